@@ -1,0 +1,474 @@
+/*
+ * The C boundary of Ferrite's core: the only thing the C++ plugin knows of it.
+ *
+ * Rules of this room
+ * - Plain C: opaque handles, integer codes, byte slices. No server type crosses.
+ * - Every function that can fail returns an fe_code; FE_OK is 0. On another code,
+ *   fe_last_error() gives a one-line text for the calling thread.
+ * - The core never unwinds across this boundary: a panic in it is logged with its
+ *   place and the process aborts.
+ * - A slice handed IN is read before the call returns and never kept.
+ *   A slice handed OUT by a cursor lives until the next call on that cursor.
+ * - A session is used by one thread at a time, except fe_session_interrupt(), which
+ *   any thread may call.
+ * - Keys are memory-comparable: the plugin encodes them, the core compares them with
+ *   memcmp. No encoded key part is a prefix of another one at the same place, so a
+ *   leading run of key parts is a byte prefix of the whole.
+ * - Row and entry payloads are opaque to the core, except for the overflow references
+ *   that open a row payload (see fe_payload below).
+ */
+#ifndef FERRITE_H
+#define FERRITE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define FE_ABI_VERSION 1
+
+typedef struct fe_engine fe_engine;
+typedef struct fe_session fe_session; /* one SQL connection and its transaction */
+typedef struct fe_table fe_table;     /* one open table, shared by its handlers */
+typedef struct fe_cursor fe_cursor;   /* a position in one index, for one session */
+
+typedef struct {
+  const uint8_t *ptr;
+  size_t len;
+} fe_slice;
+
+/* Result codes. The numbers are part of the boundary. */
+typedef enum {
+  FE_OK = 0,
+  FE_END = 1,               /* no (further) row */
+  FE_NOT_FOUND = 2,         /* no such key, table, savepoint ... */
+  FE_DUPLICATE = 3,         /* unique key violated; see fe_dup_info */
+  FE_LOCK_TIMEOUT = 4,      /* statement is to be rolled back */
+  FE_DEADLOCK = 5,          /* the core has rolled the transaction back */
+  FE_INTERRUPTED = 6,       /* KILL, or the server asked the wait to end */
+  FE_DISK_FULL = 7,
+  FE_CORRUPT = 8,           /* a data page failed its checks; the text names it */
+  FE_IO = 9,
+  FE_ROW_TOO_BIG = 10,
+  FE_KEY_TOO_LONG = 11,
+  FE_EXISTS = 12,
+  FE_ROLLED_BACK = 13,      /* the transaction was rolled back earlier (deadlock) */
+  FE_RECORD_CHANGED = 14,   /* snapshot isolation conflict */
+  FE_SKIPPED = 15,          /* row locked by another and SKIP LOCKED asked for */
+  FE_SNAPSHOT_TOO_OLD = 16,
+  FE_UNSUPPORTED = 17,
+  FE_BAD_CONFIG = 18,
+  FE_FORMAT = 19,           /* data files of another format or not Ferrite's */
+  FE_IN_USE = 20,           /* another process holds the files */
+  FE_SAME = 21,             /* update changed nothing */
+  FE_TABLE_CHANGED = 22,    /* read view older than the table's definition */
+  FE_OUT_OF_MEMORY = 23,
+  FE_LOCK_TABLE_FULL = 24,
+  FE_BUG = 25               /* the caller broke a rule of this boundary */
+} fe_code;
+
+typedef enum { FE_LOG_NOTE = 0, FE_LOG_WARNING = 1, FE_LOG_ERROR = 2 } fe_log_level;
+
+typedef enum {
+  FE_READ_UNCOMMITTED = 0,
+  FE_READ_COMMITTED = 1,
+  FE_REPEATABLE_READ = 2,
+  FE_SERIALIZABLE = 3
+} fe_isolation;
+
+/* How a cursor reads. */
+typedef enum {
+  FE_READ_SNAPSHOT = 0, /* consistent read, no locks */
+  FE_READ_SHARED = 1,   /* S locks on what is read */
+  FE_READ_EXCLUSIVE = 2 /* X locks on what is read */
+} fe_lock_mode;
+
+/* What a locking cursor does when it meets a lock. */
+typedef enum { FE_WAIT = 0, FE_NOWAIT = 1, FE_SKIP_LOCKED = 2 } fe_wait_policy;
+
+/* Where fe_cursor_seek() lands; `key` is a whole key or a leading run of its parts. */
+typedef enum {
+  FE_SEEK_EXACT = 0,  /* first entry that starts with key, else FE_NOT_FOUND */
+  FE_SEEK_GE = 1,     /* first entry >= key */
+  FE_SEEK_GT = 2,     /* first entry after all that start with key */
+  FE_SEEK_LE = 3,     /* last entry that starts with key, else the last one before it */
+  FE_SEEK_LT = 4,     /* last entry before all that start with key */
+  FE_SEEK_LAST_EXACT = 5 /* last entry that starts with key, else FE_NOT_FOUND */
+} fe_seek_mode;
+
+/* ---- engine ------------------------------------------------------------------- */
+
+/* Called by the core; any thread unless said otherwise; must not call back in. */
+typedef struct {
+  void (*log)(fe_log_level level, const char *text);
+  /* 1 when the connection was killed. Called by the connection's own thread. */
+  int (*is_killed)(void *thd);
+  /* Own thread, around a wait for a row lock. */
+  void (*lock_wait_begin)(void *thd);
+  void (*lock_wait_end)(void *thd, uint64_t waited_us);
+  /* Own thread: waiter_thd is about to wait for holder_thd (parallel replication). May
+     call fe_session_interrupt() on the holder's session. May be NULL. */
+  void (*report_wait_for)(void *waiter_thd, void *holder_thd);
+  /* Own thread: the commit returns now and its OK is held back until async_done.
+     Returns NULL when this connection cannot do that. */
+  void *(*async_begin)(void *thd);
+  /* Any thread (the flusher): releases the OK; once per async_begin. */
+  void (*async_done)(void *token);
+  /* Any thread: all that committed before fe_checkpoint_request(cookie) is durable. */
+  void (*checkpoint_notify)(void *cookie);
+  /* The process cannot go on (lost durability): logs and aborts; does not return. */
+  void (*fatal)(const char *text);
+} fe_callbacks;
+
+typedef struct {
+  uint32_t abi_version; /* FE_ABI_VERSION */
+  const char *data_dir; /* the server's data directory; files live in #ferrite below it */
+  uint64_t buffer_pool_size_bytes;
+  uint64_t log_budget_bytes;      /* size of the redo log that checkpoints aim at */
+  uint64_t history_ring_bytes;    /* budget of the version ring */
+  uint64_t max_history_bytes;     /* 0: off */
+  uint32_t flush_log_at_commit;   /* 0, 1, 2: InnoDB's meaning */
+  uint32_t flush_interval_ms;     /* background log flush for modes 0 and 2 */
+  uint32_t lock_wait_timeout_ms;  /* default of new sessions */
+  uint32_t purge_threads;         /* 0: by cores */
+  uint32_t write_threads;         /* 0: by cores */
+  uint32_t deadlock_detect;       /* bool */
+  uint32_t use_direct_io;         /* bool */
+  uint32_t read_only;             /* bool */
+  uint32_t compression;           /* 0 none, 1 lz4, 2 zstd: default for new tables */
+  uint32_t simulate_crash_point;  /* 0 in production */
+  uint64_t next_log_start;        /* reserved, 0 */
+} fe_config;
+
+/* Opens or creates the database and recovers it. On failure *out is NULL, nothing was
+   overwritten, no thread runs. */
+fe_code fe_engine_open(const fe_config *config, const fe_callbacks *callbacks,
+                       fe_engine **out);
+/* Stops background work that needs the server (pre_shutdown); commits still work. */
+void fe_engine_pre_shutdown(fe_engine *engine);
+/* Clean shutdown: flushes every commit, writes a checkpoint, frees all. */
+fe_code fe_engine_close(fe_engine *engine);
+/* The server finished its own DDL recovery: leftovers may be dropped now. */
+void fe_engine_ddl_recovery_done(fe_engine *engine);
+
+/* Dynamic settings; `name` as the system variable without the prefix "ferrite_".
+   FE_BAD_CONFIG with a text when the value is refused. */
+fe_code fe_engine_set(fe_engine *engine, const char *name, uint64_t value);
+
+/* Text of the calling thread's last failure; never NULL; valid till its next call. */
+const char *fe_last_error(void);
+const char *fe_version(void);
+
+/* Makes the whole redo log durable (FLUSH LOGS). */
+fe_code fe_engine_flush_log(fe_engine *engine);
+/* Calls checkpoint_notify(cookie) once everything committed so far is durable. */
+void fe_checkpoint_request(fe_engine *engine, void *cookie);
+
+/* ---- sessions and transactions --------------------------------------------------- */
+
+fe_session *fe_session_new(fe_engine *engine, void *thd, uint64_t thread_id);
+/* Rolls an active transaction back; a prepared XA transaction stays, detached. */
+void fe_session_free(fe_session *session);
+/* Ends a lock wait of this session at once with FE_INTERRUPTED; any thread; no blocking. */
+void fe_session_interrupt(fe_session *session);
+void fe_session_set_lock_wait_timeout(fe_session *session, uint32_t timeout_ms);
+/* For FERRITE_TRX: what the session runs now. Copied; NULL clears. */
+void fe_session_set_query(fe_session *session, const char *text, size_t len);
+
+/* Start of a statement: remembers the undo position for fe_stmt_rollback and opens or
+   keeps a read view lazily: at FE_READ_COMMITTED and below a view lasts a statement. */
+void fe_stmt_begin(fe_session *session, fe_isolation isolation);
+/* End of a statement inside a transaction that goes on. Closes a statement's read view. */
+void fe_stmt_end(fe_session *session);
+/* Undoes what the statement changed; locks stay. */
+fe_code fe_stmt_rollback(fe_session *session);
+
+/* Opens the transaction's read view now (WITH CONSISTENT SNAPSHOT). */
+fe_code fe_txn_open_snapshot(fe_session *session);
+/* 1 when the transaction changed rows or holds locks (i.e. must be ended). */
+int fe_txn_is_active(const fe_session *session);
+int fe_txn_has_changes(const fe_session *session);
+/* 0 when it has no id yet. */
+uint64_t fe_txn_id(const fe_session *session);
+
+/* One-phase commit: visible at once; durable on return, or, when `allow_async` and
+   async_begin gave a token, durable when async_done is called. */
+fe_code fe_txn_commit(fe_session *session, int allow_async);
+fe_code fe_txn_rollback(fe_session *session);
+/* Two-phase: durable PREPARED on return. xid: up to 128 bytes of gtrid+bqual. */
+typedef struct {
+  int64_t format_id;
+  uint32_t gtrid_len;
+  uint32_t bqual_len;
+  uint8_t data[128];
+} fe_xid;
+fe_code fe_txn_prepare(fe_session *session, const fe_xid *xid);
+/* In memory: writes the commit record to the log buffer, makes it visible, releases
+   locks. Never blocks, never fails. The log's order of these calls is the binlog's. */
+void fe_txn_commit_ordered(fe_session *session);
+/* After commit_ordered: frees the transaction. `wait_durable` when the server keeps no
+   checkpoint promise for it. */
+fe_code fe_txn_commit_finish(fe_session *session, int wait_durable);
+/* Explicit XA: the prepared transaction leaves its session and lives on. */
+fe_code fe_txn_detach_prepared(fe_session *session);
+
+/* Prepared transactions found at start or detached: calls `each` for every one. */
+void fe_recovered_xids(fe_engine *engine, void (*each)(void *arg, const fe_xid *xid),
+                       void *arg);
+/* Durable on return; FE_NOT_FOUND for an unknown xid. */
+fe_code fe_commit_by_xid(fe_engine *engine, const fe_xid *xid);
+fe_code fe_rollback_by_xid(fe_engine *engine, const fe_xid *xid);
+
+/* A savepoint is a position; the caller keeps it. */
+uint64_t fe_savepoint_set(fe_session *session);
+fe_code fe_savepoint_rollback(fe_session *session, uint64_t savepoint);
+
+/* ---- tables ------------------------------------------------------------------------ */
+
+enum { FE_INDEX_UNIQUE = 1 };
+
+typedef struct {
+  const char *name;
+  uint32_t flags;     /* FE_INDEX_UNIQUE */
+  uint32_t key_parts; /* as the user declared them */
+} fe_index_def;
+
+enum {
+  FE_TABLE_TEMPORARY = 1,   /* not logged durably; gone at restart */
+  FE_TABLE_HIDDEN_ROWID = 2, /* no primary key: the core hands out 8-byte row ids */
+  FE_TABLE_NO_ROLLBACK = 4  /* SEQUENCE: changes are their own transaction */
+};
+
+typedef struct {
+  const char *name;           /* "db/table" in the server's file name encoding */
+  uint32_t flags;
+  uint32_t compression;       /* 0 none, 1 lz4, 2 zstd */
+  const fe_index_def *indexes; /* [0] is the clustered one */
+  uint32_t index_count;
+  fe_slice definition;        /* opaque bytes of the plugin, given back by fe_table_definition */
+  uint64_t auto_increment;    /* next value, 0: none */
+} fe_table_def;
+
+/* Each of these is atomic and durable on return. */
+fe_code fe_table_create(fe_engine *engine, const fe_table_def *def);
+/* FE_NOT_FOUND when there is none. Space is given back in the background. */
+fe_code fe_table_drop(fe_engine *engine, const char *name);
+/* FE_NOT_FOUND / FE_EXISTS; renaming what already bears the new name only is FE_OK. */
+fe_code fe_table_rename(fe_engine *engine, const char *from, const char *to);
+/* Empties the table, resets auto_increment to 1. Caller holds the server's exclusive lock. */
+fe_code fe_table_truncate(fe_engine *engine, const char *name, uint64_t auto_increment);
+/* Drops every table whose name starts with "db/". */
+fe_code fe_database_drop(fe_engine *engine, const char *db);
+
+fe_code fe_table_open(fe_engine *engine, const char *name, fe_table **out);
+void fe_table_close(fe_table *table);
+fe_slice fe_table_definition(const fe_table *table);
+uint64_t fe_table_id(const fe_table *table);
+int fe_table_exists(fe_engine *engine, const char *name);
+
+typedef struct {
+  uint64_t rows;             /* estimate, exact when 0 and nothing is open */
+  uint64_t data_bytes;       /* pages of the clustered index, overflow included */
+  uint64_t index_bytes;      /* pages of the other indexes */
+  uint64_t free_bytes;
+  uint64_t created_unix_s;
+  uint64_t updated_unix_s;   /* 0: not since start */
+  uint64_t changes_since_stats; /* rows changed since fe_table_set_stats */
+  uint64_t clustered_leaf_pages;
+} fe_table_stats;
+void fe_table_get_stats(fe_table *table, fe_table_stats *out);
+uint64_t fe_index_leaf_pages(fe_table *table, uint32_t index_no);
+
+/* Opaque statistics blob of the plugin (rec_per_key), kept with the dictionary. */
+fe_code fe_table_set_stats(fe_table *table, fe_slice blob, uint64_t rows);
+fe_slice fe_table_stats_blob(const fe_table *table);
+
+/* Entries of about `pages` leaves spread over the index, in key order within a leaf:
+   `each` gets key, and first=1 at the start of each leaf. Returns leaves visited. */
+uint32_t fe_index_sample(fe_table *table, uint32_t index_no, uint32_t pages,
+                         void (*each)(void *arg, fe_slice key, int first), void *arg);
+
+/* Estimated entries in [low, high); a NULL ptr is an open end. Both as byte bounds. */
+uint64_t fe_records_in_range(fe_table *table, uint32_t index_no, fe_slice low,
+                             fe_slice high);
+
+/* AUTO_INCREMENT: next value to hand out. fe_autoinc_reserve gives `count` values of
+   the series offset + k*increment, all >= the counter, and moves the counter past them.
+   fe_autoinc_update raises it to at least `next`. Logged with the next change. */
+uint64_t fe_autoinc_read(fe_table *table);
+uint64_t fe_autoinc_reserve(fe_table *table, uint64_t offset, uint64_t increment,
+                            uint64_t count, uint64_t max_value);
+void fe_autoinc_update(fe_table *table, uint64_t next);
+/* ALTER TABLE ... AUTO_INCREMENT=n; durable on return. */
+fe_code fe_autoinc_set(fe_table *table, uint64_t next);
+
+/* Structural check of every tree; with `quick`=0 also every secondary entry's row and
+   counts. `report` gets one line per fault; returns FE_OK, FE_CORRUPT or FE_INTERRUPTED. */
+fe_code fe_table_check(fe_session *session, fe_table *table, int quick,
+                       void (*report)(void *arg, const char *text), void *arg);
+
+/* ---- rows ---------------------------------------------------------------------------
+
+   fe_payload: a row payload (clustered index only) opens with one byte: the count of
+   overflow references, followed by that many fe_overflow of 16 bytes each, followed by
+   the plugin's own bytes. The core frees an overflow value when the last row version
+   that names it is gone. Secondary entries have a payload without this prefix. */
+
+#define FE_OVERFLOW_BYTES 16
+#define FE_MAX_OVERFLOW_REFS 255
+/* A row payload above this is refused (FE_ROW_TOO_BIG): move columns out of line. */
+#define FE_MAX_INLINE_PAYLOAD 7000
+#define FE_MAX_KEY_BYTES 3500
+
+/* Stores a large value; `ref` gets 16 bytes for the payload. Belongs to the session's
+   transaction: gone again if it rolls back. */
+fe_code fe_overflow_write(fe_session *session, fe_table *table, fe_slice value,
+                          uint8_t *ref);
+/* Length from the reference alone, then the whole value into `out` (of that length). */
+uint64_t fe_overflow_len(const uint8_t *ref);
+fe_code fe_overflow_read(fe_session *session, fe_table *table, const uint8_t *ref,
+                         uint8_t *out);
+
+/* One secondary index entry as the plugin sees it: `key` holds the encoded declared key
+   parts; the core appends the primary key (or row id). */
+typedef struct {
+  uint32_t index_no;
+  uint32_t check_unique; /* 1: another live entry with the same `key` is FE_DUPLICATE */
+  fe_slice key;
+  fe_slice payload;
+} fe_entry;
+
+typedef struct {
+  uint32_t index_no;     /* index number that was violated */
+  uint32_t pk_len;
+  uint8_t pk[3512];      /* clustered key of the row in the way */
+} fe_dup_info;
+
+enum {
+  FE_INSERT_REPLACE_HINT = 1 /* on a duplicate the caller will replace: lock it X */
+};
+
+/* Inserts a row with all its entries. For FE_TABLE_HIDDEN_ROWID, pk.ptr is NULL and
+   `row_id_out` gets the 8 bytes. After any failure nothing of the row remains. */
+fe_code fe_row_insert(fe_session *session, fe_table *table, fe_slice pk, fe_slice payload,
+                      const fe_entry *entries, uint32_t entry_count, uint32_t flags,
+                      uint8_t *row_id_out, fe_dup_info *dup);
+
+/* Replaces the row at old_pk. removed/added: entries whose key or payload changed; an
+   entry with the same key on both sides is a payload change. If the primary key changes,
+   the caller gives all entries on both sides. After any failure nothing has changed. */
+fe_code fe_row_update(fe_session *session, fe_table *table, fe_slice old_pk,
+                      fe_slice new_pk, fe_slice payload, const fe_entry *removed,
+                      uint32_t removed_count, const fe_entry *added,
+                      uint32_t added_count, fe_dup_info *dup);
+
+/* Deletes the row and its entries. */
+fe_code fe_row_delete(fe_session *session, fe_table *table, fe_slice pk,
+                      const fe_entry *entries, uint32_t entry_count);
+
+/* ---- reading ---------------------------------------------------------------------- */
+
+fe_code fe_cursor_open(fe_session *session, fe_table *table, uint32_t index_no,
+                       fe_lock_mode mode, fe_wait_policy wait, fe_cursor **out);
+void fe_cursor_close(fe_cursor *cursor);
+/* Makes an open cursor ready for a new statement or another mode; its position is lost. */
+void fe_cursor_reset(fe_cursor *cursor, fe_session *session, fe_lock_mode mode,
+                     fe_wait_policy wait);
+
+typedef struct {
+  fe_slice key;     /* whole index key; secondary: declared parts, then the primary key */
+  fe_slice payload; /* clustered: row payload; secondary: entry payload */
+  fe_slice pk;      /* clustered key (for a secondary: the tail of `key`) */
+} fe_row;
+
+/* `unique_exact`=1: key is a whole unique key without NULLs: at most one row, and no gap
+   lock is needed. */
+fe_code fe_cursor_seek(fe_cursor *cursor, fe_slice key, fe_seek_mode mode,
+                       int unique_exact, fe_row *out);
+fe_code fe_cursor_first(fe_cursor *cursor, fe_row *out);
+fe_code fe_cursor_last(fe_cursor *cursor, fe_row *out);
+fe_code fe_cursor_next(fe_cursor *cursor, fe_row *out);
+fe_code fe_cursor_prev(fe_cursor *cursor, fe_row *out);
+/* On a cursor of a secondary index: the clustered row of the current entry, by the same
+   snapshot or with the same kind of lock. Valid till the next call on the cursor; the
+   current position stays. */
+fe_code fe_cursor_fetch_row(fe_cursor *cursor, fe_row *out);
+/* A hint: stop prefetching beyond this byte bound (exclusive, in scan direction). NULL
+   ptr: none. */
+void fe_cursor_set_bound(fe_cursor *cursor, fe_slice bound);
+/* The row just returned does not match: its lock may go (READ COMMITTED and below). */
+void fe_cursor_unlock_row(fe_cursor *cursor);
+
+/* Point read by clustered key without a cursor of its own (rnd_pos). */
+fe_code fe_row_get(fe_cursor *clustered_cursor, fe_slice pk, fe_row *out);
+
+/* LOCK TABLES / ALTER COPY: an exclusive or shared lock on the whole table. */
+fe_code fe_table_lock(fe_session *session, fe_table *table, int exclusive);
+
+/* ---- eyes -------------------------------------------------------------------------- */
+
+/* Numeric status: calls `each` with every counter (name without prefix). */
+void fe_status_each(fe_engine *engine,
+                    void (*each)(void *arg, const char *name, uint64_t value,
+                                 const char *subsystem, const char *comment,
+                                 int is_counter),
+                    void *arg);
+/* SHOW ENGINE STATUS: a section at a time. */
+void fe_status_sections(fe_engine *engine,
+                        void (*each)(void *arg, const char *section, const char *text),
+                        void *arg);
+
+typedef struct {
+  uint64_t txn_id;
+  uint64_t thread_id;
+  uint64_t started_unix_s;
+  uint64_t rows_changed;
+  uint64_t locks_held;
+  uint64_t undo_bytes;
+  uint64_t waiting_since_unix_s; /* 0: not waiting */
+  const char *state;             /* "RUNNING", "LOCK WAIT", "ROLLING BACK", "PREPARED" */
+  const char *isolation;
+  fe_slice query;
+} fe_trx_row;
+void fe_each_trx(fe_engine *engine, void (*each)(void *arg, const fe_trx_row *row),
+                 void *arg);
+
+typedef struct {
+  uint64_t lock_id;
+  uint64_t txn_id;
+  uint64_t thread_id;
+  const char *mode;   /* "S", "X", "S,GAP", "X,GAP", "X,REC_NOT_GAP", "INSERT_INTENTION" ... */
+  const char *table;  /* "db/table" */
+  const char *index;
+  fe_slice key;
+  int granted;
+} fe_lock_row;
+void fe_each_lock(fe_engine *engine, void (*each)(void *arg, const fe_lock_row *row),
+                  void *arg);
+
+typedef struct {
+  uint64_t requesting_txn_id;
+  uint64_t requested_lock_id;
+  uint64_t blocking_txn_id;
+  uint64_t blocking_lock_id;
+} fe_lock_wait_row;
+void fe_each_lock_wait(fe_engine *engine,
+                       void (*each)(void *arg, const fe_lock_wait_row *row), void *arg);
+
+typedef struct {
+  uint64_t thread_id;
+  uint64_t age_ms;
+  uint64_t csn;
+  uint64_t held_bytes;
+  uint64_t held_rows;
+  fe_slice query;
+} fe_snapshot_row;
+void fe_each_snapshot(fe_engine *engine,
+                      void (*each)(void *arg, const fe_snapshot_row *row), void *arg);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
