@@ -1,0 +1,68 @@
+//! Numbers that are written to disk. Fixed by hand; never reused for another meaning.
+
+/// Version of everything below `#ferrite/`. A newer major version is refused on open.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// Opening a database with an unknown bit in its incompatible set is refused.
+pub const KNOWN_INCOMPATIBLE_FEATURES: u64 = 0;
+/// Unknown bits here are harmless to an older binary.
+pub const KNOWN_COMPATIBLE_FEATURES: u64 = 0;
+
+/// Opens the superblock ("FERRITE1").
+pub const SUPERBLOCK_MAGIC: u64 = 0x3145_5449_5252_4546;
+/// Opens every page blob in the store.
+pub const BLOB_MAGIC: u32 = 0x4246_4552;
+/// Opens every chunk of a map base.
+pub const MAP_CHUNK_MAGIC: u32 = 0x4d46_4552;
+/// Opens every log block.
+pub const LOG_BLOCK_MAGIC: u32 = 0x4c46_4552;
+
+/// How the bytes of a page blob are packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Codec {
+    /// As they are.
+    None = 0,
+    /// LZ4 block format.
+    Lz4 = 1,
+    /// Zstandard frame.
+    Zstd = 2,
+}
+
+impl Codec {
+    /// The codec with that number on disk.
+    pub const fn from_u8(n: u8) -> Option<Codec> {
+        match n {
+            0 => Some(Codec::None),
+            1 => Some(Codec::Lz4),
+            2 => Some(Codec::Zstd),
+            _ => None,
+        }
+    }
+}
+
+/// First byte of a log record's body: which room reads it. Numbers not named are reserved.
+pub mod record_kind {
+    /// A mini-transaction: page operations that apply together, and the undo they need.
+    pub const MINI_TXN: u8 = 1;
+    /// Page locations changed (store).
+    pub const MAP_DELTA: u8 = 2;
+    /// A transaction committed.
+    pub const COMMIT: u8 = 3;
+    /// A transaction was rolled back completely.
+    pub const ROLLBACK_END: u8 = 4;
+    /// A transaction is prepared (XID).
+    pub const PREPARE: u8 = 5;
+    /// Page ids were given to an index or taken back (store).
+    pub const EXTENT: u8 = 6;
+    /// An index was dropped with all its pages.
+    pub const INDEX_DROP: u8 = 7;
+    /// AUTO_INCREMENT counters moved.
+    pub const AUTO_INCREMENT: u8 = 8;
+    /// A checkpoint was completed (informational).
+    pub const CHECKPOINT: u8 = 9;
+    /// Overflow values became garbage or were freed.
+    pub const OVERFLOW: u8 = 10;
+    /// Fills a segment's end; carries nothing.
+    pub const PADDING: u8 = 255;
+}

@@ -1,0 +1,15 @@
+//! The words every other room uses: identities as newtypes, the error type, and the
+//! numbers that are part of the on-disk format.
+//!
+//! Invariants: nothing here touches memory, disk or time; a number below that is written
+//! to disk never changes its meaning (a new meaning gets a new number).
+
+mod error;
+pub mod format;
+mod ids;
+
+pub use error::{Error, Result};
+pub use ids::{Csn, IndexId, Lsn, PageId, TableId, TxnId};
+
+/// Size of a logical page, in bytes.
+pub const PAGE_BYTES: usize = 16384;
