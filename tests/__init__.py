@@ -1,0 +1,1 @@
+"""Everything that tests Ferrite from outside, through a running server."""

@@ -1,0 +1,1 @@
+"""What all test rooms share: a private server, connections, engines under test."""
