@@ -1,0 +1,34 @@
+/*
+ * From the core's result codes to what the server and its users know.
+ *
+ * Rules of this room
+ * - Every fe_code has exactly one answer here; handlers never map codes by themselves.
+ * - Mapping has the side effects the code asks for: a deadlock marks the transaction for
+ *   rollback, a corrupt page is logged (rate limited) and pushed as a warning.
+ * - Call it in the thread that got the code, before any other call into the core: the text
+ *   comes from fe_last_error().
+ */
+#ifndef FERRITE_ERROR_H
+#define FERRITE_ERROR_H
+
+#include "server_compat.h"
+
+#include "ferrite.h"
+
+/* HA_ERR_... for `code`; 0 for FE_OK. `thd` may be NULL (background, recovery).
+   FE_END gives HA_ERR_END_OF_FILE, FE_NOT_FOUND gives HA_ERR_KEY_NOT_FOUND: where a table
+   is meant, use ferrite_table_error(). */
+int ferrite_to_ha_error(fe_code code, THD *thd);
+
+/* The same for operations on whole tables: FE_NOT_FOUND gives HA_ERR_NO_SUCH_TABLE and
+   FE_EXISTS gives HA_ERR_TABLE_EXIST. */
+int ferrite_table_error(fe_code code, THD *thd);
+
+/* handler::get_error_message(): fills `buf` with the core's text for errors of the engine's
+   own; returns whether the error is temporary (a retry of the transaction may succeed). */
+bool ferrite_get_error_message(int error, String *buf);
+
+/* The text kept for this thread's last mapped error ("" when there is none). */
+const char *ferrite_error_text();
+
+#endif

@@ -1,0 +1,56 @@
+/*
+ * The plugin's front desk: one engine, one handlerton, one ferrite_conn per connection.
+ *
+ * Rules of this room
+ * - ferrite_engine is set before the first handler exists and cleared after the last one
+ *   has gone; nobody else opens or closes it.
+ * - A ferrite_conn hangs in the server's per-connection slot (thd_get_ha_data) and is used
+ *   by the connection's own thread, save for kill_query(), which only interrupts.
+ * - A handler takes part in a statement by calling ferrite_register_trx() from
+ *   external_lock() (not for F_UNLCK) and from start_stmt(), before its first read or
+ *   write. That call also starts the statement in the core, once per statement however many
+ *   tables it has: handlers never call fe_stmt_begin, fe_stmt_end or fe_stmt_rollback.
+ *   The server's commit and rollback of the statement end it here.
+ */
+#ifndef FERRITE_HTON_H
+#define FERRITE_HTON_H
+
+#include "server_compat.h"
+
+#include "ferrite.h"
+
+/* What the plugin remembers of one connection. */
+struct ferrite_conn {
+  fe_session *session = nullptr;
+  THD *thd = nullptr;
+  uint32_t lock_wait_timeout_ms = 0;     /* last value handed to the core */
+  bool stmt_open = false;                /* fe_stmt_begin was called and not ended */
+  bool prepared = false;                 /* fe_txn_prepare succeeded */
+  bool commit_ordered = false;           /* fe_txn_commit_ordered was called */
+  bool rolled_back_by_core = false;      /* deadlock victim: server's rollback is to come */
+};
+
+extern fe_engine *ferrite_engine;
+extern handlerton *ferrite_hton;
+
+/* The connection's record, made at first use. Never NULL. Own thread only. */
+ferrite_conn *ferrite_conn_of(THD *thd);
+
+/* Its session in the core, made at first use. Never NULL. Own thread only. */
+fe_session *ferrite_session_of(THD *thd);
+
+/* Makes Ferrite a participant of the current statement (and of the transaction when there
+   is one), begins the statement in the core, hands over isolation level, lock wait timeout
+   and query text. Cheap to call again in the same statement. */
+void ferrite_register_trx(THD *thd, fe_session *session);
+
+/* 1 when this statement's changes belong to a transaction that goes on after it. */
+bool ferrite_in_transaction(THD *thd);
+
+/* Defined with the handler, in ha_ferrite.cc. */
+handler *ferrite_create_handler(handlerton *hton, TABLE_SHARE *share, MEM_ROOT *mem_root);
+
+/* CREATE TABLE options. The handler's files define this list; without it there are none. */
+extern ha_create_table_option ferrite_table_options[] __attribute__((weak));
+
+#endif

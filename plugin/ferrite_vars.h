@@ -1,0 +1,39 @@
+/*
+ * System variables (ferrite_...) and status variables (Ferrite_...).
+ *
+ * Rules of this room
+ * - Named as InnoDB's where the meaning is the same, and only then.
+ * - Every variable does something. Dynamic ones go to the core through fe_engine_set() at
+ *   once; the core may refuse a value, and then the old one stays.
+ * - Update functions run with LOCK_global_system_variables held: no waiting in them.
+ */
+#ifndef FERRITE_VARS_H
+#define FERRITE_VARS_H
+
+#include "server_compat.h"
+
+#include "ferrite.h"
+
+extern struct st_mysql_sys_var *ferrite_system_variables[];
+extern struct st_mysql_show_var ferrite_status_variables[];
+
+/* Fills everything but data_dir; values are those of the command line. */
+void ferrite_fill_config(fe_config *config);
+
+/* Hands the settings that fe_config does not carry to a freshly opened engine. */
+void ferrite_apply_settings();
+
+/* Session: seconds to wait for a row lock; 0 is NOWAIT. */
+unsigned long ferrite_lock_wait_timeout(THD *thd);
+/* Session: how new tables are compressed without an option: 0 none, 1 lz4, 2 zstd. */
+uint32_t ferrite_default_compression(THD *thd);
+/* Pages that ANALYZE TABLE samples per index. */
+uint32_t ferrite_stats_sample_pages();
+/* A lock wait timeout rolls the whole transaction back. */
+bool ferrite_rollback_on_timeout();
+
+/* SHOW ENGINE FERRITE STATUS | MUTEX; the handlerton's show_status. */
+bool ferrite_show_status(handlerton *hton, THD *thd, stat_print_fn *print,
+                         enum ha_stat_type type);
+
+#endif
