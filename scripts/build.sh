@@ -1,0 +1,45 @@
+# shellcheck shell=bash
+# The build: the Rust core as a static library, the handler around it, one shared object for the server to load.
+#
+# ferrite_build sets HA_FERRITE_SO. The shared object stands in a directory of its own, fit for --plugin-dir.
+
+ferrite_target_dir() { printf '%s\n' "${CARGO_TARGET_DIR:-$FERRITE_ROOT/target}"; }
+ferrite_plugin_dir() { printf '%s/plugin/lib\n' "$(ferrite_target_dir)"; }
+ferrite_plugin_path() { printf '%s/ha_ferrite.so\n' "$(ferrite_plugin_dir)"; }
+
+ferrite_build() {
+    ferrite_need_cargo
+    ferrite_need_tool g++ g++ make make
+    ferrite_ensure_server
+    FERRITE_LAST_LINES=80 ferrite_progress "building the core (cargo, release)" ferrite_build_core ||
+        ferrite_die "the core does not build" "the compiler's messages are above"
+    ferrite_have_plugin_sources || ferrite_die "plugin/ holds no C++ source yet, there is nothing to load into a server"
+    FERRITE_LAST_LINES=80 ferrite_progress "building the handler for MariaDB $FERRITE_SERVER_VERSION" ferrite_build_plugin ||
+        ferrite_die "the handler does not build" "the compiler's messages are above"
+    HA_FERRITE_SO=$(ferrite_plugin_path)
+    export HA_FERRITE_SO
+}
+
+ferrite_have_plugin_sources() { compgen -G "$FERRITE_ROOT/plugin/*.cc" >/dev/null; }
+
+ferrite_build_core() {
+    cargo build --manifest-path "$FERRITE_ROOT/Cargo.toml" --release --locked -p ferrite-capi
+}
+
+# make runs only when one process builds: two would write the same objects.
+ferrite_build_plugin() {
+    local target fd
+    target=$(ferrite_target_dir)
+    mkdir -p "$target/plugin"
+    exec {fd}>"$target/plugin/build.lock"
+    flock "$fd"
+    make --no-print-directory -C "$FERRITE_ROOT/plugin" -j "$(nproc)" \
+        OUT="$target/plugin" CORE="$target/release/libferrite_capi.a" \
+        SERVER_INCLUDES="$FERRITE_SERVER_INCLUDES" SERVICES="$FERRITE_SERVICES_LIB"
+}
+
+cmd_build() {
+    (($# == 0)) || ferrite_die "build takes no arguments" "see ./ferrite help"
+    ferrite_build
+    printf '%s\n' "$HA_FERRITE_SO"
+}

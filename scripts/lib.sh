@@ -1,0 +1,119 @@
+# shellcheck shell=bash
+# What every room of the launcher shares: messages, locks, tools, options, and where things are.
+#
+# Test and benchmark scripts may source this file. It offers:
+#   ferrite_ensure_server      the private server, its client programs, headers and source; sets the FERRITE_SERVER_*
+#                              variables listed in server_files.sh
+#   ferrite_ensure_test_suite  mariadb-test beside it; sets FERRITE_MYSQL_TEST
+#   ferrite_ensure_rocksdb     the MyRocks plugin beside it; sets FERRITE_ROCKSDB_SO
+#   ferrite_ensure_sysbench    sysbench beside it; sets FERRITE_SYSBENCH and FERRITE_SYSBENCH_LUA
+#   ferrite_build              builds the plugin; sets HA_FERRITE_SO
+#   ferrite_with_libs CMD...   runs a server, client or sysbench binary with the libraries that came with it
+#   ferrite_need_tool CMD PKG  makes sure that a program is there
+
+FERRITE_ROOT=${FERRITE_ROOT:-$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)}
+FERRITE_CACHE=${FERRITE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/ferrite}
+
+ferrite_say() { printf 'ferrite: %s\n' "$*" >&2; }
+ferrite_warn() { printf 'ferrite: %s\n' "$*" >&2; }
+ferrite_die() {
+    printf 'ferrite: error: %s\n' "$1" >&2
+    shift
+    (($# == 0)) || printf 'ferrite:   %s\n' "$@" >&2
+    exit 1
+}
+
+# ferrite_locked NAME COMMAND...: one process at a time in the cache; the others wait and say so.
+ferrite_locked() {
+    local name=$1 fd status=0
+    shift
+    mkdir -p "$FERRITE_CACHE" 2>/dev/null ||
+        ferrite_die "cannot create the cache directory $FERRITE_CACHE" "set FERRITE_CACHE to a directory you may write to"
+    exec {fd}>"$FERRITE_CACHE/$name.lock"
+    if ! flock -n "$fd"; then
+        ferrite_say "waiting for another ./ferrite that is busy with the $name"
+        flock "$fd"
+    fi
+    "$@" || status=$?
+    exec {fd}>&-
+    return "$status"
+}
+
+# ferrite_progress WHAT COMMAND...: runs a long command, its output in a log, with a sign of life every ten seconds.
+# FERRITE_VERBOSE=1 shows the output instead; FERRITE_LAST_LINES is how much of it a failure shows.
+ferrite_progress() {
+    local what=$1 log pid ticks=0 status=0
+    shift
+    ferrite_say "$what"
+    if [[ -n ${FERRITE_VERBOSE:-} ]]; then
+        "$@" >&2
+        return
+    fi
+    log=$(mktemp)
+    "$@" >"$log" 2>&1 </dev/null &
+    pid=$!
+    while kill -0 "$pid" 2>/dev/null; do
+        sleep 0.1
+        ticks=$((ticks + 1))
+        ((ticks % 100 != 0)) || ferrite_say "  ... $((ticks / 10)) s: $(tail -n 1 "$log" | tr -d '\r' | cut -c 1-100)"
+    done
+    wait "$pid" || status=$?
+    if ((status != 0 && ${FERRITE_LAST_LINES:-30} > 0)); then
+        ferrite_warn "failed: $what. Its last words:"
+        tail -n "${FERRITE_LAST_LINES:-30}" "$log" | sed 's/^/    /' >&2
+    fi
+    rm -f "$log"
+    return "$status"
+}
+
+# ferrite_need_tool COMMAND PACKAGE [COMMAND PACKAGE]...: present, or installed by root, or asked for.
+ferrite_need_tool() {
+    local missing=()
+    while (($# > 1)); do
+        command -v "$1" >/dev/null || missing+=("$2")
+        shift 2
+    done
+    ((${#missing[@]} == 0)) && return
+    if ((EUID != 0)) || ! command -v apt-get >/dev/null; then
+        ferrite_die "these packages are missing and only root may install them: ${missing[*]}" \
+            "ask for: apt-get install ${missing[*]}"
+    fi
+    ferrite_progress "installing ${missing[*]}" ferrite_apt_install "${missing[@]}" ||
+        ferrite_die "cannot install ${missing[*]}" "install them by hand and try again"
+}
+
+ferrite_apt_install() {
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get install -y --no-install-recommends "$@" && return
+    apt-get update
+    apt-get install -y --no-install-recommends "$@"
+}
+
+# ferrite_need_cargo: cargo on the PATH, not older than Cargo.toml says.
+ferrite_need_cargo() {
+    local wanted have
+    command -v cargo >/dev/null || PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
+    command -v cargo >/dev/null ||
+        ferrite_die "cargo, the Rust build tool, is not installed" "install Rust with rustup, then try again"
+    wanted=$(sed -n 's/^rust-version *= *"\(.*\)"/\1/p' "$FERRITE_ROOT/Cargo.toml" | head -n 1)
+    have=$(cargo --version | awk '{print $2}')
+    ferrite_version_at_least "$have" "${wanted:-1.85}" ||
+        ferrite_die "cargo $have is too old, Ferrite needs ${wanted:-1.85} or newer" "run: rustup update stable"
+}
+
+ferrite_version_at_least() {
+    [[ $(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1) == "$2" ]]
+}
+
+# ferrite_value OPTION VALUE...: the value of an option that needs one.
+ferrite_value() {
+    if (($# < 2)) || [[ -z $2 || $2 == -- ]]; then
+        ferrite_die "$1 needs a value" "see ./ferrite help"
+    fi
+    printf '%s\n' "$2"
+}
+
+# shellcheck source=scripts/server_files.sh
+source "$FERRITE_ROOT/scripts/server_files.sh"
+# shellcheck source=scripts/build.sh
+source "$FERRITE_ROOT/scripts/build.sh"
