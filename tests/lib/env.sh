@@ -1,33 +1,53 @@
+# shellcheck shell=bash
 # Sourced by every tests/*/run.sh: finds the server through scripts/lib.sh, makes the private Python
 # environment, and exports the FT_* variables that tests/lib/places.py reads.
-# shellcheck shell=bash
 
-FT_ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
-# shellcheck source=/dev/null
-. "$FT_ROOT/scripts/lib.sh"
+FERRITE_ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
+# shellcheck source=scripts/lib.sh
+. "$FERRITE_ROOT/scripts/lib.sh"
 
-# ft_venv: a private environment with PyMySQL, kept in the cache.
+# ft_venv: a private environment with PyMySQL, kept in the cache; sets FT_PYTHON.
 ft_venv() {
-    local dir="$FT_CACHE/test-venv"
-    if [ ! -x "$dir/bin/python3" ] || ! "$dir/bin/python3" -c 'import pymysql' 2>/dev/null; then
-        echo "Making the tests' Python environment ..." >&2
-        rm -rf "$dir"
-        python3 -m venv "$dir" || { echo "python3 -m venv failed: install python3-venv" >&2; return 1; }
-        "$dir/bin/pip" install --quiet 'pymysql>=1.1,<2' || { echo "pip could not fetch PyMySQL" >&2; return 1; }
-    fi
+    local dir="$FERRITE_CACHE/test-venv"
     FT_PYTHON="$dir/bin/python3"
+    "$FT_PYTHON" -c 'import pymysql' 2>/dev/null || ferrite_locked test-venv ft_make_venv "$dir"
 }
 
-# ft_wants_ferrite ARGS...: whether the arguments leave Ferrite among the engines.
-ft_wants_ferrite() {
+ft_make_venv() {
+    "$1/bin/python3" -c 'import pymysql' 2>/dev/null && return
+    ferrite_say "making the tests' Python environment"
+    rm -rf "$1"
+    python3 -m venv "$1" ||
+        ferrite_die "cannot make a Python environment" "install the package python3-venv and try again"
+    "$1/bin/pip" install --quiet --disable-pip-version-check 'pymysql>=1.1,<2' ||
+        ferrite_die "pip cannot fetch PyMySQL" "check the network, then try again"
+}
+
+# ft_engines ARGS...: the engines that --engine or --engines name; Ferrite when none is named.
+ft_engines() {
     local word previous=""
     for word in "$@"; do
-        case "$previous $word" in
-            "--engine ferrite" | *" --engine=ferrite") return 0 ;;
-            "--engines "*ferrite* | *" --engines="*ferrite*) return 0 ;;
-            "--engine "* | *" --engine="* | "--engines "* | *" --engines="*) return 1 ;;
-        esac
+        case "$previous" in --engine | --engines) printf '%s\n' "$word" && return ;; esac
+        case "$word" in --engine=* | --engines=*) printf '%s\n' "${word#*=}" && return ;; esac
         previous="$word"
     done
-    return 0
+    printf 'ferrite\n'
+}
+
+# ft_setup ARGS...: everything a test needs to start servers. A plugin named in HA_FERRITE_SO is taken as it is.
+ft_setup() {
+    local engines
+    engines=$(ft_engines "$@")
+    ferrite_ensure_server
+    case "$engines" in
+        *ferrite*) [[ -n ${HA_FERRITE_SO:-} ]] || ferrite_build ;;
+    esac
+    case "$engines" in
+        *rocksdb*) ferrite_ensure_rocksdb ;;
+    esac
+    ft_venv
+    export FT_BASEDIR="$FERRITE_SERVER_PREFIX" FT_MARIADBD="$FERRITE_MARIADBD"
+    export FT_CLIENT="$FERRITE_SERVER_PREFIX/bin/mariadb" FT_PLUGIN_DIR="$FERRITE_SERVER_PREFIX/lib/mysql/plugin"
+    export FT_LIBRARY_PATH="$FERRITE_SERVER_LIBS" FT_CACHE="$FERRITE_CACHE" FT_VERSION="$FERRITE_SERVER_VERSION"
+    export PYTHONPATH="$FERRITE_ROOT/tests" PYTHONDONTWRITEBYTECODE=1 HA_FERRITE_SO="${HA_FERRITE_SO:-}"
 }

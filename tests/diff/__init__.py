@@ -1,0 +1,1 @@
+"""The differential test: the same statements on two engines must give the same answers."""

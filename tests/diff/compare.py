@@ -1,0 +1,53 @@
+"""Run a program on both sides, step by step, and find the first steps whose answers differ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from diff.answer import Answer, Side
+from diff.known import known_line
+from diff.step import Step
+
+
+@dataclass
+class Difference:
+    """One step with two answers."""
+
+    index: int
+    step: Step
+    one: Answer
+    two: Answer
+    known: str | None = None
+
+    def signature(self) -> str:
+        """A short word for the kind of difference, so that the reducer does not wander to another one."""
+        return f"{_kind(self.one)}/{_kind(self.two)}"
+
+
+def _kind(answer: Answer) -> str:
+    return f"error{answer.code}" if answer.kind == "error" else answer.kind
+
+
+def _same(one: Answer, two: Answer) -> bool:
+    if one.kind == "crash" or two.kind == "crash":
+        return False
+    return one.normal() == two.normal()
+
+
+def run_step(sides: tuple[Side, Side], index: int, step: Step) -> tuple[Answer, Answer, Difference | None]:
+    """One step on both sides."""
+    one, two = sides[0].run(step), sides[1].run(step)
+    if _same(one, two):
+        return one, two, None
+    return one, two, Difference(index, step, one, two, known_line(step, one, two))
+
+
+def first_difference(sides: tuple[Side, Side], steps: list[Step]) -> Difference | None:
+    """Run from scratch up to the first unexplained difference."""
+    for side in sides:
+        side.reset()
+    for index, step in enumerate(steps):
+        found = run_step(sides, index, step)[2]
+        if found and not found.known:
+            return found
+    return None
