@@ -11,10 +11,10 @@ ferrite_build() {
     ferrite_need_cargo
     ferrite_need_tool g++ g++ make make
     ferrite_ensure_server
-    FERRITE_LAST_LINES=80 ferrite_progress "building the core (cargo, release)" ferrite_build_core ||
+    ferrite_progress "building the core (cargo, release)" ferrite_build_core ||
         ferrite_die "the core does not build" "the compiler's messages are above"
     ferrite_have_plugin_sources || ferrite_die "plugin/ holds no C++ source yet, there is nothing to load into a server"
-    FERRITE_LAST_LINES=80 ferrite_progress "building the handler for MariaDB $FERRITE_SERVER_VERSION" ferrite_build_plugin ||
+    ferrite_progress "building the handler for MariaDB $FERRITE_SERVER_VERSION" ferrite_build_plugin ||
         ferrite_die "the handler does not build" "the compiler's messages are above"
     HA_FERRITE_SO=$(ferrite_plugin_path)
     export HA_FERRITE_SO

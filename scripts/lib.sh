@@ -59,7 +59,9 @@ ferrite_progress() {
     done
     wait "$pid" || status=$?
     if ((status != 0 && ${FERRITE_LAST_LINES:-30} > 0)); then
-        ferrite_warn "failed: $what. Its last words:"
+        ferrite_warn "failed: $what"
+        grep -E -A 12 '^error|(: |^)(fatal )?error[:[]' "$log" | head -n 60 | sed 's/^/    /' >&2
+        ferrite_warn "the last lines of its output:"
         tail -n "${FERRITE_LAST_LINES:-30}" "$log" | sed 's/^/    /' >&2
     fi
     rm -f "$log"
@@ -105,12 +107,11 @@ ferrite_version_at_least() {
     [[ $(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1) == "$2" ]]
 }
 
-# ferrite_value OPTION VALUE...: the value of an option that needs one.
-ferrite_value() {
+# ferrite_need_value OPTION [VALUE...]: an option that needs a value has one.
+ferrite_need_value() {
     if (($# < 2)) || [[ -z $2 || $2 == -- ]]; then
         ferrite_die "$1 needs a value" "see ./ferrite help"
     fi
-    printf '%s\n' "$2"
 }
 
 # shellcheck source=scripts/server_files.sh

@@ -1,0 +1,31 @@
+# shellcheck shell=bash
+# `./ferrite status`: what runs on the directory. Exit code 3 when nothing does.
+# shellcheck source=scripts/instance.sh
+source "$FERRITE_ROOT/scripts/instance.sh"
+
+cmd_status() {
+    instance_defaults
+    instance_take_dir "$@"
+    ((${#REST[@]} == 0)) || ferrite_die "status does not know '${REST[0]}'" "see ./ferrite help"
+    if ! instance_running; then
+        printf 'not running  (%s)\n' "$DIR"
+        exit 3
+    fi
+    ferrite_ensure_server
+    instance_recall
+    printf 'process  %s\nport     %s\nsocket   %s\ndata     %s\n' "$PID" "$PORT" "$SOCKET" "$DIR"
+    printf 'uptime   %s\n' "$(status_uptime)"
+    printf 'server   %s\n' "$(instance_query 'SELECT VERSION()' || echo 'does not answer')"
+    printf 'engine   %s\n' "$(status_engine)"
+}
+
+status_uptime() {
+    local s
+    s=$(($(date +%s) - $(stat -c %Y "/proc/$PID")))
+    printf '%d d %02d:%02d:%02d' $((s / 86400)) $((s / 3600 % 24)) $((s / 60 % 60)) $((s % 60))
+}
+
+status_engine() {
+    instance_query "SELECT CONCAT('Ferrite ', COALESCE(PLUGIN_AUTH_VERSION, PLUGIN_VERSION), ', ', PLUGIN_STATUS)
+        FROM information_schema.PLUGINS WHERE PLUGIN_NAME = 'FERRITE'" | grep . || echo 'not loaded'
+}

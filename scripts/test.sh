@@ -1,0 +1,110 @@
+# shellcheck shell=bash
+# `./ferrite test`: runs the stages, shows how long each took, closes with "N passed, N failed".
+#
+# A stage is a function or the run.sh of a folder under tests/. It passes with exit code 0; 77 means that it was
+# skipped, and why stands in its output. Each run.sh understands --ci: the short version, for continuous integration.
+# shellcheck source=scripts/test_unit.sh
+source "$FERRITE_ROOT/scripts/test_unit.sh"
+
+PASSED=0 FAILED=0 SKIPPED=0
+FAILED_STAGES=()
+
+cmd_test() {
+    local what=${1:-ci}
+    (($# == 0)) || shift
+    case $what in
+        ci) test_ci ;;
+        all) test_all "$@" ;;
+        unit) test_unit "$@" ;;
+        sim) test_stage sim test_sim "$@" ;;
+        mtr | crash | diff | tools) test_room "$what" "$@" ;;
+        *) ferrite_die "there are no '$what' tests" "there are: unit, sim, mtr, crash, diff, tools, all" ;;
+    esac
+    test_close
+}
+
+# The built plugin comes first: every room needs it, and a broken build should fail once, and early.
+test_ci() {
+    test_stage build test_build
+    test_unit
+    test_stage sim test_sim --ci
+    test_stage launcher "$FERRITE_ROOT/tests/launcher/run.sh"
+    local room
+    for room in tools mtr diff crash; do
+        test_room "$room" --ci
+    done
+}
+
+test_all() {
+    test_stage build test_build
+    test_unit
+    test_stage sim test_sim
+    test_stage launcher "$FERRITE_ROOT/tests/launcher/run.sh"
+    local room
+    for room in tools mtr diff crash; do
+        test_room "$room" "$@"
+    done
+}
+
+# test_stage NAME COMMAND...: one line before, one after, and a tally.
+test_stage() {
+    local name=$1 started=$SECONDS status=0
+    shift
+    printf '\n=== %s\n' "$name"
+    # A process of its own: what a stage sets or how it dies touches no other stage.
+    ("$@") </dev/null || status=$?
+    case $status in
+        0)
+            PASSED=$((PASSED + 1))
+            printf '=== %s: passed, %s s\n' "$name" "$((SECONDS - started))"
+            ;;
+        77)
+            SKIPPED=$((SKIPPED + 1))
+            printf '=== %s: skipped\n' "$name"
+            ;;
+        *)
+            FAILED=$((FAILED + 1))
+            FAILED_STAGES+=("$name")
+            printf '=== %s: FAILED (exit code %s), %s s\n' "$name" "$status" "$((SECONDS - started))"
+            ;;
+    esac
+}
+
+test_room() {
+    local room=$1
+    shift
+    if [[ -x $FERRITE_ROOT/tests/$room/run.sh ]]; then
+        test_stage "$room" "$FERRITE_ROOT/tests/$room/run.sh" "$@"
+    else
+        test_stage "$room" test_skip "tests/$room/run.sh is not written yet"
+    fi
+}
+
+test_skip() {
+    printf 'skipped: %s\n' "$*"
+    return 77
+}
+
+test_build() {
+    ferrite_build
+    printf 'built %s\n' "$HA_FERRITE_SO"
+}
+
+test_sim() {
+    local crate=$FERRITE_ROOT/crates/ferrite-sim
+    if [[ ! -e $crate/src/main.rs && ! -d $crate/src/bin ]]; then
+        test_skip "the simulator (crates/ferrite-sim) has no program yet"
+        return
+    fi
+    ferrite_need_cargo
+    cargo run --manifest-path "$FERRITE_ROOT/Cargo.toml" --release --locked --quiet -p ferrite-sim -- "$@"
+}
+
+test_close() {
+    printf '\n'
+    ((SKIPPED == 0)) || printf 'skipped: %s\n' "$SKIPPED"
+    ((FAILED == 0)) || printf 'failed: %s\n' "${FAILED_STAGES[*]}"
+    printf 'time: %s s\n' "$SECONDS"
+    printf '%s passed, %s failed\n' "$PASSED" "$FAILED"
+    ((FAILED == 0))
+}

@@ -1,0 +1,114 @@
+#!/usr/bin/env bash
+# The launcher itself: bad options and directories are refused with a message that says what to do, nothing foreign is
+# touched, and up, status, sql and down do what they say. Takes a few seconds.
+set -euo pipefail
+
+ROOT=$(cd -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/../.." && pwd)
+WORK=$(mktemp -d "${TMPDIR:-/tmp}/ferrite-launcher.XXXXXX")
+LISTENER=
+PASSED=0 FAILED=0
+PORT=$((20000 + RANDOM % 10000))
+
+cleanup() {
+    [[ -z $LISTENER ]] || kill "$LISTENER" 2>/dev/null || true
+    "$ROOT/ferrite" down --dir "$WORK/data" >/dev/null 2>&1 || true
+    rm -rf "$WORK"
+}
+trap cleanup EXIT
+
+# expect NAME CODE PATTERN COMMAND...: the exit code, and a pattern that stdout and stderr together contain.
+expect() {
+    local name=$1 code=$2 pattern=$3 status=0 output
+    shift 3
+    output=$("$@" 2>&1 </dev/null) || status=$?
+    if [[ $status == "$code" ]] && grep -qE -- "$pattern" <<<"$output"; then
+        PASSED=$((PASSED + 1))
+    else
+        FAILED=$((FAILED + 1))
+        printf 'FAILED: %s\n  expected exit code %s and /%s/, got %s and:\n' "$name" "$code" "$pattern" "$status"
+        printf '%s\n' "$output" | sed 's/^/    /'
+    fi
+}
+
+up() { "$ROOT/ferrite" up --dir "$WORK/data" --socket "$WORK/s" --port "$PORT" "$@"; }
+up_at() { "$ROOT/ferrite" up --socket "$WORK/s" --port "$PORT" --dir "$@"; }
+
+bad_words() {
+    expect "help" 0 '\./ferrite up' "$ROOT/ferrite" help
+    expect "no word is help" 0 '\./ferrite up' "$ROOT/ferrite"
+    expect "unknown word" 2 "unknown command 'fly'" "$ROOT/ferrite" fly
+    expect "unknown option" 1 "does not know '--colour'" up --colour
+    expect "option without value" 1 '--dir needs a value' "$ROOT/ferrite" up --dir
+    expect "option with -- for a value" 1 '--port needs a value' "$ROOT/ferrite" up --port --
+    expect "empty option value" 1 '--socket needs a value' "$ROOT/ferrite" up --socket=
+    expect "port that is no number" 1 'not a port' up --port ten
+    expect "port out of range" 1 'not a port' up --port 70000
+    expect "socket path too long" 1 'longer than 107' up --socket "/tmp/$(printf 'x%.0s' {1..120})"
+    expect "server option of the launcher's own" 1 'cannot be given after --' up -- --datadir=/nowhere
+    expect "unknown tests" 1 "no 'flying' tests" "$ROOT/ferrite" test flying
+    expect "down with a stray word" 1 "does not know 'now'" "$ROOT/ferrite" down now
+}
+
+bad_directories() {
+    mkdir -p "$WORK/foreign" "$WORK/other/mysql"
+    touch "$WORK/file" "$WORK/foreign/letter"
+    expect "directory that is a file" 1 'is not a directory' up_at "$WORK/file"
+    expect "directory below a file" 1 'cannot create' up_at "$WORK/file/data"
+    expect "directory with other things" 1 'not empty and not a data directory' up_at "$WORK/foreign"
+    expect "directory of another server" 1 'data directory of another server' up_at "$WORK/other"
+    expect "nothing was written" 0 '^letter$' ls -A "$WORK/foreign"
+    if ((EUID == 0)); then
+        expect "unwritable place" 1 'cannot create|not writable' up_at /proc/ferrite
+    else
+        mkdir "$WORK/locked"
+        chmod 555 "$WORK/locked"
+        expect "unwritable directory" 1 'not writable' up_at "$WORK/locked"
+        expect "unwritable parent" 1 'cannot create' up_at "$WORK/locked/data"
+    fi
+}
+
+not_running() {
+    expect "status when it is not running" 3 'not running' "$ROOT/ferrite" status --dir "$WORK/data"
+    expect "down when it is not running" 0 'No server runs' "$ROOT/ferrite" down --dir "$WORK/data"
+    expect "sql when it is not running" 1 'start it with: ./ferrite up --dir' "$ROOT/ferrite" sql --dir "$WORK/data"
+}
+
+port_in_use() {
+    command -v python3 >/dev/null || return 0
+    python3 -c 'import socket, sys, time
+s = socket.socket(); s.bind(("127.0.0.1", int(sys.argv[1]))); s.listen(); time.sleep(60)' "$PORT" &
+    LISTENER=$!
+    sleep 0.5
+    expect "port in use" 1 "port $PORT is in use.*" up
+    kill "$LISTENER"
+    wait "$LISTENER" 2>/dev/null || true
+    LISTENER=
+}
+
+a_life() {
+    expect "wrong server option" 1 'unknown variable.*no-such-thing' up -- --no-such-thing=1
+    expect "up" 0 'Ferrite is up' up
+    expect "up again" 0 'already running' up
+    expect "up again with another port" 0 'keeps the port' up --port 3
+    expect "status" 0 'engine +Ferrite' "$ROOT/ferrite" status --dir "$WORK/data"
+    expect "sql" 0 '^FERRITE$' "$ROOT/ferrite" sql --dir "$WORK/data" -NBe 'SELECT UPPER(@@default_storage_engine)'
+    expect "tcp" 0 '^42$' "$ROOT/ferrite" sql --dir "$WORK/data" --protocol=tcp --host=127.0.0.1 --port="$PORT" -NBe 'SELECT 42'
+    expect "socket in use" 1 'socket .* is in use' up_at "$WORK/second" --port 3
+    expect "down" 0 'cleanly' "$ROOT/ferrite" down --dir "$WORK/data"
+    expect "down again" 0 'No server runs' "$ROOT/ferrite" down --dir "$WORK/data"
+    expect "up with server options" 0 'Ferrite is up' up -- --max-connections=77
+    expect "the option arrived" 0 '^77$' "$ROOT/ferrite" sql --dir "$WORK/data" -NBe 'SELECT @@max_connections'
+    expect "down at last" 0 'cleanly' "$ROOT/ferrite" down --dir "$WORK/data"
+}
+
+bad_words
+bad_directories
+not_running
+if compgen -G "$ROOT/plugin/*.cc" >/dev/null; then
+    port_in_use
+    a_life
+else
+    echo "plugin/ holds no C++ source yet: the launcher is tested without a server"
+fi
+printf '%s passed, %s failed\n' "$PASSED" "$FAILED"
+((FAILED == 0))
