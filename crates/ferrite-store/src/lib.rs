@@ -1,1 +1,45 @@
-//! (room under construction)
+//! Where a page lives is known here alone.
+//!
+//! One shared store of preallocated files `store.NNNN`, divided in segments of 4 KiB
+//! granules. A page is written as a checksummed, self-describing blob into a free run, out of
+//! place, in batches of up to 1 MiB with one sync per batch. The page directory says for
+//! every page id whether the page is in memory (frame number) or on disk (location).
+//!
+//! # What is where
+//! - `word`, `directory`: locations, the 64-bit word, the array of words and extent owners.
+//! - `blob`, `pack`, `batch`: one page's image on disk; compression; many in one buffer.
+//! - `runs`, `retired`: free space; space that becomes free when a log position is durable.
+//! - `extents`: page ids, handed out in extents of 64 to indexes.
+//! - `files`: the segment files; growing and giving back.
+//! - `superblock`, `checkpoint`, `map`, `delta`: what else is on disk, and the log records.
+//! - `store`, `lifecycle`, `space`: the room's door: pages; open, recover and checkpoint; space.
+//! - `scan`: rebuilds the map from the blobs themselves.
+//!
+//! # Invariants
+//! 1. A granule belongs to at most one of: the blob of a page, a retired blob, a batch being
+//!    written, free space. All of it that is not free is known from the directory after a
+//!    restart; nothing on disk describes free space.
+//! 2. A blob is never overwritten before the record that says the page moved away is
+//!    durable ([`Store::retire`], [`Store::reclaim`]).
+//! 3. Nothing on disk is believed without a checksum; a failed check is a value naming the
+//!    file and the place, never a panic.
+//!
+//! # Lock order
+//! extent shard > extent pool. The space lock, the retired queue, the file table and the
+//! checkpoint state are leaves, except that growing takes space lock after the growth lock.
+//! No lock is held over data reads and writes.
+#![forbid(unsafe_code)]
+
+mod batch;
+mod blob;
+mod deps;
+mod directory;
+mod shim;
+mod store;
+mod word;
+
+pub use batch::{Batch, Placed, BATCH_BYTES};
+pub use blob::{PageHeader, PageImage, BLOB_HEADER_BYTES};
+pub use directory::{Directory, EXTENT_PAGES};
+pub use store::*;
+pub use word::{Location, Word, GRANULE_BYTES};

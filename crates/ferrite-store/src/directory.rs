@@ -1,0 +1,157 @@
+//! The page directory: page id to 64-bit word, one flat array.
+//!
+//! Invariants: a chunk, once there, stays for the life of the store, so `&AtomicU64` is
+//! stable; `end` only grows; every id below `end` has its chunk.
+//!
+//! Locking: none. Words are atomics; chunks appear through a once-cell. Who may change a
+//! word is the buffer pool's business (and recovery's, before it).
+
+use ferrite_types::{IndexId, PageId};
+
+use crate::deps::{AtomicU32, AtomicU64, OnceLock, Ordering};
+use crate::word::Word;
+
+/// Page ids per chunk.
+const CHUNK: usize = 8192;
+/// Chunks for all 2^32 ids.
+const CHUNKS: usize = (1 << 32) / CHUNK;
+/// Page ids per extent.
+pub const EXTENT_PAGES: u32 = 64;
+/// Extents for all ids.
+const EXTENTS: usize = (1 << 32) / EXTENT_PAGES as usize;
+
+/// An array that exists where it was touched.
+struct Sparse<T> {
+    chunks: Box<[OnceLock<Box<[T]>>]>,
+}
+
+impl<T> Sparse<T> {
+    fn new(entries: usize) -> Sparse<T> {
+        let n = entries.div_ceil(CHUNK);
+        Sparse {
+            chunks: (0..n).map(|_| OnceLock::new()).collect(),
+        }
+    }
+
+    #[inline]
+    fn get(&self, i: usize) -> Option<&T> {
+        self.chunks[i / CHUNK].get().map(|c| &c[i % CHUNK])
+    }
+
+    fn make(&self, i: usize, zero: impl Fn() -> T) -> &T {
+        let chunk = self.chunks[i / CHUNK].get_or_init(|| (0..CHUNK).map(|_| zero()).collect());
+        &chunk[i % CHUNK]
+    }
+}
+
+/// Page id to word, and extent to owner.
+pub struct Directory {
+    words: Sparse<AtomicU64>,
+    owners: Sparse<AtomicU32>,
+    end: AtomicU32,
+}
+
+impl Directory {
+    pub(crate) fn new() -> Directory {
+        Directory {
+            words: Sparse::new(CHUNKS * CHUNK),
+            owners: Sparse::new(EXTENTS),
+            end: AtomicU32::new(0),
+        }
+    }
+
+    /// The word of a page id that was handed out. Panics for an id that never was.
+    #[inline]
+    pub fn word(&self, page: PageId) -> &AtomicU64 {
+        match self.words.get(page.0 as usize) {
+            Some(word) => word,
+            None => panic!("page {page} was never handed out"),
+        }
+    }
+
+    /// The word's value; [`Word::FREE`] for ids beyond the end.
+    #[inline]
+    pub fn get(&self, page: PageId) -> Word {
+        self.words
+            .get(page.0 as usize)
+            .map_or(Word::FREE, |w| Word(w.load(Ordering::Acquire)))
+    }
+
+    /// All ids handed out so far are below this (saturated at 2^32 - 1).
+    pub fn end(&self) -> u32 {
+        self.end.load(Ordering::Acquire)
+    }
+
+    /// The index that owns the page's extent; 0 when nobody does.
+    #[inline]
+    pub fn owner(&self, page: PageId) -> IndexId {
+        self.extent_owner(page.0 / EXTENT_PAGES)
+    }
+
+    pub(crate) fn extent_owner(&self, extent: u32) -> IndexId {
+        self.owners
+            .get(extent as usize)
+            .map_or(IndexId(0), |o| IndexId(o.load(Ordering::Acquire)))
+    }
+
+    /// Makes room for the extent's words, then names its owner.
+    pub(crate) fn set_extent_owner(&self, extent: u32, index: IndexId) {
+        self.make_word(PageId(extent * EXTENT_PAGES));
+        self.owners
+            .make(extent as usize, || AtomicU32::new(0))
+            .store(index.0, Ordering::Release);
+        let last = extent * EXTENT_PAGES + (EXTENT_PAGES - 1);
+        self.end.fetch_max(last.saturating_add(1), Ordering::AcqRel);
+    }
+
+    /// The word of any id; its chunk is made when missing. Does not move the end.
+    pub(crate) fn make_word(&self, page: PageId) -> &AtomicU64 {
+        self.words.make(page.0 as usize, || AtomicU64::new(0))
+    }
+
+    /// Extents below the end.
+    pub(crate) fn extents(&self) -> u32 {
+        self.end().div_ceil(EXTENT_PAGES)
+    }
+}
+
+/// The ids of one extent that may be pages (0 never is).
+pub(crate) fn pages_of_extent(extent: u32) -> impl DoubleEndedIterator<Item = PageId> {
+    let first = extent * EXTENT_PAGES;
+    (first..=first + (EXTENT_PAGES - 1))
+        .filter(|&p| p != 0)
+        .map(PageId)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::word::Location;
+    use ferrite_types::format::Codec;
+
+    #[test]
+    fn ids_beyond_the_end_are_free() {
+        let d = Directory::new();
+        assert_eq!(d.end(), 0);
+        assert_eq!(d.get(PageId(u32::MAX)), Word::FREE);
+        assert_eq!(d.owner(PageId(u32::MAX)), IndexId(0));
+        d.set_extent_owner(3, IndexId(9));
+        assert_eq!(d.end(), 256);
+        assert_eq!(d.owner(PageId(192)), IndexId(9));
+        assert_eq!(d.owner(PageId(191)), IndexId(0));
+        let at = Location::new(5, 1, Codec::None);
+        d.word(PageId(200)).store(at.raw(), Ordering::Release);
+        assert_eq!(d.get(PageId(200)).as_location(), Some(at));
+    }
+
+    #[test]
+    fn the_last_extent_is_usable() {
+        let d = Directory::new();
+        d.set_extent_owner(EXTENTS as u32 - 1, IndexId(2));
+        assert_eq!(d.end(), u32::MAX);
+        assert_eq!(d.owner(PageId(u32::MAX)), IndexId(2));
+        d.word(PageId(u32::MAX)).store(1, Ordering::Relaxed);
+        assert_eq!(pages_of_extent(EXTENTS as u32 - 1).count(), 64);
+        assert_eq!(pages_of_extent(0).count(), 63);
+    }
+}

@@ -1,0 +1,190 @@
+//! Where a page is: one 64-bit directory word, and the address of a blob inside it.
+//!
+//! Layout of a word: 0 is an unused page id; bit 63 set means resident and the low 32 bits
+//! are the frame number; anything else is a [`Location`].
+//!
+//! Layout of a location: bits 0..40 granule (4 KiB units from the start of the store),
+//! bits 40..50 length in granules (never 0), bits 50..53 codec, bits 53..63 reserved (zero
+//! in this format: garbage bit, tier).
+
+use core::fmt;
+
+use ferrite_types::format::Codec;
+
+/// The unit in which space is given out, and the alignment of every blob.
+pub const GRANULE_BYTES: usize = 4096;
+
+const RESIDENT: u64 = 1 << 63;
+const GRANULE_BITS: u32 = 40;
+const LEN_BITS: u32 = 10;
+const CODEC_BITS: u32 = 3;
+const LEN_SHIFT: u32 = GRANULE_BITS;
+const CODEC_SHIFT: u32 = LEN_SHIFT + LEN_BITS;
+const USED_BITS: u32 = CODEC_SHIFT + CODEC_BITS;
+
+/// Granules a location can address.
+pub const MAX_GRANULES: u64 = 1 << GRANULE_BITS;
+
+/// The address of a blob in the store: first granule, length, codec.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Location(u64);
+
+impl Location {
+    /// Nowhere: the page has no blob.
+    pub const NONE: Location = Location(0);
+
+    /// Panics when a number does not fit its field: the allocator hands out nothing such.
+    pub const fn new(granule: u64, granules: u32, codec: Codec) -> Location {
+        assert!(granule < MAX_GRANULES);
+        assert!(granules > 0 && granules < 1 << LEN_BITS);
+        Location(granule | (granules as u64) << LEN_SHIFT | (codec as u64) << CODEC_SHIFT)
+    }
+
+    /// The number as it stands on disk and in frame headers.
+    #[inline]
+    pub const fn raw(self) -> u64 {
+        self.0
+    }
+
+    /// Takes back what [`Location::raw`] gave. Not checked; see [`Location::checked`].
+    #[inline]
+    pub const fn from_raw(raw: u64) -> Location {
+        Location(raw)
+    }
+
+    /// The location with that number, if this format can have written it.
+    pub fn checked(raw: u64) -> Option<Location> {
+        let at = Location(raw);
+        let sane = raw == 0 || (raw >> USED_BITS == 0 && at.granules() > 0 && at.codec().is_some());
+        sane.then_some(at)
+    }
+
+    /// True for [`Location::NONE`].
+    #[inline]
+    pub const fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Index of the first granule.
+    #[inline]
+    pub const fn granule(self) -> u64 {
+        self.0 & (MAX_GRANULES - 1)
+    }
+
+    /// Length in granules; 0 only for [`Location::NONE`].
+    #[inline]
+    pub const fn granules(self) -> u32 {
+        (self.0 >> LEN_SHIFT) as u32 & ((1 << LEN_BITS) - 1)
+    }
+
+    /// Length in bytes.
+    #[inline]
+    pub const fn bytes(self) -> usize {
+        self.granules() as usize * GRANULE_BYTES
+    }
+
+    /// How the blob is packed; None if the number is of a later format.
+    pub const fn codec(self) -> Option<Codec> {
+        Codec::from_u8((self.0 >> CODEC_SHIFT) as u8 & ((1 << CODEC_BITS) - 1))
+    }
+}
+
+impl fmt::Debug for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_none() {
+            return write!(f, "Location(none)");
+        }
+        write!(f, "Location({}+{}", self.granule(), self.granules())?;
+        match self.codec() {
+            Some(Codec::None) => write!(f, ")"),
+            Some(c) => write!(f, ", {c:?})"),
+            None => write!(f, ", unknown codec)"),
+        }
+    }
+}
+
+/// One 64-bit directory word. 0 = page id unused. Bit 63 set: resident, low 32 bits are the
+/// frame number. Otherwise a [`Location`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Word(pub u64);
+
+impl Word {
+    /// The page id is not in use.
+    pub const FREE: Word = Word(0);
+
+    /// The page is in that frame.
+    #[inline]
+    pub const fn resident(frame: u32) -> Word {
+        Word(RESIDENT | frame as u64)
+    }
+
+    /// The page is on disk only. [`Location::NONE`] gives [`Word::FREE`].
+    #[inline]
+    pub const fn on_disk(at: Location) -> Word {
+        Word(at.0)
+    }
+
+    /// True when the page id is not in use.
+    #[inline]
+    pub const fn is_free(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The frame that holds the page.
+    #[inline]
+    pub const fn as_frame(self) -> Option<u32> {
+        if self.0 & RESIDENT != 0 {
+            Some(self.0 as u32)
+        } else {
+            None
+        }
+    }
+
+    /// Where the page is on disk, if it is there only.
+    #[inline]
+    pub const fn as_location(self) -> Option<Location> {
+        if self.0 & RESIDENT == 0 && self.0 != 0 {
+            Some(Location(self.0))
+        } else {
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_do_not_overlap() {
+        let at = Location::new(MAX_GRANULES - 1, 1023, Codec::Zstd);
+        assert_eq!(at.granule(), MAX_GRANULES - 1);
+        assert_eq!(at.granules(), 1023);
+        assert_eq!(at.codec(), Some(Codec::Zstd));
+        assert_eq!(Location::checked(at.raw()), Some(at));
+        let w = Word::on_disk(at);
+        assert!(!w.is_free());
+        assert_eq!(w.as_frame(), None);
+        assert_eq!(w.as_location(), Some(at));
+    }
+
+    #[test]
+    fn a_word_is_one_of_three() {
+        assert!(Word::FREE.is_free());
+        assert_eq!(Word::FREE.as_location(), None);
+        assert_eq!(Word::FREE.as_frame(), None);
+        let w = Word::resident(u32::MAX);
+        assert_eq!(w.as_frame(), Some(u32::MAX));
+        assert_eq!(w.as_location(), None);
+        assert!(Word::on_disk(Location::NONE).is_free());
+    }
+
+    #[test]
+    fn later_formats_are_recognised() {
+        let at = Location::new(7, 3, Codec::None).raw();
+        assert!(Location::checked(at).is_some());
+        assert_eq!(Location::checked(at | 1 << 53), None);
+        assert_eq!(Location::checked(at | 7 << 50), None);
+        assert_eq!(Location::checked(7), None);
+    }
+}
