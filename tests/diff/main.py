@@ -94,6 +94,7 @@ class Runner:
                 "--character-set-server=utf8mb4",
                 "--max-allowed-packet=64M",
                 f"--default-tmp-storage-engine={kind.name}",
+                "--lock-wait-timeout=8",
                 "--innodb-stats-persistent=0",
                 "--innodb-stats-auto-recalc=0",
             ]

@@ -176,10 +176,10 @@ class Program:
 
     def ddl(self) -> None:
         """Whole-table statements; each leaves the table with its first definition."""
+        self.end_watch()
         if not self.shape.churn:
             self.add(Step("TRUNCATE TABLE t2"))
             return
-        self.end_watch()
         rng, shape = self.rng, self.shape
         column = shape.columns[-1]
         forms = [

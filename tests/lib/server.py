@@ -182,10 +182,11 @@ class Server:
         shutil.rmtree(self.home, ignore_errors=True)
 
     def log_tail(self, lines: int = 40) -> str:
-        """The end of the error log."""
+        """The end of the error log, without InnoDB's notes."""
         if not self.error_log.exists():
             return "(no error log)"
-        return "\n".join(self.error_log.read_text(errors="replace").splitlines()[-lines:])
+        everything = self.error_log.read_text(errors="replace").splitlines()
+        return "\n".join([x for x in everything if "[Note] InnoDB:" not in x][-lines:])
 
 
 def _link(source: Path, target: Path) -> None:
