@@ -56,6 +56,7 @@ unit_licences() {
             for (i = 1; i <= n; i++) if (!(part[i] in fits)) return 0
             return 1
         }
+        $2 == "" { next }
         {
             text = $1
             gsub(/\//, " OR ", text)
