@@ -28,6 +28,7 @@ struct ferrite_conn {
   bool prepared = false;                 /* fe_txn_prepare succeeded */
   bool commit_ordered = false;           /* fe_txn_commit_ordered was called */
   bool rolled_back_by_core = false;      /* deadlock victim: server's rollback is to come */
+  const char *proc_info_before_wait = nullptr; /* for SHOW PROCESSLIST, after a lock wait */
 };
 
 extern fe_engine *ferrite_engine;
@@ -40,8 +41,8 @@ ferrite_conn *ferrite_conn_of(THD *thd);
 fe_session *ferrite_session_of(THD *thd);
 
 /* Makes Ferrite a participant of the current statement (and of the transaction when there
-   is one), begins the statement in the core, hands over isolation level, lock wait timeout
-   and query text. Cheap to call again in the same statement. */
+   is one), begins the statement in the core, hands over isolation level and lock wait
+   timeout. Cheap to call again in the same statement. */
 void ferrite_register_trx(THD *thd, fe_session *session);
 
 /* 1 when this statement's changes belong to a transaction that goes on after it. */

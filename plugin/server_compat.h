@@ -20,5 +20,18 @@
 #include <log.h>
 #include <mysql/plugin.h>
 #include <mysqld_error.h>
+#include <sql_acl.h>
+#include <sql_i_s.h>
+#include <sql_parse.h>
+#include <sql_plugin.h>
+#include <sql_table.h>
+#include <tztime.h>
+
+/* Exported by the server, declared in none of its headers. */
+extern "C" MYSQL_THD thd_increment_pending_ops(MYSQL_THD thd);
+extern "C" void thd_decrement_pending_ops(void *token);
+extern "C" int thd_need_wait_reports(const MYSQL_THD thd);
+extern "C" int thd_rpl_deadlock_check(MYSQL_THD thd, MYSQL_THD other_thd);
+void ignore_db_dirs_append(const char *dirname_arg);
 
 #endif

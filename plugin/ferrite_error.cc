@@ -1,0 +1,146 @@
+/*
+ * Maps the core's result codes; see ferrite_error.h for the rules.
+ *
+ * Codes that the server has a message for become that HA_ERR_...; the rest get numbers of
+ * our own above HA_ERR_LAST, for which handler::print_error() asks get_error_message() and
+ * shows the core's own words.
+ */
+#include "ferrite_error.h"
+
+#include <atomic>
+
+#include "ferrite_hton.h"
+#include "ferrite_vars.h"
+
+namespace {
+
+/* Numbers of our own, by code. Clients see them in "Got error %d '...' from FERRITE". */
+constexpr int own_error(fe_code code) { return HA_ERR_LAST + 100 + code; }
+
+/* The text has to outlive the next call into the core, which print_error() may make. */
+thread_local char last_text[512];
+
+void keep_text() {
+  strncpy(last_text, fe_last_error(), sizeof last_text - 1);
+  last_text[sizeof last_text - 1] = '\0';
+}
+
+/* A table with one bad page can fail thousands of statements a second: one line a second
+   in the log is enough, with the count of those left out. */
+void log_failure() {
+  static std::atomic<time_t> last_logged{0};
+  static std::atomic<uint64_t> left_out{0};
+  time_t now = time(nullptr);
+  time_t before = last_logged.load();
+  if (now == before || !last_logged.compare_exchange_strong(before, now)) {
+    left_out++;
+    return;
+  }
+  uint64_t more = left_out.exchange(0);
+  if (more)
+    sql_print_error("Ferrite: %s (and %llu more failures like it)", last_text,
+                    static_cast<ulonglong>(more));
+  else
+    sql_print_error("Ferrite: %s", last_text);
+}
+
+/* The server's message names the table only: a warning beside it tells the rest. */
+void warn(THD *thd, int error) {
+  if (thd && thd == current_thd && last_text[0])
+    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, error, "Ferrite: %s", last_text);
+}
+
+/* `whole`: the server rolls the transaction back at the end of this statement. */
+void request_rollback(THD *thd, bool whole) {
+  if (!thd) return;
+  thd->mark_transaction_to_rollback(whole);
+}
+
+void note_rolled_back_by_core(THD *thd) {
+  if (!thd || !ferrite_hton) return;
+  ferrite_conn *conn = static_cast<ferrite_conn *>(thd_get_ha_data(thd, ferrite_hton));
+  if (conn) conn->rolled_back_by_core = true;
+}
+
+/* What has a code in the server and no side effect here; 0 for everything else. */
+int plain_error(fe_code code) {
+  switch (code) {
+    case FE_END:
+      return HA_ERR_END_OF_FILE;
+    case FE_NOT_FOUND:
+    case FE_SKIPPED:
+      return HA_ERR_KEY_NOT_FOUND;
+    case FE_DUPLICATE:
+      return HA_ERR_FOUND_DUPP_KEY;
+    case FE_INTERRUPTED:
+      return HA_ERR_ABORTED_BY_USER;
+    case FE_ROW_TOO_BIG:
+      return HA_ERR_TO_BIG_ROW;
+    case FE_EXISTS:
+      return HA_ERR_TABLE_EXIST;
+    case FE_ROLLED_BACK:
+      return HA_ERR_ROLLBACK;
+    case FE_SAME:
+      return HA_ERR_RECORD_IS_THE_SAME;
+    case FE_TABLE_CHANGED:
+      return HA_ERR_TABLE_DEF_CHANGED;
+    case FE_OUT_OF_MEMORY:
+      return HA_ERR_OUT_OF_MEM;
+    default:
+      return 0;
+  }
+}
+
+}  // namespace
+
+int ferrite_to_ha_error(fe_code code, THD *thd) {
+  if (code == FE_OK) return 0;
+  if (int error = plain_error(code)) return error;
+
+  keep_text();
+  switch (code) {
+    case FE_DEADLOCK:
+      /* The transaction is gone; the server must empty its binlog cache as well. */
+      note_rolled_back_by_core(thd);
+      request_rollback(thd, true);
+      return HA_ERR_LOCK_DEADLOCK;
+    case FE_LOCK_TIMEOUT:
+      request_rollback(thd, ferrite_rollback_on_timeout());
+      return HA_ERR_LOCK_WAIT_TIMEOUT;
+    case FE_RECORD_CHANGED:
+      request_rollback(thd, true);
+      return HA_ERR_RECORD_CHANGED;
+    case FE_LOCK_TABLE_FULL:
+      request_rollback(thd, true);
+      return HA_ERR_LOCK_TABLE_FULL;
+    case FE_SNAPSHOT_TOO_OLD:
+      request_rollback(thd, true);
+      return own_error(code);
+    case FE_DISK_FULL:
+      warn(thd, HA_ERR_RECORD_FILE_FULL);
+      return HA_ERR_RECORD_FILE_FULL;
+    case FE_CORRUPT:
+      log_failure();
+      warn(thd, HA_ERR_CRASHED);
+      return HA_ERR_CRASHED;
+    case FE_IO:
+    case FE_FORMAT:
+    case FE_BUG:
+      log_failure();
+      return own_error(code);
+    default:
+      return own_error(code);
+  }
+}
+
+int ferrite_table_error(fe_code code, THD *thd) {
+  if (code == FE_NOT_FOUND) return HA_ERR_NO_SUCH_TABLE;
+  return ferrite_to_ha_error(code, thd);
+}
+
+bool ferrite_get_error_message(int error, String *buf) {
+  if (last_text[0]) buf->copy(last_text, strlen(last_text), system_charset_info);
+  return error == own_error(FE_SNAPSHOT_TOO_OLD);
+}
+
+const char *ferrite_error_text() { return last_text; }

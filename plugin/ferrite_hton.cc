@@ -1,0 +1,218 @@
+/*
+ * The plugin frame: opens and closes the engine, fills the handlerton, hands the core its
+ * way back to the server, and declares the plugins of this library.
+ *
+ * Rules of this room
+ * - init() either leaves a running engine or nothing at all: no thread, no state.
+ * - The callbacks below run in whatever thread the core says in ferrite.h; those of foreign
+ *   threads use only server functions that are made for them.
+ * - Order at shutdown: pre_shutdown (background work that needs the server stops, commits
+ *   still work), the binlog waits for its checkpoint notifications, panic/deinit close.
+ */
+#include "ferrite_hton.h"
+
+#include "ferrite_error.h"
+#include "ferrite_i_s.h"
+#include "ferrite_trx.h"
+#include "ferrite_vars.h"
+
+fe_engine *ferrite_engine = nullptr;
+handlerton *ferrite_hton = nullptr;
+
+static const char data_subdir[] = "#ferrite";
+
+[[noreturn]] void ferrite_fatal(const char *text) {
+  sql_print_error("Ferrite: %s", text);
+  sql_print_error("Ferrite: the server stops here, so that nothing is lost in silence;"
+                  " recovery takes over at the next start.");
+  abort();
+}
+
+/* ---- what the core calls --------------------------------------------------------------- */
+
+static void on_log(fe_log_level level, const char *text) {
+  switch (level) {
+    case FE_LOG_NOTE:
+      sql_print_information("Ferrite: %s", text);
+      break;
+    case FE_LOG_WARNING:
+      sql_print_warning("Ferrite: %s", text);
+      break;
+    default:
+      sql_print_error("Ferrite: %s", text);
+  }
+}
+
+static int on_is_killed(void *thd) {
+  return thd && thd_kill_level(static_cast<THD *>(thd)) != THD_IS_NOT_KILLED;
+}
+
+/* The thread pool may start another thread meanwhile; SHOW PROCESSLIST tells why it hangs. */
+static void on_lock_wait_begin(void *arg) {
+  THD *thd = static_cast<THD *>(arg);
+  if (!thd) return;
+  thd_wait_begin(thd, THD_WAIT_ROW_LOCK);
+  ferrite_conn *conn = static_cast<ferrite_conn *>(thd_get_ha_data(thd, ferrite_hton));
+  if (conn) conn->proc_info_before_wait = thd_proc_info(thd, "Waiting for row lock");
+}
+
+static void on_lock_wait_end(void *arg, uint64_t waited_us) {
+  THD *thd = static_cast<THD *>(arg);
+  if (!thd) return;
+  ferrite_conn *conn = static_cast<ferrite_conn *>(thd_get_ha_data(thd, ferrite_hton));
+  if (conn) thd_proc_info(thd, conn->proc_info_before_wait);
+  thd_wait_end(thd);
+  thd_storage_lock_wait(thd, static_cast<long long>(waited_us));
+}
+
+static void on_report_wait_for(void *waiter, void *holder) {
+  THD *thd = static_cast<THD *>(waiter);
+  if (thd && holder && thd_need_wait_reports(thd))
+    thd_rpl_deadlock_check(thd, static_cast<THD *>(holder));
+}
+
+static void *on_async_begin(void *thd) {
+  return thd ? thd_increment_pending_ops(static_cast<THD *>(thd)) : nullptr;
+}
+
+static void on_async_done(void *token) { thd_decrement_pending_ops(token); }
+
+static void on_checkpoint_notify(void *cookie) { commit_checkpoint_notify_ha(cookie); }
+
+static void on_fatal(const char *text) { ferrite_fatal(text); }
+
+/* ---- the rest of the handlerton -------------------------------------------------------- */
+
+static int close_engine() {
+  if (!ferrite_engine) return 0;
+  fe_code code = fe_engine_close(ferrite_engine);
+  if (code != FE_OK) sql_print_error("Ferrite: closing failed: %s", fe_last_error());
+  ferrite_engine = nullptr;
+  return code != FE_OK;
+}
+
+static int hton_panic(handlerton *, enum ha_panic_function flag) {
+  return flag == HA_PANIC_CLOSE ? close_engine() : 0;
+}
+
+static void hton_pre_shutdown() {
+  if (ferrite_engine) fe_engine_pre_shutdown(ferrite_engine);
+}
+
+static int hton_ddl_recovery_done(handlerton *) {
+  fe_engine_ddl_recovery_done(ferrite_engine);
+  return 0;
+}
+
+static bool hton_flush_logs(handlerton *) {
+  if (fe_engine_flush_log(ferrite_engine) == FE_OK) return false;
+  sql_print_error("Ferrite: flushing the log failed: %s", fe_last_error());
+  return true;
+}
+
+/* `path` is the directory of the database, "./db/": what is left of it here goes too. */
+static void hton_drop_database(handlerton *, char *path) {
+  size_t end = strlen(path);
+  while (end && path[end - 1] == FN_LIBCHAR) end--;
+  size_t begin = end;
+  while (begin && path[begin - 1] != FN_LIBCHAR) begin--;
+  char name[FN_REFLEN + 1];
+  if (end == begin || end - begin > FN_REFLEN) return;
+  memcpy(name, path + begin, end - begin);
+  name[end - begin] = '\0';
+  fe_code code = fe_database_drop(ferrite_engine, name);
+  if (code != FE_OK && code != FE_NOT_FOUND)
+    sql_print_error("Ferrite: dropping the tables of database %s failed: %s", name,
+                    fe_last_error());
+}
+
+static void fill_handlerton(handlerton *hton) {
+  hton->create = ferrite_create_handler;
+  hton->flags = HTON_SUPPORTS_EXTENDED_KEYS | HTON_REQUIRES_CLOSE_AFTER_TRUNCATE |
+                HTON_TRUNCATE_REQUIRES_EXCLUSIVE_USE;
+  hton->table_options = ferrite_table_options;
+  static const char *no_extensions[] = {nullptr};
+  hton->tablefile_extensions = no_extensions;
+
+  hton->close_connection = ferrite_hton_close_connection;
+  hton->kill_query = ferrite_hton_kill_query;
+  hton->commit = ferrite_hton_commit;
+  hton->commit_ordered = ferrite_hton_commit_ordered;
+  hton->rollback = ferrite_hton_rollback;
+  hton->prepare = ferrite_hton_prepare;
+  hton->recover = ferrite_hton_recover;
+  hton->commit_by_xid = ferrite_hton_commit_by_xid;
+  hton->rollback_by_xid = ferrite_hton_rollback_by_xid;
+  hton->commit_checkpoint_request = ferrite_hton_checkpoint_request;
+  hton->start_consistent_snapshot = ferrite_hton_start_snapshot;
+
+  hton->savepoint_offset = sizeof(uint64_t);
+  hton->savepoint_set = ferrite_hton_savepoint_set;
+  hton->savepoint_rollback = ferrite_hton_savepoint_rollback;
+  hton->savepoint_release = ferrite_hton_savepoint_release;
+  hton->savepoint_rollback_can_release_mdl = ferrite_hton_savepoint_can_release_mdl;
+
+  hton->drop_database = hton_drop_database;
+  hton->flush_logs = hton_flush_logs;
+  hton->show_status = ferrite_show_status;
+  hton->pre_shutdown = hton_pre_shutdown;
+  hton->signal_ddl_recovery_done = hton_ddl_recovery_done;
+  hton->panic = hton_panic;
+}
+
+static int ferrite_init(void *arg) {
+  static const fe_callbacks callbacks = {
+      on_log,         on_is_killed,  on_lock_wait_begin,   on_lock_wait_end, on_report_wait_for,
+      on_async_begin, on_async_done, on_checkpoint_notify, on_fatal};
+  ferrite_hton = static_cast<handlerton *>(arg);
+  fe_config config;
+  memset(&config, 0, sizeof config);
+  ferrite_fill_config(&config);
+  config.abi_version = FE_ABI_VERSION;
+  config.data_dir = mysql_real_data_home;
+  /* Else the directory of our files would show up as a database. */
+  ignore_db_dirs_append(data_subdir);
+
+  fe_code code = fe_engine_open(&config, &callbacks, &ferrite_engine);
+  if (code != FE_OK) {
+    sql_print_error("Ferrite: cannot open the database in %s%s: %s", config.data_dir,
+                    data_subdir, fe_last_error());
+    ferrite_engine = nullptr;
+    ferrite_hton = nullptr;
+    return 1;
+  }
+  fill_handlerton(ferrite_hton);
+  ferrite_apply_settings();
+  return 0;
+}
+
+static int ferrite_deinit(void *) {
+  int failed = close_engine();
+  ferrite_hton = nullptr;
+  return failed;
+}
+
+static struct st_mysql_storage_engine ferrite_storage_engine = {
+    MYSQL_HANDLERTON_INTERFACE_VERSION};
+
+maria_declare_plugin(ferrite){
+    MYSQL_STORAGE_ENGINE_PLUGIN,
+    &ferrite_storage_engine,
+    "FERRITE",
+    "The Ferrite developers",
+    "Supports transactions, row-level locking and bounded history",
+    PLUGIN_LICENSE_GPL,
+    ferrite_init,
+    ferrite_deinit,
+    0x0001,
+    ferrite_status_variables,
+    ferrite_system_variables,
+    "0.1",
+    MariaDB_PLUGIN_MATURITY_EXPERIMENTAL},
+    FERRITE_I_S_PLUGIN("FERRITE_METRICS", "Ferrite counters", ferrite_i_s_metrics_init),
+    FERRITE_I_S_PLUGIN("FERRITE_TRX", "Ferrite transactions", ferrite_i_s_trx_init),
+    FERRITE_I_S_PLUGIN("FERRITE_LOCKS", "Ferrite locks", ferrite_i_s_locks_init),
+    FERRITE_I_S_PLUGIN("FERRITE_LOCK_WAITS", "Which Ferrite lock waits for which",
+                       ferrite_i_s_lock_waits_init),
+    FERRITE_I_S_PLUGIN("FERRITE_SNAPSHOTS", "Ferrite read views and the history they hold",
+                       ferrite_i_s_snapshots_init) maria_declare_plugin_end;

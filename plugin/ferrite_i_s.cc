@@ -1,0 +1,402 @@
+/*
+ * information_schema.FERRITE_METRICS, _TRX, _LOCKS, _LOCK_WAITS and _SNAPSHOTS.
+ *
+ * Rules of this room
+ * - Columns bear the names of their INNODB_... twins, in the same order, so that queries
+ *   and joins written for those need a new table name only. What Ferrite has no notion of is
+ *   NULL, never an invented number. Columns of our own come last. None is ever renamed.
+ * - PROCESS is required; without it a query fails, as with InnoDB's.
+ * - The core's callbacks only copy: rows are stored after the core has let go of its locks.
+ *   The text of a running query is asked of the server then, by thread id.
+ */
+#include "ferrite_i_s.h"
+
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "ferrite_hton.h"
+
+struct st_mysql_information_schema ferrite_i_s_descriptor = {
+    MYSQL_INFORMATION_SCHEMA_INTERFACE_VERSION};
+
+int ferrite_i_s_deinit(void *) { return 0; }
+
+namespace {
+
+/* Counters since when; TIME_ENABLED of the metrics. */
+time_t engine_started;
+
+constexpr uint max_query = 1024;
+constexpr uint max_lock_id = 32;
+constexpr uint max_lock_data = 8192;
+
+/* Raises the error that names the missing privilege. */
+bool may_not_look(THD *thd) { return check_global_access(thd, PROCESS_ACL); }
+
+/* ---- storing values ------------------------------------------------------------------- */
+
+void put(Field *field, uint64_t value) {
+  field->set_notnull();
+  field->store(static_cast<longlong>(value), true);
+}
+
+void put(Field *field, const char *text, size_t len) {
+  field->set_notnull();
+  field->store(text, len, system_charset_info);
+}
+
+void put(Field *field, const std::string &text) { put(field, text.data(), text.size()); }
+
+void put_time(THD *thd, Field *field, uint64_t unix_s) {
+  MYSQL_TIME t;
+  thd->variables.time_zone->gmt_sec_to_TIME(&t, static_cast<my_time_t>(unix_s));
+  field->set_notnull();
+  field->store_time(&t);
+}
+
+void put_null(Field **fields, std::initializer_list<uint> columns) {
+  for (uint column : columns) fields[column]->set_null();
+}
+
+std::string lock_id(uint64_t id) { return std::to_string(id); }
+
+std::string text_of(const char *text) { return text ? text : ""; }
+
+/* What a connection runs at this moment; empty when it is idle or busy changing that. */
+std::string query_of_thread(uint64_t thread_id) {
+  THD *other = thread_id ? find_thread_by_id(static_cast<longlong>(thread_id)) : nullptr;
+  if (!other) return std::string();
+  char text[max_query + 1];
+  size_t len = thd_query_safe(other, text, sizeof text);
+  mysql_mutex_unlock(&other->LOCK_thd_kill); /* find_thread_by_id() locked it */
+  return std::string(text, len);
+}
+
+void put_query(Field *field, const std::string &from_core, uint64_t thread_id) {
+  std::string text = from_core.empty() ? query_of_thread(thread_id) : from_core;
+  if (text.size() > max_query) text.resize(max_query);
+  if (text.empty())
+    field->set_null();
+  else
+    put(field, text);
+}
+
+/* ---- FERRITE_METRICS ------------------------------------------------------------------ */
+
+struct Metric {
+  std::string name, subsystem, comment;
+  uint64_t value;
+  bool is_counter;
+};
+
+void collect_metric(void *arg, const char *name, uint64_t value, const char *subsystem,
+                    const char *comment, int is_counter) {
+  static_cast<std::vector<Metric> *>(arg)->push_back(
+      {text_of(name), text_of(subsystem), text_of(comment), value, is_counter != 0});
+}
+
+int fill_metrics(THD *thd, TABLE_LIST *tables, Item *) {
+  if (may_not_look(thd)) return 1;
+  if (!ferrite_engine) return 0;
+  std::vector<Metric> metrics;
+  fe_status_each(ferrite_engine, collect_metric, &metrics);
+  TABLE *table = tables->table;
+  Field **f = table->field;
+  const time_t elapsed = time(nullptr) - engine_started;
+  for (const Metric &m : metrics) {
+    restore_record(table, s->default_values);
+    put(f[0], m.name);
+    put(f[1], m.subsystem);
+    put(f[2], m.value);
+    put_null(f, {3, 4, 5, 7, 8, 9, 11, 13});
+    if (m.is_counter && elapsed > 0) {
+      f[5]->set_notnull();
+      f[5]->store(static_cast<double>(m.value) / static_cast<double>(elapsed));
+    }
+    put(f[6], m.value); /* counters are never reset */
+    put_time(thd, f[10], static_cast<uint64_t>(engine_started));
+    put(f[12], static_cast<uint64_t>(elapsed));
+    put(f[14], 1);
+    put(f[15], m.is_counter ? "counter" : "value", m.is_counter ? 7 : 5);
+    put(f[16], m.comment);
+    if (schema_table_store_record(thd, table)) return 1;
+  }
+  return 0;
+}
+
+/* ---- FERRITE_TRX ---------------------------------------------------------------------- */
+
+struct Trx {
+  fe_trx_row row;
+  std::string state, isolation, query;
+};
+
+std::string text_of(fe_slice slice) {
+  return slice.ptr ? std::string(reinterpret_cast<const char *>(slice.ptr), slice.len)
+                   : std::string();
+}
+
+void collect_trx(void *arg, const fe_trx_row *row) {
+  static_cast<std::vector<Trx> *>(arg)->push_back(
+      {*row, text_of(row->state), text_of(row->isolation), text_of(row->query)});
+}
+
+void collect_requested_lock(void *arg, const fe_lock_wait_row *row) {
+  (*static_cast<std::unordered_map<uint64_t, uint64_t> *>(arg))[row->requesting_txn_id] =
+      row->requested_lock_id;
+}
+
+int fill_trx(THD *thd, TABLE_LIST *tables, Item *) {
+  if (may_not_look(thd)) return 1;
+  if (!ferrite_engine) return 0;
+  std::vector<Trx> list;
+  std::unordered_map<uint64_t, uint64_t> requested;
+  fe_each_trx(ferrite_engine, collect_trx, &list);
+  fe_each_lock_wait(ferrite_engine, collect_requested_lock, &requested);
+  TABLE *table = tables->table;
+  Field **f = table->field;
+  for (const Trx &trx : list) {
+    restore_record(table, s->default_values);
+    put(f[0], trx.row.txn_id);
+    put(f[1], trx.state);
+    put_time(thd, f[2], trx.row.started_unix_s);
+    put_null(f, {3, 4, 8, 9, 10, 12, 15, 17, 18, 19, 21});
+    auto wanted = requested.find(trx.row.txn_id);
+    if (trx.row.waiting_since_unix_s) {
+      put_time(thd, f[4], trx.row.waiting_since_unix_s);
+      if (wanted != requested.end()) put(f[3], lock_id(wanted->second));
+    }
+    /* InnoDB's weight: what it would take to undo, and what others would get back. */
+    put(f[5], trx.row.rows_changed + trx.row.locks_held);
+    put(f[6], trx.row.thread_id);
+    put_query(f[7], trx.query, trx.row.thread_id);
+    put(f[11], trx.row.locks_held);
+    put(f[13], trx.row.locks_held);
+    put(f[14], trx.row.rows_changed);
+    put(f[16], trx.isolation);
+    put(f[20], trx.row.txn_id == 0 ? 1 : 0);
+    put(f[22], trx.row.undo_bytes);
+    if (schema_table_store_record(thd, table)) return 1;
+  }
+  return 0;
+}
+
+/* ---- FERRITE_LOCKS, FERRITE_LOCK_WAITS ------------------------------------------------ */
+
+struct Lock {
+  fe_lock_row row;
+  std::string mode, table, index, data;
+};
+
+/* Keys are in the order-preserving encoding: shown as bytes. */
+std::string hex(fe_slice key) {
+  static const char digits[] = "0123456789abcdef";
+  std::string out = key.len ? "0x" : "";
+  for (size_t i = 0; i < key.len && out.size() + 2 <= max_lock_data; i++) {
+    out += digits[key.ptr[i] >> 4];
+    out += digits[key.ptr[i] & 15];
+  }
+  return out;
+}
+
+void collect_lock(void *arg, const fe_lock_row *row) {
+  static_cast<std::vector<Lock> *>(arg)->push_back(
+      {*row, text_of(row->mode), text_of(row->table), text_of(row->index), hex(row->key)});
+}
+
+int fill_locks(THD *thd, TABLE_LIST *tables, Item *) {
+  if (may_not_look(thd)) return 1;
+  if (!ferrite_engine) return 0;
+  std::vector<Lock> list;
+  fe_each_lock(ferrite_engine, collect_lock, &list);
+  TABLE *table = tables->table;
+  Field **f = table->field;
+  for (const Lock &lock : list) {
+    restore_record(table, s->default_values);
+    put(f[0], lock_id(lock.row.lock_id));
+    put(f[1], lock.row.txn_id);
+    put(f[2], lock.mode);
+    const bool record = !lock.index.empty();
+    put(f[3], record ? "RECORD" : "TABLE", record ? 6 : 5);
+    char name[2 * FN_REFLEN];
+    size_t len = explain_filename(thd, lock.table.c_str(), name, sizeof name,
+                                  EXPLAIN_PARTITIONS_AS_COMMENT);
+    put(f[4], name, len);
+    put_null(f, {5, 6, 7, 8, 9});
+    if (record) {
+      put(f[5], lock.index);
+      put(f[9], lock.data);
+    }
+    put(f[10], lock.row.thread_id);
+    put(f[11], lock.row.granted ? 1 : 0);
+    if (schema_table_store_record(thd, table)) return 1;
+  }
+  return 0;
+}
+
+void collect_lock_wait(void *arg, const fe_lock_wait_row *row) {
+  static_cast<std::vector<fe_lock_wait_row> *>(arg)->push_back(*row);
+}
+
+int fill_lock_waits(THD *thd, TABLE_LIST *tables, Item *) {
+  if (may_not_look(thd)) return 1;
+  if (!ferrite_engine) return 0;
+  std::vector<fe_lock_wait_row> list;
+  fe_each_lock_wait(ferrite_engine, collect_lock_wait, &list);
+  TABLE *table = tables->table;
+  Field **f = table->field;
+  for (const fe_lock_wait_row &wait : list) {
+    restore_record(table, s->default_values);
+    put(f[0], wait.requesting_txn_id);
+    put(f[1], lock_id(wait.requested_lock_id));
+    put(f[2], wait.blocking_txn_id);
+    put(f[3], lock_id(wait.blocking_lock_id));
+    if (schema_table_store_record(thd, table)) return 1;
+  }
+  return 0;
+}
+
+/* ---- FERRITE_SNAPSHOTS ---------------------------------------------------------------- */
+
+struct Snapshot {
+  fe_snapshot_row row;
+  std::string query;
+};
+
+void collect_snapshot(void *arg, const fe_snapshot_row *row) {
+  static_cast<std::vector<Snapshot> *>(arg)->push_back({*row, text_of(row->query)});
+}
+
+int fill_snapshots(THD *thd, TABLE_LIST *tables, Item *) {
+  if (may_not_look(thd)) return 1;
+  if (!ferrite_engine) return 0;
+  std::vector<Snapshot> list;
+  fe_each_snapshot(ferrite_engine, collect_snapshot, &list);
+  TABLE *table = tables->table;
+  Field **f = table->field;
+  for (const Snapshot &snapshot : list) {
+    restore_record(table, s->default_values);
+    put(f[0], snapshot.row.thread_id);
+    put(f[1], snapshot.row.age_ms);
+    put(f[2], snapshot.row.csn);
+    put(f[3], snapshot.row.held_bytes);
+    put(f[4], snapshot.row.held_rows);
+    put_query(f[5], snapshot.query, snapshot.row.thread_id);
+    if (schema_table_store_record(thd, table)) return 1;
+  }
+  return 0;
+}
+
+int init_table(void *p, ST_FIELD_INFO *fields, int (*fill)(THD *, TABLE_LIST *, Item *)) {
+  ST_SCHEMA_TABLE *schema = static_cast<ST_SCHEMA_TABLE *>(p);
+  schema->fields_info = fields;
+  schema->fill_table = fill;
+  return 0;
+}
+
+}  // namespace
+
+/* ---- columns -------------------------------------------------------------------------- */
+
+namespace Show {
+
+static ST_FIELD_INFO ferrite_metrics_fields[] = {
+    Column("NAME", Varchar(NAME_LEN + 1), NOT_NULL),
+    Column("SUBSYSTEM", Varchar(NAME_LEN + 1), NOT_NULL),
+    Column("COUNT", SLonglong(), NOT_NULL),
+    Column("MAX_COUNT", SLonglong(), NULLABLE),
+    Column("MIN_COUNT", SLonglong(), NULLABLE),
+    Column("AVG_COUNT", Float(MAX_FLOAT_STR_LENGTH), NULLABLE),
+    Column("COUNT_RESET", SLonglong(), NOT_NULL),
+    Column("MAX_COUNT_RESET", SLonglong(), NULLABLE),
+    Column("MIN_COUNT_RESET", SLonglong(), NULLABLE),
+    Column("AVG_COUNT_RESET", Float(MAX_FLOAT_STR_LENGTH), NULLABLE),
+    Column("TIME_ENABLED", Datetime(0), NULLABLE),
+    Column("TIME_DISABLED", Datetime(0), NULLABLE),
+    Column("TIME_ELAPSED", SLonglong(), NULLABLE),
+    Column("TIME_RESET", Datetime(0), NULLABLE),
+    Column("ENABLED", SLong(1), NOT_NULL),
+    Column("TYPE", Varchar(16), NOT_NULL),
+    Column("COMMENT", Varchar(NAME_LEN + 1), NOT_NULL),
+    CEnd()};
+
+static ST_FIELD_INFO ferrite_trx_fields[] = {
+    Column("trx_id", ULonglong(), NOT_NULL),
+    Column("trx_state", Varchar(13), NOT_NULL),
+    Column("trx_started", Datetime(0), NOT_NULL),
+    Column("trx_requested_lock_id", Varchar(max_lock_id), NULLABLE),
+    Column("trx_wait_started", Datetime(0), NULLABLE),
+    Column("trx_weight", ULonglong(), NOT_NULL),
+    Column("trx_mysql_thread_id", ULonglong(), NOT_NULL),
+    Column("trx_query", Varchar(max_query), NULLABLE),
+    Column("trx_operation_state", Varchar(64), NULLABLE),
+    Column("trx_tables_in_use", ULonglong(), NULLABLE),
+    Column("trx_tables_locked", ULonglong(), NULLABLE),
+    Column("trx_lock_structs", ULonglong(), NOT_NULL),
+    Column("trx_lock_memory_bytes", ULonglong(), NULLABLE),
+    Column("trx_rows_locked", ULonglong(), NOT_NULL),
+    Column("trx_rows_modified", ULonglong(), NOT_NULL),
+    Column("trx_concurrency_tickets", ULonglong(), NULLABLE),
+    Column("trx_isolation_level", Varchar(16), NOT_NULL),
+    Column("trx_unique_checks", SLong(1), NULLABLE),
+    Column("trx_foreign_key_checks", SLong(1), NULLABLE),
+    Column("trx_last_foreign_key_error", Varchar(256), NULLABLE),
+    Column("trx_is_read_only", SLong(1), NOT_NULL),
+    Column("trx_autocommit_non_locking", SLong(1), NULLABLE),
+    Column("trx_undo_bytes", ULonglong(), NOT_NULL),
+    CEnd()};
+
+static ST_FIELD_INFO ferrite_locks_fields[] = {
+    Column("lock_id", Varchar(max_lock_id), NOT_NULL),
+    Column("lock_trx_id", ULonglong(), NOT_NULL),
+    Column("lock_mode", Varchar(32), NOT_NULL),
+    Column("lock_type", Varchar(8), NOT_NULL),
+    Column("lock_table", Varchar(1024), NOT_NULL),
+    Column("lock_index", Varchar(1024), NULLABLE),
+    Column("lock_space", ULong(), NULLABLE),
+    Column("lock_page", ULong(), NULLABLE),
+    Column("lock_rec", ULong(), NULLABLE),
+    Column("lock_data", Varchar(max_lock_data), NULLABLE),
+    Column("lock_thread_id", ULonglong(), NOT_NULL),
+    Column("lock_granted", SLong(1), NOT_NULL),
+    CEnd()};
+
+static ST_FIELD_INFO ferrite_lock_waits_fields[] = {
+    Column("requesting_trx_id", ULonglong(), NOT_NULL),
+    Column("requested_lock_id", Varchar(max_lock_id), NOT_NULL),
+    Column("blocking_trx_id", ULonglong(), NOT_NULL),
+    Column("blocking_lock_id", Varchar(max_lock_id), NOT_NULL),
+    CEnd()};
+
+static ST_FIELD_INFO ferrite_snapshots_fields[] = {
+    Column("thread_id", ULonglong(), NOT_NULL),
+    Column("age_ms", ULonglong(), NOT_NULL),
+    Column("csn", ULonglong(), NOT_NULL),
+    Column("held_bytes", ULonglong(), NOT_NULL),
+    Column("held_rows", ULonglong(), NOT_NULL),
+    Column("query", Varchar(max_query), NULLABLE),
+    CEnd()};
+
+}  // namespace Show
+
+int ferrite_i_s_metrics_init(void *p) {
+  engine_started = time(nullptr);
+  return init_table(p, Show::ferrite_metrics_fields, fill_metrics);
+}
+
+int ferrite_i_s_trx_init(void *p) {
+  return init_table(p, Show::ferrite_trx_fields, fill_trx);
+}
+
+int ferrite_i_s_locks_init(void *p) {
+  return init_table(p, Show::ferrite_locks_fields, fill_locks);
+}
+
+int ferrite_i_s_lock_waits_init(void *p) {
+  return init_table(p, Show::ferrite_lock_waits_fields, fill_lock_waits);
+}
+
+int ferrite_i_s_snapshots_init(void *p) {
+  return init_table(p, Show::ferrite_snapshots_fields, fill_snapshots);
+}

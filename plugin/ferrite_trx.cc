@@ -1,0 +1,316 @@
+/*
+ * The server's transaction calls: registration, commit, rollback, two-phase commit, XA by
+ * xid, savepoints, snapshots, and the end of a connection.
+ *
+ * Rules of this room
+ * - A call with all=false ends a statement; it ends the transaction as well when none was
+ *   opened by the user. ends_transaction() is the one place that decides it.
+ * - Everything here runs in the connection's own thread, with two exceptions:
+ *   ferrite_hton_commit_ordered() runs in the group leader's thread under
+ *   LOCK_commit_ordered (no waiting, no errors, no THD of the caller's), and
+ *   ferrite_hton_kill_query() in the killer's, under LOCK_thd_data and LOCK_thd_kill of the
+ *   victim (no waiting).
+ * - fe_session_free() may roll back for long: never under a lock.
+ */
+#include "server_compat.h"
+
+#include <mutex>
+#include <vector>
+
+#include "ferrite_error.h"
+#include "ferrite_hton.h"
+#include "ferrite_trx.h"
+#include "ferrite_vars.h"
+
+/* X/Open's answers to commit and rollback by xid; no header of the server has them all. */
+#ifndef XA_OK
+#define XA_OK 0
+#endif
+#ifndef XAER_NOTA
+#define XAER_NOTA (-4)
+#endif
+#ifndef XAER_RMERR
+#define XAER_RMERR (-3)
+#endif
+
+namespace {
+
+bool ends_transaction(THD *thd, bool all) { return all || !ferrite_in_transaction(thd); }
+
+ferrite_conn *existing_conn(THD *thd, handlerton *hton) {
+  return static_cast<ferrite_conn *>(thd_get_ha_data(thd, hton));
+}
+
+fe_isolation isolation_of(THD *thd) {
+  switch (thd_tx_isolation(thd)) {
+    case ISO_READ_UNCOMMITTED:
+      return FE_READ_UNCOMMITTED;
+    case ISO_READ_COMMITTED:
+      return FE_READ_COMMITTED;
+    case ISO_SERIALIZABLE:
+      return FE_SERIALIZABLE;
+    default:
+      return FE_REPEATABLE_READ;
+  }
+}
+
+/* NOWAIT and WAIT n only set the server's own lock_wait_timeout for the statement, so the
+   shorter of the two counts. */
+void hand_over_lock_wait_timeout(ferrite_conn *conn) {
+  uint64_t seconds = ferrite_lock_wait_timeout(conn->thd);
+  if (conn->thd->variables.lock_wait_timeout < seconds)
+    seconds = conn->thd->variables.lock_wait_timeout;
+  uint64_t ms = seconds * 1000;
+  if (ms > UINT32_MAX) ms = UINT32_MAX;
+  if (ms == conn->lock_wait_timeout_ms) return;
+  conn->lock_wait_timeout_ms = static_cast<uint32_t>(ms);
+  fe_session_set_lock_wait_timeout(conn->session, conn->lock_wait_timeout_ms);
+}
+
+void forget_transaction(ferrite_conn *conn) {
+  conn->stmt_open = false;
+  conn->prepared = false;
+  conn->commit_ordered = false;
+  conn->rolled_back_by_core = false;
+}
+
+/* A commit inside DDL or a replication step is waited for: what follows it in the same
+   statement (a rename of the .frm, a log entry of the server's) relies on it. A commit that
+   ends with an OK to the client may be made durable while the OK is held back. */
+int may_commit_async(THD *thd) {
+  return !(sql_command_flags[thd_sql_command(thd)] & CF_AUTO_COMMIT_TRANS);
+}
+
+fe_code commit_transaction(THD *thd, ferrite_conn *conn) {
+  if (!conn->prepared) {
+    fe_code code = fe_txn_commit(conn->session, may_commit_async(thd));
+    thd_wakeup_subsequent_commits(thd, 0);
+    return code;
+  }
+  /* With a coordinator the commit record was logged in commit_ordered; the prepare is
+     durable and checkpoints of the coordinator's log go through
+     commit_checkpoint_request, so nothing is left to wait for. XA COMMIT of a transaction
+     that this connection prepared comes without commit_ordered: then this is the only
+     chance to make it durable. */
+  int wait_durable = 0;
+  if (!conn->commit_ordered) {
+    fe_txn_commit_ordered(conn->session);
+    thd_wakeup_subsequent_commits(thd, 0);
+    wait_durable = 1;
+  }
+  return fe_txn_commit_finish(conn->session, wait_durable);
+}
+
+void to_fe_xid(const XID *from, fe_xid *to) {
+  to->format_id = from->formatID;
+  to->gtrid_len = static_cast<uint32_t>(from->gtrid_length);
+  to->bqual_len = static_cast<uint32_t>(from->bqual_length);
+  memcpy(to->data, from->data, to->gtrid_len + to->bqual_len);
+}
+
+void collect_xid(void *arg, const fe_xid *xid) {
+  static_cast<std::vector<fe_xid> *>(arg)->push_back(*xid);
+}
+
+int xa_result(fe_code code) {
+  if (code == FE_OK) return XA_OK;
+  if (code == FE_NOT_FOUND) return XAER_NOTA;
+  sql_print_error("Ferrite: finishing a prepared transaction failed: %s", fe_last_error());
+  return XAER_RMERR;
+}
+
+}  // namespace
+
+/* ---- registration --------------------------------------------------------------------- */
+
+bool ferrite_in_transaction(THD *thd) {
+  return thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN) != 0;
+}
+
+ferrite_conn *ferrite_conn_of(THD *thd) {
+  ferrite_conn *conn = existing_conn(thd, ferrite_hton);
+  if (likely(conn != nullptr)) return conn;
+  conn = new ferrite_conn;
+  conn->thd = thd;
+  conn->session = fe_session_new(ferrite_engine, thd, thd_get_thread_id(thd));
+  thd_set_ha_data(thd, ferrite_hton, conn);
+  return conn;
+}
+
+fe_session *ferrite_session_of(THD *thd) { return ferrite_conn_of(thd)->session; }
+
+void ferrite_register_trx(THD *thd, fe_session *session) {
+  /* The server's own mark tells a new statement from a further table of this one: it is
+     cleared when the statement has been committed or rolled back, and triggers and stored
+     functions run under the mark of the statement that called them. */
+  Ha_trx_info *marks = thd->ha_data[ferrite_hton->slot].ha_info;
+  const bool in_transaction = ferrite_in_transaction(thd);
+  if (in_transaction && !marks[1].is_started())
+    trans_register_ha(thd, true, ferrite_hton, 0);
+  if (marks[0].is_started()) return;
+  trans_register_ha(thd, false, ferrite_hton, 0);
+
+  ferrite_conn *conn = ferrite_conn_of(thd);
+  hand_over_lock_wait_timeout(conn);
+  fe_stmt_begin(session, isolation_of(thd));
+  conn->stmt_open = true;
+}
+
+int ferrite_hton_start_snapshot(handlerton *, THD *thd) {
+  ferrite_conn *conn = ferrite_conn_of(thd);
+  fe_isolation isolation = isolation_of(thd);
+  ferrite_register_trx(thd, conn->session);
+  if (isolation == FE_READ_UNCOMMITTED) {
+    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_UNSUPPORTED,
+                        "Ferrite: WITH CONSISTENT SNAPSHOT is ignored at READ UNCOMMITTED"
+                        " isolation level.");
+    return 0;
+  }
+  return ferrite_to_ha_error(fe_txn_open_snapshot(conn->session), thd);
+}
+
+/* ---- end of a statement or a transaction ---------------------------------------------- */
+
+int ferrite_hton_commit(handlerton *hton, THD *thd, bool all) {
+  ferrite_conn *conn = existing_conn(thd, hton);
+  if (!conn) return 0;
+  if (!ends_transaction(thd, all)) {
+    fe_stmt_end(conn->session);
+    conn->stmt_open = false;
+    return 0;
+  }
+  fe_code code = commit_transaction(thd, conn);
+  const bool was_logged = conn->commit_ordered;
+  forget_transaction(conn);
+  if (code == FE_OK) return 0;
+  /* The transaction may stand in the binlog already: an error to the client would be a
+     lie, and going on with an engine that lost it would be worse. */
+  if (was_logged) ferrite_fatal(fe_last_error());
+  return ferrite_to_ha_error(code, thd);
+}
+
+void ferrite_hton_commit_ordered(handlerton *hton, THD *thd, bool) {
+  ferrite_conn *conn = existing_conn(thd, hton);
+  if (!conn || !conn->prepared) return; /* nothing was changed: commit() ends it */
+  fe_txn_commit_ordered(conn->session);
+  conn->commit_ordered = true;
+}
+
+int ferrite_hton_rollback(handlerton *hton, THD *thd, bool all) {
+  ferrite_conn *conn = existing_conn(thd, hton);
+  if (!conn) return 0;
+  if (!ends_transaction(thd, all)) {
+    conn->stmt_open = false;
+    if (conn->rolled_back_by_core) return 0; /* the whole transaction is gone already */
+    fe_code code = fe_stmt_rollback(conn->session);
+    if (code == FE_OK) fe_stmt_end(conn->session);
+    return ferrite_to_ha_error(code, thd);
+  }
+  fe_code code = fe_txn_rollback(conn->session);
+  forget_transaction(conn);
+  return ferrite_to_ha_error(code, thd);
+}
+
+int ferrite_hton_prepare(handlerton *hton, THD *thd, bool all) {
+  ferrite_conn *conn = existing_conn(thd, hton);
+  /* With the binlog on the server asks this after every statement of a transaction too:
+     the commit of the statement follows and does all there is to do. */
+  if (!conn || !ends_transaction(thd, all)) return 0;
+  if (!fe_txn_has_changes(conn->session)) return 0;
+  fe_xid xid;
+  to_fe_xid(thd->get_xid(), &xid);
+  fe_code code = fe_txn_prepare(conn->session, &xid);
+  conn->prepared = code == FE_OK;
+  return ferrite_to_ha_error(code, thd);
+}
+
+/* ---- XA and recovery by xid ----------------------------------------------------------- */
+
+/* The server calls again as long as it got `len` of them, so the list is kept meanwhile. */
+int ferrite_hton_recover(handlerton *, XID *list, uint len) {
+  static std::mutex mutex;
+  static std::vector<fe_xid> found;
+  static size_t next = 0;
+  if (!len || !list) return 0;
+  std::lock_guard<std::mutex> guard(mutex);
+  if (found.empty()) {
+    next = 0;
+    fe_recovered_xids(ferrite_engine, collect_xid, &found);
+  }
+  uint n = 0;
+  for (; n < len && next < found.size(); n++, next++) {
+    const fe_xid &x = found[next];
+    list[n].set(static_cast<long>(x.format_id), reinterpret_cast<const char *>(x.data),
+                static_cast<long>(x.gtrid_len),
+                reinterpret_cast<const char *>(x.data) + x.gtrid_len,
+                static_cast<long>(x.bqual_len));
+  }
+  if (n < len) {
+    std::vector<fe_xid>().swap(found);
+    if (n) sql_print_information("Ferrite: %zu transactions in prepared state", next);
+  }
+  return static_cast<int>(n);
+}
+
+int ferrite_hton_commit_by_xid(handlerton *, XID *xid) {
+  fe_xid x;
+  to_fe_xid(xid, &x);
+  return xa_result(fe_commit_by_xid(ferrite_engine, &x));
+}
+
+int ferrite_hton_rollback_by_xid(handlerton *, XID *xid) {
+  fe_xid x;
+  to_fe_xid(xid, &x);
+  return xa_result(fe_rollback_by_xid(ferrite_engine, &x));
+}
+
+void ferrite_hton_checkpoint_request(void *cookie) {
+  fe_checkpoint_request(ferrite_engine, cookie);
+}
+
+/* ---- savepoints ----------------------------------------------------------------------- */
+
+int ferrite_hton_savepoint_set(handlerton *hton, THD *thd, void *area) {
+  ferrite_conn *conn = existing_conn(thd, hton);
+  uint64_t position = conn ? fe_savepoint_set(conn->session) : 0;
+  memcpy(area, &position, sizeof position);
+  return 0;
+}
+
+int ferrite_hton_savepoint_rollback(handlerton *hton, THD *thd, void *area) {
+  ferrite_conn *conn = existing_conn(thd, hton);
+  if (!conn) return 0;
+  uint64_t position;
+  memcpy(&position, area, sizeof position);
+  fe_code code = fe_savepoint_rollback(conn->session, position);
+  if (code == FE_NOT_FOUND) return HA_ERR_NO_SAVEPOINT;
+  return ferrite_to_ha_error(code, thd);
+}
+
+int ferrite_hton_savepoint_release(handlerton *, THD *, void *) { return 0; }
+
+/* Metadata locks taken after the savepoint may go only if no row lock outlives them. */
+bool ferrite_hton_savepoint_can_release_mdl(handlerton *hton, THD *thd) {
+  ferrite_conn *conn = existing_conn(thd, hton);
+  return !conn || !fe_txn_is_active(conn->session);
+}
+
+/* ---- end of a connection -------------------------------------------------------------- */
+
+int ferrite_hton_close_connection(handlerton *hton, THD *thd) {
+  ferrite_conn *conn = existing_conn(thd, hton);
+  if (!conn) return 0;
+  /* First out of sight of kill_query(), which holds the mutex that this call takes. */
+  thd_set_ha_data(thd, hton, nullptr);
+  if (conn->prepared && !conn->commit_ordered &&
+      fe_txn_detach_prepared(conn->session) != FE_OK)
+    sql_print_error("Ferrite: keeping a prepared transaction failed: %s", fe_last_error());
+  fe_session_free(conn->session);
+  delete conn;
+  return 0;
+}
+
+void ferrite_hton_kill_query(handlerton *hton, THD *thd, enum thd_kill_levels) {
+  ferrite_conn *conn = existing_conn(thd, hton);
+  if (conn) fe_session_interrupt(conn->session);
+}

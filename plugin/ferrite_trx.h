@@ -1,0 +1,32 @@
+/*
+ * The handlerton's transaction members, defined in ferrite_trx.cc and entered into the
+ * handlerton by ferrite_hton.cc. Nobody else calls them.
+ */
+#ifndef FERRITE_TRX_H
+#define FERRITE_TRX_H
+
+#include "server_compat.h"
+
+int ferrite_hton_close_connection(handlerton *hton, THD *thd);
+void ferrite_hton_kill_query(handlerton *hton, THD *thd, enum thd_kill_levels level);
+
+int ferrite_hton_commit(handlerton *hton, THD *thd, bool all);
+void ferrite_hton_commit_ordered(handlerton *hton, THD *thd, bool all);
+int ferrite_hton_rollback(handlerton *hton, THD *thd, bool all);
+int ferrite_hton_prepare(handlerton *hton, THD *thd, bool all);
+int ferrite_hton_start_snapshot(handlerton *hton, THD *thd);
+
+int ferrite_hton_recover(handlerton *hton, XID *list, uint len);
+int ferrite_hton_commit_by_xid(handlerton *hton, XID *xid);
+int ferrite_hton_rollback_by_xid(handlerton *hton, XID *xid);
+void ferrite_hton_checkpoint_request(void *cookie);
+
+int ferrite_hton_savepoint_set(handlerton *hton, THD *thd, void *area);
+int ferrite_hton_savepoint_rollback(handlerton *hton, THD *thd, void *area);
+int ferrite_hton_savepoint_release(handlerton *hton, THD *thd, void *area);
+bool ferrite_hton_savepoint_can_release_mdl(handlerton *hton, THD *thd);
+
+/* Logs the text and aborts the process: what was acknowledged cannot be kept otherwise. */
+[[noreturn]] void ferrite_fatal(const char *text);
+
+#endif

@@ -1,0 +1,192 @@
+/*
+ * System variables; see ferrite_vars.h for the rules.
+ *
+ * A dynamic global is handed to the core in its update function; when the core refuses the
+ * value, the statement fails with the core's text and the old value stays.
+ */
+#include "ferrite_vars.h"
+
+#include "ferrite_hton.h"
+
+namespace {
+
+unsigned long long buffer_pool_size;
+unsigned long long log_budget;
+unsigned long long history_ring_size;
+unsigned long long max_history_bytes;
+unsigned int flush_log_at_trx_commit;
+unsigned int flush_log_at_timeout;
+unsigned int purge_threads;
+unsigned int write_threads;
+unsigned int stats_sample_pages;
+char deadlock_detect;
+char print_all_deadlocks;
+char use_direct_io;
+char rollback_on_timeout;
+
+const char *compression_names[] = {"none", "lz4", "zstd", nullptr};
+TYPELIB compression_typelib = {array_elements(compression_names) - 1, "", compression_names,
+                               nullptr};
+
+/* True when the core took the value; else the error is the statement's. */
+bool core_takes(const char *name, uint64_t value) {
+  if (!ferrite_engine) return true;
+  if (fe_engine_set(ferrite_engine, name, value) == FE_OK) return true;
+  my_printf_error(ER_WRONG_VALUE_FOR_VAR, "Variable 'ferrite_%s' can't be set to %llu: %s",
+                  MYF(0), name, static_cast<ulonglong>(value), fe_last_error());
+  return false;
+}
+
+template <class T>
+void update_global(const char *name, void *to, const void *save) {
+  T value = *static_cast<const T *>(save);
+  if (core_takes(name, static_cast<uint64_t>(value))) *static_cast<T *>(to) = value;
+}
+
+/* The server's struct of a variable is opaque, so every variable brings its name along. */
+#define UPDATE_FUNCTION(name, type)                                                       \
+  void update_##name(THD *, struct st_mysql_sys_var *, void *to, const void *save) {      \
+    update_global<type>(#name, to, save);                                                 \
+  }
+
+UPDATE_FUNCTION(buffer_pool_size, unsigned long long)
+UPDATE_FUNCTION(log_budget, unsigned long long)
+UPDATE_FUNCTION(history_ring_size, unsigned long long)
+UPDATE_FUNCTION(max_history_bytes, unsigned long long)
+UPDATE_FUNCTION(flush_log_at_trx_commit, unsigned int)
+UPDATE_FUNCTION(flush_log_at_timeout, unsigned int)
+UPDATE_FUNCTION(deadlock_detect, char)
+UPDATE_FUNCTION(print_all_deadlocks, char)
+
+constexpr unsigned long long KiB = 1024, MiB = 1024 * KiB, GiB = 1024 * MiB;
+constexpr unsigned long long max_bytes = 1ULL << 62;
+
+}  // namespace
+
+static MYSQL_SYSVAR_ULONGLONG(
+    buffer_pool_size, buffer_pool_size, PLUGIN_VAR_RQCMDARG,
+    "Bytes of memory for cached pages.", nullptr, update_buffer_pool_size,
+    128 * MiB, 5 * MiB, max_bytes, MiB);
+
+static MYSQL_SYSVAR_ULONGLONG(
+    log_budget, log_budget, PLUGIN_VAR_RQCMDARG,
+    "Size of the redo log in bytes that checkpoints aim at: more lets more changes of a page"
+    " share one write, less makes recovery shorter.",
+    nullptr, update_log_budget, GiB, 16 * MiB, max_bytes, MiB);
+
+static MYSQL_SYSVAR_UINT(
+    flush_log_at_trx_commit, flush_log_at_trx_commit, PLUGIN_VAR_OPCMDARG,
+    "1: each commit is written and flushed to disk before it is acknowledged. 2: written at"
+    " commit, flushed every ferrite_flush_log_at_timeout seconds. 0: written and flushed every"
+    " ferrite_flush_log_at_timeout seconds.",
+    nullptr, update_flush_log_at_trx_commit, 1, 0, 2, 0);
+
+static MYSQL_SYSVAR_UINT(flush_log_at_timeout, flush_log_at_timeout, PLUGIN_VAR_OPCMDARG,
+                         "Seconds between background flushes of the log.", nullptr,
+                         update_flush_log_at_timeout, 1, 1, 2700, 0);
+
+static MYSQL_SYSVAR_ULONGLONG(
+    history_ring_size, history_ring_size, PLUGIN_VAR_RQCMDARG,
+    "Bytes of memory for recent row versions, from which snapshots read and transactions roll"
+    " back.",
+    nullptr, update_history_ring_size, 32 * MiB, MiB, max_bytes, MiB);
+
+static MYSQL_SYSVAR_ULONGLONG(
+    max_history_bytes, max_history_bytes, PLUGIN_VAR_RQCMDARG,
+    "When row versions kept for old snapshots exceed this many bytes, the oldest snapshot is"
+    " ended with an error. 0: never.",
+    nullptr, update_max_history_bytes, 0, 0, max_bytes, 0);
+
+static MYSQL_SYSVAR_BOOL(deadlock_detect, deadlock_detect, PLUGIN_VAR_OPCMDARG,
+                         "Look for deadlocks when a lock wait begins; without it only"
+                         " ferrite_lock_wait_timeout ends them.",
+                         nullptr, update_deadlock_detect, 1);
+
+static MYSQL_SYSVAR_BOOL(print_all_deadlocks, print_all_deadlocks, PLUGIN_VAR_OPCMDARG,
+                         "Write every deadlock to the error log.", nullptr,
+                         update_print_all_deadlocks, 0);
+
+static MYSQL_SYSVAR_BOOL(rollback_on_timeout, rollback_on_timeout, PLUGIN_VAR_OPCMDARG,
+                         "A lock wait timeout rolls back the whole transaction, not just the"
+                         " statement.",
+                         nullptr, nullptr, 0);
+
+static MYSQL_SYSVAR_BOOL(use_direct_io, use_direct_io,
+                         PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
+                         "Read and write pages without the operating system's cache.", nullptr,
+                         nullptr, 1);
+
+static MYSQL_SYSVAR_UINT(purge_threads, purge_threads,
+                         PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
+                         "Threads that remove row versions nobody needs. 0: by the number of"
+                         " processors.",
+                         nullptr, nullptr, 0, 0, 32, 0);
+
+static MYSQL_SYSVAR_UINT(write_threads, write_threads,
+                         PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
+                         "Threads that write changed pages. 0: by the number of processors.",
+                         nullptr, nullptr, 0, 0, 64, 0);
+
+static MYSQL_SYSVAR_UINT(stats_sample_pages, stats_sample_pages, PLUGIN_VAR_OPCMDARG,
+                         "Leaf pages of each index that ANALYZE TABLE looks at.", nullptr,
+                         nullptr, 20, 1, 65536, 0);
+
+static MYSQL_THDVAR_ULONG(lock_wait_timeout, PLUGIN_VAR_RQCMDARG,
+                          "Seconds to wait for a row lock before the statement fails; 100000000"
+                          " waits for ever.",
+                          nullptr, nullptr, 50, 0, 100000000, 0);
+
+static MYSQL_THDVAR_ENUM(default_compression, PLUGIN_VAR_RQCMDARG,
+                         "How a new table is compressed when its definition does not say: none,"
+                         " lz4 or zstd.",
+                         nullptr, nullptr, 0, &compression_typelib);
+
+struct st_mysql_sys_var *ferrite_system_variables[] = {
+    MYSQL_SYSVAR(buffer_pool_size),
+    MYSQL_SYSVAR(log_budget),
+    MYSQL_SYSVAR(flush_log_at_trx_commit),
+    MYSQL_SYSVAR(flush_log_at_timeout),
+    MYSQL_SYSVAR(history_ring_size),
+    MYSQL_SYSVAR(max_history_bytes),
+    MYSQL_SYSVAR(deadlock_detect),
+    MYSQL_SYSVAR(print_all_deadlocks),
+    MYSQL_SYSVAR(rollback_on_timeout),
+    MYSQL_SYSVAR(use_direct_io),
+    MYSQL_SYSVAR(purge_threads),
+    MYSQL_SYSVAR(write_threads),
+    MYSQL_SYSVAR(stats_sample_pages),
+    MYSQL_SYSVAR(lock_wait_timeout),
+    MYSQL_SYSVAR(default_compression),
+    nullptr};
+
+void ferrite_fill_config(fe_config *config) {
+  config->buffer_pool_size_bytes = buffer_pool_size;
+  config->log_budget_bytes = log_budget;
+  config->history_ring_bytes = history_ring_size;
+  config->max_history_bytes = max_history_bytes;
+  config->flush_log_at_commit = flush_log_at_trx_commit;
+  config->flush_interval_ms = flush_log_at_timeout * 1000;
+  unsigned long seconds = ferrite_lock_wait_timeout(nullptr);
+  config->lock_wait_timeout_ms =
+      seconds > UINT32_MAX / 1000 ? UINT32_MAX : static_cast<uint32_t>(seconds * 1000);
+  config->purge_threads = purge_threads;
+  config->write_threads = write_threads;
+  config->deadlock_detect = deadlock_detect;
+  config->use_direct_io = use_direct_io;
+  config->compression = ferrite_default_compression(nullptr);
+}
+
+void ferrite_apply_settings() {
+  if (fe_engine_set(ferrite_engine, "print_all_deadlocks", print_all_deadlocks) != FE_OK)
+    sql_print_warning("Ferrite: ferrite_print_all_deadlocks: %s", fe_last_error());
+}
+
+unsigned long ferrite_lock_wait_timeout(THD *thd) { return THDVAR(thd, lock_wait_timeout); }
+
+uint32_t ferrite_default_compression(THD *thd) {
+  return static_cast<uint32_t>(THDVAR(thd, default_compression));
+}
+
+uint32_t ferrite_stats_sample_pages() { return stats_sample_pages; }
+
+bool ferrite_rollback_on_timeout() { return rollback_on_timeout; }
