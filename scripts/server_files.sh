@@ -225,6 +225,10 @@ ferrite_unpack_all() {
             libmariadbd-dev_*) # 40 MB of embedded server beside the headers
                 dpkg-deb --fsys-tarfile "$deb" | tar -x -C "$FERRITE_SERVER_HOME/root" ./usr/include
                 ;;
+            libmariadb-dev_*) # the client's headers would stand in the way of the server's
+                dpkg-deb --fsys-tarfile "$deb" |
+                    tar -x -C "$FERRITE_SERVER_HOME/root" --wildcards '*/libmysqlservices.a'
+                ;;
             *) dpkg-deb -x "$deb" "$FERRITE_SERVER_HOME/root" ;;
         esac || return
     done

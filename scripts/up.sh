@@ -128,9 +128,10 @@ up_create_data() {
     instance_note creating
     local user=()
     ((EUID != 0)) || user=(--user=root)
+    # --force: a machine that cannot look up its own name gets its accounts by address.
     ferrite_progress "creating the data directory $DIR" ferrite_with_libs \
         "$FERRITE_SERVER_PREFIX/bin/mariadb-install-db" --no-defaults --basedir="$FERRITE_SERVER_PREFIX" \
-        --datadir="$DIR" --auth-root-authentication-method=normal --skip-test-db --skip-name-resolve \
+        --datadir="$DIR" --force --auth-root-authentication-method=normal --skip-test-db --skip-name-resolve \
         --character-set-server=utf8mb4 "${user[@]}" ||
         ferrite_die "cannot create the system tables in $DIR" "the messages are above"
     instance_note ready
