@@ -68,11 +68,12 @@ ferrite_progress() {
     return "$status"
 }
 
-# ferrite_need_tool COMMAND PACKAGE [COMMAND PACKAGE]...: present, or installed by root, or asked for.
+# ferrite_need_tool COMMAND PACKAGE [COMMAND PACKAGE]...: present, or installed by root, or asked for. A file's path
+# may stand in the command's place.
 ferrite_need_tool() {
     local missing=()
     while (($# > 1)); do
-        command -v "$1" >/dev/null || missing+=("$2")
+        command -v "$1" >/dev/null || [[ -e $1 ]] || missing+=("$2")
         shift 2
     done
     ((${#missing[@]} == 0)) && return

@@ -28,6 +28,7 @@ ferrite_ensure_server() {
 }
 
 ferrite_ensure_test_suite() {
+    ferrite_need_tool perl perl patch patch /etc/protocols netbase
     ferrite_ensure_feature tests mariadb-test mariadb-test-data mariadb-server
     export FERRITE_MYSQL_TEST=$FERRITE_SERVER_PREFIX/share/mysql/mysql-test
 }
