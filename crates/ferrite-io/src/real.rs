@@ -1,0 +1,387 @@
+//! The real disk: pread, pwrite, fdatasync, fallocate, flock.
+//!
+//! Invariants: a name is one path component, so that nothing outside of the directory can
+//! be reached; every loop ends at an error, at the end of the file, or with all bytes done.
+//! Locking: none; the kernel's.
+
+use std::ffi::CString;
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read, Seek, Write};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use ferrite_sync::{time, Arc};
+use ferrite_types::{Error, Result};
+
+use crate::{IoStats, LockGuard, OpenMode, Storage, StorageFile};
+
+/// The file that [`Storage::lock_exclusive`] locks; it holds the owner's process id.
+const LOCK_FILE: &str = "ferrite.lock";
+
+/// A directory of the real file system.
+pub struct RealStorage {
+    dir: PathBuf,
+    stats: Arc<IoStats>,
+}
+
+struct RealFile {
+    file: File,
+    name: String,
+    path: PathBuf,
+    direct: bool,
+    stats: Arc<IoStats>,
+}
+
+fn is_full(e: &std::io::Error) -> bool {
+    matches!(e.raw_os_error(), Some(libc::ENOSPC) | Some(libc::EDQUOT))
+}
+
+fn failed(call: &str, path: &Path, at: Option<u64>, e: &std::io::Error) -> Error {
+    let place = at.map_or(String::new(), |o| format!(" at offset {o}"));
+    let text = format!("{call} {}{place}: {e}", path.display());
+    if is_full(e) {
+        Error::DiskFull(text)
+    } else {
+        Error::Io(text)
+    }
+}
+
+/// Repeats a call that a signal interrupted.
+fn retry(mut call: impl FnMut() -> libc::c_int) -> std::io::Result<()> {
+    loop {
+        if call() == 0 {
+            return Ok(());
+        }
+        let e = std::io::Error::last_os_error();
+        if e.kind() != ErrorKind::Interrupted {
+            return Err(e);
+        }
+    }
+}
+
+impl RealStorage {
+    /// The directory at `dir`, created if missing (its parent must be there).
+    pub fn new(dir: &Path) -> Result<RealStorage> {
+        match std::fs::create_dir(dir) {
+            Ok(()) => {
+                if let Some(parent) = dir.parent().filter(|p| !p.as_os_str().is_empty()) {
+                    sync_directory(parent)?;
+                }
+            }
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+            Err(e) => return Err(failed("create directory", dir, None, &e)),
+        }
+        if !dir.is_dir() {
+            return Err(Error::Io(format!("{} is not a directory", dir.display())));
+        }
+        Ok(RealStorage {
+            dir: dir.to_owned(),
+            stats: Arc::new(IoStats::new()),
+        })
+    }
+
+    /// The directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    fn path(&self, name: &str) -> Result<PathBuf> {
+        if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) {
+            return Err(Error::Bug(format!(
+                "file name {name:?} is not one path component"
+            )));
+        }
+        Ok(self.dir.join(name))
+    }
+
+    fn open_file(&self, path: &Path, mode: OpenMode, flags: libc::c_int) -> std::io::Result<File> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(mode != OpenMode::ReadOnly);
+        options.create_new(mode == OpenMode::CreateNew).mode(0o660);
+        options.custom_flags(flags | libc::O_CLOEXEC).open(path)
+    }
+}
+
+fn sync_directory(dir: &Path) -> Result<()> {
+    File::open(dir)
+        .and_then(|d| d.sync_all())
+        .map_err(|e| failed("sync directory", dir, None, &e))
+}
+
+impl Storage for RealStorage {
+    fn open(&self, name: &str, mode: OpenMode, direct: bool) -> Result<Arc<dyn StorageFile>> {
+        let path = self.path(name)?;
+        let mut direct_active = direct;
+        let mut opened = self.open_file(&path, mode, if direct { libc::O_DIRECT } else { 0 });
+        if direct && matches!(&opened, Err(e) if e.raw_os_error() == Some(libc::EINVAL)) {
+            // Some file systems create the file before they refuse the flag.
+            let again = if mode == OpenMode::CreateNew && path.exists() {
+                OpenMode::ReadWrite
+            } else {
+                mode
+            };
+            direct_active = false;
+            opened = self.open_file(&path, again, 0);
+        }
+        let file = opened.map_err(|e| match e.kind() {
+            ErrorKind::NotFound => Error::NotFound,
+            ErrorKind::AlreadyExists => Error::Exists,
+            _ => failed("open", &path, None, &e),
+        })?;
+        Ok(Arc::new(RealFile {
+            file,
+            name: name.to_owned(),
+            path,
+            direct: direct_active,
+            stats: self.stats.clone(),
+        }))
+    }
+
+    fn exists(&self, name: &str) -> Result<bool> {
+        let path = self.path(name)?;
+        path.try_exists()
+            .map_err(|e| failed("look up", &path, None, &e))
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        let path = self.path(name)?;
+        std::fs::remove_file(&path).map_err(|e| match e.kind() {
+            ErrorKind::NotFound => Error::NotFound,
+            _ => failed("remove", &path, None, &e),
+        })
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        let (from, to) = (self.path(from)?, self.path(to)?);
+        std::fs::rename(&from, &to).map_err(|e| match e.kind() {
+            ErrorKind::NotFound => Error::NotFound,
+            _ => failed("rename", &from, None, &e),
+        })
+    }
+
+    fn list(&self) -> Result<Vec<String>> {
+        let bad = |e: std::io::Error| failed("list directory", &self.dir, None, &e);
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(&self.dir).map_err(bad)? {
+            let entry = entry.map_err(bad)?;
+            let is_file = entry.file_type().map_err(bad)?.is_file();
+            match entry.file_name().into_string() {
+                Ok(name) if is_file && name != LOCK_FILE => names.push(name),
+                _ => {}
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn sync_dir(&self) -> Result<()> {
+        self.stats.dir_syncs.inc();
+        sync_directory(&self.dir)
+    }
+
+    fn lock_exclusive(&self) -> Result<LockGuard> {
+        let path = self.dir.join(LOCK_FILE);
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o660)
+            .custom_flags(libc::O_CLOEXEC)
+            .open(&path)
+            .map_err(|e| failed("open", &path, None, &e))?;
+        let fd = file.as_raw_fd();
+        // SAFETY: the descriptor is open for the call.
+        if let Err(e) = retry(|| unsafe { libc::flock(fd, libc::LOCK_EX | libc::LOCK_NB) }) {
+            if e.kind() != ErrorKind::WouldBlock {
+                return Err(failed("lock", &path, None, &e));
+            }
+            let mut holder = String::new();
+            let _ = file.read_to_string(&mut holder);
+            let who = match holder.trim() {
+                "" => "another process".to_owned(),
+                pid => format!("process {pid}"),
+            };
+            return Err(Error::InUse(format!(
+                "{} is held by {who}",
+                self.dir.display()
+            )));
+        }
+        let written = file
+            .set_len(0)
+            .and_then(|()| file.rewind())
+            .and_then(|()| writeln!(file, "{}", std::process::id()));
+        written.map_err(|e| failed("write", &path, None, &e))?;
+        Ok(LockGuard::new(file))
+    }
+
+    fn free_bytes(&self) -> Result<u64> {
+        let path = CString::new(self.dir.as_os_str().as_bytes())
+            .map_err(|_| Error::Bug("directory name holds a zero byte".to_owned()))?;
+        // SAFETY: statvfs is plain numbers, for which all zeros are valid.
+        let mut info: libc::statvfs = unsafe { std::mem::zeroed() };
+        // SAFETY: the path ends with a zero byte and `info` is a valid place to fill.
+        retry(|| unsafe { libc::statvfs(path.as_ptr(), &mut info) })
+            .map_err(|e| failed("statvfs", &self.dir, None, &e))?;
+        Ok(info.f_bavail as u64 * info.f_frsize as u64)
+    }
+
+    fn stats(&self) -> &IoStats {
+        &self.stats
+    }
+}
+
+impl RealFile {
+    fn failed(&self, call: &str, at: Option<u64>, e: &std::io::Error) -> Error {
+        failed(call, &self.path, at, e)
+    }
+
+    fn fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+
+    fn check_alignment(&self, buf: &[u8], offset: u64) {
+        debug_assert!(
+            !self.direct
+                || (buf.as_ptr() as usize | buf.len() | offset as usize) % crate::BLOCK_BYTES == 0,
+            "direct I/O on {} is not aligned: offset {offset}, {} bytes at {:p}",
+            self.name,
+            buf.len(),
+            buf.as_ptr(),
+        );
+    }
+
+    fn range(&self, offset: u64, len: u64) -> Result<(libc::off_t, libc::off_t)> {
+        match (i64::try_from(offset), i64::try_from(len)) {
+            (Ok(o), Ok(l)) if o.checked_add(l).is_some() => Ok((o, l)),
+            _ => Err(Error::Bug(format!(
+                "range {offset}+{len} of {} is too far",
+                self.name
+            ))),
+        }
+    }
+}
+
+impl StorageFile for RealFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.check_alignment(buf, offset);
+        let began = time::now_us();
+        let mut done = 0;
+        while done < buf.len() {
+            match self.file.read_at(&mut buf[done..], offset + done as u64) {
+                Ok(0) => {
+                    return Err(Error::Corrupt(format!(
+                        "{} ends at offset {} where {} more bytes were expected",
+                        self.path.display(),
+                        offset + done as u64,
+                        buf.len() - done
+                    )));
+                }
+                Ok(n) => done += n,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(self.failed("read", Some(offset + done as u64), &e)),
+            }
+        }
+        self.stats.reads.inc();
+        self.stats.read_bytes.add(done as u64);
+        self.stats.read_us.record_us(time::now_us() - began);
+        Ok(())
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        self.check_alignment(buf, offset);
+        let began = time::now_us();
+        let mut done = 0;
+        while done < buf.len() {
+            match self.file.write_at(&buf[done..], offset + done as u64) {
+                Ok(0) => {
+                    let e = std::io::Error::from(ErrorKind::WriteZero);
+                    return Err(self.failed("write", Some(offset + done as u64), &e));
+                }
+                Ok(n) => done += n,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(self.failed("write", Some(offset + done as u64), &e)),
+            }
+        }
+        self.stats.writes.inc();
+        self.stats.write_bytes.add(done as u64);
+        self.stats.write_us.record_us(time::now_us() - began);
+        Ok(())
+    }
+
+    fn sync_data(&self) -> Result<()> {
+        let began = time::now_us();
+        let fd = self.fd();
+        // SAFETY: the descriptor is open for the call. Not repeated after an error other
+        // than an interruption: the kernel reports a lost write once.
+        retry(|| unsafe { libc::fdatasync(fd) }).map_err(|e| self.failed("sync", None, &e))?;
+        self.stats.syncs.inc();
+        self.stats.sync_us.record_us(time::now_us() - began);
+        Ok(())
+    }
+
+    fn len(&self) -> Result<u64> {
+        Ok(self
+            .file
+            .metadata()
+            .map_err(|e| self.failed("stat", None, &e))?
+            .len())
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> Result<()> {
+        if len == 0 {
+            return Ok(());
+        }
+        let (o, l) = self.range(offset, len)?;
+        let fd = self.fd();
+        // SAFETY: the descriptor is open for the call.
+        match retry(|| unsafe { libc::fallocate(fd, 0, o, l) }) {
+            Ok(()) => Ok(()),
+            Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+                // Nothing can be reserved there; at least the length is right.
+                if self.len()? < offset + len {
+                    self.truncate(offset + len)
+                } else {
+                    Ok(())
+                }
+            }
+            Err(e) => Err(self.failed("allocate", Some(offset), &e)),
+        }
+    }
+
+    fn truncate(&self, len: u64) -> Result<()> {
+        self.file
+            .set_len(len)
+            .map_err(|e| self.failed("truncate", Some(len), &e))
+    }
+
+    fn punch_hole(&self, offset: u64, len: u64) -> Result<()> {
+        if len == 0 {
+            return Ok(());
+        }
+        let (o, l) = self.range(offset, len)?;
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        let fd = self.fd();
+        // SAFETY: the descriptor is open for the call.
+        match retry(|| unsafe { libc::fallocate(fd, mode, o, l) }) {
+            Err(e) if e.raw_os_error() != Some(libc::EOPNOTSUPP) => {
+                Err(self.failed("punch hole", Some(offset), &e))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn direct_io_active(&self) -> bool {
+        self.direct
+    }
+}
+
+#[cfg(test)]
+#[path = "real_tests.rs"]
+mod tests;

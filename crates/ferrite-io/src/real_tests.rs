@@ -1,0 +1,99 @@
+//! The real disk in a directory below the system's temporary one.
+
+use super::*;
+use crate::{AlignedBuf, BLOCK_BYTES};
+
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new(name: &str) -> Dir {
+        let unique = format!("ferrite-io-{}-{name}", std::process::id());
+        let dir = std::env::temp_dir().join(unique);
+        let _ = std::fs::remove_dir_all(&dir);
+        Dir(dir)
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn reads_back_what_was_written() {
+    let dir = Dir::new("rw");
+    let s = RealStorage::new(&dir.0).unwrap();
+    for direct in [false, true] {
+        let name = if direct { "d" } else { "b" };
+        assert_eq!(
+            s.open(name, OpenMode::ReadWrite, direct).err(),
+            Some(Error::NotFound)
+        );
+        let f = s.open(name, OpenMode::CreateNew, direct).unwrap();
+        assert_eq!(
+            s.open(name, OpenMode::CreateNew, direct).err(),
+            Some(Error::Exists)
+        );
+        let mut buf = AlignedBuf::zeroed(2 * BLOCK_BYTES);
+        buf.fill(7);
+        f.allocate(0, 1 << 20).unwrap();
+        f.write_at(&buf, 8192).unwrap();
+        f.sync_data().unwrap();
+        let mut back = AlignedBuf::zeroed(4 * BLOCK_BYTES);
+        f.read_at(&mut back, 4096).unwrap();
+        assert!(back[..4096].iter().all(|b| *b == 0) && back[4096..12288].iter().all(|b| *b == 7));
+        assert_eq!(f.len().unwrap(), 1 << 20);
+        f.punch_hole(8192, 4096).unwrap();
+        f.truncate(12288).unwrap();
+        match f.read_at(&mut back, 8192) {
+            Err(Error::Corrupt(t)) => assert!(t.contains("offset 12288"), "{t}"),
+            other => panic!("{other:?}"),
+        }
+        let r = s.open(name, OpenMode::ReadOnly, false).unwrap();
+        assert!(matches!(r.write_at(&buf, 0), Err(Error::Io(_))));
+    }
+    assert_eq!(
+        (s.stats().syncs.get(), s.stats().write_bytes.get()),
+        (2, 4 * 4096)
+    );
+    s.rename("b", "c").unwrap();
+    s.sync_dir().unwrap();
+    assert_eq!(s.list().unwrap(), ["c", "d"]);
+    s.remove("c").unwrap();
+    assert_eq!(s.remove("c"), Err(Error::NotFound));
+    assert!(s.exists("d").unwrap() && !s.exists("c").unwrap());
+    assert!(matches!(s.exists("../d"), Err(Error::Bug(_))));
+    assert!(s.free_bytes().unwrap() > 0);
+}
+
+#[test]
+fn one_holder_at_a_time() {
+    let dir = Dir::new("lock");
+    let s = RealStorage::new(&dir.0).unwrap();
+    let held = s.lock_exclusive().unwrap();
+    match RealStorage::new(&dir.0).unwrap().lock_exclusive() {
+        Err(Error::InUse(t)) => assert!(t.contains(&std::process::id().to_string()), "{t}"),
+        other => panic!("{other:?}"),
+    }
+    drop(held);
+    let _again = s.lock_exclusive().unwrap();
+    assert!(s.list().unwrap().is_empty());
+}
+
+#[test]
+fn a_full_device_is_disk_full() {
+    let full = Path::new("/dev/full");
+    if !full.exists() {
+        return;
+    }
+    let file = OpenOptions::new().write(true).open(full).unwrap();
+    let f = RealFile {
+        file,
+        name: "full".to_owned(),
+        path: full.to_owned(),
+        direct: false,
+        stats: Arc::new(IoStats::new()),
+    };
+    assert!(matches!(f.write_at(b"x", 0), Err(Error::DiskFull(_))));
+}
