@@ -1,0 +1,1 @@
+"""The server's own test suites, run on Ferrite in a private copy of the mysql-test tree."""

@@ -1,0 +1,100 @@
+"""Suites made for another engine by substituting its name: copies of gcol, vcol, sql_sequence, versioning and others."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+from lib.engines import Engine
+from mtr.tree import Tree
+
+DERIVED = ("gcol", "vcol", "sql_sequence", "versioning", "period", "handler", "parts")
+TEXT = (".test", ".inc", ".result", ".opt", ".cnf", ".rdiff", ".def", ".combinations", ".sh")
+NAMES = re.compile(r"\binnodb\b", re.IGNORECASE)
+NOT_PORTABLE = re.compile(
+    r"have_debug|debug_sync|debug_dbug|@@(?:global\.|session\.)?innodb_|set\s+(?:global|session)?\s*innodb_"
+    r"|information_schema\.innodb_|innodb_(?:metrics|sys_|trx|locks|lock_waits|page_size|compression|file_per|stats|strict|default_row)"
+    r"|\.ibd\b|have_innodb_\d+k|innodb_page_size|xtrabackup|mariabackup|storage\s+engine\s+innodb|engine\s+innodb\s+(?:status|mutex)",
+    re.IGNORECASE,
+)
+SOURCE = re.compile(r"^\s*(?:--\s*)?(?:source|let\s+\$\w+\s*=)\s*([\w./$-]+\.inc)", re.MULTILINE | re.IGNORECASE)
+COMBINATIONS = {
+    # The block's name stays the one whose results are to be matched.
+    "versioning": "[timestamp]\ndefault-storage-engine={engine}\n",
+    "period": "[innodb]\ndefault-storage-engine={engine}\n",
+}
+
+
+def port_name(suite: str) -> str:
+    """The copy's name."""
+    return f"{suite}_port"
+
+
+class Derivation:
+    """Copies one suite for one engine."""
+
+    def __init__(self, tree: Tree, suite: str, kind: Engine) -> None:
+        self.tree = tree
+        self.suite = suite
+        self.kind = kind
+        self.source = tree.mtr / "suite" / suite
+        self.target = tree.mtr / "suite" / port_name(suite)
+
+    def make(self) -> list[str]:
+        """Copy, substitute, drop what is not portable; the names of the tests that remain."""
+        shutil.rmtree(self.target, ignore_errors=True)
+        shutil.copytree(self.source, self.target)
+        portable = [t for t in self._tests() if self._portable(t)]
+        for path in self.target.rglob("*"):
+            if path.suffix in TEXT and path.is_file():
+                text = path.read_text(encoding="utf-8", errors="surrogateescape")
+                path.write_text(self._substitute(text), encoding="utf-8", errors="surrogateescape")
+        self._combinations()
+        self.tree.give(self.target)
+        return sorted(t.stem for t in portable)
+
+    def _tests(self) -> list[Path]:
+        return [*self.target.glob("*.test"), *self.target.glob("t/*.test")]
+
+    def _reach(self, path: Path, seen: set[Path]) -> str:
+        """The test's text with everything it includes."""
+        if path in seen or not path.is_file():
+            return ""
+        seen.add(path)
+        text = path.read_text(encoding="utf-8", errors="surrogateescape")
+        out = [text]
+        for name in SOURCE.findall(text):
+            for base in (path.parent, self.target, self.tree.mtr):
+                candidate = base / name.replace(f"suite/{self.suite}/", f"suite/{port_name(self.suite)}/")
+                if candidate.is_file() and candidate.name not in ("have_innodb.inc", "have_partition.inc"):
+                    out.append(self._reach(candidate, seen))
+                    break
+        return "\n".join(out)
+
+    def _portable(self, test: Path) -> bool:
+        text = self._reach(test, set())
+        parametrised = "engines.inc" in text
+        if not parametrised and not re.search(r"innodb", text, re.IGNORECASE):
+            return False
+        options = [test.with_suffix(x) for x in (".opt", ".cnf", "-master.opt")]
+        text += "".join(o.read_text() for o in options if o.exists())
+        return not NOT_PORTABLE.search(text)
+
+    def _substitute(self, text: str) -> str:
+        name = self.kind.name
+
+        def engine(found: re.Match[str]) -> str:
+            return name.lower() if found.group(0).islower() else name
+
+        text = text.replace(f"suite/{self.suite}/", f"suite/{port_name(self.suite)}/")
+        text = re.sub(rf"^{self.suite}\.", f"{port_name(self.suite)}.", text, flags=re.MULTILINE)
+        return text if self.kind.prefix == "innodb" else NAMES.sub(engine, text)
+
+    def _combinations(self) -> None:
+        block = COMBINATIONS.get(self.suite)
+        if block:
+            (self.target / "engines.combinations").write_text(block.format(engine=self.kind.name.lower()))
+            for found in (self.target / "innodb.combinations", self.target / "key_type.combinations"):
+                if found.exists() and self.kind.prefix != "innodb" and found.name == "innodb.combinations":
+                    found.write_text(f"[timestamp]\ndefault-storage-engine={self.kind.name.lower()}\n")

@@ -1,0 +1,108 @@
+"""One mtr invocation: the command, its output read line by line, the outcome of every test."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from lib.engines import Engine
+from mtr.tree import Tree
+
+LINE = re.compile(r"^(\S+\.\S+)(?: '([^']*)')?\s+(?:w\d+ )?\[ ([a-z-]+) \]\s*(.*)$")
+OVERLAY_NAME = re.compile(r"^(storage_engine(?:/\w+)?)-\w+\.")
+BAD = ("fail", "retry-fail", "exp-fail")
+
+
+@dataclass
+class Outcome:
+    """What happened to one test in one combination."""
+
+    name: str
+    combination: str
+    state: str
+    note: str = ""
+
+
+@dataclass
+class Result:
+    """All outcomes of one suite."""
+
+    suite: str
+    outcomes: list[Outcome] = field(default_factory=list)
+    seconds: float = 0.0
+    log: str = ""
+    complete: bool = True
+
+    def counts(self) -> Counter[str]:
+        """How many of each state."""
+        return Counter(o.state for o in self.outcomes)
+
+
+def engine_options(kind: Engine) -> list[str]:
+    """mtr options that load the engine into every server it starts."""
+    if not kind.plugin:
+        return []
+    return [f"--mysqld=--plugin-load-add={kind.plugin}", "--mysqld=--plugin-maturity=experimental"]
+
+
+def run_mtr(tree: Tree, suite: str, arguments: Iterable[str], parallel: int = 1, quiet: bool = False) -> Result:
+    """Run mtr and collect the outcomes."""
+    var = tree.home / f"var-{re.sub(r'[^a-z_]', '-', suite)}"
+    shutil.rmtree(var, ignore_errors=True)
+    log_path = tree.home / f"{var.name}.log"
+    command = [
+        "perl",
+        "./mysql-test-run.pl",
+        f"--vardir={var}",
+        f"--parallel={parallel}",
+        "--force",
+        "--max-test-fail=0",
+    ]
+    command += ["--retry=0", "--testcase-timeout=5", "--suite-timeout=120", "--max-save-core=0", *arguments]
+    result = Result(suite, log=str(log_path))
+    begun = time.monotonic()
+    process = subprocess.Popen(
+        command,
+        cwd=tree.mtr,
+        env=tree.child_env(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        **tree.account.switch,  # type: ignore[call-overload]
+    )
+    assert process.stdout
+    try:
+        with log_path.open("w", encoding="utf-8") as log:
+            for line in process.stdout:
+                log.write(line)
+                log.flush()
+                _read(line, result, quiet)
+        process.wait()
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait()
+    result.seconds = time.monotonic() - begun
+    result.complete = bool(result.outcomes)
+    return result
+
+
+def _read(line: str, result: Result, quiet: bool) -> None:
+    found = LINE.match(line)
+    if not found:
+        return
+    name, combination, state, note = found.groups()
+    name = OVERLAY_NAME.sub(r"\1.", name)
+    outcome = Outcome(name, combination or "", state, note.strip())
+    result.outcomes.append(outcome)
+    if not quiet and state in BAD:
+        print(f"  fail: {name}{' ' + combination if combination else ''} {note}", flush=True)
+    if not quiet and len(result.outcomes) % 25 == 0:
+        print(f"  ... {len(result.outcomes)} tests of {result.suite}: {dict(result.counts())}", flush=True)

@@ -1,0 +1,125 @@
+"""The private, writable copy of the server and its mysql-test tree, where an unprivileged user may run mtr."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from lib.places import Places
+
+OVERLAY = Path(__file__).parent / "overlay"
+
+
+@dataclass(frozen=True)
+class Account:
+    """Who runs mtr: some tests cannot run as root."""
+
+    uid: int
+    gid: int
+
+    @property
+    def switch(self) -> dict[str, object]:
+        """Keywords for subprocess."""
+        if os.geteuid() != 0:
+            return {}
+        return {"user": self.uid, "group": self.gid, "extra_groups": []}
+
+
+def runner_account() -> Account:
+    """The current user, or for root: mysql, else nobody."""
+    if os.geteuid() != 0:
+        return Account(os.geteuid(), os.getegid())
+    for name in ("mysql", "nobody"):
+        try:
+            entry = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        return Account(entry.pw_uid, entry.pw_gid)
+    raise SystemExit("mtr must not run as root, and there is no user mysql or nobody to run it")
+
+
+class Tree:
+    """Layout: <home>/usr (a copy of the server), <home>/libs, <home>/var*, <home>/oracle-<version>."""
+
+    def __init__(self, places: Places, account: Account) -> None:
+        self.places = places
+        self.account = account
+        self.home = self._home()
+        self.usr = self.home / "usr"
+        self.mtr = self.usr / "share" / "mysql" / "mysql-test"
+        self.plugins = self.usr / "lib" / "mysql" / "plugin"
+
+    def _home(self) -> Path:
+        """Root's cache is closed to others, so root puts the copy where the other user can reach it."""
+        if os.geteuid() != 0:
+            return self.places.cache / f"mtr-{self.places.version}"
+        return Path("/var/tmp") / f"ferrite-mtr-{self.places.version}"
+
+    def prepare(self) -> None:
+        """Make the copy once; put the plugin and the overlay of today into it."""
+        if not (self.home / "complete").exists():
+            self._copy()
+        if self.home.stat().st_uid not in (0, os.geteuid(), self.account.uid):
+            raise SystemExit(f"{self.home} belongs to somebody else: remove it or run as its owner")
+        if self.places.ferrite_so:
+            self.replace(self.places.ferrite_so, self.plugins / "ha_ferrite.so")
+        target = self.mtr / "plugin" / "ferrite"
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(OVERLAY, target)
+        self.give(target)
+
+    def _copy(self) -> None:
+        print(f"mtr: copying the server and its tests to {self.home} (once)", flush=True)
+        self.home.parent.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix="ferrite-mtr-", dir=self.home.parent))
+        work.chmod(0o755)
+        for part in ("bin", "sbin", "share", "lib"):
+            shutil.copytree(
+                self.places.basedir / part, work / "usr" / part, symlinks=True, ignore_dangling_symlinks=True
+            )
+        libs = work / "libs"
+        libs.mkdir()
+        for directory in filter(None, self.places.library_path.split(":")):
+            for library in filter(Path.exists, Path(directory).glob("*.so*")):
+                shutil.copy2(library, libs / library.name)
+        for directory in (work, *(p for p in work.rglob("*") if p.is_dir() and not p.is_symlink())):
+            directory.chmod(0o755)
+        self._give_all(work)
+        (work / "complete").touch()
+        shutil.rmtree(self.home, ignore_errors=True)
+        work.rename(self.home)
+
+    def give(self, path: Path) -> None:
+        """Hand files to the user that runs mtr."""
+        self._give_all(path)
+
+    def _give_all(self, path: Path) -> None:
+        if os.geteuid() != 0:
+            return
+        os.chown(path, self.account.uid, self.account.gid, follow_symlinks=False)
+        if path.is_dir():
+            for found in path.rglob("*"):
+                os.chown(found, self.account.uid, self.account.gid, follow_symlinks=False)
+
+    def replace(self, source: Path, target: Path) -> None:
+        """Copy over a file that a running server may still have open."""
+        target.unlink(missing_ok=True)
+        shutil.copy2(source, target)
+        self.give(target)
+
+    def write(self, path: Path, text: str) -> None:
+        """A text file for the user that runs mtr."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        path.write_text(text, encoding="utf-8", errors="surrogateescape")
+        self.give(path)
+
+    def child_env(self) -> dict[str, str]:
+        """Environment of mtr."""
+        keep = {k: v for k, v in os.environ.items() if k in ("PATH", "LANG", "TERM", "TZ")}
+        keep |= {"HOME": str(self.home), "LD_LIBRARY_PATH": str(self.home / "libs"), "MTR_BINDIR": str(self.usr)}
+        return keep
