@@ -1,0 +1,37 @@
+/*
+ * Proof at compile time that this plugin sees the server's classes as the server binary does.
+ *
+ * The handler interface has no stable ABI: a wrong define or a header of another version
+ * compiles well and then corrupts memory. The figures were measured against Debian's
+ * binaries (THD's is the size that create_thd() in mariadbd allocates). A server version
+ * without figures here compiles: its headers and binaries come from one source package, and
+ * the checks of the defines below still hold.
+ */
+#include "server_compat.h"
+
+#include <sql_lex.h>
+
+#if MYSQL_VERSION_ID < 101100 || MYSQL_VERSION_ID >= 101200
+#error "Ferrite knows the handler interface of MariaDB 10.11 only"
+#endif
+
+#ifndef DBUG_OFF
+#error "compile with -DDBUG_OFF, as the server binary was"
+#endif
+#if defined(SAFE_MUTEX) || defined(ENABLED_DEBUG_SYNC)
+#error "SAFE_MUTEX and ENABLED_DEBUG_SYNC change the layout of THD"
+#endif
+
+#if MYSQL_VERSION_ID == 101118 && defined(__x86_64__)
+static_assert(sizeof(THD) == 27312, "THD");
+static_assert(sizeof(TABLE) == 992, "TABLE");
+static_assert(sizeof(TABLE_SHARE) == 1168, "TABLE_SHARE");
+static_assert(sizeof(handler) == 1328, "handler");
+static_assert(sizeof(handlerton) == 456, "handlerton");
+static_assert(sizeof(HA_CREATE_INFO) == 576, "HA_CREATE_INFO");
+static_assert(sizeof(Alter_inplace_info) == 168, "Alter_inplace_info");
+static_assert(sizeof(KEY) == 192, "KEY");
+static_assert(sizeof(Field) == 200, "Field");
+static_assert(sizeof(LEX) == 7472, "LEX");
+static_assert(sizeof(mysql_mutex_t) == 48, "mysql_mutex_t");
+#endif
