@@ -1,1 +1,53 @@
-//! (room under construction)
+//! Explicit row and table locks, in memory only.
+//!
+//! An uncontended write never comes here: the transaction id in a record's header is its
+//! lock ("implicit"), known to the caller. Here are the locks that need more: shared ones,
+//! locks on gaps, locks of reads, and the queue of those who wait. Locks belong to
+//! (index, key), not to a place on a page: splits and merges move nothing.
+//!
+//! | file | room |
+//! | --- | --- |
+//! | `mode` | modes, the compatibility matrix |
+//! | `owner` | who holds and waits: a session's list of locks, its wait word, its event |
+//! | `queue` | one key: granted locks and the line of waiters |
+//! | `shard` | keys of one shard: a chained hash over reusable slots |
+//! | `table` | the lock table: asking, releasing, implicit locks made explicit |
+//! | `wait` | the wait itself: enqueue, sleep, time out, give way |
+//! | `deadlock` | walking the wait-for graph, choosing a victim, the journal of deadlocks |
+//! | `gaps` | gap locks that move when records come and go |
+//! | `tables` | IS, IX, S, X on whole tables |
+//! | `info` | what `information_schema` shows, counters |
+//!
+//! Invariants:
+//! - Two granted locks of different owners on one key are compatible, except where an
+//!   implicit lock was made explicit on a key that somebody had locked too early
+//!   (see [`LockTable::wait_for_implicit`]).
+//! - A waiter is granted by whoever removes the last obstacle, in the order of arrival.
+//! - Each entry an owner has in a queue stands exactly once in that owner's list, or is
+//!   about to be put there by the owner's own thread.
+//!
+//! Locking order: owner's list, then one shard at a time, then nothing. Events are set
+//! after the shard's mutex is released. No mutex is held across a call of [`WaitHooks`].
+
+#![forbid(unsafe_code)]
+
+mod deadlock;
+mod gaps;
+mod info;
+mod mode;
+mod owner;
+mod queue;
+mod shard;
+mod table;
+mod tables;
+mod wait;
+
+#[cfg(test)]
+mod tests;
+
+pub use deadlock::{Deadlock, DeadlockMember};
+pub use info::{LockInfo, LockStats, WaitEdge};
+pub use mode::{Mode, Span, TableMode};
+pub use owner::Owner;
+pub use table::{Attempt, LockConfig, LockTable};
+pub use wait::{NoHooks, WaitHooks, WaitPolicy};

@@ -1,0 +1,165 @@
+//! What the lock table shows of itself: locks, waits, counters.
+//!
+//! Locking: shard by shard, copied out under the mutex and handed on without it; the
+//! picture is exact per key, not across keys.
+
+use ferrite_sync::atomic::{AtomicU64, Ordering};
+use ferrite_sync::{Counter, Histogram};
+use ferrite_types::{IndexId, TableId, TxnId};
+
+use crate::mode::words;
+use crate::owner::Owner;
+use crate::queue::Queue;
+use crate::table::LockTable;
+use crate::tables::{table_of, TABLES};
+
+/// Counters since the start.
+#[derive(Default)]
+pub(crate) struct Stats {
+    pub waits: Counter,
+    pub wait_us: Histogram,
+    pub deadlocks: Counter,
+    pub timeouts: Counter,
+    pub interrupts: Counter,
+    pub waiting: AtomicU64,
+}
+
+/// Counters and sizes at one moment.
+#[derive(Clone, Debug)]
+pub struct LockStats {
+    /// Waits begun.
+    pub waits: u64,
+    /// Microseconds spent in waits that ended.
+    pub wait_us_total: u64,
+    /// The longest of them (us).
+    pub wait_us_max: u64,
+    /// 99 of 100 waits were not longer (us, upper bound of a power of two).
+    pub wait_us_p99: u64,
+    /// Cycles broken.
+    pub deadlocks: u64,
+    /// Waits that ran out of time.
+    pub timeouts: u64,
+    /// Waits ended by KILL.
+    pub interrupts: u64,
+    /// Owners waiting now.
+    pub waiting: u64,
+    /// Keys (and table stripes) with locks now.
+    pub keys: u64,
+    /// Memory in use (bytes, accounted).
+    pub bytes: u64,
+}
+
+/// One lock or request.
+#[derive(Clone, Debug)]
+pub struct LockInfo {
+    /// The owner's transaction; frozen (0) while it has changed nothing.
+    pub txn: TxnId,
+    /// The owner's connection.
+    pub thread_id: u64,
+    /// The index; 0 for a table lock.
+    pub index: IndexId,
+    /// The key; empty for a table lock.
+    pub key: Vec<u8>,
+    /// The table, for a table lock. One row per stripe.
+    pub table: Option<TableId>,
+    /// InnoDB's words: `X`, `S,GAP`, `X,REC_NOT_GAP`, `X,GAP,INSERT_INTENTION`, `IX` ...
+    pub mode: &'static str,
+    /// Not granted yet.
+    pub waiting: bool,
+}
+
+/// Somebody waits for somebody.
+#[derive(Clone, Debug)]
+pub struct WaitEdge {
+    /// What is asked for.
+    pub wanted: LockInfo,
+    /// Clock (us) since when.
+    pub since_us: u64,
+    /// Who is in the way: transaction and connection.
+    pub blocker_txn: TxnId,
+    /// The blocker's connection.
+    pub blocker_thread_id: u64,
+}
+
+fn info(q: &Queue, owner: &Owner, mask: crate::mode::Mask, waiting: bool) -> LockInfo {
+    let table = (q.index == TABLES).then(|| table_of(&q.key)).flatten();
+    LockInfo {
+        txn: owner.txn_id(),
+        thread_id: owner.thread_id,
+        index: q.index,
+        key: if table.is_some() {
+            Vec::new()
+        } else {
+            q.key.clone()
+        },
+        table,
+        mode: words(mask),
+        waiting,
+    }
+}
+
+impl LockTable {
+    /// Calls `f` for each lock, granted or waited for.
+    pub fn each_lock(&self, f: &mut dyn FnMut(&LockInfo)) {
+        for cell in self.shards() {
+            if cell.count.load(Ordering::Acquire) == 0 {
+                continue;
+            }
+            let mut found = Vec::new();
+            for q in cell.lock().each() {
+                found.extend(q.granted.iter().map(|g| info(q, &g.owner, g.mask, false)));
+                found.extend(q.waiting.iter().map(|w| info(q, &w.owner, w.mask, true)));
+            }
+            found.iter().for_each(&mut *f);
+        }
+    }
+
+    /// Calls `f` for each pair of a waiter and one in its way.
+    pub fn each_wait(&self, f: &mut dyn FnMut(&WaitEdge)) {
+        for cell in self.shards() {
+            if cell.count.load(Ordering::Acquire) == 0 {
+                continue;
+            }
+            let mut found = Vec::new();
+            for q in cell.lock().each() {
+                for (place, w) in q.waiting.iter().enumerate() {
+                    q.obstacles(&w.owner, w.mask, place, &mut |other| {
+                        found.push(WaitEdge {
+                            wanted: info(q, &w.owner, w.mask, true),
+                            since_us: w.owner.waiting_since_us().unwrap_or(0),
+                            blocker_txn: other.txn_id(),
+                            blocker_thread_id: other.thread_id,
+                        });
+                        true
+                    });
+                }
+            }
+            found.iter().for_each(&mut *f);
+        }
+    }
+
+    /// Counters and sizes now.
+    pub fn stats(&self) -> LockStats {
+        let s = &self.stats;
+        LockStats {
+            waits: s.waits.get(),
+            wait_us_total: s.wait_us.sum_us(),
+            wait_us_max: s.wait_us.max_us(),
+            wait_us_p99: s.wait_us.percentile(99.0),
+            deadlocks: s.deadlocks.get(),
+            timeouts: s.timeouts.get(),
+            interrupts: s.interrupts.get(),
+            waiting: s.waiting.load(Ordering::Relaxed),
+            keys: self
+                .shards()
+                .map(|c| u64::from(c.count.load(Ordering::Relaxed)))
+                .sum(),
+            bytes: self.tally.bytes.load(Ordering::Relaxed) as u64,
+        }
+    }
+
+    /// How long waits took.
+    pub fn wait_histogram(&self) -> &Histogram {
+        &self.stats.wait_us
+    }
+}

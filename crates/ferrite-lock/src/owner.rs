@@ -1,0 +1,202 @@
+//! Who holds and waits for locks: one [`Owner`] per session (or per recovered transaction).
+//!
+//! An owner lives as long as its session; transactions come and go in it. It holds the list
+//! of its locks, its wait word and its event.
+//!
+//! The wait word is `sequence << 3 | state`. Only the owner's thread starts a wait (a new
+//! sequence number, state WAITING); whoever ends the wait moves WAITING to another state by
+//! one compare-and-swap, so that a wait has exactly one end, and a decision about an
+//! earlier wait cannot hit a later one.
+//!
+//! Locking: `list` comes before any shard. The rest are atomics.
+
+use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use ferrite_sync::{Arc, Event, Mutex};
+use ferrite_types::{TableId, TxnId};
+
+use crate::mode::Mask;
+
+pub(crate) const WAITING: u64 = 1;
+/// Granted; the owner had an entry in the queue before, or needs none.
+pub(crate) const GRANTED: u64 = 2;
+/// Granted by a new entry, which the owner's thread must put into its list.
+pub(crate) const GRANTED_NEW: u64 = 3;
+pub(crate) const VICTIM: u64 = 4;
+pub(crate) const INTERRUPTED: u64 = 5;
+const STATE_BITS: u32 = 3;
+const STATE_MASK: u64 = (1 << STATE_BITS) - 1;
+
+/// Where an entry is: shard number and slot in it. Valid while the entry is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Handle {
+    pub shard: u32,
+    pub slot: u32,
+}
+
+/// What an owner holds, for its release.
+#[derive(Default)]
+pub(crate) struct Held {
+    /// One per queue in which the owner has a granted entry.
+    pub locks: Vec<Handle>,
+    /// Table locks, so that asking again is cheap.
+    pub tables: Vec<(TableId, Mask)>,
+    /// `release_all` has taken the list and is at work: nothing may be added on behalf of
+    /// this owner.
+    pub closing: bool,
+}
+
+/// A session, or a transaction of an earlier life being rolled back. Shared as `Arc<Owner>`.
+pub struct Owner {
+    /// The running transaction's id; 0 while it has changed nothing.
+    pub txn: AtomicU64,
+    /// The server's connection id, for display.
+    pub thread_id: u64,
+    /// The server's handle of the connection, passed to [`WaitHooks`](crate::WaitHooks);
+    /// not looked into. 0 = none.
+    pub thd: usize,
+    /// How much would be lost by a rollback (rows changed). The lightest member of a
+    /// deadlock gives way.
+    pub changes: AtomicU64,
+    /// Set by [`LockTable::interrupt`](crate::LockTable::interrupt); a wait begun while it
+    /// is set ends at once. The session clears it when its next statement begins.
+    pub interrupted: AtomicBool,
+    /// READ COMMITTED or below: record locks of this owner do not become gap locks when a
+    /// record goes.
+    pub no_gaps: AtomicBool,
+    pub(crate) list: Mutex<Held>,
+    /// Granted entries in `list`, readable without its mutex.
+    pub(crate) lock_count: AtomicU64,
+    pub(crate) word: AtomicU64,
+    /// `shard << 32 | slot` of the queue waited in; meaningful while WAITING.
+    pub(crate) place: AtomicU64,
+    /// Clock (us) at which the present wait began; 0 = not waiting.
+    pub(crate) waiting_since_us: AtomicU64,
+    /// Somebody may have put a new obstacle in front of this waiter: look for cycles again.
+    pub(crate) recheck: AtomicBool,
+    pub(crate) event: Event,
+}
+
+impl Owner {
+    /// An owner without a transaction. `thread_id` and `thd` are the server's, 0 for none.
+    pub fn new(thread_id: u64, thd: usize) -> Arc<Owner> {
+        Arc::new(Owner {
+            txn: AtomicU64::new(0),
+            thread_id,
+            thd,
+            changes: AtomicU64::new(0),
+            interrupted: AtomicBool::new(false),
+            no_gaps: AtomicBool::new(false),
+            list: Mutex::new(Held::default()),
+            lock_count: AtomicU64::new(0),
+            word: AtomicU64::new(0),
+            place: AtomicU64::new(0),
+            waiting_since_us: AtomicU64::new(0),
+            recheck: AtomicBool::new(false),
+            event: Event::new(),
+        })
+    }
+
+    /// The running transaction's id, [`TxnId::FROZEN`] while it has changed nothing.
+    #[inline]
+    pub fn txn_id(&self) -> TxnId {
+        TxnId(self.txn.load(Ordering::Acquire))
+    }
+
+    /// Names the running transaction; [`TxnId::FROZEN`] = none any more.
+    pub fn set_txn(&self, txn: TxnId) {
+        self.txn.store(txn.get(), Ordering::Release);
+    }
+
+    /// One more row changed by the running transaction.
+    #[inline]
+    pub fn add_change(&self) {
+        // Written by the owner's thread only: no need for one atomic step.
+        let n = self.changes.load(Ordering::Relaxed);
+        self.changes.store(n + 1, Ordering::Relaxed);
+    }
+
+    /// How many keys and tables this owner has locks on.
+    pub fn locks_held(&self) -> u64 {
+        self.lock_count.load(Ordering::Relaxed)
+    }
+
+    /// True while the owner waits for a lock.
+    pub fn is_waiting(&self) -> bool {
+        self.word.load(Ordering::Acquire) & STATE_MASK == WAITING
+    }
+
+    /// Clock (us) since when it waits; `None` if it does not.
+    pub fn waiting_since_us(&self) -> Option<u64> {
+        match self.waiting_since_us.load(Ordering::Relaxed) {
+            0 => None,
+            us => Some(us),
+        }
+    }
+
+    /// What a rollback would cost, for the choice of a deadlock's victim.
+    pub(crate) fn weight(&self) -> u64 {
+        self.changes.load(Ordering::Relaxed) + self.lock_count.load(Ordering::Relaxed)
+    }
+
+    /// The sequence number of the present wait, if there is one.
+    pub(crate) fn wait_sequence(&self) -> Option<u64> {
+        let w = self.word.load(Ordering::Acquire);
+        (w & STATE_MASK == WAITING).then_some(w >> STATE_BITS)
+    }
+
+    /// Begins a wait in that queue; by the owner's thread, under the queue's mutex.
+    pub(crate) fn begin_wait(&self, at: Handle) -> u64 {
+        let sequence = (self.word.load(Ordering::Relaxed) >> STATE_BITS) + 1;
+        self.place.store(
+            u64::from(at.shard) << 32 | u64::from(at.slot),
+            Ordering::Relaxed,
+        );
+        self.recheck.store(false, Ordering::Relaxed);
+        self.word
+            .store(sequence << STATE_BITS | WAITING, Ordering::SeqCst);
+        sequence
+    }
+
+    /// Ends wait number `sequence` with `state`; false if it has ended otherwise.
+    pub(crate) fn end_wait(&self, sequence: u64, state: u64) -> bool {
+        self.word
+            .compare_exchange(
+                sequence << STATE_BITS | WAITING,
+                sequence << STATE_BITS | state,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            )
+            .is_ok()
+    }
+
+    /// State of the last wait.
+    pub(crate) fn wait_state(&self) -> u64 {
+        self.word.load(Ordering::Acquire) & STATE_MASK
+    }
+
+    /// Where it waits; to be checked against the queue.
+    pub(crate) fn wait_place(&self) -> Handle {
+        let p = self.place.load(Ordering::Relaxed);
+        Handle {
+            shard: (p >> 32) as u32,
+            slot: p as u32,
+        }
+    }
+
+    /// Wakes the waiter to look for deadlocks again.
+    pub(crate) fn wake_to_recheck(&self) {
+        self.recheck.store(true, Ordering::Release);
+        self.event.set();
+    }
+}
+
+impl core::fmt::Debug for Owner {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(
+            f,
+            "Owner(thread {} txn {})",
+            self.thread_id,
+            self.txn.load(Ordering::Relaxed)
+        )
+    }
+}

@@ -1,0 +1,419 @@
+//! The keys of one shard: a chained hash over slots that are used again.
+//!
+//! Invariants: a queue that is not empty stays in its slot; an empty one is freed before
+//! the mutex is released. `count` is the number of queues: zero means that no key of this
+//! shard has any lock, readable without the mutex.
+//!
+//! Locking: one mutex per shard, held for a few dozen instructions per lock.
+
+use ferrite_sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use ferrite_sync::{Arc, Mutex, MutexGuard};
+use ferrite_types::{Error, IndexId, Result};
+
+use crate::mode::{Mask, GAP, INSERT, REC};
+use crate::owner::Owner;
+use crate::queue::{Added, Queue, Wakes};
+
+const NONE: u32 = u32::MAX;
+/// Accounted size of a queue besides its key, and of an entry in it (bytes).
+const QUEUE_BYTES: usize = 128;
+const ENTRY_BYTES: usize = 24;
+/// Counters of gap locks, by index modulo this.
+const GAP_COUNTERS: usize = 4096;
+
+/// Counters over all shards.
+pub(crate) struct Tally {
+    /// Entries (granted or waiting) with a gap part, by index.
+    gaps: Box<[AtomicU32]>,
+    /// Memory in use and its limit.
+    pub bytes: AtomicUsize,
+    pub limit_bytes: usize,
+}
+
+impl Tally {
+    pub fn new(limit_bytes: usize) -> Tally {
+        Tally {
+            gaps: (0..GAP_COUNTERS).map(|_| AtomicU32::new(0)).collect(),
+            bytes: AtomicUsize::new(0),
+            limit_bytes,
+        }
+    }
+
+    fn gap(&self, index: IndexId) -> &AtomicU32 {
+        &self.gaps[index.get() as usize % GAP_COUNTERS]
+    }
+
+    pub fn has_gaps(&self, index: IndexId) -> bool {
+        self.gap(index).load(Ordering::Acquire) != 0
+    }
+
+    fn count_gap(&self, index: IndexId) {
+        self.gap(index).fetch_add(1, Ordering::Release);
+    }
+
+    fn uncount_gap(&self, index: IndexId) {
+        let before = self.gap(index).fetch_sub(1, Ordering::Release);
+        debug_assert!(before > 0);
+    }
+
+    fn take(&self, bytes: usize) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn give(&self, bytes: usize) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    fn check_room(&self) -> Result<()> {
+        if self.bytes.load(Ordering::Relaxed) >= self.limit_bytes {
+            return Err(Error::LockTableFull);
+        }
+        Ok(())
+    }
+}
+
+/// A key with its hash.
+#[derive(Clone, Copy)]
+pub(crate) struct KeyRef<'a> {
+    pub hash: u64,
+    pub index: IndexId,
+    pub key: &'a [u8],
+}
+
+/// Outcome of an attempt inside a shard.
+pub(crate) enum Outcome {
+    /// Nothing to add: covered by what the owner holds.
+    Covered,
+    /// Granted; `new_entry` must go into the owner's list. `fresh` = the owner held
+    /// nothing on the record before.
+    Granted {
+        slot: u32,
+        new_entry: bool,
+        fresh: bool,
+    },
+    /// Granted and nothing kept (insert intention).
+    Free,
+    /// Somebody is in the way.
+    Blocked,
+}
+
+pub(crate) struct Cell {
+    pub count: AtomicU32,
+    inner: Mutex<Shard>,
+}
+
+impl Cell {
+    pub fn new() -> Cell {
+        Cell {
+            count: AtomicU32::new(0),
+            inner: Mutex::new(Shard {
+                heads: Vec::new(),
+                slots: Vec::new(),
+                free: NONE,
+                used: 0,
+            }),
+        }
+    }
+
+    pub fn lock(&self) -> Locked<'_> {
+        Locked {
+            count: &self.count,
+            shard: self.inner.lock(),
+        }
+    }
+}
+
+pub(crate) struct Shard {
+    /// First slot of each bucket; a power of two, or empty.
+    heads: Vec<u32>,
+    slots: Vec<Queue>,
+    free: u32,
+    used: u32,
+}
+
+/// A shard whose mutex is held.
+pub(crate) struct Locked<'a> {
+    count: &'a AtomicU32,
+    shard: MutexGuard<'a, Shard>,
+}
+
+impl Locked<'_> {
+    pub fn find(&self, k: KeyRef<'_>) -> Option<u32> {
+        let s = &*self.shard;
+        if s.heads.is_empty() {
+            return None;
+        }
+        let mut slot = s.heads[s.bucket(k.hash)];
+        while slot != NONE {
+            let q = &s.slots[slot as usize];
+            if q.hash == k.hash && q.index == k.index && q.key == k.key {
+                return Some(slot);
+            }
+            slot = q.next;
+        }
+        None
+    }
+
+    pub fn queue(&self, slot: u32) -> Option<&Queue> {
+        self.shard.slots.get(slot as usize)
+    }
+
+    pub fn queue_mut(&mut self, slot: u32) -> &mut Queue {
+        &mut self.shard.slots[slot as usize]
+    }
+
+    /// All queues that are not empty.
+    pub fn each(&self) -> impl Iterator<Item = &Queue> {
+        self.shard.slots.iter().filter(|q| !q.is_empty())
+    }
+
+    fn find_or_make(&mut self, k: KeyRef<'_>, tally: &Tally) -> u32 {
+        if let Some(slot) = self.find(k) {
+            return slot;
+        }
+        let s = &mut *self.shard;
+        if s.used as usize >= s.heads.len() {
+            s.grow();
+        }
+        let slot = if s.free != NONE {
+            let slot = s.free;
+            s.free = s.slots[slot as usize].next;
+            slot
+        } else {
+            s.slots.push(Queue::default());
+            (s.slots.len() - 1) as u32
+        };
+        let bucket = s.bucket(k.hash);
+        let head = s.heads[bucket];
+        let q = &mut s.slots[slot as usize];
+        q.hash = k.hash;
+        q.index = k.index;
+        q.key.clear();
+        q.key.extend_from_slice(k.key);
+        q.next = head;
+        s.heads[bucket] = slot;
+        s.used += 1;
+        self.count.store(s.used, Ordering::Release);
+        tally.take(QUEUE_BYTES + k.key.len());
+        slot
+    }
+
+    /// Asks for `mask` without waiting.
+    pub fn attempt(
+        &mut self,
+        owner: &Arc<Owner>,
+        k: KeyRef<'_>,
+        mask: Mask,
+        tally: &Tally,
+        wakes: &mut Wakes,
+    ) -> Result<Outcome> {
+        let slot = self.find(k);
+        let (need, held) = match slot.map(|s| &self.shard.slots[s as usize]) {
+            None => (mask, 0),
+            Some(q) => {
+                let need = q.missing(owner, mask);
+                if need == 0 {
+                    return Ok(Outcome::Covered);
+                }
+                if q.has_obstacle(owner, need, q.waiting.len()) {
+                    return Ok(Outcome::Blocked);
+                }
+                (need, q.held_by(owner))
+            }
+        };
+        if need & INSERT != 0 {
+            return Ok(Outcome::Free);
+        }
+        if held == 0 {
+            tally.check_room()?;
+        }
+        let slot = self.find_or_make(k, tally);
+        let new_entry = self.add(slot, owner, need, tally, wakes);
+        Ok(Outcome::Granted {
+            slot,
+            new_entry,
+            fresh: held & REC == 0,
+        })
+    }
+
+    /// Grants modes on a key without asking; true if it made a new entry.
+    pub fn force(
+        &mut self,
+        owner: &Arc<Owner>,
+        k: KeyRef<'_>,
+        mask: Mask,
+        tally: &Tally,
+        wakes: &mut Wakes,
+    ) -> (u32, bool) {
+        let slot = self.find_or_make(k, tally);
+        (slot, self.add(slot, owner, mask, tally, wakes))
+    }
+
+    fn add(
+        &mut self,
+        slot: u32,
+        owner: &Arc<Owner>,
+        mask: Mask,
+        tally: &Tally,
+        wakes: &mut Wakes,
+    ) -> bool {
+        let q = self.queue_mut(slot);
+        let added = q.add(owner, mask, wakes);
+        let index = q.index;
+        count_added(tally, index, added);
+        added.new_entry
+    }
+
+    /// Puts a waiter at the end of the line. The queue must exist and block it.
+    pub fn enqueue(&mut self, slot: u32, w: crate::queue::Waiting, tally: &Tally) {
+        let q = self.queue_mut(slot);
+        if w.mask & GAP != 0 {
+            tally.count_gap(q.index);
+        }
+        tally.take(ENTRY_BYTES);
+        q.waiting.push(w);
+    }
+
+    /// Takes a waiter out of the line, if it still stands there.
+    pub fn leave(
+        &mut self,
+        slot: u32,
+        owner: &Arc<Owner>,
+        sequence: u64,
+        tally: &Tally,
+        wakes: &mut Wakes,
+    ) {
+        let Some(at) = self.queue(slot).and_then(|q| q.place_of(owner, sequence)) else {
+            return;
+        };
+        let q = self.queue_mut(slot);
+        let w = q.waiting.remove(at);
+        let index = q.index;
+        uncount_waiter(tally, index, w.mask);
+        self.settle(slot, tally, wakes);
+    }
+
+    /// Takes modes away from an owner and hands on what became free. True when nothing of
+    /// the owner's entry is left (and there was one).
+    pub fn remove(
+        &mut self,
+        slot: u32,
+        owner: &Arc<Owner>,
+        mask: Mask,
+        tally: &Tally,
+        wakes: &mut Wakes,
+    ) -> bool {
+        let q = self.queue_mut(slot);
+        let (before, after) = q.remove(owner, mask);
+        if before == after {
+            return false;
+        }
+        let index = q.index;
+        if before & GAP != 0 && after & GAP == 0 {
+            tally.uncount_gap(index);
+        }
+        if after == 0 {
+            tally.give(ENTRY_BYTES);
+        }
+        self.settle(slot, tally, wakes);
+        after == 0
+    }
+
+    /// Grants whom nothing stands in the way of any more; frees the queue if it is empty.
+    fn settle(&mut self, slot: u32, tally: &Tally, wakes: &mut Wakes) {
+        let q = self.queue_mut(slot);
+        let index = q.index;
+        if !q.waiting.is_empty() {
+            q.grant_waiters(wakes, &mut |mask, added| {
+                uncount_waiter(tally, index, mask);
+                count_added(tally, index, added);
+            });
+        }
+        if q.is_empty() {
+            self.release_slot(slot, tally);
+        }
+    }
+
+    fn release_slot(&mut self, slot: u32, tally: &Tally) {
+        let s = &mut *self.shard;
+        let (hash, next) = {
+            let q = &s.slots[slot as usize];
+            (q.hash, q.next)
+        };
+        let bucket = s.bucket(hash);
+        if s.heads[bucket] == slot {
+            s.heads[bucket] = next;
+        } else {
+            let mut at = s.heads[bucket];
+            while s.slots[at as usize].next != slot {
+                at = s.slots[at as usize].next;
+            }
+            s.slots[at as usize].next = next;
+        }
+        let free = s.free;
+        let q = &mut s.slots[slot as usize];
+        tally.give(QUEUE_BYTES + q.key.len());
+        q.next = free;
+        q.key.clear();
+        q.key.shrink_to(64);
+        q.granted.shrink_to(8);
+        q.waiting.shrink_to(8);
+        s.free = slot;
+        s.used -= 1;
+        if s.used == 0 && s.slots.len() > 64 {
+            // Give a burst's memory back.
+            *s = Shard {
+                heads: Vec::new(),
+                slots: Vec::new(),
+                free: NONE,
+                used: 0,
+            };
+        }
+        self.count.store(s.used, Ordering::Release);
+    }
+}
+
+fn count_added(tally: &Tally, index: IndexId, added: Added) {
+    if added.new_gap {
+        tally.count_gap(index);
+    }
+    if added.new_entry {
+        tally.take(ENTRY_BYTES);
+    }
+}
+
+fn uncount_waiter(tally: &Tally, index: IndexId, mask: Mask) {
+    if mask & GAP != 0 {
+        tally.uncount_gap(index);
+    }
+    tally.give(ENTRY_BYTES);
+}
+
+impl Shard {
+    /// The low bits chose the shard.
+    #[inline]
+    fn bucket(&self, hash: u64) -> usize {
+        (hash >> 32) as usize & (self.heads.len() - 1)
+    }
+
+    fn grow(&mut self) {
+        let len = (self.heads.len() * 2).max(8);
+        let chained: Vec<u32> = (0..self.heads.len())
+            .flat_map(|b| {
+                let mut all = Vec::new();
+                let mut slot = self.heads[b];
+                while slot != NONE {
+                    all.push(slot);
+                    slot = self.slots[slot as usize].next;
+                }
+                all
+            })
+            .collect();
+        self.heads = vec![NONE; len];
+        for slot in chained {
+            let b = self.bucket(self.slots[slot as usize].hash);
+            self.slots[slot as usize].next = self.heads[b];
+            self.heads[b] = slot;
+        }
+    }
+}

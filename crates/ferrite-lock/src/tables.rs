@@ -1,0 +1,112 @@
+//! Locks on whole tables: IS, IX, S, X.
+//!
+//! A table's lock is a queue like a key's, in index 0, but there are [`STRIPES`] of them:
+//! intention locks take the stripe of their connection, so that sixteen writers of a table
+//! do not meet in one queue; S and X (LOCK TABLES, rare) take all stripes in order.
+//!
+//! Invariant: an owner's `list.tables` names exactly what it has in the stripes; asking
+//! again for what is there touches nothing else.
+
+use ferrite_sync::Arc;
+use ferrite_types::{IndexId, Result, TableId};
+
+use crate::mode::{missing, table_mask, Mask, TableMode, TAB_S, TAB_X};
+use crate::owner::Owner;
+use crate::table::LockTable;
+use crate::wait::{WaitHooks, WaitPolicy};
+
+const STRIPES: u8 = 16;
+/// The index that table locks are filed under.
+pub(crate) const TABLES: IndexId = IndexId(0);
+
+fn stripe_key(table: TableId, stripe: u8) -> [u8; 9] {
+    let mut key = [0; 9];
+    key[..8].copy_from_slice(&table.get().to_be_bytes());
+    key[8] = stripe;
+    key
+}
+
+/// The table of a key in index 0.
+pub(crate) fn table_of(key: &[u8]) -> Option<TableId> {
+    let id: [u8; 8] = key.get(..8)?.try_into().ok()?;
+    Some(TableId(u64::from_be_bytes(id)))
+}
+
+/// Which stripes a mode takes.
+fn stripes(owner: &Owner, mask: Mask) -> core::ops::Range<u8> {
+    if mask & (TAB_S | TAB_X) != 0 {
+        return 0..STRIPES;
+    }
+    let own = (owner.thread_id % u64::from(STRIPES)) as u8;
+    own..own + 1
+}
+
+impl LockTable {
+    /// Locks a table until [`release_all`](Self::release_all) or
+    /// [`table_unlock`](Self::table_unlock). No latch may be held. Cheap when the owner has
+    /// it already.
+    ///
+    /// # Errors
+    /// As [`lock_wait`](Self::lock_wait). What was not held before is not held afterwards.
+    pub fn table_lock(
+        &self,
+        owner: &Arc<Owner>,
+        table: TableId,
+        mode: TableMode,
+        wait: WaitPolicy,
+        hooks: &dyn WaitHooks,
+    ) -> Result<()> {
+        let mask = table_mask(mode);
+        let held = table_held(owner, table);
+        if missing(mask, held) == 0 {
+            return Ok(());
+        }
+        let range = stripes(owner, mask);
+        for stripe in range.clone() {
+            let key = stripe_key(table, stripe);
+            if let Err(e) =
+                self.wait_in_line(owner, self.key(TABLES, &key), mask, false, wait, hooks)
+            {
+                // The bit itself was not held anywhere, so that it can be taken back.
+                for done in range.start..stripe {
+                    let key = stripe_key(table, done);
+                    self.remove_modes(owner, self.key(TABLES, &key), mask);
+                }
+                return Err(e);
+            }
+        }
+        let mut list = owner.list.lock();
+        match list.tables.iter_mut().find(|(t, _)| *t == table) {
+            Some((_, held)) => *held |= mask,
+            None => list.tables.push((table, mask)),
+        }
+        Ok(())
+    }
+
+    /// Gives one mode of a table lock back before the transaction's end (UNLOCK TABLES).
+    pub fn table_unlock(&self, owner: &Arc<Owner>, table: TableId, mode: TableMode) {
+        let mask = table_mask(mode);
+        {
+            let mut list = owner.list.lock();
+            let Some(at) = list.tables.iter().position(|(t, _)| *t == table) else {
+                return;
+            };
+            list.tables[at].1 &= !mask;
+            if list.tables[at].1 == 0 {
+                list.tables.swap_remove(at);
+            }
+        }
+        for stripe in stripes(owner, mask) {
+            let key = stripe_key(table, stripe);
+            self.remove_modes(owner, self.key(TABLES, &key), mask);
+        }
+    }
+}
+
+fn table_held(owner: &Owner, table: TableId) -> Mask {
+    let list = owner.list.lock();
+    list.tables
+        .iter()
+        .find(|(t, _)| *t == table)
+        .map_or(0, |(_, held)| *held)
+}

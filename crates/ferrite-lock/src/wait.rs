@@ -1,0 +1,260 @@
+//! The wait: enqueue, look for a cycle, sleep, and leave again.
+//!
+//! Steps: (1) under the shard's mutex: ask once more, else stand in line and publish where.
+//! (2) Report whom we wait for. (3) Walk the wait-for graph. (4) Sleep until granted, told
+//! to look again, interrupted, or out of time. (5) Whatever ended it, leave the line.
+//!
+//! Why no cycle stays unseen: everybody walks after standing in line, so the last member of
+//! a cycle to stand in line sees all of it. A lock that comes to stand before a waiter in
+//! any other way (made explicit, moved from another key, granted past it) wakes that waiter
+//! to walk again. A slow ticker is the safety net.
+//!
+//! Locking: hooks are called with no mutex held.
+
+use ferrite_sync::atomic::Ordering;
+use ferrite_sync::{time, Arc};
+use ferrite_types::{Error, Result};
+
+use crate::mode::Mask;
+use crate::owner::{Handle, Owner, GRANTED, GRANTED_NEW, INTERRUPTED, VICTIM};
+use crate::queue::{Waiting, Wakes};
+use crate::shard::{KeyRef, Outcome};
+use crate::table::{note_entry, Attempt, LockTable};
+
+/// State of a wait that ran out of time.
+const TIMED_OUT: u64 = 6;
+
+/// How long, and whether, to wait.
+#[derive(Clone, Copy, Debug)]
+pub struct WaitPolicy {
+    /// Milliseconds before [`Error::LockTimeout`].
+    pub timeout_ms: u64,
+    /// Do not wait: [`Error::LockTimeout`] at once.
+    pub nowait: bool,
+    /// Do not wait: [`Error::Skipped`] at once.
+    pub skip_locked: bool,
+}
+
+impl WaitPolicy {
+    /// Waits up to so many milliseconds. 0 = does not wait.
+    pub const fn for_ms(timeout_ms: u64) -> WaitPolicy {
+        WaitPolicy {
+            timeout_ms,
+            nowait: false,
+            skip_locked: false,
+        }
+    }
+
+    pub(crate) fn may_wait(&self) -> bool {
+        !self.nowait && !self.skip_locked && self.timeout_ms > 0
+    }
+
+    pub(crate) fn refusal(&self) -> Error {
+        if self.skip_locked {
+            Error::Skipped
+        } else {
+            Error::LockTimeout
+        }
+    }
+}
+
+/// What the server wants to know and say about a wait. Called by the waiting thread, with
+/// no mutex and no latch held; must not ask for locks.
+pub trait WaitHooks {
+    /// A wait begins (thread pool, stage).
+    fn begin(&self) {}
+    /// It ended after so many microseconds.
+    fn end(&self, _us: u64) {}
+    /// Has the statement been killed?
+    fn is_killed(&self) -> bool {
+        false
+    }
+    /// Told once for each transaction waited for (parallel replication).
+    fn waiting_for(&self, _holder_thd: usize) {}
+    /// Which of two connections should rather give way in a deadlock: negative the first,
+    /// positive the second, 0 no preference.
+    fn prefer_victim(&self, _a_thd: usize, _b_thd: usize) -> i32 {
+        0
+    }
+}
+
+/// Hooks that do nothing.
+pub struct NoHooks;
+impl WaitHooks for NoHooks {}
+
+/// A place in a line.
+#[derive(Clone, Copy)]
+pub(crate) struct Ticket {
+    pub at: Handle,
+    pub sequence: u64,
+}
+
+enum Line {
+    Done(Outcome),
+    Standing(Ticket),
+}
+
+impl LockTable {
+    /// Asks for `mask`, waiting if need be. `forced`: an explicit lock of another was just
+    /// put there; wait for it even if this owner's own entry covers the request.
+    pub(crate) fn wait_in_line(
+        &self,
+        owner: &Arc<Owner>,
+        k: KeyRef<'_>,
+        mask: Mask,
+        forced: bool,
+        wait: WaitPolicy,
+        hooks: &dyn WaitHooks,
+    ) -> Result<Attempt> {
+        let number = self.shard_of(k.hash);
+        match self.stand_in_line(owner, k, mask, forced, wait)? {
+            Line::Done(outcome) => Ok(self.settle_attempt(owner, number, outcome)),
+            Line::Standing(ticket) => {
+                let begun = time::now_us().max(1);
+                owner.waiting_since_us.store(begun, Ordering::Relaxed);
+                self.stats.waits.inc();
+                self.stats.waiting.fetch_add(1, Ordering::Relaxed);
+                hooks.begin();
+                let verdict = self.sleep(owner, ticket, begun, wait, hooks);
+                let us = time::now_us().saturating_sub(begun);
+                hooks.end(us);
+                self.stats.waiting.fetch_sub(1, Ordering::Relaxed);
+                self.stats.wait_us.record_us(us);
+                owner.waiting_since_us.store(0, Ordering::Relaxed);
+                verdict
+            }
+        }
+    }
+
+    fn stand_in_line(
+        &self,
+        owner: &Arc<Owner>,
+        k: KeyRef<'_>,
+        mask: Mask,
+        forced: bool,
+        wait: WaitPolicy,
+    ) -> Result<Line> {
+        let mut wakes = Wakes::default();
+        let (number, mut shard) = self.lock_shard(k);
+        if !forced {
+            match shard.attempt(owner, k, mask, &self.tally, &mut wakes)? {
+                Outcome::Blocked => {}
+                done => {
+                    drop(shard);
+                    wakes.send();
+                    return Ok(Line::Done(done));
+                }
+            }
+        }
+        let Some(slot) = shard.find(k) else {
+            return Ok(Line::Done(Outcome::Free));
+        };
+        let q = shard.queue_mut(slot);
+        let need = if forced { mask } else { q.missing(owner, mask) };
+        if !q.has_obstacle(owner, need, q.waiting.len()) {
+            // The holder has ended meanwhile; the caller looks again.
+            return Ok(Line::Done(Outcome::Free));
+        }
+        if !wait.may_wait() {
+            return Err(wait.refusal());
+        }
+        let at = Handle {
+            shard: number,
+            slot,
+        };
+        let sequence = owner.begin_wait(at);
+        let w = Waiting {
+            owner: owner.clone(),
+            mask: need,
+            sequence,
+        };
+        shard.enqueue(slot, w, &self.tally);
+        Ok(Line::Standing(Ticket { at, sequence }))
+    }
+
+    fn sleep(
+        &self,
+        owner: &Arc<Owner>,
+        ticket: Ticket,
+        begun_us: u64,
+        wait: WaitPolicy,
+        hooks: &dyn WaitHooks,
+    ) -> Result<Attempt> {
+        let deadline = begun_us.saturating_add(wait.timeout_ms.saturating_mul(1000));
+        let mut reported = Vec::new();
+        let mut look = true;
+        loop {
+            match owner.wait_state() {
+                GRANTED => return Ok(Attempt::Held),
+                GRANTED_NEW => {
+                    note_entry(owner, ticket.at);
+                    return Ok(Attempt::Granted);
+                }
+                VICTIM => {
+                    self.leave_line(owner, ticket);
+                    return Err(Error::Deadlock);
+                }
+                INTERRUPTED => {
+                    self.leave_line(owner, ticket);
+                    self.stats.interrupts.inc();
+                    return Err(Error::Interrupted);
+                }
+                TIMED_OUT => {
+                    self.leave_line(owner, ticket);
+                    self.stats.timeouts.inc();
+                    return Err(Error::LockTimeout);
+                }
+                _ => {}
+            }
+            if owner.interrupted.load(Ordering::SeqCst) || hooks.is_killed() {
+                owner.end_wait(ticket.sequence, INTERRUPTED);
+                continue;
+            }
+            if look {
+                look = false;
+                self.report(owner, ticket, &mut reported, hooks);
+                if self.deadlock_detect.load(Ordering::Relaxed) {
+                    self.break_cycles(owner, ticket.sequence, hooks);
+                }
+                continue;
+            }
+            let now = time::now_us();
+            if now >= deadline {
+                owner.end_wait(ticket.sequence, TIMED_OUT);
+                continue;
+            }
+            let nap = (deadline - now).min(self.config.ticker_us);
+            let woken = owner.event.wait_timeout_us(nap);
+            look = owner.recheck.swap(false, Ordering::AcqRel) || !woken;
+        }
+    }
+
+    fn report(
+        &self,
+        owner: &Arc<Owner>,
+        ticket: Ticket,
+        reported: &mut Vec<usize>,
+        hooks: &dyn WaitHooks,
+    ) {
+        for other in self.waits_for(owner, ticket.sequence) {
+            if other.thd != 0 && !reported.contains(&other.thd) {
+                reported.push(other.thd);
+                hooks.waiting_for(other.thd);
+            }
+        }
+    }
+
+    fn leave_line(&self, owner: &Arc<Owner>, ticket: Ticket) {
+        let mut wakes = Wakes::default();
+        let mut shard = self.shard(ticket.at.shard).lock();
+        shard.leave(
+            ticket.at.slot,
+            owner,
+            ticket.sequence,
+            &self.tally,
+            &mut wakes,
+        );
+        drop(shard);
+        wakes.send();
+    }
+}
