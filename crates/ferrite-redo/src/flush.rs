@@ -1,0 +1,397 @@
+//! How a position becomes durable: one flush at a time, led by whoever needs it.
+//!
+//! Alone, the caller leads: it writes and syncs for itself, with no other thread involved.
+//! In company the flusher thread leads in a greedy loop and acknowledges whole groups.
+//! Whoever comes while somebody leads parks on an event of its own; the leader wakes exactly
+//! those its round has covered, and hands over only if somebody is left: to the flusher if
+//! it waits, else to one of those left.
+//!
+//! Invariants: `gate.leading` is true while a thread is between taking the lead and giving
+//! it back; a parked waiter is in `gate.waiters`, and whoever gives the lead back has looked
+//! at that list under the gate, so that no waiter is left without a leader. A deferred
+//! acknowledgement raises `requested` and `pending` before it looks whether the flusher
+//! sleeps; the flusher says that it sleeps before it looks at them.
+//! Locking: see `log.rs`; hooks (acknowledgements, notices, fatal) are called without locks,
+//! except that `writer` is still held by the thread that dies.
+
+use crate::log::Log;
+use crate::writer::Desk;
+use crate::CommitAck;
+use ferrite_io::StorageFile;
+use ferrite_sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use ferrite_sync::{kill_point, thread, time, Arc, Event};
+use ferrite_types::{Error, Lsn, Result};
+
+/// Somebody parked until `lsn` is durable.
+pub(crate) struct Waiter {
+    lsn: u64,
+    woken: Event,
+}
+
+/// Releases a group of deferred tokens.
+pub type AckFn = Box<dyn Fn(&[usize]) + Send + Sync>;
+
+/// A callback for a durable position.
+pub(crate) type Notice = (u64, Box<dyn FnOnce() + Send>);
+
+/// Who leads, and who waits.
+#[derive(Default)]
+pub(crate) struct Gate {
+    pub leading: bool,
+    pub flusher_waits: bool,
+    pub waiters: Vec<Arc<Waiter>>,
+}
+
+/// State of the flusher thread.
+#[derive(Default)]
+pub(crate) struct Flusher {
+    pub event: Event,
+    pub sleeping: AtomicBool,
+    pub running: AtomicBool,
+    pub stop: AtomicBool,
+    pub interval_ms: AtomicU32,
+}
+
+impl Flusher {
+    pub(crate) fn running(&self) -> bool {
+        self.running.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn asleep(&self) -> bool {
+        self.sleeping.load(Ordering::SeqCst)
+    }
+
+    /// Wakes the flusher if it sleeps; a system call only then.
+    pub(crate) fn wake(&self) -> bool {
+        let woke = self.asleep() && self.sleeping.swap(false, Ordering::SeqCst);
+        if woke {
+            self.event.set();
+        }
+        woke
+    }
+}
+
+impl Desk for Log {
+    fn space(&self) {
+        if self.space_waiters.load(Ordering::SeqCst) > 0 {
+            drop(self.space.lock());
+            self.space_given.notify_all();
+        }
+    }
+
+    fn segment(&self, segment: u64) -> Result<Arc<dyn StorageFile>> {
+        /// Between two tries on a full disk.
+        const RETRY_MS: u64 = 50;
+        if self.segs.get(segment).is_none() {
+            self.stats.waits_segment.inc();
+        }
+        loop {
+            match self.segs.get_or_prepare(segment) {
+                Err(Error::DiskFull(_)) => {
+                    // Nothing is lost and nothing is acknowledged: stand still until there
+                    // is space. Admission should have kept writers from coming this far.
+                    self.stats.waits_disk_full.inc();
+                    thread::sleep_ms(RETRY_MS);
+                }
+                result => {
+                    self.keeper.set();
+                    return result;
+                }
+            }
+        }
+    }
+
+    fn sync(&self, file: &dyn StorageFile) -> Result<()> {
+        let since = time::now_us();
+        file.sync_data()?;
+        self.stats.sync.record_us(time::now_us() - since);
+        Ok(())
+    }
+}
+
+impl Log {
+    /// Returns when everything before `lsn` is durable. The caller may become the one who
+    /// flushes; callers that come meanwhile share the next flush.
+    pub fn flush_to(&self, lsn: Lsn) {
+        let lsn = lsn.0.min(self.ring.next());
+        if self.durable() < lsn {
+            self.flush_or_wait(lsn);
+        }
+    }
+
+    fn flush_or_wait(&self, lsn: u64) {
+        loop {
+            self.assert_alive();
+            let mut gate = self.gate.lock();
+            let before = self.durable();
+            if before >= lsn {
+                return;
+            }
+            if !gate.leading {
+                gate.leading = true;
+                drop(gate);
+                self.stats.inline_flushes.inc();
+                self.lead_once();
+                if self.durable() == before {
+                    // The next record is still being copied by its appender.
+                    thread::yield_now();
+                }
+                continue;
+            }
+            let since = time::now_us();
+            self.stats.waits_flush.inc();
+            let me = Arc::new(Waiter {
+                lsn,
+                woken: Event::new(),
+            });
+            gate.waiters.push(me.clone());
+            drop(gate);
+            me.woken.wait();
+            self.stats.wait_flush.record_us(time::now_us() - since);
+        }
+    }
+
+    /// One round by a thread that is not the flusher; `gate.leading` was taken.
+    fn lead_once(&self) {
+        self.round();
+        self.give_lead(false);
+        if self.pending.load(Ordering::SeqCst) > 0 {
+            if self.flusher.running() {
+                self.wake_flusher();
+            } else {
+                self.release_acks();
+            }
+        }
+        self.run_notices();
+    }
+
+    /// Writes and syncs what is complete; the caller leads.
+    pub(crate) fn round(&self) {
+        let mut writer = self.writer.lock();
+        let before = self.durable();
+        match writer.round(&self.ring, &self.segs, before, self) {
+            Ok(r) => {
+                kill_point!("redo.after_sync_before_ack");
+                self.durable.store(r.durable, Ordering::SeqCst);
+                if r.bytes > 0 {
+                    self.stats.flushes.inc();
+                    self.stats.flushed_bytes.add(r.bytes);
+                    self.stats.writes.add(r.writes);
+                }
+            }
+            Err(e) => self.die(&e),
+        }
+    }
+
+    /// Wakes those who are covered. Gives the lead back, or (only the flusher, true) keeps
+    /// it because there is more to do.
+    pub(crate) fn give_lead(&self, flusher: bool) -> bool {
+        let mut gate = self.gate.lock();
+        let durable = self.durable();
+        let mut wake = Vec::new();
+        if !gate.waiters.is_empty() {
+            gate.waiters.retain(|w| {
+                let left = w.lsn > durable;
+                if !left {
+                    wake.push(w.clone());
+                }
+                left
+            });
+        }
+        let keep = flusher
+            && (!gate.waiters.is_empty() || self.requested.load(Ordering::SeqCst) > durable);
+        gate.leading = keep;
+        if !keep && gate.flusher_waits {
+            gate.flusher_waits = false;
+            self.flusher.event.set();
+        } else if !keep && !gate.waiters.is_empty() {
+            wake.push(gate.waiters.remove(0));
+        }
+        drop(gate);
+        for w in wake {
+            w.woken.set();
+        }
+        keep
+    }
+
+    /// Asks for everything before `lsn` to become durable soon, and does not wait. Without
+    /// the flusher thread: by the next flush that somebody waits for.
+    pub fn request_flush(&self, lsn: Lsn) {
+        let lsn = lsn.0.min(self.ring.next());
+        if self.durable() < lsn {
+            self.requested.fetch_max(lsn, Ordering::SeqCst);
+            self.wake_flusher();
+        }
+    }
+
+    fn wake_flusher(&self) {
+        if self.flusher.wake() {
+            self.stats.flusher_wakeups.inc();
+        }
+    }
+
+    /// Makes a commit durable whose last record ends at `lsn`.
+    ///
+    /// `company`: other writers are active. Alone, the caller flushes for itself (`Done`).
+    /// In company `make_token` is asked; with a token the commit is queued (`Deferred`) and
+    /// the token is released through [`set_ack`](Self::set_ack) once the commit is durable,
+    /// possibly before this returns. Without a token it waits (`Done`).
+    pub fn commit(
+        &self,
+        lsn: Lsn,
+        company: bool,
+        make_token: &mut dyn FnMut() -> Option<usize>,
+    ) -> CommitAck {
+        let lsn = lsn.0.min(self.ring.next());
+        if self.durable() >= lsn {
+            return CommitAck::Done;
+        }
+        if company && self.flusher.running() {
+            if let Some(token) = make_token() {
+                self.requested.fetch_max(lsn, Ordering::SeqCst);
+                {
+                    let mut queue = self.deferred.lock();
+                    queue.push((lsn, token));
+                    self.pending.fetch_add(1, Ordering::SeqCst);
+                }
+                self.stats.deferred.inc();
+                self.wake_flusher();
+                return CommitAck::Deferred;
+            }
+        }
+        self.flush_or_wait(lsn);
+        CommitAck::Done
+    }
+
+    /// How deferred tokens are released: called with a whole group, in LSN order within it,
+    /// by the thread that flushes, without locks held.
+    pub fn set_ack(&self, f: AckFn) {
+        *self.ack.write() = Some(Arc::from(f));
+    }
+
+    /// Deferred tokens not yet released.
+    pub fn pending_acks(&self) -> usize {
+        self.pending.load(Ordering::SeqCst)
+    }
+
+    /// Releases every queued token whose commit is durable.
+    pub(crate) fn release_acks(&self) {
+        if self.pending.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let durable = self.durable();
+        let mut group = {
+            let mut queue = self.deferred.lock();
+            let all = std::mem::take(&mut *queue);
+            let (group, rest): (Vec<_>, Vec<_>) = all.into_iter().partition(|a| a.0 <= durable);
+            *queue = rest;
+            group
+        };
+        if group.is_empty() {
+            return;
+        }
+        group.sort_unstable();
+        let tokens: Vec<usize> = group.iter().map(|a| a.1).collect();
+        self.stats.groups.record_us(tokens.len() as u64);
+        let hook = self.ack.read().clone();
+        if let Some(hook) = hook {
+            hook(&tokens);
+        }
+        self.pending.fetch_sub(tokens.len(), Ordering::SeqCst);
+    }
+
+    /// Calls `f` once everything before `lsn` is durable: at once, or from a thread that
+    /// flushes. Asks for the flush.
+    pub fn notify_when_durable(&self, lsn: Lsn, f: Box<dyn FnOnce() + Send>) {
+        let at = lsn.0.min(self.ring.next());
+        if self.durable() >= at {
+            return f();
+        }
+        self.notices.lock().push((at, f));
+        self.notice_count.fetch_add(1, Ordering::SeqCst);
+        // The flush may have passed by between the look and the push.
+        self.run_notices();
+        self.request_flush(lsn);
+    }
+
+    /// Calls the notices that are due.
+    pub(crate) fn run_notices(&self) {
+        if self.notice_count.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let durable = self.durable();
+        let mut due = Vec::new();
+        {
+            let mut list = self.notices.lock();
+            let all = std::mem::take(&mut *list);
+            for n in all {
+                if n.0 <= durable {
+                    due.push(n)
+                } else {
+                    list.push(n)
+                }
+            }
+        }
+        due.sort_by_key(|n| n.0);
+        self.notice_count.fetch_sub(due.len(), Ordering::SeqCst);
+        for (_, f) in due {
+            f();
+        }
+    }
+
+    /// Waits until the ring has let go of everything before `upto`. `start` is the caller's
+    /// own reservation, not yet filled.
+    pub(crate) fn wait_for_space(&self, start: u64, upto: u64) {
+        /// A lost wake-up costs no more than this.
+        const PATIENCE_US: u64 = 1000;
+        while self.ring.consumed() < upto {
+            self.assert_alive();
+            let lead = {
+                let mut gate = self.gate.lock();
+                !std::mem::replace(&mut gate.leading, true)
+            };
+            if lead {
+                let before = self.ring.consumed();
+                self.lead_once();
+                if self.ring.consumed() == before {
+                    thread::yield_now();
+                }
+                continue;
+            }
+            self.requested.fetch_max(start, Ordering::SeqCst);
+            self.space_waiters.fetch_add(1, Ordering::SeqCst);
+            let guard = self.space.lock();
+            if self.ring.consumed() < upto {
+                drop(self.space_given.wait_timeout_us(guard, PATIENCE_US));
+            } else {
+                drop(guard);
+            }
+            self.space_waiters.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// A write or a sync of the log failed: nothing becomes durable any more.
+    fn die(&self, e: &Error) {
+        self.dead.store(true, Ordering::SeqCst);
+        let text = format!("the redo log cannot be written: {e}");
+        let hook = self.fatal.read().clone();
+        if let Some(hook) = hook {
+            hook(&text);
+        }
+        let waiters = std::mem::take(&mut self.gate.lock().waiters);
+        for w in waiters {
+            w.woken.set();
+        }
+        self.flusher.event.set();
+        self.keeper.set();
+        panic!("{text}");
+    }
+
+    /// Panics when the log has failed.
+    pub(crate) fn assert_alive(&self) {
+        assert!(
+            !self.dead.load(Ordering::SeqCst),
+            "the redo log has failed earlier"
+        );
+    }
+}

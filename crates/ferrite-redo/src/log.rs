@@ -1,0 +1,311 @@
+//! One open log: making and opening it, appending, reading again, space on disk.
+//!
+//! Invariants: durable <= written <= consumed <= next; a position handed out by `append` is
+//! never moved; after a failed write or sync nothing becomes durable any more (`dead`).
+//! Locking: `gate` (who leads) is never held over I/O; the leader holds `writer` over its
+//! round; `deferred` and `notices` are leaves. No lock is held over a hook.
+
+use crate::flush::{Flusher, Gate, Notice};
+use crate::format::{Geometry, BLOCK};
+use crate::reader::{self, Tail};
+use crate::ring::Ring;
+use crate::segments::{self, Segments};
+use crate::stats::{Counters, LogStats};
+use crate::writer::Writer;
+use crate::{Appended, LogConfig, LogRecord};
+use ferrite_io::Storage;
+use ferrite_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use ferrite_sync::thread::JoinHandle;
+use ferrite_sync::{thread, time, Arc, CachePadded, Condvar, Event, Mutex, RwLock};
+use ferrite_types::{Error, Lsn, Result};
+
+/// Prepared log space below which writers are refused while no more can be prepared.
+const RESERVE_BYTES: u64 = 32 << 20;
+/// Smallest ring and segment.
+const MIN_BYTES: u64 = 64 << 10;
+/// Reads of a sector that is just being rewritten, before it counts as damaged.
+const REREADS: u32 = 1000;
+
+pub(crate) type AckHook = Arc<dyn Fn(&[usize]) + Send + Sync>;
+pub(crate) type FatalHook = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// The redo log. See the crate's page.
+pub struct Log {
+    pub(crate) ring: Ring,
+    pub(crate) segs: Segments,
+    pub(crate) writer: Mutex<Writer>,
+    pub(crate) durable: CachePadded<AtomicU64>,
+    pub(crate) requested: CachePadded<AtomicU64>,
+    pub(crate) gate: Mutex<Gate>,
+    pub(crate) deferred: Mutex<Vec<(u64, usize)>>,
+    pub(crate) pending: AtomicUsize,
+    pub(crate) notices: Mutex<Vec<Notice>>,
+    pub(crate) notice_count: AtomicUsize,
+    pub(crate) ack: RwLock<Option<AckHook>>,
+    pub(crate) fatal: RwLock<Option<FatalHook>>,
+    pub(crate) dead: AtomicBool,
+    pub(crate) flusher: Flusher,
+    pub(crate) keeper: Event,
+    pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
+    pub(crate) space: Mutex<()>,
+    pub(crate) space_given: Condvar,
+    pub(crate) space_waiters: AtomicUsize,
+    pub(crate) stats: Counters,
+}
+
+impl Log {
+    /// Begins a brand-new log at `start` (a multiple of 8). Files of an earlier log in the
+    /// same place are removed.
+    pub fn create(storage: Arc<dyn Storage>, start: Lsn, cfg: LogConfig) -> Result<Arc<Log>> {
+        check_config(&cfg)?;
+        if start.0 % 8 != 0 {
+            return Err(Error::BadConfig(
+                "the log must begin at a multiple of 8".into(),
+            ));
+        }
+        segments::wipe(&*storage)?;
+        let geometry = Geometry {
+            segment_bytes: cfg.segment_bytes,
+        };
+        let first = geometry.segment_of(start.0);
+        let segs = Segments::empty(storage, cfg.direct, geometry, first);
+        Log::at(
+            segs,
+            Tail {
+                end: start.0,
+                epoch: 0,
+                at_gap: false,
+            },
+            &cfg,
+        )
+    }
+
+    /// Opens an existing log. Scans from `from` (a record start, or the very end), hands
+    /// every whole valid record to `visit` and stops at the torn end; the log continues
+    /// after the last valid record, under a new epoch that is durable before this returns.
+    /// Segments keep the length they were created with.
+    ///
+    /// Errors: `Corrupt` when `from` cannot be reached or when the log is damaged before
+    /// its end; whatever `visit` returns.
+    pub fn open(
+        storage: Arc<dyn Storage>,
+        from: Lsn,
+        cfg: LogConfig,
+        visit: &mut dyn FnMut(LogRecord<'_>) -> Result<()>,
+    ) -> Result<Arc<Log>> {
+        check_config(&cfg)?;
+        let (segs, beyond) = Segments::adopt(storage, cfg.direct, from.0)?;
+        // What is read below must not vanish in another crash: it may still be in a cache.
+        for s in segs.geometry().segment_of(from.0)..segs.ready() {
+            if let Some(f) = segs.get(s) {
+                f.sync_data()?;
+            }
+        }
+        let tail = reader::scan(&segs, from.0, u64::MAX, &mut || false, visit)?;
+        if let Some(beyond) = beyond {
+            if tail.at_gap {
+                let missing = segments::name_of(segs.ready());
+                let there = segments::name_of(beyond);
+                let text = format!("redo log: {missing} is missing, but {there} is there");
+                return Err(Error::Corrupt(text));
+            }
+            segs.drop_beyond()?;
+        }
+        Log::at(segs, tail, &cfg)
+    }
+
+    fn at(segs: Segments, tail: Tail, cfg: &LogConfig) -> Result<Arc<Log>> {
+        let writer = Writer::resume(&segs, tail)?;
+        Ok(Arc::new(Log {
+            ring: Ring::new(cfg.ring_bytes, tail.end),
+            segs,
+            writer: Mutex::new(writer),
+            durable: CachePadded::new(AtomicU64::new(tail.end)),
+            requested: CachePadded::new(AtomicU64::new(tail.end)),
+            gate: Mutex::new(Gate::default()),
+            deferred: Mutex::new(Vec::new()),
+            pending: AtomicUsize::new(0),
+            notices: Mutex::new(Vec::new()),
+            notice_count: AtomicUsize::new(0),
+            ack: RwLock::new(None),
+            fatal: RwLock::new(None),
+            dead: AtomicBool::new(false),
+            flusher: Flusher::default(),
+            keeper: Event::new(),
+            threads: Mutex::new(Vec::new()),
+            space: Mutex::new(()),
+            space_given: Condvar::new(),
+            space_waiters: AtomicUsize::new(0),
+            stats: Counters::default(),
+        }))
+    }
+
+    /// Reads again the records that begin in [from, to), flushing first what is not yet on
+    /// disk. `from` must be a record start that is still kept.
+    pub fn scan(
+        &self,
+        from: Lsn,
+        to: Lsn,
+        visit: &mut dyn FnMut(LogRecord<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let to = to.0.min(self.ring.next());
+        if from.0 >= to {
+            return Ok(());
+        }
+        self.flush_to(Lsn(to));
+        let mut left = REREADS;
+        // A sector may be read while it is rewritten: between two rounds it is whole.
+        let mut reread = || {
+            drop(self.writer.lock());
+            thread::yield_now();
+            left -= 1;
+            left > 0
+        };
+        let tail = reader::scan(&self.segs, from.0, to, &mut reread, visit)?;
+        if tail.end < to {
+            let text = format!("redo log: unreadable from position {} on", tail.end);
+            return Err(Error::Corrupt(text));
+        }
+        Ok(())
+    }
+
+    /// Appends one record whose body is the concatenation of `parts`. Waits for nothing
+    /// but space in the ring. The record is durable when `durable_lsn() >= end`.
+    ///
+    /// # Panics
+    /// When the body is longer than [`max_body`](Self::max_body), or when the ring is full
+    /// and the log has failed.
+    pub fn append(&self, kind: u8, parts: &[&[u8]]) -> Appended {
+        let len = parts.iter().map(|p| p.len()).sum::<usize>();
+        assert!(len <= self.ring.max_body(), "log record of {len} bytes");
+        let total = 8 + len.next_multiple_of(8) as u64;
+        let start = self.ring.reserve(total);
+        let end = start + total;
+        let used = end.saturating_sub(self.ring.consumed());
+        if used > self.ring.capacity() / 2 {
+            self.ring_filling(start, end, used);
+        }
+        self.ring.fill(start, kind, len, parts);
+        self.stats.records.inc();
+        Appended {
+            start: Lsn(start),
+            end: Lsn(end),
+        }
+    }
+
+    #[cold]
+    fn ring_filling(&self, start: u64, end: u64, used: u64) {
+        if used > self.ring.capacity() {
+            let since = time::now_us();
+            self.stats.waits_ring_full.inc();
+            self.wait_for_space(start, end - self.ring.capacity());
+            self.stats.wait_ring.record_us(time::now_us() - since);
+        } else if self.flusher.asleep() {
+            self.request_flush(Lsn(start));
+        }
+    }
+
+    /// Longest body that [`append`](Self::append) takes: 1 MiB, or a quarter of the ring.
+    pub fn max_body(&self) -> usize {
+        self.ring.max_body()
+    }
+
+    /// Start of the next record. Sequentially consistent with the reservations of
+    /// `append`: a record whose reservation has not yet happened begins here or later.
+    pub fn current_lsn(&self) -> Lsn {
+        Lsn(self.ring.next())
+    }
+
+    /// Everything before it survives a crash.
+    pub fn durable_lsn(&self) -> Lsn {
+        Lsn(self.durable())
+    }
+
+    pub(crate) fn durable(&self) -> u64 {
+        self.durable.load(Ordering::SeqCst)
+    }
+
+    /// Nothing before `lsn` will be read again, in this life or after a crash. Segments
+    /// wholly before it become future segments, or are removed when there are too many.
+    pub fn set_oldest_needed(&self, lsn: Lsn) {
+        self.segs
+            .set_needed(self.segs.geometry().segment_of(lsn.0.saturating_sub(1)));
+        self.keep_segments();
+    }
+
+    /// The oldest position whose file is still kept (not necessarily a record start).
+    pub fn oldest_lsn(&self) -> Lsn {
+        Lsn(self.segs.geometry().segment_start(self.segs.first()))
+    }
+
+    /// Err(DiskFull) while no further segment can be prepared and the space left in the
+    /// prepared ones is needed for what already runs. Writers ask at the start of a row
+    /// change. It is tried again in the background, so this clears itself.
+    #[inline]
+    pub fn admission(&self) -> Result<()> {
+        if self.segs.tight() {
+            self.admission_tight()
+        } else {
+            Ok(())
+        }
+    }
+
+    #[cold]
+    fn admission_tight(&self) -> Result<()> {
+        let g = self.segs.geometry();
+        let left = g
+            .segment_start(self.segs.ready())
+            .saturating_sub(self.ring.next());
+        if left >= RESERVE_BYTES.min(g.segment_payload()) {
+            return Ok(());
+        }
+        if !self.flusher.running() && self.segs.maintain(self.writing_segment()).is_ok() {
+            return Ok(());
+        }
+        Err(Error::DiskFull("no space for the redo log".into()))
+    }
+
+    /// The segment that is being written.
+    pub(crate) fn writing_segment(&self) -> u64 {
+        self.segs.geometry().segment_of(self.ring.consumed())
+    }
+
+    /// What happens when the log cannot be written or synced: called once with the reason.
+    /// It must not return in production; when it does (tests), every thread that asks for
+    /// durability panics, and nothing is acknowledged any more. Without a hook: panic.
+    pub fn set_fatal(&self, f: Box<dyn Fn(&str) + Send + Sync>) {
+        *self.fatal.write() = Some(Arc::from(f));
+    }
+
+    /// Counters since the log was opened.
+    pub fn stats(&self) -> LogStats {
+        let mut s = self.stats.picture();
+        s.segments_created = self.segs.created.get();
+        s.segments_recycled = self.segs.recycled.get();
+        s.segments_removed = self.segs.removed.get();
+        s
+    }
+}
+
+impl std::fmt::Debug for Log {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "Log(next {}, durable {})",
+            self.ring.next(),
+            self.durable()
+        )
+    }
+}
+
+fn check_config(cfg: &LogConfig) -> Result<()> {
+    if !cfg.ring_bytes.is_power_of_two() || (cfg.ring_bytes as u64) < MIN_BYTES {
+        let text = "the log buffer must be a power of two of at least 64 KiB";
+        return Err(Error::BadConfig(text.into()));
+    }
+    if cfg.segment_bytes % BLOCK as u64 != 0 || cfg.segment_bytes < MIN_BYTES {
+        let text = "a log segment must be a multiple of 4 KiB of at least 64 KiB";
+        return Err(Error::BadConfig(text.into()));
+    }
+    Ok(())
+}

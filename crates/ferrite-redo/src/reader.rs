@@ -1,0 +1,239 @@
+//! Reading the log back: from sectors on disk to whole records.
+//!
+//! A scan accepts sectors as long as each is whole, carries its own number and an epoch not
+//! lower than its predecessor's; the first that does not, or one that is not full, ends the
+//! log. A record counts when it lies entirely before that end. Where the log is expected to
+//! reach further (`until`), an early end is corruption.
+//!
+//! A torn end is told from damage in the middle: every sector says from which sector on the
+//! log was not yet durable when it was written. If a later sector claims that the bad one
+//! had been durable, acknowledged records were lost, and the scan reports corruption
+//! instead of silently cutting the log.
+//!
+//! Invariants: never panics on any content of the files. Locking: none of its own.
+
+use crate::format::{
+    check, le64, parse_envelope, sector_of, sector_start, SectorHeader, BLOCK, BLOCK_SECTORS,
+    PAYLOAD, SECTOR, SECTOR_WORDS,
+};
+use crate::format::{segment_name, HEADER};
+use crate::segments::Segments;
+use crate::LogRecord;
+use ferrite_io::AlignedBuf;
+use ferrite_types::{Error, Lsn, Result};
+
+/// Bytes per read.
+const READ_BYTES: usize = 1 << 20;
+/// How far behind a torn end a later, contradicting sector is looked for; more than two
+/// rounds of the writer.
+const PROBE_SECTORS: u64 = (16 << 20) / SECTOR as u64;
+
+/// Where the log ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tail {
+    /// First position after the last whole record.
+    pub end: u64,
+    /// Epoch of the last valid sector; 0 when there is none.
+    pub epoch: u32,
+    /// The scan ended because a file is missing.
+    pub at_gap: bool,
+}
+
+/// A read position in the sectors.
+struct Sectors<'a> {
+    segs: &'a Segments,
+    buf: AlignedBuf,
+    /// Sector of the first and after the last sector in `buf`.
+    have: (u64, u64),
+}
+
+impl<'a> Sectors<'a> {
+    fn new(segs: &'a Segments) -> Sectors<'a> {
+        let bytes = (READ_BYTES as u64).min(segs.geometry().segment_bytes) as usize;
+        Sectors {
+            segs,
+            buf: AlignedBuf::zeroed(bytes),
+            have: (0, 0),
+        }
+    }
+
+    /// The bytes of a sector, or None where there is no file.
+    fn get(&mut self, sector: u64) -> Result<Option<&[u8]>> {
+        if !(self.have.0..self.have.1).contains(&sector) && !self.load(sector)? {
+            return Ok(None);
+        }
+        let at = (sector - self.have.0) as usize * SECTOR;
+        Ok(Some(&self.buf[at..at + SECTOR]))
+    }
+
+    fn load(&mut self, sector: u64) -> Result<bool> {
+        self.have = (0, 0);
+        let block_sector = sector - sector % BLOCK_SECTORS as u64;
+        let (segment, offset) = self.segs.geometry().place(block_sector);
+        let Some(file) = self.segs.get(segment) else {
+            return Ok(false);
+        };
+        let left = self.segs.geometry().segment_bytes - offset;
+        let n = left.min(self.buf.len() as u64) as usize;
+        file.read_at(&mut self.buf[..n], offset)?;
+        self.have = (block_sector, block_sector + (n / SECTOR) as u64);
+        Ok(true)
+    }
+}
+
+/// Collects payload and cuts it into records.
+struct Records {
+    bytes: Vec<u8>,
+    /// Position of `bytes[0]`.
+    at: u64,
+    /// Bytes already handed out.
+    done: usize,
+    until: u64,
+}
+
+impl Records {
+    /// Hands out every whole record; true when `until` is reached.
+    fn deliver(&mut self, visit: &mut dyn FnMut(LogRecord<'_>) -> Result<()>) -> Result<bool> {
+        loop {
+            let start = self.at + self.done as u64;
+            if start >= self.until {
+                return Ok(true);
+            }
+            let rest = &self.bytes[self.done..];
+            if rest.len() < 8 {
+                break;
+            }
+            let (kind, len) = parse_envelope(le64(rest, 0), start)?;
+            let total = 8 + len.next_multiple_of(8);
+            if rest.len() < total {
+                break;
+            }
+            let end = Lsn(start + total as u64);
+            visit(LogRecord {
+                start: Lsn(start),
+                end,
+                kind,
+                body: &rest[8..8 + len],
+            })?;
+            self.done += total;
+        }
+        self.bytes.drain(..self.done);
+        self.at += self.done as u64;
+        self.done = 0;
+        Ok(false)
+    }
+}
+
+/// Reads records from `from` (a record start) up to `until` or the end of the log.
+/// `reread` is asked when a sector does not fit: true to have it read again.
+pub(crate) fn scan(
+    segs: &Segments,
+    from: u64,
+    until: u64,
+    reread: &mut dyn FnMut() -> bool,
+    visit: &mut dyn FnMut(LogRecord<'_>) -> Result<()>,
+) -> Result<Tail> {
+    if from % 8 != 0 {
+        return Err(Error::Bug(format!("redo log: {from} is no record start")));
+    }
+    let mut sectors = Sectors::new(segs);
+    let mut sector = sector_of(from);
+    let mut tail = Tail {
+        end: from,
+        epoch: 0,
+        at_gap: false,
+    };
+    let mut skip = (from % PAYLOAD as u64) as usize;
+    // The position a scan begins at was durable once: it must be there.
+    let mut reached = false;
+    if skip == 0 && sector > 0 {
+        // The predecessor's epoch bounds the first sector's.
+        if let Some(h) = sectors.get(sector - 1)?.and_then(|b| check(b, sector - 1)) {
+            tail.epoch = h.epoch;
+            reached = usize::from(h.used) == SECTOR_WORDS;
+        }
+    }
+    let mut records = Records {
+        bytes: Vec::with_capacity(2 * READ_BYTES),
+        at: from,
+        done: 0,
+        until,
+    };
+    let mut ended = false;
+    while !ended {
+        let Some(bytes) = sectors.get(sector)? else {
+            tail.at_gap = true;
+            break;
+        };
+        let Some(h) = check(bytes, sector).filter(|h| h.epoch >= tail.epoch) else {
+            if reread() {
+                sectors.have = (0, 0);
+                continue;
+            }
+            break;
+        };
+        tail.epoch = h.epoch;
+        let used = usize::from(h.used) * 8;
+        if used < skip {
+            break;
+        }
+        records
+            .bytes
+            .extend_from_slice(&bytes[HEADER + skip..HEADER + used]);
+        skip = 0;
+        reached = true;
+        ended = usize::from(h.used) < SECTOR_WORDS;
+        sector += 1;
+        if (ended || records.bytes.len() >= READ_BYTES) && records.deliver(visit)? {
+            break;
+        }
+    }
+    records.deliver(visit)?;
+    tail.end = records.at + records.done as u64;
+    let end_sector = if ended { sector - 1 } else { sector };
+    if !reached {
+        return Err(Error::Corrupt(format!(
+            "redo log: position {from} cannot be read"
+        )));
+    }
+    if until == u64::MAX {
+        probe(&mut sectors, end_sector, tail.epoch)?;
+    }
+    Ok(tail)
+}
+
+/// Looks behind the end of the log for a sector that proves it should reach further.
+fn probe(sectors: &mut Sectors<'_>, end: u64, epoch: u32) -> Result<()> {
+    for s in end + 1..end + PROBE_SECTORS {
+        let Some(bytes) = sectors.get(s)? else {
+            return Ok(());
+        };
+        let proof = |h: &SectorHeader| h.epoch >= epoch && h.claims() > end;
+        if check(bytes, s).filter(proof).is_some() {
+            let (segment, offset) = sectors.segs.geometry().place(end);
+            return Err(Error::Corrupt(format!(
+                "redo log: {} is damaged at byte {offset} (position {}), but later parts of \
+                 the log are there",
+                segment_name(segment),
+                sector_start(end)
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Reads the block that holds `lsn`, as it is on disk.
+pub(crate) fn read_block(segs: &Segments, lsn: u64, block: &mut [u8]) -> Result<()> {
+    debug_assert_eq!(block.len(), BLOCK);
+    let sector = sector_of(lsn);
+    let (segment, offset) = segs
+        .geometry()
+        .place(sector - sector % BLOCK_SECTORS as u64);
+    match segs.get(segment) {
+        Some(f) => f.read_at(block, offset),
+        None => Err(Error::Corrupt(format!(
+            "redo log: {} is missing",
+            segment_name(segment)
+        ))),
+    }
+}

@@ -1,0 +1,333 @@
+//! The files of the log: preparing them ahead of need, recycling them, finding one.
+//!
+//! A segment is `redo.NNNNNNNN`, always of full length, allocated and written with zeroes
+//! (or with stale content of an earlier number) and durable under its name before anything
+//! of value is written to it: a commit never extends a file. A new file is built as
+//! `redo.tmp` and renamed when it is complete. A file whose content nobody needs becomes the
+//! next future segment by a rename; its old content cannot be taken for new, because every
+//! sector carries its number.
+//!
+//! Invariants: the segments on disk are first..ready, without gaps; `ready` grows only
+//! after the directory is durable; `first` never passes the segment that holds the last
+//! byte before the oldest needed position (the epoch is read from there).
+//! Locking: `preparing` (held over file operations) before `open` (a map, held briefly).
+
+use crate::format::{parse_segment_name, segment_name, Geometry, BLOCK};
+use ferrite_io::{AlignedBuf, OpenMode, Storage, StorageFile};
+use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use ferrite_sync::{kill_point, Arc, Counter, Mutex};
+use ferrite_types::{Error, Result};
+use std::collections::BTreeMap;
+
+/// Where a new segment is built.
+const TEMP_NAME: &str = "redo.tmp";
+/// Segments kept ready beyond the one being written.
+pub(crate) const MIN_SPARE: u64 = 2;
+/// Recycled segments beyond this number are removed.
+const MAX_SPARE: u64 = 8;
+/// Bytes of zeroes per write while a file is built.
+const ZERO_BYTES: usize = 1 << 20;
+
+type File = Arc<dyn StorageFile>;
+
+/// See the head of the file.
+pub(crate) struct Segments {
+    storage: Arc<dyn Storage>,
+    direct: bool,
+    geometry: Geometry,
+    open: Mutex<BTreeMap<u64, File>>,
+    preparing: Mutex<()>,
+    first: AtomicU64,
+    ready: AtomicU64,
+    needed: AtomicU64,
+    tight: AtomicBool,
+    /// Files built from nothing.
+    pub(crate) created: Counter,
+    /// Files renamed to a future segment.
+    pub(crate) recycled: Counter,
+    /// Files removed.
+    pub(crate) removed: Counter,
+}
+
+/// What is in the directory.
+pub(crate) struct Listing {
+    /// Numbers of the segment files, ascending.
+    pub segments: Vec<u64>,
+    /// An unfinished file is there.
+    pub temp: bool,
+}
+
+/// Lists the segment files.
+pub(crate) fn list(storage: &dyn Storage) -> Result<Listing> {
+    let names = storage.list()?;
+    let mut segments: Vec<u64> = names.iter().filter_map(|n| parse_segment_name(n)).collect();
+    segments.sort_unstable();
+    Ok(Listing {
+        segments,
+        temp: names.iter().any(|n| n == TEMP_NAME),
+    })
+}
+
+/// Removes every file of a log.
+pub(crate) fn wipe(storage: &dyn Storage) -> Result<()> {
+    let found = list(storage)?;
+    for s in &found.segments {
+        storage.remove(&segment_name(*s))?;
+    }
+    if found.temp {
+        storage.remove(TEMP_NAME)?;
+    }
+    storage.sync_dir()
+}
+
+impl Segments {
+    /// A log without files, which will begin with segment `first`.
+    pub(crate) fn empty(
+        storage: Arc<dyn Storage>,
+        direct: bool,
+        geometry: Geometry,
+        first: u64,
+    ) -> Segments {
+        Segments {
+            storage,
+            direct,
+            geometry,
+            open: Mutex::new(BTreeMap::new()),
+            preparing: Mutex::new(()),
+            first: AtomicU64::new(first),
+            ready: AtomicU64::new(first),
+            needed: AtomicU64::new(first),
+            tight: AtomicBool::new(false),
+            created: Counter::new(),
+            recycled: Counter::new(),
+            removed: Counter::new(),
+        }
+    }
+
+    /// Opens the unbroken run of files around `segment_at(length of a segment)`. Files
+    /// below the run are removed; the number of a file beyond a gap is returned.
+    pub(crate) fn adopt(
+        storage: Arc<dyn Storage>,
+        direct: bool,
+        from: u64,
+    ) -> Result<(Segments, Option<u64>)> {
+        let found = list(&*storage)?;
+        if found.temp {
+            storage.remove(TEMP_NAME)?;
+        }
+        let Some(&any) = found.segments.first() else {
+            return Err(Error::Corrupt("redo log: there is no redo.* file".into()));
+        };
+        let length = storage
+            .open(&segment_name(any), OpenMode::ReadWrite, direct)?
+            .len()?;
+        if length == 0 || length % BLOCK as u64 != 0 {
+            return Err(bad_length(any, length));
+        }
+        let geometry = Geometry {
+            segment_bytes: length,
+        };
+        let at = geometry.segment_of(from);
+        let Ok(index) = found.segments.binary_search(&at) else {
+            let name = segment_name(at);
+            return Err(Error::Corrupt(format!("redo log: {name} is missing")));
+        };
+        let (mut low, mut high) = (index, index);
+        while low > 0 && found.segments[low - 1] + 1 == found.segments[low] {
+            low -= 1;
+        }
+        while high + 1 < found.segments.len()
+            && found.segments[high] + 1 == found.segments[high + 1]
+        {
+            high += 1;
+        }
+        for s in &found.segments[..low] {
+            storage.remove(&segment_name(*s))?;
+        }
+        let segs = Segments::empty(storage, direct, geometry, found.segments[low]);
+        for s in &found.segments[low..=high] {
+            let f = segs
+                .storage
+                .open(&segment_name(*s), OpenMode::ReadWrite, direct)?;
+            if f.len()? != length {
+                return Err(bad_length(*s, f.len()?));
+            }
+            segs.open.lock().insert(*s, f);
+        }
+        segs.ready.store(found.segments[high] + 1, Ordering::SeqCst);
+        Ok((segs, found.segments.get(high + 1).copied()))
+    }
+
+    /// Removes files beyond the run (nothing in them was ever part of this log).
+    pub(crate) fn drop_beyond(&self) -> Result<()> {
+        let ready = self.ready();
+        for s in list(&*self.storage)?
+            .segments
+            .into_iter()
+            .filter(|s| *s >= ready)
+        {
+            self.storage.remove(&segment_name(s))?;
+        }
+        self.storage.sync_dir()
+    }
+
+    /// How sectors fall into files.
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// The first segment on disk.
+    pub(crate) fn first(&self) -> u64 {
+        self.first.load(Ordering::SeqCst)
+    }
+
+    /// The first segment that is not ready.
+    pub(crate) fn ready(&self) -> u64 {
+        self.ready.load(Ordering::SeqCst)
+    }
+
+    /// The last attempt to prepare a segment failed.
+    pub(crate) fn tight(&self) -> bool {
+        self.tight.load(Ordering::Relaxed)
+    }
+
+    /// An open file.
+    pub(crate) fn get(&self, segment: u64) -> Option<File> {
+        self.open.lock().get(&segment).cloned()
+    }
+
+    /// An open file, prepared now if need be.
+    pub(crate) fn get_or_prepare(&self, segment: u64) -> Result<File> {
+        loop {
+            if let Some(f) = self.get(segment) {
+                return Ok(f);
+            }
+            let _guard = self.preparing.lock();
+            if segment < self.first() {
+                let name = segment_name(segment);
+                return Err(Error::Bug(format!("redo log: {name} was given back")));
+            }
+            if self.ready() <= segment {
+                self.extend(segment)?;
+            }
+        }
+    }
+
+    /// Segments before this one will not be read again.
+    pub(crate) fn set_needed(&self, segment: u64) {
+        self.needed.fetch_max(segment, Ordering::SeqCst);
+    }
+
+    /// Brings the files into order around the segment being written: recycles and removes
+    /// what is not needed, prepares what is missing.
+    pub(crate) fn maintain(&self, current: u64) -> Result<()> {
+        let _guard = self.preparing.lock();
+        let mut result = Ok(());
+        while result.is_ok() && self.first() < self.needed.load(Ordering::SeqCst).min(current) {
+            result = if self.ready() <= current + MAX_SPARE {
+                self.recycle_first()
+            } else {
+                self.remove_first()
+            };
+        }
+        while result.is_ok() && self.ready() <= current + MIN_SPARE {
+            result = self.extend(current);
+        }
+        self.tight.store(result.is_err(), Ordering::Relaxed);
+        result
+    }
+
+    /// One more ready segment.
+    fn extend(&self, current: u64) -> Result<()> {
+        if self.first() < self.needed.load(Ordering::SeqCst).min(current) {
+            self.recycle_first()
+        } else {
+            self.prepare_next()
+        }
+    }
+
+    fn recycle_first(&self) -> Result<()> {
+        let (old, new) = (self.first(), self.ready());
+        kill_point!("redo.before_recycle");
+        let file = self.open.lock().remove(&old);
+        self.first.store(old + 1, Ordering::SeqCst);
+        drop(file);
+        self.storage
+            .rename(&segment_name(old), &segment_name(new))?;
+        kill_point!("redo.recycle");
+        self.storage.sync_dir()?;
+        self.publish(new)?;
+        self.recycled.inc();
+        Ok(())
+    }
+
+    fn remove_first(&self) -> Result<()> {
+        let old = self.first();
+        self.open.lock().remove(&old);
+        self.first.store(old + 1, Ordering::SeqCst);
+        self.storage.remove(&segment_name(old))?;
+        kill_point!("redo.removed");
+        // Without this a crash could bring the file back below a gap; harmless, but then
+        // the run would begin at another number than the running log believes.
+        self.storage.sync_dir()?;
+        self.removed.inc();
+        Ok(())
+    }
+
+    fn prepare_next(&self) -> Result<()> {
+        let new = self.ready();
+        let built = self.build();
+        if built.is_err() {
+            // Give the space of an unfinished file back; the error of interest is `built`.
+            let _ = self.storage.remove(TEMP_NAME);
+            return built;
+        }
+        kill_point!("redo.segment_built");
+        self.storage.rename(TEMP_NAME, &segment_name(new))?;
+        self.storage.sync_dir()?;
+        kill_point!("redo.segment_prepared");
+        self.publish(new)?;
+        self.created.inc();
+        Ok(())
+    }
+
+    fn build(&self) -> Result<()> {
+        let length = self.geometry.segment_bytes;
+        if self.storage.exists(TEMP_NAME)? {
+            self.storage.remove(TEMP_NAME)?;
+        }
+        let file = self
+            .storage
+            .open(TEMP_NAME, OpenMode::CreateNew, self.direct)?;
+        file.allocate(0, length)?;
+        let zeroes = AlignedBuf::zeroed((ZERO_BYTES as u64).min(length) as usize);
+        let mut at = 0;
+        while at < length {
+            let n = (length - at).min(zeroes.len() as u64);
+            file.write_at(&zeroes[..n as usize], at)?;
+            at += n;
+        }
+        file.sync_data()
+    }
+
+    fn publish(&self, segment: u64) -> Result<()> {
+        let f = self
+            .storage
+            .open(&segment_name(segment), OpenMode::ReadWrite, self.direct)?;
+        self.open.lock().insert(segment, f);
+        self.ready.store(segment + 1, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+/// A segment's name, for messages.
+pub(crate) fn name_of(segment: u64) -> String {
+    segment_name(segment)
+}
+
+fn bad_length(segment: u64, length: u64) -> Error {
+    let name = segment_name(segment);
+    Error::Corrupt(format!(
+        "redo log: {name} has an impossible length of {length} bytes"
+    ))
+}

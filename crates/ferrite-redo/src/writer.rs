@@ -1,0 +1,243 @@
+//! The one who writes: takes whole records out of the ring, builds sectors, writes blocks,
+//! syncs. One round = everything complete at its beginning, one or two writes, one sync.
+//!
+//! The write buffer begins with the block that holds the tail, exactly as it is on disk:
+//! rewriting it leaves every byte that was durable as it was (see `format.rs`).
+//!
+//! Invariants: `pos` is where copying out of the ring stands, `written` what has been handed
+//! to the files, and only the end of a round (when both are a record end and every file
+//! written to is synced) may become the durable position. A failed write or sync is final.
+//! Locking: a `Writer` is owned by the leader of the moment (a mutex in `log.rs`); it takes
+//! the locks of `segments.rs`.
+
+use crate::format::{
+    behind, envelope_words, seal, sector_of, word_in_sector, SectorHeader, BLOCK, BLOCK_SECTORS,
+    HEADER, NO_RECORD, PAYLOAD, SECTOR, SECTOR_WORDS,
+};
+use crate::reader::{self, Tail};
+use crate::ring::Ring;
+use crate::segments::Segments;
+use ferrite_io::{AlignedBuf, StorageFile};
+use ferrite_sync::{kill_point, Arc};
+use ferrite_types::Result;
+
+/// Bytes of the write buffer: one write at most.
+const WRITE_BYTES: usize = 1 << 20;
+/// A round ends at the first record end after that many bytes.
+const ROUND_BYTES: u64 = 4 << 20;
+
+/// See the head of the file.
+pub(crate) struct Writer {
+    buf: AlignedBuf,
+    /// First sector in `buf`; begins a block.
+    base: u64,
+    pos: u64,
+    written: u64,
+    /// Words still to come of the record being copied.
+    rest: usize,
+    epoch: u32,
+    /// `first` of the tail sector.
+    first: u8,
+    file: Option<(u64, Arc<dyn StorageFile>)>,
+    unsynced: bool,
+}
+
+/// What a round did.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Round {
+    /// Everything before it is durable.
+    pub durable: u64,
+    /// Bytes handed to the files.
+    pub bytes: u64,
+    /// Calls of write.
+    pub writes: u64,
+}
+
+/// The services a round needs from the log around it.
+pub(crate) trait Desk {
+    /// The ring gave space back.
+    fn space(&self);
+    /// The file of a segment; waits while the disk is full.
+    fn segment(&self, segment: u64) -> Result<Arc<dyn StorageFile>>;
+    /// Syncs, and keeps the time.
+    fn sync(&self, file: &dyn StorageFile) -> Result<()>;
+}
+
+impl Writer {
+    /// A writer behind `tail`: rewrites the tail block under the next epoch and syncs, so
+    /// that nothing left over beyond it can ever fit.
+    pub(crate) fn resume(segs: &Segments, tail: Tail) -> Result<Writer> {
+        let bytes = (WRITE_BYTES as u64).min(segs.geometry().segment_bytes) as usize;
+        let sector = sector_of(tail.end);
+        let base = sector - sector % BLOCK_SECTORS as u64;
+        let file = segs.get_or_prepare(segs.geometry().place(base).0)?;
+        let mut w = Writer {
+            buf: AlignedBuf::zeroed(bytes),
+            base,
+            pos: tail.end,
+            written: tail.end,
+            rest: 0,
+            epoch: tail.epoch + 1,
+            first: NO_RECORD,
+            file: None,
+            unsynced: false,
+        };
+        reader::read_block(segs, tail.end, &mut w.buf[..BLOCK])?;
+        if let Some(h) = crate::format::check(w.sector(sector), sector) {
+            if usize::from(h.first) < word_in_sector(tail.end) {
+                w.first = h.first;
+            }
+        }
+        w.seal_tail(sector);
+        kill_point!("redo.before_fence");
+        file.write_at(&w.buf[..BLOCK], segs.geometry().place(base).1)?;
+        kill_point!("redo.fence_before_sync");
+        file.sync_data()?;
+        Ok(w)
+    }
+
+    fn sector(&mut self, sector: u64) -> &mut [u8] {
+        let at = (sector - self.base) as usize * SECTOR;
+        &mut self.buf[at..at + SECTOR]
+    }
+
+    /// Copies complete records out of the ring until the buffer or the segment is full;
+    /// true when it is.
+    fn fill(&mut self, ring: &Ring, segs: &Segments, durable: u64) -> bool {
+        let (_, offset) = segs.geometry().place(self.base);
+        let room = (self.buf.len() as u64).min(segs.geometry().segment_bytes - offset);
+        let end = self.base + room / SECTOR as u64;
+        let durable_sector = sector_of(durable);
+        let mut sector = sector_of(self.pos);
+        let mut word = word_in_sector(self.pos);
+        while sector < end {
+            if self.rest == 0 {
+                let envelope = ring.envelope_at(self.pos);
+                if envelope == 0 {
+                    break;
+                }
+                self.rest = envelope_words(envelope);
+                if self.first == NO_RECORD {
+                    self.first = word as u8;
+                }
+            }
+            let n = self.rest.min(SECTOR_WORDS - word);
+            let at = HEADER + word * 8;
+            let pos = self.pos;
+            ring.take(pos, &mut self.sector(sector)[at..at + n * 8]);
+            self.pos += n as u64 * 8;
+            self.rest -= n;
+            word += n;
+            if word == SECTOR_WORDS {
+                self.seal(sector, word, durable_sector);
+                (sector, word) = (sector + 1, 0);
+                self.first = NO_RECORD;
+            }
+        }
+        if sector < end && word > 0 {
+            self.sector(sector)[HEADER + word * 8..].fill(0);
+            self.seal(sector, word, durable_sector);
+        }
+        self.clear_block_after(sector + u64::from(word > 0), end);
+        ring.release(self.pos);
+        sector == end
+    }
+
+    fn seal(&mut self, sector: u64, used: usize, durable_sector: u64) {
+        let h = SectorHeader {
+            number: sector,
+            epoch: self.epoch,
+            used: used as u8,
+            first: self.first,
+            behind: behind(sector, durable_sector),
+        };
+        seal(self.sector(sector), &h);
+    }
+
+    fn seal_tail(&mut self, sector: u64) {
+        let word = word_in_sector(self.pos);
+        self.sector(sector)[HEADER + word * 8..].fill(0);
+        self.seal(sector, word, sector);
+        self.clear_block_after(sector + 1, u64::MAX);
+    }
+
+    /// Zeroes the rest of the block that `sector` lies in, unless it begins one.
+    fn clear_block_after(&mut self, sector: u64, end: u64) {
+        let stop = sector.next_multiple_of(BLOCK_SECTORS as u64).min(end);
+        for s in sector..stop {
+            self.sector(s).fill(0);
+        }
+    }
+
+    /// Blocks that hold something: bytes to write.
+    fn filled_bytes(&self) -> usize {
+        let sectors = self.pos.div_ceil(PAYLOAD as u64) - self.base;
+        (sectors as usize * SECTOR).next_multiple_of(BLOCK)
+    }
+
+    /// Writes and syncs everything complete.
+    pub(crate) fn round(
+        &mut self,
+        ring: &Ring,
+        segs: &Segments,
+        durable: u64,
+        desk: &dyn Desk,
+    ) -> Result<Round> {
+        let mut done = Round::default();
+        loop {
+            let more = self.fill(ring, segs, durable);
+            desk.space();
+            if self.pos > self.written {
+                self.write(segs, desk, &mut done)?;
+            }
+            if !more || (self.rest == 0 && done.bytes >= ROUND_BYTES) {
+                break;
+            }
+        }
+        self.sync(desk)?;
+        done.durable = self.written;
+        Ok(done)
+    }
+
+    fn write(&mut self, segs: &Segments, desk: &dyn Desk, done: &mut Round) -> Result<()> {
+        let (segment, offset) = segs.geometry().place(self.base);
+        if self.file.as_ref().is_none_or(|(s, _)| *s != segment) {
+            self.sync(desk)?;
+            kill_point!("redo.next_segment");
+            self.file = Some((segment, desk.segment(segment)?));
+        }
+        let n = self.filled_bytes();
+        kill_point!("redo.before_write");
+        if let Some((_, file)) = &self.file {
+            file.write_at(&self.buf[..n], offset)?;
+        }
+        self.unsynced = true;
+        kill_point!("redo.after_write_before_sync");
+        self.written = self.pos;
+        done.bytes += n as u64;
+        done.writes += 1;
+        self.roll();
+        Ok(())
+    }
+
+    /// Moves the block with the tail to the front of the buffer.
+    fn roll(&mut self) {
+        let sector = sector_of(self.pos);
+        let base = sector - sector % BLOCK_SECTORS as u64;
+        let at = (base - self.base) as usize * SECTOR;
+        self.base = base;
+        if sector == base && word_in_sector(self.pos) == 0 {
+            self.buf[..BLOCK].fill(0);
+        } else if at > 0 {
+            self.buf.copy_within(at..at + BLOCK, 0);
+        }
+    }
+
+    fn sync(&mut self, desk: &dyn Desk) -> Result<()> {
+        if let (true, Some((_, file))) = (self.unsynced, &self.file) {
+            desk.sync(&**file)?;
+        }
+        self.unsynced = false;
+        Ok(())
+    }
+}

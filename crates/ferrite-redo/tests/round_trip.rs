@@ -1,0 +1,283 @@
+//! What is appended comes back: sizes, segments, recycling, many threads, deferred
+//! acknowledgements, notices. Nothing crashes here.
+
+mod common;
+
+use common::*;
+use ferrite_io::sim::SimStorage;
+use ferrite_redo::{CommitAck, Log, LogConfig};
+use ferrite_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use ferrite_sync::random::Rng;
+use ferrite_sync::{thread, Arc, Mutex};
+use ferrite_types::{Error, Lsn};
+
+#[test]
+fn sizes_and_segments() {
+    for seed in 0..20 {
+        let mut rng = Rng::new(seed);
+        let disk = SimStorage::new(seed);
+        let start = Lsn(rng.below(100_000) * 8);
+        let log = Log::create(boot(&disk), start, small()).expect("create");
+        assert_eq!(log.current_lsn(), start);
+        let mut expected = Vec::new();
+        let mut at = start;
+        for n in 0..400 {
+            let a = put(&log, n, some_len(&mut rng, log.max_body()));
+            assert_eq!(a.start, at);
+            at = a.end;
+            expected.push((a.start, a.end, n));
+            if rng.chance(1, 5) {
+                log.flush_to(a.end);
+                assert!(log.durable_lsn() >= a.end);
+            }
+        }
+        log.flush_to(at);
+        assert_eq!(rescan(&log, start, at), expected);
+        let middle = rng.below(expected.len() as u64) as usize;
+        assert_eq!(rescan(&log, expected[middle].0, at), expected[middle..]);
+        assert_eq!(rescan(&log, start, expected[middle].0), expected[..middle]);
+        drop(log);
+        let (log, found) = reopen(boot(&disk), start, small()).expect("open");
+        assert_eq!(found, expected);
+        assert_eq!(log.current_lsn(), at);
+        // It goes on where it was, also from the middle and from the very end.
+        let a = put(&log, 400, 100);
+        expected.push((a.start, a.end, 400));
+        log.flush_to(a.end);
+        drop(log);
+        let (log, found) = reopen(boot(&disk), expected[middle].0, small()).expect("open");
+        assert_eq!(found, expected[middle..]);
+        drop(log);
+        let (_, found) = reopen(boot(&disk), a.end, small()).expect("open at the end");
+        assert!(found.is_empty());
+    }
+}
+
+#[test]
+fn every_small_size_at_every_offset() {
+    let disk = SimStorage::new(1);
+    let log = Log::create(boot(&disk), Lsn(8), small()).expect("create");
+    let mut expected = Vec::new();
+    for n in 0..1200u64 {
+        let a = put(&log, n, 8 + (n as usize * 7) % 600);
+        expected.push((a.start, a.end, n));
+        log.flush_to(a.end);
+    }
+    let end = log.current_lsn();
+    assert_eq!(rescan(&log, Lsn(8), end), expected);
+    for (i, e) in expected.iter().enumerate().step_by(37) {
+        let (_, found) = reopen(boot(&disk), e.0, small()).expect("open");
+        assert_eq!(found, expected[i..]);
+    }
+}
+
+#[test]
+fn empty_records_and_limits() {
+    let disk = SimStorage::new(1);
+    let cfg = LogConfig {
+        ring_bytes: 4 << 20,
+        segment_bytes: 256 << 10,
+        direct: false,
+    };
+    let log = Log::create(boot(&disk), Lsn(0), cfg.clone()).expect("create");
+    log.append(0, &[]);
+    log.append(0, &[&[], &[]]);
+    assert_eq!(log.max_body(), 1 << 20);
+    let big = vec![0u8; 1 << 20];
+    let a = log.append(9, &[&big]);
+    log.append(0, &[]);
+    log.flush_to(Lsn::MAX);
+    drop(log);
+    let mut seen = Vec::new();
+    let log = Log::open(boot(&disk), Lsn(0), cfg, &mut |r| {
+        seen.push((r.start, r.kind, r.body.len()));
+        Ok(())
+    })
+    .expect("open");
+    let expected = [
+        (Lsn(0), 0, 0),
+        (Lsn(8), 0, 0),
+        (Lsn(16), 9, 1 << 20),
+        (a.end, 0, 0),
+    ];
+    assert_eq!(seen, expected);
+    let stop = Error::Unsupported("enough".into());
+    let result = log.scan(Lsn(0), a.end, &mut |_| Err(stop.clone()));
+    assert_eq!(result, Err(stop));
+}
+
+#[test]
+fn bad_settings_and_missing_logs_are_refused() {
+    let disk = SimStorage::new(1);
+    let bad = |c: LogConfig| {
+        let r = Log::create(boot(&disk), Lsn(0), c);
+        assert!(matches!(r, Err(Error::BadConfig(_))), "{r:?}");
+    };
+    bad(LogConfig {
+        ring_bytes: 100_000,
+        ..small()
+    });
+    bad(LogConfig {
+        segment_bytes: 100_000,
+        ..small()
+    });
+    let r = Log::create(boot(&disk), Lsn(4), small());
+    assert!(matches!(r, Err(Error::BadConfig(_))));
+    assert!(matches!(
+        reopen(boot(&disk), Lsn(0), small()),
+        Err(Error::Corrupt(_))
+    ));
+    let log = Log::create(boot(&disk), Lsn(0), small()).expect("create");
+    put(&log, 1, 100);
+    log.flush_to(Lsn::MAX);
+    for from in [Lsn(4800), Lsn(1 << 40), Lsn(488)] {
+        let r = reopen(boot(&disk), from, small());
+        assert!(matches!(r, Err(Error::Corrupt(_))), "{from} {r:?}");
+    }
+}
+
+#[test]
+fn segments_are_recycled_and_removed() {
+    let disk = SimStorage::new(3);
+    let log = Log::create(boot(&disk), Lsn(0), small()).expect("create");
+    let mut starts = Vec::new();
+    for n in 0..3000u64 {
+        let a = put(&log, n, 500);
+        starts.push(a.start);
+        if n % 50 == 0 {
+            log.flush_to(a.end);
+        }
+        if n % 100 == 99 {
+            log.set_oldest_needed(starts[n as usize - 60]);
+        }
+    }
+    log.flush_to(Lsn::MAX);
+    let s = log.stats();
+    assert!(s.segments_recycled > 10, "{s:?}");
+    assert!(s.segments_created < 8, "{s:?}");
+    let files = boot(&disk).list().expect("list").len();
+    assert!(files < 10, "{files}");
+    let oldest = log.oldest_lsn();
+    assert!(oldest > Lsn(0) && oldest <= starts[2939]);
+    let end = log.current_lsn();
+    let found = rescan(&log, starts[2939], end);
+    assert_eq!(found.len(), 3000 - 2939);
+    drop(log);
+    let (log, again) = reopen(boot(&disk), starts[2939], small()).expect("open");
+    assert_eq!(again, found);
+    // Too many spare ones are removed.
+    for n in 3000..5000u64 {
+        put(&log, n, 500);
+    }
+    log.flush_to(Lsn::MAX);
+    log.set_oldest_needed(log.current_lsn());
+    assert!(log.stats().segments_removed > 0);
+    let files = boot(&disk).list().expect("list").len();
+    assert!(files <= 10, "{files}");
+}
+
+#[test]
+fn many_threads_append_and_commit() {
+    const THREADS: u64 = 8;
+    const EACH: u64 = 400;
+    for (seed, deferred) in [(1, true), (2, false)] {
+        let disk = SimStorage::new(seed);
+        let cfg = LogConfig {
+            ring_bytes: 64 << 10,
+            segment_bytes: 256 << 10,
+            direct: true,
+        };
+        let log = Log::create(boot(&disk), Lsn(0), cfg.clone()).expect("create");
+        let released = Arc::new(Mutex::new(Vec::new()));
+        let (r, l) = (released.clone(), Arc::downgrade(&log));
+        log.set_ack(Box::new(move |tokens| {
+            let durable = l.upgrade().expect("log").durable_lsn();
+            assert!(tokens.windows(2).all(|w| w[0] < w[1]), "not in LSN order");
+            assert!(tokens.iter().all(|t| *t as u64 <= durable.0));
+            r.lock().extend_from_slice(tokens);
+        }));
+        log.start_threads(100);
+        let queued = Arc::new(AtomicUsize::new(0));
+        let threads: Vec<_> = (0..THREADS)
+            .map(|t| {
+                let (log, queued) = (log.clone(), queued.clone());
+                thread::spawn("writer", move || {
+                    let mut rng = Rng::new(t);
+                    let mut mine = Vec::new();
+                    for i in 0..EACH {
+                        let n = t * EACH + i;
+                        let a = put(&log, n, some_len(&mut rng, 3000));
+                        mine.push((a.start, a.end, n));
+                        let token = a.end.0 as usize;
+                        let ack =
+                            log.commit(a.end, rng.chance(3, 4), &mut || deferred.then_some(token));
+                        match ack {
+                            CommitAck::Done => assert!(log.durable_lsn() >= a.end),
+                            CommitAck::Deferred => {
+                                queued.fetch_add(1, Ordering::SeqCst);
+                            }
+                        }
+                    }
+                    mine
+                })
+            })
+            .collect();
+        let mut expected: Vec<_> = threads
+            .into_iter()
+            .flat_map(|t| t.join().expect("writer"))
+            .collect();
+        expected.sort_unstable();
+        log.stop_threads();
+        assert_eq!(log.pending_acks(), 0);
+        assert_eq!(released.lock().len(), queued.load(Ordering::SeqCst));
+        assert_eq!(deferred, !released.lock().is_empty());
+        assert_eq!(log.durable_lsn(), log.current_lsn());
+        assert_eq!(rescan(&log, Lsn(0), Lsn::MAX), expected);
+        let s = log.stats();
+        assert_eq!(s.records, THREADS * EACH);
+        assert_eq!(s.deferred, released.lock().len() as u64);
+        drop(log);
+        let (_, found) = reopen(boot(&disk), Lsn(0), cfg).expect("open");
+        assert_eq!(found, expected);
+    }
+}
+
+#[test]
+fn notices_and_requests() {
+    let disk = SimStorage::new(4);
+    let log = Log::create(boot(&disk), Lsn(0), small()).expect("create");
+    let seen = Arc::new(AtomicU64::new(0));
+    let notice = |bit: u64| {
+        let seen = seen.clone();
+        Box::new(move || {
+            seen.fetch_add(bit, Ordering::SeqCst);
+        })
+    };
+    log.notify_when_durable(Lsn(0), notice(1));
+    assert_eq!(seen.load(Ordering::SeqCst), 1);
+    let a = put(&log, 1, 100);
+    log.notify_when_durable(a.end, notice(16));
+    assert_eq!(seen.load(Ordering::SeqCst), 1);
+    log.flush_to(a.end);
+    assert_eq!(seen.load(Ordering::SeqCst), 17);
+    // With the threads nobody has to wait for it.
+    log.start_threads(0);
+    let a = put(&log, 2, 100);
+    log.notify_when_durable(a.end, notice(256));
+    while seen.load(Ordering::SeqCst) != 273 {
+        thread::yield_now();
+    }
+    let a = put(&log, 3, 100);
+    log.request_flush(a.end);
+    while log.durable_lsn() < a.end {
+        thread::yield_now();
+    }
+    // The interval bounds how long an unwanted record stays in memory.
+    log.set_flush_interval_ms(5);
+    let a = put(&log, 4, 100);
+    while log.durable_lsn() < a.end {
+        thread::sleep_ms(1);
+    }
+    log.stop_threads();
+    assert_eq!(rescan(&log, Lsn(0), Lsn::MAX).len(), 4);
+}
