@@ -1,0 +1,299 @@
+/*
+ * Shares, layouts, table names and definition blobs (see ferrite_share.h).
+ */
+#include "ferrite_share.h"
+
+#include <string.h>
+#include <time.h>
+
+#include "ferrite_error.h"
+#include "ferrite_hton.h"
+
+namespace ferrite {
+
+/* ---- layout ------------------------------------------------------------------------ */
+
+void Layout::init(const TABLE *table) {
+  const TABLE_SHARE *s = table->s;
+  std::vector<Column> columns;
+  for (uint i = 0; i < s->fields; i++) {
+    const Field *field = table->field[i];
+    columns.push_back(describe_column(field, table->record[0], !field->stored_in_db()));
+  }
+  hidden_row_id = s->primary_key == MAX_KEY;
+  by_server.assign(s->keys, kNoIndex);
+  if (hidden_row_id) {
+    indexes.emplace_back();
+    indexes[0].server_no = MAX_KEY;
+    indexes[0].unique = true;
+  } else {
+    add_index(table, s->primary_key, columns);
+  }
+  for (uint i = 0; i < s->keys; i++)
+    if (i != s->primary_key) add_index(table, i, columns);
+
+  if (!hidden_row_id) {
+    const Index &pk = indexes[0];
+    pk_fixed = true;
+    pk_bytes = 0;
+    for (size_t i = 0; i < pk.parts.size(); i++) {
+      const KeyPart &part = pk.parts[i];
+      if (part.recoverable && columns[part.column.field_no].stored)
+        columns[part.column.field_no].pk_part = static_cast<int16_t>(i);
+      if (!part.fixed() || part.nullable) pk_fixed = false;
+      if (!part.whole) pk_whole = false;
+      pk_bytes += part.max_encoded;
+    }
+    if (pk_fixed) {
+      pk_bytes = 0;
+      for (const KeyPart &part : pk.parts) pk_bytes += part.width;
+    }
+  }
+  rows.init(std::move(columns));
+  for (Index &index : indexes) finish_index(table, &index);
+}
+
+void Layout::add_index(const TABLE *table, uint server_no, const std::vector<Column> &columns) {
+  const KEY &key = table->key_info[server_no];
+  Index index;
+  index.no = static_cast<uint32_t>(indexes.size());
+  index.server_no = server_no;
+  index.unique = key.flags & HA_NOSAME && key.algorithm != HA_KEY_ALG_LONG_HASH;
+  for (uint i = 0; i < key.user_defined_key_parts; i++) {
+    const KEY_PART_INFO &info = key.key_part[i];
+    KeyPart part = describe_part(info, columns[info.fieldnr - 1]);
+    if (!part.whole) index.has_prefix = true;
+    if (!part.column.stored) index.has_virtual = true;
+    index.parts.push_back(std::move(part));
+  }
+  if (index.has_virtual) has_indexed_virtual = true;
+  by_server[server_no] = index.no;
+  indexes.push_back(std::move(index));
+}
+
+/* The extended key of the server, and what an entry covers: needs the primary key known. */
+void Layout::finish_index(const TABLE *table, Index *index) {
+  const size_t fields = rows.columns().size();
+  index->covered.assign(fields, index->no == 0);
+  index->touched_by.assign(fields, 0);
+  size_t own_key = 0;
+  for (const KeyPart &part : index->parts) {
+    own_key += part.max_encoded;
+    if (part.max_encoded > max_scratch) max_scratch = part.max_encoded;
+    const uint16_t no = part.column.field_no;
+    index->touched_by[no] = 1;
+    if (part.recoverable) index->covered[no] = 1;
+  }
+  for (const KeyPart &part : index->parts) {
+    const uint16_t no = part.column.field_no;
+    if (index->no == 0 || !part.whole || index->covered[no]) continue;
+    index->payload.push_back(no);
+    index->covered[no] = 1;
+  }
+  const Index *pk = primary();
+  if (index->no != 0 && pk) {
+    for (const KeyPart &part : pk->parts) {
+      const uint16_t no = part.column.field_no;
+      index->touched_by[no] = 1;
+      if (!part.whole || index->covered[no]) continue;
+      index->covered[no] = 1;
+      if (!part.recoverable) index->payload.push_back(no);
+    }
+  }
+  index->max_key = own_key + (index->no ? pk_bytes : 0) + 16;
+  if (index->max_key > max_key) max_key = index->max_key;
+  if (index->no) {
+    max_entries += own_key;
+    for (uint16_t no : index->payload) max_entries += rows.column(no).length + 4;
+  }
+  if (index->server_no == MAX_KEY) return;
+  const KEY &key = table->key_info[index->server_no];
+  for (uint i = 0; i < key.ext_key_parts; i++) {
+    const KEY_PART_INFO &info = key.key_part[i];
+    int16_t id = static_cast<int16_t>(i);
+    if (i >= key.user_defined_key_parts) {
+      id = -1;
+      for (size_t k = 0; pk && k < pk->parts.size(); k++)
+        if (pk->parts[k].column.field_no + 1 == info.fieldnr) id = static_cast<int16_t>(~k);
+    }
+    index->tuple_parts.push_back(id);
+    index->tuple_part_bytes.push_back(info.store_length);
+  }
+}
+
+static uint64_t mix(uint64_t hash, uint64_t value) {
+  hash ^= value;
+  hash *= 0x100000001b3ULL;
+  return hash ^ (hash >> 29);
+}
+
+uint64_t Layout::fingerprint() const {
+  uint64_t h = 0xcbf29ce484222325ULL;
+  for (const Column &c : rows.columns()) {
+    if (!c.stored && c.pk_part < 0) continue;
+    h = mix(h, static_cast<uint64_t>(c.kind) | uint64_t{c.length} << 8);
+    h = mix(h, c.length_bytes | (c.null_mask ? 256u : 0u) | uint64_t{c.cs->number} << 16);
+  }
+  for (const Index &index : indexes) {
+    h = mix(h, 0x1d | (index.unique ? 256u : 0u));
+    for (const KeyPart &p : index.parts) {
+      h = mix(h, p.column.field_no | static_cast<uint64_t>(p.kind) << 16);
+      h = mix(h, p.prefix_bytes | (p.descending ? 1ULL << 32 : 0) | (p.nullable ? 2ULL << 32 : 0));
+    }
+  }
+  return h;
+}
+
+/* ---- shares ------------------------------------------------------------------------ */
+
+Share::~Share() {
+  if (table) fe_table_close(table);
+}
+
+int Share::open_table(THD *thd) {
+  fe_code rc = fe_table_open(ferrite_engine, name.c_str(), &table);
+  if (rc != FE_OK) {
+    table = nullptr;
+    return ferrite_table_error(rc, thd);
+  }
+  int err = check_definition(layout, fe_table_definition(table), name.c_str());
+  if (err) {
+    fe_table_close(table);
+    table = nullptr;
+  }
+  return err;
+}
+
+int Share::attach(const char *core_name, THD *thd) {
+  std::lock_guard<std::mutex> guard(mutex_);
+  if (!table) {
+    name = core_name;
+    if (int err = open_table(thd)) return err;
+  }
+  users_++;
+  return 0;
+}
+
+void Share::detach() {
+  std::lock_guard<std::mutex> guard(mutex_);
+  if (--users_ || !table) return;
+  fe_table_close(table);
+  table = nullptr;
+  generation++;
+  stats_loaded = false;
+}
+
+int Share::reopen(THD *thd) {
+  std::lock_guard<std::mutex> guard(mutex_);
+  if (table) fe_table_close(table);
+  table = nullptr;
+  generation++;
+  stats_loaded = false;
+  return open_table(thd);
+}
+
+/* ---- names and definitions --------------------------------------------------------- */
+
+std::string core_table_name(const char *path) {
+  const char *end = path + strlen(path);
+  const char *p = end;
+  int slashes = 0;
+  while (p > path) {
+    if (p[-1] == '/' && ++slashes == 2) break;
+    p--;
+  }
+  return std::string(p, static_cast<size_t>(end - p));
+}
+
+/* magic, format of this blob, server version, unix time, fingerprint: little-endian. */
+static constexpr char kDefinitionMagic[4] = {'F', 'R', 'd', '1'};
+static constexpr size_t kDefinitionBytes = 4 + 4 + 8 + 8;
+
+std::string make_definition(const Layout &layout) {
+  uchar buf[kDefinitionBytes];
+  memcpy(buf, kDefinitionMagic, 4);
+  int4store(buf + 4, static_cast<uint32_t>(MYSQL_VERSION_ID));
+  int8store(buf + 8, static_cast<ulonglong>(time(nullptr)));
+  int8store(buf + 16, layout.fingerprint());
+  return std::string(reinterpret_cast<char *>(buf), sizeof buf);
+}
+
+int check_definition(const Layout &layout, fe_slice definition, const char *name) {
+  if (definition.len < kDefinitionBytes || memcmp(definition.ptr, kDefinitionMagic, 4)) {
+    sql_print_error("Ferrite: table %s has a definition of an unknown format", name);
+    return HA_ERR_TABLE_DEF_CHANGED;
+  }
+  if (uint8korr(definition.ptr + 16) == layout.fingerprint()) return 0;
+  sql_print_error(
+      "Ferrite: the columns or keys of table %s in its .frm file are not those it was created "
+      "with (by server version %u); restore the .frm file that belongs to it",
+      name, static_cast<uint>(uint4korr(definition.ptr + 4)));
+  return HA_ERR_TABLE_DEF_CHANGED;
+}
+
+/* ---- index entries ----------------------------------------------------------------- */
+
+static constexpr uint kNullLength = 0xffff;
+
+uint8_t *encode_entry_payload(const Layout &layout, const Index &index, const uchar *record,
+                              uint8_t *to) {
+  for (uint16_t no : index.payload) {
+    const Column &c = layout.rows.column(no);
+    if (c.is_null(record)) {
+      int2store(to, kNullLength);
+      to += 2;
+      continue;
+    }
+    fe_slice v = c.value(record);
+    int2store(to, static_cast<uint>(v.len));
+    memcpy(to + 2, v.ptr, v.len);
+    to += 2 + v.len;
+  }
+  return to;
+}
+
+static bool decode_parts(const std::vector<KeyPart> &parts, const uint8_t **at, const uint8_t *end,
+                         const uint8_t *wanted, uchar *record) {
+  const uint8_t *p = *at;
+  for (const KeyPart &part : parts) {
+    p = part.recoverable && wanted[part.column.field_no] ? part.decode(p, end, record)
+                                                         : part.skip(p, end);
+    if (!p) return false;
+  }
+  *at = p;
+  return true;
+}
+
+bool decode_primary_key(const Layout &layout, fe_slice pk, const uint8_t *wanted, uchar *record) {
+  const uint8_t *p = pk.ptr;
+  return !layout.primary() ||
+         decode_parts(layout.indexes[0].parts, &p, pk.ptr + pk.len, wanted, record);
+}
+
+bool decode_entry(const Layout &layout, const Index &index, const fe_row &row,
+                  const uint8_t *wanted, uchar *record) {
+  const uint8_t *p = row.key.ptr, *end = row.key.ptr + row.key.len;
+  if (!decode_parts(index.parts, &p, end, wanted, record)) return false;
+  if (!decode_primary_key(layout, row.pk, wanted, record)) return false;
+  p = row.payload.ptr;
+  end = p + row.payload.len;
+  for (uint16_t no : index.payload) {
+    const Column &c = layout.rows.column(no);
+    if (end - p < 2) return false;
+    uint len = uint2korr(p);
+    p += 2;
+    if (len == kNullLength) {
+      if (wanted[no]) c.set_null(record);
+      continue;
+    }
+    if (end - p < static_cast<ptrdiff_t>(len) || len > c.length) return false;
+    if (wanted[no]) {
+      c.set_not_null(record);
+      c.store(record, p, len);
+    }
+    p += len;
+  }
+  return true;
+}
+
+}  // namespace ferrite

@@ -1,0 +1,104 @@
+/*
+ * What all handlers of one table have in common: the open table in the core and everything
+ * about formats that can be computed once.
+ *
+ * Rules of this room
+ * - One Share per TABLE_SHARE, kept there by the server (Handler_share); it never refers to
+ *   a TABLE, whose fields go away with their connection.
+ * - The core's table is open while at least one handler is.
+ * - Immutable after init(), but for the members under a mutex.
+ */
+#ifndef FERRITE_SHARE_H
+#define FERRITE_SHARE_H
+
+#include "server_compat.h"
+
+#include <atomic>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "ferrite.h"
+#include "key_format.h"
+#include "row_format.h"
+
+namespace ferrite {
+
+constexpr uint32_t kRowIdBytes = 8;
+constexpr uint32_t kNoIndex = UINT_MAX32;
+
+/* The formats of one table, from the server's description of it. */
+struct Layout {
+  RowFormat rows;
+  std::vector<Index> indexes;        /* [0] is the clustered one */
+  std::vector<uint32_t> by_server;   /* the server's key number -> index number */
+  bool hidden_row_id = false;
+  bool has_indexed_virtual = false;
+  bool pk_fixed = false;   /* every primary key part has a fixed width: refs are encoded keys */
+  bool pk_whole = true;    /* no primary key part is a column prefix */
+  uint32_t pk_bytes = kRowIdBytes; /* longest encoded primary key */
+  size_t max_key = 0;      /* longest encoded key of any index, primary key included */
+  size_t max_scratch = 0;  /* longest part */
+  size_t max_entries = 0;  /* keys and payloads of one row's secondary entries */
+
+  void init(const TABLE *table);
+  /* A number that changes when rows or keys would be read wrongly. */
+  uint64_t fingerprint() const;
+  const Index *primary() const { return hidden_row_id ? nullptr : &indexes[0]; }
+
+ private:
+  void add_index(const TABLE *table, uint server_no, const std::vector<Column> &columns);
+  void finish_index(const TABLE *table, Index *index);
+};
+
+class Share : public Handler_share {
+ public:
+  explicit Share(const TABLE *table) { layout.init(table); }
+  ~Share() override;
+
+  /* Opens the core's table for one more handler, or closes it for one. */
+  int attach(const char *core_name, THD *thd);
+  void detach();
+  /* After TRUNCATE: opens the table anew; handlers notice by the generation. */
+  int reopen(THD *thd);
+
+  Layout layout;
+  std::string name;
+  fe_table *table = nullptr;
+  std::atomic<uint32_t> generation{0};
+  std::mutex autoinc_mutex; /* read-and-reserve of AUTO_INCREMENT values */
+
+  /* rec_per_key of the whole table, by the server's key number and part; guarded. */
+  std::mutex stats_mutex;
+  std::vector<std::vector<double>> records_per_key;
+  bool stats_loaded = false;
+  bool stats_running = false;
+
+ private:
+  int open_table(THD *thd);
+  std::mutex mutex_;
+  uint users_ = 0;
+};
+
+/* "./db/t" and the like -> "db/t": the last two steps of the server's path. */
+std::string core_table_name(const char *path);
+
+/* The definition blob kept with a table: who made it and with which layout. */
+std::string make_definition(const Layout &layout);
+/* 0, or HA_ERR_TABLE_DEF_CHANGED after saying why in the error log. */
+int check_definition(const Layout &layout, fe_slice definition, const char *name);
+
+/* Writes the entry payload of a record (columns that the key does not give back). */
+uint8_t *encode_entry_payload(const Layout &layout, const Index &index, const uchar *record,
+                              uint8_t *to);
+
+/* Reads the columns with wanted[field_no] from an index entry into `record`. */
+bool decode_entry(const Layout &layout, const Index &index, const fe_row &row,
+                  const uint8_t *wanted, uchar *record);
+
+/* Reads wanted primary key columns from an encoded primary key. */
+bool decode_primary_key(const Layout &layout, fe_slice pk, const uint8_t *wanted, uchar *record);
+
+}  // namespace ferrite
+
+#endif

@@ -1,0 +1,308 @@
+/*
+ * The handler's frame: what it can do, open and close, how a statement starts and ends, and
+ * which locks it reads with. Decisions about locks follow InnoDB's store_lock() and
+ * external_lock(), because applications rely on them.
+ */
+#include "ha_ferrite.h"
+
+#include "ferrite_error.h"
+#include "ferrite_hton.h"
+#include "ferrite_vars.h"
+
+/* Exported by the server, declared in none of its headers. */
+extern "C" int thd_binlog_format(const MYSQL_THD thd);
+extern "C" bool thd_binlog_filter_ok(const MYSQL_THD thd);
+extern "C" bool thd_sqlcom_can_generate_row_events(const MYSQL_THD thd);
+
+using ferrite::Index;
+using ferrite::Layout;
+using ferrite::Share;
+
+handler *ferrite_create_handler(handlerton *hton, TABLE_SHARE *share, MEM_ROOT *mem_root) {
+  return new (mem_root) ha_ferrite(hton, share);
+}
+
+ha_ferrite::ha_ferrite(handlerton *hton, TABLE_SHARE *share) : handler(hton, share) {
+  memset(static_cast<void *>(&m_changed), 0, sizeof m_changed);
+}
+
+ha_ferrite::~ha_ferrite() { close_cursors(); }
+
+int ha_ferrite::error(fe_code code) { return ferrite_to_ha_error(code, ha_thd()); }
+
+/* ---- what the engine can do -------------------------------------------------------- */
+
+handler::Table_flags ha_ferrite::table_flags() const {
+  Table_flags flags =
+      HA_REC_NOT_IN_SEQ | HA_NULL_IN_KEY | HA_CAN_INDEX_BLOBS | HA_PARTIAL_COLUMN_READ |
+      HA_PRIMARY_KEY_REQUIRED_FOR_POSITION | HA_PRIMARY_KEY_IN_READ_INDEX |
+      HA_TABLE_SCAN_ON_INDEX | HA_REQUIRES_KEY_COLUMNS_FOR_DELETE | HA_BINLOG_ROW_CAPABLE |
+      HA_CAN_VIRTUAL_COLUMNS | HA_CAN_GEOMETRY | HA_CAN_SQL_HANDLER | HA_CAN_SKIP_LOCKED |
+      HA_CAN_TABLES_WITHOUT_ROLLBACK | HA_CAN_ONLINE_BACKUPS | HA_CONCURRENT_OPTIMIZE |
+      HA_ONLINE_ANALYZE;
+  /* The server caches these at open and in external_lock, when the isolation is known. */
+  if (thd_tx_isolation(ha_thd()) <= ISO_READ_COMMITTED) return flags | HA_CHECK_UNIQUE_AFTER_WRITE;
+  return flags | HA_BINLOG_STMT_CAPABLE;
+}
+
+ulong ha_ferrite::index_flags(uint idx, uint, bool) const {
+  /* May be called at CREATE with no table open. */
+  const KEY &key = table_share->key_info[idx];
+  if (key.algorithm == HA_KEY_ALG_FULLTEXT || key.flags & (HA_FULLTEXT | HA_SPATIAL)) return 0;
+  ulong flags = HA_READ_NEXT | HA_READ_PREV | HA_READ_ORDER | HA_READ_RANGE | HA_KEYREAD_ONLY |
+                HA_DO_INDEX_COND_PUSHDOWN | HA_DO_RANGE_FILTER_PUSHDOWN;
+  if (idx == table_share->primary_key) flags |= HA_CLUSTERED_INDEX;
+  return flags;
+}
+
+/* ---- open -------------------------------------------------------------------------- */
+
+Share *ha_ferrite::get_share() {
+  lock_shared_ha_data();
+  Share *share = static_cast<Share *>(get_ha_share_ptr());
+  if (!share) {
+    share = new Share(table);
+    set_ha_share_ptr(share);
+  }
+  unlock_shared_ha_data();
+  return share;
+}
+
+int ha_ferrite::open(const char *name, int, uint) {
+  m_share = get_share();
+  if (int err = m_share->attach(ferrite::core_table_name(name).c_str(), ha_thd())) return err;
+  m_attached = true;
+  m_generation = m_share->generation;
+  m_cursors.assign(layout().indexes.size(), Cursor{});
+  m_plan_bits.assign(table->s->fields / (8 * sizeof(my_bitmap_map)) + 1, 0);
+  m_changed_bits.assign(m_plan_bits.size() + 1, 0);
+  m_plan_wanted.assign(table->s->fields, 0);
+  if (my_bitmap_init(&m_changed, m_changed_bits.data(), table->s->fields)) return HA_ERR_OUT_OF_MEM;
+  m_removed.resize(layout().indexes.size());
+  m_added.resize(layout().indexes.size());
+  if (layout().hidden_row_id)
+    ref_length = ferrite::kRowIdBytes;
+  else if (layout().pk_fixed)
+    ref_length = layout().pk_bytes;
+  else
+    ref_length = table->key_info[table->s->primary_key].key_length;
+  if (!m_seek_key.reserve(layout().max_key + 16) || !m_scratch.reserve(layout().max_scratch + 16))
+    return HA_ERR_OUT_OF_MEM;
+  stats.block_size = 16384;
+  if (table->found_next_number_field && !fe_autoinc_read(m_share->table))
+    fe_autoinc_update(m_share->table, 1);
+  info(HA_STATUS_NO_LOCK | HA_STATUS_VARIABLE | HA_STATUS_CONST | HA_STATUS_OPEN);
+  return 0;
+}
+
+int ha_ferrite::close() {
+  close_cursors();
+  if (m_attached) m_share->detach();
+  m_attached = false;
+  m_share = nullptr;
+  return 0;
+}
+
+handler *ha_ferrite::clone(const char *name, MEM_ROOT *mem_root) {
+  ha_ferrite *copy = static_cast<ha_ferrite *>(handler::clone(name, mem_root));
+  if (!copy) return nullptr;
+  copy->m_session = m_session;
+  copy->m_lock = m_lock;
+  copy->m_stored_lock = m_stored_lock;
+  copy->m_wait = m_wait;
+  copy->m_low_isolation = m_low_isolation;
+  return copy;
+}
+
+/* ---- cursors ----------------------------------------------------------------------- */
+
+void ha_ferrite::close_cursors() {
+  for (Cursor &c : m_cursors) {
+    if (c.cursor) fe_cursor_close(c.cursor);
+    c = Cursor{};
+  }
+  m_cursor = nullptr;
+}
+
+int ha_ferrite::cursor_for(uint32_t index_no, fe_cursor **out) {
+  if (m_generation != m_share->generation) {
+    close_cursors();
+    m_generation = m_share->generation;
+  }
+  Cursor &c = m_cursors[index_no];
+  if (!c.cursor) {
+    fe_code rc = fe_cursor_open(m_session, m_share->table, index_no, m_lock, m_wait, &c.cursor);
+    if (rc != FE_OK) {
+      c.cursor = nullptr;
+      return error(rc);
+    }
+  } else if (c.statement != m_statement || c.mode != m_lock) {
+    fe_cursor_reset(c.cursor, m_session, m_lock, m_wait);
+  }
+  c.statement = m_statement;
+  c.mode = m_lock;
+  *out = c.cursor;
+  return 0;
+}
+
+/* ---- locks ------------------------------------------------------------------------- */
+
+/* Reads of an INSERT ... SELECT and the like see a snapshot where nothing relies on locks. */
+static bool reads_snapshot(int sql_command, thr_lock_type lock_type, int isolation) {
+  if (sql_command == SQLCOM_CHECKSUM || sql_command == SQLCOM_CREATE_SEQUENCE) return true;
+  if (sql_command == SQLCOM_ANALYZE && lock_type == TL_READ) return true;
+  if (isolation > ISO_READ_COMMITTED) return false;
+  if (lock_type != TL_READ && lock_type != TL_READ_NO_INSERT) return false;
+  return sql_command == SQLCOM_INSERT_SELECT || sql_command == SQLCOM_REPLACE_SELECT ||
+         sql_command == SQLCOM_UPDATE || sql_command == SQLCOM_CREATE_TABLE;
+}
+
+THR_LOCK_DATA **ha_ferrite::store_lock(THD *thd, THR_LOCK_DATA **to, thr_lock_type lock_type) {
+  const int command = thd_sql_command(thd);
+  const int isolation = thd_tx_isolation(thd);
+  /* DROP TABLE calls this for handlers that other connections are using. */
+  if (lock_type == TL_IGNORE || command == SQLCOM_DROP_TABLE || command == SQLCOM_DROP_SEQUENCE)
+    return to;
+  choose_lock_for(lock_type, command, isolation);
+  m_wait = lock_type == TL_WRITE_SKIP_LOCKED || lock_type == TL_READ_SKIP_LOCKED ? FE_SKIP_LOCKED
+                                                                               : FE_WAIT;
+  return to;
+}
+
+void ha_ferrite::choose_lock_for(thr_lock_type lock_type, int sql_command, int isolation) {
+  THD *thd = ha_thd();
+  const bool in_lock_tables = thd_in_lock_tables(thd);
+  fe_lock_mode mode = FE_READ_SNAPSHOT; /* X comes with external_lock(F_WRLCK) */
+  if (sql_command == SQLCOM_FLUSH && lock_type == TL_READ_NO_INSERT) {
+    if (isolation == ISO_SERIALIZABLE) mode = FE_READ_SHARED;
+  } else if ((in_lock_tables && (lock_type == TL_READ || lock_type == TL_READ_HIGH_PRIORITY)) ||
+             lock_type == TL_READ_WITH_SHARED_LOCKS || lock_type == TL_READ_SKIP_LOCKED ||
+             lock_type == TL_READ_NO_INSERT || sql_command != SQLCOM_SELECT) {
+    if (!reads_snapshot(sql_command, lock_type, isolation)) mode = FE_READ_SHARED;
+  }
+  m_lock = m_stored_lock = mode;
+}
+
+void ha_ferrite::begin_statement(THD *thd) {
+  m_session = ferrite_session_of(thd);
+  ferrite_register_trx(thd, m_session);
+  m_statement++;
+  m_low_isolation = thd_tx_isolation(thd) <= ISO_READ_COMMITTED;
+  m_autoinc_rows = 0;
+  m_have_payload = false;
+}
+
+int ha_ferrite::external_lock(THD *thd, int lock_type) {
+  if (lock_type == F_UNLCK) {
+    m_locked = false;
+    return 0;
+  }
+  if (lock_type == F_WRLCK && thd_tx_isolation(thd) <= ISO_READ_COMMITTED &&
+      thd_binlog_format(thd) == BINLOG_FORMAT_STMT && thd_binlog_filter_ok(thd) &&
+      thd_sqlcom_can_generate_row_events(thd)) {
+    my_error(ER_BINLOG_STMT_MODE_AND_ROW_ENGINE, MYF(0),
+             " Ferrite is limited to row-logging when transaction isolation level is READ "
+             "COMMITTED or READ UNCOMMITTED.");
+    return HA_ERR_LOGGING_IMPOSSIBLE;
+  }
+  begin_statement(thd);
+  m_handler_mode = false;
+  m_locked = true;
+  const bool in_trx = thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN);
+  if (lock_type == F_WRLCK) {
+    m_lock = m_stored_lock = FE_READ_EXCLUSIVE;
+  } else if (in_trx && thd_tx_isolation(thd) == ISO_SERIALIZABLE && m_lock == FE_READ_SNAPSHOT) {
+    /* Plain SELECTs lock; in autocommit mode a snapshot is serializable as it is. */
+    m_lock = m_stored_lock = FE_READ_SHARED;
+  }
+  if (m_lock != FE_READ_SNAPSHOT && thd_sql_command(thd) == SQLCOM_LOCK_TABLES &&
+      thd_test_options(thd, OPTION_NOT_AUTOCOMMIT) && thd_in_lock_tables(thd)) {
+    fe_code rc = fe_table_lock(m_session, m_share->table, m_lock == FE_READ_EXCLUSIVE);
+    if (rc != FE_OK) return error(rc);
+  }
+  return 0;
+}
+
+/* A statement under LOCK TABLES, or a table used by a stored function or trigger. */
+int ha_ferrite::start_stmt(THD *thd, thr_lock_type lock_type) {
+  begin_statement(thd);
+  m_handler_mode = false;
+  const int command = thd_sql_command(thd);
+  if (!m_locked) {
+    /* A temporary table created under LOCK TABLES: external_lock() never came. */
+    m_lock = FE_READ_EXCLUSIVE;
+  } else if (command == SQLCOM_SELECT && lock_type == TL_READ &&
+             thd_tx_isolation(thd) != ISO_SERIALIZABLE) {
+    m_lock = FE_READ_SNAPSHOT;
+  } else {
+    m_lock = m_stored_lock;
+    const bool writes = command == SQLCOM_INSERT || command == SQLCOM_UPDATE ||
+                        command == SQLCOM_DELETE || command == SQLCOM_REPLACE;
+    if (table->s->tmp_table != NO_TMP_TABLE && m_lock == FE_READ_SNAPSHOT && writes)
+      m_lock = m_stored_lock = FE_READ_EXCLUSIVE;
+  }
+  return 0;
+}
+
+/* HANDLER reads are consistent reads, and a scan goes on from statement to statement. */
+void ha_ferrite::init_table_handle_for_HANDLER() {
+  begin_statement(ha_thd());
+  m_lock = m_stored_lock = FE_READ_SNAPSHOT;
+  m_wait = FE_WAIT;
+  m_handler_mode = true;
+}
+
+/* ---- hints and the end of a statement ---------------------------------------------- */
+
+int ha_ferrite::extra(ha_extra_function operation) {
+  switch (operation) {
+    case HA_EXTRA_WRITE_CAN_REPLACE:
+      m_replace = true;
+      break;
+    case HA_EXTRA_WRITE_CANNOT_REPLACE:
+      m_replace = false;
+      break;
+    case HA_EXTRA_INSERT_WITH_UPDATE:
+      m_insert_update = true;
+      break;
+    case HA_EXTRA_NO_IGNORE_DUP_KEY:
+      m_insert_update = false;
+      break;
+    case HA_EXTRA_RESET_STATE:
+      m_replace = m_insert_update = false;
+      break;
+    default:
+      break;
+  }
+  return 0;
+}
+
+int ha_ferrite::reset() {
+  m_ds_mrr.dsmrr_close();
+  /* Cursors must not hold pages or snapshots until the next statement comes. */
+  for (Cursor &c : m_cursors) {
+    if (!c.cursor || c.statement != m_statement) continue;
+    fe_cursor_reset(c.cursor, m_session, FE_READ_SNAPSHOT, FE_WAIT);
+    c.statement = 0;
+  }
+  m_cursor = nullptr;
+  m_replace = m_insert_update = false;
+  m_autoinc_last = 0;
+  m_plan_index = nullptr;
+  m_have_payload = false;
+  m_wait = FE_WAIT;
+  return 0;
+}
+
+/* An indexed virtual column must be known for every row that is changed. */
+void ha_ferrite::column_bitmaps_signal() {
+  if (!m_share || !layout().has_indexed_virtual || table->current_lock != F_WRLCK) return;
+  for (const Index &index : layout().indexes)
+    for (const ferrite::KeyPart &part : index.parts)
+      if (!part.column.stored && table->field[part.column.field_no]->vcol_info)
+        table->mark_virtual_column_with_deps(table->field[part.column.field_no]);
+}
+
+bool ha_ferrite::get_error_message(int error, String *buf) {
+  return ferrite_get_error_message(error, buf);
+}

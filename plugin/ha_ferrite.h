@@ -1,0 +1,227 @@
+/*
+ * The handler: one open table in one connection, as the server drives it.
+ *
+ * The class is grouped by the life of a statement: open, lock, read, write, end; then DDL
+ * and numbers. ha_ferrite.cc has open, locking and hints; ha_ferrite_read.cc,
+ * ha_ferrite_write.cc, ha_ferrite_ddl.cc and stats.cc the rest.
+ *
+ * Rules of this room
+ * - Every override is marked so: the server's signatures differ from MySQL's.
+ * - No allocation per row: buffers and cursors stay with the handler and only grow.
+ * - A cursor per index, made at first use, reset once per statement, let go in reset().
+ * - The update and delete of a row apply to the last row read through this handler; its
+ *   primary key and (for locking reads) its payload are kept.
+ * - Codes of the core become errors of the server in ferrite_error.cc alone.
+ */
+#ifndef HA_FERRITE_H
+#define HA_FERRITE_H
+
+#include "server_compat.h"
+
+#include <vector>
+
+#include "ferrite.h"
+#include "ferrite_share.h"
+
+class ha_ferrite final : public handler {
+ public:
+  ha_ferrite(handlerton *hton, TABLE_SHARE *share);
+  ~ha_ferrite() override;
+
+  /* ---- what the engine can do ---- */
+  Table_flags table_flags() const override;
+  ulong index_flags(uint idx, uint part, bool all_parts) const override;
+  const char *index_type(uint) override { return "BTREE"; }
+  enum row_type get_row_type() const override { return ROW_TYPE_DYNAMIC; }
+  uint max_supported_keys() const override { return MAX_KEY; }
+  uint max_supported_key_length() const override { return 3500; }
+  uint max_supported_key_part_length() const override { return 3072; }
+  uint lock_count() const override { return 0; }
+  const key_map *keys_to_use_for_scanning() override { return &key_map_full; }
+  uint8 table_cache_type() override { return HA_CACHE_TBL_NOCACHE; }
+
+  /* ---- open ---- */
+  int open(const char *name, int mode, uint test_if_locked) override;
+  int close() override;
+  handler *clone(const char *name, MEM_ROOT *mem_root) override;
+
+  /* ---- start and end of a statement ---- */
+  THR_LOCK_DATA **store_lock(THD *thd, THR_LOCK_DATA **to, thr_lock_type lock_type) override;
+  int external_lock(THD *thd, int lock_type) override;
+  int start_stmt(THD *thd, thr_lock_type lock_type) override;
+  void init_table_handle_for_HANDLER() override;
+  int extra(ha_extra_function operation) override;
+  int reset() override;
+  void column_bitmaps_signal() override;
+
+  /* ---- reading ---- */
+  int rnd_init(bool scan) override;
+  int rnd_end() override;
+  int rnd_next(uchar *buf) override;
+  int rnd_pos(uchar *buf, uchar *pos) override;
+  void position(const uchar *record) override;
+  int cmp_ref(const uchar *ref1, const uchar *ref2) override;
+  int index_init(uint idx, bool sorted) override;
+  int index_end() override;
+  int index_read(uchar *buf, const uchar *key, uint key_len, ha_rkey_function find_flag) override;
+  int index_read_last(uchar *buf, const uchar *key, uint key_len) override;
+  int index_next(uchar *buf) override;
+  int index_next_same(uchar *buf, const uchar *key, uint keylen) override;
+  int index_prev(uchar *buf) override;
+  int index_first(uchar *buf) override;
+  int index_last(uchar *buf) override;
+  void unlock_row() override;
+  Item *idx_cond_push(uint keyno, Item *idx_cond) override;
+  bool rowid_filter_push(Rowid_filter *rowid_filter) override;
+  int multi_range_read_init(RANGE_SEQ_IF *seq, void *seq_init_param, uint n_ranges, uint mode,
+                            HANDLER_BUFFER *buf) override;
+  int multi_range_read_next(range_id_t *range_info) override;
+  ha_rows multi_range_read_info_const(uint keyno, RANGE_SEQ_IF *seq, void *seq_init_param,
+                                      uint n_ranges, uint *bufsz, uint *flags,
+                                      Cost_estimate *cost) override;
+  ha_rows multi_range_read_info(uint keyno, uint n_ranges, uint keys, uint key_parts, uint *bufsz,
+                                uint *flags, Cost_estimate *cost) override;
+  int multi_range_read_explain_info(uint mrr_mode, char *str, size_t size) override;
+
+  /* ---- writing ---- */
+  int write_row(const uchar *buf) override;
+  int update_row(const uchar *old_data, const uchar *new_data) override;
+  int delete_row(const uchar *buf) override;
+  void get_auto_increment(ulonglong offset, ulonglong increment, ulonglong nb_desired_values,
+                          ulonglong *first_value, ulonglong *nb_reserved_values) override;
+  bool get_error_message(int error, String *buf) override;
+
+  /* ---- DDL and upkeep ---- */
+  int create(const char *name, TABLE *form, HA_CREATE_INFO *create_info) override;
+  int delete_table(const char *name) override;
+  int rename_table(const char *from, const char *to) override;
+  int truncate() override;
+  void update_create_info(HA_CREATE_INFO *create_info) override;
+  bool check_if_incompatible_data(HA_CREATE_INFO *info, uint table_changes) override;
+  enum_alter_inplace_result check_if_supported_inplace_alter(TABLE *altered_table,
+                                                             Alter_inplace_info *info) override;
+  int analyze(THD *thd, HA_CHECK_OPT *check_opt) override;
+  int optimize(THD *thd, HA_CHECK_OPT *check_opt) override;
+  int check(THD *thd, HA_CHECK_OPT *check_opt) override;
+
+  /* ---- numbers for the optimizer ---- */
+  int info(uint flag) override;
+  ha_rows records_in_range(uint inx, const key_range *min_key, const key_range *max_key,
+                           page_range *pages) override;
+  ha_rows estimate_rows_upper_bound() override;
+  double scan_time() override;
+  double read_time(uint index, uint ranges, ha_rows rows) override;
+
+ private:
+  /* A cursor of the core and the statement for which it was last made ready. */
+  struct Cursor {
+    fe_cursor *cursor = nullptr;
+    uint32_t statement = 0;
+    fe_lock_mode mode = FE_READ_SNAPSHOT;
+  };
+  enum class Step { kSeek, kFirst, kLast, kNext, kPrev };
+
+  const ferrite::Layout &layout() const { return m_share->layout; }
+  int error(fe_code code);
+  ferrite::Share *get_share();
+
+  /* Statement state. */
+  void begin_statement(THD *thd);
+  void choose_lock_for(thr_lock_type lock_type, int sql_command, int isolation);
+  void close_cursors();
+  int cursor_for(uint32_t index_no, fe_cursor **out);
+
+  /* Reading. */
+  int start_index(uint32_t index_no);
+  void make_plan();
+  void check_plan();
+  int move(Step step, uchar *buf);
+  fe_code step_cursor(Step step, fe_row *row);
+  int deliver(fe_row *row, uchar *buf);
+  int deliver_clustered(const fe_row &row, uchar *buf);
+  check_result_t check_pushed(const fe_row &row, uchar *buf);
+  int seek(uchar *buf, const uchar *key, uint key_len, fe_seek_mode mode);
+  int keep_row(const fe_row &row);
+  void remember_key(const fe_row &row);
+  fe_slice ref_to_key(const uchar *ref, uint8_t *to);
+
+  /* Writing. */
+  int prepare_write_buffers();
+  uint8_t *encode_entry(const ferrite::Index &index, const uchar *record, uint8_t *to,
+                        fe_entry *entry);
+  int duplicate(const fe_dup_info &dup);
+  int after_autoinc_write(int err);
+  void raise_autoinc(ulonglong value);
+  bool column_changed(const ferrite::Column &column, const uchar *old_row, const uchar *new_row);
+  bool find_changes(const uchar *old_row, const uchar *new_row);
+  int change_entries(const uchar *old_row, const uchar *new_row, bool pk_changed, uint *removed,
+                     uint *added);
+
+  /* Checking and statistics. */
+  int check_indexes(THD *thd);
+  int check_row_entries(const uchar *record, std::vector<fe_cursor *> *cursors, uint *faults);
+  ulonglong count_entries(fe_cursor *cursor);
+  void refresh_stats(bool force);
+  void publish_stats();
+
+  ferrite::Share *m_share = nullptr;
+  bool m_attached = false;
+  uint32_t m_generation = 0;
+  fe_session *m_session = nullptr;
+
+  /* How this statement reads. m_stored_lock survives a plain SELECT under LOCK TABLES. */
+  fe_lock_mode m_lock = FE_READ_SNAPSHOT;
+  fe_lock_mode m_stored_lock = FE_READ_SNAPSHOT;
+  fe_wait_policy m_wait = FE_WAIT;
+  bool m_locked = false; /* external_lock() was called */
+  bool m_low_isolation = false;
+  uint32_t m_statement = 1;
+  bool m_replace = false; /* duplicates will be replaced */
+  bool m_insert_update = false;
+
+  std::vector<Cursor> m_cursors;
+  fe_cursor *m_cursor = nullptr;      /* of the running scan */
+  const ferrite::Index *m_index = nullptr;
+  uint32_t m_cursor_statement = 0;    /* statement in which m_cursor was positioned */
+  bool m_scan_started = false;
+  size_t m_match_bytes = 0;           /* rows must start with so many bytes of m_seek_key */
+  fe_seek_mode m_seek_mode = FE_SEEK_EXACT;
+  bool m_unique_exact = false;
+  ferrite::Buffer m_seek_key;
+  size_t m_seek_len = 0;
+  ferrite::Buffer m_at_key;           /* HANDLER: where the last statement stood */
+  bool m_handler_mode = false;
+
+  /* What to read of a row; recomputed when the server's read_set changes. */
+  std::vector<my_bitmap_map> m_plan_bits;
+  const ferrite::Index *m_plan_index = nullptr;
+  fe_lock_mode m_plan_lock = FE_READ_SNAPSHOT;
+  bool m_plan_covering = false;
+  bool m_plan_pk = false;             /* some wanted column comes from the primary key */
+  std::vector<uint16_t> m_plan_row;   /* field numbers from the row payload */
+  std::vector<uint8_t> m_plan_wanted; /* by field number */
+
+  ferrite::Buffer m_row_pk;      /* primary key or row id of the last row */
+  ferrite::Buffer m_row_payload; /* its payload, when it was read with an X lock */
+  bool m_have_payload = false;
+  ferrite::Buffer m_blobs;
+
+  ferrite::Buffer m_scratch;
+  ferrite::Buffer m_new_pk;
+  ferrite::Buffer m_payload;
+  ferrite::Buffer m_entries;
+  std::vector<fe_entry> m_removed;
+  std::vector<fe_entry> m_added;
+  MY_BITMAP m_changed;
+  std::vector<my_bitmap_map> m_changed_bits;
+  fe_dup_info m_dup;
+
+  ulonglong m_autoinc_rows = 0; /* values still to come of a multi-row INSERT */
+  ulonglong m_autoinc_last = 0;
+  ulonglong m_autoinc_offset = 0;
+  ulonglong m_autoinc_increment = 1;
+
+  DsMrr_impl m_ds_mrr;
+};
+
+#endif

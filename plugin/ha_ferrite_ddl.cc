@@ -1,0 +1,225 @@
+/*
+ * Tables as wholes: CREATE, DROP, RENAME, TRUNCATE, ALTER decisions, CHECK and OPTIMIZE.
+ *
+ * Each change is one atomic, durable call into the core, and each may be repeated by the
+ * server's own DDL recovery. What Ferrite does not support is refused here with a message
+ * that names it; nothing is accepted and ignored.
+ */
+#include "ha_ferrite.h"
+
+#include "ferrite_error.h"
+#include "ferrite_hton.h"
+#include "ferrite_vars.h"
+
+using ferrite::Column;
+using ferrite::ColumnKind;
+using ferrite::core_table_name;
+using ferrite::Index;
+using ferrite::KeyPart;
+using ferrite::Layout;
+
+/* ---- create ------------------------------------------------------------------------ */
+
+static int refuse(const char *what) {
+  my_printf_error(ER_ILLEGAL_HA_CREATE_OPTION, "Storage engine FERRITE does not support %s",
+                  MYF(0), what);
+  return HA_ERR_UNSUPPORTED;
+}
+
+/* Clauses of CREATE TABLE that Ferrite cannot honour. */
+static int refuse_unsupported(const TABLE *form, const HA_CREATE_INFO *info) {
+  if (info->alter_info) {
+    List_iterator_fast<Key> keys(info->alter_info->key_list);
+    while (Key *key = keys++)
+      if (key->type == Key::FOREIGN_KEY) return refuse("FOREIGN KEY constraints");
+  }
+  for (uint i = 0; i < form->s->keys; i++) {
+    const KEY &key = form->key_info[i];
+    if (key.flags & HA_FULLTEXT || key.algorithm == HA_KEY_ALG_FULLTEXT)
+      return refuse("FULLTEXT indexes");
+    if (key.flags & HA_SPATIAL || key.algorithm == HA_KEY_ALG_RTREE)
+      return refuse("SPATIAL indexes");
+  }
+  if (info->data_file_name && *info->data_file_name) return refuse("DATA DIRECTORY");
+  if (info->index_file_name && *info->index_file_name) return refuse("INDEX DIRECTORY");
+  if (info->tablespace) return refuse("TABLESPACE");
+  if (form->versioned(VERS_TRX_ID)) return refuse("system versioning by transaction id");
+  return 0;
+}
+
+/* The smallest row must fit, or no INSERT ever would. */
+static int refuse_wide_rows(const Layout &layout) {
+  size_t bytes = layout.rows.min_payload();
+  if (bytes <= FE_MAX_INLINE_PAYLOAD) return 0;
+  my_error(ER_TOO_BIG_ROWSIZE, MYF(0), static_cast<ulong>(FE_MAX_INLINE_PAYLOAD));
+  return HA_ERR_TO_BIG_ROW;
+}
+
+int ha_ferrite::create(const char *name, TABLE *form, HA_CREATE_INFO *create_info) {
+  if (int err = refuse_unsupported(form, create_info)) return err;
+  Layout layout;
+  layout.init(form);
+  if (int err = refuse_wide_rows(layout)) return err;
+
+  std::vector<fe_index_def> indexes;
+  for (const Index &index : layout.indexes) {
+    fe_index_def def;
+    const bool named = index.server_no != MAX_KEY;
+    def.name = named ? form->key_info[index.server_no].name.str : "GEN_CLUST_INDEX";
+    def.flags = index.unique ? FE_INDEX_UNIQUE : 0;
+    def.key_parts = static_cast<uint32_t>(index.parts.size());
+    indexes.push_back(def);
+  }
+  const std::string table_name = core_table_name(name);
+  const std::string definition = ferrite::make_definition(layout);
+  fe_table_def def;
+  memset(&def, 0, sizeof def);
+  def.name = table_name.c_str();
+  if (create_info->tmp_table()) def.flags |= FE_TABLE_TEMPORARY;
+  if (layout.hidden_row_id) def.flags |= FE_TABLE_HIDDEN_ROWID;
+  if (create_info->sequence) def.flags |= FE_TABLE_NO_ROLLBACK;
+  def.compression = ferrite_default_compression(ha_thd());
+  def.indexes = indexes.data();
+  def.index_count = static_cast<uint32_t>(indexes.size());
+  def.definition = {reinterpret_cast<const uint8_t *>(definition.data()), definition.size()};
+  if (form->s->found_next_number_field)
+    def.auto_increment = create_info->auto_increment_value ? create_info->auto_increment_value : 1;
+  return ferrite_table_error(fe_table_create(ferrite_engine, &def), ha_thd());
+}
+
+int ha_ferrite::delete_table(const char *name) {
+  fe_code rc = fe_table_drop(ferrite_engine, core_table_name(name).c_str());
+  return ferrite_table_error(rc, ha_thd());
+}
+
+int ha_ferrite::rename_table(const char *from, const char *to) {
+  fe_code rc = fe_table_rename(ferrite_engine, core_table_name(from).c_str(),
+                               core_table_name(to).c_str());
+  return ferrite_table_error(rc, ha_thd());
+}
+
+int ha_ferrite::truncate() {
+  close_cursors();
+  const uint64_t next = table->found_next_number_field ? 1 : 0;
+  fe_code rc = fe_table_truncate(ferrite_engine, m_share->name.c_str(), next);
+  if (rc != FE_OK) return ferrite_table_error(rc, ha_thd());
+  int err = m_share->reopen(ha_thd());
+  m_generation = m_share->generation;
+  return err;
+}
+
+/* ---- alter ------------------------------------------------------------------------- */
+
+void ha_ferrite::update_create_info(HA_CREATE_INFO *create_info) {
+  if (create_info->used_fields & HA_CREATE_USED_AUTO) return;
+  info(HA_STATUS_AUTO);
+  create_info->auto_increment_value = stats.auto_increment_value;
+}
+
+bool ha_ferrite::check_if_incompatible_data(HA_CREATE_INFO *create_info, uint table_changes) {
+  if (table_changes != IS_EQUAL_YES) return COMPATIBLE_DATA_NO;
+  if (create_info->used_fields & (HA_CREATE_USED_AUTO | HA_CREATE_USED_KEY_BLOCK_SIZE |
+                                  HA_CREATE_USED_ROW_FORMAT | HA_CREATE_USED_DATADIR))
+    return COMPATIBLE_DATA_NO;
+  return COMPATIBLE_DATA_YES;
+}
+
+enum_alter_inplace_result ha_ferrite::check_if_supported_inplace_alter(
+    TABLE *, Alter_inplace_info *ha_alter_info) {
+  /* Changes of the .frm alone: no row and no key looks different afterwards. */
+  constexpr alter_table_operations kFrmOnly =
+      ALTER_COLUMN_DEFAULT | ALTER_COLUMN_NAME | ALTER_DROP_CHECK_CONSTRAINT |
+      ALTER_INDEX_IGNORABILITY | ALTER_COLUMN_OPTION;
+  if (ha_alter_info->handler_flags & ~kFrmOnly) return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  if (ha_alter_info->create_info->used_fields & HA_CREATE_USED_AUTO)
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  return HA_ALTER_INPLACE_INSTANT;
+}
+
+int ha_ferrite::optimize(THD *, HA_CHECK_OPT *) { return HA_ADMIN_TRY_ALTER; }
+
+/* ---- check ------------------------------------------------------------------------- */
+
+static void report_fault(void *thd, const char *text) {
+  push_warning_printf(static_cast<THD *>(thd), Sql_condition::WARN_LEVEL_WARN, ER_NOT_KEYFILE,
+                      "Ferrite: %s", text);
+}
+
+int ha_ferrite::check(THD *thd, HA_CHECK_OPT *check_opt) {
+  const bool quick = check_opt->flags & T_QUICK;
+  /* One snapshot for rows and entries, whatever the statement's locks are. */
+  m_lock = FE_READ_SNAPSHOT;
+  fe_code rc = fe_table_check(m_session, m_share->table, quick, report_fault, thd);
+  if (rc == FE_INTERRUPTED) return HA_ADMIN_FAILED;
+  if (rc == FE_CORRUPT) return HA_ADMIN_CORRUPT;
+  if (rc != FE_OK) {
+    report_fault(thd, fe_last_error());
+    return HA_ADMIN_FAILED;
+  }
+  return quick ? HA_ADMIN_OK : check_indexes(thd);
+}
+
+/* Looks every secondary entry of a row up by its whole key; the bytes must be equal. */
+int ha_ferrite::check_row_entries(const uchar *record, std::vector<fe_cursor *> *cursors,
+                                  uint *faults) {
+  ferrite::Buffer whole;
+  if (!whole.reserve(layout().max_key + 16)) return HA_ERR_OUT_OF_MEM;
+  for (const Index &index : layout().indexes) {
+    if (!index.no) continue;
+    fe_entry entry;
+    encode_entry(index, record, m_entries.data(), &entry);
+    memcpy(whole.data(), entry.key.ptr, entry.key.len);
+    memcpy(whole.data() + entry.key.len, m_row_pk.data(), m_row_pk.size());
+    whole.set_size(entry.key.len + m_row_pk.size());
+    fe_row found;
+    fe_code rc = fe_cursor_seek((*cursors)[index.no], whole.slice(), FE_SEEK_EXACT, 0, &found);
+    const bool missing = rc == FE_NOT_FOUND || rc == FE_END;
+    if (rc != FE_OK && !missing) return error(rc);
+    const bool same = !missing && found.payload.len == entry.payload.len &&
+                      !memcmp(found.payload.ptr, entry.payload.ptr, entry.payload.len);
+    if (same) continue;
+    if (++*faults <= 10)
+      push_warning_printf(ha_thd(), Sql_condition::WARN_LEVEL_WARN, ER_NOT_KEYFILE,
+                          "Ferrite: index %s %s an entry of a row",
+                          table->key_info[index.server_no].name.str,
+                          missing ? "misses" : "has other column values in");
+  }
+  return 0;
+}
+
+ulonglong ha_ferrite::count_entries(fe_cursor *cursor) {
+  ulonglong n = 0;
+  fe_row row;
+  for (fe_code rc = fe_cursor_first(cursor, &row); rc == FE_OK; rc = fe_cursor_next(cursor, &row))
+    n++;
+  return n;
+}
+
+int ha_ferrite::check_indexes(THD *thd) {
+  if (prepare_write_buffers()) return HA_ADMIN_FAILED;
+  MY_BITMAP *old_read = tmp_use_all_columns(table, &table->read_set);
+  std::vector<fe_cursor *> cursors(layout().indexes.size(), nullptr);
+  for (const Index &index : layout().indexes)
+    if (index.no && cursor_for(index.no, &cursors[index.no])) return HA_ADMIN_FAILED;
+  uint faults = 0;
+  ulonglong rows = 0;
+  int err = ha_rnd_init(true);
+  while (!err && !(err = ha_rnd_next(table->record[0]))) {
+    rows++;
+    err = check_row_entries(table->record[0], &cursors, &faults);
+    if (thd_killed(thd)) err = HA_ERR_ABORTED_BY_USER;
+  }
+  ha_rnd_end();
+  tmp_restore_column_map(&table->read_set, old_read);
+  if (err != HA_ERR_END_OF_FILE) return err == HA_ERR_ABORTED_BY_USER ? HA_ADMIN_FAILED : HA_ADMIN_CORRUPT;
+  for (const Index &index : layout().indexes) {
+    if (!index.no) continue;
+    ulonglong entries = count_entries(cursors[index.no]);
+    if (entries == rows) continue;
+    faults++;
+    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_NOT_KEYFILE,
+                        "Ferrite: index %s has %llu entries for %llu rows",
+                        table->key_info[index.server_no].name.str, entries, rows);
+  }
+  return faults ? HA_ADMIN_CORRUPT : HA_ADMIN_OK;
+}

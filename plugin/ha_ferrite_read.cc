@@ -1,0 +1,392 @@
+/*
+ * Reading rows: scans, seeks, positions, pushed conditions, multi-range reads.
+ *
+ * One way for all of them: move() steps the cursor of an index until a row passes what was
+ * pushed down, deliver() puts the wanted columns into the record - from the index entry
+ * alone when it has them all, else from the clustered row.
+ */
+#include "ha_ferrite.h"
+
+#include <key.h>
+
+#include "ferrite_error.h"
+#include "ferrite_hton.h"
+
+using ferrite::Column;
+using ferrite::Index;
+using ferrite::KeyPart;
+
+/* ---- the plan: which columns, from where ------------------------------------------- */
+
+static size_t read_set_bytes(const TABLE *table) {
+  return no_words_in_map(table->read_set) * sizeof(my_bitmap_map);
+}
+
+/* The server changes read_set without telling at times: compare it at every row. */
+inline void ha_ferrite::check_plan() {
+  if (m_plan_index != m_index || m_plan_lock != m_lock ||
+      memcmp(m_plan_bits.data(), table->read_set->bitmap, read_set_bytes(table)))
+    make_plan();
+}
+
+void ha_ferrite::make_plan() {
+  const Index &index = *m_index;
+  m_plan_index = m_index;
+  m_plan_lock = m_lock;
+  memcpy(m_plan_bits.data(), table->read_set->bitmap, read_set_bytes(table));
+  m_plan_row.clear();
+  m_plan_pk = false;
+  /* With X locks the clustered row is visited in any case: it carries the lock. */
+  m_plan_covering = index.no != 0 && m_lock != FE_READ_EXCLUSIVE;
+  for (const Column &c : layout().rows.columns()) {
+    const bool wanted = bitmap_is_set(table->read_set, c.field_no);
+    m_plan_wanted[c.field_no] = wanted;
+    if (!wanted) continue;
+    if (!index.covered[c.field_no] && (c.stored || c.pk_part >= 0)) m_plan_covering = false;
+    if (c.stored) m_plan_row.push_back(c.field_no);
+    if (c.pk_part >= 0) m_plan_pk = true;
+  }
+}
+
+/* ---- scans ------------------------------------------------------------------------- */
+
+int ha_ferrite::start_index(uint32_t index_no) {
+  m_index = &layout().indexes[index_no];
+  m_scan_started = false;
+  m_match_bytes = 0;
+  m_at_key.set_size(0);
+  return cursor_for(index_no, &m_cursor);
+}
+
+int ha_ferrite::rnd_init(bool) { return start_index(0); }
+
+int ha_ferrite::rnd_end() {
+  m_cursor = nullptr;
+  return 0;
+}
+
+int ha_ferrite::index_init(uint idx, bool) {
+  active_index = idx;
+  return start_index(layout().by_server[idx]);
+}
+
+int ha_ferrite::index_end() {
+  m_cursor = nullptr;
+  active_index = MAX_KEY;
+  in_range_check_pushed_down = false;
+  return 0;
+}
+
+int ha_ferrite::rnd_next(uchar *buf) {
+  return move(m_scan_started ? Step::kNext : Step::kFirst, buf);
+}
+
+int ha_ferrite::index_next(uchar *buf) {
+  m_match_bytes = 0;
+  return move(Step::kNext, buf);
+}
+
+int ha_ferrite::index_prev(uchar *buf) {
+  m_match_bytes = 0;
+  return move(Step::kPrev, buf);
+}
+
+int ha_ferrite::index_next_same(uchar *buf, const uchar *, uint) {
+  /* m_seek_key still has the encoded key of the index_read() before. */
+  m_match_bytes = m_seek_len;
+  return move(Step::kNext, buf);
+}
+
+int ha_ferrite::index_first(uchar *buf) {
+  m_match_bytes = 0;
+  return move(Step::kFirst, buf);
+}
+
+int ha_ferrite::index_last(uchar *buf) {
+  m_match_bytes = 0;
+  return move(Step::kLast, buf);
+}
+
+/* ---- seeks ------------------------------------------------------------------------- */
+
+int ha_ferrite::seek(uchar *buf, const uchar *key, uint key_len, fe_seek_mode mode) {
+  uint parts;
+  bool has_null;
+  uint8_t *start = m_seek_key.data();
+  uint8_t *end = ferrite::encode_tuple(*m_index, layout().primary(), key, key_len, start,
+                                       m_scratch.data(), &parts, &has_null);
+  m_seek_len = static_cast<size_t>(end - start);
+  m_seek_mode = mode;
+  m_unique_exact = mode == FE_SEEK_EXACT && m_index->unique && !has_null &&
+                   parts == m_index->parts.size();
+  m_match_bytes = 0;
+  int err = move(Step::kSeek, buf);
+  return err == HA_ERR_END_OF_FILE ? HA_ERR_KEY_NOT_FOUND : err;
+}
+
+int ha_ferrite::index_read(uchar *buf, const uchar *key, uint key_len,
+                           ha_rkey_function find_flag) {
+  if (!key || !key_len) {
+    int err = find_flag == HA_READ_BEFORE_KEY || find_flag == HA_READ_KEY_OR_PREV ||
+                      find_flag == HA_READ_PREFIX_LAST || find_flag == HA_READ_PREFIX_LAST_OR_PREV
+                  ? index_last(buf)
+                  : index_first(buf);
+    return err == HA_ERR_END_OF_FILE ? HA_ERR_KEY_NOT_FOUND : err;
+  }
+  switch (find_flag) {
+    case HA_READ_KEY_EXACT:
+    case HA_READ_PREFIX:
+      return seek(buf, key, key_len, FE_SEEK_EXACT);
+    case HA_READ_KEY_OR_NEXT:
+      return seek(buf, key, key_len, FE_SEEK_GE);
+    case HA_READ_AFTER_KEY:
+      return seek(buf, key, key_len, FE_SEEK_GT);
+    case HA_READ_BEFORE_KEY:
+      return seek(buf, key, key_len, FE_SEEK_LT);
+    case HA_READ_KEY_OR_PREV:
+    case HA_READ_PREFIX_LAST_OR_PREV:
+      return seek(buf, key, key_len, FE_SEEK_LE);
+    case HA_READ_PREFIX_LAST:
+      return seek(buf, key, key_len, FE_SEEK_LAST_EXACT);
+    default: /* spatial */
+      return HA_ERR_UNSUPPORTED;
+  }
+}
+
+int ha_ferrite::index_read_last(uchar *buf, const uchar *key, uint key_len) {
+  return index_read(buf, key, key_len, HA_READ_PREFIX_LAST);
+}
+
+/* ---- one step ---------------------------------------------------------------------- */
+
+fe_code ha_ferrite::step_cursor(Step step, fe_row *row) {
+  switch (step) {
+    case Step::kFirst:
+      return fe_cursor_first(m_cursor, row);
+    case Step::kLast:
+      return fe_cursor_last(m_cursor, row);
+    case Step::kSeek:
+      return fe_cursor_seek(m_cursor, {m_seek_key.data(), m_seek_len}, m_seek_mode, m_unique_exact,
+                            row);
+    case Step::kNext:
+      return fe_cursor_next(m_cursor, row);
+    case Step::kPrev:
+      return fe_cursor_prev(m_cursor, row);
+  }
+  return FE_BUG;
+}
+
+/* Steps until a row passes, and delivers it. */
+int ha_ferrite::move(Step step, uchar *buf) {
+  if (!m_index) return HA_ERR_WRONG_COMMAND;
+  const bool backward = step == Step::kPrev || step == Step::kLast ||
+                        (step == Step::kSeek && m_seek_mode >= FE_SEEK_LE);
+  const bool stale = !m_cursor || m_cursors[m_index->no].statement != m_statement ||
+                     m_generation != m_share->generation;
+  if (stale)
+    if (int err = cursor_for(m_index->no, &m_cursor)) return err;
+  check_plan();
+  fe_row row;
+  fe_code rc;
+  if (stale && m_at_key.size() && (step == Step::kNext || step == Step::kPrev))
+    rc = fe_cursor_seek(m_cursor, m_at_key.slice(), backward ? FE_SEEK_LT : FE_SEEK_GT, 0, &row);
+  else
+    rc = step_cursor(step, &row);
+  m_scan_started = true;
+  const bool exact = step == Step::kSeek &&
+                     (m_seek_mode == FE_SEEK_EXACT || m_seek_mode == FE_SEEK_LAST_EXACT);
+  const bool single = exact && m_unique_exact;
+  for (bool first = true;; first = false) {
+    if (!first) {
+      if (single) return HA_ERR_KEY_NOT_FOUND;
+      rc = step_cursor(backward ? Step::kPrev : Step::kNext, &row);
+    }
+    if (rc == FE_SKIPPED) continue;
+    if (rc == FE_NOT_FOUND) return HA_ERR_KEY_NOT_FOUND;
+    if (rc != FE_OK) return error(rc);
+    /* Steps beyond the first row of an exact seek stay within its key. */
+    if (m_match_bytes &&
+        (row.key.len < m_match_bytes || memcmp(row.key.ptr, m_seek_key.data(), m_match_bytes)))
+      return HA_ERR_END_OF_FILE;
+    if (exact) m_match_bytes = m_seek_len;
+    if (m_handler_mode) remember_key(row);
+    switch (check_pushed(row, buf)) {
+      case CHECK_POS:
+        break;
+      case CHECK_NEG:
+        unlock_row();
+        continue;
+      case CHECK_OUT_OF_RANGE:
+        unlock_row();
+        return HA_ERR_END_OF_FILE;
+      case CHECK_ABORTED_BY_USER:
+        return HA_ERR_ABORTED_BY_USER;
+      case CHECK_ERROR:
+        return HA_ERR_INTERNAL_ERROR;
+    }
+    int err = deliver(&row, buf);
+    if (err != HA_ERR_RECORD_DELETED) return err;
+  }
+}
+
+void ha_ferrite::remember_key(const fe_row &row) { m_at_key.assign(row.key); }
+
+/* Index condition and rowid filter, on the entry alone. */
+check_result_t ha_ferrite::check_pushed(const fe_row &row, uchar *buf) {
+  if (m_index->no == 0 || buf != table->record[0] || inited != INDEX) return CHECK_POS;
+  const bool condition = pushed_idx_cond && active_index == pushed_idx_cond_keyno;
+  const bool filter = pushed_rowid_filter && rowid_filter_is_active && layout().pk_whole;
+  if (!condition && !filter) return CHECK_POS;
+  if (!ferrite::decode_entry(layout(), *m_index, row, m_index->covered.data(), buf))
+    return CHECK_ERROR;
+  if (condition) {
+    check_result_t res = handler_index_cond_check(this);
+    if (res != CHECK_POS) return res;
+  }
+  if (!filter) return CHECK_POS;
+  if (layout().hidden_row_id && !m_row_pk.assign(row.pk)) return CHECK_ERROR;
+  return handler_rowid_filter_check(this);
+}
+
+int ha_ferrite::keep_row(const fe_row &row) {
+  if (!m_row_pk.assign(row.pk)) return HA_ERR_OUT_OF_MEM;
+  m_have_payload = false;
+  return 0;
+}
+
+/* HA_ERR_RECORD_DELETED: skip this entry (its row is locked by another). */
+int ha_ferrite::deliver(fe_row *row, uchar *buf) {
+  if (m_index->no == 0) return deliver_clustered(*row, buf);
+  if (m_plan_covering) {
+    if (int err = keep_row(*row)) return err;
+    return ferrite::decode_entry(layout(), *m_index, *row, m_plan_wanted.data(), buf)
+               ? 0
+               : error(FE_CORRUPT);
+  }
+  fe_row clustered;
+  fe_code rc = fe_cursor_fetch_row(m_cursor, &clustered);
+  if (rc == FE_SKIPPED) return HA_ERR_RECORD_DELETED;
+  if (rc != FE_OK) return error(rc == FE_NOT_FOUND ? FE_CORRUPT : rc);
+  return deliver_clustered(clustered, buf);
+}
+
+int ha_ferrite::deliver_clustered(const fe_row &row, uchar *buf) {
+  if (int err = keep_row(row)) return err;
+  if (m_lock == FE_READ_EXCLUSIVE) {
+    if (!m_row_payload.assign(row.payload)) return HA_ERR_OUT_OF_MEM;
+    m_have_payload = true;
+  }
+  if (m_plan_pk && !ferrite::decode_primary_key(layout(), row.pk, m_plan_wanted.data(), buf))
+    return error(FE_CORRUPT);
+  if (m_plan_row.empty()) return 0;
+  fe_code rc = layout().rows.decode(m_session, m_share->table, row.payload, m_plan_row.data(),
+                                    m_plan_row.size(), buf, &m_blobs);
+  return rc == FE_OK ? 0 : error(rc);
+}
+
+void ha_ferrite::unlock_row() {
+  /* At REPEATABLE READ and above a lock once taken stays. */
+  if (m_lock != FE_READ_SNAPSHOT && m_low_isolation && m_cursor) fe_cursor_unlock_row(m_cursor);
+}
+
+/* ---- positions --------------------------------------------------------------------- */
+
+void ha_ferrite::position(const uchar *record) {
+  if (layout().hidden_row_id) {
+    memcpy(ref, m_row_pk.data(), ferrite::kRowIdBytes);
+  } else if (layout().pk_fixed) {
+    ferrite::encode_key(layout().indexes[0], record, ref, m_scratch.data());
+  } else {
+    const KEY *key = &table->key_info[table->s->primary_key];
+    key_copy(ref, record, key, key->key_length, true);
+  }
+}
+
+/* The encoded primary key of a ref; `to` has room for pk_bytes. */
+fe_slice ha_ferrite::ref_to_key(const uchar *pos, uint8_t *to) {
+  if (layout().hidden_row_id || layout().pk_fixed) return {pos, ref_length};
+  uint parts;
+  bool has_null;
+  uint8_t *end = ferrite::encode_tuple(layout().indexes[0], nullptr, pos, ref_length, to,
+                                       m_scratch.data(), &parts, &has_null);
+  return {to, static_cast<size_t>(end - to)};
+}
+
+int ha_ferrite::rnd_pos(uchar *buf, uchar *pos) {
+  if (m_index != &layout().indexes[0] || !m_cursor)
+    if (int err = start_index(0)) return err;
+  if (m_cursors[0].statement != m_statement || m_generation != m_share->generation)
+    if (int err = cursor_for(0, &m_cursor)) return err;
+  check_plan();
+  fe_row row;
+  fe_code rc = fe_row_get(m_cursor, ref_to_key(pos, m_seek_key.data()), &row);
+  if (rc == FE_END || rc == FE_SKIPPED) return HA_ERR_KEY_NOT_FOUND;
+  if (rc != FE_OK) return error(rc);
+  return deliver_clustered(row, buf);
+}
+
+int ha_ferrite::cmp_ref(const uchar *ref1, const uchar *ref2) {
+  if (layout().hidden_row_id || layout().pk_fixed) return memcmp(ref1, ref2, ref_length);
+  const KEY &key = table->key_info[table->s->primary_key];
+  for (uint i = 0; i < key.user_defined_key_parts; i++) {
+    const KEY_PART_INFO &part = key.key_part[i];
+    int cmp;
+    if (part.key_part_flag & HA_BLOB_PART)
+      cmp = static_cast<Field_blob *>(part.field)
+                ->cmp(ref1 + 2, uint2korr(ref1), ref2 + 2, uint2korr(ref2));
+    else
+      cmp = part.field->key_cmp(ref1, ref2);
+    if (cmp) return part.key_part_flag & HA_REVERSE_SORT ? -cmp : cmp;
+    ref1 += part.store_length;
+    ref2 += part.store_length;
+  }
+  return 0;
+}
+
+/* ---- pushed conditions ------------------------------------------------------------- */
+
+Item *ha_ferrite::idx_cond_push(uint keyno, Item *idx_cond) {
+  const Index &index = layout().indexes[layout().by_server[keyno]];
+  /* The range check needs whole columns; virtual ones are computed after the read. */
+  if (index.no == 0 || index.has_prefix || index.has_virtual) return idx_cond;
+  pushed_idx_cond = idx_cond;
+  pushed_idx_cond_keyno = keyno;
+  in_range_check_pushed_down = true;
+  return nullptr;
+}
+
+bool ha_ferrite::rowid_filter_push(Rowid_filter *filter) {
+  if (!layout().pk_whole) return true;
+  pushed_rowid_filter = filter;
+  return false;
+}
+
+/* ---- multi-range reads: the server's implementation -------------------------------- */
+
+int ha_ferrite::multi_range_read_init(RANGE_SEQ_IF *seq, void *seq_init_param, uint n_ranges,
+                                      uint mode, HANDLER_BUFFER *buf) {
+  return m_ds_mrr.dsmrr_init(this, seq, seq_init_param, n_ranges, mode, buf);
+}
+
+int ha_ferrite::multi_range_read_next(range_id_t *range_info) {
+  return m_ds_mrr.dsmrr_next(range_info);
+}
+
+ha_rows ha_ferrite::multi_range_read_info_const(uint keyno, RANGE_SEQ_IF *seq,
+                                                void *seq_init_param, uint n_ranges, uint *bufsz,
+                                                uint *flags, Cost_estimate *cost) {
+  m_ds_mrr.init(this, table);
+  /* Locking reads keep to the order of the index. */
+  if (m_lock != FE_READ_SNAPSHOT) *flags |= HA_MRR_USE_DEFAULT_IMPL;
+  return m_ds_mrr.dsmrr_info_const(keyno, seq, seq_init_param, n_ranges, bufsz, flags, cost);
+}
+
+ha_rows ha_ferrite::multi_range_read_info(uint keyno, uint n_ranges, uint keys, uint key_parts,
+                                          uint *bufsz, uint *flags, Cost_estimate *cost) {
+  m_ds_mrr.init(this, table);
+  return m_ds_mrr.dsmrr_info(keyno, n_ranges, keys, key_parts, bufsz, flags, cost);
+}
+
+int ha_ferrite::multi_range_read_explain_info(uint mrr_mode, char *str, size_t size) {
+  return m_ds_mrr.dsmrr_explain_info(mrr_mode, str, size);
+}

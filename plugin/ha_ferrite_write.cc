@@ -1,0 +1,284 @@
+/*
+ * Changing rows: insert, update, delete, and AUTO_INCREMENT.
+ *
+ * The server hands whole records; what goes to the core is an encoded primary key, a row
+ * payload and the secondary entries that change. An update starts from the payload of the
+ * row last read and replaces only what differs.
+ */
+#include "ha_ferrite.h"
+
+#include "ferrite_error.h"
+#include "ferrite_hton.h"
+
+using ferrite::Column;
+using ferrite::ColumnKind;
+using ferrite::Index;
+using ferrite::KeyPart;
+
+/* ---- entries ----------------------------------------------------------------------- */
+
+int ha_ferrite::prepare_write_buffers() {
+  /* Both sides of an update: twice the entries of one row. */
+  return m_entries.reserve(2 * layout().max_entries + 16) &&
+                 m_new_pk.reserve(layout().pk_bytes + 16) && m_row_pk.reserve(layout().pk_bytes + 16)
+             ? 0
+             : HA_ERR_OUT_OF_MEM;
+}
+
+uint8_t *ha_ferrite::encode_entry(const Index &index, const uchar *record, uint8_t *to,
+                                  fe_entry *entry) {
+  entry->index_no = index.no;
+  entry->check_unique = index.unique && !index.any_null(record);
+  entry->key.ptr = to;
+  to = ferrite::encode_key(index, record, to, m_scratch.data());
+  entry->key.len = static_cast<size_t>(to - entry->key.ptr);
+  entry->payload.ptr = to;
+  to = ferrite::encode_entry_payload(layout(), index, record, to);
+  entry->payload.len = static_cast<size_t>(to - entry->payload.ptr);
+  return to;
+}
+
+int ha_ferrite::duplicate(const fe_dup_info &dup) {
+  /* For info(HA_STATUS_ERRKEY). */
+  errkey = layout().indexes[dup.index_no].server_no;
+  lookup_errkey = errkey;
+  return HA_ERR_FOUND_DUPP_KEY;
+}
+
+/* ---- insert ------------------------------------------------------------------------ */
+
+int ha_ferrite::write_row(const uchar *buf) {
+  const bool autoinc = table->next_number_field && buf == table->record[0];
+  if (autoinc)
+    if (int err = update_auto_increment()) return err;
+  if (int err = prepare_write_buffers()) return err;
+
+  fe_code rc = layout().rows.encode(m_session, m_share->table, buf, &m_payload);
+  if (rc != FE_OK) return error(rc);
+  fe_slice pk = {nullptr, 0};
+  if (!layout().hidden_row_id) {
+    uint8_t *end = ferrite::encode_key(layout().indexes[0], buf, m_new_pk.data(), m_scratch.data());
+    pk = {m_new_pk.data(), static_cast<size_t>(end - m_new_pk.data())};
+  }
+  uint8_t *to = m_entries.data();
+  uint count = 0;
+  for (const Index &index : layout().indexes)
+    if (index.no) to = encode_entry(index, buf, to, &m_added[count++]);
+
+  const uint32_t flags = m_replace || m_insert_update ? FE_INSERT_REPLACE_HINT : 0;
+  uint8_t row_id[ferrite::kRowIdBytes];
+  rc = fe_row_insert(m_session, m_share->table, pk, m_payload.slice(), m_added.data(), count, flags,
+                     row_id, &m_dup);
+  if (rc == FE_OK) {
+    fe_slice id = layout().hidden_row_id ? fe_slice{row_id, sizeof row_id} : pk;
+    if (!m_row_pk.assign(id)) return HA_ERR_OUT_OF_MEM;
+    m_have_payload = false;
+  }
+  int err = rc == FE_DUPLICATE ? duplicate(m_dup) : error(rc);
+  return autoinc ? after_autoinc_write(err) : err;
+}
+
+/* ---- update ------------------------------------------------------------------------ */
+
+/* Whether a column has another value in the new record. A column that was not read but is
+   written counts as changed. */
+bool ha_ferrite::column_changed(const Column &c, const uchar *old_row, const uchar *new_row) {
+  const bool read = bitmap_is_set(table->read_set, c.field_no);
+  if (!read) return bitmap_is_set(table->write_set, c.field_no);
+  const bool was_null = c.is_null(old_row), is_null = c.is_null(new_row);
+  if (was_null || is_null) return was_null != is_null;
+  if (c.kind == ColumnKind::kFixed || c.kind == ColumnKind::kChar)
+    return memcmp(old_row + c.offset, new_row + c.offset, c.length) != 0;
+  fe_slice a = c.value(old_row), b = c.value(new_row);
+  return a.len != b.len || (a.ptr != b.ptr && memcmp(a.ptr, b.ptr, a.len) != 0);
+}
+
+/* Fills m_changed; false when nothing differs. */
+bool ha_ferrite::find_changes(const uchar *old_row, const uchar *new_row) {
+  bool any = false;
+  bitmap_clear_all(&m_changed);
+  for (const Column &c : layout().rows.columns()) {
+    if (!c.stored && c.pk_part < 0 && !layout().has_indexed_virtual) continue;
+    if (!column_changed(c, old_row, new_row)) continue;
+    bitmap_set_bit(&m_changed, c.field_no);
+    if (c.stored || c.pk_part >= 0) any = true;
+  }
+  return any;
+}
+
+int ha_ferrite::change_entries(const uchar *old_row, const uchar *new_row, bool pk_changed,
+                               uint *removed, uint *added) {
+  uint8_t *to = m_entries.data();
+  *removed = *added = 0;
+  for (const Index &index : layout().indexes) {
+    if (!index.no) continue;
+    bool touched = pk_changed;
+    for (size_t i = 0; !touched && i < index.touched_by.size(); i++)
+      touched = index.touched_by[i] && bitmap_is_set(&m_changed, static_cast<uint>(i));
+    if (!touched) continue;
+    fe_entry *before = &m_removed[*removed];
+    fe_entry *after = &m_added[*added];
+    to = encode_entry(index, old_row, to, before);
+    to = encode_entry(index, new_row, to, after);
+    const bool same_key = before->key.len == after->key.len &&
+                          !memcmp(before->key.ptr, after->key.ptr, after->key.len);
+    const bool same_payload = before->payload.len == after->payload.len &&
+                              !memcmp(before->payload.ptr, after->payload.ptr, after->payload.len);
+    if (same_key && same_payload && !pk_changed) continue;
+    /* The row's own old entry is no duplicate of its new one. */
+    if (same_key) after->check_unique = 0;
+    ++*removed;
+    ++*added;
+  }
+  return 0;
+}
+
+int ha_ferrite::update_row(const uchar *old_data, const uchar *new_data) {
+  if (int err = prepare_write_buffers()) return err;
+  if (!find_changes(old_data, new_data)) return HA_ERR_RECORD_IS_THE_SAME;
+
+  if (!m_have_payload) {
+    /* The row was read without an X lock (a sequence, a covering read): get it now. */
+    fe_cursor *cursor;
+    fe_row row;
+    m_lock = FE_READ_EXCLUSIVE;
+    if (int err = cursor_for(0, &cursor)) return err;
+    fe_code rc = fe_row_get(cursor, m_row_pk.slice(), &row);
+    if (rc != FE_OK) return error(rc);
+    if (!m_row_payload.assign(row.payload)) return HA_ERR_OUT_OF_MEM;
+    m_have_payload = true;
+  }
+  fe_slice old_pk = m_row_pk.slice();
+  fe_slice new_pk = old_pk;
+  bool pk_changed = false;
+  if (!layout().hidden_row_id) {
+    const Index &pk = layout().indexes[0];
+    for (const KeyPart &part : pk.parts)
+      if (bitmap_is_set(&m_changed, part.column.field_no)) pk_changed = true;
+    if (pk_changed) {
+      uint8_t *end = ferrite::encode_key(pk, new_data, m_new_pk.data(), m_scratch.data());
+      new_pk = {m_new_pk.data(), static_cast<size_t>(end - m_new_pk.data())};
+      pk_changed = new_pk.len != old_pk.len || memcmp(new_pk.ptr, old_pk.ptr, new_pk.len);
+    }
+  }
+  fe_code rc = layout().rows.merge(m_session, m_share->table, new_data, &m_changed,
+                                   m_row_payload.slice(), &m_payload);
+  if (rc != FE_OK) return error(rc);
+  uint removed, added;
+  if (int err = change_entries(old_data, new_data, pk_changed, &removed, &added)) return err;
+  rc = fe_row_update(m_session, m_share->table, old_pk, new_pk, m_payload.slice(), m_removed.data(),
+                     removed, m_added.data(), added, &m_dup);
+  if (rc == FE_DUPLICATE) return duplicate(m_dup);
+  if (rc == FE_SAME) return HA_ERR_RECORD_IS_THE_SAME;
+  if (rc != FE_OK) return error(rc);
+  if (table->found_next_number_field &&
+      bitmap_is_set(&m_changed, table->found_next_number_field->field_index)) {
+    Field *field = table->found_next_number_field;
+    my_ptrdiff_t diff = new_data - table->record[0];
+    field->move_field_offset(diff);
+    ulonglong value = static_cast<ulonglong>(field->val_int());
+    field->move_field_offset(-diff);
+    if (value <= field->get_max_int_value()) raise_autoinc(value);
+  }
+  /* The same row may be changed once more (ON DUPLICATE KEY, several tables). */
+  if (!m_row_pk.assign(new_pk) || !m_row_payload.assign(m_payload.slice()))
+    return HA_ERR_OUT_OF_MEM;
+  return 0;
+}
+
+/* ---- delete ------------------------------------------------------------------------ */
+
+int ha_ferrite::delete_row(const uchar *buf) {
+  if (int err = prepare_write_buffers()) return err;
+  uint8_t *to = m_entries.data();
+  uint count = 0;
+  for (const Index &index : layout().indexes)
+    if (index.no) to = encode_entry(index, buf, to, &m_removed[count++]);
+  fe_code rc =
+      fe_row_delete(m_session, m_share->table, m_row_pk.slice(), m_removed.data(), count);
+  return rc == FE_OK ? 0 : error(rc);
+}
+
+/* ---- AUTO_INCREMENT ---------------------------------------------------------------- */
+
+/* The first value after `current` of the series, `need` values further; ULONGLONG_MAX when
+   there is none. InnoDB's arithmetic: the values users see must be the same. */
+static ulonglong next_autoinc(ulonglong current, ulonglong need, ulonglong step, ulonglong offset,
+                              ulonglong max_value) {
+  unsigned __int128 block = static_cast<unsigned __int128>(need) * step;
+  if (current > max_value) return ULONGLONG_MAX;
+  if (offset > step) offset = 0;
+  unsigned __int128 next = current > offset ? current - offset : offset - current;
+  next -= next % step;
+  next += offset;
+  next += block;
+  return next > ULONGLONG_MAX ? ULONGLONG_MAX : static_cast<ulonglong>(next);
+}
+
+void ha_ferrite::get_auto_increment(ulonglong offset, ulonglong increment,
+                                    ulonglong nb_desired_values, ulonglong *first_value,
+                                    ulonglong *nb_reserved_values) {
+  std::lock_guard<std::mutex> guard(m_share->autoinc_mutex);
+  ulonglong next = fe_autoinc_read(m_share->table);
+  if (!next) next = 1;
+  const ulonglong max_value = table->next_number_field->get_max_int_value();
+  if (increment > 1 && increment <= ~next && next < max_value &&
+      thd_sql_command(ha_thd()) != SQLCOM_ALTER_TABLE) {
+    ulonglong before = next;
+    next = (next - 1 + increment - offset) / increment;
+    next = next * increment + offset;
+    if (next >= max_value) next = before;
+  }
+  if (m_autoinc_rows == 0) {
+    m_autoinc_rows = nb_desired_values ? nb_desired_values : 1;
+    if (*first_value < next) *first_value = next;
+  } else if (m_autoinc_last == 0) {
+    if (*first_value < next) *first_value = next;
+  }
+  if (*first_value > max_value) {
+    /* The server reports the value as out of range. */
+    m_autoinc_last = 0;
+    *nb_reserved_values = 0;
+    return;
+  }
+  *nb_reserved_values = m_autoinc_rows;
+  m_autoinc_last = next_autoinc(*first_value, *nb_reserved_values, increment, offset, max_value);
+  if (m_autoinc_last < *first_value)
+    *first_value = ULONGLONG_MAX;
+  else
+    fe_autoinc_update(m_share->table, m_autoinc_last);
+  m_autoinc_offset = offset;
+  m_autoinc_increment = increment;
+}
+
+void ha_ferrite::raise_autoinc(ulonglong value) {
+  const ulonglong max_value = table->found_next_number_field->get_max_int_value();
+  if (value > max_value) return; /* a negative value given by the user */
+  ulonglong next =
+      next_autoinc(value, 1, m_autoinc_increment, m_autoinc_offset, max_value);
+  std::lock_guard<std::mutex> guard(m_share->autoinc_mutex);
+  fe_autoinc_update(m_share->table, next);
+}
+
+/* A value given by the user moves the counter, some failed ones as well. */
+int ha_ferrite::after_autoinc_write(int err) {
+  if (m_autoinc_rows > 0) m_autoinc_rows--;
+  const ulonglong value = static_cast<ulonglong>(table->next_number_field->val_int());
+  if (err == 0) {
+    if (value >= m_autoinc_last) raise_autoinc(value);
+  } else if (err == HA_ERR_FOUND_DUPP_KEY) {
+    switch (thd_sql_command(ha_thd())) {
+      case SQLCOM_LOAD:
+        if (!m_replace && !m_insert_update) break;
+        [[fallthrough]];
+      case SQLCOM_REPLACE:
+      case SQLCOM_INSERT_SELECT:
+      case SQLCOM_REPLACE_SELECT:
+        raise_autoinc(value);
+        break;
+      default:
+        break;
+    }
+  }
+  return err;
+}

@@ -1,0 +1,379 @@
+/*
+ * Conversion between the server's record buffer and the row payload (row_format.h has the
+ * layout). No call into the server here but character set functions, no lock, no latch.
+ */
+#include "row_format.h"
+
+#include <string.h>
+
+namespace ferrite {
+
+/* ---- columns and buffers ----------------------------------------------------------- */
+
+Column describe_column(const Field *field, const uchar *record_start, bool virtual_column) {
+  Column c;
+  c.field_no = field->field_index;
+  c.stored = !virtual_column;
+  c.offset = static_cast<uint32_t>(field->ptr - record_start);
+  c.cs = field->charset();
+  if (field->real_maybe_null()) {
+    c.null_mask = field->null_bit;
+    c.null_offset = static_cast<uint32_t>(field->null_ptr - record_start);
+  }
+  if (field->flags & BLOB_FLAG) {
+    const Field_blob *blob = static_cast<const Field_blob *>(field);
+    c.kind = ColumnKind::kBlob;
+    c.length_bytes = static_cast<uint8_t>(blob->pack_length_no_ptr());
+    c.length = UINT_MAX32;
+  } else if (field->real_type() == MYSQL_TYPE_VARCHAR) {
+    const Field_varstring *var = static_cast<const Field_varstring *>(field);
+    c.kind = ColumnKind::kVar;
+    c.length_bytes = static_cast<uint8_t>(var->length_bytes);
+    c.length = var->pack_length() - var->length_bytes;
+  } else {
+    c.length = field->pack_length();
+    bool text = field->real_type() == MYSQL_TYPE_STRING ||
+                field->real_type() == MYSQL_TYPE_VAR_STRING;
+    if (text && field->key_type() == HA_KEYTYPE_TEXT) c.kind = ColumnKind::kChar;
+  }
+  return c;
+}
+
+static size_t read_length(const uchar *from, uint bytes) {
+  switch (bytes) {
+    case 1:
+      return from[0];
+    case 2:
+      return uint2korr(from);
+    case 3:
+      return uint3korr(from);
+    default:
+      return uint4korr(from);
+  }
+}
+
+static void write_length(uchar *to, uint bytes, size_t len) {
+  for (uint i = 0; i < bytes; i++, len >>= 8) to[i] = static_cast<uchar>(len);
+}
+
+fe_slice Column::value(const uchar *record) const {
+  const uchar *at = record + offset;
+  switch (kind) {
+    case ColumnKind::kFixed:
+      return {at, length};
+    case ColumnKind::kChar:
+      return {at, cs->lengthsp(reinterpret_cast<const char *>(at), length)};
+    case ColumnKind::kVar:
+      return {at + length_bytes, read_length(at, length_bytes)};
+    case ColumnKind::kBlob: {
+      const uint8_t *data;
+      memcpy(&data, at + length_bytes, sizeof data);
+      return {data, read_length(at, length_bytes)};
+    }
+  }
+  return {nullptr, 0};
+}
+
+void Column::store(uchar *record, const uint8_t *data, size_t len) const {
+  uchar *at = record + offset;
+  switch (kind) {
+    case ColumnKind::kFixed:
+      memcpy(at, data, length);
+      return;
+    case ColumnKind::kChar:
+      memcpy(at, data, len);
+      if (len < length) {
+        if (cs->mbminlen == 1)
+          memset(at + len, ' ', length - len);
+        else
+          cs->fill(reinterpret_cast<char *>(at) + len, length - len, ' ');
+      }
+      return;
+    case ColumnKind::kVar:
+      write_length(at, length_bytes, len);
+      memcpy(at + length_bytes, data, len);
+      return;
+    case ColumnKind::kBlob:
+      write_length(at, length_bytes, len);
+      memcpy(at + length_bytes, &data, sizeof data);
+      return;
+  }
+}
+
+bool Buffer::reserve(size_t capacity) {
+  if (capacity <= capacity_) return true;
+  size_t wanted = capacity < 256 ? 256 : capacity + capacity / 2;
+  void *p = data_ ? my_realloc(PSI_INSTRUMENT_ME, data_, wanted, MYF(0))
+                  : my_malloc(PSI_INSTRUMENT_ME, wanted, MYF(0));
+  if (!p) return false;
+  data_ = static_cast<uint8_t *>(p);
+  capacity_ = wanted;
+  return true;
+}
+
+bool Buffer::assign(fe_slice from) {
+  size_ = 0;
+  if (!reserve(from.len)) return false;
+  memcpy(data_, from.ptr, from.len);
+  size_ = from.len;
+  return true;
+}
+
+/* ---- layout ------------------------------------------------------------------------ */
+
+void RowFormat::init(std::vector<Column> columns) {
+  columns_ = std::move(columns);
+  stored_.clear();
+  variable_.clear();
+  size_t null_bits = 0;
+  fixed_bytes_ = 0;
+  for (Column &c : columns_) {
+    if (c.pk_part >= 0) c.stored = false;
+    if (!c.stored) continue;
+    stored_.push_back(c.field_no);
+    if (c.null_mask) {
+      c.payload_null_byte = static_cast<uint16_t>(null_bits / 8);
+      c.payload_null_mask = static_cast<uint8_t>(1u << (null_bits % 8));
+      null_bits++;
+    }
+    if (c.kind == ColumnKind::kFixed) {
+      c.fixed_pos = static_cast<uint16_t>(fixed_bytes_);
+      fixed_bytes_ += c.length;
+    } else {
+      c.var_no = static_cast<uint16_t>(variable_.size());
+      variable_.push_back(c.field_no);
+    }
+  }
+  null_bytes_ = (null_bits + 7) / 8;
+  var_count_ = variable_.size();
+}
+
+/* A payload taken apart. */
+struct RowFormat::View {
+  const uint8_t *refs;
+  uint ref_count;
+  const uint8_t *nulls;
+  const uint8_t *fixed;
+  const uint8_t *ends;
+  const uint8_t *vars;
+  size_t vars_len;
+
+  bool is_null(const Column &c) const {
+    return c.payload_null_mask && (nulls[c.payload_null_byte] & c.payload_null_mask);
+  }
+  /* The bytes of a variable column; *out_of_line says that they are a reference number. */
+  fe_slice variable(uint no, bool *out_of_line) const {
+    uint start = no ? uint2korr(ends + 2 * (no - 1)) & ~kOutOfLine : 0;
+    uint end = uint2korr(ends + 2 * no);
+    *out_of_line = end & kOutOfLine;
+    end &= ~kOutOfLine;
+    if (end < start || end > vars_len) return {nullptr, 0};
+    return {vars + start, end - start};
+  }
+  const uint8_t *ref(fe_slice number) const {
+    if (number.len != 1 || number.ptr[0] >= ref_count) return nullptr;
+    return refs + number.ptr[0] * size_t{FE_OVERFLOW_BYTES};
+  }
+};
+
+bool RowFormat::parse(fe_slice payload, View *view) const {
+  if (payload.len < 1) return false;
+  view->ref_count = payload.ptr[0];
+  view->refs = payload.ptr + 1;
+  size_t head = 1 + view->ref_count * size_t{FE_OVERFLOW_BYTES};
+  size_t base = head + 1 + null_bytes_ + fixed_bytes_ + 2 * var_count_;
+  if (payload.len < base || payload.ptr[head] != kRowVersion) return false;
+  view->nulls = payload.ptr + head + 1;
+  view->fixed = view->nulls + null_bytes_;
+  view->ends = view->fixed + fixed_bytes_;
+  view->vars = view->ends + 2 * var_count_;
+  view->vars_len = payload.len - base;
+  return true;
+}
+
+/* ---- reading ----------------------------------------------------------------------- */
+
+fe_code RowFormat::decode(fe_session *session, fe_table *table, fe_slice payload,
+                          const uint16_t *wanted, size_t count, uchar *record,
+                          Buffer *blobs) const {
+  View view;
+  if (!parse(payload, &view)) return FE_CORRUPT;
+  size_t blob_bytes = 0;
+  bool blobs_sized = false;
+  for (size_t i = 0; i < count; i++) {
+    const Column &c = columns_[wanted[i]];
+    if (view.is_null(c)) {
+      c.set_null(record);
+      continue;
+    }
+    c.set_not_null(record);
+    if (c.kind == ColumnKind::kFixed) {
+      memcpy(record + c.offset, view.fixed + c.fixed_pos, c.length);
+      continue;
+    }
+    bool far;
+    fe_slice v = view.variable(c.var_no, &far);
+    if (!v.ptr) return FE_CORRUPT;
+    if (!far && c.kind != ColumnKind::kBlob) {
+      if (v.len > c.length) return FE_CORRUPT;
+      c.store(record, v.ptr, v.len);
+      continue;
+    }
+    if (!blobs_sized) {
+      /* Room for all values at once: pointers already given out must stay. */
+      size_t need = payload.len;
+      for (size_t k = i; k < count; k++) {
+        const Column &b = columns_[wanted[k]];
+        bool b_far;
+        if (b.kind == ColumnKind::kFixed || view.is_null(b)) continue;
+        fe_slice number = view.variable(b.var_no, &b_far);
+        if (!b_far) continue;
+        const uint8_t *ref = view.ref(number);
+        if (!ref) return FE_CORRUPT;
+        need += fe_overflow_len(ref);
+      }
+      if (!blobs->reserve(need)) return FE_OUT_OF_MEMORY;
+      blobs_sized = true;
+    }
+    uint8_t *to = blobs->data() + blob_bytes;
+    size_t len = v.len;
+    if (far) {
+      const uint8_t *ref = view.ref(v);
+      if (!ref) return FE_CORRUPT;
+      len = fe_overflow_len(ref);
+      if (c.kind != ColumnKind::kBlob && len > c.length) return FE_CORRUPT;
+      fe_code rc = fe_overflow_read(session, table, ref, to);
+      if (rc != FE_OK) return rc;
+    } else {
+      memcpy(to, v.ptr, len);
+    }
+    c.store(record, to, len);
+    blob_bytes += len;
+  }
+  return FE_OK;
+}
+
+/* ---- writing ----------------------------------------------------------------------- */
+
+/* One variable column on its way into a payload. */
+struct RowFormat::Item {
+  fe_slice data;           /* inline bytes, or the value to be put out of line */
+  const uint8_t *old_ref;  /* a reference taken over from the old row */
+  bool out;                /* to be put out of line now */
+};
+
+void RowFormat::gather(const uchar *record, const MY_BITMAP *changed, const View *old,
+                       Item *items) const {
+  for (size_t i = 0; i < var_count_; i++) {
+    const Column &c = columns_[variable_[i]];
+    Item &item = items[i];
+    item = Item{{nullptr, 0}, nullptr, false};
+    if (changed && !bitmap_is_set(changed, c.field_no)) {
+      bool far;
+      if (old->is_null(c)) continue;
+      item.data = old->variable(static_cast<uint>(i), &far);
+      if (far) {
+        item.old_ref = old->ref(item.data);
+        item.data.len = 1;
+      }
+      continue;
+    }
+    if (c.is_null(record)) continue;
+    item.data = c.value(record);
+    item.out = c.kind == ColumnKind::kBlob && item.data.len > kBlobInlineBytes;
+  }
+}
+
+size_t RowFormat::total_bytes(size_t base, const Item *items, size_t count) {
+  size_t total = base;
+  for (size_t i = 0; i < count; i++)
+    total += items[i].out || items[i].old_ref ? FE_OVERFLOW_BYTES + 1 : items[i].data.len;
+  return total;
+}
+
+fe_code RowFormat::build(fe_session *session, fe_table *table, const uchar *record,
+                         const MY_BITMAP *changed, const View *old, Buffer *out) const {
+  /* The scratch list of items lies behind the payload in the same buffer. */
+  size_t items_at = FE_MAX_INLINE_PAYLOAD + 64;
+  if (!out->reserve(items_at + var_count_ * sizeof(Item))) return FE_OUT_OF_MEMORY;
+  Item *items = reinterpret_cast<Item *>(out->data() + items_at);
+  gather(record, changed, old, items);
+  size_t total = total_bytes(min_payload(), items, var_count_);
+  while (total > kRowTargetBytes) {
+    Item *longest = nullptr;
+    for (size_t i = 0; i < var_count_; i++) {
+      Item &it = items[i];
+      if (it.out || it.old_ref || it.data.len < kMinOutOfLineBytes) continue;
+      if (!longest || it.data.len > longest->data.len) longest = &it;
+    }
+    if (!longest) break;
+    longest->out = true;
+    total = total_bytes(min_payload(), items, var_count_);
+  }
+  if (total > FE_MAX_INLINE_PAYLOAD) return FE_ROW_TOO_BIG;
+
+  uint8_t *p = out->data();
+  uint8_t *refs = p + 1;
+  uint ref_count = 0;
+  for (size_t i = 0; i < var_count_; i++) {
+    Item &it = items[i];
+    if (!it.out && !it.old_ref) continue;
+    if (ref_count == FE_MAX_OVERFLOW_REFS) return FE_ROW_TOO_BIG;
+    uint8_t *ref = refs + ref_count * size_t{FE_OVERFLOW_BYTES};
+    if (it.old_ref) {
+      memcpy(ref, it.old_ref, FE_OVERFLOW_BYTES);
+    } else {
+      fe_code rc = fe_overflow_write(session, table, it.data, ref);
+      if (rc != FE_OK) return rc;
+    }
+    ref_count++;
+  }
+  p[0] = static_cast<uint8_t>(ref_count);
+  p = refs + ref_count * size_t{FE_OVERFLOW_BYTES};
+  *p++ = kRowVersion;
+  uint8_t *nulls = p;
+  uint8_t *fixed = nulls + null_bytes_;
+  memset(nulls, 0, null_bytes_ + fixed_bytes_);
+  for (uint16_t no : stored_) {
+    const Column &c = columns_[no];
+    bool from_old = changed && !bitmap_is_set(changed, no);
+    if (from_old ? old->is_null(c) : c.is_null(record)) {
+      nulls[c.payload_null_byte] |= c.payload_null_mask;
+    } else if (c.kind == ColumnKind::kFixed) {
+      memcpy(fixed + c.fixed_pos, from_old ? old->fixed + c.fixed_pos : record + c.offset,
+             c.length);
+    }
+  }
+  uint8_t *ends = fixed + fixed_bytes_;
+  uint8_t *vars = ends + 2 * var_count_;
+  uint end = 0;
+  uint8_t ref_no = 0;
+  for (size_t i = 0; i < var_count_; i++) {
+    const Item &it = items[i];
+    uint flag = 0;
+    if (it.out || it.old_ref) {
+      vars[end++] = ref_no++;
+      flag = kOutOfLine;
+    } else if (it.data.len) {
+      memcpy(vars + end, it.data.ptr, it.data.len);
+      end += static_cast<uint>(it.data.len);
+    }
+    int2store(ends + 2 * i, end | flag);
+  }
+  out->set_size(static_cast<size_t>(vars + end - out->data()));
+  return FE_OK;
+}
+
+fe_code RowFormat::encode(fe_session *session, fe_table *table, const uchar *record,
+                          Buffer *out) const {
+  return build(session, table, record, nullptr, nullptr, out);
+}
+
+fe_code RowFormat::merge(fe_session *session, fe_table *table, const uchar *record,
+                         const MY_BITMAP *changed, fe_slice old, Buffer *out) const {
+  View view;
+  if (!parse(old, &view)) return FE_CORRUPT;
+  return build(session, table, record, changed, &view, out);
+}
+
+}  // namespace ferrite
