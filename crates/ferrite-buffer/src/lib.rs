@@ -1,1 +1,69 @@
-//! (room under construction)
+//! The buffer pool: frames in memory, their latches, replacement and write-back.
+//!
+//! # What is where
+//! - `arena`: the memory of all frames; the only unsafe code of this crate.
+//! - `frame`: one frame's header words and their named transitions.
+//! - `guard`: what a caller holds: a shared or exclusive latch on a leaf, or a reference
+//!   to an immutable inner node under an epoch pin.
+//! - `pool`: page id to frame, loading, new pages, replacing inner nodes, freeing.
+//! - `evict`: free frames, the clock hand.
+//! - `write`: write-back in batches, map deltas, the writer thread.
+//!
+//! # Invariants
+//! 1. A page's directory word names its frame while it is resident; only the holder of the
+//!    frame's exclusive latch changes that word.
+//! 2. A leaf's bytes are read under its shared latch and changed under its exclusive one.
+//! 3. An inner node's bytes never change once published. It is replaced: a new frame is
+//!    filled, the word is swapped, the old frame is reused only when no epoch pin can still
+//!    see it.
+//! 4. Before a change reserves its place in the log, its frame carries a `rec_lsn` not above
+//!    that place. Hence a checkpointer that reads the log position first and the frames
+//!    afterwards misses no change below the position.
+//! 5. **No thread waits for a frame or reads a page while it holds an exclusive latch.** The
+//!    writer thread takes shared latches to make frames free, so the opposite could hang.
+//! 6. A page that goes to a new place, a page id that becomes unused and an extent that gets
+//!    an owner are logged and applied under the map lock; a map dump reads its base position
+//!    under that lock, so nothing logged before it can be missing from the dump.
+//!
+//! # Lock order
+//! structure lock of a tree > frame latches (left to right, parent never latched) > map
+//! lock > store's own locks > log ring. The free list and the dirty queue are leaves.
+
+mod arena;
+mod evict;
+mod frame;
+mod guard;
+mod pool;
+mod recover;
+mod write;
+
+pub use guard::{ExclusiveGuard, InnerRef, NewFrame, Node, SharedGuard};
+pub use pool::{Pool, PoolConfig, PoolStats};
+pub use write::WriterState;
+
+/// What this crate must know of a page's bytes; the tree owns the rest of the layout.
+///
+/// A page opens with: `[0..4)` index id, `[4]` level (0 = leaf), `[5]` page kind,
+/// `[6..8)` end of the head area, `[8..10)` start of the tail area. Bytes between the two
+/// areas carry nothing and are not written.
+pub mod page_prefix {
+    /// Page kind: a node of a tree.
+    pub const KIND_NODE: u8 = 1;
+    /// Page kind: a part of an overflow value.
+    pub const KIND_OVERFLOW: u8 = 2;
+
+    /// Index id at the front of the page.
+    pub fn index(page: &[u8]) -> u32 {
+        u32::from_le_bytes([page[0], page[1], page[2], page[3]])
+    }
+    /// Level: 0 for leaves and overflow pages.
+    pub fn level(page: &[u8]) -> u8 {
+        page[4]
+    }
+    /// (end of head area, start of tail area); the tail runs to the end of the page.
+    pub fn used(page: &[u8]) -> (usize, usize) {
+        let head = u16::from_le_bytes([page[6], page[7]]) as usize;
+        let tail = u16::from_le_bytes([page[8], page[9]]) as usize;
+        (head, tail)
+    }
+}

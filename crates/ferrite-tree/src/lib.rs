@@ -1,1 +1,34 @@
-//! (room under construction)
+//! B+trees over pages.
+//!
+//! # Rooms
+//! - `node`: every byte of a node page; searching and editing one page.
+//! - `record`: the record header (delete mark, transaction id, version address).
+//! - `op`: changes of one page as log operations; applying them at redo.
+//! - `tree`: the way down, latched leaves, edits that are logged.
+//! - `split`, `merge`: structure changes.
+//! - `check`: the structural verifier.
+//!
+//! # Invariants
+//! 1. Every node carries its low and high fence: it holds exactly the keys in `[low, high)`.
+//!    A thread that finds its key at or above the high fence follows the right link.
+//! 2. Inner nodes are immutable: a change is a new image in another frame (see
+//!    `ferrite_buffer`). Leaves change under their exclusive latch.
+//! 3. One structure lock per tree serialises splits and merges. It is taken about once in a
+//!    hundred inserts; everything a structure change touches is one log record, so no tree is
+//!    ever half split on disk or after a crash.
+//! 4. The root's page id never changes.
+//!
+//! The tree knows of transactions only that a record has a header.
+
+pub mod check;
+mod leaf;
+mod merge;
+pub mod node;
+pub mod op;
+pub mod record;
+mod split;
+mod tree;
+
+pub use leaf::{LeafMut, LeafRef, Scratch};
+pub use merge::is_sparse;
+pub use tree::{Tree, TreeStats};

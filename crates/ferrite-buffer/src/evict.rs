@@ -1,0 +1,146 @@
+//! Free frames and the clock hand.
+//!
+//! A foreground thread takes a free frame, or drops a clean cold page itself, or waits; it
+//! never writes. The writer thread keeps frames free ahead of need.
+//!
+//! The clock gives each page a small count, raised by use and lowered by each pass of the
+//! hand. Pages start at zero, so that a page read once by a scan goes before one that was
+//! used again: this is the probation.
+
+use crate::frame::Kind;
+use crate::pool::Pool;
+use ferrite_store::Word;
+use ferrite_sync::atomic::Ordering;
+
+/// Steps of the hand a foreground thread makes before it waits.
+const FOREGROUND_STEPS: usize = 128;
+/// Longest wait for a free frame before looking again, in ms.
+const WAIT_MS: u64 = 20;
+
+impl Pool {
+    /// Frames kept free ahead of need.
+    pub(crate) fn free_target(&self) -> usize {
+        (self.frame_count() / 64).clamp(64, 2048)
+    }
+
+    /// A free frame; waits for the writer when there is none.
+    pub(crate) fn take_frame(&self) -> u32 {
+        loop {
+            if let Some(f) = self.pop_free() {
+                return f;
+            }
+            if self.reclaim_retired() > 0 {
+                continue;
+            }
+            for _ in 0..FOREGROUND_STEPS {
+                if let Some(f) = self.evict_at_hand() {
+                    self.writer.wake();
+                    return f;
+                }
+            }
+            self.stats.free_waits.inc();
+            self.writer.wake();
+            let free = self.free.lock();
+            if free.is_empty() {
+                let _ = self.free_signal.wait_timeout_ms(free, WAIT_MS);
+            }
+        }
+    }
+
+    fn pop_free(&self) -> Option<u32> {
+        let mut free = self.free.lock();
+        let f = free.pop()?;
+        let left = free.len();
+        drop(free);
+        self.free_count.store(left, Ordering::Relaxed);
+        if left < self.free_target() / 2 {
+            self.writer.wake();
+        }
+        Some(f)
+    }
+
+    /// An unused frame goes back.
+    pub(crate) fn give_back(&self, f: u32) {
+        self.frame(f).clear();
+        let mut free = self.free.lock();
+        free.push(f);
+        let now = free.len();
+        drop(free);
+        self.free_count.store(now, Ordering::Relaxed);
+        self.free_signal.notify_one();
+    }
+
+    /// Retired frames that no reader can see any more become free. Returns how many.
+    pub(crate) fn reclaim_retired(&self) -> usize {
+        let mut done = 0;
+        loop {
+            let f = {
+                let mut retired = self.retired.lock();
+                match retired.front() {
+                    Some(&(tag, f)) if self.epochs.is_quiet(tag) => {
+                        retired.pop_front();
+                        f
+                    }
+                    _ => return done,
+                }
+            };
+            self.give_back(f);
+            done += 1;
+        }
+    }
+
+    /// Moves the hand one frame on and drops the page there if it is clean and cold. The
+    /// frame belongs to the caller then (an inner node's frame goes to the retired list).
+    pub(crate) fn evict_at_hand(&self) -> Option<u32> {
+        let f = self.advance_hand();
+        let frame = self.frame(f);
+        let kind = frame.kind();
+        if !matches!(kind, Kind::Leaf | Kind::Inner) || frame.is_dirty() || !frame.cool() {
+            return None;
+        }
+        self.evict_clean(f, kind)
+    }
+
+    pub(crate) fn advance_hand(&self) -> u32 {
+        let at = self.hand.fetch_add(1, Ordering::Relaxed);
+        (at % self.frame_count()) as u32
+    }
+
+    /// Drops the clean page in frame `f`, unless it is in use.
+    pub(crate) fn evict_clean(&self, f: u32, kind: Kind) -> Option<u32> {
+        let frame = self.frame(f);
+        if !frame.latch.try_exclusive() {
+            return None;
+        }
+        let page = frame.page();
+        let idle = page.0 != 0
+            && frame.kind() == kind
+            && !frame.is_dirty()
+            && frame.ticket.load(Ordering::SeqCst) == 0
+            && !frame.home().is_none();
+        let dropped = idle
+            && self
+                .store
+                .directory()
+                .word(page)
+                .compare_exchange(
+                    Word::resident(f).0,
+                    Word::on_disk(frame.home()).0,
+                    Ordering::SeqCst,
+                    Ordering::SeqCst,
+                )
+                .is_ok();
+        if dropped {
+            self.stats.evictions.inc();
+            if kind == Kind::Inner {
+                frame.retire_page();
+                let tag = self.epochs.retired_now();
+                self.retired.lock().push_back((tag, f));
+            } else {
+                frame.clear();
+            }
+        }
+        frame.latch.unlock_exclusive();
+        (dropped && kind == Kind::Leaf).then_some(f)
+    }
+}

@@ -1,0 +1,179 @@
+//! One frame's header: the words that say what the frame holds and how fresh it is.
+//!
+//! Who may change what: `page`, `kind`, `index`, `home` and `lsn` change under the frame's
+//! exclusive latch or before the frame is published; `rec_lsn` likewise, and the writer
+//! sets it to clean under the shared latch (which excludes changes of the page). `home` and
+//! `ticket` of a published frame change under the pool's map lock. `hot` is a hint.
+
+use ferrite_store::Location;
+use ferrite_sync::atomic::{AtomicU32, AtomicU64, AtomicU8, Ordering};
+use ferrite_sync::Latch;
+use ferrite_types::{Lsn, PageId};
+
+/// What a frame holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// Nothing; on the free list or on its way to or from it.
+    Free = 0,
+    /// A page is being read into it; its loader holds the exclusive latch.
+    Loading = 1,
+    /// A leaf or an overflow page: bytes under the latch.
+    Leaf = 2,
+    /// An inner node: bytes immutable.
+    Inner = 3,
+}
+
+const CLEAN: u64 = u64::MAX;
+/// Highest clock count: passes of the hand a hot page survives.
+const HOT_MAX: u8 = 2;
+
+#[repr(align(64))]
+pub(crate) struct Frame {
+    pub(crate) latch: Latch,
+    page: AtomicU32,
+    index: AtomicU32,
+    kind: AtomicU8,
+    hot: AtomicU8,
+    /// Number of the batch that has copied the page and is not completed; 0: none.
+    pub(crate) ticket: AtomicU64,
+    lsn: AtomicU64,
+    rec_lsn: AtomicU64,
+    home: AtomicU64,
+}
+
+impl Frame {
+    pub(crate) fn new() -> Frame {
+        Frame {
+            latch: Latch::new(),
+            page: AtomicU32::new(0),
+            index: AtomicU32::new(0),
+            kind: AtomicU8::new(Kind::Free as u8),
+            hot: AtomicU8::new(0),
+            ticket: AtomicU64::new(0),
+            lsn: AtomicU64::new(0),
+            rec_lsn: AtomicU64::new(CLEAN),
+            home: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        match self.kind.load(Ordering::Acquire) {
+            1 => Kind::Loading,
+            2 => Kind::Leaf,
+            3 => Kind::Inner,
+            _ => Kind::Free,
+        }
+    }
+
+    /// Publishes everything written to the frame before: readers load it with Acquire.
+    pub(crate) fn set_kind(&self, kind: Kind) {
+        self.kind.store(kind as u8, Ordering::Release);
+    }
+
+    pub(crate) fn page(&self) -> PageId {
+        PageId(self.page.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn index(&self) -> u32 {
+        self.index.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn lsn(&self) -> Lsn {
+        Lsn(self.lsn.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn set_lsn(&self, lsn: Lsn) {
+        self.lsn.store(lsn.0, Ordering::Release);
+    }
+
+    pub(crate) fn home(&self) -> Location {
+        Location::from_raw(self.home.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn set_home(&self, at: Location) {
+        self.home.store(at.raw(), Ordering::Release);
+    }
+
+    /// None when the page equals its image on disk.
+    pub(crate) fn rec_lsn(&self) -> Option<Lsn> {
+        match self.rec_lsn.load(Ordering::SeqCst) {
+            CLEAN => None,
+            n => Some(Lsn(n)),
+        }
+    }
+
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.rec_lsn().is_some()
+    }
+
+    /// First change since the page was clean: `lsn` is a position not above that of the
+    /// change. Returns true if the page was clean.
+    pub(crate) fn mark_dirty(&self, lsn: Lsn) -> bool {
+        if self.rec_lsn.load(Ordering::Relaxed) != CLEAN {
+            return false;
+        }
+        self.rec_lsn.store(lsn.0, Ordering::SeqCst);
+        true
+    }
+
+    pub(crate) fn set_rec_lsn(&self, lsn: Option<Lsn>) {
+        self.rec_lsn
+            .store(lsn.map_or(CLEAN, |l| l.0), Ordering::SeqCst);
+    }
+
+    /// The frame now belongs to `page`; its kind is still to be published.
+    pub(crate) fn assign(&self, page: PageId, index: u32, home: Location) {
+        self.index.store(index, Ordering::Relaxed);
+        self.set_home(home);
+        self.set_rec_lsn(None);
+        self.ticket.store(0, Ordering::SeqCst);
+        self.hot.store(0, Ordering::Relaxed);
+        self.page.store(page.0, Ordering::Release);
+    }
+
+    /// As [`Frame::assign`] for a frame that carries logged changes already: its `rec_lsn`
+    /// never looks clean in between.
+    pub(crate) fn adopt(&self, page: PageId, index: u32, home: Location) {
+        self.index.store(index, Ordering::Relaxed);
+        self.set_home(home);
+        self.hot.store(0, Ordering::Relaxed);
+        self.page.store(page.0, Ordering::Release);
+    }
+
+    pub(crate) fn set_index(&self, index: u32) {
+        self.index.store(index, Ordering::Relaxed);
+    }
+
+    /// The page lives elsewhere or not at all; the bytes stay for readers that came before.
+    pub(crate) fn retire_page(&self) {
+        self.page.store(0, Ordering::Release);
+        self.ticket.store(0, Ordering::SeqCst);
+    }
+
+    pub(crate) fn clear(&self) {
+        self.set_kind(Kind::Free);
+        self.page.store(0, Ordering::Release);
+        self.set_rec_lsn(None);
+        self.ticket.store(0, Ordering::SeqCst);
+    }
+
+    /// A use that should keep the page: written only when it changes something, so that hot
+    /// pages' lines are not passed between processors.
+    #[inline]
+    pub(crate) fn touch(&self) {
+        if self.hot.load(Ordering::Relaxed) < HOT_MAX {
+            self.hot.store(HOT_MAX, Ordering::Relaxed);
+        }
+    }
+
+    /// One pass of the clock hand: true when the page is cold.
+    pub(crate) fn cool(&self) -> bool {
+        let hot = self.hot.load(Ordering::Relaxed);
+        if hot == 0 {
+            return true;
+        }
+        self.hot.store(hot - 1, Ordering::Relaxed);
+        false
+    }
+}

@@ -1,0 +1,151 @@
+//! What a caller holds on a page. The types are capabilities: only an exclusive guard or an
+//! unpublished frame gives `&mut [u8]`, only a latch or an epoch pin gives `&[u8]`.
+
+use crate::pool::Pool;
+use ferrite_types::{Lsn, PageId};
+use std::ops::Deref;
+
+/// A leaf under its shared latch.
+pub struct SharedGuard<'p> {
+    pub(crate) pool: &'p Pool,
+    pub(crate) frame: u32,
+}
+
+impl SharedGuard<'_> {
+    /// Which page this is.
+    pub fn page_id(&self) -> PageId {
+        self.pool.frame(self.frame).page()
+    }
+
+    /// End of the log record that changed the page last. Equal values on the same page mean
+    /// equal bytes.
+    pub fn lsn(&self) -> Lsn {
+        self.pool.frame(self.frame).lsn()
+    }
+}
+
+impl Deref for SharedGuard<'_> {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the shared latch is held until drop; bytes change only under the exclusive
+        // one.
+        unsafe { self.pool.arena().page(self.frame) }
+    }
+}
+
+impl Drop for SharedGuard<'_> {
+    fn drop(&mut self) {
+        self.pool.frame(self.frame).latch.unlock_shared();
+    }
+}
+
+/// A leaf under its exclusive latch.
+pub struct ExclusiveGuard<'p> {
+    pub(crate) pool: &'p Pool,
+    pub(crate) frame: u32,
+}
+
+impl ExclusiveGuard<'_> {
+    /// Which page this is.
+    pub fn page_id(&self) -> PageId {
+        self.pool.frame(self.frame).page()
+    }
+
+    /// End of the log record that changed the page last.
+    pub fn lsn(&self) -> Lsn {
+        self.pool.frame(self.frame).lsn()
+    }
+
+    /// Frame number, for [`Pool::append`].
+    pub fn frame_no(&self) -> u32 {
+        self.frame
+    }
+
+    /// The bytes, for change. The caller logs every change through [`Pool::append`] before it
+    /// gives the guard back.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: the exclusive latch is held until drop and `self` is borrowed mutably.
+        unsafe { self.pool.arena().page_mut(self.frame) }
+    }
+}
+
+impl Deref for ExclusiveGuard<'_> {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the exclusive latch is held until drop; a `bytes_mut` borrow excludes this.
+        unsafe { self.pool.arena().page(self.frame) }
+    }
+}
+
+impl Drop for ExclusiveGuard<'_> {
+    fn drop(&mut self) {
+        self.pool.frame(self.frame).latch.unlock_exclusive();
+    }
+}
+
+/// An immutable inner node, readable as long as the epoch pin it was found under.
+#[derive(Clone, Copy)]
+pub struct InnerRef<'e> {
+    pub(crate) bytes: &'e [u8],
+    pub(crate) page: PageId,
+}
+
+impl InnerRef<'_> {
+    /// Which page this is.
+    pub fn page_id(&self) -> PageId {
+        self.page
+    }
+}
+
+impl Deref for InnerRef<'_> {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        self.bytes
+    }
+}
+
+/// A page met on the way down.
+pub enum Node<'e> {
+    /// An inner node, ready to be searched.
+    Inner(InnerRef<'e>),
+    /// A leaf, not latched.
+    Leaf,
+    /// The id names no page any more: start again from the root.
+    Gone,
+}
+
+/// A frame nobody else can reach: for a new page or the next image of an inner node.
+pub struct NewFrame<'p> {
+    pub(crate) pool: &'p Pool,
+    pub(crate) frame: u32,
+    pub(crate) published: bool,
+}
+
+impl NewFrame<'_> {
+    /// Frame number, for [`Pool::append`].
+    pub fn frame_no(&self) -> u32 {
+        self.frame
+    }
+
+    /// The bytes. Whatever an earlier page left there is still there.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: an unpublished frame is reachable through this value alone.
+        unsafe { self.pool.arena().page_mut(self.frame) }
+    }
+}
+
+impl Deref for NewFrame<'_> {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: as in `bytes_mut`.
+        unsafe { self.pool.arena().page(self.frame) }
+    }
+}
+
+impl Drop for NewFrame<'_> {
+    fn drop(&mut self) {
+        if !self.published {
+            self.pool.give_back(self.frame);
+        }
+    }
+}

@@ -1,0 +1,555 @@
+//! From a page id to its bytes; new pages, next images of inner nodes, freed pages.
+//!
+//! The fast path of a resident page is one load of its directory word, the latch, and a check
+//! that the frame still holds the page.
+
+use crate::arena::Arena;
+use crate::frame::{Frame, Kind};
+use crate::guard::{ExclusiveGuard, InnerRef, NewFrame, Node, SharedGuard};
+use crate::page_prefix;
+use crate::write::WriterState;
+use ferrite_redo::{Appended, Log};
+use ferrite_store::{Location, Store, Word};
+use ferrite_sync::atomic::{AtomicUsize, Ordering};
+use ferrite_sync::epoch::{EpochGuard, Epochs};
+use ferrite_sync::{Arc, Condvar, Counter, Mutex};
+use ferrite_types::format::{record_kind, Codec};
+use ferrite_types::{Error, IndexId, Lsn, PageId, Result, PAGE_BYTES};
+use std::collections::VecDeque;
+
+/// Sizes of a pool.
+pub struct PoolConfig {
+    /// Memory for pages, in bytes; at least 256 pages are taken.
+    pub size_bytes: u64,
+    /// Codec asked for when pages are written.
+    pub codec: Codec,
+}
+
+/// Frames for the smallest pool that can work: deep splits plus a writer's batch.
+const MIN_FRAMES: usize = 256;
+
+/// What the pool counts.
+#[derive(Default)]
+pub struct PoolStats {
+    /// Page requests that found no frame and read from disk.
+    pub reads: Counter,
+    /// Times a thread had to wait for a free frame.
+    pub free_waits: Counter,
+    /// Pages written.
+    pub pages_written: Counter,
+    /// Bytes of blobs written.
+    pub bytes_written: Counter,
+    /// Batches written, each with one sync.
+    pub batches: Counter,
+    /// Pages dropped from memory while clean.
+    pub evictions: Counter,
+    /// Waits for a frame's latch.
+    pub latch_waits: Counter,
+}
+
+/// The buffer pool.
+pub struct Pool {
+    arena: Arena,
+    frames: Box<[Frame]>,
+    pub(crate) store: Arc<Store>,
+    pub(crate) log: Arc<Log>,
+    pub(crate) epochs: Epochs,
+    pub(crate) free: Mutex<Vec<u32>>,
+    pub(crate) free_signal: Condvar,
+    pub(crate) free_count: AtomicUsize,
+    /// Frames taken out of use: reusable when their tag is quiet.
+    pub(crate) retired: Mutex<VecDeque<(u64, u32)>>,
+    /// See the crate's invariant 6.
+    pub(crate) map_lock: Mutex<()>,
+    pub(crate) hand: AtomicUsize,
+    pub(crate) dirty_queue: Mutex<VecDeque<u32>>,
+    pub(crate) writer: WriterState,
+    pub(crate) codec: Codec,
+    /// Counters, for status.
+    pub stats: PoolStats,
+}
+
+impl Pool {
+    /// An empty pool over `store` and `log`.
+    pub fn new(cfg: &PoolConfig, store: Arc<Store>, log: Arc<Log>) -> Result<Pool> {
+        let count = ((cfg.size_bytes / PAGE_BYTES as u64) as usize).max(MIN_FRAMES);
+        if count > u32::MAX as usize / 2 {
+            return Err(Error::BadConfig("buffer_pool_size is too large".into()));
+        }
+        let frames: Box<[Frame]> = (0..count).map(|_| Frame::new()).collect();
+        Ok(Pool {
+            arena: Arena::new(count)?,
+            frames,
+            store,
+            log,
+            epochs: Epochs::new(),
+            free: Mutex::new((0..count as u32).rev().collect()),
+            free_signal: Condvar::new(),
+            free_count: AtomicUsize::new(count),
+            retired: Mutex::new(VecDeque::new()),
+            map_lock: Mutex::new(()),
+            hand: AtomicUsize::new(0),
+            dirty_queue: Mutex::new(VecDeque::new()),
+            writer: WriterState::new(),
+            codec: cfg.codec,
+            stats: PoolStats::default(),
+        })
+    }
+
+    pub(crate) fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
+    pub(crate) fn frame(&self, f: u32) -> &Frame {
+        &self.frames[f as usize]
+    }
+
+    pub(crate) fn frames(&self) -> &[Frame] {
+        &self.frames
+    }
+
+    /// Frames in the pool.
+    pub fn frame_count(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// The log that changes go to.
+    pub fn log(&self) -> &Arc<Log> {
+        &self.log
+    }
+
+    /// The store below.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    /// Protects inner nodes found while it lives.
+    pub fn pin(&self) -> EpochGuard<'_> {
+        self.epochs.pin()
+    }
+
+    // ---- finding pages -------------------------------------------------------------------
+
+    /// The page as the way down needs it: inner nodes by reference, leaves by name only.
+    ///
+    /// # Errors
+    /// `Corrupt` or `Io` when the page cannot be read; the pool is unchanged.
+    pub fn node<'e>(&self, page: PageId, pin: &'e EpochGuard<'_>) -> Result<Node<'e>> {
+        let _ = pin;
+        loop {
+            let Some(f) = self.resident(page)? else {
+                return Ok(Node::Gone);
+            };
+            let frame = self.frame(f);
+            match frame.kind() {
+                Kind::Inner if frame.page() == page => {
+                    frame.touch();
+                    // SAFETY: kind Inner and this page were published before we looked, after
+                    // our pin was taken; the frame is reused only when the pin is gone.
+                    let bytes: &'e [u8] = unsafe { self.arena.page(f) };
+                    return Ok(Node::Inner(InnerRef { bytes, page }));
+                }
+                Kind::Leaf if frame.page() == page => return Ok(Node::Leaf),
+                Kind::Loading => self.wait_for_load(f),
+                _ => ferrite_sync::thread::yield_now(),
+            }
+        }
+    }
+
+    /// The leaf under its shared latch. None when the id names no leaf any more.
+    ///
+    /// # Errors
+    /// As [`Pool::node`].
+    pub fn shared(&self, page: PageId) -> Result<Option<SharedGuard<'_>>> {
+        loop {
+            let Some(f) = self.resident(page)? else {
+                return Ok(None);
+            };
+            let frame = self.frame(f);
+            if frame.latch.shared() {
+                self.stats.latch_waits.inc();
+            }
+            match self.latched_kind(f, page) {
+                Some(Kind::Leaf) => {
+                    frame.touch();
+                    return Ok(Some(SharedGuard {
+                        pool: self,
+                        frame: f,
+                    }));
+                }
+                other => {
+                    frame.latch.unlock_shared();
+                    if other.is_some() {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The leaf under its exclusive latch. None when the id names no leaf any more.
+    ///
+    /// # Errors
+    /// As [`Pool::node`].
+    pub fn exclusive(&self, page: PageId) -> Result<Option<ExclusiveGuard<'_>>> {
+        loop {
+            let Some(f) = self.resident(page)? else {
+                return Ok(None);
+            };
+            let frame = self.frame(f);
+            if frame.latch.exclusive() {
+                self.stats.latch_waits.inc();
+            }
+            match self.latched_kind(f, page) {
+                Some(Kind::Leaf) => {
+                    frame.touch();
+                    return Ok(Some(ExclusiveGuard {
+                        pool: self,
+                        frame: f,
+                    }));
+                }
+                other => {
+                    frame.latch.unlock_exclusive();
+                    if other.is_some() {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Like [`Pool::exclusive`], but never reads from disk: for a second latch. None also when
+    /// the page is not in memory.
+    pub fn exclusive_resident(&self, page: PageId) -> Option<ExclusiveGuard<'_>> {
+        loop {
+            let f = self.store.directory().get(page).as_frame()?;
+            let frame = self.frame(f);
+            frame.latch.exclusive();
+            match self.latched_kind(f, page) {
+                Some(Kind::Leaf) => {
+                    return Some(ExclusiveGuard {
+                        pool: self,
+                        frame: f,
+                    })
+                }
+                other => {
+                    frame.latch.unlock_exclusive();
+                    if other.is_some() {
+                        return None;
+                    }
+                }
+            }
+        }
+    }
+
+    /// What the latched frame holds of `page`; None when it holds another page by now.
+    fn latched_kind(&self, f: u32, page: PageId) -> Option<Kind> {
+        let frame = self.frame(f);
+        if frame.page() != page {
+            return None;
+        }
+        match frame.kind() {
+            Kind::Free | Kind::Loading => None,
+            kind => Some(kind),
+        }
+    }
+
+    fn wait_for_load(&self, f: u32) {
+        let latch = &self.frame(f).latch;
+        latch.shared();
+        latch.unlock_shared();
+    }
+
+    /// Frame of the page, read in if need be. None: no such page.
+    pub(crate) fn resident(&self, page: PageId) -> Result<Option<u32>> {
+        loop {
+            let word = self.store.directory().get(page);
+            if let Some(f) = word.as_frame() {
+                return Ok(Some(f));
+            }
+            let Some(at) = word.as_location() else {
+                return Ok(None);
+            };
+            if let Some(f) = self.load(page, at)? {
+                return Ok(Some(f));
+            }
+        }
+    }
+
+    /// Reads the page at `at` into a frame. None when somebody was faster.
+    fn load(&self, page: PageId, at: Location) -> Result<Option<u32>> {
+        let f = self.take_frame();
+        let frame = self.frame(f);
+        frame.latch.exclusive();
+        frame.assign(page, 0, at);
+        frame.set_kind(Kind::Loading);
+        let word = self.store.directory().word(page);
+        let (old, new) = (Word::on_disk(at).0, Word::resident(f).0);
+        if word
+            .compare_exchange(old, new, Ordering::SeqCst, Ordering::SeqCst)
+            .is_err()
+        {
+            frame.clear();
+            frame.latch.unlock_exclusive();
+            self.give_back(f);
+            return Ok(None);
+        }
+        let result = self.fill(f, page, at);
+        if result.is_err() {
+            word.store(old, Ordering::SeqCst);
+            frame.clear();
+        }
+        frame.latch.unlock_exclusive();
+        match result {
+            Ok(()) => Ok(Some(f)),
+            Err(e) => {
+                self.give_back(f);
+                Err(e)
+            }
+        }
+    }
+
+    /// The loading frame gets its bytes and its kind.
+    fn fill(&self, f: u32, page: PageId, at: Location) -> Result<()> {
+        self.stats.reads.inc();
+        let frame = self.frame(f);
+        // SAFETY: kind Loading under the exclusive latch: nobody else looks at the bytes.
+        let bytes = unsafe { self.arena.page_mut(f) };
+        let header = self.store.read_page(page, at, bytes)?;
+        if page_prefix::index(bytes) != header.index.0 {
+            return Err(Error::Corrupt(format!(
+                "page {page}: body names index {}, its blob index {}",
+                page_prefix::index(bytes),
+                header.index
+            )));
+        }
+        frame.set_index(header.index.0);
+        frame.set_lsn(header.lsn);
+        frame.set_kind(kind_of(bytes));
+        Ok(())
+    }
+
+    // ---- changing pages ------------------------------------------------------------------
+
+    /// Appends one log record for changes of the given frames (exclusive guards or new
+    /// frames) and stamps them with its end.
+    pub fn append(&self, kind: u8, parts: &[&[u8]], frames: &[u32]) -> Appended {
+        let bound = self.log.current_lsn();
+        for &f in frames {
+            let frame = self.frame(f);
+            if frame.mark_dirty(bound) && frame.page() != PageId::NONE {
+                self.dirty_queue.lock().push_back(f);
+            }
+        }
+        let at = self.log.append(kind, parts);
+        for &f in frames {
+            self.frame(f).set_lsn(at.end);
+        }
+        at
+    }
+
+    /// `count` frames for new pages or images, taken before any latch (invariant 5).
+    pub fn reserve(&self, count: usize) -> Vec<NewFrame<'_>> {
+        (0..count)
+            .map(|_| NewFrame {
+                pool: self,
+                frame: self.take_frame(),
+                published: false,
+            })
+            .collect()
+    }
+
+    /// An unused page id for `index`, its extent logged if it is new.
+    pub fn alloc_page(&self, index: IndexId) -> PageId {
+        let _map = self.map_lock.lock();
+        self.store.alloc_page(index, &mut |body| {
+            self.log.append(record_kind::EXTENT, &[body]);
+        })
+    }
+
+    /// A page id from [`Pool::alloc_page`] that was not published after all.
+    pub fn unalloc_page(&self, page: PageId) {
+        self.store.page_unused(page);
+    }
+
+    /// Makes a new page reachable: its change is logged (its frame was among those given to
+    /// [`Pool::append`]).
+    pub fn publish_new(&self, page: PageId, mut new: NewFrame<'_>) {
+        let frame = self.frame(new.frame);
+        assert!(
+            frame.is_dirty(),
+            "a new page is published before it was logged"
+        );
+        frame.adopt(page, page_prefix::index(&new), Location::NONE);
+        frame.touch();
+        frame.set_kind(kind_of(&new));
+        let old = self
+            .store
+            .directory()
+            .word(page)
+            .swap(Word::resident(new.frame).0, Ordering::SeqCst);
+        assert_eq!(old, 0, "page {page} was in use when it was made");
+        new.published = true;
+        self.dirty_queue.lock().push_back(new.frame);
+    }
+
+    /// Replaces an inner node, or the leaf under `leaf`, by its next image. The image's
+    /// change is logged. Only the holder of the tree's structure lock calls this.
+    pub fn publish_image(
+        &self,
+        page: PageId,
+        mut new: NewFrame<'_>,
+        leaf: Option<&ExclusiveGuard<'_>>,
+    ) {
+        let f_old = match leaf {
+            Some(guard) => guard.frame,
+            None => self.resident_inner_latched(page),
+        };
+        let (old, frame) = (self.frame(f_old), self.frame(new.frame));
+        assert_eq!(old.page(), page, "image of another page");
+        let map = self.map_lock.lock();
+        let rec = match (frame.rec_lsn(), old.rec_lsn()) {
+            (Some(a), Some(b)) => a.min(b),
+            (Some(a), None) => a,
+            _ => panic!("an image is published before it was logged"),
+        };
+        frame.set_rec_lsn(Some(rec));
+        frame.adopt(page, page_prefix::index(&new), old.home());
+        frame
+            .ticket
+            .store(old.ticket.load(Ordering::SeqCst), Ordering::SeqCst);
+        frame.touch();
+        frame.set_kind(kind_of(&new));
+        self.store
+            .directory()
+            .word(page)
+            .store(Word::resident(new.frame).0, Ordering::SeqCst);
+        drop(map);
+        new.published = true;
+        self.dirty_queue.lock().push_back(new.frame);
+        self.retire_frame(f_old);
+        if leaf.is_none() {
+            old.latch.unlock_exclusive();
+        }
+    }
+
+    /// The resident frame of an inner node, exclusively latched.
+    fn resident_inner_latched(&self, page: PageId) -> u32 {
+        loop {
+            let word = self.store.directory().get(page);
+            let f = word
+                .as_frame()
+                .expect("an inner node being replaced is resident under the caller's pin");
+            let frame = self.frame(f);
+            frame.latch.exclusive();
+            if frame.page() == page {
+                return f;
+            }
+            frame.latch.unlock_exclusive();
+        }
+    }
+
+    /// Appends the log record that frees `pages` and frees them. Each is under the caller's
+    /// exclusive guard, or is an inner node of a tree whose structure lock the caller holds.
+    /// `others` are the frames of further pages the record changes.
+    pub fn free_pages(
+        &self,
+        parts: &[&[u8]],
+        others: &[u32],
+        leaves: Vec<ExclusiveGuard<'_>>,
+        inners: &[PageId],
+    ) -> Appended {
+        let inner_frames: Vec<u32> = inners
+            .iter()
+            .map(|&p| self.resident_inner_latched(p))
+            .collect();
+        let map = self.map_lock.lock();
+        let at = self.append(record_kind::MINI_TXN, parts, others);
+        for guard in &leaves {
+            self.forget_page(guard.page_id(), guard.frame, at.end);
+        }
+        for (&page, &f) in inners.iter().zip(&inner_frames) {
+            self.forget_page(page, f, at.end);
+            self.frame(f).latch.unlock_exclusive();
+        }
+        drop(map);
+        at
+    }
+
+    /// The latched frame's page is no more. Caller holds the map lock.
+    fn forget_page(&self, page: PageId, f: u32, lsn: Lsn) {
+        let frame = self.frame(f);
+        self.store
+            .directory()
+            .word(page)
+            .store(Word::FREE.0, Ordering::SeqCst);
+        self.store.retire(frame.home(), lsn);
+        self.retire_frame(f);
+        self.store.page_unused(page);
+    }
+
+    /// Drops every page of an index whose INDEX_DROP record ends at `lsn`. Nobody uses the
+    /// index any more. Page ids go back with the extents ([`Store::release_index`]).
+    ///
+    /// Returns pages dropped.
+    pub fn drop_index(&self, index: IndexId) -> usize {
+        let pages = self.store.pages_of(index);
+        let body = index.0.to_le_bytes();
+        // Nobody uses the index, so no thread holds one of its latches while it waits for the
+        // map lock, and taking them below that lock cannot hang; the writer only takes shared
+        // ones and never under the map lock.
+        let map = self.map_lock.lock();
+        let at = self.log.append(record_kind::INDEX_DROP, &[&body]);
+        for &page in &pages {
+            self.drop_one(page, at.end);
+        }
+        self.store.release_index(index);
+        drop(map);
+        pages.len()
+    }
+
+    fn drop_one(&self, page: PageId, lsn: Lsn) {
+        let word = self.store.directory().word(page);
+        loop {
+            let now = Word(word.load(Ordering::SeqCst));
+            if let Some(f) = now.as_frame() {
+                let frame = self.frame(f);
+                frame.latch.exclusive();
+                if frame.page() == page {
+                    word.store(Word::FREE.0, Ordering::SeqCst);
+                    self.store.retire(frame.home(), lsn);
+                    self.retire_frame(f);
+                    frame.latch.unlock_exclusive();
+                    return;
+                }
+                frame.latch.unlock_exclusive();
+            } else if let Some(at) = now.as_location() {
+                let gone = word.compare_exchange(now.0, 0, Ordering::SeqCst, Ordering::SeqCst);
+                if gone.is_ok() {
+                    self.store.retire(at, lsn);
+                    return;
+                }
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// The latched frame leaves use; readers of an old inner image may still be looking.
+    fn retire_frame(&self, f: u32) {
+        // `rec_lsn` stays until the frame is quiet: a checkpointer's scan, which holds a pin,
+        // may have passed the frame that took the duty over before it was marked.
+        self.frame(f).retire_page();
+        let tag = self.epochs.retired_now();
+        self.retired.lock().push_back((tag, f));
+    }
+}
+
+/// The frame kind for a page's bytes.
+pub(crate) fn kind_of(bytes: &[u8]) -> Kind {
+    if page_prefix::level(bytes) == 0 {
+        Kind::Leaf
+    } else {
+        Kind::Inner
+    }
+}

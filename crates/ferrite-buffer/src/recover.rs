@@ -1,0 +1,68 @@
+//! Redo at start: one thread, no latches contended, before anybody else sees the pool.
+
+use crate::pool::{kind_of, Pool};
+use ferrite_store::{Location, Word};
+use ferrite_sync::atomic::Ordering;
+use ferrite_types::{IndexId, Lsn, PageId, Result};
+
+impl Pool {
+    /// Applies one logged change that ends at `lsn` to a page, unless the page has it.
+    /// `creates`: the change gives the page its whole content (any older content is gone).
+    /// A page that is neither created nor present was freed later in the log: skipped.
+    ///
+    /// # Errors
+    /// What `change` returns, or a page that cannot be read.
+    pub fn redo(
+        &self,
+        page: PageId,
+        index: IndexId,
+        lsn: Lsn,
+        creates: bool,
+        change: &mut dyn FnMut(&mut [u8]) -> Result<()>,
+    ) -> Result<()> {
+        let f = match self.redo_frame(page, creates)? {
+            Some(f) => f,
+            None => return Ok(()),
+        };
+        let frame = self.frame(f);
+        frame.latch.exclusive();
+        let mut result = Ok(());
+        if frame.lsn() < lsn || (creates && frame.lsn() == Lsn::ZERO) {
+            // SAFETY: exclusive latch, and recovery has the pool for itself: even an inner
+            // node has no reader yet.
+            let bytes = unsafe { self.arena().page_mut(f) };
+            result = change(bytes);
+            if result.is_ok() {
+                if frame.mark_dirty(lsn) {
+                    self.dirty_queue.lock().push_back(f);
+                }
+                frame.set_index(index.0);
+                frame.set_lsn(lsn);
+                frame.set_kind(kind_of(bytes));
+            }
+        }
+        frame.latch.unlock_exclusive();
+        result
+    }
+
+    fn redo_frame(&self, page: PageId, creates: bool) -> Result<Option<u32>> {
+        let word = self.store.directory().get(page);
+        if word.is_free() {
+            if !creates {
+                return Ok(None);
+            }
+            let f = self.take_frame();
+            let frame = self.frame(f);
+            frame.assign(page, 0, Location::NONE);
+            frame.set_lsn(Lsn::ZERO);
+            frame.set_kind(crate::frame::Kind::Leaf);
+            self.store.set_location(page, Location::NONE);
+            self.store
+                .directory()
+                .word(page)
+                .store(Word::resident(f).0, Ordering::SeqCst);
+            return Ok(Some(f));
+        }
+        self.resident(page)
+    }
+}

@@ -1,0 +1,394 @@
+//! Write-back: dirty pages are copied into a batch under shared latches, written as blobs to
+//! new places with one sync, and then said to live there by one map-delta record.
+//!
+//! Stages of a batch, and what is on disk if we die after each:
+//! 1. copied: nothing. 2. written: blobs nobody points to; their space is free again.
+//! 3. synced: the same. 4. delta appended, not durable: as 3. 5. delta durable: the pages live
+//! at their new places; the old places are handed out again only now.
+//!
+//! The delta follows every record the blobs contain in the log, so a durable delta implies
+//! that those are durable: the log needs no flush before the blobs are written.
+
+use crate::frame::Kind;
+use crate::pool::Pool;
+use ferrite_store::{Batch, Location, PageImage, Placed, Store};
+use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use ferrite_sync::{kill_point, Arc, Event, Mutex};
+use ferrite_types::format::record_kind;
+use ferrite_types::{IndexId, Lsn, PageId, Result};
+
+/// Longest pause of the writer thread, in microseconds.
+const PAUSE_US: u64 = 20_000;
+/// Retired bytes that make the writer ask for a log flush so that they can be reused.
+const RETIRED_PRESSURE_BYTES: u64 = 64 << 20;
+
+/// What the writer threads share.
+pub struct WriterState {
+    event: Event,
+    awake: AtomicBool,
+    stop: AtomicBool,
+    next_ticket: AtomicU64,
+    /// Pages first changed before this position are to be written (set by the checkpointer).
+    flush_below: AtomicU64,
+    disk_full: AtomicBool,
+    failure: Mutex<Option<String>>,
+}
+
+impl WriterState {
+    pub(crate) fn new() -> WriterState {
+        WriterState {
+            event: Event::new(),
+            awake: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            next_ticket: AtomicU64::new(1),
+            flush_below: AtomicU64::new(0),
+            disk_full: AtomicBool::new(false),
+            failure: Mutex::new(None),
+        }
+    }
+
+    /// Makes the writer look for work; cheap when it is awake.
+    pub(crate) fn wake(&self) {
+        if !self.awake.load(Ordering::Relaxed) && !self.awake.swap(true, Ordering::SeqCst) {
+            self.event.set();
+        }
+    }
+}
+
+/// One page of a batch between copy and completion.
+struct Copied {
+    page: PageId,
+    lsn: Lsn,
+    /// Any change after the copy lies at or above this position.
+    next_rec: Lsn,
+}
+
+/// A batch being filled: the store's buffer and what it holds.
+pub(crate) struct WriteBatch {
+    blobs: Batch,
+    copied: Vec<Copied>,
+    ticket: u64,
+    delta: Vec<u8>,
+    placed: Vec<Placed>,
+}
+
+impl Pool {
+    pub(crate) fn new_write_batch(&self) -> WriteBatch {
+        WriteBatch {
+            blobs: self.store.new_batch(),
+            copied: Vec::new(),
+            ticket: self.writer.next_ticket.fetch_add(1, Ordering::Relaxed),
+            delta: Vec::new(),
+            placed: Vec::new(),
+        }
+    }
+
+    /// Copies the dirty page of frame `f` into the batch. False: batch full.
+    fn copy_into(&self, f: u32, batch: &mut WriteBatch) -> bool {
+        let frame = self.frame(f);
+        if !frame.latch.try_shared() {
+            self.dirty_queue.lock().push_back(f);
+            return true;
+        }
+        let page = frame.page();
+        let writable = page.0 != 0
+            && matches!(frame.kind(), Kind::Leaf | Kind::Inner)
+            && frame.is_dirty()
+            && frame
+                .ticket
+                .compare_exchange(0, batch.ticket, Ordering::SeqCst, Ordering::SeqCst)
+                .is_ok();
+        let mut room = true;
+        if writable {
+            let (lsn, next_rec) = (frame.lsn(), self.log.current_lsn());
+            // SAFETY: the shared latch is held; a published inner node is immutable anyway.
+            let bytes = unsafe { self.arena().page(f) };
+            let (head, tail) = crate::page_prefix::used(bytes);
+            let image = PageImage {
+                head: &bytes[..head],
+                tail: &bytes[tail..],
+            };
+            let index = IndexId(frame.index());
+            room = batch.blobs.push(page, index, lsn, image, self.codec);
+            if room {
+                batch.copied.push(Copied {
+                    page,
+                    lsn,
+                    next_rec,
+                });
+            } else {
+                frame.ticket.store(0, Ordering::SeqCst);
+            }
+        }
+        frame.latch.unlock_shared();
+        room
+    }
+
+    /// Writes what the batch holds and completes it. Returns pages written.
+    ///
+    /// # Errors
+    /// `DiskFull` or `Io`: the pages stay dirty where they are.
+    fn write_out(&self, batch: &mut WriteBatch) -> Result<usize> {
+        let count = batch.copied.len();
+        if count == 0 {
+            return Ok(0);
+        }
+        batch.placed.clear();
+        let result = self.store.write_batch(&batch.blobs, &mut batch.placed);
+        match &result {
+            Ok(()) => {
+                kill_point!("buffer.after_blobs_synced");
+                self.relocate(batch);
+                self.stats.batches.inc();
+                self.stats.pages_written.add(count as u64);
+                self.stats.bytes_written.add(batch.blobs.len() as u64);
+            }
+            Err(_) => self.requeue(batch),
+        }
+        self.release_tickets(batch, result.is_ok());
+        batch.blobs.clear();
+        batch.copied.clear();
+        batch.ticket = self.writer.next_ticket.fetch_add(1, Ordering::Relaxed);
+        result.map(|()| count)
+    }
+
+    /// The pages live at their new places from here on.
+    fn relocate(&self, batch: &mut WriteBatch) {
+        let map = self.map_lock.lock();
+        let mut moved: Vec<(PageId, Location)> = Vec::with_capacity(batch.placed.len());
+        for placed in &batch.placed {
+            if self.ticketed_frame(placed.page, batch.ticket).is_some() {
+                moved.push((placed.page, placed.location));
+            } else {
+                // Freed while it was written: nobody will ever point there.
+                self.store.free_now(placed.location);
+            }
+        }
+        if moved.is_empty() {
+            return;
+        }
+        batch.delta.clear();
+        Store::encode_map_delta(&moved, &mut batch.delta);
+        let at = self.log.append(record_kind::MAP_DELTA, &[&batch.delta]);
+        kill_point!("buffer.after_delta_appended");
+        for (page, location) in moved {
+            let f = self
+                .ticketed_frame(page, batch.ticket)
+                .expect("frames are replaced and freed under the map lock");
+            let frame = self.frame(f);
+            let old = frame.home();
+            frame.set_home(location);
+            self.store.retire(old, at.end);
+        }
+        drop(map);
+    }
+
+    /// The frame that holds the page now, if the batch's copy is of this incarnation.
+    fn ticketed_frame(&self, page: PageId, ticket: u64) -> Option<u32> {
+        let f = self.store.directory().get(page).as_frame()?;
+        (self.frame(f).ticket.load(Ordering::SeqCst) == ticket).then_some(f)
+    }
+
+    /// Pages unchanged since the copy are clean now; the others stay dirty from then on.
+    fn release_tickets(&self, batch: &WriteBatch, written: bool) {
+        for copied in &batch.copied {
+            while let Some(f) = self.ticketed_frame(copied.page, batch.ticket) {
+                let frame = self.frame(f);
+                frame.latch.shared();
+                if frame.page() == copied.page
+                    && frame.ticket.load(Ordering::SeqCst) == batch.ticket
+                {
+                    if written && frame.lsn() == copied.lsn {
+                        frame.set_rec_lsn(None);
+                    } else if written {
+                        frame.set_rec_lsn(Some(copied.next_rec));
+                        self.dirty_queue.lock().push_back(f);
+                    }
+                    frame.ticket.store(0, Ordering::SeqCst);
+                    frame.latch.unlock_shared();
+                    break;
+                }
+                frame.latch.unlock_shared();
+            }
+        }
+    }
+
+    fn requeue(&self, batch: &WriteBatch) {
+        let mut queue = self.dirty_queue.lock();
+        for copied in &batch.copied {
+            if let Some(f) = self.store.directory().get(copied.page).as_frame() {
+                queue.push_back(f);
+            }
+        }
+    }
+
+    // ---- the writer thread -----------------------------------------------------------------
+
+    /// Body of the writer thread; ends after [`Pool::stop_writer`].
+    pub fn run_writer(self: &Arc<Self>) {
+        let mut batch = self.new_write_batch();
+        while !self.writer.stop.load(Ordering::SeqCst) {
+            self.writer.awake.store(true, Ordering::SeqCst);
+            let worked = self.writer_round(&mut batch);
+            if !worked {
+                self.writer.awake.store(false, Ordering::SeqCst);
+                self.writer.event.wait_timeout_us(PAUSE_US);
+            }
+        }
+    }
+
+    /// Ends the writer thread; the caller joins it.
+    pub fn stop_writer(&self) {
+        self.writer.stop.store(true, Ordering::SeqCst);
+        self.writer.event.set();
+    }
+
+    /// One round: reclaim, old dirty pages, cold dirty pages. True if it wrote something.
+    fn writer_round(&self, batch: &mut WriteBatch) -> bool {
+        self.reclaim_retired();
+        self.store.reclaim(self.log.durable_lsn());
+        if self.store.retired_bytes() > RETIRED_PRESSURE_BYTES {
+            self.log.request_flush(self.log.current_lsn());
+        }
+        if let Err(e) = self.store.grow_ahead() {
+            self.note_failure(&e);
+        }
+        self.collect_old(batch);
+        self.collect_cold(batch);
+        match self.write_out(batch) {
+            Ok(0) => false,
+            Ok(_) => {
+                self.note_success();
+                true
+            }
+            Err(e) => {
+                self.note_failure(&e);
+                false
+            }
+        }
+    }
+
+    /// Pages first changed before the checkpointer's mark, oldest first.
+    fn collect_old(&self, batch: &mut WriteBatch) {
+        let below = Lsn(self.writer.flush_below.load(Ordering::SeqCst));
+        let mut looked = self.dirty_queue.lock().len();
+        while looked > 0 {
+            looked -= 1;
+            let Some(f) = self.dirty_queue.lock().pop_front() else {
+                return;
+            };
+            let Some(rec) = self.frame(f).rec_lsn() else {
+                continue;
+            };
+            if rec >= below {
+                self.dirty_queue.lock().push_front(f);
+                return;
+            }
+            if !self.copy_into(f, batch) {
+                self.dirty_queue.lock().push_front(f);
+                return;
+            }
+        }
+    }
+
+    /// Drops clean cold pages and copies dirty cold ones until enough frames are (or will be)
+    /// free.
+    fn collect_cold(&self, batch: &mut WriteBatch) {
+        let target = self.free_target();
+        let mut steps = self.frame_count() * 3;
+        while steps > 0 && self.free_count.load(Ordering::Relaxed) + batch.copied.len() < target {
+            steps -= 1;
+            let f = self.advance_hand();
+            let frame = self.frame(f);
+            let kind = frame.kind();
+            if !matches!(kind, Kind::Leaf | Kind::Inner) || !frame.cool() {
+                continue;
+            }
+            if frame.is_dirty() {
+                if frame.ticket.load(Ordering::SeqCst) == 0 && !self.copy_into(f, batch) {
+                    return;
+                }
+            } else if let Some(f) = self.evict_clean(f, kind) {
+                self.give_back(f);
+            }
+        }
+    }
+
+    fn note_failure(&self, error: &ferrite_types::Error) {
+        self.writer.disk_full.store(true, Ordering::SeqCst);
+        *self.writer.failure.lock() = Some(error.to_string());
+    }
+
+    fn note_success(&self) {
+        if self.writer.disk_full.swap(false, Ordering::SeqCst) {
+            *self.writer.failure.lock() = None;
+        }
+    }
+
+    /// The reason why pages cannot be written at the moment, if so.
+    pub fn write_failure(&self) -> Option<String> {
+        if !self.writer.disk_full.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.writer.failure.lock().clone()
+    }
+
+    // ---- for the checkpointer ----------------------------------------------------------------
+
+    /// Pages first changed before `lsn` are to be written soon.
+    pub fn flush_below(&self, lsn: Lsn) {
+        self.writer.flush_below.store(lsn.0, Ordering::SeqCst);
+        self.writer.wake();
+    }
+
+    /// Writes every page first changed before `lsn` now, in the calling thread.
+    ///
+    /// # Errors
+    /// `DiskFull` or `Io`: the rest stays dirty.
+    pub fn flush_all_below(&self, lsn: Lsn) -> Result<usize> {
+        let mut batch = self.new_write_batch();
+        let mut written = 0;
+        for f in 0..self.frame_count() as u32 {
+            let due = self.frame(f).rec_lsn().is_some_and(|rec| rec < lsn);
+            if due && self.frame(f).page().0 != 0 {
+                while !self.copy_into(f, &mut batch) {
+                    written += self.write_out(&mut batch)?;
+                }
+            }
+        }
+        written += self.write_out(&mut batch)?;
+        Ok(written)
+    }
+
+    /// Where redo must start for what is dirty now. See the crate's invariant 4.
+    pub fn oldest_rec_lsn(&self) -> Lsn {
+        let bound = self.log.current_lsn();
+        let _pin = self.epochs.pin();
+        self.frames()
+            .iter()
+            .filter_map(|frame| frame.rec_lsn())
+            .fold(bound, Lsn::min)
+    }
+
+    /// Dirty pages now (a walk over all frames).
+    pub fn dirty_pages(&self) -> usize {
+        self.frames().iter().filter(|f| f.is_dirty()).count()
+    }
+
+    /// Dumps where every page lives. Returns the base; deltas logged at or after its position
+    /// are to be applied on top of it.
+    ///
+    /// # Errors
+    /// `DiskFull` or `Io`: the older base stays valid.
+    pub fn dump_map(&self) -> Result<ferrite_store::MapBase> {
+        let base = {
+            let _map = self.map_lock.lock();
+            self.log.current_lsn()
+        };
+        self.store.dump_map(base, &|page, f| {
+            let frame = self.frame(f);
+            let home = frame.home();
+            (frame.page() == page).then_some(home)
+        })
+    }
+}

@@ -1,0 +1,148 @@
+//! The structural verifier: every node's own consistency, fences against parents, levels,
+//! right links, and the order of all keys.
+//!
+//! It holds the tree's structure lock, so fences and links stand still; rows may change.
+
+use crate::tree::Tree;
+use crate::{node, record::Record};
+use ferrite_buffer::Node;
+use ferrite_types::{Error, PageId, Result, PAGE_BYTES};
+
+/// What a walk over a sound tree found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    /// Leaf pages.
+    pub leaves: u64,
+    /// Inner pages.
+    pub inners: u64,
+    /// Records, delete-marked ones included.
+    pub records: u64,
+    /// Delete-marked records.
+    pub deleted: u64,
+}
+
+struct Walk<'t, 'f> {
+    tree: &'t Tree,
+    census: Census,
+    /// Right link the last page of each level announced.
+    next_at_level: Vec<Option<PageId>>,
+    each: &'f mut dyn FnMut(&[u8], Record<'_>) -> Result<()>,
+}
+
+impl Tree {
+    /// Verifies the tree; calls `each` with every key and record in order.
+    ///
+    /// # Errors
+    /// `Corrupt` with the first fault, a page that cannot be read, or what `each` returned.
+    pub fn check(&self, each: &mut dyn FnMut(&[u8], Record<'_>) -> Result<()>) -> Result<Census> {
+        let _structure = self.structure.lock();
+        let mut walk = Walk {
+            tree: self,
+            census: Census::default(),
+            next_at_level: Vec::new(),
+            each,
+        };
+        walk.visit(self.root, None, b"", None)?;
+        for (level, next) in walk.next_at_level.iter().enumerate() {
+            if next.is_some_and(|n| n != PageId::NONE) {
+                return Err(walk.fault(self.root, &format!("level {level} has no right end")));
+            }
+        }
+        Ok(walk.census)
+    }
+}
+
+impl Walk<'_, '_> {
+    fn fault(&self, page: PageId, what: &str) -> Error {
+        Error::Corrupt(format!("index {} page {page}: {what}", self.tree.index))
+    }
+
+    fn visit(
+        &mut self,
+        page: PageId,
+        level: Option<u8>,
+        low: &[u8],
+        high: Option<&[u8]>,
+    ) -> Result<()> {
+        let mut copy = vec![0u8; PAGE_BYTES];
+        {
+            let pin = self.tree.pool.pin();
+            match self.tree.pool.node(page, &pin)? {
+                Node::Gone => return Err(self.fault(page, "is named but does not exist")),
+                Node::Inner(inner) => copy.copy_from_slice(&inner),
+                Node::Leaf => match self.tree.pool.shared(page)? {
+                    Some(leaf) => copy.copy_from_slice(&leaf),
+                    None => return Err(self.fault(page, "is named but does not exist")),
+                },
+            }
+        }
+        node::validate(&copy, page)?;
+        if node::index(&copy) != self.tree.index {
+            return Err(self.fault(page, "belongs to another index"));
+        }
+        if level.is_some_and(|l| l != node::level(&copy)) {
+            return Err(self.fault(page, "is on the wrong level"));
+        }
+        if node::low(&copy) != low || node::high(&copy) != high {
+            return Err(self.fault(page, "fences differ from the parent's entries"));
+        }
+        self.check_link(page, &copy)?;
+        if node::level(&copy) == 0 {
+            self.census.leaves += 1;
+            return self.leaf(&copy);
+        }
+        self.census.inners += 1;
+        self.children(page, &copy)
+    }
+
+    fn check_link(&mut self, page: PageId, copy: &[u8]) -> Result<()> {
+        let level = node::level(copy) as usize;
+        if self.next_at_level.len() <= level {
+            self.next_at_level.resize(level + 1, None);
+        }
+        if self.next_at_level[level].is_some_and(|expected| expected != page) {
+            return Err(self.fault(page, "is not where its left neighbour's link points"));
+        }
+        self.next_at_level[level] = Some(node::right(copy));
+        Ok(())
+    }
+
+    fn leaf(&mut self, copy: &[u8]) -> Result<()> {
+        let mut key = Vec::new();
+        for slot in 0..node::count(copy) {
+            let rec = node::record(copy, slot);
+            self.census.records += 1;
+            self.census.deleted += u64::from(rec.header.deleted);
+            key.clear();
+            node::key_into(copy, slot, &mut key);
+            (self.each)(&key, rec)?;
+        }
+        Ok(())
+    }
+
+    fn children(&mut self, page: PageId, copy: &[u8]) -> Result<()> {
+        let n = node::count(copy);
+        if n == 0 {
+            return Err(self.fault(page, "has no child"));
+        }
+        let mut low = Vec::new();
+        let mut high = Vec::new();
+        for slot in 0..n {
+            low.clear();
+            node::key_into(copy, slot, &mut low);
+            if slot == 0 && low != node::low(copy) {
+                return Err(self.fault(page, "first entry differs from the low fence"));
+            }
+            high.clear();
+            let bound = if slot + 1 < n {
+                node::key_into(copy, slot + 1, &mut high);
+                Some(high.as_slice())
+            } else {
+                node::high(copy)
+            };
+            let child = node::child(copy, slot);
+            self.visit(child, Some(node::level(copy) - 1), &low, bound)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,189 @@
+//! A latched leaf: reading it, and editing it so that log and page agree.
+
+use crate::record::{self, Header, Record};
+use crate::{node, op};
+use ferrite_buffer::{ExclusiveGuard, Pool, SharedGuard};
+use ferrite_redo::Appended;
+use ferrite_types::format::record_kind;
+use ferrite_types::{IndexId, Lsn, PageId};
+use std::ops::Deref;
+
+/// A leaf under its shared latch. Derefs to the page.
+pub struct LeafRef<'p> {
+    pub(crate) guard: SharedGuard<'p>,
+}
+
+impl Deref for LeafRef<'_> {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.guard
+    }
+}
+
+impl LeafRef<'_> {
+    /// Which page this is.
+    pub fn page_id(&self) -> PageId {
+        self.guard.page_id()
+    }
+
+    /// Equal values on the same page mean equal bytes.
+    pub fn lsn(&self) -> Lsn {
+        self.guard.lsn()
+    }
+
+    /// Position of a key, see [`node::find`].
+    pub fn find(&self, key: &[u8]) -> Result<usize, usize> {
+        node::find(self, key)
+    }
+
+    /// Records on the leaf.
+    pub fn count(&self) -> usize {
+        node::count(self)
+    }
+
+    /// The record in a slot.
+    pub fn record(&self, slot: usize) -> Record<'_> {
+        node::record(self, slot)
+    }
+}
+
+/// A leaf under its exclusive latch. Derefs to the page.
+///
+/// Every edit takes `prelude`: the opening of the mini-transaction's body (flags and undo),
+/// which the caller encodes and this room does not look at.
+pub struct LeafMut<'p> {
+    pub(crate) guard: ExclusiveGuard<'p>,
+    pub(crate) pool: &'p Pool,
+    pub(crate) index: IndexId,
+}
+
+impl Deref for LeafMut<'_> {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.guard
+    }
+}
+
+/// Buffers an edit needs; kept by the caller so that edits allocate nothing.
+#[derive(Default)]
+pub struct Scratch {
+    ops: Vec<u8>,
+    rec: Vec<u8>,
+}
+
+impl LeafMut<'_> {
+    /// Which page this is.
+    pub fn page_id(&self) -> PageId {
+        self.guard.page_id()
+    }
+
+    /// Position of a key, see [`node::find`].
+    pub fn find(&self, key: &[u8]) -> Result<usize, usize> {
+        node::find(self, key)
+    }
+
+    /// Records on the leaf.
+    pub fn count(&self) -> usize {
+        node::count(self)
+    }
+
+    /// The record in a slot.
+    pub fn record(&self, slot: usize) -> Record<'_> {
+        node::record(self, slot)
+    }
+
+    /// True if a record for `key` with this header and value can be inserted.
+    pub fn has_room(&self, header: &Header, key: &[u8], value: &[u8]) -> bool {
+        let suffix = key.len() - node::prefix(self).len();
+        node::has_room(self, header.len() + suffix + value.len())
+    }
+
+    /// True if the record in `slot` can get this header and value.
+    pub fn can_replace(&self, slot: usize, header: &Header, value_bytes: usize) -> bool {
+        let suffix = node::suffix(self, slot).len();
+        node::can_replace(self, slot, header.len() + suffix + value_bytes)
+    }
+
+    fn log(&self, prelude: &[u8], ops: &[u8]) -> Appended {
+        let parts = [prelude, ops];
+        self.pool
+            .append(record_kind::MINI_TXN, &parts, &[self.guard.frame_no()])
+    }
+
+    /// Inserts a record for the whole key `key` before `slot`; room was checked.
+    pub fn insert(
+        &mut self,
+        prelude: &[u8],
+        slot: usize,
+        header: &Header,
+        key: &[u8],
+        value: &[u8],
+        scratch: &mut Scratch,
+    ) -> Appended {
+        debug_assert!(node::covers(self, key), "key beyond the leaf's fences");
+        let prefix = node::prefix(self).len();
+        scratch.rec.clear();
+        scratch.ops.clear();
+        record::encode(header, &key[prefix..], value, &mut scratch.rec);
+        let page = self.page_id();
+        op::insert(page, self.index, slot, &scratch.rec, &mut scratch.ops);
+        let at = self.log(prelude, &scratch.ops);
+        node::insert(self.guard.bytes_mut(), slot, &scratch.rec);
+        at
+    }
+
+    /// Gives the record in `slot` another header and value; room was checked.
+    pub fn replace(
+        &mut self,
+        prelude: &[u8],
+        slot: usize,
+        header: &Header,
+        value: &[u8],
+        scratch: &mut Scratch,
+    ) -> Appended {
+        scratch.rec.clear();
+        scratch.ops.clear();
+        record::encode(header, node::suffix(self, slot), value, &mut scratch.rec);
+        let old = node::raw(self, slot);
+        let page = self.page_id();
+        op::replace(page, self.index, slot, old, &scratch.rec, &mut scratch.ops);
+        let at = self.log(prelude, &scratch.ops);
+        node::replace(self.guard.bytes_mut(), slot, &scratch.rec);
+        at
+    }
+
+    /// Removes the record in `slot`.
+    pub fn remove(&mut self, prelude: &[u8], slot: usize, scratch: &mut Scratch) -> Appended {
+        scratch.ops.clear();
+        op::remove(self.page_id(), self.index, slot, &mut scratch.ops);
+        let at = self.log(prelude, &scratch.ops);
+        node::remove(self.guard.bytes_mut(), slot);
+        at
+    }
+
+    /// Freezes and removes records in one go (slots ascending, see [`op::gc`]).
+    pub fn gc(&mut self, prelude: &[u8], actions: &[(u16, u8)], scratch: &mut Scratch) -> Appended {
+        scratch.ops.clear();
+        op::gc(self.page_id(), self.index, actions, &mut scratch.ops);
+        let at = self.log(prelude, &scratch.ops);
+        op::apply_gc(self.guard.bytes_mut(), actions);
+        at
+    }
+
+    /// Changes only the version address of the record in `slot`, unlogged: addresses mean
+    /// nothing after a restart, and the record keeps its length (it has an address already).
+    pub fn relink(&mut self, slot: usize, version: u64) {
+        let rec = node::record(self, slot);
+        assert!(
+            rec.header.version != 0 && version != 0,
+            "relink changes the record's length"
+        );
+        let header = Header {
+            version,
+            ..rec.header
+        };
+        let mut bytes = Vec::with_capacity(node::raw(self, slot).len());
+        record::encode(&header, rec.suffix, rec.value, &mut bytes);
+        node::replace(self.guard.bytes_mut(), slot, &bytes);
+    }
+}

@@ -1,0 +1,419 @@
+//! Changes of one page as log operations, and applying them at redo.
+//!
+//! A mini-transaction's body ends with any number of these:
+//! ```text
+//! code u8 | page u32 | index u32 | operands
+//! 1 IMAGE       head u16, tail u16, head bytes, tail bytes      (creates the page)
+//! 2 INSERT      slot u16, len u16, record
+//! 3 REPLACE     slot u16, keep head u16, keep tail u16, mid len u16, mid
+//! 4 REMOVE      slot u16
+//! 5 FREE                                                        (page id unused from here)
+//! 6 TRUNCATE    slots kept u16, right u32, high len u16, high   (left half of a split)
+//! 7 SET_RIGHT   right u32
+//! 8 GC          count u16, then slot u16 + action u8 each       (1 freeze, 2 remove)
+//! ```
+//! Applying is deterministic in what the slots hold, which is all later operations refer to.
+
+use crate::{node, record};
+use ferrite_types::{Error, IndexId, PageId, Result, PAGE_BYTES};
+
+const IMAGE: u8 = 1;
+const INSERT: u8 = 2;
+const REPLACE: u8 = 3;
+const REMOVE: u8 = 4;
+const FREE: u8 = 5;
+const TRUNCATE: u8 = 6;
+const SET_RIGHT: u8 = 7;
+const GC: u8 = 8;
+
+/// Freeze the record in the slot: everybody sees it.
+pub const GC_FREEZE: u8 = 1;
+/// Remove the delete-marked record in the slot.
+pub const GC_REMOVE: u8 = 2;
+
+fn begin(code: u8, page: PageId, index: IndexId, out: &mut Vec<u8>) {
+    out.push(code);
+    out.extend_from_slice(&page.0.to_le_bytes());
+    out.extend_from_slice(&index.0.to_le_bytes());
+}
+
+fn push16(out: &mut Vec<u8>, n: usize) {
+    out.extend_from_slice(&(n as u16).to_le_bytes());
+}
+
+/// The page's whole used content.
+pub fn image(page: PageId, bytes: &[u8], out: &mut Vec<u8>) {
+    begin(IMAGE, page, node::index(bytes), out);
+    let head = u16::from_le_bytes([bytes[6], bytes[7]]) as usize;
+    let tail = u16::from_le_bytes([bytes[8], bytes[9]]) as usize;
+    push16(out, head);
+    push16(out, tail);
+    out.extend_from_slice(&bytes[..head]);
+    out.extend_from_slice(&bytes[tail..]);
+}
+
+/// A record goes in before `slot`.
+pub fn insert(page: PageId, index: IndexId, slot: usize, rec: &[u8], out: &mut Vec<u8>) {
+    begin(INSERT, page, index, out);
+    push16(out, slot);
+    push16(out, rec.len());
+    out.extend_from_slice(rec);
+}
+
+/// The record in `slot` changes from `old` to `new`: only the difference is logged.
+pub fn replace(
+    page: PageId,
+    index: IndexId,
+    slot: usize,
+    old: &[u8],
+    new: &[u8],
+    out: &mut Vec<u8>,
+) {
+    begin(REPLACE, page, index, out);
+    let head = old.iter().zip(new).take_while(|(a, b)| a == b).count();
+    let most = old.len().min(new.len()) - head;
+    let tail = old
+        .iter()
+        .rev()
+        .zip(new.iter().rev())
+        .take(most)
+        .take_while(|(a, b)| a == b)
+        .count();
+    push16(out, slot);
+    push16(out, head);
+    push16(out, tail);
+    let mid = &new[head..new.len() - tail];
+    push16(out, mid.len());
+    out.extend_from_slice(mid);
+}
+
+/// The record in `slot` goes.
+pub fn remove(page: PageId, index: IndexId, slot: usize, out: &mut Vec<u8>) {
+    begin(REMOVE, page, index, out);
+    push16(out, slot);
+}
+
+/// The page id names no page from here on.
+pub fn free(page: PageId, index: IndexId, out: &mut Vec<u8>) {
+    begin(FREE, page, index, out);
+}
+
+/// The page keeps its first `slots` slots and gets a new high fence and right link.
+pub fn truncate(
+    page: PageId,
+    index: IndexId,
+    slots: usize,
+    right: PageId,
+    high: &[u8],
+    out: &mut Vec<u8>,
+) {
+    begin(TRUNCATE, page, index, out);
+    push16(out, slots);
+    out.extend_from_slice(&right.0.to_le_bytes());
+    push16(out, high.len());
+    out.extend_from_slice(high);
+}
+
+/// The right link changes.
+pub fn set_right(page: PageId, index: IndexId, right: PageId, out: &mut Vec<u8>) {
+    begin(SET_RIGHT, page, index, out);
+    out.extend_from_slice(&right.0.to_le_bytes());
+}
+
+/// Freezes and removes records; slots as before the operation, ascending.
+pub fn gc(page: PageId, index: IndexId, actions: &[(u16, u8)], out: &mut Vec<u8>) {
+    begin(GC, page, index, out);
+    push16(out, actions.len());
+    for &(slot, action) in actions {
+        push16(out, slot as usize);
+        out.push(action);
+    }
+}
+
+/// One decoded operation.
+pub struct Op<'a> {
+    /// Page it changes.
+    pub page: PageId,
+    /// Index the page belongs to.
+    pub index: IndexId,
+    code: u8,
+    operands: &'a [u8],
+}
+
+impl Op<'_> {
+    /// True if the page's older content does not matter.
+    pub fn creates(&self) -> bool {
+        self.code == IMAGE
+    }
+
+    /// True if the page is no more after this.
+    pub fn frees(&self) -> bool {
+        self.code == FREE
+    }
+}
+
+/// Walks the operations of a mini-transaction.
+pub struct Ops<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Ops<'a> {
+    /// Operations encoded in `bytes`.
+    pub fn new(bytes: &'a [u8]) -> Ops<'a> {
+        Ops { rest: bytes }
+    }
+
+    fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+        if self.rest.len() < len {
+            return None;
+        }
+        let (taken, rest) = self.rest.split_at(len);
+        self.rest = rest;
+        Some(taken)
+    }
+
+    fn operand_len(code: u8, rest: &[u8]) -> Option<usize> {
+        let at = |i: usize| -> Option<usize> {
+            Some(u16::from_le_bytes([*rest.get(i)?, *rest.get(i + 1)?]) as usize)
+        };
+        Some(match code {
+            IMAGE => {
+                let (head, tail) = (at(0)?, at(2)?);
+                if head > tail || tail > PAGE_BYTES {
+                    return None;
+                }
+                4 + head + PAGE_BYTES - tail
+            }
+            INSERT => 4 + at(2)?,
+            REPLACE => 8 + at(6)?,
+            REMOVE => 2,
+            FREE => 0,
+            TRUNCATE => 8 + at(6)?,
+            SET_RIGHT => 4,
+            GC => 2 + 3 * at(0)?,
+            _ => return None,
+        })
+    }
+}
+
+impl<'a> Iterator for Ops<'a> {
+    type Item = Result<Op<'a>>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let parsed = (|| {
+            let head = self.take(9)?;
+            let code = head[0];
+            let len = Self::operand_len(code, self.rest)?;
+            Some(Op {
+                page: PageId(u32::from_le_bytes([head[1], head[2], head[3], head[4]])),
+                index: IndexId(u32::from_le_bytes([head[5], head[6], head[7], head[8]])),
+                code,
+                operands: self.take(len)?,
+            })
+        })();
+        if parsed.is_none() {
+            self.rest = &[];
+        }
+        Some(parsed.ok_or_else(|| Error::Corrupt("log: page operation cannot be read".into())))
+    }
+}
+
+fn num(b: &[u8], at: usize) -> usize {
+    u16::from_le_bytes([b[at], b[at + 1]]) as usize
+}
+
+/// Applies an operation to the page's bytes.
+///
+/// # Errors
+/// `Corrupt` when the operation does not fit the page: page and log disagree.
+pub fn apply(op: &Op<'_>, page: &mut [u8]) -> Result<()> {
+    let o = op.operands;
+    let fault = |what: &str| {
+        Err(Error::Corrupt(format!(
+            "log: page {} and its log record disagree: {what}",
+            op.page
+        )))
+    };
+    if op.code != IMAGE && node::index(page) != op.index {
+        return fault("another index");
+    }
+    match op.code {
+        IMAGE => {
+            let (head, tail) = (num(o, 0), num(o, 2));
+            page[..head].copy_from_slice(&o[4..4 + head]);
+            page[tail..].copy_from_slice(&o[4 + head..]);
+        }
+        INSERT => {
+            let (slot, rec) = (num(o, 0), &o[4..]);
+            if slot > node::count(page)
+                || record::length(rec) != Some(rec.len())
+                || !node::has_room(page, rec.len())
+            {
+                return fault("insert does not fit");
+            }
+            node::insert(page, slot, rec);
+        }
+        REPLACE => return apply_replace(op, page),
+        REMOVE => {
+            if num(o, 0) >= node::count(page) {
+                return fault("no such slot");
+            }
+            node::remove(page, num(o, 0));
+        }
+        FREE => {}
+        TRUNCATE => {
+            if num(o, 0) > node::count(page) {
+                return fault("no such slot");
+            }
+            let right = PageId(u32::from_le_bytes([o[2], o[3], o[4], o[5]]));
+            apply_truncate(page, num(o, 0), right, &o[8..]);
+        }
+        SET_RIGHT => node::set_right(page, PageId(u32::from_le_bytes([o[0], o[1], o[2], o[3]]))),
+        GC => return apply_gc_op(op, page),
+        _ => return fault("unknown operation"),
+    }
+    Ok(())
+}
+
+fn apply_replace(op: &Op<'_>, page: &mut [u8]) -> Result<()> {
+    let o = op.operands;
+    let (slot, head, tail) = (num(o, 0), num(o, 2), num(o, 4));
+    let fault = || {
+        Err(Error::Corrupt(format!(
+            "log: page {} and its log record disagree: replace does not fit",
+            op.page
+        )))
+    };
+    if slot >= node::count(page) {
+        return fault();
+    }
+    let old = node::raw(page, slot);
+    if head + tail > old.len() {
+        return fault();
+    }
+    let mut new = Vec::with_capacity(head + tail + o.len());
+    new.extend_from_slice(&old[..head]);
+    new.extend_from_slice(&o[8..]);
+    new.extend_from_slice(&old[old.len() - tail..]);
+    if record::length(&new) != Some(new.len()) || !node::can_replace(page, slot, new.len()) {
+        return fault();
+    }
+    node::replace(page, slot, &new);
+    Ok(())
+}
+
+/// The left half of a split: also used when the split is made.
+pub fn apply_truncate(page: &mut [u8], slots: usize, right: PageId, high: &[u8]) {
+    let mut copy = [0u8; PAGE_BYTES];
+    copy.copy_from_slice(page);
+    let low = node::low(&copy);
+    node::copy_part(&copy, 0, slots, low, Some(high), right, page);
+}
+
+fn apply_gc_op(op: &Op<'_>, page: &mut [u8]) -> Result<()> {
+    let actions: Vec<(u16, u8)> = op.operands[2..]
+        .chunks_exact(3)
+        .map(|c| (u16::from_le_bytes([c[0], c[1]]), c[2]))
+        .collect();
+    if actions
+        .iter()
+        .any(|&(slot, _)| slot as usize >= node::count(page))
+    {
+        return Err(Error::Corrupt(format!(
+            "log: page {} and its log record disagree: gc of a slot it has not",
+            op.page
+        )));
+    }
+    apply_gc(page, &actions);
+    Ok(())
+}
+
+/// Freezes and removes; from the last slot down, so that the numbers stay right.
+pub fn apply_gc(page: &mut [u8], actions: &[(u16, u8)]) {
+    let mut bytes = Vec::new();
+    for &(slot, action) in actions.iter().rev() {
+        let slot = slot as usize;
+        if action == GC_REMOVE {
+            node::remove(page, slot);
+            continue;
+        }
+        let rec = node::record(page, slot);
+        let header = record::Header {
+            deleted: rec.header.deleted,
+            ..record::Header::default()
+        };
+        bytes.clear();
+        record::encode(&header, rec.suffix, rec.value, &mut bytes);
+        node::replace(page, slot, &bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Header;
+    use ferrite_sync::random::Rng;
+
+    fn sample_page() -> Vec<u8> {
+        let mut page = vec![0u8; PAGE_BYTES];
+        node::init(&mut page, IndexId(3), 0, b"", None, PageId::NONE);
+        for i in 0..20u32 {
+            let mut rec = Vec::new();
+            let key = format!("k{i:03}");
+            record::encode(&Header::default(), key.as_bytes(), b"value-one", &mut rec);
+            node::insert(&mut page, i as usize, &rec);
+        }
+        page
+    }
+
+    #[test]
+    fn operations_replay_to_the_same_slots() {
+        let mut page = sample_page();
+        let mut replayed = vec![0u8; PAGE_BYTES];
+        let mut log = Vec::new();
+        let (id, index) = (PageId(4), IndexId(3));
+        image(id, &page, &mut log);
+        let old = node::raw(&page, 5).to_vec();
+        let mut new = Vec::new();
+        record::encode(&Header::default(), b"k005", b"value-two", &mut new);
+        replace(id, index, 5, &old, &new, &mut log);
+        node::replace(&mut page, 5, &new);
+        remove(id, index, 0, &mut log);
+        node::remove(&mut page, 0);
+        gc(id, index, &[(1, GC_FREEZE), (3, GC_REMOVE)], &mut log);
+        apply_gc(&mut page, &[(1, GC_FREEZE), (3, GC_REMOVE)]);
+        truncate(id, index, 10, PageId(8), b"k015", &mut log);
+        apply_truncate(&mut page, 10, PageId(8), b"k015");
+        for op in Ops::new(&log) {
+            apply(&op.unwrap(), &mut replayed).unwrap();
+        }
+        node::validate(&replayed, id).unwrap();
+        assert_eq!(node::count(&page), node::count(&replayed));
+        for slot in 0..node::count(&page) {
+            assert_eq!(node::raw(&page, slot), node::raw(&replayed, slot));
+        }
+    }
+
+    #[test]
+    fn random_bytes_never_panic() {
+        let mut rng = Rng::new(11);
+        for _ in 0..20_000 {
+            let len = rng.below(60) as usize;
+            let mut bytes: Vec<u8> = (0..len).map(|_| rng.next_u64() as u8).collect();
+            if len > 9 {
+                bytes[0] = 1 + (bytes[0] % 8);
+                bytes[5..9].copy_from_slice(&3u32.to_le_bytes());
+                bytes[10] = 0;
+            }
+            let mut page = sample_page();
+            for op in Ops::new(&bytes).flatten() {
+                if !op.creates() {
+                    let _ = apply(&op, &mut page);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! Making room: splits, from the leaf up to wherever a parent has room, as one log record.
+//!
+//! Stages: path and frames are taken first (no latch held), then the leaf is latched, all new
+//! pages and images are built aside, the record is appended, and everything is published:
+//! new pages before the images that point to them. If we die before the record is durable,
+//! nothing happened; after, all of it did.
+
+use crate::tree::{Goal, Tree};
+use crate::{node, op, record};
+use ferrite_buffer::{ExclusiveGuard, InnerRef, NewFrame, Pool};
+use ferrite_sync::kill_point;
+use ferrite_types::format::record_kind;
+use ferrite_types::{IndexId, PageId, Result, PAGE_BYTES};
+
+/// What a structure change collects before it is logged and published.
+struct Work<'p> {
+    pool: &'p Pool,
+    index: IndexId,
+    spare: Vec<NewFrame<'p>>,
+    ids: Vec<PageId>,
+    new_pages: Vec<(PageId, NewFrame<'p>)>,
+    images: Vec<(PageId, NewFrame<'p>)>,
+    ops: Vec<u8>,
+}
+
+impl<'p> Work<'p> {
+    fn frame(&mut self) -> NewFrame<'p> {
+        self.spare
+            .pop()
+            .expect("frames were reserved for the whole path")
+    }
+
+    fn page_id(&mut self) -> PageId {
+        self.ids.pop().expect("ids were taken for the whole path")
+    }
+
+    fn stamp_list(&self) -> Vec<u32> {
+        self.new_pages
+            .iter()
+            .chain(&self.images)
+            .map(|(_, frame)| frame.frame_no())
+            .collect()
+    }
+
+    fn give_ids_back(&mut self) {
+        for id in self.ids.drain(..) {
+            self.pool.unalloc_page(id);
+        }
+    }
+}
+
+/// Shortest key that is above `left` and not above `right` (left < right).
+fn separator(left: &[u8], right: &[u8]) -> Vec<u8> {
+    let common = left.iter().zip(right).take_while(|(a, b)| a == b).count();
+    right[..(common + 1).min(right.len())].to_vec()
+}
+
+fn whole_key(page: &[u8], slot: usize) -> Vec<u8> {
+    let mut key = Vec::new();
+    node::key_into(page, slot, &mut key);
+    key
+}
+
+/// Where to cut a full page so that `key` gets room: (slots that stay left, separator).
+fn cut(page: &[u8], key: &[u8]) -> (usize, Vec<u8>) {
+    let n = node::count(page);
+    let at = node::find(page, key).unwrap_or_else(|slot| slot);
+    if at == n && n > 0 {
+        return (n, separator(&whole_key(page, n - 1), key));
+    }
+    let first = whole_key(page, 0);
+    if at == 0 && key < first.as_slice() {
+        return (0, separator(key, &first));
+    }
+    let mut s = balanced(page);
+    s = s.clamp(1, n.max(2) - 1);
+    (s, separator(&whole_key(page, s - 1), &whole_key(page, s)))
+}
+
+/// The slot count that puts about half the bytes on each side.
+fn balanced(page: &[u8]) -> usize {
+    let half = node::used_bytes(page) / 2;
+    let mut sum = 0;
+    for slot in 0..node::count(page) {
+        sum += node::raw(page, slot).len() + node::SLOT_BYTES;
+        if sum >= half {
+            return slot + 1;
+        }
+    }
+    node::count(page)
+}
+
+fn child_record(page: &[u8], key: &[u8], child: PageId) -> Vec<u8> {
+    let mut out = Vec::new();
+    let suffix = &key[node::prefix(page).len()..];
+    record::encode(
+        &record::Header::default(),
+        suffix,
+        &child.0.to_le_bytes(),
+        &mut out,
+    );
+    out
+}
+
+impl Tree {
+    /// Splits the leaf that covers `key` if a record of `record_bytes` for it would not fit
+    /// there. The caller holds no latch and looks again afterwards.
+    ///
+    /// # Errors
+    /// A page that cannot be read; the tree is unchanged.
+    pub fn make_room(&self, key: &[u8], record_bytes: usize, prelude: &[u8]) -> Result<()> {
+        let _structure = self.structure.lock();
+        let pool: &Pool = &self.pool;
+        let pin = pool.pin();
+        let mut path: Vec<InnerRef<'_>> = Vec::new();
+        let found = self.path(Goal::Covers(key), &pin, |inner| path.push(inner))?;
+        let leaf_page = found.expect("the structure lock keeps the path");
+        let depth = path.len() + 1;
+        let mut work = Work {
+            pool,
+            index: self.index,
+            spare: pool.reserve(3 * depth),
+            ids: (0..2 * depth)
+                .map(|_| pool.alloc_page(self.index))
+                .collect(),
+            new_pages: Vec::new(),
+            images: Vec::new(),
+            ops: Vec::new(),
+        };
+        let leaf = pool.exclusive(leaf_page)?;
+        let mut leaf = leaf.expect("the structure lock keeps the leaf");
+        assert!(node::covers(&leaf, key), "path and leaf disagree");
+        if !node::has_room(&leaf, record_bytes) {
+            self.split_leaf(&mut work, &mut leaf, &path, key, prelude);
+        }
+        drop(leaf);
+        work.give_ids_back();
+        Ok(())
+    }
+
+    fn split_leaf(
+        &self,
+        work: &mut Work<'_>,
+        leaf: &mut ExclusiveGuard<'_>,
+        path: &[InnerRef<'_>],
+        key: &[u8],
+        prelude: &[u8],
+    ) {
+        let (keep, sep) = cut(leaf, key);
+        let page = leaf.page_id();
+        let mut change = None;
+        if path.is_empty() {
+            grow_root(work, page, leaf, keep, &sep);
+        } else {
+            let right = work.page_id();
+            let mut frame = work.frame();
+            let (n, high, next) = (node::count(leaf), node::high(leaf), node::right(leaf));
+            node::copy_part(leaf, keep, n, &sep, high, next, frame.bytes_mut());
+            op::image(right, &frame, &mut work.ops);
+            work.new_pages.push((right, frame));
+            op::truncate(page, self.index, keep, right, &sep, &mut work.ops);
+            insert_child(work, path, &sep, right);
+            change = Some(right);
+        }
+        let mut stamp = work.stamp_list();
+        stamp.push(leaf.frame_no());
+        kill_point!("tree.before_split_logged");
+        let parts = [prelude, work.ops.as_slice()];
+        work.pool.append(record_kind::MINI_TXN, &parts, &stamp);
+        kill_point!("tree.after_split_logged");
+        if let Some(right) = change {
+            op::apply_truncate(leaf.bytes_mut(), keep, right, &sep);
+        }
+        for (id, frame) in work.new_pages.drain(..) {
+            work.pool.publish_new(id, frame);
+        }
+        for (id, frame) in work.images.drain(..) {
+            let guard = (id == page).then_some(&*leaf);
+            work.pool.publish_image(id, frame, guard);
+        }
+        self.stats.splits.inc();
+    }
+}
+
+/// The root keeps its id: its content moves to two new pages.
+fn grow_root(work: &mut Work<'_>, root: PageId, bytes: &[u8], keep: usize, sep: &[u8]) {
+    let (left_id, right_id) = (work.page_id(), work.page_id());
+    let (mut left, mut right, mut top) = (work.frame(), work.frame(), work.frame());
+    let n = node::count(bytes);
+    node::copy_part(bytes, 0, keep, b"", Some(sep), right_id, left.bytes_mut());
+    node::copy_part(bytes, keep, n, sep, None, PageId::NONE, right.bytes_mut());
+    let level = node::level(bytes) + 1;
+    node::init(top.bytes_mut(), work.index, level, b"", None, PageId::NONE);
+    let entries = [
+        child_record(&top, b"", left_id),
+        child_record(&top, sep, right_id),
+    ];
+    node::insert(top.bytes_mut(), 0, &entries[0]);
+    node::insert(top.bytes_mut(), 1, &entries[1]);
+    op::image(left_id, &left, &mut work.ops);
+    op::image(right_id, &right, &mut work.ops);
+    op::image(root, &top, &mut work.ops);
+    work.new_pages.push((left_id, left));
+    work.new_pages.push((right_id, right));
+    work.images.push((root, top));
+}
+
+/// The last node of `path` gets an entry for a new child; splits upward as needed.
+fn insert_child(work: &mut Work<'_>, path: &[InnerRef<'_>], sep: &[u8], child: PageId) {
+    let parent = path.last().expect("the root was handled apart");
+    let entry = child_record(parent, sep, child);
+    let slot = match node::find(parent, sep) {
+        Err(slot) => slot,
+        Ok(_) => panic!("separator is there already"),
+    };
+    let page = parent.page_id();
+    if node::has_room(parent, entry.len()) {
+        let mut image = work.frame();
+        image.bytes_mut().copy_from_slice(parent);
+        node::insert(image.bytes_mut(), slot, &entry);
+        op::insert(page, work.index, slot, &entry, &mut work.ops);
+        work.images.push((page, image));
+        return;
+    }
+    split_inner(work, path, sep, child);
+}
+
+/// Splits a full inner node around its middle with the new entry already in it.
+fn split_inner(work: &mut Work<'_>, path: &[InnerRef<'_>], sep: &[u8], child: PageId) {
+    let (parent, above) = path.split_last().expect("called with a parent");
+    let page = parent.page_id();
+    let n = node::count(parent);
+    let at_end = node::find(parent, sep) == Err(n);
+    let keep = if at_end {
+        n - 1
+    } else {
+        balanced(parent).clamp(1, n - 1)
+    };
+    let middle = whole_key(parent, keep);
+    let mut full = vec![0u8; PAGE_BYTES];
+    full.copy_from_slice(parent);
+    if above.is_empty() {
+        let before = work.new_pages.len();
+        grow_root(work, page, &full, keep, &middle);
+        // The two halves were just logged as images; the entry follows as an insert.
+        let half = before + usize::from(sep >= middle.as_slice());
+        let (id, frame) = &mut work.new_pages[half];
+        add_entry(frame, *id, work.index, sep, child, &mut work.ops);
+        return;
+    }
+    let right_id = work.page_id();
+    let (mut left, mut right) = (work.frame(), work.frame());
+    let (low, high, next) = (node::low(&full), node::high(&full), node::right(&full));
+    node::copy_part(
+        &full,
+        0,
+        keep,
+        low,
+        Some(&middle),
+        right_id,
+        left.bytes_mut(),
+    );
+    node::copy_part(&full, keep, n, &middle, high, next, right.bytes_mut());
+    op::image(right_id, &right, &mut work.ops);
+    op::image(page, &left, &mut work.ops);
+    if sep < middle.as_slice() {
+        add_entry(&mut left, page, work.index, sep, child, &mut work.ops);
+    } else {
+        add_entry(&mut right, right_id, work.index, sep, child, &mut work.ops);
+    }
+    work.new_pages.push((right_id, right));
+    work.images.push((page, left));
+    insert_child(work, above, &middle, right_id);
+}
+
+fn add_entry(
+    frame: &mut NewFrame<'_>,
+    page: PageId,
+    index: IndexId,
+    sep: &[u8],
+    child: PageId,
+    ops: &mut Vec<u8>,
+) {
+    let entry = child_record(frame, sep, child);
+    let slot = match node::find(frame, sep) {
+        Err(slot) => slot,
+        Ok(_) => panic!("separator is there already"),
+    };
+    op::insert(page, index, slot, &entry, ops);
+    node::insert(frame.bytes_mut(), slot, &entry);
+}

@@ -1,0 +1,316 @@
+//! The way down, and the leaf it ends at.
+//!
+//! Readers and writers go down the same way: through immutable inner nodes under an epoch
+//! pin, latching nothing, then one latch on the leaf and a look at its fences. A page that
+//! moved on meanwhile (split, merged, reused) shows in the index id, the level or the fences,
+//! and sends us right or back to the root.
+
+use crate::leaf::{LeafMut, LeafRef};
+use crate::{node, op};
+use ferrite_buffer::{InnerRef, Node, Pool};
+use ferrite_sync::epoch::EpochGuard;
+use ferrite_sync::{Arc, Counter, Mutex};
+use ferrite_types::format::record_kind;
+use ferrite_types::{IndexId, PageId, Result};
+
+/// What a tree counts.
+#[derive(Default)]
+pub struct TreeStats {
+    /// Leaf or inner splits.
+    pub splits: Counter,
+    /// Merged pairs of pages.
+    pub merges: Counter,
+    /// Ways down that had to start again.
+    pub restarts: Counter,
+}
+
+/// One B+tree.
+pub struct Tree {
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) index: IndexId,
+    pub(crate) root: PageId,
+    /// Serialises structure changes of this tree.
+    pub(crate) structure: Mutex<()>,
+    /// Counters.
+    pub stats: TreeStats,
+}
+
+/// Where a way down is to end.
+#[derive(Clone, Copy)]
+pub(crate) enum Goal<'k> {
+    /// The leaf that covers the key.
+    Covers(&'k [u8]),
+    /// The leaf that covers the keys just below the key; None = the last leaf.
+    Below(Option<&'k [u8]>),
+}
+
+/// Where a page lies as seen from a goal.
+enum Side {
+    Here,
+    GoRight,
+    Lost,
+}
+
+impl Goal<'_> {
+    fn side(&self, page: &[u8]) -> Side {
+        match *self {
+            Goal::Covers(key) if key < node::low(page) => Side::Lost,
+            Goal::Covers(key) => match node::high(page) {
+                Some(high) if key >= high => Side::GoRight,
+                _ => Side::Here,
+            },
+            Goal::Below(None) => match node::high(page) {
+                Some(_) => Side::GoRight,
+                None => Side::Here,
+            },
+            Goal::Below(Some(key)) if key <= node::low(page) && !node::low(page).is_empty() => {
+                Side::Lost
+            }
+            Goal::Below(Some(key)) => match node::high(page) {
+                Some(high) if key > high => Side::GoRight,
+                _ => Side::Here,
+            },
+        }
+    }
+
+    fn slot(&self, page: &[u8]) -> usize {
+        match *self {
+            Goal::Covers(key) => node::child_slot(page, key),
+            Goal::Below(Some(key)) => node::child_slot_below(page, key),
+            Goal::Below(None) => node::count(page) - 1,
+        }
+    }
+}
+
+impl Tree {
+    /// The tree of `index` whose root is `root`.
+    pub fn new(pool: Arc<Pool>, index: IndexId, root: PageId) -> Tree {
+        Tree {
+            pool,
+            index,
+            root,
+            structure: Mutex::new(()),
+            stats: TreeStats::default(),
+        }
+    }
+
+    /// Makes an empty tree: one page, logged with `prelude`. Returns the root's id.
+    pub fn create(pool: &Pool, index: IndexId, prelude: &[u8]) -> PageId {
+        let mut frames = pool.reserve(1);
+        let mut frame = frames.pop().expect("one was reserved");
+        let root = pool.alloc_page(index);
+        node::init(frame.bytes_mut(), index, 0, b"", None, PageId::NONE);
+        let mut ops = Vec::new();
+        op::image(root, &frame, &mut ops);
+        let no = frame.frame_no();
+        pool.append(record_kind::MINI_TXN, &[prelude, &ops], &[no]);
+        pool.publish_new(root, frame);
+        root
+    }
+
+    /// Index id.
+    pub fn index(&self) -> IndexId {
+        self.index
+    }
+
+    /// Page id of the root.
+    pub fn root(&self) -> PageId {
+        self.root
+    }
+
+    /// The pool below.
+    pub fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    /// The inner nodes on the way to the goal, root first, and the leaf's id. The leaf may
+    /// have been split since.
+    pub(crate) fn path<'e>(
+        &self,
+        goal: Goal<'_>,
+        pin: &'e EpochGuard<'_>,
+        mut each: impl FnMut(InnerRef<'e>),
+    ) -> Result<Option<PageId>> {
+        let mut page = self.root;
+        let mut level: Option<u8> = None;
+        loop {
+            let inner = match self.pool.node(page, pin)? {
+                Node::Gone => return Ok(None),
+                Node::Leaf => return Ok(level.is_none_or(|l| l == 0).then_some(page)),
+                Node::Inner(inner) => inner,
+            };
+            if node::index(&inner) != self.index
+                || level.is_some_and(|l| l != node::level(&inner))
+                || node::level(&inner) == 0
+            {
+                return Ok(None);
+            }
+            match goal.side(&inner) {
+                Side::Lost => return Ok(None),
+                Side::GoRight => {
+                    level = Some(node::level(&inner));
+                    page = node::right(&inner);
+                }
+                Side::Here => {
+                    page = node::child(&inner, goal.slot(&inner));
+                    level = Some(node::level(&inner) - 1);
+                    each(inner);
+                }
+            }
+        }
+    }
+
+    fn leaf_page(&self, goal: Goal<'_>) -> Result<PageId> {
+        loop {
+            let pin = self.pool.pin();
+            if let Some(page) = self.path(goal, &pin, |_| {})? {
+                return Ok(page);
+            }
+            self.stats.restarts.inc();
+        }
+    }
+
+    fn is_our_leaf(&self, page: &[u8]) -> bool {
+        node::index(page) == self.index && node::level(page) == 0
+    }
+
+    pub(crate) fn leaf_shared(&self, goal: Goal<'_>) -> Result<LeafRef<'_>> {
+        'down: loop {
+            let mut page = self.leaf_page(goal)?;
+            loop {
+                let Some(guard) = self.pool.shared(page)? else {
+                    continue 'down;
+                };
+                if !self.is_our_leaf(&guard) {
+                    continue 'down;
+                }
+                match goal.side(&guard) {
+                    Side::Here => return Ok(LeafRef { guard }),
+                    Side::GoRight => page = node::right(&guard),
+                    Side::Lost => continue 'down,
+                }
+            }
+        }
+    }
+
+    /// The leaf that covers `key`, for reading.
+    ///
+    /// # Errors
+    /// A page that cannot be read.
+    pub fn leaf(&self, key: &[u8]) -> Result<LeafRef<'_>> {
+        self.leaf_shared(Goal::Covers(key))
+    }
+
+    /// The leaf that covers the keys just below `key`; None: the last leaf.
+    ///
+    /// # Errors
+    /// A page that cannot be read.
+    pub fn leaf_below(&self, key: Option<&[u8]>) -> Result<LeafRef<'_>> {
+        self.leaf_shared(Goal::Below(key))
+    }
+
+    /// The leaf that covers `key`, tried first at `hint`, the page it was last found on.
+    ///
+    /// # Errors
+    /// A page that cannot be read.
+    pub fn leaf_with_hint(&self, key: &[u8], hint: PageId) -> Result<LeafRef<'_>> {
+        if hint != PageId::NONE {
+            if let Some(guard) = self.pool.shared(hint)? {
+                if self.is_our_leaf(&guard) && node::covers(&guard, key) {
+                    return Ok(LeafRef { guard });
+                }
+            }
+        }
+        self.leaf(key)
+    }
+
+    /// The leaf that covers `key`, for change, tried first at `hint`.
+    ///
+    /// # Errors
+    /// A page that cannot be read.
+    pub fn leaf_mut(&self, key: &[u8], hint: PageId) -> Result<LeafMut<'_>> {
+        let mut page = hint;
+        loop {
+            if page != PageId::NONE {
+                if let Some(guard) = self.pool.exclusive(page)? {
+                    if self.is_our_leaf(&guard) && node::covers(&guard, key) {
+                        return Ok(LeafMut {
+                            guard,
+                            pool: &self.pool,
+                            index: self.index,
+                        });
+                    }
+                    if self.is_our_leaf(&guard) && node::low(&guard) <= key && page != hint {
+                        page = node::right(&guard);
+                        continue;
+                    }
+                }
+            }
+            page = self.leaf_page(Goal::Covers(key))?;
+        }
+    }
+
+    /// Levels of the tree: 1 for a lone leaf.
+    ///
+    /// # Errors
+    /// A page that cannot be read.
+    pub fn height(&self) -> Result<usize> {
+        loop {
+            let pin = self.pool.pin();
+            let mut levels = 1;
+            if self
+                .path(Goal::Covers(b""), &pin, |_| levels += 1)?
+                .is_some()
+            {
+                return Ok(levels);
+            }
+        }
+    }
+
+    /// Estimated records in `[low, high)`: exact within one leaf, from fan-outs otherwise.
+    ///
+    /// # Errors
+    /// A page that cannot be read.
+    pub fn records_in_range(&self, low: &[u8], high: Option<&[u8]>) -> Result<u64> {
+        let (below_low, total) = self.rank(low)?;
+        let below_high = match high {
+            Some(high) => self.rank(high)?.0,
+            None => total,
+        };
+        if let Some(high) = high {
+            let leaf = self.leaf(low)?;
+            if node::covers(&leaf, high) || node::high(&leaf).is_some_and(|h| h == high) {
+                let from = leaf.find(low).unwrap_or_else(|slot| slot);
+                let to = leaf.find(high).unwrap_or_else(|slot| slot);
+                return Ok(to.saturating_sub(from) as u64);
+            }
+        }
+        Ok((below_high - below_low).max(0.0).round() as u64)
+    }
+
+    /// (estimated records below `key`, estimated records), assuming that siblings are alike.
+    fn rank(&self, key: &[u8]) -> Result<(f64, f64)> {
+        loop {
+            let pin = self.pool.pin();
+            let mut steps: Vec<(f64, f64)> = Vec::new();
+            let found = self.path(Goal::Covers(key), &pin, |inner| {
+                let slot = node::child_slot(&inner, key);
+                steps.push((slot as f64, node::count(&inner) as f64));
+            })?;
+            if found.is_none() {
+                continue;
+            }
+            drop(pin);
+            let leaf = self.leaf(key)?;
+            let at = leaf.find(key).unwrap_or_else(|slot| slot) as f64;
+            let per_leaf = leaf.count() as f64;
+            drop(leaf);
+            let (mut below, mut size) = (at, per_leaf);
+            for &(slot, fan_out) in steps.iter().rev() {
+                below += slot * size;
+                size *= fan_out;
+            }
+            return Ok((below, size));
+        }
+    }
+}
