@@ -16,7 +16,7 @@ from crash.checks import Checker
 from crash.workload import Client, create_tables, run_clients
 from lib.engines import Engine, engine
 from lib.places import find_places
-from lib.server import Server, ServerFailed
+from lib.server import Server, ServerFailed, stop_on_signals
 
 
 def _arguments() -> argparse.Namespace:
@@ -209,6 +209,7 @@ class Rounds:
 def main() -> int:
     """Run; 0 when every round held."""
     arguments = _arguments()
+    stop_on_signals()
     begun = time.monotonic()
     rounds = Rounds(arguments)
     try:

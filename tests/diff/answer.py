@@ -165,7 +165,7 @@ class Side:
                 info=mask((result.message or b"").decode("utf-8", "replace")),
                 warnings=warnings,
             )
-        columns = [(f.name, f.type_code, f.length, f.scale, f.flags, f.charsetnr) for f in result.fields]
+        columns = [(f.name, f.type_code, f.length, f.scale, f.charsetnr) for f in result.fields]
         rows = (
             [tuple(_masked(c) for c in row) for row in result.rows]
             if step.sql.startswith(("SHOW", "CHECK", "OPT"))

@@ -18,7 +18,7 @@ from diff.shapes import all_shapes
 from diff.step import Step
 from lib.engines import engine
 from lib.places import find_places
-from lib.server import Server
+from lib.server import Server, stop_on_signals
 
 
 @dataclass
@@ -206,6 +206,7 @@ def _what_differs(found: Difference) -> str:
 def main() -> int:
     """Run; 0 when the engines agree."""
     arguments = _arguments()
+    stop_on_signals()
     todo = programs(arguments)
     if arguments.list or arguments.show:
         for name, steps in todo:

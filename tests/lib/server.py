@@ -18,6 +18,16 @@ from lib.places import Places
 INNODB_SMALL = ["--innodb-log-file-size=64M", "--innodb-data-file-path=ibdata1:12M:autoextend"]
 
 
+def stop_on_signals() -> None:
+    """Make SIGTERM and SIGHUP end the test as Ctrl-C does, so that its servers are stopped and removed."""
+
+    def leave(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, leave)
+    signal.signal(signal.SIGHUP, leave)
+
+
 class ServerFailed(RuntimeError):
     """The server did not start, or ended by itself; carries the end of its error log."""
 

@@ -39,6 +39,8 @@ def oracle(tree: Tree) -> None:
             tree, f"record-{suite}", ["--record", "--enable-disabled", f"--suite={suite}-innobase", *names], quiet=True
         )
         moved = _move(tree, suite)
+        if moved < len(names) * 0.9:
+            raise SystemExit(f"recording {suite} from InnoDB failed, {moved} of {len(names)}: see {result.log}")
         print(f"  {suite}: {moved} results recorded from {len(names)} tests, {dict(result.counts())}", flush=True)
     (tree.home / "oracle-recorded").touch()
 

@@ -121,5 +121,5 @@ class Tree:
     def child_env(self) -> dict[str, str]:
         """Environment of mtr."""
         keep = {k: v for k, v in os.environ.items() if k in ("PATH", "LANG", "TERM", "TZ")}
-        keep |= {"HOME": str(self.home), "LD_LIBRARY_PATH": str(self.home / "libs"), "MTR_BINDIR": str(self.usr)}
+        keep |= {"HOME": str(self.home), "LD_LIBRARY_PATH": str(self.home / "libs")}
         return keep

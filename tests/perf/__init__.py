@@ -1,0 +1,1 @@
+"""The performance floors: interleaved pairs of two engines on equal settings."""
