@@ -42,7 +42,7 @@ ferrite_locked() {
 # ferrite_progress WHAT COMMAND...: runs a long command, its output in a log, with a sign of life every ten seconds.
 # FERRITE_VERBOSE=1 shows the output instead; FERRITE_LAST_LINES is how much of it a failure shows.
 ferrite_progress() {
-    local what=$1 log pid ticks=0 status=0
+    local what=$1 log pid traps ticks=0 status=0
     shift
     ferrite_say "$what"
     if [[ -n ${FERRITE_VERBOSE:-} ]]; then
@@ -50,14 +50,22 @@ ferrite_progress() {
         return
     fi
     log=$(mktemp)
+    # A process group of its own, so that an interrupt here ends all that it started.
+    set -m
     "$@" >"$log" 2>&1 </dev/null &
     pid=$!
+    set +m
+    traps=$(trap -p INT TERM)
+    # shellcheck disable=SC2064
+    trap "kill -TERM -- -$pid 2>/dev/null; rm -f '$log'; exit 130" INT TERM
     while kill -0 "$pid" 2>/dev/null; do
         sleep 0.1
         ticks=$((ticks + 1))
         ((ticks % 100 != 0)) || ferrite_say "  ... $((ticks / 10)) s: $(tail -n 1 "$log" | tr -d '\r' | cut -c 1-100)"
     done
     wait "$pid" || status=$?
+    trap - INT TERM
+    eval "$traps"
     if ((status != 0 && ${FERRITE_LAST_LINES:-30} > 0)); then
         ferrite_warn "failed: $what"
         grep -E -A 12 '^error|(: |^)(fatal )?error[:[]' "$log" | head -n 60 | sed 's/^/    /' >&2
