@@ -1,0 +1,461 @@
+//! The transaction system: ids, status, commit order, visibility.
+//!
+//! A transaction gets its id at its first change (`begin`: one fetch_add and one store),
+//! and its commit number at commit (state COMMITTING, one fetch_add, one store). Nothing
+//! else on these paths is shared but sharded maps.
+//!
+//! Why commit order is visibility order. A snapshot sees exactly the commit numbers up to
+//! its own. A transaction says COMMITTING before it takes a number. A reader that meets
+//! COMMITTING waits the few instructions until the number is there and compares. A reader
+//! that meets ACTIVE may say "not visible": had the transaction a number within the
+//! snapshot, the snapshot's load of the counter would have read a later value of the
+//! counter (release of the fetch_add, acquire of the load), so COMMITTING, stored before,
+//! would be seen by that reader too. A commit that returned before the snapshot was opened
+//! has raised the counter before, so it is within.
+//!
+//! Low-water mark: `low` is a cursor over the ring that passes ended ids; amortised one
+//! step per transaction, taken in batches so that its cache line stays quiet.
+//!
+//! Locking: `wrap` (reuse of ring words), then `publish` (see the `published` room), then
+//! a register shard, then leaves (window, side table, owners).
+
+use std::collections::HashMap;
+
+use ferrite_lock::Owner;
+use ferrite_sync::atomic::{AtomicU64, Ordering};
+use ferrite_sync::{thread, Arc, CachePadded, Mutex};
+use ferrite_types::{Csn, TxnId};
+
+use crate::published::Publisher;
+use crate::side::{Side, SideState};
+use crate::snapshot::{view_of, Register, SnapState, Snapshot, SnapshotInfo, SnapshotView};
+use crate::status::{Ring, Word, CSN_MAX};
+
+/// Owner maps are sharded by id.
+const OWNER_SHARDS: usize = 64;
+/// Register shards, by thread.
+const REGISTER_SHARDS: usize = 32;
+/// How far `low` may lag behind before an ending transaction moves it.
+const LOW_LAG: u64 = 64;
+/// Steps of the cursor per ending transaction.
+const LOW_STEPS: u64 = 4096;
+
+/// State of a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// It may still change things, or is being rolled back.
+    Active,
+    /// Prepared: waits for the coordinator's word. Its locks and changes stand.
+    Prepared,
+    /// Its number is being published; ask again.
+    Committing,
+    /// Visible to snapshots from this number on. `Csn(0)`: long ago, number forgotten.
+    Committed(Csn),
+    /// Rolled back: no record bears its id.
+    Aborted,
+}
+
+impl Status {
+    /// Its row locks stand.
+    pub fn is_active(self) -> bool {
+        matches!(self, Status::Active | Status::Prepared | Status::Committing)
+    }
+}
+
+/// A transaction as shown to users.
+#[derive(Clone, Debug)]
+pub struct ActiveTxn {
+    /// Its id.
+    pub txn: TxnId,
+    /// Its session.
+    pub owner: Arc<Owner>,
+    /// Active, prepared or committing.
+    pub status: Status,
+}
+
+type OwnerShard = CachePadded<Mutex<HashMap<u64, Arc<Owner>, foldhash::fast::FixedState>>>;
+
+/// Ids, status and snapshots of one database.
+pub struct TxnSystem {
+    next_txn: CachePadded<AtomicU64>,
+    next_csn: CachePadded<AtomicU64>,
+    /// Every id below has ended or is in the side table.
+    low: CachePadded<AtomicU64>,
+    low_walker: Mutex<()>,
+    pub(crate) ring: Ring,
+    /// Words given free at a time.
+    block: u64,
+    wrap: Mutex<()>,
+    pub(crate) side: Side,
+    owners: Box<[OwnerShard]>,
+    pub(crate) register: Register,
+    pub(crate) publisher: Publisher,
+}
+
+impl TxnSystem {
+    /// After recovery: the next id and commit number to be given out. Every id below has
+    /// ended, but for those [`restore`](Self::restore)d. `next_csn` is at least 1.
+    pub fn new(next_txn: TxnId, next_csn: Csn) -> TxnSystem {
+        TxnSystem::with_ring_bits(next_txn, next_csn, 20)
+    }
+
+    /// As `new`, with a status ring of `2^bits` words (at least 64; tests wrap it soon).
+    pub fn with_ring_bits(next_txn: TxnId, next_csn: Csn, bits: u32) -> TxnSystem {
+        assert!((6..=30).contains(&bits), "ring of 2^{bits} words");
+        let next_txn = TxnId(next_txn.get().max(1));
+        let next_csn = Csn(next_csn.get().max(1));
+        let ring = Ring::new(bits, next_txn);
+        TxnSystem {
+            next_txn: CachePadded::new(AtomicU64::new(next_txn.get())),
+            next_csn: CachePadded::new(AtomicU64::new(next_csn.get())),
+            low: CachePadded::new(AtomicU64::new(next_txn.get())),
+            low_walker: Mutex::new(()),
+            block: (ring.len() / 16).clamp(1, 4096),
+            ring,
+            wrap: Mutex::new(()),
+            side: Side::new(),
+            owners: (0..OWNER_SHARDS).map(|_| OwnerShard::default()).collect(),
+            register: Register::new(REGISTER_SHARDS),
+            publisher: Publisher::new(next_txn, Csn(next_csn.get() - 1)),
+        }
+    }
+
+    fn owner_shard(&self, txn: TxnId) -> &OwnerShard {
+        &self.owners[txn.get() as usize % OWNER_SHARDS]
+    }
+
+    /// Gives the owner's transaction its id.
+    ///
+    /// # Panics
+    /// When 2^48 ids have been given out.
+    pub fn begin(&self, owner: Arc<Owner>) -> TxnId {
+        let id = self.next_txn.fetch_add(1, Ordering::AcqRel);
+        assert!(id < TxnId::MAX.get(), "transaction ids are used up");
+        if id >= self.ring.ready() {
+            self.free_words(id + 1);
+        }
+        let txn = TxnId(id);
+        self.ring.set(txn, Word::Active);
+        owner.set_txn(txn);
+        self.owner_shard(txn).lock().insert(id, owner);
+        if id % self.block == 0 {
+            // Ahead of need, so that nobody has to wait for it.
+            self.free_words(id + self.ring.len() / 4);
+        }
+        txn
+    }
+
+    /// A transaction of an earlier life: a loser to be rolled back, or a prepared one.
+    /// Before traffic; `txn` is below `next_txn`.
+    pub fn restore(&self, txn: TxnId, owner: Arc<Owner>, prepared: bool) {
+        assert!(
+            txn < self.next_txn(),
+            "restored id {txn} is from the future"
+        );
+        owner.set_txn(txn);
+        let state = if prepared {
+            SideState::Prepared
+        } else {
+            SideState::Active
+        };
+        self.side.insert(txn, state);
+        self.owner_shard(txn).lock().insert(txn.get(), owner);
+        self.refresh();
+    }
+
+    /// Prepared: from here on only `commit` or `rolled_back`.
+    pub fn prepare(&self, txn: TxnId) {
+        let done = self.ring.change(txn, Word::Active, Word::Prepared) || self.side.prepare(txn);
+        assert!(done, "prepare of transaction {txn}, {:?}", self.status(txn));
+    }
+
+    /// Makes the transaction visible to every snapshot opened after the return, and returns
+    /// its place in the commit order. Its locks are released by the caller, afterwards.
+    ///
+    /// # Panics
+    /// If it is not active or prepared.
+    pub fn commit(&self, txn: TxnId) -> Csn {
+        let in_ring = self.ring.change(txn, Word::Active, Word::Committing)
+            || self.ring.change(txn, Word::Prepared, Word::Committing);
+        let csn = if in_ring {
+            let csn = self.take_csn();
+            self.ring.set(txn, Word::Committed(csn));
+            csn
+        } else {
+            match self.side.commit(txn, || self.take_csn()) {
+                Some(csn) => csn,
+                None => panic!("commit of transaction {txn}, {:?}", self.status(txn)),
+            }
+        };
+        self.ended(txn);
+        csn
+    }
+
+    fn take_csn(&self) -> Csn {
+        let csn = self.next_csn.fetch_add(1, Ordering::AcqRel);
+        assert!(csn < CSN_MAX, "commit numbers are used up");
+        Csn(csn)
+    }
+
+    /// The transaction is rolled back: every record it touched bears its old header again.
+    /// Its locks are released by the caller, afterwards.
+    ///
+    /// # Panics
+    /// If it is not active or prepared.
+    pub fn rolled_back(&self, txn: TxnId) {
+        let done = self.ring.change(txn, Word::Active, Word::Aborted)
+            || self.ring.change(txn, Word::Prepared, Word::Aborted)
+            || self.side.remove(txn).is_some();
+        assert!(
+            done,
+            "rollback of transaction {txn}, {:?}",
+            self.status(txn)
+        );
+        self.ended(txn);
+    }
+
+    fn ended(&self, txn: TxnId) {
+        let owner = self.owner_shard(txn).lock().remove(&txn.get());
+        if let Some(owner) = owner {
+            owner.set_txn(TxnId::FROZEN);
+        }
+        if txn.get() >= self.low.load(Ordering::Relaxed) + LOW_LAG {
+            self.advance_low(LOW_STEPS);
+        }
+    }
+
+    /// Its state. An id that ended so long ago that nothing remembers it is
+    /// `Committed(Csn(0))`: had it been rolled back, no record would bear it.
+    pub fn status(&self, txn: TxnId) -> Status {
+        if txn.is_frozen() {
+            return Status::Committed(Csn(0));
+        }
+        debug_assert!(txn < self.next_txn(), "id {txn} is from the future");
+        if txn.get() >= self.ring.floor() {
+            match self.ring.get(txn) {
+                Word::Active => return Status::Active,
+                Word::Prepared => return Status::Prepared,
+                Word::Committing => return Status::Committing,
+                Word::Committed(csn) => return Status::Committed(csn),
+                Word::Aborted => return Status::Aborted,
+                Word::Moved | Word::Other => {}
+            }
+        }
+        match self.side.get(txn) {
+            Some(SideState::Active) => Status::Active,
+            Some(SideState::Prepared) => Status::Prepared,
+            Some(SideState::Committed(csn)) => Status::Committed(csn),
+            None => Status::Committed(Csn(0)),
+        }
+    }
+
+    /// As [`status`](Self::status), waiting out the moment of COMMITTING.
+    pub(crate) fn settled_status(&self, txn: TxnId) -> Status {
+        loop {
+            match self.status(txn) {
+                Status::Committing => thread::yield_now(),
+                s => return s,
+            }
+        }
+    }
+
+    /// It has not ended: its implicit row locks stand.
+    #[inline]
+    pub fn is_active(&self, txn: TxnId) -> bool {
+        !txn.is_frozen() && self.status(txn).is_active()
+    }
+
+    /// The session of an active transaction; `None` once it has ended.
+    pub fn owner_of(&self, txn: TxnId) -> Option<Arc<Owner>> {
+        self.owner_shard(txn).lock().get(&txn.get()).cloned()
+    }
+
+    /// The oldest id that has not ended; `next_txn` when there is none.
+    pub fn oldest_active(&self) -> TxnId {
+        self.advance_low(u64::MAX);
+        let low = TxnId(self.low.load(Ordering::Acquire));
+        self.side.least_active().map_or(low, |side| side.min(low))
+    }
+
+    /// The next id to be given out.
+    #[inline]
+    pub fn next_txn(&self) -> TxnId {
+        TxnId(self.next_txn.load(Ordering::Acquire))
+    }
+
+    /// The last commit number given out (it may be being published).
+    #[inline]
+    pub fn last_csn(&self) -> Csn {
+        Csn(self.next_csn.load(Ordering::Acquire) - 1)
+    }
+
+    pub(crate) fn low(&self) -> TxnId {
+        TxnId(self.low.load(Ordering::Acquire))
+    }
+
+    /// How many transactions have an id and have not ended.
+    pub fn active_count(&self) -> usize {
+        self.owners.iter().map(|s| s.lock().len()).sum()
+    }
+
+    /// Calls `f` for each transaction that has an id and has not ended.
+    pub fn each_active(&self, f: &mut dyn FnMut(&ActiveTxn)) {
+        for shard in self.owners.iter() {
+            let found: Vec<(u64, Arc<Owner>)> = shard
+                .lock()
+                .iter()
+                .map(|(id, owner)| (*id, owner.clone()))
+                .collect();
+            for (id, owner) in found {
+                let txn = TxnId(id);
+                let status = self.status(txn);
+                f(&ActiveTxn { txn, owner, status });
+            }
+        }
+    }
+
+    /// Moves the low-water mark past ended ids, at most so many.
+    pub(crate) fn advance_low(&self, steps: u64) {
+        let Some(_walker) = self.low_walker.try_lock() else {
+            return;
+        };
+        let first = self.low.load(Ordering::Acquire);
+        let next = self.next_txn.load(Ordering::Acquire);
+        let mut at = first;
+        let last = next.min(first.saturating_add(steps));
+        while at < last && self.ring.get(TxnId(at)).is_ended() {
+            at += 1;
+        }
+        if at > first {
+            self.low.fetch_max(at, Ordering::AcqRel);
+        }
+    }
+
+    /// Opens a snapshot of everything committed so far. It keeps the versions it may read;
+    /// close it (drop it) soon.
+    pub fn open_snapshot(&self, info: SnapshotInfo) -> Snapshot {
+        self.register.open(info, || {
+            let low = self.low.load(Ordering::Acquire);
+            let exceptions = self.side.ids();
+            let csn = self.next_csn.load(Ordering::Acquire) - 1;
+            let next = self.next_txn.load(Ordering::Acquire);
+            (low, exceptions, csn, next)
+        })
+    }
+
+    /// Does the snapshot see what `txn` did? `own` is the reader's own transaction (frozen
+    /// if it has none).
+    #[inline]
+    pub fn sees(&self, s: &Snapshot, txn: TxnId, own: TxnId) -> bool {
+        txn.is_frozen() || txn == own || self.state_sees(&s.state, txn)
+    }
+
+    pub(crate) fn state_sees(&self, s: &SnapState, txn: TxnId) -> bool {
+        let visible_in_side = |s: &SnapState| match self.side.get(txn) {
+            Some(SideState::Committed(csn)) => csn.get() <= s.csn,
+            Some(_) => false,
+            None => true,
+        };
+        if txn.get() < s.low {
+            return !s.is_exception(txn) || visible_in_side(s);
+        }
+        if txn.get() >= s.next {
+            return false;
+        }
+        loop {
+            if let Some(visible) = s.private(txn) {
+                return visible;
+            }
+            match self.ring.get(txn) {
+                Word::Active | Word::Prepared | Word::Aborted => return false,
+                Word::Committed(csn) => return csn.get() <= s.csn,
+                Word::Moved => return visible_in_side(s),
+                Word::Committing => thread::yield_now(),
+                // The word was given to another between the two looks, and the window
+                // has it now; or the snapshot was ended and gets no more copies.
+                Word::Other if s.expired.load(Ordering::Acquire) => return false,
+                Word::Other => thread::yield_now(),
+            }
+        }
+    }
+
+    /// The open snapshots, oldest first.
+    pub fn each_snapshot(&self, f: &mut dyn FnMut(&SnapshotView)) {
+        self.register.views().iter().for_each(f);
+    }
+
+    /// Ends the oldest snapshot for the sake of the history limit: its reader finds
+    /// [`Snapshot::is_expired`]. `None` when none is open.
+    pub fn expire_oldest(&self) -> Option<SnapshotView> {
+        loop {
+            let mut oldest: Option<Arc<SnapState>> = None;
+            self.register.each(&mut |s| {
+                if oldest.as_ref().is_none_or(|o| s.csn < o.csn) {
+                    oldest = Some(s.clone());
+                }
+            });
+            let state = oldest?;
+            if self.register.expire(&state) {
+                self.refresh();
+                return Some(view_of(&state));
+            }
+        }
+    }
+
+    /// Gives ring words free until ids below `upto` may use theirs.
+    #[cold]
+    fn free_words(&self, upto: u64) {
+        let _wrap = self.wrap.lock();
+        while self.ring.ready() < upto {
+            let from = self.ring.floor();
+            self.retire_block(from, from + self.block);
+        }
+    }
+
+    /// Carries away what is needed of ids `from..to`, then moves the floor.
+    ///
+    /// 1. Those still active go to the side table, and their words say MOVED.
+    /// 2. `low` passes the block: snapshots opened from here on never ask its words.
+    /// 3. Snapshots opened before get the block's part of their window. The same pass
+    ///    publishes the list of snapshots, so that collectors, too, use only snapshots
+    ///    that have their copies.
+    /// 4. The floor moves; the words may be overwritten.
+    fn retire_block(&self, from: u64, to: u64) {
+        for id in from..to {
+            self.retire_word(TxnId(id));
+        }
+        self.low.fetch_max(to, Ordering::AcqRel);
+        self.publish(&mut |s| {
+            s.keep(from, to, &mut |txn| match self.ring.get(txn) {
+                Word::Committed(csn) => csn.get() <= s.csn,
+                Word::Moved => matches!(
+                    self.side.get(txn),
+                    Some(SideState::Committed(csn)) if csn.get() <= s.csn
+                ),
+                _ => false,
+            });
+        });
+        self.ring.move_floor(to);
+    }
+
+    fn retire_word(&self, txn: TxnId) {
+        loop {
+            let word = self.ring.get(txn);
+            let state = match word {
+                Word::Committed(_) | Word::Aborted | Word::Moved => return,
+                Word::Active => SideState::Active,
+                Word::Prepared => SideState::Prepared,
+                Word::Committing | Word::Other => {
+                    // Ended in a moment, or its `begin` is between two instructions.
+                    thread::yield_now();
+                    continue;
+                }
+            };
+            self.side.insert(txn, state);
+            if self.ring.change(txn, word, Word::Moved) {
+                return;
+            }
+            self.side.remove(txn);
+        }
+    }
+}
