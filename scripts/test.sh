@@ -17,8 +17,16 @@ cmd_test() {
         all) test_all "$@" ;;
         unit) test_unit "$@" ;;
         sim) test_stage sim test_sim "$@" ;;
-        mtr | crash | diff | tools) test_room "$what" "$@" ;;
-        *) ferrite_die "there are no '$what' tests" "there are: unit, sim, mtr, crash, diff, tools, all" ;;
+        tools)
+            test_room launcher
+            test_room tools "$@"
+            ;;
+        mtr | crash | diff) test_room "$what" "$@" ;;
+        *)
+            [[ $what =~ ^[a-z]+$ && -x $FERRITE_ROOT/tests/$what/run.sh ]] ||
+                ferrite_die "there are no '$what' tests" "there are: unit, sim, mtr, crash, diff, tools, all, and the folders of tests/"
+            test_room "$what" "$@"
+            ;;
     esac
     test_close
 }
@@ -28,9 +36,9 @@ test_ci() {
     test_stage build test_build
     test_unit
     test_stage sim test_sim --ci
-    test_stage launcher "$FERRITE_ROOT/tests/launcher/run.sh"
+    test_room launcher
     local room
-    for room in tools mtr diff crash; do
+    for room in tools sysbench mtr diff crash; do
         test_room "$room" --ci
     done
 }
@@ -39,9 +47,9 @@ test_all() {
     test_stage build test_build
     test_unit
     test_stage sim test_sim
-    test_stage launcher "$FERRITE_ROOT/tests/launcher/run.sh"
+    test_room launcher
     local room
-    for room in tools mtr diff crash; do
+    for room in tools sysbench mtr diff crash perf; do
         test_room "$room" "$@"
     done
 }
