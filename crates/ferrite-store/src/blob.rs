@@ -1,15 +1,65 @@
-use ferrite_types::{IndexId, Lsn, PageId};
+//! One page on disk: a header that says what it is, then the page's used bytes.
+//!
+//! Layout, little-endian: 0 magic, 4 version (u8), 5 codec (u8), 6 flags (u16, zero),
+//! 8 page id, 12 index id, 16 page LSN (u64), 24 head length (u16), 26 tail length (u16),
+//! 28 stored length, 32 database tag, 36 CRC32C of bytes 0..36 and the body; 40 body, padded
+//! with zeros to a granule.
+//!
+//! Invariant: nothing past the header is looked at before the checksum was right.
 
-/// Bytes before the body of a blob.
+use ferrite_types::format::{Codec, BLOB_MAGIC};
+use ferrite_types::{IndexId, Lsn, PageId, PAGE_BYTES};
+
+use crate::pack::Unpacker;
+use crate::wire::{get_u16, get_u32, get_u64};
+use crate::word::GRANULE_BYTES;
+
+/// Bytes before the body of a blob. A page that leaves this many bytes unused fits its own
+/// size in granules.
 pub const BLOB_HEADER_BYTES: usize = 40;
 
-/// A page's bytes: what opens it and what closes it; between them are zeros nobody needs.
+/// Version of the layout above.
+const BLOB_VERSION: u8 = 1;
+const CRC_AT: usize = 36;
+
+/// Granules of the largest blob.
+pub(crate) const MAX_BLOB_GRANULES: usize =
+    (BLOB_HEADER_BYTES + PAGE_BYTES).div_ceil(GRANULE_BYTES);
+
+/// A page's bytes: what opens it and what closes it. Between them lies a gap nobody needs;
+/// it is not written and reads back as zeros.
 #[derive(Clone, Copy)]
 pub struct PageImage<'a> {
     /// From the first byte of the page.
     pub head: &'a [u8],
     /// Up to the last byte of the page.
     pub tail: &'a [u8],
+}
+
+impl<'a> PageImage<'a> {
+    /// A page without a gap.
+    pub fn whole(page: &'a [u8]) -> PageImage<'a> {
+        PageImage {
+            head: page,
+            tail: &[],
+        }
+    }
+
+    /// A page whose bytes `head_end..tail_start` are the gap. Panics when they are not in
+    /// the page in that order.
+    pub fn with_gap(page: &'a [u8], head_end: usize, tail_start: usize) -> PageImage<'a> {
+        assert!(head_end <= tail_start);
+        PageImage {
+            head: &page[..head_end],
+            tail: &page[tail_start..],
+        }
+    }
+
+    /// Bytes that are written.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.head.len() + self.tail.len()
+    }
 }
 
 /// What a blob says of itself.
@@ -21,4 +71,102 @@ pub struct PageHeader {
     pub index: IndexId,
     /// Position of the newest change in it.
     pub lsn: Lsn,
+    /// How the body is packed.
+    pub codec: Codec,
+    /// Bytes of the page's opening.
+    pub head: u16,
+    /// Bytes of the page's end.
+    pub tail: u16,
+    /// Bytes of the body on disk.
+    pub stored: u32,
+}
+
+impl PageHeader {
+    /// Granules the blob takes.
+    pub(crate) fn granules(&self) -> usize {
+        (BLOB_HEADER_BYTES + self.stored as usize).div_ceil(GRANULE_BYTES)
+    }
+}
+
+/// Writes the header in front of a body that is in place already.
+pub(crate) fn seal(blob: &mut [u8], h: &PageHeader, tag: u32) {
+    blob[0..4].copy_from_slice(&BLOB_MAGIC.to_le_bytes());
+    blob[4] = BLOB_VERSION;
+    blob[5] = h.codec as u8;
+    blob[6..8].fill(0);
+    blob[8..12].copy_from_slice(&h.page.0.to_le_bytes());
+    blob[12..16].copy_from_slice(&h.index.0.to_le_bytes());
+    blob[16..24].copy_from_slice(&h.lsn.0.to_le_bytes());
+    blob[24..26].copy_from_slice(&h.head.to_le_bytes());
+    blob[26..28].copy_from_slice(&h.tail.to_le_bytes());
+    blob[28..32].copy_from_slice(&h.stored.to_le_bytes());
+    blob[32..36].copy_from_slice(&tag.to_le_bytes());
+    let crc = checksum(blob, h.stored as usize);
+    blob[CRC_AT..BLOB_HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
+}
+
+fn checksum(blob: &[u8], stored: usize) -> u32 {
+    let crc = crc32c::crc32c(&blob[..CRC_AT]);
+    crc32c::crc32c_append(crc, &blob[BLOB_HEADER_BYTES..BLOB_HEADER_BYTES + stored])
+}
+
+/// True when the bytes open like a blob. Cheap; says nothing more.
+pub(crate) fn has_magic(bytes: &[u8]) -> bool {
+    get_u32(bytes, 0) == Some(BLOB_MAGIC)
+}
+
+/// Checks the blob that `bytes` open with and takes it apart.
+///
+/// # Errors
+/// What is wrong, in words.
+pub(crate) fn parse(bytes: &[u8], tag: u32) -> Result<(PageHeader, &[u8]), &'static str> {
+    if bytes.len() < BLOB_HEADER_BYTES {
+        return Err("shorter than a blob header");
+    }
+    if !has_magic(bytes) {
+        return Err("no blob magic");
+    }
+    let field = |at| get_u32(bytes, at).unwrap_or(0);
+    let stored = field(28);
+    let Some(body) = bytes[BLOB_HEADER_BYTES..].get(..stored as usize) else {
+        return Err("stored length beyond the blob");
+    };
+    if checksum(bytes, stored as usize) != field(CRC_AT) {
+        return Err("checksum differs");
+    }
+    if bytes[4] != BLOB_VERSION || bytes[6..8] != [0, 0] {
+        return Err("blob of a later format");
+    }
+    if field(32) != tag {
+        return Err("blob of another database");
+    }
+    let header = PageHeader {
+        page: PageId(field(8)),
+        index: IndexId(field(12)),
+        lsn: Lsn(get_u64(bytes, 16).unwrap_or(0)),
+        codec: Codec::from_u8(bytes[5]).ok_or("unknown codec")?,
+        head: get_u16(bytes, 24).unwrap_or(0),
+        tail: get_u16(bytes, 26).unwrap_or(0),
+        stored,
+    };
+    Ok((header, body))
+}
+
+/// Restores the page from a parsed blob: head, zeros, tail.
+pub(crate) fn restore(
+    h: &PageHeader,
+    body: &[u8],
+    out: &mut [u8],
+    unpacker: &mut Unpacker,
+) -> Result<(), &'static str> {
+    let (head, tail) = (h.head as usize, h.tail as usize);
+    if head + tail > out.len() {
+        return Err("page longer than a page");
+    }
+    let raw = unpacker.unpack(h.codec, body, head + tail)?;
+    let tail_at = out.len() - tail;
+    out[..head].copy_from_slice(&raw[..head]);
+    out[head..tail_at].fill(0);
+    out[tail_at..].copy_from_slice(&raw[head..]);
+    Ok(())
 }

@@ -1,7 +1,7 @@
 //! The page directory: page id to 64-bit word, one flat array.
 //!
 //! Invariants: a chunk, once there, stays for the life of the store, so `&AtomicU64` is
-//! stable; `end` only grows; every id below `end` has its chunk.
+//! stable; `end` only grows; every id of an extent that ever had an owner has its word.
 //!
 //! Locking: none. Words are atomics; chunks appear through a once-cell. Who may change a
 //! word is the buffer pool's business (and recovery's, before it).
@@ -9,7 +9,7 @@
 use ferrite_types::{IndexId, PageId};
 
 use crate::deps::{AtomicU32, AtomicU64, OnceLock, Ordering};
-use crate::word::Word;
+use crate::word::{Location, Word};
 
 /// Page ids per chunk.
 const CHUNK: usize = 8192;
@@ -109,6 +109,17 @@ impl Directory {
         self.words.make(page.0 as usize, || AtomicU64::new(0))
     }
 
+    /// Recovery: names the page's place. The end moves past it, so that a page of no extent
+    /// is noticed.
+    pub(crate) fn set_location(&self, page: PageId, at: Location) {
+        self.make_word(page)
+            .store(Word::on_disk(at).0, Ordering::Release);
+        if !at.is_none() {
+            self.end
+                .fetch_max(page.0.saturating_add(1), Ordering::AcqRel);
+        }
+    }
+
     /// Extents below the end.
     pub(crate) fn extents(&self) -> u32 {
         self.end().div_ceil(EXTENT_PAGES)
@@ -126,7 +137,6 @@ pub(crate) fn pages_of_extent(extent: u32) -> impl DoubleEndedIterator<Item = Pa
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::word::Location;
     use ferrite_types::format::Codec;
 
     #[test]

@@ -12,7 +12,8 @@
 //! - `extents`: page ids, handed out in extents of 64 to indexes.
 //! - `files`: the segment files; growing and giving back.
 //! - `superblock`, `checkpoint`, `map`, `delta`: what else is on disk, and the log records.
-//! - `store`, `lifecycle`, `space`: the room's door: pages; open, recover and checkpoint; space.
+//! - `store`, `lifecycle`, `space`: the room's door: pages and ids; open, recover and
+//!   checkpoint; space.
 //! - `scan`: rebuilds the map from the blobs themselves.
 //!
 //! # Invariants
@@ -32,14 +33,30 @@
 
 mod batch;
 mod blob;
+mod checkpoint;
+mod delta;
 mod deps;
 mod directory;
-mod shim;
+mod extents;
+mod files;
+mod lifecycle;
+mod map;
+mod pack;
+mod retired;
+mod runs;
+mod scan;
+mod space;
 mod store;
+mod superblock;
+mod wire;
 mod word;
 
 pub use batch::{Batch, Placed, BATCH_BYTES};
 pub use blob::{PageHeader, PageImage, BLOB_HEADER_BYTES};
+pub use checkpoint::Checkpoint;
+pub use delta::{decode_map_delta, encode_map_delta};
 pub use directory::{Directory, EXTENT_PAGES};
-pub use store::*;
+pub use map::MapBase;
+pub use scan::{rebuild_by_scan, FoundPage, ScanResult};
+pub use store::{Store, StoreConfig, StoreStats};
 pub use word::{Location, Word, GRANULE_BYTES};

@@ -1,10 +1,26 @@
-use ferrite_types::{Error, IndexId, Lsn, PageId, Result};
+//! The room's door: configuration, pages in and out, page ids, figures.
+//!
+//! Invariants: see the crate's front page. `phase` only goes forward: `LOADING` (the
+//! directory is being filled, no space is known), `WRITABLE` (free space is known, blobs may
+//! be written and freed), `OPEN` (page ids are known too).
+//!
+//! Locking: `runs` (the space lock) and `scratch` are leaves, held for memory work only.
+
+use ferrite_types::{Error, IndexId, Lsn, PageId, Result, PAGE_BYTES};
 
 use crate::batch::{Batch, Placed};
-use crate::blob::PageHeader;
-use crate::deps::{Arc, Storage};
+use crate::blob::{self, PageHeader, MAX_BLOB_GRANULES};
+use crate::delta::{decode_extent, ExtentChange};
+use crate::deps::{kill_point, AlignedBuf, AtomicU32, Counter, Mutex, Ordering};
 use crate::directory::Directory;
-use crate::word::Location;
+use crate::extents::{self, Extents};
+use crate::files::Files;
+use crate::lifecycle::Slots;
+use crate::pack::Unpacker;
+use crate::retired::Retired;
+use crate::runs::{FreeRuns, Run};
+use crate::superblock::Superblock;
+use crate::word::{Location, GRANULE_BYTES};
 
 /// How a store is made and opened.
 #[derive(Clone, Debug)]
@@ -13,12 +29,9 @@ pub struct StoreConfig {
     pub direct: bool,
     /// Largest size of one `store.NNNN`; fixed at creation.
     pub file_bytes: u64,
-    /// Size of a segment, the step in which files grow; fixed at creation.
+    /// Size of a segment, the step in which files grow; fixed at creation. A multiple of
+    /// 256 KiB, and `file_bytes` a multiple of it.
     pub segment_bytes: u64,
-    /// Identity of the database, fixed at creation.
-    pub uuid: [u8; 16],
-    /// Seconds since 1970, recorded at creation.
-    pub created: u64,
 }
 
 impl Default for StoreConfig {
@@ -27,36 +40,8 @@ impl Default for StoreConfig {
             direct: false,
             file_bytes: 1 << 30,
             segment_bytes: 64 << 20,
-            uuid: [0; 16],
-            created: 0,
         }
     }
-}
-
-/// Which map dump a checkpoint starts from.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct MapBase {
-    /// `map.0` or `map.1`.
-    pub slot: u8,
-    /// Map changes logged at or after this position are not necessarily in it.
-    pub lsn: Lsn,
-    /// Number of the dump, ascending.
-    pub sequence: u64,
-    /// Length of the dump.
-    pub bytes: u64,
-    /// Checksum over the chunks' checksums.
-    pub crc: u32,
-}
-
-/// Where recovery starts.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Checkpoint {
-    /// All changes before it are in the pages on disk.
-    pub redo_start: Lsn,
-    /// The map to start from.
-    pub map: MapBase,
-    /// What the engine wants back; not looked at here.
-    pub state: Vec<u8>,
 }
 
 /// Figures since opening.
@@ -81,7 +66,7 @@ pub struct StoreStats {
     pub syncs: u64,
     /// Segments added.
     pub segments_grown: u64,
-    /// Segments added by a writer that found no room.
+    /// Of these, added by a writer that found no room.
     pub grown_in_foreground: u64,
     /// Bytes given back to the file system.
     pub bytes_given_back: u64,
@@ -89,136 +74,325 @@ pub struct StoreStats {
     pub corrupt_pages: u64,
 }
 
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) pages_read: Counter,
+    pub(crate) bytes_read: Counter,
+    pub(crate) pages_written: Counter,
+    pub(crate) bytes_written: Counter,
+    pub(crate) pages_packed: Counter,
+    pub(crate) batches: Counter,
+    pub(crate) runs: Counter,
+    pub(crate) syncs: Counter,
+    pub(crate) segments_grown: Counter,
+    pub(crate) grown_in_foreground: Counter,
+    pub(crate) bytes_given_back: Counter,
+    pub(crate) corrupt_pages: Counter,
+}
+
+pub(crate) const LOADING: u32 = 0;
+pub(crate) const WRITABLE: u32 = 1;
+pub(crate) const OPEN: u32 = 2;
+
+/// What one read needs; kept for the next one.
+struct Scratch {
+    buf: AlignedBuf,
+    unpacker: Unpacker,
+}
+
 /// The page store of one database.
 pub struct Store {
-    directory: Directory,
+    pub(crate) directory: Directory,
+    pub(crate) extents: Extents,
+    pub(crate) files: Files,
+    pub(crate) runs: Mutex<FreeRuns>,
+    /// Taken around adding and cutting segments, before `runs`.
+    pub(crate) growth: Mutex<()>,
+    pub(crate) retired: Retired,
+    pub(crate) superblock: Superblock,
+    pub(crate) slots: Mutex<Slots>,
+    pub(crate) phase: AtomicU32,
+    pub(crate) counters: Counters,
+    scratch: Mutex<Vec<Scratch>>,
 }
 
 impl Store {
-    /// Makes an empty store; refuses when there is one.
-    pub fn create(_storage: Arc<dyn Storage>, _cfg: StoreConfig) -> Result<Store> {
-        todo!()
+    pub(crate) fn assemble(
+        superblock: Superblock,
+        files: Files,
+        segments: usize,
+        slots: Slots,
+    ) -> Store {
+        let granules = superblock.geometry.segment_granules();
+        Store {
+            directory: Directory::new(),
+            extents: Extents::new(),
+            files,
+            runs: Mutex::new(FreeRuns::new(granules, segments)),
+            growth: Mutex::new(()),
+            retired: Retired::new(),
+            superblock,
+            slots: Mutex::new(slots),
+            phase: AtomicU32::new(LOADING),
+            counters: Counters::default(),
+            scratch: Mutex::new(Vec::new()),
+        }
     }
-    /// Opens a store.
-    pub fn open(_storage: Arc<dyn Storage>, _cfg: StoreConfig) -> Result<(Store, Checkpoint)> {
-        todo!()
-    }
+
     /// The page directory.
     #[inline]
     pub fn directory(&self) -> &Directory {
         &self.directory
     }
-    /// A page id of that index, its word 0.
-    pub fn alloc_page(&self, _index: IndexId, _log_extent: &mut dyn FnMut(&[u8])) -> PageId {
-        todo!()
+
+    /// The database's identity.
+    pub fn uuid(&self) -> [u8; 16] {
+        self.superblock.uuid
     }
+
+    /// When the database was made, in microseconds since 1970.
+    pub fn created_us(&self) -> u64 {
+        self.superblock.created_us
+    }
+
+    /// A page id of that index, its word 0: from the index's unused ids, or from a new
+    /// extent. A new extent's record is appended through `log_extent` (kind EXTENT) before
+    /// the id is returned.
+    ///
+    /// Locks: the index's shard, over `log_extent`.
+    pub fn alloc_page(&self, index: IndexId, log_extent: &mut dyn FnMut(&[u8])) -> PageId {
+        self.extents.alloc(&self.directory, index, log_extent)
+    }
+
     /// Gives an id back to its index. Its word is 0 already.
-    pub fn page_unused(&self, _page: PageId) {
-        todo!()
+    pub fn page_unused(&self, page: PageId) {
+        self.extents.unused(&self.directory, page);
     }
+
     /// The index that owns the page's extent; 0 when nobody does.
     #[inline]
     pub fn index_of(&self, page: PageId) -> IndexId {
         self.directory.owner(page)
     }
-    /// Ids of the index in use: those whose word is not 0, ascending.
-    pub fn pages_of(&self, _index: IndexId) -> Vec<PageId> {
-        todo!()
+
+    /// Ids of the index whose word is not 0, ascending. Known after recovery only.
+    pub fn pages_of(&self, index: IndexId) -> Vec<PageId> {
+        self.extents.pages(&self.directory, index)
     }
-    /// How many ids of the index are handed out.
-    pub fn page_count(&self, _index: IndexId) -> u64 {
-        todo!()
+
+    /// How many ids of the index are handed out. Known after recovery only.
+    pub fn page_count(&self, index: IndexId) -> u64 {
+        self.extents.count(index)
     }
-    /// Takes all extents from an index.
-    pub fn release_index(&self, _index: IndexId) {
-        todo!()
+
+    /// Takes all extents from an index. The words of its ids are 0 already and the
+    /// INDEX_DROP record is appended. During recovery (before [`Store::finish_recovery`])
+    /// the words are cleared here: call it when the log is replayed over an INDEX_DROP.
+    pub fn release_index(&self, index: IndexId) {
+        if self.phase.load(Ordering::Acquire) == OPEN {
+            self.extents.release(&self.directory, index);
+        } else {
+            self.replay_extents(ExtentChange::TakeBack { index });
+        }
     }
-    /// All owners of extents, ascending.
+
+    /// All owners of extents, ascending. Known after recovery only.
     pub fn indexes(&self) -> Vec<IndexId> {
-        todo!()
+        self.extents.indexes()
     }
-    /// Replays the body of an EXTENT record.
-    pub fn apply_extent(&self, _body: &[u8]) -> Result<()> {
-        todo!()
+
+    /// Recovery: replays the body of an EXTENT record.
+    ///
+    /// # Errors
+    /// `Corrupt` when the body is not one.
+    pub fn apply_extent(&self, body: &[u8]) -> Result<()> {
+        self.replay_extents(decode_extent(body)?);
+        Ok(())
     }
-    /// Reads a page.
-    pub fn read_page(&self, _page: PageId, _at: Location, _out: &mut [u8]) -> Result<PageHeader> {
-        todo!()
+
+    fn replay_extents(&self, change: ExtentChange) {
+        let phase = self.phase.load(Ordering::Acquire);
+        assert!(
+            phase == LOADING,
+            "owners of extents are replayed before free space is known"
+        );
+        extents::replay(&self.directory, change);
     }
-    /// A batch buffer.
-    pub fn new_batch(&self) -> Batch {
-        Batch {}
+
+    /// Reads the page whose blob is at `at` into `out` (one page long).
+    ///
+    /// # Errors
+    /// `Corrupt` naming page, file and offset when the blob is not that page's or fails its
+    /// checks: the page is lost, or the caller's location is not current any more. `Io`.
+    pub fn read_page(&self, page: PageId, at: Location, out: &mut [u8]) -> Result<PageHeader> {
+        assert_eq!(out.len(), PAGE_BYTES, "a page is read whole");
+        let granules = at.granules() as usize;
+        if granules == 0 || granules > MAX_BLOB_GRANULES {
+            return Err(self.bad_page(page, at, "not the length of a blob"));
+        }
+        let kept = self.scratch.lock().pop();
+        let mut scratch = kept.unwrap_or_else(|| Scratch {
+            buf: AlignedBuf::zeroed(MAX_BLOB_GRANULES * GRANULE_BYTES),
+            unpacker: Unpacker::new(),
+        });
+        let result = self.read_with(&mut scratch, page, at, out);
+        self.scratch.lock().push(scratch);
+        result
     }
-    /// Writes and syncs a batch.
-    pub fn write_batch(&self, _batch: &Batch, _placed: &mut Vec<Placed>) -> Result<()> {
-        todo!()
-    }
-    /// Appends the body of a MAP_DELTA record to `out`.
-    pub fn encode_map_delta(_placed: &[(PageId, Location)], _out: &mut Vec<u8>) {
-        todo!()
-    }
-    /// Calls `each` for every entry of a MAP_DELTA body.
-    pub fn decode_map_delta(_body: &[u8], _each: &mut dyn FnMut(PageId, Location)) -> Result<()> {
-        Err(Error::NotFound)
-    }
-    /// The blob becomes free space once the durable position is past `after`.
-    pub fn retire(&self, _old: Location, _after: Lsn) {
-        todo!()
-    }
-    /// The blob is free space now.
-    pub fn free_now(&self, _at: Location) {
-        todo!()
-    }
-    /// Frees what was retired before `durable`.
-    pub fn reclaim(&self, _durable: Lsn) {
-        todo!()
-    }
-    /// Bytes retired and not free yet.
-    pub fn retired_bytes(&self) -> u64 {
-        todo!()
-    }
-    /// Bytes free for new blobs.
-    pub fn free_bytes(&self) -> u64 {
-        todo!()
-    }
-    /// Bytes of blobs: live, retired and being written.
-    pub fn used_bytes(&self) -> u64 {
-        todo!()
-    }
-    /// Bytes of all store files.
-    pub fn file_bytes(&self) -> u64 {
-        todo!()
-    }
-    /// Recovery: the page is there; [`Location::NONE`] clears.
-    pub fn set_location(&self, _page: PageId, _at: Location) {
-        todo!()
-    }
-    /// Recovery: the directory is complete.
-    pub fn finish_recovery(&self) -> Result<()> {
-        todo!()
-    }
-    /// Writes the map to the alternate map file.
-    pub fn dump_map(
+
+    fn read_with(
         &self,
-        _base_lsn: Lsn,
-        _home_of: &dyn Fn(PageId, u32) -> Option<Location>,
-    ) -> Result<MapBase> {
-        todo!()
+        scratch: &mut Scratch,
+        page: PageId,
+        at: Location,
+        out: &mut [u8],
+    ) -> Result<PageHeader> {
+        let buf = &mut scratch.buf[..at.bytes()];
+        self.files.read(at.granule(), buf).map_err(|e| match e {
+            Error::Corrupt(what) => self.bad_page(page, at, &what),
+            other => other,
+        })?;
+        self.counters.pages_read.inc();
+        self.counters.bytes_read.add(buf.len() as u64);
+        let mut checked = || {
+            let (header, body) = blob::parse(buf, self.superblock.tag())?;
+            if header.page != page {
+                return Err("blob of another page");
+            }
+            if header.granules() != at.granules() as usize || Some(header.codec) != at.codec() {
+                return Err("blob and directory disagree on length or codec");
+            }
+            blob::restore(&header, body, out, &mut scratch.unpacker)?;
+            Ok(header)
+        };
+        checked().map_err(|what| self.bad_page(page, at, what))
     }
-    /// Writes a checkpoint to the alternate slot.
-    pub fn write_checkpoint(&self, _c: &Checkpoint) -> Result<()> {
-        todo!()
+
+    fn bad_page(&self, page: PageId, at: Location, what: &str) -> Error {
+        self.counters.corrupt_pages.inc();
+        let place = self.superblock.geometry.describe(at.granule());
+        Error::Corrupt(format!("page {page} at {place}: {what}"))
     }
-    /// Adds a segment when free space is low; true if it did.
-    pub fn grow_ahead(&self) -> Result<bool> {
-        todo!()
+
+    /// An empty batch for this store; reusable.
+    pub fn new_batch(&self) -> Batch {
+        Batch::new(self.superblock.tag())
     }
-    /// Gives free space back to the file system; the bytes given.
-    pub fn shrink(&self) -> Result<u64> {
-        todo!()
+
+    /// Writes a batch into free runs and makes it durable; appends to `placed` where each
+    /// page went, in the order of the batch. The pages live there when the caller says so
+    /// (map delta logged, word or home changed); until then the old blobs count.
+    ///
+    /// Locks: the space lock, not over I/O. Several threads may write at once.
+    ///
+    /// # Errors
+    /// `DiskFull` or `Io`: the space taken is free again, `placed` is as it was. After a
+    /// failed sync (`Io`) the caller must stop.
+    pub fn write_batch(&self, batch: &Batch, placed: &mut Vec<Placed>) -> Result<()> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        if self.phase.load(Ordering::Acquire) == LOADING {
+            return Err(Error::Bug(
+                "a batch is written before free space is known".into(),
+            ));
+        }
+        let mut runs = Vec::new();
+        self.take_runs(batch, &mut runs)?;
+        if let Err(e) = self.write_runs(batch, &runs) {
+            let mut free = self.runs.lock();
+            for run in &runs {
+                free.give(run.granule, run.granules);
+            }
+            return Err(e);
+        }
+        let mut blobs = batch.blobs().iter();
+        for run in &runs {
+            let mut at = run.granule;
+            for b in blobs.by_ref().take(run.blobs) {
+                placed.push(Placed {
+                    page: b.page,
+                    location: Location::new(at, b.granules, b.codec),
+                });
+                at += u64::from(b.granules);
+            }
+        }
+        let plain = ferrite_types::format::Codec::None;
+        let packed = batch.blobs().iter().filter(|b| b.codec != plain).count();
+        self.counters.pages_packed.add(packed as u64);
+        self.counters.pages_written.add(batch.pages() as u64);
+        self.counters.bytes_written.add(batch.len() as u64);
+        self.counters.batches.inc();
+        self.counters.runs.add(runs.len() as u64);
+        Ok(())
     }
+
+    fn write_runs(&self, batch: &Batch, runs: &[Run]) -> Result<()> {
+        let mut touched: Vec<usize> = Vec::new();
+        let mut bytes = batch.bytes();
+        for run in runs {
+            let (here, rest) = bytes.split_at(run.granules as usize * GRANULE_BYTES);
+            let file = self.files.write(run.granule, here)?;
+            if !touched.contains(&file) {
+                touched.push(file);
+            }
+            bytes = rest;
+        }
+        kill_point!("store.after_write_before_sync");
+        for file in touched {
+            self.files.sync(file)?;
+            self.counters.syncs.inc();
+        }
+        kill_point!("store.after_sync");
+        Ok(())
+    }
+
+    /// The blob becomes free space as soon as the log is durable up to `moved`, the end of
+    /// the record that says the page lives elsewhere (see [`Store::reclaim`]). Nothing for
+    /// [`Location::NONE`].
+    pub fn retire(&self, old: Location, moved: Lsn) {
+        if !old.is_none() {
+            self.retired.push(old, moved);
+        }
+    }
+
+    /// Frees the retired blobs whose record ends at or before `durable`. One load when there
+    /// is nothing to do.
+    pub fn reclaim(&self, durable: Lsn) {
+        let due = self.retired.take(durable);
+        if due.is_empty() {
+            return;
+        }
+        let mut free = self.runs.lock();
+        for at in due {
+            free.give(at.granule(), at.granules());
+        }
+    }
+
+    /// The blob is free space now: no durable or logged word names it. Nothing for
+    /// [`Location::NONE`].
+    pub fn free_now(&self, at: Location) {
+        if !at.is_none() {
+            self.runs.lock().give(at.granule(), at.granules());
+        }
+    }
+
     /// Figures since opening.
     pub fn stats(&self) -> StoreStats {
-        todo!()
+        let c = &self.counters;
+        StoreStats {
+            pages_read: c.pages_read.get(),
+            bytes_read: c.bytes_read.get(),
+            pages_written: c.pages_written.get(),
+            bytes_written: c.bytes_written.get(),
+            pages_packed: c.pages_packed.get(),
+            batches: c.batches.get(),
+            runs: c.runs.get(),
+            syncs: c.syncs.get(),
+            segments_grown: c.segments_grown.get(),
+            grown_in_foreground: c.grown_in_foreground.get(),
+            bytes_given_back: c.bytes_given_back.get(),
+            corrupt_pages: c.corrupt_pages.get(),
+        }
     }
 }

@@ -1,0 +1,217 @@
+//! The files `checkpoint.0` and `checkpoint.1`: where recovery starts. The newer valid one
+//! counts; a new one goes over the other.
+//!
+//! Layout (little-endian): 0 magic "FERRCKPT", 8 version, 12 CRC32C of bytes 0..12 and
+//! 16..length, 16 length, 24 sequence, 32 uuid, 48 redo start, 56 map slot (u64), 64 map
+//! LSN, 72 map sequence, 80 map bytes, 88 map checksum (u32), 92 state length (u32), 96 the
+//! engine's state.
+
+use ferrite_types::{Error, Lsn, Result};
+
+use crate::deps::{kill_point, AlignedBuf, OpenMode, Storage};
+use crate::map::MapBase;
+use crate::wire::{get_u32, get_u64, put_u32, put_u64};
+
+const MAGIC: u64 = 0x5450_4b43_5252_4546;
+const VERSION: u32 = 1;
+const HEAD: usize = 96;
+
+/// Where recovery starts.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Checkpoint {
+    /// All changes before it are in the pages on disk.
+    pub redo_start: Lsn,
+    /// The map to start from. Map changes are replayed from `map.lsn`, which may lie before
+    /// `redo_start`: the log is needed from the lower of the two.
+    pub map: MapBase,
+    /// What the engine wants back; not looked at here.
+    pub state: Vec<u8>,
+}
+
+pub(crate) fn name(slot: u8) -> String {
+    format!("checkpoint.{slot}")
+}
+
+pub(crate) fn encode(c: &Checkpoint, sequence: u64, uuid: &[u8; 16]) -> Vec<u8> {
+    let mut b = vec![0; HEAD];
+    put_u64(&mut b, 0, MAGIC);
+    put_u32(&mut b, 8, VERSION);
+    put_u64(&mut b, 16, (HEAD + c.state.len()) as u64);
+    put_u64(&mut b, 24, sequence);
+    b[32..48].copy_from_slice(uuid);
+    put_u64(&mut b, 48, c.redo_start.0);
+    put_u64(&mut b, 56, u64::from(c.map.slot));
+    put_u64(&mut b, 64, c.map.lsn.0);
+    put_u64(&mut b, 72, c.map.sequence);
+    put_u64(&mut b, 80, c.map.bytes);
+    put_u32(&mut b, 88, c.map.crc);
+    put_u32(&mut b, 92, c.state.len() as u32);
+    b.extend_from_slice(&c.state);
+    let crc = checksum(&b);
+    put_u32(&mut b, 12, crc);
+    b
+}
+
+fn checksum(b: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&b[..12]), &b[16..])
+}
+
+/// Takes a checkpoint file apart: the checkpoint and its sequence number.
+pub(crate) fn decode(
+    b: &[u8],
+    uuid: &[u8; 16],
+) -> std::result::Result<(Checkpoint, u64), &'static str> {
+    let u64_at = |at| get_u64(b, at).unwrap_or(0);
+    if b.len() < HEAD || u64_at(0) != MAGIC {
+        return Err("not a checkpoint");
+    }
+    let b = match usize::try_from(u64_at(16)) {
+        Ok(len) if len >= HEAD => b.get(..len).ok_or("cut short")?,
+        _ => return Err("impossible length"),
+    };
+    if Some(checksum(b)) != get_u32(b, 12) {
+        return Err("checksum differs");
+    }
+    if get_u32(b, 8) != Some(VERSION) {
+        return Err("checkpoint of a later format");
+    }
+    if b[32..48] != *uuid {
+        return Err("checkpoint of another database");
+    }
+    if get_u32(b, 92) != Some((b.len() - HEAD) as u32) || u64_at(56) > 1 {
+        return Err("impossible length or slot");
+    }
+    let map = MapBase {
+        slot: u64_at(56) as u8,
+        lsn: Lsn(u64_at(64)),
+        sequence: u64_at(72),
+        bytes: u64_at(80),
+        crc: get_u32(b, 88).unwrap_or(0),
+    };
+    let checkpoint = Checkpoint {
+        redo_start: Lsn(u64_at(48)),
+        map,
+        state: b[HEAD..].to_vec(),
+    };
+    Ok((checkpoint, u64_at(24)))
+}
+
+/// Writes a checkpoint into that slot, durable with its name.
+pub(crate) fn write(storage: &dyn Storage, slot: u8, bytes: &[u8]) -> Result<()> {
+    let name = name(slot);
+    let file = match storage.open(&name, OpenMode::ReadWrite, false) {
+        Err(Error::NotFound) => storage.open(&name, OpenMode::CreateNew, false)?,
+        other => other?,
+    };
+    file.write_at(&AlignedBuf::copy_of(bytes), 0)?;
+    kill_point!("store.checkpoint_before_sync");
+    file.sync_data()?;
+    storage.sync_dir()?;
+    kill_point!("store.checkpoint_written");
+    Ok(())
+}
+
+/// A checkpoint found on disk.
+pub(crate) struct Found {
+    pub(crate) checkpoint: Checkpoint,
+    pub(crate) sequence: u64,
+    pub(crate) slot: u8,
+}
+
+/// The newest valid checkpoint.
+///
+/// # Errors
+/// `Corrupt`, saying of each slot why it does not count, when none is valid.
+pub(crate) fn newest(storage: &dyn Storage, uuid: &[u8; 16]) -> Result<Found> {
+    let mut best: Option<Found> = None;
+    let mut why = Vec::new();
+    for slot in 0..2 {
+        let bytes = match read(storage, &name(slot))? {
+            Some(bytes) => bytes,
+            None => {
+                why.push(format!("{}: missing", name(slot)));
+                continue;
+            }
+        };
+        match decode(&bytes, uuid) {
+            Ok((checkpoint, sequence)) => {
+                if best.as_ref().is_none_or(|b| sequence > b.sequence) {
+                    best = Some(Found {
+                        checkpoint,
+                        sequence,
+                        slot,
+                    });
+                }
+            }
+            Err(what) => why.push(format!("{}: {what}", name(slot))),
+        }
+    }
+    best.ok_or_else(|| Error::Corrupt(format!("no valid checkpoint ({})", why.join("; "))))
+}
+
+fn read(storage: &dyn Storage, name: &str) -> Result<Option<Vec<u8>>> {
+    let file = match storage.open(name, OpenMode::ReadOnly, false) {
+        Err(Error::NotFound) => return Ok(None),
+        other => other?,
+    };
+    let mut bytes = vec![0; file.len()? as usize];
+    file.read_at(&mut bytes, 0)?;
+    Ok(Some(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ferrite_sync::random::Rng;
+
+    fn sample() -> Checkpoint {
+        Checkpoint {
+            redo_start: Lsn(77),
+            map: MapBase {
+                slot: 1,
+                lsn: Lsn(60),
+                sequence: 5,
+                bytes: 8192,
+                crc: 0xfeed,
+            },
+            state: b"open transactions".to_vec(),
+        }
+    }
+
+    #[test]
+    fn round_trip_and_every_flipped_byte() {
+        let uuid = [3; 16];
+        let bytes = encode(&sample(), 9, &uuid);
+        assert_eq!(decode(&bytes, &uuid), Ok((sample(), 9)));
+        let mut padded = bytes.clone();
+        padded.resize(4096, 0xee);
+        assert_eq!(decode(&padded, &uuid), Ok((sample(), 9)));
+        assert!(decode(&bytes, &[4; 16]).is_err());
+        for i in 0..bytes.len() {
+            let mut bad = bytes.clone();
+            bad[i] ^= 0x10;
+            assert!(decode(&bad, &uuid).is_err(), "byte {i}");
+            assert!(decode(&bytes[..i], &uuid).is_err(), "cut at {i}");
+        }
+    }
+
+    #[test]
+    fn random_bytes_never_panic() {
+        let mut rng = Rng::new(5);
+        let uuid = [3; 16];
+        for _ in 0..5000 {
+            let mut b = vec![0; rng.below(300) as usize];
+            rng.fill(&mut b);
+            if b.len() >= HEAD {
+                put_u64(&mut b, 0, MAGIC);
+                let len = rng.below(b.len() as u64 + 3);
+                put_u64(&mut b, 16, len);
+                if (16..=b.len() as u64).contains(&len) {
+                    let crc = checksum(&b[..len as usize]);
+                    put_u32(&mut b, 12, crc);
+                }
+            }
+            let _ = decode(&b, &uuid);
+        }
+    }
+}

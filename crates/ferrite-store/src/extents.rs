@@ -1,0 +1,273 @@
+//! Page ids: extents of 64 ids belong to indexes; an index hands out its own ids.
+//!
+//! Invariants: an extent is either in the pool (below `next` and in `free`, or at or above
+//! `next`) or in the list of exactly the index that the directory names as its owner; an id
+//! in an index's free list has directory word 0; extent 0 belongs to the dictionary
+//! (index 1), so that its first page is page 1; id 0 is never handed out.
+//!
+//! Locking: one mutex per shard of indexes, then the pool's mutex. The extent's log record
+//! is appended under the shard's mutex.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ferrite_types::{IndexId, PageId};
+
+use crate::delta::{encode_extent, ExtentChange};
+use crate::deps::{Mutex, Ordering};
+use crate::directory::{pages_of_extent, Directory, EXTENT_PAGES};
+use crate::word::Word;
+
+const SHARDS: usize = 16;
+
+/// The dictionary: owner of extent 0.
+pub(crate) const DICTIONARY: IndexId = IndexId(1);
+
+/// What an index has.
+#[derive(Default)]
+struct Owned {
+    extents: Vec<u32>,
+    /// Unused ids; the next one to hand out is last.
+    free: Vec<u32>,
+    in_use: u64,
+}
+
+struct Pool {
+    free: BTreeSet<u32>,
+    next: u32,
+}
+
+pub(crate) struct Extents {
+    shards: Vec<Mutex<BTreeMap<IndexId, Owned>>>,
+    pool: Mutex<Pool>,
+}
+
+impl Extents {
+    pub(crate) fn new() -> Extents {
+        Extents {
+            shards: (0..SHARDS).map(|_| Mutex::new(BTreeMap::new())).collect(),
+            pool: Mutex::new(Pool {
+                free: BTreeSet::new(),
+                next: 0,
+            }),
+        }
+    }
+
+    fn shard(&self, index: IndexId) -> &Mutex<BTreeMap<IndexId, Owned>> {
+        &self.shards[index.0 as usize % SHARDS]
+    }
+
+    /// Rebuilds all lists from the directory: owners, and words that are 0.
+    pub(crate) fn rebuild(&self, dir: &Directory) {
+        let mut lists: BTreeMap<IndexId, Owned> = BTreeMap::new();
+        let mut free = BTreeSet::new();
+        for extent in 0..dir.extents() {
+            let owner = dir.extent_owner(extent);
+            if owner.0 == 0 {
+                free.insert(extent);
+                continue;
+            }
+            let owned = lists.entry(owner).or_default();
+            owned.extents.push(extent);
+            for page in pages_of_extent(extent) {
+                if dir.get(page).is_free() {
+                    owned.free.push(page.0);
+                } else {
+                    owned.in_use += 1;
+                }
+            }
+        }
+        self.shards.iter().for_each(|s| s.lock().clear());
+        for (index, mut owned) in lists {
+            owned.free.reverse();
+            self.shard(index).lock().insert(index, owned);
+        }
+        let mut pool = self.pool.lock();
+        pool.free = free;
+        pool.next = dir.extents();
+    }
+
+    /// An unused id of the index; a new extent's owner is set before it is logged, so that
+    /// a map dump that starts after the record cannot miss it.
+    pub(crate) fn alloc(
+        &self,
+        dir: &Directory,
+        index: IndexId,
+        log_extent: &mut dyn FnMut(&[u8]),
+    ) -> PageId {
+        assert!(index.0 != 0, "index 0 owns no pages");
+        let mut shard = self.shard(index).lock();
+        let owned = shard.entry(index).or_default();
+        if owned.free.is_empty() {
+            let extent = self.take_extent();
+            dir.set_extent_owner(extent, index);
+            log_extent(&encode_extent(ExtentChange::Assign { index, extent }));
+            owned.extents.push(extent);
+            owned
+                .free
+                .extend(pages_of_extent(extent).rev().map(|p| p.0));
+        }
+        let page = owned.free.pop().map(PageId);
+        let page = page.unwrap_or_else(|| unreachable!("an extent has ids"));
+        owned.in_use += 1;
+        let word = dir.get(page);
+        assert!(
+            word.is_free(),
+            "unused page {page} of index {index} has word {word:?}"
+        );
+        page
+    }
+
+    fn take_extent(&self) -> u32 {
+        let mut pool = self.pool.lock();
+        if let Some(extent) = pool.free.pop_first() {
+            return extent;
+        }
+        let extent = pool.next;
+        assert!(extent <= u32::MAX / EXTENT_PAGES, "all page ids are in use");
+        pool.next += 1;
+        extent
+    }
+
+    pub(crate) fn unused(&self, dir: &Directory, page: PageId) {
+        let index = dir.owner(page);
+        let mut shard = self.shard(index).lock();
+        let Some(owned) = shard.get_mut(&index) else {
+            panic!("page {page} is given back but belongs to no index");
+        };
+        debug_assert!(dir.get(page).is_free(), "page {page} is still somewhere");
+        debug_assert!(!owned.free.contains(&page.0), "page {page} is unused twice");
+        owned.free.push(page.0);
+        owned.in_use -= 1;
+    }
+
+    pub(crate) fn count(&self, index: IndexId) -> u64 {
+        self.shard(index)
+            .lock()
+            .get(&index)
+            .map_or(0, |owned| owned.in_use)
+    }
+
+    pub(crate) fn pages(&self, dir: &Directory, index: IndexId) -> Vec<PageId> {
+        let mut extents = match self.shard(index).lock().get(&index) {
+            Some(owned) => owned.extents.clone(),
+            None => return Vec::new(),
+        };
+        extents.sort_unstable();
+        extents
+            .into_iter()
+            .flat_map(pages_of_extent)
+            .filter(|&p| !dir.get(p).is_free())
+            .collect()
+    }
+
+    /// Gives all extents of the index back to the pool.
+    pub(crate) fn release(&self, dir: &Directory, index: IndexId) {
+        let Some(owned) = self.shard(index).lock().remove(&index) else {
+            return;
+        };
+        for &extent in &owned.extents {
+            for page in pages_of_extent(extent) {
+                let word = dir.get(page);
+                assert!(
+                    word.is_free(),
+                    "index {index} is released but page {page} has word {word:?}"
+                );
+            }
+            dir.set_extent_owner(extent, IndexId(0));
+        }
+        self.pool.lock().free.extend(owned.extents);
+    }
+
+    pub(crate) fn indexes(&self) -> Vec<IndexId> {
+        let mut all: Vec<IndexId> = Vec::new();
+        for shard in &self.shards {
+            all.extend(shard.lock().keys().copied());
+        }
+        all.sort_unstable();
+        all
+    }
+}
+
+/// Replays an owner's change on the directory alone (before [`Extents::rebuild`]). Words of
+/// the extents concerned become 0: at that moment of the past they were.
+pub(crate) fn replay(dir: &Directory, change: ExtentChange) {
+    match change {
+        ExtentChange::Assign { index, extent } => {
+            dir.set_extent_owner(extent, index);
+            clear_words(dir, extent);
+        }
+        ExtentChange::TakeBack { index } => {
+            for extent in (0..dir.extents()).filter(|&e| dir.extent_owner(e) == index) {
+                clear_words(dir, extent);
+                dir.set_extent_owner(extent, IndexId(0));
+            }
+        }
+    }
+}
+
+fn clear_words(dir: &Directory, extent: u32) {
+    for page in pages_of_extent(extent) {
+        dir.word(page).store(Word::FREE.0, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::delta::decode_extent;
+
+    fn taken(dir: &Directory, page: PageId) {
+        dir.word(page).store(Word::resident(1).0, Ordering::Release);
+    }
+
+    #[test]
+    fn the_first_page_is_the_dictionary() {
+        let (dir, ids) = (Directory::new(), Extents::new());
+        dir.set_extent_owner(0, DICTIONARY);
+        ids.rebuild(&dir);
+        let page = ids.alloc(&dir, DICTIONARY, &mut |_| panic!("extent 0 is there"));
+        assert_eq!(page, PageId(1));
+        let other = ids.alloc(&dir, IndexId(17), &mut |_| ());
+        assert_eq!(other, PageId(64));
+        assert_eq!(ids.indexes(), [IndexId(1), IndexId(17)]);
+    }
+
+    #[test]
+    fn ids_come_back_and_extents_go() {
+        let (dir, ids) = (Directory::new(), Extents::new());
+        dir.set_extent_owner(0, DICTIONARY);
+        ids.rebuild(&dir);
+        let mut logged = Vec::new();
+        let a = IndexId(5);
+        let pages: Vec<PageId> = (0..130)
+            .map(|_| {
+                let p = ids.alloc(&dir, a, &mut |b| logged.push(b.to_vec()));
+                taken(&dir, p);
+                p
+            })
+            .collect();
+        assert_eq!(logged.len(), 3);
+        assert_eq!((ids.count(a), ids.pages(&dir, a)), (130, pages.clone()));
+        dir.word(pages[7]).store(0, Ordering::Release);
+        ids.unused(&dir, pages[7]);
+        assert_eq!(ids.count(a), 129);
+        assert_eq!(ids.alloc(&dir, a, &mut |_| ()), pages[7]);
+        // The same lists come from the directory alone.
+        taken(&dir, pages[7]);
+        let again = Extents::new();
+        again.rebuild(&dir);
+        assert_eq!((again.count(a), again.pages(&dir, a)), (130, pages.clone()));
+        // And the same owners from the log.
+        let replayed = Directory::new();
+        for body in &logged {
+            replay(&replayed, decode_extent(body).unwrap());
+        }
+        assert_eq!(replayed.owner(pages[129]), a);
+        for p in pages {
+            dir.word(p).store(0, Ordering::Release);
+        }
+        ids.release(&dir, a);
+        assert_eq!((ids.count(a), ids.indexes()), (0, vec![DICTIONARY]));
+        assert_eq!(ids.alloc(&dir, IndexId(6), &mut |_| ()), PageId(64));
+    }
+}

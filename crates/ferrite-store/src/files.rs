@@ -1,0 +1,222 @@
+//! The store's files: `store.0000`, `store.0001`, ... each a row of segments.
+//!
+//! Invariants: file n+1 is made only when file n is full; files go from the end only. A
+//! segment of the store is a segment of exactly one file, so a blob never crosses files.
+//!
+//! Locking: the table of open files is a leaf, held to look up or to change an entry, never
+//! over I/O on data. Growing and cutting are done by one thread at a time (the caller's
+//! growth lock).
+
+use ferrite_types::{Error, Result};
+
+use crate::deps::{Arc, OpenMode, RwLock, Storage, StorageFile};
+use crate::word::{GRANULE_BYTES, MAX_GRANULES};
+
+const PREFIX: &str = "store.";
+
+/// How the store is divided; fixed at creation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Geometry {
+    pub(crate) segment_bytes: u64,
+    pub(crate) file_bytes: u64,
+}
+
+impl Geometry {
+    /// None if the numbers cannot be a store's.
+    pub(crate) fn checked(segment_bytes: u64, file_bytes: u64) -> Option<Geometry> {
+        let unit = GRANULE_BYTES as u64 * 64;
+        let sane = (unit..=1 << 30).contains(&segment_bytes)
+            && segment_bytes % unit == 0
+            && file_bytes >= segment_bytes
+            && file_bytes % segment_bytes == 0
+            && file_bytes <= 1 << 44;
+        sane.then_some(Geometry {
+            segment_bytes,
+            file_bytes,
+        })
+    }
+
+    pub(crate) fn segment_granules(&self) -> u32 {
+        (self.segment_bytes / GRANULE_BYTES as u64) as u32
+    }
+
+    pub(crate) fn segments_per_file(&self) -> usize {
+        (self.file_bytes / self.segment_bytes) as usize
+    }
+
+    /// Number of the file and offset in it.
+    pub(crate) fn place(&self, granule: u64) -> (usize, u64) {
+        let per_file = self.file_bytes / GRANULE_BYTES as u64;
+        let offset = granule % per_file * GRANULE_BYTES as u64;
+        ((granule / per_file) as usize, offset)
+    }
+
+    /// "store.NNNN offset N", for messages.
+    pub(crate) fn describe(&self, granule: u64) -> String {
+        let (file, offset) = self.place(granule);
+        format!("{} offset {offset}", file_name(file))
+    }
+
+    /// File and offset of a segment.
+    fn segment_place(&self, segment: usize) -> (usize, u64) {
+        let file = segment / self.segments_per_file();
+        let in_file = (segment % self.segments_per_file()) as u64;
+        (file, in_file * self.segment_bytes)
+    }
+}
+
+pub(crate) fn file_name(n: usize) -> String {
+    format!("{PREFIX}{n:04}")
+}
+
+/// The number in a store file's name.
+pub(crate) fn file_number(name: &str) -> Option<usize> {
+    let n = name.strip_prefix(PREFIX)?.parse().ok()?;
+    (file_name(n) == name).then_some(n)
+}
+
+pub(crate) struct Files {
+    storage: Arc<dyn Storage>,
+    geometry: Geometry,
+    direct: bool,
+    open: RwLock<Vec<Arc<dyn StorageFile>>>,
+}
+
+impl Files {
+    /// Opens what is there; also the number of whole segments.
+    pub(crate) fn open(
+        storage: &Arc<dyn Storage>,
+        geometry: Geometry,
+        direct: bool,
+        mode: OpenMode,
+    ) -> Result<(Files, usize)> {
+        let mut numbers: Vec<usize> = storage
+            .list()?
+            .iter()
+            .filter_map(|n| file_number(n))
+            .collect();
+        numbers.sort_unstable();
+        let mut open: Vec<Arc<dyn StorageFile>> = Vec::new();
+        let mut segments = 0;
+        for (n, &found) in numbers.iter().enumerate() {
+            let name = file_name(n);
+            if n != found {
+                let later = file_name(found);
+                return Err(Error::Corrupt(format!(
+                    "{name} is missing but {later} is there"
+                )));
+            }
+            if n > 0 && segments != n * geometry.segments_per_file() {
+                let before = file_name(n - 1);
+                return Err(Error::Corrupt(format!(
+                    "{before} is too short: {name} follows it"
+                )));
+            }
+            let file = storage.open(&name, mode, direct)?;
+            let len = file.len()?.min(geometry.file_bytes);
+            segments += (len / geometry.segment_bytes) as usize;
+            open.push(file);
+        }
+        let files = Files {
+            storage: storage.clone(),
+            geometry,
+            direct,
+            open: RwLock::new(open),
+        };
+        Ok((files, segments))
+    }
+
+    /// Files open now.
+    pub(crate) fn count(&self) -> usize {
+        self.open.read().len()
+    }
+
+    fn file(&self, n: usize) -> Result<Arc<dyn StorageFile>> {
+        let file = self.open.read().get(n).cloned();
+        file.ok_or_else(|| Error::Corrupt(format!("{} does not exist", file_name(n))))
+    }
+
+    pub(crate) fn read(&self, granule: u64, buf: &mut [u8]) -> Result<()> {
+        let (n, offset) = self.geometry.place(granule);
+        self.file(n)?.read_at(buf, offset)
+    }
+
+    /// Writes granules; the number of the file that is to be synced.
+    pub(crate) fn write(&self, granule: u64, bytes: &[u8]) -> Result<usize> {
+        let (n, offset) = self.geometry.place(granule);
+        self.file(n)?.write_at(bytes, offset)?;
+        Ok(n)
+    }
+
+    pub(crate) fn sync(&self, n: usize) -> Result<()> {
+        self.file(n)?.sync_data()
+    }
+
+    /// Length in bytes of file n (for scans).
+    pub(crate) fn len(&self, n: usize) -> Result<u64> {
+        self.file(n)?.len()
+    }
+
+    /// Makes the segment exist on disk. On error nothing remains of it.
+    pub(crate) fn grow(&self, segment: usize) -> Result<()> {
+        let (n, offset) = self.geometry.segment_place(segment);
+        if segment as u64 * u64::from(self.geometry.segment_granules()) >= MAX_GRANULES {
+            return Err(Error::DiskFull(
+                "the store's address space is used up".into(),
+            ));
+        }
+        let name = file_name(n);
+        let fresh = n >= self.count();
+        let file = if fresh {
+            match self.storage.open(&name, OpenMode::CreateNew, self.direct) {
+                Err(Error::Exists) => self.storage.open(&name, OpenMode::ReadWrite, self.direct)?,
+                other => other?,
+            }
+        } else {
+            self.file(n)?
+        };
+        let grown = file
+            .allocate(offset, self.geometry.segment_bytes)
+            .and_then(|()| file.sync_data())
+            .and_then(|()| {
+                if fresh {
+                    self.storage.sync_dir()
+                } else {
+                    Ok(())
+                }
+            });
+        if let Err(e) = grown {
+            // Best effort: a longer file than needed does no harm.
+            let _ = file.truncate(offset);
+            if fresh {
+                let _ = self.storage.remove(&name);
+            }
+            return Err(e);
+        }
+        if fresh {
+            self.open.write().push(file);
+        }
+        Ok(())
+    }
+
+    /// Gives the last segment back to the file system.
+    pub(crate) fn cut(&self, segment: usize) -> Result<()> {
+        let (n, offset) = self.geometry.segment_place(segment);
+        let file = self.file(n)?;
+        file.truncate(offset)?;
+        if offset > 0 {
+            return file.sync_data();
+        }
+        self.open.write().pop();
+        drop(file);
+        self.storage.remove(&file_name(n))?;
+        self.storage.sync_dir()
+    }
+
+    /// Gives a range back to the file system; it stays part of the file.
+    pub(crate) fn punch(&self, granule: u64, granules: u32) -> Result<()> {
+        let (n, offset) = self.geometry.place(granule);
+        let len = u64::from(granules) * GRANULE_BYTES as u64;
+        self.file(n)?.punch_hole(offset, len)
+    }
+}

@@ -1,0 +1,294 @@
+//! A store's life: made, opened, recovered, checkpointed.
+//!
+//! The order of a start: [`Store::open`] loads the newest checkpoint's map; the engine
+//! replays from the log what concerns the map ([`Store::set_location`],
+//! [`Store::apply_extent`], [`Store::release_index`]); [`Store::free_space_known`] marks
+//! what the directory names, and blobs may be written; pages are redone (which may make
+//! more ids used); [`Store::finish_recovery`] collects the unused page ids.
+//!
+//! Locking: `slots` is held over the I/O of a dump or a checkpoint: one at a time.
+
+use ferrite_sync::{random, time};
+use ferrite_types::{Error, IndexId, Lsn, PageId, Result};
+
+use crate::blob;
+use crate::checkpoint::{self, Checkpoint};
+use crate::deps::{Arc, OpenMode, Ordering, Storage};
+use crate::directory::pages_of_extent;
+use crate::extents::DICTIONARY;
+use crate::files::{file_number, Files, Geometry};
+use crate::map::{self, MapBase, Mark};
+use crate::store::{Store, StoreConfig, LOADING, OPEN, WRITABLE};
+use crate::superblock::{self, Superblock};
+use crate::word::Location;
+
+/// Which slots of map and checkpoint count now.
+pub(crate) struct Slots {
+    pub(crate) storage: Arc<dyn Storage>,
+    /// Of the newest checkpoint.
+    pub(crate) sequence: u64,
+    pub(crate) slot: u8,
+    /// Of the map that the newest checkpoint names.
+    pub(crate) map_slot: u8,
+    /// Of the newest map dump.
+    pub(crate) map_sequence: u64,
+}
+
+impl Store {
+    /// Makes an empty store with one segment, an empty map and a first checkpoint at
+    /// position 0, ready for use. What an interrupted earlier attempt left is removed.
+    ///
+    /// # Errors
+    /// `Exists` when there is a database. `Corrupt` when there are signs of one that has lost
+    /// its superblock. `BadConfig`, `DiskFull`, `Io`.
+    pub fn create(storage: Arc<dyn Storage>, cfg: StoreConfig) -> Result<Store> {
+        let Some(geometry) = Geometry::checked(cfg.segment_bytes, cfg.file_bytes) else {
+            return Err(Error::BadConfig(format!(
+                "store: segments of {} bytes in files of {} bytes",
+                cfg.segment_bytes, cfg.file_bytes
+            )));
+        };
+        remove_leftovers(&*storage)?;
+        let mut uuid = [0; 16];
+        uuid[..8].copy_from_slice(&random::next_u64().to_le_bytes());
+        uuid[8..].copy_from_slice(&random::next_u64().to_le_bytes());
+        let superblock = Superblock {
+            uuid,
+            geometry,
+            created_us: time::unix_us(),
+        };
+        let (files, _) = Files::open(&storage, geometry, cfg.direct, OpenMode::ReadWrite)?;
+        files.grow(0)?;
+        let slots = Slots {
+            storage: storage.clone(),
+            sequence: 0,
+            slot: 1,
+            map_slot: 1,
+            map_sequence: 0,
+        };
+        let store = Store::assemble(superblock, files, 1, slots);
+        store.directory.set_extent_owner(0, DICTIONARY);
+        let map = store.dump_map(Lsn::ZERO, &|_, _| None)?;
+        store.write_checkpoint(&Checkpoint {
+            redo_start: Lsn::ZERO,
+            map,
+            state: Vec::new(),
+        })?;
+        superblock.write(&*storage)?;
+        store.finish_recovery()?;
+        Ok(store)
+    }
+
+    /// Opens the store as of its newest checkpoint. Nothing is written.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no database; `Format` when this program cannot read it;
+    /// `Corrupt` naming the file.
+    pub fn open(storage: Arc<dyn Storage>, cfg: StoreConfig) -> Result<(Store, Checkpoint)> {
+        let superblock = Superblock::read(&*storage)?;
+        let found = checkpoint::newest(&*storage, &superblock.uuid)?;
+        let (files, segments) = Files::open(
+            &storage,
+            superblock.geometry,
+            cfg.direct,
+            OpenMode::ReadWrite,
+        )?;
+        let slots = Slots {
+            storage: storage.clone(),
+            sequence: found.sequence,
+            slot: found.slot,
+            map_slot: found.checkpoint.map.slot,
+            map_sequence: found.checkpoint.map.sequence,
+        };
+        let store = Store::assemble(superblock, files, segments, slots);
+        map::load(
+            &*storage,
+            &store.directory,
+            &found.checkpoint.map,
+            superblock.uuid,
+        )?;
+        Ok((store, found.checkpoint))
+    }
+
+    /// Recovery: the page lives there; [`Location::NONE`]: nowhere.
+    pub fn set_location(&self, page: PageId, at: Location) {
+        self.directory.set_location(page, at);
+    }
+
+    /// Recovery: makes the page's directory word exist.
+    pub fn reach(&self, page: PageId) {
+        self.directory.make_word(page);
+    }
+
+    /// Recovery: the map is complete. Marks the blobs it names; from here on blobs may be
+    /// written and freed. No word may be resident yet. Does nothing the second time.
+    ///
+    /// # Errors
+    /// `Corrupt` when two pages claim a granule, a blob lies outside of the files, or a page
+    /// belongs to no index.
+    pub fn free_space_known(&self) -> Result<()> {
+        if self.phase.load(Ordering::Acquire) != LOADING {
+            return Ok(());
+        }
+        let mut runs = self.runs.lock();
+        for extent in 0..self.directory.extents() {
+            let owned = self.directory.extent_owner(extent) != IndexId(0);
+            for page in pages_of_extent(extent) {
+                let word = self.directory.get(page);
+                if word.is_free() {
+                    continue;
+                }
+                let Some(at) = word.as_location() else {
+                    return Err(Error::Bug(format!(
+                        "page {page} is resident before its time"
+                    )));
+                };
+                if !owned {
+                    let place = self.superblock.geometry.describe(at.granule());
+                    return Err(Error::Corrupt(format!(
+                        "map: page {page} at {place} belongs to no index"
+                    )));
+                }
+                if !runs.mark(at.granule(), at.granules()) {
+                    let inside = runs.contains(at.granule(), at.granules());
+                    return Err(self.clash(page, at, inside));
+                }
+            }
+        }
+        drop(runs);
+        self.phase.store(WRITABLE, Ordering::Release);
+        Ok(())
+    }
+
+    /// Why the page's blob could not be marked.
+    fn clash(&self, page: PageId, at: Location, inside: bool) -> Error {
+        let place = self.superblock.geometry.describe(at.granule());
+        if !inside {
+            return Error::Corrupt(format!("map: page {page} at {place}: beyond the files"));
+        }
+        let range = |l: Location| l.granule()..l.granule() + u64::from(l.granules());
+        let mine = range(at);
+        let other = (1..page.0).map(PageId).find(|&p| {
+            self.directory.get(p).as_location().is_some_and(|l| {
+                let theirs = range(l);
+                theirs.start < mine.end && mine.start < theirs.end
+            })
+        });
+        let other = other.unwrap_or(PageId::NONE);
+        Error::Corrupt(format!("map: pages {other} and {page} both at {place}"))
+    }
+
+    /// Recovery is complete: collects unused page ids from words that are 0 (and does
+    /// [`Store::free_space_known`] if that was not done). From here on ids may be handed out.
+    ///
+    /// # Errors
+    /// Those of [`Store::free_space_known`].
+    pub fn finish_recovery(&self) -> Result<()> {
+        self.free_space_known()?;
+        if self.phase.load(Ordering::Acquire) == OPEN {
+            return Ok(());
+        }
+        self.extents.rebuild(&self.directory);
+        self.phase.store(OPEN, Ordering::Release);
+        Ok(())
+    }
+
+    /// Writes where every page lives to the alternate map file, synced. `home_of` answers
+    /// for resident pages: where the page in that frame is on disk ([`Location::NONE`]:
+    /// nowhere yet); None when the frame holds another page by now (the word is read again).
+    ///
+    /// The dump is fuzzy. The caller vouches that every change of the map logged before
+    /// `base_lsn` is in the words and homes by now, and that nothing shows in them before it
+    /// is logged. Before the base goes into a checkpoint, the log must be durable up to its
+    /// position at the end of this call: the dump may show everything logged until then.
+    ///
+    /// # Errors
+    /// `DiskFull` or `Io`: the map of the last checkpoint is untouched.
+    pub fn dump_map(
+        &self,
+        base_lsn: Lsn,
+        home_of: &dyn Fn(PageId, u32) -> Option<Location>,
+    ) -> Result<MapBase> {
+        let mut slots = self.slots.lock();
+        slots.map_sequence += 1;
+        let mark = Mark {
+            slot: 1 - slots.map_slot,
+            sequence: slots.map_sequence,
+            lsn: base_lsn,
+            uuid: self.superblock.uuid,
+        };
+        map::dump(&*slots.storage, &self.directory, mark, home_of)
+    }
+
+    /// Writes a checkpoint to the alternate slot, durable when this returns. `c.map` is the
+    /// newest dump or the last checkpoint's.
+    ///
+    /// # Errors
+    /// `DiskFull` or `Io`: the last checkpoint still counts. `Bug` when the map base cannot
+    /// be on disk any more.
+    pub fn write_checkpoint(&self, c: &Checkpoint) -> Result<()> {
+        let mut slots = self.slots.lock();
+        if c.map.slot != slots.map_slot && c.map.sequence != slots.map_sequence {
+            return Err(Error::Bug(format!(
+                "checkpoint names map dump {}, {} is newer",
+                c.map.sequence, slots.map_sequence
+            )));
+        }
+        let (slot, sequence) = (1 - slots.slot, slots.sequence + 1);
+        let bytes = checkpoint::encode(c, sequence, &self.superblock.uuid);
+        checkpoint::write(&*slots.storage, slot, &bytes)?;
+        slots.slot = slot;
+        slots.sequence = sequence;
+        slots.map_slot = c.map.slot;
+        Ok(())
+    }
+}
+
+/// Removes what an interrupted creation left; refuses if it may be more than that.
+fn remove_leftovers(storage: &dyn Storage) -> Result<()> {
+    if storage.exists(superblock::NAME)? {
+        return Err(Error::Exists);
+    }
+    let ours = |n: &str| {
+        file_number(n).is_some()
+            || n == superblock::ASIDE
+            || (0..2).any(|slot| n == map::name(slot) || n == checkpoint::name(slot))
+    };
+    let names: Vec<String> = storage.list()?.into_iter().filter(|n| ours(n)).collect();
+    // Creation writes checkpoint.0 once; a second one means that the database was in use.
+    if names.contains(&checkpoint::name(1)) {
+        return Err(Error::Corrupt(format!(
+            "{} is missing but {} is there: not overwriting a database that lost it",
+            superblock::NAME,
+            checkpoint::name(1)
+        )));
+    }
+    for name in names.iter().filter(|n| file_number(n).is_some()) {
+        refuse_if_used(storage, name)?;
+    }
+    // Store files from the last to the first, so that a crash here leaves a row without gaps.
+    for name in names.iter().rev() {
+        storage.remove(name)?;
+    }
+    if !names.is_empty() {
+        storage.sync_dir()?;
+    }
+    Ok(())
+}
+
+/// A store file whose first granule holds a blob was in use.
+fn refuse_if_used(storage: &dyn Storage, name: &str) -> Result<()> {
+    let file = storage.open(name, OpenMode::ReadOnly, false)?;
+    let mut first = [0; 4];
+    if file.len()? < 4 {
+        return Ok(());
+    }
+    file.read_at(&mut first, 0)?;
+    if blob::has_magic(&first) {
+        return Err(Error::Corrupt(format!(
+            "{} is missing but {name} holds pages: not overwriting a database that lost it",
+            superblock::NAME
+        )));
+    }
+    Ok(())
+}

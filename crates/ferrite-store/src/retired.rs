@@ -1,0 +1,86 @@
+//! Blobs whose page lives elsewhere, until the record that says so is durable.
+//!
+//! Invariant: the queue is sorted by log position; `first` is the first one's position
+//! (`u64::MAX`: empty), so that asking costs one load when nothing is due.
+//!
+//! Locking: one mutex, a leaf.
+
+use std::collections::VecDeque;
+
+use ferrite_types::Lsn;
+
+use crate::deps::{AtomicU64, Mutex, Ordering};
+use crate::word::{Location, GRANULE_BYTES};
+
+pub(crate) struct Retired {
+    queue: Mutex<VecDeque<(Lsn, Location)>>,
+    first: AtomicU64,
+    granules: AtomicU64,
+}
+
+impl Retired {
+    pub(crate) fn new() -> Retired {
+        Retired {
+            queue: Mutex::new(VecDeque::new()),
+            first: AtomicU64::new(u64::MAX),
+            granules: AtomicU64::new(0),
+        }
+    }
+
+    /// Remembers a blob that is garbage once the log is durable up to `moved`.
+    pub(crate) fn push(&self, at: Location, moved: Lsn) {
+        let mut queue = self.queue.lock();
+        // Positions come nearly in order: from the back it is a step or two.
+        let mut i = queue.len();
+        while i > 0 && queue[i - 1].0 > moved {
+            i -= 1;
+        }
+        queue.insert(i, (moved, at));
+        if i == 0 {
+            self.first.store(moved.0, Ordering::Release);
+        }
+        self.granules
+            .fetch_add(u64::from(at.granules()), Ordering::Relaxed);
+    }
+
+    /// Takes out what is garbage now. Empty without taking the lock when nothing is.
+    pub(crate) fn take(&self, durable: Lsn) -> Vec<Location> {
+        if self.first.load(Ordering::Acquire) > durable.0 {
+            return Vec::new();
+        }
+        let mut queue = self.queue.lock();
+        let due = queue.partition_point(|(moved, _)| *moved <= durable);
+        let out: Vec<Location> = queue.drain(..due).map(|(_, at)| at).collect();
+        let first = queue.front().map_or(u64::MAX, |(moved, _)| moved.0);
+        self.first.store(first, Ordering::Release);
+        let granules = out.iter().map(|at| u64::from(at.granules())).sum();
+        self.granules.fetch_sub(granules, Ordering::Relaxed);
+        out
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.granules.load(Ordering::Relaxed) * GRANULE_BYTES as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ferrite_types::format::Codec;
+
+    #[test]
+    fn comes_back_in_log_order() {
+        let r = Retired::new();
+        let at = |n| Location::new(n, 2, Codec::None);
+        for lsn in [50, 10, 30, 30, 40] {
+            r.push(at(lsn), Lsn(lsn));
+        }
+        assert_eq!(r.bytes(), 10 * 4096);
+        assert!(r.take(Lsn(9)).is_empty());
+        assert_eq!(r.take(Lsn(10)), [at(10)]);
+        assert_eq!(r.take(Lsn(45)), [at(30), at(30), at(40)]);
+        assert!(r.take(Lsn(45)).is_empty());
+        assert_eq!(r.take(Lsn::MAX), [at(50)]);
+        assert_eq!(r.bytes(), 0);
+    }
+}
