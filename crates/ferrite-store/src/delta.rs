@@ -20,9 +20,7 @@ const EXTENT_BYTES: usize = 10;
 const ASSIGN: u8 = 1;
 const TAKE_BACK: u8 = 2;
 
-/// Appends the body of a MAP_DELTA record to `out`: these pages live there now
-/// ([`Location::NONE`]: nowhere, the page is no more).
-pub fn encode_map_delta(moved: &[(PageId, Location)], out: &mut Vec<u8>) {
+pub(crate) fn encode_map_delta(moved: &[(PageId, Location)], out: &mut Vec<u8>) {
     out.reserve(DELTA_HEAD + moved.len() * DELTA_ENTRY);
     out.push(VERSION);
     out.extend_from_slice(&(moved.len() as u32).to_le_bytes());
@@ -32,11 +30,7 @@ pub fn encode_map_delta(moved: &[(PageId, Location)], out: &mut Vec<u8>) {
     }
 }
 
-/// Calls `each` for every entry of a MAP_DELTA body, in order.
-///
-/// # Errors
-/// `Corrupt` when the body is not one; `each` was not called then.
-pub fn decode_map_delta(body: &[u8], each: &mut dyn FnMut(PageId, Location)) -> Result<()> {
+pub(crate) fn decode_map_delta(body: &[u8], each: &mut dyn FnMut(PageId, Location)) -> Result<()> {
     let bad = |what: &str| Error::Corrupt(format!("log: map delta record: {what}"));
     if body.first() != Some(&VERSION) {
         return Err(bad("unknown version"));

@@ -54,7 +54,6 @@ mod word;
 pub use batch::{Batch, Placed, BATCH_BYTES};
 pub use blob::{PageHeader, PageImage, BLOB_HEADER_BYTES};
 pub use checkpoint::Checkpoint;
-pub use delta::{decode_map_delta, encode_map_delta};
 pub use directory::{Directory, EXTENT_PAGES};
 pub use map::MapBase;
 pub use scan::{rebuild_by_scan, FoundPage, ScanResult};

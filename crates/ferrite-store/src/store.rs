@@ -10,7 +10,7 @@ use ferrite_types::{Error, IndexId, Lsn, PageId, Result, PAGE_BYTES};
 
 use crate::batch::{Batch, Placed};
 use crate::blob::{self, PageHeader, MAX_BLOB_GRANULES};
-use crate::delta::{decode_extent, ExtentChange};
+use crate::delta::{self, decode_extent, ExtentChange};
 use crate::deps::{kill_point, AlignedBuf, AtomicU32, Counter, Mutex, Ordering};
 use crate::directory::Directory;
 use crate::extents::{self, Extents};
@@ -345,6 +345,20 @@ impl Store {
         }
         kill_point!("store.after_sync");
         Ok(())
+    }
+
+    /// Appends the body of a MAP_DELTA record to `out`: these pages live there now
+    /// ([`Location::NONE`]: nowhere, the page is no more).
+    pub fn encode_map_delta(moved: &[(PageId, Location)], out: &mut Vec<u8>) {
+        delta::encode_map_delta(moved, out);
+    }
+
+    /// Calls `each` for every entry of a MAP_DELTA body, in order.
+    ///
+    /// # Errors
+    /// `Corrupt` when the body is not one; `each` was not called then.
+    pub fn decode_map_delta(body: &[u8], each: &mut dyn FnMut(PageId, Location)) -> Result<()> {
+        delta::decode_map_delta(body, each)
     }
 
     /// The blob becomes free space as soon as the log is durable up to `moved`, the end of
