@@ -77,6 +77,8 @@ class Runner:
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.arguments = arguments
         self.totals = Totals()
+        self.muted: set[str] = set()
+        """Set-up statements of this shape whose answers are known to differ and that are needed all the same."""
         self.sides = self._sides()
         self.out = Path(arguments.out) if arguments.out else None
 
@@ -113,15 +115,18 @@ class Runner:
         self.totals.shapes += 1
         found = 0
         skip: set[int] = set()
+        self.muted = set()
         while found < self.arguments.per_shape and len(self.totals.found) < self.arguments.limit:
             difference = self._pass(steps, skip, count=found == 0)
             if difference is None:
                 return
             found += 1
             self._report(name, [s for i, s in enumerate(steps) if i not in skip], difference, steps)
-            skip |= self._alike(steps, difference)
-            if difference.step.setup:
+            if not difference.step.setup:
+                skip |= self._alike(steps, difference)
+            elif difference.one.kind != difference.two.kind:
                 return
+            self.muted.add(difference.step.sql)
 
     def _alike(self, steps: list[Step], difference: Difference) -> set[int]:
         """Indexes to leave out next time: the step that differed and others of its very form."""
@@ -146,7 +151,7 @@ class Runner:
                 self.totals.known[found.known] += 1
                 if step.setup:
                     return None
-            elif found:
+            elif found and not (step.setup and step.sql in self.muted):
                 return found
         return None
 
@@ -156,7 +161,7 @@ class Runner:
             f"\n=== difference {len(self.totals.found) + 1}: shape {name}, seed {self.arguments.seed}, statement {difference.index}",
             flush=True,
         )
-        reducer = Reducer(self.sides, self.arguments.reduce_seconds)
+        reducer = Reducer(self.sides, self.arguments.reduce_seconds, self.muted)
         short = reducer.reduce(steps, difference)
         text = self._describe(name, steps, short, difference)
         print(text, flush=True)

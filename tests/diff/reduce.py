@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from diff.answer import Side
 from diff.compare import Difference, first_difference
@@ -12,15 +13,16 @@ from diff.step import Step
 class Reducer:
     """Delta reduction with a time budget."""
 
-    def __init__(self, sides: tuple[Side, Side], budget: float) -> None:
+    def __init__(self, sides: tuple[Side, Side], budget: float, muted: set[str]) -> None:
         self.sides = sides
+        self.muted = muted
         self.deadline = time.monotonic() + budget
         self.tries = 0
 
     def still_fails(self, steps: list[Step], wanted: str) -> int | None:
         """Length of the program up to the difference, if there is one of the wanted kind."""
         self.tries += 1
-        found = first_difference(self.sides, steps)
+        found = first_difference(self.sides, steps, self.muted)
         return found.index + 1 if found and found.signature() == wanted else None
 
     def reduce(self, steps: list[Step], difference: Difference) -> list[Step]:
@@ -33,7 +35,27 @@ class Reducer:
             if chunk == 1 and not changed:
                 break
             chunk = max(1, chunk // 2)
-        return best
+        return self._fewer_rows(best, wanted)
+
+    def _fewer_rows(self, steps: list[Step], wanted: str) -> list[Step]:
+        """Drop rows of multi-row INSERTs."""
+        for position in range(len(steps) - 1, -1, -1):
+            head, mark, tail = steps[position].sql.partition(" VALUES (")
+            rows = tail.split("), (")
+            size = len(rows) // 2
+            while mark and size >= 1 and time.monotonic() < self.deadline:
+                start = 0
+                while start < len(rows) and len(rows) > size:
+                    fewer = rows[:start] + rows[start + size :]
+                    text = f"{head}{mark}{'), ('.join(fewer)}"
+                    text += "" if text.endswith(")") or start + size < len(rows) else ")"
+                    trial = [*steps[:position], replace(steps[position], sql=text), *steps[position + 1 :]]
+                    if self.still_fails(trial, wanted) == len(trial):
+                        steps, rows = trial, fewer
+                    else:
+                        start += size
+                size //= 2
+        return steps
 
     def _keep_tail(self, steps: list[Step], wanted: str) -> list[Step]:
         """Often the last few steps after the set-up are enough."""

@@ -36,7 +36,7 @@ def oracle(tree: Tree) -> None:
     for suite in SUITES:
         names = test_names(tree, suite)
         result = run_mtr(
-            tree, f"record-{suite}", ["--record", "--enable-disabled", f"--suite={suite}-innobase", *names], quiet=True
+            tree, suite, ["--record", "--enable-disabled", f"--suite={suite}-innobase", *names], quiet=True
         )
         moved = _move(tree, suite)
         if moved < len(names) * 0.9:
