@@ -79,7 +79,7 @@ impl Epochs {
     }
 
     #[inline]
-    fn pin_slot(&self, number: usize) -> EpochGuard<'_> {
+    pub(crate) fn pin_slot(&self, number: usize) -> EpochGuard<'_> {
         let slot = self.slot(number);
         let depth = slot.depth.load(Ordering::Relaxed);
         slot.depth.store(depth + 1, Ordering::Relaxed);
@@ -217,6 +217,6 @@ impl Drop for EpochGuard<'_> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 #[path = "epoch_tests.rs"]
 mod tests;

@@ -49,6 +49,10 @@ mod imp {
         None
     }
 
+    /// Ends the simulated program; returns only when not simulated.
+    #[inline(always)]
+    pub fn fatal(_message: &str) {}
+
     /// The simulated thread's own number.
     #[inline(always)]
     pub fn task_number() -> Option<usize> {

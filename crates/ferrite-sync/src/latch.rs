@@ -287,3 +287,7 @@ impl std::fmt::Debug for Latch {
         write!(f, "Latch({:#x})", self.word.load(Ordering::Relaxed))
     }
 }
+
+#[cfg(all(test, not(loom)))]
+#[path = "latch_tests.rs"]
+mod tests;

@@ -60,6 +60,9 @@ pub mod time;
 #[cfg(all(feature = "sim", not(loom)))]
 pub mod sim;
 
+#[cfg(all(test, loom))]
+mod loom_tests;
+
 pub use condvar::Condvar;
 pub use event::Event;
 pub use histogram::Histogram;

@@ -26,13 +26,23 @@ macro_rules! kill_point {
     };
 }
 
+/// The core must not go on (a sync failed, a log block is bad): says why on the standard
+/// error stream and ends the process at once. In a simulation the program crashes there.
+pub fn fatal(message: &str) -> ! {
+    crate::hook::fatal(message);
+    eprintln!("ferrite: FATAL: {message}");
+    std::process::abort()
+}
+
 #[cfg(feature = "stop-points")]
 mod armed {
     use std::collections::HashMap;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::OnceLock;
 
-    use crate::{hook, Arc, Condvar, Mutex};
+    use std::sync::{Condvar, Mutex, MutexGuard};
+
+    use crate::{hook, thread, Arc};
 
     /// What happens at an armed place.
     #[derive(Clone)]
@@ -71,6 +81,8 @@ mod armed {
         seen: Option<HashMap<&'static str, u64>>,
     }
 
+    // Real locks even in a simulation: the registry belongs to the process, and it is never
+    // held over a yield point.
     struct Stops {
         registry: Mutex<Registry>,
         changed: Condvar,
@@ -107,6 +119,28 @@ mod armed {
     }
 
     impl Stops {
+        fn registry(&self) -> MutexGuard<'_, Registry> {
+            self.registry.lock().unwrap_or_else(|e| e.into_inner())
+        }
+
+        /// Waits for a change, or for at most so long; a simulated thread polls.
+        fn wait<'a>(
+            &'a self,
+            registry: MutexGuard<'a, Registry>,
+            us: u64,
+        ) -> MutexGuard<'a, Registry> {
+            if hook::simulated() {
+                drop(registry);
+                thread::sleep_us(us.min(100));
+                return self.registry();
+            }
+            let time = std::time::Duration::from_micros(us);
+            self.changed
+                .wait_timeout(registry, time)
+                .unwrap_or_else(|e| e.into_inner())
+                .0
+        }
+
         fn count(&self, r: &Registry) {
             self.active.store(
                 r.armed.len() + usize::from(r.seen.is_some()),
@@ -118,7 +152,7 @@ mod armed {
     /// From the `nth` pass on (1 = the next), `action` happens at that place.
     pub fn arm_nth(name: &str, nth: u64, action: Action) {
         let s = stops();
-        let mut r = s.registry.lock();
+        let mut r = s.registry();
         r.armed.insert(
             name.to_owned(),
             Armed {
@@ -138,7 +172,7 @@ mod armed {
     /// Nothing happens at that place any more; whoever is blocked there goes on.
     pub fn disarm(name: &str) {
         let s = stops();
-        let mut r = s.registry.lock();
+        let mut r = s.registry();
         r.armed.remove(name);
         s.count(&r);
         s.changed.notify_all();
@@ -147,7 +181,7 @@ mod armed {
     /// Disarms every place.
     pub fn disarm_all() {
         let s = stops();
-        let mut r = s.registry.lock();
+        let mut r = s.registry();
         r.armed.clear();
         s.count(&r);
         s.changed.notify_all();
@@ -160,25 +194,20 @@ mod armed {
 
     /// How often the armed place has acted.
     pub fn hits(name: &str) -> u64 {
-        stops()
-            .registry
-            .lock()
-            .armed
-            .get(name)
-            .map_or(0, |a| a.hits)
+        stops().registry().armed.get(name).map_or(0, |a| a.hits)
     }
 
     /// Waits until the armed place has acted `n` times; false after `ms` milliseconds.
     pub fn wait_hits(name: &str, n: u64, ms: u64) -> bool {
         let s = stops();
         let deadline = crate::time::now_us() + ms * 1000;
-        let mut r = s.registry.lock();
+        let mut r = s.registry();
         while r.armed.get(name).is_none_or(|a| a.hits < n) {
             let now = crate::time::now_us();
             if now >= deadline {
                 return false;
             }
-            r = s.changed.wait_timeout_us(r, deadline - now).0;
+            r = s.wait(r, deadline - now);
         }
         true
     }
@@ -186,7 +215,7 @@ mod armed {
     /// Starts counting which places are passed (for a list of what a test reaches).
     pub fn record() {
         let s = stops();
-        let mut r = s.registry.lock();
+        let mut r = s.registry();
         r.seen = Some(HashMap::new());
         s.count(&r);
     }
@@ -194,7 +223,7 @@ mod armed {
     /// Ends counting; the places passed and how often, by name.
     pub fn recorded() -> Vec<(&'static str, u64)> {
         let s = stops();
-        let mut r = s.registry.lock();
+        let mut r = s.registry();
         let mut list: Vec<_> = r.seen.take().unwrap_or_default().into_iter().collect();
         s.count(&r);
         list.sort_unstable();
@@ -212,7 +241,7 @@ mod armed {
 
     #[cold]
     fn armed_point(s: &Stops, name: &'static str) {
-        let mut r = s.registry.lock();
+        let mut r = s.registry();
         if let Some(seen) = &mut r.seen {
             *seen.entry(name).or_default() += 1;
         }
@@ -243,7 +272,7 @@ mod armed {
                         ..
                     })
                 ) {
-                    r = s.changed.wait(r);
+                    r = s.wait(r, 1_000_000);
                 }
             }
             Action::Callback(f) => {
