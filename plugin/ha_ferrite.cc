@@ -88,6 +88,8 @@ int ha_ferrite::open(const char *name, int, uint) {
     ref_length = table->key_info[table->s->primary_key].key_length;
   if (!m_seek_key.reserve(layout().max_key + 16) || !m_scratch.reserve(layout().max_scratch + 16))
     return HA_ERR_OUT_OF_MEM;
+  /* An update of the primary key must not meet its own rows again: the server looks here. */
+  key_used_on_scan = table->s->primary_key;
   stats.block_size = 16384;
   if (table->found_next_number_field && !fe_autoinc_read(m_share->table))
     fe_autoinc_update(m_share->table, 1);

@@ -215,6 +215,7 @@ class ha_ferrite final : public handler {
   MY_BITMAP m_changed;
   std::vector<my_bitmap_map> m_changed_bits;
   fe_dup_info m_dup;
+  uint m_dup_key = MAX_KEY; /* the server asks by info(HA_STATUS_ERRKEY) */
 
   ulonglong m_autoinc_rows = 0; /* values still to come of a multi-row INSERT */
   ulonglong m_autoinc_last = 0;

@@ -39,9 +39,7 @@ uint8_t *ha_ferrite::encode_entry(const Index &index, const uchar *record, uint8
 }
 
 int ha_ferrite::duplicate(const fe_dup_info &dup) {
-  /* For info(HA_STATUS_ERRKEY). */
-  errkey = layout().indexes[dup.index_no].server_no;
-  lookup_errkey = errkey;
+  m_dup_key = layout().indexes[dup.index_no].server_no;
   return HA_ERR_FOUND_DUPP_KEY;
 }
 

@@ -220,7 +220,8 @@ int ha_ferrite::info(uint flag) {
   }
   if ((flag & HA_STATUS_AUTO) && table->found_next_number_field)
     stats.auto_increment_value = fe_autoinc_read(m_share->table);
-  return 0; /* errkey was set when the duplicate was met */
+  if (flag & HA_STATUS_ERRKEY) errkey = m_dup_key;
+  return 0;
 }
 
 /* ---- ranges and costs -------------------------------------------------------------- */
