@@ -121,8 +121,9 @@ impl Log {
 
     fn flush_or_wait(&self, lsn: u64) {
         loop {
-            self.assert_alive();
             let mut gate = self.gate.lock();
+            // Under the gate: `die` empties the list of waiters once.
+            self.assert_alive();
             let before = self.durable();
             if before >= lsn {
                 return;
