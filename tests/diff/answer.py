@@ -125,6 +125,8 @@ class Side:
         try:
             if step.kind == "collect":
                 return self._collect(step.session)
+            if step.kind == "kill":
+                return self._kill(step)
             if step.session in self.waiting:
                 self._collect(step.session)
             if step.kind in ("block", "pair"):
@@ -207,6 +209,13 @@ class Side:
         if task is None:
             return Answer("none")
         return task.answer() if task.done.wait(60) else Answer("waits", message="for more than 60 s")
+
+    def _kill(self, step: Step) -> Answer:
+        """KILL QUERY or KILL of the session, from a third connection."""
+        connection = self._open("d")
+        connection.query(f"{step.sql} {self.session(step.session).thread_id()}")
+        connection.close()
+        return Answer("ok")
 
     def _pair(self, step: Step, task: _Waiting) -> Answer:
         """Two statements that close a circle: one of them must fail; which one is the engine's choice."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from diff.answer import Answer, Side
 from diff.known import known_line
@@ -37,7 +37,9 @@ def _same(one: Answer, two: Answer) -> bool:
 def run_step(sides: tuple[Side, Side], index: int, step: Step) -> tuple[Answer, Answer, Difference | None]:
     """One step on both sides."""
     one, two = sides[0].run(step), sides[1].run(step)
-    if _same(one, two):
+    if step.kind == "refused" and sides[0].engine != sides[1].engine and two.kind == "ok":
+        two = replace(two, message="accepted, though it is not supported: it must be refused with an error")
+    elif step.kind == "quiet" or _same(one, two):
         return one, two, None
     return one, two, Difference(index, step, one, two, known_line(step, one, two))
 

@@ -13,7 +13,7 @@ from diff.answer import Side
 from diff.compare import Difference, run_step
 from diff.program import Program
 from diff.reduce import Reducer, script
-from diff.scenarios import LAYOUTS, Scenes, sequence_steps
+from diff.scenarios import LAYOUTS, Scenes, refusal_steps, sequence_steps
 from diff.shapes import all_shapes
 from diff.step import Step
 from lib.engines import engine
@@ -68,6 +68,8 @@ def programs(arguments: argparse.Namespace) -> list[tuple[str, list[Step]]]:
     out += [(x.name, Scenes(x, arguments.seed).build(int(share * 0.5))) for x in layouts]
     if picked("sequences"):
         out.append(("sequences", sequence_steps(arguments.seed, int(share))))
+    if picked("refusals"):
+        out.append(("refusals", refusal_steps()))
     return out
 
 

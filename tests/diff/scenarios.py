@@ -255,6 +255,19 @@ class Scenes:
         self.say(0, "COMMIT")
         self.say(1, "(collect)", kind="collect")
 
+    def killed(self) -> None:
+        """KILL QUERY ends a wait at once."""
+        row = self.row()
+        self.say(0, "BEGIN")
+        self.say(0, f"UPDATE c SET v = 0 {self._where(row)}")
+        self.say(1, "BEGIN")
+        self.say(1, f"UPDATE c SET v = 7 {self._where(row % ROWS + 1)}")
+        self.say(1, self.change(row), kind="block")
+        self.say(1, "KILL QUERY", kind="kill")
+        self.say(1, "(collect)", kind="collect")
+        self.say(1, "COMMIT")
+        self.say(0, "COMMIT")
+
     def conflict_free(self) -> None:
         """Both write different rows at once, mixed with savepoints."""
         rows = self.rng.sample(range(1, ROWS + 1), 6)
@@ -270,6 +283,45 @@ class Scenes:
             self.say(1 - session, "SELECT COUNT(*), SUM(v) FROM c")
         self.say(0, self.rng.choice(("COMMIT", "ROLLBACK")))
         self.say(1, self.rng.choice(("COMMIT", "ROLLBACK")))
+
+
+REFUSED = (
+    "CREATE TABLE child (id INT PRIMARY KEY, p INT, KEY (p), FOREIGN KEY (p) REFERENCES parent (id)) ENGINE={E}",
+    "CREATE TABLE child (id INT PRIMARY KEY, p INT, CONSTRAINT f FOREIGN KEY (p) REFERENCES parent (id) ON DELETE CASCADE) ENGINE={E}",
+    "ALTER TABLE parent ADD FOREIGN KEY (p) REFERENCES parent (id)",
+    "CREATE TABLE child (id INT PRIMARY KEY, s VARCHAR(100), FULLTEXT KEY (s)) ENGINE={E}",
+    "ALTER TABLE parent ADD FULLTEXT KEY (s)",
+    "CREATE FULLTEXT INDEX f ON parent (s)",
+    "CREATE TABLE child (id INT PRIMARY KEY, g POINT NOT NULL, SPATIAL KEY (g)) ENGINE={E}",
+)
+WRONG = (
+    "CREATE TABLE child (id INT PRIMARY KEY, s VARCHAR(4000), KEY (s)) ENGINE={E} DEFAULT CHARSET=utf8mb4",
+    "CREATE TABLE child (id INT PRIMARY KEY, s BLOB, KEY (s)) ENGINE={E}",
+    "CREATE TABLE child (n INT, id INT AUTO_INCREMENT, PRIMARY KEY (n, id)) ENGINE={E}",
+    f"CREATE TABLE child ({', '.join(f'c{n} INT' for n in range(70))}, {', '.join(f'KEY (c{n})' for n in range(65))}) ENGINE={{E}}",
+    "CREATE TABLE child (id INT PRIMARY KEY, s VARCHAR(70000)) ENGINE={E} DEFAULT CHARSET=latin1",
+    "CREATE TABLE parent (id INT) ENGINE={E}",
+    "SELECT * FROM nowhere",
+    "DROP TABLE nowhere",
+    "ALTER TABLE parent ADD UNIQUE KEY (p), ADD KEY (nowhere)",
+    "CREATE TABLE child (id INT PRIMARY KEY, g POINT) ENGINE={E}",
+)
+
+
+def refusal_steps() -> list[Step]:
+    """Definitions beyond what one engine or both can do."""
+    steps = [
+        Step("CREATE TABLE parent (id INT PRIMARY KEY, p INT, s VARCHAR(50)) ENGINE={E}", setup=True)
+    ]
+    for sql in REFUSED:
+        steps += [
+            Step(sql, kind="refused"),
+            Step("DROP TABLE IF EXISTS child", kind="quiet"),
+            Step("SELECT COUNT(*) FROM parent"),
+        ]
+    for sql in WRONG:
+        steps += [Step(sql), Step("SHOW CREATE TABLE child"), Step("DROP TABLE IF EXISTS child")]
+    return steps
 
 
 def sequence_steps(seed: int, count: int) -> list[Step]:

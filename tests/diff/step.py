@@ -14,7 +14,9 @@ class Step:
     ordered: bool = False
     """Rows are compared in their order; otherwise as a multiset."""
     kind: str = "exec"
-    """exec; block: may wait for a lock, the answer then comes with collect; collect; pair: closes a deadlock."""
+    """exec; block: may wait for a lock, the answer then comes with collect; collect; pair: closes a deadlock;
+    kill: KILL QUERY of the session; refused: only the reference engine can do it, the other one must say so;
+    quiet: answers are not compared."""
     file: str | None = None
     """Content of the local file."""
     setup: bool = False

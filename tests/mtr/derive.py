@@ -21,14 +21,19 @@ NOT_PORTABLE = re.compile(
 SOURCE = re.compile(r"^\s*(?:--\s*)?(?:source|let\s+\$\w+\s*=)\s*([\w./$-]+\.inc)", re.MULTILINE | re.IGNORECASE)
 COMBINATIONS = {
     # The block's name stays the one whose results are to be matched.
-    "versioning": "[timestamp]\ndefault-storage-engine={engine}\n",
-    "period": "[innodb]\ndefault-storage-engine={engine}\n",
+    "versioning": "[timestamp]\ninnodb\ndefault-storage-engine={engine}\n",
+    "period": "[innodb]\ninnodb\ndefault-storage-engine={engine}\n",
 }
 
 
 def port_name(suite: str) -> str:
     """The copy's name."""
     return f"{suite}_port"
+
+
+def derive_all(tree: Tree, kind: Engine) -> dict[str, list[str]]:
+    """Copy every suite, since they include each other's files; the names of the portable tests of each."""
+    return {suite: Derivation(tree, suite, kind).make() for suite in DERIVED}
 
 
 class Derivation:
@@ -45,7 +50,7 @@ class Derivation:
         """Copy, substitute, drop what is not portable; the names of the tests that remain."""
         shutil.rmtree(self.target, ignore_errors=True)
         shutil.copytree(self.source, self.target)
-        portable = [t for t in self._tests() if self._portable(t)]
+        portable = [t for t in (*self.source.glob("*.test"), *self.source.glob("t/*.test")) if self._portable(t)]
         for path in self.target.rglob("*"):
             if path.suffix in TEXT and path.is_file():
                 text = path.read_text(encoding="utf-8", errors="surrogateescape")
@@ -53,9 +58,6 @@ class Derivation:
         self._combinations()
         self.tree.give(self.target)
         return sorted(t.stem for t in portable)
-
-    def _tests(self) -> list[Path]:
-        return [*self.target.glob("*.test"), *self.target.glob("t/*.test")]
 
     def _reach(self, path: Path, seen: set[Path]) -> str:
         """The test's text with everything it includes."""
@@ -65,8 +67,8 @@ class Derivation:
         text = path.read_text(encoding="utf-8", errors="surrogateescape")
         out = [text]
         for name in SOURCE.findall(text):
-            for base in (path.parent, self.target, self.tree.mtr):
-                candidate = base / name.replace(f"suite/{self.suite}/", f"suite/{port_name(self.suite)}/")
+            for base in (path.parent, self.source, self.tree.mtr):
+                candidate = base / name
                 if candidate.is_file() and candidate.name not in ("have_innodb.inc", "have_partition.inc"):
                     out.append(self._reach(candidate, seen))
                     break
@@ -77,7 +79,7 @@ class Derivation:
         parametrised = "engines.inc" in text
         if not parametrised and not re.search(r"innodb", text, re.IGNORECASE):
             return False
-        options = [test.with_suffix(x) for x in (".opt", ".cnf", "-master.opt")]
+        options = [test.with_name(test.stem + x) for x in (".opt", ".cnf", "-master.opt")]
         text += "".join(o.read_text() for o in options if o.exists())
         return not NOT_PORTABLE.search(text)
 
@@ -87,7 +89,8 @@ class Derivation:
         def engine(found: re.Match[str]) -> str:
             return name.lower() if found.group(0).islower() else name
 
-        text = text.replace(f"suite/{self.suite}/", f"suite/{port_name(self.suite)}/")
+        for other in DERIVED:
+            text = text.replace(f"suite/{other}/", f"suite/{port_name(other)}/")
         text = re.sub(rf"^{self.suite}\.", f"{port_name(self.suite)}.", text, flags=re.MULTILINE)
         return text if self.kind.prefix == "innodb" else NAMES.sub(engine, text)
 

@@ -9,7 +9,7 @@ import time
 from lib.engines import Engine, engine
 from lib.places import Places, find_places
 from lib.server import stop_on_signals
-from mtr.derive import DERIVED, Derivation, port_name
+from mtr.derive import DERIVED, derive_all, port_name
 from mtr.expected import expectations, judge
 from mtr.oracle import SUITES, oracle, test_names
 from mtr.rr_trx import Stress
@@ -48,6 +48,7 @@ class Suites:
         self.tree = tree
         self.places = places
         self.kind = kind
+        self.derived: dict[str, list[str]] = {}
         self.only = [t for t in arguments.tests.split(",") if t]
 
     def run(self, suite: str) -> list[Result]:
@@ -80,10 +81,11 @@ class Suites:
         return self._mtr(suite, suite, [])
 
     def _derived(self, suite: str) -> Result:
-        names = Derivation(self.tree, suite, self.kind).make()
+        if not self.derived:
+            self.derived = derive_all(self.tree, self.kind)
+        names = self.derived[suite]
         print(f"  {len(names)} portable tests", flush=True)
-        result = self._mtr(port_name(suite), port_name(suite), names)
-        return result
+        return self._mtr(port_name(suite), port_name(suite), names)
 
 
 def main() -> int:
