@@ -232,6 +232,20 @@ fn some_of<T>(items: Vec<T>, rng: &mut Rng) -> Vec<T> {
     }
 }
 
+/// A part of a write that happens or does not: its offset, and a range of its bytes.
+type Piece = (u64, Arc<[u8]>, std::ops::Range<usize>);
+
+/// A write cut at sectors.
+fn pieces_of(offset: u64, bytes: &Arc<[u8]>, pieces: &mut Vec<Piece>) {
+    let mut at = 0usize;
+    while at < bytes.len() {
+        let here = offset + at as u64;
+        let n = ((SECTOR - here % SECTOR) as usize).min(bytes.len() - at);
+        pieces.push((here, bytes.clone(), at..at + n));
+        at += n;
+    }
+}
+
 /// Applies an arbitrary part of the pending changes: sectors of writes in any order and
 /// any selection; changes of length and holes as a prefix, in order (file systems keep a
 /// journal of those), with the writes staying on their side of them.
@@ -243,14 +257,9 @@ fn survive(durable: &mut Image, pending: Vec<Change>, rng: &mut Rng) {
     let mut journal_left = rng.below(journalled as u64 + 1);
     // How likely a sector survives is drawn for each crash, so that nearly all, nearly
     // none and half of them are all common.
-    let keep = *[0u64, 5, 50, 95, 100]
-        .get(rng.below(5) as usize)
-        .unwrap_or(&50);
+    let keep = [0u64, 5, 50, 95, 100][rng.below(5) as usize];
     let in_order = rng.chance(1, 2);
-    let mut pieces: Vec<(u64, Arc<[u8]>, std::ops::Range<usize>)> = Vec::new();
-    let flush = |pieces: &mut Vec<(u64, Arc<[u8]>, std::ops::Range<usize>)>,
-                 durable: &mut Image,
-                 rng: &mut Rng| {
+    let flush = |pieces: &mut Vec<Piece>, durable: &mut Image, rng: &mut Rng| {
         if !in_order {
             rng.shuffle(pieces);
         }
@@ -260,17 +269,10 @@ fn survive(durable: &mut Image, pending: Vec<Change>, rng: &mut Rng) {
             }
         }
     };
+    let mut pieces = Vec::new();
     for change in pending {
         match change {
-            Change::Write { offset, bytes } => {
-                let mut at = 0usize;
-                while at < bytes.len() {
-                    let here = offset + at as u64;
-                    let n = ((SECTOR - here % SECTOR) as usize).min(bytes.len() - at);
-                    pieces.push((here, bytes.clone(), at..at + n));
-                    at += n;
-                }
-            }
+            Change::Write { offset, bytes } => pieces_of(offset, &bytes, &mut pieces),
             other => {
                 flush(&mut pieces, durable, rng);
                 if journal_left > 0 {

@@ -371,3 +371,6 @@ impl Drop for Held {
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod crash_tests;
