@@ -38,19 +38,19 @@ def _arguments() -> argparse.Namespace:
     )
     arguments = parser.parse_args()
     if arguments.ci:
-        arguments.rounds = 20
+        arguments.rounds, arguments.fresh_every = 20, 7
     return arguments
 
 
-def random_options(kind: Engine, rng: Random, arguments: argparse.Namespace) -> list[str]:
-    """Server options that change from start to start; commits are always durable."""
+def random_options(kind: Engine, rng: Random, arguments: argparse.Namespace, binlog: bool) -> list[str]:
+    """Server options that change from start to start; commits are always durable, the binlog stays on or off."""
     options = [
         kind.flush(1),
         kind.pool(rng.choice(("16M", "24M", "64M"))),
         kind.lock_wait(5),
         "--max-allowed-packet=64M",
     ]
-    if arguments.binlog and rng.random() < 0.5:
+    if binlog:
         options += ["--log-bin=binlog", f"--sync-binlog={rng.choice((0, 1))}", "--binlog-format=ROW", "--server-id=1"]
     else:
         options.append("--skip-log-bin")
@@ -85,6 +85,8 @@ class Rounds:
         self.server: Server | None = None
         self.clients: list[Client] = []
         self.commits = 0
+        self.directories = 0
+        self.binlog = False
         self.restarts: list[float] = []
 
     def run(self) -> int:
@@ -103,8 +105,11 @@ class Rounds:
         return failed
 
     def _fresh(self) -> None:
+        self.directories += 1
+        choice = self.arguments.binlog
+        self.binlog = choice == "always" or choice == "some" and self.directories % 2 == 0
         self.server = Server(find_places(), self.kind, [])
-        self.server.options = random_options(self.kind, self.rng, self.arguments)
+        self.server.options = random_options(self.kind, self.rng, self.arguments, self.binlog)
         self.server.start()
         create_tables(self.server)
         self.clients = [Client(n, 0) for n in range(1, self.arguments.clients + 1)]
@@ -136,7 +141,7 @@ class Rounds:
             died = self._write_and_kill()
             if died:
                 return [f"the server ended by itself: {died}"]
-            server.options = random_options(self.kind, self.rng, self.arguments)
+            server.options = random_options(self.kind, self.rng, self.arguments, self.binlog)
             if self.rng.random() < 0.15:
                 self._kill_in_recovery()
             took = server.start()

@@ -310,9 +310,7 @@ WRONG = (
 
 def refusal_steps() -> list[Step]:
     """Definitions beyond what one engine or both can do."""
-    steps = [
-        Step("CREATE TABLE parent (id INT PRIMARY KEY, p INT, s VARCHAR(50)) ENGINE={E}", setup=True)
-    ]
+    steps = [Step("CREATE TABLE parent (id INT PRIMARY KEY, p INT, s VARCHAR(50)) ENGINE={E}", setup=True)]
     for sql in REFUSED:
         steps += [
             Step(sql, kind="refused"),
