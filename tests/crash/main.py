@@ -28,9 +28,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--longest", type=float, default=3.0, help="longest time before the kill, in seconds")
     parser.add_argument(
-        "--fresh-every", type=int, default=50, help="start with an empty directory after so many rounds"
+        "--fresh-every", type=int, default=20, help="start with an empty directory after so many rounds"
     )
-    parser.add_argument("--binlog", action="store_true", help="with the binlog on in some rounds")
+    parser.add_argument(
+        "--binlog", choices=("never", "some", "always"), default="some", help="some: on every second directory"
+    )
     parser.add_argument("--ci", action="store_true", help="20 rounds")
     parser.add_argument("--keep", default="", help="where to keep the data directory of a failed round")
     parser.add_argument(
