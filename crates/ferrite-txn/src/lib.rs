@@ -12,20 +12,38 @@
 //! | `segment` | young versions: segments of 256 KiB in a ring |
 //! | `old` | the old generation: what survives its segment |
 //! | `store` | the version store: adding, reading, walking, pruning |
+//! | `prune` | updaters take out what nobody needs |
 //! | `retire` | segments leave the ring; the old generation is swept |
 //!
 //! Nothing here is written to disk or logged: snapshots die with the process.
 
 #![forbid(unsafe_code)]
 
+mod delta;
+mod old;
+mod prune;
 mod published;
+mod retire;
+mod segment;
 mod side;
 mod snapshot;
 mod status;
+mod store;
 mod system;
+mod version;
 
 #[cfg(test)]
 mod system_tests;
+#[cfg(test)]
+mod version_tests;
 
+pub use delta::{apply, diff};
+pub use prune::Pruned;
+pub use retire::{RetireStats, SweepStats};
 pub use snapshot::{Snapshot, SnapshotInfo, SnapshotView};
+pub use store::{VersionConfig, VersionStats, VersionStore, Walk};
 pub use system::{ActiveTxn, Status, TxnSystem};
+pub use version::{
+    NewVersion, VersionAddr, VersionHead, SEGMENT_BYTES, VERSION_DELETED, VERSION_FULL,
+    VERSION_HEADER_BYTES, VERSION_PATCH,
+};

@@ -1,0 +1,155 @@
+//! Pruning at every update: versions that no snapshot needs leave the chain at once,
+//! wherever they stand in it.
+//!
+//! When a version in the middle goes, the next older one that stays was a difference to it
+//! and becomes a difference to the newer state: composed from both, or the whole payload
+//! where that costs hardly more (then nothing has to be composed the next time).
+//!
+//! Invariant: for each live snapshot, the payload it would read through the chain is the
+//! same before and after.
+
+use core::ops::Range;
+
+use crate::delta::{compose, pack, payload, payload_len, pieces, Packed, Piece};
+use crate::segment::Found;
+use crate::store::Walk;
+use crate::system::TxnSystem;
+use crate::version::{NewVersion, VersionAddr, VersionHead, VERSION_FULL, VERSION_PATCH};
+
+/// A whole payload is stored when it is at most so much longer than the difference (bytes).
+const FULL_COSTS: usize = 32;
+
+/// What a prune did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pruned {
+    /// Versions taken out.
+    pub dropped: u32,
+    /// Versions left in the chain.
+    pub kept: u32,
+}
+
+struct Dropped {
+    head: VersionHead,
+    body: Range<usize>,
+}
+
+impl Walk<'_> {
+    /// Takes every version that no snapshot needs out of the chain that begins at `first`,
+    /// and returns its new beginning. `newer` is the payload that the first version is a
+    /// difference to: the record's present payload. Under the record's exclusive page latch,
+    /// before the new version (which gets the result as its `next`) is added, or when a
+    /// page is being cleaned (then the record's header gets the result).
+    pub fn prune(
+        &self,
+        sys: &TxnSystem,
+        first: VersionAddr,
+        newer: &[u8],
+    ) -> (VersionAddr, Pruned) {
+        let mut done = Pruned::default();
+        let mut bodies = Vec::new();
+        let mut dropped: Vec<Dropped> = Vec::new();
+        let mut start = first;
+        let mut last_kept: Option<VersionAddr> = None;
+        let mut at = first;
+        while !at.is_none() {
+            let from = bodies.len();
+            let Some(head) = self.read(at, &mut bodies) else {
+                break;
+            };
+            let body = from..bodies.len();
+            at = head.next;
+            if !sys.version_needed(head.begin, head.end) {
+                dropped.push(Dropped { head, body });
+                done.dropped += 1;
+                continue;
+            }
+            done.kept += 1;
+            let mut here = head.addr;
+            if !dropped.is_empty() {
+                if !head.is_full() {
+                    let base = last_kept.is_none().then_some(newer);
+                    here = self.retell(&dropped, &head, body, &bodies, base);
+                }
+                self.unlink(&dropped, last_kept, &mut start, here);
+                dropped.clear();
+            }
+            bodies.truncate(if last_kept.is_none() { 0 } else { from });
+            last_kept = Some(here);
+        }
+        if !dropped.is_empty() {
+            self.unlink(&dropped, last_kept, &mut start, VersionAddr::NONE);
+        }
+        (start, done)
+    }
+
+    fn unlink(
+        &self,
+        dropped: &[Dropped],
+        before: Option<VersionAddr>,
+        start: &mut VersionAddr,
+        next: VersionAddr,
+    ) {
+        match before {
+            None => *start = next,
+            Some(before) => self.set_next(before, next),
+        }
+        for d in dropped {
+            self.drop_version(d.head.addr);
+        }
+    }
+
+    /// Makes the version a difference to the state before the dropped ones; its new address.
+    fn retell(
+        &self,
+        dropped: &[Dropped],
+        head: &VersionHead,
+        body: Range<usize>,
+        bodies: &[u8],
+        base: Option<&[u8]>,
+    ) -> VersionAddr {
+        let mut all: Vec<Piece<'_>> = Vec::new();
+        for (i, d) in dropped.iter().enumerate() {
+            let step = pieces(&d.head, &bodies[d.body.clone()]);
+            all = if i == 0 { step } else { compose(&all, &step) };
+        }
+        all = compose(&all, &pieces(head, &bodies[body]));
+        let mut packed = pack(&all);
+        if let Some(newer) = base {
+            if payload_len(&all) <= packed.body.len() + FULL_COSTS {
+                packed = Packed {
+                    flags: VERSION_FULL,
+                    keep_head: 0,
+                    keep_tail: 0,
+                    body: payload(&all, newer),
+                };
+            }
+        }
+        let v = repacked(head, &packed);
+        match self.store.young.rewrite(head.addr, &v) {
+            Found::Here(true) => head.addr,
+            Found::Elsewhere => {
+                self.store.put_old(head.addr, &v);
+                head.addr
+            }
+            Found::Here(false) | Found::Dead => {
+                let addr = self.store.add(v);
+                self.drop_version(head.addr);
+                addr
+            }
+        }
+    }
+}
+
+/// The version with another body.
+pub(crate) fn repacked<'a>(head: &VersionHead, packed: &'a Packed) -> NewVersion<'a> {
+    NewVersion {
+        begin: head.begin,
+        end: head.end,
+        next: head.next,
+        flags: head.flags & !(VERSION_FULL | VERSION_PATCH) | packed.flags,
+        keep_head: packed.keep_head,
+        keep_tail: packed.keep_tail,
+        body: &packed.body,
+        index: head.index,
+    }
+}

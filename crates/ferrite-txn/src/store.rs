@@ -1,0 +1,234 @@
+//! The version store: adding, reading, and changing chains.
+//!
+//! A chain belongs to one record. It is read under the record's page latch (shared) and
+//! changed under it (exclusive), and in both cases within a [`Walk`]. Segments retire at the
+//! same time, without any page latch; they change places (young ring -> old generation) and
+//! fold versions that nobody needs into older ones, but only while no walk is open. So a
+//! walk sees a chain that holds still, and "not found" means that no older state exists
+//! that anybody may read.
+//!
+//! Rule for rollback: the header a record gets back takes its version address from the
+//! version that the change had added ([`VersionHead::next`]), not from the before-image:
+//! pruning may have changed it.
+//!
+//! Locking: a walk (shared lock of the thread's shard), then a segment slot or an old
+//! shard. Walks are short and do not nest; no page may be awaited within one. `add` needs
+//! none.
+
+use ferrite_sync::{CachePadded, Counter, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::old::{InMemory, OldKeeper};
+use crate::segment::{Found, Young};
+use crate::version::{
+    body_of, read_head, record_bytes, write_record, NewVersion, VersionAddr, VersionHead,
+    SEGMENT_BYTES,
+};
+
+const WALK_SHARDS: usize = 16;
+const OPEN_SEGMENTS: usize = 16;
+
+/// Sizes of the version store.
+#[derive(Clone, Copy, Debug)]
+pub struct VersionConfig {
+    /// Memory for young versions (bytes); beyond it the oldest segments retire.
+    pub ring_budget_bytes: usize,
+}
+
+impl Default for VersionConfig {
+    fn default() -> VersionConfig {
+        VersionConfig {
+            ring_budget_bytes: 256 << 20,
+        }
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub made: Counter,
+    pub pruned: Counter,
+    pub moved: Counter,
+    pub folded: Counter,
+    pub vanished: Counter,
+}
+
+/// Counters and sizes at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VersionStats {
+    /// Versions added since the start.
+    pub made: u64,
+    /// Taken out of their chains by updaters.
+    pub pruned: u64,
+    /// Moved to the old generation.
+    pub moved: u64,
+    /// Dropped by giving their place to an older one that is needed.
+    pub folded: u64,
+    /// Dropped with nothing older left, at retirement or by the sweep.
+    pub vanished: u64,
+    /// Written to a scratch file.
+    pub spilled: u64,
+    /// Bytes of the young ring (whole segments).
+    pub young_bytes: u64,
+    /// Bytes of the old generation.
+    pub old_bytes: u64,
+    /// Versions in the old generation.
+    pub old_versions: u64,
+}
+
+/// Versions of all rows of one database.
+pub struct VersionStore {
+    pub(crate) young: Young,
+    pub(crate) old: Box<dyn OldKeeper>,
+    walks: Box<[CachePadded<RwLock<()>>]>,
+    pub(crate) budget: usize,
+    pub(crate) retiring: Mutex<()>,
+    pub(crate) count: Counters,
+}
+
+impl VersionStore {
+    /// An empty store.
+    pub fn new(config: VersionConfig) -> VersionStore {
+        let slots = (2 * config.ring_budget_bytes / SEGMENT_BYTES + 64).min(1 << 16);
+        VersionStore {
+            young: Young::new(slots, OPEN_SEGMENTS),
+            old: Box::new(InMemory::new()),
+            walks: (0..WALK_SHARDS).map(|_| CachePadded::default()).collect(),
+            budget: config.ring_budget_bytes,
+            retiring: Mutex::new(()),
+            count: Counters::default(),
+        }
+    }
+
+    /// Adds a version and returns its address. Under the record's exclusive page latch (or
+    /// before the record names it).
+    ///
+    /// # Panics
+    /// If the body is longer than a page can hold (64 KiB).
+    pub fn add(&self, v: NewVersion<'_>) -> VersionAddr {
+        self.count.made.inc();
+        self.young.add(&v)
+    }
+
+    /// Begins to follow or change a chain, with the record's page latch held. Do not nest.
+    #[inline]
+    pub fn walk(&self) -> Walk<'_> {
+        let shard = ferrite_sync::shard_index() % WALK_SHARDS;
+        Walk {
+            store: self,
+            _shared: self.walks[shard].read(),
+        }
+    }
+
+    /// Waits until no walk is open and keeps new ones out.
+    pub(crate) fn pause_walks(&self) -> Vec<RwLockWriteGuard<'_, ()>> {
+        self.walks.iter().map(|w| w.write()).collect()
+    }
+
+    /// One step of a walk by itself: see [`Walk::read`]. Enough where only the first
+    /// version is looked at; a longer chain needs one [`Walk`] over all its steps.
+    pub fn read(&self, addr: VersionAddr, body: &mut Vec<u8>) -> Option<VersionHead> {
+        self.walk().read(addr, body)
+    }
+
+    /// See [`Walk::drop_version`].
+    pub fn drop_version(&self, addr: VersionAddr) {
+        self.walk().drop_version(addr);
+    }
+
+    /// See [`Walk::set_next`].
+    pub fn set_next(&self, addr: VersionAddr, next: VersionAddr) {
+        self.walk().set_next(addr, next);
+    }
+
+    pub(crate) fn get(&self, addr: VersionAddr, body: &mut Vec<u8>) -> Option<VersionHead> {
+        if addr.is_none() {
+            return None;
+        }
+        match self.young.read(addr, body) {
+            Found::Here(head) => return Some(head),
+            Found::Dead => return None,
+            Found::Elsewhere => {}
+        }
+        let mut found = None;
+        self.old.with(addr, &mut |rec| {
+            let head = read_head(rec, addr);
+            body.extend_from_slice(body_of(rec, &head));
+            found = Some(head);
+        });
+        found
+    }
+
+    pub(crate) fn put_old(&self, addr: VersionAddr, v: &NewVersion<'_>) {
+        let mut rec = vec![0; record_bytes(v.body.len())];
+        write_record(&mut rec, v);
+        self.old.put(addr, &rec);
+    }
+
+    /// Bytes of all versions.
+    pub fn bytes(&self) -> u64 {
+        self.young_bytes() + self.old_bytes()
+    }
+
+    /// Bytes of the young ring, in whole segments.
+    pub fn young_bytes(&self) -> u64 {
+        self.young.bytes() as u64
+    }
+
+    /// Bytes of the old generation.
+    pub fn old_bytes(&self) -> u64 {
+        self.old.bytes()
+    }
+
+    /// The young ring is over its budget: somebody should call `retire`.
+    pub fn needs_retire(&self) -> bool {
+        self.young.bytes() > self.budget
+    }
+
+    /// Counters and sizes now.
+    pub fn stats(&self) -> VersionStats {
+        VersionStats {
+            made: self.count.made.get(),
+            pruned: self.count.pruned.get(),
+            moved: self.count.moved.get(),
+            folded: self.count.folded.get(),
+            vanished: self.count.vanished.get(),
+            spilled: self.old.spilled(),
+            young_bytes: self.young_bytes(),
+            old_bytes: self.old_bytes(),
+            old_versions: self.old.len(),
+        }
+    }
+}
+
+/// Following or changing one chain. Keep it short: retirement waits for it.
+#[must_use]
+pub struct Walk<'a> {
+    pub(crate) store: &'a VersionStore,
+    _shared: RwLockReadGuard<'a, ()>,
+}
+
+impl Walk<'_> {
+    /// Copies a version out: the head by value, the body appended to `body`. `None`: no
+    /// older state exists that any snapshot may read.
+    pub fn read(&self, addr: VersionAddr, body: &mut Vec<u8>) -> Option<VersionHead> {
+        self.store.get(addr, body)
+    }
+
+    /// Changes a version's `next`. Under the record's exclusive page latch.
+    pub fn set_next(&self, addr: VersionAddr, next: VersionAddr) {
+        if let Found::Elsewhere = self.store.young.set_next(addr, next) {
+            self.store.old.set_next(addr, next);
+        }
+    }
+
+    /// The version was taken out of its chain, or its change was rolled back. Under the
+    /// record's exclusive page latch.
+    pub fn drop_version(&self, addr: VersionAddr) {
+        if addr.is_none() {
+            return;
+        }
+        self.store.count.pruned.inc();
+        if let Found::Elsewhere = self.store.young.kill(addr) {
+            self.store.old.remove(addr);
+        }
+    }
+}
