@@ -136,20 +136,20 @@ impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
 /// Many readers or one writer around a value. Never poisoned. A thread that reads must not
 /// ask to read again (a waiting writer would stand between).
 #[derive(Default)]
-pub struct RwLock<T: ?Sized> {
+pub struct RwLock<T> {
     inner: imp::RwLock<T>,
 }
 
 /// Shares an [`RwLock`] until dropped.
 #[must_use]
-pub struct RwLockReadGuard<'a, T: ?Sized> {
+pub struct RwLockReadGuard<'a, T> {
     inner: imp::RwLockReadGuard<'a, T>,
     _released: Released,
 }
 
 /// Holds an [`RwLock`] alone until dropped.
 #[must_use]
-pub struct RwLockWriteGuard<'a, T: ?Sized> {
+pub struct RwLockWriteGuard<'a, T> {
     inner: imp::RwLockWriteGuard<'a, T>,
     _released: Released,
 }
@@ -168,7 +168,7 @@ impl<T> RwLock<T> {
     }
 }
 
-impl<T: ?Sized> RwLock<T> {
+impl<T> RwLock<T> {
     fn key(&self) -> usize {
         (self as *const RwLock<T>).cast::<u8>() as usize
     }
@@ -227,14 +227,14 @@ impl<T: ?Sized> RwLock<T> {
 }
 
 #[cfg(not(loom))]
-impl<T: ?Sized> RwLock<T> {
+impl<T> RwLock<T> {
     /// The value; nobody else can have it.
     pub fn get_mut(&mut self) -> &mut T {
         unpoison(self.inner.get_mut())
     }
 }
 
-impl<T: ?Sized> Deref for RwLockReadGuard<'_, T> {
+impl<T> Deref for RwLockReadGuard<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
@@ -242,7 +242,7 @@ impl<T: ?Sized> Deref for RwLockReadGuard<'_, T> {
     }
 }
 
-impl<T: ?Sized> Deref for RwLockWriteGuard<'_, T> {
+impl<T> Deref for RwLockWriteGuard<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
@@ -250,7 +250,7 @@ impl<T: ?Sized> Deref for RwLockWriteGuard<'_, T> {
     }
 }
 
-impl<T: ?Sized> DerefMut for RwLockWriteGuard<'_, T> {
+impl<T> DerefMut for RwLockWriteGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
         &mut self.inner
@@ -263,7 +263,7 @@ impl<T: ?Sized> std::fmt::Debug for Mutex<T> {
     }
 }
 
-impl<T: ?Sized> std::fmt::Debug for RwLock<T> {
+impl<T> std::fmt::Debug for RwLock<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("RwLock")
     }

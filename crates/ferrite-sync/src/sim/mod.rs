@@ -189,7 +189,8 @@ pub fn active() -> bool {
 /// Ends the program under test here and now: the crash hook is called, then every task of
 /// it unwinds. Called by the operator, returns when all of them have ended. Called by a
 /// task of the program, does not return (it returns at once when that task is unwinding
-/// already). The joins of ended tasks give errors for which [`is_crash`] is true.
+/// already). A crash that was still to come by [`crash_after_steps`] or
+/// [`crash_at_point`] is forgotten. The joins of ended tasks give errors for which [`is_crash`] is true.
 ///
 /// Does nothing outside of a simulation and within a crash hook.
 pub fn crash() {

@@ -255,6 +255,8 @@ impl Context {
         self.call_crash_hook();
         let mut state = self.shared.state();
         state.crashes += 1;
+        state.crash_at_step = None;
+        state.crash_at_point = None;
         state.note(self.id, "crash");
         state.doom(|t| t.kind == Kind::Inside);
     }
