@@ -68,7 +68,6 @@ void hand_over_lock_wait_timeout(ferrite_conn *conn) {
 }
 
 void forget_transaction(ferrite_conn *conn) {
-  conn->stmt_open = false;
   conn->prepared = false;
   conn->commit_ordered = false;
   conn->rolled_back_by_core = false;
@@ -133,6 +132,8 @@ ferrite_conn *ferrite_conn_of(THD *thd) {
   conn = new ferrite_conn;
   conn->thd = thd;
   conn->session = fe_session_new(ferrite_engine, thd, thd_get_thread_id(thd));
+  /* The record and the core agree from the start: 0 is a value of its own (NOWAIT). */
+  fe_session_set_lock_wait_timeout(conn->session, conn->lock_wait_timeout_ms);
   thd_set_ha_data(thd, ferrite_hton, conn);
   return conn;
 }
@@ -153,7 +154,6 @@ void ferrite_register_trx(THD *thd, fe_session *session) {
   ferrite_conn *conn = ferrite_conn_of(thd);
   hand_over_lock_wait_timeout(conn);
   fe_stmt_begin(session, isolation_of(thd));
-  conn->stmt_open = true;
 }
 
 int ferrite_hton_start_snapshot(handlerton *, THD *thd) {
@@ -176,7 +176,6 @@ int ferrite_hton_commit(handlerton *hton, THD *thd, bool all) {
   if (!conn) return 0;
   if (!ends_transaction(thd, all)) {
     fe_stmt_end(conn->session);
-    conn->stmt_open = false;
     return 0;
   }
   fe_code code = commit_transaction(thd, conn);
@@ -200,7 +199,6 @@ int ferrite_hton_rollback(handlerton *hton, THD *thd, bool all) {
   ferrite_conn *conn = existing_conn(thd, hton);
   if (!conn) return 0;
   if (!ends_transaction(thd, all)) {
-    conn->stmt_open = false;
     if (conn->rolled_back_by_core) return 0; /* the whole transaction is gone already */
     fe_code code = fe_stmt_rollback(conn->session);
     if (code == FE_OK) fe_stmt_end(conn->session);
@@ -245,10 +243,7 @@ int ferrite_hton_recover(handlerton *, XID *list, uint len) {
                 reinterpret_cast<const char *>(x.data) + x.gtrid_len,
                 static_cast<long>(x.bqual_len));
   }
-  if (n < len) {
-    std::vector<fe_xid>().swap(found);
-    if (n) sql_print_information("Ferrite: %zu transactions in prepared state", next);
-  }
+  if (n < len) std::vector<fe_xid>().swap(found);
   return static_cast<int>(n);
 }
 
