@@ -15,7 +15,7 @@
 use crate::format::{parse_segment_name, segment_name, Geometry, BLOCK};
 use ferrite_io::{AlignedBuf, OpenMode, Storage, StorageFile};
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use ferrite_sync::{kill_point, Arc, Counter, Mutex};
+use ferrite_sync::{kill_point, thread, time, Arc, Counter, Mutex};
 use ferrite_types::{Error, Result};
 use std::collections::BTreeMap;
 
@@ -26,7 +26,10 @@ pub(crate) const MIN_SPARE: u64 = 2;
 /// Recycled segments beyond this number are removed.
 const MAX_SPARE: u64 = 8;
 /// Bytes of zeroes per write while a file is built.
-const ZERO_BYTES: usize = 1 << 20;
+const ZERO_BYTES: usize = 256 << 10;
+/// Pause after each of them, as a multiple of what it took, while nobody waits: the disk
+/// belongs to the flusher and the pages.
+const PAUSE_FACTOR: u64 = 3;
 
 type File = Arc<dyn StorageFile>;
 
@@ -41,6 +44,8 @@ pub(crate) struct Segments {
     ready: AtomicU64,
     needed: AtomicU64,
     tight: AtomicBool,
+    /// Somebody stands still until a segment is there.
+    hurry: AtomicBool,
     /// Files built from nothing.
     pub(crate) created: Counter,
     /// Files renamed to a future segment.
@@ -98,6 +103,7 @@ impl Segments {
             ready: AtomicU64::new(first),
             needed: AtomicU64::new(first),
             tight: AtomicBool::new(false),
+            hurry: AtomicBool::new(false),
             created: Counter::new(),
             recycled: Counter::new(),
             removed: Counter::new(),
@@ -202,14 +208,17 @@ impl Segments {
             if let Some(f) = self.get(segment) {
                 return Ok(f);
             }
+            self.hurry.store(true, Ordering::Relaxed);
             let _guard = self.preparing.lock();
             if segment < self.first() {
                 let name = segment_name(segment);
                 return Err(Error::Bug(format!("redo log: {name} was given back")));
             }
             if self.ready() <= segment {
+                self.hurry.store(true, Ordering::Relaxed);
                 self.extend(segment)?;
             }
+            self.hurry.store(false, Ordering::Relaxed);
         }
     }
 
@@ -304,8 +313,12 @@ impl Segments {
         let mut at = 0;
         while at < length {
             let n = (length - at).min(zeroes.len() as u64);
+            let since = time::now_us();
             file.write_at(&zeroes[..n as usize], at)?;
             at += n;
+            if !self.hurry.load(Ordering::Relaxed) {
+                thread::sleep_us((time::now_us() - since) * PAUSE_FACTOR);
+            }
         }
         file.sync_data()
     }

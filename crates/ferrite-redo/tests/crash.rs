@@ -22,7 +22,8 @@ fn expect_panics() {
     ONCE.call_once(|| {
         let usual = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            let text = info.payload_as_str().unwrap_or_default();
+            let payload = info.payload();
+            let text = payload.downcast_ref::<String>().map_or("", |s| s);
             if !text.contains("redo log") {
                 usual(info);
             }
