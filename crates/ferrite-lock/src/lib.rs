@@ -43,6 +43,8 @@ mod tables;
 mod wait;
 
 #[cfg(test)]
+mod stress_tests;
+#[cfg(test)]
 mod tests;
 
 pub use deadlock::{Deadlock, DeadlockMember};

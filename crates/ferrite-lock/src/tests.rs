@@ -1,1 +1,513 @@
-//! Tests.
+//! Tests of locks one situation at a time. Threads wait for each other by looking at the
+//! lock table, never by sleeping for a guess.
+
+use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use ferrite_sync::{thread, Arc, Mutex};
+use ferrite_types::{Error, IndexId, Result, TableId};
+
+use crate::mode::{conflicts, missing, row_mask, table_mask};
+use crate::{
+    Attempt, LockConfig, LockTable, Mode, NoHooks, Owner, Span, TableMode, WaitHooks, WaitPolicy,
+};
+use Mode::{Exclusive, Shared};
+use Span::{Gap, InsertIntention, NextKey, Record};
+
+const IX: IndexId = IndexId(7);
+const LONG: WaitPolicy = WaitPolicy::for_ms(20_000);
+
+fn table() -> Arc<LockTable> {
+    Arc::new(LockTable::new(LockConfig {
+        shards: 16,
+        ..LockConfig::default()
+    }))
+}
+
+fn owners<const N: usize>() -> [Arc<Owner>; N] {
+    std::array::from_fn(|i| {
+        let o = Owner::new(i as u64 + 1, i + 1);
+        o.set_txn(ferrite_types::TxnId(i as u64 + 100));
+        o
+    })
+}
+
+fn is_clean(t: &LockTable) {
+    let s = t.stats();
+    assert_eq!((s.keys, s.bytes, s.waiting), (0, 0, 0), "{s:?}");
+    assert!(!t.has_gap_locks(IX));
+    let mut locks = 0;
+    t.each_lock(&mut |_| locks += 1);
+    assert_eq!(locks, 0);
+}
+
+/// Asks in another thread; returns once it waits there.
+fn ask_in_thread(
+    t: &Arc<LockTable>,
+    o: &Arc<Owner>,
+    key: &'static [u8],
+    mode: Mode,
+    span: Span,
+    wait: WaitPolicy,
+) -> thread::JoinHandle<Result<Attempt>> {
+    let (t, me) = (t.clone(), o.clone());
+    let h = thread::spawn("asks", move || {
+        t.lock_wait(&me, IX, key, mode, span, wait, &NoHooks)
+    });
+    while !o.is_waiting() && !h.is_finished() {
+        thread::yield_now();
+    }
+    h
+}
+
+#[test]
+fn compatibility_is_innodbs() {
+    // Rows: asked. Columns: held. S, X on record, gap, next-key; insert intention.
+    let spans = [
+        (Shared, Record),
+        (Exclusive, Record),
+        (Shared, Gap),
+        (Exclusive, Gap),
+        (Shared, NextKey),
+        (Exclusive, NextKey),
+        (Exclusive, InsertIntention),
+    ];
+    #[rustfmt::skip]
+    let waits = [
+        // S  X  sg xg sn xn ii
+        [0, 1, 0, 0, 0, 1, 0],
+        [1, 1, 0, 0, 1, 1, 0],
+        [0, 0, 0, 0, 0, 0, 0],
+        [0, 0, 0, 0, 0, 0, 0],
+        [0, 1, 0, 0, 0, 1, 0],
+        [1, 1, 0, 0, 1, 1, 0],
+        [0, 0, 1, 1, 1, 1, 0],
+    ];
+    for (a, row) in spans.iter().zip(waits) {
+        for (h, wait) in spans.iter().zip(row) {
+            let got = conflicts(row_mask(a.0, a.1), row_mask(h.0, h.1));
+            assert_eq!(got, wait == 1, "asked {a:?} held {h:?}");
+        }
+    }
+    use TableMode as T;
+    let modes = [T::IntentShared, T::IntentExclusive, T::Shared, T::Exclusive];
+    let waits = [[0, 0, 0, 1], [0, 0, 1, 1], [0, 1, 0, 1], [1, 1, 1, 1]];
+    for (a, row) in modes.iter().zip(waits) {
+        for (h, wait) in modes.iter().zip(row) {
+            let got = conflicts(table_mask(*a), table_mask(*h));
+            assert_eq!(got, wait == 1, "asked {a:?} held {h:?}");
+        }
+    }
+    assert_eq!(
+        missing(row_mask(Shared, NextKey), row_mask(Exclusive, Record)),
+        4
+    );
+}
+
+#[test]
+fn the_table_agrees_with_the_matrix() {
+    let all = [
+        (Shared, Record),
+        (Exclusive, Record),
+        (Shared, Gap),
+        (Exclusive, NextKey),
+        (Exclusive, InsertIntention),
+    ];
+    for held in all {
+        for asked in all {
+            let t = table();
+            let [a, b] = owners();
+            assert!(t.is_untouched(IX, b"k"));
+            let first = t.try_lock(&a, IX, b"k", held.0, held.1).unwrap();
+            assert_eq!(first, Attempt::Granted);
+            assert_eq!(t.is_untouched(IX, b"k"), held.1 == InsertIntention);
+            let wait = conflicts(row_mask(asked.0, asked.1), row_mask(held.0, held.1));
+            assert_eq!(t.conflicts(&b, IX, b"k", asked.0, asked.1), wait);
+            assert!(!t.conflicts(&b, IX, b"other", asked.0, asked.1));
+            assert!(!t.conflicts(&b, IndexId(8), b"k", asked.0, asked.1));
+            let got = t.try_lock(&b, IX, b"k", asked.0, asked.1).unwrap();
+            assert_eq!(got.is_granted(), !wait, "held {held:?} asked {asked:?}");
+            assert_eq!(t.has_gap_locks(IX), {
+                let gap = |s| s == Gap || s == NextKey;
+                gap(held.1) || (!wait && gap(asked.1))
+            });
+            t.release_all(&a);
+            t.release_all(&b);
+            is_clean(&t);
+        }
+    }
+}
+
+#[test]
+fn what_is_held_is_not_added_again() {
+    let t = table();
+    let [a, b] = owners();
+    assert_eq!(
+        t.try_lock(&a, IX, b"k", Exclusive, NextKey),
+        Ok(Attempt::Granted)
+    );
+    let bytes = t.stats().bytes;
+    for span in [Record, Gap, NextKey] {
+        for mode in [Shared, Exclusive] {
+            assert_eq!(t.try_lock(&a, IX, b"k", mode, span), Ok(Attempt::Held));
+        }
+    }
+    assert_eq!((t.stats().bytes, a.locks_held()), (bytes, 1));
+    // A gap lock first, then the record: the record part is new.
+    assert_eq!(t.try_lock(&b, IX, b"m", Shared, Gap), Ok(Attempt::Granted));
+    assert_eq!(
+        t.try_lock(&b, IX, b"m", Shared, Record),
+        Ok(Attempt::Granted)
+    );
+    assert_eq!(
+        t.try_lock(&b, IX, b"m", Exclusive, Record),
+        Ok(Attempt::Held)
+    );
+    assert_eq!(b.locks_held(), 1);
+    t.unlock(&b, IX, b"m");
+    assert_eq!(
+        t.try_lock(&a, IX, b"m", Exclusive, Record),
+        Ok(Attempt::Granted)
+    );
+    assert!(t.conflicts(&a, IX, b"m", Exclusive, InsertIntention));
+    t.release_all(&b);
+    assert!(!t.conflicts(&a, IX, b"m", Exclusive, InsertIntention));
+    t.release_all(&a);
+    is_clean(&t);
+}
+
+#[test]
+fn waiters_are_served_in_order() {
+    let t = table();
+    let [a, b, c, d, e] = owners();
+    let order = Arc::new(Mutex::new(Vec::new()));
+    t.try_lock(&a, IX, b"k", Shared, Record).unwrap();
+    let mut handles = Vec::new();
+    for (o, mode) in [(&b, Exclusive), (&c, Shared), (&d, Shared), (&e, Exclusive)] {
+        let (t2, o2, order) = (t.clone(), o.clone(), order.clone());
+        handles.push(thread::spawn("waits", move || {
+            t2.lock_wait(&o2, IX, b"k", mode, Record, LONG, &NoHooks)
+                .unwrap();
+            order.lock().push(o2.thread_id);
+            if mode == Shared {
+                // Both readers are in together before either leaves.
+                while order.lock().len() < 3 {
+                    thread::yield_now();
+                }
+            }
+            t2.release_all(&o2);
+        }));
+        while !o.is_waiting() {
+            thread::yield_now();
+        }
+    }
+    // A new reader does not overtake the waiting writer; who has it already is served.
+    let [_, _, _, _, _, f] = owners();
+    assert_eq!(
+        t.try_lock(&f, IX, b"k", Shared, Record),
+        Ok(Attempt::Blocked)
+    );
+    assert_eq!(t.try_lock(&a, IX, b"k", Shared, Record), Ok(Attempt::Held));
+    let mut edges = Vec::new();
+    t.each_wait(&mut |w| edges.push((w.wanted.thread_id, w.blocker_thread_id)));
+    edges.sort();
+    assert_eq!(
+        edges,
+        [(2, 1), (3, 2), (4, 2), (5, 1), (5, 2), (5, 3), (5, 4)]
+    );
+    t.release_all(&a);
+    handles.into_iter().for_each(|h| h.join().unwrap());
+    let got = order.lock().clone();
+    assert_eq!((got[0], got[3]), (2, 5), "{got:?}");
+    is_clean(&t);
+    assert_eq!(t.stats().waits, 4);
+}
+
+#[test]
+fn a_holder_strengthens_its_lock_past_those_who_wait_for_it() {
+    let t = table();
+    let [a, b, c] = owners();
+    t.try_lock(&a, IX, b"k", Shared, Record).unwrap();
+    let h = ask_in_thread(&t, &b, b"k", Exclusive, Record, LONG);
+    assert_eq!(
+        t.try_lock(&a, IX, b"k", Exclusive, Record),
+        Ok(Attempt::Held)
+    );
+    assert_eq!(
+        t.try_lock(&c, IX, b"k", Shared, Record),
+        Ok(Attempt::Blocked)
+    );
+    t.release_all(&a);
+    assert_eq!(h.join().unwrap(), Ok(Attempt::Granted));
+    t.release_all(&b);
+    is_clean(&t);
+    assert_eq!(t.stats().deadlocks, 0);
+}
+
+#[test]
+fn timeouts_and_refusals_leave_nothing() {
+    let t = table();
+    let [a, b] = owners();
+    t.try_lock(&a, IX, b"k", Exclusive, NextKey).unwrap();
+    let ask = |wait| t.lock_wait(&b, IX, b"k", Shared, NextKey, wait, &NoHooks);
+    let nowait = WaitPolicy {
+        nowait: true,
+        ..LONG
+    };
+    let skip = WaitPolicy {
+        skip_locked: true,
+        ..LONG
+    };
+    assert_eq!(ask(nowait), Err(Error::LockTimeout));
+    assert_eq!(ask(skip), Err(Error::Skipped));
+    assert_eq!(ask(WaitPolicy::for_ms(0)), Err(Error::LockTimeout));
+    assert_eq!(t.stats().waits, 0);
+    assert_eq!(ask(WaitPolicy::for_ms(20)), Err(Error::LockTimeout));
+    let s = t.stats();
+    assert_eq!((s.waits, s.timeouts), (1, 1));
+    assert!(s.wait_us_max >= 20_000, "{s:?}");
+    assert!(b.waiting_since_us().is_none());
+    // One who waited behind the one that gave up goes on.
+    t.release_all(&a);
+    t.try_lock(&a, IX, b"k", Shared, Record).unwrap();
+    let x = ask_in_thread(&t, &b, b"k", Exclusive, Record, WaitPolicy::for_ms(50));
+    let [_, _, c] = owners();
+    let s = ask_in_thread(&t, &c, b"k", Shared, Record, LONG);
+    assert_eq!(x.join().unwrap(), Err(Error::LockTimeout));
+    assert_eq!(s.join().unwrap(), Ok(Attempt::Granted));
+    t.release_all(&a);
+    t.release_all(&c);
+    is_clean(&t);
+}
+
+#[test]
+fn interrupts_end_a_wait_at_once() {
+    let t = table();
+    let [a, b] = owners();
+    t.try_lock(&a, IX, b"k", Exclusive, Record).unwrap();
+    let h = ask_in_thread(&t, &b, b"k", Exclusive, Record, LONG);
+    t.interrupt(&b);
+    assert_eq!(h.join().unwrap(), Err(Error::Interrupted));
+    // It lasts until the session clears it.
+    let again = t.lock_wait(&b, IX, b"k", Shared, Record, LONG, &NoHooks);
+    assert_eq!(again, Err(Error::Interrupted));
+    b.interrupted.store(false, Ordering::SeqCst);
+
+    struct Killed(AtomicBool, AtomicU64, Mutex<Vec<usize>>);
+    impl WaitHooks for Killed {
+        fn begin(&self) {
+            self.1.fetch_add(1, Ordering::SeqCst);
+        }
+        fn end(&self, _us: u64) {
+            self.1.fetch_add(10, Ordering::SeqCst);
+        }
+        fn is_killed(&self) -> bool {
+            self.0.swap(true, Ordering::SeqCst)
+        }
+        fn waiting_for(&self, thd: usize) {
+            self.2.lock().push(thd);
+        }
+    }
+    let hooks = Killed(AtomicBool::new(false), AtomicU64::new(0), Mutex::default());
+    let got = t.lock_wait(&b, IX, b"k", Shared, Record, LONG, &hooks);
+    assert_eq!(got, Err(Error::Interrupted));
+    assert_eq!(hooks.1.load(Ordering::SeqCst), 11);
+    assert_eq!(*hooks.2.lock(), [1]);
+    t.release_all(&a);
+    is_clean(&t);
+    assert_eq!(t.stats().interrupts, 3);
+}
+
+/// `n` owners, each holding its own key and asking for the next one's.
+fn ring_of(
+    n: usize,
+    changes: &[u64],
+    hooks: &'static (dyn WaitHooks + Sync),
+) -> (Arc<LockTable>, Vec<Result<Attempt>>) {
+    static KEYS: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
+    let t = table();
+    let os: [Arc<Owner>; 4] = owners();
+    for (i, c) in changes.iter().enumerate() {
+        os[i].changes.store(*c, Ordering::Relaxed);
+        t.try_lock(&os[i], IX, KEYS[i], Exclusive, Record).unwrap();
+    }
+    let mut handles = Vec::new();
+    for i in 0..n {
+        let (t2, o) = (t.clone(), os[i].clone());
+        handles.push(thread::spawn("asks", move || {
+            let r = t2.lock_wait(&o, IX, KEYS[(i + 1) % n], Exclusive, Record, LONG, hooks);
+            t2.release_all(&o);
+            r
+        }));
+        while i + 1 < n && !os[i].is_waiting() {
+            thread::yield_now();
+        }
+    }
+    let results = handles.into_iter().map(|h| h.join().unwrap()).collect();
+    (t, results)
+}
+
+#[test]
+fn deadlocks_of_two_and_three_and_four_are_broken_at_once() {
+    for (n, changes) in [(2, vec![5, 1]), (3, vec![9, 2, 9]), (4, vec![4, 3, 2, 9])] {
+        let (t, results) = ring_of(n, &changes, &NoHooks);
+        let lightest = (0..n).min_by_key(|i| changes[*i]).unwrap();
+        for (i, r) in results.iter().enumerate() {
+            let expected = if i == lightest {
+                Err(Error::Deadlock)
+            } else {
+                Ok(Attempt::Granted)
+            };
+            assert_eq!(*r, expected, "{i} of {n}");
+        }
+        is_clean(&t);
+        assert!(t.stats().wait_us_max < 5_000_000);
+        let told = t.deadlocks();
+        assert_eq!((told.len(), told[0].members.len()), (1, n));
+        let victims: Vec<_> = told[0].members.iter().filter(|m| m.victim).collect();
+        assert_eq!(victims.len(), 1);
+        assert_eq!(victims[0].thread_id, lightest as u64 + 1);
+        assert_eq!(victims[0].wanted, "X,REC_NOT_GAP");
+        assert_eq!(victims[0].key.len(), 1);
+    }
+}
+
+#[test]
+fn the_server_may_prefer_a_victim_and_ties_hit_the_last() {
+    struct Prefer;
+    impl WaitHooks for Prefer {
+        fn prefer_victim(&self, a: usize, b: usize) -> i32 {
+            i32::from(b == 2) - i32::from(a == 2)
+        }
+    }
+    let (_, results) = ring_of(3, &[1, 50, 1], &Prefer);
+    assert_eq!(results[1], Err(Error::Deadlock));
+    let (_, results) = ring_of(3, &[1, 1, 1], &NoHooks);
+    assert_eq!(results[2], Err(Error::Deadlock));
+}
+
+#[test]
+fn without_detection_a_deadlock_times_out() {
+    let t = table();
+    t.set_deadlock_detect(false);
+    let [a, b] = owners();
+    t.try_lock(&a, IX, b"a", Exclusive, Record).unwrap();
+    t.try_lock(&b, IX, b"b", Exclusive, Record).unwrap();
+    let h = ask_in_thread(&t, &a, b"b", Exclusive, Record, LONG);
+    let short = WaitPolicy::for_ms(50);
+    let r = t.lock_wait(&b, IX, b"a", Exclusive, Record, short, &NoHooks);
+    assert_eq!(r, Err(Error::LockTimeout));
+    t.release_all(&b);
+    assert_eq!(h.join().unwrap(), Ok(Attempt::Granted));
+    t.release_all(&a);
+    is_clean(&t);
+}
+
+#[test]
+fn gaps_follow_inserts_and_removals() {
+    let t = table();
+    let [a, b, c] = owners();
+    t.try_lock(&a, IX, b"m", Shared, NextKey).unwrap();
+    assert!(t.conflicts(&b, IX, b"m", Exclusive, InsertIntention));
+    assert!(!t.conflicts(&a, IX, b"m", Exclusive, InsertIntention));
+    // The holder inserts "f": the gap before "f" is still locked for others.
+    t.inherit_gap(IX, b"m", b"f");
+    assert!(t.conflicts(&b, IX, b"f", Exclusive, InsertIntention));
+    assert!(!t.conflicts(&b, IX, b"f", Exclusive, Record));
+    assert_eq!(a.locks_held(), 2);
+    t.inherit_gap(IX, b"m", b"f");
+    assert_eq!(a.locks_held(), 2);
+    // "m" is purged: the holder keeps the gap up to "z"; a READ COMMITTED one does not.
+    c.no_gaps.store(true, Ordering::Relaxed);
+    t.try_lock(&c, IX, b"m", Shared, Record).unwrap();
+    t.inherit_removed(IX, b"m", b"z");
+    assert!(t.conflicts(&c, IX, b"z", Exclusive, InsertIntention));
+    assert!(!t.conflicts(&a, IX, b"z", Exclusive, InsertIntention));
+    // A waiting insert goes on when the gap is free.
+    let h = ask_in_thread(&t, &b, b"z", Exclusive, InsertIntention, LONG);
+    t.release_all(&a);
+    assert!(h.join().unwrap().unwrap().is_granted());
+    assert_eq!(b.locks_held(), 0);
+    t.release_all(&c);
+    is_clean(&t);
+}
+
+#[test]
+fn a_gap_that_moves_before_a_waiter_is_seen_by_the_detector() {
+    // b waits to insert before "k" (gap held by a). c holds the gap before "p", and waits
+    // for a row of b. Then "p"'s gap moves to "k": b waits for c now, a cycle.
+    let t = table();
+    let [a, b, c] = owners();
+    t.try_lock(&a, IX, b"k", Shared, Gap).unwrap();
+    t.try_lock(&c, IX, b"p", Shared, Gap).unwrap();
+    t.try_lock(&b, IX, b"row", Exclusive, Record).unwrap();
+    b.changes.store(5, Ordering::Relaxed);
+    let hb = ask_in_thread(&t, &b, b"k", Exclusive, InsertIntention, LONG);
+    let hc = ask_in_thread(&t, &c, b"row", Exclusive, Record, LONG);
+    t.inherit_gap(IX, b"p", b"k");
+    assert_eq!(hc.join().unwrap(), Err(Error::Deadlock));
+    t.release_all(&c);
+    t.release_all(&a);
+    assert!(hb.join().unwrap().is_ok());
+    t.release_all(&b);
+    is_clean(&t);
+}
+
+#[test]
+fn table_locks() {
+    let t = table();
+    let os: [Arc<Owner>; 4] = owners();
+    let [a, b, c, d] = &os;
+    let id = TableId(3);
+    let lock = |o, mode, ms| t.table_lock(o, id, mode, WaitPolicy::for_ms(ms), &NoHooks);
+    use TableMode as T;
+    lock(a, T::IntentExclusive, 1).unwrap();
+    lock(b, T::IntentExclusive, 1).unwrap();
+    lock(a, T::IntentShared, 1).unwrap();
+    assert_eq!(a.locks_held(), 1);
+    assert_eq!(lock(c, T::Shared, 10), Err(Error::LockTimeout));
+    assert_eq!(c.locks_held(), 0);
+    t.release_all(a);
+    t.release_all(b);
+    lock(c, T::Shared, 1).unwrap();
+    lock(d, T::Shared, 1).unwrap();
+    lock(a, T::IntentShared, 1).unwrap();
+    assert_eq!(lock(b, T::IntentExclusive, 10), Err(Error::LockTimeout));
+    t.table_unlock(d, id, T::Shared);
+    t.table_unlock(c, id, T::Shared);
+    lock(b, T::IntentExclusive, 1).unwrap();
+    lock(b, T::Exclusive, 10).unwrap_err();
+    t.release_all(a);
+    lock(b, T::Exclusive, 10).unwrap();
+    let mut seen = 0;
+    t.each_lock(&mut |l| {
+        assert_eq!((l.table, l.thread_id), (Some(id), 2));
+        seen += 1;
+    });
+    assert_eq!(seen, 16);
+    os.iter().for_each(|o| t.release_all(o));
+    is_clean(&t);
+}
+
+#[test]
+fn memory_is_limited_and_given_back() {
+    let t = LockTable::new(LockConfig {
+        shards: 4,
+        limit_bytes: 20_000,
+        ..LockConfig::default()
+    });
+    let [a] = owners();
+    let mut n = 0u32;
+    let full = loop {
+        match t.try_lock(&a, IX, &n.to_be_bytes(), Exclusive, Record) {
+            Ok(_) => n += 1,
+            Err(e) => break e,
+        }
+    };
+    assert_eq!(full, Error::LockTableFull);
+    assert!((100..200).contains(&n), "{n}");
+    // What it has it may still ask for.
+    assert!(t
+        .try_lock(&a, IX, &0u32.to_be_bytes(), Shared, Record)
+        .is_ok());
+    t.release_all(&a);
+    is_clean(&t);
+}

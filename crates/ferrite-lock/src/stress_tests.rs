@@ -1,0 +1,380 @@
+//! Random schedules: one thread against a naive model, and many threads with invariants
+//! that they check themselves.
+
+use std::collections::BTreeMap;
+
+use ferrite_sync::atomic::{AtomicU64, Ordering};
+use ferrite_sync::random::Rng;
+use ferrite_sync::{thread, Arc, Mutex};
+use ferrite_types::{Error, IndexId, TxnId};
+
+use crate::mode::{conflicts, missing, row_mask, Mask, GAP, INSERT, REC};
+use crate::{Attempt, LockConfig, LockTable, Mode, NoHooks, Owner, Span, WaitPolicy};
+
+const IX: IndexId = IndexId(7);
+
+fn table() -> Arc<LockTable> {
+    Arc::new(LockTable::new(LockConfig {
+        shards: 8,
+        ..LockConfig::default()
+    }))
+}
+
+fn is_clean(t: &LockTable) {
+    let s = t.stats();
+    assert_eq!((s.keys, s.bytes, s.waiting), (0, 0, 0), "{s:?}");
+    assert!(!t.has_gap_locks(IX));
+}
+
+fn pick(rng: &mut Rng) -> (Mode, Span) {
+    let mode = if rng.chance(1, 2) {
+        Mode::Shared
+    } else {
+        Mode::Exclusive
+    };
+    let span = match rng.below(5) {
+        0 => Span::Gap,
+        1 => Span::NextKey,
+        2 => Span::InsertIntention,
+        _ => Span::Record,
+    };
+    (mode, span)
+}
+
+#[test]
+fn one_thread_agrees_with_a_naive_model() {
+    for seed in 0..20 {
+        let mut rng = Rng::new(seed);
+        let t = table();
+        let owners: Vec<_> = (0..5).map(|i| Owner::new(i, 0)).collect();
+        let mut model: BTreeMap<(usize, u8), Mask> = BTreeMap::new();
+        for step in 0..4000 {
+            let o = rng.below(5) as usize;
+            let key = rng.below(12) as u8;
+            let (mode, span) = pick(&mut rng);
+            let mask = row_mask(mode, span);
+            let own = model.get(&(o, key)).copied().unwrap_or(0);
+            let need = missing(mask, own);
+            let blocked = model
+                .iter()
+                .any(|((p, k), held)| *p != o && *k == key && conflicts(need, *held));
+            match rng.below(20) {
+                0 => {
+                    t.release_all(&owners[o]);
+                    model.retain(|(p, _), _| *p != o);
+                }
+                1 => {
+                    t.unlock(&owners[o], IX, &[key]);
+                    if own & !REC == 0 {
+                        model.remove(&(o, key));
+                    } else {
+                        model.insert((o, key), own & !REC);
+                    }
+                }
+                2 => {
+                    let to = rng.below(12) as u8;
+                    t.inherit_gap(IX, &[key], &[to]);
+                    for p in 0..5 {
+                        let gap = model.get(&(p, key)).copied().unwrap_or(0) & GAP;
+                        let there = model.get(&(p, to)).copied().unwrap_or(0);
+                        if missing(gap, there) != 0 {
+                            model.insert((p, to), there | gap);
+                        }
+                    }
+                }
+                3 | 4 => assert_eq!(t.conflicts(&owners[o], IX, &[key], mode, span), blocked),
+                _ => {
+                    let got = t.try_lock(&owners[o], IX, &[key], mode, span).unwrap();
+                    let expected = if need == 0 {
+                        Attempt::Held
+                    } else if blocked {
+                        Attempt::Blocked
+                    } else if own & REC != 0 && need & INSERT == 0 {
+                        Attempt::Held
+                    } else {
+                        Attempt::Granted
+                    };
+                    assert_eq!(got, expected, "seed {seed} step {step}");
+                    if !blocked && need & !INSERT != 0 {
+                        model.insert((o, key), own | need);
+                    }
+                }
+            }
+        }
+        let held: usize = owners.iter().map(|o| o.locks_held() as usize).sum();
+        assert_eq!(held, model.len());
+        owners.iter().for_each(|o| t.release_all(o));
+        is_clean(&t);
+    }
+}
+
+/// Rows with readers and a writer, watched from outside.
+struct Rows(Vec<AtomicU64>);
+
+impl Rows {
+    const WRITER: u64 = 1 << 32;
+
+    fn enter(&self, row: usize, mode: Mode) {
+        let add = if mode == Mode::Exclusive {
+            Self::WRITER
+        } else {
+            1
+        };
+        let before = self.0[row].fetch_add(add, Ordering::SeqCst);
+        match mode {
+            Mode::Exclusive => assert_eq!(before, 0, "a writer is not alone"),
+            Mode::Shared => assert!(before < Self::WRITER, "a reader beside a writer"),
+        }
+    }
+
+    fn leave(&self, row: usize, mode: Mode) {
+        let sub = if mode == Mode::Exclusive {
+            Self::WRITER
+        } else {
+            1
+        };
+        self.0[row].fetch_sub(sub, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn many_threads_wait_deadlock_and_time_out() {
+    let t = table();
+    let rows = Arc::new(Rows((0..6).map(|_| AtomicU64::new(0)).collect()));
+    let handles: Vec<_> = (0..8u64)
+        .map(|n| {
+            let (t, rows) = (t.clone(), rows.clone());
+            thread::spawn("locker", move || {
+                let me = Owner::new(n, n as usize + 1);
+                let mut rng = Rng::new(n);
+                let mut ends = [0u32; 4];
+                for _ in 0..1500 {
+                    let end = one_transaction(&t, &rows, &me, &mut rng);
+                    ends[end] += 1;
+                }
+                ends
+            })
+        })
+        .collect();
+    let mut ends = [0; 4];
+    for h in handles {
+        let e = h.join().unwrap();
+        (0..4).for_each(|i| ends[i] += e[i]);
+    }
+    is_clean(&t);
+    assert!(ends[0] > 0 && ends[1] > 0, "{ends:?}");
+    assert_eq!(u64::from(ends[1]), t.stats().deadlocks);
+    assert!(t.stats().wait_us_max < 10_000_000, "{:?}", t.stats());
+}
+
+/// 0 committed, 1 deadlock, 2 timeout, 3 interrupted.
+fn one_transaction(t: &LockTable, rows: &Rows, me: &Arc<Owner>, rng: &mut Rng) -> usize {
+    let mut mine: Vec<(usize, Mode)> = Vec::new();
+    let mut end = 0;
+    for _ in 0..rng.between(1, 4) {
+        let row = rng.below(6) as usize;
+        if mine.iter().any(|(r, _)| *r == row) {
+            continue;
+        }
+        let mode = if rng.chance(1, 3) {
+            Mode::Shared
+        } else {
+            Mode::Exclusive
+        };
+        let wait = WaitPolicy::for_ms(if rng.chance(1, 50) { 1 } else { 20_000 });
+        match t.lock_wait(me, IX, &[row as u8], mode, Span::Record, wait, &NoHooks) {
+            Ok(_) => {
+                rows.enter(row, mode);
+                mine.push((row, mode));
+            }
+            Err(e) => {
+                end = match e {
+                    Error::Deadlock => 1,
+                    Error::LockTimeout => 2,
+                    _ => 3,
+                };
+                break;
+            }
+        }
+        if rng.chance(1, 3) {
+            thread::yield_now();
+        }
+    }
+    for (row, mode) in mine {
+        rows.leave(row, mode);
+    }
+    t.release_all(me);
+    end
+}
+
+/// A page with row headers, and the statuses of transactions.
+struct World {
+    table: Arc<LockTable>,
+    /// Row -> txid in its header; the mutex is the page latch.
+    page: Mutex<Vec<u64>>,
+    /// Active transactions.
+    active: Mutex<BTreeMap<u64, Arc<Owner>>>,
+    next: AtomicU64,
+    rows: Rows,
+}
+
+impl World {
+    fn is_active(&self, txn: u64) -> bool {
+        self.active.lock().contains_key(&txn)
+    }
+
+    /// Takes a row implicitly, as an engine does.
+    fn write(&self, me: &Arc<Owner>, row: usize) -> Result<(), Error> {
+        let my = me.txn_id().get();
+        let (x, rec) = (Mode::Exclusive, Span::Record);
+        let key = [row as u8];
+        let wait = WaitPolicy::for_ms(20_000);
+        loop {
+            let mut page = self.page.lock();
+            let header = page[row];
+            let holder = self.active.lock().get(&header).cloned();
+            match holder {
+                Some(h) if header != my => {
+                    drop(page);
+                    let active = || self.is_active(header);
+                    self.table
+                        .wait_for_implicit(me, &h, &active, IX, &key, x, rec, wait, &NoHooks)?;
+                }
+                _ if !self.table.is_untouched(IX, &key)
+                    && self.table.conflicts(me, IX, &key, x, rec) =>
+                {
+                    drop(page);
+                    self.table.lock_wait(me, IX, &key, x, rec, wait, &NoHooks)?;
+                }
+                _ => {
+                    page[row] = my;
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Takes an explicit shared lock, as a locking reader does.
+    fn read(&self, me: &Arc<Owner>, row: usize) -> Result<(), Error> {
+        let my = me.txn_id().get();
+        let (s, rec) = (Mode::Shared, Span::Record);
+        let key = [row as u8];
+        let wait = WaitPolicy::for_ms(20_000);
+        loop {
+            let page = self.page.lock();
+            let header = page[row];
+            let holder = self.active.lock().get(&header).cloned();
+            match holder {
+                Some(h) if header != my => {
+                    drop(page);
+                    let active = || self.is_active(header);
+                    self.table
+                        .wait_for_implicit(me, &h, &active, IX, &key, s, rec, wait, &NoHooks)?;
+                }
+                _ => {
+                    if self.table.try_lock(me, IX, &key, s, rec)?.is_granted() {
+                        return Ok(());
+                    }
+                    drop(page);
+                    self.table.lock_wait(me, IX, &key, s, rec, wait, &NoHooks)?;
+                }
+            }
+        }
+    }
+
+    fn transaction(&self, me: &Arc<Owner>, rng: &mut Rng) -> bool {
+        let txn = self.next.fetch_add(1, Ordering::SeqCst);
+        me.set_txn(TxnId(txn));
+        self.active.lock().insert(txn, me.clone());
+        let mut mine: BTreeMap<usize, Mode> = BTreeMap::new();
+        let mut committed = true;
+        for _ in 0..rng.between(1, 4) {
+            let row = rng.below(self.rows.0.len() as u64) as usize;
+            if mine.contains_key(&row) {
+                continue;
+            }
+            let (mode, got) = if rng.chance(1, 4) {
+                (Mode::Shared, self.read(me, row))
+            } else {
+                (Mode::Exclusive, self.write(me, row))
+            };
+            match got {
+                Ok(()) => {
+                    self.rows.enter(row, mode);
+                    mine.insert(row, mode);
+                }
+                Err(e) => {
+                    assert_eq!(e, Error::Deadlock);
+                    committed = false;
+                    break;
+                }
+            }
+        }
+        for (row, mode) in mine {
+            self.rows.leave(row, mode);
+        }
+        self.active.lock().remove(&txn);
+        self.table.release_all(me);
+        committed
+    }
+}
+
+#[test]
+fn implicit_locks_become_explicit_while_their_holders_end() {
+    let w = Arc::new(World {
+        table: table(),
+        page: Mutex::new(vec![0; 5]),
+        active: Mutex::default(),
+        next: AtomicU64::new(1),
+        rows: Rows((0..5).map(|_| AtomicU64::new(0)).collect()),
+    });
+    let handles: Vec<_> = (0..8u64)
+        .map(|n| {
+            let w = w.clone();
+            thread::spawn("txn", move || {
+                let me = Owner::new(n, 0);
+                let mut rng = Rng::new(100 + n);
+                (0..1500).filter(|_| w.transaction(&me, &mut rng)).count()
+            })
+        })
+        .collect();
+    let committed: usize = handles.into_iter().map(|h| h.join().unwrap()).sum();
+    assert!(committed > 6000, "{committed}");
+    is_clean(&w.table);
+    assert!(w.table.stats().waits > 0);
+}
+
+#[test]
+fn a_hot_row_with_many_waiters_serves_all() {
+    let t = table();
+    let sum = Arc::new(AtomicU64::new(0));
+    let handles: Vec<_> = (0..60u64)
+        .map(|n| {
+            let (t, sum) = (t.clone(), sum.clone());
+            thread::spawn("hot", move || {
+                let me = Owner::new(n, 0);
+                for _ in 0..60 {
+                    let wait = WaitPolicy::for_ms(20_000);
+                    t.lock_wait(
+                        &me,
+                        IX,
+                        b"hot",
+                        Mode::Exclusive,
+                        Span::Record,
+                        wait,
+                        &NoHooks,
+                    )
+                    .unwrap();
+                    let v = sum.load(Ordering::Relaxed);
+                    thread::yield_now();
+                    sum.store(v + 1, Ordering::Relaxed);
+                    t.release_all(&me);
+                }
+            })
+        })
+        .collect();
+    handles.into_iter().for_each(|h| h.join().unwrap());
+    assert_eq!(sum.load(Ordering::Relaxed), 3600);
+    is_clean(&t);
+    assert_eq!(t.stats().deadlocks, 0);
+}
