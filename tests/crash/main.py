@@ -71,6 +71,7 @@ def _client_process(pipe: Pipe, server: Server, clients: list[Client]) -> None:
     worker = threading.Thread(target=run_clients, args=(server, clients, stop, begun))
     worker.start()
     begun.wait()
+    pipe.send("begun")
     pipe.recv()
     stop.set()
     worker.join()
@@ -178,6 +179,8 @@ class Rounds:
             worker.start()
             workers.append((worker, ours))
         self.server.process = process_handle
+        for _, pipe in workers:
+            pipe.recv()
         deadline = time.monotonic() + self.rng.uniform(0.1, self.arguments.longest)
         while time.monotonic() < deadline and self.server.alive():
             time.sleep(0.01)

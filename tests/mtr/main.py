@@ -28,6 +28,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--engine", default="ferrite")
     parser.add_argument("--ci", action="store_true", help=f"only {', '.join(CI)}")
     parser.add_argument("--parallel", type=int, default=1)
+    parser.add_argument(
+        "--disk", action="store_true", help="put data directories on disk instead of in memory (/dev/shm)"
+    )
     parser.add_argument("--tests", default="", help="only these tests, comma-separated, of the suites named")
     parser.add_argument("--seconds", type=float, default=60, help="how long engines/rr_trx runs")
     arguments = parser.parse_args()
@@ -68,7 +71,7 @@ class Suites:
         if not names and self.only:
             return Result(label)
         arguments = [f"--suite={suite}", *engine_options(self.kind), *more, *names]
-        return run_mtr(self.tree, label, arguments, self.arguments.parallel)
+        return run_mtr(self.tree, label, arguments, self.arguments.parallel, disk=self.arguments.disk)
 
     def _storage_engine(self, suite: str) -> Result:
         overlay = OVERLAYS[self.arguments.engine]

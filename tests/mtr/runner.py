@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from lib.engines import Engine
 from mtr.tree import Tree
@@ -47,14 +48,19 @@ def engine_options(kind: Engine) -> list[str]:
     """mtr options that load the engine into every server it starts."""
     if not kind.plugin:
         return []
-    return [f"--mysqld=--plugin-load-add={kind.plugin}", "--mysqld=--plugin-maturity=experimental"]
+    options = [f"--mysqld=--plugin-load-add={kind.plugin}", "--mysqld=--plugin-maturity=experimental"]
+    if kind.prefix == "ferrite":
+        options.append("--mysqld=--loose-ferrite-use-direct-io=0")
+    return options
 
 
-def run_mtr(tree: Tree, suite: str, arguments: Iterable[str], parallel: int = 1, quiet: bool = False) -> Result:
+def run_mtr(
+    tree: Tree, suite: str, arguments: Iterable[str], parallel: int = 1, quiet: bool = False, disk: bool = True
+) -> Result:
     """Run mtr and collect the outcomes."""
-    var = tree.home / f"var-{re.sub(r'[^a-z_]', '-', suite)}"
+    var = tree.var(re.sub(r"[^a-z_]", "-", suite), disk)
     shutil.rmtree(var, ignore_errors=True)
-    log_path = tree.home / f"{var.name}.log"
+    log_path = tree.home / f"var-{re.sub(r'[^a-z_]', '-', suite)}.log"
     command = [
         "perl",
         "./mysql-test-run.pl",
@@ -89,9 +95,21 @@ def run_mtr(tree: Tree, suite: str, arguments: Iterable[str], parallel: int = 1,
         if process.poll() is None:
             process.terminate()
             process.wait()
+    if var.parent != tree.home:
+        _leave_memory(var, tree.home / f"{log_path.stem}-logs")
     result.seconds = time.monotonic() - begun
     result.complete = bool(result.outcomes)
     return result
+
+
+def _leave_memory(var: Path, keep: Path) -> None:
+    """Keep the servers' logs and give the memory back."""
+    shutil.rmtree(keep, ignore_errors=True)
+    if (var / "log").exists():
+        shutil.copytree(
+            var / "log", keep, symlinks=True, ignore=shutil.ignore_patterns("*.sock", "core*", "ib*", "mysqld.*.data")
+        )
+    shutil.rmtree(var, ignore_errors=True)
 
 
 def _read(line: str, result: Result, quiet: bool) -> None:

@@ -118,6 +118,16 @@ class Tree:
         path.write_text(text, encoding="utf-8", errors="surrogateescape")
         self.give(path)
 
+    def var(self, suite: str, disk: bool) -> Path:
+        """Where mtr works: in memory, since these suites wait for the disk more than for anything else.
+
+        storage_engine prints its path in a result, and so stays where its oracle was recorded.
+        """
+        memory = Path("/dev/shm")
+        if disk or suite.startswith("storage_engine") or not os.access(memory, os.W_OK):
+            return self.home / f"var-{suite}"
+        return memory / f"{self.home.name}-{suite}"
+
     def child_env(self) -> dict[str, str]:
         """Environment of mtr."""
         keep = {k: v for k, v in os.environ.items() if k in ("PATH", "LANG", "TERM", "TZ")}
