@@ -172,7 +172,7 @@ class Rounds:
         groups = [self.clients[n::count] for n in range(count)]
         context = mp.get_context("fork")
         process_handle, self.server.process = self.server.process, None  # children do not own the server
-        workers = []
+        workers: list[tuple[mp.process.BaseProcess, Pipe]] = []
         for group in groups:
             ours, theirs = context.Pipe()
             worker = context.Process(target=_client_process, args=(theirs, self.server, group))

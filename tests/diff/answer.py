@@ -8,9 +8,9 @@ import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import pymysql
-from pymysql.connections import Connection
 
 from diff.step import Step
 from lib.engines import Engine
@@ -19,6 +19,8 @@ from lib.server import Server, ServerFailed
 BLOCK_WAIT = 0.35
 """Seconds after which a statement counts as waiting for a lock."""
 LOST = (2006, 2013, 2055)
+Connection = Any
+"""A PyMySQL connection; its published types do not show the parts of a result that are compared here."""
 ENGINE_WORD = re.compile(r"\b(innodb|ferrite|rocksdb|aria|myisam)\b", re.IGNORECASE)
 LOCAL_FILE = re.compile(r"/tmp/[\w./-]+")
 
@@ -167,7 +169,9 @@ class Side:
                 info=mask((result.message or b"").decode("utf-8", "replace")),
                 warnings=warnings,
             )
-        columns = [(f.name, f.type_code, f.length, f.scale, f.charsetnr) for f in result.fields]
+        columns: list[tuple[object, ...]] = [
+            (f.name, f.type_code, f.length, f.scale, f.charsetnr) for f in result.fields
+        ]
         rows = (
             [tuple(_masked(c) for c in row) for row in result.rows]
             if step.sql.startswith(("SHOW", "CHECK", "OPT"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 from diff.changes import Changes
@@ -96,7 +97,8 @@ class Program:
     def change(self) -> Step | None:
         """One writing statement."""
         changes = self.changes
-        forms = [changes.insert] * 4 + [changes.update] * 4 + [changes.delete] * 2
+        forms: list[Callable[[], Step | None]] = [changes.insert] * 4
+        forms += [changes.update] * 4 + [changes.delete] * 2
         forms += [changes.insert_select, changes.update_join, changes.delete_join, changes.load]
         return self.rng.choice(forms)()
 

@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import pymysql
 
@@ -153,8 +154,8 @@ class Server:
                 time.sleep(0.02)
         raise ServerFailed(f"server does not answer after {timeout} s:\n{self.log_tail()}")
 
-    def connect(self, **keywords: object) -> pymysql.connections.Connection:
-        """A plain client connection; keywords go to PyMySQL."""
+    def connect(self, **keywords: object) -> Any:
+        """A plain PyMySQL connection; keywords go to PyMySQL."""
         settings: dict[str, object] = {
             "unix_socket": self.socket,
             "user": "root",
@@ -163,7 +164,7 @@ class Server:
             "local_infile": True,
         }
         settings.update(keywords)
-        return pymysql.connect(**settings)  # type: ignore[arg-type]
+        return pymysql.connect(**settings)  # type: ignore[call-overload]
 
     def alive(self) -> bool:
         """Whether the process still runs."""

@@ -86,8 +86,8 @@ class Tree:
         for directory in filter(None, self.places.library_path.split(":")):
             for library in filter(Path.exists, Path(directory).glob("*.so*")):
                 shutil.copy2(library, libs / library.name)
-        for directory in (work, *(p for p in work.rglob("*") if p.is_dir() and not p.is_symlink())):
-            directory.chmod(0o755)
+        for folder in (work, *(p for p in work.rglob("*") if p.is_dir() and not p.is_symlink())):
+            folder.chmod(0o755)
         self._give_all(work)
         (work / "complete").touch()
         shutil.rmtree(self.home, ignore_errors=True)
