@@ -170,3 +170,70 @@ pub(crate) fn restore(
     out[tail_at..].copy_from_slice(&raw[head..]);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ferrite_sync::random::Rng;
+
+    const TAG: u32 = 99;
+
+    fn sealed(h: &PageHeader, body: &[u8]) -> Vec<u8> {
+        let mut b = vec![0; BLOB_HEADER_BYTES];
+        b.extend_from_slice(body);
+        seal(&mut b, h, TAG);
+        b
+    }
+
+    fn header(codec: Codec, head: u16, tail: u16, stored: usize) -> PageHeader {
+        PageHeader {
+            page: PageId(7),
+            index: IndexId(2),
+            lsn: Lsn(1 << 50),
+            codec,
+            head,
+            tail,
+            stored: stored as u32,
+        }
+    }
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_is_noticed() {
+        let h = header(Codec::None, 20, 10, 30);
+        let good = sealed(&h, &[0x5a; 30]);
+        let (parsed, body) = parse(&good, TAG).unwrap();
+        assert_eq!((parsed, body), (h, &[0x5a; 30][..]));
+        assert_eq!(parse(&good, TAG + 1), Err("blob of another database"));
+        for i in 0..good.len() * 8 {
+            let mut bad = good.clone();
+            bad[i / 8] ^= 1 << (i % 8);
+            assert!(parse(&bad, TAG).is_err(), "bit {i}");
+        }
+        for cut in 0..good.len() {
+            assert!(parse(&good[..cut], TAG).is_err());
+        }
+    }
+
+    /// Checksums can be right and the contents wrong all the same (a bug of the writer, or
+    /// malice): an error, never a panic, never bytes outside of the page.
+    #[test]
+    fn sealed_nonsense_is_an_error() {
+        let mut rng = Rng::new(8);
+        let mut unpacker = Unpacker::new();
+        let mut out = vec![0; PAGE_BYTES];
+        for _ in 0..3000 {
+            let mut body = vec![0; rng.below(900) as usize];
+            rng.fill(&mut body);
+            let codec = [Codec::None, Codec::Lz4, Codec::Zstd][rng.below(3) as usize];
+            let h = header(
+                codec,
+                rng.next_u64() as u16,
+                rng.below(20000) as u16,
+                body.len(),
+            );
+            let b = sealed(&h, &body);
+            let (h, body) = parse(&b, TAG).unwrap();
+            let _ = restore(&h, body, &mut out, &mut unpacker);
+        }
+    }
+}

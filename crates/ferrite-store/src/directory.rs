@@ -11,8 +11,8 @@ use ferrite_types::{IndexId, PageId};
 use crate::deps::{AtomicU32, AtomicU64, OnceLock, Ordering};
 use crate::word::{Location, Word};
 
-/// Page ids per chunk.
-const CHUNK: usize = 8192;
+/// Entries per chunk: 512 KiB of words appear at once, and the table of all chunks is 1 MiB.
+const CHUNK: usize = 65536;
 /// Chunks for all 2^32 ids.
 const CHUNKS: usize = (1 << 32) / CHUNK;
 /// Page ids per extent.

@@ -18,9 +18,10 @@ use crate::directory::pages_of_extent;
 use crate::extents::DICTIONARY;
 use crate::files::{file_number, Files, Geometry};
 use crate::map::{self, MapBase, Mark};
+use crate::runs::FreeRuns;
 use crate::store::{Store, StoreConfig, LOADING, OPEN, WRITABLE};
 use crate::superblock::{self, Superblock};
-use crate::word::Location;
+use crate::word::{Location, Word};
 
 /// Which slots of map and checkpoint count now.
 pub(crate) struct Slots {
@@ -132,31 +133,45 @@ impl Store {
         }
         let mut runs = self.runs.lock();
         for extent in 0..self.directory.extents() {
-            let owned = self.directory.extent_owner(extent) != IndexId(0);
+            let owner = self.directory.extent_owner(extent);
             for page in pages_of_extent(extent) {
                 let word = self.directory.get(page);
-                if word.is_free() {
-                    continue;
-                }
-                let Some(at) = word.as_location() else {
-                    return Err(Error::Bug(format!(
-                        "page {page} is resident before its time"
-                    )));
-                };
-                if !owned {
-                    let place = self.superblock.geometry.describe(at.granule());
-                    return Err(Error::Corrupt(format!(
-                        "map: page {page} at {place} belongs to no index"
-                    )));
-                }
-                if !runs.mark(at.granule(), at.granules()) {
-                    let inside = runs.contains(at.granule(), at.granules());
-                    return Err(self.clash(page, at, inside));
+                if !word.is_free() {
+                    self.mark_blob(&mut runs, page, word, owner)?;
                 }
             }
         }
         drop(runs);
         self.phase.store(WRITABLE, Ordering::Release);
+        Ok(())
+    }
+
+    fn mark_blob(
+        &self,
+        runs: &mut FreeRuns,
+        page: PageId,
+        word: Word,
+        owner: IndexId,
+    ) -> Result<()> {
+        let Some(at) = word.as_location() else {
+            return Err(Error::Bug(format!(
+                "page {page} is resident before its time"
+            )));
+        };
+        if owner == IndexId(0) {
+            if self.drop_replayed.load(Ordering::Acquire) {
+                self.directory.set_location(page, Location::NONE);
+                return Ok(());
+            }
+            let place = self.superblock.geometry.describe(at.granule());
+            return Err(Error::Corrupt(format!(
+                "map: page {page} at {place} belongs to no index"
+            )));
+        }
+        if !runs.mark(at.granule(), at.granules()) {
+            let inside = runs.contains(at.granule(), at.granules());
+            return Err(self.clash(page, at, inside));
+        }
         Ok(())
     }
 

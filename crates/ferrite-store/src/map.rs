@@ -329,3 +329,56 @@ fn locations(dir: &Directory, first: u32, body: &[u8]) -> std::result::Result<()
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ferrite_sync::random::Rng;
+
+    #[test]
+    fn sealed_nonsense_is_an_error() {
+        let mut rng = Rng::new(12);
+        let base = MapBase {
+            slot: 0,
+            lsn: Lsn(5),
+            sequence: 3,
+            bytes: 1 << 20,
+            crc: 0,
+        };
+        let dir = Directory::new();
+        let mut accepted = 0;
+        for _ in 0..3000 {
+            let count = rng.below(20) as u32;
+            let kind = rng.below(5) as u8;
+            let width = [0, 4, 8, 0, 0][kind as usize];
+            let mut b = vec![0; HEAD + (count * width) as usize];
+            rng.fill(&mut b);
+            put_u32(&mut b, 0, MAP_CHUNK_MAGIC);
+            b[8] = VERSION;
+            b[9] = kind;
+            put_u32(&mut b, 12, 0);
+            put_u64(&mut b, 16, 3);
+            put_u64(&mut b, 24, 5);
+            if rng.chance(1, 2) {
+                put_u32(&mut b, 32, rng.below(70000) as u32);
+            }
+            put_u32(&mut b, 36, if rng.chance(9, 10) { count } else { u32::MAX });
+            b[40..56].fill(1);
+            let crc = crc32c::crc32c(&b[8..]);
+            put_u32(&mut b, 4, crc);
+            let mut reader = Reader {
+                base,
+                uuid: [1; 16],
+                crc: 0,
+                chunks: 0,
+                ended: false,
+            };
+            if reader.chunk(&b, &dir).is_ok() {
+                accepted += 1;
+            }
+            let cut = rng.below(b.len() as u64) as usize;
+            assert!(reader.chunk(&b[..cut], &dir).is_err());
+        }
+        assert!(accepted > 0);
+    }
+}

@@ -11,7 +11,7 @@ use ferrite_types::{Error, IndexId, Lsn, PageId, Result, PAGE_BYTES};
 use crate::batch::{Batch, Placed};
 use crate::blob::{self, PageHeader, MAX_BLOB_GRANULES};
 use crate::delta::{self, decode_extent, ExtentChange};
-use crate::deps::{kill_point, AlignedBuf, AtomicU32, Counter, Mutex, Ordering};
+use crate::deps::{kill_point, AlignedBuf, AtomicBool, AtomicU32, Counter, Mutex, Ordering};
 use crate::directory::Directory;
 use crate::extents::{self, Extents};
 use crate::files::Files;
@@ -112,6 +112,10 @@ pub struct Store {
     pub(crate) superblock: Superblock,
     pub(crate) slots: Mutex<Slots>,
     pub(crate) phase: AtomicU32,
+    /// The log replayed over the map dropped an index. Its pages may then be left over: a
+    /// dump taken after the drop knows no owner any more for locations that the log, read
+    /// from before the drop, brings back.
+    pub(crate) drop_replayed: AtomicBool,
     pub(crate) counters: Counters,
     scratch: Mutex<Vec<Scratch>>,
 }
@@ -134,6 +138,7 @@ impl Store {
             superblock,
             slots: Mutex::new(slots),
             phase: AtomicU32::new(LOADING),
+            drop_replayed: AtomicBool::new(false),
             counters: Counters::default(),
             scratch: Mutex::new(Vec::new()),
         }
@@ -216,6 +221,9 @@ impl Store {
             phase == LOADING,
             "owners of extents are replayed before free space is known"
         );
+        if matches!(change, ExtentChange::TakeBack { .. }) {
+            self.drop_replayed.store(true, Ordering::Release);
+        }
         extents::replay(&self.directory, change);
     }
 

@@ -1,0 +1,291 @@
+//! Damage in any file is an error that names the file, or harmless; never a panic, never
+//! other bytes.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::{corrupt, disk, page_bytes, small, Engine, Model};
+use ferrite_io::sim::SimStorage;
+use ferrite_store::{rebuild_by_scan, Location, Store};
+use ferrite_sync::random::Rng;
+use ferrite_types::{Error, IndexId, Lsn, PageId, Result, PAGE_BYTES};
+
+/// A store with some history, closed after a checkpoint that holds everything.
+fn sample() -> (SimStorage, Model) {
+    let sim = SimStorage::new(9);
+    let mut engine = Engine::create(&sim, small()).unwrap();
+    let mut rng = Rng::new(9);
+    (0..150).for_each(|_| engine.step(&mut rng).unwrap());
+    // A page in the second file.
+    let second = small().file_bytes / 4096;
+    loop {
+        let page = engine.alloc(IndexId(1));
+        engine.write(&[page]).unwrap();
+        let at = engine.store.directory().get(page).as_location();
+        if at.unwrap().granule() >= second {
+            break;
+        }
+    }
+    // Both slots of both kinds are in use.
+    engine.checkpoint().unwrap();
+    engine.checkpoint().unwrap();
+    let model = engine.model(engine.log.len());
+    assert!(model.len() > 20);
+    (sim, model)
+}
+
+/// Opens the store and reads every page; which pages could not be read.
+fn read_all(sim: &SimStorage, model: &Model) -> Result<BTreeMap<PageId, String>> {
+    let (store, _) = Store::open(disk(sim), small())?;
+    store.finish_recovery()?;
+    let mut bad = BTreeMap::new();
+    for (&page, &(_, version)) in model {
+        let at = store.directory().get(page).as_location().unwrap();
+        let mut out = vec![0; PAGE_BYTES];
+        match store.read_page(page, at, &mut out) {
+            Ok(_) => assert!(out == page_bytes(page, version).0),
+            Err(Error::Corrupt(text)) => {
+                bad.insert(page, text);
+            }
+            Err(e) => panic!("{e}"),
+        }
+    }
+    assert_eq!(store.stats().corrupt_pages, bad.len() as u64);
+    Ok(bad)
+}
+
+#[test]
+fn every_byte_of_a_blob() {
+    let (sim, model) = sample();
+    let (store, _) = Store::open(disk(&sim), small()).unwrap();
+    let (&page, _) = model
+        .iter()
+        .find(|(p, _)| store.directory().get(**p).as_location().unwrap().granules() > 1)
+        .unwrap();
+    let at = store.directory().get(page).as_location().unwrap();
+    drop(store);
+    let (name, offset) = place(at);
+    let mut noticed = 0;
+    for i in (0..200).chain((200..at.bytes() as u64).step_by(331)) {
+        sim.corrupt(&name, offset + i, 0x20).unwrap();
+        let bad = read_all(&sim, &model).unwrap();
+        if let Some(text) = bad.get(&page) {
+            noticed += 1;
+            assert!(
+                text.contains(&name) && text.contains(&offset.to_string()),
+                "{text}"
+            );
+            assert!(text.contains(&format!("page {page} ")), "{text}");
+        }
+        assert!(bad.keys().all(|p| *p == page), "{bad:?}");
+        assert!(
+            i >= 200 || bad.len() == 1,
+            "byte {i} of the header or body was not noticed"
+        );
+        sim.corrupt(&name, offset + i, 0x20).unwrap();
+    }
+    assert!(noticed > 200);
+}
+
+fn place(at: Location) -> (String, u64) {
+    let (file, granule) = (at.granule() / 256, at.granule() % 256);
+    (format!("store.{file:04}"), granule * 4096)
+}
+
+#[test]
+fn every_byte_of_the_map() {
+    let (sim, model) = sample();
+    // The last checkpoint's map.
+    let slot = live_map(&sim);
+    let len = sim.contents(&slot).unwrap().len() as u64;
+    let headers = (0..len).filter(|i| i % 4096 < 64);
+    for i in headers.chain((0..len).step_by(61)) {
+        sim.corrupt(&slot, i, 4).unwrap();
+        match read_all(&sim, &model) {
+            Ok(bad) => {
+                assert!(bad.is_empty());
+                assert!(i % 4096 >= 64, "a header's byte {i} was not noticed");
+            }
+            Err(e) => assert!(corrupt::<()>(Err(e)).contains(&slot)),
+        }
+        sim.corrupt(&slot, i, 4).unwrap();
+    }
+    // Lost altogether, or shorter.
+    let before = sim.snapshot();
+    let storage = disk(&sim);
+    storage.remove(&slot).unwrap();
+    assert!(corrupt(read_all(&sim, &model)).contains(&slot));
+    sim.restore(&before);
+    let file = disk(&sim).open(&slot, ferrite_io::OpenMode::ReadWrite, false);
+    file.unwrap().truncate(4096).unwrap();
+    assert!(corrupt(read_all(&sim, &model)).contains(&slot));
+}
+
+/// The map file whose loss is noticed.
+fn live_map(sim: &SimStorage) -> String {
+    let (_, checkpoint) = Store::open(disk(sim), small()).unwrap();
+    format!("map.{}", checkpoint.map.slot)
+}
+
+#[test]
+fn checkpoints_fall_back_and_then_fail() {
+    let (sim, model) = sample();
+    let newest = Store::open(disk(&sim), small()).unwrap().1;
+    for slot in 0..2 {
+        let name = format!("checkpoint.{slot}");
+        for i in 0..96 {
+            sim.corrupt(&name, i, 1).unwrap();
+            let (_, found) = Store::open(disk(&sim), small()).unwrap();
+            assert!(found.redo_start <= newest.redo_start);
+            sim.corrupt(&name, i, 1).unwrap();
+        }
+    }
+    sim.corrupt("checkpoint.0", 50, 1).unwrap();
+    sim.corrupt("checkpoint.1", 60, 1).unwrap();
+    let text = corrupt(read_all(&sim, &model));
+    assert!(
+        text.contains("checkpoint.0") && text.contains("checkpoint.1"),
+        "{text}"
+    );
+    disk(&sim).remove("checkpoint.0").unwrap();
+    let text = corrupt(read_all(&sim, &model));
+    assert!(text.contains("checkpoint.0: missing"), "{text}");
+}
+
+#[test]
+fn the_superblock_has_two_copies() {
+    let (sim, model) = sample();
+    for i in (0..80).chain((80..8192).step_by(61)) {
+        sim.corrupt("superblock", i, 0x80).unwrap();
+        assert!(read_all(&sim, &model).unwrap().is_empty(), "byte {i}");
+        sim.corrupt("superblock", i, 0x80).unwrap();
+    }
+    for i in [0, 9, 12, 40, 4000] {
+        sim.corrupt("superblock", i, 0x80).unwrap();
+        sim.corrupt("superblock", 4096 + i, 0x80).unwrap();
+        let error = read_all(&sim, &model).unwrap_err();
+        assert!(matches!(error, Error::Format(_) | Error::Corrupt(_)));
+        assert!(error.to_string().contains("superblock"), "{error}");
+        let again = Store::create(disk(&sim), small()).map(|_| ());
+        assert_eq!(again, Err(Error::Exists));
+        sim.corrupt("superblock", i, 0x80).unwrap();
+        sim.corrupt("superblock", 4096 + i, 0x80).unwrap();
+    }
+    // Lost: nothing is made in its place.
+    disk(&sim).remove("superblock").unwrap();
+    assert_eq!(read_all(&sim, &model), Err(Error::NotFound));
+    corrupt(Store::create(disk(&sim), small()).map(|_| ()));
+    disk(&sim).remove("checkpoint.1").unwrap();
+    corrupt(Store::create(disk(&sim), small()).map(|_| ()));
+}
+
+#[test]
+fn missing_and_short_store_files_are_named() {
+    let (sim, model) = sample();
+    assert!(
+        sim.contents("store.0001").is_ok(),
+        "the sample has two files"
+    );
+    let before = sim.snapshot();
+    disk(&sim).remove("store.0000").unwrap();
+    assert!(corrupt(read_all(&sim, &model)).contains("store.0000"));
+    sim.restore(&before);
+    let mode = ferrite_io::OpenMode::ReadWrite;
+    let file = disk(&sim).open("store.0000", mode, false).unwrap();
+    file.truncate(300_000).unwrap();
+    assert!(corrupt(read_all(&sim, &model)).contains("store.0000"));
+    sim.restore(&before);
+    let mut last = 1;
+    while sim.contents(&format!("store.{:04}", last + 1)).is_ok() {
+        last += 1;
+    }
+    for n in (1..=last).rev() {
+        disk(&sim).remove(&format!("store.{n:04}")).unwrap();
+    }
+    let text = corrupt(read_all(&sim, &model));
+    assert!(text.contains("beyond the files"), "{text}");
+}
+
+#[test]
+fn two_pages_in_one_place_are_named() {
+    let (sim, model) = sample();
+    let (store, _) = Store::open(disk(&sim), small()).unwrap();
+    let mut pages = model.keys();
+    let (a, b) = (*pages.next().unwrap(), *pages.next().unwrap());
+    let at = store.directory().get(a).as_location().unwrap();
+    store.set_location(b, at);
+    let text = corrupt(store.finish_recovery());
+    assert!(text.contains(&format!("pages {a} and {b} both")), "{text}");
+    assert!(text.contains(&place(at).0), "{text}");
+    // A page of nobody.
+    let (store, _) = Store::open(disk(&sim), small()).unwrap();
+    store.set_location(PageId(70_000), at);
+    let text = corrupt(store.finish_recovery());
+    assert!(
+        text.contains("page 70000") && text.contains("no index"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_scan_finds_what_the_map_says() {
+    let (sim, model) = sample();
+    let (store, _) = Store::open(disk(&sim), small()).unwrap();
+    let found = rebuild_by_scan(&disk(&sim), Lsn::MAX).unwrap();
+    for (page, (index, version)) in &model {
+        let f = found.pages[page];
+        assert_eq!((f.index, f.lsn), (*index, Lsn(*version)));
+        assert_eq!(Some(f.location), store.directory().get(*page).as_location());
+    }
+    assert!(found.blobs >= found.pages.len() as u64 && found.granules > 0);
+    // Without the newest part of the log, older blobs count or none.
+    let half = Lsn(model.values().map(|(_, v)| *v).max().unwrap() / 2);
+    let older = rebuild_by_scan(&disk(&sim), half).unwrap();
+    assert!(older.pages.values().all(|f| f.lsn <= half));
+    assert!(older.beyond_log > 0);
+    // Neither maps nor checkpoints are needed, and damage only hides what it hit.
+    for name in ["map.0", "map.1", "checkpoint.0", "checkpoint.1"] {
+        disk(&sim).remove(name).unwrap();
+    }
+    let (page, f) = found.pages.iter().next().unwrap();
+    let (name, offset) = place(f.location);
+    sim.corrupt(&name, offset + 45, 1).unwrap();
+    let after = rebuild_by_scan(&disk(&sim), Lsn::MAX).unwrap();
+    assert!(after.broken > found.broken);
+    assert!(after
+        .pages
+        .iter()
+        .all(|(p, g)| p == page || found.pages[p] == *g));
+}
+
+#[test]
+fn files_of_random_bytes_never_panic() {
+    let (sim, _) = sample();
+    let before = sim.snapshot();
+    let mut rng = Rng::new(10);
+    for round in 0..150 {
+        sim.restore(&before);
+        for name in [
+            "superblock",
+            "checkpoint.0",
+            "checkpoint.1",
+            "map.0",
+            "map.1",
+        ] {
+            if rng.chance(1, 2) {
+                continue;
+            }
+            let len = sim.contents(name).unwrap().len() as u64;
+            let mut bytes = vec![0; rng.between(1, 300) as usize];
+            rng.fill(&mut bytes);
+            let at = rng.below(len.saturating_sub(300).max(1));
+            sim.overwrite(name, at, &bytes).unwrap();
+        }
+        if let Ok((store, _)) = Store::open(disk(&sim), small()) {
+            let _ = store.finish_recovery();
+            let _ = store.pages_of(IndexId(round));
+        }
+        let _ = rebuild_by_scan(&disk(&sim), Lsn::MAX);
+    }
+}
