@@ -101,10 +101,7 @@ impl TxnSystem {
         let p = &self.publisher;
         let _alone = p.publishing.lock();
         self.advance_low(u64::MAX);
-        let mut all_low = self.low();
-        if let Some(least) = self.side.least() {
-            all_low = all_low.min(least);
-        }
+        let low = self.low().get();
         let asof = self.last_csn();
         let mut snapshots = Vec::new();
         self.register.each(&mut |s| {
@@ -115,8 +112,7 @@ impl TxnSystem {
         let floor = snapshots
             .first()
             .map_or(asof.get(), |s| s.csn.min(asof.get()));
-        let lowest = snapshots.iter().map(|s| s.low).min();
-        let all_low = lowest.map_or(all_low.get(), |l| l.min(all_low.get()));
+        let lowest = snapshots.iter().map(|s| s.low).min().unwrap_or(low);
         let list = Arc::new(List {
             asof: asof.get(),
             snapshots,
@@ -126,9 +122,19 @@ impl TxnSystem {
         }
         // Bounds never go back: what every snapshot sees stays so.
         p.floor.fetch_max(floor, Ordering::AcqRel);
+        self.side.forget(self.purge_floor());
+        // What was moved to the side table since `low` was read is not below it.
+        let side = self.side.least().map_or(low, TxnId::get);
+        let all_low = low.min(lowest).min(side);
         p.all_low.fetch_max(all_low, Ordering::AcqRel);
         p.made_us.store(time::now_us(), Ordering::Relaxed);
-        self.side.forget(Csn(p.floor.load(Ordering::Acquire)));
+    }
+
+    /// An id from an earlier life is active: bounds start below it. Before traffic.
+    pub(crate) fn lower_bounds(&self, txn: TxnId) {
+        self.publisher
+            .all_low
+            .fetch_min(txn.get(), Ordering::AcqRel);
     }
 
     /// Commits up to here are seen by every live and future snapshot.

@@ -158,9 +158,9 @@ impl TxnSystem {
         } else {
             SideState::Active
         };
+        self.lower_bounds(txn);
         self.side.insert(txn, state);
         self.owner_shard(txn).lock().insert(txn.get(), owner);
-        self.refresh();
     }
 
     /// Prepared: from here on only `commit` or `rolled_back`.
