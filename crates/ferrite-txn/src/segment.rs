@@ -213,11 +213,6 @@ impl Young {
         self.numbers.lock().first().copied()
     }
 
-    /// All segments in the ring, oldest first.
-    pub fn all(&self) -> Vec<u64> {
-        self.numbers.lock().iter().copied().collect()
-    }
-
     /// Ends appending.
     pub fn seal(&self, number: u64) -> Option<Sealed> {
         let mut slot = self.slot(number).lock();
