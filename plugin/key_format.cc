@@ -63,8 +63,9 @@ static TextRules text_rules(CHARSET_INFO *cs, bool is_char) {
   TextRules rules;
   rules.cs = cs;
   const bool nopad = cs->state & MY_CS_NOPAD;
-  /* CHAR compares as if its padding were not there, in NO PAD collations too. */
-  rules.trim = is_char || !nopad;
+  rules.trim = !nopad;
+  /* CHAR in a NO PAD collation compares with its padding, as in the other engines. */
+  rules.padded = is_char && nopad;
   if (cs->uca && cs->levels_for_order > 1) {
     uint set = cs->levels_for_order;
     for (uint i = 0; set; i++, set >>= 1) {
@@ -248,7 +249,8 @@ uint8_t *KeyPart::encode_record(const uchar *record, uint8_t *to, uint8_t *scrat
     *to++ = 0;
   } else {
     if (nullable) *to++ = 1;
-    fe_slice v = column.value(record);
+    fe_slice v = text.padded ? fe_slice{record + column.offset, column.length}
+                             : column.value(record);
     to = encode_value(v.ptr, v.len, to, scratch);
   }
   if (descending) complement(start, to);

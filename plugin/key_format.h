@@ -54,7 +54,8 @@ struct WeightLevel {
 
 struct TextRules {
   CHARSET_INFO *cs = nullptr;
-  bool trim = false; /* drop trailing spaces of the value first */
+  bool trim = false;   /* drop trailing spaces of the value first */
+  bool padded = false; /* take a CHAR with all its padding */
   std::vector<WeightLevel> levels;
 };
 
