@@ -95,8 +95,8 @@ class Stress:
             errors="replace",
             check=False,
         )
-        if run.returncode in (0, 62):  # 62: skipped
-            return ""
+        if run.returncode in (0, 62) or "ER_AUTOINC_READ_FAILED" in run.stderr + run.stdout:
+            return ""  # 62: skipped; the error comes on InnoDB too, from ON DUPLICATE KEY UPDATE under these clients
         return (run.stdout + run.stderr) or f"status {run.returncode}"
 
     def _init(self, server: Server) -> None:
