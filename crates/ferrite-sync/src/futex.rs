@@ -21,6 +21,8 @@ pub(crate) fn wait(
 ) -> bool {
     let key = word as *const AtomicU32 as usize;
     if hook::simulated() {
+        // Between the caller's look at the word and the kernel's: anything may happen.
+        hook::yield_point("futex");
         if word.load(crate::atomic::Ordering::SeqCst) != expected {
             return true;
         }
@@ -53,6 +55,7 @@ pub(crate) fn wait(
 #[cfg(not(loom))]
 pub(crate) fn wake(word: &AtomicU32, mask: u32, n: usize) -> usize {
     if let Some(woken) = hook::wake(word as *const AtomicU32 as usize, mask, n) {
+        hook::yield_quiet("futex wake");
         return woken;
     }
     // SAFETY: the kernel uses the address only as a key and reads nothing there.

@@ -59,6 +59,42 @@ fn one_seed_one_history() {
     assert_eq!(hashes.len(), 60);
 }
 
+/// Many sleepers on one latch: a lost wake-up would be a deadlock.
+#[test]
+fn latches_lose_no_sleeper() {
+    for seed in 0..3000 {
+        let out = Simulation::new(seed).run(|| {
+            let latch = Arc::new(Latch::new());
+            let hs: Vec<_> = (0..6)
+                .map(|i| {
+                    let latch = latch.clone();
+                    thread::spawn("user", move || {
+                        for n in 0..2 {
+                            if (n + i) % 4 == 0 {
+                                latch.shared();
+                                thread::yield_now();
+                                latch.unlock_shared();
+                                continue;
+                            }
+                            latch.exclusive();
+                            thread::yield_now();
+                            if n % 3 == 0 {
+                                latch.downgrade();
+                                latch.unlock_shared();
+                            } else {
+                                latch.unlock_exclusive();
+                            }
+                        }
+                    })
+                })
+                .collect();
+            hs.into_iter().for_each(|h| h.join().unwrap());
+            assert!(!latch.is_held());
+        });
+        out.unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+    }
+}
+
 #[test]
 fn deadlocks_are_described() {
     let mut found = 0;
