@@ -25,6 +25,14 @@
 //! 3. Nothing on disk is believed without a checksum; a failed check is a value naming the
 //!    file and the place, never a panic.
 //!
+//! # The life of a page's move
+//! 1. [`Store::write_batch`] puts new blobs into free runs and syncs them.
+//! 2. The caller appends one record with [`Store::encode_map_delta`].
+//! 3. Then it changes the words or homes, and retires each old blob with the record's end.
+//! 4. When the log is durable up to there, [`Store::reclaim`] makes the old blobs free space.
+//!
+//! A caller that dies before 3 is durable finds the old blobs untouched.
+//!
 //! # Lock order
 //! extent shard > extent pool. The space lock, the retired queue, the file table and the
 //! checkpoint state are leaves, except that growing takes space lock after the growth lock.

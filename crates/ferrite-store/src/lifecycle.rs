@@ -29,8 +29,9 @@ pub(crate) struct Slots {
     /// Of the newest checkpoint.
     pub(crate) sequence: u64,
     pub(crate) slot: u8,
-    /// Of the map that the newest checkpoint names.
+    /// Of the map that the newest checkpoint names, and that dump's number.
     pub(crate) map_slot: u8,
+    pub(crate) map_named: u64,
     /// Of the newest map dump.
     pub(crate) map_sequence: u64,
 }
@@ -65,6 +66,7 @@ impl Store {
             sequence: 0,
             slot: 1,
             map_slot: 1,
+            map_named: 0,
             map_sequence: 0,
         };
         let store = Store::assemble(superblock, files, 1, slots);
@@ -99,6 +101,7 @@ impl Store {
             sequence: found.sequence,
             slot: found.slot,
             map_slot: found.checkpoint.map.slot,
+            map_named: found.checkpoint.map.sequence,
             map_sequence: found.checkpoint.map.sequence,
         };
         let store = Store::assemble(superblock, files, segments, slots);
@@ -243,10 +246,15 @@ impl Store {
     /// be on disk any more.
     pub fn write_checkpoint(&self, c: &Checkpoint) -> Result<()> {
         let mut slots = self.slots.lock();
-        if c.map.slot != slots.map_slot && c.map.sequence != slots.map_sequence {
+        let on_disk = if c.map.slot == slots.map_slot {
+            slots.map_named
+        } else {
+            slots.map_sequence
+        };
+        if c.map.sequence != on_disk {
             return Err(Error::Bug(format!(
-                "checkpoint names map dump {}, {} is newer",
-                c.map.sequence, slots.map_sequence
+                "checkpoint names map dump {}, map.{} holds {on_disk}",
+                c.map.sequence, c.map.slot
             )));
         }
         let (slot, sequence) = (1 - slots.slot, slots.sequence + 1);
@@ -255,6 +263,7 @@ impl Store {
         slots.slot = slot;
         slots.sequence = sequence;
         slots.map_slot = c.map.slot;
+        slots.map_named = c.map.sequence;
         Ok(())
     }
 }

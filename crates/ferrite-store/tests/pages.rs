@@ -4,7 +4,7 @@ mod common;
 
 use common::{check_page, disk, page_bytes, small, Engine};
 use ferrite_io::sim::{Fault, SimStorage};
-use ferrite_io::OpenMode;
+use ferrite_io::{OpenMode, RealStorage, Storage};
 use ferrite_store::{Location, PageImage, Store, StoreConfig, Word, BLOB_HEADER_BYTES};
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::random::Rng;
@@ -345,4 +345,46 @@ fn a_hundred_thousand_pages_come_back_fast() {
     assert_eq!(store.page_count(IndexId(2)), 100_000 - 64);
     println!("100 K pages: {us} us");
     assert!(us < 1_000_000, "{us} us");
+}
+
+#[test]
+fn checkpoints_name_only_maps_that_are_there() {
+    let sim = SimStorage::new(1);
+    let engine = Engine::create(&sim, small()).unwrap();
+    let dump = || engine.store.dump_map(Lsn::ZERO, &|_, _| None).unwrap();
+    let write = |map| {
+        engine.store.write_checkpoint(&ferrite_store::Checkpoint {
+            redo_start: Lsn::ZERO,
+            map,
+            state: Vec::new(),
+        })
+    };
+    let (first, second) = (dump(), dump());
+    assert!(matches!(write(first), Err(Error::Bug(_))), "dumped over");
+    write(second).unwrap();
+    let third = dump();
+    write(second).unwrap();
+    write(third).unwrap();
+    write(dump()).unwrap();
+    assert!(matches!(write(second), Err(Error::Bug(_))));
+}
+
+#[test]
+fn a_real_disk_does_as_well() {
+    let name = format!("ferrite-store-test-{}", std::process::id());
+    let dir = std::env::temp_dir().join(name);
+    let storage: Arc<dyn Storage> = Arc::new(RealStorage::new(&dir).unwrap());
+    let cfg = small();
+    let store = Store::create(storage.clone(), cfg.clone()).unwrap();
+    let mut engine = Engine::over(store);
+    let mut rng = Rng::new(6);
+    (0..120).for_each(|_| engine.step(&mut rng).unwrap());
+    let model = engine.model(engine.log.len());
+    engine.check(&model);
+    engine.checkpoint().unwrap();
+    drop(engine);
+    let (store, _) = Store::open(storage, cfg).unwrap();
+    store.finish_recovery().unwrap();
+    Engine::over(store).check(&model);
+    std::fs::remove_dir_all(&dir).unwrap();
 }
