@@ -138,8 +138,10 @@ int ferrite_table_error(fe_code code, THD *thd) {
   return ferrite_to_ha_error(code, thd);
 }
 
+/* The server's own messages say it all for its own codes; it would append ours to some. */
 bool ferrite_get_error_message(int error, String *buf) {
-  if (last_text[0]) buf->copy(last_text, strlen(last_text), system_charset_info);
+  if (error <= HA_ERR_LAST) return false;
+  buf->copy(last_text, strlen(last_text), system_charset_info);
   return error == own_error(FE_SNAPSHOT_TOO_OLD);
 }
 

@@ -23,8 +23,9 @@ static const char data_subdir[] = "#ferrite";
 
 [[noreturn]] void ferrite_fatal(const char *text) {
   sql_print_error("Ferrite: %s", text);
-  sql_print_error("Ferrite: the server stops here, so that nothing is lost in silence;"
-                  " recovery takes over at the next start.");
+  sql_print_error(
+      "Ferrite: the server stops here, so that nothing is lost in silence;"
+      " recovery takes over at the next start.");
   abort();
 }
 
@@ -161,9 +162,9 @@ static void fill_handlerton(handlerton *hton) {
 }
 
 static int ferrite_init(void *arg) {
-  static const fe_callbacks callbacks = {
-      on_log,         on_is_killed,  on_lock_wait_begin,   on_lock_wait_end, on_report_wait_for,
-      on_async_begin, on_async_done, on_checkpoint_notify, on_fatal};
+  static const fe_callbacks callbacks = {on_log,           on_is_killed,         on_lock_wait_begin,
+                                         on_lock_wait_end, on_report_wait_for,   on_async_begin,
+                                         on_async_done,    on_checkpoint_notify, on_fatal};
   ferrite_hton = static_cast<handlerton *>(arg);
   fe_config config;
   memset(&config, 0, sizeof config);
@@ -175,8 +176,8 @@ static int ferrite_init(void *arg) {
 
   fe_code code = fe_engine_open(&config, &callbacks, &ferrite_engine);
   if (code != FE_OK) {
-    sql_print_error("Ferrite: cannot open the database in %s%s: %s", config.data_dir,
-                    data_subdir, fe_last_error());
+    sql_print_error("Ferrite: cannot open the database in %s%s: %s", config.data_dir, data_subdir,
+                    fe_last_error());
     ferrite_engine = nullptr;
     ferrite_hton = nullptr;
     return 1;
@@ -192,23 +193,21 @@ static int ferrite_deinit(void *) {
   return failed;
 }
 
-static struct st_mysql_storage_engine ferrite_storage_engine = {
-    MYSQL_HANDLERTON_INTERFACE_VERSION};
+static struct st_mysql_storage_engine ferrite_storage_engine = {MYSQL_HANDLERTON_INTERFACE_VERSION};
 
-maria_declare_plugin(ferrite){
-    MYSQL_STORAGE_ENGINE_PLUGIN,
-    &ferrite_storage_engine,
-    "FERRITE",
-    "The Ferrite developers",
-    "Supports transactions, row-level locking and bounded history",
-    PLUGIN_LICENSE_GPL,
-    ferrite_init,
-    ferrite_deinit,
-    0x0001,
-    ferrite_status_variables,
-    ferrite_system_variables,
-    "0.1",
-    MariaDB_PLUGIN_MATURITY_EXPERIMENTAL},
+maria_declare_plugin(ferrite){MYSQL_STORAGE_ENGINE_PLUGIN,
+                              &ferrite_storage_engine,
+                              "FERRITE",
+                              "The Ferrite developers",
+                              "Supports transactions, row-level locking and bounded history",
+                              PLUGIN_LICENSE_GPL,
+                              ferrite_init,
+                              ferrite_deinit,
+                              0x0001,
+                              ferrite_status_variables,
+                              ferrite_system_variables,
+                              "0.1",
+                              MariaDB_PLUGIN_MATURITY_EXPERIMENTAL},
     FERRITE_I_S_PLUGIN("FERRITE_METRICS", "Ferrite counters", ferrite_i_s_metrics_init),
     FERRITE_I_S_PLUGIN("FERRITE_TRX", "Ferrite transactions", ferrite_i_s_trx_init),
     FERRITE_I_S_PLUGIN("FERRITE_LOCKS", "Ferrite locks", ferrite_i_s_locks_init),

@@ -23,10 +23,10 @@
 struct ferrite_conn {
   fe_session *session = nullptr;
   THD *thd = nullptr;
-  uint32_t lock_wait_timeout_ms = 0;     /* last value handed to the core */
-  bool prepared = false;                 /* fe_txn_prepare succeeded */
-  bool commit_ordered = false;           /* fe_txn_commit_ordered was called */
-  bool rolled_back_by_core = false;      /* deadlock victim: server's rollback is to come */
+  uint32_t lock_wait_timeout_ms = 0;           /* last value handed to the core */
+  bool prepared = false;                       /* fe_txn_prepare succeeded */
+  bool commit_ordered = false;                 /* fe_txn_commit_ordered was called */
+  bool rolled_back_by_core = false;            /* deadlock victim: server's rollback is to come */
   const char *proc_info_before_wait = nullptr; /* for SHOW PROCESSLIST, after a lock wait */
 };
 

@@ -220,8 +220,8 @@ int fill_locks(THD *thd, TABLE_LIST *tables, Item *) {
     const bool record = !lock.index.empty();
     put(f[3], record ? "RECORD" : "TABLE", record ? 6 : 5);
     char name[2 * FN_REFLEN];
-    size_t len = explain_filename(thd, lock.table.c_str(), name, sizeof name,
-                                  EXPLAIN_PARTITIONS_AS_COMMENT);
+    size_t len =
+        explain_filename(thd, lock.table.c_str(), name, sizeof name, EXPLAIN_PARTITIONS_AS_COMMENT);
     put(f[4], name, len);
     put_null(f, {5, 6, 7, 8, 9});
     if (record) {
@@ -366,17 +366,15 @@ static ST_FIELD_INFO ferrite_lock_waits_fields[] = {
     Column("requesting_trx_id", ULonglong(), NOT_NULL),
     Column("requested_lock_id", Varchar(max_lock_id), NOT_NULL),
     Column("blocking_trx_id", ULonglong(), NOT_NULL),
-    Column("blocking_lock_id", Varchar(max_lock_id), NOT_NULL),
-    CEnd()};
+    Column("blocking_lock_id", Varchar(max_lock_id), NOT_NULL), CEnd()};
 
-static ST_FIELD_INFO ferrite_snapshots_fields[] = {
-    Column("thread_id", ULonglong(), NOT_NULL),
-    Column("age_ms", ULonglong(), NOT_NULL),
-    Column("csn", ULonglong(), NOT_NULL),
-    Column("held_bytes", ULonglong(), NOT_NULL),
-    Column("held_rows", ULonglong(), NOT_NULL),
-    Column("query", Varchar(max_query), NULLABLE),
-    CEnd()};
+static ST_FIELD_INFO ferrite_snapshots_fields[] = {Column("thread_id", ULonglong(), NOT_NULL),
+                                                   Column("age_ms", ULonglong(), NOT_NULL),
+                                                   Column("csn", ULonglong(), NOT_NULL),
+                                                   Column("held_bytes", ULonglong(), NOT_NULL),
+                                                   Column("held_rows", ULonglong(), NOT_NULL),
+                                                   Column("query", Varchar(max_query), NULLABLE),
+                                                   CEnd()};
 
 }  // namespace Show
 
@@ -385,9 +383,7 @@ int ferrite_i_s_metrics_init(void *p) {
   return init_table(p, Show::ferrite_metrics_fields, fill_metrics);
 }
 
-int ferrite_i_s_trx_init(void *p) {
-  return init_table(p, Show::ferrite_trx_fields, fill_trx);
-}
+int ferrite_i_s_trx_init(void *p) { return init_table(p, Show::ferrite_trx_fields, fill_trx); }
 
 int ferrite_i_s_locks_init(void *p) {
   return init_table(p, Show::ferrite_locks_fields, fill_locks);

@@ -16,11 +16,11 @@ int ferrite_i_s_deinit(void *);
 extern struct st_mysql_information_schema ferrite_i_s_descriptor;
 
 /* An entry of maria_declare_plugin. */
-#define FERRITE_I_S_PLUGIN(name, text, init)                                             \
-  {                                                                                      \
-    MYSQL_INFORMATION_SCHEMA_PLUGIN, &ferrite_i_s_descriptor, name,                      \
-        "The Ferrite developers", text, PLUGIN_LICENSE_GPL, init, ferrite_i_s_deinit,    \
-        0x0001, nullptr, nullptr, "0.1", MariaDB_PLUGIN_MATURITY_EXPERIMENTAL            \
+#define FERRITE_I_S_PLUGIN(name, text, init)                                                  \
+  {                                                                                           \
+    MYSQL_INFORMATION_SCHEMA_PLUGIN, &ferrite_i_s_descriptor, name, "The Ferrite developers", \
+        text, PLUGIN_LICENSE_GPL, init, ferrite_i_s_deinit, 0x0001, nullptr, nullptr, "0.1",  \
+        MariaDB_PLUGIN_MATURITY_EXPERIMENTAL                                                  \
   }
 
 #endif

@@ -22,8 +22,7 @@ namespace {
 using Counters = std::vector<std::pair<std::string, uint64_t>>;
 using Sections = std::vector<std::pair<std::string, std::string>>;
 
-void collect_counter(void *arg, const char *name, uint64_t value, const char *, const char *,
-                     int) {
+void collect_counter(void *arg, const char *name, uint64_t value, const char *, const char *, int) {
   static_cast<Counters *>(arg)->emplace_back(name, value);
 }
 
@@ -41,8 +40,8 @@ int show_counters(THD *thd, struct st_mysql_show_var *var, void *, struct system
   Counters counters;
   fe_status_each(ferrite_engine, collect_counter, &counters);
   const size_t n = counters.size();
-  auto *array = static_cast<st_mysql_show_var *>(
-      thd_alloc(thd, (n + 1) * sizeof(st_mysql_show_var)));
+  auto *array =
+      static_cast<st_mysql_show_var *>(thd_alloc(thd, (n + 1) * sizeof(st_mysql_show_var)));
   auto *values = static_cast<ulonglong *>(thd_alloc(thd, (n + 1) * sizeof(ulonglong)));
   if (!array || !values) return 0;
   size_t filled = 0;
@@ -65,8 +64,7 @@ struct st_mysql_show_var ferrite_status_variables[] = {
     {nullptr, nullptr, SHOW_UNDEF}};
 
 /* One row per section. MUTEX and LOGS have none: the waits are in the status and metrics. */
-bool ferrite_show_status(handlerton *, THD *thd, stat_print_fn *print,
-                         enum ha_stat_type type) {
+bool ferrite_show_status(handlerton *, THD *thd, stat_print_fn *print, enum ha_stat_type type) {
   if (type != HA_ENGINE_STATUS || !ferrite_engine) return false;
   Sections sections;
   fe_status_sections(ferrite_engine, collect_section, &sections);

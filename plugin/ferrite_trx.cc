@@ -146,8 +146,7 @@ void ferrite_register_trx(THD *thd, fe_session *session) {
      functions run under the mark of the statement that called them. */
   Ha_trx_info *marks = thd->ha_data[ferrite_hton->slot].ha_info;
   const bool in_transaction = ferrite_in_transaction(thd);
-  if (in_transaction && !marks[1].is_started())
-    trans_register_ha(thd, true, ferrite_hton, 0);
+  if (in_transaction && !marks[1].is_started()) trans_register_ha(thd, true, ferrite_hton, 0);
   if (marks[0].is_started()) return;
   trans_register_ha(thd, false, ferrite_hton, 0);
 
@@ -297,8 +296,7 @@ int ferrite_hton_close_connection(handlerton *hton, THD *thd) {
   if (!conn) return 0;
   /* First out of sight of kill_query(), which holds the mutex that this call takes. */
   thd_set_ha_data(thd, hton, nullptr);
-  if (conn->prepared && !conn->commit_ordered &&
-      fe_txn_detach_prepared(conn->session) != FE_OK)
+  if (conn->prepared && !conn->commit_ordered && fe_txn_detach_prepared(conn->session) != FE_OK)
     sql_print_error("Ferrite: keeping a prepared transaction failed: %s", fe_last_error());
   fe_session_free(conn->session);
   delete conn;

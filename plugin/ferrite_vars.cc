@@ -32,8 +32,8 @@ TYPELIB compression_typelib = {array_elements(compression_names) - 1, "", compre
 bool core_takes(const char *name, uint64_t value) {
   if (!ferrite_engine) return true;
   if (fe_engine_set(ferrite_engine, name, value) == FE_OK) return true;
-  my_printf_error(ER_WRONG_VALUE_FOR_VAR, "Variable 'ferrite_%s' can't be set to %llu: %s",
-                  MYF(0), name, static_cast<ulonglong>(value), fe_last_error());
+  my_printf_error(ER_WRONG_VALUE_FOR_VAR, "Variable 'ferrite_%s' can't be set to %llu: %s", MYF(0),
+                  name, static_cast<ulonglong>(value), fe_last_error());
   return false;
 }
 
@@ -44,9 +44,9 @@ void update_global(const char *name, void *to, const void *save) {
 }
 
 /* The server's struct of a variable is opaque, so every variable brings its name along. */
-#define UPDATE_FUNCTION(name, type)                                                       \
-  void update_##name(THD *, struct st_mysql_sys_var *, void *to, const void *save) {      \
-    update_global<type>(#name, to, save);                                                 \
+#define UPDATE_FUNCTION(name, type)                                                  \
+  void update_##name(THD *, struct st_mysql_sys_var *, void *to, const void *save) { \
+    update_global<type>(#name, to, save);                                            \
   }
 
 UPDATE_FUNCTION(buffer_pool_size, unsigned long long)
@@ -63,10 +63,9 @@ constexpr unsigned long long max_bytes = 1ULL << 62;
 
 }  // namespace
 
-static MYSQL_SYSVAR_ULONGLONG(
-    buffer_pool_size, buffer_pool_size, PLUGIN_VAR_RQCMDARG,
-    "Bytes of memory for cached pages.", nullptr, update_buffer_pool_size,
-    128 * MiB, 5 * MiB, max_bytes, MiB);
+static MYSQL_SYSVAR_ULONGLONG(buffer_pool_size, buffer_pool_size, PLUGIN_VAR_RQCMDARG,
+                              "Bytes of memory for cached pages.", nullptr, update_buffer_pool_size,
+                              128 * MiB, 5 * MiB, max_bytes, MiB);
 
 static MYSQL_SYSVAR_ULONGLONG(
     log_budget, log_budget, PLUGIN_VAR_RQCMDARG,
@@ -111,25 +110,22 @@ static MYSQL_SYSVAR_BOOL(rollback_on_timeout, rollback_on_timeout, PLUGIN_VAR_OP
                          " statement.",
                          nullptr, nullptr, 0);
 
-static MYSQL_SYSVAR_BOOL(use_direct_io, use_direct_io,
-                         PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
+static MYSQL_SYSVAR_BOOL(use_direct_io, use_direct_io, PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
                          "Read and write pages without the operating system's cache.", nullptr,
                          nullptr, 1);
 
-static MYSQL_SYSVAR_UINT(purge_threads, purge_threads,
-                         PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
+static MYSQL_SYSVAR_UINT(purge_threads, purge_threads, PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
                          "Threads that remove row versions nobody needs. 0: by the number of"
                          " processors.",
                          nullptr, nullptr, 0, 0, 32, 0);
 
-static MYSQL_SYSVAR_UINT(write_threads, write_threads,
-                         PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
+static MYSQL_SYSVAR_UINT(write_threads, write_threads, PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
                          "Threads that write changed pages. 0: by the number of processors.",
                          nullptr, nullptr, 0, 0, 64, 0);
 
 static MYSQL_SYSVAR_UINT(stats_sample_pages, stats_sample_pages, PLUGIN_VAR_OPCMDARG,
-                         "Leaf pages of each index that ANALYZE TABLE looks at.", nullptr,
-                         nullptr, 20, 1, 65536, 0);
+                         "Leaf pages of each index that ANALYZE TABLE looks at.", nullptr, nullptr,
+                         20, 1, 65536, 0);
 
 static MYSQL_THDVAR_ULONG(lock_wait_timeout, PLUGIN_VAR_RQCMDARG,
                           "Seconds to wait for a row lock before the statement fails; 100000000"
@@ -142,22 +138,14 @@ static MYSQL_THDVAR_ENUM(default_compression, PLUGIN_VAR_RQCMDARG,
                          nullptr, nullptr, 0, &compression_typelib);
 
 struct st_mysql_sys_var *ferrite_system_variables[] = {
-    MYSQL_SYSVAR(buffer_pool_size),
-    MYSQL_SYSVAR(log_budget),
-    MYSQL_SYSVAR(flush_log_at_trx_commit),
-    MYSQL_SYSVAR(flush_log_at_timeout),
-    MYSQL_SYSVAR(history_ring_size),
-    MYSQL_SYSVAR(max_history_bytes),
-    MYSQL_SYSVAR(deadlock_detect),
-    MYSQL_SYSVAR(print_all_deadlocks),
-    MYSQL_SYSVAR(rollback_on_timeout),
-    MYSQL_SYSVAR(use_direct_io),
-    MYSQL_SYSVAR(purge_threads),
-    MYSQL_SYSVAR(write_threads),
-    MYSQL_SYSVAR(stats_sample_pages),
-    MYSQL_SYSVAR(lock_wait_timeout),
-    MYSQL_SYSVAR(default_compression),
-    nullptr};
+    MYSQL_SYSVAR(buffer_pool_size),        MYSQL_SYSVAR(log_budget),
+    MYSQL_SYSVAR(flush_log_at_trx_commit), MYSQL_SYSVAR(flush_log_at_timeout),
+    MYSQL_SYSVAR(history_ring_size),       MYSQL_SYSVAR(max_history_bytes),
+    MYSQL_SYSVAR(deadlock_detect),         MYSQL_SYSVAR(print_all_deadlocks),
+    MYSQL_SYSVAR(rollback_on_timeout),     MYSQL_SYSVAR(use_direct_io),
+    MYSQL_SYSVAR(purge_threads),           MYSQL_SYSVAR(write_threads),
+    MYSQL_SYSVAR(stats_sample_pages),      MYSQL_SYSVAR(lock_wait_timeout),
+    MYSQL_SYSVAR(default_compression),     nullptr};
 
 void ferrite_fill_config(fe_config *config) {
   config->buffer_pool_size_bytes = buffer_pool_size;

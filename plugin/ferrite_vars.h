@@ -33,7 +33,6 @@ uint32_t ferrite_stats_sample_pages();
 bool ferrite_rollback_on_timeout();
 
 /* SHOW ENGINE FERRITE STATUS | MUTEX; the handlerton's show_status. */
-bool ferrite_show_status(handlerton *hton, THD *thd, stat_print_fn *print,
-                         enum ha_stat_type type);
+bool ferrite_show_status(handlerton *hton, THD *thd, stat_print_fn *print, enum ha_stat_type type);
 
 #endif
