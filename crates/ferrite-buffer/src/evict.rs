@@ -72,6 +72,7 @@ impl Pool {
 
     /// Retired frames that no reader can see any more become free. Returns how many.
     pub(crate) fn reclaim_retired(&self) -> usize {
+        self.epochs.advance();
         let mut done = 0;
         loop {
             let f = {

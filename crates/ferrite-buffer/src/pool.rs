@@ -242,6 +242,29 @@ impl Pool {
         }
     }
 
+    /// Like [`Pool::shared`], but never reads from disk: for a second latch.
+    pub fn shared_resident(&self, page: PageId) -> Option<SharedGuard<'_>> {
+        loop {
+            let f = self.store.directory().get(page).as_frame()?;
+            let frame = self.frame(f);
+            frame.latch.shared();
+            match self.latched_kind(f, page) {
+                Some(Kind::Leaf) => {
+                    return Some(SharedGuard {
+                        pool: self,
+                        frame: f,
+                    })
+                }
+                other => {
+                    frame.latch.unlock_shared();
+                    if other.is_some() {
+                        return None;
+                    }
+                }
+            }
+        }
+    }
+
     /// What the latched frame holds of `page`; None when it holds another page by now.
     fn latched_kind(&self, f: u32, page: PageId) -> Option<Kind> {
         let frame = self.frame(f);

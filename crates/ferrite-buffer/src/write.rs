@@ -243,6 +243,16 @@ impl Pool {
         self.writer.event.set();
     }
 
+    /// The writer may be run again (after recovery).
+    pub fn restart_writer(&self) {
+        self.writer.stop.store(false, Ordering::SeqCst);
+    }
+
+    /// Frames without a page.
+    pub fn free_frames(&self) -> usize {
+        self.free_count.load(Ordering::Relaxed)
+    }
+
     /// One round: reclaim, old dirty pages, cold dirty pages. True if it wrote something.
     fn writer_round(&self, batch: &mut WriteBatch) -> bool {
         self.reclaim_retired();

@@ -1,1 +1,22 @@
-//! (room under construction)
+//! The C boundary: the only crate the C++ side sees. `include/ferrite.h` is its contract; the
+//! types in `abi` mirror it.
+//!
+//! Every export is a thin wrapper: check pointers, turn slices into `&[u8]`, call the engine,
+//! turn the result into a code. A panic in the core is logged with its place and aborts the
+//! process (the shipped profile aborts; see `boundary`).
+//!
+//! Unsafe: pointers from C. Each export's contract is the header's; `// SAFETY:` comments
+//! name the rule they rely on.
+
+#![allow(clippy::missing_safety_doc)]
+#![allow(non_camel_case_types)]
+
+pub mod abi;
+mod boundary;
+mod callbacks;
+mod cursor;
+mod engine;
+mod eyes;
+mod rows;
+mod session;
+mod table;

@@ -1,1 +1,57 @@
-//! (room under construction)
+//! One open database: dictionary, tables, rows, commit path, recovery, checkpoint, background
+//! threads.
+//!
+//! # What is where
+//! - `engine`: open and close; owns every other part, in start-up order.
+//! - `config`, `callbacks`: what the outside says and answers.
+//! - `dict`: tables by name and id, kept in a tree of their own.
+//! - `session`: one SQL connection: statement, savepoints, snapshot.
+//! - `write`: insert, update, delete across the indexes of a table; `entry`: the same for one
+//!   index entry, with locks, versions and undo.
+//! - `cursor`, `visible`: reading.
+//! - `undo`: the undo entry; `rollback`: applying it.
+//! - `commit`: the commit path, by stages.
+//! - `purge`: cleaning up after commits. `overflow`: values out of line.
+//! - `recovery`, `checkpoint`: start and restart. `background`: every thread.
+//! - `status`: counters and views.
+//!
+//! # Invariants
+//! 1. A change of a row is: log record with undo, then the page, both under the leaf's
+//!    exclusive latch, with the transaction's undo list extended under its own mutex around
+//!    the append (so that a checkpoint's copy of that list is exact at one log position).
+//! 2. No latch is held across a wait for a lock, a call back into the server, or a wait for
+//!    the log to be durable.
+//! 3. A transaction is visible (commit number) before its locks go, and acknowledged only
+//!    when its commit record is durable.
+
+mod background;
+mod callbacks;
+mod check;
+mod checkpoint;
+mod commit;
+mod config;
+mod cursor;
+mod dict;
+mod engine;
+mod entry;
+mod overflow;
+mod purge;
+mod recovery;
+mod rollback;
+mod session;
+mod status;
+mod table;
+mod undo;
+mod visible;
+mod write;
+
+pub use callbacks::{Callbacks, LogLevel, NoCallbacks};
+pub use config::Config;
+pub use cursor::{Cursor, ReadMode, Row, SeekMode, WaitMode};
+pub use dict::{IndexSpec, TableSpec};
+pub use engine::Engine;
+pub use overflow::{length as overflow_length, OVERFLOW_REF_BYTES};
+pub use session::{Isolation, Session, Xid};
+pub use status::{Metric, SnapshotRow, TrxRow};
+pub use table::{Table, TableStats};
+pub use write::{DupInfo, Entry};

@@ -92,6 +92,30 @@ impl LeafMut<'_> {
         node::record(self, slot)
     }
 
+    /// Appends the first key at or after `slot` to `out`, looking at the pages to the right if
+    /// need be. Ok(false): there is none in the whole tree. Reads nothing from disk.
+    ///
+    /// # Errors
+    /// The page that must be read in first; the caller gives its latch back for that.
+    pub fn successor(&self, slot: usize, out: &mut Vec<u8>) -> Result<bool, PageId> {
+        if slot < self.count() {
+            node::key_into(self, slot, out);
+            return Ok(true);
+        }
+        let mut right = node::right(self);
+        while right != PageId::NONE {
+            let Some(next) = self.pool.shared_resident(right) else {
+                return Err(right);
+            };
+            if node::count(&next) > 0 {
+                node::key_into(&next, 0, out);
+                return Ok(true);
+            }
+            right = node::right(&next);
+        }
+        Ok(false)
+    }
+
     /// True if a record for `key` with this header and value can be inserted.
     pub fn has_room(&self, header: &Header, key: &[u8], value: &[u8]) -> bool {
         let suffix = key.len() - node::prefix(self).len();

@@ -224,6 +224,22 @@ impl Tree {
         self.leaf(key)
     }
 
+    /// The leaf on `page` if nothing changed there since `lsn`.
+    ///
+    /// # Errors
+    /// A page that cannot be read.
+    pub fn leaf_if_unchanged(
+        &self,
+        page: PageId,
+        lsn: ferrite_types::Lsn,
+    ) -> Result<Option<LeafRef<'_>>> {
+        Ok(self
+            .pool
+            .shared(page)?
+            .filter(|guard| guard.lsn() == lsn && self.is_our_leaf(guard))
+            .map(|guard| LeafRef { guard }))
+    }
+
     /// The leaf that covers `key`, for change, tried first at `hint`.
     ///
     /// # Errors
@@ -248,6 +264,61 @@ impl Tree {
             }
             page = self.leaf_page(Goal::Covers(key))?;
         }
+    }
+
+    /// Calls `each` with the keys of about `leaves` leaves: all of them in order if there are
+    /// not more, else leaves picked at random. The flag is set on the first key of a leaf.
+    /// Returns leaves visited.
+    ///
+    /// # Errors
+    /// A page that cannot be read.
+    pub fn sample(&self, leaves: u32, each: &mut dyn FnMut(&[u8], bool)) -> Result<u32> {
+        let mut at = Vec::new();
+        let mut visited = 0;
+        let few = self.pool.store().page_count(self.index) <= u64::from(leaves);
+        let mut rng = ferrite_sync::random::Rng::new(ferrite_sync::random::next_u64());
+        while visited < leaves {
+            if !few {
+                at = self.random_key(&mut rng)?;
+            }
+            let leaf = self.leaf(&at)?;
+            visited += 1;
+            let keys: Vec<Vec<u8>> = (0..leaf.count())
+                .map(|slot| {
+                    let mut key = Vec::new();
+                    node::key_into(&leaf, slot, &mut key);
+                    key
+                })
+                .collect();
+            let next = node::high(&leaf).map(<[u8]>::to_vec);
+            drop(leaf);
+            for (i, key) in keys.iter().enumerate() {
+                each(key, i == 0);
+            }
+            match next {
+                Some(high) if few => at = high,
+                None if few => break,
+                _ => {}
+            }
+        }
+        Ok(visited)
+    }
+
+    /// The low end of a leaf picked at random.
+    fn random_key(&self, rng: &mut ferrite_sync::random::Rng) -> Result<Vec<u8>> {
+        let mut key = Vec::new();
+        let mut page = self.root;
+        let pin = self.pool.pin();
+        while let Node::Inner(inner) = self.pool.node(page, &pin)? {
+            if node::index(&inner) != self.index {
+                break;
+            }
+            let slot = rng.below(node::count(&inner) as u64) as usize;
+            key.clear();
+            node::key_into(&inner, slot, &mut key);
+            page = node::child(&inner, slot);
+        }
+        Ok(key)
     }
 
     /// Levels of the tree: 1 for a lone leaf.

@@ -1,0 +1,221 @@
+//! The header's structures and codes, in Rust. Order and types follow `ferrite.h`.
+//!
+//! Field documentation is in the header.
+
+#![allow(missing_docs)]
+
+use std::ffi::{c_char, c_int, c_void};
+
+/// Version of this boundary.
+pub const FE_ABI_VERSION: u32 = 1;
+
+/// A byte slice.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct fe_slice {
+    /// First byte; may be NULL.
+    pub ptr: *const u8,
+    /// Length.
+    pub len: usize,
+}
+
+impl fe_slice {
+    pub(crate) fn of(bytes: &[u8]) -> fe_slice {
+        fe_slice {
+            ptr: bytes.as_ptr(),
+            len: bytes.len(),
+        }
+    }
+
+    /// The bytes; empty for NULL.
+    ///
+    /// # Safety
+    /// The header's rule: a slice handed in is readable until the call returns.
+    pub(crate) unsafe fn bytes<'a>(self) -> &'a [u8] {
+        if self.ptr.is_null() || self.len == 0 {
+            return &[];
+        }
+        // SAFETY: by the caller's promise.
+        unsafe { std::slice::from_raw_parts(self.ptr, self.len) }
+    }
+}
+
+/// Result code.
+pub type fe_code = c_int;
+
+pub const FE_OK: fe_code = 0;
+pub const FE_END: fe_code = 1;
+pub const FE_NOT_FOUND: fe_code = 2;
+pub const FE_DUPLICATE: fe_code = 3;
+pub const FE_LOCK_TIMEOUT: fe_code = 4;
+pub const FE_DEADLOCK: fe_code = 5;
+pub const FE_INTERRUPTED: fe_code = 6;
+pub const FE_DISK_FULL: fe_code = 7;
+pub const FE_CORRUPT: fe_code = 8;
+pub const FE_IO: fe_code = 9;
+pub const FE_ROW_TOO_BIG: fe_code = 10;
+pub const FE_KEY_TOO_LONG: fe_code = 11;
+pub const FE_EXISTS: fe_code = 12;
+pub const FE_ROLLED_BACK: fe_code = 13;
+pub const FE_RECORD_CHANGED: fe_code = 14;
+pub const FE_SKIPPED: fe_code = 15;
+pub const FE_SNAPSHOT_TOO_OLD: fe_code = 16;
+pub const FE_UNSUPPORTED: fe_code = 17;
+pub const FE_BAD_CONFIG: fe_code = 18;
+pub const FE_FORMAT: fe_code = 19;
+pub const FE_IN_USE: fe_code = 20;
+pub const FE_SAME: fe_code = 21;
+pub const FE_TABLE_CHANGED: fe_code = 22;
+pub const FE_LOCK_TABLE_FULL: fe_code = 24;
+pub const FE_BUG: fe_code = 25;
+
+/// Callbacks of the server.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct fe_callbacks {
+    pub log: Option<unsafe extern "C" fn(c_int, *const c_char)>,
+    pub is_killed: Option<unsafe extern "C" fn(*mut c_void) -> c_int>,
+    pub lock_wait_begin: Option<unsafe extern "C" fn(*mut c_void)>,
+    pub lock_wait_end: Option<unsafe extern "C" fn(*mut c_void, u64)>,
+    pub report_wait_for: Option<unsafe extern "C" fn(*mut c_void, *mut c_void)>,
+    pub async_begin: Option<unsafe extern "C" fn(*mut c_void) -> *mut c_void>,
+    pub async_done: Option<unsafe extern "C" fn(*mut c_void)>,
+    pub checkpoint_notify: Option<unsafe extern "C" fn(*mut c_void)>,
+    pub fatal: Option<unsafe extern "C" fn(*const c_char)>,
+}
+
+/// Settings at open.
+#[repr(C)]
+pub struct fe_config {
+    pub abi_version: u32,
+    pub data_dir: *const c_char,
+    pub buffer_pool_size_bytes: u64,
+    pub log_budget_bytes: u64,
+    pub history_ring_bytes: u64,
+    pub max_history_bytes: u64,
+    pub flush_log_at_commit: u32,
+    pub flush_interval_ms: u32,
+    pub lock_wait_timeout_ms: u32,
+    pub purge_threads: u32,
+    pub write_threads: u32,
+    pub deadlock_detect: u32,
+    pub use_direct_io: u32,
+    pub read_only: u32,
+    pub compression: u32,
+    pub simulate_crash_point: u32,
+    pub next_log_start: u64,
+}
+
+/// A distributed transaction's name.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct fe_xid {
+    pub format_id: i64,
+    pub gtrid_len: u32,
+    pub bqual_len: u32,
+    pub data: [u8; 128],
+}
+
+#[repr(C)]
+pub struct fe_index_def {
+    pub name: *const c_char,
+    pub flags: u32,
+    pub key_parts: u32,
+}
+
+pub const FE_INDEX_UNIQUE: u32 = 1;
+pub const FE_TABLE_TEMPORARY: u32 = 1;
+pub const FE_TABLE_HIDDEN_ROWID: u32 = 2;
+pub const FE_TABLE_NO_ROLLBACK: u32 = 4;
+pub const FE_INSERT_REPLACE_HINT: u32 = 1;
+
+#[repr(C)]
+pub struct fe_table_def {
+    pub name: *const c_char,
+    pub flags: u32,
+    pub compression: u32,
+    pub indexes: *const fe_index_def,
+    pub index_count: u32,
+    pub definition: fe_slice,
+    pub auto_increment: u64,
+}
+
+#[repr(C)]
+#[derive(Default)]
+pub struct fe_table_stats {
+    pub rows: u64,
+    pub data_bytes: u64,
+    pub index_bytes: u64,
+    pub free_bytes: u64,
+    pub created_unix_s: u64,
+    pub updated_unix_s: u64,
+    pub changes_since_stats: u64,
+    pub clustered_leaf_pages: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct fe_entry {
+    pub index_no: u32,
+    pub check_unique: u32,
+    pub key: fe_slice,
+    pub payload: fe_slice,
+}
+
+#[repr(C)]
+pub struct fe_dup_info {
+    pub index_no: u32,
+    pub pk_len: u32,
+    pub pk: [u8; 3512],
+}
+
+#[repr(C)]
+pub struct fe_row {
+    pub key: fe_slice,
+    pub payload: fe_slice,
+    pub pk: fe_slice,
+}
+
+#[repr(C)]
+pub struct fe_trx_row {
+    pub txn_id: u64,
+    pub thread_id: u64,
+    pub started_unix_s: u64,
+    pub rows_changed: u64,
+    pub locks_held: u64,
+    pub undo_bytes: u64,
+    pub waiting_since_unix_s: u64,
+    pub state: *const c_char,
+    pub isolation: *const c_char,
+    pub query: fe_slice,
+}
+
+#[repr(C)]
+pub struct fe_lock_row {
+    pub lock_id: u64,
+    pub txn_id: u64,
+    pub thread_id: u64,
+    pub mode: *const c_char,
+    pub table: *const c_char,
+    pub index: *const c_char,
+    pub key: fe_slice,
+    pub granted: c_int,
+}
+
+#[repr(C)]
+pub struct fe_lock_wait_row {
+    pub requesting_txn_id: u64,
+    pub requested_lock_id: u64,
+    pub blocking_txn_id: u64,
+    pub blocking_lock_id: u64,
+}
+
+#[repr(C)]
+pub struct fe_snapshot_row {
+    pub thread_id: u64,
+    pub age_ms: u64,
+    pub csn: u64,
+    pub held_bytes: u64,
+    pub held_rows: u64,
+    pub query: fe_slice,
+}

@@ -1,0 +1,82 @@
+//! Where errors become codes and panics stop.
+
+use crate::abi::*;
+use ferrite_types::{Error, Result};
+use std::cell::RefCell;
+use std::ffi::{c_char, CStr, CString};
+
+thread_local! {
+    static LAST_ERROR: RefCell<CString> = RefCell::new(CString::default());
+}
+
+fn code_of(error: &Error) -> fe_code {
+    match error {
+        Error::NotFound => FE_NOT_FOUND,
+        Error::Exists => FE_EXISTS,
+        Error::Duplicate => FE_DUPLICATE,
+        Error::LockTimeout => FE_LOCK_TIMEOUT,
+        Error::Deadlock => FE_DEADLOCK,
+        Error::Interrupted => FE_INTERRUPTED,
+        Error::Skipped => FE_SKIPPED,
+        Error::RolledBack => FE_ROLLED_BACK,
+        Error::RecordChanged => FE_RECORD_CHANGED,
+        Error::SnapshotTooOld => FE_SNAPSHOT_TOO_OLD,
+        Error::DiskFull(_) => FE_DISK_FULL,
+        Error::Io(_) => FE_IO,
+        Error::Corrupt(_) => FE_CORRUPT,
+        Error::Format(_) => FE_FORMAT,
+        Error::InUse(_) => FE_IN_USE,
+        Error::BadConfig(_) => FE_BAD_CONFIG,
+        Error::RowTooBig => FE_ROW_TOO_BIG,
+        Error::KeyTooLong => FE_KEY_TOO_LONG,
+        Error::LockTableFull => FE_LOCK_TABLE_FULL,
+        Error::TableChanged => FE_TABLE_CHANGED,
+        Error::Unsupported(_) => FE_UNSUPPORTED,
+        Error::Same => FE_SAME,
+        Error::Bug(_) => FE_BUG,
+    }
+}
+
+/// The code of a failure, its text kept for `fe_last_error`. The frequent answers that are no
+/// failures (no row, duplicate) keep no text.
+pub(crate) fn fail(error: &Error) -> fe_code {
+    let code = code_of(error);
+    if code != FE_NOT_FOUND && code != FE_DUPLICATE {
+        let text = CString::new(error.to_string().replace('\0', " ")).unwrap_or_default();
+        LAST_ERROR.with(|slot| *slot.borrow_mut() = text);
+    }
+    code
+}
+
+pub(crate) fn code(result: Result<()>) -> fe_code {
+    match result {
+        Ok(()) => FE_OK,
+        Err(e) => fail(&e),
+    }
+}
+
+/// A C string as text; lossy, empty for NULL.
+///
+/// # Safety
+/// The header's rule: a string handed in is NUL-terminated and readable during the call.
+pub(crate) unsafe fn text(ptr: *const c_char) -> String {
+    if ptr.is_null() {
+        return String::new();
+    }
+    // SAFETY: by the caller's promise.
+    unsafe { CStr::from_ptr(ptr) }
+        .to_string_lossy()
+        .into_owned()
+}
+
+/// Text of the calling thread's last failure.
+#[no_mangle]
+pub extern "C" fn fe_last_error() -> *const c_char {
+    LAST_ERROR.with(|slot| slot.borrow().as_ptr())
+}
+
+/// Version of the engine.
+#[no_mangle]
+pub extern "C" fn fe_version() -> *const c_char {
+    concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
+}

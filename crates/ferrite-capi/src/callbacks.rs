@@ -1,0 +1,99 @@
+//! The server's callbacks behind the engine's trait. Pointers are set once at open and live
+//! as long as the process (the plugin is never unloaded).
+
+use crate::abi::fe_callbacks;
+use ferrite_engine::{Callbacks, LogLevel};
+use std::ffi::{c_int, c_void, CString};
+
+pub(crate) struct Server(pub(crate) fe_callbacks);
+
+// SAFETY: function pointers; the header says which may be called from any thread, and the
+// engine calls the others from the connection's own.
+unsafe impl Send for Server {}
+// SAFETY: as above.
+unsafe impl Sync for Server {}
+
+fn c_text(text: &str) -> CString {
+    CString::new(text.replace('\0', " ")).unwrap_or_default()
+}
+
+fn ptr(thd: usize) -> *mut c_void {
+    thd as *mut c_void
+}
+
+impl Callbacks for Server {
+    fn log(&self, level: LogLevel, text: &str) {
+        let level: c_int = match level {
+            LogLevel::Note => 0,
+            LogLevel::Warning => 1,
+            LogLevel::Error => 2,
+        };
+        if let Some(f) = self.0.log {
+            // SAFETY: the header allows any thread; the text lives during the call.
+            unsafe { f(level, c_text(text).as_ptr()) }
+        }
+    }
+
+    fn is_killed(&self, thd: usize) -> bool {
+        match self.0.is_killed {
+            // SAFETY: called by the connection's own thread with its own handle.
+            Some(f) if thd != 0 => unsafe { f(ptr(thd)) != 0 },
+            _ => false,
+        }
+    }
+
+    fn lock_wait_begin(&self, thd: usize) {
+        if let (Some(f), true) = (self.0.lock_wait_begin, thd != 0) {
+            // SAFETY: as in `is_killed`.
+            unsafe { f(ptr(thd)) }
+        }
+    }
+
+    fn lock_wait_end(&self, thd: usize, waited_us: u64) {
+        if let (Some(f), true) = (self.0.lock_wait_end, thd != 0) {
+            // SAFETY: as in `is_killed`.
+            unsafe { f(ptr(thd), waited_us) }
+        }
+    }
+
+    fn report_wait_for(&self, waiter: usize, holder: usize) {
+        if let (Some(f), true) = (self.0.report_wait_for, waiter != 0 && holder != 0) {
+            // SAFETY: the waiter's own thread; the holder is a connection with an active
+            // transaction, which its end would have to release first.
+            unsafe { f(ptr(waiter), ptr(holder)) }
+        }
+    }
+
+    fn async_begin(&self, thd: usize) -> Option<usize> {
+        match self.0.async_begin {
+            Some(f) if thd != 0 => {
+                // SAFETY: as in `is_killed`.
+                let token = unsafe { f(ptr(thd)) };
+                (!token.is_null()).then_some(token as usize)
+            }
+            _ => None,
+        }
+    }
+
+    fn async_done(&self, token: usize) {
+        if let Some(f) = self.0.async_done {
+            // SAFETY: the header allows any thread; the token came from `async_begin`.
+            unsafe { f(ptr(token)) }
+        }
+    }
+
+    fn checkpoint_notify(&self, cookie: usize) {
+        if let Some(f) = self.0.checkpoint_notify {
+            // SAFETY: the header allows any thread; the cookie came from the request.
+            unsafe { f(ptr(cookie)) }
+        }
+    }
+
+    fn fatal(&self, text: &str) {
+        if let Some(f) = self.0.fatal {
+            // SAFETY: any thread; does not return.
+            unsafe { f(c_text(text).as_ptr()) }
+        }
+        std::process::abort();
+    }
+}

@@ -1,0 +1,182 @@
+//! Opening, closing and setting the engine.
+
+use crate::abi::*;
+use crate::boundary::{code, fail, text};
+use crate::callbacks::Server;
+use crate::session::xid_of;
+use ferrite_engine::{Callbacks, Config, Engine, LogLevel};
+use ferrite_io::{RealStorage, Storage};
+use ferrite_sync::Arc;
+use ferrite_types::format::Codec;
+use ferrite_types::{Error, Result};
+use std::ffi::{c_char, c_void};
+use std::path::Path;
+
+/// An open engine.
+pub struct fe_engine {
+    pub(crate) engine: Arc<Engine>,
+}
+
+fn config_of(c: &fe_config) -> Result<Config> {
+    if c.abi_version != FE_ABI_VERSION {
+        return Err(Error::BadConfig(format!(
+            "plugin speaks version {} of the boundary, the core {FE_ABI_VERSION}",
+            c.abi_version
+        )));
+    }
+    if c.read_only != 0 {
+        return Err(Error::Unsupported("read-only mode".into()));
+    }
+    let codec = Codec::from_u8(c.compression as u8)
+        .ok_or_else(|| Error::BadConfig("compression must be none, lz4 or zstd".into()))?;
+    Ok(Config {
+        buffer_pool_size_bytes: c.buffer_pool_size_bytes,
+        log_budget_bytes: c.log_budget_bytes,
+        history_ring_bytes: c.history_ring_bytes,
+        flush_log_at_commit: c.flush_log_at_commit,
+        flush_interval_ms: c.flush_interval_ms,
+        lock_wait_timeout_ms: u64::from(c.lock_wait_timeout_ms),
+        purge_threads: c.purge_threads,
+        deadlock_detect: c.deadlock_detect != 0,
+        direct_io: c.use_direct_io != 0,
+        codec,
+        ..Config::default()
+    })
+}
+
+/// A panic anywhere in the core is a bug: its place goes to the server's log, the process
+/// aborts, recovery takes over.
+fn install_panic_hook(server: &Arc<dyn Callbacks>) {
+    let server = server.clone();
+    std::panic::set_hook(Box::new(move |info| {
+        server.log(LogLevel::Error, &format!("internal error: {info}"));
+        std::process::abort();
+    }));
+}
+
+unsafe fn open(config: *const fe_config, callbacks: *const fe_callbacks) -> Result<Arc<Engine>> {
+    // SAFETY: the header's rule: both point to valid structures during the call.
+    let (config, callbacks) = unsafe { (&*config, *callbacks) };
+    let server: Arc<dyn Callbacks> = Arc::new(Server(callbacks));
+    // SAFETY: a string of the caller, valid during the call.
+    let dir = unsafe { text(config.data_dir) };
+    let config = config_of(config)?;
+    let storage: Arc<dyn Storage> = Arc::new(RealStorage::new(&Path::new(&dir).join("#ferrite"))?);
+    install_panic_hook(&server);
+    Engine::open(config, storage, server)
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_engine_open(
+    config: *const fe_config,
+    callbacks: *const fe_callbacks,
+    out: *mut *mut fe_engine,
+) -> fe_code {
+    // SAFETY: the header's rules for this function.
+    unsafe {
+        *out = std::ptr::null_mut();
+        match open(config, callbacks) {
+            Ok(engine) => {
+                *out = Box::into_raw(Box::new(fe_engine { engine }));
+                FE_OK
+            }
+            Err(e) => fail(&e),
+        }
+    }
+}
+
+/// The engine behind a handle.
+///
+/// # Safety
+/// The header's rule: the handle came from `fe_engine_open` and was not closed.
+pub(crate) unsafe fn engine_of<'a>(engine: *const fe_engine) -> &'a Arc<Engine> {
+    // SAFETY: by the caller's promise.
+    unsafe { &(*engine).engine }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_engine_pre_shutdown(engine: *mut fe_engine) {
+    // SAFETY: a valid handle.
+    unsafe { engine_of(engine) }.pre_shutdown();
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_engine_close(engine: *mut fe_engine) -> fe_code {
+    if engine.is_null() {
+        return FE_OK;
+    }
+    // SAFETY: the handle is given back by its owner, once.
+    let handle = unsafe { Box::from_raw(engine) };
+    code(handle.engine.close())
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_engine_ddl_recovery_done(_engine: *mut fe_engine) {}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_engine_set(
+    engine: *mut fe_engine,
+    name: *const c_char,
+    value: u64,
+) -> fe_code {
+    // SAFETY: a valid handle and string.
+    let (engine, name) = unsafe { (engine_of(engine), text(name)) };
+    code(engine.set(&name, value))
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_engine_flush_log(engine: *mut fe_engine) -> fe_code {
+    // SAFETY: a valid handle.
+    unsafe { engine_of(engine) }.flush_log();
+    FE_OK
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_checkpoint_request(engine: *mut fe_engine, cookie: *mut c_void) {
+    // SAFETY: a valid handle.
+    unsafe { engine_of(engine) }.checkpoint_request(cookie as usize);
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_recovered_xids(
+    engine: *mut fe_engine,
+    each: unsafe extern "C" fn(*mut c_void, *const fe_xid),
+    arg: *mut c_void,
+) {
+    // SAFETY: a valid handle; the callback takes what the header says.
+    unsafe {
+        for xid in engine_of(engine).prepared_xids() {
+            let mut out = fe_xid {
+                format_id: xid.format_id,
+                gtrid_len: xid.gtrid_len,
+                bqual_len: xid.data.len() as u32 - xid.gtrid_len,
+                data: [0; 128],
+            };
+            let n = xid.data.len().min(128);
+            out.data[..n].copy_from_slice(&xid.data[..n]);
+            each(arg, &out);
+        }
+    }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_commit_by_xid(engine: *mut fe_engine, xid: *const fe_xid) -> fe_code {
+    // SAFETY: a valid handle and xid.
+    code(unsafe { engine_of(engine).commit_by_xid(&xid_of(xid)) })
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_rollback_by_xid(engine: *mut fe_engine, xid: *const fe_xid) -> fe_code {
+    // SAFETY: a valid handle and xid.
+    code(unsafe { engine_of(engine).rollback_by_xid(&xid_of(xid)) })
+}

@@ -1,0 +1,179 @@
+//! What the engine shows: figures, sections, transactions, locks, snapshots.
+
+use crate::abi::*;
+use crate::engine::{engine_of, fe_engine};
+use std::collections::HashMap;
+use std::ffi::{c_char, c_int, c_void, CString};
+
+fn c_text(text: &str) -> CString {
+    CString::new(text.replace('\0', " ")).unwrap_or_default()
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_status_each(
+    engine: *mut fe_engine,
+    each: unsafe extern "C" fn(
+        *mut c_void,
+        *const c_char,
+        u64,
+        *const c_char,
+        *const c_char,
+        c_int,
+    ),
+    arg: *mut c_void,
+) {
+    // SAFETY: a valid handle; the callback takes what the header says.
+    unsafe {
+        for m in engine_of(engine).metrics() {
+            let (name, part, comment) = (c_text(m.name), c_text(m.subsystem), c_text(m.comment));
+            let rises = c_int::from(m.is_counter);
+            each(
+                arg,
+                name.as_ptr(),
+                m.value,
+                part.as_ptr(),
+                comment.as_ptr(),
+                rises,
+            );
+        }
+    }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_status_sections(
+    engine: *mut fe_engine,
+    each: unsafe extern "C" fn(*mut c_void, *const c_char, *const c_char),
+    arg: *mut c_void,
+) {
+    // SAFETY: a valid handle; the callback takes what the header says.
+    unsafe {
+        for (name, text) in engine_of(engine).sections() {
+            each(arg, c_text(name).as_ptr(), c_text(&text).as_ptr());
+        }
+    }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_each_trx(
+    engine: *mut fe_engine,
+    each: unsafe extern "C" fn(*mut c_void, *const fe_trx_row),
+    arg: *mut c_void,
+) {
+    // SAFETY: a valid handle; the callback takes what the header says.
+    unsafe {
+        for row in engine_of(engine).trx_rows() {
+            let state = c_text(row.state);
+            let out = fe_trx_row {
+                txn_id: row.txn_id,
+                thread_id: row.thread_id,
+                started_unix_s: row.started_unix_s,
+                rows_changed: row.rows_changed,
+                locks_held: row.locks_held,
+                undo_bytes: row.undo_bytes,
+                waiting_since_unix_s: row.waiting_since_unix_s,
+                state: state.as_ptr(),
+                isolation: c"".as_ptr(),
+                query: fe_slice::of(&row.query),
+            };
+            each(arg, &out);
+        }
+    }
+}
+
+/// A number for a lock that is the same in both views: it stands for owner, index and key.
+fn lock_id(thread_id: u64, index: u32, key: &[u8]) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325u64 ^ thread_id.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    for byte in index.to_le_bytes().iter().chain(key) {
+        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    hash
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_each_lock(
+    engine: *mut fe_engine,
+    each: unsafe extern "C" fn(*mut c_void, *const fe_lock_row),
+    arg: *mut c_void,
+) {
+    // SAFETY: a valid handle; the callback takes what the header says.
+    unsafe {
+        let engine = engine_of(engine);
+        let mut rows = Vec::new();
+        engine
+            .locks()
+            .each_lock(&mut |info| rows.push(info.clone()));
+        let mut names: HashMap<u32, (CString, CString)> = HashMap::new();
+        for info in &rows {
+            let (table, index) = names.entry(info.index.0).or_insert_with(|| {
+                let found = engine.dict().names_of_index(info.index);
+                let (t, i) = found.unwrap_or_default();
+                (c_text(&t), c_text(&i))
+            });
+            let mode = c_text(info.mode);
+            let out = fe_lock_row {
+                lock_id: lock_id(info.thread_id, info.index.0, &info.key),
+                txn_id: info.txn.0,
+                thread_id: info.thread_id,
+                mode: mode.as_ptr(),
+                table: table.as_ptr(),
+                index: index.as_ptr(),
+                key: fe_slice::of(&info.key),
+                granted: c_int::from(!info.waiting),
+            };
+            each(arg, &out);
+        }
+    }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_each_lock_wait(
+    engine: *mut fe_engine,
+    each: unsafe extern "C" fn(*mut c_void, *const fe_lock_wait_row),
+    arg: *mut c_void,
+) {
+    // SAFETY: a valid handle; the callback takes what the header says.
+    unsafe {
+        let mut rows = Vec::new();
+        engine_of(engine)
+            .locks()
+            .each_wait(&mut |edge| rows.push(edge.clone()));
+        for edge in &rows {
+            let wanted = &edge.wanted;
+            let out = fe_lock_wait_row {
+                requesting_txn_id: wanted.txn.0,
+                requested_lock_id: lock_id(wanted.thread_id, wanted.index.0, &wanted.key),
+                blocking_txn_id: edge.blocker_txn.0,
+                blocking_lock_id: lock_id(edge.blocker_thread_id, wanted.index.0, &wanted.key),
+            };
+            each(arg, &out);
+        }
+    }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_each_snapshot(
+    engine: *mut fe_engine,
+    each: unsafe extern "C" fn(*mut c_void, *const fe_snapshot_row),
+    arg: *mut c_void,
+) {
+    // SAFETY: a valid handle; the callback takes what the header says.
+    unsafe {
+        for row in engine_of(engine).snapshot_rows() {
+            let out = fe_snapshot_row {
+                thread_id: row.thread_id,
+                age_ms: row.age_ms,
+                csn: row.csn,
+                held_bytes: 0,
+                held_rows: 0,
+                query: fe_slice::of(&[]),
+            };
+            each(arg, &out);
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Rows and values out of line.
+
+use crate::abi::*;
+use crate::boundary::{code, fail};
+use crate::session::{fe_session, session_of};
+use crate::table::{fe_table, table_of};
+use ferrite_engine::{DupInfo, Entry};
+use ferrite_types::{Error, Result};
+
+const MAX_ENTRIES: usize = 64;
+
+/// The caller's entries as the engine wants them, without an allocation.
+struct Entries<'a> {
+    list: [Entry<'a>; MAX_ENTRIES],
+    count: usize,
+}
+
+impl<'a> Entries<'a> {
+    /// # Safety
+    /// The header's rule: `count` valid entries whose slices live during the call.
+    unsafe fn new(entries: *const fe_entry, count: u32) -> Entries<'a> {
+        let empty = Entry {
+            index_no: 0,
+            check_unique: false,
+            key: &[],
+            payload: &[],
+        };
+        let mut list = [empty; MAX_ENTRIES];
+        let count = (count as usize).min(MAX_ENTRIES);
+        for (i, place) in list.iter_mut().enumerate().take(count) {
+            // SAFETY: by the caller's promise.
+            unsafe {
+                let e = &*entries.add(i);
+                *place = Entry {
+                    index_no: e.index_no as usize,
+                    check_unique: e.check_unique != 0,
+                    key: e.key.bytes(),
+                    payload: e.payload.bytes(),
+                };
+            }
+        }
+        Entries { list, count }
+    }
+
+    fn as_slice(&self) -> &[Entry<'a>] {
+        &self.list[..self.count]
+    }
+}
+
+/// # Safety
+/// `out` is NULL or a place for the answer.
+unsafe fn put_dup(result: &Result<()>, dup: &DupInfo, out: *mut fe_dup_info) {
+    if !matches!(result, Err(Error::Duplicate)) || out.is_null() {
+        return;
+    }
+    // SAFETY: by the caller's promise.
+    unsafe {
+        (*out).index_no = dup.index_no as u32;
+        let n = dup.pk.len().min((*out).pk.len());
+        (*out).pk_len = n as u32;
+        (&mut (*out).pk)[..n].copy_from_slice(&dup.pk[..n]);
+    }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_row_insert(
+    session: *mut fe_session,
+    table: *mut fe_table,
+    pk: fe_slice,
+    payload: fe_slice,
+    entries: *const fe_entry,
+    entry_count: u32,
+    flags: u32,
+    row_id_out: *mut u8,
+    dup_out: *mut fe_dup_info,
+) -> fe_code {
+    // SAFETY: valid handles and slices by the header's rules.
+    unsafe {
+        let session = session_of(session);
+        let table = &table_of(table).table;
+        let entries = Entries::new(entries, entry_count);
+        let key = (!pk.ptr.is_null()).then(|| pk.bytes());
+        let replace = flags & FE_INSERT_REPLACE_HINT != 0;
+        let mut dup = DupInfo::default();
+        let result = session.insert_row(
+            table,
+            key,
+            payload.bytes(),
+            entries.as_slice(),
+            replace,
+            &mut dup,
+        );
+        if let Ok(Some(id)) = &result {
+            if !row_id_out.is_null() {
+                std::ptr::copy_nonoverlapping(id.as_ptr(), row_id_out, 8);
+            }
+        }
+        let result = result.map(|_| ());
+        put_dup(&result, &dup, dup_out);
+        code(result)
+    }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_row_update(
+    session: *mut fe_session,
+    table: *mut fe_table,
+    old_pk: fe_slice,
+    new_pk: fe_slice,
+    payload: fe_slice,
+    removed: *const fe_entry,
+    removed_count: u32,
+    added: *const fe_entry,
+    added_count: u32,
+    dup_out: *mut fe_dup_info,
+) -> fe_code {
+    // SAFETY: valid handles and slices by the header's rules.
+    unsafe {
+        let session = session_of(session);
+        let table = &table_of(table).table;
+        let removed = Entries::new(removed, removed_count);
+        let added = Entries::new(added, added_count);
+        let mut dup = DupInfo::default();
+        let result = session.update_row(
+            table,
+            old_pk.bytes(),
+            new_pk.bytes(),
+            payload.bytes(),
+            removed.as_slice(),
+            added.as_slice(),
+            &mut dup,
+        );
+        put_dup(&result, &dup, dup_out);
+        code(result)
+    }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_row_delete(
+    session: *mut fe_session,
+    table: *mut fe_table,
+    pk: fe_slice,
+    entries: *const fe_entry,
+    entry_count: u32,
+) -> fe_code {
+    // SAFETY: valid handles and slices by the header's rules.
+    unsafe {
+        let session = session_of(session);
+        let table = &table_of(table).table;
+        let entries = Entries::new(entries, entry_count);
+        code(session.delete_row(table, pk.bytes(), entries.as_slice()))
+    }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_overflow_write(
+    session: *mut fe_session,
+    table: *mut fe_table,
+    value: fe_slice,
+    reference: *mut u8,
+) -> fe_code {
+    // SAFETY: valid handles; `reference` has 16 bytes.
+    unsafe {
+        let table = &table_of(table).table;
+        match session_of(session).write_overflow(table, value.bytes()) {
+            Ok(r) => {
+                std::ptr::copy_nonoverlapping(r.as_ptr(), reference, r.len());
+                FE_OK
+            }
+            Err(e) => fail(&e),
+        }
+    }
+}
+
+/// # Safety
+/// 16 readable bytes.
+unsafe fn reference_of(reference: *const u8) -> [u8; 16] {
+    let mut r = [0; 16];
+    // SAFETY: by the caller's promise.
+    unsafe { std::ptr::copy_nonoverlapping(reference, r.as_mut_ptr(), 16) };
+    r
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_overflow_len(reference: *const u8) -> u64 {
+    // SAFETY: 16 readable bytes.
+    ferrite_engine::overflow_length(&unsafe { reference_of(reference) })
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_overflow_read(
+    session: *mut fe_session,
+    _table: *mut fe_table,
+    reference: *const u8,
+    out: *mut u8,
+) -> fe_code {
+    // SAFETY: a valid handle; `out` has the value's length.
+    unsafe {
+        let reference = reference_of(reference);
+        let len = ferrite_engine::overflow_length(&reference) as usize;
+        if len == 0 {
+            return FE_OK;
+        }
+        let out = std::slice::from_raw_parts_mut(out, len);
+        code(session_of(session).engine().read_overflow(&reference, out))
+    }
+}

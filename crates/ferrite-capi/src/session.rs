@@ -1,0 +1,225 @@
+//! Sessions and transactions.
+//!
+//! A handle is used by its connection's thread, except for `fe_session_interrupt`, which
+//! touches only the lock owner, kept beside the session.
+
+use crate::abi::*;
+use crate::boundary::{code, fail};
+use crate::engine::{engine_of, fe_engine};
+use ferrite_engine::{Engine, Isolation, Session, Xid};
+use ferrite_lock::Owner;
+use ferrite_sync::{Arc, Mutex};
+use std::cell::UnsafeCell;
+use std::ffi::{c_char, c_int, c_void};
+
+/// One connection.
+pub struct fe_session {
+    session: UnsafeCell<Session>,
+    owner: Mutex<Arc<Owner>>,
+    engine: Arc<Engine>,
+}
+
+/// The session behind a handle.
+///
+/// # Safety
+/// The header's rule: a valid handle, used by one thread at a time; the reference does not
+/// outlive the export that asked for it.
+pub(crate) unsafe fn session_of<'a>(session: *const fe_session) -> &'a mut Session {
+    // SAFETY: by the caller's promise.
+    unsafe { &mut *(*session).session.get() }
+}
+
+/// # Safety
+/// A valid xid.
+pub(crate) unsafe fn xid_of(xid: *const fe_xid) -> Xid {
+    // SAFETY: by the caller's promise.
+    let xid = unsafe { &*xid };
+    let len = ((xid.gtrid_len + xid.bqual_len) as usize).min(128);
+    Xid {
+        format_id: xid.format_id,
+        gtrid_len: xid.gtrid_len,
+        data: xid.data[..len].to_vec(),
+    }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_session_new(
+    engine: *mut fe_engine,
+    thd: *mut c_void,
+    thread_id: u64,
+) -> *mut fe_session {
+    // SAFETY: a valid handle.
+    let engine = unsafe { engine_of(engine) };
+    let session = Session::new(engine, thd as usize, thread_id);
+    let owner = Mutex::new(session.owner().clone());
+    Box::into_raw(Box::new(fe_session {
+        session: UnsafeCell::new(session),
+        owner,
+        engine: engine.clone(),
+    }))
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_session_free(session: *mut fe_session) {
+    if !session.is_null() {
+        // SAFETY: given back by its owner, once.
+        drop(unsafe { Box::from_raw(session) });
+    }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_session_interrupt(session: *mut fe_session) {
+    // SAFETY: a valid handle; only the owner beside the session is touched.
+    unsafe {
+        let owner = (*session).owner.lock().clone();
+        (*session).engine.locks().interrupt(&owner);
+    }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_session_set_lock_wait_timeout(session: *mut fe_session, ms: u32) {
+    // SAFETY: a valid handle.
+    unsafe { session_of(session) }.set_lock_wait_timeout_ms(u64::from(ms));
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_session_set_query(
+    session: *mut fe_session,
+    text: *const c_char,
+    len: usize,
+) {
+    let text = fe_slice {
+        ptr: text.cast(),
+        len,
+    };
+    // SAFETY: a valid handle and slice.
+    unsafe { session_of(session).set_query(text.bytes()) };
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_stmt_begin(session: *mut fe_session, isolation: c_int) {
+    let isolation = match isolation {
+        0 => Isolation::ReadUncommitted,
+        1 => Isolation::ReadCommitted,
+        2 => Isolation::RepeatableRead,
+        _ => Isolation::Serializable,
+    };
+    // SAFETY: a valid handle.
+    unsafe { session_of(session) }.begin_statement(isolation);
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_stmt_end(session: *mut fe_session) {
+    // SAFETY: a valid handle.
+    unsafe { session_of(session) }.end_statement();
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_stmt_rollback(session: *mut fe_session) -> fe_code {
+    // SAFETY: a valid handle.
+    code(unsafe { session_of(session) }.rollback_statement())
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_txn_open_snapshot(session: *mut fe_session) -> fe_code {
+    // SAFETY: a valid handle.
+    unsafe { session_of(session) }.open_snapshot();
+    FE_OK
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_txn_is_active(session: *const fe_session) -> c_int {
+    // SAFETY: a valid handle.
+    c_int::from(unsafe { session_of(session) }.is_active())
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_txn_has_changes(session: *const fe_session) -> c_int {
+    // SAFETY: a valid handle.
+    c_int::from(unsafe { session_of(session) }.has_changes())
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_txn_id(session: *const fe_session) -> u64 {
+    // SAFETY: a valid handle.
+    unsafe { session_of(session) }.txn_id().0
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_txn_commit(session: *mut fe_session, allow_async: c_int) -> fe_code {
+    // SAFETY: a valid handle.
+    code(unsafe { session_of(session) }.commit(allow_async != 0))
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_txn_rollback(session: *mut fe_session) -> fe_code {
+    // SAFETY: a valid handle.
+    code(unsafe { session_of(session) }.rollback())
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_txn_prepare(session: *mut fe_session, xid: *const fe_xid) -> fe_code {
+    // SAFETY: a valid handle and xid.
+    code(unsafe { session_of(session).prepare(&xid_of(xid)) })
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_txn_commit_ordered(session: *mut fe_session) {
+    // SAFETY: a valid handle; the group's leader acts for the connection, which waits.
+    unsafe { session_of(session) }.commit_ordered();
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_txn_commit_finish(session: *mut fe_session, wait: c_int) -> fe_code {
+    // SAFETY: a valid handle.
+    code(unsafe { session_of(session) }.commit_finish(wait != 0))
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_txn_detach_prepared(session: *mut fe_session) -> fe_code {
+    // SAFETY: a valid handle.
+    unsafe {
+        let inner = session_of(session);
+        inner.detach_prepared();
+        *(*session).owner.lock() = inner.owner().clone();
+    }
+    FE_OK
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_savepoint_set(session: *mut fe_session) -> u64 {
+    // SAFETY: a valid handle.
+    unsafe { session_of(session) }.undo_position()
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_savepoint_rollback(
+    session: *mut fe_session,
+    savepoint: u64,
+) -> fe_code {
+    // SAFETY: a valid handle.
+    match unsafe { session_of(session) }.rollback_to(savepoint) {
+        Ok(()) => FE_OK,
+        Err(e) => fail(&e),
+    }
+}

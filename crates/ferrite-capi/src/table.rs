@@ -1,0 +1,352 @@
+//! Tables: definition, statistics, AUTO_INCREMENT, checks.
+
+use crate::abi::*;
+use crate::boundary::{code, fail, text};
+use crate::engine::{engine_of, fe_engine};
+use crate::session::{fe_session, session_of};
+use ferrite_engine::{Engine, IndexSpec, Session, Table, TableSpec};
+use ferrite_lock::TableMode;
+use ferrite_sync::{Arc, Mutex};
+use ferrite_types::{IndexId, PageId, TableId};
+use std::ffi::{c_char, c_int, c_void, CString};
+
+/// An open table.
+pub struct fe_table {
+    pub(crate) table: Arc<Table>,
+    pub(crate) engine: Arc<Engine>,
+    /// Statistics handed out: they stay readable until the handle is closed.
+    blobs: Mutex<Vec<Box<[u8]>>>,
+}
+
+/// The table behind a handle.
+///
+/// # Safety
+/// The header's rule: the handle came from `fe_table_open` and was not closed.
+pub(crate) unsafe fn table_of<'a>(table: *const fe_table) -> &'a fe_table {
+    // SAFETY: by the caller's promise.
+    unsafe { &*table }
+}
+
+unsafe fn spec_of(def: *const fe_table_def) -> TableSpec {
+    // SAFETY: the header's rule: a valid definition during the call.
+    unsafe {
+        let def = &*def;
+        let indexes = (0..def.index_count as usize)
+            .map(|i| {
+                let index = &*def.indexes.add(i);
+                IndexSpec {
+                    name: text(index.name),
+                    unique: index.flags & FE_INDEX_UNIQUE != 0,
+                    key_parts: index.key_parts,
+                    id: IndexId(0),
+                    root: PageId::NONE,
+                }
+            })
+            .collect();
+        TableSpec {
+            id: TableId(0),
+            name: text(def.name),
+            temporary: def.flags & FE_TABLE_TEMPORARY != 0,
+            hidden_row_id: def.flags & FE_TABLE_HIDDEN_ROWID != 0,
+            no_rollback: def.flags & FE_TABLE_NO_ROLLBACK != 0,
+            compression: def.compression as u8,
+            created_unix_s: 0,
+            indexes,
+            definition: def.definition.bytes().to_vec(),
+        }
+    }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_table_create(
+    engine: *mut fe_engine,
+    def: *const fe_table_def,
+) -> fe_code {
+    // SAFETY: a valid handle and definition.
+    let (engine, spec, first) = unsafe { (engine_of(engine), spec_of(def), (*def).auto_increment) };
+    match engine.dict().create_table(spec, first) {
+        Ok(table) => {
+            if first > 1 {
+                engine.set_auto_increment(&table, first);
+            }
+            FE_OK
+        }
+        Err(e) => fail(&e),
+    }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_table_drop(engine: *mut fe_engine, name: *const c_char) -> fe_code {
+    // SAFETY: a valid handle and string.
+    code(unsafe { engine_of(engine).dict().drop_table(&text(name)) })
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_table_rename(
+    engine: *mut fe_engine,
+    from: *const c_char,
+    to: *const c_char,
+) -> fe_code {
+    // SAFETY: a valid handle and strings.
+    code(unsafe {
+        engine_of(engine)
+            .dict()
+            .rename_table(&text(from), &text(to))
+    })
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_table_truncate(
+    engine: *mut fe_engine,
+    name: *const c_char,
+    auto_increment: u64,
+) -> fe_code {
+    // SAFETY: a valid handle and string.
+    code(unsafe {
+        engine_of(engine)
+            .dict()
+            .truncate_table(&text(name), auto_increment)
+    })
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_database_drop(engine: *mut fe_engine, db: *const c_char) -> fe_code {
+    // SAFETY: a valid handle and string.
+    let (engine, db) = unsafe { (engine_of(engine), text(db)) };
+    for name in engine.dict().tables_of(&db) {
+        if let Err(e) = engine.dict().drop_table(&name) {
+            return fail(&e);
+        }
+    }
+    FE_OK
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_table_open(
+    engine: *mut fe_engine,
+    name: *const c_char,
+    out: *mut *mut fe_table,
+) -> fe_code {
+    // SAFETY: a valid handle, string and place for the answer.
+    unsafe {
+        *out = std::ptr::null_mut();
+        let engine = engine_of(engine);
+        match engine.dict().open_table(&text(name)) {
+            Ok(table) => {
+                *out = Box::into_raw(Box::new(fe_table {
+                    table,
+                    engine: engine.clone(),
+                    blobs: Mutex::new(Vec::new()),
+                }));
+                FE_OK
+            }
+            Err(e) => fail(&e),
+        }
+    }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_table_close(table: *mut fe_table) {
+    if !table.is_null() {
+        // SAFETY: given back by its owner, once.
+        drop(unsafe { Box::from_raw(table) });
+    }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_table_definition(table: *const fe_table) -> fe_slice {
+    // SAFETY: a valid handle.
+    fe_slice::of(&unsafe { table_of(table) }.table.spec.definition)
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_table_id(table: *const fe_table) -> u64 {
+    // SAFETY: a valid handle.
+    unsafe { table_of(table) }.table.id().0
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_table_exists(engine: *mut fe_engine, name: *const c_char) -> c_int {
+    // SAFETY: a valid handle and string.
+    c_int::from(unsafe { engine_of(engine).dict().exists(&text(name)) })
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_table_get_stats(table: *mut fe_table, out: *mut fe_table_stats) {
+    // SAFETY: a valid handle and place for the answer.
+    unsafe {
+        let handle = table_of(table);
+        let s = handle.table.stats();
+        *out = fe_table_stats {
+            rows: s.rows,
+            data_bytes: s.data_bytes,
+            index_bytes: s.index_bytes,
+            free_bytes: handle.engine.store_free_bytes(),
+            created_unix_s: s.created_unix_s,
+            updated_unix_s: s.updated_unix_s,
+            changes_since_stats: s.changes_since_stats,
+            clustered_leaf_pages: s.clustered_leaf_pages,
+        };
+    }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_index_leaf_pages(table: *mut fe_table, index_no: u32) -> u64 {
+    // SAFETY: a valid handle.
+    unsafe { table_of(table) }
+        .table
+        .index_pages(index_no as usize)
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_table_set_stats(
+    table: *mut fe_table,
+    blob: fe_slice,
+    rows: u64,
+) -> fe_code {
+    // SAFETY: a valid handle and slice.
+    let (handle, blob) = unsafe { (table_of(table), blob.bytes()) };
+    handle.table.set_rows(rows);
+    code(handle.engine.dict().set_stats(&handle.table, blob))
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_table_stats_blob(table: *const fe_table) -> fe_slice {
+    // SAFETY: a valid handle; the blob is kept until the handle is closed.
+    let handle = unsafe { table_of(table) };
+    let blob = handle.table.stats_blob();
+    let mut blobs = handle.blobs.lock();
+    if let Some(same) = blobs.iter().find(|b| ***b == *blob) {
+        return fe_slice::of(same);
+    }
+    blobs.push(blob.into_boxed_slice());
+    fe_slice::of(blobs.last().expect("just pushed"))
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_index_sample(
+    table: *mut fe_table,
+    index_no: u32,
+    pages: u32,
+    each: unsafe extern "C" fn(*mut c_void, fe_slice, c_int),
+    arg: *mut c_void,
+) -> u32 {
+    // SAFETY: a valid handle; the callback takes what the header says.
+    let tree = unsafe { table_of(table) }.table.tree(index_no as usize);
+    let visited = tree.sample(pages, &mut |key, first| {
+        // SAFETY: the slice lives during the call.
+        unsafe { each(arg, fe_slice::of(key), c_int::from(first)) }
+    });
+    visited.unwrap_or(0)
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_records_in_range(
+    table: *mut fe_table,
+    index_no: u32,
+    low: fe_slice,
+    high: fe_slice,
+) -> u64 {
+    // SAFETY: a valid handle and slices.
+    let (tree, low, bound) = unsafe {
+        let tree = table_of(table).table.tree(index_no as usize);
+        (tree, low.bytes(), high.bytes())
+    };
+    let bound = (!high.ptr.is_null()).then_some(bound);
+    tree.records_in_range(low, bound).unwrap_or(10)
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_autoinc_read(table: *mut fe_table) -> u64 {
+    // SAFETY: a valid handle.
+    unsafe { table_of(table) }.table.auto_increment()
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_autoinc_reserve(
+    table: *mut fe_table,
+    offset: u64,
+    increment: u64,
+    count: u64,
+    max_value: u64,
+) -> u64 {
+    // SAFETY: a valid handle.
+    let handle = unsafe { table_of(table) };
+    let table = &handle.table;
+    let first = Session::reserve_auto_increment(table, offset, increment, count, max_value);
+    handle.engine.log_auto_increment(table);
+    first
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_autoinc_update(table: *mut fe_table, next: u64) {
+    // SAFETY: a valid handle.
+    let handle = unsafe { table_of(table) };
+    handle.engine.raise_auto_increment(&handle.table, next);
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_autoinc_set(table: *mut fe_table, next: u64) -> fe_code {
+    // SAFETY: a valid handle.
+    let handle = unsafe { table_of(table) };
+    handle.engine.set_auto_increment(&handle.table, next);
+    FE_OK
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_table_check(
+    session: *mut fe_session,
+    table: *mut fe_table,
+    quick: c_int,
+    report: unsafe extern "C" fn(*mut c_void, *const c_char),
+    arg: *mut c_void,
+) -> fe_code {
+    // SAFETY: valid handles; the callback takes what the header says.
+    unsafe {
+        let session = session_of(session);
+        let handle = table_of(table);
+        let result = session.check_table(&handle.table, quick != 0, &mut |line| {
+            let line = CString::new(line.replace('\0', " ")).unwrap_or_default();
+            report(arg, line.as_ptr());
+        });
+        code(result)
+    }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_table_lock(
+    session: *mut fe_session,
+    table: *mut fe_table,
+    exclusive: c_int,
+) -> fe_code {
+    // SAFETY: valid handles.
+    let (session, handle) = unsafe { (session_of(session), table_of(table)) };
+    let mode = if exclusive != 0 {
+        TableMode::Exclusive
+    } else {
+        TableMode::Shared
+    };
+    code(session.lock_table(&handle.table, mode))
+}

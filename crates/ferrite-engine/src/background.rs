@@ -1,0 +1,106 @@
+//! Every thread the engine itself runs; the log has its own.
+//!
+//! | thread | does | pace |
+//! | --- | --- | --- |
+//! | `ferrite-write` | write-back, free frames | as needed, every 20 ms at least |
+//! | `ferrite-chkpt` | checkpoints by log produced; the soft brake | 100 ms |
+//! | `ferrite-purge` | cleaning up after commits | as needed |
+//! | `ferrite-hist` | versions: retirement, old generation | 50 ms / 1 s |
+
+use crate::callbacks::LogLevel;
+use crate::engine::Engine;
+use ferrite_sync::atomic::Ordering;
+use ferrite_sync::thread::{self, JoinHandle};
+use ferrite_sync::{time, Arc};
+use ferrite_tree::Scratch;
+use ferrite_types::Lsn;
+
+/// Longest time between checkpoints while there is something new, in us.
+const CHECKPOINT_US: u64 = 30_000_000;
+/// Pause of a purge thread without work, in us.
+const PURGE_PAUSE_US: u64 = 20_000;
+
+pub(crate) fn start(engine: &Arc<Engine>) -> Vec<JoinHandle<()>> {
+    let mut threads = Vec::new();
+    let pool = engine.pool.clone();
+    threads.push(thread::spawn("ferrite-write", move || pool.run_writer()));
+    let e = engine.clone();
+    threads.push(thread::spawn("ferrite-chkpt", move || e.run_checkpoints()));
+    let purgers = match engine.config().purge_threads {
+        0 => (thread::processors() / 4).clamp(1, 4),
+        n => n as usize,
+    };
+    for _ in 0..purgers {
+        let e = engine.clone();
+        threads.push(thread::spawn("ferrite-purge", move || e.run_purge()));
+    }
+    let e = engine.clone();
+    threads.push(thread::spawn("ferrite-hist", move || e.run_history()));
+    threads
+}
+
+impl Engine {
+    fn stopping(&self) -> bool {
+        self.stop.load(Ordering::SeqCst)
+    }
+
+    fn run_checkpoints(&self) {
+        let mut last_us = time::now_us();
+        while !self.stopping() {
+            self.housekeeping.wait_timeout_us(100_000);
+            if self.stopping() {
+                return;
+            }
+            if self.pace(&mut last_us) {
+                if let Err(e) = self.checkpoint() {
+                    let text = format!("checkpoint failed, the one before stays: {e}");
+                    self.callbacks.log(LogLevel::Warning, &text);
+                }
+                last_us = time::now_us();
+            }
+        }
+    }
+
+    /// Sets the writer's mark and the brake from the log's age; true when a checkpoint is due.
+    fn pace(&self, last_us: &mut u64) -> bool {
+        let budget = self.log_budget.load(Ordering::SeqCst);
+        let now = self.log.current_lsn().0;
+        let start = self.checkpoint_lsn.load(Ordering::SeqCst);
+        let age = now - start;
+        let keep = budget / 10 * 4;
+        if age > keep {
+            self.pool.flush_below(Lsn(now - keep));
+        }
+        self.throttle
+            .store(age > budget / 10 * 8, Ordering::Relaxed);
+        let idle_due = age > 64 << 10 && time::now_us() - *last_us > CHECKPOINT_US;
+        let oldest = self.pool.oldest_rec_lsn().0;
+        let gain = oldest.saturating_sub(start);
+        gain > budget / 8 || (age > budget / 2 && gain > budget / 32) || idle_due
+    }
+
+    fn run_purge(&self) {
+        let mut scratch = Scratch::default();
+        while !self.stopping() {
+            self.txns.refresh_if_stale();
+            if self.purge_round(&mut scratch) == 0 {
+                self.purge.wait(PURGE_PAUSE_US);
+            }
+        }
+    }
+
+    fn run_history(&self) {
+        let mut rounds = 0u64;
+        while !self.stopping() {
+            thread::sleep_ms(50);
+            self.txns.refresh_if_stale();
+            if self.versions.needs_retire() {
+                self.versions.retire(&self.txns);
+            }
+            rounds += 1;
+            if rounds % 20 == 0 {
+                self.versions.sweep_old(&self.txns);
+            }
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! What the core asks of the server around it. Handed down at start-up.
+
+/// How loud a message is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LogLevel {
+    /// Worth knowing.
+    Note,
+    /// Something is not as it should be; the server goes on.
+    Warning,
+    /// A human must look.
+    Error,
+}
+
+/// The server, as the core sees it. `thd` is its handle of a connection.
+///
+/// None of these may call back into the core. The wait hooks are called by the connection's
+/// own thread with no latch held.
+pub trait Callbacks: Send + Sync {
+    /// A line for the server's error log; any thread.
+    fn log(&self, level: LogLevel, text: &str);
+    /// Was the connection or its statement killed?
+    fn is_killed(&self, _thd: usize) -> bool {
+        false
+    }
+    /// A wait for a row lock begins.
+    fn lock_wait_begin(&self, _thd: usize) {}
+    /// It ended after so many microseconds.
+    fn lock_wait_end(&self, _thd: usize, _waited_us: u64) {}
+    /// `waiter` is about to wait for `holder` (parallel replication).
+    fn report_wait_for(&self, _waiter: usize, _holder: usize) {}
+    /// The commit's answer to the client will be held back; None: this connection cannot.
+    fn async_begin(&self, _thd: usize) -> Option<usize> {
+        None
+    }
+    /// Releases an answer held back; any thread.
+    fn async_done(&self, _token: usize) {}
+    /// Everything committed before the request with this cookie is durable; any thread.
+    fn checkpoint_notify(&self, _cookie: usize) {}
+    /// Durability is in doubt: does not return in production.
+    fn fatal(&self, text: &str);
+}
+
+/// Callbacks for tests and tools: messages are dropped, `fatal` panics.
+pub struct NoCallbacks;
+
+impl Callbacks for NoCallbacks {
+    fn log(&self, _level: LogLevel, _text: &str) {}
+    fn fatal(&self, text: &str) {
+        panic!("{text}");
+    }
+}

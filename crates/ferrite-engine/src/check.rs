@@ -1,0 +1,92 @@
+//! CHECK TABLE: every tree's structure, and every live entry's row.
+
+use crate::session::{Hooks, Session};
+use crate::table::Table;
+use crate::write::ENTRY_PREFIX_BYTES;
+use ferrite_lock::TableMode;
+use ferrite_sync::Arc;
+use ferrite_types::{Error, Result};
+
+/// Entries between two looks at KILL.
+const KILL_CHECK: u64 = 1024;
+
+impl Session {
+    /// Verifies a table while others use it; `report` gets a line for each fault.
+    ///
+    /// # Errors
+    /// `Corrupt` if there was a fault, `Interrupted` by KILL, a page that cannot be read.
+    pub fn check_table(
+        &mut self,
+        table: &Arc<Table>,
+        quick: bool,
+        report: &mut dyn FnMut(&str),
+    ) -> Result<()> {
+        let mut faults = 0;
+        for number in 0..table.index_count() {
+            match self.check_index(table, number, quick, report) {
+                Ok(found) => faults += found,
+                Err(Error::Interrupted) => return Err(Error::Interrupted),
+                Err(e) => {
+                    report(&e.to_string());
+                    faults += 1;
+                }
+            }
+        }
+        if faults > 0 {
+            return Err(Error::Corrupt(format!("{faults} faults")));
+        }
+        Ok(())
+    }
+
+    fn check_index(
+        &self,
+        table: &Arc<Table>,
+        number: usize,
+        quick: bool,
+        report: &mut dyn FnMut(&str),
+    ) -> Result<u64> {
+        let rows = table.tree(0);
+        let mut faults = 0;
+        let mut seen = 0u64;
+        table.tree(number).check(&mut |key, rec| {
+            seen += 1;
+            if seen % KILL_CHECK == 0 && self.engine.callbacks.is_killed(self.thd) {
+                return Err(Error::Interrupted);
+            }
+            if number == 0 || rec.header.deleted || quick {
+                return Ok(());
+            }
+            let declared = rec.value.get(..ENTRY_PREFIX_BYTES);
+            let declared =
+                declared.map_or(usize::MAX, |b| u16::from_le_bytes([b[0], b[1]]) as usize);
+            let Some(pk) = key.get(declared..) else {
+                faults += 1;
+                report(&format!("index {number}: an entry without its primary key"));
+                return Ok(());
+            };
+            if rows.leaf(pk)?.find(pk).is_err() {
+                faults += 1;
+                report(&format!("index {number}: an entry without a row"));
+            }
+            Ok(())
+        })?;
+        Ok(faults)
+    }
+
+    /// Locks a whole table until the transaction ends.
+    ///
+    /// # Errors
+    /// Lock errors.
+    pub fn lock_table(&mut self, table: &Table, mode: TableMode) -> Result<()> {
+        let engine = self.engine.clone();
+        let hooks = Hooks {
+            engine: &engine,
+            thd: self.thd,
+        };
+        let wait = self.wait_policy();
+        let result = engine
+            .locks
+            .table_lock(&self.owner, table.id(), mode, wait, &hooks);
+        self.after_wait(result)
+    }
+}

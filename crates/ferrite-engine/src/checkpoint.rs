@@ -1,0 +1,207 @@
+//! The checkpoint: a place in the log to start from, a map to start with, and what the engine
+//! itself must know of the time before.
+//!
+//! Order of steps, and why dying between any two is harmless: (1) the position is chosen;
+//! (2) the map is dumped into the file not in use; (3) the engine's state is copied: for each
+//! active transaction its undo list, exact at a log position of its own; (4) the log is made
+//! durable up to here; (5) the checkpoint file not in use is written and synced: only from
+//! here does a restart begin at the new position; (6) older log files are recycled.
+//!
+//! ```text
+//! state: version u8 | next txn u64 | next csn u64
+//!   | count u32, each: txn u64, exact at u64, xid length u32, xid, undo length u64, undo
+//!   | count u32, each: index u32, overflow reference 16 bytes
+//!   | count u32, each: table u64, auto increment u64, rows i64
+//! ```
+
+use crate::commit::{decode_xid, encode_xid};
+use crate::dict::Carried;
+use crate::engine::Engine;
+use crate::session::Xid;
+use ferrite_store::Checkpoint;
+use ferrite_sync::atomic::Ordering;
+use ferrite_sync::kill_point;
+use ferrite_types::{Csn, Error, IndexId, Lsn, Result, TableId, TxnId};
+use std::collections::HashMap;
+
+const STATE_VERSION: u8 = 1;
+
+/// A transaction that was active when the state was copied.
+pub(crate) struct ActiveTxn {
+    pub txn: TxnId,
+    /// Undo of records that begin before this is in `undo`.
+    pub exact_at: Lsn,
+    pub xid: Option<Xid>,
+    pub undo: Vec<u8>,
+}
+
+/// The engine's part of a checkpoint.
+#[derive(Default)]
+pub(crate) struct EngineState {
+    pub next_txn: TxnId,
+    pub next_csn: Csn,
+    pub active: Vec<ActiveTxn>,
+    pub overflow: Vec<(IndexId, [u8; 16])>,
+    pub carried: HashMap<TableId, Carried>,
+}
+
+impl EngineState {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = vec![STATE_VERSION];
+        out.extend_from_slice(&self.next_txn.0.to_le_bytes());
+        out.extend_from_slice(&self.next_csn.0.to_le_bytes());
+        out.extend_from_slice(&(self.active.len() as u32).to_le_bytes());
+        for txn in &self.active {
+            out.extend_from_slice(&txn.txn.0.to_le_bytes());
+            out.extend_from_slice(&txn.exact_at.0.to_le_bytes());
+            let mut xid = Vec::new();
+            if let Some(x) = &txn.xid {
+                encode_xid(x, &mut xid);
+            }
+            out.extend_from_slice(&(xid.len() as u32).to_le_bytes());
+            out.extend_from_slice(&xid);
+            out.extend_from_slice(&(txn.undo.len() as u64).to_le_bytes());
+            out.extend_from_slice(&txn.undo);
+        }
+        out.extend_from_slice(&(self.overflow.len() as u32).to_le_bytes());
+        for (index, reference) in &self.overflow {
+            out.extend_from_slice(&index.0.to_le_bytes());
+            out.extend_from_slice(reference);
+        }
+        out.extend_from_slice(&(self.carried.len() as u32).to_le_bytes());
+        for (table, carried) in &self.carried {
+            out.extend_from_slice(&table.0.to_le_bytes());
+            out.extend_from_slice(&carried.auto_increment.to_le_bytes());
+            out.extend_from_slice(&carried.rows.to_le_bytes());
+        }
+        out
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<EngineState> {
+        let mut reader = Reader(bytes);
+        reader
+            .state()
+            .ok_or_else(|| Error::Corrupt("checkpoint: the engine's state is unreadable".into()))
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, n: usize) -> Option<&'a [u8]> {
+        if n > self.0.len() {
+            return None;
+        }
+        let (a, b) = self.0.split_at(n);
+        self.0 = b;
+        Some(a)
+    }
+    fn u32(&mut self) -> Option<u32> {
+        Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?))
+    }
+    fn u64(&mut self) -> Option<u64> {
+        Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
+    }
+
+    fn state(&mut self) -> Option<EngineState> {
+        if self.take(1)?[0] != STATE_VERSION {
+            return None;
+        }
+        let mut state = EngineState {
+            next_txn: TxnId(self.u64()?),
+            next_csn: Csn(self.u64()?),
+            ..EngineState::default()
+        };
+        for _ in 0..self.u32()? {
+            state.active.push(self.active()?);
+        }
+        for _ in 0..self.u32()? {
+            let index = IndexId(self.u32()?);
+            state
+                .overflow
+                .push((index, self.take(16)?.try_into().ok()?));
+        }
+        for _ in 0..self.u32()? {
+            let table = TableId(self.u64()?);
+            let carried = Carried {
+                auto_increment: self.u64()?,
+                rows: self.u64()? as i64,
+            };
+            state.carried.insert(table, carried);
+        }
+        Some(state)
+    }
+
+    fn active(&mut self) -> Option<ActiveTxn> {
+        let txn = TxnId(self.u64()?);
+        let exact_at = Lsn(self.u64()?);
+        let xid_len = self.u32()? as usize;
+        let xid = self.take(xid_len)?;
+        let xid = match xid_len {
+            0 => None,
+            _ => Some(decode_xid(xid).ok()?.0),
+        };
+        let undo_len = self.u64()? as usize;
+        let undo = self.take(undo_len)?.to_vec();
+        Some(ActiveTxn {
+            txn,
+            exact_at,
+            xid,
+            undo,
+        })
+    }
+}
+
+impl Engine {
+    /// Takes a checkpoint now.
+    ///
+    /// # Errors
+    /// `DiskFull` or `Io`: the one before stays valid.
+    pub fn checkpoint(&self) -> Result<()> {
+        let _one = self.checkpointing.lock();
+        // Positions first, the rest after: see `copy_state` and the pool's invariant 4.
+        let bound = self.log.current_lsn();
+        let redo_start = self.pool.oldest_rec_lsn().min(bound);
+        let map = self.pool.dump_map()?;
+        kill_point!("checkpoint.map_dumped");
+        let state = self.copy_state();
+        let now = self.log.current_lsn();
+        self.log.flush_to(now);
+        self.store.write_checkpoint(&Checkpoint {
+            redo_start: redo_start.min(map.lsn),
+            map,
+            state: state.encode(),
+        })?;
+        kill_point!("checkpoint.written");
+        let start = redo_start.min(map.lsn);
+        self.checkpoint_lsn.store(start.0, Ordering::SeqCst);
+        self.log.set_oldest_needed(start);
+        self.counters.checkpoints.inc();
+        Ok(())
+    }
+
+    /// Copies what a restart must know. Every transaction that is active now and has a record
+    /// before the checkpoint's position is in it: it was registered before that record.
+    fn copy_state(&self) -> EngineState {
+        let mut state = EngineState {
+            next_txn: self.txns.next_txn(),
+            next_csn: Csn(self.txns.last_csn().0 + 1),
+            overflow: self.purge.pending_overflow(),
+            carried: self.dict.carry(),
+            ..EngineState::default()
+        };
+        for slot in self.all_slots() {
+            let held = slot.state.lock();
+            if held.txn.is_frozen() {
+                continue;
+            }
+            state.active.push(ActiveTxn {
+                txn: held.txn,
+                exact_at: self.log.current_lsn(),
+                xid: held.xid.clone(),
+                undo: held.undo.bytes().to_vec(),
+            });
+        }
+        state
+    }
+}

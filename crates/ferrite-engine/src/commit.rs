@@ -1,0 +1,236 @@
+//! The commit path.
+//!
+//! | stage | what happens | what is on disk if we die here |
+//! | --- | --- | --- |
+//! | `Logged` | the commit record is in the log buffer | maybe nothing: not acknowledged, undone |
+//! | `Visible` | commit number published: new snapshots see it | as above |
+//! | `Unlocked` | locks go (early lock release) | as above |
+//! | `Durable` | the record is on disk, or its wait is handed to the log's flusher | all of it |
+//! | `Acknowledged` | the caller answers its client | all of it |
+//!
+//! Whoever read what is visible but not durable commits later in the log, so its own
+//! acknowledgement implies ours is durable.
+
+use crate::purge::Garbage;
+use crate::session::{Session, Xid};
+use ferrite_redo::CommitAck;
+use ferrite_sync::atomic::Ordering;
+use ferrite_sync::kill_point;
+use ferrite_types::format::record_kind;
+use ferrite_types::{Error, Lsn, Result, TxnId};
+
+/// Body of a COMMIT record: txn u48, count u32, then each overflow value that became garbage
+/// (index u32, reference 16 bytes).
+pub(crate) fn commit_body(txn: TxnId, garbage: &[(u64, Garbage)]) -> Vec<u8> {
+    let mut body = Vec::with_capacity(16);
+    body.extend_from_slice(&txn.0.to_le_bytes()[..6]);
+    let values = garbage.iter().filter_map(|(_, g)| g.overflow());
+    let at = body.len();
+    body.extend_from_slice(&[0; 4]);
+    let mut count = 0u32;
+    for (index, reference) in values {
+        body.extend_from_slice(&index.0.to_le_bytes());
+        body.extend_from_slice(reference);
+        count += 1;
+    }
+    body[at..at + 4].copy_from_slice(&count.to_le_bytes());
+    body
+}
+
+impl Session {
+    /// One-phase commit. Visible on return; durable on return unless `allow_async` and the
+    /// server took the wait over.
+    ///
+    /// # Errors
+    /// `RolledBack` if the transaction had been rolled back: it is ended then.
+    pub fn commit(&mut self, allow_async: bool) -> Result<()> {
+        if self.rolled_back {
+            self.release_and_reset();
+            return Err(Error::RolledBack);
+        }
+        if self.txn.is_frozen() {
+            self.release_and_reset();
+            return Ok(());
+        }
+        let end = self.log_commit();
+        self.publish_commit();
+        self.make_durable(end, allow_async);
+        Ok(())
+    }
+
+    /// Stage `Logged`.
+    fn log_commit(&mut self) -> Lsn {
+        let body = commit_body(self.txn, &self.garbage);
+        let mut state = self.slot.state.lock();
+        let at = self.engine.log.append(record_kind::COMMIT, &[&body]);
+        // From here a checkpoint's copy must not hold this transaction any more.
+        state.txn = TxnId::FROZEN;
+        state.undo.clear();
+        drop(state);
+        kill_point!("commit.logged");
+        at.end
+    }
+
+    /// Stages `Visible` and `Unlocked`.
+    fn publish_commit(&mut self) {
+        self.engine.txns.commit(self.txn);
+        kill_point!("commit.visible");
+        let txn = self.txn;
+        if !self.garbage.is_empty() {
+            let garbage = self.garbage.drain(..).map(|(_, g)| g).collect();
+            self.engine.purge.add(txn, garbage);
+        }
+        self.release_and_reset();
+        self.engine.counters.commits.inc();
+    }
+
+    /// Stage `Durable`.
+    fn make_durable(&mut self, end: Lsn, allow_async: bool) {
+        let engine = &self.engine;
+        match engine.flush_mode.load(Ordering::Relaxed) {
+            1 => {
+                let company = engine.txns.active_count() > 0 || engine.log.pending_acks() > 0;
+                let mut token = || {
+                    if allow_async {
+                        engine.callbacks.async_begin(self.thd)
+                    } else {
+                        None
+                    }
+                };
+                match engine.log.commit(end, company, &mut token) {
+                    CommitAck::Done | CommitAck::Deferred => {}
+                }
+                kill_point!("commit.durable");
+            }
+            2 => engine.log.request_flush(end),
+            _ => {}
+        }
+    }
+
+    /// Locks and snapshot go, the session is ready for the next transaction.
+    pub(crate) fn release_and_reset(&mut self) {
+        self.snapshot = None;
+        self.engine.locks.release_all(&self.owner);
+        self.reset();
+    }
+
+    // ---- two phases ----------------------------------------------------------------------
+
+    /// First phase: durable on return; the transaction can still be committed or rolled back.
+    ///
+    /// # Errors
+    /// `RolledBack` after a deadlock.
+    pub fn prepare(&mut self, xid: &Xid) -> Result<()> {
+        if self.rolled_back {
+            return Err(Error::RolledBack);
+        }
+        if self.txn.is_frozen() {
+            return Ok(());
+        }
+        let mut body = Vec::with_capacity(24 + xid.data.len());
+        body.extend_from_slice(&self.txn.0.to_le_bytes()[..6]);
+        encode_xid(xid, &mut body);
+        let mut state = self.slot.state.lock();
+        let at = self.engine.log.append(record_kind::PREPARE, &[&body]);
+        state.xid = Some(xid.clone());
+        drop(state);
+        self.prepared = true;
+        kill_point!("prepare.logged");
+        self.engine.txns.prepare(self.txn);
+        if self.engine.flush_mode.load(Ordering::Relaxed) == 1 {
+            self.engine.log.flush_to(at.end);
+        }
+        kill_point!("prepare.durable");
+        Ok(())
+    }
+
+    /// Second phase in memory: never blocks, never fails. Call order is log order.
+    pub fn commit_ordered(&mut self) {
+        if self.txn.is_frozen() || self.rolled_back || self.commit_end.is_some() {
+            return;
+        }
+        let end = self.log_commit();
+        self.publish_commit();
+        self.commit_end = Some(end);
+    }
+
+    /// Frees what is left after [`Session::commit_ordered`], or commits in one phase if that
+    /// was not called.
+    ///
+    /// # Errors
+    /// As [`Session::commit`].
+    pub fn commit_finish(&mut self, wait_durable: bool) -> Result<()> {
+        let Some(end) = self.commit_end.take() else {
+            return self.commit(false);
+        };
+        if wait_durable {
+            self.engine.log.flush_to(end);
+        }
+        self.release_and_reset();
+        Ok(())
+    }
+
+    /// The prepared transaction leaves the session and waits for its xid to be decided.
+    pub fn detach_prepared(&mut self) {
+        if !self.prepared {
+            return;
+        }
+        let garbage = std::mem::take(&mut self.garbage);
+        self.engine.adopt_prepared(self.slot.clone(), garbage);
+        // The session goes on with an owner and a slot of its own.
+        let owner = ferrite_lock::Owner::new(self.thread_id, self.thd);
+        let slot = ferrite_sync::Arc::new(crate::session::TxnSlot::new(owner.clone()));
+        self.engine.register_slot(&slot);
+        self.owner = owner;
+        self.slot = slot;
+        self.txn = TxnId::FROZEN;
+        self.reset();
+    }
+}
+
+/// Appends an xid: format id i64, gtrid length u32, data length u32, data.
+pub(crate) fn encode_xid(xid: &Xid, out: &mut Vec<u8>) {
+    out.extend_from_slice(&xid.format_id.to_le_bytes());
+    out.extend_from_slice(&xid.gtrid_len.to_le_bytes());
+    out.extend_from_slice(&(xid.data.len() as u32).to_le_bytes());
+    out.extend_from_slice(&xid.data);
+}
+
+/// Reads what [`encode_xid`] wrote; returns it and the bytes used.
+pub(crate) fn decode_xid(bytes: &[u8]) -> Result<(Xid, usize)> {
+    let fault = || Error::Corrupt("log: an xid cannot be read".into());
+    let head = bytes.get(..16).ok_or_else(fault)?;
+    let len = u32::from_le_bytes([head[12], head[13], head[14], head[15]]) as usize;
+    let mut format = [0; 8];
+    format.copy_from_slice(&head[..8]);
+    let data = bytes.get(16..16 + len).ok_or_else(fault)?.to_vec();
+    let xid = Xid {
+        format_id: i64::from_le_bytes(format),
+        gtrid_len: u32::from_le_bytes([head[8], head[9], head[10], head[11]]),
+        data,
+    };
+    Ok((xid, 16 + len))
+}
+
+/// Ends a transaction that has no session: recovered, or detached after prepare.
+pub(crate) fn commit_detached(
+    engine: &crate::engine::Engine,
+    slot: &crate::session::TxnSlot,
+    garbage: Vec<(u64, Garbage)>,
+) {
+    let txn = slot.state.lock().txn;
+    let body = commit_body(txn, &garbage);
+    let mut state = slot.state.lock();
+    let at = engine.log.append(record_kind::COMMIT, &[&body]);
+    state.txn = TxnId::FROZEN;
+    state.undo.clear();
+    state.xid = None;
+    drop(state);
+    engine.txns.commit(txn);
+    let pieces: Vec<Garbage> = garbage.into_iter().map(|(_, g)| g).collect();
+    if !pieces.is_empty() {
+        engine.purge.add(txn, pieces);
+    }
+    engine.locks.release_all(&slot.owner);
+    engine.log.flush_to(at.end);
+}

@@ -1,0 +1,76 @@
+//! Every setting of an open database, with its unit in its name.
+
+use ferrite_types::format::Codec;
+use ferrite_types::{Error, Result};
+
+/// Settings at open. Dynamic ones can be changed with `Engine::set`.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Memory for pages.
+    pub buffer_pool_size_bytes: u64,
+    /// Log that a checkpoint lets grow before it is recycled.
+    pub log_budget_bytes: u64,
+    /// Size of one log file.
+    pub log_segment_bytes: u64,
+    /// Memory for log records not yet written.
+    pub log_ring_bytes: usize,
+    /// Memory for versions before they are looked through.
+    pub history_ring_bytes: u64,
+    /// 0 (about once a second), 1 (each commit), 2 (each commit to the system, about once a
+    /// second to the disk).
+    pub flush_log_at_commit: u32,
+    /// Pace of the background log flush, in ms.
+    pub flush_interval_ms: u32,
+    /// Default of new sessions, in ms.
+    pub lock_wait_timeout_ms: u64,
+    /// Threads that clean up after commits; 0: by processors.
+    pub purge_threads: u32,
+    /// Look for deadlocks as soon as somebody waits.
+    pub deadlock_detect: bool,
+    /// Pass by the system's cache.
+    pub direct_io: bool,
+    /// Codec of pages written.
+    pub codec: Codec,
+    /// Start no background threads (simulator, tools).
+    pub manual_background: bool,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            buffer_pool_size_bytes: 128 << 20,
+            log_budget_bytes: 1 << 30,
+            log_segment_bytes: 64 << 20,
+            log_ring_bytes: 16 << 20,
+            history_ring_bytes: 64 << 20,
+            flush_log_at_commit: 1,
+            flush_interval_ms: 1000,
+            lock_wait_timeout_ms: 50_000,
+            purge_threads: 0,
+            deadlock_detect: true,
+            direct_io: true,
+            codec: Codec::None,
+            manual_background: false,
+        }
+    }
+}
+
+impl Config {
+    /// Refuses what cannot work.
+    ///
+    /// # Errors
+    /// `BadConfig` naming the setting.
+    pub fn validate(&self) -> Result<()> {
+        let fault = |text: &str| Err(Error::BadConfig(text.into()));
+        if self.buffer_pool_size_bytes < 4 << 20 {
+            return fault("buffer_pool_size must be at least 4 MiB");
+        }
+        if self.flush_log_at_commit > 2 {
+            return fault("flush_log_at_trx_commit must be 0, 1 or 2");
+        }
+        if self.log_budget_bytes < 4 * self.log_segment_bytes {
+            return fault("log_budget must be at least four log files (256 MiB)");
+        }
+        Ok(())
+    }
+}

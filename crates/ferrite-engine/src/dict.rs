@@ -1,0 +1,588 @@
+//! The dictionary: which tables there are. Kept in a tree of its own (index 1, root page 1),
+//! one record a table, outside all transactions: each change is one mini-transaction, made
+//! durable before the call returns.
+//!
+//! ```text
+//! key    table id u64 big-endian | part u8 (0 = definition, 1 = statistics)
+//! ```
+//! A table's trees are made before its record and dropped after it, so that a crash leaves
+//! trees without a table, never a table without trees; such trees go at the next start.
+//!
+//! Locking: `state` is held over changes of the dictionary (rare) and for look-ups (short).
+
+use crate::table::Table;
+use crate::undo::NO_UNDO;
+use ferrite_buffer::Pool;
+use ferrite_redo::Log;
+use ferrite_sync::atomic::Ordering;
+use ferrite_sync::{kill_point, time, Arc, Mutex};
+use ferrite_tree::record::Header;
+use ferrite_tree::{node, Scratch, Tree};
+use ferrite_types::{Error, IndexId, Lsn, PageId, Result, TableId};
+use std::collections::HashMap;
+
+/// Index id of the dictionary itself.
+pub const DICTIONARY: IndexId = IndexId(1);
+/// First index id handed out to tables.
+const FIRST_INDEX: u32 = 16;
+/// Largest encoded definition.
+const MAX_SPEC_BYTES: usize = 8000;
+
+/// One index of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexSpec {
+    /// Name as declared.
+    pub name: String,
+    /// Two live entries may not have the same declared key parts.
+    pub unique: bool,
+    /// Declared key parts.
+    pub key_parts: u32,
+    /// Tree.
+    pub id: IndexId,
+    /// Root page of the tree.
+    pub root: PageId,
+}
+
+/// A table's definition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableSpec {
+    /// Table id; given by the dictionary.
+    pub id: TableId,
+    /// "db/table".
+    pub name: String,
+    /// Gone at restart.
+    pub temporary: bool,
+    /// Row ids are handed out by the core.
+    pub hidden_row_id: bool,
+    /// Changes are their own transactions (SEQUENCE).
+    pub no_rollback: bool,
+    /// Codec number asked for.
+    pub compression: u8,
+    /// Creation, seconds since 1970.
+    pub created_unix_s: u64,
+    /// Indexes; the first is the clustered one.
+    pub indexes: Vec<IndexSpec>,
+    /// The plugin's bytes.
+    pub definition: Vec<u8>,
+}
+
+const SPEC_VERSION: u8 = 1;
+
+fn put_str(s: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(&(s.len() as u32).to_le_bytes());
+    out.extend_from_slice(s);
+}
+
+struct Cut<'a>(&'a [u8]);
+
+impl<'a> Cut<'a> {
+    fn take(&mut self, n: usize) -> Option<&'a [u8]> {
+        if n > self.0.len() {
+            return None;
+        }
+        let (a, b) = self.0.split_at(n);
+        self.0 = b;
+        Some(a)
+    }
+    fn u8(&mut self) -> Option<u8> {
+        Some(self.take(1)?[0])
+    }
+    fn u32(&mut self) -> Option<u32> {
+        Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?))
+    }
+    fn u64(&mut self) -> Option<u64> {
+        Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
+    }
+    fn bytes(&mut self) -> Option<&'a [u8]> {
+        let n = self.u32()? as usize;
+        self.take(n)
+    }
+    fn text(&mut self) -> Option<String> {
+        String::from_utf8(self.bytes()?.to_vec()).ok()
+    }
+}
+
+impl TableSpec {
+    fn encode(&self) -> Vec<u8> {
+        let mut out = vec![SPEC_VERSION];
+        let flags = u8::from(self.temporary)
+            | u8::from(self.hidden_row_id) << 1
+            | u8::from(self.no_rollback) << 2;
+        out.push(flags);
+        out.push(self.compression);
+        out.extend_from_slice(&self.created_unix_s.to_le_bytes());
+        put_str(self.name.as_bytes(), &mut out);
+        put_str(&self.definition, &mut out);
+        out.extend_from_slice(&(self.indexes.len() as u32).to_le_bytes());
+        for index in &self.indexes {
+            out.push(u8::from(index.unique));
+            out.extend_from_slice(&index.key_parts.to_le_bytes());
+            out.extend_from_slice(&index.id.0.to_le_bytes());
+            out.extend_from_slice(&index.root.0.to_le_bytes());
+            put_str(index.name.as_bytes(), &mut out);
+        }
+        out
+    }
+
+    /// Decodes a dictionary record's value.
+    ///
+    /// # Errors
+    /// `Corrupt` when it cannot be read.
+    pub fn decode(id: TableId, bytes: &[u8]) -> Result<TableSpec> {
+        Self::parse(id, bytes).ok_or_else(|| {
+            Error::Corrupt(format!(
+                "dictionary: definition of table {id} is unreadable"
+            ))
+        })
+    }
+
+    fn parse(id: TableId, bytes: &[u8]) -> Option<TableSpec> {
+        let mut cut = Cut(bytes);
+        if cut.u8()? != SPEC_VERSION {
+            return None;
+        }
+        let flags = cut.u8()?;
+        let compression = cut.u8()?;
+        let created_unix_s = cut.u64()?;
+        let name = cut.text()?;
+        let definition = cut.bytes()?.to_vec();
+        let count = cut.u32()?;
+        let mut indexes = Vec::new();
+        for _ in 0..count {
+            indexes.push(IndexSpec {
+                unique: cut.u8()? != 0,
+                key_parts: cut.u32()?,
+                id: IndexId(cut.u32()?),
+                root: PageId(cut.u32()?),
+                name: cut.text()?,
+            });
+        }
+        Some(TableSpec {
+            id,
+            name,
+            temporary: flags & 1 != 0,
+            hidden_row_id: flags & 2 != 0,
+            no_rollback: flags & 4 != 0,
+            compression,
+            created_unix_s,
+            indexes,
+            definition,
+        })
+    }
+}
+
+/// Counters of a table that a checkpoint carries over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Carried {
+    /// Next AUTO_INCREMENT value; 0: unknown.
+    pub auto_increment: u64,
+    /// Rows, estimated.
+    pub rows: i64,
+}
+
+#[derive(Default)]
+struct State {
+    names: HashMap<String, TableId>,
+    specs: HashMap<TableId, TableSpec>,
+    open: HashMap<TableId, Arc<Table>>,
+    by_index: HashMap<IndexId, TableId>,
+    carried: HashMap<TableId, Carried>,
+    next_table: u64,
+    next_index: u32,
+}
+
+/// The dictionary of one database.
+pub struct Dictionary {
+    pool: Arc<Pool>,
+    log: Arc<Log>,
+    tree: Tree,
+    state: Mutex<State>,
+}
+
+fn record_key(id: TableId, part: u8) -> [u8; 9] {
+    let mut key = [part; 9];
+    key[..8].copy_from_slice(&id.0.to_be_bytes());
+    key
+}
+
+impl Dictionary {
+    /// Makes the dictionary's tree in a new database.
+    pub fn create(pool: &Arc<Pool>) {
+        let root = Tree::create(pool, DICTIONARY, NO_UNDO);
+        assert_eq!(root, PageId(1), "the dictionary's root is page 1");
+    }
+
+    /// Reads all definitions.
+    ///
+    /// # Errors
+    /// A page or a definition that cannot be read.
+    pub fn load(
+        pool: Arc<Pool>,
+        log: Arc<Log>,
+        carried: HashMap<TableId, Carried>,
+    ) -> Result<Dictionary> {
+        let tree = Tree::new(pool.clone(), DICTIONARY, PageId(1));
+        let mut state = State {
+            carried,
+            next_table: 1,
+            next_index: FIRST_INDEX,
+            ..State::default()
+        };
+        tree.check(&mut |key, rec| {
+            let fault = || Error::Corrupt("dictionary: a key has the wrong length".into());
+            let id = TableId(u64::from_be_bytes(
+                key.get(..8)
+                    .and_then(|k| k.try_into().ok())
+                    .ok_or_else(fault)?,
+            ));
+            if key.get(8) == Some(&0) {
+                let spec = TableSpec::decode(id, rec.value)?;
+                state.next_table = state.next_table.max(id.0 + 1);
+                for index in &spec.indexes {
+                    state.next_index = state.next_index.max(index.id.0 + 1);
+                    state.by_index.insert(index.id, id);
+                }
+                state.names.insert(spec.name.clone(), id);
+                state.specs.insert(id, spec);
+            }
+            Ok(())
+        })?;
+        // Trees without a table still own page ids: their index ids are not given again.
+        for index in pool.store().indexes() {
+            state.next_index = state.next_index.max(index.0 + 1);
+        }
+        Ok(Dictionary {
+            pool,
+            log,
+            tree,
+            state: Mutex::new(state),
+        })
+    }
+
+    /// Indexes that own pages but belong to no table, and temporary tables of an earlier life.
+    pub fn leftovers(&self) -> (Vec<IndexId>, Vec<String>) {
+        let state = self.state.lock();
+        let orphans = self
+            .pool
+            .store()
+            .indexes()
+            .into_iter()
+            .filter(|i| *i != DICTIONARY && !state.by_index.contains_key(i))
+            .collect();
+        let temporary = state
+            .specs
+            .values()
+            .filter(|s| s.temporary)
+            .map(|s| s.name.clone())
+            .collect();
+        (orphans, temporary)
+    }
+
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<Lsn> {
+        if value.len() > MAX_SPEC_BYTES {
+            return Err(Error::RowTooBig);
+        }
+        let (header, mut scratch) = (Header::default(), Scratch::default());
+        loop {
+            let mut leaf = self.tree.leaf_mut(key, PageId::NONE)?;
+            match leaf.find(key) {
+                Ok(slot) if leaf.can_replace(slot, &header, value.len()) => {
+                    return Ok(leaf
+                        .replace(NO_UNDO, slot, &header, value, &mut scratch)
+                        .end);
+                }
+                Err(slot) if leaf.has_room(&header, key, value) => {
+                    return Ok(leaf
+                        .insert(NO_UNDO, slot, &header, key, value, &mut scratch)
+                        .end);
+                }
+                _ => {}
+            }
+            drop(leaf);
+            self.tree
+                .make_room(key, key.len() + value.len() + 32, NO_UNDO)?;
+        }
+    }
+
+    fn delete(&self, key: &[u8]) -> Result<Lsn> {
+        let mut leaf = self.tree.leaf_mut(key, PageId::NONE)?;
+        match leaf.find(key) {
+            Ok(slot) => Ok(leaf.remove(NO_UNDO, slot, &mut Scratch::default()).end),
+            Err(_) => Ok(Lsn::ZERO),
+        }
+    }
+
+    /// Makes a table from `spec` (ids and roots are filled in here). Durable on return.
+    ///
+    /// # Errors
+    /// `Exists`; `RowTooBig` for a definition that is too long; nothing remains of it.
+    pub fn create_table(&self, mut spec: TableSpec, auto_increment: u64) -> Result<Arc<Table>> {
+        let mut state = self.state.lock();
+        if state.names.contains_key(&spec.name) {
+            return Err(Error::Exists);
+        }
+        spec.id = TableId(state.next_table);
+        spec.created_unix_s = time::unix_us() / 1_000_000;
+        state.next_table += 1;
+        for index in &mut spec.indexes {
+            index.id = IndexId(state.next_index);
+            state.next_index += 1;
+            index.root = Tree::create(&self.pool, index.id, NO_UNDO);
+        }
+        kill_point!("dict.create.trees_made");
+        let end = match self.put(&record_key(spec.id, 0), &spec.encode()) {
+            Ok(end) => end,
+            Err(e) => {
+                for index in &spec.indexes {
+                    self.pool.drop_index(index.id);
+                }
+                return Err(e);
+            }
+        };
+        self.log.flush_to(end);
+        kill_point!("dict.create.durable");
+        for index in &spec.indexes {
+            state.by_index.insert(index.id, spec.id);
+        }
+        state.names.insert(spec.name.clone(), spec.id);
+        state.specs.insert(spec.id, spec.clone());
+        let table = Arc::new(Table::new(spec, &self.pool));
+        table.raise_auto_increment(auto_increment.max(1));
+        state.open.insert(table.id(), table.clone());
+        Ok(table)
+    }
+
+    /// The table of that name, opened if it was not.
+    ///
+    /// # Errors
+    /// `NotFound`; a page that cannot be read.
+    pub fn open_table(&self, name: &str) -> Result<Arc<Table>> {
+        let mut state = self.state.lock();
+        let id = *state.names.get(name).ok_or(Error::NotFound)?;
+        self.open_id(&mut state, id)
+    }
+
+    /// The table an index belongs to.
+    ///
+    /// # Errors
+    /// `NotFound`; a page that cannot be read.
+    pub fn table_of_index(&self, index: IndexId) -> Result<Arc<Table>> {
+        let mut state = self.state.lock();
+        let id = *state.by_index.get(&index).ok_or(Error::NotFound)?;
+        self.open_id(&mut state, id)
+    }
+
+    fn open_id(&self, state: &mut State, id: TableId) -> Result<Arc<Table>> {
+        if let Some(table) = state.open.get(&id) {
+            return Ok(table.clone());
+        }
+        let spec = state.specs.get(&id).ok_or(Error::NotFound)?.clone();
+        let table = Table::new(spec, &self.pool);
+        if let Some(carried) = state.carried.get(&id) {
+            table.raise_auto_increment(carried.auto_increment);
+            table.rows.store(carried.rows, Ordering::Relaxed);
+        }
+        if table.spec.hidden_row_id {
+            let last = table.tree(0).leaf_below(None)?;
+            if let Some(slot) = last.count().checked_sub(1) {
+                let mut key = Vec::new();
+                node::key_into(&last, slot, &mut key);
+                let id = key.get(..8).and_then(|k| k.try_into().ok());
+                let id = id.map_or(0, u64::from_be_bytes);
+                table.next_row_id.store(id + 1, Ordering::Relaxed);
+            } else {
+                // The last leaf is empty: its low fence is above every id that was there.
+                let mut b = [0u8; 8];
+                let low = node::low(&last);
+                let n = low.len().min(8);
+                b[..n].copy_from_slice(&low[..n]);
+                let id = u64::from_be_bytes(b);
+                table.next_row_id.store(id + 1, Ordering::Relaxed);
+            }
+        }
+        if let Ok(slot_value) = self.read(&record_key(id, 1)) {
+            *table.stats_blob.lock() = slot_value;
+        }
+        let table = Arc::new(table);
+        state.open.insert(id, table.clone());
+        Ok(table)
+    }
+
+    fn read(&self, key: &[u8]) -> Result<Vec<u8>> {
+        let leaf = self.tree.leaf(key)?;
+        let slot = leaf.find(key).map_err(|_| Error::NotFound)?;
+        Ok(leaf.record(slot).value.to_vec())
+    }
+
+    /// True if there is a table of that name.
+    pub fn exists(&self, name: &str) -> bool {
+        self.state.lock().names.contains_key(name)
+    }
+
+    /// Drops a table: its record durably, then its trees.
+    ///
+    /// # Errors
+    /// `NotFound`; a page that cannot be read.
+    pub fn drop_table(&self, name: &str) -> Result<()> {
+        let mut state = self.state.lock();
+        let id = *state.names.get(name).ok_or(Error::NotFound)?;
+        if let Some(table) = state.open.get(&id) {
+            table.dropped.store(true, Ordering::SeqCst);
+        }
+        let end = self.delete(&record_key(id, 0))?;
+        self.delete(&record_key(id, 1))?;
+        self.log.flush_to(end);
+        kill_point!("dict.drop.durable");
+        state.names.remove(name);
+        let open = state.open.remove(&id);
+        state.carried.remove(&id);
+        let spec = state.specs.remove(&id).ok_or(Error::NotFound)?;
+        for index in &spec.indexes {
+            state.by_index.remove(&index.id);
+        }
+        drop(state);
+        let _alone = open.as_ref().map(|t| t.in_use.write());
+        for index in &spec.indexes {
+            self.pool.drop_index(index.id);
+        }
+        Ok(())
+    }
+
+    /// Renames a table, durably.
+    ///
+    /// # Errors
+    /// `NotFound`, `Exists`; nothing changed. Already renamed is no error.
+    pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
+        let mut state = self.state.lock();
+        let Some(&id) = state.names.get(from) else {
+            return if state.names.contains_key(to) {
+                Ok(())
+            } else {
+                Err(Error::NotFound)
+            };
+        };
+        if state.names.contains_key(to) {
+            return Err(Error::Exists);
+        }
+        let mut spec = state.specs.get(&id).ok_or(Error::NotFound)?.clone();
+        spec.name = to.to_string();
+        let end = self.put(&record_key(id, 0), &spec.encode())?;
+        self.log.flush_to(end);
+        state.names.remove(from);
+        state.names.insert(to.to_string(), id);
+        // An open instance stays (its trees' structure locks must have no twin); its own copy
+        // of the definition keeps the old name, which nothing reads.
+        state.specs.insert(id, spec);
+        Ok(())
+    }
+
+    /// Empties a table: new trees, then the record that names them, then the old trees go.
+    ///
+    /// # Errors
+    /// `NotFound`; nothing changed.
+    pub fn truncate_table(&self, name: &str, auto_increment: u64) -> Result<()> {
+        let mut state = self.state.lock();
+        let id = *state.names.get(name).ok_or(Error::NotFound)?;
+        let mut spec = state.specs.get(&id).ok_or(Error::NotFound)?.clone();
+        let old: Vec<IndexId> = spec.indexes.iter().map(|i| i.id).collect();
+        for index in &mut spec.indexes {
+            index.id = IndexId(state.next_index);
+            state.next_index += 1;
+            index.root = Tree::create(&self.pool, index.id, NO_UNDO);
+        }
+        let end = self.put(&record_key(id, 0), &spec.encode())?;
+        self.log.flush_to(end);
+        log_auto_increment(&self.log, id, auto_increment.max(1), true);
+        kill_point!("dict.truncate.durable");
+        let open = state.open.remove(&id);
+        if let Some(table) = &open {
+            table.dropped.store(true, Ordering::SeqCst);
+        }
+        state.carried.insert(
+            id,
+            Carried {
+                auto_increment: auto_increment.max(1),
+                rows: 0,
+            },
+        );
+        for index in &old {
+            state.by_index.remove(index);
+        }
+        for index in &spec.indexes {
+            state.by_index.insert(index.id, id);
+        }
+        state.specs.insert(id, spec);
+        drop(state);
+        let _alone = open.as_ref().map(|t| t.in_use.write());
+        for index in old {
+            self.pool.drop_index(index);
+        }
+        Ok(())
+    }
+
+    /// Names of the tables of a database ("db/").
+    pub fn tables_of(&self, db: &str) -> Vec<String> {
+        let prefix = format!("{db}/");
+        let state = self.state.lock();
+        state
+            .names
+            .keys()
+            .filter(|n| n.starts_with(&prefix))
+            .cloned()
+            .collect()
+    }
+
+    /// Stores the plugin's statistics of a table.
+    ///
+    /// # Errors
+    /// `RowTooBig` when there is too much of it.
+    pub fn set_stats(&self, table: &Table, blob: &[u8]) -> Result<()> {
+        self.put(&record_key(table.id(), 1), blob)?;
+        *table.stats_blob.lock() = blob.to_vec();
+        table.changes.store(0, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Name of the table an index belongs to and the index's own, for display.
+    pub fn names_of_index(&self, index: IndexId) -> Option<(String, String)> {
+        let state = self.state.lock();
+        let id = state.by_index.get(&index)?;
+        let spec = state.specs.get(id)?;
+        let name = spec.indexes.iter().find(|i| i.id == index)?.name.clone();
+        Some((spec.name.clone(), name))
+    }
+
+    /// Counters of all tables, for a checkpoint.
+    pub fn carry(&self) -> HashMap<TableId, Carried> {
+        let state = self.state.lock();
+        let mut all = state.carried.clone();
+        for (id, table) in &state.open {
+            all.insert(*id, carried_of(table));
+        }
+        all.retain(|id, _| state.specs.contains_key(id));
+        all
+    }
+
+    /// Tables there are.
+    pub fn table_count(&self) -> usize {
+        self.state.lock().specs.len()
+    }
+}
+
+/// Appends an AUTO_INCREMENT record: table id u64, next value u64, set u8 (1: the counter is
+/// set, 0: it is raised to at least that).
+pub(crate) fn log_auto_increment(log: &Log, table: TableId, next: u64, set: bool) -> Lsn {
+    let mut body = [0u8; 17];
+    body[..8].copy_from_slice(&table.0.to_le_bytes());
+    body[8..16].copy_from_slice(&next.to_le_bytes());
+    body[16] = u8::from(set);
+    let kind = ferrite_types::format::record_kind::AUTO_INCREMENT;
+    log.append(kind, &[&body]).end
+}
+
+fn carried_of(table: &Table) -> Carried {
+    Carried {
+        auto_increment: table.auto_increment.load(Ordering::SeqCst),
+        rows: table.rows.load(Ordering::Relaxed),
+    }
+}

@@ -1,0 +1,482 @@
+//! One open database: owns every part, opens and closes them in order.
+//!
+//! Start-up order: storage, store, log (analysis), pool, redo, dictionary, undo, threads.
+//! Shutdown is the reverse, with a checkpoint in between that leaves nothing to redo.
+
+use crate::callbacks::{Callbacks, LogLevel};
+use crate::checkpoint::EngineState;
+use crate::config::Config;
+use crate::dict::Dictionary;
+use crate::purge::{Garbage, PurgeQueue};
+use crate::recovery::{self, Analysis};
+use crate::session::{TxnSlot, Xid};
+use crate::status::Counters;
+use ferrite_buffer::{Pool, PoolConfig};
+use ferrite_io::{LockGuard, Storage};
+use ferrite_lock::{LockConfig, LockTable, Owner};
+use ferrite_redo::{Log, LogConfig};
+use ferrite_store::{Checkpoint, Store, StoreConfig};
+use ferrite_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use ferrite_sync::thread::JoinHandle;
+use ferrite_sync::{thread, time, Arc, Event, Mutex};
+use ferrite_txn::{TxnSystem, VersionConfig, VersionStore};
+use ferrite_types::{Csn, Error, Lsn, Result, TxnId};
+use std::collections::HashMap;
+
+/// A prepared transaction without a session.
+pub(crate) struct Prepared {
+    pub slot: Arc<TxnSlot>,
+    pub garbage: Vec<(u64, Garbage)>,
+}
+
+/// One open database.
+pub struct Engine {
+    config: Config,
+    pub(crate) callbacks: Arc<dyn Callbacks>,
+    pub(crate) storage: Arc<dyn Storage>,
+    pub(crate) store: Arc<Store>,
+    pub(crate) log: Arc<Log>,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) txns: TxnSystem,
+    pub(crate) versions: VersionStore,
+    pub(crate) locks: LockTable,
+    pub(crate) dict: Dictionary,
+    pub(crate) purge: PurgeQueue,
+    pub(crate) counters: Counters,
+    pub(crate) flush_mode: AtomicU32,
+    pub(crate) log_budget: AtomicU64,
+    pub(crate) checkpointing: Mutex<()>,
+    pub(crate) checkpoint_lsn: AtomicU64,
+    /// The log is near its budget: statements are slowed a little.
+    pub(crate) throttle: AtomicBool,
+    pub(crate) stop: AtomicBool,
+    pub(crate) housekeeping: Event,
+    /// Every session's transaction, and those without a session.
+    slots: Mutex<Vec<Arc<TxnSlot>>>,
+    pub(crate) prepared: Mutex<HashMap<Xid, Prepared>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    _lock: LockGuard,
+}
+
+impl Engine {
+    /// Opens the database in `storage`, or makes one there.
+    ///
+    /// # Errors
+    /// `BadConfig`, `InUse`, `Format`, `Corrupt`, `Io`, `DiskFull`: each names what and where;
+    /// no thread runs, nothing was overwritten that recovery would not repeat.
+    pub fn open(
+        config: Config,
+        storage: Arc<dyn Storage>,
+        callbacks: Arc<dyn Callbacks>,
+    ) -> Result<Arc<Engine>> {
+        config.validate()?;
+        let lock = storage.lock_exclusive()?;
+        let fresh = storage.list()?.is_empty();
+        if fresh {
+            Engine::create(config, storage, callbacks, lock)
+        } else {
+            Engine::recover(config, storage, callbacks, lock)
+        }
+    }
+
+    fn log_config(config: &Config) -> LogConfig {
+        LogConfig {
+            ring_bytes: config.log_ring_bytes,
+            segment_bytes: config.log_segment_bytes,
+            direct: config.direct_io,
+        }
+    }
+
+    fn store_config(config: &Config) -> StoreConfig {
+        StoreConfig {
+            direct: config.direct_io,
+            ..StoreConfig::default()
+        }
+    }
+
+    fn create(
+        config: Config,
+        storage: Arc<dyn Storage>,
+        callbacks: Arc<dyn Callbacks>,
+        lock: LockGuard,
+    ) -> Result<Arc<Engine>> {
+        let store = Arc::new(Store::create(
+            storage.clone(),
+            Engine::store_config(&config),
+        )?);
+        let log = Log::create(storage.clone(), Lsn::ZERO, Engine::log_config(&config))?;
+        let pool = Engine::make_pool(&config, &store, &log)?;
+        Dictionary::create(&pool);
+        let dict = Dictionary::load(pool.clone(), log.clone(), HashMap::new())?;
+        let parts = Parts {
+            store,
+            log,
+            pool,
+            dict,
+            next_txn: TxnId(1),
+            next_csn: Csn(1),
+        };
+        let engine = Engine::assemble(config, storage, callbacks, lock, parts);
+        engine.checkpoint()?;
+        engine.start();
+        Ok(engine)
+    }
+
+    fn make_pool(config: &Config, store: &Arc<Store>, log: &Arc<Log>) -> Result<Arc<Pool>> {
+        let pool_config = PoolConfig {
+            size_bytes: config.buffer_pool_size_bytes,
+            codec: config.codec,
+        };
+        Ok(Arc::new(Pool::new(
+            &pool_config,
+            store.clone(),
+            log.clone(),
+        )?))
+    }
+
+    fn assemble(
+        config: Config,
+        storage: Arc<dyn Storage>,
+        callbacks: Arc<dyn Callbacks>,
+        lock: LockGuard,
+        parts: Parts,
+    ) -> Arc<Engine> {
+        let lock_config = LockConfig {
+            deadlock_detect: config.deadlock_detect,
+            ..LockConfig::default()
+        };
+        let version_config = VersionConfig {
+            ring_budget_bytes: config.history_ring_bytes as usize,
+        };
+        let ack = callbacks.clone();
+        parts.log.set_ack(Box::new(move |tokens| {
+            for token in tokens {
+                ack.async_done(*token);
+            }
+        }));
+        let fatal = callbacks.clone();
+        parts.log.set_fatal(Box::new(move |text| fatal.fatal(text)));
+        Arc::new(Engine {
+            flush_mode: AtomicU32::new(config.flush_log_at_commit),
+            log_budget: AtomicU64::new(config.log_budget_bytes),
+            callbacks,
+            storage,
+            store: parts.store,
+            log: parts.log,
+            pool: parts.pool,
+            txns: TxnSystem::new(parts.next_txn, parts.next_csn),
+            versions: VersionStore::new(version_config),
+            locks: LockTable::new(lock_config),
+            dict: parts.dict,
+            purge: PurgeQueue::default(),
+            counters: Counters::default(),
+            checkpointing: Mutex::new(()),
+            checkpoint_lsn: AtomicU64::new(0),
+            throttle: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
+            housekeeping: Event::new(),
+            slots: Mutex::new(Vec::new()),
+            prepared: Mutex::new(HashMap::new()),
+            threads: Mutex::new(Vec::new()),
+            config,
+            _lock: lock,
+        })
+    }
+
+    // ---- recovery --------------------------------------------------------------------------
+
+    fn recover(
+        config: Config,
+        storage: Arc<dyn Storage>,
+        callbacks: Arc<dyn Callbacks>,
+        lock: LockGuard,
+    ) -> Result<Arc<Engine>> {
+        let started = time::now_us();
+        let (store, checkpoint) = Store::open(storage.clone(), Engine::store_config(&config))?;
+        let store = Arc::new(store);
+        let state = EngineState::decode(&checkpoint.state)?;
+        let mut analysis = Analysis::new(checkpoint.map, state);
+        let log_config = Engine::log_config(&config);
+        let from = checkpoint.redo_start;
+        let log = Log::open(storage.clone(), from, log_config, &mut |rec| {
+            analysis.visit(&store, &rec)
+        })?;
+        store.free_space_known()?;
+        let end = log.current_lsn();
+        let pool = Engine::make_pool(&config, &store, &log)?;
+        Engine::redo(&pool, &log, &analysis, &checkpoint, end)?;
+        store.finish_recovery()?;
+        let carried = std::mem::take(&mut analysis.carried);
+        let dict = Dictionary::load(pool.clone(), log.clone(), carried)?;
+        let parts = Parts {
+            store,
+            log,
+            pool,
+            dict,
+            next_txn: analysis.next_txn,
+            next_csn: analysis.next_csn,
+        };
+        let engine = Engine::assemble(config, storage, callbacks, lock, parts);
+        engine.checkpoint_lsn.store(from.0, Ordering::SeqCst);
+        engine.finish_recovery(analysis, from, end, started)?;
+        Ok(engine)
+    }
+
+    /// Second pass, with a writer beside it in case the pool is smaller than the work.
+    fn redo(
+        pool: &Arc<Pool>,
+        log: &Arc<Log>,
+        analysis: &Analysis,
+        checkpoint: &Checkpoint,
+        end: Lsn,
+    ) -> Result<()> {
+        let writer = pool.clone();
+        let handle = thread::spawn("ferrite-redo-wr", move || writer.run_writer());
+        let result = log.scan(checkpoint.redo_start, end, &mut |rec| {
+            recovery::redo(pool, analysis, &rec)
+        });
+        pool.stop_writer();
+        let _ = handle.join();
+        pool.restart_writer();
+        result
+    }
+
+    fn finish_recovery(
+        self: &Arc<Self>,
+        mut analysis: Analysis,
+        from: Lsn,
+        end: Lsn,
+        started_us: u64,
+    ) -> Result<()> {
+        self.start();
+        let pending = analysis.pending_overflow();
+        let mut rolled_back = 0;
+        let mut unfinished: Vec<_> = analysis.unfinished.drain().collect();
+        unfinished.sort_by_key(|(txn, _)| std::cmp::Reverse(*txn));
+        for (txn, found) in unfinished {
+            let owner = Owner::new(0, 0);
+            owner.set_txn(txn);
+            let slot = Arc::new(TxnSlot::new(owner.clone()));
+            self.txns.restore(txn, owner, found.xid.is_some());
+            {
+                let mut state = slot.state.lock();
+                state.txn = txn;
+                state.undo = found.undo;
+                state.xid = found.xid.clone();
+            }
+            self.register_slot(&slot);
+            if found.xid.is_some() {
+                self.restore_versions(&slot)?;
+                self.adopt_prepared(slot, Vec::new());
+            } else {
+                self.rollback_detached(&slot)?;
+                self.forget_slot(&slot);
+                rolled_back += 1;
+            }
+        }
+        for (index, reference) in pending {
+            self.free_overflow(index, &reference)?;
+        }
+        let ms = (time::now_us() - started_us) / 1000;
+        let bytes = end.0 - from.0;
+        if bytes > 0 {
+            let text = format!(
+                "recovered {bytes} bytes of log ({} records) in {ms} ms; rolled back \
+                 {rolled_back} transactions, {} are prepared",
+                analysis.records,
+                self.prepared.lock().len()
+            );
+            self.callbacks.log(LogLevel::Note, &text);
+        }
+        let (orphans, temporary) = self.dict.leftovers();
+        for name in temporary {
+            self.dict.drop_table(&name)?;
+        }
+        for index in orphans {
+            self.pool.drop_index(index);
+        }
+        self.checkpoint()
+    }
+
+    // ---- threads ---------------------------------------------------------------------------
+
+    fn start(self: &Arc<Self>) {
+        self.log.start_threads(self.config.flush_interval_ms);
+        if self.config.manual_background {
+            return;
+        }
+        *self.threads.lock() = crate::background::start(self);
+    }
+
+    /// Background work that talks to the server ends; commits still work.
+    pub fn pre_shutdown(&self) {}
+
+    /// Clean shutdown: everything committed is durable, a checkpoint leaves nothing to redo.
+    ///
+    /// # Errors
+    /// `DiskFull` or `Io` of the last checkpoint: recovery will repeat what is missing.
+    pub fn close(&self) -> Result<()> {
+        if self.stop.swap(true, Ordering::SeqCst) {
+            return Ok(());
+        }
+        self.housekeeping.set();
+        self.purge.wake();
+        let end = self.log.current_lsn();
+        self.log.flush_to(end);
+        let flushed = self.pool.flush_all_below(Lsn::MAX);
+        self.pool.stop_writer();
+        for handle in std::mem::take(&mut *self.threads.lock()) {
+            self.purge.wake();
+            let _ = handle.join();
+        }
+        let result = flushed
+            .and_then(|_| self.pool.flush_all_below(Lsn::MAX))
+            .and_then(|_| self.checkpoint());
+        self.log.stop_threads();
+        result
+    }
+
+    // ---- sessions and settings -------------------------------------------------------------
+
+    /// Settings at open.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The dictionary.
+    pub fn dict(&self) -> &Dictionary {
+        &self.dict
+    }
+
+    /// The lock table.
+    pub fn locks(&self) -> &LockTable {
+        &self.locks
+    }
+
+    /// May rows be changed now?
+    ///
+    /// # Errors
+    /// `DiskFull` while neither log nor store can grow.
+    pub(crate) fn admission(&self) -> Result<()> {
+        self.log.admission()?;
+        if let Some(text) = self.pool.write_failure() {
+            return Err(Error::DiskFull(text));
+        }
+        if self.throttle.load(Ordering::Relaxed) {
+            self.counters.throttled.inc();
+            thread::sleep_ms(1);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn register_slot(&self, slot: &Arc<TxnSlot>) {
+        self.slots.lock().push(slot.clone());
+    }
+
+    pub(crate) fn forget_slot(&self, slot: &Arc<TxnSlot>) {
+        let mut slots = self.slots.lock();
+        if let Some(at) = slots.iter().position(|s| Arc::ptr_eq(s, slot)) {
+            slots.swap_remove(at);
+        }
+    }
+
+    pub(crate) fn all_slots(&self) -> Vec<Arc<TxnSlot>> {
+        self.slots.lock().clone()
+    }
+
+    /// A prepared transaction waits for its xid to be decided.
+    pub(crate) fn adopt_prepared(&self, slot: Arc<TxnSlot>, garbage: Vec<(u64, Garbage)>) {
+        let xid = slot.state.lock().xid.clone();
+        if let Some(xid) = xid {
+            self.prepared.lock().insert(xid, Prepared { slot, garbage });
+        }
+    }
+
+    /// Xids of prepared transactions without a session.
+    pub fn prepared_xids(&self) -> Vec<Xid> {
+        self.prepared.lock().keys().cloned().collect()
+    }
+
+    /// Commits a prepared transaction; durable on return.
+    ///
+    /// # Errors
+    /// `NotFound` for an unknown xid.
+    pub fn commit_by_xid(&self, xid: &Xid) -> Result<()> {
+        let found = self.prepared.lock().remove(xid).ok_or(Error::NotFound)?;
+        crate::commit::commit_detached(self, &found.slot, found.garbage);
+        self.forget_slot(&found.slot);
+        Ok(())
+    }
+
+    /// Rolls a prepared transaction back; durable on return.
+    ///
+    /// # Errors
+    /// `NotFound` for an unknown xid; a page that cannot be read.
+    pub fn rollback_by_xid(&self, xid: &Xid) -> Result<()> {
+        let found = self.prepared.lock().remove(xid).ok_or(Error::NotFound)?;
+        self.rollback_detached(&found.slot)?;
+        self.forget_slot(&found.slot);
+        self.log.flush_to(self.log.current_lsn());
+        Ok(())
+    }
+
+    /// Makes the whole log durable.
+    pub fn flush_log(&self) {
+        self.log.flush_to(self.log.current_lsn());
+    }
+
+    /// Tells the server (`checkpoint_notify`) when all that committed so far is durable.
+    pub fn checkpoint_request(&self, cookie: usize) {
+        let callbacks = self.callbacks.clone();
+        let now = self.log.current_lsn();
+        self.log
+            .notify_when_durable(now, Box::new(move || callbacks.checkpoint_notify(cookie)));
+        self.log.request_flush(now);
+    }
+
+    /// Changes a dynamic setting.
+    ///
+    /// # Errors
+    /// `BadConfig` when there is no such setting or the value cannot be.
+    pub fn set(&self, name: &str, value: u64) -> Result<()> {
+        match name {
+            "flush_log_at_trx_commit" if value <= 2 => {
+                self.flush_mode.store(value as u32, Ordering::SeqCst);
+            }
+            "flush_log_at_timeout" => {
+                self.log.set_flush_interval_ms(value as u32 * 1000);
+            }
+            "log_budget" if value >= 256 << 20 => self.log_budget.store(value, Ordering::SeqCst),
+            "deadlock_detect" => self.locks.set_deadlock_detect(value != 0),
+            "lock_wait_timeout"
+            | "purge_threads"
+            | "write_threads"
+            | "max_history_bytes"
+            | "history_ring_size"
+            | "print_all_deadlocks"
+            | "rollback_on_timeout"
+            | "compression"
+            | "stats_sample_pages" => {
+                return Err(Error::BadConfig(format!(
+                    "{name} cannot be changed while the server runs"
+                )))
+            }
+            _ => return Err(Error::BadConfig(format!("{name} = {value}"))),
+        }
+        Ok(())
+    }
+
+    /// The storage below, for tools and tests.
+    pub fn storage(&self) -> &Arc<dyn Storage> {
+        &self.storage
+    }
+}
+
+struct Parts {
+    store: Arc<Store>,
+    log: Arc<Log>,
+    pool: Arc<Pool>,
+    dict: Dictionary,
+    next_txn: TxnId,
+    next_csn: Csn,
+}

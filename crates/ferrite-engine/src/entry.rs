@@ -1,0 +1,443 @@
+//! Changing one index entry: the same for clustered and secondary indexes.
+//!
+//! Each operation is a loop: latch the leaf, look at the entry, and either wait (after giving
+//! the latch back) and look again, or make room and look again, or do it: version, log
+//! record with undo, page.
+
+use crate::engine::Engine;
+use crate::purge::Garbage;
+use crate::session::{Hooks, Session};
+use crate::table::Table;
+use crate::undo::{self, Prior, Undo};
+use ferrite_lock::{Mode, Span};
+use ferrite_sync::Arc;
+use ferrite_tree::record::Header;
+use ferrite_tree::{node, LeafMut};
+use ferrite_txn::{diff, NewVersion, VersionAddr};
+use ferrite_types::{Error, IndexId, PageId, Result, TxnId};
+
+/// The key that stands for "after the last entry" in the lock table: longer than any key.
+pub(crate) static SUPREMUM: [u8; node::MAX_KEY_BYTES + 1] = [0xff; node::MAX_KEY_BYTES + 1];
+
+/// What an insert found in its place.
+pub(crate) enum Inserted {
+    /// The entry is there now.
+    Done,
+    /// A live entry has this key.
+    Occupied,
+}
+
+/// How the entry in a slot stands towards a writer.
+enum Stand {
+    /// Nobody else has to do with it.
+    Free,
+    /// An active transaction made its present state.
+    HeldBy(TxnId),
+    /// Somebody has an explicit lock.
+    Locked,
+}
+
+impl Session {
+    fn stand(&self, index: IndexId, key: &[u8], header: &Header) -> Stand {
+        let engine = &self.engine;
+        if header.txn != self.txn && !header.txn.is_frozen() && engine.txns.is_active(header.txn) {
+            return Stand::HeldBy(header.txn);
+        }
+        let untouched = engine.locks.is_untouched(index, key);
+        let (mode, span) = (Mode::Exclusive, Span::Record);
+        if !untouched && engine.locks.conflicts(&self.owner, index, key, mode, span) {
+            return Stand::Locked;
+        }
+        Stand::Free
+    }
+
+    /// Waits until the entry may be free. No latch is held.
+    fn wait_for(&mut self, stand: &Stand, index: IndexId, key: &[u8], mode: Mode) -> Result<()> {
+        match *stand {
+            Stand::Free => Ok(()),
+            Stand::HeldBy(txn) => self.wait_for_holder(txn, index, key, mode, Span::Record),
+            Stand::Locked => self.wait_for_lock(index, key, mode, Span::Record),
+        }
+    }
+
+    /// Waits for the transaction whose id an entry bears.
+    pub(crate) fn wait_for_holder(
+        &mut self,
+        txn: TxnId,
+        index: IndexId,
+        key: &[u8],
+        mode: Mode,
+        span: Span,
+    ) -> Result<()> {
+        let engine = self.engine.clone();
+        let Some(holder) = engine.txns.owner_of(txn) else {
+            return Ok(());
+        };
+        let active = || engine.txns.is_active(txn);
+        let hooks = Hooks {
+            engine: &engine,
+            thd: self.thd,
+        };
+        let wait = self.wait_policy();
+        let result = engine.locks.wait_for_implicit(
+            &self.owner,
+            &holder,
+            &active,
+            index,
+            key,
+            mode,
+            span,
+            wait,
+            &hooks,
+        );
+        self.after_wait(result)
+    }
+
+    /// Waits for an explicit lock and takes it.
+    pub(crate) fn wait_for_lock(
+        &mut self,
+        index: IndexId,
+        key: &[u8],
+        mode: Mode,
+        span: Span,
+    ) -> Result<()> {
+        let engine = self.engine.clone();
+        let hooks = Hooks {
+            engine: &engine,
+            thd: self.thd,
+        };
+        let wait = self.wait_policy();
+        let result = engine
+            .locks
+            .lock_wait(&self.owner, index, key, mode, span, wait, &hooks);
+        self.after_wait(result.map(|_| ()))
+    }
+
+    /// A deadlock's victim is rolled back here and now, so that the others go on.
+    pub(crate) fn after_wait(&mut self, result: Result<()>) -> Result<()> {
+        if matches!(result, Err(Error::Deadlock)) {
+            self.give_way();
+        }
+        result
+    }
+
+    /// Inserts an entry, over a delete-marked one if there is one.
+    pub(crate) fn insert_entry(
+        &mut self,
+        table: &Arc<Table>,
+        number: usize,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<Inserted> {
+        check_size(key, value)?;
+        let tree = table.tree(number);
+        let index = tree.index();
+        let txn = self.writing()?;
+        loop {
+            let mut leaf = tree.leaf_mut(key, PageId::NONE)?;
+            match leaf.find(key) {
+                Ok(slot) => {
+                    let header = leaf.record(slot).header;
+                    let stand = self.stand(index, key, &header);
+                    if !matches!(stand, Stand::Free) {
+                        drop(leaf);
+                        self.wait_for(&stand, index, key, Mode::Exclusive)?;
+                        continue;
+                    }
+                    if !header.deleted {
+                        return Ok(Inserted::Occupied);
+                    }
+                    if self.change(table, number, leaf, slot, key, value, false)? {
+                        return Ok(Inserted::Done);
+                    }
+                }
+                Err(slot) => {
+                    if self.engine.locks.has_gap_locks(index) {
+                        match self.gap_check(&leaf, slot, index, key) {
+                            GapCheck::Free => {}
+                            GapCheck::Load(page) => {
+                                drop(leaf);
+                                drop(self.engine.pool.shared(page)?);
+                                continue;
+                            }
+                            GapCheck::Wait(successor) => {
+                                drop(leaf);
+                                let span = Span::InsertIntention;
+                                self.wait_for_lock(index, &successor, Mode::Exclusive, span)?;
+                                continue;
+                            }
+                        }
+                    }
+                    let header = Header {
+                        txn,
+                        ..Header::default()
+                    };
+                    if !leaf.has_room(&header, key, value) {
+                        self.make_room(table, number, leaf, key, value.len())?;
+                        continue;
+                    }
+                    let undo = Undo::Insert { index, key };
+                    self.logged(&undo, |prelude, scratch| {
+                        leaf.insert(prelude, slot, &header, key, value, scratch)
+                    });
+                    return Ok(Inserted::Done);
+                }
+            }
+        }
+    }
+
+    /// Gives a live entry another value. The caller knows that it is there.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no live entry of that key.
+    pub(crate) fn update_entry(
+        &mut self,
+        table: &Arc<Table>,
+        number: usize,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<()> {
+        check_size(key, value)?;
+        self.change_live(table, number, key, Some(value))
+    }
+
+    /// Delete-marks a live entry.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no live entry of that key.
+    pub(crate) fn delete_entry(
+        &mut self,
+        table: &Arc<Table>,
+        number: usize,
+        key: &[u8],
+    ) -> Result<()> {
+        self.change_live(table, number, key, None)
+    }
+
+    fn change_live(
+        &mut self,
+        table: &Arc<Table>,
+        number: usize,
+        key: &[u8],
+        value: Option<&[u8]>,
+    ) -> Result<()> {
+        let tree = table.tree(number);
+        let index = tree.index();
+        self.writing()?;
+        loop {
+            let leaf = tree.leaf_mut(key, PageId::NONE)?;
+            let Ok(slot) = leaf.find(key) else {
+                return Err(Error::NotFound);
+            };
+            let rec = leaf.record(slot);
+            let stand = self.stand(index, key, &rec.header);
+            if !matches!(stand, Stand::Free) {
+                drop(leaf);
+                self.wait_for(&stand, index, key, Mode::Exclusive)?;
+                continue;
+            }
+            if rec.header.deleted {
+                return Err(Error::NotFound);
+            }
+            let done = match value {
+                Some(value) => self.change(table, number, leaf, slot, key, value, false)?,
+                None => {
+                    let value = rec.value.to_vec();
+                    self.change(table, number, leaf, slot, key, &value, true)?
+                }
+            };
+            if done {
+                if value.is_none() {
+                    self.leave_garbage(Garbage::entry(table, number, key));
+                }
+                return Ok(());
+            }
+        }
+    }
+
+    /// Gives the entry in `slot` a new state of this transaction. False: room was made,
+    /// look again.
+    #[allow(clippy::too_many_arguments)]
+    fn change(
+        &mut self,
+        table: &Arc<Table>,
+        number: usize,
+        mut leaf: LeafMut<'_>,
+        slot: usize,
+        key: &[u8],
+        value: &[u8],
+        deleted: bool,
+    ) -> Result<bool> {
+        let index = table.tree(number).index();
+        let rec = leaf.record(slot);
+        let now = rec.header;
+        let (keep_head, keep_tail) = diff(rec.value, value);
+        // Room for the largest header, so that the version is made only when it will be used.
+        let largest = Header {
+            deleted,
+            txn: self.txn,
+            version: u64::MAX >> 16,
+        };
+        if !leaf.can_replace(slot, &largest, value.len()) {
+            self.make_room(table, number, leaf, key, value.len())?;
+            return Ok(false);
+        }
+        let mid = &rec.value[keep_head as usize..rec.value.len() - keep_tail as usize];
+        let prior = Prior {
+            deleted: now.deleted,
+            txn: now.txn,
+            keep_head,
+            keep_tail,
+            mid,
+        };
+        let version = self
+            .engine
+            .version_for_change(&now, self.txn, index, rec.value, &prior);
+        let header = Header {
+            deleted,
+            txn: self.txn,
+            version,
+        };
+        let mid = mid.to_vec();
+        let undo = Undo::Update {
+            index,
+            key,
+            prior: Prior { mid: &mid, ..prior },
+        };
+        self.logged(&undo, |prelude, scratch| {
+            leaf.replace(prelude, slot, &header, value, scratch)
+        });
+        Ok(true)
+    }
+
+    /// Room on the leaf: first by freezing and removing what nobody needs, else by a split.
+    fn make_room(
+        &mut self,
+        table: &Arc<Table>,
+        number: usize,
+        mut leaf: LeafMut<'_>,
+        key: &[u8],
+        value_bytes: usize,
+    ) -> Result<()> {
+        let need = key.len() + value_bytes + 32;
+        let scratch = &mut self.buffers.scratch;
+        let freed = self
+            .engine
+            .clean_leaf(table, number, &mut leaf, scratch, true);
+        let enough = freed > 0 && node::has_room(&leaf, need);
+        drop(leaf);
+        if enough {
+            return Ok(());
+        }
+        table.tree(number).make_room(key, need, undo::NO_UNDO)
+    }
+
+    /// May a new key go before what follows `slot`? The leaf stays latched.
+    fn gap_check(
+        &mut self,
+        leaf: &LeafMut<'_>,
+        slot: usize,
+        index: IndexId,
+        key: &[u8],
+    ) -> GapCheck {
+        let successor = &mut self.buffers.key;
+        successor.clear();
+        match leaf.successor(slot, successor) {
+            Ok(true) => {}
+            Ok(false) => successor.extend_from_slice(&SUPREMUM),
+            // The neighbour must be read in without our latch.
+            Err(page) => return GapCheck::Load(page),
+        }
+        let locks = &self.engine.locks;
+        let (mode, span) = (Mode::Exclusive, Span::InsertIntention);
+        if locks.conflicts(&self.owner, index, successor, mode, span) {
+            return GapCheck::Wait(successor.clone());
+        }
+        locks.inherit_gap(index, successor, key);
+        GapCheck::Free
+    }
+}
+
+enum GapCheck {
+    Free,
+    Wait(Vec<u8>),
+    Load(PageId),
+}
+
+fn check_size(key: &[u8], value: &[u8]) -> Result<()> {
+    if key.len() > node::MAX_KEY_BYTES {
+        return Err(Error::KeyTooLong);
+    }
+    if key.len() + value.len() > node::MAX_RECORD_BYTES {
+        return Err(Error::RowTooBig);
+    }
+    Ok(())
+}
+
+impl Engine {
+    /// Keeps the present state for those who need it and returns the new header's version
+    /// address. A second change by the same transaction needs none: nobody sees between.
+    fn version_for_change(
+        &self,
+        now: &Header,
+        txn: TxnId,
+        index: IndexId,
+        value: &[u8],
+        prior: &Prior<'_>,
+    ) -> u64 {
+        if now.txn == txn {
+            return now.version;
+        }
+        let settled = now.txn.is_frozen() || self.txns.visible_to_all(now.txn);
+        if settled && now.deleted {
+            // For everybody the row was not there: no version says that, too.
+            return 0;
+        }
+        let next = if settled {
+            VersionAddr(0)
+        } else {
+            self.prune_chain(now, value)
+        };
+        let version = NewVersion {
+            begin: now.txn,
+            end: txn,
+            next,
+            flags: u8::from(now.deleted),
+            keep_head: prior.keep_head,
+            keep_tail: prior.keep_tail,
+            body: prior.mid,
+            index,
+        };
+        self.versions.add(version).0
+    }
+
+    /// Drops the versions behind `now` that no snapshot needs; returns where the rest begins.
+    /// The caller holds the leaf exclusively and will put the present state in front.
+    fn prune_chain(&self, now: &Header, value: &[u8]) -> VersionAddr {
+        let first = VersionAddr(now.version);
+        self.versions.walk().prune(&self.txns, first, value).0
+    }
+
+    /// Where the chain goes on after a version.
+    pub(crate) fn next_version(&self, addr: u64) -> u64 {
+        let mut body = Vec::new();
+        self.versions
+            .read(VersionAddr(addr), &mut body)
+            .map_or(0, |head| head.next.0)
+    }
+
+    /// Explicit locks on a key that goes become gap locks on the next one.
+    pub(crate) fn move_locks_off(
+        &self,
+        leaf: &LeafMut<'_>,
+        slot: usize,
+        index: IndexId,
+        key: &[u8],
+    ) {
+        let mut successor = Vec::new();
+        match leaf.successor(slot + 1, &mut successor) {
+            Ok(true) => self.locks.inherit_removed(index, key, &successor),
+            _ => self.locks.inherit_removed(index, key, &SUPREMUM),
+        }
+    }
+}

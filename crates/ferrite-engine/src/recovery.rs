@@ -1,0 +1,263 @@
+//! Start: a new database, or the one that is there.
+//!
+//! | stage | what |
+//! | --- | --- |
+//! | `Opened` | superblock, newest checkpoint, its map |
+//! | `Analysed` | one pass over the log: where pages live, who was active, what they changed |
+//! | `Redone` | second pass: changes that the pages on disk do not have |
+//! | `Loaded` | dictionary read |
+//! | `Undone` | transactions without a commit are rolled back; prepared ones wait for word |
+//! | `Ready` | leftovers of broken-off DDL dropped, a checkpoint taken |
+//!
+//! Dying in any stage is harmless: every one can be repeated.
+
+use crate::checkpoint::EngineState;
+use crate::commit::decode_xid;
+use crate::dict::Carried;
+use crate::session::Xid;
+use crate::undo::{self, Opening, UndoList};
+use ferrite_redo::LogRecord;
+use ferrite_store::{MapBase, Store};
+use ferrite_tree::op::{self, Ops};
+use ferrite_types::format::record_kind;
+use ferrite_types::{Error, IndexId, Lsn, PageId, Result, TableId, TxnId};
+use std::collections::HashMap;
+
+/// A transaction found in the log without an end.
+pub(crate) struct Unfinished {
+    /// Undo of records that begin before this is in the list already.
+    exact_at: Lsn,
+    pub undo: UndoList,
+    pub xid: Option<Xid>,
+}
+
+/// What the first pass over the log finds.
+pub(crate) struct Analysis {
+    map: MapBase,
+    pub unfinished: HashMap<TxnId, Unfinished>,
+    pub next_txn: TxnId,
+    pub next_csn: ferrite_types::Csn,
+    /// Values that became garbage, and where in the log.
+    pub overflow: Vec<(IndexId, [u8; 16], Lsn)>,
+    pub carried: HashMap<TableId, Carried>,
+    freed: HashMap<PageId, Lsn>,
+    dropped: HashMap<IndexId, Lsn>,
+    pub records: u64,
+}
+
+fn txn_of(body: &[u8]) -> Result<TxnId> {
+    let b = body
+        .get(..6)
+        .ok_or_else(|| Error::Corrupt("log: a transaction record is cut off".into()))?;
+    Ok(TxnId(u64::from_le_bytes([
+        b[0], b[1], b[2], b[3], b[4], b[5], 0, 0,
+    ])))
+}
+
+impl Analysis {
+    pub(crate) fn new(map: MapBase, state: EngineState) -> Analysis {
+        let unfinished = state
+            .active
+            .into_iter()
+            .map(|a| {
+                let found = Unfinished {
+                    exact_at: a.exact_at,
+                    undo: UndoList::from_bytes(a.undo),
+                    xid: a.xid,
+                };
+                (a.txn, found)
+            })
+            .collect();
+        Analysis {
+            map,
+            unfinished,
+            next_txn: state.next_txn,
+            next_csn: state.next_csn,
+            overflow: state
+                .overflow
+                .into_iter()
+                .map(|(i, r)| (i, r, map.lsn))
+                .collect(),
+            carried: state.carried,
+            freed: HashMap::new(),
+            dropped: HashMap::new(),
+            records: 0,
+        }
+    }
+
+    /// Takes one record in.
+    pub(crate) fn visit(&mut self, store: &Store, rec: &LogRecord<'_>) -> Result<()> {
+        self.records += 1;
+        let map_counts = rec.start >= self.map.lsn;
+        match rec.kind {
+            record_kind::MINI_TXN => self.mini_txn(store, rec, map_counts)?,
+            record_kind::MAP_DELTA if map_counts => {
+                Store::decode_map_delta(rec.body, &mut |page, at| store.set_location(page, at))?;
+            }
+            record_kind::EXTENT if map_counts => store.apply_extent(rec.body)?,
+            record_kind::INDEX_DROP => self.index_drop(store, rec, map_counts)?,
+            record_kind::COMMIT => {
+                let txn = txn_of(rec.body)?;
+                self.seen(txn);
+                self.unfinished.remove(&txn);
+                self.commit_garbage(rec)?;
+            }
+            record_kind::ROLLBACK_END => {
+                let txn = txn_of(rec.body)?;
+                self.seen(txn);
+                self.unfinished.remove(&txn);
+            }
+            record_kind::PREPARE => {
+                let txn = txn_of(rec.body)?;
+                let (xid, _) = decode_xid(&rec.body[6..])?;
+                self.entry_of(txn).xid = Some(xid);
+            }
+            record_kind::AUTO_INCREMENT => self.auto_increment(rec.body)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn seen(&mut self, txn: TxnId) {
+        self.next_txn = self.next_txn.max(TxnId(txn.0 + 1));
+    }
+
+    fn entry_of(&mut self, txn: TxnId) -> &mut Unfinished {
+        self.seen(txn);
+        self.unfinished.entry(txn).or_insert_with(|| Unfinished {
+            exact_at: Lsn::ZERO,
+            undo: UndoList::default(),
+            xid: None,
+        })
+    }
+
+    fn mini_txn(&mut self, store: &Store, rec: &LogRecord<'_>, map_counts: bool) -> Result<()> {
+        let (opening, ops) = undo::open_body(rec.body)?;
+        match opening {
+            Opening::Plain => {}
+            Opening::Change { txn, entry } => {
+                let found = self.entry_of(txn);
+                if rec.start >= found.exact_at {
+                    found.undo.push(entry);
+                }
+            }
+            Opening::Undone { txn, left } => {
+                let found = self.entry_of(txn);
+                if rec.start >= found.exact_at {
+                    found.undo.truncate(left);
+                }
+            }
+        }
+        for op in Ops::new(ops) {
+            let op = op?;
+            if op.frees() {
+                self.freed.insert(op.page, rec.end);
+                if map_counts {
+                    store.set_location(op.page, ferrite_store::Location::NONE);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn index_drop(&mut self, store: &Store, rec: &LogRecord<'_>, map_counts: bool) -> Result<()> {
+        let b: [u8; 4] = rec
+            .body
+            .try_into()
+            .map_err(|_| Error::Corrupt("log: an index drop has the wrong length".into()))?;
+        let index = IndexId(u32::from_le_bytes(b));
+        self.dropped.insert(index, rec.end);
+        if map_counts {
+            store.release_index(index);
+        }
+        Ok(())
+    }
+
+    fn commit_garbage(&mut self, rec: &LogRecord<'_>) -> Result<()> {
+        let fault = || Error::Corrupt("log: a commit record is cut off".into());
+        let count = rec.body.get(6..10).ok_or_else(fault)?;
+        let count = u32::from_le_bytes([count[0], count[1], count[2], count[3]]) as usize;
+        let list = rec.body.get(10..10 + count * 20).ok_or_else(fault)?;
+        for piece in list.chunks_exact(20) {
+            let index = IndexId(u32::from_le_bytes([piece[0], piece[1], piece[2], piece[3]]));
+            let reference = piece[4..].try_into().map_err(|_| fault())?;
+            self.overflow.push((index, reference, rec.end));
+        }
+        Ok(())
+    }
+
+    fn auto_increment(&mut self, body: &[u8]) -> Result<()> {
+        if body.len() != 17 {
+            return Err(Error::Corrupt(
+                "log: an auto increment record is cut off".into(),
+            ));
+        }
+        let number = |at: usize| {
+            let mut b = [0; 8];
+            b.copy_from_slice(&body[at..at + 8]);
+            u64::from_le_bytes(b)
+        };
+        let carried = self.carried.entry(TableId(number(0))).or_default();
+        let next = number(8);
+        carried.auto_increment = if body[16] == 1 {
+            next
+        } else {
+            carried.auto_increment.max(next)
+        };
+        Ok(())
+    }
+
+    /// False when the page was freed, or its index dropped, later in the log.
+    fn matters(&self, page: PageId, index: IndexId, end: Lsn) -> bool {
+        self.freed.get(&page).is_none_or(|at| *at < end)
+            && self.dropped.get(&index).is_none_or(|at| *at < end)
+    }
+
+    /// Values still to be freed: those whose first page was not freed afterwards.
+    pub(crate) fn pending_overflow(&self) -> Vec<(IndexId, [u8; 16])> {
+        let mut pending: Vec<(IndexId, [u8; 16])> = Vec::new();
+        for (index, reference, at) in &self.overflow {
+            let first = crate::overflow::first_page(reference);
+            if self.matters_after(first, *index, *at) && !pending.contains(&(*index, *reference)) {
+                pending.push((*index, *reference));
+            }
+        }
+        pending
+    }
+
+    fn matters_after(&self, page: PageId, index: IndexId, at: Lsn) -> bool {
+        self.freed.get(&page).is_none_or(|freed| *freed < at) && !self.dropped.contains_key(&index)
+    }
+}
+
+/// Second pass: one record's page operations.
+pub(crate) fn redo(
+    pool: &ferrite_buffer::Pool,
+    analysis: &Analysis,
+    rec: &LogRecord<'_>,
+) -> Result<()> {
+    if rec.kind != record_kind::MINI_TXN {
+        return Ok(());
+    }
+    let (_, ops) = undo::open_body(rec.body)?;
+    // Several operations of one record may be for one page: its LSN moves after the last.
+    let mut ops: Vec<op::Op<'_>> = Ops::new(ops).collect::<Result<_>>()?;
+    ops.retain(|op| !op.frees() && analysis.matters(op.page, op.index, rec.end));
+    let mut done: Vec<PageId> = Vec::new();
+    for i in 0..ops.len() {
+        let page = ops[i].page;
+        if done.contains(&page) {
+            continue;
+        }
+        done.push(page);
+        let creates = ops[i].creates();
+        let (index, rest) = (ops[i].index, &ops[i..]);
+        pool.redo(page, index, rec.end, creates, &mut |bytes| {
+            for op in rest.iter().filter(|op| op.page == page) {
+                op::apply(op, bytes)?;
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}

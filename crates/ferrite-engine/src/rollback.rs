@@ -1,0 +1,306 @@
+//! Taking changes back: the undo list is read backwards, each entry undone by a change of its
+//! own, whose log record says how much of the list is left. A crash in the middle goes on
+//! from there.
+
+use crate::engine::Engine;
+use crate::session::{Session, TxnSlot};
+use crate::undo::{self, Prior, Undo};
+use ferrite_sync::atomic::Ordering;
+use ferrite_sync::kill_point;
+use ferrite_tree::record::Header;
+use ferrite_tree::Scratch;
+use ferrite_txn::{NewVersion, VersionAddr, VERSION_FULL};
+use ferrite_types::format::record_kind;
+use ferrite_types::{Error, IndexId, PageId, Result, TxnId};
+use std::collections::HashMap;
+
+/// Buffers of a rollback.
+#[derive(Default)]
+struct Work {
+    entry: Vec<u8>,
+    prelude: Vec<u8>,
+    value: Vec<u8>,
+    scratch: Scratch,
+}
+
+impl Session {
+    /// Rolls the whole transaction back and ends it.
+    ///
+    /// # Errors
+    /// A page that cannot be read: the transaction stays as far as it got, with its locks.
+    pub fn rollback(&mut self) -> Result<()> {
+        if !self.txn.is_frozen() {
+            self.undo_to(0)?;
+            self.finish_rollback();
+        }
+        self.release_and_reset();
+        Ok(())
+    }
+
+    fn finish_rollback(&mut self) {
+        let body = &self.txn.0.to_le_bytes()[..6];
+        let mut state = self.slot.state.lock();
+        self.engine.log.append(record_kind::ROLLBACK_END, &[body]);
+        state.txn = TxnId::FROZEN;
+        state.undo.clear();
+        drop(state);
+        self.engine.txns.rolled_back(self.txn);
+        self.engine.counters.rollbacks.inc();
+    }
+
+    /// This transaction gives way in a deadlock: its changes and locks go now; the session
+    /// refuses everything until the server ends the transaction.
+    pub(crate) fn give_way(&mut self) {
+        match self.rollback() {
+            Ok(()) => self.rolled_back = true,
+            Err(e) => {
+                let text = format!("rollback of a deadlock victim failed: {e}");
+                self.engine.callbacks.fatal(&text);
+            }
+        }
+    }
+
+    /// Undoes the running statement; locks stay.
+    ///
+    /// # Errors
+    /// As [`Session::rollback`].
+    pub fn rollback_statement(&mut self) -> Result<()> {
+        self.undo_to(self.stmt_undo)
+    }
+
+    /// Undoes everything after a savepoint (see [`Session::undo_position`]); locks stay.
+    ///
+    /// # Errors
+    /// As [`Session::rollback`].
+    pub fn rollback_to(&mut self, savepoint: u64) -> Result<()> {
+        if self.rolled_back {
+            return Err(Error::RolledBack);
+        }
+        self.undo_to(savepoint)?;
+        self.stmt_undo = self.stmt_undo.min(savepoint);
+        Ok(())
+    }
+
+    fn undo_to(&mut self, position: u64) -> Result<()> {
+        if self.txn.is_frozen() {
+            return Ok(());
+        }
+        self.engine.undo_to(&self.slot, self.txn, position)?;
+        while self.garbage.last().is_some_and(|(at, _)| *at > position) {
+            self.garbage.pop();
+        }
+        Ok(())
+    }
+}
+
+impl Engine {
+    /// Undoes the entries of a transaction's list above `position`.
+    pub(crate) fn undo_to(&self, slot: &TxnSlot, txn: TxnId, position: u64) -> Result<()> {
+        let mut work = Work::default();
+        loop {
+            let left = {
+                let mut state = slot.state.lock();
+                if state.undo.position() <= position {
+                    state.rolling_back = false;
+                    return Ok(());
+                }
+                state.rolling_back = true;
+                let (entry, left) = state
+                    .undo
+                    .last()
+                    .ok_or_else(|| Error::Bug("undo list is broken".into()))?;
+                work.entry.clear();
+                work.entry.extend_from_slice(entry);
+                left
+            };
+            undo::undone_prelude(txn, left, &mut work.prelude);
+            self.undo_one(slot, txn, left, &mut work)?;
+            kill_point!("rollback.one_undone");
+        }
+    }
+
+    fn undo_one(&self, slot: &TxnSlot, txn: TxnId, left: u64, work: &mut Work) -> Result<()> {
+        let entry = std::mem::take(&mut work.entry);
+        let result = match undo::decode(&entry)? {
+            Undo::Insert { index, key } => self.undo_insert(slot, index, key, left, work),
+            Undo::Update { index, key, prior } => {
+                self.undo_update(slot, txn, index, key, &prior, left, work)
+            }
+            Undo::Overflow { index, page } => {
+                self.free_overflow_page(index, page, &work.prelude, &mut |append| {
+                    let mut state = slot.state.lock();
+                    append();
+                    state.undo.truncate(left);
+                })
+            }
+        };
+        work.entry = entry;
+        result
+    }
+
+    fn undo_insert(
+        &self,
+        slot: &TxnSlot,
+        index: IndexId,
+        key: &[u8],
+        left: u64,
+        work: &mut Work,
+    ) -> Result<()> {
+        let table = self.dict.table_of_index(index)?;
+        let number = table.number_of(index).ok_or(Error::NotFound)?;
+        let tree = table.tree(number);
+        let mut leaf = tree.leaf_mut(key, PageId::NONE)?;
+        let at = leaf.find(key).map_err(|_| missing(index))?;
+        if !self.locks.is_untouched(index, key) {
+            self.move_locks_off(&leaf, at, index, key);
+        }
+        {
+            let mut state = slot.state.lock();
+            leaf.remove(&work.prelude, at, &mut work.scratch);
+            state.undo.truncate(left);
+        }
+        drop(leaf);
+        if number == 0 {
+            table.note_change(-1);
+        }
+        Ok(())
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn undo_update(
+        &self,
+        slot: &TxnSlot,
+        txn: TxnId,
+        index: IndexId,
+        key: &[u8],
+        prior: &Prior<'_>,
+        left: u64,
+        work: &mut Work,
+    ) -> Result<()> {
+        let table = self.dict.table_of_index(index)?;
+        let number = table.number_of(index).ok_or(Error::NotFound)?;
+        let tree = table.tree(number);
+        loop {
+            let mut leaf = tree.leaf_mut(key, PageId::NONE)?;
+            let at = leaf.find(key).map_err(|_| missing(index))?;
+            let rec = leaf.record(at);
+            let now = rec.header;
+            if now.txn != txn {
+                return Err(Error::Corrupt(format!(
+                    "index {index}: a row of transaction {txn} bears id {} at its rollback",
+                    now.txn
+                )));
+            }
+            prior.value(rec.value, &mut work.value)?;
+            let header = Header {
+                deleted: prior.deleted,
+                txn: prior.txn,
+                version: self.version_before(&now, prior.txn),
+            };
+            if !leaf.can_replace(at, &header, work.value.len()) {
+                drop(leaf);
+                tree.make_room(key, key.len() + work.value.len() + 32, undo::NO_UNDO)?;
+                continue;
+            }
+            {
+                let mut state = slot.state.lock();
+                leaf.replace(&work.prelude, at, &header, &work.value, &mut work.scratch);
+                state.undo.truncate(left);
+            }
+            drop(leaf);
+            if number == 0 && now.deleted != prior.deleted {
+                table.note_change(if prior.deleted { -1 } else { 1 });
+            }
+            return Ok(());
+        }
+    }
+
+    /// The version address of the state before `now`: our own first change had put the prior
+    /// state's version in front of the chain; later changes of ours had not.
+    fn version_before(&self, now: &Header, prior_txn: TxnId) -> u64 {
+        if prior_txn == now.txn || now.version == 0 {
+            return now.version;
+        }
+        if prior_txn.is_frozen() {
+            return 0;
+        }
+        self.next_version(now.version)
+    }
+
+    /// After a restart the versions behind a prepared transaction's rows are gone, but readers
+    /// must go on seeing the states before it: they are made again from its undo list.
+    pub(crate) fn restore_versions(&self, slot: &TxnSlot) -> Result<()> {
+        let (txn, entries) = {
+            let state = slot.state.lock();
+            let entries: Vec<Vec<u8>> = state.undo.entries().iter().map(|e| e.to_vec()).collect();
+            (state.txn, entries)
+        };
+        let mut values: HashMap<(IndexId, Vec<u8>), Vec<u8>> = HashMap::new();
+        for entry in entries.iter().rev() {
+            let Undo::Update { index, key, prior } = undo::decode(entry)? else {
+                continue;
+            };
+            self.restore_version(txn, index, key, &prior, &mut values)?;
+        }
+        Ok(())
+    }
+
+    fn restore_version(
+        &self,
+        txn: TxnId,
+        index: IndexId,
+        key: &[u8],
+        prior: &Prior<'_>,
+        values: &mut HashMap<(IndexId, Vec<u8>), Vec<u8>>,
+    ) -> Result<()> {
+        let table = self.dict.table_of_index(index)?;
+        let number = table.number_of(index).ok_or(Error::NotFound)?;
+        let mut leaf = table.tree(number).leaf_mut(key, PageId::NONE)?;
+        let at = leaf.find(key).map_err(|_| missing(index))?;
+        let rec = leaf.record(at);
+        let newer = values
+            .remove(&(index, key.to_vec()))
+            .unwrap_or_else(|| rec.value.to_vec());
+        let mut value = Vec::new();
+        prior.value(&newer, &mut value)?;
+        if prior.txn != txn && rec.header.version != 0 {
+            let version = self.versions.add(NewVersion {
+                begin: TxnId::FROZEN,
+                end: txn,
+                next: VersionAddr(0),
+                flags: VERSION_FULL | u8::from(prior.deleted),
+                keep_head: 0,
+                keep_tail: 0,
+                body: &value,
+                index,
+            });
+            leaf.relink(at, version.0);
+        }
+        values.insert((index, key.to_vec()), value);
+        Ok(())
+    }
+
+    /// Ends a recovered or detached transaction by rolling it back.
+    pub(crate) fn rollback_detached(&self, slot: &TxnSlot) -> Result<()> {
+        let txn = slot.state.lock().txn;
+        self.undo_to(slot, txn, 0)?;
+        let body = &txn.0.to_le_bytes()[..6];
+        let mut state = slot.state.lock();
+        let at = self.log.append(record_kind::ROLLBACK_END, &[body]);
+        state.txn = TxnId::FROZEN;
+        state.undo.clear();
+        state.xid = None;
+        drop(state);
+        self.txns.rolled_back(txn);
+        self.locks.release_all(&slot.owner);
+        self.log.request_flush(at.end);
+        slot.started_unix_us.store(0, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+fn missing(index: IndexId) -> Error {
+    Error::Corrupt(format!(
+        "index {index}: an entry to be rolled back is not there"
+    ))
+}

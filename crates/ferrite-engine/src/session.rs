@@ -1,0 +1,337 @@
+//! One SQL connection: its transaction, statement, savepoints and snapshot.
+//!
+//! A session is used by one thread at a time. What others look at lives in `TxnSlot` (undo
+//! list, prepared id: by the checkpointer) and in `Owner` (locks: by other sessions).
+
+use crate::engine::Engine;
+use crate::purge::Garbage;
+use crate::undo::{self, Undo, UndoList};
+use ferrite_lock::{Owner, WaitHooks, WaitPolicy};
+use ferrite_redo::Appended;
+use ferrite_sync::atomic::{AtomicU64, Ordering};
+use ferrite_sync::{time, Arc, Mutex};
+use ferrite_tree::Scratch;
+use ferrite_txn::{Snapshot, SnapshotInfo};
+use ferrite_types::{Error, Result, TxnId};
+
+/// SQL isolation levels.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Isolation {
+    /// Sees what is not committed.
+    ReadUncommitted,
+    /// A snapshot a statement.
+    ReadCommitted,
+    /// A snapshot a transaction.
+    RepeatableRead,
+    /// As above; the server asks for locks on what it reads.
+    Serializable,
+}
+
+/// The server's name of a distributed transaction.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Xid {
+    /// Format id.
+    pub format_id: i64,
+    /// Length of the first part of `data`.
+    pub gtrid_len: u32,
+    /// gtrid and bqual, up to 128 bytes.
+    pub data: Vec<u8>,
+}
+
+/// Undo of the running transaction, exact at a log position.
+#[derive(Default)]
+pub(crate) struct SlotState {
+    /// Frozen while no transaction has changed anything.
+    pub txn: TxnId,
+    pub undo: UndoList,
+    pub xid: Option<Xid>,
+    pub rolling_back: bool,
+}
+
+/// The part of a session's transaction that a checkpoint copies.
+pub(crate) struct TxnSlot {
+    pub state: Mutex<SlotState>,
+    pub owner: Arc<Owner>,
+    pub started_unix_us: AtomicU64,
+    pub rows_changed: AtomicU64,
+    pub query: Mutex<Vec<u8>>,
+}
+
+impl TxnSlot {
+    pub(crate) fn new(owner: Arc<Owner>) -> TxnSlot {
+        TxnSlot {
+            state: Mutex::new(SlotState::default()),
+            owner,
+            started_unix_us: AtomicU64::new(0),
+            rows_changed: AtomicU64::new(0),
+            query: Mutex::new(Vec::new()),
+        }
+    }
+}
+
+/// Buffers that live as long as the session, so that rows allocate nothing.
+#[derive(Default)]
+pub(crate) struct Buffers {
+    pub scratch: Scratch,
+    pub undo: Vec<u8>,
+    pub prelude: Vec<u8>,
+    pub key: Vec<u8>,
+}
+
+/// One connection.
+pub struct Session {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) owner: Arc<Owner>,
+    pub(crate) slot: Arc<TxnSlot>,
+    pub(crate) thd: usize,
+    pub(crate) thread_id: u64,
+    pub(crate) isolation: Isolation,
+    pub(crate) snapshot: Option<Snapshot>,
+    /// The snapshot outlives the statement.
+    pub(crate) keep_snapshot: bool,
+    /// Frozen while nothing was changed.
+    pub(crate) txn: TxnId,
+    pub(crate) stmt_undo: u64,
+    /// Undo position at which each piece was made, and the piece.
+    pub(crate) garbage: Vec<(u64, Garbage)>,
+    pub(crate) lock_timeout_ms: u64,
+    /// The core rolled the transaction back (deadlock); only its end is accepted.
+    pub(crate) rolled_back: bool,
+    pub(crate) prepared: bool,
+    /// End of the commit record, between commit_ordered and commit_finish.
+    pub(crate) commit_end: Option<ferrite_types::Lsn>,
+    pub(crate) buffers: Buffers,
+}
+
+/// Wait hooks of one session's statement.
+pub(crate) struct Hooks<'a> {
+    pub engine: &'a Engine,
+    pub thd: usize,
+}
+
+impl WaitHooks for Hooks<'_> {
+    fn begin(&self) {
+        self.engine.callbacks.lock_wait_begin(self.thd);
+    }
+    fn end(&self, us: u64) {
+        self.engine.callbacks.lock_wait_end(self.thd, us);
+    }
+    fn is_killed(&self) -> bool {
+        self.engine.callbacks.is_killed(self.thd)
+    }
+    fn waiting_for(&self, holder_thd: usize) {
+        if holder_thd != 0 {
+            self.engine.callbacks.report_wait_for(self.thd, holder_thd);
+        }
+    }
+}
+
+impl Session {
+    /// A session for the server's connection `thd` (0: none).
+    pub fn new(engine: &Arc<Engine>, thd: usize, thread_id: u64) -> Session {
+        let owner = Owner::new(thread_id, thd);
+        let slot = Arc::new(TxnSlot::new(owner.clone()));
+        engine.register_slot(&slot);
+        Session {
+            engine: engine.clone(),
+            owner,
+            slot,
+            thd,
+            thread_id,
+            isolation: Isolation::RepeatableRead,
+            snapshot: None,
+            keep_snapshot: false,
+            txn: TxnId::FROZEN,
+            stmt_undo: 0,
+            garbage: Vec::new(),
+            lock_timeout_ms: engine.config().lock_wait_timeout_ms,
+            rolled_back: false,
+            prepared: false,
+            commit_end: None,
+            buffers: Buffers::default(),
+        }
+    }
+
+    /// The engine it belongs to.
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// The lock owner, for `interrupt` from other threads.
+    pub fn owner(&self) -> &Arc<Owner> {
+        &self.owner
+    }
+
+    /// How long to wait for a row lock, in ms.
+    pub fn set_lock_wait_timeout_ms(&mut self, ms: u64) {
+        self.lock_timeout_ms = ms;
+    }
+
+    /// What the connection runs, for display.
+    pub fn set_query(&mut self, text: &[u8]) {
+        let mut query = self.slot.query.lock();
+        query.clear();
+        query.extend_from_slice(&text[..text.len().min(1024)]);
+    }
+
+    pub(crate) fn wait_policy(&self) -> WaitPolicy {
+        WaitPolicy::for_ms(self.lock_timeout_ms)
+    }
+
+    /// A statement begins.
+    pub fn begin_statement(&mut self, isolation: Isolation) {
+        self.isolation = isolation;
+        self.owner.interrupted.store(false, Ordering::SeqCst);
+        self.owner
+            .no_gaps
+            .store(isolation <= Isolation::ReadCommitted, Ordering::Relaxed);
+        self.stmt_undo = self.undo_position();
+        if isolation <= Isolation::ReadCommitted && !self.keep_snapshot {
+            self.snapshot = None;
+        }
+    }
+
+    /// A statement ended inside a transaction that goes on.
+    pub fn end_statement(&mut self) {
+        self.stmt_undo = self.undo_position();
+        if self.isolation <= Isolation::ReadCommitted && !self.keep_snapshot {
+            self.snapshot = None;
+        }
+    }
+
+    /// Opens the transaction's snapshot now (WITH CONSISTENT SNAPSHOT).
+    pub fn open_snapshot(&mut self) {
+        self.keep_snapshot = true;
+        self.need_snapshot(true);
+    }
+
+    pub(crate) fn need_snapshot(&mut self, long: bool) -> &Snapshot {
+        let info = SnapshotInfo {
+            thread_id: self.thread_id,
+            long,
+        };
+        let engine = &self.engine;
+        self.snapshot
+            .get_or_insert_with(|| engine.txns.open_snapshot(info))
+    }
+
+    /// True if the transaction changed rows.
+    pub fn has_changes(&self) -> bool {
+        !self.txn.is_frozen()
+    }
+
+    /// True if there is something to end: changes, locks, a snapshot.
+    pub fn is_active(&self) -> bool {
+        self.has_changes()
+            || self.snapshot.is_some()
+            || self.rolled_back
+            || self.owner.locks_held() > 0
+    }
+
+    /// Id of the running transaction; frozen when it changed nothing.
+    pub fn txn_id(&self) -> TxnId {
+        self.txn
+    }
+
+    /// The undo position now: a savepoint, in bytes of undo.
+    pub fn undo_position(&self) -> u64 {
+        if self.txn.is_frozen() {
+            return 0;
+        }
+        self.slot.state.lock().undo.position()
+    }
+
+    /// The transaction's id, given at its first change.
+    ///
+    /// # Errors
+    /// `RolledBack` after a deadlock; `DiskFull` while the log or the store cannot grow.
+    pub(crate) fn writing(&mut self) -> Result<TxnId> {
+        if self.rolled_back {
+            return Err(Error::RolledBack);
+        }
+        if self.prepared {
+            return Err(Error::Bug("a prepared transaction cannot write".into()));
+        }
+        self.engine.admission()?;
+        if self.txn.is_frozen() {
+            self.txn = self.engine.txns.begin(self.owner.clone());
+            self.owner.set_txn(self.txn);
+            self.slot
+                .started_unix_us
+                .store(time::unix_us(), Ordering::Relaxed);
+            self.slot.state.lock().txn = self.txn;
+        }
+        Ok(self.txn)
+    }
+
+    /// Runs `edit`, which makes one logged change, with the opening that carries `undo`, and
+    /// extends the undo list by it: under the list's mutex, so that a checkpoint's copy of the
+    /// list is exact at a log position.
+    pub(crate) fn logged(
+        &mut self,
+        undo: &Undo<'_>,
+        edit: impl FnOnce(&[u8], &mut Scratch) -> Appended,
+    ) -> Appended {
+        let Buffers {
+            scratch,
+            undo: entry,
+            prelude,
+            ..
+        } = &mut self.buffers;
+        entry.clear();
+        undo::encode(undo, entry);
+        undo::change_prelude(self.txn, entry, prelude);
+        let mut state = self.slot.state.lock();
+        let at = edit(prelude, scratch);
+        state.undo.push(entry);
+        drop(state);
+        self.owner.add_change();
+        at
+    }
+
+    /// What the cleanup is to do when this transaction is committed and seen by all.
+    pub(crate) fn leave_garbage(&mut self, garbage: Garbage) {
+        let at = self.undo_position();
+        self.garbage.push((at, garbage));
+    }
+
+    /// Everything the transaction held is gone; ready for the next one.
+    pub(crate) fn reset(&mut self) {
+        if !self.txn.is_frozen() {
+            let mut state = self.slot.state.lock();
+            state.txn = TxnId::FROZEN;
+            state.undo.clear();
+            state.xid = None;
+            state.rolling_back = false;
+        }
+        self.slot.started_unix_us.store(0, Ordering::Relaxed);
+        self.slot.rows_changed.store(0, Ordering::Relaxed);
+        self.owner.set_txn(TxnId::FROZEN);
+        self.owner.changes.store(0, Ordering::Relaxed);
+        self.txn = TxnId::FROZEN;
+        self.snapshot = None;
+        self.keep_snapshot = false;
+        self.stmt_undo = 0;
+        self.garbage.clear();
+        self.rolled_back = false;
+        self.prepared = false;
+        self.commit_end = None;
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if self.commit_end.is_some() {
+            let _ = self.commit_finish(false);
+        }
+        if self.prepared {
+            self.detach_prepared();
+        } else if self.is_active() {
+            if let Err(e) = self.rollback() {
+                let text = format!("rollback at disconnect failed: {e}");
+                self.engine.callbacks.fatal(&text);
+            }
+        }
+        self.engine.forget_slot(&self.slot);
+    }
+}

@@ -1,0 +1,444 @@
+//! What the engine says of itself: counters by name, sections of text, who runs what.
+
+use crate::engine::Engine;
+use ferrite_sync::atomic::Ordering;
+use ferrite_sync::{time, Counter};
+use ferrite_txn::SnapshotView;
+
+/// Counters of the engine itself; the parts below have their own.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub commits: Counter,
+    pub rollbacks: Counter,
+    pub rows_inserted: Counter,
+    pub rows_updated: Counter,
+    pub rows_deleted: Counter,
+    pub checkpoints: Counter,
+    pub throttled: Counter,
+}
+
+/// One figure.
+#[derive(Clone, Debug)]
+pub struct Metric {
+    /// Name without the prefix "Ferrite_".
+    pub name: &'static str,
+    /// Value now.
+    pub value: u64,
+    /// Part it belongs to.
+    pub subsystem: &'static str,
+    /// Meaning and unit.
+    pub comment: &'static str,
+    /// It only rises.
+    pub is_counter: bool,
+}
+
+/// A running transaction.
+#[derive(Clone, Debug)]
+pub struct TrxRow {
+    /// Id; 0 while it changed nothing.
+    pub txn_id: u64,
+    /// Connection.
+    pub thread_id: u64,
+    /// First change, seconds since 1970.
+    pub started_unix_s: u64,
+    /// Rows changed.
+    pub rows_changed: u64,
+    /// Explicit locks.
+    pub locks_held: u64,
+    /// Bytes of undo.
+    pub undo_bytes: u64,
+    /// Since when it waits for a lock, seconds since 1970; 0: it does not.
+    pub waiting_since_unix_s: u64,
+    /// State.
+    pub state: &'static str,
+    /// What the connection runs.
+    pub query: Vec<u8>,
+}
+
+/// An open snapshot.
+#[derive(Clone, Debug)]
+pub struct SnapshotRow {
+    /// Connection.
+    pub thread_id: u64,
+    /// How long it is open, ms.
+    pub age_ms: u64,
+    /// Commit number it reads at.
+    pub csn: u64,
+}
+
+fn counter(
+    name: &'static str,
+    value: u64,
+    subsystem: &'static str,
+    comment: &'static str,
+) -> Metric {
+    Metric {
+        name,
+        value,
+        subsystem,
+        comment,
+        is_counter: true,
+    }
+}
+
+fn gauge(name: &'static str, value: u64, subsystem: &'static str, comment: &'static str) -> Metric {
+    Metric {
+        is_counter: false,
+        ..counter(name, value, subsystem, comment)
+    }
+}
+
+impl Engine {
+    /// Every figure there is.
+    pub fn metrics(&self) -> Vec<Metric> {
+        let mut all = self.metrics_rows();
+        all.extend(self.metrics_buffer());
+        all.extend(self.metrics_log());
+        all.extend(self.metrics_history());
+        all.extend(self.metrics_locks());
+        all
+    }
+
+    fn metrics_rows(&self) -> Vec<Metric> {
+        let c = &self.counters;
+        vec![
+            counter(
+                "commits",
+                c.commits.get(),
+                "transaction",
+                "Transactions committed with changes",
+            ),
+            counter(
+                "rollbacks",
+                c.rollbacks.get(),
+                "transaction",
+                "Transactions rolled back with changes",
+            ),
+            counter(
+                "rows_inserted",
+                c.rows_inserted.get(),
+                "dml",
+                "Rows inserted",
+            ),
+            counter("rows_updated", c.rows_updated.get(), "dml", "Rows updated"),
+            counter("rows_deleted", c.rows_deleted.get(), "dml", "Rows deleted"),
+            gauge(
+                "active_transactions",
+                self.txns.active_count() as u64,
+                "transaction",
+                "Transactions with changes, not ended",
+            ),
+            gauge(
+                "tables",
+                self.dict.table_count() as u64,
+                "dictionary",
+                "Tables in the dictionary",
+            ),
+        ]
+    }
+
+    fn metrics_buffer(&self) -> Vec<Metric> {
+        let s = &self.pool.stats;
+        let store = self.store.stats();
+        let page = ferrite_types::PAGE_BYTES as u64;
+        let total = self.pool.frame_count() as u64;
+        let free = self.pool.free_frames() as u64;
+        vec![
+            gauge("buffer_pool_pages_total", total, "buffer", "Frames"),
+            gauge(
+                "buffer_pool_pages_free",
+                free,
+                "buffer",
+                "Frames without a page",
+            ),
+            gauge(
+                "buffer_pool_pages_dirty",
+                self.pool.dirty_pages() as u64,
+                "buffer",
+                "Pages changed since they were written",
+            ),
+            gauge(
+                "buffer_pool_bytes_data",
+                (total - free) * page,
+                "buffer",
+                "Bytes of pages in memory",
+            ),
+            counter(
+                "buffer_pool_reads",
+                s.reads.get(),
+                "buffer",
+                "Pages read from disk",
+            ),
+            counter(
+                "buffer_pool_wait_free",
+                s.free_waits.get(),
+                "buffer",
+                "Waits for a free frame",
+            ),
+            counter(
+                "buffer_pool_evictions",
+                s.evictions.get(),
+                "buffer",
+                "Clean pages dropped from memory",
+            ),
+            counter(
+                "buffer_pool_latch_waits",
+                s.latch_waits.get(),
+                "buffer",
+                "Waits for a page latch",
+            ),
+            counter(
+                "pages_written",
+                s.pages_written.get(),
+                "store",
+                "Pages written",
+            ),
+            counter(
+                "data_written",
+                s.bytes_written.get(),
+                "store",
+                "Bytes of pages written",
+            ),
+            counter(
+                "data_read",
+                store.bytes_read,
+                "store",
+                "Bytes of pages read",
+            ),
+            counter("data_fsyncs", store.syncs, "store", "Syncs of store files"),
+            gauge(
+                "store_file_bytes",
+                self.store.file_bytes(),
+                "store",
+                "Size of the store's files",
+            ),
+            gauge(
+                "store_used_bytes",
+                self.store.used_bytes(),
+                "store",
+                "Bytes in use in the store",
+            ),
+            gauge(
+                "store_free_bytes",
+                self.store.free_bytes(),
+                "store",
+                "Bytes free for reuse in the store",
+            ),
+        ]
+    }
+
+    fn metrics_log(&self) -> Vec<Metric> {
+        let log = self.log.stats();
+        let now = self.log.current_lsn().0;
+        let start = self.checkpoint_lsn.load(Ordering::Relaxed);
+        vec![
+            gauge(
+                "lsn_current",
+                now,
+                "log",
+                "Log position, bytes since creation",
+            ),
+            gauge(
+                "lsn_flushed",
+                self.log.durable_lsn().0,
+                "log",
+                "Log position that is durable",
+            ),
+            gauge(
+                "lsn_last_checkpoint",
+                start,
+                "log",
+                "Where a restart would begin",
+            ),
+            gauge(
+                "checkpoint_age",
+                now - start,
+                "log",
+                "Bytes of log a restart would read",
+            ),
+            counter(
+                "checkpoints",
+                self.counters.checkpoints.get(),
+                "log",
+                "Checkpoints taken",
+            ),
+            counter(
+                "throttled_statements",
+                self.counters.throttled.get(),
+                "log",
+                "Statements slowed by 1 ms for log space",
+            ),
+            counter("os_log_fsyncs", log.flushes, "log", "Log flushes"),
+            counter(
+                "os_log_written",
+                log.flushed_bytes,
+                "log",
+                "Bytes of log written",
+            ),
+        ]
+    }
+
+    fn metrics_history(&self) -> Vec<Metric> {
+        let v = self.versions.stats();
+        vec![
+            gauge(
+                "history_list_length",
+                self.purge.length() as u64,
+                "history",
+                "Committed transactions not yet cleaned up after",
+            ),
+            gauge(
+                "history_bytes",
+                v.young_bytes + v.old_bytes,
+                "history",
+                "Bytes of row versions kept",
+            ),
+            gauge(
+                "history_ring_bytes",
+                v.young_bytes,
+                "history",
+                "Of these, in the ring",
+            ),
+            gauge(
+                "history_old_bytes",
+                v.old_bytes,
+                "history",
+                "Of these, kept for old snapshots",
+            ),
+            counter("versions_made", v.made, "history", "Row versions made"),
+            counter(
+                "versions_pruned",
+                v.pruned,
+                "history",
+                "Row versions dropped by updates",
+            ),
+            counter(
+                "versions_moved",
+                v.moved,
+                "history",
+                "Row versions moved for old snapshots",
+            ),
+            counter(
+                "purged_entries",
+                self.purge.purged.load(Ordering::Relaxed),
+                "history",
+                "Pieces cleaned up after commits",
+            ),
+            gauge(
+                "open_snapshots",
+                self.snapshot_rows().len() as u64,
+                "history",
+                "Open snapshots",
+            ),
+        ]
+    }
+
+    fn metrics_locks(&self) -> Vec<Metric> {
+        let l = self.locks.stats();
+        vec![
+            counter("row_lock_waits", l.waits, "lock", "Waits for a row lock"),
+            counter(
+                "row_lock_time",
+                l.wait_us_total / 1000,
+                "lock",
+                "Time spent in them, ms",
+            ),
+            counter("deadlocks", l.deadlocks, "lock", "Deadlocks found"),
+            counter(
+                "lock_timeouts",
+                l.timeouts,
+                "lock",
+                "Lock waits that ran out of time",
+            ),
+        ]
+    }
+
+    /// SHOW ENGINE STATUS, a section at a time.
+    pub fn sections(&self) -> Vec<(&'static str, String)> {
+        let list = |metrics: Vec<Metric>| {
+            metrics
+                .iter()
+                .map(|m| format!("{} {}", m.name, m.value))
+                .collect::<Vec<_>>()
+                .join("\n")
+        };
+        let deadlocks = self
+            .locks
+            .deadlocks()
+            .last()
+            .map_or_else(|| "none".to_string(), |d| format!("{d:?}"));
+        let trx = self
+            .trx_rows()
+            .iter()
+            .map(|t| {
+                format!(
+                    "transaction {} thread {} {} rows {} locks {} undo {} bytes",
+                    t.txn_id, t.thread_id, t.state, t.rows_changed, t.locks_held, t.undo_bytes
+                )
+            })
+            .collect::<Vec<_>>()
+            .join("\n");
+        vec![
+            ("LATEST DETECTED DEADLOCK", deadlocks),
+            ("TRANSACTIONS", trx),
+            ("ROW OPERATIONS", list(self.metrics_rows())),
+            ("BUFFER POOL AND FILE I/O", list(self.metrics_buffer())),
+            ("LOG", list(self.metrics_log())),
+            ("HISTORY", list(self.metrics_history())),
+            ("LOCKS", list(self.metrics_locks())),
+        ]
+    }
+
+    /// Bytes free for reuse in the store.
+    pub fn store_free_bytes(&self) -> u64 {
+        self.store.free_bytes()
+    }
+
+    /// Running transactions.
+    pub fn trx_rows(&self) -> Vec<TrxRow> {
+        let now_us = time::now_us();
+        let now_unix = time::unix_us();
+        let mut rows = Vec::new();
+        for slot in self.all_slots() {
+            let state = slot.state.lock();
+            let locks_held = slot.owner.locks_held();
+            if state.txn.is_frozen() && locks_held == 0 {
+                continue;
+            }
+            let waiting = slot.owner.waiting_since_us();
+            let name = match (waiting, state.rolling_back, &state.xid) {
+                (Some(_), _, _) => "LOCK WAIT",
+                (None, true, _) => "ROLLING BACK",
+                (None, false, Some(_)) => "PREPARED",
+                (None, false, None) => "RUNNING",
+            };
+            rows.push(TrxRow {
+                txn_id: state.txn.0,
+                thread_id: slot.owner.thread_id,
+                started_unix_s: slot.started_unix_us.load(Ordering::Relaxed) / 1_000_000,
+                rows_changed: slot.rows_changed.load(Ordering::Relaxed),
+                locks_held,
+                undo_bytes: state.undo.position(),
+                waiting_since_unix_s: waiting
+                    .map_or(0, |us| (now_unix - now_us.saturating_sub(us)) / 1_000_000),
+                state: name,
+                query: slot.query.lock().clone(),
+            });
+        }
+        rows
+    }
+
+    /// Open snapshots.
+    pub fn snapshot_rows(&self) -> Vec<SnapshotRow> {
+        let now = time::now_us();
+        let mut rows = Vec::new();
+        self.txns.each_snapshot(&mut |view: &SnapshotView| {
+            rows.push(SnapshotRow {
+                thread_id: view.info.thread_id,
+                age_ms: now.saturating_sub(view.opened_us) / 1000,
+                csn: view.csn.0,
+            });
+        });
+        rows
+    }
+}

@@ -1,0 +1,149 @@
+//! One table in use: its trees and its counters.
+//!
+//! Counters are estimates kept per process and carried over by checkpoints; they never decide
+//! about correctness, except `next_row_id` and `auto_increment`, which only ever rise.
+
+use crate::dict::TableSpec;
+use ferrite_buffer::Pool;
+use ferrite_sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use ferrite_sync::{time, Arc, Mutex, RwLock};
+use ferrite_tree::Tree;
+use ferrite_types::{IndexId, TableId};
+
+/// Figures of a table, all estimates.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TableStats {
+    /// Rows.
+    pub rows: u64,
+    /// Bytes of the clustered index's pages, overflow pages included.
+    pub data_bytes: u64,
+    /// Bytes of the other indexes' pages.
+    pub index_bytes: u64,
+    /// Bytes free for reuse in the store.
+    pub free_bytes: u64,
+    /// Creation, seconds since 1970.
+    pub created_unix_s: u64,
+    /// Last change since start; 0: none.
+    pub updated_unix_s: u64,
+    /// Rows changed since statistics were stored.
+    pub changes_since_stats: u64,
+    /// Leaves of the clustered index.
+    pub clustered_leaf_pages: u64,
+}
+
+/// An open table, shared by all who use it.
+pub struct Table {
+    /// What the dictionary says of it.
+    pub spec: TableSpec,
+    pub(crate) trees: Vec<Tree>,
+    pub(crate) next_row_id: AtomicU64,
+    pub(crate) auto_increment: AtomicU64,
+    pub(crate) rows: AtomicI64,
+    pub(crate) changes: AtomicU64,
+    pub(crate) updated_unix_s: AtomicU64,
+    pub(crate) stats_blob: Mutex<Vec<u8>>,
+    /// Dropped or truncated away: nobody may clean up in it any more.
+    pub(crate) dropped: AtomicBool,
+    /// Held shared by background work in the table, exclusively while its trees go.
+    pub(crate) in_use: RwLock<()>,
+}
+
+impl Table {
+    pub(crate) fn new(spec: TableSpec, pool: &Arc<Pool>) -> Table {
+        let trees = spec
+            .indexes
+            .iter()
+            .map(|i| Tree::new(pool.clone(), i.id, i.root))
+            .collect();
+        Table {
+            spec,
+            trees,
+            next_row_id: AtomicU64::new(0),
+            auto_increment: AtomicU64::new(1),
+            rows: AtomicI64::new(0),
+            changes: AtomicU64::new(0),
+            updated_unix_s: AtomicU64::new(0),
+            stats_blob: Mutex::new(Vec::new()),
+            dropped: AtomicBool::new(false),
+            in_use: RwLock::new(()),
+        }
+    }
+
+    /// Table id.
+    pub fn id(&self) -> TableId {
+        self.spec.id
+    }
+
+    /// The tree of an index by its number in the definition.
+    pub fn tree(&self, index_no: usize) -> &Tree {
+        &self.trees[index_no]
+    }
+
+    /// How many indexes it has.
+    pub fn index_count(&self) -> usize {
+        self.trees.len()
+    }
+
+    /// Index number of an index id.
+    pub(crate) fn number_of(&self, index: IndexId) -> Option<usize> {
+        self.spec.indexes.iter().position(|i| i.id == index)
+    }
+
+    /// One row more, less or other.
+    pub(crate) fn note_change(&self, row_delta: i64) {
+        if row_delta != 0 {
+            self.rows.fetch_add(row_delta, Ordering::Relaxed);
+        }
+        let n = self.changes.fetch_add(1, Ordering::Relaxed);
+        // The clock is looked at once in a while only.
+        if n % 1024 == 0 {
+            self.updated_unix_s
+                .store(time::unix_us() / 1_000_000, Ordering::Relaxed);
+        }
+    }
+
+    /// The figures now.
+    pub fn stats(&self) -> TableStats {
+        let page = ferrite_types::PAGE_BYTES as u64;
+        let pages = |tree: &Tree| tree.pool().store().page_count(tree.index());
+        let data_pages = pages(&self.trees[0]);
+        let index_pages: u64 = self.trees[1..].iter().map(pages).sum();
+        let updated = self.updated_unix_s.load(Ordering::Relaxed);
+        TableStats {
+            rows: self.rows.load(Ordering::Relaxed).max(0) as u64,
+            data_bytes: data_pages * page,
+            index_bytes: index_pages * page,
+            free_bytes: 0,
+            created_unix_s: self.spec.created_unix_s,
+            updated_unix_s: updated,
+            changes_since_stats: self.changes.load(Ordering::Relaxed),
+            clustered_leaf_pages: data_pages,
+        }
+    }
+
+    /// Raises the AUTO_INCREMENT counter to at least `next`. True if it moved.
+    pub(crate) fn raise_auto_increment(&self, next: u64) -> bool {
+        self.auto_increment.fetch_max(next, Ordering::SeqCst) < next
+    }
+
+    /// Next AUTO_INCREMENT value.
+    pub fn auto_increment(&self) -> u64 {
+        self.auto_increment.load(Ordering::SeqCst)
+    }
+
+    /// Pages of an index.
+    pub fn index_pages(&self, index_no: usize) -> u64 {
+        let tree = &self.trees[index_no];
+        tree.pool().store().page_count(tree.index())
+    }
+
+    /// The row count as it was counted.
+    pub fn set_rows(&self, rows: u64) {
+        self.rows.store(rows as i64, Ordering::Relaxed);
+    }
+
+    /// The plugin's statistics.
+    pub fn stats_blob(&self) -> Vec<u8> {
+        self.stats_blob.lock().clone()
+    }
+}

@@ -1,0 +1,377 @@
+//! The undo entry: how to take one change of one index entry back, and the opening of a
+//! mini-transaction's body that carries it.
+//!
+//! ```text
+//! body of MINI_TXN:  kind u8 | ... | page operations (ferrite_tree::op)
+//!   kind 0  nothing more
+//!   kind 1  txn u48 | undo length u32 | undo entry          (a change)
+//!   kind 2  txn u48 | undo left u64                         (a change taken back)
+//! undo entry:
+//!   kind 1 INSERT    index u32 | key length u16 | key
+//!   kind 2 UPDATE    index u32 | key length u16 | key | prior flags u8 | prior txn u48
+//!                    | keep head u16 | keep tail u16 | mid length u16 | mid
+//!   kind 3 OVERFLOW  index u32 | page u32
+//! ```
+//! The prior value is `new[..keep head] + mid + new[len - keep tail..]`.
+//! In a transaction's undo list every entry is followed by its length (u32), so that the list
+//! is read backwards; a position in it (savepoint, "undo left") counts bytes.
+
+use ferrite_types::{Error, IndexId, PageId, Result, TxnId};
+
+const PLAIN: u8 = 0;
+const CHANGE: u8 = 1;
+const UNDONE: u8 = 2;
+
+const INSERT: u8 = 1;
+const UPDATE: u8 = 2;
+const OVERFLOW: u8 = 3;
+
+/// Opening of a mini-transaction that needs no undo.
+pub const NO_UNDO: &[u8] = &[PLAIN];
+
+/// One entry, decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Undo<'a> {
+    /// The entry was not there: remove it.
+    Insert {
+        /// Index.
+        index: IndexId,
+        /// Whole key.
+        key: &'a [u8],
+    },
+    /// The entry was there in another state: restore it.
+    Update {
+        /// Index.
+        index: IndexId,
+        /// Whole key.
+        key: &'a [u8],
+        /// State before.
+        prior: Prior<'a>,
+    },
+    /// A page of an overflow value was made: free it.
+    Overflow {
+        /// Index.
+        index: IndexId,
+        /// The page.
+        page: PageId,
+    },
+}
+
+/// The state of an entry before a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prior<'a> {
+    /// It was delete-marked.
+    pub deleted: bool,
+    /// Who had made it.
+    pub txn: TxnId,
+    /// Bytes the value shares with the new one at the front.
+    pub keep_head: u16,
+    /// ... and at the end.
+    pub keep_tail: u16,
+    /// What was between.
+    pub mid: &'a [u8],
+}
+
+impl Prior<'_> {
+    /// The prior value, from the value that replaced it.
+    pub fn value(&self, newer: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        let (head, tail) = (self.keep_head as usize, self.keep_tail as usize);
+        if head + tail > newer.len() {
+            return Err(Error::Corrupt("undo entry does not fit its record".into()));
+        }
+        out.clear();
+        out.extend_from_slice(&newer[..head]);
+        out.extend_from_slice(self.mid);
+        out.extend_from_slice(&newer[newer.len() - tail..]);
+        Ok(())
+    }
+}
+
+fn put_u48(n: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(&n.to_le_bytes()[..6]);
+}
+
+fn put_key(kind: u8, index: IndexId, key: &[u8], out: &mut Vec<u8>) {
+    out.push(kind);
+    out.extend_from_slice(&index.0.to_le_bytes());
+    out.extend_from_slice(&(key.len() as u16).to_le_bytes());
+    out.extend_from_slice(key);
+}
+
+/// Encodes an entry.
+pub fn encode(undo: &Undo<'_>, out: &mut Vec<u8>) {
+    match *undo {
+        Undo::Insert { index, key } => put_key(INSERT, index, key, out),
+        Undo::Update { index, key, prior } => {
+            put_key(UPDATE, index, key, out);
+            out.push(u8::from(prior.deleted));
+            put_u48(prior.txn.0, out);
+            out.extend_from_slice(&prior.keep_head.to_le_bytes());
+            out.extend_from_slice(&prior.keep_tail.to_le_bytes());
+            out.extend_from_slice(&(prior.mid.len() as u16).to_le_bytes());
+            out.extend_from_slice(prior.mid);
+        }
+        Undo::Overflow { index, page } => {
+            out.push(OVERFLOW);
+            out.extend_from_slice(&index.0.to_le_bytes());
+            out.extend_from_slice(&page.0.to_le_bytes());
+        }
+    }
+}
+
+/// Reads bytes from the front of a slice.
+struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, n: usize) -> Result<&'a [u8]> {
+        if self.rest.len() < n {
+            return Err(Error::Corrupt("undo entry is cut off".into()));
+        }
+        let (a, b) = self.rest.split_at(n);
+        self.rest = b;
+        Ok(a)
+    }
+    fn u8(&mut self) -> Result<u8> {
+        Ok(self.take(1)?[0])
+    }
+    fn u16(&mut self) -> Result<u16> {
+        let b = self.take(2)?;
+        Ok(u16::from_le_bytes([b[0], b[1]]))
+    }
+    fn u32(&mut self) -> Result<u32> {
+        let b = self.take(4)?;
+        Ok(u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+    }
+    fn u48(&mut self) -> Result<u64> {
+        let b = self.take(6)?;
+        Ok(u64::from_le_bytes([
+            b[0], b[1], b[2], b[3], b[4], b[5], 0, 0,
+        ]))
+    }
+    fn u64(&mut self) -> Result<u64> {
+        let mut b = [0; 8];
+        b.copy_from_slice(self.take(8)?);
+        Ok(u64::from_le_bytes(b))
+    }
+}
+
+/// Decodes an entry.
+///
+/// # Errors
+/// `Corrupt` when it cannot be read.
+pub fn decode(bytes: &[u8]) -> Result<Undo<'_>> {
+    let mut r = Reader { rest: bytes };
+    let kind = r.u8()?;
+    let index = IndexId(r.u32()?);
+    if kind == OVERFLOW {
+        let page = PageId(r.u32()?);
+        return Ok(Undo::Overflow { index, page });
+    }
+    let key_len = r.u16()? as usize;
+    let key = r.take(key_len)?;
+    match kind {
+        INSERT => Ok(Undo::Insert { index, key }),
+        UPDATE => {
+            let deleted = r.u8()? != 0;
+            let txn = TxnId(r.u48()?);
+            let (keep_head, keep_tail) = (r.u16()?, r.u16()?);
+            let mid_len = r.u16()? as usize;
+            let mid = r.take(mid_len)?;
+            let prior = Prior {
+                deleted,
+                txn,
+                keep_head,
+                keep_tail,
+                mid,
+            };
+            Ok(Undo::Update { index, key, prior })
+        }
+        _ => Err(Error::Corrupt("undo entry of an unknown kind".into())),
+    }
+}
+
+/// Opening of a change: `entry` is the encoded undo entry.
+pub fn change_prelude(txn: TxnId, entry: &[u8], out: &mut Vec<u8>) {
+    out.clear();
+    out.push(CHANGE);
+    put_u48(txn.0, out);
+    out.extend_from_slice(&(entry.len() as u32).to_le_bytes());
+    out.extend_from_slice(entry);
+}
+
+/// Opening of a change taken back; `left` bytes of the undo list remain to be undone.
+pub fn undone_prelude(txn: TxnId, left: u64, out: &mut Vec<u8>) {
+    out.clear();
+    out.push(UNDONE);
+    put_u48(txn.0, out);
+    out.extend_from_slice(&left.to_le_bytes());
+}
+
+/// What a mini-transaction's body opens with.
+pub enum Opening<'a> {
+    /// No transaction's business.
+    Plain,
+    /// A change with its undo entry.
+    Change {
+        /// Who.
+        txn: TxnId,
+        /// Encoded entry.
+        entry: &'a [u8],
+    },
+    /// A change taken back.
+    Undone {
+        /// Who.
+        txn: TxnId,
+        /// Bytes of undo left.
+        left: u64,
+    },
+}
+
+/// Splits a mini-transaction's body into its opening and its page operations.
+///
+/// # Errors
+/// `Corrupt` when it cannot be read.
+pub fn open_body(body: &[u8]) -> Result<(Opening<'_>, &[u8])> {
+    let mut r = Reader { rest: body };
+    let opening = match r.u8()? {
+        PLAIN => Opening::Plain,
+        CHANGE => {
+            let txn = TxnId(r.u48()?);
+            let len = r.u32()? as usize;
+            Opening::Change {
+                txn,
+                entry: r.take(len)?,
+            }
+        }
+        UNDONE => Opening::Undone {
+            txn: TxnId(r.u48()?),
+            left: r.u64()?,
+        },
+        _ => {
+            return Err(Error::Corrupt(
+                "log: mini-transaction of an unknown kind".into(),
+            ))
+        }
+    };
+    Ok((opening, r.rest))
+}
+
+/// A transaction's undo list.
+#[derive(Default)]
+pub struct UndoList {
+    bytes: Vec<u8>,
+}
+
+impl UndoList {
+    /// A list from its bytes (checkpoint).
+    pub fn from_bytes(bytes: Vec<u8>) -> UndoList {
+        UndoList { bytes }
+    }
+
+    /// The position at its end, in bytes.
+    pub fn position(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    /// The list's bytes, for a checkpoint.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Adds an entry.
+    pub fn push(&mut self, entry: &[u8]) {
+        self.bytes.extend_from_slice(entry);
+        self.bytes
+            .extend_from_slice(&(entry.len() as u32).to_le_bytes());
+    }
+
+    /// The last entry and the position before it.
+    pub fn last(&self) -> Option<(&[u8], u64)> {
+        let end = self.bytes.len().checked_sub(4)?;
+        let b = &self.bytes[end..];
+        let len = u32::from_le_bytes([b[0], b[1], b[2], b[3]]) as usize;
+        let start = end.checked_sub(len)?;
+        Some((&self.bytes[start..end], start as u64))
+    }
+
+    /// Forgets everything after a position.
+    pub fn truncate(&mut self, position: u64) {
+        self.bytes.truncate(position as usize);
+    }
+
+    /// Forgets everything; keeps a modest buffer for the next transaction.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        if self.bytes.capacity() > 1 << 20 {
+            self.bytes = Vec::new();
+        }
+    }
+
+    /// Every entry, oldest first.
+    pub fn entries(&self) -> Vec<&[u8]> {
+        let mut out = Vec::new();
+        let mut end = self.bytes.len();
+        while end >= 4 {
+            let b = &self.bytes[end - 4..end];
+            let len = u32::from_le_bytes([b[0], b[1], b[2], b[3]]) as usize;
+            let start = end - 4 - len;
+            out.push(&self.bytes[start..end - 4]);
+            end = start;
+        }
+        out.reverse();
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_round_trip_and_read_backwards() {
+        let prior = Prior {
+            deleted: true,
+            txn: TxnId(77),
+            keep_head: 2,
+            keep_tail: 1,
+            mid: b"mid",
+        };
+        let all = [
+            Undo::Insert {
+                index: IndexId(3),
+                key: b"k",
+            },
+            Undo::Update {
+                index: IndexId(4),
+                key: b"key",
+                prior,
+            },
+            Undo::Overflow {
+                index: IndexId(5),
+                page: PageId(6),
+            },
+        ];
+        let mut list = UndoList::default();
+        for undo in &all {
+            let mut bytes = Vec::new();
+            encode(undo, &mut bytes);
+            assert_eq!(decode(&bytes).unwrap(), *undo);
+            for cut in 0..bytes.len() {
+                assert!(decode(&bytes[..cut]).is_err());
+            }
+            list.push(&bytes);
+        }
+        assert_eq!(list.entries().len(), 3);
+        for undo in all.iter().rev() {
+            let (entry, before) = list.last().unwrap();
+            assert_eq!(decode(entry).unwrap(), *undo);
+            list.truncate(before);
+        }
+        assert!(list.last().is_none());
+        let mut value = Vec::new();
+        prior.value(b"abXYZc", &mut value).unwrap();
+        assert_eq!(value, b"abmidc");
+    }
+}
