@@ -18,7 +18,7 @@ from diff.shapes import all_shapes
 from diff.step import Step
 from lib.engines import engine
 from lib.places import find_places
-from lib.server import Server, stop_on_signals
+from lib.server import Server, home_in_memory, stop_on_signals
 
 
 @dataclass
@@ -101,8 +101,11 @@ class Runner:
                 "--lock-wait-timeout=8",
                 "--innodb-stats-persistent=0",
                 "--innodb-stats-auto-recalc=0",
+                "--innodb-flush-method=nosync",
+                "--loose-ferrite-use-direct-io=0",
+                "--sync-frm=0",
             ]
-            server = Server(find_places(), kind, options)
+            server = Server(find_places(), kind, options, home_in_memory())
             server.start()
             made.append(Side(server, kind))
         return made[0], made[1]

@@ -33,6 +33,12 @@ class ServerFailed(RuntimeError):
     """The server did not start, or ended by itself; carries the end of its error log."""
 
 
+def home_in_memory() -> Path:
+    """A directory for a server whose files need not survive: in memory where that is possible."""
+    memory = Path("/dev/shm")
+    return Path(tempfile.mkdtemp(prefix="ferrite-test-", dir=memory if os.access(memory, os.W_OK) else None))
+
+
 def _bootstrap_sql(places: Places) -> str:
     parts = ["CREATE DATABASE IF NOT EXISTS mysql;\nUSE mysql;\nSET @auth_root_socket=NULL;\n"]
     for name in ("mysql_system_tables.sql", "mysql_performance_tables.sql", "mysql_system_tables_data.sql"):
