@@ -8,7 +8,8 @@
 //!
 //! Invariants: `gate.leading` is true while a thread is between taking the lead and giving
 //! it back; a parked waiter is in `gate.waiters`, and whoever gives the lead back has looked
-//! at that list under the gate, so that no waiter is left without a leader. A deferred
+//! at that list under the gate, so that no waiter is left without a leader; a waiter raises
+//! `requested` before it parks, so that a flusher that gets the lead uses it. A deferred
 //! acknowledgement raises `requested` and `pending` before it looks whether the flusher
 //! sleeps; the flusher says that it sleeps before it looks at them.
 //! Locking: see `log.rs`; hooks (acknowledgements, notices, fatal) are called without locks,
@@ -141,6 +142,8 @@ impl Log {
             }
             let since = time::now_us();
             self.stats.waits_flush.inc();
+            // Whoever takes the lead next must see that there is something to do.
+            self.requested.fetch_max(lsn, Ordering::SeqCst);
             let me = Arc::new(Waiter {
                 lsn,
                 woken: Event::new(),
@@ -345,6 +348,9 @@ impl Log {
     pub(crate) fn wait_for_space(&self, start: u64, upto: u64) {
         /// A lost wake-up costs no more than this.
         const PATIENCE_US: u64 = 1000;
+        // The flusher is to run in any case: it releases what a round here makes durable
+        // (no hook may run in a thread that holds an unfilled reservation).
+        self.request_flush(Lsn(start));
         while self.ring.consumed() < upto {
             self.assert_alive();
             let lead = {
@@ -353,13 +359,13 @@ impl Log {
             };
             if lead {
                 let before = self.ring.consumed();
-                self.lead_once();
+                self.round();
+                self.give_lead(false);
                 if self.ring.consumed() == before {
                     thread::yield_now();
                 }
                 continue;
             }
-            self.requested.fetch_max(start, Ordering::SeqCst);
             self.space_waiters.fetch_add(1, Ordering::SeqCst);
             let guard = self.space.lock();
             if self.ring.consumed() < upto {
@@ -376,8 +382,9 @@ impl Log {
         self.dead.store(true, Ordering::SeqCst);
         let text = format!("the redo log cannot be written: {e}");
         let hook = self.fatal.read().clone();
-        if let Some(hook) = hook {
-            hook(&text);
+        match hook {
+            Some(hook) => hook(&text),
+            None => ferrite_sync::stop::fatal(&text),
         }
         let waiters = std::mem::take(&mut self.gate.lock().waiters);
         for w in waiters {

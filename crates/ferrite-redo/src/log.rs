@@ -272,7 +272,8 @@ impl Log {
 
     /// What happens when the log cannot be written or synced: called once with the reason.
     /// It must not return in production; when it does (tests), every thread that asks for
-    /// durability panics, and nothing is acknowledged any more. Without a hook: panic.
+    /// durability panics, and nothing is acknowledged any more. Without a hook the process
+    /// ends.
     pub fn set_fatal(&self, f: Box<dyn Fn(&str) + Send + Sync>) {
         *self.fatal.write() = Some(Arc::from(f));
     }

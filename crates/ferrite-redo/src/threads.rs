@@ -43,7 +43,8 @@ impl Log {
         self.flusher.wake();
     }
 
-    /// Flushes what was appended, releases what waits, and ends the threads.
+    /// Flushes what was appended, releases what waits, and ends the threads. Nobody may
+    /// commit meanwhile.
     pub fn stop_threads(&self) {
         let threads = std::mem::take(&mut *self.threads.lock());
         if threads.is_empty() {

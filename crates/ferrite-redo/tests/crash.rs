@@ -116,7 +116,7 @@ fn lives(seed: u64, first_cut: Option<u64>) -> bool {
         durable: start,
         ..Model::default()
     };
-    let mut log = Some(Log::create(boot(&disk), start, small()).expect("create"));
+    let mut log = Some(create(boot(&disk), start, small()).expect("create"));
     let mut cut_happened = true;
     for life in 0..6 {
         let what = format!("seed {seed} cut {first_cut:?} life {life}");
@@ -181,7 +181,7 @@ fn torn_tail_block_in_all_ways() {
     for seed in 0..seeds(60) {
         let mut rng = Rng::new(seed);
         let disk = SimStorage::new(seed);
-        let log = Log::create(boot(&disk), Lsn(0), small()).expect("create");
+        let log = create(boot(&disk), Lsn(0), small()).expect("create");
         let mut all = Found::new();
         let mut next = 0;
         let mut more = |log: &Log, all: &mut Found, count: u64, rng: &mut Rng| {
@@ -226,7 +226,7 @@ fn threads_and_a_power_cut() {
     for seed in 0..seeds(150) {
         let mut rng = Rng::new(seed);
         let disk = SimStorage::new(seed);
-        let log = Log::create(boot(&disk), Lsn(0), small()).expect("create");
+        let log = create(boot(&disk), Lsn(0), small()).expect("create");
         let acknowledged = Arc::new(Mutex::new(Vec::<Lsn>::new()));
         let acks = acknowledged.clone();
         log.set_ack(Box::new(move |tokens| {
@@ -292,7 +292,7 @@ fn failed_writes_and_syncs_are_final() {
     expect_panics();
     for fault in [Fault::FailWrite, Fault::FailSync] {
         let disk = SimStorage::new(1);
-        let log = Log::create(boot(&disk), Lsn(0), small()).expect("create");
+        let log = create(boot(&disk), Lsn(0), small()).expect("create");
         let said = Arc::new(Mutex::new(Vec::new()));
         let s = said.clone();
         log.set_fatal(Box::new(move |text| s.lock().push(text.to_owned())));
@@ -317,7 +317,7 @@ fn a_failed_flush_reaches_everybody_who_waits() {
     expect_panics();
     for seed in 0..20 {
         let disk = SimStorage::new(seed);
-        let log = Log::create(boot(&disk), Lsn(0), small()).expect("create");
+        let log = create(boot(&disk), Lsn(0), small()).expect("create");
         let fatal = Arc::new(AtomicU64::new(0));
         let f = fatal.clone();
         log.set_fatal(Box::new(move |_| {
@@ -350,7 +350,7 @@ fn a_failed_flush_reaches_everybody_who_waits() {
 fn a_full_disk_refuses_writers_and_recovers() {
     for threads in [false, true] {
         let disk = SimStorage::new(7);
-        let log = Log::create(boot(&disk), Lsn(0), small()).expect("create");
+        let log = create(boot(&disk), Lsn(0), small()).expect("create");
         if threads {
             log.start_threads(0);
         }
@@ -395,7 +395,7 @@ fn a_full_disk_refuses_writers_and_recovers() {
 #[test]
 fn a_disk_that_is_really_full_stands_still_and_goes_on() {
     let disk = SimStorage::new(9);
-    let log = Log::create(boot(&disk), Lsn(0), small()).expect("create");
+    let log = create(boot(&disk), Lsn(0), small()).expect("create");
     disk.set_capacity(Some(disk.used_bytes()));
     let l = log.clone();
     let writer = thread::spawn("writer", move || {
@@ -419,7 +419,7 @@ fn damage_in_the_middle_is_not_a_torn_end() {
     for seed in 0..40 {
         let mut rng = Rng::new(seed);
         let disk = SimStorage::new(seed);
-        let log = Log::create(boot(&disk), Lsn(0), small()).expect("create");
+        let log = create(boot(&disk), Lsn(0), small()).expect("create");
         let mut last = Lsn(0);
         for n in 0..300 {
             last = put(&log, n, some_len(&mut rng, 3000)).end;
@@ -450,7 +450,7 @@ fn damage_in_the_middle_is_not_a_torn_end() {
 #[test]
 fn a_lost_write_or_file_is_noticed() {
     let disk = SimStorage::new(5);
-    let log = Log::create(boot(&disk), Lsn(0), small()).expect("create");
+    let log = create(boot(&disk), Lsn(0), small()).expect("create");
     for n in 0..100 {
         if n == 50 {
             disk.inject_in(Fault::LostWrite, 1, "redo");
@@ -460,7 +460,7 @@ fn a_lost_write_or_file_is_noticed() {
     }
     let r = reopen(boot(&disk), Lsn(0), small());
     assert!(matches!(r, Err(Error::Corrupt(_))), "{r:?}");
-    let log = Log::create(boot(&disk), Lsn(0), small()).expect("create");
+    let log = create(boot(&disk), Lsn(0), small()).expect("create");
     for n in 0..400 {
         let a = put(&log, n, 1000);
         log.flush_to(a.end);
@@ -476,7 +476,7 @@ fn damaged_files_never_panic() {
     for seed in 0..seeds(400) {
         let mut rng = Rng::new(seed);
         let disk = SimStorage::new(seed);
-        let log = Log::create(boot(&disk), Lsn(0), small()).expect("create");
+        let log = create(boot(&disk), Lsn(0), small()).expect("create");
         for n in 0..rng.below(200) {
             put(&log, n, some_len(&mut rng, 3000));
         }

@@ -17,7 +17,7 @@ fn sizes_and_segments() {
         let mut rng = Rng::new(seed);
         let disk = SimStorage::new(seed);
         let start = Lsn(rng.below(100_000) * 8);
-        let log = Log::create(boot(&disk), start, small()).expect("create");
+        let log = create(boot(&disk), start, small()).expect("create");
         assert_eq!(log.current_lsn(), start);
         let mut expected = Vec::new();
         let mut at = start;
@@ -56,7 +56,7 @@ fn sizes_and_segments() {
 #[test]
 fn every_small_size_at_every_offset() {
     let disk = SimStorage::new(1);
-    let log = Log::create(boot(&disk), Lsn(8), small()).expect("create");
+    let log = create(boot(&disk), Lsn(8), small()).expect("create");
     let mut expected = Vec::new();
     for n in 0..1200u64 {
         let a = put(&log, n, 8 + (n as usize * 7) % 600);
@@ -79,7 +79,7 @@ fn empty_records_and_limits() {
         segment_bytes: 256 << 10,
         direct: false,
     };
-    let log = Log::create(boot(&disk), Lsn(0), cfg.clone()).expect("create");
+    let log = create(boot(&disk), Lsn(0), cfg.clone()).expect("create");
     log.append(0, &[]);
     log.append(0, &[&[], &[]]);
     assert_eq!(log.max_body(), 1 << 20);
@@ -110,7 +110,7 @@ fn empty_records_and_limits() {
 fn bad_settings_and_missing_logs_are_refused() {
     let disk = SimStorage::new(1);
     let bad = |c: LogConfig| {
-        let r = Log::create(boot(&disk), Lsn(0), c);
+        let r = create(boot(&disk), Lsn(0), c);
         assert!(matches!(r, Err(Error::BadConfig(_))), "{r:?}");
     };
     bad(LogConfig {
@@ -121,13 +121,13 @@ fn bad_settings_and_missing_logs_are_refused() {
         segment_bytes: 100_000,
         ..small()
     });
-    let r = Log::create(boot(&disk), Lsn(4), small());
+    let r = create(boot(&disk), Lsn(4), small());
     assert!(matches!(r, Err(Error::BadConfig(_))));
     assert!(matches!(
         reopen(boot(&disk), Lsn(0), small()),
         Err(Error::Corrupt(_))
     ));
-    let log = Log::create(boot(&disk), Lsn(0), small()).expect("create");
+    let log = create(boot(&disk), Lsn(0), small()).expect("create");
     put(&log, 1, 100);
     log.flush_to(Lsn::MAX);
     for from in [Lsn(4800), Lsn(1 << 40), Lsn(488)] {
@@ -139,7 +139,7 @@ fn bad_settings_and_missing_logs_are_refused() {
 #[test]
 fn segments_are_recycled_and_removed() {
     let disk = SimStorage::new(3);
-    let log = Log::create(boot(&disk), Lsn(0), small()).expect("create");
+    let log = create(boot(&disk), Lsn(0), small()).expect("create");
     let mut starts = Vec::new();
     for n in 0..3000u64 {
         let a = put(&log, n, 500);
@@ -187,7 +187,7 @@ fn many_threads_append_and_commit() {
             segment_bytes: 256 << 10,
             direct: true,
         };
-        let log = Log::create(boot(&disk), Lsn(0), cfg.clone()).expect("create");
+        let log = create(boot(&disk), Lsn(0), cfg.clone()).expect("create");
         let released = Arc::new(Mutex::new(Vec::new()));
         let (r, l) = (released.clone(), Arc::downgrade(&log));
         log.set_ack(Box::new(move |tokens| {
@@ -245,7 +245,7 @@ fn many_threads_append_and_commit() {
 #[test]
 fn notices_and_requests() {
     let disk = SimStorage::new(4);
-    let log = Log::create(boot(&disk), Lsn(0), small()).expect("create");
+    let log = create(boot(&disk), Lsn(0), small()).expect("create");
     let seen = Arc::new(AtomicU64::new(0));
     let notice = |bit: u64| {
         let seen = seen.clone();
