@@ -296,13 +296,23 @@ int ha_ferrite::reset() {
   return 0;
 }
 
-/* An indexed virtual column must be known for every row that is changed. */
+/* Columns of keys that the server would not read by itself: indexed virtual ones for every
+   row that is changed, and all of them when the primary key changes, since it ends every
+   entry (the server leaves out keys on column prefixes there). */
 void ha_ferrite::column_bitmaps_signal() {
-  if (!m_share || !layout().has_indexed_virtual || table->current_lock != F_WRLCK) return;
-  for (const Index &index : layout().indexes)
-    for (const ferrite::KeyPart &part : index.parts)
-      if (!part.column.stored && table->field[part.column.field_no]->vcol_info)
-        table->mark_virtual_column_with_deps(table->field[part.column.field_no]);
+  if (!m_share || table->current_lock != F_WRLCK) return;
+  bool pk_written = false;
+  if (const Index *pk = layout().primary())
+    for (const ferrite::KeyPart &part : pk->parts)
+      pk_written |= bitmap_is_set(table->write_set, part.column.field_no) != 0;
+  if (!pk_written && !layout().has_indexed_virtual) return;
+  for (const Index &index : layout().indexes) {
+    for (const ferrite::KeyPart &part : index.parts) {
+      Field *field = table->field[part.column.field_no];
+      if (pk_written || (!part.column.stored && field->vcol_info))
+        table->mark_column_with_deps(field);
+    }
+  }
 }
 
 bool ha_ferrite::get_error_message(int error, String *buf) {

@@ -196,6 +196,7 @@ class ha_ferrite final : public handler {
   std::vector<my_bitmap_map> m_plan_bits;
   const ferrite::Index *m_plan_index = nullptr;
   fe_lock_mode m_plan_lock = FE_READ_SNAPSHOT;
+  bool m_plan_keyread = false;
   bool m_plan_covering = false;
   bool m_plan_pk = false;             /* some wanted column comes from the primary key */
   std::vector<uint16_t> m_plan_row;   /* field numbers from the row payload */
@@ -215,7 +216,8 @@ class ha_ferrite final : public handler {
   MY_BITMAP m_changed;
   std::vector<my_bitmap_map> m_changed_bits;
   fe_dup_info m_dup;
-  uint m_dup_key = MAX_KEY; /* the server asks by info(HA_STATUS_ERRKEY) */
+  /* Asked for by info(HA_STATUS_ERRKEY), at times of another partition's handler. */
+  static thread_local uint s_duplicate_key;
 
   ulonglong m_autoinc_rows = 0; /* values still to come of a multi-row INSERT */
   ulonglong m_autoinc_last = 0;

@@ -24,7 +24,7 @@ static size_t read_set_bytes(const TABLE *table) {
 
 /* The server changes read_set without telling at times: compare it at every row. */
 inline void ha_ferrite::check_plan() {
-  if (m_plan_index != m_index || m_plan_lock != m_lock ||
+  if (m_plan_index != m_index || m_plan_lock != m_lock || m_plan_keyread != keyread_enabled() ||
       memcmp(m_plan_bits.data(), table->read_set->bitmap, read_set_bytes(table)))
     make_plan();
 }
@@ -33,13 +33,16 @@ void ha_ferrite::make_plan() {
   const Index &index = *m_index;
   m_plan_index = m_index;
   m_plan_lock = m_lock;
+  m_plan_keyread = keyread_enabled();
   memcpy(m_plan_bits.data(), table->read_set->bitmap, read_set_bytes(table));
   m_plan_row.clear();
   m_plan_pk = false;
   /* With X locks the clustered row is visited in any case: it carries the lock. */
   m_plan_covering = index.no != 0 && m_lock != FE_READ_EXCLUSIVE;
   for (const Column &c : layout().rows.columns()) {
-    const bool wanted = bitmap_is_set(table->read_set, c.field_no);
+    /* Lookups inside a change (WITHOUT OVERLAPS) ask for the key, not by read_set. */
+    const bool wanted = bitmap_is_set(table->read_set, c.field_no) ||
+                        (m_plan_keyread && m_lock == FE_READ_EXCLUSIVE && index.covered[c.field_no]);
     m_plan_wanted[c.field_no] = wanted;
     if (!wanted) continue;
     if (!index.covered[c.field_no] && (c.stored || c.pk_part >= 0)) m_plan_covering = false;

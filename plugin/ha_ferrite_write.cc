@@ -38,8 +38,10 @@ uint8_t *ha_ferrite::encode_entry(const Index &index, const uchar *record, uint8
   return to;
 }
 
+thread_local uint ha_ferrite::s_duplicate_key = MAX_KEY;
+
 int ha_ferrite::duplicate(const fe_dup_info &dup) {
-  m_dup_key = layout().indexes[dup.index_no].server_no;
+  s_duplicate_key = layout().indexes[dup.index_no].server_no;
   return HA_ERR_FOUND_DUPP_KEY;
 }
 

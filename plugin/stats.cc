@@ -220,7 +220,7 @@ int ha_ferrite::info(uint flag) {
   }
   if ((flag & HA_STATUS_AUTO) && table->found_next_number_field)
     stats.auto_increment_value = fe_autoinc_read(m_share->table);
-  if (flag & HA_STATUS_ERRKEY) errkey = m_dup_key;
+  if (flag & HA_STATUS_ERRKEY) errkey = s_duplicate_key;
   return 0;
 }
 
