@@ -19,6 +19,12 @@ use crate::version::{NewVersion, VersionAddr, VersionHead, VERSION_FULL, VERSION
 /// A whole payload is stored when it is at most so much longer than the difference (bytes).
 const FULL_COSTS: usize = 32;
 
+/// Versions kept before it is worth asking for a newer list of snapshots, and how old (us)
+/// the list must be: a row updated thousands of times a second grows a tail of versions
+/// that are needed only as far as the list can tell.
+const LONG_CHAIN: u32 = 3;
+const LONG_CHAIN_FRESH_US: u64 = 50;
+
 /// What a prune did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pruned {
@@ -73,7 +79,14 @@ impl Walk<'_> {
                 self.unlink(&dropped, last_kept, &mut start, here);
                 dropped.clear();
             }
-            bodies.truncate(if last_kept.is_none() { 0 } else { from });
+            if done.kept == LONG_CHAIN && sys.refresh_if_older(LONG_CHAIN_FRESH_US) {
+                done.kept = 0;
+                last_kept = None;
+                at = start;
+                bodies.clear();
+                continue;
+            }
+            bodies.clear();
             last_kept = Some(here);
         }
         if !dropped.is_empty() {

@@ -79,10 +79,16 @@ impl TxnSystem {
 
     /// As [`refresh`](Self::refresh), unless that was done within the last millisecond.
     pub fn refresh_if_stale(&self) -> bool {
+        self.refresh_if_older(FRESH_US)
+    }
+
+    /// As [`refresh`](Self::refresh), unless that was done within the last `us`
+    /// microseconds. True if it was done now.
+    pub fn refresh_if_older(&self, us: u64) -> bool {
         let p = &self.publisher;
         let now = time::now_us();
         let made = p.made_us.load(Ordering::Relaxed);
-        if now < made.saturating_add(FRESH_US) {
+        if now < made.saturating_add(us) {
             return false;
         }
         // One asker does it; the others go on with what is there.

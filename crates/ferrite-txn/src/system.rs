@@ -191,7 +191,7 @@ impl TxnSystem {
         csn
     }
 
-    fn take_csn(&self) -> Csn {
+    pub(crate) fn take_csn(&self) -> Csn {
         let csn = self.next_csn.fetch_add(1, Ordering::AcqRel);
         assert!(csn < CSN_MAX, "commit numbers are used up");
         Csn(csn)

@@ -9,6 +9,7 @@ use ferrite_sync::random::Rng;
 use ferrite_sync::{thread, Arc, Mutex};
 use ferrite_types::{Csn, TxnId};
 
+use crate::status::Word;
 use crate::{Snapshot, SnapshotInfo, Status, TxnSystem};
 
 fn system(bits: u32) -> TxnSystem {
@@ -230,6 +231,33 @@ fn restored_transactions_are_invisible_until_they_commit() {
     assert!(!sys.version_needed(none, TxnId(30)) && sys.visible_to_all(TxnId(30)));
     assert!(sys.side.is_empty());
     assert!(sys.sees(&late, TxnId(30), none));
+}
+
+#[test]
+fn a_reader_waits_out_the_moment_between_number_and_word() {
+    let sys = Arc::new(system(6));
+    let txn = sys.begin(Owner::new(1, 0));
+    // The steps of a commit, one by one.
+    assert!(sys.ring.change(txn, Word::Active, Word::Committing));
+    assert!(sys.is_active(txn) && sys.status(txn) == Status::Committing);
+    let before = sys.open_snapshot(SnapshotInfo::default());
+    let csn = sys.take_csn();
+    let after = sys.open_snapshot(SnapshotInfo::default());
+    let answered = Arc::new(AtomicBool::new(false));
+    let ask = {
+        let (sys, answered) = (sys.clone(), answered.clone());
+        thread::spawn("reader", move || {
+            let seen = [&before, &after].map(|s| sys.sees(s, txn, TxnId(0)));
+            let needed = sys.version_needed(TxnId(0), txn);
+            answered.store(true, Ordering::SeqCst);
+            drop((before, after));
+            (seen, needed)
+        })
+    };
+    thread::sleep_ms(20);
+    assert!(!answered.load(Ordering::SeqCst), "answered too early");
+    sys.ring.set(txn, Word::Committed(csn));
+    assert_eq!(ask.join().unwrap(), ([false, true], true));
 }
 
 #[test]
