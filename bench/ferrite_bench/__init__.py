@@ -1,0 +1,1 @@
+"""The bench lab: experiments on Ferrite and its peers, each repeatable with one command."""

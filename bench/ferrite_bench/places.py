@@ -1,0 +1,70 @@
+"""Where things are: server, engines, load generators. Filled in by bench/run.sh through environment variables."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from ferrite_bench.errors import BenchError
+
+
+@dataclass(frozen=True)
+class Places:
+    """Absolute paths of one server installation, the engines beside it and the load generators."""
+
+    root: Path
+    cache: Path
+    basedir: Path
+    mariadbd: Path
+    library_path: str
+    version: str
+    sysbench: Path
+    sysbench_lua: Path
+
+    @property
+    def share(self) -> Path:
+        """Messages, character sets and the SQL of the system tables."""
+        return self.basedir / "share" / "mysql"
+
+    @property
+    def plugin_dir(self) -> Path:
+        """The plugins that came with the server."""
+        return self.basedir / "lib" / "mysql" / "plugin"
+
+    @property
+    def own_lua(self) -> Path:
+        """The lab's own workload scripts."""
+        return self.root / "bench" / "lua"
+
+    def program(self, name: str) -> Path:
+        """A client program of the server."""
+        return self.basedir / "bin" / name
+
+    def child_env(self) -> dict[str, str]:
+        """Environment for binaries that were unpacked beside the system's own."""
+        env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "LUA_PATH")}
+        env["LD_LIBRARY_PATH"] = self.library_path
+        env["LUA_PATH"] = f"{self.own_lua}/?.lua;{self.sysbench_lua}/?.lua"
+        return env
+
+
+def _need(name: str) -> str:
+    value = os.environ.get(name, "")
+    if not value:
+        raise BenchError(f"{name} is not set: start this through ./ferrite bench, which finds the server")
+    return value
+
+
+def find_places() -> Places:
+    """Read the places that run.sh found."""
+    return Places(
+        root=Path(_need("FERRITE_ROOT")),
+        cache=Path(_need("FERRITE_CACHE")),
+        basedir=Path(_need("FERRITE_SERVER_PREFIX")),
+        mariadbd=Path(_need("FERRITE_MARIADBD")),
+        library_path=_need("FERRITE_SERVER_LIBS"),
+        version=_need("FERRITE_SERVER_VERSION"),
+        sysbench=Path(_need("FERRITE_SYSBENCH")),
+        sysbench_lua=Path(_need("FERRITE_SYSBENCH_LUA")),
+    )

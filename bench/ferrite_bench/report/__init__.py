@@ -1,0 +1,1 @@
+"""From records to a page: pictures as SVG, tables, one self-contained HTML file."""

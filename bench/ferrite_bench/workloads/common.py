@@ -1,0 +1,78 @@
+"""Pieces that several workloads share: sysbench's own tables and scripts, pairs of cases, figures of a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ferrite_bench.load import Sysbench
+from ferrite_bench.session import Outcome, Session
+from ferrite_bench.workloads.base import Case, Data
+
+ROW_MB = 1 / 4000
+"""What a row of sysbench's table takes on disk, generously."""
+
+
+def oltp_data(rows: int, tables: int = 1) -> Data:
+    """sysbench's tables, loaded by sysbench itself."""
+
+    def build(session: Session) -> None:
+        session.prepare(
+            "oltp_read_write", f"--tables={tables}", f"--table-size={rows // tables}", threads=min(tables, 4)
+        )
+
+    return Data(f"oltp-{rows}-{tables}", build, int(rows * ROW_MB * 2) + 64, 1.0 + rows / 45_000)
+
+
+def oltp(
+    script: str, threads: int, seconds: float, rows: int, *options: str, tables: int = 1, uniform: bool = False
+) -> Sysbench:
+    """One of sysbench's scripts on those tables."""
+    extra = ("--rand-type=uniform",) if uniform else ()
+    return Sysbench(
+        script, threads, seconds, (f"--tables={tables}", f"--table-size={rows // tables}", *extra, *options)
+    )
+
+
+def warmup_of(seconds: float) -> int:
+    """Seconds at the start that do not count."""
+    return min(10, int(seconds) // 4)
+
+
+def simple_case(name: str, load: Sysbench, series: str = "", x: float | None = None) -> Case:
+    """Nothing but a load."""
+
+    def run(session: Session) -> None:
+        session.load(load, warmup_of(load.seconds))
+
+    return Case(name, run, load.seconds + 1, series, x)
+
+
+def under_snapshot(
+    name: str, load: Sysbench, begin: float, end: float | None, after: Callable[[Session], None] | None = None
+) -> Case:
+    """A load with an idle snapshot open from `begin` to `end` (None: to the end of the load)."""
+
+    def run(session: Session) -> None:
+        with session.snapshot() as connection:
+            actions = [session.open_snapshot(connection, begin)]
+            if end is not None:
+                actions.append(session.close_snapshot(connection, end))
+            outcome = session.load(load, 0, actions)
+            snapshot_figures(session, outcome, begin, end or load.seconds)
+            if after is not None:
+                after(session)
+
+    return Case(name, run, load.seconds + 1)
+
+
+def snapshot_figures(session: Session, outcome: Outcome, begin: float, end: float) -> None:
+    """How much of the speed is left when the snapshot has been open for long."""
+    stretch = min(10.0, max(1.0, (end - begin) / 4))
+    first = outcome.average("tps", begin, begin + stretch)
+    last = outcome.average("tps", end - stretch, end)
+    session.figure("tps_first", first, "1/s")
+    session.figure("tps_last", last, "1/s")
+    if first:
+        session.figure("kept", last / first, "x")
+    if end < len(outcome.seconds):
+        session.figure("tps_after", outcome.average("tps", end + 1), "1/s")

@@ -1,0 +1,34 @@
+"""in-list: many keys in one statement."""
+
+from __future__ import annotations
+
+from ferrite_bench.workloads.base import Curve, Experiment, Needs, Setup, Size
+from ferrite_bench.workloads.common import oltp, oltp_data, simple_case
+
+
+def _setups(size: Size) -> list[Setup]:
+    rows = size.pick(2_000, 100_000, 1_000_000)
+    seconds = size.pick(1, 4, 30)
+    cases = tuple(
+        simple_case(
+            f"{n} keys",
+            oltp("select_random_points", 4, seconds, rows, f"--random-points={n}", uniform=True),
+            "",
+            n,
+        )
+        for n in size.pick((10, 100), (1, 10, 100, 1000), (1, 10, 100, 1000, 5000))
+    )
+    return [Setup("cached", Needs(pool_mb=size.pick(64, 512, 2048)), oltp_data(rows), cases, size.pick(1, 2, 3))]
+
+
+EXPERIMENT = Experiment(
+    name="in-list",
+    title="IN with many keys",
+    question="SELECT ... WHERE k IN (...) with 1 to thousands of keys: what does each further key cost?",
+    method="sysbench select_random_points on the secondary index, uniform keys, 4 threads, all data in memory.",
+    setups=_setups,
+    charts=(
+        Curve("Statements per second", "tps", "keys in the list", log_y=True),
+        Curve("Median latency of a statement", "p50", "keys in the list", log_y=True),
+    ),
+)

@@ -1,0 +1,31 @@
+"""point-read: rows by primary key, everything in memory."""
+
+from __future__ import annotations
+
+from ferrite_bench.workloads.base import Curve, Experiment, Needs, Setup, Size
+from ferrite_bench.workloads.common import oltp, oltp_data, simple_case
+
+
+def _setups(size: Size) -> list[Setup]:
+    rows = size.pick(2_000, 100_000, 1_000_000)
+    seconds = size.pick(2, 4, 30)
+    cases = tuple(
+        simple_case(f"{n} {'client' if n == 1 else 'clients'}", oltp("oltp_point_select", n, seconds, rows), "", n)
+        for n in size.pick((1, 4), (1, 4, 16), (1, 2, 4, 16, 64))
+    )
+    return [Setup("cached", Needs(pool_mb=size.pick(64, 512, 2048), sessions=72), oltp_data(rows), cases)]
+
+
+EXPERIMENT = Experiment(
+    name="point-read",
+    title="One row by its key",
+    question="The simplest statement there is, all data in memory: what does the engine add to what the SQL layer takes?",
+    method="sysbench oltp_point_select with prepared statements.",
+    setups=_setups,
+    charts=(
+        Curve("Point selects per second", "tps", "clients"),
+        Curve("p99 latency", "p99", "clients"),
+        Curve("Server processor time per select", "server_cpu_per_txn", "clients"),
+    ),
+    ceiling=True,
+)

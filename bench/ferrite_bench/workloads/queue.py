@@ -1,0 +1,64 @@
+"""queue: a work queue while one snapshot stays open."""
+
+from __future__ import annotations
+
+from ferrite_bench.load import Sysbench
+from ferrite_bench.session import Session
+from ferrite_bench.workloads.base import (
+    HISTORY,
+    HISTORY_BYTES,
+    P99,
+    TPS,
+    Data,
+    Experiment,
+    Needs,
+    Setup,
+    Size,
+    Timeline,
+)
+from ferrite_bench.workloads.common import simple_case, under_snapshot
+
+CASE = "snapshot open"
+
+
+def _build(session: Session) -> None:
+    session.prepare("queue", own=True)
+
+
+def _setups(size: Size) -> list[Setup]:
+    quiet = size.pick(2, 5, 60)
+    total, begin, end = size.pick((5, 1, 4), (36, 4, 28), (900, 30, 780))
+    load = Sysbench("queue", 4, total, own=True)
+    return [
+        Setup(
+            "queue",
+            Needs(pool_mb=size.pick(64, 512, 1024), flush=2),
+            Data("queue", _build, 64, 1),
+            (
+                simple_case("no snapshot", Sysbench("queue", 4, quiet, own=True)),
+                under_snapshot(CASE, load, begin, end),
+            ),
+            rounds=size.pick(1, 1, 3),
+        )
+    ]
+
+
+EXPERIMENT = Experiment(
+    name="queue",
+    title="A queue while a snapshot stays open",
+    question="Jobs are put at the tail of a table and taken from its head. Somebody opens a REPEATABLE READ snapshot and "
+    "does nothing with it. What becomes of the queue?",
+    method="4 threads; each transaction inserts one row at the tail and deletes the one at the head; 1,000 rows wait. "
+    "Commits are written but flushed once a second. The picture shows one run; the dashed lines show when the snapshot "
+    "was opened and closed.",
+    story="The oldest complaint about InnoDB and XtraDB: deleted rows pile up at the head as long as a snapshot might "
+    "want them, and every worker wades through them.",
+    setups=_setups,
+    charts=(
+        Timeline("Transactions and history over time, snapshot open", CASE, (TPS, HISTORY)),
+        Timeline("Latency and bytes of history", CASE, (P99, HISTORY_BYTES)),
+    ),
+    headline="tps_last",
+    headline_cases=(CASE,),
+    extra_figures=("tps_first", "tps_last", "kept", "tps_after"),
+)

@@ -1,0 +1,68 @@
+"""recovery-time: kill -9 under load, then how long until the first answer and until the old speed."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from ferrite_bench.errors import LoadFailed, ServerDied
+from ferrite_bench.session import Session
+from ferrite_bench.workloads.base import TPS, Bars, Case, Experiment, Needs, Setup, Size, Timeline
+from ferrite_bench.workloads.common import oltp, oltp_data
+
+CASE = "kill -9 under load"
+
+
+def _kill_after(session: Session, threads: int, seconds: float, rows: int) -> None:
+    """A write load that the server's death ends."""
+    killer = threading.Timer(seconds, session.server.kill)
+    killer.start()
+    try:
+        session.load(oltp("oltp_write_only", threads, seconds + 30, rows, uniform=True))
+    except (LoadFailed, ServerDied, OSError):
+        pass
+    finally:
+        killer.cancel()
+        session.server.kill()
+
+
+def _case(rows: int, seconds: float, after: float) -> Case:
+    def run(session: Session) -> None:
+        origin = time.monotonic()
+        _kill_after(session, 16, seconds, rows)
+        begun = time.monotonic()
+        session.writer.mark(session.place, begun - origin, "killed")
+        session.server.start()
+        session.figure("first_answer", time.monotonic() - begun, "s", "lower")
+        session.writer.mark(session.place, time.monotonic() - origin, "answers")
+        session.sql("SELECT COUNT(*) FROM sbtest1 WHERE id BETWEEN 1 AND 100")
+        session.figure("first_row", time.monotonic() - begun, "s", "lower")
+        session.offset = time.monotonic() - origin
+        outcome = session.load(oltp("oltp_write_only", 16, after, rows, uniform=True))
+        session.figure("tps_after_restart", outcome.average("tps"), "1/s")
+
+    return Case(CASE, run, seconds + after + 6)
+
+
+def _setups(size: Size) -> list[Setup]:
+    rows = size.pick(2_000, 200_000, 4_000_000)
+    seconds, after = size.pick(2, 12, 300), size.pick(2, 6, 60)
+    needs = Needs(pool_mb=size.pick(64, 512, 2048), flush=1)
+    return [Setup("crash", needs, oltp_data(rows), (_case(rows, seconds, after),), size.pick(1, 1, 3))]
+
+
+EXPERIMENT = Experiment(
+    name="recovery-time",
+    title="Back after a crash",
+    question="The server is killed in the middle of heavy writing. How long until it answers, and how fast is it then?",
+    method="sysbench oltp_write_only, 16 threads, uniform keys, durable commits; kill -9; restart; the clock runs from the "
+    "start of the new process to the first answer and to the first rows read. The picture shows the load before and after.",
+    setups=_setups,
+    charts=(
+        Bars("Seconds to the first answer", "first_answer"),
+        Bars("Seconds to the first rows", "first_row"),
+        Timeline("The load before the crash and after", CASE, (TPS,)),
+    ),
+    headline="first_row",
+    extra_figures=("first_answer", "first_row", "tps_after_restart"),
+)

@@ -1,0 +1,58 @@
+"""scan: whole tables and indexes, from memory and from disk."""
+
+from __future__ import annotations
+
+from ferrite_bench.session import Session
+from ferrite_bench.workloads.base import Bars, Case, Experiment, Needs, Setup, Size
+from ferrite_bench.workloads.common import oltp_data
+
+SCANS = (
+    ("whole table", "SELECT SUM(LENGTH(pad)) FROM sbtest1 FORCE INDEX (PRIMARY)"),
+    ("count by primary key", "SELECT COUNT(*) FROM sbtest1 FORCE INDEX (PRIMARY)"),
+    ("covering secondary index", "SELECT COUNT(*) FROM sbtest1 FORCE INDEX (k_1) WHERE k > 0"),
+    ("secondary index with rows", "SELECT SUM(LENGTH(c)) FROM (SELECT c FROM sbtest1 FORCE INDEX (k_1) ORDER BY k LIMIT {tenth}) t"),
+)  # fmt: skip
+
+
+def _case(name: str, sql: str, rows: int, times: int) -> Case:
+    counted = rows // 10 if "{tenth}" in sql else rows
+    sql = sql.format(tenth=rows // 10)
+
+    def run(session: Session) -> None:
+        seconds = min(session.timed_sql(sql) for _ in range(times))
+        session.figure("seconds", seconds, "s", "lower")
+        session.figure("rows_per_second", counted / seconds, "1/s")
+
+    return Case(name, run, times * (0.2 + rows / 1_500_000))
+
+
+def _cold_case(rows: int) -> Case:
+    def run(session: Session) -> None:
+        session.server.stop()
+        session.server.start()
+        seconds = session.timed_sql(SCANS[0][1])
+        session.figure("seconds", seconds, "s", "lower")
+        session.figure("rows_per_second", rows / seconds, "1/s")
+
+    return Case("whole table, after a restart", run, 5 + rows / 500_000)
+
+
+def _setups(size: Size) -> list[Setup]:
+    rows = size.pick(2_000, 300_000, 4_000_000)
+    cases = tuple(_case(name, sql, rows, size.pick(1, 3, 3)) for name, sql in SCANS)
+    needs = Needs(pool_mb=size.pick(64, 512, 4096))
+    return [Setup("cached", needs, oltp_data(rows), (*cases, _cold_case(rows)), size.pick(1, 2, 3))]
+
+
+EXPERIMENT = Experiment(
+    name="scan",
+    title="Scans",
+    question="How many rows a second does one session read when it reads all of them, by primary key, by a secondary "
+    "index alone, and through a secondary index?",
+    method="One session on sysbench's table; best of three per round; the last case after a restart, when nothing is in "
+    "the engine's memory (direct I/O, so the system's cache does not help).",
+    setups=_setups,
+    charts=(Bars("Rows per second", "rows_per_second"), Bars("Seconds", "seconds")),
+    headline="rows_per_second",
+    extra_figures=("rows_per_second", "seconds"),
+)
