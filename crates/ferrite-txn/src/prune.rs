@@ -10,7 +10,7 @@
 
 use core::ops::Range;
 
-use crate::delta::{compose, pack, payload, payload_len, pieces, Packed, Piece};
+use crate::delta::{compose, diff, pack, payload, payload_len, pieces, Packed, Piece};
 use crate::segment::Found;
 use crate::store::Walk;
 use crate::system::TxnSystem;
@@ -95,6 +95,30 @@ impl Walk<'_> {
         (start, done)
     }
 
+    /// The version at `addr` is a difference to payload `from`; makes it a difference to
+    /// `to`, and returns its address. With this a transaction that changes a record again
+    /// needs no second version (and a rollback to between the two changes calls it the
+    /// other way round). Under the record's exclusive page latch; the record's header gets
+    /// the result.
+    pub fn rebase(&self, addr: VersionAddr, from: &[u8], to: &[u8]) -> VersionAddr {
+        let mut body = Vec::new();
+        let Some(head) = self.read(addr, &mut body) else {
+            return VersionAddr::NONE;
+        };
+        if head.is_full() {
+            return addr;
+        }
+        let (keep_head, keep_tail) = diff(from, to);
+        let (h, t) = (usize::from(keep_head), usize::from(keep_tail));
+        let step = [
+            Piece::Head { at: 0, len: h },
+            Piece::Bytes(&from[h..from.len() - t]),
+            Piece::Tail { back: t, len: t },
+        ];
+        let packed = pack(&compose(&step, &pieces(&head, &body)));
+        self.put_back(&head, &packed)
+    }
+
     fn unlink(
         &self,
         dropped: &[Dropped],
@@ -137,7 +161,12 @@ impl Walk<'_> {
                 };
             }
         }
-        let v = repacked(head, &packed);
+        self.put_back(head, &packed)
+    }
+
+    /// Gives a version another body, in its place if it fits; its address.
+    fn put_back(&self, head: &VersionHead, packed: &Packed) -> VersionAddr {
+        let v = repacked(head, packed);
         match self.store.young.rewrite(head.addr, &v) {
             Found::Here(true) => head.addr,
             Found::Elsewhere => {

@@ -126,6 +126,13 @@ fn mutate(rng: &mut Rng, from: &[u8]) -> Vec<u8> {
 
 type Image = Vec<Option<Vec<u8>>>;
 
+/// A row changed; by rebasing the version of an earlier change of the same transaction, if
+/// the payload and delete-mark before are given.
+struct Change {
+    row: usize,
+    rebased: Option<(Vec<u8>, bool)>,
+}
+
 /// One thread, many transactions, everything remembered.
 struct World {
     sys: TxnSystem,
@@ -133,8 +140,8 @@ struct World {
     rows: Vec<Record>,
     /// What is committed now.
     committed: Image,
-    /// Active transactions and the rows they changed, in order.
-    active: BTreeMap<TxnId, Vec<usize>>,
+    /// Active transactions and what they changed, in order.
+    active: BTreeMap<TxnId, Vec<Change>>,
     snapshots: Vec<(Snapshot, Image)>,
 }
 
@@ -175,24 +182,39 @@ impl World {
         } else {
             mutate(rng, &self.rows[row].payload)
         };
-        let prune = rng.chance(3, 4);
         let r = &mut self.rows[row];
-        update(&self.sys, &self.vs, r, txn, payload, deleted, prune);
-        self.active.get_mut(&txn).unwrap().push(row);
+        let mut rebased = None;
+        if holder == txn && rng.chance(2, 3) {
+            r.next = self.vs.walk().rebase(r.next, &r.payload, &payload);
+            rebased = Some((core::mem::replace(&mut r.payload, payload), r.deleted));
+            r.deleted = deleted;
+        } else {
+            let prune = rng.chance(3, 4);
+            update(&self.sys, &self.vs, r, txn, payload, deleted, prune);
+        }
+        let change = Change { row, rebased };
+        self.active.get_mut(&txn).unwrap().push(change);
     }
 
     fn end(&mut self, rng: &mut Rng) {
         let at = rng.below(self.active.len() as u64) as usize;
         let txn = *self.active.keys().nth(at).unwrap();
-        let rows = self.active.remove(&txn).unwrap();
+        let changes = self.active.remove(&txn).unwrap();
         if rng.chance(1, 5) {
-            for row in rows.iter().rev() {
-                undo(&self.vs, &mut self.rows[*row]);
+            for change in changes.into_iter().rev() {
+                let r = &mut self.rows[change.row];
+                match change.rebased {
+                    None => undo(&self.vs, r),
+                    Some((before, deleted)) => {
+                        r.next = self.vs.walk().rebase(r.next, &r.payload, &before);
+                        (r.payload, r.deleted) = (before, deleted);
+                    }
+                }
             }
             self.sys.rolled_back(txn);
             return;
         }
-        for row in rows {
+        for Change { row, .. } in changes {
             let r = &self.rows[row];
             self.committed[row] = (!r.deleted).then(|| r.payload.clone());
         }
