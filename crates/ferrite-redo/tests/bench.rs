@@ -106,6 +106,50 @@ fn switches() -> u64 {
         .sum()
 }
 
+/// What an append costs while the ring is empty, and how fast a log is read back.
+fn append_and_scan(storage: &Arc<dyn Storage>) {
+    let log = Log::create(storage.clone(), Lsn(0), LogConfig::default()).expect("create");
+    let body = [0x5a; BODY];
+    let (mut us, mut count) = (0, 0);
+    for _ in 0..20 {
+        let since = time::now_us();
+        for _ in 0..30_000 {
+            log.append(3, &[&body[..20], &body[20..33], &body[33..]]);
+        }
+        us += time::now_us() - since;
+        count += 30_000;
+        log.flush_to(Lsn::MAX);
+    }
+    println!("append: {} ns", us * 1000 / count);
+    drop(log);
+    let since = time::now_us();
+    let (mut bytes, mut records) = (0, 0u64);
+    let log = Log::open(storage.clone(), Lsn(0), LogConfig::default(), &mut |r| {
+        records += 1;
+        bytes += r.body.len() as u64;
+        Ok(())
+    })
+    .expect("open");
+    let us = time::now_us() - since;
+    assert_eq!(records, count);
+    let mib = log.current_lsn().0 >> 20;
+    println!(
+        "open: {mib} MiB, {records} records in {us} us: {} MiB/s",
+        mib * 1_000_000 / us
+    );
+}
+
+#[test]
+#[ignore = "a benchmark"]
+fn append_and_read_speed() {
+    let dir = std::env::var("FERRITE_BENCH_DIR").map_or(std::env::temp_dir(), Into::into);
+    let dir = dir.join(format!("ferrite-redo-scan-{}", std::process::id()));
+    let storage: Arc<dyn Storage> = Arc::new(RealStorage::new(&dir).expect("directory"));
+    append_and_scan(&storage);
+    append_and_scan(&storage);
+    std::fs::remove_dir_all(dir).expect("clean up");
+}
+
 #[test]
 #[ignore = "a benchmark"]
 fn commits_per_second() {

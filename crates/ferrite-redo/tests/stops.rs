@@ -6,8 +6,9 @@ mod common;
 
 use common::*;
 use ferrite_io::sim::SimStorage;
+use ferrite_redo::Log;
 use ferrite_sync::stop::{self, Action};
-use ferrite_types::Lsn;
+use ferrite_types::{Error, Lsn};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
 const PLACES: [&str; 9] = [
@@ -77,11 +78,20 @@ fn dies_at(place: &str, nth: u64) {
         stop::disarm_all();
         appended.retain(|r| r.0 >= from);
         // The next process sees what the system still had in its cache ...
-        let (log, found) = reopen(boot(&disk), from, small()).expect("open");
+        let copy = SimStorage::from_snapshot(&disk.snapshot(), nth);
+        let (log, found) = reopen(boot(&copy), from, small()).expect("open");
         assert_eq!(found[..], appended[..found.len()], "{place} {nth} {life}");
         assert!(log.current_lsn() >= durable);
         drop(log);
-        // ... and a power cut then takes nothing of it away.
+        // ... and a power cut then takes nothing of it away, not even when it comes as
+        // soon as the first record was handed out.
+        if life % 2 == 0 {
+            let enough = Error::Unsupported("enough".into());
+            let r = Log::open(boot(&disk), from, small(), &mut |_| Err(enough.clone()));
+            assert_eq!(r.err(), (!found.is_empty()).then_some(enough));
+        } else {
+            reopen(boot(&disk), from, small()).expect("open");
+        }
         disk.crash_clean();
         let (log, again) = reopen(boot(&disk), from, small()).expect("open again");
         assert_eq!(again, found, "{place} {nth} {life}");
