@@ -1,10 +1,13 @@
 //! Deadlocks: the walk over "who waits for whom", the victim, the journal.
 //!
 //! An edge is read from the queue in which a waiter stands, under that shard's mutex, one at
-//! a time. An edge between two waiters cannot vanish while both go on waiting: a waiter
-//! releases nothing. So a cycle whose members are all still in the same wait (the same
-//! sequence number) after the walk is a real one. Only cycles through the walker itself are
-//! looked for; others have their own walkers.
+//! a time, together with the sequence number of the wait that the other is in at that
+//! moment (one that does not wait ends the path). An edge between two waiters cannot vanish
+//! while both go on waiting: a waiter releases nothing. So a cycle whose members are all
+//! still in those same waits after the walk is a real one. Taking the number any later would
+//! not do: the other may have been served, and be waiting anew behind us. Only cycles
+//! through the walker itself are looked for; others have their own walkers, and one that
+//! begins to wait after the walk passed it walks itself.
 //!
 //! Cost: a line of N waiters is walked once per kind of request in it, not once per waiter
 //! (see `Walk::known`), so a walk in a hot line is O(N).
@@ -164,11 +167,11 @@ impl LockTable {
     /// Adds those whom node `n` waits for; true if `start` is among them.
     fn visit(&self, walk: &mut Walk, n: usize, start: &Arc<Owner>) -> bool {
         let owner = walk.nodes[n].owner.clone();
-        let Some(sequence) = owner.wait_sequence() else {
+        let sequence = walk.nodes[n].sequence;
+        if owner.wait_sequence() != Some(sequence) {
             return false;
-        };
+        }
         let at = owner.wait_place();
-        walk.nodes[n].sequence = sequence;
         walk.nodes[n].at = at;
         let shard = self.shard(at.shard).lock();
         let Some((q, place)) = shard
@@ -190,10 +193,13 @@ impl LockTable {
                 closed = true;
                 return false;
             }
+            let Some(sequence) = other.wait_sequence() else {
+                return true;
+            };
             if walk.seen.insert(Arc::as_ptr(other) as usize) {
                 walk.nodes.push(Node {
                     owner: other.clone(),
-                    sequence: 0,
+                    sequence,
                     at,
                     parent: n,
                 });

@@ -148,7 +148,7 @@ fn many_threads_wait_deadlock_and_time_out() {
                 let me = Owner::new(n, n as usize + 1);
                 let mut rng = Rng::new(n);
                 let mut ends = [0u32; 4];
-                for _ in 0..1500 {
+                for _ in 0..800 {
                     let end = one_transaction(&t, &rows, &me, &mut rng);
                     ends[end] += 1;
                 }
@@ -197,7 +197,7 @@ fn one_transaction(t: &LockTable, rows: &Rows, me: &Arc<Owner>, rng: &mut Rng) -
             }
         }
         if rng.chance(1, 3) {
-            thread::yield_now();
+            thread::sleep_us(rng.below(60));
         }
     }
     for (row, mode) in mine {
@@ -302,6 +302,9 @@ impl World {
                 Ok(()) => {
                     self.rows.enter(row, mode);
                     mine.insert(row, mode);
+                    if rng.chance(1, 3) {
+                        thread::sleep_us(rng.below(60));
+                    }
                 }
                 Err(e) => {
                     assert_eq!(e, Error::Deadlock);
@@ -334,14 +337,15 @@ fn implicit_locks_become_explicit_while_their_holders_end() {
             thread::spawn("txn", move || {
                 let me = Owner::new(n, 0);
                 let mut rng = Rng::new(100 + n);
-                (0..1500).filter(|_| w.transaction(&me, &mut rng)).count()
+                (0..800).filter(|_| w.transaction(&me, &mut rng)).count()
             })
         })
         .collect();
     let committed: usize = handles.into_iter().map(|h| h.join().unwrap()).sum();
-    assert!(committed > 6000, "{committed}");
+    assert!(committed > 2000, "{committed}");
     is_clean(&w.table);
-    assert!(w.table.stats().waits > 0);
+    let s = w.table.stats();
+    assert!(s.waits > 100 && s.deadlocks > 10, "{s:?}");
 }
 
 #[test]
@@ -366,7 +370,9 @@ fn a_hot_row_with_many_waiters_serves_all() {
                     )
                     .unwrap();
                     let v = sum.load(Ordering::Relaxed);
-                    thread::yield_now();
+                    if n % 4 == 0 {
+                        thread::sleep_us(20);
+                    }
                     sum.store(v + 1, Ordering::Relaxed);
                     t.release_all(&me);
                 }
@@ -376,5 +382,6 @@ fn a_hot_row_with_many_waiters_serves_all() {
     handles.into_iter().for_each(|h| h.join().unwrap());
     assert_eq!(sum.load(Ordering::Relaxed), 3600);
     is_clean(&t);
-    assert_eq!(t.stats().deadlocks, 0);
+    let s = t.stats();
+    assert!(s.deadlocks == 0 && s.waits > 100, "{s:?}");
 }
