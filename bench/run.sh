@@ -56,7 +56,10 @@ main() {
     ferrite_need_tool python3 python3
     ft_venv
     case ${1:-help} in
-        selftest) exec "$FT_PYTHON" -m unittest discover -s "$FERRITE_ROOT/bench/tests" -t "$FERRITE_ROOT/bench" "${@:2}" ;;
+        selftest)
+            cd "$FERRITE_ROOT/bench"
+            exec "$FT_PYTHON" -m unittest discover -s tests -t . "${@:2}"
+            ;;
         list | compare | report | help | -h | --help) ;;
         *) bench_places "$@" ;;
     esac

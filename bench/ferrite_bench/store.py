@@ -84,6 +84,10 @@ class Writer:
     def end(self, complete: bool) -> None:
         """The last line."""
         self.line("end", complete=complete, at=time.strftime("%Y-%m-%d %H:%M:%S"))
+        self.close()
+
+    def close(self) -> None:
+        """Without a last line the run counts as incomplete."""
         self._file.close()
 
 

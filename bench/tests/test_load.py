@@ -1,0 +1,83 @@
+"""What the load generators print, and what is read from it."""
+
+from __future__ import annotations
+
+import unittest
+from pathlib import Path
+
+from ferrite_bench.load import Output, Slap, Sysbench, failure_of, summarize_sysbench
+
+SYSBENCH = """\
+Threads started!
+
+[ 1s ] thds: 4 tps: 812.43 qps: 3249.71 (r/w/o: 812.43/812.43/1624.85) lat (ms,99%): 12.30 err/s: 0.00 reconn/s: 0.00
+[ 2s ] thds: 4 tps: 900.00 qps: 3600.00 (r/w/o: 900.00/900.00/1800.00) lat (ms,99%): 8.13 err/s: 1.00 reconn/s: 0.00
+Latency histogram (values are in milliseconds)
+       value  ------------- distribution ------------- count
+       1.000 |****************************************  80
+       2.000 |*****                                     15
+       9.000 |**                                        4
+      50.000 |                                          1
+
+SQL statistics:
+    transactions:                        1712   (855.90 per sec.)
+    ignored errors:                      2      (1.00 per sec.)
+
+General statistics:
+    total time:                          2.0002s
+    total number of events:              1712
+
+Latency (ms):
+         min:                                    0.60
+         avg:                                    4.67
+         max:                                   50.20
+"""
+
+
+class Sysbenches(unittest.TestCase):
+    def test_each_second(self) -> None:
+        output = Output()
+        for line in SYSBENCH.splitlines(keepends=True):
+            output.feed(line)
+        self.assertTrue(output.running.is_set())
+        self.assertEqual(output.seconds[1].tps, 812.43)
+        self.assertEqual(output.seconds[2].p99, 8.13)
+        self.assertEqual(output.seconds[2].errors, 1.0)
+        self.assertNotIn("thds:", output.text())
+
+    def test_summary(self) -> None:
+        summary = summarize_sysbench(SYSBENCH)
+        assert summary is not None
+        self.assertEqual(summary.transactions, 1712)
+        self.assertAlmostEqual(summary.tps, 1712 / 2.0002)
+        self.assertEqual((summary.latency["p50"], summary.latency["p95"], summary.latency["p99"]), (1.0, 2.0, 9.0))
+        self.assertEqual((summary.latency["max"], summary.errors), (50.2, 1.0))
+
+    def test_nothing_printed(self) -> None:
+        self.assertIsNone(summarize_sysbench("Initializing worker threads..."))
+
+    def test_command_holds_what_matters(self) -> None:
+        load = Sysbench("oltp_insert", 8, 30, ("--tables=2",))
+        line = load.command(Path("/x/sysbench"), Path("/lua"), "/s", "FERRITE")
+        for word in ("--threads=8", "--time=30", "--events=0", "--mysql-storage-engine=FERRITE", "--tables=2", "run"):
+            self.assertIn(word, line)
+
+
+class Slaps(unittest.TestCase):
+    def test_summary(self) -> None:
+        text = "Benchmark\n\tAverage number of seconds to run all queries: 2.000 seconds\n"
+        summary = Slap(3, 100).summarize(text, 9)
+        assert summary is not None
+        self.assertEqual((summary.transactions, summary.tps), (99, 49.5))
+
+
+class Failures(unittest.TestCase):
+    def test_the_loud_lines_are_shown(self) -> None:
+        text = "FATAL: mysql_stmt_execute() returned error 2013 (Lost connection)\nnoise"
+        self.assertIn("2013", failure_of(text, 1))
+        self.assertEqual(failure_of("all is well", 0), "")
+        self.assertEqual(failure_of("", 3), "exit status 3")
+
+
+if __name__ == "__main__":
+    unittest.main()
