@@ -30,16 +30,16 @@ constexpr uint32_t kNoIndex = UINT_MAX32;
 /* The formats of one table, from the server's description of it. */
 struct Layout {
   RowFormat rows;
-  std::vector<Index> indexes;        /* [0] is the clustered one */
-  std::vector<uint32_t> by_server;   /* the server's key number -> index number */
+  std::vector<Index> indexes;      /* [0] is the clustered one */
+  std::vector<uint32_t> by_server; /* the server's key number -> index number */
   bool hidden_row_id = false;
   bool has_indexed_virtual = false;
-  bool pk_fixed = false;   /* every primary key part has a fixed width: refs are encoded keys */
-  bool pk_whole = true;    /* no primary key part is a column prefix */
+  bool pk_fixed = false; /* every primary key part has a fixed width: refs are encoded keys */
+  bool pk_whole = true;  /* no primary key part is a column prefix */
   uint32_t pk_bytes = kRowIdBytes; /* longest encoded primary key */
-  size_t max_key = 0;      /* longest encoded key of any index, primary key included */
-  size_t max_scratch = 0;  /* longest part */
-  size_t max_entries = 0;  /* keys and payloads of one row's secondary entries */
+  size_t max_key = 0;              /* longest encoded key of any index, primary key included */
+  size_t max_scratch = 0;          /* longest part */
+  size_t max_entries = 0;          /* keys and payloads of one row's secondary entries */
 
   void init(const TABLE *table);
   /* A number that changes when rows or keys would be read wrongly. */

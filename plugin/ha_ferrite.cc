@@ -35,11 +35,10 @@ int ha_ferrite::error(fe_code code) { return ferrite_to_ha_error(code, ha_thd())
 handler::Table_flags ha_ferrite::table_flags() const {
   Table_flags flags =
       HA_REC_NOT_IN_SEQ | HA_NULL_IN_KEY | HA_CAN_INDEX_BLOBS | HA_PARTIAL_COLUMN_READ |
-      HA_PRIMARY_KEY_REQUIRED_FOR_POSITION | HA_PRIMARY_KEY_IN_READ_INDEX |
-      HA_TABLE_SCAN_ON_INDEX | HA_REQUIRES_KEY_COLUMNS_FOR_DELETE | HA_BINLOG_ROW_CAPABLE |
-      HA_CAN_VIRTUAL_COLUMNS | HA_CAN_GEOMETRY | HA_CAN_SQL_HANDLER | HA_CAN_SKIP_LOCKED |
-      HA_CAN_TABLES_WITHOUT_ROLLBACK | HA_CAN_ONLINE_BACKUPS | HA_CONCURRENT_OPTIMIZE |
-      HA_ONLINE_ANALYZE;
+      HA_PRIMARY_KEY_REQUIRED_FOR_POSITION | HA_PRIMARY_KEY_IN_READ_INDEX | HA_TABLE_SCAN_ON_INDEX |
+      HA_REQUIRES_KEY_COLUMNS_FOR_DELETE | HA_BINLOG_ROW_CAPABLE | HA_CAN_VIRTUAL_COLUMNS |
+      HA_CAN_GEOMETRY | HA_CAN_SQL_HANDLER | HA_CAN_SKIP_LOCKED | HA_CAN_TABLES_WITHOUT_ROLLBACK |
+      HA_CAN_ONLINE_BACKUPS | HA_CONCURRENT_OPTIMIZE | HA_ONLINE_ANALYZE;
   /* The server caches these at open and in external_lock, when the isolation is known. */
   if (thd_tx_isolation(ha_thd()) <= ISO_READ_COMMITTED) return flags | HA_CHECK_UNIQUE_AFTER_WRITE;
   return flags | HA_BINLOG_STMT_CAPABLE;
@@ -167,7 +166,7 @@ THR_LOCK_DATA **ha_ferrite::store_lock(THD *thd, THR_LOCK_DATA **to, thr_lock_ty
     return to;
   choose_lock_for(lock_type, command, isolation);
   m_wait = lock_type == TL_WRITE_SKIP_LOCKED || lock_type == TL_READ_SKIP_LOCKED ? FE_SKIP_LOCKED
-                                                                               : FE_WAIT;
+                                                                                 : FE_WAIT;
   return to;
 }
 

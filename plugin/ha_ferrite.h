@@ -180,16 +180,16 @@ class ha_ferrite final : public handler {
   bool m_insert_update = false;
 
   std::vector<Cursor> m_cursors;
-  fe_cursor *m_cursor = nullptr;      /* of the running scan */
+  fe_cursor *m_cursor = nullptr; /* of the running scan */
   const ferrite::Index *m_index = nullptr;
-  uint32_t m_cursor_statement = 0;    /* statement in which m_cursor was positioned */
+  uint32_t m_cursor_statement = 0; /* statement in which m_cursor was positioned */
   bool m_scan_started = false;
-  size_t m_match_bytes = 0;           /* rows must start with so many bytes of m_seek_key */
+  size_t m_match_bytes = 0; /* rows must start with so many bytes of m_seek_key */
   fe_seek_mode m_seek_mode = FE_SEEK_EXACT;
   bool m_unique_exact = false;
   ferrite::Buffer m_seek_key;
   size_t m_seek_len = 0;
-  ferrite::Buffer m_at_key;           /* HANDLER: where the last statement stood */
+  ferrite::Buffer m_at_key; /* HANDLER: where the last statement stood */
   bool m_handler_mode = false;
 
   /* What to read of a row; recomputed when the server's read_set changes. */

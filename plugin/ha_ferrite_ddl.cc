@@ -21,8 +21,8 @@ using ferrite::Layout;
 /* ---- create ------------------------------------------------------------------------ */
 
 static int refuse(const char *what) {
-  my_printf_error(ER_ILLEGAL_HA_CREATE_OPTION, "Storage engine FERRITE does not support %s",
-                  MYF(0), what);
+  my_printf_error(ER_ILLEGAL_HA_CREATE_OPTION, "Storage engine FERRITE does not support %s", MYF(0),
+                  what);
   return HA_ERR_UNSUPPORTED;
 }
 
@@ -93,8 +93,8 @@ int ha_ferrite::delete_table(const char *name) {
 }
 
 int ha_ferrite::rename_table(const char *from, const char *to) {
-  fe_code rc = fe_table_rename(ferrite_engine, core_table_name(from).c_str(),
-                               core_table_name(to).c_str());
+  fe_code rc =
+      fe_table_rename(ferrite_engine, core_table_name(from).c_str(), core_table_name(to).c_str());
   return ferrite_table_error(rc, ha_thd());
 }
 
@@ -127,9 +127,9 @@ bool ha_ferrite::check_if_incompatible_data(HA_CREATE_INFO *create_info, uint ta
 enum_alter_inplace_result ha_ferrite::check_if_supported_inplace_alter(
     TABLE *, Alter_inplace_info *ha_alter_info) {
   /* Changes of the .frm alone: no row and no key looks different afterwards. */
-  constexpr alter_table_operations kFrmOnly =
-      ALTER_COLUMN_DEFAULT | ALTER_COLUMN_NAME | ALTER_DROP_CHECK_CONSTRAINT |
-      ALTER_INDEX_IGNORABILITY | ALTER_COLUMN_OPTION;
+  constexpr alter_table_operations kFrmOnly = ALTER_COLUMN_DEFAULT | ALTER_COLUMN_NAME |
+                                              ALTER_DROP_CHECK_CONSTRAINT |
+                                              ALTER_INDEX_IGNORABILITY | ALTER_COLUMN_OPTION;
   if (ha_alter_info->handler_flags & ~kFrmOnly) return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (ha_alter_info->create_info->used_fields & HA_CREATE_USED_AUTO)
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
@@ -211,7 +211,8 @@ int ha_ferrite::check_indexes(THD *thd) {
   }
   ha_rnd_end();
   tmp_restore_column_map(&table->read_set, old_read);
-  if (err != HA_ERR_END_OF_FILE) return err == HA_ERR_ABORTED_BY_USER ? HA_ADMIN_FAILED : HA_ADMIN_CORRUPT;
+  if (err != HA_ERR_END_OF_FILE)
+    return err == HA_ERR_ABORTED_BY_USER ? HA_ADMIN_FAILED : HA_ADMIN_CORRUPT;
   for (const Index &index : layout().indexes) {
     if (!index.no) continue;
     ulonglong entries = count_entries(cursors[index.no]);

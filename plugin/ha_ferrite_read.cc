@@ -41,8 +41,9 @@ void ha_ferrite::make_plan() {
   m_plan_covering = index.no != 0 && m_lock != FE_READ_EXCLUSIVE;
   for (const Column &c : layout().rows.columns()) {
     /* Lookups inside a change (WITHOUT OVERLAPS) ask for the key, not by read_set. */
-    const bool wanted = bitmap_is_set(table->read_set, c.field_no) ||
-                        (m_plan_keyread && m_lock == FE_READ_EXCLUSIVE && index.covered[c.field_no]);
+    const bool wanted =
+        bitmap_is_set(table->read_set, c.field_no) ||
+        (m_plan_keyread && m_lock == FE_READ_EXCLUSIVE && index.covered[c.field_no]);
     m_plan_wanted[c.field_no] = wanted;
     if (!wanted) continue;
     if (!index.covered[c.field_no] && (c.stored || c.pk_part >= 0)) m_plan_covering = false;
@@ -120,15 +121,14 @@ int ha_ferrite::seek(uchar *buf, const uchar *key, uint key_len, fe_seek_mode mo
                                        m_scratch.data(), &parts, &has_null);
   m_seek_len = static_cast<size_t>(end - start);
   m_seek_mode = mode;
-  m_unique_exact = mode == FE_SEEK_EXACT && m_index->unique && !has_null &&
-                   parts == m_index->parts.size();
+  m_unique_exact =
+      mode == FE_SEEK_EXACT && m_index->unique && !has_null && parts == m_index->parts.size();
   m_match_bytes = 0;
   int err = move(Step::kSeek, buf);
   return err == HA_ERR_END_OF_FILE ? HA_ERR_KEY_NOT_FOUND : err;
 }
 
-int ha_ferrite::index_read(uchar *buf, const uchar *key, uint key_len,
-                           ha_rkey_function find_flag) {
+int ha_ferrite::index_read(uchar *buf, const uchar *key, uint key_len, ha_rkey_function find_flag) {
   if (!key || !key_len) {
     int err = find_flag == HA_READ_BEFORE_KEY || find_flag == HA_READ_KEY_OR_PREV ||
                       find_flag == HA_READ_PREFIX_LAST || find_flag == HA_READ_PREFIX_LAST_OR_PREV
@@ -196,8 +196,8 @@ int ha_ferrite::move(Step step, uchar *buf) {
   else
     rc = step_cursor(step, &row);
   m_scan_started = true;
-  const bool exact = step == Step::kSeek &&
-                     (m_seek_mode == FE_SEEK_EXACT || m_seek_mode == FE_SEEK_LAST_EXACT);
+  const bool exact =
+      step == Step::kSeek && (m_seek_mode == FE_SEEK_EXACT || m_seek_mode == FE_SEEK_LAST_EXACT);
   const bool single = exact && m_unique_exact;
   for (bool first = true;; first = false) {
     if (!first) {
@@ -375,9 +375,9 @@ int ha_ferrite::multi_range_read_next(range_id_t *range_info) {
   return m_ds_mrr.dsmrr_next(range_info);
 }
 
-ha_rows ha_ferrite::multi_range_read_info_const(uint keyno, RANGE_SEQ_IF *seq,
-                                                void *seq_init_param, uint n_ranges, uint *bufsz,
-                                                uint *flags, Cost_estimate *cost) {
+ha_rows ha_ferrite::multi_range_read_info_const(uint keyno, RANGE_SEQ_IF *seq, void *seq_init_param,
+                                                uint n_ranges, uint *bufsz, uint *flags,
+                                                Cost_estimate *cost) {
   m_ds_mrr.init(this, table);
   /* Locking reads keep to the order of the index. */
   if (m_lock != FE_READ_SNAPSHOT) *flags |= HA_MRR_USE_DEFAULT_IMPL;

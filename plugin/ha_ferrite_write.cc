@@ -20,7 +20,8 @@ using ferrite::KeyPart;
 int ha_ferrite::prepare_write_buffers() {
   /* Both sides of an update: twice the entries of one row. */
   return m_entries.reserve(2 * layout().max_entries + 16) &&
-                 m_new_pk.reserve(layout().pk_bytes + 16) && m_row_pk.reserve(layout().pk_bytes + 16)
+                 m_new_pk.reserve(layout().pk_bytes + 16) &&
+                 m_row_pk.reserve(layout().pk_bytes + 16)
              ? 0
              : HA_ERR_OUT_OF_MEM;
 }
@@ -194,8 +195,7 @@ int ha_ferrite::delete_row(const uchar *buf) {
   uint count = 0;
   for (const Index &index : layout().indexes)
     if (index.no) to = encode_entry(index, buf, to, &m_removed[count++]);
-  fe_code rc =
-      fe_row_delete(m_session, m_share->table, m_row_pk.slice(), m_removed.data(), count);
+  fe_code rc = fe_row_delete(m_session, m_share->table, m_row_pk.slice(), m_removed.data(), count);
   return rc == FE_OK ? 0 : error(rc);
 }
 
@@ -254,8 +254,7 @@ void ha_ferrite::get_auto_increment(ulonglong offset, ulonglong increment,
 void ha_ferrite::raise_autoinc(ulonglong value) {
   const ulonglong max_value = table->found_next_number_field->get_max_int_value();
   if (value > max_value) return; /* a negative value given by the user */
-  ulonglong next =
-      next_autoinc(value, 1, m_autoinc_increment, m_autoinc_offset, max_value);
+  ulonglong next = next_autoinc(value, 1, m_autoinc_increment, m_autoinc_offset, max_value);
   std::lock_guard<std::mutex> guard(m_share->autoinc_mutex);
   fe_autoinc_update(m_share->table, next);
 }

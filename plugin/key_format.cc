@@ -47,10 +47,10 @@ static bool probe_space(CHARSET_INFO *cs, WeightLevel *level) {
   int n = cs->wc_mb(' ', spaces, spaces + sizeof spaces);
   if (n <= 0 || n * 2 > static_cast<int>(sizeof spaces)) return false;
   memcpy(spaces + n, spaces, static_cast<size_t>(n));
-  size_t len1 = cs->coll->strnxfrm(cs, one, sizeof one, 64, spaces, static_cast<size_t>(n),
-                                   level->flags);
-  size_t len2 = cs->coll->strnxfrm(cs, two, sizeof two, 64, spaces, static_cast<size_t>(2 * n),
-                                   level->flags);
+  size_t len1 =
+      cs->coll->strnxfrm(cs, one, sizeof one, 64, spaces, static_cast<size_t>(n), level->flags);
+  size_t len2 =
+      cs->coll->strnxfrm(cs, two, sizeof two, 64, spaces, static_cast<size_t>(2 * n), level->flags);
   if (len1 < 1 || len1 > 4 || len2 != 2 * len1) return false;
   if (memcmp(one, two, len1) || memcmp(one, two + len1, len1)) return false;
   level->space_len = static_cast<uint8_t>(len1);
@@ -249,8 +249,8 @@ uint8_t *KeyPart::encode_record(const uchar *record, uint8_t *to, uint8_t *scrat
     *to++ = 0;
   } else {
     if (nullable) *to++ = 1;
-    fe_slice v = text.padded ? fe_slice{record + column.offset, column.length}
-                             : column.value(record);
+    fe_slice v =
+        text.padded ? fe_slice{record + column.offset, column.length} : column.value(record);
     to = encode_value(v.ptr, v.len, to, scratch);
   }
   if (descending) complement(start, to);

@@ -39,8 +39,8 @@ enum class PartKind : uint8_t {
   kBytes,    /* fixed width, ordered by memcmp as it is */
   kFloat,
   kDouble,
-  kBinary,   /* variable length, ordered by bytes */
-  kText,     /* ordered by a collation */
+  kBinary, /* variable length, ordered by bytes */
+  kText,   /* ordered by a collation */
 };
 
 /* How a collation's weights are cut into groups; one level of one collation. */
@@ -96,14 +96,14 @@ KeyPart describe_part(const KEY_PART_INFO &info, const Column &column);
 
 /* One index of a table. */
 struct Index {
-  uint32_t no = 0;         /* in the core; 0 is the clustered one */
-  uint32_t server_no = 0;  /* in the server's key list */
+  uint32_t no = 0;        /* in the core; 0 is the clustered one */
+  uint32_t server_no = 0; /* in the server's key list */
   bool unique = false;
-  bool has_prefix = false;       /* some declared part is a column prefix */
+  bool has_prefix = false; /* some declared part is a column prefix */
   bool has_virtual = false;
-  std::vector<KeyPart> parts;    /* declared parts */
-  std::vector<uint16_t> payload; /* field numbers kept in the entry payload, in order */
-  std::vector<uint8_t> covered;  /* by field number: 1 when an entry gives the column */
+  std::vector<KeyPart> parts;      /* declared parts */
+  std::vector<uint16_t> payload;   /* field numbers kept in the entry payload, in order */
+  std::vector<uint8_t> covered;    /* by field number: 1 when an entry gives the column */
   std::vector<uint8_t> touched_by; /* by field number: 1 when a change changes the entry */
   /* For each part of the server's extended key: the declared part or ~primary key part. */
   std::vector<int16_t> tuple_parts;

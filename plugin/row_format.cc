@@ -32,8 +32,8 @@ Column describe_column(const Field *field, const uchar *record_start, bool virtu
     c.length = var->pack_length() - var->length_bytes;
   } else {
     c.length = field->pack_length();
-    bool text = field->real_type() == MYSQL_TYPE_STRING ||
-                field->real_type() == MYSQL_TYPE_VAR_STRING;
+    bool text =
+        field->real_type() == MYSQL_TYPE_STRING || field->real_type() == MYSQL_TYPE_VAR_STRING;
     if (text && field->key_type() == HA_KEYTYPE_TEXT) c.kind = ColumnKind::kChar;
   }
   return c;
@@ -257,9 +257,9 @@ fe_code RowFormat::decode(fe_session *session, fe_table *table, fe_slice payload
 
 /* One variable column on its way into a payload. */
 struct RowFormat::Item {
-  fe_slice data;           /* inline bytes, or the value to be put out of line */
-  const uint8_t *old_ref;  /* a reference taken over from the old row */
-  bool out;                /* to be put out of line now */
+  fe_slice data;          /* inline bytes, or the value to be put out of line */
+  const uint8_t *old_ref; /* a reference taken over from the old row */
+  bool out;               /* to be put out of line now */
 };
 
 void RowFormat::gather(const uchar *record, const MY_BITMAP *changed, const View *old,

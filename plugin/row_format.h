@@ -37,32 +37,30 @@ constexpr size_t kRowTargetBytes = 3600;
 constexpr size_t kMinOutOfLineBytes = 64;
 
 enum class ColumnKind : uint8_t {
-  kFixed,  /* pack_length() raw bytes of the record */
-  kChar,   /* CHAR in a character set: trailing spaces trimmed */
-  kVar,    /* VARCHAR, VARBINARY: 1 or 2 length bytes in the record */
-  kBlob,   /* BLOB, TEXT, JSON, GEOMETRY: length bytes and a pointer in the record */
+  kFixed, /* pack_length() raw bytes of the record */
+  kChar,  /* CHAR in a character set: trailing spaces trimmed */
+  kVar,   /* VARCHAR, VARBINARY: 1 or 2 length bytes in the record */
+  kBlob,  /* BLOB, TEXT, JSON, GEOMETRY: length bytes and a pointer in the record */
 };
 
 /* What a conversion needs of one column; computed once per table. */
 struct Column {
   uint16_t field_no = 0;
   ColumnKind kind = ColumnKind::kFixed;
-  bool stored = false;       /* has a place in the row payload */
-  uint8_t length_bytes = 0;  /* kVar: 1 or 2; kBlob: 1 to 4 */
-  uint8_t null_mask = 0;     /* 0: NOT NULL */
+  bool stored = false;      /* has a place in the row payload */
+  uint8_t length_bytes = 0; /* kVar: 1 or 2; kBlob: 1 to 4 */
+  uint8_t null_mask = 0;    /* 0: NOT NULL */
   uint8_t payload_null_mask = 0;
   uint16_t payload_null_byte = 0;
-  uint16_t fixed_pos = 0;    /* kFixed: place in the fixed area */
-  uint16_t var_no = 0;       /* others: number among the variable columns */
-  int16_t pk_part = -1;      /* number of the primary key part it comes back from */
-  uint32_t offset = 0;       /* in the record */
-  uint32_t null_offset = 0;  /* in the record */
-  uint32_t length = 0;       /* bytes in the record without length bytes */
+  uint16_t fixed_pos = 0;   /* kFixed: place in the fixed area */
+  uint16_t var_no = 0;      /* others: number among the variable columns */
+  int16_t pk_part = -1;     /* number of the primary key part it comes back from */
+  uint32_t offset = 0;      /* in the record */
+  uint32_t null_offset = 0; /* in the record */
+  uint32_t length = 0;      /* bytes in the record without length bytes */
   CHARSET_INFO *cs = nullptr;
 
-  bool is_null(const uchar *record) const {
-    return null_mask && (record[null_offset] & null_mask);
-  }
+  bool is_null(const uchar *record) const { return null_mask && (record[null_offset] & null_mask); }
   void set_null(uchar *record) const { record[null_offset] |= null_mask; }
   void set_not_null(uchar *record) const {
     if (null_mask) record[null_offset] &= static_cast<uchar>(~null_mask);
@@ -113,8 +111,8 @@ class RowFormat {
   /* Builds the payload of a new row. `table` is where overflow values go. */
   fe_code encode(fe_session *session, fe_table *table, const uchar *record, Buffer *out) const;
   /* The same for an update: columns for which `changed` has no bit come from `old`. */
-  fe_code merge(fe_session *session, fe_table *table, const uchar *record,
-                const MY_BITMAP *changed, fe_slice old, Buffer *out) const;
+  fe_code merge(fe_session *session, fe_table *table, const uchar *record, const MY_BITMAP *changed,
+                fe_slice old, Buffer *out) const;
 
   /* Reads the columns `wanted[0..count)` (field numbers) of `payload` into `record`.
      Blob values are copied to `blobs` and live until the next call. */
@@ -125,14 +123,14 @@ class RowFormat {
   struct View;
   struct Item;
   bool parse(fe_slice payload, View *view) const;
-  fe_code build(fe_session *session, fe_table *table, const uchar *record,
-                const MY_BITMAP *changed, const View *old, Buffer *out) const;
+  fe_code build(fe_session *session, fe_table *table, const uchar *record, const MY_BITMAP *changed,
+                const View *old, Buffer *out) const;
   void gather(const uchar *record, const MY_BITMAP *changed, const View *old, Item *items) const;
   static size_t total_bytes(size_t base, const Item *items, size_t count);
 
   std::vector<Column> columns_;
-  std::vector<uint16_t> stored_;    /* field numbers with a place in the payload */
-  std::vector<uint16_t> variable_;  /* field numbers by var_no */
+  std::vector<uint16_t> stored_;   /* field numbers with a place in the payload */
+  std::vector<uint16_t> variable_; /* field numbers by var_no */
   size_t null_bytes_ = 0;
   size_t fixed_bytes_ = 0;
   size_t var_count_ = 0;

@@ -155,8 +155,8 @@ void ha_ferrite::refresh_stats(bool force) {
       fresh.push_back(sample_index(m_share->table, index, parts, pages, now.rows));
   }
   std::string blob = pack_stats(fresh);
-  fe_table_set_stats(m_share->table,
-                     {reinterpret_cast<const uint8_t *>(blob.data()), blob.size()}, now.rows);
+  fe_table_set_stats(m_share->table, {reinterpret_cast<const uint8_t *>(blob.data()), blob.size()},
+                     now.rows);
   std::lock_guard<std::mutex> guard(m_share->stats_mutex);
   m_share->records_per_key = std::move(fresh);
   m_share->stats_running = false;
@@ -253,18 +253,36 @@ ha_rows ha_ferrite::records_in_range(uint inx, const key_range *min_key, const k
   return rows ? rows : 1; /* zero would be taken for a fact */
 }
 
+/* Bytes of the smallest row as InnoDB would store it: its costs are built on that, and a
+   user's plans should not change with the engine. */
+static uint64_t smallest_row(const Layout &layout) {
+  uint64_t bytes = 18;
+  for (const ferrite::Column &c : layout.rows.columns()) {
+    if (!c.stored && c.pk_part < 0) continue;
+    if (c.kind == ferrite::ColumnKind::kFixed)
+      bytes += c.length;
+    else if (c.kind == ferrite::ColumnKind::kChar)
+      bytes += c.length / c.cs->mbmaxlen;
+    else
+      bytes += 1;
+  }
+  return bytes;
+}
+
 ha_rows ha_ferrite::estimate_rows_upper_bound() {
   fe_table_stats now;
   fe_table_get_stats(m_share->table, &now);
-  uint64_t by_size = 2 * now.data_bytes / (layout().rows.min_payload() + 8);
-  return std::max<uint64_t>({by_size, 2 * now.rows, 1000});
+  const uint64_t leaves = std::max<uint64_t>(now.clustered_leaf_pages, 1);
+  const uint64_t by_size = 2 * leaves * stats.block_size / smallest_row(layout());
+  return std::max(by_size, 2 * now.rows);
 }
 
 double ha_ferrite::scan_time() {
   if (!m_share || !m_share->table) return handler::scan_time();
   fe_table_stats now;
   fe_table_get_stats(m_share->table, &now);
-  return static_cast<double>(std::max<uint64_t>(now.clustered_leaf_pages, 1));
+  return static_cast<double>(
+      std::max<uint64_t>({now.clustered_leaf_pages, now.data_bytes / stats.block_size, 1}));
 }
 
 double ha_ferrite::read_time(uint index, uint ranges, ha_rows rows) {
