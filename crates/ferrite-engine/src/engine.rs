@@ -55,7 +55,7 @@ pub struct Engine {
     slots: Mutex<Vec<Arc<TxnSlot>>>,
     pub(crate) prepared: Mutex<HashMap<Xid, Prepared>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    _lock: LockGuard,
+    lock: Mutex<Option<LockGuard>>,
 }
 
 impl Engine {
@@ -71,11 +71,19 @@ impl Engine {
     ) -> Result<Arc<Engine>> {
         config.validate()?;
         let lock = storage.lock_exclusive()?;
-        let fresh = storage.list()?.is_empty();
-        if fresh {
-            Engine::create(config, storage, callbacks, lock)
-        } else {
-            Engine::recover(config, storage, callbacks, lock)
+        let started = time::now_us();
+        match Store::open(storage.clone(), Engine::store_config(&config)) {
+            // Also a creation that was broken off: its remains are removed.
+            Err(Error::NotFound) => Engine::create(config, storage, callbacks, lock),
+            Err(e) => Err(e),
+            Ok((store, checkpoint)) => {
+                let found = Found {
+                    store: Arc::new(store),
+                    checkpoint,
+                    started_us: started,
+                };
+                Engine::recover(config, storage, callbacks, lock, found)
+            }
         }
     }
 
@@ -179,7 +187,7 @@ impl Engine {
             prepared: Mutex::new(HashMap::new()),
             threads: Mutex::new(Vec::new()),
             config,
-            _lock: lock,
+            lock: Mutex::new(Some(lock)),
         })
     }
 
@@ -190,10 +198,13 @@ impl Engine {
         storage: Arc<dyn Storage>,
         callbacks: Arc<dyn Callbacks>,
         lock: LockGuard,
+        found: Found,
     ) -> Result<Arc<Engine>> {
-        let started = time::now_us();
-        let (store, checkpoint) = Store::open(storage.clone(), Engine::store_config(&config))?;
-        let store = Arc::new(store);
+        let Found {
+            store,
+            checkpoint,
+            started_us,
+        } = found;
         let state = EngineState::decode(&checkpoint.state)?;
         let mut analysis = Analysis::new(checkpoint.map, state);
         let log_config = Engine::log_config(&config);
@@ -218,7 +229,7 @@ impl Engine {
         };
         let engine = Engine::assemble(config, storage, callbacks, lock, parts);
         engine.checkpoint_lsn.store(from.0, Ordering::SeqCst);
-        engine.finish_recovery(analysis, from, end, started)?;
+        engine.finish_recovery(analysis, from, end, started_us)?;
         Ok(engine)
     }
 
@@ -333,7 +344,23 @@ impl Engine {
             .and_then(|_| self.pool.flush_all_below(Lsn::MAX))
             .and_then(|_| self.checkpoint());
         self.log.stop_threads();
+        drop(self.lock.lock().take());
         result
+    }
+
+    /// Lets go of a database whose disk is gone: threads end, nothing more is written. What
+    /// was acknowledged is on the disk by definition.
+    pub fn abandon(&self) {
+        self.stop.store(true, Ordering::SeqCst);
+        self.housekeeping.set();
+        self.purge.wake();
+        self.pool.stop_writer();
+        for handle in std::mem::take(&mut *self.threads.lock()) {
+            self.purge.wake();
+            let _ = handle.join();
+        }
+        self.log.stop_threads();
+        drop(self.lock.lock().take());
     }
 
     // ---- sessions and settings -------------------------------------------------------------
@@ -470,6 +497,13 @@ impl Engine {
     pub fn storage(&self) -> &Arc<dyn Storage> {
         &self.storage
     }
+}
+
+/// A database that is there.
+struct Found {
+    store: Arc<Store>,
+    checkpoint: Checkpoint,
+    started_us: u64,
 }
 
 struct Parts {

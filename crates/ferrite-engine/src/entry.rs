@@ -292,7 +292,7 @@ impl Session {
         };
         let version = self
             .engine
-            .version_for_change(&now, self.txn, index, rec.value, &prior);
+            .version_for_change(&now, self.txn, index, rec.value, value, &prior);
         let header = Header {
             deleted,
             txn: self.txn,
@@ -376,17 +376,19 @@ fn check_size(key: &[u8], value: &[u8]) -> Result<()> {
 
 impl Engine {
     /// Keeps the present state for those who need it and returns the new header's version
-    /// address. A second change by the same transaction needs none: nobody sees between.
+    /// address. A second change by the same transaction needs no version of its own, since
+    /// nobody sees between; but the one that is there is told from the new value on.
     fn version_for_change(
         &self,
         now: &Header,
         txn: TxnId,
         index: IndexId,
         value: &[u8],
+        new_value: &[u8],
         prior: &Prior<'_>,
     ) -> u64 {
         if now.txn == txn {
-            return now.version;
+            return self.rebase(now.version, value, new_value);
         }
         let settled = now.txn.is_frozen() || self.txns.visible_to_all(now.txn);
         if settled && now.deleted {
@@ -416,6 +418,14 @@ impl Engine {
     fn prune_chain(&self, now: &Header, value: &[u8]) -> VersionAddr {
         let first = VersionAddr(now.version);
         self.versions.walk().prune(&self.txns, first, value).0
+    }
+
+    /// The version at `addr`, told as a difference to `to` instead of `from`.
+    pub(crate) fn rebase(&self, addr: u64, from: &[u8], to: &[u8]) -> u64 {
+        if addr == 0 || from == to {
+            return addr;
+        }
+        self.versions.walk().rebase(VersionAddr(addr), from, to).0
     }
 
     /// Where the chain goes on after a version.

@@ -195,7 +195,7 @@ impl Engine {
             let header = Header {
                 deleted: prior.deleted,
                 txn: prior.txn,
-                version: self.version_before(&now, prior.txn),
+                version: self.version_before(&now, prior.txn, rec.value, &work.value),
             };
             if !leaf.can_replace(at, &header, work.value.len()) {
                 drop(leaf);
@@ -217,14 +217,19 @@ impl Engine {
 
     /// The version address of the state before `now`: our own first change had put the prior
     /// state's version in front of the chain; later changes of ours had not.
-    fn version_before(&self, now: &Header, prior_txn: TxnId) -> u64 {
-        if prior_txn == now.txn || now.version == 0 {
-            return now.version;
+    fn version_before(&self, now: &Header, prior_txn: TxnId, from: &[u8], to: &[u8]) -> u64 {
+        if prior_txn == now.txn {
+            return self.rebase(now.version, from, to);
         }
+        if now.version == 0 {
+            return 0;
+        }
+        let next = self.next_version(now.version);
+        self.versions.drop_version(VersionAddr(now.version));
         if prior_txn.is_frozen() {
             return 0;
         }
-        self.next_version(now.version)
+        next
     }
 
     /// After a restart the versions behind a prepared transaction's rows are gone, but readers

@@ -235,14 +235,22 @@ pub fn init(
     put16(page, 8, PAGE_BYTES);
 }
 
+/// Bytes of a page that stay unused, so that a full page and its blob header still fit four
+/// granules of the store.
+const SPARE_BYTES: usize = 40;
+
+fn unused_bytes(page: &[u8]) -> usize {
+    get16(page, 8) - get16(page, 6) + get16(page, 12)
+}
+
 /// Bytes an edit can use, garbage included.
 pub fn free_bytes(page: &[u8]) -> usize {
-    get16(page, 8) - get16(page, 6) + get16(page, 12)
+    unused_bytes(page).saturating_sub(SPARE_BYTES)
 }
 
 /// Bytes taken by slots and live records.
 pub fn used_bytes(page: &[u8]) -> usize {
-    PAGE_BYTES - free_bytes(page) - slots_at(page)
+    PAGE_BYTES - unused_bytes(page) - slots_at(page)
 }
 
 /// True if a record of `record_bytes` can be inserted.
