@@ -59,7 +59,7 @@ def random_options(kind: Engine, rng: Random, arguments: argparse.Namespace, bin
     if kind.prefix == "innodb":
         options += rng.choice(([], ["--innodb-flush-method=fsync"], ["--innodb-io-capacity=4000"]))
     if kind.prefix == "ferrite":
-        options.append(f"--loose-ferrite-log-budget={rng.choice(('16M', '16M', '64M', '1G'))}")
+        options.append(f"--loose-ferrite-log-budget={rng.choice(('256M', '256M', '1G'))}")
         options.append(f"--loose-ferrite-history-ring-size={rng.choice(('1M', '32M'))}")
         options.append(f"--loose-ferrite-use-direct-io={rng.choice((0, 1, 1))}")
     return [*options, *arguments.option]

@@ -97,14 +97,22 @@ class Side:
         for session in list(self.sessions):
             self._drop(session)
         self.waiting.clear()
-        if not self.server.alive():
-            self.server.start()
+        connection = self._revive()
         if recreate:
-            connection = self._open(None)
             with connection.cursor() as cursor:
                 cursor.execute("DROP DATABASE IF EXISTS d")
                 cursor.execute("CREATE DATABASE d CHARACTER SET utf8mb4")
-            connection.close()
+        connection.close()
+
+    def _revive(self) -> Connection:
+        """A connection to the server, which is started again if it died."""
+        if self.server.alive():
+            try:
+                return self._open(None)
+            except pymysql.err.MySQLError:
+                self.server.kill()  # it is ending, or answers nobody
+        self.server.start()
+        return self._open(None)
 
     def _drop(self, session: int) -> None:
         with contextlib.suppress(Exception):
@@ -172,6 +180,8 @@ class Side:
         columns: list[tuple[object, ...]] = [
             (f.name, f.type_code, f.length, f.scale, f.charsetnr) for f in result.fields
         ]
+        if step.sql.startswith("SHOW"):
+            columns = [(f.name, f.type_code) for f in result.fields]
         rows = (
             [tuple(_masked(c) for c in row) for row in result.rows]
             if step.sql.startswith(("SHOW", "CHECK", "OPT"))

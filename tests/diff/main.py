@@ -79,6 +79,8 @@ class Runner:
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.arguments = arguments
         self.totals = Totals()
+        self.seen: set[tuple[str, str, str]] = set()
+        """Statements and pairs of answers that were reported: the same again is only counted."""
         self.muted: set[str] = set()
         """Set-up statements of this shape whose answers are known to differ and that are needed all the same."""
         self.sides = self._sides()
@@ -157,11 +159,15 @@ class Runner:
                 if step.setup:
                     return None
             elif found and not (step.setup and step.sql in self.muted):
-                return found
+                if _face(found) not in self.seen:
+                    return found
+                self.totals.known["(reported before)"] += 1
         return None
 
     def _report(self, name: str, steps: list[Step], difference: Difference, _all: list[Step]) -> None:
         side = self.sides[1]
+        if difference.one.kind == difference.two.kind and not difference.one.rows:
+            self.seen.add(_face(difference))
         print(
             f"\n=== difference {len(self.totals.found) + 1}: shape {name}, seed {self.arguments.seed}, statement {difference.index}",
             flush=True,
@@ -199,6 +205,10 @@ class Runner:
         for index, step in enumerate(short):
             last = run_step(self.sides, index, step)[2] or last
         return last
+
+
+def _face(found: Difference) -> tuple[str, str, str]:
+    return (found.step.sql, found.one.brief(), found.two.brief())
 
 
 def _what_differs(found: Difference) -> str:

@@ -203,7 +203,7 @@ class Server:
         if not self.error_log.exists():
             return "(no error log)"
         everything = self.error_log.read_text(errors="replace").splitlines()
-        return "\n".join([x for x in everything if "[Note] InnoDB:" not in x][-lines:])
+        return "\n".join([x for x in everything if "[Note] InnoDB:" not in x and "maturity level" not in x][-lines:])
 
 
 def _link(source: Path, target: Path) -> None:
