@@ -76,6 +76,7 @@ int ha_ferrite::open(const char *name, int, uint) {
   m_plan_bits.assign(table->s->fields / (8 * sizeof(my_bitmap_map)) + 1, 0);
   m_changed_bits.assign(m_plan_bits.size() + 1, 0);
   m_plan_wanted.assign(table->s->fields, 0);
+  m_plan_entry.assign(table->s->fields, 0);
   if (my_bitmap_init(&m_changed, m_changed_bits.data(), table->s->fields)) return HA_ERR_OUT_OF_MEM;
   m_removed.resize(layout().indexes.size());
   m_added.resize(layout().indexes.size());
@@ -191,6 +192,8 @@ void ha_ferrite::begin_statement(THD *thd) {
   m_low_isolation = thd_tx_isolation(thd) <= ISO_READ_COMMITTED;
   m_autoinc_rows = 0;
   m_have_payload = false;
+  /* Partitions are not told of HANDLER by init_table_handle_for_HANDLER(). */
+  m_handler_mode = thd_sql_command(thd) == SQLCOM_HA_READ;
 }
 
 int ha_ferrite::external_lock(THD *thd, int lock_type) {
@@ -207,7 +210,6 @@ int ha_ferrite::external_lock(THD *thd, int lock_type) {
     return HA_ERR_LOGGING_IMPOSSIBLE;
   }
   begin_statement(thd);
-  m_handler_mode = false;
   m_locked = true;
   const bool in_trx = thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN);
   if (lock_type == F_WRLCK) {
@@ -227,7 +229,6 @@ int ha_ferrite::external_lock(THD *thd, int lock_type) {
 /* A statement under LOCK TABLES, or a table used by a stored function or trigger. */
 int ha_ferrite::start_stmt(THD *thd, thr_lock_type lock_type) {
   begin_statement(thd);
-  m_handler_mode = false;
   const int command = thd_sql_command(thd);
   if (!m_locked) {
     /* A temporary table created under LOCK TABLES: external_lock() never came. */
@@ -250,7 +251,6 @@ void ha_ferrite::init_table_handle_for_HANDLER() {
   begin_statement(ha_thd());
   m_lock = m_stored_lock = FE_READ_SNAPSHOT;
   m_wait = FE_WAIT;
-  m_handler_mode = true;
 }
 
 /* ---- hints and the end of a statement ---------------------------------------------- */

@@ -142,7 +142,8 @@ class ha_ferrite final : public handler {
   check_result_t check_pushed(const fe_row &row, uchar *buf);
   int seek(uchar *buf, const uchar *key, uint key_len, fe_seek_mode mode);
   int keep_row(const fe_row &row);
-  void remember_key(const fe_row &row);
+  void remember_place(fe_code rc, const fe_row &row, bool backward);
+  fe_code go_on(bool backward, fe_row *row);
   fe_slice ref_to_key(const uchar *ref, uint8_t *to);
 
   /* Writing. */
@@ -190,6 +191,7 @@ class ha_ferrite final : public handler {
   ferrite::Buffer m_seek_key;
   size_t m_seek_len = 0;
   ferrite::Buffer m_at_key; /* HANDLER: where the last statement stood */
+  int m_at_edge = 0;        /* HANDLER: it stood before the first (-1) or after the last row (1) */
   bool m_handler_mode = false;
 
   /* What to read of a row; recomputed when the server's read_set changes. */
@@ -201,6 +203,7 @@ class ha_ferrite final : public handler {
   bool m_plan_pk = false;             /* some wanted column comes from the primary key */
   std::vector<uint16_t> m_plan_row;   /* field numbers from the row payload */
   std::vector<uint8_t> m_plan_wanted; /* by field number */
+  std::vector<uint8_t> m_plan_entry;  /* the same, as far as an index entry has them */
 
   ferrite::Buffer m_row_pk;      /* primary key or row id of the last row */
   ferrite::Buffer m_row_payload; /* its payload, when it was read with an X lock */
@@ -210,6 +213,7 @@ class ha_ferrite final : public handler {
   ferrite::Buffer m_scratch;
   ferrite::Buffer m_new_pk;
   ferrite::Buffer m_payload;
+  ferrite::Buffer m_compare; /* an out-of-line value to compare with */
   ferrite::Buffer m_entries;
   std::vector<fe_entry> m_removed;
   std::vector<fe_entry> m_added;

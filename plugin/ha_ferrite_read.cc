@@ -37,14 +37,14 @@ void ha_ferrite::make_plan() {
   memcpy(m_plan_bits.data(), table->read_set->bitmap, read_set_bytes(table));
   m_plan_row.clear();
   m_plan_pk = false;
-  /* With X locks the clustered row is visited in any case: it carries the lock. */
-  m_plan_covering = index.no != 0 && m_lock != FE_READ_EXCLUSIVE;
+  m_plan_covering = index.no != 0;
   for (const Column &c : layout().rows.columns()) {
     /* Lookups inside a change (WITHOUT OVERLAPS) ask for the key, not by read_set. */
     const bool wanted =
         bitmap_is_set(table->read_set, c.field_no) ||
         (m_plan_keyread && m_lock == FE_READ_EXCLUSIVE && index.covered[c.field_no]);
     m_plan_wanted[c.field_no] = wanted;
+    m_plan_entry[c.field_no] = wanted && index.covered[c.field_no];
     if (!wanted) continue;
     if (!index.covered[c.field_no] && (c.stored || c.pk_part >= 0)) m_plan_covering = false;
     if (c.stored) m_plan_row.push_back(c.field_no);
@@ -59,6 +59,7 @@ int ha_ferrite::start_index(uint32_t index_no) {
   m_scan_started = false;
   m_match_bytes = 0;
   m_at_key.set_size(0);
+  m_at_edge = 0;
   return cursor_for(index_no, &m_cursor);
 }
 
@@ -190,11 +191,8 @@ int ha_ferrite::move(Step step, uchar *buf) {
     if (int err = cursor_for(m_index->no, &m_cursor)) return err;
   check_plan();
   fe_row row;
-  fe_code rc;
-  if (stale && m_at_key.size() && (step == Step::kNext || step == Step::kPrev))
-    rc = fe_cursor_seek(m_cursor, m_at_key.slice(), backward ? FE_SEEK_LT : FE_SEEK_GT, 0, &row);
-  else
-    rc = step_cursor(step, &row);
+  const bool goes_on = stale && (step == Step::kNext || step == Step::kPrev);
+  fe_code rc = goes_on ? go_on(backward, &row) : step_cursor(step, &row);
   m_scan_started = true;
   const bool exact =
       step == Step::kSeek && (m_seek_mode == FE_SEEK_EXACT || m_seek_mode == FE_SEEK_LAST_EXACT);
@@ -205,6 +203,7 @@ int ha_ferrite::move(Step step, uchar *buf) {
       rc = step_cursor(backward ? Step::kPrev : Step::kNext, &row);
     }
     if (rc == FE_SKIPPED) continue;
+    if (m_handler_mode) remember_place(rc, row, backward);
     if (rc == FE_NOT_FOUND) return HA_ERR_KEY_NOT_FOUND;
     if (rc != FE_OK) return error(rc);
     /* Steps beyond the first row of an exact seek stay within its key. */
@@ -212,7 +211,6 @@ int ha_ferrite::move(Step step, uchar *buf) {
         (row.key.len < m_match_bytes || memcmp(row.key.ptr, m_seek_key.data(), m_match_bytes)))
       return HA_ERR_END_OF_FILE;
     if (exact) m_match_bytes = m_seek_len;
-    if (m_handler_mode) remember_key(row);
     switch (check_pushed(row, buf)) {
       case CHECK_POS:
         break;
@@ -232,7 +230,23 @@ int ha_ferrite::move(Step step, uchar *buf) {
   }
 }
 
-void ha_ferrite::remember_key(const fe_row &row) { m_at_key.assign(row.key); }
+/* HANDLER goes on in another statement where it stood: on a row, or beyond an end. A row
+   that did not match counts as the place too. */
+void ha_ferrite::remember_place(fe_code rc, const fe_row &row, bool backward) {
+  if (rc == FE_OK) {
+    m_at_edge = 0;
+    m_at_key.assign(row.key);
+  } else if (rc == FE_END) {
+    m_at_edge = backward ? -1 : 1;
+  }
+}
+
+fe_code ha_ferrite::go_on(bool backward, fe_row *row) {
+  if (m_at_edge == (backward ? -1 : 1)) return FE_END;
+  if (m_at_edge) return step_cursor(backward ? Step::kLast : Step::kFirst, row);
+  if (!m_at_key.size()) return step_cursor(backward ? Step::kPrev : Step::kNext, row);
+  return fe_cursor_seek(m_cursor, m_at_key.slice(), backward ? FE_SEEK_LT : FE_SEEK_GT, 0, row);
+}
 
 /* Index condition and rowid filter, on the entry alone. */
 check_result_t ha_ferrite::check_pushed(const fe_row &row, uchar *buf) {
@@ -257,14 +271,17 @@ int ha_ferrite::keep_row(const fe_row &row) {
   return 0;
 }
 
-/* HA_ERR_RECORD_DELETED: skip this entry (its row is locked by another). */
+/* HA_ERR_RECORD_DELETED: skip this entry (its row is locked by another). With X locks the
+   clustered row is visited in any case: it carries the lock and the payload. In a keyread
+   indexed virtual columns come from the entry: the server does not compute them then. */
 int ha_ferrite::deliver(fe_row *row, uchar *buf) {
   if (m_index->no == 0) return deliver_clustered(*row, buf);
-  if (m_plan_covering) {
+  const bool exclusive = m_lock == FE_READ_EXCLUSIVE;
+  if (m_plan_keyread || (m_plan_covering && !exclusive)) {
     if (int err = keep_row(*row)) return err;
-    return ferrite::decode_entry(layout(), *m_index, *row, m_plan_wanted.data(), buf)
-               ? 0
-               : error(FE_CORRUPT);
+    if (!ferrite::decode_entry(layout(), *m_index, *row, m_plan_entry.data(), buf))
+      return error(FE_CORRUPT);
+    if (m_plan_covering && !exclusive) return 0;
   }
   fe_row clustered;
   fe_code rc = fe_cursor_fetch_row(m_cursor, &clustered);

@@ -81,11 +81,16 @@ int ha_ferrite::write_row(const uchar *buf) {
 
 /* ---- update ------------------------------------------------------------------------ */
 
-/* Whether a column has another value in the new record. A column that was not read but is
-   written counts as changed. */
+/* Whether a column has another value in the new record. The old value of a column that is
+   written but was not read is in the payload alone: a row that stays the same must be
+   reported so. */
 bool ha_ferrite::column_changed(const Column &c, const uchar *old_row, const uchar *new_row) {
   const bool read = bitmap_is_set(table->read_set, c.field_no);
-  if (!read) return bitmap_is_set(table->write_set, c.field_no);
+  if (!read) {
+    if (!bitmap_is_set(table->write_set, c.field_no)) return false;
+    return !c.stored || !layout().rows.same_value(m_session, m_share->table, m_row_payload.slice(),
+                                                  c, new_row, &m_compare);
+  }
   const bool was_null = c.is_null(old_row), is_null = c.is_null(new_row);
   if (was_null || is_null) return was_null != is_null;
   if (c.kind == ColumnKind::kFixed || c.kind == ColumnKind::kChar)
@@ -136,8 +141,6 @@ int ha_ferrite::change_entries(const uchar *old_row, const uchar *new_row, bool 
 
 int ha_ferrite::update_row(const uchar *old_data, const uchar *new_data) {
   if (int err = prepare_write_buffers()) return err;
-  if (!find_changes(old_data, new_data)) return HA_ERR_RECORD_IS_THE_SAME;
-
   if (!m_have_payload) {
     /* The row was read without an X lock (a sequence, a covering read): get it now. */
     fe_cursor *cursor;
@@ -149,6 +152,7 @@ int ha_ferrite::update_row(const uchar *old_data, const uchar *new_data) {
     if (!m_row_payload.assign(row.payload)) return HA_ERR_OUT_OF_MEM;
     m_have_payload = true;
   }
+  if (!find_changes(old_data, new_data)) return HA_ERR_RECORD_IS_THE_SAME;
   fe_slice old_pk = m_row_pk.slice();
   fe_slice new_pk = old_pk;
   bool pk_changed = false;

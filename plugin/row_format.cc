@@ -253,6 +253,26 @@ fe_code RowFormat::decode(fe_session *session, fe_table *table, fe_slice payload
   return FE_OK;
 }
 
+bool RowFormat::same_value(fe_session *session, fe_table *table, fe_slice payload, const Column &c,
+                           const uchar *record, Buffer *scratch) const {
+  View view;
+  if (!parse(payload, &view)) return false;
+  const bool was_null = view.is_null(c), is_null = c.is_null(record);
+  if (was_null || is_null) return was_null == is_null;
+  fe_slice value = c.value(record);
+  if (c.kind == ColumnKind::kFixed) return !memcmp(view.fixed + c.fixed_pos, value.ptr, value.len);
+  bool far;
+  fe_slice old = view.variable(c.var_no, &far);
+  if (!old.ptr) return false;
+  if (far) {
+    const uint8_t *ref = view.ref(old);
+    if (!ref || fe_overflow_len(ref) != value.len || !scratch->reserve(value.len)) return false;
+    if (fe_overflow_read(session, table, ref, scratch->data()) != FE_OK) return false;
+    old = {scratch->data(), value.len};
+  }
+  return old.len == value.len && (!old.len || !memcmp(old.ptr, value.ptr, old.len));
+}
+
 /* ---- writing ----------------------------------------------------------------------- */
 
 /* One variable column on its way into a payload. */

@@ -114,6 +114,11 @@ class RowFormat {
   fe_code merge(fe_session *session, fe_table *table, const uchar *record, const MY_BITMAP *changed,
                 fe_slice old, Buffer *out) const;
 
+  /* Whether the payload of a row has the value of `record` in this stored column; reads an
+     out-of-line value of the same length into `scratch`. */
+  bool same_value(fe_session *session, fe_table *table, fe_slice payload, const Column &column,
+                  const uchar *record, Buffer *scratch) const;
+
   /* Reads the columns `wanted[0..count)` (field numbers) of `payload` into `record`.
      Blob values are copied to `blobs` and live until the next call. */
   fe_code decode(fe_session *session, fe_table *table, fe_slice payload, const uint16_t *wanted,
