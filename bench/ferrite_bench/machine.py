@@ -43,9 +43,22 @@ def describe(where: Path) -> dict[str, str]:
         "memory": f"{int(kb) / (1 << 20):.0f} GiB" if kb.isdigit() else "unknown",
         "kernel": platform.release(),
         "system": _first_line_value("/etc/os-release", "PRETTY_NAME="),
-        "file system": _run("stat", "-f", "-c", "%T", str(where)) or "unknown",
+        "file system": _file_system(where),
         "device": Device.of(where).name or "unknown",
     }
+
+
+def _file_system(where: Path) -> str:
+    """Type of the mount that holds a path: the longest mount point above it."""
+    path, best = f"{where.resolve()}/", ("", "unknown")
+    try:
+        mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
+    except OSError:
+        return "unknown"
+    for _, point, kind, *_ in mounts:
+        if path.startswith(point.rstrip("/") + "/") and len(point) >= len(best[0]):
+            best = (point, kind)
+    return best[1]
 
 
 def _first_line_value(path: str, start: str) -> str:

@@ -34,6 +34,8 @@ class Outcome:
     summary: Summary
     seconds: list[dict[str, float]] = field(default_factory=list)
     """Samples, the first one ends one second after the start."""
+    speeds: dict[int, float] = field(default_factory=dict)
+    """Second, from 1 on -> transactions in it, as the load generator itself counted them."""
 
     def average(self, metric: str, begin: float = 0, end: float = 1e9) -> float:
         """Mean of a measure over a stretch of seconds."""
@@ -160,7 +162,7 @@ class Session:
         if failure or summary is None:
             self.server.check()
             raise LoadFailed(failure or f"the load generator printed no result:\n{output.text()[-600:]}")
-        outcome = Outcome(summary, seconds)
+        outcome = Outcome(summary, seconds, {n: s.tps for n, s in output.seconds.items()})
         self._usual_figures(outcome, before, after, warmup)
         return outcome
 
@@ -242,10 +244,10 @@ class Session:
             self.writer.figure(self.place, name, value, unit, direction)
 
     def _usual_figures(self, outcome: Outcome, before: Reading, after: Reading, warmup: float) -> None:
-        summary, steady = outcome.summary, outcome.seconds[int(warmup) :]
-        tps = [s["tps"] for s in steady if "tps" in s]
-        self.figure("tps", mean(tps) if len(tps) >= 3 and summary.latency else summary.tps, "1/s")
-        if len(tps) >= 3:
+        summary = outcome.summary
+        tps = [speed for second, speed in outcome.speeds.items() if second > warmup]
+        self.figure("tps", mean(tps) if tps else summary.tps, "1/s")
+        if len(tps) >= 2:
             self.figure("worst_second", min(tps), "1/s")
         for name in ("p50", "p95", "p99", "p999", "max"):
             self.figure(name, summary.latency.get(name), "ms", "lower")
@@ -264,7 +266,7 @@ class Session:
         ):
             total = after.total(before, counter)
             self.figure(name, None if total is None else total * factor / count, unit, "lower")
-        if steady and mean(tps):
+        if outcome.seconds and mean(tps):
             self.figure("client_cpu_per_txn", outcome.average("client_cpu", warmup) * 1e6 / mean(tps), "us", "lower")
         for name, value, unit in (
             ("history_peak", outcome.peak("history"), "transactions"),

@@ -138,11 +138,13 @@ local function delivery(w)
          ORDER BY n_o_id LIMIT 1 FOR UPDATE]], w, d)
       if order then
          sql("DELETE FROM new_order WHERE n_w_id=%d AND n_d_id=%d AND n_o_id=%s", w, d, order)
-         local c = row("SELECT o_c_id FROM orders WHERE o_w_id=%d AND o_d_id=%d AND o_id=%s", w, d, order)
+         local c = row("SELECT o_c_id FROM orders WHERE o_w_id=%d AND o_d_id=%d AND o_id=%s FOR UPDATE", w, d, order)
          sql("UPDATE orders SET o_carrier=%d WHERE o_w_id=%d AND o_d_id=%d AND o_id=%s", rand.uniform(1, 10), w, d, order)
          sql("UPDATE order_line SET l_delivered=NOW() WHERE l_w_id=%d AND l_d_id=%d AND l_o_id=%s", w, d, order)
          local sum = row("SELECT SUM(l_amount) FROM order_line WHERE l_w_id=%d AND l_d_id=%d AND l_o_id=%s", w, d, order)
-         sql("UPDATE customer SET c_balance=c_balance+%s WHERE c_w_id=%d AND c_d_id=%d AND c_id=%s", sum, w, d, c)
+         -- A locking read may find an order that is younger than this transaction's snapshot, and so is its sum.
+         sql("UPDATE customer SET c_balance=c_balance+%s WHERE c_w_id=%d AND c_d_id=%d AND c_id=%s", sum or 0, w, d,
+            c or 0)
       end
    end
 end

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from html import escape
 
 from ferrite_bench.report import svg
-from ferrite_bench.report.svg import LEFT, RIGHT, WIDTH, Area, Line, Scale, tag
-from ferrite_bench.report.units import name_of, short, ticks
+from ferrite_bench.report.svg import LEFT, WIDTH, Area, Line, Scale, tag
+from ferrite_bench.report.units import name_of, short, tick, ticks
 from ferrite_bench.stats import spread
 from ferrite_bench.store import Run
 from ferrite_bench.workloads.base import CLOSED, OPEN, Bars, Chart, Curve, Panel, Timeline
@@ -124,8 +124,9 @@ def _timeline(chart: Timeline, run: Run) -> Drawn:
     marks = _marks(run, chart.case)
     x_marks = ticks(0, max(times), 8)
     height = 210 if len(strips) > 1 else 260
+    right = WIDTH - svg.room_for([s.label for _, lines in strips for s in lines])
     for number, (panel, lines) in enumerate(strips):
-        area = Area(top, height)
+        area = Area(top, height, right=right)
         x = Scale(0, max(times), area.left, area.right)
         y, y_marks = svg.y_scale(lines, area, panel.unit, panel.log)
         body.append(_draw_marks(marks, x, area, number == 0))
@@ -166,7 +167,7 @@ def _curve(chart: Curve, run: Run) -> Drawn:
             shown.add(item["key"])
     if not lines:
         return _nothing(chart.title, run)
-    area = Area(34, 280)
+    area = Area(34, 280, right=WIDTH - svg.room_for([s.label for s in lines]))
     positions = sorted({x for s in lines for x, _ in s.points})
     log = chart.log_x and positions[0] > 0 and positions[-1] > positions[0]
     margin = 0.0 if log or len(positions) > 1 else 1.0
@@ -210,7 +211,7 @@ def _bars(chart: Bars, run: Run) -> Drawn:
     unit = next(f.unit for f in run.figures if f.name == chart.figure)
     greatest = max(v for _, bars in rows for _, values in bars for v in values)
     marks = ticks(0, greatest * 1.02 or 1, 5, unit.startswith("bytes"))
-    x = Scale(0, marks[-1], BAR_LEFT, WIDTH - RIGHT + 40)
+    x = Scale(0, marks[-1], BAR_LEFT, WIDTH - 90)
     top, body = 40.0, [_legend(run, {key for _, bars in rows for key, _ in bars})]
     inner = []
     for case, bars in rows:
@@ -221,10 +222,11 @@ def _bars(chart: Bars, run: Run) -> Drawn:
             top += BAR + BAR_GAP
         top += GROUP_GAP
     bottom = top - GROUP_GAP + 8
+    step = marks[1] - marks[0]
     for value in marks:
         kind = "zero" if value == 0 else "grid"
         body.append(tag("line", x1=x(value), x2=x(value), y1=34, y2=bottom, class_=kind))
-        body.append(tag("text", escape(short(value, unit)), x=x(value), y=bottom + 18, class_="tick middle"))
+        body.append(tag("text", escape(tick(value, unit, step)), x=x(value), y=bottom + 18, class_="tick middle"))
     body += inner
     middle = (x.start + x.end) / 2
     body.append(tag("text", escape(name_of(chart.figure)), x=middle, y=bottom + 38, class_="axis-title middle"))

@@ -32,10 +32,20 @@ def write_page(directory: Path) -> Path:
     pictures.mkdir(exist_ok=True)
     for number, one in enumerate(drawn, 1):
         name = re.sub(r"[^a-z0-9]+", "-", one.title.lower()).strip("-")
-        (pictures / f"{number}-{name}.svg").write_text(standalone(one.picture, one.title), encoding="utf-8")
+        (pictures / f"{number}-{name}.svg").write_text(
+            standalone(one.picture, one.title, _origin(run, one)), encoding="utf-8"
+        )
     page = directory / "index.html"
     page.write_text(_page(run, item, drawn), encoding="utf-8")
     return page
+
+
+def _origin(run: Run, one: Drawn) -> str:
+    """The line at the foot of a picture that stands alone."""
+    head = run.header
+    state = "" if run.complete else "INCOMPLETE RUN. "
+    rerun = str(head["rerun"])
+    return f"{state}{' '.join(one.notes)} Commit {head['commit']}, {head['server']}; {rerun}".strip()
 
 
 def _page(run: Run, item: Experiment, drawn: list[Drawn]) -> str:

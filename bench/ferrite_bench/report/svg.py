@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 
-from ferrite_bench.report.units import log_ticks, short, ticks
+from ferrite_bench.report.units import log_ticks, short, tick, ticks
 
 WIDTH = 960
-LEFT, RIGHT = 74, 150
+LEFT, RIGHT = 74, 110
 VARIABLES = (Path(__file__).parent / "colors.css").read_text(encoding="utf-8")
 DASHES = ("", "7 4", "2 3", "9 3 2 3")
 
@@ -79,6 +79,11 @@ class Area:
         return self.top + self.height
 
 
+def room_for(labels: Sequence[str]) -> float:
+    """Width that names at the ends of lines take."""
+    return max(RIGHT, max((len(x) for x in labels), default=0) * 7.3 + 34)
+
+
 def y_scale(lines: Sequence[Line], area: Area, unit: str, log: bool) -> tuple[Scale, list[float]]:
     """A scale that holds every point, and its ticks."""
     values = [y for line in lines for _, y in line.points] + [v for line in lines for lh in line.low_high for v in lh]
@@ -94,10 +99,11 @@ def y_scale(lines: Sequence[Line], area: Area, unit: str, log: bool) -> tuple[Sc
 def y_axis(area: Area, scale: Scale, marks: Sequence[float], unit: str, title: str) -> str:
     """Grid lines, their values, and what they are."""
     out = [tag("text", escape(title), x=area.left, y=area.top - 12, class_="axis-title")]
+    step = marks[1] - marks[0] if len(marks) > 1 and not scale.log else min(marks, default=1)
     for value in marks:
         y = scale(value)
         out.append(tag("line", x1=area.left, x2=area.right, y1=y, y2=y, class_="zero" if value == 0 else "grid"))
-        out.append(tag("text", escape(short(value, unit)), x=area.left - 8, y=y + 4, class_="tick end"))
+        out.append(tag("text", escape(tick(value, unit, step)), x=area.left - 8, y=y + 4, class_="tick end"))
     return "".join(out)
 
 
@@ -191,14 +197,15 @@ def picture(body: str, height: float, title: str) -> str:
     return f"{head}<title>{escape(title)}</title>{body}</svg>"
 
 
-def standalone(svg: str, title: str) -> str:
-    """The same picture as a file of its own: with its colours, a background and its title."""
+def standalone(svg: str, title: str, foot: str) -> str:
+    """The same picture as a file of its own: with its colours, a background, its title and where it comes from."""
     style = f"<style>{VARIABLES}</style>"
     head, rest = svg.split(">", 1)
     box = head.split('viewBox="')[1].split('"')[0].split()
-    height = float(box[3]) + 44
+    height = float(box[3]) + 44 + 26
     head = head.replace(f'viewBox="{" ".join(box)}"', f'viewBox="0 -44 {box[2]} {height:.0f}"')
     head = head.replace("<svg ", f'<svg xmlns="http://www.w3.org/2000/svg" width="{box[2]}" height="{height:.0f}" ')
     ground = tag("rect", x=0, y=-44, width=box[2], height=height, class_="ground")
     words = tag("text", escape(title), x=LEFT, y=-16, class_="title")
-    return f"{head}>{style}{ground}{words}{rest}\n"
+    origin = tag("text", escape(foot), x=LEFT, y=float(box[3]) + 12, class_="tick")
+    return f"{head}>{style}{ground}{words}{origin}{rest}\n"

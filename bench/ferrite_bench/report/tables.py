@@ -27,7 +27,8 @@ def pair(run: Run) -> tuple[str, str] | None:
     if len(keys) < 2:
         return None
     if theirs:
-        return next(c["key"] for c in keys if c["key"] not in theirs[-1:]), theirs[-1]
+        others = [c["key"] for c in keys if c["key"] != theirs[-1]]
+        return next((k for k in others if k not in theirs), others[0]), theirs[-1]
     return keys[0]["key"], keys[1]["key"]
 
 

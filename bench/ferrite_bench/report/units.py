@@ -94,15 +94,28 @@ def _time(value: float, unit: str) -> str:
     return f"{_plain(seconds)} s"
 
 
+def tick(value: float, unit: str, step: float) -> str:
+    """A value on an axis: all of one axis with the same number of digits, no more than its step needs."""
+    if unit.startswith("bytes") or unit in ("us", "ms", "s"):
+        text = short(value, unit)
+        head, _, tail = text.partition(" ")
+        return f"{head.rstrip('0').rstrip('.') if '.' in head else head} {tail}".strip()
+    if abs(value) >= 1e6 and step >= 1e5:
+        return f"{value / 1e6:,.1f} M"
+    digits = max(0, -math.floor(math.log10(step) + 1e-9)) if 0 < step < 1 else (1 if step % 1 else 0)
+    return f"{value:,.{digits + (1 if step < 1 and round(step * 10**digits, 6) % 1 else 0)}f}"
+
+
 def ticks(low: float, high: float, count: int = 5, binary: bool = False) -> list[float]:
     """Round values from low to at least high."""
     span = high - low
     if span <= 0:
         return [low, low + 1]
     raw = span / count
-    base = 1024 ** max(0, math.floor(math.log(max(raw, 1), 1024))) if binary else 1
-    power = 10 ** math.floor(math.log10(raw / base))
-    step = next(m * power * base for m in (1, 2, 2.5, 5, 10, 20) if m * power * base >= raw * 0.999)
+    power = 10 ** math.floor(math.log10(raw))
+    step = next(m * power for m in (1, 2, 2.5, 5, 10, 20) if m * power >= raw * 0.999)
+    if binary:
+        step = 2.0 ** math.ceil(math.log2(raw))
     first = math.floor(low / step)
     out = [first * step]
     while out[-1] < high - step * 1e-6:

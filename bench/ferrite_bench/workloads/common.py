@@ -19,8 +19,7 @@ def oltp_data(rows: int, tables: int = 1) -> Data:
         # The ceiling has one index and cannot rebuild a table.
         plain = ("--create-secondary=off",) if session.engine == "CEILING" else ()
         session.prepare(
-            "oltp_read_write",
-            *plain, f"--tables={tables}", f"--table-size={rows // tables}", threads=min(tables, 4)
+            "oltp_read_write", *plain, f"--tables={tables}", f"--table-size={rows // tables}", threads=min(tables, 4)
         )
 
     return Data(f"oltp-{rows}-{tables}", build, int(rows * ROW_MB * 2) + 64, 1.0 + rows / 45_000)
