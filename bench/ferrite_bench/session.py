@@ -81,11 +81,18 @@ class Session:
         finally:
             connection.close()
 
-    def timed_sql(self, *statements: str) -> float:
-        """The seconds that statements take."""
-        begun = time.monotonic()
-        self.sql(*statements)
-        return time.monotonic() - begun
+    def timed_sql(self, statement: str) -> float:
+        """The seconds that a statement takes, to its last row; connecting is not counted."""
+        connection = self.server.connect(database="bench")
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute("SELECT 1")
+                begun = time.monotonic()
+                cursor.execute(statement)
+                cursor.fetchall()
+                return time.monotonic() - begun
+        finally:
+            connection.close()
 
     def fresh_database(self) -> None:
         """An empty database `bench`."""
@@ -191,11 +198,30 @@ class Session:
     def _watch(
         self, load: Load, child: subprocess.Popen[Any], output: Output, probe: Probe, actions: list[Action]
     ) -> tuple[list[dict[str, float]], Reading]:
-        """Sample until the load ends."""
-        begun = time.monotonic()
-        waiting = sorted(actions, key=lambda a: a[0])
+        """Sample until the load ends; samples taken before a failure are kept."""
         samples: list[dict[str, float]] = []
         pending: list[dict[str, float]] = []
+        try:
+            self._tick_until_end(
+                load, child, probe, actions, pending, lambda: self._flush(pending, samples, output, load, 1)
+            )
+            after = probe.read()
+        finally:
+            time.sleep(0.05)  # the reader thread takes the last lines
+            self._flush(pending, samples, output, load, 0)
+        return samples, after
+
+    def _tick_until_end(
+        self,
+        load: Load,
+        child: subprocess.Popen[Any],
+        probe: Probe,
+        actions: list[Action],
+        pending: list[dict[str, float]],
+        flush: Callable[[], float | None],
+    ) -> None:
+        begun = time.monotonic()
+        waiting = sorted(actions, key=lambda a: a[0])
         last = probe.read()
         while child.poll() is None:
             now = time.monotonic() - begun
@@ -208,28 +234,24 @@ class Session:
                 reading = probe.read()
                 pending.append(reading.since(last))
                 last = reading
-                self._flush(pending, samples, output, load, keep=1)
-                self.progress.tick(samples[-1].get("tps") if samples else None)
+                self.progress.tick(flush())
                 self.server.check()
                 self._check_disk()
                 if now > load.limit:
                     raise LoadFailed(f"the load generator hangs: no end after {now:.0f} s")
             else:
                 time.sleep(0.02)
-        after = probe.read()
-        time.sleep(0.05)  # the reader thread takes the last lines
-        self._flush(pending, samples, output, load, keep=0)
-        return samples, after
 
     def _flush(
         self, pending: list[dict[str, float]], samples: list[dict[str, float]], output: Output, load: Load, keep: int
-    ) -> None:
-        """Write the samples whose second the load generator has had time to speak of."""
+    ) -> float | None:
+        """Write the samples whose second the load generator has had time to speak of; the latest speed."""
         while len(samples) < len(pending) - keep:
             index = len(samples)
             sample = merge(pending[index], output, index + 1, isinstance(load, Slap))
             samples.append(sample)
             self.writer.sample(self.place, self.offset + index + 1, sample)
+        return samples[-1].get("tps") if samples else None
 
     def _check_disk(self) -> None:
         free = free_mb(self.server.home)

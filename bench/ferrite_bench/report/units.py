@@ -96,6 +96,8 @@ def _time(value: float, unit: str) -> str:
 
 def tick(value: float, unit: str, step: float) -> str:
     """A value on an axis: all of one axis with the same number of digits, no more than its step needs."""
+    if value == 0:
+        return "0"
     if unit.startswith("bytes") or unit in ("us", "ms", "s"):
         text = short(value, unit)
         head, _, tail = text.partition(" ")
