@@ -18,7 +18,8 @@ void Layout::init(const TABLE *table) {
   std::vector<Column> columns;
   for (uint i = 0; i < s->fields; i++) {
     const Field *field = table->field[i];
-    columns.push_back(describe_column(field, table->record[0], !field->stored_in_db()));
+    columns.push_back(
+        describe_column(field, table->record[0], s->default_values, !field->stored_in_db()));
   }
   hidden_row_id = s->primary_key == MAX_KEY;
   by_server.assign(s->keys, kNoIndex);

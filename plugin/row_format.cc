@@ -10,11 +10,13 @@ namespace ferrite {
 
 /* ---- columns and buffers ----------------------------------------------------------- */
 
-Column describe_column(const Field *field, const uchar *record_start, bool virtual_column) {
+Column describe_column(const Field *field, const uchar *record_start, const uchar *defaults,
+                       bool virtual_column) {
   Column c;
   c.field_no = field->field_index;
   c.stored = !virtual_column;
   c.offset = static_cast<uint32_t>(field->ptr - record_start);
+  c.null_image = defaults + c.offset;
   c.cs = field->charset();
   if (field->real_maybe_null()) {
     c.null_mask = field->null_bit;
@@ -37,6 +39,14 @@ Column describe_column(const Field *field, const uchar *record_start, bool virtu
     if (text && field->key_type() == HA_KEYTYPE_TEXT) c.kind = ColumnKind::kChar;
   }
   return c;
+}
+
+void Column::set_null(uchar *record) const {
+  record[null_offset] |= null_mask;
+  if (kind == ColumnKind::kFixed || kind == ColumnKind::kChar)
+    memcpy(record + offset, null_image, length);
+  else
+    memset(record + offset, 0, length_bytes + (kind == ColumnKind::kBlob ? sizeof(uchar *) : 0));
 }
 
 static size_t read_length(const uchar *from, uint bytes) {

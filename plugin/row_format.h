@@ -59,9 +59,11 @@ struct Column {
   uint32_t null_offset = 0; /* in the record */
   uint32_t length = 0;      /* bytes in the record without length bytes */
   CHARSET_INFO *cs = nullptr;
+  const uchar *null_image = nullptr; /* in the TABLE_SHARE's default record */
 
   bool is_null(const uchar *record) const { return null_mask && (record[null_offset] & null_mask); }
-  void set_null(uchar *record) const { record[null_offset] |= null_mask; }
+  /* The bytes of a NULL get a fixed value too: the server compares them at times. */
+  void set_null(uchar *record) const;
   void set_not_null(uchar *record) const {
     if (null_mask) record[null_offset] &= static_cast<uchar>(~null_mask);
   }
@@ -72,7 +74,8 @@ struct Column {
 };
 
 /* A column of the server's table as this room sees it. */
-Column describe_column(const Field *field, const uchar *record_start, bool virtual_column);
+Column describe_column(const Field *field, const uchar *record_start, const uchar *defaults,
+                       bool virtual_column);
 
 /* A byte buffer that only grows; stays with its handler. */
 class Buffer {
