@@ -252,6 +252,7 @@ impl Log {
         }
         if company && self.flusher.running() {
             if let Some(token) = make_token() {
+                kill_point!("redo.before_queue");
                 self.requested.fetch_max(lsn, Ordering::SeqCst);
                 {
                     let mut queue = self.deferred.lock();

@@ -96,7 +96,7 @@ impl Log {
         check_config(&cfg)?;
         let (segs, beyond) = Segments::adopt(storage, cfg.direct, from.0)?;
         // What is read below must not vanish in another crash: it may still be in a cache.
-        for s in segs.geometry().segment_of(from.0)..segs.ready() {
+        for s in segs.geometry().segment_of(from.0.saturating_sub(1))..segs.ready() {
             if let Some(f) = segs.get(s) {
                 f.sync_data()?;
             }
@@ -243,26 +243,25 @@ impl Log {
     /// change. It is tried again in the background, so this clears itself.
     #[inline]
     pub fn admission(&self) -> Result<()> {
-        if self.segs.tight() {
-            self.admission_tight()
-        } else {
-            Ok(())
+        let reserve = RESERVE_BYTES.min(self.segs.geometry().segment_payload());
+        if self.ring.next() + reserve <= self.segs.ready_lsn() {
+            return Ok(());
         }
+        self.admission_tight(reserve)
     }
 
     #[cold]
-    fn admission_tight(&self) -> Result<()> {
-        let g = self.segs.geometry();
-        let left = g
-            .segment_start(self.segs.ready())
-            .saturating_sub(self.ring.next());
-        if left >= RESERVE_BYTES.min(g.segment_payload()) {
-            return Ok(());
+    fn admission_tight(&self, reserve: u64) -> Result<()> {
+        // The keeper is behind, or the disk is full. In the first case the caller helps;
+        // in the second the keeper tries again from time to time.
+        if !(self.segs.tight() && self.flusher.running()) {
+            self.stats.waits_admission.inc();
+            self.segs.maintain_now(self.writing_segment());
         }
-        if !self.flusher.running() && self.segs.maintain(self.writing_segment()).is_ok() {
-            return Ok(());
+        if self.segs.tight() && self.ring.next() + reserve > self.segs.ready_lsn() {
+            return Err(Error::DiskFull("no space for the redo log".into()));
         }
-        Err(Error::DiskFull("no space for the redo log".into()))
+        Ok(())
     }
 
     /// The segment that is being written.

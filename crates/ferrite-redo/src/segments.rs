@@ -134,7 +134,13 @@ impl Segments {
             segment_bytes: length,
         };
         let at = geometry.segment_of(from);
-        let Ok(index) = found.segments.binary_search(&at) else {
+        let position = |s: u64| found.segments.binary_search(&s).ok();
+        let mut index = position(at);
+        if index.is_none() && at > 0 && from == geometry.segment_start(at) {
+            // The log may end with its segment, before there is another.
+            index = position(at - 1);
+        }
+        let Some(index) = index else {
             let name = segment_name(at);
             return Err(Error::Corrupt(format!("redo log: {name} is missing")));
         };
@@ -192,6 +198,13 @@ impl Segments {
         self.ready.load(Ordering::SeqCst)
     }
 
+    /// First position without a ready segment.
+    #[inline]
+    pub(crate) fn ready_lsn(&self) -> u64 {
+        self.geometry
+            .segment_start(self.ready.load(Ordering::Relaxed))
+    }
+
     /// The last attempt to prepare a segment failed.
     pub(crate) fn tight(&self) -> bool {
         self.tight.load(Ordering::Relaxed)
@@ -244,6 +257,13 @@ impl Segments {
         }
         self.tight.store(result.is_err(), Ordering::Relaxed);
         result
+    }
+
+    /// The same without pauses; a failure shows as `tight`.
+    pub(crate) fn maintain_now(&self, current: u64) {
+        self.hurry.store(true, Ordering::Relaxed);
+        let _ = self.maintain(current);
+        self.hurry.store(false, Ordering::Relaxed);
     }
 
     /// One more ready segment.

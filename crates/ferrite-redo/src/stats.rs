@@ -18,6 +18,7 @@ pub(crate) struct Counters {
     pub waits_flush: Counter,
     pub waits_segment: Counter,
     pub waits_disk_full: Counter,
+    pub waits_admission: Counter,
     pub flusher_wakeups: Counter,
     pub groups: Histogram,
     pub sync: Histogram,
@@ -78,6 +79,8 @@ pub struct LogStats {
     pub waits_segment: u64,
     /// Tries to prepare a segment the writer stood still for, on a full disk.
     pub waits_disk_full: u64,
+    /// Times a writer found the prepared space short and helped to prepare more.
+    pub waits_admission: u64,
     /// Times the sleeping flusher was woken.
     pub flusher_wakeups: u64,
     /// Segment files built, recycled and removed.
@@ -109,6 +112,7 @@ impl Counters {
             waits_flush: self.waits_flush.get(),
             waits_segment: self.waits_segment.get(),
             waits_disk_full: self.waits_disk_full.get(),
+            waits_admission: self.waits_admission.get(),
             flusher_wakeups: self.flusher_wakeups.get(),
             segments_created: 0,
             segments_recycled: 0,

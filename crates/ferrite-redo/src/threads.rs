@@ -11,7 +11,7 @@
 
 use crate::log::Log;
 use ferrite_sync::atomic::Ordering;
-use ferrite_sync::{thread, Arc};
+use ferrite_sync::{kill_point, thread, Arc};
 use ferrite_types::Lsn;
 
 /// The keeper's pause while segments cannot be prepared, and otherwise.
@@ -117,7 +117,9 @@ impl Log {
     }
 
     fn flusher_sleep(&self) {
+        kill_point!("redo.before_sleep");
         self.flusher.sleeping.store(true, Ordering::SeqCst);
+        kill_point!("redo.asleep");
         let interval = u64::from(self.flusher.interval_ms.load(Ordering::SeqCst));
         let mut in_time = true;
         if !self.wanted() && self.pending.load(Ordering::SeqCst) == 0 && !self.ended() {

@@ -8,6 +8,7 @@ mod common;
 
 use common::*;
 use ferrite_io::sim::{Fault, SimStorage};
+use ferrite_io::Storage;
 use ferrite_redo::{CommitAck, Log};
 use ferrite_sync::atomic::{AtomicU64, Ordering};
 use ferrite_sync::random::Rng;
@@ -47,6 +48,8 @@ struct Model {
     from: Lsn,
     /// Number of the next record; never used twice, over all lives.
     next: u64,
+    /// Every record fills one sector exactly.
+    aligned: bool,
 }
 
 impl Model {
@@ -73,7 +76,11 @@ fn work(log: &Log, model: &mut Model, rng: &mut Rng, rounds: u64) {
         let n = model.next;
         model.next += 1;
         let max = if rng.chance(1, 10) { 15_000 } else { 700 };
-        let len = some_len(rng, max);
+        let len = if model.aligned {
+            480
+        } else {
+            some_len(rng, max)
+        };
         // Known before it can be written: the ring may fill up within `append`.
         let start = log.current_lsn();
         let end = Lsn(start.0 + 8 + len.max(8).next_multiple_of(8) as u64);
@@ -99,9 +106,12 @@ fn work(log: &Log, model: &mut Model, rng: &mut Rng, rounds: u64) {
             if let Some(r) = kept.get(rng.below(kept.len().max(1) as u64) as usize) {
                 if r.0 >= model.from {
                     model.from = r.0;
-                    log.set_oldest_needed(model.from);
                 }
             }
+            if rng.chance(1, 2) {
+                model.from = model.durable;
+            }
+            log.set_oldest_needed(model.from);
         }
     }
 }
@@ -110,8 +120,10 @@ fn work(log: &Log, model: &mut Model, rng: &mut Rng, rounds: u64) {
 fn lives(seed: u64, first_cut: Option<u64>) -> bool {
     let mut rng = Rng::new(seed);
     let disk = SimStorage::new(seed);
-    let start = Lsn(rng.below(3000) * 8);
+    let aligned = rng.chance(1, 3);
+    let start = Lsn(rng.below(300) * if aligned { 488 } else { 80 });
     let mut model = Model {
+        aligned,
         from: start,
         durable: start,
         ..Model::default()
@@ -468,6 +480,34 @@ fn a_lost_write_or_file_is_noticed() {
     boot(&disk).remove("redo.00000002").expect("remove");
     let r = reopen(boot(&disk), Lsn(0), small());
     assert!(matches!(r, Err(Error::Corrupt(_))), "{r:?}");
+}
+
+/// A log that ends where a segment ends, and begins there: the epoch is in the one before.
+#[test]
+fn an_end_at_the_end_of_a_segment() {
+    let disk = SimStorage::new(5);
+    let log = create(boot(&disk), Lsn(0), small()).expect("create");
+    for n in 0..256 {
+        put(&log, n, 480);
+    }
+    log.flush_to(Lsn::MAX);
+    let end = log.current_lsn();
+    assert_eq!(end, Lsn(2 * 128 * 488));
+    log.set_oldest_needed(end);
+    drop(log);
+    for life in 0..4 {
+        if life == 2 {
+            // The segment that would come next has not been made.
+            for s in 2..5 {
+                let _ = boot(&disk).remove(&format!("redo.{s:08}"));
+            }
+            boot(&disk).sync_dir().expect("sync");
+        }
+        let (log, found) = reopen(boot(&disk), end, small()).expect("open");
+        assert!(found.is_empty() && log.current_lsn() == end);
+        log.set_oldest_needed(end);
+        assert_eq!(log.oldest_lsn(), Lsn(128 * 488));
+    }
 }
 
 /// Any bytes in the files: an error or a log, never a panic.
