@@ -31,6 +31,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--disk", action="store_true", help="put data directories on disk instead of in memory (/dev/shm)"
     )
+    parser.add_argument("--nowarnings", action="store_true", help="do not look for warnings in the servers' logs")
     parser.add_argument("--tests", default="", help="only these tests, comma-separated, of the suites named")
     parser.add_argument("--seconds", type=float, default=60, help="how long engines/rr_trx runs")
     arguments = parser.parse_args()
@@ -70,6 +71,8 @@ class Suites:
             names = [n for n in names if n in self.only] if names else self.only
         if not names and self.only:
             return Result(label)
+        if self.arguments.nowarnings:
+            more += ("--nowarnings",)
         arguments = [f"--suite={suite}", *engine_options(self.kind), *more, *names]
         return run_mtr(self.tree, label, arguments, self.arguments.parallel, disk=self.arguments.disk)
 
