@@ -6,6 +6,7 @@ import contextlib
 import re
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -111,8 +112,32 @@ class Side:
                 return self._open(None)
             except pymysql.err.MySQLError:
                 self.server.kill()  # it is ending, or answers nobody
-        self.server.start()
+        try:
+            self.server.start()
+        except ServerFailed as error:
+            print(
+                f"!!! {self.engine.name} cannot be started again on its data; going on with an empty directory\n{error}",
+                flush=True,
+            )
+            self.server = self.server.successor()
+            self.server.start()
         return self._open(None)
+
+    def settle(self) -> Answer:
+        """Close the sessions, and wait for the server to be done with them: what is open is rolled back now."""
+        for session in list(self.sessions):
+            self._drop(session)
+        try:
+            connection = self._open(None)
+            for _ in range(200):
+                connection.query("SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE DB = 'd'")
+                if connection._result.rows[0][0] == b"0":
+                    break
+                time.sleep(0.01)
+            connection.close()
+        except (OSError, pymysql.err.MySQLError) as error:
+            return self._crashed(f"when the sessions closed: {error}")
+        return Answer("ok")
 
     def _drop(self, session: int) -> None:
         with contextlib.suppress(Exception):
@@ -133,6 +158,8 @@ class Side:
     def run(self, step: Step) -> Answer:
         """Execute and describe."""
         try:
+            if step.kind == "close":
+                return self.settle()
             if step.kind == "collect":
                 return self._collect(step.session)
             if step.kind == "kill":

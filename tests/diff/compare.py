@@ -8,6 +8,8 @@ from diff.answer import Answer, Side
 from diff.known import known_line
 from diff.step import Step
 
+CLOSE = Step("(all sessions close)", kind="close")
+
 
 @dataclass
 class Difference:
@@ -44,6 +46,11 @@ def run_step(sides: tuple[Side, Side], index: int, step: Step) -> tuple[Answer, 
     return one, two, Difference(index, step, one, two, known_line(step, one, two))
 
 
+def settled(sides: tuple[Side, Side], index: int) -> Difference | None:
+    """The end of a program: all sessions close."""
+    return run_step(sides, index, CLOSE)[2]
+
+
 def first_difference(sides: tuple[Side, Side], steps: list[Step], muted: set[str]) -> Difference | None:
     """Run from scratch up to the first unexplained difference; muted set-up statements may differ."""
     for side in sides:
@@ -52,4 +59,4 @@ def first_difference(sides: tuple[Side, Side], steps: list[Step], muted: set[str
         found = run_step(sides, index, step)[2]
         if found and not found.known and not (step.setup and step.sql in muted):
             return found
-    return None
+    return settled(sides, len(steps))

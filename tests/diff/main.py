@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from diff.answer import Side
-from diff.compare import Difference, run_step
+from diff.compare import Difference, run_step, settled
 from diff.program import Program
 from diff.reduce import Reducer, script
 from diff.scenarios import LAYOUTS, Scenes, refusal_steps, sequence_steps
@@ -162,7 +162,7 @@ class Runner:
                 if _face(found) not in self.seen:
                     return found
                 self.totals.known["(reported before)"] += 1
-        return None
+        return settled(self.sides, position)
 
     def _report(self, name: str, steps: list[Step], difference: Difference, _all: list[Step]) -> None:
         side = self.sides[1]

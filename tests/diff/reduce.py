@@ -23,7 +23,7 @@ class Reducer:
         """Length of the program up to the difference, if there is one of the wanted kind."""
         self.tries += 1
         found = first_difference(self.sides, steps, self.muted)
-        return found.index + 1 if found and found.signature() == wanted else None
+        return min(found.index + 1, len(steps)) if found and found.signature() == wanted else None
 
     def reduce(self, steps: list[Step], difference: Difference) -> list[Step]:
         """A shorter program that differs in the same way; the last step is where it shows."""

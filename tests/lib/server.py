@@ -198,6 +198,12 @@ class Server:
         self.kill()
         shutil.rmtree(self.home, ignore_errors=True)
 
+    def successor(self) -> Server:
+        """A server like this one on an empty directory, in place of this one."""
+        home = Path(tempfile.mkdtemp(prefix="ferrite-test-", dir=self.home.parent))
+        self.remove()
+        return Server(self.places, self.engine, self.options, home)
+
     def log_tail(self, lines: int = 40) -> str:
         """The end of the error log, without InnoDB's notes."""
         if not self.error_log.exists():
