@@ -39,9 +39,28 @@ bench_places() {
         export HA_FERRITE_SO
     fi
     [[ $engines != *rocksdb* ]] || { bench_try rocksdb ferrite_ensure_rocksdb; }
+    [[ ${1:-} != go-tpc ]] || bench_build_go_tpc
     bench_try ceiling bench_build_ceiling
     export FB_CEILING_SO=$FERRITE_CACHE/bench-ceiling/ha_ceiling.so
     export FERRITE_CACHE
+}
+
+# bench_build_go_tpc: built from source by Go's own client, checksums verified, once. A program apart, never linked.
+bench_build_go_tpc() {
+    local dir=$FERRITE_CACHE/bench-go-tpc module=github.com/pingcap/go-tpc
+    FB_GO_TPC=$dir/go-tpc
+    export FB_GO_TPC
+    [[ ! -x $FB_GO_TPC ]] || return 0
+    ferrite_need_tool go golang-go
+    rm -rf "$dir.new"
+    mkdir -p "$dir.new"
+    printf 'module bench\ngo 1.21\n' >"$dir.new/go.mod"
+    printf '//go:build tools\n\npackage bench\n\nimport _ "%s/cmd/go-tpc"\n' "$module" >"$dir.new/tools.go"
+    (cd "$dir.new" && go mod edit "-require=$module@v1.0.5") || return
+    ferrite_progress "building go-tpc" go -C "$dir.new" build -mod=mod -o go-tpc "$module/cmd/go-tpc" ||
+        ferrite_die "go-tpc cannot be built" "the experiment tpcc runs without it"
+    rm -rf "$dir"
+    mv "$dir.new" "$dir"
 }
 
 bench_build_ceiling() {

@@ -70,7 +70,7 @@ def _main(words: list[str]) -> int:
         return 0
     if word == "list":
         for item in experiments().values():
-            print(f"  {item.name:20} {item.title}")
+            print(f"  {item.name:20} {item.title}{' (not part of all)' if item.apart else ''}")
         return 0
     if word == "compare":
         return _compare(words[1:])
@@ -114,7 +114,11 @@ def _run(words: list[str]) -> int:
     asked = parser.parse_args(words)
     if asked.rounds is not None and asked.rounds < 1:
         raise Usage("--rounds must be at least 1")
-    names = list(experiments()) if asked.name == "all" else [experiment(asked.name).name]
+    names = (
+        [x.name for x in experiments().values() if not x.apart]
+        if asked.name == "all"
+        else [experiment(asked.name).name]
+    )
     for word in asked.engines.split(","):
         engine(word)  # complains before anything is started
     places = find_places()

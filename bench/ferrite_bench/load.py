@@ -184,7 +184,46 @@ class Slap:
         return 120 + self.queries / 50
 
 
-Load = Sysbench | Slap
+@dataclass(frozen=True)
+class GoTpc:
+    """go-tpc's TPC-C, without keying and think time. It speaks TCP only and names no engine: the default one is used."""
+
+    threads: int
+    seconds: float
+    warehouses: int
+
+    def command(self, program: Path, port: int, word: str = "run") -> list[str]:
+        """The command line."""
+        line = [str(program), "tpcc", "-H", "127.0.0.1", "-P", str(port), "-U", "root", "-D", "bench"]
+        line += ["--warehouses", str(self.warehouses), "-T", str(self.threads), word]
+        return (
+            [*line, "--no-check"]
+            if word == "prepare"
+            else [*line, "--time", f"{int(self.seconds)}s", "--interval", "1s"]
+        )
+
+    def summarize(self, text: str, elapsed: float) -> Summary | None:
+        """All five transactions together; latencies are those of NEW_ORDER, which makes nearly half of them."""
+        lines = re.findall(r"^\[Summary\] ([A-Z_]+) .*?Takes\(s\): ([\d.]+), Count: (\d+)(.*)$", text, re.MULTILINE)
+        good = [x for x in lines if not x[0].endswith("_ERR")]
+        if not good:
+            return None
+        count, seconds = sum(int(x[2]) for x in good), max(float(x[1]) for x in good)
+        rest = next((x[3] for x in good if x[0] == "NEW_ORDER"), "")
+        latency = {}
+        for name, word in (("p50", "50th"), ("p95", "95th"), ("p99", "99th"), ("p999", "99.9th")):
+            value = number(rf" {re.escape(word)}\(ms\): ([\d.]+)", rest)
+            if value is not None:
+                latency[name] = value
+        return Summary(count, seconds or elapsed, count / (seconds or elapsed), latency)
+
+    @property
+    def limit(self) -> float:
+        """Seconds after which it counts as hung."""
+        return self.seconds * 1.5 + 120
+
+
+Load = Sysbench | Slap | GoTpc
 
 
 def failure_of(text: str, status: int) -> str:

@@ -37,6 +37,11 @@ class Places:
         """The lab's own workload scripts."""
         return self.root / "bench" / "lua"
 
+    @property
+    def go_tpc(self) -> Path:
+        """The go-tpc program, built for the experiment of that name only."""
+        return Path(_need("FB_GO_TPC"))
+
     def program(self, name: str) -> Path:
         """A client program of the server."""
         return self.basedir / "bin" / name

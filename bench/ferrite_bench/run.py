@@ -7,6 +7,7 @@ settle their debts on another's account. What fails is recorded and marks the ru
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import shutil
 import time
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from pathlib import Path
 import pymysql
 
 from ferrite_bench import machine
-from ferrite_bench.engines import Contestant, Engine, missing
+from ferrite_bench.engines import Contestant, Engine, missing, plugin_file
 from ferrite_bench.errors import BenchError, DiskFull, ServerDied
 from ferrite_bench.places import Places
 from ferrite_bench.progress import Progress
@@ -90,6 +91,7 @@ class Runner:
         }
         self.writer = Writer(request.out, stamp)
         self.present: list[Contestant] = []
+        self.plugins = request.work / "plugins"
 
     # ---- the whole --------------------------------------------------------------------------
 
@@ -144,9 +146,19 @@ class Runner:
             if reason:
                 self._problem(Place(contestant.key), f"{contestant.label} does not take part: {reason}")
             else:
+                self._copy_plugin(contestant.engine)
                 self.present.append(contestant)
         if not self.present:
             raise BenchError("no engine is left to measure")
+
+    def _copy_plugin(self, item: Engine) -> None:
+        """A copy for the whole run: a build that goes on meanwhile must not change what is measured."""
+        self.plugins.mkdir(exist_ok=True)
+        source = plugin_file(item, self.places.plugin_dir)
+        if source is not None and not (self.plugins / source.name).exists():
+            shutil.copy2(source, self.plugins / source.name)
+            build = hashlib.sha256((self.plugins / source.name).read_bytes()).hexdigest()[:12]
+            self.writer.note(Place(item.key), f"{item.label}: {source.name} with SHA-256 {build}...")
 
     def _rounds(self, setup: Setup) -> int:
         if self.request.size.name == "smoke":
@@ -190,7 +202,9 @@ class Runner:
                     arena.only(contestant.key)
                     session.fresh_database()
                     setup.data.build(session)
-                session.server.limit_io()
+                how = session.server.limit_io()
+                if how:
+                    self.writer.note(place, f"{contestant.label}, {setup.name}: volume limited through {how}.")
             if contestant.key in arena.sessions:
                 arena.sessions[contestant.key].server.pause()
         arena.data = setup.data.name
@@ -207,7 +221,7 @@ class Runner:
         else:
             home = self.request.work / contestant.key
             shutil.rmtree(home, ignore_errors=True)
-            server = Server(self.places, contestant, setup.needs, home)
+            server = Server(self.places, contestant, setup.needs, home, self.plugins)
         arena.sessions[contestant.key] = Session(server, self.request.size, self.writer, place, self.progress)
         options = server.options()
         if setup.needs.iops is not None:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -15,7 +16,7 @@ from typing import Any
 import pymysql
 
 from ferrite_bench import children
-from ferrite_bench.engines import Contestant, common_options, engine_options, plugin_file
+from ferrite_bench.engines import Contestant, common_options, engine_options
 from ferrite_bench.errors import ServerDied
 from ferrite_bench.machine import Device, Process
 from ferrite_bench.places import Places
@@ -69,8 +70,9 @@ def template(places: Places) -> Path:
 class Server:
     """One mariadbd and its directory. Can be paused, so that the others have the machine for themselves."""
 
-    def __init__(self, places: Places, contestant: Contestant, needs: Needs, home: Path) -> None:
+    def __init__(self, places: Places, contestant: Contestant, needs: Needs, home: Path, plugins: Path) -> None:
         self.places = places
+        self.plugins = plugins
         self.contestant = contestant
         self.needs = needs
         self.home = home
@@ -78,6 +80,8 @@ class Server:
         # A socket's path may have 107 characters only, so it does not stand under the home.
         self._socket_dir = Path(tempfile.mkdtemp(prefix="fb-"))
         self.socket = str(self._socket_dir / "s")
+        self.port = 0
+        """A free port of this machine when the load generator knows no sockets; otherwise there is none."""
         self.error_log = home / "error.log"
         self.child: subprocess.Popen[Any] | None = None
         self.process: Process | None = None
@@ -99,15 +103,14 @@ class Server:
             f"--default-storage-engine={self.contestant.engine.sql_name}",
         ]
 
-    def _plugins(self) -> Path:
-        directory = self.home / "plugin"
-        directory.mkdir(exist_ok=True)
-        source = plugin_file(self.contestant.engine, self.places.plugin_dir)
-        if source is not None:
-            target = directory / source.name
-            target.unlink(missing_ok=True)
-            target.symlink_to(source)
-        return directory
+    def _network(self) -> list[str]:
+        if not self.needs.tcp:
+            return ["--skip-networking"]
+        if not self.port:
+            with socket.socket() as free:
+                free.bind(("127.0.0.1", 0))
+                self.port = free.getsockname()[1]
+        return ["--bind-address=127.0.0.1", f"--port={self.port}"]
 
     def command(self) -> list[str]:
         """The full command line."""
@@ -116,9 +119,9 @@ class Server:
             f"--socket={self.socket}",
             f"--pid-file={self.home / 'pid'}",
             f"--log-error={self.error_log}",
-            f"--plugin-dir={self._plugins()}",
+            f"--plugin-dir={self.plugins}",
             f"--tmpdir={self.home}",
-            "--skip-networking",
+            *self._network(),
             "--skip-grant-tables",
             "--plugin-maturity=experimental",
             "--core-file=0",

@@ -13,7 +13,7 @@ from typing import IO, Any, cast
 
 from ferrite_bench import children
 from ferrite_bench.errors import DiskFull, LoadFailed
-from ferrite_bench.load import Load, Output, Slap, Summary, Sysbench, failure_of, wait_until
+from ferrite_bench.load import GoTpc, Load, Output, Summary, Sysbench, failure_of, wait_until
 from ferrite_bench.machine import Process, free_mb
 from ferrite_bench.progress import Progress
 from ferrite_bench.sample import Probe, Reading, merge
@@ -98,6 +98,11 @@ class Session:
         """An empty database `bench`."""
         self.sql("DROP DATABASE IF EXISTS bench", "CREATE DATABASE bench", database=None)
 
+    def settle(self) -> None:
+        """After loading: put what still stands in memory only where it will stand in the long run."""
+        if self.server.contestant.engine.key == "rocksdb":
+            self.sql("SET GLOBAL rocksdb_force_flush_memtable_now = 1")
+
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[Any]:
         """A connection that can hold a REPEATABLE READ snapshot; it ends with the block."""
@@ -129,7 +134,13 @@ class Session:
     def prepare(self, script: str, *options: str, own: bool = False, threads: int = 1) -> None:
         """Run a script's prepare and wait for it."""
         load = Sysbench(script, threads, 0, options, own)
-        command = load.command(self.places.sysbench, self._lua(load), self.server.socket, self.engine, "prepare")
+        self._finish(load.command(self.places.sysbench, self._lua(load), self.server.socket, self.engine, "prepare"))
+
+    def prepare_go_tpc(self, load: GoTpc) -> None:
+        """Run go-tpc's prepare and wait for it."""
+        self._finish(load.command(self.places.go_tpc, self.server.port, "prepare"))
+
+    def _finish(self, command: list[str]) -> None:
         child = children.start(command, self.places.child_env(), subprocess.PIPE)
         output = Output()
         reader = self._follow(child, output)
@@ -174,6 +185,8 @@ class Session:
         return outcome
 
     def _command(self, load: Load) -> list[str]:
+        if isinstance(load, GoTpc):
+            return load.command(self.places.go_tpc, self.server.port)
         program = self.places.sysbench if isinstance(load, Sysbench) else self.places.program("mysqlslap")
         return load.command(program, self._lua(load), self.server.socket, self.engine)
 
@@ -248,7 +261,7 @@ class Session:
         """Write the samples whose second the load generator has had time to speak of; the latest speed."""
         while len(samples) < len(pending) - keep:
             index = len(samples)
-            sample = merge(pending[index], output, index + 1, isinstance(load, Slap))
+            sample = merge(pending[index], output, index + 1, not isinstance(load, Sysbench))
             samples.append(sample)
             self.writer.sample(self.place, self.offset + index + 1, sample)
         return samples[-1].get("tps") if samples else None

@@ -1,7 +1,7 @@
 """Results as JSON lines: written as they come, so that a run that breaks off keeps what it measured; and read again.
 
 Kinds of lines: run (what, where, with what), settings (an engine's options), command (a load's command line), sample
-(one second), mark (something done at a moment), figure (one value with unit and direction), problem, end.
+(one second), mark (something done at a moment), note, figure (one value with unit and direction), problem, end.
 A file without a line `end`, or with a problem, is an incomplete run.
 """
 
@@ -76,6 +76,10 @@ class Writer:
         values = {"name": name, "value": value, "unit": unit, "direction": direction, "config": config}
         self.line("figure", **asdict(place), **values, **self._stamp)
 
+    def note(self, place: Place, text: str) -> None:
+        """Something a reader should know of the circumstances."""
+        self.line("note", contestant=place.contestant, setup=place.setup, text=text)
+
     def problem(self, place: Place | None, text: str) -> None:
         """Something that makes the run incomplete."""
         self.problems += 1
@@ -121,6 +125,7 @@ class Run:
     """(contestant, case, round) -> seconds."""
     marks: dict[tuple[str, str, int], list[tuple[float, str]]] = field(default_factory=lambda: defaultdict(list))
     problems: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     complete: bool = False
 
     @property
@@ -167,6 +172,8 @@ def _take(run: Run, kind: str, line: dict[str, Any]) -> None:
             run.samples[(line["contestant"], line["case"], line["round"])].append((line["t"], line["values"]))
         case "mark":
             run.marks[(line["contestant"], line["case"], line["round"])].append((line["t"], line["text"]))
+        case "note":
+            run.notes.append(line["text"])
         case "problem":
             run.problems.append(line)
         case "end":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import unittest
 from pathlib import Path
 
-from ferrite_bench.load import Output, Slap, Sysbench, failure_of, summarize_sysbench
+from ferrite_bench.load import GoTpc, Output, Slap, Sysbench, failure_of, summarize_sysbench
 
 SYSBENCH = """\
 Threads started!
@@ -69,6 +69,23 @@ class Slaps(unittest.TestCase):
         summary = Slap(3, 100).summarize(text, 9)
         assert summary is not None
         self.assertEqual((summary.transactions, summary.tps), (99, 49.5))
+
+
+GO_TPC = """\
+[Summary] NEW_ORDER - Takes(s): 2.0, Count: 90, TPM: 2700.0, Sum(ms): 900.0, Avg(ms): 10.0, 50th(ms): 9.4, 90th(ms): 12.1, \
+95th(ms): 13.6, 99th(ms): 20.0, 99.9th(ms): 30.0, Max(ms): 33.6
+[Summary] NEW_ORDER_ERR - Takes(s): 2.0, Count: 5, TPM: 150.0, Sum(ms): 9.0, Avg(ms): 1.0
+[Summary] PAYMENT - Takes(s): 1.9, Count: 110, TPM: 3400.0, Sum(ms): 500.0, Avg(ms): 5.0, 50th(ms): 4.7
+tpmC: 2700.0
+"""
+
+
+class GoTpcs(unittest.TestCase):
+    def test_summary_counts_all_but_errors(self) -> None:
+        summary = GoTpc(4, 2, 1).summarize(GO_TPC, 9)
+        assert summary is not None
+        self.assertEqual((summary.transactions, summary.tps), (200, 100.0))
+        self.assertEqual((summary.latency["p50"], summary.latency["p99"], summary.latency["p999"]), (9.4, 20.0, 30.0))
 
 
 class Failures(unittest.TestCase):

@@ -170,6 +170,8 @@ def _tables(run: Run, item: Experiment) -> str:
 
 def _method(run: Run, item: Experiment) -> str:
     head = run.header
+    notes = "".join(f"<br>{escape(n)}" for n in dict.fromkeys(run.notes))
+    notes = f'<p class="small">{notes.removeprefix("<br>")}</p>' if notes else ""
     story = f"<h2>What it takes up</h2><p>{escape(item.story)}</p>" if item.story else ""
     machine = "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in dict(head["machine"]).items())
     by_hand = []
@@ -184,7 +186,7 @@ def _method(run: Run, item: Experiment) -> str:
         f"<h2>How it was measured</h2><p>{escape(item.method)}</p>"
         "<p>Each engine has a server of its own, started from the same binary; while one is measured the others are "
         "paused. Flushes and bytes are those of the block device and include whatever else wrote to it.</p>"
-        f"{story}<h2>Settings</h2>{tables.settings(run)}{loads}"
+        f"{notes}{story}<h2>Settings</h2>{tables.settings(run)}{loads}"
         f"<h2>Machine</h2><dl>{machine}<dt>server</dt><dd>{escape(str(head['server']))}</dd></dl>"
         f"<h2>Run it again</h2><pre>{escape(str(head['rerun']))}</pre>"
     )

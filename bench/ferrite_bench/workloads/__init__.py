@@ -19,6 +19,7 @@ ORDER = (
     "commit-latency",
     "binlog",
     "tpcc",
+    "go-tpc",
     "point-read",
     "read-scaling",
     "in-list",

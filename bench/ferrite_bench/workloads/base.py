@@ -44,6 +44,8 @@ class Needs:
     sessions: int = 64
     iops: int | None = None
     """Limit of the volume, in I/O requests a second, each for reads and writes."""
+    tcp: bool = False
+    """A port of the loopback interface, for load generators that know no sockets."""
     options: tuple[str, ...] = ()
 
 
@@ -156,6 +158,8 @@ class Experiment:
     """Engine -> its variations, each a name and options, instead of one contestant."""
     ceiling: bool = False
     """Whether the ceiling plugin can run it."""
+    apart: bool = False
+    """Not part of `all`: it needs something that is not fetched otherwise."""
 
 
 OPEN = "snapshot opened"

@@ -12,15 +12,16 @@ ROW_MB = 1 / 4000
 """What a row of sysbench's table takes on disk, generously."""
 
 
-def oltp_data(rows: int, tables: int = 1) -> Data:
-    """sysbench's tables, loaded by sysbench itself."""
+def oltp_data(rows: int, tables: int = 1, settled: bool = False) -> Data:
+    """sysbench's tables, loaded by sysbench itself; settled: MyRocks' memtables are flushed after loading."""
 
     def build(session: Session) -> None:
         # The ceiling has one index and cannot rebuild a table.
         plain = ("--create-secondary=off",) if session.engine == "CEILING" else ()
-        session.prepare(
-            "oltp_read_write", *plain, f"--tables={tables}", f"--table-size={rows // tables}", threads=min(tables, 4)
-        )
+        options = (*plain, f"--tables={tables}", f"--table-size={rows // tables}")
+        session.prepare("oltp_read_write", *options, threads=min(tables, 4))
+        if settled:
+            session.settle()
 
     return Data(f"oltp-{rows}-{tables}", build, int(rows * ROW_MB * 2) + 64, 1.0 + rows / 45_000)
 

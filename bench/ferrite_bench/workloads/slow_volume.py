@@ -16,7 +16,7 @@ def _setups(size: Size) -> list[Setup]:
         simple_case("update", oltp("oltp_update_non_index", 8, seconds, rows, uniform=True)),
     )
     needs = Needs(pool_mb=pool, flush=2, iops=IOPS)
-    return [Setup("3,000 IOPS", needs, oltp_data(rows), cases, size.pick(1, 1, 3))]
+    return [Setup("3,000 IOPS", needs, oltp_data(rows, settled=True), cases, size.pick(1, 1, 3))]
 
 
 EXPERIMENT = Experiment(
