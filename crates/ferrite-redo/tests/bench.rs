@@ -2,7 +2,7 @@
 //! `cargo test --release -p ferrite-redo --test bench -- --ignored --nocapture`;
 //! `FERRITE_BENCH_DIR` chooses the disk.
 
-use ferrite_io::{RealStorage, Storage};
+use ferrite_io::{AlignedBuf, OpenMode, RealStorage, Storage};
 use ferrite_redo::{CommitAck, Log, LogConfig};
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use ferrite_sync::{thread, time, Arc, Event};
@@ -93,6 +93,27 @@ fn run(storage: &Arc<dyn Storage>, how: How, clients: usize) {
     log.stop_threads();
 }
 
+/// What the disk itself allows one caller: 4 KiB written and synced, over and over.
+fn device(storage: &dyn Storage) {
+    let buf = AlignedBuf::zeroed(4096);
+    let f = storage
+        .open("device", OpenMode::CreateNew, true)
+        .expect("open");
+    f.allocate(0, 1 << 20).expect("allocate");
+    for i in 0..256 {
+        f.write_at(&buf, i * 4096).expect("write");
+    }
+    f.sync_data().expect("sync");
+    let (since, mut n) = (time::now_us(), 0);
+    while time::now_us() - since < SECONDS * 1_000_000 {
+        f.write_at(&buf, n % 256 * 4096).expect("write");
+        f.sync_data().expect("sync");
+        n += 1;
+    }
+    println!("Device   1 caller: {:8} writes and syncs/s", n / SECONDS);
+    storage.remove("device").expect("remove");
+}
+
 /// Context switches of all live threads of this process.
 fn switches() -> u64 {
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten();
@@ -157,6 +178,7 @@ fn commits_per_second() {
     let dir = dir.join(format!("ferrite-redo-bench-{}", std::process::id()));
     let storage: Arc<dyn Storage> = Arc::new(RealStorage::new(&dir).expect("directory"));
     for _ in 0..2 {
+        device(&*storage);
         run(&storage, How::Shared, 1);
         for clients in [2, 16, 64] {
             run(&storage, How::Shared, clients);

@@ -8,7 +8,6 @@ mod common;
 
 use common::*;
 use ferrite_io::sim::{Fault, SimStorage};
-use ferrite_io::Storage;
 use ferrite_redo::{CommitAck, Log};
 use ferrite_sync::atomic::{AtomicU64, Ordering};
 use ferrite_sync::random::Rng;
@@ -507,6 +506,30 @@ fn an_end_at_the_end_of_a_segment() {
         assert!(found.is_empty() && log.current_lsn() == end);
         log.set_oldest_needed(end);
         assert_eq!(log.oldest_lsn(), Lsn(128 * 488));
+    }
+}
+
+/// Left-over sectors exactly where a scan begins: only the one before tells their age.
+#[test]
+fn left_over_sectors_at_the_start_of_a_scan() {
+    let disk = SimStorage::new(5);
+    let log = create(boot(&disk), Lsn(0), small()).expect("create");
+    for n in 0..16 {
+        put(&log, n, 480);
+    }
+    log.flush_to(Lsn::MAX);
+    drop(log);
+    // As if the write had been torn: sector 7 did not make it, those after it did.
+    disk.overwrite("redo.00000000", 7 * 512, &[0; 512])
+        .expect("overwrite");
+    let (log, found) = reopen(boot(&disk), Lsn(0), small()).expect("open");
+    assert_eq!(found.len(), 7);
+    let a = put(&log, 100, 480);
+    log.flush_to(a.end);
+    drop(log);
+    for from in [a.end, a.start, Lsn(0)] {
+        let (_, found) = reopen(boot(&disk), from, small()).expect("open again");
+        assert!(found.iter().all(|r| r.2 < 7 || r.2 == 100), "{found:?}");
     }
 }
 

@@ -26,7 +26,7 @@ struct Known {
 }
 
 /// One client: appends, commits in one of the ways, waits for its answer.
-fn client(log: &Log, known: &Mutex<Known>, seed: u64, answer: &Event, token: usize) {
+fn client(log: &Log, known: &Arc<Mutex<Known>>, seed: u64, answer: &Event, token: usize) {
     let mut rng = Rng::new(seed);
     for _ in 0..rng.below(40) {
         let n = {
@@ -37,6 +37,19 @@ fn client(log: &Log, known: &Mutex<Known>, seed: u64, answer: &Event, token: usi
         let a = put(log, n, some_len(&mut rng, 3000));
         known.lock().appended.push((a.start, a.end, n));
         if rng.chance(1, 4) {
+            continue;
+        }
+        if rng.chance(1, 6) {
+            let (event, l) = (Arc::new(Event::new()), known.clone());
+            let e = event.clone();
+            log.notify_when_durable(
+                a.end,
+                Box::new(move || {
+                    l.lock().acknowledged.push(a.end);
+                    e.set();
+                }),
+            );
+            event.wait();
             continue;
         }
         let token = rng.chance(2, 3).then_some(token);
