@@ -76,7 +76,8 @@ void CeilingLog::flush() {
   m_durable.store(end);
 }
 
-void CeilingLog::make_durable(uint64_t position, void *thd, void *(*hold)(void *), void (*release)(void *)) {
+void CeilingLog::make_durable(uint64_t position, void *thd, void *(*hold)(void *),
+                              void (*release)(void *)) {
   if (m_durable.load() >= position) return;
   if (m_flush_mutex.try_lock()) {
     flush();
@@ -108,9 +109,10 @@ void CeilingLog::run_flusher() {
       if (m_queue.empty()) return;
       group.swap(m_queue);
     }
-    const uint64_t wanted = std::max_element(group.begin(), group.end(), [](const Waiting &a, const Waiting &b) {
-                              return a.position < b.position;
-                            })->position;
+    const uint64_t wanted =
+        std::max_element(group.begin(), group.end(), [](const Waiting &a, const Waiting &b) {
+          return a.position < b.position;
+        })->position;
     {
       std::lock_guard<std::mutex> guard(m_flush_mutex);
       if (m_durable.load() < wanted) flush();

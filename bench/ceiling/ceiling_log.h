@@ -1,8 +1,10 @@
 /*
- * The ceiling's log: bytes go into a ring and from there to a file of the same size; what they say is never read.
+ * The ceiling's log: bytes go into a ring and from there to a file of the same size; what they say
+ * is never read.
  *
- * The way to the disk is the one that Ferrite takes: a caller who is alone flushes for itself; in company one flusher
- * thread flushes whenever the device is free, and the callers' replies are held back by the server until then.
+ * The way to the disk is the one that Ferrite takes: a caller who is alone flushes for itself; in
+ * company one flusher thread flushes whenever the device is free, and the callers' replies are held
+ * back by the server until then.
  */
 #ifndef CEILING_LOG_H
 #define CEILING_LOG_H
@@ -22,8 +24,8 @@ class CeilingLog {
   /* Copies bytes into the ring; returns the position after them. */
   uint64_t append(const void *bytes, size_t length);
 
-  /* Hands over a reply to be released when `position` is durable; or waits itself when the caller is alone or the
-     server has no reply to hold back. `hold` and `release` are the server's. */
+  /* Hands over a reply to be released when `position` is durable; or waits itself when the caller
+     is alone or the server has no reply to hold back. `hold` and `release` are the server's. */
   void make_durable(uint64_t position, void *thd, void *(*hold)(void *), void (*release)(void *));
 
  private:

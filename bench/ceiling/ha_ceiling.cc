@@ -43,7 +43,8 @@ uint64_t take_position(THD *thd) {
 int ceiling_commit(handlerton *, THD *thd, bool all) {
   if (!all && thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN)) return 0;
   const uint64_t position = take_position(thd);
-  if (position && flush_at_commit) ceiling_log->make_durable(position, thd, hold_reply, thd_decrement_pending_ops);
+  if (position && flush_at_commit)
+    ceiling_log->make_durable(position, thd, hold_reply, thd_decrement_pending_ops);
   return 0;
 }
 
@@ -146,7 +147,8 @@ int ha_ceiling::info(uint what) {
 int ha_ceiling::external_lock(THD *thd, int type) {
   if (type == F_UNLCK) return 0;
   trans_register_ha(thd, false, ceiling_hton, 0);
-  if (thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN)) trans_register_ha(thd, true, ceiling_hton, 0);
+  if (thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN))
+    trans_register_ha(thd, true, ceiling_hton, 0);
   return 0;
 }
 
@@ -196,7 +198,8 @@ int ha_ceiling::delete_row(const uchar *row) {
   return log_change(row);
 }
 
-void ha_ceiling::get_auto_increment(ulonglong, ulonglong, ulonglong wanted, ulonglong *first, ulonglong *got) {
+void ha_ceiling::get_auto_increment(ulonglong, ulonglong, ulonglong wanted, ulonglong *first,
+                                    ulonglong *got) {
   *first = m_rows->next_id.fetch_add(static_cast<uint32>(wanted));
   *got = wanted;
 }
@@ -224,7 +227,8 @@ int ha_ceiling::rnd_pos(uchar *row, uchar *pos) {
   return 0;
 }
 
-int ha_ceiling::index_read_map(uchar *row, const uchar *key, key_part_map, enum ha_rkey_function find) {
+int ha_ceiling::index_read_map(uchar *row, const uchar *key, key_part_map,
+                               enum ha_rkey_function find) {
   if (active_index != 0) return HA_ERR_WRONG_COMMAND;
   const uint32 id = uint4korr(key);
   switch (find) {
@@ -241,7 +245,8 @@ int ha_ceiling::index_read_map(uchar *row, const uchar *key, key_part_map, enum 
   }
 }
 
-ha_rows ha_ceiling::records_in_range(uint, const key_range *from, const key_range *to, page_range *) {
+ha_rows ha_ceiling::records_in_range(uint, const key_range *from, const key_range *to,
+                                     page_range *) {
   const ulonglong low = from ? uint4korr(from->key) : 1;
   const ulonglong high = to ? uint4korr(to->key) : m_rows->top.load();
   return high > low ? high - low + 1 : 1;
@@ -249,7 +254,8 @@ ha_rows ha_ceiling::records_in_range(uint, const key_range *from, const key_rang
 
 /* ---- the plugin ----------------------------------------------------------------------- */
 
-static MYSQL_SYSVAR_BOOL(flush, flush_at_commit, PLUGIN_VAR_OPCMDARG, "Make every commit durable.", nullptr, nullptr, 1);
+static MYSQL_SYSVAR_BOOL(flush, flush_at_commit, PLUGIN_VAR_OPCMDARG, "Make every commit durable.",
+                         nullptr, nullptr, 1);
 
 static struct st_mysql_sys_var *ceiling_variables[] = {MYSQL_SYSVAR(flush), nullptr};
 

@@ -1,9 +1,10 @@
 /*
- * A storage engine that does next to nothing: fixed-length rows in an array, found by an INT primary key.
+ * A storage engine that does next to nothing: fixed-length rows in an array, found by an INT
+ * primary key.
  *
- * No transactions, no locks, no versions, no recovery, no secondary indexes (they are accepted and never used); rows are
- * gone when the server stops. It exists to measure what the SQL layer, the client and the device leave for any engine,
- * and is never installed.
+ * No transactions, no locks, no versions, no recovery, no secondary indexes (they are accepted and
+ * never used); rows are gone when the server stops. It exists to measure what the SQL layer, the
+ * client and the device leave for any engine, and is never installed.
  */
 #ifndef HA_CEILING_H
 #define HA_CEILING_H
@@ -14,7 +15,8 @@
 
 #include <atomic>
 
-/* The rows of one table, in chunks that never move. A slot is one byte of presence and the record. */
+/* The rows of one table, in chunks that never move. A slot is one byte of presence and the record.
+ */
 class CeilingRows : public Handler_share {
  public:
   explicit CeilingRows(size_t row_length) : m_slot(row_length + 1) {}
@@ -64,13 +66,15 @@ class ha_ceiling final : public handler {
   int write_row(const uchar *row) override;
   int update_row(const uchar *before, const uchar *after) override;
   int delete_row(const uchar *row) override;
-  void get_auto_increment(ulonglong, ulonglong, ulonglong wanted, ulonglong *first, ulonglong *got) override;
+  void get_auto_increment(ulonglong, ulonglong, ulonglong wanted, ulonglong *first,
+                          ulonglong *got) override;
 
   int rnd_init(bool) override;
   int rnd_next(uchar *row) override { return read_from(row, m_at + 1); }
   int rnd_pos(uchar *row, uchar *pos) override;
   void position(const uchar *row) override { int4store(ref, id_of(row)); }
-  int index_read_map(uchar *row, const uchar *key, key_part_map map, enum ha_rkey_function find) override;
+  int index_read_map(uchar *row, const uchar *key, key_part_map map,
+                     enum ha_rkey_function find) override;
   int index_next(uchar *row) override { return read_from(row, m_at + 1); }
   int index_first(uchar *row) override { return read_from(row, 1); }
   ha_rows records_in_range(uint, const key_range *from, const key_range *to, page_range *) override;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import socket
@@ -225,11 +226,20 @@ class Server:
         shutil.rmtree(self.home, ignore_errors=True)
         shutil.rmtree(self._socket_dir, ignore_errors=True)
 
-    def log_tail(self, lines: int = 25) -> str:
-        """The end of the error log, without notes unless there is nothing else."""
+    def log_tail(self) -> str:
+        """What the error log says of the end."""
         try:
-            everything = self.error_log.read_text(errors="replace").splitlines()
+            return last_words(self.error_log.read_text(errors="replace").splitlines())
         except OSError:
             return "(no error log)"
-        loud = [x for x in everything if "[Note]" not in x]
-        return "\n".join((loud or everything)[-lines:])
+
+
+def last_words(log: list[str], most: int = 25) -> str:
+    """After a crash the signal, the stack and the query; otherwise the last lines that are not mere notes."""
+    signals = [i for i, line in enumerate(log) if " got signal " in line]
+    if signals:
+        telling = re.compile(r"\+0x[0-9a-f]+\)|\[0x[0-9a-f]+\]|^Query \(|panick|errite")
+        before = [x for x in log[: signals[-1]] if re.search(r"\[ERROR\]|panick|assert", x, re.IGNORECASE)][-5:]
+        return "\n".join([*before, *[x for x in log[signals[-1] :] if telling.search(x) or " got signal " in x][:most]])
+    loud = [x for x in log if "[Note]" not in x and "[Warning] Plugin" not in x]
+    return "\n".join((loud or log)[-most:])

@@ -6,6 +6,7 @@ import unittest
 from pathlib import Path
 
 from ferrite_bench.load import GoTpc, Output, Slap, Sysbench, failure_of, summarize_sysbench
+from ferrite_bench.server import last_words
 
 SYSBENCH = """\
 Threads started!
@@ -94,6 +95,16 @@ class Failures(unittest.TestCase):
         self.assertIn("2013", failure_of(text, 1))
         self.assertEqual(failure_of("all is well", 0), "")
         self.assertEqual(failure_of("", 3), "exit status 3")
+
+
+class LastWords(unittest.TestCase):
+    def test_of_a_crash(self) -> None:
+        log = ["Version: 1", "[ERROR] Ferrite: it hurts", "261121 [ERROR] mariadbd got signal 11 ;", "Sorry, a bug.",
+               "/x/ha_ferrite.so(+0x1f20)[0x7f]", "Query (0x77): CREATE TABLE job", "Max processes 9"]  # fmt: skip
+        self.assertEqual(last_words(log).splitlines(), [log[1], log[2], log[4], log[5]])
+
+    def test_of_a_refusal(self) -> None:
+        self.assertEqual(last_words(["[Note] hello", "[ERROR] unknown option"]), "[ERROR] unknown option")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ferrite_bench.load import GoTpc
 from ferrite_bench.session import Session
-from ferrite_bench.workloads.base import TPS, Bars, Case, Data, Experiment, Needs, Panel, Setup, Size, Timeline
+from ferrite_bench.workloads.base import Bars, Case, Data, Experiment, Needs, Panel, Setup, Size, Timeline
 
 CASE = "16 clients"
 
@@ -34,7 +34,11 @@ EXPERIMENT = Experiment(
     setups=_setups,
     charts=(
         Bars("Transactions per second", "tps"),
-        Timeline("Statements over time", CASE, (TPS, Panel("server_cpu", "server processors busy", "CPUs"))),
+        Timeline(
+            "Statements over time",
+            CASE,
+            (Panel("statements", "statements per second", "/s"), Panel("server_cpu", "server processors busy", "CPUs")),
+        ),
     ),
     apart=True,
 )
