@@ -221,6 +221,8 @@ class Session:
             after = probe.read()
         finally:
             time.sleep(0.05)  # the reader thread takes the last lines
+            # Seconds that the load generator counted after the last sample was taken.
+            pending += [{} for _ in range(max(output.seconds, default=0) - len(pending))]
             self._flush(pending, samples, output, load, 0)
         return samples, after
 
@@ -254,6 +256,9 @@ class Session:
                     raise LoadFailed(f"the load generator hangs: no end after {now:.0f} s")
             else:
                 time.sleep(0.02)
+        reading = probe.read()
+        if reading.at - last.at > 0.5:
+            pending.append(reading.since(last))
 
     def _flush(
         self, pending: list[dict[str, float]], samples: list[dict[str, float]], output: Output, load: Load, keep: int
