@@ -28,7 +28,10 @@ class Change:
 
     @property
     def verdict(self) -> str:
-        """Better or worse only when the spreads do not overlap."""
+        """Better or worse only when the spreads do not overlap; a single round must differ by a tenth."""
+        rounds = min(self.before.count, self.after.count)
+        if abs(self.ratio - 1) < (0.02 if rounds > 1 else 0.1):
+            return "same" if rounds > 1 else "same within a tenth, one round"
         if self.after.low <= self.before.high and self.before.low <= self.after.high:
             return "same within the spread"
         up = self.after.median > self.before.median

@@ -100,6 +100,21 @@ class Probe:
             out["history_bytes"] = float(undo[0]) * INNODB_PAGE
         return out
 
+    def engine_counters(self) -> dict[str, float]:
+        """All numbers the engine publishes about itself, waits among them; for those who want to know why."""
+        if self._connection is None:
+            return {}
+        prefix = self.server.contestant.engine.key
+        with self._connection.cursor() as cursor:
+            cursor.execute(f"SHOW GLOBAL STATUS LIKE '{prefix}%'")
+            self._asked += 1
+            rows = cursor.fetchall()
+        out = {}
+        for name, value in rows:
+            with contextlib.suppress(ValueError):
+                out[name] = float(value)
+        return out
+
     def read(self) -> Reading:
         """Everything, now."""
         values = self._status()

@@ -163,6 +163,7 @@ class Session:
         probe = Probe(self.server)
         probe.connect()
         output = Output()
+        counters = probe.engine_counters()
         before = probe.read()
         child = children.start(command, self.places.child_env(), subprocess.PIPE)
         try:
@@ -172,6 +173,7 @@ class Session:
                 wait_until(output.running, 60, self.server.check)
             seconds, after = self._watch(load, child, output, probe, list(actions))
             reader.join(5)
+            self.writer.counters(self.place, counters, probe.engine_counters())
         finally:
             children.kill(child)
             probe.close()

@@ -1,7 +1,8 @@
 """Results as JSON lines: written as they come, so that a run that breaks off keeps what it measured; and read again.
 
 Kinds of lines: run (what, where, with what), settings (an engine's options), command (a load's command line), sample
-(one second), mark (something done at a moment), note, figure (one value with unit and direction), problem, end.
+(one second), mark (something done at a moment), note, counters (what
+the engine's own counters did during a load), figure (one value with unit and direction), problem, end.
 A file without a line `end`, or with a problem, is an incomplete run.
 """
 
@@ -79,6 +80,12 @@ class Writer:
     def note(self, place: Place, text: str) -> None:
         """Something a reader should know of the circumstances."""
         self.line("note", contestant=place.contestant, setup=place.setup, text=text)
+
+    def counters(self, place: Place, before: dict[str, float], after: dict[str, float]) -> None:
+        """What an engine's own counters did during a load: name -> growth; only those that moved."""
+        moved = {k: v - before.get(k, 0.0) for k, v in after.items() if v != before.get(k, 0.0)}
+        where = {"contestant": place.contestant, "setup": place.setup, "case": place.case, "round": place.round}
+        self.line("counters", **where, values=moved)
 
     def problem(self, place: Place | None, text: str) -> None:
         """Something that makes the run incomplete."""

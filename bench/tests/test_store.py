@@ -53,7 +53,7 @@ class Store(unittest.TestCase):
         self.assertEqual(found[("innodb", "tps")].ratio, 2)
         self.assertEqual(found[("innodb", "tps")].verdict, "better")
         same = changes(read(a), read(a))[0]
-        self.assertEqual(same.verdict, "same within the spread")
+        self.assertEqual(same.verdict, "same")
         self.assertEqual(differences(read(a), read(b)), [])
         self.assertIn("better", table((a, b), False))
 

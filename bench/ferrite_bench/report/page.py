@@ -123,11 +123,24 @@ def _cards(run: Run, item: Experiment) -> str:
         ("least", ratios[low], low),
         ("greatest", ratios[high], high),
     ]
+    ceiling = next((c["key"] for c in run.contestants if c["engine"] == "ceiling"), "")
+    shares = [
+        s.median
+        for c in cases
+        if (s := paired_ratio(run.values(both[0], c, item.headline), run.values(ceiling, c, item.headline)))
+    ]
     text = "".join(
         f'<div class="card" style="--c:var(--axis)"><span class="who">{escape(who)}, {kind}</span><b>{value:.2f}</b>'
         f"<span>{escape(name_of(item.headline))}; {escape(where)}</span></div>"
         for kind, value, where in three
     )
+    share = spread(shares)
+    if share is not None:
+        text += (
+            f'<div class="card" style="--c:var(--ceiling)"><span class="who">{escape(tables.label(run, both[0]))}, '
+            f"share of the ceiling</span><b>{share.median:.0%}</b><span>from {share.low:.0%} to {share.high:.0%} in "
+            f"{share.count} cases</span></div>"
+        )
     return f'<div class="cards">{text}</div>'
 
 

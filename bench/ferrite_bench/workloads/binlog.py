@@ -30,7 +30,7 @@ def _setups(size: Size) -> list[Setup]:
         (1, 500, 30, 2), (2, 10_000, 300, SMALL_MB), (20, 100_000, 3000, WAREHOUSE_MB)
     )
     options = (f"--warehouses={warehouses}", f"--items={items}", f"--customers={customers}")
-    threads, seconds = size.pick(4, 16, 32), size.pick(2, 4, 180)
+    threads, seconds = size.pick(4, 16, 32), size.pick(2, 3, 180)
 
     def build(session: Session) -> None:
         session.prepare("warehouse", *options, own=True)

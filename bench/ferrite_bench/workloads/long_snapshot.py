@@ -11,7 +11,7 @@ CASE = "snapshot open"
 def _setups(size: Size) -> list[Setup]:
     rows = size.pick(2_000, 100_000, 1_000_000)
     quiet = size.pick(2, 6, 300)
-    total, end = size.pick((4, 2), (32, 16), (1200, 600))
+    total, end = size.pick((4, 2), (28, 14), (1200, 600))
     return [
         Setup(
             "oltp",

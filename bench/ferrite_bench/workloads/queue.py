@@ -27,7 +27,7 @@ def _build(session: Session) -> None:
 
 def _setups(size: Size) -> list[Setup]:
     quiet = size.pick(2, 5, 60)
-    total, begin, end = size.pick((5, 1, 4), (36, 4, 28), (900, 30, 780))
+    total, begin, end = size.pick((5, 1, 4), (33, 3, 25), (900, 30, 780))
     load = Sysbench("queue", 4, total, own=True)
     return [
         Setup(
