@@ -98,12 +98,17 @@ class Side:
         for session in list(self.sessions):
             self._drop(session)
         self.waiting.clear()
-        connection = self._revive()
-        if recreate:
-            with connection.cursor() as cursor:
-                cursor.execute("DROP DATABASE IF EXISTS d")
-                cursor.execute("CREATE DATABASE d CHARACTER SET utf8mb4")
-        connection.close()
+        try:
+            connection = self._revive()
+            if recreate:
+                connection.query("DROP DATABASE IF EXISTS d")
+                connection.query("CREATE DATABASE d CHARACTER SET utf8mb4")
+            connection.close()
+        except pymysql.err.MySQLError as error:
+            print(f"!!! {self.engine.name}: {error}; going on with an empty directory", flush=True)
+            self.server = self.server.successor()
+            self.server.start()
+            self.reset(recreate)
 
     def _revive(self) -> Connection:
         """A connection to the server, which is started again if it died."""
