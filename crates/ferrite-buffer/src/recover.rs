@@ -6,7 +6,8 @@ use ferrite_sync::atomic::Ordering;
 use ferrite_types::{IndexId, Lsn, PageId, Result};
 
 impl Pool {
-    /// Applies one logged change that ends at `lsn` to a page, unless the page has it.
+    /// Applies one logged change, the record from `start` to `lsn`, to a page, unless the page
+    /// has it.
     /// `creates`: the change gives the page its whole content (any older content is gone).
     /// A page that is neither created nor present was freed later in the log: skipped.
     ///
@@ -16,7 +17,7 @@ impl Pool {
         &self,
         page: PageId,
         index: IndexId,
-        lsn: Lsn,
+        (start, lsn): (Lsn, Lsn),
         creates: bool,
         change: &mut dyn FnMut(&mut [u8]) -> Result<()>,
     ) -> Result<()> {
@@ -33,7 +34,8 @@ impl Pool {
             let bytes = unsafe { self.arena().page_mut(f) };
             result = change(bytes);
             if result.is_ok() {
-                if frame.mark_dirty(lsn) {
+                // The start: the next recovery must read this record again.
+                if frame.mark_dirty(start) {
                     self.dirty_queue.lock().push_back(f);
                 }
                 frame.set_index(index.0);

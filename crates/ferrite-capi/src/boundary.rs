@@ -42,10 +42,15 @@ fn code_of(error: &Error) -> fe_code {
 pub(crate) fn fail(error: &Error) -> fe_code {
     let code = code_of(error);
     if code != FE_NOT_FOUND && code != FE_DUPLICATE {
-        let text = CString::new(error.to_string().replace('\0', " ")).unwrap_or_default();
-        LAST_ERROR.with(|slot| *slot.borrow_mut() = text);
+        remember(error);
     }
     code
+}
+
+/// Keeps the text of a failure for `fe_last_error`.
+pub(crate) fn remember(error: &Error) {
+    let text = CString::new(error.to_string().replace('\0', " ")).unwrap_or_default();
+    LAST_ERROR.with(|slot| *slot.borrow_mut() = text);
 }
 
 pub(crate) fn code(result: Result<()>) -> fe_code {

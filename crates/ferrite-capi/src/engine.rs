@@ -32,6 +32,7 @@ fn config_of(c: &fe_config) -> Result<Config> {
     Ok(Config {
         buffer_pool_size_bytes: c.buffer_pool_size_bytes,
         log_budget_bytes: c.log_budget_bytes,
+        log_segment_bytes: (c.log_budget_bytes / 4).clamp(1 << 20, 64 << 20) & !0xffff,
         history_ring_bytes: c.history_ring_bytes,
         flush_log_at_commit: c.flush_log_at_commit,
         flush_interval_ms: c.flush_interval_ms,
@@ -81,7 +82,12 @@ pub unsafe extern "C" fn fe_engine_open(
                 *out = Box::into_raw(Box::new(fe_engine { engine }));
                 FE_OK
             }
-            Err(e) => fail(&e),
+            Err(e) => {
+                let code = fail(&e);
+                // Here "not found" is a failure like any other and deserves its text.
+                crate::boundary::remember(&e);
+                code
+            }
         }
     }
 }

@@ -69,7 +69,7 @@ impl Config {
             return fault("flush_log_at_trx_commit must be 0, 1 or 2");
         }
         if self.log_budget_bytes < 4 * self.log_segment_bytes {
-            return fault("log_budget must be at least four log files (256 MiB)");
+            return fault("log_budget must be at least four log files");
         }
         Ok(())
     }

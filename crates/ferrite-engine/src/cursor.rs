@@ -119,6 +119,8 @@ pub struct Cursor {
     work: Vec<u8>,
     /// The last lock taken is new: it may be given back.
     fresh_lock: bool,
+    /// No current row: the cursor stands before `resume.key`.
+    between: bool,
 }
 
 /// First key after all that start with `key`; None: nothing can follow.
@@ -160,6 +162,7 @@ impl Cursor {
             row: Vec::new(),
             work: Vec::new(),
             fresh_lock: false,
+            between: false,
         }
     }
 
@@ -182,6 +185,7 @@ impl Cursor {
         self.items.clear();
         self.at = 0;
         self.fresh_lock = false;
+        self.between = false;
     }
 
     /// The row the cursor stands on.
@@ -243,16 +247,25 @@ impl Cursor {
         self.start_at(start.unwrap_or_default(), edge);
         let exact = matches!(mode, SeekMode::Exact | SeekMode::LastExact);
         let only = exact.then_some(key);
-        self.fill(session, only, unique_exact)?;
+        let filled = self.fill(session, only, unique_exact);
+        if exact && filled == Err(Error::NotFound) {
+            self.stand_between(key);
+        }
+        filled?;
         if exact {
-            let row = self.current()?;
-            if !row.key.starts_with(key) {
-                self.clear_batch();
-                self.resume.end = true;
+            if !self.current()?.key.starts_with(key) {
+                self.stand_between(key);
                 return Err(Error::NotFound);
             }
         }
         self.current()
+    }
+
+    /// The key is not there: the cursor stands where it would be (HANDLER goes on from there).
+    fn stand_between(&mut self, key: &[u8]) {
+        self.clear_batch();
+        self.start_at(key.to_vec(), false);
+        self.between = true;
     }
 
     /// Moves to the first entry.
@@ -298,7 +311,10 @@ impl Cursor {
     }
 
     fn step(&mut self, session: &mut Session, direction: Direction) -> Result<Row<'_>> {
-        if direction != self.direction {
+        if self.between {
+            self.between = false;
+            self.direction = direction;
+        } else if direction != self.direction {
             self.turn(direction)?;
         } else if self.at + 1 < self.items.len() {
             self.at += 1;

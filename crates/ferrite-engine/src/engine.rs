@@ -49,6 +49,8 @@ pub struct Engine {
     pub(crate) checkpoint_lsn: AtomicU64,
     /// The log is near its budget: statements are slowed a little.
     pub(crate) throttle: AtomicBool,
+    /// Each deadlock goes to the server's log.
+    pub(crate) print_deadlocks: AtomicBool,
     pub(crate) stop: AtomicBool,
     pub(crate) housekeeping: Event,
     /// Every session's transaction, and those without a session.
@@ -181,6 +183,7 @@ impl Engine {
             checkpointing: Mutex::new(()),
             checkpoint_lsn: AtomicU64::new(0),
             throttle: AtomicBool::new(false),
+            print_deadlocks: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             housekeeping: Event::new(),
             slots: Mutex::new(Vec::new()),
@@ -280,7 +283,7 @@ impl Engine {
                 self.restore_versions(&slot)?;
                 self.adopt_prepared(slot, Vec::new());
             } else {
-                self.rollback_detached(&slot)?;
+                self.rollback_detached(&slot, true)?;
                 self.forget_slot(&slot);
                 rolled_back += 1;
             }
@@ -441,7 +444,7 @@ impl Engine {
     /// `NotFound` for an unknown xid; a page that cannot be read.
     pub fn rollback_by_xid(&self, xid: &Xid) -> Result<()> {
         let found = self.prepared.lock().remove(xid).ok_or(Error::NotFound)?;
-        self.rollback_detached(&found.slot)?;
+        self.rollback_detached(&found.slot, false)?;
         self.forget_slot(&found.slot);
         self.log.flush_to(self.log.current_lsn());
         Ok(())
@@ -473,17 +476,20 @@ impl Engine {
             "flush_log_at_timeout" => {
                 self.log.set_flush_interval_ms(value as u32 * 1000);
             }
-            "log_budget" if value >= 256 << 20 => self.log_budget.store(value, Ordering::SeqCst),
+            "print_all_deadlocks" => {
+                self.print_deadlocks.store(value != 0, Ordering::SeqCst);
+            }
+            "log_budget" if value >= 16 << 20 => self.log_budget.store(value, Ordering::SeqCst),
             "deadlock_detect" => self.locks.set_deadlock_detect(value != 0),
             "lock_wait_timeout"
             | "purge_threads"
             | "write_threads"
             | "max_history_bytes"
             | "history_ring_size"
-            | "print_all_deadlocks"
             | "rollback_on_timeout"
             | "compression"
-            | "stats_sample_pages" => {
+            | "stats_sample_pages"
+            | "buffer_pool_size" => {
                 return Err(Error::BadConfig(format!(
                     "{name} cannot be changed while the server runs"
                 )))

@@ -4,12 +4,14 @@
 //! the latch back) and look again, or make room and look again, or do it: version, log
 //! record with undo, page.
 
+use crate::callbacks::LogLevel;
 use crate::engine::Engine;
 use crate::purge::Garbage;
 use crate::session::{Hooks, Session};
 use crate::table::Table;
 use crate::undo::{self, Prior, Undo};
 use ferrite_lock::{Mode, Span};
+use ferrite_sync::atomic::Ordering;
 use ferrite_sync::Arc;
 use ferrite_tree::record::Header;
 use ferrite_tree::{node, LeafMut};
@@ -116,9 +118,21 @@ impl Session {
     /// A deadlock's victim is rolled back here and now, so that the others go on.
     pub(crate) fn after_wait(&mut self, result: Result<()>) -> Result<()> {
         if matches!(result, Err(Error::Deadlock)) {
+            self.print_deadlock();
             self.give_way();
         }
         result
+    }
+
+    fn print_deadlock(&self) {
+        let engine = &self.engine;
+        if !engine.print_deadlocks.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Some(deadlock) = engine.locks.deadlocks().last() {
+            let text = format!("deadlock: {deadlock:?}");
+            engine.callbacks.log(LogLevel::Note, &text);
+        }
     }
 
     /// Inserts an entry, over a delete-marked one if there is one.

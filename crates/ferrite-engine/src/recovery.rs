@@ -252,7 +252,8 @@ pub(crate) fn redo(
         done.push(page);
         let creates = ops[i].creates();
         let (index, rest) = (ops[i].index, &ops[i..]);
-        pool.redo(page, index, rec.end, creates, &mut |bytes| {
+        let span = (rec.start, rec.end);
+        pool.redo(page, index, span, creates, &mut |bytes| {
             for op in rest.iter().filter(|op| op.page == page) {
                 op::apply(op, bytes)?;
             }

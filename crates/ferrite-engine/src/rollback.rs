@@ -21,6 +21,7 @@ struct Work {
     prelude: Vec<u8>,
     value: Vec<u8>,
     scratch: Scratch,
+    stale: bool,
 }
 
 impl Session {
@@ -85,7 +86,7 @@ impl Session {
         if self.txn.is_frozen() {
             return Ok(());
         }
-        self.engine.undo_to(&self.slot, self.txn, position)?;
+        self.engine.undo_to(&self.slot, self.txn, position, false)?;
         while self.garbage.last().is_some_and(|(at, _)| *at > position) {
             self.garbage.pop();
         }
@@ -94,9 +95,19 @@ impl Session {
 }
 
 impl Engine {
-    /// Undoes the entries of a transaction's list above `position`.
-    pub(crate) fn undo_to(&self, slot: &TxnSlot, txn: TxnId, position: u64) -> Result<()> {
-        let mut work = Work::default();
+    /// Undoes the entries of a transaction's list above `position`. `stale`: the version
+    /// addresses in its rows are of an earlier life and mean nothing.
+    pub(crate) fn undo_to(
+        &self,
+        slot: &TxnSlot,
+        txn: TxnId,
+        position: u64,
+        stale: bool,
+    ) -> Result<()> {
+        let mut work = Work {
+            stale,
+            ..Work::default()
+        };
         loop {
             let left = {
                 let mut state = slot.state.lock();
@@ -121,7 +132,15 @@ impl Engine {
 
     fn undo_one(&self, slot: &TxnSlot, txn: TxnId, left: u64, work: &mut Work) -> Result<()> {
         let entry = std::mem::take(&mut work.entry);
-        let result = match undo::decode(&entry)? {
+        let undo = undo::decode(&entry)?;
+        let result = match undo {
+            _ if matches!(self.dict.table_of_index(undo.index()), Err(Error::NotFound)) => {
+                // The table was dropped meanwhile, and the row with it.
+                let mut state = slot.state.lock();
+                self.log.append(record_kind::MINI_TXN, &[&work.prelude]);
+                state.undo.truncate(left);
+                Ok(())
+            }
             Undo::Insert { index, key } => self.undo_insert(slot, index, key, left, work),
             Undo::Update { index, key, prior } => {
                 self.undo_update(slot, txn, index, key, &prior, left, work)
@@ -192,16 +211,22 @@ impl Engine {
                 )));
             }
             prior.value(rec.value, &mut work.value)?;
-            let header = Header {
+            let largest = Header {
                 deleted: prior.deleted,
                 txn: prior.txn,
-                version: self.version_before(&now, prior.txn, rec.value, &work.value),
+                version: now.version,
             };
-            if !leaf.can_replace(at, &header, work.value.len()) {
+            if !leaf.can_replace(at, &largest, work.value.len()) {
                 drop(leaf);
                 tree.make_room(key, key.len() + work.value.len() + 32, undo::NO_UNDO)?;
                 continue;
             }
+            let version = if work.stale {
+                0
+            } else {
+                self.version_before(&now, prior.txn, rec.value, &work.value)
+            };
+            let header = Header { version, ..largest };
             {
                 let mut state = slot.state.lock();
                 leaf.replace(&work.prelude, at, &header, &work.value, &mut work.scratch);
@@ -285,10 +310,10 @@ impl Engine {
         Ok(())
     }
 
-    /// Ends a recovered or detached transaction by rolling it back.
-    pub(crate) fn rollback_detached(&self, slot: &TxnSlot) -> Result<()> {
+    /// Ends a recovered (`stale`) or detached transaction by rolling it back.
+    pub(crate) fn rollback_detached(&self, slot: &TxnSlot, stale: bool) -> Result<()> {
         let txn = slot.state.lock().txn;
-        self.undo_to(slot, txn, 0)?;
+        self.undo_to(slot, txn, 0, stale)?;
         let body = &txn.0.to_le_bytes()[..6];
         let mut state = slot.state.lock();
         let at = self.log.append(record_kind::ROLLBACK_END, &[body]);

@@ -87,8 +87,6 @@ pub struct Session {
     pub(crate) thread_id: u64,
     pub(crate) isolation: Isolation,
     pub(crate) snapshot: Option<Snapshot>,
-    /// The snapshot outlives the statement.
-    pub(crate) keep_snapshot: bool,
     /// Frozen while nothing was changed.
     pub(crate) txn: TxnId,
     pub(crate) stmt_undo: u64,
@@ -140,7 +138,6 @@ impl Session {
             thread_id,
             isolation: Isolation::RepeatableRead,
             snapshot: None,
-            keep_snapshot: false,
             txn: TxnId::FROZEN,
             stmt_undo: 0,
             garbage: Vec::new(),
@@ -186,7 +183,7 @@ impl Session {
             .no_gaps
             .store(isolation <= Isolation::ReadCommitted, Ordering::Relaxed);
         self.stmt_undo = self.undo_position();
-        if isolation <= Isolation::ReadCommitted && !self.keep_snapshot {
+        if isolation <= Isolation::ReadCommitted {
             self.snapshot = None;
         }
     }
@@ -194,14 +191,14 @@ impl Session {
     /// A statement ended inside a transaction that goes on.
     pub fn end_statement(&mut self) {
         self.stmt_undo = self.undo_position();
-        if self.isolation <= Isolation::ReadCommitted && !self.keep_snapshot {
+        if self.isolation <= Isolation::ReadCommitted {
             self.snapshot = None;
         }
     }
 
-    /// Opens the transaction's snapshot now (WITH CONSISTENT SNAPSHOT).
+    /// Opens the transaction's snapshot now (WITH CONSISTENT SNAPSHOT). Below REPEATABLE READ
+    /// it lasts until the next statement, as in InnoDB.
     pub fn open_snapshot(&mut self) {
-        self.keep_snapshot = true;
         self.need_snapshot(true);
     }
 
@@ -310,7 +307,6 @@ impl Session {
         self.owner.changes.store(0, Ordering::Relaxed);
         self.txn = TxnId::FROZEN;
         self.snapshot = None;
-        self.keep_snapshot = false;
         self.stmt_undo = 0;
         self.garbage.clear();
         self.rolled_back = false;

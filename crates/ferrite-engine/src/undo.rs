@@ -57,6 +57,16 @@ pub enum Undo<'a> {
     },
 }
 
+impl Undo<'_> {
+    /// Index the change was made in.
+    pub fn index(&self) -> IndexId {
+        match *self {
+            Undo::Insert { index, .. } | Undo::Update { index, .. } => index,
+            Undo::Overflow { index, .. } => index,
+        }
+    }
+}
+
 /// The state of an entry before a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prior<'a> {

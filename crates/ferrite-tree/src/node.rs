@@ -347,6 +347,17 @@ pub fn replace(page: &mut [u8], slot: usize, bytes: &[u8]) {
     insert(page, slot, bytes);
 }
 
+/// True if the part `[from, to)` of `page`'s slots fits a page with these fences.
+pub fn part_fits(page: &[u8], from: usize, to: usize, low: &[u8], high: Option<&[u8]>) -> bool {
+    let common = |h: &[u8]| low.iter().zip(h).take_while(|(a, b)| a == b).count();
+    let (old, new) = (prefix(page).len(), high.map_or(0, common));
+    let mut need = HEADER_BYTES + low.len() + high.map_or(0, <[u8]>::len);
+    for slot in from..to {
+        need += raw(page, slot).len() + old + SLOT_BYTES - new;
+    }
+    need <= PAGE_BYTES
+}
+
 /// Builds `out` as the part `[from, to)` of `page`'s slots under new fences.
 pub fn copy_part(
     page: &[u8],

@@ -403,7 +403,7 @@ mod tests {
         for _ in 0..20_000 {
             let len = rng.below(60) as usize;
             let mut bytes: Vec<u8> = (0..len).map(|_| rng.next_u64() as u8).collect();
-            if len > 9 {
+            if len > 10 {
                 bytes[0] = 1 + (bytes[0] % 8);
                 bytes[5..9].copy_from_slice(&3u32.to_le_bytes());
                 bytes[10] = 0;

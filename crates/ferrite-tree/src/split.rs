@@ -66,15 +66,36 @@ fn cut(page: &[u8], key: &[u8]) -> (usize, Vec<u8>) {
     let n = node::count(page);
     let at = node::find(page, key).unwrap_or_else(|slot| slot);
     if at == n && n > 0 {
-        return (n, separator(&whole_key(page, n - 1), key));
+        let sep = separator(&whole_key(page, n - 1), key);
+        if halves_fit(page, n, &sep) {
+            return (n, sep);
+        }
     }
     let first = whole_key(page, 0);
     if at == 0 && key < first.as_slice() {
-        return (0, separator(key, &first));
+        let sep = separator(key, &first);
+        if halves_fit(page, 0, &sep) {
+            return (0, sep);
+        }
     }
-    let mut s = balanced(page);
-    s = s.clamp(1, n.max(2) - 1);
-    (s, separator(&whole_key(page, s - 1), &whole_key(page, s)))
+    let middle = balanced(page).clamp(1, n.max(2) - 1);
+    let mut places: Vec<usize> = (1..n).collect();
+    places.sort_by_key(|s| s.abs_diff(middle));
+    for s in places {
+        let sep = separator(&whole_key(page, s - 1), &whole_key(page, s));
+        if halves_fit(page, s, &sep) {
+            return (s, sep);
+        }
+    }
+    panic!("no place to split a page of {n} records: keys are longer than the format allows")
+}
+
+/// Both halves fit a page under their new fences. (A fence may be longer than the one it
+/// replaces, so that even fewer records need not fit.)
+fn halves_fit(page: &[u8], keep: usize, sep: &[u8]) -> bool {
+    let n = node::count(page);
+    let (low, high) = (node::low(page), node::high(page));
+    node::part_fits(page, 0, keep, low, Some(sep)) && node::part_fits(page, keep, n, sep, high)
 }
 
 /// The slot count that puts about half the bytes on each side.

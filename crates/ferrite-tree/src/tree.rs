@@ -13,6 +13,9 @@ use ferrite_sync::{Arc, Counter, Mutex};
 use ferrite_types::format::record_kind;
 use ferrite_types::{IndexId, PageId, Result};
 
+/// Leaves walked before a range is estimated.
+const COUNTED_LEAVES: usize = 8;
+
 /// What a tree counts.
 #[derive(Default)]
 pub struct TreeStats {
@@ -338,25 +341,40 @@ impl Tree {
         }
     }
 
-    /// Estimated records in `[low, high)`: exact within one leaf, from fan-outs otherwise.
+    /// Estimated records in `[low, high)`: counted within a few leaves, from fan-outs otherwise.
     ///
     /// # Errors
     /// A page that cannot be read.
     pub fn records_in_range(&self, low: &[u8], high: Option<&[u8]>) -> Result<u64> {
+        if let Some(exact) = self.count_near(low, high)? {
+            return Ok(exact);
+        }
         let (below_low, total) = self.rank(low)?;
         let below_high = match high {
             Some(high) => self.rank(high)?.0,
             None => total,
         };
-        if let Some(high) = high {
-            let leaf = self.leaf(low)?;
-            if node::covers(&leaf, high) || node::high(&leaf).is_some_and(|h| h == high) {
-                let from = leaf.find(low).unwrap_or_else(|slot| slot);
-                let to = leaf.find(high).unwrap_or_else(|slot| slot);
-                return Ok(to.saturating_sub(from) as u64);
+        Ok((below_high - below_low).max(1.0).round() as u64)
+    }
+
+    /// Records in `[low, high)` counted, if the range ends within a few leaves.
+    fn count_near(&self, low: &[u8], high: Option<&[u8]>) -> Result<Option<u64>> {
+        let mut from = low.to_vec();
+        let mut count = 0;
+        for _ in 0..COUNTED_LEAVES {
+            let leaf = self.leaf(&from)?;
+            let first = leaf.find(&from).unwrap_or_else(|slot| slot);
+            let last = match high {
+                Some(high) => leaf.find(high).unwrap_or_else(|slot| slot),
+                None => leaf.count(),
+            };
+            count += last.saturating_sub(first) as u64;
+            match node::high(&leaf) {
+                Some(fence) if high.is_none_or(|h| h > fence) => from = fence.to_vec(),
+                _ => return Ok(Some(count)),
             }
         }
-        Ok((below_high - below_low).max(0.0).round() as u64)
+        Ok(None)
     }
 
     /// (estimated records below `key`, estimated records), assuming that siblings are alike.
