@@ -127,7 +127,7 @@ def draw_line(line: Line, x: Scale, y: Scale) -> str:
     """The line itself, broken where seconds are missing, with whiskers and dots if it has them."""
     color = f"var(--{line.color})"
     path, previous = [], None
-    gap = 2.6 if not line.dots else 1e18
+    gap = 1.7 if not line.dots else 1e18
     for px, py in line.points:
         move = previous is None or px - previous > gap
         path.append(f"{'M' if move else 'L'}{x(px):.1f} {y(py):.1f}")

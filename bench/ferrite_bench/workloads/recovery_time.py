@@ -26,6 +26,15 @@ def _kill_after(session: Session, threads: int, seconds: float, rows: int) -> No
         session.server.kill()
 
 
+def _down(session: Session, begin: float, end: float) -> None:
+    """Nothing was done between the kill and the first answer: a zero each second."""
+    second = begin
+    while second < end:
+        session.writer.sample(session.place, second, {"tps": 0.0})
+        second += 1
+    session.writer.sample(session.place, end, {"tps": 0.0})
+
+
 def _case(rows: int, seconds: float, after: float) -> Case:
     def run(session: Session) -> None:
         origin = time.monotonic()
@@ -35,6 +44,7 @@ def _case(rows: int, seconds: float, after: float) -> Case:
         session.server.start()
         session.figure("first_answer", time.monotonic() - begun, "s", "lower")
         session.writer.mark(session.place, time.monotonic() - origin, "answers")
+        _down(session, begun - origin, time.monotonic() - origin)
         session.sql("SELECT COUNT(*) FROM sbtest1 WHERE id BETWEEN 1 AND 100")
         session.figure("first_row", time.monotonic() - begun, "s", "lower")
         session.offset = time.monotonic() - origin
