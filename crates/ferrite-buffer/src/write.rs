@@ -2,9 +2,14 @@
 //! new places with one sync, and then said to live there by one map-delta record.
 //!
 //! Stages of a batch, and what is on disk if we die after each:
-//! 1. copied: nothing. 2. written: blobs nobody points to; their space is free again.
-//! 3. synced: the same. 4. delta appended, not durable: as 3. 5. delta durable: the pages live
-//! at their new places; the old places are handed out again only now.
+//!
+//! | stage | on disk |
+//! | --- | --- |
+//! | copied | nothing |
+//! | written | blobs nobody points to; their space is free again |
+//! | synced | the same |
+//! | delta appended | the same, while the delta is not durable |
+//! | delta durable | the pages live at their new places; the old ones may be reused now |
 //!
 //! The delta follows every record the blobs contain in the log, so a durable delta implies
 //! that those are durable: the log needs no flush before the blobs are written.

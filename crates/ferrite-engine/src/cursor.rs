@@ -252,11 +252,9 @@ impl Cursor {
             self.stand_between(key);
         }
         filled?;
-        if exact {
-            if !self.current()?.key.starts_with(key) {
-                self.stand_between(key);
-                return Err(Error::NotFound);
-            }
+        if exact && !self.current()?.key.starts_with(key) {
+            self.stand_between(key);
+            return Err(Error::NotFound);
         }
         self.current()
     }
@@ -572,9 +570,11 @@ impl Cursor {
                 return Err(Error::NotFound);
             }
             let header = leaf.record(at).header;
-            let span = match gaps && !(unique_exact && !header.deleted) {
-                true => Span::NextKey,
-                false => Span::Record,
+            let whole_row = unique_exact && !header.deleted;
+            let span = if gaps && !whole_row {
+                Span::NextKey
+            } else {
+                Span::Record
             };
             let foreign = header.txn != session.txn && session.engine.txns.is_active(header.txn);
             let attempt = if foreign {
