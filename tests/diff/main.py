@@ -81,6 +81,8 @@ class Runner:
         self.totals = Totals()
         self.seen: set[tuple[str, str, str]] = set()
         """Statements and pairs of answers that were reported: the same again is only counted."""
+        self.deadly: set[str] = set()
+        """Statements that ended the server: not run again in this run."""
         self.muted: set[str] = set()
         """Set-up statements of this shape whose answers are known to differ and that are needed all the same."""
         self.sides = self._sides()
@@ -147,7 +149,7 @@ class Runner:
             side.reset()
         position = 0
         for index, step in enumerate(steps):
-            if index in skip:
+            if index in skip or step.sql in self.deadly:
                 continue
             one, two, found = run_step(self.sides, position, step)
             position += 1
@@ -166,6 +168,8 @@ class Runner:
 
     def _report(self, name: str, steps: list[Step], difference: Difference, _all: list[Step]) -> None:
         side = self.sides[1]
+        if difference.two.kind == "crash":
+            self.deadly.add(difference.step.sql)
         if difference.one.kind == difference.two.kind and not difference.one.rows:
             self.seen.add(_face(difference))
         print(
