@@ -15,6 +15,7 @@ use crate::visible::View;
 use crate::write::ENTRY_PREFIX_BYTES;
 use ferrite_lock::{Attempt, Mode, Span};
 use ferrite_sync::Arc;
+use ferrite_tree::record::Record;
 use ferrite_tree::{node, LeafRef};
 use ferrite_types::{Error, Lsn, PageId, Result, TxnId};
 use std::ops::Range;
@@ -503,6 +504,7 @@ impl Cursor {
             self.data.extend_from_slice(node::prefix(leaf));
             self.data.extend_from_slice(rec.suffix);
             let value_from = self.data.len();
+            let view = self.entry_view(engine, &rec, key_from, view);
             if !engine.visible_value(&rec, view, &mut self.work, &mut self.data) {
                 self.data.truncate(key_from);
                 continue;
@@ -519,6 +521,39 @@ impl Cursor {
             }
         }
         None
+    }
+
+    /// How a secondary entry is to be looked at. If this transaction has changed the entry's
+    /// row after somebody else's later commit had, the row it sees is its own, and the entries
+    /// that belong to that row are the present ones, not those of the snapshot.
+    fn entry_view<'s>(
+        &self,
+        engine: &Engine,
+        rec: &Record<'_>,
+        key_from: usize,
+        view: View<'s>,
+    ) -> View<'s> {
+        let View::At { snapshot, own } = view else {
+            return view;
+        };
+        if self.number == 0 || own.is_frozen() || engine.txns.sees(snapshot, rec.header.txn, own) {
+            return view;
+        }
+        let declared = rec.value.get(..ENTRY_PREFIX_BYTES);
+        let declared = declared.map_or(0, |b| u16::from_le_bytes([b[0], b[1]]) as usize);
+        let key = &self.data[key_from..];
+        let Some(pk) = key.get(declared..) else {
+            return view;
+        };
+        let mine = self.table.tree(0).leaf(pk).is_ok_and(|leaf| {
+            leaf.find(pk)
+                .is_ok_and(|slot| leaf.record(slot).header.txn == own)
+        });
+        if mine {
+            View::Current
+        } else {
+            view
+        }
     }
 
     fn beyond_bound(&self, key: Range<usize>) -> bool {

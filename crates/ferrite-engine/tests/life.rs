@@ -223,6 +223,35 @@ fn snapshots_read_what_they_saw() {
     engine.close().unwrap();
 }
 
+/// The row this transaction sees is its own although the snapshot is older than the entry.
+#[test]
+fn entries_belong_to_the_row_that_is_seen() {
+    let disk = SimStorage::new(6);
+    let engine = open(&disk);
+    let t = create(&engine, "d/t");
+    let mut other = Session::new(&engine, 0, 1);
+    insert(&mut other, &t, 6, b"six").unwrap();
+    insert(&mut other, &t, 7, b"sev").unwrap();
+    other.commit(false).unwrap();
+    let mut s = Session::new(&engine, 0, 2);
+    s.open_snapshot();
+    update(&mut other, &t, 6, b"six", b"longer").unwrap();
+    other.commit(false).unwrap();
+    let payload = b"\0LONGER";
+    let mut dup = DupInfo::default();
+    s.update_row(&t, &key(6), &key(6), payload, &[], &[], &mut dup)
+        .unwrap();
+    let expected = BTreeMap::from([(6, b"LONGER".to_vec()), (7, b"sev".to_vec())]);
+    assert_eq!(scan(&mut s, &t, 1), expected);
+    assert_eq!(scan(&mut s, &t, 0), expected);
+    let mut c = Cursor::new(&t, 1, ReadMode::Snapshot, WaitMode::Wait);
+    let row = c.seek(&mut s, &key(6), SeekMode::Exact, false).unwrap();
+    assert_eq!(row.pk, key(6));
+    s.rollback().unwrap();
+    drop((s, other));
+    engine.close().unwrap();
+}
+
 #[test]
 fn rollback_and_savepoints_leave_no_trace() {
     let disk = SimStorage::new(3);
