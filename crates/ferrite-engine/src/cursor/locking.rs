@@ -1,0 +1,200 @@
+//! Locking reads: one entry at a time, locked before it is delivered.
+
+use super::{Cursor, Direction, Item, WaitMode};
+use crate::entry::SUPREMUM;
+use crate::session::{Isolation, Session};
+use ferrite_lock::{Attempt, Mode, Span};
+use ferrite_tree::{node, LeafRef};
+use ferrite_types::{Error, PageId, Result, TxnId};
+
+impl Cursor {
+    /// One entry, locked. `only`: entries that do not start with it are not wanted; the gap
+    /// before the first of them is locked instead.
+    pub(super) fn fill_locked(
+        &mut self,
+        session: &mut Session,
+        mode: Mode,
+        only: Option<&[u8]>,
+        unique_exact: bool,
+    ) -> Result<()> {
+        let table = self.table.clone();
+        let tree = table.tree(self.number);
+        let index = tree.index();
+        let gaps = session.isolation >= Isolation::RepeatableRead;
+        let mut key = Vec::new();
+        loop {
+            let (leaf, slot) = self.place(tree)?;
+            let Some(at) = self.slot_in(&leaf, slot) else {
+                if self.leave_leaf(&leaf) {
+                    continue;
+                }
+                drop(leaf);
+                if gaps && self.direction == Direction::Forward {
+                    self.lock_gap(session, &SUPREMUM, mode)?;
+                }
+                return Err(Error::NotFound);
+            };
+            key.clear();
+            node::key_into(&leaf, at, &mut key);
+            let wanted = only.is_none_or(|o| key.starts_with(o));
+            if !wanted {
+                drop(leaf);
+                if gaps && self.direction == Direction::Forward {
+                    self.lock_gap(session, &key, mode)?;
+                }
+                return Err(Error::NotFound);
+            }
+            let header = leaf.record(at).header;
+            let whole_row = unique_exact && !header.deleted;
+            let span = if gaps && !whole_row {
+                Span::NextKey
+            } else {
+                Span::Record
+            };
+            let foreign = header.txn != session.txn && session.engine.txns.is_active(header.txn);
+            let attempt = if foreign {
+                Attempt::Blocked
+            } else {
+                session
+                    .engine
+                    .locks
+                    .try_lock(&session.owner, index, &key, mode, span)?
+            };
+            if attempt == Attempt::Blocked {
+                self.stop_before(&leaf, at, &key);
+                drop(leaf);
+                let holder = foreign.then_some(header.txn);
+                if !self.wait_or_skip(session, holder, &key, mode, span)? {
+                    self.pass(&key);
+                }
+                continue;
+            }
+            self.fresh_lock = attempt == Attempt::Granted && span == Span::Record;
+            if header.deleted {
+                if self.fresh_lock {
+                    session.engine.locks.unlock(&session.owner, index, &key);
+                }
+                self.stop_at(&leaf, at);
+                continue;
+            }
+            let value_from = key.len();
+            self.data.extend_from_slice(&key);
+            self.data.extend_from_slice(leaf.record(at).value);
+            self.items.push(Item {
+                key: 0..value_from,
+                value: value_from..self.data.len(),
+            });
+            self.stop_at(&leaf, at);
+            return Ok(());
+        }
+    }
+
+    /// The place to look at again after a wait: this entry itself.
+    pub(super) fn stop_before(&mut self, leaf: &LeafRef<'_>, at: usize, key: &[u8]) {
+        self.stop_at(leaf, at);
+        self.resume.page = PageId::NONE;
+        match self.direction {
+            Direction::Forward => self.resume.exclusive = false,
+            // Backward looks below the key: below its successor is the entry itself.
+            Direction::Backward => {
+                self.resume.key.clear();
+                self.resume.key.extend_from_slice(key);
+                self.resume.key.push(0);
+            }
+        }
+    }
+
+    /// The scan goes on beyond an entry it skips.
+    pub(super) fn pass(&mut self, key: &[u8]) {
+        self.resume.page = PageId::NONE;
+        self.resume.key.clear();
+        self.resume.key.extend_from_slice(key);
+        self.resume.exclusive = true;
+    }
+
+    /// True: look again. False: pass over the entry.
+    pub(super) fn wait_or_skip(
+        &self,
+        session: &mut Session,
+        holder: Option<TxnId>,
+        key: &[u8],
+        mode: Mode,
+        span: Span,
+    ) -> Result<bool> {
+        match self.wait {
+            WaitMode::SkipLocked => return Ok(false),
+            WaitMode::NoWait => return Err(Error::LockTimeout),
+            WaitMode::Wait => {}
+        }
+        let index = self.table.tree(self.number).index();
+        match holder {
+            Some(txn) => session.wait_for_holder(txn, index, key, mode, span)?,
+            None => session.wait_for_lock(index, key, mode, span)?,
+        }
+        Ok(true)
+    }
+
+    pub(super) fn lock_gap(&self, session: &mut Session, key: &[u8], mode: Mode) -> Result<()> {
+        let index = self.table.tree(self.number).index();
+        let granted = session
+            .engine
+            .locks
+            .try_lock(&session.owner, index, key, mode, Span::Gap)?;
+        if !granted.is_granted() {
+            session.wait_for_lock(index, key, mode, Span::Gap)?;
+        }
+        Ok(())
+    }
+
+    /// The row just delivered does not match: its lock goes if it was new.
+    pub fn unlock_row(&mut self, session: &mut Session) {
+        if !self.fresh_lock {
+            return;
+        }
+        self.fresh_lock = false;
+        if let Some(item) = self.items.get(self.at) {
+            let index = self.table.tree(self.number).index();
+            let key = &self.data[item.key.clone()];
+            session.engine.locks.unlock(&session.owner, index, key);
+        }
+    }
+
+    pub(super) fn get_locked(
+        &mut self,
+        session: &mut Session,
+        pk: &[u8],
+        mode: Mode,
+    ) -> Result<()> {
+        let table = self.table.clone();
+        let tree = table.tree(0);
+        let index = tree.index();
+        loop {
+            let leaf = tree.leaf(pk)?;
+            let slot = leaf.find(pk).map_err(|_| Error::NotFound)?;
+            let rec = leaf.record(slot);
+            let holder = rec.header.txn;
+            let foreign = holder != session.txn && session.engine.txns.is_active(holder);
+            let locks = &session.engine.locks;
+            let granted = !foreign
+                && locks
+                    .try_lock(&session.owner, index, pk, mode, Span::Record)?
+                    .is_granted();
+            if granted {
+                if rec.header.deleted {
+                    return Err(Error::NotFound);
+                }
+                self.row.extend_from_slice(rec.value);
+                return Ok(());
+            }
+            drop(leaf);
+            match self.wait {
+                WaitMode::SkipLocked => return Err(Error::Skipped),
+                WaitMode::NoWait => return Err(Error::LockTimeout),
+                WaitMode::Wait if foreign => {
+                    session.wait_for_holder(holder, index, pk, mode, Span::Record)?;
+                }
+                WaitMode::Wait => session.wait_for_lock(index, pk, mode, Span::Record)?,
+            }
+        }
+    }
+}
