@@ -128,18 +128,23 @@ static uint64_t mix(uint64_t hash, uint64_t value) {
   return hash ^ (hash >> 29);
 }
 
+/* A VARCHAR's greatest length leaves no trace in rows, and none in keys on all of it: such a
+   column may grow without a copy of the table. */
 uint64_t Layout::fingerprint() const {
   uint64_t h = 0xcbf29ce484222325ULL;
   for (const Column &c : rows.columns()) {
     if (!c.stored && c.pk_part < 0) continue;
-    h = mix(h, static_cast<uint64_t>(c.kind) | uint64_t{c.length} << 8);
-    h = mix(h, c.length_bytes | (c.null_mask ? 256u : 0u) | uint64_t{c.cs->number} << 16);
+    const bool may_grow = c.kind == ColumnKind::kVar;
+    h = mix(h, static_cast<uint64_t>(c.kind) | (may_grow ? 0 : uint64_t{c.length} << 8));
+    h = mix(h, (may_grow ? 0u : c.length_bytes) | (c.null_mask ? 256u : 0u) |
+                   uint64_t{c.cs->number} << 16);
   }
   for (const Index &index : indexes) {
     h = mix(h, 0x1d | (index.unique ? 256u : 0u));
     for (const KeyPart &p : index.parts) {
       h = mix(h, p.column.field_no | static_cast<uint64_t>(p.kind) << 16);
-      h = mix(h, p.prefix_bytes | (p.descending ? 1ULL << 32 : 0) | (p.nullable ? 2ULL << 32 : 0));
+      const uint32_t bytes = p.whole && p.column.kind == ColumnKind::kVar ? 0 : p.prefix_bytes;
+      h = mix(h, bytes | (p.descending ? 1ULL << 32 : 0) | (p.nullable ? 2ULL << 32 : 0));
     }
   }
   return h;

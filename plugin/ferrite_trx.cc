@@ -155,17 +155,19 @@ void ferrite_register_trx(THD *thd, fe_session *session) {
   fe_stmt_begin(session, isolation_of(thd));
 }
 
+/* At READ COMMITTED every statement has a snapshot of its own: there is nothing to open. */
 int ferrite_hton_start_snapshot(handlerton *, THD *thd) {
   ferrite_conn *conn = ferrite_conn_of(thd);
   fe_isolation isolation = isolation_of(thd);
   ferrite_register_trx(thd, conn->session);
-  if (isolation == FE_READ_UNCOMMITTED) {
+  if (isolation >= FE_REPEATABLE_READ)
+    return ferrite_to_ha_error(fe_txn_open_snapshot(conn->session), thd);
+  /* Every engine is asked, and InnoDB says the same: once is enough. */
+  if (isolation == FE_READ_UNCOMMITTED && !ha_resolve_by_legacy_type(thd, DB_TYPE_INNODB))
     push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_UNSUPPORTED,
                         "Ferrite: WITH CONSISTENT SNAPSHOT is ignored at READ UNCOMMITTED"
                         " isolation level.");
-    return 0;
-  }
-  return ferrite_to_ha_error(fe_txn_open_snapshot(conn->session), thd);
+  return 0;
 }
 
 /* ---- end of a statement or a transaction ---------------------------------------------- */

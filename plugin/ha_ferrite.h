@@ -3,7 +3,7 @@
  *
  * The class is grouped by the life of a statement: open, lock, read, write, end; then DDL
  * and numbers. ha_ferrite.cc has open, locking and hints; ha_ferrite_read.cc,
- * ha_ferrite_write.cc, ha_ferrite_ddl.cc and stats.cc the rest.
+ * ha_ferrite_write.cc, ha_ferrite_ddl.cc, ha_ferrite_alter.cc and stats.cc the rest.
  *
  * Rules of this room
  * - Every override is marked so: the server's signatures differ from MySQL's.
@@ -65,6 +65,8 @@ class ha_ferrite final : public handler {
   int index_end() override;
   int index_read(uchar *buf, const uchar *key, uint key_len, ha_rkey_function find_flag) override;
   int index_read_last(uchar *buf, const uchar *key, uint key_len) override;
+  int read_range_first(const key_range *start_key, const key_range *end_key, bool eq_range,
+                       bool sorted) override;
   int index_next(uchar *buf) override;
   int index_next_same(uchar *buf, const uchar *key, uint keylen) override;
   int index_prev(uchar *buf) override;
@@ -100,6 +102,12 @@ class ha_ferrite final : public handler {
   bool check_if_incompatible_data(HA_CREATE_INFO *info, uint table_changes) override;
   enum_alter_inplace_result check_if_supported_inplace_alter(TABLE *altered_table,
                                                              Alter_inplace_info *info) override;
+  bool commit_inplace_alter_table(TABLE *altered_table, Alter_inplace_info *info,
+                                  bool commit) override;
+  bool can_convert_nocopy(const Field &field, const Column_definition &to) const override;
+  Compare_keys compare_key_parts(const Field &old_field, const Column_definition &new_field,
+                                 const KEY_PART_INFO &old_part,
+                                 const KEY_PART_INFO &new_part) const override;
   int analyze(THD *thd, HA_CHECK_OPT *check_opt) override;
   int optimize(THD *thd, HA_CHECK_OPT *check_opt) override;
   int check(THD *thd, HA_CHECK_OPT *check_opt) override;
@@ -142,6 +150,7 @@ class ha_ferrite final : public handler {
   check_result_t check_pushed(const fe_row &row, uchar *buf);
   int seek(uchar *buf, const uchar *key, uint key_len, fe_seek_mode mode);
   int keep_row(const fe_row &row);
+  void bound_scan(Step step);
   void remember_place(fe_code rc, const fe_row &row, bool backward);
   fe_code go_on(bool backward, fe_row *row);
   fe_slice ref_to_key(const uchar *ref, uint8_t *to);
@@ -157,6 +166,11 @@ class ha_ferrite final : public handler {
   bool find_changes(const uchar *old_row, const uchar *new_row);
   int change_entries(const uchar *old_row, const uchar *new_row, bool pk_changed, uint *removed,
                      uint *added);
+
+  /* CREATE and ALTER TABLE. */
+  static const char *find_bad_option(THD *thd, const HA_CREATE_INFO *info);
+  int largest_autoinc(ulonglong *value);
+  int alter_autoinc(ulonglong next);
 
   /* Checking and statistics. */
   int check_indexes(THD *thd);
@@ -190,6 +204,9 @@ class ha_ferrite final : public handler {
   bool m_unique_exact = false;
   ferrite::Buffer m_seek_key;
   size_t m_seek_len = 0;
+  bool m_range_first = false; /* the step to come opens a range that ends at end_range */
+  bool m_bounded = false;     /* the cursor has a bound for reading ahead */
+  ferrite::Buffer m_bound;
   ferrite::Buffer m_at_key; /* HANDLER: where the last statement stood */
   int m_at_edge = 0;        /* HANDLER: it stood before the first (-1) or after the last row (1) */
   bool m_handler_mode = false;

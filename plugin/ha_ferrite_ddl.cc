@@ -1,5 +1,5 @@
 /*
- * Tables as wholes: CREATE, DROP, RENAME, TRUNCATE, ALTER decisions, CHECK and OPTIMIZE.
+ * Tables as wholes: CREATE, DROP, RENAME, TRUNCATE, CHECK and OPTIMIZE.
  *
  * Each change is one atomic, durable call into the core, and each may be repeated by the
  * server's own DDL recovery. What Ferrite does not support is refused here with a message
@@ -24,6 +24,44 @@ static int refuse(const char *what) {
   my_printf_error(ER_ILLEGAL_HA_CREATE_OPTION, "Storage engine FERRITE does not support %s", MYF(0),
                   what);
   return HA_ERR_UNSUPPORTED;
+}
+
+static void warn_option(THD *thd, const char *format, const char *text, uint number) {
+  push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_ILLEGAL_HA_CREATE_OPTION, format,
+                      text, number);
+}
+
+/* There is one row format; the names that InnoDB gives to its own are accepted, as is the size
+   of its compressed blocks, so that tables may go from one engine to the other. What InnoDB
+   refuses (as it does by default) is refused in the same words. */
+const char *ha_ferrite::find_bad_option(THD *thd, const HA_CREATE_INFO *info) {
+  const uint size = info->key_block_size;
+  const char *bad = nullptr, *format = nullptr;
+  if (size > 16 || size & (size - 1)) {
+    warn_option(thd, "Ferrite: invalid %s = %u. Valid values are [1, 2, 4, 8, 16]",
+                "KEY_BLOCK_SIZE", size);
+    bad = "KEY_BLOCK_SIZE";
+  }
+  switch (info->row_type) {
+    case ROW_TYPE_DYNAMIC:
+      format = "DYNAMIC";
+      break;
+    case ROW_TYPE_COMPACT:
+      format = "COMPACT";
+      break;
+    case ROW_TYPE_REDUNDANT:
+      format = "REDUNDANT";
+      break;
+    case ROW_TYPE_DEFAULT:
+    case ROW_TYPE_COMPRESSED:
+      break;
+    default:
+      warn_option(thd, "Ferrite: invalid ROW_FORMAT specifier.%s", "", 0);
+      bad = "ROW_TYPE";
+  }
+  if (!size || !format) return bad;
+  warn_option(thd, "Ferrite: cannot specify ROW_FORMAT = %s with KEY_BLOCK_SIZE.", format, 0);
+  return "KEY_BLOCK_SIZE";
 }
 
 /* Clauses of CREATE TABLE that Ferrite cannot honour. */
@@ -57,6 +95,7 @@ static int refuse_wide_rows(const Layout &layout) {
 
 int ha_ferrite::create(const char *name, TABLE *form, HA_CREATE_INFO *create_info) {
   if (int err = refuse_unsupported(form, create_info)) return err;
+  if (find_bad_option(ha_thd(), create_info)) return HA_WRONG_CREATE_OPTION;
   Layout layout;
   layout.init(form);
   if (int err = refuse_wide_rows(layout)) return err;
@@ -108,37 +147,9 @@ int ha_ferrite::truncate() {
   return err;
 }
 
-/* ---- alter ------------------------------------------------------------------------- */
-
-void ha_ferrite::update_create_info(HA_CREATE_INFO *create_info) {
-  if (create_info->used_fields & HA_CREATE_USED_AUTO) return;
-  info(HA_STATUS_AUTO);
-  create_info->auto_increment_value = stats.auto_increment_value;
-}
-
-bool ha_ferrite::check_if_incompatible_data(HA_CREATE_INFO *create_info, uint table_changes) {
-  if (table_changes != IS_EQUAL_YES) return COMPATIBLE_DATA_NO;
-  if (create_info->used_fields & (HA_CREATE_USED_AUTO | HA_CREATE_USED_KEY_BLOCK_SIZE |
-                                  HA_CREATE_USED_ROW_FORMAT | HA_CREATE_USED_DATADIR))
-    return COMPATIBLE_DATA_NO;
-  return COMPATIBLE_DATA_YES;
-}
-
-enum_alter_inplace_result ha_ferrite::check_if_supported_inplace_alter(
-    TABLE *, Alter_inplace_info *ha_alter_info) {
-  /* Changes of the .frm alone: no row and no key looks different afterwards. */
-  constexpr alter_table_operations kFrmOnly = ALTER_COLUMN_DEFAULT | ALTER_COLUMN_NAME |
-                                              ALTER_DROP_CHECK_CONSTRAINT |
-                                              ALTER_INDEX_IGNORABILITY | ALTER_COLUMN_OPTION;
-  if (ha_alter_info->handler_flags & ~kFrmOnly) return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  if (ha_alter_info->create_info->used_fields & HA_CREATE_USED_AUTO)
-    return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  return HA_ALTER_INPLACE_INSTANT;
-}
+/* ---- check ------------------------------------------------------------------------- */
 
 int ha_ferrite::optimize(THD *, HA_CHECK_OPT *) { return HA_ADMIN_TRY_ALTER; }
-
-/* ---- check ------------------------------------------------------------------------- */
 
 static void report_fault(void *thd, const char *text) {
   push_warning_printf(static_cast<THD *>(thd), Sql_condition::WARN_LEVEL_WARN, ER_NOT_KEYFILE,

@@ -60,7 +60,10 @@ int ha_ferrite::start_index(uint32_t index_no) {
   m_match_bytes = 0;
   m_at_key.set_size(0);
   m_at_edge = 0;
-  return cursor_for(index_no, &m_cursor);
+  if (int err = cursor_for(index_no, &m_cursor)) return err;
+  fe_cursor_set_bound(m_cursor, {nullptr, 0});
+  m_bounded = false;
+  return 0;
 }
 
 int ha_ferrite::rnd_init(bool) { return start_index(0); }
@@ -161,6 +164,36 @@ int ha_ferrite::index_read_last(uchar *buf, const uchar *key, uint key_len) {
   return index_read(buf, key, key_len, HA_READ_PREFIX_LAST);
 }
 
+/* A range: the core is told where it ends, so that it does not read ahead beyond. */
+int ha_ferrite::read_range_first(const key_range *start_key, const key_range *end_key,
+                                 bool eq_range, bool sorted) {
+  m_range_first = end_key && !(eq_range && m_index && m_index->unique);
+  int err = handler::read_range_first(start_key, end_key, eq_range, sorted);
+  m_range_first = false;
+  return err;
+}
+
+/* Called before a step that begins a scan: sets the end of a range as the bound of reading
+   ahead, or takes the bound of an earlier range away. It is a hint: rows are compared with
+   the end by the server. */
+void ha_ferrite::bound_scan(Step step) {
+  if (step == Step::kNext || step == Step::kPrev) return;
+  const bool forward = step == Step::kFirst || (step == Step::kSeek && m_seek_mode < FE_SEEK_LE);
+  if (!m_range_first || !end_range || !forward || !m_bound.reserve(layout().max_key + 16)) {
+    if (m_bounded) fe_cursor_set_bound(m_cursor, {nullptr, 0});
+    m_bounded = false;
+    return;
+  }
+  uint parts;
+  bool has_null;
+  uint8_t *end =
+      ferrite::encode_tuple(*m_index, layout().primary(), end_range->key, end_range->length,
+                            m_bound.data(), m_scratch.data(), &parts, &has_null);
+  size_t len = static_cast<size_t>(end - m_bound.data());
+  m_bounded = end_range->flag == HA_READ_BEFORE_KEY || ferrite::successor(m_bound.data(), &len);
+  fe_cursor_set_bound(m_cursor, {m_bounded ? m_bound.data() : nullptr, len});
+}
+
 /* ---- one step ---------------------------------------------------------------------- */
 
 fe_code ha_ferrite::step_cursor(Step step, fe_row *row) {
@@ -189,6 +222,7 @@ int ha_ferrite::move(Step step, uchar *buf) {
                      m_generation != m_share->generation;
   if (stale)
     if (int err = cursor_for(m_index->no, &m_cursor)) return err;
+  bound_scan(step);
   check_plan();
   fe_row row;
   const bool goes_on = stale && (step == Step::kNext || step == Step::kPrev);

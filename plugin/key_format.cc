@@ -198,6 +198,29 @@ static uint8_t *put_groups_pad(const uint8_t *data, size_t len, const WeightLeve
   return to + group + 1;
 }
 
+/* The server's weights of Big5 are stroke counts, equal for many characters, while its
+   comparison goes by the codes: so do the keys. */
+static size_t weigh_big5(const CHARSET_INFO *cs, const uint8_t *data, size_t len, uint8_t *to) {
+  size_t n = 0;
+  for (size_t i = 0; i < len;) {
+    const bool two = data[i] >= 0xa1 && data[i] <= 0xf9 && i + 1 < len;
+    if (two) {
+      to[n++] = data[i++];
+      to[n++] = data[i++];
+    } else {
+      to[n++] = cs->sort_order ? cs->sort_order[data[i]] : data[i];
+      i++;
+    }
+  }
+  return n;
+}
+
+static size_t weigh(CHARSET_INFO *cs, const uint8_t *data, size_t len, uint8_t *to, size_t room,
+                    uint flags) {
+  if (!strncmp(cs->coll_name.str, "big5_chinese", 12)) return weigh_big5(cs, data, len, to);
+  return cs->coll->strnxfrm(cs, to, room, static_cast<uint>(room), data, len, flags);
+}
+
 uint8_t *KeyPart::encode_text(const uint8_t *data, size_t len, uint8_t *to,
                               uint8_t *scratch) const {
   CHARSET_INFO *cs = text.cs;
@@ -207,7 +230,7 @@ uint8_t *KeyPart::encode_text(const uint8_t *data, size_t len, uint8_t *to,
   }
   if (text.trim) len = cs->lengthsp(reinterpret_cast<const char *>(data), len);
   for (const WeightLevel &level : text.levels) {
-    size_t n = cs->coll->strnxfrm(cs, scratch, max_encoded, max_encoded, data, len, level.flags);
+    size_t n = weigh(cs, data, len, scratch, max_encoded, level.flags);
     to = level.pad ? put_groups_pad(scratch, n, level, to)
                    : put_groups_nopad(scratch, n, level.group, to);
   }

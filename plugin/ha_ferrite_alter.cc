@@ -1,0 +1,126 @@
+/*
+ * ALTER TABLE: which changes are of the .frm file alone, and the one that is of a number.
+ *
+ * A change is instant when the rows and keys that are there are read the same way by the new
+ * definition. Two things have to say so: the server's list of what changes holds nothing but
+ * what is known to touch no data, and the fingerprint of the formats stays what it is, the
+ * one kept with the table. Everything else is a copy of the table.
+ */
+#include "ha_ferrite.h"
+
+#include "ferrite_error.h"
+#include "ferrite_hton.h"
+
+using ferrite::Layout;
+
+/* What may change without a look at the rows, if the fingerprint agrees. A new CHECK
+   constraint is not here: the rows must pass it. */
+static constexpr alter_table_operations kNoData =
+    ALTER_COLUMN_DEFAULT | ALTER_COLUMN_NAME | ALTER_COLUMN_OPTION | ALTER_COLUMN_COLUMN_FORMAT |
+    ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE | ALTER_COLUMN_INDEX_LENGTH | ALTER_CONVERT_TO |
+    ALTER_DROP_CHECK_CONSTRAINT | ALTER_INDEX_IGNORABILITY | ALTER_CHANGE_INDEX_COMMENT |
+    ALTER_RENAME_INDEX | ALTER_INDEX_ORDER | ALTER_RENAME | ALTER_PARTITIONED | ALTER_OPTIONS |
+    ALTER_ADD_VIRTUAL_COLUMN | ALTER_DROP_VIRTUAL_COLUMN | ALTER_VIRTUAL_COLUMN_ORDER |
+    ALTER_VIRTUAL_GCOL_EXPR;
+
+/* Table options that create() has to see, because it may refuse them. */
+static constexpr ulong kCheckedOptions = HA_CREATE_USED_ENGINE | HA_CREATE_USED_ROW_FORMAT |
+                                         HA_CREATE_USED_KEY_BLOCK_SIZE | HA_CREATE_USED_DATADIR |
+                                         HA_CREATE_USED_INDEXDIR | HA_CREATE_USED_UNION |
+                                         HA_CREATE_USED_SEQUENCE;
+
+void ha_ferrite::update_create_info(HA_CREATE_INFO *create_info) {
+  if (create_info->used_fields & HA_CREATE_USED_AUTO) return;
+  info(HA_STATUS_AUTO);
+  create_info->auto_increment_value = stats.auto_increment_value;
+}
+
+bool ha_ferrite::check_if_incompatible_data(HA_CREATE_INFO *create_info, uint table_changes) {
+  if (table_changes != IS_EQUAL_YES) return COMPATIBLE_DATA_NO;
+  if (create_info->used_fields & (HA_CREATE_USED_AUTO | kCheckedOptions)) return COMPATIBLE_DATA_NO;
+  return COMPATIBLE_DATA_YES;
+}
+
+/* A VARCHAR may grow: neither rows nor keys have anything of its greatest length. */
+bool ha_ferrite::can_convert_nocopy(const Field &field, const Column_definition &to) const {
+  if (field.real_type() != MYSQL_TYPE_VARCHAR || field.charset() != to.charset) return false;
+  return to.type_handler() == field.type_handler() && to.length >= field.field_length &&
+         !to.compression_method() == !field.compression_method();
+}
+
+/* A key on the whole of a VARCHAR goes on to be one when the column grows. */
+Compare_keys ha_ferrite::compare_key_parts(const Field &old_field,
+                                           const Column_definition &new_field,
+                                           const KEY_PART_INFO &old_part,
+                                           const KEY_PART_INFO &new_part) const {
+  if (!old_field.is_equal(new_field) && !can_convert_nocopy(old_field, new_field))
+    return Compare_keys::NotEqual;
+  if (old_part.length == new_part.length) return Compare_keys::Equal;
+  if (old_part.length == old_field.key_length() && new_part.length == new_field.length)
+    return Compare_keys::EqualButKeyPartLength;
+  return Compare_keys::NotEqual;
+}
+
+enum_alter_inplace_result ha_ferrite::check_if_supported_inplace_alter(
+    TABLE *altered_table, Alter_inplace_info *ha_alter_info) {
+  const HA_CREATE_INFO *create_info = ha_alter_info->create_info;
+  if (create_info->used_fields & (HA_CREATE_USED_ROW_FORMAT | HA_CREATE_USED_KEY_BLOCK_SIZE)) {
+    if (const char *bad = find_bad_option(ha_thd(), create_info)) {
+      my_error(ER_ILLEGAL_HA_CREATE_OPTION, MYF(0), table_type(), bad);
+      return HA_ALTER_ERROR;
+    }
+  }
+  if (ha_alter_info->handler_flags & ALTER_STORED_COLUMN_TYPE)
+    ha_alter_info->unsupported_reason =
+        my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_COLUMN_TYPE);
+  if (ha_alter_info->handler_flags & ~kNoData) return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  if (create_info->used_fields & kCheckedOptions) return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  Layout altered;
+  altered.init(altered_table);
+  if (altered.fingerprint() != layout().fingerprint()) return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  return HA_ALTER_INPLACE_INSTANT;
+}
+
+/* The greatest value in the AUTO_INCREMENT column; 0 when there is none above 0. */
+int ha_ferrite::largest_autoinc(ulonglong *value) {
+  *value = 0;
+  const uint key_no = table->s->next_number_index;
+  const KEY_PART_INFO &part = table->key_info[key_no].key_part[0];
+  MY_BITMAP *old_read = tmp_use_all_columns(table, &table->read_set);
+  int err = ha_index_init(key_no, true);
+  if (!err) {
+    const bool descending = part.key_part_flag & HA_REVERSE_SORT;
+    err = descending ? ha_index_first(table->record[0]) : ha_index_last(table->record[0]);
+    if (!err) {
+      Field *field = table->found_next_number_field;
+      const longlong found = field->val_int();
+      if (found > 0 || field->flags & UNSIGNED_FLAG) *value = static_cast<ulonglong>(found);
+    }
+    ha_index_end();
+  }
+  tmp_restore_column_map(&table->read_set, old_read);
+  return err == HA_ERR_END_OF_FILE || err == HA_ERR_KEY_NOT_FOUND ? 0 : err;
+}
+
+/* AUTO_INCREMENT = n: the counter goes down too, but not below the values that are there. */
+int ha_ferrite::alter_autoinc(ulonglong next) {
+  if (!next) next = 1;
+  if (next < fe_autoinc_read(m_share->table)) {
+    ulonglong largest;
+    if (int err = largest_autoinc(&largest)) return err;
+    if (next <= largest) next = largest + (largest < ULONGLONG_MAX);
+  }
+  fe_code rc = fe_autoinc_set(m_share->table, next);
+  return rc == FE_OK ? 0 : error(rc);
+}
+
+/* group_commit_ctx is left alone, so that every partition comes by here. */
+bool ha_ferrite::commit_inplace_alter_table(TABLE *, Alter_inplace_info *ha_alter_info,
+                                            bool commit) {
+  const HA_CREATE_INFO *create_info = ha_alter_info->create_info;
+  if (!commit || !(create_info->used_fields & HA_CREATE_USED_AUTO)) return false;
+  if (!table->found_next_number_field) return false;
+  int err = alter_autoinc(create_info->auto_increment_value);
+  if (err) print_error(err, MYF(0));
+  return err != 0;
+}
