@@ -52,10 +52,19 @@ class Program:
     # -- the parts
 
     def setup(self) -> None:
-        """Sessions, tables, first rows."""
+        """Sessions, tables, first rows.
+
+        LooseScan is off because the server loses rows with it in NO PAD collations, on any engine.
+        """
         shape = self.shape
         for session in (0, 1):
-            self.add(Step(f"SET timestamp={CLOCK}, time_zone='+00:00', alter_algorithm='COPY'", session, setup=True))
+            self.add(
+                Step(
+                    f"SET timestamp={CLOCK}, time_zone='+00:00', alter_algorithm='COPY', optimizer_switch='loosescan=off'",
+                    session,
+                    setup=True,
+                )
+            )
         self.add(Step(f"SET sql_mode='{self.rng.choice(MODES)}'", setup=True))
         self.add(*(Step(sql, setup=True) for sql in shape.before))
         self.add(Step(shape.create(), setup=True), Step(shape.create("t2", plain=True), setup=True))
@@ -100,6 +109,8 @@ class Program:
         forms: list[Callable[[], Step | None]] = [changes.insert] * 4
         forms += [changes.update] * 4 + [changes.delete] * 2
         forms += [changes.insert_select, changes.update_join, changes.delete_join, changes.load]
+        if self.shape.temporary:  # InnoDB loses rows when it rolls such a statement back in a temporary table
+            forms.remove(changes.load)
         return self.rng.choice(forms)()
 
     def transaction(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 from diff import values as v
@@ -294,7 +295,12 @@ def _key_shapes() -> list[Shape]:
 
 
 def _generated_shapes() -> list[Shape]:
-    i, a, b = Column("id", ID, True), Column("a", v.integer("SMALLINT", 16)), Column("b", v.text("VARCHAR(20)"))
+    # Values that would be cut are left out: InnoDB's indexes on virtual columns are corrupt after them.
+    i, a, b = (
+        Column("id", ID, True),
+        Column("a", v.integer("SMALLINT", 16)),
+        Column("b", replace(v.text("VARCHAR(20)"), bad=())),
+    )
     plus = Column("g1", v.integer("INT", 32), clause="GENERATED ALWAYS AS (a * 3 + 1) STORED", generated=True)
     upper = Column(
         "g2",
