@@ -22,6 +22,7 @@
 /* What the plugin remembers of one connection. */
 struct ferrite_conn {
   fe_session *session = nullptr;
+  fe_session *sequences = nullptr; /* writes to SEQUENCEs; NULL before the first one */
   THD *thd = nullptr;
   uint32_t lock_wait_timeout_ms = 0;           /* last value handed to the core */
   bool prepared = false;                       /* fe_txn_prepare succeeded */
@@ -38,6 +39,12 @@ ferrite_conn *ferrite_conn_of(THD *thd);
 
 /* Its session in the core, made at first use. Never NULL. Own thread only. */
 fe_session *ferrite_session_of(THD *thd);
+
+/* A second session, for SEQUENCEs alone: what is written there stays, whatever becomes of the
+   transaction, and is seen by all at once. Its transactions last as long as one write: end
+   it after each write, and after reads. */
+fe_session *ferrite_sequence_session_of(THD *thd);
+fe_code ferrite_end_sequence_write(fe_session *session, bool keep);
 
 /* Makes Ferrite a participant of the current statement (and of the transaction when there
    is one), begins the statement in the core, hands over isolation level and lock wait

@@ -140,6 +140,24 @@ ferrite_conn *ferrite_conn_of(THD *thd) {
 
 fe_session *ferrite_session_of(THD *thd) { return ferrite_conn_of(thd)->session; }
 
+/* Nobody waits for long here (a sequence has a mutex of its own in the server), so that
+   kill_query() need not know of it. */
+fe_session *ferrite_sequence_session_of(THD *thd) {
+  ferrite_conn *conn = ferrite_conn_of(thd);
+  if (!conn->sequences) {
+    conn->sequences = fe_session_new(ferrite_engine, thd, thd_get_thread_id(thd));
+    fe_session_set_lock_wait_timeout(conn->sequences, 1000 * ferrite_lock_wait_timeout(thd));
+    fe_stmt_begin(conn->sequences, FE_READ_COMMITTED);
+  }
+  return conn->sequences;
+}
+
+fe_code ferrite_end_sequence_write(fe_session *session, bool keep) {
+  fe_code code = keep ? fe_txn_commit(session, 0) : fe_txn_rollback(session);
+  fe_stmt_begin(session, FE_READ_COMMITTED);
+  return code;
+}
+
 void ferrite_register_trx(THD *thd, fe_session *session) {
   /* The server's own mark tells a new statement from a further table of this one: it is
      cleared when the statement has been committed or rolled back, and triggers and stored
@@ -300,6 +318,7 @@ int ferrite_hton_close_connection(handlerton *hton, THD *thd) {
   thd_set_ha_data(thd, hton, nullptr);
   if (conn->prepared && !conn->commit_ordered && fe_txn_detach_prepared(conn->session) != FE_OK)
     sql_print_error("Ferrite: keeping a prepared transaction failed: %s", fe_last_error());
+  if (conn->sequences) fe_session_free(conn->sequences);
   fe_session_free(conn->session);
   delete conn;
   return 0;

@@ -71,6 +71,7 @@ int ha_ferrite::open(const char *name, int, uint) {
   m_share = get_share();
   if (int err = m_share->attach(ferrite::core_table_name(name).c_str(), ha_thd())) return err;
   m_attached = true;
+  m_sequence = table->s->table_type == TABLE_TYPE_SEQUENCE;
   m_generation = m_share->generation;
   m_cursors.assign(layout().indexes.size(), Cursor{});
   m_plan_bits.assign(table->s->fields / (8 * sizeof(my_bitmap_map)) + 1, 0);
@@ -188,6 +189,7 @@ void ha_ferrite::choose_lock_for(thr_lock_type lock_type, int sql_command, int i
 void ha_ferrite::begin_statement(THD *thd) {
   m_session = ferrite_session_of(thd);
   ferrite_register_trx(thd, m_session);
+  if (m_sequence) m_session = ferrite_sequence_session_of(thd);
   m_statement++;
   m_low_isolation = thd_tx_isolation(thd) <= ISO_READ_COMMITTED;
   m_autoinc_rows = 0;
@@ -199,13 +201,13 @@ void ha_ferrite::begin_statement(THD *thd) {
 int ha_ferrite::external_lock(THD *thd, int lock_type) {
   if (lock_type == F_UNLCK) {
     m_locked = false;
-    return 0;
+    return m_sequence ? end_write(0) : 0;
   }
   if (lock_type == F_WRLCK && thd_tx_isolation(thd) <= ISO_READ_COMMITTED &&
       thd_binlog_format(thd) == BINLOG_FORMAT_STMT && thd_binlog_filter_ok(thd) &&
       thd_sqlcom_can_generate_row_events(thd)) {
     my_error(ER_BINLOG_STMT_MODE_AND_ROW_ENGINE, MYF(0),
-             " Ferrite is limited to row-logging when transaction isolation level is READ "
+             " FERRITE is limited to row-logging when transaction isolation level is READ "
              "COMMITTED or READ UNCOMMITTED.");
     return HA_ERR_LOGGING_IMPOSSIBLE;
   }
@@ -218,7 +220,7 @@ int ha_ferrite::external_lock(THD *thd, int lock_type) {
     /* Plain SELECTs lock; in autocommit mode a snapshot is serializable as it is. */
     m_lock = m_stored_lock = FE_READ_SHARED;
   }
-  if (m_lock != FE_READ_SNAPSHOT && thd_sql_command(thd) == SQLCOM_LOCK_TABLES &&
+  if (m_lock != FE_READ_SNAPSHOT && !m_sequence && thd_sql_command(thd) == SQLCOM_LOCK_TABLES &&
       thd_test_options(thd, OPTION_NOT_AUTOCOMMIT) && thd_in_lock_tables(thd)) {
     fe_code rc = fe_table_lock(m_session, m_share->table, m_lock == FE_READ_EXCLUSIVE);
     if (rc != FE_OK) return error(rc);

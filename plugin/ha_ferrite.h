@@ -156,9 +156,13 @@ class ha_ferrite final : public handler {
   fe_slice ref_to_key(const uchar *ref, uint8_t *to);
 
   /* Writing. */
+  int prepare_write();
   int prepare_write_buffers();
+  int end_write(int err);
   uint8_t *encode_entry(const ferrite::Index &index, const uchar *record, uint8_t *to,
                         fe_entry *entry);
+  int insert(const uchar *buf);
+  int update(const uchar *old_data, const uchar *new_data);
   int duplicate(const fe_dup_info &dup);
   int after_autoinc_write(int err);
   void raise_autoinc(ulonglong value);
@@ -183,6 +187,7 @@ class ha_ferrite final : public handler {
   bool m_attached = false;
   uint32_t m_generation = 0;
   fe_session *m_session = nullptr;
+  bool m_sequence = false; /* written outside of transactions, in a session of its own */
 
   /* How this statement reads. m_stored_lock survives a plain SELECT under LOCK TABLES. */
   fe_lock_mode m_lock = FE_READ_SNAPSHOT;

@@ -48,11 +48,29 @@ int ha_ferrite::duplicate(const fe_dup_info &dup) {
 
 /* ---- insert ------------------------------------------------------------------------ */
 
+/* A temporary SEQUENCE is written at its creation without a lock call before. */
+int ha_ferrite::prepare_write() {
+  if (unlikely(!m_session)) begin_statement(ha_thd());
+  return prepare_write_buffers();
+}
+
+/* What is written to a SEQUENCE is committed there and then. */
+int ha_ferrite::end_write(int err) {
+  if (!m_session) return err;
+  fe_code rc = ferrite_end_sequence_write(m_session, !err);
+  return err || rc == FE_OK ? err : error(rc);
+}
+
 int ha_ferrite::write_row(const uchar *buf) {
+  int err = insert(buf);
+  return unlikely(m_sequence) ? end_write(err) : err;
+}
+
+int ha_ferrite::insert(const uchar *buf) {
   const bool autoinc = table->next_number_field && buf == table->record[0];
   if (autoinc)
     if (int err = update_auto_increment()) return err;
-  if (int err = prepare_write_buffers()) return err;
+  if (int err = prepare_write()) return err;
 
   fe_code rc = layout().rows.encode(m_session, m_share->table, buf, &m_payload);
   if (rc != FE_OK) return error(rc);
@@ -140,7 +158,12 @@ int ha_ferrite::change_entries(const uchar *old_row, const uchar *new_row, bool 
 }
 
 int ha_ferrite::update_row(const uchar *old_data, const uchar *new_data) {
-  if (int err = prepare_write_buffers()) return err;
+  int err = update(old_data, new_data);
+  return unlikely(m_sequence) ? end_write(err) : err;
+}
+
+int ha_ferrite::update(const uchar *old_data, const uchar *new_data) {
+  if (int err = prepare_write()) return err;
   if (!m_have_payload) {
     /* The row was read without an X lock (a sequence, a covering read): get it now. */
     fe_cursor *cursor;
