@@ -50,7 +50,7 @@ class Queries:
             f"NOT ({name} BETWEEN {one} AND {two})",
             f"({name} = {one} OR {name} IS NULL)",
         ]
-        if column.type.like and one.startswith("'") and rng.random() < 0.3:
+        if column.type.like and column.type.patterns and one.startswith("'") and rng.random() < 0.3:
             return f"{name} LIKE '{self._pattern(one)}'"
         return rng.choice(forms)
 

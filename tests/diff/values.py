@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 
 Pool = Callable[[Random], list[str]]
@@ -34,7 +34,8 @@ class ColType:
     sums: bool = False
     """SUM() over it is exact, so that it does not depend on the order of rows."""
     keyable: bool = True
-    notes: tuple[str, ...] = field(default=())
+    patterns: bool = True
+    """LIKE is among the conditions."""
 
 
 def _ints(bits: int, unsigned: bool) -> Pool:
