@@ -449,7 +449,8 @@ impl Pool {
             .store(Word::resident(new.frame).0, Ordering::SeqCst);
         drop(map);
         new.published = true;
-        self.dirty_queue.lock().push_back(new.frame);
+        // In front: it carries on the age of the image it replaces.
+        self.dirty_queue.lock().push_front(new.frame);
         self.retire_frame(f_old);
         if leaf.is_none() {
             old.latch.unlock_exclusive();

@@ -350,9 +350,17 @@ impl Pool {
 
     // ---- for the checkpointer ----------------------------------------------------------------
 
-    /// Pages first changed before `lsn` are to be written soon.
+    /// Pages first changed before `lsn` are to be written soon. The queue's order is only
+    /// about that of age: those that are overdue and not in front are put there.
     pub fn flush_below(&self, lsn: Lsn) {
         self.writer.flush_below.store(lsn.0, Ordering::SeqCst);
+        let overdue = |f: &u32| self.frame(*f).rec_lsn().is_some_and(|rec| rec < lsn);
+        let front = self.dirty_queue.lock().front().copied();
+        if !front.is_some_and(|f| overdue(&f)) {
+            let late: Vec<u32> = (0..self.frame_count() as u32).filter(overdue).collect();
+            let mut queue = self.dirty_queue.lock();
+            late.into_iter().for_each(|f| queue.push_front(f));
+        }
         self.writer.wake();
     }
 

@@ -392,11 +392,16 @@ impl Engine {
         if let Some(text) = self.pool.write_failure() {
             return Err(Error::DiskFull(text));
         }
+        Ok(())
+    }
+
+    /// The soft brake: a statement that changes rows while the log is near its budget waits
+    /// for 1 ms, once.
+    pub(crate) fn brake(&self) {
         if self.throttle.load(Ordering::Relaxed) {
             self.counters.throttled.inc();
             thread::sleep_ms(1);
         }
-        Ok(())
     }
 
     pub(crate) fn register_slot(&self, slot: &Arc<TxnSlot>) {

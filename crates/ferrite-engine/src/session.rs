@@ -90,6 +90,8 @@ pub struct Session {
     /// Frozen while nothing was changed.
     pub(crate) txn: TxnId,
     pub(crate) stmt_undo: u64,
+    /// This statement has met the log's soft brake.
+    pub(crate) braked: bool,
     /// Undo position at which each piece was made, and the piece.
     pub(crate) garbage: Vec<(u64, Garbage)>,
     pub(crate) lock_timeout_ms: u64,
@@ -140,6 +142,7 @@ impl Session {
             snapshot: None,
             txn: TxnId::FROZEN,
             stmt_undo: 0,
+            braked: false,
             garbage: Vec::new(),
             lock_timeout_ms: engine.config().lock_wait_timeout_ms,
             rolled_back: false,
@@ -183,6 +186,7 @@ impl Session {
             .no_gaps
             .store(isolation <= Isolation::ReadCommitted, Ordering::Relaxed);
         self.stmt_undo = self.undo_position();
+        self.braked = false;
         if isolation <= Isolation::ReadCommitted {
             self.snapshot = None;
         }
@@ -250,6 +254,9 @@ impl Session {
             return Err(Error::Bug("a prepared transaction cannot write".into()));
         }
         self.engine.admission()?;
+        if !std::mem::replace(&mut self.braked, true) {
+            self.engine.brake();
+        }
         if self.txn.is_frozen() {
             self.txn = self.engine.txns.begin(self.owner.clone());
             self.owner.set_txn(self.txn);

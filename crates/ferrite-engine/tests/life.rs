@@ -522,3 +522,37 @@ fn cursors_seek_and_turn() {
     drop(s);
     engine.close().unwrap();
 }
+
+/// The log's age stays within its budget under a load larger than the pool.
+#[test]
+fn checkpoints_keep_up() {
+    let disk = SimStorage::new(8);
+    let engine = open(&disk);
+    let t = create(&engine, "d/t");
+    let mut s = Session::new(&engine, 0, 1);
+    for n in 0..12_000u64 {
+        insert(&mut s, &t, n, &[b'x'; 180]).unwrap();
+        if n % 1000 == 0 {
+            s.commit(false).unwrap();
+        }
+    }
+    s.commit(false).unwrap();
+    let figure = |name: &str| {
+        let all = engine.metrics();
+        all.iter().find(|m| m.name == name).unwrap().value
+    };
+    for _ in 0..100 {
+        if figure("checkpoint_age") < config().log_budget_bytes / 2 {
+            break;
+        }
+        ferrite_sync::thread::sleep_ms(50);
+    }
+    let age = figure("checkpoint_age");
+    assert!(
+        age < config().log_budget_bytes / 2,
+        "the log's age stays at {age}"
+    );
+    drop(s);
+    check(&engine, &t);
+    engine.close().unwrap();
+}
