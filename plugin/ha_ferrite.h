@@ -151,7 +151,7 @@ class ha_ferrite final : public handler {
   int seek(uchar *buf, const uchar *key, uint key_len, fe_seek_mode mode);
   int keep_row(const fe_row &row);
   void bound_scan(Step step);
-  void remember_place(fe_code rc, const fe_row &row, bool backward);
+  void remember_place(fe_code rc, const fe_row &row, bool backward, bool exact);
   fe_code go_on(bool backward, fe_row *row);
   fe_slice ref_to_key(const uchar *ref, uint8_t *to);
 

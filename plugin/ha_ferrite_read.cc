@@ -39,10 +39,11 @@ void ha_ferrite::make_plan() {
   m_plan_pk = false;
   m_plan_covering = index.no != 0;
   for (const Column &c : layout().rows.columns()) {
-    /* Lookups inside a change (WITHOUT OVERLAPS) ask for the key, not by read_set. */
+    /* Lookups inside a change (WITHOUT OVERLAPS) ask for the key, not by read_set; a key on
+       the prefix of a column needs the column. */
     const bool wanted =
         bitmap_is_set(table->read_set, c.field_no) ||
-        (m_plan_keyread && m_lock == FE_READ_EXCLUSIVE && index.covered[c.field_no]);
+        (m_plan_keyread && m_lock == FE_READ_EXCLUSIVE && index.touched_by[c.field_no]);
     m_plan_wanted[c.field_no] = wanted;
     m_plan_entry[c.field_no] = wanted && index.covered[c.field_no];
     if (!wanted) continue;
@@ -237,7 +238,7 @@ int ha_ferrite::move(Step step, uchar *buf) {
       rc = step_cursor(backward ? Step::kPrev : Step::kNext, &row);
     }
     if (rc == FE_SKIPPED) continue;
-    if (m_handler_mode) remember_place(rc, row, backward);
+    if (m_handler_mode) remember_place(rc, row, backward, exact);
     if (rc == FE_NOT_FOUND) return HA_ERR_KEY_NOT_FOUND;
     if (rc != FE_OK) return error(rc);
     /* Steps beyond the first row of an exact seek stay within its key. */
@@ -264,14 +265,15 @@ int ha_ferrite::move(Step step, uchar *buf) {
   }
 }
 
-/* HANDLER goes on in another statement where it stood: on a row, or beyond an end. A row
-   that did not match counts as the place too. */
-void ha_ferrite::remember_place(fe_code rc, const fe_row &row, bool backward) {
+/* HANDLER goes on in another statement where it stood: on a row, where a key would be that
+   is not there, or beyond an end. A row that did not match counts as the place too. */
+void ha_ferrite::remember_place(fe_code rc, const fe_row &row, bool backward, bool exact) {
   if (rc == FE_OK) {
     m_at_edge = 0;
     m_at_key.assign(row.key);
-  } else if (rc == FE_END) {
-    m_at_edge = backward ? -1 : 1;
+  } else if (rc == FE_END || rc == FE_NOT_FOUND) {
+    m_at_edge = exact ? 0 : backward ? -1 : 1;
+    if (exact) m_at_key.assign({m_seek_key.data(), m_seek_len});
   }
 }
 
