@@ -213,6 +213,7 @@ class ha_ferrite final : public handler {
   bool m_bounded = false;     /* the cursor has a bound for reading ahead */
   ferrite::Buffer m_bound;
   ferrite::Buffer m_at_key; /* HANDLER: where the last statement stood */
+  bool m_at_before = false; /* HANDLER: it stood before the row of m_at_key */
   int m_at_edge = 0;        /* HANDLER: it stood before the first (-1) or after the last row (1) */
   bool m_handler_mode = false;
 

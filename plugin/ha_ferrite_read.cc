@@ -243,8 +243,10 @@ int ha_ferrite::move(Step step, uchar *buf) {
     if (rc != FE_OK) return error(rc);
     /* Steps beyond the first row of an exact seek stay within its key. */
     if (m_match_bytes &&
-        (row.key.len < m_match_bytes || memcmp(row.key.ptr, m_seek_key.data(), m_match_bytes)))
+        (row.key.len < m_match_bytes || memcmp(row.key.ptr, m_seek_key.data(), m_match_bytes))) {
+      m_at_before = true;
       return HA_ERR_END_OF_FILE;
+    }
     if (exact) m_match_bytes = m_seek_len;
     switch (check_pushed(row, buf)) {
       case CHECK_POS:
@@ -266,8 +268,9 @@ int ha_ferrite::move(Step step, uchar *buf) {
 }
 
 /* HANDLER goes on in another statement where it stood: on a row, where a key would be that
-   is not there, or beyond an end. A row that did not match counts as the place too. */
+   is not there, before the first row that did not match any more, or beyond an end. */
 void ha_ferrite::remember_place(fe_code rc, const fe_row &row, bool backward, bool exact) {
+  m_at_before = false;
   if (rc == FE_OK) {
     m_at_edge = 0;
     m_at_key.assign(row.key);
@@ -281,7 +284,8 @@ fe_code ha_ferrite::go_on(bool backward, fe_row *row) {
   if (m_at_edge == (backward ? -1 : 1)) return FE_END;
   if (m_at_edge) return step_cursor(backward ? Step::kLast : Step::kFirst, row);
   if (!m_at_key.size()) return step_cursor(backward ? Step::kPrev : Step::kNext, row);
-  return fe_cursor_seek(m_cursor, m_at_key.slice(), backward ? FE_SEEK_LT : FE_SEEK_GT, 0, row);
+  const fe_seek_mode mode = backward ? FE_SEEK_LT : m_at_before ? FE_SEEK_GE : FE_SEEK_GT;
+  return fe_cursor_seek(m_cursor, m_at_key.slice(), mode, 0, row);
 }
 
 /* Index condition and rowid filter, on the entry alone. */
