@@ -37,6 +37,8 @@ fn config_of(c: &fe_config) -> Result<Config> {
         flush_log_at_commit: c.flush_log_at_commit,
         flush_interval_ms: c.flush_interval_ms,
         lock_wait_timeout_ms: u64::from(c.lock_wait_timeout_ms),
+        max_history_bytes: c.max_history_bytes,
+        write_threads: c.write_threads,
         purge_threads: c.purge_threads,
         deadlock_detect: c.deadlock_detect != 0,
         direct_io: c.use_direct_io != 0,

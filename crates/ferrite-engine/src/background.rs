@@ -22,8 +22,14 @@ const PURGE_PAUSE_US: u64 = 20_000;
 
 pub(crate) fn start(engine: &Arc<Engine>) -> Vec<JoinHandle<()>> {
     let mut threads = Vec::new();
-    let pool = engine.pool.clone();
-    threads.push(thread::spawn("ferrite-write", move || pool.run_writer()));
+    let writers = match engine.config().write_threads {
+        0 => (thread::processors() / 4).clamp(1, 4),
+        n => n as usize,
+    };
+    for _ in 0..writers {
+        let pool = engine.pool.clone();
+        threads.push(thread::spawn("ferrite-write", move || pool.run_writer()));
+    }
     let e = engine.clone();
     threads.push(thread::spawn("ferrite-chkpt", move || e.run_checkpoints()));
     let purgers = match engine.config().purge_threads {
@@ -89,6 +95,24 @@ impl Engine {
         }
     }
 
+    /// The hard valve: beyond the configured limit the oldest snapshot ends.
+    fn limit_history(&self) {
+        let limit = self.max_history_bytes.load(Ordering::Relaxed);
+        if limit == 0 || self.versions.bytes() <= limit {
+            return;
+        }
+        if let Some(ended) = self.txns.expire_oldest() {
+            let text = format!(
+                "history is beyond ferrite_max_history_bytes: the snapshot of connection {} was \
+                 ended",
+                ended.info.thread_id
+            );
+            self.callbacks.log(LogLevel::Warning, &text);
+            self.versions.retire(&self.txns);
+            self.versions.sweep_old(&self.txns);
+        }
+    }
+
     fn run_history(&self) {
         let mut rounds = 0u64;
         while !self.stopping() {
@@ -97,6 +121,7 @@ impl Engine {
             if self.versions.needs_retire() {
                 self.versions.retire(&self.txns);
             }
+            self.limit_history();
             rounds += 1;
             if rounds % 20 == 0 {
                 self.versions.sweep_old(&self.txns);

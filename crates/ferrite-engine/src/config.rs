@@ -16,13 +16,17 @@ pub struct Config {
     pub log_ring_bytes: usize,
     /// Memory for versions before they are looked through.
     pub history_ring_bytes: u64,
-    /// 0 (about once a second), 1 (each commit), 2 (each commit to the system, about once a
-    /// second to the disk).
+    /// Memory for versions at which the oldest snapshot is ended; 0: never.
+    pub max_history_bytes: u64,
+    /// 0 (about once a second), 1 (each commit is durable when it returns), 2 (each commit asks
+    /// for a flush and does not wait for it).
     pub flush_log_at_commit: u32,
     /// Pace of the background log flush, in ms.
     pub flush_interval_ms: u32,
     /// Default of new sessions, in ms.
     pub lock_wait_timeout_ms: u64,
+    /// Threads that write pages back; 0: by processors.
+    pub write_threads: u32,
     /// Threads that clean up after commits; 0: by processors.
     pub purge_threads: u32,
     /// Look for deadlocks as soon as somebody waits.
@@ -43,9 +47,11 @@ impl Default for Config {
             log_segment_bytes: 64 << 20,
             log_ring_bytes: 16 << 20,
             history_ring_bytes: 64 << 20,
+            max_history_bytes: 0,
             flush_log_at_commit: 1,
             flush_interval_ms: 1000,
             lock_wait_timeout_ms: 50_000,
+            write_threads: 0,
             purge_threads: 0,
             deadlock_detect: true,
             direct_io: true,

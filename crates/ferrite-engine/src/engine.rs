@@ -45,6 +45,7 @@ pub struct Engine {
     pub(crate) counters: Counters,
     pub(crate) flush_mode: AtomicU32,
     pub(crate) log_budget: AtomicU64,
+    pub(crate) max_history_bytes: AtomicU64,
     pub(crate) checkpointing: Mutex<()>,
     pub(crate) checkpoint_lsn: AtomicU64,
     /// The log is near its budget: statements are slowed a little.
@@ -169,6 +170,7 @@ impl Engine {
         Arc::new(Engine {
             flush_mode: AtomicU32::new(config.flush_log_at_commit),
             log_budget: AtomicU64::new(config.log_budget_bytes),
+            max_history_bytes: AtomicU64::new(config.max_history_bytes),
             callbacks,
             storage,
             store: parts.store,
@@ -485,11 +487,11 @@ impl Engine {
                 self.print_deadlocks.store(value != 0, Ordering::SeqCst);
             }
             "log_budget" if value >= 16 << 20 => self.log_budget.store(value, Ordering::SeqCst),
+            "max_history_bytes" => self.max_history_bytes.store(value, Ordering::SeqCst),
             "deadlock_detect" => self.locks.set_deadlock_detect(value != 0),
             "lock_wait_timeout"
             | "purge_threads"
             | "write_threads"
-            | "max_history_bytes"
             | "history_ring_size"
             | "rollback_on_timeout"
             | "compression"

@@ -216,6 +216,15 @@ impl Session {
             .get_or_insert_with(|| engine.txns.open_snapshot(info))
     }
 
+    /// What was just read counts only if the snapshot was not ended meanwhile: its versions may
+    /// have gone while we looked.
+    pub(crate) fn snapshot_holds(&self) -> Result<()> {
+        match &self.snapshot {
+            Some(snapshot) if snapshot.is_expired() => Err(Error::SnapshotTooOld),
+            _ => Ok(()),
+        }
+    }
+
     /// True if the transaction changed rows.
     pub fn has_changes(&self) -> bool {
         !self.txn.is_frozen()

@@ -360,7 +360,10 @@ impl Cursor {
             return Err(Error::RolledBack);
         }
         match self.mode {
-            ReadMode::Snapshot => self.fill_batch(session),
+            ReadMode::Snapshot => {
+                let result = self.fill_batch(session);
+                session.snapshot_holds().and(result)
+            }
             ReadMode::Shared => self.fill_locked(session, Mode::Shared, only, unique_exact),
             ReadMode::Exclusive => self.fill_locked(session, Mode::Exclusive, only, unique_exact),
         }
@@ -467,7 +470,10 @@ impl Cursor {
         self.row.clear();
         self.row.extend_from_slice(pk);
         match self.mode {
-            ReadMode::Snapshot => self.get_visible(session, pk)?,
+            ReadMode::Snapshot => {
+                let result = self.get_visible(session, pk);
+                session.snapshot_holds().and(result)?;
+            }
             ReadMode::Shared => self.get_locked(session, pk, Mode::Shared)?,
             ReadMode::Exclusive => self.get_locked(session, pk, Mode::Exclusive)?,
         }

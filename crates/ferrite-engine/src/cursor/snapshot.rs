@@ -16,11 +16,7 @@ impl Cursor {
         let engine = session.engine.clone();
         let dirty = session.isolation == Isolation::ReadUncommitted;
         if !dirty {
-            let long = session.isolation >= Isolation::RepeatableRead;
-            let expired = session.need_snapshot(long).is_expired();
-            if expired {
-                return Err(Error::SnapshotTooOld);
-            }
+            session.need_snapshot(session.isolation >= Isolation::RepeatableRead);
         }
         let view = match (&session.snapshot, dirty) {
             (Some(snapshot), false) => View::At { snapshot, own },
