@@ -77,6 +77,13 @@ static int refuse_unsupported(const TABLE *form, const HA_CREATE_INFO *info) {
       return refuse("FULLTEXT indexes");
     if (key.flags & HA_SPATIAL || key.algorithm == HA_KEY_ALG_RTREE)
       return refuse("SPATIAL indexes");
+    /* The server's weights of Thai text do not order as its comparison does. */
+    for (uint part = 0; part < key.user_defined_key_parts; part++) {
+      const Field *field = key.key_part[part].field;
+      if (field && field->has_charset() &&
+          !strncmp(field->charset()->coll_name.str, "tis620_thai", 11))
+        return refuse("keys in collation tis620_thai_ci");
+    }
   }
   if (info->data_file_name && *info->data_file_name) return refuse("DATA DIRECTORY");
   if (info->index_file_name && *info->index_file_name) return refuse("INDEX DIRECTORY");

@@ -54,7 +54,7 @@ COLLATIONS = [
     ("gbk", "gbk_chinese_ci", "chinese"),
     ("gb2312", "gb2312_chinese_ci", "chinese"),
     ("euckr", "euckr_korean_ci", "korean"),
-    ("tis620", "tis620_thai_ci", "thai"),
+    # tis620_thai_ci is refused in keys: see scenarios.py.
     ("hebrew", "hebrew_general_ci", "hebrew"),
     ("greek", "greek_general_ci", "greek"),
     ("latin2", "latin2_czech_cs", "latin"),
