@@ -230,12 +230,9 @@ impl Session {
         !self.txn.is_frozen()
     }
 
-    /// True if there is something to end: changes, locks, a snapshot.
+    /// True if it changed rows or holds locks (an open snapshot alone does not count).
     pub fn is_active(&self) -> bool {
-        self.has_changes()
-            || self.snapshot.is_some()
-            || self.rolled_back
-            || self.owner.locks_held() > 0
+        self.has_changes() || self.rolled_back || self.owner.locks_held() > 0
     }
 
     /// Id of the running transaction; frozen when it changed nothing.

@@ -114,7 +114,9 @@ pub struct Cursor {
     at: usize,
     batch: usize,
     resume: Resume,
-    bound: Option<Vec<u8>>,
+    /// Meaningful while `bounded`.
+    bound: Vec<u8>,
+    bounded: bool,
     row: Vec<u8>,
     work: Vec<u8>,
     /// The last lock taken is new: it may be given back.
@@ -158,7 +160,8 @@ impl Cursor {
                 lsn: Lsn::ZERO,
                 slot: 0,
             },
-            bound: None,
+            bound: Vec::new(),
+            bounded: false,
             row: Vec::new(),
             work: Vec::new(),
             fresh_lock: false,
@@ -172,12 +175,14 @@ impl Cursor {
         self.wait = wait;
         self.clear_batch();
         self.resume.end = true;
-        self.bound = None;
+        self.bounded = false;
     }
 
     /// Do not read ahead beyond this key (a hint).
     pub fn set_bound(&mut self, bound: Option<&[u8]>) {
-        self.bound = bound.map(<[u8]>::to_vec);
+        self.bounded = bound.is_some();
+        self.bound.clear();
+        self.bound.extend_from_slice(bound.unwrap_or(&[]));
     }
 
     fn clear_batch(&mut self) {

@@ -114,13 +114,11 @@ impl Cursor {
     }
 
     pub(super) fn beyond_bound(&self, key: Range<usize>) -> bool {
-        let Some(bound) = &self.bound else {
-            return false;
-        };
-        match self.direction {
-            Direction::Forward => self.data[key] >= bound[..],
-            Direction::Backward => self.data[key] < bound[..],
-        }
+        self.bounded
+            && match self.direction {
+                Direction::Forward => self.data[key] >= self.bound[..],
+                Direction::Backward => self.data[key] < self.bound[..],
+            }
     }
 
     pub(super) fn get_visible(&mut self, session: &mut Session, pk: &[u8]) -> Result<()> {
