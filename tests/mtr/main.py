@@ -83,7 +83,12 @@ class Suites:
     def _engines(self, suite: str) -> Result:
         lower = self.kind.name.lower()
         block = f"[{lower}]\ninnodb\ndefault-storage-engine={lower}\npartition\n"
-        self.tree.write(self.tree.mtr / "suite" / suite / "combinations", block)
+        directory = self.tree.mtr / "suite" / suite
+        self.tree.write(directory / "combinations", block)
+        if lower != "innodb":  # results that name the engine
+            for found in (directory / "r").glob("*,innodb.rdiff"):
+                text = found.read_text(encoding="utf-8", errors="surrogateescape").replace("InnoDB", self.kind.name)
+                self.tree.write(found.with_name(found.name.replace(",innodb", f",{lower}")), text)
         return self._mtr(suite, suite, [])
 
     def _derived(self, suite: str) -> Result:
