@@ -146,12 +146,13 @@ impl Cursor {
         Ok(())
     }
 
-    /// The row just delivered does not match: its lock goes if it was new.
+    /// The row just delivered does not match: at READ COMMITTED and below its lock goes if it
+    /// was new.
     pub fn unlock_row(&mut self, session: &mut Session) {
-        if !self.fresh_lock {
+        let fresh = std::mem::take(&mut self.fresh_lock);
+        if !fresh || session.isolation > Isolation::ReadCommitted {
             return;
         }
-        self.fresh_lock = false;
         if let Some(item) = self.items.get(self.at) {
             let index = self.table.tree(self.number).index();
             let key = &self.data[item.key.clone()];

@@ -474,6 +474,8 @@ impl Cursor {
     pub fn get(&mut self, session: &mut Session, pk: &[u8]) -> Result<Row<'_>> {
         self.row.clear();
         self.row.extend_from_slice(pk);
+        // The lock to give back would be that of another row.
+        self.fresh_lock = false;
         match self.mode {
             ReadMode::Snapshot => {
                 let result = self.get_visible(session, pk);
