@@ -74,7 +74,8 @@ class Suites:
         if self.arguments.nowarnings:
             more += ("--nowarnings",)
         arguments = [f"--suite={suite}", *engine_options(self.kind), *more, *names]
-        return run_mtr(self.tree, label, arguments, self.arguments.parallel, disk=self.arguments.disk)
+        parallel = 1 if label.startswith("storage_engine") else self.arguments.parallel  # a result holds the path
+        return run_mtr(self.tree, label, arguments, parallel, disk=self.arguments.disk)
 
     def _storage_engine(self, suite: str) -> Result:
         overlay = OVERLAYS[self.arguments.engine]
