@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from diff.answer import Side
-from diff.compare import Difference, run_step, settled
+from diff.compare import REFERENCE_CORRUPT, Difference, run_step, settled
 from diff.program import Program
 from diff.reduce import Reducer, script
 from diff.scenarios import LAYOUTS, Scenes, refusal_steps, sequence_steps
@@ -156,6 +156,9 @@ class Runner:
             self.totals.statements += count
             if self.arguments.answers:
                 self.totals.answers[f"{step.sql.split()[0]} {one.kind} {one.code or ''}"] += 1
+            if found and found.one.code == REFERENCE_CORRUPT:
+                self.totals.known["(the reference's index is corrupt: program ended)"] += 1
+                return None
             if found and found.known:
                 self.totals.known[found.known] += 1
                 if step.setup:
