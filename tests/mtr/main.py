@@ -106,6 +106,7 @@ def main() -> int:
     stop_on_signals()
     places = find_places()
     tree = Tree(places, runner_account())
+    held = tree.lock()
     tree.prepare()
     if "storage_engine" in arguments.suites:
         oracle(tree)
@@ -122,6 +123,7 @@ def main() -> int:
             _tell(result, verdict.unexpected, verdict.recovered)
     print(f"\n{'suite':28} {'pass':>5} {'fail':>5} {'listed':>6} {'skip':>5} {'off':>4} {'s':>6}")
     print("\n".join(table))
+    held.close()
     print(f"{failed} unexpected failures, {time.monotonic() - begun:.0f} s in all")
     return 1 if failed else 0
 

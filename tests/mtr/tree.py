@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pwd
 import shutil
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from lib.places import Places
 
@@ -58,6 +60,17 @@ class Tree:
         if os.geteuid() != 0:
             return self.places.cache / f"mtr-{self.places.version}"
         return Path("/var/tmp") / f"ferrite-mtr-{self.places.version}"
+
+    def lock(self) -> IO[str]:
+        """One run at a time in the tree: keep what is returned until the run ends."""
+        self.home.parent.mkdir(parents=True, exist_ok=True)
+        handle = (self.home.parent / f".{self.home.name}.lock").open("a")
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"mtr: waiting for another run in {self.home}", flush=True)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        return handle
 
     def prepare(self) -> None:
         """Make the copy once; put the plugin and the overlay of today into it."""
