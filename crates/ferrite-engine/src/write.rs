@@ -120,6 +120,22 @@ impl Session {
         } else {
             Mode::Shared
         };
+        self.insert_clustered(table, pk, payload, mode, dup)?;
+        for entry in entries {
+            self.insert_secondary(table, pk, entry, mode, dup)?;
+        }
+        Ok(())
+    }
+
+    /// The row's own entry, or `Duplicate` with the row in the way locked.
+    fn insert_clustered(
+        &mut self,
+        table: &Arc<Table>,
+        pk: &[u8],
+        payload: &[u8],
+        mode: Mode,
+        dup: &mut DupInfo,
+    ) -> Result<()> {
         while let Inserted::Occupied = self.insert_entry(table, 0, pk, payload)? {
             if self.confirm_duplicate(table, 0, pk, mode)? {
                 dup.index_no = 0;
@@ -127,9 +143,6 @@ impl Session {
                 dup.pk.extend_from_slice(pk);
                 return Err(Error::Duplicate);
             }
-        }
-        for entry in entries {
-            self.insert_secondary(table, pk, entry, mode, dup)?;
         }
         Ok(())
     }
@@ -297,13 +310,7 @@ impl Session {
             self.update_entry(table, 0, old_pk, payload)?;
         } else {
             self.delete_entry(table, 0, old_pk)?;
-            while let Inserted::Occupied = self.insert_entry(table, 0, new_pk, payload)? {
-                if self.confirm_duplicate(table, 0, new_pk, Mode::Shared)? {
-                    dup.index_no = 0;
-                    dup.pk = new_pk.to_vec();
-                    return Err(Error::Duplicate);
-                }
-            }
+            self.insert_clustered(table, new_pk, payload, Mode::Shared, dup)?;
         }
         let mut key = Vec::new();
         let kept = |e: &Entry<'_>, others: &[Entry<'_>]| {
