@@ -53,6 +53,13 @@ impl Session {
             if seen % KILL_CHECK == 0 && self.engine.callbacks.is_killed(self.thd) {
                 return Err(Error::Interrupted);
             }
+            if rec.header.txn >= self.engine.txns.next_txn() {
+                faults += 1;
+                report(&format!(
+                    "index {number}: a record bears transaction id {}, which was never given out",
+                    rec.header.txn
+                ));
+            }
             if number == 0 || rec.header.deleted || quick {
                 return Ok(());
             }

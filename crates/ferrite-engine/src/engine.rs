@@ -264,24 +264,13 @@ impl Engine {
         end: Lsn,
         started_us: u64,
     ) -> Result<()> {
-        self.start();
         let pending = analysis.pending_overflow();
+        // Every unfinished transaction is known as such before anything else happens.
+        let unfinished = self.restore_unfinished(&mut analysis);
+        self.start();
         let mut rolled_back = 0;
-        let mut unfinished: Vec<_> = analysis.unfinished.drain().collect();
-        unfinished.sort_by_key(|(txn, _)| std::cmp::Reverse(*txn));
-        for (txn, found) in unfinished {
-            let owner = Owner::new(0, 0);
-            owner.set_txn(txn);
-            let slot = Arc::new(TxnSlot::new(owner.clone()));
-            self.txns.restore(txn, owner, found.xid.is_some());
-            {
-                let mut state = slot.state.lock();
-                state.txn = txn;
-                state.undo = found.undo;
-                state.xid = found.xid.clone();
-            }
-            self.register_slot(&slot);
-            if found.xid.is_some() {
+        for slot in unfinished {
+            if slot.state.lock().xid.is_some() {
                 self.restore_versions(&slot)?;
                 self.adopt_prepared(slot, Vec::new());
             } else {
@@ -312,6 +301,27 @@ impl Engine {
             self.pool.drop_index(index);
         }
         self.checkpoint()
+    }
+
+    /// Slots of the transactions without an end, youngest first.
+    fn restore_unfinished(&self, analysis: &mut Analysis) -> Vec<Arc<TxnSlot>> {
+        let mut unfinished: Vec<_> = analysis.unfinished.drain().collect();
+        unfinished.sort_by_key(|(txn, _)| std::cmp::Reverse(*txn));
+        let restore = |(txn, found): (TxnId, recovery::Unfinished)| {
+            let owner = Owner::new(0, 0);
+            owner.set_txn(txn);
+            let slot = Arc::new(TxnSlot::new(owner.clone()));
+            self.txns.restore(txn, owner, found.xid.is_some());
+            {
+                let mut state = slot.state.lock();
+                state.txn = txn;
+                state.undo = found.undo;
+                state.xid = found.xid;
+            }
+            self.register_slot(&slot);
+            slot
+        };
+        unfinished.into_iter().map(restore).collect()
     }
 
     // ---- threads ---------------------------------------------------------------------------

@@ -258,7 +258,8 @@ impl Engine {
     }
 
     /// After a restart the versions behind a prepared transaction's rows are gone, but readers
-    /// must go on seeing the states before it: they are made again from its undo list.
+    /// must go on seeing the states before it: they are made again from its undo list. The new
+    /// addresses are logged like any change: later records of the log are differences to them.
     pub(crate) fn restore_versions(&self, slot: &TxnSlot) -> Result<()> {
         let (txn, entries) = {
             let state = slot.state.lock();
@@ -304,7 +305,12 @@ impl Engine {
                 body: &value,
                 index,
             });
-            leaf.relink(at, version.0);
+            let header = Header {
+                version: version.0,
+                ..rec.header
+            };
+            let keep = rec.value.to_vec();
+            leaf.replace(undo::NO_UNDO, at, &header, &keep, &mut Scratch::default());
         }
         values.insert((index, key.to_vec()), value);
         Ok(())

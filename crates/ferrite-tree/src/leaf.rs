@@ -193,21 +193,4 @@ impl LeafMut<'_> {
         op::apply_gc(self.guard.bytes_mut(), actions);
         at
     }
-
-    /// Changes only the version address of the record in `slot`, unlogged: addresses mean
-    /// nothing after a restart, and the record keeps its length (it has an address already).
-    pub fn relink(&mut self, slot: usize, version: u64) {
-        let rec = node::record(self, slot);
-        assert!(
-            rec.header.version != 0 && version != 0,
-            "relink changes the record's length"
-        );
-        let header = Header {
-            version,
-            ..rec.header
-        };
-        let mut bytes = Vec::with_capacity(node::raw(self, slot).len());
-        record::encode(&header, rec.suffix, rec.value, &mut bytes);
-        node::replace(self.guard.bytes_mut(), slot, &bytes);
-    }
 }
