@@ -102,7 +102,7 @@ impl Session {
                 }
                 kill_point!("commit.durable");
             }
-            2 => engine.log.request_flush(end),
+            2 => engine.log.write_to(end),
             _ => {}
         }
     }
@@ -137,8 +137,10 @@ impl Session {
         self.prepared = true;
         kill_point!("prepare.logged");
         self.engine.txns.prepare(self.txn);
-        if self.engine.flush_mode.load(Ordering::Relaxed) == 1 {
-            self.engine.log.flush_to(at.end);
+        match self.engine.flush_mode.load(Ordering::Relaxed) {
+            1 => self.engine.log.flush_to(at.end),
+            2 => self.engine.log.write_to(at.end),
+            _ => {}
         }
         kill_point!("prepare.durable");
         Ok(())

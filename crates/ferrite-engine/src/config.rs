@@ -18,8 +18,8 @@ pub struct Config {
     pub history_ring_bytes: u64,
     /// Memory for versions at which the oldest snapshot is ended; 0: never.
     pub max_history_bytes: u64,
-    /// 0 (about once a second), 1 (each commit is durable when it returns), 2 (each commit asks
-    /// for a flush and does not wait for it).
+    /// 0 (about once a second), 1 (each commit is durable when it returns), 2 (each commit is
+    /// handed to the system when it returns, flushed about once a second).
     pub flush_log_at_commit: u32,
     /// Pace of the background log flush, in ms.
     pub flush_interval_ms: u32,

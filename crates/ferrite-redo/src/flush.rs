@@ -16,16 +16,17 @@
 //! except that `writer` is still held by the thread that dies.
 
 use crate::log::Log;
-use crate::writer::Desk;
+use crate::writer::{Desk, Level};
 use crate::CommitAck;
 use ferrite_io::StorageFile;
 use ferrite_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use ferrite_sync::{kill_point, thread, time, Arc, Event};
 use ferrite_types::{Error, Lsn, Result};
 
-/// Somebody parked until `lsn` is durable.
+/// Somebody parked until `lsn` is durable, or written.
 pub(crate) struct Waiter {
     lsn: u64,
+    level: Level,
     woken: Event,
 }
 
@@ -102,6 +103,10 @@ impl Desk for Log {
         }
     }
 
+    fn cached_segment(&self, segment: u64) -> Result<Arc<dyn StorageFile>> {
+        self.segs.open_cached(segment)
+    }
+
     fn sync(&self, file: &dyn StorageFile) -> Result<()> {
         let since = time::now_us();
         file.sync_data()?;
@@ -116,16 +121,32 @@ impl Log {
     pub fn flush_to(&self, lsn: Lsn) {
         let lsn = lsn.0.min(self.ring.next());
         if self.durable() < lsn {
-            self.flush_or_wait(lsn);
+            self.flush_or_wait(lsn, Level::Durable);
         }
     }
 
-    fn flush_or_wait(&self, lsn: u64) {
+    /// Returns when everything before `lsn` has been handed to the system: it then survives
+    /// the end of this process, and with the next flush that of the machine.
+    pub fn write_to(&self, lsn: Lsn) {
+        let lsn = lsn.0.min(self.ring.next());
+        if self.reached(Level::Written) < lsn {
+            self.flush_or_wait(lsn, Level::Written);
+        }
+    }
+
+    fn reached(&self, level: Level) -> u64 {
+        match level {
+            Level::Durable => self.durable(),
+            Level::Written => self.written.load(Ordering::SeqCst),
+        }
+    }
+
+    fn flush_or_wait(&self, lsn: u64, level: Level) {
         loop {
             let mut gate = self.gate.lock();
             // Under the gate: `die` empties the list of waiters once.
             self.assert_alive();
-            let before = self.durable();
+            let before = self.reached(level);
             if before >= lsn {
                 return;
             }
@@ -133,8 +154,8 @@ impl Log {
                 gate.leading = true;
                 drop(gate);
                 self.stats.inline_flushes.inc();
-                self.lead_once();
-                if self.durable() == before {
+                self.lead_once(level);
+                if self.reached(level) == before {
                     // The next record is still being copied by its appender.
                     thread::yield_now();
                 }
@@ -143,9 +164,12 @@ impl Log {
             let since = time::now_us();
             self.stats.waits_flush.inc();
             // Whoever takes the lead next must see that there is something to do.
-            self.requested.fetch_max(lsn, Ordering::SeqCst);
+            if level == Level::Durable {
+                self.requested.fetch_max(lsn, Ordering::SeqCst);
+            }
             let me = Arc::new(Waiter {
                 lsn,
+                level,
                 woken: Event::new(),
             });
             gate.waiters.push(me.clone());
@@ -156,8 +180,8 @@ impl Log {
     }
 
     /// One round by a thread that is not the flusher; `gate.leading` was taken.
-    fn lead_once(&self) {
-        self.round();
+    fn lead_once(&self, level: Level) {
+        self.round(level);
         self.give_lead(false);
         if self.pending.load(Ordering::SeqCst) > 0 {
             if self.flusher.running() {
@@ -169,16 +193,19 @@ impl Log {
         self.run_notices();
     }
 
-    /// Writes and syncs what is complete; the caller leads.
-    pub(crate) fn round(&self) {
+    /// Writes what is complete, and syncs if asked to; the caller leads.
+    pub(crate) fn round(&self, level: Level) {
         let mut writer = self.writer.lock();
         let before = self.durable();
-        match writer.round(&self.ring, &self.segs, before, self) {
+        match writer.round(&self.ring, &self.segs, before, level, self) {
             Ok(r) => {
-                kill_point!("redo.after_sync_before_ack");
-                self.durable.store(r.durable, Ordering::SeqCst);
+                self.written.store(r.written, Ordering::SeqCst);
+                if level == Level::Durable {
+                    kill_point!("redo.after_sync_before_ack");
+                    self.durable.store(r.written, Ordering::SeqCst);
+                }
                 if r.bytes > 0 {
-                    self.stats.flushes.inc();
+                    self.stats.flushes.add(u64::from(level == Level::Durable));
                     self.stats.flushed_bytes.add(r.bytes);
                     self.stats.writes.add(r.writes);
                 }
@@ -195,7 +222,7 @@ impl Log {
         let mut wake = Vec::new();
         if !gate.waiters.is_empty() {
             gate.waiters.retain(|w| {
-                let left = w.lsn > durable;
+                let left = w.lsn > self.reached(w.level);
                 if !left {
                     wake.push(w.clone());
                 }
@@ -264,7 +291,7 @@ impl Log {
                 return CommitAck::Deferred;
             }
         }
-        self.flush_or_wait(lsn);
+        self.flush_or_wait(lsn, Level::Durable);
         CommitAck::Done
     }
 
@@ -360,7 +387,7 @@ impl Log {
             };
             if lead {
                 let before = self.ring.consumed();
-                self.round();
+                self.round(Level::Durable);
                 self.give_lead(false);
                 if self.ring.consumed() == before {
                     thread::yield_now();

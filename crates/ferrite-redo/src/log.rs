@@ -35,6 +35,8 @@ pub struct Log {
     pub(crate) segs: Segments,
     pub(crate) writer: Mutex<Writer>,
     pub(crate) durable: CachePadded<AtomicU64>,
+    /// Handed to the system; not behind `durable`.
+    pub(crate) written: AtomicU64,
     pub(crate) requested: CachePadded<AtomicU64>,
     pub(crate) gate: Mutex<Gate>,
     pub(crate) deferred: Mutex<Vec<(u64, usize)>>,
@@ -121,6 +123,7 @@ impl Log {
             segs,
             writer: Mutex::new(writer),
             durable: CachePadded::new(AtomicU64::new(tail.end)),
+            written: AtomicU64::new(tail.end),
             requested: CachePadded::new(AtomicU64::new(tail.end)),
             gate: Mutex::new(Gate::default()),
             deferred: Mutex::new(Vec::new()),

@@ -215,6 +215,16 @@ impl Segments {
         self.open.lock().get(&segment).cloned()
     }
 
+    /// A ready segment's file, through the system's cache. Writes of both kinds and reads
+    /// of one file agree: the system sees to that at each of them.
+    pub(crate) fn open_cached(&self, segment: u64) -> Result<File> {
+        if !self.direct {
+            return self.get_or_prepare(segment);
+        }
+        self.storage
+            .open(&segment_name(segment), OpenMode::ReadWrite, false)
+    }
+
     /// An open file, prepared now if need be.
     pub(crate) fn get_or_prepare(&self, segment: u64) -> Result<File> {
         loop {

@@ -10,6 +10,7 @@
 //! Locking: as in `flush.rs`.
 
 use crate::log::Log;
+use crate::writer::Level;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{kill_point, thread, Arc};
 use ferrite_types::Lsn;
@@ -102,7 +103,7 @@ impl Log {
         }
         loop {
             let before = self.durable();
-            self.round();
+            self.round(Level::Durable);
             let more = self.give_lead(true);
             self.release_acks();
             self.run_notices();

@@ -4,9 +4,12 @@
 //! The write buffer begins with the block that holds the tail, exactly as it is on disk:
 //! rewriting it leaves every byte that was durable as it was (see `format.rs`).
 //!
+//! A round may also end without the sync: what it wrote then survives the process, not the
+//! machine. It writes through the system's cache, so that it costs a copy.
+//!
 //! Invariants: `pos` is where copying out of the ring stands, `written` what has been handed
-//! to the files, and only the end of a round (when both are a record end and every file
-//! written to is synced) may become the durable position. A failed write or sync is final.
+//! to the files, and only the end of a synced round (when both are a record end and every
+//! file written to is synced) may become the durable position. A failed write or sync is final.
 //! Locking: a `Writer` is owned by the leader of the moment (a mutex in `log.rs`); it takes
 //! the locks of `segments.rs`.
 
@@ -39,14 +42,25 @@ pub(crate) struct Writer {
     /// `first` of the tail sector.
     first: u8,
     file: Option<(u64, Arc<dyn StorageFile>)>,
+    /// The same file through the system's cache.
+    cached: Option<(u64, Arc<dyn StorageFile>)>,
     unsynced: bool,
+}
+
+/// How far a position is to get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Level {
+    /// Handed to the system: it survives the end of the process.
+    Written,
+    /// Synced: it survives the end of the machine.
+    Durable,
 }
 
 /// What a round did.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Round {
-    /// Everything before it is durable.
-    pub durable: u64,
+    /// Everything before it is in the files.
+    pub written: u64,
     /// Bytes handed to the files.
     pub bytes: u64,
     /// Calls of write.
@@ -59,6 +73,8 @@ pub(crate) trait Desk {
     fn space(&self);
     /// The file of a segment; waits while the disk is full.
     fn segment(&self, segment: u64) -> Result<Arc<dyn StorageFile>>;
+    /// The same file through the system's cache.
+    fn cached_segment(&self, segment: u64) -> Result<Arc<dyn StorageFile>>;
     /// Syncs, and keeps the time.
     fn sync(&self, file: &dyn StorageFile) -> Result<()>;
 }
@@ -80,6 +96,7 @@ impl Writer {
             epoch: tail.epoch + 1,
             first: NO_RECORD,
             file: None,
+            cached: None,
             unsynced: false,
         };
         reader::read_block(segs, tail.end, &mut w.buf[..BLOCK])?;
@@ -175,12 +192,13 @@ impl Writer {
         (sectors as usize * SECTOR).next_multiple_of(BLOCK)
     }
 
-    /// Writes and syncs everything complete.
+    /// Writes everything complete, and syncs unless `level` says otherwise.
     pub(crate) fn round(
         &mut self,
         ring: &Ring,
         segs: &Segments,
         durable: u64,
+        level: Level,
         desk: &dyn Desk,
     ) -> Result<Round> {
         let mut done = Round::default();
@@ -188,27 +206,42 @@ impl Writer {
             let more = self.fill(ring, segs, durable);
             desk.space();
             if self.pos > self.written {
-                self.write(segs, desk, &mut done)?;
+                self.write(segs, level, desk, &mut done)?;
             }
             if !more || (self.rest == 0 && done.bytes >= ROUND_BYTES) {
                 break;
             }
         }
-        self.sync(desk)?;
-        done.durable = self.written;
+        if level == Level::Durable {
+            self.sync(desk)?;
+        }
+        done.written = self.written;
         Ok(done)
     }
 
-    fn write(&mut self, segs: &Segments, desk: &dyn Desk, done: &mut Round) -> Result<()> {
+    fn write(
+        &mut self,
+        segs: &Segments,
+        level: Level,
+        desk: &dyn Desk,
+        done: &mut Round,
+    ) -> Result<()> {
         let (segment, offset) = segs.geometry().place(self.base);
         if self.file.as_ref().is_none_or(|(s, _)| *s != segment) {
             self.sync(desk)?;
             kill_point!("redo.next_segment");
             self.file = Some((segment, desk.segment(segment)?));
         }
+        if level == Level::Written && self.cached.as_ref().is_none_or(|(s, _)| *s != segment) {
+            self.cached = Some((segment, desk.cached_segment(segment)?));
+        }
+        let file = match level {
+            Level::Durable => &self.file,
+            Level::Written => &self.cached,
+        };
         let n = self.filled_bytes();
         kill_point!("redo.before_write");
-        if let Some((_, file)) = &self.file {
+        if let Some((_, file)) = file {
             file.write_at(&self.buf[..n], offset)?;
         }
         self.unsynced = true;

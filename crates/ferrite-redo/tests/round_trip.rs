@@ -176,6 +176,33 @@ fn segments_are_recycled_and_removed() {
     assert!(files <= 10, "{files}");
 }
 
+/// Mode 2 of the engine: handed to the system, not synced.
+#[test]
+fn what_is_written_survives_the_process() {
+    let disk = SimStorage::new(5);
+    let log = create(boot(&disk), Lsn(0), small()).expect("create");
+    let mut end = Lsn(0);
+    for n in 0..500u64 {
+        end = put(&log, n, 300).end;
+        log.write_to(end);
+        if n % 100 == 50 {
+            log.flush_to(end);
+        }
+    }
+    assert!(log.durable_lsn() < end);
+    let syncs = log.stats().flushes;
+    assert!(syncs < 20, "{syncs} syncs");
+    // The process ends; the machine goes on.
+    drop(log);
+    let (log, found) = reopen(boot(&disk), Lsn(0), small()).expect("open");
+    assert_eq!(found.len(), 500);
+    // What was found is durable before anything builds on it.
+    drop(log);
+    disk.crash(&mut Rng::new(1));
+    let (_, again) = reopen(boot(&disk), Lsn(0), small()).expect("open again");
+    assert_eq!(again, found);
+}
+
 #[test]
 fn many_threads_append_and_commit() {
     const THREADS: u64 = 8;
