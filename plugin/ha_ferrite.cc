@@ -271,6 +271,11 @@ int ha_ferrite::extra(ha_extra_function operation) {
     case HA_EXTRA_NO_IGNORE_DUP_KEY:
       m_insert_update = false;
       break;
+    case HA_EXTRA_BEGIN_COPY:
+    case HA_EXTRA_BEGIN_ALTER_IGNORE_COPY:
+      return begin_copy();
+    case HA_EXTRA_END_COPY:
+      return end_copy();
     case HA_EXTRA_RESET_STATE:
       m_replace = m_insert_update = false;
       break;
@@ -278,6 +283,26 @@ int ha_ferrite::extra(ha_extra_function operation) {
       break;
   }
   return 0;
+}
+
+/* Rows are about to be copied into a table that only this statement sees and that the server
+   drops if it fails. A temporary table made by CREATE ... SELECT stays part of the running
+   transaction; keys that the server checks by reading the index need it complete. */
+int ha_ferrite::begin_copy() {
+  const TABLE_SHARE *s = table->s;
+  if (thd_sql_command(ha_thd()) == SQLCOM_CREATE_TABLE && s->tmp_table) return 0;
+  if (m_sequence || s->long_unique_table || s->period.unique_keys) return 0;
+  if (int err = prepare_write()) return err;
+  fe_table_begin_load(m_session, m_share->table);
+  m_copying = true;
+  return 0;
+}
+
+int ha_ferrite::end_copy() {
+  if (!m_copying) return 0;
+  m_copying = false;
+  fe_code rc = fe_table_end_load(m_session, m_share->table);
+  return rc == FE_OK ? 0 : error(rc);
 }
 
 int ha_ferrite::reset() {

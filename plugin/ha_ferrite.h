@@ -157,6 +157,8 @@ class ha_ferrite final : public handler {
 
   /* Writing. */
   int prepare_write();
+  int begin_copy();
+  int end_copy();
   int prepare_write_buffers();
   int end_write(int err);
   uint8_t *encode_entry(const ferrite::Index &index, const uchar *record, uint8_t *to,
@@ -198,6 +200,7 @@ class ha_ferrite final : public handler {
   uint32_t m_statement = 1;
   bool m_replace = false; /* duplicates will be replaced */
   bool m_insert_update = false;
+  bool m_copying = false; /* between begin_copy() and end_copy() */
 
   std::vector<Cursor> m_cursors;
   fe_cursor *m_cursor = nullptr; /* of the running scan */

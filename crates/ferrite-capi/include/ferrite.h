@@ -322,6 +322,12 @@ fe_code fe_table_check(fe_session *session, fe_table *table, int quick,
 #define FE_MAX_INLINE_PAYLOAD 7000
 #define FE_MAX_KEY_BYTES 3500
 
+/* Filling a table that nobody else can see and that is dropped as a whole when anything fails
+   (ALTER TABLE by copy, CREATE TABLE ... SELECT): rows are inserted without undo and locks,
+   entries of non-unique indexes sorted. Durable when end returns FE_OK. */
+void fe_table_begin_load(fe_session *session, fe_table *table);
+fe_code fe_table_end_load(fe_session *session, fe_table *table);
+
 /* Stores a large value; `ref` gets 16 bytes for the payload. Belongs to the session's
    transaction: gone again if it rolls back. */
 fe_code fe_overflow_write(fe_session *session, fe_table *table, fe_slice value,

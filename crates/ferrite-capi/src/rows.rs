@@ -157,6 +157,23 @@ pub unsafe extern "C" fn fe_row_delete(
 
 /// See the header.
 #[no_mangle]
+pub unsafe extern "C" fn fe_table_begin_load(session: *mut fe_session, table: *mut fe_table) {
+    // SAFETY: valid handles by the header's rules.
+    unsafe { session_of(session).begin_load(&table_of(table).table) }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_table_end_load(
+    session: *mut fe_session,
+    table: *mut fe_table,
+) -> fe_code {
+    // SAFETY: valid handles by the header's rules.
+    unsafe { code(session_of(session).end_load(&table_of(table).table)) }
+}
+
+/// See the header.
+#[no_mangle]
 pub unsafe extern "C" fn fe_overflow_write(
     session: *mut fe_session,
     table: *mut fe_table,

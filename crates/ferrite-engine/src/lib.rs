@@ -8,6 +8,7 @@
 //! - `session`: one SQL connection: statement, savepoints, snapshot.
 //! - `write`: insert, update, delete across the indexes of a table; `entry`: the same for one
 //!   index entry, with locks, versions and undo.
+//! - `load`: filling a table that nobody else can see.
 //! - `cursor`, `visible`: reading.
 //! - `undo`: the undo entry; `rollback`: applying it.
 //! - `commit`: the commit path, by stages.
@@ -34,6 +35,7 @@ mod cursor;
 mod dict;
 mod engine;
 mod entry;
+mod load;
 mod overflow;
 mod purge;
 mod recovery;

@@ -15,6 +15,7 @@ use crate::session::Session;
 use crate::table::Table;
 use crate::undo::{self, Undo};
 use ferrite_buffer::page_prefix;
+use ferrite_sync::atomic::Ordering;
 use ferrite_sync::Arc;
 use ferrite_tree::{node, op};
 use ferrite_types::{Error, IndexId, PageId, Result, PAGE_BYTES};
@@ -66,7 +67,10 @@ impl Session {
     /// # Errors
     /// `DiskFull`; nothing remains after the statement's rollback.
     pub fn write_overflow(&mut self, table: &Arc<Table>, value: &[u8]) -> Result<[u8; 16]> {
-        self.writing()?;
+        let loading = table.loading.load(Ordering::Relaxed);
+        if !loading {
+            self.writing()?;
+        }
         let engine = self.engine.clone();
         let pool = &engine.pool;
         let index = table.tree(0).index();
@@ -80,12 +84,17 @@ impl Session {
             build(frame.bytes_mut(), index, next, data);
             let undo = Undo::Overflow { index, page };
             let frame_no = frame.frame_no();
-            self.logged(&undo, |prelude, _| {
+            let write = |prelude: &[u8]| {
                 let mut ops = Vec::with_capacity(PAGE_BYTES + 64);
                 op::image(page, &frame, &mut ops);
                 let kind = ferrite_types::format::record_kind::MINI_TXN;
                 pool.append(kind, &[prelude, &ops], &[frame_no])
-            });
+            };
+            if loading {
+                write(undo::NO_UNDO);
+            } else {
+                self.logged(&undo, |prelude, _| write(prelude));
+            }
             pool.publish_new(page, frame);
         }
         let mut reference = [0u8; 16];

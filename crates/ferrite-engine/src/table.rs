@@ -4,6 +4,7 @@
 //! about correctness, except `next_row_id` and `auto_increment`, which only ever rise.
 
 use crate::dict::TableSpec;
+use crate::load::LoadBuffer;
 use ferrite_buffer::Pool;
 use ferrite_sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use ferrite_sync::{time, Arc, Mutex, RwLock};
@@ -42,6 +43,9 @@ pub struct Table {
     pub(crate) changes: AtomicU64,
     pub(crate) updated_unix_s: AtomicU64,
     pub(crate) stats_blob: Mutex<Vec<u8>>,
+    /// Nobody else can see it yet: it is being filled, see the `load` room.
+    pub(crate) loading: AtomicBool,
+    pub(crate) load: Mutex<Option<LoadBuffer>>,
     /// Dropped or truncated away: nobody may clean up in it any more.
     pub(crate) dropped: AtomicBool,
     /// Held shared by background work in the table, exclusively while its trees go.
@@ -64,6 +68,8 @@ impl Table {
             changes: AtomicU64::new(0),
             updated_unix_s: AtomicU64::new(0),
             stats_blob: Mutex::new(Vec::new()),
+            loading: AtomicBool::new(false),
+            load: Mutex::new(None),
             dropped: AtomicBool::new(false),
             in_use: RwLock::new(()),
         }

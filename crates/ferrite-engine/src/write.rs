@@ -36,7 +36,15 @@ pub struct DupInfo {
     pub pk: Vec<u8>,
 }
 
-fn full_key(part: &[u8], pk: &[u8], out: &mut Vec<u8>) {
+impl DupInfo {
+    pub(crate) fn is_of(&mut self, index_no: usize, pk: &[u8]) {
+        self.index_no = index_no;
+        self.pk.clear();
+        self.pk.extend_from_slice(pk);
+    }
+}
+
+pub(crate) fn full_key(part: &[u8], pk: &[u8], out: &mut Vec<u8>) {
     out.clear();
     out.extend_from_slice(part);
     out.extend_from_slice(pk);
@@ -46,7 +54,7 @@ fn full_key(part: &[u8], pk: &[u8], out: &mut Vec<u8>) {
 /// tells where the primary key begins.
 pub(crate) const ENTRY_PREFIX_BYTES: usize = 2;
 
-fn entry_value(entry: &Entry<'_>) -> Vec<u8> {
+pub(crate) fn entry_value(entry: &Entry<'_>) -> Vec<u8> {
     let mut value = Vec::with_capacity(ENTRY_PREFIX_BYTES + entry.payload.len());
     value.extend_from_slice(&(entry.key.len() as u16).to_le_bytes());
     value.extend_from_slice(entry.payload);
@@ -81,6 +89,12 @@ impl Session {
             (None, Some(pk)) => pk,
             (None, None) => return Err(Error::Bug("a row without a key".into())),
         };
+        if table.loading.load(Ordering::Relaxed) {
+            self.load_row(table, row_key, payload, entries, dup)?;
+            table.note_change(1);
+            self.engine.counters.rows_inserted.inc();
+            return Ok(row_id);
+        }
         let before = self.undo_position();
         let result = self.insert_all(table, row_key, payload, entries, replace_hint, dup);
         self.undo_if_failed(before, &result)?;
@@ -138,9 +152,7 @@ impl Session {
     ) -> Result<()> {
         while let Inserted::Occupied = self.insert_entry(table, 0, pk, payload)? {
             if self.confirm_duplicate(table, 0, pk, mode)? {
-                dup.index_no = 0;
-                dup.pk.clear();
-                dup.pk.extend_from_slice(pk);
+                dup.is_of(0, pk);
                 return Err(Error::Duplicate);
             }
         }
@@ -256,9 +268,7 @@ impl Session {
                 && key[entry.key.len()..] != *pk
                 && self.confirm_duplicate(table, entry.index_no, &key, mode)?
             {
-                dup.index_no = entry.index_no;
-                dup.pk.clear();
-                dup.pk.extend_from_slice(&key[entry.key.len()..]);
+                dup.is_of(entry.index_no, &key[entry.key.len()..]);
                 return Err(Error::Duplicate);
             }
             std::mem::swap(&mut from, &mut key);

@@ -621,3 +621,37 @@ fn a_decided_transaction_survives_the_next_crash() {
         engine.close().unwrap();
     }
 }
+
+#[test]
+fn a_filled_table_is_like_any_other() {
+    let disk = SimStorage::new(12);
+    let engine = open(&disk);
+    let t = create(&engine, "d/t");
+    let mut s = Session::new(&engine, 0, 1);
+    let mut model = BTreeMap::new();
+    s.begin_load(&t);
+    for n in 0..4000u64 {
+        let n = n * 7919 % 4001;
+        let text = vec![b'r'; (n % 90) as usize];
+        insert(&mut s, &t, n, &text).unwrap();
+        model.insert(n, text);
+    }
+    let again = model.keys().next().copied().unwrap();
+    assert_eq!(insert(&mut s, &t, again, b"twice"), Err(Error::Duplicate));
+    assert!(!s.has_changes());
+    s.end_load(&t).unwrap();
+    check(&engine, &t);
+    disk.crash(&mut Rng::new(3));
+    std::mem::forget(s);
+    give_up(&engine);
+    drop((t, engine));
+    let engine = open(&disk);
+    let t = engine.dict().open_table("d/t").unwrap();
+    let mut s = Session::new(&engine, 0, 1);
+    for index_no in 0..3 {
+        assert_eq!(scan(&mut s, &t, index_no), model, "index {index_no}");
+    }
+    drop(s);
+    check(&engine, &t);
+    engine.close().unwrap();
+}

@@ -1,0 +1,269 @@
+//! Filling a table that nobody else can see (ALTER TABLE by copy): no undo, no locks, no
+//! transaction id. The server drops such a table as a whole when anything goes wrong, and so
+//! does recovery; when all went well, the record that gives it its name follows in the log.
+//!
+//! Entries of non-unique indexes are gathered and inserted sorted, a buffer full at a time:
+//! each leaf is then touched once per buffer instead of once per row.
+//!
+//! Locking: `Table::load` (the buffer) is held over the insertion of a full buffer; leaves
+//! are latched under it. One session fills a table at a time.
+
+use crate::engine::Engine;
+use crate::overflow::references;
+use crate::session::Session;
+use crate::table::Table;
+use crate::undo::NO_UNDO;
+use crate::write::{entry_value, full_key, DupInfo, Entry};
+use ferrite_sync::atomic::Ordering;
+use ferrite_sync::Arc;
+use ferrite_tree::record::Header;
+use ferrite_tree::{node, LeafMut, Scratch};
+use ferrite_types::{Error, PageId, Result};
+
+/// Bytes of entries gathered before they are inserted.
+const BUFFER_BYTES: usize = 32 << 20;
+/// Accounted per entry besides its bytes.
+const ENTRY_BYTES: usize = 12;
+
+/// Entries of one index, waiting to be sorted.
+#[derive(Default)]
+struct Run {
+    bytes: Vec<u8>,
+    /// Start in `bytes`, key length, value length.
+    entries: Vec<(u32, u32, u32)>,
+}
+
+impl Run {
+    fn key(&self, entry: &(u32, u32, u32)) -> &[u8] {
+        &self.bytes[entry.0 as usize..(entry.0 + entry.1) as usize]
+    }
+
+    fn value(&self, entry: &(u32, u32, u32)) -> &[u8] {
+        let at = (entry.0 + entry.1) as usize;
+        &self.bytes[at..at + entry.2 as usize]
+    }
+}
+
+/// What a table being filled has gathered.
+pub(crate) struct LoadBuffer {
+    runs: Vec<Run>,
+    bytes: usize,
+    scratch: Scratch,
+}
+
+impl LoadBuffer {
+    fn new(indexes: usize) -> LoadBuffer {
+        LoadBuffer {
+            runs: (0..indexes).map(|_| Run::default()).collect(),
+            bytes: 0,
+            scratch: Scratch::default(),
+        }
+    }
+
+    fn add(&mut self, number: usize, key: &[u8], value: &[u8]) {
+        let run = &mut self.runs[number];
+        let start = run.bytes.len() as u32;
+        run.bytes.extend_from_slice(key);
+        run.bytes.extend_from_slice(value);
+        run.entries
+            .push((start, key.len() as u32, value.len() as u32));
+        self.bytes += key.len() + value.len() + ENTRY_BYTES;
+    }
+
+    /// Inserts everything gathered, index by index, in key order.
+    fn insert_all(&mut self, table: &Table) -> Result<()> {
+        for (number, run) in self.runs.iter_mut().enumerate() {
+            let mut entries = std::mem::take(&mut run.entries);
+            entries.sort_unstable_by(|a, b| run.key(a).cmp(run.key(b)));
+            let mut leaf = None;
+            for entry in &entries {
+                let (key, value) = (run.key(entry), run.value(entry));
+                leaf = match put(table, number, key, value, leaf, &mut self.scratch)? {
+                    Put::Done(leaf) => Some(leaf),
+                    Put::Occupied => return Err(twice(table, number)),
+                };
+            }
+            run.bytes.clear();
+        }
+        self.bytes = 0;
+        Ok(())
+    }
+}
+
+fn twice(table: &Table, number: usize) -> Error {
+    Error::Corrupt(format!(
+        "table {} index {number}: an entry of a new row is there already",
+        table.id()
+    ))
+}
+
+enum Put<'p> {
+    /// It is in this leaf.
+    Done(LeafMut<'p>),
+    Occupied,
+}
+
+/// Inserts one frozen entry; `leaf` is where the one before went.
+fn put<'p>(
+    table: &'p Table,
+    number: usize,
+    key: &[u8],
+    value: &[u8],
+    mut leaf: Option<LeafMut<'p>>,
+    scratch: &mut Scratch,
+) -> Result<Put<'p>> {
+    let tree = table.tree(number);
+    let header = Header::default();
+    loop {
+        let mut here = match leaf.take().filter(|l| node::covers(l, key)) {
+            Some(leaf) => leaf,
+            None => tree.leaf_mut(key, PageId::NONE)?,
+        };
+        let Err(slot) = here.find(key) else {
+            return Ok(Put::Occupied);
+        };
+        if here.has_room(&header, key, value) {
+            here.insert(NO_UNDO, slot, &header, key, value, scratch);
+            return Ok(Put::Done(here));
+        }
+        drop(here);
+        tree.make_room(key, key.len() + value.len() + 32, NO_UNDO)?;
+    }
+}
+
+/// The first entry whose declared key parts are `part`.
+fn find_unique(table: &Table, number: usize, part: &[u8]) -> Result<Option<Vec<u8>>> {
+    let tree = table.tree(number);
+    let mut from = part.to_vec();
+    loop {
+        let leaf = tree.leaf(&from)?;
+        let slot = leaf.find(&from).unwrap_or_else(|slot| slot);
+        if slot < leaf.count() {
+            let mut key = Vec::new();
+            node::key_into(&leaf, slot, &mut key);
+            return Ok(key.starts_with(part).then_some(key));
+        }
+        match node::high(&leaf) {
+            Some(high) if high.starts_with(part) || high <= from.as_slice() => {
+                from = high.to_vec();
+            }
+            _ => return Ok(None),
+        }
+    }
+}
+
+impl Session {
+    /// The table is about to be filled and nobody else can see it.
+    pub fn begin_load(&mut self, table: &Arc<Table>) {
+        *table.load.lock() = Some(LoadBuffer::new(table.index_count()));
+        table.loading.store(true, Ordering::SeqCst);
+    }
+
+    /// The table is full; from here on it is one like any other, and durable.
+    ///
+    /// # Errors
+    /// `DiskFull`, a page that cannot be read or written: entries are missing, the table has
+    /// to be dropped.
+    pub fn end_load(&mut self, table: &Arc<Table>) -> Result<()> {
+        table.loading.store(false, Ordering::SeqCst);
+        if let Some(mut buffer) = table.load.lock().take() {
+            self.engine.admission()?;
+            buffer.insert_all(table)?;
+            self.engine.flush_log();
+        }
+        Ok(())
+    }
+
+    /// Inserts a row into a table that is being filled.
+    ///
+    /// # Errors
+    /// `Duplicate` with `dup` filled: nothing of the row remains. Any other: the table has to
+    /// be dropped.
+    pub(crate) fn load_row(
+        &mut self,
+        table: &Arc<Table>,
+        pk: &[u8],
+        payload: &[u8],
+        entries: &[Entry<'_>],
+        dup: &mut DupInfo,
+    ) -> Result<()> {
+        self.engine.admission()?;
+        if !std::mem::replace(&mut self.braked, true) {
+            self.engine.brake();
+        }
+        let mut load = table.load.lock();
+        let Some(buffer) = load.as_mut() else {
+            return Err(Error::Bug("a table is filled without a buffer".into()));
+        };
+        if let Put::Occupied = put(table, 0, pk, payload, None, &mut buffer.scratch)? {
+            self.engine.forget_values(table, payload)?;
+            dup.is_of(0, pk);
+            return Err(Error::Duplicate);
+        }
+        let mut key = Vec::new();
+        for (done, entry) in entries.iter().enumerate() {
+            let number = entry.index_no;
+            full_key(entry.key, pk, &mut key);
+            let value = entry_value(entry);
+            if !table.spec.indexes[number].unique {
+                buffer.add(number, &key, &value);
+                continue;
+            }
+            let there = match entry.check_unique {
+                true => find_unique(table, number, entry.key)?,
+                false => None,
+            };
+            if let Some(there) = there {
+                dup.is_of(number, &there[entry.key.len()..]);
+                buffer.take_back(table, pk, &entries[..done])?;
+                self.engine.forget_values(table, payload)?;
+                return Err(Error::Duplicate);
+            }
+            if let Put::Occupied = put(table, number, &key, &value, None, &mut buffer.scratch)? {
+                return Err(twice(table, number));
+            }
+        }
+        if buffer.bytes >= BUFFER_BYTES {
+            buffer.insert_all(table)?;
+            self.braked = false;
+        }
+        Ok(())
+    }
+}
+
+impl LoadBuffer {
+    /// Takes back the row `pk` and those of its entries that were brought in.
+    fn take_back(&mut self, table: &Table, pk: &[u8], entries: &[Entry<'_>]) -> Result<()> {
+        let mut key = Vec::new();
+        for entry in entries.iter().rev() {
+            full_key(entry.key, pk, &mut key);
+            if table.spec.indexes[entry.index_no].unique {
+                self.remove(table, entry.index_no, &key)?;
+                continue;
+            }
+            let run = &mut self.runs[entry.index_no];
+            if let Some((start, _, _)) = run.entries.pop() {
+                run.bytes.truncate(start as usize);
+            }
+        }
+        self.remove(table, 0, pk)
+    }
+
+    fn remove(&mut self, table: &Table, number: usize, key: &[u8]) -> Result<()> {
+        let mut leaf = table.tree(number).leaf_mut(key, PageId::NONE)?;
+        if let Ok(slot) = leaf.find(key) {
+            leaf.remove(NO_UNDO, slot, &mut self.scratch);
+        }
+        Ok(())
+    }
+}
+
+impl Engine {
+    /// Frees the values out of line that a refused row had brought.
+    fn forget_values(&self, table: &Table, payload: &[u8]) -> Result<()> {
+        for reference in references(payload) {
+            self.free_overflow(table.tree(0).index(), &reference)?;
+        }
+        Ok(())
+    }
+}
