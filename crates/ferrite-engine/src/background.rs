@@ -17,6 +17,8 @@ use ferrite_types::Lsn;
 
 /// Longest time between checkpoints while there is something new, in us.
 const CHECKPOINT_US: u64 = 30_000_000;
+/// Rounds of 50 ms between two looks at what is kept for old snapshots.
+const SWEEP_ROUNDS: u64 = 5;
 /// Pause of a purge thread without work, in us.
 const PURGE_PAUSE_US: u64 = 20_000;
 
@@ -98,7 +100,7 @@ impl Engine {
     /// The hard valve: beyond the configured limit the oldest snapshot ends.
     fn limit_history(&self) {
         let limit = self.max_history_bytes.load(Ordering::Relaxed);
-        if limit == 0 || self.versions.bytes() <= limit {
+        if limit == 0 || self.versions.bytes() + self.graves().1 <= limit {
             return;
         }
         if let Some(ended) = self.txns.expire_oldest() {
@@ -110,11 +112,13 @@ impl Engine {
             self.callbacks.log(LogLevel::Warning, &text);
             self.versions.retire(&self.txns);
             self.versions.sweep_old(&self.txns);
+            self.sweep_graveyards();
         }
     }
 
     fn run_history(&self) {
         let mut rounds = 0u64;
+        let mut before: Vec<u64> = Vec::new();
         while !self.stopping() {
             thread::sleep_ms(50);
             self.txns.refresh_if_stale();
@@ -123,8 +127,17 @@ impl Engine {
             }
             self.limit_history();
             rounds += 1;
-            if rounds % 20 == 0 {
-                self.versions.sweep_old(&self.txns);
+            if rounds % SWEEP_ROUNDS == 0 {
+                // What is kept becomes free only when a snapshot ends. Those that came and
+                // went between two looks are seen to once in a while.
+                let mut now = Vec::new();
+                self.txns.each_snapshot(&mut |view| now.push(view.csn.0));
+                let ended = before.iter().any(|csn| !now.contains(csn));
+                if ended || rounds % (40 * SWEEP_ROUNDS) == 0 {
+                    self.versions.sweep_old(&self.txns);
+                    self.sweep_graveyards();
+                }
+                before = now;
             }
         }
     }

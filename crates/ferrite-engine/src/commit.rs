@@ -82,6 +82,9 @@ impl Session {
         }
         self.release_and_reset();
         self.engine.counters.commits.inc();
+        if self.engine.purge.in_debt() {
+            self.engine.pay_debt(&mut self.buffers.scratch);
+        }
     }
 
     /// Stage `Durable`.

@@ -563,6 +563,11 @@ impl Dictionary {
         all
     }
 
+    /// Every table that has been opened.
+    pub(crate) fn open_tables(&self) -> Vec<Arc<Table>> {
+        self.state.lock().open.values().cloned().collect()
+    }
+
     /// Tables there are.
     pub fn table_count(&self) -> usize {
         self.state.lock().specs.len()

@@ -6,7 +6,7 @@
 
 use crate::callbacks::LogLevel;
 use crate::engine::Engine;
-use crate::purge::Garbage;
+use crate::purge::{Clean, Garbage};
 use crate::session::{Hooks, Session};
 use crate::table::Table;
 use crate::undo::{self, Prior, Undo};
@@ -335,9 +335,13 @@ impl Session {
     ) -> Result<()> {
         let need = key.len() + value_bytes + 32;
         let scratch = &mut self.buffers.scratch;
+        let clean = Clean {
+            freeze: true,
+            bury: false,
+        };
         let freed = self
             .engine
-            .clean_leaf(table, number, &mut leaf, scratch, true);
+            .clean_leaf(table, number, &mut leaf, scratch, clean);
         let enough = freed > 0 && node::has_room(&leaf, need);
         drop(leaf);
         if enough {

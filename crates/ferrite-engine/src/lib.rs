@@ -12,7 +12,8 @@
 //! - `cursor`, `visible`: reading.
 //! - `undo`: the undo entry; `rollback`: applying it.
 //! - `commit`: the commit path, by stages.
-//! - `purge`: cleaning up after commits. `overflow`: values out of line.
+//! - `purge`: cleaning up after commits; `graveyard`: deleted entries old snapshots need.
+//!   `overflow`: values out of line.
 //! - `recovery`, `checkpoint`: start and restart. `background`: every thread.
 //! - `status`: counters and views.
 //!
@@ -35,6 +36,7 @@ mod cursor;
 mod dict;
 mod engine;
 mod entry;
+mod graveyard;
 mod load;
 mod overflow;
 mod purge;

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! page: the prefix every page has (index id, level 0, kind 2, used areas) | 16 next page u32
-//!       | 40 data
+//!       | 20 transaction that made the value u48, on its first page | 40 data
 //! reference (16 bytes): first page u32 | pages u32 | length u64
 //! ```
 //! Every page is logged with an undo entry of its own, so a rollback frees exactly what was
@@ -18,11 +18,12 @@ use ferrite_buffer::page_prefix;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::Arc;
 use ferrite_tree::{node, op};
-use ferrite_types::{Error, IndexId, PageId, Result, PAGE_BYTES};
+use ferrite_types::{Error, IndexId, PageId, Result, TxnId, PAGE_BYTES};
 
 /// Bytes of a reference.
 pub const OVERFLOW_REF_BYTES: usize = 16;
 const DATA_AT: usize = node::HEADER_BYTES;
+const MAKER: std::ops::Range<usize> = 20..26;
 const DATA_BYTES: usize = PAGE_BYTES - DATA_AT;
 
 /// The references a row payload opens with.
@@ -51,13 +52,14 @@ pub(crate) fn first_page(reference: &[u8; 16]) -> PageId {
     parts(reference).0
 }
 
-fn build(page: &mut [u8], index: IndexId, next: PageId, data: &[u8]) {
+fn build(page: &mut [u8], index: IndexId, next: PageId, maker: TxnId, data: &[u8]) {
     page[..DATA_AT].fill(0);
     page[0..4].copy_from_slice(&index.0.to_le_bytes());
     page[5] = page_prefix::KIND_OVERFLOW;
     page[6..8].copy_from_slice(&((DATA_AT + data.len()) as u16).to_le_bytes());
     page[8..10].copy_from_slice(&(PAGE_BYTES as u16).to_le_bytes());
     page[16..20].copy_from_slice(&next.0.to_le_bytes());
+    page[MAKER].copy_from_slice(&maker.0.to_le_bytes()[..6]);
     page[DATA_AT..DATA_AT + data.len()].copy_from_slice(data);
 }
 
@@ -81,7 +83,8 @@ impl Session {
             let data = chunks.next().unwrap_or(&[]);
             let next = ids.get(i + 1).copied().unwrap_or(PageId::NONE);
             let mut frame = pool.reserve(1).pop().expect("one was reserved");
-            build(frame.bytes_mut(), index, next, data);
+            let maker = if i == 0 { self.txn } else { TxnId::FROZEN };
+            build(frame.bytes_mut(), index, next, maker, data);
             let undo = Undo::Overflow { index, page };
             let frame_no = frame.frame_no();
             let write = |prelude: &[u8]| {
@@ -132,6 +135,16 @@ impl Engine {
             page = node::right(&guard);
         }
         Ok(())
+    }
+
+    /// Who made a value; frozen when that is long ago.
+    pub(crate) fn overflow_maker(&self, reference: &[u8; 16]) -> Result<TxnId> {
+        let Some(guard) = self.pool.shared(first_page(reference))? else {
+            return Ok(TxnId::FROZEN);
+        };
+        let mut bytes = [0; 8];
+        bytes[..6].copy_from_slice(&guard[MAKER]);
+        Ok(TxnId(u64::from_le_bytes(bytes)))
     }
 
     /// Frees one page of a value at rollback; `under` runs the append under a lock of the

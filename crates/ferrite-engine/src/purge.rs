@@ -1,15 +1,22 @@
 //! Cleaning up after commits: entries that stay delete-marked, and values out of line that
 //! nobody names any more.
 //!
-//! A commit leaves its list here; a helper thread takes it up when every snapshot sees the
-//! commit. A crash loses the list: delete-marked entries are then found by whoever needs room
-//! on their page, overflow values through the commit records.
+//! A commit leaves its list here. A helper thread takes it up at once: what no snapshot needs
+//! goes, though an old snapshot be open; what one needs waits [`GRACE_US`], for most snapshots
+//! are short. After that an entry moves to its index's graveyard, and a value is held until
+//! its snapshots are gone. So nothing queues behind an old snapshot. When the helpers cannot
+//! keep up, committers clean up too, in proportion to what they leave.
+//!
+//! A crash loses the list: delete-marked entries are then found by whoever scans past them or
+//! needs room on their page, overflow values through the commit records.
+//!
+//! Locking: `lists` is a leaf, never held over work on pages.
 
 use crate::engine::Engine;
 use crate::table::Table;
 use crate::undo::NO_UNDO;
 use ferrite_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use ferrite_sync::{Arc, Event, Mutex};
+use ferrite_sync::{time, Arc, Event, Mutex};
 use ferrite_tree::op::{GC_FREEZE, GC_REMOVE};
 use ferrite_tree::{is_sparse, node, LeafMut, Scratch};
 use ferrite_types::{IndexId, PageId, Result, TxnId};
@@ -17,6 +24,14 @@ use std::collections::VecDeque;
 
 /// Transactions taken from the queue at a time.
 const BATCH: usize = 64;
+/// How long what a snapshot needs stays where it is, in us.
+const GRACE_US: u64 = 20_000;
+/// Transactions in the queue beyond which committers help.
+const DEBT: usize = 2048;
+/// Batches a committer cleans up then: twice what it leaves.
+const DEBT_BATCH: usize = 2;
+/// How often what is held is looked at again, in us.
+const HELD_US: u64 = 500_000;
 
 /// One piece of work a commit leaves.
 pub enum Garbage {
@@ -63,22 +78,52 @@ impl Garbage {
     }
 }
 
-/// What commits left, oldest first.
+/// What one commit left, or the rest of it.
+struct Work {
+    txn: TxnId,
+    pieces: Vec<Garbage>,
+    /// When it was first looked at, us; 0: not yet.
+    seen_us: u64,
+}
+
+#[derive(Default)]
+struct Lists {
+    /// Not looked at yet, oldest first.
+    fresh: VecDeque<Work>,
+    /// Needed by some snapshot when it was looked at.
+    waiting: VecDeque<Work>,
+    /// Values that an old snapshot needs.
+    held: Vec<Work>,
+    held_looked_us: u64,
+}
+
+/// What commits left.
 #[derive(Default)]
 pub(crate) struct PurgeQueue {
-    queue: Mutex<VecDeque<(TxnId, Vec<Garbage>)>>,
+    lists: Mutex<Lists>,
+    /// Transactions in all lists and in work.
     length: AtomicUsize,
+    /// Of these, those no helper has looked at.
+    fresh: AtomicUsize,
     sleeping: AtomicUsize,
     event: Event,
     pub purged: AtomicU64,
+    pub buried: AtomicU64,
+    pub helped: AtomicU64,
     /// Overflow values of the batches in work: a checkpoint must not miss them.
     working: Mutex<Vec<(IndexId, [u8; 16])>>,
 }
 
 impl PurgeQueue {
-    pub(crate) fn add(&self, txn: TxnId, garbage: Vec<Garbage>) {
-        self.queue.lock().push_back((txn, garbage));
+    pub(crate) fn add(&self, txn: TxnId, pieces: Vec<Garbage>) {
+        let seen_us = 0;
+        self.lists.lock().fresh.push_back(Work {
+            txn,
+            pieces,
+            seen_us,
+        });
         self.length.fetch_add(1, Ordering::Relaxed);
+        self.fresh.fetch_add(1, Ordering::Relaxed);
         if self.sleeping.load(Ordering::Relaxed) > 0 {
             self.event.set();
         }
@@ -89,23 +134,56 @@ impl PurgeQueue {
         self.length.load(Ordering::Relaxed)
     }
 
-    fn take(&self, ready: impl Fn(TxnId) -> bool, out: &mut Vec<(TxnId, Vec<Garbage>)>) {
-        let mut queue = self.queue.lock();
-        while out.len() < BATCH && queue.front().is_some_and(|(txn, _)| ready(*txn)) {
-            out.extend(queue.pop_front());
-        }
-        let values = overflow_values(out);
-        if !values.is_empty() {
-            self.working.lock().extend(values);
-        }
+    /// Committers have to help.
+    #[inline]
+    pub(crate) fn in_debt(&self) -> bool {
+        self.fresh.load(Ordering::Relaxed) > DEBT
     }
 
-    fn done(&self, batch: &[(TxnId, Vec<Garbage>)]) {
-        self.length.fetch_sub(batch.len(), Ordering::Relaxed);
-        let values = overflow_values(batch);
+    /// Takes what is due: waiting work whose time has come, then fresh work.
+    fn take(&self, now_us: u64, most: usize) -> Vec<Work> {
+        let mut batch = Vec::with_capacity(most);
+        let mut lists = self.lists.lock();
+        while batch.len() < most
+            && lists
+                .waiting
+                .front()
+                .is_some_and(|w| w.seen_us + GRACE_US <= now_us)
+        {
+            batch.extend(lists.waiting.pop_front());
+        }
+        let waited = batch.len();
+        while batch.len() < most && !lists.fresh.is_empty() {
+            batch.extend(lists.fresh.pop_front());
+        }
+        self.fresh
+            .fetch_sub(batch.len() - waited, Ordering::Relaxed);
+        if batch.len() < most && now_us >= lists.held_looked_us + HELD_US {
+            lists.held_looked_us = now_us;
+            batch.append(&mut lists.held);
+        }
+        // Under the lists, so that a checkpoint finds each value in one place or the other.
+        self.working.lock().extend(overflow_values(&batch));
+        batch
+    }
+
+    /// Puts what is left of a batch back; `values` were in it.
+    fn put_back(&self, batch: Vec<Work>, values: &[(IndexId, [u8; 16])]) {
+        let mut ended = 0;
+        let mut lists = self.lists.lock();
+        for work in batch {
+            let only_values = work.pieces.iter().all(|p| p.overflow().is_some());
+            match work.pieces.is_empty() {
+                true => ended += 1,
+                false if only_values => lists.held.push(work),
+                false => lists.waiting.push_back(work),
+            }
+        }
         if !values.is_empty() {
             self.working.lock().retain(|v| !values.contains(v));
         }
+        drop(lists);
+        self.length.fetch_sub(ended, Ordering::Relaxed);
     }
 
     /// Sleeps until there may be work, at most so long.
@@ -122,10 +200,10 @@ impl PurgeQueue {
 
     /// References of values still to be freed, for a checkpoint.
     pub(crate) fn pending_overflow(&self) -> Vec<(IndexId, [u8; 16])> {
-        let queue = self.queue.lock();
-        let mut values: Vec<_> = queue
-            .iter()
-            .flat_map(|(_, list)| list)
+        let lists = self.lists.lock();
+        let all = lists.fresh.iter().chain(&lists.waiting).chain(&lists.held);
+        let mut values: Vec<_> = all
+            .flat_map(|work| &work.pieces)
             .filter_map(|g| g.overflow().map(|(i, r)| (i, *r)))
             .collect();
         values.extend_from_slice(&self.working.lock());
@@ -133,10 +211,10 @@ impl PurgeQueue {
     }
 }
 
-fn overflow_values(batch: &[(TxnId, Vec<Garbage>)]) -> Vec<(IndexId, [u8; 16])> {
+fn overflow_values(batch: &[Work]) -> Vec<(IndexId, [u8; 16])> {
     batch
         .iter()
-        .flat_map(|(_, list)| list)
+        .flat_map(|work| &work.pieces)
         .filter_map(|g| g.overflow().map(|(i, r)| (i, *r)))
         .collect()
 }
@@ -144,39 +222,74 @@ fn overflow_values(batch: &[(TxnId, Vec<Garbage>)]) -> Vec<(IndexId, [u8; 16])> 
 impl Engine {
     /// One round of cleaning up. Returns pieces done.
     pub(crate) fn purge_round(&self, scratch: &mut Scratch) -> usize {
-        let mut batch = Vec::with_capacity(BATCH);
-        self.purge
-            .take(|txn| self.txns.visible_to_all(txn), &mut batch);
-        let mut done = 0;
-        for (_, list) in &batch {
-            for piece in list {
-                if let Err(e) = self.purge_piece(piece, scratch) {
-                    let text = format!("cleanup after commit: {e}");
-                    self.callbacks.log(crate::LogLevel::Warning, &text);
-                }
-                done += 1;
-            }
+        self.purge_batch(BATCH, scratch)
+    }
+
+    /// A committer's share of the work, when the helpers are behind.
+    #[cold]
+    pub(crate) fn pay_debt(&self, scratch: &mut Scratch) {
+        self.purge.helped.fetch_add(1, Ordering::Relaxed);
+        self.purge_batch(DEBT_BATCH, scratch);
+    }
+
+    fn purge_batch(&self, most: usize, scratch: &mut Scratch) -> usize {
+        let now_us = time::now_us();
+        let mut batch = self.purge.take(now_us, most);
+        if batch.is_empty() {
+            return 0;
         }
-        self.purge.done(&batch);
+        let values = overflow_values(&batch);
+        let mut done = 0;
+        for work in &mut batch {
+            let due = work.seen_us != 0;
+            let txn = work.txn;
+            work.pieces.retain(|piece| {
+                let gone = self
+                    .purge_piece(txn, piece, due, scratch)
+                    .unwrap_or_else(|e| {
+                        let text = format!("cleanup after commit: {e}");
+                        self.callbacks.log(crate::LogLevel::Warning, &text);
+                        true
+                    });
+                done += usize::from(gone);
+                !gone
+            });
+            work.seen_us = now_us;
+        }
+        self.purge.put_back(batch, &values);
         self.purge.purged.fetch_add(done as u64, Ordering::Relaxed);
         done
     }
 
-    fn purge_piece(&self, piece: &Garbage, scratch: &mut Scratch) -> Result<()> {
+    /// True when the piece is done with. `due`: what is needed by a snapshot is buried now.
+    fn purge_piece(
+        &self,
+        txn: TxnId,
+        piece: &Garbage,
+        due: bool,
+        scratch: &mut Scratch,
+    ) -> Result<bool> {
         match piece {
             Garbage::Entry { table, number, key } => {
                 let _use = table.in_use.read();
                 if table.dropped.load(Ordering::SeqCst) {
-                    return Ok(());
+                    return Ok(true);
                 }
-                self.purge_entry(table, *number as usize, key, scratch)
+                self.purge_entry(table, *number as usize, key, due, scratch)
             }
             Garbage::Overflow { table, reference } => {
                 let _use = table.in_use.read();
                 if table.dropped.load(Ordering::SeqCst) {
-                    return Ok(());
+                    return Ok(true);
                 }
-                self.free_overflow(table.tree(0).index(), reference)
+                if !self.txns.visible_to_all(txn) {
+                    let made_by = self.overflow_maker(reference)?;
+                    if self.txns.version_needed(made_by, txn) {
+                        return Ok(false);
+                    }
+                }
+                self.free_overflow(table.tree(0).index(), reference)?;
+                Ok(true)
             }
         }
     }
@@ -186,39 +299,55 @@ impl Engine {
         table: &Arc<Table>,
         number: usize,
         key: &[u8],
+        due: bool,
         scratch: &mut Scratch,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let tree = table.tree(number);
         let mut leaf = tree.leaf_mut(key, PageId::NONE)?;
         let Ok(slot) = leaf.find(key) else {
-            return Ok(());
+            return Ok(true);
         };
         let header = leaf.record(slot).header;
-        if !header.deleted || !self.txns.visible_to_all(header.txn) {
-            return Ok(());
+        if !header.deleted || !self.txns.is_committed(header.txn) {
+            // It lives again, or whoever deletes it now leaves a piece of its own.
+            return Ok(true);
         }
         if !self.locks.is_untouched(tree.index(), key) {
-            // The key anchors somebody's lock: whoever comes by later removes it.
-            return Ok(());
+            // The key anchors somebody's lock.
+            return Ok(false);
         }
-        self.clean_leaf(table, number, &mut leaf, scratch, false);
+        let needed = !self.txns.visible_to_all(header.txn) && self.needed_by_snapshots(&header);
+        if needed && !due {
+            return Ok(false);
+        }
+        self.clean_leaf(
+            table,
+            number,
+            &mut leaf,
+            scratch,
+            Clean {
+                freeze: false,
+                bury: needed,
+            },
+        );
         let sparse = is_sparse(&leaf);
         drop(leaf);
         if sparse {
             tree.merge_at(key, NO_UNDO)?;
         }
-        Ok(())
+        Ok(true)
     }
 
-    /// Removes delete-marked records that nobody needs from the leaf and, if asked, drops the
-    /// stamps of records everybody sees. Returns bytes gained.
+    /// Removes delete-marked records that nobody needs from the leaf and, if asked, buries
+    /// those that old snapshots need and drops the stamps of records everybody sees. Returns
+    /// bytes gained.
     pub(crate) fn clean_leaf(
         &self,
         table: &Table,
         number: usize,
         leaf: &mut LeafMut<'_>,
         scratch: &mut Scratch,
-        freeze: bool,
+        clean: Clean,
     ) -> usize {
         let index = table.tree(number).index();
         let before = node::free_bytes(leaf);
@@ -226,19 +355,20 @@ impl Engine {
         let mut key = Vec::new();
         for slot in 0..leaf.count() {
             let header = leaf.record(slot).header;
-            if !header.deleted && (!freeze || header.txn.is_frozen()) {
-                continue;
-            }
-            if !header.txn.is_frozen() && !self.txns.visible_to_all(header.txn) {
-                continue;
-            }
             if !header.deleted {
-                actions.push((slot as u16, GC_FREEZE));
+                if clean.freeze && !header.txn.is_frozen() && self.txns.visible_to_all(header.txn) {
+                    actions.push((slot as u16, GC_FREEZE));
+                }
+                continue;
+            }
+            if !self.txns.is_committed(header.txn) {
                 continue;
             }
             key.clear();
             node::key_into(leaf, slot, &mut key);
-            if self.locks.is_untouched(index, &key) {
+            if self.locks.is_untouched(index, &key)
+                && self.may_remove(table, number, leaf, slot, &key, clean.bury)
+            {
                 actions.push((slot as u16, GC_REMOVE));
             }
         }
@@ -248,4 +378,56 @@ impl Engine {
         leaf.gc(NO_UNDO, &actions, scratch);
         node::free_bytes(leaf) - before
     }
+
+    /// May the delete-marked record in the slot leave the tree? If an old snapshot needs it
+    /// and `bury` is set, it is in the graveyard on return.
+    fn may_remove(
+        &self,
+        table: &Table,
+        number: usize,
+        leaf: &LeafMut<'_>,
+        slot: usize,
+        key: &[u8],
+        bury: bool,
+    ) -> bool {
+        let rec = leaf.record(slot);
+        if self.txns.visible_to_all(rec.header.txn) {
+            return true;
+        }
+        if !self.needed_by_snapshots(&rec.header) {
+            // Its versions go with it.
+            self.keep_needed(&mut rec.header.clone(), rec.value);
+            return true;
+        }
+        if !bury {
+            return false;
+        }
+        let mut header = rec.header;
+        if self.keep_needed(&mut header, rec.value) {
+            let newest = self.txns.last_csn();
+            table.graveyards[number].bury(key, header, rec.value, newest);
+            self.purge.buried.fetch_add(1, Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// Lets go of graves that no snapshot needs any more; how many.
+    pub(crate) fn sweep_graveyards(&self) -> u64 {
+        let mut gone = 0;
+        for table in self.dict.open_tables() {
+            for graveyard in &table.graveyards {
+                gone += graveyard.sweep(self);
+            }
+        }
+        gone
+    }
+}
+
+/// What is to be done besides removing what nobody needs.
+#[derive(Clone, Copy)]
+pub(crate) struct Clean {
+    /// Drop the stamps of records everybody sees.
+    pub freeze: bool,
+    /// Move what only snapshots need to the graveyard.
+    pub bury: bool,
 }

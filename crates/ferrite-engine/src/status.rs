@@ -278,9 +278,36 @@ impl Engine {
         ]
     }
 
+    /// Entries in all graveyards, and their bytes.
+    pub(crate) fn graves(&self) -> (u64, u64) {
+        let tables = self.dict.open_tables();
+        let yards = tables.iter().flat_map(|t| &t.graveyards);
+        yards.fold((0, 0), |(n, b), y| (n + y.count(), b + y.bytes()))
+    }
+
     fn metrics_history(&self) -> Vec<Metric> {
         let v = self.versions.stats();
+        let (graves, grave_bytes) = self.graves();
         vec![
+            gauge(
+                "graveyard_entries",
+                graves,
+                "history",
+                "Deleted entries kept for old snapshots, out of the trees",
+            ),
+            gauge("graveyard_bytes", grave_bytes, "history", "Bytes they take"),
+            counter(
+                "entries_buried",
+                self.purge.buried.load(Ordering::Relaxed),
+                "history",
+                "Deleted entries moved out of the trees for old snapshots",
+            ),
+            counter(
+                "purge_by_committers",
+                self.purge.helped.load(Ordering::Relaxed),
+                "history",
+                "Commits that cleaned up because the helpers were behind",
+            ),
             gauge(
                 "history_list_length",
                 self.purge.length() as u64,
@@ -289,9 +316,9 @@ impl Engine {
             ),
             gauge(
                 "history_bytes",
-                v.young_bytes + v.old_bytes,
+                v.young_bytes + v.old_bytes + grave_bytes,
                 "history",
-                "Bytes of row versions kept",
+                "Bytes of row versions and deleted entries kept",
             ),
             gauge(
                 "history_ring_bytes",

@@ -4,6 +4,7 @@
 //! about correctness, except `next_row_id` and `auto_increment`, which only ever rise.
 
 use crate::dict::TableSpec;
+use crate::graveyard::Graveyard;
 use crate::load::LoadBuffer;
 use ferrite_buffer::Pool;
 use ferrite_sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -37,6 +38,8 @@ pub struct Table {
     /// What the dictionary says of it.
     pub spec: TableSpec,
     pub(crate) trees: Vec<Tree>,
+    /// One for each index.
+    pub(crate) graveyards: Vec<Graveyard>,
     pub(crate) next_row_id: AtomicU64,
     pub(crate) auto_increment: AtomicU64,
     pub(crate) rows: AtomicI64,
@@ -54,6 +57,7 @@ pub struct Table {
 
 impl Table {
     pub(crate) fn new(spec: TableSpec, pool: &Arc<Pool>) -> Table {
+        let graveyards = spec.indexes.iter().map(|_| Graveyard::default()).collect();
         let trees = spec
             .indexes
             .iter()
@@ -62,6 +66,7 @@ impl Table {
         Table {
             spec,
             trees,
+            graveyards,
             next_row_id: AtomicU64::new(0),
             auto_increment: AtomicU64::new(1),
             rows: AtomicI64::new(0),

@@ -622,6 +622,111 @@ fn a_decided_transaction_survives_the_next_crash() {
     }
 }
 
+fn metric(engine: &Engine, name: &str) -> u64 {
+    let all = engine.metrics();
+    all.iter().find(|m| m.name == name).expect(name).value
+}
+
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    for _ in 0..2000 {
+        if done() {
+            return;
+        }
+        ferrite_sync::thread::sleep_ms(5);
+    }
+    panic!("{what} does not come");
+}
+
+fn scan_back(s: &mut Session, t: &Arc<Table>, index_no: usize) -> BTreeMap<u64, Vec<u8>> {
+    let mut cursor = Cursor::new(t, index_no, ReadMode::Snapshot, WaitMode::Wait);
+    let mut rows = BTreeMap::new();
+    let mut before: Option<Vec<u8>> = None;
+    let mut more = cursor.last(s).map(|_| ());
+    while more.is_ok() {
+        let row = cursor.current().unwrap();
+        let key = row.key.to_vec();
+        assert!(before.is_none_or(|b| b > key), "out of order");
+        before = Some(key);
+        let pk = u64::from_be_bytes(row.pk.try_into().unwrap());
+        let text = cursor.fetch_row(s).unwrap().payload[1..].to_vec();
+        assert!(rows.insert(pk, text).is_none(), "row {pk} twice");
+        more = cursor.prev(s).map(|_| ());
+    }
+    rows
+}
+
+/// What old snapshots alone need moves out of the tree, and they go on reading it.
+#[test]
+fn old_snapshots_read_the_graveyard() {
+    let disk = SimStorage::new(13);
+    let engine = open(&disk);
+    let t = create(&engine, "d/t");
+    let mut w = Session::new(&engine, 0, 1);
+    let mut model: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
+    let mut rng = Rng::new(13);
+    for n in 0..600 {
+        let text = vec![b'a'; rng.below(60) as usize];
+        insert(&mut w, &t, n, &text).unwrap();
+        model.insert(n, text);
+    }
+    w.commit(false).unwrap();
+    let mut old: Vec<(Session, BTreeMap<u64, Vec<u8>>)> = Vec::new();
+    for round in 0..6 {
+        let mut s = Session::new(&engine, 0, 10 + round);
+        s.open_snapshot();
+        old.push((s, model.clone()));
+        for _ in 0..700 {
+            let n = rng.below(600);
+            match model.remove(&n) {
+                Some(was) => delete(&mut w, &t, n, &was).unwrap(),
+                None => {
+                    let text = vec![b'b'; rng.below(60) as usize];
+                    insert(&mut w, &t, n, &text).unwrap();
+                    model.insert(n, text);
+                }
+            }
+            if rng.chance(1, 5) {
+                w.commit(false).unwrap();
+            }
+        }
+        w.commit(false).unwrap();
+        wait_until("the end of cleaning up", || {
+            metric(&engine, "history_list_length") == 0
+        });
+        for (s, seen) in &mut old {
+            for index_no in 0..3 {
+                assert_eq!(
+                    scan(s, &t, index_no),
+                    *seen,
+                    "round {round} index {index_no}"
+                );
+                assert_eq!(
+                    scan_back(s, &t, index_no),
+                    *seen,
+                    "round {round} index {index_no}"
+                );
+            }
+            let mut c = Cursor::new(&t, 0, ReadMode::Snapshot, WaitMode::Wait);
+            for n in 0..600 {
+                let row = c.get(s, &key(n)).map(|row| row.payload[1..].to_vec());
+                assert_eq!(row.ok(), seen.get(&n).cloned(), "row {n}");
+            }
+        }
+        let mut now = Session::new(&engine, 0, 99);
+        assert_eq!(scan(&mut now, &t, 2), model);
+    }
+    assert!(metric(&engine, "graveyard_entries") > 100);
+    let leaves = t.index_pages(0);
+    assert!(leaves < 12, "{leaves} pages for 600 rows");
+    drop(old);
+    wait_until("an empty graveyard", || {
+        metric(&engine, "graveyard_entries") == 0
+    });
+    drop(w);
+    check(&engine, &t);
+    engine.close().unwrap();
+}
+
 #[test]
 fn a_filled_table_is_like_any_other() {
     let disk = SimStorage::new(12);

@@ -265,6 +265,12 @@ impl TxnSystem {
         !txn.is_frozen() && self.status(txn).is_active()
     }
 
+    /// It has committed: every snapshot opened from here on sees it.
+    #[inline]
+    pub fn is_committed(&self, txn: TxnId) -> bool {
+        matches!(self.status(txn), Status::Committed(_))
+    }
+
     /// The session of an active transaction; `None` once it has ended.
     pub fn owner_of(&self, txn: TxnId) -> Option<Arc<Owner>> {
         self.owner_shard(txn).lock().get(&txn.get()).cloned()

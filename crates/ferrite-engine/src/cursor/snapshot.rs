@@ -1,4 +1,5 @@
-//! Consistent reads: batches of visible entries, and single rows, by snapshot.
+//! Consistent reads: batches of visible entries, and single rows, by snapshot. An old snapshot
+//! reads a leaf together with the graves of the leaf's keys (see the `graveyard` room).
 
 use super::{Cursor, Direction, Item, BATCH_BYTES};
 use crate::engine::Engine;
@@ -7,8 +8,8 @@ use crate::visible::View;
 use crate::write::ENTRY_PREFIX_BYTES;
 use ferrite_tree::record::Record;
 use ferrite_tree::{node, LeafRef};
-use ferrite_types::{Error, Result};
-use std::ops::Range;
+use ferrite_types::{Error, PageId, Result};
+use std::ops::{Bound, Range};
 
 impl Cursor {
     pub(super) fn fill_batch(&mut self, session: &mut Session) -> Result<()> {
@@ -26,58 +27,186 @@ impl Cursor {
         let tree = table.tree(self.number);
         loop {
             let (leaf, slot) = self.place(tree)?;
-            let last = self.copy_visible(&engine, &leaf, slot, view);
+            let graves = self.visible_graves(&engine, &leaf, view);
+            let last = match &graves {
+                None => self.copy_visible(&engine, &leaf, slot, view),
+                Some(graves) => self.copy_merged(&engine, &leaf, slot, view, graves),
+            };
             match last {
-                Some(slot) => {
+                Stop::Slot(slot) => {
                     self.stop_at(&leaf, slot);
                     return Ok(());
                 }
-                None if self.leave_leaf(&leaf) => {
+                Stop::Grave => {
+                    self.stop_at_last_item();
+                    return Ok(());
+                }
+                Stop::LeafDone if self.leave_leaf(&leaf) => {
                     let full = !self.items.is_empty();
                     drop(leaf);
                     if full {
                         return Ok(());
                     }
                 }
-                None if self.items.is_empty() => return Err(Error::NotFound),
-                None => return Ok(()),
+                Stop::LeafDone if self.items.is_empty() => return Err(Error::NotFound),
+                Stop::LeafDone => return Ok(()),
             }
         }
     }
 
-    /// Copies visible entries from `slot` on. Some(slot): the batch is full after that one;
-    /// None: the leaf is used up.
+    /// Copies visible entries from `slot` on.
     pub(super) fn copy_visible(
         &mut self,
         engine: &Engine,
         leaf: &LeafRef<'_>,
         mut slot: usize,
         view: View<'_>,
-    ) -> Option<usize> {
+    ) -> Stop {
         while let Some(at) = self.slot_in(leaf, slot) {
             slot = self.after(at);
-            let rec = leaf.record(at);
-            let key_from = self.data.len();
-            self.data.extend_from_slice(node::prefix(leaf));
-            self.data.extend_from_slice(rec.suffix);
-            let value_from = self.data.len();
-            let view = self.entry_view(engine, &rec, key_from, view);
-            if !engine.visible_value(&rec, view, &mut self.work, &mut self.data) {
-                self.data.truncate(key_from);
-                continue;
-            }
-            self.items.push(Item {
-                key: key_from..value_from,
-                value: value_from..self.data.len(),
-            });
-            if self.items.len() >= self.batch
-                || self.data.len() > BATCH_BYTES
-                || self.beyond_bound(key_from..value_from)
-            {
-                return Some(at);
+            if self.copy_slot(engine, leaf, at, view) && self.batch_full() {
+                return Stop::Slot(at);
             }
         }
-        None
+        Stop::LeafDone
+    }
+
+    /// Copies the entry in a slot if the reader sees it.
+    fn copy_slot(
+        &mut self,
+        engine: &Engine,
+        leaf: &LeafRef<'_>,
+        slot: usize,
+        view: View<'_>,
+    ) -> bool {
+        let rec = leaf.record(slot);
+        let key_from = self.data.len();
+        self.data.extend_from_slice(node::prefix(leaf));
+        self.data.extend_from_slice(rec.suffix);
+        let value_from = self.data.len();
+        let view = self.entry_view(engine, &rec, key_from, view);
+        if !engine.visible_value(&rec, view, &mut self.work, &mut self.data) {
+            self.data.truncate(key_from);
+            return false;
+        }
+        self.items.push(Item {
+            key: key_from..value_from,
+            value: value_from..self.data.len(),
+        });
+        true
+    }
+
+    fn batch_full(&self) -> bool {
+        self.items.len() >= self.batch
+            || self.data.len() > BATCH_BYTES
+            || self
+                .items
+                .last()
+                .is_some_and(|item| self.beyond_bound(item.key.clone()))
+    }
+
+    /// What the reader sees of the graves between here and the leaf's end in the scan's
+    /// direction, nearest first. None: there is nothing to look for.
+    fn visible_graves(
+        &mut self,
+        engine: &Engine,
+        leaf: &LeafRef<'_>,
+        view: View<'_>,
+    ) -> Option<Graves> {
+        let View::At { snapshot, .. } = view else {
+            return None;
+        };
+        let table = self.table.clone();
+        let graveyard = &table.graveyards[self.number];
+        if !graveyard.concerns(snapshot.csn()) {
+            return None;
+        }
+        let ascending = self.direction == Direction::Forward;
+        let here = self.resume.key.clone();
+        let (from, to) = match self.direction {
+            Direction::Forward if self.resume.exclusive => (Bound::Excluded(&here[..]), None),
+            Direction::Forward => (Bound::Included(&here[..]), None),
+            Direction::Backward => {
+                let to = (!self.resume.edge).then_some(Bound::Excluded(&here[..]));
+                (Bound::Included(node::low(leaf)), to)
+            }
+        };
+        let high = node::high(leaf).map_or(Bound::Unbounded, Bound::Excluded);
+        let mut graves = Graves::default();
+        let room = self.batch + 1 - self.items.len();
+        graveyard.visit(from, to.unwrap_or(high), ascending, &mut |key, rec| {
+            graves.add(self, engine, key, rec, view);
+            graves.list.len() < room
+        });
+        graves.cut = graves.list.len() == room;
+        Some(graves)
+    }
+
+    /// As `copy_visible`, with the graves where they belong.
+    fn copy_merged(
+        &mut self,
+        engine: &Engine,
+        leaf: &LeafRef<'_>,
+        mut slot: usize,
+        view: View<'_>,
+        graves: &Graves,
+    ) -> Stop {
+        let mut next = 0;
+        let mut key = Vec::new();
+        loop {
+            let at = self.slot_in(leaf, slot);
+            if let Some(at) = at {
+                key.clear();
+                node::key_into(leaf, at, &mut key);
+            }
+            let grave = graves.list.get(next);
+            let grave_first = match (grave, at) {
+                (None, None) if graves.cut => return Stop::Grave,
+                (None, None) => return Stop::LeafDone,
+                (None, Some(_)) if graves.cut => return Stop::Grave,
+                (None, Some(_)) => false,
+                (Some(_), None) => true,
+                (Some(grave), Some(_)) => match self.direction {
+                    Direction::Forward => graves.key(grave) < &key[..],
+                    Direction::Backward => graves.key(grave) > &key[..],
+                },
+            };
+            if let (true, Some(grave)) = (grave_first, grave) {
+                next += 1;
+                self.push_grave(graves, grave);
+                if self.batch_full() {
+                    return Stop::Grave;
+                }
+            } else if let Some(at) = at {
+                slot = self.after(at);
+                if self.copy_slot(engine, leaf, at, view) && self.batch_full() {
+                    return Stop::Slot(at);
+                }
+            }
+        }
+    }
+
+    fn push_grave(&mut self, graves: &Graves, item: &Item) {
+        let key_from = self.data.len();
+        self.data.extend_from_slice(&graves.data[item.key.clone()]);
+        let value_from = self.data.len();
+        self.data
+            .extend_from_slice(&graves.data[item.value.clone()]);
+        self.items.push(Item {
+            key: key_from..value_from,
+            value: value_from..self.data.len(),
+        });
+    }
+
+    /// Remembers that the batch ended with its last item, which is not in the leaf.
+    fn stop_at_last_item(&mut self) {
+        let key = self.items.last().map_or(0..0, |item| item.key.clone());
+        let resume = &mut self.resume;
+        resume.key.clear();
+        resume.key.extend_from_slice(&self.data[key]);
+        resume.exclusive = true;
+        resume.edge = false;
+        resume.page = PageId::NONE;
     }
 
     /// How a secondary entry is to be looked at. If this transaction has changed the entry's
@@ -90,6 +219,16 @@ impl Cursor {
         key_from: usize,
         view: View<'s>,
     ) -> View<'s> {
+        self.view_of_entry(engine, rec, &self.data[key_from..], view)
+    }
+
+    fn view_of_entry<'s>(
+        &self,
+        engine: &Engine,
+        rec: &Record<'_>,
+        key: &[u8],
+        view: View<'s>,
+    ) -> View<'s> {
         let View::At { snapshot, own } = view else {
             return view;
         };
@@ -98,7 +237,6 @@ impl Cursor {
         }
         let declared = rec.value.get(..ENTRY_PREFIX_BYTES);
         let declared = declared.map_or(0, |b| u16::from_le_bytes([b[0], b[1]]) as usize);
-        let key = &self.data[key_from..];
         let Some(pk) = key.get(declared..) else {
             return view;
         };
@@ -133,12 +271,71 @@ impl Cursor {
             _ => View::Current,
         };
         let leaf = self.table.tree(0).leaf(pk)?;
-        let slot = leaf.find(pk).map_err(|_| Error::NotFound)?;
-        let rec = leaf.record(slot);
-        if engine.visible_value(&rec, view, &mut self.work, &mut self.row) {
-            Ok(())
-        } else {
-            Err(Error::NotFound)
+        if let Ok(slot) = leaf.find(pk) {
+            let rec = leaf.record(slot);
+            if engine.visible_value(&rec, view, &mut self.work, &mut self.row) {
+                return Ok(());
+            }
         }
+        let mut found = false;
+        if let View::At { snapshot, .. } = view {
+            let graveyard = &self.table.graveyards[0];
+            if graveyard.concerns(snapshot.csn()) {
+                let only = Bound::Included(pk);
+                graveyard.visit(only, only, true, &mut |_, rec| {
+                    found = engine.visible_value(rec, view, &mut self.work, &mut self.row);
+                    !found
+                });
+            }
+        }
+        found.then_some(()).ok_or(Error::NotFound)
+    }
+}
+
+/// Why a batch ended.
+pub(super) enum Stop {
+    /// Full after the entry in this slot.
+    Slot(usize),
+    /// Full after a grave.
+    Grave,
+    /// The leaf is used up.
+    LeafDone,
+}
+
+/// Graves the reader sees, in the scan's order.
+#[derive(Default)]
+struct Graves {
+    data: Vec<u8>,
+    list: Vec<Item>,
+    work: Vec<u8>,
+    /// There may be more behind the last one.
+    cut: bool,
+}
+
+impl Graves {
+    fn key(&self, item: &Item) -> &[u8] {
+        &self.data[item.key.clone()]
+    }
+
+    fn add(
+        &mut self,
+        cursor: &Cursor,
+        engine: &Engine,
+        key: &[u8],
+        rec: &Record<'_>,
+        view: View<'_>,
+    ) {
+        let key_from = self.data.len();
+        self.data.extend_from_slice(key);
+        let value_from = self.data.len();
+        let view = cursor.view_of_entry(engine, rec, key, view);
+        if !engine.visible_value(rec, view, &mut self.work, &mut self.data) {
+            self.data.truncate(key_from);
+            return;
+        }
+        self.list.push(Item {
+            key: key_from..value_from,
+            value: value_from..self.data.len(),
+        });
     }
 }

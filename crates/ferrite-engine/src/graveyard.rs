@@ -1,0 +1,207 @@
+//! The graveyard of an index: delete-marked entries that only old snapshots still need, out of
+//! the way of everybody else. In memory only: snapshots die with the process.
+//!
+//! An entry moves here under its leaf's exclusive latch, first in here, then out of the leaf.
+//! A reader who looks at a leaf and, still under the leaf's latch, at the keys of that leaf
+//! in here therefore misses nothing and sees nothing twice: of a key's states in tree and
+//! graveyard at most one is visible to a snapshot.
+//!
+//! A snapshot opened after the last burial sees every delete in here and need not look.
+//!
+//! Locking: one mutex per graveyard, taken under a leaf's latch, over a walk of versions. It
+//! takes the place of the leaf's latch for the chains of what lies here.
+
+use crate::engine::Engine;
+use ferrite_sync::atomic::{AtomicU64, Ordering};
+use ferrite_sync::Mutex;
+use ferrite_tree::record::{Header, Record};
+use ferrite_txn::VersionAddr;
+use ferrite_types::Csn;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+/// Accounted per grave besides key and value: tree node, headers, allocations (bytes).
+const GRAVE_BYTES: usize = 96;
+
+/// Keys looked at under one hold of the mutex.
+const SWEEP_BATCH: usize = 128;
+
+/// One delete-marked entry.
+struct Grave {
+    /// Who deleted it, and the chain of its earlier states.
+    header: Header,
+    value: Box<[u8]>,
+}
+
+impl Grave {
+    fn record(&self) -> Record<'_> {
+        Record {
+            header: self.header,
+            suffix: &[],
+            value: &self.value,
+        }
+    }
+}
+
+type Graves = BTreeMap<Box<[u8]>, Vec<Grave>>;
+
+/// See the head of the file.
+#[derive(Default)]
+pub(crate) struct Graveyard {
+    graves: Mutex<Graves>,
+    count: AtomicU64,
+    bytes: AtomicU64,
+    /// Snapshots that see this commit number and more need not look.
+    newest: AtomicU64,
+}
+
+fn bytes_of(key: &[u8], value: &[u8]) -> u64 {
+    (key.len() + value.len() + GRAVE_BYTES) as u64
+}
+
+impl Graveyard {
+    /// May a snapshot of this commit number find anything?
+    #[inline]
+    pub(crate) fn concerns(&self, csn: Csn) -> bool {
+        self.count.load(Ordering::Acquire) > 0 && csn.0 < self.newest.load(Ordering::Acquire)
+    }
+
+    /// Entries here.
+    pub(crate) fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Memory in use, about.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Takes an entry in. `newest`: the last commit number given out. The caller holds the
+    /// leaf exclusively and removes the entry from it before letting go.
+    pub(crate) fn bury(&self, key: &[u8], header: Header, value: &[u8], newest: Csn) {
+        let mut graves = self.graves.lock();
+        let grave = Grave {
+            header,
+            value: value.into(),
+        };
+        graves.entry(key.into()).or_default().push(grave);
+        self.newest.fetch_max(newest.0, Ordering::AcqRel);
+        self.bytes
+            .fetch_add(bytes_of(key, value), Ordering::Relaxed);
+        self.count.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Shows `f` the graves with keys between the bounds, ascending or descending, until it
+    /// says false. The caller holds the leaf of those keys.
+    pub(crate) fn visit(
+        &self,
+        from: Bound<&[u8]>,
+        to: Bound<&[u8]>,
+        ascending: bool,
+        f: &mut dyn FnMut(&[u8], &Record<'_>) -> bool,
+    ) {
+        if crossed(from, to) {
+            return;
+        }
+        let graves = self.graves.lock();
+        let mut range = graves.range::<[u8], _>((from, to));
+        loop {
+            let next = if ascending {
+                range.next()
+            } else {
+                range.next_back()
+            };
+            let Some((key, states)) = next else {
+                return;
+            };
+            for grave in states {
+                if !f(key, &grave.record()) {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Lets go of what no snapshot needs any more; how many entries went. Readers and
+    /// buriers get in between every [`SWEEP_BATCH`] keys.
+    pub(crate) fn sweep(&self, engine: &Engine) -> u64 {
+        let mut gone = 0;
+        let mut from: Option<Box<[u8]>> = None;
+        while self.count() > 0 {
+            let mut graves = self.graves.lock();
+            let start = from.take().map_or(Bound::Unbounded, Bound::Excluded);
+            let mut empty: Vec<Box<[u8]>> = Vec::new();
+            let range = graves.range_mut((start, Bound::Unbounded));
+            for (key, states) in range.take(SWEEP_BATCH) {
+                gone += self.sweep_states(engine, key, states);
+                if states.is_empty() {
+                    empty.push(key.clone());
+                }
+                from = Some(key.clone());
+            }
+            for key in &empty {
+                graves.remove(key);
+            }
+            if from.is_none() {
+                break;
+            }
+        }
+        gone
+    }
+
+    fn sweep_states(&self, engine: &Engine, key: &[u8], states: &mut Vec<Grave>) -> u64 {
+        let before = states.len();
+        states.retain_mut(|grave| {
+            let needed = engine.keep_needed(&mut grave.header, &grave.value);
+            if !needed {
+                let bytes = bytes_of(key, &grave.value);
+                self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            }
+            needed
+        });
+        let gone = (before - states.len()) as u64;
+        self.count.fetch_sub(gone, Ordering::AcqRel);
+        gone
+    }
+}
+
+/// `BTreeMap::range` panics when the bounds are the wrong way round.
+fn crossed(from: Bound<&[u8]>, to: Bound<&[u8]>) -> bool {
+    match (from, to) {
+        (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
+        (Bound::Included(a), Bound::Included(b)) => a > b,
+        (Bound::Included(a) | Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) => {
+            a >= b
+        }
+    }
+}
+
+impl Engine {
+    /// Does any snapshot, now or later, need a state of this delete-marked entry from before
+    /// the deletion? The caller keeps its chain from changing.
+    pub(crate) fn needed_by_snapshots(&self, header: &Header) -> bool {
+        let walk = self.versions.walk();
+        let mut body = Vec::new();
+        let mut addr = VersionAddr(header.version);
+        while !addr.is_none() {
+            body.clear();
+            let Some(head) = walk.read(addr, &mut body) else {
+                return false;
+            };
+            if self.txns.version_needed(head.begin, head.end) {
+                return true;
+            }
+            addr = head.next;
+        }
+        false
+    }
+
+    /// Prunes the chain of a delete-marked entry; false if nothing of it is needed any more.
+    /// The caller alone can reach the chain, and uses the header it leaves.
+    pub(crate) fn keep_needed(&self, header: &mut Header, value: &[u8]) -> bool {
+        let first = VersionAddr(header.version);
+        let (rest, _) = self.versions.walk().prune(&self.txns, first, value);
+        header.version = rest.0;
+        !rest.is_none()
+    }
+}
