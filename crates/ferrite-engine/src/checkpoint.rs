@@ -21,7 +21,7 @@ use crate::session::Xid;
 use ferrite_store::Checkpoint;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::kill_point;
-use ferrite_types::{Csn, Error, IndexId, Lsn, Result, TableId, TxnId};
+use ferrite_types::{ByteReader, Csn, Error, IndexId, Lsn, Result, TableId, TxnId};
 use std::collections::HashMap;
 
 const STATE_VERSION: u8 = 1;
@@ -78,78 +78,52 @@ impl EngineState {
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<EngineState> {
-        let mut reader = Reader(bytes);
-        reader
-            .state()
+        read_state(&mut ByteReader::new(bytes))
             .ok_or_else(|| Error::Corrupt("checkpoint: the engine's state is unreadable".into()))
     }
 }
 
-struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn take(&mut self, n: usize) -> Option<&'a [u8]> {
-        if n > self.0.len() {
-            return None;
-        }
-        let (a, b) = self.0.split_at(n);
-        self.0 = b;
-        Some(a)
+fn read_state(r: &mut ByteReader<'_>) -> Option<EngineState> {
+    if r.u8()? != STATE_VERSION {
+        return None;
     }
-    fn u32(&mut self) -> Option<u32> {
-        Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?))
+    let mut state = EngineState {
+        next_txn: TxnId(r.u64()?),
+        next_csn: Csn(r.u64()?),
+        ..EngineState::default()
+    };
+    for _ in 0..r.u32()? {
+        state.active.push(read_active(r)?);
     }
-    fn u64(&mut self) -> Option<u64> {
-        Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
+    for _ in 0..r.u32()? {
+        let index = IndexId(r.u32()?);
+        state.overflow.push((index, r.array()?));
     }
-
-    fn state(&mut self) -> Option<EngineState> {
-        if self.take(1)?[0] != STATE_VERSION {
-            return None;
-        }
-        let mut state = EngineState {
-            next_txn: TxnId(self.u64()?),
-            next_csn: Csn(self.u64()?),
-            ..EngineState::default()
+    for _ in 0..r.u32()? {
+        let table = TableId(r.u64()?);
+        let carried = Carried {
+            auto_increment: r.u64()?,
+            rows: r.u64()? as i64,
         };
-        for _ in 0..self.u32()? {
-            state.active.push(self.active()?);
-        }
-        for _ in 0..self.u32()? {
-            let index = IndexId(self.u32()?);
-            state
-                .overflow
-                .push((index, self.take(16)?.try_into().ok()?));
-        }
-        for _ in 0..self.u32()? {
-            let table = TableId(self.u64()?);
-            let carried = Carried {
-                auto_increment: self.u64()?,
-                rows: self.u64()? as i64,
-            };
-            state.carried.insert(table, carried);
-        }
-        Some(state)
+        state.carried.insert(table, carried);
     }
+    Some(state)
+}
 
-    fn active(&mut self) -> Option<ActiveTxn> {
-        let txn = TxnId(self.u64()?);
-        let exact_at = Lsn(self.u64()?);
-        let xid_len = self.u32()? as usize;
-        let xid = self.take(xid_len)?;
-        let xid = match xid_len {
-            0 => None,
-            _ => Some(decode_xid(xid).ok()?.0),
-        };
-        let undo_len = self.u64()? as usize;
-        let undo = self.take(undo_len)?.to_vec();
-        Some(ActiveTxn {
-            txn,
-            exact_at,
-            xid,
-            undo,
-        })
-    }
+fn read_active(r: &mut ByteReader<'_>) -> Option<ActiveTxn> {
+    let txn = TxnId(r.u64()?);
+    let exact_at = Lsn(r.u64()?);
+    let xid = match r.bytes32()? {
+        [] => None,
+        xid => Some(decode_xid(xid).ok()?.0),
+    };
+    let undo = r.bytes64()?.to_vec();
+    Some(ActiveTxn {
+        txn,
+        exact_at,
+        xid,
+        undo,
+    })
 }
 
 impl Engine {

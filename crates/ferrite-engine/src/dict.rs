@@ -18,7 +18,7 @@ use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{kill_point, time, Arc, Mutex};
 use ferrite_tree::record::Header;
 use ferrite_tree::{node, Scratch, Tree};
-use ferrite_types::{Error, IndexId, Lsn, PageId, Result, TableId};
+use ferrite_types::{ByteReader, Error, IndexId, Lsn, PageId, Result, TableId};
 use std::collections::HashMap;
 
 /// Index id of the dictionary itself.
@@ -73,33 +73,8 @@ fn put_str(s: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(s);
 }
 
-struct Cut<'a>(&'a [u8]);
-
-impl<'a> Cut<'a> {
-    fn take(&mut self, n: usize) -> Option<&'a [u8]> {
-        if n > self.0.len() {
-            return None;
-        }
-        let (a, b) = self.0.split_at(n);
-        self.0 = b;
-        Some(a)
-    }
-    fn u8(&mut self) -> Option<u8> {
-        Some(self.take(1)?[0])
-    }
-    fn u32(&mut self) -> Option<u32> {
-        Some(u32::from_le_bytes(self.take(4)?.try_into().ok()?))
-    }
-    fn u64(&mut self) -> Option<u64> {
-        Some(u64::from_le_bytes(self.take(8)?.try_into().ok()?))
-    }
-    fn bytes(&mut self) -> Option<&'a [u8]> {
-        let n = self.u32()? as usize;
-        self.take(n)
-    }
-    fn text(&mut self) -> Option<String> {
-        String::from_utf8(self.bytes()?.to_vec()).ok()
-    }
+fn text(r: &mut ByteReader<'_>) -> Option<String> {
+    String::from_utf8(r.bytes32()?.to_vec()).ok()
 }
 
 impl TableSpec {
@@ -137,24 +112,24 @@ impl TableSpec {
     }
 
     fn parse(id: TableId, bytes: &[u8]) -> Option<TableSpec> {
-        let mut cut = Cut(bytes);
-        if cut.u8()? != SPEC_VERSION {
+        let mut r = ByteReader::new(bytes);
+        if r.u8()? != SPEC_VERSION {
             return None;
         }
-        let flags = cut.u8()?;
-        let compression = cut.u8()?;
-        let created_unix_s = cut.u64()?;
-        let name = cut.text()?;
-        let definition = cut.bytes()?.to_vec();
-        let count = cut.u32()?;
+        let flags = r.u8()?;
+        let compression = r.u8()?;
+        let created_unix_s = r.u64()?;
+        let name = text(&mut r)?;
+        let definition = r.bytes32()?.to_vec();
+        let count = r.u32()?;
         let mut indexes = Vec::new();
         for _ in 0..count {
             indexes.push(IndexSpec {
-                unique: cut.u8()? != 0,
-                key_parts: cut.u32()?,
-                id: IndexId(cut.u32()?),
-                root: PageId(cut.u32()?),
-                name: cut.text()?,
+                unique: r.u8()? != 0,
+                key_parts: r.u32()?,
+                id: IndexId(r.u32()?),
+                root: PageId(r.u32()?),
+                name: text(&mut r)?,
             });
         }
         Some(TableSpec {

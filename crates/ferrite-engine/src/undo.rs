@@ -16,7 +16,7 @@
 //! In a transaction's undo list every entry is followed by its length (u32), so that the list
 //! is read backwards; a position in it (savepoint, "undo left") counts bytes.
 
-use ferrite_types::{Error, IndexId, PageId, Result, TxnId};
+use ferrite_types::{ByteReader, Error, IndexId, PageId, Result, TxnId};
 
 const PLAIN: u8 = 0;
 const CHANGE: u8 = 1;
@@ -129,42 +129,8 @@ pub fn encode(undo: &Undo<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Reads bytes from the front of a slice.
-struct Reader<'a> {
-    rest: &'a [u8],
-}
-
-impl<'a> Reader<'a> {
-    fn take(&mut self, n: usize) -> Result<&'a [u8]> {
-        if self.rest.len() < n {
-            return Err(Error::Corrupt("undo entry is cut off".into()));
-        }
-        let (a, b) = self.rest.split_at(n);
-        self.rest = b;
-        Ok(a)
-    }
-    fn u8(&mut self) -> Result<u8> {
-        Ok(self.take(1)?[0])
-    }
-    fn u16(&mut self) -> Result<u16> {
-        let b = self.take(2)?;
-        Ok(u16::from_le_bytes([b[0], b[1]]))
-    }
-    fn u32(&mut self) -> Result<u32> {
-        let b = self.take(4)?;
-        Ok(u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
-    }
-    fn u48(&mut self) -> Result<u64> {
-        let b = self.take(6)?;
-        Ok(u64::from_le_bytes([
-            b[0], b[1], b[2], b[3], b[4], b[5], 0, 0,
-        ]))
-    }
-    fn u64(&mut self) -> Result<u64> {
-        let mut b = [0; 8];
-        b.copy_from_slice(self.take(8)?);
-        Ok(u64::from_le_bytes(b))
-    }
+fn cut_off() -> Error {
+    Error::Corrupt("undo entry is cut off".into())
 }
 
 /// Decodes an entry.
@@ -172,34 +138,31 @@ impl<'a> Reader<'a> {
 /// # Errors
 /// `Corrupt` when it cannot be read.
 pub fn decode(bytes: &[u8]) -> Result<Undo<'_>> {
-    let mut r = Reader { rest: bytes };
+    if !matches!(bytes.first(), None | Some(&(INSERT | UPDATE | OVERFLOW))) {
+        return Err(Error::Corrupt("undo entry of an unknown kind".into()));
+    }
+    parse(&mut ByteReader::new(bytes)).ok_or_else(cut_off)
+}
+
+fn parse<'a>(r: &mut ByteReader<'a>) -> Option<Undo<'a>> {
     let kind = r.u8()?;
     let index = IndexId(r.u32()?);
     if kind == OVERFLOW {
         let page = PageId(r.u32()?);
-        return Ok(Undo::Overflow { index, page });
+        return Some(Undo::Overflow { index, page });
     }
-    let key_len = r.u16()? as usize;
-    let key = r.take(key_len)?;
-    match kind {
-        INSERT => Ok(Undo::Insert { index, key }),
-        UPDATE => {
-            let deleted = r.u8()? != 0;
-            let txn = TxnId(r.u48()?);
-            let (keep_head, keep_tail) = (r.u16()?, r.u16()?);
-            let mid_len = r.u16()? as usize;
-            let mid = r.take(mid_len)?;
-            let prior = Prior {
-                deleted,
-                txn,
-                keep_head,
-                keep_tail,
-                mid,
-            };
-            Ok(Undo::Update { index, key, prior })
-        }
-        _ => Err(Error::Corrupt("undo entry of an unknown kind".into())),
+    let key = r.bytes16()?;
+    if kind == INSERT {
+        return Some(Undo::Insert { index, key });
     }
+    let prior = Prior {
+        deleted: r.u8()? != 0,
+        txn: TxnId(r.u48()?),
+        keep_head: r.u16()?,
+        keep_tail: r.u16()?,
+        mid: r.bytes16()?,
+    };
+    Some(Undo::Update { index, key, prior })
 }
 
 /// Opening of a change: `entry` is the encoded undo entry.
@@ -244,28 +207,27 @@ pub enum Opening<'a> {
 /// # Errors
 /// `Corrupt` when it cannot be read.
 pub fn open_body(body: &[u8]) -> Result<(Opening<'_>, &[u8])> {
-    let mut r = Reader { rest: body };
-    let opening = match r.u8()? {
+    if !matches!(body.first(), None | Some(&(PLAIN | CHANGE | UNDONE))) {
+        let text = "log: mini-transaction of an unknown kind";
+        return Err(Error::Corrupt(text.into()));
+    }
+    let mut r = ByteReader::new(body);
+    let opening = parse_opening(&mut r).ok_or_else(cut_off)?;
+    Ok((opening, r.rest()))
+}
+
+fn parse_opening<'a>(r: &mut ByteReader<'a>) -> Option<Opening<'a>> {
+    Some(match r.u8()? {
         PLAIN => Opening::Plain,
-        CHANGE => {
-            let txn = TxnId(r.u48()?);
-            let len = r.u32()? as usize;
-            Opening::Change {
-                txn,
-                entry: r.take(len)?,
-            }
-        }
-        UNDONE => Opening::Undone {
+        CHANGE => Opening::Change {
+            txn: TxnId(r.u48()?),
+            entry: r.bytes32()?,
+        },
+        _ => Opening::Undone {
             txn: TxnId(r.u48()?),
             left: r.u64()?,
         },
-        _ => {
-            return Err(Error::Corrupt(
-                "log: mini-transaction of an unknown kind".into(),
-            ))
-        }
-    };
-    Ok((opening, r.rest))
+    })
 }
 
 /// A transaction's undo list.
@@ -299,11 +261,8 @@ impl UndoList {
 
     /// The last entry and the position before it.
     pub fn last(&self) -> Option<(&[u8], u64)> {
-        let end = self.bytes.len().checked_sub(4)?;
-        let b = &self.bytes[end..];
-        let len = u32::from_le_bytes([b[0], b[1], b[2], b[3]]) as usize;
-        let start = end.checked_sub(len)?;
-        Some((&self.bytes[start..end], start as u64))
+        let (start, entry) = entry_before(&self.bytes, self.bytes.len())?;
+        Some((entry, start as u64))
     }
 
     /// Forgets everything after a position.
@@ -319,20 +278,26 @@ impl UndoList {
         }
     }
 
-    /// Every entry, oldest first.
+    /// Every entry, oldest first. Entries before one whose length cannot be are left out:
+    /// [`UndoList::last`] ends there, too.
     pub fn entries(&self) -> Vec<&[u8]> {
         let mut out = Vec::new();
         let mut end = self.bytes.len();
-        while end >= 4 {
-            let b = &self.bytes[end - 4..end];
-            let len = u32::from_le_bytes([b[0], b[1], b[2], b[3]]) as usize;
-            let start = end - 4 - len;
-            out.push(&self.bytes[start..end - 4]);
+        while let Some((start, entry)) = entry_before(&self.bytes, end) {
+            out.push(entry);
             end = start;
         }
         out.reverse();
         out
     }
+}
+
+/// The entry that ends at `end`, and where it begins.
+fn entry_before(bytes: &[u8], end: usize) -> Option<(usize, &[u8])> {
+    let length_at = end.checked_sub(4)?;
+    let len = ByteReader::new(&bytes[length_at..end]).u32()? as usize;
+    let start = length_at.checked_sub(len)?;
+    Some((start, &bytes[start..length_at]))
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The words every other room uses: identities as newtypes, the error type, and the
-//! numbers that are part of the on-disk format.
+//! The words every other room uses: identities as newtypes, the error type, the numbers that
+//! are part of the on-disk format, and the reader that every decoder takes bytes apart with.
 //!
 //! Invariants: nothing here touches memory, disk or time; a number below that is written
 //! to disk never changes its meaning (a new meaning gets a new number).
@@ -7,9 +7,11 @@
 mod error;
 pub mod format;
 mod ids;
+mod reader;
 
 pub use error::{Error, Result};
 pub use ids::{Csn, IndexId, Lsn, PageId, TableId, TxnId};
+pub use reader::ByteReader;
 
 /// Size of a logical page, in bytes.
 pub const PAGE_BYTES: usize = 16384;
