@@ -36,6 +36,8 @@ mod guard;
 mod pool;
 mod recover;
 mod write;
+#[cfg(test)]
+mod write_tests;
 
 pub use guard::{ExclusiveGuard, InnerRef, NewFrame, Node, SharedGuard};
 pub use pool::{Pool, PoolConfig, PoolStats};

@@ -89,7 +89,7 @@ impl Pool {
     }
 
     /// Copies the dirty page of frame `f` into the batch. False: batch full.
-    fn copy_into(&self, f: u32, batch: &mut WriteBatch) -> bool {
+    pub(crate) fn copy_into(&self, f: u32, batch: &mut WriteBatch) -> bool {
         let frame = self.frame(f);
         if !frame.latch.try_shared() {
             self.dirty_queue.lock().push_back(f);
@@ -105,7 +105,14 @@ impl Pool {
                 .is_ok();
         let mut room = true;
         if writable {
-            let (lsn, next_rec) = (frame.lsn(), self.log.current_lsn());
+            let lsn = frame.lsn();
+            // A leaf is changed under its exclusive latch, record and bytes together. The
+            // next image of an inner node is logged before it takes this one's place: its
+            // record may be in the log already, but not before this image's last one ends.
+            let next_rec = match frame.kind() {
+                Kind::Inner => lsn,
+                _ => self.log.current_lsn(),
+            };
             // SAFETY: the shared latch is held; a published inner node is immutable anyway.
             let bytes = unsafe { self.arena().page(f) };
             let (head, tail) = crate::page_prefix::used(bytes);
@@ -133,7 +140,7 @@ impl Pool {
     ///
     /// # Errors
     /// `DiskFull` or `Io`: the pages stay dirty where they are.
-    fn write_out(&self, batch: &mut WriteBatch) -> Result<usize> {
+    pub(crate) fn write_out(&self, batch: &mut WriteBatch) -> Result<usize> {
         let count = batch.copied.len();
         if count == 0 {
             return Ok(0);
