@@ -3,36 +3,42 @@
 //!
 //! Order of steps, and why dying between any two is harmless: (1) the position is chosen;
 //! (2) the map is dumped into the file not in use; (3) the engine's state is copied: for each
-//! active transaction its undo list, exact at a log position of its own; (4) the log is made
+//! active transaction its undo list, exact at a log position of its own (of long ones the
+//! tail, and the names of the chunks in `undo.spill`, which are synced); (4) the log is made
 //! durable up to here; (5) the checkpoint file not in use is written and synced: only from
 //! here does a restart begin at the new position; (6) older log files are recycled.
 //!
 //! ```text
 //! state: version u8 | next txn u64 | next csn u64
-//!   | count u32, each: txn u64, exact at u64, xid length u32, xid, undo length u64, undo
+//!   | count u32, each: txn u64, exact at u64, xid length u32, xid,
+//!       garbage count u32, each: index u32, overflow reference 16 bytes,
+//!       chunk count u32, each: slot u32, checksum u32, tail length u64, tail
 //!   | count u32, each: index u32, overflow reference 16 bytes
 //!   | count u32, each: table u64, auto increment u64, rows i64
 //! ```
 
-use crate::commit::{decode_xid, encode_xid};
+use crate::commit::{decode_xid, encode_garbage, encode_xid};
 use crate::dict::Carried;
 use crate::engine::Engine;
 use crate::session::Xid;
+use crate::undo_list::Chunk;
 use ferrite_store::Checkpoint;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::kill_point;
 use ferrite_types::{ByteReader, Csn, Error, IndexId, Lsn, Result, TableId, TxnId};
 use std::collections::HashMap;
 
-const STATE_VERSION: u8 = 1;
+const STATE_VERSION: u8 = 2;
 
 /// A transaction that was active when the state was copied.
 pub(crate) struct ActiveTxn {
     pub txn: TxnId,
-    /// Undo of records that begin before this is in `undo`.
+    /// Undo of records that begin before this is in `chunks` and `tail`.
     pub exact_at: Lsn,
     pub xid: Option<Xid>,
-    pub undo: Vec<u8>,
+    pub garbage: Vec<(IndexId, [u8; 16])>,
+    pub chunks: Vec<Chunk>,
+    pub tail: Vec<u8>,
 }
 
 /// The engine's part of a checkpoint.
@@ -60,8 +66,14 @@ impl EngineState {
             }
             out.extend_from_slice(&(xid.len() as u32).to_le_bytes());
             out.extend_from_slice(&xid);
-            out.extend_from_slice(&(txn.undo.len() as u64).to_le_bytes());
-            out.extend_from_slice(&txn.undo);
+            encode_garbage(txn.garbage.iter().map(|(i, r)| (*i, r)), &mut out);
+            out.extend_from_slice(&(txn.chunks.len() as u32).to_le_bytes());
+            for chunk in &txn.chunks {
+                out.extend_from_slice(&chunk.slot.to_le_bytes());
+                out.extend_from_slice(&chunk.crc.to_le_bytes());
+            }
+            out.extend_from_slice(&(txn.tail.len() as u64).to_le_bytes());
+            out.extend_from_slice(&txn.tail);
         }
         out.extend_from_slice(&(self.overflow.len() as u32).to_le_bytes());
         for (index, reference) in &self.overflow {
@@ -117,12 +129,23 @@ fn read_active(r: &mut ByteReader<'_>) -> Option<ActiveTxn> {
         [] => None,
         xid => Some(decode_xid(xid).ok()?.0),
     };
-    let undo = r.bytes64()?.to_vec();
+    let mut garbage = Vec::new();
+    for _ in 0..r.u32()? {
+        garbage.push((IndexId(r.u32()?), r.array()?));
+    }
+    let mut chunks = Vec::new();
+    for _ in 0..r.u32()? {
+        let (slot, crc) = (r.u32()?, r.u32()?);
+        chunks.push(Chunk { slot, crc });
+    }
+    let tail = r.bytes64()?.to_vec();
     Some(ActiveTxn {
         txn,
         exact_at,
         xid,
-        undo,
+        garbage,
+        chunks,
+        tail,
     })
 }
 
@@ -138,16 +161,21 @@ impl Engine {
         let redo_start = self.pool.oldest_rec_lsn().min(bound);
         let map = self.pool.dump_map()?;
         kill_point!("checkpoint.map_dumped");
+        let released = self.undo_area.begin_checkpoint();
         let state = self.copy_state();
         let now = self.log.current_lsn();
         self.log.flush_to(now);
-        self.store.write_checkpoint(&Checkpoint {
-            redo_start: redo_start.min(map.lsn),
-            map,
-            state: state.encode(),
-        })?;
-        kill_point!("checkpoint.written");
         let start = redo_start.min(map.lsn);
+        let written = self.undo_area.sync().and_then(|()| {
+            self.store.write_checkpoint(&Checkpoint {
+                redo_start: start,
+                map,
+                state: state.encode(),
+            })
+        });
+        self.undo_area.end_checkpoint(released, written.is_ok());
+        written?;
+        kill_point!("checkpoint.written");
         self.checkpoint_lsn.store(start.0, Ordering::SeqCst);
         self.log.set_oldest_needed(start);
         self.counters.checkpoints.inc();
@@ -173,7 +201,9 @@ impl Engine {
                 txn: held.txn,
                 exact_at: self.log.current_lsn(),
                 xid: held.xid.clone(),
-                undo: held.undo.bytes().to_vec(),
+                garbage: held.garbage.clone(),
+                chunks: held.undo.parts().0.to_vec(),
+                tail: held.undo.parts().1.to_vec(),
             });
         }
         state

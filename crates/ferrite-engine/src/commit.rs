@@ -17,24 +17,43 @@ use ferrite_redo::CommitAck;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::kill_point;
 use ferrite_types::format::record_kind;
-use ferrite_types::{Error, Lsn, Result, TxnId};
+use ferrite_types::{ByteReader, Error, IndexId, Lsn, Result, TxnId};
 
-/// Body of a COMMIT record: txn u48, count u32, then each overflow value that became garbage
-/// (index u32, reference 16 bytes).
+/// Body of a COMMIT record: txn u48, then the values that became garbage.
 pub(crate) fn commit_body(txn: TxnId, garbage: &[(u64, Garbage)]) -> Vec<u8> {
     let mut body = Vec::with_capacity(16);
     body.extend_from_slice(&txn.0.to_le_bytes()[..6]);
-    let values = garbage.iter().filter_map(|(_, g)| g.overflow());
-    let at = body.len();
-    body.extend_from_slice(&[0; 4]);
+    encode_garbage(garbage.iter().filter_map(|(_, g)| g.overflow()), &mut body);
+    body
+}
+
+/// Appends references of values out of line: count u32, each: index u32, reference 16 bytes.
+pub(crate) fn encode_garbage<'a>(
+    values: impl Iterator<Item = (IndexId, &'a [u8; 16])>,
+    out: &mut Vec<u8>,
+) {
+    let at = out.len();
+    out.extend_from_slice(&[0; 4]);
     let mut count = 0u32;
     for (index, reference) in values {
-        body.extend_from_slice(&index.0.to_le_bytes());
-        body.extend_from_slice(reference);
+        out.extend_from_slice(&index.0.to_le_bytes());
+        out.extend_from_slice(reference);
         count += 1;
     }
-    body[at..at + 4].copy_from_slice(&count.to_le_bytes());
-    body
+    out[at..at + 4].copy_from_slice(&count.to_le_bytes());
+}
+
+/// Reads what [`encode_garbage`] wrote.
+pub(crate) fn decode_garbage(bytes: &[u8]) -> Result<Vec<(IndexId, [u8; 16])>> {
+    let mut r = ByteReader::new(bytes);
+    let mut read = || -> Option<Vec<(IndexId, [u8; 16])>> {
+        let mut list = Vec::new();
+        for _ in 0..r.u32()? {
+            list.push((IndexId(r.u32()?), r.array()?));
+        }
+        Some(list)
+    };
+    read().ok_or_else(|| Error::Corrupt("log: a list of values cannot be read".into()))
 }
 
 impl Session {
@@ -65,7 +84,7 @@ impl Session {
         let at = self.engine.log.append(record_kind::COMMIT, &[&body]);
         // From here a checkpoint's copy must not hold this transaction any more.
         state.txn = TxnId::FROZEN;
-        state.undo.clear();
+        state.undo.clear(&self.engine.undo_area);
         drop(state);
         kill_point!("commit.logged");
         at.end
@@ -133,9 +152,12 @@ impl Session {
         let mut body = Vec::with_capacity(24 + xid.data.len());
         body.extend_from_slice(&self.txn.0.to_le_bytes()[..6]);
         encode_xid(xid, &mut body);
+        let values = || self.garbage.iter().filter_map(|(_, g)| g.overflow());
+        encode_garbage(values(), &mut body);
         let mut state = self.slot.state.lock();
         let at = self.engine.log.append(record_kind::PREPARE, &[&body]);
         state.xid = Some(xid.clone());
+        state.garbage = values().map(|(i, r)| (i, *r)).collect();
         drop(state);
         self.prepared = true;
         kill_point!("prepare.logged");
@@ -228,7 +250,8 @@ pub(crate) fn commit_detached(
     let mut state = slot.state.lock();
     let at = engine.log.append(record_kind::COMMIT, &[&body]);
     state.txn = TxnId::FROZEN;
-    state.undo.clear();
+    state.undo.clear(&engine.undo_area);
+    state.garbage.clear();
     state.xid = None;
     drop(state);
     engine.txns.commit(txn);

@@ -7,10 +7,12 @@ use crate::callbacks::{Callbacks, LogLevel};
 use crate::checkpoint::EngineState;
 use crate::config::Config;
 use crate::dict::Dictionary;
+use crate::losers::{Losers, BIG_LOSER_BYTES};
 use crate::purge::{Garbage, PurgeQueue};
 use crate::recovery::{self, Analysis};
 use crate::session::{TxnSlot, Xid};
 use crate::status::Counters;
+use crate::undo_list::UndoArea;
 use ferrite_buffer::{Pool, PoolConfig};
 use ferrite_io::{LockGuard, Storage};
 use ferrite_lock::{LockConfig, LockTable, Owner};
@@ -20,7 +22,7 @@ use ferrite_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use ferrite_sync::thread::JoinHandle;
 use ferrite_sync::{thread, time, Arc, Event, Mutex};
 use ferrite_txn::{TxnSystem, VersionConfig, VersionStore};
-use ferrite_types::{Csn, Error, Lsn, Result, TxnId};
+use ferrite_types::{Csn, Error, IndexId, Lsn, Result, TxnId};
 use std::collections::HashMap;
 
 /// A prepared transaction without a session.
@@ -42,6 +44,7 @@ pub struct Engine {
     pub(crate) locks: LockTable,
     pub(crate) dict: Dictionary,
     pub(crate) purge: PurgeQueue,
+    pub(crate) undo_area: UndoArea,
     pub(crate) counters: Counters,
     pub(crate) flush_mode: AtomicU32,
     pub(crate) log_budget: AtomicU64,
@@ -57,6 +60,7 @@ pub struct Engine {
     /// Every session's transaction, and those without a session.
     slots: Mutex<Vec<Arc<TxnSlot>>>,
     pub(crate) prepared: Mutex<HashMap<Xid, Prepared>>,
+    pub(crate) losers: Losers,
     threads: Mutex<Vec<JoinHandle<()>>>,
     lock: Mutex<Option<LockGuard>>,
 }
@@ -124,6 +128,7 @@ impl Engine {
             log,
             pool,
             dict,
+            undo_area: UndoArea::new(storage.clone()),
             next_txn: TxnId(1),
             next_csn: Csn(1),
         };
@@ -181,6 +186,7 @@ impl Engine {
             locks: LockTable::new(lock_config),
             dict: parts.dict,
             purge: PurgeQueue::default(),
+            undo_area: parts.undo_area,
             counters: Counters::default(),
             checkpointing: Mutex::new(()),
             checkpoint_lsn: AtomicU64::new(0),
@@ -190,6 +196,7 @@ impl Engine {
             housekeeping: Event::new(),
             slots: Mutex::new(Vec::new()),
             prepared: Mutex::new(HashMap::new()),
+            losers: Losers::default(),
             threads: Mutex::new(Vec::new()),
             config,
             lock: Mutex::new(Some(lock)),
@@ -211,11 +218,13 @@ impl Engine {
             started_us,
         } = found;
         let state = EngineState::decode(&checkpoint.state)?;
+        let undo_area = UndoArea::new(storage.clone());
+        undo_area.adopt(state.active.iter().flat_map(|a| &a.chunks).copied());
         let mut analysis = Analysis::new(checkpoint.map, state);
         let log_config = Engine::log_config(&config);
         let from = checkpoint.redo_start;
         let log = Log::open(storage.clone(), from, log_config, &mut |rec| {
-            analysis.visit(&store, &rec)
+            analysis.visit(&store, &undo_area, &rec)
         })?;
         store.free_space_known()?;
         let end = log.current_lsn();
@@ -229,6 +238,7 @@ impl Engine {
             log,
             pool,
             dict,
+            undo_area,
             next_txn: analysis.next_txn,
             next_csn: analysis.next_csn,
         };
@@ -272,7 +282,10 @@ impl Engine {
         for slot in unfinished {
             if slot.state.lock().xid.is_some() {
                 self.restore_versions(&slot)?;
-                self.adopt_prepared(slot, Vec::new());
+                let garbage = self.garbage_of(&slot);
+                self.adopt_prepared(slot, garbage);
+            } else if slot.state.lock().undo.position() > BIG_LOSER_BYTES {
+                self.losers.add(slot);
             } else {
                 self.rollback_detached(&slot, true)?;
                 self.forget_slot(&slot);
@@ -287,9 +300,10 @@ impl Engine {
         if bytes > 0 {
             let text = format!(
                 "recovered {bytes} bytes of log ({} records) in {ms} ms; rolled back \
-                 {rolled_back} transactions, {} are prepared",
+                 {rolled_back} transactions, {} are prepared, {} are being rolled back",
                 analysis.records,
-                self.prepared.lock().len()
+                self.prepared.lock().len(),
+                self.losers.count()
             );
             self.callbacks.log(LogLevel::Note, &text);
         }
@@ -300,7 +314,19 @@ impl Engine {
         for index in orphans {
             self.pool.drop_index(index);
         }
-        self.checkpoint()
+        self.checkpoint()?;
+        self.start_rollback();
+        Ok(())
+    }
+
+    /// Large transactions without a commit are rolled back while the database is open.
+    fn start_rollback(self: &Arc<Self>) {
+        if self.losers.count() == 0 || self.config.manual_background {
+            return;
+        }
+        let engine = self.clone();
+        let handle = thread::spawn("ferrite-undo", move || engine.run_rollback());
+        self.threads.lock().push(handle);
     }
 
     /// Slots of the transactions without an end, youngest first.
@@ -317,6 +343,7 @@ impl Engine {
                 state.txn = txn;
                 state.undo = found.undo;
                 state.xid = found.xid;
+                state.garbage = found.garbage;
             }
             self.register_slot(&slot);
             slot
@@ -439,6 +466,17 @@ impl Engine {
         }
     }
 
+    /// What a recovered prepared transaction leaves when it commits. A table that is gone took
+    /// its values along.
+    fn garbage_of(&self, slot: &TxnSlot) -> Vec<(u64, Garbage)> {
+        let values = slot.state.lock().garbage.clone();
+        let piece = |(index, reference): (IndexId, [u8; 16])| {
+            let table = self.dict.table_of_index(index).ok()?;
+            Some((0, Garbage::overflow_of(&table, reference)))
+        };
+        values.into_iter().filter_map(piece).collect()
+    }
+
     /// Xids of prepared transactions without a session.
     pub fn prepared_xids(&self) -> Vec<Xid> {
         self.prepared.lock().keys().cloned().collect()
@@ -534,6 +572,7 @@ struct Parts {
     log: Arc<Log>,
     pool: Arc<Pool>,
     dict: Dictionary,
+    undo_area: UndoArea,
     next_txn: TxnId,
     next_csn: Csn,
 }

@@ -243,6 +243,7 @@ impl Session {
             let Ok(slot) = leaf.find(key) else {
                 return Err(Error::NotFound);
             };
+            let page = leaf.page_id();
             let rec = leaf.record(slot);
             let stand = self.stand(index, key, &rec.header);
             if !matches!(stand, Stand::Free) {
@@ -261,7 +262,7 @@ impl Session {
                 }
             };
             if done {
-                if value.is_none() {
+                if value.is_none() && self.first_garbage_on(page) {
                     self.leave_garbage(Garbage::entry(table, number, key));
                 }
                 return Ok(());
@@ -339,7 +340,7 @@ impl Session {
             freeze: true,
             bury: false,
         };
-        let freed = self
+        let (freed, _) = self
             .engine
             .clean_leaf(table, number, &mut leaf, scratch, clean);
         let enough = freed > 0 && node::has_room(&leaf, need);

@@ -10,11 +10,12 @@
 //!   index entry, with locks, versions and undo.
 //! - `load`: filling a table that nobody else can see.
 //! - `cursor`, `visible`: reading.
-//! - `undo`: the undo entry; `rollback`: applying it.
+//! - `undo`: the undo entry; `undo_list`: a transaction's; `rollback`: applying it.
 //! - `commit`: the commit path, by stages.
 //! - `purge`: cleaning up after commits; `graveyard`: deleted entries old snapshots need.
 //!   `overflow`: values out of line.
-//! - `recovery`, `checkpoint`: start and restart. `background`: every thread.
+//! - `recovery`, `checkpoint`: start and restart; `losers`: what is rolled back after it.
+//!   `background`: every thread.
 //! - `status`: counters and views.
 //!
 //! # Invariants
@@ -38,6 +39,7 @@ mod engine;
 mod entry;
 mod graveyard;
 mod load;
+mod losers;
 mod overflow;
 mod purge;
 mod recovery;
@@ -46,6 +48,7 @@ mod session;
 mod status;
 mod table;
 mod undo;
+mod undo_list;
 mod visible;
 mod write;
 

@@ -30,6 +30,8 @@ const GRACE_US: u64 = 20_000;
 const DEBT: usize = 2048;
 /// Batches a committer cleans up then: twice what it leaves.
 const DEBT_BATCH: usize = 2;
+/// Readers do not add to a queue longer than this.
+const FOUND_MOST: usize = 256;
 /// How often what is held is looked at again, in us.
 const HELD_US: u64 = 500_000;
 
@@ -225,6 +227,16 @@ impl Engine {
         self.purge_batch(BATCH, scratch)
     }
 
+    /// A reader passed over delete-marks that nobody needs: left by a crash, or once kept by a
+    /// lock.
+    #[cold]
+    pub(crate) fn found_garbage(&self, table: &Arc<Table>, number: usize, key: &[u8]) {
+        if self.purge.length() < FOUND_MOST {
+            let piece = Garbage::entry(table, number, key);
+            self.purge.add(TxnId::FROZEN, vec![piece]);
+        }
+    }
+
     /// A committer's share of the work, when the helpers are behind.
     #[cold]
     pub(crate) fn pay_debt(&self, scratch: &mut Scratch) {
@@ -294,6 +306,8 @@ impl Engine {
         }
     }
 
+    /// Cleans the leaf of that key; false if something has to stay for now: a snapshot needs it,
+    /// or the key anchors somebody's lock.
     fn purge_entry(
         &self,
         table: &Arc<Table>,
@@ -304,43 +318,23 @@ impl Engine {
     ) -> Result<bool> {
         let tree = table.tree(number);
         let mut leaf = tree.leaf_mut(key, PageId::NONE)?;
-        let Ok(slot) = leaf.find(key) else {
-            return Ok(true);
+        // One piece stands for all that its transaction deleted on the leaf.
+        let clean = Clean {
+            freeze: false,
+            bury: due,
         };
-        let header = leaf.record(slot).header;
-        if !header.deleted || !self.txns.is_committed(header.txn) {
-            // It lives again, or whoever deletes it now leaves a piece of its own.
-            return Ok(true);
-        }
-        if !self.locks.is_untouched(tree.index(), key) {
-            // The key anchors somebody's lock.
-            return Ok(false);
-        }
-        let needed = !self.txns.visible_to_all(header.txn) && self.needed_by_snapshots(&header);
-        if needed && !due {
-            return Ok(false);
-        }
-        self.clean_leaf(
-            table,
-            number,
-            &mut leaf,
-            scratch,
-            Clean {
-                freeze: false,
-                bury: needed,
-            },
-        );
+        let (_, left) = self.clean_leaf(table, number, &mut leaf, scratch, clean);
         let sparse = is_sparse(&leaf);
         drop(leaf);
         if sparse {
             tree.merge_at(key, NO_UNDO)?;
         }
-        Ok(true)
+        Ok(!left)
     }
 
     /// Removes delete-marked records that nobody needs from the leaf and, if asked, buries
     /// those that old snapshots need and drops the stamps of records everybody sees. Returns
-    /// bytes gained.
+    /// bytes gained, and whether a committed delete-mark is left.
     pub(crate) fn clean_leaf(
         &self,
         table: &Table,
@@ -348,9 +342,10 @@ impl Engine {
         leaf: &mut LeafMut<'_>,
         scratch: &mut Scratch,
         clean: Clean,
-    ) -> usize {
+    ) -> (usize, bool) {
         let index = table.tree(number).index();
         let before = node::free_bytes(leaf);
+        let mut left = false;
         let mut actions: Vec<(u16, u8)> = Vec::new();
         let mut key = Vec::new();
         for slot in 0..leaf.count() {
@@ -370,13 +365,15 @@ impl Engine {
                 && self.may_remove(table, number, leaf, slot, &key, clean.bury)
             {
                 actions.push((slot as u16, GC_REMOVE));
+            } else {
+                left = true;
             }
         }
         if actions.is_empty() {
-            return 0;
+            return (0, left);
         }
         leaf.gc(NO_UNDO, &actions, scratch);
-        node::free_bytes(leaf) - before
+        (node::free_bytes(leaf) - before, left)
     }
 
     /// May the delete-marked record in the slot leave the tree? If an old snapshot needs it

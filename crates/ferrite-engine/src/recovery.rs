@@ -12,10 +12,11 @@
 //! Dying in any stage is harmless: every one can be repeated.
 
 use crate::checkpoint::EngineState;
-use crate::commit::decode_xid;
+use crate::commit::{decode_garbage, decode_xid};
 use crate::dict::Carried;
 use crate::session::Xid;
-use crate::undo::{self, Opening, UndoList};
+use crate::undo::{self, Opening};
+use crate::undo_list::{UndoArea, UndoList};
 use ferrite_redo::LogRecord;
 use ferrite_store::{MapBase, Store};
 use ferrite_tree::op::{self, Ops};
@@ -29,6 +30,8 @@ pub(crate) struct Unfinished {
     exact_at: Lsn,
     pub undo: UndoList,
     pub xid: Option<Xid>,
+    /// Values that become garbage when it commits; known from its prepare.
+    pub garbage: Vec<(IndexId, [u8; 16])>,
 }
 
 /// What the first pass over the log finds.
@@ -62,8 +65,9 @@ impl Analysis {
             .map(|a| {
                 let found = Unfinished {
                     exact_at: a.exact_at,
-                    undo: UndoList::from_bytes(a.undo),
+                    undo: UndoList::from_parts(a.chunks, a.tail),
                     xid: a.xid,
+                    garbage: a.garbage,
                 };
                 (a.txn, found)
             })
@@ -86,11 +90,16 @@ impl Analysis {
     }
 
     /// Takes one record in.
-    pub(crate) fn visit(&mut self, store: &Store, rec: &LogRecord<'_>) -> Result<()> {
+    pub(crate) fn visit(
+        &mut self,
+        store: &Store,
+        area: &UndoArea,
+        rec: &LogRecord<'_>,
+    ) -> Result<()> {
         self.records += 1;
         let map_counts = rec.start >= self.map.lsn;
         match rec.kind {
-            record_kind::MINI_TXN => self.mini_txn(store, rec, map_counts)?,
+            record_kind::MINI_TXN => self.mini_txn(store, area, rec, map_counts)?,
             record_kind::MAP_DELTA if map_counts => {
                 Store::decode_map_delta(rec.body, &mut |page, at| store.set_location(page, at))?;
             }
@@ -98,19 +107,20 @@ impl Analysis {
             record_kind::INDEX_DROP => self.index_drop(store, rec, map_counts)?,
             record_kind::COMMIT => {
                 let txn = txn_of(rec.body)?;
-                self.seen(txn);
-                self.unfinished.remove(&txn);
+                self.ended(txn, area);
                 self.commit_garbage(rec)?;
             }
             record_kind::ROLLBACK_END => {
                 let txn = txn_of(rec.body)?;
-                self.seen(txn);
-                self.unfinished.remove(&txn);
+                self.ended(txn, area);
             }
             record_kind::PREPARE => {
                 let txn = txn_of(rec.body)?;
-                let (xid, _) = decode_xid(&rec.body[6..])?;
-                self.entry_of(txn).xid = Some(xid);
+                let (xid, used) = decode_xid(&rec.body[6..])?;
+                let garbage = decode_garbage(&rec.body[6 + used..])?;
+                let found = self.entry_of(txn);
+                found.xid = Some(xid);
+                found.garbage = garbage;
             }
             record_kind::AUTO_INCREMENT => self.auto_increment(rec.body)?,
             _ => {}
@@ -122,16 +132,30 @@ impl Analysis {
         self.next_txn = self.next_txn.max(TxnId(txn.0 + 1));
     }
 
+    fn ended(&mut self, txn: TxnId, area: &UndoArea) {
+        self.seen(txn);
+        if let Some(mut found) = self.unfinished.remove(&txn) {
+            found.undo.clear(area);
+        }
+    }
+
     fn entry_of(&mut self, txn: TxnId) -> &mut Unfinished {
         self.seen(txn);
         self.unfinished.entry(txn).or_insert_with(|| Unfinished {
             exact_at: Lsn::ZERO,
             undo: UndoList::default(),
             xid: None,
+            garbage: Vec::new(),
         })
     }
 
-    fn mini_txn(&mut self, store: &Store, rec: &LogRecord<'_>, map_counts: bool) -> Result<()> {
+    fn mini_txn(
+        &mut self,
+        store: &Store,
+        area: &UndoArea,
+        rec: &LogRecord<'_>,
+        map_counts: bool,
+    ) -> Result<()> {
         let (opening, ops) = undo::open_body(rec.body)?;
         match opening {
             Opening::Plain => {}
@@ -139,12 +163,13 @@ impl Analysis {
                 let found = self.entry_of(txn);
                 if rec.start >= found.exact_at {
                     found.undo.push(entry);
+                    found.undo.spill(area)?;
                 }
             }
             Opening::Undone { txn, left } => {
                 let found = self.entry_of(txn);
                 if rec.start >= found.exact_at {
-                    found.undo.truncate(left);
+                    found.undo.truncate(left, area)?;
                 }
             }
         }
@@ -174,13 +199,7 @@ impl Analysis {
     }
 
     fn commit_garbage(&mut self, rec: &LogRecord<'_>) -> Result<()> {
-        let fault = || Error::Corrupt("log: a commit record is cut off".into());
-        let count = rec.body.get(6..10).ok_or_else(fault)?;
-        let count = u32::from_le_bytes([count[0], count[1], count[2], count[3]]) as usize;
-        let list = rec.body.get(10..10 + count * 20).ok_or_else(fault)?;
-        for piece in list.chunks_exact(20) {
-            let index = IndexId(u32::from_le_bytes([piece[0], piece[1], piece[2], piece[3]]));
-            let reference = piece[4..].try_into().map_err(|_| fault())?;
+        for (index, reference) in decode_garbage(&rec.body[6..])? {
             self.overflow.push((index, reference, rec.end));
         }
         Ok(())

@@ -43,7 +43,7 @@ impl Session {
         let mut state = self.slot.state.lock();
         self.engine.log.append(record_kind::ROLLBACK_END, &[body]);
         state.txn = TxnId::FROZEN;
-        state.undo.clear();
+        state.undo.clear(&self.engine.undo_area);
         drop(state);
         self.engine.txns.rolled_back(self.txn);
         self.engine.counters.rollbacks.inc();
@@ -89,6 +89,7 @@ impl Session {
         self.engine.undo_to(&self.slot, self.txn, position, false)?;
         while self.garbage.last().is_some_and(|(at, _)| *at > position) {
             self.garbage.pop();
+            self.forget_garbage_pages();
         }
         Ok(())
     }
@@ -109,6 +110,9 @@ impl Engine {
             ..Work::default()
         };
         loop {
+            if stale && self.stop.load(Ordering::SeqCst) {
+                return Err(Error::Interrupted);
+            }
             let left = {
                 let mut state = slot.state.lock();
                 if state.undo.position() <= position {
@@ -118,7 +122,7 @@ impl Engine {
                 state.rolling_back = true;
                 let (entry, left) = state
                     .undo
-                    .last()
+                    .last(&self.undo_area)?
                     .ok_or_else(|| Error::Bug("undo list is broken".into()))?;
                 work.entry.clear();
                 work.entry.extend_from_slice(entry);
@@ -133,12 +137,18 @@ impl Engine {
     fn undo_one(&self, slot: &TxnSlot, txn: TxnId, left: u64, work: &mut Work) -> Result<()> {
         let entry = std::mem::take(&mut work.entry);
         let undo = undo::decode(&entry)?;
+        let table = self.dict.table_of_index(undo.index());
+        let _use = table.as_ref().map(|table| table.in_use.read());
+        let gone = match &table {
+            Ok(table) => table.dropped.load(Ordering::SeqCst),
+            Err(e) => *e == Error::NotFound,
+        };
         let result = match undo {
-            _ if matches!(self.dict.table_of_index(undo.index()), Err(Error::NotFound)) => {
+            _ if gone => {
                 // The table was dropped meanwhile, and the row with it.
                 let mut state = slot.state.lock();
                 self.log.append(record_kind::MINI_TXN, &[&work.prelude]);
-                state.undo.truncate(left);
+                state.undo.drop_last(left);
                 Ok(())
             }
             Undo::Insert { index, key } => self.undo_insert(slot, index, key, left, work),
@@ -149,7 +159,7 @@ impl Engine {
                 self.free_overflow_page(index, page, &work.prelude, &mut |append| {
                     let mut state = slot.state.lock();
                     append();
-                    state.undo.truncate(left);
+                    state.undo.drop_last(left);
                 })
             }
         };
@@ -176,7 +186,7 @@ impl Engine {
         {
             let mut state = slot.state.lock();
             leaf.remove(&work.prelude, at, &mut work.scratch);
-            state.undo.truncate(left);
+            state.undo.drop_last(left);
         }
         drop(leaf);
         if number == 0 {
@@ -230,7 +240,7 @@ impl Engine {
             {
                 let mut state = slot.state.lock();
                 leaf.replace(&work.prelude, at, &header, &work.value, &mut work.scratch);
-                state.undo.truncate(left);
+                state.undo.drop_last(left);
             }
             drop(leaf);
             if number == 0 && now.deleted != prior.deleted {
@@ -261,14 +271,13 @@ impl Engine {
     /// must go on seeing the states before it: they are made again from its undo list. The new
     /// addresses are logged like any change: later records of the log are differences to them.
     pub(crate) fn restore_versions(&self, slot: &TxnSlot) -> Result<()> {
-        let (txn, entries) = {
+        let (txn, mut entries) = {
             let state = slot.state.lock();
-            let entries: Vec<Vec<u8>> = state.undo.entries().iter().map(|e| e.to_vec()).collect();
-            (state.txn, entries)
+            (state.txn, state.undo.backwards())
         };
         let mut values: HashMap<(IndexId, Vec<u8>), Vec<u8>> = HashMap::new();
-        for entry in entries.iter().rev() {
-            let Undo::Update { index, key, prior } = undo::decode(entry)? else {
+        while let Some(entry) = entries.prev(&self.undo_area)? {
+            let Undo::Update { index, key, prior } = undo::decode(&entry)? else {
                 continue;
             };
             self.restore_version(txn, index, key, &prior, &mut values)?;
@@ -324,7 +333,8 @@ impl Engine {
         let mut state = slot.state.lock();
         let at = self.log.append(record_kind::ROLLBACK_END, &[body]);
         state.txn = TxnId::FROZEN;
-        state.undo.clear();
+        state.undo.clear(&self.undo_area);
+        state.garbage.clear();
         state.xid = None;
         drop(state);
         self.txns.rolled_back(txn);

@@ -5,14 +5,18 @@
 
 use crate::engine::Engine;
 use crate::purge::Garbage;
-use crate::undo::{self, Undo, UndoList};
+use crate::undo::{self, Undo};
+use crate::undo_list::UndoList;
 use ferrite_lock::{Owner, WaitHooks, WaitPolicy};
 use ferrite_redo::Appended;
 use ferrite_sync::atomic::{AtomicU64, Ordering};
 use ferrite_sync::{time, Arc, Mutex};
 use ferrite_tree::Scratch;
 use ferrite_txn::{Snapshot, SnapshotInfo};
-use ferrite_types::{Error, Result, TxnId};
+use ferrite_types::{Error, IndexId, PageId, Result, TxnId};
+
+/// Pages remembered.
+const GARBAGE_PAGES: usize = 32;
 
 /// SQL isolation levels.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -45,6 +49,8 @@ pub(crate) struct SlotState {
     pub txn: TxnId,
     pub undo: UndoList,
     pub xid: Option<Xid>,
+    /// Prepared: values that become garbage when it commits.
+    pub garbage: Vec<(IndexId, [u8; 16])>,
     pub rolling_back: bool,
 }
 
@@ -92,8 +98,13 @@ pub struct Session {
     pub(crate) stmt_undo: u64,
     /// This statement has met the log's soft brake.
     pub(crate) braked: bool,
+    /// The undo list has grown long: its older part leaves memory before the next change.
+    pub(crate) spill_due: bool,
     /// Undo position at which each piece was made, and the piece.
     pub(crate) garbage: Vec<(u64, Garbage)>,
+    /// Pages that have a piece in `garbage`, as far as remembered: one piece stands for all
+    /// delete-marks of a page.
+    garbage_pages: [PageId; GARBAGE_PAGES],
     pub(crate) lock_timeout_ms: u64,
     /// The core rolled the transaction back (deadlock); only its end is accepted.
     pub(crate) rolled_back: bool,
@@ -143,7 +154,9 @@ impl Session {
             txn: TxnId::FROZEN,
             stmt_undo: 0,
             braked: false,
+            spill_due: false,
             garbage: Vec::new(),
+            garbage_pages: [PageId::NONE; GARBAGE_PAGES],
             lock_timeout_ms: engine.config().lock_wait_timeout_ms,
             rolled_back: false,
             prepared: false,
@@ -263,6 +276,9 @@ impl Session {
         if !std::mem::replace(&mut self.braked, true) {
             self.engine.brake();
         }
+        if self.spill_due {
+            self.spill_undo();
+        }
         if self.txn.is_frozen() {
             self.txn = self.engine.txns.begin(self.owner.clone());
             self.owner.set_txn(self.txn);
@@ -294,9 +310,28 @@ impl Session {
         let mut state = self.slot.state.lock();
         let at = edit(prelude, scratch);
         state.undo.push(entry);
+        self.spill_due = state.undo.spill_due();
         drop(state);
         self.owner.add_change();
         at
+    }
+
+    /// Failing is no error: the list then stays in memory, and is tried again.
+    #[cold]
+    fn spill_undo(&mut self) {
+        self.spill_due = false;
+        let _ = self.slot.state.lock().undo.spill(&self.engine.undo_area);
+    }
+
+    /// False if a piece of garbage stands for this page already.
+    pub(crate) fn first_garbage_on(&mut self, page: PageId) -> bool {
+        let place = &mut self.garbage_pages[page.0 as usize % GARBAGE_PAGES];
+        std::mem::replace(place, page) != page
+    }
+
+    /// Pieces were taken back: none stands for anything.
+    pub(crate) fn forget_garbage_pages(&mut self) {
+        self.garbage_pages = [PageId::NONE; GARBAGE_PAGES];
     }
 
     /// What the cleanup is to do when this transaction is committed and seen by all.
@@ -310,7 +345,8 @@ impl Session {
         if !self.txn.is_frozen() {
             let mut state = self.slot.state.lock();
             state.txn = TxnId::FROZEN;
-            state.undo.clear();
+            state.undo.clear(&self.engine.undo_area);
+            state.garbage.clear();
             state.xid = None;
             state.rolling_back = false;
         }
@@ -321,7 +357,11 @@ impl Session {
         self.txn = TxnId::FROZEN;
         self.snapshot = None;
         self.stmt_undo = 0;
-        self.garbage.clear();
+        self.spill_due = false;
+        if !self.garbage.is_empty() {
+            self.garbage.clear();
+        }
+        self.forget_garbage_pages();
         self.rolled_back = false;
         self.prepared = false;
         self.commit_end = None;

@@ -309,6 +309,12 @@ impl Engine {
                 "Commits that cleaned up because the helpers were behind",
             ),
             gauge(
+                "undo_spilled_bytes",
+                self.undo_area.bytes(),
+                "history",
+                "Bytes of undo of long transactions in the file undo.spill",
+            ),
+            gauge(
                 "history_list_length",
                 self.purge.length() as u64,
                 "history",

@@ -13,8 +13,9 @@
 //!   kind 3 OVERFLOW  index u32 | page u32
 //! ```
 //! The prior value is `new[..keep head] + mid + new[len - keep tail..]`.
-//! In a transaction's undo list every entry is followed by its length (u32), so that the list
-//! is read backwards; a position in it (savepoint, "undo left") counts bytes.
+//! In a transaction's undo list (see the `undo_list` room) every entry is followed by its length
+//! (u32), so that the list is read backwards; a position in it (savepoint, "undo left") counts
+//! bytes.
 
 use ferrite_types::{ByteReader, Error, IndexId, PageId, Result, TxnId};
 
@@ -230,76 +231,6 @@ fn parse_opening<'a>(r: &mut ByteReader<'a>) -> Option<Opening<'a>> {
     })
 }
 
-/// A transaction's undo list.
-#[derive(Default)]
-pub struct UndoList {
-    bytes: Vec<u8>,
-}
-
-impl UndoList {
-    /// A list from its bytes (checkpoint).
-    pub fn from_bytes(bytes: Vec<u8>) -> UndoList {
-        UndoList { bytes }
-    }
-
-    /// The position at its end, in bytes.
-    pub fn position(&self) -> u64 {
-        self.bytes.len() as u64
-    }
-
-    /// The list's bytes, for a checkpoint.
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-
-    /// Adds an entry.
-    pub fn push(&mut self, entry: &[u8]) {
-        self.bytes.extend_from_slice(entry);
-        self.bytes
-            .extend_from_slice(&(entry.len() as u32).to_le_bytes());
-    }
-
-    /// The last entry and the position before it.
-    pub fn last(&self) -> Option<(&[u8], u64)> {
-        let (start, entry) = entry_before(&self.bytes, self.bytes.len())?;
-        Some((entry, start as u64))
-    }
-
-    /// Forgets everything after a position.
-    pub fn truncate(&mut self, position: u64) {
-        self.bytes.truncate(position as usize);
-    }
-
-    /// Forgets everything; keeps a modest buffer for the next transaction.
-    pub fn clear(&mut self) {
-        self.bytes.clear();
-        if self.bytes.capacity() > 1 << 20 {
-            self.bytes = Vec::new();
-        }
-    }
-
-    /// Every entry, oldest first. Entries before one whose length cannot be are left out:
-    /// [`UndoList::last`] ends there, too.
-    pub fn entries(&self) -> Vec<&[u8]> {
-        let mut out = Vec::new();
-        let mut end = self.bytes.len();
-        while let Some((start, entry)) = entry_before(&self.bytes, end) {
-            out.push(entry);
-            end = start;
-        }
-        out.reverse();
-        out
-    }
-}
-
-/// The entry that ends at `end`, and where it begins.
-fn entry_before(bytes: &[u8], end: usize) -> Option<(usize, &[u8])> {
-    let length_at = end.checked_sub(4)?;
-    let len = ByteReader::new(&bytes[length_at..end]).u32()? as usize;
-    let start = length_at.checked_sub(len)?;
-    Some((start, &bytes[start..length_at]))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -328,7 +259,6 @@ mod tests {
                 page: PageId(6),
             },
         ];
-        let mut list = UndoList::default();
         for undo in &all {
             let mut bytes = Vec::new();
             encode(undo, &mut bytes);
@@ -336,15 +266,7 @@ mod tests {
             for cut in 0..bytes.len() {
                 assert!(decode(&bytes[..cut]).is_err());
             }
-            list.push(&bytes);
         }
-        assert_eq!(list.entries().len(), 3);
-        for undo in all.iter().rev() {
-            let (entry, before) = list.last().unwrap();
-            assert_eq!(decode(entry).unwrap(), *undo);
-            list.truncate(before);
-        }
-        assert!(list.last().is_none());
         let mut value = Vec::new();
         prior.value(b"abXYZc", &mut value).unwrap();
         assert_eq!(value, b"abmidc");

@@ -17,6 +17,13 @@ pub(crate) enum View<'s> {
 }
 
 impl Engine {
+    /// The record's earlier states are not known yet: a large transaction from before a
+    /// restart made its present one and is still being rolled back.
+    #[inline]
+    pub(crate) fn is_unsettled(&self, rec: &Record<'_>, view: View<'_>) -> bool {
+        matches!(view, View::At { .. }) && self.losers.has(rec.header.txn)
+    }
+
     /// Appends the value the reader sees to `out` and returns true, or returns false if the
     /// row is not there for it. `work` is a buffer.
     pub(crate) fn visible_value(

@@ -760,3 +760,57 @@ fn a_filled_table_is_like_any_other() {
     check(&engine, &t);
     engine.close().unwrap();
 }
+
+/// A transaction whose undo is spilled; the database opens before it is rolled back.
+#[test]
+fn a_large_transaction_is_rolled_back_after_the_restart() {
+    const ROWS: u64 = 40_000;
+    let disk = SimStorage::new(14);
+    let engine = open(&disk);
+    let (t, other) = (create(&engine, "d/t"), create(&engine, "d/other"));
+    let mut s = Session::new(&engine, 0, 1);
+    let (old, new) = (vec![b'a'; 400], vec![b'b'; 410]);
+    s.begin_load(&t);
+    for n in 0..ROWS {
+        insert(&mut s, &t, n, &old).unwrap();
+    }
+    s.end_load(&t).unwrap();
+    insert(&mut s, &t, ROWS, b"x").unwrap();
+    s.commit(false).unwrap();
+    for n in 0..ROWS {
+        if n == ROWS / 2 {
+            engine.checkpoint().unwrap();
+        }
+        update(&mut s, &t, n, &old, &new).unwrap();
+    }
+    assert!(metric(&engine, "undo_spilled_bytes") > 8 << 20);
+    engine.flush_log();
+    disk.crash(&mut Rng::new(14));
+    std::mem::forget(s);
+    give_up(&engine);
+    drop((t, other, engine));
+
+    let engine = open(&disk);
+    let (t, other) = (
+        engine.dict().open_table("d/t").unwrap(),
+        engine.dict().open_table("d/other").unwrap(),
+    );
+    assert_eq!(engine.trx_rows().len(), 1, "it was rolled back before");
+    let mut s = Session::new(&engine, 0, 1);
+    insert(&mut s, &other, 1, b"served at once").unwrap();
+    s.commit(false).unwrap();
+    let rows = scan(&mut s, &t, 0);
+    assert_eq!(rows.len() as u64, ROWS + 1);
+    assert!(rows.iter().all(|(n, text)| *n == ROWS || *text == old));
+    assert_eq!(scan(&mut s, &t, 1).len() as u64, ROWS + 1);
+    s.commit(false).unwrap();
+    wait_until("the end of the rollback", || engine.trx_rows().is_empty());
+    update(&mut s, &t, 7, &old, b"free").unwrap();
+    s.commit(false).unwrap();
+    engine.checkpoint().unwrap();
+    engine.checkpoint().unwrap();
+    assert_eq!(metric(&engine, "undo_spilled_bytes"), 0);
+    drop(s);
+    check(&engine, &t);
+    engine.close().unwrap();
+}

@@ -119,6 +119,8 @@ pub struct Cursor {
     bounded: bool,
     row: Vec<u8>,
     work: Vec<u8>,
+    /// Delete-marks passed over in this leaf.
+    passed: u32,
     /// The last lock taken is new: it may be given back.
     fresh_lock: bool,
     /// No current row: the cursor stands before `resume.key`.
@@ -164,6 +166,7 @@ impl Cursor {
             bounded: false,
             row: Vec::new(),
             work: Vec::new(),
+            passed: 0,
             fresh_lock: false,
             between: false,
         }

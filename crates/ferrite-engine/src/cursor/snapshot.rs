@@ -11,6 +11,9 @@ use ferrite_tree::{node, LeafRef};
 use ferrite_types::{Error, PageId, Result};
 use std::ops::{Bound, Range};
 
+/// Delete-marks passed over on one leaf that are worth a visit of the cleanup.
+const MANY_MARKS: u32 = 8;
+
 impl Cursor {
     pub(super) fn fill_batch(&mut self, session: &mut Session) -> Result<()> {
         let own = session.txn;
@@ -27,6 +30,7 @@ impl Cursor {
         let tree = table.tree(self.number);
         loop {
             let (leaf, slot) = self.place(tree)?;
+            self.passed = 0;
             let graves = self.visible_graves(&engine, &leaf, view);
             let last = match &graves {
                 None => self.copy_visible(&engine, &leaf, slot, view),
@@ -38,6 +42,14 @@ impl Cursor {
                     return Ok(());
                 }
                 Stop::Grave => {
+                    self.stop_at_last_item();
+                    return Ok(());
+                }
+                Stop::Unsettled if self.items.is_empty() => {
+                    drop(leaf);
+                    session.wait_for_rollback()?;
+                }
+                Stop::Unsettled => {
                     self.stop_at_last_item();
                     return Ok(());
                 }
@@ -64,6 +76,9 @@ impl Cursor {
     ) -> Stop {
         while let Some(at) = self.slot_in(leaf, slot) {
             slot = self.after(at);
+            if engine.is_unsettled(&leaf.record(at), view) {
+                return Stop::Unsettled;
+            }
             if self.copy_slot(engine, leaf, at, view) && self.batch_full() {
                 return Stop::Slot(at);
             }
@@ -86,6 +101,9 @@ impl Cursor {
         let value_from = self.data.len();
         let view = self.entry_view(engine, &rec, key_from, view);
         if !engine.visible_value(&rec, view, &mut self.work, &mut self.data) {
+            if rec.header.deleted {
+                self.passed_mark(engine, &rec, key_from);
+            }
             self.data.truncate(key_from);
             return false;
         }
@@ -94,6 +112,14 @@ impl Cursor {
             value: value_from..self.data.len(),
         });
         true
+    }
+
+    /// A delete-mark was in the way. Many on one leaf that nobody needs are worth telling.
+    fn passed_mark(&mut self, engine: &Engine, rec: &Record<'_>, key_from: usize) {
+        self.passed += 1;
+        if self.passed == MANY_MARKS && engine.txns.visible_to_all(rec.header.txn) {
+            engine.found_garbage(&self.table, self.number, &self.data[key_from..]);
+        }
     }
 
     fn batch_full(&self) -> bool {
@@ -179,6 +205,9 @@ impl Cursor {
                 }
             } else if let Some(at) = at {
                 slot = self.after(at);
+                if engine.is_unsettled(&leaf.record(at), view) {
+                    return Stop::Unsettled;
+                }
                 if self.copy_slot(engine, leaf, at, view) && self.batch_full() {
                     return Stop::Slot(at);
                 }
@@ -270,7 +299,17 @@ impl Cursor {
             (Some(snapshot), false) => View::At { snapshot, own },
             _ => View::Current,
         };
-        let leaf = self.table.tree(0).leaf(pk)?;
+        let table = self.table.clone();
+        let leaf = loop {
+            let leaf = table.tree(0).leaf(pk)?;
+            match leaf.find(pk) {
+                Ok(slot) if engine.is_unsettled(&leaf.record(slot), view) => {
+                    drop(leaf);
+                    session.wait_for_rollback()?;
+                }
+                _ => break leaf,
+            }
+        };
         if let Ok(slot) = leaf.find(pk) {
             let rec = leaf.record(slot);
             if engine.visible_value(&rec, view, &mut self.work, &mut self.row) {
@@ -300,6 +339,8 @@ pub(super) enum Stop {
     Grave,
     /// The leaf is used up.
     LeafDone,
+    /// The next entry cannot be read yet.
+    Unsettled,
 }
 
 /// Graves the reader sees, in the scan's order.

@@ -1,0 +1,105 @@
+//! Large transactions that a crash cut off: rolled back while the database is open.
+//!
+//! Small ones are rolled back before anybody comes. Of a large one the rows stay locked by its
+//! id, as they were; writers wait for it as for any other holder. Versions of its rows died
+//! with the process, so a reader who needs an earlier state waits until the row is rolled
+//! back. A stop in the middle is harmless: each step is logged, and the next start goes on.
+//!
+//! Locking: `slots` is a leaf.
+
+use crate::callbacks::LogLevel;
+use crate::engine::Engine;
+use crate::session::{Session, TxnSlot};
+use ferrite_sync::atomic::{AtomicUsize, Ordering};
+use ferrite_sync::{thread, time, Arc, Counter, Mutex};
+use ferrite_types::{Error, Result, TxnId};
+
+/// Bytes of undo from which on a transaction is large: some hundred thousand rows.
+pub(crate) const BIG_LOSER_BYTES: u64 = 16 << 20;
+/// Between two looks of a waiting reader, in ms.
+const LOOK_MS: u64 = 2;
+
+/// See the head of the file.
+#[derive(Default)]
+pub(crate) struct Losers {
+    slots: Mutex<Vec<(TxnId, Arc<TxnSlot>)>>,
+    left: AtomicUsize,
+    /// Waits of readers.
+    pub waits: Counter,
+}
+
+impl Losers {
+    pub(crate) fn add(&self, slot: Arc<TxnSlot>) {
+        let txn = slot.state.lock().txn;
+        self.slots.lock().push((txn, slot));
+        self.left.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// How many are left.
+    #[inline]
+    pub(crate) fn count(&self) -> usize {
+        self.left.load(Ordering::Acquire)
+    }
+
+    /// Is this one of them?
+    #[inline]
+    pub(crate) fn has(&self, txn: TxnId) -> bool {
+        self.count() > 0 && self.slots.lock().iter().any(|(t, _)| *t == txn)
+    }
+
+    fn next(&self) -> Option<(TxnId, Arc<TxnSlot>)> {
+        self.slots.lock().first().cloned()
+    }
+
+    fn done(&self, txn: TxnId) {
+        self.slots.lock().retain(|(t, _)| *t != txn);
+        self.left.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Engine {
+    /// Body of the thread that rolls them back.
+    pub(crate) fn run_rollback(&self) {
+        while let Some((txn, slot)) = self.losers.next() {
+            let since = time::now_us();
+            let bytes = slot.state.lock().undo.position();
+            let result = self.rollback_detached(&slot, true);
+            let ms = (time::now_us() - since) / 1000;
+            match result {
+                Ok(()) => {
+                    self.forget_slot(&slot);
+                    self.losers.done(txn);
+                    let text = format!(
+                        "transaction {txn} from before the restart is rolled back: {bytes} bytes \
+                         of undo in {ms} ms"
+                    );
+                    self.callbacks.log(LogLevel::Note, &text);
+                }
+                Err(Error::Interrupted) => return,
+                Err(e) => {
+                    let text = format!(
+                        "transaction {txn} from before the restart cannot be rolled back, its \
+                         rows stay locked: {e}"
+                    );
+                    self.callbacks.log(LogLevel::Error, &text);
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl Session {
+    /// A row is still being rolled back: look again in a moment.
+    ///
+    /// # Errors
+    /// `Interrupted` by KILL.
+    pub(crate) fn wait_for_rollback(&self) -> Result<()> {
+        self.engine.losers.waits.inc();
+        thread::sleep_ms(LOOK_MS);
+        if self.engine.callbacks.is_killed(self.thd) {
+            return Err(Error::Interrupted);
+        }
+        Ok(())
+    }
+}

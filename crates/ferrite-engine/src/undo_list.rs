@@ -1,0 +1,398 @@
+//! A transaction's undo list, and the file that takes the older part of long ones.
+//!
+//! A list is a run of bytes read backwards. Its older part lies in chunks of [`CHUNK_BYTES`]
+//! in one file, `undo.spill`, shared by all transactions; the tail is in memory. A checkpoint
+//! copies the tail and names the chunks, so that even a transaction of millions of rows
+//! neither pins the log nor is written again by each checkpoint.
+//!
+//! Invariant: a slot of the file that a checkpoint on disk names is not written again before
+//! the next checkpoint is on disk. Slots given back wait in `released` for that.
+//!
+//! What is on disk if we die: chunks are synced before the checkpoint that names them; other
+//! chunks mean nothing to a restart.
+//!
+//! Locking: a list is under its transaction's slot mutex; `slots` is a leaf. No latch may be
+//! held when a list spills or reads a chunk back.
+
+use ferrite_io::{OpenMode, Storage, StorageFile};
+use ferrite_sync::{kill_point, Arc, Mutex};
+use ferrite_types::{ByteReader, Error, Result};
+
+/// Bytes of a chunk.
+pub(crate) const CHUNK_BYTES: usize = 1 << 20;
+/// A tail of so many bytes spills its oldest chunk.
+const SPILL_BYTES: usize = 2 * CHUNK_BYTES;
+/// Name of the file.
+const NAME: &str = "undo.spill";
+
+/// A chunk in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Chunk {
+    /// Its place, in chunks.
+    pub slot: u32,
+    /// Of its bytes.
+    pub crc: u32,
+}
+
+#[derive(Default)]
+struct Slots {
+    file: Option<Arc<dyn StorageFile>>,
+    free: Vec<u32>,
+    /// Given back since the last checkpoint began.
+    released: Vec<u32>,
+    next: u32,
+}
+
+/// The file of chunks.
+pub(crate) struct UndoArea {
+    storage: Arc<dyn Storage>,
+    slots: Mutex<Slots>,
+}
+
+impl UndoArea {
+    /// An area nothing of which is in use.
+    pub(crate) fn new(storage: Arc<dyn Storage>) -> UndoArea {
+        UndoArea {
+            storage,
+            slots: Mutex::new(Slots::default()),
+        }
+    }
+
+    /// A restart: the slots of `chunks` are in use.
+    pub(crate) fn adopt(&self, chunks: impl Iterator<Item = Chunk>) {
+        let mut used: Vec<u32> = chunks.map(|c| c.slot).collect();
+        used.sort_unstable();
+        let mut slots = self.slots.lock();
+        slots.next = used.last().map_or(0, |last| last + 1);
+        slots.free = (0..slots.next)
+            .filter(|slot| used.binary_search(slot).is_err())
+            .collect();
+    }
+
+    fn file(&self, slots: &mut Slots) -> Result<Arc<dyn StorageFile>> {
+        if let Some(file) = &slots.file {
+            return Ok(file.clone());
+        }
+        let there = self.storage.exists(NAME)?;
+        let mode = if there {
+            OpenMode::ReadWrite
+        } else {
+            OpenMode::CreateNew
+        };
+        let file = self.storage.open(NAME, mode, false)?;
+        if !there {
+            self.storage.sync_dir()?;
+        }
+        slots.file = Some(file.clone());
+        Ok(file)
+    }
+
+    fn write(&self, bytes: &[u8]) -> Result<Chunk> {
+        assert_eq!(bytes.len(), CHUNK_BYTES);
+        let (file, slot) = {
+            let mut slots = self.slots.lock();
+            let file = self.file(&mut slots)?;
+            let slot = slots.free.pop().unwrap_or_else(|| {
+                slots.next += 1;
+                slots.next - 1
+            });
+            (file, slot)
+        };
+        let written = file.write_at(bytes, u64::from(slot) * CHUNK_BYTES as u64);
+        if let Err(e) = written {
+            self.slots.lock().free.push(slot);
+            return Err(e);
+        }
+        kill_point!("undo.spilled");
+        let crc = crc32c::crc32c(bytes);
+        Ok(Chunk { slot, crc })
+    }
+
+    fn read(&self, chunk: Chunk) -> Result<Vec<u8>> {
+        let file = self.file(&mut self.slots.lock())?;
+        let mut bytes = vec![0; CHUNK_BYTES];
+        file.read_at(&mut bytes, u64::from(chunk.slot) * CHUNK_BYTES as u64)?;
+        if crc32c::crc32c(&bytes) != chunk.crc {
+            return Err(Error::Corrupt(format!(
+                "{NAME}: the chunk in slot {} is damaged",
+                chunk.slot
+            )));
+        }
+        Ok(bytes)
+    }
+
+    fn release(&self, chunk: Chunk) {
+        self.slots.lock().released.push(chunk.slot);
+    }
+
+    /// A checkpoint begins to copy lists. What was given back so far is in none of them.
+    pub(crate) fn begin_checkpoint(&self) -> Vec<u32> {
+        std::mem::take(&mut self.slots.lock().released)
+    }
+
+    /// Makes every chunk durable.
+    ///
+    /// # Errors
+    /// `Io`: the checkpoint must not be written.
+    pub(crate) fn sync(&self) -> Result<()> {
+        let file = self.slots.lock().file.clone();
+        file.map_or(Ok(()), |f| f.sync_data())
+    }
+
+    /// The checkpoint is on disk, or (false) it failed and the one before still counts.
+    pub(crate) fn end_checkpoint(&self, released: Vec<u32>, written: bool) {
+        let mut slots = self.slots.lock();
+        if !written {
+            slots.released.extend(released);
+            return;
+        }
+        slots.free.extend(released);
+        if slots.free.len() as u32 == slots.next && slots.next > 0 {
+            // Nothing is in use: the space goes back to the file system.
+            if let Some(file) = &slots.file {
+                if file.truncate(0).is_ok() {
+                    slots.free.clear();
+                    slots.next = 0;
+                }
+            }
+        }
+    }
+
+    /// Bytes of the file in use.
+    pub(crate) fn bytes(&self) -> u64 {
+        let slots = self.slots.lock();
+        let used = slots.next as usize - slots.free.len() - slots.released.len();
+        (used * CHUNK_BYTES) as u64
+    }
+}
+
+/// A transaction's undo list.
+#[derive(Default)]
+pub(crate) struct UndoList {
+    /// The older part, oldest first.
+    chunks: Vec<Chunk>,
+    /// The rest.
+    tail: Vec<u8>,
+}
+
+impl UndoList {
+    /// A list from its parts (checkpoint).
+    pub(crate) fn from_parts(chunks: Vec<Chunk>, tail: Vec<u8>) -> UndoList {
+        UndoList { chunks, tail }
+    }
+
+    /// Its parts, for a checkpoint.
+    pub(crate) fn parts(&self) -> (&[Chunk], &[u8]) {
+        (&self.chunks, &self.tail)
+    }
+
+    fn base(&self) -> u64 {
+        (self.chunks.len() * CHUNK_BYTES) as u64
+    }
+
+    /// The position at its end, in bytes.
+    pub(crate) fn position(&self) -> u64 {
+        self.base() + self.tail.len() as u64
+    }
+
+    /// Adds an entry.
+    pub(crate) fn push(&mut self, entry: &[u8]) {
+        self.tail.extend_from_slice(entry);
+        self.tail
+            .extend_from_slice(&(entry.len() as u32).to_le_bytes());
+    }
+
+    /// The tail has grown long: call [`UndoList::spill`].
+    #[inline]
+    pub(crate) fn spill_due(&self) -> bool {
+        self.tail.len() >= SPILL_BYTES
+    }
+
+    /// Moves the older part of the tail into the file.
+    ///
+    /// # Errors
+    /// `DiskFull`, `Io`: it stays in memory.
+    pub(crate) fn spill(&mut self, area: &UndoArea) -> Result<()> {
+        while self.spill_due() {
+            let chunk = area.write(&self.tail[..CHUNK_BYTES])?;
+            self.chunks.push(chunk);
+            self.tail.drain(..CHUNK_BYTES);
+        }
+        Ok(())
+    }
+
+    /// Takes the youngest chunk back into memory; false if there is none.
+    fn recall(&mut self, area: &UndoArea) -> Result<bool> {
+        let Some(&chunk) = self.chunks.last() else {
+            return Ok(false);
+        };
+        let mut bytes = area.read(chunk)?;
+        bytes.append(&mut self.tail);
+        self.tail = bytes;
+        self.chunks.pop();
+        area.release(chunk);
+        Ok(true)
+    }
+
+    /// The last entry and the position before it; both are in memory from here on.
+    ///
+    /// # Errors
+    /// A chunk that cannot be read.
+    pub(crate) fn last(&mut self, area: &UndoArea) -> Result<Option<(&[u8], u64)>> {
+        while entry_before(&self.tail, self.tail.len()).is_none() {
+            if !self.recall(area)? {
+                return Ok(None);
+            }
+        }
+        let base = self.base();
+        Ok(entry_before(&self.tail, self.tail.len())
+            .map(|(start, entry)| (entry, base + start as u64)))
+    }
+
+    /// Forgets the entry that [`UndoList::last`] gave, `left` being the position before it.
+    pub(crate) fn drop_last(&mut self, left: u64) {
+        debug_assert!(left >= self.base(), "an entry that is not in memory");
+        let keep = left.saturating_sub(self.base());
+        self.tail.truncate(keep as usize);
+    }
+
+    /// Forgets everything after a position.
+    ///
+    /// # Errors
+    /// A chunk that cannot be read; nothing was forgotten of it.
+    pub(crate) fn truncate(&mut self, position: u64, area: &UndoArea) -> Result<()> {
+        while position < self.base() {
+            if position <= self.base() - CHUNK_BYTES as u64 {
+                self.tail.clear();
+                self.chunks.pop().into_iter().for_each(|c| area.release(c));
+            } else {
+                self.recall(area)?;
+            }
+        }
+        self.drop_last(position);
+        Ok(())
+    }
+
+    /// Forgets everything; keeps a modest buffer for the next transaction.
+    pub(crate) fn clear(&mut self, area: &UndoArea) {
+        self.tail.clear();
+        if self.tail.capacity() > 1 << 20 {
+            self.tail = Vec::new();
+        }
+        self.chunks.drain(..).for_each(|c| area.release(c));
+    }
+
+    /// Reads the list backwards without changing it.
+    pub(crate) fn backwards(&self) -> Backwards {
+        Backwards {
+            chunks: self.chunks.clone(),
+            bytes: self.tail.clone(),
+        }
+    }
+}
+
+/// See [`UndoList::backwards`].
+pub(crate) struct Backwards {
+    chunks: Vec<Chunk>,
+    bytes: Vec<u8>,
+}
+
+impl Backwards {
+    /// The entry before.
+    ///
+    /// # Errors
+    /// A chunk that cannot be read.
+    pub(crate) fn prev(&mut self, area: &UndoArea) -> Result<Option<Vec<u8>>> {
+        loop {
+            if let Some((start, entry)) = entry_before(&self.bytes, self.bytes.len()) {
+                let entry = entry.to_vec();
+                self.bytes.truncate(start);
+                return Ok(Some(entry));
+            }
+            let Some(chunk) = self.chunks.pop() else {
+                return Ok(None);
+            };
+            let mut bytes = area.read(chunk)?;
+            bytes.append(&mut self.bytes);
+            self.bytes = bytes;
+        }
+    }
+}
+
+/// The entry that ends at `end`, and where it begins.
+fn entry_before(bytes: &[u8], end: usize) -> Option<(usize, &[u8])> {
+    let length_at = end.checked_sub(4)?;
+    let len = ByteReader::new(&bytes[length_at..end]).u32()? as usize;
+    let start = length_at.checked_sub(len)?;
+    Some((start, &bytes[start..length_at]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ferrite_io::sim::SimStorage;
+    use ferrite_sync::random::Rng;
+
+    fn entry(n: u64) -> Vec<u8> {
+        let mut rng = Rng::new(n);
+        let mut bytes = vec![0; 20 + rng.below(3000) as usize];
+        rng.fill(&mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn a_long_list_spills_and_comes_back() {
+        let area = UndoArea::new(Arc::new(SimStorage::new(1)));
+        let (mut list, mut model) = (UndoList::default(), Vec::new());
+        let mut rng = Rng::new(5);
+        for n in 0..12_000u64 {
+            model.push((list.position(), entry(n)));
+            list.push(&entry(n));
+            list.spill(&area).unwrap();
+            assert!(list.tail.len() < SPILL_BYTES);
+            if rng.chance(1, 3000) {
+                let keep = rng.below(model.len() as u64) as usize;
+                list.truncate(model[keep].0, &area).unwrap();
+                model.truncate(keep);
+            }
+        }
+        assert!(list.chunks.len() > 3);
+        let mut back = list.backwards();
+        for (_, expected) in model.iter().rev() {
+            assert_eq!(back.prev(&area).unwrap().as_ref(), Some(expected));
+        }
+        assert_eq!(back.prev(&area).unwrap(), None);
+        while let Some((position, expected)) = model.pop() {
+            let (found, left) = list.last(&area).unwrap().unwrap();
+            assert_eq!((found, left), (&expected[..], position));
+            list.drop_last(left);
+        }
+        assert!(list.last(&area).unwrap().is_none());
+        let released = area.begin_checkpoint();
+        area.end_checkpoint(released, true);
+        assert_eq!(area.bytes(), 0);
+    }
+
+    #[test]
+    fn a_slot_is_not_used_again_before_the_next_checkpoint() {
+        let area = UndoArea::new(Arc::new(SimStorage::new(2)));
+        let bytes = vec![7; CHUNK_BYTES];
+        let first = area.write(&bytes).unwrap();
+        area.release(first);
+        let second = area.write(&bytes).unwrap();
+        assert_ne!(first.slot, second.slot);
+        let released = area.begin_checkpoint();
+        area.end_checkpoint(released, false);
+        assert_ne!(area.write(&bytes).unwrap().slot, first.slot);
+        let released = area.begin_checkpoint();
+        area.end_checkpoint(released, true);
+        assert_eq!(area.write(&bytes).unwrap().slot, first.slot);
+        // Damage is told.
+        let fault = Chunk { crc: 1, ..second };
+        assert!(matches!(area.read(fault), Err(Error::Corrupt(_))));
+        let again = UndoArea::new(area.storage.clone());
+        again.adopt([second].into_iter());
+        assert_eq!(again.read(second).unwrap(), bytes);
+        assert_ne!(again.write(&bytes).unwrap().slot, second.slot);
+    }
+}
