@@ -405,6 +405,15 @@ impl Pool {
         self.frames().iter().filter(|f| f.is_dirty()).count()
     }
 
+    /// Is the space that is not free exactly the space that pages and retired blobs take? Only
+    /// while nothing is written.
+    ///
+    /// # Errors
+    /// `Corrupt` naming a page or the difference.
+    pub fn check_space(&self) -> Result<()> {
+        self.store.check_space(&|f| self.frame(f).home())
+    }
+
     /// Dumps where every page lives. Returns the base; deltas logged at or after its position
     /// are to be applied on top of it.
     ///

@@ -26,7 +26,7 @@ use ferrite_store::Checkpoint;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::kill_point;
 use ferrite_types::{ByteReader, Csn, Error, IndexId, Lsn, Result, TableId, TxnId};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 const STATE_VERSION: u8 = 2;
 
@@ -48,7 +48,7 @@ pub(crate) struct EngineState {
     pub next_csn: Csn,
     pub active: Vec<ActiveTxn>,
     pub overflow: Vec<(IndexId, [u8; 16])>,
-    pub carried: HashMap<TableId, Carried>,
+    pub carried: BTreeMap<TableId, Carried>,
 }
 
 impl EngineState {

@@ -35,6 +35,12 @@ pub struct Config {
     pub direct_io: bool,
     /// Codec of pages written.
     pub codec: Codec,
+    /// Largest size of one store file; fixed at creation.
+    pub store_file_bytes: u64,
+    /// Step in which store files grow; fixed at creation.
+    pub store_segment_bytes: u64,
+    /// The status ring remembers `2^bits` transactions.
+    pub txn_ring_bits: u32,
     /// Start no background threads (simulator, tools).
     pub manual_background: bool,
 }
@@ -56,6 +62,9 @@ impl Default for Config {
             deadlock_detect: true,
             direct_io: true,
             codec: Codec::None,
+            store_file_bytes: 1 << 30,
+            store_segment_bytes: 64 << 20,
+            txn_ring_bits: 20,
             manual_background: false,
         }
     }

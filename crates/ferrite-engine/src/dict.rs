@@ -19,7 +19,7 @@ use ferrite_sync::{kill_point, time, Arc, Mutex};
 use ferrite_tree::record::Header;
 use ferrite_tree::{node, Scratch, Tree};
 use ferrite_types::{ByteReader, Error, IndexId, Lsn, PageId, Result, TableId};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 /// Index id of the dictionary itself.
 pub const DICTIONARY: IndexId = IndexId(1);
@@ -157,11 +157,11 @@ pub struct Carried {
 
 #[derive(Default)]
 struct State {
-    names: HashMap<String, TableId>,
-    specs: HashMap<TableId, TableSpec>,
-    open: HashMap<TableId, Arc<Table>>,
-    by_index: HashMap<IndexId, TableId>,
-    carried: HashMap<TableId, Carried>,
+    names: BTreeMap<String, TableId>,
+    specs: BTreeMap<TableId, TableSpec>,
+    open: BTreeMap<TableId, Arc<Table>>,
+    by_index: BTreeMap<IndexId, TableId>,
+    carried: BTreeMap<TableId, Carried>,
     next_table: u64,
     next_index: u32,
 }
@@ -194,7 +194,7 @@ impl Dictionary {
     pub fn load(
         pool: Arc<Pool>,
         log: Arc<Log>,
-        carried: HashMap<TableId, Carried>,
+        carried: BTreeMap<TableId, Carried>,
     ) -> Result<Dictionary> {
         let tree = Tree::new(pool.clone(), DICTIONARY, PageId(1));
         let mut state = State {
@@ -528,7 +528,7 @@ impl Dictionary {
     }
 
     /// Counters of all tables, for a checkpoint.
-    pub fn carry(&self) -> HashMap<TableId, Carried> {
+    pub fn carry(&self) -> BTreeMap<TableId, Carried> {
         let state = self.state.lock();
         let mut all = state.carried.clone();
         for (id, table) in &state.open {

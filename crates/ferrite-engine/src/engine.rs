@@ -23,7 +23,7 @@ use ferrite_sync::thread::JoinHandle;
 use ferrite_sync::{thread, time, Arc, Event, Mutex};
 use ferrite_txn::{TxnSystem, VersionConfig, VersionStore};
 use ferrite_types::{Csn, Error, IndexId, Lsn, Result, TxnId};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 /// A prepared transaction without a session.
 pub(crate) struct Prepared {
@@ -59,7 +59,7 @@ pub struct Engine {
     pub(crate) housekeeping: Event,
     /// Every session's transaction, and those without a session.
     slots: Mutex<Vec<Arc<TxnSlot>>>,
-    pub(crate) prepared: Mutex<HashMap<Xid, Prepared>>,
+    pub(crate) prepared: Mutex<BTreeMap<Xid, Prepared>>,
     pub(crate) losers: Losers,
     threads: Mutex<Vec<JoinHandle<()>>>,
     lock: Mutex<Option<LockGuard>>,
@@ -105,7 +105,8 @@ impl Engine {
     fn store_config(config: &Config) -> StoreConfig {
         StoreConfig {
             direct: config.direct_io,
-            ..StoreConfig::default()
+            file_bytes: config.store_file_bytes,
+            segment_bytes: config.store_segment_bytes,
         }
     }
 
@@ -122,7 +123,7 @@ impl Engine {
         let log = Log::create(storage.clone(), Lsn::ZERO, Engine::log_config(&config))?;
         let pool = Engine::make_pool(&config, &store, &log)?;
         Dictionary::create(&pool);
-        let dict = Dictionary::load(pool.clone(), log.clone(), HashMap::new())?;
+        let dict = Dictionary::load(pool.clone(), log.clone(), BTreeMap::new())?;
         let parts = Parts {
             store,
             log,
@@ -181,7 +182,7 @@ impl Engine {
             store: parts.store,
             log: parts.log,
             pool: parts.pool,
-            txns: TxnSystem::new(parts.next_txn, parts.next_csn),
+            txns: TxnSystem::with_ring_bits(parts.next_txn, parts.next_csn, config.txn_ring_bits),
             versions: VersionStore::new(version_config),
             locks: LockTable::new(lock_config),
             dict: parts.dict,
@@ -195,7 +196,7 @@ impl Engine {
             stop: AtomicBool::new(false),
             housekeeping: Event::new(),
             slots: Mutex::new(Vec::new()),
-            prepared: Mutex::new(HashMap::new()),
+            prepared: Mutex::new(BTreeMap::new()),
             losers: Losers::default(),
             threads: Mutex::new(Vec::new()),
             config,

@@ -16,7 +16,7 @@
 //!   `overflow`: values out of line.
 //! - `recovery`, `checkpoint`: start and restart; `losers`: what is rolled back after it.
 //!   `background`: every thread.
-//! - `status`: counters and views.
+//! - `status`: counters and views. `inspect`: what tests look at.
 //!
 //! # Invariants
 //! 1. A change of a row is: log record with undo, then the page, both under the leaf's
@@ -38,6 +38,7 @@ mod dict;
 mod engine;
 mod entry;
 mod graveyard;
+mod inspect;
 mod load;
 mod losers;
 mod overflow;
@@ -57,6 +58,7 @@ pub use config::Config;
 pub use cursor::{Cursor, ReadMode, Row, SeekMode, WaitMode};
 pub use dict::{IndexSpec, TableSpec};
 pub use engine::Engine;
+pub use ferrite_txn::Status;
 pub use overflow::{length as overflow_length, OVERFLOW_REF_BYTES};
 pub use session::{Isolation, Session, Xid};
 pub use status::{Metric, SnapshotRow, TrxRow};

@@ -22,7 +22,7 @@ use ferrite_store::{MapBase, Store};
 use ferrite_tree::op::{self, Ops};
 use ferrite_types::format::record_kind;
 use ferrite_types::{Error, IndexId, Lsn, PageId, Result, TableId, TxnId};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// A transaction found in the log without an end.
 pub(crate) struct Unfinished {
@@ -42,7 +42,7 @@ pub(crate) struct Analysis {
     pub next_csn: ferrite_types::Csn,
     /// Values that became garbage, and where in the log.
     pub overflow: Vec<(IndexId, [u8; 16], Lsn)>,
-    pub carried: HashMap<TableId, Carried>,
+    pub carried: BTreeMap<TableId, Carried>,
     freed: HashMap<PageId, Lsn>,
     dropped: HashMap<IndexId, Lsn>,
     pub records: u64,

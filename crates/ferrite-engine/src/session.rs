@@ -32,7 +32,7 @@ pub enum Isolation {
 }
 
 /// The server's name of a distributed transaction.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Xid {
     /// Format id.
     pub format_id: i64,

@@ -179,7 +179,7 @@ impl Store {
     }
 
     /// Why the page's blob could not be marked.
-    fn clash(&self, page: PageId, at: Location, inside: bool) -> Error {
+    pub(crate) fn clash(&self, page: PageId, at: Location, inside: bool) -> Error {
         let place = self.superblock.geometry.describe(at.granule());
         if !inside {
             return Error::Corrupt(format!("map: page {page} at {place}: beyond the files"));

@@ -58,6 +58,11 @@ impl Retired {
         out
     }
 
+    /// Every blob in the queue.
+    pub(crate) fn all(&self) -> Vec<Location> {
+        self.queue.lock().iter().map(|(_, at)| *at).collect()
+    }
+
     pub(crate) fn bytes(&self) -> u64 {
         self.granules.load(Ordering::Relaxed) * GRANULE_BYTES as u64
     }

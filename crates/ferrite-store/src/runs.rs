@@ -136,6 +136,20 @@ impl FreeRuns {
         self.segments.len()
     }
 
+    /// The first granule that is in use here and not there (true), or the other way round.
+    pub(crate) fn difference(&self, other: &FreeRuns) -> Option<(u64, bool)> {
+        for (n, (a, b)) in self.segments.iter().zip(&other.segments).enumerate() {
+            for (w, (x, y)) in a.bits.iter().zip(&b.bits).enumerate() {
+                if x != y {
+                    let bit = (x ^ y).trailing_zeros();
+                    let at = n as u64 * u64::from(self.segment_granules) + w as u64 * 64;
+                    return Some((at + u64::from(bit), x >> bit & 1 == 1));
+                }
+            }
+        }
+        None
+    }
+
     /// A new, wholly free segment at the end.
     pub(crate) fn add_segment(&mut self) {
         self.segments.push(Segment::new(self.segment_granules));

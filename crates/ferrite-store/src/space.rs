@@ -6,13 +6,13 @@
 //!
 //! Locking: growth lock > space lock; file calls under the growth lock only.
 
-use ferrite_types::{Error, Result};
+use ferrite_types::{Error, PageId, Result};
 
 use crate::batch::Batch;
 use crate::deps::{kill_point, Ordering};
-use crate::runs::Run;
+use crate::runs::{FreeRuns, Run};
 use crate::store::{Store, LOADING};
-use crate::word::GRANULE_BYTES;
+use crate::word::{Location, GRANULE_BYTES};
 
 /// Free share below which the background grows the store, in percent.
 const FREE_PERCENT: u64 = 15;
@@ -156,6 +156,40 @@ impl Store {
             self.runs.lock().give(granule, granules);
         }
         result
+    }
+
+    /// Compares free space with what the directory and the queue of retired blobs leave over.
+    /// `home_of` says where the page in a frame is on disk. Only while nothing is written.
+    ///
+    /// # Errors
+    /// `Corrupt` when two blobs share a granule, one lies in free space, or space is lost.
+    pub fn check_space(&self, home_of: &dyn Fn(u32) -> Location) -> Result<()> {
+        let segments = self.runs.lock().segments();
+        let granules = self.superblock.geometry.segment_granules();
+        let mut named = FreeRuns::new(granules, segments);
+        for n in 1..self.directory.end() {
+            let page = PageId(n);
+            let word = self.directory.get(page);
+            let at = match word.as_frame() {
+                Some(frame) => home_of(frame),
+                None => word.as_location().unwrap_or(Location::NONE),
+            };
+            if !at.is_none() && !named.mark(at.granule(), at.granules()) {
+                return Err(self.clash(page, at, named.contains(at.granule(), at.granules())));
+            }
+        }
+        for at in self.retired.all() {
+            if !named.mark(at.granule(), at.granules()) {
+                return Err(Error::Corrupt(format!("store: retired {at:?} is in use")));
+            }
+        }
+        match self.runs.lock().difference(&named) {
+            None => Ok(()),
+            Some((granule, used)) => Err(Error::Corrupt(format!(
+                "store: granule {granule} is {} and should not be",
+                if used { "in use" } else { "free" }
+            ))),
+        }
     }
 
     /// Bytes retired and not free yet.

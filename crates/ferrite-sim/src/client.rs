@@ -1,0 +1,441 @@
+//! One client: a session of the engine, its transaction as the model sees it, and what errors
+//! mean to it.
+
+use crate::model::{State, TableNo, Writes, MARKS};
+use crate::plan::FaultMode;
+use crate::rows::Row;
+use crate::world::World;
+use ferrite_engine::{DupInfo, Engine, Isolation, Session, Table, Xid};
+use ferrite_sync::random::Rng;
+use ferrite_sync::{thread, Arc};
+use ferrite_types::{Error, TxnId};
+use std::collections::BTreeMap;
+
+/// A session that is let go without a rollback when its machine dies.
+pub struct Guarded(Option<Session>);
+
+impl Guarded {
+    /// A new session.
+    pub fn new(engine: &Arc<Engine>, thd: usize) -> Guarded {
+        Guarded(Some(Session::new(engine, thd, thd as u64)))
+    }
+
+    /// The session.
+    pub fn get(&mut self) -> &mut Session {
+        self.0.as_mut().expect("it is there until the end")
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            if let Some(session) = self.0.take() {
+                session.abandon();
+            }
+        }
+    }
+}
+
+/// A range of an index that this transaction has locked, gaps included.
+pub struct LockedRange {
+    /// Table.
+    pub table: TableNo,
+    /// Index number.
+    pub index_no: usize,
+    /// First key.
+    pub low: Vec<u8>,
+    /// Last key; None: to the end.
+    pub high: Option<Vec<u8>>,
+    /// Clock of the model when it was locked.
+    pub since: u64,
+}
+
+/// The running transaction.
+#[derive(Default)]
+pub struct Tx {
+    /// Its number in the model.
+    pub serial: u64,
+    /// What it wrote.
+    pub writes: Writes,
+    /// Its mark is there.
+    pub marked: bool,
+    /// Tables it uses.
+    pub tables: BTreeMap<TableNo, Arc<Table>>,
+    /// Ranges it has locked.
+    pub ranges: Vec<LockedRange>,
+    /// Savepoints.
+    pub saves: Vec<(u64, Writes)>,
+}
+
+/// Whether a transaction goes on after a statement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum After {
+    /// It goes on.
+    GoesOn,
+    /// It is over: rolled back.
+    Over,
+}
+
+/// A client.
+pub struct Client {
+    /// The world.
+    pub world: Arc<World>,
+    /// The engine of this life.
+    pub engine: Arc<Engine>,
+    /// Its session.
+    pub session: Guarded,
+    /// Its choices.
+    pub rng: Rng,
+    /// Its connection.
+    pub thd: usize,
+    /// Level of its transactions.
+    pub isolation: Isolation,
+    /// Its transaction.
+    pub tx: Tx,
+}
+
+impl Client {
+    /// A client of that connection number.
+    pub fn new(world: &Arc<World>, engine: &Arc<Engine>, thd: usize, seed: u64) -> Client {
+        Client {
+            world: world.clone(),
+            engine: engine.clone(),
+            session: Guarded::new(engine, thd),
+            rng: Rng::new(seed),
+            thd,
+            isolation: Isolation::RepeatableRead,
+            tx: Tx::default(),
+        }
+    }
+
+    /// The session.
+    pub fn s(&mut self) -> &mut Session {
+        self.session.get()
+    }
+
+    /// A transaction begins.
+    pub fn begin(&mut self) {
+        self.tx = Tx {
+            serial: self.world.model().new_serial(),
+            ..Tx::default()
+        };
+        self.isolation = Isolation::RepeatableRead;
+        if self.world.plan.isolation_mix {
+            self.isolation = match self.rng.below(8) {
+                0 => Isolation::ReadUncommitted,
+                1..=3 => Isolation::ReadCommitted,
+                4 => Isolation::Serializable,
+                _ => Isolation::RepeatableRead,
+            };
+        }
+    }
+
+    /// A statement begins.
+    pub fn statement(&mut self) {
+        let isolation = self.isolation;
+        self.s().begin_statement(isolation);
+        self.world.tally().operations += 1;
+    }
+
+    /// Takes a table into use for this transaction; None while DDL has it.
+    pub fn use_table(&mut self, table: TableNo) -> Option<Arc<Table>> {
+        if let Some(t) = self.tx.tables.get(&table) {
+            return Some(t.clone());
+        }
+        let name = {
+            let mut model = self.world.model();
+            let t = model.tables.get_mut(&table)?;
+            if t.ddl.is_some() {
+                return None;
+            }
+            t.users += 1;
+            t.name.clone()
+        };
+        match self.engine.dict().open_table(&name) {
+            Ok(t) => {
+                self.tx.tables.insert(table, t.clone());
+                Some(t)
+            }
+            Err(e) => {
+                self.world
+                    .model()
+                    .tables
+                    .entry(table)
+                    .and_modify(|t| t.users -= 1);
+                self.expect_injected(&e, "open table");
+                None
+            }
+        }
+    }
+
+    fn release_tables(&mut self) {
+        let mut model = self.world.model();
+        for table in std::mem::take(&mut self.tx.tables).keys() {
+            if let Some(t) = model.tables.get_mut(table) {
+                t.users -= 1;
+            }
+        }
+    }
+
+    /// Any table but that of marks.
+    pub fn any_table(&mut self) -> Option<TableNo> {
+        let list: Vec<TableNo> = {
+            let model = self.world.model();
+            model
+                .tables
+                .keys()
+                .copied()
+                .filter(|t| *t != MARKS)
+                .collect()
+        };
+        (!list.is_empty()).then(|| list[self.rng.below(list.len() as u64) as usize])
+    }
+
+    /// Panics unless the run injects faults of this kind.
+    pub fn expect_injected(&self, e: &Error, what: &str) {
+        assert!(self.world.is_injected(e), "{what}: {e}");
+    }
+
+    /// A statement failed: what a server does then.
+    pub fn failed(&mut self, e: &Error, what: &str) -> After {
+        self.world.tally().errors += 1;
+        match e {
+            Error::Deadlock | Error::RolledBack => return self.roll_back(),
+            Error::LockTimeout | Error::Skipped | Error::Duplicate => {
+                if self.rng.chance(1, 3) {
+                    return self.roll_back();
+                }
+                if let Err(e) = self.s().rollback_statement() {
+                    self.expect_injected(&e, "statement rollback");
+                    return self.roll_back();
+                }
+                return After::GoesOn;
+            }
+            Error::SnapshotTooOld if self.world.plan.config.max_history_bytes > 0 => {}
+            _ => self.expect_injected(e, what),
+        }
+        self.roll_back()
+    }
+
+    /// Rolls the transaction back.
+    pub fn roll_back(&mut self) -> After {
+        let mut result = self.s().rollback();
+        for _ in 0..5 {
+            if let Err(e) = &result {
+                self.expect_injected(e, "rollback");
+                thread::sleep_ms(5);
+                result = self.s().rollback();
+            }
+        }
+        if let Err(e) = result {
+            // The server would end itself here.
+            ferrite_sync::stop::fatal(&format!("rollback: {e}"));
+        }
+        self.over();
+        After::Over
+    }
+
+    /// The transaction has ended, one way or the other.
+    pub fn over(&mut self) {
+        self.release_tables();
+        self.tx = Tx::default();
+    }
+
+    /// Puts the transaction's mark down, before its first change.
+    pub fn mark(&mut self) -> Result<(), Error> {
+        if self.tx.marked {
+            return Ok(());
+        }
+        let marks = self.use_table(MARKS).ok_or(Error::LockTimeout)?;
+        let serial = self.tx.serial;
+        let row = mark_row(serial);
+        let (pk, payload) = {
+            let model = self.world.model();
+            let shape = &model.table(MARKS).shape;
+            (shape.pk(serial), shape.payload(&row))
+        };
+        self.statement();
+        let dup = &mut DupInfo::default();
+        self.s()
+            .insert_row(&marks, Some(&pk), &payload, &[], false, dup)?;
+        self.s().end_statement();
+        self.tx.writes.insert((MARKS, serial), Some(row));
+        self.tx.marked = true;
+        Ok(())
+    }
+
+    // ---- the end of a transaction ----------------------------------------------------------
+
+    fn txn_id(&mut self) -> TxnId {
+        self.s().txn_id()
+    }
+
+    /// Commits in one phase.
+    pub fn commit(&mut self) {
+        if !self.s().has_changes() {
+            assert!(self.tx.writes.is_empty(), "changes without a transaction");
+            if let Err(e) = self.s().commit(false) {
+                panic!("commit of a reader: {e}");
+            }
+            self.over();
+            return;
+        }
+        self.check_ranges();
+        let (serial, id) = (self.tx.serial, self.txn_id());
+        let writes = std::mem::take(&mut self.tx.writes);
+        self.world
+            .model()
+            .ask(serial, id, writes, State::Committing);
+        let hold = self.world.plan.held_answers && self.rng.chance(2, 3);
+        if hold {
+            self.world.allow_hold(self.thd, serial);
+        }
+        if let Err(e) = self.s().commit(hold) {
+            panic!("commit: {e}");
+        }
+        self.committed(serial, !hold);
+        if hold && !self.world.wait_if_held(self.thd) {
+            self.answered(serial);
+        }
+        self.over();
+    }
+
+    /// The engine says that it is committed: so it is for everybody from now on.
+    fn committed(&mut self, serial: u64, answered: bool) {
+        if answered {
+            self.answered(serial);
+        }
+        self.world.resolve(&self.engine);
+        let mut model = self.world.model();
+        let state = model.txns.get(&serial).map(|t| t.state);
+        match state {
+            Some(State::Committed(csn)) => {
+                model.answered_csn = model.answered_csn.max(csn);
+            }
+            other => panic!("transaction {serial} was committed and is {other:?}"),
+        }
+    }
+
+    fn answered(&mut self, serial: u64) {
+        let durable = self.world.plan.config.flush_log_at_commit == 1;
+        if let Some(t) = self.world.model().txns.get_mut(&serial) {
+            t.durable |= durable;
+        }
+        self.world.tally().commits += 1;
+    }
+
+    /// First phase, and then one of the ways to go on.
+    pub fn two_phases(&mut self) {
+        if !self.s().has_changes() {
+            return self.commit();
+        }
+        self.check_ranges();
+        let (serial, id) = (self.tx.serial, self.txn_id());
+        let xid = xid_of(serial);
+        let writes = std::mem::take(&mut self.tx.writes);
+        {
+            let mut model = self.world.model();
+            let t = model.ask(serial, id, writes, State::Preparing);
+            t.xid = Some(xid.clone());
+        }
+        if let Err(e) = self.s().prepare(&xid) {
+            panic!("prepare: {e}");
+        }
+        let durable = self.world.plan.config.flush_log_at_commit == 1;
+        if let Some(t) = self.world.model().txns.get_mut(&serial) {
+            t.state = State::Prepared;
+            t.prepare_durable = durable;
+        }
+        match self.rng.below(6) {
+            0 => {
+                self.world.model().decide(serial, State::RollingBack);
+                if self.roll_back() == After::Over {
+                    return;
+                }
+            }
+            1 => {
+                self.s().detach_prepared();
+                if let Some(t) = self.world.model().txns.get_mut(&serial) {
+                    t.detached = true;
+                }
+            }
+            _ => self.second_phase(serial),
+        }
+        self.over();
+    }
+
+    fn second_phase(&mut self, serial: u64) {
+        self.world.model().decide(serial, State::Committing);
+        let wait = self.rng.chance(1, 2);
+        self.s().commit_ordered();
+        self.committed(serial, false);
+        if let Err(e) = self.s().commit_finish(wait) {
+            panic!("commit_finish: {e}");
+        }
+        if wait {
+            if let Some(t) = self.world.model().txns.get_mut(&serial) {
+                t.durable = true;
+            }
+        }
+        self.world.tally().commits += 1;
+    }
+
+    /// Nobody else has changed what this transaction has locked.
+    pub fn check_ranges(&mut self) {
+        if self.tx.ranges.is_empty() {
+            return;
+        }
+        self.world.resolve(&self.engine);
+        let model = self.world.model();
+        for range in &self.tx.ranges {
+            let Some(t) = model.tables.get(&range.table) else {
+                continue;
+            };
+            for (n, versions) in &t.rows {
+                for (at, v) in versions.iter().enumerate() {
+                    let public = model.txns.get(&v.by).and_then(|t| t.public).unwrap_or(0);
+                    if public <= range.since {
+                        continue;
+                    }
+                    let before = at.checked_sub(1).and_then(|b| versions[b].row.as_ref());
+                    for row in [before, v.row.as_ref()].into_iter().flatten() {
+                        let key = t.shape.index_key(range.index_no, *n, row);
+                        let inside =
+                            key >= range.low && range.high.as_ref().is_none_or(|high| key <= *high);
+                        assert!(
+                            !inside,
+                            "transaction {} changed row {n} of {} in a range of index {} that \
+                             transaction {} has locked",
+                            v.by, t.name, range.index_no, self.tx.serial
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The row of a transaction in the table of marks.
+pub fn mark_row(serial: u64) -> Row {
+    Row {
+        stamp: serial,
+        k: 0,
+        u: serial,
+        fill: 0,
+        big: None,
+    }
+}
+
+/// The name of a distributed transaction.
+pub fn xid_of(serial: u64) -> Xid {
+    Xid {
+        format_id: 7,
+        gtrid_len: 8,
+        data: serial.to_be_bytes().to_vec(),
+    }
+}
+
+/// In which runs errors of reading are to be expected, rollbacks included.
+pub fn reads_may_fail(world: &World) -> bool {
+    world.plan.faults == FaultMode::BadReads
+}

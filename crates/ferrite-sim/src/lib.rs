@@ -1,0 +1,27 @@
+//! The simulator: the whole core under a deterministic scheduler on a simulated disk, compared
+//! with a model that remembers everything. One 64-bit seed is one run.
+//!
+//! # What is where
+//! - `plan`: the random configuration of a run. `rows`: what the tables hold.
+//! - `model`: the oracle. `world`: what outlives a crash.
+//! - `client`, `write`, `read`: what sessions do, and what they must see.
+//! - `settle`: what must be there after a restart.
+//! - `life`: one life of the program. `run`: lives, crashes and faults; the whole of a run.
+//!
+//! # Invariants
+//! - Every choice comes from the seed; maps are ordered; no address, thread or clock of the
+//!   real machine reaches a decision.
+//! - The model's mutex is never held over a call of the engine.
+
+#![forbid(unsafe_code)]
+
+pub mod client;
+pub mod life;
+pub mod model;
+pub mod plan;
+pub mod read;
+pub mod rows;
+pub mod run;
+pub mod settle;
+pub mod world;
+pub mod write;

@@ -1,0 +1,154 @@
+//! The random configuration of a run, swarm style: each run has a random subset of the
+//! features, so that rare combinations are not drowned by the common ones.
+
+use crate::rows::{Secondary, Shape};
+use ferrite_engine::Config;
+use ferrite_sync::random::Rng;
+use ferrite_types::format::Codec;
+
+/// What kinds of faults the disk has in this run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FaultMode {
+    /// Only power cuts.
+    PowerOnly,
+    /// A sync, once, fails and loses writes: the engine must stop and lose nothing.
+    FailedSync,
+    /// Reads lie or fail now and then: an error or the right answer, never a wrong row.
+    BadReads,
+    /// The disk fills up and empties again.
+    Full,
+}
+
+/// One run's configuration.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The run.
+    pub seed: u64,
+    /// Settings of the engine; the same in every life but for those that may change.
+    pub config: Config,
+    /// Faults of the disk besides power cuts.
+    pub faults: FaultMode,
+    /// Writing clients.
+    pub clients: u64,
+    /// Transactions of each client in a life, at most.
+    pub transactions: u64,
+    /// Operations of a transaction, at most.
+    pub operations: u64,
+    /// Lives of the machine, at least 2.
+    pub lives: u64,
+    /// Shapes of the tables made at first.
+    pub shapes: Vec<Shape>,
+    /// Tables come and go.
+    pub ddl: bool,
+    /// Savepoints and rollback to them.
+    pub savepoints: bool,
+    /// Two-phase commits.
+    pub prepare: bool,
+    /// Scans with locks.
+    pub locking_reads: bool,
+    /// Now and then a transaction of many operations.
+    pub big_transactions: bool,
+    /// Readers whose snapshot stays open.
+    pub long_readers: u64,
+    /// Levels below and above REPEATABLE READ.
+    pub isolation_mix: bool,
+    /// Answers held back until the flusher releases them.
+    pub held_answers: bool,
+    /// Some calls of the disk take their time.
+    pub slow_disk: bool,
+}
+
+fn pick<T: Copy>(rng: &mut Rng, from: &[T]) -> T {
+    from[rng.below(from.len() as u64) as usize]
+}
+
+fn shape(rng: &mut Rng, overflow: bool) -> Shape {
+    let keys = pick(rng, &[6, 30, 120, 400]);
+    let mut secondary = Vec::new();
+    if rng.chance(4, 5) {
+        secondary.push(Secondary::Plain);
+    }
+    if rng.chance(2, 3) {
+        secondary.push(Secondary::Unique);
+    }
+    if rng.chance(1, 2) {
+        secondary.reverse();
+    }
+    Shape {
+        key_prefix: pick(rng, &[0, 0, 12, 200, 700]),
+        max_fill: pick(rng, &[0, 40, 400, 2000]),
+        max_big: if overflow {
+            pick(rng, &[100, 20_000, 70_000])
+        } else {
+            0
+        },
+        keys,
+        k_values: pick(rng, &[1, 4, 50]),
+        u_values: keys * pick(rng, &[1, 2, 10]),
+        secondary,
+        covering: rng.chance(1, 2),
+    }
+}
+
+fn config(rng: &mut Rng) -> Config {
+    let segment = pick(rng, &[64 << 10, 128 << 10, 256 << 10]);
+    Config {
+        buffer_pool_size_bytes: 4 << 20,
+        log_budget_bytes: segment * rng.between(4, 8),
+        log_segment_bytes: segment,
+        log_ring_bytes: pick(rng, &[256 << 10, 512 << 10]),
+        history_ring_bytes: pick(rng, &[0, 256 << 10, 1 << 20]),
+        max_history_bytes: 0,
+        flush_log_at_commit: pick(rng, &[1, 1, 1, 1, 1, 1, 2, 0]),
+        flush_interval_ms: pick(rng, &[1, 20, 1000]),
+        lock_wait_timeout_ms: pick(rng, &[0, 1, 5, 100]),
+        write_threads: rng.between(1, 2) as u32,
+        purge_threads: rng.between(1, 2) as u32,
+        deadlock_detect: rng.chance(4, 5),
+        direct_io: rng.chance(1, 2),
+        codec: pick(rng, &[Codec::None, Codec::None, Codec::Lz4, Codec::Zstd]),
+        store_file_bytes: 1 << 30,
+        store_segment_bytes: pick(rng, &[1 << 20, 2 << 20, 8 << 20]),
+        txn_ring_bits: pick(rng, &[8, 10, 12]),
+        manual_background: false,
+    }
+}
+
+impl Plan {
+    /// The configuration that belongs to a seed.
+    pub fn new(seed: u64) -> Plan {
+        let rng = &mut Rng::new(seed ^ 0x71a1_0001);
+        let overflow = rng.chance(1, 3);
+        let tables = rng.between(1, 3);
+        Plan {
+            seed,
+            config: config(rng),
+            faults: match rng.below(10) {
+                0 => FaultMode::FailedSync,
+                1 => FaultMode::BadReads,
+                2 => FaultMode::Full,
+                _ => FaultMode::PowerOnly,
+            },
+            clients: rng.between(1, 5),
+            transactions: rng.between(2, 14),
+            operations: rng.between(1, 9),
+            lives: rng.between(2, 5),
+            shapes: (0..tables).map(|_| shape(rng, overflow)).collect(),
+            ddl: rng.chance(1, 3),
+            savepoints: rng.chance(1, 2),
+            prepare: rng.chance(1, 2),
+            locking_reads: rng.chance(1, 2),
+            big_transactions: rng.chance(1, 3),
+            long_readers: rng.below(3),
+            isolation_mix: rng.chance(1, 2),
+            held_answers: rng.chance(1, 2),
+            slow_disk: rng.chance(1, 3),
+        }
+    }
+
+    /// The shape of a table that is made later.
+    pub fn new_shape(&self, rng: &mut Rng) -> Shape {
+        let overflow = self.shapes.iter().any(|s| s.max_big > 0);
+        shape(rng, overflow)
+    }
+}

@@ -1,0 +1,267 @@
+//! One seed, one run: the operator boots the machine again and again, kills it at random
+//! moments, and looks at the end whether everything is as promised.
+//!
+//! The operator is the simulation's main task: it survives crashes. Everything that a run
+//! does follows from its seed.
+
+use crate::life::{life, End};
+use crate::plan::{FaultMode, Plan};
+use crate::world::{Tally, World};
+use ferrite_io::sim::{Fault, Survival};
+use ferrite_sync::random::Rng;
+use ferrite_sync::sim::{self, Report, Simulation};
+use ferrite_sync::{thread, Arc};
+
+/// Deepest chain of crashes during recovery.
+const NESTED: u64 = 3;
+
+/// Steps after which a run counts as hung.
+const MAX_STEPS: u64 = 6_000_000;
+
+/// A run that is over.
+pub struct Finished {
+    /// Its seed.
+    pub seed: u64,
+    /// Why it failed, if it did.
+    pub failure: Option<String>,
+    /// How it went.
+    pub report: Report,
+    /// What it did.
+    pub tally: Tally,
+}
+
+/// Runs a seed.
+pub fn run(seed: u64, keep_trace: bool) -> Finished {
+    let plan = Plan::new(seed);
+    let mut simulation = Simulation::new(seed).max_steps(MAX_STEPS);
+    if keep_trace {
+        simulation = simulation.keep_trace();
+    }
+    let tally = Arc::new(std::sync::Mutex::new(Tally::default()));
+    let out = tally.clone();
+    let result = simulation.run(move || {
+        let world = Arc::new(World::new(plan));
+        operate(&world);
+        *out.lock().expect("nobody panics with it") = *world.tally();
+    });
+    let (failure, report) = match result {
+        Ok(outcome) => (None, outcome.report),
+        Err(failed) => (Some(failed.to_string()), failed.report),
+    };
+    let tally = *tally.lock().expect("nobody panics with it");
+    Finished {
+        seed,
+        failure,
+        report,
+        tally,
+    }
+}
+
+/// When the program is to die.
+#[derive(Clone, Copy, Debug)]
+enum Death {
+    Never,
+    /// After so many steps of the scheduler.
+    Steps(u64),
+    /// At this call of the disk.
+    Call(u64),
+    /// At the n-th pass of a named place.
+    Place(&'static str, u64),
+}
+
+/// Places between two steps whose order matters.
+const PLACES: [&str; 38] = [
+    "commit.logged",
+    "commit.visible",
+    "commit.durable",
+    "prepare.logged",
+    "prepare.durable",
+    "rollback.one_undone",
+    "tree.before_split_logged",
+    "tree.after_split_logged",
+    "tree.before_merge_logged",
+    "buffer.after_blobs_synced",
+    "buffer.after_delta_appended",
+    "store.superblock_before_rename",
+    "store.after_write_before_sync",
+    "store.after_sync",
+    "store.map_before_sync",
+    "store.map_dumped",
+    "store.checkpoint_before_sync",
+    "store.checkpoint_written",
+    "store.segment_grown",
+    "checkpoint.map_dumped",
+    "checkpoint.written",
+    "dict.create.trees_made",
+    "dict.create.durable",
+    "dict.drop.durable",
+    "dict.truncate.durable",
+    "redo.before_write",
+    "redo.after_write_before_sync",
+    "redo.after_sync_before_ack",
+    "redo.before_fence",
+    "redo.fence_before_sync",
+    "redo.next_segment",
+    "redo.segment_built",
+    "redo.segment_prepared",
+    "redo.before_recycle",
+    "redo.recycle",
+    "redo.removed",
+    "redo.before_queue",
+    "redo.before_sleep",
+];
+
+/// As often small as large.
+fn any_scale(rng: &mut Rng, bits: u64) -> u64 {
+    let top = 1 << rng.below(bits + 1);
+    rng.between(top / 2 + 1, top)
+}
+
+fn some_death(rng: &mut Rng, recovering: bool) -> Death {
+    match rng.below(5) {
+        0 | 1 if recovering => Death::Steps(any_scale(rng, 12)),
+        0 | 1 => Death::Steps(any_scale(rng, 17)),
+        2 if recovering => Death::Call(any_scale(rng, 6)),
+        2 => Death::Call(any_scale(rng, 9)),
+        3 => Death::Place(
+            PLACES[rng.below(PLACES.len() as u64) as usize],
+            any_scale(rng, 2),
+        ),
+        _ => Death::Place(
+            PLACES[rng.below(PLACES.len() as u64) as usize],
+            any_scale(rng, 6),
+        ),
+    }
+}
+
+fn arm(world: &World, death: Death) {
+    sim::note(&format!("{death:?}"));
+    match death {
+        Death::Never => {}
+        Death::Steps(n) => sim::crash_after_steps(Some(n)),
+        Death::Call(n) => world.disk.power_off_after(n),
+        Death::Place(name, nth) => sim::crash_at_point(Some((name, nth))),
+    }
+}
+
+fn operate(world: &Arc<World>) {
+    let mut rng = Rng::new(world.plan.seed ^ 0x09e7_a704);
+    let cut = world.disk.clone();
+    sim::set_crash_hook(move || cut.power_off());
+    world.disk.set_power_off_hook(sim::crash);
+    set_io_hook(world);
+    let mut number = 0;
+    let mut depth = 0;
+    loop {
+        let last = number >= world.plan.lives && depth == 0 && world.tally().crashes > 0;
+        let calm = last || depth >= NESTED;
+        let death = match calm {
+            true => Death::Never,
+            false if depth > 0 && rng.chance(1, 2) => some_death(&mut rng, true),
+            false => some_death(&mut rng, false),
+        };
+        arm(world, death);
+        if !calm {
+            plan_faults(world, &mut rng);
+        }
+        let end = boot(world, number);
+        world.tally().faults += world.disk.faults_happened();
+        world.disk.clear_faults();
+        depth = match &end {
+            None | Some(End::Failed(_)) => world.crashed(),
+            Some(End::Closed) => 0,
+        };
+        if last && end == Some(End::Closed) {
+            return;
+        }
+        assert!(
+            !(calm && depth > NESTED + 2),
+            "the database does not open any more: {end:?}"
+        );
+        world.disk.set_capacity(None);
+        world.disk.crash_with(survival(&mut rng), &mut rng);
+        number += 1;
+    }
+}
+
+fn survival(rng: &mut Rng) -> Survival {
+    match rng.below(6) {
+        0 => Survival::Everything,
+        1 => Survival::Nothing,
+        _ => Survival::Anything,
+    }
+}
+
+/// One life; None when it was killed.
+fn boot(world: &Arc<World>, number: u64) -> Option<End> {
+    let w = world.clone();
+    let handle = sim::spawn("server", move || life(&w, number));
+    let filler = disk_filler(world, number);
+    let end = handle.join();
+    if end.is_err() {
+        sim::reap();
+    }
+    sim::crash_after_steps(None);
+    sim::crash_at_point(None);
+    world.disk.power_off_after(u64::MAX / 2);
+    if let Some(filler) = filler {
+        let _ = filler.join();
+    }
+    end.ok()
+}
+
+/// What the disk does wrong in this life.
+fn plan_faults(world: &World, rng: &mut Rng) {
+    let disk = &world.disk;
+    match world.plan.faults {
+        FaultMode::PowerOnly | FaultMode::Full => {}
+        FaultMode::FailedSync => {
+            if rng.chance(2, 3) {
+                disk.fail_sync(any_scale(rng, 6));
+            }
+        }
+        FaultMode::BadReads => {
+            for _ in 0..rng.below(6) {
+                let faults = [Fault::FlipBit, Fault::FailRead, Fault::MisdirectedRead];
+                let fault = faults[rng.below(3) as usize];
+                disk.inject(fault, any_scale(rng, 7));
+            }
+        }
+    }
+}
+
+/// Each call of the disk stands in the trace; on a slow disk some take their time.
+fn set_io_hook(world: &Arc<World>) {
+    let slow = world.plan.slow_disk;
+    world.disk.set_hook(Some(Arc::new(move |event| {
+        sim::note(&format!(
+            "{:?} {} {}+{}",
+            event.op, event.name, event.offset, event.len
+        ));
+        sim::yield_point("io");
+        if slow && ferrite_sync::random::next_u64() % 16 == 0 {
+            thread::sleep_us(ferrite_sync::random::next_u64() % 30_000);
+        }
+        Ok(())
+    })));
+}
+
+/// The disk fills up and empties again while the program works.
+fn disk_filler(world: &Arc<World>, number: u64) -> Option<thread::JoinHandle<()>> {
+    if world.plan.faults != FaultMode::Full {
+        return None;
+    }
+    let (world, seed) = (world.clone(), world.plan.seed ^ number << 40);
+    Some(sim::spawn("filler", move || {
+        let mut rng = Rng::new(seed);
+        for _ in 0..6 {
+            thread::sleep_us(rng.below(150_000));
+            let room = any_scale(&mut rng, 22);
+            world
+                .disk
+                .set_capacity(Some(world.disk.used_bytes() + room));
+            thread::sleep_us(rng.below(150_000));
+            world.disk.set_capacity(None);
+        }
+    }))
+}

@@ -1,0 +1,353 @@
+//! After a restart: what is there must be what was promised.
+//!
+//! | promised | must be there | may be there | must not be there |
+//! | --- | --- | --- | --- |
+//! | commit answered as durable | wholly | | |
+//! | commit asked for | | wholly or not at all | in part |
+//! | first phase answered | prepared, under its XID | | lost |
+//! | nothing asked for | | | any of it |
+//!
+//! And what survives is closed: with a commit, everything that was public before it was asked
+//! for survives too.
+//!
+//! Everything is read first and the model changed at the end in one step, so that a crash in
+//! between leaves the model as it was.
+
+use crate::client::Client;
+use crate::model::{Ddl, Model, State, TableModel, TableNo, Txn, Version, MARKS};
+use crate::rows::{describe, Shape};
+use crate::world::World;
+use ferrite_engine::{Cursor, Engine, Isolation, ReadMode, Session, Table, WaitMode};
+use ferrite_sync::Arc;
+use ferrite_types::Error;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Payloads by row number.
+type Rows = BTreeMap<u64, Vec<u8>>;
+
+/// What a restart found.
+struct Found {
+    /// Names of the tables.
+    names: BTreeSet<String>,
+    /// Rows of each table that is there.
+    rows: BTreeMap<TableNo, Rows>,
+    /// Numbers of the prepared transactions.
+    prepared: BTreeSet<u64>,
+}
+
+/// What became of a transaction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fate {
+    Committed,
+    Prepared,
+    Lost,
+}
+
+/// Compares what a restart found with the model; the model then begins a new life.
+///
+/// # Errors
+/// A read that failed, where the run injects such faults.
+pub fn settle(world: &Arc<World>, engine: &Arc<Engine>) -> Result<(), Error> {
+    let found = find(world, engine)?;
+    let mut model = world.model();
+    settle_ddl(&mut model, &found);
+    let fates = fates(&model, &found);
+    check_closed(&model, &fates);
+    let tables = apply(&model, &fates);
+    compare(world.plan.seed, &model, &tables, &found);
+    begin_life(&mut model, tables, &fates, &found);
+    Ok(())
+}
+
+fn find(world: &Arc<World>, engine: &Arc<Engine>) -> Result<Found, Error> {
+    let names: BTreeSet<String> = engine.dict().tables_of("sim").into_iter().collect();
+    let mut by_name: BTreeMap<String, (TableNo, Shape)> = BTreeMap::new();
+    for (no, t) in &world.model().tables {
+        by_name.insert(t.name.clone(), (*no, t.shape.clone()));
+        if let Some(Ddl::Rename(to)) = &t.ddl {
+            by_name.insert(to.clone(), (*no, t.shape.clone()));
+        }
+    }
+    let prepared = engine.prepared_xids();
+    let prepared = prepared
+        .iter()
+        .map(|x| u64::from_be_bytes(x.data[..].try_into().expect("an xid of ours")))
+        .collect();
+    let mut rows = BTreeMap::new();
+    for name in &names {
+        let (no, shape) = by_name
+            .get(name)
+            .unwrap_or_else(|| panic!("table {name} is unknown"));
+        let table = engine.dict().open_table(name)?;
+        rows.insert(*no, read_all(world, engine, &table, shape)?);
+    }
+    Ok(Found {
+        names,
+        rows,
+        prepared,
+    })
+}
+
+/// Every row, by the clustered index; the others must have the same ones.
+fn read_all(
+    world: &World,
+    engine: &Arc<Engine>,
+    table: &Arc<Table>,
+    shape: &Shape,
+) -> Result<Rows, Error> {
+    let mut client = crate::client::Guarded::new(engine, 0);
+    let s = client.get();
+    s.begin_statement(Isolation::RepeatableRead);
+    let mut rows = Rows::new();
+    for index_no in 0..table.index_count() {
+        let mut seen = BTreeSet::new();
+        let mut c = Cursor::new(table, index_no, ReadMode::Snapshot, WaitMode::Wait);
+        let mut moved = c.first(s).map(|_| ());
+        while moved.is_ok() {
+            let row = c.current()?;
+            let pk = row.pk.to_vec();
+            let n = shape
+                .number_of(&pk)
+                .unwrap_or_else(|| panic!("a key that is none: {pk:?}"));
+            assert!(seen.insert(n), "row {n} is twice in index {index_no}");
+            if index_no == 0 {
+                rows.insert(n, row.payload.to_vec());
+            }
+            moved = c.next(s).map(|_| ());
+        }
+        if moved != Err(Error::NotFound) {
+            moved?;
+        }
+        assert!(
+            seen.iter().eq(rows.keys()),
+            "index {index_no} of {} has other rows than the table: too many {:?}, missing {:?}",
+            table.spec.name,
+            seen.iter()
+                .filter(|n| !rows.contains_key(n))
+                .collect::<Vec<_>>(),
+            rows.keys()
+                .filter(|n| !seen.contains(n))
+                .collect::<Vec<_>>(),
+        );
+    }
+    check_table(world, s, table)?;
+    s.commit(false)?;
+    Ok(rows)
+}
+
+/// The engine's own check of a table finds nothing.
+///
+/// # Errors
+/// A read that failed, where the run injects such faults.
+pub fn check_table(world: &World, s: &mut Session, table: &Arc<Table>) -> Result<(), Error> {
+    let mut faults = Vec::new();
+    match s.check_table(table, false, &mut |line| faults.push(line.to_owned())) {
+        Ok(()) => Ok(()),
+        Err(e) if world.is_injected(&e) => Err(e),
+        Err(e) => panic!("check of {}: {e}: {faults:?}", table.spec.name),
+    }
+}
+
+/// DDL that was under way is done or is not.
+fn settle_ddl(model: &mut Model, found: &Found) {
+    let begun: Vec<TableNo> = model
+        .tables
+        .iter()
+        .filter(|(_, t)| t.ddl.is_some())
+        .map(|(no, _)| *no)
+        .collect();
+    for no in begun {
+        let Some(t) = model.tables.get_mut(&no) else {
+            continue;
+        };
+        let there = found.names.contains(&t.name);
+        match &t.ddl {
+            Some(Ddl::Rename(to)) if !there => {
+                assert!(
+                    found.names.contains(to),
+                    "table {} is lost by a rename to {to}",
+                    t.name
+                );
+                t.name = to.clone();
+            }
+            Some(Ddl::Create | Ddl::Drop) if !there => {
+                model.tables.remove(&no);
+                continue;
+            }
+            // It is seen below whether the rows are gone.
+            Some(Ddl::Truncate) if found.rows.get(&no).is_some_and(BTreeMap::is_empty) => {
+                t.rows.clear();
+            }
+            _ => {}
+        }
+    }
+    let expected: BTreeSet<String> = model.tables.values().map(|t| t.name.clone()).collect();
+    assert_eq!(found.names, expected, "tables after the restart");
+}
+
+fn fates(model: &Model, found: &Found) -> BTreeMap<u64, Fate> {
+    let none = Rows::new();
+    let marks = found.rows.get(&MARKS).unwrap_or(&none);
+    let fate = |serial: u64, t: &Txn| {
+        if marks.contains_key(&serial) {
+            let may = matches!(t.state, State::Committing | State::Committed(_));
+            assert!(
+                may,
+                "transaction {serial} is committed and was {:?}",
+                t.state
+            );
+            assert!(
+                !found.prepared.contains(&serial),
+                "transaction {serial} is both"
+            );
+            return Fate::Committed;
+        }
+        if found.prepared.contains(&serial) {
+            assert!(
+                t.xid.is_some() && !t.durable,
+                "transaction {serial} is prepared and was {:?}, durable {}",
+                t.state,
+                t.durable
+            );
+            return Fate::Prepared;
+        }
+        assert!(
+            !t.durable,
+            "transaction {serial}: its commit was answered and is lost"
+        );
+        assert!(
+            !t.prepare_durable || t.state == State::RollingBack,
+            "transaction {serial} was prepared and is lost ({:?})",
+            t.state
+        );
+        Fate::Lost
+    };
+    let fates: BTreeMap<u64, Fate> = model.txns.iter().map(|(n, t)| (*n, fate(*n, t))).collect();
+    for serial in found.prepared.iter().chain(marks.keys()) {
+        let before = model
+            .tables
+            .get(&MARKS)
+            .is_some_and(|t| t.at(*serial, 0).is_some());
+        assert!(
+            fates.contains_key(serial) || before,
+            "transaction {serial} did not ask for its end and has survived"
+        );
+    }
+    fates
+}
+
+/// Who was public before a survivor's commit was asked for survives, too.
+fn check_closed(model: &Model, fates: &BTreeMap<u64, Fate>) {
+    let survivors = fates.iter().filter(|(_, f)| **f == Fate::Committed);
+    let Some((last, asked)) = survivors
+        .map(|(n, _)| (n, model.txns[n].asked))
+        .max_by_key(|x| x.1)
+    else {
+        return;
+    };
+    for (serial, t) in &model.txns {
+        let before = t.public.is_some_and(|public| public < asked);
+        assert!(
+            !before || fates[serial] == Fate::Committed,
+            "transaction {serial} was public before {last} asked for its commit; {last} has \
+             survived and {serial} is {:?}",
+            fates[serial]
+        );
+    }
+}
+
+/// The tables as they must be.
+fn apply(model: &Model, fates: &BTreeMap<u64, Fate>) -> BTreeMap<TableNo, TableModel> {
+    let mut tables = model.tables.clone();
+    for t in tables.values_mut() {
+        for list in t.rows.values_mut() {
+            list.retain(|v| v.csn == 0 || fates.get(&v.by) == Some(&Fate::Committed));
+        }
+    }
+    // Those whose commit number nobody has seen come last: nobody has changed their rows
+    // after them, or the number would be known.
+    for (serial, fate) in fates {
+        let t = &model.txns[serial];
+        if *fate != Fate::Committed || t.state != State::Committing {
+            continue;
+        }
+        for ((no, n), row) in &t.writes {
+            if let Some(table) = tables.get_mut(no) {
+                let (csn, by, row) = (u64::MAX, *serial, *row);
+                table.add(*n, Version { csn, by, row });
+            }
+        }
+    }
+    tables.values_mut().for_each(TableModel::settle);
+    tables
+}
+
+fn compare(seed: u64, model: &Model, tables: &BTreeMap<TableNo, TableModel>, found: &Found) {
+    for (no, t) in tables {
+        let rows = &found.rows[no];
+        let numbers: BTreeSet<u64> = t.rows.keys().chain(rows.keys()).copied().collect();
+        for n in numbers {
+            let expected = t.at(n, 0);
+            let same = match (expected, rows.get(&n)) {
+                (Some(row), Some(payload)) => t.shape.is_payload_of(payload, row),
+                (None, None) => true,
+                _ => false,
+            };
+            assert!(
+                same,
+                "seed {seed}: after the restart row {n} of {} is {:?}, expected {expected:?}; \
+                 its history: {:?}",
+                t.name,
+                rows.get(&n).map(|p| describe(p)),
+                model.tables.get(no).and_then(|t| t.rows.get(&n))
+            );
+        }
+    }
+}
+
+fn begin_life(
+    model: &mut Model,
+    tables: BTreeMap<TableNo, TableModel>,
+    fates: &BTreeMap<u64, Fate>,
+    found: &Found,
+) {
+    model.tables = tables;
+    for t in model.tables.values_mut() {
+        t.users = 0;
+        t.ddl = None;
+    }
+    model
+        .txns
+        .retain(|serial, _| fates[serial] == Fate::Prepared);
+    for serial in &found.prepared {
+        if let Some(t) = model.txns.get_mut(serial) {
+            t.must_commit |= matches!(t.state, State::Committed(_));
+            t.state = State::Prepared;
+            t.prepare_durable = true;
+            t.durable = false;
+            t.public = None;
+            t.detached = true;
+        }
+    }
+    model.answered_csn = 0;
+}
+
+/// Everything as of now equals the model, by every index of every table, both ways.
+///
+/// # Errors
+/// A read that failed, where the run injects such faults.
+pub fn check_all(client: &mut Client) -> Result<(), Error> {
+    let tables: Vec<TableNo> = client.world.model().tables.keys().copied().collect();
+    client.begin();
+    client.isolation = Isolation::RepeatableRead;
+    client.statement();
+    for no in tables {
+        client.read_whole(no)?;
+        if let Some(table) = client.use_table(no) {
+            let world = client.world.clone();
+            check_table(&world, client.s(), &table)?;
+        }
+    }
+    client.commit();
+    Ok(())
+}

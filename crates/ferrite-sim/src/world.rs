@@ -1,0 +1,219 @@
+//! What outlives the machine: the disk, the model, the tally; and the server's side of the
+//! engine's callbacks.
+//!
+//! Locking: `model` and `tally` are real mutexes, held for moments, never over a call of the
+//! engine or of anything that may hand the baton to another task.
+
+use crate::model::{Model, State};
+use crate::plan::{FaultMode, Plan};
+use ferrite_engine::{Callbacks, Engine, LogLevel, Status};
+use ferrite_io::sim::SimStorage;
+use ferrite_sync::atomic::{AtomicU64, Ordering};
+use ferrite_sync::{sim, stop, Arc, Event};
+use ferrite_types::Error;
+use std::sync::{Mutex, MutexGuard};
+
+/// What a run did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Times the machine or the program died.
+    pub crashes: u64,
+    /// Of these, while it was recovering from another.
+    pub nested: u64,
+    /// Deepest chain of crashes without a completed recovery between.
+    pub deepest: u64,
+    /// Statements.
+    pub operations: u64,
+    /// Commits answered.
+    pub commits: u64,
+    /// Rows compared with the model.
+    pub rows: u64,
+    /// Statements that ended in an error (locks, duplicates, faults).
+    pub errors: u64,
+    /// Tables made, dropped, renamed, emptied.
+    pub ddl: u64,
+    /// Faults of the disk that happened.
+    pub faults: u64,
+}
+
+impl Tally {
+    /// Adds another run's.
+    pub fn add(&mut self, other: &Tally) {
+        self.crashes += other.crashes;
+        self.nested += other.nested;
+        self.deepest = self.deepest.max(other.deepest);
+        self.operations += other.operations;
+        self.commits += other.commits;
+        self.rows += other.rows;
+        self.errors += other.errors;
+        self.ddl += other.ddl;
+        self.faults += other.faults;
+    }
+}
+
+/// The most clients that a run may have, readers included.
+const CLIENTS: usize = 16;
+
+/// An answer that the engine was asked to hold back.
+#[derive(Clone, Copy, Default)]
+struct Held {
+    allowed: bool,
+    taken: bool,
+    serial: u64,
+}
+
+/// Everything outside of the program under test.
+pub struct World {
+    /// The run's configuration.
+    pub plan: Plan,
+    /// The disk.
+    pub disk: SimStorage,
+    model: Mutex<Model>,
+    tally: Mutex<Tally>,
+    held: Mutex<[Held; CLIENTS]>,
+    released: Vec<Event>,
+    /// Crashes since the last completed recovery.
+    depth: AtomicU64,
+}
+
+impl World {
+    /// A new machine with an empty disk.
+    pub fn new(plan: Plan) -> World {
+        World {
+            disk: SimStorage::new(plan.seed),
+            plan,
+            model: Mutex::new(Model::default()),
+            tally: Mutex::new(Tally::default()),
+            held: Mutex::default(),
+            released: (0..CLIENTS).map(|_| Event::new()).collect(),
+            depth: AtomicU64::new(0),
+        }
+    }
+
+    /// The model. Do not hold it over a call of the engine.
+    pub fn model(&self) -> MutexGuard<'_, Model> {
+        self.model.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// The tally.
+    pub fn tally(&self) -> MutexGuard<'_, Tally> {
+        self.tally.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// A restart is complete and proved.
+    pub fn recovered(&self) {
+        self.depth.store(0, Ordering::Relaxed);
+    }
+
+    /// The machine or the program has died; returns how often since the last recovery.
+    pub fn crashed(&self) -> u64 {
+        let depth = self.depth.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut tally = self.tally();
+        tally.crashes += 1;
+        tally.nested += u64::from(depth > 1);
+        tally.deepest = tally.deepest.max(depth);
+        depth
+    }
+
+    /// May this error come from a fault that the run injects?
+    pub fn is_injected(&self, e: &Error) -> bool {
+        match self.plan.faults {
+            FaultMode::PowerOnly => false,
+            FaultMode::FailedSync => matches!(e, Error::Io(_)),
+            FaultMode::BadReads => matches!(e, Error::Io(_) | Error::Corrupt(_)),
+            FaultMode::Full => matches!(e, Error::DiskFull(_)),
+        }
+    }
+
+    /// Asks the engine which transactions are committed by now, and publishes them in the
+    /// model.
+    pub fn resolve(&self, engine: &Engine) {
+        let open = self.model().undecided();
+        let mut found = Vec::new();
+        for (serial, id) in open {
+            if let Status::Committed(csn) = engine.txn_status(id) {
+                found.push((csn.0, serial));
+            }
+        }
+        found.sort_unstable();
+        let mut model = self.model();
+        for (csn, serial) in found {
+            assert!(
+                csn > 0,
+                "transaction {serial}: its commit number is forgotten"
+            );
+            model.publish(serial, csn);
+        }
+    }
+
+    // ---- answers held back ---------------------------------------------------------------
+
+    /// Client `thd` would let the engine hold back the answer to this transaction.
+    pub fn allow_hold(&self, thd: usize, serial: u64) {
+        self.released[thd].reset();
+        let held = &mut self.held.lock().unwrap_or_else(|e| e.into_inner())[thd];
+        *held = Held {
+            allowed: true,
+            taken: false,
+            serial,
+        };
+    }
+
+    /// Did the engine take the answer over? Then the client waits for its release.
+    pub fn wait_if_held(&self, thd: usize) -> bool {
+        let taken = {
+            let held = &mut self.held.lock().unwrap_or_else(|e| e.into_inner())[thd];
+            held.allowed = false;
+            held.taken
+        };
+        if taken {
+            self.released[thd].wait();
+        }
+        taken
+    }
+
+    fn take_hold(&self, thd: usize) -> Option<usize> {
+        let held = &mut self.held.lock().unwrap_or_else(|e| e.into_inner())[thd];
+        if !held.allowed {
+            return None;
+        }
+        held.taken = true;
+        Some(thd)
+    }
+
+    fn release(&self, thd: usize) {
+        let serial = self.held.lock().unwrap_or_else(|e| e.into_inner())[thd].serial;
+        if let Some(t) = self.model().txns.get_mut(&serial) {
+            // It may not have been seen as committed yet; answered it is.
+            debug_assert!(matches!(t.state, State::Committing | State::Committed(_)));
+            t.durable = true;
+        }
+        self.released[thd].set();
+    }
+}
+
+/// The server, as the engine sees it.
+pub struct Server(pub Arc<World>);
+
+impl Callbacks for Server {
+    fn log(&self, level: LogLevel, text: &str) {
+        sim::note(&format!("{level:?}: {text}"));
+    }
+
+    fn fatal(&self, text: &str) {
+        // Without power the machine is gone anyway, and its threads are unwinding.
+        if self.0.disk.powered() {
+            stop::fatal(text);
+        }
+    }
+
+    fn async_begin(&self, thd: usize) -> Option<usize> {
+        self.0.take_hold(thd)
+    }
+
+    fn async_done(&self, token: usize) {
+        if self.0.disk.powered() {
+            self.0.release(token);
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! Statements that change rows, and what they must have met.
+
+use crate::client::{After, Client, Tx};
+use crate::model::TableNo;
+use crate::rows::{describe, pattern, Big, Row, Shape};
+use ferrite_engine::{Cursor, DupInfo, Entry, Isolation, ReadMode, SeekMode, Table, WaitMode};
+use ferrite_sync::Arc;
+use ferrite_types::Error;
+
+/// A secondary entry with its bytes.
+struct Owned {
+    index_no: usize,
+    unique: bool,
+    key: Vec<u8>,
+    payload: Vec<u8>,
+}
+
+fn entries_of(shape: &Shape, row: &Row) -> Vec<Owned> {
+    (1..=shape.secondary.len())
+        .map(|index_no| Owned {
+            index_no,
+            unique: shape.secondary[index_no - 1] == crate::rows::Secondary::Unique,
+            key: shape.secondary_key(index_no, row),
+            payload: shape.entry_payload(row),
+        })
+        .collect()
+}
+
+fn borrowed(list: &[Owned]) -> Vec<Entry<'_>> {
+    list.iter()
+        .map(|e| Entry {
+            index_no: e.index_no,
+            check_unique: e.unique,
+            key: &e.key,
+            payload: &e.payload,
+        })
+        .collect()
+}
+
+impl Client {
+    /// One statement that changes rows of one table.
+    pub fn write(&mut self) -> After {
+        let Some(no) = self.any_table() else {
+            return After::GoesOn;
+        };
+        let Some(table) = self.use_table(no) else {
+            return After::GoesOn;
+        };
+        if let Err(e) = self.mark() {
+            return self.failed(&e, "mark");
+        }
+        let shape = self.world.model().table(no).shape.clone();
+        self.statement();
+        let n = self.rng.below(shape.keys);
+        let (what, result) = match self.rng.below(10) {
+            0..=3 => ("insert", self.insert(no, &table, &shape, n)),
+            4..=7 => ("update", self.update(no, &table, &shape, n)),
+            _ => ("delete", self.delete(no, &table, &shape, n)),
+        };
+        match result {
+            Ok(()) => {
+                self.s().end_statement();
+                After::GoesOn
+            }
+            Err(e) => self.failed(&e, what),
+        }
+    }
+
+    fn new_row(&mut self, table: &Arc<Table>, shape: &Shape) -> Result<Row, Error> {
+        let stamp = self.world.model().new_stamp();
+        let mut big = None;
+        if shape.max_big > 0 && self.rng.chance(1, 3) {
+            let len = self.rng.below(shape.max_big) as u32;
+            let value = pattern(stamp, len as usize);
+            let reference = self.s().write_overflow(table, &value)?;
+            big = Some(Big {
+                reference,
+                seed: stamp,
+                len,
+            });
+        }
+        Ok(Row {
+            stamp,
+            k: self.rng.below(shape.k_values),
+            u: self.rng.below(shape.u_values),
+            fill: self.rng.below(shape.max_fill + 1) as u32,
+            big,
+        })
+    }
+
+    fn now(&self, no: TableNo, n: u64) -> Option<Row> {
+        self.world.resolve(&self.engine);
+        self.world.model().view(no, n, u64::MAX, &self.tx.writes)
+    }
+
+    /// Another row than `n` that has this value of the unique index.
+    fn other_with(&self, no: TableNo, n: u64, u: u64) -> Option<u64> {
+        self.world.resolve(&self.engine);
+        let model = self.world.model();
+        if !model
+            .table(no)
+            .shape
+            .secondary
+            .contains(&crate::rows::Secondary::Unique)
+        {
+            return None;
+        }
+        let all = model.view_all(no, u64::MAX, &self.tx.writes);
+        all.iter()
+            .find(|(m, row)| **m != n && row.u == u)
+            .map(|(m, _)| *m)
+    }
+
+    fn insert(
+        &mut self,
+        no: TableNo,
+        table: &Arc<Table>,
+        shape: &Shape,
+        n: u64,
+    ) -> Result<(), Error> {
+        let row = self.new_row(table, shape)?;
+        let entries = entries_of(shape, &row);
+        let (pk, payload) = (shape.pk(n), shape.payload(&row));
+        let mut dup = DupInfo::default();
+        let replace = self.rng.chance(1, 8);
+        let result = self.s().insert_row(
+            table,
+            Some(&pk),
+            &payload,
+            &borrowed(&entries),
+            replace,
+            &mut dup,
+        );
+        match result {
+            Ok(_) => {
+                let was = self.now(no, n);
+                assert!(was.is_none(), "row {n} was inserted over {was:?}");
+                self.check_unique(no, n, &row);
+                self.tx.writes.insert((no, n), Some(row));
+                Ok(())
+            }
+            Err(Error::Duplicate) => {
+                self.check_duplicate(no, shape, &dup, &row);
+                Err(Error::Duplicate)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    fn check_unique(&self, no: TableNo, n: u64, row: &Row) {
+        if let Some(m) = self.other_with(no, n, row.u) {
+            panic!(
+                "rows {n} and {m} of table {no} have the unique value {}",
+                row.u
+            );
+        }
+    }
+
+    /// The row in the way is there, and locked.
+    fn check_duplicate(&self, no: TableNo, shape: &Shape, dup: &DupInfo, row: &Row) {
+        let m = shape.number_of(&dup.pk);
+        let m = m.unwrap_or_else(|| panic!("duplicate names a key that is none: {:?}", dup.pk));
+        let there = self.now(no, m);
+        let Some(there) = there else {
+            panic!("row {m} of table {no} is called a duplicate and is not there");
+        };
+        if dup.index_no > 0 {
+            assert_eq!(
+                shape.secondary_key(dup.index_no, &there),
+                shape.secondary_key(dup.index_no, row),
+                "row {m} of table {no} is called a duplicate and has another value"
+            );
+        }
+    }
+
+    /// Reads a row for change: locked, and as the model has it.
+    fn locked_row(
+        &mut self,
+        no: TableNo,
+        table: &Arc<Table>,
+        shape: &Shape,
+        n: u64,
+    ) -> Result<Option<Row>, Error> {
+        let mut cursor = Cursor::new(table, 0, ReadMode::Exclusive, WaitMode::Wait);
+        let found = cursor.seek(self.s(), &shape.pk(n), SeekMode::Exact, true);
+        let found = match found {
+            Ok(row) => Some(row.payload.to_vec()),
+            Err(Error::NotFound) => None,
+            Err(e) => return Err(e),
+        };
+        let expected = self.now(no, n);
+        match (found, expected) {
+            (Some(payload), Some(row)) if shape.is_payload_of(&payload, &row) => Ok(Some(row)),
+            (None, None) => Ok(None),
+            // Without gap locks somebody may have inserted it meanwhile.
+            (None, Some(_)) if self.isolation <= Isolation::ReadCommitted => Ok(None),
+            (found, expected) => panic!(
+                "row {n} of table {no}, locked: found {:?}, expected {expected:?}",
+                found.map(|p| describe(&p))
+            ),
+        }
+    }
+
+    fn update(
+        &mut self,
+        no: TableNo,
+        table: &Arc<Table>,
+        shape: &Shape,
+        n: u64,
+    ) -> Result<(), Error> {
+        let Some(old) = self.locked_row(no, table, shape, n)? else {
+            return Ok(());
+        };
+        let mut row = self.new_row(table, shape)?;
+        if self.rng.chance(1, 2) {
+            row.k = old.k;
+        }
+        if self.rng.chance(2, 3) {
+            row.u = old.u;
+        }
+        if row.big.is_none() && self.rng.chance(1, 2) {
+            row.big = old.big;
+        }
+        let moves = self.rng.chance(1, 10);
+        let m = if moves { self.rng.below(shape.keys) } else { n };
+        let (removed, added) = changed_entries(shape, &old, &row, m != n);
+        let mut dup = DupInfo::default();
+        let result = self.s().update_row(
+            table,
+            &shape.pk(n),
+            &shape.pk(m),
+            &shape.payload(&row),
+            &borrowed(&removed),
+            &borrowed(&added),
+            &mut dup,
+        );
+        match result {
+            Ok(()) => {
+                self.tx.writes.insert((no, n), None);
+                let was = self.now(no, m);
+                assert!(was.is_none(), "row {n} was moved to {m} over {was:?}");
+                self.check_unique(no, m, &row);
+                self.tx.writes.insert((no, m), Some(row));
+                Ok(())
+            }
+            Err(Error::Duplicate) => {
+                self.check_duplicate(no, shape, &dup, &row);
+                Err(Error::Duplicate)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    fn delete(
+        &mut self,
+        no: TableNo,
+        table: &Arc<Table>,
+        shape: &Shape,
+        n: u64,
+    ) -> Result<(), Error> {
+        let Some(old) = self.locked_row(no, table, shape, n)? else {
+            return Ok(());
+        };
+        let entries = entries_of(shape, &old);
+        self.s()
+            .delete_row(table, &shape.pk(n), &borrowed(&entries))?;
+        self.tx.writes.insert((no, n), None);
+        Ok(())
+    }
+
+    /// Sets a savepoint, or goes back to one.
+    pub fn savepoint(&mut self) -> After {
+        let Tx {
+            saves,
+            writes,
+            marked,
+            ..
+        } = &mut self.tx;
+        if !*marked {
+            return After::GoesOn;
+        }
+        if saves.is_empty() || self.rng.chance(1, 2) {
+            let position = self.session.get().undo_position();
+            saves.push((position, writes.clone()));
+            return After::GoesOn;
+        }
+        let at = self.rng.below(saves.len() as u64) as usize;
+        saves.truncate(at + 1);
+        let (position, then) = saves[at].clone();
+        self.statement();
+        match self.s().rollback_to(position) {
+            Ok(()) => {
+                self.tx.writes = then;
+                After::GoesOn
+            }
+            Err(e) => self.failed(&e, "rollback to savepoint"),
+        }
+    }
+}
+
+/// Entries that an update removes and adds: those whose key or payload changed, or all of
+/// them when the row moves.
+fn changed_entries(shape: &Shape, old: &Row, new: &Row, moves: bool) -> (Vec<Owned>, Vec<Owned>) {
+    let (mut removed, mut added) = (Vec::new(), Vec::new());
+    for (a, b) in entries_of(shape, old)
+        .into_iter()
+        .zip(entries_of(shape, new))
+    {
+        if moves || a.key != b.key || a.payload != b.payload {
+            removed.push(a);
+            added.push(b);
+        }
+    }
+    (removed, added)
+}
