@@ -116,7 +116,7 @@ impl Engine {
         callbacks: Arc<dyn Callbacks>,
         lock: LockGuard,
     ) -> Result<Arc<Engine>> {
-        let store = Arc::new(Store::create(
+        let store = Arc::new(Store::begin_creation(
             storage.clone(),
             Engine::store_config(&config),
         )?);
@@ -134,7 +134,9 @@ impl Engine {
             next_csn: Csn(1),
         };
         let engine = Engine::assemble(config, storage, callbacks, lock, parts);
+        // The superblock comes last: a creation that dies before it is begun anew.
         engine.checkpoint()?;
+        engine.store.end_creation()?;
         engine.start();
         Ok(engine)
     }

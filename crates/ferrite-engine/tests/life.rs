@@ -814,3 +814,29 @@ fn a_large_transaction_is_rolled_back_after_the_restart() {
     check(&engine, &t);
     engine.close().unwrap();
 }
+
+/// The machine dies at any call of the disk while the database is being made: the next start
+/// makes it, or finds it.
+#[test]
+fn a_creation_that_dies_is_repeated() {
+    let mut rng = Rng::new(11);
+    for call in 1..200 {
+        let disk = SimStorage::new(call);
+        disk.power_off_after(call);
+        let storage: Arc<dyn Storage> = Arc::new(disk.boot());
+        // A log that cannot be written ends the program: here, by a panic.
+        let opened = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            Engine::open(config(), storage, Arc::new(Quiet))
+        }));
+        if let Ok(Ok(engine)) = opened {
+            disk.power_off_after(u64::MAX / 2);
+            engine.close().unwrap();
+            return;
+        }
+        disk.crash(&mut rng);
+        let engine = open(&disk);
+        create(&engine, "d/t");
+        engine.close().unwrap();
+    }
+    panic!("a creation does not end");
+}

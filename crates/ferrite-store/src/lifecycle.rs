@@ -44,6 +44,24 @@ impl Store {
     /// `Exists` when there is a database. `Corrupt` when there are signs of one that has lost
     /// its superblock. `BadConfig`, `DiskFull`, `Io`.
     pub fn create(storage: Arc<dyn Storage>, cfg: StoreConfig) -> Result<Store> {
+        let store = Store::begin_creation(storage, cfg)?;
+        let map = store.dump_map(Lsn::ZERO, &|_, _| None)?;
+        store.write_checkpoint(&Checkpoint {
+            redo_start: Lsn::ZERO,
+            map,
+            state: Vec::new(),
+        })?;
+        store.end_creation()?;
+        Ok(store)
+    }
+
+    /// The first half of [`Store::create`]: ready for use, but not there for the next program
+    /// that looks before [`Store::end_creation`]. In between the caller writes its own first
+    /// checkpoint, and no pages.
+    ///
+    /// # Errors
+    /// Those of [`Store::create`].
+    pub fn begin_creation(storage: Arc<dyn Storage>, cfg: StoreConfig) -> Result<Store> {
         let Some(geometry) = Geometry::checked(cfg.segment_bytes, cfg.file_bytes) else {
             return Err(Error::BadConfig(format!(
                 "store: segments of {} bytes in files of {} bytes",
@@ -71,15 +89,17 @@ impl Store {
         };
         let store = Store::assemble(superblock, files, 1, slots);
         store.directory.set_extent_owner(0, DICTIONARY);
-        let map = store.dump_map(Lsn::ZERO, &|_, _| None)?;
-        store.write_checkpoint(&Checkpoint {
-            redo_start: Lsn::ZERO,
-            map,
-            state: Vec::new(),
-        })?;
-        superblock.write(&*storage)?;
         store.finish_recovery()?;
         Ok(store)
+    }
+
+    /// The superblock is written: from here on there is a database.
+    ///
+    /// # Errors
+    /// `DiskFull`, `Io`: the next attempt removes what is there.
+    pub fn end_creation(&self) -> Result<()> {
+        let storage = self.slots.lock().storage.clone();
+        self.superblock.write(&*storage)
     }
 
     /// Opens the store as of its newest checkpoint. Nothing is written.
