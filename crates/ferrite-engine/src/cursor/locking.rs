@@ -1,11 +1,59 @@
 //! Locking reads: one entry at a time, locked before it is delivered.
 
-use super::{Cursor, Direction, Item, WaitMode};
+use super::{Cursor, Direction, Item, Resume, WaitMode};
 use crate::entry::SUPREMUM;
 use crate::session::{Isolation, Session};
 use ferrite_lock::{Attempt, Mode, Span};
-use ferrite_tree::{node, LeafRef};
-use ferrite_types::{Error, PageId, Result, TxnId};
+use ferrite_sync::kill_point;
+use ferrite_tree::{node, LeafRef, Tree};
+use ferrite_types::{Error, Lsn, PageId, Result, TxnId};
+
+/// Leaves that a forward scan with gap locks has left at their ends, since the last entry it
+/// has locked. The gap behind them is locked only with the next entry, which stands on another
+/// leaf: until then somebody may insert there. So once that lock is held, a leaf that has
+/// changed sends the scan back to look again.
+#[derive(Default)]
+struct LeftBehind {
+    pages: Vec<(PageId, Lsn)>,
+    key: Vec<u8>,
+    exclusive: bool,
+}
+
+impl LeftBehind {
+    /// The scan leaves `leaf`, where it had come from `resume`.
+    fn note(&mut self, resume: &Resume, leaf: &LeafRef<'_>) {
+        if self.pages.is_empty() {
+            self.key.clone_from(&resume.key);
+            self.exclusive = resume.exclusive;
+        }
+        self.pages.push((leaf.page_id(), leaf.lsn()));
+    }
+
+    /// The lock behind them is held: true, and the scan goes back, if one has changed before.
+    fn go_back_if_changed(&mut self, tree: &Tree, resume: &mut Resume) -> Result<bool> {
+        for (page, lsn) in &self.pages {
+            if tree.leaf_if_unchanged(*page, *lsn)?.is_none() {
+                self.go_back(resume);
+                return Ok(true);
+            }
+        }
+        self.pages.clear();
+        Ok(false)
+    }
+
+    /// The scan goes on where it was before it left the first of them.
+    fn go_back(&mut self, resume: &mut Resume) {
+        if self.pages.is_empty() {
+            return;
+        }
+        self.pages.clear();
+        resume.key.clone_from(&self.key);
+        resume.exclusive = self.exclusive;
+        resume.edge = false;
+        resume.end = false;
+        resume.page = PageId::NONE;
+    }
+}
 
 impl Cursor {
     /// One entry, locked. `only`: entries that do not start with it are not wanted; the gap
@@ -21,16 +69,26 @@ impl Cursor {
         let tree = table.tree(self.number);
         let index = tree.index();
         let gaps = session.isolation >= Isolation::RepeatableRead;
+        let forward_gaps = gaps && self.direction == Direction::Forward;
         let mut key = Vec::new();
+        let mut left = LeftBehind::default();
         loop {
             let (leaf, slot) = self.place(tree)?;
             let Some(at) = self.slot_in(&leaf, slot) else {
-                if self.leave_leaf(&leaf) {
+                if forward_gaps {
+                    left.note(&self.resume, &leaf);
+                }
+                let more = self.leave_leaf(&leaf);
+                drop(leaf);
+                kill_point!("cursor.leaf_left");
+                if more {
                     continue;
                 }
-                drop(leaf);
-                if gaps && self.direction == Direction::Forward {
+                if forward_gaps {
                     self.lock_gap(session, &SUPREMUM, mode)?;
+                    if left.go_back_if_changed(tree, &mut self.resume)? {
+                        continue;
+                    }
                 }
                 return Err(Error::NotFound);
             };
@@ -38,9 +96,20 @@ impl Cursor {
             node::key_into(&leaf, at, &mut key);
             let wanted = only.is_none_or(|o| key.starts_with(o));
             if !wanted {
-                drop(leaf);
-                if gaps && self.direction == Direction::Forward {
-                    self.lock_gap(session, &key, mode)?;
+                if forward_gaps {
+                    // Under the latch: nothing comes between the look and the lock.
+                    let span = Span::Gap;
+                    let locks = &session.engine.locks;
+                    let granted = locks.try_lock(&session.owner, index, &key, mode, span)?;
+                    drop(leaf);
+                    if !granted.is_granted() {
+                        session.wait_for_lock(index, &key, mode, span)?;
+                        left.go_back(&mut self.resume);
+                        continue;
+                    }
+                    if left.go_back_if_changed(tree, &mut self.resume)? {
+                        continue;
+                    }
                 }
                 return Err(Error::NotFound);
             }
@@ -64,7 +133,9 @@ impl Cursor {
                 self.stop_before(&leaf, at, &key);
                 drop(leaf);
                 let holder = foreign.then_some(header.txn);
-                if !self.wait_or_skip(session, holder, &key, mode, span)? {
+                if self.wait_or_skip(session, holder, &key, mode, span)? {
+                    left.go_back(&mut self.resume);
+                } else {
                     self.pass(&key);
                 }
                 continue;
@@ -75,6 +146,8 @@ impl Cursor {
                     session.engine.locks.unlock(&session.owner, index, &key);
                 }
                 self.stop_at(&leaf, at);
+                drop(leaf);
+                left.go_back_if_changed(tree, &mut self.resume)?;
                 continue;
             }
             let value_from = key.len();
@@ -85,6 +158,11 @@ impl Cursor {
                 value: value_from..self.data.len(),
             });
             self.stop_at(&leaf, at);
+            drop(leaf);
+            if left.go_back_if_changed(tree, &mut self.resume)? {
+                self.clear_batch();
+                continue;
+            }
             return Ok(());
         }
     }
