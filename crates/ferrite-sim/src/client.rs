@@ -7,7 +7,7 @@ use crate::rows::Row;
 use crate::world::World;
 use ferrite_engine::{DupInfo, Engine, Isolation, Session, Table, Xid};
 use ferrite_sync::random::Rng;
-use ferrite_sync::{thread, Arc};
+use ferrite_sync::{sim, thread, Arc};
 use ferrite_types::{Error, TxnId};
 use std::collections::BTreeMap;
 
@@ -219,6 +219,7 @@ impl Client {
 
     /// Rolls the transaction back.
     pub fn roll_back(&mut self) -> After {
+        self.note("rolls back");
         let mut result = self.s().rollback();
         for _ in 0..5 {
             if let Err(e) = &result {
@@ -266,6 +267,12 @@ impl Client {
 
     // ---- the end of a transaction ----------------------------------------------------------
 
+    /// A line for the trace.
+    pub fn note(&mut self, what: &str) {
+        let (serial, id) = (self.tx.serial, self.s().txn_id());
+        sim::note(&format!("tx {serial} ({id}): {what}"));
+    }
+
     fn txn_id(&mut self) -> TxnId {
         self.s().txn_id()
     }
@@ -281,6 +288,7 @@ impl Client {
             return;
         }
         self.check_ranges();
+        self.note("commits");
         let (serial, id) = (self.tx.serial, self.txn_id());
         let writes = std::mem::take(&mut self.tx.writes);
         self.world
@@ -305,6 +313,7 @@ impl Client {
         if answered {
             self.answered(serial);
         }
+        sim::note(&format!("tx {serial} is committed"));
         self.world.resolve(&self.engine);
         let mut model = self.world.model();
         let state = model.txns.get(&serial).map(|t| t.state);
@@ -330,6 +339,7 @@ impl Client {
             return self.commit();
         }
         self.check_ranges();
+        self.note("prepares");
         let (serial, id) = (self.tx.serial, self.txn_id());
         let xid = xid_of(serial);
         let writes = std::mem::take(&mut self.tx.writes);
@@ -354,6 +364,7 @@ impl Client {
                 }
             }
             1 => {
+                self.note("is detached");
                 self.s().detach_prepared();
                 if let Some(t) = self.world.model().txns.get_mut(&serial) {
                     t.detached = true;

@@ -116,6 +116,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
 /// Runs one seed twice; true if it failed or the runs differ.
 fn replay(seed: u64, trace: bool) -> bool {
     let (a, b) = (run(seed, trace), run(seed, false));
+    println!("{:?}", ferrite_sim::plan::Plan::new(seed));
     a.report.trace.iter().for_each(|line| println!("{line}"));
     for done in [&a, &b] {
         let r = &done.report;
@@ -127,7 +128,9 @@ fn replay(seed: u64, trace: bool) -> bool {
             r.leaked,
             done.tally
         );
-        r.fatal.iter().for_each(|text| println!("  the program stopped itself: {text}"));
+        r.fatal
+            .iter()
+            .for_each(|text| println!("  the program stopped itself: {text}"));
     }
     if let Some(failure) = &a.failure {
         println!("seed {seed} FAILED: {failure}");

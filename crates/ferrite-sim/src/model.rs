@@ -135,6 +135,8 @@ pub struct Txn {
     pub durable: bool,
     /// It belongs to no session; somebody may decide it.
     pub detached: bool,
+    /// It was prepared in an earlier life.
+    pub restored: bool,
     /// Others have seen it committed before a crash: the decision can only be commit.
     pub must_commit: bool,
     /// Clock of the model when commit was asked for, and when it was seen to be public.
@@ -210,6 +212,7 @@ impl Model {
             prepare_durable: false,
             durable: false,
             detached: false,
+            restored: false,
             must_commit: false,
             asked,
             public: None,
@@ -242,11 +245,23 @@ impl Model {
         if t.state != State::Committing {
             return;
         }
+        // The engine forgets at once the numbers of transactions that have come from an
+        // earlier life, when no snapshot can tell the difference.
+        assert!(
+            csn > 0 || t.restored,
+            "transaction {serial}: its commit number is forgotten"
+        );
         t.state = State::Committed(csn);
         t.public = Some(now);
         let writes = t.writes.clone();
         for ((table, n), row) in writes {
             if let Some(table) = self.tables.get_mut(&table) {
+                let last = table.rows.get(&n).and_then(|list| list.last());
+                let csn = csn.max(if csn == 0 {
+                    last.map_or(0, |v| v.csn)
+                } else {
+                    0
+                });
                 let by = serial;
                 table.add(n, Version { csn, by, row });
             }

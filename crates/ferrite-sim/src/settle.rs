@@ -18,7 +18,7 @@ use crate::model::{Ddl, Model, State, TableModel, TableNo, Txn, Version, MARKS};
 use crate::rows::{describe, Shape};
 use crate::world::World;
 use ferrite_engine::{Cursor, Engine, Isolation, ReadMode, Session, Table, WaitMode};
-use ferrite_sync::Arc;
+use ferrite_sync::{sim, Arc};
 use ferrite_types::Error;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -52,6 +52,13 @@ pub fn settle(world: &Arc<World>, engine: &Arc<Engine>) -> Result<(), Error> {
     let mut model = world.model();
     settle_ddl(&mut model, &found);
     let fates = fates(&model, &found);
+    for (serial, fate) in &fates {
+        let t = &model.txns[serial];
+        sim::note(&format!(
+            "after the restart: tx {serial} ({}) {:?}: {fate:?}",
+            t.id, t.state
+        ));
+    }
     check_closed(&model, &fates);
     let tables = apply(&model, &fates);
     compare(world.plan.seed, &model, &tables, &found);
@@ -323,6 +330,7 @@ fn begin_life(
         if let Some(t) = model.txns.get_mut(serial) {
             t.must_commit |= matches!(t.state, State::Committed(_));
             t.state = State::Prepared;
+            t.restored = true;
             t.prepare_durable = true;
             t.durable = false;
             t.public = None;

@@ -57,6 +57,8 @@ impl Client {
             4..=7 => ("update", self.update(no, &table, &shape, n)),
             _ => ("delete", self.delete(no, &table, &shape, n)),
         };
+        let serial = self.tx.serial;
+        ferrite_sync::sim::note(&format!("tx {serial}: {what} {no}/{n}: {result:?}"));
         match result {
             Ok(()) => {
                 self.s().end_statement();
