@@ -119,8 +119,10 @@ impl Analysis {
                 let (xid, used) = decode_xid(&rec.body[6..])?;
                 let garbage = decode_garbage(&rec.body[6 + used..])?;
                 let found = self.entry_of(txn);
-                found.xid = Some(xid);
-                found.garbage = garbage;
+                if rec.start >= found.exact_at {
+                    found.xid = Some(xid);
+                    found.garbage = garbage;
+                }
             }
             record_kind::AUTO_INCREMENT => self.auto_increment(rec.body)?,
             _ => {}
@@ -170,6 +172,8 @@ impl Analysis {
                 let found = self.entry_of(txn);
                 if rec.start >= found.exact_at {
                     found.undo.truncate(left, area)?;
+                    // Nothing is undone after PREPARE but by the word to roll back.
+                    found.xid = None;
                 }
             }
         }

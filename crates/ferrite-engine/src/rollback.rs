@@ -120,6 +120,8 @@ impl Engine {
                     return Ok(());
                 }
                 state.rolling_back = true;
+                // The word is given: after a crash the rest goes, too, unasked.
+                state.xid = None;
                 let (entry, left) = state
                     .undo
                     .last(&self.undo_area)?

@@ -815,6 +815,43 @@ fn a_large_transaction_is_rolled_back_after_the_restart() {
     engine.close().unwrap();
 }
 
+/// A prepared transaction whose rollback had begun when the machine died is rolled back by the
+/// restart: nobody may commit what is left of it.
+#[test]
+fn a_rollback_of_a_prepared_transaction_is_finished() {
+    for checkpoint in [false, true] {
+        let disk = SimStorage::new(10);
+        let engine = open(&disk);
+        let t = create(&engine, "d/t");
+        let mut s = Session::new(&engine, 0, 1);
+        insert(&mut s, &t, 1, b"one").unwrap();
+        let save = s.undo_position();
+        insert(&mut s, &t, 2, b"two").unwrap();
+        let xid = Xid {
+            format_id: 1,
+            gtrid_len: 3,
+            data: b"gtr".to_vec(),
+        };
+        s.prepare(&xid).unwrap();
+        s.rollback_to(save).unwrap();
+        if checkpoint {
+            engine.checkpoint().unwrap();
+        }
+        engine.flush_log();
+        disk.crash(&mut Rng::new(1));
+        std::mem::forget(s);
+        give_up(&engine);
+        drop((t, engine));
+        let engine = open(&disk);
+        let t = engine.dict().open_table("d/t").unwrap();
+        assert_eq!(engine.prepared_xids(), vec![]);
+        let mut s = Session::new(&engine, 0, 1);
+        assert_eq!(scan(&mut s, &t, 0), BTreeMap::new());
+        drop(s);
+        engine.close().unwrap();
+    }
+}
+
 /// The machine dies at any call of the disk while the database is being made: the next start
 /// makes it, or finds it.
 #[test]
