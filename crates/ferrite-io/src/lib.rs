@@ -1,5 +1,5 @@
 //! Files, behind a trait: the real disk ([`RealStorage`]) and a simulated one with faults
-//! ([`sim::SimStorage`]).
+//! ([`sim::SimStorage`]); [`ReadOnly`] is a view of either for tools that must not write.
 //!
 //! A [`Storage`] is one directory with flat names. Everything above reads and writes
 //! through it and nothing else touches files.
@@ -15,6 +15,7 @@
 //!   as either of them, per 512-byte sector.
 
 mod buf;
+mod readonly;
 mod real;
 pub mod sim;
 mod stats;
@@ -23,6 +24,7 @@ use ferrite_sync::Arc;
 use ferrite_types::Result;
 
 pub use buf::AlignedBuf;
+pub use readonly::ReadOnly;
 pub use real::RealStorage;
 pub use stats::IoStats;
 

@@ -82,6 +82,53 @@ impl RealStorage {
         })
     }
 
+    /// The directory at `dir`, which must be there.
+    pub fn existing(dir: &Path) -> Result<RealStorage> {
+        if !dir.is_dir() {
+            return Err(Error::Io(format!("{} is not a directory", dir.display())));
+        }
+        Ok(RealStorage {
+            dir: dir.to_owned(),
+            stats: Arc::new(IoStats::new()),
+        })
+    }
+
+    /// Keeps others from taking the directory while it is read, and writes nothing. None when
+    /// nobody ever locked it.
+    ///
+    /// # Errors
+    /// `InUse` when a process has it.
+    pub fn lock_shared(&self) -> Result<Option<LockGuard>> {
+        let path = self.dir.join(LOCK_FILE);
+        let mut file = match File::open(&path) {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+            other => other.map_err(|e| failed("open", &path, None, &e))?,
+        };
+        self.take_lock(&mut file, &path, libc::LOCK_SH)?;
+        Ok(Some(LockGuard::new(file)))
+    }
+
+    fn take_lock(&self, file: &mut File, path: &Path, kind: libc::c_int) -> Result<()> {
+        let fd = file.as_raw_fd();
+        // SAFETY: the descriptor is open for the call.
+        let Err(e) = retry(|| unsafe { libc::flock(fd, kind | libc::LOCK_NB) }) else {
+            return Ok(());
+        };
+        if e.kind() != ErrorKind::WouldBlock {
+            return Err(failed("lock", path, None, &e));
+        }
+        let mut holder = String::new();
+        let _ = file.read_to_string(&mut holder);
+        let who = match holder.trim() {
+            "" => "another process".to_owned(),
+            pid => format!("process {pid}"),
+        };
+        Err(Error::InUse(format!(
+            "{} is held by {who}",
+            self.dir.display()
+        )))
+    }
+
     /// The directory.
     pub fn dir(&self) -> &Path {
         &self.dir
@@ -192,23 +239,7 @@ impl Storage for RealStorage {
             .custom_flags(libc::O_CLOEXEC)
             .open(&path)
             .map_err(|e| failed("open", &path, None, &e))?;
-        let fd = file.as_raw_fd();
-        // SAFETY: the descriptor is open for the call.
-        if let Err(e) = retry(|| unsafe { libc::flock(fd, libc::LOCK_EX | libc::LOCK_NB) }) {
-            if e.kind() != ErrorKind::WouldBlock {
-                return Err(failed("lock", &path, None, &e));
-            }
-            let mut holder = String::new();
-            let _ = file.read_to_string(&mut holder);
-            let who = match holder.trim() {
-                "" => "another process".to_owned(),
-                pid => format!("process {pid}"),
-            };
-            return Err(Error::InUse(format!(
-                "{} is held by {who}",
-                self.dir.display()
-            )));
-        }
+        self.take_lock(&mut file, &path, libc::LOCK_EX)?;
         let written = file
             .set_len(0)
             .and_then(|()| file.rewind())

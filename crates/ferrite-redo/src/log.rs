@@ -104,16 +104,26 @@ impl Log {
             }
         }
         let tail = reader::scan(&segs, from.0, u64::MAX, &mut || false, visit)?;
-        if let Some(beyond) = beyond {
-            if tail.at_gap {
-                let missing = segments::name_of(segs.ready());
-                let there = segments::name_of(beyond);
-                let text = format!("redo log: {missing} is missing, but {there} is there");
-                return Err(Error::Corrupt(text));
-            }
+        check_gap(&segs, &tail, beyond)?;
+        if beyond.is_some() {
             segs.drop_beyond()?;
         }
         Log::at(segs, tail, &cfg)
+    }
+
+    /// Reads a log that nobody has open, from `from` to its end, and changes nothing: for
+    /// tools. Returns the end.
+    ///
+    /// Errors: as [`open`](Self::open); `visit` was called with what comes before the damage.
+    pub fn read(
+        storage: Arc<dyn Storage>,
+        from: Lsn,
+        visit: &mut dyn FnMut(LogRecord<'_>) -> Result<()>,
+    ) -> Result<Lsn> {
+        let (segs, beyond) = Segments::find(storage, false, from.0)?;
+        let tail = reader::scan(&segs, from.0, u64::MAX, &mut || false, visit)?;
+        check_gap(&segs, &tail, beyond)?;
+        Ok(Lsn(tail.end))
     }
 
     fn at(segs: Segments, tail: Tail, cfg: &LogConfig) -> Result<Arc<Log>> {
@@ -298,6 +308,19 @@ impl std::fmt::Debug for Log {
             self.ring.next(),
             self.durable()
         )
+    }
+}
+
+/// A log that goes on behind a missing file has lost that file.
+fn check_gap(segs: &Segments, tail: &Tail, beyond: Option<u64>) -> Result<()> {
+    match beyond {
+        Some(beyond) if tail.at_gap => {
+            let missing = segments::name_of(segs.ready());
+            let there = segments::name_of(beyond);
+            let text = format!("redo log: {missing} is missing, but {there} is there");
+            Err(Error::Corrupt(text))
+        }
+        _ => Ok(()),
     }
 }
 

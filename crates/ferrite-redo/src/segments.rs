@@ -110,17 +110,32 @@ impl Segments {
         }
     }
 
-    /// Opens the unbroken run of files around `segment_at(length of a segment)`. Files
-    /// below the run are removed; the number of a file beyond a gap is returned.
+    /// [`Segments::find`], and files below the run are removed.
     pub(crate) fn adopt(
         storage: Arc<dyn Storage>,
         direct: bool,
         from: u64,
     ) -> Result<(Segments, Option<u64>)> {
-        let found = list(&*storage)?;
+        let (segs, beyond) = Segments::find(storage, direct, from)?;
+        let found = list(&*segs.storage)?;
         if found.temp {
-            storage.remove(TEMP_NAME)?;
+            segs.storage.remove(TEMP_NAME)?;
         }
+        let below = |s: &&u64| **s < segs.first();
+        for s in found.segments.iter().filter(below) {
+            segs.storage.remove(&segment_name(*s))?;
+        }
+        Ok((segs, beyond))
+    }
+
+    /// Opens the unbroken run of files that holds position `from`, and changes nothing. Also
+    /// the number of a file beyond a gap.
+    pub(crate) fn find(
+        storage: Arc<dyn Storage>,
+        direct: bool,
+        from: u64,
+    ) -> Result<(Segments, Option<u64>)> {
+        let found = list(&*storage)?;
         let Some(&any) = found.segments.first() else {
             return Err(Error::Corrupt("redo log: there is no redo.* file".into()));
         };
@@ -152,9 +167,6 @@ impl Segments {
             && found.segments[high] + 1 == found.segments[high + 1]
         {
             high += 1;
-        }
-        for s in &found.segments[..low] {
-            storage.remove(&segment_name(*s))?;
         }
         let segs = Segments::empty(storage, direct, geometry, found.segments[low]);
         for s in &found.segments[low..=high] {

@@ -152,6 +152,13 @@ pub(crate) fn parse(bytes: &[u8], tag: u32) -> Result<(PageHeader, &[u8]), &'sta
     Ok((header, body))
 }
 
+/// Page and LSN that a blob whose checksum is wrong claims, if it bears this database's tag.
+pub(crate) fn claim(bytes: &[u8], tag: u32) -> Option<(PageId, Lsn)> {
+    let same = has_magic(bytes) && get_u32(bytes, 32)? == tag;
+    let page = get_u32(bytes, 8).filter(|&p| same && p != 0)?;
+    Some((PageId(page), Lsn(get_u64(bytes, 16)?)))
+}
+
 /// Restores the page from a parsed blob: head, zeros, tail.
 pub(crate) fn restore(
     h: &PageHeader,

@@ -149,6 +149,20 @@ pub(crate) fn newest(storage: &dyn Storage, uuid: &[u8; 16]) -> Result<Found> {
     best.ok_or_else(|| Error::Corrupt(format!("no valid checkpoint ({})", why.join("; "))))
 }
 
+/// What is wrong with checkpoint files that are there, for tools.
+pub(crate) fn damaged_slots(storage: &dyn Storage, uuid: &[u8; 16]) -> Vec<String> {
+    let mut damage = Vec::new();
+    for slot in 0..2 {
+        let what = match read(storage, &name(slot)) {
+            Ok(None) => None,
+            Ok(Some(bytes)) => decode(&bytes, uuid).err().map(str::to_owned),
+            Err(e) => Some(e.to_string()),
+        };
+        damage.extend(what.map(|what| format!("{}: {what}", name(slot))));
+    }
+    damage
+}
+
 fn read(storage: &dyn Storage, name: &str) -> Result<Option<Vec<u8>>> {
     let file = match storage.open(name, OpenMode::ReadOnly, false) {
         Err(Error::NotFound) => return Ok(None),

@@ -8,17 +8,20 @@
 //!
 //! Locking: `slots` is held over the I/O of a dump or a checkpoint: one at a time.
 
+use std::collections::BTreeMap;
+
 use ferrite_sync::{random, time};
 use ferrite_types::{Error, IndexId, Lsn, PageId, Result};
 
 use crate::blob;
 use crate::checkpoint::{self, Checkpoint};
 use crate::deps::{Arc, OpenMode, Ordering, Storage};
-use crate::directory::pages_of_extent;
+use crate::directory::{pages_of_extent, EXTENT_PAGES};
 use crate::extents::DICTIONARY;
 use crate::files::{file_number, Files, Geometry};
 use crate::map::{self, MapBase, Mark};
 use crate::runs::FreeRuns;
+use crate::scan::ScanResult;
 use crate::store::{Store, StoreConfig, LOADING, OPEN, WRITABLE};
 use crate::superblock::{self, Superblock};
 use crate::word::{Location, Word};
@@ -34,6 +37,21 @@ pub(crate) struct Slots {
     pub(crate) map_named: u64,
     /// Of the newest map dump.
     pub(crate) map_sequence: u64,
+}
+
+/// What [`Store::survey`] found.
+#[derive(Clone, Debug)]
+pub struct Survey {
+    /// The database's identity.
+    pub uuid: [u8; 16],
+    /// When it was made, in microseconds since 1970.
+    pub created_us: u64,
+    /// The newest valid checkpoint.
+    pub checkpoint: Option<Checkpoint>,
+    /// Why there is none.
+    pub no_checkpoint: Option<Error>,
+    /// Copies of superblock and checkpoint that are damaged while another one serves.
+    pub damage: Vec<String>,
 }
 
 impl Store {
@@ -132,6 +150,61 @@ impl Store {
             superblock.uuid,
         )?;
         Ok((store, found.checkpoint))
+    }
+
+    /// What there is to read of a database that nobody has open, for tools: the superblock
+    /// and what the checkpoint files say. Nothing is written.
+    ///
+    /// # Errors
+    /// Those of [`Store::open`] about the superblock.
+    pub fn survey(storage: &dyn Storage) -> Result<Survey> {
+        let superblock = Superblock::read(storage)?;
+        let mut damage = superblock::damaged_copies(storage);
+        damage.extend(checkpoint::damaged_slots(storage, &superblock.uuid));
+        let (checkpoint, why) = match checkpoint::newest(storage, &superblock.uuid) {
+            Ok(found) => (Some(found.checkpoint), None),
+            Err(e) => (None, Some(e)),
+        };
+        Ok(Survey {
+            uuid: superblock.uuid,
+            created_us: superblock.created_us,
+            checkpoint,
+            no_checkpoint: why,
+            damage,
+        })
+    }
+
+    /// The store as its blobs tell ([`crate::rebuild_by_scan`]), without map and checkpoint:
+    /// for tools that only read. Pages of an extent belong to the index of its newest page.
+    ///
+    /// # Errors
+    /// Those of [`Store::open`] about superblock and files.
+    pub fn open_by_scan(storage: Arc<dyn Storage>, scan: &ScanResult) -> Result<Store> {
+        let superblock = Superblock::read(&*storage)?;
+        let (files, segments) =
+            Files::open(&storage, superblock.geometry, false, OpenMode::ReadOnly)?;
+        let slots = Slots {
+            storage,
+            sequence: 0,
+            slot: 0,
+            map_slot: 0,
+            map_named: 0,
+            map_sequence: 0,
+        };
+        let store = Store::assemble(superblock, files, segments, slots);
+        let mut newest: BTreeMap<u32, (Lsn, IndexId)> = BTreeMap::new();
+        for (page, found) in &scan.pages {
+            store.directory.set_location(*page, found.location);
+            let owner = newest.entry(page.0 / EXTENT_PAGES);
+            let owner = owner.or_insert((found.lsn, found.index));
+            if owner.0 <= found.lsn {
+                *owner = (found.lsn, found.index);
+            }
+        }
+        for (extent, (_, index)) in newest {
+            store.directory.set_extent_owner(extent, index);
+        }
+        Ok(store)
     }
 
     /// Recovery: the page lives there; [`Location::NONE`]: nowhere.

@@ -35,6 +35,9 @@ pub struct FoundPage {
 pub struct ScanResult {
     /// The newest valid blob of each page.
     pub pages: BTreeMap<PageId, FoundPage>,
+    /// Broken blobs that say they are a page of this database: the highest LSN each page
+    /// claims. Not believed; an older copy of such a page is under suspicion.
+    pub claims: BTreeMap<PageId, Lsn>,
     /// Valid blobs, older ones included.
     pub blobs: u64,
     /// Granules that open like a blob and are none (remains of overwritten ones, or damage).
@@ -103,6 +106,10 @@ impl Scan {
         let bytes = &bytes[..bytes.len().min(MAX_BLOB_GRANULES * GRANULE_BYTES)];
         let Ok((header, _)) = blob::parse(bytes, self.tag) else {
             self.result.broken += 1;
+            if let Some((page, lsn)) = blob::claim(bytes, self.tag) {
+                let claimed = self.result.claims.entry(page).or_insert(lsn);
+                *claimed = lsn.max(*claimed);
+            }
             return 1;
         };
         self.result.blobs += 1;

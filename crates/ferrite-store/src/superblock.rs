@@ -11,7 +11,7 @@
 use ferrite_types::format::{FORMAT_VERSION, KNOWN_INCOMPATIBLE_FEATURES, SUPERBLOCK_MAGIC};
 use ferrite_types::{Error, Result, PAGE_BYTES};
 
-use crate::deps::{kill_point, AlignedBuf, OpenMode, Storage};
+use crate::deps::{kill_point, AlignedBuf, OpenMode, Storage, StorageFile};
 use crate::files::Geometry;
 use crate::wire::{get_u32, get_u64, put_u32, put_u64};
 use crate::word::GRANULE_BYTES;
@@ -111,20 +111,22 @@ impl Superblock {
         storage.sync_dir()
     }
 
+    fn read_copy(file: &dyn StorageFile, copy: usize) -> Result<Superblock> {
+        let (len, at) = (file.len()?, copy * COPY);
+        if len < (at + COPY) as u64 {
+            return Err(Error::Corrupt(format!("{NAME}: too short ({len} bytes)")));
+        }
+        let mut b = AlignedBuf::zeroed(COPY);
+        file.read_at(&mut b, at as u64)?;
+        Superblock::decode(&b)
+    }
+
     /// Reads the first good copy; `NotFound` when there is no such file.
     pub(crate) fn read(storage: &dyn Storage) -> Result<Superblock> {
         let file = storage.open(NAME, OpenMode::ReadOnly, false)?;
-        let len = file.len()?;
         let mut first = None;
         for copy in 0..COPIES {
-            let at = copy * COPY;
-            let mut b = AlignedBuf::zeroed(COPY);
-            let read = if len < (at + COPY) as u64 {
-                Err(Error::Corrupt(format!("{NAME}: too short ({len} bytes)")))
-            } else {
-                file.read_at(&mut b, at as u64)
-            };
-            match read.and_then(|()| Superblock::decode(&b)) {
+            match Superblock::read_copy(&*file, copy) {
                 Ok(superblock) => return Ok(superblock),
                 // A later version or feature is no damage: the second copy says the same.
                 Err(e) => first = first.or(Some(e)),
@@ -132,6 +134,17 @@ impl Superblock {
         }
         Err(first.unwrap_or(Error::NotFound))
     }
+}
+
+/// What is wrong with copies of a superblock that is there, for tools.
+pub(crate) fn damaged_copies(storage: &dyn Storage) -> Vec<String> {
+    let Ok(file) = storage.open(NAME, OpenMode::ReadOnly, false) else {
+        return Vec::new();
+    };
+    let wrong = |copy| Superblock::read_copy(&*file, copy).err();
+    (0..COPIES)
+        .filter_map(|copy| wrong(copy).map(|e| format!("copy {copy}: {e}")))
+        .collect()
 }
 
 #[cfg(test)]
