@@ -53,6 +53,7 @@ unsafe fn spec_of(def: *const fe_table_def) -> TableSpec {
             created_unix_s: 0,
             indexes,
             definition: def.definition.bytes().to_vec(),
+            rest: None,
         }
     }
 }

@@ -2,14 +2,15 @@
 //! one record a table, outside all transactions: each change is one mini-transaction, made
 //! durable before the call returns.
 //!
-//! ```text
-//! key    table id u64 big-endian | part u8 (0 = definition, 1 = statistics)
-//! ```
+//! Keys and values: `spec`.
+//!
 //! A table's trees are made before its record and dropped after it, so that a crash leaves
 //! trees without a table, never a table without trees; such trees go at the next start.
 //!
 //! Locking: `state` is held over changes of the dictionary (rare) and for look-ups (short).
 
+use crate::spec::{record_key, split_key, TableSpec};
+use crate::spec::{FIRST_PART, INLINE_BYTES, MAX_REST_BYTES, MAX_SPEC_BYTES};
 use crate::table::Table;
 use crate::undo::NO_UNDO;
 use ferrite_buffer::Pool;
@@ -18,134 +19,13 @@ use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{kill_point, time, Arc, Mutex};
 use ferrite_tree::record::Header;
 use ferrite_tree::{node, Scratch, Tree};
-use ferrite_types::{ByteReader, Error, IndexId, Lsn, PageId, Result, TableId};
+use ferrite_types::{Error, IndexId, Lsn, PageId, Result, TableId};
 use std::collections::BTreeMap;
 
 /// Index id of the dictionary itself.
 pub const DICTIONARY: IndexId = IndexId(1);
 /// First index id handed out to tables.
 const FIRST_INDEX: u32 = 16;
-/// Largest encoded definition.
-const MAX_SPEC_BYTES: usize = 8000;
-
-/// One index of a table.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IndexSpec {
-    /// Name as declared.
-    pub name: String,
-    /// Two live entries may not have the same declared key parts.
-    pub unique: bool,
-    /// Declared key parts.
-    pub key_parts: u32,
-    /// Tree.
-    pub id: IndexId,
-    /// Root page of the tree.
-    pub root: PageId,
-}
-
-/// A table's definition.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TableSpec {
-    /// Table id; given by the dictionary.
-    pub id: TableId,
-    /// "db/table".
-    pub name: String,
-    /// Gone at restart.
-    pub temporary: bool,
-    /// Row ids are handed out by the core.
-    pub hidden_row_id: bool,
-    /// Changes are their own transactions (SEQUENCE).
-    pub no_rollback: bool,
-    /// Codec number asked for.
-    pub compression: u8,
-    /// Creation, seconds since 1970.
-    pub created_unix_s: u64,
-    /// Indexes; the first is the clustered one.
-    pub indexes: Vec<IndexSpec>,
-    /// The plugin's bytes.
-    pub definition: Vec<u8>,
-}
-
-const SPEC_VERSION: u8 = 1;
-
-fn put_str(s: &[u8], out: &mut Vec<u8>) {
-    out.extend_from_slice(&(s.len() as u32).to_le_bytes());
-    out.extend_from_slice(s);
-}
-
-fn text(r: &mut ByteReader<'_>) -> Option<String> {
-    String::from_utf8(r.bytes32()?.to_vec()).ok()
-}
-
-impl TableSpec {
-    fn encode(&self) -> Vec<u8> {
-        let mut out = vec![SPEC_VERSION];
-        let flags = u8::from(self.temporary)
-            | u8::from(self.hidden_row_id) << 1
-            | u8::from(self.no_rollback) << 2;
-        out.push(flags);
-        out.push(self.compression);
-        out.extend_from_slice(&self.created_unix_s.to_le_bytes());
-        put_str(self.name.as_bytes(), &mut out);
-        put_str(&self.definition, &mut out);
-        out.extend_from_slice(&(self.indexes.len() as u32).to_le_bytes());
-        for index in &self.indexes {
-            out.push(u8::from(index.unique));
-            out.extend_from_slice(&index.key_parts.to_le_bytes());
-            out.extend_from_slice(&index.id.0.to_le_bytes());
-            out.extend_from_slice(&index.root.0.to_le_bytes());
-            put_str(index.name.as_bytes(), &mut out);
-        }
-        out
-    }
-
-    /// Decodes a dictionary record's value.
-    ///
-    /// # Errors
-    /// `Corrupt` when it cannot be read.
-    pub fn decode(id: TableId, bytes: &[u8]) -> Result<TableSpec> {
-        Self::parse(id, bytes).ok_or_else(|| {
-            Error::Corrupt(format!(
-                "dictionary: definition of table {id} is unreadable"
-            ))
-        })
-    }
-
-    fn parse(id: TableId, bytes: &[u8]) -> Option<TableSpec> {
-        let mut r = ByteReader::new(bytes);
-        if r.u8()? != SPEC_VERSION {
-            return None;
-        }
-        let flags = r.u8()?;
-        let compression = r.u8()?;
-        let created_unix_s = r.u64()?;
-        let name = text(&mut r)?;
-        let definition = r.bytes32()?.to_vec();
-        let count = r.u32()?;
-        let mut indexes = Vec::new();
-        for _ in 0..count {
-            indexes.push(IndexSpec {
-                unique: r.u8()? != 0,
-                key_parts: r.u32()?,
-                id: IndexId(r.u32()?),
-                root: PageId(r.u32()?),
-                name: text(&mut r)?,
-            });
-        }
-        Some(TableSpec {
-            id,
-            name,
-            temporary: flags & 1 != 0,
-            hidden_row_id: flags & 2 != 0,
-            no_rollback: flags & 4 != 0,
-            compression,
-            created_unix_s,
-            indexes,
-            definition,
-        })
-    }
-}
-
 /// Counters of a table that a checkpoint carries over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Carried {
@@ -174,12 +54,6 @@ pub struct Dictionary {
     state: Mutex<State>,
 }
 
-fn record_key(id: TableId, part: u8) -> [u8; 9] {
-    let mut key = [part; 9];
-    key[..8].copy_from_slice(&id.0.to_be_bytes());
-    key
-}
-
 impl Dictionary {
     /// Makes the dictionary's tree in a new database.
     pub fn create(pool: &Arc<Pool>) {
@@ -205,14 +79,11 @@ impl Dictionary {
         };
         tree.check(&mut |key, rec| {
             let fault = || Error::Corrupt("dictionary: a key has the wrong length".into());
-            let id = TableId(u64::from_be_bytes(
-                key.get(..8)
-                    .and_then(|k| k.try_into().ok())
-                    .ok_or_else(fault)?,
-            ));
-            if key.get(8) == Some(&0) {
+            let (id, part) = split_key(key).ok_or_else(fault)?;
+            // Also of parts whose definition a crash kept from coming.
+            state.next_table = state.next_table.max(id.0.saturating_add(1));
+            if part == 0 {
                 let spec = TableSpec::decode(id, rec.value)?;
-                state.next_table = state.next_table.max(id.0 + 1);
                 for index in &spec.indexes {
                     state.next_index = state.next_index.max(index.id.0 + 1);
                     state.by_index.insert(index.id, id);
@@ -279,6 +150,46 @@ impl Dictionary {
         }
     }
 
+    /// A new definition: first what it goes on in, then itself.
+    fn put_spec(&self, spec: &TableSpec) -> Result<Lsn> {
+        if spec.definition.len() > INLINE_BYTES + MAX_REST_BYTES {
+            return Err(Error::RowTooBig);
+        }
+        for (part, bytes) in spec.parts() {
+            self.put(&record_key(spec.id, part), bytes)?;
+        }
+        self.put(&record_key(spec.id, 0), &spec.encode())
+    }
+
+    /// Removes the parts that a definition goes on in.
+    fn delete_parts(&self, id: TableId) -> Result<()> {
+        for part in FIRST_PART..=u8::MAX {
+            let key = record_key(id, part);
+            if self.read(&key).is_err() {
+                break;
+            }
+            self.delete(&key)?;
+        }
+        Ok(())
+    }
+
+    /// Gives a table other bytes of the plugin's, durably.
+    ///
+    /// # Errors
+    /// `NotFound`; `RowTooBig` when there are too many.
+    pub fn redefine(&self, name: &str, definition: &[u8]) -> Result<()> {
+        let mut state = self.state.lock();
+        let id = *state.names.get(name).ok_or(Error::NotFound)?;
+        let mut spec = state.specs.get(&id).ok_or(Error::NotFound)?.clone();
+        spec.definition = definition.to_vec();
+        spec.rest = None;
+        self.delete_parts(id)?;
+        let end = self.put_spec(&spec)?;
+        self.log.flush_to(end);
+        state.specs.insert(id, spec);
+        Ok(())
+    }
+
     fn delete(&self, key: &[u8]) -> Result<Lsn> {
         let mut leaf = self.tree.leaf_mut(key, PageId::NONE)?;
         match leaf.find(key) {
@@ -305,7 +216,7 @@ impl Dictionary {
             index.root = Tree::create(&self.pool, index.id, NO_UNDO);
         }
         kill_point!("dict.create.trees_made");
-        let end = match self.put(&record_key(spec.id, 0), &spec.encode()) {
+        let end = match self.put_spec(&spec) {
             Ok(end) => end,
             Err(e) => {
                 for index in &spec.indexes {
@@ -406,6 +317,7 @@ impl Dictionary {
         }
         let end = self.delete(&record_key(id, 0))?;
         self.delete(&record_key(id, 1))?;
+        self.delete_parts(id)?;
         self.log.flush_to(end);
         kill_point!("dict.drop.durable");
         state.names.remove(name);

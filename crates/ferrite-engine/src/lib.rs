@@ -4,7 +4,7 @@
 //! # What is where
 //! - `engine`: open and close; owns every other part, in start-up order.
 //! - `config`, `callbacks`: what the outside says and answers.
-//! - `dict`: tables by name and id, kept in a tree of their own.
+//! - `dict`: tables by name and id, kept in a tree of their own; `spec`: their definitions.
 //! - `session`: one SQL connection: statement, savepoints, snapshot.
 //! - `write`: insert, update, delete across the indexes of a table; `entry`: the same for one
 //!   index entry, with locks, versions and undo.
@@ -17,6 +17,7 @@
 //! - `recovery`, `checkpoint`: start and restart; `losers`: what is rolled back after it.
 //!   `background`: every thread.
 //! - `status`: counters and views. `inspect`: what tests look at.
+//!   `offline`: a database that nobody has open, for tools.
 //!
 //! # Invariants
 //! 1. A change of a row is: log record with undo, then the page, both under the leaf's
@@ -41,11 +42,13 @@ mod graveyard;
 mod inspect;
 mod load;
 mod losers;
+pub mod offline;
 mod overflow;
 mod purge;
 mod recovery;
 mod rollback;
 mod session;
+mod spec;
 mod status;
 mod table;
 mod undo;
@@ -56,11 +59,12 @@ mod write;
 pub use callbacks::{Callbacks, LogLevel, NoCallbacks};
 pub use config::Config;
 pub use cursor::{Cursor, ReadMode, Row, SeekMode, WaitMode};
-pub use dict::{IndexSpec, TableSpec};
 pub use engine::Engine;
 pub use ferrite_txn::Status;
-pub use overflow::{length as overflow_length, OVERFLOW_REF_BYTES};
+pub use overflow::OVERFLOW_REF_BYTES;
+pub use overflow::{length as overflow_length, references as overflow_references};
 pub use session::{Isolation, Session, Xid};
+pub use spec::{IndexSpec, TableSpec};
 pub use status::{Metric, SnapshotRow, TrxRow};
 pub use table::{Table, TableStats};
 pub use write::{DupInfo, Entry};

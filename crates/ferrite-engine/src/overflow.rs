@@ -27,7 +27,7 @@ const MAKER: std::ops::Range<usize> = 20..26;
 const DATA_BYTES: usize = PAGE_BYTES - DATA_AT;
 
 /// The references a row payload opens with.
-pub(crate) fn references(payload: &[u8]) -> impl Iterator<Item = [u8; 16]> + '_ {
+pub fn references(payload: &[u8]) -> impl Iterator<Item = [u8; 16]> + '_ {
     let count = payload.first().copied().unwrap_or(0) as usize;
     let end = (1 + count * OVERFLOW_REF_BYTES).min(payload.len());
     payload[1.min(end)..end]
@@ -35,7 +35,8 @@ pub(crate) fn references(payload: &[u8]) -> impl Iterator<Item = [u8; 16]> + '_ 
         .map(|c| c.try_into().expect("chunks are of this size"))
 }
 
-fn parts(reference: &[u8; 16]) -> (PageId, u32, u64) {
+/// First page, pages, length of a reference.
+pub(crate) fn parts(reference: &[u8; 16]) -> (PageId, u32, u64) {
     let first = u32::from_le_bytes([reference[0], reference[1], reference[2], reference[3]]);
     let pages = u32::from_le_bytes([reference[4], reference[5], reference[6], reference[7]]);
     let mut len = [0; 8];
@@ -50,6 +51,13 @@ pub fn length(reference: &[u8; 16]) -> u64 {
 
 pub(crate) fn first_page(reference: &[u8; 16]) -> PageId {
     parts(reference).0
+}
+
+/// The data of a page that should be part of a value of that index; None: it is not.
+pub(crate) fn data_of(page: &[u8], index: IndexId) -> Option<&[u8]> {
+    let (end, _) = page_prefix::used(page);
+    let ours = page[5] == page_prefix::KIND_OVERFLOW && page_prefix::index(page) == index.0;
+    (ours && end >= DATA_AT).then(|| page.get(DATA_AT..end))?
 }
 
 fn build(page: &mut [u8], index: IndexId, next: PageId, maker: TxnId, data: &[u8]) {
@@ -122,11 +130,8 @@ impl Engine {
         while done < out.len() {
             let fault = || Error::Corrupt(format!("page {page}: overflow chain is broken"));
             let guard = self.pool.shared(page)?.ok_or_else(fault)?;
-            let (end, _) = page_prefix::used(&guard);
-            if guard[5] != page_prefix::KIND_OVERFLOW || !(DATA_AT..=PAGE_BYTES).contains(&end) {
-                return Err(fault());
-            }
-            let data = &guard[DATA_AT..end];
+            let owner = IndexId(page_prefix::index(&guard));
+            let data = data_of(&guard, owner).ok_or_else(fault)?;
             if data.is_empty() || data.len() > out.len() - done {
                 return Err(fault());
             }

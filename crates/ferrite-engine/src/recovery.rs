@@ -231,7 +231,7 @@ impl Analysis {
     }
 
     /// False when the page was freed, or its index dropped, later in the log.
-    fn matters(&self, page: PageId, index: IndexId, end: Lsn) -> bool {
+    pub(crate) fn matters(&self, page: PageId, index: IndexId, end: Lsn) -> bool {
         self.freed.get(&page).is_none_or(|at| *at < end)
             && self.dropped.get(&index).is_none_or(|at| *at < end)
     }

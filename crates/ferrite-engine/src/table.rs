@@ -3,9 +3,9 @@
 //! Counters are estimates kept per process and carried over by checkpoints; they never decide
 //! about correctness, except `next_row_id` and `auto_increment`, which only ever rise.
 
-use crate::dict::TableSpec;
 use crate::graveyard::Graveyard;
 use crate::load::LoadBuffer;
+use crate::spec::TableSpec;
 use ferrite_buffer::Pool;
 use ferrite_sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use ferrite_sync::{time, Arc, Mutex, RwLock};

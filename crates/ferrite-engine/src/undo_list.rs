@@ -46,6 +46,8 @@ struct Slots {
 /// The file of chunks.
 pub(crate) struct UndoArea {
     storage: Arc<dyn Storage>,
+    /// Nothing may be written: lists stay in memory.
+    read_only: bool,
     slots: Mutex<Slots>,
 }
 
@@ -54,7 +56,16 @@ impl UndoArea {
     pub(crate) fn new(storage: Arc<dyn Storage>) -> UndoArea {
         UndoArea {
             storage,
+            read_only: false,
             slots: Mutex::new(Slots::default()),
+        }
+    }
+
+    /// The area of a database that is only looked at.
+    pub(crate) fn read_only(storage: Arc<dyn Storage>) -> UndoArea {
+        UndoArea {
+            read_only: true,
+            ..UndoArea::new(storage)
         }
     }
 
@@ -73,11 +84,11 @@ impl UndoArea {
         if let Some(file) = &slots.file {
             return Ok(file.clone());
         }
-        let there = self.storage.exists(NAME)?;
-        let mode = if there {
-            OpenMode::ReadWrite
-        } else {
-            OpenMode::CreateNew
+        let there = self.read_only || self.storage.exists(NAME)?;
+        let mode = match (self.read_only, there) {
+            (true, _) => OpenMode::ReadOnly,
+            (false, true) => OpenMode::ReadWrite,
+            (false, false) => OpenMode::CreateNew,
         };
         let file = self.storage.open(NAME, mode, false)?;
         if !there {
@@ -213,7 +224,7 @@ impl UndoList {
     /// # Errors
     /// `DiskFull`, `Io`: it stays in memory.
     pub(crate) fn spill(&mut self, area: &UndoArea) -> Result<()> {
-        while self.spill_due() {
+        while self.spill_due() && !area.read_only {
             let chunk = area.write(&self.tail[..CHUNK_BYTES])?;
             self.chunks.push(chunk);
             self.tail.drain(..CHUNK_BYTES);

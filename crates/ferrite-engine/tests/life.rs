@@ -57,6 +57,7 @@ fn create(engine: &Engine, name: &str) -> Arc<Table> {
         created_unix_s: 0,
         indexes: vec![index("PRIMARY", true), index("k", false), index("u", true)],
         definition: b"definition".to_vec(),
+        rest: None,
     };
     engine.dict().create_table(spec, 1).unwrap()
 }

@@ -1,0 +1,81 @@
+//! The dictionary, as far as it can be read.
+//!
+//! Invariant: a page or a definition that cannot be read costs its tables, and no others; a
+//! definition that names impossible indexes is a fault, never followed.
+
+use super::Offline;
+use crate::dict::DICTIONARY;
+use crate::spec::{split_key, TableSpec};
+use ferrite_tree::node;
+use ferrite_types::{PageId, TableId, PAGE_BYTES};
+use std::collections::BTreeMap;
+
+/// A table found in the dictionary.
+#[derive(Clone, Debug)]
+pub struct StoredTable {
+    /// Its definition, the plugin's bytes whole.
+    pub spec: TableSpec,
+    /// The plugin's bytes could not be put together: `spec` has their beginning.
+    pub cut_short: bool,
+}
+
+impl Offline {
+    /// All tables that can be read, by id; faults go to `fault`. Temporary tables are left
+    /// out: they do not outlive the server.
+    pub fn tables(&self, fault: &mut dyn FnMut(String)) -> Vec<StoredTable> {
+        let mut specs: BTreeMap<TableId, TableSpec> = BTreeMap::new();
+        let mut parts: BTreeMap<(TableId, u8), Vec<u8>> = BTreeMap::new();
+        let mut page = vec![0; PAGE_BYTES];
+        for id in self.dictionary_leaves(fault) {
+            if let Err(e) = self.node(DICTIONARY, id, &mut page) {
+                fault(format!("dictionary: {e}"));
+                continue;
+            }
+            for slot in 0..node::count(&page) {
+                let mut key = Vec::new();
+                node::key_into(&page, slot, &mut key);
+                let rec = node::record(&page, slot);
+                let Some((table, part)) = split_key(&key) else {
+                    fault("dictionary: a key has the wrong length".into());
+                    continue;
+                };
+                if part != 0 {
+                    parts.insert((table, part), rec.value.to_vec());
+                    continue;
+                }
+                match TableSpec::decode(table, rec.value) {
+                    Ok(spec) => drop(specs.insert(table, spec)),
+                    Err(e) => fault(e.to_string()),
+                }
+            }
+        }
+        let whole = |mut spec: TableSpec| {
+            let id = spec.id;
+            let rest = spec.complete(|part| parts.get(&(id, part)).cloned());
+            StoredTable {
+                cut_short: !rest,
+                spec,
+            }
+        };
+        let kept = specs.into_values().filter(|s| !s.temporary);
+        kept.map(whole).collect()
+    }
+
+    /// Leaves of the dictionary: by its tree, and where that is damaged all that are there.
+    fn dictionary_leaves(&self, fault: &mut dyn FnMut(String)) -> Vec<PageId> {
+        let mut leaves = Vec::new();
+        let mut whole = true;
+        let faults = self.walk(DICTIONARY, PageId(1), &mut |page, _| leaves.push(page));
+        for text in faults {
+            whole = false;
+            fault(format!("dictionary: {text}"));
+        }
+        if whole {
+            return leaves;
+        }
+        let mut page = vec![0; PAGE_BYTES];
+        let leaf =
+            |id: &PageId| self.node(DICTIONARY, *id, &mut page).is_ok() && node::level(&page) == 0;
+        self.pages_of(DICTIONARY).into_iter().filter(leaf).collect()
+    }
+}
