@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "description.h"
 #include "ferrite_error.h"
 #include "ferrite_hton.h"
 
@@ -211,17 +212,19 @@ std::string core_table_name(const char *path) {
   return std::string(p, static_cast<size_t>(end - p));
 }
 
-/* magic, format of this blob, server version, unix time, fingerprint: little-endian. */
+/* magic, server version, unix time, fingerprint: little-endian. The description follows. */
 static constexpr char kDefinitionMagic[4] = {'F', 'R', 'd', '1'};
 static constexpr size_t kDefinitionBytes = 4 + 4 + 8 + 8;
 
-std::string make_definition(const Layout &layout) {
+std::string make_definition(const Layout &layout, const TABLE *table) {
   uchar buf[kDefinitionBytes];
   memcpy(buf, kDefinitionMagic, 4);
   int4store(buf + 4, static_cast<uint32_t>(MYSQL_VERSION_ID));
   int8store(buf + 8, static_cast<ulonglong>(time(nullptr)));
   int8store(buf + 16, layout.fingerprint());
-  return std::string(reinterpret_cast<char *>(buf), sizeof buf);
+  std::string blob(reinterpret_cast<char *>(buf), sizeof buf);
+  append_description(layout, table, &blob);
+  return blob;
 }
 
 int check_definition(const Layout &layout, fe_slice definition, const char *name) {

@@ -83,8 +83,9 @@ class Share : public Handler_share {
 /* "./db/t" and the like -> "db/t": the last two steps of the server's path. */
 std::string core_table_name(const char *path);
 
-/* The definition blob kept with a table: who made it and with which layout. */
-std::string make_definition(const Layout &layout);
+/* The definition blob kept with a table: who made it and with which layout, and for tools what
+   rows and keys mean (description.h). */
+std::string make_definition(const Layout &layout, const TABLE *table);
 /* 0, or HA_ERR_TABLE_DEF_CHANGED after saying why in the error log. */
 int check_definition(const Layout &layout, fe_slice definition, const char *name);
 

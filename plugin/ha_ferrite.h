@@ -176,6 +176,7 @@ class ha_ferrite final : public handler {
   /* CREATE and ALTER TABLE. */
   static const char *find_bad_option(THD *thd, const HA_CREATE_INFO *info);
   int largest_autoinc(ulonglong *value);
+  int redescribe(const TABLE *altered_table);
   int alter_autoinc(ulonglong next);
 
   /* Checking and statistics. */

@@ -113,13 +113,24 @@ int ha_ferrite::alter_autoinc(ulonglong next) {
   return rc == FE_OK ? 0 : error(rc);
 }
 
+/* The description kept for tools follows names and types; the server reads none of it. */
+int ha_ferrite::redescribe(const TABLE *altered_table) {
+  Layout altered;
+  altered.init(altered_table);
+  const std::string text = ferrite::make_definition(altered, altered_table);
+  const fe_slice definition = {reinterpret_cast<const uint8_t *>(text.data()), text.size()};
+  fe_code rc = fe_table_redefine(ferrite_engine, m_share->name.c_str(), definition);
+  return rc == FE_OK ? 0 : error(rc);
+}
+
 /* group_commit_ctx is left alone, so that every partition comes by here. */
-bool ha_ferrite::commit_inplace_alter_table(TABLE *, Alter_inplace_info *ha_alter_info,
+bool ha_ferrite::commit_inplace_alter_table(TABLE *altered_table, Alter_inplace_info *ha_alter_info,
                                             bool commit) {
+  if (!commit) return false;
   const HA_CREATE_INFO *create_info = ha_alter_info->create_info;
-  if (!commit || !(create_info->used_fields & HA_CREATE_USED_AUTO)) return false;
-  if (!table->found_next_number_field) return false;
-  int err = alter_autoinc(create_info->auto_increment_value);
+  int err = redescribe(altered_table);
+  if (!err && create_info->used_fields & HA_CREATE_USED_AUTO && table->found_next_number_field)
+    err = alter_autoinc(create_info->auto_increment_value);
   if (err) print_error(err, MYF(0));
   return err != 0;
 }

@@ -117,7 +117,7 @@ int ha_ferrite::create(const char *name, TABLE *form, HA_CREATE_INFO *create_inf
     indexes.push_back(def);
   }
   const std::string table_name = core_table_name(name);
-  const std::string definition = ferrite::make_definition(layout);
+  const std::string definition = ferrite::make_definition(layout, form);
   fe_table_def def;
   memset(&def, 0, sizeof def);
   def.name = table_name.c_str();

@@ -257,6 +257,8 @@ fe_code fe_table_create(fe_engine *engine, const fe_table_def *def);
 fe_code fe_table_drop(fe_engine *engine, const char *name);
 /* FE_NOT_FOUND / FE_EXISTS; renaming what already bears the new name only is FE_OK. */
 fe_code fe_table_rename(fe_engine *engine, const char *from, const char *to);
+/* Gives the table another `definition`: for what a server does not need to read its rows. */
+fe_code fe_table_redefine(fe_engine *engine, const char *name, fe_slice definition);
 /* Empties the table, resets auto_increment to 1. Caller holds the server's exclusive lock. */
 fe_code fe_table_truncate(fe_engine *engine, const char *name, uint64_t auto_increment);
 /* Drops every table whose name starts with "db/". */

@@ -101,6 +101,21 @@ pub unsafe extern "C" fn fe_table_rename(
 
 /// See the header.
 #[no_mangle]
+pub unsafe extern "C" fn fe_table_redefine(
+    engine: *mut fe_engine,
+    name: *const c_char,
+    definition: fe_slice,
+) -> fe_code {
+    // SAFETY: a valid handle, string and slice.
+    code(unsafe {
+        engine_of(engine)
+            .dict()
+            .redefine(&text(name), definition.bytes())
+    })
+}
+
+/// See the header.
+#[no_mangle]
 pub unsafe extern "C" fn fe_table_truncate(
     engine: *mut fe_engine,
     name: *const c_char,
