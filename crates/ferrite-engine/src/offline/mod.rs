@@ -315,6 +315,16 @@ impl Offline {
         self.store.read_page(page, at, out).map(|_| ())
     }
 
+    /// Position of a page's newest change; None when the page cannot be read.
+    pub fn page_lsn(&self, page: PageId) -> Option<Lsn> {
+        if let Some(redone) = self.redone.get(&page) {
+            return Some(redone.lsn);
+        }
+        let mut bytes = vec![0; PAGE_BYTES];
+        let header = self.store.read_page(page, self.location(page)?, &mut bytes);
+        header.ok().map(|h| h.lsn)
+    }
+
     /// Reads a tree's page and checks everything about it that can be checked alone.
     ///
     /// # Errors

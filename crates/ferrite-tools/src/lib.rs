@@ -1,0 +1,25 @@
+//! Tools that read a database without a server: the verifier and the rescue of rows.
+//!
+//! # Rooms
+//! - `check`: verifies blobs, trees, indexes against rows, free space.
+//! - `compare`: which rows and entries differ, once their sums do.
+//! - `salvage`: writes the rows that can be read to files that LOAD DATA takes.
+//! - `describe`: what the plugin wrote down about columns and keys.
+//! - `row`: a row's columns from key and payload; `text`: one value as LOAD DATA wants it.
+//! - `work`: many small jobs on all processors.
+//! - `progress`: what is shown while one waits.
+//!
+//! # Invariants
+//! 1. Nothing is written into the database's directory.
+//! 2. Damage is reported with its place and costs what lies there, nothing else; no content
+//!    of the files makes a tool panic.
+#![forbid(unsafe_code)]
+
+pub mod check;
+mod compare;
+pub mod describe;
+pub mod progress;
+pub mod row;
+pub mod salvage;
+pub mod text;
+mod work;

@@ -1,0 +1,181 @@
+//! The statements that bring rescued rows back.
+//!
+//! CREATE TABLE is made from what the plugin described: columns with types, character sets,
+//! NULL and AUTO_INCREMENT; keys over columns that rows have. Defaults, comments, CHECK
+//! constraints, generated columns' expressions and partitions are the server's business and
+//! not known here: who has the original definition loads into that.
+
+use crate::describe::{Column, Description, Index, Part, PartKind};
+use crate::text;
+use ferrite_engine::TableSpec;
+
+/// Settings under which every value goes in as it was.
+pub(super) fn load_header() -> String {
+    "-- Run in this directory: mariadb --local-infile=1 < load.sql\n".to_owned()
+}
+
+const SETTINGS: &str = "\
+SET NAMES utf8mb4;
+SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES';
+SET SESSION time_zone = '+00:00';
+SET SESSION unique_checks = 1, foreign_key_checks = 0, check_constraint_checks = 0;
+";
+
+/// A name in SQL.
+fn quoted(name: &str) -> String {
+    format!("`{}`", name.replace('`', "``"))
+}
+
+/// Database and table from the engine's name, which is in the server's encoding of file
+/// names; a partition's rows go to its table.
+fn names(engine_name: &str) -> (String, String) {
+    let (db, table) = engine_name.split_once('/').unwrap_or(("", engine_name));
+    let table = table.split("#P#").next().unwrap_or(table);
+    (decode_file_name(db), decode_file_name(table))
+}
+
+/// `@0024` is the character with that number. Other codes (letters of some alphabets) stay.
+fn decode_file_name(name: &str) -> String {
+    let mut out = String::new();
+    let mut rest = name;
+    while let Some((before, after)) = rest.split_once('@') {
+        out.push_str(before);
+        let code = after
+            .get(..4)
+            .and_then(|hex| u32::from_str_radix(hex, 16).ok());
+        match code.and_then(char::from_u32) {
+            Some(c) => {
+                out.push(c);
+                rest = &after[4..];
+            }
+            None => {
+                out.push('@');
+                rest = after;
+            }
+        }
+    }
+    out + rest
+}
+
+/// The whole file for one table.
+pub(super) fn table(spec: &TableSpec, table: Option<&Description>, stem: &str) -> String {
+    let Some(description) = table else {
+        return format!(
+            "-- {}: its columns are not described (made by an earlier version). {stem}.txt has\n\
+             -- primary key and row of each row as hexadecimal bytes.\n",
+            spec.name
+        );
+    };
+    let (db, name) = names(&spec.name);
+    let mut sql = format!("-- {}\n{SETTINGS}", spec.name);
+    if !db.is_empty() {
+        sql.push_str(&format!(
+            "CREATE DATABASE IF NOT EXISTS {0};\nUSE {0};\n",
+            quoted(&db)
+        ));
+    }
+    let lines = create_lines(spec, description);
+    sql.push_str(&format!(
+        "CREATE TABLE IF NOT EXISTS {} (\n{}\n) ENGINE=FERRITE;\n",
+        quoted(&name),
+        lines.join(",\n")
+    ));
+    sql.push_str(&load_statement(&name, description, stem));
+    sql
+}
+
+fn create_lines(spec: &TableSpec, table: &Description) -> Vec<String> {
+    let there = table.columns.iter().filter(|c| c.is_there());
+    let mut lines: Vec<String> = there.map(column_line).collect();
+    for (number, index) in table.indexes.iter().enumerate() {
+        let Some(declared) = spec.indexes.get(number).filter(|_| !index.hidden) else {
+            continue;
+        };
+        let known = |p: &Part| table.columns[usize::from(p.column)].is_there();
+        if !index.parts.iter().all(known) {
+            continue; // over computed columns
+        }
+        let kind = match (number, declared.unique) {
+            (0, _) if declared.name == "PRIMARY" => "PRIMARY KEY".to_owned(),
+            (_, true) => format!("UNIQUE KEY {}", quoted(&declared.name)),
+            (_, false) => format!("KEY {}", quoted(&declared.name)),
+        };
+        lines.push(format!("  {kind} ({})", parts(index, table)));
+    }
+    lines
+}
+
+fn column_line(column: &Column) -> String {
+    let mut line = format!("  {} {}", quoted(&column.name), column.sql_type);
+    if column.collation != "binary" {
+        line.push_str(&format!(
+            " CHARACTER SET {} COLLATE {}",
+            column.charset, column.collation
+        ));
+    }
+    let null = if column.nullable() {
+        " NULL"
+    } else {
+        " NOT NULL"
+    };
+    line.push_str(null);
+    if column.auto_increment() {
+        line.push_str(" AUTO_INCREMENT");
+    }
+    line
+}
+
+fn parts(index: &Index, table: &Description) -> String {
+    let one = |part: &Part| {
+        let column = &table.columns[usize::from(part.column)];
+        let mut text = quoted(&column.name);
+        if !part.whole {
+            let fixed = matches!(part.kind, PartKind::Bytes);
+            let length = if fixed { part.width } else { part.prefix };
+            text.push_str(&format!("({length})"));
+        }
+        if part.descending {
+            text.push_str(" DESC");
+        }
+        text
+    };
+    index.parts.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+fn load_statement(name: &str, table: &Description, stem: &str) -> String {
+    let (mut targets, mut casts) = (Vec::new(), Vec::new());
+    for (number, column) in table.columns.iter().enumerate() {
+        if !column.is_there() {
+            continue;
+        }
+        if text::as_number(column) {
+            targets.push(format!("@v{number}"));
+            let name = quoted(&column.name);
+            casts.push(format!("{name} = CAST(@v{number} AS UNSIGNED)"));
+        } else {
+            targets.push(quoted(&column.name));
+        }
+    }
+    let set = match casts.is_empty() {
+        true => String::new(),
+        false => format!("\n  SET {}", casts.join(", ")),
+    };
+    format!(
+        "LOAD DATA LOCAL INFILE '{stem}.txt' INTO TABLE {} CHARACTER SET binary\n  ({}){set};\n",
+        quoted(name),
+        targets.join(", ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_files_and_of_tables() {
+        assert_eq!(names("db/t"), ("db".into(), "t".into()));
+        assert_eq!(names("a@002db/t@0024#P#p0"), ("a-b".into(), "t$".into()));
+        assert_eq!(decode_file_name("x@zz@"), "x@zz@");
+        assert_eq!(quoted("a`b"), "`a``b`");
+    }
+}
