@@ -2,7 +2,7 @@
 //!
 //! Text and binary strings are written byte by byte as they are (bytes that mean something to
 //! LOAD DATA with a backslash), so that every character set comes back exactly. TIMESTAMP is
-//! written in UTC. ENUM, SET and BIT are written as numbers: see [`as_number`].
+//! written in UTC. ENUM, SET and BIT are written as numbers: see [`LoadAs`].
 //!
 //! Invariant: bytes that the type cannot have give None. Locking: none.
 
@@ -38,9 +38,30 @@ use server::*;
 /// NULL in a file for LOAD DATA.
 pub const NULL: &[u8] = b"\\N";
 
-/// True for types whose column must get a number, not a text: the loader casts it.
-pub fn as_number(column: &Column) -> bool {
-    column.kind == Kind::Fixed && matches!(column.server_type, ENUM | SET | BIT)
+/// How the loader must take a field, where its bytes alone would be misunderstood.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LoadAs {
+    /// As it is.
+    Bytes,
+    /// A number: the place of an ENUM's label, the bits of a SET or BIT.
+    Number,
+    /// A text: types for which bytes without a character set mean something else.
+    Text,
+}
+
+/// See [`LoadAs`].
+pub fn load_as(column: &Column) -> LoadAs {
+    match column.server_type {
+        _ if column.kind != Kind::Fixed => LoadAs::Bytes,
+        ENUM | SET | BIT => LoadAs::Number,
+        _ if matches!(type_name(column).as_str(), "uuid" | "inet6" | "inet4") => LoadAs::Text,
+        _ => LoadAs::Bytes,
+    }
+}
+
+fn type_name(column: &Column) -> String {
+    let name = column.sql_type.split([' ', '(']).next();
+    name.unwrap_or("").to_ascii_lowercase()
 }
 
 /// Appends bytes with the escapes of LOAD DATA.
@@ -114,8 +135,7 @@ fn fixed(column: &Column, bytes: &[u8]) -> Option<Fixed> {
 
 /// Types of the server's plugins, known by their names.
 fn other(column: &Column, bytes: &[u8]) -> Option<Fixed> {
-    let name = column.sql_type.split([' ', '(']).next().unwrap_or("");
-    let text = match name.to_ascii_lowercase().as_str() {
+    let text = match type_name(column).as_str() {
         "inet6" => Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?).to_string(),
         "inet4" => Ipv4Addr::from(<[u8; 4]>::try_from(bytes).ok()?).to_string(),
         "uuid" => uuid(bytes.try_into().ok()?, column.sql_type.contains("old")),

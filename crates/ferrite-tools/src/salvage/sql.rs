@@ -6,7 +6,7 @@
 //! not known here: who has the original definition loads into that.
 
 use crate::describe::{Column, Description, Index, Part, PartKind};
-use crate::text;
+use crate::text::{self, LoadAs};
 use ferrite_engine::TableSpec;
 
 /// Settings under which every value goes in as it was.
@@ -148,13 +148,17 @@ fn load_statement(name: &str, table: &Description, stem: &str) -> String {
         if !column.is_there() {
             continue;
         }
-        if text::as_number(column) {
-            targets.push(format!("@v{number}"));
-            let name = quoted(&column.name);
-            casts.push(format!("{name} = CAST(@v{number} AS UNSIGNED)"));
-        } else {
-            targets.push(quoted(&column.name));
-        }
+        let name = quoted(&column.name);
+        let cast = match text::load_as(column) {
+            LoadAs::Bytes => {
+                targets.push(name);
+                continue;
+            }
+            LoadAs::Number => format!("CAST(@v{number} AS UNSIGNED)"),
+            LoadAs::Text => format!("CONVERT(@v{number} USING latin1)"),
+        };
+        targets.push(format!("@v{number}"));
+        casts.push(format!("{name} = {cast}"));
     }
     let set = match casts.is_empty() {
         true => String::new(),
