@@ -113,6 +113,7 @@ fn spec(name: &str, shape: &Shape) -> TableSpec {
         created_unix_s: 0,
         indexes,
         definition: name.as_bytes().to_vec(),
+        rest: None,
     }
 }
 

@@ -184,10 +184,10 @@ pub fn read(engine: &Arc<Engine>) -> Result<Rows> {
     Ok(rows)
 }
 
-fn with_values(
-    payload: &[u8],
-    fetch: &mut dyn FnMut(&[u8; 16], &mut [u8]) -> Result<()>,
-) -> Result<Vec<u8>> {
+/// Reads the value that a reference names into a buffer of its length.
+type Fetch<'f> = dyn FnMut(&[u8; 16], &mut [u8]) -> Result<()> + 'f;
+
+fn with_values(payload: &[u8], fetch: &mut Fetch<'_>) -> Result<Vec<u8>> {
     let count = usize::from(payload.first().copied().unwrap_or(0));
     let mut whole = payload.get(1 + 16 * count..).unwrap_or(&[]).to_vec();
     for reference in overflow_references(payload) {
