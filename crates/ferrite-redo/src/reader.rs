@@ -28,6 +28,9 @@ const READ_BYTES: usize = 1 << 20;
 /// rounds of the writer.
 const PROBE_SECTORS: u64 = (16 << 20) / SECTOR as u64;
 
+/// A block is believed when two reads of it in a row agree; after so many it is not.
+const READS: usize = 6;
+
 /// Where the log ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tail {
@@ -160,13 +163,15 @@ pub(crate) fn scan(
         until,
     };
     let mut ended = false;
+    // A bad sector is read again before it ends the log: the fault may be one of reading.
+    let mut again = None;
     while !ended {
         let Some(bytes) = sectors.get(sector)? else {
             tail.at_gap = true;
             break;
         };
         let Some(h) = check(bytes, sector).filter(|h| h.epoch >= tail.epoch) else {
-            if reread() {
+            if reread() || again.replace(sector) != Some(sector) {
                 sectors.have = (0, 0);
                 continue;
             }
@@ -222,8 +227,27 @@ fn probe(sectors: &mut Sectors<'_>, end: u64, epoch: u32) -> Result<()> {
     Ok(())
 }
 
-/// Reads the block that holds `lsn`, as it is on disk.
-pub(crate) fn read_block(segs: &Segments, lsn: u64, block: &mut [u8]) -> Result<()> {
+/// Reads the block that holds `lsn`, as it is on disk: twice, since its caller writes it back.
+///
+/// # Errors
+/// `Corrupt` when the reads do not agree.
+pub(crate) fn read_block_surely(segs: &Segments, lsn: u64, block: &mut [u8]) -> Result<()> {
+    let mut other = AlignedBuf::zeroed(BLOCK);
+    read_block(segs, lsn, block)?;
+    for _ in 1..READS {
+        read_block(segs, lsn, &mut other)?;
+        if other[..] == *block {
+            return Ok(());
+        }
+        block.copy_from_slice(&other);
+    }
+    Err(Error::Corrupt(format!(
+        "redo log: the block at position {lsn} is different at each read"
+    )))
+}
+
+/// Reads the block that holds `lsn`, once.
+fn read_block(segs: &Segments, lsn: u64, block: &mut [u8]) -> Result<()> {
     debug_assert_eq!(block.len(), BLOCK);
     let sector = sector_of(lsn);
     let (segment, offset) = segs
