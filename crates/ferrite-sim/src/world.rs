@@ -119,7 +119,7 @@ impl World {
     pub fn is_injected(&self, e: &Error) -> bool {
         match self.plan.faults {
             FaultMode::PowerOnly => false,
-            FaultMode::FailedSync => matches!(e, Error::Io(_)),
+            FaultMode::FailedSync => matches!(e, Error::Io(_) | Error::DiskFull(_)),
             FaultMode::BadReads => matches!(e, Error::Io(_) | Error::Corrupt(_)),
             FaultMode::Full => matches!(e, Error::DiskFull(_)),
         }

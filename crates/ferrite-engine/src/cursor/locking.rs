@@ -130,12 +130,17 @@ impl Cursor {
                     .try_lock(&session.owner, index, &key, mode, span)?
             };
             if attempt == Attempt::Blocked {
-                self.stop_before(&leaf, at, &key);
-                drop(leaf);
-                let holder = foreign.then_some(header.txn);
-                if self.wait_or_skip(session, holder, &key, mode, span)? {
+                if forward_gaps {
+                    // Rows may come before the entry while we wait: the scan looks again from
+                    // the last entry that it has locked.
+                    self.resume.page = PageId::NONE;
                     left.go_back(&mut self.resume);
                 } else {
+                    self.stop_before(&leaf, at, &key);
+                }
+                drop(leaf);
+                let holder = foreign.then_some(header.txn);
+                if !self.wait_or_skip(session, holder, &key, mode, span)? {
                     self.pass(&key);
                 }
                 continue;
