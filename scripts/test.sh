@@ -17,6 +17,7 @@ cmd_test() {
         all) test_all "$@" ;;
         unit) test_unit "$@" ;;
         sim) test_stage sim test_sim "$@" ;;
+        mutants) test_stage mutants test_mutants "$@" ;;
         tools)
             test_room launcher
             test_room tools "$@"
@@ -24,7 +25,7 @@ cmd_test() {
         mtr | crash | diff) test_room "$what" "$@" ;;
         *)
             [[ $what =~ ^[a-z]+$ && -x $FERRITE_ROOT/tests/$what/run.sh ]] ||
-                ferrite_die "there are no '$what' tests" "there are: unit, sim, mtr, crash, diff, tools, all, and the folders of tests/"
+                ferrite_die "there are no '$what' tests" "there are: unit, sim, mutants, mtr, crash, diff, tools, all, and the folders of tests/"
             test_room "$what" "$@"
             ;;
     esac
@@ -98,14 +99,17 @@ test_build() {
     printf 'built %s\n' "$HA_FERRITE_SO"
 }
 
+# The simulator's own profile: as fast as a release, but panics unwind and sums are checked.
 test_sim() {
-    local crate=$FERRITE_ROOT/crates/ferrite-sim
-    if [[ ! -e $crate/src/main.rs && ! -d $crate/src/bin ]]; then
-        test_skip "the simulator (crates/ferrite-sim) has no program yet"
-        return
-    fi
     ferrite_need_cargo
-    cargo run --manifest-path "$FERRITE_ROOT/Cargo.toml" --release --locked --quiet -p ferrite-sim -- "$@"
+    cargo run --manifest-path "$FERRITE_ROOT/Cargo.toml" --profile sim --locked --quiet -p ferrite-sim -- "$@"
+}
+
+# Deliberate faults in the core, one at a time: the simulator must catch each.
+test_mutants() {
+    ferrite_need_cargo
+    cargo run --manifest-path "$FERRITE_ROOT/Cargo.toml" --profile sim --locked --quiet -p ferrite-sim \
+        --features mutations -- --table "$FERRITE_ROOT/docs/internals/mutants.md" "$@" --mutants
 }
 
 test_close() {

@@ -180,7 +180,8 @@ impl Pool {
             return;
         }
         batch.delta.clear();
-        Store::encode_map_delta(&moved, &mut batch.delta);
+        let lost = usize::from(ferrite_sync::mutant!("buffer.lose_map_delta"));
+        Store::encode_map_delta(&moved[..moved.len() - lost], &mut batch.delta);
         let at = self.log.append(record_kind::MAP_DELTA, &[&batch.delta]);
         kill_point!("buffer.after_delta_appended");
         for (page, location) in moved {
@@ -210,7 +211,8 @@ impl Pool {
                 if frame.page() == copied.page
                     && frame.ticket.load(Ordering::SeqCst) == batch.ticket
                 {
-                    if written && frame.lsn() == copied.lsn {
+                    let same = frame.lsn() == copied.lsn;
+                    if written && (same || ferrite_sync::mutant!("buffer.changed_page_is_clean")) {
                         frame.set_rec_lsn(None);
                     } else if written {
                         frame.set_rec_lsn(Some(copied.next_rec));

@@ -158,13 +158,19 @@ impl Engine {
         let _one = self.checkpointing.lock();
         // Positions first, the rest after: see `copy_state` and the pool's invariant 4.
         let bound = self.log.current_lsn();
-        let redo_start = self.pool.oldest_rec_lsn().min(bound);
+        let redo_start = if ferrite_sync::mutant!("checkpoint.forget_dirty_pages") {
+            bound
+        } else {
+            self.pool.oldest_rec_lsn().min(bound)
+        };
         let map = self.pool.dump_map()?;
         kill_point!("checkpoint.map_dumped");
         let released = self.undo_area.begin_checkpoint();
         let state = self.copy_state();
         let now = self.log.current_lsn();
-        self.log.flush_to(now);
+        if !ferrite_sync::mutant!("checkpoint.log_not_flushed") {
+            self.log.flush_to(now);
+        }
         let start = redo_start.min(map.lsn);
         let written = self.undo_area.sync().and_then(|()| {
             self.store.write_checkpoint(&Checkpoint {
@@ -177,7 +183,12 @@ impl Engine {
         written?;
         kill_point!("checkpoint.written");
         self.checkpoint_lsn.store(start.0, Ordering::SeqCst);
-        self.log.set_oldest_needed(start);
+        let needed = if ferrite_sync::mutant!("checkpoint.recycle_needed_log") {
+            now
+        } else {
+            start
+        };
+        self.log.set_oldest_needed(needed);
         self.counters.checkpoints.inc();
         Ok(())
     }
@@ -194,13 +205,16 @@ impl Engine {
         };
         for slot in self.all_slots() {
             let held = slot.state.lock();
-            if held.txn.is_frozen() {
+            if held.txn.is_frozen() || ferrite_sync::mutant!("checkpoint.lose_undo") {
                 continue;
             }
             state.active.push(ActiveTxn {
                 txn: held.txn,
                 exact_at: self.log.current_lsn(),
-                xid: held.xid.clone(),
+                xid: held
+                    .xid
+                    .clone()
+                    .filter(|_| !ferrite_sync::mutant!("checkpoint.lose_xid")),
                 garbage: held.garbage.clone(),
                 chunks: held.undo.parts().0.to_vec(),
                 tail: held.undo.parts().1.to_vec(),

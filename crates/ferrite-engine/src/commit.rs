@@ -71,6 +71,9 @@ impl Session {
             self.release_and_reset();
             return Ok(());
         }
+        if ferrite_sync::mutant!("commit.visible_before_logged") {
+            self.engine.txns.commit(self.txn);
+        }
         let end = self.log_commit();
         self.publish_commit();
         self.make_durable(end, allow_async);
@@ -92,7 +95,15 @@ impl Session {
 
     /// Stages `Visible` and `Unlocked`.
     fn publish_commit(&mut self) {
-        self.engine.txns.commit(self.txn);
+        // The deliberate fault has made it public before its record.
+        let early = ferrite_sync::mutant!("commit.visible_before_logged")
+            && matches!(
+                self.engine.txns.status(self.txn),
+                ferrite_txn::Status::Committed(_)
+            );
+        if !early {
+            self.engine.txns.commit(self.txn);
+        }
         kill_point!("commit.visible");
         let txn = self.txn;
         if !self.garbage.is_empty() {
@@ -163,6 +174,7 @@ impl Session {
         kill_point!("prepare.logged");
         self.engine.txns.prepare(self.txn);
         match self.engine.flush_mode.load(Ordering::Relaxed) {
+            1 if ferrite_sync::mutant!("prepare.not_durable") => {}
             1 => self.engine.log.flush_to(at.end),
             2 => self.engine.log.write_to(at.end),
             _ => {}

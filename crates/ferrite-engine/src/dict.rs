@@ -225,7 +225,9 @@ impl Dictionary {
                 return Err(e);
             }
         };
-        self.log.flush_to(end);
+        if !ferrite_sync::mutant!("dict.create_not_durable") {
+            self.log.flush_to(end);
+        }
         kill_point!("dict.create.durable");
         for index in &spec.indexes {
             state.by_index.insert(index.id, spec.id);
@@ -318,7 +320,9 @@ impl Dictionary {
         let end = self.delete(&record_key(id, 0))?;
         self.delete(&record_key(id, 1))?;
         self.delete_parts(id)?;
-        self.log.flush_to(end);
+        if !ferrite_sync::mutant!("dict.drop_not_durable") {
+            self.log.flush_to(end);
+        }
         kill_point!("dict.drop.durable");
         state.names.remove(name);
         let open = state.open.remove(&id);

@@ -135,6 +135,9 @@ impl Engine {
         };
         let engine = Engine::assemble(config, storage, callbacks, lock, parts);
         // The superblock comes last: a creation that dies before it is begun anew.
+        if ferrite_sync::mutant!("engine.superblock_too_early") {
+            engine.store.end_creation()?;
+        }
         engine.checkpoint()?;
         engine.store.end_creation()?;
         engine.start();

@@ -42,7 +42,12 @@ enum Stand {
 impl Session {
     fn stand(&self, index: IndexId, key: &[u8], header: &Header) -> Stand {
         let engine = &self.engine;
-        if header.txn != self.txn && !header.txn.is_frozen() && engine.txns.is_active(header.txn) {
+        let blind = ferrite_sync::mutant!("entry.ignore_holder");
+        if !blind
+            && header.txn != self.txn
+            && !header.txn.is_frozen()
+            && engine.txns.is_active(header.txn)
+        {
             return Stand::HeldBy(header.txn);
         }
         let untouched = engine.locks.is_untouched(index, key);
@@ -166,7 +171,9 @@ impl Session {
                     }
                 }
                 Err(slot) => {
-                    if self.engine.locks.has_gap_locks(index) {
+                    if self.engine.locks.has_gap_locks(index)
+                        && !ferrite_sync::mutant!("entry.insert_ignores_gaps")
+                    {
                         match self.gap_check(&leaf, slot, index, key) {
                             GapCheck::Free => {}
                             GapCheck::Load(page) => {
@@ -410,7 +417,9 @@ impl Engine {
             return self.rebase(now.version, value, new_value);
         }
         let settled = now.txn.is_frozen() || self.txns.visible_to_all(now.txn);
-        if settled && now.deleted {
+        if (settled && now.deleted)
+            || (ferrite_sync::mutant!("entry.forget_version") && self.txns.last_csn().0 % 8 == 0)
+        {
             // For everybody the row was not there: no version says that, too.
             return 0;
         }

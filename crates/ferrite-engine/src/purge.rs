@@ -294,7 +294,9 @@ impl Engine {
                 if table.dropped.load(Ordering::SeqCst) {
                     return Ok(true);
                 }
-                if !self.txns.visible_to_all(txn) {
+                if !self.txns.visible_to_all(txn)
+                    && !ferrite_sync::mutant!("purge.free_values_early")
+                {
                     let made_by = self.overflow_maker(reference)?;
                     if self.txns.version_needed(made_by, txn) {
                         return Ok(false);
@@ -388,7 +390,9 @@ impl Engine {
         bury: bool,
     ) -> bool {
         let rec = leaf.record(slot);
-        if self.txns.visible_to_all(rec.header.txn) {
+        if self.txns.visible_to_all(rec.header.txn)
+            || ferrite_sync::mutant!("purge.ignore_snapshots")
+        {
             return true;
         }
         if !self.needed_by_snapshots(&rec.header) {

@@ -100,9 +100,11 @@ impl Analysis {
         let map_counts = rec.start >= self.map.lsn;
         match rec.kind {
             record_kind::MINI_TXN => self.mini_txn(store, area, rec, map_counts)?,
+            record_kind::MAP_DELTA if ferrite_sync::mutant!("recovery.forget_map_deltas") => {}
             record_kind::MAP_DELTA if map_counts => {
                 Store::decode_map_delta(rec.body, &mut |page, at| store.set_location(page, at))?;
             }
+            record_kind::EXTENT if ferrite_sync::mutant!("recovery.forget_extents") => {}
             record_kind::EXTENT if map_counts => store.apply_extent(rec.body)?,
             record_kind::INDEX_DROP => self.index_drop(store, rec, map_counts)?,
             record_kind::COMMIT => {
@@ -163,7 +165,7 @@ impl Analysis {
             Opening::Plain => {}
             Opening::Change { txn, entry } => {
                 let found = self.entry_of(txn);
-                if rec.start >= found.exact_at {
+                if rec.start >= found.exact_at || ferrite_sync::mutant!("recovery.undo_twice") {
                     found.undo.push(entry);
                     found.undo.spill(area)?;
                 }
@@ -173,7 +175,9 @@ impl Analysis {
                 if rec.start >= found.exact_at {
                     found.undo.truncate(left, area)?;
                     // Nothing is undone after PREPARE but by the word to roll back.
-                    found.xid = None;
+                    if !ferrite_sync::mutant!("rollback.keep_xid") {
+                        found.xid = None;
+                    }
                 }
             }
         }
@@ -232,8 +236,11 @@ impl Analysis {
 
     /// False when the page was freed, or its index dropped, later in the log.
     pub(crate) fn matters(&self, page: PageId, index: IndexId, end: Lsn) -> bool {
-        self.freed.get(&page).is_none_or(|at| *at < end)
-            && self.dropped.get(&index).is_none_or(|at| *at < end)
+        let freed = self
+            .freed
+            .get(&page)
+            .filter(|_| !ferrite_sync::mutant!("recovery.redo_freed_pages"));
+        freed.is_none_or(|at| *at < end) && self.dropped.get(&index).is_none_or(|at| *at < end)
     }
 
     /// Values still to be freed: those whose first page was not freed afterwards.

@@ -121,7 +121,9 @@ impl Engine {
                 }
                 state.rolling_back = true;
                 // The word is given: after a crash the rest goes, too, unasked.
-                state.xid = None;
+                if !ferrite_sync::mutant!("rollback.keep_xid") {
+                    state.xid = None;
+                }
                 let (entry, left) = state
                     .undo
                     .last(&self.undo_area)?
@@ -179,6 +181,10 @@ impl Engine {
     ) -> Result<()> {
         let table = self.dict.table_of_index(index)?;
         let number = table.number_of(index).ok_or(Error::NotFound)?;
+        if number > 0 && ferrite_sync::mutant!("rollback.forget_secondary") {
+            slot.state.lock().undo.truncate(left, &self.undo_area)?;
+            return Ok(());
+        }
         let tree = table.tree(number);
         let mut leaf = tree.leaf_mut(key, PageId::NONE)?;
         let at = leaf.find(key).map_err(|_| missing(index))?;

@@ -238,7 +238,7 @@ impl Session {
             Mode::Exclusive,
             Span::Record,
         )?;
-        if !granted.is_granted() {
+        if !granted.is_granted() && !ferrite_sync::mutant!("write.unique_value_not_locked") {
             self.wait_for_lock(index, entry.key, Mode::Exclusive, Span::Record)?;
         }
         let mut from = entry.key.to_vec();

@@ -22,7 +22,7 @@ impl LockTable {
     /// there are given to the new key too. Waiters need none: they look again from their
     /// position before once they are granted. Under the leaf's exclusive latch.
     pub fn inherit_gap(&self, index: IndexId, successor: &[u8], new_key: &[u8]) {
-        if !self.has_gap_locks(index) {
+        if !self.has_gap_locks(index) || ferrite_sync::mutant!("lock.gaps_not_inherited") {
             return;
         }
         self.inherit(index, successor, new_key, &|_, held| held & GAP);

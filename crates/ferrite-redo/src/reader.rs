@@ -236,7 +236,7 @@ pub(crate) fn read_block_surely(segs: &Segments, lsn: u64, block: &mut [u8]) -> 
     read_block(segs, lsn, block)?;
     for _ in 1..READS {
         read_block(segs, lsn, &mut other)?;
-        if other[..] == *block {
+        if other[..] == *block || ferrite_sync::mutant!("redo.tail_read_once") {
             return Ok(());
         }
         block.copy_from_slice(&other);

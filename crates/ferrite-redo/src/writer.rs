@@ -93,7 +93,7 @@ impl Writer {
             pos: tail.end,
             written: tail.end,
             rest: 0,
-            epoch: tail.epoch + 1,
+            epoch: tail.epoch + u32::from(!ferrite_sync::mutant!("redo.same_epoch")),
             first: NO_RECORD,
             file: None,
             cached: None,

@@ -1,5 +1,7 @@
 //! `ferrite-sim`: runs fresh seeds, regression seeds, one seed twice, or the mutation proof.
 
+mod mutants;
+
 use ferrite_sim::run::{run, Finished};
 use ferrite_sim::world::Tally;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,6 +17,8 @@ ferrite-sim: the whole core under a deterministic scheduler on a simulated disk,
   --jobs J               seeds at the same time (2)
   --regressions          runs the seeds of regressions.txt
   --ci                   regression seeds, then 3 minutes of fresh ones
+  --mutants [PART]       the mutation proof: each deliberate fault whose name has PART in it, for --time each
+  --table FILE           where the mutation proof writes its table
   --selftest NAME        with the deliberate fault NAME (feature `mutations`): is it caught?
 ";
 
@@ -29,6 +33,9 @@ struct Options {
     jobs: u64,
     regressions: bool,
     mutant: Option<String>,
+    prove: Option<String>,
+    table: Option<String>,
+    limit: String,
 }
 
 fn main() {
@@ -39,6 +46,10 @@ fn main() {
             std::process::exit(2);
         }
     };
+    if let Some(only) = &options.prove {
+        let missed = mutants::prove(only, &options.limit, options.table.as_deref());
+        std::process::exit(i32::from(missed));
+    }
     if let Some(name) = &options.mutant {
         select(name);
     }
@@ -79,6 +90,7 @@ fn duration(text: &str) -> Option<Duration> {
 fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
     let mut o = Options {
         jobs: 2,
+        limit: "10m".into(),
         ..Options::default()
     };
     while let Some(arg) = args.next() {
@@ -92,6 +104,7 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
             "--time" => {
                 let text = value()?;
                 o.time = Some(duration(&text).ok_or(format!("{text} is no time"))?);
+                o.limit = text;
             }
             "--trace" => o.trace = true,
             "--regressions" => {
@@ -102,6 +115,8 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
                 o.regressions = true;
                 o.time = Some(Duration::from_secs(180));
             }
+            "--mutants" => o.prove = Some(args.next().unwrap_or_default()),
+            "--table" => o.table = Some(value()?),
             "--selftest" => o.mutant = Some(value()?),
             "--help" | "-h" => {
                 print!("{HELP}");

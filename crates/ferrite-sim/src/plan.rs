@@ -108,7 +108,7 @@ fn config(rng: &mut Rng) -> Config {
         direct_io: rng.chance(1, 2),
         codec: pick(rng, &[Codec::None, Codec::None, Codec::Lz4, Codec::Zstd]),
         store_file_bytes: 1 << 30,
-        store_segment_bytes: pick(rng, &[1 << 20, 2 << 20, 8 << 20]),
+        store_segment_bytes: pick(rng, &[256 << 10, 256 << 10, 1 << 20, 8 << 20]),
         txn_ring_bits: pick(rng, &[8, 10, 12]),
         manual_background: false,
     }
@@ -130,7 +130,7 @@ impl Plan {
                 _ => FaultMode::PowerOnly,
             },
             clients: rng.between(1, 5),
-            transactions: rng.between(2, 14),
+            transactions: rng.between(2, 14) * pick(rng, &[1, 1, 1, 1, 1, 1, 1, 6]),
             operations: rng.between(1, 9),
             lives: rng.between(2, 5),
             shapes: (0..tables).map(|_| shape(rng, overflow)).collect(),

@@ -105,7 +105,9 @@ pub(crate) fn write(storage: &dyn Storage, slot: u8, bytes: &[u8]) -> Result<()>
     };
     file.write_at(&AlignedBuf::copy_of(bytes), 0)?;
     kill_point!("store.checkpoint_before_sync");
-    file.sync_data()?;
+    if !ferrite_sync::mutant!("store.skip_checkpoint_sync") {
+        file.sync_data()?;
+    }
     storage.sync_dir()?;
     kill_point!("store.checkpoint_written");
     Ok(())

@@ -161,7 +161,9 @@ pub(crate) fn dump(
     w.chunk(END, 0, chunks, &[])?;
     w.flush()?;
     kill_point!("store.map_before_sync");
-    w.file.sync_data()?;
+    if !ferrite_sync::mutant!("store.skip_map_sync") {
+        w.file.sync_data()?;
+    }
     storage.sync_dir()?;
     kill_point!("store.map_dumped");
     Ok(MapBase {

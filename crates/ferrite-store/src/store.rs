@@ -348,7 +348,9 @@ impl Store {
         }
         kill_point!("store.after_write_before_sync");
         for file in touched {
-            self.files.sync(file)?;
+            if !ferrite_sync::mutant!("store.skip_page_sync") {
+                self.files.sync(file)?;
+            }
             self.counters.syncs.inc();
         }
         kill_point!("store.after_sync");
@@ -381,6 +383,11 @@ impl Store {
     /// Frees the retired blobs whose record ends at or before `durable`. One load when there
     /// is nothing to do.
     pub fn reclaim(&self, durable: Lsn) {
+        let durable = if ferrite_sync::mutant!("store.free_run_early") {
+            Lsn::MAX
+        } else {
+            durable
+        };
         let due = self.retired.take(durable);
         if due.is_empty() {
             return;

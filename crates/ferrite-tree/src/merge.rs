@@ -80,9 +80,13 @@ impl Tree {
             return Ok(false);
         };
         let sparse = is_sparse(&left) || is_sparse(&right);
-        let Some(bytes) = sparse.then(|| joined(&left, &right)).flatten() else {
+        let Some(mut bytes) = sparse.then(|| joined(&left, &right)).flatten() else {
             return Ok(false);
         };
+        if ferrite_sync::mutant!("tree.merge_loses_record") && node::count(&bytes) > 0 {
+            let last = node::count(&bytes) - 1;
+            node::remove(&mut bytes, last);
+        }
         let mut ops = Vec::new();
         let mut image = frames.pop().expect("one was reserved");
         image.bytes_mut().copy_from_slice(parent);

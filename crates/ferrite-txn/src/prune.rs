@@ -64,7 +64,8 @@ impl Walk<'_> {
             };
             let body = from..bodies.len();
             at = head.next;
-            if !sys.version_needed(head.begin, head.end) {
+            let one_more = done.kept == 1 && ferrite_sync::mutant!("txn.prune_one_too_many");
+            if one_more || !sys.version_needed(head.begin, head.end) {
                 dropped.push(Dropped { head, body });
                 done.dropped += 1;
                 continue;

@@ -99,7 +99,10 @@ impl VersionStore {
         let heads = self.young.heads(number);
         let needed: Vec<bool> = heads
             .iter()
-            .map(|h| sys.version_needed(h.begin, h.end))
+            .map(|h| {
+                sys.version_needed(h.begin, h.end)
+                    && !ferrite_sync::mutant!("txn.retire_needed_versions")
+            })
             .collect();
         // Needed ones first, so that folds find them in the old generation.
         let (stay, go): (Vec<_>, Vec<_>) =

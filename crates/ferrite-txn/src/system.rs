@@ -343,7 +343,8 @@ impl TxnSystem {
         self.register.open(info, || {
             let low = self.low.load(Ordering::Acquire);
             let exceptions = self.side.ids();
-            let csn = self.next_csn.load(Ordering::Acquire) - 1;
+            let early = u64::from(!ferrite_sync::mutant!("txn.snapshot_too_new"));
+            let csn = self.next_csn.load(Ordering::Acquire) - early;
             let next = self.next_txn.load(Ordering::Acquire);
             (low, exceptions, csn, next)
         })

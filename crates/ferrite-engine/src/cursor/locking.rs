@@ -32,7 +32,8 @@ impl LeftBehind {
     /// The lock behind them is held: true, and the scan goes back, if one has changed before.
     fn go_back_if_changed(&mut self, tree: &Tree, resume: &mut Resume) -> Result<bool> {
         for (page, lsn) in &self.pages {
-            if tree.leaf_if_unchanged(*page, *lsn)?.is_none() {
+            let blind = ferrite_sync::mutant!("cursor.leaf_change_unnoticed");
+            if !blind && tree.leaf_if_unchanged(*page, *lsn)?.is_none() {
                 self.go_back(resume);
                 return Ok(true);
             }
