@@ -38,6 +38,8 @@ mod cursor;
 mod dict;
 mod engine;
 mod entry;
+#[doc(hidden)]
+pub mod fuzz;
 mod graveyard;
 mod inspect;
 mod load;

@@ -79,7 +79,8 @@ fn text(r: &mut ByteReader<'_>) -> Option<String> {
 }
 
 impl TableSpec {
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    /// The value of its record.
+    pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![SPEC_VERSION];
         let (inline, rest) = self.split();
         let flags = u8::from(self.temporary)

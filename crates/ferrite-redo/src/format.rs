@@ -96,6 +96,16 @@ pub(crate) fn seal(sector: &mut [u8], h: &SectorHeader) {
     sector[4..8].copy_from_slice(&crc.to_le_bytes());
 }
 
+/// Makes magic, number, version and checksum right and leaves the rest as it is.
+pub(crate) fn reseal(sector: &mut [u8], number: u64) {
+    let used = u64::from(sector[15]);
+    let place = (number & NUMBER_MASK) | u64::from(VERSION) << 48 | used << 56;
+    sector[0..4].copy_from_slice(&LOG_BLOCK_MAGIC.to_le_bytes());
+    sector[8..16].copy_from_slice(&place.to_le_bytes());
+    let crc = crc32c::crc32c(&sector[8..]);
+    sector[4..8].copy_from_slice(&crc.to_le_bytes());
+}
+
 /// The header, when the sector is whole and is the one with that number.
 pub(crate) fn check(sector: &[u8], number: u64) -> Option<SectorHeader> {
     if sector.len() != SECTOR || le32(sector, 0) != LOG_BLOCK_MAGIC {

@@ -96,6 +96,23 @@ pub(crate) fn decode(
     Ok((checkpoint, u64_at(24)))
 }
 
+/// The same bytes with magic, version, identity and checksum made right (for fuzz targets).
+pub(crate) fn resealed(bytes: &[u8], uuid: &[u8; 16]) -> Vec<u8> {
+    let mut b = bytes.to_vec();
+    if b.len() < HEAD {
+        return b;
+    }
+    put_u64(&mut b, 0, MAGIC);
+    put_u32(&mut b, 8, VERSION);
+    b[32..48].copy_from_slice(uuid);
+    let len = usize::try_from(get_u64(&b, 16).unwrap_or(0)).unwrap_or(0);
+    if (HEAD..=b.len()).contains(&len) {
+        let crc = checksum(&b[..len]);
+        put_u32(&mut b, 12, crc);
+    }
+    b
+}
+
 /// Writes a checkpoint into that slot, durable with its name.
 pub(crate) fn write(storage: &dyn Storage, slot: u8, bytes: &[u8]) -> Result<()> {
     let name = name(slot);

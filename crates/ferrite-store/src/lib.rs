@@ -47,6 +47,8 @@ mod deps;
 mod directory;
 mod extents;
 mod files;
+#[doc(hidden)]
+pub mod fuzz;
 mod lifecycle;
 mod map;
 mod pack;

@@ -245,6 +245,29 @@ pub(crate) fn load(
     Ok(())
 }
 
+/// Applies a chunk that marks itself as the first of a dump (for fuzz targets).
+pub(crate) fn decode_chunk(b: &[u8], dir: &Directory) {
+    let mut uuid = [0; 16];
+    if let Some(own) = b.get(40..56) {
+        uuid.copy_from_slice(own);
+    }
+    let base = MapBase {
+        slot: 0,
+        lsn: Lsn(get_u64(b, 24).unwrap_or(0)),
+        sequence: get_u64(b, 16).unwrap_or(0),
+        bytes: b.len() as u64,
+        crc: 0,
+    };
+    let mut reader = Reader {
+        base,
+        uuid,
+        crc: 0,
+        chunks: get_u32(b, 12).unwrap_or(0).min(u32::MAX - 1),
+        ended: false,
+    };
+    let _ = reader.chunk(b, dir);
+}
+
 struct Reader {
     base: MapBase,
     uuid: [u8; 16],

@@ -30,6 +30,9 @@ pub const SLOT_BYTES: usize = 6;
 const FLAG_NO_HIGH: u8 = 1;
 const KIND_NODE: u8 = 1;
 
+/// Bytes of an inner entry's value: a child's page id.
+pub(crate) const CHILD_BYTES: usize = 4;
+
 /// Longest key of any tree, in bytes: three of them (two fences and a record) fit a page.
 pub const MAX_KEY_BYTES: usize = 4000;
 /// Largest key plus value of a record, in bytes.
@@ -292,6 +295,23 @@ fn write_slot(page: &mut [u8], slot: usize, offset: usize, suffix_head: u32) {
     page[at + 2..at + 6].copy_from_slice(&suffix_head.to_be_bytes());
 }
 
+/// True if an encoded record may stand before `slot`: its key between its neighbours and
+/// within the fences, its value a child's id on inner nodes.
+pub fn belongs(page: &[u8], slot: usize, bytes: &[u8]) -> bool {
+    let key = record::suffix_of(bytes);
+    let n = count(page);
+    if level(page) > 0 && record::decode(bytes).value.len() != CHILD_BYTES {
+        return false;
+    }
+    if slot > 0 && suffix(page, slot - 1) >= key || slot < n && suffix(page, slot) <= key {
+        return false;
+    }
+    let at = prefix(page).len();
+    let above_low = slot > 0 || key >= &low(page)[at..];
+    let below_high = slot < n || high(page).is_none_or(|h| key < &h[at..]);
+    above_low && below_high
+}
+
 /// Inserts an encoded record before `slot`. The caller checked [`has_room`].
 pub fn insert(page: &mut [u8], slot: usize, bytes: &[u8]) {
     let n = count(page);
@@ -421,7 +441,7 @@ pub fn validate(page: &[u8], id: PageId) -> Result<()> {
         let Some(len) = record::length(&page[offset..]) else {
             return fault("a record runs past the page");
         };
-        if level(page) > 0 && record::decode(&page[offset..]).value.len() != 4 {
+        if level(page) > 0 && record::decode(&page[offset..]).value.len() != CHILD_BYTES {
             return fault("an inner entry has no child");
         }
         live += len;

@@ -15,6 +15,7 @@
 //! Applying is deterministic in what the slots hold, which is all later operations refer to.
 
 use crate::{node, record};
+use ferrite_buffer::page_prefix;
 use ferrite_types::{Error, IndexId, PageId, Result, PAGE_BYTES};
 
 const IMAGE: u8 = 1;
@@ -225,68 +226,83 @@ fn num(b: &[u8], at: usize) -> usize {
     u16::from_le_bytes([b[at], b[at + 1]]) as usize
 }
 
-/// Applies an operation to the page's bytes.
+/// Applies an operation to the page's bytes. A good page stays good, whatever the operation.
 ///
 /// # Errors
-/// `Corrupt` when the operation does not fit the page: page and log disagree.
+/// `Corrupt` when the operation does not fit the page: page and log disagree. After a failed
+/// IMAGE the page holds neither the old nor the new content.
 pub fn apply(op: &Op<'_>, page: &mut [u8]) -> Result<()> {
     let o = op.operands;
-    let fault = |what: &str| {
-        Err(Error::Corrupt(format!(
-            "log: page {} and its log record disagree: {what}",
-            op.page
-        )))
-    };
-    if op.code != IMAGE && node::index(page) != op.index {
-        return fault("another index");
+    match op.code {
+        IMAGE => return apply_image(op, page),
+        FREE => return Ok(()),
+        _ => {}
+    }
+    if node::index(page) != op.index {
+        return Err(disagree(op, "another index"));
+    }
+    if op.code == SET_RIGHT {
+        node::set_right(page, PageId(u32::from_le_bytes([o[0], o[1], o[2], o[3]])));
+        return Ok(());
+    }
+    if page[5] != page_prefix::KIND_NODE {
+        return Err(disagree(op, "no node of a tree"));
     }
     match op.code {
-        IMAGE => {
-            let (head, tail) = (num(o, 0), num(o, 2));
-            page[..head].copy_from_slice(&o[4..4 + head]);
-            page[tail..].copy_from_slice(&o[4 + head..]);
-        }
-        INSERT => {
-            let (slot, rec) = (num(o, 0), &o[4..]);
-            if slot > node::count(page)
-                || record::length(rec) != Some(rec.len())
-                || !node::has_room(page, rec.len())
-            {
-                return fault("insert does not fit");
-            }
-            node::insert(page, slot, rec);
-        }
-        REPLACE => return apply_replace(op, page),
-        REMOVE => {
-            if num(o, 0) >= node::count(page) {
-                return fault("no such slot");
-            }
+        INSERT => apply_insert(op, page),
+        REPLACE => apply_replace(op, page),
+        REMOVE if num(o, 0) < node::count(page) => {
             node::remove(page, num(o, 0));
+            Ok(())
         }
-        FREE => {}
-        TRUNCATE => {
-            if num(o, 0) > node::count(page) {
-                return fault("no such slot");
-            }
-            let right = PageId(u32::from_le_bytes([o[2], o[3], o[4], o[5]]));
-            apply_truncate(page, num(o, 0), right, &o[8..]);
-        }
-        SET_RIGHT => node::set_right(page, PageId(u32::from_le_bytes([o[0], o[1], o[2], o[3]]))),
-        GC => return apply_gc_op(op, page),
-        _ => return fault("unknown operation"),
+        REMOVE => Err(disagree(op, "no such slot")),
+        TRUNCATE => apply_truncate_op(op, page),
+        GC => apply_gc_op(op, page),
+        _ => Err(disagree(op, "unknown operation")),
     }
+}
+
+fn disagree(op: &Op<'_>, what: &str) -> Error {
+    Error::Corrupt(format!(
+        "log: page {} and its log record disagree: {what}",
+        op.page
+    ))
+}
+
+fn apply_image(op: &Op<'_>, page: &mut [u8]) -> Result<()> {
+    let o = op.operands;
+    let (head, tail) = (num(o, 0), num(o, 2));
+    page[..head].copy_from_slice(&o[4..4 + head]);
+    page[head..tail].fill(0);
+    page[tail..].copy_from_slice(&o[4 + head..]);
+    if node::index(page) != op.index || page_prefix::used(page) != (head, tail) {
+        return Err(disagree(op, "an image of something else"));
+    }
+    match page[5] {
+        page_prefix::KIND_OVERFLOW => Ok(()),
+        _ => node::validate(page, op.page),
+    }
+}
+
+fn apply_insert(op: &Op<'_>, page: &mut [u8]) -> Result<()> {
+    let (slot, rec) = (num(op.operands, 0), &op.operands[4..]);
+    if slot > node::count(page)
+        || record::length(rec) != Some(rec.len())
+        || !node::has_room(page, rec.len())
+    {
+        return Err(disagree(op, "insert does not fit"));
+    }
+    if !node::belongs(page, slot, rec) {
+        return Err(disagree(op, "a key out of place"));
+    }
+    node::insert(page, slot, rec);
     Ok(())
 }
 
 fn apply_replace(op: &Op<'_>, page: &mut [u8]) -> Result<()> {
     let o = op.operands;
     let (slot, head, tail) = (num(o, 0), num(o, 2), num(o, 4));
-    let fault = || {
-        Err(Error::Corrupt(format!(
-            "log: page {} and its log record disagree: replace does not fit",
-            op.page
-        )))
-    };
+    let fault = || Err(disagree(op, "replace does not fit"));
     if slot >= node::count(page) {
         return fault();
     }
@@ -298,10 +314,34 @@ fn apply_replace(op: &Op<'_>, page: &mut [u8]) -> Result<()> {
     new.extend_from_slice(&old[..head]);
     new.extend_from_slice(&o[8..]);
     new.extend_from_slice(&old[old.len() - tail..]);
-    if record::length(&new) != Some(new.len()) || !node::can_replace(page, slot, new.len()) {
+    if record::length(&new) != Some(new.len())
+        || record::suffix_of(&new) != node::suffix(page, slot)
+        || (node::level(page) > 0 && record::decode(&new).value.len() != node::CHILD_BYTES)
+        || !node::can_replace(page, slot, new.len())
+    {
         return fault();
     }
     node::replace(page, slot, &new);
+    Ok(())
+}
+
+fn apply_truncate_op(op: &Op<'_>, page: &mut [u8]) -> Result<()> {
+    let o = op.operands;
+    let (slots, high) = (num(o, 0), &o[8..]);
+    if slots > node::count(page) {
+        return Err(disagree(op, "no such slot"));
+    }
+    let mut last = Vec::new();
+    if slots > 0 {
+        node::key_into(page, slots - 1, &mut last);
+    }
+    let within = node::low(page) < high && node::high(page).is_none_or(|h| high <= h);
+    let fits = node::part_fits(page, 0, slots, node::low(page), Some(high));
+    if !within || !fits || (slots > 0 && last.as_slice() >= high) {
+        return Err(disagree(op, "no place for the new fence"));
+    }
+    let right = PageId(u32::from_le_bytes([o[2], o[3], o[4], o[5]]));
+    apply_truncate(page, slots, right, high);
     Ok(())
 }
 
@@ -318,14 +358,12 @@ fn apply_gc_op(op: &Op<'_>, page: &mut [u8]) -> Result<()> {
         .chunks_exact(3)
         .map(|c| (u16::from_le_bytes([c[0], c[1]]), c[2]))
         .collect();
-    if actions
-        .iter()
-        .any(|&(slot, _)| slot as usize >= node::count(page))
-    {
-        return Err(Error::Corrupt(format!(
-            "log: page {} and its log record disagree: gc of a slot it has not",
-            op.page
-        )));
+    let there = |slot: u16| usize::from(slot) < node::count(page);
+    if !actions.iter().all(|&(slot, _)| there(slot)) {
+        return Err(disagree(op, "gc of a slot it has not"));
+    }
+    if actions.windows(2).any(|pair| pair[0].0 >= pair[1].0) {
+        return Err(disagree(op, "gc out of order"));
     }
     apply_gc(page, &actions);
     Ok(())
@@ -410,9 +448,10 @@ mod tests {
             }
             let mut page = sample_page();
             for op in Ops::new(&bytes).flatten() {
-                if !op.creates() {
-                    let _ = apply(&op, &mut page);
+                if apply(&op, &mut page).is_err() {
+                    break;
                 }
+                node::validate(&page, PageId(0)).unwrap();
             }
         }
     }
