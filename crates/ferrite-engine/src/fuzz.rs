@@ -1,20 +1,25 @@
 //! The decoders of what lies on disk, for fuzz targets: bytes in, nothing out but a panic.
 
 use crate::checkpoint::{ActiveTxn, EngineState};
-use crate::commit::encode_xid;
+use crate::commit::{encode_garbage, encode_xid};
 use crate::recovery::Analysis;
 use crate::session::Xid;
-use crate::undo::{self, Opening, Prior, Undo, UndoList};
+use crate::undo::{self, Opening, Prior, Undo};
+use crate::undo_list::{Chunk, UndoArea, UndoList};
+use ferrite_io::sim::SimStorage;
 use ferrite_redo::LogRecord;
 use ferrite_store::{MapBase, Store};
+use ferrite_sync::Arc;
 use ferrite_types::{Csn, IndexId, Lsn, PageId, TxnId};
 
 /// An undo entry, a mini-transaction's opening, a list of entries.
 pub fn undo(bytes: &[u8]) {
     let _ = undo::decode(bytes);
-    let list = UndoList::from_bytes(bytes.to_vec());
-    for entry in list.entries() {
-        let _ = undo::decode(entry);
+    let area = UndoArea::read_only(Arc::new(SimStorage::new(1)));
+    let list = UndoList::from_parts(Vec::new(), bytes.to_vec());
+    let mut entries = list.backwards();
+    while let Ok(Some(entry)) = entries.prev(&area) {
+        let _ = undo::decode(&entry);
     }
     if let Ok((Opening::Change { entry, .. }, _)) = undo::open_body(bytes) {
         if let Ok(Undo::Update { prior, .. }) = undo::decode(entry) {
@@ -47,7 +52,7 @@ pub fn undo_samples() -> Vec<Vec<u8>> {
         undo::change_prelude(TxnId(5), &bytes, &mut body);
         let mut list = UndoList::default();
         list.push(&bytes);
-        samples.extend([bytes, body, list.bytes().to_vec()]);
+        samples.extend([bytes, body, list.parts().1.to_vec()]);
     }
     let mut body = Vec::new();
     undo::undone_prelude(TxnId(5), 100, &mut body);
@@ -74,7 +79,9 @@ pub fn state_sample() -> Vec<u8> {
         txn: TxnId(n),
         exact_at: Lsn(n * 8),
         xid: (n == 2).then(xid),
-        undo: undo_samples().concat(),
+        garbage: vec![(IndexId(3), [7; 16])],
+        chunks: vec![Chunk { slot: 3, crc: 4 }],
+        tail: undo_samples().concat(),
     };
     let mut state = EngineState {
         next_txn: TxnId(9),
@@ -95,6 +102,7 @@ pub fn state_sample() -> Vec<u8> {
 pub fn prepare_sample() -> Vec<u8> {
     let mut body = vec![9, 0, 0, 0, 0, 0];
     encode_xid(&xid(), &mut body);
+    encode_garbage([(IndexId(3), &[7; 16])].into_iter(), &mut body);
     body
 }
 
@@ -114,6 +122,7 @@ pub fn log_record(store: &Store, kind: u8, body: &[u8]) {
         kind,
         body,
     };
-    let _ = analysis.visit(store, &record);
+    let area = UndoArea::read_only(Arc::new(SimStorage::new(1)));
+    let _ = analysis.visit(store, &area, &record);
     let _ = analysis.pending_overflow();
 }

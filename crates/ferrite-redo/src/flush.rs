@@ -409,13 +409,8 @@ impl Log {
 
     /// A write or a sync of the log failed: nothing becomes durable any more.
     fn die(&self, e: &Error) {
-        self.dead.store(true, Ordering::SeqCst);
         let text = format!("the redo log cannot be written: {e}");
-        let hook = self.fatal.read().clone();
-        match hook {
-            Some(hook) => hook(&text),
-            None => ferrite_sync::stop::fatal(&text),
-        }
+        self.fail(&text);
         let waiters = std::mem::take(&mut self.gate.lock().waiters);
         for w in waiters {
             w.woken.set();
@@ -423,6 +418,18 @@ impl Log {
         self.flusher.event.set();
         self.keeper.set();
         panic!("{text}");
+    }
+
+    /// Durability is lost, here or elsewhere (pages whose sync failed): the process ends through
+    /// the hook of [`set_fatal`](Self::set_fatal). When that returns, nothing is acknowledged
+    /// any more.
+    pub fn fail(&self, text: &str) {
+        self.dead.store(true, Ordering::SeqCst);
+        let hook = self.fatal.read().clone();
+        match hook {
+            Some(hook) => hook(text),
+            None => ferrite_sync::stop::fatal(text),
+        }
     }
 
     /// Panics when the log has failed.

@@ -438,7 +438,7 @@ mod tests {
     #[test]
     fn random_bytes_never_panic() {
         let mut rng = Rng::new(11);
-        for _ in 0..20_000 {
+        for _ in 0..if cfg!(miri) { 30 } else { 20_000 } {
             let len = rng.below(60) as usize;
             let mut bytes: Vec<u8> = (0..len).map(|_| rng.next_u64() as u8).collect();
             if len > 10 {

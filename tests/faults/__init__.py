@@ -1,0 +1,1 @@
+"""Faults of the disk under the real server."""

@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# Loom: the models of latches, epochs and the like, in every order of two or three threads.
+set -euo pipefail
+# shellcheck source=scripts/lib.sh
+. "$(dirname "${BASH_SOURCE[0]}")/../../scripts/lib.sh"
+[[ ${1:-} != --ci ]] || shift
+ferrite_need_cargo
+cd "$FERRITE_ROOT"
+export RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$FERRITE_ROOT/target}/loom"
+exec cargo test --locked --quiet -p ferrite-sync --release loom "$@"
