@@ -66,6 +66,7 @@ pub unsafe extern "C" fn fe_each_trx(
     unsafe {
         for row in engine_of(engine).trx_rows() {
             let state = c_text(row.state);
+            let isolation = c_text(row.isolation);
             let out = fe_trx_row {
                 txn_id: row.txn_id,
                 thread_id: row.thread_id,
@@ -75,7 +76,7 @@ pub unsafe extern "C" fn fe_each_trx(
                 undo_bytes: row.undo_bytes,
                 waiting_since_unix_s: row.waiting_since_unix_s,
                 state: state.as_ptr(),
-                isolation: c"".as_ptr(),
+                isolation: isolation.as_ptr(),
                 query: fe_slice::of(&row.query),
             };
             each(arg, &out);
@@ -171,7 +172,7 @@ pub unsafe extern "C" fn fe_each_snapshot(
                 csn: row.csn,
                 held_bytes: 0,
                 held_rows: 0,
-                query: fe_slice::of(&[]),
+                query: fe_slice::of(&row.query),
             };
             each(arg, &out);
         }

@@ -9,7 +9,7 @@ use crate::undo::{self, Undo};
 use crate::undo_list::UndoList;
 use ferrite_lock::{Owner, WaitHooks, WaitPolicy};
 use ferrite_redo::Appended;
-use ferrite_sync::atomic::{AtomicU64, Ordering};
+use ferrite_sync::atomic::{AtomicU64, AtomicU8, Ordering};
 use ferrite_sync::{time, Arc, Mutex};
 use ferrite_tree::Scratch;
 use ferrite_txn::{Snapshot, SnapshotInfo};
@@ -29,6 +29,18 @@ pub enum Isolation {
     RepeatableRead,
     /// As above; the server asks for locks on what it reads.
     Serializable,
+}
+
+impl Isolation {
+    /// SQL's name of the level with that number.
+    pub(crate) fn name_of(number: u8) -> &'static str {
+        match number {
+            0 => "READ UNCOMMITTED",
+            1 => "READ COMMITTED",
+            2 => "REPEATABLE READ",
+            _ => "SERIALIZABLE",
+        }
+    }
 }
 
 /// The server's name of a distributed transaction.
@@ -60,6 +72,8 @@ pub(crate) struct TxnSlot {
     pub owner: Arc<Owner>,
     pub started_unix_us: AtomicU64,
     pub rows_changed: AtomicU64,
+    /// Isolation level of the last statement, for display.
+    pub isolation: AtomicU8,
     pub query: Mutex<Vec<u8>>,
 }
 
@@ -70,6 +84,7 @@ impl TxnSlot {
             owner,
             started_unix_us: AtomicU64::new(0),
             rows_changed: AtomicU64::new(0),
+            isolation: AtomicU8::new(Isolation::RepeatableRead as u8),
             query: Mutex::new(Vec::new()),
         }
     }
@@ -194,6 +209,9 @@ impl Session {
     /// A statement begins.
     pub fn begin_statement(&mut self, isolation: Isolation) {
         self.isolation = isolation;
+        self.slot
+            .isolation
+            .store(isolation as u8, Ordering::Relaxed);
         self.owner.interrupted.store(false, Ordering::SeqCst);
         self.owner
             .no_gaps

@@ -1,6 +1,7 @@
 //! What the engine says of itself: counters by name, sections of text, who runs what.
 
 use crate::engine::Engine;
+use crate::session::Isolation;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{time, Counter};
 use ferrite_txn::SnapshotView;
@@ -51,6 +52,8 @@ pub struct TrxRow {
     pub waiting_since_unix_s: u64,
     /// State.
     pub state: &'static str,
+    /// Isolation level.
+    pub isolation: &'static str,
     /// What the connection runs.
     pub query: Vec<u8>,
 }
@@ -64,6 +67,8 @@ pub struct SnapshotRow {
     pub age_ms: u64,
     /// Commit number it reads at.
     pub csn: u64,
+    /// What the connection runs.
+    pub query: Vec<u8>,
 }
 
 fn counter(
@@ -455,6 +460,7 @@ impl Engine {
                 waiting_since_unix_s: waiting
                     .map_or(0, |us| (now_unix - now_us.saturating_sub(us)) / 1_000_000),
                 state: name,
+                isolation: Isolation::name_of(slot.isolation.load(Ordering::Relaxed)),
                 query: slot.query.lock().clone(),
             });
         }
@@ -464,12 +470,18 @@ impl Engine {
     /// Open snapshots.
     pub fn snapshot_rows(&self) -> Vec<SnapshotRow> {
         let now = time::now_us();
+        let slots = self.all_slots();
+        let query_of = |thread_id: u64| {
+            let slot = slots.iter().find(|s| s.owner.thread_id == thread_id);
+            slot.map_or(Vec::new(), |s| s.query.lock().clone())
+        };
         let mut rows = Vec::new();
         self.txns.each_snapshot(&mut |view: &SnapshotView| {
             rows.push(SnapshotRow {
                 thread_id: view.info.thread_id,
                 age_ms: now.saturating_sub(view.opened_us) / 1000,
                 csn: view.csn.0,
+                query: query_of(view.info.thread_id),
             });
         });
         rows
