@@ -5,7 +5,7 @@
 //! | `ferrite-write` | write-back, free frames | as needed, every 20 ms at least |
 //! | `ferrite-chkpt` | checkpoints by log produced; the soft brake | 100 ms |
 //! | `ferrite-purge` | cleaning up after commits | as needed |
-//! | `ferrite-hist` | versions: retirement, old generation | 50 ms / 1 s |
+//! | `ferrite-hist` | versions: retirement, spilling, old generation | 50 ms / 1 s |
 
 use crate::callbacks::LogLevel;
 use crate::engine::Engine;
@@ -100,7 +100,9 @@ impl Engine {
     /// The hard valve: beyond the configured limit the oldest snapshot ends.
     fn limit_history(&self) {
         let limit = self.max_history_bytes.load(Ordering::Relaxed);
-        if limit == 0 || self.versions.bytes() + self.graves().1 <= limit {
+        let versions = self.versions.stats();
+        let bytes = versions.young_bytes + versions.old_bytes + versions.spilled_bytes;
+        if limit == 0 || bytes + self.graves().1 <= limit {
             return;
         }
         if let Some(ended) = self.txns.expire_oldest() {
@@ -116,18 +118,32 @@ impl Engine {
         }
     }
 
+    /// Row versions that cannot be spilled stay in memory; that is said once.
+    fn warn_of_spill(&self, warned: &mut bool) {
+        let Some(e) = self.versions.take_spill_error() else {
+            return;
+        };
+        if !std::mem::replace(warned, true) {
+            let text = format!("old row versions stay in memory, they cannot be spilled: {e}");
+            self.callbacks.log(LogLevel::Warning, &text);
+        }
+    }
+
     fn run_history(&self) {
         let mut rounds = 0u64;
         let mut before: Vec<u64> = Vec::new();
+        let mut warned = false;
         while !self.stopping() {
             thread::sleep_ms(50);
             self.txns.refresh_if_stale();
             if self.versions.needs_retire() {
                 self.versions.retire(&self.txns);
             }
+            self.warn_of_spill(&mut warned);
             self.limit_history();
             rounds += 1;
             if rounds % SWEEP_ROUNDS == 0 {
+                self.versions.free_seen(&self.txns);
                 // What is kept becomes free only when a snapshot ends. Those that came and
                 // went between two looks are seen to once in a while.
                 let mut now = Vec::new();

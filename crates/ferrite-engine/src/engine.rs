@@ -167,9 +167,8 @@ impl Engine {
             deadlock_detect: config.deadlock_detect,
             ..LockConfig::default()
         };
-        let version_config = VersionConfig {
-            ring_budget_bytes: config.history_ring_bytes as usize,
-        };
+        let version_config = VersionConfig::with_ring(config.history_ring_bytes as usize);
+        let versions = VersionStore::new(version_config, Some(storage.clone()));
         let ack = callbacks.clone();
         parts.log.set_ack(Box::new(move |tokens| {
             for token in tokens {
@@ -188,7 +187,7 @@ impl Engine {
             log: parts.log,
             pool: parts.pool,
             txns: TxnSystem::with_ring_bits(parts.next_txn, parts.next_csn, config.txn_ring_bits),
-            versions: VersionStore::new(version_config),
+            versions,
             locks: LockTable::new(lock_config),
             dict: parts.dict,
             purge: PurgeQueue::default(),
@@ -392,6 +391,7 @@ impl Engine {
             .and_then(|_| self.pool.flush_all_below(Lsn::MAX))
             .and_then(|_| self.checkpoint());
         self.log.stop_threads();
+        self.versions.remove_scratch();
         drop(self.lock.lock().take());
         result
     }

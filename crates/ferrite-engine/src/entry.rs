@@ -314,7 +314,7 @@ impl Session {
         };
         let version = self
             .engine
-            .version_for_change(&now, self.txn, index, rec.value, value, &prior);
+            .version_for_change(&now, self.txn, index, rec.value, value, &prior)?;
         let header = Header {
             deleted,
             txn: self.txn,
@@ -412,7 +412,7 @@ impl Engine {
         value: &[u8],
         new_value: &[u8],
         prior: &Prior<'_>,
-    ) -> u64 {
+    ) -> Result<u64> {
         if now.txn == txn {
             return self.rebase(now.version, value, new_value);
         }
@@ -421,7 +421,7 @@ impl Engine {
             || (ferrite_sync::mutant!("entry.forget_version") && self.txns.last_csn().0 % 8 == 0)
         {
             // For everybody the row was not there: no version says that, too.
-            return 0;
+            return Ok(0);
         }
         let next = if settled {
             VersionAddr(0)
@@ -438,7 +438,7 @@ impl Engine {
             body: prior.mid,
             index,
         };
-        self.versions.add(version).0
+        Ok(self.versions.add(version).0)
     }
 
     /// Drops the versions behind `now` that no snapshot needs; returns where the rest begins.
@@ -449,19 +449,19 @@ impl Engine {
     }
 
     /// The version at `addr`, told as a difference to `to` instead of `from`.
-    pub(crate) fn rebase(&self, addr: u64, from: &[u8], to: &[u8]) -> u64 {
+    pub(crate) fn rebase(&self, addr: u64, from: &[u8], to: &[u8]) -> Result<u64> {
         if addr == 0 || from == to {
-            return addr;
+            return Ok(addr);
         }
-        self.versions.walk().rebase(VersionAddr(addr), from, to).0
+        let walk = self.versions.walk();
+        Ok(walk.rebase(VersionAddr(addr), from, to)?.0)
     }
 
     /// Where the chain goes on after a version.
-    pub(crate) fn next_version(&self, addr: u64) -> u64 {
+    pub(crate) fn next_version(&self, addr: u64) -> Result<u64> {
         let mut body = Vec::new();
-        self.versions
-            .read(VersionAddr(addr), &mut body)
-            .map_or(0, |head| head.next.0)
+        let head = self.versions.read(VersionAddr(addr), &mut body)?;
+        Ok(head.map_or(0, |head| head.next.0))
     }
 
     /// Explicit locks on a key that goes become gap locks on the next one.

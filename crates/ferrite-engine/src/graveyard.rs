@@ -185,8 +185,11 @@ impl Engine {
         let mut addr = VersionAddr(header.version);
         while !addr.is_none() {
             body.clear();
-            let Some(head) = walk.read(addr, &mut body) else {
-                return false;
+            let head = match walk.read(addr, &mut body) {
+                Ok(Some(head)) => head,
+                Ok(None) => return false,
+                // It cannot be read now: nobody may throw away what names it.
+                Err(_) => return true,
             };
             if self.txns.version_needed(head.begin, head.end) {
                 return true;

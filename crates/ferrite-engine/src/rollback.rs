@@ -242,7 +242,7 @@ impl Engine {
             let version = if work.stale {
                 0
             } else {
-                self.version_before(&now, prior.txn, rec.value, &work.value)
+                self.version_before(&now, prior.txn, rec.value, &work.value)?
             };
             let header = Header { version, ..largest };
             {
@@ -260,19 +260,25 @@ impl Engine {
 
     /// The version address of the state before `now`: our own first change had put the prior
     /// state's version in front of the chain; later changes of ours had not.
-    fn version_before(&self, now: &Header, prior_txn: TxnId, from: &[u8], to: &[u8]) -> u64 {
+    fn version_before(
+        &self,
+        now: &Header,
+        prior_txn: TxnId,
+        from: &[u8],
+        to: &[u8],
+    ) -> Result<u64> {
         if prior_txn == now.txn {
             return self.rebase(now.version, from, to);
         }
         if now.version == 0 {
-            return 0;
+            return Ok(0);
         }
-        let next = self.next_version(now.version);
+        let next = self.next_version(now.version)?;
         self.versions.drop_version(VersionAddr(now.version));
         if prior_txn.is_frozen() {
-            return 0;
+            return Ok(0);
         }
-        next
+        Ok(next)
     }
 
     /// After a restart the versions behind a prepared transaction's rows are gone, but readers

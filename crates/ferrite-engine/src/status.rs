@@ -329,7 +329,7 @@ impl Engine {
                 "history_bytes",
                 v.young_bytes + v.old_bytes + grave_bytes,
                 "history",
-                "Bytes of row versions and deleted entries kept",
+                "Bytes of row versions and deleted entries kept in memory",
             ),
             gauge(
                 "history_ring_bytes",
@@ -342,6 +342,24 @@ impl Engine {
                 v.old_bytes,
                 "history",
                 "Of these, kept for old snapshots",
+            ),
+            gauge(
+                "history_spilled_bytes",
+                v.spilled_bytes,
+                "history",
+                "Bytes of row versions kept in scratch files",
+            ),
+            counter(
+                "versions_spilled",
+                v.spilled,
+                "history",
+                "Row versions written to scratch files",
+            ),
+            counter(
+                "history_spill_failures",
+                v.spill_failures,
+                "history",
+                "Failed writes to scratch files: the versions stayed in memory",
             ),
             counter("versions_made", v.made, "history", "Row versions made"),
             counter(

@@ -5,7 +5,7 @@
 use crate::engine::Engine;
 use ferrite_tree::record::Record;
 use ferrite_txn::{apply, Snapshot, VersionAddr};
-use ferrite_types::TxnId;
+use ferrite_types::{Result, TxnId};
 
 /// Whose eyes.
 #[derive(Clone, Copy)]
@@ -26,26 +26,29 @@ impl Engine {
 
     /// Appends the value the reader sees to `out` and returns true, or returns false if the
     /// row is not there for it. `work` is a buffer.
+    ///
+    /// # Errors
+    /// An older state is in a scratch file that cannot be read.
     pub(crate) fn visible_value(
         &self,
         rec: &Record<'_>,
         view: View<'_>,
         work: &mut Vec<u8>,
         out: &mut Vec<u8>,
-    ) -> bool {
+    ) -> Result<bool> {
         let (snapshot, own) = match view {
             View::Current => {
                 out.extend_from_slice(rec.value);
-                return !rec.header.deleted;
+                return Ok(!rec.header.deleted);
             }
             View::At { snapshot, own } => (snapshot, own),
         };
         if self.txns.sees(snapshot, rec.header.txn, own) {
             if rec.header.deleted {
-                return false;
+                return Ok(false);
             }
             out.extend_from_slice(rec.value);
-            return true;
+            return Ok(true);
         }
         self.older_value(rec, snapshot, own, work, out)
     }
@@ -58,7 +61,7 @@ impl Engine {
         own: TxnId,
         work: &mut Vec<u8>,
         out: &mut Vec<u8>,
-    ) -> bool {
+    ) -> Result<bool> {
         let start = out.len();
         let walk = self.versions.walk();
         let mut addr = VersionAddr(rec.header.version);
@@ -67,22 +70,22 @@ impl Engine {
         while addr.0 != 0 {
             work.clear();
             // Gone means: no older state is visible to any snapshot that lives.
-            let Some(head) = walk.read(addr, work) else {
-                return false;
+            let Some(head) = walk.read(addr, work)? else {
+                return Ok(false);
             };
             older.clear();
             apply(&newer, &head, work, &mut older);
             if self.txns.sees(snapshot, head.begin, own) {
                 if head.is_deleted() {
-                    return false;
+                    return Ok(false);
                 }
                 out.truncate(start);
                 out.extend_from_slice(&older);
-                return true;
+                return Ok(true);
             }
             std::mem::swap(&mut newer, &mut older);
             addr = head.next;
         }
-        false
+        Ok(false)
     }
 }

@@ -11,22 +11,27 @@
 //! | `version` | addresses and heads of versions |
 //! | `segment` | young versions: segments of 256 KiB in a ring |
 //! | `old` | the old generation: what survives its segment |
+//! | `scratch`, `extent` | the scratch files: where versions are that do not fit memory |
+//! | `spill` | versions leave memory for a scratch file |
 //! | `store` | the version store: adding, reading, walking, pruning |
 //! | `prune` | updaters take out what nobody needs |
 //! | `retire` | segments leave the ring; the old generation is swept |
 //!
-//! Nothing here is written to disk or logged: snapshots die with the process.
+//! Nothing here is durable or logged: snapshots die with the process.
 
 #![forbid(unsafe_code)]
 
 mod delta;
+mod extent;
 mod old;
 mod prune;
 mod published;
 mod retire;
+mod scratch;
 mod segment;
 mod side;
 mod snapshot;
+mod spill;
 mod status;
 mod store;
 mod system;

@@ -1,153 +1,372 @@
 //! The old generation: versions that survived their young segment, by address.
 //!
-//! What is here is needed by some snapshot, or carries one that is (see `retire`). It is
-//! behind a trait, so that part of it may live in a scratch file without durability; the
-//! one keeper so far holds everything in memory.
+//! What is here is needed by some snapshot or active transaction, or carries one that is
+//! (see `retire`). It is kept by segment number: records in memory, and an extent of a
+//! scratch file (see `scratch`) for what was spilled. The extent never changes: a spilled
+//! record that has to is brought back to memory first, and one that goes is noted in memory.
 //!
-//! Invariants: a record has the layout of the `version` room, with room for exactly its
-//! body; an address is here only when the young ring does not have it (any more).
+//! Invariants: a record in memory has the layout of the `version` room; an address is in
+//! at most one of: the young ring, the memory here, the live part of an extent. `max_end` is
+//! at least the `end` of each version that was ever in the segment.
 //!
-//! Locking: one mutex per shard of addresses, a leaf.
+//! Locking: one mutex per shard of segments, a leaf; never held over I/O. An extent that
+//! was looked up stays readable until the walk ends: its space is freed with walks paused.
 
-use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 
 use ferrite_sync::atomic::{AtomicU64, Ordering};
 use ferrite_sync::{CachePadded, Mutex};
+use ferrite_types::{Result, TxnId};
 
-use crate::version::{read_head, set_record_next, VersionAddr, VersionHead};
+use crate::extent::{Extent, Spot};
+use crate::scratch::Place;
+use crate::version::{
+    body_of, read_head, record_bytes, set_record_next, write_record, NewVersion, VersionAddr,
+    VersionHead,
+};
 
 const SHARDS: usize = 64;
-/// Accounted per version besides its record: the map's slot and the allocation (bytes).
+/// Accounted per version in memory besides its record: the map's slot and the allocation.
 const ENTRY_BYTES: usize = 48;
+/// Accounted per segment.
+const SEGMENT_ENTRY_BYTES: usize = 256;
 
-/// Where old versions are kept.
-pub(crate) trait OldKeeper: Send + Sync {
-    /// Hands the record to `f`; false if it is not here.
-    fn with(&self, addr: VersionAddr, f: &mut dyn FnMut(&[u8])) -> bool;
-    /// Puts or replaces a record.
-    fn put(&self, addr: VersionAddr, record: &[u8]);
-    /// Changes a record's `next`; false if it is not here.
-    fn set_next(&self, addr: VersionAddr, next: VersionAddr) -> bool;
-    /// Takes a record away; its length, if it was here.
-    fn remove(&self, addr: VersionAddr) -> Option<usize>;
-    /// Takes away all records of a shard that `gone` says yes to; how many.
-    fn remove_if(&self, shard: usize, gone: &mut dyn FnMut(&VersionHead) -> bool) -> u64;
-    /// Heads of all records of a shard.
-    fn heads(&self, shard: usize) -> Vec<VersionHead>;
-    /// Number of shards.
-    fn shards(&self) -> usize;
-    /// Versions here.
-    fn len(&self) -> u64;
-    /// Memory in use (bytes).
-    fn bytes(&self) -> u64;
-    /// Versions written to a scratch file so far.
-    fn spilled(&self) -> u64;
+#[derive(Default)]
+pub(crate) struct OldSegment {
+    /// By unit of the address.
+    records: BTreeMap<u16, Box<[u8]>>,
+    record_bytes: usize,
+    extent: Option<Extent>,
+    max_end: TxnId,
+    /// Counts changes, so that one who copied it without the lock knows.
+    changes: u64,
 }
 
-type Map = HashMap<u64, Box<[u8]>, foldhash::fast::FixedState>;
+impl OldSegment {
+    fn live(&self) -> u64 {
+        self.records.len() as u64 + self.extent.as_ref().map_or(0, |e| u64::from(e.live))
+    }
 
-/// Everything in memory.
-pub(crate) struct InMemory {
+    fn record_memory(&self) -> usize {
+        self.record_bytes + self.records.len() * ENTRY_BYTES
+    }
+
+    fn memory(&self) -> usize {
+        let extent = self.extent.as_ref().map_or(0, Extent::memory);
+        SEGMENT_ENTRY_BYTES + self.record_memory() + extent
+    }
+
+    fn file_bytes(&self) -> usize {
+        self.extent.as_ref().map_or(0, |e| e.place.bytes())
+    }
+
+    fn insert(&mut self, unit: u16, record: &[u8]) {
+        if let Some(extent) = &mut self.extent {
+            extent.kill(unit);
+        }
+        let before = self.records.insert(unit, record.into());
+        self.record_bytes += record.len();
+        self.record_bytes -= before.map_or(0, |r| r.len());
+    }
+
+    fn remove(&mut self, unit: u16) -> bool {
+        if let Some(record) = self.records.remove(&unit) {
+            self.record_bytes -= record.len();
+            return true;
+        }
+        self.extent.as_mut().is_some_and(|e| e.kill(unit))
+    }
+}
+
+/// What one has to know of a segment to spill it, or spill it again.
+pub(crate) struct Copied {
+    pub records: Vec<(u16, Box<[u8]>)>,
+    pub extent: Option<Extent>,
+    pub changes: u64,
+}
+
+/// A segment as the choice of what to spill sees it.
+pub(crate) struct Candidate {
+    pub number: u64,
+    /// Records in memory and what they take.
+    pub record_memory: usize,
+    pub file_bytes: usize,
+    /// Of the extent, less than a quarter is alive.
+    pub sparse: bool,
+}
+
+type Map = HashMap<u64, OldSegment, foldhash::fast::FixedState>;
+
+#[derive(Default)]
+pub(crate) struct Old {
     maps: Box<[CachePadded<Mutex<Map>>]>,
     len: AtomicU64,
     bytes: AtomicU64,
+    file_bytes: AtomicU64,
+    /// Extents that went with the last version of their segment.
+    given_back: Mutex<Vec<Place>>,
 }
 
-impl InMemory {
-    pub fn new() -> InMemory {
-        InMemory {
-            maps: (0..SHARDS)
-                .map(|_| CachePadded::new(Mutex::new(Map::default())))
-                .collect(),
-            len: AtomicU64::new(0),
-            bytes: AtomicU64::new(0),
+/// Replaces `before` by `after` in a sum.
+fn adjust(sum: &AtomicU64, before: u64, after: u64) {
+    sum.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+}
+
+impl Old {
+    pub fn new() -> Old {
+        Old {
+            maps: (0..SHARDS).map(|_| CachePadded::default()).collect(),
+            ..Old::default()
         }
     }
 
-    fn map(&self, addr: VersionAddr) -> &Mutex<Map> {
-        // Offsets are in the low bits: neighbours spread.
-        &self.maps[(addr.0 ^ addr.0 >> 15) as usize % SHARDS].0
+    fn map(&self, number: u64) -> &Mutex<Map> {
+        &self.maps[number as usize % SHARDS].0
     }
 
-    fn gone(&self, records: u64, record_bytes: usize) {
-        self.len.fetch_sub(records, Ordering::Relaxed);
-        let bytes = record_bytes + records as usize * ENTRY_BYTES;
-        self.bytes.fetch_sub(bytes as u64, Ordering::Relaxed);
-    }
-}
-
-impl OldKeeper for InMemory {
-    fn with(&self, addr: VersionAddr, f: &mut dyn FnMut(&[u8])) -> bool {
-        let map = self.map(addr).lock();
-        map.get(&addr.0).is_some_and(|rec| {
-            f(rec);
-            true
-        })
+    fn account(&self, before: (u64, usize, usize), after: (u64, usize, usize)) {
+        adjust(&self.len, before.0, after.0);
+        adjust(&self.bytes, before.1 as u64, after.1 as u64);
+        adjust(&self.file_bytes, before.2 as u64, after.2 as u64);
     }
 
-    fn put(&self, addr: VersionAddr, record: &[u8]) {
-        let before = self.map(addr).lock().insert(addr.0, record.into());
-        if let Some(before) = before {
-            self.gone(1, before.len());
-        }
-        self.len.fetch_add(1, Ordering::Relaxed);
-        self.bytes
-            .fetch_add((record.len() + ENTRY_BYTES) as u64, Ordering::Relaxed);
+    /// Changes a segment that is here; one without live versions goes.
+    fn change<R>(&self, number: u64, f: impl FnOnce(&mut OldSegment) -> R) -> Option<R> {
+        let mut map = self.map(number).lock();
+        let s = map.get_mut(&number)?;
+        let before = (s.live(), s.memory(), s.file_bytes());
+        let result = f(s);
+        self.changed(&mut map, number, before);
+        Some(result)
     }
 
-    fn set_next(&self, addr: VersionAddr, next: VersionAddr) -> bool {
-        let mut map = self.map(addr).lock();
-        map.get_mut(&addr.0).is_some_and(|rec| {
-            set_record_next(rec, next);
-            true
-        })
-    }
-
-    fn remove(&self, addr: VersionAddr) -> Option<usize> {
-        let rec = self.map(addr).lock().remove(&addr.0)?;
-        self.gone(1, rec.len());
-        Some(rec.len())
-    }
-
-    fn remove_if(&self, shard: usize, gone: &mut dyn FnMut(&VersionHead) -> bool) -> u64 {
-        let (mut records, mut bytes) = (0, 0);
-        let mut map = self.maps[shard].lock();
-        map.retain(|addr, rec| {
-            let go = gone(&read_head(rec, VersionAddr(*addr)));
-            if go {
-                records += 1;
-                bytes += rec.len();
+    /// As `change`; makes the segment if it is not here.
+    fn change_or_make(&self, number: u64, f: impl FnOnce(&mut OldSegment)) {
+        let mut map = self.map(number).lock();
+        let mut before = (0, 0, 0);
+        let s = match map.entry(number) {
+            Entry::Vacant(vacant) => vacant.insert(OldSegment::default()),
+            Entry::Occupied(occupied) => {
+                let s = occupied.into_mut();
+                before = (s.live(), s.memory(), s.file_bytes());
+                s
             }
-            !go
+        };
+        f(s);
+        self.changed(&mut map, number, before);
+    }
+
+    fn changed(&self, map: &mut Map, number: u64, before: (u64, usize, usize)) {
+        let Some(s) = map.get_mut(&number) else {
+            return;
+        };
+        s.changes += 1;
+        let mut after = (s.live(), s.memory(), s.file_bytes());
+        if after.0 == 0 {
+            after = (0, 0, 0);
+            let gone = map.remove(&number).and_then(|s| s.extent);
+            self.given_back.lock().extend(gone.map(|e| e.place));
+        }
+        self.account(before, after);
+    }
+
+    /// Appends the body to `body`. `None`: it is not here.
+    pub fn read(&self, addr: VersionAddr, body: &mut Vec<u8>) -> Result<Option<VersionHead>> {
+        let mut take = |rec: &[u8]| {
+            let head = read_head(rec, addr);
+            body.extend_from_slice(body_of(rec, &head));
+            head
+        };
+        let spot: Option<Spot> = {
+            let map = self.map(addr.segment()).lock();
+            let Some(s) = map.get(&addr.segment()) else {
+                return Ok(None);
+            };
+            if let Some(rec) = s.records.get(&addr.unit()) {
+                return Ok(Some(take(rec)));
+            }
+            s.extent.as_ref().and_then(|e| e.spot(addr.unit()))
+        };
+        Ok(spilled(spot)?.map(|rec| take(&rec)))
+    }
+
+    /// Puts or replaces a record, in memory.
+    pub fn put(&self, addr: VersionAddr, record: &[u8]) {
+        let end = read_head(record, addr).end;
+        self.change_or_make(addr.segment(), |s| {
+            s.insert(addr.unit(), record);
+            s.max_end = s.max_end.max(end);
         });
+    }
+
+    /// As `put`, of a version not yet laid out.
+    pub fn put_version(&self, addr: VersionAddr, v: &NewVersion<'_>) {
+        let mut rec = vec![0; record_bytes(v.body.len())];
+        write_record(&mut rec, v);
+        self.put(addr, &rec);
+    }
+
+    /// Replaces a record that is here in memory; false if it is not.
+    pub fn replace(&self, addr: VersionAddr, v: &NewVersion<'_>) -> bool {
+        let here = {
+            let map = self.map(addr.segment()).lock();
+            map.get(&addr.segment())
+                .is_some_and(|s| s.records.contains_key(&addr.unit()))
+        };
+        if here {
+            self.put_version(addr, v);
+        }
+        here
+    }
+
+    /// Brings a record to memory if it is spilled. The caller keeps it from changing.
+    pub fn bring_back(&self, addr: VersionAddr) -> Result<()> {
+        let spot = {
+            let map = self.map(addr.segment()).lock();
+            let segment = map.get(&addr.segment());
+            segment.and_then(|s| s.extent.as_ref()?.spot(addr.unit()))
+        };
+        if let Some(rec) = spilled(spot)? {
+            self.put(addr, &rec);
+        }
+        Ok(())
+    }
+
+    /// Changes the `next` of a record in memory; false if it is not there.
+    pub fn set_next(&self, addr: VersionAddr, next: VersionAddr) -> bool {
+        let set = self.change(addr.segment(), |s| {
+            let rec = s.records.get_mut(&addr.unit());
+            rec.map(|rec| set_record_next(rec, next)).is_some()
+        });
+        set == Some(true)
+    }
+
+    /// Takes a record away; no I/O.
+    pub fn remove(&self, addr: VersionAddr) -> bool {
+        self.change(addr.segment(), |s| s.remove(addr.unit())) == Some(true)
+    }
+
+    /// Takes a segment in that was spilled as a whole.
+    pub fn attach(&self, number: u64, extent: Extent, max_end: TxnId) {
+        self.change_or_make(number, |s| {
+            s.extent = Some(extent);
+            s.max_end = s.max_end.max(max_end);
+        });
+    }
+
+    /// What a segment holds now.
+    pub fn copy(&self, number: u64) -> Option<Copied> {
+        let map = self.map(number).lock();
+        let s = map.get(&number)?;
+        Some(Copied {
+            records: s.records.iter().map(|(u, r)| (*u, r.clone())).collect(),
+            extent: s.extent.clone(),
+            changes: s.changes,
+        })
+    }
+
+    /// Puts an extent in the place of all that was copied; false if it changed since. Walks
+    /// are paused.
+    pub fn exchange(&self, number: u64, changes: u64, extent: Extent) -> bool {
+        let mut old = None;
+        let done = self.change(number, |s| {
+            if s.changes != changes {
+                return false;
+            }
+            s.records.clear();
+            s.record_bytes = 0;
+            old = s.extent.replace(extent);
+            true
+        });
+        self.given_back.lock().extend(old.map(|e| e.place));
+        done == Some(true)
+    }
+
+    /// Heads of the records of a shard that are in memory.
+    pub fn heads(&self, shard: usize) -> Vec<VersionHead> {
+        let map = self.maps[shard].lock();
+        let mut heads = Vec::new();
+        for (number, s) in map.iter() {
+            for (unit, rec) in &s.records {
+                heads.push(read_head(rec, VersionAddr::of_unit(*number, *unit)));
+            }
+        }
+        heads
+    }
+
+    /// Takes out the segments of a shard whose versions have all ended before `below`; how
+    /// many versions went. Nothing is read. Walks are paused.
+    pub fn take_ended(&self, shard: usize, below: TxnId, out: &mut Vec<OldSegment>) -> u64 {
+        let mut map = self.maps[shard].lock();
+        let numbers: Vec<u64> = map
+            .iter()
+            .filter(|(_, s)| s.max_end < below)
+            .map(|(number, _)| *number)
+            .collect();
+        let mut versions = 0;
+        for number in numbers {
+            if let Some(mut s) = map.remove(&number) {
+                versions += s.live();
+                self.account((s.live(), s.memory(), s.file_bytes()), (0, 0, 0));
+                let place = s.extent.take().map(|e| e.place);
+                self.given_back.lock().extend(place);
+                out.push(s);
+            }
+        }
         if map.len() * 4 < map.capacity() {
             map.shrink_to_fit();
         }
-        drop(map);
-        self.gone(records, bytes);
-        records
+        versions
     }
 
-    fn heads(&self, shard: usize) -> Vec<VersionHead> {
+    /// Would `take_ended` find anything?
+    pub fn has_ended(&self, shard: usize, below: TxnId) -> bool {
         let map = self.maps[shard].lock();
-        map.iter()
-            .map(|(addr, rec)| read_head(rec, VersionAddr(*addr)))
-            .collect()
+        map.values().any(|s| s.max_end < below)
     }
 
-    fn shards(&self) -> usize {
+    /// All segments, oldest first.
+    pub fn candidates(&self) -> Vec<Candidate> {
+        let mut found = Vec::new();
+        for map in self.maps.iter() {
+            found.extend(map.lock().iter().map(|(number, s)| Candidate {
+                number: *number,
+                record_memory: s.record_memory(),
+                file_bytes: s.file_bytes(),
+                sparse: s.extent.as_ref().is_some_and(Extent::is_sparse),
+            }));
+        }
+        found.sort_by_key(|c| c.number);
+        found
+    }
+
+    /// Extents that nobody names any more.
+    pub fn take_given_back(&self) -> Vec<Place> {
+        core::mem::take(&mut self.given_back.lock())
+    }
+
+    pub fn shards(&self) -> usize {
         SHARDS
     }
 
-    fn len(&self) -> u64 {
+    /// Versions here, spilled ones included.
+    pub fn len(&self) -> u64 {
         self.len.load(Ordering::Relaxed)
     }
 
-    fn bytes(&self) -> u64 {
+    /// Memory in use (bytes).
+    pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    fn spilled(&self) -> u64 {
-        0
+    /// Bytes of extents in use.
+    pub fn file_bytes(&self) -> u64 {
+        self.file_bytes.load(Ordering::Relaxed)
     }
+}
+
+/// Reads a spilled record.
+fn spilled(spot: Option<Spot>) -> Result<Option<Vec<u8>>> {
+    spot.map(|spot| spot.place.record(spot.at)).transpose()
 }

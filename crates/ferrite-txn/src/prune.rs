@@ -10,6 +10,8 @@
 
 use core::ops::Range;
 
+use ferrite_types::Result;
+
 use crate::delta::{compose, diff, pack, payload, payload_len, pieces, Packed, Piece};
 use crate::segment::Found;
 use crate::store::Walk;
@@ -39,6 +41,15 @@ struct Dropped {
     body: Range<usize>,
 }
 
+impl Pruned {
+    /// What was to go stays, because a scratch file cannot be read.
+    fn keep_pending(&mut self, dropped: &mut Vec<Dropped>) {
+        self.dropped -= dropped.len() as u32;
+        self.kept += dropped.len() as u32;
+        dropped.clear();
+    }
+}
+
 impl Walk<'_> {
     /// Takes every version that no snapshot needs out of the chain that begins at `first`,
     /// and returns its new beginning. `newer` is the payload that the first version is a
@@ -59,8 +70,14 @@ impl Walk<'_> {
         let mut at = first;
         while !at.is_none() {
             let from = bodies.len();
-            let Some(head) = self.read(at, &mut bodies) else {
-                break;
+            let head = match self.read(at, &mut bodies) {
+                Ok(Some(head)) => head,
+                Ok(None) => break,
+                Err(_) => {
+                    // What is older cannot be looked at now: the rest stays as it is.
+                    done.keep_pending(&mut dropped);
+                    break;
+                }
             };
             let body = from..bodies.len();
             at = head.next;
@@ -69,6 +86,9 @@ impl Walk<'_> {
                 dropped.push(Dropped { head, body });
                 done.dropped += 1;
                 continue;
+            }
+            if !dropped.is_empty() && !self.can_unlink_after(last_kept) {
+                done.keep_pending(&mut dropped);
             }
             done.kept += 1;
             let mut here = head.addr;
@@ -91,7 +111,11 @@ impl Walk<'_> {
             last_kept = Some(here);
         }
         if !dropped.is_empty() {
-            self.unlink(&dropped, last_kept, &mut start, VersionAddr::NONE);
+            if self.can_unlink_after(last_kept) {
+                self.unlink(&dropped, last_kept, &mut start, VersionAddr::NONE);
+            } else {
+                done.keep_pending(&mut dropped);
+            }
         }
         (start, done)
     }
@@ -101,13 +125,16 @@ impl Walk<'_> {
     /// needs no second version (and a rollback to between the two changes calls it the
     /// other way round). Under the record's exclusive page latch; the record's header gets
     /// the result.
-    pub fn rebase(&self, addr: VersionAddr, from: &[u8], to: &[u8]) -> VersionAddr {
+    ///
+    /// # Errors
+    /// As [`Walk::read`]; nothing changed.
+    pub fn rebase(&self, addr: VersionAddr, from: &[u8], to: &[u8]) -> Result<VersionAddr> {
         let mut body = Vec::new();
-        let Some(head) = self.read(addr, &mut body) else {
-            return VersionAddr::NONE;
+        let Some(head) = self.read(addr, &mut body)? else {
+            return Ok(VersionAddr::NONE);
         };
         if head.is_full() {
-            return addr;
+            return Ok(addr);
         }
         let (keep_head, keep_tail) = diff(from, to);
         let (h, t) = (usize::from(keep_head), usize::from(keep_tail));
@@ -117,7 +144,12 @@ impl Walk<'_> {
             Piece::Tail { back: t, len: t },
         ];
         let packed = pack(&compose(&step, &pieces(&head, &body)));
-        self.put_back(&head, &packed)
+        Ok(self.put_back(&head, &packed))
+    }
+
+    /// A spilled version has to be read before its `next` can change.
+    fn can_unlink_after(&self, before: Option<VersionAddr>) -> bool {
+        before.is_none_or(|before| self.make_changeable(before).is_ok())
     }
 
     fn unlink(
@@ -170,11 +202,9 @@ impl Walk<'_> {
         let v = repacked(head, packed);
         match self.store.young.rewrite(head.addr, &v) {
             Found::Here(true) => head.addr,
-            Found::Elsewhere => {
-                self.store.put_old(head.addr, &v);
-                head.addr
-            }
-            Found::Here(false) | Found::Dead => {
+            Found::Elsewhere if self.store.old.replace(head.addr, &v) => head.addr,
+            // No room, or spilled: it becomes a young version again.
+            Found::Here(false) | Found::Dead | Found::Elsewhere => {
                 let addr = self.store.add(v);
                 self.drop_version(head.addr);
                 addr

@@ -3,17 +3,20 @@
 //! Retirement of a segment: (1) seal it. (2) If nothing in it is alive, or everybody sees
 //! the `end` of all its versions (then nobody needs them nor anything older in their
 //! chains), free it. (3) Else ask of each version whether it is needed; that answer can
-//! only change from yes to no, so it is asked without any lock. (4) In batches, with walks
-//! paused: what is needed moves to the old generation under its own address; what is not
-//! needed vanishes if nothing older is left of its chain; if something is, that older
-//! version takes its place ("fold"): its content, told as a difference to the newer state,
-//! is filed under the address of the version that goes. (5) Free the segment.
+//! only change from yes to no, so it is asked without any lock. (4) If most of it is needed
+//! and the old generation has no memory left for that, it goes to a scratch file as it is
+//! (see `spill`). (5) Else in batches, with walks paused: what is needed moves to the old
+//! generation under its own address; what is not needed vanishes if nothing older is left of
+//! its chain; if something is, that older version takes its place ("fold"): its content, told
+//! as a difference to the newer state, is filed under the address of the version that goes.
+//! (6) Free the segment.
 //!
 //! So an address that some chain names always leads to the next survivor, and an address
 //! that leads nowhere means that nothing older is needed. A version whose older neighbour
-//! is still young stays as a carrier until a later sweep.
+//! is still young, or cannot be read, stays as a carrier until a later sweep.
 //!
-//! Locking: `retiring` (one at a time), then walks paused for at most [`BATCH`] versions.
+//! Locking: `retiring` (one at a time), then walks paused for at most [`BATCH`] versions, or
+//! [`FOLD_BATCH`] where each may have to be read from a scratch file.
 
 use ferrite_types::TxnId;
 
@@ -22,10 +25,11 @@ use crate::prune::repacked;
 use crate::segment::Found;
 use crate::store::VersionStore;
 use crate::system::TxnSystem;
-use crate::version::{VersionAddr, VersionHead};
+use crate::version::{record_bytes, VersionAddr, VersionHead};
 
 /// Versions handled per pause of walks.
 const BATCH: usize = 128;
+const FOLD_BATCH: usize = 32;
 
 /// What a call of `retire` did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,6 +44,8 @@ pub struct RetireStats {
     pub folded: u64,
     /// Versions gone with nothing older left.
     pub vanished: u64,
+    /// Versions written to a scratch file.
+    pub spilled: u64,
 }
 
 /// What a sweep of the old generation did.
@@ -63,7 +69,7 @@ impl VersionStore {
     /// background thread when [`needs_retire`](Self::needs_retire); returns at once if
     /// another thread is at it. No page latch may be held.
     pub fn retire(&self, sys: &TxnSystem) -> RetireStats {
-        self.retire_down_to(sys, self.budget)
+        self.retire_down_to(sys, self.config.ring_budget_bytes)
     }
 
     /// As [`retire`](Self::retire), with another budget (bytes; 0 = everything).
@@ -78,7 +84,13 @@ impl VersionStore {
                 break;
             };
             self.retire_segment(sys, number, &mut stats);
+            if self.old_is_far_over() {
+                stats.spilled += self.spill_old(false);
+            }
         }
+        self.free_ended(sys);
+        stats.spilled += self.spill_old(false);
+        self.free_given_back();
         self.count.moved.add(stats.moved);
         self.count.folded.add(stats.folded);
         self.count.vanished.add(stats.vanished);
@@ -104,6 +116,15 @@ impl VersionStore {
                     && !ferrite_sync::mutant!("txn.retire_needed_versions")
             })
             .collect();
+        let needed_bytes = heads.iter().zip(&needed).filter(|(_, needed)| **needed);
+        let needed_bytes: usize = needed_bytes.map(|(h, _)| record_bytes(h.body_len)).sum();
+        if 2 * needed_bytes >= sealed.used && !self.old_has_room(needed_bytes) {
+            let spilled = self.spill_young(number);
+            stats.spilled += spilled;
+            if spilled > 0 {
+                return;
+            }
+        }
         // Needed ones first, so that folds find them in the old generation.
         let (stay, go): (Vec<_>, Vec<_>) =
             heads.iter().zip(needed).partition(|(_, needed)| *needed);
@@ -115,10 +136,10 @@ impl VersionStore {
                 }
             }
         }
-        for batch in go.chunks(BATCH) {
+        for batch in go.chunks(FOLD_BATCH) {
             let _paused = self.pause_walks();
             for (head, _) in batch {
-                self.retire_unneeded(head.addr, number, stats);
+                self.retire_unneeded(sys, head.addr, number, stats);
             }
         }
         self.young.free(number);
@@ -133,12 +154,18 @@ impl VersionStore {
         true
     }
 
-    fn retire_unneeded(&self, addr: VersionAddr, segment: u64, stats: &mut RetireStats) {
+    fn retire_unneeded(
+        &self,
+        sys: &TxnSystem,
+        addr: VersionAddr,
+        segment: u64,
+        stats: &mut RetireStats,
+    ) {
         let mut body = Vec::new();
         let Found::Here(head) = self.young.read(addr, &mut body) else {
             return;
         };
-        match self.fold(&head, &body, Some(segment)) {
+        match self.fold(sys, &head, &body, Some(segment)) {
             Fold::Folded => {
                 // The older version is filed under this address now.
                 let _ = self.young.mark_moved(addr);
@@ -160,7 +187,17 @@ impl VersionStore {
     /// found in the old generation, files it under the version's address, retold.
     /// `retiring`: the segment being retired, whose versions left over are not needed
     /// either and are passed through.
-    fn fold(&self, head: &VersionHead, body: &[u8], retiring: Option<u64>) -> Fold {
+    fn fold(
+        &self,
+        sys: &TxnSystem,
+        head: &VersionHead,
+        body: &[u8],
+        retiring: Option<u64>,
+    ) -> Fold {
+        if head.end < sys.all_visible_below() {
+            // Nothing older is needed either.
+            return Fold::Vanished;
+        }
         let mut bodies: Vec<(VersionHead, Vec<u8>)> = vec![(*head, body.to_vec())];
         let mut at = head.next;
         loop {
@@ -179,8 +216,10 @@ impl VersionStore {
             }
         }
         let mut last = Vec::new();
-        let Some(survivor) = self.get(at, &mut last) else {
-            return Fold::Vanished;
+        let survivor = match self.get(at, &mut last) {
+            Ok(Some(survivor)) => survivor,
+            Ok(None) => return Fold::Vanished,
+            Err(_) => return Fold::Kept,
         };
         let mut all = pieces(&bodies[0].0, &bodies[0].1);
         for (head, body) in &bodies[1..] {
@@ -188,30 +227,67 @@ impl VersionStore {
         }
         all = compose(&all, &pieces(&survivor, &last));
         let packed = pack(&all);
-        self.put_old(head.addr, &repacked(&survivor, &packed));
+        self.old
+            .put_version(head.addr, &repacked(&survivor, &packed));
         self.old.remove(survivor.addr);
         Fold::Folded
     }
 
-    /// Frees what no snapshot needs any more in the old generation. Call it once a second or
-    /// so, and after an old snapshot was closed. No page latch may be held.
+    /// Frees what no snapshot needs any more in the old generation, as far as it is in memory,
+    /// and the segments that everybody has seen the end of, wherever they are. Call it after
+    /// an old snapshot was closed, and once in a while. No page latch may be held.
     pub fn sweep_old(&self, sys: &TxnSystem) -> SweepStats {
         let mut stats = SweepStats::default();
         if self.old.len() == 0 {
             return stats;
         }
         sys.refresh();
+        let _alone = self.retiring.lock();
+        let ended = self.free_ended(sys);
         for shard in 0..self.old.shards() {
             self.sweep_shard(sys, shard, &mut stats);
         }
         self.count.vanished.add(stats.freed);
+        stats.freed += ended;
+        self.spill_old(true);
+        self.free_given_back();
         stats
     }
 
+    /// Frees the segments of the old generation that everybody has seen the end of, without
+    /// looking at their versions; how many versions went. It costs little: call it often.
+    pub fn free_seen(&self, sys: &TxnSystem) -> u64 {
+        if self.old.len() == 0 {
+            return 0;
+        }
+        let Some(_alone) = self.retiring.try_lock() else {
+            return 0;
+        };
+        sys.refresh_if_stale();
+        let freed = self.free_ended(sys);
+        self.free_given_back();
+        freed
+    }
+
+    /// `retiring` is held.
+    fn free_ended(&self, sys: &TxnSystem) -> u64 {
+        let below: TxnId = sys.all_visible_below();
+        let mut freed = 0;
+        for shard in 0..self.old.shards() {
+            if !self.old.has_ended(shard, below) {
+                continue;
+            }
+            // Memory is given back after the pause.
+            let mut gone = Vec::new();
+            let paused = self.pause_walks();
+            freed += self.old.take_ended(shard, below, &mut gone);
+            drop(paused);
+        }
+        self.count.vanished.add(freed);
+        freed
+    }
+
     fn sweep_shard(&self, sys: &TxnSystem, shard: usize, stats: &mut SweepStats) {
-        // What everybody sees the end of is not needed, nor anything older in its chain.
-        let all_see_below: TxnId = sys.all_visible_below();
-        stats.freed += self.old.remove_if(shard, &mut |h| h.end < all_see_below);
         let heads = self.old.heads(shard);
         stats.seen += heads.len() as u64;
         let go: Vec<VersionAddr> = heads
@@ -219,18 +295,18 @@ impl VersionStore {
             .filter(|h| !sys.version_needed(h.begin, h.end))
             .map(|h| h.addr)
             .collect();
-        for batch in go.chunks(BATCH) {
+        for batch in go.chunks(FOLD_BATCH) {
             let _paused = self.pause_walks();
             for addr in batch {
                 let mut body = Vec::new();
                 // It may be gone, or have been folded into: then it is another version now.
-                let Some(head) = self.get(*addr, &mut body) else {
+                let Ok(Some(head)) = self.get(*addr, &mut body) else {
                     continue;
                 };
                 if sys.version_needed(head.begin, head.end) {
                     continue;
                 }
-                match self.fold(&head, &body, None) {
+                match self.fold(sys, &head, &body, None) {
                     Fold::Folded => stats.freed += 1,
                     Fold::Vanished => {
                         self.old.remove(*addr);

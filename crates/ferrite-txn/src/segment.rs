@@ -32,6 +32,8 @@ pub(crate) struct Segment {
     live: u32,
     /// The greatest `end` of its versions.
     max_end: TxnId,
+    /// Counts changes of records, so that one who copied it knows.
+    changes: u64,
 }
 
 impl Segment {
@@ -54,6 +56,10 @@ pub(crate) enum Found<R> {
 pub(crate) struct Sealed {
     pub live: u32,
     pub max_end: TxnId,
+    /// Bytes of its records, the dead ones included.
+    pub used: usize,
+    /// See [`Young::unchanged`].
+    pub changes: u64,
 }
 
 #[derive(Default)]
@@ -139,6 +145,7 @@ impl Young {
             sealed: false,
             live: 0,
             max_end: TxnId(0),
+            changes: 0,
         });
         self.numbers.lock().insert(number);
         self.count.fetch_add(1, Ordering::Relaxed);
@@ -173,13 +180,17 @@ impl Young {
     }
 
     pub fn set_next(&self, addr: VersionAddr, next: VersionAddr) -> Found<()> {
-        self.with(addr, |s, at| set_record_next(s.record(at), next))
+        self.with(addr, |s, at| {
+            s.changes += 1;
+            set_record_next(s.record(at), next);
+        })
     }
 
     /// Marks a record dead; gives the bytes it occupied.
     pub fn kill(&self, addr: VersionAddr) -> Found<usize> {
         self.with(addr, |s, at| {
             set_state(s.record(at), STATE_DEAD);
+            s.changes += 1;
             s.live -= 1;
             s.record(at).len()
         })
@@ -190,6 +201,7 @@ impl Young {
         self.with(addr, |s, at| {
             let copy = s.record(at).to_vec();
             set_state(s.record(at), STATE_MOVED);
+            s.changes += 1;
             s.live -= 1;
             copy
         })
@@ -203,6 +215,7 @@ impl Young {
                 return false;
             }
             write_record(rec, v);
+            s.changes += 1;
             s.max_end = s.max_end.max(v.end);
             true
         })
@@ -221,7 +234,30 @@ impl Young {
         Some(Sealed {
             live: s.live,
             max_end: s.max_end,
+            used: s.bytes.len(),
+            changes: s.changes,
         })
+    }
+
+    /// Copies a sealed segment.
+    pub fn copy(&self, number: u64, bytes: &mut Vec<u8>) -> Option<Sealed> {
+        let slot = self.slot(number).lock();
+        let s = slot.iter().find(|s| s.number == number)?;
+        bytes.clear();
+        bytes.extend_from_slice(&s.bytes);
+        Some(Sealed {
+            live: s.live,
+            max_end: s.max_end,
+            used: s.bytes.len(),
+            changes: s.changes,
+        })
+    }
+
+    /// No record of the segment has changed since it was copied.
+    pub fn unchanged(&self, number: u64, copied: &Sealed) -> bool {
+        let slot = self.slot(number).lock();
+        let s = slot.iter().find(|s| s.number == number);
+        s.is_some_and(|s| s.changes == copied.changes)
     }
 
     /// Heads of all records that are alive in a segment.

@@ -15,14 +15,14 @@
 //! shard. Walks are short and do not nest; no page may be awaited within one. `add` needs
 //! none.
 
-use ferrite_sync::{CachePadded, Counter, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use ferrite_io::Storage;
+use ferrite_sync::{Arc, CachePadded, Counter, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use ferrite_types::Result;
 
-use crate::old::{InMemory, OldKeeper};
+use crate::old::Old;
+use crate::scratch::Scratch;
 use crate::segment::{Found, Young};
-use crate::version::{
-    body_of, read_head, record_bytes, write_record, NewVersion, VersionAddr, VersionHead,
-    SEGMENT_BYTES,
-};
+use crate::version::{NewVersion, VersionAddr, VersionHead, SEGMENT_BYTES};
 
 const WALK_SHARDS: usize = 16;
 const OPEN_SEGMENTS: usize = 16;
@@ -32,13 +32,23 @@ const OPEN_SEGMENTS: usize = 16;
 pub struct VersionConfig {
     /// Memory for young versions (bytes); beyond it the oldest segments retire.
     pub ring_budget_bytes: usize,
+    /// Memory for those that survive (bytes); beyond it they go to a scratch file.
+    pub old_budget_bytes: usize,
+}
+
+impl VersionConfig {
+    /// With so much memory for young versions, and half of it for those that survive.
+    pub fn with_ring(ring_budget_bytes: usize) -> VersionConfig {
+        VersionConfig {
+            ring_budget_bytes,
+            old_budget_bytes: ring_budget_bytes / 2,
+        }
+    }
 }
 
 impl Default for VersionConfig {
     fn default() -> VersionConfig {
-        VersionConfig {
-            ring_budget_bytes: 256 << 20,
-        }
+        VersionConfig::with_ring(256 << 20)
     }
 }
 
@@ -49,6 +59,8 @@ pub(crate) struct Counters {
     pub moved: Counter,
     pub folded: Counter,
     pub vanished: Counter,
+    pub spilled: Counter,
+    pub spill_failures: Counter,
 }
 
 /// Counters and sizes at one moment.
@@ -64,35 +76,45 @@ pub struct VersionStats {
     pub folded: u64,
     /// Dropped with nothing older left, at retirement or by the sweep.
     pub vanished: u64,
-    /// Written to a scratch file.
+    /// Written to a scratch file (again, if it had to be written anew).
     pub spilled: u64,
+    /// Writes to a scratch file that failed; their versions stayed in memory.
+    pub spill_failures: u64,
+    /// Bytes of scratch files in use.
+    pub spilled_bytes: u64,
     /// Bytes of the young ring (whole segments).
     pub young_bytes: u64,
-    /// Bytes of the old generation.
+    /// Memory of the old generation, with what it knows of spilled versions.
     pub old_bytes: u64,
-    /// Versions in the old generation.
+    /// Versions in the old generation, spilled ones included.
     pub old_versions: u64,
 }
 
 /// Versions of all rows of one database.
 pub struct VersionStore {
     pub(crate) young: Young,
-    pub(crate) old: Box<dyn OldKeeper>,
+    pub(crate) old: Old,
+    pub(crate) scratch: Option<Scratch>,
     walks: Box<[CachePadded<RwLock<()>>]>,
-    pub(crate) budget: usize,
+    pub(crate) config: VersionConfig,
+    /// What the last failed write to a scratch file said.
+    pub(crate) spill_error: Mutex<Option<String>>,
     pub(crate) retiring: Mutex<()>,
     pub(crate) count: Counters,
 }
 
 impl VersionStore {
-    /// An empty store.
-    pub fn new(config: VersionConfig) -> VersionStore {
+    /// An empty store. Scratch files go to `scratch` (what an earlier process left of them is
+    /// removed); without it everything stays in memory.
+    pub fn new(config: VersionConfig, scratch: Option<Arc<dyn Storage>>) -> VersionStore {
         let slots = (2 * config.ring_budget_bytes / SEGMENT_BYTES + 64).min(1 << 16);
         VersionStore {
             young: Young::new(slots, OPEN_SEGMENTS),
-            old: Box::new(InMemory::new()),
+            old: Old::new(),
+            scratch: scratch.map(Scratch::new),
             walks: (0..WALK_SHARDS).map(|_| CachePadded::default()).collect(),
-            budget: config.ring_budget_bytes,
+            config,
+            spill_error: Mutex::new(None),
             retiring: Mutex::new(()),
             count: Counters::default(),
         }
@@ -125,7 +147,10 @@ impl VersionStore {
 
     /// One step of a walk by itself: see [`Walk::read`]. Enough where only the first
     /// version is looked at; a longer chain needs one [`Walk`] over all its steps.
-    pub fn read(&self, addr: VersionAddr, body: &mut Vec<u8>) -> Option<VersionHead> {
+    ///
+    /// # Errors
+    /// As [`Walk::read`].
+    pub fn read(&self, addr: VersionAddr, body: &mut Vec<u8>) -> Result<Option<VersionHead>> {
         self.walk().read(addr, body)
     }
 
@@ -134,36 +159,18 @@ impl VersionStore {
         self.walk().drop_version(addr);
     }
 
-    /// See [`Walk::set_next`].
-    pub fn set_next(&self, addr: VersionAddr, next: VersionAddr) {
-        self.walk().set_next(addr, next);
-    }
-
-    pub(crate) fn get(&self, addr: VersionAddr, body: &mut Vec<u8>) -> Option<VersionHead> {
+    pub(crate) fn get(&self, addr: VersionAddr, body: &mut Vec<u8>) -> Result<Option<VersionHead>> {
         if addr.is_none() {
-            return None;
+            return Ok(None);
         }
         match self.young.read(addr, body) {
-            Found::Here(head) => return Some(head),
-            Found::Dead => return None,
-            Found::Elsewhere => {}
+            Found::Here(head) => Ok(Some(head)),
+            Found::Dead => Ok(None),
+            Found::Elsewhere => self.old.read(addr, body),
         }
-        let mut found = None;
-        self.old.with(addr, &mut |rec| {
-            let head = read_head(rec, addr);
-            body.extend_from_slice(body_of(rec, &head));
-            found = Some(head);
-        });
-        found
     }
 
-    pub(crate) fn put_old(&self, addr: VersionAddr, v: &NewVersion<'_>) {
-        let mut rec = vec![0; record_bytes(v.body.len())];
-        write_record(&mut rec, v);
-        self.old.put(addr, &rec);
-    }
-
-    /// Bytes of all versions.
+    /// Memory of all versions.
     pub fn bytes(&self) -> u64 {
         self.young_bytes() + self.old_bytes()
     }
@@ -173,14 +180,14 @@ impl VersionStore {
         self.young.bytes() as u64
     }
 
-    /// Bytes of the old generation.
+    /// Memory of the old generation.
     pub fn old_bytes(&self) -> u64 {
         self.old.bytes()
     }
 
     /// The young ring is over its budget: somebody should call `retire`.
     pub fn needs_retire(&self) -> bool {
-        self.young.bytes() > self.budget
+        self.young.bytes() > self.config.ring_budget_bytes
     }
 
     /// Counters and sizes now.
@@ -191,7 +198,9 @@ impl VersionStore {
             moved: self.count.moved.get(),
             folded: self.count.folded.get(),
             vanished: self.count.vanished.get(),
-            spilled: self.old.spilled(),
+            spilled: self.count.spilled.get(),
+            spill_failures: self.count.spill_failures.get(),
+            spilled_bytes: self.old.file_bytes(),
             young_bytes: self.young_bytes(),
             old_bytes: self.old_bytes(),
             old_versions: self.old.len(),
@@ -209,14 +218,29 @@ pub struct Walk<'a> {
 impl Walk<'_> {
     /// Copies a version out: the head by value, the body appended to `body`. `None`: no
     /// older state exists that any snapshot may read.
-    pub fn read(&self, addr: VersionAddr, body: &mut Vec<u8>) -> Option<VersionHead> {
+    ///
+    /// # Errors
+    /// The version is in a scratch file that cannot be read, or does not give back what was
+    /// written.
+    pub fn read(&self, addr: VersionAddr, body: &mut Vec<u8>) -> Result<Option<VersionHead>> {
         self.store.get(addr, body)
     }
 
-    /// Changes a version's `next`. Under the record's exclusive page latch.
-    pub fn set_next(&self, addr: VersionAddr, next: VersionAddr) {
+    /// Makes sure that `set_next` can be done: a spilled version comes back to memory. Under
+    /// the record's exclusive page latch.
+    ///
+    /// # Errors
+    /// As [`Walk::read`]; nothing changed.
+    pub(crate) fn make_changeable(&self, addr: VersionAddr) -> Result<()> {
+        self.store.old.bring_back(addr)
+    }
+
+    /// Changes the `next` of a version made changeable in this walk. Under the record's
+    /// exclusive page latch.
+    pub(crate) fn set_next(&self, addr: VersionAddr, next: VersionAddr) {
         if let Found::Elsewhere = self.store.young.set_next(addr, next) {
-            self.store.old.set_next(addr, next);
+            let done = self.store.old.set_next(addr, next);
+            debug_assert!(done, "{addr:?} is not in memory");
         }
     }
 

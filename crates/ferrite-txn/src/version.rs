@@ -17,7 +17,7 @@ use ferrite_types::{IndexId, TxnId};
 pub const SEGMENT_BYTES: usize = 256 * 1024;
 /// Bytes of a version besides its body.
 pub const VERSION_HEADER_BYTES: usize = 32;
-const UNIT: usize = 8;
+pub(crate) const UNIT: usize = 8;
 const OFFSET_BITS: u32 = (SEGMENT_BYTES / UNIT).ilog2();
 const SEGMENT_MAX: u64 = (1 << (48 - OFFSET_BITS)) - 1;
 
@@ -55,6 +55,15 @@ impl VersionAddr {
 
     pub(crate) fn segment(self) -> u64 {
         self.0 >> OFFSET_BITS
+    }
+
+    /// The offset in units, which is what is in the address.
+    pub(crate) fn unit(self) -> u16 {
+        self.0 as u16 & ((1 << OFFSET_BITS) - 1)
+    }
+
+    pub(crate) fn of_unit(segment: u64, unit: u16) -> VersionAddr {
+        VersionAddr::new(segment, usize::from(unit) * UNIT)
     }
 
     pub(crate) fn offset(self) -> usize {

@@ -25,9 +25,7 @@ struct Record {
 }
 
 fn store() -> VersionStore {
-    VersionStore::new(VersionConfig {
-        ring_budget_bytes: 1 << 20,
-    })
+    VersionStore::new(VersionConfig::with_ring(1 << 20), None)
 }
 
 /// As an engine updates a row, under its page latch.
@@ -68,7 +66,10 @@ fn update(
 fn undo(vs: &VersionStore, r: &mut Record) {
     let w = vs.walk();
     let mut body = Vec::new();
-    let head = w.read(r.next, &mut body).expect("own change has a version");
+    let head = w
+        .read(r.next, &mut body)
+        .unwrap()
+        .expect("own change has a version");
     let mut old = Vec::new();
     apply(&r.payload, &head, &body, &mut old);
     w.drop_version(head.addr);
@@ -90,7 +91,7 @@ fn read(sys: &TxnSystem, vs: &VersionStore, r: &Record, s: &Snapshot) -> Option<
     let mut at = r.next;
     loop {
         body.clear();
-        let head = w.read(at, &mut body)?;
+        let head = w.read(at, &mut body).unwrap()?;
         apply(&newer, &head, &body, &mut older);
         if sys.sees(s, head.begin, TxnId(0)) {
             return (!head.is_deleted()).then_some(older);
@@ -103,7 +104,7 @@ fn read(sys: &TxnSystem, vs: &VersionStore, r: &Record, s: &Snapshot) -> Option<
 fn chain_len(vs: &VersionStore, r: &Record) -> usize {
     let w = vs.walk();
     let (mut n, mut at) = (0, r.next);
-    while let Some(head) = w.read(at, &mut Vec::new()) {
+    while let Some(head) = w.read(at, &mut Vec::new()).unwrap() {
         n += 1;
         at = head.next;
     }
@@ -185,7 +186,7 @@ impl World {
         let r = &mut self.rows[row];
         let mut rebased = None;
         if holder == txn && rng.chance(2, 3) {
-            r.next = self.vs.walk().rebase(r.next, &r.payload, &payload);
+            r.next = self.vs.walk().rebase(r.next, &r.payload, &payload).unwrap();
             rebased = Some((core::mem::replace(&mut r.payload, payload), r.deleted));
             r.deleted = deleted;
         } else {
@@ -206,7 +207,7 @@ impl World {
                 match change.rebased {
                     None => undo(&self.vs, r),
                     Some((before, deleted)) => {
-                        r.next = self.vs.walk().rebase(r.next, &r.payload, &before);
+                        r.next = self.vs.walk().rebase(r.next, &r.payload, &before).unwrap();
                         (r.payload, r.deleted) = (before, deleted);
                     }
                 }

@@ -1,0 +1,158 @@
+//! What memory knows of an extent: where its records are and which of them are dead.
+//!
+//! Two kinds. A *whole* extent is a young segment as it was: a record is where its address
+//! says, and the map of dead records is made only when the first one dies, so that such a
+//! segment costs a few hundred bytes of memory. A *compact* extent has only what survived,
+//! in the order of addresses, and a list of where each is: six bytes for each.
+//!
+//! Invariants: the bytes on disk never change; `live` is the number of records that are not
+//! dead here. Who was dead when a segment was written is dead here.
+//!
+//! Locking: none of its own; the old generation's shard guards it.
+
+use crate::scratch::Place;
+use crate::version::{room_of, state_of, SEGMENT_BYTES, UNIT};
+
+const DEAD_WORDS: usize = SEGMENT_BYTES / UNIT / 64;
+/// In a compact extent: this record is dead.
+const NOWHERE: u32 = u32::MAX;
+
+#[derive(Clone)]
+enum Index {
+    Whole { dead: Option<Box<[u64]>> },
+    Compact { units: Box<[u16]>, at: Box<[u32]> },
+}
+
+/// See the head of the file.
+#[derive(Clone)]
+pub(crate) struct Extent {
+    pub place: Place,
+    index: Index,
+    pub live: u32,
+    written: u32,
+}
+
+/// A record in a scratch file.
+pub(crate) struct Spot {
+    pub place: Place,
+    pub at: usize,
+}
+
+impl Extent {
+    /// A segment copied as it was.
+    pub fn whole(place: Place, bytes: &[u8]) -> Extent {
+        let mut extent = Extent {
+            place,
+            index: Index::Whole { dead: None },
+            live: 0,
+            written: 0,
+        };
+        let mut at = 0;
+        while at < bytes.len() && room_of(&bytes[at..]) > 0 {
+            extent.live += 1;
+            extent.written += 1;
+            if state_of(&bytes[at..]) != 0 {
+                extent.kill((at / UNIT) as u16);
+            }
+            at += room_of(&bytes[at..]);
+        }
+        extent
+    }
+
+    /// Records in the order of their units, and where each is.
+    pub fn compact(place: Place, (units, at): (Vec<u16>, Vec<u32>)) -> Extent {
+        let live = units.len() as u32;
+        Extent {
+            place,
+            index: Index::Compact {
+                units: units.into(),
+                at: at.into(),
+            },
+            live,
+            written: live,
+        }
+    }
+
+    fn find(&self, unit: u16) -> Option<usize> {
+        match &self.index {
+            Index::Whole { dead } => {
+                let (word, bit) = (usize::from(unit) / 64, unit % 64);
+                let is_dead = dead.as_ref().is_some_and(|d| d[word] >> bit & 1 != 0);
+                (!is_dead).then_some(usize::from(unit) * UNIT)
+            }
+            Index::Compact { units, at } => {
+                let at = at[units.binary_search(&unit).ok()?];
+                (at != NOWHERE).then_some(at as usize)
+            }
+        }
+    }
+
+    /// Where the record is, if it is alive.
+    pub fn spot(&self, unit: u16) -> Option<Spot> {
+        let at = self.find(unit)?;
+        let place = self.place.clone();
+        Some(Spot { place, at })
+    }
+
+    /// The record is dead from now on; false if it was not alive.
+    pub fn kill(&mut self, unit: u16) -> bool {
+        if self.find(unit).is_none() {
+            return false;
+        }
+        self.live -= 1;
+        match &mut self.index {
+            Index::Whole { dead } => {
+                let dead = dead.get_or_insert_with(|| vec![0; DEAD_WORDS].into());
+                dead[usize::from(unit) / 64] |= 1 << (unit % 64);
+            }
+            Index::Compact { units, at } => {
+                if let Ok(found) = units.binary_search(&unit) {
+                    at[found] = NOWHERE;
+                }
+            }
+        }
+        true
+    }
+
+    /// The live records in `bytes`, the extent's own, by unit.
+    pub fn records<'b>(&self, bytes: &'b [u8]) -> Vec<(u16, &'b [u8])> {
+        let mut found = Vec::with_capacity(self.live as usize);
+        let mut take = |unit: u16, at: usize| {
+            found.push((unit, &bytes[at..at + room_of(&bytes[at..])]));
+        };
+        match &self.index {
+            Index::Whole { .. } => {
+                let mut at = 0;
+                while at < bytes.len() && room_of(&bytes[at..]) > 0 {
+                    let unit = (at / UNIT) as u16;
+                    if self.find(unit).is_some() {
+                        take(unit, at);
+                    }
+                    at += room_of(&bytes[at..]);
+                }
+            }
+            Index::Compact { units, at } => {
+                for (unit, at) in units.iter().zip(at.iter()) {
+                    if *at != NOWHERE {
+                        take(*unit, *at as usize);
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    /// Less than a quarter of it is alive: worth writing again.
+    pub fn is_sparse(&self) -> bool {
+        self.live * 4 < self.written
+    }
+
+    /// Memory taken by what is known of it.
+    pub fn memory(&self) -> usize {
+        let index = match &self.index {
+            Index::Whole { dead } => dead.as_ref().map_or(0, |d| d.len() * 8),
+            Index::Compact { units, .. } => units.len() * 6,
+        };
+        index + self.place.memory()
+    }
+}
