@@ -31,12 +31,13 @@ impl Cursor {
         loop {
             let (leaf, slot) = self.place(tree)?;
             self.passed = 0;
-            let graves = self.visible_graves(&engine, &leaf, view);
-            let last = match &graves {
-                None => self.copy_visible(&engine, &leaf, slot, view),
-                Some(graves) => self.copy_merged(&engine, &leaf, slot, view, graves),
-            };
-            match last {
+            let last = self.copy_leaf(&engine, &leaf, slot, view);
+            if last.is_err() {
+                // The batch is read again from its start, if at all.
+                self.items.clear();
+                self.data.clear();
+            }
+            match last? {
                 Stop::Slot(slot) => {
                     self.stop_at(&leaf, slot);
                     return Ok(());
@@ -66,24 +67,37 @@ impl Cursor {
         }
     }
 
+    fn copy_leaf(
+        &mut self,
+        engine: &Engine,
+        leaf: &LeafRef<'_>,
+        slot: usize,
+        view: View<'_>,
+    ) -> Result<Stop> {
+        match &self.visible_graves(engine, leaf, view)? {
+            None => self.copy_visible(engine, leaf, slot, view),
+            Some(graves) => self.copy_merged(engine, leaf, slot, view, graves),
+        }
+    }
+
     /// Copies visible entries from `slot` on.
-    pub(super) fn copy_visible(
+    fn copy_visible(
         &mut self,
         engine: &Engine,
         leaf: &LeafRef<'_>,
         mut slot: usize,
         view: View<'_>,
-    ) -> Stop {
+    ) -> Result<Stop> {
         while let Some(at) = self.slot_in(leaf, slot) {
             slot = self.after(at);
             if engine.is_unsettled(&leaf.record(at), view) {
-                return Stop::Unsettled;
+                return Ok(Stop::Unsettled);
             }
-            if self.copy_slot(engine, leaf, at, view) && self.batch_full() {
-                return Stop::Slot(at);
+            if self.copy_slot(engine, leaf, at, view)? && self.batch_full() {
+                return Ok(Stop::Slot(at));
             }
         }
-        Stop::LeafDone
+        Ok(Stop::LeafDone)
     }
 
     /// Copies the entry in a slot if the reader sees it.
@@ -93,25 +107,25 @@ impl Cursor {
         leaf: &LeafRef<'_>,
         slot: usize,
         view: View<'_>,
-    ) -> bool {
+    ) -> Result<bool> {
         let rec = leaf.record(slot);
         let key_from = self.data.len();
         self.data.extend_from_slice(node::prefix(leaf));
         self.data.extend_from_slice(rec.suffix);
         let value_from = self.data.len();
         let view = self.entry_view(engine, &rec, key_from, view);
-        if !engine.visible_value(&rec, view, &mut self.work, &mut self.data) {
+        if !engine.visible_value(&rec, view, &mut self.work, &mut self.data)? {
             if rec.header.deleted {
                 self.passed_mark(engine, &rec, key_from);
             }
             self.data.truncate(key_from);
-            return false;
+            return Ok(false);
         }
         self.items.push(Item {
             key: key_from..value_from,
             value: value_from..self.data.len(),
         });
-        true
+        Ok(true)
     }
 
     /// A delete-mark was in the way. Many on one leaf that nobody needs are worth telling.
@@ -138,14 +152,14 @@ impl Cursor {
         engine: &Engine,
         leaf: &LeafRef<'_>,
         view: View<'_>,
-    ) -> Option<Graves> {
+    ) -> Result<Option<Graves>> {
         let View::At { snapshot, .. } = view else {
-            return None;
+            return Ok(None);
         };
         let table = self.table.clone();
         let graveyard = &table.graveyards[self.number];
         if !graveyard.concerns(snapshot.csn()) {
-            return None;
+            return Ok(None);
         }
         let ascending = self.direction == Direction::Forward;
         let here = self.resume.key.clone();
@@ -160,12 +174,13 @@ impl Cursor {
         let high = node::high(leaf).map_or(Bound::Unbounded, Bound::Excluded);
         let mut graves = Graves::default();
         let room = self.batch + 1 - self.items.len();
+        let mut result = Ok(());
         graveyard.visit(from, to.unwrap_or(high), ascending, &mut |key, rec| {
-            graves.add(self, engine, key, rec, view);
-            graves.list.len() < room
+            result = graves.add(self, engine, key, rec, view);
+            result.is_ok() && graves.list.len() < room
         });
         graves.cut = graves.list.len() == room;
-        Some(graves)
+        result.map(|()| Some(graves))
     }
 
     /// As `copy_visible`, with the graves where they belong.
@@ -176,7 +191,7 @@ impl Cursor {
         mut slot: usize,
         view: View<'_>,
         graves: &Graves,
-    ) -> Stop {
+    ) -> Result<Stop> {
         let mut next = 0;
         let mut key = Vec::new();
         loop {
@@ -187,9 +202,9 @@ impl Cursor {
             }
             let grave = graves.list.get(next);
             let grave_first = match (grave, at) {
-                (None, None) if graves.cut => return Stop::Grave,
-                (None, None) => return Stop::LeafDone,
-                (None, Some(_)) if graves.cut => return Stop::Grave,
+                (None, None) if graves.cut => return Ok(Stop::Grave),
+                (None, None) => return Ok(Stop::LeafDone),
+                (None, Some(_)) if graves.cut => return Ok(Stop::Grave),
                 (None, Some(_)) => false,
                 (Some(_), None) => true,
                 (Some(grave), Some(_)) => match self.direction {
@@ -201,15 +216,15 @@ impl Cursor {
                 next += 1;
                 self.push_grave(graves, grave);
                 if self.batch_full() {
-                    return Stop::Grave;
+                    return Ok(Stop::Grave);
                 }
             } else if let Some(at) = at {
                 slot = self.after(at);
                 if engine.is_unsettled(&leaf.record(at), view) {
-                    return Stop::Unsettled;
+                    return Ok(Stop::Unsettled);
                 }
-                if self.copy_slot(engine, leaf, at, view) && self.batch_full() {
-                    return Stop::Slot(at);
+                if self.copy_slot(engine, leaf, at, view)? && self.batch_full() {
+                    return Ok(Stop::Slot(at));
                 }
             }
         }
@@ -312,22 +327,22 @@ impl Cursor {
         };
         if let Ok(slot) = leaf.find(pk) {
             let rec = leaf.record(slot);
-            if engine.visible_value(&rec, view, &mut self.work, &mut self.row) {
+            if engine.visible_value(&rec, view, &mut self.work, &mut self.row)? {
                 return Ok(());
             }
         }
-        let mut found = false;
+        let mut found = Ok(false);
         if let View::At { snapshot, .. } = view {
             let graveyard = &self.table.graveyards[0];
             if graveyard.concerns(snapshot.csn()) {
                 let only = Bound::Included(pk);
                 graveyard.visit(only, only, true, &mut |_, rec| {
                     found = engine.visible_value(rec, view, &mut self.work, &mut self.row);
-                    !found
+                    matches!(found, Ok(false))
                 });
             }
         }
-        found.then_some(()).ok_or(Error::NotFound)
+        found?.then_some(()).ok_or(Error::NotFound)
     }
 }
 
@@ -365,18 +380,19 @@ impl Graves {
         key: &[u8],
         rec: &Record<'_>,
         view: View<'_>,
-    ) {
+    ) -> Result<()> {
         let key_from = self.data.len();
         self.data.extend_from_slice(key);
         let value_from = self.data.len();
         let view = cursor.view_of_entry(engine, rec, key, view);
-        if !engine.visible_value(rec, view, &mut self.work, &mut self.data) {
+        if !engine.visible_value(rec, view, &mut self.work, &mut self.data)? {
             self.data.truncate(key_from);
-            return;
+            return Ok(());
         }
         self.list.push(Item {
             key: key_from..value_from,
             value: value_from..self.data.len(),
         });
+        Ok(())
     }
 }
