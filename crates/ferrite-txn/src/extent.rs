@@ -11,7 +11,7 @@
 //! Locking: none of its own; the old generation's shard guards it.
 
 use crate::scratch::Place;
-use crate::version::{room_of, state_of, SEGMENT_BYTES, UNIT};
+use crate::version::{room_of, state_of, SEGMENT_BYTES, UNIT, VERSION_HEADER_BYTES};
 
 const DEAD_WORDS: usize = SEGMENT_BYTES / UNIT / 64;
 /// In a compact extent: this record is dead.
@@ -38,6 +38,20 @@ pub(crate) struct Spot {
     pub at: usize,
 }
 
+/// Where the records of a segment copied as it was are, dead or alive; after the last come
+/// zeros or nothing.
+fn records_of(bytes: &[u8]) -> impl Iterator<Item = usize> + '_ {
+    let mut next = 0;
+    core::iter::from_fn(move || {
+        let at = next;
+        let rec = bytes
+            .get(at..)
+            .filter(|r| r.len() >= VERSION_HEADER_BYTES)?;
+        next += room_of(rec);
+        (next > at).then_some(at)
+    })
+}
+
 impl Extent {
     /// A segment copied as it was.
     pub fn whole(place: Place, bytes: &[u8]) -> Extent {
@@ -47,14 +61,12 @@ impl Extent {
             live: 0,
             written: 0,
         };
-        let mut at = 0;
-        while at < bytes.len() && room_of(&bytes[at..]) > 0 {
+        for at in records_of(bytes) {
             extent.live += 1;
             extent.written += 1;
             if state_of(&bytes[at..]) != 0 {
                 extent.kill((at / UNIT) as u16);
             }
-            at += room_of(&bytes[at..]);
         }
         extent
     }
@@ -122,13 +134,11 @@ impl Extent {
         };
         match &self.index {
             Index::Whole { .. } => {
-                let mut at = 0;
-                while at < bytes.len() && room_of(&bytes[at..]) > 0 {
+                for at in records_of(bytes) {
                     let unit = (at / UNIT) as u16;
                     if self.find(unit).is_some() {
                         take(unit, at);
                     }
-                    at += room_of(&bytes[at..]);
                 }
             }
             Index::Compact { units, at } => {

@@ -38,6 +38,8 @@ mod system;
 mod version;
 
 #[cfg(test)]
+mod spill_tests;
+#[cfg(test)]
 mod system_tests;
 #[cfg(test)]
 mod version_tests;

@@ -17,19 +17,19 @@ use crate::{
 
 /// A record on a page: its header and payload.
 #[derive(Clone, Default)]
-struct Record {
-    txn: TxnId,
-    next: VersionAddr,
-    deleted: bool,
-    payload: Vec<u8>,
+pub(crate) struct Record {
+    pub txn: TxnId,
+    pub next: VersionAddr,
+    pub deleted: bool,
+    pub payload: Vec<u8>,
 }
 
-fn store() -> VersionStore {
+pub(crate) fn store() -> VersionStore {
     VersionStore::new(VersionConfig::with_ring(1 << 20), None)
 }
 
 /// As an engine updates a row, under its page latch.
-fn update(
+pub(crate) fn update(
     sys: &TxnSystem,
     vs: &VersionStore,
     r: &mut Record,
@@ -63,13 +63,15 @@ fn update(
 }
 
 /// Takes the newest change back, as a rollback does.
-fn undo(vs: &VersionStore, r: &mut Record) {
+pub(crate) fn undo(vs: &VersionStore, r: &mut Record) {
     let w = vs.walk();
     let mut body = Vec::new();
-    let head = w
-        .read(r.next, &mut body)
-        .unwrap()
-        .expect("own change has a version");
+    let mut head = w.read(r.next, &mut body);
+    while head.is_err() {
+        // Planned faults happen once.
+        head = w.read(r.next, &mut body);
+    }
+    let head = head.unwrap().expect("own change has a version");
     let mut old = Vec::new();
     apply(&r.payload, &head, &body, &mut old);
     w.drop_version(head.addr);
@@ -82,7 +84,12 @@ fn undo(vs: &VersionStore, r: &mut Record) {
 }
 
 /// As a reader follows a chain. `None`: the row is not there for this snapshot.
-fn read(sys: &TxnSystem, vs: &VersionStore, r: &Record, s: &Snapshot) -> Option<Vec<u8>> {
+pub(crate) fn read(
+    sys: &TxnSystem,
+    vs: &VersionStore,
+    r: &Record,
+    s: &Snapshot,
+) -> Option<Vec<u8>> {
     if sys.sees(s, r.txn, TxnId(0)) {
         return (!r.deleted).then(|| r.payload.clone());
     }
@@ -125,29 +132,29 @@ fn mutate(rng: &mut Rng, from: &[u8]) -> Vec<u8> {
     to
 }
 
-type Image = Vec<Option<Vec<u8>>>;
+pub(crate) type Image = Vec<Option<Vec<u8>>>;
 
 /// A row changed; by rebasing the version of an earlier change of the same transaction, if
 /// the payload and delete-mark before are given.
-struct Change {
+pub(crate) struct Change {
     row: usize,
     rebased: Option<(Vec<u8>, bool)>,
 }
 
 /// One thread, many transactions, everything remembered.
-struct World {
-    sys: TxnSystem,
-    vs: VersionStore,
-    rows: Vec<Record>,
+pub(crate) struct World {
+    pub sys: TxnSystem,
+    pub vs: VersionStore,
+    pub rows: Vec<Record>,
     /// What is committed now.
     committed: Image,
     /// Active transactions and what they changed, in order.
-    active: BTreeMap<TxnId, Vec<Change>>,
-    snapshots: Vec<(Snapshot, Image)>,
+    pub active: BTreeMap<TxnId, Vec<Change>>,
+    pub snapshots: Vec<(Snapshot, Image)>,
 }
 
 impl World {
-    fn new(rows: usize, rng: &mut Rng) -> World {
+    pub fn new(rows: usize, rng: &mut Rng, vs: VersionStore) -> World {
         let payloads: Vec<Vec<u8>> = (0..rows)
             .map(|_| {
                 (0..rng.between(10, 80))
@@ -157,7 +164,7 @@ impl World {
             .collect();
         World {
             sys: TxnSystem::with_ring_bits(TxnId(1), Csn(1), 7),
-            vs: store(),
+            vs,
             committed: payloads.iter().cloned().map(Some).collect(),
             rows: payloads
                 .into_iter()
@@ -186,7 +193,10 @@ impl World {
         let r = &mut self.rows[row];
         let mut rebased = None;
         if holder == txn && rng.chance(2, 3) {
-            r.next = self.vs.walk().rebase(r.next, &r.payload, &payload).unwrap();
+            let Ok(next) = self.vs.walk().rebase(r.next, &r.payload, &payload) else {
+                return;
+            };
+            r.next = next;
             rebased = Some((core::mem::replace(&mut r.payload, payload), r.deleted));
             r.deleted = deleted;
         } else {
@@ -197,7 +207,7 @@ impl World {
         self.active.get_mut(&txn).unwrap().push(change);
     }
 
-    fn end(&mut self, rng: &mut Rng) {
+    pub fn end(&mut self, rng: &mut Rng) {
         let at = rng.below(self.active.len() as u64) as usize;
         let txn = *self.active.keys().nth(at).unwrap();
         let changes = self.active.remove(&txn).unwrap();
@@ -207,7 +217,12 @@ impl World {
                 match change.rebased {
                     None => undo(&self.vs, r),
                     Some((before, deleted)) => {
-                        r.next = self.vs.walk().rebase(r.next, &r.payload, &before).unwrap();
+                        let w = self.vs.walk();
+                        let mut next = w.rebase(r.next, &r.payload, &before);
+                        while next.is_err() {
+                            next = w.rebase(r.next, &r.payload, &before);
+                        }
+                        r.next = next.unwrap();
                         (r.payload, r.deleted) = (before, deleted);
                     }
                 }
@@ -222,7 +237,7 @@ impl World {
         self.sys.commit(txn);
     }
 
-    fn step(&mut self, rng: &mut Rng) {
+    pub fn step(&mut self, rng: &mut Rng) {
         match rng.below(100) {
             0..=9 if self.active.len() < 5 => {
                 let txn = self.sys.begin(Owner::new(1, 0));
@@ -258,7 +273,7 @@ impl World {
         }
     }
 
-    fn check(&self) {
+    pub fn check(&self) {
         for (s, image) in &self.snapshots {
             for (row, expected) in image.iter().enumerate() {
                 let got = read(&self.sys, &self.vs, &self.rows[row], s);
@@ -272,7 +287,7 @@ impl World {
 fn every_snapshot_reads_the_same_through_all_cleaning() {
     for seed in 0..30 {
         let mut rng = Rng::new(seed);
-        let mut w = World::new(6, &mut rng);
+        let mut w = World::new(6, &mut rng, store());
         for i in 0..3000 {
             w.step(&mut rng);
             if i % 4 == 0 {
@@ -406,7 +421,7 @@ fn a_segment_nobody_needs_is_freed_unread() {
 }
 
 /// Accounts with a constant sum in every committed state, with threads for everything.
-struct Bank {
+pub(crate) struct Bank {
     sys: TxnSystem,
     vs: VersionStore,
     /// The mutex is the page latch. The txid in the header is the row lock.
@@ -478,6 +493,10 @@ impl Bank {
 
 #[test]
 fn sums_hold_for_every_snapshot_while_segments_retire() {
+    sums_hold(store());
+}
+
+pub(crate) fn sums_hold(vs: VersionStore) {
     let mut rng = Rng::new(5);
     let accounts = (0..24)
         .map(|_| {
@@ -489,7 +508,7 @@ fn sums_hold_for_every_snapshot_while_segments_retire() {
         .collect();
     let bank = Arc::new(Bank {
         sys: TxnSystem::with_ring_bits(TxnId(1), Csn(1), 9),
-        vs: store(),
+        vs,
         accounts,
         stop: AtomicBool::new(false),
     });

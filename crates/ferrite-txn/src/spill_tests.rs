@@ -1,0 +1,263 @@
+//! Versions in scratch files: the same model as in memory, with a budget so small that nearly
+//! everything spills; faults of the files; and what memory and files hold.
+
+use ferrite_io::sim::{Fault, SimStorage};
+use ferrite_io::Storage;
+use ferrite_lock::Owner;
+use ferrite_sync::random::Rng;
+use ferrite_sync::Arc;
+use ferrite_types::{Csn, Error, TxnId};
+
+use crate::version_tests::{read, sums_hold, undo, update, Record, World};
+use crate::{SnapshotInfo, TxnSystem, VersionConfig, VersionStore, SEGMENT_BYTES};
+
+fn spilling(disk: &SimStorage, ring: usize, old: usize) -> VersionStore {
+    let storage: Arc<dyn Storage> = Arc::new(disk.boot());
+    let config = VersionConfig {
+        ring_budget_bytes: ring,
+        old_budget_bytes: old,
+    };
+    VersionStore::new(config, Some(storage))
+}
+
+fn scratch_files(disk: &SimStorage) -> Vec<String> {
+    let names = disk.list().unwrap().into_iter();
+    names.filter(|n| n.starts_with("history.")).collect()
+}
+
+/// Random schedules; faults, if wanted, are planned on the way and never change an answer.
+fn run_model(seed: u64, old_budget: usize, fault: Option<&dyn Fn(&SimStorage, &mut Rng)>) -> u64 {
+    let mut rng = Rng::new(seed);
+    let disk = SimStorage::new(seed);
+    let mut w = World::new(6, &mut rng, spilling(&disk, 1 << 20, old_budget));
+    for i in 0..3000 {
+        if let Some(fault) = fault {
+            if rng.chance(1, 10) {
+                fault(&disk, &mut rng);
+            }
+        }
+        w.step(&mut rng);
+        if i % 4 == 0 {
+            disk.clear_faults();
+            w.check();
+        }
+    }
+    disk.clear_faults();
+    while !w.active.is_empty() {
+        w.end(&mut rng);
+    }
+    w.check();
+    w.snapshots.clear();
+    w.sys.refresh();
+    w.vs.retire_down_to(&w.sys, 0);
+    w.vs.sweep_old(&w.sys);
+    let s = w.vs.stats();
+    let left = (s.young_bytes, s.old_bytes, s.old_versions, s.spilled_bytes);
+    assert_eq!(left, (0, 0, 0, 0), "seed {seed}: {s:?}");
+    assert_eq!(scratch_files(&disk), [""; 0], "seed {seed}");
+    s.spilled
+}
+
+#[test]
+fn every_snapshot_reads_the_same_when_nearly_all_is_spilled() {
+    for seed in 0..15 {
+        assert!(run_model(seed, 0, None) > 300);
+    }
+}
+
+#[test]
+fn every_snapshot_reads_the_same_when_some_is_spilled() {
+    let spilled: u64 = (100..112).map(|seed| run_model(seed, 3000, None)).sum();
+    assert!(spilled > 1000, "{spilled}");
+}
+
+#[test]
+fn failed_writes_and_reads_of_the_files_change_no_answer() {
+    let faults = [
+        Fault::Full,
+        Fault::FailWrite,
+        Fault::FailRead,
+        Fault::FlipBit,
+    ];
+    for (seed, fault) in (200..216).zip(faults.iter().cycle()) {
+        let plan = |disk: &SimStorage, rng: &mut Rng| {
+            disk.inject_in(*fault, 1 + rng.below(3), "history.");
+        };
+        run_model(seed, 0, Some(&plan));
+    }
+}
+
+#[test]
+fn sums_hold_for_every_snapshot_while_segments_spill() {
+    sums_hold(spilling(&SimStorage::new(1), 1 << 20, 0));
+}
+
+/// Rows changed by one transaction that has not ended.
+struct Wide {
+    sys: TxnSystem,
+    vs: VersionStore,
+    rows: Vec<Record>,
+    txn: TxnId,
+    /// The most memory seen.
+    peak: u64,
+}
+
+/// Rows of 100 bytes, each with a version of 128: seven times the ring.
+const ROWS: usize = 60_000;
+const RING: usize = 1 << 20;
+
+fn wide(disk: &SimStorage) -> Wide {
+    let sys = TxnSystem::new(TxnId(1), Csn(1));
+    let vs = spilling(disk, RING, RING / 2);
+    let txn = sys.begin(Owner::new(1, 0));
+    let mut wide = Wide {
+        rows: vec![Record::default(); ROWS],
+        sys,
+        vs,
+        txn,
+        peak: 0,
+    };
+    for n in 0..ROWS {
+        wide.rows[n].payload = payload(n, 0);
+        wide.update(n, 1);
+    }
+    wide
+}
+
+fn payload(n: usize, round: u8) -> Vec<u8> {
+    let mut p = vec![round; 100];
+    p[..8].copy_from_slice(&n.to_le_bytes());
+    p
+}
+
+impl Wide {
+    fn update(&mut self, n: usize, round: u8) {
+        let r = &mut self.rows[n];
+        let (sys, vs) = (&self.sys, &self.vs);
+        update(sys, vs, r, self.txn, payload(n, round), false, true);
+        if vs.needs_retire() {
+            vs.retire(sys);
+            self.peak = self.peak.max(vs.bytes());
+        }
+    }
+
+    fn check_memory(&self) {
+        let s = self.vs.stats();
+        let total = (ROWS * 128) as u64;
+        assert!(
+            total > 7 * RING as u64 && s.spilled_bytes > total / 2,
+            "{s:?}"
+        );
+        assert!(
+            self.peak <= (RING + RING / 2 + SEGMENT_BYTES) as u64,
+            "{}",
+            self.peak
+        );
+    }
+}
+
+#[test]
+fn a_huge_transaction_stays_within_its_memory_and_its_commit_frees_unread() {
+    let disk = SimStorage::new(2);
+    let w = wide(&disk);
+    w.check_memory();
+    let reads = disk.stats().reads.get();
+    w.sys.commit(w.txn);
+    w.sys.refresh();
+    assert!(w.vs.free_seen(&w.sys) > ROWS as u64 / 2);
+    w.vs.retire_down_to(&w.sys, 0);
+    assert_eq!(disk.stats().reads.get(), reads);
+    assert_eq!((w.vs.bytes(), w.vs.stats().spilled_bytes), (0, 0));
+    assert_eq!(scratch_files(&disk), [""; 0]);
+}
+
+#[test]
+fn a_huge_transaction_rolls_back_from_the_files() {
+    let disk = SimStorage::new(3);
+    let mut w = wide(&disk);
+    w.check_memory();
+    for n in (0..ROWS).rev() {
+        undo(&w.vs, &mut w.rows[n]);
+        assert_eq!(w.rows[n].payload, payload(n, 0));
+    }
+    w.sys.rolled_back(w.txn);
+    w.vs.retire_down_to(&w.sys, 0);
+    assert_eq!((w.vs.bytes(), w.vs.stats().spilled_bytes), (0, 0));
+    assert_eq!(scratch_files(&disk), [""; 0]);
+}
+
+#[test]
+fn an_old_snapshot_under_wide_updates_is_bounded_in_memory_and_file() {
+    let disk = SimStorage::new(4);
+    let mut w = wide(&disk);
+    w.sys.commit(w.txn);
+    let old = w.sys.open_snapshot(SnapshotInfo::default());
+    let mut rng = Rng::new(4);
+    for round in 0..3 * ROWS {
+        let n = rng.below(ROWS as u64) as usize;
+        w.txn = w.sys.begin(Owner::new(1, 0));
+        w.update(n, 2 + (round / ROWS) as u8);
+        w.sys.commit(w.txn);
+        if round % 20_000 == 0 {
+            w.vs.sweep_old(&w.sys);
+        }
+    }
+    let s = w.vs.stats();
+    assert!(w.peak <= 2 * RING as u64, "{} {s:?}", w.peak);
+    // Distinct rows, not updates, and what compaction has not come to yet.
+    assert!(s.spilled_bytes <= 3 * (ROWS * 160) as u64, "{s:?}");
+    for (n, r) in w.rows.iter().enumerate() {
+        assert_eq!(read(&w.sys, &w.vs, r, &old), Some(payload(n, 1)));
+    }
+    drop(old);
+    w.vs.sweep_old(&w.sys);
+    w.vs.retire_down_to(&w.sys, 0);
+    assert_eq!((w.vs.bytes(), w.vs.stats().spilled_bytes), (0, 0));
+}
+
+#[test]
+fn without_space_versions_stay_in_memory_and_are_counted() {
+    let disk = SimStorage::new(5);
+    disk.set_capacity(Some(1 << 20));
+    let mut w = wide(&disk);
+    let s = w.vs.stats();
+    assert!(s.spilled == 0 && s.spill_failures > 0, "{s:?}");
+    let text = w.vs.take_spill_error().expect("it is said");
+    assert!(text.contains("disk full"), "{text}");
+    for n in (0..ROWS).rev() {
+        undo(&w.vs, &mut w.rows[n]);
+        assert_eq!(w.rows[n].payload, payload(n, 0));
+    }
+}
+
+#[test]
+fn a_version_that_cannot_be_read_is_an_error_not_an_older_state() {
+    let disk = SimStorage::new(6);
+    let w = wide(&disk);
+    let mut body = Vec::new();
+    for (fault, corrupt) in [(Fault::FailRead, false), (Fault::FlipBit, true)] {
+        disk.inject_in(fault, 1, "history.");
+        // One of the rows in the middle, which are spilled.
+        let got = w.vs.read(w.rows[ROWS / 2].next, &mut body);
+        assert!(
+            matches!(&got, Err(Error::Corrupt(_)) if corrupt)
+                || matches!(&got, Err(Error::Io(_)) if !corrupt),
+            "{fault:?}: {got:?}"
+        );
+    }
+    assert!(body.is_empty());
+    let head = w.vs.read(w.rows[ROWS / 2].next, &mut body).unwrap();
+    assert_eq!(head.map(|h| h.end), Some(w.txn));
+}
+
+#[test]
+fn files_of_an_earlier_life_are_removed() {
+    let disk = SimStorage::new(7);
+    let w = wide(&disk);
+    let before = scratch_files(&disk);
+    assert!(!before.is_empty());
+    drop(w);
+    let vs = spilling(&disk, RING, 0);
+    assert_eq!(scratch_files(&disk), [""; 0]);
+    drop(vs);
+}
