@@ -2,8 +2,8 @@
 //! read the old rows meanwhile.
 
 use ferrite_engine::{
-    Callbacks, Config, Cursor, DupInfo, Engine, IndexSpec, Isolation, LogLevel, ReadMode, Session,
-    Table, TableSpec, WaitMode,
+    Callbacks, Config, Cursor, DupInfo, Engine, IndexSpec, LogLevel, ReadMode, Session, Table,
+    TableSpec, WaitMode,
 };
 use ferrite_io::sim::{Fault, SimStorage};
 use ferrite_io::Storage;
@@ -87,8 +87,14 @@ impl World {
     }
 
     fn session(&self) -> Session {
-        let mut s = Session::new(&self.engine, 0, 0);
-        s.set_isolation(Isolation::RepeatableRead);
+        Session::new(&self.engine, 0, 0)
+    }
+
+    /// A session whose snapshot is open.
+    fn reader(&self) -> Session {
+        let mut s = self.session();
+        let mut cursor = Cursor::new(&self.table, 0, ReadMode::Snapshot, WaitMode::Wait);
+        assert_eq!(cursor.get(&mut s, &key(0)).unwrap().payload, row(0, 0));
         s
     }
 
@@ -159,7 +165,7 @@ fn row(n: u64, round: u8) -> Vec<u8> {
 #[test]
 fn a_huge_update_is_bounded_and_its_commit_gives_everything_back() {
     let w = World::new(ROWS);
-    let (mut old, mut s) = (w.session(), w.session());
+    let (mut old, mut s) = (w.reader(), w.session());
     let start = time::now_us();
     w.update_all(&mut s, 1);
     eprintln!("update: {} ms", (time::now_us() - start) / 1000);
@@ -192,7 +198,7 @@ fn a_huge_update_is_bounded_and_its_commit_gives_everything_back() {
 #[test]
 fn a_huge_rollback_restores_every_row() {
     let w = World::new(ROWS);
-    let (mut old, mut s) = (w.session(), w.session());
+    let (mut old, mut s) = (w.reader(), w.session());
     w.update_all(&mut s, 1);
     w.check(&mut old, 0);
     let start = time::now_us();
@@ -209,7 +215,7 @@ fn a_huge_rollback_restores_every_row() {
 #[test]
 fn a_statement_that_changes_rows_again_and_its_rollback() {
     let w = World::new(ROWS / 8);
-    let (mut old, mut s) = (w.session(), w.session());
+    let (mut old, mut s) = (w.reader(), w.session());
     w.update_all(&mut s, 1);
     let savepoint = s.undo_position();
     w.update_all(&mut s, 2);
@@ -225,7 +231,7 @@ fn a_statement_that_changes_rows_again_and_its_rollback() {
 #[test]
 fn a_failed_read_is_an_error_and_a_full_disk_is_not() {
     let w = World::new(ROWS / 8);
-    let (mut old, mut s) = (w.session(), w.session());
+    let (mut old, mut s) = (w.reader(), w.session());
     w.check(&mut old, 0);
     w.update_all(&mut s, 1);
     w.wait_for(|w| w.metric("history_spilled_bytes") > 0 && w.metric("history_ring_bytes") <= RING);
