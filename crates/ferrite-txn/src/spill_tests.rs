@@ -26,14 +26,14 @@ fn scratch_files(disk: &SimStorage) -> Vec<String> {
 }
 
 /// Random schedules; faults, if wanted, are planned on the way and never change an answer.
-fn run_model(seed: u64, old_budget: usize, fault: Option<&dyn Fn(&SimStorage, &mut Rng)>) -> u64 {
+fn run_model(seed: u64, old_budget: usize, fault: Option<Fault>) -> u64 {
     let mut rng = Rng::new(seed);
     let disk = SimStorage::new(seed);
     let mut w = World::new(6, &mut rng, spilling(&disk, 1 << 20, old_budget));
     for i in 0..3000 {
         if let Some(fault) = fault {
             if rng.chance(1, 10) {
-                fault(&disk, &mut rng);
+                disk.inject_in(fault, 1 + rng.below(3), "history.");
             }
         }
         w.step(&mut rng);
@@ -80,10 +80,7 @@ fn failed_writes_and_reads_of_the_files_change_no_answer() {
         Fault::FlipBit,
     ];
     for (seed, fault) in (200..216).zip(faults.iter().cycle()) {
-        let plan = |disk: &SimStorage, rng: &mut Rng| {
-            disk.inject_in(*fault, 1 + rng.below(3), "history.");
-        };
-        run_model(seed, 0, Some(&plan));
+        run_model(seed, 0, Some(*fault));
     }
 }
 
