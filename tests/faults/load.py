@@ -73,6 +73,34 @@ class Writer(threading.Thread):
         self.last_refusal = str(e)
 
 
+def grow(server: Server, seconds: float) -> tuple[set[int], str]:
+    """Insert large rows until one is refused: ids that were acknowledged, and the refusal."""
+    connection = server.connect(database="test", autocommit=True)
+    acknowledged: set[int] = set()
+    until = time.monotonic() + seconds
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE IF NOT EXISTS grown (id INT PRIMARY KEY, b LONGBLOB)")
+        for n in range(1_000_000):
+            if time.monotonic() > until:
+                break
+            try:
+                cursor.execute("INSERT INTO grown VALUES (%s, REPEAT(MD5(%s), 8000))", (n, n))
+            except pymysql.err.MySQLError as e:
+                return acknowledged, str(e)
+            acknowledged.add(n)
+    return acknowledged, ""
+
+
+def check_grown(server: Server, acknowledged: set[int]) -> list[str]:
+    """Rows that are missing or damaged; then the table is dropped."""
+    connection = server.connect(database="test", autocommit=True)
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT id FROM grown WHERE b = REPEAT(MD5(id), 8000)")
+        missing = acknowledged - {row[0] for row in cursor.fetchall()}
+        cursor.execute("DROP TABLE grown")
+    return [f"large row {n} is missing or damaged" for n in sorted(missing)]
+
+
 def create(server: Server, clients: int) -> None:
     """The table and its rows."""
     connection = server.connect(database="test", autocommit=True)

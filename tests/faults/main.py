@@ -106,10 +106,23 @@ def _disk_fills(places: Places, times: int) -> None:
         for cycle in range(1, times + 1):
             time.sleep(0.5)
             filler = _fill(disk)
-            time.sleep(3)
+            acknowledged, refusal = load.grow(server, 60)
+            if not refusal:
+                raise Failed(f"cycle {cycle}: the disk is full and {len(acknowledged)} large rows went in")
+            time.sleep(1)
             filler.unlink()
+            faults = load.check_grown(server, acknowledged)
+            if faults:
+                raise Failed(f"cycle {cycle}: {faults[:5]}")
             before = sum(w.commits for w in writers)
-            _wait(f"commits after full disk {cycle}", 60, lambda b=before: sum(w.commits for w in writers) > b + 100)
+            try:
+                _wait(
+                    f"commits after full disk {cycle}", 60, lambda b=before: sum(w.commits for w in writers) > b + 100
+                )
+            except Failed as e:
+                said = next((w.last_refusal for w in writers if w.last_refusal), "nothing")
+                free = os.statvfs(disk).f_bavail >> 8
+                raise Failed(f"{e}; clients hear: {said}; {free} MiB free; log:\n{server.log_tail(10)}") from None
             if not server.alive():
                 raise Failed(f"the server ended in cycle {cycle}:\n{server.log_tail()}")
         load.finish(writers)
@@ -122,8 +135,7 @@ def _disk_fills(places: Places, times: int) -> None:
         if faults:
             raise Failed(f"after {times} times a full disk, and kill -9: {faults[:5]}")
         commits, refused = sum(w.commits for w in writers), sum(w.refused for w in writers)
-        said = next((w.last_refusal for w in writers if w.last_refusal), "")
-        _say(f"full disk {times} times: {commits} commits, none missing; {refused} refused, as in: {said}")
+        _say(f"full disk {times} times: {commits} commits, none missing; {refused} refused; large rows: {refusal}")
     finally:
         server.kill()
         subprocess.run(["umount", "-l", str(disk)], check=False)

@@ -5,7 +5,20 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-CHARSETS = ("latin1", "utf8mb3", "utf8mb4", "ucs2", "utf16", "utf32", "sjis", "gbk", "big5", "cp1251", "ascii", "binary")
+CHARSETS = (
+    "latin1",
+    "utf8mb3",
+    "utf8mb4",
+    "ucs2",
+    "utf16",
+    "utf32",
+    "sjis",
+    "gbk",
+    "big5",
+    "cp1251",
+    "ascii",
+    "binary",
+)
 
 ALL_TYPES = """CREATE TABLE all_types (
   id BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
@@ -91,7 +104,9 @@ def _charsets(cursor: Any) -> None:
         cursor.execute(
             f"CREATE TABLE cs_{name} (k VARCHAR(40) PRIMARY KEY, c CHAR(20), v VARCHAR(99), t TEXT) CHARACTER SET {name}"
         )
-        text = "plain \\ 表ソ噂\n" if name in ("utf8mb3", "utf8mb4", "ucs2", "utf16", "utf32", "sjis") else "plain\t\\ x\n"
+        text = (
+            "plain \\ 表ソ噂\n" if name in ("utf8mb3", "utf8mb4", "ucs2", "utf16", "utf32", "sjis") else "plain\t\\ x\n"
+        )
         for n in range(30):
             cursor.execute(f"INSERT INTO cs_{name} VALUES (%s, %s, %s, %s)", (f"Key {n}", text, text * 2, text * n))
 

@@ -66,6 +66,7 @@ fn random_edits_match_a_map() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "minutes when interpreted")]
 fn parts_keep_every_key_under_new_prefixes() {
     let mut page = vec![0u8; PAGE_BYTES];
     init(&mut page, IndexId(1), 0, b"", None, PageId::NONE);
