@@ -166,7 +166,15 @@ fn turn_bytes(seed: u64, clean: bool) {
     let flips = choose(&sample.disk, &mut rng, all, 12);
     let share = flips.len() as u64 / if all { 3000 } else { 50 } + 1;
     let (mut reported, mut refused, mut tried) = (0, 0, 0);
-    for flip in &flips {
+    for (n, flip) in flips.iter().enumerate() {
+        if n % 10_000 == 9_999 {
+            println!(
+                "{n} of {} bytes turned, at {} {}",
+                flips.len(),
+                flip.name,
+                flip.at
+            );
+        }
         sample.disk.corrupt(&flip.name, flip.at, flip.xor).unwrap();
         let damage = guarded("check", &sample, flip, verified);
         reported += u64::from(damage);
