@@ -279,13 +279,20 @@ impl Pool {
         if self.store.retired_bytes() > RETIRED_PRESSURE_BYTES {
             self.log.request_flush(self.log.current_lsn());
         }
-        if let Err(e) = self.store.grow_ahead() {
-            self.note_failure(&e);
+        let grown = self.store.grow_ahead();
+        if let Err(e) = &grown {
+            self.note_failure(e);
         }
         self.collect_old(batch);
         self.collect_cold(batch);
         match self.write_out(batch) {
-            Ok(0) => false,
+            Ok(0) => {
+                // While changes are refused no page gets dirty: room alone must end that.
+                if grown.is_ok() {
+                    self.note_success();
+                }
+                false
+            }
             Ok(_) => {
                 self.note_success();
                 true
