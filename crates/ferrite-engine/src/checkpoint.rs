@@ -167,6 +167,7 @@ impl Engine {
         kill_point!("checkpoint.map_dumped");
         let released = self.undo_area.begin_checkpoint();
         let state = self.copy_state();
+        kill_point!("checkpoint.state_copied");
         let now = self.log.current_lsn();
         if !ferrite_sync::mutant!("checkpoint.log_not_flushed") {
             self.log.flush_to(now);

@@ -318,6 +318,7 @@ impl Dictionary {
             table.dropped.store(true, Ordering::SeqCst);
         }
         let end = self.delete(&record_key(id, 0))?;
+        kill_point!("dict.drop.logged");
         self.delete(&record_key(id, 1))?;
         self.delete_parts(id)?;
         if !ferrite_sync::mutant!("dict.drop_not_durable") {
@@ -358,7 +359,9 @@ impl Dictionary {
         let mut spec = state.specs.get(&id).ok_or(Error::NotFound)?.clone();
         spec.name = to.to_string();
         let end = self.put(&record_key(id, 0), &spec.encode())?;
+        kill_point!("dict.rename.logged");
         self.log.flush_to(end);
+        kill_point!("dict.rename.durable");
         state.names.remove(from);
         state.names.insert(to.to_string(), id);
         // An open instance stays (its trees' structure locks must have no twin); its own copy

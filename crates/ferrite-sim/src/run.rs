@@ -16,7 +16,7 @@ use ferrite_sync::{thread, Arc};
 const NESTED: u64 = 3;
 
 /// Steps after which a run counts as hung.
-const MAX_STEPS: u64 = 6_000_000;
+const MAX_STEPS: u64 = 2_000_000;
 
 /// A run that is over.
 pub struct Finished {
@@ -70,7 +70,14 @@ enum Death {
 }
 
 /// Places between two steps whose order matters.
-const PLACES: [&str; 38] = [
+const PLACES: [&str; 45] = [
+    "cursor.leaf_left",
+    "dict.rename.logged",
+    "dict.rename.durable",
+    "dict.drop.logged",
+    "checkpoint.state_copied",
+    "retire.needed_moved",
+    "tree.after_merge_logged",
     "commit.logged",
     "commit.visible",
     "commit.durable",

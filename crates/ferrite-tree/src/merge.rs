@@ -98,6 +98,7 @@ impl Tree {
         kill_point!("tree.before_merge_logged");
         self.pool
             .free_pages(&[prelude, &ops], &stamp, vec![right], &[]);
+        kill_point!("tree.after_merge_logged");
         left.bytes_mut().copy_from_slice(&bytes);
         self.pool.publish_image(parent.page_id(), image, None);
         self.stats.merges.inc();

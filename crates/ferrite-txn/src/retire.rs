@@ -136,6 +136,7 @@ impl VersionStore {
                 }
             }
         }
+        ferrite_sync::kill_point!("retire.needed_moved");
         for batch in go.chunks(FOLD_BATCH) {
             let _paused = self.pause_walks();
             for (head, _) in batch {
