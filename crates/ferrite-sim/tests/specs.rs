@@ -51,6 +51,7 @@ fn create(engine: &Engine) -> Arc<Table> {
             root: PageId::NONE,
         }],
         definition: Vec::new(),
+        rest: None,
     };
     engine.dict().create_table(spec, 1).unwrap()
 }
