@@ -67,6 +67,7 @@ impl World {
             created_unix_s: 0,
             indexes: vec![primary],
             definition: Vec::new(),
+            rest: None,
         };
         let table = engine.dict().create_table(spec, 1).unwrap();
         let world = World {
