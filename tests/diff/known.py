@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -29,6 +30,20 @@ def _error_told_once(step: Step, one: Answer, two: Answer) -> bool:
     )
 
 
+def _named_by_plan(step: Step, one: Answer, two: Answer) -> bool:
+    """An UPDATE of joined tables writes a value that cannot be converted: the column is called by its own name if its
+    table comes first in the join, else by the temporary table's. The join order rests on estimates."""
+    column = re.compile(r"column `[^`]*`\.`[^`]*`\.`([^`]*)`")
+    return (
+        step.sql.startswith("UPDATE")
+        and " JOIN " in step.sql
+        and one.kind == two.kind == "error"
+        and one.code == two.code == 1366
+        and ("(temporary)" in one.message) != ("(temporary)" in two.message)
+        and column.sub(r"column \1", one.message) == column.sub(r"column \1", two.message)
+    )
+
+
 def _unsupported(words: str) -> Callable[[Step, Answer, Answer], bool]:
     """A table definition with these words is refused by the engine under test."""
 
@@ -44,6 +59,7 @@ KNOWN: list[Known] = [
     Known("spatial-indexes", _unsupported("SPATIAL")),
     Known("tis620-keys", _unsupported("tis620_thai_ci")),
     Known("error-told-once", _error_told_once),
+    Known("column-named-by-plan", _named_by_plan),
 ]
 
 
