@@ -199,6 +199,9 @@ impl Analysis {
             .try_into()
             .map_err(|_| Error::Corrupt("log: an index drop has the wrong length".into()))?;
         let index = IndexId(u32::from_le_bytes(b));
+        if index.0 == 0 {
+            return Err(Error::Corrupt("log: a drop of no index".into()));
+        }
         self.dropped.insert(index, rec.end);
         if map_counts {
             store.release_index(index);
