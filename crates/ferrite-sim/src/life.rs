@@ -174,7 +174,7 @@ fn create(
 /// DDL on tables that nobody uses.
 fn ddl_client(world: &Arc<World>, engine: &Arc<Engine>, seed: u64) {
     let mut rng = Rng::new(seed);
-    for turn in 0..rng.between(1, 6) {
+    for _ in 0..rng.between(1, 6) {
         thread::sleep_us(rng.below(20_000));
         if rng.chance(1, 3) {
             let shape = world.plan.new_shape(&mut rng);
@@ -185,7 +185,7 @@ fn ddl_client(world: &Arc<World>, engine: &Arc<Engine>, seed: u64) {
             }
             continue;
         }
-        let Some((no, name, what)) = choose(world, &mut rng, turn) else {
+        let Some((no, name, what)) = choose(world, &mut rng) else {
             continue;
         };
         let dict = engine.dict();
@@ -200,7 +200,7 @@ fn ddl_client(world: &Arc<World>, engine: &Arc<Engine>, seed: u64) {
 }
 
 /// A table that no transaction uses, and what to do to it.
-fn choose(world: &World, rng: &mut Rng, turn: u64) -> Option<(TableNo, String, Ddl)> {
+fn choose(world: &World, rng: &mut Rng) -> Option<(TableNo, String, Ddl)> {
     let mut model = world.model();
     let prepared: Vec<TableNo> = model
         .txns
@@ -223,7 +223,7 @@ fn choose(world: &World, rng: &mut Rng, turn: u64) -> Option<(TableNo, String, D
     let what = match rng.below(3) {
         0 => Ddl::Drop,
         1 => Ddl::Truncate,
-        _ => Ddl::Rename(format!("sim/r{no}_{turn}_{}", rng.below(1000))),
+        _ => Ddl::Rename(format!("sim/r{no}_{}", model.new_stamp())),
     };
     let t = model.tables.get_mut(&no)?;
     t.ddl = Some(what.clone());
