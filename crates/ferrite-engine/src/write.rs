@@ -261,9 +261,10 @@ impl Session {
                 return Ok(());
             }
             let header = leaf.record(slot).header;
-            drop(leaf);
+            // Asked under the latch: a deleter that is rolled back restores the entry first.
             let foreign = header.txn != self.txn && self.engine.txns.is_active(header.txn);
             let live = foreign || !header.deleted;
+            drop(leaf);
             if live
                 && key[entry.key.len()..] != *pk
                 && self.confirm_duplicate(table, entry.index_no, &key, mode)?

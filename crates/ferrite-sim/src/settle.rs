@@ -15,7 +15,7 @@
 
 use crate::client::Client;
 use crate::model::{Ddl, Model, State, TableModel, TableNo, Txn, Version, MARKS};
-use crate::rows::{describe, Shape};
+use crate::rows::{describe, pattern, Shape};
 use crate::world::World;
 use ferrite_engine::{Cursor, Engine, Isolation, ReadMode, Session, Table, WaitMode};
 use ferrite_sync::{sim, Arc};
@@ -49,9 +49,23 @@ enum Fate {
 /// A read that failed, where the run injects such faults.
 pub fn settle(world: &Arc<World>, engine: &Arc<Engine>) -> Result<(), Error> {
     let found = find(world, engine)?;
+    let fates = prove(world, &found);
+    let tables = {
+        let model = world.model();
+        let tables = apply(&model, &fates);
+        compare(world.plan.seed, &model, &tables, &found);
+        tables
+    };
+    read_values(engine, &tables)?;
+    begin_life(&mut world.model(), tables, &fates, &found);
+    Ok(())
+}
+
+/// What became of each transaction, if that may be.
+fn prove(world: &World, found: &Found) -> BTreeMap<u64, Fate> {
     let mut model = world.model();
-    settle_ddl(&mut model, &found);
-    let fates = fates(&model, &found);
+    settle_ddl(&mut model, found);
+    let fates = fates(&model, found);
     for (serial, fate) in &fates {
         let t = &model.txns[serial];
         sim::note(&format!(
@@ -60,9 +74,28 @@ pub fn settle(world: &Arc<World>, engine: &Arc<Engine>) -> Result<(), Error> {
         ));
     }
     check_closed(&model, &fates);
-    let tables = apply(&model, &fates);
-    compare(world.plan.seed, &model, &tables, &found);
-    begin_life(&mut model, tables, &fates, &found);
+    fates
+}
+
+/// Every value out of line is there, byte for byte.
+fn read_values(engine: &Engine, tables: &BTreeMap<TableNo, TableModel>) -> Result<(), Error> {
+    for t in tables.values() {
+        for (n, big) in t.rows.keys().filter_map(|n| Some((n, t.at(*n, 0)?.big?))) {
+            let mut value = vec![0; big.len as usize];
+            engine
+                .read_overflow(&big.reference, &mut value)
+                .map_err(|e| {
+                    sim::note(&format!("row {n} of {}: {e}", t.name));
+                    e
+                })?;
+            let same = value == pattern(big.seed, value.len());
+            assert!(
+                same,
+                "row {n} of {}: its value out of line is wrong",
+                t.name
+            );
+        }
+    }
     Ok(())
 }
 
