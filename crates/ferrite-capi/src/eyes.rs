@@ -170,8 +170,8 @@ pub unsafe extern "C" fn fe_each_snapshot(
                 thread_id: row.thread_id,
                 age_ms: row.age_ms,
                 csn: row.csn,
-                held_bytes: 0,
-                held_rows: 0,
+                held_bytes: row.held_bytes,
+                held_rows: row.held_rows,
                 query: fe_slice::of(&row.query),
             };
             each(arg, &out);

@@ -16,7 +16,7 @@ use ferrite_sync::atomic::{AtomicU64, Ordering};
 use ferrite_sync::Mutex;
 use ferrite_tree::record::{Header, Record};
 use ferrite_txn::VersionAddr;
-use ferrite_types::Csn;
+use ferrite_types::{Csn, TxnId};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
@@ -117,6 +117,18 @@ impl Graveyard {
             for grave in states {
                 if !f(key, &grave.record()) {
                     return;
+                }
+            }
+        }
+    }
+
+    /// Calls `f` for each grave: the oldest snapshot that needs it, and its bytes.
+    pub(crate) fn each_held(&self, engine: &Engine, f: &mut dyn FnMut(Csn, u64)) {
+        for (key, states) in self.graves.lock().iter() {
+            for grave in states {
+                let end = grave.header.txn;
+                if let Some(csn) = engine.txns.oldest_needing(TxnId::FROZEN, end) {
+                    f(csn, bytes_of(key, &grave.value));
                 }
             }
         }

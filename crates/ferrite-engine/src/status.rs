@@ -5,6 +5,7 @@ use crate::session::Isolation;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{time, Counter};
 use ferrite_txn::SnapshotView;
+use ferrite_types::Csn;
 
 /// Counters of the engine itself; the parts below have their own.
 #[derive(Default)]
@@ -67,6 +68,11 @@ pub struct SnapshotRow {
     pub age_ms: u64,
     /// Commit number it reads at.
     pub csn: u64,
+    /// Bytes of versions and deleted entries kept for it: what goes if it ends, unless a
+    /// younger snapshot needs it, too. What is still in the ring does not count.
+    pub held_bytes: u64,
+    /// How many versions and entries that is.
+    pub held_rows: u64,
     /// What the connection runs.
     pub query: Vec<u8>,
 }
@@ -382,7 +388,7 @@ impl Engine {
             ),
             gauge(
                 "open_snapshots",
-                self.snapshot_rows().len() as u64,
+                self.open_snapshots().len() as u64,
                 "history",
                 "Open snapshots",
             ),
@@ -487,6 +493,24 @@ impl Engine {
 
     /// Open snapshots.
     pub fn snapshot_rows(&self) -> Vec<SnapshotRow> {
+        let mut rows = self.open_snapshots();
+        let mut add = |csn: Csn, bytes: u64, count: u64| {
+            if let Some(row) = rows.iter_mut().find(|row| row.csn == csn.0) {
+                row.held_bytes += bytes;
+                row.held_rows += count;
+            }
+        };
+        self.txns.refresh();
+        self.versions.each_held(&self.txns, &mut add);
+        for table in self.dict.open_tables() {
+            for graveyard in &table.graveyards {
+                graveyard.each_held(self, &mut |csn, bytes| add(csn, bytes, 1));
+            }
+        }
+        rows
+    }
+
+    fn open_snapshots(&self) -> Vec<SnapshotRow> {
         let now = time::now_us();
         let slots = self.all_slots();
         let query_of = |thread_id: u64| {
@@ -499,6 +523,8 @@ impl Engine {
                 thread_id: view.info.thread_id,
                 age_ms: now.saturating_sub(view.opened_us) / 1000,
                 csn: view.csn.0,
+                held_bytes: 0,
+                held_rows: 0,
                 query: query_of(view.info.thread_id),
             });
         });

@@ -326,6 +326,18 @@ impl Old {
         map.values().any(|s| s.max_end < below)
     }
 
+    /// Bytes and versions in scratch files.
+    pub fn spilled(&self) -> (u64, u64) {
+        let mut sum = (0, 0);
+        for map in self.maps.iter() {
+            for segment in map.lock().values() {
+                let live = segment.extent.as_ref().map_or(0, |e| u64::from(e.live));
+                sum = (sum.0 + segment.file_bytes() as u64, sum.1 + live);
+            }
+        }
+        sum
+    }
+
     /// All segments, oldest first.
     pub fn candidates(&self) -> Vec<Candidate> {
         let mut found = Vec::new();

@@ -215,6 +215,16 @@ impl TxnSystem {
         Some(begin.is_frozen() || self.state_sees(&list.snapshots[last], begin))
     }
 
+    /// Commit number of the oldest listed snapshot that sees `begin` but not `end`: the one to
+    /// end if what it reads is to go. `None`: no snapshot needs that state.
+    pub fn oldest_needing(&self, begin: TxnId, end: TxnId) -> Option<Csn> {
+        let list = self.publisher.list().lock();
+        let blind = list.snapshots.partition_point(|s| !self.state_sees(s, end));
+        let blind = &list.snapshots[..blind];
+        let first = blind.partition_point(|s| !begin.is_frozen() && !self.state_sees(s, begin));
+        blind.get(first).map(|s| Csn(s.csn))
+    }
+
     /// How many live snapshots the published list names.
     pub fn listed_snapshots(&self) -> usize {
         self.publisher.list().lock().snapshots.len()

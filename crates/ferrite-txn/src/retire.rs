@@ -18,7 +18,7 @@
 //! Locking: `retiring` (one at a time), then walks paused for at most [`BATCH`] versions, or
 //! [`FOLD_BATCH`] where each may have to be read from a scratch file.
 
-use ferrite_types::TxnId;
+use ferrite_types::{Csn, TxnId};
 
 use crate::delta::{compose, pack, pieces};
 use crate::prune::repacked;
@@ -232,6 +232,27 @@ impl VersionStore {
             .put_version(head.addr, &repacked(&survivor, &packed));
         self.old.remove(survivor.addr);
         Fold::Folded
+    }
+
+    /// Calls `f` for the versions kept for old snapshots: commit number of the oldest that needs
+    /// them, bytes, versions. What lies in scratch files is not read for this: it goes to the
+    /// oldest snapshot of all.
+    pub fn each_held(&self, sys: &TxnSystem, f: &mut dyn FnMut(Csn, u64, u64)) {
+        for shard in 0..self.old.shards() {
+            for head in self.old.heads(shard) {
+                if let Some(csn) = sys.oldest_needing(head.begin, head.end) {
+                    f(csn, record_bytes(head.body_len) as u64, 1);
+                }
+            }
+        }
+        let (bytes, versions) = self.old.spilled();
+        let mut oldest: Option<Csn> = None;
+        sys.each_snapshot(&mut |view| {
+            oldest = Some(oldest.map_or(view.csn, |o| o.min(view.csn)));
+        });
+        if let (Some(csn), 1..) = (oldest, versions) {
+            f(csn, bytes, versions);
+        }
     }
 
     /// Frees what no snapshot needs any more in the old generation, as far as it is in memory,
