@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import multiprocessing as mp
 import shutil
+import signal
 import sys
 import threading
 import time
@@ -12,6 +13,7 @@ from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 from random import Random
 
+from crash import ddl
 from crash.checks import Checker
 from crash.workload import Client, create_tables, run_clients
 from lib.engines import Engine, engine
@@ -70,11 +72,16 @@ def _client_process(pipe: Pipe, server: Server, clients: list[Client]) -> None:
     stop, begun = threading.Event(), threading.Event()
     worker = threading.Thread(target=run_clients, args=(server, clients, stop, begun))
     worker.start()
+    definer = threading.Thread(target=ddl.run, args=(server, clients[0].seed, stop))
+    if clients[0].number == 1:
+        definer.start()
     begun.wait()
     pipe.send("begun")
     pipe.recv()
     stop.set()
     worker.join()
+    if definer.ident:
+        definer.join()
     pipe.send(clients)
 
 
@@ -115,6 +122,7 @@ class Rounds:
         self.server.options = random_options(self.kind, self.rng, self.arguments, self.binlog)
         self.server.start()
         create_tables(self.server)
+        ddl.create_database(self.server)
         self.clients = [Client(n, 0) for n in range(1, self.arguments.clients + 1)]
 
     def _remove(self) -> None:
@@ -153,6 +161,7 @@ class Rounds:
         self.restarts.append(took)
         commits = sum(len(c.acknowledged) for c in self.clients)
         wrong = Checker(server, self.clients).run()
+        wrong += ddl.check(server)
         strange = {e for c in self.clients for e in c.errors if not e.isdigit()}
         wrong += [f"client error: {e}" for e in sorted(strange)]
         if not wrong:
@@ -182,8 +191,12 @@ class Rounds:
         for _, pipe in workers:
             pipe.recv()
         deadline = time.monotonic() + self.rng.uniform(0.1, self.arguments.longest)
+        pause = time.monotonic() + self.rng.uniform(0.1, 3 * self.arguments.longest)
         while time.monotonic() < deadline and self.server.alive():
             time.sleep(0.01)
+            if time.monotonic() > pause:
+                self._stand_still()
+                pause = deadline + 1
         died = (
             ""
             if self.server.alive()
@@ -192,6 +205,13 @@ class Rounds:
         self.server.kill()
         self._gather(workers)
         return died
+
+    def _stand_still(self) -> None:
+        """The process stops for a moment, as on a machine that is out of breath; clients wait."""
+        assert self.server and self.server.process
+        self.server.process.send_signal(signal.SIGSTOP)
+        time.sleep(self.rng.uniform(0.05, 0.5))
+        self.server.process.send_signal(signal.SIGCONT)
 
     def _gather(self, workers: list[tuple[mp.process.BaseProcess, Pipe]]) -> None:
         """What the clients know comes back."""

@@ -1,0 +1,102 @@
+"""A client that changes definitions all the time, and what must hold of its tables after a crash: a table is there as
+the server and the engine both see it, or not there for both."""
+
+from __future__ import annotations
+
+import threading
+from random import Random
+
+import pymysql
+
+from lib.server import Server
+
+DATABASE = "crashddl"
+TABLES = tuple(f"shape{n}" for n in range(6))
+_COLUMNS = "id INT AUTO_INCREMENT PRIMARY KEY, a INT, b VARCHAR(60), c MEDIUMTEXT, KEY by_a (a)"
+_CHANGES = (
+    "ADD COLUMN d{n} BIGINT DEFAULT {n}",
+    "ADD KEY by_b{n} (b)",
+    "MODIFY b VARCHAR({n}0) NOT NULL DEFAULT ''",
+    "DROP KEY by_a",
+    "ADD KEY by_a (a)",
+    "FORCE",
+    "COMMENT = 'changed {n} times'",
+)
+_EXPECTED = (1050, 1146, 1060, 1061, 1091, 1205, 1213, 1265, 1072, 1406)
+"""Exists, is not there, duplicate or missing column or key, lock waits: part of a life at random."""
+
+
+def create_database(server: Server) -> None:
+    """Empty at first."""
+    connection = server.connect(autocommit=True)
+    with connection.cursor() as cursor:
+        cursor.execute(f"CREATE DATABASE {DATABASE} CHARACTER SET utf8mb4")
+    connection.close()
+
+
+def statement(rng: Random, engine: str) -> str:
+    """One statement on one of the tables."""
+    name, other = rng.sample(TABLES, 2)
+    draw = rng.random()
+    if draw < 0.2:
+        return f"CREATE TABLE {name} ({_COLUMNS}) ENGINE={engine}"
+    if draw < 0.25:
+        return f"CREATE TABLE {name} (PRIMARY KEY (id)) ENGINE={engine} SELECT id, a, b, c FROM {other}"
+    if draw < 0.35:
+        return f"DROP TABLE {name}"
+    if draw < 0.45:
+        return f"RENAME TABLE {name} TO {other}"
+    if draw < 0.5:
+        return f"TRUNCATE TABLE {name}"
+    if draw < 0.7:
+        return f"ALTER TABLE {name} {rng.choice(_CHANGES).format(n=rng.randint(1, 9))}"
+    row = f"({rng.randint(1, 999)}, REPEAT('b', {rng.randint(0, 9)}), REPEAT('c', {rng.choice((0, 50, 40_000))}))"
+    return f"INSERT INTO {name} (a, b, c) VALUES {', '.join([row] * rng.randint(1, 40))}"
+
+
+def run(server: Server, seed: int, stop: threading.Event) -> None:
+    """Until the server is gone or the round ends; an unexpected error shows after the restart, or as a failed check."""
+    rng = Random(seed)
+    try:
+        connection = server.connect(database=DATABASE, autocommit=True, read_timeout=60)
+    except (pymysql.err.MySQLError, OSError):
+        return
+    with connection.cursor() as cursor:
+        while not stop.is_set():
+            try:
+                cursor.execute(statement(rng, server.engine.name))
+            except (pymysql.err.MySQLError, OSError) as error:
+                code = error.args[0] if error.args else 0
+                if code not in _EXPECTED:
+                    return
+
+
+def check(server: Server) -> list[str]:
+    """What is wrong after a restart."""
+    wrong: list[str] = []
+    connection = server.connect(database=DATABASE, autocommit=True, read_timeout=300)
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW TABLES")
+        there = {str(row[0]) for row in cursor.fetchall()}
+        wrong += [f"{DATABASE}: a table {name} nobody made" for name in sorted(there - set(TABLES))]
+        for name in TABLES:
+            try:
+                wrong += _check_one(cursor, name, name in there, server.engine.name)
+            except pymysql.err.MySQLError as error:
+                wrong.append(f"{DATABASE}.{name}: {error}")
+    connection.close()
+    return wrong
+
+
+def _check_one(cursor: pymysql.cursors.Cursor, name: str, there: bool, engine: str) -> list[str]:
+    if not there:
+        # An orphan of the engine would be in the way.
+        cursor.execute(f"CREATE TABLE {name} ({_COLUMNS}) ENGINE={engine}")
+        cursor.execute(f"DROP TABLE {name}")
+        return []
+    cursor.execute(f"CHECK TABLE {name} EXTENDED")
+    rows = cursor.fetchall()
+    if [row[3] for row in rows] != ["OK"]:
+        return [f"CHECK TABLE {DATABASE}.{name} EXTENDED: {rows}"]
+    cursor.execute(f"SELECT COUNT(*) FROM {name}")
+    return []
