@@ -22,7 +22,7 @@ _CHANGES = (
     "FORCE",
     "COMMENT = 'changed {n} times'",
 )
-_EXPECTED = (1050, 1146, 1060, 1061, 1091, 1205, 1213, 1265, 1072, 1406)
+_EXPECTED = (1050, 1051, 1062, 1146, 1060, 1061, 1091, 1205, 1213, 1265, 1072, 1406)
 """Exists, is not there, duplicate or missing column or key, lock waits: part of a life at random."""
 
 
