@@ -197,6 +197,10 @@ impl Engine {
         let Some(guard) = self.pool.exclusive(parts(reference).0)? else {
             return Ok(());
         };
+        // A reference may outlive its index: the page is somebody else's then.
+        if page_prefix::index(&guard) != index.0 || guard[5] != page_prefix::KIND_OVERFLOW {
+            return Ok(());
+        }
         let mut ops = Vec::new();
         op::free(guard.page_id(), index, &mut ops);
         self.pool

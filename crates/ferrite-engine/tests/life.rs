@@ -856,6 +856,43 @@ fn a_rollback_of_a_prepared_transaction_is_finished() {
     }
 }
 
+/// A value was let go of, and its table dropped; its page went to another table. What a
+/// checkpoint remembered of the old value frees nothing of the new one at the next start.
+#[test]
+fn a_stale_value_frees_no_page_of_another_table() {
+    let disk = SimStorage::new(16);
+    let engine = open(&disk);
+    let old = create(&engine, "d/old");
+    let mut s = Session::new(&engine, 0, 1);
+    let mut reader = Session::new(&engine, 0, 2);
+    let put = |s: &mut Session, t: &Arc<Table>, text: &[u8]| {
+        let r = s.write_overflow(t, text).unwrap();
+        let payload = [&[1u8][..], &r[..]].concat();
+        let dup = &mut DupInfo::default();
+        s.insert_row(t, Some(&key(1)), &payload, &[], false, dup)
+            .unwrap();
+        s.commit(false).unwrap();
+        r
+    };
+    let first = put(&mut s, &old, b"an old value");
+    // Somebody may still read it: the cleanup has to wait.
+    reader.open_snapshot();
+    s.delete_row(&old, &key(1), &[]).unwrap();
+    s.commit(false).unwrap();
+    engine.dict().drop_table("d/old").unwrap();
+    let t = create(&engine, "d/t");
+    let second = put(&mut s, &t, b"a new value, longer");
+    assert_eq!(first[..4], second[..4], "the page is used again");
+    // The log that the next start reads begins after the drop.
+    engine.close().unwrap();
+    drop((s, reader, old, t, engine));
+    let engine = open(&disk);
+    let mut out = vec![0; 19];
+    engine.read_overflow(&second, &mut out).unwrap();
+    assert_eq!(out, b"a new value, longer");
+    engine.close().unwrap();
+}
+
 /// The machine dies at any call of the disk while the database is being made: the next start
 /// makes it, or finds it.
 #[test]
