@@ -54,12 +54,13 @@ impl Engine {
 
     fn run_checkpoints(&self) {
         let mut last_us = time::now_us();
+        let mut looked_at = Lsn::ZERO;
         while !self.stopping() {
             self.housekeeping.wait_timeout_us(100_000);
             if self.stopping() {
                 return;
             }
-            if self.pace(&mut last_us) {
+            if self.pace(last_us, &mut looked_at) {
                 if let Err(e) = self.checkpoint() {
                     let text = format!("checkpoint failed, the one before stays: {e}");
                     self.callbacks.log(LogLevel::Warning, &text);
@@ -70,7 +71,8 @@ impl Engine {
     }
 
     /// Sets the writer's mark and the brake from the log's age; true when a checkpoint is due.
-    fn pace(&self, last_us: &mut u64) -> bool {
+    /// `looked_at`: where the log ended at the last walk over all frames.
+    fn pace(&self, last_us: u64, looked_at: &mut Lsn) -> bool {
         let budget = self.log_budget.load(Ordering::SeqCst);
         let now = self.log.current_lsn().0;
         let start = self.checkpoint_lsn.load(Ordering::SeqCst);
@@ -81,10 +83,17 @@ impl Engine {
         }
         self.throttle
             .store(age > budget / 10 * 8, Ordering::Relaxed);
-        let idle_due = age > 64 << 10 && time::now_us() - *last_us > CHECKPOINT_US;
-        let oldest = self.pool.oldest_rec_lsn().0;
-        let gain = oldest.saturating_sub(start);
-        gain > budget / 8 || (age > budget / 2 && gain > budget / 32) || idle_due
+        if age > 64 << 10 && time::now_us() - last_us > CHECKPOINT_US {
+            return true;
+        }
+        // The walk costs memory bandwidth: not for a gain that cannot be, nor while the log
+        // has hardly moved since the last one.
+        if age <= budget / 8 || now < looked_at.0 + budget / 64 {
+            return false;
+        }
+        *looked_at = Lsn(now);
+        let gain = self.pool.oldest_rec_lsn().0.saturating_sub(start);
+        gain > budget / 8 || (age > budget / 2 && gain > budget / 32)
     }
 
     fn run_purge(&self) {

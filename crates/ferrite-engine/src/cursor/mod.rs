@@ -240,19 +240,21 @@ impl Cursor {
     ) -> Result<Row<'_>> {
         self.clear_batch();
         self.batch = if unique_exact { 1 } else { FIRST_BATCH };
-        let (direction, start) = match mode {
-            SeekMode::Exact | SeekMode::AtOrAfter => (Direction::Forward, Some(key.to_vec())),
-            SeekMode::After => (Direction::Forward, prefix_end(key)),
-            SeekMode::Before => (Direction::Backward, Some(key.to_vec())),
-            SeekMode::AtOrBefore | SeekMode::LastExact => (Direction::Backward, prefix_end(key)),
+        self.direction = match mode {
+            SeekMode::Exact | SeekMode::AtOrAfter | SeekMode::After => Direction::Forward,
+            _ => Direction::Backward,
         };
-        self.direction = direction;
-        let edge = start.is_none();
-        if edge && direction == Direction::Forward {
-            self.resume.end = true;
-            return Err(Error::NotFound);
+        match mode {
+            SeekMode::Exact | SeekMode::AtOrAfter | SeekMode::Before => self.start_at(key, false),
+            _ => match prefix_end(key) {
+                Some(end) => self.start_at(&end, false),
+                None if self.direction == Direction::Backward => self.start_at(&[], true),
+                None => {
+                    self.resume.end = true;
+                    return Err(Error::NotFound);
+                }
+            },
         }
-        self.start_at(start.unwrap_or_default(), edge);
         let exact = matches!(mode, SeekMode::Exact | SeekMode::LastExact);
         let only = exact.then_some(key);
         let filled = self.fill(session, only, unique_exact);
@@ -270,7 +272,7 @@ impl Cursor {
     /// The key is not there: the cursor stands where it would be (HANDLER goes on from there).
     fn stand_between(&mut self, key: &[u8]) {
         self.clear_batch();
-        self.start_at(key.to_vec(), false);
+        self.start_at(key, false);
         self.between = true;
     }
 
@@ -282,7 +284,7 @@ impl Cursor {
         self.clear_batch();
         self.batch = FIRST_BATCH;
         self.direction = Direction::Forward;
-        self.start_at(Vec::new(), false);
+        self.start_at(&[], false);
         self.fill(session, None, false)?;
         self.current()
     }
@@ -295,7 +297,7 @@ impl Cursor {
         self.clear_batch();
         self.batch = FIRST_BATCH;
         self.direction = Direction::Backward;
-        self.start_at(Vec::new(), true);
+        self.start_at(&[], true);
         self.fill(session, None, false)?;
         self.current()
     }
@@ -339,22 +341,20 @@ impl Cursor {
     fn turn(&mut self, direction: Direction) -> Result<()> {
         let item = self.items.get(self.at).ok_or(Error::NotFound)?;
         let key = self.data[item.key.clone()].to_vec();
-        self.start_at(key, false);
+        self.start_at(&key, false);
         self.resume.exclusive = true;
         self.direction = direction;
         Ok(())
     }
 
-    fn start_at(&mut self, key: Vec<u8>, edge: bool) {
-        self.resume = Resume {
-            key,
-            exclusive: false,
-            edge,
-            end: false,
-            page: PageId::NONE,
-            lsn: Lsn::ZERO,
-            slot: 0,
-        };
+    fn start_at(&mut self, key: &[u8], edge: bool) {
+        let resume = &mut self.resume;
+        resume.key.clear();
+        resume.key.extend_from_slice(key);
+        resume.exclusive = false;
+        resume.edge = edge;
+        resume.end = false;
+        resume.page = PageId::NONE;
     }
 
     /// Gets the next entries into the batch; `NotFound` when there are none.

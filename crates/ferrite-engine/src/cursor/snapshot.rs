@@ -17,11 +17,12 @@ const MANY_MARKS: u32 = 8;
 impl Cursor {
     pub(super) fn fill_batch(&mut self, session: &mut Session) -> Result<()> {
         let own = session.txn;
-        let engine = session.engine.clone();
         let dirty = session.isolation == Isolation::ReadUncommitted;
         if !dirty {
             session.need_snapshot(session.isolation >= Isolation::RepeatableRead);
         }
+        let session = &*session;
+        let engine: &Engine = &session.engine;
         let view = match (&session.snapshot, dirty) {
             (Some(snapshot), false) => View::At { snapshot, own },
             _ => View::Current,
@@ -31,7 +32,7 @@ impl Cursor {
         loop {
             let (leaf, slot) = self.place(tree)?;
             self.passed = 0;
-            let last = self.copy_leaf(&engine, &leaf, slot, view);
+            let last = self.copy_leaf(engine, &leaf, slot, view);
             if last.is_err() {
                 // The batch is read again from its start, if at all.
                 self.items.clear();
@@ -156,11 +157,11 @@ impl Cursor {
         let View::At { snapshot, .. } = view else {
             return Ok(None);
         };
-        let table = self.table.clone();
-        let graveyard = &table.graveyards[self.number];
-        if !graveyard.concerns(snapshot.csn()) {
+        if !self.table.graveyards[self.number].concerns(snapshot.csn()) {
             return Ok(None);
         }
+        let table = self.table.clone();
+        let graveyard = &table.graveyards[self.number];
         let ascending = self.direction == Direction::Forward;
         let here = self.resume.key.clone();
         let (from, to) = match self.direction {
@@ -305,11 +306,12 @@ impl Cursor {
 
     pub(super) fn get_visible(&mut self, session: &mut Session, pk: &[u8]) -> Result<()> {
         let own = session.txn;
-        let engine = session.engine.clone();
         let dirty = session.isolation == Isolation::ReadUncommitted;
         if !dirty {
             session.need_snapshot(session.isolation >= Isolation::RepeatableRead);
         }
+        let session = &*session;
+        let engine: &Engine = &session.engine;
         let view = match (&session.snapshot, dirty) {
             (Some(snapshot), false) => View::At { snapshot, own },
             _ => View::Current,
