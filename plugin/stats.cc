@@ -196,7 +196,11 @@ int ha_ferrite::info(uint flag) {
   if (!m_share) return 0;
   if (flag & (HA_STATUS_VARIABLE | HA_STATUS_CONST | HA_STATUS_TIME)) {
     fe_table_stats now;
-    fe_table_get_stats(m_share->table, &now);
+    const uint exact = HA_STATUS_CONST | HA_STATUS_TIME | HA_STATUS_VARIABLE_EXTRA;
+    if (flag & exact)
+      fe_table_get_stats(m_share->table, &now);
+    else
+      fe_table_get_estimate(m_share->table, &now);
     if (flag & HA_STATUS_VARIABLE) {
       stats.records = now.rows;
       /* Zero would mean "certainly empty" to the optimizer. */
@@ -280,7 +284,7 @@ ha_rows ha_ferrite::estimate_rows_upper_bound() {
 double ha_ferrite::scan_time() {
   if (!m_share || !m_share->table) return handler::scan_time();
   fe_table_stats now;
-  fe_table_get_stats(m_share->table, &now);
+  fe_table_get_estimate(m_share->table, &now);
   return static_cast<double>(
       std::max<uint64_t>({now.clustered_leaf_pages, now.data_bytes / stats.block_size, 1}));
 }

@@ -281,6 +281,9 @@ typedef struct {
   uint64_t clustered_leaf_pages;
 } fe_table_stats;
 void fe_table_get_stats(fe_table *table, fe_table_stats *out);
+/* The same for the optimizer, which asks at every statement: sizes may lag a little behind,
+   free_bytes is 0. */
+void fe_table_get_estimate(fe_table *table, fe_table_stats *out);
 uint64_t fe_index_leaf_pages(fe_table *table, uint32_t index_no);
 
 /* Opaque statistics blob of the plugin (rec_per_key), kept with the dictionary. */

@@ -203,17 +203,30 @@ pub unsafe extern "C" fn fe_table_get_stats(table: *mut fe_table, out: *mut fe_t
     // SAFETY: a valid handle and place for the answer.
     unsafe {
         let handle = table_of(table);
-        let s = handle.table.stats();
         *out = fe_table_stats {
-            rows: s.rows,
-            data_bytes: s.data_bytes,
-            index_bytes: s.index_bytes,
             free_bytes: handle.engine.store_free_bytes(),
-            created_unix_s: s.created_unix_s,
-            updated_unix_s: s.updated_unix_s,
-            changes_since_stats: s.changes_since_stats,
-            clustered_leaf_pages: s.clustered_leaf_pages,
+            ..figures(&handle.table.stats())
         };
+    }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_table_get_estimate(table: *mut fe_table, out: *mut fe_table_stats) {
+    // SAFETY: a valid handle and place for the answer.
+    unsafe { *out = figures(&table_of(table).table.estimate()) };
+}
+
+fn figures(s: &ferrite_engine::TableStats) -> fe_table_stats {
+    fe_table_stats {
+        rows: s.rows,
+        data_bytes: s.data_bytes,
+        index_bytes: s.index_bytes,
+        free_bytes: 0,
+        created_unix_s: s.created_unix_s,
+        updated_unix_s: s.updated_unix_s,
+        changes_since_stats: s.changes_since_stats,
+        clustered_leaf_pages: s.clustered_leaf_pages,
     }
 }
 

@@ -12,6 +12,9 @@ use ferrite_sync::{time, Arc, Mutex, RwLock};
 use ferrite_tree::Tree;
 use ferrite_types::{IndexId, TableId};
 
+/// The optimizer's sizes are counted again when one in so many changes is new.
+const ESTIMATE_SHARE: u64 = 1024;
+
 /// Figures of a table, all estimates.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TableStats {
@@ -44,6 +47,9 @@ pub struct Table {
     pub(crate) auto_increment: AtomicU64,
     pub(crate) rows: AtomicI64,
     pub(crate) changes: AtomicU64,
+    /// Figures for the optimizer: pages of the clustered index and of the others, and how
+    /// many changes there had been when they were taken, plus one.
+    estimate: [AtomicU64; 3],
     pub(crate) updated_unix_s: AtomicU64,
     pub(crate) stats_blob: Mutex<Vec<u8>>,
     /// Nobody else can see it yet: it is being filled, see the `load` room.
@@ -71,6 +77,7 @@ impl Table {
             auto_increment: AtomicU64::new(1),
             rows: AtomicI64::new(0),
             changes: AtomicU64::new(0),
+            estimate: std::array::from_fn(|_| AtomicU64::new(0)),
             updated_unix_s: AtomicU64::new(0),
             stats_blob: Mutex::new(Vec::new()),
             loading: AtomicBool::new(false),
@@ -113,12 +120,35 @@ impl Table {
         }
     }
 
-    /// The figures now.
-    pub fn stats(&self) -> TableStats {
-        let page = ferrite_types::PAGE_BYTES as u64;
+    fn count_pages(&self) -> (u64, u64) {
         let pages = |tree: &Tree| tree.pool().store().page_count(tree.index());
         let data_pages = pages(&self.trees[0]);
-        let index_pages: u64 = self.trees[1..].iter().map(pages).sum();
+        (data_pages, self.trees[1..].iter().map(pages).sum())
+    }
+
+    /// The figures now.
+    pub fn stats(&self) -> TableStats {
+        let (data_pages, index_pages) = self.count_pages();
+        self.figures(data_pages, index_pages)
+    }
+
+    /// Figures good enough for a plan: asked for by every statement, so that they share nothing
+    /// that others write. Sizes are counted again at every change at first, ever more rarely as changes add up.
+    pub fn estimate(&self) -> TableStats {
+        let [data, index, taken] = &self.estimate;
+        let now = self.changes.load(Ordering::Relaxed) + 1;
+        let then = taken.load(Ordering::Acquire);
+        if then == 0 || now.wrapping_sub(then) > now / ESTIMATE_SHARE {
+            let (data_pages, index_pages) = self.count_pages();
+            data.store(data_pages, Ordering::Relaxed);
+            index.store(index_pages, Ordering::Relaxed);
+            taken.store(now, Ordering::Release);
+        }
+        self.figures(data.load(Ordering::Relaxed), index.load(Ordering::Relaxed))
+    }
+
+    fn figures(&self, data_pages: u64, index_pages: u64) -> TableStats {
+        let page = ferrite_types::PAGE_BYTES as u64;
         let updated = self.updated_unix_s.load(Ordering::Relaxed);
         TableStats {
             rows: self.rows.load(Ordering::Relaxed).max(0) as u64,

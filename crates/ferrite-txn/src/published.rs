@@ -44,7 +44,7 @@ pub(crate) struct Publisher {
     /// Every id below is seen by every live and future snapshot.
     all_low: CachePadded<AtomicU64>,
     /// Clock (us) of the last list.
-    made_us: CachePadded<AtomicU64>,
+    pub(crate) made_us: CachePadded<AtomicU64>,
 }
 
 impl Publisher {
@@ -60,7 +60,7 @@ impl Publisher {
                 .collect(),
             floor: CachePadded::new(AtomicU64::new(asof.get())),
             all_low: CachePadded::new(AtomicU64::new(low.get())),
-            made_us: CachePadded::new(AtomicU64::new(0)),
+            made_us: CachePadded::new(AtomicU64::new(time::now_us())),
         }
     }
 

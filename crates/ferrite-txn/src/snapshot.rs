@@ -20,7 +20,7 @@
 //! Locking: a shard's mutex, then a snapshot's window.
 
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use ferrite_sync::{time, Arc, CachePadded, Mutex};
+use ferrite_sync::{Arc, CachePadded, Mutex};
 use ferrite_types::{Csn, TxnId};
 
 /// Who opens a snapshot, for display and for the history limit.
@@ -43,7 +43,7 @@ pub struct SnapshotView {
     pub low: TxnId,
     /// No id from here on is seen.
     pub next: TxnId,
-    /// Clock (us) when it was opened.
+    /// Clock (us) when it was opened, or some ms before.
     pub opened_us: u64,
     /// Bytes of its private window.
     pub window_bytes: usize,
@@ -212,9 +212,9 @@ impl Register {
     pub fn open(
         &self,
         info: SnapshotInfo,
+        opened_us: u64,
         read: impl FnOnce() -> (u64, Option<Arc<[u64]>>, u64, u64),
     ) -> Snapshot {
-        let opened_us = time::now_us();
         let shard = &self.shards[ferrite_sync::shard_index() % self.shards.len()];
         let mut open = shard.lock();
         let (low, exceptions, csn, next) = read();

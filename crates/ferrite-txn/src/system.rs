@@ -340,7 +340,9 @@ impl TxnSystem {
     /// Opens a snapshot of everything committed so far. It keeps the versions it may read;
     /// close it (drop it) soon.
     pub fn open_snapshot(&self, info: SnapshotInfo) -> Snapshot {
-        self.register.open(info, || {
+        // The clock costs more than the rest; the last publication is at most some ms ago.
+        let opened_us = self.publisher.made_us.load(Ordering::Relaxed);
+        self.register.open(info, opened_us, || {
             let low = self.low.load(Ordering::Acquire);
             let exceptions = self.side.ids();
             let early = u64::from(!ferrite_sync::mutant!("txn.snapshot_too_new"));
