@@ -432,11 +432,12 @@ impl Log {
         }
     }
 
-    /// Panics when the log has failed.
+    /// When the log has failed, ends the process as [`fail`](Self::fail) does: whoever failed it
+    /// may not have come to that yet. Panics when the hook returns.
     pub(crate) fn assert_alive(&self) {
-        assert!(
-            !self.dead.load(Ordering::SeqCst),
-            "the redo log has failed earlier"
-        );
+        if self.dead.load(Ordering::SeqCst) {
+            self.fail("the redo log has failed earlier");
+            panic!("the redo log has failed earlier");
+        }
     }
 }

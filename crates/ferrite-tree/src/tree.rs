@@ -9,7 +9,7 @@ use crate::leaf::{LeafMut, LeafRef};
 use crate::{node, op};
 use ferrite_buffer::{InnerRef, Node, Pool};
 use ferrite_sync::epoch::EpochGuard;
-use ferrite_sync::{Arc, Counter, Mutex};
+use ferrite_sync::{thread, Arc, Counter, Mutex};
 use ferrite_types::format::record_kind;
 use ferrite_types::{IndexId, PageId, Result};
 
@@ -169,8 +169,15 @@ impl Tree {
             if let Some(page) = self.path(goal, &pin, |_| {})? {
                 return Ok(page);
             }
-            self.stats.restarts.inc();
+            drop(pin);
+            self.restart();
         }
+    }
+
+    /// Somebody is in the middle of a change of structure: lets them get on with it.
+    fn restart(&self) {
+        self.stats.restarts.inc();
+        thread::yield_now();
     }
 
     fn is_our_leaf(&self, page: &[u8]) -> bool {
@@ -182,15 +189,22 @@ impl Tree {
             let mut page = self.leaf_page(goal)?;
             loop {
                 let Some(guard) = self.pool.shared(page)? else {
+                    self.restart();
                     continue 'down;
                 };
                 if !self.is_our_leaf(&guard) {
+                    drop(guard);
+                    self.restart();
                     continue 'down;
                 }
                 match goal.side(&guard) {
                     Side::Here => return Ok(LeafRef { guard }),
                     Side::GoRight => page = node::right(&guard),
-                    Side::Lost => continue 'down,
+                    Side::Lost => {
+                        drop(guard);
+                        self.restart();
+                        continue 'down;
+                    }
                 }
             }
         }
@@ -265,6 +279,9 @@ impl Tree {
                         page = node::right(&guard);
                         continue;
                     }
+                }
+                if page != hint {
+                    self.restart();
                 }
             }
             page = self.leaf_page(Goal::Covers(key))?;
