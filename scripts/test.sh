@@ -36,7 +36,7 @@ cmd_test() {
 test_ci() {
     test_stage build test_build
     test_unit
-    test_stage sim test_sim --ci
+    test_stage sim test_sim_ci
     test_room launcher
     local room
     for room in tools sysbench mtr diff crash; do
@@ -103,6 +103,13 @@ test_build() {
 test_sim() {
     ferrite_need_cargo
     cargo run --manifest-path "$FERRITE_ROOT/Cargo.toml" --profile sim --locked --quiet -p ferrite-sim -- "$@"
+}
+
+# Every commit has fresh seeds of its own, and a run that fails can be repeated from the commit alone.
+test_sim_ci() {
+    local commit
+    commit=$(git -C "$FERRITE_ROOT" rev-parse --short=8 HEAD 2>/dev/null) || commit=1
+    test_sim --ci --from "$((16#$commit))"
 }
 
 # Deliberate faults in the core, one at a time: the simulator must catch each.
