@@ -432,12 +432,11 @@ impl Log {
         }
     }
 
-    /// When the log has failed, ends the process as [`fail`](Self::fail) does: whoever failed it
-    /// may not have come to that yet. Panics when the hook returns.
+    /// Panics when the log has failed.
     pub(crate) fn assert_alive(&self) {
-        if self.dead.load(Ordering::SeqCst) {
-            self.fail("the redo log has failed earlier");
-            panic!("the redo log has failed earlier");
-        }
+        assert!(
+            !self.dead.load(Ordering::SeqCst),
+            "the redo log has failed earlier"
+        );
     }
 }
