@@ -54,7 +54,7 @@ impl Engine {
 
     fn run_checkpoints(&self) {
         let mut last_us = time::now_us();
-        let mut looked_at = Lsn::ZERO;
+        let mut looked_at = (Lsn::ZERO, 0);
         while !self.stopping() {
             self.housekeeping.wait_timeout_us(100_000);
             if self.stopping() {
@@ -71,8 +71,9 @@ impl Engine {
     }
 
     /// Sets the writer's mark and the brake from the log's age; true when a checkpoint is due.
-    /// `looked_at`: where the log ended at the last walk over all frames.
-    fn pace(&self, last_us: u64, looked_at: &mut Lsn) -> bool {
+    /// `looked_at`: where the log ended at the last walk over all frames, and how many pages had
+    /// been written.
+    fn pace(&self, last_us: u64, looked_at: &mut (Lsn, u64)) -> bool {
         let budget = self.log_budget.load(Ordering::SeqCst);
         let now = self.log.current_lsn().0;
         let start = self.checkpoint_lsn.load(Ordering::SeqCst);
@@ -86,12 +87,14 @@ impl Engine {
         if age > 64 << 10 && time::now_us() - last_us > CHECKPOINT_US {
             return true;
         }
-        // The walk costs memory bandwidth: not for a gain that cannot be, nor while the log
-        // has hardly moved since the last one.
-        if age <= budget / 8 || now < looked_at.0 + budget / 64 {
+        // The walk costs memory bandwidth: not for a gain that cannot be, nor while nothing was
+        // written and the log has hardly moved since the last one.
+        let written = self.pool.stats.pages_written.get();
+        let still = now < looked_at.0 .0 + budget / 64 && written == looked_at.1;
+        if age <= budget / 8 || still {
             return false;
         }
-        *looked_at = Lsn(now);
+        *looked_at = (Lsn(now), written);
         let gain = self.pool.oldest_rec_lsn().0.saturating_sub(start);
         gain > budget / 8 || (age > budget / 2 && gain > budget / 32)
     }
