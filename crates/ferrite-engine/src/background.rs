@@ -19,6 +19,8 @@ use ferrite_types::Lsn;
 const CHECKPOINT_US: u64 = 30_000_000;
 /// Rounds of 50 ms between two looks at what is kept for old snapshots.
 const SWEEP_ROUNDS: u64 = 5;
+/// Calls of the checkpointer, 100 ms each, after which it looks at the frames in any case.
+const LOOK_CALLS: u32 = 10;
 /// Pause of a purge thread without work, in us.
 const PURGE_PAUSE_US: u64 = 20_000;
 
@@ -54,7 +56,7 @@ impl Engine {
 
     fn run_checkpoints(&self) {
         let mut last_us = time::now_us();
-        let mut looked_at = (Lsn::ZERO, 0);
+        let mut looked_at = (Lsn::ZERO, 0, 0);
         while !self.stopping() {
             self.housekeeping.wait_timeout_us(100_000);
             if self.stopping() {
@@ -71,9 +73,9 @@ impl Engine {
     }
 
     /// Sets the writer's mark and the brake from the log's age; true when a checkpoint is due.
-    /// `looked_at`: where the log ended at the last walk over all frames, and how many pages had
-    /// been written.
-    fn pace(&self, last_us: u64, looked_at: &mut (Lsn, u64)) -> bool {
+    /// `looked_at`: where the log ended at the last walk over all frames, how many pages had been
+    /// written, and calls since then.
+    fn pace(&self, last_us: u64, looked_at: &mut (Lsn, u64, u32)) -> bool {
         let budget = self.log_budget.load(Ordering::SeqCst);
         let now = self.log.current_lsn().0;
         let start = self.checkpoint_lsn.load(Ordering::SeqCst);
@@ -88,13 +90,15 @@ impl Engine {
             return true;
         }
         // The walk costs memory bandwidth: not for a gain that cannot be, nor while nothing was
-        // written and the log has hardly moved since the last one.
+        // written and the log has hardly moved since the last one; once a second in any case.
         let written = self.pool.stats.pages_written.get();
-        let still = now < looked_at.0 .0 + budget / 64 && written == looked_at.1;
+        looked_at.2 += 1;
+        let moved = now >= looked_at.0 .0 + budget / 64 || written != looked_at.1;
+        let still = !moved && looked_at.2 < LOOK_CALLS;
         if age <= budget / 8 || still {
             return false;
         }
-        *looked_at = (Lsn(now), written);
+        *looked_at = (Lsn(now), written, 0);
         let gain = self.pool.oldest_rec_lsn().0.saturating_sub(start);
         gain > budget / 8 || (age > budget / 2 && gain > budget / 32)
     }
