@@ -4,7 +4,8 @@
 //! An entry moves here under its leaf's exclusive latch, first in here, then out of the leaf.
 //! A reader who looks at a leaf and, still under the leaf's latch, at the keys of that leaf
 //! in here therefore misses nothing and sees nothing twice: of a key's states in tree and
-//! graveyard at most one is visible to a snapshot.
+//! graveyard at most one is visible to a snapshot. (What the reader's own transaction has made
+//! is no part of its snapshot; where the leaf has it, the reader leaves the grave alone.)
 //!
 //! A snapshot opened after the last burial sees every delete in here and need not look.
 //!

@@ -7,6 +7,7 @@ use crate::engine::Engine;
 use crate::purge::Garbage;
 use crate::undo::{self, Undo};
 use crate::undo_list::UndoList;
+use crate::visible::View;
 use ferrite_lock::{Owner, WaitHooks, WaitPolicy};
 use ferrite_redo::Appended;
 use ferrite_sync::atomic::{AtomicU64, AtomicU8, Ordering};
@@ -245,6 +246,22 @@ impl Session {
         let engine = &self.engine;
         self.snapshot
             .get_or_insert_with(|| engine.txns.open_snapshot(info))
+    }
+
+    /// Ready for a consistent read: the session, and what it sees.
+    pub(crate) fn reading(&mut self) -> (&Session, View<'_>) {
+        let dirty = self.isolation == Isolation::ReadUncommitted;
+        if !dirty {
+            self.need_snapshot(self.isolation >= Isolation::RepeatableRead);
+        }
+        let view = match (&self.snapshot, dirty) {
+            (Some(snapshot), false) => View::At {
+                snapshot,
+                own: self.txn,
+            },
+            _ => View::Current,
+        };
+        (self, view)
     }
 
     /// What was just read counts only if the snapshot was not ended meanwhile: its versions may

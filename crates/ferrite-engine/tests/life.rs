@@ -731,6 +731,48 @@ fn old_snapshots_read_the_graveyard() {
     engine.close().unwrap();
 }
 
+/// A row that another deleted after the snapshot, and that this transaction has brought anew: it
+/// sees its own, not the grave.
+#[test]
+fn a_row_brought_anew_hides_its_grave() {
+    let disk = SimStorage::new(15);
+    let engine = open(&disk);
+    let t = create(&engine, "d/t");
+    let mut other = Session::new(&engine, 0, 1);
+    insert(&mut other, &t, 1, b"old").unwrap();
+    insert(&mut other, &t, 2, b"stays").unwrap();
+    other.commit(false).unwrap();
+    let mut s = Session::new(&engine, 0, 2);
+    s.open_snapshot();
+    delete(&mut other, &t, 1, b"old").unwrap();
+    other.commit(false).unwrap();
+    wait_until("the burial", || metric(&engine, "graveyard_entries") == 3);
+    let stays = (2, b"stays".to_vec());
+    let seen_as = |s: &mut Session, first: Option<&[u8]>| {
+        let mut expected = BTreeMap::from([stays.clone()]);
+        expected.extend(first.map(|text| (1, text.to_vec())));
+        for index_no in 0..3 {
+            assert_eq!(scan(s, &t, index_no), expected, "index {index_no}");
+            assert_eq!(scan_back(s, &t, index_no), expected, "index {index_no}");
+        }
+        let mut c = Cursor::new(&t, 0, ReadMode::Snapshot, WaitMode::Wait);
+        let row = c.get(s, &key(1)).map(|row| row.payload[1..].to_vec());
+        assert_eq!(row.ok().as_deref(), first);
+    };
+    seen_as(&mut s, Some(b"old"));
+    let save = s.undo_position();
+    insert(&mut s, &t, 1, b"anew!").unwrap();
+    seen_as(&mut s, Some(b"anew!"));
+    delete(&mut s, &t, 1, b"anew!").unwrap();
+    seen_as(&mut s, None);
+    s.rollback_to(save).unwrap();
+    seen_as(&mut s, Some(b"old"));
+    s.rollback().unwrap();
+    drop((s, other));
+    check(&engine, &t);
+    engine.close().unwrap();
+}
+
 #[test]
 fn a_filled_table_is_like_any_other() {
     let disk = SimStorage::new(12);

@@ -3,7 +3,7 @@
 
 use super::{Cursor, Direction, Item, BATCH_BYTES};
 use crate::engine::Engine;
-use crate::session::{Isolation, Session};
+use crate::session::Session;
 use crate::visible::View;
 use crate::write::ENTRY_PREFIX_BYTES;
 use ferrite_tree::record::Record;
@@ -16,17 +16,8 @@ const MANY_MARKS: u32 = 8;
 
 impl Cursor {
     pub(super) fn fill_batch(&mut self, session: &mut Session) -> Result<()> {
-        let own = session.txn;
-        let dirty = session.isolation == Isolation::ReadUncommitted;
-        if !dirty {
-            session.need_snapshot(session.isolation >= Isolation::RepeatableRead);
-        }
-        let session = &*session;
+        let (session, view) = session.reading();
         let engine: &Engine = &session.engine;
-        let view = match (&session.snapshot, dirty) {
-            (Some(snapshot), false) => View::At { snapshot, own },
-            _ => View::Current,
-        };
         let table = self.table.clone();
         let tree = table.tree(self.number);
         loop {
@@ -177,6 +168,9 @@ impl Cursor {
         let room = self.batch + 1 - self.items.len();
         let mut result = Ok(());
         graveyard.visit(from, to.unwrap_or(high), ascending, &mut |key, rec| {
+            if hidden_by_own(leaf, key, view) {
+                return true;
+            }
             result = graves.add(self, engine, key, rec, view);
             result.is_ok() && graves.list.len() < room
         });
@@ -305,17 +299,8 @@ impl Cursor {
     }
 
     pub(super) fn get_visible(&mut self, session: &mut Session, pk: &[u8]) -> Result<()> {
-        let own = session.txn;
-        let dirty = session.isolation == Isolation::ReadUncommitted;
-        if !dirty {
-            session.need_snapshot(session.isolation >= Isolation::RepeatableRead);
-        }
-        let session = &*session;
+        let (session, view) = session.reading();
         let engine: &Engine = &session.engine;
-        let view = match (&session.snapshot, dirty) {
-            (Some(snapshot), false) => View::At { snapshot, own },
-            _ => View::Current,
-        };
         let table = self.table.clone();
         let leaf = loop {
             let leaf = table.tree(0).leaf(pk)?;
@@ -336,7 +321,7 @@ impl Cursor {
         let mut found = Ok(false);
         if let View::At { snapshot, .. } = view {
             let graveyard = &self.table.graveyards[0];
-            if graveyard.concerns(snapshot.csn()) {
+            if graveyard.concerns(snapshot.csn()) && !hidden_by_own(&leaf, pk, view) {
                 let only = Bound::Included(pk);
                 graveyard.visit(only, only, true, &mut |_, rec| {
                     found = engine.visible_value(rec, view, &mut self.work, &mut self.row);
@@ -346,6 +331,18 @@ impl Cursor {
         }
         found?.then_some(()).ok_or(Error::NotFound)
     }
+}
+
+/// The reader itself made what the leaf has under this key, if only a delete-mark: that is its
+/// state of the row, and a grave of the key belongs to the time before.
+fn hidden_by_own(leaf: &LeafRef<'_>, key: &[u8], view: View<'_>) -> bool {
+    let View::At { own, .. } = view else {
+        return false;
+    };
+    !own.is_frozen()
+        && leaf
+            .find(key)
+            .is_ok_and(|slot| leaf.record(slot).header.txn == own)
 }
 
 /// Why a batch ended.
