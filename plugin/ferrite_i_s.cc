@@ -202,7 +202,8 @@ std::string hex(fe_slice key) {
 
 void collect_lock(void *arg, const fe_lock_row *row) {
   static_cast<std::vector<Lock> *>(arg)->push_back(
-      {*row, text_of(row->mode), text_of(row->table), text_of(row->index), hex(row->key)});
+      {*row, text_of(row->mode), text_of(row->table), text_of(row->index),
+       row->until.len ? hex(row->key) + ".." + hex(row->until) : hex(row->key)});
 }
 
 int fill_locks(THD *thd, TABLE_LIST *tables, Item *) {

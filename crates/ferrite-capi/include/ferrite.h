@@ -454,6 +454,7 @@ typedef struct {
   const char *table;  /* "db/table" */
   const char *index;
   fe_slice key;
+  fe_slice until; /* empty: the one key; else a range of keys, both ends included */
   int granted;
 } fe_lock_row;
 void fe_each_lock(fe_engine *engine, void (*each)(void *arg, const fe_lock_row *row),

@@ -199,6 +199,7 @@ pub struct fe_lock_row {
     pub table: *const c_char,
     pub index: *const c_char,
     pub key: fe_slice,
+    pub until: fe_slice,
     pub granted: c_int,
 }
 

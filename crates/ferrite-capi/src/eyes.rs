@@ -115,14 +115,16 @@ pub unsafe extern "C" fn fe_each_lock(
                 (c_text(&t), c_text(&i))
             });
             let mode = c_text(info.mode);
+            let range = [&info.key[..], &info.until[..]].concat();
             let out = fe_lock_row {
-                lock_id: lock_id(info.thread_id, info.index.0, &info.key),
+                lock_id: lock_id(info.thread_id, info.index.0, &range),
                 txn_id: info.txn.0,
                 thread_id: info.thread_id,
                 mode: mode.as_ptr(),
                 table: table.as_ptr(),
                 index: index.as_ptr(),
                 key: fe_slice::of(&info.key),
+                until: fe_slice::of(&info.until),
                 granted: c_int::from(!info.waiting),
             };
             each(arg, &out);

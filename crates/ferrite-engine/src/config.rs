@@ -1,5 +1,6 @@
 //! Every setting of an open database, with its unit in its name.
 
+use ferrite_lock::LockConfig;
 use ferrite_types::format::Codec;
 use ferrite_types::{Error, Result};
 
@@ -43,6 +44,10 @@ pub struct Config {
     pub txn_ring_bits: u32,
     /// Start no background threads (simulator, tools).
     pub manual_background: bool,
+    /// A locking scan tells its locks as a range after so many.
+    pub lock_fold_after: u32,
+    /// Free space in the store is used again as soon as can be (simulator).
+    pub store_reuse_soon: bool,
 }
 
 impl Default for Config {
@@ -66,6 +71,8 @@ impl Default for Config {
             store_segment_bytes: 64 << 20,
             txn_ring_bits: 20,
             manual_background: false,
+            lock_fold_after: LockConfig::default().fold_after,
+            store_reuse_soon: false,
         }
     }
 }

@@ -165,6 +165,7 @@ impl Engine {
     ) -> Arc<Engine> {
         let lock_config = LockConfig {
             deadlock_detect: config.deadlock_detect,
+            fold_after: config.lock_fold_after,
             ..LockConfig::default()
         };
         let version_config = VersionConfig::with_ring(config.history_ring_bytes as usize);
@@ -175,6 +176,9 @@ impl Engine {
                 ack.async_done(*token);
             }
         }));
+        if config.store_reuse_soon {
+            parts.store.reuse_soon();
+        }
         let fatal = callbacks.clone();
         parts.log.set_fatal(Box::new(move |text| fatal.fatal(text)));
         Arc::new(Engine {

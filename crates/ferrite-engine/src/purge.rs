@@ -363,7 +363,7 @@ impl Engine {
             }
             key.clear();
             node::key_into(leaf, slot, &mut key);
-            if self.locks.is_untouched(index, &key)
+            if !self.locks.is_anchor(index, &key)
                 && self.may_remove(table, number, leaf, slot, &key, clean.bury)
             {
                 actions.push((slot as u16, GC_REMOVE));

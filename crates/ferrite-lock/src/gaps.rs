@@ -2,6 +2,7 @@
 //!
 //! A gap lock belongs to the key that ends the gap. An insert splits the gap: the new key
 //! gets the gap locks of its successor. When a record goes, its gap joins the successor's.
+//! Within a range both happen by themselves.
 //!
 //! Locking: a lock is added on behalf of other owners, which may be ending: each addition
 //! is made under that owner's list mutex, after checking that it still has what it inherits
@@ -11,7 +12,7 @@ use ferrite_sync::atomic::Ordering;
 use ferrite_sync::Arc;
 use ferrite_types::IndexId;
 
-use crate::mode::{Mask, GAP, GAP_S, GAP_X, REC, REC_X};
+use crate::mode::{missing, Mask, GAP, GAP_S, GAP_X, REC, REC_X};
 use crate::owner::{Handle, Owner};
 use crate::queue::Wakes;
 use crate::shard::KeyRef;
@@ -54,17 +55,18 @@ impl LockTable {
     ) {
         let from = self.key(index, from);
         let to = self.key(index, to);
-        let heirs: Vec<Arc<Owner>> = {
+        let mut heirs: Vec<Arc<Owner>> = self.ranges.owners_over(from);
+        {
             let (_, shard) = self.lock_shard(from);
-            let Some(q) = shard.find(from).and_then(|slot| shard.queue(slot)) else {
-                return;
-            };
-            q.granted
-                .iter()
-                .filter(|g| part(&g.owner, g.mask) != 0)
-                .map(|g| g.owner.clone())
-                .collect()
-        };
+            if let Some(q) = shard.find(from).and_then(|slot| shard.queue(slot)) {
+                heirs.extend(
+                    q.granted
+                        .iter()
+                        .filter(|g| part(&g.owner, g.mask) != 0)
+                        .map(|g| g.owner.clone()),
+                );
+            }
+        }
         for owner in heirs {
             self.inherit_one(&owner, from, to, part);
         }
@@ -85,9 +87,9 @@ impl LockTable {
         let held = {
             let (_, shard) = self.lock_shard(from);
             let q = shard.find(from).and_then(|slot| shard.queue(slot));
-            q.map_or(0, |q| q.held_by(owner))
+            q.map_or(0, |q| q.held_by(owner)) | self.ranges.held_by(owner, from)
         };
-        let mask = part(owner, held);
+        let mask = missing(part(owner, held), self.ranges.held_by(owner, to));
         if mask == 0 {
             return;
         }

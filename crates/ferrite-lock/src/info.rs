@@ -60,6 +60,8 @@ pub struct LockInfo {
     pub index: IndexId,
     /// The key; empty for a table lock.
     pub key: Vec<u8>,
+    /// A range from `key` to this one; empty: the one key.
+    pub until: Vec<u8>,
     /// The table, for a table lock. One row per stripe.
     pub table: Option<TableId>,
     /// InnoDB's words: `X`, `S,GAP`, `X,REC_NOT_GAP`, `X,GAP,INSERT_INTENTION`, `IX` ...
@@ -92,6 +94,7 @@ fn info(q: &Queue, owner: &Owner, mask: crate::mode::Mask, waiting: bool) -> Loc
         } else {
             q.key.clone()
         },
+        until: Vec::new(),
         table,
         mode: words(mask),
         waiting,
@@ -99,7 +102,7 @@ fn info(q: &Queue, owner: &Owner, mask: crate::mode::Mask, waiting: bool) -> Loc
 }
 
 impl LockTable {
-    /// Calls `f` for each lock, granted or waited for.
+    /// Calls `f` for each lock, granted or waited for, and each range.
     pub fn each_lock(&self, f: &mut dyn FnMut(&LockInfo)) {
         for cell in self.shards() {
             if cell.count.load(Ordering::Acquire) == 0 {
@@ -112,6 +115,20 @@ impl LockTable {
             }
             found.iter().for_each(&mut *f);
         }
+        let mut found = Vec::new();
+        self.ranges.each(&mut |r| {
+            found.push(LockInfo {
+                txn: r.owner.txn_id(),
+                thread_id: r.owner.thread_id,
+                index: r.index,
+                key: r.low.clone(),
+                until: r.high.clone(),
+                table: None,
+                mode: words(r.mask),
+                waiting: false,
+            });
+        });
+        found.iter().for_each(&mut *f);
     }
 
     /// Calls `f` for each pair of a waiter and one in its way.

@@ -14,6 +14,7 @@
 //! | `table` | the lock table: asking, releasing, implicit locks made explicit |
 //! | `wait` | the wait itself: enqueue, sleep, time out, give way |
 //! | `deadlock` | walking the wait-for graph, choosing a victim, the journal of deadlocks |
+//! | `ranges` | what a long locking scan holds, told once |
 //! | `gaps` | gap locks that move when records come and go |
 //! | `tables` | IS, IX, S, X on whole tables |
 //! | `info` | what `information_schema` shows, counters |
@@ -26,7 +27,7 @@
 //! - Each entry an owner has in a queue stands exactly once in that owner's list, or is
 //!   about to be put there by the owner's own thread.
 //!
-//! Locking order: owner's list, then one shard at a time, then nothing. Events are set
+//! Locking order: owner's list, then one shard at a time, then a stripe of ranges. Events are set
 //! after the shard's mutex is released. No mutex is held across a call of [`WaitHooks`].
 
 #![forbid(unsafe_code)]
@@ -37,6 +38,7 @@ mod info;
 mod mode;
 mod owner;
 mod queue;
+mod ranges;
 mod shard;
 mod table;
 mod tables;
@@ -51,5 +53,6 @@ pub use deadlock::{Deadlock, DeadlockMember};
 pub use info::{LockInfo, LockStats, WaitEdge};
 pub use mode::{Mode, Span, TableMode};
 pub use owner::Owner;
+pub use ranges::RangeId;
 pub use table::{Attempt, LockConfig, LockTable};
 pub use wait::{NoHooks, WaitHooks, WaitPolicy};

@@ -12,7 +12,7 @@
 
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use ferrite_sync::{Arc, Event, Mutex};
-use ferrite_types::{TableId, TxnId};
+use ferrite_types::{IndexId, TableId, TxnId};
 
 use crate::mode::Mask;
 
@@ -40,9 +40,22 @@ pub(crate) struct Held {
     pub locks: Vec<Handle>,
     /// Table locks, so that asking again is cheap.
     pub tables: Vec<(TableId, Mask)>,
+    /// The index of each range.
+    pub ranges: Vec<IndexId>,
     /// `release_all` has taken the list and is at work: nothing may be added on behalf of
     /// this owner.
     pub closing: bool,
+}
+
+impl Held {
+    /// An entry has left its queue. The latest ones go first as a rule.
+    pub fn forget(&mut self, h: Handle) {
+        let at = self.locks.iter().rposition(|l| *l == h);
+        debug_assert!(at.is_some(), "an entry is in its owner's list");
+        if let Some(at) = at {
+            self.locks.swap_remove(at);
+        }
+    }
 }
 
 /// A session, or a transaction of an earlier life being rolled back. Shared as `Arc<Owner>`.

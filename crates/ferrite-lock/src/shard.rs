@@ -47,24 +47,24 @@ impl Tally {
         self.gap(index).load(Ordering::Acquire) != 0
     }
 
-    fn count_gap(&self, index: IndexId) {
+    pub fn count_gap(&self, index: IndexId) {
         self.gap(index).fetch_add(1, Ordering::Release);
     }
 
-    fn uncount_gap(&self, index: IndexId) {
+    pub fn uncount_gap(&self, index: IndexId) {
         let before = self.gap(index).fetch_sub(1, Ordering::Release);
         debug_assert!(before > 0);
     }
 
-    fn take(&self, bytes: usize) {
+    pub fn take(&self, bytes: usize) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    fn give(&self, bytes: usize) {
+    pub fn give(&self, bytes: usize) {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    fn check_room(&self) -> Result<()> {
+    pub fn check_room(&self) -> Result<()> {
         if self.bytes.load(Ordering::Relaxed) >= self.limit_bytes {
             return Err(Error::LockTableFull);
         }

@@ -9,7 +9,7 @@ use ferrite_sync::{thread, Arc, Mutex};
 use ferrite_types::{Error, IndexId, TxnId};
 
 use crate::mode::{conflicts, missing, row_mask, Mask, GAP, INSERT, REC};
-use crate::{Attempt, LockConfig, LockTable, Mode, NoHooks, Owner, Span, WaitPolicy};
+use crate::{Attempt, LockConfig, LockTable, Mode, NoHooks, Owner, RangeId, Span, WaitPolicy};
 
 const IX: IndexId = IndexId(7);
 
@@ -43,25 +43,88 @@ fn pick(rng: &mut Rng) -> (Mode, Span) {
 
 #[test]
 fn one_thread_agrees_with_a_naive_model() {
+    compare_with_model(false);
+}
+
+#[test]
+fn so_it_does_with_ranges() {
+    compare_with_model(true);
+}
+
+/// A range of the model: which owner, its lock table's name, from key to key, what it gives.
+struct ModelRange {
+    owner: usize,
+    id: Option<RangeId>,
+    low: u8,
+    high: u8,
+    mask: Mask,
+}
+
+/// What an owner has on a key by its ranges.
+fn in_ranges(ranges: &[ModelRange], owner: usize, key: u8) -> Mask {
+    ranges
+        .iter()
+        .filter(|r| r.owner == owner && (r.low..=r.high).contains(&key))
+        .fold(0, |mask, r| mask | r.mask)
+}
+
+fn grow_one(
+    t: &LockTable,
+    owners: &[Arc<Owner>],
+    (o, mode): (usize, Mode),
+    model: &BTreeMap<(usize, u8), Mask>,
+    ranges: &mut Vec<ModelRange>,
+    rng: &mut Rng,
+) {
+    let mask = row_mask(mode, Span::NextKey);
+    let at = ranges.iter().position(|r| r.owner == o && r.mask == mask);
+    let key = at.map_or(rng.below(12) as u8, |at| ranges[at].high + 1);
+    let mut id = at.and_then(|at| ranges[at].id);
+    let need = missing(mask, model.get(&(o, key)).copied().unwrap_or(0));
+    let held = missing(mask, in_ranges(ranges, o, key)) == 0;
+    let blocked = (0..owners.len()).filter(|p| *p != o).any(|p| {
+        conflicts(need, model.get(&(p, key)).copied().unwrap_or(0))
+            || conflicts(mask, in_ranges(ranges, p, key))
+    });
+    let got = t.try_lock_in_range(&owners[o], IX, &[key], mode, &mut id);
+    assert_eq!(got.unwrap().is_granted(), held || !blocked);
+    match at {
+        _ if held || blocked => {}
+        Some(at) => ranges[at].high = key,
+        None => ranges.push(ModelRange {
+            owner: o,
+            id,
+            low: key,
+            high: key,
+            mask,
+        }),
+    }
+}
+
+fn compare_with_model(with_ranges: bool) {
     for seed in 0..20 {
         let mut rng = Rng::new(seed);
         let t = table();
         let owners: Vec<_> = (0..5).map(|i| Owner::new(i, 0)).collect();
         let mut model: BTreeMap<(usize, u8), Mask> = BTreeMap::new();
+        let mut ranges = Vec::new();
         for step in 0..4000 {
             let o = rng.below(5) as usize;
             let key = rng.below(12) as u8;
             let (mode, span) = pick(&mut rng);
             let mask = row_mask(mode, span);
             let own = model.get(&(o, key)).copied().unwrap_or(0);
-            let need = missing(mask, own);
+            let need = missing(missing(mask, in_ranges(&ranges, o, key)), own);
+            let unranged = missing(mask, in_ranges(&ranges, o, key));
             let blocked = model
                 .iter()
-                .any(|((p, k), held)| *p != o && *k == key && conflicts(need, *held));
+                .any(|((p, k), held)| *p != o && *k == key && conflicts(need, *held))
+                || (0..5).any(|p| p != o && conflicts(unranged, in_ranges(&ranges, p, key)));
             match rng.below(20) {
                 0 => {
                     t.release_all(&owners[o]);
                     model.retain(|(p, _), _| *p != o);
+                    ranges.retain(|r: &ModelRange| r.owner != o);
                 }
                 1 => {
                     t.unlock(&owners[o], IX, &[key]);
@@ -75,7 +138,9 @@ fn one_thread_agrees_with_a_naive_model() {
                     let to = rng.below(12) as u8;
                     t.inherit_gap(IX, &[key], &[to]);
                     for p in 0..5 {
-                        let gap = model.get(&(p, key)).copied().unwrap_or(0) & GAP;
+                        let held = model.get(&(p, key)).copied().unwrap_or(0);
+                        let gap = (held | in_ranges(&ranges, p, key)) & GAP;
+                        let gap = missing(gap, in_ranges(&ranges, p, to));
                         let there = model.get(&(p, to)).copied().unwrap_or(0);
                         if missing(gap, there) != 0 {
                             model.insert((p, to), there | gap);
@@ -83,6 +148,10 @@ fn one_thread_agrees_with_a_naive_model() {
                     }
                 }
                 3 | 4 => assert_eq!(t.conflicts(&owners[o], IX, &[key], mode, span), blocked),
+                5 | 6 if with_ranges => {
+                    let who = (o, mode);
+                    grow_one(&t, &owners, who, &model, &mut ranges, &mut rng);
+                }
                 _ => {
                     let got = t.try_lock(&owners[o], IX, &[key], mode, span).unwrap();
                     let expected = if need == 0 {
@@ -102,7 +171,7 @@ fn one_thread_agrees_with_a_naive_model() {
             }
         }
         let held: usize = owners.iter().map(|o| o.locks_held() as usize).sum();
-        assert_eq!(held, model.len());
+        assert!(held == model.len() || with_ranges);
         owners.iter().for_each(|o| t.release_all(o));
         is_clean(&t);
     }

@@ -19,9 +19,10 @@ use ferrite_types::{Error, IndexId, Result};
 
 use crate::deadlock::Journal;
 use crate::info::Stats;
-use crate::mode::{row_mask, Mask, Mode, Span, REC, REC_X};
+use crate::mode::{missing, row_mask, Mask, Mode, Span, REC, REC_X};
 use crate::owner::{Handle, Owner};
 use crate::queue::Wakes;
+use crate::ranges::Ranges;
 use crate::shard::{Cell, KeyRef, Locked, Outcome, Tally};
 use crate::wait::{WaitHooks, WaitPolicy};
 
@@ -36,6 +37,8 @@ pub struct LockConfig {
     pub deadlock_detect: bool,
     /// How often (us) a waiter looks around without being woken, as a safety net.
     pub ticker_us: u64,
+    /// A scan that has taken so many next-key locks in a row goes on with a range.
+    pub fold_after: u32,
 }
 
 impl Default for LockConfig {
@@ -45,6 +48,7 @@ impl Default for LockConfig {
             limit_bytes: 1 << 30,
             deadlock_detect: true,
             ticker_us: 1_000_000,
+            fold_after: 64,
         }
     }
 }
@@ -74,6 +78,7 @@ pub struct LockTable {
     cells: Box<[CachePadded<Cell>]>,
     seed: foldhash::quality::FixedState,
     pub(crate) tally: Tally,
+    pub(crate) ranges: Ranges,
     pub(crate) config: LockConfig,
     pub(crate) deadlock_detect: ferrite_sync::atomic::AtomicBool,
     pub(crate) journal: Journal,
@@ -88,6 +93,7 @@ impl LockTable {
             cells: (0..shards).map(|_| CachePadded::new(Cell::new())).collect(),
             seed: foldhash::quality::FixedState::with_seed(random::next_u64()),
             tally: Tally::new(config.limit_bytes),
+            ranges: Ranges::new(),
             deadlock_detect: ferrite_sync::atomic::AtomicBool::new(config.deadlock_detect),
             journal: Journal::default(),
             stats: Stats::default(),
@@ -125,10 +131,17 @@ impl LockTable {
         (number, self.shard(number).lock())
     }
 
-    /// No key that shares a shard with this one has any lock: nothing to check. One load.
-    /// Meaningful under the leaf's latch only, since locks are tried under it.
+    /// No key that shares a shard with this one has any lock, and no range covers it: nothing
+    /// to check. Two loads, where the index has no ranges. Meaningful under the leaf's latch
+    /// only, since locks are tried under it.
     #[inline]
     pub fn is_untouched(&self, index: IndexId, key: &[u8]) -> bool {
+        self.is_lineless(index, key) && !self.ranges.covers(index, key)
+    }
+
+    /// No key that shares a shard with this one has a queue.
+    #[inline]
+    pub(crate) fn is_lineless(&self, index: IndexId, key: &[u8]) -> bool {
         let k = self.key(index, key);
         self.shard(self.shard_of(k.hash))
             .count
@@ -163,7 +176,7 @@ impl LockTable {
     pub(crate) fn attempt(&self, owner: &Arc<Owner>, k: KeyRef<'_>, mask: Mask) -> Result<Attempt> {
         let mut wakes = Wakes::default();
         let (number, mut shard) = self.lock_shard(k);
-        let outcome = shard.attempt(owner, k, mask, &self.tally, &mut wakes)?;
+        let outcome = self.ask(&mut shard, owner, k, mask, &mut wakes)?;
         drop(shard);
         wakes.send();
         Ok(self.settle_attempt(owner, number, outcome))
@@ -209,6 +222,10 @@ impl LockTable {
         span: Span,
     ) -> bool {
         let k = self.key(index, key);
+        let mask = missing(row_mask(mode, span), self.ranges.held_by(owner, k));
+        if mask == 0 || self.ranges.in_the_way(owner, k, mask) {
+            return mask != 0;
+        }
         let cell = self.shard(self.shard_of(k.hash));
         if cell.count.load(Ordering::Acquire) == 0 {
             return false;
@@ -217,7 +234,7 @@ impl LockTable {
         let Some(q) = shard.find(k).and_then(|slot| shard.queue(slot)) else {
             return false;
         };
-        let need = q.missing(owner, row_mask(mode, span));
+        let need = q.missing(owner, mask);
         need != 0 && q.has_obstacle(owner, need, q.waiting.len())
     }
 
@@ -319,10 +336,12 @@ impl LockTable {
         let mut locks = {
             let mut list = owner.list.lock();
             list.tables.clear();
-            if list.locks.is_empty() {
+            if list.locks.is_empty() && list.ranges.is_empty() {
                 return;
             }
             list.closing = true;
+            let mut ranges = core::mem::take(&mut list.ranges);
+            self.ranges.release(owner, &mut ranges, &self.tally);
             core::mem::take(&mut list.locks)
         };
         let mut wakes = Wakes::default();
@@ -364,12 +383,8 @@ impl LockTable {
                 shard: number,
                 slot,
             };
-            let at = list.locks.iter().rposition(|l| *l == h);
-            debug_assert!(at.is_some(), "an entry is in its owner's list");
-            if let Some(at) = at {
-                list.locks.swap_remove(at);
-                owner.lock_count.fetch_sub(1, Ordering::Relaxed);
-            }
+            list.forget(h);
+            owner.lock_count.fetch_sub(1, Ordering::Relaxed);
         }
         drop(list);
         wakes.send();

@@ -91,6 +91,8 @@ pub(crate) struct Ticket {
 
 enum Line {
     Done(Outcome),
+    /// A range is in the way: it must be made explicit for this key first.
+    Folded,
     Standing(Ticket),
 }
 
@@ -107,7 +109,14 @@ impl LockTable {
         hooks: &dyn WaitHooks,
     ) -> Result<Attempt> {
         let number = self.shard_of(k.hash);
-        match self.stand_in_line(owner, k, mask, forced, wait)? {
+        let line = loop {
+            match self.stand_in_line(owner, k, mask, forced, wait)? {
+                Line::Folded => self.unfold(owner, k, mask),
+                line => break line,
+            }
+        };
+        match line {
+            Line::Folded => Err(Error::Bug("a range was left in the way of a wait".into())),
             Line::Done(outcome) => Ok(self.settle_attempt(owner, number, outcome)),
             Line::Standing(ticket) => {
                 let begun = time::now_us().max(1);
@@ -137,7 +146,8 @@ impl LockTable {
         let mut wakes = Wakes::default();
         let (number, mut shard) = self.lock_shard(k);
         if !forced {
-            match shard.attempt(owner, k, mask, &self.tally, &mut wakes)? {
+            match self.ask(&mut shard, owner, k, mask, &mut wakes)? {
+                Outcome::Blocked if !wait.may_wait() => return Err(wait.refusal()),
                 Outcome::Blocked => {}
                 done => {
                     drop(shard);
@@ -145,6 +155,9 @@ impl LockTable {
                     return Ok(Line::Done(done));
                 }
             }
+        }
+        if self.is_folded(&shard, owner, k, mask) {
+            return Ok(Line::Folded);
         }
         let Some(slot) = shard.find(k) else {
             return Ok(Line::Done(Outcome::Free));

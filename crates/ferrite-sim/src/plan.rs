@@ -112,6 +112,8 @@ fn config(rng: &mut Rng) -> Config {
         // Smaller rings forget commit numbers before the model has asked for them.
         txn_ring_bits: pick(rng, &[10, 11, 12]),
         manual_background: false,
+        lock_fold_after: 64,
+        store_reuse_soon: false,
     }
 }
 
@@ -121,9 +123,14 @@ impl Plan {
         let rng = &mut Rng::new(seed ^ 0x71a1_0001);
         let overflow = rng.chance(1, 3);
         let tables = rng.between(1, 3);
+        let mut config = config(rng);
+        // Drawn apart, so that the other choices of a seed stay what they were.
+        let apart = &mut Rng::new(seed ^ 0x71a1_0002);
+        config.lock_fold_after = pick(apart, &[0, 0, 1, 3, 64]);
+        config.store_reuse_soon = apart.chance(1, 3);
         Plan {
             seed,
-            config: config(rng),
+            config,
             faults: match rng.below(10) {
                 0 => FaultMode::FailedSync,
                 1 => FaultMode::BadReads,

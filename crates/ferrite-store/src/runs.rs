@@ -106,6 +106,8 @@ pub(crate) struct FreeRuns {
     current: usize,
     cursor: u32,
     free: u64,
+    /// The lowest free space goes first.
+    lowest_first: bool,
 }
 
 impl FreeRuns {
@@ -118,6 +120,7 @@ impl FreeRuns {
             segment_granules,
             current: 0,
             cursor: 0,
+            lowest_first: false,
             free: segments as u64 * u64::from(segment_granules),
         }
     }
@@ -148,6 +151,11 @@ impl FreeRuns {
             }
         }
         None
+    }
+
+    /// From now on the lowest free space goes first.
+    pub(crate) fn give_out_lowest_first(&mut self) {
+        self.lowest_first = true;
     }
 
     /// A new, wholly free segment at the end.
@@ -210,6 +218,9 @@ impl FreeRuns {
     /// allows; false (nothing taken, `runs` empty) when there is not enough.
     pub(crate) fn take(&mut self, blobs: impl Iterator<Item = u32>, runs: &mut Vec<Run>) -> bool {
         runs.clear();
+        if self.lowest_first {
+            (self.current, self.cursor) = (0, 0);
+        }
         let mut blobs = blobs.peekable();
         while let Some(&need) = blobs.peek() {
             let Some((segment, at, len)) = self.find_run(need) else {

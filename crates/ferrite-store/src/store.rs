@@ -411,6 +411,12 @@ impl Store {
         }
     }
 
+    /// From now on what is free is used again as soon as can be: what was freed too early is
+    /// then overwritten at once. For the simulator; it makes short runs.
+    pub fn reuse_soon(&self) {
+        self.runs.lock().give_out_lowest_first();
+    }
+
     /// The blob is free space now: no durable or logged word names it. Nothing for
     /// [`Location::NONE`].
     pub fn free_now(&self, at: Location) {

@@ -3,10 +3,10 @@
 use super::{Cursor, Direction, Item, Resume, WaitMode};
 use crate::entry::SUPREMUM;
 use crate::session::{Isolation, Session};
-use ferrite_lock::{Attempt, Mode, Span};
+use ferrite_lock::{Attempt, Mode, RangeId, Span};
 use ferrite_sync::kill_point;
 use ferrite_tree::{node, LeafRef, Tree};
-use ferrite_types::{Error, Lsn, PageId, Result, TxnId};
+use ferrite_types::{Error, IndexId, Lsn, PageId, Result, TxnId};
 
 /// Leaves that a forward scan with gap locks has left at their ends, since the last entry it
 /// has locked. The gap behind them is locked only with the next entry, which stands on another
@@ -56,6 +56,45 @@ impl LeftBehind {
     }
 }
 
+/// How a long scan's next-key locks become a range.
+#[derive(Default)]
+pub(super) struct Fold {
+    /// Next-key locks in a row.
+    taken: u32,
+    range: Option<RangeId>,
+    /// First entry of its leaf, locked by itself: until its lock is held, entries may come at
+    /// the end of the leaf before.
+    first: Vec<u8>,
+}
+
+impl Fold {
+    /// A scan begins: what it locks does not follow on what was locked before.
+    pub(super) fn begin(&mut self) {
+        self.taken = 0;
+        self.range = None;
+        self.first.clear();
+    }
+}
+
+/// One call's way to the next entry.
+struct LockedScan {
+    mode: Mode,
+    gaps: bool,
+    /// The gaps behind the scan are locked too.
+    forward_gaps: bool,
+    unique_exact: bool,
+    /// The entry looked at.
+    key: Vec<u8>,
+    left: LeftBehind,
+}
+
+enum Step {
+    Again,
+    /// The entry is locked and in the batch.
+    Delivered,
+    Nothing,
+}
+
 impl Cursor {
     /// One entry, locked. `only`: entries that do not start with it are not wanted; the gap
     /// before the first of them is locked instead.
@@ -68,109 +107,201 @@ impl Cursor {
     ) -> Result<()> {
         let table = self.table.clone();
         let tree = table.tree(self.number);
-        let index = tree.index();
         let gaps = session.isolation >= Isolation::RepeatableRead;
-        let forward_gaps = gaps && self.direction == Direction::Forward;
-        let mut key = Vec::new();
-        let mut left = LeftBehind::default();
+        let mut scan = LockedScan {
+            mode,
+            gaps,
+            forward_gaps: gaps && self.direction == Direction::Forward,
+            unique_exact,
+            key: Vec::new(),
+            left: LeftBehind::default(),
+        };
         loop {
             let (leaf, slot) = self.place(tree)?;
-            let Some(at) = self.slot_in(&leaf, slot) else {
-                if forward_gaps {
-                    left.note(&self.resume, &leaf);
-                }
-                let more = self.leave_leaf(&leaf);
-                drop(leaf);
-                kill_point!("cursor.leaf_left");
-                if more {
-                    continue;
-                }
-                if forward_gaps {
-                    self.lock_gap(session, &SUPREMUM, mode)?;
-                    if left.go_back_if_changed(tree, &mut self.resume)? {
-                        continue;
+            let step = match self.slot_in(&leaf, slot) {
+                None => self.beyond_leaf(session, tree, leaf, &mut scan)?,
+                Some(at) => {
+                    scan.key.clear();
+                    node::key_into(&leaf, at, &mut scan.key);
+                    if only.is_none_or(|o| scan.key.starts_with(o)) {
+                        self.lock_entry(session, tree, leaf, at, &mut scan)?
+                    } else {
+                        self.lock_end(session, tree, leaf, &mut scan)?
                     }
                 }
-                return Err(Error::NotFound);
             };
-            key.clear();
-            node::key_into(&leaf, at, &mut key);
-            let wanted = only.is_none_or(|o| key.starts_with(o));
-            if !wanted {
-                if forward_gaps {
-                    // Under the latch: nothing comes between the look and the lock.
-                    let span = Span::Gap;
-                    let locks = &session.engine.locks;
-                    let granted = locks.try_lock(&session.owner, index, &key, mode, span)?;
-                    drop(leaf);
-                    if !granted.is_granted() {
-                        session.wait_for_lock(index, &key, mode, span)?;
-                        left.go_back(&mut self.resume);
-                        continue;
-                    }
-                    if left.go_back_if_changed(tree, &mut self.resume)? {
-                        continue;
-                    }
-                }
-                return Err(Error::NotFound);
+            match step {
+                Step::Again => {}
+                Step::Delivered => return Ok(()),
+                Step::Nothing => return Err(Error::NotFound),
             }
-            let header = leaf.record(at).header;
-            let whole_row = unique_exact && !header.deleted;
-            let span = if gaps && !whole_row {
-                Span::NextKey
-            } else {
-                Span::Record
-            };
-            let foreign = header.txn != session.txn && session.engine.txns.is_active(header.txn);
-            let attempt = if foreign {
-                Attempt::Blocked
-            } else {
-                session
-                    .engine
-                    .locks
-                    .try_lock(&session.owner, index, &key, mode, span)?
-            };
-            if attempt == Attempt::Blocked {
-                if forward_gaps {
-                    // Rows may come before the entry while we wait: the scan looks again from
-                    // the last entry that it has locked.
-                    self.resume.page = PageId::NONE;
-                    left.go_back(&mut self.resume);
-                } else {
-                    self.stop_before(&leaf, at, &key);
-                }
-                drop(leaf);
-                let holder = foreign.then_some(header.txn);
-                if !self.wait_or_skip(session, holder, &key, mode, span)? {
-                    self.pass(&key);
-                }
-                continue;
+        }
+    }
+
+    /// The scan has used up a leaf, perhaps the last one.
+    fn beyond_leaf(
+        &mut self,
+        session: &mut Session,
+        tree: &Tree,
+        leaf: LeafRef<'_>,
+        scan: &mut LockedScan,
+    ) -> Result<Step> {
+        if scan.forward_gaps {
+            scan.left.note(&self.resume, &leaf);
+        }
+        let more = self.leave_leaf(&leaf);
+        drop(leaf);
+        kill_point!("cursor.leaf_left");
+        if more {
+            return Ok(Step::Again);
+        }
+        if scan.forward_gaps {
+            self.lock_gap(session, &SUPREMUM, scan.mode)?;
+            if scan.left.go_back_if_changed(tree, &mut self.resume)? {
+                return Ok(Step::Again);
             }
-            self.fresh_lock = attempt == Attempt::Granted && span == Span::Record;
-            if header.deleted {
-                if self.fresh_lock {
-                    session.engine.locks.unlock(&session.owner, index, &key);
-                }
-                self.stop_at(&leaf, at);
-                drop(leaf);
-                left.go_back_if_changed(tree, &mut self.resume)?;
-                continue;
+        }
+        Ok(Step::Nothing)
+    }
+
+    /// The entry at `scan.key` is the first that is not wanted: the gap before it is.
+    fn lock_end(
+        &mut self,
+        session: &mut Session,
+        tree: &Tree,
+        leaf: LeafRef<'_>,
+        scan: &mut LockedScan,
+    ) -> Result<Step> {
+        if !scan.forward_gaps {
+            return Ok(Step::Nothing);
+        }
+        // Under the latch: nothing comes between the look and the lock.
+        let (index, mode, span) = (tree.index(), scan.mode, Span::Gap);
+        let locks = &session.engine.locks;
+        let granted = locks.try_lock(&session.owner, index, &scan.key, mode, span)?;
+        drop(leaf);
+        if !granted.is_granted() {
+            session.wait_for_lock(index, &scan.key, mode, span)?;
+            scan.left.go_back(&mut self.resume);
+            return Ok(Step::Again);
+        }
+        if scan.left.go_back_if_changed(tree, &mut self.resume)? {
+            return Ok(Step::Again);
+        }
+        Ok(Step::Nothing)
+    }
+
+    /// Locks the entry in a slot, whose key is `scan.key`, and delivers it if it is there.
+    fn lock_entry(
+        &mut self,
+        session: &mut Session,
+        tree: &Tree,
+        leaf: LeafRef<'_>,
+        at: usize,
+        scan: &mut LockedScan,
+    ) -> Result<Step> {
+        let index = tree.index();
+        let header = leaf.record(at).header;
+        let span = if scan.gaps && (!scan.unique_exact || header.deleted) {
+            Span::NextKey
+        } else {
+            Span::Record
+        };
+        let foreign = header.txn != session.txn && session.engine.txns.is_active(header.txn);
+        let attempt = if foreign {
+            Attempt::Blocked
+        } else {
+            self.try_entry(session, index, at, span, scan)?
+        };
+        if attempt == Attempt::Blocked {
+            let holder = foreign.then_some(header.txn);
+            return self.blocked(session, leaf, at, holder, span, scan);
+        }
+        self.fresh_lock = attempt == Attempt::Granted && span == Span::Record;
+        if header.deleted {
+            if self.fresh_lock {
+                let locks = &session.engine.locks;
+                locks.unlock(&session.owner, index, &scan.key);
             }
-            let value_from = key.len();
-            self.data.extend_from_slice(&key);
-            self.data.extend_from_slice(leaf.record(at).value);
-            self.items.push(Item {
-                key: 0..value_from,
-                value: value_from..self.data.len(),
-            });
             self.stop_at(&leaf, at);
             drop(leaf);
-            if left.go_back_if_changed(tree, &mut self.resume)? {
-                self.clear_batch();
-                continue;
-            }
-            return Ok(());
+            scan.left.go_back_if_changed(tree, &mut self.resume)?;
+            return Ok(Step::Again);
         }
+        let value_from = scan.key.len();
+        self.data.extend_from_slice(&scan.key);
+        self.data.extend_from_slice(leaf.record(at).value);
+        self.items.push(Item {
+            key: 0..value_from,
+            value: value_from..self.data.len(),
+        });
+        self.stop_at(&leaf, at);
+        drop(leaf);
+        if scan.left.go_back_if_changed(tree, &mut self.resume)? {
+            self.clear_batch();
+            return Ok(Step::Again);
+        }
+        Ok(Step::Delivered)
+    }
+
+    /// Asks for the lock on the entry in a slot. What a forward scan has passed is locked, and
+    /// from the second entry of a leaf on nothing can have come between: a long scan's lock is
+    /// kept in a range there.
+    fn try_entry(
+        &mut self,
+        session: &Session,
+        index: IndexId,
+        at: usize,
+        span: Span,
+        scan: &LockedScan,
+    ) -> Result<Attempt> {
+        let (locks, owner, key) = (&session.engine.locks, &session.owner, &scan.key);
+        let folds = scan.forward_gaps && span == Span::NextKey && self.wait != WaitMode::SkipLocked;
+        if folds {
+            self.fold.taken = self.fold.taken.saturating_add(1);
+        }
+        if !folds || self.fold.taken <= locks.fold_after() {
+            return locks.try_lock(owner, index, key, scan.mode, span);
+        }
+        let fold = &mut self.fold;
+        if at == 0 || !scan.left.pages.is_empty() {
+            let attempt = locks.try_lock(owner, index, key, scan.mode, span)?;
+            if attempt == Attempt::Granted {
+                fold.first.clone_from(key);
+            }
+            return Ok(attempt);
+        }
+        let attempt = locks.try_lock_in_range(owner, index, key, scan.mode, &mut fold.range)?;
+        if attempt.is_granted() && !fold.first.is_empty() {
+            locks.absorb(owner, index, &fold.first);
+            fold.first.clear();
+        }
+        Ok(attempt)
+    }
+
+    /// Waits for an entry that is not free, or passes over it.
+    fn blocked(
+        &mut self,
+        session: &mut Session,
+        leaf: LeafRef<'_>,
+        at: usize,
+        holder: Option<TxnId>,
+        span: Span,
+        scan: &mut LockedScan,
+    ) -> Result<Step> {
+        if scan.forward_gaps {
+            // Rows may come before the entry while we wait: the scan looks again from
+            // the last entry that it has locked.
+            self.resume.page = PageId::NONE;
+            scan.left.go_back(&mut self.resume);
+        } else {
+            self.stop_before(&leaf, at, &scan.key);
+        }
+        drop(leaf);
+        if !self.wait_or_skip(session, holder, &scan.key, scan.mode, span)? {
+            self.pass(&scan.key);
+        }
+        Ok(Step::Again)
     }
 
     /// The place to look at again after a wait: this entry itself.

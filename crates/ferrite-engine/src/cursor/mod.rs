@@ -17,6 +17,7 @@ use ferrite_lock::Mode;
 use ferrite_sync::Arc;
 use ferrite_tree::{node, LeafRef};
 use ferrite_types::{Error, Lsn, PageId, Result};
+use locking::Fold;
 use std::ops::Range;
 
 /// How a cursor reads.
@@ -123,6 +124,8 @@ pub struct Cursor {
     passed: u32,
     /// The last lock taken is new: it may be given back.
     fresh_lock: bool,
+    /// Next-key locks of this scan.
+    fold: Fold,
     /// No current row: the cursor stands before `resume.key`.
     between: bool,
 }
@@ -168,6 +171,7 @@ impl Cursor {
             work: Vec::new(),
             passed: 0,
             fresh_lock: false,
+            fold: Fold::default(),
             between: false,
         }
     }
@@ -348,6 +352,7 @@ impl Cursor {
     }
 
     fn start_at(&mut self, key: &[u8], edge: bool) {
+        self.fold.begin();
         let resume = &mut self.resume;
         resume.key.clear();
         resume.key.extend_from_slice(key);
