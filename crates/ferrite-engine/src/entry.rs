@@ -6,7 +6,7 @@
 
 use crate::callbacks::LogLevel;
 use crate::engine::Engine;
-use crate::purge::{Clean, Garbage};
+use crate::purge::Clean;
 use crate::session::{Hooks, Session};
 use crate::table::Table;
 use crate::undo::{self, Prior, Undo};
@@ -269,8 +269,8 @@ impl Session {
                 }
             };
             if done {
-                if value.is_none() && self.first_garbage_on(page) {
-                    self.leave_garbage(Garbage::entry(table, number, key));
+                if value.is_none() {
+                    self.leave_entry(page, table, number, key);
                 }
                 return Ok(());
             }
@@ -347,9 +347,10 @@ impl Session {
             freeze: true,
             bury: false,
         };
+        let slots = 0..leaf.count();
         let (freed, _) = self
             .engine
-            .clean_leaf(table, number, &mut leaf, scratch, clean);
+            .clean_leaf(table, number, &mut leaf, slots, scratch, clean);
         let enough = freed > 0 && node::has_room(&leaf, need);
         drop(leaf);
         if enough {

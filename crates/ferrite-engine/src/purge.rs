@@ -1,7 +1,7 @@
 //! Cleaning up after commits: entries that stay delete-marked, and values out of line that
 //! nobody names any more.
 //!
-//! A commit leaves its list here. A helper thread takes it up at once: what no snapshot needs
+//! A commit leaves its list here. A helper thread takes it up within 20 ms: what no snapshot needs
 //! goes, though an old snapshot be open; what one needs waits [`GRACE_US`], for most snapshots
 //! are short. After that an entry moves to its index's graveyard, and a value is held until
 //! its snapshots are gone. So nothing queues behind an old snapshot. When the helpers cannot
@@ -21,11 +21,15 @@ use ferrite_tree::op::{GC_FREEZE, GC_REMOVE};
 use ferrite_tree::{is_sparse, node, LeafMut, Scratch};
 use ferrite_types::{IndexId, PageId, Result, TxnId};
 use std::collections::VecDeque;
+use std::ops::Range;
 
 /// Transactions taken from the queue at a time.
 const BATCH: usize = 64;
 /// How long what a snapshot needs stays where it is, in us.
 const GRACE_US: u64 = 20_000;
+/// A helper that sleeps is woken by every so many transactions in the queue; it looks by
+/// itself every 20 ms.
+const WAKE: usize = 16;
 /// Transactions in the queue beyond which committers help.
 const DEBT: usize = 2048;
 /// Batches a committer cleans up then: twice what it leaves.
@@ -45,6 +49,8 @@ pub enum Garbage {
         number: u16,
         /// Whole key.
         key: Box<[u8]>,
+        /// Nothing else on its page is meant.
+        alone: bool,
     },
     /// A value out of line.
     Overflow {
@@ -61,6 +67,7 @@ impl Garbage {
             table: table.clone(),
             number: number as u16,
             key: key.into(),
+            alone: true,
         }
     }
 
@@ -125,8 +132,8 @@ impl PurgeQueue {
             seen_us,
         });
         self.length.fetch_add(1, Ordering::Relaxed);
-        self.fresh.fetch_add(1, Ordering::Relaxed);
-        if self.sleeping.load(Ordering::Relaxed) > 0 {
+        let fresh = self.fresh.fetch_add(1, Ordering::Relaxed) + 1;
+        if fresh % WAKE == 0 && self.sleeping.load(Ordering::Relaxed) > 0 {
             self.event.set();
         }
     }
@@ -232,8 +239,14 @@ impl Engine {
     #[cold]
     pub(crate) fn found_garbage(&self, table: &Arc<Table>, number: usize, key: &[u8]) {
         if self.purge.length() < FOUND_MOST {
-            let piece = Garbage::entry(table, number, key);
+            let piece = Garbage::Entry {
+                table: table.clone(),
+                number: number as u16,
+                key: key.into(),
+                alone: false,
+            };
             self.purge.add(TxnId::FROZEN, vec![piece]);
+            self.purge.wake();
         }
     }
 
@@ -282,12 +295,21 @@ impl Engine {
         scratch: &mut Scratch,
     ) -> Result<bool> {
         match piece {
-            Garbage::Entry { table, number, key } => {
+            Garbage::Entry {
+                table,
+                number,
+                key,
+                alone,
+            } => {
                 let _use = table.in_use.read();
                 if table.dropped.load(Ordering::SeqCst) {
                     return Ok(true);
                 }
-                self.purge_entry(table, *number as usize, key, due, scratch)
+                let clean = Clean {
+                    freeze: false,
+                    bury: due,
+                };
+                self.purge_entry(table, *number as usize, key, *alone, clean, scratch)
             }
             Garbage::Overflow { table, reference } => {
                 let _use = table.in_use.read();
@@ -308,24 +330,25 @@ impl Engine {
         }
     }
 
-    /// Cleans the leaf of that key; false if something has to stay for now: a snapshot needs it,
-    /// or the key anchors somebody's lock.
+    /// Cleans the leaf of that key, or of the key alone; false if something has to stay for
+    /// now: a snapshot needs it, or the key anchors somebody's lock.
     fn purge_entry(
         &self,
         table: &Arc<Table>,
         number: usize,
         key: &[u8],
-        due: bool,
+        alone: bool,
+        clean: Clean,
         scratch: &mut Scratch,
     ) -> Result<bool> {
         let tree = table.tree(number);
         let mut leaf = tree.leaf_mut(key, PageId::NONE)?;
-        // One piece stands for all that its transaction deleted on the leaf.
-        let clean = Clean {
-            freeze: false,
-            bury: due,
+        let slots = match leaf.find(key) {
+            _ if !alone => 0..leaf.count(),
+            Ok(slot) => slot..slot + 1,
+            Err(_) => return Ok(true),
         };
-        let (_, left) = self.clean_leaf(table, number, &mut leaf, scratch, clean);
+        let (_, left) = self.clean_leaf(table, number, &mut leaf, slots, scratch, clean);
         let sparse = is_sparse(&leaf);
         drop(leaf);
         if sparse {
@@ -334,7 +357,7 @@ impl Engine {
         Ok(!left)
     }
 
-    /// Removes delete-marked records that nobody needs from the leaf and, if asked, buries
+    /// Removes delete-marked records that nobody needs from those slots and, if asked, buries
     /// those that old snapshots need and drops the stamps of records everybody sees. Returns
     /// bytes gained, and whether a committed delete-mark is left.
     pub(crate) fn clean_leaf(
@@ -342,6 +365,7 @@ impl Engine {
         table: &Table,
         number: usize,
         leaf: &mut LeafMut<'_>,
+        slots: Range<usize>,
         scratch: &mut Scratch,
         clean: Clean,
     ) -> (usize, bool) {
@@ -350,7 +374,7 @@ impl Engine {
         let mut left = false;
         let mut actions: Vec<(u16, u8)> = Vec::new();
         let mut key = Vec::new();
-        for slot in 0..leaf.count() {
+        for slot in slots {
             let header = leaf.record(slot).header;
             if !header.deleted {
                 if clean.freeze && !header.txn.is_frozen() && self.txns.visible_to_all(header.txn) {

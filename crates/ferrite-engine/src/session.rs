@@ -5,6 +5,7 @@
 
 use crate::engine::Engine;
 use crate::purge::Garbage;
+use crate::table::Table;
 use crate::undo::{self, Undo};
 use crate::undo_list::UndoList;
 use crate::visible::View;
@@ -118,9 +119,9 @@ pub struct Session {
     pub(crate) spill_due: bool,
     /// Undo position at which each piece was made, and the piece.
     pub(crate) garbage: Vec<(u64, Garbage)>,
-    /// Pages that have a piece in `garbage`, as far as remembered: one piece stands for all
-    /// delete-marks of a page.
-    garbage_pages: [PageId; GARBAGE_PAGES],
+    /// Pages that have a piece in `garbage`, as far as remembered, and where in it: one piece
+    /// stands for all delete-marks of a page.
+    garbage_pages: [(PageId, usize); GARBAGE_PAGES],
     pub(crate) lock_timeout_ms: u64,
     /// The core rolled the transaction back (deadlock); only its end is accepted.
     pub(crate) rolled_back: bool,
@@ -172,7 +173,7 @@ impl Session {
             braked: false,
             spill_due: false,
             garbage: Vec::new(),
-            garbage_pages: [PageId::NONE; GARBAGE_PAGES],
+            garbage_pages: [(PageId::NONE, 0); GARBAGE_PAGES],
             lock_timeout_ms: engine.config().lock_wait_timeout_ms,
             rolled_back: false,
             prepared: false,
@@ -358,21 +359,30 @@ impl Session {
         let _ = self.slot.state.lock().undo.spill(&self.engine.undo_area);
     }
 
-    /// False if a piece of garbage stands for this page already.
-    pub(crate) fn first_garbage_on(&mut self, page: PageId) -> bool {
+    /// A delete-marked entry is for the cleanup. If a piece stands for its page already, that
+    /// one now stands for more than its own key.
+    pub(crate) fn leave_entry(
+        &mut self,
+        page: PageId,
+        table: &Arc<Table>,
+        number: usize,
+        key: &[u8],
+    ) {
         let place = &mut self.garbage_pages[page.0 as usize % GARBAGE_PAGES];
-        std::mem::replace(place, page) != page
+        if place.0 == page {
+            if let Some((_, Garbage::Entry { alone, .. })) = self.garbage.get_mut(place.1) {
+                *alone = false;
+                return;
+            }
+        }
+        *place = (page, self.garbage.len());
+        let at = self.undo_position();
+        self.garbage.push((at, Garbage::entry(table, number, key)));
     }
 
     /// Pieces were taken back: none stands for anything.
     pub(crate) fn forget_garbage_pages(&mut self) {
-        self.garbage_pages = [PageId::NONE; GARBAGE_PAGES];
-    }
-
-    /// What the cleanup is to do when this transaction is committed and seen by all.
-    pub(crate) fn leave_garbage(&mut self, garbage: Garbage) {
-        let at = self.undo_position();
-        self.garbage.push((at, garbage));
+        self.garbage_pages = [(PageId::NONE, 0); GARBAGE_PAGES];
     }
 
     /// Everything the transaction held is gone; ready for the next one.
