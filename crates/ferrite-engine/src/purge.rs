@@ -125,14 +125,14 @@ pub(crate) struct PurgeQueue {
 
 impl PurgeQueue {
     pub(crate) fn add(&self, txn: TxnId, pieces: Vec<Garbage>) {
-        let seen_us = 0;
+        // Counted first: who takes it takes it off the counts.
+        self.length.fetch_add(1, Ordering::Relaxed);
+        let fresh = self.fresh.fetch_add(1, Ordering::Relaxed) + 1;
         self.lists.lock().fresh.push_back(Work {
             txn,
             pieces,
-            seen_us,
+            seen_us: 0,
         });
-        self.length.fetch_add(1, Ordering::Relaxed);
-        let fresh = self.fresh.fetch_add(1, Ordering::Relaxed) + 1;
         if fresh % WAKE == 0 && self.sleeping.load(Ordering::Relaxed) > 0 {
             self.event.set();
         }
