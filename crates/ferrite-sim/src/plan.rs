@@ -54,6 +54,8 @@ pub struct Plan {
     pub isolation_mix: bool,
     /// Answers held back until the flusher releases them.
     pub held_answers: bool,
+    /// Reads that lie may also give what was there before the last sync.
+    pub stale_reads: bool,
     /// Some calls of the disk take their time.
     pub slow_disk: bool,
 }
@@ -128,6 +130,7 @@ impl Plan {
         let apart = &mut Rng::new(seed ^ 0x71a1_0002);
         config.lock_fold_after = pick(apart, &[0, 0, 1, 3, 64]);
         config.store_reuse_soon = apart.chance(1, 3);
+        let stale_reads = apart.chance(1, 2);
         Plan {
             seed,
             config,
@@ -151,6 +154,7 @@ impl Plan {
             isolation_mix: rng.chance(1, 2),
             held_answers: rng.chance(1, 2),
             slow_disk: rng.chance(1, 3),
+            stale_reads,
         }
     }
 

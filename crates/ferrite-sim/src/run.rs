@@ -171,7 +171,8 @@ fn operate(world: &Arc<World>) {
         if !calm {
             plan_faults(world, &mut rng);
         }
-        let end = boot(world, number);
+        // A disk that is full at each try says nothing: at the end there is room.
+        let end = boot(world, number, depth <= NESTED);
         world.tally().faults += world.disk.faults_happened();
         world.disk.clear_faults();
         depth = match &end {
@@ -200,10 +201,10 @@ fn survival(rng: &mut Rng) -> Survival {
 }
 
 /// One life; None when it was killed.
-fn boot(world: &Arc<World>, number: u64) -> Option<End> {
+fn boot(world: &Arc<World>, number: u64, may_fill: bool) -> Option<End> {
     let w = world.clone();
     let handle = sim::spawn("server", move || life(&w, number));
-    let filler = disk_filler(world, number);
+    let filler = may_fill.then(|| disk_filler(world, number)).flatten();
     let end = handle.join();
     if end.is_err() {
         sim::reap();
@@ -232,6 +233,12 @@ fn plan_faults(world: &World, rng: &mut Rng) {
                 let faults = [Fault::FlipBit, Fault::FailRead, Fault::MisdirectedRead];
                 let fault = faults[rng.below(3) as usize];
                 disk.inject(fault, any_scale(rng, 7));
+            }
+            if world.plan.stale_reads {
+                disk.keep_stale(true);
+                // Drawn apart: the other choices of a seed stay what they were.
+                let apart = &mut Rng::new(rng.clone().next_u64() ^ 0x57a1);
+                disk.inject(Fault::StaleRead, any_scale(apart, 8));
             }
         }
     }
