@@ -154,7 +154,7 @@ def main() -> int:
     places = find_places()
     try:
         if arguments.only != "full":
-            for file in ("redo.", "store."):
+            for file in ("redo.", "store.", "map.", "checkpoint."):
                 _sync_fails_once(places, Path(os.environ["FAULT_SHIM"]), file)
         if arguments.only != "sync":
             _disk_fills(places, 3 if arguments.ci else arguments.times)

@@ -155,12 +155,7 @@ impl Pool {
                 self.stats.pages_written.add(count as u64);
                 self.stats.bytes_written.add(batch.blobs.len() as u64);
             }
-            Err(e) => {
-                if self.store.sync_failed() {
-                    self.log.fail(&format!("pages cannot be made durable: {e}"));
-                }
-                self.requeue(batch);
-            }
+            Err(_) => self.requeue(batch),
         }
         self.release_tickets(batch, result.is_ok());
         batch.blobs.clear();

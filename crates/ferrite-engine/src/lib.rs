@@ -2,7 +2,7 @@
 //! threads.
 //!
 //! # What is where
-//! - `engine`: open and close; owns every other part, in start-up order.
+//! - `engine`: owns every other part; sessions and settings. `lifecycle`: open, recover, close.
 //! - `config`, `callbacks`: what the outside says and answers.
 //! - `dict`: tables by name and id, kept in a tree of their own; `spec`: their definitions.
 //! - `session`: one SQL connection: statement, savepoints, snapshot.
@@ -42,6 +42,7 @@ mod entry;
 pub mod fuzz;
 mod graveyard;
 mod inspect;
+mod lifecycle;
 mod load;
 mod losers;
 pub mod offline;

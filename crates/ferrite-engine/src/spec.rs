@@ -67,6 +67,19 @@ pub struct TableSpec {
     pub rest: Option<(u32, u32)>,
 }
 
+impl IndexSpec {
+    /// An index that has no tree yet.
+    pub fn new(name: &str, unique: bool, key_parts: u32) -> IndexSpec {
+        IndexSpec {
+            name: name.into(),
+            unique,
+            key_parts,
+            id: IndexId(0),
+            root: PageId::NONE,
+        }
+    }
+}
+
 const SPEC_VERSION: u8 = 1;
 
 fn put_str(s: &[u8], out: &mut Vec<u8>) {
@@ -79,6 +92,22 @@ fn text(r: &mut ByteReader<'_>) -> Option<String> {
 }
 
 impl TableSpec {
+    /// A durable table with its keys in the rows, without anything of the plugin's.
+    pub fn new(name: &str, indexes: Vec<IndexSpec>) -> TableSpec {
+        TableSpec {
+            id: TableId(0),
+            name: name.into(),
+            temporary: false,
+            hidden_row_id: false,
+            no_rollback: false,
+            compression: 0,
+            created_unix_s: 0,
+            indexes,
+            definition: Vec::new(),
+            rest: None,
+        }
+    }
+
     /// The value of its record.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![SPEC_VERSION];
@@ -223,15 +252,11 @@ mod tests {
         };
         TableSpec {
             id: TableId(9),
-            name: "db/table".into(),
-            temporary: false,
             hidden_row_id: true,
-            no_rollback: false,
             compression: 1,
             created_unix_s: 77,
-            indexes: (1..4).map(index).collect(),
             definition: (0..definition).map(|i| (i * 7) as u8).collect(),
-            rest: None,
+            ..TableSpec::new("db/table", (1..4).map(index).collect())
         }
     }
 

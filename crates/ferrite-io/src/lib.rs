@@ -1,5 +1,6 @@
 //! Files, behind a trait: the real disk ([`RealStorage`]) and a simulated one with faults
-//! ([`sim::SimStorage`]); [`ReadOnly`] is a view of either for tools that must not write.
+//! ([`sim::SimStorage`]); [`ReadOnly`] is a view of either
+//! for tools that must not write, [`Watched`] one that lets no failed sync go by.
 //!
 //! A [`Storage`] is one directory with flat names. Everything above reads and writes
 //! through it and nothing else touches files.
@@ -19,6 +20,7 @@ mod readonly;
 mod real;
 pub mod sim;
 mod stats;
+mod watched;
 
 use ferrite_sync::Arc;
 use ferrite_types::Result;
@@ -27,6 +29,7 @@ pub use buf::AlignedBuf;
 pub use readonly::ReadOnly;
 pub use real::RealStorage;
 pub use stats::IoStats;
+pub use watched::Watched;
 
 /// Direct I/O works in multiples of this, at addresses of this alignment, in bytes.
 pub const BLOCK_BYTES: usize = 4096;

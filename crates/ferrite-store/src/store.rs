@@ -117,7 +117,6 @@ pub struct Store {
     /// from before the drop, brings back.
     pub(crate) drop_replayed: AtomicBool,
     /// A sync of a file failed: what is durable is unknown from then on.
-    sync_failed: AtomicBool,
     pub(crate) counters: Counters,
     scratch: Mutex<Vec<Scratch>>,
 }
@@ -141,7 +140,6 @@ impl Store {
             slots: Mutex::new(slots),
             phase: AtomicU32::new(LOADING),
             drop_replayed: AtomicBool::new(false),
-            sync_failed: AtomicBool::new(false),
             counters: Counters::default(),
             scratch: Mutex::new(Vec::new()),
         }
@@ -354,20 +352,11 @@ impl Store {
             if ferrite_sync::mutant!("store.skip_page_sync") {
                 continue;
             }
-            if let Err(e) = self.files.sync(file) {
-                self.sync_failed.store(true, Ordering::SeqCst);
-                return Err(e);
-            }
+            self.files.sync(file)?;
             self.counters.syncs.inc();
         }
         kill_point!("store.after_sync");
         Ok(())
-    }
-
-    /// True once a sync of a store file has failed. A sync that fails reports the writes of
-    /// others, too, and only once: whoever goes on trusts blobs that may be lost.
-    pub fn sync_failed(&self) -> bool {
-        self.sync_failed.load(Ordering::SeqCst)
     }
 
     /// Appends the body of a MAP_DELTA record to `out`: these pages live there now
