@@ -8,7 +8,7 @@ use ferrite_engine::{
 use ferrite_io::sim::{Fault, SimStorage};
 use ferrite_io::Storage;
 use ferrite_sync::{thread, time, Arc, Mutex};
-use ferrite_types::{Error, IndexId, PageId, TableId};
+use ferrite_types::Error;
 
 const ROWS: u64 = 200_000;
 const RING: u64 = 1 << 20;
@@ -50,25 +50,8 @@ impl World {
         };
         let storage: Arc<dyn Storage> = Arc::new(disk.boot());
         let engine = Engine::open(config, storage, server.clone()).unwrap();
-        let primary = IndexSpec {
-            name: "PRIMARY".into(),
-            unique: true,
-            key_parts: 1,
-            id: IndexId(0),
-            root: PageId::NONE,
-        };
-        let spec = TableSpec {
-            id: TableId(0),
-            name: "t".into(),
-            temporary: false,
-            hidden_row_id: false,
-            no_rollback: false,
-            compression: 0,
-            created_unix_s: 0,
-            indexes: vec![primary],
-            definition: Vec::new(),
-            rest: None,
-        };
+        let primary = IndexSpec::new("PRIMARY", true, 1);
+        let spec = TableSpec::new("t", vec![primary]);
         let table = engine.dict().create_table(spec, 1).unwrap();
         let world = World {
             disk,

@@ -344,15 +344,11 @@ fn dictionary() -> Vec<Vec<u8>> {
     };
     let spec = |length: usize| TableSpec {
         id: TableId(9),
-        name: "db/table".into(),
-        temporary: false,
         hidden_row_id: true,
-        no_rollback: false,
         compression: 1,
         created_unix_s: 77,
-        indexes: (1..4).map(index).collect(),
         definition: vec![5; length],
-        rest: None,
+        ..TableSpec::new("db/table", (1..4).map(index).collect())
     };
     [20, 3000].map(|length| spec(length).encode()).to_vec()
 }

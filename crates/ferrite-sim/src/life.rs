@@ -10,7 +10,7 @@ use ferrite_engine::{Engine, IndexSpec, TableSpec};
 use ferrite_io::Storage;
 use ferrite_sync::random::Rng;
 use ferrite_sync::{sim, thread, Arc};
-use ferrite_types::{Error, IndexId, PageId, TableId};
+use ferrite_types::Error;
 
 /// How a life ended, if it ended by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,13 +89,7 @@ fn check_quiet(world: &World, engine: &Engine) {
 // ---- tables --------------------------------------------------------------------------------
 
 fn index(name: &str, unique: bool) -> IndexSpec {
-    IndexSpec {
-        name: name.into(),
-        unique,
-        key_parts: 1,
-        id: IndexId(0),
-        root: PageId::NONE,
-    }
+    IndexSpec::new(name, unique, 1)
 }
 
 fn spec(name: &str, shape: &Shape) -> TableSpec {
@@ -104,16 +98,8 @@ fn spec(name: &str, shape: &Shape) -> TableSpec {
         indexes.push(index(&format!("s{at}"), *kind == Secondary::Unique));
     }
     TableSpec {
-        id: TableId(0),
-        name: name.into(),
-        temporary: false,
-        hidden_row_id: false,
-        no_rollback: false,
-        compression: 0,
-        created_unix_s: 0,
-        indexes,
         definition: name.as_bytes().to_vec(),
-        rest: None,
+        ..TableSpec::new(name, indexes)
     }
 }
 

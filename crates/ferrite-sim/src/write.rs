@@ -133,20 +133,29 @@ impl Client {
             replace,
             &mut dup,
         );
+        self.brought(result.map(|_| ()), (no, n), shape, row, &dup)
+    }
+
+    /// A row came under the number `n`, or a duplicate was in its way.
+    fn brought(
+        &mut self,
+        result: Result<(), Error>,
+        (no, n): (TableNo, u64),
+        shape: &Shape,
+        row: Row,
+        dup: &DupInfo,
+    ) -> Result<(), Error> {
         match result {
-            Ok(_) => {
+            Ok(()) => {
                 let was = self.now(no, n);
-                assert!(was.is_none(), "row {n} was inserted over {was:?}");
+                assert!(was.is_none(), "row {n} came over {was:?}");
                 self.check_unique(no, n, &row);
                 self.tx.writes.insert((no, n), Some(row));
-                Ok(())
             }
-            Err(Error::Duplicate) => {
-                self.check_duplicate(no, shape, &dup, &row);
-                Err(Error::Duplicate)
-            }
-            Err(e) => Err(e),
+            Err(Error::Duplicate) => self.check_duplicate(no, shape, dup, &row),
+            Err(_) => {}
         }
+        result
     }
 
     fn check_unique(&self, no: TableNo, n: u64, row: &Row) {
@@ -236,21 +245,10 @@ impl Client {
             &borrowed(&added),
             &mut dup,
         );
-        match result {
-            Ok(()) => {
-                self.tx.writes.insert((no, n), None);
-                let was = self.now(no, m);
-                assert!(was.is_none(), "row {n} was moved to {m} over {was:?}");
-                self.check_unique(no, m, &row);
-                self.tx.writes.insert((no, m), Some(row));
-                Ok(())
-            }
-            Err(Error::Duplicate) => {
-                self.check_duplicate(no, shape, &dup, &row);
-                Err(Error::Duplicate)
-            }
-            Err(e) => Err(e),
+        if result.is_ok() {
+            self.tx.writes.insert((no, n), None);
         }
+        self.brought(result, (no, m), shape, row, &dup)
     }
 
     fn delete(

@@ -10,7 +10,7 @@ use ferrite_io::Storage;
 use ferrite_sim::run::run;
 use ferrite_sync::stop::{arm_nth, disarm, hits, Action};
 use ferrite_sync::Arc;
-use ferrite_types::{Error, IndexId, PageId, TableId};
+use ferrite_types::Error;
 
 struct Quiet;
 
@@ -35,24 +35,7 @@ fn open(disk: &SimStorage) -> Arc<Engine> {
 }
 
 fn create(engine: &Engine) -> Arc<Table> {
-    let spec = TableSpec {
-        id: TableId(0),
-        name: "d/t".into(),
-        temporary: false,
-        hidden_row_id: false,
-        no_rollback: false,
-        compression: 0,
-        created_unix_s: 0,
-        indexes: vec![IndexSpec {
-            name: "PRIMARY".into(),
-            unique: true,
-            key_parts: 1,
-            id: IndexId(0),
-            root: PageId::NONE,
-        }],
-        definition: Vec::new(),
-        rest: None,
-    };
+    let spec = TableSpec::new("d/t", vec![IndexSpec::new("PRIMARY", true, 1)]);
     engine.dict().create_table(spec, 1).unwrap()
 }
 

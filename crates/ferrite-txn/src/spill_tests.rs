@@ -43,15 +43,7 @@ fn run_model(seed: u64, old_budget: usize, fault: Option<Fault>) -> u64 {
         }
     }
     disk.clear_faults();
-    while !w.active.is_empty() {
-        w.end(&mut rng);
-    }
-    w.check();
-    w.snapshots.clear();
-    w.sys.refresh();
-    w.vs.retire_down_to(&w.sys, 0);
-    w.vs.sweep_old(&w.sys);
-    let s = w.vs.stats();
+    let s = w.finish(&mut rng);
     let left = (s.young_bytes, s.old_bytes, s.old_versions, s.spilled_bytes);
     assert_eq!(left, (0, 0, 0, 0), "seed {seed}: {s:?}");
     assert_eq!(scratch_files(&disk), [""; 0], "seed {seed}");

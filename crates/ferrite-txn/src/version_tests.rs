@@ -12,7 +12,7 @@ use ferrite_types::{Csn, IndexId, TxnId};
 
 use crate::{
     apply, diff, NewVersion, Snapshot, SnapshotInfo, TxnSystem, VersionAddr, VersionConfig,
-    VersionStore, VERSION_DELETED,
+    VersionStats, VersionStore, VERSION_DELETED,
 };
 
 /// A record on a page: its header and payload.
@@ -154,6 +154,19 @@ pub(crate) struct World {
 }
 
 impl World {
+    /// Everybody ends and nobody looks any more: everything goes. What is left.
+    pub fn finish(&mut self, rng: &mut Rng) -> VersionStats {
+        while !self.active.is_empty() {
+            self.end(rng);
+        }
+        self.check();
+        self.snapshots.clear();
+        self.sys.refresh();
+        self.vs.retire_down_to(&self.sys, 0);
+        self.vs.sweep_old(&self.sys);
+        self.vs.stats()
+    }
+
     pub fn new(rows: usize, rng: &mut Rng, vs: VersionStore) -> World {
         let payloads: Vec<Vec<u8>> = (0..rows)
             .map(|_| {
@@ -294,16 +307,7 @@ fn every_snapshot_reads_the_same_through_all_cleaning() {
                 w.check();
             }
         }
-        while !w.active.is_empty() {
-            w.end(&mut rng);
-        }
-        w.check();
-        // Nobody looks any more: everything goes.
-        w.snapshots.clear();
-        w.sys.refresh();
-        w.vs.retire_down_to(&w.sys, 0);
-        w.vs.sweep_old(&w.sys);
-        let s = w.vs.stats();
+        let s = w.finish(&mut rng);
         assert_eq!(
             (s.young_bytes, s.old_bytes, s.old_versions),
             (0, 0, 0),

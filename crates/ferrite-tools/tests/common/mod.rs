@@ -10,7 +10,7 @@ use ferrite_io::Storage;
 use ferrite_sync::random::Rng;
 use ferrite_sync::Arc;
 use ferrite_tree::node;
-use ferrite_types::{Error, IndexId, PageId, Result, TableId};
+use ferrite_types::{Error, Result};
 use std::collections::BTreeMap;
 
 /// Row payloads by key; a value out of line stands for its reference.
@@ -43,27 +43,13 @@ pub fn open(disk: &SimStorage) -> Result<Arc<Engine>> {
 }
 
 fn index(name: &str, unique: bool) -> IndexSpec {
-    IndexSpec {
-        name: name.into(),
-        unique,
-        key_parts: 1,
-        id: IndexId(0),
-        root: PageId::NONE,
-    }
+    IndexSpec::new(name, unique, 1)
 }
 
 pub fn create(engine: &Engine, name: &str) -> Arc<Table> {
     let spec = TableSpec {
-        id: TableId(0),
-        name: name.into(),
-        temporary: false,
-        hidden_row_id: false,
-        no_rollback: false,
-        compression: 0,
-        created_unix_s: 0,
-        indexes: vec![index("PRIMARY", true), index("k", false)],
         definition: (0..3000).map(|i| (i % 251) as u8).collect(),
-        rest: None,
+        ..TableSpec::new(name, vec![index("PRIMARY", true), index("k", false)])
     };
     engine.dict().create_table(spec, 1).unwrap()
 }

@@ -1,0 +1,172 @@
+//! What the tests of the engine on the simulated disk have in common: a table with rows of
+//! number, text and two secondary indexes.
+
+#![allow(dead_code)]
+
+use ferrite_engine::{
+    Callbacks, Config, Cursor, DupInfo, Engine, Entry, IndexSpec, LogLevel, ReadMode, Session,
+    Table, TableSpec, WaitMode,
+};
+use ferrite_io::sim::SimStorage;
+use ferrite_io::Storage;
+use ferrite_sync::Arc;
+use ferrite_types::Error;
+use std::collections::BTreeMap;
+
+/// A server whose machine may lose power: nothing is fatal to the test itself.
+pub struct Quiet;
+
+impl Callbacks for Quiet {
+    fn log(&self, _level: LogLevel, _text: &str) {}
+    fn fatal(&self, _text: &str) {}
+}
+
+pub fn config() -> Config {
+    Config {
+        buffer_pool_size_bytes: 4 << 20,
+        log_budget_bytes: 4 << 20,
+        log_segment_bytes: 1 << 20,
+        log_ring_bytes: 4 << 20,
+        history_ring_bytes: 1 << 20,
+        direct_io: false,
+        ..Config::default()
+    }
+}
+
+pub fn open(disk: &SimStorage) -> Arc<Engine> {
+    let storage: Arc<dyn Storage> = Arc::new(disk.boot());
+    Engine::open(config(), storage, Arc::new(Quiet)).unwrap()
+}
+
+pub fn index(name: &str, unique: bool) -> IndexSpec {
+    IndexSpec::new(name, unique, 1)
+}
+
+pub fn create(engine: &Engine, name: &str) -> Arc<Table> {
+    let spec = TableSpec {
+        definition: b"definition".to_vec(),
+        ..TableSpec::new(
+            name,
+            vec![index("PRIMARY", true), index("k", false), index("u", true)],
+        )
+    };
+    engine.dict().create_table(spec, 1).unwrap()
+}
+
+pub fn key(n: u64) -> [u8; 8] {
+    n.to_be_bytes()
+}
+
+/// A row: payload without overflow references, `k` = payload's length, `u` = the number.
+pub fn insert(s: &mut Session, t: &Arc<Table>, n: u64, text: &[u8]) -> Result<(), Error> {
+    let mut payload = vec![0u8];
+    payload.extend_from_slice(text);
+    let (k, u) = (key(text.len() as u64), key(n * 7));
+    let entries = entries(&k, &u);
+    s.insert_row(
+        t,
+        Some(&key(n)),
+        &payload,
+        &entries,
+        false,
+        &mut DupInfo::default(),
+    )
+    .map(|_| ())
+}
+
+pub fn entries<'a>(k: &'a [u8], u: &'a [u8]) -> [Entry<'a>; 2] {
+    let entry = |index_no, check_unique, key| Entry {
+        index_no,
+        check_unique,
+        key,
+        payload: b"",
+    };
+    [entry(1, false, k), entry(2, true, u)]
+}
+
+pub fn update(
+    s: &mut Session,
+    t: &Arc<Table>,
+    n: u64,
+    old: &[u8],
+    text: &[u8],
+) -> Result<(), Error> {
+    let mut payload = vec![0u8];
+    payload.extend_from_slice(text);
+    let (k_old, k_new) = (key(old.len() as u64), key(text.len() as u64));
+    let u = key(n * 7);
+    let removed = entries(&k_old, &u);
+    let added = entries(&k_new, &u);
+    s.update_row(
+        t,
+        &key(n),
+        &key(n),
+        &payload,
+        &removed[..1],
+        &added[..1],
+        &mut DupInfo::default(),
+    )
+}
+
+pub fn delete(s: &mut Session, t: &Arc<Table>, n: u64, old: &[u8]) -> Result<(), Error> {
+    let (k, u) = (key(old.len() as u64), key(n * 7));
+    s.delete_row(t, &key(n), &entries(&k, &u))
+}
+
+pub fn scan(s: &mut Session, t: &Arc<Table>, index_no: usize) -> BTreeMap<u64, Vec<u8>> {
+    let mut cursor = Cursor::new(t, index_no, ReadMode::Snapshot, WaitMode::Wait);
+    let mut rows = BTreeMap::new();
+    let mut more = cursor.first(s).map(|_| ());
+    while more.is_ok() {
+        let pk = u64::from_be_bytes(cursor.current().unwrap().pk.try_into().unwrap());
+        let text = cursor.fetch_row(s).unwrap().payload[1..].to_vec();
+        assert!(rows.insert(pk, text).is_none(), "row {pk} twice");
+        more = cursor.next(s).map(|_| ());
+    }
+    assert_eq!(more, Err(Error::NotFound));
+    rows
+}
+
+pub fn check(engine: &Arc<Engine>, t: &Arc<Table>) {
+    let mut s = Session::new(engine, 0, 0);
+    s.check_table(t, false, &mut |line| panic!("{line}"))
+        .unwrap();
+}
+
+/// The machine is off: the log's threads notice and die.
+pub fn give_up(engine: &Arc<Engine>) {
+    let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| engine.abandon()));
+}
+
+pub fn metric(engine: &Engine, name: &str) -> u64 {
+    let all = engine.metrics();
+    all.iter().find(|m| m.name == name).expect(name).value
+}
+
+pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    for _ in 0..2000 {
+        if done() {
+            return;
+        }
+        ferrite_sync::thread::sleep_ms(5);
+    }
+    panic!("{what} does not come");
+}
+
+pub fn scan_back(s: &mut Session, t: &Arc<Table>, index_no: usize) -> BTreeMap<u64, Vec<u8>> {
+    let mut cursor = Cursor::new(t, index_no, ReadMode::Snapshot, WaitMode::Wait);
+    let mut rows = BTreeMap::new();
+    let mut before: Option<Vec<u8>> = None;
+    let mut more = cursor.last(s).map(|_| ());
+    while more.is_ok() {
+        let row = cursor.current().unwrap();
+        let key = row.key.to_vec();
+        assert!(before.is_none_or(|b| b > key), "out of order");
+        before = Some(key);
+        let pk = u64::from_be_bytes(row.pk.try_into().unwrap());
+        let text = cursor.fetch_row(s).unwrap().payload[1..].to_vec();
+        assert!(rows.insert(pk, text).is_none(), "row {pk} twice");
+        more = cursor.prev(s).map(|_| ());
+    }
+    rows
+}
