@@ -32,6 +32,8 @@ pub struct Target {
 
 /// Longest time one input may take, in microseconds.
 const PATIENCE_US: u64 = 2_000_000;
+/// Tries until an input counts as slow.
+const TRIES: u32 = 3;
 /// Largest input.
 const MOST_BYTES: usize = 40_000;
 
@@ -57,13 +59,20 @@ pub fn run(target: &mut Target, seconds: f64, seed: u64) -> u64 {
 }
 
 fn one(target: &mut Target, seed: u64, number: u64, input: &[u8]) {
-    let started = time::now_us();
-    let result = catch_unwind(AssertUnwindSafe(|| (target.run)(input)));
-    let took = time::now_us() - started;
-    let place = || {
+    let place = |name: &str| {
         let hex: String = input.iter().map(|b| format!("{b:02x}")).collect();
-        format!("target {}, seed {seed}, input {number}: {hex}", target.name)
+        format!("target {name}, seed {seed}, input {number}: {hex}")
     };
-    assert!(result.is_ok(), "panicked on {}", place());
-    assert!(took < PATIENCE_US, "{took} us for {}", place());
+    let mut took = u64::MAX;
+    // The machine may have been busy elsewhere: what takes long takes long each time.
+    for _ in 0..TRIES {
+        let started = time::now_us();
+        let result = catch_unwind(AssertUnwindSafe(|| (target.run)(input)));
+        took = took.min(time::now_us() - started);
+        assert!(result.is_ok(), "panicked on {}", place(target.name));
+        if took < PATIENCE_US {
+            return;
+        }
+    }
+    panic!("{took} us for {}", place(target.name));
 }

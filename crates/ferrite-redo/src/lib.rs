@@ -18,6 +18,8 @@
 mod flush;
 mod format;
 mod log;
+#[cfg(all(test, loom))]
+mod loom_tests;
 mod reader;
 mod ring;
 mod segments;

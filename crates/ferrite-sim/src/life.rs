@@ -1,7 +1,7 @@
 //! One life of the program: it opens the database, proves that nothing is lost, works, and
 //! closes it or is killed.
 
-use crate::client::{After, Client};
+use crate::client::{reads_may_fail, After, Client};
 use crate::model::{Ddl, State, TableModel, TableNo, MARKS};
 use crate::rows::{Secondary, Shape};
 use crate::settle::{check_all, settle};
@@ -68,10 +68,17 @@ fn work(world: &Arc<World>, engine: &Arc<Engine>, number: u64) -> Result<(), Err
 
 /// Nobody is at work: nothing is locked, the log is within its bound.
 fn check_quiet(world: &World, engine: &Engine) {
+    // A rollback that a failed read has broken off keeps its locks.
+    let unfinished: Vec<u64> = match reads_may_fail(world) {
+        true => engine.trx_rows().iter().map(|t| t.txn_id).collect(),
+        false => Vec::new(),
+    };
     let mut locks = Vec::new();
-    engine
-        .locks()
-        .each_lock(&mut |l| locks.push(format!("{l:?}")));
+    engine.locks().each_lock(&mut |l| {
+        if !unfinished.contains(&l.txn.0) {
+            locks.push(format!("{l:?}"));
+        }
+    });
     assert!(locks.is_empty(), "locks without transactions: {locks:?}");
     let budget = world.plan.config.log_budget_bytes;
     for _ in 0..100 {

@@ -12,13 +12,14 @@ use crate::deps::{AtomicU32, AtomicU64, OnceLock, Ordering};
 use crate::word::{Location, Word};
 
 /// Entries per chunk: 512 KiB of words appear at once, and the table of all chunks is 1 MiB.
-const CHUNK: usize = 65536;
+/// The model checker, which follows each word, gets a handful.
+const CHUNK: usize = if cfg!(loom) { 256 } else { 65536 };
 /// Chunks for all 2^32 ids.
-const CHUNKS: usize = (1 << 32) / CHUNK;
+const CHUNKS: usize = if cfg!(loom) { 1 } else { (1 << 32) / CHUNK };
 /// Page ids per extent.
 pub const EXTENT_PAGES: u32 = 64;
 /// Extents for all ids.
-const EXTENTS: usize = (1 << 32) / EXTENT_PAGES as usize;
+const EXTENTS: usize = CHUNKS * CHUNK / EXTENT_PAGES as usize;
 
 /// An array that exists where it was touched.
 struct Sparse<T> {

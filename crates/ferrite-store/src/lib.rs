@@ -50,6 +50,8 @@ mod files;
 #[doc(hidden)]
 pub mod fuzz;
 mod lifecycle;
+#[cfg(all(test, loom))]
+mod loom_tests;
 mod map;
 mod pack;
 mod retired;

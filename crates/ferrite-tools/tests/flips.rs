@@ -148,7 +148,8 @@ fn guarded(
 
 fn turn_bytes(seed: u64, clean: bool) {
     let all = std::env::var("FERRITE_FLIPS").is_ok_and(|v| v == "all");
-    let sample = Arc::new(sample(seed, clean));
+    // Each byte in turn takes its time: of a smaller database then.
+    let sample = Arc::new(sample(seed, clean, if all { 24 } else { 400 }));
     let untouched = Flip {
         name: String::new(),
         at: 0,
@@ -164,7 +165,7 @@ fn turn_bytes(seed: u64, clean: bool) {
     );
     let mut rng = Rng::new(seed);
     let flips = choose(&sample.disk, &mut rng, all, 12);
-    let share = flips.len() as u64 / if all { 3000 } else { 50 } + 1;
+    let share = flips.len() as u64 / if all { 8000 } else { 50 } + 1;
     let (mut reported, mut refused, mut tried) = (0, 0, 0);
     for (n, flip) in flips.iter().enumerate() {
         if n % 10_000 == 9_999 {

@@ -23,6 +23,8 @@
 
 mod delta;
 mod extent;
+#[cfg(all(test, loom))]
+mod loom_tests;
 mod old;
 mod prune;
 mod published;

@@ -96,8 +96,8 @@ pub struct Sample {
 }
 
 /// Fills a database and closes it, or takes its power away with a log to apply and a
-/// transaction that did not end.
-pub fn sample(seed: u64, clean: bool) -> Sample {
+/// transaction that did not end. `rows`: about so many; a few have values out of line.
+pub fn sample(seed: u64, clean: bool, rows: u64) -> Sample {
     let disk = SimStorage::new(seed);
     let mut rng = Rng::new(seed);
     let engine = open(&disk).unwrap();
@@ -105,13 +105,13 @@ pub fn sample(seed: u64, clean: bool) -> Sample {
     create(&engine, "d/empty");
     let mut s = Session::new(&engine, 0, 1);
     s.begin_statement(Isolation::RepeatableRead);
-    for n in 0..400 {
+    for n in 0..rows {
         insert(&mut s, &t, n * 3, &text(&mut rng, n));
     }
     s.commit(false).unwrap();
     engine.checkpoint().unwrap();
     s.begin_statement(Isolation::RepeatableRead);
-    for n in 0..60 {
+    for n in 0..rows / 6 {
         insert(&mut s, &t, n * 3 + 1, &text(&mut rng, n));
     }
     s.commit(false).unwrap();
