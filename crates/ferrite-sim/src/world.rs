@@ -120,7 +120,10 @@ impl World {
         match self.plan.faults {
             FaultMode::PowerOnly => false,
             FaultMode::FailedSync => matches!(e, Error::Io(_) | Error::DiskFull(_)),
-            FaultMode::BadReads => matches!(e, Error::Io(_) | Error::Corrupt(_)),
+            // A superblock that reads as zeros is none.
+            FaultMode::BadReads => {
+                matches!(e, Error::Io(_) | Error::Corrupt(_) | Error::Format(_))
+            }
             FaultMode::Full => matches!(e, Error::DiskFull(_)),
         }
     }

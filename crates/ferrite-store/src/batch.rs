@@ -29,6 +29,8 @@ pub(crate) struct Packed {
     pub(crate) page: PageId,
     pub(crate) granules: u32,
     pub(crate) codec: Codec,
+    /// See [`blob::mark`].
+    pub(crate) mark: u8,
 }
 
 /// A reusable buffer of pages to be written together ([`crate::Store::write_batch`]).
@@ -127,6 +129,7 @@ impl Batch {
             page,
             granules: granules as u32,
             codec,
+            mark: blob::mark(blob),
         });
         true
     }

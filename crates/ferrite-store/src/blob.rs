@@ -110,6 +110,11 @@ fn checksum(blob: &[u8], stored: usize) -> u32 {
     crc32c::crc32c_append(crc, &blob[BLOB_HEADER_BYTES..BLOB_HEADER_BYTES + stored])
 }
 
+/// What a location tells of a blob's checksum; never 0.
+pub(crate) fn mark(blob: &[u8]) -> u8 {
+    (get_u32(blob, CRC_AT).unwrap_or(0) % 255 + 1) as u8
+}
+
 /// True when the bytes open like a blob. Cheap; says nothing more.
 pub(crate) fn has_magic(bytes: &[u8]) -> bool {
     get_u32(bytes, 0) == Some(BLOB_MAGIC)

@@ -61,6 +61,7 @@ pub fn rebuild_by_scan(storage: &Arc<dyn Storage>, log_end: Lsn) -> Result<ScanR
         result: ScanResult::default(),
         log_end,
         tag: superblock.tag(),
+        marks: superblock.has_marks(),
     };
     for n in 0..files.count() {
         scan.file(&files, &geometry, n)?;
@@ -72,6 +73,7 @@ struct Scan {
     result: ScanResult,
     log_end: Lsn,
     tag: u32,
+    marks: bool,
 }
 
 impl Scan {
@@ -119,7 +121,8 @@ impl Scan {
             return granules;
         }
         let found = FoundPage {
-            location: Location::new(granule, granules as u32, header.codec),
+            location: Location::new(granule, granules as u32, header.codec)
+                .with_mark(if self.marks { blob::mark(bytes) } else { 0 }),
             index: header.index,
             lsn: header.lsn,
         };

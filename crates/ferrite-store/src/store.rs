@@ -271,6 +271,11 @@ impl Store {
             if header.granules() != at.granules() as usize || Some(header.codec) != at.codec() {
                 return Err("blob and directory disagree on length or codec");
             }
+            if at.mark() != 0 && at.mark() != blob::mark(buf) {
+                return Err(
+                    "an older state of the page: a later write never came, or the read is stale",
+                );
+            }
             blob::restore(&header, body, out, &mut scratch.unpacker)?;
             Ok(header)
         };
@@ -319,9 +324,14 @@ impl Store {
         for run in &runs {
             let mut at = run.granule;
             for b in blobs.by_ref().take(run.blobs) {
+                let mark = if self.superblock.has_marks() {
+                    b.mark
+                } else {
+                    0
+                };
                 placed.push(Placed {
                     page: b.page,
-                    location: Location::new(at, b.granules, b.codec),
+                    location: Location::new(at, b.granules, b.codec).with_mark(mark),
                 });
                 at += u64::from(b.granules);
             }

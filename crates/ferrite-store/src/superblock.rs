@@ -8,7 +8,9 @@
 //! Invariant: the file appears under its name complete or not at all (written aside, synced,
 //! renamed), and it is the last thing the making of a store writes.
 
-use ferrite_types::format::{FORMAT_VERSION, KNOWN_INCOMPATIBLE_FEATURES, SUPERBLOCK_MAGIC};
+use ferrite_types::format::{
+    FEATURE_PAGE_MARKS, FORMAT_VERSION, KNOWN_INCOMPATIBLE_FEATURES, SUPERBLOCK_MAGIC,
+};
 use ferrite_types::{Error, Result, PAGE_BYTES};
 
 use crate::deps::{kill_point, AlignedBuf, OpenMode, Storage, StorageFile};
@@ -27,9 +29,16 @@ pub(crate) struct Superblock {
     pub(crate) uuid: [u8; 16],
     pub(crate) geometry: Geometry,
     pub(crate) created_us: u64,
+    /// Incompatible features it was made with.
+    pub(crate) features: u64,
 }
 
 impl Superblock {
+    /// Locations bear marks.
+    pub(crate) fn has_marks(&self) -> bool {
+        self.features & FEATURE_PAGE_MARKS != 0
+    }
+
     /// Marks every blob of this database.
     pub(crate) fn tag(&self) -> u32 {
         crc32c::crc32c(&self.uuid)
@@ -39,6 +48,7 @@ impl Superblock {
         let mut b = vec![0; COPY];
         put_u64(&mut b, 0, SUPERBLOCK_MAGIC);
         put_u32(&mut b, 12, FORMAT_VERSION);
+        put_u64(&mut b, 24, self.features);
         b[32..48].copy_from_slice(&self.uuid);
         put_u32(&mut b, 48, PAGE_BYTES as u32);
         put_u32(&mut b, 52, GRANULE_BYTES as u32);
@@ -94,6 +104,7 @@ impl Superblock {
             uuid,
             geometry,
             created_us: u64_at(72),
+            features: u64_at(24),
         })
     }
 
@@ -157,6 +168,7 @@ mod tests {
             uuid: [7; 16],
             geometry: Geometry::checked(64 << 20, 1 << 30).unwrap(),
             created_us: 99,
+            features: FEATURE_PAGE_MARKS,
         }
     }
 

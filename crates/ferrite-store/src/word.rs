@@ -4,8 +4,12 @@
 //! are the frame number; anything else is a [`Location`].
 //!
 //! Layout of a location: bits 0..40 granule (4 KiB units from the start of the store),
-//! bits 40..50 length in granules (never 0), bits 50..53 codec, bits 53..63 reserved (zero
-//! in this format: garbage bit, tier).
+//! bits 40..50 length in granules (never 0), bits 50..53 codec, bits 53..61 mark, bits 61..63
+//! reserved (zero in this format: garbage bit, tier).
+//!
+//! The mark is made of the blob's checksum, never 0; 0 stands for none (databases without the
+//! feature). By it a blob that once stood at the place, though it be one of the same page, is
+//! told from the one that should be there: a write that never came, a read that is stale.
 
 use core::fmt;
 
@@ -20,7 +24,9 @@ const LEN_BITS: u32 = 10;
 const CODEC_BITS: u32 = 3;
 const LEN_SHIFT: u32 = GRANULE_BITS;
 const CODEC_SHIFT: u32 = LEN_SHIFT + LEN_BITS;
-const USED_BITS: u32 = CODEC_SHIFT + CODEC_BITS;
+const MARK_BITS: u32 = 8;
+const MARK_SHIFT: u32 = CODEC_SHIFT + CODEC_BITS;
+const USED_BITS: u32 = MARK_SHIFT + MARK_BITS;
 
 /// Granules a location can address.
 pub const MAX_GRANULES: u64 = 1 << GRANULE_BITS;
@@ -38,6 +44,16 @@ impl Location {
         assert!(granule < MAX_GRANULES);
         assert!(granules > 0 && granules < 1 << LEN_BITS);
         Location(granule | (granules as u64) << LEN_SHIFT | (codec as u64) << CODEC_SHIFT)
+    }
+
+    /// The same place with a mark.
+    pub(crate) const fn with_mark(self, mark: u8) -> Location {
+        Location(self.0 & !(0xff << MARK_SHIFT) | (mark as u64) << MARK_SHIFT)
+    }
+
+    /// What the blob's checksum must give; 0: not known.
+    pub(crate) const fn mark(self) -> u8 {
+        (self.0 >> MARK_SHIFT) as u8
     }
 
     /// The number as it stands on disk and in frame headers.
@@ -162,6 +178,10 @@ mod tests {
         assert_eq!(at.granules(), 1023);
         assert_eq!(at.codec(), Some(Codec::Zstd));
         assert_eq!(Location::checked(at.raw()), Some(at));
+        let at = at.with_mark(255);
+        assert_eq!((at.mark(), at.with_mark(0).mark()), (255, 0));
+        assert_eq!((at.granule(), at.granules()), (MAX_GRANULES - 1, 1023));
+        assert_eq!(Location::checked(at.raw()), Some(at));
         let w = Word::on_disk(at);
         assert!(!w.is_free());
         assert_eq!(w.as_frame(), None);
@@ -183,7 +203,7 @@ mod tests {
     fn later_formats_are_recognised() {
         let at = Location::new(7, 3, Codec::None).raw();
         assert!(Location::checked(at).is_some());
-        assert_eq!(Location::checked(at | 1 << 53), None);
+        assert_eq!(Location::checked(at | 1 << 61), None);
         assert_eq!(Location::checked(at | 7 << 50), None);
         assert_eq!(Location::checked(7), None);
     }

@@ -388,3 +388,27 @@ fn a_real_disk_does_as_well() {
     Engine::over(store).check(&model);
     std::fs::remove_dir_all(&dir).unwrap();
 }
+
+#[test]
+fn an_older_state_of_the_same_page_is_noticed() {
+    let (sim, store) = store();
+    let older = write_one(&store, PageImage::whole(&[1; PAGE_BYTES]), Codec::None);
+    let newer = write_one(&store, PageImage::whole(&[2; PAGE_BYTES]), Codec::None);
+    assert_eq!(older.granules(), newer.granules());
+    let mut out = vec![0; PAGE_BYTES];
+    store.read_page(PageId(9), newer, &mut out).unwrap();
+    // As if the newer one's write had never come, or the read were stale.
+    let file = sim.boot().open("store.0000", OpenMode::ReadWrite, false);
+    let file = file.unwrap();
+    let mut blob = vec![0; older.bytes()];
+    file.read_at(&mut blob, older.granule() * 4096).unwrap();
+    file.write_at(&blob, newer.granule() * 4096).unwrap();
+    drop(store);
+    let (store, _) = Store::open(disk(&sim), small()).unwrap();
+    let read = store.read_page(PageId(9), newer, &mut out);
+    let said = read.unwrap_err().to_string();
+    assert!(said.contains("an older state of the page"), "{said}");
+    // A location without a mark says nothing of it: databases of the time before.
+    let unmarked = Location::new(newer.granule(), newer.granules(), Codec::None);
+    store.read_page(PageId(9), unmarked, &mut out).unwrap();
+}

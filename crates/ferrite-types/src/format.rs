@@ -4,7 +4,9 @@
 pub const FORMAT_VERSION: u32 = 1;
 
 /// Opening a database with an unknown bit in its incompatible set is refused.
-pub const KNOWN_INCOMPATIBLE_FEATURES: u64 = 0;
+pub const KNOWN_INCOMPATIBLE_FEATURES: u64 = FEATURE_PAGE_MARKS;
+/// A page's location tells a part of its blob's checksum (incompatible).
+pub const FEATURE_PAGE_MARKS: u64 = 1;
 /// Unknown bits here are harmless to an older binary.
 pub const KNOWN_COMPATIBLE_FEATURES: u64 = 0;
 
