@@ -22,10 +22,11 @@ fn list() -> impl Iterator<Item = (&'static str, &'static str)> {
 /// table to the file, if one is named. True if one was not caught.
 pub fn prove(only: &str, limit: &str, table: Option<&str>) -> bool {
     let program = std::env::current_exe().expect("the program knows its own file");
-    let mut text = String::from(HEAD);
+    let (mut text, mut all) = (String::new(), 0);
     let mut missed = Vec::new();
     for (name, story) in list().filter(|(name, _)| name.contains(only)) {
         let at = Instant::now();
+        all += 1;
         let (seed, what) = catch(&program, name, limit).unwrap_or_else(|| {
             missed.push(name);
             (String::new(), "not caught".to_owned())
@@ -39,7 +40,11 @@ pub fn prove(only: &str, limit: &str, table: Option<&str>) -> bool {
         );
     }
     if let Some(path) = table {
-        std::fs::write(path, text).unwrap_or_else(|e| panic!("{path}: {e}"));
+        let head = HEAD
+            .replace("LIMIT", limit)
+            .replace("CAUGHT", &(all - missed.len()).to_string())
+            .replace("ALL", &all.to_string());
+        std::fs::write(path, head + &text).unwrap_or_else(|e| panic!("{path}: {e}"));
     }
     println!(
         "not caught: {}",
@@ -83,8 +88,9 @@ const HEAD: &str = "\
 # Mutation proof
 
 Deliberate faults, one at a time, and how long the simulator took to catch each from seed 1 on. A catch counts only if the same seed
-passes without the fault. Made by `./ferrite test mutants`, which
-runs them again and writes this table.
+passes without the fault. Made by `./ferrite test mutants`, which runs them again and writes this table.
+
+At most LIMIT a fault; CAUGHT of ALL caught.
 
 | fault | what it does | seconds | seed | caught as |
 | --- | --- | --- | --- | --- |
