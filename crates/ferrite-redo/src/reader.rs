@@ -165,6 +165,7 @@ pub(crate) fn scan(
     let mut ended = false;
     // A bad sector is read again before it ends the log: the fault may be one of reading.
     let mut again = None;
+    let mut last = None;
     while !ended {
         let Some(bytes) = sectors.get(sector)? else {
             tail.at_gap = true;
@@ -182,12 +183,18 @@ pub(crate) fn scan(
         if used < skip {
             break;
         }
+        // So is one that is not full: an earlier state of it would end the log too soon.
+        let full = usize::from(h.used) == SECTOR_WORDS;
+        if !full && last.replace((sector, h.used)) != Some((sector, h.used)) {
+            sectors.have = (0, 0);
+            continue;
+        }
         records
             .bytes
             .extend_from_slice(&bytes[HEADER + skip..HEADER + used]);
         skip = 0;
         reached = true;
-        ended = usize::from(h.used) < SECTOR_WORDS;
+        ended = !full;
         sector += 1;
         if (ended || records.bytes.len() >= READ_BYTES) && records.deliver(visit)? {
             break;
