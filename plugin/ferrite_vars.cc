@@ -21,6 +21,7 @@ unsigned int write_threads;
 unsigned int stats_sample_pages;
 char deadlock_detect;
 char print_all_deadlocks;
+char purge_paused;
 char use_direct_io;
 char rollback_on_timeout;
 
@@ -56,6 +57,7 @@ UPDATE_FUNCTION(max_history_bytes, unsigned long long)
 UPDATE_FUNCTION(flush_log_at_trx_commit, unsigned int)
 UPDATE_FUNCTION(flush_log_at_timeout, unsigned int)
 UPDATE_FUNCTION(deadlock_detect, char)
+UPDATE_FUNCTION(purge_paused, char)
 UPDATE_FUNCTION(print_all_deadlocks, char)
 
 constexpr unsigned long long KiB = 1024, MiB = 1024 * KiB, GiB = 1024 * MiB;
@@ -86,7 +88,7 @@ static MYSQL_SYSVAR_UINT(flush_log_at_timeout, flush_log_at_timeout, PLUGIN_VAR_
 
 static MYSQL_SYSVAR_ULONGLONG(
     history_ring_size, history_ring_size, PLUGIN_VAR_RQCMDARG,
-    "Bytes of memory for recent row versions, from which snapshots read and transactions roll"
+    "Bytes of memory for row versions, from which snapshots read and transactions roll"
     " back.",
     nullptr, update_history_ring_size, 32 * MiB, MiB, max_bytes, MiB);
 
@@ -119,6 +121,12 @@ static MYSQL_SYSVAR_UINT(purge_threads, purge_threads, PLUGIN_VAR_OPCMDARG | PLU
                          " processors.",
                          nullptr, nullptr, 0, 0, 32, 0);
 
+static MYSQL_SYSVAR_BOOL(
+    purge_paused, purge_paused, PLUGIN_VAR_OPCMDARG,
+    "Hold back the cleaning up after commits, to measure what it costs: deleted"
+    " rows and old index entries pile up meanwhile.",
+    nullptr, update_purge_paused, 0);
+
 static MYSQL_SYSVAR_UINT(write_threads, write_threads, PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
                          "Threads that write changed pages. 0: by the number of processors.",
                          nullptr, nullptr, 0, 0, 64, 0);
@@ -137,15 +145,23 @@ static MYSQL_THDVAR_ENUM(default_compression, PLUGIN_VAR_RQCMDARG,
                          " lz4 or zstd.",
                          nullptr, nullptr, 0, &compression_typelib);
 
-struct st_mysql_sys_var *ferrite_system_variables[] = {
-    MYSQL_SYSVAR(buffer_pool_size),        MYSQL_SYSVAR(log_budget),
-    MYSQL_SYSVAR(flush_log_at_trx_commit), MYSQL_SYSVAR(flush_log_at_timeout),
-    MYSQL_SYSVAR(history_ring_size),       MYSQL_SYSVAR(max_history_bytes),
-    MYSQL_SYSVAR(deadlock_detect),         MYSQL_SYSVAR(print_all_deadlocks),
-    MYSQL_SYSVAR(rollback_on_timeout),     MYSQL_SYSVAR(use_direct_io),
-    MYSQL_SYSVAR(purge_threads),           MYSQL_SYSVAR(write_threads),
-    MYSQL_SYSVAR(stats_sample_pages),      MYSQL_SYSVAR(lock_wait_timeout),
-    MYSQL_SYSVAR(default_compression),     nullptr};
+struct st_mysql_sys_var *ferrite_system_variables[] = {MYSQL_SYSVAR(buffer_pool_size),
+                                                       MYSQL_SYSVAR(log_budget),
+                                                       MYSQL_SYSVAR(flush_log_at_trx_commit),
+                                                       MYSQL_SYSVAR(flush_log_at_timeout),
+                                                       MYSQL_SYSVAR(history_ring_size),
+                                                       MYSQL_SYSVAR(max_history_bytes),
+                                                       MYSQL_SYSVAR(deadlock_detect),
+                                                       MYSQL_SYSVAR(print_all_deadlocks),
+                                                       MYSQL_SYSVAR(rollback_on_timeout),
+                                                       MYSQL_SYSVAR(use_direct_io),
+                                                       MYSQL_SYSVAR(purge_threads),
+                                                       MYSQL_SYSVAR(write_threads),
+                                                       MYSQL_SYSVAR(stats_sample_pages),
+                                                       MYSQL_SYSVAR(lock_wait_timeout),
+                                                       MYSQL_SYSVAR(default_compression),
+                                                       MYSQL_SYSVAR(purge_paused),
+                                                       nullptr};
 
 void ferrite_fill_config(fe_config *config) {
   config->buffer_pool_size_bytes = buffer_pool_size;
@@ -167,6 +183,8 @@ void ferrite_fill_config(fe_config *config) {
 void ferrite_apply_settings() {
   if (fe_engine_set(ferrite_engine, "print_all_deadlocks", print_all_deadlocks) != FE_OK)
     sql_print_warning("Ferrite: ferrite_print_all_deadlocks: %s", fe_last_error());
+  if (fe_engine_set(ferrite_engine, "purge_paused", purge_paused) != FE_OK)
+    sql_print_warning("Ferrite: ferrite_purge_paused: %s", fe_last_error());
 }
 
 unsigned long ferrite_lock_wait_timeout(THD *thd) { return THDVAR(thd, lock_wait_timeout); }

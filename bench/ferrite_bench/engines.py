@@ -32,7 +32,7 @@ class Engine:
     plugin: str = ""
     """File to load, if it is not built in."""
     counters: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Our name of a measure -> status variables that carry it, the first one present counts."""
+    """Our name of a measure -> status variables that carry it, or sums of them; the first one present counts."""
     notes: str = ""
     """What a reader should know about its settings."""
 
@@ -65,7 +65,10 @@ ENGINES = {
         plugin="ha_ferrite.so",
         counters={
             "history": ("Ferrite_history_list_length",),
-            "history_bytes": ("Ferrite_history_bytes",),
+            "history_bytes": ("Ferrite_history_bytes+Ferrite_history_spilled_bytes",),
+            "history_memory": ("Ferrite_history_bytes",),
+            "purge_lag": ("Ferrite_purge_lag",),
+            "chain_p99": ("Ferrite_version_chain_p99",),
             "dirty_bytes": ("Ferrite_buffer_pool_bytes_dirty",),
             "dirty_pages": ("Ferrite_buffer_pool_pages_dirty",),
             "checkpoint_age": ("Ferrite_checkpoint_age",),

@@ -98,6 +98,13 @@ def summarize_sysbench(text: str) -> Summary | None:
     return Summary(int(count), seconds, count / seconds, latency, errors)
 
 
+def summary_of_seconds(output: Output) -> Summary:
+    """What is known of a run that was ended early: its seconds."""
+    count = round(sum(s.tps for s in output.seconds.values()))
+    seconds = float(max(len(output.seconds), 1))
+    return Summary(count, seconds, count / seconds, {})
+
+
 @dataclass(frozen=True)
 class Sysbench:
     """A sysbench script run for a time."""

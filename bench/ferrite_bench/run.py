@@ -251,6 +251,7 @@ class Runner:
         of = f", round {number} of {rounds}" if rounds > 1 else ""
         self.progress.step(f"{contestant.label}: {case.name}{of}", case.seconds)
         session.offset = 0.0
+        session.last_round = number == rounds
         session.place = Place(contestant.key, session.place.setup, case.name, case.series, case.x, number)
         with self._surviving(arena, session.place, lost=0):
             case.run(session)

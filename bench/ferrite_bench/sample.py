@@ -61,7 +61,8 @@ class Probe:
         self.client: Process | None = None
         self._connection: Any = None
         self._asked = 0
-        wanted = {v for names in server.contestant.engine.counters.values() for v in names}
+        sums = [v for names in server.contestant.engine.counters.values() for v in names]
+        wanted = {part for words in sums for part in words.split("+")}
         self._names = ",".join(f"'{x}'" for x in sorted(wanted | {"Questions"}))
 
     def connect(self) -> None:
@@ -93,7 +94,8 @@ class Probe:
             return {}
         out = {"statements": seen.get("Questions", 0.0) - self._asked}
         for name, variables in self.server.contestant.engine.counters.items():
-            value = next((seen[v] for v in variables if v in seen), None)
+            sums = [[seen.get(part) for part in words.split("+")] for words in variables]
+            value = next((sum(parts) for parts in sums if None not in parts), None)  # type: ignore[arg-type]
             if value is not None:
                 out[name] = value
         if undo:

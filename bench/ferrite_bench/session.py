@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import subprocess
 import threading
 import time
@@ -13,7 +14,16 @@ from typing import IO, Any, cast
 
 from ferrite_bench import children
 from ferrite_bench.errors import DiskFull, LoadFailed
-from ferrite_bench.load import GoTpc, Load, Output, Summary, Sysbench, failure_of, wait_until
+from ferrite_bench.load import (
+    GoTpc,
+    Load,
+    Output,
+    Summary,
+    Sysbench,
+    failure_of,
+    summary_of_seconds,
+    wait_until,
+)  # fmt: skip
 from ferrite_bench.machine import Process, free_mb
 from ferrite_bench.progress import Progress
 from ferrite_bench.sample import Probe, Reading, merge
@@ -62,6 +72,10 @@ class Session:
         self.places = server.places
         self.offset = 0.0
         """Where on a case's time axis the next load begins; for cases with several."""
+        self.last_round = True
+        """Whether this round is the case's last one."""
+        self._series: float | None = None
+        self._sampled: Place | None = None
 
     @property
     def engine(self) -> str:
@@ -129,6 +143,21 @@ class Session:
         """An action that closes it."""
         return (at, CLOSED, connection.commit)
 
+    @contextlib.contextmanager
+    def one_series(self) -> Iterator[None]:
+        """Draws the rounds of a case as one time series, not each on a time axis of its own."""
+        self._series = self.offset = self._series or 0.0
+        before, self._sampled = self._sampled, dataclasses.replace(self.place, round=1)
+        try:
+            yield
+        finally:
+            self._sampled = before
+            self._series = self.offset
+
+    def mark_now(self, text: str) -> None:
+        """A mark where the next load begins."""
+        self.writer.mark(self._sampled or self.place, self.offset, text)
+
     # ---- loads ------------------------------------------------------------------------------
 
     def prepare(self, script: str, *options: str, own: bool = False, threads: int = 1) -> None:
@@ -156,8 +185,18 @@ class Session:
             self.server.check()
             raise LoadFailed(f"preparing the data failed:\n{failure}")
 
-    def load(self, load: Load, warmup: float = 0, actions: Sequence[Action] = ()) -> Outcome:
-        """Put a load on the server, watch both each second, record samples and the usual figures."""
+    def load(
+        self,
+        load: Load,
+        warmup: float = 0,
+        actions: Sequence[Action] = (),
+        until: Callable[[], bool] | None = None,
+        usual: bool = True,
+    ) -> Outcome:
+        """Put a load on the server, watch both each second, record samples and (usual) the usual figures.
+
+        `until` ends it early: the result is then what the load generator said of each second.
+        """
         command = self._command(load)
         self.writer.command(self.place, self._shown(command))
         probe = Probe(self.server)
@@ -171,19 +210,23 @@ class Session:
             probe.client = Process(child.pid)
             if isinstance(load, Sysbench):
                 wait_until(output.running, 60, self.server.check)
-            seconds, after = self._watch(load, child, output, probe, list(actions))
+            seconds, after = self._watch(load, child, output, probe, list(actions), until)
             reader.join(5)
             self.writer.counters(self.place, counters, probe.engine_counters())
         finally:
             children.kill(child)
             probe.close()
-        failure = failure_of(output.text(), child.returncode)
-        summary = load.summarize(output.text(), after.at - before.at)
+        cut = until is not None and until()
+        failure = "" if cut else failure_of(output.text(), child.returncode)
+        summary = summary_of_seconds(output) if cut else load.summarize(output.text(), after.at - before.at)
         if failure or summary is None:
             self.server.check()
             raise LoadFailed(failure or f"the load generator printed no result:\n{output.text()[-600:]}")
         outcome = Outcome(summary, seconds, {n: s.tps for n, s in output.seconds.items()})
-        self._usual_figures(outcome, before, after, warmup)
+        if usual:
+            self._usual_figures(outcome, before, after, warmup)
+        if self._sampled is not None:
+            self.offset += len(seconds)
         return outcome
 
     def _command(self, load: Load) -> list[str]:
@@ -211,14 +254,20 @@ class Session:
         return reader
 
     def _watch(
-        self, load: Load, child: subprocess.Popen[Any], output: Output, probe: Probe, actions: list[Action]
+        self,
+        load: Load,
+        child: subprocess.Popen[Any],
+        output: Output,
+        probe: Probe,
+        actions: list[Action],
+        until: Callable[[], bool] | None,
     ) -> tuple[list[dict[str, float]], Reading]:
         """Sample until the load ends; samples taken before a failure are kept."""
         samples: list[dict[str, float]] = []
         pending: list[dict[str, float]] = []
         try:
             self._tick_until_end(
-                load, child, probe, actions, pending, lambda: self._flush(pending, samples, output, load, 1)
+                load, child, probe, actions, pending, lambda: self._flush(pending, samples, output, load, 1), until
             )
             after = probe.read()
         finally:
@@ -236,11 +285,12 @@ class Session:
         actions: list[Action],
         pending: list[dict[str, float]],
         flush: Callable[[], float | None],
+        until: Callable[[], bool] | None,
     ) -> None:
         begun = time.monotonic()
         waiting = sorted(actions, key=lambda a: a[0])
         last = probe.read()
-        while child.poll() is None:
+        while child.poll() is None and not (until is not None and until()):
             now = time.monotonic() - begun
             if waiting and now >= waiting[0][0]:
                 at, text, act = waiting.pop(0)
@@ -270,7 +320,7 @@ class Session:
             index = len(samples)
             sample = merge(pending[index], output, index + 1, not isinstance(load, Sysbench))
             samples.append(sample)
-            self.writer.sample(self.place, self.offset + index + 1, sample)
+            self.writer.sample(self._sampled or self.place, self.offset + index + 1, sample)
         return samples[-1].get("tps") if samples else None
 
     def _check_disk(self) -> None:

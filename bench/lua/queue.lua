@@ -1,5 +1,5 @@
--- A work queue: each event puts one job at the tail and takes the one at the head. The table keeps its size; all the
--- churn happens at its two ends, which is what an open snapshot punishes most.
+-- A work queue: each event puts one job at the tail and, in a transaction of its own, takes the one at the head. The
+-- table keeps its size; all the churn happens at its two ends, which is what an open snapshot punishes most.
 sysbench.cmdline.options = {
    jobs = {"jobs waiting at the start", 1000},
    payload = {"bytes of a job's text", 80},
@@ -26,8 +26,8 @@ function thread_init()
 end
 
 function event()
-   con:query("BEGIN")
    con:query(string.format("INSERT INTO job (due, body) VALUES (%d, '%s')", sysbench.rand.uniform(1, 1000000), body))
+   con:query("BEGIN")
    local id = con:query_row("SELECT id FROM job ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED")
    if id then con:query("DELETE FROM job WHERE id = " .. id) end
    con:query("COMMIT")

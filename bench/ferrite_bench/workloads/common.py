@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from typing import Any
 
+from ferrite_bench.errors import LoadFailed
 from ferrite_bench.load import Sysbench
 from ferrite_bench.session import Outcome, Session
 from ferrite_bench.workloads.base import Case, Data
 
+SBTEST_SUM = "SELECT COUNT(*), SUM(CRC32(CONCAT_WS(',', id, k, c, pad))) FROM sbtest1"
 ROW_MB = 1 / 4000
 """What a row of sysbench's table takes on disk, generously."""
 
@@ -50,22 +53,46 @@ def simple_case(name: str, load: Sysbench, series: str = "", x: float | None = N
     return Case(name, run, load.seconds + 1, series, x)
 
 
-def under_snapshot(
-    name: str, load: Sysbench, begin: float, end: float | None, after: Callable[[Session], None] | None = None
-) -> Case:
-    """A load with an idle snapshot open from `begin` to `end` (None: to the end of the load)."""
+def under_snapshot(name: str, load: Sysbench, begin: float, end: float, scan: str) -> Case:
+    """A load with an idle snapshot open from `begin` to `end`, which must read the same at both ends."""
 
     def run(session: Session) -> None:
         with session.snapshot() as connection:
-            actions = [session.open_snapshot(connection, begin)]
-            if end is not None:
-                actions.append(session.close_snapshot(connection, end))
+            seen = SnapshotReads(connection, scan)
+            actions = [
+                session.open_snapshot(connection, begin),
+                (begin, "", seen.read),
+                (end, "", seen.read),
+                session.close_snapshot(connection, end),
+            ]
             outcome = session.load(load, 0, actions)
-            snapshot_figures(session, outcome, begin, end or load.seconds)
-            if after is not None:
-                after(session)
+            snapshot_figures(session, outcome, begin, end)
+            seen.check()
 
     return Case(name, run, load.seconds + 1)
+
+
+class SnapshotReads:
+    """What one snapshot reads, each time the same statement; the seconds that each took."""
+
+    def __init__(self, connection: Any, scan: str) -> None:
+        self.connection = connection
+        self.scan = scan
+        self.rows: list[Any] = []
+        self.seconds: list[float] = []
+
+    def read(self) -> None:
+        """Read once more."""
+        begun = time.monotonic()
+        with self.connection.cursor() as cursor:
+            cursor.execute(self.scan)
+            self.rows.append(cursor.fetchall())
+        self.seconds.append(time.monotonic() - begun)
+
+    def check(self) -> None:
+        """Complain unless all of them were equal."""
+        if any(rows != self.rows[0] for rows in self.rows):
+            raise LoadFailed(f"WRONG RESULT: the snapshot read {self.rows[0]} at its start and {self.rows[-1]} later")
 
 
 def snapshot_figures(session: Session, outcome: Outcome, begin: float, end: float) -> None:

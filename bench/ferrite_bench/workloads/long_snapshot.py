@@ -10,8 +10,8 @@ CASE = "snapshot open"
 
 def _setups(size: Size) -> list[Setup]:
     rows = size.pick(2_000, 100_000, 1_000_000)
-    quiet = size.pick(2, 6, 300)
-    total, end = size.pick((4, 2), (28, 14), (1200, 600))
+    quiet = size.pick(2, 5, 30)
+    total, end = size.pick((4, 2), (22, 11), (240, 120))
     return [
         Setup(
             "oltp",
@@ -19,7 +19,9 @@ def _setups(size: Size) -> list[Setup]:
             oltp_data(rows),
             (
                 simple_case("no snapshot", oltp("oltp_read_write", 16, quiet, rows)),
-                under_snapshot(CASE, oltp("oltp_read_write", 16, total, rows), 0.5, end),
+                under_snapshot(
+                    CASE, oltp("oltp_read_write", 16, total, rows), 0.5, end, "SELECT COUNT(*) FROM sbtest1"
+                ),
             ),
             rounds=size.pick(1, 1, 3),
         )

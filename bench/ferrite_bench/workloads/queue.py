@@ -9,6 +9,7 @@ from ferrite_bench.workloads.base import (
     HISTORY_BYTES,
     P99,
     TPS,
+    Case,
     Data,
     Experiment,
     Needs,
@@ -18,7 +19,7 @@ from ferrite_bench.workloads.base import (
 )
 from ferrite_bench.workloads.common import simple_case, under_snapshot
 
-CASE = "snapshot open"
+CASE, LONG = "snapshot open", "snapshot open for twelve minutes"
 
 
 def _build(session: Session) -> None:
@@ -26,21 +27,23 @@ def _build(session: Session) -> None:
 
 
 def _setups(size: Size) -> list[Setup]:
-    quiet = size.pick(2, 5, 60)
-    total, begin, end = size.pick((5, 1, 4), (33, 3, 25), (900, 30, 780))
-    load = Sysbench("queue", 4, total, own=True)
-    return [
-        Setup(
-            "queue",
-            Needs(pool_mb=size.pick(64, 512, 1024), flush=2),
-            Data("queue", _build, 64, 1),
-            (
-                simple_case("no snapshot", Sysbench("queue", 4, quiet, own=True)),
-                under_snapshot(CASE, load, begin, end),
-            ),
-            rounds=size.pick(1, 1, 3),
-        )
-    ]
+    quiet = size.pick(2, 5, 20)
+    needs = Needs(pool_mb=size.pick(64, 512, 1024), flush=2)
+    data = Data("queue", _build, 64, 1)
+    cases = (
+        simple_case("no snapshot", Sysbench("queue", 4, quiet, own=True)),
+        _open(CASE, *size.pick((1, 4), (3, 20), (10, 130))),
+    )
+    setups = [Setup("queue", needs, data, cases, rounds=size.pick(1, 1, 3))]
+    if size.name == "full":
+        setups.append(Setup("queue, long", needs, data, (_open(LONG, 10, 730),), rounds=1))
+    return setups
+
+
+def _open(name: str, begin: float, end: float) -> Case:
+    """A snapshot from `begin` to `end`, and a while without it afterwards."""
+    load = Sysbench("queue", 4, end + min(8, begin * 2), own=True)
+    return under_snapshot(name, load, begin, end, "SELECT COUNT(*), SUM(id) FROM job")
 
 
 EXPERIMENT = Experiment(
@@ -48,7 +51,7 @@ EXPERIMENT = Experiment(
     title="A queue while a snapshot stays open",
     question="Jobs are put at the tail of a table and taken from its head. Somebody opens a REPEATABLE READ snapshot and "
     "does nothing with it. What becomes of the queue?",
-    method="4 threads; each transaction inserts one row at the tail and deletes the one at the head; 1,000 rows wait. "
+    method="4 threads; each event inserts one row at the tail, then locks and deletes the one at the head; 1,000 rows wait. "
     "Commits are written but flushed once a second. The picture shows one run; the dashed lines show when the snapshot "
     "was opened and closed.",
     story="The oldest complaint about InnoDB and XtraDB: deleted rows pile up at the head as long as a snapshot might "

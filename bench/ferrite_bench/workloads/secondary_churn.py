@@ -35,10 +35,10 @@ def _setups(size: Size) -> list[Setup]:
             Needs(pool_mb=size.pick(64, 512, 2048), flush=2),
             oltp_data(rows),
             (
-                simple_case("no snapshot", oltp("oltp_update_index", 4, size.pick(2, 6, 120), rows)),
-                _case(rows, size.pick(3, 25, 600)),
+                simple_case("no snapshot", oltp("oltp_update_index", 4, size.pick(2, 6, 30), rows)),
+                _case(rows, size.pick(3, 16, 600)),
             ),
-            rounds=size.pick(1, 1, 3),
+            rounds=1,
         )
     ]
 

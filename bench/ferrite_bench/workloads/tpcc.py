@@ -17,7 +17,7 @@ def _setups(size: Size) -> list[Setup]:
 
     total = warehouses * items // 900 + 1
     cases = tuple(
-        simple_case(f"{n} clients", Sysbench("warehouse", n, size.pick(2, 5, 300), options, own=True), "", n)
+        simple_case(f"{n} clients", Sysbench("warehouse", n, size.pick(2, 4, 60), options, own=True), "", n)
         for n in size.pick((16,), (4, 16), (4, 16, 32))
     )
     data = Data("warehouses", build, total * 4 + 64, 1 + total / 6)

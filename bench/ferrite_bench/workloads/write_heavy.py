@@ -34,7 +34,7 @@ def _data(objects: int, history: int, partitions: int) -> Data:
 
 def _setups(size: Size) -> list[Setup]:
     objects, history = size.pick((500, 5), (10_000, 10), (500_000, 10))
-    seconds = size.pick(2, 22, 3600)
+    seconds = size.pick(2, 16, 3600)
     needs = Needs(pool_mb=size.pick(64, 512, 2048), flush=2, sessions=40)
     options = (f"--objects={objects}", f"--history={history}")
     load = Sysbench("stress", 32, seconds, options, own=True)

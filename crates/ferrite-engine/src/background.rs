@@ -11,7 +11,7 @@ use crate::callbacks::LogLevel;
 use crate::engine::Engine;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::thread::{self, JoinHandle};
-use ferrite_sync::{time, Arc};
+use ferrite_sync::{memory, time, Arc};
 use ferrite_tree::Scratch;
 use ferrite_types::Lsn;
 
@@ -19,6 +19,8 @@ use ferrite_types::Lsn;
 const CHECKPOINT_US: u64 = 30_000_000;
 /// Rounds of 50 ms between two looks at what is kept for old snapshots.
 const SWEEP_ROUNDS: u64 = 5;
+/// Memory of old versions and graves that is worth giving back to the system.
+const GIVE_BACK_BYTES: u64 = 8 << 20;
 /// Calls of the checkpointer, 100 ms each, after which it looks at the frames in any case.
 const LOOK_CALLS: u32 = 10;
 /// Pause of a purge thread without work, in us.
@@ -49,6 +51,15 @@ pub(crate) fn start(engine: &Arc<Engine>) -> Vec<JoinHandle<()>> {
     threads
 }
 
+/// The checkpointer's last walk over all frames: where the log ended then, how many pages had been
+/// written, and calls since.
+#[derive(Default)]
+struct Looked {
+    log_end: u64,
+    pages_written: u64,
+    calls: u32,
+}
+
 impl Engine {
     fn stopping(&self) -> bool {
         self.stop.load(Ordering::SeqCst)
@@ -56,13 +67,13 @@ impl Engine {
 
     fn run_checkpoints(&self) {
         let mut last_us = time::now_us();
-        let mut looked_at = (Lsn::ZERO, 0, 0);
+        let mut looked = Looked::default();
         while !self.stopping() {
             self.housekeeping.wait_timeout_us(100_000);
             if self.stopping() {
                 return;
             }
-            if self.pace(last_us, &mut looked_at) {
+            if self.pace(last_us, &mut looked) {
                 if let Err(e) = self.checkpoint() {
                     let text = format!("checkpoint failed, the one before stays: {e}");
                     self.callbacks.log(LogLevel::Warning, &text);
@@ -73,9 +84,7 @@ impl Engine {
     }
 
     /// Sets the writer's mark and the brake from the log's age; true when a checkpoint is due.
-    /// `looked_at`: where the log ended at the last walk over all frames, how many pages had been
-    /// written, and calls since then.
-    fn pace(&self, last_us: u64, looked_at: &mut (Lsn, u64, u32)) -> bool {
+    fn pace(&self, last_us: u64, looked: &mut Looked) -> bool {
         let budget = self.log_budget.load(Ordering::SeqCst);
         let now = self.log.current_lsn().0;
         let start = self.checkpoint_lsn.load(Ordering::SeqCst);
@@ -92,13 +101,17 @@ impl Engine {
         // The walk costs memory bandwidth: not for a gain that cannot be, nor while nothing was
         // written and the log has hardly moved since the last one; once a second in any case.
         let written = self.pool.stats.pages_written.get();
-        looked_at.2 += 1;
-        let moved = now >= looked_at.0 .0 + budget / 64 || written != looked_at.1;
-        let still = !moved && looked_at.2 < LOOK_CALLS;
+        looked.calls += 1;
+        let moved = now >= looked.log_end + budget / 64 || written != looked.pages_written;
+        let still = !moved && looked.calls < LOOK_CALLS;
         if age <= budget / 8 || still {
             return false;
         }
-        *looked_at = (Lsn(now), written, 0);
+        *looked = Looked {
+            log_end: now,
+            pages_written: written,
+            calls: 0,
+        };
         let gain = self.pool.oldest_rec_lsn().0.saturating_sub(start);
         gain > budget / 8 || (age > budget / 2 && gain > budget / 32)
     }
@@ -107,7 +120,7 @@ impl Engine {
         let mut scratch = Scratch::default();
         while !self.stopping() {
             self.txns.refresh_if_stale();
-            if self.purge_round(&mut scratch) == 0 {
+            if self.purge.is_held_back() || self.purge_round(&mut scratch) == 0 {
                 self.purge.wait(PURGE_PAUSE_US);
             }
         }
@@ -145,12 +158,25 @@ impl Engine {
         }
     }
 
+    /// Memory that versions and graves have given up goes back to the system once it is worth
+    /// the walk over the allocator's lists. `most`: what they held at most since the last time.
+    fn give_back(&self, most: &mut u64) {
+        let now = self.versions.old_bytes() + self.graves().1;
+        *most = now.max(*most);
+        if *most - now >= GIVE_BACK_BYTES {
+            *most = now;
+            memory::give_back();
+        }
+    }
+
     fn run_history(&self) {
         let mut rounds = 0u64;
+        let mut held_most = 0;
         let mut before: Vec<u64> = Vec::new();
         let mut warned = false;
         while !self.stopping() {
             thread::sleep_ms(50);
+            self.purge.tick();
             self.txns.refresh_if_stale();
             if self.versions.needs_retire() {
                 self.versions.retire(&self.txns);
@@ -166,10 +192,13 @@ impl Engine {
                 self.txns.each_snapshot(&mut |view| now.push(view.csn.0));
                 let ended = before.iter().any(|csn| !now.contains(csn));
                 if ended || rounds % (40 * SWEEP_ROUNDS) == 0 {
+                    // The list of who needs what must not be older than this look.
+                    self.txns.refresh();
                     self.versions.sweep_old(&self.txns);
                     self.sweep_graveyards();
                 }
                 before = now;
+                self.give_back(&mut held_most);
             }
         }
     }

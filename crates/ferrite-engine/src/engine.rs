@@ -192,6 +192,7 @@ impl Engine {
             }
             "log_budget" if value >= 16 << 20 => self.log_budget.store(value, Ordering::SeqCst),
             "max_history_bytes" => self.max_history_bytes.store(value, Ordering::SeqCst),
+            "purge_paused" => self.purge.hold_back(value != 0),
             "deadlock_detect" => self.locks.set_deadlock_detect(value != 0),
             "lock_wait_timeout"
             | "purge_threads"

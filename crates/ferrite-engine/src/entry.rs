@@ -425,6 +425,7 @@ impl Engine {
             return Ok(0);
         }
         let next = if settled {
+            self.versions.count_chain(1);
             VersionAddr(0)
         } else {
             self.prune_chain(now, value)
@@ -446,7 +447,9 @@ impl Engine {
     /// The caller holds the leaf exclusively and will put the present state in front.
     fn prune_chain(&self, now: &Header, value: &[u8]) -> VersionAddr {
         let first = VersionAddr(now.version);
-        self.versions.walk().prune(&self.txns, first, value).0
+        let (start, pruned) = self.versions.walk().prune(&self.txns, first, value);
+        self.versions.count_chain(pruned.kept + 1);
+        start
     }
 
     /// The version at `addr`, told as a difference to `to` instead of `from`.

@@ -133,7 +133,7 @@ impl Engine {
             fold_after: config.lock_fold_after,
             ..LockConfig::default()
         };
-        let version_config = VersionConfig::with_ring(config.history_ring_bytes as usize);
+        let version_config = VersionConfig::with_memory(config.history_ring_bytes as usize);
         let versions = VersionStore::new(version_config, Some(storage.clone()));
         let ack = callbacks.clone();
         parts.log.set_ack(Box::new(move |tokens| {
@@ -159,7 +159,7 @@ impl Engine {
             versions,
             locks: LockTable::new(lock_config),
             dict: parts.dict,
-            purge: PurgeQueue::default(),
+            purge: PurgeQueue::new(),
             undo_area: parts.undo_area,
             counters: Counters::default(),
             checkpointing: Mutex::new(()),

@@ -15,7 +15,7 @@
 use crate::engine::Engine;
 use crate::table::Table;
 use crate::undo::NO_UNDO;
-use ferrite_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use ferrite_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use ferrite_sync::{time, Arc, Event, Mutex};
 use ferrite_tree::op::{GC_FREEZE, GC_REMOVE};
 use ferrite_tree::{is_sparse, node, LeafMut, Scratch};
@@ -62,12 +62,12 @@ pub enum Garbage {
 }
 
 impl Garbage {
-    pub(crate) fn entry(table: &Arc<Table>, number: usize, key: &[u8]) -> Garbage {
+    pub(crate) fn entry(table: &Arc<Table>, number: usize, key: &[u8], alone: bool) -> Garbage {
         Garbage::Entry {
             table: table.clone(),
             number: number as u16,
             key: key.into(),
-            alone: true,
+            alone,
         }
     }
 
@@ -91,6 +91,8 @@ impl Garbage {
 struct Work {
     txn: TxnId,
     pieces: Vec<Garbage>,
+    /// When it was left, us, as far as `now_us` tells.
+    left_us: u64,
     /// When it was first looked at, us; 0: not yet.
     seen_us: u64,
 }
@@ -115,6 +117,10 @@ pub(crate) struct PurgeQueue {
     /// Of these, those no helper has looked at.
     fresh: AtomicUsize,
     sleeping: AtomicUsize,
+    /// The time at the last tick of a background thread, us: commits ask no clock.
+    now_us: AtomicU64,
+    /// Nothing is cleaned up.
+    held_back: AtomicBool,
     event: Event,
     pub purged: AtomicU64,
     pub buried: AtomicU64,
@@ -124,6 +130,12 @@ pub(crate) struct PurgeQueue {
 }
 
 impl PurgeQueue {
+    pub(crate) fn new() -> PurgeQueue {
+        let queue = PurgeQueue::default();
+        queue.tick();
+        queue
+    }
+
     pub(crate) fn add(&self, txn: TxnId, pieces: Vec<Garbage>) {
         // Counted first: who takes it takes it off the counts.
         self.length.fetch_add(1, Ordering::Relaxed);
@@ -131,6 +143,7 @@ impl PurgeQueue {
         self.lists.lock().fresh.push_back(Work {
             txn,
             pieces,
+            left_us: self.now_us.load(Ordering::Relaxed),
             seen_us: 0,
         });
         if fresh % WAKE == 0 && self.sleeping.load(Ordering::Relaxed) > 0 {
@@ -146,7 +159,32 @@ impl PurgeQueue {
     /// Committers have to help.
     #[inline]
     pub(crate) fn in_debt(&self) -> bool {
-        self.fresh.load(Ordering::Relaxed) > DEBT
+        self.fresh.load(Ordering::Relaxed) > DEBT && !self.is_held_back()
+    }
+
+    /// Tells the queue the time.
+    pub(crate) fn tick(&self) {
+        self.now_us.store(time::now_us(), Ordering::Relaxed);
+    }
+
+    /// How long the oldest work that nobody has cleaned up or put aside waits, us; some 50 ms
+    /// more at most. Values that an old snapshot needs do not count.
+    pub(crate) fn lag_us(&self) -> u64 {
+        let lists = self.lists.lock();
+        let oldest = [lists.fresh.front(), lists.waiting.front()];
+        let oldest = oldest.into_iter().flatten().map(|work| work.left_us).min();
+        oldest.map_or(0, |left_us| time::now_us().saturating_sub(left_us))
+    }
+
+    /// Holds all cleaning up back, or lets it go on: for measuring what it costs.
+    pub(crate) fn hold_back(&self, hold: bool) {
+        self.held_back.store(hold, Ordering::SeqCst);
+        self.wake();
+    }
+
+    #[inline]
+    pub(crate) fn is_held_back(&self) -> bool {
+        self.held_back.load(Ordering::Relaxed)
     }
 
     /// Takes what is due: waiting work whose time has come, then fresh work.
@@ -239,12 +277,7 @@ impl Engine {
     #[cold]
     pub(crate) fn found_garbage(&self, table: &Arc<Table>, number: usize, key: &[u8]) {
         if self.purge.length() < FOUND_MOST {
-            let piece = Garbage::Entry {
-                table: table.clone(),
-                number: number as u16,
-                key: key.into(),
-                alone: false,
-            };
+            let piece = Garbage::entry(table, number, key, false);
             self.purge.add(TxnId::FROZEN, vec![piece]);
             self.purge.wake();
         }

@@ -377,7 +377,8 @@ impl Session {
         }
         *place = (page, self.garbage.len());
         let at = self.undo_position();
-        self.garbage.push((at, Garbage::entry(table, number, key)));
+        self.garbage
+            .push((at, Garbage::entry(table, number, key, true)));
     }
 
     /// Pieces were taken back: none stands for anything.

@@ -2,7 +2,7 @@
 
 use crate::engine::Engine;
 use crate::session::Isolation;
-use ferrite_sync::atomic::Ordering;
+use ferrite_sync::atomic::{AtomicU64, Ordering};
 use ferrite_sync::{time, Counter};
 use ferrite_txn::SnapshotView;
 use ferrite_types::Csn;
@@ -104,8 +104,10 @@ impl Engine {
     pub fn metrics(&self) -> Vec<Metric> {
         let mut all = self.metrics_rows();
         all.extend(self.metrics_buffer());
+        all.extend(self.metrics_store());
         all.extend(self.metrics_log());
-        all.extend(self.metrics_history());
+        all.extend(self.metrics_versions());
+        all.extend(self.metrics_purge());
         all.extend(self.metrics_locks());
         all
     }
@@ -150,89 +152,68 @@ impl Engine {
 
     fn metrics_buffer(&self) -> Vec<Metric> {
         let s = &self.pool.stats;
-        let store = self.store.stats();
-        let page = ferrite_types::PAGE_BYTES as u64;
         let total = self.pool.frame_count() as u64;
         let free = self.pool.free_frames() as u64;
+        let data = (total - free) * ferrite_types::PAGE_BYTES as u64;
+        let dirty = self.pool.dirty_pages() as u64;
+        let gauge = |name, value, comment| gauge(name, value, "buffer", comment);
+        let counter =
+            |name, value: &Counter, comment| counter(name, value.get(), "buffer", comment);
         vec![
-            gauge("buffer_pool_pages_total", total, "buffer", "Frames"),
-            gauge(
-                "buffer_pool_pages_free",
-                free,
-                "buffer",
-                "Frames without a page",
-            ),
+            gauge("buffer_pool_pages_total", total, "Frames"),
+            gauge("buffer_pool_pages_free", free, "Frames without a page"),
             gauge(
                 "buffer_pool_pages_dirty",
-                self.pool.dirty_pages() as u64,
-                "buffer",
+                dirty,
                 "Pages changed since they were written",
             ),
-            gauge(
-                "buffer_pool_bytes_data",
-                (total - free) * page,
-                "buffer",
-                "Bytes of pages in memory",
-            ),
-            counter(
-                "buffer_pool_reads",
-                s.reads.get(),
-                "buffer",
-                "Pages read from disk",
-            ),
+            gauge("buffer_pool_bytes_data", data, "Bytes of pages in memory"),
+            counter("buffer_pool_reads", &s.reads, "Pages read from disk"),
             counter(
                 "buffer_pool_wait_free",
-                s.free_waits.get(),
-                "buffer",
+                &s.free_waits,
                 "Waits for a free frame",
             ),
             counter(
                 "buffer_pool_evictions",
-                s.evictions.get(),
-                "buffer",
+                &s.evictions,
                 "Clean pages dropped from memory",
             ),
             counter(
                 "buffer_pool_latch_waits",
-                s.latch_waits.get(),
-                "buffer",
+                &s.latch_waits,
                 "Waits for a page latch",
             ),
-            counter(
-                "pages_written",
-                s.pages_written.get(),
-                "store",
-                "Pages written",
-            ),
+        ]
+    }
+
+    fn metrics_store(&self) -> Vec<Metric> {
+        let s = &self.pool.stats;
+        let store = self.store.stats();
+        let gauge = |name, value, comment| gauge(name, value, "store", comment);
+        let counter = |name, value, comment| counter(name, value, "store", comment);
+        vec![
+            counter("pages_written", s.pages_written.get(), "Pages written"),
             counter(
                 "data_written",
                 s.bytes_written.get(),
-                "store",
                 "Bytes of pages written",
             ),
-            counter(
-                "data_read",
-                store.bytes_read,
-                "store",
-                "Bytes of pages read",
-            ),
-            counter("data_fsyncs", store.syncs, "store", "Syncs of store files"),
+            counter("data_read", store.bytes_read, "Bytes of pages read"),
+            counter("data_fsyncs", store.syncs, "Syncs of store files"),
             gauge(
                 "store_file_bytes",
                 self.store.file_bytes(),
-                "store",
                 "Size of the store's files",
             ),
             gauge(
                 "store_used_bytes",
                 self.store.used_bytes(),
-                "store",
                 "Bytes in use in the store",
             ),
             gauge(
                 "store_free_bytes",
                 self.store.free_bytes(),
-                "store",
                 "Bytes free for reuse in the store",
             ),
         ]
@@ -296,101 +277,102 @@ impl Engine {
         yards.fold((0, 0), |(n, b), y| (n + y.count(), b + y.bytes()))
     }
 
-    fn metrics_history(&self) -> Vec<Metric> {
-        let v = self.versions.stats();
+    fn metrics_purge(&self) -> Vec<Metric> {
         let (graves, grave_bytes) = self.graves();
+        let purge = &self.purge;
+        let gauge = |name, value, comment| gauge(name, value, "history", comment);
+        let counter = |name, value: &AtomicU64, comment| {
+            counter(name, value.load(Ordering::Relaxed), "history", comment)
+        };
         vec![
             gauge(
                 "graveyard_entries",
                 graves,
-                "history",
                 "Deleted entries kept for old snapshots, out of the trees",
             ),
-            gauge("graveyard_bytes", grave_bytes, "history", "Bytes they take"),
+            gauge("graveyard_bytes", grave_bytes, "Bytes they take"),
             counter(
                 "entries_buried",
-                self.purge.buried.load(Ordering::Relaxed),
-                "history",
+                &purge.buried,
                 "Deleted entries moved out of the trees for old snapshots",
-            ),
-            counter(
-                "purge_by_committers",
-                self.purge.helped.load(Ordering::Relaxed),
-                "history",
-                "Commits that cleaned up because the helpers were behind",
-            ),
-            gauge(
-                "undo_spilled_bytes",
-                self.undo_area.bytes(),
-                "history",
-                "Bytes of undo of long transactions in the file undo.spill",
             ),
             gauge(
                 "history_list_length",
-                self.purge.length() as u64,
-                "history",
+                purge.length() as u64,
                 "Committed transactions not yet cleaned up after",
             ),
             gauge(
+                "purge_lag",
+                purge.lag_us() / 1000,
+                "How long the oldest of them has been waiting for it, ms",
+            ),
+            counter(
+                "purged_entries",
+                &purge.purged,
+                "Pieces cleaned up after commits",
+            ),
+            counter(
+                "purge_by_committers",
+                &purge.helped,
+                "Commits that cleaned up because the helpers were behind",
+            ),
+        ]
+    }
+
+    fn metrics_versions(&self) -> Vec<Metric> {
+        let v = self.versions.stats();
+        let kept = v.young_bytes + v.old_bytes + self.graves().1;
+        let snapshots = self.open_snapshots().len() as u64;
+        let gauge = |name, value, comment| gauge(name, value, "history", comment);
+        let counter = |name, value, comment| counter(name, value, "history", comment);
+        vec![
+            gauge("open_snapshots", snapshots, "Open snapshots"),
+            gauge(
                 "history_bytes",
-                v.young_bytes + v.old_bytes + grave_bytes,
-                "history",
+                kept,
                 "Bytes of row versions and deleted entries kept in memory",
             ),
-            gauge(
-                "history_ring_bytes",
-                v.young_bytes,
-                "history",
-                "Of these, in the ring",
-            ),
+            gauge("history_ring_bytes", v.young_bytes, "Of these, in the ring"),
             gauge(
                 "history_old_bytes",
                 v.old_bytes,
-                "history",
                 "Of these, kept for old snapshots",
             ),
             gauge(
                 "history_spilled_bytes",
                 v.spilled_bytes,
-                "history",
                 "Bytes of row versions kept in scratch files",
             ),
-            counter(
-                "versions_spilled",
-                v.spilled,
-                "history",
-                "Row versions written to scratch files",
+            gauge(
+                "version_chain_p99",
+                v.chain_p99,
+                "Versions of a row that 99 of 100 updates left at most, since the start",
             ),
-            counter(
-                "history_spill_failures",
-                v.spill_failures,
-                "history",
-                "Failed writes to scratch files: the versions stayed in memory",
-            ),
-            counter("versions_made", v.made, "history", "Row versions made"),
+            counter("versions_made", v.made, "Row versions made"),
             counter(
                 "versions_pruned",
                 v.pruned,
-                "history",
                 "Row versions dropped by updates",
             ),
             counter(
                 "versions_moved",
                 v.moved,
-                "history",
                 "Row versions moved for old snapshots",
             ),
             counter(
-                "purged_entries",
-                self.purge.purged.load(Ordering::Relaxed),
-                "history",
-                "Pieces cleaned up after commits",
+                "versions_spilled",
+                v.spilled,
+                "Row versions written to scratch files",
+            ),
+            counter(
+                "history_spill_failures",
+                v.spill_failures,
+                "Failed writes to scratch files: the versions stayed in memory",
             ),
             gauge(
-                "open_snapshots",
-                self.open_snapshots().len() as u64,
-                "history",
-                "Open snapshots",
+                "undo_spilled_bytes",
+                self.undo_area.bytes(),
+                "Bytes of undo of long transactions in the file undo.spill",
             ),
         ]
     }
@@ -424,6 +406,10 @@ impl Engine {
                 .collect::<Vec<_>>()
                 .join("\n")
         };
+        let both = |mut first: Vec<Metric>, more| {
+            first.extend(more);
+            first
+        };
         let deadlocks = self
             .locks
             .deadlocks()
@@ -444,9 +430,15 @@ impl Engine {
             ("LATEST DETECTED DEADLOCK", deadlocks),
             ("TRANSACTIONS", trx),
             ("ROW OPERATIONS", list(self.metrics_rows())),
-            ("BUFFER POOL AND FILE I/O", list(self.metrics_buffer())),
+            (
+                "BUFFER POOL AND FILE I/O",
+                list(both(self.metrics_buffer(), self.metrics_store())),
+            ),
             ("LOG", list(self.metrics_log())),
-            ("HISTORY", list(self.metrics_history())),
+            (
+                "HISTORY",
+                list(both(self.metrics_versions(), self.metrics_purge())),
+            ),
             ("LOCKS", list(self.metrics_locks())),
         ]
     }

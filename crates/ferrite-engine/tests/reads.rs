@@ -215,6 +215,34 @@ fn old_snapshots_read_the_graveyard() {
 
 /// A row that another deleted after the snapshot, and that this transaction has brought anew: it
 /// sees its own, not the grave.
+/// Cleaning up that is held back shows how far it is behind, and catches up.
+#[test]
+fn held_back_cleaning_up_is_told_and_done_later() {
+    let disk = SimStorage::new(14);
+    let engine = open(&disk);
+    let t = create(&engine, "d/t");
+    let mut s = Session::new(&engine, 0, 1);
+    for n in 0..200 {
+        insert(&mut s, &t, n, b"row").unwrap();
+    }
+    s.commit(false).unwrap();
+    engine.set("purge_paused", 1).unwrap();
+    for n in 0..100 {
+        delete(&mut s, &t, n, b"row").unwrap();
+        s.commit(false).unwrap();
+    }
+    wait_until("a lag of 100 ms", || metric(&engine, "purge_lag") >= 100);
+    assert!(metric(&engine, "history_list_length") >= 100);
+    engine.set("purge_paused", 0).unwrap();
+    wait_until("the end of cleaning up", || {
+        metric(&engine, "history_list_length") == 0
+    });
+    assert_eq!(metric(&engine, "purge_lag"), 0);
+    drop(s);
+    check(&engine, &t);
+    engine.close().unwrap();
+}
+
 #[test]
 fn a_row_brought_anew_hides_its_grave() {
     let disk = SimStorage::new(15);

@@ -51,6 +51,7 @@ mod histogram;
 mod hook;
 mod latch;
 mod lock;
+pub mod memory;
 pub mod mutation;
 pub mod random;
 mod shard;

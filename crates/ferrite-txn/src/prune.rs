@@ -72,7 +72,13 @@ impl Walk<'_> {
             let from = bodies.len();
             let head = match self.read(at, &mut bodies) {
                 Ok(Some(head)) => head,
-                Ok(None) => break,
+                Ok(None) => {
+                    // Freed with its segment. What is newer and stays may name it for ever.
+                    if last_kept.is_none() && dropped.is_empty() {
+                        start = VersionAddr::NONE;
+                    }
+                    break;
+                }
                 Err(_) => {
                     // What is older cannot be looked at now: the rest stays as it is.
                     done.keep_pending(&mut dropped);

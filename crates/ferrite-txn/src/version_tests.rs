@@ -11,7 +11,7 @@ use ferrite_sync::{thread, Arc, Mutex};
 use ferrite_types::{Csn, IndexId, TxnId};
 
 use crate::{
-    apply, diff, NewVersion, Snapshot, SnapshotInfo, TxnSystem, VersionAddr, VersionConfig,
+    apply, diff, NewVersion, Pruned, Snapshot, SnapshotInfo, TxnSystem, VersionAddr, VersionConfig,
     VersionStats, VersionStore, VERSION_DELETED,
 };
 
@@ -25,7 +25,7 @@ pub(crate) struct Record {
 }
 
 pub(crate) fn store() -> VersionStore {
-    VersionStore::new(VersionConfig::with_ring(1 << 20), None)
+    VersionStore::new(VersionConfig::with_memory(1 << 20), None)
 }
 
 /// As an engine updates a row, under its page latch.
@@ -422,6 +422,11 @@ fn a_segment_nobody_needs_is_freed_unread() {
     assert_eq!(stats.segments, stats.unread);
     assert!(stats.segments >= 11 && stats.moved == 0, "{stats:?}");
     assert!(!vs.needs_retire());
+    vs.retire_down_to(&sys, 0);
+    assert!(!r.next.is_none());
+    let (start, pruned) = vs.walk().prune(&sys, r.next, &r.payload);
+    assert!(start.is_none(), "nothing is left to name");
+    assert_eq!(pruned, Pruned::default());
 }
 
 /// Accounts with a constant sum in every committed state, with threads for everything.

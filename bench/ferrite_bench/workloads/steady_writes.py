@@ -1,0 +1,80 @@
+"""steady-writes: a write load without old snapshots; is cleaning up in step, and what does it cost?"""
+
+from __future__ import annotations
+
+from ferrite_bench.session import Session
+from ferrite_bench.stats import mean
+from ferrite_bench.workloads.base import (
+    HISTORY,
+    HISTORY_BYTES,
+    P99,
+    TPS,
+    Case,
+    Experiment,
+    Needs,
+    Panel,
+    Setup,
+    Size,
+    Timeline,
+)  # fmt: skip
+from ferrite_bench.workloads.common import oltp, oltp_data, warmup_of
+
+CASE, HELD = "cleaning up", "cleaning up held back for a while"
+LAG = Panel("purge_lag", "cleanup lag", "ms")
+
+
+def _steady(rows: int, seconds: float) -> Case:
+    def run(session: Session) -> None:
+        warmup = warmup_of(seconds)
+        outcome = session.load(oltp("oltp_write_only", 16, seconds, rows), warmup)
+        speeds = [speed for second, speed in outcome.speeds.items() if second > warmup]
+        if speeds:
+            session.figure("worst_share", min(speeds) / mean(speeds), "x")
+        session.figure("lag_peak", outcome.peak("purge_lag"), "ms", "lower")
+
+    return Case(CASE, run, seconds + 1)
+
+
+def _held(rows: int, slice_seconds: float, pairs: int) -> Case:
+    """Short stretches with and without cleaning up in turn, so that a noisy machine does both the same harm."""
+
+    def run(session: Session) -> None:
+        if session.server.contestant.engine.key != "ferrite":
+            return
+        tps: dict[int, list[float]] = {0: [], 1: []}
+        for _ in range(pairs):
+            for paused in (0, 1):
+                session.sql(f"SET GLOBAL ferrite_purge_paused = {paused}")
+                outcome = session.load(oltp("oltp_write_only", 16, slice_seconds, rows), usual=False)
+                session.offset += slice_seconds
+                tps[paused].append(outcome.average("tps", 1))
+        session.sql("SET GLOBAL ferrite_purge_paused = 0")
+        session.figure("tps", mean(tps[0]), "1/s")
+        session.figure("tps_held", mean(tps[1]), "1/s")
+        session.figure("held_ratio", mean(tps[0]) / mean(tps[1]), "x")
+
+    return Case(HELD, run, 2 * pairs * slice_seconds)
+
+
+def _setups(size: Size) -> list[Setup]:
+    rows = size.pick(2_000, 100_000, 1_000_000)
+    seconds, stretch, pairs = size.pick((4, 2, 1), (10, 3, 2), (600, 15, 6))
+    needs = Needs(pool_mb=size.pick(64, 512, 1024), flush=2)
+    return [Setup("steady", needs, oltp_data(rows), (_steady(rows, seconds), _held(rows, stretch, pairs)), rounds=1)]
+
+
+EXPERIMENT = Experiment(
+    name="steady-writes",
+    title="Cleaning up in step",
+    question="An OLTP write load without any old snapshot: does cleaning up ever fall behind, does any second stall, and what "
+    "share of the speed does it take?",
+    method="sysbench oltp_write_only, 16 threads, commits flushed once a second. Then, Ferrite only, stretches with cleaning "
+    "up as usual and held back (ferrite_purge_paused) in turn.",
+    setups=_setups,
+    charts=(
+        Timeline("Transactions and history", CASE, (TPS, HISTORY)),
+        Timeline("Latency, bytes of history, lag", CASE, (P99, HISTORY_BYTES, LAG)),
+    ),
+    headline_cases=(CASE,),
+    extra_figures=("worst_share", "lag_peak", "tps_held", "held_ratio"),
+)
