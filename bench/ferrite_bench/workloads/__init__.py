@@ -11,6 +11,7 @@ from ferrite_bench.workloads.base import Experiment
 
 ORDER = (
     "queue",
+    "long-queue",
     "long-snapshot",
     "hot-rows",
     "secondary-churn",

@@ -159,7 +159,7 @@ class Experiment:
     ceiling: bool = False
     """Whether the ceiling plugin can run it."""
     apart: bool = False
-    """Not part of `all`: it needs something that is not fetched otherwise."""
+    """Not part of `all`: it needs something that is not fetched otherwise, or asks at length what another one asks."""
 
 
 OPEN = "snapshot opened"

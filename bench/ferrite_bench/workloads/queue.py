@@ -19,31 +19,28 @@ from ferrite_bench.workloads.base import (
 )
 from ferrite_bench.workloads.common import simple_case, under_snapshot
 
-CASE, LONG = "snapshot open", "snapshot open for twelve minutes"
+CASE = "snapshot open"
 
 
-def _build(session: Session) -> None:
+def build(session: Session) -> None:
     session.prepare("queue", own=True)
 
 
 def _setups(size: Size) -> list[Setup]:
     quiet = size.pick(2, 5, 20)
     needs = Needs(pool_mb=size.pick(64, 512, 1024), flush=2)
-    data = Data("queue", _build, 64, 1)
+    data = Data("queue", build, 64, 1)
     cases = (
         simple_case("no snapshot", Sysbench("queue", 4, quiet, own=True)),
-        _open(CASE, *size.pick((1, 4), (3, 20), (10, 130))),
+        open_case(*size.pick((1, 4), (3, 20), (10, 130))),
     )
-    setups = [Setup("queue", needs, data, cases, rounds=size.pick(1, 1, 3))]
-    if size.name == "full":
-        setups.append(Setup("queue, long", needs, data, (_open(LONG, 10, 730),), rounds=1))
-    return setups
+    return [Setup("queue", needs, data, cases, rounds=size.pick(1, 1, 3))]
 
 
-def _open(name: str, begin: float, end: float) -> Case:
+def open_case(begin: float, end: float) -> Case:
     """A snapshot from `begin` to `end`, and a while without it afterwards."""
     load = Sysbench("queue", 4, end + min(8, begin * 2), own=True)
-    return under_snapshot(name, load, begin, end, "SELECT COUNT(*), SUM(id) FROM job")
+    return under_snapshot(CASE, load, begin, end, "SELECT COUNT(*), SUM(id) FROM job")
 
 
 EXPERIMENT = Experiment(
