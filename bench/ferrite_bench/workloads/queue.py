@@ -23,6 +23,7 @@ CASE = "snapshot open"
 
 
 def build(session: Session) -> None:
+    """A thousand jobs."""
     session.prepare("queue", own=True)
 
 
