@@ -155,10 +155,11 @@ class Runner:
         """A copy for the whole run: a build that goes on meanwhile must not change what is measured."""
         self.plugins.mkdir(exist_ok=True)
         source = plugin_file(item, self.places.plugin_dir)
-        if source is not None and not (self.plugins / source.name).exists():
-            shutil.copy2(source, self.plugins / source.name)
-            build = hashlib.sha256((self.plugins / source.name).read_bytes()).hexdigest()[:12]
-            self.writer.note(Place(item.key), f"{item.label}: {source.name} with SHA-256 {build}...")
+        copy = self.plugins / item.plugin
+        if source is not None and not copy.exists():
+            shutil.copy2(source, copy)
+            build = hashlib.sha256(copy.read_bytes()).hexdigest()[:12]
+            self.writer.note(Place(item.key), f"{item.label}: {item.plugin} with SHA-256 {build}...")
 
     def _rounds(self, setup: Setup) -> int:
         if self.request.size.name == "smoke":

@@ -27,7 +27,7 @@ from ferrite_bench.workloads.common import SnapshotReads
 CASE = "hot rows"
 PLAIN, SNAPSHOT = "no snapshot", "snapshot open"
 SCAN = "SELECT COUNT(*), SUM(n), SUM(CRC32(CONCAT(id, note, n))) FROM counter"
-READS = 400
+READS, SCANS = 400, 9
 
 
 def _timed(connection: Any, sql: str, times: int) -> float:
@@ -59,15 +59,19 @@ class OldSnapshot:
         _, _, open_it = session.open_snapshot(self.connection, 0)
         open_it()
         self.reads = SnapshotReads(self.connection, SCAN)
-        self.reads.read()
+        self.before = self._fastest()
 
     def finish(self, session: Session) -> None:
         """Read once more, compare, close."""
-        self.reads.read()
-        session.figure("snapshot_scan_before", self.reads.seconds[0] * 1e3, "ms", "lower")
-        session.figure("snapshot_scan_after", self.reads.seconds[-1] * 1e3, "ms", "lower")
+        session.figure("snapshot_scan_before", self.before * 1e3, "ms", "lower")
+        session.figure("snapshot_scan_after", self._fastest() * 1e3, "ms", "lower")
         self.connection.close()
         self.reads.check()
+
+    def _fastest(self) -> float:
+        for _ in range(SCANS):
+            self.reads.read()
+        return min(self.reads.seconds[-SCANS:])
 
 
 def _case(load: Sysbench, short: Sysbench) -> Case:

@@ -165,7 +165,8 @@ impl Graveyard {
     fn sweep_states(&self, engine: &Engine, key: &[u8], states: &mut Vec<Grave>) -> u64 {
         let before = states.len();
         states.retain_mut(|grave| {
-            let needed = engine.keep_needed(&mut grave.header, &grave.value);
+            let needed = engine.keep_needed(&mut grave.header, &grave.value)
+                && !ferrite_sync::mutant!("graveyard.sweep_needed");
             if !needed {
                 let bytes = bytes_of(key, &grave.value);
                 self.bytes.fetch_sub(bytes, Ordering::Relaxed);

@@ -59,7 +59,7 @@ mod undo_list;
 mod visible;
 mod write;
 
-pub use callbacks::{Callbacks, LogLevel, NoCallbacks};
+pub use callbacks::{Callbacks, LogLevel, NoCallbacks, SilentCallbacks};
 pub use config::Config;
 pub use cursor::{Cursor, ReadMode, Row, SeekMode, WaitMode};
 pub use engine::Engine;

@@ -461,7 +461,7 @@ impl Engine {
             return false;
         }
         let mut header = rec.header;
-        if self.keep_needed(&mut header, rec.value) {
+        if self.keep_needed(&mut header, rec.value) && !ferrite_sync::mutant!("purge.lose_grave") {
             let newest = self.txns.last_csn();
             table.graveyards[number].bury(key, header, rec.value, newest);
             self.purge.buried.fetch_add(1, Ordering::Relaxed);

@@ -3,11 +3,11 @@
 mod common;
 
 use common::{
-    check, config, create, delete, give_up, insert, key, metric, open, scan, update, wait_until,
-    Quiet,
+    check, config, create, database, delete, give_up, insert, key, metric, open, scan, update,
+    wait_until,
 };
 
-use ferrite_engine::{DupInfo, Engine, Isolation, Session, Table, Xid};
+use ferrite_engine::{DupInfo, Engine, Isolation, Session, SilentCallbacks, Table, Xid};
 use ferrite_io::sim::SimStorage;
 use ferrite_io::Storage;
 use ferrite_sync::random::Rng;
@@ -17,10 +17,7 @@ use std::collections::BTreeMap;
 
 #[test]
 fn rows_survive_a_clean_restart() {
-    let disk = SimStorage::new(1);
-    let engine = open(&disk);
-    let t = create(&engine, "d/t");
-    let mut s = Session::new(&engine, 0, 1);
+    let (disk, engine, t, mut s) = database(1);
     s.begin_statement(Isolation::RepeatableRead);
     for n in 0..3000 {
         insert(&mut s, &t, n, format!("row {n}").as_bytes()).unwrap();
@@ -49,10 +46,7 @@ fn rows_survive_a_clean_restart() {
 
 #[test]
 fn rollback_and_savepoints_leave_no_trace() {
-    let disk = SimStorage::new(3);
-    let engine = open(&disk);
-    let t = create(&engine, "d/t");
-    let mut s = Session::new(&engine, 0, 1);
+    let (_disk, engine, t, mut s) = database(3);
     for n in 0..100 {
         insert(&mut s, &t, n, b"first").unwrap();
     }
@@ -84,10 +78,7 @@ fn rollback_and_savepoints_leave_no_trace() {
 
 #[test]
 fn large_values_come_and_go() {
-    let disk = SimStorage::new(4);
-    let engine = open(&disk);
-    let t = create(&engine, "d/t");
-    let mut s = Session::new(&engine, 0, 1);
+    let (_disk, engine, t, mut s) = database(4);
     let value: Vec<u8> = (0..200_000u32).map(|i| (i * 31) as u8).collect();
     let store = |s: &mut Session, value: &[u8]| {
         let r = s.write_overflow(&t, value).unwrap();
@@ -274,10 +265,7 @@ fn prepared_transactions_wait_for_word() {
 /// The log's age stays within its budget under a load larger than the pool.
 #[test]
 fn checkpoints_keep_up() {
-    let disk = SimStorage::new(8);
-    let engine = open(&disk);
-    let t = create(&engine, "d/t");
-    let mut s = Session::new(&engine, 0, 1);
+    let (_disk, engine, t, mut s) = database(8);
     for n in 0..12_000u64 {
         insert(&mut s, &t, n, &[b'x'; 180]).unwrap();
         if n % 1000 == 0 {
@@ -509,7 +497,7 @@ fn a_creation_that_dies_is_repeated() {
         let storage: Arc<dyn Storage> = Arc::new(disk.boot());
         // A log that cannot be written ends the program: here, by a panic.
         let opened = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            Engine::open(config(), storage, Arc::new(Quiet))
+            Engine::open(config(), storage, Arc::new(SilentCallbacks))
         }));
         if let Ok(Ok(engine)) = opened {
             disk.power_off_after(u64::MAX / 2);

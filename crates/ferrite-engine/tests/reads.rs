@@ -3,20 +3,17 @@
 mod common;
 
 use common::{
-    check, create, delete, give_up, insert, key, metric, open, scan, scan_back, update, wait_until,
+    check, database, delete, give_up, insert, key, metric, open, scan, scan_back, update,
+    wait_until,
 };
 use ferrite_engine::{Cursor, DupInfo, Isolation, ReadMode, SeekMode, Session, WaitMode};
-use ferrite_io::sim::SimStorage;
 use ferrite_sync::random::Rng;
 use ferrite_types::Error;
 use std::collections::BTreeMap;
 
 #[test]
 fn snapshots_read_what_they_saw() {
-    let disk = SimStorage::new(2);
-    let engine = open(&disk);
-    let t = create(&engine, "d/t");
-    let mut w = Session::new(&engine, 0, 1);
+    let (_disk, engine, t, mut w) = database(2);
     let mut model: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
     let mut rng = Rng::new(7);
     let mut old: Vec<(Session, BTreeMap<u64, Vec<u8>>)> = Vec::new();
@@ -70,10 +67,7 @@ fn snapshots_read_what_they_saw() {
 /// The row this transaction sees is its own although the snapshot is older than the entry.
 #[test]
 fn entries_belong_to_the_row_that_is_seen() {
-    let disk = SimStorage::new(6);
-    let engine = open(&disk);
-    let t = create(&engine, "d/t");
-    let mut other = Session::new(&engine, 0, 1);
+    let (_disk, engine, t, mut other) = database(6);
     insert(&mut other, &t, 6, b"six").unwrap();
     insert(&mut other, &t, 7, b"sev").unwrap();
     other.commit(false).unwrap();
@@ -98,10 +92,7 @@ fn entries_belong_to_the_row_that_is_seen() {
 
 #[test]
 fn cursors_seek_and_turn() {
-    let disk = SimStorage::new(5);
-    let engine = open(&disk);
-    let t = create(&engine, "d/t");
-    let mut s = Session::new(&engine, 0, 1);
+    let (_disk, engine, t, mut s) = database(5);
     for n in (0..2000).step_by(2) {
         insert(&mut s, &t, n, b"v").unwrap();
     }
@@ -141,10 +132,7 @@ fn cursors_seek_and_turn() {
 /// What old snapshots alone need moves out of the tree, and they go on reading it.
 #[test]
 fn old_snapshots_read_the_graveyard() {
-    let disk = SimStorage::new(13);
-    let engine = open(&disk);
-    let t = create(&engine, "d/t");
-    let mut w = Session::new(&engine, 0, 1);
+    let (_disk, engine, t, mut w) = database(13);
     let mut model: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
     let mut rng = Rng::new(13);
     for n in 0..600 {
@@ -218,10 +206,7 @@ fn old_snapshots_read_the_graveyard() {
 /// Cleaning up that is held back shows how far it is behind, and catches up.
 #[test]
 fn held_back_cleaning_up_is_told_and_done_later() {
-    let disk = SimStorage::new(14);
-    let engine = open(&disk);
-    let t = create(&engine, "d/t");
-    let mut s = Session::new(&engine, 0, 1);
+    let (_disk, engine, t, mut s) = database(14);
     for n in 0..200 {
         insert(&mut s, &t, n, b"row").unwrap();
     }
@@ -245,10 +230,7 @@ fn held_back_cleaning_up_is_told_and_done_later() {
 
 #[test]
 fn a_row_brought_anew_hides_its_grave() {
-    let disk = SimStorage::new(15);
-    let engine = open(&disk);
-    let t = create(&engine, "d/t");
-    let mut other = Session::new(&engine, 0, 1);
+    let (_disk, engine, t, mut other) = database(15);
     insert(&mut other, &t, 1, b"old").unwrap();
     insert(&mut other, &t, 2, b"stays").unwrap();
     other.commit(false).unwrap();
@@ -285,10 +267,7 @@ fn a_row_brought_anew_hides_its_grave() {
 
 #[test]
 fn a_filled_table_is_like_any_other() {
-    let disk = SimStorage::new(12);
-    let engine = open(&disk);
-    let t = create(&engine, "d/t");
-    let mut s = Session::new(&engine, 0, 1);
+    let (disk, engine, t, mut s) = database(12);
     let mut model = BTreeMap::new();
     s.begin_load(&t);
     for n in 0..4000u64 {
@@ -319,10 +298,7 @@ fn a_filled_table_is_like_any_other() {
 
 #[test]
 fn a_long_locking_scan_holds_few_locks_and_all_its_rows() {
-    let disk = SimStorage::new(31);
-    let engine = open(&disk);
-    let t = create(&engine, "d/t");
-    let mut s = Session::new(&engine, 0, 1);
+    let (_disk, engine, t, mut s) = database(31);
     for n in 1..=3000 {
         insert(&mut s, &t, 2 * n, b"row").unwrap();
     }

@@ -45,6 +45,8 @@ mod tables;
 mod wait;
 
 #[cfg(test)]
+mod range_tests;
+#[cfg(test)]
 mod stress_tests;
 #[cfg(test)]
 mod tests;

@@ -118,31 +118,24 @@ impl Ranges {
             .fold(0, |mask, r| mask | r.mask)
     }
 
-    /// Others with a range over the key of which `f` says true.
-    pub fn others(
+    /// Who has a range over the key of which `f` says true.
+    pub fn owners(&self, k: KeyRef<'_>, f: &dyn Fn(&Range) -> bool) -> Vec<Arc<Owner>> {
+        if !self.any(k.index) {
+            return Vec::new();
+        }
+        let stripe = self.stripe(k.index).lock();
+        let found = stripe.iter().filter(|r| r.covers(k.index, k.key) && f(r));
+        found.map(|r| r.owner.clone()).collect()
+    }
+
+    /// As [`owners`](Self::owners), without this one.
+    fn others(
         &self,
         owner: &Arc<Owner>,
         k: KeyRef<'_>,
         f: &dyn Fn(&Range) -> bool,
     ) -> Vec<Arc<Owner>> {
-        if !self.any(k.index) {
-            return Vec::new();
-        }
-        let stripe = self.stripe(k.index).lock();
-        let found = stripe
-            .iter()
-            .filter(|r| !Arc::ptr_eq(&r.owner, owner) && r.covers(k.index, k.key) && f(r));
-        found.map(|r| r.owner.clone()).collect()
-    }
-
-    /// Who has a range over the key.
-    pub fn owners_over(&self, k: KeyRef<'_>) -> Vec<Arc<Owner>> {
-        if !self.any(k.index) {
-            return Vec::new();
-        }
-        let stripe = self.stripe(k.index).lock();
-        let found = stripe.iter().filter(|r| r.covers(k.index, k.key));
-        found.map(|r| r.owner.clone()).collect()
+        self.owners(k, &|r| !Arc::ptr_eq(&r.owner, owner) && f(r))
     }
 
     /// Would the request meet a range of another owner?
@@ -152,8 +145,8 @@ impl Ranges {
         })
     }
 
-    /// The range reaches up to this key now. None: there is no such range of that owner and
-    /// mode; a new one begins. True if one began. Under the key's shard mutex.
+    /// The range reaches up to this key now; if the owner has no such range of that mode, a new
+    /// one begins here and takes its name. True if one began. Under the key's shard mutex.
     fn grow(
         &self,
         id: &mut Option<RangeId>,
@@ -249,11 +242,8 @@ impl LockTable {
         if self.ranges.in_the_way(owner, k, mask) {
             return Ok(Attempt::Blocked);
         }
-        if let Some(q) = shard.find(k).and_then(|slot| shard.queue(slot)) {
-            let need = q.missing(owner, mask);
-            if need != 0 && q.has_obstacle(owner, need, q.waiting.len()) {
-                return Ok(Attempt::Blocked);
-            }
+        if shard.has_obstacle(owner, k, mask) {
+            return Ok(Attempt::Blocked);
         }
         self.tally.check_room()?;
         let begun = self.ranges.grow(range, owner, k, mask, &self.tally);

@@ -162,6 +162,15 @@ impl Locked<'_> {
         &mut self.shard.slots[slot as usize]
     }
 
+    /// Would the owner have to stand in the key's line for what it lacks of `mask`?
+    pub fn has_obstacle(&self, owner: &Arc<Owner>, k: KeyRef<'_>, mask: Mask) -> bool {
+        let Some(q) = self.find(k).and_then(|slot| self.queue(slot)) else {
+            return false;
+        };
+        let need = q.missing(owner, mask);
+        need != 0 && q.has_obstacle(owner, need, q.waiting.len())
+    }
+
     /// All queues that are not empty.
     pub fn each(&self) -> impl Iterator<Item = &Queue> {
         self.shard.slots.iter().filter(|q| !q.is_empty())

@@ -230,12 +230,7 @@ impl LockTable {
         if cell.count.load(Ordering::Acquire) == 0 {
             return false;
         }
-        let shard = cell.lock();
-        let Some(q) = shard.find(k).and_then(|slot| shard.queue(slot)) else {
-            return false;
-        };
-        let need = q.missing(owner, mask);
-        need != 0 && q.has_obstacle(owner, need, q.waiting.len())
+        cell.lock().has_obstacle(owner, k, mask)
     }
 
     /// Asks, and waits if somebody is in the way. No latch may be held. First come first

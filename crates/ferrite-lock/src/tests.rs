@@ -12,17 +12,17 @@ use crate::{
 use Mode::{Exclusive, Shared};
 use Span::{Gap, InsertIntention, NextKey, Record};
 
-const IX: IndexId = IndexId(7);
-const LONG: WaitPolicy = WaitPolicy::for_ms(20_000);
+pub(crate) const IX: IndexId = IndexId(7);
+pub(crate) const LONG: WaitPolicy = WaitPolicy::for_ms(20_000);
 
-fn table() -> Arc<LockTable> {
+pub(crate) fn table() -> Arc<LockTable> {
     Arc::new(LockTable::new(LockConfig {
         shards: 16,
         ..LockConfig::default()
     }))
 }
 
-fn owners<const N: usize>() -> [Arc<Owner>; N] {
+pub(crate) fn owners<const N: usize>() -> [Arc<Owner>; N] {
     std::array::from_fn(|i| {
         let o = Owner::new(i as u64 + 1, i + 1);
         o.set_txn(ferrite_types::TxnId(i as u64 + 100));
@@ -30,7 +30,7 @@ fn owners<const N: usize>() -> [Arc<Owner>; N] {
     })
 }
 
-fn is_clean(t: &LockTable) {
+pub(crate) fn is_clean(t: &LockTable) {
     let s = t.stats();
     assert_eq!((s.keys, s.bytes, s.waiting), (0, 0, 0), "{s:?}");
     assert!(!t.has_gap_locks(IX));
@@ -40,7 +40,7 @@ fn is_clean(t: &LockTable) {
 }
 
 /// Asks in another thread; returns once it waits there.
-fn ask_in_thread(
+pub(crate) fn ask_in_thread(
     t: &Arc<LockTable>,
     o: &Arc<Owner>,
     key: &'static [u8],
@@ -510,136 +510,5 @@ fn memory_is_limited_and_given_back() {
         .try_lock(&a, IX, &0u32.to_be_bytes(), Shared, Record)
         .is_ok());
     t.release_all(&a);
-    is_clean(&t);
-}
-
-#[test]
-fn a_range_is_a_lock_on_each_key_in_it() {
-    let t = table();
-    let [a, b] = owners();
-    let mut range = None;
-    for key in [b"c", b"e", b"g"] {
-        let got = t.try_lock_in_range(&a, IX, key, Exclusive, &mut range);
-        assert_eq!(got.unwrap(), Attempt::Held);
-    }
-    assert_eq!((a.locks_held(), t.stats().keys), (3, 0));
-    for (key, span, wait) in [
-        (b"b", Record, false),
-        (b"c", Record, true),
-        (b"c", InsertIntention, true),
-        (b"d", Record, true),
-        (b"e", Gap, false),
-        (b"g", InsertIntention, true),
-        (b"h", InsertIntention, false),
-    ] {
-        assert_eq!(t.conflicts(&b, IX, key, Exclusive, span), wait, "{key:?}");
-        assert!(!t.conflicts(&a, IX, key, Exclusive, span), "{key:?}");
-        assert_eq!(
-            t.is_untouched(IX, key),
-            (b"b" > key) || (key > b"g") || key == b"b"
-        );
-    }
-    assert!(!t.is_anchor(IX, b"e") && t.is_anchor(IX, b"g"));
-    assert!(t.try_lock(&a, IX, b"d", Shared, Record).unwrap() == Attempt::Held);
-    t.release_all(&a);
-    is_clean(&t);
-}
-
-#[test]
-fn who_meets_a_range_waits_for_its_owner() {
-    let t = table();
-    let [a, b, c] = owners();
-    let mut range = None;
-    for key in [b"c", b"e", b"g"] {
-        let got = t.try_lock_in_range(&a, IX, key, Shared, &mut range);
-        assert!(got.unwrap().is_granted());
-    }
-    let nowait = WaitPolicy::for_ms(0);
-    let got = t.lock_wait(&b, IX, b"e", Exclusive, Record, nowait, &NoHooks);
-    assert_eq!(got, Err(Error::LockTimeout));
-    let writer = ask_in_thread(&t, &b, b"e", Exclusive, Record, LONG);
-    let insert = ask_in_thread(&t, &c, b"g", Exclusive, InsertIntention, LONG);
-    assert!(b.is_waiting() && c.is_waiting());
-    let got = t.try_lock_in_range(&c, IX, b"e", Shared, &mut None);
-    assert_eq!(got.unwrap(), Attempt::Blocked, "the writer came first");
-    t.release_all(&a);
-    assert_eq!(writer.join().unwrap().unwrap(), Attempt::Granted);
-    assert!(insert.join().unwrap().unwrap().is_granted());
-    t.release_all(&b);
-    t.release_all(&c);
-    is_clean(&t);
-}
-
-#[test]
-fn ranges_take_part_in_deadlocks() {
-    let t = table();
-    let [a, b] = owners();
-    for owner in [&a, &b] {
-        let mut range = None;
-        for key in [b"c", b"e"] {
-            let got = t.try_lock_in_range(owner, IX, key, Shared, &mut range);
-            assert!(got.unwrap().is_granted());
-        }
-    }
-    let waiters = [(&a, b"c"), (&b, b"e")].map(|(owner, key)| {
-        let (t, owner) = (t.clone(), owner.clone());
-        thread::spawn("asks", move || {
-            let got = t.lock_wait(&owner, IX, key, Exclusive, Record, LONG, &NoHooks);
-            t.release_all(&owner);
-            got
-        })
-    });
-    let results = waiters.map(|w| w.join().unwrap());
-    let victims = results.iter().filter(|r| **r == Err(Error::Deadlock));
-    assert_eq!(victims.count(), 1, "{results:?}");
-    is_clean(&t);
-}
-
-#[test]
-fn gaps_at_the_ends_of_a_range_move() {
-    let t = table();
-    let [a, b] = owners();
-    let mut range = None;
-    for key in [b"c", b"e"] {
-        let got = t.try_lock_in_range(&a, IX, key, Exclusive, &mut range);
-        assert!(got.unwrap().is_granted());
-    }
-    // Its own insert before the first key.
-    t.inherit_gap(IX, b"c", b"b");
-    assert!(t.conflicts(&b, IX, b"b", Exclusive, InsertIntention));
-    // The last key goes, and one in the middle.
-    t.inherit_removed(IX, b"e", b"k");
-    t.inherit_removed(IX, b"c", b"e");
-    assert!(t.conflicts(&b, IX, b"k", Exclusive, InsertIntention));
-    assert_eq!(
-        t.stats().keys,
-        2,
-        "within the range nothing had to be added"
-    );
-    t.release_all(&a);
-    is_clean(&t);
-}
-
-#[test]
-fn a_key_taken_into_a_range_loses_its_own_lock() {
-    let t = table();
-    let [a, b] = owners();
-    let mut range = None;
-    t.try_lock_in_range(&a, IX, b"c", Exclusive, &mut range)
-        .unwrap();
-    for key in [b"d", b"f"] {
-        t.try_lock(&a, IX, key, Exclusive, NextKey).unwrap();
-    }
-    let waiter = ask_in_thread(&t, &b, b"f", Exclusive, Record, LONG);
-    t.try_lock_in_range(&a, IX, b"g", Exclusive, &mut range)
-        .unwrap();
-    t.absorb(&a, IX, b"d");
-    t.absorb(&a, IX, b"f");
-    assert_eq!(t.stats().keys, 1, "somebody stands in line for f");
-    assert!(b.is_waiting());
-    assert!(t.conflicts(&b, IX, b"d", Shared, Record));
-    t.release_all(&a);
-    waiter.join().unwrap().unwrap();
-    t.release_all(&b);
     is_clean(&t);
 }

@@ -2,16 +2,11 @@
 //!
 //! Run: `./ferrite test loom`.
 
-use ferrite_sync::{thread, Arc};
+use ferrite_sync::model::{check, thread};
+use ferrite_sync::Arc;
 
 use crate::format::envelope_words;
 use crate::ring::Ring;
-
-fn model(preemptions: usize, f: impl Fn() + Send + Sync + 'static) {
-    let mut b = loom::model::Builder::new();
-    b.preemption_bound = Some(preemptions);
-    b.check(f);
-}
 
 /// Body of 8 bytes, told by its kind.
 fn body(kind: u8) -> [u8; 8] {
@@ -21,7 +16,7 @@ fn body(kind: u8) -> [u8; 8] {
 fn append(ring: &Ring, kind: u8) {
     let start = ring.reserve(16);
     while start + 16 - ring.consumed() > ring.capacity() {
-        loom::thread::yield_now();
+        thread::yield_now();
     }
     ring.fill(start, kind, 8, &[&body(kind)]);
 }
@@ -47,7 +42,7 @@ fn two_appenders(room: usize) {
     let ring = Arc::new(Ring::new(room, 0));
     let appenders = [1u8, 2].map(|kind| {
         let ring = ring.clone();
-        loom::thread::spawn(move || append(&ring, kind))
+        thread::spawn(move || append(&ring, kind))
     });
     let (mut at, mut seen) = (0, Vec::new());
     while seen.len() < 2 {
@@ -66,10 +61,10 @@ fn two_appenders(room: usize) {
 
 #[test]
 fn loom_records_come_out_whole() {
-    model(3, || two_appenders(64));
+    check(3, || two_appenders(64));
 }
 
 #[test]
 fn loom_a_full_ring_is_used_again() {
-    model(3, || two_appenders(16));
+    check(3, || two_appenders(16));
 }

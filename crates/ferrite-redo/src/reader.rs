@@ -82,6 +82,45 @@ impl<'a> Sectors<'a> {
         self.have = (block_sector, block_sector + (n / SECTOR) as u64);
         Ok(true)
     }
+
+    /// What the log says at a sector, of this epoch or a later one.
+    ///
+    /// A bad sector is read again before it ends the log: the fault may be one of reading. One that
+    /// is not full is read until two reads agree: an earlier state of it would end the log too soon.
+    fn settled(
+        &mut self,
+        sector: u64,
+        mut epoch: u32,
+        reread: &mut dyn FnMut() -> bool,
+    ) -> Result<Next> {
+        let (mut again, mut last) = (false, None);
+        loop {
+            let Some(bytes) = self.get(sector)? else {
+                return Ok(Next::Gap);
+            };
+            match check(bytes, sector).filter(|h| h.epoch >= epoch) {
+                Some(h) => {
+                    epoch = h.epoch;
+                    let full = usize::from(h.used) == SECTOR_WORDS;
+                    if full || last.replace(h.used) == Some(h.used) {
+                        return Ok(Next::Sector(h));
+                    }
+                }
+                None if reread() || !std::mem::replace(&mut again, true) => {}
+                None => return Ok(Next::End),
+            }
+            self.have = (0, 0);
+        }
+    }
+}
+
+/// What stands where the log may go on.
+enum Next {
+    Sector(SectorHeader),
+    /// Nothing that fits.
+    End,
+    /// There is no file.
+    Gap,
 }
 
 /// Collects payload and cuts it into records.
@@ -163,38 +202,27 @@ pub(crate) fn scan(
         until,
     };
     let mut ended = false;
-    // A bad sector is read again before it ends the log: the fault may be one of reading.
-    let mut again = None;
-    let mut last = None;
     while !ended {
-        let Some(bytes) = sectors.get(sector)? else {
-            tail.at_gap = true;
-            break;
-        };
-        let Some(h) = check(bytes, sector).filter(|h| h.epoch >= tail.epoch) else {
-            if reread() || again.replace(sector) != Some(sector) {
-                sectors.have = (0, 0);
-                continue;
+        let h = match sectors.settled(sector, tail.epoch, reread)? {
+            Next::Sector(h) => h,
+            Next::End => break,
+            Next::Gap => {
+                tail.at_gap = true;
+                break;
             }
-            break;
         };
         tail.epoch = h.epoch;
         let used = usize::from(h.used) * 8;
         if used < skip {
             break;
         }
-        // So is one that is not full: an earlier state of it would end the log too soon.
-        let full = usize::from(h.used) == SECTOR_WORDS;
-        if !full && last.replace((sector, h.used)) != Some((sector, h.used)) {
-            sectors.have = (0, 0);
-            continue;
+        if let Some(bytes) = sectors.get(sector)? {
+            let payload = &bytes[HEADER + skip..HEADER + used];
+            records.bytes.extend_from_slice(payload);
         }
-        records
-            .bytes
-            .extend_from_slice(&bytes[HEADER + skip..HEADER + used]);
         skip = 0;
         reached = true;
-        ended = !full;
+        ended = usize::from(h.used) != SECTOR_WORDS;
         sector += 1;
         if (ended || records.bytes.len() >= READ_BYTES) && records.deliver(visit)? {
             break;

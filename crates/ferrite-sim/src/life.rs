@@ -69,13 +69,11 @@ fn work(world: &Arc<World>, engine: &Arc<Engine>, number: u64) -> Result<(), Err
 /// Nobody is at work: nothing is locked, the log is within its bound.
 fn check_quiet(world: &World, engine: &Engine) {
     // A rollback that a failed read has broken off keeps its locks.
-    let unfinished: Vec<u64> = match reads_may_fail(world) {
-        true => engine.trx_rows().iter().map(|t| t.txn_id).collect(),
-        false => Vec::new(),
-    };
+    let mut unfinished = engine.trx_rows();
+    unfinished.retain(|t| reads_may_fail(world) && t.state == "ROLLING BACK");
     let mut locks = Vec::new();
     engine.locks().each_lock(&mut |l| {
-        if !unfinished.contains(&l.txn.0) {
+        if !unfinished.iter().any(|t| t.txn_id == l.txn.0) {
             locks.push(format!("{l:?}"));
         }
     });

@@ -120,10 +120,11 @@ impl World {
         match self.plan.faults {
             FaultMode::PowerOnly => false,
             FaultMode::FailedSync => matches!(e, Error::Io(_) | Error::DiskFull(_)),
-            // A superblock that reads as zeros is none.
-            FaultMode::BadReads => {
-                matches!(e, Error::Io(_) | Error::Corrupt(_) | Error::Format(_))
-            }
+            FaultMode::BadReads => match e {
+                // A superblock that reads as zeros is none.
+                Error::Format(text) => text.ends_with("not a Ferrite database"),
+                _ => matches!(e, Error::Io(_) | Error::Corrupt(_)),
+            },
             FaultMode::Full => matches!(e, Error::DiskFull(_)),
         }
     }

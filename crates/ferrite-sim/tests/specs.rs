@@ -2,8 +2,8 @@
 //! promises: a seed is a run, and a few seeds pass.
 
 use ferrite_engine::{
-    Callbacks, Config, Cursor, DupInfo, Engine, IndexSpec, Isolation, LogLevel, ReadMode, Session,
-    Table, TableSpec, WaitMode,
+    Config, Cursor, DupInfo, Engine, IndexSpec, Isolation, NoCallbacks, ReadMode, Session, Table,
+    TableSpec, WaitMode,
 };
 use ferrite_io::sim::SimStorage;
 use ferrite_io::Storage;
@@ -11,15 +11,6 @@ use ferrite_sim::run::run;
 use ferrite_sync::stop::{arm_nth, disarm, hits, Action};
 use ferrite_sync::Arc;
 use ferrite_types::Error;
-
-struct Quiet;
-
-impl Callbacks for Quiet {
-    fn log(&self, _level: LogLevel, _text: &str) {}
-    fn fatal(&self, text: &str) {
-        panic!("{text}");
-    }
-}
 
 fn open(disk: &SimStorage) -> Arc<Engine> {
     let config = Config {
@@ -31,7 +22,7 @@ fn open(disk: &SimStorage) -> Arc<Engine> {
         ..Config::default()
     };
     let storage: Arc<dyn Storage> = Arc::new(disk.boot());
-    Engine::open(config, storage, Arc::new(Quiet)).unwrap()
+    Engine::open(config, storage, Arc::new(NoCallbacks)).unwrap()
 }
 
 fn create(engine: &Engine) -> Arc<Table> {

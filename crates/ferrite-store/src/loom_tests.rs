@@ -2,6 +2,7 @@
 //!
 //! Run: `./ferrite test loom`.
 
+use ferrite_sync::model::{check, thread};
 use ferrite_sync::Arc;
 use ferrite_types::format::Codec;
 use ferrite_types::{IndexId, PageId};
@@ -10,21 +11,15 @@ use crate::deps::Ordering;
 use crate::directory::{Directory, EXTENT_PAGES};
 use crate::word::{Location, Word};
 
-fn model(preemptions: usize, f: impl Fn() + Send + Sync + 'static) {
-    let mut b = loom::model::Builder::new();
-    b.preemption_bound = Some(preemptions);
-    b.check(f);
-}
-
 #[test]
 fn loom_who_sees_the_end_sees_word_and_owner() {
-    model(3, || {
+    check(3, || {
         let d = Arc::new(Directory::new());
         // Loom does not follow the once-cell of a chunk: it is there before.
         d.set_extent_owner(0, IndexId(9));
         let makers = [1, 2].map(|extent| {
             let d = d.clone();
-            loom::thread::spawn(move || d.set_extent_owner(extent, IndexId(9 + extent)))
+            thread::spawn(move || d.set_extent_owner(extent, IndexId(9 + extent)))
         });
         let end = d.end();
         assert!(end % EXTENT_PAGES == 0 && end <= 3 * EXTENT_PAGES);
@@ -40,7 +35,7 @@ fn loom_who_sees_the_end_sees_word_and_owner() {
 
 #[test]
 fn loom_a_moved_page_is_here_or_there() {
-    model(3, || {
+    check(3, || {
         let places = [1, 2, 3].map(|granule| Location::new(granule, 1, Codec::None));
         let d = Arc::new(Directory::new());
         let page = PageId(5);
@@ -48,7 +43,7 @@ fn loom_a_moved_page_is_here_or_there() {
         d.set_location(page, places[0]);
         let movers = [1, 2].map(|to| {
             let d = d.clone();
-            loom::thread::spawn(move || {
+            thread::spawn(move || {
                 let word = d.word(page);
                 let old = word.load(Ordering::Acquire);
                 let new = Word::on_disk(places[to]).0;

@@ -62,6 +62,9 @@ pub mod time;
 #[cfg(all(feature = "sim", not(loom)))]
 pub mod sim;
 
+#[cfg(loom)]
+pub mod model;
+
 #[cfg(all(test, loom))]
 mod loom_tests;
 

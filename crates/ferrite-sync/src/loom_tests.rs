@@ -6,13 +6,8 @@ use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
 
 use crate::epoch::Epochs;
+use crate::model::check;
 use crate::{Arc, Event, Latch};
-
-fn model(preemptions: usize, f: impl Fn() + Send + Sync + 'static) {
-    let mut b = loom::model::Builder::new();
-    b.preemption_bound = Some(preemptions);
-    b.check(f);
-}
 
 /// Data that loom checks for races.
 struct Guarded {
@@ -51,7 +46,7 @@ impl Guarded {
 
 #[test]
 fn loom_latch_two_writers_and_a_reader() {
-    model(2, || {
+    check(2, || {
         let g = Guarded::new();
         let hs = [0, 1].map(|_| {
             let g = g.clone();
@@ -67,7 +62,7 @@ fn loom_latch_two_writers_and_a_reader() {
 
 #[test]
 fn loom_latch_two_readers_and_a_writer() {
-    model(2, || {
+    check(2, || {
         let g = Guarded::new();
         let hs = [0, 1].map(|_| {
             let g = g.clone();
@@ -82,7 +77,7 @@ fn loom_latch_two_readers_and_a_writer() {
 
 #[test]
 fn loom_latch_downgrade() {
-    model(3, || {
+    check(3, || {
         let g = Guarded::new();
         let g2 = g.clone();
         let h = thread::spawn(move || g2.read());
@@ -99,7 +94,7 @@ fn loom_latch_downgrade() {
 
 #[test]
 fn loom_event_reaches_each_waiter() {
-    model(3, || {
+    check(3, || {
         let e = Arc::new(Event::new());
         let flag = Arc::new(AtomicBool::new(false));
         let (e2, f2) = (e.clone(), flag.clone());
@@ -118,7 +113,7 @@ fn loom_event_reaches_each_waiter() {
 
 #[test]
 fn loom_event_two_waiters() {
-    model(2, || {
+    check(2, || {
         let e = Arc::new(Event::new());
         let hs = [0, 1].map(|_| {
             let e = e.clone();
@@ -137,7 +132,7 @@ fn loom_event_two_waiters() {
 
 #[test]
 fn loom_epoch_reader_and_reclaimer() {
-    model(3, || {
+    check(3, || {
         let e = Arc::new(Epochs::new());
         let link = Arc::new(AtomicUsize::new(0));
         let freed = Arc::new(AtomicBool::new(false));

@@ -3,26 +3,21 @@
 //! Run: `./ferrite test loom`.
 
 use ferrite_lock::Owner;
+use ferrite_sync::model::{check, thread};
 use ferrite_sync::Arc;
 use ferrite_types::{Csn, TxnId};
 
 use crate::{SnapshotInfo, TxnSystem};
 
-fn model(preemptions: usize, f: impl Fn() + Send + Sync + 'static) {
-    let mut b = loom::model::Builder::new();
-    b.preemption_bound = Some(preemptions);
-    b.check(f);
-}
-
 #[test]
 fn loom_a_snapshot_sees_the_commits_up_to_its_number() {
-    model(2, || {
+    check(2, || {
         let sys = Arc::new(TxnSystem::with_ring_bits(TxnId(1), Csn(1), 6));
         let owner = Owner::new(1, 0);
         let txns = [sys.begin(owner.clone()), sys.begin(owner)];
         let committers = txns.map(|txn| {
             let sys = sys.clone();
-            loom::thread::spawn(move || sys.commit(txn))
+            thread::spawn(move || sys.commit(txn))
         });
         let snapshot = sys.open_snapshot(SnapshotInfo::default());
         let saw = txns.map(|txn| sys.sees(&snapshot, txn, TxnId::FROZEN));

@@ -4,22 +4,14 @@
 #![allow(dead_code)]
 
 use ferrite_engine::{
-    Callbacks, Config, Cursor, DupInfo, Engine, Entry, IndexSpec, LogLevel, ReadMode, Session,
-    Table, TableSpec, WaitMode,
+    Config, Cursor, DupInfo, Engine, Entry, IndexSpec, ReadMode, Session, SilentCallbacks, Table,
+    TableSpec, WaitMode,
 };
 use ferrite_io::sim::SimStorage;
 use ferrite_io::Storage;
 use ferrite_sync::Arc;
 use ferrite_types::Error;
 use std::collections::BTreeMap;
-
-/// A server whose machine may lose power: nothing is fatal to the test itself.
-pub struct Quiet;
-
-impl Callbacks for Quiet {
-    fn log(&self, _level: LogLevel, _text: &str) {}
-    fn fatal(&self, _text: &str) {}
-}
 
 pub fn config() -> Config {
     Config {
@@ -35,7 +27,16 @@ pub fn config() -> Config {
 
 pub fn open(disk: &SimStorage) -> Arc<Engine> {
     let storage: Arc<dyn Storage> = Arc::new(disk.boot());
-    Engine::open(config(), storage, Arc::new(Quiet)).unwrap()
+    Engine::open(config(), storage, Arc::new(SilentCallbacks)).unwrap()
+}
+
+/// A new database on a disk of that seed, its table `d/t`, and a session.
+pub fn database(seed: u64) -> (SimStorage, Arc<Engine>, Arc<Table>, Session) {
+    let disk = SimStorage::new(seed);
+    let engine = open(&disk);
+    let t = create(&engine, "d/t");
+    let s = Session::new(&engine, 0, 1);
+    (disk, engine, t, s)
 }
 
 pub fn index(name: &str, unique: bool) -> IndexSpec {

@@ -2,8 +2,8 @@
 
 use ferrite_engine::offline::{MapFrom, Offline, Settled};
 use ferrite_engine::{
-    overflow_references, Callbacks, Config, Cursor, DupInfo, Engine, Entry, IndexSpec, Isolation,
-    LogLevel, ReadMode, Session, Table, TableSpec, WaitMode,
+    overflow_references, Config, Cursor, DupInfo, Engine, Entry, IndexSpec, Isolation, ReadMode,
+    Session, SilentCallbacks, Table, TableSpec, WaitMode,
 };
 use ferrite_io::sim::SimStorage;
 use ferrite_io::Storage;
@@ -15,14 +15,6 @@ use std::collections::BTreeMap;
 
 /// Row payloads by key; a value out of line stands for its reference.
 pub type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
-
-/// A server whose machine may lose power: nothing is fatal to the test itself.
-pub struct Quiet;
-
-impl Callbacks for Quiet {
-    fn log(&self, _level: LogLevel, _text: &str) {}
-    fn fatal(&self, _text: &str) {}
-}
 
 pub fn config() -> Config {
     Config {
@@ -39,7 +31,7 @@ pub fn config() -> Config {
 
 pub fn open(disk: &SimStorage) -> Result<Arc<Engine>> {
     let storage: Arc<dyn Storage> = Arc::new(disk.boot());
-    Engine::open(config(), storage, Arc::new(Quiet))
+    Engine::open(config(), storage, Arc::new(SilentCallbacks))
 }
 
 fn index(name: &str, unique: bool) -> IndexSpec {
