@@ -138,13 +138,13 @@ def _case(rows: int, quiet: float) -> Case:
         seconds, _ = _beside(session, "rollback", "BEGIN", UPDATE, "ROLLBACK")
         session.figure("rollback_seconds", seconds[2], "s", "lower")
         _expect(session, 1)
-        _killed(session, seconds[1] / 2)
+        _killed(session, seconds[1] / 3)
 
     return Case(CASE, run, quiet + rows / 15_000)
 
 
 def _setups(size: Size) -> list[Setup]:
-    rows = size.pick(20_000, 200_000, 5_000_000)
+    rows = size.pick(100_000, 200_000, 5_000_000)
     quiet = size.pick(3, 6, 60)
     needs = Needs(pool_mb=size.pick(16, 16, 128), flush=2)
     return [Setup("big", needs, _data(rows), (_case(rows, quiet),), rounds=1)]
