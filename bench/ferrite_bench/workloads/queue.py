@@ -28,7 +28,7 @@ def build(session: Session) -> None:
 
 
 def _setups(size: Size) -> list[Setup]:
-    quiet = size.pick(2, 5, 20)
+    quiet = size.pick(2, 5, 10)
     needs = Needs(pool_mb=size.pick(64, 512, 1024), flush=2)
     data = Data("queue", build, 64, 1)
     cases = (

@@ -58,7 +58,7 @@ def _held(rows: int, slice_seconds: float, pairs: int) -> Case:
 
 def _setups(size: Size) -> list[Setup]:
     rows = size.pick(2_000, 100_000, 1_000_000)
-    seconds, stretch, pairs = size.pick((4, 2, 1), (10, 3, 2), (600, 15, 6))
+    seconds, stretch, pairs = size.pick((4, 2, 1), (10, 3, 2), (600, 15, 4))
     needs = Needs(pool_mb=size.pick(64, 512, 1024), flush=2)
     return [Setup("steady", needs, oltp_data(rows), (_steady(rows, seconds), _held(rows, stretch, pairs)), rounds=1)]
 
