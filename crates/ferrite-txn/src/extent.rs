@@ -152,10 +152,10 @@ impl Extent {
         found
     }
 
-    /// Less than two thirds of it are alive: worth writing again. Under random updates files then
-    /// hold 1.2 times what is alive (ln 3/2 / (1 - 2/3)); a half would make it 1.4, a quarter 1.9.
+    /// Less than half of it is alive: worth writing again. Under random updates files then hold
+    /// 1.4 times what is alive (ln 2 / (1 - 1/2)); a quarter would make it 1.9.
     pub fn is_sparse(&self) -> bool {
-        self.live * 3 < self.written * 2
+        self.live * 2 < self.written
     }
 
     /// Memory taken by what is known of it.

@@ -92,7 +92,7 @@ pub(crate) struct Candidate {
     /// Records in memory and what they take.
     pub record_memory: usize,
     pub file_bytes: usize,
-    /// Of the extent, less than two thirds are alive.
+    /// Of the extent, less than half is alive.
     pub sparse: bool,
 }
 

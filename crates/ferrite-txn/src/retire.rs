@@ -3,7 +3,7 @@
 //! Retirement of a segment: (1) seal it. (2) If nothing in it is alive, or everybody sees
 //! the `end` of all its versions (then nobody needs them nor anything older in their
 //! chains), free it. (3) Else ask of each version whether it is needed; that answer can
-//! only change from yes to no, so it is asked without any lock. (4) If most of it is needed
+//! only change from yes to no, so it is asked without any lock. (4) If nearly all of it is needed
 //! and the old generation has no memory left for that, it goes to a scratch file as it is
 //! (see `spill`). (5) Else in batches, with walks paused: what is needed moves to the old
 //! generation under its own address; what is not needed vanishes if nothing older is left of
@@ -27,6 +27,9 @@ use crate::store::VersionStore;
 use crate::system::TxnSystem;
 use crate::version::{record_bytes, VersionAddr, VersionHead};
 
+/// A segment is written as it is if all but one of so many parts of it are needed. What is not
+/// needed would lie in the file until its row changes again, and could not be folded.
+const WHOLE_NEEDED: usize = 8;
 /// Versions handled per pause of walks.
 const BATCH: usize = 128;
 const FOLD_BATCH: usize = 32;
@@ -118,7 +121,9 @@ impl VersionStore {
             .collect();
         let needed_bytes = heads.iter().zip(&needed).filter(|(_, needed)| **needed);
         let needed_bytes: usize = needed_bytes.map(|(h, _)| record_bytes(h.body_len)).sum();
-        if 2 * needed_bytes >= sealed.used && !self.old_has_room(needed_bytes) {
+        if WHOLE_NEEDED * needed_bytes >= (WHOLE_NEEDED - 1) * sealed.used
+            && !self.old_has_room(needed_bytes)
+        {
             let spilled = self.spill_young(number);
             stats.spilled += spilled;
             if spilled > 0 {

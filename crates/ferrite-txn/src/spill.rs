@@ -1,6 +1,6 @@
 //! Versions leave memory for a scratch file, when the old generation is over its budget.
 //!
-//! Two ways. A young segment most of which is needed (a huge transaction, wide updates under
+//! Two ways. A young segment nearly all of which is needed (a huge transaction, wide updates under
 //! an old snapshot) is written as it is. The survivors of other segments gather in the old
 //! generation and are written segment by segment, oldest first, as compact extents; so are
 //! extents of which little is alive, and those whose records had to come back to memory.

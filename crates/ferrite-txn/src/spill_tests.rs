@@ -63,6 +63,48 @@ fn every_snapshot_reads_the_same_when_some_is_spilled() {
     assert!(spilled > 1000, "{spilled}");
 }
 
+/// Rows are changed at random, each many times, under one snapshot: memory and files together
+/// follow the rows, whatever was spilled, moved and written again on the way.
+#[test]
+fn wide_updates_stay_within_the_bound() {
+    const ROWS: usize = 60_000;
+    const COLUMN: usize = 100;
+    const MEMORY: usize = 2 << 20;
+    let disk = SimStorage::new(5);
+    let storage: Arc<dyn Storage> = Arc::new(disk.boot());
+    let vs = VersionStore::new(VersionConfig::with_memory(MEMORY), Some(storage));
+    let sys = TxnSystem::new(TxnId(1), Csn(1));
+    let mut rng = Rng::new(5);
+    let first = vec![1; 120];
+    let mut rows: Vec<Record> = (0..ROWS)
+        .map(|_| Record {
+            payload: first.clone(),
+            ..Record::default()
+        })
+        .collect();
+    let old = sys.open_snapshot(SnapshotInfo::default());
+    let bound = (MEMORY + ROWS * (COLUMN + 48) * 3 / 2) as u64;
+    for i in 0..8 * ROWS {
+        let txn = sys.begin(Owner::new(1, 0));
+        let r = &mut rows[rng.below(ROWS as u64) as usize];
+        let mut payload = r.payload.clone();
+        rng.fill(&mut payload[10..10 + COLUMN]);
+        update(&sys, &vs, r, txn, payload, false, true);
+        sys.commit(txn);
+        if vs.needs_retire() {
+            vs.retire(&sys);
+        }
+        if i % 1000 == 0 {
+            let s = vs.stats();
+            let bytes = s.young_bytes + s.old_bytes + s.spilled_bytes;
+            assert!(bytes <= bound, "{i}: {bytes} of {bound}, {s:?}");
+        }
+    }
+    for r in rows.iter().step_by(97) {
+        assert_eq!(read(&sys, &vs, r, &old), Some(first.clone()));
+    }
+}
+
 #[test]
 fn failed_writes_and_reads_of_the_files_change_no_answer() {
     let faults = [
