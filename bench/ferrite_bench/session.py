@@ -128,15 +128,16 @@ class Session:
                 connection.close()
 
     @staticmethod
+    def begin_snapshot(connection: Any) -> None:
+        """Opens it, now."""
+        with connection.cursor() as cursor:
+            cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+
+    @staticmethod
     def open_snapshot(connection: Any, begin: float) -> Action:
         """An action that opens it."""
-
-        def act() -> None:
-            with connection.cursor() as cursor:
-                cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-                cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
-
-        return (begin, OPEN, act)
+        return (begin, OPEN, lambda: Session.begin_snapshot(connection))
 
     @staticmethod
     def close_snapshot(connection: Any, at: float) -> Action:

@@ -18,6 +18,9 @@ if [[ ${1:-} == --help ]]; then
     echo "usage: ./ferrite test bench [--ci | EXPERIMENT...]"
     exit 0
 fi
+# Built once, not before each experiment.
+HA_FERRITE_SO=${HA_FERRITE_SO:-$("$FERRITE_ROOT/ferrite" build | tail -n 1)}
+export HA_FERRITE_SO
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 "$FERRITE_ROOT/ferrite" bench selftest

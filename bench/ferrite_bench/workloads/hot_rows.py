@@ -56,8 +56,7 @@ class OldSnapshot:
 
     def __init__(self, session: Session) -> None:
         self.connection = session.server.connect(database="bench")
-        _, _, open_it = session.open_snapshot(self.connection, 0)
-        open_it()
+        session.begin_snapshot(self.connection)
         self.reads = SnapshotReads(self.connection, SCAN)
         self.before = self._fastest()
 

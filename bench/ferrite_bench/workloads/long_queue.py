@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from ferrite_bench.workloads.base import (
-    HISTORY,
-    HISTORY_BYTES,
-    P99,
-    TPS,
     Data,
     Experiment,
     Needs,
     Setup,
     Size,
-    Timeline,
 )
-from ferrite_bench.workloads.queue import CASE, build, open_case
+from ferrite_bench.workloads.queue import CASE, CHARTS, FIGURES, build, open_case
 
 
 def _setups(size: Size) -> list[Setup]:
@@ -29,12 +24,9 @@ EXPERIMENT = Experiment(
     question="The experiment `queue` shows what an old snapshot does to a queue within two minutes. And later on?",
     method="As `queue`: 4 threads; each event inserts one row at the tail, then locks and deletes the one at the head.",
     setups=_setups,
-    charts=(
-        Timeline("Transactions and history over time, snapshot open", CASE, (TPS, HISTORY)),
-        Timeline("Latency and bytes of history", CASE, (P99, HISTORY_BYTES)),
-    ),
+    charts=CHARTS,
     headline="tps_last",
     headline_cases=(CASE,),
-    extra_figures=("tps_first", "tps_last", "kept", "tps_after"),
+    extra_figures=FIGURES,
     apart=True,
 )

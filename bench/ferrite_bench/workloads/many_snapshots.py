@@ -26,10 +26,9 @@ CASE = "one more snapshot each second"
 
 def _opening(session: Session, connection: Any, at: float, seen: SnapshotReads) -> Action:
     """Opens it and reads it; on a thread of its own, so that the clock goes on."""
-    _, _, open_it = session.open_snapshot(connection, at)
 
     def read() -> None:
-        open_it()
+        session.begin_snapshot(connection)
         seen.read()
 
     return (at, "", threading.Thread(target=read, daemon=True).start)

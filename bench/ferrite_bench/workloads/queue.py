@@ -44,6 +44,11 @@ def open_case(begin: float, end: float) -> Case:
     return under_snapshot(CASE, load, begin, end, "SELECT COUNT(*), SUM(id) FROM job")
 
 
+CHARTS = (
+    Timeline("Transactions and history over time, snapshot open", CASE, (TPS, HISTORY)),
+    Timeline("Latency and bytes of history", CASE, (P99, HISTORY_BYTES)),
+)
+FIGURES = ("tps_first", "tps_last", "kept", "tps_after")
 EXPERIMENT = Experiment(
     name="queue",
     title="A queue while a snapshot stays open",
@@ -55,11 +60,8 @@ EXPERIMENT = Experiment(
     story="The oldest complaint about InnoDB and XtraDB: deleted rows pile up at the head as long as a snapshot might "
     "want them, and every worker wades through them.",
     setups=_setups,
-    charts=(
-        Timeline("Transactions and history over time, snapshot open", CASE, (TPS, HISTORY)),
-        Timeline("Latency and bytes of history", CASE, (P99, HISTORY_BYTES)),
-    ),
+    charts=CHARTS,
     headline="tps_last",
     headline_cases=(CASE,),
-    extra_figures=("tps_first", "tps_last", "kept", "tps_after"),
+    extra_figures=FIGURES,
 )

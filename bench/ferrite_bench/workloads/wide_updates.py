@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from ferrite_bench.sample import Probe
 from ferrite_bench.session import Session
 from ferrite_bench.workloads.base import (
     CLOSED,
@@ -27,23 +28,18 @@ DELTA = 120
 """Bytes that an update of sysbench's column c replaces."""
 
 
-def _history(session: Session) -> float | None:
-    rows = session.sql("SHOW GLOBAL STATUS LIKE 'Ferrite_history%bytes'")
-    seen = {name: float(value) for name, value in rows}
-    wanted = ("Ferrite_history_bytes", "Ferrite_history_spilled_bytes")
-    return sum(seen[x] for x in wanted) if all(x in seen for x in wanted) else None
-
-
 def _released(session: Session) -> None:
-    """The snapshot has just been closed: how long until history is within the ring again?"""
+    """The snapshot has just been closed: how long until history is within the ring again? For engines with a ring."""
+    if "history_memory" not in session.server.contestant.engine.counters:
+        return
+    probe = Probe(session.server)
+    probe.connect()
     begun = time.monotonic()
     while time.monotonic() - begun < RELEASE_SECONDS:
-        history = _history(session)
-        if history is None:
-            return
-        if history <= RING:
+        if probe.read().values["history_bytes"] <= RING:
             break
         time.sleep(0.1)
+    probe.close()
     session.figure("released_seconds", time.monotonic() - begun, "s", "lower")
 
 
@@ -52,8 +48,7 @@ def _case(rows: int, seconds: float, more: float) -> Case:
         process = session.server.process
         assert process is not None
         with session.snapshot() as connection:
-            _, _, open_it = session.open_snapshot(connection, 0)
-            open_it()
+            session.begin_snapshot(connection)
             seen = SnapshotReads(connection, SBTEST_SUM)
             seen.read()
             load = oltp("oltp_update_non_index", 8, seconds, rows, uniform=True)

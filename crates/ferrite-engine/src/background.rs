@@ -129,9 +129,12 @@ impl Engine {
     /// The hard valve: beyond the configured limit the oldest snapshot ends.
     fn limit_history(&self) {
         let limit = self.max_history_bytes.load(Ordering::Relaxed);
+        if limit == 0 {
+            return;
+        }
         let versions = self.versions.stats();
         let bytes = versions.young_bytes + versions.old_bytes + versions.spilled_bytes;
-        if limit == 0 || bytes + self.graves().1 <= limit {
+        if bytes + self.graves().1 <= limit {
             return;
         }
         if let Some(ended) = self.txns.expire_oldest() {
