@@ -8,7 +8,7 @@ from ferrite_bench.workloads.common import oltp, oltp_data, simple_case
 
 def _setups(size: Size) -> list[Setup]:
     rows = size.pick(2_000, 100_000, 1_000_000)
-    seconds = size.pick(2, 3, 20)
+    seconds = size.pick(2, 3, 10)
     cases = []
     for threads in size.pick((1, 4), (1, 16, 64), (1, 4, 16, 64)):
         for script, series in (("oltp_update_non_index", "update"), ("oltp_insert", "insert")):

@@ -24,7 +24,7 @@ def _setups(size: Size) -> list[Setup]:
     for series, binlog in (("binlog off", None), ("binlog on", 1)):
         cases = []
         for threads in crowd:
-            queries = size.pick(200, 2000 + 250 * min(threads, 30), 100_000)
+            queries = size.pick(200, 2000 + 250 * min(threads, 30), 30_000)
             cases.append(_case(threads, queries, series))
         needs = Needs(pool_mb=size.pick(64, 512, 1024), flush=1, binlog=binlog, binlog_mb=256)
         setups.append(Setup(series, needs, Data("slap", _nothing, 512, 0), tuple(cases), size.pick(1, 2, 3)))

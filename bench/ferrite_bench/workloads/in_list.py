@@ -8,7 +8,7 @@ from ferrite_bench.workloads.common import oltp, oltp_data, simple_case
 
 def _setups(size: Size) -> list[Setup]:
     rows = size.pick(2_000, 100_000, 1_000_000)
-    seconds = size.pick(1, 3, 20)
+    seconds = size.pick(1, 3, 8)
     cases = tuple(
         simple_case(
             f"{n} keys",

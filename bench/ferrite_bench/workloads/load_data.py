@@ -59,7 +59,7 @@ def _build(session: Session) -> None:
 
 
 def _setups(size: Size) -> list[Setup]:
-    rows = size.pick(2_000, 200_000, 4_000_000)
+    rows = size.pick(2_000, 200_000, 2_000_000)
     cases = (
         _case("LOAD DATA, keys in order", rows, False),
         _statement("add a secondary index", "ALTER TABLE loaded ADD KEY by_k (k)", rows),

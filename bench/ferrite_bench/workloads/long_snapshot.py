@@ -11,7 +11,7 @@ CASE = "snapshot open"
 def _setups(size: Size) -> list[Setup]:
     rows = size.pick(2_000, 100_000, 1_000_000)
     quiet = size.pick(2, 5, 30)
-    total, end = size.pick((4, 2), (22, 11), (240, 120))
+    total, end = size.pick((4, 2), (22, 11), (160, 80))
     return [
         Setup(
             "oltp",

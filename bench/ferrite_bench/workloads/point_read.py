@@ -8,7 +8,7 @@ from ferrite_bench.workloads.common import oltp, oltp_data, simple_case
 
 def _setups(size: Size) -> list[Setup]:
     rows = size.pick(2_000, 100_000, 1_000_000)
-    seconds = size.pick(2, 3, 20)
+    seconds = size.pick(2, 3, 10)
     cases = tuple(
         simple_case(f"{n} {'client' if n == 1 else 'clients'}", oltp("oltp_point_select", n, seconds, rows), "", n)
         for n in size.pick((1, 4), (1, 4, 16), (1, 2, 4, 16, 64))

@@ -29,7 +29,7 @@ def _on(cpus: int) -> str:
 def _setups(size: Size) -> list[Setup]:
     objects = size.pick(500, 20_000, 200_000)
     rows = size.pick(2_000, 100_000, 1_000_000)
-    seconds = size.pick(1, 2, 15)
+    seconds = size.pick(1, 2, 4)
     steps = size.pick((1, 8), (1, 16, 128, 1024), tuple(2**n for n in range(11)))
 
     def build(session: Session) -> None:

@@ -32,7 +32,7 @@ def _size(name: str, seconds: float, before: float, act: str = "", load: Sysbenc
 
 def _setups(size: Size) -> list[Setup]:
     rows = size.pick(2_000, 60_000, 1_000_000)
-    seconds, calm = size.pick(2, 15, 600), size.pick(0.5, 3, 30)
+    seconds, calm = size.pick(2, 15, 240), size.pick(0.5, 3, 30)
 
     def build(session: Session) -> None:
         session.prepare("churn", f"--rows={rows}", own=True)

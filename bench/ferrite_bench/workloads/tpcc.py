@@ -9,7 +9,7 @@ from ferrite_bench.workloads.common import simple_case
 
 
 def _setups(size: Size) -> list[Setup]:
-    warehouses, items, customers = size.pick((1, 500, 30), (2, 10_000, 300), (10, 100_000, 3000))
+    warehouses, items, customers = size.pick((1, 500, 30), (2, 10_000, 300), (5, 100_000, 3000))
     options = (f"--warehouses={warehouses}", f"--items={items}", f"--customers={customers}")
 
     def build(session: Session) -> None:
@@ -17,7 +17,7 @@ def _setups(size: Size) -> list[Setup]:
 
     total = warehouses * items // 900 + 1
     cases = tuple(
-        simple_case(f"{n} clients", Sysbench("warehouse", n, size.pick(2, 4, 60), options, own=True), "", n)
+        simple_case(f"{n} clients", Sysbench("warehouse", n, size.pick(2, 4, 30), options, own=True), "", n)
         for n in size.pick((16,), (4, 16), (4, 16, 32))
     )
     data = Data("warehouses", build, total * 4 + 64, 1 + total / 6)
