@@ -2,6 +2,8 @@
 //!
 //! Alone, the caller leads: it writes and syncs for itself, with no other thread involved.
 //! In company the flusher thread leads in a greedy loop and acknowledges whole groups.
+//! To lead is to write, with the writer's mutex, and to sync, without it: who only wants its
+//! records handed to the system takes that mutex, leads nothing and waits for no device.
 //! Whoever comes while somebody leads parks on an event of its own; the leader wakes exactly
 //! those its round has covered, and hands over only if somebody is left: to the flusher if
 //! it waits, else to one of those left.
@@ -12,21 +14,19 @@
 //! `requested` before it parks, so that a flusher that gets the lead uses it. A deferred
 //! acknowledgement raises `requested` and `pending` before it looks whether the flusher
 //! sleeps; the flusher says that it sleeps before it looks at them.
-//! Locking: see `log.rs`; hooks (acknowledgements, notices, fatal) are called without locks,
-//! except that `writer` is still held by the thread that dies.
+//! Locking: see `log.rs`; hooks (acknowledgements, notices, fatal) are called without locks.
 
 use crate::log::Log;
-use crate::writer::{Desk, Level};
+use crate::writer::{Desk, Level, Round, Writer};
 use crate::CommitAck;
 use ferrite_io::StorageFile;
 use ferrite_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use ferrite_sync::{kill_point, thread, time, Arc, Event};
 use ferrite_types::{Error, Lsn, Result};
 
-/// Somebody parked until `lsn` is durable, or written.
+/// Somebody parked until `lsn` is durable.
 pub(crate) struct Waiter {
     lsn: u64,
-    level: Level,
     woken: Event,
 }
 
@@ -106,8 +106,11 @@ impl Desk for Log {
     fn cached_segment(&self, segment: u64) -> Result<Arc<dyn StorageFile>> {
         self.segs.open_cached(segment)
     }
+}
 
+impl Log {
     fn sync(&self, file: &dyn StorageFile) -> Result<()> {
+        kill_point!("redo.before_sync");
         let since = time::now_us();
         if !ferrite_sync::mutant!("redo.skip_sync") {
             file.sync_data()?;
@@ -115,15 +118,13 @@ impl Desk for Log {
         self.stats.sync.record_us(time::now_us() - since);
         Ok(())
     }
-}
 
-impl Log {
     /// Returns when everything before `lsn` is durable. The caller may become the one who
     /// flushes; callers that come meanwhile share the next flush.
     pub fn flush_to(&self, lsn: Lsn) {
         let lsn = lsn.0.min(self.ring.next());
         if self.durable() < lsn {
-            self.flush_or_wait(lsn, Level::Durable);
+            self.flush_or_wait(lsn);
         }
     }
 
@@ -131,24 +132,33 @@ impl Log {
     /// the end of this process, and with the next flush that of the machine.
     pub fn write_to(&self, lsn: Lsn) {
         let lsn = lsn.0.min(self.ring.next());
-        if self.reached(Level::Written) < lsn {
-            self.flush_or_wait(lsn, Level::Written);
+        while self.written.load(Ordering::SeqCst) < lsn {
+            let before = {
+                let mut writer = self.writer.lock();
+                self.assert_alive();
+                let before = self.written.load(Ordering::SeqCst);
+                if before >= lsn {
+                    return;
+                }
+                if let Err(e) = self.write_round(&mut writer, Level::Written) {
+                    drop(writer);
+                    self.die(&e);
+                }
+                before
+            };
+            if self.written.load(Ordering::SeqCst) == before {
+                // The next record is still being copied by its appender.
+                thread::yield_now();
+            }
         }
     }
 
-    fn reached(&self, level: Level) -> u64 {
-        match level {
-            Level::Durable => self.durable(),
-            Level::Written => self.written.load(Ordering::SeqCst),
-        }
-    }
-
-    fn flush_or_wait(&self, lsn: u64, level: Level) {
+    fn flush_or_wait(&self, lsn: u64) {
         loop {
             let mut gate = self.gate.lock();
             // Under the gate: `die` empties the list of waiters once.
             self.assert_alive();
-            let before = self.reached(level);
+            let before = self.durable();
             if before >= lsn {
                 return;
             }
@@ -156,8 +166,8 @@ impl Log {
                 gate.leading = true;
                 drop(gate);
                 self.stats.inline_flushes.inc();
-                self.lead_once(level);
-                if self.reached(level) == before {
+                self.lead_once();
+                if self.durable() == before {
                     // The next record is still being copied by its appender.
                     thread::yield_now();
                 }
@@ -166,12 +176,9 @@ impl Log {
             let since = time::now_us();
             self.stats.waits_flush.inc();
             // Whoever takes the lead next must see that there is something to do.
-            if level == Level::Durable {
-                self.requested.fetch_max(lsn, Ordering::SeqCst);
-            }
+            self.requested.fetch_max(lsn, Ordering::SeqCst);
             let me = Arc::new(Waiter {
                 lsn,
-                level,
                 woken: Event::new(),
             });
             gate.waiters.push(me.clone());
@@ -182,8 +189,8 @@ impl Log {
     }
 
     /// One round by a thread that is not the flusher; `gate.leading` was taken.
-    fn lead_once(&self, level: Level) {
-        self.round(level);
+    fn lead_once(&self) {
+        self.round();
         self.give_lead(false);
         if self.pending.load(Ordering::SeqCst) > 0 {
             if self.flusher.running() {
@@ -195,25 +202,34 @@ impl Log {
         self.run_notices();
     }
 
-    /// Writes what is complete, and syncs if asked to; the caller leads.
-    pub(crate) fn round(&self, level: Level) {
+    /// Writes what is complete and syncs it; the caller leads.
+    pub(crate) fn round(&self) {
         let mut writer = self.writer.lock();
-        let before = self.durable();
-        match writer.round(&self.ring, &self.segs, before, level, self) {
-            Ok(r) => {
-                self.written.store(r.written, Ordering::SeqCst);
-                if level == Level::Durable {
-                    kill_point!("redo.after_sync_before_ack");
-                    self.durable.store(r.written, Ordering::SeqCst);
-                }
-                if r.bytes > 0 {
-                    self.stats.flushes.add(u64::from(level == Level::Durable));
-                    self.stats.flushed_bytes.add(r.bytes);
-                    self.stats.writes.add(r.writes);
-                }
+        let result = self.write_round(&mut writer, Level::Durable);
+        drop(writer);
+        let synced = result.and_then(|round| {
+            for (_, file) in &round.to_sync {
+                self.sync(&**file)?;
+            }
+            Ok(round)
+        });
+        match synced {
+            Ok(round) => {
+                kill_point!("redo.after_sync_before_ack");
+                self.durable.store(round.written, Ordering::SeqCst);
+                let any = !round.to_sync.is_empty();
+                self.stats.flushes.add(u64::from(any));
             }
             Err(e) => self.die(&e),
         }
+    }
+
+    fn write_round(&self, writer: &mut Writer, level: Level) -> Result<Round> {
+        let round = writer.round(&self.ring, &self.segs, self.durable(), level, self)?;
+        self.written.store(round.written, Ordering::SeqCst);
+        self.stats.flushed_bytes.add(round.bytes);
+        self.stats.writes.add(round.writes);
+        Ok(round)
     }
 
     /// Wakes those who are covered. Gives the lead back, or (only the flusher, true) keeps
@@ -224,7 +240,7 @@ impl Log {
         let mut wake = Vec::new();
         if !gate.waiters.is_empty() {
             gate.waiters.retain(|w| {
-                let left = w.lsn > self.reached(w.level);
+                let left = w.lsn > durable;
                 if !left {
                     wake.push(w.clone());
                 }
@@ -293,7 +309,7 @@ impl Log {
                 return CommitAck::Deferred;
             }
         }
-        self.flush_or_wait(lsn, Level::Durable);
+        self.flush_or_wait(lsn);
         CommitAck::Done
     }
 
@@ -389,7 +405,7 @@ impl Log {
             };
             if lead {
                 let before = self.ring.consumed();
-                self.round(Level::Durable);
+                self.round();
                 self.give_lead(false);
                 if self.ring.consumed() == before {
                     thread::yield_now();

@@ -10,7 +10,6 @@
 //! Locking: as in `flush.rs`.
 
 use crate::log::Log;
-use crate::writer::Level;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{kill_point, thread, Arc};
 use ferrite_types::Lsn;
@@ -103,7 +102,7 @@ impl Log {
         }
         loop {
             let before = self.durable();
-            self.round(Level::Durable);
+            self.round();
             let more = self.give_lead(true);
             self.release_acks();
             self.run_notices();

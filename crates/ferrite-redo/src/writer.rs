@@ -1,15 +1,20 @@
-//! The one who writes: takes whole records out of the ring, builds sectors, writes blocks,
-//! syncs. One round = everything complete at its beginning, one or two writes, one sync.
+//! The one who writes: takes whole records out of the ring, builds sectors, writes blocks.
+//! One round = everything complete at its beginning, one or two writes. The leader then syncs
+//! the files the round names, without the writer: commits that only want their records handed
+//! to the system go on writing meanwhile.
 //!
 //! The write buffer begins with the block that holds the tail, exactly as it is on disk:
 //! rewriting it leaves every byte that was durable as it was (see `format.rs`).
 //!
-//! A round may also end without the sync: what it wrote then survives the process, not the
-//! machine. It writes through the system's cache, so that it costs a copy.
+//! A round may also be without a sync: what it wrote then survives the process, not the
+//! machine. It writes through the system's cache, so that it costs a copy; and so do the other
+//! rounds in a segment where there was such a one, lest they wait for the device with the
+//! writer in their hands.
 //!
 //! Invariants: `pos` is where copying out of the ring stands, `written` what has been handed
-//! to the files, and only the end of a synced round (when both are a record end and every
-//! file written to is synced) may become the durable position. A failed write or sync is final.
+//! to the files, and only the end of a round (when both are a record end) may become the
+//! durable position, once every file written to until then is synced: `unsynced` are those
+//! written to since a round took them along. A failed write or sync is final.
 //! Locking: a `Writer` is owned by the leader of the moment (a mutex in `log.rs`); it takes
 //! the locks of `segments.rs`.
 
@@ -44,7 +49,8 @@ pub(crate) struct Writer {
     file: Option<(u64, Arc<dyn StorageFile>)>,
     /// The same file through the system's cache.
     cached: Option<(u64, Arc<dyn StorageFile>)>,
-    unsynced: bool,
+    /// By segment.
+    unsynced: Vec<(u64, Arc<dyn StorageFile>)>,
 }
 
 /// How far a position is to get.
@@ -57,7 +63,7 @@ pub(crate) enum Level {
 }
 
 /// What a round did.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Round {
     /// Everything before it is in the files.
     pub written: u64,
@@ -65,6 +71,8 @@ pub(crate) struct Round {
     pub bytes: u64,
     /// Calls of write.
     pub writes: u64,
+    /// To be synced before `written` is durable.
+    pub to_sync: Vec<(u64, Arc<dyn StorageFile>)>,
 }
 
 /// The services a round needs from the log around it.
@@ -75,8 +83,6 @@ pub(crate) trait Desk {
     fn segment(&self, segment: u64) -> Result<Arc<dyn StorageFile>>;
     /// The same file through the system's cache.
     fn cached_segment(&self, segment: u64) -> Result<Arc<dyn StorageFile>>;
-    /// Syncs, and keeps the time.
-    fn sync(&self, file: &dyn StorageFile) -> Result<()>;
 }
 
 impl Writer {
@@ -97,7 +103,7 @@ impl Writer {
             first: NO_RECORD,
             file: None,
             cached: None,
-            unsynced: false,
+            unsynced: Vec::new(),
         };
         reader::read_block_surely(segs, tail.end, &mut w.buf[..BLOCK])?;
         if let Some(h) = crate::format::check(w.sector(sector), sector) {
@@ -192,7 +198,7 @@ impl Writer {
         (sectors as usize * SECTOR).next_multiple_of(BLOCK)
     }
 
-    /// Writes everything complete, and syncs unless `level` says otherwise.
+    /// Writes everything complete, and says what is to be synced if `level` asks for that.
     pub(crate) fn round(
         &mut self,
         ring: &Ring,
@@ -213,7 +219,7 @@ impl Writer {
             }
         }
         if level == Level::Durable {
-            self.sync(desk)?;
+            done.to_sync = std::mem::take(&mut self.unsynced);
         }
         done.written = self.written;
         Ok(done)
@@ -228,23 +234,20 @@ impl Writer {
     ) -> Result<()> {
         let (segment, offset) = segs.geometry().place(self.base);
         if self.file.as_ref().is_none_or(|(s, _)| *s != segment) {
-            self.sync(desk)?;
             kill_point!("redo.next_segment");
             self.file = Some((segment, desk.segment(segment)?));
         }
         if level == Level::Written && self.cached.as_ref().is_none_or(|(s, _)| *s != segment) {
             self.cached = Some((segment, desk.cached_segment(segment)?));
         }
-        let file = match level {
-            Level::Durable => &self.file,
-            Level::Written => &self.cached,
-        };
+        let cached = self.cached.as_ref().filter(|(s, _)| *s == segment);
+        let file = cached.or(self.file.as_ref());
         let n = self.filled_bytes();
         kill_point!("redo.before_write");
         if let Some((_, file)) = file {
             file.write_at(&self.buf[..n], offset)?;
         }
-        self.unsynced = true;
+        self.unsynced_in(segment);
         kill_point!("redo.after_write_before_sync");
         self.written = self.pos;
         done.bytes += n as u64;
@@ -266,11 +269,9 @@ impl Writer {
         }
     }
 
-    fn sync(&mut self, desk: &dyn Desk) -> Result<()> {
-        if let (true, Some((_, file))) = (self.unsynced, &self.file) {
-            desk.sync(&**file)?;
+    fn unsynced_in(&mut self, segment: u64) {
+        if self.unsynced.last().is_none_or(|(s, _)| *s != segment) {
+            self.unsynced.extend(self.file.clone());
         }
-        self.unsynced = false;
-        Ok(())
     }
 }

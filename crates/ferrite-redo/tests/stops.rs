@@ -11,9 +11,10 @@ use ferrite_sync::stop::{self, Action};
 use ferrite_types::{Error, Lsn};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 
-const PLACES: [&str; 9] = [
+const PLACES: [&str; 10] = [
     "redo.before_write",
     "redo.after_write_before_sync",
+    "redo.before_sync",
     "redo.after_sync_before_ack",
     "redo.segment_built",
     "redo.segment_prepared",

@@ -70,7 +70,7 @@ enum Death {
 }
 
 /// Places between two steps whose order matters.
-const PLACES: [&str; 45] = [
+const PLACES: [&str; 46] = [
     "cursor.leaf_left",
     "dict.rename.logged",
     "dict.rename.durable",
@@ -105,6 +105,7 @@ const PLACES: [&str; 45] = [
     "dict.truncate.durable",
     "redo.before_write",
     "redo.after_write_before_sync",
+    "redo.before_sync",
     "redo.after_sync_before_ack",
     "redo.before_fence",
     "redo.fence_before_sync",
