@@ -447,8 +447,11 @@ impl Engine {
     /// The caller holds the leaf exclusively and will put the present state in front.
     fn prune_chain(&self, now: &Header, value: &[u8]) -> VersionAddr {
         let first = VersionAddr(now.version);
-        let (start, pruned) = self.versions.walk().prune(&self.txns, first, value);
-        self.versions.count_chain(pruned.kept + 1);
+        let walk = self.versions.walk();
+        let (start, pruned) = walk.prune_for_update(&self.txns, first, value);
+        if !pruned.partly {
+            self.versions.count_chain(pruned.kept + 1);
+        }
         start
     }
 

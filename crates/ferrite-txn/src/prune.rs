@@ -21,19 +21,28 @@ use crate::version::{NewVersion, VersionAddr, VersionHead, VERSION_FULL, VERSION
 /// A whole payload is stored when it is at most so much longer than the difference (bytes).
 const FULL_COSTS: usize = 32;
 
-/// Versions kept before it is worth asking for a newer list of snapshots, and how old (us)
-/// the list must be: a row updated thousands of times a second grows a tail of versions
-/// that are needed only as far as the list can tell.
+/// Versions kept before it is worth asking for a newer list of snapshots (or two more than
+/// the list names, if that is more), and how old (us) the list must be: a row updated
+/// thousands of times a second grows a tail of versions that are needed only as far as the
+/// list can tell.
 const LONG_CHAIN: u32 = 3;
 const LONG_CHAIN_FRESH_US: u64 = 50;
+
+/// Versions kept after which most updates look no further: with many snapshots open, most
+/// of a row's versions are needed by one each, and stay so while it is open.
+const LOOK_AT: u32 = 8;
+/// One update in so many looks at the whole chain all the same.
+const WHOLE_EVERY: u64 = 16;
 
 /// What a prune did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pruned {
     /// Versions taken out.
     pub dropped: u32,
-    /// Versions left in the chain.
+    /// Versions left of those that were looked at.
     pub kept: u32,
+    /// The end of the chain was not looked at.
+    pub partly: bool,
 }
 
 struct Dropped {
@@ -41,12 +50,30 @@ struct Dropped {
     body: Range<usize>,
 }
 
-impl Pruned {
+/// A chain on the way through it.
+struct Cut {
+    start: VersionAddr,
+    last_kept: Option<VersionAddr>,
+    /// What goes, between `last_kept` and the next version that stays.
+    dropped: Vec<Dropped>,
+    done: Pruned,
+}
+
+impl Cut {
+    fn at(start: VersionAddr) -> Cut {
+        Cut {
+            start,
+            last_kept: None,
+            dropped: Vec::new(),
+            done: Pruned::default(),
+        }
+    }
+
     /// What was to go stays, because a scratch file cannot be read.
-    fn keep_pending(&mut self, dropped: &mut Vec<Dropped>) {
-        self.dropped -= dropped.len() as u32;
-        self.kept += dropped.len() as u32;
-        dropped.clear();
+    fn keep_pending(&mut self) {
+        self.done.dropped -= self.dropped.len() as u32;
+        self.done.kept += self.dropped.len() as u32;
+        self.dropped.clear();
     }
 }
 
@@ -62,11 +89,38 @@ impl Walk<'_> {
         first: VersionAddr,
         newer: &[u8],
     ) -> (VersionAddr, Pruned) {
-        let mut done = Pruned::default();
+        self.prune_most(sys, first, newer, u32::MAX)
+    }
+
+    /// As [`prune`](Self::prune), for an update of the row: mostly it stops when it has found
+    /// some versions that stay, so that the update does not cost as many steps as there are
+    /// snapshots. What it leaves goes with a later update, or with its segment.
+    pub fn prune_for_update(
+        &self,
+        sys: &TxnSystem,
+        first: VersionAddr,
+        newer: &[u8],
+    ) -> (VersionAddr, Pruned) {
+        // Each update's version has another address: good enough as a random number.
+        let whole = first.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let most = if whole % WHOLE_EVERY == 0 {
+            u32::MAX
+        } else {
+            LOOK_AT
+        };
+        self.prune_most(sys, first, newer, most)
+    }
+
+    fn prune_most(
+        &self,
+        sys: &TxnSystem,
+        first: VersionAddr,
+        newer: &[u8],
+        most: u32,
+    ) -> (VersionAddr, Pruned) {
+        let mut patience = LONG_CHAIN;
+        let mut cut = Cut::at(first);
         let mut bodies = Vec::new();
-        let mut dropped: Vec<Dropped> = Vec::new();
-        let mut start = first;
-        let mut last_kept: Option<VersionAddr> = None;
         let mut at = first;
         while !at.is_none() {
             let from = bodies.len();
@@ -74,56 +128,73 @@ impl Walk<'_> {
                 Ok(Some(head)) => head,
                 Ok(None) => {
                     // Freed with its segment. What is newer and stays may name it for ever.
-                    if last_kept.is_none() && dropped.is_empty() {
-                        start = VersionAddr::NONE;
+                    if cut.last_kept.is_none() && cut.dropped.is_empty() {
+                        cut.start = VersionAddr::NONE;
                     }
                     break;
                 }
                 Err(_) => {
                     // What is older cannot be looked at now: the rest stays as it is.
-                    done.keep_pending(&mut dropped);
+                    cut.keep_pending();
                     break;
                 }
             };
             let body = from..bodies.len();
             at = head.next;
-            let one_more = done.kept == 1 && ferrite_sync::mutant!("txn.prune_one_too_many");
+            let one_more = cut.done.kept == 1 && ferrite_sync::mutant!("txn.prune_one_too_many");
             if one_more || !sys.version_needed(head.begin, head.end) {
-                dropped.push(Dropped { head, body });
-                done.dropped += 1;
+                cut.dropped.push(Dropped { head, body });
+                cut.done.dropped += 1;
                 continue;
             }
-            if !dropped.is_empty() && !self.can_unlink_after(last_kept) {
-                done.keep_pending(&mut dropped);
-            }
-            done.kept += 1;
-            let mut here = head.addr;
-            if !dropped.is_empty() {
-                if !head.is_full() {
-                    let base = last_kept.is_none().then_some(newer);
-                    here = self.retell(&dropped, &head, body, &bodies, base);
-                }
-                self.unlink(&dropped, last_kept, &mut start, here);
-                dropped.clear();
-            }
-            if done.kept == LONG_CHAIN && sys.refresh_if_older(LONG_CHAIN_FRESH_US) {
-                done.kept = 0;
-                last_kept = None;
-                at = start;
-                bodies.clear();
-                continue;
-            }
+            self.keep(&mut cut, &head, body, &bodies, newer);
             bodies.clear();
-            last_kept = Some(here);
-        }
-        if !dropped.is_empty() {
-            if self.can_unlink_after(last_kept) {
-                self.unlink(&dropped, last_kept, &mut start, VersionAddr::NONE);
-            } else {
-                done.keep_pending(&mut dropped);
+            if cut.done.kept == LONG_CHAIN {
+                patience = patience.max(sys.listed_snapshots() as u32 + 2);
+            }
+            if cut.done.kept == patience && sys.refresh_if_older(LONG_CHAIN_FRESH_US) {
+                cut.done.kept = 0;
+                cut.last_kept = None;
+                at = cut.start;
+                continue;
+            }
+            if cut.done.kept == most {
+                cut.done.partly = !at.is_none();
+                break;
             }
         }
-        (start, done)
+        if !cut.dropped.is_empty() {
+            if self.can_unlink_after(cut.last_kept) {
+                self.unlink(&mut cut, VersionAddr::NONE);
+            } else {
+                cut.keep_pending();
+            }
+        }
+        (cut.start, cut.done)
+    }
+
+    /// A version that stays: what goes before it is taken out of the chain.
+    fn keep(
+        &self,
+        cut: &mut Cut,
+        head: &VersionHead,
+        body: Range<usize>,
+        bodies: &[u8],
+        newer: &[u8],
+    ) {
+        if !cut.dropped.is_empty() && !self.can_unlink_after(cut.last_kept) {
+            cut.keep_pending();
+        }
+        cut.done.kept += 1;
+        let mut here = head.addr;
+        if !cut.dropped.is_empty() {
+            if !head.is_full() {
+                let base = cut.last_kept.is_none().then_some(newer);
+                here = self.retell(&cut.dropped, head, body, bodies, base);
+            }
+            self.unlink(cut, here);
+        }
+        cut.last_kept = Some(here);
     }
 
     /// The version at `addr` is a difference to payload `from`; makes it a difference to
@@ -158,18 +229,13 @@ impl Walk<'_> {
         before.is_none_or(|before| self.make_changeable(before).is_ok())
     }
 
-    fn unlink(
-        &self,
-        dropped: &[Dropped],
-        before: Option<VersionAddr>,
-        start: &mut VersionAddr,
-        next: VersionAddr,
-    ) {
-        match before {
-            None => *start = next,
+    /// The dropped versions leave the chain; `next` follows what stands before them.
+    fn unlink(&self, cut: &mut Cut, next: VersionAddr) {
+        match cut.last_kept {
+            None => cut.start = next,
             Some(before) => self.set_next(before, next),
         }
-        for d in dropped {
+        for d in cut.dropped.drain(..) {
             self.drop_version(d.head.addr);
         }
     }

@@ -357,6 +357,54 @@ fn chains_are_as_long_as_there_are_snapshots_between() {
 }
 
 #[test]
+fn with_many_snapshots_most_updates_look_at_few_versions() {
+    let sys = TxnSystem::new(TxnId(1), Csn(1));
+    let vs = store();
+    let mut rng = Rng::new(5);
+    let mut r = Record {
+        payload: vec![7; 100],
+        ..Record::default()
+    };
+    let mut open = Vec::new();
+    let mut partly = 0;
+    for i in 0..2000 {
+        sys.refresh();
+        let (next, pruned) = vs.walk().prune_for_update(&sys, r.next, &r.payload);
+        r.next = next;
+        partly += u32::from(pruned.partly);
+        let txn = sys.begin(Owner::new(1, 0));
+        let payload = mutate(&mut rng, &r.payload);
+        update(&sys, &vs, &mut r, txn, payload, false, false);
+        sys.commit(txn);
+        if i % 40 == 20 {
+            let snapshot = sys.open_snapshot(SnapshotInfo::default());
+            open.push((snapshot, r.payload.clone()));
+        }
+        // What nobody needs stands in front of what somebody does.
+        assert!(chain_len(&vs, &r) <= open.len() + 1);
+    }
+    assert!((1000..1900).contains(&partly), "{partly}");
+    for (s, payload) in &open {
+        assert_eq!(read(&sys, &vs, &r, s).as_ref(), Some(payload));
+    }
+    // What ends behind is found by the next update that looks at the whole chain.
+    open.truncate(1);
+    sys.refresh();
+    for _ in 0..500 {
+        let (next, _) = vs.walk().prune_for_update(&sys, r.next, &r.payload);
+        r.next = next;
+        let txn = sys.begin(Owner::new(1, 0));
+        let payload = mutate(&mut rng, &r.payload);
+        update(&sys, &vs, &mut r, txn, payload, false, false);
+        sys.commit(txn);
+        sys.refresh();
+    }
+    assert!(chain_len(&vs, &r) <= 2);
+    let (snapshot, payload) = &open[0];
+    assert_eq!(read(&sys, &vs, &r, snapshot).as_ref(), Some(payload));
+}
+
+#[test]
 fn history_follows_distinct_rows_not_updates() {
     const ROWS: usize = 3000;
     const COLUMN: usize = 100;
