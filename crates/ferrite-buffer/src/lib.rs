@@ -40,7 +40,7 @@ mod write;
 mod write_tests;
 
 pub use guard::{ExclusiveGuard, InnerRef, NewFrame, Node, SharedGuard};
-pub use pool::{Pool, PoolConfig, PoolStats};
+pub use pool::{Pool, PoolConfig, PoolStats, Tidy};
 pub use write::WriterState;
 
 /// What this crate must know of a page's bytes; the tree owns the rest of the layout.

@@ -12,7 +12,7 @@ use ferrite_redo::{Appended, Log};
 use ferrite_store::{Location, Store, Word};
 use ferrite_sync::atomic::{AtomicUsize, Ordering};
 use ferrite_sync::epoch::{EpochGuard, Epochs};
-use ferrite_sync::{Arc, Condvar, Counter, Mutex};
+use ferrite_sync::{Arc, Condvar, Counter, Mutex, OnceLock};
 use ferrite_types::format::{record_kind, Codec};
 use ferrite_types::{Error, IndexId, Lsn, PageId, Result, PAGE_BYTES};
 use std::collections::VecDeque;
@@ -47,6 +47,11 @@ pub struct PoolStats {
     pub latch_waits: Counter,
 }
 
+/// Puts into the second page what is to be written of the first, if that is smaller (else
+/// false). Called under the page's shared latch. The page in memory stays as it is, so redo must
+/// come to the same from either.
+pub type Tidy = Box<dyn Fn(&[u8], &mut [u8]) -> bool + Send + Sync>;
+
 /// The buffer pool.
 pub struct Pool {
     arena: Arena,
@@ -65,6 +70,7 @@ pub struct Pool {
     pub(crate) dirty_queue: Mutex<VecDeque<u32>>,
     pub(crate) writer: WriterState,
     pub(crate) codec: Codec,
+    pub(crate) tidy: OnceLock<Tidy>,
     /// Counters, for status.
     pub stats: PoolStats,
 }
@@ -92,8 +98,14 @@ impl Pool {
             dirty_queue: Mutex::new(VecDeque::new()),
             writer: WriterState::new(),
             codec: cfg.codec,
+            tidy: OnceLock::new(),
             stats: PoolStats::default(),
         })
+    }
+
+    /// From here on pages are written as `tidy` makes them. The first call counts.
+    pub fn set_tidy(&self, tidy: Tidy) {
+        let _ = self.tidy.set(tidy);
     }
 
     pub(crate) fn arena(&self) -> &Arena {

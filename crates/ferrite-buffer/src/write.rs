@@ -20,7 +20,7 @@ use ferrite_store::{Batch, Location, PageImage, Placed, Store};
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use ferrite_sync::{kill_point, Arc, Event, Mutex};
 use ferrite_types::format::record_kind;
-use ferrite_types::{IndexId, Lsn, PageId, Result};
+use ferrite_types::{IndexId, Lsn, PageId, Result, PAGE_BYTES};
 
 /// Longest pause of the writer thread, in microseconds.
 const PAUSE_US: u64 = 20_000;
@@ -75,6 +75,8 @@ pub(crate) struct WriteBatch {
     ticket: u64,
     delta: Vec<u8>,
     placed: Vec<Placed>,
+    /// One page as it is written.
+    tidied: Box<[u8]>,
 }
 
 impl Pool {
@@ -85,6 +87,18 @@ impl Pool {
             ticket: self.writer.next_ticket.fetch_add(1, Ordering::Relaxed),
             delta: Vec::new(),
             placed: Vec::new(),
+            tidied: vec![0; PAGE_BYTES].into(),
+        }
+    }
+
+    /// What is written of a page.
+    fn image<'a>(&self, bytes: &'a [u8], tidied: &'a mut [u8]) -> PageImage<'a> {
+        let smaller = self.tidy.get().is_some_and(|tidy| tidy(bytes, tidied));
+        let page = if smaller { tidied } else { bytes };
+        let (head, tail) = crate::page_prefix::used(page);
+        PageImage {
+            head: &page[..head],
+            tail: &page[tail..],
         }
     }
 
@@ -115,11 +129,7 @@ impl Pool {
             };
             // SAFETY: the shared latch is held; a published inner node is immutable anyway.
             let bytes = unsafe { self.arena().page(f) };
-            let (head, tail) = crate::page_prefix::used(bytes);
-            let image = PageImage {
-                head: &bytes[..head],
-                tail: &bytes[tail..],
-            };
+            let image = self.image(bytes, &mut batch.tidied);
             let index = IndexId(frame.index());
             room = batch.blobs.push(page, index, lsn, image, self.codec);
             if room {

@@ -36,7 +36,7 @@ pub struct Engine {
     pub(crate) store: Arc<Store>,
     pub(crate) log: Arc<Log>,
     pub(crate) pool: Arc<Pool>,
-    pub(crate) txns: TxnSystem,
+    pub(crate) txns: Arc<TxnSystem>,
     pub(crate) versions: VersionStore,
     pub(crate) locks: LockTable,
     pub(crate) dict: Dictionary,

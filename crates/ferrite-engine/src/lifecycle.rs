@@ -24,6 +24,7 @@ use ferrite_redo::{Log, LogConfig};
 use ferrite_store::{Checkpoint, Store, StoreConfig};
 use ferrite_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use ferrite_sync::{thread, time, Arc, Event, Mutex};
+use ferrite_tree::node;
 use ferrite_txn::{TxnSystem, VersionConfig, VersionStore};
 use ferrite_types::{Csn, Error, Lsn, Result, TxnId};
 use std::collections::BTreeMap;
@@ -155,7 +156,11 @@ impl Engine {
             store: parts.store,
             log: parts.log,
             pool: parts.pool,
-            txns: TxnSystem::with_ring_bits(parts.next_txn, parts.next_csn, config.txn_ring_bits),
+            txns: Arc::new(TxnSystem::with_ring_bits(
+                parts.next_txn,
+                parts.next_csn,
+                config.txn_ring_bits,
+            )),
             versions,
             locks: LockTable::new(lock_config),
             dict: parts.dict,
@@ -330,10 +335,24 @@ impl Engine {
 
     fn start(self: &Arc<Self>) {
         self.log.start_threads(self.config.flush_interval_ms);
+        self.write_pages_at_rest();
         if self.config.manual_background {
             return;
         }
         *self.threads.lock() = crate::background::start(self);
+    }
+
+    /// Pages are written without the stamps of transactions that everybody sees. Unfinished
+    /// transactions of an earlier life are known by now.
+    fn write_pages_at_rest(&self) {
+        let txns = self.txns.clone();
+        self.pool.set_tidy(Box::new(move |page, out| {
+            let settled = match ferrite_sync::mutant!("engine.freeze_unsettled") {
+                true => TxnId((1 << 48) - 1),
+                false => txns.all_visible_below(),
+            };
+            node::at_rest(page, settled, out)
+        }));
     }
 
     /// Background work that talks to the server ends; commits still work.

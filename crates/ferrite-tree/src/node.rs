@@ -20,7 +20,7 @@
 //! edit may do; the order and content of slots is what redo reproduces, not the offsets.
 
 use crate::record::{self, Record};
-use ferrite_types::{Error, IndexId, PageId, Result, PAGE_BYTES};
+use ferrite_types::{Error, IndexId, PageId, Result, TxnId, PAGE_BYTES};
 use std::cmp::Ordering;
 
 /// Bytes of the fixed header.
@@ -287,6 +287,53 @@ pub fn compact(page: &mut [u8]) {
     }
     put16(page, 8, tail);
     put16(page, 12, 0);
+}
+
+/// A page that would be smaller by less than this is written as it is, in bytes.
+const REST_GAIN_BYTES: usize = 64;
+
+/// The leaf as it is at rest, in `out`: without garbage, and without the stamps of transactions
+/// below `settled`, which everybody sees. False: it is hardly smaller, or no leaf; `out` means
+/// nothing then.
+///
+/// This is what a page is written as. Pages are not overwritten, so it costs no further write
+/// and no log: what redo finds differs from the page in memory by stamps that say nothing. A
+/// delete-marked record keeps its stamp, which tells whether it may go.
+pub fn at_rest(page: &[u8], settled: TxnId, out: &mut [u8]) -> bool {
+    if page[5] != KIND_NODE || level(page) != 0 {
+        return false;
+    }
+    let stamp_bytes = |slot| {
+        let header = record(page, slot).header;
+        let rests = !header.deleted && header.txn < settled;
+        if rests {
+            header.len() - record::FIXED_BYTES
+        } else {
+            0
+        }
+    };
+    let stamps: usize = (0..count(page)).map(stamp_bytes).sum();
+    if stamps + get16(page, 12) < REST_GAIN_BYTES {
+        return false;
+    }
+    let head = get16(page, 6);
+    out[..head].copy_from_slice(&page[..head]);
+    let mut tail = PAGE_BYTES;
+    for slot in 0..count(page) {
+        let bytes = raw(page, slot);
+        let end = tail;
+        if stamp_bytes(slot) > 0 {
+            tail -= record::freeze_into(bytes, &mut out[..end]);
+        } else {
+            tail -= bytes.len();
+            out[tail..end].copy_from_slice(bytes);
+        }
+        let at = slot_at(page, slot);
+        put16(out, at, tail);
+    }
+    put16(out, 8, tail);
+    put16(out, 12, 0);
+    true
 }
 
 fn write_slot(page: &mut [u8], slot: usize, offset: usize, suffix_head: u32) {

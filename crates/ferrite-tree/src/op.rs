@@ -5,14 +5,17 @@
 //! code u8 | page u32 | index u32 | operands
 //! 1 IMAGE       head u16, tail u16, head bytes, tail bytes      (creates the page)
 //! 2 INSERT      slot u16, len u16, record
-//! 3 REPLACE     slot u16, keep head u16, keep tail u16, mid len u16, mid
 //! 4 REMOVE      slot u16
 //! 5 FREE                                                        (page id unused from here)
 //! 6 TRUNCATE    slots kept u16, right u32, high len u16, high   (left half of a split)
 //! 7 SET_RIGHT   right u32
 //! 8 GC          count u16, then slot u16 + action u8 each       (1 freeze, 2 remove)
+//! 9 REPLACE     slot u16, keep head u16, keep tail u16, len u16, new header, mid
 //! ```
 //! Applying is deterministic in what the slots hold, which is all later operations refer to.
+//! Stamps are the exception: the written page may lack some that the page in memory has
+//! ([`node::at_rest`]), so no operation refers to those of a record that it finds. (3 was a
+//! REPLACE that did.)
 
 use crate::{node, record};
 use ferrite_buffer::page_prefix;
@@ -20,12 +23,12 @@ use ferrite_types::{Error, IndexId, PageId, Result, PAGE_BYTES};
 
 const IMAGE: u8 = 1;
 const INSERT: u8 = 2;
-const REPLACE: u8 = 3;
 const REMOVE: u8 = 4;
 const FREE: u8 = 5;
 const TRUNCATE: u8 = 6;
 const SET_RIGHT: u8 = 7;
 const GC: u8 = 8;
+const REPLACE: u8 = 9;
 
 /// Freeze the record in the slot: everybody sees it.
 pub const GC_FREEZE: u8 = 1;
@@ -61,7 +64,8 @@ pub fn insert(page: PageId, index: IndexId, slot: usize, rec: &[u8], out: &mut V
     out.extend_from_slice(rec);
 }
 
-/// The record in `slot` changes from `old` to `new`: only the difference is logged.
+/// The record in `slot` changes from `old` to `new`: the header is logged whole, of key suffix
+/// and value (kept head and tail count from their start and end) only the difference.
 pub fn replace(
     page: PageId,
     index: IndexId,
@@ -71,6 +75,8 @@ pub fn replace(
     out: &mut Vec<u8>,
 ) {
     begin(REPLACE, page, index, out);
+    let old = record::body(old);
+    let (header, new) = new.split_at(new.len() - record::body(new).len());
     let head = old.iter().zip(new).take_while(|(a, b)| a == b).count();
     let most = old.len().min(new.len()) - head;
     let tail = old
@@ -84,7 +90,8 @@ pub fn replace(
     push16(out, head);
     push16(out, tail);
     let mid = &new[head..new.len() - tail];
-    push16(out, mid.len());
+    push16(out, header.len() + mid.len());
+    out.extend_from_slice(header);
     out.extend_from_slice(mid);
 }
 
@@ -306,13 +313,17 @@ fn apply_replace(op: &Op<'_>, page: &mut [u8]) -> Result<()> {
     if slot >= node::count(page) {
         return fault();
     }
-    let old = node::raw(page, slot);
+    let old = record::body(node::raw(page, slot));
+    let Some((header, mid)) = record::split_header(&o[8..]) else {
+        return fault();
+    };
     if head + tail > old.len() {
         return fault();
     }
     let mut new = Vec::with_capacity(head + tail + o.len());
+    new.extend_from_slice(header);
     new.extend_from_slice(&old[..head]);
-    new.extend_from_slice(&o[8..]);
+    new.extend_from_slice(mid);
     new.extend_from_slice(&old[old.len() - tail..]);
     if record::length(&new) != Some(new.len())
         || record::suffix_of(&new) != node::suffix(page, slot)
@@ -394,6 +405,7 @@ mod tests {
     use super::*;
     use crate::record::Header;
     use ferrite_sync::random::Rng;
+    use ferrite_types::TxnId;
 
     fn sample_page() -> Vec<u8> {
         let mut page = vec![0u8; PAGE_BYTES];
@@ -435,6 +447,81 @@ mod tests {
         }
     }
 
+    /// A leaf with stamped records of many transactions, and garbage.
+    fn stamped_page(rng: &mut Rng) -> Vec<u8> {
+        let mut page = sample_page();
+        for slot in 0..20 {
+            let bytes = stamped(rng, format!("k{slot:03}").as_bytes());
+            node::replace(&mut page, slot, &bytes);
+        }
+        page
+    }
+
+    fn stamped(rng: &mut Rng, key: &[u8]) -> Vec<u8> {
+        let header = Header {
+            deleted: rng.below(5) == 0,
+            txn: TxnId(rng.below(20)),
+            version: rng.below(3),
+        };
+        let value = vec![rng.below(3) as u8; rng.below(40) as usize];
+        let mut bytes = Vec::new();
+        record::encode(&header, key, &value, &mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn operations_apply_to_the_page_at_rest() {
+        let (id, index) = (PageId(4), IndexId(3));
+        for seed in 0..if cfg!(miri) { 5 } else { 200 } {
+            let mut rng = Rng::new(seed);
+            let mut page = stamped_page(&mut rng);
+            let settled = TxnId(rng.below(20));
+            let mut rest = vec![0xab; PAGE_BYTES];
+            if !node::at_rest(&page, settled, &mut rest) {
+                continue;
+            }
+            node::validate(&rest, id).unwrap();
+            assert!(node::free_bytes(&rest) >= node::free_bytes(&page));
+            let mut log = Vec::new();
+            for _ in 0..rng.below(10) {
+                let slot = rng.below(node::count(&page) as u64) as usize;
+                let old = node::raw(&page, slot).to_vec();
+                if rng.below(3) == 0 {
+                    let actions = [(slot as u16, GC_FREEZE)];
+                    gc(id, index, &actions, &mut log);
+                    apply_gc(&mut page, &actions);
+                    continue;
+                }
+                let new = stamped(&mut rng, record::suffix_of(&old));
+                replace(id, index, slot, &old, &new, &mut log);
+                node::replace(&mut page, slot, &new);
+            }
+            for op in Ops::new(&log) {
+                apply(&op.unwrap(), &mut rest).unwrap();
+            }
+            for slot in 0..node::count(&page) {
+                let (mine, theirs) = (node::record(&page, slot), node::record(&rest, slot));
+                assert_eq!((mine.suffix, mine.value), (theirs.suffix, theirs.value));
+                let lost = theirs.header == Header::default() && mine.header.txn < settled;
+                assert!(mine.header == theirs.header || lost && !mine.header.deleted);
+            }
+        }
+    }
+
+    #[test]
+    fn a_page_at_rest_has_no_settled_stamp_and_no_garbage() {
+        let mut rng = Rng::new(3);
+        let page = stamped_page(&mut rng);
+        let mut rest = vec![0; PAGE_BYTES];
+        assert!(node::at_rest(&page, TxnId(20), &mut rest));
+        for slot in 0..node::count(&rest) {
+            let header = node::record(&rest, slot).header;
+            assert!(header.deleted || header == Header::default());
+        }
+        let mut again = vec![0; PAGE_BYTES];
+        assert!(!node::at_rest(&rest, TxnId(20), &mut again));
+    }
+
     #[test]
     fn random_bytes_never_panic() {
         let mut rng = Rng::new(11);
@@ -442,7 +529,7 @@ mod tests {
             let len = rng.below(60) as usize;
             let mut bytes: Vec<u8> = (0..len).map(|_| rng.next_u64() as u8).collect();
             if len > 10 {
-                bytes[0] = 1 + (bytes[0] % 8);
+                bytes[0] = 1 + (bytes[0] % 9);
                 bytes[5..9].copy_from_slice(&3u32.to_le_bytes());
                 bytes[10] = 0;
             }

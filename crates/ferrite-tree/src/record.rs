@@ -95,6 +95,27 @@ fn header_length(flags: u8) -> usize {
         }
 }
 
+/// Key suffix and value of a whole record.
+pub(crate) fn body(record: &[u8]) -> &[u8] {
+    &record[header_length(record[0])..]
+}
+
+/// The header that `bytes` begin with, and what follows; None if they hold no whole one.
+pub(crate) fn split_header(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    bytes.split_at_checked(header_length(*bytes.first()?))
+}
+
+/// Writes the record without its stamps to the end of `space`; bytes written.
+pub(crate) fn freeze_into(record: &[u8], space: &mut [u8]) -> usize {
+    let body = body(record);
+    let at = space.len() - FIXED_BYTES - body.len();
+    let out = &mut space[at..];
+    out[..FIXED_BYTES].copy_from_slice(&record[..FIXED_BYTES]);
+    out[0] &= !(HAS_TXN | HAS_VERSION);
+    out[FIXED_BYTES..].copy_from_slice(body);
+    out.len()
+}
+
 /// The key suffix alone: what a search compares.
 #[inline]
 pub fn suffix_of(bytes: &[u8]) -> &[u8] {
