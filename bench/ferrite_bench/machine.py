@@ -143,6 +143,15 @@ class Device:
         return out
 
 
+def stolen_seconds() -> dict[str, float]:
+    """Processor time that the host gave to others since boot, all processors together; empty where nobody counts it."""
+    try:
+        fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()
+        return {"stolen": int(fields[8]) / TICKS}
+    except (OSError, IndexError):
+        return {}
+
+
 @dataclass
 class Process:
     """Counters of one process with all its threads; keeps what ended threads had done."""

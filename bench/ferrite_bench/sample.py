@@ -13,13 +13,13 @@ from typing import Any
 import pymysql
 
 from ferrite_bench.load import Output
-from ferrite_bench.machine import Device, Process, disk_bytes
+from ferrite_bench.machine import Device, Process, disk_bytes, stolen_seconds
 from ferrite_bench.server import Server
 
 COUNTERS = {
     "dev_reads", "dev_read_bytes", "dev_writes", "dev_write_bytes", "dev_flushes",
     "server_cpu", "client_cpu", "server_switches", "client_switches",
-    "log_flushes", "log_bytes", "statements",
+    "log_flushes", "log_bytes", "statements", "stolen",
 }  # fmt: skip
 """Grow for ever; a sample holds their rate."""
 
@@ -126,6 +126,7 @@ class Probe:
         if self.client is not None:
             values |= self.client.read("client")
         values |= self.device.read()
+        values |= stolen_seconds()
         values["disk_bytes"] = float(disk_bytes(self.server.datadir))
         return Reading(at, values)
 

@@ -365,6 +365,7 @@ class Session:
             ("history_peak", outcome.peak("history"), "transactions"),
             ("history_bytes_peak", outcome.peak("history_bytes"), "bytes"),
             ("rss_peak", outcome.peak("server_rss"), "bytes"),
+            ("stolen_peak", outcome.peak("stolen"), "CPUs"),
             ("disk_size", after.values.get("disk_bytes"), "bytes"),
         ):
             self.figure(name, value, unit, "lower")

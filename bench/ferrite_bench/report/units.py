@@ -53,6 +53,8 @@ NAMES = {
     "history_memory": "memory of history",
     "lag_peak": "longest cleanup lag",
     "worst_share": "worst second, share of the mean",
+    "worst_share_given": "the same per processor time that the host left us",
+    "stolen_peak": "most processor time that the host stole in a second",
     "disk_before": "size when the snapshot closed",
     "disk_after": "size after a further load",
     "tps_held": "tps with cleaning up held back",

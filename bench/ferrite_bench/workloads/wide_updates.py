@@ -56,6 +56,8 @@ def _case(rows: int, seconds: float, more: float) -> Case:
             snapshot_figures(session, outcome, 1, seconds)
             seen.read()
             seen.check()
+            session.figure("snapshot_scan_before", seen.seconds[0], "s", "lower")
+            session.figure("snapshot_scan_after", seen.seconds[-1], "s", "lower")
             before = process.rss_bytes()
         session.figure("history_bound", RING + 1.5 * rows * (DELTA + 48), "bytes", "lower")
         session.offset = seconds
@@ -96,7 +98,7 @@ EXPERIMENT = Experiment(
     headline="tps_last",
     headline_cases=(CASE,),
     extra_figures=(
-        "tps_first", "tps_last", "kept", "history_bound", "released_seconds", "released_rss", "disk_before", "disk_after",
-        "tps_after",
+        "tps_first", "tps_last", "kept", "history_bound", "snapshot_scan_before", "snapshot_scan_after",
+        "released_seconds", "released_rss", "disk_before", "disk_after", "tps_after",
     ),
 )  # fmt: skip
