@@ -82,6 +82,15 @@ static void on_checkpoint_notify(void *cookie) { commit_checkpoint_notify_ha(coo
 
 static void on_fatal(const char *text) { ferrite_fatal(text); }
 
+static int64_t on_current_connection(uint64_t *thread_id, char *query, size_t room) {
+  THD *thd = current_thd;
+  if (!thd) return -1;
+  *thread_id = thd->thread_id;
+  size_t len = thd->query() ? std::min<size_t>(room, thd->query_length()) : 0;
+  if (len) memcpy(query, thd->query(), len);
+  return static_cast<int64_t>(len);
+}
+
 /* ---- the rest of the handlerton -------------------------------------------------------- */
 
 static int close_engine() {
@@ -162,9 +171,9 @@ static void fill_handlerton(handlerton *hton) {
 }
 
 static int ferrite_init(void *arg) {
-  static const fe_callbacks callbacks = {on_log,           on_is_killed,         on_lock_wait_begin,
-                                         on_lock_wait_end, on_report_wait_for,   on_async_begin,
-                                         on_async_done,    on_checkpoint_notify, on_fatal};
+  static const fe_callbacks callbacks = {
+      on_log,         on_is_killed,  on_lock_wait_begin,   on_lock_wait_end, on_report_wait_for,
+      on_async_begin, on_async_done, on_checkpoint_notify, on_fatal,         on_current_connection};
   ferrite_hton = static_cast<handlerton *>(arg);
   fe_config config;
   memset(&config, 0, sizeof config);
@@ -214,4 +223,7 @@ maria_declare_plugin(ferrite){MYSQL_STORAGE_ENGINE_PLUGIN,
     FERRITE_I_S_PLUGIN("FERRITE_LOCK_WAITS", "Which Ferrite lock waits for which",
                        ferrite_i_s_lock_waits_init),
     FERRITE_I_S_PLUGIN("FERRITE_SNAPSHOTS", "Ferrite read views and the history they hold",
-                       ferrite_i_s_snapshots_init) maria_declare_plugin_end;
+                       ferrite_i_s_snapshots_init),
+    FERRITE_I_S_PLUGIN("FERRITE_WAITS", "Waits in Ferrite by reason", ferrite_i_s_waits_init),
+    FERRITE_I_S_PLUGIN("FERRITE_LONG_WAITS", "Waits in Ferrite of 50 ms and more",
+                       ferrite_i_s_long_waits_init) maria_declare_plugin_end;

@@ -1,5 +1,6 @@
 /*
- * information_schema.FERRITE_METRICS, _TRX, _LOCKS, _LOCK_WAITS and _SNAPSHOTS.
+ * information_schema.FERRITE_METRICS, _TRX, _LOCKS, _LOCK_WAITS, _SNAPSHOTS, _WAITS and
+ * _LONG_WAITS.
  *
  * Rules of this room
  * - Columns bear the names of their INNODB_... twins, in the same order, so that queries
@@ -48,9 +49,10 @@ void put(Field *field, const char *text, size_t len) {
 
 void put(Field *field, const std::string &text) { put(field, text.data(), text.size()); }
 
-void put_time(THD *thd, Field *field, uint64_t unix_s) {
+void put_time(THD *thd, Field *field, uint64_t unix_s, uint64_t us = 0) {
   MYSQL_TIME t;
   thd->variables.time_zone->gmt_sec_to_TIME(&t, static_cast<my_time_t>(unix_s));
+  t.second_part = us;
   field->set_notnull();
   field->store_time(&t);
 }
@@ -289,6 +291,88 @@ int fill_snapshots(THD *thd, TABLE_LIST *tables, Item *) {
   return 0;
 }
 
+/* ---- FERRITE_WAITS, FERRITE_LONG_WAITS ------------------------------------------------ */
+
+struct Wait {
+  fe_wait_row row;
+  std::string reason, meaning;
+};
+
+void collect_wait(void *arg, const fe_wait_row *row) {
+  static_cast<std::vector<Wait> *>(arg)->push_back(
+      {*row, text_of(row->reason), text_of(row->meaning)});
+}
+
+int fill_waits(THD *thd, TABLE_LIST *tables, Item *) {
+  if (may_not_look(thd)) return 1;
+  if (!ferrite_engine) return 0;
+  std::vector<Wait> list;
+  fe_each_wait(ferrite_engine, collect_wait, &list);
+  TABLE *table = tables->table;
+  Field **f = table->field;
+  for (const Wait &wait : list) {
+    restore_record(table, s->default_values);
+    put(f[0], wait.reason);
+    put(f[1], wait.row.count);
+    put(f[2], wait.row.sum_us);
+    put(f[3], wait.row.max_us);
+    put(f[4], wait.row.p50_us);
+    put(f[5], wait.row.p99_us);
+    put(f[6], wait.meaning);
+    if (schema_table_store_record(thd, table)) return 1;
+  }
+  return 0;
+}
+
+struct LongWait {
+  fe_long_wait_row row;
+  std::string reason, thread, table, index, query;
+};
+
+void collect_long_wait(void *arg, const fe_long_wait_row *row) {
+  static_cast<std::vector<LongWait> *>(arg)->push_back({*row, text_of(row->reason),
+                                                        text_of(row->thread), text_of(row->table),
+                                                        text_of(row->index), text_of(row->query)});
+}
+
+void put_or_null(Field *field, uint64_t value) {
+  if (value)
+    put(field, value);
+  else
+    field->set_null();
+}
+
+void put_or_null(Field *field, const std::string &text) {
+  if (text.empty())
+    field->set_null();
+  else
+    put(field, text);
+}
+
+int fill_long_waits(THD *thd, TABLE_LIST *tables, Item *) {
+  if (may_not_look(thd)) return 1;
+  if (!ferrite_engine) return 0;
+  std::vector<LongWait> list;
+  fe_each_long_wait(ferrite_engine, collect_long_wait, &list);
+  TABLE *table = tables->table;
+  Field **f = table->field;
+  for (const LongWait &wait : list) {
+    restore_record(table, s->default_values);
+    put_time(thd, f[0], wait.row.ended_unix_us / 1000000, wait.row.ended_unix_us % 1000000);
+    put(f[1], wait.row.waited_us / 1000);
+    put(f[2], wait.reason);
+    put_or_null(f[3], wait.row.thread_id);
+    put_or_null(f[4], wait.thread);
+    put_or_null(f[5], wait.table);
+    put_or_null(f[6], wait.index);
+    put_or_null(f[7], wait.row.page);
+    put_or_null(f[8], wait.row.holder_thread_id);
+    put_or_null(f[9], wait.query);
+    if (schema_table_store_record(thd, table)) return 1;
+  }
+  return 0;
+}
+
 int init_table(void *p, ST_FIELD_INFO *fields, int (*fill)(THD *, TABLE_LIST *, Item *)) {
   ST_SCHEMA_TABLE *schema = static_cast<ST_SCHEMA_TABLE *>(p);
   schema->fields_info = fields;
@@ -377,6 +461,25 @@ static ST_FIELD_INFO ferrite_snapshots_fields[] = {Column("thread_id", ULonglong
                                                    Column("query", Varchar(max_query), NULLABLE),
                                                    CEnd()};
 
+static ST_FIELD_INFO ferrite_waits_fields[] = {
+    Column("reason", Varchar(32), NOT_NULL),    Column("waits", ULonglong(), NOT_NULL),
+    Column("time_us", ULonglong(), NOT_NULL),   Column("longest_us", ULonglong(), NOT_NULL),
+    Column("median_us", ULonglong(), NOT_NULL), Column("p99_us", ULonglong(), NOT_NULL),
+    Column("meaning", Varchar(128), NOT_NULL),  CEnd()};
+
+static ST_FIELD_INFO ferrite_long_waits_fields[] = {
+    Column("ended", Datetime(6), NOT_NULL),
+    Column("waited_ms", ULonglong(), NOT_NULL),
+    Column("reason", Varchar(32), NOT_NULL),
+    Column("thread_id", ULonglong(), NULLABLE),
+    Column("engine_thread", Varchar(32), NULLABLE),
+    Column("table_name", Varchar(1024), NULLABLE),
+    Column("index_name", Varchar(1024), NULLABLE),
+    Column("page", ULonglong(), NULLABLE),
+    Column("holder_thread_id", ULonglong(), NULLABLE),
+    Column("query", Varchar(max_query), NULLABLE),
+    CEnd()};
+
 }  // namespace Show
 
 int ferrite_i_s_metrics_init(void *p) {
@@ -396,4 +499,12 @@ int ferrite_i_s_lock_waits_init(void *p) {
 
 int ferrite_i_s_snapshots_init(void *p) {
   return init_table(p, Show::ferrite_snapshots_fields, fill_snapshots);
+}
+
+int ferrite_i_s_waits_init(void *p) {
+  return init_table(p, Show::ferrite_waits_fields, fill_waits);
+}
+
+int ferrite_i_s_long_waits_init(void *p) {
+  return init_table(p, Show::ferrite_long_waits_fields, fill_long_waits);
 }

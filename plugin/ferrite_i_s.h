@@ -11,6 +11,8 @@ int ferrite_i_s_trx_init(void *schema_table);
 int ferrite_i_s_locks_init(void *schema_table);
 int ferrite_i_s_lock_waits_init(void *schema_table);
 int ferrite_i_s_snapshots_init(void *schema_table);
+int ferrite_i_s_waits_init(void *schema_table);
+int ferrite_i_s_long_waits_init(void *schema_table);
 int ferrite_i_s_deinit(void *);
 
 extern struct st_mysql_information_schema ferrite_i_s_descriptor;

@@ -11,6 +11,7 @@ use crate::frame::Kind;
 use crate::pool::Pool;
 use ferrite_store::Word;
 use ferrite_sync::atomic::Ordering;
+use ferrite_sync::waits::{waiting, Of, Reason};
 
 /// Steps of the hand a foreground thread makes before it waits.
 const FOREGROUND_STEPS: usize = 128;
@@ -40,10 +41,14 @@ impl Pool {
             }
             self.stats.free_waits.inc();
             self.writer.wake();
-            let free = self.free.lock();
-            if free.is_empty() {
-                let _ = self.free_signal.wait_timeout_ms(free, WAIT_MS);
-            }
+            waiting(Reason::FreeFrame, Of::Nothing, || self.wait_for_free());
+        }
+    }
+
+    fn wait_for_free(&self) {
+        let free = self.free.lock();
+        if free.is_empty() {
+            let _ = self.free_signal.wait_timeout_ms(free, WAIT_MS);
         }
     }
 

@@ -12,6 +12,7 @@ use ferrite_redo::{Appended, Log};
 use ferrite_store::{Location, Store, Word};
 use ferrite_sync::atomic::{AtomicUsize, Ordering};
 use ferrite_sync::epoch::{EpochGuard, Epochs};
+use ferrite_sync::waits::{waiting, Of, Reason};
 use ferrite_sync::{Arc, Condvar, Counter, Mutex, OnceLock};
 use ferrite_types::format::{record_kind, Codec};
 use ferrite_types::{Error, IndexId, Lsn, PageId, Result, PAGE_BYTES};
@@ -162,7 +163,7 @@ impl Pool {
                     return Ok(Node::Inner(InnerRef { bytes, page }));
                 }
                 Kind::Leaf if frame.page() == page => return Ok(Node::Leaf),
-                Kind::Loading => self.wait_for_load(f),
+                Kind::Loading => self.wait_for_load(f, page),
                 _ => ferrite_sync::thread::yield_now(),
             }
         }
@@ -178,9 +179,7 @@ impl Pool {
                 return Ok(None);
             };
             let frame = self.frame(f);
-            if frame.latch.shared() {
-                self.stats.latch_waits.inc();
-            }
+            self.latch_shared(frame, page);
             match self.latched_kind(f, page) {
                 Some(Kind::Leaf) => {
                     frame.touch();
@@ -209,9 +208,7 @@ impl Pool {
                 return Ok(None);
             };
             let frame = self.frame(f);
-            if frame.latch.exclusive() {
-                self.stats.latch_waits.inc();
-            }
+            self.latch_exclusive(frame, page);
             match self.latched_kind(f, page) {
                 Some(Kind::Leaf) => {
                     frame.touch();
@@ -236,7 +233,7 @@ impl Pool {
         loop {
             let f = self.store.directory().get(page).as_frame()?;
             let frame = self.frame(f);
-            frame.latch.exclusive();
+            self.latch_exclusive(frame, page);
             match self.latched_kind(f, page) {
                 Some(Kind::Leaf) => {
                     return Some(ExclusiveGuard {
@@ -259,7 +256,7 @@ impl Pool {
         loop {
             let f = self.store.directory().get(page).as_frame()?;
             let frame = self.frame(f);
-            frame.latch.shared();
+            self.latch_shared(frame, page);
             match self.latched_kind(f, page) {
                 Some(Kind::Leaf) => {
                     return Some(SharedGuard {
@@ -289,9 +286,27 @@ impl Pool {
         }
     }
 
-    fn wait_for_load(&self, f: u32) {
+    #[inline]
+    fn latch_shared(&self, frame: &Frame, page: PageId) {
+        if !frame.latch.try_shared() {
+            self.stats.latch_waits.inc();
+            waiting(waits_for(frame), Of::Page(page.0), || frame.latch.shared());
+        }
+    }
+
+    #[inline]
+    fn latch_exclusive(&self, frame: &Frame, page: PageId) {
+        if !frame.latch.try_exclusive() {
+            self.stats.latch_waits.inc();
+            waiting(waits_for(frame), Of::Page(page.0), || {
+                frame.latch.exclusive()
+            });
+        }
+    }
+
+    fn wait_for_load(&self, f: u32, page: PageId) {
         let latch = &self.frame(f).latch;
-        latch.shared();
+        waiting(Reason::PageRead, Of::Page(page.0), || latch.shared());
         latch.unlock_shared();
     }
 
@@ -350,7 +365,8 @@ impl Pool {
         let frame = self.frame(f);
         // SAFETY: kind Loading under the exclusive latch: nobody else looks at the bytes.
         let bytes = unsafe { self.arena.page_mut(f) };
-        let header = self.store.read_page(page, at, bytes)?;
+        let read = || self.store.read_page(page, at, bytes);
+        let header = waiting(Reason::PageRead, Of::Page(page.0), read)?;
         if page_prefix::index(bytes) != header.index.0 {
             return Err(Error::Corrupt(format!(
                 "page {page}: body names index {}, its blob index {}",
@@ -578,6 +594,14 @@ impl Pool {
         self.frame(f).retire_page();
         let tag = self.epochs.retired_now();
         self.retired.lock().push_back((tag, f));
+    }
+}
+
+/// Why somebody waits who finds the frame's latch taken.
+fn waits_for(frame: &Frame) -> Reason {
+    match frame.kind() {
+        Kind::Loading => Reason::PageRead,
+        _ => Reason::PageLatch,
     }
 }
 

@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-#define FE_ABI_VERSION 1
+#define FE_ABI_VERSION 2
 
 typedef struct fe_engine fe_engine;
 typedef struct fe_session fe_session; /* one SQL connection and its transaction */
@@ -120,6 +120,10 @@ typedef struct {
   void (*checkpoint_notify)(void *cookie);
   /* The process cannot go on (lost durability): logs and aborts; does not return. */
   void (*fatal)(const char *text);
+  /* Any thread, at the end of a long wait: the connection that the calling thread works for.
+     Copies at most `room` bytes of what it runs and returns how many; -1: it works for none.
+     Must not wait. May be NULL. */
+  int64_t (*current_connection)(uint64_t *thread_id, char *query, size_t room);
 } fe_callbacks;
 
 typedef struct {
@@ -479,6 +483,35 @@ typedef struct {
 } fe_snapshot_row;
 void fe_each_snapshot(fe_engine *engine,
                       void (*each)(void *arg, const fe_snapshot_row *row), void *arg);
+
+/* Waits since the start of the process, one row for each reason. Percentiles are upper
+   bounds to a power of two. */
+typedef struct {
+  const char *reason;
+  const char *meaning;
+  uint64_t count;
+  uint64_t sum_us;
+  uint64_t max_us;
+  uint64_t p50_us;
+  uint64_t p99_us;
+} fe_wait_row;
+void fe_each_wait(fe_engine *engine, void (*each)(void *arg, const fe_wait_row *row), void *arg);
+
+/* Waits of 50 ms and more, oldest first, the last thousand or so. */
+typedef struct {
+  uint64_t ended_unix_us;
+  uint64_t waited_us;
+  const char *reason;
+  uint64_t thread_id;        /* 0: a thread of the core, whose name is `thread` */
+  const char *thread;
+  const char *table;         /* empty: the wait was for no table, or it is gone; so `index` */
+  const char *index;
+  uint64_t page;             /* 0: for no page */
+  uint64_t holder_thread_id; /* connection that had the lock; 0: not known */
+  fe_slice query;
+} fe_long_wait_row;
+void fe_each_long_wait(fe_engine *engine,
+                       void (*each)(void *arg, const fe_long_wait_row *row), void *arg);
 
 #ifdef __cplusplus
 }

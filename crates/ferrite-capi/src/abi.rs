@@ -7,7 +7,7 @@
 use std::ffi::{c_char, c_int, c_void};
 
 /// Version of this boundary.
-pub const FE_ABI_VERSION: u32 = 1;
+pub const FE_ABI_VERSION: u32 = 2;
 
 /// A byte slice.
 #[repr(C)]
@@ -82,7 +82,11 @@ pub struct fe_callbacks {
     pub async_done: Option<unsafe extern "C" fn(*mut c_void)>,
     pub checkpoint_notify: Option<unsafe extern "C" fn(*mut c_void)>,
     pub fatal: Option<unsafe extern "C" fn(*const c_char)>,
+    pub current_connection: Option<CurrentConnection>,
 }
+
+/// See the header.
+pub type CurrentConnection = unsafe extern "C" fn(*mut u64, *mut c_char, usize) -> i64;
 
 /// Settings at open.
 #[repr(C)]
@@ -218,5 +222,30 @@ pub struct fe_snapshot_row {
     pub csn: u64,
     pub held_bytes: u64,
     pub held_rows: u64,
+    pub query: fe_slice,
+}
+
+#[repr(C)]
+pub struct fe_wait_row {
+    pub reason: *const c_char,
+    pub meaning: *const c_char,
+    pub count: u64,
+    pub sum_us: u64,
+    pub max_us: u64,
+    pub p50_us: u64,
+    pub p99_us: u64,
+}
+
+#[repr(C)]
+pub struct fe_long_wait_row {
+    pub ended_unix_us: u64,
+    pub waited_us: u64,
+    pub reason: *const c_char,
+    pub thread_id: u64,
+    pub thread: *const c_char,
+    pub table: *const c_char,
+    pub index: *const c_char,
+    pub page: u64,
+    pub holder_thread_id: u64,
     pub query: fe_slice,
 }

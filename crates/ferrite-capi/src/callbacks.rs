@@ -1,8 +1,10 @@
 //! The server's callbacks behind the engine's trait. Pointers are set once at open and live
 //! as long as the process (the plugin is never unloaded).
 
-use crate::abi::fe_callbacks;
+use crate::abi::{fe_callbacks, CurrentConnection};
 use ferrite_engine::{Callbacks, LogLevel};
+use ferrite_sync::waits::{self, Who};
+use ferrite_sync::OnceLock;
 use std::ffi::{c_int, c_void, CString};
 
 pub(crate) struct Server(pub(crate) fe_callbacks);
@@ -19,6 +21,33 @@ fn c_text(text: &str) -> CString {
 
 fn ptr(thd: usize) -> *mut c_void {
     thd as *mut c_void
+}
+
+/// Bytes of a query that the journal of long waits keeps.
+const QUERY_ROOM: usize = 1024;
+
+static CURRENT_CONNECTION: OnceLock<CurrentConnection> = OnceLock::new();
+
+/// The journal of long waits asks the server from here on.
+pub(crate) fn tell_connections(ask: Option<CurrentConnection>) {
+    if let Some(ask) = ask {
+        let _ = CURRENT_CONNECTION.set(ask);
+        waits::set_connection(current_connection);
+    }
+}
+
+fn current_connection() -> Option<Who> {
+    let ask = CURRENT_CONNECTION.get()?;
+    let mut thread_id = 0;
+    let mut query = vec![0u8; QUERY_ROOM];
+    // SAFETY: the header allows any thread; both places live during the call.
+    let len = unsafe { ask(&mut thread_id, query.as_mut_ptr().cast(), query.len()) };
+    query.truncate(usize::try_from(len).ok()?);
+    Some(Who {
+        thread_id,
+        thread: String::new(),
+        query,
+    })
 }
 
 impl Callbacks for Server {

@@ -2,7 +2,7 @@
 
 use crate::abi::*;
 use crate::boundary::{code, fail, text};
-use crate::callbacks::Server;
+use crate::callbacks::{tell_connections, Server};
 use crate::session::xid_of;
 use ferrite_engine::{Callbacks, Config, Engine, LogLevel};
 use ferrite_io::{RealStorage, Storage};
@@ -66,6 +66,7 @@ unsafe fn open(config: *const fe_config, callbacks: *const fe_callbacks) -> Resu
     let config = config_of(config)?;
     let storage: Arc<dyn Storage> = Arc::new(RealStorage::new(&Path::new(&dir).join("#ferrite"))?);
     install_panic_hook(&server);
+    tell_connections(callbacks.current_connection);
     Engine::open(config, storage, server)
 }
 

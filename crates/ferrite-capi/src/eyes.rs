@@ -1,4 +1,4 @@
-//! What the engine shows: figures, sections, transactions, locks, snapshots.
+//! What the engine shows: figures, sections, transactions, locks, snapshots, waits.
 
 use crate::abi::*;
 use crate::engine::{engine_of, fe_engine};
@@ -174,6 +174,60 @@ pub unsafe extern "C" fn fe_each_snapshot(
                 csn: row.csn,
                 held_bytes: row.held_bytes,
                 held_rows: row.held_rows,
+                query: fe_slice::of(&row.query),
+            };
+            each(arg, &out);
+        }
+    }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_each_wait(
+    engine: *mut fe_engine,
+    each: unsafe extern "C" fn(*mut c_void, *const fe_wait_row),
+    arg: *mut c_void,
+) {
+    // SAFETY: a valid handle; the callback takes what the header says.
+    unsafe {
+        for sum in engine_of(engine).wait_sums() {
+            let (reason, meaning) = (c_text(sum.reason), c_text(sum.meaning));
+            let out = fe_wait_row {
+                reason: reason.as_ptr(),
+                meaning: meaning.as_ptr(),
+                count: sum.count,
+                sum_us: sum.sum_us,
+                max_us: sum.max_us,
+                p50_us: sum.p50_us,
+                p99_us: sum.p99_us,
+            };
+            each(arg, &out);
+        }
+    }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_each_long_wait(
+    engine: *mut fe_engine,
+    each: unsafe extern "C" fn(*mut c_void, *const fe_long_wait_row),
+    arg: *mut c_void,
+) {
+    // SAFETY: a valid handle; the callback takes what the header says.
+    unsafe {
+        for row in engine_of(engine).long_waits() {
+            let (reason, thread) = (c_text(row.reason), c_text(&row.thread));
+            let (table, index) = (c_text(&row.table), c_text(&row.index));
+            let out = fe_long_wait_row {
+                ended_unix_us: row.ended_unix_us,
+                waited_us: row.us,
+                reason: reason.as_ptr(),
+                thread_id: row.thread_id,
+                thread: thread.as_ptr(),
+                table: table.as_ptr(),
+                index: index.as_ptr(),
+                page: u64::from(row.page),
+                holder_thread_id: row.holder_thread_id,
                 query: fe_slice::of(&row.query),
             };
             each(arg, &out);

@@ -446,6 +446,11 @@ impl Dictionary {
         Some((spec.name.clone(), name))
     }
 
+    /// Name of a table.
+    pub fn name_of(&self, table: TableId) -> Option<String> {
+        Some(self.state.lock().specs.get(&table)?.name.clone())
+    }
+
     /// Counters of all tables, for a checkpoint.
     pub fn carry(&self) -> BTreeMap<TableId, Carried> {
         let state = self.state.lock();

@@ -17,6 +17,7 @@ use ferrite_redo::Log;
 use ferrite_store::Store;
 use ferrite_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use ferrite_sync::thread::JoinHandle;
+use ferrite_sync::waits::{waiting, Of, Reason};
 use ferrite_sync::{thread, Arc, Event, Mutex};
 use ferrite_txn::{TxnSystem, VersionStore};
 use ferrite_types::{Error, IndexId, Result};
@@ -95,7 +96,7 @@ impl Engine {
     pub(crate) fn brake(&self) {
         if self.throttle.load(Ordering::Relaxed) {
             self.counters.throttled.inc();
-            thread::sleep_ms(1);
+            waiting(Reason::LogBudget, Of::Nothing, || thread::sleep_ms(1));
         }
     }
 

@@ -24,7 +24,8 @@
 //!    exclusive latch, with the transaction's undo list extended under its own mutex around
 //!    the append (so that a checkpoint's copy of that list is exact at one log position).
 //! 2. No latch is held across a wait for a lock, a call back into the server, or a wait for
-//!    the log to be durable.
+//!    the log to be durable. (One call is: the journal of long waits asks who it was that
+//!    waited, which cannot wait.)
 //! 3. A transaction is visible (commit number) before its locks go, and acknowledged only
 //!    when its commit record is durable.
 
@@ -38,6 +39,7 @@ mod cursor;
 mod dict;
 mod engine;
 mod entry;
+mod explain;
 #[doc(hidden)]
 pub mod fuzz;
 mod graveyard;
@@ -63,6 +65,7 @@ pub use callbacks::{Callbacks, LogLevel, NoCallbacks, SilentCallbacks};
 pub use config::Config;
 pub use cursor::{Cursor, ReadMode, Row, SeekMode, WaitMode};
 pub use engine::Engine;
+pub use explain::{LongWaitRow, WaitSum};
 pub use ferrite_txn::Status;
 pub use overflow::OVERFLOW_REF_BYTES;
 pub use overflow::{length as overflow_length, references as overflow_references};

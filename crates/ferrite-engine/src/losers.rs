@@ -11,6 +11,7 @@ use crate::callbacks::LogLevel;
 use crate::engine::Engine;
 use crate::session::{Session, TxnSlot};
 use ferrite_sync::atomic::{AtomicUsize, Ordering};
+use ferrite_sync::waits::{waiting, Of, Reason};
 use ferrite_sync::{thread, time, Arc, Counter, Mutex};
 use ferrite_types::{Error, Result, TxnId};
 
@@ -96,7 +97,7 @@ impl Session {
     /// `Interrupted` by KILL.
     pub(crate) fn wait_for_rollback(&self) -> Result<()> {
         self.engine.losers.waits.inc();
-        thread::sleep_ms(LOOK_MS);
+        waiting(Reason::Rollback, Of::Nothing, || thread::sleep_ms(LOOK_MS));
         if self.engine.callbacks.is_killed(self.thd) {
             return Err(Error::Interrupted);
         }

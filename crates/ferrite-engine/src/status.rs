@@ -440,6 +440,7 @@ impl Engine {
                 list(both(self.metrics_versions(), self.metrics_purge())),
             ),
             ("LOCKS", list(self.metrics_locks())),
+            ("WAITS", self.wait_lines()),
         ]
     }
 
@@ -456,10 +457,10 @@ impl Engine {
         for slot in self.all_slots() {
             let state = slot.state.lock();
             let locks_held = slot.owner.locks_held();
-            if state.txn.is_frozen() && locks_held == 0 {
+            let waiting = slot.owner.waiting_since_us();
+            if state.txn.is_frozen() && locks_held == 0 && waiting.is_none() {
                 continue;
             }
-            let waiting = slot.owner.waiting_since_us();
             let name = match (waiting, state.rolling_back, &state.xid) {
                 (Some(_), _, _) => "LOCK WAIT",
                 (None, true, _) => "ROLLING BACK",

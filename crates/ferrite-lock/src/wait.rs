@@ -12,14 +12,16 @@
 //! Locking: hooks are called with no mutex held.
 
 use ferrite_sync::atomic::Ordering;
+use ferrite_sync::waits::{booked, Of, Reason};
 use ferrite_sync::{time, Arc};
-use ferrite_types::{Error, Result};
+use ferrite_types::{Error, Result, TableId};
 
 use crate::mode::Mask;
 use crate::owner::{Handle, Owner, GRANTED, GRANTED_NEW, INTERRUPTED, VICTIM};
 use crate::queue::{Waiting, Wakes};
 use crate::shard::{KeyRef, Outcome};
 use crate::table::{note_entry, Attempt, LockTable};
+use crate::tables::{table_of, TABLES};
 
 /// State of a wait that ran out of time.
 const TIMED_OUT: u64 = 6;
@@ -96,6 +98,16 @@ enum Line {
     Standing(Ticket),
 }
 
+/// What a wait for that key is a wait for, in the journal's words.
+fn waited_for(k: KeyRef<'_>, holder: u64) -> (Reason, Of) {
+    if k.index == TABLES {
+        let table = table_of(k.key).map_or(0, TableId::get);
+        return (Reason::TableLock, Of::Table { table, holder });
+    }
+    let index = k.index.0;
+    (Reason::RowLock, Of::Index { index, holder })
+}
+
 impl LockTable {
     /// Asks for `mask`, waiting if need be. `forced`: an explicit lock of another was just
     /// put there; wait for it even if this owner's own entry covers the request.
@@ -124,11 +136,14 @@ impl LockTable {
                 self.stats.waits.inc();
                 self.stats.waiting.fetch_add(1, Ordering::Relaxed);
                 hooks.begin();
-                let verdict = self.sleep(owner, ticket, begun, wait, hooks);
+                let mut holder = 0;
+                let verdict = self.sleep(owner, ticket, begun, wait, hooks, &mut holder);
                 let us = time::now_us().saturating_sub(begun);
                 hooks.end(us);
                 self.stats.waiting.fetch_sub(1, Ordering::Relaxed);
                 self.stats.wait_us.record_us(us);
+                let (reason, of) = waited_for(k, holder);
+                booked(reason, of, us);
                 owner.waiting_since_us.store(0, Ordering::Relaxed);
                 verdict
             }
@@ -192,6 +207,7 @@ impl LockTable {
         begun_us: u64,
         wait: WaitPolicy,
         hooks: &dyn WaitHooks,
+        holder: &mut u64,
     ) -> Result<Attempt> {
         let deadline = begun_us.saturating_add(wait.timeout_ms.saturating_mul(1000));
         let mut reported = Vec::new();
@@ -225,7 +241,7 @@ impl LockTable {
             }
             if look {
                 look = false;
-                self.report(owner, ticket, &mut reported, hooks);
+                self.report(owner, ticket, &mut reported, hooks, holder);
                 if self.deadlock_detect.load(Ordering::Relaxed) {
                     self.break_cycles(owner, ticket.sequence, hooks);
                 }
@@ -248,8 +264,10 @@ impl LockTable {
         ticket: Ticket,
         reported: &mut Vec<usize>,
         hooks: &dyn WaitHooks,
+        holder: &mut u64,
     ) {
         for other in self.waits_for(owner, ticket.sequence) {
+            *holder = other.thread_id;
             if other.thd != 0 && !reported.contains(&other.thd) {
                 reported.push(other.thd);
                 hooks.waiting_for(other.thd);

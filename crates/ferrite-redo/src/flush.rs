@@ -21,6 +21,7 @@ use crate::writer::{Desk, Level, Round, Writer};
 use crate::CommitAck;
 use ferrite_io::StorageFile;
 use ferrite_sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use ferrite_sync::waits::{booked, waiting, Of, Reason};
 use ferrite_sync::{kill_point, thread, time, Arc, Event};
 use ferrite_types::{Error, Lsn, Result};
 
@@ -84,18 +85,24 @@ impl Desk for Log {
     fn segment(&self, segment: u64) -> Result<Arc<dyn StorageFile>> {
         /// Between two tries on a full disk.
         const RETRY_MS: u64 = 50;
-        if self.segs.get(segment).is_none() {
+        let begun = self.segs.get(segment).is_none().then(|| {
             self.stats.waits_segment.inc();
-        }
+            time::now_us()
+        });
+        let mut reason = Reason::LogSegment;
         loop {
             match self.segs.get_or_prepare(segment) {
                 Err(Error::DiskFull(_)) => {
                     // Nothing is lost and nothing is acknowledged: stand still until there
                     // is space. Admission should have kept writers from coming this far.
                     self.stats.waits_disk_full.inc();
+                    reason = Reason::DiskFull;
                     thread::sleep_ms(RETRY_MS);
                 }
                 result => {
+                    if let Some(begun) = begun {
+                        booked(reason, Of::Nothing, time::now_us() - begun);
+                    }
                     self.keeper.set();
                     return result;
                 }
@@ -124,7 +131,7 @@ impl Log {
     pub fn flush_to(&self, lsn: Lsn) {
         let lsn = lsn.0.min(self.ring.next());
         if self.durable() < lsn {
-            self.flush_or_wait(lsn);
+            self.flush_waiting(lsn);
         }
     }
 
@@ -132,6 +139,12 @@ impl Log {
     /// the end of this process, and with the next flush that of the machine.
     pub fn write_to(&self, lsn: Lsn) {
         let lsn = lsn.0.min(self.ring.next());
+        if self.written.load(Ordering::SeqCst) < lsn {
+            waiting(Reason::LogFlush, Of::Nothing, || self.write_until(lsn));
+        }
+    }
+
+    fn write_until(&self, lsn: u64) {
         while self.written.load(Ordering::SeqCst) < lsn {
             let before = {
                 let mut writer = self.writer.lock();
@@ -151,6 +164,10 @@ impl Log {
                 thread::yield_now();
             }
         }
+    }
+
+    fn flush_waiting(&self, lsn: u64) {
+        waiting(Reason::LogFlush, Of::Nothing, || self.flush_or_wait(lsn));
     }
 
     fn flush_or_wait(&self, lsn: u64) {
@@ -309,7 +326,7 @@ impl Log {
                 return CommitAck::Deferred;
             }
         }
-        self.flush_or_wait(lsn);
+        self.flush_waiting(lsn);
         CommitAck::Done
     }
 

@@ -16,6 +16,7 @@ use crate::{Appended, LogConfig, LogRecord};
 use ferrite_io::Storage;
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use ferrite_sync::thread::JoinHandle;
+use ferrite_sync::waits::{booked, Of, Reason};
 use ferrite_sync::{thread, time, Arc, CachePadded, Condvar, Event, Mutex, RwLock};
 use ferrite_types::{Error, Lsn, Result};
 
@@ -212,7 +213,9 @@ impl Log {
             let since = time::now_us();
             self.stats.waits_ring_full.inc();
             self.wait_for_space(start, end - self.ring.capacity());
-            self.stats.wait_ring.record_us(time::now_us() - since);
+            let us = time::now_us() - since;
+            self.stats.wait_ring.record_us(us);
+            booked(Reason::LogRing, Of::Nothing, us);
         } else if self.flusher.asleep() {
             self.request_flush(Lsn(start));
         }

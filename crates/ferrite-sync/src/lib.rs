@@ -58,6 +58,7 @@ mod shard;
 pub mod stop;
 pub mod thread;
 pub mod time;
+pub mod waits;
 
 #[cfg(all(feature = "sim", not(loom)))]
 pub mod sim;

@@ -50,7 +50,7 @@ impl Tree {
     /// # Errors
     /// A page that cannot be read; the tree is unchanged or as after an earlier merge.
     pub fn merge_at(&self, key: &[u8], prelude: &[u8]) -> Result<bool> {
-        let _structure = self.structure.lock();
+        let _structure = self.lock_structure();
         let merged = self.merge_leaf(key, prelude)?;
         if merged {
             let mut level = 1;

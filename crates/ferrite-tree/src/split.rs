@@ -130,7 +130,7 @@ impl Tree {
     /// # Errors
     /// A page that cannot be read; the tree is unchanged.
     pub fn make_room(&self, key: &[u8], record_bytes: usize, prelude: &[u8]) -> Result<()> {
-        let _structure = self.structure.lock();
+        let _structure = self.lock_structure();
         let pool: &Pool = &self.pool;
         let pin = pool.pin();
         let mut path: Vec<InnerRef<'_>> = Vec::new();

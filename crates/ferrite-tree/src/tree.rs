@@ -9,7 +9,8 @@ use crate::leaf::{LeafMut, LeafRef};
 use crate::{node, op};
 use ferrite_buffer::{InnerRef, Node, Pool};
 use ferrite_sync::epoch::EpochGuard;
-use ferrite_sync::{thread, Arc, Counter, Mutex};
+use ferrite_sync::waits::{waiting, Of, Reason};
+use ferrite_sync::{thread, Arc, Counter, Mutex, MutexGuard};
 use ferrite_types::format::record_kind;
 use ferrite_types::{IndexId, PageId, Result};
 
@@ -172,6 +173,15 @@ impl Tree {
             drop(pin);
             self.restart();
         }
+    }
+
+    pub(crate) fn lock_structure(&self) -> MutexGuard<'_, ()> {
+        let of = Of::Index {
+            index: self.index.0,
+            holder: 0,
+        };
+        let wait = || waiting(Reason::TreeStructure, of, || self.structure.lock());
+        self.structure.try_lock().unwrap_or_else(wait)
     }
 
     /// Somebody is in the middle of a change of structure: lets them get on with it.

@@ -16,6 +16,7 @@
 //! none.
 
 use ferrite_io::Storage;
+use ferrite_sync::waits::{waiting, Of, Reason};
 use ferrite_sync::{Arc, CachePadded, Counter, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use ferrite_types::Result;
 
@@ -113,6 +114,12 @@ pub struct VersionStore {
     chains: Box<[Counter]>,
 }
 
+#[inline]
+fn open_walk(walks: &RwLock<()>) -> RwLockReadGuard<'_, ()> {
+    let wait = || waiting(Reason::History, Of::Nothing, || walks.read());
+    walks.try_read().unwrap_or_else(wait)
+}
+
 impl VersionStore {
     /// An empty store. Scratch files go to `scratch` (what an earlier process left of them is
     /// removed); without it everything stays in memory.
@@ -167,7 +174,7 @@ impl VersionStore {
         let shard = ferrite_sync::shard_index() % WALK_SHARDS;
         Walk {
             store: self,
-            _shared: self.walks[shard].read(),
+            _shared: open_walk(&self.walks[shard]),
         }
     }
 

@@ -1,0 +1,118 @@
+//! What the engine says of waits: sums by reason, and the journal of long ones with names instead
+//! of numbers.
+
+use crate::engine::Engine;
+use ferrite_sync::waits::{self, LongWait, Of, Reason};
+use ferrite_types::{IndexId, PageId, TableId};
+
+/// Waits for one reason since the start of the process.
+#[derive(Clone, Debug)]
+pub struct WaitSum {
+    /// Name of the reason.
+    pub reason: &'static str,
+    /// What it means.
+    pub meaning: &'static str,
+    /// How many.
+    pub count: u64,
+    /// Their sum, us.
+    pub sum_us: u64,
+    /// The longest, us.
+    pub max_us: u64,
+    /// Half of them stayed within, us, to a power of two.
+    pub p50_us: u64,
+    /// 99 of 100 stayed within, us, to a power of two.
+    pub p99_us: u64,
+}
+
+/// A wait of 50 ms or more.
+#[derive(Clone, Debug)]
+pub struct LongWaitRow {
+    /// When it ended, us since 1970.
+    pub ended_unix_us: u64,
+    /// How long it was, us.
+    pub us: u64,
+    /// Name of the reason.
+    pub reason: &'static str,
+    /// Connection; 0 for a thread of the engine.
+    pub thread_id: u64,
+    /// Name of a thread of the engine.
+    pub thread: String,
+    /// Table, if the wait was for something of one that is still there.
+    pub table: String,
+    /// Index, likewise.
+    pub index: String,
+    /// Page; 0: for no page.
+    pub page: u32,
+    /// Connection that had the lock; 0: not known.
+    pub holder_thread_id: u64,
+    /// What the connection ran.
+    pub query: Vec<u8>,
+}
+
+impl Engine {
+    /// Waits by reason, those that never happened included.
+    pub fn wait_sums(&self) -> Vec<WaitSum> {
+        let sum = |reason: Reason| {
+            let times = waits::times(reason);
+            WaitSum {
+                reason: reason.name(),
+                meaning: reason.meaning(),
+                count: times.count(),
+                sum_us: times.sum_us(),
+                max_us: times.max_us(),
+                p50_us: times.percentile(50.0),
+                p99_us: times.percentile(99.0),
+            }
+        };
+        Reason::ALL.into_iter().map(sum).collect()
+    }
+
+    /// Long waits, oldest first; of the last thousand or so.
+    pub fn long_waits(&self) -> Vec<LongWaitRow> {
+        let named = |wait: LongWait| self.named(wait);
+        waits::long_waits().into_iter().map(named).collect()
+    }
+
+    fn named(&self, wait: LongWait) -> LongWaitRow {
+        let of_index = |index| self.dict.names_of_index(index).unwrap_or_default();
+        let ((table, index), page, holder_thread_id) = match wait.of {
+            Of::Nothing => (Default::default(), 0, 0),
+            Of::Index { index, holder } => (of_index(IndexId(index)), 0, holder),
+            Of::Table { table, holder } => {
+                let name = self.dict.name_of(TableId(table)).unwrap_or_default();
+                ((name, String::new()), 0, holder)
+            }
+            Of::Page(page) => (of_index(self.store.index_of(PageId(page))), page, 0),
+        };
+        LongWaitRow {
+            ended_unix_us: wait.ended_unix_us,
+            us: wait.us,
+            reason: wait.reason.name(),
+            thread_id: wait.who.thread_id,
+            thread: wait.who.thread,
+            table,
+            index,
+            page,
+            holder_thread_id,
+            query: wait.who.query,
+        }
+    }
+
+    /// SHOW ENGINE STATUS: reasons that happened, a line each.
+    pub(crate) fn wait_lines(&self) -> String {
+        let happened = |s: &WaitSum| s.count > 0;
+        let line = |s: WaitSum| {
+            format!(
+                "{}: {} times, {} ms, longest {} us, median {} us, p99 {} us",
+                s.reason,
+                s.count,
+                s.sum_us / 1000,
+                s.max_us,
+                s.p50_us,
+                s.p99_us
+            )
+        };
+        let sums = self.wait_sums().into_iter().filter(happened);
+        sums.map(line).collect::<Vec<_>>().join("\n")
+    }
+}

@@ -1,0 +1,165 @@
+"""What the engine shows of itself: transactions, locks, snapshots, waits. Each view is checked against what the test
+itself has just caused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from lib.engines import engine
+from lib.places import find_places
+from lib.server import Server, home_in_memory, stop_on_signals
+
+ROWS = 2000
+HELD_SECONDS = 0.4
+"""How long a lock is kept from a waiter: a long wait, by the journal's measure of 50 ms."""
+
+
+class Failed(Exception):
+    """A view does not show what is there."""
+
+
+def _rows(server: Server, sql: str) -> list[dict[str, Any]]:
+    connection = server.connect(autocommit=True)
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(sql)
+            names = [column[0].lower() for column in cursor.description]
+            return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+    finally:
+        connection.close()
+
+
+def _view(server: Server, name: str, where: str = "1") -> list[dict[str, Any]]:
+    return _rows(server, f"SELECT * FROM information_schema.{name} WHERE {where}")
+
+
+def _expect(condition: bool, what: str, seen: object) -> None:
+    if not condition:
+        raise Failed(f"{what}: {seen}")
+
+
+def _eventually(what: str, look: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        seen = look()
+        if seen:
+            return seen
+        time.sleep(0.02)
+    raise Failed(f"never seen: {what}")
+
+
+def _create(server: Server) -> None:
+    connection = server.connect(database="test", autocommit=True)
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE t (id INT PRIMARY KEY, k INT, c VARCHAR(100), KEY by_k (k)) ENGINE=FERRITE")
+        cursor.execute(f"INSERT INTO t SELECT seq, seq, REPEAT('a', 50) FROM seq_1_to_{ROWS}")
+    connection.close()
+
+
+def _blocked(server: Server) -> None:
+    """One transaction waits for another: who, for what, and afterwards how long."""
+    holder, waiter = (server.connect(database="test", autocommit=False) for _ in range(2))
+    update = "UPDATE t SET c = 'w' WHERE id = 7"
+    with holder.cursor() as cursor:
+        cursor.execute("UPDATE t SET c = 'h' WHERE id IN (7, 8)")
+
+    def wait() -> None:
+        with waiter.cursor() as cursor:
+            cursor.execute(update)
+        waiter.rollback()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    waiting = _eventually("a lock wait", lambda: _view(server, "FERRITE_TRX", "trx_state = 'LOCK WAIT'"))
+    _expect(waiting[0]["trx_mysql_thread_id"] == waiter.thread_id(), "who waits", waiting)
+    _expect(waiting[0]["trx_query"] == update, "what it runs", waiting)
+    held = _view(server, "FERRITE_TRX", f"trx_mysql_thread_id = {holder.thread_id()}")
+    _expect(len(held) == 1 and held[0]["trx_rows_modified"] == 2, "the holder", held)
+    wanted = _view(server, "FERRITE_LOCKS", "lock_granted = 0")
+    _expect(len(wanted) == 1 and wanted[0]["lock_index"] == "PRIMARY", "the lock waited for", wanted)
+    edges = _view(server, "FERRITE_LOCK_WAITS")
+    _expect(len(edges) == 1 and edges[0]["blocking_trx_id"] == held[0]["trx_id"], "who is in the way", edges)
+    time.sleep(HELD_SECONDS)
+    holder.rollback()
+    thread.join()
+    _long_wait(server, holder.thread_id(), waiter.thread_id(), update)
+    holder.close()
+    waiter.close()
+
+
+def _long_wait(server: Server, holder: int, waiter: int, update: str) -> None:
+    told = _view(server, "FERRITE_LONG_WAITS", f"reason = 'row lock' AND thread_id = {waiter}")
+    _expect(len(told) == 1, "the journal of long waits", told)
+    line = told[0]
+    _expect(HELD_SECONDS * 1000 <= line["waited_ms"] < 10_000, "how long it waited", line)
+    _expect(line["holder_thread_id"] == holder, "for whom it waited", line)
+    _expect(line["index_name"] == "PRIMARY" and line["table_name"].endswith("t"), "for what it waited", line)
+    _expect(line["query"] == update and line["engine_thread"] is None, "what it ran", line)
+    now = _rows(server, "SELECT NOW(6) AS now")[0]["now"]
+    _expect(abs((now - line["ended"]).total_seconds()) < 60, "when it ended", line)
+    sums = {row["reason"]: row for row in _view(server, "FERRITE_WAITS")}
+    _expect(sums["row lock"]["waits"] == 1, "one row lock was waited for", sums["row lock"])
+    _expect(sums["row lock"]["longest_us"] // 1000 == line["waited_ms"], "the longest wait", sums["row lock"])
+    _expect(sums["log flush"]["waits"] > 0, "commits waited for the log", sums["log flush"])
+
+
+def _snapshot(server: Server) -> None:
+    """An old snapshot holds what was changed and deleted since, and lets go of it."""
+    reader = server.connect(database="test", autocommit=False)
+    with reader.cursor() as cursor:
+        cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+        cursor.execute("SELECT COUNT(*) FROM t")
+    writer = server.connect(database="test", autocommit=True)
+    with writer.cursor() as cursor:
+        cursor.execute("DELETE FROM t WHERE id > 1000")
+    mine = f"thread_id = {reader.thread_id()} AND held_rows >= 1000"
+    seen = _eventually("a thousand deleted rows held", lambda: _view(server, "FERRITE_SNAPSHOTS", mine))
+    _expect(seen[0]["held_bytes"] > 1000 * 50, "their bytes", seen)
+    graves = "name = 'graveyard_entries'"
+    count = _view(server, "FERRITE_METRICS", graves)[0]["count"]
+    _expect(count >= 1000, "entries in the graveyard", count)
+    reader.rollback()
+    _eventually("the graveyard empty again", lambda: _view(server, "FERRITE_METRICS", f"{graves} AND count = 0"))
+    left = _view(server, "FERRITE_SNAPSHOTS", f"thread_id = {reader.thread_id()}")
+    _expect(not left, "a snapshot after its end", left)
+    reader.close()
+    writer.close()
+
+
+def _status(server: Server) -> None:
+    sections = {row["name"]: row["status"] for row in _rows(server, "SHOW ENGINE FERRITE STATUS")}
+    for name in ("TRANSACTIONS", "HISTORY", "LOCKS", "WAITS"):
+        _expect(name in sections, f"section {name} of SHOW ENGINE FERRITE STATUS", list(sections))
+    _expect("row lock: 1 times" in sections["WAITS"], "the wait for the row", sections["WAITS"])
+
+
+def main() -> int:
+    """Entry point."""
+    parser = argparse.ArgumentParser(prog="./ferrite test eyes", description=__doc__)
+    parser.add_argument("--engine", default="ferrite", choices=["ferrite"])
+    parser.add_argument("--ci", action="store_true", help="the same")
+    parser.parse_args()
+    stop_on_signals()
+    server = Server(find_places(), engine("ferrite"), [], home_in_memory())
+    try:
+        server.start()
+        _create(server)
+        for check in (_blocked, _snapshot, _status):
+            check(server)
+            print(f"{check.__name__.strip('_')}: shown as it is", flush=True)
+    except Failed as e:
+        print(f"FAILED: {e}", flush=True)
+        return 1
+    finally:
+        server.remove()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
