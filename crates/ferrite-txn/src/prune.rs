@@ -21,7 +21,7 @@ use crate::version::{NewVersion, VersionAddr, VersionHead, VERSION_FULL, VERSION
 /// A whole payload is stored when it is at most so much longer than the difference (bytes).
 const FULL_COSTS: usize = 32;
 
-/// Versions kept before it is worth asking for a newer list of snapshots (or two more than
+/// Versions kept before it is worth asking for a newer list of snapshots (or one more than
 /// the list names, if that is more), and how old (us) the list must be: a row updated
 /// thousands of times a second grows a tail of versions that are needed only as far as the
 /// list can tell.
@@ -150,7 +150,7 @@ impl Walk<'_> {
             self.keep(&mut cut, &head, body, &bodies, newer);
             bodies.clear();
             if cut.done.kept == LONG_CHAIN {
-                patience = patience.max(sys.listed_snapshots() as u32 + 2);
+                patience = patience.max(sys.listed_snapshots() as u32 + 1);
             }
             if cut.done.kept == patience && sys.refresh_if_older(LONG_CHAIN_FRESH_US) {
                 cut.done.kept = 0;
