@@ -201,9 +201,16 @@ impl Callbacks for Server {
     }
 
     fn fatal(&self, text: &str) {
-        // Without power the machine is gone anyway, and its threads are unwinding.
         if self.0.disk.powered() {
             stop::fatal(text);
+        }
+        // Without power the machine is gone: its threads unwind as soon as the one that cut it
+        // has said so, which may not have been its turn yet.
+        for _ in 0..10_000 {
+            if std::thread::panicking() {
+                return;
+            }
+            sim::yield_point("no power");
         }
     }
 
