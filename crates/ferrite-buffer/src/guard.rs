@@ -1,7 +1,9 @@
 //! What a caller holds on a page. The types are capabilities: only an exclusive guard or an
 //! unpublished frame gives `&mut [u8]`, only a latch or an epoch pin gives `&[u8]`.
 
+use crate::frame::{Frame, Kind};
 use crate::pool::Pool;
+use ferrite_sync::waits::{waiting, Of, Reason};
 use ferrite_types::{Lsn, PageId};
 use std::ops::Deref;
 
@@ -147,5 +149,41 @@ impl Drop for NewFrame<'_> {
         if !self.published {
             self.pool.give_back(self.frame);
         }
+    }
+}
+
+// ---- waiting for a latch, with its reason ----------------------------------------------
+
+impl Pool {
+    #[inline]
+    pub(crate) fn latch_shared(&self, frame: &Frame, page: PageId) {
+        if !frame.latch.try_shared() {
+            self.stats.latch_waits.inc();
+            waiting(waits_for(frame), Of::Page(page.0), || frame.latch.shared());
+        }
+    }
+
+    #[inline]
+    pub(crate) fn latch_exclusive(&self, frame: &Frame, page: PageId) {
+        if !frame.latch.try_exclusive() {
+            self.stats.latch_waits.inc();
+            waiting(waits_for(frame), Of::Page(page.0), || {
+                frame.latch.exclusive()
+            });
+        }
+    }
+
+    pub(crate) fn wait_for_load(&self, f: u32, page: PageId) {
+        let latch = &self.frame(f).latch;
+        waiting(Reason::PageRead, Of::Page(page.0), || latch.shared());
+        latch.unlock_shared();
+    }
+}
+
+/// Why somebody waits who finds the frame's latch taken.
+fn waits_for(frame: &Frame) -> Reason {
+    match frame.kind() {
+        Kind::Loading => Reason::PageRead,
+        _ => Reason::PageLatch,
     }
 }

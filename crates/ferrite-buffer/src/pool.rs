@@ -286,30 +286,6 @@ impl Pool {
         }
     }
 
-    #[inline]
-    fn latch_shared(&self, frame: &Frame, page: PageId) {
-        if !frame.latch.try_shared() {
-            self.stats.latch_waits.inc();
-            waiting(waits_for(frame), Of::Page(page.0), || frame.latch.shared());
-        }
-    }
-
-    #[inline]
-    fn latch_exclusive(&self, frame: &Frame, page: PageId) {
-        if !frame.latch.try_exclusive() {
-            self.stats.latch_waits.inc();
-            waiting(waits_for(frame), Of::Page(page.0), || {
-                frame.latch.exclusive()
-            });
-        }
-    }
-
-    fn wait_for_load(&self, f: u32, page: PageId) {
-        let latch = &self.frame(f).latch;
-        waiting(Reason::PageRead, Of::Page(page.0), || latch.shared());
-        latch.unlock_shared();
-    }
-
     /// Frame of the page, read in if need be. None: no such page.
     pub(crate) fn resident(&self, page: PageId) -> Result<Option<u32>> {
         loop {
@@ -594,14 +570,6 @@ impl Pool {
         self.frame(f).retire_page();
         let tag = self.epochs.retired_now();
         self.retired.lock().push_back((tag, f));
-    }
-}
-
-/// Why somebody waits who finds the frame's latch taken.
-fn waits_for(frame: &Frame) -> Reason {
-    match frame.kind() {
-        Kind::Loading => Reason::PageRead,
-        _ => Reason::PageLatch,
     }
 }
 

@@ -16,8 +16,8 @@ use crate::{Appended, LogConfig, LogRecord};
 use ferrite_io::Storage;
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use ferrite_sync::thread::JoinHandle;
-use ferrite_sync::waits::{booked, Of, Reason};
-use ferrite_sync::{thread, time, Arc, CachePadded, Condvar, Event, Mutex, RwLock};
+use ferrite_sync::waits::{waiting, Of, Reason};
+use ferrite_sync::{thread, Arc, CachePadded, Condvar, Event, Mutex, RwLock};
 use ferrite_types::{Error, Lsn, Result};
 
 /// Prepared log space below which writers are refused while no more can be prepared.
@@ -210,12 +210,10 @@ impl Log {
     #[cold]
     fn ring_filling(&self, start: u64, end: u64, used: u64) {
         if used > self.ring.capacity() {
-            let since = time::now_us();
             self.stats.waits_ring_full.inc();
-            self.wait_for_space(start, end - self.ring.capacity());
-            let us = time::now_us() - since;
-            self.stats.wait_ring.record_us(us);
-            booked(Reason::LogRing, Of::Nothing, us);
+            waiting(Reason::LogRing, Of::Nothing, || {
+                self.wait_for_space(start, end - self.ring.capacity());
+            });
         } else if self.flusher.asleep() {
             self.request_flush(Lsn(start));
         }

@@ -22,8 +22,6 @@ pub(crate) struct Counters {
     pub flusher_wakeups: Counter,
     pub groups: Histogram,
     pub sync: Histogram,
-    pub wait_flush: Histogram,
-    pub wait_ring: Histogram,
 }
 
 /// A distribution, summed up.
@@ -93,10 +91,6 @@ pub struct LogStats {
     pub group_size: Distribution,
     /// Microseconds per sync.
     pub sync_us: Distribution,
-    /// Microseconds callers were parked for a flush.
-    pub wait_flush_us: Distribution,
-    /// Microseconds appends waited for space in the ring.
-    pub wait_ring_us: Distribution,
 }
 
 impl Counters {
@@ -119,8 +113,6 @@ impl Counters {
             segments_removed: 0,
             group_size: Distribution::of(&self.groups),
             sync_us: Distribution::of(&self.sync),
-            wait_flush_us: Distribution::of(&self.wait_flush),
-            wait_ring_us: Distribution::of(&self.wait_ring),
         }
     }
 }
