@@ -336,3 +336,35 @@ fn a_long_locking_scan_holds_few_locks_and_all_its_rows() {
     assert_eq!((locks.keys, locks.bytes), (0, 0), "{locks:?}");
     check(&engine, &t);
 }
+
+/// Statistics from few leaves are only as good as the leaves' spread: duplicates lie together.
+#[test]
+fn a_sample_has_a_leaf_of_every_part_of_the_index() {
+    const ROWS: u64 = 12_000;
+    const PARTS: u64 = 20;
+    let (_disk, engine, t, mut s) = database(31);
+    for n in 0..ROWS {
+        insert(&mut s, &t, n, &[b'x'; 60]).unwrap();
+        if n % 100 == 99 {
+            s.commit(false).unwrap();
+        }
+    }
+    for _ in 0..30 {
+        let mut seen = Vec::new();
+        let visited = t.tree(0).sample(PARTS as u32, &mut |k, first| {
+            if first {
+                seen.push(u64::from_be_bytes(k[..8].try_into().unwrap()));
+            }
+        });
+        assert_eq!((visited, seen.len()), (Ok(PARTS as u32), PARTS as usize));
+        for (part, n) in seen.iter().enumerate() {
+            let place = n * PARTS / ROWS;
+            let part = part as u64;
+            assert!(
+                place + 2 >= part && place <= part + 2,
+                "leaf {part} of the sample begins at row {n} of {ROWS}"
+            );
+        }
+    }
+    give_up(&engine);
+}

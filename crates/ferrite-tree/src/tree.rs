@@ -298,9 +298,11 @@ impl Tree {
         }
     }
 
-    /// Calls `each` with the keys of about `leaves` leaves: all of them in order if there are
-    /// not more, else leaves picked at random. The flag is set on the first key of a leaf.
-    /// Returns leaves visited.
+    /// Calls `each` with the keys of about `leaves` leaves, in order: of all if there are not
+    /// more, else of one leaf at random in each of as many equal parts of the index. Parts,
+    /// because the duplicates of an index often lie together: leaves picked without regard to
+    /// their place miss a quarter of the index in one sample out of ten. The flag is set on
+    /// the first key of a leaf. Returns leaves visited.
     ///
     /// # Errors
     /// A page that cannot be read.
@@ -311,7 +313,8 @@ impl Tree {
         let mut rng = ferrite_sync::random::Rng::new(ferrite_sync::random::next_u64());
         while visited < leaves {
             if !few {
-                at = self.random_key(&mut rng)?;
+                let within = rng.below(1 << 32) as f64 / (1u64 << 32) as f64;
+                at = self.key_at((f64::from(visited) + within) / f64::from(leaves))?;
             }
             let leaf = self.leaf(&at)?;
             visited += 1;
@@ -336,8 +339,9 @@ impl Tree {
         Ok(visited)
     }
 
-    /// The low end of a leaf picked at random.
-    fn random_key(&self, rng: &mut ferrite_sync::random::Rng) -> Result<Vec<u8>> {
+    /// The low end of the leaf that lies `part` (0 up to 1) of the way through the index, each
+    /// child of a node taken for as large as its neighbours.
+    fn key_at(&self, mut part: f64) -> Result<Vec<u8>> {
         let mut key = Vec::new();
         let mut page = self.root;
         let pin = self.pool.pin();
@@ -345,7 +349,10 @@ impl Tree {
             if node::index(&inner) != self.index {
                 break;
             }
-            let slot = rng.below(node::count(&inner) as u64) as usize;
+            let children = node::count(&inner);
+            part *= children as f64;
+            let slot = (part as usize).min(children - 1);
+            part -= slot as f64;
             key.clear();
             node::key_into(&inner, slot, &mut key);
             page = node::child(&inner, slot);
