@@ -15,8 +15,10 @@ from ferrite_bench.compare import table
 from ferrite_bench.engines import DEFAULT_ENGINES, ENGINES, engine
 from ferrite_bench.errors import BenchError, Usage
 from ferrite_bench.places import Places, find_places
+from ferrite_bench.report.markdown import section
 from ferrite_bench.report.page import write_page
 from ferrite_bench.run import Request, Runner
+from ferrite_bench.store import read
 from ferrite_bench.workloads import experiment, experiments
 from ferrite_bench.workloads.base import SIZES, Experiment
 
@@ -29,6 +31,7 @@ Experiments on Ferrite and its peers: private servers, interleaved runs, a page 
   ./ferrite bench list             what there is
   ./ferrite bench compare A B      two runs (directories or records.jsonl) side by side; --all figures
   ./ferrite bench report DIR       draw the page again from the records
+  ./ferrite bench table DIR [FIGURE ...]   the run as Markdown, and where Ferrite is behind
   ./ferrite bench selftest         the lab's own tests
 
 Exit codes: 0 complete, 1 incomplete (what was measured is kept), 2 wrong arguments, 130 interrupted."""
@@ -76,6 +79,8 @@ def _main(words: list[str]) -> int:
         return _compare(words[1:])
     if word == "report":
         return _report(words[1:])
+    if word == "table":
+        return _table(words[1:])
     return _run(words)
 
 
@@ -96,6 +101,14 @@ def _report(words: list[str]) -> int:
     if len(words) != 1 or not Path(words[0]).is_dir():
         raise Usage("report needs the directory of a run")
     print(write_page(Path(words[0])))
+    return 0
+
+
+def _table(words: list[str]) -> int:
+    if not words or not Path(words[0]).is_dir():
+        raise Usage("table needs the directory of a run")
+    run = read(Path(words[0]))
+    print(section(run, experiment(run.header["experiment"]), tuple(words[1:])), end="")
     return 0
 
 

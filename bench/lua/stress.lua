@@ -1,6 +1,7 @@
 -- A load in the manner of dbSTRESS: objects stand in sections of zones, each with a history of states. A reading event
 -- joins an object with its place or lists its history; a writing one updates, deletes and inserts history rows. No
--- think time. `--mix=rw` does one reading event for each writing one, `--mix=sel1` only the point join.
+-- think time. `--mix=rw` does one reading event for each writing one; `--mix=sel1` only the point join, on tables without
+-- the history, each with an INT primary key.
 sysbench.cmdline.options = {
    objects = {"number of objects", 10000},
    history = {"history rows of an object", 10},
@@ -29,6 +30,7 @@ local function create(con)
       KEY by_zone (zone))]] .. engine)
    con:query([[CREATE TABLE object (id INT NOT NULL PRIMARY KEY, section INT NOT NULL, name CHAR(30) NOT NULL,
       note CHAR(100) NOT NULL, KEY by_section (section))]] .. engine)
+   if sysbench.opt.mix == "sel1" then return end
    con:query("CREATE TABLE stat (id INT NOT NULL PRIMARY KEY, name CHAR(20) NOT NULL)" .. engine)
    con:query([[CREATE TABLE history (object INT NOT NULL, step INT NOT NULL, stat INT NOT NULL, begun CHAR(12) NOT NULL,
       ended CHAR(12) NOT NULL, note CHAR(100) NOT NULL, PRIMARY KEY (object, step))]] .. engine .. split)
@@ -44,10 +46,11 @@ function prepare()
    create(con)
    fill(con, "zone", ZONES, function(i) return string.format("(%d, 'Z%03d', 'zone %d')", i, i, i) end)
    fill(con, "section", SECTIONS, function(i) return string.format("(%d, %d, 'section %d')", i, i % ZONES + 1, i) end)
-   fill(con, "stat", STATS, function(i) return string.format("(%d, 'stat %d')", i, i) end)
    fill(con, "object", sysbench.opt.objects, function(i)
       return string.format("(%d, %d, 'object %d', '%s')", i, i % SECTIONS + 1, i, sysbench.rand.string("@@@@@@@@@@@@@@@"))
    end)
+   if sysbench.opt.mix == "sel1" then return end
+   fill(con, "stat", STATS, function(i) return string.format("(%d, 'stat %d')", i, i) end)
    local each = sysbench.opt.history
    fill(con, "history", sysbench.opt.objects * each, function(i)
       return history_row(math.floor((i - 1) / each) + 1, (i - 1) % each + 1)
@@ -55,6 +58,7 @@ function prepare()
 end
 
 function thread_init()
+   writes = false
    con = sysbench.sql.driver():connect()
    local int = sysbench.sql.type.INT
    local function statement(text, params)
@@ -65,11 +69,11 @@ function thread_init()
    end
    sel1 = statement([[SELECT o.name, o.note, s.name, z.code, z.name FROM object o JOIN section s ON s.id = o.section
       JOIN zone z ON z.id = s.zone WHERE o.id = ?]], 1)
+   if sysbench.opt.mix == "sel1" then return end
    sel2 = statement([[SELECT h.step, h.begun, h.ended, h.note, s.name FROM history h JOIN stat s ON s.id = h.stat
       WHERE h.object = ? ORDER BY h.step]], 1)
    upd = statement("UPDATE history SET note = CONCAT('changed ', RAND()) WHERE object = ? AND step = ?", 2)
    del = statement("DELETE FROM history WHERE object = ? AND step = ?", 2)
-   writes = false
 end
 
 local function execute(item, a, b)

@@ -6,7 +6,7 @@ import unittest
 from pathlib import Path
 
 from ferrite_bench.engines import ENGINES, common_options, engine_options
-from ferrite_bench.run import contestants_of
+from ferrite_bench.run import START_ESTIMATE, contestants_of
 from ferrite_bench.workloads import ORDER, experiments
 from ferrite_bench.workloads.base import SIZES, Bars, Curve, Needs, Timeline
 
@@ -48,7 +48,7 @@ class Experiments(unittest.TestCase):
                 data = ""
                 for s in item.setups(SIZES[size]):
                     rounds = (s.rounds or SIZES[size].rounds) if size == "quick" else 1
-                    seconds += 3 + sum(c.seconds for c in s.cases) * rounds
+                    seconds += START_ESTIMATE + sum(c.seconds for c in s.cases) * rounds
                     seconds += s.data.seconds if s.data.name != data else 0
                     data = s.data.name
                 if size == "smoke":

@@ -188,6 +188,7 @@ def _curve(chart: Curve, run: Run) -> Drawn:
 
 BAR, BAR_GAP, GROUP_GAP = 17, 4, 20
 BAR_LEFT = 250
+LEGEND_LINE = 20.0
 
 
 def _bar_rows(chart: Bars, run: Run) -> list[tuple[str, list[tuple[str, list[float]]]]]:
@@ -212,8 +213,9 @@ def _bars(chart: Bars, run: Run) -> Drawn:
     greatest = max(v for _, bars in rows for _, values in bars for v in values)
     marks = ticks(0, greatest * 1.02 or 1, 5, unit.startswith("bytes"))
     x = Scale(0, marks[-1], BAR_LEFT, WIDTH - 90)
-    top, body = 40.0, [_legend(run, {key for _, bars in rows for key, _ in bars})]
-    inner = []
+    legend, lines = _legend(run, {key for _, bars in rows for key, _ in bars})
+    head = 14 + LEGEND_LINE * lines
+    top, body, inner = head + 6, [legend], []
     for case, bars in rows:
         height = len(bars) * (BAR + BAR_GAP) - BAR_GAP
         inner.append(tag("text", escape(case), x=BAR_LEFT - 12, y=top + height / 2 + 5, class_="end case"))
@@ -225,7 +227,7 @@ def _bars(chart: Bars, run: Run) -> Drawn:
     step = marks[1] - marks[0]
     for value in marks:
         kind = "zero" if value == 0 else "grid"
-        body.append(tag("line", x1=x(value), x2=x(value), y1=34, y2=bottom, class_=kind))
+        body.append(tag("line", x1=x(value), x2=x(value), y1=head, y2=bottom, class_=kind))
         body.append(tag("text", escape(tick(value, unit, step)), x=x(value), y=bottom + 18, class_="tick middle"))
     body += inner
     middle = (x.start + x.end) / 2
@@ -257,17 +259,22 @@ def _bar(run: Run, key: str, values: Sequence[float], x: Scale, top: float, unit
     return "".join(out)
 
 
-def _legend(run: Run, shown: set[str]) -> str:
-    out, left = [], float(BAR_LEFT)
+def _legend(run: Run, shown: set[str]) -> tuple[str, int]:
+    """The legend and how many lines it takes."""
+    out, left, line = [], float(BAR_LEFT), 0
     for item in run.contestants:
         if item["key"] not in shown:
             continue
+        wide = 44 + 7.4 * len(item["label"])
+        if left + wide > WIDTH and left > BAR_LEFT:
+            left, line = float(BAR_LEFT), line + 1
+        top = LEGEND_LINE * line
         color, style = _style(run, item["key"])
         fill = f"fill:var(--{color});opacity:{1 - 0.35 * min(style, 2)}"
-        out.append(tag("rect", x=left, y=8, width=12, height=12, rx=2, style=fill))
-        out.append(tag("text", escape(item["label"]), x=left + 18, y=19, class_="label"))
-        left += 44 + 7.4 * len(item["label"])
-    return "".join(out)
+        out.append(tag("rect", x=left, y=top + 8, width=12, height=12, rx=2, style=fill))
+        out.append(tag("text", escape(item["label"]), x=left + 18, y=top + 19, class_="label"))
+        left += wide
+    return "".join(out), line + 1
 
 
 def _label(run: Run, key: str) -> str:

@@ -100,7 +100,7 @@ def _cards(run: Run, item: Experiment) -> str:
     cases = [c for c in cases if any(f.case == c and f.name == item.headline for f in run.figures)]
     both = tables.pair(run)
     if len(cases) == 1:
-        cards = [_card(run, item, c["key"], cases[0], both) for c in run.contestants]
+        cards = [_card(run, item, c["key"], cases[0]) for c in run.contestants]
         return f'<div class="cards">{"".join(cards)}</div>'
     if not both or not cases:
         return ""
@@ -144,15 +144,16 @@ def _cards(run: Run, item: Experiment) -> str:
     return f'<div class="cards">{text}</div>'
 
 
-def _card(run: Run, item: Experiment, key: str, case: str, both: tuple[str, str] | None) -> str:
+def _card(run: Run, item: Experiment, key: str, case: str) -> str:
     contestant = next(c for c in run.contestants if c["key"] == key)
     values = run.values(key, case, item.headline)
     found = spread(values.values())
     unit = next((f.unit for f in run.figures if f.name == item.headline), "")
     line = ""
-    if both and key != both[1] and contestant["engine"] != "ceiling":
-        ratio = paired_ratio(values, run.values(both[1], case, item.headline))
-        line = f"<span>{ratio.median:.2f} of {escape(tables.label(run, both[1]))}</span>" if ratio else ""
+    other = tables.rival(run, key)
+    if other and contestant["engine"] != "ceiling":
+        ratio = paired_ratio(values, run.values(other, case, item.headline))
+        line = f"<span>{ratio.median:.2f} of {escape(tables.label(run, other))}</span>" if ratio else ""
     value = escape(short(found.median, unit)) if found else "not measured"
     return (
         f'<div class="card" style="--c:var(--{contestant["color"]})"><span class="who">{escape(contestant["label"])}</span>'

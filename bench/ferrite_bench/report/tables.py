@@ -16,14 +16,30 @@ COSTS = (
 )  # fmt: skip
 
 
+def variation(run: Run, key: str) -> str:
+    """What a contestant's label says after its engine's name: `Ferrite, snapshot open` -> `snapshot open`."""
+    return label(run, key).partition(", ")[2]
+
+
+def rival(run: Run, key: str) -> str | None:
+    """The contestant of InnoDB's to compare with: the same variation, or its last one where variations differ."""
+    mine = variation(run, key)
+    theirs = [c["key"] for c in run.contestants if c["engine"] == "innodb"]
+    same = [c["key"] for c in run.contestants if variation(run, c["key"]) == mine]
+    if not theirs or key == theirs[-1] or (key in theirs and len(same) > 1):
+        return None
+    return next((k for k in theirs if k in same and k != key), theirs[-1])
+
+
 def pair(run: Run) -> tuple[str, str] | None:
-    """Whose ratio is told: Ferrite to InnoDB; else the first two measured."""
+    """Whose ratio is told: Ferrite to InnoDB, the last variation of each; else the first two measured."""
     measured = {f.contestant for f in run.figures}
     keys = [c for c in run.contestants if c["key"] in measured and c["engine"] != "ceiling"]
-    ours = next((c["key"] for c in keys if c["engine"] == "ferrite"), None)
+    ours = next((c["key"] for c in reversed(keys) if c["engine"] == "ferrite"), None)
     theirs = [c["key"] for c in keys if c["engine"] == "innodb"]
     if ours and theirs:
-        return ours, theirs[-1]
+        other = rival(run, ours)
+        return ours, other if other in theirs else theirs[-1]
     if len(keys) < 2:
         return None
     if theirs:
@@ -72,9 +88,9 @@ def table(run: Run, names: tuple[str, ...], with_ceiling: bool) -> str:
         for number, line in enumerate(lines):
             first = f'<th rowspan="{len(lines)}" scope="rowgroup">{escape(case)}</th>' if number == 0 else ""
             rows.append(f"<tr{' class=first' if number == 0 else ''}>{first}{line}</tr>")
-    return (
-        f'<div class="wide"><table><thead><tr>{"".join(head)}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
-    )
+    kind = ' class="dense"' if len(head) > 6 else ""
+    body = f"<thead><tr>{''.join(head)}</tr></thead><tbody>{''.join(rows)}</tbody>"
+    return f'<div class="wide"><table{kind}>{body}</table></div>'
 
 
 def _case_rows(

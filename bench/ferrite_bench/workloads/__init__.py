@@ -19,6 +19,7 @@ ORDER = (
     "many-snapshots",
     "steady-writes",
     "write-heavy",
+    "long-write-heavy",
     "big-transaction",
     "group-commit",
     "commit-latency",

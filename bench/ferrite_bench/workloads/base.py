@@ -72,6 +72,8 @@ class Case:
     """Which line of a curve it belongs to."""
     x: float | None = None
     """Where on that line."""
+    ceiling: bool = True
+    """Whether the ceiling takes part, if it takes part in the experiment at all."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,7 @@ class Experiment:
     variants: dict[str, tuple[tuple[str, tuple[str, ...]], ...]] = field(default_factory=dict)
     """Engine -> its variations, each a name and options, instead of one contestant."""
     ceiling: bool = False
-    """Whether the ceiling plugin can run it."""
+    """Whether the ceiling plugin can run it, or some of its cases."""
     apart: bool = False
     """Not part of `all`: it needs something that is not fetched otherwise, or asks at length what another one asks."""
 

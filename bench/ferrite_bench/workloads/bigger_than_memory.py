@@ -14,9 +14,9 @@ SCRIPTS = (
 
 def _setups(size: Size) -> list[Setup]:
     rows, pool = size.pick((5_000, 32), (400_000, 32), (4_000_000, 128))
-    seconds = size.pick(2, 6, 45)
+    seconds = size.pick(2, 6, 20)
     cases = tuple(simple_case(name, oltp(script, 16, seconds, rows, uniform=True)) for name, script in SCRIPTS)
-    return [Setup("large", Needs(pool_mb=pool, flush=2), oltp_data(rows, settled=True), cases, size.pick(1, 1, 3))]
+    return [Setup("large", Needs(pool_mb=pool, flush=2), oltp_data(rows, settled=True), cases, size.pick(1, 1, 2))]
 
 
 EXPERIMENT = Experiment(

@@ -30,7 +30,7 @@ def _setups(size: Size) -> list[Setup]:
         (1, 500, 30, 2), (2, 10_000, 300, SMALL_MB), (8, 100_000, 3000, WAREHOUSE_MB)
     )
     options = (f"--warehouses={warehouses}", f"--items={items}", f"--customers={customers}")
-    threads, seconds = size.pick(4, 16, 32), size.pick(2, 3, 20)
+    threads, seconds = size.pick(4, 16, 32), size.pick(2, 3, 12)
 
     def build(session: Session) -> None:
         session.prepare("warehouse", *options, own=True)
@@ -42,10 +42,10 @@ def _setups(size: Size) -> list[Setup]:
         memory = max(24, total * pool // 100)
         for binlog in (None, 1):
             modes = (None,) if binlog is None else size.pick((1,), (0, 1, 1000), (0, 1, 1000, 10000))
-            needs = Needs(pool_mb=memory, flush=1, binlog=binlog, binlog_mb=size.pick(4, 8, 32), sessions=threads)
+            needs = Needs(pool_mb=memory, flush=1, binlog=binlog, binlog_mb=size.pick(4, 8, 16), sessions=threads)
             cases = tuple(_case(threads, seconds, options, pool, sync) for sync in modes)
             setups.append(
-                Setup(f"pool {pool}%, {'no ' if binlog is None else ''}binlog", needs, data, cases, size.pick(1, 1, 3))
+                Setup(f"pool {pool}%, {'no ' if binlog is None else ''}binlog", needs, data, cases, size.pick(1, 1, 2))
             )
     return setups
 

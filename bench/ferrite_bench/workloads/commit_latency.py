@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ferrite_bench.workloads.base import Curve, Experiment, Needs, Setup, Size
-from ferrite_bench.workloads.common import oltp, oltp_data, simple_case
+from ferrite_bench.workloads.common import oltp, oltp_data, simple_case, turns
 
 
 def _setups(size: Size) -> list[Setup]:
     rows = size.pick(2_000, 100_000, 1_000_000)
-    seconds = size.pick(2, 3, 10)
+    seconds, rounds = turns(size)
     cases = []
     for threads in size.pick((1, 4), (1, 16, 64), (1, 4, 16, 64)):
         for script, series in (("oltp_update_non_index", "update"), ("oltp_insert", "insert")):
@@ -19,7 +19,13 @@ def _setups(size: Size) -> list[Setup]:
                 simple_case(f"{series}, {threads} {'client' if threads == 1 else 'clients'}", load, series, threads)
             )
     return [
-        Setup("durable", Needs(pool_mb=size.pick(64, 512, 2048), flush=1, sessions=72), oltp_data(rows), tuple(cases))
+        Setup(
+            "durable",
+            Needs(pool_mb=size.pick(64, 512, 2048), flush=1, sessions=72),
+            oltp_data(rows),
+            tuple(cases),
+            rounds,
+        )
     ]
 
 

@@ -15,7 +15,9 @@ def _case(threads: int, queries: int, series: str) -> Case:
     def run(session: Session) -> None:
         session.load(Slap(threads, queries))
 
-    return Case(f"{threads} connections, {series}", run, queries / (1500 + 250 * min(threads, 20)) + 1, series, threads)
+    return Case(
+        f"{threads} connections, {series}", run, queries / (1500 + 250 * min(threads, 20)) + 0.2, series, threads
+    )
 
 
 def _setups(size: Size) -> list[Setup]:
@@ -24,10 +26,10 @@ def _setups(size: Size) -> list[Setup]:
     for series, binlog in (("binlog off", None), ("binlog on", 1)):
         cases = []
         for threads in crowd:
-            queries = size.pick(200, 2000 + 250 * min(threads, 30), 30_000)
+            queries = size.pick(200, 1500 + 200 * min(threads, 30), 3000 + 400 * min(threads, 20))
             cases.append(_case(threads, queries, series))
         needs = Needs(pool_mb=size.pick(64, 512, 1024), flush=1, binlog=binlog, binlog_mb=256)
-        setups.append(Setup(series, needs, Data("slap", _nothing, 512, 0), tuple(cases), size.pick(1, 2, 3)))
+        setups.append(Setup(series, needs, Data("slap", _nothing, 512, 0), tuple(cases), size.pick(1, 6, 10)))
     return setups
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ferrite_bench.workloads.base import Curve, Experiment, Needs, Setup, Size
-from ferrite_bench.workloads.common import oltp, oltp_data, simple_case
+from ferrite_bench.workloads.common import oltp, oltp_data, simple_case, turns
 
 
 def _setups(size: Size) -> list[Setup]:
     rows = size.pick(2_000, 100_000, 1_000_000)
-    seconds = size.pick(1, 3, 8)
+    seconds, rounds = turns(size)
     cases = tuple(
         simple_case(
             f"{n} keys",
@@ -18,7 +18,7 @@ def _setups(size: Size) -> list[Setup]:
         )
         for n in size.pick((10, 100), (1, 10, 100, 1000), (1, 10, 100, 1000, 5000))
     )
-    return [Setup("cached", Needs(pool_mb=size.pick(64, 512, 2048)), oltp_data(rows), cases, size.pick(1, 2, 3))]
+    return [Setup("cached", Needs(pool_mb=size.pick(64, 512, 2048)), oltp_data(rows), cases, rounds)]
 
 
 EXPERIMENT = Experiment(

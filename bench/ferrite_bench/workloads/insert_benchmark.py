@@ -15,7 +15,7 @@ def _build(session: Session) -> None:
 
 
 def _setups(size: Size) -> list[Setup]:
-    seconds = size.pick(2, 20, 480)
+    seconds = size.pick(2, 20, 240)
     needs = Needs(pool_mb=size.pick(32, 32, 128), flush=2)
     data = Data("purchases", _build, size.pick(64, 1500, 20_000), 1)
     return [Setup("inserts", needs, data, (simple_case(CASE, Sysbench("purchases", 4, seconds, own=True)),), 1)]

@@ -38,7 +38,7 @@ def _case(name: str, rows: int, shuffled: bool) -> Case:
         _figures(session, rows, time.monotonic() - begun)
         path.unlink()
 
-    return Case(name, run, 1 + rows / 40_000)
+    return Case(name, run, 0.5 + rows / 80_000)
 
 
 def _figures(session: Session, rows: int, seconds: float) -> None:
@@ -51,7 +51,7 @@ def _statement(name: str, sql: str, rows: int) -> Case:
     def run(session: Session) -> None:
         _figures(session, rows, session.timed_sql(sql))
 
-    return Case(name, run, 1 + rows / 200_000)
+    return Case(name, run, 0.3 + rows / 250_000)
 
 
 def _build(session: Session) -> None:
@@ -68,7 +68,7 @@ def _setups(size: Size) -> list[Setup]:
         _case("LOAD DATA, keys shuffled", rows, True),
     )
     needs = Needs(pool_mb=size.pick(64, 512, 1024), flush=1)
-    return [Setup("load", needs, Data("load", _build, rows // 1000 + 64, 0), cases, size.pick(1, 2, 3))]
+    return [Setup("load", needs, Data("load", _build, rows // 1000 + 64, 0), cases, size.pick(1, 2, 2))]
 
 
 EXPERIMENT = Experiment(

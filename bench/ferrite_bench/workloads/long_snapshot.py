@@ -10,8 +10,8 @@ CASE = "snapshot open"
 
 def _setups(size: Size) -> list[Setup]:
     rows = size.pick(2_000, 100_000, 1_000_000)
-    quiet = size.pick(2, 5, 30)
-    total, end = size.pick((4, 2), (22, 11), (160, 80))
+    quiet = size.pick(2, 5, 20)
+    total, end = size.pick((4, 2), (22, 11), (180, 90))
     return [
         Setup(
             "oltp",
@@ -23,7 +23,7 @@ def _setups(size: Size) -> list[Setup]:
                     CASE, oltp("oltp_read_write", 16, total, rows), 0.5, end, "SELECT COUNT(*) FROM sbtest1"
                 ),
             ),
-            rounds=size.pick(1, 1, 3),
+            rounds=1,
         )
     ]
 

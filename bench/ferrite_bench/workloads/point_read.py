@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from ferrite_bench.workloads.base import Curve, Experiment, Needs, Setup, Size
-from ferrite_bench.workloads.common import oltp, oltp_data, simple_case
+from ferrite_bench.workloads.common import oltp, oltp_data, simple_case, turns
 
 
 def _setups(size: Size) -> list[Setup]:
     rows = size.pick(2_000, 100_000, 1_000_000)
-    seconds = size.pick(2, 3, 10)
+    seconds, rounds = turns(size)
     cases = tuple(
         simple_case(f"{n} {'client' if n == 1 else 'clients'}", oltp("oltp_point_select", n, seconds, rows), "", n)
         for n in size.pick((1, 4), (1, 4, 16), (1, 2, 4, 16, 64))
     )
-    return [Setup("cached", Needs(pool_mb=size.pick(64, 512, 2048), sessions=72), oltp_data(rows), cases)]
+    return [Setup("cached", Needs(pool_mb=size.pick(64, 512, 2048), sessions=72), oltp_data(rows), cases, rounds)]
 
 
 EXPERIMENT = Experiment(

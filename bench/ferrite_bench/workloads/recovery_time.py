@@ -56,9 +56,9 @@ def _case(rows: int, seconds: float, after: float) -> Case:
 
 def _setups(size: Size) -> list[Setup]:
     rows = size.pick(2_000, 200_000, 4_000_000)
-    seconds, after = size.pick(2, 12, 90), size.pick(2, 6, 30)
+    seconds, after = size.pick(2, 12, 60), size.pick(2, 6, 20)
     needs = Needs(pool_mb=size.pick(64, 512, 2048), flush=1)
-    return [Setup("crash", needs, oltp_data(rows), (_case(rows, seconds, after),), size.pick(1, 1, 3))]
+    return [Setup("crash", needs, oltp_data(rows), (_case(rows, seconds, after),), size.pick(1, 1, 2))]
 
 
 EXPERIMENT = Experiment(

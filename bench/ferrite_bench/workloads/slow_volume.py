@@ -10,13 +10,13 @@ IOPS = 3000
 
 def _setups(size: Size) -> list[Setup]:
     rows, pool = size.pick((5_000, 32), (400_000, 32), (4_000_000, 128))
-    seconds = size.pick(2, 8, 60)
+    seconds = size.pick(2, 8, 25)
     cases = (
         simple_case("point select", oltp("oltp_point_select", 8, seconds, rows, uniform=True)),
         simple_case("update", oltp("oltp_update_non_index", 8, seconds, rows, uniform=True)),
     )
     needs = Needs(pool_mb=pool, flush=2, iops=IOPS)
-    return [Setup("3,000 IOPS", needs, oltp_data(rows, settled=True), cases, size.pick(1, 1, 3))]
+    return [Setup("3,000 IOPS", needs, oltp_data(rows, settled=True), cases, size.pick(1, 1, 2))]
 
 
 EXPERIMENT = Experiment(

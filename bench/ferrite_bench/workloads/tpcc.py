@@ -16,12 +16,13 @@ def _setups(size: Size) -> list[Setup]:
         session.prepare("warehouse", *options, own=True)
 
     total = warehouses * items // 900 + 1
+    seconds, rounds = size.pick((2, 1), (2, 6), (4, 8))
     cases = tuple(
-        simple_case(f"{n} clients", Sysbench("warehouse", n, size.pick(2, 4, 30), options, own=True), "", n)
+        simple_case(f"{n} clients", Sysbench("warehouse", n, seconds, options, own=True), "", n)
         for n in size.pick((16,), (4, 16), (4, 16, 32))
     )
     data = Data("warehouses", build, total * 4 + 64, 1 + total / 6)
-    return [Setup("in memory", Needs(pool_mb=size.pick(64, 512, 4096), flush=1), data, cases)]
+    return [Setup("in memory", Needs(pool_mb=size.pick(64, 512, 4096), flush=1), data, cases, rounds)]
 
 
 EXPERIMENT = Experiment(

@@ -1,0 +1,135 @@
+"""A run as Markdown for documents: what it was, one table of medians, and where Ferrite is behind a peer.
+
+A figure counts as behind when the median of the rounds' ratios is worse by more than `EQUAL` and every round agrees:
+the worst round of the peer still beats ours. One round alone has no spread, so it must differ by a tenth.
+"""
+
+from __future__ import annotations
+
+from ferrite_bench.report.tables import label, pair, variation
+from ferrite_bench.report.units import name_of, short
+from ferrite_bench.stats import Spread, paired_ratio, spread
+from ferrite_bench.store import Run
+from ferrite_bench.workloads.base import Experiment
+
+EQUAL = 0.03
+SHOWN = ("--ferrite-buffer-pool-size", "--ferrite-flush-log-at-trx-commit", "--ferrite-log-budget", "--sync-binlog")
+
+
+def section(run: Run, item: Experiment, names: tuple[str, ...] = ()) -> str:
+    """Commit, settings, table, and the list of what is behind; `names`: which figures instead of the usual ones."""
+    machine = run.header["machine"]
+    where = f"{machine['cpu']}, {machine['cpus']} processors, {machine.get('memory', 'unknown')}"
+    state = "" if run.complete else " **This run is incomplete.**"
+    lines = [
+        f"`{run.header['rerun']}` at commit {run.header['commit'][:8]}, {run.header['started'][:10]}, "
+        f"{run.header['server']}, {where}.{state}",
+        "",
+        f"Settings: {_settings(run)}.",
+        "",
+        *table(run, names or (item.headline, *item.extra_figures)),
+        "",
+        *(behind(run, item) or ["Ferrite is behind a peer in none of its figures."]),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _settings(run: Run) -> str:
+    """The options that make a figure comparable, setup by setup where they differ."""
+    found: dict[str, list[str]] = {}
+    for line in run.settings:
+        if line["contestant"].startswith("ferrite"):
+            words = ", ".join(o.removeprefix("--") for o in line["options"] if o.startswith(SHOWN)) or "defaults"
+            found.setdefault(words, [])
+            if line["setup"] not in found[words]:
+                found[words].append(line["setup"])
+    if len(found) == 1:
+        return f"`{next(iter(found))}`"
+    return "; ".join(f"{', '.join(setups)}: `{words}`" for words, setups in found.items()) or "in the records"
+
+
+def table(run: Run, names: tuple[str, ...]) -> list[str]:
+    """A row per case and figure; a column per contestant; the ratio to InnoDB and the share of the ceiling."""
+    both = pair(run)
+    ceiling = next((c["key"] for c in run.contestants if c["engine"] == "ceiling"), None)
+    head = ["case", "figure", *(c["label"] for c in run.contestants)]
+    head += [f"{label(run, both[0])} / {label(run, both[1])}"] if both else []
+    head += ["share of the ceiling"] if ceiling else []
+    lines = [_row(head), _row(["---"] * len(head))]
+    for case in run.cases():
+        known = {f.name: f.unit for f in run.figures if f.case == case}
+        for name in dict.fromkeys(n for n in names if n in known):
+            cells = [_cell(spread(run.values(c["key"], case, name).values()), known[name]) for c in run.contestants]
+            if both:
+                cells.append(_ratio(_pairs(run, both, case, name)))
+            if ceiling and both:
+                share = _pairs(run, (both[0], ceiling), case, name) if name == "tps" else None
+                cells.append(f"{share.median:.0%}" if share else "")
+            lines.append(_row([case, name_of(name), *cells]))
+    return lines
+
+
+def behind(run: Run, item: Experiment) -> list[str]:
+    """One line per case and figure in which a peer is better than Ferrite in each round."""
+    lines = []
+    for case in run.cases():
+        known = {f.name: (f.unit, f.direction) for f in run.figures if f.case == case}
+        for name in dict.fromkeys((item.headline, "p99", *item.extra_figures)):
+            for ours, peer in _rivals(run) if name in known else []:
+                unit, direction = known[name]
+                ratio = _pairs(run, (ours["key"], peer["key"]), case, name)
+                if ratio and is_behind(ratio, direction):
+                    mine, theirs = (
+                        _median(spread(run.values(c["key"], case, name).values()), unit) for c in (ours, peer)
+                    )
+                    lines.append(
+                        f"- behind: {case}, {name_of(name)}: {ours['label']} {mine}, {peer['label']} {theirs} "
+                        f"({ratio.median:.2f})"
+                    )
+    return lines
+
+
+def _rivals(run: Run) -> list[tuple[dict[str, str], dict[str, str]]]:
+    """Ferrite's contestants with those of its peers that ran the same variation, or none."""
+    ours = [c for c in run.contestants if c["engine"] == "ferrite"]
+    peers = [c for c in run.contestants if c["engine"] not in ("ferrite", "ceiling")]
+    pairs = [(mine, peer) for mine in ours for peer in peers]
+    names = {c["key"]: variation(run, c["key"]) for c in run.contestants}
+    return [
+        (mine, peer)
+        for mine, peer in pairs
+        if "" in (names[mine["key"]], names[peer["key"]]) or names[mine["key"]] == names[peer["key"]]
+    ]
+
+
+def is_behind(ratio: Spread, direction: str) -> bool:
+    """Worse in the median and in every round."""
+    least = EQUAL if ratio.count > 1 else 0.1
+    if direction == "higher":
+        return ratio.median < 1 - least and ratio.high < 1
+    return ratio.median > 1 + least and ratio.low > 1
+
+
+def _pairs(run: Run, both: tuple[str, str], case: str, name: str) -> Spread | None:
+    return paired_ratio(run.values(both[0], case, name), run.values(both[1], case, name))
+
+
+def _median(found: Spread | None, unit: str) -> str:
+    return short(found.median, unit) if found else "not measured"
+
+
+def _cell(found: Spread | None, unit: str) -> str:
+    if found is None:
+        return "not measured"
+    wide = f" ({short(found.low, unit)} to {short(found.high, unit)})" if found.count > 1 else ""
+    return short(found.median, unit) + wide
+
+
+def _ratio(found: Spread | None) -> str:
+    if found is None:
+        return ""
+    return f"{found.median:.2f}" + (f" ({found.low:.2f} to {found.high:.2f})" if found.count > 1 else "")
+
+
+def _row(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
