@@ -13,7 +13,7 @@ from ferrite_bench.workloads.common import oltp, oltp_data
 def _case(name: str, load: Load, cpus: int, series: str, sessions: int) -> Case:
     def run(session: Session) -> None:
         session.server.bind_cpus(cpus)
-        session.load(load, 1 if load.seconds < 8 else 3)
+        session.load(load)
 
     return Case(name, run, load.seconds + 0.8, series, sessions)
 
@@ -29,8 +29,7 @@ def _on(cpus: int) -> str:
 def _setups(size: Size) -> list[Setup]:
     objects = size.pick(500, 20_000, 200_000)
     rows = size.pick(2_000, 100_000, 1_000_000)
-    seconds = size.pick(1, 1, 2)
-    steps = size.pick((1, 8), (1, 16, 128, 1024), tuple(2**n for n in range(11)))
+    steps = size.pick((1, 8), (1, 16, 1024), tuple(2**n for n in range(11)))
 
     def build(session: Session) -> None:
         session.prepare("stress", f"--objects={objects}", "--mix=sel1", own=True)
@@ -38,19 +37,19 @@ def _setups(size: Size) -> list[Setup]:
     joins, mixes = [], []
     for n in steps:
         for cpus in _processors():
-            if cpus == 1 and n not in (1, 8, 16, 1024):
+            if cpus == 1 and n not in (1, 8, 64, 1024):
                 continue
             options = (f"--objects={objects}", "--mix=sel1")
-            join = Sysbench("stress", n, seconds, options, own=True)
+            join = Sysbench("stress", n, 1, options, own=True)
             series = f"point join, {_on(cpus)}"
             joins.append(_case(f"{series}, {n} sessions", join, cpus, series, n))
-            if size.name != "smoke" and (cpus == 1 or n not in (1, 4, 128, 1024)):
+            if size.name != "smoke" and (cpus == 1 or n not in (1, 4, 64, 1024)):
                 continue
             series = f"read-only mix, {_on(cpus)}"
-            mixes.append(_case(f"{series}, {n} sessions", oltp("oltp_read_only", n, seconds, rows), cpus, series, n))
+            mixes.append(_case(f"{series}, {n} sessions", oltp("oltp_read_only", n, 1, rows), cpus, series, n))
     needs = Needs(pool_mb=size.pick(64, 512, 2048), sessions=max(steps))
     data = Data("objects", build, objects // 500 + 64, 1 + objects / 60_000)
-    rounds = size.pick(1, 3, 4)
+    rounds = size.pick(1, 5, 8)
     return [
         Setup("point join", needs, data, tuple(joins), rounds),
         Setup("read-only mix", needs, oltp_data(rows), tuple(mixes), rounds),
