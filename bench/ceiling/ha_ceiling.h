@@ -42,8 +42,7 @@ class ha_ceiling final : public handler {
   ha_ceiling(handlerton *hton, TABLE_SHARE *share) : handler(hton, share) { ref_length = 4; }
 
   ulonglong table_flags() const override {
-    return HA_BINLOG_ROW_CAPABLE | HA_BINLOG_STMT_CAPABLE | HA_NO_BLOBS | HA_REQUIRE_PRIMARY_KEY |
-           HA_STATS_RECORDS_IS_EXACT;
+    return HA_BINLOG_ROW_CAPABLE | HA_BINLOG_STMT_CAPABLE | HA_NO_BLOBS | HA_REQUIRE_PRIMARY_KEY;
   }
   ulong index_flags(uint index, uint, bool) const override {
     return index == 0 ? HA_READ_NEXT | HA_READ_ORDER | HA_READ_RANGE | HA_CLUSTERED_INDEX : 0;

@@ -15,7 +15,7 @@ from ferrite_bench.compare import table
 from ferrite_bench.engines import DEFAULT_ENGINES, ENGINES, engine
 from ferrite_bench.errors import BenchError, Usage
 from ferrite_bench.places import Places, find_places
-from ferrite_bench.report.markdown import section
+from ferrite_bench.report.markdown import section, summary
 from ferrite_bench.report.page import write_page
 from ferrite_bench.run import Request, Runner
 from ferrite_bench.store import read
@@ -32,6 +32,7 @@ Experiments on Ferrite and its peers: private servers, interleaved runs, a page 
   ./ferrite bench compare A B      two runs (directories or records.jsonl) side by side; --all figures
   ./ferrite bench report DIR       draw the page again from the records
   ./ferrite bench table DIR [FIGURE ...]   the run as Markdown, and where Ferrite is behind
+  ./ferrite bench summary DIR ...          one line of Markdown for each run
   ./ferrite bench selftest         the lab's own tests
 
 Exit codes: 0 complete, 1 incomplete (what was measured is kept), 2 wrong arguments, 130 interrupted."""
@@ -81,6 +82,8 @@ def _main(words: list[str]) -> int:
         return _report(words[1:])
     if word == "table":
         return _table(words[1:])
+    if word == "summary":
+        return _summary(words[1:])
     return _run(words)
 
 
@@ -109,6 +112,14 @@ def _table(words: list[str]) -> int:
         raise Usage("table needs the directory of a run")
     run = read(Path(words[0]))
     print(section(run, experiment(run.header["experiment"]), tuple(words[1:])), end="")
+    return 0
+
+
+def _summary(words: list[str]) -> int:
+    runs = [read(Path(word)) for word in words if Path(word).is_dir()]
+    if not words or len(runs) < len(words):
+        raise Usage("summary needs directories of runs")
+    print(summary([(run, experiment(run.header["experiment"])) for run in runs]), end="")
     return 0
 
 

@@ -6,7 +6,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from ferrite_bench.report.markdown import is_behind, section
+from ferrite_bench.report.markdown import is_behind, section, summary
 from ferrite_bench.stats import Spread
 from ferrite_bench.store import Place, Writer, read
 from ferrite_bench.workloads import experiment, experiments
@@ -28,6 +28,16 @@ class Markdown(unittest.TestCase):
             self.assertEqual({row.count("|") for row in rows}, {rows[0].count("|")}, item.name)
             self.assertIn(f"./ferrite bench {item.name} ", text)
             self.assertIn("behind a peer in none", text, item.name)
+
+    def test_a_summary_has_a_line_for_each_run(self) -> None:
+        runs = []
+        for name in ("point-read", "hot-rows", "tpcc"):
+            write_run(experiment(name), self.home / name)
+            runs.append((read(self.home / name), experiment(name)))
+        lines = summary(runs).splitlines()
+        self.assertEqual(len(lines), 5)
+        self.assertEqual({line.count("|") for line in lines}, {7})
+        self.assertTrue(all(word in lines[2] for word in ("point-read", "1.1", "00000000")), lines[2])
 
     def test_an_incomplete_run_says_so(self) -> None:
         write_run(experiment("tpcc"), self.home, problem="died")

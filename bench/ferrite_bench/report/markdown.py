@@ -22,16 +22,46 @@ def section(run: Run, item: Experiment, names: tuple[str, ...] = ()) -> str:
     where = f"{machine['cpu']}, {machine['cpus']} processors, {machine.get('memory', 'unknown')}"
     state = "" if run.complete else " **This run is incomplete.**"
     lines = [
+        f"# {item.title}",
+        "",
+        f"{item.question}",
+        "",
         f"`{run.header['rerun']}` at commit {run.header['commit'][:8]}, {run.header['started'][:10]}, "
         f"{run.header['server']}, {where}.{state}",
         "",
-        f"Settings: {_settings(run)}.",
+        f"{item.method} Ferrite's settings: {_settings(run)}; its peers' equal them.",
+        "",
+        "Medians (least to greatest round); the ratio is the median of the rounds' ratios.",
         "",
         *table(run, names or (item.headline, *item.extra_figures)),
         "",
         *(behind(run, item) or ["Ferrite is behind a peer in none of its figures."]),
     ]
     return "\n".join(lines) + "\n"
+
+
+def summary(runs: list[tuple[Run, Experiment]]) -> str:
+    """A table with a line for each run: the headline figure's ratios over the cases, and the share of the ceiling."""
+    head = ["experiment", "figure", "Ferrite / InnoDB", "Ferrite / MyRocks", "share of the ceiling", "commit"]
+    lines = [_row(head), _row(["---"] * len(head))]
+    for run, item in runs:
+        cells = [_over_cases(run, item, engine) for engine in ("innodb", "rocksdb", "ceiling")]
+        commit = run.header["commit"][:8] + ("" if run.complete else ", incomplete")
+        lines.append(_row([item.name, name_of(item.headline), *cells, commit]))
+    return "\n".join(lines) + "\n"
+
+
+def _over_cases(run: Run, item: Experiment, engine: str) -> str:
+    """Median, least and greatest of the cases' median ratios."""
+    ours = next((c["key"] for c in reversed(run.contestants) if c["engine"] == "ferrite"), "")
+    peers = [c["key"] for c in run.contestants if c["engine"] == engine]
+    same = [k for k in peers if ours and variation(run, k) == variation(run, ours)]
+    if not ours or not peers:
+        return ""
+    cases = [c for c in run.cases() if not item.headline_cases or c in item.headline_cases]
+    ratios = [r.median for c in cases if (r := _pairs(run, (ours, (same or peers)[-1]), c, item.headline))]
+    found = spread(ratios)
+    return "" if found is None else _ratio(found)
 
 
 def _settings(run: Run) -> str:

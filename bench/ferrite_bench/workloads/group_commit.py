@@ -21,7 +21,7 @@ def _case(threads: int, queries: int, series: str) -> Case:
 
 
 def _setups(size: Size) -> list[Setup]:
-    crowd = size.pick((1, 5), (1, 10, 30, 50), (1, 5, 10, 20, 30, 50))
+    crowd = size.pick((1, 5), (1, 10, 30), (1, 5, 10, 20, 30, 50))
     setups = []
     for series, binlog in (("binlog off", None), ("binlog on", 1)):
         cases = []
@@ -29,7 +29,7 @@ def _setups(size: Size) -> list[Setup]:
             queries = size.pick(200, 1500 + 200 * min(threads, 30), 3000 + 400 * min(threads, 20))
             cases.append(_case(threads, queries, series))
         needs = Needs(pool_mb=size.pick(64, 512, 1024), flush=1, binlog=binlog, binlog_mb=256)
-        setups.append(Setup(series, needs, Data("slap", _nothing, 512, 0), tuple(cases), size.pick(1, 6, 10)))
+        setups.append(Setup(series, needs, Data("slap", _nothing, 512, 0), tuple(cases), size.pick(1, 8, 10)))
     return setups
 
 

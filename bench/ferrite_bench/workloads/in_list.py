@@ -11,7 +11,7 @@ def _setups(size: Size) -> list[Setup]:
     seconds, rounds = turns(size)
     cases = tuple(
         simple_case(
-            f"{n} keys",
+            f"{n} {'key' if n == 1 else 'keys'}",
             oltp("select_random_points", 4, seconds, rows, f"--random-points={n}", uniform=True),
             "",
             n,
