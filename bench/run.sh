@@ -79,7 +79,7 @@ main() {
             cd "$FERRITE_ROOT/bench"
             exec "$FT_PYTHON" -m unittest discover -s tests -t . "${@:2}"
             ;;
-        list | compare | report | help | -h | --help) ;;
+        list | compare | report | table | summary | help | -h | --help) ;;
         *) bench_places "$@" ;;
     esac
     exec "$FT_PYTHON" -m ferrite_bench "$@"
