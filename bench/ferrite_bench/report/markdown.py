@@ -6,7 +6,7 @@ the worst round of the peer still beats ours. One round alone has no spread, so 
 
 from __future__ import annotations
 
-from ferrite_bench.report.tables import label, pair, variation
+from ferrite_bench.report.tables import SHARED, label, pair, variation
 from ferrite_bench.report.units import name_of, short
 from ferrite_bench.stats import Spread, paired_ratio, spread
 from ferrite_bench.store import Run
@@ -93,7 +93,7 @@ def table(run: Run, names: tuple[str, ...]) -> list[str]:
             if both:
                 cells.append(_ratio(_pairs(run, both, case, name)))
             if ceiling and both:
-                share = _pairs(run, (both[0], ceiling), case, name) if name == "tps" else None
+                share = _pairs(run, (both[0], ceiling), case, name) if name in SHARED else None
                 cells.append(f"{share.median:.0%}" if share else "")
             lines.append(_row([case, name_of(name), *cells]))
     return lines

@@ -8,6 +8,8 @@ from ferrite_bench.report.units import name_of, short
 from ferrite_bench.stats import Spread, paired_ratio, spread
 from ferrite_bench.store import Run
 
+SHARED = ("tps", "rows_per_second")
+"""Figures told as a share of the ceiling."""
 USUAL = ("tps", "worst_second", "p50", "p99")
 COSTS = (
     "p95", "p999", "max", "errors", "flushes_per_txn", "log_flushes_per_txn", "writes_per_txn", "written_per_txn",
@@ -109,7 +111,7 @@ def _case_rows(
         if ceiling:
             ours = both[0] if both else run.contestants[0]["key"]
             share = (
-                paired_ratio(run.values(ours, case, name), run.values(ceiling, case, name)) if name == "tps" else None
+                paired_ratio(run.values(ours, case, name), run.values(ceiling, case, name)) if name in SHARED else None
             )
             cells.append(f"<td>{share.median:.0%}</td>" if share else "<td></td>")
         out.append(f"<td>{escape(name_of(name))}</td>{''.join(cells)}")
