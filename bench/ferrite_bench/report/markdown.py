@@ -13,7 +13,11 @@ from ferrite_bench.store import Run
 from ferrite_bench.workloads.base import Experiment
 
 EQUAL = 0.03
-SHOWN = ("--ferrite-buffer-pool-size", "--ferrite-flush-log-at-trx-commit", "--ferrite-log-budget", "--sync-binlog")
+NONE_BEHIND = "Ferrite is behind a peer in none of its figures."
+SHOWN = (
+    "--ferrite-buffer-pool-size", "--ferrite-flush-log-at-trx-commit", "--ferrite-log-budget", "--sync-binlog",
+    "--innodb-buffer-pool-size", "--innodb-flush-log-at-trx-commit", "--innodb-log-file-size",
+)  # fmt: skip
 
 
 def section(run: Run, item: Experiment, names: tuple[str, ...] = ()) -> str:
@@ -29,13 +33,13 @@ def section(run: Run, item: Experiment, names: tuple[str, ...] = ()) -> str:
         f"`{run.header['rerun']}` at commit {run.header['commit'][:8]}, {run.header['started'][:10]}, "
         f"{run.header['server']}, {where}.{state}",
         "",
-        f"{item.method} Ferrite's settings: {_settings(run)}; its peers' equal them.",
+        f"{item.method} {_settings(run)}.",
         "",
         "Medians (least to greatest round); the ratio is the median of the rounds' ratios.",
         "",
         *table(run, names or (item.headline, *item.extra_figures)),
         "",
-        *(behind(run, item) or ["Ferrite is behind a peer in none of its figures."]),
+        *(behind(run, item) or [NONE_BEHIND if _rivals(run) else "No peer of Ferrite's took part."]),
     ]
     return "\n".join(lines) + "\n"
 
@@ -65,17 +69,28 @@ def _over_cases(run: Run, item: Experiment, engine: str) -> str:
 
 
 def _settings(run: Run) -> str:
-    """The options that make a figure comparable, setup by setup where they differ."""
+    """The options of the first contestant that make a figure comparable, setup by setup where they differ."""
+    if not run.settings:
+        return "The settings are in the records"
+    first = next((c for c in run.contestants if c["engine"] == "ferrite"), run.contestants[0])
     found: dict[str, list[str]] = {}
     for line in run.settings:
-        if line["contestant"].startswith("ferrite"):
-            words = ", ".join(o.removeprefix("--") for o in line["options"] if o.startswith(SHOWN)) or "defaults"
+        if line["contestant"] == first["key"]:
+            own = [o for o in line["options"] if first["engine"] != "ferrite" or not o.startswith("--innodb")]
+            words = ", ".join(_readable(o) for o in own if o.startswith(SHOWN)) or "defaults"
             found.setdefault(words, [])
             if line["setup"] not in found[words]:
                 found[words].append(line["setup"])
-    if len(found) == 1:
-        return f"`{next(iter(found))}`"
-    return "; ".join(f"{', '.join(setups)}: `{words}`" for words, setups in found.items()) or "in the records"
+    told = [f"{', '.join(setups)}: `{words}`" if len(found) > 1 else f"`{words}`" for words, setups in found.items()]
+    others = "; its peers' equal them" if len(run.contestants) > 1 else ""
+    return f"{first['label'].partition(',')[0]}'s settings: {'; '.join(told)}{others}"
+
+
+def _readable(option: str) -> str:
+    """Without dashes, large sizes in MiB as the server writes them."""
+    name, _, value = option.removeprefix("--").partition("=")
+    whole = value.isdigit() and int(value) >= 1 << 20 and int(value) % (1 << 20) == 0
+    return f"{name}={int(value) >> 20}M" if whole else f"{name}={value}"
 
 
 def table(run: Run, names: tuple[str, ...]) -> list[str]:
