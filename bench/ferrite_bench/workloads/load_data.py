@@ -6,6 +6,7 @@ import random
 import time
 from pathlib import Path
 
+from ferrite_bench.errors import LoadFailed
 from ferrite_bench.machine import disk_bytes
 from ferrite_bench.session import Session
 from ferrite_bench.workloads.base import Bars, Case, Data, Experiment, Needs, Setup, Size
@@ -47,8 +48,13 @@ def _figures(session: Session, rows: int, seconds: float) -> None:
     session.figure("disk_size", float(disk_bytes(session.server.datadir)), "bytes", "lower")
 
 
-def _statement(name: str, sql: str, rows: int) -> Case:
+def _statement(name: str, sql: str, rows: int, loaded: int) -> Case:
+    """A statement that changes `rows` rows, on the table of `loaded` rows that the case before has left."""
+
     def run(session: Session) -> None:
+        (found,) = session.sql("SELECT COUNT(*) FROM loaded")[0]
+        if found != loaded:
+            raise LoadFailed(f"the table holds {found:,} rows instead of {loaded:,}: loading it has failed")
         _figures(session, rows, session.timed_sql(sql))
 
     return Case(name, run, 0.3 + rows / 250_000)
@@ -62,9 +68,11 @@ def _setups(size: Size) -> list[Setup]:
     rows = size.pick(2_000, 200_000, 2_000_000)
     cases = (
         _case("LOAD DATA, keys in order", rows, False),
-        _statement("add a secondary index", "ALTER TABLE loaded ADD KEY by_k (k)", rows),
-        _statement("INSERT ... SELECT", f"CREATE OR REPLACE TABLE copy AS SELECT * FROM loaded LIMIT {rows}", rows),
-        _statement("DELETE of every second row", "DELETE FROM loaded WHERE id % 2 = 0", rows // 2),
+        _statement("add a secondary index", "ALTER TABLE loaded ADD KEY by_k (k)", rows, rows),
+        _statement(
+            "INSERT ... SELECT", f"CREATE OR REPLACE TABLE copy AS SELECT * FROM loaded LIMIT {rows}", rows, rows
+        ),
+        _statement("DELETE of every second row", "DELETE FROM loaded WHERE id % 2 = 0", rows // 2, rows),
         _case("LOAD DATA, keys shuffled", rows, True),
     )
     needs = Needs(pool_mb=size.pick(64, 512, 1024), flush=1)
