@@ -6,7 +6,7 @@ the worst round of the peer still beats ours. One round alone has no spread, so 
 
 from __future__ import annotations
 
-from ferrite_bench.report.tables import SHARED, label, pair, variation
+from ferrite_bench.report.tables import SHARED, comparable, label, pair
 from ferrite_bench.report.units import name_of, short
 from ferrite_bench.stats import Spread, paired_ratio, spread
 from ferrite_bench.store import Run
@@ -58,12 +58,11 @@ def summary(runs: list[tuple[Run, Experiment]]) -> str:
 def _over_cases(run: Run, item: Experiment, engine: str) -> str:
     """Median, least and greatest of the cases' median ratios."""
     ours = next((c["key"] for c in reversed(run.contestants) if c["engine"] == "ferrite"), "")
-    peers = [c["key"] for c in run.contestants if c["engine"] == engine]
-    same = [k for k in peers if ours and variation(run, k) == variation(run, ours)]
-    if not ours or not peers:
+    peers = [c["key"] for c in run.contestants if ours and c["engine"] == engine and comparable(run, ours, c["key"])]
+    if not peers:
         return ""
     cases = [c for c in run.cases() if not item.headline_cases or c in item.headline_cases]
-    ratios = [r.median for c in cases if (r := _pairs(run, (ours, (same or peers)[-1]), c, item.headline))]
+    ratios = [r.median for c in cases if (r := _pairs(run, (ours, peers[-1]), c, item.headline))]
     found = spread(ratios)
     return "" if found is None else _ratio(found)
 
@@ -138,13 +137,7 @@ def _rivals(run: Run) -> list[tuple[dict[str, str], dict[str, str]]]:
     """Ferrite's contestants with those of its peers that ran the same variation, or none."""
     ours = [c for c in run.contestants if c["engine"] == "ferrite"]
     peers = [c for c in run.contestants if c["engine"] not in ("ferrite", "ceiling")]
-    pairs = [(mine, peer) for mine in ours for peer in peers]
-    names = {c["key"]: variation(run, c["key"]) for c in run.contestants}
-    return [
-        (mine, peer)
-        for mine, peer in pairs
-        if "" in (names[mine["key"]], names[peer["key"]]) or names[mine["key"]] == names[peer["key"]]
-    ]
+    return [(mine, peer) for mine in ours for peer in peers if comparable(run, mine["key"], peer["key"])]
 
 
 def is_behind(ratio: Spread, direction: str) -> bool:

@@ -23,6 +23,12 @@ def variation(run: Run, key: str) -> str:
     return label(run, key).partition(", ")[2]
 
 
+def comparable(run: Run, one: str, other: str) -> bool:
+    """Whether two contestants ran the same variation, or one of them ran none."""
+    names = variation(run, one), variation(run, other)
+    return "" in names or names[0] == names[1]
+
+
 def rival(run: Run, key: str) -> str | None:
     """The contestant of InnoDB's to compare with: the same variation, or its last one where variations differ."""
     mine = variation(run, key)

@@ -29,7 +29,7 @@ def _setups(size: Size) -> list[Setup]:
             queries = size.pick(200, 1500 + 200 * min(threads, 30), 3000 + 400 * min(threads, 20))
             cases.append(_case(threads, queries, series))
         needs = Needs(pool_mb=size.pick(64, 512, 1024), flush=1, binlog=binlog, binlog_mb=256)
-        setups.append(Setup(series, needs, Data("slap", _nothing, 512, 0), tuple(cases), size.pick(1, 8, 10)))
+        setups.append(Setup(series, needs, Data("slap", _nothing, 512, 0), tuple(cases), size.pick(1, 7, 10)))
     return setups
 
 

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from ferrite_bench.workloads.base import Experiment, Setup, Size
-from ferrite_bench.workloads.write_heavy import CHARTS, FIGURES, VARIANTS, setups
+from dataclasses import replace
+
+from ferrite_bench.workloads import write_heavy
+from ferrite_bench.workloads.base import Setup, Size
 
 
 def _setups(size: Size) -> list[Setup]:
-    return setups(size, 3600)[:1]
+    return write_heavy.setups(size, 3600)[:1]
 
 
-EXPERIMENT = Experiment(
+EXPERIMENT = replace(
+    write_heavy.EXPERIMENT,
     name="long-write-heavy",
     title="Heavy writing for an hour",
     question="The experiment `write-heavy` asks about fifteen minutes of steady writing. And after an hour?",
     method="As `write-heavy`, without the partitioned table.",
     setups=_setups,
-    charts=CHARTS,
-    variants=VARIANTS,
-    extra_figures=FIGURES,
     apart=True,
 )

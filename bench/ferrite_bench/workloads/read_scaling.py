@@ -49,7 +49,7 @@ def _setups(size: Size) -> list[Setup]:
             mixes.append(_case(f"{series}, {n} sessions", oltp("oltp_read_only", n, 1, rows), cpus, series, n))
     needs = Needs(pool_mb=size.pick(64, 512, 2048), sessions=max(steps))
     data = Data("objects", build, objects // 500 + 64, 1 + objects / 60_000)
-    rounds = size.pick(1, 5, 8)
+    rounds = size.pick(1, 4, 8)
     return [
         Setup("point join", needs, data, tuple(joins), rounds),
         Setup("read-only mix", needs, oltp_data(rows), tuple(mixes), rounds),

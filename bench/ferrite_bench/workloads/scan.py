@@ -25,7 +25,7 @@ def _case(name: str, sql: str, rows: int, times: int) -> Case:
         session.figure("seconds", seconds, "s", "lower")
         session.figure("rows_per_second", counted / seconds, "1/s")
 
-    return Case(name, run, times * (0.1 + rows / 2_000_000), ceiling="FORCE INDEX (PRIMARY)" in sql)
+    return Case(name, run, times * (0.05 + rows / 4_000_000), ceiling="FORCE INDEX (PRIMARY)" in sql)
 
 
 def _cold_case(rows: int) -> Case:
