@@ -461,13 +461,18 @@ impl Log {
             Some(hook) => hook(text),
             None => ferrite_sync::stop::fatal(text),
         }
+        self.told.store(true, Ordering::SeqCst);
     }
 
-    /// Panics when the log has failed.
+    /// Panics when the log has failed, but not before the hook has told why: in production
+    /// the process ends while this waits.
     pub(crate) fn assert_alive(&self) {
-        assert!(
-            !self.dead.load(Ordering::SeqCst),
-            "the redo log has failed earlier"
-        );
+        if !self.dead.load(Ordering::SeqCst) {
+            return;
+        }
+        while !self.told.load(Ordering::SeqCst) {
+            thread::sleep_ms(1);
+        }
+        panic!("the redo log has failed earlier");
     }
 }

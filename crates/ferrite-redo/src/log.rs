@@ -47,6 +47,8 @@ pub struct Log {
     pub(crate) ack: RwLock<Option<AckHook>>,
     pub(crate) fatal: RwLock<Option<FatalHook>>,
     pub(crate) dead: AtomicBool,
+    /// The hook `fatal` has returned from telling why the log is dead.
+    pub(crate) told: AtomicBool,
     pub(crate) flusher: Flusher,
     pub(crate) keeper: Event,
     pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
@@ -144,6 +146,7 @@ impl Log {
             ack: RwLock::new(None),
             fatal: RwLock::new(None),
             dead: AtomicBool::new(false),
+            told: AtomicBool::new(false),
             flusher: Flusher::default(),
             keeper: Event::new(),
             threads: Mutex::new(Vec::new()),

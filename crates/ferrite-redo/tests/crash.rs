@@ -9,9 +9,9 @@ mod common;
 use common::*;
 use ferrite_io::sim::{Fault, SimStorage};
 use ferrite_redo::{CommitAck, Log};
-use ferrite_sync::atomic::{AtomicU64, Ordering};
+use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use ferrite_sync::random::Rng;
-use ferrite_sync::{thread, Arc, Mutex};
+use ferrite_sync::{thread, Arc, Event, Mutex};
 use ferrite_types::{Error, Lsn};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Once;
@@ -321,6 +321,31 @@ fn failed_writes_and_syncs_are_final() {
         assert_eq!(said.lock().len(), 1);
         assert!(said.lock()[0].contains("cannot be written"));
     }
+}
+
+/// Nobody may end the process with a lesser message while the reason is still being told.
+#[test]
+fn a_failure_is_told_before_anybody_else_hears_of_it() {
+    expect_panics();
+    let disk = SimStorage::new(1);
+    let log = create(boot(&disk), Lsn(0), small()).expect("create");
+    let (entered, told) = (Arc::new(Event::new()), Arc::new(AtomicBool::new(false)));
+    let (e, t) = (entered.clone(), told.clone());
+    log.set_fatal(Box::new(move |_| {
+        e.set();
+        thread::sleep_ms(50);
+        t.store(true, Ordering::SeqCst);
+    }));
+    disk.inject(Fault::FailSync, 1);
+    let a = put(&log, 1, 100);
+    let failing = log.clone();
+    let flusher = thread::spawn("flusher", move || {
+        catch_unwind(AssertUnwindSafe(|| failing.flush_to(a.end))).is_err()
+    });
+    entered.wait();
+    let r = catch_unwind(AssertUnwindSafe(|| log.flush_to(a.end)));
+    assert!(r.is_err() && told.load(Ordering::SeqCst));
+    assert!(flusher.join().expect("flusher"));
 }
 
 #[test]
