@@ -50,7 +50,7 @@ def _data(objects: int, history: int, partitions: int) -> Data:
     return Data(f"stress-{partitions}", build, rows // 2500 + 64, 1 + rows / 60_000)
 
 
-def setups(size: Size, full_seconds: int = 900) -> list[Setup]:
+def setups(size: Size, full_seconds: int = 600) -> list[Setup]:
     """The load; with the full size also on a history table of 16 partitions."""
     objects, history = size.pick((500, 5), (10_000, 10), (200_000, 10))
     seconds = size.pick(2, 16, full_seconds)
@@ -59,7 +59,7 @@ def setups(size: Size, full_seconds: int = 900) -> list[Setup]:
     load = Sysbench("stress", 32, seconds, options, own=True)
     found = [Setup("stress", needs, _data(objects, history, 0), (simple_case(PLAIN, load),), rounds=1)]
     if size.name == "full":
-        short = Sysbench("stress", 32, 180, options, own=True)
+        short = Sysbench("stress", 32, 120, options, own=True)
         found.append(Setup("stress, partitions", needs, _data(objects, history, 16), (simple_case(SPLIT, short),), 1))
     return found
 
