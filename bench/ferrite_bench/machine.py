@@ -107,6 +107,21 @@ def disk_bytes(directory: Path) -> int:
     return total
 
 
+LOGS = ("ib_logfile*", "redo.[0-9]*", "[0-9]*.log", "binlog.[0-9]*")
+"""InnoDB's, Ferrite's and MyRocks' redo logs, the server's binary log."""
+
+
+def table_bytes(datadir: Path) -> int:
+    """The data directory without its logs, whose size is a setting; what is only in memory is not in it."""
+    logs = 0
+    for path in (path for name in LOGS for path in datadir.rglob(name)):
+        try:
+            logs += path.stat().st_blocks * SECTOR
+        except FileNotFoundError:
+            continue
+    return disk_bytes(datadir) - logs
+
+
 @dataclass(frozen=True)
 class Device:
     """The block device under a directory, if there is one."""

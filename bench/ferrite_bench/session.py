@@ -24,7 +24,7 @@ from ferrite_bench.load import (
     summary_of_seconds,
     wait_until,
 )  # fmt: skip
-from ferrite_bench.machine import Process, free_mb
+from ferrite_bench.machine import Process, free_mb, table_bytes
 from ferrite_bench.progress import Progress
 from ferrite_bench.sample import Probe, Reading, merge
 from ferrite_bench.server import Server
@@ -367,5 +367,6 @@ class Session:
             ("rss_peak", outcome.peak("server_rss"), "bytes"),
             ("stolen_peak", outcome.peak("stolen"), "CPUs"),
             ("disk_size", after.values.get("disk_bytes"), "bytes"),
+            ("table_size", float(table_bytes(self.server.datadir)), "bytes"),
         ):
             self.figure(name, value, unit, "lower")

@@ -30,7 +30,7 @@ EXPERIMENT = Experiment(
         Bars("Statements per second", "tps"),
         Bars("Bytes written per statement", "written_per_txn"),
         Bars("Read requests per statement", "reads_per_txn"),
-        Bars("Size of the data directory", "disk_size"),
+        Bars("Size without logs", "table_size"),
     ),
-    extra_figures=("written_per_txn", "reads_per_txn", "disk_size"),
+    extra_figures=("written_per_txn", "reads_per_txn", "table_size"),
 )

@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 
 from ferrite_bench.errors import LoadFailed
-from ferrite_bench.machine import disk_bytes
 from ferrite_bench.session import Session
 from ferrite_bench.workloads.base import Bars, Case, Data, Experiment, Needs, Setup, Size
 
@@ -45,7 +44,6 @@ def _case(name: str, rows: int, shuffled: bool) -> Case:
 def _figures(session: Session, rows: int, seconds: float) -> None:
     session.figure("seconds", seconds, "s", "lower")
     session.figure("rows_per_second", rows / seconds, "1/s")
-    session.figure("disk_size", float(disk_bytes(session.server.datadir)), "bytes", "lower")
 
 
 def _statement(name: str, sql: str, rows: int, loaded: int) -> Case:
@@ -85,7 +83,7 @@ EXPERIMENT = Experiment(
     question="How fast do rows come in by LOAD DATA, in key order and shuffled, and how fast is an index added?",
     method="One session; the same file for every engine; engine defaults for bulk loading (none is told to skip checks).",
     setups=_setups,
-    charts=(Bars("Rows per second", "rows_per_second"), Bars("Size of the data directory afterwards", "disk_size")),
+    charts=(Bars("Rows per second", "rows_per_second"),),
     headline="rows_per_second",
-    extra_figures=("rows_per_second", "seconds", "disk_size"),
+    extra_figures=("rows_per_second", "seconds"),
 )

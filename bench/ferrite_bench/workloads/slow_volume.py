@@ -33,9 +33,9 @@ EXPERIMENT = Experiment(
         Bars("Statements per second", "tps"),
         Bars("Read requests per statement", "reads_per_txn"),
         Bars("Write requests per statement", "writes_per_txn"),
-        Bars("Size of the data directory", "disk_size"),
+        Bars("Size without logs", "table_size"),
         Timeline("Point selects: the device over time", "point select",
                  (Panel("tps", "selects", "/s"), Panel("dev_reads", "device reads", "requests/s"))),
     ),
-    extra_figures=("reads_per_txn", "writes_per_txn", "disk_size"),
+    extra_figures=("reads_per_txn", "writes_per_txn", "table_size"),
 )  # fmt: skip
