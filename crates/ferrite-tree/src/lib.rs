@@ -7,6 +7,7 @@
 //! - `tree`: the way down, latched leaves, edits that are logged.
 //! - `split`, `merge`: structure changes.
 //! - `check`: the structural verifier.
+//! - `estimate`: records in a range, a sample of the keys, for the optimizer.
 //!
 //! # Invariants
 //! 1. Every node carries its low and high fence: it holds exactly the keys in `[low, high)`.
@@ -21,6 +22,7 @@
 //! The tree knows of transactions only that a record has a header.
 
 pub mod check;
+mod estimate;
 mod leaf;
 mod merge;
 pub mod node;

@@ -14,9 +14,6 @@ use ferrite_sync::{thread, Arc, Counter, Mutex, MutexGuard};
 use ferrite_types::format::record_kind;
 use ferrite_types::{IndexId, PageId, Result};
 
-/// Leaves walked before a range is estimated.
-const COUNTED_LEAVES: usize = 8;
-
 /// What a tree counts.
 #[derive(Default)]
 pub struct TreeStats {
@@ -77,7 +74,7 @@ impl Goal<'_> {
         }
     }
 
-    fn slot(&self, page: &[u8]) -> usize {
+    pub(crate) fn slot(&self, page: &[u8]) -> usize {
         match *self {
             Goal::Covers(key) => node::child_slot(page, key),
             Goal::Below(Some(key)) => node::child_slot_below(page, key),
@@ -298,68 +295,6 @@ impl Tree {
         }
     }
 
-    /// Calls `each` with the keys of about `leaves` leaves, in order: of all if there are not
-    /// more, else of one leaf at random in each of as many equal parts of the index. Parts,
-    /// because the duplicates of an index often lie together: leaves picked without regard to
-    /// their place miss a quarter of the index in one sample out of ten. The flag is set on
-    /// the first key of a leaf. Returns leaves visited.
-    ///
-    /// # Errors
-    /// A page that cannot be read.
-    pub fn sample(&self, leaves: u32, each: &mut dyn FnMut(&[u8], bool)) -> Result<u32> {
-        let mut at = Vec::new();
-        let mut visited = 0;
-        let few = self.pool.store().page_count(self.index) <= u64::from(leaves);
-        let mut rng = ferrite_sync::random::Rng::new(ferrite_sync::random::next_u64());
-        while visited < leaves {
-            if !few {
-                let within = rng.below(1 << 32) as f64 / (1u64 << 32) as f64;
-                at = self.key_at((f64::from(visited) + within) / f64::from(leaves))?;
-            }
-            let leaf = self.leaf(&at)?;
-            visited += 1;
-            let keys: Vec<Vec<u8>> = (0..leaf.count())
-                .map(|slot| {
-                    let mut key = Vec::new();
-                    node::key_into(&leaf, slot, &mut key);
-                    key
-                })
-                .collect();
-            let next = node::high(&leaf).map(<[u8]>::to_vec);
-            drop(leaf);
-            for (i, key) in keys.iter().enumerate() {
-                each(key, i == 0);
-            }
-            match next {
-                Some(high) if few => at = high,
-                None if few => break,
-                _ => {}
-            }
-        }
-        Ok(visited)
-    }
-
-    /// The low end of the leaf that lies `part` (0 up to 1) of the way through the index, each
-    /// child of a node taken for as large as its neighbours.
-    fn key_at(&self, mut part: f64) -> Result<Vec<u8>> {
-        let mut key = Vec::new();
-        let mut page = self.root;
-        let pin = self.pool.pin();
-        while let Node::Inner(inner) = self.pool.node(page, &pin)? {
-            if node::index(&inner) != self.index {
-                break;
-            }
-            let children = node::count(&inner);
-            part *= children as f64;
-            let slot = (part as usize).min(children - 1);
-            part -= slot as f64;
-            key.clear();
-            node::key_into(&inner, slot, &mut key);
-            page = node::child(&inner, slot);
-        }
-        Ok(key)
-    }
-
     /// Levels of the tree: 1 for a lone leaf.
     ///
     /// # Errors
@@ -374,68 +309,6 @@ impl Tree {
             {
                 return Ok(levels);
             }
-        }
-    }
-
-    /// Estimated records in `[low, high)`: counted within a few leaves, from fan-outs otherwise.
-    ///
-    /// # Errors
-    /// A page that cannot be read.
-    pub fn records_in_range(&self, low: &[u8], high: Option<&[u8]>) -> Result<u64> {
-        if let Some(exact) = self.count_near(low, high)? {
-            return Ok(exact);
-        }
-        let (below_low, total) = self.rank(low)?;
-        let below_high = match high {
-            Some(high) => self.rank(high)?.0,
-            None => total,
-        };
-        Ok((below_high - below_low).max(1.0).round() as u64)
-    }
-
-    /// Records in `[low, high)` counted, if the range ends within a few leaves.
-    fn count_near(&self, low: &[u8], high: Option<&[u8]>) -> Result<Option<u64>> {
-        let mut from = low.to_vec();
-        let mut count = 0;
-        for _ in 0..COUNTED_LEAVES {
-            let leaf = self.leaf(&from)?;
-            let first = leaf.find(&from).unwrap_or_else(|slot| slot);
-            let last = match high {
-                Some(high) => leaf.find(high).unwrap_or_else(|slot| slot),
-                None => leaf.count(),
-            };
-            count += last.saturating_sub(first) as u64;
-            match node::high(&leaf) {
-                Some(fence) if high.is_none_or(|h| h > fence) => from = fence.to_vec(),
-                _ => return Ok(Some(count)),
-            }
-        }
-        Ok(None)
-    }
-
-    /// (estimated records below `key`, estimated records), assuming that siblings are alike.
-    fn rank(&self, key: &[u8]) -> Result<(f64, f64)> {
-        loop {
-            let pin = self.pool.pin();
-            let mut steps: Vec<(f64, f64)> = Vec::new();
-            let found = self.path(Goal::Covers(key), &pin, |inner| {
-                let slot = node::child_slot(&inner, key);
-                steps.push((slot as f64, node::count(&inner) as f64));
-            })?;
-            if found.is_none() {
-                continue;
-            }
-            drop(pin);
-            let leaf = self.leaf(key)?;
-            let at = leaf.find(key).unwrap_or_else(|slot| slot) as f64;
-            let per_leaf = leaf.count() as f64;
-            drop(leaf);
-            let (mut below, mut size) = (at, per_leaf);
-            for &(slot, fan_out) in steps.iter().rev() {
-                below += slot * size;
-                size *= fan_out;
-            }
-            return Ok((below, size));
         }
     }
 }
