@@ -3,7 +3,7 @@
 //! | thread | does | pace |
 //! | --- | --- | --- |
 //! | `ferrite-write` | write-back, free frames | as needed, every 20 ms at least |
-//! | `ferrite-chkpt` | checkpoints by log produced; the soft brake | 100 ms |
+//! | `ferrite-chkpt` | checkpoints by log produced; the soft brake; free space given back | 100 ms |
 //! | `ferrite-purge` | cleaning up after commits | as needed |
 //! | `ferrite-hist` | versions: retirement, spilling, old generation | 50 ms / 1 s |
 
@@ -78,8 +78,18 @@ impl Engine {
                     let text = format!("checkpoint failed, the one before stays: {e}");
                     self.callbacks.log(LogLevel::Warning, &text);
                 }
+                self.give_back_space();
                 last_us = time::now_us();
             }
+        }
+    }
+
+    /// What large deletes have freed goes back to the file system.
+    pub(crate) fn give_back_space(&self) {
+        self.store.reclaim(self.log.durable_lsn());
+        if let Err(e) = self.store.shrink_if_half_free() {
+            let text = format!("free space cannot be given back to the file system: {e}");
+            self.callbacks.log(LogLevel::Warning, &text);
         }
     }
 

@@ -379,6 +379,9 @@ impl Engine {
         let result = flushed
             .and_then(|_| self.pool.flush_all_below(Lsn::MAX))
             .and_then(|_| self.checkpoint());
+        if result.is_ok() {
+            self.give_back_space();
+        }
         self.log.stop_threads();
         self.versions.remove_scratch();
         drop(self.lock.lock().take());

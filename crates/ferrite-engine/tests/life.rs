@@ -45,6 +45,50 @@ fn rows_survive_a_clean_restart() {
 }
 
 #[test]
+fn space_of_deleted_rows_goes_back_to_the_file_system() {
+    let disk = SimStorage::new(2);
+    let boot = || {
+        let small = ferrite_engine::Config {
+            store_segment_bytes: 4 << 20,
+            ..config()
+        };
+        let storage: Arc<dyn Storage> = Arc::new(disk.boot());
+        Engine::open(small, storage, Arc::new(SilentCallbacks)).unwrap()
+    };
+    let engine = boot();
+    let t = create(&engine, "d/t");
+    let mut s = Session::new(&engine, 0, 1);
+    let text = [b'x'; 700];
+    for n in 0..24_000 {
+        insert(&mut s, &t, n, &text).unwrap();
+        if n % 100 == 99 {
+            s.commit(false).unwrap();
+        }
+    }
+    drop(s);
+    engine.close().unwrap();
+    let full = disk.used_bytes();
+    let engine = boot();
+    let t = engine.dict().open_table("d/t").unwrap();
+    let mut s = Session::new(&engine, 0, 1);
+    for n in (0..24_000).filter(|n| n % 10 != 0) {
+        delete(&mut s, &t, n, &text).unwrap();
+        if n % 100 == 99 {
+            s.commit(false).unwrap();
+        }
+    }
+    s.commit(false).unwrap();
+    drop(s);
+    wait_until("cleaned up", || engine.store_free_bytes() > 16 << 20);
+    engine.close().unwrap();
+    let left = disk.used_bytes();
+    assert!(left + (4 << 20) < full, "{left} of {full} bytes are left");
+    let engine = boot();
+    check(&engine, &engine.dict().open_table("d/t").unwrap());
+    engine.close().unwrap();
+}
+
+#[test]
 fn rollback_and_savepoints_leave_no_trace() {
     let (_disk, engine, t, mut s) = database(3);
     for n in 0..100 {

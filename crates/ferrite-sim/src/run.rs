@@ -70,7 +70,7 @@ enum Death {
 }
 
 /// Places between two steps whose order matters.
-const PLACES: [&str; 46] = [
+const PLACES: [&str; 48] = [
     "cursor.leaf_left",
     "dict.rename.logged",
     "dict.rename.durable",
@@ -97,6 +97,8 @@ const PLACES: [&str; 46] = [
     "store.checkpoint_before_sync",
     "store.checkpoint_written",
     "store.segment_grown",
+    "store.tail_cut",
+    "store.punched",
     "checkpoint.map_dumped",
     "checkpoint.written",
     "dict.create.trees_made",

@@ -2,7 +2,9 @@
 //!
 //! Policy: a store keeps 15% of its granules free (at least a quarter segment, at most
 //! 16 MiB of that minimum), so that free runs stay long; the background adds a segment when
-//! there is less. A writer adds one only when no run is left. Nobody cleans.
+//! there is less. A writer adds one only when no run is left. Nobody cleans. Once more than
+//! half is free, and at least two segments, long free runs and free segments at the end go back to
+//! the file system: less is soon written again, and a hole must then be allocated anew.
 //!
 //! Locking: growth lock > space lock; file calls under the growth lock only.
 
@@ -102,6 +104,24 @@ impl Store {
         (total * FREE_PERCENT / 100).max(margin / GRANULE_BYTES as u64)
     }
 
+    /// Like [`shrink`](Self::shrink) if more than half of the store is free, and at least two
+    /// segments. Cheap when there is nothing to do.
+    ///
+    /// # Errors
+    /// As `shrink`.
+    pub fn shrink_if_half_free(&self) -> Result<u64> {
+        let least = 2 * u64::from(self.superblock.geometry.segment_granules());
+        let (free, total) = {
+            let runs = self.runs.lock();
+            (runs.free(), runs.total())
+        };
+        if free >= least && free * 2 > total {
+            self.shrink()
+        } else {
+            Ok(0)
+        }
+    }
+
     /// Gives free space back to the file system: whole segments at the end, as long as
     /// enough stays free, and free runs of at least 1 MiB that were written to since the
     /// last call. Returns the bytes given back.
@@ -139,6 +159,7 @@ impl Store {
                     Err(e)
                 });
             }
+            kill_point!("store.tail_cut");
             *given += self.superblock.geometry.segment_bytes;
         }
     }
@@ -149,6 +170,7 @@ impl Store {
         for (granule, granules) in found {
             if result.is_ok() {
                 result = self.files.punch(granule, granules);
+                kill_point!("store.punched");
                 if result.is_ok() {
                     *given += u64::from(granules) * GRANULE_BYTES as u64;
                 }
