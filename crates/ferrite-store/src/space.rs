@@ -26,23 +26,22 @@ const PUNCH_GRANULES: u32 = (1 << 20) / GRANULE_BYTES as u32;
 impl Store {
     /// Takes room for the batch, adding segments as long as it takes.
     pub(crate) fn take_runs(&self, batch: &Batch, runs: &mut Vec<Run>) -> Result<()> {
-        loop {
+        let sizes = || batch.blobs().iter().map(|b| b.granules);
+        while !self.runs.lock().take(sizes(), runs) {
+            let _growth = self.growth.lock();
+            // Somebody may have added a segment, or finished giving space back, meanwhile.
             let segments = {
                 let mut free = self.runs.lock();
-                if free.take(batch.blobs().iter().map(|b| b.granules), runs) {
+                if free.take(sizes(), runs) {
                     return Ok(());
                 }
                 free.segments()
             };
-            let growth = self.growth.lock();
-            if self.runs.lock().segments() != segments {
-                continue;
-            }
             self.add_segment(segments)
                 .map_err(|e| self.no_room(batch, e))?;
             self.counters.grown_in_foreground.inc();
-            drop(growth);
         }
+        Ok(())
     }
 
     fn no_room(&self, batch: &Batch, why: Error) -> Error {
