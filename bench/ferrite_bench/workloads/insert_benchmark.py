@@ -33,5 +33,5 @@ EXPERIMENT = Experiment(
         Timeline("The device", CASE,
                  (Panel("dev_write_bytes", "written", "bytes/s"), Panel("dev_reads", "reads", "requests/s"))),
     ),
-    extra_figures=("worst_second", "written_per_txn", "disk_size"),
+    extra_figures=("worst_second", "written_per_txn", "table_size"),
 )  # fmt: skip
