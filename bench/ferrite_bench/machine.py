@@ -9,6 +9,7 @@ import platform
 import shutil
 import subprocess
 from dataclasses import dataclass, field
+from fnmatch import fnmatch
 from pathlib import Path
 
 SECTOR = 512
@@ -88,8 +89,8 @@ def free_mb(where: Path) -> float:
     return shutil.disk_usage(where).free / (1 << 20)
 
 
-def disk_bytes(directory: Path) -> int:
-    """Bytes that a directory's files take on disk; files may come and go meanwhile."""
+def disk_bytes(directory: Path, without: tuple[str, ...] = ()) -> int:
+    """Bytes that a directory's files take on disk, but for names like these; files may come and go meanwhile."""
     total, stack = 0, [str(directory)]
     while stack:
         try:
@@ -98,7 +99,7 @@ def disk_bytes(directory: Path) -> int:
                     try:
                         if entry.is_dir(follow_symlinks=False):
                             stack.append(entry.path)
-                        else:
+                        elif not any(fnmatch(entry.name, name) for name in without):
                             total += entry.stat(follow_symlinks=False).st_blocks * SECTOR
                     except FileNotFoundError:
                         continue
@@ -113,13 +114,7 @@ LOGS = ("ib_logfile*", "redo.[0-9]*", "[0-9]*.log", "binlog.[0-9]*")
 
 def table_bytes(datadir: Path) -> int:
     """The data directory without its logs, whose size is a setting; what is only in memory is not in it."""
-    logs = 0
-    for path in (path for name in LOGS for path in datadir.rglob(name)):
-        try:
-            logs += path.stat().st_blocks * SECTOR
-        except FileNotFoundError:
-            continue
-    return disk_bytes(datadir) - logs
+    return disk_bytes(datadir, without=LOGS)
 
 
 @dataclass(frozen=True)

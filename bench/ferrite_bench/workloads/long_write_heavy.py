@@ -16,7 +16,7 @@ EXPERIMENT = replace(
     write_heavy.EXPERIMENT,
     name="long-write-heavy",
     title="Heavy writing for an hour",
-    question="The experiment `write-heavy` asks about fifteen minutes of steady writing. And after an hour?",
+    question="The experiment `write-heavy` asks about ten minutes of steady writing. And after an hour?",
     method="As `write-heavy`, without the partitioned table.",
     setups=_setups,
     apart=True,

@@ -112,6 +112,8 @@ pub enum Node<'e> {
     Inner(InnerRef<'e>),
     /// A leaf, not latched.
     Leaf,
+    /// Not in memory: the caller lets go of its pin, calls [`Pool::read_in`] and looks again.
+    Away,
     /// The id names no page any more: start again from the root.
     Gone,
 }

@@ -25,6 +25,9 @@
 //!    an owner are logged and applied under the map lock; a map dump reads its base position
 //!    under that lock, so nothing logged before it can be missing from the dump.
 //!
+//! 7. **No thread waits for a frame or reads a page while it is pinned.** Retired frames become
+//!    free when nobody is: two who waited for a frame under a pin would wait for each other.
+//!
 //! # Lock order
 //! structure lock of a tree > frame latches (left to right, parent never latched) > map
 //! lock > store's own locks > log ring. The free list and the dirty queue are leaves.

@@ -143,15 +143,15 @@ impl Pool {
 
     // ---- finding pages -------------------------------------------------------------------
 
-    /// The page as the way down needs it: inner nodes by reference, leaves by name only.
-    ///
-    /// # Errors
-    /// `Corrupt` or `Io` when the page cannot be read; the pool is unchanged.
-    pub fn node<'e>(&self, page: PageId, pin: &'e EpochGuard<'_>) -> Result<Node<'e>> {
+    /// The page as the way down needs it: inner nodes by reference, leaves by name only. Reads
+    /// nothing.
+    pub fn node<'e>(&self, page: PageId, pin: &'e EpochGuard<'_>) -> Node<'e> {
         let _ = pin;
         loop {
-            let Some(f) = self.resident(page)? else {
-                return Ok(Node::Gone);
+            let word = self.store.directory().get(page);
+            let Some(f) = word.as_frame() else {
+                let away = word.as_location().is_some();
+                return if away { Node::Away } else { Node::Gone };
             };
             let frame = self.frame(f);
             match frame.kind() {
@@ -160,19 +160,32 @@ impl Pool {
                     // SAFETY: kind Inner and this page were published before we looked, after
                     // our pin was taken; the frame is reused only when the pin is gone.
                     let bytes: &'e [u8] = unsafe { self.arena.page(f) };
-                    return Ok(Node::Inner(InnerRef { bytes, page }));
+                    return Node::Inner(InnerRef { bytes, page });
                 }
-                Kind::Leaf if frame.page() == page => return Ok(Node::Leaf),
-                Kind::Loading => self.wait_for_load(f, page),
+                Kind::Leaf if frame.page() == page => return Node::Leaf,
+                Kind::Loading => return Node::Away,
                 _ => ferrite_sync::thread::yield_now(),
             }
         }
     }
 
+    /// Brings the page into memory, if there is such a page. It may leave again at any time.
+    ///
+    /// # Errors
+    /// `Corrupt` or `Io` when the page cannot be read; the pool is unchanged.
+    pub fn read_in(&self, page: PageId) -> Result<()> {
+        if let Some(f) = self.resident(page)? {
+            if self.frame(f).kind() == Kind::Loading {
+                self.wait_for_load(f, page);
+            }
+        }
+        Ok(())
+    }
+
     /// The leaf under its shared latch. None when the id names no leaf any more.
     ///
     /// # Errors
-    /// As [`Pool::node`].
+    /// As [`Pool::read_in`].
     pub fn shared(&self, page: PageId) -> Result<Option<SharedGuard<'_>>> {
         loop {
             let Some(f) = self.resident(page)? else {
@@ -201,28 +214,38 @@ impl Pool {
     /// The leaf under its exclusive latch. None when the id names no leaf any more.
     ///
     /// # Errors
-    /// As [`Pool::node`].
+    /// As [`Pool::read_in`].
     pub fn exclusive(&self, page: PageId) -> Result<Option<ExclusiveGuard<'_>>> {
+        self.exclusive_of(Kind::Leaf, page)
+    }
+
+    /// The inner node under its exclusive latch, to be given to [`Pool::free_pages`]; readers go
+    /// on. None when the id names no inner node any more.
+    ///
+    /// # Errors
+    /// As [`Pool::read_in`].
+    pub fn exclusive_inner(&self, page: PageId) -> Result<Option<ExclusiveGuard<'_>>> {
+        self.exclusive_of(Kind::Inner, page)
+    }
+
+    fn exclusive_of(&self, kind: Kind, page: PageId) -> Result<Option<ExclusiveGuard<'_>>> {
         loop {
             let Some(f) = self.resident(page)? else {
                 return Ok(None);
             };
             let frame = self.frame(f);
             self.latch_exclusive(frame, page);
-            match self.latched_kind(f, page) {
-                Some(Kind::Leaf) => {
-                    frame.touch();
-                    return Ok(Some(ExclusiveGuard {
-                        pool: self,
-                        frame: f,
-                    }));
-                }
-                other => {
-                    frame.latch.unlock_exclusive();
-                    if other.is_some() {
-                        return Ok(None);
-                    }
-                }
+            let found = self.latched_kind(f, page);
+            if found == Some(kind) {
+                frame.touch();
+                return Ok(Some(ExclusiveGuard {
+                    pool: self,
+                    frame: f,
+                }));
+            }
+            frame.latch.unlock_exclusive();
+            if found.is_some() {
+                return Ok(None);
             }
         }
     }
@@ -304,6 +327,7 @@ impl Pool {
 
     /// Reads the page at `at` into a frame. None when somebody was faster.
     fn load(&self, page: PageId, at: Location) -> Result<Option<u32>> {
+        assert!(!self.epochs.is_pinned_here(), "a page is read under a pin");
         let f = self.take_frame();
         let frame = self.frame(f);
         frame.latch.exclusive();
@@ -375,8 +399,12 @@ impl Pool {
         at
     }
 
-    /// `count` frames for new pages or images, taken before any latch (invariant 5).
+    /// `count` frames for new pages or images, taken before any latch or pin (invariants 5 and 7).
     pub fn reserve(&self, count: usize) -> Vec<NewFrame<'_>> {
+        assert!(
+            !self.epochs.is_pinned_here(),
+            "frames are taken under a pin"
+        );
         (0..count)
             .map(|_| NewFrame {
                 pool: self,
@@ -428,10 +456,54 @@ impl Pool {
         mut new: NewFrame<'_>,
         leaf: Option<&ExclusiveGuard<'_>>,
     ) {
-        let f_old = match leaf {
-            Some(guard) => guard.frame,
-            None => self.resident_inner_latched(page),
-        };
+        if let Some(guard) = leaf {
+            self.replace_frame(page, guard.frame, &new);
+        } else {
+            while !self.replace_inner(page, &new) {}
+        }
+        new.published = true;
+        // In front: it carries on the age of the image it replaces.
+        self.dirty_queue.lock().push_front(new.frame);
+    }
+
+    /// The image takes the inner node's place; false if it was evicted or read in meanwhile.
+    /// Evicted it may be although the caller has read it: a pin keeps the bytes, not the page.
+    fn replace_inner(&self, page: PageId, new: &NewFrame<'_>) -> bool {
+        let word = self.store.directory().get(page);
+        if let Some(f_old) = word.as_frame() {
+            let old = self.frame(f_old);
+            old.latch.exclusive();
+            let there = old.page() == page;
+            if there {
+                self.replace_frame(page, f_old, new);
+            }
+            old.latch.unlock_exclusive();
+            return there;
+        }
+        let at = word
+            .as_location()
+            .expect("the node that is replaced exists");
+        let frame = self.frame(new.frame);
+        let _map = self.map_lock.lock();
+        assert!(
+            frame.is_dirty(),
+            "an image is published before it was logged"
+        );
+        self.show_as(page, new, at);
+        let swapped = self.store.directory().word(page).compare_exchange(
+            word.0,
+            Word::resident(new.frame).0,
+            Ordering::SeqCst,
+            Ordering::SeqCst,
+        );
+        if swapped.is_err() {
+            frame.retire_page();
+        }
+        swapped.is_ok()
+    }
+
+    /// The image takes the place of frame `f_old`, which is exclusively latched and holds `page`.
+    fn replace_frame(&self, page: PageId, f_old: u32, new: &NewFrame<'_>) {
         let (old, frame) = (self.frame(f_old), self.frame(new.frame));
         assert_eq!(old.page(), page, "image of another page");
         let map = self.map_lock.lock();
@@ -441,64 +513,39 @@ impl Pool {
             _ => panic!("an image is published before it was logged"),
         };
         frame.set_rec_lsn(Some(rec));
-        frame.adopt(page, page_prefix::index(&new), old.home());
         frame
             .ticket
             .store(old.ticket.load(Ordering::SeqCst), Ordering::SeqCst);
-        frame.touch();
-        frame.set_kind(kind_of(&new));
+        self.show_as(page, new, old.home());
         self.store
             .directory()
             .word(page)
             .store(Word::resident(new.frame).0, Ordering::SeqCst);
         drop(map);
-        new.published = true;
-        // In front: it carries on the age of the image it replaces.
-        self.dirty_queue.lock().push_front(new.frame);
         self.retire_frame(f_old);
-        if leaf.is_none() {
-            old.latch.unlock_exclusive();
-        }
     }
 
-    /// The resident frame of an inner node, exclusively latched.
-    fn resident_inner_latched(&self, page: PageId) -> u32 {
-        loop {
-            let word = self.store.directory().get(page);
-            let f = word
-                .as_frame()
-                .expect("an inner node being replaced is resident under the caller's pin");
-            let frame = self.frame(f);
-            frame.latch.exclusive();
-            if frame.page() == page {
-                return f;
-            }
-            frame.latch.unlock_exclusive();
-        }
+    /// The filled frame is `page` from here on, once its directory word names it.
+    fn show_as(&self, page: PageId, new: &NewFrame<'_>, home: Location) {
+        let frame = self.frame(new.frame);
+        frame.adopt(page, page_prefix::index(new), home);
+        frame.touch();
+        frame.set_kind(kind_of(new));
     }
 
-    /// Appends the log record that frees `pages` and frees them. Each is under the caller's
-    /// exclusive guard, or is an inner node of a tree whose structure lock the caller holds.
-    /// `others` are the frames of further pages the record changes.
+    /// Appends the log record that frees the pages under those guards and frees them; inner
+    /// nodes under the structure lock of their tree. `others` are the frames of further pages
+    /// the record changes.
     pub fn free_pages(
         &self,
         parts: &[&[u8]],
         others: &[u32],
-        leaves: Vec<ExclusiveGuard<'_>>,
-        inners: &[PageId],
+        pages: Vec<ExclusiveGuard<'_>>,
     ) -> Appended {
-        let inner_frames: Vec<u32> = inners
-            .iter()
-            .map(|&p| self.resident_inner_latched(p))
-            .collect();
         let map = self.map_lock.lock();
         let at = self.append(record_kind::MINI_TXN, parts, others);
-        for guard in &leaves {
+        for guard in &pages {
             self.forget_page(guard.page_id(), guard.frame, at.end);
-        }
-        for (&page, &f) in inners.iter().zip(&inner_frames) {
-            self.forget_page(page, f, at.end);
-            self.frame(f).latch.unlock_exclusive();
         }
         drop(map);
         at

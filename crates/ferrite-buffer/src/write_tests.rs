@@ -1,6 +1,7 @@
 //! Write-back against changes that come between its steps.
 
-use crate::{page_prefix, Pool, PoolConfig};
+use crate::frame::Kind;
+use crate::{page_prefix, Node, Pool, PoolConfig};
 use ferrite_io::sim::SimStorage;
 use ferrite_io::Storage;
 use ferrite_redo::{Log, LogConfig};
@@ -75,5 +76,31 @@ fn an_image_logged_before_the_copy_stays_dirty_from_its_record() {
     // The next write-back has it all.
     pool.flush_all_below(Lsn::MAX).unwrap();
     let frame = pool.store().directory().get(page).as_frame().unwrap();
+    assert!(!pool.frame(frame).is_dirty());
+}
+
+/// Between reading a node on the way down and publishing its next image others need frames.
+#[test]
+fn an_image_replaces_a_node_that_was_evicted_meanwhile() {
+    let pool = pool();
+    let page = new_inner(&pool);
+    pool.flush_all_below(Lsn::MAX).unwrap();
+    let mut image = pool.reserve(1).pop().unwrap();
+    build(image.bytes_mut(), 2);
+    pool.append(record_kind::MINI_TXN, &[b"second"], &[image.frame_no()]);
+    let old = pool.store().directory().get(page).as_frame().unwrap();
+    pool.evict_clean(old, Kind::Inner);
+    let word = pool.store().directory().get(page);
+    assert!(word.as_location().is_some(), "it is in memory");
+    pool.publish_image(page, image, None);
+    let pin = pool.pin();
+    let Node::Inner(now) = pool.node(page, &pin) else {
+        panic!("no inner node");
+    };
+    assert_eq!(now[40], 2);
+    let frame = pool.store().directory().get(page).as_frame().unwrap();
+    assert!(pool.frame(frame).is_dirty());
+    assert_eq!(Some(pool.frame(frame).home()), word.as_location());
+    pool.flush_all_below(Lsn::MAX).unwrap();
     assert!(!pool.frame(frame).is_dirty());
 }

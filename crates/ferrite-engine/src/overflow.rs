@@ -172,7 +172,7 @@ impl Engine {
         }
         under(&mut || {
             let leaves = std::mem::take(&mut leaves);
-            self.pool.free_pages(&[prelude, &ops], &[], leaves, &[]);
+            self.pool.free_pages(&[prelude, &ops], &[], leaves);
         });
         Ok(())
     }
@@ -204,7 +204,7 @@ impl Engine {
         let mut ops = Vec::new();
         op::free(guard.page_id(), index, &mut ops);
         self.pool
-            .free_pages(&[undo::NO_UNDO, &ops], &[], vec![guard], &[]);
+            .free_pages(&[undo::NO_UNDO, &ops], &[], vec![guard]);
         Ok(())
     }
 
@@ -224,7 +224,7 @@ impl Engine {
             op::free(last, index, &mut ops);
             let frame = prev.frame_no();
             self.pool
-                .free_pages(&[undo::NO_UNDO, &ops], &[frame], vec![guard], &[]);
+                .free_pages(&[undo::NO_UNDO, &ops], &[frame], vec![guard]);
             node::set_right(prev.bytes_mut(), PageId::NONE);
             return Ok(());
         }

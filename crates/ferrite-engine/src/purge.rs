@@ -18,7 +18,7 @@ use crate::undo::NO_UNDO;
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use ferrite_sync::{time, Arc, Event, Mutex};
 use ferrite_tree::op::{GC_FREEZE, GC_REMOVE};
-use ferrite_tree::{is_sparse, node, LeafMut, Scratch};
+use ferrite_tree::{is_worth_merging, node, LeafMut, Scratch};
 use ferrite_types::{IndexId, PageId, Result, TxnId};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -382,7 +382,7 @@ impl Engine {
             Err(_) => return Ok(true),
         };
         let (_, left) = self.clean_leaf(table, number, &mut leaf, slots, scratch, clean);
-        let sparse = is_sparse(&leaf);
+        let sparse = is_worth_merging(&leaf);
         drop(leaf);
         if sparse {
             tree.merge_at(key, NO_UNDO)?;

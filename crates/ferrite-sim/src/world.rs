@@ -118,7 +118,7 @@ impl World {
     /// May this error come from a fault that the run injects?
     pub fn is_injected(&self, e: &Error) -> bool {
         // The power has gone, and the task that saw it first has not stopped the others yet.
-        if !self.disk.powered() {
+        if matches!(e, Error::Io(_)) && !self.disk.powered() {
             return true;
         }
         match self.plan.faults {

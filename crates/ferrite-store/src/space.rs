@@ -90,11 +90,14 @@ impl Store {
         if self.phase.load(Ordering::Acquire) == LOADING {
             return false;
         }
-        let (free, total) = {
-            let runs = self.runs.lock();
-            (runs.free(), runs.total())
-        };
+        let (free, total) = self.free_and_total();
         free < self.free_wanted(total)
+    }
+
+    /// Granules.
+    fn free_and_total(&self) -> (u64, u64) {
+        let runs = self.runs.lock();
+        (runs.free(), runs.total())
     }
 
     /// Granules to keep free out of so many.
@@ -110,10 +113,7 @@ impl Store {
     /// As `shrink`.
     pub fn shrink_if_half_free(&self) -> Result<u64> {
         let least = 2 * u64::from(self.superblock.geometry.segment_granules());
-        let (free, total) = {
-            let runs = self.runs.lock();
-            (runs.free(), runs.total())
-        };
+        let (free, total) = self.free_and_total();
         if free >= least && free * 2 > total {
             self.shrink()
         } else {

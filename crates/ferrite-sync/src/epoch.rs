@@ -110,6 +110,11 @@ impl Epochs {
         }
     }
 
+    /// Has this thread a pin open?
+    pub fn is_pinned_here(&self) -> bool {
+        self.slot(thread_number()).depth.load(Ordering::Relaxed) > 0
+    }
+
     #[inline]
     fn slot(&self, number: usize) -> &Slot {
         let (chunk, at) = place(number);

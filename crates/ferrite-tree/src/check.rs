@@ -6,7 +6,7 @@
 use crate::tree::Tree;
 use crate::{node, record::Record};
 use ferrite_buffer::Node;
-use ferrite_types::{Error, PageId, Result, PAGE_BYTES};
+use ferrite_types::{Error, PageId, Result};
 
 /// What a walk over a sound tree found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,18 +64,7 @@ impl Walk<'_, '_> {
         low: &[u8],
         high: Option<&[u8]>,
     ) -> Result<()> {
-        let mut copy = vec![0u8; PAGE_BYTES];
-        {
-            let pin = self.tree.pool.pin();
-            match self.tree.pool.node(page, &pin)? {
-                Node::Gone => return Err(self.fault(page, "is named but does not exist")),
-                Node::Inner(inner) => copy.copy_from_slice(&inner),
-                Node::Leaf => match self.tree.pool.shared(page)? {
-                    Some(leaf) => copy.copy_from_slice(&leaf),
-                    None => return Err(self.fault(page, "is named but does not exist")),
-                },
-            }
-        }
+        let copy = self.copy(page)?;
         node::validate(&copy, page)?;
         if node::index(&copy) != self.tree.index {
             return Err(self.fault(page, "belongs to another index"));
@@ -93,6 +82,20 @@ impl Walk<'_, '_> {
         }
         self.census.inners += 1;
         self.children(page, &copy)
+    }
+
+    fn copy(&self, page: PageId) -> Result<Vec<u8>> {
+        let pool = &self.tree.pool;
+        loop {
+            if let Some(leaf) = pool.shared(page)? {
+                return Ok(leaf.to_vec());
+            }
+            match pool.node(page, &pool.pin()) {
+                Node::Inner(inner) => return Ok(inner.to_vec()),
+                Node::Gone => return Err(self.fault(page, "is named but does not exist")),
+                Node::Leaf | Node::Away => {}
+            }
+        }
     }
 
     fn check_link(&mut self, page: PageId, copy: &[u8]) -> Result<()> {

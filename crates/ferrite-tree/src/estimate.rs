@@ -56,6 +56,7 @@ impl Tree {
             if let Some(records) = self.between(&from, &to)? {
                 return Ok(records.max(1.0).round() as u64);
             }
+            self.restart();
         }
     }
 
@@ -68,9 +69,12 @@ impl Tree {
         if low.len() != high.len() {
             return Ok(None);
         }
-        let Some(fork) = (0..low.len()).find(|&i| low[i].slot < high[i].slot) else {
+        let Some(fork) = (0..low.len()).find(|&i| low[i].slot != high[i].slot) else {
             return Ok(Some(0.0));
         };
+        if low[fork].slot > high[fork].slot {
+            return Ok(None);
+        }
         let (left, low_size) = below(&low[fork + 1..]);
         let (taken, high_size) = below(&high[fork + 1..]);
         let children = high[fork].slot - low[fork].slot - 1.0;
@@ -97,11 +101,12 @@ impl Tree {
                     slot: goal.slot(&inner) as f64,
                     of: node::count(&inner) as f64,
                 });
-            })?;
-            if found.is_none() {
+            });
+            drop(pin);
+            if let Err(obstacle) = found {
+                self.overcome(obstacle)?;
                 continue;
             }
-            drop(pin);
             let leaf = self.leaf_shared(goal)?;
             let at = match key {
                 Some(key) => leaf.find(key).unwrap_or_else(|slot| slot),
@@ -181,11 +186,17 @@ impl Tree {
     fn key_at(&self, mut part: f64) -> Result<Vec<u8>> {
         let mut key = Vec::new();
         let mut page = self.root;
-        let pin = self.pool.pin();
-        while let Node::Inner(inner) = self.pool.node(page, &pin)? {
-            if node::index(&inner) != self.index {
-                break;
-            }
+        loop {
+            let pin = self.pool.pin();
+            let inner = match self.pool.node(page, &pin) {
+                Node::Inner(inner) if node::index(&inner) == self.index => inner,
+                Node::Away => {
+                    drop(pin);
+                    self.pool.read_in(page)?;
+                    continue;
+                }
+                _ => return Ok(key),
+            };
             let children = node::count(&inner);
             part *= children as f64;
             let slot = (part as usize).min(children - 1);
@@ -194,6 +205,5 @@ impl Tree {
             node::key_into(&inner, slot, &mut key);
             page = node::child(&inner, slot);
         }
-        Ok(key)
     }
 }

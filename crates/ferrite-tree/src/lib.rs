@@ -32,5 +32,5 @@ mod split;
 mod tree;
 
 pub use leaf::{LeafMut, LeafRef, Scratch};
-pub use merge::is_sparse;
+pub use merge::is_worth_merging;
 pub use tree::{Tree, TreeStats};

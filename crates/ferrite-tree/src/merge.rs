@@ -1,9 +1,14 @@
 //! Taking sparse pages out: two neighbours under one parent become one, as one log record.
 //! The right one is freed; whoever still knows it starts again at the root.
+//!
+//! The result must keep room, or the next insert would split it again; so an empty page beside
+//! a full one stays. Where a range is deleted in the order of its keys the page on the left is
+//! the empty one, in reverse order the page on the right: both sides are tried, and of the range
+//! one page is left.
 
 use crate::tree::{Goal, Tree};
 use crate::{node, op};
-use ferrite_buffer::InnerRef;
+use ferrite_buffer::{ExclusiveGuard, InnerRef, NewFrame, Node};
 use ferrite_sync::kill_point;
 use ferrite_types::{PageId, Result, PAGE_BYTES};
 
@@ -12,9 +17,38 @@ const SPARSE_BYTES: usize = PAGE_BYTES / 4;
 /// The merged page must leave this much room, in bytes.
 const SLACK_BYTES: usize = PAGE_BYTES / 4;
 
-/// True if a leaf is worth a call of [`Tree::merge_at`].
-pub fn is_sparse(page: &[u8]) -> bool {
+fn is_sparse(page: &[u8]) -> bool {
     node::used_bytes(page) < SPARSE_BYTES
+}
+
+/// True if a leaf that has just lost a record is worth a call of [`Tree::merge_at`]. Not at every
+/// record: the neighbours are seldom other than they were at the last one.
+pub fn is_worth_merging(leaf: &[u8]) -> bool {
+    let records = node::count(leaf);
+    is_sparse(leaf) && (records == 0 || records.is_power_of_two())
+}
+
+/// Two neighbouring children of a node; the right one is in the slot after `slot`.
+struct Pair {
+    parent: PageId,
+    slot: usize,
+    left: PageId,
+    right: PageId,
+}
+
+/// The pairs that the child in `slot` is one of.
+fn pairs(parent: &InnerRef<'_>, slot: usize) -> Vec<Pair> {
+    [Some(slot), slot.checked_sub(1)]
+        .into_iter()
+        .flatten()
+        .filter(|left| left + 1 < node::count(parent))
+        .map(|slot| Pair {
+            parent: parent.page_id(),
+            slot,
+            left: node::child(parent, slot),
+            right: node::child(parent, slot + 1),
+        })
+        .collect()
 }
 
 /// The two pages as one under the left one's id, or None if that would not fit well.
@@ -44,15 +78,17 @@ fn joined(left: &[u8], right: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl Tree {
-    /// Merges the leaf that covers `key` with a neighbour if both fit one page, and sparse
+    /// Merges the leaf that covers `key` with neighbours as long as they fit one page, and sparse
     /// parents likewise. The caller holds no latch. True if something was merged.
     ///
     /// # Errors
     /// A page that cannot be read; the tree is unchanged or as after an earlier merge.
     pub fn merge_at(&self, key: &[u8], prelude: &[u8]) -> Result<bool> {
         let _structure = self.lock_structure();
-        let merged = self.merge_leaf(key, prelude)?;
-        if merged {
+        let mut merged = false;
+        // A parent that was merged may have a sparse leaf of its own beside this one.
+        while self.merge_leaf(key, prelude)? {
+            merged = true;
             let mut level = 1;
             while self.merge_inner(key, level, prelude)? {
                 level += 1;
@@ -61,111 +97,145 @@ impl Tree {
         Ok(merged)
     }
 
+    /// The pairs that the node at `level` on the way to `key` is one of. The structure lock, which
+    /// the caller holds, keeps them so.
+    fn pairs_at(&self, key: &[u8], level: u8) -> Result<Vec<Pair>> {
+        loop {
+            let pin = self.pool.pin();
+            let mut found = Vec::new();
+            let result = self.path(Goal::Covers(key), &pin, |inner| {
+                if node::level(&inner) == level + 1 {
+                    found = pairs(&inner, node::child_slot(&inner, key));
+                }
+            });
+            drop(pin);
+            match result {
+                Ok(_) => return Ok(found),
+                Err(obstacle) => self.overcome(obstacle)?,
+            }
+        }
+    }
+
     fn merge_leaf(&self, key: &[u8], prelude: &[u8]) -> Result<bool> {
+        for pair in self.pairs_at(key, 0)? {
+            if self.merge_leaves(&pair, prelude)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn merge_leaves(&self, pair: &Pair, prelude: &[u8]) -> Result<bool> {
+        loop {
+            // All is read in before anything is latched (the pool's invariant 5).
+            drop(self.pool.shared(pair.right)?);
+            let mut frames = self.pool.reserve(1);
+            let mut image = frames.pop().expect("one was reserved");
+            let left = self.pool.exclusive(pair.left)?;
+            let left = left.expect("the structure lock keeps the leaf");
+            let Some(right) = self.pool.exclusive_resident(pair.right) else {
+                return Ok(false);
+            };
+            let sparse = is_sparse(&left) || is_sparse(&right);
+            let Some(bytes) = sparse.then(|| joined(&left, &right)).flatten() else {
+                return Ok(false);
+            };
+            if self.without_right(pair, &mut image) {
+                self.log_leaf_merge(pair, (left, right), image, bytes, prelude);
+                return Ok(true);
+            }
+            drop((left, right));
+            self.pool.read_in(pair.parent)?;
+        }
+    }
+
+    /// The parent's next image; false if it is not in memory.
+    fn without_right(&self, pair: &Pair, image: &mut NewFrame<'_>) -> bool {
         let pin = self.pool.pin();
-        let mut path: Vec<InnerRef<'_>> = Vec::new();
-        let found = self.path(Goal::Covers(key), &pin, |inner| path.push(inner))?;
-        let Some(parent) = path.last().filter(|p| node::count(p) > 1) else {
-            return Ok(false);
-        };
-        found.expect("the structure lock keeps the path");
-        let slot = node::child_slot(parent, key).min(node::count(parent) - 2);
-        let (left_id, right_id) = (node::child(parent, slot), node::child(parent, slot + 1));
-        // Both are read in before either is latched (the pool's invariant 5).
-        drop(self.pool.shared(right_id)?);
-        let mut frames = self.pool.reserve(1);
-        let left = self.pool.exclusive(left_id)?;
-        let mut left = left.expect("the structure lock keeps the leaf");
-        let Some(right) = self.pool.exclusive_resident(right_id) else {
-            return Ok(false);
-        };
-        let sparse = is_sparse(&left) || is_sparse(&right);
-        let Some(mut bytes) = sparse.then(|| joined(&left, &right)).flatten() else {
-            return Ok(false);
-        };
+        match self.pool.node(pair.parent, &pin) {
+            Node::Inner(parent) => image.bytes_mut().copy_from_slice(&parent),
+            Node::Away => return false,
+            Node::Leaf | Node::Gone => panic!("the structure lock keeps the parent"),
+        }
+        node::remove(image.bytes_mut(), pair.slot + 1);
+        true
+    }
+
+    fn log_leaf_merge(
+        &self,
+        pair: &Pair,
+        (mut left, right): (ExclusiveGuard<'_>, ExclusiveGuard<'_>),
+        image: NewFrame<'_>,
+        mut bytes: Vec<u8>,
+        prelude: &[u8],
+    ) {
         if ferrite_sync::mutant!("tree.merge_loses_record") && node::count(&bytes) > 0 {
             let last = node::count(&bytes) - 1;
             node::remove(&mut bytes, last);
         }
-        let mut ops = Vec::new();
-        let mut image = frames.pop().expect("one was reserved");
-        image.bytes_mut().copy_from_slice(parent);
-        node::remove(image.bytes_mut(), slot + 1);
-        op::image(left_id, &bytes, &mut ops);
-        op::free(right_id, self.index, &mut ops);
-        op::remove(parent.page_id(), self.index, slot + 1, &mut ops);
         let stamp = [left.frame_no(), image.frame_no()];
         kill_point!("tree.before_merge_logged");
         self.pool
-            .free_pages(&[prelude, &ops], &stamp, vec![right], &[]);
+            .free_pages(&[prelude, &self.ops(pair, &bytes)], &stamp, vec![right]);
         kill_point!("tree.after_merge_logged");
         left.bytes_mut().copy_from_slice(&bytes);
-        self.pool.publish_image(parent.page_id(), image, None);
+        self.pool.publish_image(pair.parent, image, None);
         self.stats.merges.inc();
-        Ok(true)
+    }
+
+    fn ops(&self, pair: &Pair, bytes: &[u8]) -> Vec<u8> {
+        let mut ops = Vec::new();
+        op::image(pair.left, bytes, &mut ops);
+        op::free(pair.right, self.index, &mut ops);
+        op::remove(pair.parent, self.index, pair.slot + 1, &mut ops);
+        ops
     }
 
     /// Merges the inner node at `level` on the way to `key` with a neighbour.
     fn merge_inner(&self, key: &[u8], level: u8, prelude: &[u8]) -> Result<bool> {
-        let pin = self.pool.pin();
-        let mut path: Vec<InnerRef<'_>> = Vec::new();
-        self.path(Goal::Covers(key), &pin, |inner| path.push(inner))?;
-        let Some(parent) = path.iter().find(|p| node::level(p) == level + 1) else {
-            return Ok(false);
-        };
-        if node::count(parent) < 2 {
-            return Ok(false);
+        for pair in self.pairs_at(key, level)? {
+            let (left, right) = (self.inner_copy(pair.left)?, self.inner_copy(pair.right)?);
+            let sparse = is_sparse(&left) || is_sparse(&right);
+            if let Some(bytes) = sparse.then(|| joined(&left, &right)).flatten() {
+                self.log_inner_merge(&pair, &bytes, prelude)?;
+                return Ok(true);
+            }
         }
-        let slot = node::child_slot(parent, key).min(node::count(parent) - 2);
-        let (left_id, right_id) = (node::child(parent, slot), node::child(parent, slot + 1));
-        let (Some(left), Some(right)) = (self.inner(left_id, &pin)?, self.inner(right_id, &pin)?)
-        else {
-            return Ok(false);
-        };
-        let sparse = is_sparse(&left) || is_sparse(&right);
-        let Some(bytes) = sparse.then(|| joined(&left, &right)).flatten() else {
-            return Ok(false);
-        };
-        self.log_inner_merge(parent, slot, left_id, right_id, &bytes, prelude);
-        Ok(true)
+        Ok(false)
     }
 
-    fn inner<'e>(
-        &self,
-        page: PageId,
-        pin: &'e ferrite_sync::epoch::EpochGuard<'_>,
-    ) -> Result<Option<InnerRef<'e>>> {
-        Ok(match self.pool.node(page, pin)? {
-            ferrite_buffer::Node::Inner(inner) => Some(inner),
-            _ => None,
-        })
+    fn inner_copy(&self, page: PageId) -> Result<Vec<u8>> {
+        loop {
+            let pin = self.pool.pin();
+            match self.pool.node(page, &pin) {
+                Node::Inner(inner) => return Ok(inner.to_vec()),
+                Node::Away => {}
+                Node::Leaf | Node::Gone => panic!("the structure lock keeps the node"),
+            }
+            drop(pin);
+            self.pool.read_in(page)?;
+        }
     }
 
-    fn log_inner_merge(
-        &self,
-        parent: &InnerRef<'_>,
-        slot: usize,
-        left_id: PageId,
-        right_id: PageId,
-        bytes: &[u8],
-        prelude: &[u8],
-    ) {
+    fn log_inner_merge(&self, pair: &Pair, bytes: &[u8], prelude: &[u8]) -> Result<()> {
         let mut frames = self.pool.reserve(2);
         let mut left_image = frames.pop().expect("two were reserved");
         let mut parent_image = frames.pop().expect("two were reserved");
         left_image.bytes_mut().copy_from_slice(bytes);
-        parent_image.bytes_mut().copy_from_slice(parent);
-        node::remove(parent_image.bytes_mut(), slot + 1);
-        let mut ops = Vec::new();
-        op::image(left_id, bytes, &mut ops);
-        op::free(right_id, self.index, &mut ops);
-        op::remove(parent.page_id(), self.index, slot + 1, &mut ops);
+        let right = loop {
+            let right = self.pool.exclusive_inner(pair.right)?;
+            if self.without_right(pair, &mut parent_image) {
+                break right.expect("the structure lock keeps the node");
+            }
+            drop(right);
+            self.pool.read_in(pair.parent)?;
+        };
         let stamp = [left_image.frame_no(), parent_image.frame_no()];
         self.pool
-            .free_pages(&[prelude, &ops], &stamp, Vec::new(), &[right_id]);
-        self.pool.publish_image(left_id, left_image, None);
-        self.pool
-            .publish_image(parent.page_id(), parent_image, None);
+            .free_pages(&[prelude, &self.ops(pair, bytes)], &stamp, vec![right]);
+        self.pool.publish_image(pair.left, left_image, None);
+        self.pool.publish_image(pair.parent, parent_image, None);
         self.stats.merges.inc();
+        Ok(())
     }
 }

@@ -132,11 +132,7 @@ impl Tree {
     pub fn make_room(&self, key: &[u8], record_bytes: usize, prelude: &[u8]) -> Result<()> {
         let _structure = self.lock_structure();
         let pool: &Pool = &self.pool;
-        let pin = pool.pin();
-        let mut path: Vec<InnerRef<'_>> = Vec::new();
-        let found = self.path(Goal::Covers(key), &pin, |inner| path.push(inner))?;
-        let leaf_page = found.expect("the structure lock keeps the path");
-        let depth = path.len() + 1;
+        let (depth, leaf_page) = self.levels_and_leaf(Goal::Covers(key))?;
         let mut work = Work {
             pool,
             index: self.index,
@@ -148,15 +144,29 @@ impl Tree {
             images: Vec::new(),
             ops: Vec::new(),
         };
-        let leaf = pool.exclusive(leaf_page)?;
-        let mut leaf = leaf.expect("the structure lock keeps the leaf");
-        assert!(node::covers(&leaf, key), "path and leaf disagree");
-        if !node::has_room(&leaf, record_bytes) {
-            self.split_leaf(&mut work, &mut leaf, &path, key, prelude);
-        }
-        drop(leaf);
+        let result = loop {
+            let mut leaf = match pool.exclusive(leaf_page) {
+                Ok(leaf) => leaf.expect("the structure lock keeps the leaf"),
+                Err(e) => break Err(e),
+            };
+            assert!(node::covers(&leaf, key), "path and leaf disagree");
+            if node::has_room(&leaf, record_bytes) {
+                break Ok(());
+            }
+            let pin = pool.pin();
+            let mut path: Vec<InnerRef<'_>> = Vec::new();
+            let found = self.path(Goal::Covers(key), &pin, |inner| path.push(inner));
+            let Err(obstacle) = found else {
+                self.split_leaf(&mut work, &mut leaf, &path, key, prelude);
+                break Ok(());
+            };
+            drop((leaf, pin));
+            if let Err(e) = self.overcome(obstacle) {
+                break Err(e);
+            }
+        };
         work.give_ids_back();
-        Ok(())
+        result
     }
 
     fn split_leaf(

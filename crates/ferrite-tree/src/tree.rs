@@ -45,6 +45,15 @@ pub(crate) enum Goal<'k> {
     Below(Option<&'k [u8]>),
 }
 
+/// What keeps a thread from going down to a leaf at once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Obstacle {
+    /// The structure changed on the way.
+    Changed,
+    /// This page is not in memory, and nothing is read under a pin.
+    Away(PageId),
+}
+
 /// Where a page lies as seen from a goal.
 enum Side {
     Here,
@@ -131,23 +140,25 @@ impl Tree {
         goal: Goal<'_>,
         pin: &'e EpochGuard<'_>,
         mut each: impl FnMut(InnerRef<'e>),
-    ) -> Result<Option<PageId>> {
+    ) -> std::result::Result<PageId, Obstacle> {
         let mut page = self.root;
         let mut level: Option<u8> = None;
-        loop {
-            let inner = match self.pool.node(page, pin)? {
-                Node::Gone => return Ok(None),
-                Node::Leaf => return Ok(level.is_none_or(|l| l == 0).then_some(page)),
+        while level != Some(0) {
+            let inner = match self.pool.node(page, pin) {
+                Node::Gone => return Err(Obstacle::Changed),
+                Node::Away => return Err(Obstacle::Away(page)),
+                Node::Leaf if level.is_none() => break,
+                Node::Leaf => return Err(Obstacle::Changed),
                 Node::Inner(inner) => inner,
             };
             if node::index(&inner) != self.index
                 || level.is_some_and(|l| l != node::level(&inner))
                 || node::level(&inner) == 0
             {
-                return Ok(None);
+                return Err(Obstacle::Changed);
             }
             match goal.side(&inner) {
-                Side::Lost => return Ok(None),
+                Side::Lost => return Err(Obstacle::Changed),
                 Side::GoRight => {
                     level = Some(node::level(&inner));
                     page = node::right(&inner);
@@ -159,17 +170,36 @@ impl Tree {
                 }
             }
         }
+        Ok(page)
+    }
+
+    /// Does what must be done before the way is tried again. The caller has no pin and no latch.
+    pub(crate) fn overcome(&self, obstacle: Obstacle) -> Result<()> {
+        match obstacle {
+            Obstacle::Away(page) => self.pool.read_in(page),
+            Obstacle::Changed => {
+                self.restart();
+                Ok(())
+            }
+        }
+    }
+
+    /// Levels of the tree, 1 for a lone leaf, and the goal's leaf.
+    pub(crate) fn levels_and_leaf(&self, goal: Goal<'_>) -> Result<(usize, PageId)> {
+        loop {
+            let pin = self.pool.pin();
+            let mut levels = 1;
+            let found = self.path(goal, &pin, |_| levels += 1);
+            drop(pin);
+            match found {
+                Ok(page) => return Ok((levels, page)),
+                Err(obstacle) => self.overcome(obstacle)?,
+            }
+        }
     }
 
     fn leaf_page(&self, goal: Goal<'_>) -> Result<PageId> {
-        loop {
-            let pin = self.pool.pin();
-            if let Some(page) = self.path(goal, &pin, |_| {})? {
-                return Ok(page);
-            }
-            drop(pin);
-            self.restart();
-        }
+        self.levels_and_leaf(goal).map(|(_, page)| page)
     }
 
     pub(crate) fn lock_structure(&self) -> MutexGuard<'_, ()> {
@@ -182,7 +212,7 @@ impl Tree {
     }
 
     /// Somebody is in the middle of a change of structure: lets them get on with it.
-    fn restart(&self) {
+    pub(crate) fn restart(&self) {
         self.stats.restarts.inc();
         thread::yield_now();
     }
@@ -300,15 +330,7 @@ impl Tree {
     /// # Errors
     /// A page that cannot be read.
     pub fn height(&self) -> Result<usize> {
-        loop {
-            let pin = self.pool.pin();
-            let mut levels = 1;
-            if self
-                .path(Goal::Covers(b""), &pin, |_| levels += 1)?
-                .is_some()
-            {
-                return Ok(levels);
-            }
-        }
+        self.levels_and_leaf(Goal::Covers(b""))
+            .map(|(levels, _)| levels)
     }
 }

@@ -54,6 +54,13 @@ pub struct FileState {
     pub token: Arc<()>,
 }
 
+impl FileState {
+    /// Bytes allocated.
+    pub fn used(&self) -> u64 {
+        self.space.total() * CHUNK
+    }
+}
+
 /// How much of what was not synced survives a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Survival {
@@ -79,7 +86,7 @@ pub struct Disk {
 impl Disk {
     /// Bytes allocated by all files.
     pub fn used(&self) -> u64 {
-        self.files.values().map(|f| f.space.total()).sum::<u64>() * CHUNK
+        self.files.values().map(FileState::used).sum()
     }
 
     /// True if that range of the file can be allocated.

@@ -180,6 +180,14 @@ impl SimStorage {
         self.machine.state().disk.used()
     }
 
+    /// Bytes allocated by this file. `Error::NotFound` if there is none.
+    pub fn used_bytes_of(&self, name: &str) -> Result<u64> {
+        let state = self.machine.state();
+        let number = state.disk.names.get(name).ok_or(Error::NotFound)?;
+        let file = state.disk.files.get(number).ok_or(Error::NotFound)?;
+        Ok(file.used())
+    }
+
     /// Keeps, for stale reads, each file as it was before its last sync.
     pub fn keep_stale(&self, on: bool) {
         self.machine.state().disk.keep_previous = on;

@@ -136,6 +136,11 @@ fn full_disks_recover() {
     f.write_at(&[1; 1], 8 * 4096).unwrap();
     f.truncate(0).unwrap();
     assert_eq!(s.used_bytes(), 0);
+    file(&s, "b").write_at(&[1; 1], 0).unwrap();
+    assert_eq!(
+        (s.used_bytes_of("a"), s.used_bytes_of("b")),
+        (Ok(0), Ok(4096))
+    );
     s.inject(Fault::Full, 1);
     assert!(matches!(f.write_at(&[1], 0), Err(Error::DiskFull(_))));
     f.write_at(&[1], 0).unwrap();
