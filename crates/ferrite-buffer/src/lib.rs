@@ -5,7 +5,8 @@
 //! - `frame`: one frame's header words and their named transitions.
 //! - `guard`: what a caller holds: a shared or exclusive latch on a leaf, or a reference
 //!   to an immutable inner node under an epoch pin.
-//! - `pool`: page id to frame, loading, new pages, replacing inner nodes, freeing.
+//! - `pool`: page id to frame, loading.
+//! - `change`: logging, new pages, replacing inner nodes, freeing.
 //! - `evict`: free frames, the clock hand.
 //! - `write`: write-back in batches, map deltas, the writer thread.
 //!
@@ -33,6 +34,7 @@
 //! lock > store's own locks > log ring. The free list and the dirty queue are leaves.
 
 mod arena;
+mod change;
 mod evict;
 mod frame;
 mod guard;

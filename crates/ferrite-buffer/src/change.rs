@@ -1,0 +1,253 @@
+//! Changes: the log record and the frames it is about, new pages, next images of inner nodes,
+//! freed pages.
+//!
+//! Locking: latches of the caller > map lock. A record about a page's place or its end is
+//! appended and applied under one hold of the map lock (the crate's invariant 6).
+
+use crate::guard::{ExclusiveGuard, NewFrame};
+use crate::page_prefix;
+use crate::pool::{kind_of, Pool};
+use ferrite_redo::Appended;
+use ferrite_store::{Location, Word};
+use ferrite_sync::atomic::Ordering;
+use ferrite_types::format::record_kind;
+use ferrite_types::{IndexId, Lsn, PageId};
+
+impl Pool {
+    /// Appends one log record for changes of the given frames (exclusive guards or new
+    /// frames) and stamps them with its end.
+    pub fn append(&self, kind: u8, parts: &[&[u8]], frames: &[u32]) -> Appended {
+        let bound = self.log.current_lsn();
+        for &f in frames {
+            let frame = self.frame(f);
+            if frame.mark_dirty(bound) && frame.page() != PageId::NONE {
+                self.dirty_queue.lock().push_back(f);
+            }
+        }
+        let at = self.log.append(kind, parts);
+        for &f in frames {
+            self.frame(f).set_lsn(at.end);
+        }
+        at
+    }
+
+    /// `count` frames for new pages or images, taken before any latch or pin (invariants 5 and 7).
+    pub fn reserve(&self, count: usize) -> Vec<NewFrame<'_>> {
+        assert!(
+            !self.epochs.is_pinned_here(),
+            "frames are taken under a pin"
+        );
+        (0..count)
+            .map(|_| NewFrame {
+                pool: self,
+                frame: self.take_frame(),
+                published: false,
+            })
+            .collect()
+    }
+
+    /// An unused page id for `index`, its extent logged if it is new.
+    pub fn alloc_page(&self, index: IndexId) -> PageId {
+        let _map = self.map_lock.lock();
+        self.store.alloc_page(index, &mut |body| {
+            self.log.append(record_kind::EXTENT, &[body]);
+        })
+    }
+
+    /// A page id from [`Pool::alloc_page`] that was not published after all.
+    pub fn unalloc_page(&self, page: PageId) {
+        self.store.page_unused(page);
+    }
+
+    /// Makes a new page reachable: its change is logged (its frame was among those given to
+    /// [`Pool::append`]).
+    pub fn publish_new(&self, page: PageId, mut new: NewFrame<'_>) {
+        let frame = self.frame(new.frame);
+        assert!(
+            frame.is_dirty(),
+            "a new page is published before it was logged"
+        );
+        frame.adopt(page, page_prefix::index(&new), Location::NONE);
+        frame.touch();
+        frame.set_kind(kind_of(&new));
+        let old = self
+            .store
+            .directory()
+            .word(page)
+            .swap(Word::resident(new.frame).0, Ordering::SeqCst);
+        assert_eq!(old, 0, "page {page} was in use when it was made");
+        new.published = true;
+        self.dirty_queue.lock().push_back(new.frame);
+    }
+
+    /// Replaces an inner node, or the leaf under `leaf`, by its next image. The image's
+    /// change is logged. Only the holder of the tree's structure lock calls this.
+    pub fn publish_image(
+        &self,
+        page: PageId,
+        mut new: NewFrame<'_>,
+        leaf: Option<&ExclusiveGuard<'_>>,
+    ) {
+        if let Some(guard) = leaf {
+            self.replace_frame(page, guard.frame, &new);
+        } else {
+            while !self.replace_inner(page, &new) {}
+        }
+        new.published = true;
+        // In front: it carries on the age of the image it replaces.
+        self.dirty_queue.lock().push_front(new.frame);
+    }
+
+    /// The image takes the inner node's place; false if it was evicted or read in meanwhile.
+    /// Evicted it may be although the caller has read it: a pin keeps the bytes, not the page.
+    fn replace_inner(&self, page: PageId, new: &NewFrame<'_>) -> bool {
+        let word = self.store.directory().get(page);
+        if let Some(f_old) = word.as_frame() {
+            let old = self.frame(f_old);
+            old.latch.exclusive();
+            let there = old.page() == page;
+            if there {
+                self.replace_frame(page, f_old, new);
+            }
+            old.latch.unlock_exclusive();
+            return there;
+        }
+        let at = word
+            .as_location()
+            .expect("the node that is replaced exists");
+        let frame = self.frame(new.frame);
+        let _map = self.map_lock.lock();
+        assert!(
+            frame.is_dirty(),
+            "an image is published before it was logged"
+        );
+        self.show_as(page, new, at);
+        let swapped = self.store.directory().word(page).compare_exchange(
+            word.0,
+            Word::resident(new.frame).0,
+            Ordering::SeqCst,
+            Ordering::SeqCst,
+        );
+        if swapped.is_err() {
+            frame.retire_page();
+        }
+        swapped.is_ok()
+    }
+
+    /// The image takes the place of frame `f_old`, which is exclusively latched and holds `page`.
+    fn replace_frame(&self, page: PageId, f_old: u32, new: &NewFrame<'_>) {
+        let (old, frame) = (self.frame(f_old), self.frame(new.frame));
+        assert_eq!(old.page(), page, "image of another page");
+        let map = self.map_lock.lock();
+        let rec = match (frame.rec_lsn(), old.rec_lsn()) {
+            (Some(a), Some(b)) => a.min(b),
+            (Some(a), None) => a,
+            _ => panic!("an image is published before it was logged"),
+        };
+        frame.set_rec_lsn(Some(rec));
+        frame
+            .ticket
+            .store(old.ticket.load(Ordering::SeqCst), Ordering::SeqCst);
+        self.show_as(page, new, old.home());
+        self.store
+            .directory()
+            .word(page)
+            .store(Word::resident(new.frame).0, Ordering::SeqCst);
+        drop(map);
+        self.retire_frame(f_old);
+    }
+
+    /// The filled frame is `page` from here on, once its directory word names it.
+    fn show_as(&self, page: PageId, new: &NewFrame<'_>, home: Location) {
+        let frame = self.frame(new.frame);
+        frame.adopt(page, page_prefix::index(new), home);
+        frame.touch();
+        frame.set_kind(kind_of(new));
+    }
+
+    /// Appends the log record that frees the pages under those guards and frees them; inner
+    /// nodes under the structure lock of their tree. `others` are the frames of further pages
+    /// the record changes.
+    pub fn free_pages(
+        &self,
+        parts: &[&[u8]],
+        others: &[u32],
+        pages: Vec<ExclusiveGuard<'_>>,
+    ) -> Appended {
+        let map = self.map_lock.lock();
+        let at = self.append(record_kind::MINI_TXN, parts, others);
+        for guard in &pages {
+            self.forget_page(guard.page_id(), guard.frame, at.end);
+        }
+        drop(map);
+        at
+    }
+
+    /// The latched frame's page is no more. Caller holds the map lock.
+    fn forget_page(&self, page: PageId, f: u32, lsn: Lsn) {
+        let frame = self.frame(f);
+        self.store
+            .directory()
+            .word(page)
+            .store(Word::FREE.0, Ordering::SeqCst);
+        self.store.retire(frame.home(), lsn);
+        self.retire_frame(f);
+        self.store.page_unused(page);
+    }
+
+    /// Drops every page of an index whose INDEX_DROP record ends at `lsn`. Nobody uses the
+    /// index any more. Page ids go back with the extents ([`Store::release_index`]).
+    ///
+    /// Returns pages dropped.
+    pub fn drop_index(&self, index: IndexId) -> usize {
+        let pages = self.store.pages_of(index);
+        let body = index.0.to_le_bytes();
+        // Nobody uses the index, so no thread holds one of its latches while it waits for the
+        // map lock, and taking them below that lock cannot hang; the writer only takes shared
+        // ones and never under the map lock.
+        let map = self.map_lock.lock();
+        let at = self.log.append(record_kind::INDEX_DROP, &[&body]);
+        for &page in &pages {
+            self.drop_one(page, at.end);
+        }
+        self.store.release_index(index);
+        drop(map);
+        pages.len()
+    }
+
+    fn drop_one(&self, page: PageId, lsn: Lsn) {
+        let word = self.store.directory().word(page);
+        loop {
+            let now = Word(word.load(Ordering::SeqCst));
+            if let Some(f) = now.as_frame() {
+                let frame = self.frame(f);
+                frame.latch.exclusive();
+                if frame.page() == page {
+                    word.store(Word::FREE.0, Ordering::SeqCst);
+                    self.store.retire(frame.home(), lsn);
+                    self.retire_frame(f);
+                    frame.latch.unlock_exclusive();
+                    return;
+                }
+                frame.latch.unlock_exclusive();
+            } else if let Some(at) = now.as_location() {
+                let gone = word.compare_exchange(now.0, 0, Ordering::SeqCst, Ordering::SeqCst);
+                if gone.is_ok() {
+                    self.store.retire(at, lsn);
+                    return;
+                }
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// The latched frame leaves use; readers of an old inner image may still be looking.
+    fn retire_frame(&self, f: u32) {
+        // `rec_lsn` stays until the frame is quiet: a checkpointer's scan, which holds a pin,
+        // may have passed the frame that took the duty over before it was marked.
+        self.frame(f).retire_page();
+        let tag = self.epochs.retired_now();
+        self.retired.lock().push_back((tag, f));
+    }
+}
