@@ -1,0 +1,1 @@
+"""Scenarios found by attacking Ferrite from outside; see env.py."""

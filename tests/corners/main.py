@@ -1,0 +1,123 @@
+"""Scenarios found by attacking Ferrite from outside: crashes, hangs, wrong rows, lost space, wrong errors."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+import time
+import traceback
+from pathlib import Path
+from types import ModuleType
+
+from corners.env import Env, Scenario
+from lib.server import stop_on_signals
+
+FRAME = {"__init__", "env", "main"}
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="./ferrite test corners", description=__doc__)
+    parser.add_argument("--engine", default="ferrite", choices=["ferrite"])
+    parser.add_argument("--only", default="", metavar="NAME", help="one module, or scenarios whose name has NAME in it")
+    parser.add_argument("--list", action="store_true", help="print the names of all scenarios")
+    parser.add_argument("--ci", action="store_true", help="without those marked slow")
+    return parser.parse_args()
+
+
+def _modules() -> list[ModuleType]:
+    names = sorted(p.stem for p in Path(__file__).parent.glob("*.py") if p.stem not in FRAME)
+    return [importlib.import_module(f"corners.{name}") for name in names]
+
+
+def _scenarios(module: ModuleType, arguments: argparse.Namespace) -> list[tuple[str, Scenario]]:
+    """Names and functions, in the order of the file."""
+    short = module.__name__.rsplit(".", 1)[1]
+    found = []
+    for name, function in vars(module).items():
+        if not name.startswith("scenario_") or arguments.ci and getattr(function, "is_slow", False):
+            continue
+        title = f"{short}.{name.removeprefix('scenario_')}"
+        if arguments.only in (short, "") or arguments.only in title:
+            found.append((title, function))
+    return found
+
+
+class Runner:
+    """Runs scenarios and counts."""
+
+    def __init__(self) -> None:
+        self.env: Env | None = None
+        self.passed = 0
+        self.failed: list[str] = []
+
+    def module(self, module: ModuleType, scenarios: list[tuple[str, Scenario]]) -> None:
+        """All scenarios of a module: on a shared server, or on their own."""
+        shared = list(getattr(module, "OPTIONS", []))
+        for title, scenario in scenarios:
+            own = getattr(scenario, "own_options", None)
+            if own is not None:
+                self.close()
+            self._one(title, scenario, shared if own is None else own)
+            if own is not None:
+                self.close()
+        self.close()
+
+    def _one(self, title: str, scenario: Scenario, server_options: list[str]) -> None:
+        begun = time.monotonic()
+        try:
+            self.env = self.env or Env(server_options)
+            self.env.fresh_database()
+            scenario(self.env)
+            self.env.check_alive()
+            self.env.close_sessions()
+            if self.env.down_on_purpose:
+                self.env.start()
+        except Exception as e:  # whatever it is, the next scenario has its chance
+            self._failed(title, e)
+            return
+        self.passed += 1
+        print(f"{title}: passed, {time.monotonic() - begun:.1f} s", flush=True)
+
+    def _failed(self, title: str, error: Exception) -> None:
+        self.failed.append(title)
+        where = traceback.extract_tb(error.__traceback__)
+        mine = [f for f in where if "/corners/" in f.filename and not f.filename.endswith(("env.py", "main.py"))]
+        place = f" ({Path(mine[-1].filename).name}:{mine[-1].lineno})" if mine else ""
+        print(f"{title}: FAILED{place}: {type(error).__name__}: {error}", flush=True)
+        if self.env and not self.env.server.alive():
+            print("the server is gone; end of its error log:\n" + self.env.server.log_tail(25), flush=True)
+        self.close()
+
+    def close(self) -> None:
+        """The server and its directory go."""
+        if self.env:
+            self.env.server.remove()
+        self.env = None
+
+
+def main() -> int:
+    """Entry point."""
+    arguments = _arguments()
+    stop_on_signals()
+    runner = Runner()
+    try:
+        for module in _modules():
+            scenarios = _scenarios(module, arguments)
+            if arguments.list:
+                print("\n".join(title for title, _ in scenarios))
+            elif scenarios:
+                runner.module(module, scenarios)
+    finally:
+        runner.close()
+    if arguments.list:
+        return 0
+    if not runner.passed and not runner.failed:
+        print(f"no scenario is called {arguments.only!r}")
+        return 2
+    print(f"{runner.passed} scenarios passed, {len(runner.failed)} failed" + "".join(f"\n  {t}" for t in runner.failed))
+    return 1 if runner.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
