@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pymysql
 
-from crash.workload import ACCOUNTS, DATABASE, NAMES, START_AMOUNT, Client
+from crash.workload import ACCOUNTS, DATABASE, NAMES, START_AMOUNT, Client, xid
 from lib.server import Server
 
 KEYS = {
@@ -17,6 +17,12 @@ KEYS = {
     "done": ("PRIMARY",),
 }
 SUMS = {"account": "id", "journal": "account", "document": "txn", "tally": "txn", "done": "txn"}
+
+
+def _number(name: object) -> int:
+    """The transaction that a distributed transaction's name tells."""
+    text = name.decode() if isinstance(name, bytes) else str(name)
+    return int(text.removeprefix("t"))
 
 
 class Checker:
@@ -30,6 +36,7 @@ class Checker:
     def run(self) -> list[str]:
         """All checks; the list of what failed."""
         checks: list[Callable[[], None]] = [
+            self.prepared,
             self.sums,
             self.transactions,
             self.halves,
@@ -68,6 +75,22 @@ class Checker:
         )
         self._none("savepoint not rolled back", "SELECT id FROM account WHERE owner = 'nobody'")
         self._none("savepoint not rolled back", "SELECT txn FROM tally WHERE client = -1")
+
+    def prepared(self) -> None:
+        """What was prepared is still there, and can be decided; it is then like any other transaction."""
+        there = {_number(row[3]) for row in self._rows("XA RECOVER")}
+        clients = {client.number: client for client in self.clients}
+        for client in self.clients:
+            if client.prepared and client.prepared not in there:
+                self.wrong.append(f"client {client.number}: the prepared transaction {client.prepared} is lost")
+            client.prepared = 0
+        for txn in sorted(there):
+            commit = txn % 3 != 0
+            self._rows(f"{'XA COMMIT' if commit else 'XA ROLLBACK'} {xid(txn)}")
+            if commit:
+                clients[txn // 1_000_000_000].acknowledged.append(txn)
+        if self._rows("XA RECOVER"):
+            self.wrong.append("decided transactions are still prepared")
 
     def transactions(self) -> None:
         """Every acknowledged commit is there; nothing is there that was never asked for."""

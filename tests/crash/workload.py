@@ -1,13 +1,15 @@
 """The tables, and the transactions that the writing clients run on them.
 
 Every transaction moves money between accounts, and leaves its own number in journal rows, in a blob with a checksum and
-in a tally row, all in one commit. Whatever part of it is missing after a crash can therefore be told.
+in a tally row, all in one commit, or in a distributed transaction that is prepared and then decided. Whatever part of it is missing after a crash can therefore be told.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import threading
+import time
 from dataclasses import dataclass, field
 from random import Random
 
@@ -46,6 +48,8 @@ class Client:
     deleted: list[int] = field(default_factory=list)
     """Acknowledged deletions of documents."""
     pending_delete: int = 0
+    prepared: int = 0
+    """A distributed transaction whose XA PREPARE was answered and whose decision was not sent: it must be there."""
     errors: dict[str, int] = field(default_factory=dict)
 
     def txn_id(self) -> int:
@@ -75,6 +79,11 @@ def body(rng: Random) -> bytes:
     return rng.randbytes(max(0, size // 16 + rng.randint(-1, 3))) * 16
 
 
+def xid(txn: int) -> str:
+    """The name of a distributed transaction."""
+    return f"'t{txn}'"
+
+
 class Writer:
     """Runs one client's transactions until the server is gone or the round ends."""
 
@@ -95,6 +104,14 @@ class Writer:
                 self._transaction(connection)
             except (pymysql.err.MySQLError, OSError) as error:
                 if not self._survives(connection, error):
+                    return
+            if self.client.prepared and not self.stop.is_set():
+                # Its connection is gone: another one decides.
+                try:
+                    connection = self.server.connect(database=DATABASE, read_timeout=60)
+                    with connection.cursor() as cursor:
+                        self._decide(cursor, self.client.prepared)
+                except (pymysql.err.MySQLError, OSError):
                     return
         connection.close()
 
@@ -119,6 +136,8 @@ class Writer:
             elif draw < 0.14:
                 self._transfer(cursor, self.client.txn_id())
                 connection.rollback()
+            elif draw < 0.22:
+                self._distributed(connection, cursor)
             else:
                 txn = self.client.txn_id()
                 self._transfer(cursor, txn)
@@ -127,10 +146,49 @@ class Writer:
                 self.client.acknowledged.append(txn)
                 self.client.pending = 0
 
-    def _transfer(self, cursor: pymysql.cursors.Cursor, txn: int) -> None:
+    def _distributed(self, connection: pymysql.connections.Connection, cursor: pymysql.cursors.Cursor) -> None:
+        """The same as a distributed transaction; now and then the connection ends before the decision."""
+        txn = self.client.txn_id()
+        try:
+            if self.rng.random() < 0.3:
+                cursor.execute("CREATE TEMPORARY TABLE IF NOT EXISTS beside (txn BIGINT PRIMARY KEY, note VARCHAR(90))")
+            self._transfer(cursor, txn, f"XA START {xid(txn)}")
+            cursor.execute(f"XA END {xid(txn)}")
+        except pymysql.err.MySQLError as error:
+            if error.args[0] in (1205, 1213):
+                for sql in ("XA END", "XA ROLLBACK"):
+                    with contextlib.suppress(pymysql.err.OperationalError, pymysql.err.InternalError):
+                        cursor.execute(f"{sql} {xid(txn)}")
+            raise
+        cursor.execute(f"XA PREPARE {xid(txn)}")
+        self.client.prepared = txn
+        if self.rng.random() < 0.3:
+            connection.close()
+        else:
+            self._decide(cursor, txn)
+
+    def _decide(self, cursor: pymysql.cursors.Cursor, txn: int) -> None:
+        """The second phase; a connection that was just closed may still be giving the transaction up."""
+        commit = self.rng.random() < 0.7
+        for _ in range(200):
+            self.client.prepared = 0
+            self.client.pending = txn if commit else 0
+            try:
+                cursor.execute(f"{'XA COMMIT' if commit else 'XA ROLLBACK'} {xid(txn)}")
+                break
+            except pymysql.err.MySQLError as error:
+                if error.args[0] != 1397:
+                    raise
+                self.client.prepared, self.client.pending = txn, 0
+                time.sleep(0.01)
+        if commit:
+            self.client.acknowledged.append(txn)
+            self.client.pending = 0
+
+    def _transfer(self, cursor: pymysql.cursors.Cursor, txn: int, begin: str = "BEGIN") -> None:
         rng = self.rng
         legs = rng.randint(1, 4)
-        cursor.execute("BEGIN")
+        cursor.execute(begin)
         total = 0
         for leg in range(legs):
             source, target = sorted(rng.sample(range(1, ACCOUNTS + 1), 2))
