@@ -130,7 +130,8 @@ static void hton_drop_database(handlerton *, char *path) {
   if (end == begin || end - begin > FN_REFLEN) return;
   memcpy(name, path + begin, end - begin);
   name[end - begin] = '\0';
-  fe_code code = fe_database_drop(ferrite_engine, name);
+  THD *thd = current_thd;
+  fe_code code = fe_database_drop(ferrite_engine, name, thd, ferrite_lock_wait_ms(thd));
   if (code != FE_OK && code != FE_NOT_FOUND)
     sql_print_error("Ferrite: dropping the tables of database %s failed: %s", name,
                     fe_last_error());

@@ -53,6 +53,8 @@ void ferrite_register_trx(THD *thd, fe_session *session);
 
 /* 1 when this statement's changes belong to a transaction that goes on after it. */
 bool ferrite_in_transaction(THD *thd);
+/* How long this statement waits for a lock, in ms; 0: not at all. */
+uint32_t ferrite_lock_wait_ms(THD *thd);
 
 /* Defined with the handler, in ha_ferrite.cc. */
 handler *ferrite_create_handler(handlerton *hton, TABLE_SHARE *share, MEM_ROOT *mem_root);

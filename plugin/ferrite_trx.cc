@@ -54,16 +54,10 @@ fe_isolation isolation_of(THD *thd) {
   }
 }
 
-/* NOWAIT and WAIT n only set the server's own lock_wait_timeout for the statement, so the
-   shorter of the two counts. */
 void hand_over_lock_wait_timeout(ferrite_conn *conn) {
-  uint64_t seconds = ferrite_lock_wait_timeout(conn->thd);
-  if (conn->thd->variables.lock_wait_timeout < seconds)
-    seconds = conn->thd->variables.lock_wait_timeout;
-  uint64_t ms = seconds * 1000;
-  if (ms > UINT32_MAX) ms = UINT32_MAX;
+  const uint32_t ms = ferrite_lock_wait_ms(conn->thd);
   if (ms == conn->lock_wait_timeout_ms) return;
-  conn->lock_wait_timeout_ms = static_cast<uint32_t>(ms);
+  conn->lock_wait_timeout_ms = ms;
   fe_session_set_lock_wait_timeout(conn->session, conn->lock_wait_timeout_ms);
 }
 
@@ -119,6 +113,16 @@ int xa_result(fe_code code) {
 }
 
 }  // namespace
+
+/* NOWAIT and WAIT n only set the server's own lock_wait_timeout for the statement, so the
+   shorter of the two counts. Without a connection nothing waits. */
+uint32_t ferrite_lock_wait_ms(THD *thd) {
+  if (!thd) return 0;
+  uint64_t seconds = ferrite_lock_wait_timeout(thd);
+  if (thd->variables.lock_wait_timeout < seconds) seconds = thd->variables.lock_wait_timeout;
+  const uint64_t ms = seconds * 1000;
+  return ms > UINT32_MAX ? UINT32_MAX : static_cast<uint32_t>(ms);
+}
 
 /* ---- registration --------------------------------------------------------------------- */
 

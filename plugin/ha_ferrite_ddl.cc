@@ -2,8 +2,9 @@
  * Tables as wholes: CREATE, DROP, RENAME, TRUNCATE, CHECK and OPTIMIZE.
  *
  * Each change is one atomic, durable call into the core, and each may be repeated by the
- * server's own DDL recovery. What Ferrite does not support is refused here with a message
- * that names it; nothing is accepted and ignored.
+ * server's own DDL recovery. The core waits as long as for a row lock while a prepared
+ * transaction, whose metadata locks went with its connection, has changed the table. What Ferrite
+ * does not support is refused here with a message that names it; nothing is accepted and ignored.
  */
 #include "ha_ferrite.h"
 
@@ -134,20 +135,24 @@ int ha_ferrite::create(const char *name, TABLE *form, HA_CREATE_INFO *create_inf
 }
 
 int ha_ferrite::delete_table(const char *name) {
-  fe_code rc = fe_table_drop(ferrite_engine, core_table_name(name).c_str());
-  return ferrite_table_error(rc, ha_thd());
+  THD *thd = ha_thd();
+  fe_code rc =
+      fe_table_drop(ferrite_engine, core_table_name(name).c_str(), thd, ferrite_lock_wait_ms(thd));
+  return ferrite_table_error(rc, thd);
 }
 
 int ha_ferrite::rename_table(const char *from, const char *to) {
-  fe_code rc =
-      fe_table_rename(ferrite_engine, core_table_name(from).c_str(), core_table_name(to).c_str());
-  return ferrite_table_error(rc, ha_thd());
+  THD *thd = ha_thd();
+  fe_code rc = fe_table_rename(ferrite_engine, core_table_name(from).c_str(),
+                               core_table_name(to).c_str(), thd, ferrite_lock_wait_ms(thd));
+  return ferrite_table_error(rc, thd);
 }
 
 int ha_ferrite::truncate() {
   close_cursors();
   const uint64_t next = table->found_next_number_field ? 1 : 0;
-  fe_code rc = fe_table_truncate(ferrite_engine, m_share->name.c_str(), next);
+  fe_code rc = fe_table_truncate(ferrite_engine, m_share->name.c_str(), next, ha_thd(),
+                                 ferrite_lock_wait_ms(ha_thd()));
   if (rc != FE_OK) return ferrite_table_error(rc, ha_thd());
   int err = m_share->reopen(ha_thd());
   m_generation = m_share->generation;

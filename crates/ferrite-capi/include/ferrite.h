@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-#define FE_ABI_VERSION 2
+#define FE_ABI_VERSION 3
 
 typedef struct fe_engine fe_engine;
 typedef struct fe_session fe_session; /* one SQL connection and its transaction */
@@ -255,18 +255,22 @@ typedef struct {
   uint64_t auto_increment;    /* next value, 0: none */
 } fe_table_def;
 
-/* Each of these is atomic and durable on return. */
+/* Each of these is atomic and durable on return. Those with `thd` (NULL: none, else asked for
+   KILL) wait up to `wait_ms` while a prepared transaction has changed the table, then give
+   FE_LOCK_TIMEOUT; temporary tables do not wait. */
 fe_code fe_table_create(fe_engine *engine, const fe_table_def *def);
 /* FE_NOT_FOUND when there is none. Space is given back in the background. */
-fe_code fe_table_drop(fe_engine *engine, const char *name);
+fe_code fe_table_drop(fe_engine *engine, const char *name, void *thd, uint32_t wait_ms);
 /* FE_NOT_FOUND / FE_EXISTS; renaming what already bears the new name only is FE_OK. */
-fe_code fe_table_rename(fe_engine *engine, const char *from, const char *to);
+fe_code fe_table_rename(fe_engine *engine, const char *from, const char *to, void *thd,
+                        uint32_t wait_ms);
 /* Gives the table another `definition`: for what a server does not need to read its rows. */
 fe_code fe_table_redefine(fe_engine *engine, const char *name, fe_slice definition);
 /* Empties the table, resets auto_increment to 1. Caller holds the server's exclusive lock. */
-fe_code fe_table_truncate(fe_engine *engine, const char *name, uint64_t auto_increment);
+fe_code fe_table_truncate(fe_engine *engine, const char *name, uint64_t auto_increment, void *thd,
+                          uint32_t wait_ms);
 /* Drops every table whose name starts with "db/". */
-fe_code fe_database_drop(fe_engine *engine, const char *db);
+fe_code fe_database_drop(fe_engine *engine, const char *db, void *thd, uint32_t wait_ms);
 
 fe_code fe_table_open(fe_engine *engine, const char *name, fe_table **out);
 void fe_table_close(fe_table *table);

@@ -7,7 +7,7 @@
 use std::ffi::{c_char, c_int, c_void};
 
 /// Version of this boundary.
-pub const FE_ABI_VERSION: u32 = 2;
+pub const FE_ABI_VERSION: u32 = 3;
 
 /// A byte slice.
 #[repr(C)]

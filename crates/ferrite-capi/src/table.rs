@@ -4,7 +4,7 @@ use crate::abi::*;
 use crate::boundary::{code, fail, text};
 use crate::engine::{engine_of, fe_engine};
 use crate::session::{fe_session, session_of};
-use ferrite_engine::{Engine, IndexSpec, Session, Table, TableSpec};
+use ferrite_engine::{DdlCaller, Engine, IndexSpec, Session, Table, TableSpec};
 use ferrite_lock::TableMode;
 use ferrite_sync::{Arc, Mutex};
 use ferrite_types::{IndexId, PageId, TableId};
@@ -77,11 +77,24 @@ pub unsafe extern "C" fn fe_table_create(
     }
 }
 
+fn caller(thd: *mut c_void, wait_ms: u32) -> DdlCaller {
+    DdlCaller {
+        thd: thd as usize,
+        wait_ms: u64::from(wait_ms),
+    }
+}
+
 /// See the header.
 #[no_mangle]
-pub unsafe extern "C" fn fe_table_drop(engine: *mut fe_engine, name: *const c_char) -> fe_code {
+pub unsafe extern "C" fn fe_table_drop(
+    engine: *mut fe_engine,
+    name: *const c_char,
+    thd: *mut c_void,
+    wait_ms: u32,
+) -> fe_code {
     // SAFETY: a valid handle and string.
-    code(unsafe { engine_of(engine).dict().drop_table(&text(name)) })
+    let (engine, name) = unsafe { (engine_of(engine), text(name)) };
+    code(engine.drop_table(&name, &caller(thd, wait_ms)))
 }
 
 /// See the header.
@@ -90,13 +103,12 @@ pub unsafe extern "C" fn fe_table_rename(
     engine: *mut fe_engine,
     from: *const c_char,
     to: *const c_char,
+    thd: *mut c_void,
+    wait_ms: u32,
 ) -> fe_code {
     // SAFETY: a valid handle and strings.
-    code(unsafe {
-        engine_of(engine)
-            .dict()
-            .rename_table(&text(from), &text(to))
-    })
+    let (engine, from, to) = unsafe { (engine_of(engine), text(from), text(to)) };
+    code(engine.rename_table(&from, &to, &caller(thd, wait_ms)))
 }
 
 /// See the header.
@@ -120,22 +132,26 @@ pub unsafe extern "C" fn fe_table_truncate(
     engine: *mut fe_engine,
     name: *const c_char,
     auto_increment: u64,
+    thd: *mut c_void,
+    wait_ms: u32,
 ) -> fe_code {
     // SAFETY: a valid handle and string.
-    code(unsafe {
-        engine_of(engine)
-            .dict()
-            .truncate_table(&text(name), auto_increment)
-    })
+    let (engine, name) = unsafe { (engine_of(engine), text(name)) };
+    code(engine.truncate_table(&name, auto_increment, &caller(thd, wait_ms)))
 }
 
 /// See the header.
 #[no_mangle]
-pub unsafe extern "C" fn fe_database_drop(engine: *mut fe_engine, db: *const c_char) -> fe_code {
+pub unsafe extern "C" fn fe_database_drop(
+    engine: *mut fe_engine,
+    db: *const c_char,
+    thd: *mut c_void,
+    wait_ms: u32,
+) -> fe_code {
     // SAFETY: a valid handle and string.
     let (engine, db) = unsafe { (engine_of(engine), text(db)) };
     for name in engine.dict().tables_of(&db) {
-        if let Err(e) = engine.dict().drop_table(&name) {
+        if let Err(e) = engine.drop_table(&name, &caller(thd, wait_ms)) {
             return fail(&e);
         }
     }

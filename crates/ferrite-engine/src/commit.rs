@@ -85,9 +85,7 @@ impl Session {
         let body = commit_body(self.txn, &self.garbage);
         let mut state = self.slot.state.lock();
         let at = self.engine.log.append(record_kind::COMMIT, &[&body]);
-        // From here a checkpoint's copy must not hold this transaction any more.
-        state.txn = TxnId::FROZEN;
-        state.undo.clear(&self.engine.undo_area);
+        state.end(&self.engine.undo_area);
         drop(state);
         kill_point!("commit.logged");
         at.end
@@ -168,6 +166,7 @@ impl Session {
         let mut state = self.slot.state.lock();
         let at = self.engine.log.append(record_kind::PREPARE, &[&body]);
         state.xid = Some(xid.clone());
+        state.prepared = true;
         state.garbage = values().map(|(i, r)| (i, *r)).collect();
         drop(state);
         self.prepared = true;
@@ -261,10 +260,7 @@ pub(crate) fn commit_detached(
     let body = commit_body(txn, &garbage);
     let mut state = slot.state.lock();
     let at = engine.log.append(record_kind::COMMIT, &[&body]);
-    state.txn = TxnId::FROZEN;
-    state.undo.clear(&engine.undo_area);
-    state.garbage.clear();
-    state.xid = None;
+    state.end(&engine.undo_area);
     drop(state);
     engine.txns.commit(txn);
     let pieces: Vec<Garbage> = garbage.into_iter().map(|(_, g)| g).collect();

@@ -311,7 +311,7 @@ impl Dictionary {
     ///
     /// # Errors
     /// `NotFound`; a page that cannot be read.
-    pub fn drop_table(&self, name: &str) -> Result<()> {
+    pub(crate) fn drop_table(&self, name: &str) -> Result<()> {
         let mut state = self.state.lock();
         let id = *state.names.get(name).ok_or(Error::NotFound)?;
         if let Some(table) = state.open.get(&id) {
@@ -344,7 +344,7 @@ impl Dictionary {
     ///
     /// # Errors
     /// `NotFound`, `Exists`; nothing changed. Already renamed is no error.
-    pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
+    pub(crate) fn rename_table(&self, from: &str, to: &str) -> Result<()> {
         let mut state = self.state.lock();
         let Some(&id) = state.names.get(from) else {
             return if state.names.contains_key(to) {
@@ -374,7 +374,7 @@ impl Dictionary {
     ///
     /// # Errors
     /// `NotFound`; nothing changed.
-    pub fn truncate_table(&self, name: &str, auto_increment: u64) -> Result<()> {
+    pub(crate) fn truncate_table(&self, name: &str, auto_increment: u64) -> Result<()> {
         let mut state = self.state.lock();
         let id = *state.names.get(name).ok_or(Error::NotFound)?;
         let mut spec = state.specs.get(&id).ok_or(Error::NotFound)?.clone();
@@ -412,6 +412,18 @@ impl Dictionary {
             self.pool.drop_index(index);
         }
         Ok(())
+    }
+
+    /// Id and indexes of a table; None for a temporary one.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub(crate) fn durable_indexes_of(&self, name: &str) -> Result<Option<(TableId, Vec<IndexId>)>> {
+        let state = self.state.lock();
+        let id = *state.names.get(name).ok_or(Error::NotFound)?;
+        let spec = state.specs.get(&id).ok_or(Error::NotFound)?;
+        let indexes = || (id, spec.indexes.iter().map(|i| i.id).collect());
+        Ok((!spec.temporary).then(indexes))
     }
 
     /// Names of the tables of a database ("db/").

@@ -5,6 +5,7 @@
 //! - `engine`: owns every other part; sessions and settings. `lifecycle`: open, recover, close.
 //! - `config`, `callbacks`: what the outside says and answers.
 //! - `dict`: tables by name and id, kept in a tree of their own; `spec`: their definitions.
+//!   `ddl`: changes of whole tables, beside prepared transactions; `touched`: what those changed.
 //! - `session`: one SQL connection: statement, savepoints, snapshot.
 //! - `write`: insert, update, delete across the indexes of a table; `entry`: the same for one
 //!   index entry, with locks, versions and undo.
@@ -36,6 +37,7 @@ mod checkpoint;
 mod commit;
 mod config;
 mod cursor;
+mod ddl;
 mod dict;
 mod engine;
 mod entry;
@@ -56,6 +58,7 @@ mod session;
 mod spec;
 mod status;
 mod table;
+mod touched;
 mod undo;
 mod undo_list;
 mod visible;
@@ -64,6 +67,7 @@ mod write;
 pub use callbacks::{Callbacks, LogLevel, NoCallbacks, SilentCallbacks};
 pub use config::Config;
 pub use cursor::{Cursor, ReadMode, Row, SeekMode, WaitMode};
+pub use ddl::DdlCaller;
 pub use engine::Engine;
 pub use explain::{LongWaitRow, WaitSum};
 pub use ferrite_txn::Status;

@@ -324,6 +324,7 @@ impl Engine {
                 state.undo = found.undo;
                 state.xid = found.xid;
                 state.garbage = found.garbage;
+                state.prepared = state.xid.is_some();
             }
             self.register_slot(&slot);
             slot

@@ -4,6 +4,7 @@
 
 use crate::engine::Engine;
 use crate::session::{Session, TxnSlot};
+use crate::touched::Touched;
 use crate::undo::{self, Prior, Undo};
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::kill_point;
@@ -42,8 +43,7 @@ impl Session {
         let body = &self.txn.0.to_le_bytes()[..6];
         let mut state = self.slot.state.lock();
         self.engine.log.append(record_kind::ROLLBACK_END, &[body]);
-        state.txn = TxnId::FROZEN;
-        state.undo.clear(&self.engine.undo_area);
+        state.end(&self.engine.undo_area);
         drop(state);
         self.engine.txns.rolled_back(self.txn);
         self.engine.counters.rollbacks.inc();
@@ -284,18 +284,23 @@ impl Engine {
     /// After a restart the versions behind a prepared transaction's rows are gone, but readers
     /// must go on seeing the states before it: they are made again from its undo list. The new
     /// addresses are logged like any change: later records of the log are differences to them.
+    /// The same walk tells which indexes the transaction has changed.
     pub(crate) fn restore_versions(&self, slot: &TxnSlot) -> Result<()> {
         let (txn, mut entries) = {
             let state = slot.state.lock();
             (state.txn, state.undo.backwards())
         };
         let mut values: HashMap<(IndexId, Vec<u8>), Vec<u8>> = HashMap::new();
+        let mut touched = Touched::default();
         while let Some(entry) = entries.prev(&self.undo_area)? {
-            let Undo::Update { index, key, prior } = undo::decode(&entry)? else {
+            let undo = undo::decode(&entry)?;
+            touched.add(undo.index());
+            let Undo::Update { index, key, prior } = undo else {
                 continue;
             };
             self.restore_version(txn, index, key, &prior, &mut values)?;
         }
+        slot.state.lock().touched = touched;
         Ok(())
     }
 
@@ -346,10 +351,7 @@ impl Engine {
         let body = &txn.0.to_le_bytes()[..6];
         let mut state = slot.state.lock();
         let at = self.log.append(record_kind::ROLLBACK_END, &[body]);
-        state.txn = TxnId::FROZEN;
-        state.undo.clear(&self.undo_area);
-        state.garbage.clear();
-        state.xid = None;
+        state.end(&self.undo_area);
         drop(state);
         self.txns.rolled_back(txn);
         self.locks.release_all(&slot.owner);

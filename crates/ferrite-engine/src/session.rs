@@ -6,8 +6,9 @@
 use crate::engine::Engine;
 use crate::purge::Garbage;
 use crate::table::Table;
+use crate::touched::Touched;
 use crate::undo::{self, Undo};
-use crate::undo_list::UndoList;
+use crate::undo_list::{UndoArea, UndoList};
 use crate::visible::View;
 use ferrite_lock::{Owner, WaitHooks, WaitPolicy};
 use ferrite_redo::Appended;
@@ -66,6 +67,23 @@ pub(crate) struct SlotState {
     /// Prepared: values that become garbage when it commits.
     pub garbage: Vec<(IndexId, [u8; 16])>,
     pub rolling_back: bool,
+    /// The first phase is done; until the transaction has ended, whichever way.
+    pub prepared: bool,
+    /// Indexes it has changed.
+    pub touched: Touched,
+}
+
+impl SlotState {
+    /// The transaction has ended: from here a checkpoint's copy must not hold it any more.
+    pub(crate) fn end(&mut self, area: &UndoArea) {
+        self.txn = TxnId::FROZEN;
+        self.undo.clear(area);
+        self.garbage.clear();
+        self.xid = None;
+        self.rolling_back = false;
+        self.prepared = false;
+        self.touched.clear();
+    }
 }
 
 /// The part of a session's transaction that a checkpoint copies.
@@ -346,6 +364,7 @@ impl Session {
         let mut state = self.slot.state.lock();
         let at = edit(prelude, scratch);
         state.undo.push(entry);
+        state.touched.add(undo.index());
         self.spill_due = state.undo.spill_due();
         drop(state);
         self.owner.add_change();
@@ -389,12 +408,7 @@ impl Session {
     /// Everything the transaction held is gone; ready for the next one.
     pub(crate) fn reset(&mut self) {
         if !self.txn.is_frozen() {
-            let mut state = self.slot.state.lock();
-            state.txn = TxnId::FROZEN;
-            state.undo.clear(&self.engine.undo_area);
-            state.garbage.clear();
-            state.xid = None;
-            state.rolling_back = false;
+            self.slot.state.lock().end(&self.engine.undo_area);
         }
         self.slot.started_unix_us.store(0, Ordering::Relaxed);
         self.slot.rows_changed.store(0, Ordering::Relaxed);

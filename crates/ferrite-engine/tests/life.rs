@@ -7,7 +7,7 @@ use common::{
     wait_until,
 };
 
-use ferrite_engine::{DupInfo, Engine, Isolation, Session, SilentCallbacks, Table, Xid};
+use ferrite_engine::{DdlCaller, DupInfo, Engine, Isolation, Session, SilentCallbacks, Table, Xid};
 use ferrite_io::sim::SimStorage;
 use ferrite_io::Storage;
 use ferrite_sync::random::Rng;
@@ -547,7 +547,7 @@ fn a_stale_value_frees_no_page_of_another_table() {
     reader.open_snapshot();
     s.delete_row(&old, &key(1), &[]).unwrap();
     s.commit(false).unwrap();
-    engine.dict().drop_table("d/old").unwrap();
+    engine.drop_table("d/old", &DdlCaller::default()).unwrap();
     let t = create(&engine, "d/t");
     let second = put(&mut s, &t, b"a new value, longer");
     assert_eq!(first[..4], second[..4], "the page is used again");

@@ -6,7 +6,7 @@ use crate::model::{Ddl, State, TableModel, TableNo, MARKS};
 use crate::rows::{Secondary, Shape};
 use crate::settle::{check_all, settle};
 use crate::world::{Server, World};
-use ferrite_engine::{Engine, IndexSpec, TableSpec};
+use ferrite_engine::{DdlCaller, Engine, IndexSpec, TableSpec};
 use ferrite_io::Storage;
 use ferrite_sync::random::Rng;
 use ferrite_sync::{sim, thread, Arc};
@@ -179,11 +179,14 @@ fn ddl_client(world: &Arc<World>, engine: &Arc<Engine>, seed: u64) {
         let Some((no, name, what)) = choose(world, &mut rng) else {
             continue;
         };
-        let dict = engine.dict();
+        let caller = DdlCaller {
+            thd: 0,
+            wait_ms: 50_000,
+        };
         let result = match &what {
-            Ddl::Drop => dict.drop_table(&name),
-            Ddl::Truncate => dict.truncate_table(&name, 1),
-            Ddl::Rename(to) => dict.rename_table(&name, to),
+            Ddl::Drop => engine.drop_table(&name, &caller),
+            Ddl::Truncate => engine.truncate_table(&name, 1, &caller),
+            Ddl::Rename(to) => engine.rename_table(&name, to, &caller),
             Ddl::Create => Ok(()),
         };
         done(world, no, &what, result);

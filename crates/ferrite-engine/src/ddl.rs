@@ -1,0 +1,116 @@
+//! Tables as wholes: DROP, TRUNCATE and RENAME, beside prepared transactions.
+//!
+//! The server's metadata locks keep DDL away from every transaction that has a connection. A
+//! prepared one outlives its connection and the metadata locks with it, so DDL waits for it
+//! here, as InnoDB's waits for its table locks: until it is decided, KILL, or the time is up.
+//! It waits also for one that is still in its session: when a client goes, its metadata locks
+//! go a moment before its transaction is detached.
+//!
+//! Temporary tables go with their session, whatever it has prepared: nobody waits for them,
+//! and the decision of the transaction passes over what it had changed there.
+//!
+//! Locking: `slots`, then one slot's mutex, each for a moment; nothing is held over the sleep.
+
+use crate::engine::Engine;
+use ferrite_sync::atomic::Ordering;
+use ferrite_sync::waits::{waiting, Of, Reason};
+use ferrite_sync::{thread, time};
+use ferrite_types::{Error, IndexId, Result, TableId};
+
+/// Between two looks of a waiting statement, in ms.
+const LOOK_MS: u64 = 5;
+
+/// Who asks for a change of a whole table.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DdlCaller {
+    /// The server's connection, asked for KILL; 0: none.
+    pub thd: usize,
+    /// How long to wait for prepared transactions, in ms; 0: not at all.
+    pub wait_ms: u64,
+}
+
+impl Engine {
+    /// Drops a table, durably.
+    ///
+    /// # Errors
+    /// `NotFound`; `LockTimeout` while a prepared transaction has changed the table,
+    /// `Interrupted` by KILL; a page that cannot be read.
+    pub fn drop_table(&self, name: &str, caller: &DdlCaller) -> Result<()> {
+        self.wait_for_prepared(name, caller)?;
+        self.dict.drop_table(name)
+    }
+
+    /// Empties a table, durably, and sets its AUTO_INCREMENT counter.
+    ///
+    /// # Errors
+    /// As [`Engine::drop_table`]; nothing changed.
+    pub fn truncate_table(
+        &self,
+        name: &str,
+        auto_increment: u64,
+        caller: &DdlCaller,
+    ) -> Result<()> {
+        self.wait_for_prepared(name, caller)?;
+        self.dict.truncate_table(name, auto_increment)
+    }
+
+    /// Renames a table, durably.
+    ///
+    /// # Errors
+    /// `Exists`, and as [`Engine::drop_table`]; nothing changed. Already renamed is no error.
+    pub fn rename_table(&self, from: &str, to: &str, caller: &DdlCaller) -> Result<()> {
+        match self.wait_for_prepared(from, caller) {
+            Err(Error::NotFound) | Ok(()) => self.dict.rename_table(from, to),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Waits while a prepared transaction has changed the table.
+    fn wait_for_prepared(&self, name: &str, caller: &DdlCaller) -> Result<()> {
+        let mut since_us = None;
+        let result = loop {
+            let Some((table, indexes)) = self.dict.durable_indexes_of(name)? else {
+                break Ok(());
+            };
+            let Some(holder) = self.prepared_holder(&indexes) else {
+                break Ok(());
+            };
+            let now_us = time::now_us();
+            let begun_us = *since_us.get_or_insert_with(|| {
+                self.callbacks.lock_wait_begin(caller.thd);
+                now_us
+            });
+            if now_us - begun_us >= caller.wait_ms.saturating_mul(1000) {
+                break Err(Error::LockTimeout);
+            }
+            if self.callbacks.is_killed(caller.thd) || self.stop.load(Ordering::SeqCst) {
+                break Err(Error::Interrupted);
+            }
+            self.sleep_for(table, holder);
+        };
+        if let Some(begun_us) = since_us {
+            let waited_us = time::now_us() - begun_us;
+            self.callbacks.lock_wait_end(caller.thd, waited_us);
+        }
+        result
+    }
+
+    fn sleep_for(&self, table: TableId, holder: u64) {
+        let table = table.0;
+        let of = Of::Table { table, holder };
+        waiting(Reason::TableLock, of, || thread::sleep_ms(LOOK_MS));
+    }
+
+    /// Connection (0: of an earlier life) of a prepared transaction that has changed one of the
+    /// indexes.
+    fn prepared_holder(&self, indexes: &[IndexId]) -> Option<u64> {
+        if ferrite_sync::mutant!("ddl.ignores_prepared") {
+            return None;
+        }
+        self.all_slots().iter().find_map(|slot| {
+            let state = slot.state.lock();
+            let holds = state.prepared && indexes.iter().any(|i| state.touched.has(*i));
+            holds.then_some(slot.owner.thread_id)
+        })
+    }
+}
