@@ -367,21 +367,18 @@ impl Session {
         index: IndexId,
         key: &[u8],
     ) -> GapCheck {
-        let successor = &mut self.buffers.key;
-        successor.clear();
-        match leaf.successor(slot, successor) {
-            Ok(true) => {}
-            Ok(false) => successor.extend_from_slice(&SUPREMUM),
-            // The neighbour must be read in without our latch.
-            Err(page) => return GapCheck::Load(page),
-        }
-        let locks = &self.engine.locks;
+        let (locks, owner) = (&self.engine.locks, &self.owner);
         let (mode, span) = (Mode::Exclusive, Span::InsertIntention);
-        if locks.conflicts(&self.owner, index, successor, mode, span) {
-            return GapCheck::Wait(successor.clone());
-        }
-        locks.inherit_gap(index, successor, key);
-        GapCheck::Free
+        let checked = leaf.with_successor(slot, &mut self.buffers.key, |successor| {
+            let successor = successor.unwrap_or(&SUPREMUM);
+            if locks.conflicts(owner, index, successor, mode, span) {
+                return GapCheck::Wait(successor.to_vec());
+            }
+            locks.inherit_gap(index, successor, key);
+            GapCheck::Free
+        });
+        // The neighbour must be read in without our latch.
+        checked.unwrap_or_else(GapCheck::Load)
     }
 }
 
@@ -471,18 +468,22 @@ impl Engine {
         Ok(head.map_or(0, |head| head.next.0))
     }
 
-    /// Explicit locks on a key that goes become gap locks on the next one.
+    /// Explicit locks on the key in `slot`, which is about to go, become gap locks on the one that
+    /// follows. The leaf stays latched.
+    ///
+    /// # Errors
+    /// The neighbouring page that must be read in first, without the leaf's latch. Nothing was
+    /// moved.
     pub(crate) fn move_locks_off(
         &self,
         leaf: &LeafMut<'_>,
         slot: usize,
         index: IndexId,
         key: &[u8],
-    ) {
-        let mut successor = Vec::new();
-        match leaf.successor(slot + 1, &mut successor) {
-            Ok(true) => self.locks.inherit_removed(index, key, &successor),
-            _ => self.locks.inherit_removed(index, key, &SUPREMUM),
-        }
+    ) -> std::result::Result<(), PageId> {
+        leaf.with_successor(slot + 1, &mut Vec::new(), |successor| {
+            let successor = successor.unwrap_or(&SUPREMUM);
+            self.locks.inherit_removed(index, key, successor);
+        })
     }
 }

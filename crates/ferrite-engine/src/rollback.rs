@@ -186,11 +186,20 @@ impl Engine {
             return Ok(());
         }
         let tree = table.tree(number);
-        let mut leaf = tree.leaf_mut(key, PageId::NONE)?;
-        let at = leaf.find(key).map_err(|_| missing(index))?;
-        if !self.locks.is_untouched(index, key) {
-            self.move_locks_off(&leaf, at, index, key);
-        }
+        let (mut leaf, at) = loop {
+            let leaf = tree.leaf_mut(key, PageId::NONE)?;
+            let at = leaf.find(key).map_err(|_| missing(index))?;
+            if self.locks.is_untouched(index, key) {
+                break (leaf, at);
+            }
+            match self.move_locks_off(&leaf, at, index, key) {
+                Ok(()) => break (leaf, at),
+                Err(page) => {
+                    drop(leaf);
+                    drop(self.pool.shared(page)?);
+                }
+            }
+        };
         {
             let mut state = slot.state.lock();
             leaf.remove(&work.prelude, at, &mut work.scratch);

@@ -305,7 +305,7 @@ fn a_long_locking_scan_holds_few_locks_and_all_its_rows() {
     s.commit(false).unwrap();
     s.begin_statement(Isolation::RepeatableRead);
     let mut c = Cursor::new(&t, 0, ReadMode::Exclusive, WaitMode::Wait);
-    c.seek(&mut s, &key(1000), SeekMode::AtOrAfter, false)
+    c.seek(&mut s, &key(999), SeekMode::AtOrAfter, false)
         .unwrap();
     for _ in 0..2000 {
         c.next(&mut s).unwrap();

@@ -64,6 +64,42 @@ impl Deref for LeafMut<'_> {
     }
 }
 
+/// Calls `f` with the first key at or after `slot` of a latched leaf, looking at the leaves to the
+/// right if need be; None: there is no such key in the whole tree. `key` is a buffer. Reads nothing
+/// from disk. The leaves between, and the one that has the key, stay latched over `f`: nothing is
+/// inserted before that key meanwhile.
+///
+/// # Errors
+/// The page that must be read in first; the caller gives its latch back for that.
+pub(crate) fn with_successor<R>(
+    pool: &Pool,
+    leaf: &[u8],
+    slot: usize,
+    key: &mut Vec<u8>,
+    f: impl FnOnce(Option<&[u8]>) -> R,
+) -> Result<R, PageId> {
+    key.clear();
+    if slot < node::count(leaf) {
+        node::key_into(leaf, slot, key);
+        return Ok(f(Some(key)));
+    }
+    let mut passed: Vec<SharedGuard<'_>> = Vec::new();
+    let mut right = node::right(leaf);
+    while right != PageId::NONE {
+        let next = pool.shared_resident(right).ok_or(right)?;
+        right = node::right(&next);
+        let found = node::count(&next) > 0;
+        if found {
+            node::key_into(&next, 0, key);
+        }
+        passed.push(next);
+        if found {
+            return Ok(f(Some(key)));
+        }
+    }
+    Ok(f(None))
+}
+
 /// Buffers an edit needs; kept by the caller so that edits allocate nothing.
 #[derive(Default)]
 pub struct Scratch {
@@ -92,28 +128,17 @@ impl LeafMut<'_> {
         node::record(self, slot)
     }
 
-    /// Appends the first key at or after `slot` to `out`, looking at the pages to the right if
-    /// need be. Ok(false): there is none in the whole tree. Reads nothing from disk.
+    /// As [`with_successor`], for this leaf.
     ///
     /// # Errors
     /// The page that must be read in first; the caller gives its latch back for that.
-    pub fn successor(&self, slot: usize, out: &mut Vec<u8>) -> Result<bool, PageId> {
-        if slot < self.count() {
-            node::key_into(self, slot, out);
-            return Ok(true);
-        }
-        let mut right = node::right(self);
-        while right != PageId::NONE {
-            let Some(next) = self.pool.shared_resident(right) else {
-                return Err(right);
-            };
-            if node::count(&next) > 0 {
-                node::key_into(&next, 0, out);
-                return Ok(true);
-            }
-            right = node::right(&next);
-        }
-        Ok(false)
+    pub fn with_successor<R>(
+        &self,
+        slot: usize,
+        key: &mut Vec<u8>,
+        f: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Result<R, PageId> {
+        with_successor(self.pool, self, slot, key, f)
     }
 
     /// True if a record for `key` with this header and value can be inserted.

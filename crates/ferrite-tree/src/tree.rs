@@ -294,6 +294,30 @@ impl Tree {
             .map(|guard| LeafRef { guard }))
     }
 
+    /// Calls `f` with the first key at or after `slot` of a leaf, None: there is none to the right.
+    /// All leaves up to the one that has it stay latched over `f`, so that nothing comes before
+    /// that key meanwhile. `key` is a buffer.
+    ///
+    /// # Errors
+    /// The page that must be read in first, without the leaf's latch.
+    pub fn with_successor<R>(
+        &self,
+        leaf: &LeafRef<'_>,
+        slot: usize,
+        key: &mut Vec<u8>,
+        f: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> std::result::Result<R, PageId> {
+        crate::leaf::with_successor(&self.pool, leaf, slot, key, f)
+    }
+
+    /// Reads a page in, if it is still a leaf. No latch may be held.
+    ///
+    /// # Errors
+    /// A page that cannot be read.
+    pub fn load(&self, page: PageId) -> Result<()> {
+        self.pool.shared(page).map(drop)
+    }
+
     /// The leaf that covers `key`, for change, tried first at `hint`.
     ///
     /// # Errors

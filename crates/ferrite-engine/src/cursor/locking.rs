@@ -80,7 +80,9 @@ impl Fold {
 struct LockedScan {
     mode: Mode,
     gaps: bool,
-    /// The gaps behind the scan are locked too.
+    /// The gaps behind the scan are locked as it goes on: a backward scan has its gaps behind it
+    /// locked by the next-key locks it holds, and the one above its start by
+    /// [`Cursor::close_start`].
     forward_gaps: bool,
     unique_exact: bool,
     /// The entry looked at.
@@ -118,6 +120,9 @@ impl Cursor {
         };
         loop {
             let (leaf, slot) = self.place(tree)?;
+            let Some(leaf) = self.close_start(session, tree, leaf, slot, &scan)? else {
+                continue;
+            };
             let step = match self.slot_in(&leaf, slot) {
                 None => self.beyond_leaf(session, tree, leaf, &mut scan)?,
                 Some(at) => {
@@ -134,6 +139,39 @@ impl Cursor {
                 Step::Again => {}
                 Step::Delivered => return Ok(()),
                 Step::Nothing => return Err(Error::NotFound),
+            }
+        }
+    }
+
+    /// A backward scan begins: the gap above its start is locked, under the latches of the leaf
+    /// and of the one that has the entry above. Everything below is locked entry by entry, each
+    /// with the gap before it. None: that entry's leaf had to be read in, look again.
+    fn close_start<'t>(
+        &mut self,
+        session: &Session,
+        tree: &Tree,
+        leaf: LeafRef<'t>,
+        slot: usize,
+        scan: &LockedScan,
+    ) -> Result<Option<LeafRef<'t>>> {
+        if !self.start_open || !scan.gaps || ferrite_sync::mutant!("cursor.start_left_open") {
+            return Ok(Some(leaf));
+        }
+        let (locks, owner) = (&session.engine.locks, &session.owner);
+        let locked = tree.with_successor(&leaf, slot, &mut self.work, |above| {
+            let above = above.unwrap_or(&SUPREMUM);
+            locks.try_lock(owner, tree.index(), above, scan.mode, Span::Gap)
+        });
+        match locked {
+            Ok(attempt) => {
+                assert!(attempt?.is_granted(), "nothing stands in a gap lock's way");
+                self.start_open = false;
+                Ok(Some(leaf))
+            }
+            Err(page) => {
+                drop(leaf);
+                tree.load(page)?;
+                Ok(None)
             }
         }
     }
@@ -202,7 +240,8 @@ impl Cursor {
     ) -> Result<Step> {
         let index = tree.index();
         let header = leaf.record(at).header;
-        let span = if scan.gaps && (!scan.unique_exact || header.deleted) {
+        let alone = !header.deleted && (scan.unique_exact || self.is_start(scan));
+        let span = if scan.gaps && !alone {
             Span::NextKey
         } else {
             Span::Record
@@ -242,6 +281,15 @@ impl Cursor {
             return Ok(Step::Again);
         }
         Ok(Step::Delivered)
+    }
+
+    /// Is the entry the very primary key that a search "at or above" asked for? Nothing that is
+    /// inserted before it is in the range, so that the gap stays open, as InnoDB's does.
+    fn is_start(&self, scan: &LockedScan) -> bool {
+        self.start_inclusive
+            && !self.resume.exclusive
+            && scan.left.pages.is_empty()
+            && scan.key == self.resume.key
     }
 
     /// Asks for the lock on the entry in a slot. What a forward scan has passed is locked, and

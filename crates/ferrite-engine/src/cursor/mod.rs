@@ -128,6 +128,10 @@ pub struct Cursor {
     fold: Fold,
     /// No current row: the cursor stands before `resume.key`.
     between: bool,
+    /// A backward scan has not locked the gap above its start yet.
+    start_open: bool,
+    /// A search of the clustered index begins with the key itself.
+    start_inclusive: bool,
 }
 
 /// First key after all that start with `key`; None: nothing can follow.
@@ -173,6 +177,8 @@ impl Cursor {
             fresh_lock: false,
             fold: Fold::default(),
             between: false,
+            start_open: false,
+            start_inclusive: false,
         }
     }
 
@@ -259,6 +265,8 @@ impl Cursor {
                 }
             },
         }
+        self.start_open = self.direction == Direction::Backward;
+        self.start_inclusive = mode == SeekMode::AtOrAfter && self.number == 0;
         let exact = matches!(mode, SeekMode::Exact | SeekMode::LastExact);
         let only = exact.then_some(key);
         let filled = self.fill(session, only, unique_exact);
@@ -302,6 +310,7 @@ impl Cursor {
         self.batch = FIRST_BATCH;
         self.direction = Direction::Backward;
         self.start_at(&[], true);
+        self.start_open = true;
         self.fill(session, None, false)?;
         self.current()
     }
@@ -353,6 +362,8 @@ impl Cursor {
 
     fn start_at(&mut self, key: &[u8], edge: bool) {
         self.fold.begin();
+        self.start_open = false;
+        self.start_inclusive = false;
         let resume = &mut self.resume;
         resume.key.clear();
         resume.key.extend_from_slice(key);
