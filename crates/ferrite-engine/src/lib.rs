@@ -52,6 +52,7 @@ mod losers;
 pub mod offline;
 mod overflow;
 mod purge;
+mod purge_queue;
 mod recovery;
 mod rollback;
 mod session;
