@@ -1,0 +1,173 @@
+"""Plays a schedule on one server, and tells of each statement whether it was done, waits, or failed.
+
+A statement runs in a thread of its own. It counts as waiting when the server says that as many statements wait for a row lock as
+are not done, for a few looks in a row; so a wait costs milliseconds to see, not a time-out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Any
+
+import pymysql
+
+from lib.server import Server
+from schedules.draw import KEYS, Act, Schedule
+
+LOOK_SECONDS = 0.002
+STEADY_LOOKS = 4
+PATIENCE_SECONDS = 20.0
+DEADLOCK = 1213
+WAITS = {
+    "innodb": "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = 'INNODB_ROW_LOCK_CURRENT_WAITS'",
+    "ferrite": "SELECT COUNT(*) FROM information_schema.FERRITE_TRX WHERE TRX_STATE = 'LOCK WAIT'",
+}
+"""How many statements wait for a row lock now."""
+
+
+class Stuck(RuntimeError):
+    """A statement neither ends nor waits for a lock."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a statement."""
+
+    word: str
+    """done, waits, error, skipped."""
+    detail: str = ""
+
+
+class Session:
+    """A connection with a thread that runs its statements."""
+
+    def __init__(self, server: Server) -> None:
+        self.connection: Any = server.connect(autocommit=True, read_timeout=120)
+        self.work: SimpleQueue[str | None] = SimpleQueue()
+        self.idle = threading.Event()
+        self.idle.set()
+        self.answer = Outcome("done")
+        self.thread = threading.Thread(target=self._serve, daemon=True)
+        self.thread.start()
+
+    def _serve(self) -> None:
+        while (sql := self.work.get()) is not None:
+            self.answer = self._run(sql)
+            self.idle.set()
+
+    def _run(self, sql: str) -> Outcome:
+        try:
+            with self.connection.cursor() as cursor:
+                affected = cursor.execute(sql)
+                rows = sorted(cursor.fetchall(), key=repr) if cursor.description else affected
+            return Outcome("done", str(rows))
+        except pymysql.err.MySQLError as error:
+            return Outcome("error", str(error.args[0] if error.args else error))
+
+    def start(self, sql: str) -> None:
+        """Begins a statement."""
+        self.idle.clear()
+        self.work.put(sql)
+
+    def run(self, sql: str) -> Outcome:
+        """A statement that waits for nobody."""
+        self.start(sql)
+        if not self.idle.wait(PATIENCE_SECONDS):
+            raise Stuck(sql)
+        return self.answer
+
+    def close(self) -> None:
+        """The end."""
+        self.work.put(None)
+        with contextlib.suppress(Exception):
+            self.connection._force_close()
+
+
+class Player:
+    """One server and its sessions."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.waits = WAITS[server.engine.prefix]
+        self.sessions = [Session(server) for _ in range(3)]
+        self.monitor = Session(server)
+        self.monitor.run("CREATE DATABASE IF NOT EXISTS s")
+        for session in (*self.sessions, self.monitor):
+            session.run("USE s")
+            session.run(f"SET SESSION {server.engine.prefix}_lock_wait_timeout=100")
+        self.kind = ""
+        self.busy: set[int] = set()
+
+    def close(self) -> None:
+        """Stops the server."""
+        for session in (*self.sessions, self.monitor):
+            session.close()
+        self.server.remove()
+
+    def prepare(self, schedule: Schedule, level: str) -> None:
+        """The table with its first rows; nothing open. A new table, so that no delete-marked record is left of the last one."""
+        for session in self.sessions:
+            session.run("ROLLBACK")
+            session.run(f"SET SESSION TRANSACTION ISOLATION LEVEL {level}")
+        self.monitor.run("DROP TABLE IF EXISTS t")
+        self.monitor.run(f"CREATE TABLE t ({schedule.kind.ddl}) ENGINE={self.server.engine.name}")
+        rows = ", ".join(f"({n}, {n}, {n}, 0)" for n in KEYS)
+        made = self.monitor.run(f"INSERT INTO t (id, k, u, v) VALUES {rows}")
+        if made.word != "done":
+            raise Stuck(f"first rows: {made}")
+        self.busy.clear()
+
+    def act(self, act: Act) -> list[tuple[int, Outcome]]:
+        """Runs one statement; every session whose state changed, with what became of it."""
+        if act.session in self.busy:
+            return [(act.session, Outcome("skipped"))]
+        before = set(self.busy)
+        self.sessions[act.session].start(act.sql)
+        self.busy.add(act.session)
+        self._until_quiet()
+        found = []
+        for number in sorted(before | {act.session}):
+            if self.sessions[number].idle.is_set():
+                self.busy.discard(number)
+                found.append((number, self.sessions[number].answer))
+            elif number == act.session:
+                found.append((number, Outcome("waits")))
+        return found
+
+    def _until_quiet(self) -> None:
+        """Every statement is done or waits for a lock."""
+        begun, steady = time.monotonic(), 0
+        while time.monotonic() - begun < PATIENCE_SECONDS:
+            running = [n for n in self.busy if not self.sessions[n].idle.is_set()]
+            if not running:
+                return
+            steady = steady + 1 if self._waiting() == len(running) else 0
+            if steady >= STEADY_LOOKS:
+                return
+            time.sleep(LOOK_SECONDS)
+        raise Stuck("statements neither end nor wait for a lock")
+
+    def _waiting(self) -> int:
+        with self.monitor.connection.cursor() as cursor:
+            cursor.execute(self.waits)
+            return int(cursor.fetchall()[0][0])
+
+    def settle(self) -> None:
+        """Whatever is left open ends."""
+        for _ in range(4):
+            for number, session in enumerate(self.sessions):
+                if session.idle.is_set():
+                    session.run("ROLLBACK")
+                    self.busy.discard(number)
+            self._until_quiet()
+            if all(s.idle.is_set() for s in self.sessions):
+                return
+        raise Stuck("sessions do not end")
+
+    def rows(self) -> Outcome:
+        """The table at the end."""
+        return self.monitor.run("SELECT * FROM t IGNORE INDEX (k, u) ORDER BY id, v, k, u")
