@@ -44,10 +44,16 @@ void log_failure() {
     sql_print_error("Ferrite: %s", last_text);
 }
 
-/* The server's message names the table only: a warning beside it tells the rest. */
-void warn(THD *thd, int error) {
-  if (thd && thd == current_thd && last_text[0])
-    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, error, "Ferrite: %s", last_text);
+/* The server's message names the table only: a warning beside it tells the rest. `er`: the
+   number that the server gives to the error itself. */
+void explain(THD *thd, uint er) {
+  if (thd && thd == current_thd && last_text[0]) ferrite_warn(thd, er, "Ferrite: %s", last_text);
+}
+
+/* What the server has a number for, but no word of ours would reach: it knows these only as
+   "Got error 139". The first error of a statement is the one that the client gets. */
+void raise(THD *thd, uint er, ulong limit) {
+  if (thd && thd == current_thd) my_error(er, MYF(0), limit);
 }
 
 /* `whole`: the server rolls the transaction back at the end of this statement. */
@@ -74,8 +80,6 @@ int plain_error(fe_code code) {
       return HA_ERR_FOUND_DUPP_KEY;
     case FE_INTERRUPTED:
       return HA_ERR_ABORTED_BY_USER;
-    case FE_ROW_TOO_BIG:
-      return HA_ERR_TO_BIG_ROW;
     case FE_EXISTS:
       return HA_ERR_TABLE_EXIST;
     case FE_ROLLED_BACK:
@@ -92,6 +96,18 @@ int plain_error(fe_code code) {
 }
 
 }  // namespace
+
+/* Under strict SQL mode the server makes an error of every warning that a statement raises, and
+   the first error is the statement's: the explanation would take the place of what it explains. */
+void ferrite_warn(THD *thd, uint er, const char *format, ...) {
+  Abort_on_warning_instant_set stays_a_warning(thd, false);
+  char text[MYSQL_ERRMSG_SIZE];
+  va_list args;
+  va_start(args, format);
+  my_vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  push_warning(thd, Sql_condition::WARN_LEVEL_WARN, er, text);
+}
 
 int ferrite_to_ha_error(fe_code code, THD *thd) {
   if (code == FE_OK) return 0;
@@ -117,12 +133,15 @@ int ferrite_to_ha_error(fe_code code, THD *thd) {
       request_rollback(thd, true);
       return own_error(code);
     case FE_DISK_FULL:
-      warn(thd, HA_ERR_RECORD_FILE_FULL);
+      explain(thd, ER_RECORD_FILE_FULL);
       return HA_ERR_RECORD_FILE_FULL;
     case FE_CORRUPT:
       log_failure();
-      warn(thd, HA_ERR_CRASHED);
+      explain(thd, ER_NOT_KEYFILE);
       return HA_ERR_CRASHED;
+    case FE_ROW_TOO_BIG:
+      raise(thd, ER_TOO_BIG_ROWSIZE, FE_MAX_INLINE_PAYLOAD);
+      return HA_ERR_TO_BIG_ROW;
     case FE_IO:
     case FE_FORMAT:
     case FE_BUG:

@@ -4,7 +4,9 @@
  * Rules of this room
  * - Every fe_code has exactly one answer here; handlers never map codes by themselves.
  * - Mapping has the side effects the code asks for: a deadlock marks the transaction for
- *   rollback, a corrupt page is logged (rate limited) and pushed as a warning.
+ *   rollback, a corrupt page is logged (rate limited) and pushed as a warning beside the
+ *   error, with the error's own number.
+ * - A warning goes through ferrite_warn(), wherever in the plugin it arises.
  * - Call it in the thread that got the code, before any other call into the core: the text
  *   comes from fe_last_error().
  */
@@ -27,6 +29,11 @@ int ferrite_table_error(fe_code code, THD *thd);
 /* handler::get_error_message(): fills `buf` with the core's text for errors of the engine's
    own; returns whether the error is temporary (a retry of the transaction may succeed). */
 bool ferrite_get_error_message(int error, String *buf);
+
+/* A warning in whatever SQL mode: it never becomes the statement's error. `er` is a number of
+   the server's error messages (ER_...), which clients and handlers in SQL know; never an
+   HA_ERR_... Own thread of `thd` only. The format is the server's (my_vsnprintf). */
+void ferrite_warn(THD *thd, uint er, const char *format, ...) ATTRIBUTE_FORMAT(printf, 3, 4);
 
 /* The text kept for this thread's last mapped error ("" when there is none). */
 const char *ferrite_error_text();

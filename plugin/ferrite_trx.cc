@@ -186,9 +186,9 @@ int ferrite_hton_start_snapshot(handlerton *, THD *thd) {
     return ferrite_to_ha_error(fe_txn_open_snapshot(conn->session), thd);
   /* Every engine is asked, and InnoDB says the same: once is enough. */
   if (isolation == FE_READ_UNCOMMITTED && !ha_resolve_by_legacy_type(thd, DB_TYPE_INNODB))
-    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_UNSUPPORTED,
-                        "Ferrite: WITH CONSISTENT SNAPSHOT is ignored at READ UNCOMMITTED"
-                        " isolation level.");
+    ferrite_warn(
+        thd, ER_NOT_SUPPORTED_YET,
+        "Ferrite: WITH CONSISTENT SNAPSHOT is ignored at READ UNCOMMITTED isolation level.");
   return 0;
 }
 

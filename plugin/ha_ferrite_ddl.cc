@@ -28,8 +28,7 @@ static int refuse(const char *what) {
 }
 
 static void warn_option(THD *thd, const char *format, const char *text, uint number) {
-  push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_ILLEGAL_HA_CREATE_OPTION, format,
-                      text, number);
+  ferrite_warn(thd, ER_ILLEGAL_HA_CREATE_OPTION, format, text, number);
 }
 
 /* There is one row format; the names that InnoDB gives to its own are accepted, as is the size
@@ -164,8 +163,7 @@ int ha_ferrite::truncate() {
 int ha_ferrite::optimize(THD *, HA_CHECK_OPT *) { return HA_ADMIN_TRY_ALTER; }
 
 static void report_fault(void *thd, const char *text) {
-  push_warning_printf(static_cast<THD *>(thd), Sql_condition::WARN_LEVEL_WARN, ER_NOT_KEYFILE,
-                      "Ferrite: %s", text);
+  ferrite_warn(static_cast<THD *>(thd), ER_NOT_KEYFILE, "Ferrite: %s", text);
 }
 
 int ha_ferrite::check(THD *thd, HA_CHECK_OPT *check_opt) {
@@ -202,10 +200,9 @@ int ha_ferrite::check_row_entries(const uchar *record, std::vector<fe_cursor *> 
                       !memcmp(found.payload.ptr, entry.payload.ptr, entry.payload.len);
     if (same) continue;
     if (++*faults <= 10)
-      push_warning_printf(ha_thd(), Sql_condition::WARN_LEVEL_WARN, ER_NOT_KEYFILE,
-                          "Ferrite: index %s %s an entry of a row",
-                          table->key_info[index.server_no].name.str,
-                          missing ? "misses" : "has other column values in");
+      ferrite_warn(ha_thd(), ER_NOT_KEYFILE, "Ferrite: index %s %s an entry of a row",
+                   table->key_info[index.server_no].name.str,
+                   missing ? "misses" : "has other column values in");
   }
   return 0;
 }
@@ -241,9 +238,8 @@ int ha_ferrite::check_indexes(THD *thd) {
     ulonglong entries = count_entries(cursors[index.no]);
     if (entries == rows) continue;
     faults++;
-    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_NOT_KEYFILE,
-                        "Ferrite: index %s has %llu entries for %llu rows",
-                        table->key_info[index.server_no].name.str, entries, rows);
+    ferrite_warn(thd, ER_NOT_KEYFILE, "Ferrite: index %s has %llu entries for %llu rows",
+                 table->key_info[index.server_no].name.str, entries, rows);
   }
   return faults ? HA_ADMIN_CORRUPT : HA_ADMIN_OK;
 }

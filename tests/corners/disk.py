@@ -1,0 +1,102 @@
+"""A small disk under the database that fills: what clients are told, and what the server keeps in memory then."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from corners.env import Env, Session, equal, expect, options
+
+STRICT = "STRICT_TRANS_TABLES"
+
+
+def _may_mount() -> bool:
+    if os.geteuid() == 0:
+        return True
+    print("skipped: only root can mount a small file system", flush=True)
+    return False
+
+
+@contextlib.contextmanager
+def small_disk(env: Env, mebibytes: int) -> Iterator[Path]:
+    """A file system of that size for Ferrite's files. The server runs again when this begins; it is ended after it."""
+    env.stop()
+    disk = env.datadir / "#ferrite"
+    kept = env.datadir.parent / "kept"
+    disk.rename(kept)
+    disk.mkdir()
+    size = f"size={mebibytes}m,mode=700"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(disk)], check=True, capture_output=True)
+    try:
+        for file in kept.iterdir():
+            shutil.copy2(file, disk)
+        env.start()
+        yield disk
+    finally:
+        env.server.kill()
+        env.down_on_purpose = True
+        subprocess.run(["umount", "-l", str(disk)], check=False)
+        disk.rmdir()
+        kept.rename(disk)
+
+
+def fill(disk: Path) -> Path:
+    """A file that takes all that is free."""
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as f, contextlib.suppress(OSError):
+        for size in (1 << 20, 4096):
+            while f.write(bytes(size)) == size:
+                pass
+    return filler
+
+
+def _until_refused(session: Session, statement: str) -> int:
+    """Runs the statement with a new number each time until it fails; the error number."""
+    for number in range(2000):
+        error = session.error(statement.format(n=number))
+        if error:
+            return error
+    raise AssertionError("the disk is full and all went in")
+
+
+def _is_told_well(session: Session, mode: str, statement: str) -> None:
+    """1114 as the statement's error, and why beside it, with the same number."""
+    session.run(f"SET sql_mode='{mode}'")
+    equal(_until_refused(session, statement), 1114, f"error under sql_mode '{mode}' of: {statement}")
+    said = session.warnings()
+    expect(("Error", 1114) in [w[:2] for w in said], "the error is a condition of its own", said)
+    expect(any(w[1] == 1114 and "Ferrite: disk full" in w[2] for w in said), "no word about the disk", said)
+    expect(all(w[1] >= 1000 for w in said), "a number that is no error number of the server", said)
+    equal([w[2] for w in said if w[0] == "Error"][0], "The table 't' is full", "text of the error")
+
+
+@options("--ferrite-log-budget=16M")
+def scenario_full_disk_is_error_1114(env: Env) -> None:
+    """A full disk is error 1114 in whatever SQL mode, in rows of many, under IGNORE, in a handler; then all goes on."""
+    if not _may_mount():
+        return
+    with small_disk(env, 400) as disk:
+        s = env.session()
+        s.run("CREATE TABLE t (n INT AUTO_INCREMENT PRIMARY KEY, b LONGBLOB) ENGINE=FERRITE")
+        s.run("CREATE TABLE seen (number INT) ENGINE=Aria")
+        s.run(
+            "CREATE PROCEDURE grow() BEGIN DECLARE i INT DEFAULT 0; "
+            "DECLARE EXIT HANDLER FOR 1114 INSERT INTO seen VALUES (1114); "
+            "WHILE i < 1000 DO INSERT INTO t (b) VALUES (REPEAT('p', 500000)); SET i = i + 1; END WHILE; END"
+        )
+        filler = fill(disk)
+        for mode in (STRICT, "", "STRICT_ALL_TABLES"):
+            _is_told_well(s, mode, "INSERT INTO t (b) VALUES (REPEAT('a', 500000 + {n}))")
+            _is_told_well(s, mode, "INSERT INTO t (b) VALUES ('x'), (REPEAT('a', 900000 + {n}))")
+            _is_told_well(s, mode, "INSERT IGNORE INTO t (b) VALUES (REPEAT('a', 500000 + {n}))")
+            _is_told_well(s, mode, "INSERT INTO t (b) SELECT REPEAT('a', 500000 + seq + {n}) FROM seq_1_to_5")
+        s.run(f"SET sql_mode='{STRICT}'")
+        s.run("CALL grow()")
+        equal(s.run("SELECT number FROM seen"), [(1114,)], "what the handler for 1114 saw")
+        filler.unlink()
+        env.eventually("writing after the disk has room", lambda: not s.error("INSERT INTO t (b) VALUES ('again')"))
+        equal(s.answer("CHECK TABLE t"), [("corners.t", "check", "status", "OK")], "CHECK TABLE")
