@@ -341,11 +341,14 @@ fe_code fe_table_check(fe_session *session, fe_table *table, int quick,
 void fe_table_begin_load(fe_session *session, fe_table *table);
 fe_code fe_table_end_load(fe_session *session, fe_table *table);
 
-/* Stores a large value; `ref` gets 16 bytes for the payload. Belongs to the session's
-   transaction: gone again if it rolls back. */
+/* Stores a large value; `ref` gets 16 bytes for the payload. It belongs to the row that this
+   session inserts or updates next, with nothing in between but further values of that row:
+   if the change fails, or storing a further value does, all of them are gone again. */
 fe_code fe_overflow_write(fe_session *session, fe_table *table, fe_slice value,
                           uint8_t *ref);
-/* Length from the reference alone, then the whole value into `out` (of that length). */
+/* Length from the reference alone, then the whole value into `out` (of that length).
+   FE_NOT_FOUND at READ UNCOMMITTED: the row has changed since it was read, and the value is
+   gone; the row has to be read again. */
 uint64_t fe_overflow_len(const uint8_t *ref);
 fe_code fe_overflow_read(fe_session *session, fe_table *table, const uint8_t *ref,
                          uint8_t *out);

@@ -225,6 +225,6 @@ pub unsafe extern "C" fn fe_overflow_read(
             return FE_OK;
         }
         let out = std::slice::from_raw_parts_mut(out, len);
-        code(session_of(session).engine().read_overflow(&reference, out))
+        code(session_of(session).read_value(&reference, out))
     }
 }

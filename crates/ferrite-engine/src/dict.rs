@@ -479,6 +479,18 @@ impl Dictionary {
         self.state.lock().open.values().cloned().collect()
     }
 
+    /// Every table, opened if it was not.
+    ///
+    /// # Errors
+    /// A page that cannot be read.
+    pub(crate) fn all_tables(&self) -> Result<Vec<Arc<Table>>> {
+        let mut state = self.state.lock();
+        let ids: Vec<TableId> = state.specs.keys().copied().collect();
+        ids.into_iter()
+            .map(|id| self.open_id(&mut state, id))
+            .collect()
+    }
+
     /// Tables there are.
     pub fn table_count(&self) -> usize {
         self.state.lock().specs.len()

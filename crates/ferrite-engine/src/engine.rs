@@ -44,6 +44,8 @@ pub struct Engine {
     pub(crate) purge: PurgeQueue,
     pub(crate) undo_area: UndoArea,
     pub(crate) counters: Counters,
+    /// Stamp of the next value out of line.
+    pub(crate) value_stamp: AtomicU32,
     pub(crate) flush_mode: AtomicU32,
     pub(crate) log_budget: AtomicU64,
     pub(crate) max_history_bytes: AtomicU64,

@@ -17,7 +17,8 @@
 //!   `overflow`: values out of line.
 //! - `recovery`, `checkpoint`: start and restart; `losers`: what is rolled back after it.
 //!   `background`: every thread.
-//! - `status`: counters and views. `inspect`: what tests look at.
+//! - `status`: counters and views. `inspect`: what tests look at; `account`: of the pages of
+//!   values out of line.
 //!   `offline`: a database that nobody has open, for tools.
 //!
 //! # Invariants
@@ -30,6 +31,7 @@
 //! 3. A transaction is visible (commit number) before its locks go, and acknowledged only
 //!    when its commit record is durable.
 
+mod account;
 mod background;
 mod callbacks;
 mod check;
@@ -65,6 +67,7 @@ mod undo_list;
 mod visible;
 mod write;
 
+pub use account::ValueAccount;
 pub use callbacks::{Callbacks, LogLevel, NoCallbacks, SilentCallbacks};
 pub use config::Config;
 pub use cursor::{Cursor, ReadMode, Row, SeekMode, WaitMode};

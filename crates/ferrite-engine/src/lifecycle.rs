@@ -148,6 +148,7 @@ impl Engine {
         let fatal = callbacks.clone();
         parts.log.set_fatal(Box::new(move |text| fatal.fatal(text)));
         Arc::new(Engine {
+            value_stamp: AtomicU32::new(ferrite_sync::random::next_u64() as u32),
             flush_mode: AtomicU32::new(config.flush_log_at_commit),
             log_budget: AtomicU64::new(config.log_budget_bytes),
             max_history_bytes: AtomicU64::new(config.max_history_bytes),

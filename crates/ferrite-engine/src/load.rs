@@ -8,8 +8,6 @@
 //! Locking: `Table::load` (the buffer) is held over the insertion of a full buffer; leaves
 //! are latched under it. One session fills a table at a time.
 
-use crate::engine::Engine;
-use crate::overflow::references;
 use crate::session::Session;
 use crate::table::Table;
 use crate::undo::NO_UNDO;
@@ -177,8 +175,8 @@ impl Session {
     /// Inserts a row into a table that is being filled.
     ///
     /// # Errors
-    /// `Duplicate` with `dup` filled: nothing of the row remains. Any other: the table has to
-    /// be dropped.
+    /// `Duplicate` with `dup` filled: nothing of the row remains but the values it brought,
+    /// which the caller frees. Any other: the table has to be dropped.
     pub(crate) fn load_row(
         &mut self,
         table: &Arc<Table>,
@@ -196,7 +194,6 @@ impl Session {
             return Err(Error::Bug("a table is filled without a buffer".into()));
         };
         if let Put::Occupied = put(table, 0, pk, payload, None, &mut buffer.scratch)? {
-            self.engine.forget_values(table, payload)?;
             dup.is_of(0, pk);
             return Err(Error::Duplicate);
         }
@@ -216,7 +213,6 @@ impl Session {
             if let Some(there) = there {
                 dup.is_of(number, &there[entry.key.len()..]);
                 buffer.take_back(table, pk, &entries[..done])?;
-                self.engine.forget_values(table, payload)?;
                 return Err(Error::Duplicate);
             }
             if let Put::Occupied = put(table, number, &key, &value, None, &mut buffer.scratch)? {
@@ -253,16 +249,6 @@ impl LoadBuffer {
         let mut leaf = table.tree(number).leaf_mut(key, PageId::NONE)?;
         if let Ok(slot) = leaf.find(key) {
             leaf.remove(NO_UNDO, slot, &mut self.scratch);
-        }
-        Ok(())
-    }
-}
-
-impl Engine {
-    /// Frees the values out of line that a refused row had brought.
-    fn forget_values(&self, table: &Table, payload: &[u8]) -> Result<()> {
-        for reference in references(payload) {
-            self.free_overflow(table.tree(0).index(), &reference)?;
         }
         Ok(())
     }

@@ -3,28 +3,42 @@
 //!
 //! ```text
 //! page: the prefix every page has (index id, level 0, kind 2, used areas) | 16 next page u32
-//!       | 20 transaction that made the value u48, on its first page | 40 data
-//! reference (16 bytes): first page u32 | pages u32 | length u64
+//!       | 20 transaction that made the value u48, on its first page | 28 stamp u32 | 40 data
+//! reference (16 bytes): first page u32 | pages u32 | length u32 | stamp u32
 //! ```
 //! Every page is logged with an undo entry of its own, so a rollback frees exactly what was
 //! made, however far it got. When a committed change lets go of a value, its reference goes
 //! into the commit record; after a crash those records say what is still to be freed.
+//!
+//! # Invariants
+//! - A value is written once and never changed. Each has a stamp of its own, in its reference
+//!   and on each of its pages: bytes read from pages that bear the reference's stamp are that
+//!   value's, whoever frees or reuses pages meanwhile. (Values of before there were stamps have
+//!   stamp 0, and so have their pages.)
+//! - Values belong to the row change that follows them: if that fails, its undo begins before
+//!   the first of them. What no row, needed version or purge piece names is free
+//!   ([`Engine::check_values`], in `account.rs`).
+//!
+//! Locking: one page latch at a time, shared for reading; `cut_chain` takes two neighbours.
 
 use crate::engine::Engine;
-use crate::session::Session;
+use crate::session::{Isolation, Session};
 use crate::table::Table;
 use crate::undo::{self, Undo};
 use ferrite_buffer::page_prefix;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::Arc;
 use ferrite_tree::{node, op};
-use ferrite_types::{Error, IndexId, PageId, Result, TxnId, PAGE_BYTES};
+use ferrite_types::{ByteReader, Error, IndexId, PageId, Result, TxnId, PAGE_BYTES};
 
 /// Bytes of a reference.
 pub const OVERFLOW_REF_BYTES: usize = 16;
 const DATA_AT: usize = node::HEADER_BYTES;
 const MAKER: std::ops::Range<usize> = 20..26;
+const STAMP: std::ops::Range<usize> = 28..32;
 const DATA_BYTES: usize = PAGE_BYTES - DATA_AT;
+/// A longer value has no reference.
+const MAX_VALUE_BYTES: usize = u32::MAX as usize;
 
 /// The references a row payload opens with.
 pub fn references(payload: &[u8]) -> impl Iterator<Item = [u8; 16]> + '_ {
@@ -37,11 +51,18 @@ pub fn references(payload: &[u8]) -> impl Iterator<Item = [u8; 16]> + '_ {
 
 /// First page, pages, length of a reference.
 pub(crate) fn parts(reference: &[u8; 16]) -> (PageId, u32, u64) {
-    let first = u32::from_le_bytes([reference[0], reference[1], reference[2], reference[3]]);
-    let pages = u32::from_le_bytes([reference[4], reference[5], reference[6], reference[7]]);
-    let mut len = [0; 8];
-    len.copy_from_slice(&reference[8..]);
-    (PageId(first), pages, u64::from_le_bytes(len))
+    let at = |i: usize| ByteReader::new(&reference[i..]).u32().unwrap_or(0);
+    (PageId(at(0)), at(4), u64::from(at(8)))
+}
+
+fn stamp_of(reference: &[u8; 16]) -> &[u8] {
+    &reference[12..]
+}
+
+/// Is the page, of that index, a part of the value that the reference names?
+fn is_part(page: &[u8], index: IndexId, reference: &[u8; 16]) -> bool {
+    let ours = page[5] == page_prefix::KIND_OVERFLOW && page_prefix::index(page) == index.0;
+    ours && &page[STAMP] == stamp_of(reference)
 }
 
 /// Length of the value a reference names, in bytes.
@@ -53,14 +74,55 @@ pub(crate) fn first_page(reference: &[u8; 16]) -> PageId {
     parts(reference).0
 }
 
-/// The data of a page that should be part of a value of that index; None: it is not.
-pub(crate) fn data_of(page: &[u8], index: IndexId) -> Option<&[u8]> {
+/// The data of a page that should be part of that value; None: it is not.
+pub(crate) fn data_of<'p>(
+    page: &'p [u8],
+    index: IndexId,
+    reference: &[u8; 16],
+) -> Option<&'p [u8]> {
     let (end, _) = page_prefix::used(page);
-    let ours = page[5] == page_prefix::KIND_OVERFLOW && page_prefix::index(page) == index.0;
-    (ours && end >= DATA_AT).then(|| page.get(DATA_AT..end))?
+    (is_part(page, index, reference) && end >= DATA_AT).then(|| page.get(DATA_AT..end))?
 }
 
-fn build(page: &mut [u8], index: IndexId, next: PageId, maker: TxnId, data: &[u8]) {
+/// A row change's values, written before it.
+#[derive(Default)]
+pub(crate) struct RowValues {
+    /// Undo position before the first of them.
+    from: Option<u64>,
+    /// Those written without undo, into a table that is being filled.
+    loaded: Vec<(Arc<Table>, [u8; 16])>,
+}
+
+impl RowValues {
+    /// Nothing is known of any.
+    pub(crate) fn forget(&mut self) {
+        self.from = None;
+        self.loaded.clear();
+    }
+
+    /// Undone down to that position: a mark there or above is done with.
+    pub(crate) fn undone_to(&mut self, position: u64) {
+        if self.from.is_some_and(|from| from >= position) {
+            self.from = None;
+        }
+    }
+}
+
+/// What a page of a value says besides its data.
+struct PageOf {
+    index: IndexId,
+    next: PageId,
+    maker: TxnId,
+    stamp: u32,
+}
+
+fn build(page: &mut [u8], of: &PageOf, data: &[u8]) {
+    let PageOf {
+        index,
+        next,
+        maker,
+        stamp,
+    } = of;
     page[..DATA_AT].fill(0);
     page[0..4].copy_from_slice(&index.0.to_le_bytes());
     page[5] = page_prefix::KIND_OVERFLOW;
@@ -68,22 +130,78 @@ fn build(page: &mut [u8], index: IndexId, next: PageId, maker: TxnId, data: &[u8
     page[8..10].copy_from_slice(&(PAGE_BYTES as u16).to_le_bytes());
     page[16..20].copy_from_slice(&next.0.to_le_bytes());
     page[MAKER].copy_from_slice(&maker.0.to_le_bytes()[..6]);
+    page[STAMP].copy_from_slice(&stamp.to_le_bytes());
     page[DATA_AT..DATA_AT + data.len()].copy_from_slice(data);
 }
 
 impl Session {
-    /// Stores a value; its pages belong to the transaction.
+    /// Stores a value of the row that is inserted or updated next: it belongs to that change,
+    /// and goes with it if it fails.
     ///
     /// # Errors
-    /// `DiskFull`; nothing remains after the statement's rollback.
+    /// `DiskFull`; `RowTooBig` for a value of 4 GiB. Nothing of the row's values remains.
     pub fn write_overflow(&mut self, table: &Arc<Table>, value: &[u8]) -> Result<[u8; 16]> {
+        let position = self.undo_position();
+        self.row_values.from.get_or_insert(position);
+        let stored = self.store_value(table, value);
+        if stored.is_err() {
+            self.take_values_back()?;
+        }
+        stored
+    }
+
+    /// The undo position before the row change that follows: before the first of its values.
+    pub(crate) fn row_begins(&mut self) -> u64 {
+        let now = self.undo_position();
+        let from = self.row_values.from.take().unwrap_or(now);
+        debug_assert!(from <= now, "a row's values lie before it");
+        if ferrite_sync::mutant!("write.values_kept_after_failure") {
+            return now;
+        }
+        from
+    }
+
+    /// The row change has ended well: the values are its row's.
+    pub(crate) fn row_ends(&mut self) {
+        if !self.row_values.loaded.is_empty() {
+            self.row_values.loaded.clear();
+        }
+    }
+
+    /// The row whose values were written will not be: they go.
+    ///
+    /// # Errors
+    /// A page that cannot be read.
+    pub fn take_values_back(&mut self) -> Result<()> {
+        if let Some(from) = self.row_values.from.take() {
+            if !self.txn.is_frozen() && self.undo_position() > from {
+                self.rollback_to_inner(from)?;
+            }
+        }
+        self.drop_loaded_values()
+    }
+
+    /// Frees what was written without undo.
+    pub(crate) fn drop_loaded_values(&mut self) -> Result<()> {
+        for (table, reference) in std::mem::take(&mut self.row_values.loaded) {
+            self.engine
+                .free_overflow(table.tree(0).index(), &reference)?;
+        }
+        Ok(())
+    }
+
+    fn store_value(&mut self, table: &Arc<Table>, value: &[u8]) -> Result<[u8; 16]> {
         let loading = table.loading.load(Ordering::Relaxed);
         if !loading {
             self.writing()?;
         }
+        if value.len() > MAX_VALUE_BYTES {
+            return Err(Error::RowTooBig);
+        }
         let engine = self.engine.clone();
         let pool = &engine.pool;
         let index = table.tree(0).index();
+        let stamp = engine.next_value_stamp();
         let count = value.len().div_ceil(DATA_BYTES).max(1);
         let ids: Vec<PageId> = (0..count).map(|_| pool.alloc_page(index)).collect();
         let mut chunks = value.chunks(DATA_BYTES);
@@ -92,7 +210,13 @@ impl Session {
             let next = ids.get(i + 1).copied().unwrap_or(PageId::NONE);
             let mut frame = pool.reserve(1).pop().expect("one was reserved");
             let maker = if i == 0 { self.txn } else { TxnId::FROZEN };
-            build(frame.bytes_mut(), index, next, maker, data);
+            let of = PageOf {
+                index,
+                next,
+                maker,
+                stamp,
+            };
+            build(frame.bytes_mut(), &of, data);
             let undo = Undo::Overflow { index, page };
             let frame_no = frame.frame_no();
             let write = |prelude: &[u8]| {
@@ -111,28 +235,71 @@ impl Session {
         let mut reference = [0u8; 16];
         reference[0..4].copy_from_slice(&ids[0].0.to_le_bytes());
         reference[4..8].copy_from_slice(&(count as u32).to_le_bytes());
-        reference[8..].copy_from_slice(&(value.len() as u64).to_le_bytes());
+        reference[8..12].copy_from_slice(&(value.len() as u32).to_le_bytes());
+        reference[12..].copy_from_slice(&stamp.to_le_bytes());
+        if loading {
+            self.row_values.loaded.push((table.clone(), reference));
+        }
         Ok(reference)
+    }
+
+    /// Reads a value of a row that this session has just read into `out`, which has the
+    /// value's length.
+    ///
+    /// # Errors
+    /// `NotFound` at READ UNCOMMITTED: the row was changed or rolled back since, and the value
+    /// went with it; who reads the row again finds another state, or the value is corrupt.
+    /// `SnapshotTooOld`; `Corrupt`; a page that cannot be read.
+    pub fn read_value(&self, reference: &[u8; 16], out: &mut [u8]) -> Result<()> {
+        let result = self.engine.read_overflow(reference, out);
+        // Its pages may have gone while we read, and with them the reason to believe an error.
+        self.snapshot_holds()?;
+        match result {
+            Err(Error::Corrupt(_)) if self.isolation == Isolation::ReadUncommitted => {
+                Err(Error::NotFound)
+            }
+            other => other,
+        }
     }
 }
 
 impl Engine {
+    /// A stamp that no other value has; never 0. It wraps after 2^32 values: a reference of
+    /// back then would have to name the same first page to be taken for the new value.
+    fn next_value_stamp(&self) -> u32 {
+        loop {
+            let stamp = self.value_stamp.fetch_add(1, Ordering::Relaxed);
+            if stamp != 0 {
+                return stamp;
+            }
+        }
+    }
+
     /// Reads a value into `out`, which has its length.
     ///
     /// # Errors
-    /// `Corrupt` when the chain is broken; a page that cannot be read.
+    /// `Corrupt` when the chain is broken or the value is not there any more; a page that
+    /// cannot be read.
     pub fn read_overflow(&self, reference: &[u8; 16], out: &mut [u8]) -> Result<()> {
-        let (mut page, _, len) = parts(reference);
+        let (mut page, count, len) = parts(reference);
         if out.len() as u64 != len {
             return Err(Error::Bug("overflow value read into another length".into()));
         }
         let mut done = 0;
+        let mut pages = 0;
+        let mut owner = None;
         while done < out.len() {
             let fault = || Error::Corrupt(format!("page {page}: overflow chain is broken"));
             let guard = self.pool.shared(page)?.ok_or_else(fault)?;
-            let owner = IndexId(page_prefix::index(&guard));
-            let data = data_of(&guard, owner).ok_or_else(fault)?;
-            if data.is_empty() || data.len() > out.len() - done {
+            let index = *owner.get_or_insert(IndexId(page_prefix::index(&guard)));
+            let data = if ferrite_sync::mutant!("overflow.owner_not_checked") {
+                guard.get(DATA_AT..page_prefix::used(&guard).0)
+            } else {
+                data_of(&guard, index, reference)
+            };
+            let data = data.ok_or_else(fault)?;
+            pages += 1;
+            if data.is_empty() || data.len() > out.len() - done || pages > count {
                 return Err(fault());
             }
             out[done..done + data.len()].copy_from_slice(data);
@@ -142,9 +309,35 @@ impl Engine {
         Ok(())
     }
 
-    /// Who made a value; frozen when that is long ago.
-    pub(crate) fn overflow_maker(&self, reference: &[u8; 16]) -> Result<TxnId> {
-        let Some(guard) = self.pool.shared(first_page(reference))? else {
+    /// The pages of a value that are still there, in its order. A value that is being freed
+    /// loses its last page first, so what is there is the beginning of it.
+    pub(crate) fn value_pages(&self, index: IndexId, reference: &[u8; 16]) -> Result<Vec<PageId>> {
+        let (mut page, count, _) = parts(reference);
+        let mut chain = Vec::new();
+        while page != PageId::NONE && chain.len() < count as usize {
+            let Some(guard) = self.pool.shared(page)? else {
+                break;
+            };
+            // A reference may outlive its value: the page is somebody else's then.
+            if !is_part(&guard, index, reference) {
+                break;
+            }
+            chain.push(page);
+            page = node::right(&guard);
+        }
+        Ok(chain)
+    }
+
+    /// True when the id names a page of some value.
+    pub(crate) fn is_value_page(&self, page: PageId) -> Result<bool> {
+        let guard = self.pool.shared(page)?;
+        Ok(guard.is_some_and(|guard| guard[5] == page_prefix::KIND_OVERFLOW))
+    }
+
+    /// Who made a value; frozen when that is long ago, or the value gone.
+    pub(crate) fn overflow_maker(&self, index: IndexId, reference: &[u8; 16]) -> Result<TxnId> {
+        let guard = self.pool.shared(first_page(reference))?;
+        let Some(guard) = guard.filter(|guard| is_part(guard, index, reference)) else {
             return Ok(TxnId::FROZEN);
         };
         let mut bytes = [0; 8];
@@ -179,26 +372,14 @@ impl Engine {
 
     /// Frees a value nobody needs any more, from its end to its first page.
     pub(crate) fn free_overflow(&self, index: IndexId, reference: &[u8; 16]) -> Result<()> {
-        let (mut page, count, _) = parts(reference);
-        let mut chain = Vec::with_capacity(count as usize);
-        while page != PageId::NONE && chain.len() < count as usize {
-            let Some(guard) = self.pool.shared(page)? else {
-                break;
-            };
-            if page_prefix::index(&guard) != index.0 || guard[5] != page_prefix::KIND_OVERFLOW {
-                break;
-            }
-            chain.push(page);
-            page = node::right(&guard);
-        }
+        let chain = self.value_pages(index, reference)?;
         for i in (1..chain.len()).rev() {
             self.cut_chain(index, chain[i - 1], chain[i])?;
         }
         let Some(guard) = self.pool.exclusive(parts(reference).0)? else {
             return Ok(());
         };
-        // A reference may outlive its index: the page is somebody else's then.
-        if page_prefix::index(&guard) != index.0 || guard[5] != page_prefix::KIND_OVERFLOW {
+        if !is_part(&guard, index, reference) {
             return Ok(());
         }
         let mut ops = Vec::new();

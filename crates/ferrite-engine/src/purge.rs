@@ -114,7 +114,7 @@ impl Engine {
                 if !self.txns.visible_to_all(txn)
                     && !ferrite_sync::mutant!("purge.free_values_early")
                 {
-                    let made_by = self.overflow_maker(reference)?;
+                    let made_by = self.overflow_maker(table.tree(0).index(), reference)?;
                     if self.txns.version_needed(made_by, txn) {
                         return Ok(false);
                     }

@@ -87,6 +87,7 @@ impl Session {
             return Ok(());
         }
         self.engine.undo_to(&self.slot, self.txn, position, false)?;
+        self.row_values.undone_to(position);
         while self.garbage.last().is_some_and(|(at, _)| *at > position) {
             self.garbage.pop();
             self.forget_garbage_pages();

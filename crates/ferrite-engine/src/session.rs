@@ -4,6 +4,7 @@
 //! list, prepared id: by the checkpointer) and in `Owner` (locks: by other sessions).
 
 use crate::engine::Engine;
+use crate::overflow::RowValues;
 use crate::purge::Garbage;
 use crate::table::Table;
 use crate::touched::Touched;
@@ -140,6 +141,8 @@ pub struct Session {
     /// Pages that have a piece in `garbage`, as far as remembered, and where in it: one piece
     /// stands for all delete-marks of a page.
     garbage_pages: [(PageId, usize); GARBAGE_PAGES],
+    /// Values of the row change to come.
+    pub(crate) row_values: RowValues,
     pub(crate) lock_timeout_ms: u64,
     /// The core rolled the transaction back (deadlock); only its end is accepted.
     pub(crate) rolled_back: bool,
@@ -192,6 +195,7 @@ impl Session {
             spill_due: false,
             garbage: Vec::new(),
             garbage_pages: [(PageId::NONE, 0); GARBAGE_PAGES],
+            row_values: RowValues::default(),
             lock_timeout_ms: engine.config().lock_wait_timeout_ms,
             rolled_back: false,
             prepared: false,
@@ -237,6 +241,7 @@ impl Session {
             .no_gaps
             .store(isolation <= Isolation::ReadCommitted, Ordering::Relaxed);
         self.stmt_undo = self.undo_position();
+        self.row_values.forget();
         self.braked = false;
         if isolation <= Isolation::ReadCommitted {
             self.snapshot = None;
@@ -246,6 +251,7 @@ impl Session {
     /// A statement ended inside a transaction that goes on.
     pub fn end_statement(&mut self) {
         self.stmt_undo = self.undo_position();
+        self.row_values.forget();
         if self.isolation <= Isolation::ReadCommitted {
             self.snapshot = None;
         }
@@ -422,6 +428,7 @@ impl Session {
             self.garbage.clear();
         }
         self.forget_garbage_pages();
+        self.row_values.forget();
         self.rolled_back = false;
         self.prepared = false;
         self.commit_end = None;

@@ -89,13 +89,15 @@ impl Session {
             (None, Some(pk)) => pk,
             (None, None) => return Err(Error::Bug("a row without a key".into())),
         };
+        let before = self.row_begins();
         if table.loading.load(Ordering::Relaxed) {
-            self.load_row(table, row_key, payload, entries, dup)?;
+            let result = self.load_row(table, row_key, payload, entries, dup);
+            self.undo_if_failed(before, &result)?;
+            result?;
             table.note_change(1);
             self.engine.counters.rows_inserted.inc();
             return Ok(row_id);
         }
-        let before = self.undo_position();
         let result = self.insert_all(table, row_key, payload, entries, replace_hint, dup);
         self.undo_if_failed(before, &result)?;
         result?;
@@ -105,15 +107,19 @@ impl Session {
         Ok(row_id)
     }
 
-    /// What a failed row change had done so far goes.
+    /// What a failed row change had done so far goes, its values out of line included.
     fn undo_if_failed<T>(&mut self, before: u64, result: &Result<T>) -> Result<()> {
-        if result.is_err() && !self.txn.is_frozen() && self.undo_position() > before {
+        if result.is_ok() {
+            self.row_ends();
+            return Ok(());
+        }
+        if !self.txn.is_frozen() && self.undo_position() > before {
             self.rollback_to_inner(before)?;
         }
-        Ok(())
+        self.drop_loaded_values()
     }
 
-    fn rollback_to_inner(&mut self, position: u64) -> Result<()> {
+    pub(crate) fn rollback_to_inner(&mut self, position: u64) -> Result<()> {
         let keep = self.stmt_undo;
         let result = self.rollback_to(position);
         self.stmt_undo = keep;
@@ -294,7 +300,7 @@ impl Session {
         added: &[Entry<'_>],
         dup: &mut DupInfo,
     ) -> Result<()> {
-        let before = self.undo_position();
+        let before = self.row_begins();
         let result = self.update_all(table, old_pk, new_pk, payload, removed, added, dup);
         self.undo_if_failed(before, &result)?;
         result?;
@@ -359,7 +365,7 @@ impl Session {
         pk: &[u8],
         entries: &[Entry<'_>],
     ) -> Result<()> {
-        let before = self.undo_position();
+        let before = self.row_begins();
         let result = self.delete_all(table, pk, entries);
         self.undo_if_failed(before, &result)?;
         result?;

@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 
 use ferrite_sync::{random, time};
-use ferrite_types::format::FEATURE_PAGE_MARKS;
+use ferrite_types::format::{FEATURE_PAGE_MARKS, FEATURE_VALUE_STAMPS};
 use ferrite_types::{Error, IndexId, Lsn, PageId, Result};
 
 use crate::blob;
@@ -95,7 +95,7 @@ impl Store {
             uuid,
             geometry,
             created_us: time::unix_us(),
-            features: FEATURE_PAGE_MARKS,
+            features: FEATURE_PAGE_MARKS | FEATURE_VALUE_STAMPS,
         };
         let (files, _) = Files::open(&storage, geometry, cfg.direct, OpenMode::ReadWrite)?;
         files.grow(0)?;

@@ -4,9 +4,13 @@
 pub const FORMAT_VERSION: u32 = 1;
 
 /// Opening a database with an unknown bit in its incompatible set is refused.
-pub const KNOWN_INCOMPATIBLE_FEATURES: u64 = FEATURE_PAGE_MARKS;
+pub const KNOWN_INCOMPATIBLE_FEATURES: u64 = FEATURE_PAGE_MARKS | FEATURE_VALUE_STAMPS;
 /// A page's location tells a part of its blob's checksum (incompatible).
 pub const FEATURE_PAGE_MARKS: u64 = 1;
+/// References to values out of line may bear a stamp above a length of 32 bits, and a row may
+/// have more than 254 of them (incompatible). A database without the bit may have them, too: it
+/// was made by an older program and written to by this one.
+pub const FEATURE_VALUE_STAMPS: u64 = 2;
 /// Unknown bits here are harmless to an older binary.
 pub const KNOWN_COMPATIBLE_FEATURES: u64 = 0;
 

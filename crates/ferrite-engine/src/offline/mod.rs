@@ -382,7 +382,8 @@ impl Offline {
         let broken = |page| Error::Corrupt(format!("page {page}: overflow chain is broken"));
         while left > 0 || pages == 0 {
             self.page(page, &mut buf)?;
-            let data = crate::overflow::data_of(&buf, index).ok_or_else(|| broken(page))?;
+            let data = crate::overflow::data_of(&buf, index, reference);
+            let data = data.ok_or_else(|| broken(page))?;
             pages += 1;
             let stuck = data.is_empty() && len > 0;
             if stuck || data.len() as u64 > left || pages > count {
