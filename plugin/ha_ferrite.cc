@@ -114,6 +114,7 @@ handler *ha_ferrite::clone(const char *name, MEM_ROOT *mem_root) {
   copy->m_stored_lock = m_stored_lock;
   copy->m_wait = m_wait;
   copy->m_low_isolation = m_low_isolation;
+  copy->m_dirty = m_dirty;
   return copy;
 }
 
@@ -192,6 +193,7 @@ void ha_ferrite::begin_statement(THD *thd) {
   if (m_sequence) m_session = ferrite_sequence_session_of(thd);
   m_statement++;
   m_low_isolation = thd_tx_isolation(thd) <= ISO_READ_COMMITTED;
+  m_dirty = thd_tx_isolation(thd) == ISO_READ_UNCOMMITTED;
   m_autoinc_rows = 0;
   m_have_payload = false;
   /* Partitions are not told of HANDLER by init_table_handle_for_HANDLER(). */

@@ -146,7 +146,10 @@ class ha_ferrite final : public handler {
   int move(Step step, uchar *buf);
   fe_code step_cursor(Step step, fe_row *row);
   int deliver(fe_row *row, uchar *buf);
-  int deliver_clustered(const fe_row &row, uchar *buf);
+  int deliver_clustered(fe_row row, uchar *buf);
+  fe_code deliver_state(const fe_row &row, uchar *buf);
+  /* What is read may not be committed: it may be gone at the next look. */
+  bool reads_dirty() const { return m_dirty && m_lock == FE_READ_SNAPSHOT; }
   check_result_t check_pushed(const fe_row &row, uchar *buf);
   int seek(uchar *buf, const uchar *key, uint key_len, fe_seek_mode mode);
   int keep_row(const fe_row &row);
@@ -198,6 +201,7 @@ class ha_ferrite final : public handler {
   fe_wait_policy m_wait = FE_WAIT;
   bool m_locked = false; /* external_lock() was called */
   bool m_low_isolation = false;
+  bool m_dirty = false; /* READ UNCOMMITTED */
   uint32_t m_statement = 1;
   bool m_replace = false; /* duplicates will be replaced */
   bool m_insert_update = false;

@@ -311,9 +311,10 @@ int ha_ferrite::keep_row(const fe_row &row) {
   return 0;
 }
 
-/* HA_ERR_RECORD_DELETED: skip this entry (its row is locked by another). With X locks the
-   clustered row is visited in any case: it carries the lock and the payload. In a keyread
-   indexed virtual columns come from the entry: the server does not compute them then. */
+/* HA_ERR_RECORD_DELETED: skip this entry (its row is locked by another, or was deleted or
+   rolled back while it was read without a snapshot). With X locks the clustered row is visited
+   in any case: it carries the lock and the payload. In a keyread indexed virtual columns come
+   from the entry: the server does not compute them then. */
 int ha_ferrite::deliver(fe_row *row, uchar *buf) {
   if (m_index->no == 0) return deliver_clustered(*row, buf);
   const bool exclusive = m_lock == FE_READ_EXCLUSIVE;
@@ -325,23 +326,44 @@ int ha_ferrite::deliver(fe_row *row, uchar *buf) {
   }
   fe_row clustered;
   fe_code rc = fe_cursor_fetch_row(m_cursor, &clustered);
-  if (rc == FE_SKIPPED) return HA_ERR_RECORD_DELETED;
+  if (rc == FE_SKIPPED || (rc == FE_NOT_FOUND && reads_dirty())) return HA_ERR_RECORD_DELETED;
   if (rc != FE_OK) return error(rc == FE_NOT_FOUND ? FE_CORRUPT : rc);
   return deliver_clustered(clustered, buf);
 }
 
-int ha_ferrite::deliver_clustered(const fe_row &row, uchar *buf) {
-  if (int err = keep_row(row)) return err;
+/* READ UNCOMMITTED: a row may change between its copying and the reading of its values out of
+   line, which then are not there any more. It is read again, so that what is delivered is one
+   state of the row. HA_ERR_RECORD_DELETED: there is none, or never for long enough. */
+int ha_ferrite::deliver_clustered(fe_row row, uchar *buf) {
+  constexpr uint kAttempts = 1000;
+  for (uint attempt = 0; attempt < kAttempts; attempt++) {
+    fe_code rc = deliver_state(row, buf);
+    if (rc != FE_NOT_FOUND) return rc == FE_OK ? 0 : error(rc);
+    if (thd_killed(ha_thd())) return HA_ERR_ABORTED_BY_USER;
+    if (!m_compare.assign(row.payload)) return HA_ERR_OUT_OF_MEM;
+    rc = fe_row_get(m_cursor, m_row_pk.slice(), &row);
+    if (rc == FE_NOT_FOUND || rc == FE_SKIPPED) return HA_ERR_RECORD_DELETED;
+    if (rc != FE_OK) return error(rc);
+    /* The row still names a value that is not there. */
+    if (row.payload.len == m_compare.size() &&
+        !memcmp(row.payload.ptr, m_compare.data(), m_compare.size()))
+      return error(FE_CORRUPT);
+  }
+  return HA_ERR_RECORD_DELETED;
+}
+
+/* FE_NOT_FOUND: a value of this state of the row is gone. */
+fe_code ha_ferrite::deliver_state(const fe_row &row, uchar *buf) {
+  if (keep_row(row)) return FE_OUT_OF_MEMORY;
   if (m_lock == FE_READ_EXCLUSIVE) {
-    if (!m_row_payload.assign(row.payload)) return HA_ERR_OUT_OF_MEM;
+    if (!m_row_payload.assign(row.payload)) return FE_OUT_OF_MEMORY;
     m_have_payload = true;
   }
   if (m_plan_pk && !ferrite::decode_primary_key(layout(), row.pk, m_plan_wanted.data(), buf))
-    return error(FE_CORRUPT);
-  if (m_plan_row.empty()) return 0;
-  fe_code rc = layout().rows.decode(m_session, m_share->table, row.payload, m_plan_row.data(),
-                                    m_plan_row.size(), buf, &m_blobs);
-  return rc == FE_OK ? 0 : error(rc);
+    return FE_CORRUPT;
+  if (m_plan_row.empty()) return FE_OK;
+  return layout().rows.decode(m_session, m_share->table, row.payload, m_plan_row.data(),
+                              m_plan_row.size(), buf, &m_blobs);
 }
 
 void ha_ferrite::unlock_row() {
@@ -382,7 +404,8 @@ int ha_ferrite::rnd_pos(uchar *buf, uchar *pos) {
   fe_code rc = fe_row_get(m_cursor, ref_to_key(pos, m_seek_key.data()), &row);
   if (rc == FE_END || rc == FE_SKIPPED) return HA_ERR_KEY_NOT_FOUND;
   if (rc != FE_OK) return error(rc);
-  return deliver_clustered(row, buf);
+  int err = deliver_clustered(row, buf);
+  return err == HA_ERR_RECORD_DELETED ? HA_ERR_KEY_NOT_FOUND : err;
 }
 
 int ha_ferrite::cmp_ref(const uchar *ref1, const uchar *ref2) {
