@@ -321,6 +321,11 @@ int ha_ferrite::reset() {
   m_plan_index = nullptr;
   m_have_payload = false;
   m_wait = FE_WAIT;
+  /* The table cache keeps handlers: what a large value took is not for it to keep. */
+  m_blobs.trim();
+  m_compare.trim();
+  m_payload.trim();
+  m_row_payload.trim();
   return 0;
 }
 

@@ -121,10 +121,16 @@ bool Buffer::reserve(size_t capacity) {
   return true;
 }
 
+void Buffer::free() {
+  my_free(data_);
+  data_ = nullptr;
+  size_ = capacity_ = 0;
+}
+
 bool Buffer::assign(fe_slice from) {
   size_ = 0;
   if (!reserve(from.len)) return false;
-  memcpy(data_, from.ptr, from.len);
+  if (from.len) memcpy(data_, from.ptr, from.len);
   size_ = from.len;
   return true;
 }

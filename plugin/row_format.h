@@ -35,6 +35,8 @@ constexpr size_t kBlobInlineBytes = 1024;
 constexpr size_t kRowTargetBytes = 3600;
 /* A value shorter than this is not worth a reference. */
 constexpr size_t kMinOutOfLineBytes = 64;
+/* A buffer up to this stays with its handler between statements. */
+constexpr size_t kKeptBufferBytes = 64 << 10;
 
 enum class ColumnKind : uint8_t {
   kFixed, /* pack_length() raw bytes of the record */
@@ -77,7 +79,7 @@ struct Column {
 Column describe_column(const Field *field, const uchar *record_start, const uchar *defaults,
                        bool virtual_column);
 
-/* A byte buffer that only grows; stays with its handler. */
+/* A byte buffer that grows, and gives back what it needs no more only when told. */
 class Buffer {
  public:
   Buffer() = default;
@@ -92,8 +94,13 @@ class Buffer {
   /* Room for `capacity` bytes; keeps the first size() ones. False: out of memory. */
   bool reserve(size_t capacity);
   bool assign(fe_slice from);
+  /* Gives a large buffer back, with its content; a small one stays for the next statement. */
+  void trim() {
+    if (capacity_ > kKeptBufferBytes) free();
+  }
 
  private:
+  void free();
   uint8_t *data_ = nullptr;
   size_t size_ = 0;
   size_t capacity_ = 0;
