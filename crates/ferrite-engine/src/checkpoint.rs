@@ -10,6 +10,7 @@
 //!
 //! ```text
 //! state: version u8 | next txn u64 | next csn u64
+//!   | next table u64 | next index u32                 (since version 3)
 //!   | count u32, each: txn u64, exact at u64, xid length u32, xid,
 //!       garbage count u32, each: index u32, overflow reference 16 bytes,
 //!       chunk count u32, each: slot u32, checksum u32, tail length u64, tail
@@ -18,7 +19,7 @@
 //! ```
 
 use crate::commit::{decode_xid, encode_garbage, encode_xid};
-use crate::dict::Carried;
+use crate::dict::{Carried, NextIds};
 use crate::engine::Engine;
 use crate::session::Xid;
 use crate::undo_list::Chunk;
@@ -28,7 +29,9 @@ use ferrite_sync::kill_point;
 use ferrite_types::{ByteReader, Csn, Error, IndexId, Lsn, Result, TableId, TxnId};
 use std::collections::BTreeMap;
 
-const STATE_VERSION: u8 = 2;
+const STATE_VERSION: u8 = 3;
+/// Without ids of tables and indexes: the dictionary tells the least that they can be.
+const STATE_VERSION_WITHOUT_IDS: u8 = 2;
 
 /// A transaction that was active when the state was copied.
 pub(crate) struct ActiveTxn {
@@ -46,6 +49,7 @@ pub(crate) struct ActiveTxn {
 pub(crate) struct EngineState {
     pub next_txn: TxnId,
     pub next_csn: Csn,
+    pub next_ids: NextIds,
     pub active: Vec<ActiveTxn>,
     pub overflow: Vec<(IndexId, [u8; 16])>,
     pub carried: BTreeMap<TableId, Carried>,
@@ -56,6 +60,8 @@ impl EngineState {
         let mut out = vec![STATE_VERSION];
         out.extend_from_slice(&self.next_txn.0.to_le_bytes());
         out.extend_from_slice(&self.next_csn.0.to_le_bytes());
+        out.extend_from_slice(&self.next_ids.table.to_le_bytes());
+        out.extend_from_slice(&self.next_ids.index.to_le_bytes());
         out.extend_from_slice(&(self.active.len() as u32).to_le_bytes());
         for txn in &self.active {
             out.extend_from_slice(&txn.txn.0.to_le_bytes());
@@ -96,7 +102,8 @@ impl EngineState {
 }
 
 fn read_state(r: &mut ByteReader<'_>) -> Option<EngineState> {
-    if r.u8()? != STATE_VERSION {
+    let version = r.u8()?;
+    if !matches!(version, STATE_VERSION | STATE_VERSION_WITHOUT_IDS) {
         return None;
     }
     let mut state = EngineState {
@@ -104,6 +111,10 @@ fn read_state(r: &mut ByteReader<'_>) -> Option<EngineState> {
         next_csn: Csn(r.u64()?),
         ..EngineState::default()
     };
+    if version == STATE_VERSION {
+        state.next_ids.table = r.u64()?;
+        state.next_ids.index = r.u32()?;
+    }
     for _ in 0..r.u32()? {
         state.active.push(read_active(r)?);
     }
@@ -201,6 +212,8 @@ impl Engine {
             next_txn: self.txns.next_txn(),
             next_csn: Csn(self.txns.last_csn().0 + 1),
             overflow: self.purge.pending_overflow(),
+            // After the position was chosen: every record before it names lower ids.
+            next_ids: self.dict.next_ids(),
             carried: self.dict.carry(),
             ..EngineState::default()
         };

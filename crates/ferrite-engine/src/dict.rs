@@ -35,6 +35,28 @@ pub struct Carried {
     pub rows: i64,
 }
 
+/// Ids not used yet. They only ever rise, over crashes, too: what the log, an undo list or a
+/// statistic still says of a table that is gone must never mean another one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NextIds {
+    /// Of tables.
+    pub table: u64,
+    /// Of indexes.
+    pub index: u32,
+}
+
+impl NextIds {
+    /// That table id is used.
+    pub(crate) fn above_table(&mut self, id: TableId) {
+        self.table = self.table.max(id.0.saturating_add(1));
+    }
+
+    /// That index id is used.
+    pub(crate) fn above_index(&mut self, id: IndexId) {
+        self.index = self.index.max(id.0.saturating_add(1));
+    }
+}
+
 #[derive(Default)]
 struct State {
     names: BTreeMap<String, TableId>,
@@ -42,8 +64,19 @@ struct State {
     open: BTreeMap<TableId, Arc<Table>>,
     by_index: BTreeMap<IndexId, TableId>,
     carried: BTreeMap<TableId, Carried>,
-    next_table: u64,
-    next_index: u32,
+    next: NextIds,
+}
+
+impl State {
+    fn new_index_id(&mut self) -> IndexId {
+        let id = IndexId(self.next.index);
+        assert!(
+            id.0 >= FIRST_INDEX && id.0 < u32::MAX,
+            "index ids are used up"
+        );
+        self.next.index += 1;
+        id
+    }
 }
 
 /// The dictionary of one database.
@@ -61,7 +94,8 @@ impl Dictionary {
         assert_eq!(root, PageId(1), "the dictionary's root is page 1");
     }
 
-    /// Reads all definitions.
+    /// Reads all definitions. `next`: ids that are not used yet, as far as checkpoint and log
+    /// know.
     ///
     /// # Errors
     /// A page or a definition that cannot be read.
@@ -69,23 +103,28 @@ impl Dictionary {
         pool: Arc<Pool>,
         log: Arc<Log>,
         carried: BTreeMap<TableId, Carried>,
+        mut next: NextIds,
     ) -> Result<Dictionary> {
+        if ferrite_sync::mutant!("dict.index_id_reused") {
+            next = NextIds::default();
+        }
+        next.table = next.table.max(1);
+        next.index = next.index.max(FIRST_INDEX);
         let tree = Tree::new(pool.clone(), DICTIONARY, PageId(1));
         let mut state = State {
             carried,
-            next_table: 1,
-            next_index: FIRST_INDEX,
+            next,
             ..State::default()
         };
         tree.check(&mut |key, rec| {
             let fault = || Error::Corrupt("dictionary: a key has the wrong length".into());
             let (id, part) = split_key(key).ok_or_else(fault)?;
             // Also of parts whose definition a crash kept from coming.
-            state.next_table = state.next_table.max(id.0.saturating_add(1));
+            state.next.above_table(id);
             if part == 0 {
                 let spec = TableSpec::decode(id, rec.value)?;
                 for index in &spec.indexes {
-                    state.next_index = state.next_index.max(index.id.0 + 1);
+                    state.next.above_index(index.id);
                     state.by_index.insert(index.id, id);
                 }
                 state.names.insert(spec.name.clone(), id);
@@ -95,7 +134,7 @@ impl Dictionary {
         })?;
         // Trees without a table still own page ids: their index ids are not given again.
         for index in pool.store().indexes() {
-            state.next_index = state.next_index.max(index.0 + 1);
+            state.next.above_index(index);
         }
         Ok(Dictionary {
             pool,
@@ -207,15 +246,16 @@ impl Dictionary {
         if state.names.contains_key(&spec.name) {
             return Err(Error::Exists);
         }
-        spec.id = TableId(state.next_table);
+        spec.id = TableId(state.next.table);
         spec.created_unix_s = time::unix_us() / 1_000_000;
-        state.next_table += 1;
+        state.next.table += 1;
         for index in &mut spec.indexes {
-            index.id = IndexId(state.next_index);
-            state.next_index += 1;
+            index.id = state.new_index_id();
             index.root = Tree::create(&self.pool, index.id, NO_UNDO);
         }
         kill_point!("dict.create.trees_made");
+        // Also tells a restart, before anything else does, that the table's id is used.
+        log_auto_increment(&self.log, spec.id, auto_increment.max(1), true);
         let end = match self.put_spec(&spec) {
             Ok(end) => end,
             Err(e) => {
@@ -380,8 +420,7 @@ impl Dictionary {
         let mut spec = state.specs.get(&id).ok_or(Error::NotFound)?.clone();
         let old: Vec<IndexId> = spec.indexes.iter().map(|i| i.id).collect();
         for index in &mut spec.indexes {
-            index.id = IndexId(state.next_index);
-            state.next_index += 1;
+            index.id = state.new_index_id();
             index.root = Tree::create(&self.pool, index.id, NO_UNDO);
         }
         let end = self.put(&record_key(id, 0), &spec.encode())?;
@@ -461,6 +500,11 @@ impl Dictionary {
     /// Name of a table.
     pub fn name_of(&self, table: TableId) -> Option<String> {
         Some(self.state.lock().specs.get(&table)?.name.clone())
+    }
+
+    /// Ids not used yet, for a checkpoint.
+    pub(crate) fn next_ids(&self) -> NextIds {
+        self.state.lock().next
     }
 
     /// Counters of all tables, for a checkpoint.

@@ -9,7 +9,7 @@
 use crate::callbacks::{Callbacks, LogLevel};
 use crate::checkpoint::EngineState;
 use crate::config::Config;
-use crate::dict::Dictionary;
+use crate::dict::{Dictionary, NextIds};
 use crate::engine::Engine;
 use crate::losers::{Losers, BIG_LOSER_BYTES};
 use crate::purge::PurgeQueue;
@@ -89,7 +89,12 @@ impl Engine {
         stop_at_failed_sync(&storage, &log);
         let pool = Engine::make_pool(&config, &store, &log)?;
         Dictionary::create(&pool);
-        let dict = Dictionary::load(pool.clone(), log.clone(), BTreeMap::new())?;
+        let dict = Dictionary::load(
+            pool.clone(),
+            log.clone(),
+            BTreeMap::new(),
+            NextIds::default(),
+        )?;
         let parts = Parts {
             store,
             log,
@@ -213,7 +218,7 @@ impl Engine {
         Engine::redo(&pool, &log, &analysis, &checkpoint, end)?;
         store.finish_recovery()?;
         let carried = std::mem::take(&mut analysis.carried);
-        let dict = Dictionary::load(pool.clone(), log.clone(), carried)?;
+        let dict = Dictionary::load(pool.clone(), log.clone(), carried, analysis.next_ids)?;
         let parts = Parts {
             store,
             log,

@@ -13,7 +13,7 @@
 
 use crate::checkpoint::EngineState;
 use crate::commit::{decode_garbage, decode_xid};
-use crate::dict::Carried;
+use crate::dict::{Carried, NextIds};
 use crate::session::Xid;
 use crate::undo::{self, Opening};
 use crate::undo_list::{UndoArea, UndoList};
@@ -40,6 +40,8 @@ pub(crate) struct Analysis {
     pub unfinished: HashMap<TxnId, Unfinished>,
     pub next_txn: TxnId,
     pub next_csn: ferrite_types::Csn,
+    /// Above every id that a checkpoint or the log names, of tables that are gone as well.
+    pub next_ids: NextIds,
     /// Values that became garbage, and where in the log.
     pub overflow: Vec<(IndexId, [u8; 16], Lsn)>,
     pub carried: BTreeMap<TableId, Carried>,
@@ -77,6 +79,7 @@ impl Analysis {
             unfinished,
             next_txn: state.next_txn,
             next_csn: state.next_csn,
+            next_ids: state.next_ids,
             overflow: state
                 .overflow
                 .into_iter()
@@ -183,6 +186,7 @@ impl Analysis {
         }
         for op in Ops::new(ops) {
             let op = op?;
+            self.next_ids.above_index(op.index);
             if op.frees() {
                 self.freed.insert(op.page, rec.end);
                 if map_counts {
@@ -202,6 +206,7 @@ impl Analysis {
         if index.0 == 0 {
             return Err(Error::Corrupt("log: a drop of no index".into()));
         }
+        self.next_ids.above_index(index);
         self.dropped.insert(index, rec.end);
         if map_counts {
             store.release_index(index);
@@ -227,6 +232,8 @@ impl Analysis {
             b.copy_from_slice(&body[at..at + 8]);
             u64::from_le_bytes(b)
         };
+        // Each table has such a record before its definition.
+        self.next_ids.above_table(TableId(number(0)));
         let carried = self.carried.entry(TableId(number(0))).or_default();
         let next = number(8);
         carried.auto_increment = if body[16] == 1 {

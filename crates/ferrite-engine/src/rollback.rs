@@ -2,6 +2,7 @@
 //! own, whose log record says how much of the list is left. A crash in the middle goes on
 //! from there.
 
+use crate::callbacks::LogLevel;
 use crate::engine::Engine;
 use crate::session::{Session, TxnSlot};
 use crate::touched::Touched;
@@ -156,7 +157,7 @@ impl Engine {
                 state.undo.drop_last(left);
                 Ok(())
             }
-            Undo::Insert { index, key } => self.undo_insert(slot, index, key, left, work),
+            Undo::Insert { index, key } => self.undo_insert(slot, txn, index, key, left, work),
             Undo::Update { index, key, prior } => {
                 self.undo_update(slot, txn, index, key, &prior, left, work)
             }
@@ -175,6 +176,7 @@ impl Engine {
     fn undo_insert(
         &self,
         slot: &TxnSlot,
+        txn: TxnId,
         index: IndexId,
         key: &[u8],
         left: u64,
@@ -190,6 +192,7 @@ impl Engine {
         let (mut leaf, at) = loop {
             let leaf = tree.leaf_mut(key, PageId::NONE)?;
             let at = leaf.find(key).map_err(|_| missing(index))?;
+            owned(&leaf.record(at).header, index, txn)?;
             if self.locks.is_untouched(index, key) {
                 break (leaf, at);
             }
@@ -232,12 +235,7 @@ impl Engine {
             let at = leaf.find(key).map_err(|_| missing(index))?;
             let rec = leaf.record(at);
             let now = rec.header;
-            if now.txn != txn {
-                return Err(Error::Corrupt(format!(
-                    "index {index}: a row of transaction {txn} bears id {} at its rollback",
-                    now.txn
-                )));
-            }
+            owned(&now, index, txn)?;
             prior.value(rec.value, &mut work.value)?;
             let largest = Header {
                 deleted: prior.deleted,
@@ -301,19 +299,30 @@ impl Engine {
             (state.txn, state.undo.backwards())
         };
         let mut values: HashMap<(IndexId, Vec<u8>), Vec<u8>> = HashMap::new();
-        let mut touched = Touched::default();
+        let (mut touched, mut passed_over) = (Touched::default(), 0u64);
         while let Some(entry) = entries.prev(&self.undo_area)? {
             let undo = undo::decode(&entry)?;
             touched.add(undo.index());
             let Undo::Update { index, key, prior } = undo else {
                 continue;
             };
-            self.restore_version(txn, index, key, &prior, &mut values)?;
+            if !self.restore_version(txn, index, key, &prior, &mut values)? {
+                passed_over += 1;
+            }
+        }
+        if passed_over > 0 {
+            let text = format!(
+                "transaction {txn} is prepared; {passed_over} of its changes are in tables that \
+                 are gone: its decision passes over them"
+            );
+            self.callbacks.log(LogLevel::Warning, &text);
         }
         slot.state.lock().touched = touched;
         Ok(())
     }
 
+    /// False when there is nothing to restore: the table is gone (a temporary one went with its
+    /// session), or the entry is somebody else's. That must not keep a database from opening.
     fn restore_version(
         &self,
         txn: TxnId,
@@ -321,12 +330,22 @@ impl Engine {
         key: &[u8],
         prior: &Prior<'_>,
         values: &mut HashMap<(IndexId, Vec<u8>), Vec<u8>>,
-    ) -> Result<()> {
-        let table = self.dict.table_of_index(index)?;
+    ) -> Result<bool> {
+        let table = match self.dict.table_of_index(index) {
+            Err(Error::NotFound) if !ferrite_sync::mutant!("recovery.version_of_gone_table") => {
+                return Ok(false)
+            }
+            other => other?,
+        };
         let number = table.number_of(index).ok_or(Error::NotFound)?;
         let mut leaf = table.tree(number).leaf_mut(key, PageId::NONE)?;
-        let at = leaf.find(key).map_err(|_| missing(index))?;
+        let Ok(at) = leaf.find(key) else {
+            return Ok(false);
+        };
         let rec = leaf.record(at);
+        if rec.header.txn != txn {
+            return Ok(false);
+        }
         let newer = values
             .remove(&(index, key.to_vec()))
             .unwrap_or_else(|| rec.value.to_vec());
@@ -350,8 +369,11 @@ impl Engine {
             let keep = rec.value.to_vec();
             leaf.replace(undo::NO_UNDO, at, &header, &keep, &mut Scratch::default());
         }
-        values.insert((index, key.to_vec()), value);
-        Ok(())
+        // An older change of ours is a difference to this value.
+        if prior.txn == txn {
+            values.insert((index, key.to_vec()), value);
+        }
+        Ok(true)
     }
 
     /// Ends a recovered (`stale`) or detached transaction by rolling it back.
@@ -369,6 +391,18 @@ impl Engine {
         slot.started_unix_us.store(0, Ordering::Relaxed);
         Ok(())
     }
+}
+
+/// Undo touches only what bears the id of its transaction: a list that does not fit the table
+/// (a restored file, an id used twice) must not take rows of others away.
+fn owned(header: &Header, index: IndexId, txn: TxnId) -> Result<()> {
+    if header.txn == txn || ferrite_sync::mutant!("rollback.owner_not_checked") {
+        return Ok(());
+    }
+    Err(Error::Corrupt(format!(
+        "index {index}: an entry of transaction {txn} bears id {} at its rollback",
+        header.txn
+    )))
 }
 
 fn missing(index: IndexId) -> Error {

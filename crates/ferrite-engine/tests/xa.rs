@@ -3,13 +3,16 @@
 
 mod common;
 
-use common::{create, database, give_up, insert, open, update};
+use common::{
+    check, create, create_as, database, delete, give_up, insert, open, scan, update, wait_until,
+};
 
-use ferrite_engine::{DdlCaller, Engine, Xid};
+use ferrite_engine::{DdlCaller, Engine, Session, Xid};
 use ferrite_io::sim::SimStorage;
 use ferrite_sync::random::Rng;
 use ferrite_sync::{thread, Arc};
 use ferrite_types::Error;
+use std::collections::BTreeMap;
 
 const NOWAIT: DdlCaller = DdlCaller { thd: 0, wait_ms: 0 };
 
@@ -85,6 +88,147 @@ fn ddl_waits_for_prepared_transactions() {
         decide(&engine, &xid("x"), commit);
         waiter.join().unwrap();
         assert!(!engine.dict().exists("d/t"));
+        engine.close().unwrap();
+    }
+}
+
+/// A transaction changed a temporary table beside a permanent one. Its client goes, and the
+/// temporary table with it, at once. Before or after a restart the transaction is decided.
+#[test]
+fn temporary_tables_go_under_a_prepared_transaction() {
+    for case in 0..8 {
+        let (commit, crash, restart) = (case & 1 != 0, case & 2 != 0, case & 4 != 0);
+        let (disk, engine, t, mut s) = database(40 + case);
+        let temporary = create_as(&engine, "d/#sql-temporary", true);
+        for n in 0..3 {
+            insert(&mut s, &t, n, b"old").unwrap();
+            insert(&mut s, &temporary, n, b"old").unwrap();
+        }
+        s.commit(false).unwrap();
+        update(&mut s, &temporary, 0, b"old", b"changed").unwrap();
+        update(&mut s, &t, 0, b"old", b"changed").unwrap();
+        delete(&mut s, &temporary, 1, b"old").unwrap();
+        delete(&mut s, &t, 1, b"old").unwrap();
+        insert(&mut s, &temporary, 7, b"new").unwrap();
+        insert(&mut s, &t, 7, b"new").unwrap();
+        update(&mut s, &temporary, 7, b"new", b"newer").unwrap();
+        s.prepare(&xid("x")).unwrap();
+        let row = |text: &[u8]| text.to_vec();
+        let before = BTreeMap::from([(0, row(b"old")), (1, row(b"old")), (2, row(b"old"))]);
+        let after = BTreeMap::from([(0, row(b"changed")), (2, row(b"old")), (7, row(b"new"))]);
+        drop((s, temporary));
+        if case != 5 {
+            // (Otherwise the restart drops it.)
+            engine.drop_table("d/#sql-temporary", &NOWAIT).unwrap();
+        }
+        drop(t);
+        let mut engine = engine;
+        if restart {
+            engine = again(&disk, engine, crash);
+            let t = engine.dict().open_table("d/t").unwrap();
+            let mut reader = Session::new(&engine, 0, 2);
+            assert_eq!(scan(&mut reader, &t, 0), before, "case {case}");
+        }
+        decide(&engine, &xid("x"), commit);
+        let engine = again(&disk, engine, crash);
+        let t = engine.dict().open_table("d/t").unwrap();
+        let mut reader = Session::new(&engine, 0, 2);
+        let expected = if commit { &after } else { &before };
+        assert_eq!(&scan(&mut reader, &t, 0), expected, "case {case}");
+        drop(reader);
+        check(&engine, &t);
+        engine.close().unwrap();
+    }
+}
+
+/// Ids of tables that are gone are not given again: not after a clean restart, nor when the
+/// machine dies before the next checkpoint.
+#[test]
+fn ids_are_never_used_again() {
+    let (disk, mut engine, t, s) = database(50);
+    let mut last = (t.id(), t.spec.indexes[2].id);
+    drop((t, s));
+    for life in 0..6 {
+        let t = create(&engine, "d/gone");
+        let ids = (t.id(), t.spec.indexes[0].id);
+        assert!(ids > last, "life {life}: {ids:?} after {last:?}");
+        last = (t.id(), t.spec.indexes[2].id);
+        drop(t);
+        engine.truncate_table("d/gone", 1, &NOWAIT).unwrap();
+        let t = engine.dict().open_table("d/gone").unwrap();
+        assert!(t.spec.indexes[0].id > last.1, "life {life}");
+        last.1 = t.spec.indexes[2].id;
+        drop(t);
+        if life == 3 {
+            engine.checkpoint().unwrap();
+        }
+        engine.drop_table("d/gone", &NOWAIT).unwrap();
+        engine = again(&disk, engine, life % 2 == 0);
+    }
+    engine.close().unwrap();
+}
+
+/// A transaction inserted into a table that was dropped nevertheless (here: before it was
+/// prepared). Another table of the same shape, made after a restart, keeps its rows.
+#[test]
+fn a_rollback_touches_no_other_table() {
+    for crash in [false, true] {
+        let (disk, engine, t, mut s) = database(60);
+        insert(&mut s, &t, 5, b"of the old table").unwrap();
+        drop(t);
+        engine.drop_table("d/t", &NOWAIT).unwrap();
+        s.prepare(&xid("x")).unwrap();
+        drop(s);
+        let engine = again(&disk, engine, crash);
+        let t = create(&engine, "d/new");
+        let mut s = Session::new(&engine, 0, 1);
+        for n in [1, 5] {
+            insert(&mut s, &t, n, b"of the new table").unwrap();
+        }
+        s.commit(false).unwrap();
+        engine.rollback_by_xid(&xid("x")).unwrap();
+        assert_eq!(scan(&mut s, &t, 0).len(), 2);
+        drop(s);
+        check(&engine, &t);
+        engine.close().unwrap();
+    }
+}
+
+/// A large transaction without an end is rolled back beside the work of the next life; its
+/// table goes meanwhile. Whatever is made of the same shape after the next restart keeps its
+/// rows.
+#[test]
+fn a_large_rollback_touches_no_other_table() {
+    const ROWS: u64 = 40_000;
+    for (seed, truncate) in [(70, false), (71, true)] {
+        let (disk, engine, t, mut s) = database(seed);
+        for n in 0..ROWS {
+            insert(&mut s, &t, n, &[b'x'; 400]).unwrap();
+        }
+        engine.flush_log();
+        disk.crash(&mut Rng::new(seed));
+        std::mem::forget(s);
+        give_up(&engine);
+        drop((t, engine));
+        let engine = open(&disk);
+        match truncate {
+            true => engine.truncate_table("d/t", 1, &NOWAIT).unwrap(),
+            false => engine.drop_table("d/t", &NOWAIT).unwrap(),
+        }
+        let engine = again(&disk, engine, truncate);
+        let t = match truncate {
+            true => engine.dict().open_table("d/t").unwrap(),
+            false => create(&engine, "d/new"),
+        };
+        let mut s = Session::new(&engine, 0, 1);
+        for n in 0..100 {
+            insert(&mut s, &t, n, b"of the new table").unwrap();
+        }
+        s.commit(false).unwrap();
+        wait_until("the end of the rollback", || engine.trx_rows().is_empty());
+        assert_eq!(scan(&mut s, &t, 0).len(), 100);
+        drop(s);
+        check(&engine, &t);
         engine.close().unwrap();
     }
 }

@@ -44,7 +44,12 @@ pub fn index(name: &str, unique: bool) -> IndexSpec {
 }
 
 pub fn create(engine: &Engine, name: &str) -> Arc<Table> {
+    create_as(engine, name, false)
+}
+
+pub fn create_as(engine: &Engine, name: &str, temporary: bool) -> Arc<Table> {
     let spec = TableSpec {
+        temporary,
         definition: b"definition".to_vec(),
         ..TableSpec::new(
             name,
