@@ -2,8 +2,14 @@
 # One private server: its directory, its note about itself, and whether it lives.
 #
 # The note DIR/ferrite.instance marks a directory as made by `./ferrite up`; no other directory is ever opened.
+#
+# DIR is closed to all accounts but the server's (0700), and in it are the socket (the path that people know is a link
+# to it), the password, the log, the place for LOAD DATA and INTO OUTFILE (.files) and for temporary files (.tmp).
+# shellcheck source=scripts/account.sh
+source "$FERRITE_ROOT/scripts/account.sh"
 
 INSTANCE_NOTE=ferrite.instance
+ACCESS=
 
 instance_defaults() {
     DIR=$FERRITE_ROOT/var/data
@@ -37,14 +43,28 @@ instance_take_dir() {
 
 instance_paths() {
     DIR=$(realpath -m -- "$DIR")
-    SOCKET=$(realpath -m -- "$SOCKET")
+    # The name itself is not followed: it is a link to the socket in DIR.
+    SOCKET=$(realpath -m -- "$(dirname -- "$SOCKET")")/$(basename -- "$SOCKET")
     PID_FILE=$DIR/ferrite.pid
     # shellcheck disable=SC2034 # read by the rooms that source this one
     ERROR_LOG=$DIR/ferrite.err
+    if [[ -d $DIR && ! -x $DIR ]]; then
+        ferrite_die "$DIR belongs to $(stat -c %U -- "$DIR") and is closed to $(account_me)" "give another with --dir"
+    fi
 }
 
 instance_note() {
-    printf 'state=%s\npid=%s\nport=%s\nsocket=%s\nplugin=%s\n' "$1" "${2:-}" "$PORT" "$SOCKET" "${3:-}" >"$DIR/$INSTANCE_NOTE"
+    printf 'state=%s\npid=%s\nport=%s\nsocket=%s\nplugin=%s\naccess=%s\n' \
+        "$1" "${2:-}" "$PORT" "$SOCKET" "${3:-}" "$ACCESS" | instance_write "$DIR/$INSTANCE_NOTE"
+}
+
+# What is done in DIR is done with the rights of the server's account.
+instance_as() { (cd / && account_as "$@"); }
+
+# instance_write FILE: from stdin, for the account alone.
+instance_write() {
+    # shellcheck disable=SC2016
+    instance_as sh -c 'umask 077 && cat >"$1.new" && mv -f -- "$1.new" "$1"' _ "$1"
 }
 
 instance_noted() { sed -n "s/^$1=//p" "$DIR/$INSTANCE_NOTE" 2>/dev/null || true; }
@@ -71,11 +91,26 @@ instance_recall() {
     SOCKET=$(instance_noted socket)
 }
 
-# instance_client PROGRAM ARGUMENTS...: a client program, talking to this server and to no other.
+# instance_client PROGRAM ARGUMENTS...: a client program, talking to this server and to no other. The server asks the
+# kernel whose process it is; an account that the system has no name for shows the password instead.
 instance_client() {
     local program=$1
     shift
-    ferrite_with_libs "$FERRITE_SERVER_PREFIX/bin/$program" --no-defaults --user=root --socket="$SOCKET" "$@"
+    instance_login
+    ferrite_with_libs "$FERRITE_SERVER_PREFIX/bin/$program" --no-defaults "${LOGIN[@]}" "$@"
+}
+
+# Sets LOGIN, the options that let the owner and root in.
+instance_login() {
+    local me
+    me=$(account_me)
+    LOGIN=("--user=$me" "--socket=$SOCKET")
+    # A server that an older ./ferrite started and that still runs knows only root.
+    [[ -n ${ACCESS_NEXT:-$(instance_noted access)} ]] || LOGIN=(--user=root "--socket=$SOCKET")
+    [[ $me =~ ^[0-9]+$ ]] || return 0
+    export MYSQL_PWD
+    MYSQL_PWD=$(cat "$DIR/ferrite.password" 2>/dev/null || true)
+    LOGIN=(--protocol=tcp --host=127.0.0.1 "--port=$PORT" --user=ferrite)
 }
 
 instance_query() { instance_client mariadb --batch --skip-column-names -e "$1" 2>/dev/null; }
@@ -83,6 +118,6 @@ instance_query() { instance_client mariadb --batch --skip-column-names -e "$1" 2
 # The command line of ./ferrite WORD for this directory, as a person would type it.
 instance_command() {
     local words="./ferrite $1"
-    [[ $DIR == "$FERRITE_ROOT/var/data" ]] || words+=" --dir $(printf '%q' "$DIR")"
+    [[ $DIR == "$(realpath -m -- "$FERRITE_ROOT/var/data")" ]] || words+=" --dir $(printf '%q' "$DIR")"
     printf '%s' "$words"
 }

@@ -10,5 +10,6 @@ cmd_sql() {
     instance_recall
     ferrite_ensure_server
     export LD_LIBRARY_PATH=$FERRITE_SERVER_LIBS${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-    exec "$FERRITE_SERVER_PREFIX/bin/mariadb" --no-defaults --user=root --socket="$SOCKET" "${REST[@]}"
+    instance_login
+    exec "$FERRITE_SERVER_PREFIX/bin/mariadb" --no-defaults "${LOGIN[@]}" "${REST[@]}"
 }

@@ -2,25 +2,32 @@
 # `./ferrite up`: build, make the data directory when it is new, start the server, wait until it answers.
 # shellcheck source=scripts/instance.sh
 source "$FERRITE_ROOT/scripts/instance.sh"
+# shellcheck source=scripts/access.sh
+source "$FERRITE_ROOT/scripts/access.sh"
 
 SERVER_OPTIONS=()
+ASKED_ACCOUNT=
 
 cmd_up() {
     instance_defaults
     up_options "$@"
     instance_paths
     up_check_options
+    up_take_account
     up_open_dir
     if instance_running; then
         up_already_running
         return
     fi
     up_check_address
-    ferrite_build
+    up_programs
+    up_close_dir
     up_create_data
+    access_prepare
     up_start
     up_wait
-    up_test_database
+    access_done
+    instance_note ready "$PID" "$PLUGIN_TIME"
     printf 'Ferrite is up (process %s).\n' "$PID"
     up_how_to_connect
 }
@@ -76,6 +83,23 @@ up_check_options() {
     fi
 }
 
+# Root may name the account that the server runs as, as with any mariadbd.
+up_take_account() {
+    local option next=
+    local others=()
+    for option in "${SERVER_OPTIONS[@]}"; do
+        case $next$option in
+            --user=*) ASKED_ACCOUNT=${option#--user=} ;;
+            --user | -u) next="user " ;;
+            "user "*) ASKED_ACCOUNT=$option next= ;;
+            *) others+=("$option") ;;
+        esac
+    done
+    SERVER_OPTIONS=("${others[@]}")
+    [[ -z $ASKED_ACCOUNT || $EUID -eq 0 || $ASKED_ACCOUNT == "$(account_me)" ]] ||
+        ferrite_die "only root may start a server as $ASKED_ACCOUNT" "leave --user out: it runs as $(account_me)"
+}
+
 # The directory exists and is ours, empty, or can be made; and no other `up` is at work on it.
 up_open_dir() {
     [[ ! -e $DIR || -d $DIR ]] || ferrite_die "$DIR is not a directory" "give another with --dir"
@@ -87,8 +111,53 @@ up_open_dir() {
         fi
         ferrite_die "$DIR is not empty and not a data directory of Ferrite's" "give a new or empty directory with --dir"
     fi
+    up_place_dir
     exec {UP_LOCK}<"$DIR"
     flock -n "$UP_LOCK" || ferrite_die "another ./ferrite up is at work on $DIR" "wait for it to end"
+}
+
+# Chooses the account, and sees to it that it can get to the directory. Nothing above the directory is changed: who may
+# pass through root's home is not for us to say.
+up_place_dir() {
+    local asked=$FERRITE_ROOT/var/data
+    account_choose "$DIR" "$ASKED_ACCOUNT"
+    ! account_as test -x "$(dirname -- "$DIR")" || return 0
+    if instance_exists; then
+        ferrite_warn "the server runs with root's rights, since $ACCOUNT may not pass through the directories above $DIR;" \
+            "better: shut it down, move the directory to one of $FERRITE_SYSTEM_HOME, and give that with --dir"
+        account_choose "$DIR" root
+    elif [[ $DIR == "$asked" ]]; then
+        DIR=$FERRITE_SYSTEM_HOME/data-$(printf '%s' "$asked" | sha256sum | cut -c 1-12)
+        ferrite_say "the data directory is $DIR, since $ACCOUNT, which the server runs as, may not pass through $(dirname -- "$asked")"
+        install -d -m 755 -- "$FERRITE_SYSTEM_HOME"
+        install -d -m 700 -- "$DIR"
+        rmdir -- "$asked"
+        ln -s -- "$DIR" "$asked"
+        instance_paths
+    else
+        rmdir -- "$DIR" 2>/dev/null || true
+        ferrite_die "$ACCOUNT, which a server started by root runs as, may not pass through $(dirname -- "$DIR")" \
+            "give another directory with --dir, for instance $FERRITE_SYSTEM_HOME/$(basename -- "$DIR")" \
+            "or let it run as root all the same: ./ferrite up ... -- --user=root"
+    fi
+}
+
+# The directory belongs to the server's account and is closed to all others, with what an older ./ferrite left in it.
+up_close_dir() {
+    if [[ $EUID -eq 0 && $(stat -c %U -- "$DIR") != "$ACCOUNT" ]]; then
+        chown -R --no-dereference -- "$(id -u "$ACCOUNT"):$(id -g "$ACCOUNT")" "$DIR"
+    fi
+    instance_as chmod 700 "$DIR"
+    instance_as mkdir -p -m 700 "$DIR/.files" "$DIR/.tmp"
+    ACCESS_UPGRADED=
+    [[ $(instance_noted state) != ready ]] || access_ready || ACCESS_UPGRADED=yes
+}
+
+# The server's programs and the plugin, where the account can read them. A plugin named in HA_FERRITE_SO is taken as it is.
+up_programs() {
+    ferrite_ensure_server
+    [[ -n ${HA_FERRITE_SO:-} ]] || ferrite_build
+    account_runtime
 }
 
 up_already_running() {
@@ -100,6 +169,8 @@ up_already_running() {
     if [[ $asked_port != "$PORT" || $asked_socket != "$SOCKET" ]] || ((${#SERVER_OPTIONS[@]} > 0)); then
         ferrite_say "it keeps the port, socket and options it was started with; to change them: $(instance_command down), then up"
     fi
+    access_ready || ferrite_warn "it was started by an older ./ferrite: everybody on this machine is root on it;" \
+        "to close it: $(instance_command down), then up"
     built=$(stat -c %Y "$(ferrite_plugin_path)" 2>/dev/null || true)
     if [[ -n $built && $built != "$(instance_noted plugin)" ]]; then
         ferrite_say "the plugin was built anew since it started; to load it: $(instance_command down), then up"
@@ -114,6 +185,10 @@ up_check_address() {
     home=$(dirname -- "$SOCKET")
     mkdir -p -- "$home" 2>/dev/null || true
     [[ -w $home ]] || ferrite_die "cannot write to $home, the socket's directory" "give another path with --socket"
+    if [[ -L $SOCKET ]]; then
+        ! up_linked_server_runs || ferrite_die "the socket $SOCKET is in use by another server" "give another path with --socket"
+        return 0
+    fi
     [[ -e $SOCKET ]] || return 0
     [[ -S $SOCKET ]] || ferrite_die "$SOCKET exists and is not a socket" "give another path with --socket"
     if grep -qF -- " $SOCKET" /proc/net/unix; then
@@ -121,40 +196,65 @@ up_check_address() {
     fi
 }
 
+# Whether a server runs on the directory that the socket's name leads into.
+up_linked_server_runs() {
+    local PID DIR PID_FILE
+    DIR=$(dirname -- "$(readlink -- "$SOCKET")")
+    PID_FILE=$DIR/ferrite.pid
+    instance_running
+}
+
 # A directory whose making was cut short is made again: its note says so.
 up_create_data() {
     [[ $(instance_noted state) != ready ]] || return 0
-    find "$DIR" -mindepth 1 -delete
+    instance_as find "$DIR" -mindepth 1 -delete
     instance_note creating
-    local user=()
-    ((EUID != 0)) || user=(--user=root)
-    # --force: a machine that cannot look up its own name gets its accounts by address.
-    ferrite_progress "creating the data directory $DIR" ferrite_with_libs \
-        "$FERRITE_SERVER_PREFIX/bin/mariadb-install-db" --no-defaults --basedir="$FERRITE_SERVER_PREFIX" \
-        --datadir="$DIR" --force --auth-root-authentication-method=normal --skip-test-db --skip-name-resolve \
-        --character-set-server=utf8mb4 "${user[@]}" ||
+    ferrite_progress "creating the data directory $DIR" up_install_db ||
         ferrite_die "cannot create the system tables in $DIR" "the messages are above"
+    instance_as mkdir -p -m 700 "$DIR/.files" "$DIR/.tmp"
     instance_note ready
 }
 
+# --force: a machine that cannot look up its own name gets its accounts by address.
+up_install_db() {
+    local me
+    me=$(account_me)
+    [[ ! $me =~ ^[0-9]+$ ]] || me=root
+    instance_as env -u TMPDIR LD_LIBRARY_PATH="$RUN_LIBS" "$RUN_PREFIX/bin/mariadb-install-db" --no-defaults \
+        --basedir="$RUN_PREFIX" --datadir="$DIR" --force --auth-root-authentication-method=socket \
+        --auth-root-socket-user="$me" --skip-test-db --skip-name-resolve --character-set-server=utf8mb4
+}
+
 up_start() {
-    local plugin
-    plugin=$(stat -c %Y "$HA_FERRITE_SO")
-    [[ ! -e $ERROR_LOG ]] || mv -f -- "$ERROR_LOG" "$ERROR_LOG.old"
-    rm -f -- "$PID_FILE"
-    ferrite_say "starting the server on $DIR"
-    local command=("$FERRITE_MARIADBD" --no-defaults --basedir="$FERRITE_SERVER_PREFIX" --datadir="$DIR"
-        --lc-messages-dir="$FERRITE_SERVER_PREFIX/share/mysql" --character-sets-dir="$FERRITE_SERVER_PREFIX/share/mysql/charsets"
-        --plugin-dir="$(ferrite_plugin_dir)" --plugin-maturity=experimental --plugin-load-add=ha_ferrite.so
+    PLUGIN_TIME=$(stat -c %Y "$HA_FERRITE_SO")
+    [[ ! -e $ERROR_LOG ]] || instance_as mv -f -- "$ERROR_LOG" "$ERROR_LOG.old"
+    instance_as rm -f -- "$PID_FILE"
+    ferrite_say "starting the server on $DIR$([[ $ACCOUNT == "$(account_me)" ]] || printf ' as %s' "$ACCOUNT")"
+    local socket=$DIR/ferrite.sock
+    # The kernel takes 107 bytes; a relative name is one in the data directory.
+    (($(printf '%s' "$socket" | wc -c) <= 107)) || socket=ferrite.sock
+    [[ $SOCKET == "$DIR/ferrite.sock" ]] || ln -sfn -- "$DIR/ferrite.sock" "$SOCKET"
+    local command=("$RUN_MARIADBD" --no-defaults --basedir="$RUN_PREFIX" --datadir="$DIR"
+        --lc-messages-dir="$RUN_PREFIX/share/mysql" --character-sets-dir="$RUN_PREFIX/share/mysql/charsets"
+        --plugin-dir="$RUN_PLUGINS" --plugin-maturity=experimental --plugin-load-add=ha_ferrite.so
         --default-storage-engine=FERRITE --character-set-server=utf8mb4
-        --socket="$SOCKET" --port="$PORT" --bind-address=127.0.0.1
-        --pid-file="$PID_FILE" --log-error="$ERROR_LOG")
-    ((EUID != 0)) || command+=(--user=root)
+        --socket="$socket" --port="$PORT" --bind-address=127.0.0.1
+        --secure-file-priv="$DIR/.files" --tmpdir="$DIR/.tmp" --ignore-db-dirs=.files --ignore-db-dirs=.tmp
+        --pid-file="$PID_FILE" --log-error="$ERROR_LOG" "${ACCESS_OPTION[@]}")
+    [[ $ACCOUNT != root ]] || command+=(--user=root)
     command+=("${SERVER_OPTIONS[@]}")
-    LD_LIBRARY_PATH=$FERRITE_SERVER_LIBS${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} \
-        setsid nohup "${command[@]}" </dev/null >>"$ERROR_LOG" 2>&1 {UP_LOCK}<&- &
+    up_detach "${command[@]}" {UP_LOCK}<&- &
     PID=$!
-    instance_note ready "$PID" "$plugin"
+    instance_note ready "$PID" "$PLUGIN_TIME"
+}
+
+# The server in a session of its own, its files and its log for its account alone whatever the umask here.
+up_detach() {
+    cd /
+    export LD_LIBRARY_PATH=$RUN_LIBS${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    # shellcheck disable=SC2016
+    exec setsid nohup "${AS[@]}" bash -c 'umask 077 && log=$1 && shift && exec "$@" <"/dev/null" >>"$log" 2>&1' \
+        _ "$ERROR_LOG" "$@" </dev/null >/dev/null 2>&1
 }
 
 up_wait() {
@@ -183,16 +283,17 @@ up_advice() {
     fi
 }
 
-up_test_database() {
-    instance_query "CREATE DATABASE IF NOT EXISTS test" >/dev/null || true
-}
-
 up_how_to_connect() {
+    local me password
+    me=$(account_me)
+    password=$(access_password)
+    printf 'Connect with: %s\n' "$(instance_command sql)"
+    printf '  or any client:  user %s, socket %s (only this account, and root)\n' "$me" "$SOCKET"
+    [[ -z $password ]] ||
+        printf '  or over TCP:    mariadb --host=127.0.0.1 --port=%s --user=%s --password=%s\n' "$PORT" "$ACCESS_USER" "$password"
     cat <<TEXT
-Connect with: $(instance_command sql)
-  or any client: user root, no password, socket $SOCKET
-  or:            host 127.0.0.1, port $PORT
-Data: $DIR
+Password:     in $(access_password_file)
+Data: $DIR (LOAD DATA and INTO OUTFILE: $DIR/.files)
 Log:  $ERROR_LOG
 Stop with:    $(instance_command down)
 TEXT

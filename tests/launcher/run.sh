@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # The launcher itself: bad options and directories are refused with a message that says what to do, nothing foreign is
-# touched, and up, status, sql and down do what they say. Takes a few seconds.
+# touched, and up, status, sql and down do what they say. Then access.sh. Takes about a minute.
 set -euo pipefail
 
 ROOT=$(cd -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/../.." && pwd)
 WORK=$(mktemp -d "${TMPDIR:-/tmp}/ferrite-launcher.XXXXXX")
+# The account that root's servers run as passes through it, and cannot list it.
+chmod 711 "$WORK"
 LISTENER=
 PASSED=0 FAILED=0
 PORT=$((20000 + RANDOM % 10000))
@@ -31,7 +33,19 @@ expect() {
 }
 
 up() { "$ROOT/ferrite" up --dir "$WORK/data" --socket "$WORK/s" --port "$PORT" "$@"; }
+sql() { "$ROOT/ferrite" sql --dir "$WORK/data" "$@"; }
 up_at() { "$ROOT/ferrite" up --socket "$WORK/s" --port "$PORT" --dir "$@"; }
+
+# Another account of this machine, in a script of its own.
+access_test() {
+    local status=0
+    "$ROOT/tests/launcher/access.sh" || status=$?
+    case $status in
+        0) PASSED=$((PASSED + 1)) ;;
+        77) ;;
+        *) FAILED=$((FAILED + 1)) ;;
+    esac
+}
 
 bad_words() {
     expect "help" 0 '\./ferrite up' "$ROOT/ferrite" help
@@ -78,7 +92,7 @@ port_in_use() {
     python3 -c 'import socket, sys, time
 s = socket.socket(); s.bind(("127.0.0.1", int(sys.argv[1]))); s.listen(); time.sleep(60)' "$PORT" &
     LISTENER=$!
-    sleep 0.5
+    until (exec 3<>"/dev/tcp/127.0.0.1/$PORT") 2>/dev/null; do sleep 0.1; done
     expect "port in use" 1 "port $PORT is in use.*" up
     kill "$LISTENER"
     wait "$LISTENER" 2>/dev/null || true
@@ -92,13 +106,54 @@ a_life() {
     expect "up again with another port" 0 'keeps the port' up --port 3
     expect "status" 0 'engine +Ferrite' "$ROOT/ferrite" status --dir "$WORK/data"
     expect "sql" 0 '^FERRITE$' "$ROOT/ferrite" sql --dir "$WORK/data" -NBe 'SELECT UPPER(@@default_storage_engine)'
-    expect "tcp" 0 '^42$' "$ROOT/ferrite" sql --dir "$WORK/data" --protocol=tcp --host=127.0.0.1 --port="$PORT" -NBe 'SELECT 42'
+    expect "tcp" 0 '^42$' sql --protocol=tcp --host=127.0.0.1 --port="$PORT" --user=ferrite \
+        --password="$(cat "$WORK/data/ferrite.password")" -NBe 'SELECT 42'
+    expect "up prints how to connect over TCP" 0 "port=$PORT --user=ferrite --password=$(cat "$WORK/data/ferrite.password")" up
+    expect "no directory of ours is a database" 0 '^information_schema mysql performance_schema sys test $' \
+        bash -c "'$ROOT/ferrite' sql --dir '$WORK/data' -NBe 'SHOW DATABASES' | tr '\n' ' '"
+    expect "INTO OUTFILE has its place" 0 '^$' sql -e "SELECT 1 INTO OUTFILE '$WORK/data/.files/one'"
     expect "socket in use" 1 'socket .* is in use' up_at "$WORK/second" --port 3
     expect "down" 0 'cleanly' "$ROOT/ferrite" down --dir "$WORK/data"
     expect "down again" 0 'No server runs' "$ROOT/ferrite" down --dir "$WORK/data"
     expect "up with server options" 0 'Ferrite is up' up -- --max-connections=77
+    expect "a second start leaves the accounts alone" 0 '^1$' sql -NBe \
+        "SELECT COUNT(*) FROM mysql.global_priv WHERE User = 'ferrite'"
     expect "the option arrived" 0 '^77$' "$ROOT/ferrite" sql --dir "$WORK/data" -NBe 'SELECT @@max_connections'
     expect "down at last" 0 'cleanly' "$ROOT/ferrite" down --dir "$WORK/data"
+}
+
+# A server with a binary log, such as a replica to be: what the launcher does for itself is not in it.
+binary_log() {
+    local name
+    rm -rf "$WORK/data"
+    for name in first second; do
+        expect "up with a binary log, $name start" 0 'Ferrite is up' up -- --log-bin=binlog --server-id=7
+        expect "nothing of ours is in the binary log, $name start" 0 '^\[\]$' sql -NBe "SELECT CONCAT('[', @@gtid_binlog_pos, ']')"
+        expect "down, $name start" 0 'cleanly' "$ROOT/ferrite" down --dir "$WORK/data"
+    done
+}
+
+# What an older ./ferrite made: no note of access, root without a password from everywhere. It starts, and is closed.
+older_directory() {
+    expect "up for an older directory" 0 'Ferrite is up' up
+    expect "open accounts, as an older one made them" 0 '^$' sql -e "
+        ALTER USER root@localhost IDENTIFIED BY ''; DROP USER ferrite@127.0.0.1;
+        CREATE USER root@127.0.0.1; GRANT ALL ON *.* TO root@127.0.0.1 WITH GRANT OPTION;
+        CREATE USER root@'::1'; CREATE USER root@'a-machine'; CREATE USER app@localhost"
+    expect "down for an older directory" 0 'cleanly' "$ROOT/ferrite" down --dir "$WORK/data"
+    sed -i '/^access=/d' "$WORK/data/ferrite.instance"
+    rm "$WORK/data/ferrite.password"
+    chmod 755 "$WORK/data"
+    ((EUID != 0)) || chown -R root:root "$WORK/data"
+    expect "up of an older directory" 0 'made by an older ./ferrite' up
+    expect "the owner comes in" 0 '^1$' sql -NBe 'SELECT 1'
+    expect "only accounts that ask for something are left, and those that we did not make" 0 \
+        '^app@localhost ferrite@127.0.0.1 mariadb.sys@localhost root@localhost ' \
+        bash -c "'$ROOT/ferrite' sql --dir '$WORK/data' -NBe \"SELECT CONCAT(User, '@', Host) FROM mysql.global_priv
+            WHERE User <> '$(id -un)' OR User = 'root' ORDER BY 1\" | tr '\n' ' '"
+    expect "root on TCP is refused" 1 'Access denied' sql --protocol=tcp --host=127.0.0.1 --port="$PORT" --user=root -e 'SELECT 1'
+    expect "the directory is closed" 0 '^700$' stat -c %a "$WORK/data"
+    expect "down at the end" 0 'cleanly' "$ROOT/ferrite" down --dir "$WORK/data"
 }
 
 bad_words
@@ -106,7 +161,13 @@ bad_directories
 not_running
 if compgen -G "$ROOT/plugin/*.cc" >/dev/null; then
     port_in_use
+    # Built once; every `up` below takes it as it is.
+    HA_FERRITE_SO=${HA_FERRITE_SO:-$("$ROOT/ferrite" build | tail -n 1)}
+    export HA_FERRITE_SO
     a_life
+    binary_log
+    older_directory
+    access_test
 else
     echo "plugin/ holds no C++ source yet: the launcher is tested without a server"
 fi
