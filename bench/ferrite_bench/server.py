@@ -1,10 +1,17 @@
-"""A private mariadbd: own data directory, own socket, no network port; nothing of an installed server is touched."""
+"""A private mariadbd: own data directory, own socket, no network port; nothing of an installed server is touched.
+
+Without a port nothing is asked of who comes in: the socket lies in a directory that is closed to other accounts. With one
+(a load generator that knows no sockets) the server asks: the account that runs the lab by its socket, and the user `bench`,
+who may use the database of that name only, by a password of that server's own.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import re
+import secrets
 import shutil
 import signal
 import socket
@@ -40,15 +47,23 @@ def _base(places: Places, datadir: Path) -> list[str]:
     return [*options, "--user=root"] if os.geteuid() == 0 else options
 
 
+def _me() -> str:
+    """The account that runs the lab, as the server knows it at its socket."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return "root"
+
+
 def template(places: Places) -> Path:
     """An initialised data directory, made once per server version and then copied."""
-    done = places.cache / f"bench-datadir-{places.version}"
+    done = places.cache / f"bench-datadir-closed-{places.version}"
     if done.exists():
         return done
     places.cache.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix="bench-datadir-", dir=places.cache))
     names = ("mysql_system_tables.sql", "mysql_performance_tables.sql", "mysql_system_tables_data.sql")
-    sql = "CREATE DATABASE IF NOT EXISTS mysql;\nUSE mysql;\nSET @auth_root_socket=NULL;\n"
+    sql = f"CREATE DATABASE IF NOT EXISTS mysql;\nUSE mysql;\nSET @auth_root_socket='{_me()}';\n"
     sql += "\n".join((places.share / x).read_text(encoding="utf-8", errors="replace") for x in names)
     run = subprocess.run(
         [*_base(places, work), "--bootstrap", "--skip-grant-tables", "--innodb-log-file-size=96M"],
@@ -83,6 +98,7 @@ class Server:
         self.socket = str(self._socket_dir / "s")
         self.port = 0
         """A free port of this machine when the load generator knows no sockets; otherwise there is none."""
+        self.password = secrets.token_hex(16)
         self.error_log = home / "error.log"
         self.child: subprocess.Popen[Any] | None = None
         self.process: Process | None = None
@@ -106,12 +122,24 @@ class Server:
 
     def _network(self) -> list[str]:
         if not self.needs.tcp:
-            return ["--skip-networking"]
+            return ["--skip-networking", "--skip-grant-tables"]
         if not self.port:
             with socket.socket() as free:
                 free.bind(("127.0.0.1", 0))
                 self.port = free.getsockname()[1]
-        return ["--bind-address=127.0.0.1", f"--port={self.port}"]
+        return ["--bind-address=127.0.0.1", f"--port={self.port}", f"--init-file={self._accounts()}"]
+
+    def _accounts(self) -> Path:
+        """What the server reads before it listens."""
+        script = self.home / "accounts.sql"
+        account = "'bench'@'127.0.0.1'"
+        script.touch(mode=0o600)
+        script.write_text(
+            f"SET SESSION sql_log_bin = 0;\nCREATE USER IF NOT EXISTS {account};\n"
+            f"ALTER USER {account} IDENTIFIED BY '{self.password}';\nGRANT ALL ON bench.* TO {account};\n",
+            encoding="ascii",
+        )
+        return script
 
     def command(self) -> list[str]:
         """The full command line."""
@@ -123,7 +151,6 @@ class Server:
             f"--plugin-dir={self.plugins}",
             f"--tmpdir={self.home}",
             *self._network(),
-            "--skip-grant-tables",
             "--plugin-maturity=experimental",
             "--core-file=0",
         ]
@@ -168,7 +195,7 @@ class Server:
         """A plain client connection."""
         settings: dict[str, Any] = {
             "unix_socket": self.socket,
-            "user": "root",
+            "user": _me(),
             "autocommit": True,
             "read_timeout": 3600,
         }

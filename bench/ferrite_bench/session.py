@@ -168,7 +168,7 @@ class Session:
 
     def prepare_go_tpc(self, load: GoTpc) -> None:
         """Run go-tpc's prepare and wait for it."""
-        self._finish(load.command(self.places.go_tpc, self.server.port, "prepare"))
+        self._finish(load.command(self.places.go_tpc, self.server.port, self.server.password, "prepare"))
 
     def _finish(self, command: list[str]) -> None:
         child = children.start(command, self.places.child_env(), subprocess.PIPE)
@@ -232,7 +232,7 @@ class Session:
 
     def _command(self, load: Load) -> list[str]:
         if isinstance(load, GoTpc):
-            return load.command(self.places.go_tpc, self.server.port)
+            return load.command(self.places.go_tpc, self.server.port, self.server.password)
         program = self.places.sysbench if isinstance(load, Sysbench) else self.places.program("mysqlslap")
         return load.command(program, self._lua(load), self.server.socket, self.engine)
 
@@ -243,7 +243,7 @@ class Session:
         """A command for the reader: with names instead of this machine's paths."""
         shown = []
         for word in command:
-            word = word.replace(self.server.socket, "SOCKET")
+            word = word.replace(self.server.socket, "SOCKET").replace(self.server.password, "PASSWORD")
             word = word.replace(f"{self.places.own_lua}/", "bench/lua/").replace(f"{self.places.sysbench_lua}/", "")
             shown.append(Path(word).name if word == command[0] else word)
         return " ".join(shown)

@@ -6,4 +6,10 @@ set -euo pipefail
 ft_setup "$@"
 ferrite_ensure_test_suite
 ferrite_need_tool perl perl patch patch
+# shellcheck source=scripts/account.sh
+. "$FERRITE_ROOT/scripts/account.sh"
+if ((EUID == 0)); then
+    export FT_ACCOUNT=_ferrite_test
+    account_ensure "$FT_ACCOUNT"
+fi
 exec "$FT_PYTHON" -m mtr.main "$@"

@@ -14,6 +14,12 @@ from typing import IO
 from lib.places import Places
 
 OVERLAY = Path(__file__).parent / "overlay"
+OVERLAY_FOLDER = "ferrite"
+"""What mtr's folder of overlays calls ours."""
+
+
+SYSTEM_HOME = Path("/var/lib/ferrite")
+"""Where root puts what its accounts must reach, when they cannot reach its cache; scripts/account.sh has the same."""
 
 
 @dataclass(frozen=True)
@@ -32,16 +38,11 @@ class Account:
 
 
 def runner_account() -> Account:
-    """The current user, or for root: mysql, else nobody."""
+    """The current user, or for root the account that run.sh made: nobody else has it, and it owns nothing else."""
     if os.geteuid() != 0:
         return Account(os.geteuid(), os.getegid())
-    for name in ("mysql", "nobody"):
-        try:
-            entry = pwd.getpwnam(name)
-        except KeyError:
-            continue
-        return Account(entry.pw_uid, entry.pw_gid)
-    raise SystemExit("mtr must not run as root, and there is no user mysql or nobody to run it")
+    entry = pwd.getpwnam(os.environ["FT_ACCOUNT"])
+    return Account(entry.pw_uid, entry.pw_gid)
 
 
 class Tree:
@@ -56,10 +57,11 @@ class Tree:
         self.plugins = self.usr / "lib" / "mysql" / "plugin"
 
     def _home(self) -> Path:
-        """Root's cache is closed to others, so root puts the copy where the other user can reach it."""
-        if os.geteuid() != 0:
-            return self.places.cache / f"mtr-{self.places.version}"
-        return Path("/var/tmp") / f"ferrite-mtr-{self.places.version}"
+        """In the cache; root's is often closed to others, and then the copy goes where the other user can reach it."""
+        cache = self.places.cache.resolve()
+        reachable = all(p.stat().st_mode & 0o001 for p in (cache, *cache.parents) if p.exists())
+        home = cache if os.geteuid() != 0 or reachable else SYSTEM_HOME
+        return home / f"mtr-{self.places.version}"
 
     def lock(self) -> IO[str]:
         """One run at a time in the tree: keep what is returned until the run ends."""
@@ -78,9 +80,10 @@ class Tree:
             self._copy()
         if self.home.stat().st_uid not in (0, os.geteuid(), self.account.uid):
             raise SystemExit(f"{self.home} belongs to somebody else: remove it or run as its owner")
+        self.home.chmod(0o700)
         if self.places.ferrite_so:
             self.replace(self.places.ferrite_so, self.plugins / "ha_ferrite.so")
-        target = self.mtr / "plugin" / "ferrite"
+        target = self.mtr / "plugin" / OVERLAY_FOLDER
         shutil.rmtree(target, ignore_errors=True)
         shutil.copytree(OVERLAY, target)
         self.give(target)
@@ -89,7 +92,6 @@ class Tree:
         print(f"mtr: copying the server and its tests to {self.home} (once)", flush=True)
         self.home.parent.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix="ferrite-mtr-", dir=self.home.parent))
-        work.chmod(0o755)
         for part in ("bin", "sbin", "share", "lib"):
             shutil.copytree(
                 self.places.basedir / part, work / "usr" / part, symlinks=True, ignore_dangling_symlinks=True
@@ -99,7 +101,7 @@ class Tree:
         for directory in filter(None, self.places.library_path.split(":")):
             for library in filter(Path.exists, Path(directory).glob("*.so*")):
                 shutil.copy2(library, libs / library.name)
-        for folder in (work, *(p for p in work.rglob("*") if p.is_dir() and not p.is_symlink())):
+        for folder in (p for p in work.rglob("*") if p.is_dir() and not p.is_symlink()):
             folder.chmod(0o755)
         self._give_all(work)
         (work / "complete").touch()
@@ -134,12 +136,15 @@ class Tree:
     def var(self, suite: str, disk: bool) -> Path:
         """Where mtr works: in memory, since these suites wait for the disk more than for anything else.
 
-        storage_engine prints its path in a result, and so stays where its oracle was recorded.
+        Nobody else can know the name or look inside. storage_engine prints its path in a result, and so stays where its
+        oracle was recorded.
         """
         memory = Path("/dev/shm")
         if disk or suite.startswith("storage_engine") or not os.access(memory, os.W_OK):
             return self.home / f"var-{suite}"
-        return memory / f"{self.home.name}-{suite}"
+        private = Path(tempfile.mkdtemp(prefix="ferrite-mtr-", dir=memory))
+        self.give(private)
+        return private / "var"
 
     def child_env(self) -> dict[str, str]:
         """Environment of mtr."""
