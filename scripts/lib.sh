@@ -9,6 +9,7 @@
 #   ferrite_ensure_sysbench    sysbench beside it; sets FERRITE_SYSBENCH and FERRITE_SYSBENCH_LUA
 #   ferrite_build              builds the plugin; sets HA_FERRITE_SO
 #   ferrite_with_libs CMD...   runs a server, client or sysbench binary with the libraries that came with it
+#   ferrite_venv NAME REQ      a private Python environment of pinned packages; sets VENV
 #   ferrite_need_tool CMD PKG  makes sure that a program is there
 
 FERRITE_ROOT=${FERRITE_ROOT:-$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)}
@@ -98,6 +99,23 @@ ferrite_apt_install() {
     apt-get install -y --no-install-recommends "$@" && return
     apt-get update
     apt-get install -y --no-install-recommends "$@"
+}
+
+# ferrite_venv NAME REQUIREMENTS: sets VENV, a private Python environment with exactly what the file names; makes it if it
+# is not there. Each content of the file has an environment of its own.
+ferrite_venv() {
+    VENV=$FERRITE_CACHE/$1-venv-$(sha256sum <"$2" | cut -c 1-12)
+    [[ -e $VENV/complete ]] || ferrite_locked "$1-venv" ferrite_venv_make "$VENV" "$2"
+}
+
+# From wheels with the hashes that the file names, and from nothing else.
+ferrite_venv_make() {
+    [[ ! -e $1/complete ]] || return 0
+    ferrite_say "making the Python environment ${1##*/}"
+    rm -rf -- "$1"
+    python3 -m venv "$1" >&2 &&
+        "$1/bin/pip" install --quiet --disable-pip-version-check --require-hashes --only-binary :all: --no-deps -r "$2" >&2 &&
+        touch "$1/complete"
 }
 
 # ferrite_need_cargo: cargo on the PATH, not older than Cargo.toml says.

@@ -8,6 +8,7 @@ test_unit() {
     test_stage "rust lints" unit_rust_lints
     test_stage "rust tests" unit_cargo_test
     test_stage "licences" unit_licences
+    test_stage "advisories" unit_advisories
     test_stage "c++ format" unit_cpp_format
     test_stage "shell lints" unit_shell_lints
     test_stage "python lints" unit_python_lints
@@ -76,6 +77,23 @@ unit_licences() {
         END { printf "%d packages, %d with a licence that does not fit\n", good + bad, bad; exit bad > 0 || good == 0 }'
 }
 
+# What is known of faults in the crates: deny.toml says what is asked. The tool and its database are not fetched here
+# (the tool takes minutes to build): where there is none, the licences above are what is checked.
+unit_advisories() {
+    unit_need_deny || return
+    if ! unit_cargo deny --log-level error --locked fetch db; then
+        test_skip "the database of advisories cannot be fetched here: only licences were checked"
+        return
+    fi
+    unit_cargo deny --locked --offline check advisories bans licenses sources
+}
+
+unit_need_deny() {
+    ferrite_need_cargo
+    cargo deny --version >/dev/null 2>&1 ||
+        test_skip "cargo-deny is not installed: only licences were checked (cargo install --locked cargo-deny)"
+}
+
 unit_cpp_format() {
     local wrong files=()
     mapfile -t files < <(compgen -G "$FERRITE_ROOT/plugin/*.cc"; compgen -G "$FERRITE_ROOT/plugin/*.h")
@@ -98,19 +116,15 @@ unit_python_lints() {
     local ruff=(ruff)
     [[ -n $(cd "$FERRITE_ROOT" && git ls-files '*.py') ]] || test_skip "no Python yet" || return
     if ! command -v ruff >/dev/null; then
-        ruff=("$FERRITE_CACHE/lint-venv/bin/ruff")
-        [[ -x ${ruff[0]} ]] || unit_get_ruff || return
+        unit_get_ruff || return
+        ruff=("$VENV/bin/ruff")
     fi
     (cd "$FERRITE_ROOT" && "${ruff[@]}" check . && "${ruff[@]}" format --check .)
 }
 
 unit_get_ruff() {
     unit_has python3 || return
-    ferrite_progress "fetching ruff" unit_make_lint_venv || test_skip "ruff cannot be fetched here (python3-venv and a network are needed)"
-}
-
-unit_make_lint_venv() {
-    python3 -m venv "$FERRITE_CACHE/lint-venv" && "$FERRITE_CACHE/lint-venv/bin/pip" install --quiet ruff
+    ferrite_venv lint "$FERRITE_ROOT/scripts/lint-requirements.txt" || test_skip "ruff cannot be fetched here (python3-venv and a network are needed)"
 }
 
 # A missing lint program is a failure in continuous integration, and a skipped stage elsewhere.

@@ -6,21 +6,12 @@ FERRITE_ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
 # shellcheck source=scripts/lib.sh
 . "$FERRITE_ROOT/scripts/lib.sh"
 
-# ft_venv: a private environment with PyMySQL, kept in the cache; sets FT_PYTHON.
+# ft_venv: a private environment with what requirements.txt names, kept in the cache; sets FT_PYTHON.
 ft_venv() {
-    local dir="$FERRITE_CACHE/test-venv"
-    FT_PYTHON="$dir/bin/python3"
-    "$FT_PYTHON" -c 'import pymysql' 2>/dev/null || ferrite_locked test-venv ft_make_venv "$dir"
-}
-
-ft_make_venv() {
-    "$1/bin/python3" -c 'import pymysql' 2>/dev/null && return
-    ferrite_say "making the tests' Python environment"
-    rm -rf "$1"
-    python3 -m venv "$1" ||
-        ferrite_die "cannot make a Python environment" "install the package python3-venv and try again"
-    "$1/bin/pip" install --quiet --disable-pip-version-check 'pymysql>=1.1,<2' ||
-        ferrite_die "pip cannot fetch PyMySQL" "check the network, then try again"
+    ferrite_venv test "$FERRITE_ROOT/tests/lib/requirements.txt" ||
+        ferrite_die "cannot make the tests' Python environment" "python3-venv and a network are needed; pip's words are above"
+    # shellcheck disable=SC2034 # read by the files that source this one
+    FT_PYTHON=$VENV/bin/python3
 }
 
 # ft_engines ARGS...: the engines that --engine or --engines name; Ferrite when none is named.
