@@ -11,6 +11,7 @@
  */
 #include "ferrite_hton.h"
 
+#include "ferrite_backup.h"
 #include "ferrite_error.h"
 #include "ferrite_i_s.h"
 #include "ferrite_trx.h"
@@ -164,6 +165,8 @@ static void fill_handlerton(handlerton *hton) {
   hton->savepoint_rollback_can_release_mdl = ferrite_hton_savepoint_can_release_mdl;
 
   hton->drop_database = hton_drop_database;
+  hton->prepare_for_backup = ferrite_prepare_for_backup;
+  hton->end_backup = ferrite_end_backup;
   hton->flush_logs = hton_flush_logs;
   hton->show_status = ferrite_show_status;
   hton->pre_shutdown = hton_pre_shutdown;
@@ -194,6 +197,7 @@ static int ferrite_init(void *arg) {
   }
   fill_handlerton(ferrite_hton);
   ferrite_apply_settings();
+  ferrite_report_lost_tables();
   return 0;
 }
 

@@ -145,23 +145,23 @@ static MYSQL_THDVAR_ENUM(default_compression, PLUGIN_VAR_RQCMDARG,
                          " lz4 or zstd.",
                          nullptr, nullptr, 0, &compression_typelib);
 
-struct st_mysql_sys_var *ferrite_system_variables[] = {MYSQL_SYSVAR(buffer_pool_size),
-                                                       MYSQL_SYSVAR(log_budget),
-                                                       MYSQL_SYSVAR(flush_log_at_trx_commit),
-                                                       MYSQL_SYSVAR(flush_log_at_timeout),
-                                                       MYSQL_SYSVAR(history_ring_size),
-                                                       MYSQL_SYSVAR(max_history_bytes),
-                                                       MYSQL_SYSVAR(deadlock_detect),
-                                                       MYSQL_SYSVAR(print_all_deadlocks),
-                                                       MYSQL_SYSVAR(rollback_on_timeout),
-                                                       MYSQL_SYSVAR(use_direct_io),
-                                                       MYSQL_SYSVAR(purge_threads),
-                                                       MYSQL_SYSVAR(write_threads),
-                                                       MYSQL_SYSVAR(stats_sample_pages),
-                                                       MYSQL_SYSVAR(lock_wait_timeout),
-                                                       MYSQL_SYSVAR(default_compression),
-                                                       MYSQL_SYSVAR(purge_paused),
-                                                       nullptr};
+static MYSQL_THDVAR_BOOL(
+    allow_backup_stage, PLUGIN_VAR_OPCMDARG,
+    "Allow BACKUP STAGE START while there are Ferrite tables: for tools that take the directory"
+    " #ferrite along with a snapshot of the volume, or that need only the locks. mariadb-backup"
+    " leaves that directory out.",
+    nullptr, nullptr, 0);
+
+struct st_mysql_sys_var *ferrite_system_variables[] = {
+    MYSQL_SYSVAR(buffer_pool_size),        MYSQL_SYSVAR(log_budget),
+    MYSQL_SYSVAR(flush_log_at_trx_commit), MYSQL_SYSVAR(flush_log_at_timeout),
+    MYSQL_SYSVAR(history_ring_size),       MYSQL_SYSVAR(max_history_bytes),
+    MYSQL_SYSVAR(deadlock_detect),         MYSQL_SYSVAR(print_all_deadlocks),
+    MYSQL_SYSVAR(rollback_on_timeout),     MYSQL_SYSVAR(use_direct_io),
+    MYSQL_SYSVAR(purge_threads),           MYSQL_SYSVAR(write_threads),
+    MYSQL_SYSVAR(stats_sample_pages),      MYSQL_SYSVAR(lock_wait_timeout),
+    MYSQL_SYSVAR(default_compression),     MYSQL_SYSVAR(purge_paused),
+    MYSQL_SYSVAR(allow_backup_stage),      nullptr};
 
 void ferrite_fill_config(fe_config *config) {
   config->buffer_pool_size_bytes = buffer_pool_size;
@@ -192,6 +192,8 @@ unsigned long ferrite_lock_wait_timeout(THD *thd) { return THDVAR(thd, lock_wait
 uint32_t ferrite_default_compression(THD *thd) {
   return static_cast<uint32_t>(THDVAR(thd, default_compression));
 }
+
+bool ferrite_allow_backup_stage(THD *thd) { return THDVAR(thd, allow_backup_stage); }
 
 uint32_t ferrite_stats_sample_pages() { return stats_sample_pages; }
 

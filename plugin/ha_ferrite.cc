@@ -5,6 +5,7 @@
  */
 #include "ha_ferrite.h"
 
+#include "ferrite_backup.h"
 #include "ferrite_error.h"
 #include "ferrite_hton.h"
 #include "ferrite_vars.h"
@@ -69,7 +70,10 @@ Share *ha_ferrite::get_share() {
 
 int ha_ferrite::open(const char *name, int, uint) {
   m_share = get_share();
-  if (int err = m_share->attach(ferrite::core_table_name(name).c_str(), ha_thd())) return err;
+  if (int err = m_share->attach(ferrite::core_table_name(name).c_str(), ha_thd())) {
+    if (err != HA_ERR_NO_SUCH_TABLE) return err;
+    return ferrite_table_is_lost(table->s->db.str, table->s->table_name.str);
+  }
   m_attached = true;
   m_sequence = table->s->table_type == TABLE_TYPE_SEQUENCE;
   m_generation = m_share->generation;

@@ -8,6 +8,7 @@
  */
 #include "ha_ferrite.h"
 
+#include "ferrite_backup.h"
 #include "ferrite_error.h"
 #include "ferrite_hton.h"
 #include "ferrite_vars.h"
@@ -130,7 +131,9 @@ int ha_ferrite::create(const char *name, TABLE *form, HA_CREATE_INFO *create_inf
   def.definition = {reinterpret_cast<const uint8_t *>(definition.data()), definition.size()};
   if (form->s->found_next_number_field)
     def.auto_increment = create_info->auto_increment_value ? create_info->auto_increment_value : 1;
-  return ferrite_table_error(fe_table_create(ferrite_engine, &def), ha_thd());
+  bool refused;
+  const fe_code rc = ferrite_create_table(&def, &refused);
+  return refused ? HA_ERR_UNSUPPORTED : ferrite_table_error(rc, ha_thd());
 }
 
 int ha_ferrite::delete_table(const char *name) {

@@ -38,6 +38,16 @@ ferrite_ensure_rocksdb() {
     export FERRITE_ROCKSDB_SO=$FERRITE_SERVER_PREFIX/lib/mysql/plugin/ha_rocksdb.so
 }
 
+ferrite_ensure_backup_tool() {
+    ferrite_ensure_feature backup mariadb-backup
+    export FERRITE_MARIADB_BACKUP=$FERRITE_SERVER_PREFIX/bin/mariadb-backup
+}
+
+ferrite_ensure_galera() {
+    ferrite_ensure_feature galera galera-4
+    export FERRITE_GALERA=$FERRITE_SERVER_PREFIX/lib/galera/libgalera_smm.so
+}
+
 ferrite_ensure_sysbench() {
     ferrite_ensure_feature sysbench sysbench
     export FERRITE_SYSBENCH=$FERRITE_SERVER_PREFIX/bin/sysbench FERRITE_SYSBENCH_LUA=$FERRITE_SERVER_PREFIX/share/sysbench

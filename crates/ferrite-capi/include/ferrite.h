@@ -167,6 +167,8 @@ const char *fe_version(void);
 
 /* Makes the whole redo log durable (FLUSH LOGS). */
 fe_code fe_engine_flush_log(fe_engine *engine);
+/* Takes a checkpoint; on failure the one before stays. */
+fe_code fe_engine_checkpoint(fe_engine *engine);
 /* Calls checkpoint_notify(cookie) once everything committed so far is durable. */
 void fe_checkpoint_request(fe_engine *engine, void *cookie);
 
@@ -277,6 +279,8 @@ void fe_table_close(fe_table *table);
 fe_slice fe_table_definition(const fe_table *table);
 uint64_t fe_table_id(const fe_table *table);
 int fe_table_exists(fe_engine *engine, const char *name);
+/* Tables there are, temporary ones aside. */
+uint64_t fe_table_count(fe_engine *engine);
 
 typedef struct {
   uint64_t rows;             /* estimate, exact when 0 and nothing is open */

@@ -148,6 +148,13 @@ pub unsafe extern "C" fn fe_engine_flush_log(engine: *mut fe_engine) -> fe_code 
 
 /// See the header.
 #[no_mangle]
+pub unsafe extern "C" fn fe_engine_checkpoint(engine: *mut fe_engine) -> fe_code {
+    // SAFETY: a valid handle.
+    code(unsafe { engine_of(engine) }.checkpoint())
+}
+
+/// See the header.
+#[no_mangle]
 pub unsafe extern "C" fn fe_checkpoint_request(engine: *mut fe_engine, cookie: *mut c_void) {
     // SAFETY: a valid handle.
     unsafe { engine_of(engine) }.checkpoint_request(cookie as usize);

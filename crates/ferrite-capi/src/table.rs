@@ -215,6 +215,13 @@ pub unsafe extern "C" fn fe_table_exists(engine: *mut fe_engine, name: *const c_
 
 /// See the header.
 #[no_mangle]
+pub unsafe extern "C" fn fe_table_count(engine: *mut fe_engine) -> u64 {
+    // SAFETY: a valid handle.
+    unsafe { engine_of(engine).dict().permanent_count() as u64 }
+}
+
+/// See the header.
+#[no_mangle]
 pub unsafe extern "C" fn fe_table_get_stats(table: *mut fe_table, out: *mut fe_table_stats) {
     // SAFETY: a valid handle and place for the answer.
     unsafe {

@@ -539,6 +539,12 @@ impl Dictionary {
     pub fn table_count(&self) -> usize {
         self.state.lock().specs.len()
     }
+
+    /// Tables that outlive the server.
+    pub fn permanent_count(&self) -> usize {
+        let state = self.state.lock();
+        state.specs.values().filter(|s| !s.temporary).count()
+    }
 }
 
 /// Appends an AUTO_INCREMENT record: table id u64, next value u64, set u8 (1: the counter is

@@ -1,0 +1,41 @@
+/*
+ * Backups that would leave Ferrite's rows out: refused when they begin, named when one was
+ * restored.
+ *
+ * mariadb-backup copies table files by their extension and skips the directory #ferrite: its
+ * copy has the .frm files and not one row, and it says "completed OK!". Until there is a
+ * backup of our own, BACKUP STAGE START (its first statement) fails while there are Ferrite
+ * tables, and no Ferrite table is created while a backup runs that began without any. Tools
+ * that take #ferrite along by other means (a snapshot of the volume) or need the locks alone
+ * (a logical dump) say so with ferrite_allow_backup_stage.
+ *
+ * Rules of this room
+ * - The server gives prepare_for_backup() no way to fail: it raises the error in the session
+ *   that runs the statement, which the server then sends instead of OK. The stage itself has
+ *   begun: it ends with BACKUP STAGE END or the connection, as after every error of a stage.
+ * - `creating` (shared by those who create tables, and over the core's own locks) orders the
+ *   creation of a table and the count of tables at the start of a backup.
+ */
+#ifndef FERRITE_BACKUP_H
+#define FERRITE_BACKUP_H
+
+#include "server_compat.h"
+
+#include "ferrite.h"
+
+/* The handlerton's prepare_for_backup and end_backup. */
+void ferrite_prepare_for_backup();
+void ferrite_end_backup();
+
+/* fe_table_create(), unless a backup runs that would not have the table: then an error is
+   raised and *refused is set. */
+fe_code ferrite_create_table(const fe_table_def *def, bool *refused);
+
+/* At start: says in the error log when the server has .frm files of Ferrite tables and the
+   database has no table at all. */
+void ferrite_report_lost_tables();
+
+/* The statement's error for a table that has a .frm file and is not in the core. */
+int ferrite_table_is_lost(const char *db, const char *table);
+
+#endif
