@@ -9,6 +9,7 @@
 #include "ha_ferrite.h"
 
 #include "ferrite_backup.h"
+#include "ferrite_cluster.h"
 #include "ferrite_error.h"
 #include "ferrite_hton.h"
 #include "ferrite_vars.h"
@@ -102,6 +103,8 @@ static int refuse_wide_rows(const Layout &layout) {
 }
 
 int ha_ferrite::create(const char *name, TABLE *form, HA_CREATE_INFO *create_info) {
+  if (!create_info->tmp_table())
+    if (int err = ferrite_check_cluster(ha_thd())) return err;
   if (int err = refuse_unsupported(form, create_info)) return err;
   if (find_bad_option(ha_thd(), create_info)) return HA_WRONG_CREATE_OPTION;
   Layout layout;
@@ -137,6 +140,7 @@ int ha_ferrite::create(const char *name, TABLE *form, HA_CREATE_INFO *create_inf
 }
 
 int ha_ferrite::delete_table(const char *name) {
+  if (int err = ferrite_check_cluster_ddl(ha_thd(), name)) return err;
   THD *thd = ha_thd();
   fe_code rc =
       fe_table_drop(ferrite_engine, core_table_name(name).c_str(), thd, ferrite_lock_wait_ms(thd));
@@ -144,6 +148,7 @@ int ha_ferrite::delete_table(const char *name) {
 }
 
 int ha_ferrite::rename_table(const char *from, const char *to) {
+  if (int err = ferrite_check_cluster_ddl(ha_thd(), from)) return err;
   THD *thd = ha_thd();
   fe_code rc = fe_table_rename(ferrite_engine, core_table_name(from).c_str(),
                                core_table_name(to).c_str(), thd, ferrite_lock_wait_ms(thd));
@@ -151,6 +156,8 @@ int ha_ferrite::rename_table(const char *from, const char *to) {
 }
 
 int ha_ferrite::truncate() {
+  if (table->s->tmp_table == NO_TMP_TABLE)
+    if (int err = ferrite_check_cluster(ha_thd())) return err;
   close_cursors();
   const uint64_t next = table->found_next_number_field ? 1 : 0;
   fe_code rc = fe_table_truncate(ferrite_engine, m_share->name.c_str(), next, ha_thd(),

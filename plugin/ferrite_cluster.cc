@@ -1,0 +1,19 @@
+/*
+ * Galera: what is refused; see ferrite_cluster.h.
+ */
+#include "ferrite_cluster.h"
+
+int ferrite_refuse_in_cluster() {
+  my_printf_error(ER_GALERA_REPLICATION_NOT_SUPPORTED,
+                  "FERRITE tables cannot be changed while wsrep_on=ON: Galera would not replicate"
+                  " the change (SET SESSION wsrep_on=OFF changes this node alone)",
+                  MYF(0));
+  return HA_ERR_LOGGING_IMPOSSIBLE;
+}
+
+int ferrite_check_cluster_ddl(const THD *thd, const char *path) {
+  if (!ferrite_must_replicate(thd)) return 0;
+  const char *name = strrchr(path, FN_LIBCHAR);
+  name = name ? name + 1 : path;
+  return strncmp(name, "#sql", 4) ? ferrite_refuse_in_cluster() : 0;
+}

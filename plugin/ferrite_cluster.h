@@ -1,0 +1,34 @@
+/*
+ * Galera: Ferrite takes no part in it.
+ *
+ * With wsrep on, a statement on a Ferrite table would be executed here and replicated by
+ * nobody: the nodes would differ in silence. So statements that change permanent Ferrite
+ * tables, and DDL on them, are refused while they would have to be replicated (wsrep_on for
+ * the session, a provider loaded). Temporary tables belong to one session of one node and
+ * stay allowed; so do reads.
+ *
+ * Cost without a cluster: one load of a global that no one writes.
+ */
+#ifndef FERRITE_CLUSTER_H
+#define FERRITE_CLUSTER_H
+
+#include "server_compat.h"
+
+#include <wsrep_on.h>
+
+/* Raises the error; HA_ERR_LOGGING_IMPOSSIBLE. (DROP TABLE takes HA_ERR_UNSUPPORTED for "there is
+   no such table" and removes the .frm file.) */
+int ferrite_refuse_in_cluster();
+
+inline bool ferrite_must_replicate(const THD *thd) { return WSREP_ON && thd && WSREP_NNULL(thd); }
+
+/* 0, or the statement's error. */
+inline int ferrite_check_cluster(const THD *thd) {
+  return ferrite_must_replicate(thd) ? ferrite_refuse_in_cluster() : 0;
+}
+
+/* As above for DDL by file name: tables that the server makes for itself ("#sql...": copies of
+   ALTER TABLE, temporary tables) come and go. */
+int ferrite_check_cluster_ddl(const THD *thd, const char *path);
+
+#endif
