@@ -18,11 +18,12 @@
 //!   | count u32, each: table u64, auto increment u64, rows i64
 //! ```
 
-use crate::commit::{decode_xid, encode_garbage, encode_xid};
+use crate::commit::{decode_xid, encode_xid};
 use crate::dict::{Carried, NextIds};
 use crate::engine::Engine;
 use crate::session::Xid;
 use crate::undo_list::Chunk;
+use crate::values::encode_values;
 use ferrite_store::Checkpoint;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::kill_point;
@@ -72,7 +73,7 @@ impl EngineState {
             }
             out.extend_from_slice(&(xid.len() as u32).to_le_bytes());
             out.extend_from_slice(&xid);
-            encode_garbage(txn.garbage.iter().map(|(i, r)| (*i, r)), &mut out);
+            encode_values(&txn.garbage, &mut out);
             out.extend_from_slice(&(txn.chunks.len() as u32).to_le_bytes());
             for chunk in &txn.chunks {
                 out.extend_from_slice(&chunk.slot.to_le_bytes());
@@ -81,11 +82,7 @@ impl EngineState {
             out.extend_from_slice(&(txn.tail.len() as u64).to_le_bytes());
             out.extend_from_slice(&txn.tail);
         }
-        out.extend_from_slice(&(self.overflow.len() as u32).to_le_bytes());
-        for (index, reference) in &self.overflow {
-            out.extend_from_slice(&index.0.to_le_bytes());
-            out.extend_from_slice(reference);
-        }
+        encode_values(&self.overflow, &mut out);
         out.extend_from_slice(&(self.carried.len() as u32).to_le_bytes());
         for (table, carried) in &self.carried {
             out.extend_from_slice(&table.0.to_le_bytes());
@@ -207,11 +204,10 @@ impl Engine {
 
     /// Copies what a restart must know. Every transaction that is active now and has a record
     /// before the checkpoint's position is in it: it was registered before that record.
-    fn copy_state(&self) -> EngineState {
+    pub(crate) fn copy_state(&self) -> EngineState {
         let mut state = EngineState {
             next_txn: self.txns.next_txn(),
             next_csn: Csn(self.txns.last_csn().0 + 1),
-            overflow: self.purge.pending_overflow(),
             // After the position was chosen: every record before it names lower ids.
             next_ids: self.dict.next_ids(),
             carried: self.dict.carry(),
@@ -220,6 +216,7 @@ impl Engine {
         for slot in self.all_slots() {
             let held = slot.state.lock();
             if held.txn.is_frozen() || ferrite_sync::mutant!("checkpoint.lose_undo") {
+                state.overflow.extend_from_slice(&held.garbage);
                 continue;
             }
             state.active.push(ActiveTxn {
@@ -234,6 +231,9 @@ impl Engine {
                 tail: held.undo.parts().1.to_vec(),
             });
         }
+        // After the slots: a commit gives its values to the queue before its slot lets go of
+        // them. Some may be in both.
+        state.overflow.extend(self.purge.pending_overflow());
         state
     }
 }

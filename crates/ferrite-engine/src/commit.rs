@@ -13,58 +13,26 @@
 
 use crate::purge::Garbage;
 use crate::session::{Session, Xid};
+use crate::values::commit_body;
 use ferrite_redo::CommitAck;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::kill_point;
 use ferrite_types::format::record_kind;
-use ferrite_types::{ByteReader, Error, IndexId, Lsn, Result, TxnId};
-
-/// Body of a COMMIT record: txn u48, then the values that became garbage.
-pub(crate) fn commit_body(txn: TxnId, garbage: &[(u64, Garbage)]) -> Vec<u8> {
-    let mut body = Vec::with_capacity(16);
-    body.extend_from_slice(&txn.0.to_le_bytes()[..6]);
-    encode_garbage(garbage.iter().filter_map(|(_, g)| g.overflow()), &mut body);
-    body
-}
-
-/// Appends references of values out of line: count u32, each: index u32, reference 16 bytes.
-pub(crate) fn encode_garbage<'a>(
-    values: impl Iterator<Item = (IndexId, &'a [u8; 16])>,
-    out: &mut Vec<u8>,
-) {
-    let at = out.len();
-    out.extend_from_slice(&[0; 4]);
-    let mut count = 0u32;
-    for (index, reference) in values {
-        out.extend_from_slice(&index.0.to_le_bytes());
-        out.extend_from_slice(reference);
-        count += 1;
-    }
-    out[at..at + 4].copy_from_slice(&count.to_le_bytes());
-}
-
-/// Reads what [`encode_garbage`] wrote.
-pub(crate) fn decode_garbage(bytes: &[u8]) -> Result<Vec<(IndexId, [u8; 16])>> {
-    let mut r = ByteReader::new(bytes);
-    let mut read = || -> Option<Vec<(IndexId, [u8; 16])>> {
-        let mut list = Vec::new();
-        for _ in 0..r.u32()? {
-            list.push((IndexId(r.u32()?), r.array()?));
-        }
-        Some(list)
-    };
-    read().ok_or_else(|| Error::Corrupt("log: a list of values cannot be read".into()))
-}
+use ferrite_types::{Error, Lsn, Result, TxnId};
 
 impl Session {
     /// One-phase commit. Visible on return; durable on return unless `allow_async` and the
     /// server took the wait over.
     ///
     /// # Errors
-    /// `RolledBack` if the transaction had been rolled back: it is ended then.
+    /// `RolledBack` if the transaction had been rolled back: it is ended then, unless it was
+    /// prepared and its rollback stopped half way.
     pub fn commit(&mut self, allow_async: bool) -> Result<()> {
         if self.rolled_back {
             self.release_and_reset();
+            return Err(Error::RolledBack);
+        }
+        if self.is_half_rolled_back() {
             return Err(Error::RolledBack);
         }
         if self.txn.is_frozen() {
@@ -82,10 +50,13 @@ impl Session {
 
     /// Stage `Logged`.
     fn log_commit(&mut self) -> Lsn {
-        let body = commit_body(self.txn, &self.garbage);
+        if !self.prepared {
+            self.log_values();
+        }
         let mut state = self.slot.state.lock();
+        let body = commit_body(self.txn, state.garbage.len());
         let at = self.engine.log.append(record_kind::COMMIT, &[&body]);
-        state.end(&self.engine.undo_area);
+        state.end_of_list(&self.engine.undo_area);
         drop(state);
         kill_point!("commit.logged");
         at.end
@@ -108,6 +79,7 @@ impl Session {
             let garbage = self.garbage.drain(..).map(|(_, g)| g).collect();
             self.engine.purge.add(txn, garbage);
         }
+        // Only now the slot lets go of the values: a checkpoint looks there first.
         self.release_and_reset();
         self.engine.counters.commits.inc();
         if self.engine.purge.in_debt() {
@@ -161,13 +133,12 @@ impl Session {
         let mut body = Vec::with_capacity(24 + xid.data.len());
         body.extend_from_slice(&self.txn.0.to_le_bytes()[..6]);
         encode_xid(xid, &mut body);
-        let values = || self.garbage.iter().filter_map(|(_, g)| g.overflow());
-        encode_garbage(values(), &mut body);
+        self.log_values();
         let mut state = self.slot.state.lock();
+        body.extend_from_slice(&(state.garbage.len() as u32).to_le_bytes());
         let at = self.engine.log.append(record_kind::PREPARE, &[&body]);
         state.xid = Some(xid.clone());
         state.prepared = true;
-        state.garbage = values().map(|(i, r)| (i, *r)).collect();
         drop(state);
         self.prepared = true;
         kill_point!("prepare.logged");
@@ -185,6 +156,9 @@ impl Session {
     /// Second phase in memory: never blocks, never fails. Call order is log order.
     pub fn commit_ordered(&mut self) {
         if self.txn.is_frozen() || self.rolled_back || self.commit_end.is_some() {
+            return;
+        }
+        if self.is_half_rolled_back() {
             return;
         }
         let end = self.log_commit();
@@ -208,9 +182,14 @@ impl Session {
         Ok(())
     }
 
+    /// A prepared transaction whose rollback has begun, and failed: it can only be rolled back.
+    pub(crate) fn is_half_rolled_back(&self) -> bool {
+        self.prepared && !self.txn.is_frozen() && self.slot.state.lock().xid.is_none()
+    }
+
     /// The prepared transaction leaves the session and waits for its xid to be decided.
     pub fn detach_prepared(&mut self) {
-        if !self.prepared {
+        if !self.prepared || self.is_half_rolled_back() {
             return;
         }
         let garbage = std::mem::take(&mut self.garbage);
@@ -257,16 +236,63 @@ pub(crate) fn commit_detached(
     garbage: Vec<(u64, Garbage)>,
 ) {
     let txn = slot.state.lock().txn;
-    let body = commit_body(txn, &garbage);
     let mut state = slot.state.lock();
+    let body = commit_body(txn, state.garbage.len());
     let at = engine.log.append(record_kind::COMMIT, &[&body]);
-    state.end(&engine.undo_area);
+    state.end_of_list(&engine.undo_area);
     drop(state);
     engine.txns.commit(txn);
     let pieces: Vec<Garbage> = garbage.into_iter().map(|(_, g)| g).collect();
     if !pieces.is_empty() {
         engine.purge.add(txn, pieces);
     }
+    // From here the purge queue tells a checkpoint of the values.
+    slot.state.lock().end(&engine.undo_area);
     engine.locks.release_all(&slot.owner);
     engine.log.flush_to(at.end);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::{IndexSpec, TableSpec};
+    use crate::write::DupInfo;
+    use crate::{Config, Engine, SilentCallbacks};
+    use ferrite_io::sim::SimStorage;
+    use ferrite_sync::Arc;
+
+    /// Between the commit record and the purge queue a checkpoint finds the values still: the
+    /// record may lie before the place where the next start begins to read.
+    #[test]
+    fn a_checkpoint_sees_values_at_each_moment_of_a_commit() {
+        let disk = Arc::new(SimStorage::new(1));
+        let config = Config {
+            direct_io: false,
+            ..Config::default()
+        };
+        let engine = Engine::open(config, disk, Arc::new(SilentCallbacks)).unwrap();
+        engine.set("purge_paused", 1).unwrap();
+        let spec = TableSpec::new("d/t", vec![IndexSpec::new("PRIMARY", true, 1)]);
+        let t = engine.dict.create_table(spec, 1).unwrap();
+        let mut s = Session::new(&engine, 0, 1);
+        let value = s.write_overflow(&t, &[7; 2000]).unwrap();
+        let payload = [&[1u8][..], &value[..]].concat();
+        let dup = &mut DupInfo::default();
+        s.insert_row(&t, Some(b"k"), &payload, &[], false, dup)
+            .unwrap();
+        s.commit(false).unwrap();
+        s.delete_row(&t, b"k", &[]).unwrap();
+        let known = |what: &str| {
+            let state = engine.copy_state();
+            let named = state.overflow.iter().any(|(_, r)| *r == value);
+            assert!(named, "{what}: lost");
+            assert!(state.active.is_empty(), "{what}: still active");
+        };
+        s.log_commit();
+        known("logged");
+        s.publish_commit();
+        known("visible");
+        drop(s);
+        engine.close().unwrap();
+    }
 }

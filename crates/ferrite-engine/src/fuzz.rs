@@ -1,7 +1,7 @@
 //! The decoders of what lies on disk, for fuzz targets: bytes in, nothing out but a panic.
 
 use crate::checkpoint::{ActiveTxn, EngineState};
-use crate::commit::{encode_garbage, encode_xid};
+use crate::commit::encode_xid;
 use crate::recovery::Analysis;
 use crate::session::Xid;
 use crate::undo::{self, Opening, Prior, Undo};
@@ -102,7 +102,7 @@ pub fn state_sample() -> Vec<u8> {
 pub fn prepare_sample() -> Vec<u8> {
     let mut body = vec![9, 0, 0, 0, 0, 0];
     encode_xid(&xid(), &mut body);
-    encode_garbage([(IndexId(3), &[7; 16])].into_iter(), &mut body);
+    crate::values::encode_values(&[(IndexId(3), [7; 16])], &mut body);
     body
 }
 

@@ -12,7 +12,8 @@
 //! - `load`: filling a table that nobody else can see.
 //! - `cursor`, `visible`: reading.
 //! - `undo`: the undo entry; `undo_list`: a transaction's; `rollback`: applying it.
-//! - `commit`: the commit path, by stages.
+//! - `commit`: the commit path, by stages; `values`: what the log tells of values out of line
+//!   that a transaction lets go of.
 //! - `purge`: cleaning up after commits; `graveyard`: deleted entries old snapshots need.
 //!   `overflow`: values out of line.
 //! - `recovery`, `checkpoint`: start and restart; `losers`: what is rolled back after it.
@@ -64,6 +65,7 @@ mod table;
 mod touched;
 mod undo;
 mod undo_list;
+mod values;
 mod visible;
 mod write;
 

@@ -12,17 +12,18 @@
 //! Dying in any stage is harmless: every one can be repeated.
 
 use crate::checkpoint::EngineState;
-use crate::commit::{decode_garbage, decode_xid};
+use crate::commit::decode_xid;
 use crate::dict::{Carried, NextIds};
 use crate::session::Xid;
 use crate::undo::{self, Opening};
 use crate::undo_list::{UndoArea, UndoList};
+use crate::values::decode_values;
 use ferrite_redo::LogRecord;
 use ferrite_store::{MapBase, Store};
 use ferrite_tree::op::{self, Ops};
 use ferrite_types::format::record_kind;
 use ferrite_types::{Error, IndexId, Lsn, PageId, Result, TableId, TxnId};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// A transaction found in the log without an end.
 pub(crate) struct Unfinished {
@@ -112,8 +113,16 @@ impl Analysis {
             record_kind::INDEX_DROP => self.index_drop(store, rec, map_counts)?,
             record_kind::COMMIT => {
                 let txn = txn_of(rec.body)?;
-                self.ended(txn, area);
-                self.commit_garbage(rec)?;
+                let values = self.ended(txn, area);
+                self.commit_values(rec, values)?;
+            }
+            record_kind::GARBAGE => {
+                let txn = txn_of(rec.body)?;
+                let (_, values) = decode_values(&rec.body[6..])?;
+                let found = self.entry_of(txn);
+                if rec.start >= found.exact_at {
+                    found.garbage.extend(values);
+                }
             }
             record_kind::ROLLBACK_END => {
                 let txn = txn_of(rec.body)?;
@@ -122,11 +131,11 @@ impl Analysis {
             record_kind::PREPARE => {
                 let txn = txn_of(rec.body)?;
                 let (xid, used) = decode_xid(&rec.body[6..])?;
-                let garbage = decode_garbage(&rec.body[6 + used..])?;
+                let (_, listed) = decode_values(&rec.body[6 + used..])?;
                 let found = self.entry_of(txn);
                 if rec.start >= found.exact_at {
                     found.xid = Some(xid);
-                    found.garbage = garbage;
+                    found.garbage.extend(listed);
                 }
             }
             record_kind::AUTO_INCREMENT => self.auto_increment(rec.body)?,
@@ -139,11 +148,14 @@ impl Analysis {
         self.next_txn = self.next_txn.max(TxnId(txn.0 + 1));
     }
 
-    fn ended(&mut self, txn: TxnId, area: &UndoArea) {
+    /// Gives the values that it lets go of if it committed.
+    fn ended(&mut self, txn: TxnId, area: &UndoArea) -> Vec<(IndexId, [u8; 16])> {
         self.seen(txn);
-        if let Some(mut found) = self.unfinished.remove(&txn) {
-            found.undo.clear(area);
-        }
+        let Some(mut found) = self.unfinished.remove(&txn) else {
+            return Vec::new();
+        };
+        found.undo.clear(area);
+        found.garbage
     }
 
     fn entry_of(&mut self, txn: TxnId) -> &mut Unfinished {
@@ -214,10 +226,23 @@ impl Analysis {
         Ok(())
     }
 
-    fn commit_garbage(&mut self, rec: &LogRecord<'_>) -> Result<()> {
-        for (index, reference) in decode_garbage(&rec.body[6..])? {
-            self.overflow.push((index, reference, rec.end));
+    /// `known`: from GARBAGE records and the checkpoint. There may be less than the record
+    /// counts: of a transaction that ended before the checkpoint was taken, the first ones may
+    /// lie before the log that is read; the checkpoint names those that matter.
+    fn commit_values(
+        &mut self,
+        rec: &LogRecord<'_>,
+        known: Vec<(IndexId, [u8; 16])>,
+    ) -> Result<()> {
+        let (count, listed) = decode_values(&rec.body[6..])?;
+        if listed.is_empty() && count > 0 && known.len() > count {
+            return Err(Error::Corrupt(format!(
+                "log: a commit of {count} values, and {} before it",
+                known.len()
+            )));
         }
+        let values = known.into_iter().chain(listed);
+        self.overflow.extend(values.map(|(i, r)| (i, r, rec.end)));
         Ok(())
     }
 
@@ -253,12 +278,13 @@ impl Analysis {
         freed.is_none_or(|at| *at < end) && self.dropped.get(&index).is_none_or(|at| *at < end)
     }
 
-    /// Values still to be freed: those whose first page was not freed afterwards.
+    /// Values still to be freed, each once: those whose first page was not freed afterwards.
     pub(crate) fn pending_overflow(&self) -> Vec<(IndexId, [u8; 16])> {
         let mut pending: Vec<(IndexId, [u8; 16])> = Vec::new();
+        let mut named = HashSet::with_capacity(self.overflow.len());
         for (index, reference, at) in &self.overflow {
             let first = crate::overflow::first_page(reference);
-            if self.matters_after(first, *index, *at) && !pending.contains(&(*index, *reference)) {
+            if self.matters_after(first, *index, *at) && named.insert((*index, *reference)) {
                 pending.push((*index, *reference));
             }
         }

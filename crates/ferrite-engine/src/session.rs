@@ -6,6 +6,7 @@
 use crate::engine::Engine;
 use crate::overflow::RowValues;
 use crate::purge::Garbage;
+use crate::purge_queue::Value;
 use crate::table::Table;
 use crate::touched::Touched;
 use crate::undo::{self, Undo};
@@ -17,7 +18,7 @@ use ferrite_sync::atomic::{AtomicU64, AtomicU8, Ordering};
 use ferrite_sync::{time, Arc, Mutex};
 use ferrite_tree::Scratch;
 use ferrite_txn::{Snapshot, SnapshotInfo};
-use ferrite_types::{Error, IndexId, PageId, Result, TxnId};
+use ferrite_types::{Error, PageId, Result, TxnId};
 
 /// Pages remembered.
 const GARBAGE_PAGES: usize = 32;
@@ -65,8 +66,9 @@ pub(crate) struct SlotState {
     pub txn: TxnId,
     pub undo: UndoList,
     pub xid: Option<Xid>,
-    /// Prepared: values that become garbage when it commits.
-    pub garbage: Vec<(IndexId, [u8; 16])>,
+    /// Values that become garbage when it commits, as far as the log has them. With `txn`
+    /// frozen: it has committed, and they are on their way to the purge queue.
+    pub garbage: Vec<Value>,
     pub rolling_back: bool,
     /// The first phase is done; until the transaction has ended, whichever way.
     pub prepared: bool,
@@ -77,9 +79,14 @@ pub(crate) struct SlotState {
 impl SlotState {
     /// The transaction has ended: from here a checkpoint's copy must not hold it any more.
     pub(crate) fn end(&mut self, area: &UndoArea) {
+        self.end_of_list(area);
+        self.garbage = Vec::new();
+    }
+
+    /// As [`SlotState::end`], but the values it leaves stay for now.
+    pub(crate) fn end_of_list(&mut self, area: &UndoArea) {
         self.txn = TxnId::FROZEN;
         self.undo.clear(area);
-        self.garbage.clear();
         self.xid = None;
         self.rolling_back = false;
         self.prepared = false;
@@ -440,7 +447,7 @@ impl Drop for Session {
         if self.commit_end.is_some() {
             let _ = self.commit_finish(false);
         }
-        if self.prepared {
+        if self.prepared && !self.is_half_rolled_back() {
             self.detach_prepared();
         } else if self.is_active() {
             if let Err(e) = self.rollback() {

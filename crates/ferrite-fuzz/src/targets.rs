@@ -139,6 +139,7 @@ fn records() -> Target {
     corpus.push(with_kind(record_kind::MAP_DELTA, &delta));
     let commit = [&[1, 0, 0, 0, 0, 0, 1, 0, 0, 0], &[7; 20][..]].concat();
     corpus.push(with_kind(record_kind::COMMIT, &commit));
+    corpus.push(with_kind(record_kind::GARBAGE, &commit));
     corpus.push(with_kind(record_kind::PREPARE, &engine::prepare_sample()));
     corpus.push(with_kind(
         record_kind::EXTENT,

@@ -67,8 +67,8 @@ pub mod record_kind {
     pub const AUTO_INCREMENT: u8 = 8;
     /// A checkpoint was completed (informational).
     pub const CHECKPOINT: u8 = 9;
-    /// Overflow values became garbage or were freed.
-    pub const OVERFLOW: u8 = 10;
+    /// Values out of line that become garbage if a transaction commits.
+    pub const GARBAGE: u8 = 10;
     /// Fills a segment's end; carries nothing.
     pub const PADDING: u8 = 255;
 }
