@@ -54,6 +54,7 @@ unsafe fn spec_of(def: *const fe_table_def) -> TableSpec {
             indexes,
             definition: def.definition.bytes().to_vec(),
             rest: None,
+            in_second_half: false,
         }
     }
 }

@@ -10,7 +10,9 @@
 //! Locking: `state` is held over changes of the dictionary (rare) and for look-ups (short).
 
 use crate::spec::{record_key, split_key, TableSpec};
-use crate::spec::{FIRST_PART, INLINE_BYTES, MAX_REST_BYTES, MAX_SPEC_BYTES};
+use crate::spec::{
+    FIRST_PART, HALF_PARTS, INLINE_BYTES, MAX_REST_BYTES, MAX_SPEC_BYTES, SECOND_HALF,
+};
 use crate::table::Table;
 use crate::undo::NO_UNDO;
 use ferrite_buffer::Pool;
@@ -65,6 +67,8 @@ struct State {
     by_index: BTreeMap<IndexId, TableId>,
     carried: BTreeMap<TableId, Carried>,
     next: NextIds,
+    /// Keys of parts without a definition, found at the start.
+    strays: Vec<Vec<u8>>,
 }
 
 impl State {
@@ -129,6 +133,9 @@ impl Dictionary {
                 }
                 state.names.insert(spec.name.clone(), id);
                 state.specs.insert(id, spec);
+            } else if !state.specs.contains_key(&id) {
+                // The definition comes first in the order of keys.
+                state.strays.push(key.to_vec());
             }
             Ok(())
         })?;
@@ -200,32 +207,65 @@ impl Dictionary {
         self.put(&record_key(spec.id, 0), &spec.encode())
     }
 
-    /// Removes the parts that a definition goes on in.
-    fn delete_parts(&self, id: TableId) -> Result<()> {
-        for part in FIRST_PART..=u8::MAX {
-            let key = record_key(id, part);
-            if self.read(&key).is_err() {
-                break;
-            }
-            self.delete(&key)?;
+    /// Removes the parts of the half that begins with that number; the last one first, so that
+    /// what a crash leaves is found by the next one to remove them.
+    fn delete_parts(&self, id: TableId, first: u8) -> Result<()> {
+        let there = |part: &u8| self.read(&record_key(id, *part)).is_ok();
+        let half = match first {
+            SECOND_HALF => SECOND_HALF..=u8::MAX,
+            _ => FIRST_PART..=SECOND_HALF - 1,
+        };
+        let parts: Vec<u8> = half.take_while(there).collect();
+        for part in parts.into_iter().rev() {
+            self.delete(&record_key(id, part))?;
         }
         Ok(())
     }
 
-    /// Gives a table other bytes of the plugin's, durably.
+    /// Removes what broken-off changes of definitions have left.
+    ///
+    /// # Errors
+    /// A page that cannot be read.
+    pub(crate) fn drop_strays(&self) -> Result<()> {
+        let strays = std::mem::take(&mut self.state.lock().strays);
+        for key in &strays {
+            self.delete(key)?;
+        }
+        Ok(())
+    }
+
+    /// Gives a table other bytes of the plugin's, durably: all of the old ones or all of the
+    /// new ones, whenever the machine dies.
     ///
     /// # Errors
     /// `NotFound`; `RowTooBig` when there are too many.
     pub fn redefine(&self, name: &str, definition: &[u8]) -> Result<()> {
         let mut state = self.state.lock();
         let id = *state.names.get(name).ok_or(Error::NotFound)?;
-        let mut spec = state.specs.get(&id).ok_or(Error::NotFound)?.clone();
+        let old = state.specs.get(&id).ok_or(Error::NotFound)?.clone();
+        let mut spec = old.clone();
         spec.definition = definition.to_vec();
         spec.rest = None;
-        self.delete_parts(id)?;
+        // Longer ones (half a megabyte) are replaced where they are; a crash between may leave
+        // their beginning only, which is all that the server needs.
+        let apart = old.part_count() <= HALF_PARTS && spec.part_count() <= HALF_PARTS;
+        spec.in_second_half = apart != old.in_second_half;
+        if apart {
+            // What a broken-off change may have left there.
+            self.delete_parts(id, spec.first_part())?;
+        } else {
+            spec.in_second_half = false;
+            self.delete_parts(id, SECOND_HALF)?;
+            self.delete_parts(id, FIRST_PART)?;
+        }
+        kill_point!("dict.redefine.begun");
         let end = self.put_spec(&spec)?;
+        kill_point!("dict.redefine.logged");
         self.log.flush_to(end);
         state.specs.insert(id, spec);
+        if apart {
+            self.delete_parts(id, old.first_part())?;
+        }
         Ok(())
     }
 
@@ -360,7 +400,8 @@ impl Dictionary {
         let end = self.delete(&record_key(id, 0))?;
         kill_point!("dict.drop.logged");
         self.delete(&record_key(id, 1))?;
-        self.delete_parts(id)?;
+        self.delete_parts(id, SECOND_HALF)?;
+        self.delete_parts(id, FIRST_PART)?;
         if !ferrite_sync::mutant!("dict.drop_not_durable") {
             self.log.flush_to(end);
         }
@@ -562,5 +603,85 @@ fn carried_of(table: &Table) -> Carried {
     Carried {
         auto_increment: table.auto_increment.load(Ordering::SeqCst),
         rows: table.rows.load(Ordering::Relaxed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::IndexSpec;
+    use crate::{Config, Engine, SilentCallbacks};
+    use ferrite_io::sim::SimStorage;
+    use ferrite_io::Storage;
+    use ferrite_sync::random::Rng;
+    use std::panic::{catch_unwind, AssertUnwindSafe};
+
+    fn open(disk: &SimStorage) -> Arc<Engine> {
+        let storage: Arc<dyn Storage> = Arc::new(disk.boot());
+        let config = Config {
+            buffer_pool_size_bytes: 4 << 20,
+            log_budget_bytes: 4 << 20,
+            log_segment_bytes: 1 << 20,
+            log_ring_bytes: 1 << 20,
+            direct_io: false,
+            ..Config::default()
+        };
+        Engine::open(config, storage, Arc::new(SilentCallbacks)).unwrap()
+    }
+
+    /// The table's definition with its rest, and how many records the table has.
+    fn whole(dict: &Dictionary) -> (Option<Vec<u8>>, usize) {
+        let state = dict.state.lock();
+        let id = state.names["d/t"];
+        let mut spec = state.specs[&id].clone();
+        let part = |part: u8| dict.read(&record_key(id, part)).ok();
+        let there = spec.complete(part);
+        let records = (0..=u8::MAX).filter(|p| part(*p).is_some()).count();
+        (there.then_some(spec.definition), records)
+    }
+
+    /// The machine dies at any write of a change of the definition: the old one or the new one
+    /// is there, with all its parts and no others.
+    #[test]
+    fn a_definition_changes_as_a_whole() {
+        let bytes = |of: u8, parts: usize| vec![of; INLINE_BYTES + 1 + (parts - 1) * 4000];
+        let mut seen = [0; 2];
+        for seed in 0..60u64 {
+            let disk = SimStorage::new(seed);
+            let engine = open(&disk);
+            let mut spec = TableSpec::new("d/t", vec![IndexSpec::new("PRIMARY", true, 1)]);
+            let sizes = [1, 3, HALF_PARTS];
+            let (old, new) = (sizes[seed as usize % 3], sizes[seed as usize / 3 % 3]);
+            spec.definition = bytes(1, old);
+            engine.dict.create_table(spec, 1).unwrap();
+            if seed % 2 == 1 {
+                engine.dict.redefine("d/t", &bytes(1, old)).unwrap();
+            }
+            disk.power_off_after(1 + seed % 5);
+            let changed = catch_unwind(AssertUnwindSafe(|| {
+                engine.dict.redefine("d/t", &bytes(2, new)).is_ok()
+            }));
+            disk.crash(&mut Rng::new(seed));
+            let _ = catch_unwind(AssertUnwindSafe(|| engine.abandon()));
+            drop(engine);
+            let engine = open(&disk);
+            let (definition, records) = whole(&engine.dict);
+            let definition = definition.unwrap_or_else(|| panic!("seed {seed}: parts are missing"));
+            let is_new = definition == bytes(2, new);
+            assert!(
+                is_new || definition == bytes(1, old),
+                "seed {seed}: a mixture"
+            );
+            assert!(is_new || !matches!(changed, Ok(true)), "seed {seed}: lost");
+            let parts = if is_new { new } else { old };
+            // What was broken off goes with the next change.
+            assert!(records > parts, "seed {seed}: {records} records");
+            engine.dict.redefine("d/t", &bytes(3, 2)).unwrap();
+            assert_eq!(whole(&engine.dict), (Some(bytes(3, 2)), 3), "seed {seed}");
+            engine.dict.drop_table("d/t").unwrap();
+            engine.close().unwrap();
+            seen[usize::from(is_new)] += 1;
+        }
+        assert!(seen[0] > 5 && seen[1] > 5, "{seen:?}");
     }
 }

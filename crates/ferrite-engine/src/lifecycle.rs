@@ -293,6 +293,7 @@ impl Engine {
             );
             self.callbacks.log(LogLevel::Note, &text);
         }
+        self.dict.drop_strays()?;
         let (orphans, temporary) = self.dict.leftovers();
         for name in temporary {
             self.dict.drop_table(&name)?;

@@ -6,8 +6,11 @@
 //! ```
 //! The plugin's bytes describe columns and may be long. Their beginning, which the server
 //! needs, is in the definition; the rest, for tools, in parts of its own, with length and
-//! checksum of the rest in the definition. A crash between may leave a rest that does not
-//! fit: then there is none.
+//! checksum of the rest in the definition. A new definition's rest goes to the half of the
+//! part numbers (from 2, or from 128) that the old one's does not use, so that the record of the
+//! definition switches from one to the other. What a crash leaves of either in the wrong half
+//! goes at the next start or with the next definition. A rest that does not fit its checksum:
+//! then there is none.
 //!
 //! Invariant: decoding never panics; what it gives was encoded here, or bytes are damaged and
 //! it says so. Locking: none.
@@ -22,10 +25,16 @@ pub(crate) const INLINE_BYTES: usize = 1024;
 const PART_BYTES: usize = 4000;
 /// First part of the rest.
 pub(crate) const FIRST_PART: u8 = 2;
+/// First part of the rest when it is in the second half.
+pub(crate) const SECOND_HALF: u8 = 128;
+/// Parts of a rest that fits a half.
+pub(crate) const HALF_PARTS: usize = (SECOND_HALF - FIRST_PART) as usize;
 /// Longest rest.
 pub(crate) const MAX_REST_BYTES: usize = PART_BYTES * (u8::MAX - FIRST_PART) as usize;
 /// Flag of a definition whose plugin's bytes go on in parts.
 const HAS_REST: u8 = 8;
+/// Flag: the parts are in the second half.
+const IN_SECOND_HALF: u8 = 16;
 
 /// One index of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +74,8 @@ pub struct TableSpec {
     pub definition: Vec<u8>,
     /// Length and checksum of what is missing at the end of them.
     pub rest: Option<(u32, u32)>,
+    /// Where the parts are that the plugin's bytes go on in.
+    pub in_second_half: bool,
 }
 
 impl IndexSpec {
@@ -105,6 +116,7 @@ impl TableSpec {
             indexes,
             definition: Vec::new(),
             rest: None,
+            in_second_half: false,
         }
     }
 
@@ -115,7 +127,12 @@ impl TableSpec {
         let flags = u8::from(self.temporary)
             | u8::from(self.hidden_row_id) << 1
             | u8::from(self.no_rollback) << 2
-            | if rest.is_some() { HAS_REST } else { 0 };
+            | if rest.is_some() { HAS_REST } else { 0 }
+            | if self.in_second_half {
+                IN_SECOND_HALF
+            } else {
+                0
+            };
         out.push(flags);
         out.push(self.compression);
         out.extend_from_slice(&self.created_unix_s.to_le_bytes());
@@ -146,10 +163,24 @@ impl TableSpec {
         }
     }
 
+    /// Number of the first part.
+    pub(crate) fn first_part(&self) -> u8 {
+        match self.in_second_half {
+            true => SECOND_HALF,
+            false => FIRST_PART,
+        }
+    }
+
+    /// How many parts the rest takes.
+    pub(crate) fn part_count(&self) -> usize {
+        let rest_bytes = self.split().1.map_or(0, |(length, _)| length as usize);
+        rest_bytes.div_ceil(PART_BYTES)
+    }
+
     /// What goes into the parts.
     pub(crate) fn parts(&self) -> impl Iterator<Item = (u8, &[u8])> {
         let rest = self.definition.get(INLINE_BYTES..).unwrap_or(&[]);
-        (FIRST_PART..=u8::MAX).zip(rest.chunks(PART_BYTES))
+        (self.first_part()..=u8::MAX).zip(rest.chunks(PART_BYTES))
     }
 
     /// Puts the plugin's bytes together again; false when the rest is not there.
@@ -158,7 +189,7 @@ impl TableSpec {
             return true;
         };
         let mut rest = Vec::new();
-        for chunk in (FIRST_PART..=u8::MAX).map_while(part) {
+        for chunk in (self.first_part()..=u8::MAX).map_while(part) {
             rest.extend_from_slice(&chunk);
             if rest.len() >= length as usize {
                 break;
@@ -216,6 +247,7 @@ impl TableSpec {
             temporary: flags & 1 != 0,
             hidden_row_id: flags & 2 != 0,
             no_rollback: flags & 4 != 0,
+            in_second_half: flags & IN_SECOND_HALF != 0,
             compression,
             created_unix_s,
             indexes,
