@@ -6,7 +6,8 @@ use crate::callbacks::Callbacks;
 use crate::config::Config;
 use crate::dict::Dictionary;
 use crate::losers::Losers;
-use crate::purge::{Garbage, PurgeQueue};
+use crate::prepared::Prepared;
+use crate::purge::PurgeQueue;
 use crate::session::{TxnSlot, Xid};
 use crate::status::Counters;
 use crate::undo_list::UndoArea;
@@ -20,14 +21,8 @@ use ferrite_sync::thread::JoinHandle;
 use ferrite_sync::waits::{waiting, Of, Reason};
 use ferrite_sync::{thread, Arc, Event, Mutex};
 use ferrite_txn::{TxnSystem, VersionStore};
-use ferrite_types::{Error, IndexId, Result};
+use ferrite_types::{Error, Result};
 use std::collections::BTreeMap;
-
-/// A prepared transaction without a session.
-pub(crate) struct Prepared {
-    pub slot: Arc<TxnSlot>,
-    pub garbage: Vec<(u64, Garbage)>,
-}
 
 /// One open database.
 pub struct Engine {
@@ -115,53 +110,6 @@ impl Engine {
 
     pub(crate) fn all_slots(&self) -> Vec<Arc<TxnSlot>> {
         self.slots.lock().clone()
-    }
-
-    /// A prepared transaction waits for its xid to be decided.
-    pub(crate) fn adopt_prepared(&self, slot: Arc<TxnSlot>, garbage: Vec<(u64, Garbage)>) {
-        let xid = slot.state.lock().xid.clone();
-        if let Some(xid) = xid {
-            self.prepared.lock().insert(xid, Prepared { slot, garbage });
-        }
-    }
-
-    /// What a recovered prepared transaction leaves when it commits. A table that is gone took
-    /// its values along.
-    pub(crate) fn garbage_of(&self, slot: &TxnSlot) -> Vec<(u64, Garbage)> {
-        let values = slot.state.lock().garbage.clone();
-        let piece = |(index, reference): (IndexId, [u8; 16])| {
-            let table = self.dict.table_of_index(index).ok()?;
-            Some((0, Garbage::overflow_of(&table, reference)))
-        };
-        values.into_iter().filter_map(piece).collect()
-    }
-
-    /// Xids of prepared transactions without a session.
-    pub fn prepared_xids(&self) -> Vec<Xid> {
-        self.prepared.lock().keys().cloned().collect()
-    }
-
-    /// Commits a prepared transaction; durable on return.
-    ///
-    /// # Errors
-    /// `NotFound` for an unknown xid.
-    pub fn commit_by_xid(&self, xid: &Xid) -> Result<()> {
-        let found = self.prepared.lock().remove(xid).ok_or(Error::NotFound)?;
-        crate::commit::commit_detached(self, &found.slot, found.garbage);
-        self.forget_slot(&found.slot);
-        Ok(())
-    }
-
-    /// Rolls a prepared transaction back; durable on return.
-    ///
-    /// # Errors
-    /// `NotFound` for an unknown xid; a page that cannot be read.
-    pub fn rollback_by_xid(&self, xid: &Xid) -> Result<()> {
-        let found = self.prepared.lock().remove(xid).ok_or(Error::NotFound)?;
-        self.rollback_detached(&found.slot, false)?;
-        self.forget_slot(&found.slot);
-        self.log.flush_to(self.log.current_lsn());
-        Ok(())
     }
 
     /// Makes the whole log durable.

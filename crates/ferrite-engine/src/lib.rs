@@ -13,7 +13,7 @@
 //! - `cursor`, `visible`: reading.
 //! - `undo`: the undo entry; `undo_list`: a transaction's; `rollback`: applying it.
 //! - `commit`: the commit path, by stages; `values`: what the log tells of values out of line
-//!   that a transaction lets go of.
+//!   that a transaction lets go of; `prepared`: transactions that wait for their xid's decision.
 //! - `purge`: cleaning up after commits; `graveyard`: deleted entries old snapshots need.
 //!   `overflow`: values out of line.
 //! - `recovery`, `checkpoint`: start and restart; `losers`: what is rolled back after it.
@@ -54,6 +54,7 @@ mod load;
 mod losers;
 pub mod offline;
 mod overflow;
+mod prepared;
 mod purge;
 mod purge_queue;
 mod recovery;

@@ -8,7 +8,7 @@ use common::{
 };
 
 use ferrite_engine::{DdlCaller, Engine, Session, Xid};
-use ferrite_io::sim::SimStorage;
+use ferrite_io::sim::{Fault, SimStorage};
 use ferrite_sync::random::Rng;
 use ferrite_sync::{thread, Arc};
 use ferrite_types::Error;
@@ -231,4 +231,37 @@ fn a_large_rollback_touches_no_other_table() {
         check(&engine, &t);
         engine.close().unwrap();
     }
+}
+
+/// A rollback by xid that fails half way can be repeated; a commit is refused from there on.
+#[test]
+fn a_decision_that_failed_can_be_repeated() {
+    let (disk, engine, t, mut s) = database(80);
+    let text = [b'x'; 700];
+    for n in 0..12_000 {
+        insert(&mut s, &t, n, &text).unwrap();
+    }
+    s.commit(false).unwrap();
+    let before = scan(&mut s, &t, 0);
+    s.commit(false).unwrap();
+    for n in 0..12_000 {
+        update(&mut s, &t, n, &text, b"short").unwrap();
+    }
+    s.prepare(&xid("x")).unwrap();
+    drop((s, t));
+    // The pool holds a part of the table only: sooner or later a page cannot be read.
+    disk.inject_in(Fault::FailRead, 40, "store.");
+    let failed = engine.rollback_by_xid(&xid("x"));
+    assert!(matches!(failed, Err(Error::Io(_))), "{failed:?}");
+    assert_eq!(engine.prepared_xids(), [xid("x")]);
+    assert_eq!(engine.commit_by_xid(&xid("x")), Err(Error::RolledBack));
+    assert_eq!(engine.drop_table("d/t", &NOWAIT), Err(Error::LockTimeout));
+    engine.rollback_by_xid(&xid("x")).unwrap();
+    assert_eq!(engine.rollback_by_xid(&xid("x")), Err(Error::NotFound));
+    let t = engine.dict().open_table("d/t").unwrap();
+    let mut s = Session::new(&engine, 0, 1);
+    assert_eq!(scan(&mut s, &t, 0), before);
+    drop(s);
+    check(&engine, &t);
+    engine.close().unwrap();
 }

@@ -1,0 +1,117 @@
+//! Prepared transactions without a session: detached from it, or found by a restart. They wait
+//! for their xid to be decided.
+//!
+//! Invariant: one is in `Engine::prepared` until its decision is complete. Only one session
+//! decides it at a time. A rollback that failed half way leaves it there: it can be rolled back
+//! again, by this life or by the next start, but not committed.
+//!
+//! Locking: `prepared` for moments, never over the decision itself.
+
+use crate::commit;
+use crate::engine::Engine;
+use crate::purge::Garbage;
+use crate::session::{TxnSlot, Xid};
+use ferrite_sync::Arc;
+use ferrite_types::{Error, IndexId, Result};
+
+/// See the head of the file.
+pub(crate) struct Prepared {
+    slot: Arc<TxnSlot>,
+    garbage: Vec<(u64, Garbage)>,
+    /// Somebody is committing it or rolling it back.
+    deciding: bool,
+}
+
+impl Engine {
+    /// A prepared transaction waits for its xid to be decided.
+    pub(crate) fn adopt_prepared(&self, slot: Arc<TxnSlot>, garbage: Vec<(u64, Garbage)>) {
+        let xid = slot.state.lock().xid.clone();
+        if let Some(xid) = xid {
+            let prepared = Prepared {
+                slot,
+                garbage,
+                deciding: false,
+            };
+            self.prepared.lock().insert(xid, prepared);
+        }
+    }
+
+    /// What a recovered prepared transaction leaves when it commits. A table that is gone took
+    /// its values along.
+    pub(crate) fn garbage_of(&self, slot: &TxnSlot) -> Vec<(u64, Garbage)> {
+        let values = slot.state.lock().garbage.clone();
+        let piece = |(index, reference): (IndexId, [u8; 16])| {
+            let table = self.dict.table_of_index(index).ok()?;
+            Some((0, Garbage::overflow_of(&table, reference)))
+        };
+        values.into_iter().filter_map(piece).collect()
+    }
+
+    /// Xids of prepared transactions without a session.
+    pub fn prepared_xids(&self) -> Vec<Xid> {
+        self.prepared.lock().keys().cloned().collect()
+    }
+
+    /// Commits a prepared transaction; durable on return.
+    ///
+    /// # Errors
+    /// `NotFound` for an unknown xid; `InUse` while another session decides it; `RolledBack`
+    /// when a part of it was rolled back already.
+    pub fn commit_by_xid(&self, xid: &Xid) -> Result<()> {
+        let slot = self.begin_decision(xid)?;
+        if slot.state.lock().xid.is_none() {
+            self.break_off_decision(xid);
+            return Err(Error::RolledBack);
+        }
+        let mut prepared = self.prepared.lock();
+        let garbage = prepared
+            .get_mut(xid)
+            .map(|p| std::mem::take(&mut p.garbage));
+        drop(prepared);
+        commit::commit_detached(self, &slot, garbage.unwrap_or_default());
+        self.end_decision(xid, &slot);
+        Ok(())
+    }
+
+    /// Rolls a prepared transaction back; durable on return. One that failed can be repeated.
+    ///
+    /// # Errors
+    /// `NotFound` for an unknown xid; `InUse` while another session decides it; a page that
+    /// cannot be read: the rest of the transaction stays, with its locks.
+    pub fn rollback_by_xid(&self, xid: &Xid) -> Result<()> {
+        let slot = self.begin_decision(xid)?;
+        if let Err(e) = self.rollback_detached(&slot, false) {
+            self.break_off_decision(xid);
+            return Err(e);
+        }
+        self.log.flush_to(self.log.current_lsn());
+        self.end_decision(xid, &slot);
+        Ok(())
+    }
+
+    fn begin_decision(&self, xid: &Xid) -> Result<Arc<TxnSlot>> {
+        let mut all = self.prepared.lock();
+        let prepared = all.get_mut(xid).ok_or(Error::NotFound)?;
+        if std::mem::replace(&mut prepared.deciding, true) {
+            let text = "another session commits the prepared transaction or rolls it back";
+            return Err(Error::InUse(text.into()));
+        }
+        Ok(prepared.slot.clone())
+    }
+
+    fn break_off_decision(&self, xid: &Xid) {
+        if let Some(prepared) = self.prepared.lock().get_mut(xid) {
+            assert!(prepared.deciding, "a decision that nobody began");
+            prepared.deciding = false;
+        }
+    }
+
+    fn end_decision(&self, xid: &Xid, slot: &Arc<TxnSlot>) {
+        let ended = self.prepared.lock().remove(xid);
+        assert!(
+            ended.is_some_and(|p| p.deciding),
+            "a decision that nobody began"
+        );
+        self.forget_slot(slot);
+    }
+}

@@ -1,0 +1,137 @@
+"""Prepared XA transactions whose client is gone, and transactions of any size."""
+
+from __future__ import annotations
+
+from corners.env import Env, Session, equal, expect
+
+
+def _sound(session: Session, table: str) -> None:
+    wanted = [(f"corners.{table}", "check", "status", "OK")]
+    equal(session.answer(f"CHECK TABLE {table} EXTENDED"), wanted, f"CHECK TABLE {table}")
+
+
+def _prepare_and_go(env: Env, xid: str, *changes: str, before: str = "DO 0") -> None:
+    session = env.session()
+    session.run(before)
+    session.run(f"XA START '{xid}'")
+    for change in changes:
+        session.run(change)
+    session.run(f"XA END '{xid}'")
+    session.run(f"XA PREPARE '{xid}'")
+    session.close()
+    other = env.session()
+    env.eventually(
+        "the client is gone", lambda: other.value("SELECT COUNT(*) FROM information_schema.processlist") <= 2
+    )
+
+
+def scenario_ddl_waits_for_prepared(env: Env) -> None:
+    """DDL on a table that a prepared transaction changed waits and ends with 1205, as InnoDB's does."""
+    statements = [
+        "DROP TABLE t",
+        "TRUNCATE t",
+        "RENAME TABLE t TO u",
+        "ALTER TABLE t RENAME u",
+        "ALTER TABLE t ADD COLUMN c INT, ALGORITHM=COPY",
+        "CREATE OR REPLACE TABLE t (z INT)",
+        "DROP TABLE t NOWAIT",
+    ]
+    setup = env.session()
+    setup.run("SET GLOBAL innodb_lock_wait_timeout=1")
+    setup.run("SET GLOBAL ferrite_lock_wait_timeout=1")
+
+    def play(engine: str) -> list[object]:
+        session = env.session()
+        session.run(f"CREATE TABLE t (a INT PRIMARY KEY, b INT) ENGINE={engine}")
+        session.run("INSERT INTO t VALUES (1, 1), (2, 2)")
+        _prepare_and_go(env, "ddl", "UPDATE t SET b=10 WHERE a=1", "INSERT INTO t VALUES (5, 5)")
+        session = env.session()
+        answers: list[object] = [session.answer(statement) for statement in statements]
+        answers.append(session.answer("SELECT * FROM t"))
+        answers.append(session.answer("XA ROLLBACK 'ddl'"))
+        answers.append(session.answer("SELECT * FROM t"))
+        answers.append(session.answer("TRUNCATE t"))
+        answers.append(session.answer("DROP TABLE t"))
+        return answers
+
+    answers = env.same_as_innodb(play)
+    equal(answers[:3], [1205, 1205, 1205], "DROP, TRUNCATE, RENAME")
+    setup = env.session()
+    setup.run("SET GLOBAL innodb_lock_wait_timeout=50")
+    setup.run("SET GLOBAL ferrite_lock_wait_timeout=50")
+
+
+def scenario_killed_ddl(env: Env) -> None:
+    """KILL ends DDL that waits for a prepared transaction."""
+    session = env.session()
+    session.run("CREATE TABLE t (a INT PRIMARY KEY) ENGINE=FERRITE")
+    _prepare_and_go(env, "kill", "INSERT INTO t VALUES (1)")
+    waiter, session = env.session(), env.session()
+    drop = waiter.start("DROP TABLE t")
+    expect(drop.waits(), "DROP waits")
+    session.run(f"KILL QUERY {waiter.id}")
+    equal(drop.answer(), 1317, "DROP")
+    session.run("XA COMMIT 'kill'")
+    equal(session.answer("SELECT * FROM t"), [(1,)], "the table")
+
+
+def scenario_temporary_table_in_xa(env: Env) -> None:
+    """A prepared transaction that changed a temporary table as well: the database opens, either decision holds."""
+    for crash in (False, True):
+        for commit in (False, True):
+            env.fresh_database()
+            session = env.session()
+            session.run("CREATE TABLE t (a INT PRIMARY KEY, b INT) ENGINE=FERRITE")
+            session.run("INSERT INTO t VALUES (1, 1)")
+            _prepare_and_go(
+                env,
+                "temporary",
+                "INSERT INTO x VALUES (1, 1), (2, 2)",
+                "UPDATE x SET b=b+1",
+                "UPDATE t SET b=2",
+                before="CREATE TEMPORARY TABLE x (a INT PRIMARY KEY, b INT) ENGINE=FERRITE",
+            )
+            env.crash() if crash else env.restart()
+            session = env.session()
+            equal(session.answer("SELECT b FROM t"), [(1,)], "before the decision")
+            session.run("XA COMMIT 'temporary'" if commit else "XA ROLLBACK 'temporary'")
+            env.restart()
+            session = env.session()
+            equal(session.answer("SELECT b FROM t"), [(2 if commit else 1,)], "after the decision")
+            _sound(session, "t")
+
+
+def scenario_rollback_touches_no_other_table(env: Env) -> None:
+    """XA ROLLBACK after a restart removes nothing of a table that was made since."""
+    session = env.session()
+    session.run("CREATE TABLE x (a INT PRIMARY KEY) ENGINE=FERRITE")
+    _prepare_and_go(
+        env,
+        "ids",
+        "INSERT INTO z VALUES (5)",
+        "INSERT INTO x VALUES (5)",
+        before="CREATE TEMPORARY TABLE z (a INT PRIMARY KEY) ENGINE=FERRITE",
+    )
+    env.restart()
+    session = env.session()
+    session.run("CREATE TABLE y (a INT PRIMARY KEY) ENGINE=FERRITE")
+    session.run("INSERT INTO y VALUES (1), (5)")
+    session.run("XA ROLLBACK 'ids'")
+    equal(session.answer("SELECT a FROM y"), [(1,), (5,)], "the other table")
+    equal(session.answer("SELECT a FROM x"), [], "its own table")
+    _sound(session, "y")
+
+
+def scenario_many_values_in_a_transaction(env: Env) -> None:
+    """A transaction may let go of any number of values out of line."""
+    session = env.session()
+    session.run("CREATE TABLE t (a INT PRIMARY KEY, b TEXT) ENGINE=FERRITE")
+    session.run("INSERT INTO t SELECT seq, REPEAT('x', 1100) FROM seq_1_to_60000")
+    session.run("UPDATE t SET b=CONCAT(b, 'y')")
+    _prepare_and_go(env, "many", "DELETE FROM t")
+    env.crash()
+    session = env.session()
+    session.run("XA ROLLBACK 'many'")
+    equal(session.value("SELECT COUNT(*) FROM t WHERE LENGTH(b) = 1101"), 60000, "rows")
+    session.run("DELETE FROM t")
+    _sound(session, "t")
