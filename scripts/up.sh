@@ -122,11 +122,7 @@ up_place_dir() {
     local asked=$FERRITE_ROOT/var/data
     account_choose "$DIR" "$ASKED_ACCOUNT"
     ! account_as test -x "$(dirname -- "$DIR")" || return 0
-    if instance_exists; then
-        ferrite_warn "the server runs with root's rights, since $ACCOUNT may not pass through the directories above $DIR;" \
-            "better: shut it down, move the directory to one of $FERRITE_SYSTEM_HOME, and give that with --dir"
-        account_choose "$DIR" root
-    elif [[ $DIR == "$asked" ]]; then
+    if [[ $DIR == "$asked" ]] && ! instance_exists; then
         DIR=$FERRITE_SYSTEM_HOME/data-$(printf '%s' "$asked" | sha256sum | cut -c 1-12)
         ferrite_say "the data directory is $DIR, since $ACCOUNT, which the server runs as, may not pass through $(dirname -- "$asked")"
         install -d -m 755 -- "$FERRITE_SYSTEM_HOME"
@@ -135,10 +131,10 @@ up_place_dir() {
         ln -s -- "$DIR" "$asked"
         instance_paths
     else
-        rmdir -- "$DIR" 2>/dev/null || true
-        ferrite_die "$ACCOUNT, which a server started by root runs as, may not pass through $(dirname -- "$DIR")" \
-            "give another directory with --dir, for instance $FERRITE_SYSTEM_HOME/$(basename -- "$DIR")" \
-            "or let it run as root all the same: ./ferrite up ... -- --user=root"
+        # What keeps that account out keeps every other one out, too.
+        ferrite_warn "the server runs with root's rights, since $ACCOUNT may not pass through the directories above $DIR;" \
+            "with fewer: shut it down, and give a directory in $FERRITE_SYSTEM_HOME with --dir"
+        account_choose "$DIR" root
     fi
 }
 
