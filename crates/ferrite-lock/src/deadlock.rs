@@ -9,16 +9,20 @@
 //! through the walker itself are looked for; others have their own walkers, and one that
 //! begins to wait after the walk passed it walks itself.
 //!
-//! Cost: a line of N waiters is walked once per kind of request in it, not once per waiter
-//! (see `Walk::known`), so a walk in a hot line is O(N).
+//! Cost: only who is wanted walks (see `wait`). Of a line, all who stand in front of the walker and
+//! whom it waits for, directly or by way of others in the same line, are found in one pass; a
+//! second pass over the same part of it is not made. So a walk takes as many steps as there are
+//! entries in the queues it meets.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
+use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{time, Arc, Mutex};
 use ferrite_types::{IndexId, TxnId};
 
-use crate::mode::{words, Mask};
+use crate::mode::{conflicts, words, Mask};
 use crate::owner::{Handle, Owner, VICTIM};
+use crate::queue::Queue;
 use crate::table::LockTable;
 use crate::wait::WaitHooks;
 
@@ -76,22 +80,145 @@ struct Node {
     sequence: u64,
     at: Handle,
     parent: usize,
+    /// Found in a line in front of another: what it waits for was found with it.
+    seen_in_line: bool,
 }
 
+/// A waiter of the line being walked, in front of whom others are looked for.
+struct Asker {
+    node: usize,
+    place: usize,
+    mask: Mask,
+    /// What it holds on the key: who waits for that is not in its way.
+    own: Mask,
+}
+
+impl Asker {
+    fn waits_for_waiter(&self, asked: Mask) -> bool {
+        conflicts(self.mask, asked) && !conflicts(asked, self.own)
+    }
+}
+
+type Hasher = foldhash::fast::FixedState;
+
+#[derive(Default)]
 struct Walk {
     nodes: Vec<Node>,
-    seen: HashSet<usize, foldhash::fast::FixedState>,
-    /// Lines walked: queue, mode asked for, place. An earlier waiter of the same line that
-    /// asks for the same modes waits for nobody else, provided that the later one holds
-    /// nothing there itself.
-    known: Vec<(Handle, Mask, usize)>,
+    seen: HashSet<usize, Hasher>,
+    /// Of lines walked: modes asked for, and the place below which all that a waiter who asks for
+    /// them waits for is known, with those who hold the lock.
+    known: HashMap<(u32, u32), Vec<(Mask, usize)>, Hasher>,
+    /// Entries looked at.
+    steps: u64,
 }
 
 impl Walk {
-    fn is_known(&self, at: Handle, mask: Mask, place: usize) -> bool {
-        self.known
-            .iter()
-            .any(|(h, m, p)| *h == at && *m == mask && place <= *p)
+    /// All that these ask for is known from the first `before` places of the line.
+    fn knows_all(&self, at: Handle, askers: &[Asker], before: usize) -> bool {
+        let Some(known) = self.known.get(&(at.shard, at.slot)) else {
+            return false;
+        };
+        let is_known = |a: &Asker| {
+            let one = |(m, p): &(Mask, usize)| a.mask & !m == 0 && before <= *p;
+            a.own == 0 && known.iter().any(one)
+        };
+        askers.iter().all(is_known)
+    }
+
+    /// What these ask for is known from their places on.
+    fn know(&mut self, at: Handle, askers: &[Asker]) {
+        let known = self.known.entry((at.shard, at.slot)).or_default();
+        for a in askers.iter().filter(|a| a.own == 0) {
+            known.retain(|(m, p)| m & !a.mask != 0 || *p > a.place);
+            known.push((a.mask, a.place));
+        }
+    }
+
+    fn add(
+        &mut self,
+        owner: &Arc<Owner>,
+        sequence: u64,
+        at: Handle,
+        parent: usize,
+    ) -> Option<usize> {
+        if !self.seen.insert(Arc::as_ptr(owner) as usize) {
+            return None;
+        }
+        self.nodes.push(Node {
+            owner: owner.clone(),
+            sequence,
+            at,
+            parent,
+            seen_in_line: false,
+        });
+        Some(self.nodes.len() - 1)
+    }
+
+    /// Adds those whom node `n` waits for in a queue where it stands at `place`. The node that
+    /// waits for `start`, if one does.
+    fn pass(
+        &mut self,
+        q: &Queue,
+        at: Handle,
+        n: usize,
+        place: usize,
+        start: &Arc<Owner>,
+    ) -> Option<usize> {
+        let owner = self.nodes[n].owner.clone();
+        let first = Asker {
+            node: n,
+            place,
+            mask: q.waiting.get(place)?.mask,
+            own: q.held_by(&owner),
+        };
+        // Modes asked for by those who hold nothing here.
+        let mut plain = if first.own == 0 { first.mask } else { 0 };
+        let mut askers = vec![first];
+        for ahead in (0..place).rev() {
+            if self.knows_all(at, &askers, ahead + 1) {
+                self.know(at, &askers);
+                return None;
+            }
+            self.steps += 1;
+            let w = q.waiting.get(ahead)?;
+            let Some(by) = askers.iter().find(|a| a.waits_for_waiter(w.mask)) else {
+                continue;
+            };
+            if Arc::ptr_eq(&w.owner, start) {
+                return Some(by.node);
+            }
+            if w.holds || w.mask & !plain != 0 {
+                let by = by.node;
+                if let Some(node) = self.add(&w.owner, w.sequence, at, by) {
+                    self.nodes[node].seen_in_line = true;
+                    let own = if w.holds { q.held_by(&w.owner) } else { 0 };
+                    plain |= if own == 0 { w.mask } else { 0 };
+                    askers.push(Asker {
+                        node,
+                        place: ahead,
+                        mask: w.mask,
+                        own,
+                    });
+                }
+            }
+        }
+        for g in q.granted.iter() {
+            self.steps += 1;
+            let in_the_way = |a: &&Asker| {
+                conflicts(a.mask, g.mask) && !Arc::ptr_eq(&self.nodes[a.node].owner, &g.owner)
+            };
+            let Some(by) = askers.iter().find(in_the_way).map(|a| a.node) else {
+                continue;
+            };
+            if Arc::ptr_eq(&g.owner, start) {
+                return Some(by);
+            }
+            if let Some(sequence) = g.owner.wait_sequence() {
+                self.add(&g.owner, sequence, at, by);
+            }
+        }
+        self.know(at, &askers);
+        None
     }
 }
 
@@ -101,18 +228,25 @@ impl LockTable {
         self.journal.latest.lock().clone()
     }
 
-    /// Whom the owner's wait number `sequence` waits for; empty if that wait is over.
-    pub(crate) fn waits_for(&self, owner: &Arc<Owner>, sequence: u64) -> Vec<Arc<Owner>> {
+    /// Whom the owner's wait number `sequence` waits for, up to `most` of them; empty if that wait
+    /// is over.
+    pub(crate) fn waits_for(
+        &self,
+        owner: &Arc<Owner>,
+        sequence: u64,
+        most: usize,
+    ) -> Vec<Arc<Owner>> {
         let mut others = Vec::new();
         let at = owner.wait_place();
         let shard = self.shard(at.shard).lock();
         let Some(q) = shard.queue(at.slot) else {
             return others;
         };
-        if let Some(place) = q.place_of(owner, sequence) {
-            q.obstacles(owner, q.waiting[place].mask, place, &mut |other| {
+        let place = q.place_of(owner, sequence);
+        if let Some((place, w)) = place.and_then(|p| Some((p, q.waiting.get(p)?))) {
+            q.obstacles(owner, w.mask, place, &mut |other| {
                 others.push(other.clone());
-                true
+                others.len() < most
             });
         }
         others
@@ -143,70 +277,33 @@ impl LockTable {
 
     /// The members of a cycle, beginning with `start`.
     fn find_cycle(&self, start: &Arc<Owner>, sequence: u64) -> Option<Vec<Node>> {
-        let mut walk = Walk {
-            nodes: vec![Node {
-                owner: start.clone(),
-                sequence,
-                at: start.wait_place(),
-                parent: usize::MAX,
-            }],
-            seen: HashSet::default(),
-            known: Vec::new(),
-        };
-        walk.seen.insert(Arc::as_ptr(start) as usize);
+        let mut walk = Walk::default();
+        walk.add(start, sequence, start.wait_place(), usize::MAX);
         let mut next = 0;
-        while next < walk.nodes.len() {
-            if self.visit(&mut walk, next, start) {
-                return take_cycle(walk, next);
-            }
+        let mut last = None;
+        while next < walk.nodes.len() && last.is_none() {
+            last = self.visit(&mut walk, next, start);
             next += 1;
         }
-        None
+        self.stats.walked.fetch_add(walk.steps, Ordering::Relaxed);
+        take_cycle(walk, last?)
     }
 
-    /// Adds those whom node `n` waits for; true if `start` is among them.
-    fn visit(&self, walk: &mut Walk, n: usize, start: &Arc<Owner>) -> bool {
-        let owner = walk.nodes[n].owner.clone();
-        let sequence = walk.nodes[n].sequence;
-        if owner.wait_sequence() != Some(sequence) {
-            return false;
+    /// Adds those whom node `n` waits for; who of them, or of those in the same line, waits for
+    /// `start`.
+    fn visit(&self, walk: &mut Walk, n: usize, start: &Arc<Owner>) -> Option<usize> {
+        walk.steps += 1;
+        let node = &mut walk.nodes[n];
+        if node.seen_in_line || node.owner.wait_sequence() != Some(node.sequence) {
+            return None;
         }
-        let at = owner.wait_place();
-        walk.nodes[n].at = at;
+        let at = node.owner.wait_place();
+        node.at = at;
+        let (owner, sequence) = (node.owner.clone(), node.sequence);
         let shard = self.shard(at.shard).lock();
-        let Some((q, place)) = shard
-            .queue(at.slot)
-            .and_then(|q| Some((q, q.place_of(&owner, sequence)?)))
-        else {
-            return false;
-        };
-        let mask = q.waiting[place].mask;
-        if walk.is_known(at, mask, place) {
-            return false;
-        }
-        if q.held_by(&owner) == 0 {
-            walk.known.push((at, mask, place));
-        }
-        let mut closed = false;
-        q.obstacles(&owner, mask, place, &mut |other| {
-            if Arc::ptr_eq(other, start) {
-                closed = true;
-                return false;
-            }
-            let Some(sequence) = other.wait_sequence() else {
-                return true;
-            };
-            if walk.seen.insert(Arc::as_ptr(other) as usize) {
-                walk.nodes.push(Node {
-                    owner: other.clone(),
-                    sequence,
-                    at,
-                    parent: n,
-                });
-            }
-            true
-        });
-        closed
+        let q = shard.queue(at.slot)?;
+        let place = q.place_of(&owner, sequence)?;
+        walk.pass(q, at, n, place, start)
     }
 
     fn describe(&self, cycle: &[Node], victim: usize) -> Deadlock {
@@ -217,7 +314,7 @@ impl LockTable {
                 let shard = self.shard(node.at.shard).lock();
                 let waited = shard.queue(node.at.slot).and_then(|q| {
                     let place = q.place_of(&node.owner, node.sequence)?;
-                    Some((q.index, q.key.clone(), words(q.waiting[place].mask)))
+                    Some((q.index, q.key.clone(), words(q.waiting.get(place)?.mask)))
                 });
                 let (index, key, wanted) = waited.unwrap_or((IndexId(0), Vec::new(), ""));
                 DeadlockMember {
@@ -264,11 +361,8 @@ fn choose_victim(cycle: &[Node], hooks: &dyn WaitHooks) -> usize {
     let mut best = 0;
     for (i, node) in cycle.iter().enumerate().skip(1) {
         let (a, b) = (&cycle[best].owner, &node.owner);
-        let preference = if a.thd != 0 && b.thd != 0 {
-            hooks.prefer_victim(a.thd, b.thd)
-        } else {
-            0
-        };
+        let asked = a.with_thd(|a| b.with_thd(|b| hooks.prefer_victim(a, b)));
+        let preference = asked.flatten().unwrap_or(0);
         if preference > 0 || (preference == 0 && b.weight() < a.weight()) {
             best = i;
         }

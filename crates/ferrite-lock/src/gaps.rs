@@ -55,7 +55,7 @@ impl LockTable {
     ) {
         let from = self.key(index, from);
         let to = self.key(index, to);
-        let mut heirs: Vec<Arc<Owner>> = self.ranges.owners(from, &|_| true);
+        let mut heirs: Vec<Arc<Owner>> = self.ranges.owners(from);
         {
             let (_, shard) = self.lock_shard(from);
             if let Some(q) = shard.find(from).and_then(|slot| shard.queue(slot)) {

@@ -13,6 +13,9 @@ use crate::queue::Queue;
 use crate::table::LockTable;
 use crate::tables::{table_of, TABLES};
 
+/// Of so many in a waiter's way each is told: a line of a thousand has half a million pairs.
+const BLOCKERS_SHOWN: usize = 16;
+
 /// Counters since the start.
 #[derive(Default)]
 pub(crate) struct Stats {
@@ -22,6 +25,8 @@ pub(crate) struct Stats {
     pub timeouts: Counter,
     pub interrupts: Counter,
     pub waiting: AtomicU64,
+    /// Entries looked at by walks for deadlocks.
+    pub walked: AtomicU64,
 }
 
 /// Counters and sizes at one moment.
@@ -116,22 +121,23 @@ impl LockTable {
             found.iter().for_each(&mut *f);
         }
         let mut found = Vec::new();
-        self.ranges.each(&mut |r| {
+        self.ranges.each(&mut |index, r, mask| {
             found.push(LockInfo {
-                txn: r.owner.txn_id(),
-                thread_id: r.owner.thread_id,
-                index: r.index,
+                txn: r.data.owner.txn_id(),
+                thread_id: r.data.owner.thread_id,
+                index,
                 key: r.low.clone(),
                 until: r.high.clone(),
                 table: None,
-                mode: words(r.mask),
+                mode: words(mask),
                 waiting: false,
             });
         });
         found.iter().for_each(&mut *f);
     }
 
-    /// Calls `f` for each pair of a waiter and one in its way.
+    /// Calls `f` for each pair of a waiter and one in its way; of very many in its way, for some:
+    /// first those who hold the lock, then those who stand nearest in front.
     pub fn each_wait(&self, f: &mut dyn FnMut(&WaitEdge)) {
         for cell in self.shards() {
             if cell.count.load(Ordering::Acquire) == 0 {
@@ -140,14 +146,16 @@ impl LockTable {
             let mut found = Vec::new();
             for q in cell.lock().each() {
                 for (place, w) in q.waiting.iter().enumerate() {
+                    let mut named = 0;
                     q.obstacles(&w.owner, w.mask, place, &mut |other| {
+                        named += 1;
                         found.push(WaitEdge {
                             wanted: info(q, &w.owner, w.mask, true),
                             since_us: w.owner.waiting_since_us().unwrap_or(0),
                             blocker_txn: other.txn_id(),
                             blocker_thread_id: other.thread_id,
                         });
-                        true
+                        named < BLOCKERS_SHOWN
                     });
                 }
             }

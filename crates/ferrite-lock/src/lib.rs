@@ -9,12 +9,14 @@
 //! | --- | --- |
 //! | `mode` | modes, the compatibility matrix |
 //! | `owner` | who holds and waits: a session's list of locks, its wait word, its event |
-//! | `queue` | one key: granted locks and the line of waiters |
+//! | `queue` | one key: who is granted when somebody goes |
+//! | `holders`, `line` | its granted locks, the line of waiters |
 //! | `shard` | keys of one shard: a chained hash over reusable slots |
 //! | `table` | the lock table: asking, releasing, implicit locks made explicit |
 //! | `wait` | the wait itself: enqueue, sleep, time out, give way |
 //! | `deadlock` | walking the wait-for graph, choosing a victim, the journal of deadlocks |
 //! | `ranges` | what a long locking scan holds, told once |
+//! | `interval` | ranges by key |
 //! | `gaps` | gap locks that move when records come and go |
 //! | `tables` | IS, IX, S, X on whole tables |
 //! | `info` | what `information_schema` shows, counters |
@@ -28,13 +30,17 @@
 //!   about to be put there by the owner's own thread.
 //!
 //! Locking order: owner's list, then one shard at a time, then a stripe of ranges. Events are set
-//! after the shard's mutex is released. No mutex is held across a call of [`WaitHooks`].
+//! after the shard's mutex is released. No mutex is held across a call of [`WaitHooks`], but the
+//! handle of the connection that it names (see `owner`).
 
 #![forbid(unsafe_code)]
 
 mod deadlock;
 mod gaps;
+mod holders;
 mod info;
+mod interval;
+mod line;
 mod mode;
 mod owner;
 mod queue;
@@ -46,6 +52,8 @@ mod wait;
 
 #[cfg(test)]
 mod range_tests;
+#[cfg(test)]
+mod scale_tests;
 #[cfg(test)]
 mod stress_tests;
 #[cfg(test)]

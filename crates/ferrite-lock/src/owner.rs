@@ -8,11 +8,14 @@
 //! one compare-and-swap, so that a wait has exactly one end, and a decision about an
 //! earlier wait cannot hit a later one.
 //!
-//! Locking: `list` comes before any shard. The rest are atomics.
+//! Locking: `list` comes before any shard. `thd` is held shared over a call of
+//! [`WaitHooks`](crate::WaitHooks) and nothing else; nobody waits for it but the connection's
+//! end. The rest are atomics.
 
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use ferrite_sync::{Arc, Event, Mutex};
+use ferrite_sync::{Arc, Event, Mutex, RwLock};
 use ferrite_types::{IndexId, TableId, TxnId};
+use std::collections::{BTreeSet, HashMap};
 
 use crate::mode::Mask;
 
@@ -39,9 +42,9 @@ pub(crate) struct Held {
     /// One per queue in which the owner has a granted entry.
     pub locks: Vec<Handle>,
     /// Table locks, so that asking again is cheap.
-    pub tables: Vec<(TableId, Mask)>,
-    /// The index of each range.
-    pub ranges: Vec<IndexId>,
+    pub tables: HashMap<TableId, Mask, foldhash::fast::FixedState>,
+    /// The indexes with ranges.
+    pub ranges: BTreeSet<IndexId>,
     /// `release_all` has taken the list and is at work: nothing may be added on behalf of
     /// this owner.
     pub closing: bool,
@@ -65,8 +68,9 @@ pub struct Owner {
     /// The server's connection id, for display.
     pub thread_id: u64,
     /// The server's handle of the connection, passed to [`WaitHooks`](crate::WaitHooks);
-    /// not looked into. 0 = none.
-    pub thd: usize,
+    /// not looked into. 0 = none, or gone. Who hands it to the server holds this shared, so that
+    /// the connection does not end meanwhile.
+    thd: RwLock<usize>,
     /// How much would be lost by a rollback (rows changed). The lightest member of a
     /// deadlock gives way.
     pub changes: AtomicU64,
@@ -84,6 +88,10 @@ pub struct Owner {
     pub(crate) place: AtomicU64,
     /// Clock (us) at which the present wait began; 0 = not waiting.
     pub(crate) waiting_since_us: AtomicU64,
+    /// Arrival number of the present wait in its line.
+    pub(crate) arrival: AtomicU64,
+    /// Somebody has waited for what this owner holds. Who nobody waits for closes no cycle.
+    pub(crate) wanted: AtomicBool,
     /// Somebody may have put a new obstacle in front of this waiter: look for cycles again.
     pub(crate) recheck: AtomicBool,
     pub(crate) event: Event,
@@ -95,7 +103,7 @@ impl Owner {
         Arc::new(Owner {
             txn: AtomicU64::new(0),
             thread_id,
-            thd,
+            thd: RwLock::new(thd),
             changes: AtomicU64::new(0),
             interrupted: AtomicBool::new(false),
             no_gaps: AtomicBool::new(false),
@@ -104,9 +112,24 @@ impl Owner {
             word: AtomicU64::new(0),
             place: AtomicU64::new(0),
             waiting_since_us: AtomicU64::new(0),
+            arrival: AtomicU64::new(0),
+            wanted: AtomicBool::new(false),
             recheck: AtomicBool::new(false),
             event: Event::new(),
         })
+    }
+
+    /// The connection ends, or leaves this owner to a prepared transaction: nobody hands its
+    /// handle to the server any more. Waits for who is about to.
+    pub fn forget_thd(&self) {
+        *self.thd.write() = 0;
+    }
+
+    /// Calls `f` with the handle of the connection, which does not end meanwhile. Not called if
+    /// there is none (any more), or if it is just ending.
+    pub(crate) fn with_thd<R>(&self, f: impl FnOnce(usize) -> R) -> Option<R> {
+        let thd = self.thd.try_read()?;
+        (*thd != 0).then(|| f(*thd))
     }
 
     /// The running transaction's id, [`TxnId::FROZEN`] while it has changed nothing.
@@ -158,8 +181,9 @@ impl Owner {
     }
 
     /// Begins a wait in that queue; by the owner's thread, under the queue's mutex.
-    pub(crate) fn begin_wait(&self, at: Handle) -> u64 {
+    pub(crate) fn begin_wait(&self, at: Handle, arrival: u64) -> u64 {
         let sequence = (self.word.load(Ordering::Relaxed) >> STATE_BITS) + 1;
+        self.arrival.store(arrival, Ordering::Relaxed);
         self.place.store(
             u64::from(at.shard) << 32 | u64::from(at.slot),
             Ordering::Relaxed,

@@ -3,6 +3,7 @@
 //! Invariants:
 //! - An owner has at most one granted entry in a queue (a set of modes), and at most one
 //!   waiting entry anywhere.
+//! - While somebody waits, all who hold something here are marked as wanted.
 //! - A waiter has an obstacle: a conflicting granted entry of another owner, or an earlier
 //!   conflicting waiter. An earlier waiter that itself waits for the asking owner is no
 //!   obstacle: it could not go before the owner ends (otherwise an owner that strengthens
@@ -12,22 +13,14 @@
 //! Locking: everything here is under the shard's mutex. Owners to be woken are collected
 //! and woken after it is released.
 
+use ferrite_sync::atomic::Ordering;
 use ferrite_sync::Arc;
 use ferrite_types::IndexId;
 
-use crate::mode::{conflicts, missing, Mask, GAP, INSERT};
+pub(crate) use crate::holders::{Added, Holders};
+pub(crate) use crate::line::{Line, Waiting};
+use crate::mode::{conflicts, missing, Mask, INSERT};
 use crate::owner::{Owner, GRANTED, GRANTED_NEW};
-
-pub(crate) struct Granted {
-    pub owner: Arc<Owner>,
-    pub mask: Mask,
-}
-
-pub(crate) struct Waiting {
-    pub owner: Arc<Owner>,
-    pub mask: Mask,
-    pub sequence: u64,
-}
 
 /// What has to be done once the shard's mutex is released.
 #[derive(Default)]
@@ -47,13 +40,6 @@ impl Wakes {
     }
 }
 
-/// What `add` changed, for the counters.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Added {
-    pub new_entry: bool,
-    pub new_gap: bool,
-}
-
 #[derive(Default)]
 pub(crate) struct Queue {
     pub hash: u64,
@@ -61,8 +47,8 @@ pub(crate) struct Queue {
     pub key: Vec<u8>,
     /// Next slot of the same bucket, or of the free list.
     pub next: u32,
-    pub granted: Vec<Granted>,
-    pub waiting: Vec<Waiting>,
+    pub granted: Holders,
+    pub waiting: Line,
 }
 
 impl Queue {
@@ -72,20 +58,20 @@ impl Queue {
 
     /// What that owner holds here.
     pub fn held_by(&self, owner: &Arc<Owner>) -> Mask {
-        self.granted
-            .iter()
-            .find(|g| Arc::ptr_eq(&g.owner, owner))
-            .map_or(0, |g| g.mask)
+        self.granted.mask_of(owner)
     }
 
     /// Must the request wait, looking at all granted entries and the first `before` waiters?
     pub fn has_obstacle(&self, owner: &Arc<Owner>, asked: Mask, before: usize) -> bool {
-        let mut found = false;
-        self.obstacles(owner, asked, before, &mut |_| {
-            found = true;
-            false
-        });
-        found
+        let own = self.granted.mask_of(owner);
+        self.granted.block(owner, own, asked) || self.is_behind(owner, own, asked, before)
+    }
+
+    /// Must the request, of an owner that holds `own` here, wait for one of the first waiters?
+    fn is_behind(&self, owner: &Arc<Owner>, own: Mask, asked: Mask, before: usize) -> bool {
+        self.waiting.first(before).any(|w| {
+            conflicts(asked, w.mask) && !conflicts(w.mask, own) && !Arc::ptr_eq(&w.owner, owner)
+        })
     }
 
     /// Calls `f` with each owner that the request would wait for, until it says false.
@@ -96,15 +82,14 @@ impl Queue {
         before: usize,
         f: &mut dyn FnMut(&Arc<Owner>) -> bool,
     ) {
-        let mut own = 0;
-        for g in &self.granted {
-            if Arc::ptr_eq(&g.owner, owner) {
-                own = g.mask;
-            } else if conflicts(asked, g.mask) && !f(&g.owner) {
+        let own = self.granted.mask_of(owner);
+        for g in self.granted.iter() {
+            if conflicts(asked, g.mask) && !Arc::ptr_eq(&g.owner, owner) && !f(&g.owner) {
                 return;
             }
         }
-        for w in &self.waiting[..before] {
+        // Those who stand nearest come first.
+        for w in self.waiting.first(before).rev() {
             let in_the_way = !Arc::ptr_eq(&w.owner, owner)
                 && conflicts(asked, w.mask)
                 && !conflicts(w.mask, own);
@@ -114,100 +99,91 @@ impl Queue {
         }
     }
 
-    /// Grants modes without asking. Waiters that it newly stands in the way of are told.
+    /// Grants modes without asking. If it newly stands in the way of waiters and waits itself, it
+    /// looks for cycles again: they all go through it.
     pub fn add(&mut self, owner: &Arc<Owner>, mask: Mask, wakes: &mut Wakes) -> Added {
         debug_assert!(mask & INSERT == 0);
-        for w in &self.waiting {
-            if conflicts(w.mask, mask) && !Arc::ptr_eq(&w.owner, owner) {
-                wakes.recheck.push(w.owner.clone());
-            }
+        let new = mask & !self.held_by(owner) != 0;
+        if new && !self.waiting.is_empty() && owner.is_waiting() {
+            wakes.recheck.push(owner.clone());
         }
         self.merge(owner, mask)
     }
 
     fn merge(&mut self, owner: &Arc<Owner>, mask: Mask) -> Added {
-        if let Some(g) = self
-            .granted
-            .iter_mut()
-            .find(|g| Arc::ptr_eq(&g.owner, owner))
-        {
-            let new_gap = g.mask & GAP == 0 && mask & GAP != 0;
-            g.mask |= mask;
-            return Added {
-                new_entry: false,
-                new_gap,
-            };
+        let added = self.granted.add(owner, mask);
+        if !self.waiting.is_empty() {
+            owner.wanted.store(true, Ordering::SeqCst);
+            if added.new_entry && owner.is_waiting() {
+                self.waiting.now_holds(owner);
+            }
         }
-        self.granted.push(Granted {
-            owner: owner.clone(),
-            mask,
-        });
-        Added {
-            new_entry: true,
-            new_gap: mask & GAP != 0,
+        added
+    }
+
+    /// Puts a waiter at the end of the line. Who holds something here is waited for, from now on.
+    pub fn enqueue(&mut self, w: Waiting) {
+        if self.waiting.is_empty() {
+            for g in self.granted.iter() {
+                g.owner.wanted.store(true, Ordering::SeqCst);
+            }
         }
+        self.waiting.push(w);
     }
 
     /// Takes modes away from an owner. Returns what it held before and holds now.
     pub fn remove(&mut self, owner: &Arc<Owner>, mask: Mask) -> (Mask, Mask) {
-        let Some(at) = self
-            .granted
-            .iter()
-            .position(|g| Arc::ptr_eq(&g.owner, owner))
-        else {
-            return (0, 0);
-        };
-        let before = self.granted[at].mask;
-        let after = before & !mask;
-        if after == 0 {
-            self.granted.swap_remove(at);
-        } else {
-            self.granted[at].mask = after;
-        }
-        (before, after)
+        self.granted.remove(owner, mask)
     }
 
     /// The place in the line of wait number `sequence` of that owner.
     pub fn place_of(&self, owner: &Arc<Owner>, sequence: u64) -> Option<usize> {
-        self.waiting
-            .iter()
-            .position(|w| w.sequence == sequence && Arc::ptr_eq(&w.owner, owner))
+        self.waiting.place_of(owner, sequence)
+    }
+
+    /// Has the waiter at that place an obstacle? `blocked`: what those before it wait for.
+    fn is_blocked(&self, w: &Waiting, at: usize, blocked: Mask) -> bool {
+        if w.holds {
+            return self.has_obstacle(&w.owner, w.mask, at);
+        }
+        conflicts(w.mask, blocked) || self.granted.block(&w.owner, 0, w.mask)
     }
 
     /// Grants every waiter that has no obstacle left, first come first served. `tally`
-    /// gets (modes the waiter asked for, what was added) of each that left the line.
+    /// gets (modes the waiter asked for, what was added) of each that left the line. It ends
+    /// where those who go on waiting stand in everybody's way, so that handing a key on in a long
+    /// line costs the same as in a short one.
     pub fn grant_waiters(&mut self, wakes: &mut Wakes, tally: &mut dyn FnMut(Mask, Added)) {
         let mut at = 0;
-        while at < self.waiting.len() {
-            let w = &self.waiting[at];
-            if self.has_obstacle(&w.owner, w.mask, at) {
+        let mut blocked = 0;
+        while let Some(w) = self.waiting.get(at) {
+            if self.is_blocked(w, at, blocked) {
+                blocked |= w.mask;
                 at += 1;
-                continue;
-            }
-            let (owner, mask, sequence) = (w.owner.clone(), w.mask, w.sequence);
-            let kept = mask & !INSERT;
-            let new = kept != 0 && self.held_by(&owner) == 0;
-            let state = if new { GRANTED_NEW } else { GRANTED };
-            self.waiting.remove(at);
-            if !owner.end_wait(sequence, state) {
-                // It gave up a moment ago and will find itself gone.
-                tally(mask, Added::default());
-                continue;
-            }
-            // Later waiters had it before them already; for earlier ones it is new.
-            for w in &self.waiting[..at] {
-                if conflicts(w.mask, kept) {
-                    wakes.recheck.push(w.owner.clone());
+                if self.waiting.all_behind(blocked) {
+                    return;
                 }
+                continue;
             }
-            let added = if kept == 0 {
-                Added::default()
-            } else {
-                self.merge(&owner, kept)
+            let kept = w.mask & !INSERT;
+            let new = kept != 0 && !w.holds;
+            let state = if new { GRANTED_NEW } else { GRANTED };
+            let Some(w) = self.waiting.remove(at) else {
+                return;
+            };
+            if !w.owner.end_wait(w.sequence, state) {
+                // It gave up a moment ago and will find itself gone.
+                tally(w.mask, Added::default());
+                continue;
+            }
+            // Who still waits and is newly behind it will look for cycles when it waits itself.
+            let added = match kept {
+                0 => Added::default(),
+                kept => self.merge(&w.owner, kept),
             };
             debug_assert_eq!(added.new_entry, new);
-            tally(mask, added);
-            wakes.granted.push(owner);
+            tally(w.mask, added);
+            wakes.granted.push(w.owner);
         }
     }
 

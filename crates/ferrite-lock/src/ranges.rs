@@ -16,13 +16,23 @@
 //! - A range goes under its owner's list mutex, before the owner's other locks: who holds that
 //!   mutex and sees the range may add locks on the owner's behalf.
 //!
+//! - Ranges of one owner and mode do not overlap: where they meet they become one.
+//!
+//! Cost: a range is found among n in O(log n) steps, by key (`interval`, one set for shared and
+//! one for exclusive ranges, so that shared ones need not be looked at by who shares) and by
+//! owner. They are released, and listed, some at a time.
+//!
 //! Locking: owner's list, then a shard, then a stripe of ranges; nothing after it.
+
+use core::ops::Bound;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use ferrite_sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use ferrite_sync::atomic::{AtomicU32, AtomicU64};
 use ferrite_sync::{Arc, CachePadded, Mutex};
 use ferrite_types::{IndexId, Result};
 
+use crate::interval::{Intervals, Node};
 use crate::mode::{conflicts, missing, row_mask, Mask, Mode, Span};
 use crate::owner::{Handle, Owner};
 use crate::queue::Wakes;
@@ -32,37 +42,180 @@ use crate::table::{Attempt, LockTable};
 /// Counters of ranges, by index modulo this.
 const COUNTERS: usize = 4096;
 const STRIPES: usize = 64;
-/// Accounted size of a range besides its keys (bytes).
-const RANGE_BYTES: usize = 128;
+/// Accounted size of a range besides its keys (bytes): its node, and where its owner finds it.
+const RANGE_BYTES: usize = 256;
+/// Ranges released, or shown, under one hold of a stripe's mutex.
+const AT_ONCE: usize = 128;
 
 /// Names a range; never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RangeId(u64);
 
-/// A next-key lock on each key from `low` to `high`, both included.
-pub(crate) struct Range {
+/// Whose a range is. It is a next-key lock on each key from `low` to `high`, both included.
+pub(crate) struct Held {
     id: RangeId,
     pub owner: Arc<Owner>,
-    pub index: IndexId,
-    pub mask: Mask,
-    pub low: Vec<u8>,
-    pub high: Vec<u8>,
 }
 
-impl Range {
-    fn covers(&self, index: IndexId, key: &[u8]) -> bool {
-        self.index == index && *self.low <= *key && *key <= *self.high
+type Range = Node<Held>;
+type Hasher = foldhash::fast::FixedState;
+
+/// What is accounted for it.
+fn bytes(range: &Range) -> usize {
+    RANGE_BYTES + 2 * range.low.len() + range.high.len()
+}
+
+/// The modes there are, and the set of ranges that has each.
+const MODES: [Mode; 2] = [Mode::Shared, Mode::Exclusive];
+
+fn mask_of(set: usize) -> Mask {
+    row_mask(MODES[set], Span::NextKey)
+}
+
+/// One owner's ranges by low end, of each mode.
+type Own = [BTreeMap<Vec<u8>, u32>; 2];
+
+/// The ranges of one index.
+#[derive(Default)]
+struct IndexRanges {
+    sets: [Intervals<Held>; 2],
+    owners: HashMap<usize, Own, Hasher>,
+    /// Mode and slot of each.
+    names: HashMap<u64, (usize, u32), Hasher>,
+}
+
+fn name(owner: &Arc<Owner>) -> usize {
+    Arc::as_ptr(owner) as usize
+}
+
+impl IndexRanges {
+    fn is_empty(&self) -> bool {
+        self.names.is_empty()
     }
 
-    fn bytes(&self) -> usize {
-        RANGE_BYTES + self.low.len() + self.high.len()
+    /// Calls `f` with each range over the key, and its modes, until it says false.
+    fn covering(&self, key: &[u8], asked: Mask, f: &mut dyn FnMut(&Range, Mask) -> bool) -> bool {
+        (0..2).all(|set| {
+            let mask = mask_of(set);
+            (asked != 0 && !conflicts(asked, mask))
+                || self.sets[set].covering(key, &mut |range| f(range, mask))
+        })
+    }
+
+    /// The owner's range over the key, of one mode.
+    fn own_at(&self, set: usize, owner: &Arc<Owner>, key: &[u8]) -> Option<&Range> {
+        let own = self.owners.get(&name(owner))?;
+        let below = (Bound::Unbounded, Bound::Included(key));
+        let (_, slot) = own[set].range::<[u8], _>(below).next_back()?;
+        let range = self.sets[set].get(*slot)?;
+        (*range.high >= *key).then_some(range)
+    }
+
+    fn held_by(&self, owner: &Arc<Owner>, key: &[u8]) -> Mask {
+        (0..2).fold(0, |held, set| match self.own_at(set, owner, key) {
+            Some(_) => held | mask_of(set),
+            None => held,
+        })
+    }
+
+    fn begin(&mut self, set: usize, id: RangeId, owner: &Arc<Owner>, key: &[u8], tally: &Tally) {
+        let held = Held {
+            id,
+            owner: owner.clone(),
+        };
+        let slot = self.sets[set].insert(id.0, key.to_vec(), key.to_vec(), held);
+        self.names.insert(id.0, (set, slot));
+        let own = self.owners.entry(name(owner)).or_default();
+        own[set].insert(key.to_vec(), slot);
+        tally.take(RANGE_BYTES + 3 * key.len());
+    }
+
+    /// Takes a range out. Its owner's place stays if it has other ranges.
+    fn take(&mut self, set: usize, slot: u32, tally: &Tally) -> Option<Range> {
+        let range = self.sets[set].remove(slot)?;
+        tally.give(bytes(&range));
+        self.names.remove(&range.data.id.0);
+        let owner = name(&range.data.owner);
+        if let Some(own) = self.owners.get_mut(&owner) {
+            own[set].remove(&range.low);
+            if own.iter().all(BTreeMap::is_empty) {
+                self.owners.remove(&owner);
+            }
+        }
+        Some(range)
+    }
+
+    /// The range reaches to this key now, which may be above or below it. Ranges of its owner and
+    /// mode that it meets become part of it. Returns how many did.
+    fn reach(&mut self, set: usize, slot: u32, key: &[u8], tally: &Tally) -> usize {
+        let Some(range) = self.sets[set].get(slot) else {
+            return 0;
+        };
+        if *range.low <= *key && *key <= *range.high {
+            return 0;
+        }
+        let owner = name(&range.data.owner);
+        tally.give(bytes(range));
+        let mut met = 0;
+        while let Some(other) = self.met(set, slot, owner, key) {
+            let Some(other) = self.take(set, other, tally) else {
+                break;
+            };
+            self.resize(set, slot, owner, &other.low);
+            self.resize(set, slot, owner, &other.high);
+            met += 1;
+        }
+        self.resize(set, slot, owner, key);
+        if let Some(range) = self.sets[set].get(slot) {
+            tally.take(bytes(range));
+        }
+        met
+    }
+
+    /// A range of the same owner and mode between a range and the key that it is to reach.
+    fn met(&self, set: usize, slot: u32, owner: usize, key: &[u8]) -> Option<u32> {
+        let (range, own) = (self.sets[set].get(slot)?, self.owners.get(&owner)?);
+        let (low, high) = (range.low.as_slice(), range.high.as_slice());
+        if key > high {
+            let above = (Bound::Excluded(low), Bound::Included(key));
+            let (_, other) = own[set].range::<[u8], _>(above).next()?;
+            return Some(*other);
+        }
+        if key >= low {
+            return None;
+        }
+        let below = (Bound::Unbounded, Bound::Excluded(low));
+        let (_, other) = own[set].range::<[u8], _>(below).next_back()?;
+        let reaches = self.sets[set].get(*other)?.high.as_slice() >= key;
+        reaches.then_some(*other)
+    }
+
+    /// Moves the end of a range out to that key. The row of a scan: nothing is allocated.
+    fn resize(&mut self, set: usize, slot: u32, owner: usize, key: &[u8]) {
+        let Some(range) = self.sets[set].get(slot) else {
+            return;
+        };
+        if *key > *range.high {
+            self.sets[set].set_high(slot, key);
+        } else if *key < *range.low {
+            if let Some(own) = self.owners.get_mut(&owner) {
+                if let Some((mut low, slot)) = own[set].remove_entry(&range.low) {
+                    low.clear();
+                    low.extend_from_slice(key);
+                    own[set].insert(low, slot);
+                }
+            }
+            self.sets[set].set_low(slot, key);
+        }
     }
 }
+
+type Stripe = CachePadded<Mutex<HashMap<IndexId, IndexRanges, Hasher>>>;
 
 /// All ranges of one lock table.
 pub(crate) struct Ranges {
     counts: Box<[AtomicU32]>,
-    stripes: Box<[CachePadded<Mutex<Vec<Range>>>]>,
+    stripes: Box<[Stripe]>,
     next: AtomicU64,
 }
 
@@ -70,9 +223,7 @@ impl Ranges {
     pub fn new() -> Ranges {
         Ranges {
             counts: (0..COUNTERS).map(|_| AtomicU32::new(0)).collect(),
-            stripes: (0..STRIPES)
-                .map(|_| CachePadded::new(Mutex::new(Vec::new())))
-                .collect(),
+            stripes: (0..STRIPES).map(|_| Stripe::default()).collect(),
             next: AtomicU64::new(1),
         }
     }
@@ -81,7 +232,7 @@ impl Ranges {
         &self.counts[index.get() as usize % COUNTERS]
     }
 
-    fn stripe(&self, index: IndexId) -> &Mutex<Vec<Range>> {
+    fn stripe(&self, index: IndexId) -> &Mutex<HashMap<IndexId, IndexRanges, Hasher>> {
         &self.stripes[index.get() as usize % STRIPES].0
     }
 
@@ -91,123 +242,181 @@ impl Ranges {
         self.count(index).load(Acquire) != 0
     }
 
-    /// Is some range of the index such that `f` says true?
-    fn has(&self, index: IndexId, f: &dyn Fn(&Range) -> bool) -> bool {
-        self.any(index) && self.stripe(index).lock().iter().any(f)
+    /// What `f` says of the ranges of an index, if there are any.
+    fn with<R>(&self, index: IndexId, f: impl FnOnce(&IndexRanges) -> R) -> Option<R> {
+        if !self.any(index) {
+            return None;
+        }
+        self.stripe(index).lock().get(&index).map(f)
+    }
+
+    /// Is there a range over the key of which `f` says true, among those a request for `asked`
+    /// (0: any) is in conflict with?
+    fn has(&self, index: IndexId, key: &[u8], asked: Mask, f: &dyn Fn(&Range) -> bool) -> bool {
+        let none = |ranges: &IndexRanges| ranges.covering(key, asked, &mut |r, _| !f(r));
+        !self.with(index, none).unwrap_or(true)
     }
 
     /// Somebody has a range over this key.
     pub fn covers(&self, index: IndexId, key: &[u8]) -> bool {
-        self.has(index, &|r| r.covers(index, key))
+        self.has(index, key, 0, &|_| true)
     }
 
     /// Some range ends with this key.
     pub fn ends_at(&self, index: IndexId, key: &[u8]) -> bool {
-        self.has(index, &|r| r.index == index && *r.high == *key)
+        self.has(index, key, 0, &|r| *r.high == *key)
     }
 
     /// What the owner's ranges give it on a key.
     pub fn held_by(&self, owner: &Arc<Owner>, k: KeyRef<'_>) -> Mask {
-        if !self.any(k.index) {
-            return 0;
-        }
-        self.stripe(k.index)
-            .lock()
-            .iter()
-            .filter(|r| Arc::ptr_eq(&r.owner, owner) && r.covers(k.index, k.key))
-            .fold(0, |mask, r| mask | r.mask)
+        let held = self.with(k.index, |ranges| ranges.held_by(owner, k.key));
+        held.unwrap_or(0)
     }
 
-    /// Who has a range over the key of which `f` says true.
-    pub fn owners(&self, k: KeyRef<'_>, f: &dyn Fn(&Range) -> bool) -> Vec<Arc<Owner>> {
-        if !self.any(k.index) {
-            return Vec::new();
-        }
-        let stripe = self.stripe(k.index).lock();
-        let found = stripe.iter().filter(|r| r.covers(k.index, k.key) && f(r));
-        found.map(|r| r.owner.clone()).collect()
+    /// Who has a range over the key.
+    pub fn owners(&self, k: KeyRef<'_>) -> Vec<Arc<Owner>> {
+        self.owners_of(k, 0, &|_, _| true)
     }
 
-    /// As [`owners`](Self::owners), without this one.
+    fn owners_of(
+        &self,
+        k: KeyRef<'_>,
+        asked: Mask,
+        f: &dyn Fn(&Arc<Owner>, Mask) -> bool,
+    ) -> Vec<Arc<Owner>> {
+        let mut found = Vec::new();
+        self.with(k.index, |ranges| {
+            ranges.covering(k.key, asked, &mut |r, mask| {
+                if f(&r.data.owner, mask) {
+                    found.push(r.data.owner.clone());
+                }
+                true
+            })
+        });
+        found
+    }
+
+    /// Those other than this one whose ranges over the key are in conflict with a request, and of
+    /// whom and whose modes `f` says true.
     fn others(
         &self,
         owner: &Arc<Owner>,
         k: KeyRef<'_>,
-        f: &dyn Fn(&Range) -> bool,
+        asked: Mask,
+        f: &dyn Fn(&Arc<Owner>, Mask) -> bool,
     ) -> Vec<Arc<Owner>> {
-        self.owners(k, &|r| !Arc::ptr_eq(&r.owner, owner) && f(r))
+        self.owners_of(k, asked, &|other, mask| {
+            !Arc::ptr_eq(other, owner) && f(other, mask)
+        })
     }
 
     /// Would the request meet a range of another owner?
     pub fn in_the_way(&self, owner: &Arc<Owner>, k: KeyRef<'_>, asked: Mask) -> bool {
-        self.has(k.index, &|r| {
-            !Arc::ptr_eq(&r.owner, owner) && conflicts(asked, r.mask) && r.covers(k.index, k.key)
-        })
+        // What a request for nothing in particular meets is everything: see `covering`.
+        asked != 0
+            && self.has(k.index, k.key, asked, &|r| {
+                !Arc::ptr_eq(&r.data.owner, owner)
+            })
     }
 
-    /// The range reaches up to this key now; if the owner has no such range of that mode, a new
-    /// one begins here and takes its name. True if one began. Under the key's shard mutex.
+    /// The range reaches to this key now; if the owner has no such range of that mode, a new one
+    /// begins here and takes its name. True if one began. Under the key's shard mutex.
     fn grow(
         &self,
         id: &mut Option<RangeId>,
         owner: &Arc<Owner>,
         k: KeyRef<'_>,
-        mask: Mask,
+        mode: Mode,
         tally: &Tally,
     ) -> bool {
+        let set = usize::from(mode == Mode::Exclusive);
         let mut stripe = self.stripe(k.index).lock();
-        let old = stripe.iter_mut().find(|r| {
-            Some(r.id) == *id
-                && r.mask == mask
-                && r.index == k.index
-                && Arc::ptr_eq(&r.owner, owner)
+        let ranges = stripe.entry(k.index).or_default();
+        let old = id.and_then(|id| ranges.names.get(&id.0).copied());
+        let old = old.filter(|(s, slot)| {
+            let range = ranges.sets[*s].get(*slot);
+            *s == set && range.is_some_and(|r| Arc::ptr_eq(&r.data.owner, owner))
         });
-        if let Some(range) = old {
-            if *range.high < *k.key {
-                tally.give(range.bytes());
-                range.high.clear();
-                range.high.extend_from_slice(k.key);
-                tally.take(range.bytes());
+        if let Some((set, slot)) = old {
+            for _ in 0..ranges.reach(set, slot, k.key, tally) {
+                self.uncount(k.index, tally);
             }
             return false;
         }
-        let range = Range {
-            id: RangeId(self.next.fetch_add(1, Relaxed)),
-            owner: owner.clone(),
-            index: k.index,
-            mask,
-            low: k.key.to_vec(),
-            high: k.key.to_vec(),
-        };
-        *id = Some(range.id);
-        tally.take(range.bytes());
+        let new = RangeId(self.next.fetch_add(1, Relaxed));
+        *id = Some(new);
+        ranges.begin(set, new, owner, k.key, tally);
         tally.count_gap(k.index);
-        stripe.push(range);
         self.count(k.index).fetch_add(1, Release);
         true
     }
 
-    /// All ranges of an owner go. Under its list mutex.
-    pub fn release(&self, owner: &Arc<Owner>, indexes: &mut Vec<IndexId>, tally: &Tally) {
-        for index in indexes.drain(..) {
-            let mut stripe = self.stripe(index).lock();
-            let at = stripe
-                .iter()
-                .position(|r| r.index == index && Arc::ptr_eq(&r.owner, owner));
-            debug_assert!(at.is_some(), "a range is in its owner's list");
-            if let Some(at) = at {
-                let range = stripe.swap_remove(at);
-                tally.give(range.bytes());
-                tally.uncount_gap(index);
-                self.count(index).fetch_sub(1, Release);
-            }
-        }
+    /// The owner's range of that mode over the key.
+    fn name_at(&self, owner: &Arc<Owner>, k: KeyRef<'_>, mode: Mode) -> Option<RangeId> {
+        let set = usize::from(mode == Mode::Exclusive);
+        let found = |ranges: &IndexRanges| {
+            let range = ranges.own_at(set, owner, k.key)?;
+            Some(range.data.id)
+        };
+        self.with(k.index, found).flatten()
     }
 
-    /// Calls `f` with each range, under its stripe's mutex.
-    pub fn each(&self, f: &mut dyn FnMut(&Range)) {
+    fn uncount(&self, index: IndexId, tally: &Tally) {
+        tally.uncount_gap(index);
+        self.count(index).fetch_sub(1, Release);
+    }
+
+    /// Some ranges of an owner go, of one of these indexes; those without any are taken off the
+    /// list. Under its list mutex. False: it has none left.
+    pub fn release_some(
+        &self,
+        owner: &Arc<Owner>,
+        indexes: &mut BTreeSet<IndexId>,
+        tally: &Tally,
+    ) -> bool {
+        let Some(index) = indexes.first().copied() else {
+            return false;
+        };
+        let mut stripe = self.stripe(index).lock();
+        let ranges = stripe.entry(index).or_default();
+        let some: Vec<(usize, u32)> = ranges.owners.get(&name(owner)).map_or(Vec::new(), |own| {
+            let of = |set: usize| own[set].values().map(move |slot| (set, *slot));
+            of(0).chain(of(1)).take(AT_ONCE).collect()
+        });
+        for (set, slot) in &some {
+            ranges.take(*set, *slot, tally);
+            self.uncount(index, tally);
+        }
+        if !ranges.owners.contains_key(&name(owner)) {
+            indexes.remove(&index);
+        }
+        if ranges.is_empty() {
+            stripe.remove(&index);
+        }
+        true
+    }
+
+    /// Calls `f` with each range, its index and modes, some of them at a time under a stripe's
+    /// mutex: one that changes meanwhile may be missed.
+    pub fn each(&self, f: &mut dyn FnMut(IndexId, &Range, Mask)) {
         for stripe in &self.stripes {
-            stripe.0.lock().iter().for_each(&mut *f);
+            let indexes: Vec<IndexId> = stripe.0.lock().keys().copied().collect();
+            for (index, set) in indexes.into_iter().flat_map(|i| [(i, 0), (i, 1)]) {
+                let mut from = 0;
+                loop {
+                    let stripe = stripe.0.lock();
+                    let Some(ranges) = stripe.get(&index).map(|r| &r.sets[set]) else {
+                        break;
+                    };
+                    let to = ranges.slots().min(from + AT_ONCE as u32);
+                    let some = (from..to).filter_map(|slot| ranges.get(slot));
+                    some.for_each(|range| f(index, range, mask_of(set)));
+                    if to == ranges.slots() {
+                        break;
+                    }
+                    from = to;
+                }
+            }
         }
     }
 }
@@ -219,7 +428,7 @@ impl LockTable {
     }
 
     /// Asks for a next-key lock, as [`try_lock`](Self::try_lock) does, and keeps it by growing
-    /// the range named by `range` up to the key; where there is none, one begins here. The
+    /// the range named by `range` up, or down, to the key; where there is none, one begins here. The
     /// caller has next-key locks of this mode on all that stands between the range's end and
     /// the key, and holds the latch of the key's leaf. By the owner's thread.
     ///
@@ -237,6 +446,17 @@ impl LockTable {
         let mask = row_mask(mode, Span::NextKey);
         let (_, shard) = self.lock_shard(k);
         if missing(mask, self.ranges.held_by(owner, k)) == 0 {
+            // Where it meets another range of this owner both become one.
+            match range {
+                None => *range = self.ranges.name_at(owner, k, mode),
+                Some(_) => {
+                    let begun = self.ranges.grow(range, owner, k, mode, &self.tally);
+                    drop(shard);
+                    if begun {
+                        owner.list.lock().ranges.insert(index);
+                    }
+                }
+            }
             return Ok(Attempt::Held);
         }
         if self.ranges.in_the_way(owner, k, mask) {
@@ -246,10 +466,10 @@ impl LockTable {
             return Ok(Attempt::Blocked);
         }
         self.tally.check_room()?;
-        let begun = self.ranges.grow(range, owner, k, mask, &self.tally);
+        let begun = self.ranges.grow(range, owner, k, mode, &self.tally);
         drop(shard);
         if begun {
-            owner.list.lock().ranges.push(index);
+            owner.list.lock().ranges.insert(index);
         }
         owner.lock_count.fetch_add(1, Relaxed);
         Ok(Attempt::Held)
@@ -287,14 +507,16 @@ impl LockTable {
         asked: Mask,
     ) -> bool {
         let queue = shard.find(k).and_then(|slot| shard.queue(slot));
-        let in_line = |r: &Range| queue.is_some_and(|q| missing(r.mask, q.held_by(&r.owner)) == 0);
-        let folded = |r: &Range| conflicts(asked, r.mask) && !in_line(r);
-        !self.ranges.others(owner, k, &folded).is_empty()
+        let in_line = |other: &Arc<Owner>, mask: Mask| {
+            queue.is_some_and(|q| missing(mask, q.held_by(other)) == 0)
+        };
+        let folded = |other: &Arc<Owner>, mask: Mask| !in_line(other, mask);
+        asked != 0 && !self.ranges.others(owner, k, asked, &folded).is_empty()
     }
 
     /// Gives the owners of ranges in the way of a request an explicit lock on its key.
     pub(crate) fn unfold(&self, owner: &Arc<Owner>, k: KeyRef<'_>, asked: Mask) {
-        for holder in self.ranges.others(owner, k, &|r| conflicts(asked, r.mask)) {
+        for holder in self.ranges.others(owner, k, asked, &|_, _| true) {
             let mut wakes = Wakes::default();
             let mut list = holder.list.lock();
             let (number, mut shard) = self.lock_shard(k);

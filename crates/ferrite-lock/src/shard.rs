@@ -111,6 +111,7 @@ impl Cell {
                 slots: Vec::new(),
                 free: NONE,
                 used: 0,
+                arrivals: 0,
             }),
         }
     }
@@ -129,6 +130,8 @@ pub(crate) struct Shard {
     slots: Vec<Queue>,
     free: u32,
     used: u32,
+    /// Waiters that have come here so far.
+    arrivals: u64,
 }
 
 /// A shard whose mutex is held.
@@ -273,6 +276,12 @@ impl Locked<'_> {
         added.new_entry
     }
 
+    /// The number of the next waiter to come.
+    pub fn next_arrival(&mut self) -> u64 {
+        self.shard.arrivals += 1;
+        self.shard.arrivals
+    }
+
     /// Puts a waiter at the end of the line. The queue must exist and block it.
     pub fn enqueue(&mut self, slot: u32, w: crate::queue::Waiting, tally: &Tally) {
         let q = self.queue_mut(slot);
@@ -280,7 +289,7 @@ impl Locked<'_> {
             tally.count_gap(q.index);
         }
         tally.take(ENTRY_BYTES);
-        q.waiting.push(w);
+        q.enqueue(w);
     }
 
     /// Takes a waiter out of the line, if it still stands there.
@@ -296,8 +305,10 @@ impl Locked<'_> {
             return;
         };
         let q = self.queue_mut(slot);
-        let w = q.waiting.remove(at);
         let index = q.index;
+        let Some(w) = q.waiting.remove(at) else {
+            return;
+        };
         uncount_waiter(tally, index, w.mask);
         self.settle(slot, tally, wakes);
     }
@@ -365,8 +376,8 @@ impl Locked<'_> {
         q.next = free;
         q.key.clear();
         q.key.shrink_to(64);
-        q.granted.shrink_to(8);
-        q.waiting.shrink_to(8);
+        q.granted.shrink();
+        q.waiting.shrink();
         s.free = slot;
         s.used -= 1;
         if s.used == 0 && s.slots.len() > 64 {
@@ -376,6 +387,7 @@ impl Locked<'_> {
                 slots: Vec::new(),
                 free: NONE,
                 used: 0,
+                arrivals: s.arrivals,
             };
         }
         self.count.store(s.used, Ordering::Release);

@@ -328,16 +328,27 @@ impl LockTable {
     /// Gives back everything, at commit or rollback, and hands it to those who wait. The
     /// transaction's status must have been set to ended before. By the owner's thread.
     pub fn release_all(&self, owner: &Arc<Owner>) {
-        let mut locks = {
+        {
             let mut list = owner.list.lock();
             list.tables.clear();
+            if list.tables.capacity() > 1024 {
+                list.tables.shrink_to_fit();
+            }
             if list.locks.is_empty() && list.ranges.is_empty() {
                 return;
             }
             list.closing = true;
-            let mut ranges = core::mem::take(&mut list.ranges);
-            self.ranges.release(owner, &mut ranges, &self.tally);
-            core::mem::take(&mut list.locks)
+        }
+        let mut locks = loop {
+            // Who comes in between may still unfold a range that is left.
+            let mut list = owner.list.lock();
+            let list = &mut *list;
+            if !self
+                .ranges
+                .release_some(owner, &mut list.ranges, &self.tally)
+            {
+                break core::mem::take(&mut list.locks);
+            }
         };
         let mut wakes = Wakes::default();
         for h in locks.drain(..) {
@@ -356,6 +367,8 @@ impl LockTable {
         }
         list.closing = false;
         owner.lock_count.store(0, Ordering::Relaxed);
+        // Nothing is left that anybody could wait for.
+        owner.wanted.store(false, Ordering::SeqCst);
     }
 
     /// Gives one record lock back before the end (READ COMMITTED: the row did not match).

@@ -76,10 +76,7 @@ impl LockTable {
             }
         }
         let mut list = owner.list.lock();
-        match list.tables.iter_mut().find(|(t, _)| *t == table) {
-            Some((_, held)) => *held |= mask,
-            None => list.tables.push((table, mask)),
-        }
+        *list.tables.entry(table).or_default() |= mask;
         Ok(())
     }
 
@@ -88,12 +85,12 @@ impl LockTable {
         let mask = table_mask(mode);
         {
             let mut list = owner.list.lock();
-            let Some(at) = list.tables.iter().position(|(t, _)| *t == table) else {
+            let Some(held) = list.tables.get_mut(&table) else {
                 return;
             };
-            list.tables[at].1 &= !mask;
-            if list.tables[at].1 == 0 {
-                list.tables.swap_remove(at);
+            *held &= !mask;
+            if *held == 0 {
+                list.tables.remove(&table);
             }
         }
         for stripe in stripes(owner, mask) {
@@ -104,9 +101,5 @@ impl LockTable {
 }
 
 fn table_held(owner: &Owner, table: TableId) -> Mask {
-    let list = owner.list.lock();
-    list.tables
-        .iter()
-        .find(|(t, _)| *t == table)
-        .map_or(0, |(_, held)| *held)
+    owner.list.lock().tables.get(&table).copied().unwrap_or(0)
 }

@@ -512,3 +512,76 @@ fn memory_is_limited_and_given_back() {
     t.release_all(&a);
     is_clean(&t);
 }
+
+/// A connection that ends while a waiter tells the server about it is waited for, and nobody names
+/// it afterwards.
+#[test]
+fn a_connection_does_not_end_while_it_is_named() {
+    struct Slow {
+        named: Arc<Mutex<Vec<usize>>>,
+        inside: Arc<AtomicBool>,
+        go_on: Arc<AtomicBool>,
+    }
+    impl WaitHooks for Slow {
+        fn waiting_for(&self, holder_thd: usize) {
+            self.inside.store(true, Ordering::SeqCst);
+            while !self.go_on.load(Ordering::SeqCst) {
+                thread::yield_now();
+            }
+            self.named.lock().push(holder_thd);
+            self.inside.store(false, Ordering::SeqCst);
+        }
+    }
+    let t = table();
+    let [holder, b, c] = owners();
+    t.try_lock(&holder, IX, b"k", Exclusive, Record).unwrap();
+    let named = Arc::new(Mutex::new(Vec::new()));
+    let (inside, go_on) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let waits = |who: &Arc<Owner>| {
+        let (t, who) = (t.clone(), who.clone());
+        let hooks = Slow {
+            named: named.clone(),
+            inside: inside.clone(),
+            go_on: go_on.clone(),
+        };
+        thread::spawn("waits", move || {
+            let got = t.lock_wait(&who, IX, b"k", Exclusive, Record, LONG, &hooks);
+            t.release_all(&who);
+            got
+        })
+    };
+    let first = waits(&b);
+    while !inside.load(Ordering::SeqCst) {
+        thread::yield_now();
+    }
+    let ends = {
+        let (holder, inside) = (holder.clone(), inside.clone());
+        thread::spawn("ends", move || {
+            holder.forget_thd();
+            assert!(
+                !inside.load(Ordering::SeqCst),
+                "the server still looks at it"
+            );
+        })
+    };
+    thread::sleep_ms(20);
+    assert!(!ends.is_finished(), "it waits for who names it");
+    go_on.store(true, Ordering::SeqCst);
+    ends.join().unwrap();
+    // The next waiter names the one in front only.
+    let second = waits(&c);
+    while !c.is_waiting() {
+        thread::yield_now();
+    }
+    while named.lock().len() < 2 {
+        thread::yield_now();
+    }
+    assert_eq!(*named.lock(), [1, 2]);
+    t.release_all(&holder);
+    first.join().unwrap().unwrap();
+    second.join().unwrap().unwrap();
+    is_clean(&t);
+}

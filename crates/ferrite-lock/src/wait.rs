@@ -4,12 +4,17 @@
 //! (2) Report whom we wait for. (3) Walk the wait-for graph. (4) Sleep until granted, told
 //! to look again, interrupted, or out of time. (5) Whatever ended it, leave the line.
 //!
-//! Why no cycle stays unseen: everybody walks after standing in line, so the last member of
-//! a cycle to stand in line sees all of it. A lock that comes to stand before a waiter in
-//! any other way (made explicit, moved from another key, granted past it) wakes that waiter
-//! to walk again. A slow ticker is the safety net.
+//! Why no cycle stays unseen: who stands in line marks those who hold the lock as wanted, and
+//! everybody who is wanted walks after standing in line. The last member of a cycle to stand in
+//! line is wanted, for what the one before it waits for can only be something it holds; and it sees
+//! all of the cycle. A lock that comes to stand before a waiter in any other way (made explicit,
+//! moved from another key) marks its owner, which walks again if it waits. A slow ticker is the
+//! safety net.
 //!
-//! Locking: hooks are called with no mutex held.
+//! Locking: hooks are called with no mutex held, but that a connection they name stays until they
+//! return.
+
+use std::collections::HashSet;
 
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::waits::{booked, Of, Reason};
@@ -59,6 +64,12 @@ impl WaitPolicy {
         }
     }
 }
+
+/// Of so many in its way a waiter tells the server: first those who hold the lock, then those who
+/// stand nearest in front.
+const REPORTED_MOST: usize = 256;
+
+type Reported = HashSet<usize, foldhash::fast::FixedState>;
 
 /// What the server wants to know and say about a wait. Called by the waiting thread, with
 /// no mutex and no latch held; must not ask for locks.
@@ -190,11 +201,15 @@ impl LockTable {
             shard: number,
             slot,
         };
-        let sequence = owner.begin_wait(at);
+        let holds = q.held_by(owner) != 0;
+        let arrival = shard.next_arrival();
+        let sequence = owner.begin_wait(at, arrival);
         let w = Waiting {
             owner: owner.clone(),
             mask: need,
             sequence,
+            arrival,
+            holds,
         };
         shard.enqueue(slot, w, &self.tally);
         Ok(Line::Standing(Ticket { at, sequence }))
@@ -210,7 +225,7 @@ impl LockTable {
         holder: &mut u64,
     ) -> Result<Attempt> {
         let deadline = begun_us.saturating_add(wait.timeout_ms.saturating_mul(1000));
-        let mut reported = Vec::new();
+        let mut reported = HashSet::default();
         let mut look = true;
         loop {
             match owner.wait_state() {
@@ -242,7 +257,9 @@ impl LockTable {
             if look {
                 look = false;
                 self.report(owner, ticket, &mut reported, hooks, holder);
-                if self.deadlock_detect.load(Ordering::Relaxed) {
+                // Who holds nothing that anybody waits for closes no cycle.
+                let wanted = owner.wanted.load(Ordering::SeqCst);
+                if wanted && self.deadlock_detect.load(Ordering::Relaxed) {
                     self.break_cycles(owner, ticket.sequence, hooks);
                 }
                 continue;
@@ -258,19 +275,22 @@ impl LockTable {
         }
     }
 
+    /// Tells the server whom we wait for, each once.
     fn report(
         &self,
         owner: &Arc<Owner>,
         ticket: Ticket,
-        reported: &mut Vec<usize>,
+        reported: &mut Reported,
         hooks: &dyn WaitHooks,
         holder: &mut u64,
     ) {
-        for other in self.waits_for(owner, ticket.sequence) {
-            *holder = other.thread_id;
-            if other.thd != 0 && !reported.contains(&other.thd) {
-                reported.push(other.thd);
-                hooks.waiting_for(other.thd);
+        let first = reported.is_empty();
+        for other in self.waits_for(owner, ticket.sequence, REPORTED_MOST) {
+            if first && *holder == 0 {
+                *holder = other.thread_id;
+            }
+            if reported.insert(Arc::as_ptr(&other) as usize) {
+                other.with_thd(|thd| hooks.waiting_for(thd));
             }
         }
     }
