@@ -194,6 +194,8 @@ impl Session {
         }
         let garbage = std::mem::take(&mut self.garbage);
         self.engine.adopt_prepared(self.slot.clone(), garbage);
+        // The connection may end before the transaction does.
+        self.owner.forget_thd();
         // The session goes on with an owner and a slot of its own.
         let owner = ferrite_lock::Owner::new(self.thread_id, self.thd);
         let slot = ferrite_sync::Arc::new(crate::session::TxnSlot::new(owner.clone()));

@@ -455,6 +455,7 @@ impl Drop for Session {
                 self.engine.callbacks.fatal(&text);
             }
         }
+        self.owner.forget_thd();
         self.engine.forget_slot(&self.slot);
     }
 }
