@@ -366,3 +366,49 @@ fn nothing_comes_in_while_a_descending_scan_waits() {
     check(&engine, &t);
     engine.close().unwrap();
 }
+
+/// Scans of many rows, down, up, and down again beyond both: few locks, and no gap is open.
+#[test]
+fn a_long_descending_scan_holds_few_locks_and_all_its_gaps() {
+    let (_disk, engine, t, mut s) = database(77);
+    for n in 1..=3000 {
+        insert(&mut s, &t, 2 * n, b"row").unwrap();
+    }
+    s.commit(false).unwrap();
+    s.begin_statement(Isolation::RepeatableRead);
+    let mut other = Session::new(&engine, 0, 2);
+    other.set_lock_wait_timeout_ms(0);
+    for (start, rows, direction) in [
+        (5001, 2000, SeekMode::Before),
+        (2999, 500, SeekMode::AtOrAfter),
+        (5501, 2500, SeekMode::Before),
+    ] {
+        let mut c = Cursor::new(&t, 0, ReadMode::Exclusive, WaitMode::Wait);
+        c.seek(&mut s, &key(start), direction, false).unwrap();
+        for _ in 1..rows {
+            match direction {
+                SeekMode::Before => c.prev(&mut s).unwrap(),
+                _ => c.next(&mut s).unwrap(),
+            };
+        }
+        let locks = engine.locks().stats();
+        assert!(locks.keys < 250 && locks.bytes < 100 << 10, "{locks:?}");
+        for n in (1101..5001).step_by(100) {
+            let got = insert(&mut other, &t, n, b"row");
+            let inside = n > 1001;
+            assert_eq!(got.is_err(), inside, "row {n}");
+            other.rollback().unwrap();
+        }
+    }
+    for (n, waits) in [(5501, true), (5503, false), (501, true), (499, false)] {
+        let got = insert(&mut other, &t, n, b"row");
+        assert_eq!(got.is_err(), waits, "row {n}");
+        other.rollback().unwrap();
+    }
+    s.rollback().unwrap();
+    let locks = engine.locks().stats();
+    assert_eq!((locks.keys, locks.bytes), (0, 0), "{locks:?}");
+    drop((s, other));
+    check(&engine, &t);
+    engine.close().unwrap();
+}

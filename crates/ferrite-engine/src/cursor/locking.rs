@@ -292,9 +292,10 @@ impl Cursor {
             && scan.key == self.resume.key
     }
 
-    /// Asks for the lock on the entry in a slot. What a forward scan has passed is locked, and
-    /// from the second entry of a leaf on nothing can have come between: a long scan's lock is
-    /// kept in a range there.
+    /// Asks for the lock on the entry in a slot. What a scan has passed is locked, and a long
+    /// scan's locks are kept in a range. Backward, nothing can have come between the entry passed
+    /// last, whose gap is locked, and this one. Forward that is so from the second entry of a leaf
+    /// on.
     fn try_entry(
         &mut self,
         session: &Session,
@@ -304,7 +305,7 @@ impl Cursor {
         scan: &LockedScan,
     ) -> Result<Attempt> {
         let (locks, owner, key) = (&session.engine.locks, &session.owner, &scan.key);
-        let folds = scan.forward_gaps && span == Span::NextKey && self.wait != WaitMode::SkipLocked;
+        let folds = scan.gaps && span == Span::NextKey && self.wait != WaitMode::SkipLocked;
         if folds {
             self.fold.taken = self.fold.taken.saturating_add(1);
         }
@@ -312,7 +313,7 @@ impl Cursor {
             return locks.try_lock(owner, index, key, scan.mode, span);
         }
         let fold = &mut self.fold;
-        if at == 0 || !scan.left.pages.is_empty() {
+        if scan.forward_gaps && (at == 0 || !scan.left.pages.is_empty()) {
             let attempt = locks.try_lock(owner, index, key, scan.mode, span)?;
             if attempt == Attempt::Granted {
                 fold.first.clone_from(key);
