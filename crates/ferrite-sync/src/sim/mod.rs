@@ -261,6 +261,6 @@ pub fn yield_point(what: &'static str) {
 /// Puts a fact into the trace (and its hash), so that replays compare it.
 pub fn note(text: &str) {
     if let Some(c) = context() {
-        c.shared.state().note(c.id, text);
+        c.shared.state().fact(c.id, text);
     }
 }

@@ -80,9 +80,49 @@ pub struct Task {
     /// To be ended at its next yield point.
     pub doomed: bool,
     pub unwind_steps: u64,
+    /// Steps taken, the last kinds of step (newest at `steps - 1`), and the last fact noted: the
+    /// task's place when a run does not end.
+    pub steps: u64,
+    pub last: [&'static str; LAST_STEPS],
+    pub noted: String,
     pub priority: u64,
     pub baton: Arc<Condvar>,
     pub thread: Option<std::thread::JoinHandle<()>>,
+}
+
+/// Kinds of step that are remembered of each task.
+const LAST_STEPS: usize = 8;
+/// Letters of a fact that are remembered.
+const NOTED_LETTERS: usize = 120;
+
+impl Task {
+    /// A line that tells where it is: what it waits for, its last steps and facts.
+    fn place(&self) -> String {
+        let doing = match self.doing {
+            Doing::Done => "has ended".to_owned(),
+            Doing::Ready => "can run".to_owned(),
+            Doing::Waiting {
+                what,
+                deadline_us: None,
+                ..
+            } => format!("waits: {what}"),
+            Doing::Waiting {
+                what,
+                deadline_us: Some(d),
+                ..
+            } => format!("waits: {what}, until {d} us"),
+        };
+        let known = self.steps.min(LAST_STEPS as u64);
+        let last = (self.steps - known..self.steps).map(|n| self.last[n as usize % LAST_STEPS]);
+        let last: Vec<&str> = last.collect();
+        format!(
+            "\n  {}: {doing}; {} steps, the last: {}; {}",
+            self.name,
+            self.steps,
+            last.join(", "),
+            self.noted
+        )
+    }
 }
 
 pub const NOBODY: usize = usize::MAX;
@@ -130,6 +170,14 @@ impl State {
         self.steps
     }
 
+    /// A fact that a task states of itself.
+    pub fn fact(&mut self, id: usize, what: &str) {
+        let noted = &mut self.tasks[id].noted;
+        noted.clear();
+        noted.extend(what.chars().take(NOTED_LETTERS));
+        self.note(id, what);
+    }
+
     pub fn note(&mut self, id: usize, what: &str) {
         let mut word = self.hash ^ (id as u64) << 48 ^ self.clock_us;
         for chunk in what.as_bytes().chunks(8) {
@@ -155,8 +203,11 @@ impl State {
         self.steps += 1;
         self.clock_us += 1;
         self.note(id, what);
+        let task = &mut self.tasks[id];
+        task.last[task.steps as usize % LAST_STEPS] = what;
+        task.steps += 1;
         if self.steps > self.max_steps && self.failure.is_none() {
-            let report = self.describe();
+            let report = format!("\n  at work: {}{}", self.tasks[id].name, self.describe());
             self.fail(Failure::TooManySteps(report));
         }
         if let Schedule::Priority { change_every } = self.schedule {
@@ -193,6 +244,9 @@ impl State {
             woken: false,
             doomed,
             unwind_steps: 0,
+            steps: 0,
+            last: [""; LAST_STEPS],
+            noted: String::new(),
             priority,
             baton: Arc::new(Condvar::new()),
             thread: None,
@@ -253,28 +307,12 @@ impl State {
         }
     }
 
+    /// Every task that has not ended, and its place; the busiest first.
     fn describe(&self) -> String {
-        let mut text = String::new();
-        for t in &self.tasks {
-            let doing = match t.doing {
-                Doing::Ready => "can run".to_owned(),
-                Doing::Waiting {
-                    what,
-                    deadline_us: None,
-                    ..
-                } => format!("waits: {what}"),
-                Doing::Waiting {
-                    what,
-                    deadline_us: Some(d),
-                    ..
-                } => {
-                    format!("waits: {what}, until {d} us")
-                }
-                Doing::Done => continue,
-            };
-            text.push_str(&format!("\n  {}: {doing}", t.name));
-        }
-        text
+        let mut tasks: Vec<&Task> = self.tasks.iter().collect();
+        tasks.retain(|t| t.doing != Doing::Done);
+        tasks.sort_by_key(|t| std::cmp::Reverse(t.steps));
+        tasks.into_iter().map(Task::place).collect()
     }
 
     fn ready(&self) -> Vec<usize> {

@@ -169,13 +169,22 @@ fn time_is_virtual_and_panics_are_reported() {
         message: "oh".to_owned(),
     };
     assert_eq!(failed.failure, expected);
-    let endless = Simulation::new(2).max_steps(1000).run(|| loop {
-        thread::yield_now();
+    let endless = Simulation::new(2).max_steps(1000).run(|| {
+        thread::spawn("spinner", || {
+            note("looks for a leaf");
+            loop {
+                thread::yield_now();
+            }
+        });
+        thread::sleep_ms(3_600_000);
     });
-    assert!(matches!(
-        endless.unwrap_err().failure,
-        Failure::TooManySteps(_)
-    ));
+    let failure = endless.unwrap_err().failure;
+    let Failure::TooManySteps(text) = &failure else {
+        panic!("{failure}");
+    };
+    let place = text.lines().find(|l| l.contains("  spinner: can run"));
+    let place = place.unwrap_or_else(|| panic!("{text}"));
+    assert!(place.contains("yield, yield") && place.ends_with("looks for a leaf"));
 }
 
 /// Counts itself down when its task is unwound, and uses locks meanwhile.
