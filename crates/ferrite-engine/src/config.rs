@@ -48,6 +48,9 @@ pub struct Config {
     pub lock_fold_after: u32,
     /// Free space in the store is used again as soon as can be (simulator).
     pub store_reuse_soon: bool,
+    /// A transaction that a crash cut off and whose undo is longer, in bytes, is rolled back while
+    /// the database is open: some hundred thousand rows.
+    pub background_undo_bytes: u64,
 }
 
 impl Default for Config {
@@ -73,6 +76,7 @@ impl Default for Config {
             manual_background: false,
             lock_fold_after: LockConfig::default().fold_after,
             store_reuse_soon: false,
+            background_undo_bytes: 16 << 20,
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::checkpoint::EngineState;
 use crate::config::Config;
 use crate::dict::{Dictionary, NextIds};
 use crate::engine::Engine;
-use crate::losers::{Losers, BIG_LOSER_BYTES};
+use crate::losers::Losers;
 use crate::purge::PurgeQueue;
 use crate::recovery::{self, Analysis};
 use crate::session::TxnSlot;
@@ -270,7 +270,7 @@ impl Engine {
                 self.restore_versions(&slot)?;
                 let garbage = self.garbage_of(&slot);
                 self.adopt_prepared(slot, garbage);
-            } else if slot.state.lock().undo.position() > BIG_LOSER_BYTES {
+            } else if slot.state.lock().undo.position() > self.config.background_undo_bytes {
                 self.losers.add(slot);
             } else {
                 self.rollback_detached(&slot, true)?;

@@ -1,6 +1,6 @@
 //! Large transactions that a crash cut off: rolled back while the database is open.
 //!
-//! Small ones are rolled back before anybody comes. Of a large one the rows stay locked by its
+//! Small ones (`Config::background_undo_bytes`) are rolled back before anybody comes. Of a large one the rows stay locked by its
 //! id, as they were; writers wait for it as for any other holder. Versions of its rows died
 //! with the process, so a reader who needs an earlier state waits until the row is rolled
 //! back. A stop in the middle is harmless: each step is logged, and the next start goes on.
@@ -15,8 +15,6 @@ use ferrite_sync::waits::{waiting, Of, Reason};
 use ferrite_sync::{thread, time, Arc, Counter, Mutex};
 use ferrite_types::{Error, Result, TxnId};
 
-/// Bytes of undo from which on a transaction is large: some hundred thousand rows.
-pub(crate) const BIG_LOSER_BYTES: u64 = 16 << 20;
 /// Between two looks of a waiting reader, in ms.
 const LOOK_MS: u64 = 2;
 

@@ -9,7 +9,7 @@ use ferrite_engine::{DupInfo, Engine, Isolation, Session, Table, Xid};
 use ferrite_sync::random::Rng;
 use ferrite_sync::{sim, thread, Arc};
 use ferrite_types::{Error, TxnId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A session that is let go without a rollback when its machine dies.
 pub struct Guarded(Option<Session>);
@@ -65,6 +65,8 @@ pub struct Tx {
     pub ranges: Vec<LockedRange>,
     /// Savepoints.
     pub saves: Vec<(u64, Writes)>,
+    /// Tables it has tried to change.
+    pub touched: BTreeSet<TableNo>,
 }
 
 /// Whether a transaction goes on after a statement.
@@ -113,6 +115,11 @@ impl Client {
         self.session.get()
     }
 
+    /// Another session on the same connection number: its client has gone and come back.
+    pub fn new_session(&mut self) {
+        self.session = Guarded::new(&self.engine, self.thd);
+    }
+
     /// A transaction begins.
     pub fn begin(&mut self) {
         self.tx = Tx {
@@ -128,13 +135,24 @@ impl Client {
                 _ => Isolation::RepeatableRead,
             };
         }
+        if self.world.plan.extra.dirty && self.rng.chance(1, 3) {
+            self.isolation = Isolation::ReadUncommitted;
+        }
     }
 
     /// A statement begins.
     pub fn statement(&mut self) {
         let isolation = self.isolation;
+        let owner = self.s().owner().clone();
+        self.world.statement_begins(self.thd, &owner);
         self.s().begin_statement(isolation);
         self.world.tally().operations += 1;
+    }
+
+    /// A statement ends well.
+    pub fn statement_ends(&mut self) {
+        self.s().end_statement();
+        self.world.statement_ends(self.thd);
     }
 
     /// Takes a table into use for this transaction; None while DDL has it.
@@ -184,8 +202,8 @@ impl Client {
             model
                 .tables
                 .keys()
+                .filter(|t| **t != MARKS && model.tables[*t].is_for(self.thd))
                 .copied()
-                .filter(|t| *t != MARKS)
                 .collect()
         };
         (!list.is_empty()).then(|| list[self.rng.below(list.len() as u64) as usize])
@@ -198,10 +216,15 @@ impl Client {
 
     /// A statement failed: what a server does then.
     pub fn failed(&mut self, e: &Error, what: &str) -> After {
+        self.world.statement_ends(self.thd);
         self.world.tally().errors += 1;
+        if *e == Error::Interrupted {
+            let killed = self.world.was_killed(self.thd);
+            assert!(killed, "{what}: interrupted, and nobody has killed it");
+        }
         match e {
             Error::Deadlock | Error::RolledBack => return self.roll_back(),
-            Error::LockTimeout | Error::Skipped | Error::Duplicate => {
+            Error::LockTimeout | Error::Skipped | Error::Duplicate | Error::Interrupted => {
                 if self.rng.chance(1, 3) {
                     return self.roll_back();
                 }
@@ -238,6 +261,7 @@ impl Client {
 
     /// The transaction has ended, one way or the other.
     pub fn over(&mut self) {
+        self.world.statement_ends(self.thd);
         self.release_tables();
         self.tx = Tx::default();
     }
@@ -259,7 +283,7 @@ impl Client {
         let dup = &mut DupInfo::default();
         self.s()
             .insert_row(&marks, Some(&pk), &payload, &[], false, dup)?;
-        self.s().end_statement();
+        self.statement_ends();
         self.tx.writes.insert((MARKS, serial), Some(row));
         self.tx.marked = true;
         Ok(())
@@ -336,17 +360,22 @@ impl Client {
     /// First phase, and then one of the ways to go on.
     pub fn two_phases(&mut self) {
         if !self.s().has_changes() {
-            return self.commit();
+            return match self.world.plan.extra.comebacks && self.s().is_active() {
+                true => self.prepare_locks(),
+                false => self.commit(),
+            };
         }
         self.check_ranges();
         self.note("prepares");
         let (serial, id) = (self.tx.serial, self.txn_id());
         let xid = xid_of(serial);
         let writes = std::mem::take(&mut self.tx.writes);
+        let touched = std::mem::take(&mut self.tx.touched);
         {
             let mut model = self.world.model();
             let t = model.ask(serial, id, writes, State::Preparing);
             t.xid = Some(xid.clone());
+            t.touched = touched;
         }
         if let Err(e) = self.s().prepare(&xid) {
             panic!("prepare: {e}");
@@ -356,23 +385,46 @@ impl Client {
             t.state = State::Prepared;
             t.prepare_durable = durable;
         }
-        match self.rng.below(6) {
+        let way = self.rng.below(6);
+        match way {
             0 => {
                 self.world.model().decide(serial, State::RollingBack);
                 if self.roll_back() == After::Over {
                     return;
                 }
             }
-            1 => {
-                self.note("is detached");
-                self.s().detach_prepared();
-                if let Some(t) = self.world.model().txns.get_mut(&serial) {
-                    t.detached = true;
-                }
-            }
+            1 => self.detach(serial),
+            2..=4 if self.world.plan.extra.comebacks => self.detach(serial),
             _ => self.second_phase(serial),
         }
         self.over();
+        if self.world.plan.extra.comebacks && way > 0 {
+            self.disconnect();
+        }
+    }
+
+    fn detach(&mut self, serial: u64) {
+        self.note("is detached");
+        self.s().detach_prepared();
+        if let Some(t) = self.world.model().txns.get_mut(&serial) {
+            t.detached = true;
+        }
+    }
+
+    /// A transaction that has locks and no changes is prepared, and its client goes: nothing of
+    /// it stays.
+    fn prepare_locks(&mut self) {
+        self.check_ranges();
+        self.note("prepares its locks");
+        let xid = xid_of(self.tx.serial);
+        if let Err(e) = self.s().prepare(&xid) {
+            panic!("prepare of locks: {e}");
+        }
+        self.s().detach_prepared();
+        self.over();
+        self.disconnect();
+        let left = self.engine.prepared_xids().contains(&xid);
+        assert!(!left, "a transaction without changes is prepared");
     }
 
     fn second_phase(&mut self, serial: u64) {
@@ -448,5 +500,5 @@ pub fn xid_of(serial: u64) -> Xid {
 
 /// In which runs errors of reading are to be expected, rollbacks included.
 pub fn reads_may_fail(world: &World) -> bool {
-    world.plan.faults == FaultMode::BadReads
+    world.plan.faults == FaultMode::BadReads || world.plan.extra.lost_writes
 }

@@ -4,7 +4,11 @@
 //! # What is where
 //! - `plan`: the random configuration of a run. `rows`: what the tables hold.
 //! - `model`: the oracle. `world`: what outlives a crash.
-//! - `client`, `write`, `read`: what sessions do, and what they must see.
+//! - `client`, `write`, `read`: what sessions do, and what they must see. `dirty`: reads at READ
+//!   UNCOMMITTED. `bulk`: transactions with very many values out of line. `temporary`: tables of
+//!   one connection.
+//! - `decide`: prepared transactions without a session. `ddl`: tables come, go, and are copied.
+//!   `kill`: statements are killed.
 //! - `settle`: what must be there after a restart.
 //! - `life`: one life of the program. `run`: lives, crashes and faults; the whole of a run.
 //!
@@ -15,7 +19,12 @@
 
 #![forbid(unsafe_code)]
 
+pub mod bulk;
 pub mod client;
+pub mod ddl;
+pub mod decide;
+pub mod dirty;
+pub mod kill;
 pub mod life;
 pub mod model;
 pub mod plan;
@@ -23,5 +32,6 @@ pub mod read;
 pub mod rows;
 pub mod run;
 pub mod settle;
+pub mod temporary;
 pub mod world;
 pub mod write;

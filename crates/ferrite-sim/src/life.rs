@@ -1,14 +1,17 @@
 //! One life of the program: it opens the database, proves that nothing is lost, works, and
 //! closes it or is killed.
 
+use crate::bulk::bulk_client;
 use crate::client::{reads_may_fail, After, Client};
-use crate::model::{Ddl, State, TableModel, TableNo, MARKS};
-use crate::rows::{Secondary, Shape};
+use crate::ddl::{create, ddl_client};
+use crate::decide::{decide_all, decider};
+use crate::kill::killer;
+use crate::model::{TableModel, MARKS};
+use crate::rows::Shape;
 use crate::settle::{check_all, settle};
 use crate::world::{Server, World};
-use ferrite_engine::{DdlCaller, Engine, IndexSpec, TableSpec};
+use ferrite_engine::Engine;
 use ferrite_io::Storage;
-use ferrite_sync::random::Rng;
 use ferrite_sync::{sim, thread, Arc};
 use ferrite_types::Error;
 
@@ -28,6 +31,7 @@ fn seed_of(world: &World, life: u64, task: u64) -> u64 {
 
 /// The program, from opening to closing.
 pub fn life(world: &Arc<World>, number: u64) -> End {
+    world.disconnect_all();
     let storage: Arc<dyn Storage> = Arc::new(world.disk.boot());
     let server = Arc::new(Server(world.clone()));
     let engine = match Engine::open(world.plan.config.clone(), storage, server) {
@@ -58,12 +62,46 @@ fn work(world: &Arc<World>, engine: &Arc<Engine>, number: u64) -> Result<(), Err
     decide_all(&mut client)?;
     check_all(&mut client)?;
     drop(client);
-    check_quiet(world, engine);
+    // Now and then the program ends in the middle of the rollbacks of its start.
+    if number % 3 > 0 || !world.plan.extra.background_undo {
+        wait_for_rollbacks(world, engine);
+        check_quiet(world, engine);
+        account(world, engine)?;
+    }
     engine.close()?;
-    engine
-        .check_space()
-        .unwrap_or_else(|e| panic!("space: {e}"));
+    if !world.plan.extra.lost_writes {
+        engine
+            .check_space()
+            .unwrap_or_else(|e| panic!("space: {e}"));
+    }
     Ok(())
+}
+
+/// Transactions that the last crash cut off are rolled back, in the end.
+fn wait_for_rollbacks(world: &World, engine: &Engine) {
+    let left = || {
+        let rows = engine.trx_rows();
+        rows.iter().any(|t| t.state == "ROLLING BACK")
+    };
+    for _ in 0..300 {
+        if reads_may_fail(world) || !left() {
+            return;
+        }
+        thread::sleep_ms(100);
+    }
+    panic!("transactions from before the restart are not rolled back");
+}
+
+/// What no row names is free, whatever failed and was taken back.
+fn account(world: &World, engine: &Engine) -> Result<(), Error> {
+    if reads_may_fail(world) {
+        return Ok(());
+    }
+    match engine.check_values() {
+        Ok(_) => Ok(()),
+        Err(e) if world.is_injected(&e) => Err(e),
+        Err(e) => panic!("account: {e}"),
+    }
 }
 
 /// Nobody is at work: nothing is locked, the log is within its bound.
@@ -93,21 +131,6 @@ fn check_quiet(world: &World, engine: &Engine) {
 
 // ---- tables --------------------------------------------------------------------------------
 
-fn index(name: &str, unique: bool) -> IndexSpec {
-    IndexSpec::new(name, unique, 1)
-}
-
-fn spec(name: &str, shape: &Shape) -> TableSpec {
-    let mut indexes = vec![index("PRIMARY", true)];
-    for (at, kind) in shape.secondary.iter().enumerate() {
-        indexes.push(index(&format!("s{at}"), *kind == Secondary::Unique));
-    }
-    TableSpec {
-        definition: name.as_bytes().to_vec(),
-        ..TableSpec::new(name, indexes)
-    }
-}
-
 fn marks_shape() -> Shape {
     Shape {
         key_prefix: 0,
@@ -124,136 +147,19 @@ fn marks_shape() -> Shape {
 /// Makes the tables that every run has, unless they are there.
 fn make_tables(world: &Arc<World>, engine: &Arc<Engine>) -> Result<(), Error> {
     if !world.model().tables.contains_key(&MARKS) {
-        create(world, engine, MARKS, "sim/marks", marks_shape())?;
+        let marks = TableModel::new("sim/marks", marks_shape());
+        create(world, engine, MARKS, marks)?;
     }
     let wanted = world.plan.shapes.clone();
     for (at, shape) in wanted.into_iter().enumerate() {
         let name = format!("sim/t{at}");
         if !world.model().was_made(&name) {
             let no = world.model().new_table();
-            create(world, engine, no, &name, shape)?;
+            create(world, engine, no, TableModel::new(&name, shape))?;
             world.model().made(&name);
         }
     }
     Ok(())
-}
-
-fn create(
-    world: &World,
-    engine: &Engine,
-    no: TableNo,
-    name: &str,
-    shape: Shape,
-) -> Result<(), Error> {
-    let spec = spec(name, &shape);
-    let mut table = TableModel::new(name, shape);
-    table.ddl = Some(Ddl::Create);
-    world.model().tables.insert(no, table);
-    match engine.dict().create_table(spec, 1) {
-        Ok(_) => {
-            world.model().tables.entry(no).and_modify(|t| t.ddl = None);
-            world.tally().ddl += 1;
-            Ok(())
-        }
-        Err(e) => {
-            world.model().tables.remove(&no);
-            Err(e)
-        }
-    }
-}
-
-/// DDL on tables that nobody uses.
-fn ddl_client(world: &Arc<World>, engine: &Arc<Engine>, seed: u64) {
-    let mut rng = Rng::new(seed);
-    for _ in 0..rng.between(1, 6) {
-        thread::sleep_us(rng.below(20_000));
-        if rng.chance(1, 3) {
-            let shape = world.plan.new_shape(&mut rng);
-            let no = world.model().new_table();
-            let name = format!("sim/n{no}");
-            if let Err(e) = create(world, engine, no, &name, shape) {
-                assert!(world.is_injected(&e), "create: {e}");
-            }
-            continue;
-        }
-        let Some((no, name, what)) = choose(world, &mut rng) else {
-            continue;
-        };
-        let caller = DdlCaller {
-            thd: 0,
-            wait_ms: 50_000,
-        };
-        let result = match &what {
-            Ddl::Drop => engine.drop_table(&name, &caller),
-            Ddl::Truncate => engine.truncate_table(&name, 1, &caller),
-            Ddl::Rename(to) => engine.rename_table(&name, to, &caller),
-            Ddl::Create => Ok(()),
-        };
-        done(world, no, &what, result);
-    }
-}
-
-/// A table that no transaction uses, and what to do to it.
-fn choose(world: &World, rng: &mut Rng) -> Option<(TableNo, String, Ddl)> {
-    let mut model = world.model();
-    let prepared: Vec<TableNo> = model
-        .txns
-        .values()
-        .filter(|t| !matches!(t.state, State::Committed(_)))
-        .flat_map(|t| t.writes.keys().map(|(no, _)| *no))
-        .collect();
-    let free: Vec<TableNo> = model
-        .tables
-        .iter()
-        .filter(|(no, t)| {
-            **no != MARKS && t.users == 0 && t.ddl.is_none() && !prepared.contains(no)
-        })
-        .map(|(no, _)| *no)
-        .collect();
-    if free.is_empty() {
-        return None;
-    }
-    let no = free[rng.below(free.len() as u64) as usize];
-    let what = match rng.below(3) {
-        0 => Ddl::Drop,
-        1 => Ddl::Truncate,
-        _ => Ddl::Rename(format!("sim/r{no}_{}", model.new_stamp())),
-    };
-    let t = model.tables.get_mut(&no)?;
-    t.ddl = Some(what.clone());
-    Some((no, t.name.clone(), what))
-}
-
-fn done(world: &World, no: TableNo, what: &Ddl, result: Result<(), Error>) {
-    if let Err(e) = &result {
-        assert!(world.is_injected(e), "{what:?}: {e}");
-    }
-    let mut model = world.model();
-    if result.is_err() {
-        model.tables.entry(no).and_modify(|t| t.ddl = None);
-        return;
-    }
-    match what {
-        Ddl::Drop => {
-            model.tables.remove(&no);
-        }
-        Ddl::Truncate => {
-            model.tables.entry(no).and_modify(|t| t.rows.clear());
-        }
-        Ddl::Rename(to) => {
-            model.tables.entry(no).and_modify(|t| t.name.clone_from(to));
-        }
-        Ddl::Create => {}
-    }
-    // Writes of the past are not to be brought back after a crash.
-    if matches!(what, Ddl::Drop | Ddl::Truncate) {
-        for t in model.txns.values_mut() {
-            t.writes.retain(|(table, _), _| *table != no);
-        }
-    }
-    model.tables.entry(no).and_modify(|t| t.ddl = None);
-    drop(model);
-    world.tally().ddl += 1;
 }
 
 // ---- clients -------------------------------------------------------------------------------
@@ -275,6 +181,12 @@ fn run_clients(world: &Arc<World>, engine: &Arc<Engine>, number: u64) {
     if world.plan.ddl {
         start("ddl", 15, |w, e, seed, _| ddl_client(w, e, seed));
     }
+    if world.plan.extra.bulk > 0 {
+        start("bulk", 13, bulk_client);
+    }
+    if world.plan.extra.kills {
+        start("killer", 12, |w, e, seed, _| killer(w, e, seed));
+    }
     for t in threads {
         if let Err(payload) = t.join() {
             std::panic::resume_unwind(payload);
@@ -291,6 +203,7 @@ fn writer(world: &Arc<World>, engine: &Arc<Engine>, seed: u64, thd: usize) {
             thread::sleep_us(us);
         }
     }
+    c.disconnect();
 }
 
 fn transaction(c: &mut Client) {
@@ -303,6 +216,7 @@ fn transaction(c: &mut Client) {
         let after = match c.rng.below(10) {
             0..=2 => c.read(),
             3 if c.world.plan.savepoints => c.savepoint(),
+            4 if c.world.plan.extra.temporary => c.temporary(),
             _ => c.write(),
         };
         if after == After::Over {
@@ -326,6 +240,7 @@ fn reader(world: &Arc<World>, engine: &Arc<Engine>, seed: u64, thd: usize) {
         c.isolation = ferrite_engine::Isolation::RepeatableRead;
         c.statement();
         c.s().open_snapshot();
+        c.world.statement_ends(c.thd);
         for _ in 0..c.rng.between(1, 5) {
             let us = c.rng.below(200_000);
             thread::sleep_us(us);
@@ -337,60 +252,8 @@ fn reader(world: &Arc<World>, engine: &Arc<Engine>, seed: u64, thd: usize) {
                 c.failed(&e, "long reader");
                 break;
             }
+            c.world.statement_ends(c.thd);
         }
         c.commit();
     }
-}
-
-/// Decides prepared transactions that have no session.
-fn decider(world: &Arc<World>, engine: &Arc<Engine>, seed: u64, _thd: usize) {
-    let mut rng = Rng::new(seed);
-    for _ in 0..rng.between(1, 8) {
-        thread::sleep_us(rng.below(100_000));
-        if rng.chance(1, 2) {
-            if let Err(e) = decide_one(world, engine, &mut rng) {
-                assert!(world.is_injected(&e), "decision by xid: {e}");
-            }
-        }
-    }
-}
-
-fn decide_one(world: &World, engine: &Engine, rng: &mut Rng) -> Result<bool, Error> {
-    let commit = rng.chance(1, 2);
-    let (serial, xid, commit) = {
-        let mut model = world.model();
-        let open = model.txns.iter_mut().find(|(_, t)| t.detached);
-        let Some((serial, t)) = open else {
-            return Ok(false);
-        };
-        let (serial, commit) = (*serial, commit || t.must_commit);
-        let xid = t.xid.clone().expect("it was prepared");
-        let state = if commit {
-            State::Committing
-        } else {
-            State::RollingBack
-        };
-        model.decide(serial, state);
-        (serial, xid, commit)
-    };
-    sim::note(&format!("tx {serial} is decided: commit {commit}"));
-    if commit {
-        engine.commit_by_xid(&xid)?;
-        if let Some(t) = world.model().txns.get_mut(&serial) {
-            t.durable = true;
-        }
-        world.resolve(engine);
-        world.tally().commits += 1;
-    } else {
-        engine.rollback_by_xid(&xid)?;
-        world.model().forget(serial);
-    }
-    Ok(true)
-}
-
-/// Decides all that are left.
-fn decide_all(c: &mut Client) -> Result<(), Error> {
-    let (world, engine) = (c.world.clone(), c.engine.clone());
-    while decide_one(&world, &engine, &mut c.rng)? {}
-    Ok(())
 }

@@ -255,7 +255,7 @@ fn report(sum: &Sum, time: Duration) {
     let t = &sum.tally;
     println!(
         "{} seeds, {} crashes, {} nested (deepest {}), {} operations, {} commits, {} rows \
-         compared, {} statement errors, {} DDL, {} disk faults",
+         compared, {} statement errors, {} killed, {} DDL, {} disk faults",
         sum.seeds,
         t.crashes,
         t.nested,
@@ -264,6 +264,7 @@ fn report(sum: &Sum, time: Duration) {
         t.commits,
         t.rows,
         t.errors,
+        t.kills,
         t.ddl,
         t.faults
     );

@@ -50,6 +50,10 @@ pub enum Ddl {
     Truncate,
     /// RENAME TABLE to this.
     Rename(String),
+    /// It is being filled with another one's rows; unfinished, it is nobody's.
+    Fill,
+    /// Its rows go into another one.
+    Copied,
 }
 
 /// One table.
@@ -65,6 +69,10 @@ pub struct TableModel {
     pub users: u32,
     /// DDL in progress: transactions keep away.
     pub ddl: Option<Ddl>,
+    /// The only connection that uses it.
+    pub owner: Option<usize>,
+    /// It goes with its connection.
+    pub temporary: bool,
 }
 
 impl TableModel {
@@ -76,7 +84,14 @@ impl TableModel {
             rows: BTreeMap::new(),
             users: 0,
             ddl: None,
+            owner: None,
+            temporary: false,
         }
+    }
+
+    /// May that connection use it?
+    pub fn is_for(&self, thd: usize) -> bool {
+        self.owner.is_none_or(|owner| owner == thd)
     }
 
     /// The state of a row for a snapshot (`u64::MAX`: now).
@@ -125,6 +140,8 @@ pub struct Txn {
     pub id: TxnId,
     /// What it wrote.
     pub writes: Writes,
+    /// Tables it may have changed, if only to take it back.
+    pub touched: BTreeSet<TableNo>,
     /// What it was promised.
     pub state: State,
     /// Its name, if it was prepared.
@@ -154,6 +171,8 @@ pub struct Model {
     pub txns: BTreeMap<u64, Txn>,
     /// Greatest commit number that was answered.
     pub answered_csn: u64,
+    /// Every state that was ever offered to a table, by table and stamp, with its row number.
+    pub offered: BTreeMap<(TableNo, u64), (u64, Row)>,
     made: BTreeSet<String>,
     next_serial: u64,
     next_table: TableNo,
@@ -172,6 +191,31 @@ impl Model {
     pub fn new_stamp(&mut self) -> u64 {
         self.next_stamp += 1;
         self.next_stamp
+    }
+
+    /// A state is about to be written.
+    pub fn offer(&mut self, table: TableNo, n: u64, row: Row) {
+        self.offered.insert((table, row.stamp), (n, row));
+    }
+
+    /// A table is gone, or its rows are: what was written to it must not come back.
+    pub fn forget_writes(&mut self, table: TableNo) {
+        for t in self.txns.values_mut() {
+            t.writes.retain(|(no, _), _| *no != table);
+            t.touched.remove(&table);
+        }
+    }
+
+    /// Transactions that are not over and may have changed the table; `undecided`: prepared,
+    /// and nobody has been told to decide them.
+    pub fn holders(&self, table: TableNo, undecided: bool) -> Vec<u64> {
+        let holds = |t: &Txn| match t.state {
+            State::Committed(_) => false,
+            State::Prepared if undecided => t.writes.keys().any(|(no, _)| *no == table),
+            _ => !undecided && t.touched.contains(&table),
+        };
+        let list = self.txns.iter().filter(|(_, t)| holds(t));
+        list.map(|(serial, _)| *serial).collect()
     }
 
     /// Number of a new table; never that of the marks.
@@ -207,6 +251,7 @@ impl Model {
         self.txns.entry(serial).or_insert_with(|| Txn {
             id,
             writes,
+            touched: BTreeSet::new(),
             state,
             xid: None,
             prepare_durable: false,

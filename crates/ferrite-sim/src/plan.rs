@@ -58,6 +58,60 @@ pub struct Plan {
     pub stale_reads: bool,
     /// Some calls of the disk take their time.
     pub slow_disk: bool,
+    /// What half of the runs do besides.
+    pub extra: Extra,
+}
+
+/// Features that came later. All of them are drawn from a stream of their own, so that the other
+/// choices of a seed stay what they were; half of the runs have none.
+#[derive(Clone, Debug, Default)]
+pub struct Extra {
+    /// Clients prepare, disconnect and come back; others decide by XID, sometimes two at once.
+    pub comebacks: bool,
+    /// DDL meets tables that prepared transactions have changed.
+    pub ddl_beside: bool,
+    /// Tables are copied: a new one is made, filled and renamed into the old one's place.
+    pub copies: bool,
+    /// Temporary tables beside the others.
+    pub temporary: bool,
+    /// Statements are killed.
+    pub kills: bool,
+    /// Many transactions at READ UNCOMMITTED, and what they read is compared.
+    pub dirty: bool,
+    /// Rows that meet a duplicate are left out and their statement goes on.
+    pub ignore: bool,
+    /// Even small transactions that a crash cut off are rolled back while clients work.
+    pub background_undo: bool,
+    /// Writes of pages, maps and checkpoints that report success and do nothing, or land elsewhere.
+    pub lost_writes: bool,
+    /// Values out of line of one client's transactions, about; 0: there is no such client.
+    pub bulk: u64,
+}
+
+impl Extra {
+    fn new(seed: u64) -> Extra {
+        let rng = &mut Rng::new(seed ^ 0x71a1_0003);
+        if rng.chance(1, 2) {
+            return Extra::default();
+        }
+        let comebacks = rng.chance(2, 3);
+        Extra {
+            comebacks,
+            ddl_beside: comebacks && rng.chance(2, 3),
+            copies: rng.chance(1, 3),
+            temporary: rng.chance(1, 2),
+            kills: rng.chance(1, 2),
+            dirty: rng.chance(1, 3),
+            ignore: rng.chance(1, 2),
+            background_undo: rng.chance(1, 3),
+            lost_writes: rng.chance(1, 12),
+            bulk: match rng.below(40) {
+                0 => 3600,
+                1..=3 => 400,
+                _ => 0,
+            },
+        }
+    }
 }
 
 fn pick<T: Copy>(rng: &mut Rng, from: &[T]) -> T {
@@ -116,12 +170,38 @@ fn config(rng: &mut Rng) -> Config {
         manual_background: false,
         lock_fold_after: 64,
         store_reuse_soon: false,
+        background_undo_bytes: 16 << 20,
     }
 }
 
 impl Plan {
     /// The configuration that belongs to a seed.
     pub fn new(seed: u64) -> Plan {
+        let mut plan = Plan::plain(seed);
+        let extra = Extra::new(seed);
+        plan.prepare |= extra.comebacks;
+        plan.ddl |= extra.ddl_beside || extra.copies;
+        plan.isolation_mix |= extra.dirty;
+        if extra.dirty || extra.ignore {
+            // Both are about values out of line.
+            for shape in &mut plan.shapes {
+                shape.max_big = shape.max_big.max(20_000);
+            }
+        }
+        if extra.background_undo {
+            plan.config.background_undo_bytes = 500;
+        }
+        if extra.bulk > 0 {
+            // The largest log record is a quarter of the ring.
+            plan.config.log_ring_bytes = 256 << 10;
+        }
+        plan.extra = extra;
+        plan.extra.lost_writes &= plan.faults == FaultMode::PowerOnly;
+        plan
+    }
+
+    /// The same without what came later.
+    fn plain(seed: u64) -> Plan {
         let rng = &mut Rng::new(seed ^ 0x71a1_0001);
         let overflow = rng.chance(1, 3);
         let tables = rng.between(1, 3);
@@ -155,6 +235,7 @@ impl Plan {
             held_answers: rng.chance(1, 2),
             slow_disk: rng.chance(1, 3),
             stale_reads,
+            extra: Extra::default(),
         }
     }
 

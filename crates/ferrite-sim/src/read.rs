@@ -12,20 +12,29 @@ use ferrite_sync::Arc;
 use ferrite_types::Error;
 
 /// What a scan reads.
-struct Scan {
-    no: TableNo,
-    table: Arc<Table>,
-    shape: Shape,
-    index_no: usize,
-    start: Start,
+pub struct Scan {
+    /// Table.
+    pub no: TableNo,
+    /// The same.
+    pub table: Arc<Table>,
+    /// How its rows look.
+    pub shape: Shape,
+    /// Index number.
+    pub index_no: usize,
+    /// Where it begins, and whither it goes.
+    pub start: Start,
     /// Rows to deliver, at most.
-    limit: u64,
+    pub limit: u64,
 }
 
+/// Where a scan begins.
 #[derive(Clone, Debug)]
-enum Start {
+pub enum Start {
+    /// At the first entry.
     First,
+    /// At the last one.
     Last,
+    /// At a key.
     Seek(SeekMode, Vec<u8>),
 }
 
@@ -63,7 +72,8 @@ fn start_cursor(c: &mut Cursor, client: &mut Client, start: &Start) -> Result<()
     }
 }
 
-fn is_backward(start: &Start) -> bool {
+/// Does a scan from there go backward?
+pub fn is_backward(start: &Start) -> bool {
     use SeekMode::{AtOrBefore, Before, LastExact};
     matches!(
         start,
@@ -91,7 +101,7 @@ impl Client {
         };
         match result {
             Ok(()) => {
-                self.s().end_statement();
+                self.statement_ends();
                 After::GoesOn
             }
             Err(e) => self.failed(&e, what),
@@ -198,7 +208,7 @@ impl Client {
             return moved;
         }
         let Some(entries) = self.expected(scan, fresh, floor) else {
-            return Ok(());
+            return self.dirty_scan(scan, &mut c, moved);
         };
         let mut at = place(&entries, &scan.start);
         let mut backward = is_backward(&scan.start);

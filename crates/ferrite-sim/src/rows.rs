@@ -162,3 +162,11 @@ pub fn describe(payload: &[u8]) -> String {
         _ => format!("{} bytes without a row", payload.len()),
     }
 }
+
+/// The stamp that a payload says it has.
+pub fn stamp_of(payload: &[u8]) -> Option<u64> {
+    number_at(
+        payload,
+        1 + usize::from(*payload.first()?) * OVERFLOW_REF_BYTES,
+    )
+}

@@ -17,7 +17,8 @@ use crate::client::Client;
 use crate::model::{Ddl, Model, State, TableModel, TableNo, Txn, Version, MARKS};
 use crate::rows::{describe, pattern, Shape};
 use crate::world::World;
-use ferrite_engine::{Cursor, Engine, Isolation, ReadMode, Session, Table, WaitMode};
+
+use ferrite_engine::{Cursor, DdlCaller, Engine, Isolation, ReadMode, Session, Table, WaitMode};
 use ferrite_sync::{sim, Arc};
 use ferrite_types::Error;
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,6 +49,7 @@ enum Fate {
 /// # Errors
 /// A read that failed, where the run injects such faults.
 pub fn settle(world: &Arc<World>, engine: &Arc<Engine>) -> Result<(), Error> {
+    clear_away(world, engine)?;
     let found = find(world, engine)?;
     let fates = prove(world, &found);
     let tables = {
@@ -58,6 +60,33 @@ pub fn settle(world: &Arc<World>, engine: &Arc<Engine>) -> Result<(), Error> {
     };
     read_values(engine, &tables)?;
     begin_life(&mut world.model(), tables, &fates, &found);
+    Ok(())
+}
+
+/// Temporary tables are gone. Those that were being filled go now, as the server's recovery of
+/// DDL does it.
+fn clear_away(world: &Arc<World>, engine: &Arc<Engine>) -> Result<(), Error> {
+    let temporary = engine.dict().tables_of("tmp");
+    assert!(
+        temporary.is_empty(),
+        "temporary tables after a restart: {temporary:?}"
+    );
+    let unfilled: Vec<(TableNo, String)> = {
+        let mut model = world.model();
+        model.tables.retain(|_, t| !t.temporary);
+        let unfilled = model
+            .tables
+            .iter()
+            .filter(|(_, t)| t.ddl == Some(Ddl::Fill));
+        unfilled.map(|(no, t)| (*no, t.name.clone())).collect()
+    };
+    for (no, name) in unfilled {
+        match engine.drop_table(&name, &DdlCaller::default()) {
+            Ok(()) | Err(Error::NotFound) => {}
+            Err(e) => return Err(e),
+        }
+        world.model().tables.remove(&no);
+    }
     Ok(())
 }
 
@@ -355,6 +384,7 @@ fn begin_life(
     for t in model.tables.values_mut() {
         t.users = 0;
         t.ddl = None;
+        t.owner = t.owner.filter(|owner| *owner == crate::bulk::THD);
     }
     model
         .txns

@@ -8,6 +8,7 @@ use crate::model::{Model, State};
 use crate::plan::{FaultMode, Plan};
 use ferrite_engine::{Callbacks, Engine, LogLevel, Status};
 use ferrite_io::sim::SimStorage;
+use ferrite_lock::Owner;
 use ferrite_sync::atomic::{AtomicU64, Ordering};
 use ferrite_sync::{sim, stop, Arc, Event};
 use ferrite_types::Error;
@@ -34,6 +35,8 @@ pub struct Tally {
     pub ddl: u64,
     /// Faults of the disk that happened.
     pub faults: u64,
+    /// Statements killed.
+    pub kills: u64,
 }
 
 impl Tally {
@@ -48,6 +51,7 @@ impl Tally {
         self.errors += other.errors;
         self.ddl += other.ddl;
         self.faults += other.faults;
+        self.kills += other.kills;
     }
 }
 
@@ -62,6 +66,22 @@ struct Held {
     serial: u64,
 }
 
+/// What a connection does, and whether somebody has killed it.
+#[derive(Clone, Default)]
+struct Connection {
+    /// Number of its statement.
+    statement: u64,
+    /// The lock owner of the statement that runs.
+    running: Option<Arc<Owner>>,
+    killed: bool,
+    /// Statements of it that were killed.
+    kills: u64,
+}
+
+/// Longest time beyond its timeout that a wait for a lock may last, in microseconds: a task that
+/// is out of time does not run at once.
+const WAIT_SLACK_US: u64 = 500_000;
+
 /// Everything outside of the program under test.
 pub struct World {
     /// The run's configuration.
@@ -71,6 +91,7 @@ pub struct World {
     model: Mutex<Model>,
     tally: Mutex<Tally>,
     held: Mutex<[Held; CLIENTS]>,
+    connections: Mutex<[Connection; CLIENTS]>,
     released: Vec<Event>,
     /// Crashes since the last completed recovery.
     depth: AtomicU64,
@@ -85,6 +106,7 @@ impl World {
             model: Mutex::new(Model::default()),
             tally: Mutex::new(Tally::default()),
             held: Mutex::default(),
+            connections: Mutex::default(),
             released: (0..CLIENTS).map(|_| Event::new()).collect(),
             depth: AtomicU64::new(0),
         }
@@ -121,6 +143,9 @@ impl World {
         if matches!(e, Error::Io(_)) && !self.disk.powered() {
             return true;
         }
+        if self.plan.extra.lost_writes && matches!(e, Error::Io(_) | Error::Corrupt(_)) {
+            return true;
+        }
         match self.plan.faults {
             FaultMode::PowerOnly => false,
             FaultMode::FailedSync => matches!(e, Error::Io(_) | Error::DiskFull(_)),
@@ -148,6 +173,53 @@ impl World {
         for (csn, serial) in found {
             model.publish(serial, csn);
         }
+    }
+
+    // ---- statements and KILL -------------------------------------------------------------
+
+    fn connection<T>(&self, thd: usize, f: impl FnOnce(&mut Connection) -> T) -> T {
+        let mut all = self.connections.lock().unwrap_or_else(|e| e.into_inner());
+        f(&mut all[thd])
+    }
+
+    /// A statement of that connection begins; a KILL that came late is forgotten.
+    pub fn statement_begins(&self, thd: usize, owner: &Arc<Owner>) {
+        self.connection(thd, |c| {
+            c.statement += 1;
+            c.running = Some(owner.clone());
+            c.killed = false;
+        });
+    }
+
+    /// It has come back to its client.
+    pub fn statement_ends(&self, thd: usize) {
+        self.connection(thd, |c| c.running = None);
+    }
+
+    /// Kills what the connection runs: number and owner of the statement.
+    pub fn kill(&self, thd: usize) -> Option<(u64, Arc<Owner>)> {
+        self.connection(thd, |c| {
+            let owner = c.running.clone()?;
+            c.killed = true;
+            c.kills += 1;
+            Some((c.statement, owner))
+        })
+    }
+
+    /// Does the connection still run that statement?
+    pub fn is_at(&self, thd: usize, statement: u64) -> bool {
+        self.connection(thd, |c| c.running.is_some() && c.statement == statement)
+    }
+
+    /// Was a statement of that connection ever killed?
+    pub fn was_killed(&self, thd: usize) -> bool {
+        self.connection(thd, |c| c.kills > 0)
+    }
+
+    /// The program has ended: nothing runs.
+    pub fn disconnect_all(&self) {
+        let mut all = self.connections.lock().unwrap_or_else(|e| e.into_inner());
+        *all = Default::default();
     }
 
     // ---- answers held back ---------------------------------------------------------------
@@ -216,6 +288,18 @@ impl Callbacks for Server {
             }
             sim::yield_point("no power");
         }
+    }
+
+    fn is_killed(&self, thd: usize) -> bool {
+        self.0.connection(thd, |c| c.killed)
+    }
+
+    fn lock_wait_end(&self, thd: usize, waited_us: u64) {
+        let longest_us = self.0.plan.config.lock_wait_timeout_ms * 1000 + WAIT_SLACK_US;
+        assert!(
+            waited_us <= longest_us || std::thread::panicking(),
+            "connection {thd} has waited {waited_us} us for a lock"
+        );
     }
 
     fn async_begin(&self, thd: usize) -> Option<usize> {

@@ -8,14 +8,15 @@ use ferrite_sync::Arc;
 use ferrite_types::Error;
 
 /// A secondary entry with its bytes.
-struct Owned {
+pub struct Owned {
     index_no: usize,
     unique: bool,
     key: Vec<u8>,
     payload: Vec<u8>,
 }
 
-fn entries_of(shape: &Shape, row: &Row) -> Vec<Owned> {
+/// Secondary entries of a row.
+pub fn entries_of(shape: &Shape, row: &Row) -> Vec<Owned> {
     (1..=shape.secondary.len())
         .map(|index_no| Owned {
             index_no,
@@ -26,7 +27,8 @@ fn entries_of(shape: &Shape, row: &Row) -> Vec<Owned> {
         .collect()
 }
 
-fn borrowed(list: &[Owned]) -> Vec<Entry<'_>> {
+/// The same as the engine takes them.
+pub fn borrowed(list: &[Owned]) -> Vec<Entry<'_>> {
     list.iter()
         .map(|e| Entry {
             index_no: e.index_no,
@@ -40,15 +42,21 @@ fn borrowed(list: &[Owned]) -> Vec<Entry<'_>> {
 impl Client {
     /// One statement that changes rows of one table.
     pub fn write(&mut self) -> After {
-        let Some(no) = self.any_table() else {
-            return After::GoesOn;
-        };
+        match self.any_table() {
+            Some(no) => self.write_to(no),
+            None => After::GoesOn,
+        }
+    }
+
+    /// One statement that changes rows of that table.
+    pub fn write_to(&mut self, no: TableNo) -> After {
         let Some(table) = self.use_table(no) else {
             return After::GoesOn;
         };
         if let Err(e) = self.mark() {
             return self.failed(&e, "mark");
         }
+        self.tx.touched.insert(no);
         let shape = self.world.model().table(no).shape.clone();
         self.statement();
         let n = self.rng.below(shape.keys);
@@ -61,7 +69,12 @@ impl Client {
         ferrite_sync::sim::note(&format!("tx {serial}: {what} {no}/{n}: {result:?}"));
         match result {
             Ok(()) => {
-                self.s().end_statement();
+                self.statement_ends();
+                After::GoesOn
+            }
+            Err(Error::Duplicate) if self.world.plan.extra.ignore && self.rng.chance(1, 2) => {
+                // INSERT IGNORE, UPDATE IGNORE: the row is left out, the statement ends well.
+                self.statement_ends();
                 After::GoesOn
             }
             Err(e) => self.failed(&e, what),
@@ -69,9 +82,24 @@ impl Client {
     }
 
     fn new_row(&mut self, table: &Arc<Table>, shape: &Shape) -> Result<Row, Error> {
+        let has_value = shape.max_big > 0 && self.rng.chance(1, 3);
+        self.row_with(table, shape, has_value)
+    }
+
+    /// A new state with a value out of line.
+    pub fn row_with_value(&mut self, table: &Arc<Table>, shape: &Shape) -> Result<Row, Error> {
+        self.row_with(table, shape, true)
+    }
+
+    fn row_with(
+        &mut self,
+        table: &Arc<Table>,
+        shape: &Shape,
+        has_value: bool,
+    ) -> Result<Row, Error> {
         let stamp = self.world.model().new_stamp();
         let mut big = None;
-        if shape.max_big > 0 && self.rng.chance(1, 3) {
+        if has_value {
             let len = self.rng.below(shape.max_big) as u32;
             let value = pattern(stamp, len as usize);
             let reference = self.s().write_overflow(table, &value)?;
@@ -121,6 +149,19 @@ impl Client {
         n: u64,
     ) -> Result<(), Error> {
         let row = self.new_row(table, shape)?;
+        self.insert_this(no, table, shape, n, row)
+    }
+
+    /// Inserts a state that was made for it.
+    pub fn insert_this(
+        &mut self,
+        no: TableNo,
+        table: &Arc<Table>,
+        shape: &Shape,
+        n: u64,
+        row: Row,
+    ) -> Result<(), Error> {
+        self.world.model().offer(no, n, row);
         let entries = entries_of(shape, &row);
         let (pk, payload) = (shape.pk(n), shape.payload(&row));
         let mut dup = DupInfo::default();
@@ -185,7 +226,7 @@ impl Client {
     }
 
     /// Reads a row for change: locked, and as the model has it.
-    fn locked_row(
+    pub fn locked_row(
         &mut self,
         no: TableNo,
         table: &Arc<Table>,
@@ -234,6 +275,20 @@ impl Client {
         }
         let moves = self.rng.chance(1, 10);
         let m = if moves { self.rng.below(shape.keys) } else { n };
+        self.update_this(no, table, shape, (n, m), old, row)
+    }
+
+    /// Replaces the state `old` of row `n` by one that was made for it, under the number `m`.
+    pub fn update_this(
+        &mut self,
+        no: TableNo,
+        table: &Arc<Table>,
+        shape: &Shape,
+        (n, m): (u64, u64),
+        old: Row,
+        row: Row,
+    ) -> Result<(), Error> {
+        self.world.model().offer(no, m, row);
         let (removed, added) = changed_entries(shape, &old, &row, m != n);
         let mut dup = DupInfo::default();
         let result = self.s().update_row(
@@ -251,7 +306,8 @@ impl Client {
         self.brought(result, (no, m), shape, row, &dup)
     }
 
-    fn delete(
+    /// Deletes a row, if it is there.
+    pub fn delete(
         &mut self,
         no: TableNo,
         table: &Arc<Table>,
@@ -288,6 +344,7 @@ impl Client {
         saves.truncate(at + 1);
         let (position, then) = saves[at].clone();
         self.statement();
+        self.world.statement_ends(self.thd);
         match self.s().rollback_to(position) {
             Ok(()) => {
                 self.tx.writes = then;

@@ -1,0 +1,144 @@
+//! One client whose transactions have very many values out of line: all of them written,
+//! replaced or deleted at once, and then committed, rolled back, prepared or taken back to a
+//! savepoint. No log record may grow with them: the log's ring is small in these runs, and a
+//! record that does not fit a quarter of it is a panic.
+
+use crate::client::{After, Client};
+use crate::ddl::create;
+use crate::model::{TableModel, TableNo, Writes};
+use crate::rows::Shape;
+use crate::world::World;
+use ferrite_engine::{Engine, Table};
+use ferrite_sync::Arc;
+use ferrite_types::Error;
+
+/// Its connection.
+pub const THD: usize = 13;
+/// Rows that one statement changes.
+const ROWS_OF_STATEMENT: u64 = 100;
+/// Its table.
+const NAME: &str = "sim/bulk";
+
+/// Values are short: it is their number that counts.
+fn shape(values: u64) -> Shape {
+    Shape {
+        key_prefix: 0,
+        max_fill: 0,
+        max_big: 24,
+        keys: values,
+        k_values: 1,
+        u_values: 1,
+        secondary: Vec::new(),
+        covering: false,
+    }
+}
+
+fn table_of(world: &World) -> Option<TableNo> {
+    let model = world.model();
+    let mut tables = model.tables.iter();
+    tables.find(|(_, t)| t.name == NAME).map(|(no, _)| *no)
+}
+
+/// The client.
+pub fn bulk_client(world: &Arc<World>, engine: &Arc<Engine>, seed: u64, thd: usize) {
+    assert_eq!(thd, THD);
+    let no = table_of(world).unwrap_or_else(|| {
+        let no = world.model().new_table();
+        let table = TableModel {
+            owner: Some(THD),
+            ..TableModel::new(NAME, shape(world.plan.extra.bulk))
+        };
+        if let Err(e) = create(world, engine, no, table) {
+            assert!(world.is_injected(&e), "create: {e}");
+        }
+        no
+    });
+    let mut c = Client::new(world, engine, thd, seed);
+    for _ in 0..c.rng.between(1, 3) {
+        c.begin();
+        c.isolation = ferrite_engine::Isolation::RepeatableRead;
+        if c.bulk_transaction(no) == After::Over {
+            continue;
+        }
+        match c.rng.below(6) {
+            0 => {
+                c.roll_back();
+            }
+            1 | 2 if world.plan.prepare => c.two_phases(),
+            _ => c.commit(),
+        }
+    }
+    c.disconnect();
+}
+
+impl Client {
+    fn bulk_transaction(&mut self, no: TableNo) -> After {
+        let Some(table) = self.use_table(no) else {
+            return After::GoesOn;
+        };
+        if let Err(e) = self.mark() {
+            return self.failed(&e, "mark");
+        }
+        self.tx.touched.insert(no);
+        let shape = self.world.model().table(no).shape.clone();
+        let there = self.world.model().view_all(no, u64::MAX, &self.tx.writes);
+        let deletes = self.rng.chance(1, 2);
+        let from = self.rng.below(shape.keys / 40);
+        let mut before = Writes::new();
+        for n in from..shape.keys {
+            if n == from || n % ROWS_OF_STATEMENT == 0 {
+                self.statement();
+                before.clone_from(&self.tx.writes);
+            }
+            let result = match there.contains_key(&n) {
+                true if deletes => self.delete(no, &table, &shape, n),
+                true => self.update_value(no, &table, &shape, n),
+                false => self.insert_value(no, &table, &shape, n),
+            };
+            match result {
+                Ok(()) if n % ROWS_OF_STATEMENT == ROWS_OF_STATEMENT - 1 => {
+                    self.statement_ends();
+                }
+                Ok(()) => {}
+                Err(e) => {
+                    let after = self.failed(&e, "bulk");
+                    if after == After::GoesOn {
+                        // The whole statement was taken back.
+                        self.tx.writes = before;
+                    }
+                    return after;
+                }
+            }
+            if n % (7 * ROWS_OF_STATEMENT) == 699 && self.savepoint() == After::Over {
+                return After::Over;
+            }
+        }
+        self.statement_ends();
+        After::GoesOn
+    }
+
+    fn insert_value(
+        &mut self,
+        no: TableNo,
+        table: &Arc<Table>,
+        shape: &Shape,
+        n: u64,
+    ) -> Result<(), Error> {
+        let row = self.row_with_value(table, shape)?;
+        self.insert_this(no, table, shape, n, row)
+    }
+
+    fn update_value(
+        &mut self,
+        no: TableNo,
+        table: &Arc<Table>,
+        shape: &Shape,
+        n: u64,
+    ) -> Result<(), Error> {
+        let Some(old) = self.locked_row(no, table, shape, n)? else {
+            return Ok(());
+        };
+        let row = self.row_with_value(table, shape)?;
+        self.update_this(no, table, shape, (n, n), old, row)
+    }
+}

@@ -1,0 +1,392 @@
+//! DDL: tables come, go, are emptied, renamed and copied, beside open and prepared transactions.
+//!
+//! As in the server, metadata locks (`TableModel::users` and `ddl`) keep DDL and transactions
+//! that have a session apart. A prepared transaction without a session has no metadata lock:
+//! the engine itself must keep DDL away from what it has changed.
+//!
+//! # What is checked
+//! - DDL does not succeed while a prepared transaction that nobody has decided holds changes of
+//!   the table, and waits only for those that may.
+//! - It ends within its time.
+
+use crate::client::Guarded;
+use crate::model::{Ddl, TableModel, TableNo, Version, MARKS};
+use crate::rows::{pattern, Big, Row, Secondary, Shape};
+use crate::world::World;
+use crate::write::{borrowed, entries_of};
+use ferrite_engine::{
+    Cursor, DdlCaller, DupInfo, Engine, IndexSpec, Isolation, ReadMode, Table, TableSpec, WaitMode,
+};
+use ferrite_sync::random::Rng;
+use ferrite_sync::{sim, thread, time, Arc};
+
+use ferrite_types::Error;
+use std::collections::BTreeMap;
+
+/// The connection of the client that does DDL.
+const THD: usize = 15;
+/// DDL lasts no longer than its timeout and this, in microseconds (a slow or full disk).
+const DDL_SLACK_US: u64 = 20_000_000;
+
+fn spec(table: &TableModel) -> TableSpec {
+    let index = |name: &str, unique: bool| IndexSpec::new(name, unique, 1);
+    let mut indexes = vec![index("PRIMARY", true)];
+    for (at, kind) in table.shape.secondary.iter().enumerate() {
+        indexes.push(index(&format!("s{at}"), *kind == Secondary::Unique));
+    }
+    TableSpec {
+        definition: table.name.as_bytes().to_vec(),
+        temporary: table.temporary,
+        ..TableSpec::new(&table.name, indexes)
+    }
+}
+
+/// CREATE TABLE.
+///
+/// # Errors
+/// As the engine's.
+pub fn create(world: &World, engine: &Engine, no: TableNo, table: TableModel) -> Result<(), Error> {
+    make(world, engine, no, table, Ddl::Create)?;
+    world.model().tables.entry(no).and_modify(|t| t.ddl = None);
+    Ok(())
+}
+
+/// Makes a table, which stays in the state of `ddl`.
+fn make(
+    world: &World,
+    engine: &Engine,
+    no: TableNo,
+    mut table: TableModel,
+    ddl: Ddl,
+) -> Result<Arc<Table>, Error> {
+    let spec = spec(&table);
+    table.ddl = Some(ddl);
+    world.model().tables.insert(no, table);
+    let made = engine.dict().create_table(spec, 1);
+    if made.is_err() {
+        world.model().tables.remove(&no);
+    } else {
+        world.tally().ddl += 1;
+    }
+    made
+}
+
+/// Drops a table that only its connection uses.
+///
+/// # Errors
+/// As the engine's.
+pub fn drop_now(world: &World, engine: &Engine, no: TableNo) -> Result<(), Error> {
+    let name = begin(world, no, &Ddl::Drop);
+    let name = name.expect("nobody else uses it");
+    let caller = DdlCaller::default();
+    let result = engine.drop_table(&name, &caller);
+    done(world, no, &Ddl::Drop, result.is_ok());
+    result
+}
+
+/// DDL on tables that no session uses.
+pub fn ddl_client(world: &Arc<World>, engine: &Arc<Engine>, seed: u64) {
+    let mut rng = Rng::new(seed);
+    for _ in 0..rng.between(1, 6) {
+        thread::sleep_us(rng.below(20_000));
+        if rng.chance(1, 3) {
+            let shape = world.plan.new_shape(&mut rng);
+            let no = world.model().new_table();
+            let table = TableModel::new(&format!("sim/n{no}"), shape);
+            if let Err(e) = create(world, engine, no, table) {
+                assert!(world.is_injected(&e), "create: {e}");
+            }
+            continue;
+        }
+        let Some(no) = choose(world, &mut rng) else {
+            continue;
+        };
+        if world.plan.extra.copies && rng.chance(1, 2) {
+            copy(world, engine, no, &mut rng);
+            continue;
+        }
+        let what = match rng.below(3) {
+            0 => Ddl::Drop,
+            1 => Ddl::Truncate,
+            _ => Ddl::Rename(format!("sim/r{no}_{}", world.model().new_stamp())),
+        };
+        let _ = change(world, engine, no, &what, wait_ms(world, &mut rng));
+    }
+}
+
+fn wait_ms(world: &World, rng: &mut Rng) -> u64 {
+    if world.plan.extra.ddl_beside {
+        [0, 1, 20, 200][rng.below(4) as usize]
+    } else {
+        50_000
+    }
+}
+
+/// A table that no session uses.
+fn choose(world: &World, rng: &mut Rng) -> Option<TableNo> {
+    let model = world.model();
+    let beside = world.plan.extra.ddl_beside;
+    let free: Vec<TableNo> = model
+        .tables
+        .iter()
+        .filter(|(no, t)| {
+            let free = t.users == 0 && t.ddl.is_none() && t.owner.is_none();
+            **no != MARKS && free && (beside || model.holders(**no, false).is_empty())
+        })
+        .map(|(no, _)| *no)
+        .collect();
+    (!free.is_empty()).then(|| free[rng.below(free.len() as u64) as usize])
+}
+
+/// The metadata lock; None when somebody else has come first.
+fn begin(world: &World, no: TableNo, what: &Ddl) -> Option<String> {
+    let mut model = world.model();
+    let t = model.tables.get_mut(&no)?;
+    if t.users > 0 || t.ddl.is_some() {
+        return None;
+    }
+    t.ddl = Some(what.clone());
+    Some(t.name.clone())
+}
+
+/// One change of a whole table.
+///
+/// # Errors
+/// `LockTimeout`, rightly, or what the run injects.
+fn change(
+    world: &World,
+    engine: &Engine,
+    no: TableNo,
+    what: &Ddl,
+    wait_ms: u64,
+) -> Result<(), Error> {
+    let name = begin(world, no, what).ok_or(Error::LockTimeout)?;
+    let result = ask(world, engine, no, &name, what, wait_ms);
+    done(world, no, what, result.is_ok());
+    result
+}
+
+/// The call, and whether it might end so.
+fn ask(
+    world: &World,
+    engine: &Engine,
+    no: TableNo,
+    name: &str,
+    what: &Ddl,
+    wait_ms: u64,
+) -> Result<(), Error> {
+    let before = world.model().holders(no, false);
+    let since_us = time::now_us();
+    let caller = DdlCaller { thd: THD, wait_ms };
+    let result = match what {
+        Ddl::Drop => engine.drop_table(name, &caller),
+        Ddl::Truncate => engine.truncate_table(name, 1, &caller),
+        Ddl::Rename(to) => engine.rename_table(name, to, &caller),
+        Ddl::Create | Ddl::Fill | Ddl::Copied => Ok(()),
+    };
+    let took_us = time::now_us() - since_us;
+    sim::note(&format!("{what:?} of {name}: {result:?} in {took_us} us"));
+    assert!(
+        took_us <= wait_ms * 1000 + DDL_SLACK_US,
+        "{what:?} of {name}, which waits {wait_ms} ms, took {took_us} us"
+    );
+    match &result {
+        Ok(()) => {
+            let hold = world.model().holders(no, true);
+            assert!(
+                hold.is_empty(),
+                "{what:?} of {name} is done and prepared transactions {hold:?} have changed it"
+            );
+        }
+        Err(Error::LockTimeout) => {
+            assert!(
+                !before.is_empty(),
+                "{what:?} of {name} has waited for nobody"
+            );
+        }
+        Err(e) => assert!(world.is_injected(e), "{what:?}: {e}"),
+    }
+    result
+}
+
+fn done(world: &World, no: TableNo, what: &Ddl, is_done: bool) {
+    let mut model = world.model();
+    model.tables.entry(no).and_modify(|t| t.ddl = None);
+    if !is_done {
+        return;
+    }
+    match what {
+        Ddl::Drop => {
+            model.tables.remove(&no);
+        }
+        Ddl::Truncate => {
+            model.tables.entry(no).and_modify(|t| t.rows.clear());
+        }
+        Ddl::Rename(to) => {
+            model.tables.entry(no).and_modify(|t| t.name.clone_from(to));
+        }
+        Ddl::Create | Ddl::Fill | Ddl::Copied => {}
+    }
+    // Writes of the past are not to be brought back after a crash.
+    if matches!(what, Ddl::Drop | Ddl::Truncate) {
+        model.forget_writes(no);
+    }
+    drop(model);
+    world.tally().ddl += 1;
+}
+
+// ---- copies --------------------------------------------------------------------------------
+
+/// ALTER TABLE by copy: a new table is filled and takes the old one's name. Each step is a
+/// change of its own, so that a crash may come between any two; a table that was still being
+/// filled is dropped after it (`settle`), as the server's log of DDL does.
+fn copy(world: &Arc<World>, engine: &Arc<Engine>, no: TableNo, rng: &mut Rng) {
+    let Some(name) = begin(world, no, &Ddl::Copied) else {
+        return;
+    };
+    let to = world.model().new_table();
+    let shape = world.model().table(no).shape.clone();
+    let new = TableModel {
+        owner: Some(THD),
+        ..TableModel::new(&format!("sim/c{to}"), shape.clone())
+    };
+    let filled = make(world, engine, to, new, Ddl::Fill)
+        .and_then(|table| fill(world, engine, no, &name, &shape, to, &table));
+    // The old table keeps its metadata lock until the new one has its name.
+    if let Err(e) = filled {
+        let expected = world.is_injected(&e) || matches!(e, Error::LockTimeout | Error::Deadlock);
+        assert!(expected, "copy: {e}");
+        give_up_copy(world, engine, to);
+        world.model().tables.entry(no).and_modify(|t| t.ddl = None);
+        return;
+    }
+    let wait_ms = wait_ms(world, rng);
+    let aside = Ddl::Rename(format!("sim/o{no}_{to}"));
+    world.model().tables.entry(no).and_modify(|t| {
+        t.ddl = Some(aside.clone());
+        t.owner = Some(THD);
+    });
+    let moved = ask(world, engine, no, &name, &aside, wait_ms);
+    done(world, no, &aside, moved.is_ok());
+    if moved.is_err() {
+        give_up_copy(world, engine, to);
+    } else {
+        world.model().tables.entry(to).and_modify(|t| t.ddl = None);
+        let _ = change(world, engine, to, &Ddl::Rename(name), wait_ms);
+        let _ = change(world, engine, no, &Ddl::Drop, wait_ms);
+    }
+    for no in [no, to] {
+        world
+            .model()
+            .tables
+            .entry(no)
+            .and_modify(|t| t.owner = None);
+    }
+}
+
+fn give_up_copy(world: &World, engine: &Engine, to: TableNo) {
+    let Some(name) = world.model().tables.get(&to).map(|t| t.name.clone()) else {
+        return;
+    };
+    match engine.drop_table(&name, &DdlCaller::default()) {
+        Ok(()) => {
+            world.model().tables.remove(&to);
+        }
+        // It stays as one that was being filled: nobody uses it.
+        Err(e) => {
+            assert!(world.is_injected(&e), "drop of a copy: {e}");
+            let mut model = world.model();
+            model
+                .tables
+                .entry(to)
+                .and_modify(|t| t.ddl = Some(Ddl::Fill));
+        }
+    }
+}
+
+/// Every row of the old table, read with locks as ALTER reads, goes into the new one.
+fn fill(
+    world: &Arc<World>,
+    engine: &Arc<Engine>,
+    no: TableNo,
+    name: &str,
+    shape: &Shape,
+    to: TableNo,
+    table: &Arc<Table>,
+) -> Result<(), Error> {
+    let old = engine.dict().open_table(name)?;
+    let mut session = Guarded::new(engine, THD);
+    let s = session.get();
+    s.begin_statement(Isolation::RepeatableRead);
+    s.begin_load(table);
+    let mut cursor = Cursor::new(&old, 0, ReadMode::Shared, WaitMode::Wait);
+    let mut copied: BTreeMap<u64, Row> = BTreeMap::new();
+    let mut moved = cursor.first(s).map(|_| ());
+    while moved.is_ok() {
+        let got = cursor.current()?;
+        let (pk, payload) = (got.pk.to_vec(), got.payload.to_vec());
+        let n = shape.number_of(&pk).unwrap_or(u64::MAX);
+        world.resolve(engine);
+        let row = world.model().view(no, n, u64::MAX, &BTreeMap::new());
+        let row = row.unwrap_or_else(|| panic!("copy of {name}: row {n} should not be there"));
+        assert!(
+            shape.is_payload_of(&payload, &row),
+            "copy of {name}: row {n} is not {row:?}"
+        );
+        let row = with_own_value(engine, s, table, row)?;
+        let entries = entries_of(shape, &row);
+        let dup = &mut DupInfo::default();
+        world.model().offer(to, n, row);
+        let (payload, entries) = (shape.payload(&row), borrowed(&entries));
+        s.insert_row(table, Some(&pk), &payload, &entries, false, dup)?;
+        copied.insert(n, row);
+        moved = cursor.next(s).map(|_| ());
+    }
+    if moved != Err(Error::NotFound) {
+        moved?;
+    }
+    let all = world.model().view_all(no, u64::MAX, &BTreeMap::new());
+    assert!(
+        all.keys().eq(copied.keys()),
+        "copy of {name}: rows {:?} were read, {:?} are there",
+        copied.keys(),
+        all.keys()
+    );
+    s.end_load(table)?;
+    s.commit(false)?;
+    let versions = |row: Row| {
+        vec![Version {
+            csn: 0,
+            by: 0,
+            row: Some(row),
+        }]
+    };
+    let rows = copied.into_iter().map(|(n, row)| (n, versions(row)));
+    let rows = rows.collect();
+    world.model().tables.entry(to).and_modify(|t| {
+        t.rows = rows;
+        // From here on it is a table like any other, under a name that nobody uses yet.
+        t.ddl = Some(Ddl::Rename(t.name.clone()));
+    });
+    Ok(())
+}
+
+/// The row with a value out of line of its own in the other table.
+fn with_own_value(
+    engine: &Engine,
+    s: &mut ferrite_engine::Session,
+    table: &Arc<Table>,
+    mut row: Row,
+) -> Result<Row, Error> {
+    if let Some(big) = row.big {
+        let mut value = vec![0; big.len as usize];
+        engine.read_overflow(&big.reference, &mut value)?;
+        assert!(
+            value == pattern(big.seed, value.len()),
+            "copy: a value out of line is wrong"
+        );
+        let reference = s.write_overflow(table, &value)?;
+        row.big = Some(Big { reference, ..big });
+    }
+    Ok(row)
+}

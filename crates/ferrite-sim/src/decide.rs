@@ -1,0 +1,114 @@
+//! Prepared transactions that have no session: decided by XID, by whoever comes, also in a later
+//! life; and now and then by two at once, of whom one must find nothing.
+
+use crate::client::Client;
+use crate::model::State;
+use crate::world::World;
+use ferrite_engine::{Engine, Xid};
+use ferrite_sync::random::Rng;
+use ferrite_sync::{sim, thread, Arc};
+use ferrite_types::Error;
+
+/// What was decided.
+struct Decision {
+    serial: u64,
+    xid: Xid,
+    commit: bool,
+}
+
+/// Decides prepared transactions now and then.
+pub fn decider(world: &Arc<World>, engine: &Arc<Engine>, seed: u64, _thd: usize) {
+    let mut rng = Rng::new(seed);
+    for _ in 0..rng.between(1, 8) {
+        thread::sleep_us(rng.below(100_000));
+        if rng.chance(1, 2) {
+            if let Err(e) = decide_one(world, engine, &mut rng) {
+                assert!(world.is_injected(&e), "decision by xid: {e}");
+            }
+        }
+    }
+}
+
+fn decide_one(world: &Arc<World>, engine: &Arc<Engine>, rng: &mut Rng) -> Result<bool, Error> {
+    let Some(decision) = choose(world, rng) else {
+        return Ok(false);
+    };
+    let Decision {
+        serial,
+        xid,
+        commit,
+    } = decision;
+    sim::note(&format!("tx {serial} is decided: commit {commit}"));
+    if world.plan.extra.comebacks && rng.chance(1, 3) {
+        two_decide(engine, &xid, commit)?;
+    } else {
+        decide(engine, &xid, commit)?;
+    }
+    if commit {
+        if let Some(t) = world.model().txns.get_mut(&serial) {
+            t.durable = true;
+        }
+        world.resolve(engine);
+        world.tally().commits += 1;
+    } else {
+        world.model().forget(serial);
+    }
+    Ok(true)
+}
+
+fn choose(world: &World, rng: &mut Rng) -> Option<Decision> {
+    let commit = rng.chance(1, 2);
+    let mut model = world.model();
+    let open = || model.txns.iter().filter(|(_, t)| t.detached);
+    let nth = match world.plan.extra.comebacks {
+        true => rng.below(open().count().max(1) as u64) as usize,
+        false => 0,
+    };
+    let (serial, t) = open().nth(nth)?;
+    let (serial, commit) = (*serial, commit || t.must_commit);
+    let xid = t.xid.clone().expect("it was prepared");
+    let state = if commit {
+        State::Committing
+    } else {
+        State::RollingBack
+    };
+    model.decide(serial, state);
+    Some(Decision {
+        serial,
+        xid,
+        commit,
+    })
+}
+
+fn decide(engine: &Engine, xid: &Xid, commit: bool) -> Result<(), Error> {
+    match commit {
+        true => engine.commit_by_xid(xid),
+        false => engine.rollback_by_xid(xid),
+    }
+}
+
+/// Two sessions decide the same: exactly one of them does it. The other finds no such XID.
+fn two_decide(engine: &Arc<Engine>, xid: &Xid, commit: bool) -> Result<(), Error> {
+    let (e, x) = (engine.clone(), xid.clone());
+    let rival = thread::spawn("rival", move || decide(&e, &x, commit));
+    let mine = decide(engine, xid, commit);
+    let theirs = match rival.join() {
+        Ok(result) => result,
+        Err(payload) => std::panic::resume_unwind(payload),
+    };
+    match (mine, theirs) {
+        (Ok(()), Ok(())) => panic!("one XID was decided by two"),
+        (Ok(()), Err(_)) | (Err(_), Ok(())) => Ok(()),
+        (Err(Error::NotFound), other) | (other, _) => other,
+    }
+}
+
+/// Decides all that are left.
+///
+/// # Errors
+/// A read that failed, where the run injects such faults.
+pub fn decide_all(c: &mut Client) -> Result<(), Error> {
+    let (world, engine) = (c.world.clone(), c.engine.clone());
+    while decide_one(&world, &engine, &mut c.rng)? {}
+    Ok(())
+}
