@@ -148,7 +148,7 @@ impl Session {
         key: &[u8],
         value: &[u8],
     ) -> Result<Inserted> {
-        check_size(key, value)?;
+        check_size(key.len(), value.len())?;
         let tree = table.tree(number);
         let index = tree.index();
         let txn = self.writing()?;
@@ -218,7 +218,7 @@ impl Session {
         key: &[u8],
         value: &[u8],
     ) -> Result<()> {
-        check_size(key, value)?;
+        check_size(key.len(), value.len())?;
         self.change_live(table, number, key, Some(value))
     }
 
@@ -388,11 +388,12 @@ enum GapCheck {
     Load(PageId),
 }
 
-fn check_size(key: &[u8], value: &[u8]) -> Result<()> {
-    if key.len() > node::MAX_KEY_BYTES {
+/// Does an entry of that size fit a leaf?
+pub(crate) fn check_size(key_bytes: usize, value_bytes: usize) -> Result<()> {
+    if key_bytes > node::MAX_KEY_BYTES {
         return Err(Error::KeyTooLong);
     }
-    if key.len() + value.len() > node::MAX_RECORD_BYTES {
+    if key_bytes + value_bytes > node::MAX_RECORD_BYTES {
         return Err(Error::RowTooBig);
     }
     Ok(())

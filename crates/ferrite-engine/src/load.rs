@@ -8,10 +8,11 @@
 //! Locking: `Table::load` (the buffer) is held over the insertion of a full buffer; leaves
 //! are latched under it. One session fills a table at a time.
 
+use crate::entry::check_size;
 use crate::session::Session;
 use crate::table::Table;
 use crate::undo::NO_UNDO;
-use crate::write::{entry_value, full_key, DupInfo, Entry};
+use crate::write::{entry_value, full_key, DupInfo, Entry, ENTRY_PREFIX_BYTES};
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::Arc;
 use ferrite_tree::record::Header;
@@ -175,8 +176,8 @@ impl Session {
     /// Inserts a row into a table that is being filled.
     ///
     /// # Errors
-    /// `Duplicate` with `dup` filled: nothing of the row remains but the values it brought,
-    /// which the caller frees. Any other: the table has to be dropped.
+    /// `Duplicate` with `dup` filled, `KeyTooLong`, `RowTooBig`: nothing of the row remains but
+    /// the values it brought, which the caller frees. Any other: the table has to be dropped.
     pub(crate) fn load_row(
         &mut self,
         table: &Arc<Table>,
@@ -188,6 +189,11 @@ impl Session {
         self.engine.admission()?;
         if !std::mem::replace(&mut self.braked, true) {
             self.engine.brake();
+        }
+        check_size(pk.len(), payload.len())?;
+        for entry in entries {
+            let value_bytes = ENTRY_PREFIX_BYTES + entry.payload.len();
+            check_size(entry.key.len() + pk.len(), value_bytes)?;
         }
         let mut load = table.load.lock();
         let Some(buffer) = load.as_mut() else {
