@@ -187,16 +187,23 @@ struct RowFormat::View {
     return {vars + start, end - start};
   }
   const uint8_t *ref(fe_slice number) const {
-    if (number.len != 1 || number.ptr[0] >= ref_count) return nullptr;
-    return refs + number.ptr[0] * size_t{FE_OVERFLOW_BYTES};
+    if (number.len != 1 && number.len != 2) return nullptr;
+    const size_t no = number.len == 1 ? number.ptr[0] : uint2korr(number.ptr);
+    return no < ref_count ? refs + no * size_t{FE_OVERFLOW_BYTES} : nullptr;
   }
 };
 
 bool RowFormat::parse(fe_slice payload, View *view) const {
   if (payload.len < 1) return false;
+  size_t head = 1;
   view->ref_count = payload.ptr[0];
-  view->refs = payload.ptr + 1;
-  size_t head = 1 + view->ref_count * size_t{FE_OVERFLOW_BYTES};
+  if (view->ref_count == FE_MANY_OVERFLOW_REFS && payload.len >= kManyRefsBytes &&
+      uint2korr(payload.ptr + 3) == kManyRefsMark) {
+    view->ref_count = uint2korr(payload.ptr + 1);
+    head = kManyRefsBytes;
+  }
+  view->refs = payload.ptr + head;
+  head += view->ref_count * size_t{FE_OVERFLOW_BYTES};
   size_t base = head + 1 + null_bytes_ + fixed_bytes_ + 2 * var_count_;
   if (payload.len < base || payload.ptr[head] != kRowVersion) return false;
   view->nulls = payload.ptr + head + 1;
@@ -320,10 +327,33 @@ void RowFormat::gather(const uchar *record, const MY_BITMAP *changed, const View
   }
 }
 
-size_t RowFormat::total_bytes(size_t base, const Item *items, size_t count) {
+size_t RowFormat::total_bytes(size_t base, const Item *items, size_t count, size_t *refs) {
   size_t total = base;
-  for (size_t i = 0; i < count; i++)
-    total += items[i].out || items[i].old_ref ? FE_OVERFLOW_BYTES + 1 : items[i].data.len;
+  *refs = 0;
+  for (size_t i = 0; i < count; i++) {
+    if (!items[i].out && !items[i].old_ref) {
+      total += items[i].data.len;
+      continue;
+    }
+    total += FE_OVERFLOW_BYTES + ref_number_bytes((*refs)++);
+  }
+  return *refs < FE_MANY_OVERFLOW_REFS ? total : total + kManyRefsBytes - 1;
+}
+
+/* Puts the longest values of a row that is too long out of line; gives the bytes left. */
+size_t RowFormat::move_out(size_t target, size_t shortest, size_t total, Item *items,
+                           size_t *refs) const {
+  while (total > target) {
+    Item *longest = nullptr;
+    for (size_t i = 0; i < var_count_; i++) {
+      Item &it = items[i];
+      if (it.out || it.old_ref || it.data.len < shortest) continue;
+      if (!longest || it.data.len > longest->data.len) longest = &it;
+    }
+    if (!longest) break;
+    longest->out = true;
+    total = total_bytes(min_payload(), items, var_count_, refs);
+  }
   return total;
 }
 
@@ -334,38 +364,34 @@ fe_code RowFormat::build(fe_session *session, fe_table *table, const uchar *reco
   if (!out->reserve(items_at + var_count_ * sizeof(Item))) return FE_OUT_OF_MEMORY;
   Item *items = reinterpret_cast<Item *>(out->data() + items_at);
   gather(record, changed, old, items);
-  size_t total = total_bytes(min_payload(), items, var_count_);
-  while (total > kRowTargetBytes) {
-    Item *longest = nullptr;
-    for (size_t i = 0; i < var_count_; i++) {
-      Item &it = items[i];
-      if (it.out || it.old_ref || it.data.len < kMinOutOfLineBytes) continue;
-      if (!longest || it.data.len > longest->data.len) longest = &it;
-    }
-    if (!longest) break;
-    longest->out = true;
-    total = total_bytes(min_payload(), items, var_count_);
-  }
+  size_t ref_count;
+  size_t total = total_bytes(min_payload(), items, var_count_, &ref_count);
+  total = move_out(kRowTargetBytes, kMinOutOfLineBytes, total, items, &ref_count);
+  total = move_out(FE_MAX_INLINE_PAYLOAD, kShortestOutOfLineBytes, total, items, &ref_count);
+  /* Nothing may be refused from here on but by the core: it takes back the values that the row
+     has brought so far. */
   if (total > FE_MAX_INLINE_PAYLOAD) return FE_ROW_TOO_BIG;
 
   uint8_t *p = out->data();
-  uint8_t *refs = p + 1;
-  uint ref_count = 0;
+  if (ref_count < FE_MANY_OVERFLOW_REFS) {
+    *p++ = static_cast<uint8_t>(ref_count);
+  } else {
+    *p = FE_MANY_OVERFLOW_REFS;
+    int2store(p + 1, ref_count);
+    int2store(p + 3, kManyRefsMark);
+    p += kManyRefsBytes;
+  }
   for (size_t i = 0; i < var_count_; i++) {
     Item &it = items[i];
     if (!it.out && !it.old_ref) continue;
-    if (ref_count == FE_MAX_OVERFLOW_REFS) return FE_ROW_TOO_BIG;
-    uint8_t *ref = refs + ref_count * size_t{FE_OVERFLOW_BYTES};
     if (it.old_ref) {
-      memcpy(ref, it.old_ref, FE_OVERFLOW_BYTES);
+      memcpy(p, it.old_ref, FE_OVERFLOW_BYTES);
     } else {
-      fe_code rc = fe_overflow_write(session, table, it.data, ref);
+      fe_code rc = fe_overflow_write(session, table, it.data, p);
       if (rc != FE_OK) return rc;
     }
-    ref_count++;
+    p += FE_OVERFLOW_BYTES;
   }
-  p[0] = static_cast<uint8_t>(ref_count);
-  p = refs + ref_count * size_t{FE_OVERFLOW_BYTES};
   *p++ = kRowVersion;
   uint8_t *nulls = p;
   uint8_t *fixed = nulls + null_bytes_;
@@ -383,12 +409,14 @@ fe_code RowFormat::build(fe_session *session, fe_table *table, const uchar *reco
   uint8_t *ends = fixed + fixed_bytes_;
   uint8_t *vars = ends + 2 * var_count_;
   uint end = 0;
-  uint8_t ref_no = 0;
+  size_t ref_no = 0;
   for (size_t i = 0; i < var_count_; i++) {
     const Item &it = items[i];
     uint flag = 0;
     if (it.out || it.old_ref) {
-      vars[end++] = ref_no++;
+      vars[end] = static_cast<uint8_t>(ref_no);
+      if (ref_number_bytes(ref_no) == 2) vars[end + 1] = static_cast<uint8_t>(ref_no >> 8);
+      end += static_cast<uint>(ref_number_bytes(ref_no++));
       flag = kOutOfLine;
     } else if (it.data.len) {
       memcpy(vars + end, it.data.ptr, it.data.len);

@@ -1,13 +1,14 @@
 /*
  * The row payload: how one row lies in the clustered index.
  *
- *   u8        count of overflow references (the core's part, see fe_payload in ferrite.h)
+ *   u8        count of overflow references (the core's part, see fe_payload in ferrite.h); from
+ *             255 on 255, the count as u16, and 0xffff
  *   16 bytes  each reference
  *   u8        layout version (kRowVersion)
  *   bitmap    one bit per nullable column
  *   bytes     fixed-width columns at fixed places; a NULL leaves zeros
  *   u16[n]    end of each variable column within the variable area; bit 15 says that the
- *             value lies out of line and that its byte here is the reference's number
+ *             value lies out of line; its one or two bytes here are the reference's number
  *   bytes     the variable columns
  *
  * Rules of this room
@@ -35,6 +36,12 @@ constexpr size_t kBlobInlineBytes = 1024;
 constexpr size_t kRowTargetBytes = 3600;
 /* A value shorter than this is not worth a reference. */
 constexpr size_t kMinOutOfLineBytes = 64;
+/* ... unless the row would not fit at all. */
+constexpr size_t kShortestOutOfLineBytes = 24;
+/* What a row with many references opens with, and the mark at its end: the upper half of a page
+   id that no page has (before there could be so many, references followed at once). */
+constexpr size_t kManyRefsBytes = 5;
+constexpr uint kManyRefsMark = 0xffff;
 /* A buffer up to this stays with its handler between statements. */
 constexpr size_t kKeptBufferBytes = 64 << 10;
 
@@ -141,7 +148,9 @@ class RowFormat {
   fe_code build(fe_session *session, fe_table *table, const uchar *record, const MY_BITMAP *changed,
                 const View *old, Buffer *out) const;
   void gather(const uchar *record, const MY_BITMAP *changed, const View *old, Item *items) const;
-  static size_t total_bytes(size_t base, const Item *items, size_t count);
+  static size_t ref_number_bytes(size_t number) { return number < 256 ? 1 : 2; }
+  static size_t total_bytes(size_t base, const Item *items, size_t count, size_t *refs);
+  size_t move_out(size_t target, size_t shortest, size_t total, Item *items, size_t *refs) const;
 
   std::vector<Column> columns_;
   std::vector<uint16_t> stored_;   /* field numbers with a place in the payload */

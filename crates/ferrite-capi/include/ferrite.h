@@ -328,16 +328,20 @@ fe_code fe_table_check(fe_session *session, fe_table *table, int quick,
 
 /* ---- rows ---------------------------------------------------------------------------
 
-   fe_payload: a row payload (clustered index only) opens with one byte: the count of
-   overflow references, followed by that many fe_overflow of 16 bytes each, followed by
-   the plugin's own bytes. The core frees an overflow value when the last row version
+   fe_payload: a row payload (clustered index only) opens with the count of overflow
+   references: one byte, or from 255 on the bytes 255, count (two, little-endian), 255, 255.
+   That many fe_overflow of 16 bytes each follow, and then the plugin's own bytes. The core frees an overflow value when the last row version
    that names it is gone. Secondary entries have a payload without this prefix. */
 
 #define FE_OVERFLOW_BYTES 16
-#define FE_MAX_OVERFLOW_REFS 255
-/* A row payload above this is refused (FE_ROW_TOO_BIG): move columns out of line. */
-#define FE_MAX_INLINE_PAYLOAD 7000
-#define FE_MAX_KEY_BYTES 3500
+/* This many references and more are counted in two bytes. */
+#define FE_MANY_OVERFLOW_REFS 255
+/* A row payload above this is not written: move columns out of line. Key and payload together
+   have the same bound as a record of a leaf. */
+#define FE_MAX_INLINE_PAYLOAD 8000
+#define FE_MAX_RECORD_BYTES 8200
+/* A longer key is refused (FE_KEY_TOO_LONG): a leaf must hold two fences and an entry. */
+#define FE_MAX_KEY_BYTES 4000
 
 /* Filling a table that nobody else can see and that is dropped as a whole when anything fails
    (ALTER TABLE by copy, CREATE TABLE ... SELECT): rows are inserted without undo and locks,

@@ -79,7 +79,9 @@ pub use engine::Engine;
 pub use explain::{LongWaitRow, WaitSum};
 pub use ferrite_txn::Status;
 pub use overflow::OVERFLOW_REF_BYTES;
-pub use overflow::{length as overflow_length, references as overflow_references};
+pub use overflow::{
+    length as overflow_length, reference_head as overflow_head, references as overflow_references,
+};
 pub use session::{Isolation, Session, Xid};
 pub use spec::{IndexSpec, TableSpec};
 pub use status::{Metric, SnapshotRow, TrxRow};

@@ -40,11 +40,26 @@ const DATA_BYTES: usize = PAGE_BYTES - DATA_AT;
 /// A longer value has no reference.
 const MAX_VALUE_BYTES: usize = u32::MAX as usize;
 
+/// Opens a payload with more references than fit one byte: then count u16, [`MANY_MARK`].
+const MANY: u8 = 255;
+/// The upper half of a page id that no page has: before there could be more, 255 references
+/// followed their count at once, and the first began with a page id.
+const MANY_MARK: u16 = 0xffff;
+
+/// How many references a row payload opens with, and where they begin.
+pub fn reference_head(payload: &[u8]) -> (usize, usize) {
+    let mut r = ByteReader::new(payload);
+    match (r.u8(), r.u16(), r.u16()) {
+        (Some(MANY), Some(count), Some(MANY_MARK)) => (usize::from(count), 5),
+        (count, ..) => (usize::from(count.unwrap_or(0)), 1),
+    }
+}
+
 /// The references a row payload opens with.
 pub fn references(payload: &[u8]) -> impl Iterator<Item = [u8; 16]> + '_ {
-    let count = payload.first().copied().unwrap_or(0) as usize;
-    let end = (1 + count * OVERFLOW_REF_BYTES).min(payload.len());
-    payload[1.min(end)..end]
+    let (count, at) = reference_head(payload);
+    let end = (at + count * OVERFLOW_REF_BYTES).min(payload.len());
+    payload[at.min(end)..end]
         .chunks_exact(OVERFLOW_REF_BYTES)
         .map(|c| c.try_into().expect("chunks are of this size"))
 }
@@ -409,5 +424,50 @@ impl Engine {
             node::set_right(prev.bytes_mut(), PageId::NONE);
             return Ok(());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn payload(head: &[u8], count: usize) -> Vec<u8> {
+        let mut payload = head.to_vec();
+        for n in 0..count {
+            let mut reference = [0u8; OVERFLOW_REF_BYTES];
+            reference[..4].copy_from_slice(&(n as u32 + 0x1_0000).to_le_bytes());
+            payload.extend_from_slice(&reference);
+        }
+        payload.extend_from_slice(b"the rest");
+        payload
+    }
+
+    #[test]
+    fn few_and_many_references() {
+        let many = |n: u16| {
+            let n = n.to_le_bytes();
+            [255, n[0], n[1], 0xff, 0xff]
+        };
+        let cases = [
+            (payload(&[0], 0), 0),
+            (payload(&[3], 3), 3),
+            (payload(&[254], 254), 254),
+            // As rows of 255 were written before.
+            (payload(&[255], 255), 255),
+            (payload(&many(255), 255), 255),
+            (payload(&many(400), 400), 400),
+        ];
+        for (payload, count) in cases {
+            let found: Vec<_> = references(&payload).collect();
+            assert_eq!(found.len(), count);
+            for (n, reference) in found.iter().enumerate() {
+                assert_eq!(first_page(reference), PageId(n as u32 + 0x1_0000));
+            }
+            let (n, at) = reference_head(&payload);
+            assert_eq!(&payload[at + n * OVERFLOW_REF_BYTES..], b"the rest");
+        }
+        assert_eq!(references(&[]).count(), 0);
+        assert_eq!(references(&many(400)).count(), 0);
+        assert_eq!(references(&[255, 1]).count(), 0);
     }
 }

@@ -174,6 +174,56 @@ fn a_refused_row_of_a_bulk_load_leaves_nothing() {
     engine.close().unwrap();
 }
 
+/// A bulk load refuses what no leaf takes, as an insert does, instead of splitting for ever.
+#[test]
+fn a_bulk_load_refuses_keys_and_rows_that_are_too_long() {
+    let (_disk, engine, t, mut s) = database(40);
+    s.begin_statement(Isolation::RepeatableRead);
+    s.begin_load(&t);
+    insert_big(&mut s, &t, 1, 1).unwrap();
+    let (k, u) = (key(2), vec![7; 3999]);
+    let mut insert = |payload: &[u8], u: &[u8]| {
+        let dup = &mut DupInfo::default();
+        s.insert_row(&t, Some(&key(2)), payload, &entries(&k, u), false, dup)
+    };
+    assert_eq!(insert(&[0], &u), Err(Error::KeyTooLong));
+    assert_eq!(insert(&[0; 8200], &key(2)), Err(Error::RowTooBig));
+    insert(&[0], &u[..3992]).unwrap();
+    s.end_load(&t).unwrap();
+    s.commit(false).unwrap();
+    check(&engine, &t);
+    engine.close().unwrap();
+}
+
+#[test]
+fn a_row_of_many_values() {
+    let (disk, engine, t, mut s) = database(41);
+    let values: Vec<Vec<u8>> = (0..400).map(|n| value_of(n, 3000)).collect();
+    let mut payload = vec![255, 144, 1, 255, 255];
+    for value in &values {
+        payload.extend_from_slice(&s.write_overflow(&t, value).unwrap());
+    }
+    let dup = &mut DupInfo::default();
+    s.insert_row(&t, Some(&key(1)), &payload, &[], false, dup)
+        .unwrap();
+    s.commit(false).unwrap();
+    assert_eq!(live(&engine), 400);
+    drop((s, t));
+    give_up(&engine);
+    drop(engine);
+    disk.crash(&mut ferrite_sync::random::Rng::new(1));
+    let engine = open(&disk);
+    let t = engine.dict().open_table("d/t").unwrap();
+    let mut s = Session::new(&engine, 0, 1);
+    assert!(read_values(&s, &payload) == Ok(values));
+    s.update_row(&t, &key(1), &key(1), &[0], &[], &[], dup)
+        .unwrap();
+    s.commit(false).unwrap();
+    settle(&engine);
+    assert_eq!(live(&engine), 0);
+    engine.close().unwrap();
+}
+
 #[test]
 fn the_account_finds_a_leak() {
     let (_disk, engine, t, mut s) = database(35);

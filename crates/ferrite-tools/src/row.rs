@@ -67,7 +67,8 @@ impl<'r> Payload<'r> {
         let fixed: u64 = fixed.map(|c| u64::from(c.length)).sum();
         let variable = stored().filter(|c| c.kind != Kind::Fixed).count();
         let mut r = ByteReader::new(payload);
-        let count = usize::from(r.u8()?);
+        let (count, at) = ferrite_engine::overflow_head(payload);
+        r.take(at)?;
         let references = r.take(count * OVERFLOW_REF_BYTES)?;
         if r.u8()? != ROW_VERSION {
             return None;
@@ -109,11 +110,13 @@ impl<'r> Payload<'r> {
             let fits = column.kind == Kind::Blob || bytes.len() <= column.length as usize;
             return fits.then(|| Value::Bytes(bytes.into()));
         }
-        let [number] = bytes else {
-            return None;
+        let number = match *bytes {
+            [low] => low.into(),
+            [low, high] => u16::from_le_bytes([low, high]),
+            _ => return None,
         };
         let mut references = self.references.chunks_exact(OVERFLOW_REF_BYTES);
-        let reference = references.nth(usize::from(*number))?;
+        let reference = references.nth(usize::from(number))?;
         Some(Value::Far(reference.try_into().ok()?))
     }
 }
