@@ -97,9 +97,31 @@ static int refuse_unsupported(const TABLE *form, const HA_CREATE_INFO *info) {
 /* The smallest row must fit, or no INSERT ever would. */
 static int refuse_wide_rows(const Layout &layout) {
   size_t bytes = layout.rows.min_payload();
-  if (bytes <= FE_MAX_INLINE_PAYLOAD) return 0;
+  size_t key = layout.pk_fixed ? layout.pk_bytes : 0;
+  if (bytes <= FE_MAX_INLINE_PAYLOAD && bytes + key <= FE_MAX_RECORD_BYTES) return 0;
   my_error(ER_TOO_BIG_ROWSIZE, MYF(0), static_cast<ulong>(FE_MAX_INLINE_PAYLOAD));
   return HA_ERR_TO_BIG_ROW;
+}
+
+/* Every index must take a row whose values are as long as declared: an INSERT of plain letters
+   must not fail where CREATE did not. Characters whose weights take more are judged when they
+   come. */
+static int refuse_long_keys(const Layout &layout, const TABLE *form) {
+  const Index *primary = layout.primary();
+  const size_t pk_bytes = primary ? primary->ordinary_bytes() : ferrite::kRowIdBytes;
+  for (const Index &index : layout.indexes) {
+    const size_t bytes = index.no ? index.ordinary_bytes() + pk_bytes : pk_bytes;
+    if (bytes <= FE_MAX_KEY_BYTES) continue;
+    const bool named = index.server_no != MAX_KEY;
+    my_printf_error(ER_TOO_LONG_KEY,
+                    "Specified key was too long; with full-length values an entry of index '%s', "
+                    "which ends with the primary key, takes %zu bytes, and storage engine FERRITE "
+                    "takes %u",
+                    MYF(0), named ? form->key_info[index.server_no].name.str : "", bytes,
+                    static_cast<uint>(FE_MAX_KEY_BYTES));
+    return HA_ERR_UNSUPPORTED;
+  }
+  return 0;
 }
 
 int ha_ferrite::create(const char *name, TABLE *form, HA_CREATE_INFO *create_info) {
@@ -110,6 +132,7 @@ int ha_ferrite::create(const char *name, TABLE *form, HA_CREATE_INFO *create_inf
   Layout layout;
   layout.init(form);
   if (int err = refuse_wide_rows(layout)) return err;
+  if (int err = refuse_long_keys(layout, form)) return err;
 
   std::vector<fe_index_def> indexes;
   for (const Index &index : layout.indexes) {

@@ -299,6 +299,29 @@ uint8_t *KeyPart::encode_tuple(const uchar *tuple, uint8_t *to, uint8_t *scratch
   return to;
 }
 
+size_t KeyPart::ordinary_bytes() const {
+  const size_t marker = nullable ? 1 : 0;
+  if (fixed()) return marker + width;
+  std::vector<uint8_t> value(prefix_bytes + 16, 'a'), to(max_encoded + 32), scratch(to.size());
+  size_t len = prefix_bytes;
+  if (kind == PartKind::kText) {
+    len = 0;
+    for (uint i = 0; i < prefix_chars; i++) {
+      int n = text.cs->wc_mb('a', value.data() + len, value.data() + prefix_bytes);
+      if (n <= 0) break;
+      len += static_cast<size_t>(n);
+    }
+  }
+  const uint8_t *end = encode_value(value.data(), len, to.data(), scratch.data());
+  return marker + static_cast<size_t>(end - to.data());
+}
+
+size_t Index::ordinary_bytes() const {
+  size_t bytes = 0;
+  for (const KeyPart &part : parts) bytes += part.ordinary_bytes();
+  return bytes;
+}
+
 /* ---- decoding ---------------------------------------------------------------------- */
 
 /* Past one run of groups. The last group's marker is at most `group` (NO PAD) or 2. */

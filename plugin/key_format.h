@@ -78,6 +78,9 @@ struct KeyPart {
      max_encoded bytes. */
   uint8_t *encode_record(const uchar *record, uint8_t *to, uint8_t *scratch) const;
   uint8_t *encode_tuple(const uchar *tuple, uint8_t *to, uint8_t *scratch) const;
+  /* Bytes of the part when its value is as long as it may be and made of letters: what may be
+     expected to fit. Weights of other characters may take more, up to max_encoded. Allocates. */
+  size_t ordinary_bytes() const;
   /* The place after this part in an encoded key; NULL when it is cut short. */
   const uint8_t *skip(const uint8_t *from, const uint8_t *end) const;
   /* Restores the column in `record` (recoverable parts only) and gives the next place. */
@@ -110,6 +113,8 @@ struct Index {
   std::vector<uint32_t> tuple_part_bytes;
   size_t max_key = 0; /* bytes of the longest key, primary key included */
 
+  /* KeyPart::ordinary_bytes() of all declared parts. */
+  size_t ordinary_bytes() const;
   /* True when a part of this record's key is NULL (no unique check then). */
   bool any_null(const uchar *record) const;
 };
