@@ -5,6 +5,7 @@
 #include "row_format.h"
 
 #include <string.h>
+#include <sys/mman.h>
 
 namespace ferrite {
 
@@ -113,16 +114,37 @@ void Column::store(uchar *record, const uint8_t *data, size_t len) const {
 bool Buffer::reserve(size_t capacity) {
   if (capacity <= capacity_) return true;
   size_t wanted = capacity < 256 ? 256 : capacity + capacity / 2;
-  void *p = data_ ? my_realloc(PSI_INSTRUMENT_ME, data_, wanted, MYF(0))
-                  : my_malloc(PSI_INSTRUMENT_ME, wanted, MYF(0));
+  void *p;
+  if (wanted >= kMappedBufferBytes)
+    p = grow_mapping(wanted);
+  else if (data_)
+    p = my_realloc(PSI_INSTRUMENT_ME, data_, wanted, MYF(0));
+  else
+    p = my_malloc(PSI_INSTRUMENT_ME, wanted, MYF(0));
   if (!p) return false;
   data_ = static_cast<uint8_t *>(p);
   capacity_ = wanted;
   return true;
 }
 
+/* The new place of the content; the old one is gone. NULL: out of memory, nothing changed. */
+uint8_t *Buffer::grow_mapping(size_t wanted) {
+  void *p = is_mapped()
+                ? mremap(data_, capacity_, wanted, MREMAP_MAYMOVE)
+                : mmap(nullptr, wanted, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (p == MAP_FAILED) return nullptr;
+  if (!is_mapped() && data_) {
+    memcpy(p, data_, size_);
+    my_free(data_);
+  }
+  return static_cast<uint8_t *>(p);
+}
+
 void Buffer::free() {
-  my_free(data_);
+  if (is_mapped())
+    munmap(data_, capacity_);
+  else
+    my_free(data_);
   data_ = nullptr;
   size_ = capacity_ = 0;
 }

@@ -44,6 +44,8 @@ constexpr size_t kManyRefsBytes = 5;
 constexpr uint kManyRefsMark = 0xffff;
 /* A buffer up to this stays with its handler between statements. */
 constexpr size_t kKeptBufferBytes = 64 << 10;
+/* A buffer from this on is a mapping of its own. */
+constexpr size_t kMappedBufferBytes = 1 << 20;
 
 enum class ColumnKind : uint8_t {
   kFixed, /* pack_length() raw bytes of the record */
@@ -92,7 +94,7 @@ class Buffer {
   Buffer() = default;
   Buffer(const Buffer &) = delete;
   Buffer &operator=(const Buffer &) = delete;
-  ~Buffer() { my_free(data_); }
+  ~Buffer() { free(); }
   uint8_t *data() { return data_; }
   const uint8_t *data() const { return data_; }
   size_t size() const { return size_; }
@@ -107,6 +109,10 @@ class Buffer {
   }
 
  private:
+  /* Large ones are mappings of their own: what is given back goes to the system, and not into
+     the holes of a heap that stays as large as it once was. */
+  bool is_mapped() const { return capacity_ >= kMappedBufferBytes; }
+  uint8_t *grow_mapping(size_t wanted);
   void free();
   uint8_t *data_ = nullptr;
   size_t size_ = 0;
