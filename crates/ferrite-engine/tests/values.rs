@@ -224,6 +224,39 @@ fn a_row_of_many_values() {
     engine.close().unwrap();
 }
 
+/// The disk is full in one of the values of a row: the row before it and nothing else stays.
+#[test]
+fn a_full_disk_in_the_middle_of_a_row() {
+    let (disk, engine, t, mut s) = database(42);
+    s.begin_statement(Isolation::RepeatableRead);
+    disk.set_capacity(Some(24 << 20));
+    let mut rows = 0;
+    let mut last = Ok(());
+    while last.is_ok() && rows < 1000 {
+        last = insert_small(&mut s, &t, rows);
+        rows += u64::from(last.is_ok());
+    }
+    assert!(matches!(last, Err(Error::DiskFull(_))), "{last:?}");
+    disk.set_capacity(None);
+    s.end_statement();
+    s.commit(false).unwrap();
+    settle(&engine);
+    assert_eq!(live(&engine), 3 * rows);
+    engine.close().unwrap();
+}
+
+/// A row with three values, or the error of whatever failed.
+fn insert_small(s: &mut Session, t: &Arc<Table>, n: u64) -> Result<(), Error> {
+    let mut payload = vec![3];
+    for seed in 0..3 {
+        payload.extend_from_slice(&s.write_overflow(t, &value_of(n + seed, 10_000))?);
+    }
+    let (k, u) = (key(n), key(n));
+    let dup = &mut DupInfo::default();
+    s.insert_row(t, Some(&key(n)), &payload, &entries(&k, &u), false, dup)
+        .map(|_| ())
+}
+
 #[test]
 fn the_account_finds_a_leak() {
     let (_disk, engine, t, mut s) = database(35);
