@@ -147,6 +147,14 @@ impl Disk {
         survive(&mut f.durable, pending, rng);
     }
 
+    /// The name is gone, whatever was still to be synced of it.
+    pub fn lose(&mut self, name: &str) {
+        self.sync_names();
+        self.names.remove(name);
+        self.durable_names.remove(name);
+        self.forget_unused();
+    }
+
     pub fn sync_names(&mut self) {
         self.pending_names.clear();
         self.durable_names = self.names.clone();

@@ -45,6 +45,25 @@ pub struct SimSnapshot {
     disk: Disk,
 }
 
+/// What [`SimStorage::damage_file`] does to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileDamage {
+    /// It is gone.
+    Lost,
+    /// It is cut to this length.
+    Cut {
+        /// Bytes that stay.
+        keep_bytes: u64,
+    },
+    /// This range reads as zero; the length stays (`0, u64::MAX`: the whole file).
+    Zeroes {
+        /// Where, in bytes.
+        offset: u64,
+        /// How much, in bytes.
+        len: u64,
+    },
+}
+
 impl SimStorage {
     /// An empty disk of unlimited size; all random choices come from the seed.
     pub fn new(seed: u64) -> SimStorage {
@@ -209,6 +228,35 @@ impl SimStorage {
     /// Overwrites bytes behind everybody's back, durable at once.
     pub fn overwrite(&self, name: &str, offset: u64, bytes: &[u8]) -> Result<()> {
         self.patch(name, offset, bytes.len(), |b| b.copy_from_slice(bytes))
+    }
+
+    /// Does to a whole file what an operator's slip, a broken file system or a bad restore does,
+    /// behind everybody's back and durable at once. Open handles see it at their next call (those
+    /// of a lost file go on with a file that has no name). Works without power.
+    ///
+    /// How to use it: stop the program ([`power_off`](Self::power_off) or a clean end), damage,
+    /// start it again. A program that then opens must have everything it acknowledged; one that
+    /// refuses must name the file. [`list`](Storage::list) names the candidates. `Error::NotFound`
+    /// if there is no such file.
+    pub fn damage_file(&self, name: &str, damage: FileDamage) -> Result<()> {
+        let mut state = self.machine.state();
+        let disk = &mut state.disk;
+        let number = *disk.names.get(name).ok_or(Error::NotFound)?;
+        if damage == FileDamage::Lost {
+            disk.lose(name);
+            return Ok(());
+        }
+        let file = disk.files.get_mut(&number).ok_or(Error::NotFound)?;
+        file.pending.clear();
+        for image in [&mut file.live, &mut file.durable] {
+            let len = image.len();
+            match damage {
+                FileDamage::Lost => {}
+                FileDamage::Cut { keep_bytes } => image.set_len(len.min(keep_bytes)),
+                FileDamage::Zeroes { offset, len } => image.punch(offset, len),
+            }
+        }
+        Ok(())
     }
 
     fn patch(&self, name: &str, at: u64, len: usize, f: impl Fn(&mut [u8])) -> Result<()> {

@@ -239,3 +239,46 @@ fn direct_files_want_alignment() {
     let mut past = [0; 10];
     assert!(matches!(r.read_at(&mut past, 8190), Err(Error::Corrupt(_))));
 }
+
+#[test]
+fn whole_files_are_damaged_for_good() {
+    for damage in [
+        FileDamage::Lost,
+        FileDamage::Cut { keep_bytes: 4096 },
+        FileDamage::Zeroes {
+            offset: 4096,
+            len: u64::MAX,
+        },
+    ] {
+        let s = SimStorage::new(1);
+        let f = file(&s, "a");
+        f.write_at(&[1; 8192], 0).unwrap();
+        f.sync_data().unwrap();
+        s.sync_dir().unwrap();
+        f.write_at(&[2; 4096], 4096).unwrap();
+        s.damage_file("a", damage).unwrap();
+        assert_eq!(s.damage_file("b", damage), Err(Error::NotFound));
+        // Nothing brings it back.
+        s.crash(&mut Rng::new(3));
+        match damage {
+            FileDamage::Lost => assert!(!s.exists("a").unwrap()),
+            FileDamage::Cut { .. } => assert_eq!(s.contents("a").unwrap(), [1; 4096]),
+            FileDamage::Zeroes { .. } => {
+                assert_eq!(read(&*reopen(&s, "a"), 0, 4096), [1; 4096]);
+                assert_eq!(read(&*reopen(&s, "a"), 4096, 4096), [0; 4096]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_misdirected_write_leaves_its_place_alone() {
+    let s = SimStorage::new(1);
+    let f = file(&s, "a");
+    f.write_at(&[1; 5 * 4096], 0).unwrap();
+    s.inject_in(Fault::MisdirectedWrite, 1, "a");
+    f.write_at(&[2; 4096], 4096).unwrap();
+    assert_eq!(read(&*f, 4096, 4096), [1; 4096]);
+    let all = s.contents("a").unwrap();
+    assert_eq!(all.chunks(4096).filter(|c| c[0] == 2).count(), 1);
+}
