@@ -16,7 +16,11 @@
 //!       chunk count u32, each: slot u32, checksum u32, tail length u64, tail
 //!   | count u32, each: index u32, overflow reference 16 bytes
 //!   | count u32, each: table u64, auto increment u64, rows i64
+//!   | log durable u64 (since version 4)
 //! ```
+//!
+//! The last field is the position the log was durable up to when this checkpoint was written: a
+//! log that ends before has lost a part, and the start is refused.
 
 use crate::commit::{decode_xid, encode_xid};
 use crate::dict::{Carried, NextIds};
@@ -30,9 +34,14 @@ use ferrite_sync::kill_point;
 use ferrite_types::{ByteReader, Csn, Error, IndexId, Lsn, Result, TableId, TxnId};
 use std::collections::BTreeMap;
 
-const STATE_VERSION: u8 = 3;
-/// Without ids of tables and indexes: the dictionary tells the least that they can be.
-const STATE_VERSION_WITHOUT_IDS: u8 = 2;
+const STATE_VERSION: u8 = 4;
+/// The oldest version that is still read.
+const OLDEST_VERSION: u8 = 2;
+/// The first with the ids of tables and indexes; before, the dictionary tells the least that they
+/// can be.
+const VERSION_WITH_IDS: u8 = 3;
+/// The first that tells how far the log was durable.
+const VERSION_WITH_LOG_END: u8 = 4;
 
 /// A transaction that was active when the state was copied.
 pub(crate) struct ActiveTxn {
@@ -54,6 +63,8 @@ pub(crate) struct EngineState {
     pub active: Vec<ActiveTxn>,
     pub overflow: Vec<(IndexId, [u8; 16])>,
     pub carried: BTreeMap<TableId, Carried>,
+    /// The log was durable up to here; 0 when that is not known.
+    pub log_durable: Lsn,
 }
 
 impl EngineState {
@@ -89,6 +100,7 @@ impl EngineState {
             out.extend_from_slice(&carried.auto_increment.to_le_bytes());
             out.extend_from_slice(&carried.rows.to_le_bytes());
         }
+        out.extend_from_slice(&self.log_durable.0.to_le_bytes());
         out
     }
 
@@ -100,7 +112,7 @@ impl EngineState {
 
 fn read_state(r: &mut ByteReader<'_>) -> Option<EngineState> {
     let version = r.u8()?;
-    if !matches!(version, STATE_VERSION | STATE_VERSION_WITHOUT_IDS) {
+    if !(OLDEST_VERSION..=STATE_VERSION).contains(&version) {
         return None;
     }
     let mut state = EngineState {
@@ -108,7 +120,7 @@ fn read_state(r: &mut ByteReader<'_>) -> Option<EngineState> {
         next_csn: Csn(r.u64()?),
         ..EngineState::default()
     };
-    if version == STATE_VERSION {
+    if version >= VERSION_WITH_IDS {
         state.next_ids.table = r.u64()?;
         state.next_ids.index = r.u32()?;
     }
@@ -126,6 +138,9 @@ fn read_state(r: &mut ByteReader<'_>) -> Option<EngineState> {
             rows: r.u64()? as i64,
         };
         state.carried.insert(table, carried);
+    }
+    if version >= VERSION_WITH_LOG_END {
+        state.log_durable = Lsn(r.u64()?);
     }
     Some(state)
 }
@@ -174,9 +189,10 @@ impl Engine {
         let map = self.pool.dump_map()?;
         kill_point!("checkpoint.map_dumped");
         let released = self.undo_area.begin_checkpoint();
-        let state = self.copy_state();
+        let mut state = self.copy_state();
         kill_point!("checkpoint.state_copied");
         let now = self.log.current_lsn();
+        state.log_durable = now;
         if !ferrite_sync::mutant!("checkpoint.log_not_flushed") {
             self.log.flush_to(now);
         }

@@ -20,7 +20,7 @@ use crate::undo_list::UndoArea;
 use ferrite_buffer::{Pool, PoolConfig};
 use ferrite_io::{LockGuard, Storage, Watched};
 use ferrite_lock::{LockConfig, LockTable, Owner};
-use ferrite_redo::{Log, LogConfig};
+use ferrite_redo::{Log, LogConfig, LogSpan};
 use ferrite_store::{Checkpoint, Store, StoreConfig};
 use ferrite_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use ferrite_sync::{thread, time, Arc, Event, Mutex};
@@ -49,12 +49,14 @@ impl Engine {
             Err(Error::NotFound) => Engine::create(config, storage, callbacks, lock),
             Err(e) => Err(e),
             Ok((store, checkpoint)) => {
+                store.creation_is_over()?;
                 let found = Found {
                     store: Arc::new(store),
                     checkpoint,
                     started_us: started,
                 };
-                Engine::recover(config, storage, callbacks, lock, found)
+                Engine::recover(config, storage.clone(), callbacks, lock, found)
+                    .map_err(|e| named_with_its_cause(e, &*storage))
             }
         }
     }
@@ -205,12 +207,19 @@ impl Engine {
         let state = EngineState::decode(&checkpoint.state)?;
         let undo_area = UndoArea::new(storage.clone());
         undo_area.adopt(state.active.iter().flat_map(|a| &a.chunks).copied());
+        let span = LogSpan {
+            from: checkpoint.redo_start,
+            durable: state.log_durable,
+        };
         let mut analysis = Analysis::new(checkpoint.map, state);
         let log_config = Engine::log_config(&config);
         let from = checkpoint.redo_start;
-        let log = Log::open(storage.clone(), from, log_config, &mut |rec| {
+        let log = Log::open(storage.clone(), span, log_config, &mut |rec| {
             analysis.visit(&store, &undo_area, &rec)
         })?;
+        for found in analysis.unfinished.values() {
+            undo_area.verify(&found.undo)?;
+        }
         stop_at_failed_sync(&storage, &log);
         store.free_space_known()?;
         let end = log.current_lsn();
@@ -421,6 +430,22 @@ fn stop_at_failed_sync(storage: &Watched, log: &Arc<Log>) {
             log.fail(&format!("data cannot be made durable: {text}"));
         }
     });
+}
+
+/// A start from the older of two checkpoints may miss what only that one needs: log files that
+/// were recycled since. Then the newer checkpoint is what is damaged, and that is said too.
+fn named_with_its_cause(e: Error, storage: &dyn Storage) -> Error {
+    let Error::Corrupt(text) = e else {
+        return e;
+    };
+    let damage = Store::checkpoint_damage(storage);
+    if damage.is_empty() {
+        return Error::Corrupt(text);
+    }
+    let damage = damage.join("; ");
+    Error::Corrupt(format!(
+        "{text} (the start was from the other checkpoint, since {damage})"
+    ))
 }
 
 /// A database that is there.

@@ -80,22 +80,47 @@ impl UndoArea {
             .collect();
     }
 
+    /// The file, made if there is none.
     fn file(&self, slots: &mut Slots) -> Result<Arc<dyn StorageFile>> {
         if let Some(file) = &slots.file {
             return Ok(file.clone());
         }
-        let there = self.read_only || self.storage.exists(NAME)?;
-        let mode = match (self.read_only, there) {
-            (true, _) => OpenMode::ReadOnly,
-            (false, true) => OpenMode::ReadWrite,
-            (false, false) => OpenMode::CreateNew,
-        };
-        let file = self.storage.open(NAME, mode, false)?;
-        if !there {
-            self.storage.sync_dir()?;
+        if self.storage.exists(NAME)? {
+            return self.existing(slots);
         }
+        let file = self.storage.open(NAME, OpenMode::CreateNew, false)?;
+        self.storage.sync_dir()?;
         slots.file = Some(file.clone());
         Ok(file)
+    }
+
+    /// The file that holds a chunk.
+    fn existing(&self, slots: &mut Slots) -> Result<Arc<dyn StorageFile>> {
+        if let Some(file) = &slots.file {
+            return Ok(file.clone());
+        }
+        let mode = match self.read_only {
+            true => OpenMode::ReadOnly,
+            false => OpenMode::ReadWrite,
+        };
+        let file = self.storage.open(NAME, mode, false).map_err(|e| match e {
+            Error::NotFound => Error::Corrupt(format!(
+                "{NAME} is missing; it holds the undo of a transaction without an end"
+            )),
+            other => other,
+        })?;
+        slots.file = Some(file.clone());
+        Ok(file)
+    }
+
+    /// Every chunk of the list can be read and is what was written.
+    ///
+    /// # Errors
+    /// `Corrupt` naming the file; `Io`.
+    pub(crate) fn verify(&self, list: &UndoList) -> Result<()> {
+        list.chunks
+            .iter()
+            .try_for_each(|c| self.read(*c).map(|_| ()))
     }
 
     fn write(&self, bytes: &[u8]) -> Result<Chunk> {
@@ -120,9 +145,17 @@ impl UndoArea {
     }
 
     fn read(&self, chunk: Chunk) -> Result<Vec<u8>> {
-        let file = self.file(&mut self.slots.lock())?;
+        let file = self.existing(&mut self.slots.lock())?;
         let mut bytes = vec![0; CHUNK_BYTES];
-        file.read_at(&mut bytes, u64::from(chunk.slot) * CHUNK_BYTES as u64)?;
+        let at = u64::from(chunk.slot) * CHUNK_BYTES as u64;
+        let len = file.len()?;
+        if len < at + CHUNK_BYTES as u64 {
+            return Err(Error::Corrupt(format!(
+                "{NAME}: {len} bytes, the chunk in slot {} is beyond",
+                chunk.slot
+            )));
+        }
+        file.read_at(&mut bytes, at)?;
         if crc32c::crc32c(&bytes) != chunk.crc {
             return Err(Error::Corrupt(format!(
                 "{NAME}: the chunk in slot {} is damaged",

@@ -77,9 +77,13 @@ pub(crate) struct SectorHeader {
 }
 
 impl SectorHeader {
-    /// Every sector with a lower number was durable when this one was written.
+    /// Every sector with a lower number was durable when this one was written. Nothing is
+    /// claimed where the distance does not fit.
     pub(crate) fn claims(&self) -> u64 {
-        self.number.saturating_sub(u64::from(self.behind))
+        match u64::from(self.behind) {
+            BEHIND_MAX => 0,
+            behind => self.number.saturating_sub(behind),
+        }
     }
 }
 
@@ -149,12 +153,10 @@ pub(crate) fn envelope_words(word: u64) -> usize {
 }
 
 /// Kind and body length of an envelope read from disk.
-pub(crate) fn parse_envelope(word: u64, lsn: u64) -> Result<(u8, usize)> {
+pub(crate) fn parse_envelope(word: u64) -> Result<(u8, usize)> {
     let len = word as u32 as usize;
     if word >> 56 != MARK || len > MAX_BODY {
-        return Err(Error::Corrupt(format!(
-            "redo log: no record at position {lsn}"
-        )));
+        return Err(Error::Corrupt("no record begins there".into()));
     }
     Ok(((word >> 32) as u8, len))
 }
@@ -201,6 +203,20 @@ impl Geometry {
         lsn / self.segment_payload()
     }
 
+    /// "redo.NNNNNNNN at byte N (position N)", for messages.
+    pub(crate) fn describe(&self, lsn: u64) -> String {
+        let (segment, offset) = self.place(sector_of(lsn));
+        format!(
+            "{} at byte {offset} (position {lsn})",
+            segment_name(segment)
+        )
+    }
+
+    /// First sector of a segment.
+    pub(crate) fn first_sector(&self, segment: u64) -> u64 {
+        segment * (self.segment_bytes / SECTOR as u64)
+    }
+
     /// First position of a segment.
     pub(crate) fn segment_start(&self, segment: u64) -> u64 {
         segment * self.segment_payload()
@@ -242,6 +258,12 @@ mod tests {
             first: 3,
             behind: 77,
         };
+        assert_eq!(h.claims(), (1 << 40) - 77);
+        let unknown = SectorHeader {
+            behind: behind(1 << 40, 0),
+            ..h
+        };
+        assert_eq!(unknown.claims(), 0);
         seal(&mut s, &h);
         assert_eq!(check(&s, 1 << 40), Some(h));
         assert_eq!(check(&s, 1), None);
@@ -278,9 +300,9 @@ mod tests {
     #[test]
     fn envelopes() {
         assert_ne!(envelope(0, 0), 0);
-        assert_eq!(parse_envelope(envelope(9, 1000), 0), Ok((9, 1000)));
+        assert_eq!(parse_envelope(envelope(9, 1000)), Ok((9, 1000)));
         assert_eq!(envelope_words(envelope(9, 1000)), 126);
-        assert!(parse_envelope(0, 0).is_err());
-        assert!(parse_envelope(u64::MAX, 0).is_err());
+        assert!(parse_envelope(0).is_err());
+        assert!(parse_envelope(u64::MAX).is_err());
     }
 }

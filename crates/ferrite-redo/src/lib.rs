@@ -62,6 +62,25 @@ impl Default for LogConfig {
     }
 }
 
+/// What is known of a log before it is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogSpan {
+    /// Where to begin: a record start, or the very end.
+    pub from: Lsn,
+    /// The log was durable up to here once, by the word of somebody else (a checkpoint): a log
+    /// that ends before has lost something. `from` when nothing is known.
+    pub durable: Lsn,
+}
+
+impl From<Lsn> for LogSpan {
+    fn from(from: Lsn) -> LogSpan {
+        LogSpan {
+            from,
+            durable: from,
+        }
+    }
+}
+
 /// Where a record went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Appended {

@@ -12,7 +12,7 @@ use crate::ring::Ring;
 use crate::segments::{self, Segments};
 use crate::stats::{Counters, LogStats};
 use crate::writer::Writer;
-use crate::{Appended, LogConfig, LogRecord};
+use crate::{Appended, LogConfig, LogRecord, LogSpan};
 use ferrite_io::Storage;
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use ferrite_sync::thread::JoinHandle;
@@ -79,26 +79,29 @@ impl Log {
             Tail {
                 end: start.0,
                 epoch: 0,
+                stop: start.0,
                 at_gap: false,
             },
             &cfg,
         )
     }
 
-    /// Opens an existing log. Scans from `from` (a record start, or the very end), hands
-    /// every whole valid record to `visit` and stops at the torn end; the log continues
-    /// after the last valid record, under a new epoch that is durable before this returns.
-    /// Segments keep the length they were created with.
+    /// Opens an existing log. Scans from the span's beginning, hands every whole valid record
+    /// to `visit` and stops at the torn end; the log continues after the last valid record,
+    /// under a new epoch that is durable before this returns. Segments keep the length they
+    /// were created with.
     ///
-    /// Errors: `Corrupt` when `from` cannot be reached or when the log is damaged before
-    /// its end; whatever `visit` returns.
+    /// Errors: `Corrupt` when the beginning cannot be reached, when the log is damaged before
+    /// its end, or ends before what is known to have been durable (the files are then as they
+    /// were); whatever `visit` returns.
     pub fn open(
         storage: Arc<dyn Storage>,
-        from: Lsn,
+        span: impl Into<LogSpan>,
         cfg: LogConfig,
         visit: &mut dyn FnMut(LogRecord<'_>) -> Result<()>,
     ) -> Result<Arc<Log>> {
         check_config(&cfg)?;
+        let LogSpan { from, durable } = span.into();
         let (segs, beyond) = Segments::adopt(storage, cfg.direct, from.0)?;
         // What is read below must not vanish in another crash: it may still be in a cache.
         for s in segs.geometry().segment_of(from.0.saturating_sub(1))..segs.ready() {
@@ -107,25 +110,25 @@ impl Log {
             }
         }
         let tail = reader::scan(&segs, from.0, u64::MAX, &mut || false, visit)?;
-        check_gap(&segs, &tail, beyond)?;
+        check_end(&segs, &tail, beyond, durable)?;
         if beyond.is_some() {
             segs.drop_beyond()?;
         }
         Log::at(segs, tail, &cfg)
     }
 
-    /// Reads a log that nobody has open, from `from` to its end, and changes nothing: for
-    /// tools. Returns the end.
+    /// Reads a log that nobody has open, to its end, and changes nothing: for tools. Returns the end.
     ///
     /// Errors: as [`open`](Self::open); `visit` was called with what comes before the damage.
     pub fn read(
         storage: Arc<dyn Storage>,
-        from: Lsn,
+        span: impl Into<LogSpan>,
         visit: &mut dyn FnMut(LogRecord<'_>) -> Result<()>,
     ) -> Result<Lsn> {
+        let LogSpan { from, durable } = span.into();
         let (segs, beyond) = Segments::find(storage, false, from.0)?;
         let tail = reader::scan(&segs, from.0, u64::MAX, &mut || false, visit)?;
-        check_gap(&segs, &tail, beyond)?;
+        check_end(&segs, &tail, beyond, durable)?;
         Ok(Lsn(tail.end))
     }
 
@@ -180,7 +183,8 @@ impl Log {
         };
         let tail = reader::scan(&self.segs, from.0, to, &mut reread, visit)?;
         if tail.end < to {
-            let text = format!("redo log: unreadable from position {} on", tail.end);
+            let place = self.segs.geometry().describe(tail.end);
+            let text = format!("redo log: unreadable from {place} on");
             return Err(Error::Corrupt(text));
         }
         Ok(())
@@ -315,17 +319,33 @@ impl std::fmt::Debug for Log {
     }
 }
 
-/// A log that goes on behind a missing file has lost that file.
-fn check_gap(segs: &Segments, tail: &Tail, beyond: Option<u64>) -> Result<()> {
-    match beyond {
-        Some(beyond) if tail.at_gap => {
-            let missing = segments::name_of(segs.ready());
-            let there = segments::name_of(beyond);
+/// A log that goes on behind a missing file has lost that file; one that ends before what was
+/// durable once has lost what is between.
+fn check_end(segs: &Segments, tail: &Tail, beyond: Option<u64>, durable: Lsn) -> Result<()> {
+    if let Some(beyond) = beyond {
+        let proof = match tail.at_gap {
+            true => Some(beyond),
+            false => segs.begun_beyond(tail.epoch)?,
+        };
+        if let Some(there) = proof {
+            let (missing, there) = (segments::name_of(segs.ready()), segments::name_of(there));
             let text = format!("redo log: {missing} is missing, but {there} is there");
-            Err(Error::Corrupt(text))
+            return Err(Error::Corrupt(text));
         }
-        _ => Ok(()),
     }
+    if tail.end < durable.0 && !ferrite_sync::mutant!("redo.later_segments_ignored") {
+        let missing = match tail.at_gap {
+            true => format!("; {} is missing", segments::name_of(segs.ready())),
+            false => String::new(),
+        };
+        return Err(Error::Corrupt(format!(
+            "redo log: the log ends in {}, but it was durable up to position {} when the last \
+             checkpoint was taken: what is between is lost{missing}",
+            segs.geometry().describe(tail.stop),
+            durable.0,
+        )));
+    }
+    Ok(())
 }
 
 fn check_config(cfg: &LogConfig) -> Result<()> {

@@ -8,13 +8,16 @@
 //! A torn end is told from damage in the middle: every sector says from which sector on the
 //! log was not yet durable when it was written. If a later sector claims that the bad one
 //! had been durable, acknowledged records were lost, and the scan reports corruption
-//! instead of silently cutting the log.
+//! instead of silently cutting the log. Such a sector is looked for in the rest of the segment
+//! and in every later segment that was begun, however much is missing between. After a power cut
+//! there is none, whatever part of the unsynced writes has survived in whatever order: a sector
+//! claims only what a sync had made durable before the sector was built.
 //!
 //! Invariants: never panics on any content of the files. Locking: none of its own.
 
 use crate::format::{
-    check, le64, parse_envelope, sector_of, sector_start, SectorHeader, BLOCK, BLOCK_SECTORS,
-    PAYLOAD, SECTOR, SECTOR_WORDS,
+    check, le64, parse_envelope, sector_of, sector_start, Geometry, SectorHeader, BLOCK,
+    BLOCK_SECTORS, PAYLOAD, SECTOR, SECTOR_WORDS,
 };
 use crate::format::{segment_name, HEADER};
 use crate::segments::Segments;
@@ -24,8 +27,8 @@ use ferrite_types::{Error, Lsn, Result};
 
 /// Bytes per read.
 const READ_BYTES: usize = 1 << 20;
-/// How far behind a torn end a later, contradicting sector is looked for; more than two
-/// rounds of the writer.
+/// How far behind a torn end a later, contradicting sector is looked for in any case; more than
+/// two rounds of the writer.
 const PROBE_SECTORS: u64 = (16 << 20) / SECTOR as u64;
 
 /// A block is believed when two reads of it in a row agree; after so many it is not.
@@ -38,6 +41,8 @@ pub(crate) struct Tail {
     pub end: u64,
     /// Epoch of the last valid sector; 0 when there is none.
     pub epoch: u32,
+    /// Where the scan met what does not fit, if that is not where the last record ends.
+    pub stop: u64,
     /// The scan ended because a file is missing.
     pub at_gap: bool,
 }
@@ -125,6 +130,7 @@ enum Next {
 
 /// Collects payload and cuts it into records.
 struct Records {
+    geometry: Geometry,
     bytes: Vec<u8>,
     /// Position of `bytes[0]`.
     at: u64,
@@ -134,6 +140,11 @@ struct Records {
 }
 
 impl Records {
+    fn bad(&self, start: u64, e: &Error) -> Error {
+        let place = self.geometry.describe(start);
+        Error::Corrupt(format!("redo log: {place}: {e}"))
+    }
+
     /// Hands out every whole record; true when `until` is reached.
     fn deliver(&mut self, visit: &mut dyn FnMut(LogRecord<'_>) -> Result<()>) -> Result<bool> {
         loop {
@@ -145,7 +156,7 @@ impl Records {
             if rest.len() < 8 {
                 break;
             }
-            let (kind, len) = parse_envelope(le64(rest, 0), start)?;
+            let (kind, len) = parse_envelope(le64(rest, 0)).map_err(|e| self.bad(start, &e))?;
             let total = 8 + len.next_multiple_of(8);
             if rest.len() < total {
                 break;
@@ -183,6 +194,7 @@ pub(crate) fn scan(
     let mut tail = Tail {
         end: from,
         epoch: 0,
+        stop: from,
         at_gap: false,
     };
     let mut skip = (from % PAYLOAD as u64) as usize;
@@ -196,6 +208,7 @@ pub(crate) fn scan(
         }
     }
     let mut records = Records {
+        geometry: segs.geometry(),
         bytes: Vec::with_capacity(2 * READ_BYTES),
         at: from,
         done: 0,
@@ -231,10 +244,9 @@ pub(crate) fn scan(
     records.deliver(visit)?;
     tail.end = records.at + records.done as u64;
     let end_sector = if ended { sector - 1 } else { sector };
+    tail.stop = tail.end.max(sector_start(end_sector));
     if !reached {
-        return Err(Error::Corrupt(format!(
-            "redo log: position {from} cannot be read"
-        )));
+        return Err(unreadable(segs, from));
     }
     if until == u64::MAX {
         probe(&mut sectors, end_sector, tail.epoch)?;
@@ -242,20 +254,78 @@ pub(crate) fn scan(
     Ok(tail)
 }
 
-/// Looks behind the end of the log for a sector that proves it should reach further.
+/// The log was durable up to `from` once, and there is nothing of it there.
+fn unreadable(segs: &Segments, from: u64) -> Error {
+    let place = segs.geometry().describe(from);
+    let (here, _) = segs.geometry().place(sector_of(from));
+    let before = match sector_of(from).checked_sub(1) {
+        // At a sector's start either of the two may be the damaged one.
+        Some(sector) if from == sector_start(sector + 1) => segs.geometry().place(sector).0,
+        _ => here,
+    };
+    let or = match before == here {
+        true => String::new(),
+        false => format!(" or at the end of {}", segment_name(before)),
+    };
+    Error::Corrupt(format!(
+        "redo log: {place}: the log cannot be read from here, where recovery begins: it is \
+         damaged there{or}"
+    ))
+}
+
+/// Looks behind the end of the log for a sector that proves it should reach further: in what
+/// follows it closely, in the rest of its segment, and in every later segment that was begun.
 fn probe(sectors: &mut Sectors<'_>, end: u64, epoch: u32) -> Result<()> {
-    for s in end + 1..end + PROBE_SECTORS {
+    let (geometry, ready) = (sectors.segs.geometry(), sectors.segs.ready());
+    let (segment, _) = geometry.place(end);
+    if ferrite_sync::mutant!("redo.later_segments_ignored") {
+        return probe_range(sectors, end, end + 1..end + PROBE_SECTORS, epoch);
+    }
+    let near = (end + PROBE_SECTORS).max(geometry.first_sector(segment + 1));
+    probe_range(sectors, end, end + 1..near, epoch)?;
+    for later in segment + 1..ready {
+        let all = geometry.first_sector(later)..geometry.first_sector(later + 1);
+        if all.end > near && begun(sectors, all.start)? {
+            probe_range(sectors, end, all.start.max(near)..all.end, epoch)?;
+        }
+    }
+    Ok(())
+}
+
+/// Something of this log was written to the segment: its first block holds a sector of its own.
+fn begun(sectors: &mut Sectors<'_>, first: u64) -> Result<bool> {
+    for s in first..first + BLOCK_SECTORS as u64 {
+        if sectors
+            .get(s)?
+            .is_some_and(|bytes| check(bytes, s).is_some())
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn probe_range(
+    sectors: &mut Sectors<'_>,
+    end: u64,
+    range: std::ops::Range<u64>,
+    epoch: u32,
+) -> Result<()> {
+    for s in range {
         let Some(bytes) = sectors.get(s)? else {
             return Ok(());
         };
         let proof = |h: &SectorHeader| h.epoch >= epoch && h.claims() > end;
         if check(bytes, s).filter(proof).is_some() {
-            let (segment, offset) = sectors.segs.geometry().place(end);
+            let geometry = sectors.segs.geometry();
+            let (segment, offset) = geometry.place(end);
+            let (later, at) = geometry.place(s);
             return Err(Error::Corrupt(format!(
                 "redo log: {} is damaged at byte {offset} (position {}), but later parts of \
-                 the log are there",
+                 the log are there ({} at byte {at})",
                 segment_name(segment),
-                sector_start(end)
+                sector_start(end),
+                segment_name(later),
             )));
         }
     }

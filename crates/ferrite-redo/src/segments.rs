@@ -12,7 +12,7 @@
 //! byte before the oldest needed position (the epoch is read from there).
 //! Locking: `preparing` (held over file operations) before `open` (a map, held briefly).
 
-use crate::format::{parse_segment_name, segment_name, Geometry, BLOCK};
+use crate::format::{check, parse_segment_name, segment_name, Geometry, BLOCK, SECTOR};
 use ferrite_io::{AlignedBuf, OpenMode, Storage, StorageFile};
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use ferrite_sync::{kill_point, thread, time, Arc, Counter, Mutex};
@@ -136,15 +136,12 @@ impl Segments {
         from: u64,
     ) -> Result<(Segments, Option<u64>)> {
         let found = list(&*storage)?;
-        let Some(&any) = found.segments.first() else {
-            return Err(Error::Corrupt("redo log: there is no redo.* file".into()));
-        };
-        let length = storage
-            .open(&segment_name(any), OpenMode::ReadWrite, direct)?
-            .len()?;
-        if length == 0 || length % BLOCK as u64 != 0 {
-            return Err(bad_length(any, length));
+        if found.segments.is_empty() {
+            return Err(Error::Corrupt(format!(
+                "redo log: every file redo.* is missing; the log is needed from position {from} on"
+            )));
         }
+        let length = common_length(&*storage, direct, &found.segments)?;
         let geometry = Geometry {
             segment_bytes: length,
         };
@@ -157,7 +154,9 @@ impl Segments {
         }
         let Some(index) = index else {
             let name = segment_name(at);
-            return Err(Error::Corrupt(format!("redo log: {name} is missing")));
+            return Err(Error::Corrupt(format!(
+                "redo log: {name} is missing; the log is needed from position {from} on"
+            )));
         };
         let (mut low, mut high) = (index, index);
         while low > 0 && found.segments[low - 1] + 1 == found.segments[low] {
@@ -174,12 +173,36 @@ impl Segments {
                 .storage
                 .open(&segment_name(*s), OpenMode::ReadWrite, direct)?;
             if f.len()? != length {
-                return Err(bad_length(*s, f.len()?));
+                return Err(bad_length(*s, f.len()?, length));
             }
             segs.open.lock().insert(*s, f);
         }
         segs.ready.store(found.segments[high] + 1, Ordering::SeqCst);
         Ok((segs, found.segments.get(high + 1).copied()))
+    }
+
+    /// A file beyond the run that something of a log at least as young as `epoch` was written to.
+    pub(crate) fn begun_beyond(&self, epoch: u32) -> Result<Option<u64>> {
+        let mut block = AlignedBuf::zeroed(BLOCK);
+        let ready = self.ready();
+        for s in list(&*self.storage)?.segments {
+            let file = match s >= ready {
+                true => self
+                    .storage
+                    .open(&segment_name(s), OpenMode::ReadWrite, self.direct)?,
+                false => continue,
+            };
+            if file.len()? < BLOCK as u64 {
+                continue;
+            }
+            file.read_at(&mut block, 0)?;
+            let first = self.geometry.first_sector(s);
+            let head = check(&block[..SECTOR], first);
+            if head.is_some_and(|h| h.epoch >= epoch) {
+                return Ok(Some(s));
+            }
+        }
+        Ok(None)
     }
 
     /// Removes files beyond the run (nothing in them was ever part of this log).
@@ -380,9 +403,32 @@ pub(crate) fn name_of(segment: u64) -> String {
     segment_name(segment)
 }
 
-fn bad_length(segment: u64, length: u64) -> Error {
+/// The length of the segments: what most files have. All were made alike, so the others are
+/// damaged; of two lengths equally frequent the longer one is right, since files get cut.
+///
+/// # Errors
+/// `Corrupt` naming the file when no length is possible.
+fn common_length(storage: &dyn Storage, direct: bool, segments: &[u64]) -> Result<u64> {
+    let mut lengths = Vec::with_capacity(segments.len());
+    for s in segments {
+        let file = storage.open(&segment_name(*s), OpenMode::ReadWrite, direct)?;
+        lengths.push(file.len()?);
+    }
+    let possible = |length: &u64| *length > 0 && length % BLOCK as u64 == 0;
+    let times = |length: u64| lengths.iter().filter(|l| **l == length).count();
+    let common = lengths.iter().copied().filter(possible);
+    common
+        .max_by_key(|l| (times(*l), *l))
+        .ok_or_else(|| bad_length(segments[0], lengths[0], 0))
+}
+
+fn bad_length(segment: u64, length: u64, expected: u64) -> Error {
     let name = segment_name(segment);
+    let others = match expected {
+        0 => String::new(),
+        n => format!("; the log's files have {n}"),
+    };
     Error::Corrupt(format!(
-        "redo log: {name} has an impossible length of {length} bytes"
+        "redo log: {name} has an impossible length of {length} bytes{others}"
     ))
 }

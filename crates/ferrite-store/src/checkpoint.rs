@@ -182,6 +182,17 @@ pub(crate) fn damaged_slots(storage: &dyn Storage, uuid: &[u8; 16]) -> Vec<Strin
     damage
 }
 
+/// As [`damaged_slots`], and those that are not there.
+pub(crate) fn useless_slots(storage: &dyn Storage, uuid: &[u8; 16]) -> Vec<String> {
+    let mut useless = damaged_slots(storage, uuid);
+    for slot in 0..2 {
+        if let Ok(false) = storage.exists(&name(slot)) {
+            useless.push(format!("{} is missing", name(slot)));
+        }
+    }
+    useless
+}
+
 fn read(storage: &dyn Storage, name: &str) -> Result<Option<Vec<u8>>> {
     let file = match storage.open(name, OpenMode::ReadOnly, false) {
         Err(Error::NotFound) => return Ok(None),

@@ -11,6 +11,7 @@
 //! - `runs`, `retired`: free space; space that becomes free when a log position is durable.
 //! - `extents`: page ids, handed out in extents of 64 to indexes.
 //! - `files`: the segment files; growing and giving back.
+//! - `creation`: the mark that tells a broken-off creation from a database without superblock.
 //! - `superblock`, `checkpoint`, `map`, `delta`: what else is on disk, and the log records.
 //! - `store`, `lifecycle`, `space`: the room's door: pages and ids; open, recover and
 //!   checkpoint; space.
@@ -42,6 +43,7 @@
 mod batch;
 mod blob;
 mod checkpoint;
+mod creation;
 mod delta;
 mod deps;
 mod directory;

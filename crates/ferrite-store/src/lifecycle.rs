@@ -14,12 +14,12 @@ use ferrite_sync::{random, time};
 use ferrite_types::format::{FEATURE_PAGE_MARKS, FEATURE_VALUE_STAMPS};
 use ferrite_types::{Error, IndexId, Lsn, PageId, Result};
 
-use crate::blob;
 use crate::checkpoint::{self, Checkpoint};
-use crate::deps::{Arc, OpenMode, Ordering, Storage};
+use crate::creation;
+use crate::deps::{kill_point, Arc, OpenMode, Ordering, Storage};
 use crate::directory::{pages_of_extent, EXTENT_PAGES};
 use crate::extents::DICTIONARY;
-use crate::files::{file_number, Files, Geometry};
+use crate::files::{Files, Geometry};
 use crate::map::{self, MapBase, Mark};
 use crate::runs::FreeRuns;
 use crate::scan::ScanResult;
@@ -87,7 +87,7 @@ impl Store {
                 cfg.segment_bytes, cfg.file_bytes
             )));
         };
-        remove_leftovers(&*storage)?;
+        creation::begin(&*storage)?;
         let mut uuid = [0; 16];
         uuid[..8].copy_from_slice(&random::next_u64().to_le_bytes());
         uuid[8..].copy_from_slice(&random::next_u64().to_le_bytes());
@@ -119,16 +119,36 @@ impl Store {
     /// `DiskFull`, `Io`: the next attempt removes what is there.
     pub fn end_creation(&self) -> Result<()> {
         let storage = self.slots.lock().storage.clone();
-        self.superblock.write(&*storage)
+        self.superblock.write(&*storage)?;
+        kill_point!("store.superblock_written");
+        self.creation_is_over()
+    }
+
+    /// The mark of a creation goes. After this a directory without a superblock is a database
+    /// that lost it: called before anything is acknowledged, at each start.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn creation_is_over(&self) -> Result<()> {
+        let storage = self.slots.lock().storage.clone();
+        creation::end(&*storage)
+    }
+
+    /// What is wrong with the two checkpoint files, each named; empty when both are whole.
+    pub fn checkpoint_damage(storage: &dyn Storage) -> Vec<String> {
+        match Superblock::read(storage) {
+            Ok(superblock) => checkpoint::useless_slots(storage, &superblock.uuid),
+            Err(_) => Vec::new(),
+        }
     }
 
     /// Opens the store as of its newest checkpoint. Nothing is written.
     ///
     /// # Errors
     /// `NotFound` when there is no database; `Format` when this program cannot read it;
-    /// `Corrupt` naming the file.
+    /// `Corrupt` naming the file, also when the superblock is missing and other files are there.
     pub fn open(storage: Arc<dyn Storage>, cfg: StoreConfig) -> Result<(Store, Checkpoint)> {
-        let superblock = Superblock::read(&*storage)?;
+        let superblock = creation::superblock_of(&*storage)?;
         let found = checkpoint::newest(&*storage, &superblock.uuid)?;
         let (files, segments) = Files::open(
             &storage,
@@ -160,7 +180,7 @@ impl Store {
     /// # Errors
     /// Those of [`Store::open`] about the superblock.
     pub fn survey(storage: &dyn Storage) -> Result<Survey> {
-        let superblock = Superblock::read(storage)?;
+        let superblock = creation::superblock_of(storage)?;
         let mut damage = superblock::damaged_copies(storage);
         damage.extend(checkpoint::damaged_slots(storage, &superblock.uuid));
         let (checkpoint, why) = match checkpoint::newest(storage, &superblock.uuid) {
@@ -361,53 +381,4 @@ impl Store {
         slots.map_named = c.map.sequence;
         Ok(())
     }
-}
-
-/// Removes what an interrupted creation left; refuses if it may be more than that.
-fn remove_leftovers(storage: &dyn Storage) -> Result<()> {
-    if storage.exists(superblock::NAME)? {
-        return Err(Error::Exists);
-    }
-    let ours = |n: &str| {
-        file_number(n).is_some()
-            || n == superblock::ASIDE
-            || (0..2).any(|slot| n == map::name(slot) || n == checkpoint::name(slot))
-    };
-    let names: Vec<String> = storage.list()?.into_iter().filter(|n| ours(n)).collect();
-    // Creation writes checkpoint.0 once; a second one means that the database was in use.
-    if names.contains(&checkpoint::name(1)) {
-        return Err(Error::Corrupt(format!(
-            "{} is missing but {} is there: not overwriting a database that lost it",
-            superblock::NAME,
-            checkpoint::name(1)
-        )));
-    }
-    for name in names.iter().filter(|n| file_number(n).is_some()) {
-        refuse_if_used(storage, name)?;
-    }
-    // Store files from the last to the first, so that a crash here leaves a row without gaps.
-    for name in names.iter().rev() {
-        storage.remove(name)?;
-    }
-    if !names.is_empty() {
-        storage.sync_dir()?;
-    }
-    Ok(())
-}
-
-/// A store file whose first granule holds a blob was in use.
-fn refuse_if_used(storage: &dyn Storage, name: &str) -> Result<()> {
-    let file = storage.open(name, OpenMode::ReadOnly, false)?;
-    let mut first = [0; 4];
-    if file.len()? < 4 {
-        return Ok(());
-    }
-    file.read_at(&mut first, 0)?;
-    if blob::has_magic(&first) {
-        return Err(Error::Corrupt(format!(
-            "{} is missing but {name} holds pages: not overwriting a database that lost it",
-            superblock::NAME
-        )));
-    }
-    Ok(())
 }

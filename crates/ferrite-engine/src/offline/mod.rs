@@ -20,7 +20,7 @@ use crate::undo;
 use crate::undo_list::UndoArea;
 use ferrite_buffer::page_prefix;
 use ferrite_io::Storage;
-use ferrite_redo::{Log, LogRecord};
+use ferrite_redo::{Log, LogRecord, LogSpan};
 use ferrite_store::{rebuild_by_scan, Checkpoint, Location, MapBase, ScanResult};
 use ferrite_store::{Store, StoreConfig, Survey};
 use ferrite_sync::Arc;
@@ -157,11 +157,15 @@ impl Offline {
             self.suspect_claimed(start);
         }
         let area = UndoArea::read_only(storage.clone());
+        let span = LogSpan {
+            from: start,
+            durable: state.log_durable,
+        };
         let mut analysis = Analysis::new(map, state);
         self.report.log_start = start;
         let mut end = start;
         let store = &self.store;
-        let read = Log::read(storage.clone(), start, &mut |rec| {
+        let read = Log::read(storage.clone(), span, &mut |rec| {
             analysis.visit(store, &area, &rec)?;
             end = rec.end;
             Ok(())
