@@ -261,6 +261,11 @@ impl Pool {
         }
     }
 
+    /// Makes the writer thread look for work, and for room, now.
+    pub fn wake_writer(&self) {
+        self.writer.wake();
+    }
+
     /// Ends the writer thread; the caller joins it.
     pub fn stop_writer(&self) {
         self.writer.stop.store(true, Ordering::SeqCst);
@@ -281,7 +286,9 @@ impl Pool {
     fn writer_round(&self, batch: &mut WriteBatch) -> bool {
         self.reclaim_retired();
         self.store.reclaim(self.log.durable_lsn());
-        if self.store.retired_bytes() > RETIRED_PRESSURE_BYTES {
+        let retired = self.store.retired_bytes();
+        let short = self.writer.disk_full.load(Ordering::Relaxed) && retired > 0;
+        if short || retired > RETIRED_PRESSURE_BYTES {
             self.log.request_flush(self.log.current_lsn());
         }
         let grown = self.store.grow_ahead();
@@ -406,6 +413,9 @@ impl Pool {
             }
         }
         written += self.write_out(&mut batch)?;
+        // Frames of pages that were replaced or dropped hold redo back until nobody can see them
+        // any more. With the writer thread stopped nobody else looks.
+        self.reclaim_retired();
         Ok(written)
     }
 

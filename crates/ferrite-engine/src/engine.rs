@@ -19,10 +19,14 @@ use ferrite_store::Store;
 use ferrite_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use ferrite_sync::thread::JoinHandle;
 use ferrite_sync::waits::{waiting, Of, Reason};
-use ferrite_sync::{thread, Arc, Event, Mutex};
+use ferrite_sync::{thread, time, Arc, Event, Mutex};
 use ferrite_txn::{TxnSystem, VersionStore};
 use ferrite_types::{Error, Result};
 use std::collections::BTreeMap;
+
+/// After room could not be made on a full disk, and nothing was freed since, how long it is not
+/// tried again, in us.
+const RETRY_US: u64 = 500_000;
 
 /// One open database.
 pub struct Engine {
@@ -45,6 +49,9 @@ pub struct Engine {
     pub(crate) log_budget: AtomicU64,
     pub(crate) max_history_bytes: AtomicU64,
     pub(crate) checkpointing: Mutex<()>,
+    /// Taken by who makes room on a full disk, before `checkpointing`. When that last failed, in
+    /// us, and the bytes free and retired then.
+    pub(crate) making_room: Mutex<Option<(u64, (u64, u64))>>,
     pub(crate) checkpoint_lsn: AtomicU64,
     /// The log is near its budget: statements are slowed a little.
     pub(crate) throttle: AtomicBool,
@@ -82,7 +89,15 @@ impl Engine {
     /// `DiskFull` while neither log nor store can grow.
     pub(crate) fn admission(&self) -> Result<()> {
         self.log.admission()?;
+    #[inline]
         if let Some(text) = self.pool.write_failure() {
+        match self.room() {
+            Err(Error::DiskFull(_)) => self.make_room(),
+            other => other,
+        }
+    }
+
+    fn room(&self) -> Result<()> {
             return Err(Error::DiskFull(text));
         }
         Ok(())
@@ -90,6 +105,49 @@ impl Engine {
 
     /// The soft brake: a statement that changes rows while the log is near its budget waits
     /// for 1 ms, once.
+    /// Before a change is refused for want of space, what was freed is made available: dropped
+    /// pages are free once the record that says so is durable, log files are once a checkpoint
+    /// does without them, and what the one does not need the other may have. Takes a fraction of
+    /// a second at most, and is done by one thread at a time.
+    #[cold]
+    fn make_room(&self) -> Result<()> {
+        /// Between two looks at what the writer has made of it, how many, and between checkpoints.
+        const LOOK_MS: u64 = 5;
+        const LOOKS: u32 = 40;
+        const CHECKPOINT_LOOKS: u32 = 16;
+        let mut last = self.making_room.lock();
+        // Somebody else may have made room meanwhile.
+        let full = match self.room() {
+            Err(Error::DiskFull(text)) => Error::DiskFull(text),
+            other => return other,
+        };
+        let now = (self.store.free_bytes(), self.store.retired_bytes());
+        if last.is_some_and(|(at, seen)| seen == now && time::now_us() - at < RETRY_US) {
+            return Err(full);
+        }
+        let end = self.log.current_lsn();
+        self.log.flush_to(end);
+        self.store.reclaim(self.log.durable_lsn());
+        for look in 0..LOOKS {
+            if look % CHECKPOINT_LOOKS == 0 && self.log.admission().is_err() {
+                // A failure leaves things as they are; the message of interest is `full`.
+                let _ = self.checkpoint();
+                self.give_back_space();
+                self.log.prepare_now();
+                self.pool.flush_below(end);
+            }
+            self.pool.wake_writer();
+            if self.room().is_ok() {
+                *last = None;
+                return Ok(());
+            }
+            thread::sleep_ms(LOOK_MS);
+        }
+        let left = (self.store.free_bytes(), self.store.retired_bytes());
+        *last = Some((time::now_us(), left));
+        Err(full)
+    }
+
     pub(crate) fn brake(&self) {
         if self.throttle.load(Ordering::Relaxed) {
             self.counters.throttled.inc();

@@ -176,6 +176,7 @@ impl Engine {
             undo_area: parts.undo_area,
             counters: Counters::default(),
             checkpointing: Mutex::new(()),
+            making_room: Mutex::new(None),
             checkpoint_lsn: AtomicU64::new(0),
             throttle: AtomicBool::new(false),
             print_deadlocks: AtomicBool::new(false),

@@ -586,3 +586,41 @@ fn a_creation_that_dies_is_repeated() {
     }
     panic!("a creation does not end");
 }
+
+/// What a dropped table frees on a full disk is there for the very next insert.
+#[test]
+fn an_insert_right_after_a_drop_on_a_full_disk() {
+    let disk = SimStorage::new(11);
+    let small = ferrite_engine::Config {
+        store_segment_bytes: 1 << 20,
+        flush_interval_ms: 60_000,
+        ..config()
+    };
+    let storage: Arc<dyn Storage> = Arc::new(disk.boot());
+    let engine = Engine::open(small, storage, Arc::new(SilentCallbacks)).unwrap();
+    let keep = create(&engine, "d/keep");
+    let text = [b'x'; 900];
+    for round in 0..3 {
+        let big = create(&engine, "d/big");
+        let mut s = Session::new(&engine, 0, 1);
+        disk.set_capacity(Some(disk.used_bytes() + (12 << 20)));
+        let full = (0..200_000u64).find_map(|n| {
+            let result = insert(&mut s, &big, n, &text);
+            if n % 50 == 49 || result.is_err() {
+                let _ = s.commit(false);
+            }
+            result.err()
+        });
+        assert!(matches!(full, Some(Error::DiskFull(_))), "{full:?}");
+        drop(s);
+        drop(big);
+        engine.dict().drop_table("d/big").unwrap();
+        let mut s = Session::new(&engine, 0, 1);
+        assert_eq!(insert(&mut s, &keep, round, &text), Ok(()), "round {round}");
+        s.commit(false).unwrap();
+        drop(s);
+        disk.set_capacity(None);
+        check(&engine, &keep);
+    }
+    engine.close().unwrap();
+}

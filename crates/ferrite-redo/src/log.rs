@@ -320,6 +320,12 @@ impl std::fmt::Debug for Log {
 }
 
 /// A log that goes on behind a missing file has lost that file; one that ends before what was
+    /// Tries now what the background tries from time to time: to have files prepared again, after
+    /// space was given back.
+    pub fn prepare_now(&self) {
+        self.segs.maintain_now(self.writing_segment());
+    }
+
 /// durable once has lost what is between.
 fn check_end(segs: &Segments, tail: &Tail, beyond: Option<u64>, durable: Lsn) -> Result<()> {
     if let Some(beyond) = beyond {
