@@ -22,6 +22,7 @@ unsigned int stats_sample_pages;
 char deadlock_detect;
 char print_all_deadlocks;
 char purge_paused;
+char scrub;
 char use_direct_io;
 char rollback_on_timeout;
 
@@ -58,6 +59,7 @@ UPDATE_FUNCTION(flush_log_at_trx_commit, unsigned int)
 UPDATE_FUNCTION(flush_log_at_timeout, unsigned int)
 UPDATE_FUNCTION(deadlock_detect, char)
 UPDATE_FUNCTION(purge_paused, char)
+UPDATE_FUNCTION(scrub, char)
 UPDATE_FUNCTION(print_all_deadlocks, char)
 
 constexpr unsigned long long KiB = 1024, MiB = 1024 * KiB, GiB = 1024 * MiB;
@@ -127,6 +129,11 @@ static MYSQL_SYSVAR_BOOL(
     " rows and old index entries pile up meanwhile.",
     nullptr, update_purge_paused, 0);
 
+static MYSQL_SYSVAR_BOOL(scrub, scrub, PLUGIN_VAR_OPCMDARG,
+                         "Overwrite deleted rows, dropped tables and old log in Ferrite's files"
+                         " with zeroes, in the background and at shutdown.",
+                         nullptr, update_scrub, 0);
+
 static MYSQL_SYSVAR_UINT(write_threads, write_threads, PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
                          "Threads that write changed pages. 0: by the number of processors.",
                          nullptr, nullptr, 0, 0, 64, 0);
@@ -152,16 +159,25 @@ static MYSQL_THDVAR_BOOL(
     " leaves that directory out.",
     nullptr, nullptr, 0);
 
-struct st_mysql_sys_var *ferrite_system_variables[] = {
-    MYSQL_SYSVAR(buffer_pool_size),        MYSQL_SYSVAR(log_budget),
-    MYSQL_SYSVAR(flush_log_at_trx_commit), MYSQL_SYSVAR(flush_log_at_timeout),
-    MYSQL_SYSVAR(history_ring_size),       MYSQL_SYSVAR(max_history_bytes),
-    MYSQL_SYSVAR(deadlock_detect),         MYSQL_SYSVAR(print_all_deadlocks),
-    MYSQL_SYSVAR(rollback_on_timeout),     MYSQL_SYSVAR(use_direct_io),
-    MYSQL_SYSVAR(purge_threads),           MYSQL_SYSVAR(write_threads),
-    MYSQL_SYSVAR(stats_sample_pages),      MYSQL_SYSVAR(lock_wait_timeout),
-    MYSQL_SYSVAR(default_compression),     MYSQL_SYSVAR(purge_paused),
-    MYSQL_SYSVAR(allow_backup_stage),      nullptr};
+struct st_mysql_sys_var *ferrite_system_variables[] = {MYSQL_SYSVAR(buffer_pool_size),
+                                                       MYSQL_SYSVAR(log_budget),
+                                                       MYSQL_SYSVAR(flush_log_at_trx_commit),
+                                                       MYSQL_SYSVAR(flush_log_at_timeout),
+                                                       MYSQL_SYSVAR(history_ring_size),
+                                                       MYSQL_SYSVAR(max_history_bytes),
+                                                       MYSQL_SYSVAR(deadlock_detect),
+                                                       MYSQL_SYSVAR(print_all_deadlocks),
+                                                       MYSQL_SYSVAR(rollback_on_timeout),
+                                                       MYSQL_SYSVAR(use_direct_io),
+                                                       MYSQL_SYSVAR(purge_threads),
+                                                       MYSQL_SYSVAR(write_threads),
+                                                       MYSQL_SYSVAR(stats_sample_pages),
+                                                       MYSQL_SYSVAR(lock_wait_timeout),
+                                                       MYSQL_SYSVAR(default_compression),
+                                                       MYSQL_SYSVAR(purge_paused),
+                                                       MYSQL_SYSVAR(allow_backup_stage),
+                                                       MYSQL_SYSVAR(scrub),
+                                                       nullptr};
 
 void ferrite_fill_config(fe_config *config) {
   config->buffer_pool_size_bytes = buffer_pool_size;
@@ -185,6 +201,8 @@ void ferrite_apply_settings() {
     sql_print_warning("Ferrite: ferrite_print_all_deadlocks: %s", fe_last_error());
   if (fe_engine_set(ferrite_engine, "purge_paused", purge_paused) != FE_OK)
     sql_print_warning("Ferrite: ferrite_purge_paused: %s", fe_last_error());
+  if (fe_engine_set(ferrite_engine, "scrub", scrub) != FE_OK)
+    sql_print_warning("Ferrite: ferrite_scrub: %s", fe_last_error());
 }
 
 unsigned long ferrite_lock_wait_timeout(THD *thd) { return THDVAR(thd, lock_wait_timeout); }

@@ -3,7 +3,7 @@
 //! | thread | does | pace |
 //! | --- | --- | --- |
 //! | `ferrite-write` | write-back, free frames | as needed, every 20 ms at least |
-//! | `ferrite-chkpt` | checkpoints by log produced; the soft brake; free space given back | 100 ms |
+//! | `ferrite-chkpt` | checkpoints by log produced; the soft brake; free space scrubbed, and given back | 100 ms |
 //! | `ferrite-purge` | cleaning up after commits | as needed |
 //! | `ferrite-hist` | versions: retirement, spilling, old generation | 50 ms / 1 s |
 
@@ -73,6 +73,7 @@ impl Engine {
             if self.stopping() {
                 return;
             }
+            self.scrub_some();
             if self.pace(last_us, &mut looked) {
                 if let Err(e) = self.checkpoint() {
                     let text = format!("checkpoint failed, the one before stays: {e}");

@@ -51,6 +51,8 @@ pub struct Config {
     /// A transaction that a crash cut off and whose undo is longer, in bytes, is rolled back while
     /// the database is open: some hundred thousand rows.
     pub background_undo_bytes: u64,
+    /// What was deleted is overwritten in the files.
+    pub scrub: bool,
 }
 
 impl Default for Config {
@@ -74,6 +76,7 @@ impl Default for Config {
             store_segment_bytes: 64 << 20,
             txn_ring_bits: 20,
             manual_background: false,
+            scrub: false,
             lock_fold_after: LockConfig::default().fold_after,
             store_reuse_soon: false,
             background_undo_bytes: 16 << 20,

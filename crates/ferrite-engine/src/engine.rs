@@ -55,6 +55,8 @@ pub struct Engine {
     pub(crate) checkpoint_lsn: AtomicU64,
     /// The log is near its budget: statements are slowed a little.
     pub(crate) throttle: AtomicBool,
+    /// What was deleted is overwritten in the files; read by the pool when it writes a page.
+    pub(crate) scrub: Arc<AtomicBool>,
     /// Each deadlock goes to the server's log.
     pub(crate) print_deadlocks: AtomicBool,
     pub(crate) stop: AtomicBool,
@@ -87,10 +89,8 @@ impl Engine {
     ///
     /// # Errors
     /// `DiskFull` while neither log nor store can grow.
-    pub(crate) fn admission(&self) -> Result<()> {
-        self.log.admission()?;
     #[inline]
-        if let Some(text) = self.pool.write_failure() {
+    pub(crate) fn admission(&self) -> Result<()> {
         match self.room() {
             Err(Error::DiskFull(_)) => self.make_room(),
             other => other,
@@ -98,13 +98,13 @@ impl Engine {
     }
 
     fn room(&self) -> Result<()> {
+        self.log.admission()?;
+        if let Some(text) = self.pool.write_failure() {
             return Err(Error::DiskFull(text));
         }
         Ok(())
     }
 
-    /// The soft brake: a statement that changes rows while the log is near its budget waits
-    /// for 1 ms, once.
     /// Before a change is refused for want of space, what was freed is made available: dropped
     /// pages are free once the record that says so is durable, log files are once a checkpoint
     /// does without them, and what the one does not need the other may have. Takes a fraction of
@@ -148,6 +148,8 @@ impl Engine {
         Err(full)
     }
 
+    /// The soft brake: a statement that changes rows while the log is near its budget waits
+    /// for 1 ms, once.
     pub(crate) fn brake(&self) {
         if self.throttle.load(Ordering::Relaxed) {
             self.counters.throttled.inc();
@@ -199,7 +201,11 @@ impl Engine {
             "print_all_deadlocks" => {
                 self.print_deadlocks.store(value != 0, Ordering::SeqCst);
             }
-            "log_budget" if value >= 16 << 20 => self.log_budget.store(value, Ordering::SeqCst),
+            "log_budget" if value >= 16 << 20 => {
+                self.log_budget.store(value, Ordering::SeqCst);
+                self.log.set_budget(value);
+            }
+            "scrub" => self.set_scrub(value != 0),
             "max_history_bytes" => self.max_history_bytes.store(value, Ordering::SeqCst),
             "purge_paused" => self.purge.hold_back(value != 0),
             "deadlock_detect" => self.locks.set_deadlock_detect(value != 0),

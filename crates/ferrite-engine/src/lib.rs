@@ -59,6 +59,7 @@ mod purge;
 mod purge_queue;
 mod recovery;
 mod rollback;
+mod scrub;
 mod session;
 mod spec;
 mod status;

@@ -179,6 +179,7 @@ impl Engine {
             making_room: Mutex::new(None),
             checkpoint_lsn: AtomicU64::new(0),
             throttle: AtomicBool::new(false),
+            scrub: Arc::new(AtomicBool::new(false)),
             print_deadlocks: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             housekeeping: Event::new(),
@@ -353,7 +354,9 @@ impl Engine {
 
     fn start(self: &Arc<Self>) {
         self.log.start_threads(self.config.flush_interval_ms);
+        self.log.set_budget(self.log_budget.load(Ordering::SeqCst));
         self.write_pages_at_rest();
+        self.set_scrub(self.config.scrub);
         if self.config.manual_background {
             return;
         }
@@ -363,13 +366,16 @@ impl Engine {
     /// Pages are written without the stamps of transactions that everybody sees. Unfinished
     /// transactions of an earlier life are known by now.
     fn write_pages_at_rest(&self) {
-        let txns = self.txns.clone();
+        let (txns, scrub) = (self.txns.clone(), self.scrub.clone());
         self.pool.set_tidy(Box::new(move |page, out| {
             let settled = match ferrite_sync::mutant!("engine.freeze_unsettled") {
                 true => TxnId((1 << 48) - 1),
                 false => txns.all_visible_below(),
             };
-            node::at_rest(page, settled, out)
+            match scrub.load(Ordering::Relaxed) {
+                true => node::at_rest_scrubbed(page, settled, out),
+                false => node::at_rest(page, settled, out),
+            }
         }));
     }
 
@@ -398,9 +404,13 @@ impl Engine {
             .and_then(|_| self.pool.flush_all_below(Lsn::MAX))
             .and_then(|_| self.checkpoint());
         if result.is_ok() {
+            self.scrub_before_end();
             self.give_back_space();
         }
         self.log.stop_threads();
+        if result.is_ok() {
+            self.scrub_log();
+        }
         self.versions.remove_scratch();
         drop(self.lock.lock().take());
         result

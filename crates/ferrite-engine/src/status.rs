@@ -201,6 +201,11 @@ impl Engine {
             ),
             counter("data_read", store.bytes_read, "Bytes of pages read"),
             counter("data_fsyncs", store.syncs, "Syncs of store files"),
+            counter(
+                "scrubbed_bytes",
+                store.bytes_scrubbed + self.log.stats().scrubbed_bytes,
+                "Bytes of deleted data and old log overwritten with zeroes",
+            ),
             gauge(
                 "store_file_bytes",
                 self.store.file_bytes(),

@@ -15,6 +15,7 @@
 //! held when a list spills or reads a chunk back.
 
 use ferrite_io::{OpenMode, Storage, StorageFile};
+use ferrite_sync::atomic::{AtomicBool, Ordering};
 use ferrite_sync::{kill_point, Arc, Mutex};
 use ferrite_types::{ByteReader, Error, Result};
 
@@ -48,6 +49,8 @@ pub(crate) struct UndoArea {
     storage: Arc<dyn Storage>,
     /// Nothing may be written: lists stay in memory.
     read_only: bool,
+    /// Chunks nobody needs are overwritten.
+    scrub: AtomicBool,
     slots: Mutex<Slots>,
 }
 
@@ -57,6 +60,7 @@ impl UndoArea {
         UndoArea {
             storage,
             read_only: false,
+            scrub: AtomicBool::new(false),
             slots: Mutex::new(Slots::default()),
         }
     }
@@ -185,6 +189,11 @@ impl UndoArea {
 
     /// The checkpoint is on disk, or (false) it failed and the one before still counts.
     pub(crate) fn end_checkpoint(&self, released: Vec<u32>, written: bool) {
+        if written && self.scrub.load(Ordering::Relaxed) {
+            let file = self.slots.lock().file.clone();
+            // What fails here is tried again when scrubbing is switched on, or by a restart.
+            let _ = file.map_or(Ok(()), |f| zero_chunks(&*f, &released));
+        }
         let mut slots = self.slots.lock();
         if !written {
             slots.released.extend(released);
@@ -200,6 +209,29 @@ impl UndoArea {
                 }
             }
         }
+    }
+
+    /// From now on (not), chunks nobody needs are overwritten; those of before at once.
+    ///
+    /// # Errors
+    /// `Io`, `DiskFull`: some of them are left.
+    pub(crate) fn set_scrub(&self, on: bool) -> Result<()> {
+        self.scrub.store(on, Ordering::SeqCst);
+        if !on || !self.storage.exists(NAME)? {
+            return Ok(());
+        }
+        let (file, free) = {
+            let mut slots = self.slots.lock();
+            let file = self.existing(&mut slots)?;
+            if file.len()? > u64::from(slots.next) * CHUNK_BYTES as u64 {
+                file.truncate(u64::from(slots.next) * CHUNK_BYTES as u64)?;
+            }
+            // Nobody is given these meanwhile.
+            (file, std::mem::take(&mut slots.free))
+        };
+        let zeroed = zero_chunks(&*file, &free);
+        self.slots.lock().free.extend(free);
+        zeroed
     }
 
     /// Bytes of the file in use.
@@ -361,6 +393,19 @@ impl Backwards {
             self.bytes = bytes;
         }
     }
+}
+
+/// Overwrites chunks, durably.
+fn zero_chunks(file: &dyn StorageFile, chunks: &[u32]) -> Result<()> {
+    if chunks.is_empty() {
+        return Ok(());
+    }
+    let zeroes = vec![0; CHUNK_BYTES];
+    for slot in chunks {
+        file.write_at(&zeroes, u64::from(*slot) * CHUNK_BYTES as u64)?;
+    }
+    kill_point!("undo.scrubbed");
+    file.sync_data()
 }
 
 /// The entry that ends at `end`, and where it begins.

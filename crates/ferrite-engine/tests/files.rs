@@ -224,7 +224,7 @@ fn no_database_is_made_over_the_remains_of_one() {
         let text = start(&disk).err().expect("refused").to_string();
         assert!(text.contains("superblock is missing"), "{kept}: {text}");
         assert!(text.contains(kept.as_str()), "{kept}: {text}");
-        assert_eq!(disk.list().unwrap(), [kept.clone()]);
+        assert_eq!(disk.list().unwrap(), std::slice::from_ref(kept));
         assert!(disk.contents(kept).unwrap() == before);
     }
 }

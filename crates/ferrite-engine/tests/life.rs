@@ -614,7 +614,7 @@ fn an_insert_right_after_a_drop_on_a_full_disk() {
         assert!(matches!(full, Some(Error::DiskFull(_))), "{full:?}");
         drop(s);
         drop(big);
-        engine.dict().drop_table("d/big").unwrap();
+        engine.drop_table("d/big", &DdlCaller::default()).unwrap();
         let mut s = Session::new(&engine, 0, 1);
         assert_eq!(insert(&mut s, &keep, round, &text), Ok(()), "round {round}");
         s.commit(false).unwrap();

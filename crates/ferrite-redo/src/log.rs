@@ -18,6 +18,7 @@ use ferrite_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use ferrite_sync::thread::JoinHandle;
 use ferrite_sync::waits::{waiting, Of, Reason};
 use ferrite_sync::{thread, Arc, CachePadded, Condvar, Event, Mutex, RwLock};
+use ferrite_types::format::record_kind;
 use ferrite_types::{Error, Lsn, Result};
 
 /// Prepared log space below which writers are refused while no more can be prepared.
@@ -254,6 +255,40 @@ impl Log {
         self.keep_segments();
     }
 
+    /// Bytes the log's files are to take together, two spare ones not counted. What is still
+    /// needed is kept all the same; the rest goes at the next look at the files, soon.
+    pub fn set_budget(&self, bytes: u64) {
+        self.segs.set_budget(bytes);
+        self.keep_segments();
+    }
+
+    /// From now on (not), a log file's old content is overwritten before the file is used again.
+    pub fn set_scrub(&self, on: bool) {
+        self.segs.set_scrub(on);
+        self.keep_segments();
+    }
+
+    /// Appends so much that carries nothing that the last blocks hold nothing else, durably. For
+    /// the end of a scrubbed log: the block a restart begins in has to stay as it is.
+    pub fn pad(&self) {
+        const PADS: usize = 3;
+        let body = [0; BLOCK];
+        for _ in 0..PADS {
+            self.append(record_kind::PADDING, &[&body]);
+        }
+        self.flush_to(self.current_lsn());
+    }
+
+    /// Overwrites what the files hold before `from`, where a restart is to begin, and behind the
+    /// end. Nobody may append meanwhile, and the files are good for nothing but a restart.
+    ///
+    /// # Errors
+    /// `Io`; a part is overwritten.
+    pub fn scrub_before(&self, from: Lsn) -> Result<()> {
+        let _writer = self.writer.lock();
+        self.segs.scrub(from.0, self.ring.next())
+    }
+
     /// The oldest position whose file is still kept (not necessarily a record start).
     pub fn oldest_lsn(&self) -> Lsn {
         Lsn(self.segs.geometry().segment_start(self.segs.first()))
@@ -285,6 +320,12 @@ impl Log {
         Ok(())
     }
 
+    /// Tries now what the background tries from time to time: to have files prepared again, after
+    /// space was given back.
+    pub fn prepare_now(&self) {
+        self.segs.maintain_now(self.writing_segment());
+    }
+
     /// The segment that is being written.
     pub(crate) fn writing_segment(&self) -> u64 {
         self.segs.geometry().segment_of(self.ring.consumed())
@@ -304,6 +345,7 @@ impl Log {
         s.segments_created = self.segs.created.get();
         s.segments_recycled = self.segs.recycled.get();
         s.segments_removed = self.segs.removed.get();
+        s.scrubbed_bytes = self.segs.scrubbed_bytes.get();
         s
     }
 }
@@ -320,12 +362,6 @@ impl std::fmt::Debug for Log {
 }
 
 /// A log that goes on behind a missing file has lost that file; one that ends before what was
-    /// Tries now what the background tries from time to time: to have files prepared again, after
-    /// space was given back.
-    pub fn prepare_now(&self) {
-        self.segs.maintain_now(self.writing_segment());
-    }
-
 /// durable once has lost what is between.
 fn check_end(segs: &Segments, tail: &Tail, beyond: Option<u64>, durable: Lsn) -> Result<()> {
     if let Some(beyond) = beyond {

@@ -9,15 +9,18 @@
 //!
 //! Invariants: the segments on disk are first..ready, without gaps; `ready` grows only
 //! after the directory is durable; `first` never passes the segment that holds the last
-//! byte before the oldest needed position (the epoch is read from there).
+//! byte before the oldest needed position (the epoch is read from there); `ready` falls only
+//! over segments above `handed`, which nobody was ever given to write to.
 //! Locking: `preparing` (held over file operations) before `open` (a map, held briefly).
 
-use crate::format::{check, parse_segment_name, segment_name, Geometry, BLOCK, SECTOR};
+use crate::format::{check, parse_segment_name, sector_of, segment_name, Geometry};
+use crate::format::{BLOCK, BLOCK_SECTORS, SECTOR};
 use ferrite_io::{AlignedBuf, OpenMode, Storage, StorageFile};
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use ferrite_sync::{kill_point, thread, time, Arc, Counter, Mutex};
 use ferrite_types::{Error, Result};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// Where a new segment is built.
 const TEMP_NAME: &str = "redo.tmp";
@@ -43,6 +46,13 @@ pub(crate) struct Segments {
     first: AtomicU64,
     ready: AtomicU64,
     needed: AtomicU64,
+    /// The last segment given out for writing; changed under `open`.
+    handed: AtomicU64,
+    /// Bytes that all files together may take.
+    budget: AtomicU64,
+    scrubs: AtomicBool,
+    /// Ready segments that were zeroes when they became ready; a leaf.
+    clean: Mutex<BTreeSet<u64>>,
     tight: AtomicBool,
     /// Somebody stands still until a segment is there.
     hurry: AtomicBool,
@@ -52,6 +62,8 @@ pub(crate) struct Segments {
     pub(crate) recycled: Counter,
     /// Files removed.
     pub(crate) removed: Counter,
+    /// Bytes of old content overwritten with zeroes.
+    pub(crate) scrubbed_bytes: Counter,
 }
 
 /// What is in the directory.
@@ -102,11 +114,16 @@ impl Segments {
             first: AtomicU64::new(first),
             ready: AtomicU64::new(first),
             needed: AtomicU64::new(first),
+            handed: AtomicU64::new(first),
+            budget: AtomicU64::new(u64::MAX),
+            scrubs: AtomicBool::new(false),
+            clean: Mutex::new(BTreeSet::new()),
             tight: AtomicBool::new(false),
             hurry: AtomicBool::new(false),
             created: Counter::new(),
             recycled: Counter::new(),
             removed: Counter::new(),
+            scrubbed_bytes: Counter::new(),
         }
     }
 
@@ -260,10 +277,20 @@ impl Segments {
             .open(&segment_name(segment), OpenMode::ReadWrite, false)
     }
 
-    /// An open file, prepared now if need be.
+    /// An open file, to write to.
+    fn hand(&self, segment: u64) -> Option<File> {
+        let open = self.open.lock();
+        let file = open.get(&segment).cloned();
+        if file.is_some() {
+            self.handed.fetch_max(segment, Ordering::SeqCst);
+        }
+        file
+    }
+
+    /// An open file to write to, prepared now if need be.
     pub(crate) fn get_or_prepare(&self, segment: u64) -> Result<File> {
         loop {
-            if let Some(f) = self.get(segment) {
+            if let Some(f) = self.hand(segment) {
                 return Ok(f);
             }
             self.hurry.store(true, Ordering::Relaxed);
@@ -285,17 +312,48 @@ impl Segments {
         self.needed.fetch_max(segment, Ordering::SeqCst);
     }
 
+    /// All files together are to take no more than that.
+    pub(crate) fn set_budget(&self, bytes: u64) {
+        self.budget.store(bytes, Ordering::SeqCst);
+    }
+
+    /// From now on (not), old content is overwritten before a file is used again.
+    pub(crate) fn set_scrub(&self, on: bool) {
+        self.scrubs.store(on, Ordering::SeqCst);
+    }
+
+    /// The last ready segment, if it is spare and may hold something old.
+    fn stale_spare(&self, current: u64) -> bool {
+        let last = self.ready() - 1;
+        self.scrubs.load(Ordering::SeqCst) && last > current && !self.clean.lock().contains(&last)
+    }
+
+    /// Files beyond what the budget allows.
+    fn surplus(&self) -> u64 {
+        let budget = self.budget.load(Ordering::SeqCst) / self.geometry.segment_bytes;
+        let files = self.ready() - self.first();
+        files.saturating_sub(budget.max(1).saturating_add(MIN_SPARE))
+    }
+
     /// Brings the files into order around the segment being written: recycles and removes
     /// what is not needed, prepares what is missing.
     pub(crate) fn maintain(&self, current: u64) -> Result<()> {
         let _guard = self.preparing.lock();
         let mut result = Ok(());
         while result.is_ok() && self.first() < self.needed.load(Ordering::SeqCst).min(current) {
-            result = if self.ready() <= current + MAX_SPARE {
+            result = if self.ready() <= current + MAX_SPARE && self.surplus() == 0 {
                 self.recycle_first()
             } else {
                 self.remove_first()
             };
+        }
+        let too_many = || self.surplus() > 0 && self.ready() > current + 1 + MIN_SPARE;
+        while result.is_ok() && (too_many() || self.stale_spare(current)) {
+            match self.remove_last() {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(e) => result = Err(e),
+            }
         }
         while result.is_ok() && self.ready() <= current + MIN_SPARE {
             result = self.extend(current);
@@ -325,9 +383,24 @@ impl Segments {
         kill_point!("redo.before_recycle");
         let file = self.open.lock().remove(&old);
         self.first.store(old + 1, Ordering::SeqCst);
+        self.clean.lock().remove(&old);
         drop(file);
-        self.storage
-            .rename(&segment_name(old), &segment_name(new))?;
+        if self.scrubs.load(Ordering::SeqCst) {
+            self.storage.rename(&segment_name(old), TEMP_NAME)?;
+            self.storage.sync_dir()?;
+            kill_point!("redo.scrub_begun");
+            let file = self
+                .storage
+                .open(TEMP_NAME, OpenMode::ReadWrite, self.direct)?;
+            self.zero(&*file)?;
+            file.sync_data()?;
+            self.scrubbed_bytes.add(self.geometry.segment_bytes);
+            self.clean.lock().insert(new);
+            self.storage.rename(TEMP_NAME, &segment_name(new))?;
+        } else {
+            self.storage
+                .rename(&segment_name(old), &segment_name(new))?;
+        }
         kill_point!("redo.recycle");
         self.storage.sync_dir()?;
         self.publish(new)?;
@@ -348,6 +421,25 @@ impl Segments {
         Ok(())
     }
 
+    /// Removes the last spare segment; false if somebody may write to it.
+    fn remove_last(&self) -> Result<bool> {
+        let last = self.ready() - 1;
+        {
+            let mut open = self.open.lock();
+            if self.handed.load(Ordering::SeqCst) >= last {
+                return Ok(false);
+            }
+            open.remove(&last);
+            self.ready.store(last, Ordering::SeqCst);
+        }
+        self.clean.lock().remove(&last);
+        self.storage.remove(&segment_name(last))?;
+        kill_point!("redo.spare_removed");
+        self.storage.sync_dir()?;
+        self.removed.inc();
+        Ok(true)
+    }
+
     fn prepare_next(&self) -> Result<()> {
         let new = self.ready();
         let built = self.build();
@@ -357,6 +449,7 @@ impl Segments {
             return built;
         }
         kill_point!("redo.segment_built");
+        self.clean.lock().insert(new);
         self.storage.rename(TEMP_NAME, &segment_name(new))?;
         self.storage.sync_dir()?;
         kill_point!("redo.segment_prepared");
@@ -374,6 +467,13 @@ impl Segments {
             .storage
             .open(TEMP_NAME, OpenMode::CreateNew, self.direct)?;
         file.allocate(0, length)?;
+        self.zero(&*file)?;
+        file.sync_data()
+    }
+
+    /// Overwrites a whole file with zeroes, with pauses while nobody waits for it.
+    fn zero(&self, file: &dyn StorageFile) -> Result<()> {
+        let length = self.geometry.segment_bytes;
         let zeroes = AlignedBuf::zeroed((ZERO_BYTES as u64).min(length) as usize);
         let mut at = 0;
         while at < length {
@@ -385,7 +485,46 @@ impl Segments {
                 thread::sleep_us((time::now_us() - since) * PAUSE_FACTOR);
             }
         }
-        file.sync_data()
+        Ok(())
+    }
+
+    /// Overwrites everything before the block that holds the byte before `from`, and everything
+    /// behind the block that holds `end`; nobody writes meanwhile. A restart reads from `from` on.
+    pub(crate) fn scrub(&self, from: u64, end: u64) -> Result<()> {
+        let _guard = self.preparing.lock();
+        let block_of = |lsn: u64| sector_of(lsn) / BLOCK_SECTORS as u64;
+        let (head, tail) = (block_of(from.saturating_sub(1)), block_of(end) + 1);
+        let blocks = self.geometry.segment_bytes / BLOCK as u64;
+        for segment in self.first()..self.ready() {
+            let (first, last) = (segment * blocks, (segment + 1) * blocks);
+            let before = first..head.clamp(first, last);
+            let behind = tail.clamp(first, last)..last;
+            let clean = self.clean.lock().contains(&segment);
+            let Some(file) = self.get(segment) else {
+                continue;
+            };
+            self.zero_blocks(&*file, first, before)?;
+            if !clean {
+                self.zero_blocks(&*file, first, behind)?;
+            }
+            file.sync_data()?;
+            kill_point!("redo.scrubbed");
+        }
+        Ok(())
+    }
+
+    /// Overwrites blocks of the log in the file that begins with block `first`.
+    fn zero_blocks(&self, file: &dyn StorageFile, first: u64, range: Range<u64>) -> Result<()> {
+        let zeroes = AlignedBuf::zeroed(ZERO_BYTES);
+        let mut at = range.start;
+        while at < range.end {
+            let n = (range.end - at).min((ZERO_BYTES / BLOCK) as u64);
+            let bytes = n as usize * BLOCK;
+            file.write_at(&zeroes[..bytes], (at - first) * BLOCK as u64)?;
+            self.scrubbed_bytes.add(bytes as u64);
+            at += n;
+        }
+        Ok(())
     }
 
     fn publish(&self, segment: u64) -> Result<()> {

@@ -87,6 +87,8 @@ pub struct LogStats {
     pub segments_recycled: u64,
     /// Segment files removed.
     pub segments_removed: u64,
+    /// Bytes of old content overwritten with zeroes.
+    pub scrubbed_bytes: u64,
     /// Acknowledgements per round that released any.
     pub group_size: Distribution,
     /// Microseconds per sync.
@@ -111,6 +113,7 @@ impl Counters {
             segments_created: 0,
             segments_recycled: 0,
             segments_removed: 0,
+            scrubbed_bytes: 0,
             group_size: Distribution::of(&self.groups),
             sync_us: Distribution::of(&self.sync),
         }

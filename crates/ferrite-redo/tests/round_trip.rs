@@ -308,3 +308,104 @@ fn notices_and_requests() {
     log.stop_threads();
     assert_eq!(rescan(&log, Lsn(0), Lsn::MAX).len(), 4);
 }
+
+/// A lower budget gives files back, down to what it allows; a log that goes on has what it needs.
+#[test]
+fn a_lower_budget_gives_files_back() {
+    for threads in [false, true] {
+        let disk = SimStorage::new(3);
+        let log = create(boot(&disk), Lsn(0), small()).expect("create");
+        if threads {
+            log.start_threads(0);
+        }
+        let files = || {
+            let names = boot(&disk).list().expect("list");
+            names.iter().filter(|n| n.starts_with("redo.0")).count()
+        };
+        let mut n = 0;
+        let mut fill = |log: &Log| {
+            for _ in 0..400 {
+                put(log, n, 2000);
+                n += 1;
+            }
+            log.flush_to(Lsn::MAX);
+        };
+        fill(&log);
+        assert!(files() > 12, "{}", files());
+        // Everything is needed: nothing goes.
+        log.set_budget(4 * (64 << 10));
+        assert!(files() > 12);
+        let wait = |most: usize| {
+            let mut left = 5000;
+            while files() > most && left > 0 {
+                left -= 1;
+                ferrite_sync::thread::sleep_ms(1);
+            }
+            assert!((3..=most).contains(&files()), "{} files", files());
+        };
+        log.set_oldest_needed(log.current_lsn());
+        wait(6);
+        log.set_budget(64 << 10);
+        wait(3);
+        let from = log.current_lsn();
+        fill(&log);
+        assert_eq!(rescan(&log, from, Lsn::MAX).len(), 400);
+        log.set_budget(u64::MAX);
+        let from = log.current_lsn();
+        log.set_oldest_needed(from);
+        fill(&log);
+        log.stop_threads();
+        let (_, found) = reopen(boot(&disk), from, small()).expect("open");
+        assert_eq!(found.len(), 400);
+    }
+}
+
+/// With scrubbing on, a file that comes to use again holds nothing old, and after the end of the
+/// log nothing is left but what a restart begins with.
+#[test]
+fn a_scrubbed_log_holds_nothing_old() {
+    let disk = SimStorage::new(3);
+    let log = create(boot(&disk), Lsn(0), small()).expect("create");
+    let secret = |round: u8| [round ^ 0xa5; 64];
+    let found = |round: u8| -> Vec<String> {
+        let names = boot(&disk).list().expect("list");
+        let holds = |n: &String| {
+            let bytes = disk.contents(n).expect("contents");
+            bytes.windows(64).any(|w| w == secret(round))
+        };
+        names.into_iter().filter(holds).collect()
+    };
+    let fill = |round: u8| {
+        for _ in 0..1500 {
+            log.append(1, &[&secret(round)]);
+        }
+        log.flush_to(Lsn::MAX);
+        log.set_oldest_needed(log.current_lsn());
+    };
+    for round in 0..4 {
+        fill(round);
+    }
+    let old: usize = (0..3).map(|round| found(round).len()).sum();
+    assert!(old > 0, "spare files hold what was there");
+    log.set_scrub(true);
+    // Spare files are clean; the one being written is not.
+    fill(4);
+    for round in 0..3 {
+        assert_eq!(found(round), Vec::<String>::new(), "round {round}");
+    }
+    for round in 5..12 {
+        fill(round);
+    }
+    assert_eq!(found(9), Vec::<String>::new());
+    assert!(log.stats().scrubbed_bytes > 64 << 10);
+    log.pad();
+    let end = log.current_lsn();
+    log.scrub_before(end).expect("scrub");
+    for round in 0..12 {
+        assert_eq!(found(round), Vec::<String>::new(), "round {round}");
+    }
+    drop(log);
+    let (log, records) = reopen(boot(&disk), end, small()).expect("open");
+    assert!(records.is_empty());
+    assert_eq!(log.current_lsn(), end);
+}

@@ -171,6 +171,7 @@ fn config(rng: &mut Rng) -> Config {
         lock_fold_after: 64,
         store_reuse_soon: false,
         background_undo_bytes: 16 << 20,
+        scrub: false,
     }
 }
 
@@ -210,6 +211,7 @@ impl Plan {
         let apart = &mut Rng::new(seed ^ 0x71a1_0002);
         config.lock_fold_after = pick(apart, &[0, 0, 1, 3, 64]);
         config.store_reuse_soon = apart.chance(1, 3);
+        config.scrub = Rng::new(seed ^ 0x71a1_5c4b).chance(1, 4);
         let stale_reads = apart.chance(1, 2);
         Plan {
             seed,

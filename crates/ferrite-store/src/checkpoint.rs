@@ -120,7 +120,12 @@ pub(crate) fn write(storage: &dyn Storage, slot: u8, bytes: &[u8]) -> Result<()>
         Err(Error::NotFound) => storage.open(&name, OpenMode::CreateNew, false)?,
         other => other?,
     };
-    file.write_at(&AlignedBuf::copy_of(bytes), 0)?;
+    let bytes = AlignedBuf::copy_of(bytes);
+    // What an earlier, longer one left behind the end would stay for ever.
+    if file.len()? > bytes.len() as u64 {
+        file.truncate(bytes.len() as u64)?;
+    }
+    file.write_at(&bytes, 0)?;
     kill_point!("store.checkpoint_before_sync");
     if !ferrite_sync::mutant!("store.skip_checkpoint_sync") {
         file.sync_data()?;

@@ -15,6 +15,7 @@
 //! - `superblock`, `checkpoint`, `map`, `delta`: what else is on disk, and the log records.
 //! - `store`, `lifecycle`, `space`: the room's door: pages and ids; open, recover and
 //!   checkpoint; space.
+//! - `scrub`: free space overwritten with zeroes.
 //! - `scan`: rebuilds the map from the blobs themselves.
 //!
 //! # Invariants
@@ -59,6 +60,7 @@ mod pack;
 mod retired;
 mod runs;
 mod scan;
+mod scrub;
 mod space;
 mod store;
 mod superblock;

@@ -2,7 +2,8 @@
 //!
 //! Invariants: `free` of a segment is the number of its clear bits; `longest` is never below
 //! its longest free run; no run crosses a segment. A bit is set while the granule belongs to
-//! a blob (live, retired or being written).
+//! a blob (live, retired or being written). A granule is stale while it is free and may still
+//! hold what was there before (see `scrub.rs`); whatever is in use is not stale.
 //!
 //! Policy: blobs go into the current segment's free runs in address order; then into the
 //! segment with the most free space that may have a run long enough. Nobody waits: when no
@@ -24,6 +25,10 @@ pub(crate) struct Run {
 struct Segment {
     /// Bit set: granule in use.
     bits: Box<[u64]>,
+    /// Bit set: granule free, and what was there may still be.
+    stale: Box<[u64]>,
+    /// Some stale granules may be zeroes already.
+    doubtful: bool,
     free: u32,
     /// No free run is longer.
     longest: u32,
@@ -32,9 +37,13 @@ struct Segment {
 }
 
 impl Segment {
-    fn new(granules: u32) -> Segment {
+    /// A free segment; `stale` when what its file holds there is not known.
+    fn new(granules: u32, stale: bool) -> Segment {
+        let word = if stale { u64::MAX } else { 0 };
         Segment {
             bits: vec![0; granules as usize / 64].into(),
+            stale: vec![word; granules as usize / 64].into(),
+            doubtful: stale,
             free: granules,
             longest: granules,
             touched: false,
@@ -52,50 +61,75 @@ impl Segment {
 
     /// The first granule at or after `from` that is in use, or not in use.
     fn find(&self, from: u32, used: bool) -> Option<u32> {
-        let flip = if used { 0 } else { u64::MAX };
-        let mut i = from as usize / 64;
-        let mut word = (*self.bits.get(i)? ^ flip) & (u64::MAX << (from % 64));
-        while word == 0 {
-            i += 1;
-            word = *self.bits.get(i)? ^ flip;
-        }
-        Some(i as u32 * 64 + word.trailing_zeros())
+        find_bit(&self.bits, from, used)
     }
 
-    /// Calls `change` with each word of the range and its mask.
-    fn each_word(&mut self, at: u32, n: u32, mut change: impl FnMut(&mut u64, u64)) {
-        let (mut at, end) = (at, at + n);
-        while at < end {
-            let here = (64 - at % 64).min(end - at);
-            let mask = (u64::MAX >> (64 - here)) << (at % 64);
-            change(&mut self.bits[at as usize / 64], mask);
-            at += here;
-        }
+    /// The first stale run at or after `from`, of at most `most` granules: start and length.
+    fn stale_run(&self, from: u32, most: u32) -> Option<(u32, u32)> {
+        let start = find_bit(&self.stale, from, true)?;
+        let end = find_bit(&self.stale, start, false).unwrap_or(self.stale.len() as u32 * 64);
+        Some((start, (end - start).min(most)))
     }
 
     /// Marks granules used; false (and nothing changed) if one is already.
     fn take(&mut self, at: u32, n: u32) -> bool {
         let mut clash = 0;
-        self.each_word(at, n, |w, mask| clash |= *w & mask);
+        each_word(&mut self.bits, at, n, |w, mask| clash |= *w & mask);
         if clash != 0 {
             return false;
         }
-        self.each_word(at, n, |w, mask| *w |= mask);
+        each_word(&mut self.bits, at, n, |w, mask| *w |= mask);
+        each_word(&mut self.stale, at, n, |w, mask| *w &= !mask);
         self.free -= n;
         self.touched = true;
         true
     }
 
-    fn give(&mut self, at: u32, n: u32) {
+    fn give(&mut self, at: u32, n: u32, stale: bool) {
         let mut all = true;
-        self.each_word(at, n, |w, mask| {
+        each_word(&mut self.bits, at, n, |w, mask| {
             all &= *w & mask == mask;
             *w &= !mask;
         });
         assert!(all, "granules {at}+{n} of a segment were freed twice");
+        if stale {
+            each_word(&mut self.stale, at, n, |w, mask| *w |= mask);
+        }
         self.free += n;
         self.longest = self.bits.len() as u32 * 64;
     }
+}
+
+/// The first bit at or after `from` that is set, or not set.
+fn find_bit(words: &[u64], from: u32, set: bool) -> Option<u32> {
+    let flip = if set { 0 } else { u64::MAX };
+    let mut i = from as usize / 64;
+    let mut word = (*words.get(i)? ^ flip) & (u64::MAX << (from % 64));
+    while word == 0 {
+        i += 1;
+        word = *words.get(i)? ^ flip;
+    }
+    Some(i as u32 * 64 + word.trailing_zeros())
+}
+
+/// Calls `change` with each word of the range and its mask.
+fn each_word(words: &mut [u64], at: u32, n: u32, mut change: impl FnMut(&mut u64, u64)) {
+    let (mut at, end) = (at, at + n);
+    while at < end {
+        let here = (64 - at % 64).min(end - at);
+        let mask = (u64::MAX >> (64 - here)) << (at % 64);
+        change(&mut words[at as usize / 64], mask);
+        at += here;
+    }
+}
+
+/// A stale run taken to be scrubbed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct StaleRun {
+    pub(crate) granule: u64,
+    pub(crate) granules: u32,
+    /// It may be zeroes already.
+    pub(crate) doubtful: bool,
 }
 
 /// All free space of a store.
@@ -115,7 +149,7 @@ impl FreeRuns {
         assert!(segment_granules % 64 == 0 && segment_granules > 0);
         FreeRuns {
             segments: (0..segments)
-                .map(|_| Segment::new(segment_granules))
+                .map(|_| Segment::new(segment_granules, true))
                 .collect(),
             segment_granules,
             current: 0,
@@ -160,7 +194,8 @@ impl FreeRuns {
 
     /// A new, wholly free segment at the end.
     pub(crate) fn add_segment(&mut self) {
-        self.segments.push(Segment::new(self.segment_granules));
+        self.segments
+            .push(Segment::new(self.segment_granules, false));
         self.free += u64::from(self.segment_granules);
     }
 
@@ -207,11 +242,59 @@ impl FreeRuns {
     /// Marks used granules free. Panics if one is free already: space handed out twice is a
     /// page lost.
     pub(crate) fn give(&mut self, granule: u64, n: u32) {
+        self.give_back(granule, n, true);
+    }
+
+    /// The same of granules that were overwritten with zeroes.
+    pub(crate) fn give_zeroed(&mut self, granule: u64, n: u32) {
+        self.give_back(granule, n, false);
+    }
+
+    /// The same of granules that may read as zeroes now, or not.
+    pub(crate) fn give_doubtful(&mut self, granule: u64, n: u32) {
+        self.give_back(granule, n, true);
+        if let Some((segment, _)) = self.split(granule, n) {
+            self.segments[segment].doubtful = true;
+        }
+    }
+
+    fn give_back(&mut self, granule: u64, n: u32, stale: bool) {
         let Some((segment, at)) = self.split(granule, n) else {
             panic!("granules {granule}+{n} are beyond the store");
         };
-        self.segments[segment].give(at, n);
+        self.segments[segment].give(at, n, stale);
         self.free += u64::from(n);
+    }
+
+    /// Takes stale runs of at most `most` granules together. They are the caller's until
+    /// [`FreeRuns::give_zeroed`]. `from` is where to look first, and then where to go on.
+    pub(crate) fn take_stale(&mut self, most: u32, from: &mut usize) -> Vec<StaleRun> {
+        let (mut found, mut left) = (Vec::new(), most);
+        for _ in 0..self.segments.len() {
+            let i = *from % self.segments.len();
+            let first = i as u64 * u64::from(self.segment_granules);
+            let doubtful = self.segments[i].doubtful;
+            while let Some((at, n)) = self.segments[i].stale_run(0, left) {
+                if left == 0 {
+                    return found;
+                }
+                let taken = self.segments[i].take(at, n);
+                assert!(taken, "a stale granule was in use");
+                self.free -= u64::from(n);
+                left -= n;
+                found.push(StaleRun {
+                    granule: first + u64::from(at),
+                    granules: n,
+                    doubtful,
+                });
+            }
+            if left == 0 {
+                return found;
+            }
+            self.segments[i].doubtful = false;
+            *from = i + 1;
+        }
+        found
     }
 
     /// Room for blobs of those lengths (granules), in order, as few runs as the free space
@@ -280,7 +363,8 @@ impl FreeRuns {
     }
 
     /// Takes every free run of at least `least` granules in segments written to since the
-    /// last call: first granule and length. They are the caller's until [`FreeRuns::give`].
+    /// last call: first granule and length. They are the caller's until
+    /// [`FreeRuns::give_doubtful`].
     pub(crate) fn take_long_runs(&mut self, least: u32) -> Vec<(u64, u32)> {
         let mut found = Vec::new();
         for i in 0..self.segments.len() {
@@ -366,6 +450,37 @@ mod tests {
         assert_eq!(f.free(), 10);
         f.give(11, 53);
         assert!(f.take_long_runs(8).is_empty());
+    }
+
+    #[test]
+    fn stale_is_what_was_freed_and_not_scrubbed() {
+        let mut f = FreeRuns::new(64, 1);
+        let mut from = 0;
+        let runs = |f: &mut FreeRuns, most, from: &mut usize| -> Vec<(u64, u32, bool)> {
+            let found = f.take_stale(most, from);
+            found
+                .iter()
+                .for_each(|r| f.give_zeroed(r.granule, r.granules));
+            let told = found.iter().map(|r| (r.granule, r.granules, r.doubtful));
+            told.collect()
+        };
+        // After opening nothing is known of what is free.
+        assert!(f.mark(10, 5));
+        assert_eq!(runs(&mut f, 60, &mut from), [(0, 10, true), (15, 49, true)]);
+        assert!(runs(&mut f, 60, &mut from).is_empty());
+        f.give(10, 5);
+        f.add_segment();
+        from = 0;
+        assert!(f.mark(70, 2));
+        f.give(70, 2);
+        assert_eq!(runs(&mut f, 4, &mut from), [(10, 4, false)]);
+        assert_eq!(runs(&mut f, 4, &mut from), [(14, 1, false), (70, 2, false)]);
+        // What is in use again is not stale.
+        assert!(f.mark(3, 4));
+        f.give(3, 4);
+        assert!(f.mark(3, 4));
+        assert!(runs(&mut f, 64, &mut from).is_empty());
+        assert_eq!(f.free(), 124);
     }
 
     #[test]

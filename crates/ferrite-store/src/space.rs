@@ -174,7 +174,7 @@ impl Store {
                     *given += u64::from(granules) * GRANULE_BYTES as u64;
                 }
             }
-            self.runs.lock().give(granule, granules);
+            self.runs.lock().give_doubtful(granule, granules);
         }
         result
     }

@@ -70,6 +70,8 @@ pub struct StoreStats {
     pub grown_in_foreground: u64,
     /// Bytes given back to the file system.
     pub bytes_given_back: u64,
+    /// Bytes of free space overwritten with zeroes.
+    pub bytes_scrubbed: u64,
     /// Pages that failed their checks.
     pub corrupt_pages: u64,
 }
@@ -87,6 +89,7 @@ pub(crate) struct Counters {
     pub(crate) segments_grown: Counter,
     pub(crate) grown_in_foreground: Counter,
     pub(crate) bytes_given_back: Counter,
+    pub(crate) bytes_scrubbed: Counter,
     pub(crate) corrupt_pages: Counter,
 }
 
@@ -108,6 +111,8 @@ pub struct Store {
     pub(crate) runs: Mutex<FreeRuns>,
     /// Taken around adding and cutting segments, before `runs`.
     pub(crate) growth: Mutex<()>,
+    /// The segment at which scrubbing goes on; a leaf under `growth`.
+    pub(crate) scrub_from: Mutex<usize>,
     pub(crate) retired: Retired,
     pub(crate) superblock: Superblock,
     pub(crate) slots: Mutex<Slots>,
@@ -135,6 +140,7 @@ impl Store {
             files,
             runs: Mutex::new(FreeRuns::new(granules, segments)),
             growth: Mutex::new(()),
+            scrub_from: Mutex::new(0),
             retired: Retired::new(),
             superblock,
             slots: Mutex::new(slots),
@@ -439,6 +445,7 @@ impl Store {
             segments_grown: c.segments_grown.get(),
             grown_in_foreground: c.grown_in_foreground.get(),
             bytes_given_back: c.bytes_given_back.get(),
+            bytes_scrubbed: c.bytes_scrubbed.get(),
             corrupt_pages: c.corrupt_pages.get(),
         }
     }

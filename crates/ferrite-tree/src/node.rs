@@ -300,6 +300,15 @@ const REST_GAIN_BYTES: usize = 64;
 /// and no log: what redo finds differs from the page in memory by stamps that say nothing. A
 /// delete-marked record keeps its stamp, which tells whether it may go.
 pub fn at_rest(page: &[u8], settled: TxnId, out: &mut [u8]) -> bool {
+    at_rest_gaining(page, settled, REST_GAIN_BYTES, out)
+}
+
+/// The same whatever the gain, so that nothing of a removed record is written.
+pub fn at_rest_scrubbed(page: &[u8], settled: TxnId, out: &mut [u8]) -> bool {
+    at_rest_gaining(page, settled, 1, out)
+}
+
+fn at_rest_gaining(page: &[u8], settled: TxnId, least: usize, out: &mut [u8]) -> bool {
     if page[5] != KIND_NODE || level(page) != 0 {
         return false;
     }
@@ -313,7 +322,7 @@ pub fn at_rest(page: &[u8], settled: TxnId, out: &mut [u8]) -> bool {
         }
     };
     let stamps: usize = (0..count(page)).map(stamp_bytes).sum();
-    if stamps + get16(page, 12) < REST_GAIN_BYTES {
+    if stamps + get16(page, 12) < least {
         return false;
     }
     let head = get16(page, 6);

@@ -69,6 +69,6 @@ pub mod record_kind {
     pub const CHECKPOINT: u8 = 9;
     /// Values out of line that become garbage if a transaction commits.
     pub const GARBAGE: u8 = 10;
-    /// Fills a segment's end; carries nothing.
+    /// Carries nothing: fills the last blocks of a log whose older part was overwritten.
     pub const PADDING: u8 = 255;
 }

@@ -1,0 +1,104 @@
+//! Scrubbing: free space is overwritten with zeroes, so that what was deleted is not left in the
+//! files.
+//!
+//! What is stale (free, and never overwritten since) is known from `runs.rs`. A round takes some
+//! of it, as if for blobs, overwrites it, syncs, and gives it back as free. So a run that is in
+//! use, or retired and not yet free, is never touched, and one that is being scrubbed is never
+//! handed out. After a start nothing is known of free space: it is read first, and what is
+//! zeroes already is left alone. So is what was given back to the file system, where a write
+//! would take space again.
+//!
+//! What is on disk if we die: more or fewer zeroes in space that nobody's map names. The next
+//! start looks through all free space again.
+//!
+//! Locking: growth lock > space lock, as in `space.rs`: a writer that finds no room waits for the
+//! round to end before it adds a segment. Rounds are therefore short.
+
+use ferrite_types::Result;
+
+use crate::deps::{kill_point, AlignedBuf, Ordering};
+use crate::runs::StaleRun;
+use crate::store::{Store, LOADING};
+use crate::word::GRANULE_BYTES;
+
+/// Bytes written at once.
+const WRITE_BYTES: usize = 1 << 20;
+/// Bytes a round takes at most.
+pub(crate) const ROUND_BYTES: usize = 8 << 20;
+
+impl Store {
+    /// Overwrites some of the free space that may still hold what was deleted, and makes that
+    /// durable. The bytes looked at; 0 when nothing is stale.
+    ///
+    /// # Errors
+    /// `Io`: what was taken is free again and still stale.
+    pub fn scrub_round(&self) -> Result<u64> {
+        if self.phase.load(Ordering::Acquire) == LOADING {
+            return Ok(0);
+        }
+        self.scrub_retired_too_early();
+        let _growth = self.growth.lock();
+        let found = {
+            let mut from = self.scrub_from.lock();
+            let most = (ROUND_BYTES / GRANULE_BYTES) as u32;
+            self.runs.lock().take_stale(most, &mut from)
+        };
+        if found.is_empty() {
+            return Ok(0);
+        }
+        let result = self.overwrite(&found);
+        let mut runs = self.runs.lock();
+        let mut looked = 0;
+        for run in &found {
+            looked += u64::from(run.granules) * GRANULE_BYTES as u64;
+            match result {
+                Ok(()) => runs.give_zeroed(run.granule, run.granules),
+                Err(_) => runs.give(run.granule, run.granules),
+            }
+        }
+        result.map(|()| looked)
+    }
+
+    fn overwrite(&self, found: &[StaleRun]) -> Result<()> {
+        let zeroes = AlignedBuf::zeroed(WRITE_BYTES);
+        let mut there = AlignedBuf::zeroed(WRITE_BYTES);
+        let mut touched: Vec<usize> = Vec::new();
+        for run in found {
+            let mut at = run.granule;
+            let end = run.granule + u64::from(run.granules);
+            while at < end {
+                let n = ((end - at) as usize).min(WRITE_BYTES / GRANULE_BYTES);
+                let bytes = n * GRANULE_BYTES;
+                let blank = run.doubtful && {
+                    self.files.read(at, &mut there[..bytes])?;
+                    there[..bytes] == zeroes[..bytes]
+                };
+                if !blank {
+                    let file = self.files.write(at, &zeroes[..bytes])?;
+                    self.counters.bytes_scrubbed.add(bytes as u64);
+                    if !touched.contains(&file) {
+                        touched.push(file);
+                    }
+                }
+                at += n as u64;
+            }
+        }
+        kill_point!("store.scrub_before_sync");
+        for file in touched {
+            self.files.sync(file)?;
+        }
+        kill_point!("store.scrubbed");
+        Ok(())
+    }
+
+    /// The deliberate fault `scrub.too_early`: what is retired goes before it is free.
+    fn scrub_retired_too_early(&self) {
+        if !ferrite_sync::mutant!("scrub.too_early") {
+            return;
+        }
+        for at in self.retired.all() {
+            let zeroes = AlignedBuf::zeroed(at.bytes());
+            let _ = self.files.write(at.granule(), &zeroes);
+        }
+    }
+}
