@@ -81,11 +81,12 @@ unit_licences() {
 # (the tool takes minutes to build): where there is none, the licences above are what is checked.
 unit_advisories() {
     unit_need_deny || return
-    if ! unit_cargo deny --log-level error --locked fetch db; then
+    cd "$FERRITE_ROOT" || return
+    if ! cargo deny --log-level error --locked fetch db; then
         test_skip "the database of advisories cannot be fetched here: only licences were checked"
         return
     fi
-    unit_cargo deny --locked --offline check advisories bans licenses sources
+    cargo deny --locked check --disable-fetch advisories bans licenses sources
 }
 
 unit_need_deny() {

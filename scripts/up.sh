@@ -153,6 +153,7 @@ up_close_dir() {
 up_programs() {
     ferrite_ensure_server
     [[ -n ${HA_FERRITE_SO:-} ]] || ferrite_build
+    [[ -r $HA_FERRITE_SO ]] || ferrite_die "there is no plugin at $HA_FERRITE_SO" "HA_FERRITE_SO names it; unset it to build one"
     account_runtime
 }
 
@@ -247,6 +248,8 @@ up_start() {
 # The server in a session of its own, its files and its log for its account alone whatever the umask here.
 up_detach() {
     cd /
+    # Root may open as many files as a server asks for; the account it becomes may not.
+    ((EUID != 0)) || [[ $(ulimit -Hn) == unlimited ]] || (($(ulimit -Hn) >= 65536)) || ulimit -Hn 65536 2>/dev/null || true
     export LD_LIBRARY_PATH=$RUN_LIBS${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
     # shellcheck disable=SC2016
     exec setsid nohup "${AS[@]}" bash -c 'umask 077 && log=$1 && shift && exec "$@" <"/dev/null" >>"$log" 2>&1' \
