@@ -124,6 +124,21 @@ static int refuse_long_keys(const Layout &layout, const TABLE *form) {
   return 0;
 }
 
+/* The server's own tables may be in any engine, and enforce_storage_engine moves them with a
+   dump that holds them. It reads its accounts from them at start, so it must have the engine
+   by then without asking a table of its own. (Refusing would not help: the dump has dropped the
+   old table by now.) Replication's position and the versioning registry are meant to be moved. */
+static void warn_system_table(THD *thd, const std::string &path) {
+  if (path.compare(0, 6, "mysql/") != 0 || !thd->lex->query_tables) return;
+  const char *table = thd->lex->query_tables->table_name.str;
+  if (!strncmp(table, "gtid_slave_pos", 14) || !strcmp(table, "transaction_registry")) return;
+  ferrite_warn(
+      thd, ER_ILLEGAL_HA_CREATE_OPTION,
+      "Ferrite: the server's own table `mysql`.`%s` is in FERRITE now; with INSTALL SONAME "
+      "alone the server will not start again, it needs plugin_load_add=ha_ferrite.so",
+      table);
+}
+
 int ha_ferrite::create(const char *name, TABLE *form, HA_CREATE_INFO *create_info) {
   if (!create_info->tmp_table())
     if (int err = ferrite_check_cluster(ha_thd())) return err;
@@ -159,6 +174,7 @@ int ha_ferrite::create(const char *name, TABLE *form, HA_CREATE_INFO *create_inf
     def.auto_increment = create_info->auto_increment_value ? create_info->auto_increment_value : 1;
   bool refused;
   const fe_code rc = ferrite_create_table(&def, &refused);
+  if (rc == FE_OK && !refused) warn_system_table(ha_thd(), table_name);
   return refused ? HA_ERR_UNSUPPORTED : ferrite_table_error(rc, ha_thd());
 }
 

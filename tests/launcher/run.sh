@@ -4,7 +4,7 @@
 set -euo pipefail
 
 ROOT=$(cd -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/../.." && pwd)
-WORK=$(mktemp -d "${TMPDIR:-/tmp}/ferrite-launcher.XXXXXX")
+WORK=$(mktemp -d /var/tmp/ferrite-launcher.XXXXXXXX)
 # The account that root's servers run as passes through it, and cannot list it.
 chmod 711 "$WORK"
 LISTENER=
@@ -156,6 +156,26 @@ older_directory() {
     expect "down at the end" 0 'cleanly' "$ROOT/ferrite" down --dir "$WORK/data"
 }
 
+# A dump of all databases under enforce_storage_engine moves the server's own tables, and the server starts all the same.
+system_tables() {
+    local dump=("$ROOT/tests/launcher/dump.sh" "--user=$(id -un)" "--socket=$WORK/s" --all-databases "--result-file=$WORK/all.sql")
+    rm -rf "$WORK/data"
+    expect "up for a dump" 0 'Ferrite is up' up
+    expect "all databases dumped" 0 '^$' "${dump[@]}"
+    expect "down after the dump" 0 'cleanly' "$ROOT/ferrite" down --dir "$WORK/data"
+    expect "up with an enforced engine" 0 'Ferrite is up' up -- --enforce-storage-engine=FERRITE
+    expect "each of the server's tables is warned of" 0 'Warning.*1478.*mysql.*global_priv.* is in FERRITE now' \
+        sql --show-warnings -e "source $WORK/all.sql"
+    expect "they have moved" 0 '^FERRITE$' sql -NBe "SELECT ENGINE FROM information_schema.TABLES
+        WHERE TABLE_SCHEMA = 'mysql' AND TABLE_NAME = 'global_priv'"
+    expect "replication's position is meant to be there" 0 '^$' sql --show-warnings -e 'ALTER TABLE mysql.gtid_slave_pos ENGINE=FERRITE'
+    kill -9 "$(cat "$WORK/data/ferrite.pid")"
+    expect "up after a crash" 0 'Ferrite is up' up
+    expect "the accounts are there" 0 '^2$' sql -NBe "SELECT COUNT(*) FROM mysql.global_priv WHERE User IN ('root', 'ferrite')"
+    expect "back to Aria" 0 '^$' sql --show-warnings -e 'ALTER TABLE mysql.global_priv ENGINE=Aria'
+    expect "down after the crash" 0 'cleanly' "$ROOT/ferrite" down --dir "$WORK/data"
+}
+
 bad_words
 bad_directories
 not_running
@@ -167,6 +187,7 @@ if compgen -G "$ROOT/plugin/*.cc" >/dev/null; then
     a_life
     binary_log
     older_directory
+    system_tables
     access_test
 else
     echo "plugin/ holds no C++ source yet: the launcher is tested without a server"
