@@ -253,3 +253,36 @@ impl Engine {
         state
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A checkpoint of an older version has no ids: they come from dictionary and log.
+    #[test]
+    fn the_state_of_an_older_version_is_read() {
+        let mut state = EngineState {
+            next_txn: TxnId(9),
+            next_csn: Csn(8),
+            overflow: vec![(IndexId(17), [5; 16])],
+            ..EngineState::default()
+        };
+        state.next_ids.table = 70;
+        state.next_ids.index = 90;
+        let now = state.encode();
+        let read = EngineState::decode(&now).unwrap();
+        assert_eq!(read.next_ids, state.next_ids);
+        assert_eq!(read.overflow, state.overflow);
+        let ids = 1 + 8 + 8..1 + 8 + 8 + 12;
+        let mut before = [&now[..ids.start], &now[ids.end..]].concat();
+        before[0] = OLDEST_VERSION;
+        let read = EngineState::decode(&before).unwrap();
+        assert_eq!(read.next_ids, NextIds::default());
+        assert_eq!(
+            (read.next_txn, read.overflow),
+            (state.next_txn, state.overflow)
+        );
+        before[0] = STATE_VERSION + 1;
+        assert!(EngineState::decode(&before).is_err());
+    }
+}

@@ -43,7 +43,8 @@ impl Session {
             self.engine.txns.commit(self.txn);
         }
         let end = self.log_commit();
-        self.publish_commit();
+        self.make_visible();
+        self.leave_garbage();
         self.make_durable(end, allow_async);
         Ok(())
     }
@@ -62,8 +63,8 @@ impl Session {
         at.end
     }
 
-    /// Stages `Visible` and `Unlocked`.
-    fn publish_commit(&mut self) {
+    /// Stage `Visible`.
+    fn make_visible(&mut self) {
         // The deliberate fault has made it public before its record.
         let early = ferrite_sync::mutant!("commit.visible_before_logged")
             && matches!(
@@ -74,6 +75,11 @@ impl Session {
             self.engine.txns.commit(self.txn);
         }
         kill_point!("commit.visible");
+    }
+
+    /// What is to be purged goes to the queue, locks go (stage `Unlocked`), and the session is
+    /// ready for its next transaction.
+    fn leave_garbage(&mut self) {
         let txn = self.txn;
         if !self.garbage.is_empty() {
             let garbage = self.garbage.drain(..).map(|(_, g)| g).collect();
@@ -162,7 +168,11 @@ impl Session {
             return;
         }
         let end = self.log_commit();
-        self.publish_commit();
+        self.make_visible();
+        self.snapshot = None;
+        self.engine.locks.release_all(&self.owner);
+        // What the transaction leaves may be much: others need not wait in the order of commits
+        // until it is in the purge queue.
         self.commit_end = Some(end);
     }
 
@@ -178,13 +188,14 @@ impl Session {
         if wait_durable {
             self.engine.log.flush_to(end);
         }
-        self.release_and_reset();
+        self.leave_garbage();
         Ok(())
     }
 
     /// A prepared transaction whose rollback has begun, and failed: it can only be rolled back.
     pub(crate) fn is_half_rolled_back(&self) -> bool {
-        self.prepared && !self.txn.is_frozen() && self.slot.state.lock().xid.is_none()
+        let undecided = self.prepared && self.commit_end.is_none() && !self.txn.is_frozen();
+        undecided && self.slot.state.lock().xid.is_none()
     }
 
     /// The prepared transaction leaves the session and waits for its xid to be decided.
@@ -292,8 +303,10 @@ mod tests {
         };
         s.log_commit();
         known("logged");
-        s.publish_commit();
+        s.make_visible();
         known("visible");
+        s.leave_garbage();
+        known("in the queue");
         drop(s);
         engine.close().unwrap();
     }

@@ -92,3 +92,22 @@ impl Session {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_this_version_and_of_older_ones() {
+        let values = [(IndexId(3), [7; 16]), (IndexId(4), [8; 16])];
+        let mut listed = Vec::new();
+        encode_values(&values, &mut listed);
+        assert_eq!(decode_values(&listed).unwrap(), (2, values.to_vec()));
+        let counted = commit_body(TxnId(5), 2);
+        assert_eq!(decode_values(&counted[6..]).unwrap(), (2, Vec::new()));
+        for cut in (0..listed.len()).filter(|cut| *cut != 4) {
+            decode_values(&listed[..cut]).unwrap_err();
+        }
+        decode_values(&[255; 24]).unwrap_err();
+    }
+}
