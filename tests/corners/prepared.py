@@ -135,3 +135,31 @@ def scenario_many_values_in_a_transaction(env: Env) -> None:
     equal(session.value("SELECT COUNT(*) FROM t WHERE LENGTH(b) = 1101"), 60000, "rows")
     session.run("DELETE FROM t")
     _sound(session, "t")
+
+
+def scenario_prepare_gives_locks_back(env: Env) -> None:
+    """XA PREPARE lets go of gaps and shared locks, and keeps what was changed, as InnoDB's does."""
+
+    def play(engine: str) -> list[object]:
+        answers: list[object] = []
+        for read in ("SELECT * FROM t WHERE a > 20 FOR UPDATE", "SELECT * FROM t LOCK IN SHARE MODE"):
+            session, other = env.session(), env.session()
+            session.run(f"CREATE OR REPLACE TABLE t (a INT PRIMARY KEY, b INT) ENGINE={engine}")
+            session.run("INSERT INTO t VALUES (10, 1), (20, 1)")
+            other.run("SET innodb_lock_wait_timeout=1, ferrite_lock_wait_timeout=1")
+            session.run("XA START 'gaps'")
+            session.run(read)
+            session.run("INSERT INTO t VALUES (40, 1)")
+            session.run("XA END 'gaps'")
+            answers.append(other.answer("INSERT INTO t VALUES (50, 1)"))
+            session.run("XA PREPARE 'gaps'")
+            answers.append(other.answer("INSERT INTO t VALUES (60, 1)"))
+            answers.append(other.answer("INSERT INTO t VALUES (30, 1)"))
+            answers.append(other.answer("UPDATE t SET b=2 WHERE a=10"))
+            answers.append(other.answer("UPDATE t SET b=2 WHERE a=40"))
+            session.run("XA COMMIT 'gaps'")
+            answers.append(other.answer("SELECT * FROM t"))
+            session.close()
+        return answers
+
+    env.same_as_innodb(play)

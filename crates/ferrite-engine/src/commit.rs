@@ -156,6 +156,8 @@ impl Session {
             _ => {}
         }
         kill_point!("prepare.durable");
+        // What guards reads only: nothing is read any more, and the decision may take long.
+        self.engine.locks.release_at_prepare(&self.owner);
         Ok(())
     }
 

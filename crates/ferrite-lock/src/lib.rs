@@ -17,6 +17,7 @@
 //! | `deadlock` | walking the wait-for graph, choosing a victim, the journal of deadlocks |
 //! | `ranges` | what a long locking scan holds, told once |
 //! | `interval` | ranges by key |
+//! | `prepare` | what a prepared transaction gives back |
 //! | `gaps` | gap locks that move when records come and go |
 //! | `tables` | IS, IX, S, X on whole tables |
 //! | `info` | what `information_schema` shows, counters |
@@ -43,6 +44,7 @@ mod interval;
 mod line;
 mod mode;
 mod owner;
+mod prepare;
 mod queue;
 mod ranges;
 mod shard;

@@ -396,6 +396,25 @@ impl Ranges {
         true
     }
 
+    /// Some shared ranges of an owner in an index go. Under its list mutex. False: none is left.
+    pub fn release_shared(&self, owner: &Arc<Owner>, index: IndexId, tally: &Tally) -> bool {
+        let mut stripe = self.stripe(index).lock();
+        let Some(ranges) = stripe.get_mut(&index) else {
+            return false;
+        };
+        let some: Vec<u32> = ranges.owners.get(&name(owner)).map_or(Vec::new(), |own| {
+            own[0].values().copied().take(AT_ONCE).collect()
+        });
+        for slot in &some {
+            ranges.take(0, *slot, tally);
+            self.uncount(index, tally);
+        }
+        if ranges.is_empty() {
+            stripe.remove(&index);
+        }
+        some.len() == AT_ONCE
+    }
+
     /// Calls `f` with each range, its index and modes, some of them at a time under a stripe's
     /// mutex: one that changes meanwhile may be missed.
     pub fn each(&self, f: &mut dyn FnMut(IndexId, &Range, Mask)) {
