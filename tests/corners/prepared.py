@@ -20,9 +20,9 @@ def _prepare_and_go(env: Env, xid: str, *changes: str, before: str = "DO 0") -> 
     session.run(f"XA PREPARE '{xid}'")
     session.close()
     other = env.session()
-    env.eventually(
-        "the client is gone", lambda: other.value("SELECT COUNT(*) FROM information_schema.processlist") <= 2
-    )
+    gone = f"SELECT COUNT(*) = 0 FROM information_schema.processlist WHERE id = {session.id}"
+    env.eventually("the client is gone", lambda: other.value(gone))
+    other.close()
 
 
 def scenario_ddl_waits_for_prepared(env: Env) -> None:
