@@ -155,9 +155,7 @@ impl Engine {
                 ended.info.thread_id
             );
             self.callbacks.log(LogLevel::Warning, &text);
-            self.versions.retire(&self.txns);
-            self.versions.sweep_old(&self.txns);
-            self.sweep_graveyards();
+            self.drop_unneeded_history();
         }
     }
 
@@ -186,6 +184,7 @@ impl Engine {
     fn run_history(&self) {
         let mut rounds = 0u64;
         let mut held_most = 0;
+        let mut graves = 0;
         let mut before: Vec<u64> = Vec::new();
         let mut warned = false;
         while !self.stopping() {
@@ -198,7 +197,12 @@ impl Engine {
             self.warn_of_spill(&mut warned);
             self.limit_history();
             rounds += 1;
-            if rounds % SWEEP_ROUNDS == 0 {
+            let look = rounds % SWEEP_ROUNDS == 0;
+            if look || self.is_worth_counting(graves) {
+                graves = self.graves().1;
+            }
+            self.limit_history_memory(graves, look);
+            if look {
                 self.versions.free_seen(&self.txns);
                 // What is kept becomes free only when a snapshot ends. Those that came and
                 // went between two looks are seen to once in a while.

@@ -17,6 +17,9 @@ pub struct Config {
     pub log_ring_bytes: usize,
     /// Memory for versions before they are looked through.
     pub history_ring_bytes: u64,
+    /// Memory beyond that for what cannot be written out, before snapshots end; 0: as much as
+    /// the ring, and 256 MiB at least.
+    pub history_beyond_ring_bytes: u64,
     /// Memory for versions at which the oldest snapshot is ended; 0: never.
     pub max_history_bytes: u64,
     /// 0 (about once a second), 1 (each commit is durable when it returns), 2 (each commit is
@@ -63,6 +66,7 @@ impl Default for Config {
             log_segment_bytes: 64 << 20,
             log_ring_bytes: 16 << 20,
             history_ring_bytes: 64 << 20,
+            history_beyond_ring_bytes: 0,
             max_history_bytes: 0,
             flush_log_at_commit: 1,
             flush_interval_ms: 1000,

@@ -57,6 +57,8 @@ pub struct Engine {
     pub(crate) throttle: AtomicBool,
     /// What was deleted is overwritten in the files; read by the pool when it writes a page.
     pub(crate) scrub: Arc<AtomicBool>,
+    /// Versions of running transactions take all memory there is for them.
+    pub(crate) history_full: AtomicBool,
     /// Each deadlock goes to the server's log.
     pub(crate) print_deadlocks: AtomicBool,
     pub(crate) stop: AtomicBool,
@@ -88,9 +90,13 @@ impl Engine {
     /// May rows be changed now?
     ///
     /// # Errors
-    /// `DiskFull` while neither log nor store can grow.
+    /// `DiskFull` while neither log nor store can grow, nor row versions be written out.
     #[inline]
     pub(crate) fn admission(&self) -> Result<()> {
+        if self.history_full.load(Ordering::Relaxed) {
+            let text = "row versions of running transactions cannot be written out";
+            return Err(Error::DiskFull(text.into()));
+        }
         match self.room() {
             Err(Error::DiskFull(_)) => self.make_room(),
             other => other,

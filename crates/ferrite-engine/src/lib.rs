@@ -14,7 +14,8 @@
 //! - `undo`: the undo entry; `undo_list`: a transaction's; `rollback`: applying it.
 //! - `commit`: the commit path, by stages; `values`: what the log tells of values out of line
 //!   that a transaction lets go of; `prepared`: transactions that wait for their xid's decision.
-//! - `purge`: cleaning up after commits; `graveyard`: deleted entries old snapshots need.
+//! - `purge`: cleaning up after commits; `graveyard`: deleted entries old snapshots need;
+//!   `history_limit`: what history may take of memory.
 //!   `overflow`: values out of line.
 //! - `recovery`, `checkpoint`: start and restart; `losers`: what is rolled back after it.
 //!   `background`: every thread.
@@ -48,6 +49,7 @@ mod explain;
 #[doc(hidden)]
 pub mod fuzz;
 mod graveyard;
+mod history_limit;
 mod inspect;
 mod lifecycle;
 mod load;

@@ -180,6 +180,7 @@ impl Engine {
             checkpoint_lsn: AtomicU64::new(0),
             throttle: AtomicBool::new(false),
             scrub: Arc::new(AtomicBool::new(false)),
+            history_full: AtomicBool::new(false),
             print_deadlocks: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             housekeeping: Event::new(),

@@ -154,6 +154,7 @@ fn config(rng: &mut Rng) -> Config {
         log_segment_bytes: segment,
         log_ring_bytes: pick(rng, &[256 << 10, 512 << 10]),
         history_ring_bytes: pick(rng, &[0, 256 << 10, 1 << 20]),
+        history_beyond_ring_bytes: 0,
         max_history_bytes: 0,
         flush_log_at_commit: pick(rng, &[1, 1, 1, 1, 1, 1, 2, 0]),
         flush_interval_ms: pick(rng, &[1, 20, 1000]),

@@ -61,6 +61,15 @@ impl OldSegment {
         self.extent.as_ref().map_or(0, |e| e.place.bytes())
     }
 
+    fn sizes(&self) -> Sizes {
+        Sizes {
+            live: self.live(),
+            memory: self.memory() as u64,
+            records: self.record_memory() as u64,
+            file_bytes: self.file_bytes() as u64,
+        }
+    }
+
     fn insert(&mut self, unit: u16, record: &[u8]) {
         if let Some(extent) = &mut self.extent {
             extent.kill(unit);
@@ -77,6 +86,15 @@ impl OldSegment {
         }
         self.extent.as_mut().is_some_and(|e| e.kill(unit))
     }
+}
+
+/// What a segment adds to the sums of all.
+#[derive(Clone, Copy, Default)]
+struct Sizes {
+    live: u64,
+    memory: u64,
+    records: u64,
+    file_bytes: u64,
 }
 
 /// What one has to know of a segment to spill it, or spill it again.
@@ -103,6 +121,8 @@ pub(crate) struct Old {
     maps: Box<[CachePadded<Mutex<Map>>]>,
     len: AtomicU64,
     bytes: AtomicU64,
+    /// Of `bytes`, what the records in memory take.
+    record_bytes: AtomicU64,
     file_bytes: AtomicU64,
     /// Extents that went with the last version of their segment.
     given_back: Mutex<Vec<Place>>,
@@ -125,17 +145,18 @@ impl Old {
         &self.maps[number as usize % SHARDS].0
     }
 
-    fn account(&self, before: (u64, usize, usize), after: (u64, usize, usize)) {
-        adjust(&self.len, before.0, after.0);
-        adjust(&self.bytes, before.1 as u64, after.1 as u64);
-        adjust(&self.file_bytes, before.2 as u64, after.2 as u64);
+    fn account(&self, before: Sizes, after: Sizes) {
+        adjust(&self.len, before.live, after.live);
+        adjust(&self.bytes, before.memory, after.memory);
+        adjust(&self.record_bytes, before.records, after.records);
+        adjust(&self.file_bytes, before.file_bytes, after.file_bytes);
     }
 
     /// Changes a segment that is here; one without live versions goes.
     fn change<R>(&self, number: u64, f: impl FnOnce(&mut OldSegment) -> R) -> Option<R> {
         let mut map = self.map(number).lock();
         let s = map.get_mut(&number)?;
-        let before = (s.live(), s.memory(), s.file_bytes());
+        let before = s.sizes();
         let result = f(s);
         self.changed(&mut map, number, before);
         Some(result)
@@ -144,12 +165,12 @@ impl Old {
     /// As `change`; makes the segment if it is not here.
     fn change_or_make(&self, number: u64, f: impl FnOnce(&mut OldSegment)) {
         let mut map = self.map(number).lock();
-        let mut before = (0, 0, 0);
+        let mut before = Sizes::default();
         let s = match map.entry(number) {
             Entry::Vacant(vacant) => vacant.insert(OldSegment::default()),
             Entry::Occupied(occupied) => {
                 let s = occupied.into_mut();
-                before = (s.live(), s.memory(), s.file_bytes());
+                before = s.sizes();
                 s
             }
         };
@@ -157,14 +178,14 @@ impl Old {
         self.changed(&mut map, number, before);
     }
 
-    fn changed(&self, map: &mut Map, number: u64, before: (u64, usize, usize)) {
+    fn changed(&self, map: &mut Map, number: u64, before: Sizes) {
         let Some(s) = map.get_mut(&number) else {
             return;
         };
         s.changes += 1;
-        let mut after = (s.live(), s.memory(), s.file_bytes());
-        if after.0 == 0 {
-            after = (0, 0, 0);
+        let mut after = s.sizes();
+        if after.live == 0 {
+            after = Sizes::default();
             let gone = map.remove(&number).and_then(|s| s.extent);
             self.given_back.lock().extend(gone.map(|e| e.place));
         }
@@ -308,7 +329,7 @@ impl Old {
         for number in numbers {
             if let Some(mut s) = map.remove(&number) {
                 versions += s.live();
-                self.account((s.live(), s.memory(), s.file_bytes()), (0, 0, 0));
+                self.account(s.sizes(), Sizes::default());
                 let place = s.extent.take().map(|e| e.place);
                 self.given_back.lock().extend(place);
                 out.push(s);
@@ -370,6 +391,11 @@ impl Old {
     /// Memory in use (bytes).
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Of that, what records take that are in no scratch file.
+    pub fn record_bytes(&self) -> u64 {
+        self.record_bytes.load(Ordering::Relaxed)
     }
 
     /// Bytes of extents in use.

@@ -14,6 +14,7 @@
 //!
 //! Locking: `retiring`, then walks paused.
 
+use ferrite_sync::atomic::Ordering;
 use ferrite_types::{Error, Result};
 
 use crate::extent::Extent;
@@ -56,6 +57,7 @@ impl VersionStore {
             match self.try_spill_young(scratch, number, attempt == ATTEMPTS) {
                 Ok(None) => {}
                 Ok(Some(versions)) => {
+                    self.spill_fails.store(false, Ordering::Relaxed);
                     self.count.spilled.add(versions);
                     return versions;
                 }
@@ -115,7 +117,10 @@ impl VersionStore {
             }
             sparse += usize::from(rewrite);
             match self.spill_segment(scratch, c.number) {
-                Ok(n) => versions += n,
+                Ok(n) => {
+                    self.spill_fails.store(false, Ordering::Relaxed);
+                    versions += n;
+                }
                 Err(e) => {
                     self.spill_failed(&e);
                     break;
@@ -159,12 +164,29 @@ impl VersionStore {
 
     fn spill_failed(&self, e: &Error) {
         self.count.spill_failures.inc();
+        self.spill_fails.store(true, Ordering::Relaxed);
         *self.spill_error.lock() = Some(e.to_string());
     }
 
     /// What the last write to a scratch file that failed said, once.
     pub fn take_spill_error(&self) -> Option<String> {
         self.spill_error.lock().take()
+    }
+
+    /// Versions cannot be written out: there is nowhere to, or the last attempt failed.
+    pub fn cannot_spill(&self) -> bool {
+        self.scratch.is_none() || self.spill_fails.load(Ordering::Relaxed)
+    }
+
+    /// Memory of versions that will not become less by writing them out: what the old generation
+    /// has in memory, and the young ring as long as nothing can leave it.
+    pub fn stuck_bytes(&self) -> u64 {
+        let young = if self.cannot_spill() {
+            self.young_bytes()
+        } else {
+            0
+        };
+        young + self.old.record_bytes()
     }
 
     /// Removes the scratch files: nobody reads or adds versions any more.

@@ -16,6 +16,7 @@
 //! none.
 
 use ferrite_io::Storage;
+use ferrite_sync::atomic::AtomicBool;
 use ferrite_sync::waits::{waiting, Of, Reason};
 use ferrite_sync::{Arc, CachePadded, Counter, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use ferrite_types::Result;
@@ -108,6 +109,8 @@ pub struct VersionStore {
     pub(crate) config: VersionConfig,
     /// What the last failed write to a scratch file said.
     pub(crate) spill_error: Mutex<Option<String>>,
+    /// The last attempt to write to a scratch file failed.
+    pub(crate) spill_fails: AtomicBool,
     pub(crate) retiring: Mutex<()>,
     pub(crate) count: Counters,
     /// Updates that left a chain of `index + 1` versions.
@@ -132,6 +135,7 @@ impl VersionStore {
             walks: (0..WALK_SHARDS).map(|_| CachePadded::default()).collect(),
             config,
             spill_error: Mutex::new(None),
+            spill_fails: AtomicBool::new(false),
             retiring: Mutex::new(()),
             count: Counters::default(),
             chains: (0..CHAIN_LENGTHS).map(|_| Counter::new()).collect(),

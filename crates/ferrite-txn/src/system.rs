@@ -393,6 +393,13 @@ impl TxnSystem {
         self.register.views().iter().for_each(f);
     }
 
+    /// How many snapshots are open.
+    pub fn snapshot_count(&self) -> usize {
+        let mut open = 0;
+        self.register.each(&mut |_| open += 1);
+        open
+    }
+
     /// Ends the oldest snapshot for the sake of the history limit: its reader finds
     /// [`Snapshot::is_expired`]. `None` when none is open.
     pub fn expire_oldest(&self) -> Option<SnapshotView> {
