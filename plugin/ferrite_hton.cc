@@ -92,6 +92,16 @@ static int64_t on_current_connection(uint64_t *thread_id, char *query, size_t ro
   return static_cast<int64_t>(len);
 }
 
+/* The server's list of connections has locks of its own, none of which is held by a thread that
+   waits for a row. */
+static size_t on_query_of_connection(uint64_t thread_id, char *query, size_t room) {
+  THD *other = thread_id ? find_thread_by_id(static_cast<longlong>(thread_id)) : nullptr;
+  if (!other || !room) return 0;
+  size_t len = thd_query_safe(other, query, room);
+  mysql_mutex_unlock(&other->LOCK_thd_kill); /* find_thread_by_id() locked it */
+  return len < room ? len : room - 1;
+}
+
 /* ---- the rest of the handlerton -------------------------------------------------------- */
 
 static int close_engine() {
@@ -175,9 +185,17 @@ static void fill_handlerton(handlerton *hton) {
 }
 
 static int ferrite_init(void *arg) {
-  static const fe_callbacks callbacks = {
-      on_log,         on_is_killed,  on_lock_wait_begin,   on_lock_wait_end, on_report_wait_for,
-      on_async_begin, on_async_done, on_checkpoint_notify, on_fatal,         on_current_connection};
+  static const fe_callbacks callbacks = {on_log,
+                                         on_is_killed,
+                                         on_lock_wait_begin,
+                                         on_lock_wait_end,
+                                         on_report_wait_for,
+                                         on_async_begin,
+                                         on_async_done,
+                                         on_checkpoint_notify,
+                                         on_fatal,
+                                         on_current_connection,
+                                         on_query_of_connection};
   ferrite_hton = static_cast<handlerton *>(arg);
   fe_config config;
   memset(&config, 0, sizeof config);

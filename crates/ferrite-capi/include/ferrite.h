@@ -124,6 +124,9 @@ typedef struct {
      Copies at most `room` bytes of what it runs and returns how many; -1: it works for none.
      Must not wait. May be NULL. */
   int64_t (*current_connection)(uint64_t *thread_id, char *query, size_t room);
+  /* A connection's own thread that holds nothing of the core, at a deadlock: what another
+     connection runs. Copies at most `room` bytes and returns how many. May be NULL. */
+  size_t (*query_of_connection)(uint64_t thread_id, char *query, size_t room);
 } fe_callbacks;
 
 typedef struct {

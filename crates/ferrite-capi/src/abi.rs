@@ -83,6 +83,7 @@ pub struct fe_callbacks {
     pub checkpoint_notify: Option<unsafe extern "C" fn(*mut c_void)>,
     pub fatal: Option<unsafe extern "C" fn(*const c_char)>,
     pub current_connection: Option<CurrentConnection>,
+    pub query_of_connection: Option<unsafe extern "C" fn(u64, *mut c_char, usize) -> usize>,
 }
 
 /// See the header.

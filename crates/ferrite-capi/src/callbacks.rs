@@ -118,6 +118,18 @@ impl Callbacks for Server {
         }
     }
 
+    fn query_of(&self, thread_id: u64) -> Vec<u8> {
+        let Some(f) = self.0.query_of_connection else {
+            return Vec::new();
+        };
+        let mut query = vec![0u8; QUERY_ROOM];
+        // SAFETY: the header allows a connection's own thread that holds nothing; the place
+        // lives during the call.
+        let len = unsafe { f(thread_id, query.as_mut_ptr().cast(), query.len()) };
+        query.truncate(len);
+        query
+    }
+
     fn fatal(&self, text: &str) {
         if let Some(f) = self.0.fatal {
             // SAFETY: any thread; does not return.

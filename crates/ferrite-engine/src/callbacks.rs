@@ -36,6 +36,10 @@ pub trait Callbacks: Send + Sync {
     fn async_done(&self, _token: usize) {}
     /// Everything committed before the request with this cookie is durable; any thread.
     fn checkpoint_notify(&self, _cookie: usize) {}
+    /// What a connection runs now; empty: nothing, or it is gone. No latch or mutex is held.
+    fn query_of(&self, _thread_id: u64) -> Vec<u8> {
+        Vec::new()
+    }
     /// Durability is in doubt: does not return in production.
     fn fatal(&self, text: &str);
 }

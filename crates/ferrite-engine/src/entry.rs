@@ -10,7 +10,7 @@ use crate::purge::Clean;
 use crate::session::{Hooks, Session};
 use crate::table::Table;
 use crate::undo::{self, Prior, Undo};
-use ferrite_lock::{Mode, Span};
+use ferrite_lock::{Deadlock, Mode, Span};
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::Arc;
 use ferrite_tree::record::Header;
@@ -134,8 +134,13 @@ impl Session {
         if !engine.print_deadlocks.load(Ordering::Relaxed) {
             return;
         }
-        if let Some(deadlock) = engine.locks.deadlocks().last() {
-            let text = format!("deadlock: {deadlock:?}");
+        let deadlocks = engine.locks.deadlocks();
+        let mine = |d: &&Deadlock| {
+            let mut members = d.members.iter();
+            members.any(|m| m.victim && m.thread_id == self.thread_id)
+        };
+        if let Some(deadlock) = deadlocks.iter().rev().find(mine) {
+            let text = engine.deadlock_text(deadlock, true);
             engine.callbacks.log(LogLevel::Note, &text);
         }
     }

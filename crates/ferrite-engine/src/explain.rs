@@ -2,8 +2,13 @@
 //! of numbers.
 
 use crate::engine::Engine;
+use ferrite_lock::Deadlock;
 use ferrite_sync::waits::{self, LongWait, Of, Reason};
 use ferrite_types::{IndexId, PageId, TableId};
+use std::fmt::Write as _;
+
+/// Bytes of a key that are shown.
+const KEY_SHOWN: usize = 64;
 
 /// Waits for one reason since the start of the process.
 #[derive(Clone, Debug)]
@@ -96,6 +101,54 @@ impl Engine {
             holder_thread_id,
             query: wait.who.query,
         }
+    }
+
+    /// A deadlock in words: who waits for what, in a ring, and who gave way. `now`: it is being
+    /// broken by the calling thread, so that the others still run what they waited in.
+    pub(crate) fn deadlock_text(&self, deadlock: &Deadlock, now: bool) -> String {
+        let mut text = format!(
+            "deadlock of {} transactions, each waits for the next and the last for the first",
+            deadlock.members.len()
+        );
+        for (i, m) in deadlock.members.iter().enumerate() {
+            let end = if m.victim { " (rolled back)" } else { "" };
+            let _ = write!(
+                text,
+                "\n  ({}) transaction {}{end}, connection {}, {} rows changed, waits for {} on {}",
+                i + 1,
+                m.txn,
+                m.thread_id,
+                m.changes,
+                m.wanted,
+                self.locked_thing(m.index, &m.key),
+            );
+            let query = if now {
+                self.callbacks.query_of(m.thread_id)
+            } else {
+                Vec::new()
+            };
+            if !query.is_empty() {
+                let _ = write!(text, ": {}", String::from_utf8_lossy(&query));
+            }
+        }
+        text
+    }
+
+    /// What a lock is on. Index 0 has the locks of tables; their keys begin with the table's id.
+    fn locked_thing(&self, index: IndexId, key: &[u8]) -> String {
+        if index.0 == 0 {
+            let id = key.get(..8).and_then(|id| id.try_into().ok());
+            let name = id.and_then(|id| self.dict.name_of(TableId(u64::from_be_bytes(id))));
+            return format!("table {}", name.unwrap_or_else(|| "(dropped)".into()));
+        }
+        let Some((table, name)) = self.dict.names_of_index(index) else {
+            return "a dropped index".into();
+        };
+        let mut text = format!("index {name} of table {table}, key 0x");
+        for byte in key.iter().take(KEY_SHOWN) {
+            let _ = write!(text, "{byte:02x}");
+        }
+        text
     }
 
     /// SHOW ENGINE STATUS: reasons that happened, a line each.

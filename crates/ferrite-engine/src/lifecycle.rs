@@ -336,6 +336,8 @@ impl Engine {
             let owner = Owner::new(0, 0);
             owner.set_txn(txn);
             let slot = Arc::new(TxnSlot::new(owner.clone()));
+            // It began in an earlier life; nobody knows when.
+            slot.started_us.store(time::now_us(), Ordering::Relaxed);
             self.txns.restore(txn, owner, found.xid.is_some());
             {
                 let mut state = slot.state.lock();

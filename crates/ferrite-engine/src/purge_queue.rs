@@ -206,6 +206,11 @@ impl PurgeQueue {
         self.fresh.load(Ordering::Relaxed) > DEBT && !self.is_held_back()
     }
 
+    /// The time, us, as of the last tick: 50 ms ago at most.
+    pub(crate) fn recent_us(&self) -> u64 {
+        self.now_us.load(Ordering::Relaxed)
+    }
+
     /// Tells the queue the time.
     pub(crate) fn tick(&self) {
         self.now_us.store(time::now_us(), Ordering::Relaxed);

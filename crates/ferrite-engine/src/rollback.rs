@@ -388,7 +388,7 @@ impl Engine {
         self.txns.rolled_back(txn);
         self.locks.release_all(&slot.owner);
         self.log.request_flush(at.end);
-        slot.started_unix_us.store(0, Ordering::Relaxed);
+        slot.started_us.store(0, Ordering::Relaxed);
         Ok(())
     }
 }

@@ -15,7 +15,7 @@ use crate::visible::View;
 use ferrite_lock::{Owner, WaitHooks, WaitPolicy};
 use ferrite_redo::Appended;
 use ferrite_sync::atomic::{AtomicU64, AtomicU8, Ordering};
-use ferrite_sync::{time, Arc, Mutex};
+use ferrite_sync::{Arc, Mutex};
 use ferrite_tree::Scratch;
 use ferrite_txn::{Snapshot, SnapshotInfo};
 use ferrite_types::{Error, PageId, Result, TxnId};
@@ -98,7 +98,8 @@ impl SlotState {
 pub(crate) struct TxnSlot {
     pub state: Mutex<SlotState>,
     pub owner: Arc<Owner>,
-    pub started_unix_us: AtomicU64,
+    /// When the first statement began, us of the monotonic clock, to 50 ms; 0: idle.
+    pub started_us: AtomicU64,
     pub rows_changed: AtomicU64,
     /// Isolation level of the last statement, for display.
     pub isolation: AtomicU8,
@@ -110,7 +111,7 @@ impl TxnSlot {
         TxnSlot {
             state: Mutex::new(SlotState::default()),
             owner,
-            started_unix_us: AtomicU64::new(0),
+            started_us: AtomicU64::new(0),
             rows_changed: AtomicU64::new(0),
             isolation: AtomicU8::new(Isolation::RepeatableRead as u8),
             query: Mutex::new(Vec::new()),
@@ -243,6 +244,10 @@ impl Session {
         self.slot
             .isolation
             .store(isolation as u8, Ordering::Relaxed);
+        if self.slot.started_us.load(Ordering::Relaxed) == 0 {
+            let recent_us = self.engine.purge.recent_us();
+            self.slot.started_us.store(recent_us, Ordering::Relaxed);
+        }
         self.owner.interrupted.store(false, Ordering::SeqCst);
         self.owner
             .no_gaps
@@ -349,9 +354,6 @@ impl Session {
         if self.txn.is_frozen() {
             self.txn = self.engine.txns.begin(self.owner.clone());
             self.owner.set_txn(self.txn);
-            self.slot
-                .started_unix_us
-                .store(time::unix_us(), Ordering::Relaxed);
             self.slot.state.lock().txn = self.txn;
         }
         Ok(self.txn)
@@ -423,7 +425,7 @@ impl Session {
         if !self.txn.is_frozen() {
             self.slot.state.lock().end(&self.engine.undo_area);
         }
-        self.slot.started_unix_us.store(0, Ordering::Relaxed);
+        self.slot.started_us.store(0, Ordering::Relaxed);
         self.slot.rows_changed.store(0, Ordering::Relaxed);
         self.owner.set_txn(TxnId::FROZEN);
         self.owner.changes.store(0, Ordering::Relaxed);

@@ -419,7 +419,7 @@ impl Engine {
             .locks
             .deadlocks()
             .last()
-            .map_or_else(|| "none".to_string(), |d| format!("{d:?}"));
+            .map_or_else(|| "none".to_string(), |d| self.deadlock_text(d, false));
         let trx = self
             .trx_rows()
             .iter()
@@ -458,6 +458,7 @@ impl Engine {
     pub fn trx_rows(&self) -> Vec<TrxRow> {
         let now_us = time::now_us();
         let now_unix = time::unix_us();
+        let unix_s = |us: u64| now_unix.saturating_sub(now_us.saturating_sub(us)) / 1_000_000;
         let mut rows = Vec::new();
         for slot in self.all_slots() {
             let state = slot.state.lock();
@@ -475,12 +476,14 @@ impl Engine {
             rows.push(TrxRow {
                 txn_id: state.txn.0,
                 thread_id: slot.owner.thread_id,
-                started_unix_s: slot.started_unix_us.load(Ordering::Relaxed) / 1_000_000,
+                started_unix_s: unix_s(match slot.started_us.load(Ordering::Relaxed) {
+                    0 => now_us,
+                    us => us,
+                }),
                 rows_changed: slot.rows_changed.load(Ordering::Relaxed),
                 locks_held,
                 undo_bytes: state.undo.position(),
-                waiting_since_unix_s: waiting
-                    .map_or(0, |us| (now_unix - now_us.saturating_sub(us)) / 1_000_000),
+                waiting_since_unix_s: waiting.map_or(0, unix_s),
                 state: name,
                 isolation: Isolation::name_of(slot.isolation.load(Ordering::Relaxed)),
                 query: slot.query.lock().clone(),
