@@ -191,6 +191,9 @@ int ha_ferrite::rename_table(const char *from, const char *to) {
   THD *thd = ha_thd();
   fe_code rc = fe_table_rename(ferrite_engine, core_table_name(from).c_str(),
                                core_table_name(to).c_str(), thd, ferrite_lock_wait_ms(thd));
+  /* The server would tell of any failure as 1025: the error that is told first counts. */
+  if (rc == FE_LOCK_TIMEOUT) my_error(ER_LOCK_WAIT_TIMEOUT, MYF(0));
+  if (rc == FE_INTERRUPTED) my_error(ER_QUERY_INTERRUPTED, MYF(0));
   return ferrite_table_error(rc, thd);
 }
 
