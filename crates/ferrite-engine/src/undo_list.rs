@@ -159,14 +159,17 @@ impl UndoArea {
                 chunk.slot
             )));
         }
-        file.read_at(&mut bytes, at)?;
-        if crc32c::crc32c(&bytes) != chunk.crc {
-            return Err(Error::Corrupt(format!(
-                "{NAME}: the chunk in slot {} is damaged",
-                chunk.slot
-            )));
+        // The first time the fault may be one of reading.
+        for _ in 0..2 {
+            file.read_at(&mut bytes, at)?;
+            if crc32c::crc32c(&bytes) == chunk.crc {
+                return Ok(bytes);
+            }
         }
-        Ok(bytes)
+        Err(Error::Corrupt(format!(
+            "{NAME}: the chunk in slot {} is damaged",
+            chunk.slot
+        )))
     }
 
     fn release(&self, chunk: Chunk) {
