@@ -1,4 +1,7 @@
-//! Redo at start: one thread, no latches contended, before anybody else sees the pool.
+//! Redo at start: one thread, before anybody else sees the pool. A writer of pages may run
+//! beside it (the pool may be smaller than the work): of a page that it copies and that redo
+//! changes before the copy is written, the next redo must begin at redo's place, not at the log's
+//! end.
 
 use crate::pool::{kind_of, Pool};
 use ferrite_store::{Location, Word};
@@ -21,6 +24,9 @@ impl Pool {
         creates: bool,
         change: &mut dyn FnMut(&mut [u8]) -> Result<()>,
     ) -> Result<()> {
+        // Before the page is latched: a copy for write-back that does not have this change must
+        // know where the next one may come from.
+        self.writer.redo_at.store(start.0, Ordering::SeqCst);
         let f = match self.redo_frame(page, creates)? {
             Some(f) => f,
             None => return Ok(()),

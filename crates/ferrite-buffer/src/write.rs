@@ -35,6 +35,9 @@ pub struct WriterState {
     next_ticket: AtomicU64,
     /// Pages first changed before this position are to be written (set by the checkpointer).
     flush_below: AtomicU64,
+    /// Start of the record that redo applies at this moment; the greatest number when there is
+    /// no redo.
+    pub(crate) redo_at: AtomicU64,
     disk_full: AtomicBool,
     failure: Mutex<Option<String>>,
 }
@@ -47,6 +50,7 @@ impl WriterState {
             stop: AtomicBool::new(false),
             next_ticket: AtomicU64::new(1),
             flush_below: AtomicU64::new(0),
+            redo_at: AtomicU64::new(u64::MAX),
             disk_full: AtomicBool::new(false),
             failure: Mutex::new(None),
         }
@@ -123,9 +127,14 @@ impl Pool {
             // A leaf is changed under its exclusive latch, record and bytes together. The
             // next image of an inner node is logged before it takes this one's place: its
             // record may be in the log already, but not before this image's last one ends.
+            // During redo the changes to come are old ones: none is before redo's place.
+            let redo_at = match ferrite_sync::mutant!("buffer.redone_page_dirty_too_late") {
+                true => Lsn::MAX,
+                false => Lsn(self.writer.redo_at.load(Ordering::SeqCst)),
+            };
             let next_rec = match frame.kind() {
                 Kind::Inner => lsn,
-                _ => self.log.current_lsn(),
+                _ => self.log.current_lsn().min(redo_at),
             };
             // SAFETY: the shared latch is held; a published inner node is immutable anyway.
             let bytes = unsafe { self.arena().page(f) };
@@ -272,8 +281,9 @@ impl Pool {
         self.writer.event.set();
     }
 
-    /// The writer may be run again (after recovery).
+    /// The writer may be run again: redo is over.
     pub fn restart_writer(&self) {
+        self.writer.redo_at.store(u64::MAX, Ordering::SeqCst);
         self.writer.stop.store(false, Ordering::SeqCst);
     }
 

@@ -104,3 +104,37 @@ fn an_image_replaces_a_node_that_was_evicted_meanwhile() {
     pool.flush_all_below(Lsn::MAX).unwrap();
     assert!(!pool.frame(frame).is_dirty());
 }
+
+/// A leaf is copied for write-back during recovery, and redo goes on with it before the copy is
+/// written: a crash after the next checkpoint must find the log from that change on.
+#[test]
+fn a_page_redone_while_it_is_written_stays_dirty_from_that_change() {
+    let pool = pool();
+    let page = pool.alloc_page(INDEX);
+    let [first, second, _] = [b"first", b"other", b"third"]
+        .map(|body| pool.log().append(record_kind::MINI_TXN, &[&body[..]]));
+    let leaf = |bytes: &mut [u8]| {
+        build(bytes, 1);
+        bytes[4] = 0;
+        Ok(())
+    };
+    let span = (first.start, first.end);
+    pool.redo(page, INDEX, span, true, &mut |b| leaf(b))
+        .unwrap();
+    let mut batch = pool.new_write_batch();
+    let frame = pool.store().directory().get(page).as_frame().unwrap();
+    assert!(pool.copy_into(frame, &mut batch));
+    let span = (second.start, second.end);
+    let mut change = |b: &mut [u8]| {
+        b[40] = 2;
+        Ok(())
+    };
+    pool.redo(page, INDEX, span, false, &mut change).unwrap();
+    assert_eq!(pool.write_out(&mut batch).unwrap(), 1);
+    let rec = pool.frame(frame).rec_lsn().expect("it is dirty");
+    assert!(
+        rec <= second.start,
+        "redo would begin at {rec:?}, after the change at {second:?}"
+    );
+    assert_eq!(pool.oldest_rec_lsn(), rec);
+}
