@@ -1,6 +1,7 @@
 //! One client: a session of the engine, its transaction as the model sees it, and what errors
 //! mean to it.
 
+use crate::damage::note_durable;
 use crate::model::{State, TableNo, Writes, MARKS};
 use crate::plan::FaultMode;
 use crate::rows::Row;
@@ -350,6 +351,7 @@ impl Client {
     }
 
     fn answered(&mut self, serial: u64) {
+        note_durable(&self.world, &self.engine);
         let durable = self.world.plan.config.flush_log_at_commit == 1;
         if let Some(t) = self.world.model().txns.get_mut(&serial) {
             t.durable |= durable;
@@ -500,5 +502,5 @@ pub fn xid_of(serial: u64) -> Xid {
 
 /// In which runs errors of reading are to be expected, rollbacks included.
 pub fn reads_may_fail(world: &World) -> bool {
-    world.plan.faults == FaultMode::BadReads || world.plan.extra.lost_writes
+    world.plan.faults == FaultMode::BadReads || world.may_be_damaged()
 }

@@ -8,7 +8,7 @@
 //!   UNCOMMITTED. `bulk`: transactions with very many values out of line. `temporary`: tables of
 //!   one connection.
 //! - `decide`: prepared transactions without a session. `ddl`: tables come, go, and are copied.
-//!   `kill`: statements are killed.
+//!   `kill`: statements are killed. `damage`: files are.
 //! - `settle`: what must be there after a restart.
 //! - `life`: one life of the program. `run`: lives, crashes and faults; the whole of a run.
 //!
@@ -21,6 +21,7 @@
 
 pub mod bulk;
 pub mod client;
+pub mod damage;
 pub mod ddl;
 pub mod decide;
 pub mod dirty;

@@ -69,7 +69,7 @@ fn work(world: &Arc<World>, engine: &Arc<Engine>, number: u64) -> Result<(), Err
         account(world, engine)?;
     }
     engine.close()?;
-    if !world.plan.extra.lost_writes {
+    if !world.may_be_damaged() {
         engine
             .check_space()
             .unwrap_or_else(|e| panic!("space: {e}"));

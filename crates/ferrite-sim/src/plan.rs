@@ -80,6 +80,8 @@ pub struct Extra {
     pub dirty: bool,
     /// Rows that meet a duplicate are left out and their statement goes on.
     pub ignore: bool,
+    /// At the end of the run a file is lost, cut or zeroed.
+    pub file_damage: bool,
     /// Even small transactions that a crash cut off are rolled back while clients work.
     pub background_undo: bool,
     /// Writes of pages, maps and checkpoints that report success and do nothing, or land elsewhere.
@@ -105,6 +107,7 @@ impl Extra {
             ignore: rng.chance(1, 2),
             background_undo: rng.chance(1, 3),
             lost_writes: rng.chance(1, 12),
+            file_damage: rng.chance(1, 8),
             bulk: match rng.below(40) {
                 0 => 3600,
                 1..=3 => 400,
@@ -199,6 +202,7 @@ impl Plan {
         }
         plan.extra = extra;
         plan.extra.lost_writes &= plan.faults == FaultMode::PowerOnly;
+        plan.extra.file_damage &= plan.faults == FaultMode::PowerOnly;
         plan
     }
 

@@ -4,6 +4,7 @@
 //! The operator is the simulation's main task: it survives crashes. Everything that a run
 //! does follows from its seed.
 
+use crate::damage::{damage_a_file, judge, names_a_place};
 use crate::life::{life, End};
 use crate::plan::{FaultMode, Plan};
 use crate::world::{Tally, World};
@@ -166,6 +167,7 @@ fn operate(world: &Arc<World>) {
     set_io_hook(world);
     let mut number = 0;
     let mut depth = 0;
+    let apart = &mut Rng::new(world.plan.seed ^ 0x0dab_a6e5);
     loop {
         let last = number >= world.plan.lives && depth == 0 && world.tally().crashes > 0;
         let calm = last || depth >= NESTED;
@@ -186,7 +188,18 @@ fn operate(world: &Arc<World>) {
             None | Some(End::Failed(_)) => world.crashed(),
             Some(End::Closed) => 0,
         };
-        if last && end == Some(End::Closed) {
+        let clean = end == Some(End::Closed);
+        let ends = last && clean;
+        let breaks = world.plan.extra.file_damage && number > 0 && apart.chance(1, 4);
+        if world.plan.extra.file_damage && (ends || breaks) {
+            world.disk.crash_with(survival(&mut rng), &mut rng);
+            if damage_a_file(world, apart, clean) {
+                arm(world, Death::Never);
+                judge(boot(world, number + 1, false).as_ref());
+            }
+            return;
+        }
+        if ends {
             return;
         }
         if calm && depth > NESTED + 2 {
@@ -203,20 +216,6 @@ fn operate(world: &Arc<World>) {
         world.disk.crash_with(survival(&mut rng), &mut rng);
         number += 1;
     }
-}
-
-/// Does the error say which file or page is damaged?
-fn names_a_place(e: &Error) -> bool {
-    let text = e.to_string();
-    let places = [
-        "redo.",
-        "store.",
-        "map.",
-        "checkpoint.",
-        "superblock",
-        "page ",
-    ];
-    places.iter().any(|place| text.contains(place))
 }
 
 fn survival(rng: &mut Rng) -> Survival {

@@ -9,7 +9,7 @@ use crate::plan::{FaultMode, Plan};
 use ferrite_engine::{Callbacks, Engine, LogLevel, Status};
 use ferrite_io::sim::SimStorage;
 use ferrite_lock::Owner;
-use ferrite_sync::atomic::{AtomicU64, Ordering};
+use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use ferrite_sync::{sim, stop, Arc, Event};
 use ferrite_types::Error;
 use std::sync::{Mutex, MutexGuard};
@@ -95,6 +95,10 @@ pub struct World {
     released: Vec<Event>,
     /// Crashes since the last completed recovery.
     depth: AtomicU64,
+    /// A file was damaged behind the program's back.
+    damaged: AtomicBool,
+    /// Log position up to which everything is known to be durable.
+    durable: AtomicU64,
 }
 
 impl World {
@@ -109,6 +113,8 @@ impl World {
             connections: Mutex::default(),
             released: (0..CLIENTS).map(|_| Event::new()).collect(),
             depth: AtomicU64::new(0),
+            damaged: AtomicBool::new(false),
+            durable: AtomicU64::new(0),
         }
     }
 
@@ -137,13 +143,34 @@ impl World {
         depth
     }
 
+    /// A file is damaged from here on.
+    pub fn is_damaged(&self) {
+        self.damaged.store(true, Ordering::Relaxed);
+    }
+
+    /// The log is durable that far.
+    pub fn durable_up_to(&self, position: u64) {
+        self.durable.fetch_max(position, Ordering::Relaxed);
+    }
+
+    /// How far the log is known to be durable.
+    pub fn durable(&self) -> u64 {
+        self.durable.load(Ordering::Relaxed)
+    }
+
+    /// Can things that are on the disk be damaged in this run? Then a page may be unreadable.
+    pub fn may_be_damaged(&self) -> bool {
+        self.plan.extra.lost_writes || self.damaged.load(Ordering::Relaxed)
+    }
+
     /// May this error come from a fault that the run injects?
     pub fn is_injected(&self, e: &Error) -> bool {
         // The power has gone, and the task that saw it first has not stopped the others yet.
         if matches!(e, Error::Io(_)) && !self.disk.powered() {
             return true;
         }
-        if self.plan.extra.lost_writes && matches!(e, Error::Io(_) | Error::Corrupt(_)) {
+        let of_damage = matches!(e, Error::Io(_) | Error::Corrupt(_) | Error::Format(_));
+        if self.may_be_damaged() && of_damage {
             return true;
         }
         match self.plan.faults {

@@ -1,0 +1,102 @@
+//! The last act of some runs: a whole file is lost, cut or zeroed while the program is down.
+//!
+//! The program then says which file or page is damaged, at its start or when it comes to it; or
+//! everything is there that was committed. It never opens with less and says nothing.
+//!
+//! After a power cut the end of the log cannot be told from a torn one: of the log only files are
+//! damaged that end before what was known to be durable.
+
+use crate::life::End;
+use crate::world::World;
+use ferrite_engine::Engine;
+use ferrite_io::sim::FileDamage;
+use ferrite_io::Storage;
+use ferrite_sync::random::Rng;
+use ferrite_sync::{sim, Arc};
+use ferrite_types::Error;
+
+/// Bytes of the log in each sector of a segment, and of the sector.
+const SECTOR_PAYLOAD: u64 = 488;
+const SECTOR: u64 = 512;
+
+/// How far the log is durable, for [`damage_a_file`].
+pub fn note_durable(world: &World, engine: &Engine) {
+    if world.plan.extra.file_damage {
+        let metrics = engine.metrics();
+        let flushed = metrics.iter().find(|m| m.name == "lsn_flushed");
+        world.durable_up_to(flushed.expect("there is such a metric").value);
+    }
+}
+
+/// Damages a file; false when there is none that may be.
+pub fn damage_a_file(world: &Arc<World>, rng: &mut Rng, clean: bool) -> bool {
+    let names = world.disk.list().unwrap_or_default();
+    let names: Vec<String> = names
+        .into_iter()
+        .filter(|name| clean || may_be_missed(world, name))
+        .collect();
+    if names.is_empty() {
+        return false;
+    }
+    let name = &names[rng.below(names.len() as u64) as usize];
+    let bytes = world.disk.contents(name).map_or(0, |c| c.len() as u64);
+    let somewhere = rng.below(bytes.max(1)) / SECTOR * SECTOR;
+    let damage = match rng.below(5) {
+        0 => FileDamage::Lost,
+        1 => FileDamage::Cut { keep_bytes: 0 },
+        2 => FileDamage::Cut {
+            keep_bytes: somewhere,
+        },
+        3 => FileDamage::Zeroes {
+            offset: 0,
+            len: u64::MAX,
+        },
+        _ => FileDamage::Zeroes {
+            offset: somewhere,
+            len: 64 << 10,
+        },
+    };
+    sim::note(&format!("damage: {name}: {damage:?}"));
+    if let Err(e) = world.disk.damage_file(name, damage) {
+        panic!("damage of {name}: {e}");
+    }
+    world.is_damaged();
+    true
+}
+
+/// Is its damage noticed after a power cut, too?
+fn may_be_missed(world: &World, name: &str) -> bool {
+    let Some(number) = name.strip_prefix("redo.") else {
+        return true;
+    };
+    let Ok(number) = number.parse::<u64>() else {
+        return true;
+    };
+    let bytes = world.plan.config.log_segment_bytes / SECTOR * SECTOR_PAYLOAD;
+    (number + 1) * bytes < world.durable()
+}
+
+/// A program that refused the damaged database, or broke off later, must have said where.
+pub fn judge(end: Option<&End>) {
+    if let Some(End::Failed(e)) = end {
+        assert!(
+            names_a_place(e),
+            "a file is damaged and the error does not say where: {e}"
+        );
+    }
+}
+
+/// Does the error say which file or page is damaged?
+pub fn names_a_place(e: &Error) -> bool {
+    let text = e.to_string();
+    let places = [
+        "redo.",
+        "store.",
+        "map.",
+        "checkpoint.",
+        "superblock",
+        "undo.",
+        "page ",
+    ];
+    places.iter().any(|place| text.contains(place))
+}
