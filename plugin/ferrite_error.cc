@@ -142,6 +142,9 @@ int ferrite_to_ha_error(fe_code code, THD *thd) {
     case FE_ROW_TOO_BIG:
       raise(thd, ER_TOO_BIG_ROWSIZE, FE_MAX_INLINE_PAYLOAD);
       return HA_ERR_TO_BIG_ROW;
+    case FE_KEY_TOO_LONG:
+      raise(thd, ER_TOO_LONG_KEY, FE_MAX_KEY_BYTES);
+      return HA_ERR_TO_BIG_ROW;
     case FE_IO:
     case FE_FORMAT:
     case FE_BUG:

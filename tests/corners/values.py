@@ -245,6 +245,10 @@ def scenario_a_key_accepted_is_a_key_that_fits(env: Env) -> None:
         key = f"REPEAT('z', {long_pk})" if long_pk else "5"
         session.run(f"INSERT INTO t VALUES (REPEAT('z', {long}), {key})")
         equal(session.value("SELECT COUNT(*) FROM t FORCE INDEX (k) WHERE k > 'a'"), 1, column)
+    weighty = "VARCHAR(768) CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci"
+    session.run(f"CREATE OR REPLACE TABLE t (k {weighty}, KEY (k)) ENGINE=FERRITE")
+    equal(session.error("INSERT INTO t VALUES (REPEAT(CONVERT(X'E38C80' USING utf8mb4), 768))"), 1071, "many weights")
+    equal(session.value("SELECT COUNT(*) FROM t"), 0, "rows of a key too long")
     refused = [
         ("VARBINARY(3072)", "VARBINARY(3072)"),
         ("VARCHAR(3072) CHARACTER SET latin1", "VARCHAR(900) CHARACTER SET latin1"),
