@@ -201,7 +201,20 @@ int Share::reopen(THD *thd) {
 
 /* ---- names and definitions --------------------------------------------------------- */
 
+/* What the server calls the temporary tables of sessions, in whichever tmpdir. */
+static constexpr char kTemporaryFile[] = "#sql-temptable-";
+
+bool is_temporary_path(const char *path) {
+  const char *file = strrchr(path, FN_LIBCHAR);
+  return !strncmp(file ? file + 1 : path, kTemporaryFile, sizeof kTemporaryFile - 1);
+}
+
+/* A temporary table belongs to no database: the directory it is in may have the name of one. */
 std::string core_table_name(const char *path) {
+  if (is_temporary_path(path)) {
+    const char *file = strrchr(path, FN_LIBCHAR);
+    return file ? file : std::string(1, FN_LIBCHAR) + path;
+  }
   const char *end = path + strlen(path);
   const char *p = end;
   int slashes = 0;

@@ -80,8 +80,11 @@ class Share : public Handler_share {
   uint users_ = 0;
 };
 
-/* "./db/t" and the like -> "db/t": the last two steps of the server's path. */
+/* "./db/t" and the like -> "db/t": the last two steps of the server's path. A session's
+   temporary table has no database: "/#sql-temptable-...", which no database's tables begin with. */
 std::string core_table_name(const char *path);
+/* Is this the path of a session's temporary table? */
+bool is_temporary_path(const char *path);
 
 /* The definition blob kept with a table: who made it and with which layout, and for tools what
    rows and keys mean (description.h). */

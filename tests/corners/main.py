@@ -84,7 +84,8 @@ class Runner:
         where = traceback.extract_tb(error.__traceback__)
         mine = [f for f in where if "/corners/" in f.filename and not f.filename.endswith(("env.py", "main.py"))]
         place = f" ({Path(mine[-1].filename).name}:{mine[-1].lineno})" if mine else ""
-        print(f"{title}: FAILED{place}: {type(error).__name__}: {error}", flush=True)
+        notes = "".join(f"\n  {note}" for note in getattr(error, "__notes__", []))
+        print(f"{title}: FAILED{place}: {type(error).__name__}: {error}{notes}", flush=True)
         if self.env and not self.env.server.alive():
             print("the server is gone; end of its error log:\n" + self.env.server.log_tail(25), flush=True)
         self.close()

@@ -188,7 +188,7 @@ impl Session {
             return self.commit(false);
         };
         if wait_durable {
-            self.engine.log.flush_to(end);
+            self.make_durable(end, false);
         }
         self.leave_garbage();
         Ok(())

@@ -21,6 +21,7 @@ use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{kill_point, time, Arc, Mutex};
 use ferrite_tree::record::Header;
 use ferrite_tree::{node, Scratch, Tree};
+use ferrite_txn::TxnSystem;
 use ferrite_types::{Error, IndexId, Lsn, PageId, Result, TableId};
 use std::collections::BTreeMap;
 
@@ -87,6 +88,7 @@ impl State {
 pub struct Dictionary {
     pool: Arc<Pool>,
     log: Arc<Log>,
+    txns: Arc<TxnSystem>,
     tree: Tree,
     state: Mutex<State>,
 }
@@ -106,6 +108,7 @@ impl Dictionary {
     pub fn load(
         pool: Arc<Pool>,
         log: Arc<Log>,
+        txns: Arc<TxnSystem>,
         carried: BTreeMap<TableId, Carried>,
         mut next: NextIds,
     ) -> Result<Dictionary> {
@@ -146,6 +149,7 @@ impl Dictionary {
         Ok(Dictionary {
             pool,
             log,
+            txns,
             tree,
             state: Mutex::new(state),
         })
@@ -316,6 +320,7 @@ impl Dictionary {
         state.specs.insert(spec.id, spec.clone());
         let table = Arc::new(Table::new(spec, &self.pool));
         table.raise_auto_increment(auto_increment.max(1));
+        table.set_usable_from(self.txns.mark());
         state.open.insert(table.id(), table.clone());
         Ok(table)
     }
@@ -414,7 +419,7 @@ impl Dictionary {
             state.by_index.remove(&index.id);
         }
         drop(state);
-        let _alone = open.as_ref().map(|t| t.in_use.write());
+        let _alone = open.as_ref().map(|t| t.close());
         for index in &spec.indexes {
             self.pool.drop_index(index.id);
         }
@@ -486,12 +491,16 @@ impl Dictionary {
             state.by_index.insert(index.id, id);
         }
         state.specs.insert(id, spec);
+        let fresh = self.open_id(&mut state, id);
+        if let Ok(table) = &fresh {
+            table.set_usable_from(self.txns.mark());
+        }
         drop(state);
-        let _alone = open.as_ref().map(|t| t.in_use.write());
+        let _alone = open.as_ref().map(|t| t.close());
         for index in old {
             self.pool.drop_index(index);
         }
-        Ok(())
+        fresh.map(|_| ())
     }
 
     /// Id and indexes of a table; None for a temporary one.
@@ -506,15 +515,17 @@ impl Dictionary {
         Ok((!spec.temporary).then(indexes))
     }
 
-    /// Names of the tables of a database ("db/").
+    /// Names of the tables of a database ("db/"). Temporary tables are their sessions' alone,
+    /// whatever they are called.
     pub fn tables_of(&self, db: &str) -> Vec<String> {
         let prefix = format!("{db}/");
         let state = self.state.lock();
-        state
-            .names
-            .keys()
-            .filter(|n| n.starts_with(&prefix))
-            .cloned()
+        let permanent = |id| state.specs.get(id).is_some_and(|spec| !spec.temporary);
+        let tables = state.names.range(prefix.clone()..);
+        tables
+            .take_while(|(name, _)| name.starts_with(&prefix))
+            .filter(|(_, id)| permanent(*id))
+            .map(|(name, _)| name.clone())
             .collect()
     }
 

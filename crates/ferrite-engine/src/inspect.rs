@@ -21,6 +21,11 @@ impl Engine {
         self.log.current_lsn().0.saturating_sub(start)
     }
 
+    /// The last commit number given out.
+    pub fn commit_number(&self) -> Csn {
+        self.txns.last_csn()
+    }
+
     /// Transactions whose cleaning up is still to come.
     pub fn purge_backlog(&self) -> usize {
         self.purge.length()

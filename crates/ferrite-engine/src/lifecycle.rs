@@ -91,9 +91,11 @@ impl Engine {
         stop_at_failed_sync(&storage, &log);
         let pool = Engine::make_pool(&config, &store, &log)?;
         Dictionary::create(&pool);
+        let txns = Engine::make_txns(&config, TxnId(1), Csn(1));
         let dict = Dictionary::load(
             pool.clone(),
             log.clone(),
+            txns.clone(),
             BTreeMap::new(),
             NextIds::default(),
         )?;
@@ -103,8 +105,7 @@ impl Engine {
             pool,
             dict,
             undo_area: UndoArea::new(storage.clone()),
-            next_txn: TxnId(1),
-            next_csn: Csn(1),
+            txns,
         };
         let engine = Engine::assemble(config, storage, callbacks, lock, parts);
         // The superblock comes last: a creation that dies before it is begun anew.
@@ -127,6 +128,11 @@ impl Engine {
             store.clone(),
             log.clone(),
         )?))
+    }
+
+    fn make_txns(config: &Config, next_txn: TxnId, next_csn: Csn) -> Arc<TxnSystem> {
+        let bits = config.txn_ring_bits;
+        Arc::new(TxnSystem::with_ring_bits(next_txn, next_csn, bits))
     }
 
     fn assemble(
@@ -164,11 +170,7 @@ impl Engine {
             store: parts.store,
             log: parts.log,
             pool: parts.pool,
-            txns: Arc::new(TxnSystem::with_ring_bits(
-                parts.next_txn,
-                parts.next_csn,
-                config.txn_ring_bits,
-            )),
+            txns: parts.txns,
             versions,
             locks: LockTable::new(lock_config),
             dict: parts.dict,
@@ -230,15 +232,21 @@ impl Engine {
         Engine::redo(&pool, &log, &analysis, &checkpoint, end)?;
         store.finish_recovery()?;
         let carried = std::mem::take(&mut analysis.carried);
-        let dict = Dictionary::load(pool.clone(), log.clone(), carried, analysis.next_ids)?;
+        let txns = Engine::make_txns(&config, analysis.next_txn, analysis.next_csn);
+        let dict = Dictionary::load(
+            pool.clone(),
+            log.clone(),
+            txns.clone(),
+            carried,
+            analysis.next_ids,
+        )?;
         let parts = Parts {
             store,
             log,
             pool,
             dict,
             undo_area,
-            next_txn: analysis.next_txn,
-            next_csn: analysis.next_csn,
+            txns,
         };
         let engine = Engine::assemble(config, storage, callbacks, lock, parts);
         engine.checkpoint_lsn.store(from.0, Ordering::SeqCst);
@@ -475,6 +483,5 @@ struct Parts {
     pool: Arc<Pool>,
     dict: Dictionary,
     undo_area: UndoArea,
-    next_txn: TxnId,
-    next_csn: Csn,
+    txns: Arc<TxnSystem>,
 }

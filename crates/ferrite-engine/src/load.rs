@@ -169,6 +169,7 @@ impl Session {
             self.engine.admission()?;
             buffer.insert_all(table)?;
             self.engine.flush_log();
+            table.set_usable_from(self.engine.txns.mark());
         }
         Ok(())
     }

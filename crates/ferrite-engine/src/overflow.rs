@@ -408,7 +408,9 @@ impl Engine {
     /// never leaves a link to a page that may belong to somebody else by then.
     fn cut_chain(&self, index: IndexId, before: PageId, last: PageId) -> Result<()> {
         loop {
-            drop(self.pool.shared(last)?);
+            if self.pool.shared(last)?.is_none() {
+                return Ok(());
+            }
             let Some(mut prev) = self.pool.exclusive(before)? else {
                 return Ok(());
             };

@@ -301,6 +301,30 @@ impl Session {
         (self, view)
     }
 
+    /// A table that was created, emptied or filled after the transaction's snapshot was opened
+    /// has no rows as of then: it is refused, to locking reads too, as InnoDB does. A snapshot
+    /// yet to be opened sees all there is.
+    ///
+    /// # Errors
+    /// `TableChanged`.
+    pub(crate) fn may_read(&self, table: &Table) -> Result<()> {
+        match &self.snapshot {
+            Some(snapshot) if !table.is_usable_by(snapshot.csn()) => Err(Error::TableChanged),
+            _ => Ok(()),
+        }
+    }
+
+    /// For loops that may go on for long between two rows.
+    ///
+    /// # Errors
+    /// `Interrupted`.
+    pub(crate) fn check_killed(&self) -> Result<()> {
+        if self.engine.callbacks.is_killed(self.thd) {
+            return Err(Error::Interrupted);
+        }
+        Ok(())
+    }
+
     /// What was just read counts only if the snapshot was not ended meanwhile: its versions may
     /// have gone while we looked.
     pub(crate) fn snapshot_holds(&self) -> Result<()> {

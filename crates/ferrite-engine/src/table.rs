@@ -8,9 +8,9 @@ use crate::load::LoadBuffer;
 use crate::spec::TableSpec;
 use ferrite_buffer::Pool;
 use ferrite_sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use ferrite_sync::{time, Arc, Mutex, RwLock};
+use ferrite_sync::{time, Arc, Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 use ferrite_tree::Tree;
-use ferrite_types::{IndexId, TableId};
+use ferrite_types::{Csn, IndexId, TableId};
 
 /// The optimizer's sizes are counted again when one in so many changes is new.
 const ESTIMATE_SHARE: u64 = 1024;
@@ -52,6 +52,9 @@ pub struct Table {
     estimate: [AtomicU64; 3],
     pub(crate) updated_unix_s: AtomicU64,
     pub(crate) stats_blob: Mutex<Vec<u8>>,
+    /// Snapshots below this commit number are older than the table's contents, which came into
+    /// being without a history; 0: all may read it. See [`Session::may_read`].
+    usable_from: AtomicU64,
     /// Nobody else can see it yet: it is being filled, see the `load` room.
     pub(crate) loading: AtomicBool,
     pub(crate) load: Mutex<Option<LoadBuffer>>,
@@ -59,6 +62,13 @@ pub struct Table {
     pub(crate) dropped: AtomicBool,
     /// Held shared by background work in the table, exclusively while its trees go.
     pub(crate) in_use: RwLock<()>,
+}
+
+/// While it lives nobody works in the background in the table, and no tree of it changes its
+/// structure.
+pub(crate) struct Closed<'t> {
+    _structures: Vec<MutexGuard<'t, ()>>,
+    _alone: RwLockWriteGuard<'t, ()>,
 }
 
 impl Table {
@@ -80,6 +90,7 @@ impl Table {
             estimate: std::array::from_fn(|_| AtomicU64::new(0)),
             updated_unix_s: AtomicU64::new(0),
             stats_blob: Mutex::new(Vec::new()),
+            usable_from: AtomicU64::new(0),
             loading: AtomicBool::new(false),
             load: Mutex::new(None),
             dropped: AtomicBool::new(false),
@@ -117,6 +128,16 @@ impl Table {
         if n % 1024 == 0 {
             self.updated_unix_s
                 .store(time::unix_us() / 1_000_000, Ordering::Relaxed);
+        }
+    }
+
+    /// The table is dropped, its trees are about to go: background work in it has ended when
+    /// this returns, and whoever still has a handle gets `TableChanged`.
+    pub(crate) fn close(&self) -> Closed<'_> {
+        let alone = self.in_use.write();
+        Closed {
+            _structures: self.trees.iter().map(Tree::close).collect(),
+            _alone: alone,
         }
     }
 
@@ -160,6 +181,21 @@ impl Table {
             changes_since_stats: self.changes.load(Ordering::Relaxed),
             clustered_leaf_pages: data_pages,
         }
+    }
+
+    /// The contents are complete, and have no history before `csn`, which no transaction has. A
+    /// temporary table is its session's own, and that of a sequence is never rolled back: both
+    /// are read as they are, whatever the snapshot.
+    pub(crate) fn set_usable_from(&self, csn: Csn) {
+        if !self.spec.temporary && !self.spec.no_rollback {
+            self.usable_from.store(csn.get(), Ordering::Release);
+        }
+    }
+
+    /// May a snapshot of everything up to `csn` read it?
+    pub(crate) fn is_usable_by(&self, csn: Csn) -> bool {
+        csn.get() >= self.usable_from.load(Ordering::Acquire)
+            || ferrite_sync::mutant!("read.usable_from_ignored")
     }
 
     /// Raises the AUTO_INCREMENT counter to at least `next`. True if it moved.

@@ -256,6 +256,8 @@ impl Session {
                 match node::high(&leaf) {
                     Some(high) if high.starts_with(entry.key) || high <= from.as_slice() => {
                         from = high.to_vec();
+                        drop(leaf);
+                        self.check_killed()?;
                         continue;
                     }
                     _ => return Ok(()),

@@ -20,7 +20,7 @@ use ferrite_engine::{
 use ferrite_sync::random::Rng;
 use ferrite_sync::{sim, thread, time, Arc};
 
-use ferrite_types::Error;
+use ferrite_types::{Csn, Error};
 use std::collections::BTreeMap;
 
 /// The connection of the client that does DDL.
@@ -62,13 +62,26 @@ fn make(
     let spec = spec(&table);
     table.ddl = Some(ddl);
     world.model().tables.insert(no, table);
+    let before = engine.commit_number();
     let made = engine.dict().create_table(spec, 1);
     if made.is_err() {
         world.model().tables.remove(&no);
     } else {
+        renewed(world, engine, no, before);
         world.tally().ddl += 1;
     }
     made
+}
+
+/// The table's contents came into being without a history, after the commit number `before`.
+fn renewed(world: &World, engine: &Engine, no: TableNo, before: Csn) {
+    let now = engine.commit_number().get();
+    let mut model = world.model();
+    model.tables.entry(no).and_modify(|t| {
+        if !t.temporary {
+            (t.newer_than, t.complete_at) = (before.get(), now);
+        }
+    });
 }
 
 /// Drops a table that only its connection uses.
@@ -177,6 +190,7 @@ fn ask(
 ) -> Result<(), Error> {
     let before = world.model().holders(no, false);
     let since_us = time::now_us();
+    let number = engine.commit_number();
     let caller = DdlCaller { thd: THD, wait_ms };
     let result = match what {
         Ddl::Drop => engine.drop_table(name, &caller),
@@ -197,6 +211,9 @@ fn ask(
                 hold.is_empty(),
                 "{what:?} of {name} is done and prepared transactions {hold:?} have changed it"
             );
+            if *what == Ddl::Truncate {
+                renewed(world, engine, no, number);
+            }
         }
         Err(Error::LockTimeout) => {
             assert!(
@@ -352,7 +369,9 @@ fn fill(
         copied.keys(),
         all.keys()
     );
+    let before = engine.commit_number();
     s.end_load(table)?;
+    renewed(world, engine, to, before);
     s.commit(false)?;
     let versions = |row: Row| {
         vec![Version {

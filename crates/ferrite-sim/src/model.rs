@@ -73,6 +73,10 @@ pub struct TableModel {
     pub owner: Option<usize>,
     /// It goes with its connection.
     pub temporary: bool,
+    /// A snapshot of everything up to this number is older than the contents: it is refused.
+    pub newer_than: u64,
+    /// A snapshot from this number on is never refused.
+    pub complete_at: u64,
 }
 
 impl TableModel {
@@ -86,6 +90,8 @@ impl TableModel {
             ddl: None,
             owner: None,
             temporary: false,
+            newer_than: 0,
+            complete_at: 0,
         }
     }
 
@@ -109,6 +115,7 @@ impl TableModel {
 
     /// Forgets all but the newest state of each row: a new life begins.
     pub fn settle(&mut self) {
+        (self.newer_than, self.complete_at) = (0, 0);
         self.rows.retain(|_, list| {
             let last = list.pop().filter(|v| v.row.is_some());
             list.clear();

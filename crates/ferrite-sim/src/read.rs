@@ -172,6 +172,28 @@ impl Client {
         Ok(())
     }
 
+    /// What came into being after the snapshot is refused to it, and nothing else is.
+    fn check_age(&mut self, no: TableNo, result: &Result<(), Error>) {
+        let Some(number) = self.s().snapshot_number() else {
+            return;
+        };
+        let model = self.world.model();
+        let (number, table) = (number.get(), model.table(no));
+        match result {
+            Ok(()) | Err(Error::NotFound) => assert!(
+                number > table.newer_than || table.newer_than == 0,
+                "a snapshot of {number} reads a table that is newer than {}",
+                table.newer_than
+            ),
+            Err(Error::TableChanged) => assert!(
+                number < table.complete_at,
+                "a snapshot of {number} may not read a table complete at {}",
+                table.complete_at
+            ),
+            Err(_) => {}
+        }
+    }
+
     /// The model's entries for the snapshot that the session has open; None when it reads
     /// without one.
     fn expected(&mut self, scan: &Scan, fresh: bool, floor: u64) -> Option<Entries> {
@@ -204,6 +226,7 @@ impl Client {
             WaitMode::Wait,
         );
         let mut moved = start_cursor(&mut c, self, &scan.start);
+        self.check_age(scan.no, &moved);
         if !matches!(moved, Ok(()) | Err(Error::NotFound)) {
             return moved;
         }

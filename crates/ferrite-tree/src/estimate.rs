@@ -4,7 +4,7 @@
 //! structure changes a figure may be off.
 
 use crate::node;
-use crate::tree::{Goal, Tree};
+use crate::tree::{Goal, Tree, Tries};
 use ferrite_buffer::Node;
 use ferrite_types::Result;
 
@@ -51,12 +51,13 @@ impl Tree {
         if let Some(exact) = self.count_near(low, high)? {
             return Ok(exact);
         }
+        let mut tries = Tries::default();
         loop {
             let (from, to) = (self.way(Some(low))?, self.way(high)?);
             if let Some(records) = self.between(&from, &to)? {
                 return Ok(records.max(1.0).round() as u64);
             }
-            self.restart();
+            self.restart(&mut tries)?;
         }
     }
 
@@ -93,6 +94,7 @@ impl Tree {
     /// The way to the first record at or above `key`; None: to the end.
     fn way(&self, key: Option<&[u8]>) -> Result<Way> {
         let goal = key.map_or(Goal::Below(None), Goal::Covers);
+        let mut tries = Tries::default();
         loop {
             let pin = self.pool.pin();
             let mut way = Way::new();
@@ -104,7 +106,7 @@ impl Tree {
             });
             drop(pin);
             if let Err(obstacle) = found {
-                self.overcome(obstacle)?;
+                self.overcome(obstacle, &mut tries)?;
                 continue;
             }
             let leaf = self.leaf_shared(goal)?;

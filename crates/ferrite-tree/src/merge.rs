@@ -6,7 +6,7 @@
 //! the empty one, in reverse order the page on the right: both sides are tried, and of the range
 //! one page is left.
 
-use crate::tree::{Goal, Tree};
+use crate::tree::{Goal, Tree, Tries};
 use crate::{node, op};
 use ferrite_buffer::{ExclusiveGuard, InnerRef, NewFrame, Node};
 use ferrite_sync::kill_point;
@@ -84,7 +84,7 @@ impl Tree {
     /// # Errors
     /// A page that cannot be read; the tree is unchanged or as after an earlier merge.
     pub fn merge_at(&self, key: &[u8], prelude: &[u8]) -> Result<bool> {
-        let _structure = self.lock_structure();
+        let _structure = self.lock_structure()?;
         let mut merged = false;
         // A parent that was merged may have a sparse leaf of its own beside this one.
         while self.merge_leaf(key, prelude)? {
@@ -100,6 +100,7 @@ impl Tree {
     /// The pairs that the node at `level` on the way to `key` is one of. The structure lock, which
     /// the caller holds, keeps them so.
     fn pairs_at(&self, key: &[u8], level: u8) -> Result<Vec<Pair>> {
+        let mut tries = Tries::default();
         loop {
             let pin = self.pool.pin();
             let mut found = Vec::new();
@@ -111,7 +112,7 @@ impl Tree {
             drop(pin);
             match result {
                 Ok(_) => return Ok(found),
-                Err(obstacle) => self.overcome(obstacle)?,
+                Err(obstacle) => self.overcome(obstacle, &mut tries)?,
             }
         }
     }

@@ -5,7 +5,7 @@
 //! new pages before the images that point to them. If we die before the record is durable,
 //! nothing happened; after, all of it did.
 
-use crate::tree::{Goal, Tree};
+use crate::tree::{Goal, Tree, Tries};
 use crate::{node, op, record};
 use ferrite_buffer::{ExclusiveGuard, InnerRef, NewFrame, Pool};
 use ferrite_sync::kill_point;
@@ -130,7 +130,7 @@ impl Tree {
     /// # Errors
     /// A page that cannot be read; the tree is unchanged.
     pub fn make_room(&self, key: &[u8], record_bytes: usize, prelude: &[u8]) -> Result<()> {
-        let _structure = self.lock_structure();
+        let _structure = self.lock_structure()?;
         let pool: &Pool = &self.pool;
         let (depth, leaf_page) = self.levels_and_leaf(Goal::Covers(key))?;
         let mut work = Work {
@@ -144,6 +144,7 @@ impl Tree {
             images: Vec::new(),
             ops: Vec::new(),
         };
+        let mut tries = Tries::default();
         let result = loop {
             let mut leaf = match pool.exclusive(leaf_page) {
                 Ok(leaf) => leaf.expect("the structure lock keeps the leaf"),
@@ -161,7 +162,7 @@ impl Tree {
                 break Ok(());
             };
             drop((leaf, pin));
-            if let Err(e) = self.overcome(obstacle) {
+            if let Err(e) = self.overcome(obstacle, &mut tries) {
                 break Err(e);
             }
         };

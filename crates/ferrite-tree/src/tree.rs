@@ -4,15 +4,25 @@
 //! pin, latching nothing, then one latch on the leaf and a look at its fences. A page that
 //! moved on meanwhile (split, merged, reused) shows in the index id, the level or the fences,
 //! and sends us right or back to the root.
+//!
+//! Back to the root we go a limited number of times ([`Tries`]): changes of structure are short,
+//! so a way that stays closed is a fault of the pages. A tree whose table was dropped is
+//! [closed](Tree::close): every way down it ends with `TableChanged`.
 
 use crate::leaf::{LeafMut, LeafRef};
 use crate::{node, op};
 use ferrite_buffer::{InnerRef, Node, Pool};
+use ferrite_sync::atomic::{AtomicBool, Ordering};
 use ferrite_sync::epoch::EpochGuard;
 use ferrite_sync::waits::{waiting, Of, Reason};
 use ferrite_sync::{thread, Arc, Counter, Mutex, MutexGuard};
 use ferrite_types::format::record_kind;
-use ferrite_types::{IndexId, PageId, Result};
+use ferrite_types::{Error, IndexId, PageId, Result};
+
+/// Restarts that only let others run.
+const YIELDS: u32 = 1000;
+/// Restarts after that, each after 1 ms: more than any change of structure takes.
+const PAUSES: u32 = 30_000;
 
 /// What a tree counts.
 #[derive(Default)]
@@ -32,6 +42,8 @@ pub struct Tree {
     pub(crate) root: PageId,
     /// Serialises structure changes of this tree.
     pub(crate) structure: Mutex<()>,
+    /// Its table is dropped; its pages are gone or about to go.
+    closed: AtomicBool,
     /// Counters.
     pub stats: TreeStats,
 }
@@ -53,6 +65,10 @@ pub(crate) enum Obstacle {
     /// This page is not in memory, and nothing is read under a pin.
     Away(PageId),
 }
+
+/// How often one call has had to start again.
+#[derive(Default)]
+pub(crate) struct Tries(u32);
 
 /// Where a page lies as seen from a goal.
 enum Side {
@@ -100,6 +116,7 @@ impl Tree {
             index,
             root,
             structure: Mutex::new(()),
+            closed: AtomicBool::new(false),
             stats: TreeStats::default(),
         }
     }
@@ -174,18 +191,16 @@ impl Tree {
     }
 
     /// Does what must be done before the way is tried again. The caller has no pin and no latch.
-    pub(crate) fn overcome(&self, obstacle: Obstacle) -> Result<()> {
+    pub(crate) fn overcome(&self, obstacle: Obstacle, tries: &mut Tries) -> Result<()> {
         match obstacle {
             Obstacle::Away(page) => self.pool.read_in(page),
-            Obstacle::Changed => {
-                self.restart();
-                Ok(())
-            }
+            Obstacle::Changed => self.restart(tries),
         }
     }
 
     /// Levels of the tree, 1 for a lone leaf, and the goal's leaf.
     pub(crate) fn levels_and_leaf(&self, goal: Goal<'_>) -> Result<(usize, PageId)> {
+        let mut tries = Tries::default();
         loop {
             let pin = self.pool.pin();
             let mut levels = 1;
@@ -193,7 +208,7 @@ impl Tree {
             drop(pin);
             match found {
                 Ok(page) => return Ok((levels, page)),
-                Err(obstacle) => self.overcome(obstacle)?,
+                Err(obstacle) => self.overcome(obstacle, &mut tries)?,
             }
         }
     }
@@ -202,7 +217,17 @@ impl Tree {
         self.levels_and_leaf(goal).map(|(_, page)| page)
     }
 
-    pub(crate) fn lock_structure(&self) -> MutexGuard<'_, ()> {
+    /// For a change of structure, which nobody else makes meanwhile.
+    ///
+    /// # Errors
+    /// `TableChanged`: the tree is closed.
+    pub(crate) fn lock_structure(&self) -> Result<MutexGuard<'_, ()>> {
+        let guard = self.wait_for_structure();
+        self.check_open()?;
+        Ok(guard)
+    }
+
+    fn wait_for_structure(&self) -> MutexGuard<'_, ()> {
         let of = Of::Index {
             index: self.index.0,
             holder: 0,
@@ -211,10 +236,37 @@ impl Tree {
         self.structure.try_lock().unwrap_or_else(wait)
     }
 
+    /// The table is dropped: whoever still uses the tree gets `TableChanged` from here on. Its
+    /// pages may be dropped while the guard is held.
+    pub fn close(&self) -> MutexGuard<'_, ()> {
+        self.closed.store(true, Ordering::SeqCst);
+        self.wait_for_structure()
+    }
+
+    fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::SeqCst) {
+            return Err(Error::TableChanged);
+        }
+        Ok(())
+    }
+
     /// Somebody is in the middle of a change of structure: lets them get on with it.
-    pub(crate) fn restart(&self) {
+    ///
+    /// # Errors
+    /// `TableChanged` when the tree is closed; `Corrupt` after far too many tries.
+    pub(crate) fn restart(&self, tries: &mut Tries) -> Result<()> {
         self.stats.restarts.inc();
-        thread::yield_now();
+        self.check_open()?;
+        tries.0 += 1;
+        if tries.0 <= YIELDS {
+            thread::yield_now();
+        } else if tries.0 <= YIELDS + PAUSES {
+            thread::sleep_ms(1);
+        } else {
+            let text = format!("index {}: no way from its root to a leaf", self.index);
+            return Err(Error::Corrupt(text));
+        }
+        Ok(())
     }
 
     fn is_our_leaf(&self, page: &[u8]) -> bool {
@@ -222,16 +274,17 @@ impl Tree {
     }
 
     pub(crate) fn leaf_shared(&self, goal: Goal<'_>) -> Result<LeafRef<'_>> {
+        let mut tries = Tries::default();
         'down: loop {
             let mut page = self.leaf_page(goal)?;
             loop {
                 let Some(guard) = self.pool.shared(page)? else {
-                    self.restart();
+                    self.restart(&mut tries)?;
                     continue 'down;
                 };
                 if !self.is_our_leaf(&guard) {
                     drop(guard);
-                    self.restart();
+                    self.restart(&mut tries)?;
                     continue 'down;
                 }
                 match goal.side(&guard) {
@@ -239,7 +292,7 @@ impl Tree {
                     Side::GoRight => page = node::right(&guard),
                     Side::Lost => {
                         drop(guard);
-                        self.restart();
+                        self.restart(&mut tries)?;
                         continue 'down;
                     }
                 }
@@ -324,6 +377,7 @@ impl Tree {
     /// A page that cannot be read.
     pub fn leaf_mut(&self, key: &[u8], hint: PageId) -> Result<LeafMut<'_>> {
         let mut page = hint;
+        let mut tries = Tries::default();
         loop {
             if page != PageId::NONE {
                 if let Some(guard) = self.pool.exclusive(page)? {
@@ -342,7 +396,7 @@ impl Tree {
                     }
                 }
                 if page != hint {
-                    self.restart();
+                    self.restart(&mut tries)?;
                 }
             }
             page = self.leaf_page(Goal::Covers(key))?;

@@ -191,6 +191,12 @@ impl TxnSystem {
         csn
     }
 
+    /// A commit number that no transaction has: snapshots opened before are below it, those
+    /// opened from here on are not.
+    pub fn mark(&self) -> Csn {
+        self.take_csn()
+    }
+
     pub(crate) fn take_csn(&self) -> Csn {
         let csn = self.next_csn.fetch_add(1, Ordering::AcqRel);
         assert!(csn < CSN_MAX, "commit numbers are used up");

@@ -191,6 +191,7 @@ impl Cursor {
         drop(leaf);
         kill_point!("cursor.leaf_left");
         if more {
+            session.check_killed()?;
             return Ok(Step::Again);
         }
         if scan.forward_gaps {

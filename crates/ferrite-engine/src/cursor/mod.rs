@@ -383,6 +383,7 @@ impl Cursor {
         if session.rolled_back {
             return Err(Error::RolledBack);
         }
+        session.may_read(&self.table)?;
         match self.mode {
             ReadMode::Snapshot => {
                 let result = self.fill_batch(session);
@@ -495,6 +496,7 @@ impl Cursor {
         self.row.extend_from_slice(pk);
         // The lock to give back would be that of another row.
         self.fresh_lock = false;
+        session.may_read(&self.table)?;
         match self.mode {
             ReadMode::Snapshot => {
                 let result = self.get_visible(session, pk);

@@ -52,6 +52,7 @@ impl Cursor {
                     if full {
                         return Ok(());
                     }
+                    session.check_killed()?;
                 }
                 Stop::LeafDone if self.items.is_empty() => return Err(Error::NotFound),
                 Stop::LeafDone => return Ok(()),

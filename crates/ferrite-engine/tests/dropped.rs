@@ -1,0 +1,193 @@
+//! Tables that are dropped, emptied or made while others look: whoever still has a handle gets
+//! an error, and so does a snapshot that is older than what there is to read.
+
+mod common;
+
+use common::{
+    check, create, database, delete, entries, insert, key, scan, scan_back, update, wait_until,
+};
+use ferrite_engine::{
+    Cursor, DdlCaller, DupInfo, Engine, Isolation, ReadMode, SeekMode, Session, Table, WaitMode,
+};
+use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use ferrite_sync::Arc;
+use ferrite_types::Error;
+
+const ROWS: u64 = 3000;
+
+fn drop_table(engine: &Engine, name: &str) {
+    engine.drop_table(name, &DdlCaller::default()).unwrap();
+}
+
+fn filled(engine: &Arc<Engine>, name: &str) -> Arc<Table> {
+    let t = create(engine, name);
+    let mut s = Session::new(engine, 0, 9);
+    for n in 0..ROWS {
+        insert(
+            &mut s,
+            &t,
+            n,
+            b"a text of some length, so that there are many leaves",
+        )
+        .unwrap();
+    }
+    s.commit(false).unwrap();
+    t
+}
+
+fn first(s: &mut Session, t: &Arc<Table>, index_no: usize, mode: ReadMode) -> Result<(), Error> {
+    Cursor::new(t, index_no, mode, WaitMode::Wait)
+        .first(s)
+        .map(|_| ())
+}
+
+/// Every call on a table that is gone returns an error, and none goes on for ever.
+#[test]
+fn a_handle_of_a_dropped_table_gives_errors() {
+    let (_disk, engine, other, mut s) = database(1);
+    insert(&mut s, &other, 1, b"beside").unwrap();
+    s.commit(false).unwrap();
+    let t = filled(&engine, "d/gone");
+    drop_table(&engine, "d/gone");
+    // Its page ids go to others.
+    filled(&engine, "d/next");
+
+    let text = b"text";
+    assert_eq!(insert(&mut s, &t, ROWS + 1, text), Err(Error::TableChanged));
+    assert_eq!(
+        update(&mut s, &t, 5, text, b"other"),
+        Err(Error::TableChanged)
+    );
+    assert_eq!(delete(&mut s, &t, 5, text), Err(Error::TableChanged));
+    for mode in [ReadMode::Snapshot, ReadMode::Shared, ReadMode::Exclusive] {
+        for index_no in 0..3 {
+            let mut cursor = Cursor::new(&t, index_no, mode, WaitMode::Wait);
+            assert_eq!(first(&mut s, &t, index_no, mode), Err(Error::TableChanged));
+            let last = cursor.last(&mut s).map(|_| ());
+            assert_eq!(last, Err(Error::TableChanged), "{mode:?} {index_no}");
+            let found = cursor.seek(&mut s, &key(5), SeekMode::AtOrAfter, false);
+            assert_eq!(found.map(|_| ()), Err(Error::TableChanged));
+        }
+        let mut cursor = Cursor::new(&t, 0, mode, WaitMode::Wait);
+        let row = cursor.get(&mut s, &key(5)).map(|_| ());
+        assert_eq!(row, Err(Error::TableChanged));
+    }
+    for index_no in 0..3 {
+        let tree = t.tree(index_no);
+        assert_eq!(tree.height(), Err(Error::TableChanged));
+        assert_eq!(tree.records_in_range(b"", None), Err(Error::TableChanged));
+        assert_eq!(tree.sample(8, &mut |_, _| {}), Err(Error::TableChanged));
+        let room = tree.make_room(&key(5), 100, b"");
+        assert_eq!(room, Err(Error::TableChanged));
+        assert_eq!(tree.merge_at(&key(5), b""), Err(Error::TableChanged));
+    }
+    assert!(s.check_table(&t, false, &mut |_| {}).is_err());
+    s.rollback().unwrap();
+
+    check(&engine, &other);
+    assert_eq!(scan(&mut s, &other, 1).len(), 1);
+    engine.close().unwrap();
+}
+
+/// The same while readers and writers are in the middle of it.
+#[test]
+fn a_table_goes_while_it_is_used() {
+    for seed in 0..20 {
+        let (_disk, engine, other, _) = database(seed);
+        let t = filled(&engine, "d/gone");
+        let (reads, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            for number in 0..2 {
+                let (engine, t, reads, stop) = (&engine, &t, &reads, &stop);
+                scope.spawn(move || {
+                    let mut s = Session::new(engine, 0, number);
+                    while !stop.load(Ordering::SeqCst) {
+                        s.begin_statement(Isolation::RepeatableRead);
+                        let mut cursor = Cursor::new(t, 1, ReadMode::Snapshot, WaitMode::Wait);
+                        let mut more = cursor.first(&mut s).map(|_| ());
+                        while more.is_ok() {
+                            more = cursor.next(&mut s).map(|_| ());
+                        }
+                        reads.fetch_add(1, Ordering::SeqCst);
+                        match more {
+                            Err(Error::NotFound) => s.commit(false).unwrap(),
+                            other => return assert_eq!(other, Err(Error::TableChanged)),
+                        }
+                    }
+                });
+            }
+            wait_until("a read", || reads.load(Ordering::SeqCst) > 2);
+            drop_table(&engine, "d/gone");
+            stop.store(seed % 2 == 0, Ordering::SeqCst);
+        });
+        check(&engine, &other);
+        engine.close().unwrap();
+    }
+}
+
+/// What came into being without a history is refused to snapshots from before.
+#[test]
+fn an_old_snapshot_does_not_read_what_is_newer_than_it() {
+    let (_disk, engine, t, mut s) = database(3);
+    for n in 0..10 {
+        insert(&mut s, &t, n, b"row").unwrap();
+    }
+    s.commit(false).unwrap();
+    let mut old = Session::new(&engine, 0, 2);
+    old.begin_statement(Isolation::RepeatableRead);
+    old.open_snapshot();
+
+    engine
+        .truncate_table("d/t", 1, &DdlCaller::default())
+        .unwrap();
+    let emptied = engine.dict().open_table("d/t").unwrap();
+    let made = create(&engine, "d/made");
+    insert(&mut s, &made, 1, b"row").unwrap();
+    s.commit(false).unwrap();
+    let loaded = create(&engine, "d/loaded");
+    s.begin_load(&loaded);
+    let (k, u) = (key(1), key(7));
+    let load = s.insert_row(
+        &loaded,
+        Some(&key(1)),
+        b"\0row",
+        &entries(&k, &u),
+        false,
+        &mut DupInfo::default(),
+    );
+    load.unwrap();
+    let mut middle = Session::new(&engine, 0, 3);
+    middle.begin_statement(Isolation::RepeatableRead);
+    middle.open_snapshot();
+    s.end_load(&loaded).unwrap();
+
+    for t in [&emptied, &made, &loaded] {
+        for mode in [ReadMode::Snapshot, ReadMode::Shared] {
+            for index_no in 0..3 {
+                let read = first(&mut old, t, index_no, mode);
+                assert_eq!(read, Err(Error::TableChanged), "{}", t.spec.name);
+            }
+            let mut cursor = Cursor::new(t, 0, mode, WaitMode::Wait);
+            let row = cursor.get(&mut old, &key(1)).map(|_| ());
+            assert_eq!(row, Err(Error::TableChanged));
+        }
+    }
+    // A snapshot from the middle of a load is older than its end.
+    assert_eq!(scan(&mut middle, &made, 1).len(), 1);
+    let read = first(&mut middle, &loaded, 0, ReadMode::Snapshot);
+    assert_eq!(read, Err(Error::TableChanged));
+    // Below REPEATABLE READ, and in the next transaction, there is no old snapshot.
+    middle.begin_statement(Isolation::ReadCommitted);
+    assert_eq!(scan(&mut middle, &loaded, 0).len(), 1);
+    old.commit(false).unwrap();
+    old.begin_statement(Isolation::RepeatableRead);
+    assert_eq!(scan(&mut old, &emptied, 0).len(), 0);
+    assert_eq!(scan_back(&mut old, &made, 2).len(), 1);
+    // A name is no part of it: RENAME leaves what there is.
+    engine
+        .rename_table("d/made", "d/named", &DdlCaller::default())
+        .unwrap();
+    let named = engine.dict().open_table("d/named").unwrap();
+    assert_eq!(scan(&mut old, &named, 1).len(), 1);
+    engine.close().unwrap();
+}
