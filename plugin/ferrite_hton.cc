@@ -16,6 +16,7 @@
 #include "ferrite_i_s.h"
 #include "ferrite_trx.h"
 #include "ferrite_vars.h"
+#include "innodb_settings.h"
 
 fe_engine *ferrite_engine = nullptr;
 handlerton *ferrite_hton = nullptr;
@@ -197,6 +198,7 @@ static int ferrite_init(void *arg) {
                                          on_current_connection,
                                          on_query_of_connection};
   ferrite_hton = static_cast<handlerton *>(arg);
+  ferrite::find_innodb_settings();
   fe_config config;
   memset(&config, 0, sizeof config);
   ferrite_fill_config(&config);

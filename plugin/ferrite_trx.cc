@@ -74,22 +74,29 @@ int may_commit_async(THD *thd) {
   return !(sql_command_flags[thd_sql_command(thd)] & CF_AUTO_COMMIT_TRANS);
 }
 
+/* The binary log holds the id of a prepared transaction, and recovery commits what is there. No
+   other coordinator of this server does (10.11: after a crash everything prepared is rolled
+   back, although both engines had answered), and of this transaction the binary log may not be
+   told: then its commit record is the one word that counts. */
+bool binlog_keeps_commit(THD *thd) {
+  return tc_log == &mysql_bin_log && thd_test_options(thd, OPTION_BIN_LOG);
+}
+
 fe_code commit_transaction(THD *thd, ferrite_conn *conn) {
   if (!conn->prepared) {
     fe_code code = fe_txn_commit(conn->session, may_commit_async(thd));
     thd_wakeup_subsequent_commits(thd, 0);
     return code;
   }
-  /* With a coordinator the commit record was logged in commit_ordered; the prepare is
-     durable and checkpoints of the coordinator's log go through
+  /* With the binary log the commit record was logged in commit_ordered; the prepare is
+     durable and checkpoints of the binary log go through
      commit_checkpoint_request, so nothing is left to wait for. XA COMMIT of a transaction
      that this connection prepared comes without commit_ordered: then this is the only
      chance to make it durable. */
-  int wait_durable = 0;
+  const int wait_durable = !conn->commit_ordered || !binlog_keeps_commit(thd);
   if (!conn->commit_ordered) {
     fe_txn_commit_ordered(conn->session);
     thd_wakeup_subsequent_commits(thd, 0);
-    wait_durable = 1;
   }
   return fe_txn_commit_finish(conn->session, wait_durable);
 }

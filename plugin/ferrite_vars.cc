@@ -7,6 +7,7 @@
 #include "ferrite_vars.h"
 
 #include "ferrite_hton.h"
+#include "innodb_settings.h"
 
 namespace {
 
@@ -111,7 +112,7 @@ static MYSQL_SYSVAR_BOOL(print_all_deadlocks, print_all_deadlocks, PLUGIN_VAR_OP
 
 static MYSQL_SYSVAR_BOOL(rollback_on_timeout, rollback_on_timeout, PLUGIN_VAR_OPCMDARG,
                          "A lock wait timeout rolls back the whole transaction, not just the"
-                         " statement.",
+                         " statement. innodb_rollback_on_timeout does the same.",
                          nullptr, nullptr, 0);
 
 static MYSQL_SYSVAR_BOOL(use_direct_io, use_direct_io, PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
@@ -142,10 +143,11 @@ static MYSQL_SYSVAR_UINT(stats_sample_pages, stats_sample_pages, PLUGIN_VAR_OPCM
                          "Leaf pages of each index that ANALYZE TABLE looks at.", nullptr, nullptr,
                          20, 1, 65536, 0);
 
-static MYSQL_THDVAR_ULONG(lock_wait_timeout, PLUGIN_VAR_RQCMDARG,
-                          "Seconds to wait for a row lock before the statement fails; 100000000"
-                          " waits for ever.",
-                          nullptr, nullptr, 50, 0, 100000000, 0);
+static MYSQL_THDVAR_LONG(lock_wait_timeout, PLUGIN_VAR_RQCMDARG,
+                         "Seconds to wait for a row lock before the statement fails; 100000000"
+                         " waits for ever. -1: as long as innodb_lock_wait_timeout says, or 50"
+                         " seconds on a server without InnoDB.",
+                         nullptr, nullptr, -1, -1, 100000000, 0);
 
 static MYSQL_THDVAR_ENUM(default_compression, PLUGIN_VAR_RQCMDARG,
                          "How a new table is compressed when its definition does not say: none,"
@@ -205,7 +207,10 @@ void ferrite_apply_settings() {
     sql_print_warning("Ferrite: ferrite_scrub: %s", fe_last_error());
 }
 
-unsigned long ferrite_lock_wait_timeout(THD *thd) { return THDVAR(thd, lock_wait_timeout); }
+unsigned long ferrite_lock_wait_timeout(THD *thd) {
+  const long own = THDVAR(thd, lock_wait_timeout);
+  return own >= 0 ? static_cast<unsigned long>(own) : ferrite::innodb_lock_wait_timeout(thd, 50);
+}
 
 uint32_t ferrite_default_compression(THD *thd) {
   return static_cast<uint32_t>(THDVAR(thd, default_compression));
@@ -215,4 +220,6 @@ bool ferrite_allow_backup_stage(THD *thd) { return THDVAR(thd, allow_backup_stag
 
 uint32_t ferrite_stats_sample_pages() { return stats_sample_pages; }
 
-bool ferrite_rollback_on_timeout() { return rollback_on_timeout; }
+bool ferrite_rollback_on_timeout() {
+  return rollback_on_timeout || ferrite::innodb_rollback_on_timeout(false);
+}

@@ -297,11 +297,11 @@ int ha_ferrite::extra(ha_extra_function operation) {
 }
 
 /* Rows are about to be copied into a table that only this statement sees and that the server
-   drops if it fails. A temporary table made by CREATE ... SELECT stays part of the running
-   transaction; keys that the server checks by reading the index need it complete. */
+   drops if it fails. They are no part of a transaction: ROLLBACK keeps the rows of CREATE
+   TEMPORARY TABLE ... SELECT, as it keeps the table. Keys that the server checks by reading the
+   index need it complete. */
 int ha_ferrite::begin_copy() {
   const TABLE_SHARE *s = table->s;
-  if (thd_sql_command(ha_thd()) == SQLCOM_CREATE_TABLE && s->tmp_table) return 0;
   if (m_sequence || s->long_unique_table || s->period.unique_keys) return 0;
   if (int err = prepare_write()) return err;
   fe_table_begin_load(m_session, m_share->table);

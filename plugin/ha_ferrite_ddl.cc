@@ -13,6 +13,7 @@
 #include "ferrite_error.h"
 #include "ferrite_hton.h"
 #include "ferrite_vars.h"
+#include "innodb_settings.h"
 
 using ferrite::Column;
 using ferrite::ColumnKind;
@@ -35,7 +36,8 @@ static void warn_option(THD *thd, const char *format, const char *text, uint num
 
 /* There is one row format; the names that InnoDB gives to its own are accepted, as is the size
    of its compressed blocks, so that tables may go from one engine to the other. What InnoDB
-   refuses (as it does by default) is refused in the same words. */
+   refuses in its strict mode (the default) is refused in the same words; without it the words
+   are a warning. */
 const char *ha_ferrite::find_bad_option(THD *thd, const HA_CREATE_INFO *info) {
   const uint size = info->key_block_size;
   const char *bad = nullptr, *format = nullptr;
@@ -61,9 +63,11 @@ const char *ha_ferrite::find_bad_option(THD *thd, const HA_CREATE_INFO *info) {
       warn_option(thd, "Ferrite: invalid ROW_FORMAT specifier.%s", "", 0);
       bad = "ROW_TYPE";
   }
-  if (!size || !format) return bad;
-  warn_option(thd, "Ferrite: cannot specify ROW_FORMAT = %s with KEY_BLOCK_SIZE.", format, 0);
-  return "KEY_BLOCK_SIZE";
+  if (size && format) {
+    warn_option(thd, "Ferrite: cannot specify ROW_FORMAT = %s with KEY_BLOCK_SIZE.", format, 0);
+    bad = "KEY_BLOCK_SIZE";
+  }
+  return ferrite::innodb_strict_mode(thd, true) ? bad : nullptr;
 }
 
 /* Clauses of CREATE TABLE that Ferrite cannot honour. */
@@ -139,9 +143,18 @@ static void warn_system_table(THD *thd, const std::string &path) {
       table);
 }
 
+/* Files of temporary tables are told by their names: only those may be called so. */
+static int refuse_temporary_name(const char *path) {
+  const char *file = strrchr(path, FN_LIBCHAR);
+  my_error(ER_WRONG_TABLE_NAME, MYF(0), file ? file + 1 : path);
+  return HA_WRONG_CREATE_OPTION;
+}
+
 int ha_ferrite::create(const char *name, TABLE *form, HA_CREATE_INFO *create_info) {
   if (!create_info->tmp_table())
     if (int err = ferrite_check_cluster(ha_thd())) return err;
+  if (ferrite::is_temporary_path(name) && !create_info->tmp_table())
+    return refuse_temporary_name(name);
   if (int err = refuse_unsupported(form, create_info)) return err;
   if (find_bad_option(ha_thd(), create_info)) return HA_WRONG_CREATE_OPTION;
   Layout layout;
@@ -188,6 +201,7 @@ int ha_ferrite::delete_table(const char *name) {
 
 int ha_ferrite::rename_table(const char *from, const char *to) {
   if (int err = ferrite_check_cluster_ddl(ha_thd(), from)) return err;
+  if (ferrite::is_temporary_path(to)) return refuse_temporary_name(to);
   THD *thd = ha_thd();
   fe_code rc = fe_table_rename(ferrite_engine, core_table_name(from).c_str(),
                                core_table_name(to).c_str(), thd, ferrite_lock_wait_ms(thd));

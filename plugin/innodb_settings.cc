@@ -1,0 +1,80 @@
+/*
+ * Finds InnoDB's variables in its plugin's own list; see innodb_settings.h for the rules.
+ */
+#include "innodb_settings.h"
+
+namespace {
+
+/* As the macros of the server's plugin.h lay the variables out. */
+struct SessionUlong {
+  MYSQL_PLUGIN_VAR_HEADER;
+  int offset;
+  unsigned long def_val, min_val, max_val, blk_sz;
+  DECLARE_THDVAR_FUNC(unsigned long);
+};
+struct SessionBool {
+  MYSQL_PLUGIN_VAR_HEADER;
+  int offset;
+  const char def_val;
+  DECLARE_THDVAR_FUNC(char);
+};
+struct GlobalBool {
+  MYSQL_PLUGIN_VAR_HEADER;
+  char *value;
+  const char def_val;
+};
+
+const SessionUlong *lock_wait_timeout = nullptr;
+const SessionBool *strict_mode = nullptr;
+const GlobalBool *rollback_on_timeout = nullptr;
+
+/* The lowest bits are the type. */
+constexpr int kKind = 0x007f | PLUGIN_VAR_UNSIGNED | PLUGIN_VAR_THDLOCAL;
+
+template <class Variable>
+const Variable *find(const plugin_ref plugin, const char *name, int kind) {
+  struct st_mysql_sys_var **variables = plugin_decl(plugin)->system_vars;
+  for (; variables && *variables; variables++) {
+    const Variable *variable = reinterpret_cast<const Variable *>(*variables);
+    if (!strcmp(variable->name, name))
+      return (variable->flags & kKind) == kind ? variable : nullptr;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+namespace ferrite {
+
+/* Only an InnoDB that is part of the server is followed: it cannot be uninstalled, so that what
+   is found here stays. */
+void find_innodb_settings() {
+  static const LEX_CSTRING name = {STRING_WITH_LEN("InnoDB")};
+  plugin_ref plugin = plugin_lock_by_name(nullptr, &name, MYSQL_STORAGE_ENGINE_PLUGIN);
+  if (!plugin) return;
+  if (!plugin_dlib(plugin)) {
+    constexpr int session_ulong = PLUGIN_VAR_LONG | PLUGIN_VAR_UNSIGNED | PLUGIN_VAR_THDLOCAL;
+    constexpr int session_bool = PLUGIN_VAR_BOOL | PLUGIN_VAR_THDLOCAL;
+    lock_wait_timeout = find<SessionUlong>(plugin, "lock_wait_timeout", session_ulong);
+    strict_mode = find<SessionBool>(plugin, "strict_mode", session_bool);
+    rollback_on_timeout = find<GlobalBool>(plugin, "rollback_on_timeout", PLUGIN_VAR_BOOL);
+    if (lock_wait_timeout && !lock_wait_timeout->resolve) lock_wait_timeout = nullptr;
+    if (strict_mode && !strict_mode->resolve) strict_mode = nullptr;
+  }
+  plugin_unlock(nullptr, plugin);
+}
+
+unsigned long innodb_lock_wait_timeout(THD *thd, unsigned long otherwise) {
+  if (!lock_wait_timeout) return otherwise;
+  return *lock_wait_timeout->resolve(thd, lock_wait_timeout->offset);
+}
+
+bool innodb_strict_mode(THD *thd, bool otherwise) {
+  return strict_mode ? *strict_mode->resolve(thd, strict_mode->offset) != 0 : otherwise;
+}
+
+bool innodb_rollback_on_timeout(bool otherwise) {
+  return rollback_on_timeout ? *rollback_on_timeout->value != 0 : otherwise;
+}
+
+}  // namespace ferrite

@@ -1,0 +1,53 @@
+"""Duplicate keys: which one is met first, and what is counted."""
+
+from __future__ import annotations
+
+import itertools
+
+from corners.env import Env
+
+KEYS = (
+    "a INT PRIMARY KEY, b INT, c INT, UNIQUE (b), UNIQUE (c)",
+    "a INT, b INT NOT NULL, c INT, UNIQUE (b), PRIMARY KEY (a), UNIQUE (c)",
+    "a INT, b INT NOT NULL, c INT, UNIQUE (c), UNIQUE (b)",
+    "a INT AUTO_INCREMENT PRIMARY KEY, b INT, c INT, KEY (c), UNIQUE (b)",
+)
+
+
+def scenario_on_duplicate_key_update(env: Env) -> None:
+    """INSERT ... ON DUPLICATE KEY UPDATE changes the row that InnoDB changes, and counts as InnoDB does."""
+
+    def play(engine: str) -> list[object]:
+        session = env.session()
+        seen: list[object] = []
+        values = ["(1, 20, 9)", "(5, 10, 8)", "(2, 20, 7)", "(1, 10, 30)", "(7, 7, 20)"]
+        for keys in KEYS:
+            for rows in itertools.permutations(values, 3):
+                session.run(f"CREATE OR REPLACE TABLE t ({keys}) ENGINE={engine}")
+                session.run("INSERT INTO t VALUES (1, 10, 10), (2, 20, 20), (3, 30, 30)")
+                sql = f"INSERT INTO t VALUES {', '.join(rows)} ON DUPLICATE KEY UPDATE c = c + 100"
+                try:
+                    seen.append((keys, rows, session.changed(sql)))
+                except Exception as e:
+                    seen.append((keys, rows, e.args[0]))
+                seen.append((keys, rows, session.answer("SELECT * FROM t ORDER BY a, b, c")))
+        return seen
+
+    env.same_as_innodb(play)
+
+
+def scenario_replace_and_ignore(env: Env) -> None:
+    """REPLACE and INSERT IGNORE with rows that meet several keys: rows and counts as with InnoDB."""
+
+    def play(engine: str) -> list[object]:
+        session = env.session()
+        seen: list[object] = []
+        for keys in KEYS:
+            for word in ("REPLACE INTO", "INSERT IGNORE INTO"):
+                session.run(f"CREATE OR REPLACE TABLE t ({keys}) ENGINE={engine}")
+                session.run("INSERT INTO t VALUES (1, 10, 10), (2, 20, 20), (3, 30, 30)")
+                seen.append((keys, word, session.changed(f"{word} t VALUES (1, 20, 30), (4, 40, 40), (4, 10, 40)")))
+                seen.append((keys, word, session.answer("SELECT * FROM t ORDER BY a, b, c")))
+        return seen
+
+    env.same_as_innodb(play)
