@@ -81,6 +81,16 @@ pub(crate) struct WriteBatch {
     placed: Vec<Placed>,
     /// One page as it is written.
     tidied: Box<[u8]>,
+    /// Pages of this and earlier batches whose tickets could not be released: their latches were
+    /// wanted by others.
+    late: Vec<Late>,
+}
+
+/// A page that was written, whose frame still has the batch's ticket.
+struct Late {
+    copied: Copied,
+    ticket: u64,
+    written: bool,
 }
 
 impl Pool {
@@ -92,6 +102,7 @@ impl Pool {
             delta: Vec::new(),
             placed: Vec::new(),
             tidied: vec![0; PAGE_BYTES].into(),
+            late: Vec::new(),
         }
     }
 
@@ -160,6 +171,7 @@ impl Pool {
     /// # Errors
     /// `DiskFull` or `Io`: the pages stay dirty where they are.
     pub(crate) fn write_out(&self, batch: &mut WriteBatch) -> Result<usize> {
+        self.release_late(batch);
         let count = batch.copied.len();
         if count == 0 {
             return Ok(0);
@@ -176,9 +188,15 @@ impl Pool {
             }
             Err(_) => self.requeue(batch),
         }
-        self.release_tickets(batch, result.is_ok());
+        let (ticket, written) = (batch.ticket, result.is_ok());
+        let done = batch.copied.drain(..).map(|copied| Late {
+            copied,
+            ticket,
+            written,
+        });
+        batch.late.extend(done);
+        self.release_late(batch);
         batch.blobs.clear();
-        batch.copied.clear();
         batch.ticket = self.writer.next_ticket.fetch_add(1, Ordering::Relaxed);
         result.map(|()| count)
     }
@@ -221,28 +239,51 @@ impl Pool {
         (self.frame(f).ticket.load(Ordering::SeqCst) == ticket).then_some(f)
     }
 
-    /// Pages unchanged since the copy are clean now; the others stay dirty from then on.
-    fn release_tickets(&self, batch: &WriteBatch, written: bool) {
-        for copied in &batch.copied {
-            while let Some(f) = self.ticketed_frame(copied.page, batch.ticket) {
-                let frame = self.frame(f);
-                frame.latch.shared();
-                if frame.page() == copied.page
-                    && frame.ticket.load(Ordering::SeqCst) == batch.ticket
-                {
-                    let same = frame.lsn() == copied.lsn;
-                    if written && (same || ferrite_sync::mutant!("buffer.changed_page_is_clean")) {
-                        frame.set_rec_lsn(None);
-                    } else if written {
-                        frame.set_rec_lsn(Some(copied.next_rec));
-                        self.dirty_queue.lock().push_back(f);
-                    }
-                    frame.ticket.store(0, Ordering::SeqCst);
-                    frame.latch.unlock_shared();
-                    break;
-                }
-                frame.latch.unlock_shared();
+    /// Pages unchanged since the copy are clean now; the others stay dirty from then on. The writer
+    /// waits for no latch here: a reader may hold one while it waits for a frame, somebody who wants
+    /// it alone keeps others out, and the frame would have to come from the writer. Such a page
+    /// keeps its ticket until the next call.
+    fn release_late(&self, batch: &mut WriteBatch) {
+        batch.late.retain(|late| !self.release_ticket(late));
+    }
+
+    /// False: the latch was not free.
+    fn release_ticket(&self, late: &Late) -> bool {
+        let copied = &late.copied;
+        while let Some(f) = self.ticketed_frame(copied.page, late.ticket) {
+            let frame = self.frame(f);
+            if !frame.latch.try_shared() {
+                return false;
             }
+            let ours =
+                frame.page() == copied.page && frame.ticket.load(Ordering::SeqCst) == late.ticket;
+            if ours {
+                let same = frame.lsn() == copied.lsn;
+                if late.written && (same || ferrite_sync::mutant!("buffer.changed_page_is_clean")) {
+                    frame.set_rec_lsn(None);
+                } else {
+                    if late.written {
+                        frame.set_rec_lsn(Some(copied.next_rec));
+                    }
+                    // Who met it in the queue meanwhile took it off: it had a ticket.
+                    self.dirty_queue.lock().push_back(f);
+                }
+                frame.ticket.store(0, Ordering::SeqCst);
+            }
+            frame.latch.unlock_shared();
+            if ours {
+                return true;
+            }
+        }
+        true
+    }
+
+    /// The batch goes: its tickets must not stay. Not for the writer while others need frames.
+    fn end_batch(&self, mut batch: WriteBatch) {
+        self.release_late(&mut batch);
+        while !batch.late.is_empty() {
+            ferrite_sync::thread::sleep_ms(1);
+            self.release_late(&mut batch);
         }
     }
 
@@ -268,6 +309,7 @@ impl Pool {
                 self.writer.event.wait_timeout_us(PAUSE_US);
             }
         }
+        self.end_batch(batch);
     }
 
     /// Makes the writer thread look for work, and for room, now.
@@ -413,16 +455,22 @@ impl Pool {
     /// `DiskFull` or `Io`: the rest stays dirty.
     pub fn flush_all_below(&self, lsn: Lsn) -> Result<usize> {
         let mut batch = self.new_write_batch();
+        let written = self.flush_below_with(lsn, &mut batch);
+        self.end_batch(batch);
+        written
+    }
+
+    fn flush_below_with(&self, lsn: Lsn, batch: &mut WriteBatch) -> Result<usize> {
         let mut written = 0;
         for f in 0..self.frame_count() as u32 {
             let due = self.frame(f).rec_lsn().is_some_and(|rec| rec < lsn);
             if due && self.frame(f).page().0 != 0 {
-                while !self.copy_into(f, &mut batch) {
-                    written += self.write_out(&mut batch)?;
+                while !self.copy_into(f, batch) {
+                    written += self.write_out(batch)?;
                 }
             }
         }
-        written += self.write_out(&mut batch)?;
+        written += self.write_out(batch)?;
         // Frames of pages that were replaced or dropped hold redo back until nobody can see them
         // any more. With the writer thread stopped nobody else looks.
         self.reclaim_retired();

@@ -6,6 +6,7 @@ use ferrite_io::sim::SimStorage;
 use ferrite_io::Storage;
 use ferrite_redo::{Log, LogConfig};
 use ferrite_store::{Store, StoreConfig};
+use ferrite_sync::atomic::Ordering;
 use ferrite_sync::Arc;
 use ferrite_types::format::{record_kind, Codec};
 use ferrite_types::{IndexId, Lsn, PageId, PAGE_BYTES};
@@ -137,4 +138,23 @@ fn a_page_redone_while_it_is_written_stays_dirty_from_that_change() {
         "redo would begin at {rec:?}, after the change at {second:?}"
     );
     assert_eq!(pool.oldest_rec_lsn(), rec);
+}
+
+/// A reader may hold a leaf while it waits for a frame, which the writer has to make free: the
+/// writer does not wait for latches.
+#[test]
+fn the_writer_waits_for_no_latch() {
+    let pool = pool();
+    let page = new_inner(&pool);
+    let f = pool.store().directory().get(page).as_frame().unwrap();
+    let mut batch = pool.new_write_batch();
+    assert!(pool.copy_into(f, &mut batch));
+    pool.frame(f).latch.exclusive();
+    assert_eq!(pool.write_out(&mut batch).unwrap(), 1);
+    assert!(pool.frame(f).is_dirty(), "it cannot tell yet");
+    assert_eq!(pool.write_out(&mut batch).unwrap(), 0);
+    pool.frame(f).latch.unlock_exclusive();
+    assert_eq!(pool.write_out(&mut batch).unwrap(), 0);
+    assert!(!pool.frame(f).is_dirty());
+    assert_eq!(pool.frame(f).ticket.load(Ordering::SeqCst), 0);
 }
