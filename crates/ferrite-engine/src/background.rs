@@ -208,7 +208,8 @@ impl Engine {
                 // went between two looks are seen to once in a while.
                 let mut now = Vec::new();
                 self.txns.each_snapshot(&mut |view| now.push(view.csn.0));
-                let ended = before.iter().any(|csn| !now.contains(csn));
+                now.sort_unstable();
+                let ended = before.iter().any(|csn| now.binary_search(csn).is_err());
                 if ended || rounds % (40 * SWEEP_ROUNDS) == 0 {
                     // The list of who needs what must not be older than this look.
                     self.txns.refresh();

@@ -10,7 +10,8 @@
 //! A snapshot opened after the last burial sees every delete in here and need not look.
 //!
 //! Locking: one mutex per graveyard, taken under a leaf's latch, over a walk of versions. It
-//! takes the place of the leaf's latch for the chains of what lies here.
+//! takes the place of the leaf's latch for the chains of what lies here. No latch is taken and no
+//! page is read under it: who buries waits for it with an exclusive latch.
 
 use crate::engine::Engine;
 use ferrite_sync::atomic::{AtomicU64, Ordering};
@@ -123,14 +124,24 @@ impl Graveyard {
         }
     }
 
-    /// Calls `f` for each grave: the oldest snapshot that needs it, and its bytes.
+    /// Calls `f` for each grave: the oldest snapshot that needs it, and its bytes. Readers and
+    /// buriers get in between every [`SWEEP_BATCH`] keys.
     pub(crate) fn each_held(&self, engine: &Engine, f: &mut dyn FnMut(Csn, u64)) {
-        for (key, states) in self.graves.lock().iter() {
-            for grave in states {
-                let end = grave.header.txn;
-                if let Some(csn) = engine.txns.oldest_needing(TxnId::FROZEN, end) {
-                    f(csn, bytes_of(key, &grave.value));
+        let mut from: Option<Box<[u8]>> = None;
+        while self.count() > 0 {
+            let graves = self.graves.lock();
+            let start = from.take().map_or(Bound::Unbounded, Bound::Excluded);
+            for (key, states) in graves.range((start, Bound::Unbounded)).take(SWEEP_BATCH) {
+                for grave in states {
+                    let end = grave.header.txn;
+                    if let Some(csn) = engine.txns.oldest_needing(TxnId::FROZEN, end) {
+                        f(csn, bytes_of(key, &grave.value));
+                    }
                 }
+                from = Some(key.clone());
+            }
+            if from.is_none() {
+                return;
             }
         }
     }

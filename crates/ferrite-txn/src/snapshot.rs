@@ -19,7 +19,7 @@
 //!
 //! Locking: a shard's mutex, then a snapshot's window.
 
-use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use ferrite_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use ferrite_sync::{Arc, CachePadded, Mutex};
 use ferrite_types::{Csn, TxnId};
 
@@ -70,6 +70,8 @@ pub(crate) struct SnapState {
     window: Mutex<Window>,
     /// Ended by the history limit, or closed.
     pub expired: AtomicBool,
+    /// Where it stands in its shard; under the shard's mutex.
+    place: AtomicUsize,
 }
 
 impl SnapState {
@@ -136,6 +138,20 @@ impl SnapState {
 /// Snapshots opened by the threads of one shard.
 type Shard = Mutex<Vec<Arc<SnapState>>>;
 
+/// Takes a snapshot out of its shard; false if it is not there. It knows its place: closing costs
+/// the same however many are open.
+fn take_out(open: &mut Vec<Arc<SnapState>>, state: &Arc<SnapState>) -> bool {
+    let at = state.place.load(Ordering::Relaxed);
+    if !open.get(at).is_some_and(|s| Arc::ptr_eq(s, state)) {
+        return false;
+    }
+    open.swap_remove(at);
+    if let Some(moved) = open.get(at) {
+        moved.place.store(at, Ordering::Relaxed);
+    }
+    true
+}
+
 /// An open snapshot. Closing is dropping it; a few dozen instructions either way.
 pub struct Snapshot {
     pub(crate) state: Arc<SnapState>,
@@ -178,9 +194,7 @@ impl Snapshot {
 impl Drop for Snapshot {
     fn drop(&mut self) {
         let mut open = self.shard.lock();
-        if let Some(at) = open.iter().position(|s| Arc::ptr_eq(s, &self.state)) {
-            open.swap_remove(at);
-        }
+        take_out(&mut open, &self.state);
         drop(open);
         self.state.expired.store(true, Ordering::Release);
     }
@@ -228,6 +242,7 @@ impl Register {
             private_to: AtomicU64::new(0),
             window: Mutex::new(Window::default()),
             expired: AtomicBool::new(false),
+            place: AtomicUsize::new(open.len()),
         });
         open.push(state.clone());
         drop(open);
@@ -255,9 +270,8 @@ impl Register {
     pub fn expire(&self, state: &Arc<SnapState>) -> bool {
         for shard in &self.shards {
             let mut open = shard.lock();
-            if let Some(at) = open.iter().position(|s| Arc::ptr_eq(s, state)) {
+            if take_out(&mut open, state) {
                 state.expired.store(true, Ordering::Release);
-                open.swap_remove(at);
                 return true;
             }
         }

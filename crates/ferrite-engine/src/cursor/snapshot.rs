@@ -8,7 +8,8 @@ use crate::visible::View;
 use crate::write::ENTRY_PREFIX_BYTES;
 use ferrite_tree::record::Record;
 use ferrite_tree::{node, LeafRef};
-use ferrite_types::{Error, PageId, Result};
+use ferrite_types::{Error, PageId, Result, TxnId};
+use std::collections::BTreeSet;
 use std::ops::{Bound, Range};
 
 /// Delete-marks passed over on one leaf that are worth a visit of the cleanup.
@@ -165,18 +166,54 @@ impl Cursor {
             }
         };
         let high = node::high(leaf).map_or(Bound::Unbounded, Bound::Excluded);
+        let to = to.unwrap_or(high);
+        let own_rows = self.graves_of_own_rows(engine, leaf, (from, to), view);
         let mut graves = Graves::default();
         let room = self.batch + 1 - self.items.len();
         let mut result = Ok(());
-        graveyard.visit(from, to.unwrap_or(high), ascending, &mut |key, rec| {
+        graveyard.visit(from, to, ascending, &mut |key, rec| {
             if hidden_by_own(leaf, key, view) {
                 return true;
             }
-            result = graves.add(self, engine, key, rec, view);
+            let view = match own_rows.contains(key) {
+                true => View::Current,
+                false => view,
+            };
+            result = graves.add(engine, key, rec, view);
             result.is_ok() && graves.list.len() < room
         });
         graves.cut = graves.list.len() == room;
         result.map(|()| Some(graves))
+    }
+
+    /// Which of the graves between these keys are of rows that the reader's own transaction has
+    /// changed: they are looked at as the present is. The clustered index is read for that, so that
+    /// it is found out before, without the graveyard's mutex: under the leaf's latch no grave comes.
+    fn graves_of_own_rows(
+        &self,
+        engine: &Engine,
+        leaf: &LeafRef<'_>,
+        (from, to): (Bound<&[u8]>, Bound<&[u8]>),
+        view: View<'_>,
+    ) -> BTreeSet<Vec<u8>> {
+        let View::At { own, .. } = view else {
+            return BTreeSet::new();
+        };
+        if self.number == 0 || own.is_frozen() {
+            return BTreeSet::new();
+        }
+        let mut doubtful = Vec::new();
+        self.table.graveyards[self.number].visit(from, to, true, &mut |key, rec| {
+            if !hidden_by_own(leaf, key, view) {
+                let declared = self.clustered_key_of(engine, rec, key, view);
+                doubtful.extend(declared.map(|pk| (key.to_vec(), pk.to_vec())));
+            }
+            true
+        });
+        let mine = doubtful
+            .into_iter()
+            .filter(|(_, pk)| self.is_own_row(pk, own));
+        mine.map(|(key, _)| key).collect()
     }
 
     /// As `copy_visible`, with the graves where they belong.
@@ -269,26 +306,37 @@ impl Cursor {
         key: &[u8],
         view: View<'s>,
     ) -> View<'s> {
+        match (view, self.clustered_key_of(engine, rec, key, view)) {
+            (View::At { own, .. }, Some(pk)) if self.is_own_row(pk, own) => View::Current,
+            _ => view,
+        }
+    }
+
+    /// The clustered key of a secondary entry, if its row may be one that the reader's own
+    /// transaction has changed after somebody else's later commit.
+    fn clustered_key_of<'k>(
+        &self,
+        engine: &Engine,
+        rec: &Record<'_>,
+        key: &'k [u8],
+        view: View<'_>,
+    ) -> Option<&'k [u8]> {
         let View::At { snapshot, own } = view else {
-            return view;
+            return None;
         };
         if self.number == 0 || own.is_frozen() || engine.txns.sees(snapshot, rec.header.txn, own) {
-            return view;
+            return None;
         }
         let declared = rec.value.get(..ENTRY_PREFIX_BYTES);
         let declared = declared.map_or(0, |b| u16::from_le_bytes([b[0], b[1]]) as usize);
-        let Some(pk) = key.get(declared..) else {
-            return view;
-        };
-        let mine = self.table.tree(0).leaf(pk).is_ok_and(|leaf| {
+        key.get(declared..)
+    }
+
+    fn is_own_row(&self, pk: &[u8], own: TxnId) -> bool {
+        self.table.tree(0).leaf(pk).is_ok_and(|leaf| {
             leaf.find(pk)
                 .is_ok_and(|slot| leaf.record(slot).header.txn == own)
-        });
-        if mine {
-            View::Current
-        } else {
-            view
-        }
+        })
     }
 
     pub(super) fn beyond_bound(&self, key: Range<usize>) -> bool {
@@ -373,18 +421,10 @@ impl Graves {
         &self.data[item.key.clone()]
     }
 
-    fn add(
-        &mut self,
-        cursor: &Cursor,
-        engine: &Engine,
-        key: &[u8],
-        rec: &Record<'_>,
-        view: View<'_>,
-    ) -> Result<()> {
+    fn add(&mut self, engine: &Engine, key: &[u8], rec: &Record<'_>, view: View<'_>) -> Result<()> {
         let key_from = self.data.len();
         self.data.extend_from_slice(key);
         let value_from = self.data.len();
-        let view = cursor.view_of_entry(engine, rec, key, view);
         if !engine.visible_value(rec, view, &mut self.work, &mut self.data)? {
             self.data.truncate(key_from);
             return Ok(());
