@@ -361,6 +361,7 @@ impl Session {
         if enough {
             return Ok(());
         }
+        table.tree(number).check_page_ids()?;
         table.tree(number).make_room(key, need, undo::NO_UNDO)
     }
 

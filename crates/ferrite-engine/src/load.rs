@@ -126,6 +126,7 @@ fn put<'p>(
             return Ok(Put::Done(here));
         }
         drop(here);
+        tree.check_page_ids()?;
         tree.make_room(key, key.len() + value.len() + 32, NO_UNDO)?;
     }
 }

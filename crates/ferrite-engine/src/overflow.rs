@@ -218,6 +218,7 @@ impl Session {
         let index = table.tree(0).index();
         let stamp = engine.next_value_stamp();
         let count = value.len().div_ceil(DATA_BYTES).max(1);
+        pool.store().check_page_ids(count)?;
         let ids: Vec<PageId> = (0..count).map(|_| pool.alloc_page(index)).collect();
         let mut chunks = value.chunks(DATA_BYTES);
         for (i, &page) in ids.iter().enumerate() {

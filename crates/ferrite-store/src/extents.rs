@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ferrite_types::{IndexId, PageId};
+use ferrite_types::{Error, IndexId, PageId, Result};
 
 use crate::delta::{encode_extent, ExtentChange};
 use crate::deps::{Mutex, Ordering};
@@ -21,6 +21,11 @@ const SHARDS: usize = 16;
 
 /// The dictionary: owner of extent 0.
 pub(crate) const DICTIONARY: IndexId = IndexId(1);
+
+const LAST_EXTENT: u32 = u32::MAX / EXTENT_PAGES;
+
+/// Extents that changes of rows leave to rollback, purge and the dictionary, which must not fail.
+const RESERVED_EXTENTS: u32 = 4096;
 
 /// What an index has.
 #[derive(Default)]
@@ -117,13 +122,30 @@ impl Extents {
         page
     }
 
+    /// Are there ids for so many more pages, without the reserve?
+    pub(crate) fn check_room(&self, pages: usize) -> Result<()> {
+        let left = {
+            let pool = self.pool.lock();
+            // One extent beyond the last is 0 more.
+            pool.free.len() as u64 + u64::from((LAST_EXTENT + 1).saturating_sub(pool.next))
+        };
+        let needed = pages.div_ceil(EXTENT_PAGES as usize) as u64 + u64::from(RESERVED_EXTENTS);
+        if left < needed {
+            return Err(Error::DiskFull(format!(
+                "nearly all 2^32 page ids are in use: {left} extents of {EXTENT_PAGES} are left, \
+                 of which {RESERVED_EXTENTS} are reserved"
+            )));
+        }
+        Ok(())
+    }
+
     fn take_extent(&self) -> u32 {
         let mut pool = self.pool.lock();
         if let Some(extent) = pool.free.pop_first() {
             return extent;
         }
         let extent = pool.next;
-        assert!(extent <= u32::MAX / EXTENT_PAGES, "all page ids are in use");
+        assert!(extent <= LAST_EXTENT, "all page ids are in use");
         pool.next += 1;
         extent
     }
@@ -229,6 +251,26 @@ mod tests {
         let other = ids.alloc(&dir, IndexId(17), &mut |_| ());
         assert_eq!(other, PageId(64));
         assert_eq!(ids.indexes(), [IndexId(1), IndexId(17)]);
+    }
+
+    /// The last ids are for those who cannot do without.
+    #[test]
+    fn a_change_is_refused_before_ids_run_out() {
+        let (dir, ids) = (Directory::new(), Extents::new());
+        dir.set_extent_owner(0, DICTIONARY);
+        ids.rebuild(&dir);
+        ids.check_room(1 << 20).unwrap();
+        ids.pool.lock().next = LAST_EXTENT - RESERVED_EXTENTS;
+        ids.check_room(64).unwrap();
+        let refused = ids.check_room(65).unwrap_err();
+        assert!(matches!(&refused, Error::DiskFull(text) if text.contains("page ids")));
+        ids.pool.lock().next = LAST_EXTENT;
+        assert!(ids.check_room(1).is_err());
+        let last = ids.alloc(&dir, IndexId(9), &mut |_| ());
+        assert_eq!(last.0 / EXTENT_PAGES, LAST_EXTENT);
+        // What is given back is used again.
+        ids.pool.lock().free.extend(1..=RESERVED_EXTENTS + 1);
+        ids.check_room(64).unwrap();
     }
 
     #[test]

@@ -176,6 +176,15 @@ impl Store {
         self.extents.alloc(&self.directory, index, log_extent)
     }
 
+    /// Are there ids for so many more pages? To be asked before a change of rows begins: ids for
+    /// rollback, purge and the dictionary are left.
+    ///
+    /// # Errors
+    /// `DiskFull`: nearly all page ids are in use.
+    pub fn check_page_ids(&self, pages: usize) -> Result<()> {
+        self.extents.check_room(pages)
+    }
+
     /// Gives an id back to its index. Its word is 0 already.
     pub fn page_unused(&self, page: PageId) {
         self.extents.unused(&self.directory, page);

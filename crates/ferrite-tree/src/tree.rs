@@ -363,6 +363,16 @@ impl Tree {
         crate::leaf::with_successor(&self.pool, leaf, slot, key, f)
     }
 
+    /// Are there page ids for a split? To be asked before [`Tree::make_room`] for a change that may
+    /// be refused; a rollback does not ask.
+    ///
+    /// # Errors
+    /// `DiskFull`: nearly all page ids are in use.
+    pub fn check_page_ids(&self) -> Result<()> {
+        // Two pages for each level at the most.
+        self.pool.store().check_page_ids(64)
+    }
+
     /// Reads a page in, if it is still a leaf. No latch may be held.
     ///
     /// # Errors
