@@ -158,7 +158,7 @@ impl Owner {
 
     /// True while the owner waits for a lock.
     pub fn is_waiting(&self) -> bool {
-        self.word.load(Ordering::Acquire) & STATE_MASK == WAITING
+        self.word.load(Ordering::SeqCst) & STATE_MASK == WAITING
     }
 
     /// Clock (us) since when it waits; `None` if it does not.

@@ -104,8 +104,12 @@ impl Queue {
     pub fn add(&mut self, owner: &Arc<Owner>, mask: Mask, wakes: &mut Wakes) -> Added {
         debug_assert!(mask & INSERT == 0);
         let new = mask & !self.held_by(owner) != 0;
-        if new && !self.waiting.is_empty() && owner.is_waiting() {
-            wakes.recheck.push(owner.clone());
+        if new && !self.waiting.is_empty() {
+            // Marked before the look: an owner that begins to wait now sees the mark itself.
+            owner.wanted.store(true, Ordering::SeqCst);
+            if owner.is_waiting() {
+                wakes.recheck.push(owner.clone());
+            }
         }
         self.merge(owner, mask)
     }
