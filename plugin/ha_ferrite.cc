@@ -283,7 +283,10 @@ int ha_ferrite::extra(ha_extra_function operation) {
       m_insert_update = false;
       break;
     case HA_EXTRA_BEGIN_COPY:
+      return begin_copy();
     case HA_EXTRA_BEGIN_ALTER_IGNORE_COPY:
+      /* CREATE TEMPORARY TABLE ... IGNORE SELECT is part of the transaction, as with InnoDB. */
+      if (thd_sql_command(ha_thd()) == SQLCOM_CREATE_TABLE && table->s->tmp_table) return 0;
       return begin_copy();
     case HA_EXTRA_END_COPY:
       return end_copy();

@@ -6,11 +6,12 @@
 namespace {
 
 /* As the macros of the server's plugin.h lay the variables out. */
-struct SessionUlong {
+template <class Number>
+struct SessionNumber {
   MYSQL_PLUGIN_VAR_HEADER;
   int offset;
-  unsigned long def_val, min_val, max_val, blk_sz;
-  DECLARE_THDVAR_FUNC(unsigned long);
+  Number def_val, min_val, max_val, blk_sz;
+  DECLARE_THDVAR_FUNC(Number);
 };
 struct SessionBool {
   MYSQL_PLUGIN_VAR_HEADER;
@@ -24,7 +25,9 @@ struct GlobalBool {
   const char def_val;
 };
 
-const SessionUlong *lock_wait_timeout = nullptr;
+/* A whole number of one width or the other, by the version of the server. */
+const SessionNumber<unsigned int> *lock_wait_timeout = nullptr;
+const SessionNumber<unsigned long> *long_lock_wait_timeout = nullptr;
 const SessionBool *strict_mode = nullptr;
 const GlobalBool *rollback_on_timeout = nullptr;
 
@@ -53,20 +56,28 @@ void find_innodb_settings() {
   plugin_ref plugin = plugin_lock_by_name(nullptr, &name, MYSQL_STORAGE_ENGINE_PLUGIN);
   if (!plugin) return;
   if (!plugin_dlib(plugin)) {
-    constexpr int session_ulong = PLUGIN_VAR_LONG | PLUGIN_VAR_UNSIGNED | PLUGIN_VAR_THDLOCAL;
+    constexpr int session_number = PLUGIN_VAR_UNSIGNED | PLUGIN_VAR_THDLOCAL;
     constexpr int session_bool = PLUGIN_VAR_BOOL | PLUGIN_VAR_THDLOCAL;
-    lock_wait_timeout = find<SessionUlong>(plugin, "lock_wait_timeout", session_ulong);
+    const char *timeout = "lock_wait_timeout";
+    lock_wait_timeout =
+        find<SessionNumber<unsigned int>>(plugin, timeout, PLUGIN_VAR_INT | session_number);
+    long_lock_wait_timeout =
+        find<SessionNumber<unsigned long>>(plugin, timeout, PLUGIN_VAR_LONG | session_number);
     strict_mode = find<SessionBool>(plugin, "strict_mode", session_bool);
     rollback_on_timeout = find<GlobalBool>(plugin, "rollback_on_timeout", PLUGIN_VAR_BOOL);
     if (lock_wait_timeout && !lock_wait_timeout->resolve) lock_wait_timeout = nullptr;
+    if (long_lock_wait_timeout && !long_lock_wait_timeout->resolve)
+      long_lock_wait_timeout = nullptr;
     if (strict_mode && !strict_mode->resolve) strict_mode = nullptr;
   }
   plugin_unlock(nullptr, plugin);
 }
 
 unsigned long innodb_lock_wait_timeout(THD *thd, unsigned long otherwise) {
-  if (!lock_wait_timeout) return otherwise;
-  return *lock_wait_timeout->resolve(thd, lock_wait_timeout->offset);
+  if (lock_wait_timeout) return *lock_wait_timeout->resolve(thd, lock_wait_timeout->offset);
+  if (long_lock_wait_timeout)
+    return *long_lock_wait_timeout->resolve(thd, long_lock_wait_timeout->offset);
+  return otherwise;
 }
 
 bool innodb_strict_mode(THD *thd, bool otherwise) {
