@@ -18,7 +18,7 @@ pub struct Config {
     /// Memory for versions before they are looked through.
     pub history_ring_bytes: u64,
     /// Memory beyond that for what cannot be written out, before snapshots end; 0: as much as
-    /// the ring, and 256 MiB at least.
+    /// the ring, and 256 MiB at least (1 GiB with deleted rows).
     pub history_beyond_ring_bytes: u64,
     /// Memory for versions at which the oldest snapshot is ended; 0: never.
     pub max_history_bytes: u64,

@@ -1,8 +1,9 @@
 //! Memory of history that nothing else makes less has an end.
 //!
 //! Versions beyond the history ring go to scratch files. Where they cannot (no space, an error),
-//! they stay in memory, and so do the deleted entries that only old snapshots need, always. Both
-//! together may exceed the ring by as much again, or by [`LEAST_BEYOND`] if that is more. Beyond
+//! they stay in memory; they may exceed the ring by as much again, or by [`LEAST_BEYOND`] if that
+//! is more. The deleted entries that only old snapshots need stay in memory always; with them it
+//! may be [`LEAST_WITH_GRAVES`]: a dump beside a large DELETE is no emergency. Beyond
 //! that the oldest snapshot ends (its reader gets `SnapshotTooOld`), one after another until
 //! there is room. What is left then is what running transactions have changed: while it cannot
 //! be written out, whoever changes more rows gets `DiskFull`.
@@ -13,15 +14,17 @@ use crate::callbacks::LogLevel;
 use crate::engine::Engine;
 use ferrite_sync::atomic::Ordering;
 
-/// Memory beyond the ring that history may always take (bytes).
+/// Memory beyond the ring that versions may always take (bytes).
 const LEAST_BEYOND: u64 = 256 << 20;
+/// The same for versions and deleted entries together.
+const LEAST_WITH_GRAVES: u64 = 1 << 30;
 
 impl Engine {
-    /// Memory at which snapshots end: see the head of the file.
-    fn history_memory_limit(&self) -> u64 {
+    /// Memory at which snapshots end, with `least` beyond the ring: see the head of the file.
+    fn limit_with(&self, least: u64) -> u64 {
         let ring = self.config.history_ring_bytes;
         let beyond = match self.config.history_beyond_ring_bytes {
-            0 => ring.max(LEAST_BEYOND),
+            0 => ring.max(least),
             bytes => bytes,
         };
         ring.saturating_add(beyond)
@@ -30,12 +33,13 @@ impl Engine {
     /// Counting the deleted entries takes a look at every open table: between two rounds of sweeping
     /// only when there were many.
     pub(crate) fn is_worth_counting(&self, graves: u64) -> bool {
-        graves > self.history_memory_limit() / 8
+        graves > self.limit_with(LEAST_WITH_GRAVES) / 8
     }
 
     /// `graves`: memory of deleted entries, as of a moment ago.
     fn is_history_beyond(&self, graves: u64) -> bool {
-        self.versions.stuck_bytes() + graves > self.history_memory_limit()
+        let stuck = self.versions.stuck_bytes();
+        stuck > self.limit_with(LEAST_BEYOND) || stuck + graves > self.limit_with(LEAST_WITH_GRAVES)
     }
 
     /// Ends snapshots until the memory of history is within its limit; says whether writers must
@@ -62,9 +66,11 @@ impl Engine {
             };
             most -= 1;
             let text = format!(
-                "row versions and deleted rows kept for old snapshots take more than {} MiB of \
-                 memory and cannot be written out: the snapshot of connection {} was ended",
-                self.history_memory_limit() >> 20,
+                "row versions ({} MiB) and deleted rows ({} MiB) kept for old snapshots are beyond \
+                 the memory there is for what cannot be written out: the snapshot of connection {} \
+                 was ended",
+                self.versions.stuck_bytes() >> 20,
+                self.graves().1 >> 20,
                 ended.info.thread_id
             );
             self.callbacks.log(LogLevel::Warning, &text);
