@@ -50,7 +50,8 @@ const Variable *find(const plugin_ref plugin, const char *name, int kind) {
 namespace ferrite {
 
 /* Only an InnoDB that is part of the server is followed: it cannot be uninstalled, so that what
-   is found here stays. */
+   is found here stays. It may be initialised after us: a session variable is there from the
+   moment on when it has its `resolve`. */
 void find_innodb_settings() {
   static const LEX_CSTRING name = {STRING_WITH_LEN("InnoDB")};
   plugin_ref plugin = plugin_lock_by_name(nullptr, &name, MYSQL_STORAGE_ENGINE_PLUGIN);
@@ -65,23 +66,21 @@ void find_innodb_settings() {
         find<SessionNumber<unsigned long>>(plugin, timeout, PLUGIN_VAR_LONG | session_number);
     strict_mode = find<SessionBool>(plugin, "strict_mode", session_bool);
     rollback_on_timeout = find<GlobalBool>(plugin, "rollback_on_timeout", PLUGIN_VAR_BOOL);
-    if (lock_wait_timeout && !lock_wait_timeout->resolve) lock_wait_timeout = nullptr;
-    if (long_lock_wait_timeout && !long_lock_wait_timeout->resolve)
-      long_lock_wait_timeout = nullptr;
-    if (strict_mode && !strict_mode->resolve) strict_mode = nullptr;
   }
   plugin_unlock(nullptr, plugin);
 }
 
 unsigned long innodb_lock_wait_timeout(THD *thd, unsigned long otherwise) {
-  if (lock_wait_timeout) return *lock_wait_timeout->resolve(thd, lock_wait_timeout->offset);
-  if (long_lock_wait_timeout)
+  if (lock_wait_timeout && lock_wait_timeout->resolve)
+    return *lock_wait_timeout->resolve(thd, lock_wait_timeout->offset);
+  if (long_lock_wait_timeout && long_lock_wait_timeout->resolve)
     return *long_lock_wait_timeout->resolve(thd, long_lock_wait_timeout->offset);
   return otherwise;
 }
 
 bool innodb_strict_mode(THD *thd, bool otherwise) {
-  return strict_mode ? *strict_mode->resolve(thd, strict_mode->offset) != 0 : otherwise;
+  return strict_mode && strict_mode->resolve ? *strict_mode->resolve(thd, strict_mode->offset) != 0
+                                             : otherwise;
 }
 
 bool innodb_rollback_on_timeout(bool otherwise) {
