@@ -100,6 +100,7 @@ class Side:
         self.waiting.clear()
         try:
             connection = self._revive()
+            self._forget_prepared(connection)
             if recreate:
                 connection.query("DROP DATABASE IF EXISTS d")
                 connection.query("CREATE DATABASE d CHARACTER SET utf8mb4")
@@ -109,6 +110,13 @@ class Side:
             self.server = self.server.successor()
             self.server.start()
             self.reset(recreate)
+
+    @staticmethod
+    def _forget_prepared(connection: Connection) -> None:
+        """Prepared transactions whose clients are gone: rolled back."""
+        connection.query("XA RECOVER FORMAT='SQL'")
+        for row in list(connection._result.rows):
+            connection.query(f"XA ROLLBACK {row[3].decode()}")
 
     def _revive(self) -> Connection:
         """A connection to the server, which is started again if it died."""
@@ -169,6 +177,8 @@ class Side:
                 return self._collect(step.session)
             if step.kind == "kill":
                 return self._kill(step)
+            if step.kind == "disconnect":
+                return self._disconnect(step.session)
             if step.session in self.waiting:
                 self._collect(step.session)
             if step.kind in ("block", "pair"):
@@ -260,6 +270,20 @@ class Side:
         """KILL QUERY or KILL of the session, from a third connection."""
         connection = self._open("d")
         connection.query(f"{step.sql} {self.session(step.session).thread_id()}")
+        connection.close()
+        return Answer("ok")
+
+    def _disconnect(self, session: int) -> Answer:
+        """The client of a session goes away; the server is done with it on return."""
+        number = self.session(session).thread_id()
+        self._drop(session)
+        self.waiting.pop(session, None)
+        connection = self._open(None)
+        for _ in range(500):
+            connection.query(f"SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID = {number}")
+            if connection._result.rows[0][0] == b"0":
+                break
+            time.sleep(0.01)
         connection.close()
         return Answer("ok")
 

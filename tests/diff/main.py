@@ -11,6 +11,7 @@ from pathlib import Path
 
 from diff.answer import Side
 from diff.compare import REFERENCE_CORRUPT, Difference, run_step, settled
+from diff.crosses import THEMES, Crosses
 from diff.program import Program
 from diff.reduce import Reducer, script
 from diff.scenarios import LAYOUTS, Scenes, refusal_steps, sequence_steps
@@ -62,10 +63,12 @@ def programs(arguments: argparse.Namespace) -> list[tuple[str, list[Step]]]:
 
     shapes = [s for s in all_shapes(arguments.seed) if picked(s.name)]
     layouts = [x for x in LAYOUTS if picked(x.name)]
-    parts = sum(s.weight for s in shapes) + 0.5 * len(layouts) + (1 if picked("sequences") else 0)
+    themes = [x for x in THEMES if picked(x)]
+    parts = sum(s.weight for s in shapes) + 0.5 * len(layouts) + len(themes) + (1 if picked("sequences") else 0)
     share = arguments.statements / max(parts, 0.01)
     out = [(s.name, Program(s, arguments.seed).build(int(share * s.weight))) for s in shapes]
     out += [(x.name, Scenes(x, arguments.seed).build(int(share * 0.5))) for x in layouts]
+    out += [(x, Crosses(x, arguments.seed).build(int(share))) for x in themes]
     if picked("sequences"):
         out.append(("sequences", sequence_steps(arguments.seed, int(share))))
     if picked("refusals"):

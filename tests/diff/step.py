@@ -16,7 +16,7 @@ class Step:
     kind: str = "exec"
     """exec; block: may wait for a lock, the answer then comes with collect; collect; pair: closes a deadlock;
     kill: KILL QUERY of the session; refused: only the reference engine can do it, the other one must say so;
-    quiet: answers are not compared; close: all sessions close."""
+    quiet: answers are not compared; disconnect: the session's client goes; close: all sessions close."""
     file: str | None = None
     """Content of the local file."""
     setup: bool = False
