@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from corners.env import Env, Session, equal, expect, options, slow
+from corners.env import Env, Session, equal, expect, options
 
 
 def _locked(env: Env, engine: str = "FERRITE") -> Session:
@@ -24,8 +24,6 @@ def _wait_seconds(session: Session) -> float:
     return time.monotonic() - begun
 
 
-# Does not pass yet: session variables of InnoDB are not found by plugin/innodb_settings.cc.
-@slow
 def scenario_lock_wait_timeout_of_the_session(env: Env) -> None:
     """SET innodb_lock_wait_timeout holds for Ferrite's tables, unless Ferrite's own variable is set."""
     _locked(env)
@@ -44,8 +42,6 @@ def scenario_lock_wait_timeout_of_the_session(env: Env) -> None:
     expect(_wait_seconds(waiter) > 0.8, "back to InnoDB's")
 
 
-# Does not pass yet: session variables of InnoDB are not found by plugin/innodb_settings.cc.
-@slow
 @options("--innodb-lock-wait-timeout=2")
 def scenario_lock_wait_timeout_of_the_server(env: Env) -> None:
     """The global value, from the command line or SET GLOBAL, holds for new sessions."""
@@ -71,8 +67,6 @@ def scenario_rollback_on_timeout(env: Env) -> None:
     env.same_as_innodb(play)
 
 
-# Does not pass yet: session variables of InnoDB are not found by plugin/innodb_settings.cc.
-@slow
 def scenario_strict_mode(env: Env) -> None:
     """Without innodb_strict_mode a bad ROW_FORMAT or KEY_BLOCK_SIZE is a warning, as with InnoDB."""
 

@@ -116,7 +116,8 @@ class Side:
         """Prepared transactions whose clients are gone: rolled back."""
         connection.query("XA RECOVER FORMAT='SQL'")
         for row in list(connection._result.rows):
-            connection.query(f"XA ROLLBACK {row[3].decode()}")
+            with contextlib.suppress(pymysql.err.MySQLError):  # 1402: it had been rolled back
+                connection.query(f"XA ROLLBACK {row[3].decode()}")
 
     def _revive(self) -> Connection:
         """A connection to the server, which is started again if it died."""
