@@ -439,7 +439,8 @@ impl Client {
         if let Err(e) = self.s().commit_finish(wait) {
             panic!("commit_finish: {e}");
         }
-        if wait {
+        // The wait follows the setting, as that of a commit in one phase does.
+        if wait && self.world.plan.config.flush_log_at_commit == 1 {
             if let Some(t) = self.world.model().txns.get_mut(&serial) {
                 t.durable = true;
             }
