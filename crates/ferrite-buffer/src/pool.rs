@@ -296,7 +296,7 @@ impl Pool {
     }
 
     /// What the latched frame holds of `page`; None when it holds another page by now.
-    fn latched_kind(&self, f: u32, page: PageId) -> Option<Kind> {
+    pub(crate) fn latched_kind(&self, f: u32, page: PageId) -> Option<Kind> {
         let frame = self.frame(f);
         if frame.page() != page {
             return None;

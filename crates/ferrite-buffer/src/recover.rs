@@ -1,7 +1,8 @@
 //! Redo at start: one thread, before anybody else sees the pool. A writer of pages may run
 //! beside it (the pool may be smaller than the work): of a page that it copies and that redo
 //! changes before the copy is written, the next redo must begin at redo's place, not at the log's
-//! end.
+//! end. And a frame that redo has found may be made free before it is latched: it is looked at
+//! again under the latch.
 
 use crate::pool::{kind_of, Pool};
 use ferrite_store::{Location, Word};
@@ -27,30 +28,51 @@ impl Pool {
         // Before the page is latched: a copy for write-back that does not have this change must
         // know where the next one may come from.
         self.writer.redo_at.store(start.0, Ordering::SeqCst);
-        let f = match self.redo_frame(page, creates)? {
-            Some(f) => f,
-            None => return Ok(()),
-        };
-        let frame = self.frame(f);
-        frame.latch.exclusive();
-        let mut result = Ok(());
-        if frame.lsn() < lsn || (creates && frame.lsn() == Lsn::ZERO) {
-            // SAFETY: exclusive latch, and recovery has the pool for itself: even an inner
-            // node has no reader yet.
-            let bytes = unsafe { self.arena().page_mut(f) };
-            result = change(bytes);
-            if result.is_ok() {
-                // The start: the next recovery must read this record again.
-                if frame.mark_dirty(start) {
-                    self.dirty_queue.lock().push_back(f);
-                }
-                frame.set_index(index.0);
-                frame.set_lsn(lsn);
-                frame.set_kind(kind_of(bytes));
+        loop {
+            let Some(f) = self.redo_frame(page, creates)? else {
+                return Ok(());
+            };
+            let frame = self.frame(f);
+            self.latch_exclusive(frame, page);
+            // A change of a frame that the writer of pages has just made free would be lost.
+            let there = self.latched_kind(f, page).is_some()
+                || ferrite_sync::mutant!("buffer.redo_frame_not_checked");
+            let result = match there {
+                true => self.redo_latched(f, index, (start, lsn), creates, change),
+                false => Ok(()),
+            };
+            frame.latch.unlock_exclusive();
+            if there {
+                return result;
             }
         }
-        frame.latch.unlock_exclusive();
-        result
+    }
+
+    /// The change itself, under the frame's exclusive latch.
+    fn redo_latched(
+        &self,
+        f: u32,
+        index: IndexId,
+        (start, lsn): (Lsn, Lsn),
+        creates: bool,
+        change: &mut dyn FnMut(&mut [u8]) -> Result<()>,
+    ) -> Result<()> {
+        let frame = self.frame(f);
+        if frame.lsn() >= lsn && !(creates && frame.lsn() == Lsn::ZERO) {
+            return Ok(());
+        }
+        // SAFETY: exclusive latch, and recovery has the pool for itself: even an inner node has
+        // no reader yet.
+        let bytes = unsafe { self.arena().page_mut(f) };
+        change(bytes)?;
+        // The start: the next recovery must read this record again.
+        if frame.mark_dirty(start) {
+            self.dirty_queue.lock().push_back(f);
+        }
+        frame.set_index(index.0);
+        frame.set_lsn(lsn);
+        frame.set_kind(kind_of(bytes));
+        Ok(())
     }
 
     fn redo_frame(&self, page: PageId, creates: bool) -> Result<Option<u32>> {

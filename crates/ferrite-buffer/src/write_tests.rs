@@ -5,9 +5,9 @@ use crate::{page_prefix, Node, Pool, PoolConfig};
 use ferrite_io::sim::SimStorage;
 use ferrite_io::Storage;
 use ferrite_redo::{Log, LogConfig};
-use ferrite_store::{Store, StoreConfig};
+use ferrite_store::{Store, StoreConfig, Word};
 use ferrite_sync::atomic::Ordering;
-use ferrite_sync::Arc;
+use ferrite_sync::{thread, Arc};
 use ferrite_types::format::{record_kind, Codec};
 use ferrite_types::{IndexId, Lsn, PageId, PAGE_BYTES};
 
@@ -157,4 +157,45 @@ fn the_writer_waits_for_no_latch() {
     assert_eq!(pool.write_out(&mut batch).unwrap(), 0);
     assert!(!pool.frame(f).is_dirty());
     assert_eq!(pool.frame(f).ticket.load(Ordering::SeqCst), 0);
+}
+
+/// Redo finds a page's frame, and the writer of pages makes that frame free before redo has its
+/// latch: the change belongs to the page, not to the frame.
+#[test]
+fn a_page_evicted_before_redo_has_its_latch_is_read_again() {
+    let pool = pool();
+    let page = pool.alloc_page(INDEX);
+    let spans = [b"first", b"other"].map(|body| {
+        let at = pool.log().append(record_kind::MINI_TXN, &[&body[..]]);
+        (at.start, at.end)
+    });
+    let mut leaf = |bytes: &mut [u8]| {
+        build(bytes, 1);
+        bytes[4] = 0;
+        Ok(())
+    };
+    pool.redo(page, INDEX, spans[0], true, &mut leaf).unwrap();
+    pool.flush_all_below(Lsn::MAX).unwrap();
+    let f = pool.store().directory().get(page).as_frame().unwrap();
+    let frame = pool.frame(f);
+    frame.latch.exclusive();
+    let (other, waits) = (pool.clone(), pool.stats.latch_waits.get());
+    let redo = thread::spawn("redo", move || {
+        other.redo(page, INDEX, spans[1], false, &mut |bytes| {
+            bytes[40] = 2;
+            Ok(())
+        })
+    });
+    while pool.stats.latch_waits.get() == waits {
+        thread::yield_now();
+    }
+    // As `evict_clean` does it.
+    let word = pool.store().directory().word(page);
+    word.store(Word::on_disk(frame.home()).0, Ordering::SeqCst);
+    frame.clear();
+    frame.latch.unlock_exclusive();
+    redo.join().unwrap().unwrap();
+    assert_eq!(pool.shared(page).unwrap().unwrap()[40], 2);
+    let frame = pool.store().directory().get(page).as_frame().unwrap();
+    assert!(pool.frame(frame).is_dirty());
 }
