@@ -138,3 +138,33 @@ fn a_key_taken_into_a_range_loses_its_own_lock() {
     t.release_all(&b);
     is_clean(&t);
 }
+
+/// Two scans of one transaction go through an index in opposite directions. One takes the other's
+/// range in; the other goes on, under a name that is gone, at the very end of what is one range now.
+#[test]
+fn a_scan_whose_range_was_taken_in_goes_on_in_the_other() {
+    for mode in [Shared, Exclusive] {
+        let t = table();
+        let [a, b] = owners();
+        let (mut up, mut down) = (None, None);
+        let lock = |key: &[u8], range: &mut _| {
+            let got = t.try_lock_in_range(&a, IX, key, mode, range);
+            assert_eq!(got.unwrap(), Attempt::Held);
+        };
+        lock(b"g", &mut down);
+        for key in [b"c", b"e", b"g"] {
+            lock(key, &mut up);
+        }
+        for key in [b"c", b"b"] {
+            lock(key, &mut down);
+        }
+        let mut ranges = 0;
+        t.each_lock(&mut |_| ranges += 1);
+        assert_eq!(ranges, 1, "they do not overlap");
+        t.release_all(&a);
+        let got = t.try_lock(&b, IX, b"e", Exclusive, NextKey);
+        assert_eq!(got.unwrap(), Attempt::Granted, "nothing is left");
+        t.release_all(&b);
+        is_clean(&t);
+    }
+}

@@ -343,6 +343,11 @@ impl Ranges {
             }
             return false;
         }
+        // Its name may be gone: another scan of this owner has met the range and taken it in.
+        if let Some(range) = ranges.own_at(set, owner, k.key) {
+            *id = Some(range.data.id);
+            return false;
+        }
         let new = RangeId(self.next.fetch_add(1, Relaxed));
         *id = Some(new);
         ranges.begin(set, new, owner, k.key, tally);
