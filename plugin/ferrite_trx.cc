@@ -249,6 +249,10 @@ int ferrite_hton_prepare(handlerton *hton, THD *thd, bool all) {
   to_fe_xid(thd->get_xid(), &xid);
   fe_code code = fe_txn_prepare(conn->session, &xid);
   conn->prepared = code == FE_OK;
+  /* In a commit of the server's own others might change what was read and come into the binary log
+     first: a replica that runs the statements would then read what they have written. */
+  if (conn->prepared && thd_sql_command(thd) == SQLCOM_XA_PREPARE)
+    fe_txn_release_reads(conn->session);
   return ferrite_to_ha_error(code, thd);
 }
 

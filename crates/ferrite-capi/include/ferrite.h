@@ -214,6 +214,9 @@ typedef struct {
   uint8_t data[128];
 } fe_xid;
 fe_code fe_txn_prepare(fe_session *session, const fe_xid *xid);
+/* After an XA PREPARE that the client asked for: gives back shared locks and gap locks, unless the
+   transaction is SERIALIZABLE. Not in a commit with the binary log, whose order they keep. */
+void fe_txn_release_reads(fe_session *session);
 /* In memory: writes the commit record to the log buffer, makes it visible, releases
    locks. Never blocks, never fails. The log's order of these calls is the binlog's. */
 void fe_txn_commit_ordered(fe_session *session);

@@ -180,6 +180,13 @@ pub unsafe extern "C" fn fe_txn_prepare(session: *mut fe_session, xid: *const fe
 
 /// See the header.
 #[no_mangle]
+pub unsafe extern "C" fn fe_txn_release_reads(session: *mut fe_session) {
+    // SAFETY: a valid handle.
+    unsafe { session_of(session) }.release_reads();
+}
+
+/// See the header.
+#[no_mangle]
 pub unsafe extern "C" fn fe_txn_commit_ordered(session: *mut fe_session) {
     // SAFETY: a valid handle; the group's leader acts for the connection, which waits.
     unsafe { session_of(session) }.commit_ordered();

@@ -12,7 +12,7 @@
 //! acknowledgement implies ours is durable.
 
 use crate::purge::Garbage;
-use crate::session::{Session, Xid};
+use crate::session::{Isolation, Session, Xid};
 use crate::values::commit_body;
 use ferrite_redo::CommitAck;
 use ferrite_sync::atomic::Ordering;
@@ -156,9 +156,19 @@ impl Session {
             _ => {}
         }
         kill_point!("prepare.durable");
-        // What guards reads only: nothing is read any more, and the decision may take long.
-        self.engine.locks.release_at_prepare(&self.owner);
         Ok(())
+    }
+
+    /// The prepared transaction may wait long for its decision, and reads nothing any more: locks
+    /// that guard reads only go. Not for a two-phase commit that the server makes on its own, as
+    /// with the binary log: others may change what was read as soon as these locks are gone, and
+    /// must stand in the binary log after this transaction. Not at SERIALIZABLE either, where the
+    /// order of commits is that of the locks.
+    pub fn release_reads(&mut self) {
+        let decided = self.commit_end.is_some() || self.txn.is_frozen();
+        if self.prepared && !decided && self.isolation != Isolation::Serializable {
+            self.engine.locks.release_at_prepare(&self.owner);
+        }
     }
 
     /// Second phase in memory: never blocks, never fails. Call order is log order.

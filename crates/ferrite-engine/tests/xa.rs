@@ -4,10 +4,12 @@
 mod common;
 
 use common::{
-    check, create, create_as, database, delete, give_up, insert, open, scan, update, wait_until,
+    check, create, create_as, database, delete, give_up, insert, key, open, scan, update,
+    wait_until,
 };
 
-use ferrite_engine::{DdlCaller, Engine, Session, Xid};
+use ferrite_engine::{Cursor, DdlCaller, Engine, Isolation, ReadMode, SeekMode};
+use ferrite_engine::{Session, WaitMode, Xid};
 use ferrite_io::sim::{Fault, SimStorage};
 use ferrite_sync::random::Rng;
 use ferrite_sync::{thread, Arc};
@@ -264,4 +266,38 @@ fn a_decision_that_failed_can_be_repeated() {
     drop(s);
     check(&engine, &t);
     engine.close().unwrap();
+}
+
+/// A prepared transaction keeps what guards its reads until it is told that the decision may take
+/// long; at SERIALIZABLE to its end.
+#[test]
+fn reads_are_guarded_over_a_prepare() {
+    for level in [Isolation::RepeatableRead, Isolation::Serializable] {
+        let (_disk, engine, t, mut s) = database(39);
+        insert(&mut s, &t, 1, b"read").unwrap();
+        s.commit(false).unwrap();
+        s.begin_statement(level);
+        let mut cursor = Cursor::new(&t, 0, ReadMode::Shared, WaitMode::Wait);
+        cursor.seek(&mut s, &key(1), SeekMode::Exact, true).unwrap();
+        insert(&mut s, &t, 2, b"made of it").unwrap();
+        s.prepare(&xid("reads")).unwrap();
+        let change = || {
+            let mut other = Session::new(&engine, 0, 2);
+            other.set_lock_wait_timeout_ms(0);
+            other.begin_statement(Isolation::RepeatableRead);
+            let changed = update(&mut other, &t, 1, b"read", b"other");
+            other.rollback().unwrap();
+            changed
+        };
+        assert_eq!(change(), Err(Error::LockTimeout));
+        s.release_reads();
+        let guarded = level == Isolation::Serializable;
+        assert_eq!(change().is_err(), guarded, "{level:?}");
+        s.commit_ordered();
+        s.commit_finish(true).unwrap();
+        change().unwrap();
+        check(&engine, &t);
+        drop((cursor, s));
+        engine.close().unwrap();
+    }
 }

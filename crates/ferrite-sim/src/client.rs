@@ -384,6 +384,9 @@ impl Client {
         if let Err(e) = self.s().prepare(&xid) {
             panic!("prepare: {e}");
         }
+        if serial % 2 == 0 {
+            self.s().release_reads();
+        }
         let durable = self.world.plan.config.flush_log_at_commit == 1;
         if let Some(t) = self.world.model().txns.get_mut(&serial) {
             t.state = State::Prepared;
