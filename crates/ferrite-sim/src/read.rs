@@ -384,6 +384,8 @@ impl Client {
         let gaps = self.isolation >= Isolation::RepeatableRead && wait != WaitMode::SkipLocked;
         if gaps && !backward {
             self.keep_range(scan, seen, ended, last);
+        } else if gaps {
+            self.keep_range_below(scan, seen, ended, first, last);
         }
         Ok(())
     }
@@ -475,6 +477,58 @@ impl Client {
             (_, _, true) => None,
             (_, _, false) => last,
         };
+        let since = model.tick();
+        self.tx.ranges.push(LockedRange {
+            table: scan.no,
+            index_no: scan.index_no,
+            low,
+            high,
+            since,
+        });
+    }
+
+    /// The same of a backward scan: from the last row it delivered up to where it began, the gap
+    /// above its start included.
+    fn keep_range_below(
+        &mut self,
+        scan: &Scan,
+        seen: u64,
+        ended: bool,
+        first: Option<Vec<u8>>,
+        last: Option<Vec<u8>>,
+    ) {
+        self.world.resolve(&self.engine);
+        let mut model = self.world.model();
+        let entries = model.index(scan.no, scan.index_no, u64::MAX, &self.tx.writes);
+        let is_exact = matches!(&scan.start, Start::Seek(SeekMode::LastExact, _));
+        if is_exact && seen == 0 {
+            return;
+        }
+        let below = place(&entries, &scan.start).map_or(0, |at| at + 1);
+        let there = entries[..below].iter().rev();
+        let there = there.take_while(|e| ended || last.as_ref().is_some_and(|l| e.0 >= *l));
+        assert_eq!(
+            there.count() as u64,
+            seen,
+            "table {} index {} from {:?} down: a locked scan missed rows",
+            scan.no,
+            scan.index_no,
+            scan.start
+        );
+        let high = match &scan.start {
+            Start::Seek(SeekMode::AtOrBefore | SeekMode::LastExact, key) => {
+                let mut end = key.clone();
+                end.extend_from_slice(&[0xff; 720]);
+                Some(end)
+            }
+            // Keys before the one that was sought; nobody can tell which is the next lower one.
+            Start::Seek(_, _) => match first {
+                Some(first) => Some(first),
+                None => return,
+            },
+            Start::First | Start::Last => None,
+        };
+        let low = last.filter(|_| !ended).unwrap_or_default();
         let since = model.tick();
         self.tx.ranges.push(LockedRange {
             table: scan.no,
