@@ -53,6 +53,13 @@ ulong ha_ferrite::index_flags(uint idx, uint, bool) const {
   ulong flags = HA_READ_NEXT | HA_READ_PREV | HA_READ_ORDER | HA_READ_RANGE | HA_KEYREAD_ONLY |
                 HA_DO_INDEX_COND_PUSHDOWN | HA_DO_RANGE_FILTER_PUSHDOWN;
   if (idx == table_share->primary_key) flags |= HA_CLUSTERED_INDEX;
+  /* A filter is built by reading the key alone, and nobody computes virtual columns then: what
+     an entry has of a prefix is not enough to see the end of the range. */
+  if (m_share) {
+    const ferrite::Index &index = layout().indexes[layout().by_server[idx]];
+    if (index.has_prefix && index.has_virtual)
+      flags &= ~static_cast<ulong>(HA_DO_RANGE_FILTER_PUSHDOWN);
+  }
   return flags;
 }
 

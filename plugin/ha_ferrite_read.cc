@@ -288,11 +288,14 @@ fe_code ha_ferrite::go_on(bool backward, fe_row *row) {
   return fe_cursor_seek(m_cursor, m_at_key.slice(), mode, 0, row);
 }
 
-/* Index condition and rowid filter, on the entry alone. */
+/* Index condition and rowid filter, on the entry alone. With the filter the server also compares
+   the row with the end of the range, which needs the key's columns; the entry of a prefix does
+   not have them: the filter is then left out, and WHERE decides. */
 check_result_t ha_ferrite::check_pushed(const fe_row &row, uchar *buf) {
   if (m_index->no == 0 || buf != table->record[0] || inited != INDEX) return CHECK_POS;
   const bool condition = pushed_idx_cond && active_index == pushed_idx_cond_keyno;
-  const bool filter = pushed_rowid_filter && rowid_filter_is_active && layout().pk_whole;
+  const bool filter = pushed_rowid_filter && rowid_filter_is_active && layout().pk_whole &&
+                      !(m_index->has_prefix && end_range);
   if (!condition && !filter) return CHECK_POS;
   if (!ferrite::decode_entry(layout(), *m_index, row, m_index->covered.data(), buf))
     return CHECK_ERROR;
