@@ -322,4 +322,32 @@ mod tests {
         drop(s);
         engine.close().unwrap();
     }
+
+    /// What a commit of an earlier life let go of is freed at the start, beside the checkpointer:
+    /// whatever checkpoint is taken meanwhile names what is not free yet.
+    #[test]
+    fn a_checkpoint_during_recovery_sees_values_to_be_freed() {
+        let disk = Arc::new(SimStorage::new(1));
+        let config = Config {
+            direct_io: false,
+            ..Config::default()
+        };
+        let engine = Engine::open(config, disk, Arc::new(SilentCallbacks)).unwrap();
+        let spec = TableSpec::new("d/t", vec![IndexSpec::new("PRIMARY", true, 1)]);
+        let t = engine.dict.create_table(spec, 1).unwrap();
+        let mut s = Session::new(&engine, 0, 1);
+        let values = [7, 8].map(|byte| s.write_overflow(&t, &[byte; 2000]).unwrap());
+        s.insert_row(&t, Some(b"k"), b"\0", &[], false, &mut DupInfo::default())
+            .unwrap();
+        s.commit(false).unwrap();
+        let index = t.tree(0).index();
+        let slot = engine.hold_pending(values.map(|v| (index, v)).to_vec());
+        let named = engine.copy_state().overflow;
+        assert_eq!(named, values.map(|v| (index, v)), "both are to be freed");
+        engine.free_pending(&slot).unwrap();
+        assert_eq!(engine.copy_state().overflow, []);
+        assert_eq!(engine.check_values().unwrap().pages, 0);
+        drop(s);
+        engine.close().unwrap();
+    }
 }

@@ -26,7 +26,7 @@ use ferrite_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use ferrite_sync::{thread, time, Arc, Event, Mutex};
 use ferrite_tree::node;
 use ferrite_txn::{TxnSystem, VersionConfig, VersionStore};
-use ferrite_types::{Csn, Error, Lsn, Result, TxnId};
+use ferrite_types::{Csn, Error, IndexId, Lsn, Result, TxnId};
 use std::collections::BTreeMap;
 
 impl Engine {
@@ -280,7 +280,7 @@ impl Engine {
         end: Lsn,
         started_us: u64,
     ) -> Result<()> {
-        let pending = analysis.pending_overflow();
+        let pending = self.hold_pending(analysis.pending_overflow());
         // Every unfinished transaction is known as such before anything else happens.
         let unfinished = self.restore_unfinished(&mut analysis);
         self.start();
@@ -298,9 +298,7 @@ impl Engine {
                 rolled_back += 1;
             }
         }
-        for (index, reference) in pending {
-            self.free_overflow(index, &reference)?;
-        }
+        self.free_pending(&pending)?;
         let ms = (time::now_us() - started_us) / 1000;
         let bytes = end.0 - from.0;
         if bytes > 0 {
@@ -323,6 +321,32 @@ impl Engine {
         }
         self.checkpoint()?;
         self.start_rollback();
+        Ok(())
+    }
+
+    /// Values that committed transactions of an earlier life let go of are in a slot of no
+    /// transaction until they are free: the checkpointer runs beside the rest of recovery, and a
+    /// checkpoint that does not name them would lose them with the next crash.
+    pub(crate) fn hold_pending(&self, values: Vec<(IndexId, [u8; 16])>) -> Arc<TxnSlot> {
+        let slot = Arc::new(TxnSlot::new(Owner::new(0, 0)));
+        slot.state.lock().garbage = values;
+        if !ferrite_sync::mutant!("recovery.pending_not_named") {
+            self.register_slot(&slot);
+        }
+        slot
+    }
+
+    /// Frees what [`Engine::hold_pending`] holds; each is named until it is free.
+    pub(crate) fn free_pending(&self, slot: &Arc<TxnSlot>) -> Result<()> {
+        loop {
+            let next = slot.state.lock().garbage.last().copied();
+            let Some((index, reference)) = next else {
+                break;
+            };
+            self.free_overflow(index, &reference)?;
+            slot.state.lock().garbage.pop();
+        }
+        self.forget_slot(slot);
         Ok(())
     }
 

@@ -108,9 +108,10 @@ impl Extra {
             background_undo: rng.chance(1, 3),
             lost_writes: rng.chance(1, 12),
             file_damage: rng.chance(1, 8),
+            // Of all seeds one in thirteen has thousands.
             bulk: match rng.below(40) {
-                0 => 3600,
-                1..=3 => 400,
+                0..=5 => 3600,
+                6..=8 => 400,
                 _ => 0,
             },
         }
