@@ -103,5 +103,5 @@ def scenario_a_lower_log_budget_gives_files_back(env: Env) -> None:
     expect(log_bytes() > 250 << 20, "the log has grown", log_bytes())
     session.run("SET GLOBAL ferrite_log_budget = 16 * 1024 * 1024")
     write(20)
-    # Files are of 64 MiB each: one for the budget and two more.
-    env.eventually("files given back", lambda: log_bytes() <= 3 * (64 << 20), seconds=60)
+    # Files are of 64 MiB each: the budget may lie across two, and two more are spare.
+    env.eventually("files given back", lambda: log_bytes() <= 4 * (64 << 20), seconds=60)

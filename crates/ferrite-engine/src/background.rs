@@ -189,7 +189,7 @@ impl Engine {
         let mut warned = false;
         while !self.stopping() {
             thread::sleep_ms(50);
-            self.purge.tick();
+            self.tick();
             self.txns.refresh_if_stale();
             if self.versions.needs_retire() {
                 self.versions.retire(&self.txns);

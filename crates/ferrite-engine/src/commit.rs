@@ -74,6 +74,7 @@ impl Session {
         if !early {
             self.engine.txns.commit(self.txn);
         }
+        self.changed.committed(&self.engine);
         kill_point!("commit.visible");
     }
 
@@ -261,12 +262,14 @@ pub(crate) fn commit_detached(
     garbage: Vec<(u64, Garbage)>,
 ) {
     let txn = slot.state.lock().txn;
+    let touched = slot.touched_indexes();
     let mut state = slot.state.lock();
     let body = commit_body(txn, state.garbage.len());
     let at = engine.log.append(record_kind::COMMIT, &[&body]);
     state.end_of_list(&engine.undo_area);
     drop(state);
     engine.txns.commit(txn);
+    engine.note_detached_commit(&touched);
     let pieces: Vec<Garbage> = garbage.into_iter().map(|(_, g)| g).collect();
     if !pieces.is_empty() {
         engine.purge.add(txn, pieces);

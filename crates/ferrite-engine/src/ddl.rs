@@ -51,7 +51,12 @@ impl Engine {
         caller: &DdlCaller,
     ) -> Result<()> {
         self.wait_for_prepared(name, caller)?;
-        self.dict.truncate_table(name, auto_increment)
+        self.dict.truncate_table(name, auto_increment)?;
+        // Emptied it is in any case: whoever opens it next meets the error.
+        if let Ok(table) = self.dict.open_table(name) {
+            table.note_commit(self.now_s.load(Ordering::Relaxed));
+        }
+        Ok(())
     }
 
     /// Renames a table, durably.

@@ -67,6 +67,8 @@ pub struct Engine {
     pub(crate) slots: Mutex<Vec<Arc<TxnSlot>>>,
     pub(crate) prepared: Mutex<BTreeMap<Xid, Prepared>>,
     pub(crate) losers: Losers,
+    /// The time at the last tick of a background thread, seconds since 1970.
+    pub(crate) now_s: AtomicU64,
     pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
     pub(crate) lock: Mutex<Option<LockGuard>>,
 }

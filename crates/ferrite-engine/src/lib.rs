@@ -6,6 +6,7 @@
 //! - `config`, `callbacks`: what the outside says and answers.
 //! - `dict`: tables by name and id, kept in a tree of their own; `spec`: their definitions.
 //!   `ddl`: changes of whole tables, beside prepared transactions; `touched`: what those changed.
+//!   `changed`: the tables a transaction has changed, for the time of their last change.
 //! - `session`: one SQL connection: statement, savepoints, snapshot.
 //! - `write`: insert, update, delete across the indexes of a table; `entry`: the same for one
 //!   index entry, with locks, versions and undo.
@@ -36,6 +37,7 @@
 mod account;
 mod background;
 mod callbacks;
+mod changed;
 mod check;
 mod checkpoint;
 mod commit;

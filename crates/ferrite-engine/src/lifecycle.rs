@@ -189,6 +189,7 @@ impl Engine {
             slots: Mutex::new(Vec::new()),
             prepared: Mutex::new(BTreeMap::new()),
             losers: Losers::default(),
+            now_s: AtomicU64::new(time::unix_us() / 1_000_000),
             threads: Mutex::new(Vec::new()),
             config,
             lock: Mutex::new(Some(lock)),

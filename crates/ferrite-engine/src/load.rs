@@ -171,6 +171,7 @@ impl Session {
             buffer.insert_all(table)?;
             self.engine.flush_log();
             table.set_usable_from(self.engine.txns.mark());
+            table.note_commit(self.engine.now_s.load(Ordering::Relaxed));
         }
         Ok(())
     }

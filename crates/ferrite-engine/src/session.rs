@@ -3,6 +3,7 @@
 //! A session is used by one thread at a time. What others look at lives in `TxnSlot` (undo
 //! list, prepared id: by the checkpointer) and in `Owner` (locks: by other sessions).
 
+use crate::changed::ChangedTables;
 use crate::engine::Engine;
 use crate::overflow::RowValues;
 use crate::purge::Garbage;
@@ -157,6 +158,8 @@ pub struct Session {
     pub(crate) prepared: bool,
     /// End of the commit record, between commit_ordered and commit_finish.
     pub(crate) commit_end: Option<ferrite_types::Lsn>,
+    /// Tables the transaction has changed.
+    pub(crate) changed: ChangedTables,
     pub(crate) buffers: Buffers,
 }
 
@@ -208,6 +211,7 @@ impl Session {
             rolled_back: false,
             prepared: false,
             commit_end: None,
+            changed: ChangedTables::default(),
             buffers: Buffers::default(),
         }
     }
@@ -462,6 +466,7 @@ impl Session {
         }
         self.forget_garbage_pages();
         self.row_values.forget();
+        self.changed.clear();
         self.rolled_back = false;
         self.prepared = false;
         self.commit_end = None;

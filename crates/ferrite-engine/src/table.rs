@@ -8,7 +8,7 @@ use crate::load::LoadBuffer;
 use crate::spec::TableSpec;
 use ferrite_buffer::Pool;
 use ferrite_sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use ferrite_sync::{time, Arc, Mutex, MutexGuard, RwLock, RwLockWriteGuard};
+use ferrite_sync::{Arc, Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 use ferrite_tree::Tree;
 use ferrite_types::{Csn, IndexId, TableId};
 
@@ -123,11 +123,15 @@ impl Table {
         if row_delta != 0 {
             self.rows.fetch_add(row_delta, Ordering::Relaxed);
         }
-        let n = self.changes.fetch_add(1, Ordering::Relaxed);
-        // The clock is looked at once in a while only.
-        if n % 1024 == 0 {
-            self.updated_unix_s
-                .store(time::unix_us() / 1_000_000, Ordering::Relaxed);
+        self.changes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A transaction that changed rows has committed. Stored once a second at most, so that
+    /// committers do not write the same memory over and over.
+    #[inline]
+    pub(crate) fn note_commit(&self, now_s: u64) {
+        if self.updated_unix_s.load(Ordering::Relaxed) != now_s {
+            self.updated_unix_s.store(now_s, Ordering::Relaxed);
         }
     }
 

@@ -42,6 +42,11 @@ impl Touched {
         self.all.binary_search(&index).is_ok()
     }
 
+    /// All of them, sorted.
+    pub(crate) fn all(&self) -> &[IndexId] {
+        &self.all
+    }
+
     /// The next transaction begins.
     pub(crate) fn clear(&mut self) {
         if !self.all.is_empty() {

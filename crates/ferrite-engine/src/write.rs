@@ -102,6 +102,7 @@ impl Session {
         self.undo_if_failed(before, &result)?;
         result?;
         table.note_change(1);
+        self.changed.add(table);
         self.slot.rows_changed.fetch_add(1, Ordering::Relaxed);
         self.engine.counters.rows_inserted.inc();
         Ok(row_id)
@@ -307,6 +308,7 @@ impl Session {
         self.undo_if_failed(before, &result)?;
         result?;
         table.note_change(0);
+        self.changed.add(table);
         self.slot.rows_changed.fetch_add(1, Ordering::Relaxed);
         self.engine.counters.rows_updated.inc();
         Ok(())
@@ -372,6 +374,7 @@ impl Session {
         self.undo_if_failed(before, &result)?;
         result?;
         table.note_change(-1);
+        self.changed.add(table);
         self.slot.rows_changed.fetch_add(1, Ordering::Relaxed);
         self.engine.counters.rows_deleted.inc();
         Ok(())
