@@ -52,6 +52,8 @@ pub struct Engine {
     /// Taken by who makes room on a full disk, before `checkpointing`. When that last failed, in
     /// us, and the bytes free and retired then.
     pub(crate) making_room: Mutex<Option<(u64, (u64, u64))>>,
+    /// How often there was none to be made.
+    pub(crate) vain_attempts: AtomicU64,
     pub(crate) checkpoint_lsn: AtomicU64,
     /// The log is near its budget: statements are slowed a little.
     pub(crate) throttle: AtomicBool,
@@ -119,6 +121,13 @@ impl Engine {
     /// a second at most, and is done by one thread at a time.
     #[cold]
     fn make_room(&self) -> Result<()> {
+        self.make_room_since(self.vain_attempts.load(Ordering::SeqCst))
+    }
+
+    /// `seen_attempts`: those that had failed when the caller asked. One that has failed since
+    /// counts for all who waited for it: a hundred who try it one after the other would take
+    /// minutes, and hear no KILL.
+    fn make_room_since(&self, seen_attempts: u64) -> Result<()> {
         /// Between two looks at what the writer has made of it, how many, and between checkpoints.
         const LOOK_MS: u64 = 5;
         const LOOKS: u32 = 40;
@@ -129,6 +138,9 @@ impl Engine {
             Err(Error::DiskFull(text)) => Error::DiskFull(text),
             other => return other,
         };
+        if self.vain_attempts.load(Ordering::SeqCst) != seen_attempts {
+            return Err(full);
+        }
         let now = (self.store.free_bytes(), self.store.retired_bytes());
         if last.is_some_and(|(at, seen)| seen == now && time::now_us() - at < RETRY_US) {
             return Err(full);
@@ -153,6 +165,7 @@ impl Engine {
         }
         let left = (self.store.free_bytes(), self.store.retired_bytes());
         *last = Some((time::now_us(), left));
+        self.vain_attempts.fetch_add(1, Ordering::SeqCst);
         Err(full)
     }
 
@@ -237,5 +250,56 @@ impl Engine {
     /// The storage below, for tools and tests.
     pub fn storage(&self) -> &Arc<dyn Storage> {
         &self.storage
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::Session;
+    use crate::spec::{IndexSpec, TableSpec};
+    use crate::write::DupInfo;
+    use crate::SilentCallbacks;
+    use ferrite_io::sim::SimStorage;
+
+    /// Whoever waited while another thread tried to make room, in vain, does not try it again.
+    #[test]
+    fn a_vain_attempt_to_make_room_counts_for_those_who_waited() {
+        let disk = SimStorage::new(4).boot();
+        let config = Config {
+            buffer_pool_size_bytes: 4 << 20,
+            log_budget_bytes: 4 << 20,
+            log_segment_bytes: 1 << 20,
+            log_ring_bytes: 1 << 20,
+            direct_io: false,
+            ..Config::default()
+        };
+        let storage = Arc::new(disk.clone());
+        let engine = Engine::open(config, storage, Arc::new(SilentCallbacks)).unwrap();
+        let spec = TableSpec::new("d/t", vec![IndexSpec::new("PRIMARY", true, 1)]);
+        let t = engine.dict.create_table(spec, 1).unwrap();
+        let mut s = Session::new(&engine, 0, 1);
+        disk.set_capacity(Some(disk.used_bytes() + (2 << 20)));
+        for n in 0u64.. {
+            let (key, dup) = (n.to_be_bytes(), &mut DupInfo::default());
+            match s.insert_row(&t, Some(&key), &[0; 4000], &[], false, dup) {
+                Err(Error::DiskFull(_)) => break,
+                other => other.unwrap(),
+            };
+        }
+        let attempts = || engine.vain_attempts.load(Ordering::SeqCst);
+        assert!(attempts() > 0, "it was refused without an attempt");
+        // What is free has changed since the last attempt.
+        *engine.making_room.lock() = Some((time::now_us(), (1, 1)));
+        let before = attempts();
+        let waited = engine.make_room_since(before - 1);
+        assert!(matches!(waited, Err(Error::DiskFull(_))), "{waited:?}");
+        assert_eq!(attempts(), before, "who had waited tried again");
+        assert!(engine.make_room_since(before).is_err());
+        assert_eq!(attempts(), before + 1, "who had not did not try");
+        disk.set_capacity(None);
+        s.rollback().unwrap();
+        drop(s);
+        engine.close().unwrap();
     }
 }

@@ -179,6 +179,7 @@ impl Engine {
             counters: Counters::default(),
             checkpointing: Mutex::new(()),
             making_room: Mutex::new(None),
+            vain_attempts: AtomicU64::new(0),
             checkpoint_lsn: AtomicU64::new(0),
             throttle: AtomicBool::new(false),
             scrub: Arc::new(AtomicBool::new(false)),
