@@ -146,15 +146,21 @@ impl Engine {
             return Err(full);
         }
         let end = self.log.current_lsn();
-        self.log.flush_to(end);
-        self.store.reclaim(self.log.durable_lsn());
-        for look in 0..LOOKS {
-            if look % CHECKPOINT_LOOKS == 0 && self.log.admission().is_err() {
-                // A failure leaves things as they are; the message of interest is `full`.
-                let _ = self.checkpoint();
-                self.give_back_space();
-                self.log.prepare_now();
-                self.pool.flush_below(end);
+        // Not waited for without an end: it may be the log's own space that is missing, and a
+        // checkpoint flushes the log, too.
+        self.log.request_flush(end);
+        let mut durable_looks = 0;
+        for _ in 0..LOOKS {
+            if self.log.durable_lsn() >= end {
+                self.store.reclaim(self.log.durable_lsn());
+                if durable_looks % CHECKPOINT_LOOKS == 0 && self.log.admission().is_err() {
+                    // A failure leaves things as they are; the message of interest is `full`.
+                    let _ = self.checkpoint();
+                    self.give_back_space();
+                    self.log.prepare_now();
+                    self.pool.flush_below(end);
+                }
+                durable_looks += 1;
             }
             self.pool.wake_writer();
             if self.room().is_ok() {
