@@ -100,3 +100,35 @@ def scenario_full_disk_is_error_1114(env: Env) -> None:
         filler.unlink()
         env.eventually("writing after the disk has room", lambda: not s.error("INSERT INTO t (b) VALUES ('again')"))
         equal(s.answer("CHECK TABLE t"), [("corners.t", "check", "status", "OK")], "CHECK TABLE")
+
+
+@options("--ferrite-log-budget=16M", "--ferrite-history-ring-size=8M")
+def scenario_old_snapshots_on_a_nearly_full_disk_take_bounded_memory(env: Env) -> None:
+    """Where row versions cannot be written out, many snapshots of different age end before they take all memory."""
+    if not _may_mount():
+        return
+    rows, snapshots = 10_000, 40
+    with small_disk(env, 160) as disk:
+        s = env.session()
+        s.run("CREATE TABLE t (n INT PRIMARY KEY, p VARCHAR(1200)) ENGINE=FERRITE")
+        s.run(f"INSERT INTO t SELECT seq, REPEAT('a', 1000) FROM seq_1_to_{rows}")
+        left = os.statvfs(disk)
+        free_bytes = left.f_bavail * left.f_frsize
+        if free_bytes > 60 << 20:
+            (disk / "filler").write_bytes(bytes(free_bytes - (60 << 20)))
+        before = env.resident_bytes()
+        readers: list[Session] = []
+        most = 0
+        for n in range(snapshots):
+            readers.append(env.session())
+            readers[-1].run("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+            s.run(f"UPDATE t SET p = REPEAT('{chr(98 + n % 20)}', {1000 + n % 7})")
+            most = max(most, env.resident_bytes() - before)
+        # The versions of all snapshots are 400 MB; the ring and what may stay beyond it are 264 MiB.
+        expect(most < 340 << 20, "MiB more memory than before", most >> 20)
+        errors = [reader.error("SELECT COUNT(*), MAX(p) FROM t") for reader in readers]
+        expect(any(errors), "all snapshots lived", errors)
+        expect(not errors[-1], "the newest snapshot ended", errors)
+        told = [reader.warnings() for reader, error in zip(readers, errors, strict=True) if error]
+        expect(all("snapshot" in str(words) for words in told), "an error that does not name the reason", told[:2])
+        equal(s.error("UPDATE t SET p = 'x' WHERE n = 1"), 0, "a change after all")
