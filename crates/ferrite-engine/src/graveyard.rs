@@ -93,35 +93,34 @@ impl Graveyard {
         self.count.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Shows `f` the graves with keys between the bounds, ascending or descending, until it
-    /// says false. The caller holds the leaf of those keys.
+    /// Shows `f` the graves with keys between the bounds, ascending or descending, of so many
+    /// keys at most, until it says false. All that a key has is shown, unless `f` ends it. The
+    /// caller holds the leaf of those keys. Returns the last key shown if there may be more.
     pub(crate) fn visit(
         &self,
-        from: Bound<&[u8]>,
-        to: Bound<&[u8]>,
+        (from, to): (Bound<&[u8]>, Bound<&[u8]>),
         ascending: bool,
+        most_keys: usize,
         f: &mut dyn FnMut(&[u8], &Record<'_>) -> bool,
-    ) {
+    ) -> Option<Vec<u8>> {
         if crossed(from, to) {
-            return;
+            return None;
         }
         let graves = self.graves.lock();
         let mut range = graves.range::<[u8], _>((from, to));
-        loop {
+        for seen in 1.. {
             let next = if ascending {
                 range.next()
             } else {
                 range.next_back()
             };
-            let Some((key, states)) = next else {
-                return;
-            };
-            for grave in states {
-                if !f(key, &grave.record()) {
-                    return;
-                }
+            let (key, states) = next?;
+            let go_on = states.iter().all(|grave| f(key, &grave.record()));
+            if !go_on || seen == most_keys {
+                return Some(key.to_vec());
             }
         }
+        None
     }
 
     /// Calls `f` for each grave: the oldest snapshot that needs it, and its bytes. Readers and

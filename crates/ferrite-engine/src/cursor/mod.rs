@@ -7,6 +7,7 @@
 //! A cursor remembers the page, its version (LSN) and the slot it stopped at; if the page is
 //! unchanged it goes on there, else it finds its place by key.
 
+mod graves;
 mod locking;
 mod snapshot;
 
