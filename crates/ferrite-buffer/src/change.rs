@@ -11,7 +11,7 @@ use ferrite_redo::Appended;
 use ferrite_store::{Location, Word};
 use ferrite_sync::atomic::Ordering;
 use ferrite_types::format::record_kind;
-use ferrite_types::{IndexId, Lsn, PageId};
+use ferrite_types::{IndexId, Lsn, PageId, Result};
 
 impl Pool {
     /// Appends one log record for changes of the given frames (exclusive guards or new
@@ -32,16 +32,21 @@ impl Pool {
     }
 
     /// `count` frames for new pages or images, taken before any latch or pin (invariants 5 and 7).
-    pub fn reserve(&self, count: usize) -> Vec<NewFrame<'_>> {
+    ///
+    /// # Errors
+    /// `DiskFull`, `Io` or `Interrupted`: all frames are in use, and none will be free soon.
+    pub fn reserve(&self, count: usize) -> Result<Vec<NewFrame<'_>>> {
         assert!(
             !self.epochs.is_pinned_here(),
             "frames are taken under a pin"
         );
         (0..count)
-            .map(|_| NewFrame {
-                pool: self,
-                frame: self.take_frame(),
-                published: false,
+            .map(|_| {
+                Ok(NewFrame {
+                    pool: self,
+                    frame: self.take_frame()?,
+                    published: false,
+                })
             })
             .collect()
     }

@@ -11,12 +11,31 @@ use crate::frame::Kind;
 use crate::pool::Pool;
 use ferrite_store::Word;
 use ferrite_sync::atomic::Ordering;
+use ferrite_sync::time;
 use ferrite_sync::waits::{waiting, Of, Reason};
+use ferrite_types::{Error, Result};
+use std::cell::Cell;
 
 /// Steps of the hand a foreground thread makes before it waits.
 const FOREGROUND_STEPS: usize = 128;
 /// Longest wait for a free frame before looking again, in ms.
 const WAIT_MS: u64 = 20;
+/// How long a thread waits for a frame while no page can be written, in us. The writer tries
+/// again every 20 ms: what it could not do in all that time it will not do soon.
+const GIVE_UP_US: u64 = 2_000_000;
+
+thread_local! {
+    static PATIENT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// For what must not fail for want of a frame, as taking changes back: in `f` this thread waits
+/// until pages can be written again, or the pool is closed.
+pub fn patiently<T>(f: impl FnOnce() -> T) -> T {
+    let before = PATIENT.replace(true);
+    let result = f();
+    PATIENT.set(before);
+    result
+}
 
 impl Pool {
     /// Frames kept free ahead of need.
@@ -25,10 +44,15 @@ impl Pool {
     }
 
     /// A free frame; waits for the writer when there is none.
-    pub(crate) fn take_frame(&self) -> u32 {
+    ///
+    /// # Errors
+    /// All are in use, and none can be had: `DiskFull` or `Io` when pages cannot be written,
+    /// `Interrupted` when the pool is being closed.
+    pub(crate) fn take_frame(&self) -> Result<u32> {
+        let mut failing_since_us = None;
         loop {
             if let Some(f) = self.pop_free() {
-                return f;
+                return Ok(f);
             }
             if self.reclaim_retired() > 0 {
                 continue;
@@ -36,13 +60,31 @@ impl Pool {
             for _ in 0..FOREGROUND_STEPS {
                 if let Some(f) = self.evict_at_hand() {
                     self.writer.wake();
-                    return f;
+                    return Ok(f);
                 }
             }
             self.stats.free_waits.inc();
             self.writer.wake();
             waiting(Reason::FreeFrame, Of::Nothing, || self.wait_for_free());
+            self.may_wait(&mut failing_since_us)?;
         }
+    }
+
+    /// Will the writer make a frame free? While it writes it will.
+    #[cold]
+    fn may_wait(&self, failing_since_us: &mut Option<u64>) -> Result<()> {
+        if self.writer.is_stopped() {
+            return Err(Error::Interrupted);
+        }
+        let Some(failure) = self.failure() else {
+            return Ok(());
+        };
+        let now_us = time::now_us();
+        let since_us = *failing_since_us.get_or_insert(now_us);
+        if now_us - since_us < GIVE_UP_US || PATIENT.get() {
+            return Ok(());
+        }
+        Err(in_no_frame(failure))
     }
 
     fn wait_for_free(&self) {
@@ -148,5 +190,15 @@ impl Pool {
         }
         frame.latch.unlock_exclusive();
         (dropped && kind == Kind::Leaf).then_some(f)
+    }
+}
+
+/// Why there is no frame, said where it hurts.
+fn in_no_frame(failure: Error) -> Error {
+    let told = |text| format!("no page in memory can be made free: {text}");
+    match failure {
+        Error::DiskFull(text) => Error::DiskFull(told(text)),
+        Error::Io(text) => Error::Io(told(text)),
+        other => other,
     }
 }

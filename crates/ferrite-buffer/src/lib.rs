@@ -44,6 +44,7 @@ mod write;
 #[cfg(test)]
 mod write_tests;
 
+pub use evict::patiently;
 pub use guard::{ExclusiveGuard, InnerRef, NewFrame, Node, SharedGuard};
 pub use pool::{Pool, PoolConfig, PoolStats, Tidy};
 pub use write::WriterState;

@@ -326,7 +326,7 @@ impl Pool {
     /// Reads the page at `at` into a frame. None when somebody was faster.
     fn load(&self, page: PageId, at: Location) -> Result<Option<u32>> {
         assert!(!self.epochs.is_pinned_here(), "a page is read under a pin");
-        let f = self.take_frame();
+        let f = self.take_frame()?;
         let frame = self.frame(f);
         frame.latch.exclusive();
         frame.assign(page, 0, at);

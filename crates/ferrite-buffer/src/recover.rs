@@ -81,7 +81,7 @@ impl Pool {
             if !creates {
                 return Ok(None);
             }
-            let f = self.take_frame();
+            let f = self.take_frame()?;
             let frame = self.frame(f);
             frame.assign(page, 0, Location::NONE);
             frame.set_lsn(Lsn::ZERO);

@@ -20,7 +20,7 @@ use ferrite_store::{Batch, Location, PageImage, Placed, Store};
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use ferrite_sync::{kill_point, Arc, Event, Mutex};
 use ferrite_types::format::record_kind;
-use ferrite_types::{IndexId, Lsn, PageId, Result, PAGE_BYTES};
+use ferrite_types::{Error, IndexId, Lsn, PageId, Result, PAGE_BYTES};
 
 /// Longest pause of the writer thread, in microseconds.
 const PAUSE_US: u64 = 20_000;
@@ -39,7 +39,7 @@ pub struct WriterState {
     /// no redo.
     pub(crate) redo_at: AtomicU64,
     disk_full: AtomicBool,
-    failure: Mutex<Option<String>>,
+    failure: Mutex<Option<Error>>,
 }
 
 impl WriterState {
@@ -54,6 +54,11 @@ impl WriterState {
             disk_full: AtomicBool::new(false),
             failure: Mutex::new(None),
         }
+    }
+
+    /// No page is written any more.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::SeqCst)
     }
 
     /// Makes the writer look for work; cheap when it is awake.
@@ -414,9 +419,9 @@ impl Pool {
         }
     }
 
-    fn note_failure(&self, error: &ferrite_types::Error) {
+    fn note_failure(&self, error: &Error) {
         self.writer.disk_full.store(true, Ordering::SeqCst);
-        *self.writer.failure.lock() = Some(error.to_string());
+        *self.writer.failure.lock() = Some(error.clone());
     }
 
     fn note_success(&self) {
@@ -427,6 +432,10 @@ impl Pool {
 
     /// The reason why pages cannot be written at the moment, if so.
     pub fn write_failure(&self) -> Option<String> {
+        self.failure().map(|e| e.to_string())
+    }
+
+    pub(crate) fn failure(&self) -> Option<Error> {
         if !self.writer.disk_full.load(Ordering::Relaxed) {
             return None;
         }

@@ -2,19 +2,23 @@
 
 use crate::frame::Kind;
 use crate::{page_prefix, Node, Pool, PoolConfig};
-use ferrite_io::sim::SimStorage;
+use ferrite_io::sim::{Fault, SimStorage};
 use ferrite_io::Storage;
 use ferrite_redo::{Log, LogConfig};
 use ferrite_store::{Store, StoreConfig, Word};
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{thread, Arc};
 use ferrite_types::format::{record_kind, Codec};
-use ferrite_types::{IndexId, Lsn, PageId, PAGE_BYTES};
+use ferrite_types::{Error, IndexId, Lsn, PageId, PAGE_BYTES};
 
 const INDEX: IndexId = IndexId(7);
 
 fn pool() -> Arc<Pool> {
-    let storage: Arc<dyn Storage> = Arc::new(SimStorage::new(1));
+    pool_on(&SimStorage::new(1))
+}
+
+fn pool_on(disk: &SimStorage) -> Arc<Pool> {
+    let storage: Arc<dyn Storage> = Arc::new(disk.boot());
     let config = StoreConfig {
         direct: false,
         ..StoreConfig::default()
@@ -45,7 +49,7 @@ fn build(bytes: &mut [u8], text: u8) {
 
 fn new_inner(pool: &Pool) -> PageId {
     let page = pool.alloc_page(INDEX);
-    let mut frame = pool.reserve(1).pop().unwrap();
+    let mut frame = pool.reserve(1).unwrap().pop().unwrap();
     build(frame.bytes_mut(), 1);
     assert_eq!(page_prefix::level(&frame), 1);
     pool.append(record_kind::MINI_TXN, &[b"first"], &[frame.frame_no()]);
@@ -60,7 +64,7 @@ fn an_image_logged_before_the_copy_stays_dirty_from_its_record() {
     let pool = pool();
     let page = new_inner(&pool);
     let old = pool.store().directory().get(page).as_frame().unwrap();
-    let mut image = pool.reserve(1).pop().unwrap();
+    let mut image = pool.reserve(1).unwrap().pop().unwrap();
     build(image.bytes_mut(), 2);
     let at = pool.append(record_kind::MINI_TXN, &[b"second"], &[image.frame_no()]);
     pool.log().append(record_kind::MINI_TXN, &[b"of others"]);
@@ -86,7 +90,7 @@ fn an_image_replaces_a_node_that_was_evicted_meanwhile() {
     let pool = pool();
     let page = new_inner(&pool);
     pool.flush_all_below(Lsn::MAX).unwrap();
-    let mut image = pool.reserve(1).pop().unwrap();
+    let mut image = pool.reserve(1).unwrap().pop().unwrap();
     build(image.bytes_mut(), 2);
     pool.append(record_kind::MINI_TXN, &[b"second"], &[image.frame_no()]);
     let old = pool.store().directory().get(page).as_frame().unwrap();
@@ -198,4 +202,45 @@ fn a_page_evicted_before_redo_has_its_latch_is_read_again() {
     assert_eq!(pool.shared(page).unwrap().unwrap()[40], 2);
     let frame = pool.store().directory().get(page).as_frame().unwrap();
     assert!(pool.frame(frame).is_dirty());
+}
+
+/// All frames are dirty and the disk is full: who needs one gets an error with the reason; who must
+/// not fail waits for space, or for the end of the pool.
+#[test]
+fn nobody_waits_for_a_frame_that_cannot_come() {
+    let disk = SimStorage::new(1);
+    let pool = pool_on(&disk);
+    for nth in 1..5000 {
+        disk.inject_in(Fault::Full, nth, "store.");
+    }
+    let pages: Vec<PageId> = (0..pool.frame_count()).map(|_| new_inner(&pool)).collect();
+    let writer = {
+        let pool = pool.clone();
+        thread::spawn("writer", move || pool.run_writer())
+    };
+    let error = pool.reserve(1).map(|_| ()).unwrap_err();
+    assert!(matches!(&error, Error::DiskFull(text) if text.contains("no page")));
+    let patient = || {
+        let pool = pool.clone();
+        thread::spawn("patient", move || {
+            crate::patiently(|| pool.reserve(1).map(|_| ()))
+        })
+    };
+    let waits = patient();
+    thread::sleep_ms(2500);
+    assert!(!waits.is_finished(), "it gave up");
+    disk.clear_faults();
+    waits.join().unwrap().unwrap();
+    assert!(pages.iter().all(|page| pool.read_in(*page).is_ok()));
+    pool.stop_writer();
+    writer.join().unwrap();
+    // Frames that are nobody's page are never free.
+    let mut held = Vec::new();
+    let end = loop {
+        match crate::patiently(|| pool.reserve(1)) {
+            Ok(frame) => held.push(frame),
+            Err(e) => break e,
+        }
+    };
+    assert_eq!(end, Error::Interrupted);
 }

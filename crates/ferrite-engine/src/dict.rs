@@ -95,9 +95,13 @@ pub struct Dictionary {
 
 impl Dictionary {
     /// Makes the dictionary's tree in a new database.
-    pub fn create(pool: &Arc<Pool>) {
-        let root = Tree::create(pool, DICTIONARY, NO_UNDO);
+    ///
+    /// # Errors
+    /// As [`Pool::reserve`].
+    pub fn create(pool: &Arc<Pool>) -> Result<()> {
+        let root = Tree::create(pool, DICTIONARY, NO_UNDO)?;
         assert_eq!(root, PageId(1), "the dictionary's root is page 1");
+        Ok(())
     }
 
     /// Reads all definitions. `next`: ids that are not used yet, as far as checkpoint and log
@@ -226,6 +230,14 @@ impl Dictionary {
         Ok(())
     }
 
+    /// What a definition has besides its first record, which is gone. What cannot be read now
+    /// stays for the next start, which finds it as what a broken-off change has left.
+    fn delete_parts_of_dropped(&self, id: TableId) {
+        let _ = self.delete(&record_key(id, 1));
+        let _ = self.delete_parts(id, SECOND_HALF);
+        let _ = self.delete_parts(id, FIRST_PART);
+    }
+
     /// Removes what broken-off changes of definitions have left.
     ///
     /// # Errors
@@ -293,19 +305,14 @@ impl Dictionary {
         spec.id = TableId(state.next.table);
         spec.created_unix_s = time::unix_us() / 1_000_000;
         state.next.table += 1;
-        for index in &mut spec.indexes {
-            index.id = state.new_index_id();
-            index.root = Tree::create(&self.pool, index.id, NO_UNDO);
-        }
+        self.make_trees(&mut state, &mut spec)?;
         kill_point!("dict.create.trees_made");
         // Also tells a restart, before anything else does, that the table's id is used.
         log_auto_increment(&self.log, spec.id, auto_increment.max(1), true);
         let end = match self.put_spec(&spec) {
             Ok(end) => end,
             Err(e) => {
-                for index in &spec.indexes {
-                    self.pool.drop_index(index.id);
-                }
+                self.drop_trees(&spec);
                 return Err(e);
             }
         };
@@ -323,6 +330,28 @@ impl Dictionary {
         table.set_usable_from(self.txns.mark());
         state.open.insert(table.id(), table.clone());
         Ok(table)
+    }
+
+    /// New ids and empty trees for all indexes of a definition; none on failure.
+    fn make_trees(&self, state: &mut State, spec: &mut TableSpec) -> Result<()> {
+        for at in 0..spec.indexes.len() {
+            let id = state.new_index_id();
+            match Tree::create(&self.pool, id, NO_UNDO) {
+                Ok(root) => (spec.indexes[at].id, spec.indexes[at].root) = (id, root),
+                Err(e) => {
+                    spec.indexes.truncate(at);
+                    self.drop_trees(spec);
+                    return Err(e);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn drop_trees(&self, spec: &TableSpec) {
+        for index in &spec.indexes {
+            self.pool.drop_index(index.id);
+        }
     }
 
     /// The table of that name, opened if it was not.
@@ -395,18 +424,17 @@ impl Dictionary {
     /// Drops a table: its record durably, then its trees.
     ///
     /// # Errors
-    /// `NotFound`; a page that cannot be read.
+    /// `NotFound`; a page that cannot be read. The table is as it was.
     pub(crate) fn drop_table(&self, name: &str) -> Result<()> {
         let mut state = self.state.lock();
         let id = *state.names.get(name).ok_or(Error::NotFound)?;
+        let end = self.delete(&record_key(id, 0))?;
+        // From here on the table is gone, whatever fails.
         if let Some(table) = state.open.get(&id) {
             table.dropped.store(true, Ordering::SeqCst);
         }
-        let end = self.delete(&record_key(id, 0))?;
         kill_point!("dict.drop.logged");
-        self.delete(&record_key(id, 1))?;
-        self.delete_parts(id, SECOND_HALF)?;
-        self.delete_parts(id, FIRST_PART)?;
+        self.delete_parts_of_dropped(id);
         if !ferrite_sync::mutant!("dict.drop_not_durable") {
             self.log.flush_to(end);
         }
@@ -465,11 +493,14 @@ impl Dictionary {
         let id = *state.names.get(name).ok_or(Error::NotFound)?;
         let mut spec = state.specs.get(&id).ok_or(Error::NotFound)?.clone();
         let old: Vec<IndexId> = spec.indexes.iter().map(|i| i.id).collect();
-        for index in &mut spec.indexes {
-            index.id = state.new_index_id();
-            index.root = Tree::create(&self.pool, index.id, NO_UNDO);
-        }
-        let end = self.put(&record_key(id, 0), &spec.encode())?;
+        self.make_trees(&mut state, &mut spec)?;
+        let end = match self.put(&record_key(id, 0), &spec.encode()) {
+            Ok(end) => end,
+            Err(e) => {
+                self.drop_trees(&spec);
+                return Err(e);
+            }
+        };
         self.log.flush_to(end);
         log_auto_increment(&self.log, id, auto_increment.max(1), true);
         kill_point!("dict.truncate.durable");

@@ -90,7 +90,7 @@ impl Engine {
         let log = Log::create(storage.clone(), Lsn::ZERO, Engine::log_config(&config))?;
         stop_at_failed_sync(&storage, &log);
         let pool = Engine::make_pool(&config, &store, &log)?;
-        Dictionary::create(&pool);
+        Dictionary::create(&pool)?;
         let txns = Engine::make_txns(&config, TxnId(1), Csn(1));
         let dict = Dictionary::load(
             pool.clone(),

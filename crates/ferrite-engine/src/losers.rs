@@ -62,7 +62,7 @@ impl Engine {
         while let Some((txn, slot)) = self.losers.next() {
             let since = time::now_us();
             let bytes = slot.state.lock().undo.position();
-            let result = self.rollback_detached(&slot, true);
+            let result = ferrite_buffer::patiently(|| self.rollback_detached(&slot, true));
             let ms = (time::now_us() - since) / 1000;
             match result {
                 Ok(()) => {

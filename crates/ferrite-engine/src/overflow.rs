@@ -224,7 +224,13 @@ impl Session {
         for (i, &page) in ids.iter().enumerate() {
             let data = chunks.next().unwrap_or(&[]);
             let next = ids.get(i + 1).copied().unwrap_or(PageId::NONE);
-            let mut frame = pool.reserve(1).pop().expect("one was reserved");
+            let mut frame = match pool.reserve(1) {
+                Ok(mut frames) => frames.pop().expect("one was reserved"),
+                Err(e) => {
+                    ids[i..].iter().for_each(|id| pool.unalloc_page(*id));
+                    return Err(e);
+                }
+            };
             let maker = if i == 0 { self.txn } else { TxnId::FROZEN };
             let of = PageOf {
                 index,

@@ -20,7 +20,7 @@ use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{time, Arc};
 use ferrite_tree::op::{GC_FREEZE, GC_REMOVE};
 use ferrite_tree::{is_worth_merging, node, LeafMut, Scratch};
-use ferrite_types::{PageId, Result, TxnId};
+use ferrite_types::{Error, PageId, Result, TxnId};
 use std::ops::Range;
 
 /// Works taken from the queue at a time.
@@ -29,6 +29,11 @@ const BATCH: usize = 64;
 const DEBT_BATCH: usize = 2;
 /// Readers do not add to a queue longer than this.
 const FOUND_MOST: usize = 256;
+
+/// There was no frame to be had: the same may work later.
+fn is_passing(e: &Error) -> bool {
+    matches!(e, Error::DiskFull(_) | Error::Interrupted)
+}
 
 impl Engine {
     /// One round of cleaning up. Returns pieces done.
@@ -60,16 +65,20 @@ impl Engine {
             return 0;
         };
         let mut done = 0;
+        let mut stuck = false;
         for work in &mut batch.works {
             let due = work.seen_us != 0;
             let txn = work.txn;
             work.pieces.retain(|piece| {
+                // A shutdown does not wait for the end of a large transaction's list.
+                if stuck || self.stop.load(Ordering::Relaxed) {
+                    return true;
+                }
                 let gone = self
                     .purge_piece(txn, piece, due, scratch)
                     .unwrap_or_else(|e| {
-                        let text = format!("cleanup after commit: {e}");
-                        self.callbacks.log(crate::LogLevel::Warning, &text);
-                        true
+                        stuck = is_passing(&e);
+                        !stuck && self.is_given_up(&e)
                     });
                 done += usize::from(gone);
                 !gone
@@ -79,6 +88,14 @@ impl Engine {
         self.purge.put_back(batch);
         self.purge.purged.fetch_add(done as u64, Ordering::Relaxed);
         done
+    }
+
+    /// A piece failed and is left for good.
+    #[cold]
+    fn is_given_up(&self, e: &Error) -> bool {
+        let text = format!("cleanup after commit: {e}");
+        self.callbacks.log(crate::LogLevel::Warning, &text);
+        true
     }
 
     /// True when the piece is done with. `due`: what is needed by a snapshot is buried now.

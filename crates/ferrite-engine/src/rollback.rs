@@ -87,7 +87,9 @@ impl Session {
         if self.txn.is_frozen() {
             return Ok(());
         }
-        self.engine.undo_to(&self.slot, self.txn, position, false)?;
+        // A session without an end of its transaction would be no better off.
+        let undo = || self.engine.undo_to(&self.slot, self.txn, position, false);
+        ferrite_buffer::patiently(undo)?;
         self.row_values.undone_to(position);
         while self.garbage.last().is_some_and(|(at, _)| *at > position) {
             self.garbage.pop();

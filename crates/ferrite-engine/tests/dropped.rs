@@ -9,9 +9,11 @@ use common::{
 use ferrite_engine::{
     Cursor, DdlCaller, DupInfo, Engine, Isolation, ReadMode, SeekMode, Session, Table, WaitMode,
 };
+use ferrite_io::sim::Fault;
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use ferrite_sync::Arc;
 use ferrite_types::Error;
+use std::collections::BTreeMap;
 
 const ROWS: u64 = 3000;
 
@@ -189,5 +191,40 @@ fn an_old_snapshot_does_not_read_what_is_newer_than_it() {
         .unwrap();
     let named = engine.dict().open_table("d/named").unwrap();
     assert_eq!(scan(&mut old, &named, 1).len(), 1);
+    engine.close().unwrap();
+}
+
+/// A DROP that fails leaves the table as it was: what is undone in it then is undone.
+#[test]
+fn a_drop_that_fails_leaves_the_table() {
+    let (disk, engine, t, mut s) = database(77);
+    insert(&mut s, &t, 1, b"stays").unwrap();
+    s.commit(false).unwrap();
+    insert(&mut s, &t, 2, b"goes").unwrap();
+    // The dictionary leaves memory.
+    let big = create(&engine, "d/big");
+    let mut w = Session::new(&engine, 0, 2);
+    for n in 0..3000 {
+        insert(&mut w, &big, n, &[b'x'; 3500]).unwrap();
+        if n % 100 == 0 {
+            w.commit(false).unwrap();
+        }
+    }
+    w.commit(false).unwrap();
+    for _ in 0..5 {
+        assert_eq!(scan(&mut w, &big, 0).len(), 3000);
+    }
+    w.commit(false).unwrap();
+    disk.inject_in(Fault::FailRead, 1, "store.");
+    let failed = engine.drop_table("d/t", &DdlCaller::default());
+    assert!(matches!(failed, Err(Error::Io(_))), "{failed:?}");
+    s.rollback().unwrap();
+    insert(&mut s, &t, 2, b"anew").unwrap();
+    let expected = BTreeMap::from([(1, b"stays".to_vec()), (2, b"anew".to_vec())]);
+    assert_eq!(scan(&mut s, &t, 0), expected);
+    s.commit(false).unwrap();
+    check(&engine, &t);
+    engine.drop_table("d/t", &DdlCaller::default()).unwrap();
+    drop((s, w));
     engine.close().unwrap();
 }

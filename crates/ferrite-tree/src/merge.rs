@@ -130,7 +130,7 @@ impl Tree {
         loop {
             // All is read in before anything is latched (the pool's invariant 5).
             drop(self.pool.shared(pair.right)?);
-            let mut frames = self.pool.reserve(1);
+            let mut frames = self.pool.reserve(1)?;
             let mut image = frames.pop().expect("one was reserved");
             let left = self.pool.exclusive(pair.left)?;
             let left = left.expect("the structure lock keeps the leaf");
@@ -219,7 +219,7 @@ impl Tree {
     }
 
     fn log_inner_merge(&self, pair: &Pair, bytes: &[u8], prelude: &[u8]) -> Result<()> {
-        let mut frames = self.pool.reserve(2);
+        let mut frames = self.pool.reserve(2)?;
         let mut left_image = frames.pop().expect("two were reserved");
         let mut parent_image = frames.pop().expect("two were reserved");
         left_image.bytes_mut().copy_from_slice(bytes);

@@ -136,7 +136,7 @@ impl Tree {
         let mut work = Work {
             pool,
             index: self.index,
-            spare: pool.reserve(3 * depth),
+            spare: pool.reserve(3 * depth)?,
             ids: (0..2 * depth)
                 .map(|_| pool.alloc_page(self.index))
                 .collect(),

@@ -122,8 +122,11 @@ impl Tree {
     }
 
     /// Makes an empty tree: one page, logged with `prelude`. Returns the root's id.
-    pub fn create(pool: &Pool, index: IndexId, prelude: &[u8]) -> PageId {
-        let mut frames = pool.reserve(1);
+    ///
+    /// # Errors
+    /// As [`Pool::reserve`]; nothing is made.
+    pub fn create(pool: &Pool, index: IndexId, prelude: &[u8]) -> Result<PageId> {
+        let mut frames = pool.reserve(1)?;
         let mut frame = frames.pop().expect("one was reserved");
         let root = pool.alloc_page(index);
         node::init(frame.bytes_mut(), index, 0, b"", None, PageId::NONE);
@@ -132,7 +135,7 @@ impl Tree {
         let no = frame.frame_no();
         pool.append(record_kind::MINI_TXN, &[prelude, &ops], &[no]);
         pool.publish_new(root, frame);
-        root
+        Ok(root)
     }
 
     /// Index id.
