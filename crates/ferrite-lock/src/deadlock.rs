@@ -187,7 +187,8 @@ impl Walk {
             if Arc::ptr_eq(&w.owner, start) {
                 return Some(by.node);
             }
-            if w.holds || w.mask & !plain != 0 {
+            // Who was told to give way stands there until it comes to leave: nobody waits for it.
+            if (w.holds || w.mask & !plain != 0) && w.owner.wait_sequence() == Some(w.sequence) {
                 let by = by.node;
                 if let Some(node) = self.add(&w.owner, w.sequence, at, by) {
                     self.nodes[node].seen_in_line = true;
@@ -220,6 +221,15 @@ impl Walk {
         self.know(at, &askers);
         None
     }
+}
+
+/// What a walk has found.
+enum Search {
+    /// No way leads back to the start.
+    None,
+    /// A way, but somebody on it does not wait any more. Others were not looked at.
+    Stale,
+    Cycle(Vec<Node>),
 }
 
 impl LockTable {
@@ -255,8 +265,11 @@ impl LockTable {
     /// Breaks every cycle through this waiter, by letting somebody give way.
     pub(crate) fn break_cycles(&self, owner: &Arc<Owner>, sequence: u64, hooks: &dyn WaitHooks) {
         for _ in 0..CYCLES_AT_ONCE {
-            let Some(cycle) = self.find_cycle(owner, sequence) else {
-                return;
+            let cycle = match self.find_cycle(owner, sequence) {
+                Search::None => return,
+                // Another path may be a cycle all the same.
+                Search::Stale => continue,
+                Search::Cycle(cycle) => cycle,
             };
             let at = choose_victim(&cycle, hooks);
             let record = self.describe(&cycle, at);
@@ -276,7 +289,10 @@ impl LockTable {
     }
 
     /// The members of a cycle, beginning with `start`.
-    fn find_cycle(&self, start: &Arc<Owner>, sequence: u64) -> Option<Vec<Node>> {
+    fn find_cycle(&self, start: &Arc<Owner>, sequence: u64) -> Search {
+        if start.wait_sequence() != Some(sequence) {
+            return Search::None;
+        }
         let mut walk = Walk::default();
         walk.add(start, sequence, start.wait_place(), usize::MAX);
         let mut next = 0;
@@ -286,7 +302,10 @@ impl LockTable {
             next += 1;
         }
         self.stats.walked.fetch_add(walk.steps, Ordering::Relaxed);
-        take_cycle(walk, last?)
+        match last {
+            Some(last) => take_cycle(walk, last),
+            None => Search::None,
+        }
     }
 
     /// Adds those whom node `n` waits for; who of them, or of those in the same line, waits for
@@ -339,7 +358,7 @@ impl LockTable {
 }
 
 /// The path from the start to node `last`, if all on it are still in the same wait.
-fn take_cycle(walk: Walk, last: usize) -> Option<Vec<Node>> {
+fn take_cycle(walk: Walk, last: usize) -> Search {
     let mut path = Vec::new();
     let mut at = last;
     while at != usize::MAX {
@@ -352,7 +371,11 @@ fn take_cycle(walk: Walk, last: usize) -> Option<Vec<Node>> {
     let real = cycle
         .iter()
         .all(|n| n.owner.wait_sequence() == Some(n.sequence));
-    real.then_some(cycle)
+    if real {
+        Search::Cycle(cycle)
+    } else {
+        Search::Stale
+    }
 }
 
 /// The server's preference first, then the fewest changes, then the walker, who stands first

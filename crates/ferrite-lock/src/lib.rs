@@ -53,6 +53,8 @@ mod tables;
 mod wait;
 
 #[cfg(test)]
+mod cycle_tests;
+#[cfg(test)]
 mod range_tests;
 #[cfg(test)]
 mod scale_tests;

@@ -15,9 +15,11 @@ use Span::{Gap, InsertIntention, NextKey, Record};
 pub(crate) const IX: IndexId = IndexId(7);
 pub(crate) const LONG: WaitPolicy = WaitPolicy::for_ms(20_000);
 
+/// Nobody looks around without being woken: what is found is found at once.
 pub(crate) fn table() -> Arc<LockTable> {
     Arc::new(LockTable::new(LockConfig {
         shards: 16,
+        ticker_us: 3_600_000_000,
         ..LockConfig::default()
     }))
 }
