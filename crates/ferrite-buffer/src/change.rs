@@ -10,8 +10,16 @@ use crate::pool::{kind_of, Pool};
 use ferrite_redo::Appended;
 use ferrite_store::{Location, Word};
 use ferrite_sync::atomic::Ordering;
+use ferrite_sync::{kill_point, thread};
 use ferrite_types::format::record_kind;
 use ferrite_types::{IndexId, Lsn, PageId, Result};
+
+/// Pages of a dropped index that go under one hold of the map lock, and holds between two pauses:
+/// about 1 ms.
+const DROP_BATCH: usize = 256;
+const DROP_BATCHES: usize = 8;
+/// A pause, in us.
+const DROP_PAUSE_US: u64 = 50;
 
 impl Pool {
     /// Appends one log record for changes of the given frames (exclusive guards or new
@@ -200,49 +208,70 @@ impl Pool {
         self.store.page_unused(page);
     }
 
-    /// Drops every page of an index whose INDEX_DROP record ends at `lsn`. Nobody uses the
-    /// index any more. Page ids go back with the extents ([`Store::release_index`]).
+    /// Drops every page of an index that no definition names any more, durably so or as if it
+    /// had never been made. Nobody uses it. Page ids go back with the extents
+    /// ([`Store::release_index`]).
+    ///
+    /// The map lock is held for a batch of pages at a time: an index may have millions. What a
+    /// crash or a map dump meets in between is an index without a table that has lost some
+    /// pages, which the next start drops; until INDEX_DROP is durable no place of theirs is used
+    /// again.
     ///
     /// Returns pages dropped.
     pub fn drop_index(&self, index: IndexId) -> usize {
         let pages = self.store.pages_of(index);
-        let body = index.0.to_le_bytes();
-        // Nobody uses the index, so no thread holds one of its latches while it waits for the
-        // map lock, and taking them below that lock cannot hang; the writer only takes shared
-        // ones and never under the map lock.
-        let map = self.map_lock.lock();
-        let at = self.log.append(record_kind::INDEX_DROP, &[&body]);
-        for &page in &pages {
-            self.drop_one(page, at.end);
+        let mut homes = Vec::new();
+        for (n, batch) in pages.chunks(DROP_BATCH).enumerate() {
+            if n > 0 && n % DROP_BATCHES == 0 {
+                // A mutex given back for a moment only would not reach those who sleep for it.
+                thread::sleep_us(DROP_PAUSE_US);
+            }
+            // Nobody uses the index, so no thread holds one of its latches while it waits for the
+            // map lock, and taking them below that lock cannot hang; the writer only takes shared
+            // ones and never under the map lock.
+            let _map = self.map_lock.lock();
+            homes.extend(batch.iter().filter_map(|page| self.drop_one(*page)));
         }
+        kill_point!("buffer.index_dropped");
+        let at = {
+            let _map = self.map_lock.lock();
+            let body = index.0.to_le_bytes();
+            self.log.append(record_kind::INDEX_DROP, &[&body])
+        };
+        // Only now: an extent that gets another owner does so later in the log.
         self.store.release_index(index);
-        drop(map);
+        for batch in homes.chunks(DROP_BATCH) {
+            // In the order of the log, as of others' pages.
+            let end = self.log.current_lsn().max(at.end);
+            batch.iter().for_each(|home| self.store.retire(*home, end));
+        }
         pages.len()
     }
 
-    fn drop_one(&self, page: PageId, lsn: Lsn) {
+    /// The page is no more; where it lives on disk. None: there was none.
+    fn drop_one(&self, page: PageId) -> Option<Location> {
         let word = self.store.directory().word(page);
         loop {
             let now = Word(word.load(Ordering::SeqCst));
             if let Some(f) = now.as_frame() {
                 let frame = self.frame(f);
                 frame.latch.exclusive();
-                if frame.page() == page {
+                let ours = frame.page() == page;
+                let home = frame.home();
+                if ours {
                     word.store(Word::FREE.0, Ordering::SeqCst);
-                    self.store.retire(frame.home(), lsn);
                     self.retire_frame(f);
-                    frame.latch.unlock_exclusive();
-                    return;
                 }
                 frame.latch.unlock_exclusive();
-            } else if let Some(at) = now.as_location() {
-                let gone = word.compare_exchange(now.0, 0, Ordering::SeqCst, Ordering::SeqCst);
-                if gone.is_ok() {
-                    self.store.retire(at, lsn);
-                    return;
+                if ours {
+                    return Some(home);
                 }
             } else {
-                return;
+                let at = now.as_location()?;
+                let gone = word.compare_exchange(now.0, 0, Ordering::SeqCst, Ordering::SeqCst);
+                if gone.is_ok() {
+                    return Some(at);
+                }
             }
         }
     }

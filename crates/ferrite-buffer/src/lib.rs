@@ -24,7 +24,8 @@
 //!    writer thread takes shared latches to make frames free, so the opposite could hang.
 //! 6. A page that goes to a new place, a page id that becomes unused and an extent that gets
 //!    an owner are logged and applied under the map lock; a map dump reads its base position
-//!    under that lock, so nothing logged before it can be missing from the dump.
+//!    under that lock, so nothing logged before it can be missing from the dump. (The pages of a
+//!    dropped index go before their record, in batches: see [`Pool::drop_index`].)
 //!
 //! 7. **No thread waits for a frame or reads a page while it is pinned.** Retired frames become
 //!    free when nobody is: two who waited for a frame under a pin would wait for each other.

@@ -4,16 +4,19 @@
 mod common;
 
 use common::{
-    check, create, database, delete, entries, insert, key, scan, scan_back, update, wait_until,
+    check, create, database, delete, entries, give_up, insert, key, open, scan, scan_back, update,
+    wait_until,
 };
 use ferrite_engine::{
     Cursor, DdlCaller, DupInfo, Engine, Isolation, ReadMode, SeekMode, Session, Table, WaitMode,
 };
 use ferrite_io::sim::Fault;
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use ferrite_sync::random::Rng;
 use ferrite_sync::Arc;
 use ferrite_types::Error;
 use std::collections::BTreeMap;
+use std::panic::{catch_unwind, AssertUnwindSafe};
 
 const ROWS: u64 = 3000;
 
@@ -227,4 +230,60 @@ fn a_drop_that_fails_leaves_the_table() {
     engine.drop_table("d/t", &DdlCaller::default()).unwrap();
     drop((s, w));
     engine.close().unwrap();
+}
+
+/// The machine dies at some moment of the DROP or TRUNCATE of a table of many pages, beside
+/// checkpoints: the database opens, the other table is whole, and all space is free that no page
+/// takes.
+#[test]
+fn a_crash_during_a_large_drop_leaves_no_page_behind() {
+    for seed in 0..24 {
+        let (disk, engine, t, mut s) = database(seed);
+        insert(&mut s, &t, 1, b"stays").unwrap();
+        let big = create(&engine, "d/big");
+        for n in 0..6000 {
+            insert(&mut s, &big, n, &[b'x'; 3500]).unwrap();
+            if n % 100 == 0 {
+                s.commit(false).unwrap();
+            }
+        }
+        s.commit(false).unwrap();
+        drop(s);
+        let checkpoints = {
+            let engine = engine.clone();
+            ferrite_sync::thread::spawn("checkpoints", move || {
+                let _ = catch_unwind(AssertUnwindSafe(|| while engine.checkpoint().is_ok() {}));
+            })
+        };
+        disk.power_off_after(1 + seed / 2);
+        let caller = DdlCaller::default();
+        let _ = catch_unwind(AssertUnwindSafe(|| match seed % 2 {
+            0 => engine.drop_table("d/big", &caller),
+            _ => engine.truncate_table("d/big", 1, &caller),
+        }));
+        disk.power_off();
+        let _ = checkpoints.join();
+        give_up(&engine);
+        drop((engine, t, big));
+        disk.crash(&mut Rng::new(seed));
+        let engine = open(&disk);
+        let t = engine.dict().open_table("d/t").unwrap();
+        check(&engine, &t);
+        if let Ok(big) = engine.dict().open_table("d/big") {
+            check(&engine, &big);
+            assert!(
+                [0, 6000].contains(&scan_count(&engine, &big)),
+                "seed {seed}"
+            );
+            engine.drop_table("d/big", &caller).unwrap();
+        }
+        let (orphans, _) = engine.dict().leftovers();
+        assert!(orphans.is_empty(), "seed {seed}: {orphans:?} are left");
+        wait_until("an account of all space", || engine.check_space().is_ok());
+        engine.close().unwrap();
+    }
+}
+
+fn scan_count(engine: &Arc<Engine>, t: &Arc<Table>) -> usize {
+    scan(&mut Session::new(engine, 0, 3), t, 0).len()
 }

@@ -12,6 +12,9 @@ use ferrite_types::Lsn;
 use crate::deps::{AtomicU64, Mutex, Ordering};
 use crate::word::{Location, GRANULE_BYTES};
 
+/// Blobs taken out under one hold of the mutex.
+const TAKE_MOST: usize = 4096;
+
 pub(crate) struct Retired {
     queue: Mutex<VecDeque<(Lsn, Location)>>,
     first: AtomicU64,
@@ -43,13 +46,15 @@ impl Retired {
             .fetch_add(u64::from(at.granules()), Ordering::Relaxed);
     }
 
-    /// Takes out what is garbage now. Empty without taking the lock when nothing is.
+    /// Takes out what is garbage now, [`TAKE_MOST`] at a time: a dropped index leaves millions.
+    /// Empty without taking the lock when nothing is.
     pub(crate) fn take(&self, durable: Lsn) -> Vec<Location> {
         if self.first.load(Ordering::Acquire) > durable.0 {
             return Vec::new();
         }
         let mut queue = self.queue.lock();
         let due = queue.partition_point(|(moved, _)| *moved <= durable);
+        let due = due.min(TAKE_MOST);
         let out: Vec<Location> = queue.drain(..due).map(|(_, at)| at).collect();
         let first = queue.front().map_or(u64::MAX, |(moved, _)| moved.0);
         self.first.store(first, Ordering::Release);

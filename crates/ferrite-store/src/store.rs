@@ -415,13 +415,15 @@ impl Store {
         } else {
             durable
         };
-        let due = self.retired.take(durable);
-        if due.is_empty() {
-            return;
-        }
-        let mut free = self.runs.lock();
-        for at in due {
-            free.give(at.granule(), at.granules());
+        loop {
+            let due = self.retired.take(durable);
+            if due.is_empty() {
+                return;
+            }
+            let mut free = self.runs.lock();
+            for at in due {
+                free.give(at.granule(), at.granules());
+            }
         }
     }
 
