@@ -204,9 +204,9 @@ int ha_ferrite::update(const uchar *old_data, const uchar *new_data) {
     Field *field = table->found_next_number_field;
     my_ptrdiff_t diff = new_data - table->record[0];
     field->move_field_offset(diff);
-    ulonglong value = static_cast<ulonglong>(field->val_int());
+    ulonglong value = field->val_uint();
     field->move_field_offset(-diff);
-    if (value <= field->get_max_int_value()) raise_autoinc(value);
+    if (value && value <= field->get_max_int_value()) raise_autoinc(value);
   }
   /* The same row may be changed once more (ON DUPLICATE KEY, several tables). */
   if (!m_row_pk.assign(new_pk) || !m_row_payload.assign(m_payload.slice()))
@@ -289,7 +289,7 @@ void ha_ferrite::raise_autoinc(ulonglong value) {
 /* A value given by the user moves the counter, some failed ones as well. */
 int ha_ferrite::after_autoinc_write(int err) {
   if (m_autoinc_rows > 0) m_autoinc_rows--;
-  const ulonglong value = static_cast<ulonglong>(table->next_number_field->val_int());
+  const ulonglong value = table->next_number_field->val_uint();
   if (err == 0) {
     if (value >= m_autoinc_last) raise_autoinc(value);
   } else if (err == HA_ERR_FOUND_DUPP_KEY) {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 
 from corners.env import Env, Session, equal, expect, options
 from lib.server import ServerFailed
@@ -68,22 +69,31 @@ def scenario_no_new_database_over_a_lost_superblock(env: Env) -> None:
     session = env.session()
     session.run("CREATE TABLE t (a INT PRIMARY KEY) ENGINE=FERRITE")
     session.run("INSERT INTO t VALUES (1)")
-    env.stop()
-    superblock = env.datadir / "#ferrite" / "superblock"
-    aside = env.datadir / "superblock.aside"
-    superblock.rename(aside)
-    before = sorted(f.name for f in superblock.parent.iterdir())
-    refused = False
+    env.kill()  # so that there is one checkpoint, that of the creation
+    home = env.datadir / "#ferrite"
+    for lost in (["superblock"], ["superblock", "checkpoint.0"]):
+        _is_not_made_anew_without(env, [home / name for name in lost])
+        equal(env.session().run("SELECT a FROM t"), [(1,)], f"rows once {lost} are back")
+        env.kill()
+
+
+def _is_not_made_anew_without(env: Env, files: list[Path]) -> None:
+    """The start without these files changes nothing; the server runs again, with them, when this ends."""
+    aside = [(file, env.datadir / f"{file.name}.aside") for file in files if file.exists()]
+    expect(aside != [], "none of these files is there", files)
+    for file, place in aside:
+        file.rename(place)
+    before = sorted(f.name for f in files[0].parent.iterdir())
     with contextlib.suppress(ServerFailed):
         env.start()
         # The server itself may run without the engine.
-        refused = env.session(database=None).error("SELECT * FROM corners.t") != 0
-        env.stop()
-    after = sorted(f.name for f in superblock.parent.iterdir())
+        expect(env.session(database=None).error("SELECT * FROM corners.t") != 0, "a table without its rows")
+        env.kill()
+    after = sorted(f.name for f in files[0].parent.iterdir())
     equal(after, before, "files after the refused start")
-    aside.rename(superblock)
+    for file, place in aside:
+        place.rename(file)
     env.start()
-    equal(env.session().run("SELECT a FROM t"), [(1,)], f"rows once it is back (refused: {refused})")
 
 
 @options("--ferrite-log-budget=256M")

@@ -9,9 +9,10 @@ from pathlib import Path
 from lib.engines import Engine
 from mtr.tree import Tree
 
-DERIVED = ("gcol", "vcol", "sql_sequence", "versioning", "period", "handler", "parts")
+DERIVED = ("gcol", "vcol", "sql_sequence", "versioning", "period", "handler", "parts", "innodb")
 TEXT = (".test", ".inc", ".result", ".opt", ".cnf", ".rdiff", ".def", ".combinations", ".sh")
-NAMES = re.compile(r"\binnodb\b", re.IGNORECASE)
+NAMES = re.compile(r"(?<![-\w/])innodb(?![-\w])", re.IGNORECASE)
+"""The engine's name, not the first word of an option or of a file."""
 NOT_PORTABLE = re.compile(
     r"have_debug|debug_sync|debug_dbug|@@(?:global\.|session\.)?innodb_|set\s+(?:global|session)?\s*innodb_"
     r"|information_schema\.innodb_|innodb_(?:metrics|sys_|trx|locks|lock_waits|page_size|compression|file_per|stats|strict|default_row)"
@@ -21,6 +22,17 @@ NOT_PORTABLE = re.compile(
 SOURCE = re.compile(r"^\s*(?:--\s*)?(?:source|let\s+\$\w+\s*=)\s*([\w./$-]+\.inc)", re.MULTILINE | re.IGNORECASE)
 OTHERS = re.compile(r"_(myisam|maria|archive|memory|blackhole|federated)$")
 """Tests of another engine that only mention InnoDB."""
+INNODBS_OWN = {
+    # Its tables of statistics, its encryption and defragmentation threads, its monitor, its files, its own start-up.
+    "innodb": re.compile(
+        r"mysql\.innodb_|innodb_(?:table|index)_stats|innodb-(?:encrypt|defragment|force-recovery|file-io|page)|innodb_monitor"
+        r"|uninstall\s+(?:plugin|soname)|innodb_open_files|ib_logfile|\.frm\b",
+        re.IGNORECASE,
+    ),
+}
+"""What more keeps tests of one suite from being portable."""
+OUTSIDE = "outside"
+"""Folder of a copy for files that its tests include from elsewhere and that name the engine."""
 COMBINATIONS = {
     # The block's name stays the one whose results are to be matched.
     "versioning": "[timestamp]\ninnodb\ndefault-storage-engine={engine}\n",
@@ -47,12 +59,14 @@ class Derivation:
         self.kind = kind
         self.source = tree.mtr / "suite" / suite
         self.target = tree.mtr / "suite" / port_name(suite)
+        self.outside: set[Path] = set()
 
     def make(self) -> list[str]:
         """Copy, substitute, drop what is not portable; the names of the tests that remain."""
         shutil.rmtree(self.target, ignore_errors=True)
         shutil.copytree(self.source, self.target)
         portable = [t for t in (*self.source.glob("*.test"), *self.source.glob("t/*.test")) if self._portable(t)]
+        self._fetch_outside()
         for path in self.target.rglob("*"):
             if path.suffix in TEXT and path.is_file():
                 text = path.read_text(encoding="utf-8", errors="surrogateescape")
@@ -72,9 +86,20 @@ class Derivation:
             for base in (path.parent, self.source, self.tree.mtr):
                 candidate = base / name
                 if candidate.is_file() and candidate.name not in ("have_innodb.inc", "have_partition.inc"):
+                    if base == self.tree.mtr and not candidate.is_relative_to(self.source):
+                        self.outside.add(candidate)
                     out.append(self._reach(candidate, seen))
                     break
         return "\n".join(out)
+
+    def _fetch_outside(self) -> None:
+        """Copies of the files elsewhere that name the engine, and of those that include such a file."""
+        wanted = {p for p in self.outside if NAMES.search(self._reach(p, set()))}
+        for path in wanted:
+            copy = self.target / OUTSIDE / path.relative_to(self.tree.mtr)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(path, copy)
+        self.outside = wanted
 
     def _portable(self, test: Path) -> bool:
         if OTHERS.search(test.stem):
@@ -85,7 +110,8 @@ class Derivation:
             return False
         options = [test.with_name(test.stem + x) for x in (".opt", ".cnf", "-master.opt")]
         text += "".join(o.read_text() for o in options if o.exists())
-        return not NOT_PORTABLE.search(text)
+        own = INNODBS_OWN.get(self.suite)
+        return not NOT_PORTABLE.search(text) and not (own and own.search(text))
 
     def _substitute(self, text: str) -> str:
         name = self.kind.name
@@ -95,6 +121,10 @@ class Derivation:
 
         for other in DERIVED:
             text = text.replace(f"suite/{other}/", f"suite/{port_name(other)}/")
+        for path in self.outside:
+            name_of = re.escape(str(path.relative_to(self.tree.mtr)))
+            folder = f"suite/{port_name(self.suite)}/{OUTSIDE}/"
+            text = re.sub(rf"(source|=)(\s*)({name_of})\b", rf"\1\2{folder}\3", text)
         text = re.sub(rf"^{self.suite}\.", f"{port_name(self.suite)}.", text, flags=re.MULTILINE)
         return text if self.kind.prefix == "innodb" else NAMES.sub(engine, text)
 
