@@ -126,7 +126,7 @@ static MYSQL_SYSVAR_UINT(purge_threads, purge_threads, PLUGIN_VAR_OPCMDARG | PLU
 
 static MYSQL_SYSVAR_BOOL(
     purge_paused, purge_paused, PLUGIN_VAR_OPCMDARG,
-    "Hold back the cleaning up after commits, to measure what it costs: deleted"
+    "Hold back purge after commits, to measure what it costs: deleted"
     " rows and old index entries pile up meanwhile.",
     nullptr, update_purge_paused, 0);
 

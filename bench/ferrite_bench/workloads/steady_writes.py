@@ -1,4 +1,4 @@
-"""steady-writes: a write load without old snapshots; is cleaning up in step, and what does it cost?"""
+"""steady-writes: a write load without old snapshots; is purge in step, and what does it cost?"""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ferrite_bench.workloads.base import (
 )  # fmt: skip
 from ferrite_bench.workloads.common import oltp, oltp_data, warmup_of
 
-CASE, HELD = "cleaning up", "cleaning up held back for a while"
+CASE, HELD = "purge", "purge held back for a while"
 LAG = Panel("purge_lag", "cleanup lag", "ms")
 STOLEN = Panel("stolen", "processor time the host gave to others", "CPUs")
 
@@ -51,7 +51,7 @@ def _worst_share_given(outcome: Outcome, warmup: float) -> float | None:
 
 
 def _held(rows: int, slice_seconds: float, pairs: int) -> Case:
-    """Short stretches with and without cleaning up in turn, so that a noisy machine does both the same harm."""
+    """Short stretches with and without purge in turn, so that a noisy machine does both the same harm."""
 
     def run(session: Session) -> None:
         if session.server.contestant.engine.key != "ferrite":
@@ -80,8 +80,8 @@ def _setups(size: Size) -> list[Setup]:
 
 EXPERIMENT = Experiment(
     name="steady-writes",
-    title="Cleaning up in step",
-    question="An OLTP write load without any old snapshot: does cleaning up ever fall behind, does any second stall, and what "
+    title="Purge in step",
+    question="An OLTP write load without any old snapshot: does purge ever fall behind, does any second stall, and what "
     "share of the speed does it take?",
     method="sysbench oltp_write_only, 16 threads, commits flushed once a second. Then, Ferrite only, stretches with cleaning "
     "up as usual and held back (ferrite_purge_paused) in turn.",

@@ -67,7 +67,7 @@ def setups(size: Size, full_seconds: int = 600) -> list[Setup]:
 EXPERIMENT = Experiment(
     name="write-heavy",
     title="Heavy writing, steadily",
-    question="Thirty-two sessions write without a pause. Is the last minute as fast as the first, and does cleaning up "
+    question="Thirty-two sessions write without a pause. Is the last minute as fast as the first, and does purge "
     "keep pace?",
     method="Objects in sections of zones with a history of states each; one reading transaction (point join, or the list "
     "of an object's history) for each writing one (update, delete and insert of history rows); no think time; commits "
