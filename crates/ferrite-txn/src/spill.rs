@@ -107,7 +107,7 @@ impl VersionStore {
         let pays = |c: &Candidate| {
             c.record_memory > least && c.record_memory > c.file_bytes / LEAST_OF_EXTENT
         };
-        let (mut versions, mut sparse) = (0, 0);
+        let (mut versions, mut sparse, mut failed) = (0, 0, false);
         for c in self.old.candidates() {
             // A little more than necessary, so that it is not necessary again at once.
             let enough = self.old.bytes() as usize <= budget / 8 * 7;
@@ -123,9 +123,14 @@ impl VersionStore {
                 }
                 Err(e) => {
                     self.spill_failed(&e);
+                    failed = true;
                     break;
                 }
             }
+        }
+        if !failed {
+            self.unspilled
+                .store(self.old.record_bytes(), Ordering::Relaxed);
         }
         self.count.spilled.add(versions);
         versions
@@ -178,15 +183,15 @@ impl VersionStore {
         self.scratch.is_none() || self.spill_fails.load(Ordering::Relaxed)
     }
 
-    /// Memory of versions that will not become less by writing them out: what the old generation
-    /// has in memory, and the young ring as long as nothing can leave it.
+    /// Memory of versions that will not become less by writing them out: if nothing can be
+    /// written, all there is in memory; else what the last attempt left of the old generation, as
+    /// too little of each segment to be worth it.
     pub fn stuck_bytes(&self) -> u64 {
-        let young = if self.cannot_spill() {
-            self.young_bytes()
-        } else {
-            0
-        };
-        young + self.old.record_bytes()
+        let old = self.old.record_bytes();
+        match self.cannot_spill() {
+            true => self.young_bytes() + old,
+            false => old.min(self.unspilled.load(Ordering::Relaxed)),
+        }
     }
 
     /// Removes the scratch files: nobody reads or adds versions any more.

@@ -301,3 +301,29 @@ fn files_of_an_earlier_life_are_removed() {
     assert_eq!(scratch_files(&disk), [""; 0]);
     drop(vs);
 }
+
+/// What waits to be written out is not stuck while writing works: no snapshot ends for it.
+#[test]
+fn what_can_be_written_out_is_not_stuck() {
+    let stuck = |disk: &SimStorage| {
+        let sys = TxnSystem::new(TxnId(1), Csn(1));
+        let vs = spilling(disk, RING, 8 * RING);
+        let txn = sys.begin(Owner::new(1, 0));
+        let mut rows = vec![Record::default(); 30_000];
+        for (n, r) in rows.iter_mut().enumerate() {
+            r.payload = payload(n, 0);
+            update(&sys, &vs, r, txn, payload(n, 1), false, true);
+            // Every second one is needed: the others' segments are not written as they are.
+            if n % 2 == 1 {
+                undo(&vs, r);
+            }
+            if vs.needs_retire() {
+                vs.retire(&sys);
+            }
+        }
+        let kept = vs.stats().old_bytes;
+        assert!(kept > RING as u64 / 4, "{kept} bytes of survivors");
+        vs.stuck_bytes()
+    };
+    assert_eq!(stuck(&SimStorage::new(9)), 0);
+}

@@ -16,7 +16,7 @@
 //! none.
 
 use ferrite_io::Storage;
-use ferrite_sync::atomic::AtomicBool;
+use ferrite_sync::atomic::{AtomicBool, AtomicU64};
 use ferrite_sync::waits::{waiting, Of, Reason};
 use ferrite_sync::{Arc, CachePadded, Counter, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use ferrite_types::Result;
@@ -111,6 +111,8 @@ pub struct VersionStore {
     pub(crate) spill_error: Mutex<Option<String>>,
     /// The last attempt to write to a scratch file failed.
     pub(crate) spill_fails: AtomicBool,
+    /// Memory of records of the old generation when it was last written out.
+    pub(crate) unspilled: AtomicU64,
     pub(crate) retiring: Mutex<()>,
     pub(crate) count: Counters,
     /// Updates that left a chain of `index + 1` versions.
@@ -136,6 +138,7 @@ impl VersionStore {
             config,
             spill_error: Mutex::new(None),
             spill_fails: AtomicBool::new(false),
+            unspilled: AtomicU64::new(0),
             retiring: Mutex::new(()),
             count: Counters::default(),
             chains: (0..CHAIN_LENGTHS).map(|_| Counter::new()).collect(),
