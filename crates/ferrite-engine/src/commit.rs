@@ -283,25 +283,17 @@ pub(crate) fn commit_detached(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::{IndexSpec, TableSpec};
+    use crate::testing::{create, open};
     use crate::write::DupInfo;
-    use crate::{Config, Engine, SilentCallbacks};
     use ferrite_io::sim::SimStorage;
-    use ferrite_sync::Arc;
 
     /// Between the commit record and the purge queue a checkpoint finds the values still: the
     /// record may lie before the place where the next start begins to read.
     #[test]
     fn a_checkpoint_sees_values_at_each_moment_of_a_commit() {
-        let disk = Arc::new(SimStorage::new(1));
-        let config = Config {
-            direct_io: false,
-            ..Config::default()
-        };
-        let engine = Engine::open(config, disk, Arc::new(SilentCallbacks)).unwrap();
+        let engine = open(&SimStorage::new(1));
         engine.set("purge_paused", 1).unwrap();
-        let spec = TableSpec::new("d/t", vec![IndexSpec::new("PRIMARY", true, 1)]);
-        let t = engine.dict.create_table(spec, 1).unwrap();
+        let t = create(&engine);
         let mut s = Session::new(&engine, 0, 1);
         let value = s.write_overflow(&t, &[7; 2000]).unwrap();
         let payload = [&[1u8][..], &value[..]].concat();
@@ -330,14 +322,8 @@ mod tests {
     /// whatever checkpoint is taken meanwhile names what is not free yet.
     #[test]
     fn a_checkpoint_during_recovery_sees_values_to_be_freed() {
-        let disk = Arc::new(SimStorage::new(1));
-        let config = Config {
-            direct_io: false,
-            ..Config::default()
-        };
-        let engine = Engine::open(config, disk, Arc::new(SilentCallbacks)).unwrap();
-        let spec = TableSpec::new("d/t", vec![IndexSpec::new("PRIMARY", true, 1)]);
-        let t = engine.dict.create_table(spec, 1).unwrap();
+        let engine = open(&SimStorage::new(1));
+        let t = create(&engine);
         let mut s = Session::new(&engine, 0, 1);
         let values = [7, 8].map(|byte| s.write_overflow(&t, &[byte; 2000]).unwrap());
         s.insert_row(&t, Some(b"k"), b"\0", &[], false, &mut DupInfo::default())

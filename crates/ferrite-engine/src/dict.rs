@@ -652,24 +652,10 @@ fn carried_of(table: &Table) -> Carried {
 mod tests {
     use super::*;
     use crate::spec::IndexSpec;
-    use crate::{Config, Engine, SilentCallbacks};
+    use crate::testing::open;
     use ferrite_io::sim::SimStorage;
-    use ferrite_io::Storage;
     use ferrite_sync::random::Rng;
     use std::panic::{catch_unwind, AssertUnwindSafe};
-
-    fn open(disk: &SimStorage) -> Arc<Engine> {
-        let storage: Arc<dyn Storage> = Arc::new(disk.boot());
-        let config = Config {
-            buffer_pool_size_bytes: 4 << 20,
-            log_budget_bytes: 4 << 20,
-            log_segment_bytes: 1 << 20,
-            log_ring_bytes: 1 << 20,
-            direct_io: false,
-            ..Config::default()
-        };
-        Engine::open(config, storage, Arc::new(SilentCallbacks)).unwrap()
-    }
 
     /// The table's definition with its rest, and how many records the table has.
     fn whole(dict: &Dictionary) -> (Option<Vec<u8>>, usize) {

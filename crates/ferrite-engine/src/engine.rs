@@ -263,27 +263,16 @@ impl Engine {
 mod tests {
     use super::*;
     use crate::session::Session;
-    use crate::spec::{IndexSpec, TableSpec};
+    use crate::testing::{create, open};
     use crate::write::DupInfo;
-    use crate::SilentCallbacks;
     use ferrite_io::sim::SimStorage;
 
     /// Whoever waited while another thread tried to make room, in vain, does not try it again.
     #[test]
     fn a_vain_attempt_to_make_room_counts_for_those_who_waited() {
-        let disk = SimStorage::new(4).boot();
-        let config = Config {
-            buffer_pool_size_bytes: 4 << 20,
-            log_budget_bytes: 4 << 20,
-            log_segment_bytes: 1 << 20,
-            log_ring_bytes: 1 << 20,
-            direct_io: false,
-            ..Config::default()
-        };
-        let storage = Arc::new(disk.clone());
-        let engine = Engine::open(config, storage, Arc::new(SilentCallbacks)).unwrap();
-        let spec = TableSpec::new("d/t", vec![IndexSpec::new("PRIMARY", true, 1)]);
-        let t = engine.dict.create_table(spec, 1).unwrap();
+        let disk = SimStorage::new(4);
+        let engine = open(&disk);
+        let t = create(&engine);
         let mut s = Session::new(&engine, 0, 1);
         disk.set_capacity(Some(disk.used_bytes() + (2 << 20)));
         for n in 0u64.. {

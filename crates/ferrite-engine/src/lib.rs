@@ -68,6 +68,8 @@ mod session;
 mod spec;
 mod status;
 mod table;
+#[cfg(test)]
+mod testing;
 mod touched;
 mod undo;
 mod undo_list;

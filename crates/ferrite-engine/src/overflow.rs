@@ -80,6 +80,13 @@ fn is_part(page: &[u8], index: IndexId, reference: &[u8; 16]) -> bool {
     ours && &page[STAMP] == stamp_of(reference)
 }
 
+/// Who made the value whose first page this is; frozen on its other pages.
+fn maker_of(page: &[u8]) -> TxnId {
+    let mut bytes = [0; 8];
+    bytes[..6].copy_from_slice(&page[MAKER]);
+    TxnId(u64::from_le_bytes(bytes))
+}
+
 /// Length of the value a reference names, in bytes.
 pub fn length(reference: &[u8; 16]) -> u64 {
     parts(reference).2
@@ -362,16 +369,16 @@ impl Engine {
         let Some(guard) = guard.filter(|guard| is_part(guard, index, reference)) else {
             return Ok(TxnId::FROZEN);
         };
-        let mut bytes = [0; 8];
-        bytes[..6].copy_from_slice(&guard[MAKER]);
-        Ok(TxnId(u64::from_le_bytes(bytes)))
+        Ok(maker_of(&guard))
     }
 
-    /// Frees one page of a value at rollback; `under` runs the append under a lock of the
-    /// caller's. A page that is not there any more was freed before a crash.
+    /// Frees one page of a value at the rollback of the transaction that made it; `under` runs the
+    /// append under a lock of the caller's. A page that is not there any more was freed before a
+    /// crash; one that names another transaction as its maker is not ours. (The first page of a
+    /// value names it, the others do not.)
     pub(crate) fn free_overflow_page(
         &self,
-        index: IndexId,
+        (index, txn): (IndexId, TxnId),
         page: PageId,
         prelude: &[u8],
         under: &mut dyn FnMut(&mut dyn FnMut()),
@@ -380,7 +387,10 @@ impl Engine {
         let mut ops = Vec::new();
         let mut leaves = Vec::new();
         if let Some(guard) = guard {
-            if page_prefix::index(&guard) == index.0 && guard[5] == page_prefix::KIND_OVERFLOW {
+            let of_index = page_prefix::index(&guard) == index.0;
+            let maker = maker_of(&guard);
+            let ours = maker == txn || maker.is_frozen();
+            if of_index && guard[5] == page_prefix::KIND_OVERFLOW && ours {
                 op::free(page, index, &mut ops);
                 leaves.push(guard);
             }
@@ -439,6 +449,34 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{create, open};
+    use crate::write::DupInfo;
+    use ferrite_io::sim::SimStorage;
+
+    /// An undo list that does not fit the table must not free values of others.
+    #[test]
+    fn a_rollback_frees_no_value_of_another_transaction() {
+        let engine = open(&SimStorage::new(5));
+        let t = create(&engine);
+        let mut s = Session::new(&engine, 0, 1);
+        let value = s.write_overflow(&t, &[7; 2000]).unwrap();
+        let row = [&[1u8][..], &value[..]].concat();
+        s.insert_row(&t, Some(b"k"), &row, &[], false, &mut DupInfo::default())
+            .unwrap();
+        let (index, maker, page) = (t.tree(0).index(), s.txn, first_page(&value));
+        s.commit(false).unwrap();
+        let undo = |txn| {
+            let append = &mut |append: &mut dyn FnMut()| append();
+            engine
+                .free_overflow_page((index, txn), page, undo::NO_UNDO, append)
+                .unwrap();
+            engine.is_value_page(page).unwrap()
+        };
+        assert!(undo(TxnId(maker.0 + 1)), "another one's value went");
+        assert!(!undo(maker), "its own did not");
+        drop(s);
+        engine.close().unwrap();
+    }
 
     fn payload(head: &[u8], count: usize) -> Vec<u8> {
         let mut payload = head.to_vec();

@@ -7,12 +7,14 @@
 //!
 //! Locking: `prepared` for moments, never over the decision itself.
 
+use crate::callbacks::LogLevel;
 use crate::commit;
 use crate::engine::Engine;
 use crate::purge::Garbage;
 use crate::session::{TxnSlot, Xid};
 use ferrite_sync::Arc;
 use ferrite_types::{Error, IndexId, Result};
+use std::collections::btree_map::Entry;
 
 /// See the head of the file.
 pub(crate) struct Prepared {
@@ -20,19 +22,57 @@ pub(crate) struct Prepared {
     garbage: Vec<(u64, Garbage)>,
     /// Somebody is committing it or rolling it back.
     deciding: bool,
+    /// One with the same xid, decided after this one.
+    next: Option<Box<Prepared>>,
+}
+
+impl Prepared {
+    fn append(&mut self, last: Prepared) {
+        let mut end = &mut self.next;
+        while let Some(prepared) = end {
+            end = &mut prepared.next;
+        }
+        *end = Some(Box::new(last));
+    }
 }
 
 impl Engine {
-    /// A prepared transaction waits for its xid to be decided.
+    /// A prepared transaction waits for its xid to be decided. The server gives an xid to one
+    /// transaction at a time; should there be two all the same, both stay, with their locks, and
+    /// are decided one after the other.
     pub(crate) fn adopt_prepared(&self, slot: Arc<TxnSlot>, garbage: Vec<(u64, Garbage)>) {
-        let xid = slot.state.lock().xid.clone();
-        if let Some(xid) = xid {
-            let prepared = Prepared {
-                slot,
-                garbage,
-                deciding: false,
-            };
-            self.prepared.lock().insert(xid, prepared);
+        let (xid, txn) = {
+            let state = slot.state.lock();
+            (state.xid.clone(), state.txn)
+        };
+        let Some(xid) = xid else {
+            return;
+        };
+        let prepared = Prepared {
+            slot,
+            garbage,
+            deciding: false,
+            next: None,
+        };
+        let mut all = self.prepared.lock();
+        let twin = match all.entry(xid) {
+            Entry::Vacant(place) => {
+                place.insert(prepared);
+                None
+            }
+            Entry::Occupied(mut place) => {
+                let first = place.get().slot.state.lock().txn;
+                place.get_mut().append(prepared);
+                Some(first)
+            }
+        };
+        drop(all);
+        if let Some(first) = twin {
+            let text = format!(
+                "transactions {first} and {txn} are prepared under the same xid: the next \
+                 decision is for the first, another one for the second"
+            );
+            self.callbacks.log(LogLevel::Error, &text);
         }
     }
 
@@ -107,11 +147,13 @@ impl Engine {
     }
 
     fn end_decision(&self, xid: &Xid, slot: &Arc<TxnSlot>) {
-        let ended = self.prepared.lock().remove(xid);
-        assert!(
-            ended.is_some_and(|p| p.deciding),
-            "a decision that nobody began"
-        );
+        let mut all = self.prepared.lock();
+        let ended = all.remove(xid).expect("nobody else ends a decision");
+        assert!(ended.deciding, "a decision that nobody began");
+        if let Some(next) = ended.next {
+            all.insert(xid.clone(), *next);
+        }
+        drop(all);
         self.forget_slot(slot);
     }
 }

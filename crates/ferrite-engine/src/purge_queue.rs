@@ -319,30 +319,14 @@ impl PurgeQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::{IndexSpec, TableSpec};
-    use crate::{Config, Engine, SilentCallbacks};
+    use crate::testing::{create, open};
+    use crate::Engine;
     use ferrite_io::sim::SimStorage;
     use std::collections::HashSet;
 
-    const INDEX: &str = "PRIMARY";
-
     fn database() -> (Arc<Engine>, Arc<Table>) {
-        let config = Config {
-            buffer_pool_size_bytes: 4 << 20,
-            log_budget_bytes: 4 << 20,
-            log_segment_bytes: 1 << 20,
-            log_ring_bytes: 4 << 20,
-            history_ring_bytes: 1 << 20,
-            direct_io: false,
-            ..Config::default()
-        };
-        let storage = Arc::new(SimStorage::new(3).boot());
-        let engine = Engine::open(config, storage, Arc::new(SilentCallbacks)).unwrap();
-        let spec = TableSpec {
-            definition: b"definition".to_vec(),
-            ..TableSpec::new("d/t", vec![IndexSpec::new(INDEX, true, 1)])
-        };
-        let table = engine.dict().create_table(spec, 1).unwrap();
+        let engine = open(&SimStorage::new(3));
+        let table = create(&engine);
         (engine, table)
     }
 

@@ -164,7 +164,8 @@ impl Engine {
                 self.undo_update(slot, txn, index, key, &prior, left, work)
             }
             Undo::Overflow { index, page } => {
-                self.free_overflow_page(index, page, &work.prelude, &mut |append| {
+                let of = (index, txn);
+                self.free_overflow_page(of, page, &work.prelude, &mut |append| {
                     let mut state = slot.state.lock();
                     append();
                     state.undo.drop_last(left);

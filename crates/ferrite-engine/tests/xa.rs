@@ -301,3 +301,27 @@ fn reads_are_guarded_over_a_prepare() {
         engine.close().unwrap();
     }
 }
+
+/// Two transactions under one xid: the server does not let that come, but none is lost.
+#[test]
+fn two_prepared_under_one_xid_are_decided_one_after_the_other() {
+    let (_disk, engine, t, mut s) = database(91);
+    let xid = xid("twice");
+    for n in [1, 2] {
+        let mut s = Session::new(&engine, 0, n);
+        insert(&mut s, &t, n, b"row").unwrap();
+        s.prepare(&xid).unwrap();
+    }
+    assert_eq!(engine.prepared_xids(), [xid.clone()]);
+    engine.commit_by_xid(&xid).unwrap();
+    assert_eq!(engine.prepared_xids(), [xid.clone()]);
+    engine.rollback_by_xid(&xid).unwrap();
+    assert_eq!(engine.prepared_xids(), []);
+    assert_eq!(engine.commit_by_xid(&xid), Err(Error::NotFound));
+    assert_eq!(scan(&mut s, &t, 0), BTreeMap::from([(1, b"row".to_vec())]));
+    insert(&mut s, &t, 2, b"anew").unwrap();
+    s.commit(false).unwrap();
+    drop(s);
+    check(&engine, &t);
+    engine.close().unwrap();
+}
