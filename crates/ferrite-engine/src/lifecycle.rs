@@ -290,7 +290,7 @@ impl Engine {
         for slot in unfinished {
             if slot.state.lock().xid.is_some() {
                 self.restore_versions(&slot)?;
-                let garbage = self.garbage_of(&slot);
+                let garbage = self.garbage_of(&slot)?;
                 self.adopt_prepared(slot, garbage);
             } else if slot.state.lock().undo.position() > self.config.background_undo_bytes {
                 self.losers.add(slot);
@@ -338,16 +338,12 @@ impl Engine {
         slot
     }
 
-    /// Frees what [`Engine::hold_pending`] holds; each is named until it is free.
+    /// What [`Engine::hold_pending`] holds goes to the purge queue, which names it from here on:
+    /// there may be millions, and each takes reading its pages, so nobody waits for them.
     pub(crate) fn free_pending(&self, slot: &Arc<TxnSlot>) -> Result<()> {
-        loop {
-            let next = slot.state.lock().garbage.last().copied();
-            let Some((index, reference)) = next else {
-                break;
-            };
-            self.free_overflow(index, &reference)?;
-            slot.state.lock().garbage.pop();
-        }
+        let pieces = self.garbage_of(slot)?.into_iter().map(|(_, piece)| piece);
+        self.purge.add(TxnId::FROZEN, pieces.collect());
+        slot.state.lock().garbage = Vec::new();
         self.forget_slot(slot);
         Ok(())
     }

@@ -78,11 +78,16 @@ impl Engine {
 
     /// What a recovered prepared transaction leaves when it commits. A table that is gone took
     /// its values along.
-    pub(crate) fn garbage_of(&self, slot: &TxnSlot) -> Vec<(u64, Garbage)> {
+    ///
+    /// # Errors
+    /// A page that cannot be read.
+    pub(crate) fn garbage_of(&self, slot: &TxnSlot) -> Result<Vec<(u64, Garbage)>> {
         let values = slot.state.lock().garbage.clone();
-        let piece = |(index, reference): (IndexId, [u8; 16])| {
-            let table = self.dict.table_of_index(index).ok()?;
-            Some((0, Garbage::overflow_of(&table, reference)))
+        let piece = |(index, reference): (IndexId, [u8; 16])| match self.dict.table_of_index(index)
+        {
+            Ok(table) => Some(Ok((0, Garbage::overflow_of(&table, reference)))),
+            Err(Error::NotFound) => None,
+            Err(e) => Some(Err(e)),
         };
         values.into_iter().filter_map(piece).collect()
     }

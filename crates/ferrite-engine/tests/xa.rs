@@ -312,9 +312,9 @@ fn two_prepared_under_one_xid_are_decided_one_after_the_other() {
         insert(&mut s, &t, n, b"row").unwrap();
         s.prepare(&xid).unwrap();
     }
-    assert_eq!(engine.prepared_xids(), [xid.clone()]);
+    assert_eq!(engine.prepared_xids(), std::slice::from_ref(&xid));
     engine.commit_by_xid(&xid).unwrap();
-    assert_eq!(engine.prepared_xids(), [xid.clone()]);
+    assert_eq!(engine.prepared_xids(), std::slice::from_ref(&xid));
     engine.rollback_by_xid(&xid).unwrap();
     assert_eq!(engine.prepared_xids(), []);
     assert_eq!(engine.commit_by_xid(&xid), Err(Error::NotFound));
