@@ -177,6 +177,89 @@ impl Records {
     }
 }
 
+/// A scan under way.
+struct Scan<'a> {
+    sectors: Sectors<'a>,
+    records: Records,
+    tail: Tail,
+    /// The next one.
+    sector: u64,
+    /// Of its payload, what lies before the scan's begin.
+    skip: usize,
+    /// Something of the log is there: the position a scan begins at was durable once.
+    reached: bool,
+    /// The last sector was not full: the log ends in it.
+    ended: bool,
+}
+
+impl<'a> Scan<'a> {
+    fn new(segs: &'a Segments, from: u64, until: u64) -> Result<Scan<'a>> {
+        let mut scan = Scan {
+            sectors: Sectors::new(segs),
+            records: Records {
+                geometry: segs.geometry(),
+                bytes: Vec::with_capacity(2 * READ_BYTES),
+                at: from,
+                done: 0,
+                until,
+            },
+            tail: Tail {
+                end: from,
+                epoch: 0,
+                stop: from,
+                at_gap: false,
+            },
+            sector: sector_of(from),
+            skip: (from % PAYLOAD as u64) as usize,
+            reached: false,
+            ended: false,
+        };
+        if scan.skip == 0 {
+            scan.look_before()?;
+        }
+        Ok(scan)
+    }
+
+    /// The predecessor's epoch bounds the first sector's.
+    fn look_before(&mut self) -> Result<()> {
+        let Some(before) = self.sector.checked_sub(1) else {
+            return Ok(());
+        };
+        let bytes = self.sectors.get(before)?;
+        if let Some(h) = bytes.and_then(|bytes| check(bytes, before)) {
+            self.tail.epoch = h.epoch;
+            self.reached = usize::from(h.used) == SECTOR_WORDS;
+        }
+        Ok(())
+    }
+
+    /// Takes the next sector in; false: the log ends before it.
+    fn take_sector(&mut self, reread: &mut dyn FnMut() -> bool) -> Result<bool> {
+        let h = match self.sectors.settled(self.sector, self.tail.epoch, reread)? {
+            Next::Sector(h) => h,
+            Next::End => return Ok(false),
+            Next::Gap => {
+                self.tail.at_gap = true;
+                return Ok(false);
+            }
+        };
+        self.tail.epoch = h.epoch;
+        let used = usize::from(h.used) * 8;
+        if used < self.skip {
+            return Ok(false);
+        }
+        if let Some(bytes) = self.sectors.get(self.sector)? {
+            let payload = &bytes[HEADER + self.skip..HEADER + used];
+            self.records.bytes.extend_from_slice(payload);
+        }
+        self.skip = 0;
+        self.reached = true;
+        self.ended = usize::from(h.used) != SECTOR_WORDS;
+        self.sector += 1;
+        Ok(true)
+    }
+}
+
 /// Reads records from `from` (a record start) up to `until` or the end of the log.
 /// `reread` is asked when a sector does not fit: true to have it read again.
 pub(crate) fn scan(
@@ -189,63 +272,19 @@ pub(crate) fn scan(
     if from % 8 != 0 {
         return Err(Error::Bug(format!("redo log: {from} is no record start")));
     }
-    let mut sectors = Sectors::new(segs);
-    let mut sector = sector_of(from);
-    let mut tail = Tail {
-        end: from,
-        epoch: 0,
-        stop: from,
-        at_gap: false,
-    };
-    let mut skip = (from % PAYLOAD as u64) as usize;
-    // The position a scan begins at was durable once: it must be there.
-    let mut reached = false;
-    if skip == 0 && sector > 0 {
-        // The predecessor's epoch bounds the first sector's.
-        if let Some(h) = sectors.get(sector - 1)?.and_then(|b| check(b, sector - 1)) {
-            tail.epoch = h.epoch;
-            reached = usize::from(h.used) == SECTOR_WORDS;
-        }
-    }
-    let mut records = Records {
-        geometry: segs.geometry(),
-        bytes: Vec::with_capacity(2 * READ_BYTES),
-        at: from,
-        done: 0,
-        until,
-    };
-    let mut ended = false;
-    while !ended {
-        let h = match sectors.settled(sector, tail.epoch, reread)? {
-            Next::Sector(h) => h,
-            Next::End => break,
-            Next::Gap => {
-                tail.at_gap = true;
-                break;
-            }
-        };
-        tail.epoch = h.epoch;
-        let used = usize::from(h.used) * 8;
-        if used < skip {
-            break;
-        }
-        if let Some(bytes) = sectors.get(sector)? {
-            let payload = &bytes[HEADER + skip..HEADER + used];
-            records.bytes.extend_from_slice(payload);
-        }
-        skip = 0;
-        reached = true;
-        ended = usize::from(h.used) != SECTOR_WORDS;
-        sector += 1;
-        if (ended || records.bytes.len() >= READ_BYTES) && records.deliver(visit)? {
+    let mut scan = Scan::new(segs, from, until)?;
+    while !scan.ended && scan.take_sector(reread)? {
+        let due = scan.ended || scan.records.bytes.len() >= READ_BYTES;
+        if due && scan.records.deliver(visit)? {
             break;
         }
     }
-    records.deliver(visit)?;
-    tail.end = records.at + records.done as u64;
-    let end_sector = if ended { sector - 1 } else { sector };
+    scan.records.deliver(visit)?;
+    let (mut sectors, mut tail) = (scan.sectors, scan.tail);
+    tail.end = scan.records.at + scan.records.done as u64;
+    let end_sector = scan.sector - u64::from(scan.ended);
     tail.stop = tail.end.max(sector_start(end_sector));
-    if !reached {
+    if !scan.reached {
         return Err(unreadable(segs, from));
     }
     if until == u64::MAX {
