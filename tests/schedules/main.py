@@ -15,7 +15,7 @@ from lib.places import find_places
 from lib.server import Server, home_in_memory, stop_on_signals
 from schedules.draw import Drawer, Schedule
 from schedules.known import known_kind
-from schedules.play import DEADLOCK, Outcome, Player
+from schedules.play import DEADLOCK, PATIENT_LOOKS, STEADY_LOOKS, Evidence, Outcome, Player
 
 LEVELS = ("REPEATABLE READ", "READ COMMITTED", "READ UNCOMMITTED", "SERIALIZABLE")
 Story = list[list[tuple[int, Outcome]]]
@@ -45,6 +45,10 @@ class Totals:
     differences: Counter[str] = field(default_factory=Counter)
     """Per isolation level."""
     shown: int = 0
+    hasty: int = 0
+    """Differed, but not when played once more with longer looks."""
+    races: int = 0
+    """Two statements that had waited went on at once, and who was faster decided."""
 
 
 def _player(name: str) -> Player:
@@ -79,8 +83,10 @@ def play(player: Player, schedule: Schedule, level: str) -> Story:
     return story
 
 
-def both(players: tuple[Player, Player], schedule: Schedule, level: str) -> tuple[Story, Story]:
+def both(players: tuple[Player, Player], schedule: Schedule, level: str, looks: int) -> tuple[Story, Story]:
     """Both sides at the same time."""
+    for player in players:
+        player.looks = looks
     stories: list[Story | Exception] = [[], []]
 
     def side(number: int) -> None:
@@ -109,7 +115,18 @@ def first_difference(one: Story, two: Story) -> int | None:
     return None
 
 
-def describe(schedule: Schedule, stories: tuple[Story, Story], index: int) -> str:
+def is_race(index: int, evidence: list[Evidence]) -> bool:
+    """Two sessions or more that waited went on at once with this statement, and who was faster decides what became of them."""
+    if not 0 < index < len(evidence):
+        return False
+    before = {wait.session: (wait.index, wait.record) for wait in evidence[index - 1].waits}
+    now = evidence[index].cycle + evidence[index].waits
+    after = {wait.session: (wait.index, wait.record) for wait in now}
+    went_on = [session for session, record in before.items() if after.get(session) != record]
+    return len(went_on) > 1
+
+
+def describe(schedule: Schedule, stories: tuple[Story, Story], index: int, evidence: list[Evidence]) -> str:
     """For people."""
     lines = [f"CREATE TABLE t ({schedule.kind.ddl})"]
     for number, act in enumerate(schedule.acts[: index + 1]):
@@ -118,6 +135,9 @@ def describe(schedule: Schedule, stories: tuple[Story, Story], index: int) -> st
         lines.append(f"  {act.session}: {act.sql}   -- {same}")
     if index >= len(schedule.acts):
         lines += [f"  rows at the end: {story[-1][0][1].detail}" for story in stories]
+    if index < len(evidence):
+        told = evidence[index].cycle or evidence[index].waits
+        lines += [f"  InnoDB: {w.session} waits for {w.index} {w.key} ({w.record}) of {w.holder}" for w in told]
     return "\n".join(lines)
 
 
@@ -125,12 +145,22 @@ def run_level(players: tuple[Player, Player], level: str, arguments: argparse.Na
     """All schedules of one level."""
     for number in range(arguments.first, arguments.first + arguments.count):
         schedule = Drawer(arguments.seed, level, number).schedule()
-        stories = both(players, schedule, level)
+        stories = both(players, schedule, level, STEADY_LOOKS)
         totals.schedules += 1
         index = first_difference(*stories)
         if index is None:
             continue
-        kind = known_kind(level, schedule, stories, index)
+        # A statement may have been on its way when it was looked at: once more, looking longer.
+        stories = both(players, schedule, level, PATIENT_LOOKS)
+        index = first_difference(*stories)
+        if index is None:
+            totals.hasty += 1
+            continue
+        evidence = players[0].evidence
+        if is_race(index, evidence):
+            totals.races += 1
+            continue
+        kind = known_kind(schedule, stories, index, evidence[index] if index < len(evidence) else Evidence())
         if kind:
             totals.known[kind] += 1
             continue
@@ -138,7 +168,7 @@ def run_level(players: tuple[Player, Player], level: str, arguments: argparse.Na
         if totals.shown < arguments.show:
             totals.shown += 1
             print(
-                f"\n=== {level}, seed {arguments.seed}, schedule {number}\n{describe(schedule, stories, index)}",
+                f"\n=== {level}, seed {arguments.seed}, schedule {number}\n{describe(schedule, stories, index, evidence)}",
                 flush=True,
             )
 
@@ -160,6 +190,8 @@ def main() -> int:
     print(
         f"\n{totals.schedules} schedules, seed {arguments.seed}, {time.monotonic() - begun:.0f} s, engines {arguments.engines}"
     )
+    print(f"  differed, but not when looked at longer: {totals.hasty}")
+    print(f"  races of two statements that went on at once: {totals.races}")
     for kind, count in totals.known.items():
         print(f"  named difference {kind}: {count}")
     for level in arguments.level or LEVELS:

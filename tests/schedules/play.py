@@ -7,9 +7,10 @@ are not done, for a few looks in a row; so a wait costs milliseconds to see, not
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
 
@@ -20,6 +21,7 @@ from schedules.draw import KEYS, Act, Schedule
 
 LOOK_SECONDS = 0.002
 STEADY_LOOKS = 4
+PATIENT_LOOKS = 40
 PATIENCE_SECONDS = 20.0
 DEADLOCK = 1213
 WAITS = {
@@ -27,6 +29,41 @@ WAITS = {
     "ferrite": "SELECT COUNT(*) FROM information_schema.FERRITE_TRX WHERE TRX_STATE = 'LOCK WAIT'",
 }
 """How many statements wait for a row lock now."""
+
+
+LOCK_WAITS = (
+    "SELECT r.trx_mysql_thread_id, b.trx_mysql_thread_id, l.lock_index, l.lock_data"
+    " FROM information_schema.INNODB_LOCK_WAITS w"
+    " JOIN information_schema.INNODB_TRX r ON r.trx_id = w.requesting_trx_id"
+    " JOIN information_schema.INNODB_TRX b ON b.trx_id = w.blocking_trx_id"
+    " JOIN information_schema.INNODB_LOCKS l ON l.lock_id = w.requested_lock_id"
+)
+"""Who waits for whom, and for which record."""
+CACHE_SECONDS = 0.15
+"""InnoDB's tables of information_schema are made anew after 0.1 s."""
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A session that waits for a record lock of InnoDB."""
+
+    session: int
+    holder: int | None
+    """None in a deadlock: the others."""
+    index: str
+    record: str
+    """What tells records of an index apart."""
+    key: int | None
+    """First column of the record; None: the supremum, or a row id."""
+
+
+@dataclass
+class Evidence:
+    """What InnoDB says of its locks after a statement."""
+
+    waits: list[Wait] = field(default_factory=list)
+    cycle: list[Wait] = field(default_factory=list)
+    """The waits of the latest deadlock, if the statement ended in one."""
 
 
 class Stuck(RuntimeError):
@@ -87,6 +124,29 @@ class Session:
             self.connection._force_close()
 
 
+def _first_number(data: str | None) -> int | None:
+    first = (data or "").split(",")[0].strip()
+    return int(first) if first.isdigit() else None
+
+
+def _cycle(status: str, connections: dict[int, int]) -> list[Wait]:
+    """The waits in InnoDB's report of its latest deadlock."""
+    report = status.partition("LATEST DETECTED DEADLOCK")[2].partition("WE ROLL BACK TRANSACTION")[0]
+    waits = []
+    for member in re.split(r"\*\*\* \(\d+\) TRANSACTION:", report)[1:]:
+        thread = re.search(r"MariaDB thread id (\d+)", member)
+        wait = re.search(
+            r"WAITING FOR THIS LOCK TO BE GRANTED:\nRECORD LOCKS space id (\d+) page no (\d+) .*? index (\S+) of table"
+            r".*\nRecord lock, heap no (\d+) .*\n 0: len (\d+); hex ([0-9a-f]+)",
+            member,
+        )
+        if thread and wait:
+            space, page, index, heap, length, digits = wait.groups()
+            key = int(digits, 16) - (1 << 31) if length == "4" else None
+            waits.append(Wait(connections[int(thread[1])], None, index, f"{space}:{page}:{heap}", key))
+    return waits
+
+
 class Player:
     """One server and its sessions."""
 
@@ -100,6 +160,9 @@ class Player:
             session.run("USE s")
             session.run(f"SET SESSION {server.engine.prefix}_lock_wait_timeout=100")
         self.kind = ""
+        self.looks = STEADY_LOOKS
+        self.evidence: list[Evidence] = []
+        """By statement, when InnoDB is looked at patiently."""
         self.busy: set[int] = set()
 
     def close(self) -> None:
@@ -120,10 +183,12 @@ class Player:
         if made.word != "done":
             raise Stuck(f"first rows: {made}")
         self.busy.clear()
+        self.evidence.clear()
 
     def act(self, act: Act) -> list[tuple[int, Outcome]]:
         """Runs one statement; every session whose state changed, with what became of it."""
         if act.session in self.busy:
+            self.evidence += self.evidence[-1:]
             return [(act.session, Outcome("skipped"))]
         before = set(self.busy)
         self.sessions[act.session].start(act.sql)
@@ -136,7 +201,24 @@ class Player:
                 found.append((number, self.sessions[number].answer))
             elif number == act.session:
                 found.append((number, Outcome("waits")))
+        if self.looks == PATIENT_LOOKS and self.server.engine.prefix == "innodb":
+            self.evidence.append(self._look_at_locks(found))
         return found
+
+    def _look_at_locks(self, found: list[tuple[int, Outcome]]) -> Evidence:
+        connections = {s.connection.thread_id(): n for n, s in enumerate(self.sessions)}
+        evidence = Evidence()
+        with self.monitor.connection.cursor() as cursor:
+            if self.busy:
+                time.sleep(CACHE_SECONDS)
+                cursor.execute(LOCK_WAITS)
+                for waiter, holder, index, data in cursor.fetchall():
+                    key = _first_number(data)
+                    evidence.waits.append(Wait(connections[waiter], connections[holder], index, data, key))
+            if any(outcome.detail == str(DEADLOCK) for _, outcome in found):
+                cursor.execute("SHOW ENGINE INNODB STATUS")
+                evidence.cycle = _cycle(cursor.fetchall()[0][2], connections)
+        return evidence
 
     def _until_quiet(self) -> None:
         """Every statement is done or waits for a lock."""
@@ -146,7 +228,7 @@ class Player:
             if not running:
                 return
             steady = steady + 1 if self._waiting() == len(running) else 0
-            if steady >= STEADY_LOOKS:
+            if steady >= self.looks:
                 return
             time.sleep(LOOK_SECONDS)
         raise Stuck("statements neither end nor wait for a lock")
