@@ -154,6 +154,7 @@ int ha_ferrite::cursor_for(uint32_t index_no, fe_cursor **out) {
     }
   } else if (c.statement != m_statement || c.mode != m_lock) {
     fe_cursor_reset(c.cursor, m_session, m_lock, m_wait);
+    c.semi = false;
   }
   c.statement = m_statement;
   c.mode = m_lock;
@@ -333,12 +334,14 @@ int ha_ferrite::reset() {
     if (!c.cursor || c.statement != m_statement) continue;
     fe_cursor_reset(c.cursor, m_session, FE_READ_SNAPSHOT, FE_WAIT);
     c.statement = 0;
+    c.semi = false;
   }
   m_cursor = nullptr;
   m_replace = m_insert_update = false;
   m_autoinc_last = 0;
   m_plan_index = nullptr;
   m_have_payload = false;
+  m_semi = false;
   m_wait = FE_WAIT;
   /* The table cache keeps handlers: what a large value took is not for it to keep. */
   m_blobs.trim();

@@ -73,6 +73,8 @@ class ha_ferrite final : public handler {
   int index_first(uchar *buf) override;
   int index_last(uchar *buf) override;
   void unlock_row() override;
+  void try_semi_consistent_read(bool yes) override;
+  bool was_semi_consistent_read() override;
   Item *idx_cond_push(uint keyno, Item *idx_cond) override;
   bool rowid_filter_push(Rowid_filter *rowid_filter) override;
   int multi_range_read_init(RANGE_SEQ_IF *seq, void *seq_init_param, uint n_ranges, uint mode,
@@ -126,8 +128,9 @@ class ha_ferrite final : public handler {
     fe_cursor *cursor = nullptr;
     uint32_t statement = 0;
     fe_lock_mode mode = FE_READ_SNAPSHOT;
+    bool semi = false; /* reads semi-consistently */
   };
-  enum class Step { kSeek, kFirst, kLast, kNext, kPrev };
+  enum class Step { kSeek, kFirst, kLast, kNext, kPrev, kNextSame };
 
   const ferrite::Layout &layout() const { return m_share->layout; }
   int error(fe_code code);
@@ -141,6 +144,8 @@ class ha_ferrite final : public handler {
 
   /* Reading. */
   int start_index(uint32_t index_no);
+  void ask_semi_consistent();
+  void unlock_entry();
   void make_plan();
   void check_plan();
   int move(Step step, uchar *buf);
@@ -202,6 +207,7 @@ class ha_ferrite final : public handler {
   bool m_locked = false; /* external_lock() was called */
   bool m_low_isolation = false;
   bool m_dirty = false; /* READ UNCOMMITTED */
+  bool m_semi = false;  /* the server asks for semi-consistent reads */
   uint32_t m_statement = 1;
   bool m_replace = false; /* duplicates will be replaced */
   bool m_insert_update = false;

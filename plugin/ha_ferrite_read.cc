@@ -103,7 +103,7 @@ int ha_ferrite::index_prev(uchar *buf) {
 int ha_ferrite::index_next_same(uchar *buf, const uchar *, uint) {
   /* m_seek_key still has the encoded key of the index_read() before. */
   m_match_bytes = m_seek_len;
-  return move(Step::kNext, buf);
+  return move(Step::kNextSame, buf);
 }
 
 int ha_ferrite::index_first(uchar *buf) {
@@ -178,7 +178,7 @@ int ha_ferrite::read_range_first(const key_range *start_key, const key_range *en
    ahead, or takes the bound of an earlier range away. It is a hint: rows are compared with
    the end by the server. */
 void ha_ferrite::bound_scan(Step step) {
-  if (step == Step::kNext || step == Step::kPrev) return;
+  if (step == Step::kNext || step == Step::kNextSame || step == Step::kPrev) return;
   const bool forward = step == Step::kFirst || (step == Step::kSeek && m_seek_mode < FE_SEEK_LE);
   if (!m_range_first || !end_range || !forward || !m_bound.reserve(layout().max_key + 16)) {
     if (m_bounded) fe_cursor_set_bound(m_cursor, {nullptr, 0});
@@ -210,6 +210,8 @@ fe_code ha_ferrite::step_cursor(Step step, fe_row *row) {
       return fe_cursor_next(m_cursor, row);
     case Step::kPrev:
       return fe_cursor_prev(m_cursor, row);
+    case Step::kNextSame:
+      return fe_cursor_next_same(m_cursor, {m_seek_key.data(), m_seek_len}, row);
   }
   return FE_BUG;
 }
@@ -225,17 +227,21 @@ int ha_ferrite::move(Step step, uchar *buf) {
     if (int err = cursor_for(m_index->no, &m_cursor)) return err;
   bound_scan(step);
   check_plan();
+  if (m_semi != m_cursors[m_index->no].semi) ask_semi_consistent();
   fe_row row;
-  const bool goes_on = stale && (step == Step::kNext || step == Step::kPrev);
+  const bool goes_on =
+      stale && (step == Step::kNext || step == Step::kNextSame || step == Step::kPrev);
   fe_code rc = goes_on ? go_on(backward, &row) : step_cursor(step, &row);
   m_scan_started = true;
   const bool exact =
       step == Step::kSeek && (m_seek_mode == FE_SEEK_EXACT || m_seek_mode == FE_SEEK_LAST_EXACT);
   const bool single = exact && m_unique_exact;
+  const bool same = step == Step::kNextSame || (exact && !backward);
+  const Step next = backward ? Step::kPrev : same ? Step::kNextSame : Step::kNext;
   for (bool first = true;; first = false) {
     if (!first) {
       if (single) return HA_ERR_KEY_NOT_FOUND;
-      rc = step_cursor(backward ? Step::kPrev : Step::kNext, &row);
+      rc = step_cursor(next, &row);
     }
     if (rc == FE_SKIPPED) continue;
     if (m_handler_mode) remember_place(rc, row, backward, exact);
@@ -252,10 +258,9 @@ int ha_ferrite::move(Step step, uchar *buf) {
       case CHECK_POS:
         break;
       case CHECK_NEG:
-        unlock_row();
+        unlock_entry();
         continue;
       case CHECK_OUT_OF_RANGE:
-        unlock_row();
         return HA_ERR_END_OF_FILE;
       case CHECK_ABORTED_BY_USER:
         return HA_ERR_ABORTED_BY_USER;
@@ -342,6 +347,8 @@ int ha_ferrite::deliver_clustered(fe_row row, uchar *buf) {
   for (uint attempt = 0; attempt < kAttempts; attempt++) {
     fe_code rc = deliver_state(row, buf);
     if (rc != FE_NOT_FOUND) return rc == FE_OK ? 0 : error(rc);
+    /* A state that was the last committed one when it was copied: the next step locks the row. */
+    if (was_semi_consistent_read()) return HA_ERR_RECORD_DELETED;
     if (thd_killed(ha_thd())) return HA_ERR_ABORTED_BY_USER;
     if (!m_compare.assign(row.payload)) return HA_ERR_OUT_OF_MEM;
     rc = fe_row_get(m_cursor, m_row_pk.slice(), &row);
@@ -369,8 +376,27 @@ fe_code ha_ferrite::deliver_state(const fe_row &row, uchar *buf) {
                               m_plan_row.size(), buf, &m_blobs);
 }
 
+/* An UPDATE that has met a row locked by another transaction asks whether what it got is the last
+   committed state. If so and the row matches, it reads on, and gets the row again, locked. */
+void ha_ferrite::try_semi_consistent_read(bool yes) { m_semi = yes && m_low_isolation; }
+
+bool ha_ferrite::was_semi_consistent_read() {
+  return m_semi && m_cursor && fe_cursor_was_semi_consistent(m_cursor);
+}
+
+void ha_ferrite::ask_semi_consistent() {
+  fe_cursor_try_semi_consistent(m_cursor, m_semi);
+  m_cursors[m_index->no].semi = m_semi;
+}
+
+/* A row found through a secondary index keeps its locks, and so does an entry that needs no row:
+   InnoDB does not unlock them either. */
 void ha_ferrite::unlock_row() {
-  /* At REPEATABLE READ and above a lock once taken stays. */
+  if (m_index && m_index->no == 0) unlock_entry();
+}
+
+/* At REPEATABLE READ and above a lock once taken stays. */
+void ha_ferrite::unlock_entry() {
   if (m_lock != FE_READ_SNAPSHOT && m_low_isolation && m_cursor) fe_cursor_unlock_row(m_cursor);
 }
 

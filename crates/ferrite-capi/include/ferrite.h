@@ -427,6 +427,9 @@ fe_code fe_cursor_first(fe_cursor *cursor, fe_row *out);
 fe_code fe_cursor_last(fe_cursor *cursor, fe_row *out);
 fe_code fe_cursor_next(fe_cursor *cursor, fe_row *out);
 fe_code fe_cursor_prev(fe_cursor *cursor, fe_row *out);
+/* As fe_cursor_next(), if the next entry starts with `key`, as the present one does; else FE_END. A
+   locking cursor then locks the gap before that entry, not the entry. */
+fe_code fe_cursor_next_same(fe_cursor *cursor, fe_slice key, fe_row *out);
 /* On a cursor of a secondary index: the clustered row of the current entry, by the same
    snapshot or with the same kind of lock. Valid till the next call on the cursor; the
    current position stays. */
@@ -434,8 +437,16 @@ fe_code fe_cursor_fetch_row(fe_cursor *cursor, fe_row *out);
 /* A hint: stop prefetching beyond this byte bound (exclusive, in scan direction). NULL
    ptr: none. */
 void fe_cursor_set_bound(fe_cursor *cursor, fe_slice bound);
-/* The row just returned does not match: its lock may go (READ COMMITTED and below). */
+/* The row just returned does not match: its locks may go (READ COMMITTED and below). */
 void fe_cursor_unlock_row(fe_cursor *cursor);
+/* Semi-consistent reads, until fe_cursor_reset(): at READ COMMITTED and below a scan of the
+   clustered index with exclusive locks returns the newest committed state of a row that another
+   transaction has locked, and does not wait. fe_cursor_was_semi_consistent() tells of the row just
+   returned whether that is so: it must not be changed, its values out of line may be gone
+   (FE_NOT_FOUND), and the next step returns it again, locked, unless fe_cursor_unlock_row() is
+   called before. */
+void fe_cursor_try_semi_consistent(fe_cursor *cursor, int yes);
+int fe_cursor_was_semi_consistent(const fe_cursor *cursor);
 
 /* Point read by clustered key without a cursor of its own (rnd_pos). */
 fe_code fe_row_get(fe_cursor *clustered_cursor, fe_slice pk, fe_row *out);

@@ -154,6 +154,35 @@ moves! {
 
 /// See the header.
 #[no_mangle]
+pub unsafe extern "C" fn fe_cursor_next_same(
+    cursor: *mut fe_cursor,
+    key: fe_slice,
+    out: *mut fe_row,
+) -> fe_code {
+    // SAFETY: valid handles, slice and a place for the answer.
+    unsafe {
+        let handle = &mut *cursor;
+        let session = session_of(handle.session);
+        give(handle.cursor.next_same(session, key.bytes()), out, FE_END)
+    }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_cursor_try_semi_consistent(cursor: *mut fe_cursor, yes: c_int) {
+    // SAFETY: a valid handle.
+    unsafe { (*cursor).cursor.try_semi_consistent(yes != 0) };
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_cursor_was_semi_consistent(cursor: *const fe_cursor) -> c_int {
+    // SAFETY: a valid handle.
+    c_int::from(unsafe { (*cursor).cursor.was_semi_consistent() })
+}
+
+/// See the header.
+#[no_mangle]
 pub unsafe extern "C" fn fe_cursor_set_bound(cursor: *mut fe_cursor, bound: fe_slice) {
     // SAFETY: a valid handle and slice.
     unsafe {

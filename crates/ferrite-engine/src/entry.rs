@@ -58,6 +58,12 @@ impl Session {
         Stand::Free
     }
 
+    /// Has this transaction made an entry's present state? Then it holds the entry already.
+    #[inline]
+    pub(crate) fn owns(&self, txn: TxnId) -> bool {
+        txn == self.txn && !txn.is_frozen()
+    }
+
     /// Waits until the entry may be free. No latch is held.
     fn wait_for(&mut self, stand: &Stand, index: IndexId, key: &[u8], mode: Mode) -> Result<()> {
         match *stand {
@@ -145,13 +151,15 @@ impl Session {
         }
     }
 
-    /// Inserts an entry, over a delete-marked one if there is one.
+    /// Inserts an entry, over a delete-marked one if there is one. `mode`: how to lock an entry in
+    /// the way, to see whether it stays.
     pub(crate) fn insert_entry(
         &mut self,
         table: &Arc<Table>,
         number: usize,
         key: &[u8],
         value: &[u8],
+        mode: Mode,
     ) -> Result<Inserted> {
         check_size(key.len(), value.len())?;
         let tree = table.tree(number);
@@ -163,13 +171,16 @@ impl Session {
                 Ok(slot) => {
                     let header = leaf.record(slot).header;
                     let stand = self.stand(index, key, &header);
-                    if !matches!(stand, Stand::Free) {
-                        drop(leaf);
-                        self.wait_for(&stand, index, key, Mode::Exclusive)?;
-                        continue;
-                    }
-                    if !header.deleted {
+                    // Of a row in the way a shared lock will do: others may have one as well.
+                    if !header.deleted && !matches!(stand, Stand::HeldBy(_)) {
                         return Ok(Inserted::Occupied);
+                    }
+                    if !matches!(stand, Stand::Free) {
+                        let held = matches!(stand, Stand::HeldBy(_));
+                        let mode = if held { mode } else { Mode::Exclusive };
+                        drop(leaf);
+                        self.wait_for(&stand, index, key, mode)?;
+                        continue;
                     }
                     if self.change(table, number, leaf, slot, key, value, false)? {
                         return Ok(Inserted::Done);

@@ -12,6 +12,8 @@ use ferrite_types::{Result, TxnId};
 pub(crate) enum View<'s> {
     /// Whatever stands on the page.
     Current,
+    /// The newest state that is committed, whoever is changing the entry now.
+    Committed,
     /// What the snapshot sees, and what `own` made.
     At { snapshot: &'s Snapshot, own: TxnId },
 }
@@ -21,7 +23,7 @@ impl Engine {
     /// restart made its present one and is still being rolled back.
     #[inline]
     pub(crate) fn is_unsettled(&self, rec: &Record<'_>, view: View<'_>) -> bool {
-        matches!(view, View::At { .. }) && self.losers.has(rec.header.txn)
+        !matches!(view, View::Current) && self.losers.has(rec.header.txn)
     }
 
     /// Appends the value the reader sees to `out` and returns true, or returns false if the
@@ -36,29 +38,30 @@ impl Engine {
         work: &mut Vec<u8>,
         out: &mut Vec<u8>,
     ) -> Result<bool> {
-        let (snapshot, own) = match view {
-            View::Current => {
-                out.extend_from_slice(rec.value);
-                return Ok(!rec.header.deleted);
-            }
-            View::At { snapshot, own } => (snapshot, own),
-        };
-        if self.txns.sees(snapshot, rec.header.txn, own) {
-            if rec.header.deleted {
-                return Ok(false);
-            }
-            out.extend_from_slice(rec.value);
-            return Ok(true);
+        if !self.is_seen(rec.header.txn, view) {
+            return self.older_value(rec, view, work, out);
         }
-        self.older_value(rec, snapshot, own, work, out)
+        if !rec.header.deleted || matches!(view, View::Current) {
+            out.extend_from_slice(rec.value);
+        }
+        Ok(!rec.header.deleted)
+    }
+
+    /// Does the reader see what that transaction did?
+    #[inline]
+    fn is_seen(&self, txn: TxnId, view: View<'_>) -> bool {
+        match view {
+            View::Current => true,
+            View::Committed => !self.txns.is_active(txn),
+            View::At { snapshot, own } => self.txns.sees(snapshot, txn, own),
+        }
     }
 
     /// Walks back through the versions.
     fn older_value(
         &self,
         rec: &Record<'_>,
-        snapshot: &Snapshot,
-        own: TxnId,
+        view: View<'_>,
         work: &mut Vec<u8>,
         out: &mut Vec<u8>,
     ) -> Result<bool> {
@@ -69,13 +72,14 @@ impl Engine {
         let mut older: Vec<u8> = Vec::new();
         while addr.0 != 0 {
             work.clear();
-            // Gone means: no older state is visible to any snapshot that lives.
+            // Gone means: no older state is visible to any snapshot that lives. The newest
+            // committed state is never gone: a snapshot opened now would see it.
             let Some(head) = walk.read(addr, work)? else {
                 return Ok(false);
             };
             older.clear();
             apply(&newer, &head, work, &mut older);
-            if self.txns.sees(snapshot, head.begin, own) {
+            if self.is_seen(head.begin, view) {
                 if head.is_deleted() {
                     return Ok(false);
                 }

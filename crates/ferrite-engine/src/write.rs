@@ -7,7 +7,7 @@ use crate::overflow;
 use crate::purge::Garbage;
 use crate::session::Session;
 use crate::table::Table;
-use ferrite_lock::{Mode, Span};
+use ferrite_lock::{Attempt, Mode, Span};
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::Arc;
 use ferrite_tree::node;
@@ -157,7 +157,7 @@ impl Session {
         mode: Mode,
         dup: &mut DupInfo,
     ) -> Result<()> {
-        while let Inserted::Occupied = self.insert_entry(table, 0, pk, payload)? {
+        while let Inserted::Occupied = self.insert_entry(table, 0, pk, payload, mode)? {
             if self.confirm_duplicate(table, 0, pk, mode)? {
                 dup.is_of(0, pk);
                 return Err(Error::Duplicate);
@@ -174,13 +174,19 @@ impl Session {
         mode: Mode,
         dup: &mut DupInfo,
     ) -> Result<()> {
+        let mut locked = false;
         if entry.check_unique {
-            self.check_unique(table, entry, pk, mode, dup)?;
+            locked = self.check_unique(table, entry, pk, mode, dup)?;
         }
         let mut key = Vec::with_capacity(entry.key.len() + pk.len());
         full_key(entry.key, pk, &mut key);
         let value = entry_value(entry);
-        match self.insert_entry(table, entry.index_no, &key, &value)? {
+        let inserted = self.insert_entry(table, entry.index_no, &key, &value, mode);
+        if locked {
+            // From here on the entry itself stands for the value.
+            self.unlock_value(table, entry);
+        }
+        match inserted? {
             Inserted::Done => Ok(()),
             Inserted::Occupied => Err(Error::Corrupt(format!(
                 "table {} index {}: an entry of this row is there already",
@@ -206,7 +212,10 @@ impl Session {
                 return Ok(false);
             };
             let header = leaf.record(slot).header;
-            if header.txn != self.txn && self.engine.txns.is_active(header.txn) {
+            if self.owns(header.txn) {
+                return Ok(!header.deleted);
+            }
+            if self.engine.txns.is_active(header.txn) {
                 drop(leaf);
                 self.wait_for_holder(header.txn, index, key, mode, Span::Record)?;
                 continue;
@@ -224,9 +233,9 @@ impl Session {
         }
     }
 
-    /// No other live entry may have the entry's declared key parts. The value itself is
-    /// locked until the end of the transaction, so that of two sessions that bring the same
-    /// value the second waits for the first.
+    /// No other live entry may have the entry's declared key parts. Until the entry is there the
+    /// value itself is locked, so that of two sessions that bring the same value the second waits
+    /// for the first; nobody waits for an entry with it. True if the lock is to be given back.
     fn check_unique(
         &mut self,
         table: &Arc<Table>,
@@ -234,20 +243,49 @@ impl Session {
         pk: &[u8],
         mode: Mode,
         dup: &mut DupInfo,
-    ) -> Result<()> {
-        let tree = table.tree(entry.index_no);
-        let index = tree.index();
+    ) -> Result<bool> {
+        let index = table.tree(entry.index_no).index();
         self.writing()?;
-        let granted = self.engine.locks.try_lock(
-            &self.owner,
-            index,
-            entry.key,
-            Mode::Exclusive,
-            Span::Record,
-        )?;
-        if !granted.is_granted() && !ferrite_sync::mutant!("write.unique_value_not_locked") {
-            self.wait_for_lock(index, entry.key, Mode::Exclusive, Span::Record)?;
+        let (exclusive, span) = (Mode::Exclusive, Span::Record);
+        let mut waited = false;
+        loop {
+            let locks = &self.engine.locks;
+            let attempt = locks.try_lock(&self.owner, index, entry.key, exclusive, span)?;
+            let fresh = waited || attempt == Attempt::Granted;
+            let blind = ferrite_sync::mutant!("write.unique_value_not_locked");
+            match self.entry_with_value(table, entry, pk)? {
+                None if attempt.is_granted() || blind => return Ok(fresh),
+                None => {
+                    self.wait_for_lock(index, entry.key, exclusive, span)?;
+                    waited = true;
+                }
+                Some(key) => {
+                    if fresh && attempt.is_granted() {
+                        self.unlock_value(table, entry);
+                    }
+                    waited = false;
+                    if self.confirm_duplicate(table, entry.index_no, &key, mode)? {
+                        dup.is_of(entry.index_no, &key[entry.key.len()..]);
+                        return Err(Error::Duplicate);
+                    }
+                }
+            }
         }
+    }
+
+    fn unlock_value(&self, table: &Table, entry: &Entry<'_>) {
+        let index = table.tree(entry.index_no).index();
+        self.engine.locks.unlock(&self.owner, index, entry.key);
+    }
+
+    /// The first entry of another row with that value that is live, or may be.
+    fn entry_with_value(
+        &self,
+        table: &Table,
+        entry: &Entry<'_>,
+        pk: &[u8],
+    ) -> Result<Option<Vec<u8>>> {
+        let tree = table.tree(entry.index_no);
         let mut from = entry.key.to_vec();
         let mut key = Vec::new();
         loop {
@@ -261,25 +299,21 @@ impl Session {
                         self.check_killed()?;
                         continue;
                     }
-                    _ => return Ok(()),
+                    _ => return Ok(None),
                 }
             }
             key.clear();
             node::key_into(&leaf, slot, &mut key);
             if !key.starts_with(entry.key) {
-                return Ok(());
+                return Ok(None);
             }
             let header = leaf.record(slot).header;
             // Asked under the latch: a deleter that is rolled back restores the entry first.
             let foreign = header.txn != self.txn && self.engine.txns.is_active(header.txn);
             let live = foreign || !header.deleted;
             drop(leaf);
-            if live
-                && key[entry.key.len()..] != *pk
-                && self.confirm_duplicate(table, entry.index_no, &key, mode)?
-            {
-                dup.is_of(entry.index_no, &key[entry.key.len()..]);
-                return Err(Error::Duplicate);
+            if live && key[entry.key.len()..] != *pk {
+                return Ok(Some(key));
             }
             std::mem::swap(&mut from, &mut key);
             from.push(0);

@@ -90,7 +90,7 @@ struct LockedScan {
     left: LeftBehind,
 }
 
-enum Step {
+pub(super) enum Step {
     Again,
     /// The entry is locked and in the batch.
     Delivered,
@@ -247,15 +247,23 @@ impl Cursor {
         } else {
             Span::Record
         };
-        let foreign = header.txn != session.txn && session.engine.txns.is_active(header.txn);
+        let own = session.owns(header.txn);
+        let foreign = !own && session.engine.txns.is_active(header.txn);
         let attempt = if foreign {
             Attempt::Blocked
+        } else if own && span == Span::Record {
+            Attempt::Held
         } else {
             self.try_entry(session, index, at, span, scan)?
         };
         if attempt == Attempt::Blocked {
+            if self.reads_semi_consistent(session, scan.mode, scan.unique_exact, &scan.key) {
+                if let Some(step) = self.read_committed(session, &leaf, at, &scan.key)? {
+                    return Ok(step);
+                }
+            }
             let holder = foreign.then_some(header.txn);
-            return self.blocked(session, leaf, at, holder, span, scan);
+            return self.blocked(session, leaf, holder, span, scan);
         }
         self.fresh_lock = attempt == Attempt::Granted && span == Span::Record;
         if header.deleted {
@@ -334,7 +342,6 @@ impl Cursor {
         &mut self,
         session: &mut Session,
         leaf: LeafRef<'_>,
-        at: usize,
         holder: Option<TxnId>,
         span: Span,
         scan: &mut LockedScan,
@@ -345,7 +352,7 @@ impl Cursor {
             self.resume.page = PageId::NONE;
             scan.left.go_back(&mut self.resume);
         } else {
-            self.stop_before(&leaf, at, &scan.key);
+            self.stand_before(&scan.key);
         }
         drop(leaf);
         if !self.wait_or_skip(session, holder, &scan.key, scan.mode, span)? {
@@ -355,17 +362,17 @@ impl Cursor {
     }
 
     /// The place to look at again after a wait: this entry itself.
-    pub(super) fn stop_before(&mut self, leaf: &LeafRef<'_>, at: usize, key: &[u8]) {
-        self.stop_at(leaf, at);
-        self.resume.page = PageId::NONE;
-        match self.direction {
-            Direction::Forward => self.resume.exclusive = false,
+    pub(super) fn stand_before(&mut self, key: &[u8]) {
+        let resume = &mut self.resume;
+        resume.page = PageId::NONE;
+        resume.edge = false;
+        resume.end = false;
+        resume.exclusive = false;
+        resume.key.clear();
+        resume.key.extend_from_slice(key);
+        if self.direction == Direction::Backward {
             // Backward looks below the key: below its successor is the entry itself.
-            Direction::Backward => {
-                self.resume.key.clear();
-                self.resume.key.extend_from_slice(key);
-                self.resume.key.push(0);
-            }
+            resume.key.push(0);
         }
     }
 
@@ -411,18 +418,23 @@ impl Cursor {
         Ok(())
     }
 
-    /// The row just delivered does not match: at READ COMMITTED and below its lock goes if it
-    /// was new.
+    /// The row just delivered does not match: at READ COMMITTED and below its lock goes if it was
+    /// new. A row that was fetched for a secondary entry keeps its locks, as in InnoDB.
     pub fn unlock_row(&mut self, session: &mut Session) {
-        let fresh = std::mem::take(&mut self.fresh_lock);
-        if !fresh || session.isolation > Isolation::ReadCommitted {
+        let semi = self.pass_semi();
+        let entry = std::mem::take(&mut self.fresh_lock);
+        let row = std::mem::take(&mut self.fresh_row);
+        if semi || session.isolation > Isolation::ReadCommitted {
             return;
         }
-        if let Some(item) = self.items.get(self.at) {
-            let index = self.table.tree(self.number).index();
-            let key = &self.data[item.key.clone()];
-            session.engine.locks.unlock(&session.owner, index, key);
-        }
+        let item = self.items.get(self.at).filter(|_| entry);
+        let key = match item {
+            Some(item) => &self.data[item.key.clone()],
+            None if row => &self.row[..self.row_key_bytes],
+            None => return,
+        };
+        let index = self.table.tree(self.number).index();
+        session.engine.locks.unlock(&session.owner, index, key);
     }
 
     pub(super) fn get_locked(
@@ -439,16 +451,19 @@ impl Cursor {
             let slot = leaf.find(pk).map_err(|_| Error::NotFound)?;
             let rec = leaf.record(slot);
             let holder = rec.header.txn;
-            let foreign = holder != session.txn && session.engine.txns.is_active(holder);
+            let own = session.owns(holder);
+            let foreign = !own && session.engine.txns.is_active(holder);
             let locks = &session.engine.locks;
-            let granted = !foreign
-                && locks
-                    .try_lock(&session.owner, index, pk, mode, Span::Record)?
-                    .is_granted();
-            if granted {
+            let attempt = match (own, foreign) {
+                (true, _) => Attempt::Held,
+                (_, true) => Attempt::Blocked,
+                _ => locks.try_lock(&session.owner, index, pk, mode, Span::Record)?,
+            };
+            if attempt.is_granted() {
                 if rec.header.deleted {
                     return Err(Error::NotFound);
                 }
+                self.fresh_row = attempt == Attempt::Granted && self.number == 0;
                 self.row.extend_from_slice(rec.value);
                 return Ok(());
             }

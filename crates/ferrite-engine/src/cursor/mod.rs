@@ -9,6 +9,7 @@
 
 mod graves;
 mod locking;
+mod semi;
 mod snapshot;
 
 use crate::session::Session;
@@ -19,6 +20,7 @@ use ferrite_sync::Arc;
 use ferrite_tree::{node, LeafRef};
 use ferrite_types::{Error, Lsn, PageId, Result};
 use locking::Fold;
+use semi::Semi;
 use std::ops::Range;
 
 /// How a cursor reads.
@@ -119,12 +121,17 @@ pub struct Cursor {
     /// Meaningful while `bounded`.
     bound: Vec<u8>,
     bounded: bool,
+    /// A clustered row: key and payload.
     row: Vec<u8>,
+    row_key_bytes: usize,
     work: Vec<u8>,
     /// Delete-marks passed over in this leaf.
     passed: u32,
     /// The last lock taken is new: it may be given back.
     fresh_lock: bool,
+    /// As `fresh_lock`, of a row that was read by its key (`row`), not by a scan.
+    fresh_row: bool,
+    semi: Semi,
     /// Next-key locks of this scan.
     fold: Fold,
     /// No current row: the cursor stands before `resume.key`.
@@ -173,9 +180,12 @@ impl Cursor {
             bound: Vec::new(),
             bounded: false,
             row: Vec::new(),
+            row_key_bytes: 0,
             work: Vec::new(),
             passed: 0,
             fresh_lock: false,
+            fresh_row: false,
+            semi: Semi::default(),
             fold: Fold::default(),
             between: false,
             start_open: false,
@@ -190,6 +200,7 @@ impl Cursor {
         self.clear_batch();
         self.resume.end = true;
         self.bounded = false;
+        self.semi = Semi::default();
     }
 
     /// Do not read ahead beyond this key (a hint).
@@ -204,7 +215,9 @@ impl Cursor {
         self.items.clear();
         self.at = 0;
         self.fresh_lock = false;
+        self.fresh_row = false;
         self.between = false;
+        self.semi.call_begins();
     }
 
     /// The row the cursor stands on.
@@ -321,7 +334,16 @@ impl Cursor {
     /// # Errors
     /// As [`Cursor::seek`].
     pub fn next(&mut self, session: &mut Session) -> Result<Row<'_>> {
-        self.step(session, Direction::Forward)
+        self.step(session, Direction::Forward, None)
+    }
+
+    /// Moves to the next entry if that starts with `key`, as the present one does. With locks the
+    /// first that does not is not locked, but the gap before it is.
+    ///
+    /// # Errors
+    /// As [`Cursor::next`].
+    pub fn next_same(&mut self, session: &mut Session, key: &[u8]) -> Result<Row<'_>> {
+        self.step(session, Direction::Forward, Some(key))
     }
 
     /// Moves to the previous entry.
@@ -329,15 +351,22 @@ impl Cursor {
     /// # Errors
     /// As [`Cursor::seek`].
     pub fn prev(&mut self, session: &mut Session) -> Result<Row<'_>> {
-        self.step(session, Direction::Backward)
+        self.step(session, Direction::Backward, None)
     }
 
-    fn step(&mut self, session: &mut Session, direction: Direction) -> Result<Row<'_>> {
+    fn step(
+        &mut self,
+        session: &mut Session,
+        direction: Direction,
+        only: Option<&[u8]>,
+    ) -> Result<Row<'_>> {
         if self.between {
             self.between = false;
             self.direction = direction;
         } else if direction != self.direction {
             self.turn(direction)?;
+        } else if self.was_semi_consistent() {
+            self.stand_before_semi();
         } else if self.at + 1 < self.items.len() {
             self.at += 1;
             return self.current();
@@ -347,7 +376,7 @@ impl Cursor {
         }
         self.clear_batch();
         self.batch = (self.batch * 4).clamp(FIRST_BATCH, LARGEST_BATCH);
-        self.fill(session, None, false)?;
+        self.fill(session, only, false)?;
         self.current()
     }
 
@@ -495,8 +524,11 @@ impl Cursor {
     pub fn get(&mut self, session: &mut Session, pk: &[u8]) -> Result<Row<'_>> {
         self.row.clear();
         self.row.extend_from_slice(pk);
+        self.row_key_bytes = pk.len();
         // The lock to give back would be that of another row.
         self.fresh_lock = false;
+        self.fresh_row = false;
+        self.semi.call_begins();
         session.may_read(&self.table)?;
         match self.mode {
             ReadMode::Snapshot => {
