@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
 
-import pymysql
-
 from lib.server import Server
 from schedules.draw import KEYS, Act, Schedule
 
@@ -102,7 +100,7 @@ class Session:
                 affected = cursor.execute(sql)
                 rows = sorted(cursor.fetchall(), key=repr) if cursor.description else affected
             return Outcome("done", str(rows))
-        except pymysql.err.MySQLError as error:
+        except self.connection.Error as error:
             return Outcome("error", str(error.args[0] if error.args else error))
 
     def start(self, sql: str) -> None:
