@@ -7,6 +7,7 @@
 use crate::pool::{kind_of, Pool};
 use ferrite_store::{Location, Word};
 use ferrite_sync::atomic::Ordering;
+use ferrite_sync::kill_point;
 use ferrite_types::{IndexId, Lsn, PageId, Result};
 
 impl Pool {
@@ -32,6 +33,7 @@ impl Pool {
             let Some(f) = self.redo_frame(page, creates)? else {
                 return Ok(());
             };
+            kill_point!("buffer.redo_found");
             let frame = self.frame(f);
             self.latch_exclusive(frame, page);
             // A change of a frame that the writer of pages has just made free would be lost.

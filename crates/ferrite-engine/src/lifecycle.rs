@@ -23,7 +23,7 @@ use ferrite_lock::{LockConfig, LockTable, Owner};
 use ferrite_redo::{Log, LogConfig, LogSpan};
 use ferrite_store::{Checkpoint, Store, StoreConfig};
 use ferrite_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use ferrite_sync::{thread, time, Arc, Event, Mutex};
+use ferrite_sync::{kill_point, thread, time, Arc, Event, Mutex};
 use ferrite_tree::node;
 use ferrite_txn::{TxnSystem, VersionConfig, VersionStore};
 use ferrite_types::{Csn, Error, IndexId, Lsn, Result, TxnId};
@@ -286,6 +286,7 @@ impl Engine {
         // Every unfinished transaction is known as such before anything else happens.
         let unfinished = self.restore_unfinished(&mut analysis);
         self.start();
+        kill_point!("recovery.values_held");
         let mut rolled_back = 0;
         for slot in unfinished {
             if slot.state.lock().xid.is_some() {
@@ -341,6 +342,7 @@ impl Engine {
     /// What [`Engine::hold_pending`] holds goes to the purge queue, which names it from here on:
     /// there may be millions, and each takes reading its pages, so nobody waits for them.
     pub(crate) fn free_pending(&self, slot: &Arc<TxnSlot>) -> Result<()> {
+        kill_point!("recovery.values_queued");
         let pieces = self.garbage_of(slot)?.into_iter().map(|(_, piece)| piece);
         self.purge.add(TxnId::FROZEN, pieces.collect());
         slot.state.lock().garbage = Vec::new();

@@ -27,7 +27,7 @@ use crate::table::Table;
 use crate::undo::{self, Undo};
 use ferrite_buffer::page_prefix;
 use ferrite_sync::atomic::Ordering;
-use ferrite_sync::Arc;
+use ferrite_sync::{kill_point, Arc};
 use ferrite_tree::{node, op};
 use ferrite_types::{ByteReader, Error, IndexId, PageId, Result, TxnId, PAGE_BYTES};
 
@@ -319,6 +319,7 @@ impl Engine {
         let mut owner = None;
         while done < out.len() {
             let fault = || Error::Corrupt(format!("page {page}: overflow chain is broken"));
+            kill_point!("overflow.read_page");
             let guard = self.pool.shared(page)?.ok_or_else(fault)?;
             let index = *owner.get_or_insert(IndexId(page_prefix::index(&guard)));
             let data = if ferrite_sync::mutant!("overflow.owner_not_checked") {

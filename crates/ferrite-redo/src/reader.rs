@@ -318,7 +318,9 @@ fn probe(sectors: &mut Sectors<'_>, end: u64, epoch: u32) -> Result<()> {
     let (geometry, ready) = (sectors.segs.geometry(), sectors.segs.ready());
     let (segment, _) = geometry.place(end);
     if ferrite_sync::mutant!("redo.later_segments_ignored") {
-        return probe_range(sectors, end, end + 1..end + PROBE_SECTORS, epoch);
+        // A quarter of a segment, as it was when segments had 64 MiB: the simulator's are smaller.
+        let quarter = geometry.segment_bytes / SECTOR as u64 / 4;
+        return probe_range(sectors, end, end + 1..end + quarter, epoch);
     }
     let near = (end + PROBE_SECTORS).max(geometry.first_sector(segment + 1));
     probe_range(sectors, end, end + 1..near, epoch)?;

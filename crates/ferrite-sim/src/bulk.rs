@@ -6,6 +6,7 @@
 use crate::client::{After, Client};
 use crate::ddl::create;
 use crate::model::{TableModel, TableNo, Writes};
+use crate::plan::{Corner, Extra};
 use crate::rows::Shape;
 use crate::world::World;
 use ferrite_engine::{Engine, Table};
@@ -16,16 +17,21 @@ use ferrite_types::Error;
 pub const THD: usize = 13;
 /// Rows that one statement changes.
 const ROWS_OF_STATEMENT: u64 = 100;
+/// Row numbers this far apart follow each other; no divisor of their count.
+const SCATTER: u64 = 37;
 /// Its table.
 const NAME: &str = "sim/bulk";
 
-/// Values are short: it is their number that counts.
-fn shape(values: u64) -> Shape {
+/// Values are short: it is their number that counts. Rows are too, but where a recovery is to have
+/// many leaves to change.
+fn shape(extra: &Extra) -> Shape {
+    let wide = extra.corner == Some(Corner::Restart);
     Shape {
         key_prefix: 0,
-        max_fill: 0,
+        max_fill: if wide { 2000 } else { 0 },
         max_big: 24,
-        keys: values,
+        same_big: false,
+        keys: extra.bulk,
         k_values: 1,
         u_values: 1,
         secondary: Vec::new(),
@@ -46,7 +52,7 @@ pub fn bulk_client(world: &Arc<World>, engine: &Arc<Engine>, seed: u64, thd: usi
         let no = world.model().new_table();
         let table = TableModel {
             owner: Some(THD),
-            ..TableModel::new(NAME, shape(world.plan.extra.bulk))
+            ..TableModel::new(NAME, shape(&world.plan.extra))
         };
         if let Err(e) = create(world, engine, no, table) {
             assert!(world.is_injected(&e), "create: {e}");
@@ -87,15 +93,18 @@ impl Client {
         let has_savepoints = self.rng.chance(1, 3);
         let from = self.rng.below(shape.keys / 40);
         let mut before = Writes::new();
+        // All over the leaves, where there are many.
+        let scatter = if shape.max_fill > 0 { SCATTER } else { 1 };
         for n in from..shape.keys {
             if n == from || n % ROWS_OF_STATEMENT == 0 {
                 self.statement();
                 before.clone_from(&self.tx.writes);
             }
-            let result = match there.contains_key(&n) {
-                true if deletes => self.delete(no, &table, &shape, n),
-                true => self.update_value(no, &table, &shape, n),
-                false => self.insert_value(no, &table, &shape, n),
+            let row = n * scatter % shape.keys;
+            let result = match there.contains_key(&row) {
+                true if deletes => self.delete(no, &table, &shape, row),
+                true => self.update_value(no, &table, &shape, row),
+                false => self.insert_value(no, &table, &shape, row),
             };
             match result {
                 Ok(()) if n % ROWS_OF_STATEMENT == ROWS_OF_STATEMENT - 1 => {

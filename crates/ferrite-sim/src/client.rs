@@ -3,7 +3,7 @@
 
 use crate::damage::note_durable;
 use crate::model::{State, TableNo, Writes, MARKS};
-use crate::plan::FaultMode;
+use crate::plan::{Corner, FaultMode};
 use crate::rows::Row;
 use crate::world::World;
 use ferrite_engine::{DupInfo, Engine, Isolation, Session, Table, Xid};
@@ -136,7 +136,8 @@ impl Client {
                 _ => Isolation::RepeatableRead,
             };
         }
-        if self.world.plan.extra.dirty && self.rng.chance(1, 3) {
+        let often = 1 + u64::from(self.world.plan.extra.corner == Some(Corner::Values));
+        if self.world.plan.extra.dirty && self.rng.chance(often, 3) {
             self.isolation = Isolation::ReadUncommitted;
         }
     }

@@ -7,6 +7,7 @@
 //! damaged that end before what was known to be durable.
 
 use crate::life::End;
+use crate::plan::Corner;
 use crate::world::World;
 use ferrite_engine::Engine;
 use ferrite_io::sim::FileDamage;
@@ -18,6 +19,8 @@ use ferrite_types::Error;
 /// Bytes of the log in each sector of a segment, and of the sector.
 const SECTOR_PAYLOAD: u64 = 488;
 const SECTOR: u64 = 512;
+/// Files of a log that has a middle.
+const LONG_LOG: usize = 4;
 
 /// How far the log is durable, for [`damage_a_file`].
 pub fn note_durable(world: &World, engine: &Engine) {
@@ -31,10 +34,15 @@ pub fn note_durable(world: &World, engine: &Engine) {
 /// Damages a file; false when there is none that may be.
 pub fn damage_a_file(world: &Arc<World>, rng: &mut Rng, clean: bool) -> bool {
     let names = world.disk.list().unwrap_or_default();
-    let names: Vec<String> = names
+    let mut names: Vec<String> = names
         .into_iter()
         .filter(|name| clean || may_be_missed(world, name))
         .collect();
+    let of_log: Vec<String> = names.iter().filter(|n| is_log(n)).cloned().collect();
+    let about_log = world.plan.extra.corner == Some(Corner::Log) && !of_log.is_empty();
+    if about_log {
+        names = of_log;
+    }
     if names.is_empty() {
         return false;
     }
@@ -42,6 +50,11 @@ pub fn damage_a_file(world: &Arc<World>, rng: &mut Rng, clean: bool) -> bool {
     let bytes = world.disk.contents(name).map_or(0, |c| c.len() as u64);
     let somewhere = rng.below(bytes.max(1)) / SECTOR * SECTOR;
     let damage = match rng.below(5) {
+        // Nothing tells of it but what is behind it.
+        0..=2 if about_log => FileDamage::Zeroes {
+            offset: [0, somewhere][rng.below(2) as usize],
+            len: u64::MAX,
+        },
         0 => FileDamage::Lost,
         1 => FileDamage::Cut { keep_bytes: 0 },
         2 => FileDamage::Cut {
@@ -62,6 +75,19 @@ pub fn damage_a_file(world: &Arc<World>, rng: &mut Rng, clean: bool) -> bool {
     }
     world.is_damaged();
     true
+}
+
+fn is_log(name: &str) -> bool {
+    name.starts_with("redo.")
+}
+
+/// Is there so much of the log that its middle may be lost? In runs that are about it.
+pub fn has_long_log(world: &World) -> bool {
+    let names = world.disk.list().unwrap_or_default();
+    let log = names
+        .iter()
+        .filter(|n| is_log(n) && may_be_missed(world, n));
+    world.plan.extra.corner == Some(Corner::Log) && log.count() >= LONG_LOG
 }
 
 /// Is its damage noticed after a power cut, too?

@@ -7,6 +7,7 @@ use crate::ddl::{create, ddl_client};
 use crate::decide::{decide_all, decider};
 use crate::kill::killer;
 use crate::model::{TableModel, MARKS};
+use crate::plan::Corner;
 use crate::rows::Shape;
 use crate::settle::{check_all, settle};
 use crate::world::{Server, World};
@@ -38,6 +39,7 @@ pub fn life(world: &Arc<World>, number: u64) -> End {
         Ok(engine) => engine,
         Err(e) => {
             assert!(world.is_injected(&e), "open: {e}");
+            sim::note(&format!("is not opened: {e}"));
             return End::Failed(e);
         }
     };
@@ -136,6 +138,7 @@ fn marks_shape() -> Shape {
         key_prefix: 0,
         max_fill: 0,
         max_big: 0,
+        same_big: false,
         keys: 0,
         k_values: 0,
         u_values: 0,
@@ -217,6 +220,7 @@ fn transaction(c: &mut Client) {
             0..=2 => c.read(),
             3 if c.world.plan.savepoints => c.savepoint(),
             4 if c.world.plan.extra.temporary => c.temporary(),
+            5 | 6 if c.world.plan.extra.corner == Some(Corner::Ids) => c.temporary(),
             _ => c.write(),
         };
         if after == After::Over {

@@ -88,6 +88,97 @@ pub struct Extra {
     pub lost_writes: bool,
     /// Values out of line of one client's transactions, about; 0: there is no such client.
     pub bulk: u64,
+    /// What the whole run is about, if it is about one thing.
+    pub corner: Option<Corner>,
+}
+
+/// One seed in six is about one thing that the others do too seldom. In all of them threads
+/// stand still at named places.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Corner {
+    /// Values of one length, written, freed and read at READ UNCOMMITTED: who follows a reference
+    /// that has outlived its value meets another one that fits.
+    Values,
+    /// Recoveries that have more pages than the pool and many values to free, with a checkpoint
+    /// in their middle and a crash behind it.
+    Restart,
+    /// A long log between two checkpoints, and a part of its middle is lost.
+    Log,
+    /// Prepared transactions that outlive the temporary tables that they have changed, while new
+    /// tables of the same shape come.
+    Ids,
+}
+
+impl Corner {
+    fn new(seed: u64) -> Option<Corner> {
+        match Rng::new(seed ^ 0x71a1_0004).below(24) {
+            0 => Some(Corner::Values),
+            1 => Some(Corner::Restart),
+            2 => Some(Corner::Log),
+            3 => Some(Corner::Ids),
+            _ => None,
+        }
+    }
+
+    /// Makes a run of it.
+    fn shape(self, plan: &mut Plan) {
+        plan.faults = FaultMode::PowerOnly;
+        plan.extra.lost_writes = false;
+        plan.extra.file_damage = self == Corner::Log;
+        plan.extra.bulk = 0;
+        plan.extra.corner = Some(self);
+        match self {
+            Corner::Values => {
+                plan.extra.dirty = true;
+                plan.isolation_mix = true;
+                plan.clients = plan.clients.max(3);
+                plan.operations = plan.operations.max(3);
+                for shape in &mut plan.shapes {
+                    shape.keys = shape.keys.min(30);
+                    shape.max_big = [24, 900, 20_000][plan.seed as usize % 3];
+                    shape.same_big = true;
+                }
+            }
+            Corner::Restart => {
+                plan.extra.bulk = 800;
+                plan.clients = plan.clients.min(3);
+                plan.transactions = plan.transactions.min(8);
+                plan.lives = 2;
+                plan.config.log_ring_bytes = 256 << 10;
+                plan.config.log_segment_bytes = 64 << 10;
+                // Checkpoints within a recovery, or few checkpoints and much to recover.
+                plan.config.log_budget_bytes = [8, 64][plan.seed as usize % 2] * (64 << 10);
+            }
+            Corner::Log => {
+                plan.clients = plan.clients.max(2);
+                plan.transactions = plan.transactions.max(6);
+                plan.operations = plan.operations.max(4);
+                plan.config.log_segment_bytes = 64 << 10;
+                plan.config.log_budget_bytes = 64 * (64 << 10);
+                plan.config.flush_log_at_commit = 1;
+                plan.lives = 4;
+                for shape in &mut plan.shapes {
+                    shape.max_big = 20_000;
+                }
+            }
+            Corner::Ids => {
+                plan.ddl = true;
+                plan.prepare = true;
+                plan.extra.comebacks = true;
+                plan.extra.temporary = true;
+                plan.clients = plan.clients.max(3);
+                plan.transactions = plan.transactions.clamp(6, 14);
+                plan.lives = 5;
+                for shape in &mut plan.shapes {
+                    shape.key_prefix = 0;
+                    shape.keys = 6;
+                    shape.u_values = 60;
+                    shape.max_big = 0;
+                    shape.secondary.clear();
+                }
+            }
+        }
+    }
 }
 
 impl Extra {
@@ -108,6 +199,7 @@ impl Extra {
             background_undo: rng.chance(1, 3),
             lost_writes: rng.chance(1, 12),
             file_damage: rng.chance(1, 8),
+            corner: None,
             // Of all seeds one in thirteen has thousands.
             bulk: match rng.below(40) {
                 0..=5 => 3600,
@@ -142,6 +234,7 @@ fn shape(rng: &mut Rng, overflow: bool) -> Shape {
         } else {
             0
         },
+        same_big: false,
         keys,
         k_values: pick(rng, &[1, 4, 50]),
         u_values: keys * pick(rng, &[1, 2, 10]),
@@ -204,6 +297,9 @@ impl Plan {
         plan.extra = extra;
         plan.extra.lost_writes &= plan.faults == FaultMode::PowerOnly;
         plan.extra.file_damage &= plan.faults == FaultMode::PowerOnly;
+        if let Some(corner) = Corner::new(seed) {
+            corner.shape(&mut plan);
+        }
         plan
     }
 
@@ -249,6 +345,9 @@ impl Plan {
 
     /// The shape of a table that is made later.
     pub fn new_shape(&self, rng: &mut Rng) -> Shape {
+        if self.extra.corner == Some(Corner::Ids) {
+            return self.shapes[0].clone();
+        }
         let overflow = self.shapes.iter().any(|s| s.max_big > 0);
         shape(rng, overflow)
     }

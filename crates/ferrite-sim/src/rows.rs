@@ -26,6 +26,8 @@ pub struct Shape {
     pub max_fill: u64,
     /// Longest value out of line; 0: none.
     pub max_big: u64,
+    /// All of them have that length.
+    pub same_big: bool,
     /// Row numbers are below.
     pub keys: u64,
     /// Values of `k` are below.

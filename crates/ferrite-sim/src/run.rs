@@ -4,13 +4,13 @@
 //! The operator is the simulation's main task: it survives crashes. Everything that a run
 //! does follows from its seed.
 
-use crate::damage::{damage_a_file, judge, names_a_place};
+use crate::damage::{damage_a_file, has_long_log, judge, names_a_place};
 use crate::life::{life, End};
-use crate::plan::{FaultMode, Plan};
+use crate::plan::{Corner, FaultMode, Plan};
 use crate::world::{Tally, World};
 use ferrite_io::sim::{Fault, Survival};
 use ferrite_sync::random::Rng;
-use ferrite_sync::sim::{self, Report, Simulation};
+use ferrite_sync::sim::{self, Report, Simulation, Stall, ANYWHERE};
 use ferrite_sync::{thread, Arc};
 use ferrite_types::Error;
 
@@ -126,6 +126,37 @@ const PLACES: [&str; 48] = [
     "redo.before_sleep",
 ];
 
+/// Places of a recovery.
+const RECOVERY: [&str; 4] = [
+    "recovery.values_held",
+    "recovery.values_queued",
+    "checkpoint.written",
+    "buffer.redo_found",
+];
+
+/// Threads stand still at places of the corner's own, and at two others.
+fn stalls(corner: Corner, rng: &mut Rng) -> Vec<Stall> {
+    let stall = |place, one_in, up_to_us| Stall {
+        place,
+        one_in,
+        up_to_us,
+    };
+    let mut all = match corner {
+        Corner::Values => vec![stall("overflow.read_page", 3, 20_000)],
+        Corner::Restart => vec![
+            stall("buffer.redo_found", any_scale(rng, 5), 20_000),
+            stall("recovery.values_held", 1, 1_000_000),
+            stall(ANYWHERE, any_scale(rng, 6) + 200, 5_000),
+        ],
+        Corner::Log | Corner::Ids => Vec::new(),
+    };
+    for _ in 0..2 {
+        let place = PLACES[rng.below(PLACES.len() as u64) as usize];
+        all.push(stall(place, any_scale(rng, 4), 10_000));
+    }
+    all
+}
+
 /// As often small as large.
 fn any_scale(rng: &mut Rng, bits: u64) -> u64 {
     let top = 1 << rng.below(bits + 1);
@@ -146,6 +177,24 @@ fn some_death(rng: &mut Rng, recovering: bool) -> Death {
             PLACES[rng.below(PLACES.len() as u64) as usize],
             any_scale(rng, 6),
         ),
+    }
+}
+
+/// A death that shows what the corner is about.
+fn corner_death(corner: Corner, recovering: bool, rng: &mut Rng) -> Option<Death> {
+    match corner {
+        Corner::Values => None,
+        Corner::Restart if recovering && rng.chance(2, 3) => {
+            let place = RECOVERY[rng.below(RECOVERY.len() as u64) as usize];
+            // A recovery passes its own places once.
+            let once = place.starts_with("recovery.");
+            let nth = if once { 1 } else { any_scale(rng, 7) };
+            Some(Death::Place(place, nth))
+        }
+        Corner::Restart if recovering => None,
+        // Late enough for something to recover.
+        Corner::Restart => Some(Death::Steps(rng.between(40_000, 250_000))),
+        Corner::Log | Corner::Ids => Some(Death::Steps(rng.between(4_000, 40_000))),
     }
 }
 
@@ -176,6 +225,14 @@ fn operate(world: &Arc<World>) {
             false if depth > 0 && rng.chance(1, 2) => some_death(&mut rng, true),
             false => some_death(&mut rng, false),
         };
+        let death = match world.plan.extra.corner {
+            Some(corner) => {
+                sim::stall_at(stalls(corner, apart));
+                corner_death(corner, depth > 0, apart).filter(|_| !calm)
+            }
+            None => None,
+        }
+        .unwrap_or(death);
         arm(world, death);
         if !calm {
             plan_faults(world, &mut rng);
@@ -188,11 +245,13 @@ fn operate(world: &Arc<World>) {
             None | Some(End::Failed(_)) => world.crashed(),
             Some(End::Closed) => 0,
         };
+        world.disk.set_capacity(None);
+        world.disk.crash_with(survival(&mut rng), &mut rng);
         let clean = end == Some(End::Closed);
         let ends = last && clean;
         let breaks = world.plan.extra.file_damage && number > 0 && apart.chance(1, 4);
+        let breaks = breaks || (!clean && has_long_log(world));
         if world.plan.extra.file_damage && (ends || breaks) {
-            world.disk.crash_with(survival(&mut rng), &mut rng);
             if damage_a_file(world, apart, clean) {
                 arm(world, Death::Never);
                 judge(boot(world, number + 1, false).as_ref());
@@ -212,8 +271,6 @@ fn operate(world: &Arc<World>) {
             );
             return;
         }
-        world.disk.set_capacity(None);
-        world.disk.crash_with(survival(&mut rng), &mut rng);
         number += 1;
     }
 }

@@ -100,7 +100,10 @@ impl Client {
         let stamp = self.world.model().new_stamp();
         let mut big = None;
         if has_value {
-            let len = self.rng.below(shape.max_big) as u32;
+            let len = match shape.same_big {
+                true => shape.max_big as u32,
+                false => self.rng.below(shape.max_big) as u32,
+            };
             let value = pattern(stamp, len as usize);
             let reference = self.s().write_overflow(table, &value)?;
             big = Some(Big {

@@ -27,13 +27,16 @@ mod selected {
 
     static SELECTED: OnceLock<String> = OnceLock::new();
 
-    /// Switches the fault of that name on, for the rest of the process. Once a process.
+    /// Switches the fault of that name on, for the rest of the process; several with `+` between.
+    /// Once a process.
     pub fn select(name: &str) {
-        SELECTED.set(name.to_owned()).expect("one fault a process");
+        SELECTED.set(name.to_owned()).expect("one choice a process");
     }
 
     /// Is the fault of that name switched on?
     pub fn is_on(name: &str) -> bool {
-        SELECTED.get().is_some_and(|on| on == name)
+        SELECTED
+            .get()
+            .is_some_and(|on| on == name || on.split('+').any(|one| one == name))
     }
 }

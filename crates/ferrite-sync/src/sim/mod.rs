@@ -33,7 +33,7 @@ use std::sync::Arc;
 use crate::random::Rng;
 use crate::thread::JoinHandle;
 use sched::Shared;
-pub use sched::{Failure, Schedule, UNWIND_STEPS};
+pub use sched::{Failure, Schedule, Stall, ANYWHERE, UNWIND_STEPS};
 pub use task::TaskHandle;
 use task::{context, Kind};
 
@@ -225,6 +225,13 @@ pub fn crash_after_steps(steps: Option<u64>) {
 pub fn crash_at_point(point: Option<(&str, u64)>) {
     let c = context().expect("only in a simulation");
     c.shared.state().crash_at_point = point.map(|(n, nth)| (n.to_owned(), nth.max(1)));
+}
+
+/// From here on tasks of the program stand still for a while at these places, instead of those
+/// named before.
+pub fn stall_at(stalls: Vec<Stall>) {
+    let c = context().expect("only in a simulation");
+    c.shared.state().stalls = stalls;
 }
 
 /// Called at the instant of each crash, before any task unwinds: the place to cut the

@@ -30,6 +30,21 @@ pub enum Schedule {
     },
 }
 
+/// Threads that stand still at a named place, as if the machine had taken their processor away
+/// there.
+#[derive(Clone, Copy, Debug)]
+pub struct Stall {
+    /// The place: a kill point's name, any operation's as in the trace, or [`ANYWHERE`].
+    pub place: &'static str,
+    /// At one pass in so many.
+    pub one_in: u64,
+    /// For at most so long, in microseconds of virtual time.
+    pub up_to_us: u64,
+}
+
+/// The place of a [`Stall`] that is at every step; those before it in the list go first.
+pub const ANYWHERE: &str = "";
+
 /// Why a run failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
@@ -130,6 +145,9 @@ pub const NOBODY: usize = usize::MAX;
 /// The key on which the operator waits for doomed tasks.
 pub const REAP_KEY: usize = usize::MAX;
 
+/// The key of tasks that stand still: nobody wakes it.
+pub const STALL_KEY: usize = 1;
+
 /// The key on which the end of a task is waited for; no address is so high.
 pub fn join_key(id: usize) -> usize {
     usize::MAX - 1 - id
@@ -142,6 +160,7 @@ pub struct State {
     pub program_rng: Rng,
     pub crash_at_step: Option<u64>,
     pub crash_at_point: Option<(String, u64)>,
+    pub stalls: Vec<Stall>,
     pub crash_hook: Option<Arc<dyn Fn() + Send + Sync>>,
     pub crashes: u64,
     pub fatal: Vec<String>,
@@ -227,6 +246,17 @@ impl State {
             self.crash_at_point = None;
         }
         crash
+    }
+
+    /// Until when a task of the program that passes a place stands still there.
+    pub fn stall(&mut self, id: usize, what: &'static str) -> Option<u64> {
+        if self.stalls.is_empty() || self.tasks[id].kind != Kind::Inside {
+            return None;
+        }
+        let here = |s: &&Stall| s.place == what || s.place == ANYWHERE;
+        let stall = *self.stalls.iter().find(here)?;
+        let stands = self.rng.chance(1, stall.one_in.max(1));
+        stands.then(|| self.clock_us + self.rng.below(stall.up_to_us.max(1)) + 1)
     }
 
     fn lower(&mut self, id: usize) {
@@ -405,6 +435,7 @@ impl Shared {
                 program_rng,
                 crash_at_step: None,
                 crash_at_point: None,
+                stalls: Vec::new(),
                 crash_hook: None,
                 crashes: 0,
                 fatal: Vec::new(),

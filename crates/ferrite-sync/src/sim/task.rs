@@ -9,7 +9,9 @@ use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
-use super::sched::{join_key, Doing, Failure, Shared, State, Task, REAP_KEY, UNWIND_STEPS};
+use super::sched::{
+    join_key, Doing, Failure, Shared, State, Task, REAP_KEY, STALL_KEY, UNWIND_STEPS,
+};
 
 /// Whom a task belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -174,9 +176,14 @@ impl Context {
             return;
         }
         let mut state = self.counted(what);
+        let stalls = may_unwind && !std::thread::panicking();
+        let until_us = stalls.then(|| state.stall(self.id, what)).flatten();
         self.shared.hand_over(&mut state);
         drop(self.shared.await_baton(state, self.id));
         self.end_if_doomed(may_unwind);
+        if until_us.is_some() {
+            self.block("stall", STALL_KEY, 0, until_us);
+        }
     }
 
     /// Waits for a wake on the key or for the deadline; true when woken.

@@ -260,6 +260,39 @@ fn crashes_end_the_program_and_the_run_goes_on() {
     }
 }
 
+/// A task that stands still at a place lets all others pass it, by the clock and not by luck.
+#[test]
+fn tasks_stand_still_at_places() {
+    for seed in 0..20 {
+        let out = Simulation::new(seed).run(|| {
+            let place = "tests.stall";
+            let stalls = |one_in| Stall {
+                place,
+                one_in,
+                up_to_us: 1000,
+            };
+            let passes = || {
+                let since = crate::time::now_us();
+                yield_point("tests.stall");
+                crate::time::now_us() - since
+            };
+            let us = spawn("free", passes).join().unwrap();
+            assert!(us < 20, "{us}");
+            stall_at(vec![stalls(1)]);
+            let took: u64 = (0..10)
+                .map(|_| spawn("stalled", passes).join().unwrap())
+                .sum();
+            let free = passes();
+            stall_at(Vec::new());
+            let after = spawn("free again", passes).join().unwrap();
+            (took, free, after)
+        });
+        let (took, free, after) = out.unwrap().value;
+        assert!((500..11_000).contains(&took), "seed {seed}: {took}");
+        assert!(free < 20 && after < 20, "seed {seed}: {free} {after}");
+    }
+}
+
 #[test]
 fn programs_that_stop_themselves_crash() {
     let out = Simulation::new(3).run(|| {
