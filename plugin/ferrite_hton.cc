@@ -68,10 +68,13 @@ static void on_lock_wait_end(void *arg, uint64_t waited_us) {
   thd_storage_lock_wait(thd, static_cast<long long>(waited_us));
 }
 
+static int on_wants_wait_reports(void *waiter) {
+  return waiter && thd_need_wait_reports(static_cast<THD *>(waiter));
+}
+
 static void on_report_wait_for(void *waiter, void *holder) {
-  THD *thd = static_cast<THD *>(waiter);
-  if (thd && holder && thd_need_wait_reports(thd))
-    thd_rpl_deadlock_check(thd, static_cast<THD *>(holder));
+  if (waiter && holder)
+    thd_rpl_deadlock_check(static_cast<THD *>(waiter), static_cast<THD *>(holder));
 }
 
 static void *on_async_begin(void *thd) {
@@ -93,14 +96,13 @@ static int64_t on_current_connection(uint64_t *thread_id, char *query, size_t ro
   return static_cast<int64_t>(len);
 }
 
-/* The server's list of connections has locks of its own, none of which is held by a thread that
-   waits for a row. */
-static size_t on_query_of_connection(uint64_t thread_id, char *query, size_t room) {
-  THD *other = thread_id ? find_thread_by_id(static_cast<longlong>(thread_id)) : nullptr;
-  if (!other || !room) return 0;
-  size_t len = thd_query_safe(other, query, room);
-  mysql_mutex_unlock(&other->LOCK_thd_kill); /* find_thread_by_id() locked it */
-  return len < room ? len : room - 1;
+static size_t on_query_of_waiter(void *thd, char *query, size_t room) {
+  return thd && room ? thd_query_safe(static_cast<THD *>(thd), query, room) : 0;
+}
+
+/* Parallel replication: who commits later gives way. */
+static int on_prefer_victim(void *a, void *b) {
+  return thd_deadlock_victim_preference(static_cast<THD *>(a), static_cast<THD *>(b));
 }
 
 /* ---- the rest of the handlerton -------------------------------------------------------- */
@@ -190,13 +192,15 @@ static int ferrite_init(void *arg) {
                                          on_is_killed,
                                          on_lock_wait_begin,
                                          on_lock_wait_end,
+                                         on_wants_wait_reports,
                                          on_report_wait_for,
                                          on_async_begin,
                                          on_async_done,
                                          on_checkpoint_notify,
                                          on_fatal,
                                          on_current_connection,
-                                         on_query_of_connection};
+                                         on_query_of_waiter,
+                                         on_prefer_victim};
   ferrite_hton = static_cast<handlerton *>(arg);
   ferrite::find_innodb_settings();
   fe_config config;
@@ -247,6 +251,8 @@ maria_declare_plugin(ferrite){MYSQL_STORAGE_ENGINE_PLUGIN,
     FERRITE_I_S_PLUGIN("FERRITE_LOCKS", "Ferrite locks", ferrite_i_s_locks_init),
     FERRITE_I_S_PLUGIN("FERRITE_LOCK_WAITS", "Which Ferrite lock waits for which",
                        ferrite_i_s_lock_waits_init),
+    FERRITE_I_S_PLUGIN("FERRITE_DEADLOCKS", "The latest deadlocks in Ferrite",
+                       ferrite_i_s_deadlocks_init),
     FERRITE_I_S_PLUGIN("FERRITE_SNAPSHOTS", "Ferrite read views and the history they hold",
                        ferrite_i_s_snapshots_init),
     FERRITE_I_S_PLUGIN("FERRITE_WAITS", "Waits in Ferrite by reason", ferrite_i_s_waits_init),

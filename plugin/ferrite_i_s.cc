@@ -1,6 +1,6 @@
 /*
- * information_schema.FERRITE_METRICS, _TRX, _LOCKS, _LOCK_WAITS, _SNAPSHOTS, _WAITS and
- * _LONG_WAITS.
+ * information_schema.FERRITE_METRICS, _TRX, _LOCKS, _LOCK_WAITS, _DEADLOCKS, _SNAPSHOTS, _WAITS
+ * and _LONG_WAITS.
  *
  * Rules of this room
  * - Columns bear the names of their INNODB_... twins, in the same order, so that queries
@@ -59,6 +59,20 @@ void put_time(THD *thd, Field *field, uint64_t unix_s, uint64_t us = 0) {
 
 void put_null(Field **fields, std::initializer_list<uint> columns) {
   for (uint column : columns) fields[column]->set_null();
+}
+
+void put_or_null(Field *field, uint64_t value) {
+  if (value)
+    put(field, value);
+  else
+    field->set_null();
+}
+
+void put_or_null(Field *field, const std::string &text) {
+  if (text.empty())
+    field->set_null();
+  else
+    put(field, text);
 }
 
 std::string lock_id(uint64_t id) { return std::to_string(id); }
@@ -260,6 +274,46 @@ int fill_lock_waits(THD *thd, TABLE_LIST *tables, Item *) {
   return 0;
 }
 
+/* ---- FERRITE_DEADLOCKS ---------------------------------------------------------------- */
+
+struct Deadlocked {
+  fe_deadlock_row row;
+  std::string table, index, key, waits_for, holds, query;
+};
+
+void collect_deadlocked(void *arg, const fe_deadlock_row *row) {
+  static_cast<std::vector<Deadlocked> *>(arg)->push_back(
+      {*row, text_of(row->table), text_of(row->index), hex(row->key), text_of(row->waits_for),
+       text_of(row->holds), text_of(row->query)});
+}
+
+int fill_deadlocks(THD *thd, TABLE_LIST *tables, Item *) {
+  if (may_not_look(thd)) return 1;
+  if (!ferrite_engine) return 0;
+  std::vector<Deadlocked> list;
+  fe_each_deadlock(ferrite_engine, collect_deadlocked, &list);
+  TABLE *table = tables->table;
+  Field **f = table->field;
+  for (const Deadlocked &one : list) {
+    restore_record(table, s->default_values);
+    put(f[0], one.row.number);
+    put_time(thd, f[1], one.row.at_unix_us / 1000000, one.row.at_unix_us % 1000000);
+    put(f[2], one.row.position);
+    put(f[3], one.row.victim ? 1 : 0);
+    put(f[4], one.row.thread_id);
+    put(f[5], one.row.txn_id);
+    put(f[6], one.row.rows_changed);
+    put_or_null(f[7], one.query);
+    put_or_null(f[8], one.table);
+    put_or_null(f[9], one.index);
+    put_or_null(f[10], one.index.empty() ? std::string() : one.key);
+    put_or_null(f[11], one.waits_for);
+    put_or_null(f[12], one.holds);
+    if (schema_table_store_record(thd, table)) return 1;
+  }
+  return 0;
+}
+
 /* ---- FERRITE_SNAPSHOTS ---------------------------------------------------------------- */
 
 struct Snapshot {
@@ -333,20 +387,6 @@ void collect_long_wait(void *arg, const fe_long_wait_row *row) {
   static_cast<std::vector<LongWait> *>(arg)->push_back({*row, text_of(row->reason),
                                                         text_of(row->thread), text_of(row->table),
                                                         text_of(row->index), text_of(row->query)});
-}
-
-void put_or_null(Field *field, uint64_t value) {
-  if (value)
-    put(field, value);
-  else
-    field->set_null();
-}
-
-void put_or_null(Field *field, const std::string &text) {
-  if (text.empty())
-    field->set_null();
-  else
-    put(field, text);
 }
 
 int fill_long_waits(THD *thd, TABLE_LIST *tables, Item *) {
@@ -453,6 +493,22 @@ static ST_FIELD_INFO ferrite_lock_waits_fields[] = {
     Column("blocking_trx_id", ULonglong(), NOT_NULL),
     Column("blocking_lock_id", Varchar(max_lock_id), NOT_NULL), CEnd()};
 
+static ST_FIELD_INFO ferrite_deadlocks_fields[] = {
+    Column("deadlock", ULonglong(), NOT_NULL),
+    Column("found", Datetime(6), NOT_NULL),
+    Column("position", ULonglong(), NOT_NULL),
+    Column("victim", SLong(1), NOT_NULL),
+    Column("thread_id", ULonglong(), NOT_NULL),
+    Column("trx_id", ULonglong(), NOT_NULL),
+    Column("rows_modified", ULonglong(), NOT_NULL),
+    Column("query", Varchar(max_query), NULLABLE),
+    Column("waited_table", Varchar(1024), NULLABLE),
+    Column("waited_index", Varchar(1024), NULLABLE),
+    Column("waited_key", Varchar(max_lock_data), NULLABLE),
+    Column("waited_mode", Varchar(32), NULLABLE),
+    Column("held_mode", Varchar(32), NULLABLE),
+    CEnd()};
+
 static ST_FIELD_INFO ferrite_snapshots_fields[] = {Column("thread_id", ULonglong(), NOT_NULL),
                                                    Column("age_ms", ULonglong(), NOT_NULL),
                                                    Column("csn", ULonglong(), NOT_NULL),
@@ -495,6 +551,10 @@ int ferrite_i_s_locks_init(void *p) {
 
 int ferrite_i_s_lock_waits_init(void *p) {
   return init_table(p, Show::ferrite_lock_waits_fields, fill_lock_waits);
+}
+
+int ferrite_i_s_deadlocks_init(void *p) {
+  return init_table(p, Show::ferrite_deadlocks_fields, fill_deadlocks);
 }
 
 int ferrite_i_s_snapshots_init(void *p) {

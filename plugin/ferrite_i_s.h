@@ -10,6 +10,7 @@ int ferrite_i_s_metrics_init(void *schema_table);
 int ferrite_i_s_trx_init(void *schema_table);
 int ferrite_i_s_locks_init(void *schema_table);
 int ferrite_i_s_lock_waits_init(void *schema_table);
+int ferrite_i_s_deadlocks_init(void *schema_table);
 int ferrite_i_s_snapshots_init(void *schema_table);
 int ferrite_i_s_waits_init(void *schema_table);
 int ferrite_i_s_long_waits_init(void *schema_table);

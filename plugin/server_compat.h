@@ -30,6 +30,7 @@
 /* Exported by the server, declared in none of its headers. */
 extern "C" MYSQL_THD thd_increment_pending_ops(MYSQL_THD thd);
 extern "C" void thd_decrement_pending_ops(void *token);
+extern "C" int thd_deadlock_victim_preference(const MYSQL_THD thd1, const MYSQL_THD thd2);
 extern "C" int thd_need_wait_reports(const MYSQL_THD thd);
 extern "C" int thd_rpl_deadlock_check(MYSQL_THD thd, MYSQL_THD other_thd);
 void ignore_db_dirs_append(const char *dirname_arg);

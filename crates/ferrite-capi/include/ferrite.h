@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-#define FE_ABI_VERSION 3
+#define FE_ABI_VERSION 4
 
 typedef struct fe_engine fe_engine;
 typedef struct fe_session fe_session; /* one SQL connection and its transaction */
@@ -108,6 +108,8 @@ typedef struct {
   /* Own thread, around a wait for a row lock. */
   void (*lock_wait_begin)(void *thd);
   void (*lock_wait_end)(void *thd, uint64_t waited_us);
+  /* Own thread, once for each wait: is report_wait_for() to be called? May be NULL: no. */
+  int (*wants_wait_reports)(void *waiter_thd);
   /* Own thread: waiter_thd is about to wait for holder_thd (parallel replication). May
      call fe_session_interrupt() on the holder's session. May be NULL. */
   void (*report_wait_for)(void *waiter_thd, void *holder_thd);
@@ -124,9 +126,13 @@ typedef struct {
      Copies at most `room` bytes of what it runs and returns how many; -1: it works for none.
      Must not wait. May be NULL. */
   int64_t (*current_connection)(uint64_t *thread_id, char *query, size_t room);
-  /* A connection's own thread that holds nothing of the core, at a deadlock: what another
-     connection runs. Copies at most `room` bytes and returns how many. May be NULL. */
-  size_t (*query_of_connection)(uint64_t thread_id, char *query, size_t room);
+  /* At a deadlock, by the thread of one of its members: what a member runs. It waits, and goes
+     on waiting until this returns. Copies at most `room` bytes and returns how many. Must not
+     wait. May be NULL. */
+  size_t (*query_of_waiter)(void *thd, char *query, size_t room);
+  /* Likewise: which of two members should rather give way: negative the first, positive the
+     second, 0 no preference. Must not wait. May be NULL. */
+  int (*prefer_victim)(void *a_thd, void *b_thd);
 } fe_callbacks;
 
 typedef struct {
@@ -528,6 +534,27 @@ typedef struct {
   uint64_t p99_us;
 } fe_wait_row;
 void fe_each_wait(fe_engine *engine, void (*each)(void *arg, const fe_wait_row *row), void *arg);
+
+/* The last hundred deadlocks, oldest first; a row for each of their transactions, at most 17 of
+   one. Each waits for the next, the last for the first. */
+typedef struct {
+  uint64_t number; /* of the deadlock, from 1 */
+  uint64_t at_unix_us;
+  uint64_t position; /* in the ring, from 1 */
+  int victim;
+  uint64_t thread_id;
+  uint64_t txn_id;
+  uint64_t rows_changed;
+  const char *table; /* empty: gone */
+  const char *index; /* empty: gone, or the lock is a table's */
+  fe_slice key;
+  const char *waits_for; /* mode of the lock it waited for */
+  const char *holds;     /* its own mode on what the one before it waited for; empty: it only
+                            stood in front of it */
+  fe_slice query;
+} fe_deadlock_row;
+void fe_each_deadlock(fe_engine *engine, void (*each)(void *arg, const fe_deadlock_row *row),
+                      void *arg);
 
 /* Waits of 50 ms and more, oldest first, the last thousand or so. */
 typedef struct {

@@ -7,7 +7,7 @@
 use std::ffi::{c_char, c_int, c_void};
 
 /// Version of this boundary.
-pub const FE_ABI_VERSION: u32 = 3;
+pub const FE_ABI_VERSION: u32 = 4;
 
 /// A byte slice.
 #[repr(C)]
@@ -77,13 +77,15 @@ pub struct fe_callbacks {
     pub is_killed: Option<unsafe extern "C" fn(*mut c_void) -> c_int>,
     pub lock_wait_begin: Option<unsafe extern "C" fn(*mut c_void)>,
     pub lock_wait_end: Option<unsafe extern "C" fn(*mut c_void, u64)>,
+    pub wants_wait_reports: Option<unsafe extern "C" fn(*mut c_void) -> c_int>,
     pub report_wait_for: Option<unsafe extern "C" fn(*mut c_void, *mut c_void)>,
     pub async_begin: Option<unsafe extern "C" fn(*mut c_void) -> *mut c_void>,
     pub async_done: Option<unsafe extern "C" fn(*mut c_void)>,
     pub checkpoint_notify: Option<unsafe extern "C" fn(*mut c_void)>,
     pub fatal: Option<unsafe extern "C" fn(*const c_char)>,
     pub current_connection: Option<CurrentConnection>,
-    pub query_of_connection: Option<unsafe extern "C" fn(u64, *mut c_char, usize) -> usize>,
+    pub query_of_waiter: Option<unsafe extern "C" fn(*mut c_void, *mut c_char, usize) -> usize>,
+    pub prefer_victim: Option<unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int>,
 }
 
 /// See the header.
@@ -235,6 +237,23 @@ pub struct fe_wait_row {
     pub max_us: u64,
     pub p50_us: u64,
     pub p99_us: u64,
+}
+
+#[repr(C)]
+pub struct fe_deadlock_row {
+    pub number: u64,
+    pub at_unix_us: u64,
+    pub position: u64,
+    pub victim: c_int,
+    pub thread_id: u64,
+    pub txn_id: u64,
+    pub rows_changed: u64,
+    pub table: *const c_char,
+    pub index: *const c_char,
+    pub key: fe_slice,
+    pub waits_for: *const c_char,
+    pub holds: *const c_char,
+    pub query: fe_slice,
 }
 
 #[repr(C)]

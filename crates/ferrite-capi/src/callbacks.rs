@@ -85,6 +85,14 @@ impl Callbacks for Server {
         }
     }
 
+    fn wants_wait_reports(&self, thd: usize) -> bool {
+        match self.0.wants_wait_reports {
+            // SAFETY: as in `is_killed`.
+            Some(f) if thd != 0 => unsafe { f(ptr(thd)) != 0 },
+            _ => false,
+        }
+    }
+
     fn report_wait_for(&self, waiter: usize, holder: usize) {
         if let (Some(f), true) = (self.0.report_wait_for, waiter != 0 && holder != 0) {
             // SAFETY: the waiter's own thread; the holder is a connection with an active
@@ -118,16 +126,24 @@ impl Callbacks for Server {
         }
     }
 
-    fn query_of(&self, thread_id: u64) -> Vec<u8> {
-        let Some(f) = self.0.query_of_connection else {
+    fn query_of(&self, thd: usize) -> Vec<u8> {
+        let Some(f) = self.0.query_of_waiter.filter(|_| thd != 0) else {
             return Vec::new();
         };
-        let mut query = vec![0u8; QUERY_ROOM];
-        // SAFETY: the header allows a connection's own thread that holds nothing; the place
-        // lives during the call.
-        let len = unsafe { f(thread_id, query.as_mut_ptr().cast(), query.len()) };
-        query.truncate(len);
-        query
+        let mut query = [0u8; QUERY_ROOM];
+        // SAFETY: the header allows a connection's own thread that holds no latch; the handle is
+        // that of a connection that goes on waiting until the call is over, and the place lives
+        // as long.
+        let len = unsafe { f(ptr(thd), query.as_mut_ptr().cast(), query.len()) };
+        query[..len.min(query.len())].to_vec()
+    }
+
+    fn prefer_victim(&self, a: usize, b: usize) -> i32 {
+        match self.0.prefer_victim {
+            // SAFETY: as in `query_of`, for both.
+            Some(f) if a != 0 && b != 0 => unsafe { f(ptr(a), ptr(b)) },
+            _ => 0,
+        }
     }
 
     fn fatal(&self, text: &str) {

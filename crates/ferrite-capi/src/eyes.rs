@@ -208,6 +208,39 @@ pub unsafe extern "C" fn fe_each_wait(
 
 /// See the header.
 #[no_mangle]
+pub unsafe extern "C" fn fe_each_deadlock(
+    engine: *mut fe_engine,
+    each: unsafe extern "C" fn(*mut c_void, *const fe_deadlock_row),
+    arg: *mut c_void,
+) {
+    // SAFETY: a valid handle; the callback takes what the header says.
+    unsafe {
+        for row in engine_of(engine).deadlock_rows() {
+            let m = &row.member;
+            let (table, index) = (c_text(&row.table), c_text(&row.index));
+            let (waits_for, holds) = (c_text(m.wanted), c_text(m.held));
+            let out = fe_deadlock_row {
+                number: row.number,
+                at_unix_us: row.at_unix_us,
+                position: row.position as u64,
+                victim: c_int::from(m.victim),
+                thread_id: m.thread_id,
+                txn_id: m.txn.0,
+                rows_changed: m.changes,
+                table: table.as_ptr(),
+                index: index.as_ptr(),
+                key: fe_slice::of(&m.key),
+                waits_for: waits_for.as_ptr(),
+                holds: holds.as_ptr(),
+                query: fe_slice::of(&m.query),
+            };
+            each(arg, &out);
+        }
+    }
+}
+
+/// See the header.
+#[no_mangle]
 pub unsafe extern "C" fn fe_each_long_wait(
     engine: *mut fe_engine,
     each: unsafe extern "C" fn(*mut c_void, *const fe_long_wait_row),

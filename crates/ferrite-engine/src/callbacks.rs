@@ -26,6 +26,10 @@ pub trait Callbacks: Send + Sync {
     fn lock_wait_begin(&self, _thd: usize) {}
     /// It ended after so many microseconds.
     fn lock_wait_end(&self, _thd: usize, _waited_us: u64) {}
+    /// Does the server want to know whom that connection waits for?
+    fn wants_wait_reports(&self, _thd: usize) -> bool {
+        true
+    }
     /// `waiter` is about to wait for `holder` (parallel replication).
     fn report_wait_for(&self, _waiter: usize, _holder: usize) {}
     /// The commit's answer to the client will be held back; None: this connection cannot.
@@ -36,9 +40,14 @@ pub trait Callbacks: Send + Sync {
     fn async_done(&self, _token: usize) {}
     /// Everything committed before the request with this cookie is durable; any thread.
     fn checkpoint_notify(&self, _cookie: usize) {}
-    /// What a connection runs now; empty: nothing, or it is gone. No latch or mutex is held.
-    fn query_of(&self, _thread_id: u64) -> Vec<u8> {
+    /// What a connection runs that waits for a lock. No latch is held.
+    fn query_of(&self, _thd: usize) -> Vec<u8> {
         Vec::new()
+    }
+    /// Which of two connections that wait for locks should rather give way in a deadlock: negative
+    /// the first, positive the second, 0 no preference. No latch is held.
+    fn prefer_victim(&self, _a: usize, _b: usize) -> i32 {
+        0
     }
     /// Durability is in doubt: does not return in production.
     fn fatal(&self, text: &str);

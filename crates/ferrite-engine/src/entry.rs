@@ -10,7 +10,7 @@ use crate::purge::Clean;
 use crate::session::{Hooks, Session};
 use crate::table::Table;
 use crate::undo::{self, Prior, Undo};
-use ferrite_lock::{Deadlock, Mode, Span};
+use ferrite_lock::{Mode, Span};
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::Arc;
 use ferrite_tree::record::Header;
@@ -140,13 +140,8 @@ impl Session {
         if !engine.print_deadlocks.load(Ordering::Relaxed) {
             return;
         }
-        let deadlocks = engine.locks.deadlocks();
-        let mine = |d: &&Deadlock| {
-            let mut members = d.members.iter();
-            members.any(|m| m.victim && m.thread_id == self.thread_id)
-        };
-        if let Some(deadlock) = deadlocks.iter().rev().find(mine) {
-            let text = engine.deadlock_text(deadlock, true);
+        if let Some(deadlock) = engine.locks.last_deadlock_of(self.thread_id) {
+            let text = engine.deadlock_text(&deadlock);
             engine.callbacks.log(LogLevel::Note, &text);
         }
     }

@@ -1,8 +1,8 @@
-//! What the engine says of waits: sums by reason, and the journal of long ones with names instead
-//! of numbers.
+//! What the engine says of waits: sums by reason, and the journals of long ones and of deadlocks
+//! with names instead of numbers.
 
 use crate::engine::Engine;
-use ferrite_lock::Deadlock;
+use ferrite_lock::{Deadlock, DeadlockMember};
 use ferrite_sync::waits::{self, LongWait, Of, Reason};
 use ferrite_types::{IndexId, PageId, TableId};
 use std::fmt::Write as _;
@@ -54,6 +54,23 @@ pub struct LongWaitRow {
     pub query: Vec<u8>,
 }
 
+/// A transaction in a deadlock, for display.
+#[derive(Clone, Debug)]
+pub struct DeadlockRow {
+    /// The deadlock's number; they are counted from 1.
+    pub number: u64,
+    /// When, microseconds since 1970.
+    pub at_unix_us: u64,
+    /// Place in the ring, from 1: each waits for the next, the last for the first.
+    pub position: usize,
+    /// Table of the lock it waited for, if it is still there.
+    pub table: String,
+    /// Index, likewise; empty for a lock on the table.
+    pub index: String,
+    /// Who, with what it waited for and what it held.
+    pub member: DeadlockMember,
+}
+
 impl Engine {
     /// Waits by reason, those that never happened included.
     pub fn wait_sums(&self) -> Vec<WaitSum> {
@@ -103,12 +120,11 @@ impl Engine {
         }
     }
 
-    /// A deadlock in words: who waits for what, in a ring, and who gave way. `now`: it is being
-    /// broken by the calling thread, so that the others still run what they waited in.
-    pub(crate) fn deadlock_text(&self, deadlock: &Deadlock, now: bool) -> String {
+    /// A deadlock in words: who waits for what, in a ring, and who gave way.
+    pub(crate) fn deadlock_text(&self, deadlock: &Deadlock) -> String {
         let mut text = format!(
             "deadlock of {} transactions, each waits for the next and the last for the first",
-            deadlock.members.len()
+            deadlock.size
         );
         for (i, m) in deadlock.members.iter().enumerate() {
             let end = if m.victim { " (rolled back)" } else { "" };
@@ -122,28 +138,51 @@ impl Engine {
                 m.wanted,
                 self.locked_thing(m.index, &m.key),
             );
-            let query = if now {
-                self.callbacks.query_of(m.thread_id)
-            } else {
-                Vec::new()
-            };
-            if !query.is_empty() {
-                let _ = write!(text, ": {}", String::from_utf8_lossy(&query));
+            if !m.query.is_empty() {
+                let _ = write!(text, ": {}", String::from_utf8_lossy(&m.query));
             }
         }
         text
     }
 
+    /// The latest deadlocks, oldest first, a row for each of their members.
+    pub fn deadlock_rows(&self) -> Vec<DeadlockRow> {
+        let mut rows = Vec::new();
+        for deadlock in self.locks.deadlocks() {
+            for (i, member) in deadlock.members.iter().enumerate() {
+                let (table, index) = self.names_of_lock(member.index, &member.key);
+                rows.push(DeadlockRow {
+                    number: deadlock.number,
+                    at_unix_us: deadlock.at_unix_us,
+                    position: i + 1,
+                    table,
+                    index,
+                    member: member.clone(),
+                });
+            }
+        }
+        rows
+    }
+
+    /// Table and index of a lock; the latter empty for a lock on a table, both if it is gone.
+    fn names_of_lock(&self, index: IndexId, key: &[u8]) -> (String, String) {
+        if index.0 != 0 {
+            return self.dict.names_of_index(index).unwrap_or_default();
+        }
+        let id = key.get(..8).and_then(|id| id.try_into().ok());
+        let name = id.and_then(|id| self.dict.name_of(TableId(u64::from_be_bytes(id))));
+        (name.unwrap_or_default(), String::new())
+    }
+
     /// What a lock is on. Index 0 has the locks of tables; their keys begin with the table's id.
     fn locked_thing(&self, index: IndexId, key: &[u8]) -> String {
-        if index.0 == 0 {
-            let id = key.get(..8).and_then(|id| id.try_into().ok());
-            let name = id.and_then(|id| self.dict.name_of(TableId(u64::from_be_bytes(id))));
-            return format!("table {}", name.unwrap_or_else(|| "(dropped)".into()));
+        let (table, name) = self.names_of_lock(index, key);
+        match (index.0, table.is_empty()) {
+            (0, true) => return "table (dropped)".into(),
+            (0, false) => return format!("table {table}"),
+            (_, true) => return "a dropped index".into(),
+            _ => {}
         }
-        let Some((table, name)) = self.dict.names_of_index(index) else {
-            return "a dropped index".into();
-        };
         let mut text = format!("index {name} of table {table}, key 0x");
         for byte in key.iter().take(KEY_SHOWN) {
             let _ = write!(text, "{byte:02x}");

@@ -83,7 +83,7 @@ pub use config::Config;
 pub use cursor::{Cursor, ReadMode, Row, SeekMode, WaitMode};
 pub use ddl::DdlCaller;
 pub use engine::Engine;
-pub use explain::{LongWaitRow, WaitSum};
+pub use explain::{DeadlockRow, LongWaitRow, WaitSum};
 pub use ferrite_txn::Status;
 pub use overflow::OVERFLOW_REF_BYTES;
 pub use overflow::{

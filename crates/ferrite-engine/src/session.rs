@@ -179,6 +179,15 @@ impl WaitHooks for Hooks<'_> {
     fn is_killed(&self) -> bool {
         self.engine.callbacks.is_killed(self.thd)
     }
+    fn query_of(&self, thd: usize) -> Vec<u8> {
+        self.engine.callbacks.query_of(thd)
+    }
+    fn prefer_victim(&self, a_thd: usize, b_thd: usize) -> i32 {
+        self.engine.callbacks.prefer_victim(a_thd, b_thd)
+    }
+    fn wants_reports(&self) -> bool {
+        self.engine.callbacks.wants_wait_reports(self.thd)
+    }
     fn waiting_for(&self, holder_thd: usize) {
         if holder_thd != 0 {
             self.engine.callbacks.report_wait_for(self.thd, holder_thd);

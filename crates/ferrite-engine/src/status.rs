@@ -392,6 +392,18 @@ impl Engine {
                 "lock",
                 "Time spent in them, ms",
             ),
+            gauge(
+                "row_lock_current_waits",
+                l.waiting,
+                "lock",
+                "Waits for a row or table lock now",
+            ),
+            gauge(
+                "row_lock_time_max",
+                l.wait_us_max / 1000,
+                "lock",
+                "The longest of them, ms",
+            ),
             counter("deadlocks", l.deadlocks, "lock", "Deadlocks found"),
             counter(
                 "lock_timeouts",
@@ -417,9 +429,8 @@ impl Engine {
         };
         let deadlocks = self
             .locks
-            .deadlocks()
-            .last()
-            .map_or_else(|| "none".to_string(), |d| self.deadlock_text(d, false));
+            .last_deadlock()
+            .map_or_else(|| "none".to_string(), |d| self.deadlock_text(&d));
         let trx = self
             .trx_rows()
             .iter()

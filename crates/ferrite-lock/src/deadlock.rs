@@ -14,7 +14,8 @@
 //! second pass over the same part of it is not made. So a walk takes as many steps as there are
 //! entries in the queues it meets.
 
-use std::collections::{HashMap, HashSet};
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{time, Arc, Mutex};
@@ -27,15 +28,21 @@ use crate::table::LockTable;
 use crate::wait::WaitHooks;
 
 /// Deadlocks kept for display.
-const JOURNAL_LEN: usize = 10;
+const JOURNAL_LEN: usize = 100;
+/// Members of one of them that are told, the walker first.
+const MEMBERS_TOLD: usize = 16;
 /// A wait may close several cycles at once; beyond this many the ticker goes on.
 const CYCLES_AT_ONCE: usize = 16;
 
 /// One deadlock that was broken.
 #[derive(Clone, Debug)]
 pub struct Deadlock {
+    /// Rises with each one, from 1.
+    pub number: u64,
     /// When, microseconds since 1970.
     pub at_unix_us: u64,
+    /// How many there were; of very many only some are told.
+    pub size: usize,
     /// Each waits for the next, the last for the first.
     pub members: Vec<DeadlockMember>,
 }
@@ -55,6 +62,11 @@ pub struct DeadlockMember {
     pub key: Vec<u8>,
     /// The mode it waited for, in InnoDB's words.
     pub wanted: &'static str,
+    /// The mode it held on what the one before it in the ring waited for; empty if it only stood in
+    /// front of it.
+    pub held: &'static str,
+    /// What it ran, if the server told.
+    pub query: Vec<u8>,
     /// This one gave way.
     pub victim: bool,
 }
@@ -62,16 +74,17 @@ pub struct DeadlockMember {
 /// The latest deadlocks.
 #[derive(Default)]
 pub(crate) struct Journal {
-    latest: Mutex<Vec<Deadlock>>,
+    latest: Mutex<VecDeque<Deadlock>>,
 }
 
 impl Journal {
-    fn push(&self, d: Deadlock) {
+    fn push(&self, mut d: Deadlock) {
         let mut latest = self.latest.lock();
+        d.number = latest.back().map_or(1, |last| last.number + 1);
         if latest.len() == JOURNAL_LEN {
-            latest.remove(0);
+            latest.pop_front();
         }
-        latest.push(d);
+        latest.push_back(d);
     }
 }
 
@@ -235,7 +248,22 @@ enum Search {
 impl LockTable {
     /// The latest deadlocks, oldest first.
     pub fn deadlocks(&self) -> Vec<Deadlock> {
-        self.journal.latest.lock().clone()
+        self.journal.latest.lock().iter().cloned().collect()
+    }
+
+    /// The latest deadlock.
+    pub fn last_deadlock(&self) -> Option<Deadlock> {
+        self.journal.latest.lock().back().cloned()
+    }
+
+    /// The latest deadlock in which that connection gave way.
+    pub fn last_deadlock_of(&self, thread_id: u64) -> Option<Deadlock> {
+        let latest = self.journal.latest.lock();
+        let gave_way = |m: &DeadlockMember| m.victim && m.thread_id == thread_id;
+        let mut newest_first = latest.iter().rev();
+        newest_first
+            .find(|d| d.members.iter().any(gave_way))
+            .cloned()
     }
 
     /// Whom the owner's wait number `sequence` waits for, up to `most` of them; empty if that wait
@@ -272,7 +300,7 @@ impl LockTable {
                 Search::Cycle(cycle) => cycle,
             };
             let at = choose_victim(&cycle, hooks);
-            let record = self.describe(&cycle, at);
+            let record = self.describe(&cycle, at, hooks);
             let victim = &cycle[at];
             if !victim.owner.end_wait(victim.sequence, VICTIM) {
                 // It was just freed by something else: look again.
@@ -325,34 +353,56 @@ impl LockTable {
         walk.pass(q, at, n, place, start)
     }
 
-    fn describe(&self, cycle: &[Node], victim: usize) -> Deadlock {
-        let members = cycle
-            .iter()
-            .enumerate()
-            .map(|(i, node)| {
-                let shard = self.shard(node.at.shard).lock();
-                let waited = shard.queue(node.at.slot).and_then(|q| {
-                    let place = q.place_of(&node.owner, node.sequence)?;
-                    Some((q.index, q.key.clone(), words(q.waiting.get(place)?.mask)))
-                });
-                let (index, key, wanted) = waited.unwrap_or((IndexId(0), Vec::new(), ""));
-                DeadlockMember {
-                    txn: node.owner.txn_id(),
-                    thread_id: node.owner.thread_id,
-                    changes: node
-                        .owner
-                        .changes
-                        .load(ferrite_sync::atomic::Ordering::Relaxed),
-                    index,
-                    key,
-                    wanted,
-                    victim: i == victim,
-                }
-            })
+    fn describe(&self, cycle: &[Node], victim: usize, hooks: &dyn WaitHooks) -> Deadlock {
+        let told = |i: &usize| *i < MEMBERS_TOLD || *i == victim;
+        let members = (0..cycle.len())
+            .filter(told)
+            .map(|i| self.member(cycle, i, i == victim, hooks))
             .collect();
         Deadlock {
+            number: 0,
             at_unix_us: time::unix_us(),
+            size: cycle.len(),
             members,
+        }
+    }
+
+    fn member(
+        &self,
+        cycle: &[Node],
+        i: usize,
+        victim: bool,
+        hooks: &dyn WaitHooks,
+    ) -> DeadlockMember {
+        let node = &cycle[i];
+        let before = &cycle[(i + cycle.len() - 1) % cycle.len()];
+        let waited = {
+            let shard = self.shard(node.at.shard).lock();
+            shard.queue(node.at.slot).and_then(|q| {
+                let place = q.place_of(&node.owner, node.sequence)?;
+                Some((q.index, q.key.clone(), words(q.waiting.get(place)?.mask)))
+            })
+        };
+        let held = {
+            let shard = self.shard(before.at.shard).lock();
+            let q = shard.queue(before.at.slot);
+            q.map_or(0, |q| q.held_by(&node.owner))
+        };
+        let (index, key, wanted) = waited.unwrap_or((IndexId(0), Vec::new(), ""));
+        let query = |thd| hooks.query_of(thd);
+        DeadlockMember {
+            txn: node.owner.txn_id(),
+            thread_id: node.owner.thread_id,
+            changes: node.owner.changes.load(Ordering::Relaxed),
+            index,
+            key,
+            wanted,
+            held: if held == 0 { "" } else { words(held) },
+            query: node
+                .owner
+                .while_waiting(node.sequence, query)
+                .unwrap_or_default(),
+            victim,
         }
     }
 }
@@ -378,15 +428,20 @@ fn take_cycle(walk: Walk, last: usize) -> Search {
     }
 }
 
-/// The server's preference first, then the fewest changes, then the walker, who stands first
-/// in the list (nearly always the one that came last).
+/// The server's preference first, then the fewest changes and locks, then the one that came last.
+/// Several who find the same cycle at once choose the same.
 fn choose_victim(cycle: &[Node], hooks: &dyn WaitHooks) -> usize {
     let mut best = 0;
-    for (i, node) in cycle.iter().enumerate().skip(1) {
-        let (a, b) = (&cycle[best].owner, &node.owner);
-        let asked = a.with_thd(|a| b.with_thd(|b| hooks.prefer_victim(a, b)));
+    for (i, b) in cycle.iter().enumerate().skip(1) {
+        let a = &cycle[best];
+        let ask = |a_thd| {
+            let asked = |b_thd| hooks.prefer_victim(a_thd, b_thd);
+            b.owner.while_waiting(b.sequence, asked)
+        };
+        let asked = a.owner.while_waiting(a.sequence, ask);
         let preference = asked.flatten().unwrap_or(0);
-        if preference > 0 || (preference == 0 && b.weight() < a.weight()) {
+        let weight = |n: &Node| (n.owner.weight(), Reverse(n.owner.arrival()));
+        if preference > 0 || (preference == 0 && weight(b) < weight(a)) {
             best = i;
         }
     }

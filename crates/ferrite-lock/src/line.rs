@@ -1,7 +1,7 @@
 //! The line of those who wait for one key.
 //!
 //! Invariants:
-//! - Waiters stand in the order of their arrival numbers, which rise within a shard: a waiter is
+//! - Waiters stand in the order of their arrival numbers, which rise within a line: a waiter is
 //!   found by its number, not by a look at all of them.
 //! - `kinds` counts the modes waited for, `mixed` the waiters that hold something on the key, too.
 //!

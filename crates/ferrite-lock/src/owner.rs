@@ -8,9 +8,9 @@
 //! one compare-and-swap, so that a wait has exactly one end, and a decision about an
 //! earlier wait cannot hit a later one.
 //!
-//! Locking: `list` comes before any shard. `thd` is held shared over a call of
-//! [`WaitHooks`](crate::WaitHooks) and nothing else; nobody waits for it but the connection's
-//! end. The rest are atomics.
+//! Locking: `list` comes before any shard. `looked_at` and then `thd` are held shared over a call
+//! of [`WaitHooks`](crate::WaitHooks) and nothing else; nobody waits for `thd` but the connection's
+//! end, for `looked_at` but the end of the wait. The rest are atomics.
 
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use ferrite_sync::{Arc, Event, Mutex, RwLock};
@@ -71,6 +71,9 @@ pub struct Owner {
     /// not looked into. 0 = none, or gone. Who hands it to the server holds this shared, so that
     /// the connection does not end meanwhile.
     thd: RwLock<usize>,
+    /// Held shared by who looks at this owner in its wait through the server. The owner goes on
+    /// only when they have done.
+    looked_at: RwLock<()>,
     /// How much would be lost by a rollback (rows changed). The lightest member of a
     /// deadlock gives way.
     pub changes: AtomicU64,
@@ -88,7 +91,7 @@ pub struct Owner {
     pub(crate) place: AtomicU64,
     /// Clock (us) at which the present wait began; 0 = not waiting.
     pub(crate) waiting_since_us: AtomicU64,
-    /// Arrival number of the present wait in its line.
+    /// Arrival number of the present wait; they rise with time.
     pub(crate) arrival: AtomicU64,
     /// Somebody has waited for what this owner holds. Who nobody waits for closes no cycle.
     pub(crate) wanted: AtomicBool,
@@ -104,6 +107,7 @@ impl Owner {
             txn: AtomicU64::new(0),
             thread_id,
             thd: RwLock::new(thd),
+            looked_at: RwLock::new(()),
             changes: AtomicU64::new(0),
             interrupted: AtomicBool::new(false),
             no_gaps: AtomicBool::new(false),
@@ -130,6 +134,22 @@ impl Owner {
     pub(crate) fn with_thd<R>(&self, f: impl FnOnce(usize) -> R) -> Option<R> {
         let thd = self.thd.try_read()?;
         (*thd != 0).then(|| f(*thd))
+    }
+
+    /// Calls `f` with the handle of the connection, which stays in wait number `sequence` meanwhile.
+    /// Not called if that wait is over, or there is no connection.
+    pub(crate) fn while_waiting<R>(&self, sequence: u64, f: impl FnOnce(usize) -> R) -> Option<R> {
+        let _stay = self.looked_at.try_read()?;
+        if self.wait_sequence() != Some(sequence) {
+            return None;
+        }
+        self.with_thd(f)
+    }
+
+    /// The wait is over: waits for those who look at this owner in it. By the owner's thread.
+    pub(crate) fn leave_wait(&self) {
+        debug_assert!(!self.is_waiting());
+        drop(self.looked_at.write());
     }
 
     /// The running transaction's id, [`TxnId::FROZEN`] while it has changed nothing.
@@ -172,6 +192,11 @@ impl Owner {
     /// What a rollback would cost, for the choice of a deadlock's victim.
     pub(crate) fn weight(&self) -> u64 {
         self.changes.load(Ordering::Relaxed) + self.lock_count.load(Ordering::Relaxed)
+    }
+
+    /// Arrival number of the present wait.
+    pub(crate) fn arrival(&self) -> u64 {
+        self.arrival.load(Ordering::Relaxed)
     }
 
     /// The sequence number of the present wait, if there is one.

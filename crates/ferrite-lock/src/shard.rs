@@ -111,7 +111,6 @@ impl Cell {
                 slots: Vec::new(),
                 free: NONE,
                 used: 0,
-                arrivals: 0,
             }),
         }
     }
@@ -130,8 +129,6 @@ pub(crate) struct Shard {
     slots: Vec<Queue>,
     free: u32,
     used: u32,
-    /// Waiters that have come here so far.
-    arrivals: u64,
 }
 
 /// A shard whose mutex is held.
@@ -276,12 +273,6 @@ impl Locked<'_> {
         added.new_entry
     }
 
-    /// The number of the next waiter to come.
-    pub fn next_arrival(&mut self) -> u64 {
-        self.shard.arrivals += 1;
-        self.shard.arrivals
-    }
-
     /// Puts a waiter at the end of the line. The queue must exist and block it.
     pub fn enqueue(&mut self, slot: u32, w: crate::queue::Waiting, tally: &Tally) {
         let q = self.queue_mut(slot);
@@ -387,7 +378,6 @@ impl Locked<'_> {
                 slots: Vec::new(),
                 free: NONE,
                 used: 0,
-                arrivals: s.arrivals,
             };
         }
         self.count.store(s.used, Ordering::Release);

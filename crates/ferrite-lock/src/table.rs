@@ -35,7 +35,8 @@ pub struct LockConfig {
     pub limit_bytes: usize,
     /// Look for cycles of waiters. Without it only timeouts end a deadlock.
     pub deadlock_detect: bool,
-    /// How often (us) a waiter looks around without being woken, as a safety net.
+    /// After how long (us) a waiter that is in others' way looks around without being woken, as a
+    /// safety net; then after twice as long, and so on.
     pub ticker_us: u64,
     /// A scan that has taken so many next-key locks in a row goes on with a range.
     pub fold_after: u32,
@@ -83,6 +84,8 @@ pub struct LockTable {
     pub(crate) deadlock_detect: ferrite_sync::atomic::AtomicBool,
     pub(crate) journal: Journal,
     pub(crate) stats: Stats,
+    /// Waiters that have come so far.
+    pub(crate) arrivals: ferrite_sync::atomic::AtomicU64,
 }
 
 impl LockTable {
@@ -97,6 +100,7 @@ impl LockTable {
             deadlock_detect: ferrite_sync::atomic::AtomicBool::new(config.deadlock_detect),
             journal: Journal::default(),
             stats: Stats::default(),
+            arrivals: ferrite_sync::atomic::AtomicU64::new(0),
             config,
         }
     }

@@ -369,6 +369,8 @@ fn deadlocks_of_two_and_three_and_four_are_broken_at_once() {
         assert_eq!(victims[0].thread_id, lightest as u64 + 1);
         assert_eq!(victims[0].wanted, "X,REC_NOT_GAP");
         assert_eq!(victims[0].key.len(), 1);
+        assert!(told[0].members.iter().all(|m| m.held == "X,REC_NOT_GAP"));
+        assert_eq!((told[0].number, told[0].size), (1, n));
     }
 }
 
@@ -379,12 +381,36 @@ fn the_server_may_prefer_a_victim_and_ties_hit_one() {
         fn prefer_victim(&self, a: usize, b: usize) -> i32 {
             i32::from(b == 2) - i32::from(a == 2)
         }
+        fn query_of(&self, thd: usize) -> Vec<u8> {
+            vec![thd as u8]
+        }
     }
-    let (_, results) = ring_of(3, &[1, 50, 1], &Prefer);
+    let (t, results) = ring_of(3, &[1, 50, 1], &Prefer);
     assert_eq!(results[1], Err(Error::Deadlock));
+    let told = t.last_deadlock_of(2).unwrap();
+    assert!(told.members.iter().all(|m| m.query == [m.thread_id as u8]));
+    assert!(t.last_deadlock_of(1).is_none());
     let (_, results) = ring_of(3, &[1, 1, 1], &NoHooks);
     let victims = results.iter().filter(|r| **r == Err(Error::Deadlock));
     assert_eq!(victims.count(), 1);
+}
+
+#[test]
+fn the_journal_is_bounded() {
+    let t = table();
+    let [a, b]: [Arc<Owner>; 2] = owners();
+    for _ in 0..120 {
+        t.try_lock(&a, IX, b"a", Exclusive, Record).unwrap();
+        t.try_lock(&b, IX, b"b", Exclusive, Record).unwrap();
+        let h = ask_in_thread(&t, &a, b"b", Exclusive, Record, LONG);
+        let r = t.lock_wait(&b, IX, b"a", Exclusive, Record, LONG, &NoHooks);
+        assert_eq!(r, Err(Error::Deadlock));
+        t.release_all(&b);
+        h.join().unwrap().unwrap();
+        t.release_all(&a);
+    }
+    let numbers: Vec<u64> = t.deadlocks().iter().map(|d| d.number).collect();
+    assert_eq!(numbers, (21..=120).collect::<Vec<u64>>());
 }
 
 #[test]
@@ -585,5 +611,52 @@ fn a_connection_does_not_end_while_it_is_named() {
     t.release_all(&holder);
     first.join().unwrap().unwrap();
     second.join().unwrap().unwrap();
+    is_clean(&t);
+}
+
+#[test]
+fn who_does_not_want_reports_gets_none() {
+    struct Quiet(Mutex<Vec<usize>>, bool);
+    impl WaitHooks for Quiet {
+        fn wants_reports(&self) -> bool {
+            self.1
+        }
+        fn waiting_for(&self, thd: usize) {
+            self.0.lock().push(thd);
+        }
+    }
+    let t = table();
+    let [a, b] = owners();
+    t.try_lock(&a, IX, b"k", Exclusive, Record).unwrap();
+    for (wants, told) in [(false, vec![]), (true, vec![1])] {
+        let hooks = Quiet(Mutex::default(), wants);
+        let short = WaitPolicy::for_ms(20);
+        let got = t.lock_wait(&b, IX, b"k", Shared, Record, short, &hooks);
+        assert_eq!(got, Err(Error::LockTimeout));
+        assert_eq!(*hooks.0.lock(), told);
+    }
+    t.release_all(&a);
+    is_clean(&t);
+}
+
+/// Who looks at a waiter through the server is waited for by it: its connection does not go on
+/// with its transaction meanwhile.
+#[test]
+fn a_waiter_stays_while_it_is_looked_at() {
+    let t = table();
+    let [a, b] = owners();
+    t.try_lock(&a, IX, b"k", Exclusive, Record).unwrap();
+    let waits = ask_in_thread(&t, &b, b"k", Exclusive, Record, LONG);
+    let sequence = b.wait_sequence().unwrap();
+    let thd = b.while_waiting(sequence, |thd| {
+        t.release_all(&a);
+        thread::sleep_ms(20);
+        assert!(!waits.is_finished(), "it has gone on");
+        thd
+    });
+    assert_eq!(thd, Some(2));
+    waits.join().unwrap().unwrap();
+    assert_eq!(b.while_waiting(sequence, |thd| thd), None);
+    t.release_all(&b);
     is_clean(&t);
 }

@@ -69,6 +69,10 @@ impl WaitPolicy {
 /// stand nearest in front.
 const REPORTED_MOST: usize = 256;
 
+/// The safety net's interval grows to so many times what it begins with; it begins there for who
+/// is in nobody's way.
+const TICKER_SLOWEST: u64 = 4;
+
 type Reported = HashSet<usize, foldhash::fast::FixedState>;
 
 /// What the server wants to know and say about a wait. Called by the waiting thread, with
@@ -82,9 +86,17 @@ pub trait WaitHooks {
     fn is_killed(&self) -> bool {
         false
     }
+    /// Does it want to know whom this waits for? Asked once for each wait.
+    fn wants_reports(&self) -> bool {
+        true
+    }
     /// Told once for each transaction waited for (parallel replication).
     fn waiting_for(&self, _holder_thd: usize) {}
-    /// Which of two connections should rather give way in a deadlock: negative the first,
+    /// What a connection runs. It waits, and goes on waiting until this returns.
+    fn query_of(&self, _thd: usize) -> Vec<u8> {
+        Vec::new()
+    }
+    /// Which of two connections, which wait as well, should rather give way in a deadlock: negative the first,
     /// positive the second, 0 no preference.
     fn prefer_victim(&self, _a_thd: usize, _b_thd: usize) -> i32 {
         0
@@ -149,6 +161,7 @@ impl LockTable {
                 hooks.begin();
                 let mut holder = 0;
                 let verdict = self.sleep(owner, ticket, begun, wait, hooks, &mut holder);
+                owner.leave_wait();
                 let us = time::now_us().saturating_sub(begun);
                 hooks.end(us);
                 self.stats.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -202,7 +215,8 @@ impl LockTable {
             slot,
         };
         let holds = q.held_by(owner) != 0;
-        let arrival = shard.next_arrival();
+        // Taken under the shard's mutex: numbers rise along each line.
+        let arrival = self.arrivals.fetch_add(1, Ordering::Relaxed) + 1;
         let sequence = owner.begin_wait(at, arrival);
         let w = Waiting {
             owner: owner.clone(),
@@ -226,6 +240,9 @@ impl LockTable {
     ) -> Result<Attempt> {
         let deadline = begun_us.saturating_add(wait.timeout_ms.saturating_mul(1000));
         let mut reported = HashSet::default();
+        let wants_reports = hooks.wants_reports();
+        let slowest_us = self.config.ticker_us * TICKER_SLOWEST;
+        let mut tick_us = self.config.ticker_us;
         let mut look = true;
         loop {
             match owner.wait_state() {
@@ -256,9 +273,14 @@ impl LockTable {
             }
             if look {
                 look = false;
-                self.report(owner, ticket, &mut reported, hooks, holder);
+                if wants_reports || *holder == 0 {
+                    self.report(owner, ticket, wants_reports, &mut reported, hooks, holder);
+                }
                 // Who holds nothing that anybody waits for closes no cycle.
                 let wanted = owner.wanted.load(Ordering::SeqCst);
+                if !wanted {
+                    tick_us = slowest_us;
+                }
                 if wanted && self.deadlock_detect.load(Ordering::Relaxed) {
                     self.break_cycles(owner, ticket.sequence, hooks);
                 }
@@ -269,27 +291,32 @@ impl LockTable {
                 owner.end_wait(ticket.sequence, TIMED_OUT);
                 continue;
             }
-            let nap = (deadline - now).min(self.config.ticker_us);
+            let nap = (deadline - now).min(tick_us);
             let woken = owner.event.wait_timeout_us(nap);
             look = owner.recheck.swap(false, Ordering::AcqRel) || !woken;
+            if !woken {
+                // A thousand that look around each second are work, too.
+                tick_us = (tick_us * 2).min(slowest_us);
+            }
         }
     }
 
-    /// Tells the server whom we wait for, each once.
+    /// Tells the server whom we wait for, each once, if it wants to know; and the journal one.
     fn report(
         &self,
         owner: &Arc<Owner>,
         ticket: Ticket,
+        wanted: bool,
         reported: &mut Reported,
         hooks: &dyn WaitHooks,
         holder: &mut u64,
     ) {
-        let first = reported.is_empty();
-        for other in self.waits_for(owner, ticket.sequence, REPORTED_MOST) {
-            if first && *holder == 0 {
+        let most = if wanted { REPORTED_MOST } else { 1 };
+        for other in self.waits_for(owner, ticket.sequence, most) {
+            if *holder == 0 {
                 *holder = other.thread_id;
             }
-            if reported.insert(Arc::as_ptr(&other) as usize) {
+            if wanted && reported.insert(Arc::as_ptr(&other) as usize) {
                 other.with_thd(|thd| hooks.waiting_for(thd));
             }
         }
