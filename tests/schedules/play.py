@@ -238,7 +238,8 @@ class Player:
 
     def settle(self) -> None:
         """Whatever is left open ends."""
-        for _ in range(4):
+        begun = time.monotonic()
+        while time.monotonic() - begun < PATIENCE_SECONDS:
             for number, session in enumerate(self.sessions):
                 if session.idle.is_set():
                     session.run("ROLLBACK")
