@@ -36,11 +36,12 @@ class Figures:
 
 
 def sysbench(server: Server, script: str, command: str, *options: str, timeout: float = 3600) -> Figures:
-    """prepare, run or cleanup of one of the bundled scripts on the database sbtest."""
+    """prepare, run or cleanup of a script on the database sbtest: one of the bundled ones, or the path of another."""
     program = os.environ["FERRITE_SYSBENCH"]
+    path = script if script.endswith(".lua") else f"{os.environ['FERRITE_SYSBENCH_LUA']}/{script}.lua"
     line = [
         program,
-        f"{os.environ['FERRITE_SYSBENCH_LUA']}/{script}.lua",
+        path,
         "--db-driver=mysql",
         f"--mysql-socket={server.socket}",
         "--mysql-user=root",

@@ -5,4 +5,8 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../lib/env.sh"
 ft_setup "$@"
 ferrite_ensure_sysbench
+if [ "${1:-}" = waits ]; then
+    shift
+    exec "$FT_PYTHON" -m perf.waits "$@"
+fi
 exec "$FT_PYTHON" -m perf.floors "$@"
