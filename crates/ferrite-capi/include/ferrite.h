@@ -367,8 +367,8 @@ fe_code fe_table_end_load(fe_session *session, fe_table *table);
 fe_code fe_overflow_write(fe_session *session, fe_table *table, fe_slice value,
                           uint8_t *ref);
 /* Length from the reference alone, then the whole value into `out` (of that length).
-   FE_NOT_FOUND at READ UNCOMMITTED: the row has changed since it was read, and the value is
-   gone; the row has to be read again. */
+   FE_NOT_FOUND at READ COMMITTED and below: the row has changed since it was read, and the value
+   is gone; the row has to be read again. */
 uint64_t fe_overflow_len(const uint8_t *ref);
 fe_code fe_overflow_read(fe_session *session, fe_table *table, const uint8_t *ref,
                          uint8_t *out);

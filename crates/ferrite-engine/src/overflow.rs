@@ -276,15 +276,16 @@ impl Session {
     /// value's length.
     ///
     /// # Errors
-    /// `NotFound` at READ UNCOMMITTED: the row was changed or rolled back since, and the value
-    /// went with it; who reads the row again finds another state, or the value is corrupt.
+    /// `NotFound` at READ UNCOMMITTED, and at READ COMMITTED, whose semi-consistent reads hold no
+    /// lock: the row was changed or rolled back since, and the value went with it; who reads the
+    /// row again finds another state, or the value is corrupt.
     /// `SnapshotTooOld`; `Corrupt`; a page that cannot be read.
     pub fn read_value(&self, reference: &[u8; 16], out: &mut [u8]) -> Result<()> {
         let result = self.engine.read_overflow(reference, out);
         // Its pages may have gone while we read, and with them the reason to believe an error.
         self.snapshot_holds()?;
         match result {
-            Err(Error::Corrupt(_)) if self.isolation == Isolation::ReadUncommitted => {
+            Err(Error::Corrupt(_)) if self.isolation <= Isolation::ReadCommitted => {
                 Err(Error::NotFound)
             }
             other => other,

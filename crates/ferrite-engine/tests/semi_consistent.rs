@@ -491,3 +491,29 @@ fn own_rows_need_no_lock() {
     s.rollback().unwrap();
     engine.close().unwrap();
 }
+
+/// A value out of line of a state that was delivered without a lock may be freed before it is read:
+/// that is no corruption, the row is looked at again.
+#[test]
+fn a_value_that_went_with_the_state_is_not_there() {
+    let (_disk, engine, t, mut s) = database(188);
+    let value = s.write_overflow(&t, &[7; 2000]).unwrap();
+    let with_value = [&[1u8][..], &value[..]].concat();
+    let none = &mut Default::default();
+    s.insert_row(&t, Some(&key(10)), &with_value, &[], false, none)
+        .unwrap();
+    s.commit(false).unwrap();
+    s.begin_statement(Isolation::ReadCommitted);
+    s.update_row(&t, &key(10), &key(10), b"\0", &[], &[], none)
+        .unwrap();
+    let mut scanner = session(&engine, Isolation::ReadCommitted);
+    let mut cursor = semi_cursor(&t, 0);
+    cursor.first(&mut scanner).unwrap();
+    assert!(cursor.was_semi_consistent());
+    s.commit(false).unwrap();
+    while engine.check_values().unwrap().pages > 0 {
+        ferrite_sync::thread::sleep_ms(1);
+    }
+    let read = scanner.read_value(&value, &mut [0; 2000]);
+    assert_eq!(read, Err(Error::NotFound));
+}
