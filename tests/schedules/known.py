@@ -1,7 +1,8 @@
 """The kinds of differences that are intended; each has its line in docs/compatibility.md.
 
 A kind is recognised by what InnoDB itself says of the locks in question (who waits for which record, or the report of the deadlock),
-not by the look of the schedule alone. In each of them InnoDB waits or ends in a deadlock where Ferrite goes on.
+not by the look of the schedule alone. In own-waiter and unique-check InnoDB waits or ends in a deadlock where Ferrite goes on; in
+changed-row it is the other way round.
 """
 
 from __future__ import annotations
@@ -14,11 +15,17 @@ from schedules.play import Evidence, Outcome, Wait
 Story = list[list[tuple[int, Outcome]]]
 
 
-def known_kind(schedule: Schedule, stories: tuple[Story, Story], index: int, evidence: Evidence) -> str | None:
+def known_kind(
+    level: str, schedule: Schedule, stories: tuple[Story, Story], index: int, evidence: Evidence
+) -> str | None:
     """The name of the intended difference, if it is one. `evidence`: InnoDB's, after the statement that differs."""
     if index >= len(schedule.acts):
         return None
     words = [{session: outcome.word for session, outcome in story[index]} for story in stories]
+    actor = schedule.acts[index].session
+    if words[0].get(actor) == "done" and words[1].get(actor) in ("waits", "deadlock"):
+        low = level in ("READ COMMITTED", "READ UNCOMMITTED")
+        return "changed-row" if low and _has_changed_row(evidence, schedule, index) else None
     if "deadlock" in words[1].values():
         return None
     if "deadlock" in words[0].values():
@@ -37,6 +44,29 @@ def _waits_for_own_waiter(cycle: list[Wait]) -> bool:
     """Two of them wait for the same record: the one that has a lock on it stands behind the one that waits for that lock."""
     records = [(wait.index, wait.record) for wait in cycle]
     return len(set(records)) < len(records)
+
+
+def _has_changed_row(evidence: Evidence, schedule: Schedule, index: int) -> bool:
+    """The statement comes by a secondary index to a row that its own transaction has changed, and another, who came by the same
+    index, has the entry and waits for the row."""
+    act = schedule.acts[index]
+    return any(
+        wait.holder == act.session
+        and wait.index in ("PRIMARY", "GEN_CLUST_INDEX", "id")
+        and _secondary_index(act.sql) is not None
+        and any(
+            _secondary_index(other.sql) == _secondary_index(act.sql)
+            for other in schedule.acts[:index]
+            if other.session == wait.session
+        )
+        for wait in evidence.waits
+    )
+
+
+def _secondary_index(sql: str) -> str | None:
+    """The secondary index by which a statement finds its rows."""
+    found = re.search(r"FORCE INDEX \((k|u)\)", sql) or re.search(r"^DELETE FROM t WHERE (k|u) ", sql)
+    return found[1] if found else None
 
 
 def _is_of_unique_check(wait: Wait, schedule: Schedule, index: int) -> bool:

@@ -160,7 +160,7 @@ def run_level(players: tuple[Player, Player], level: str, arguments: argparse.Na
         if is_race(index, evidence):
             totals.races += 1
             continue
-        kind = known_kind(schedule, stories, index, evidence[index] if index < len(evidence) else Evidence())
+        kind = known_kind(level, schedule, stories, index, evidence[index] if index < len(evidence) else Evidence())
         if kind:
             totals.known[kind] += 1
             continue
