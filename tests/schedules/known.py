@@ -2,7 +2,7 @@
 
 A kind is recognised by what InnoDB itself says of the locks in question (who waits for which record, or the report of the deadlock),
 not by the look of the schedule alone. In own-waiter and unique-check InnoDB waits or ends in a deadlock where Ferrite goes on; in
-changed-row it is the other way round.
+changed-row it is the other way round, and in second-obstacle both are in a deadlock, but InnoDB has not seen it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ def known_kind(
     if index >= len(schedule.acts):
         return None
     words = [{session: outcome.word for session, outcome in story[index]} for story in stories]
+    if "deadlock" in words[1].values() and "deadlock" not in words[0].values() and _is_in_cycle(evidence.waits):
+        return "second-obstacle"
     actor = schedule.acts[index].session
     if words[0].get(actor) == "done" and words[1].get(actor) in ("waits", "deadlock"):
         low = level in ("READ COMMITTED", "READ UNCOMMITTED")
@@ -44,6 +46,14 @@ def _waits_for_own_waiter(cycle: list[Wait]) -> bool:
     """Two of them wait for the same record: the one that has a lock on it stands behind the one that waits for that lock."""
     records = [(wait.index, wait.record) for wait in cycle]
     return len(set(records)) < len(records)
+
+
+def _is_in_cycle(waits: list[Wait]) -> bool:
+    """By InnoDB's own tables sessions wait for each other in a circle."""
+    reached = {(wait.session, wait.holder) for wait in waits}
+    while more := {(a, d) for a, b in reached for c, d in reached if b == c} - reached:
+        reached |= more
+    return any(a == b for a, b in reached)
 
 
 def _has_changed_row(evidence: Evidence, schedule: Schedule, index: int) -> bool:
