@@ -75,16 +75,7 @@ impl Log {
         };
         let first = geometry.segment_of(start.0);
         let segs = Segments::empty(storage, cfg.direct, geometry, first);
-        Log::at(
-            segs,
-            Tail {
-                end: start.0,
-                epoch: 0,
-                stop: start.0,
-                at_gap: false,
-            },
-            &cfg,
-        )
+        Log::at(segs, Tail::of_nothing(start.0), &cfg)
     }
 
     /// Opens an existing log. Scans from the span's beginning, hands every whole valid record

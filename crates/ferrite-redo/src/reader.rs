@@ -16,8 +16,8 @@
 //! Invariants: never panics on any content of the files. Locking: none of its own.
 
 use crate::format::{
-    check, le64, parse_envelope, sector_of, sector_start, Geometry, SectorHeader, BLOCK,
-    BLOCK_SECTORS, PAYLOAD, SECTOR, SECTOR_WORDS,
+    check, le64, parse_envelope, sector_of, sector_start, word_in_sector, Geometry, SectorHeader,
+    BLOCK, BLOCK_SECTORS, PAYLOAD, SECTOR, SECTOR_WORDS,
 };
 use crate::format::{segment_name, HEADER};
 use crate::segments::Segments;
@@ -45,6 +45,36 @@ pub(crate) struct Tail {
     pub stop: u64,
     /// The scan ended because a file is missing.
     pub at_gap: bool,
+    /// The first sector that the scan has taken in; of those before it nothing is known.
+    pub first_sector: u64,
+}
+
+impl Tail {
+    /// The end of a log that holds nothing yet.
+    pub(crate) fn of_nothing(start: u64) -> Tail {
+        Tail {
+            end: start,
+            epoch: 0,
+            stop: start,
+            at_gap: false,
+            first_sector: u64::MAX,
+        }
+    }
+
+    /// Does the block that holds the end have what the scan saw there? Whole sectors up to that of
+    /// the end, and there all that comes before it.
+    fn is_in(&self, block: &[u8]) -> bool {
+        let last = sector_of(self.end);
+        let base = last - last % BLOCK_SECTORS as u64;
+        (base.max(self.first_sector)..=last).all(|sector| {
+            let at = (sector - base) as usize * SECTOR;
+            let used = check(&block[at..at + SECTOR], sector).map_or(0, |h| usize::from(h.used));
+            match sector == last {
+                true => used >= word_in_sector(self.end),
+                false => used == SECTOR_WORDS,
+            }
+        })
+    }
 }
 
 /// A read position in the sectors.
@@ -204,10 +234,8 @@ impl<'a> Scan<'a> {
                 until,
             },
             tail: Tail {
-                end: from,
-                epoch: 0,
-                stop: from,
-                at_gap: false,
+                first_sector: sector_of(from),
+                ..Tail::of_nothing(from)
             },
             sector: sector_of(from),
             skip: (from % PAYLOAD as u64) as usize,
@@ -373,22 +401,27 @@ fn probe_range(
     Ok(())
 }
 
-/// Reads the block that holds `lsn`, as it is on disk: twice, since its caller writes it back.
+/// Reads the block that holds the log's end, as it is on disk: until two reads in a row agree with
+/// each other and with the scan, since its caller writes it back.
 ///
 /// # Errors
-/// `Corrupt` when the reads do not agree.
-pub(crate) fn read_block_surely(segs: &Segments, lsn: u64, block: &mut [u8]) -> Result<()> {
+/// `Corrupt` when no two reads do.
+pub(crate) fn read_block_surely(segs: &Segments, tail: &Tail, block: &mut [u8]) -> Result<()> {
+    let lsn = tail.end;
     let mut other = AlignedBuf::zeroed(BLOCK);
     read_block(segs, lsn, block)?;
     for _ in 1..READS {
         read_block(segs, lsn, &mut other)?;
-        if other[..] == *block || ferrite_sync::mutant!("redo.tail_read_once") {
+        if ferrite_sync::mutant!("redo.tail_read_once") {
+            return Ok(());
+        }
+        if other[..] == *block && tail.is_in(block) {
             return Ok(());
         }
         block.copy_from_slice(&other);
     }
     Err(Error::Corrupt(format!(
-        "redo log: the block at position {lsn} is different at each read"
+        "redo log: the block at position {lsn} is not read twice as it was before"
     )))
 }
 

@@ -105,7 +105,7 @@ impl Writer {
             cached: None,
             unsynced: Vec::new(),
         };
-        reader::read_block_surely(segs, tail.end, &mut w.buf[..BLOCK])?;
+        reader::read_block_surely(segs, &tail, &mut w.buf[..BLOCK])?;
         if let Some(h) = crate::format::check(w.sector(sector), sector) {
             if usize::from(h.first) < word_in_sector(tail.end) {
                 w.first = h.first;
