@@ -236,6 +236,11 @@ int ha_ferrite::check(THD *thd, HA_CHECK_OPT *check_opt) {
   const bool quick = check_opt->flags & T_QUICK;
   /* One snapshot for rows and entries, whatever the statement's locks are. */
   m_lock = FE_READ_SNAPSHOT;
+  if (m_dirty) {
+    /* What others have not committed is no fault. */
+    m_dirty = false;
+    fe_stmt_begin(m_session, FE_READ_COMMITTED);
+  }
   fe_code rc = fe_table_check(m_session, m_share->table, quick, report_fault, thd);
   if (rc == FE_INTERRUPTED) return HA_ADMIN_FAILED;
   if (rc == FE_CORRUPT) return HA_ADMIN_CORRUPT;

@@ -5,7 +5,7 @@ use crate::table::Table;
 use crate::write::ENTRY_PREFIX_BYTES;
 use ferrite_lock::TableMode;
 use ferrite_sync::Arc;
-use ferrite_types::{Error, Result};
+use ferrite_types::{Error, Result, TxnId};
 
 /// Entries between two looks at KILL.
 const KILL_CHECK: u64 = 1024;
@@ -45,7 +45,6 @@ impl Session {
         quick: bool,
         report: &mut dyn FnMut(&str),
     ) -> Result<u64> {
-        let rows = table.tree(0);
         let mut faults = 0;
         let mut seen = 0u64;
         table.tree(number).check(&mut |key, rec| {
@@ -71,13 +70,40 @@ impl Session {
                 report(&format!("index {number}: an entry without its primary key"));
                 return Ok(());
             };
-            if rows.leaf(pk)?.find(pk).is_err() {
+            if self.is_orphan(table, number, key, pk)? {
                 faults += 1;
                 report(&format!("index {number}: an entry without a row"));
             }
             Ok(())
         })?;
         Ok(faults)
+    }
+
+    /// Has this entry no row? The check walks a copy of a leaf: since then the entry may have been
+    /// taken back, or marked and purged together with its row. It is an orphan if the same
+    /// transaction's entry stands there before and after a look for the row, and that transaction
+    /// has come to its end: whatever removes the row of a settled entry marks the entry first.
+    fn is_orphan(&self, table: &Table, number: usize, key: &[u8], pk: &[u8]) -> Result<bool> {
+        if table.tree(0).leaf(pk)?.find(pk).is_ok() {
+            return Ok(false);
+        }
+        let Some(maker) = self.live_maker(table, number, key)? else {
+            return Ok(false);
+        };
+        if maker != self.txn && self.engine.txns.is_active(maker) {
+            return Ok(false);
+        }
+        if table.tree(0).leaf(pk)?.find(pk).is_ok() {
+            return Ok(false);
+        }
+        Ok(self.live_maker(table, number, key)? == Some(maker))
+    }
+
+    /// Whose entry this is, if it is there and not delete-marked.
+    fn live_maker(&self, table: &Table, number: usize, key: &[u8]) -> Result<Option<TxnId>> {
+        let leaf = table.tree(number).leaf(key)?;
+        let header = leaf.find(key).ok().map(|slot| leaf.record(slot).header);
+        Ok(header.filter(|h| !h.deleted).map(|h| h.txn))
     }
 
     /// Locks a whole table until the transaction ends.
