@@ -188,19 +188,12 @@ static void fill_handlerton(handlerton *hton) {
 }
 
 static int ferrite_init(void *arg) {
-  static const fe_callbacks callbacks = {on_log,
-                                         on_is_killed,
-                                         on_lock_wait_begin,
-                                         on_lock_wait_end,
-                                         on_wants_wait_reports,
-                                         on_report_wait_for,
-                                         on_async_begin,
-                                         on_async_done,
-                                         on_checkpoint_notify,
-                                         on_fatal,
-                                         on_current_connection,
-                                         on_query_of_waiter,
-                                         on_prefer_victim};
+  static const fe_callbacks callbacks = {
+      on_log,           on_is_killed,          on_lock_wait_begin,
+      on_lock_wait_end, on_wants_wait_reports, on_report_wait_for,
+      on_async_begin,   on_async_done,         on_checkpoint_notify,
+      on_fatal,         on_current_connection, on_query_of_waiter,
+      on_prefer_victim};
   ferrite_hton = static_cast<handlerton *>(arg);
   ferrite::find_innodb_settings();
   fe_config config;

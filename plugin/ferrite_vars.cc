@@ -124,11 +124,10 @@ static MYSQL_SYSVAR_UINT(purge_threads, purge_threads, PLUGIN_VAR_OPCMDARG | PLU
                          " processors.",
                          nullptr, nullptr, 0, 0, 32, 0);
 
-static MYSQL_SYSVAR_BOOL(
-    purge_paused, purge_paused, PLUGIN_VAR_OPCMDARG,
-    "Hold back purge after commits, to measure what it costs: deleted"
-    " rows and old index entries pile up meanwhile.",
-    nullptr, update_purge_paused, 0);
+static MYSQL_SYSVAR_BOOL(purge_paused, purge_paused, PLUGIN_VAR_OPCMDARG,
+                         "Hold back purge after commits, to measure what it costs: deleted"
+                         " rows and old index entries pile up meanwhile.",
+                         nullptr, update_purge_paused, 0);
 
 static MYSQL_SYSVAR_BOOL(scrub, scrub, PLUGIN_VAR_OPCMDARG,
                          "Overwrite deleted rows, dropped tables and old log in Ferrite's files"
