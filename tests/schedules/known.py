@@ -35,9 +35,10 @@ def known_kind(
             return "own-waiter"
         waits = evidence.cycle
     else:
-        more = {s for s, word in words[0].items() if word == "waits" and words[1].get(s) != "waits"}
-        waits = [wait for wait in evidence.waits if wait.session in more]
-    if any(_is_of_unique_check(wait, schedule, index) for wait in waits):
+        # Who waits for InnoDB, now or still, and does not for Ferrite.
+        done = {s for s, word in words[1].items() if word in ("done", "error") and words[0].get(s) in (None, "waits")}
+        waits = [wait for wait in evidence.waits if wait.session in done]
+    if any(_is_of_unique_check(wait, schedule, stories[0], index) for wait in waits):
         return "unique-check"
     return None
 
@@ -79,20 +80,24 @@ def _secondary_index(sql: str) -> str | None:
     return found[1] if found else None
 
 
-def _is_of_unique_check(wait: Wait, schedule: Schedule, index: int) -> bool:
+def _is_of_unique_check(wait: Wait, schedule: Schedule, story: Story, index: int) -> bool:
     """The lock, or the one it waits for, was taken to see whether a value of the unique key `u` is there already: on an entry of
     that value, a deleted one included, or on the one that follows."""
     if wait.index != "u":
         return False
-    checks = []
-    for number, act in enumerate(schedule.acts[: index + 1]):
-        if act.sql in ("COMMIT", "ROLLBACK"):
-            checks = [check for check in checks if check[0] != act.session]
+    run: dict[int, list[str]] = {}
+    for act, outcomes in zip(schedule.acts[: index + 1], story, strict=False):
+        if any(outcome.word == "skipped" for _, outcome in outcomes):
             continue
-        current = number == index or act.session != wait.session
-        if current and wait.holder in (None, act.session) or act.session == wait.session:
-            checks.append((act.session, act.sql))
-    return any(_locks(sql, wait.key) for _, sql in checks)
+        if act.sql in ("BEGIN", "COMMIT", "ROLLBACK"):
+            run[act.session] = []
+        run[act.session].append(act.sql)
+    # What it waits with, and what those in its way have done so far.
+    checks = run[wait.session][-1:]
+    for session, statements in run.items():
+        if session != wait.session and wait.holder in (None, session):
+            checks += statements
+    return any(_locks(sql, wait.key) for sql in checks)
 
 
 def _locks(sql: str, key: int | None) -> bool:
