@@ -1,7 +1,8 @@
 """The kinds of differences that are intended; each has its line in docs/compatibility.md.
 
 A kind is recognised by what InnoDB itself says of the locks in question (who waits for which record, or the report of the deadlock),
-not by the look of the schedule alone. In own-waiter and unique-check InnoDB waits or ends in a deadlock where Ferrite goes on; in
+not by the look of the schedule alone. In own-waiter, unique-check and
+inherited-gap InnoDB waits or ends in a deadlock where Ferrite goes on; in
 changed-row it is the other way round, and in second-obstacle both are in a deadlock, but InnoDB has not seen it.
 """
 
@@ -40,6 +41,8 @@ def known_kind(
         waits = [wait for wait in evidence.waits if wait.session in done]
     if any(_is_of_unique_check(wait, schedule, stories[0], index) for wait in waits):
         return "unique-check"
+    if any(_is_of_inherited_gap(wait, stories[0], schedule, index) for wait in waits):
+        return "inherited-gap"
     return None
 
 
@@ -98,6 +101,20 @@ def _is_of_unique_check(wait: Wait, schedule: Schedule, story: Story, index: int
         if session != wait.session and wait.holder in (None, session):
             checks += statements
     return any(_locks(sql, wait.key) for sql in checks)
+
+
+def _is_of_inherited_gap(wait: Wait, story: Story, schedule: Schedule, index: int) -> bool:
+    """An insert waits for a gap of a session that once waited for a row which then was rolled back: InnoDB has given that session
+    the gap."""
+    if not wait.inserts:
+        return False
+    for act, outcomes in zip(schedule.acts[:index], story, strict=False):
+        words = {session: outcome.word for session, outcome in outcomes}
+        taken_back = act.sql == "ROLLBACK" or words.get(act.session) == "error"
+        went_on = {session for session in words if session != act.session}
+        if taken_back and went_on & ({wait.holder} if wait.holder is not None else went_on - {wait.session}):
+            return True
+    return False
 
 
 def _locks(sql: str, key: int | None) -> bool:

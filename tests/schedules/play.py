@@ -30,7 +30,7 @@ WAITS = {
 
 
 LOCK_WAITS = (
-    "SELECT r.trx_mysql_thread_id, b.trx_mysql_thread_id, l.lock_index, l.lock_data"
+    "SELECT r.trx_mysql_thread_id, b.trx_mysql_thread_id, l.lock_index, l.lock_data, l.lock_mode"
     " FROM information_schema.INNODB_LOCK_WAITS w"
     " JOIN information_schema.INNODB_TRX r ON r.trx_id = w.requesting_trx_id"
     " JOIN information_schema.INNODB_TRX b ON b.trx_id = w.blocking_trx_id"
@@ -53,6 +53,8 @@ class Wait:
     """What tells records of an index apart."""
     key: int | None
     """First column of the record; None: the supremum, or a row id."""
+    inserts: bool = False
+    """It waits for the gap before the record."""
 
 
 @dataclass
@@ -141,7 +143,8 @@ def _cycle(status: str, connections: dict[int, int]) -> list[Wait]:
         if thread and wait:
             space, page, index, heap, length, digits = wait.groups()
             key = int(digits, 16) - (1 << 31) if length == "4" else None
-            waits.append(Wait(connections[int(thread[1])], None, index, f"{space}:{page}:{heap}", key))
+            inserts = "insert intention waiting" in member
+            waits.append(Wait(connections[int(thread[1])], None, index, f"{space}:{page}:{heap}", key, inserts))
     return waits
 
 
@@ -210,9 +213,10 @@ class Player:
             if self.busy:
                 time.sleep(CACHE_SECONDS)
                 cursor.execute(LOCK_WAITS)
-                for waiter, holder, index, data in cursor.fetchall():
+                for waiter, holder, index, data, mode in cursor.fetchall():
                     key = _first_number(data)
-                    evidence.waits.append(Wait(connections[waiter], connections[holder], index, data, key))
+                    wait = Wait(connections[waiter], connections[holder], index, data, key, mode.endswith("GAP"))
+                    evidence.waits.append(wait)
             if any(outcome.detail == str(DEADLOCK) for _, outcome in found):
                 cursor.execute("SHOW ENGINE INNODB STATUS")
                 evidence.cycle = _cycle(cursor.fetchall()[0][2], connections)
