@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from corners.env import Env
+from corners.env import Env, equal
 
 KEYS = (
     "a INT PRIMARY KEY, b INT, c INT, UNIQUE (b), UNIQUE (c)",
@@ -51,3 +51,21 @@ def scenario_replace_and_ignore(env: Env) -> None:
         return seen
 
     env.same_as_innodb(play)
+
+
+def scenario_hashed_key_of_an_earlier_statement(env: Env) -> None:
+    """A duplicate in a key that the server hashes is forgotten when its statement ends. At READ COMMITTED the server
+    keeps it for the next duplicate of an ordinary key: REPLACE and ON DUPLICATE KEY UPDATE then looked for that row."""
+    session = env.session()
+    for level in ("READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ"):
+        session.run(f"SET SESSION TRANSACTION ISOLATION LEVEL {level}")
+        for gone in (True, False):
+            for sql in ("REPLACE INTO t VALUES (2, 'z', 2)", "INSERT INTO t VALUES (2, 'q', 2) AS_UPDATE"):
+                session.run("CREATE OR REPLACE TABLE t (a INT PRIMARY KEY, b TEXT, c INT, UNIQUE (b)) ENGINE=FERRITE")
+                session.run("INSERT INTO t VALUES (1, 'x', 1), (2, 'y', 2)")
+                session.run("INSERT INTO t VALUES (3, 'x', 1) ON DUPLICATE KEY UPDATE a = a")
+                if gone:
+                    session.run("DELETE FROM t WHERE a = 1")
+                session.run(sql.replace("AS_UPDATE", "ON DUPLICATE KEY UPDATE b = 'z'"))
+                rows = [(2, "z", 2)] if gone else [(1, "x", 1), (2, "z", 2)]
+                equal(session.run("SELECT * FROM t ORDER BY a"), rows, f"{level}: {sql}")
