@@ -93,6 +93,7 @@ int ha_ferrite::open(const char *name, int, uint) {
   if (my_bitmap_init(&m_changed, m_changed_bits.data(), table->s->fields)) return HA_ERR_OUT_OF_MEM;
   m_removed.resize(layout().indexes.size());
   m_added.resize(layout().indexes.size());
+  init_generated();
   if (layout().hidden_row_id)
     ref_length = ferrite::kRowIdBytes;
   else if (layout().pk_fixed)

@@ -3,7 +3,8 @@
  *
  * The class is grouped by the life of a statement: open, lock, read, write, end; then DDL
  * and numbers. ha_ferrite.cc has open, locking and hints; ha_ferrite_read.cc,
- * ha_ferrite_write.cc, ha_ferrite_ddl.cc, ha_ferrite_alter.cc and stats.cc the rest.
+ * ha_ferrite_write.cc, ha_ferrite_generated.cc, ha_ferrite_ddl.cc, ha_ferrite_alter.cc and stats.cc
+ * the rest.
  *
  * Rules of this room
  * - Every override is marked so: the server's signatures differ from MySQL's.
@@ -172,6 +173,8 @@ class ha_ferrite final : public handler {
   uint8_t *encode_entry(const ferrite::Index &index, const uchar *record, uint8_t *to,
                         fe_entry *entry);
   int insert(const uchar *buf);
+  int insert_row(const uchar *buf);
+  int remove_row(const uchar *buf);
   int update(const uchar *old_data, const uchar *new_data);
   int duplicate(const fe_dup_info &dup);
   int after_autoinc_write(int err);
@@ -180,6 +183,24 @@ class ha_ferrite final : public handler {
   bool find_changes(const uchar *old_row, const uchar *new_row);
   int change_entries(const uchar *old_row, const uchar *new_row, bool pk_changed, uint *removed,
                      uint *added);
+
+  /* Virtual columns in an index. */
+  class BlobsAside {
+   public:
+    BlobsAside(TABLE *table, uchar *place);
+    ~BlobsAside();
+    BlobsAside(const BlobsAside &) = delete;
+    BlobsAside &operator=(const BlobsAside &) = delete;
+
+   private:
+    TABLE *m_table;
+    String *m_place;
+  };
+  void init_generated();
+  const uchar *compute_generated(const uchar *record, std::vector<uchar> *image);
+  int insert_generated(const uchar *buf);
+  int update_generated(const uchar *old_data, const uchar *new_data);
+  int remove_generated(const uchar *buf);
 
   /* CREATE and ALTER TABLE. */
   static const char *find_bad_option(THD *thd, const HA_CREATE_INFO *info);
@@ -257,6 +278,11 @@ class ha_ferrite final : public handler {
   MY_BITMAP m_changed;
   std::vector<my_bitmap_map> m_changed_bits;
   fe_dup_info m_dup;
+  /* Tables with virtual columns in an index: copies of records, places of BlobsAside. */
+  std::vector<uchar> m_old_image;
+  std::vector<uchar> m_new_image;
+  std::vector<uchar> m_blob_places;
+  size_t m_blob_place_bytes = 0;
   /* Asked for by info(HA_STATUS_ERRKEY), at times of another partition's handler. */
   static thread_local uint s_duplicate_key;
 

@@ -75,7 +75,11 @@ int ha_ferrite::insert(const uchar *buf) {
   if (autoinc)
     if (int err = update_auto_increment()) return err;
   if (int err = prepare_write()) return err;
+  int err = layout().has_indexed_virtual ? insert_generated(buf) : insert_row(buf);
+  return autoinc ? after_autoinc_write(err) : err;
+}
 
+int ha_ferrite::insert_row(const uchar *buf) {
   fe_code rc = layout().rows.encode(m_session, m_share->table, buf, &m_payload);
   if (rc != FE_OK) return error(rc);
   fe_slice pk = {nullptr, 0};
@@ -92,13 +96,12 @@ int ha_ferrite::insert(const uchar *buf) {
   uint8_t row_id[ferrite::kRowIdBytes];
   rc = fe_row_insert(m_session, m_share->table, pk, m_payload.slice(), m_added.data(), count, flags,
                      row_id, &m_dup);
-  if (rc == FE_OK) {
-    fe_slice id = layout().hidden_row_id ? fe_slice{row_id, sizeof row_id} : pk;
-    if (!m_row_pk.assign(id)) return HA_ERR_OUT_OF_MEM;
-    m_have_payload = false;
-  }
-  int err = rc == FE_DUPLICATE ? duplicate(m_dup) : error(rc);
-  return autoinc ? after_autoinc_write(err) : err;
+  if (rc == FE_DUPLICATE) return duplicate(m_dup);
+  if (rc != FE_OK) return error(rc);
+  fe_slice id = layout().hidden_row_id ? fe_slice{row_id, sizeof row_id} : pk;
+  if (!m_row_pk.assign(id)) return HA_ERR_OUT_OF_MEM;
+  m_have_payload = false;
+  return 0;
 }
 
 /* ---- update ------------------------------------------------------------------------ */
@@ -162,7 +165,8 @@ int ha_ferrite::change_entries(const uchar *old_row, const uchar *new_row, bool 
 }
 
 int ha_ferrite::update_row(const uchar *old_data, const uchar *new_data) {
-  int err = update(old_data, new_data);
+  int err = layout().has_indexed_virtual ? update_generated(old_data, new_data)
+                                         : update(old_data, new_data);
   return unlikely(m_sequence) ? end_write(err) : err;
 }
 
@@ -222,6 +226,10 @@ int ha_ferrite::update(const uchar *old_data, const uchar *new_data) {
 
 int ha_ferrite::delete_row(const uchar *buf) {
   if (int err = prepare_write_buffers()) return err;
+  return layout().has_indexed_virtual ? remove_generated(buf) : remove_row(buf);
+}
+
+int ha_ferrite::remove_row(const uchar *buf) {
   uint8_t *to = m_entries.data();
   uint count = 0;
   for (const Index &index : layout().indexes)

@@ -1,0 +1,85 @@
+/*
+ * Virtual columns that are in an index, computed once more for each row that is changed.
+ *
+ * What the server has in the records is the value of another moment at times: a trigger has
+ * changed a column it is made of, or the memory of a virtual TEXT holds that of another row
+ * (history of WITH SYSTEM VERSIONING, several tables in one UPDATE). An index entry that does
+ * not follow from its row would never be found again.
+ *
+ * Rules of this room
+ * - Only tables with such columns come here.
+ * - Values go into copies of the records; the server's records and blob memory stay as they are.
+ * - No warning of an expression is given twice.
+ */
+#include "ha_ferrite.h"
+
+/* Whatever an expression has to say, it has said to the server before. */
+class SilentConditions final : public Internal_error_handler {
+ public:
+  bool handle_condition(THD *, uint, const char *, Sql_condition::enum_warning_level *,
+                        const char *, Sql_condition **) override {
+    return true;
+  }
+};
+
+/* The memory of virtual TEXT and BLOB columns is put aside, and comes back at the end. */
+ha_ferrite::BlobsAside::BlobsAside(TABLE *table, uchar *place)
+    : m_table(table), m_place(reinterpret_cast<String *>(place)) {
+  m_table->remember_blob_values(m_place);
+}
+
+ha_ferrite::BlobsAside::~BlobsAside() { m_table->restore_blob_values(m_place); }
+
+void ha_ferrite::init_generated() {
+  if (!layout().has_indexed_virtual) return;
+  m_blob_place_bytes = table->s->virtual_not_stored_blob_fields * sizeof(String);
+  m_blob_places.resize(2 * m_blob_place_bytes + sizeof(String));
+  m_old_image.resize(table->s->reclength);
+  m_new_image.resize(table->s->reclength);
+}
+
+/* The geometry types are not among the blobs that can be put aside. */
+static bool can_compute(const TABLE *table, const Field *field) {
+  return !field->vcol_info->stored_in_db &&
+         field->flags & (PART_KEY_FLAG | PART_INDIRECT_KEY_FLAG) &&
+         (!(field->flags & BLOB_FLAG) || field->type() == MYSQL_TYPE_BLOB) &&
+         bitmap_is_set(table->read_set, field->field_index);
+}
+
+/* Copies a record, with its virtual columns as they follow from the others. */
+const uchar *ha_ferrite::compute_generated(const uchar *record, std::vector<uchar> *image) {
+  THD *thd = table->in_use;
+  memcpy(image->data(), record, image->size());
+  const ulonglong cuted_fields = thd->cuted_fields;
+  Query_arena backup;
+  SilentConditions silent;
+  thd->set_n_backup_active_arena(table->expr_arena, &backup);
+  thd->push_internal_handler(&silent);
+  table->move_fields(table->field, image->data(), table->record[0]);
+  for (Field **field = table->vfield; *field; field++)
+    if (can_compute(table, *field)) (*field)->vcol_info->expr->save_in_field(*field, false);
+  table->move_fields(table->field, table->record[0], image->data());
+  thd->pop_internal_handler();
+  thd->restore_active_arena(table->expr_arena, &backup);
+  thd->cuted_fields = cuted_fields;
+  return image->data();
+}
+
+/* New rows have fresh values, but for the history of versions and what comes after a duplicate. */
+int ha_ferrite::insert_generated(const uchar *buf) {
+  if (m_copying || !(table->versioned() || m_replace || m_insert_update)) return insert_row(buf);
+  BlobsAside of_server(table, m_blob_places.data());
+  return insert_row(compute_generated(buf, &m_new_image));
+}
+
+int ha_ferrite::update_generated(const uchar *old_data, const uchar *new_data) {
+  BlobsAside of_server(table, m_blob_places.data());
+  const uchar *old_row = compute_generated(old_data, &m_old_image);
+  BlobsAside of_old_row(table, m_blob_places.data() + m_blob_place_bytes);
+  return update(old_row, compute_generated(new_data, &m_new_image));
+}
+
+int ha_ferrite::remove_generated(const uchar *buf) {
+  BlobsAside of_server(table, m_blob_places.data());
+  return remove_row(compute_generated(buf, &m_old_image));
+}
