@@ -3,8 +3,9 @@
 //! The program then says which file or page is damaged, at its start or when it comes to it; or
 //! everything is there that was committed. It never opens with less and says nothing.
 //!
-//! After a power cut the end of the log cannot be told from a torn one: of the log only files are
-//! damaged that end before what was known to be durable.
+//! After a power cut what the last flush has written cannot be told from a torn write, also where it
+//! went on into another file: of the log only files are damaged that end before what was known to be
+//! durable when that flush began.
 
 use crate::life::End;
 use crate::plan::Corner;
@@ -99,7 +100,7 @@ fn may_be_missed(world: &World, name: &str) -> bool {
         return true;
     };
     let bytes = world.plan.config.log_segment_bytes / SECTOR * SECTOR_PAYLOAD;
-    (number + 1) * bytes < world.durable()
+    (number + 1) * bytes < world.durable_before_last_flush()
 }
 
 /// A program that refused the damaged database, or broke off later, must have said where.

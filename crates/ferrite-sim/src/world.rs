@@ -99,6 +99,8 @@ pub struct World {
     damaged: AtomicBool,
     /// Log position up to which everything is known to be durable.
     durable: AtomicU64,
+    /// The same before the last time that was told.
+    durable_before: AtomicU64,
 }
 
 impl World {
@@ -115,6 +117,7 @@ impl World {
             depth: AtomicU64::new(0),
             damaged: AtomicBool::new(false),
             durable: AtomicU64::new(0),
+            durable_before: AtomicU64::new(0),
         }
     }
 
@@ -150,12 +153,16 @@ impl World {
 
     /// The log is durable that far.
     pub fn durable_up_to(&self, position: u64) {
-        self.durable.fetch_max(position, Ordering::Relaxed);
+        let before = self.durable.fetch_max(position, Ordering::Relaxed);
+        if before < position {
+            self.durable_before.fetch_max(before, Ordering::Relaxed);
+        }
     }
 
-    /// How far the log is known to be durable.
-    pub fn durable(&self) -> u64 {
-        self.durable.load(Ordering::Relaxed)
+    /// How far the log was durable before its last flush that is known of: what that flush wrote
+    /// says so, of itself it cannot.
+    pub fn durable_before_last_flush(&self) -> u64 {
+        self.durable_before.load(Ordering::Relaxed)
     }
 
     /// Can things that are on the disk be damaged in this run? Then a page may be unreadable.
