@@ -15,7 +15,7 @@ from lib.places import find_places
 from lib.server import Server, home_in_memory, stop_on_signals
 from schedules.draw import Drawer, Schedule
 from schedules.known import known_kind
-from schedules.play import DEADLOCK, PATIENT_LOOKS, STEADY_LOOKS, Evidence, Outcome, Player
+from schedules.play import DEADLOCK, PATIENT_LOOKS, STEADY_LOOKS, Evidence, Outcome, Player, Wait
 
 LEVELS = ("REPEATABLE READ", "READ COMMITTED", "READ UNCOMMITTED", "SERIALIZABLE")
 Story = list[list[tuple[int, Outcome]]]
@@ -115,14 +115,27 @@ def first_difference(one: Story, two: Story) -> int | None:
     return None
 
 
+def _obstacles(waits: list[Wait]) -> dict[int, set[tuple[str, str, int | None]]]:
+    """By session, for what and for whom it waits."""
+    found: dict[int, set[tuple[str, str, int | None]]] = {}
+    for wait in waits:
+        found.setdefault(wait.session, set()).add((wait.index, wait.record, wait.holder))
+    return found
+
+
 def is_race(index: int, evidence: list[Evidence]) -> bool:
     """Two sessions or more that waited went on at once with this statement, and who was faster decides what became of them."""
     if not 0 < index < len(evidence):
         return False
-    before = {wait.session: (wait.index, wait.record) for wait in evidence[index - 1].waits}
-    now = evidence[index].cycle + evidence[index].waits
-    after = {wait.session: (wait.index, wait.record) for wait in now}
-    went_on = [session for session, record in before.items() if after.get(session) != record]
+    before = _obstacles(evidence[index - 1].waits)
+    after = _obstacles(evidence[index].waits)
+    died = {(wait.session, wait.record) for wait in evidence[index].cycle}
+    went_on = [
+        session
+        for session, obstacles in before.items()
+        if not obstacles & after.get(session, set())
+        and not any((session, record) in died for _, record, _ in obstacles)
+    ]
     return len(went_on) > 1
 
 

@@ -30,7 +30,8 @@ WAITS = {
 
 
 LOCK_WAITS = (
-    "SELECT r.trx_mysql_thread_id, b.trx_mysql_thread_id, l.lock_index, l.lock_data, l.lock_mode"
+    "SELECT r.trx_mysql_thread_id, b.trx_mysql_thread_id, l.lock_index, l.lock_data, l.lock_mode,"
+    " CONCAT_WS(':', l.lock_space, l.lock_page, l.lock_rec)"
     " FROM information_schema.INNODB_LOCK_WAITS w"
     " JOIN information_schema.INNODB_TRX r ON r.trx_id = w.requesting_trx_id"
     " JOIN information_schema.INNODB_TRX b ON b.trx_id = w.blocking_trx_id"
@@ -50,7 +51,7 @@ class Wait:
     """None in a deadlock: the others."""
     index: str
     record: str
-    """What tells records of an index apart."""
+    """Its place: space, page, and number in the page."""
     key: int | None
     """First column of the record; None: the supremum, or a row id."""
     inserts: bool = False
@@ -213,9 +214,9 @@ class Player:
             if self.busy:
                 time.sleep(CACHE_SECONDS)
                 cursor.execute(LOCK_WAITS)
-                for waiter, holder, index, data, mode in cursor.fetchall():
+                for waiter, holder, index, data, mode, place in cursor.fetchall():
                     key = _first_number(data)
-                    wait = Wait(connections[waiter], connections[holder], index, data, key, mode.endswith("GAP"))
+                    wait = Wait(connections[waiter], connections[holder], index, place, key, mode.endswith("GAP"))
                     evidence.waits.append(wait)
             if any(outcome.detail == str(DEADLOCK) for _, outcome in found):
                 cursor.execute("SHOW ENGINE INNODB STATUS")
