@@ -103,9 +103,25 @@ fn live(engine: &Arc<Engine>) -> BTreeMap<u64, Vec<u8>> {
     rows
 }
 
+/// Without it deleted rows can be read: the test looks at the right places. Now and then the
+/// background has by chance used them all again.
+#[test]
+fn deleted_rows_are_left_without_it() {
+    let looks_right = (0..10).any(|seed| {
+        let disk = SimStorage::new(seed);
+        let engine = start(&disk, false);
+        live(&engine);
+        engine.close().unwrap();
+        let left = telling(&disk);
+        let is_in = |files: &str| left.iter().any(|n| n.starts_with(files));
+        is_in("store.") && is_in("redo.")
+    });
+    assert!(looks_right, "the test looks at the wrong places");
+}
+
 #[test]
 fn nothing_deleted_is_left_in_any_file() {
-    for (scrub, later) in [(false, false), (true, false), (false, true)] {
+    for (scrub, later) in [(true, false), (false, true)] {
         let disk = SimStorage::new(7);
         let engine = start(&disk, scrub);
         let rows = live(&engine);
@@ -116,12 +132,6 @@ fn nothing_deleted_is_left_in_any_file() {
         }
         engine.close().unwrap();
         let left = telling(&disk);
-        if !scrub && !later {
-            let in_store = left.iter().any(|n| n.starts_with("store."));
-            let in_log = left.iter().any(|n| n.starts_with("redo."));
-            assert!(in_store && in_log, "the test looks at the wrong places");
-            continue;
-        }
         assert_eq!(left, Vec::<String>::new(), "later {later}");
         let engine = start(&disk, true);
         let t = engine.dict().open_table("d/t").unwrap();
