@@ -423,6 +423,12 @@ fe_slice ha_ferrite::ref_to_key(const uchar *pos, uint8_t *to) {
   return {to, static_cast<size_t>(end - to)};
 }
 
+/* A deadlock has ended the transaction within this statement. */
+static bool is_deadlock_victim(THD *thd) {
+  const ferrite_conn *conn = static_cast<ferrite_conn *>(thd_get_ha_data(thd, ferrite_hton));
+  return conn && conn->rolled_back_by_core;
+}
+
 int ha_ferrite::rnd_pos(uchar *buf, uchar *pos) {
   if (m_index != &layout().indexes[0] || !m_cursor)
     if (int err = start_index(0)) return err;
@@ -431,6 +437,9 @@ int ha_ferrite::rnd_pos(uchar *buf, uchar *pos) {
   check_plan();
   fe_row row;
   fe_code rc = fe_row_get(m_cursor, ref_to_key(pos, m_seek_key.data()), &row);
+  /* The server takes back what it has written whatever the check of a hashed key has ended with:
+     the deadlock is the statement's error, not that nothing is there any more. */
+  if (rc != FE_OK && is_deadlock_victim(ha_thd())) return HA_ERR_LOCK_DEADLOCK;
   if (rc == FE_END || rc == FE_SKIPPED) return HA_ERR_KEY_NOT_FOUND;
   if (rc != FE_OK) return error(rc);
   int err = deliver_clustered(row, buf);

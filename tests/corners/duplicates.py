@@ -69,3 +69,24 @@ def scenario_hashed_key_of_an_earlier_statement(env: Env) -> None:
                 session.run(sql.replace("AS_UPDATE", "ON DUPLICATE KEY UPDATE b = 'z'"))
                 rows = [(2, "z", 2)] if gone else [(1, "x", 1), (2, "z", 2)]
                 equal(session.run("SELECT * FROM t ORDER BY a"), rows, f"{level}: {sql}")
+
+
+def scenario_hashed_key_and_deadlock(env: Env) -> None:
+    """Who is the victim of a deadlock in the check of a key that the server hashes gets error 1213. The server goes
+    on to take its own row back, which is gone: that gave error 1032."""
+    holder, victim = env.session(), env.session()
+    holder.run("CREATE TABLE t (a INT PRIMARY KEY, b TEXT, UNIQUE (b)) ENGINE=FERRITE")
+    holder.run("CREATE TABLE heavy (a INT) ENGINE=FERRITE")
+    holder.run("INSERT INTO t VALUES (1, 'x')")
+    for session in (holder, victim):
+        session.run("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+    for sql in ("REPLACE INTO t VALUES (5, 'x')", "INSERT INTO t VALUES (5, 'x') ON DUPLICATE KEY UPDATE b = 'y'"):
+        holder.run("BEGIN")
+        holder.run("INSERT INTO heavy SELECT seq FROM seq_1_to_1000")
+        holder.run("SELECT * FROM t WHERE a = 1 FOR UPDATE")
+        waiting = victim.start(sql)
+        equal(waiting.waits(), True, sql)
+        equal(holder.run("SELECT * FROM t WHERE a = 5 FOR UPDATE"), [], "the holder goes on")
+        equal(waiting.answer(), 1213, sql)
+        holder.run("ROLLBACK")
+        equal(holder.run("SELECT * FROM t"), [(1, "x")], sql)
