@@ -275,7 +275,8 @@ impl Session {
 
     fn unlock_value(&self, table: &Table, entry: &Entry<'_>) {
         let index = table.tree(entry.index_no).index();
-        self.engine.locks.unlock(&self.owner, index, entry.key);
+        let locks = &self.engine.locks;
+        locks.unlock(&self.owner, index, entry.key, Mode::Exclusive);
     }
 
     /// The first entry of another row with that value that is live, or may be.

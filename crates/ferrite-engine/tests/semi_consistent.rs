@@ -517,3 +517,26 @@ fn a_value_that_went_with_the_state_is_not_there() {
     let read = scanner.read_value(&value, &mut [0; 2000]);
     assert_eq!(read, Err(Error::NotFound));
 }
+
+/// A shared lock that a scan has made an exclusive one is a shared one again.
+#[test]
+fn a_shared_lock_stays_shared() {
+    let (_disk, engine, t) = filled(182);
+    let mut s = session(&engine, Isolation::ReadCommitted);
+    let mut cursor = Cursor::new(&t, 0, ReadMode::Shared, WaitMode::Wait);
+    cursor
+        .seek(&mut s, &key(30), SeekMode::Exact, true)
+        .unwrap();
+    assert_eq!(scan(&mut s, &t, false).unwrap().len(), ROWS.len());
+    let mut other = session(&engine, Isolation::ReadCommitted);
+    let mut cursor = Cursor::new(&t, 0, ReadMode::Shared, WaitMode::Wait);
+    let got = cursor.seek(&mut other, &key(30), SeekMode::Exact, true);
+    assert_eq!(got.map(|_| ()), Ok(()), "shared goes with shared");
+    other.rollback().unwrap();
+    let got = update(&mut other, &t, 30, b"old", b"x");
+    assert_eq!(got, Err(Error::LockTimeout));
+    other.rollback().unwrap();
+    s.rollback().unwrap();
+    assert_eq!(locks_of(&engine), 0);
+    engine.close().unwrap();
+}

@@ -80,16 +80,26 @@ pub(crate) struct KeyRef<'a> {
     pub key: &'a [u8],
 }
 
+/// What of a granted request the owner did not hold before.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fresh {
+    /// Anything on the record.
+    Record,
+    /// This mode on the record; it had another.
+    Mode,
+    /// No more than the gap.
+    Gap,
+}
+
 /// Outcome of an attempt inside a shard.
 pub(crate) enum Outcome {
     /// Nothing to add: covered by what the owner holds.
     Covered,
-    /// Granted; `new_entry` must go into the owner's list. `fresh` = the owner held
-    /// nothing on the record before.
+    /// Granted; `new_entry` must go into the owner's list.
     Granted {
         slot: u32,
         new_entry: bool,
-        fresh: bool,
+        fresh: Fresh,
     },
     /// Granted and nothing kept (insert intention).
     Free,
@@ -238,10 +248,15 @@ impl Locked<'_> {
         }
         let slot = self.find_or_make(k, tally);
         let new_entry = self.add(slot, owner, need, tally, wakes);
+        let fresh = match (held & REC, need & REC) {
+            (0, _) => Fresh::Record,
+            (_, 0) => Fresh::Gap,
+            _ => Fresh::Mode,
+        };
         Ok(Outcome::Granted {
             slot,
             new_entry,
-            fresh: held & REC == 0,
+            fresh,
         })
     }
 

@@ -127,11 +127,12 @@ fn compare_with_model(with_ranges: bool) {
                     ranges.retain(|r: &ModelRange| r.owner != o);
                 }
                 1 => {
-                    t.unlock(&owners[o], IX, &[key]);
-                    if own & !REC == 0 {
+                    t.unlock(&owners[o], IX, &[key], mode);
+                    let left = own & !row_mask(mode, Span::Record);
+                    if left == 0 {
                         model.remove(&(o, key));
                     } else {
-                        model.insert((o, key), own & !REC);
+                        model.insert((o, key), left);
                     }
                 }
                 2 => {
@@ -158,6 +159,8 @@ fn compare_with_model(with_ranges: bool) {
                         Attempt::Held
                     } else if blocked {
                         Attempt::Blocked
+                    } else if own & REC != 0 && need & REC != 0 {
+                        Attempt::Stronger
                     } else if own & REC != 0 && need & INSERT == 0 {
                         Attempt::Held
                     } else {

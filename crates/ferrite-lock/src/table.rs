@@ -19,11 +19,11 @@ use ferrite_types::{Error, IndexId, Result};
 
 use crate::deadlock::Journal;
 use crate::info::Stats;
-use crate::mode::{missing, row_mask, Mask, Mode, Span, REC, REC_X};
+use crate::mode::{missing, row_mask, Mask, Mode, Span, REC_X};
 use crate::owner::{Handle, Owner};
 use crate::queue::Wakes;
 use crate::ranges::Ranges;
-use crate::shard::{Cell, KeyRef, Locked, Outcome, Tally};
+use crate::shard::{Cell, Fresh, KeyRef, Locked, Outcome, Tally};
 use crate::wait::{WaitHooks, WaitPolicy};
 
 /// Sizes and switches.
@@ -60,8 +60,11 @@ pub enum Attempt {
     /// Granted, and the owner had no lock on the record before: may be given back early by
     /// [`LockTable::unlock`] under READ COMMITTED.
     Granted,
-    /// Granted; the owner had a lock on this record before (maybe a weaker one), so it
-    /// must not be given back early.
+    /// Granted; the owner had a shared lock on the record before, and has an exclusive one now,
+    /// too: that one may be given back, the shared one stays.
+    Stronger,
+    /// Granted; the owner had the lock on this record before, so it must not be given back
+    /// early.
     Held,
     /// Not granted; nothing was queued. Never returned by a waiting call.
     Blocked,
@@ -71,6 +74,11 @@ impl Attempt {
     /// The lock is there.
     pub fn is_granted(self) -> bool {
         self != Attempt::Blocked
+    }
+
+    /// The lock on the record is there and was not before: [`LockTable::unlock`] may take it back.
+    pub fn is_new(self) -> bool {
+        matches!(self, Attempt::Granted | Attempt::Stronger)
     }
 }
 
@@ -205,10 +213,10 @@ impl LockTable {
                 if new_entry {
                     note_entry(owner, Handle { shard, slot });
                 }
-                if fresh {
-                    Attempt::Granted
-                } else {
-                    Attempt::Held
+                match fresh {
+                    Fresh::Record => Attempt::Granted,
+                    Fresh::Mode => Attempt::Stronger,
+                    Fresh::Gap => Attempt::Held,
                 }
             }
         }
@@ -376,9 +384,10 @@ impl LockTable {
     }
 
     /// Gives one record lock back before the end (READ COMMITTED: the row did not match).
-    /// Only after [`Attempt::Granted`]. A gap part stays. By the owner's thread.
-    pub fn unlock(&self, owner: &Arc<Owner>, index: IndexId, key: &[u8]) {
-        self.remove_modes(owner, self.key(index, key), REC);
+    /// Only after an attempt at that mode that [`is_new`](Attempt::is_new). A gap part stays, and
+    /// so does a shared lock beside the exclusive one. By the owner's thread.
+    pub fn unlock(&self, owner: &Arc<Owner>, index: IndexId, key: &[u8], mode: Mode) {
+        self.remove_modes(owner, self.key(index, key), row_mask(mode, Span::Record));
     }
 
     pub(crate) fn remove_modes(&self, owner: &Arc<Owner>, k: KeyRef<'_>, mask: Mask) {

@@ -161,10 +161,15 @@ fn what_is_held_is_not_added_again() {
     );
     assert_eq!(
         t.try_lock(&b, IX, b"m", Exclusive, Record),
-        Ok(Attempt::Held)
+        Ok(Attempt::Stronger)
     );
     assert_eq!(b.locks_held(), 1);
-    t.unlock(&b, IX, b"m");
+    assert!(t.conflicts(&a, IX, b"m", Shared, Record));
+    // Each mode is given back by itself.
+    t.unlock(&b, IX, b"m", Exclusive);
+    assert!(!t.conflicts(&a, IX, b"m", Shared, Record));
+    assert!(t.conflicts(&a, IX, b"m", Exclusive, Record));
+    t.unlock(&b, IX, b"m", Shared);
     assert_eq!(
         t.try_lock(&a, IX, b"m", Exclusive, Record),
         Ok(Attempt::Granted)
@@ -231,7 +236,7 @@ fn a_holder_strengthens_its_lock_past_those_who_wait_for_it() {
     let h = ask_in_thread(&t, &b, b"k", Exclusive, Record, LONG);
     assert_eq!(
         t.try_lock(&a, IX, b"k", Exclusive, Record),
-        Ok(Attempt::Held)
+        Ok(Attempt::Stronger)
     );
     assert_eq!(
         t.try_lock(&c, IX, b"k", Shared, Record),

@@ -1,6 +1,6 @@
 //! Locking reads: one entry at a time, locked before it is delivered.
 
-use super::{Cursor, Direction, Item, Resume, WaitMode};
+use super::{Cursor, Direction, Item, ReadMode, Resume, WaitMode};
 use crate::entry::SUPREMUM;
 use crate::session::{Isolation, Session};
 use ferrite_lock::{Attempt, Mode, RangeId, Span};
@@ -265,11 +265,11 @@ impl Cursor {
             let holder = foreign.then_some(header.txn);
             return self.blocked(session, leaf, holder, span, scan);
         }
-        self.fresh_lock = attempt == Attempt::Granted && span == Span::Record;
+        self.fresh_lock = attempt.is_new() && span == Span::Record;
         if header.deleted {
             if self.fresh_lock {
                 let locks = &session.engine.locks;
-                locks.unlock(&session.owner, index, &scan.key);
+                locks.unlock(&session.owner, index, &scan.key, scan.mode);
             }
             self.stop_at(&leaf, at);
             drop(leaf);
@@ -434,7 +434,14 @@ impl Cursor {
             None => return,
         };
         let index = self.table.tree(self.number).index();
-        session.engine.locks.unlock(&session.owner, index, key);
+        let mode = match self.mode {
+            ReadMode::Exclusive => Mode::Exclusive,
+            ReadMode::Shared | ReadMode::Snapshot => Mode::Shared,
+        };
+        session
+            .engine
+            .locks
+            .unlock(&session.owner, index, key, mode);
     }
 
     pub(super) fn get_locked(
@@ -463,7 +470,7 @@ impl Cursor {
                 if rec.header.deleted {
                     return Err(Error::NotFound);
                 }
-                self.fresh_row = attempt == Attempt::Granted && self.number == 0;
+                self.fresh_row = attempt.is_new() && self.number == 0;
                 self.row.extend_from_slice(rec.value);
                 return Ok(());
             }
