@@ -27,6 +27,8 @@ pub(crate) enum Inserted {
     Done,
     /// A live entry has this key.
     Occupied,
+    /// Others have locked the gap before this key: it is to be waited for, then tried again.
+    GapLocked(Vec<u8>),
 }
 
 /// How the entry in a slot stands towards a writer.
@@ -193,10 +195,7 @@ impl Session {
                                 continue;
                             }
                             GapCheck::Wait(successor) => {
-                                drop(leaf);
-                                let span = Span::InsertIntention;
-                                self.wait_for_lock(index, &successor, Mode::Exclusive, span)?;
-                                continue;
+                                return Ok(Inserted::GapLocked(successor));
                             }
                         }
                     }
@@ -216,6 +215,11 @@ impl Session {
                 }
             }
         }
+    }
+
+    /// Waits until the gap before `successor` may be free.
+    pub(crate) fn wait_for_gap(&mut self, index: IndexId, successor: &[u8]) -> Result<()> {
+        self.wait_for_lock(index, successor, Mode::Exclusive, Span::InsertIntention)
     }
 
     /// Gives a live entry another value. The caller knows that it is there.

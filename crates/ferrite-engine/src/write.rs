@@ -157,13 +157,18 @@ impl Session {
         mode: Mode,
         dup: &mut DupInfo,
     ) -> Result<()> {
-        while let Inserted::Occupied = self.insert_entry(table, 0, pk, payload, mode)? {
-            if self.confirm_duplicate(table, 0, pk, mode)? {
-                dup.is_of(0, pk);
-                return Err(Error::Duplicate);
+        loop {
+            match self.insert_entry(table, 0, pk, payload, mode)? {
+                Inserted::Done => return Ok(()),
+                Inserted::GapLocked(next) => self.wait_for_gap(table.tree(0).index(), &next)?,
+                Inserted::Occupied => {
+                    if self.confirm_duplicate(table, 0, pk, mode)? {
+                        dup.is_of(0, pk);
+                        return Err(Error::Duplicate);
+                    }
+                }
             }
         }
-        Ok(())
     }
 
     fn insert_secondary(
@@ -174,25 +179,33 @@ impl Session {
         mode: Mode,
         dup: &mut DupInfo,
     ) -> Result<()> {
-        let mut locked = false;
-        if entry.check_unique {
-            locked = self.check_unique(table, entry, pk, mode, dup)?;
-        }
         let mut key = Vec::with_capacity(entry.key.len() + pk.len());
         full_key(entry.key, pk, &mut key);
         let value = entry_value(entry);
-        let inserted = self.insert_entry(table, entry.index_no, &key, &value, mode);
-        if locked {
-            // From here on the entry itself stands for the value.
-            self.unlock_value(table, entry);
-        }
-        match inserted? {
-            Inserted::Done => Ok(()),
-            Inserted::Occupied => Err(Error::Corrupt(format!(
-                "table {} index {}: an entry of this row is there already",
-                table.id(),
-                entry.index_no
-            ))),
+        loop {
+            let mut locked = false;
+            if entry.check_unique {
+                locked = self.check_unique(table, entry, pk, mode, dup)?;
+            }
+            let inserted = self.insert_entry(table, entry.index_no, &key, &value, mode);
+            if locked {
+                // From here on the entry itself stands for the value; and who waits for a gap has
+                // no right to the value yet.
+                self.unlock_value(table, entry);
+            }
+            match inserted? {
+                Inserted::Done => return Ok(()),
+                Inserted::GapLocked(next) => {
+                    self.wait_for_gap(table.tree(entry.index_no).index(), &next)?;
+                }
+                Inserted::Occupied => {
+                    return Err(Error::Corrupt(format!(
+                        "table {} index {}: an entry of this row is there already",
+                        table.id(),
+                        entry.index_no
+                    )))
+                }
+            }
         }
     }
 

@@ -540,3 +540,27 @@ fn a_shared_lock_stays_shared() {
     assert_eq!(locks_of(&engine), 0);
     engine.close().unwrap();
 }
+
+/// Who waits for a gap before it can bring a unique value does not keep others from bringing it.
+#[test]
+fn a_unique_value_is_not_locked_while_its_gap_is_waited_for() {
+    let (_disk, engine, t) = filled(183);
+    let mut one = session(&engine, Isolation::RepeatableRead);
+    let mut cursor = Cursor::new(&t, 2, ReadMode::Exclusive, WaitMode::Wait);
+    let none = cursor.seek(&mut one, &key(5), SeekMode::Exact, true);
+    assert_eq!(none.map(|_| ()), Err(Error::NotFound));
+    let (other_engine, other_table) = (engine.clone(), t.clone());
+    let two = ferrite_sync::thread::spawn("two", move || {
+        let mut s = session(&other_engine, Isolation::RepeatableRead);
+        s.set_lock_wait_timeout_ms(60_000);
+        let got = insert_u(&mut s, &other_table, 31, 5);
+        s.rollback().unwrap();
+        got
+    });
+    common::wait_until("the wait", || engine.locks().stats().waiting > 0);
+    insert_u(&mut one, &t, 32, 5).unwrap();
+    one.commit(false).unwrap();
+    assert_eq!(two.join().unwrap(), Err(Error::Duplicate));
+    check(&engine, &t);
+    engine.close().unwrap();
+}
