@@ -430,7 +430,11 @@ impl Client {
                 false => c.next(self.s()).map(|_| ()),
             };
         }
-        Ok(())
+        // The last step may have made it a deadlock's victim, and then its transaction is over.
+        match moved {
+            Err(e) if e != Error::NotFound => Err(e),
+            _ => Ok(()),
+        }
     }
 
     /// The row is one that another transaction has locked, in a state that was the newest
