@@ -5,6 +5,7 @@
 use crate::callbacks::LogLevel;
 use crate::engine::Engine;
 use crate::session::{Session, TxnSlot};
+use crate::table::Table;
 use crate::touched::Touched;
 use crate::undo::{self, Prior, Undo};
 use ferrite_sync::atomic::Ordering;
@@ -145,25 +146,32 @@ impl Engine {
     fn undo_one(&self, slot: &TxnSlot, txn: TxnId, left: u64, work: &mut Work) -> Result<()> {
         let entry = std::mem::take(&mut work.entry);
         let undo = undo::decode(&entry)?;
-        let table = self.dict.table_of_index(undo.index());
-        let _use = table.as_ref().map(|table| table.in_use.read());
-        let gone = match &table {
-            Ok(table) => table.dropped.load(Ordering::SeqCst),
-            Err(e) => *e == Error::NotFound,
+        let found = match self.dict.table_of_index(undo.index()) {
+            Err(Error::NotFound) => None,
+            other => Some(other?),
         };
-        let result = match undo {
-            _ if gone => {
+        let _use = found.as_ref().map(|table| table.in_use.read());
+        // What was not gone here stays until this entry is undone: a DROP takes it out of the
+        // dictionary beside us, but waits with its pages.
+        let table = found
+            .as_deref()
+            .filter(|table| !table.dropped.load(Ordering::SeqCst));
+        kill_point!("rollback.table_found");
+        let result = match (table, undo) {
+            (None, _) => {
                 // The table was dropped meanwhile, and the row with it.
                 let mut state = slot.state.lock();
                 self.log.append(record_kind::MINI_TXN, &[&work.prelude]);
                 state.undo.drop_last(left);
                 Ok(())
             }
-            Undo::Insert { index, key } => self.undo_insert(slot, txn, index, key, left, work),
-            Undo::Update { index, key, prior } => {
-                self.undo_update(slot, txn, index, key, &prior, left, work)
+            (Some(table), Undo::Insert { index, key }) => {
+                self.undo_insert(slot, txn, (table, index), key, left, work)
             }
-            Undo::Overflow { index, page } => {
+            (Some(table), Undo::Update { index, key, prior }) => {
+                self.undo_update(slot, txn, (table, index), key, &prior, left, work)
+            }
+            (Some(_), Undo::Overflow { index, page }) => {
                 let of = (index, txn);
                 self.free_overflow_page(of, page, &work.prelude, &mut |append| {
                     let mut state = slot.state.lock();
@@ -180,12 +188,11 @@ impl Engine {
         &self,
         slot: &TxnSlot,
         txn: TxnId,
-        index: IndexId,
+        (table, index): (&Table, IndexId),
         key: &[u8],
         left: u64,
         work: &mut Work,
     ) -> Result<()> {
-        let table = self.dict.table_of_index(index)?;
         let number = table.number_of(index).ok_or(Error::NotFound)?;
         if number > 0 && ferrite_sync::mutant!("rollback.forget_secondary") {
             slot.state.lock().undo.truncate(left, &self.undo_area)?;
@@ -224,13 +231,12 @@ impl Engine {
         &self,
         slot: &TxnSlot,
         txn: TxnId,
-        index: IndexId,
+        (table, index): (&Table, IndexId),
         key: &[u8],
         prior: &Prior<'_>,
         left: u64,
         work: &mut Work,
     ) -> Result<()> {
-        let table = self.dict.table_of_index(index)?;
         let number = table.number_of(index).ok_or(Error::NotFound)?;
         let tree = table.tree(number);
         loop {

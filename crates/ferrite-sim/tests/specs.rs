@@ -2,8 +2,8 @@
 //! promises: a seed is a run, and a few seeds pass.
 
 use ferrite_engine::{
-    Config, Cursor, DupInfo, Engine, IndexSpec, Isolation, NoCallbacks, ReadMode, Session, Table,
-    TableSpec, WaitMode,
+    Config, Cursor, DdlCaller, DupInfo, Engine, IndexSpec, Isolation, NoCallbacks, ReadMode,
+    Session, Table, TableSpec, WaitMode, Xid,
 };
 use ferrite_io::sim::SimStorage;
 use ferrite_io::Storage;
@@ -48,6 +48,63 @@ fn locked(s: &mut Session, t: &Arc<Table>) -> Vec<u64> {
     }
     assert_eq!(moved, Err(Error::NotFound));
     rows
+}
+
+/// Story: XA ROLLBACK of a transaction whose client is gone undoes a change in that client's
+/// temporary table, while the table is dropped behind the client.
+/// Stops: rollback at `rollback.table_found`, until the table is out of the dictionary.
+/// Expected: the rollback does all it has to; the drop waits with the pages until it has.
+#[test]
+fn a_table_goes_between_finding_it_and_undoing_a_change_in_it() {
+    for change in 0..4 {
+        let disk = SimStorage::new(2);
+        let engine = open(&disk);
+        let spec = TableSpec {
+            temporary: true,
+            ..TableSpec::new("d/t", vec![IndexSpec::new("PRIMARY", true, 1)])
+        };
+        let t = engine.dict().create_table(spec, 1).unwrap();
+        let mut s = Session::new(&engine, 0, 1);
+        (0..3).for_each(|n| insert(&mut s, &t, n).unwrap());
+        s.commit(false).unwrap();
+        let xid = Xid {
+            format_id: 1,
+            gtrid_len: 1,
+            data: b"x".to_vec(),
+        };
+        match change {
+            0 => insert(&mut s, &t, 7).unwrap(),
+            1 => s.delete_row(&t, &1u64.to_be_bytes(), &[]).unwrap(),
+            2 => drop(s.write_overflow(&t, &[7; 2000]).unwrap()),
+            _ => (3..9).for_each(|n| insert(&mut s, &t, n).unwrap()),
+        }
+        s.prepare(&xid).unwrap();
+        s.detach_prepared();
+        let (dropper, mine) = (engine.clone(), std::thread::current().id());
+        let drops = std::sync::Arc::new(std::sync::Mutex::new(None));
+        let started = drops.clone();
+        let drop_it = move || {
+            // (Other tests come past this place, too.)
+            if std::thread::current().id() != mine || dropper.dict().open_table("d/t").is_err() {
+                return;
+            }
+            let e = dropper.clone();
+            let thread = std::thread::spawn(move || e.drop_table("d/t", &DdlCaller::default()));
+            *started.lock().unwrap() = Some(thread);
+            while dropper.dict().open_table("d/t").is_ok() {
+                std::thread::yield_now();
+            }
+        };
+        arm_nth("rollback.table_found", 1, Action::callback(drop_it));
+        let decided = engine.rollback_by_xid(&xid);
+        disarm("rollback.table_found");
+        assert_eq!(decided, Ok(()), "change {change}");
+        assert_eq!(engine.prepared_xids(), []);
+        let drops = drops.lock().unwrap().take();
+        drops.expect("a drop").join().unwrap().unwrap();
+        drop((s, t));
+        engine.close().unwrap();
+    }
 }
 
 /// Story: a scan with gap locks is between two leaves; another session inserts at the end of
