@@ -339,9 +339,10 @@ int ha_ferrite::deliver(fe_row *row, uchar *buf) {
   return deliver_clustered(clustered, buf);
 }
 
-/* READ UNCOMMITTED: a row may change between its copying and the reading of its values out of
-   line, which then are not there any more. It is read again, so that what is delivered is one
-   state of the row. HA_ERR_RECORD_DELETED: there is none, or never for long enough. */
+/* READ UNCOMMITTED, and semi-consistent reads: a row may change between its copying and the
+   reading of its values out of line, which then are not there any more. It is read again, so that
+   what is delivered is one state of the row. HA_ERR_RECORD_DELETED: there is none, or never for
+   long enough. */
 int ha_ferrite::deliver_clustered(fe_row row, uchar *buf) {
   constexpr uint kAttempts = 1000;
   for (uint attempt = 0; attempt < kAttempts; attempt++) {
