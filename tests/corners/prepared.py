@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from corners.env import Env, Session, equal, expect
 
 
@@ -163,3 +165,22 @@ def scenario_prepare_gives_locks_back(env: Env) -> None:
         return answers
 
     env.same_as_innodb(play)
+
+
+def scenario_decided_while_its_connection_ends(env: Env) -> None:
+    """An XA COMMIT that is answered is done, at whatever moment of the end of the connection that prepared it comes."""
+    other = env.session()
+    other.run("CREATE TABLE t (a INT PRIMARY KEY) ENGINE=FERRITE")
+    for n in range(150):
+        session = env.session()
+        for table in range(4):
+            session.run(f"CREATE TEMPORARY TABLE beside{table} (a INT PRIMARY KEY, b INT, KEY (b)) ENGINE=FERRITE")
+        session.run(f"XA START 'x{n}'")
+        session.run(f"INSERT INTO t VALUES ({n})")
+        session.run(f"XA END 'x{n}'")
+        session.run(f"XA PREPARE 'x{n}'")
+        session.close()
+        until = time.monotonic() + 20
+        while other.error(f"XA COMMIT 'x{n}'"):
+            expect(time.monotonic() < until, "nobody may decide the transaction", n)
+        equal(other.run(f"SELECT COUNT(*) FROM t WHERE a = {n}"), [(1,)], f"row {n} after XA COMMIT")

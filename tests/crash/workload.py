@@ -181,6 +181,8 @@ class Writer:
                     raise
                 self.client.prepared, self.client.pending = txn, 0
                 time.sleep(0.01)
+        else:
+            raise pymysql.err.OperationalError(0, f"nobody may decide {xid(txn)}")
         if commit:
             self.client.acknowledged.append(txn)
             self.client.pending = 0

@@ -12,9 +12,12 @@ use crate::commit;
 use crate::engine::Engine;
 use crate::purge::Garbage;
 use crate::session::{TxnSlot, Xid};
-use ferrite_sync::Arc;
+use ferrite_sync::{thread, Arc};
 use ferrite_types::{Error, IndexId, Result};
 use std::collections::btree_map::Entry;
+
+/// Longest wait, in steps of 1 ms, for a connection to let go of its prepared transaction.
+const LONGEST_DETACH_MS: u32 = 30_000;
 
 /// See the head of the file.
 pub(crate) struct Prepared {
@@ -134,7 +137,27 @@ impl Engine {
         Ok(())
     }
 
+    /// The server gives an xid of a connection that ends to others before it tells the engine that
+    /// the connection has ended, and takes no answer for a decision done: so this waits for it.
     fn begin_decision(&self, xid: &Xid) -> Result<Arc<TxnSlot>> {
+        let mut waited_ms = 0;
+        loop {
+            match self.try_begin_decision(xid) {
+                Err(Error::NotFound) if waited_ms < LONGEST_DETACH_MS && self.is_prepared(xid) => {}
+                result => return result,
+            }
+            thread::sleep_ms(1);
+            waited_ms += 1;
+        }
+    }
+
+    /// Is a transaction prepared under this xid, with or without its session?
+    fn is_prepared(&self, xid: &Xid) -> bool {
+        let is_it = |slot: &Arc<TxnSlot>| slot.state.lock().xid.as_ref() == Some(xid);
+        self.all_slots().iter().any(is_it)
+    }
+
+    fn try_begin_decision(&self, xid: &Xid) -> Result<Arc<TxnSlot>> {
         let mut all = self.prepared.lock();
         let prepared = all.get_mut(xid).ok_or(Error::NotFound)?;
         if std::mem::replace(&mut prepared.deciding, true) {
