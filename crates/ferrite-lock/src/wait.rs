@@ -245,27 +245,8 @@ impl LockTable {
         let mut tick_us = self.config.ticker_us;
         let mut look = true;
         loop {
-            match owner.wait_state() {
-                GRANTED => return Ok(Attempt::Held),
-                GRANTED_NEW => {
-                    note_entry(owner, ticket.at);
-                    return Ok(Attempt::Granted);
-                }
-                VICTIM => {
-                    self.leave_line(owner, ticket);
-                    return Err(Error::Deadlock);
-                }
-                INTERRUPTED => {
-                    self.leave_line(owner, ticket);
-                    self.stats.interrupts.inc();
-                    return Err(Error::Interrupted);
-                }
-                TIMED_OUT => {
-                    self.leave_line(owner, ticket);
-                    self.stats.timeouts.inc();
-                    return Err(Error::LockTimeout);
-                }
-                _ => {}
+            if let Some(outcome) = self.outcome(owner, ticket) {
+                return outcome;
             }
             if owner.interrupted.load(Ordering::SeqCst) || hooks.is_killed() {
                 owner.end_wait(ticket.sequence, INTERRUPTED);
@@ -299,6 +280,26 @@ impl LockTable {
                 tick_us = (tick_us * 2).min(slowest_us);
             }
         }
+    }
+
+    /// How the wait has ended, if it has; who has got nothing has left the line then.
+    fn outcome(&self, owner: &Arc<Owner>, ticket: Ticket) -> Option<Result<Attempt>> {
+        let (error, counter) = match owner.wait_state() {
+            GRANTED => return Some(Ok(Attempt::Held)),
+            GRANTED_NEW => {
+                note_entry(owner, ticket.at);
+                return Some(Ok(Attempt::Granted));
+            }
+            VICTIM => (Error::Deadlock, None),
+            INTERRUPTED => (Error::Interrupted, Some(&self.stats.interrupts)),
+            TIMED_OUT => (Error::LockTimeout, Some(&self.stats.timeouts)),
+            _ => return None,
+        };
+        self.leave_line(owner, ticket);
+        if let Some(counter) = counter {
+            counter.inc();
+        }
+        Some(Err(error))
     }
 
     /// Tells the server whom we wait for, each once, if it wants to know; and the journal one.

@@ -1,5 +1,5 @@
 //! An old snapshot's view of a leaf: its entries together with the graves of its keys (see the
-//! `graveyard` room). The graves in a leaf's range may be millions, so one look takes a window of
+//! `graveyard` module). The graves in a leaf's range may be millions, so one look takes a window of
 //! them, and the scan goes on behind it from a new look: under a latch taken anew, with an ear for
 //! KILL in between.
 
