@@ -32,6 +32,7 @@ pub mod plan;
 pub mod read;
 pub mod rows;
 pub mod run;
+pub mod semi;
 pub mod settle;
 pub mod temporary;
 pub mod world;
