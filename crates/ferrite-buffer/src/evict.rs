@@ -89,6 +89,12 @@ impl Pool {
 
     fn wait_for_free(&self) {
         let free = self.free.lock();
+        // The writer goes by the count: one too high, and it makes nothing free for us, for ever.
+        assert_eq!(
+            self.free_count.load(Ordering::Relaxed),
+            free.len(),
+            "count of free frames"
+        );
         if free.is_empty() {
             let _ = self.free_signal.wait_timeout_ms(free, WAIT_MS);
         }
@@ -98,8 +104,8 @@ impl Pool {
         let mut free = self.free.lock();
         let f = free.pop()?;
         let left = free.len();
-        drop(free);
         self.free_count.store(left, Ordering::Relaxed);
+        drop(free);
         if left < self.free_target() / 2 {
             self.writer.wake();
         }
@@ -111,9 +117,8 @@ impl Pool {
         self.frame(f).clear();
         let mut free = self.free.lock();
         free.push(f);
-        let now = free.len();
+        self.free_count.store(free.len(), Ordering::Relaxed);
         drop(free);
-        self.free_count.store(now, Ordering::Relaxed);
         self.free_signal.notify_one();
     }
 

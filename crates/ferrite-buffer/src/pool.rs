@@ -62,6 +62,7 @@ pub struct Pool {
     pub(crate) epochs: Epochs,
     pub(crate) free: Mutex<Vec<u32>>,
     pub(crate) free_signal: Condvar,
+    /// Length of `free`; changed with its lock held, or two changes might be stored in the wrong order.
     pub(crate) free_count: AtomicUsize,
     /// Frames taken out of use: reusable when their tag is quiet.
     pub(crate) retired: Mutex<VecDeque<(u64, u32)>>,
