@@ -198,12 +198,21 @@ impl Pool {
     }
 }
 
+/// How the text of an error begins that says so.
+const NO_FRAME: &str = "no page in memory can be made free: ";
+
 /// Why there is no frame, said where it hurts.
 fn in_no_frame(failure: Error) -> Error {
-    let told = |text| format!("no page in memory can be made free: {text}");
+    let told = |text| format!("{NO_FRAME}{text}");
     match failure {
         Error::DiskFull(text) => Error::DiskFull(told(text)),
         Error::Io(text) => Error::Io(told(text)),
         other => other,
     }
+}
+
+/// Is this the error of one who found no free frame, because pages cannot be written? Nothing is
+/// wrong with what was asked for: it can be had once they can.
+pub fn is_for_want_of_a_frame(e: &Error) -> bool {
+    matches!(e, Error::DiskFull(text) | Error::Io(text) if text.starts_with(NO_FRAME))
 }

@@ -45,7 +45,7 @@ mod write;
 #[cfg(test)]
 mod write_tests;
 
-pub use evict::patiently;
+pub use evict::{is_for_want_of_a_frame, patiently};
 pub use guard::{ExclusiveGuard, InnerRef, NewFrame, Node, SharedGuard};
 pub use pool::{Pool, PoolConfig, PoolStats, Tidy};
 pub use write::WriterState;

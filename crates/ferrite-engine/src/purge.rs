@@ -16,6 +16,7 @@ use crate::engine::Engine;
 pub(crate) use crate::purge_queue::{Garbage, PurgeQueue};
 use crate::table::Table;
 use crate::undo::NO_UNDO;
+use ferrite_buffer::is_for_want_of_a_frame;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{time, Arc};
 use ferrite_tree::op::{GC_FREEZE, GC_REMOVE};
@@ -30,9 +31,10 @@ const DEBT_BATCH: usize = 2;
 /// Readers do not add to a queue longer than this.
 const FOUND_MOST: usize = 256;
 
-/// There was no frame to be had: the same may work later.
+/// There was no frame to be had: the same may work later. An I/O error of another kind, or damage,
+/// would come again and again.
 fn is_passing(e: &Error) -> bool {
-    matches!(e, Error::DiskFull(_) | Error::Interrupted)
+    matches!(e, Error::DiskFull(_) | Error::Interrupted) || is_for_want_of_a_frame(e)
 }
 
 impl Engine {
@@ -267,4 +269,175 @@ pub(crate) struct Clean {
     pub freeze: bool,
     /// Move what only snapshots need to the graveyard.
     pub bury: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::overflow::first_page;
+    use crate::testing::{config, create};
+    use crate::write::DupInfo;
+    use crate::{Callbacks, LogLevel, Session};
+    use ferrite_io::sim::{Fault, SimStorage};
+    use ferrite_sync::Mutex;
+
+    #[derive(Default)]
+    struct Heard(Mutex<Vec<String>>);
+
+    impl Callbacks for Heard {
+        fn log(&self, level: LogLevel, text: &str) {
+            if level != LogLevel::Note {
+                self.0.lock().push(text.to_owned());
+            }
+        }
+        fn fatal(&self, text: &str) {
+            panic!("{text}");
+        }
+    }
+
+    struct World {
+        disk: SimStorage,
+        heard: Arc<Heard>,
+        engine: Arc<Engine>,
+        table: Arc<Table>,
+        scratch: Scratch,
+    }
+
+    impl World {
+        /// A database whose background is run by hand, but for the writer of pages, with a value
+        /// out of line that a committed delete has let go of; its pages are clean.
+        fn with_garbage() -> World {
+            let disk = SimStorage::new(7);
+            let heard = Arc::new(Heard::default());
+            let engine = Engine::open(config(), Arc::new(disk.boot()), heard.clone()).unwrap();
+            engine.purge.hold_back(true);
+            let table = create(&engine);
+            let mut s = Session::new(&engine, 0, 1);
+            let value = s.write_overflow(&table, &[7; 100_000]).unwrap();
+            let row = [&[1u8][..], &value[..]].concat();
+            s.insert_row(
+                &table,
+                Some(b"k"),
+                &row,
+                &[],
+                false,
+                &mut DupInfo::default(),
+            )
+            .unwrap();
+            s.commit(false).unwrap();
+            s.delete_row(&table, b"k", &[]).unwrap();
+            s.commit(false).unwrap();
+            drop(s);
+            engine
+                .pool
+                .flush_all_below(ferrite_types::Lsn::MAX)
+                .unwrap();
+            engine.txns.refresh();
+            assert_eq!(engine.purge.pending_overflow().len(), 1);
+            let scratch = Scratch::default();
+            World {
+                disk,
+                heard,
+                engine,
+                table,
+                scratch,
+            }
+        }
+
+        /// A change, so that the writer has something to write.
+        fn change_a_row(&self) {
+            let mut s = Session::new(&self.engine, 0, 1);
+            s.insert_row(
+                &self.table,
+                Some(b"n"),
+                &[0],
+                &[],
+                false,
+                &mut DupInfo::default(),
+            )
+            .unwrap();
+            s.commit(false).unwrap();
+        }
+
+        fn purge(&mut self) -> usize {
+            self.engine.purge_round(&mut self.scratch)
+        }
+
+        /// Purges until nothing is left.
+        fn purge_all(&mut self) {
+            for _ in 0..1000 {
+                self.purge();
+                if self.engine.purge.length() == 0 {
+                    return;
+                }
+                ferrite_sync::thread::sleep_ms(5);
+            }
+            panic!("purge does not end");
+        }
+    }
+
+    /// Where pages cannot be written there is no frame to be had: the value is freed later.
+    #[test]
+    fn garbage_is_kept_while_no_frame_can_be_had() {
+        for fault in [Fault::FailWrite, Fault::Full] {
+            let mut w = World::with_garbage();
+            for nth in 1..5000 {
+                w.disk.inject_in(fault, nth, "store.");
+            }
+            w.change_a_row();
+            let pool = w.engine.pool.clone();
+            let mut held = Vec::new();
+            let error = loop {
+                match pool.reserve(1) {
+                    Ok(frames) => held.extend(frames),
+                    Err(e) => break e,
+                }
+            };
+            let expected = match fault {
+                Fault::Full => matches!(error, Error::DiskFull(_)),
+                _ => matches!(error, Error::Io(_)),
+            };
+            assert!(expected, "{error:?}");
+            w.purge();
+            assert_eq!(*w.heard.0.lock(), Vec::<String>::new(), "given up");
+            assert_eq!(w.engine.purge.pending_overflow().len(), 1, "{fault:?}");
+            drop(held);
+            w.disk.clear_faults();
+            w.purge_all();
+            assert_eq!(w.engine.check_values().unwrap().pages, 0);
+            w.engine.close().unwrap();
+        }
+    }
+
+    /// What cannot be read is not tried again and again: it is said, and left.
+    #[test]
+    fn garbage_that_cannot_be_read_is_given_up() {
+        for fault in [Fault::FailRead, Fault::FlipBit] {
+            let mut w = World::with_garbage();
+            let pool = w.engine.pool.clone();
+            let (_, value) = w.engine.purge.pending_overflow()[0];
+            let word = |page| pool.store().directory().get(page);
+            // Clean pages leave memory.
+            let mut held = Vec::new();
+            while word(first_page(&value)).as_frame().is_some() {
+                held.extend(pool.reserve(1).unwrap());
+            }
+            drop(held);
+            for nth in 1..100 {
+                w.disk.inject_in(fault, nth, "store.");
+            }
+            w.purge();
+            w.disk.clear_faults();
+            let heard = w.heard.0.lock().clone();
+            assert!(!heard.is_empty(), "{fault:?}: nothing is said");
+            assert!(
+                heard.iter().all(|text| text.contains("cleanup")),
+                "{heard:?}"
+            );
+            assert_eq!(w.engine.purge.pending_overflow().len(), 0, "{fault:?}");
+            w.purge_all();
+            assert_eq!(w.heard.0.lock().len(), heard.len(), "said again");
+            w.engine.close().unwrap();
+        }
+    }
 }
