@@ -22,6 +22,7 @@
 //! Locking: one page latch at a time, shared for reading; `cut_chain` takes two neighbours.
 
 use crate::engine::Engine;
+use crate::purge::Garbage;
 use crate::session::{Isolation, Session};
 use crate::table::Table;
 use crate::undo::{self, Undo};
@@ -203,13 +204,21 @@ impl Session {
         self.drop_loaded_values()
     }
 
-    /// Frees what was written without undo.
+    /// Frees what was written without undo. What cannot be freed now purge sees to.
+    ///
+    /// # Errors
+    /// The first one. Nothing is kept here for another attempt.
     pub(crate) fn drop_loaded_values(&mut self) -> Result<()> {
+        let mut result = Ok(());
         for (table, reference) in std::mem::take(&mut self.row_values.loaded) {
-            self.engine
-                .free_overflow(table.tree(0).index(), &reference)?;
+            let index = table.tree(0).index();
+            if let Err(e) = self.engine.free_overflow(index, &reference) {
+                let piece = Garbage::overflow_of(&table, reference);
+                self.engine.purge.add(TxnId::FROZEN, vec![piece]);
+                result = result.and(Err(e));
+            }
         }
-        Ok(())
+        result
     }
 
     fn store_value(&mut self, table: &Arc<Table>, value: &[u8]) -> Result<[u8; 16]> {
@@ -451,7 +460,7 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{create, open};
+    use crate::testing::{create, open, out_of_memory};
     use crate::write::DupInfo;
     use ferrite_io::sim::SimStorage;
 
@@ -476,6 +485,32 @@ mod tests {
         };
         assert!(undo(TxnId(maker.0 + 1)), "another one's value went");
         assert!(!undo(maker), "its own did not");
+        drop(s);
+        engine.close().unwrap();
+    }
+
+    /// One value of a failed row cannot be read: the others go all the same, and it goes later.
+    #[test]
+    fn a_value_that_cannot_be_freed_does_not_keep_the_others() {
+        let disk = SimStorage::new(6);
+        let engine = open(&disk);
+        engine.purge.hold_back(true);
+        let t = create(&engine);
+        let index = t.tree(0).index();
+        let mut s = Session::new(&engine, 0, 1);
+        s.begin_load(&t);
+        let mut write = |byte| s.write_overflow(&t, &[byte; 100_000]).unwrap();
+        let values = [write(1), write(2), write(3)];
+        out_of_memory(&engine, first_page(&values[0]));
+        disk.inject_in(ferrite_io::sim::Fault::FailRead, 1, "store.");
+        let failed = s.take_values_back();
+        assert!(matches!(failed, Err(Error::Io(_))), "{failed:?}");
+        let pages = || values.map(|value| engine.value_pages(index, &value).unwrap().len());
+        assert_eq!(pages()[1..], [0, 0], "pages of the others");
+        assert!(pages()[0] > 0, "the fault was of another page");
+        s.end_load(&t).unwrap();
+        engine.purge_round(&mut Default::default());
+        assert_eq!(pages(), [0, 0, 0]);
         drop(s);
         engine.close().unwrap();
     }

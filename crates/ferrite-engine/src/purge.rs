@@ -275,7 +275,7 @@ pub(crate) struct Clean {
 mod tests {
     use super::*;
     use crate::overflow::first_page;
-    use crate::testing::{config, create};
+    use crate::testing::{config, create, out_of_memory};
     use crate::write::DupInfo;
     use crate::{Callbacks, LogLevel, Session};
     use ferrite_io::sim::{Fault, SimStorage};
@@ -414,15 +414,8 @@ mod tests {
     fn garbage_that_cannot_be_read_is_given_up() {
         for fault in [Fault::FailRead, Fault::FlipBit] {
             let mut w = World::with_garbage();
-            let pool = w.engine.pool.clone();
             let (_, value) = w.engine.purge.pending_overflow()[0];
-            let word = |page| pool.store().directory().get(page);
-            // Clean pages leave memory.
-            let mut held = Vec::new();
-            while word(first_page(&value)).as_frame().is_some() {
-                held.extend(pool.reserve(1).unwrap());
-            }
-            drop(held);
+            out_of_memory(&w.engine, first_page(&value));
             for nth in 1..100 {
                 w.disk.inject_in(fault, nth, "store.");
             }

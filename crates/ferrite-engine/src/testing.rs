@@ -5,6 +5,7 @@ use crate::table::Table;
 use crate::{Config, Engine, SilentCallbacks};
 use ferrite_io::sim::SimStorage;
 use ferrite_sync::Arc;
+use ferrite_types::{Lsn, PageId};
 
 pub(crate) fn config() -> Config {
     Config {
@@ -30,4 +31,13 @@ pub(crate) fn open(disk: &SimStorage) -> Arc<Engine> {
 pub(crate) fn create(engine: &Engine) -> Arc<Table> {
     let spec = TableSpec::new("d/t", vec![IndexSpec::new("PRIMARY", true, 1)]);
     engine.dict.create_table(spec, 1).unwrap()
+}
+
+/// Everything is written, and pages leave memory until that one has.
+pub(crate) fn out_of_memory(engine: &Engine, page: PageId) {
+    engine.pool.flush_all_below(Lsn::MAX).unwrap();
+    let mut held = Vec::new();
+    while engine.store.directory().get(page).as_frame().is_some() {
+        held.extend(engine.pool.reserve(1).unwrap());
+    }
 }

@@ -266,7 +266,11 @@ impl Session {
             let attempt = locks.try_lock(&self.owner, index, entry.key, exclusive, span)?;
             let fresh = waited || attempt == Attempt::Granted;
             let blind = ferrite_sync::mutant!("write.unique_value_not_locked");
-            match self.entry_with_value(table, entry, pk)? {
+            let found = self.entry_with_value(table, entry, pk);
+            if found.is_err() && fresh && attempt.is_granted() {
+                self.unlock_value(table, entry);
+            }
+            match found? {
                 None if attempt.is_granted() || blind => return Ok(fresh),
                 None => {
                     self.wait_for_lock(index, entry.key, exclusive, span)?;
@@ -547,7 +551,54 @@ impl crate::engine::Engine {
 
 #[cfg(test)]
 mod tests {
-    use super::first_of_series;
+    use super::*;
+    use crate::spec::{IndexSpec, TableSpec};
+    use crate::testing::{open, out_of_memory};
+    use crate::{Cursor, ReadMode, WaitMode};
+    use ferrite_io::sim::{Fault, SimStorage};
+
+    /// The search for a duplicate fails: the value can be had by others, long before the end of
+    /// the transaction.
+    #[test]
+    fn a_failed_search_for_a_duplicate_leaves_no_lock() {
+        let disk = SimStorage::new(9);
+        let engine = open(&disk);
+        let indexes = vec![
+            IndexSpec::new("PRIMARY", true, 1),
+            IndexSpec::new("u", true, 1),
+        ];
+        let spec = TableSpec::new("d/t", indexes);
+        let t = engine.dict.create_table(spec, 1).unwrap();
+        let insert = |s: &mut Session, pk: &[u8], u: &[u8]| {
+            let entries = [Entry {
+                index_no: 1,
+                check_unique: true,
+                key: u,
+                payload: b"",
+            }];
+            s.insert_row(&t, Some(pk), &[0], &entries, false, &mut DupInfo::default())
+        };
+        let mut s = Session::new(&engine, 0, 1);
+        insert(&mut s, b"a", b"u").unwrap();
+        s.commit(false).unwrap();
+        let of_unique = t.tree(1).leaf(b"u").unwrap().page_id();
+        out_of_memory(&engine, of_unique);
+        // The clustered leaf is back, and needs no read.
+        let mut cursor = Cursor::new(&t, 0, ReadMode::Snapshot, WaitMode::Wait);
+        cursor.get(&mut s, b"a").unwrap();
+        s.commit(false).unwrap();
+        disk.inject_in(Fault::FailRead, 1, "store.");
+        let failed = insert(&mut s, b"b", b"v");
+        assert!(matches!(failed, Err(Error::Io(_))), "{failed:?}");
+        assert_eq!(s.owner.locks_held(), 0);
+        let mut other = Session::new(&engine, 0, 2);
+        other.set_lock_wait_timeout_ms(50);
+        insert(&mut other, b"c", b"v").unwrap();
+        other.commit(false).unwrap();
+        s.commit(false).unwrap();
+        drop((s, other));
+        engine.close().unwrap();
+    }
 
     #[test]
     fn auto_increment_series() {
