@@ -316,11 +316,15 @@ impl Session {
 
     /// A table that was created, emptied or filled after the transaction's snapshot was opened
     /// has no rows as of then: it is refused, to locking reads too, as InnoDB does. A snapshot
-    /// yet to be opened sees all there is.
+    /// yet to be opened sees all there is. So is every table after a deadlock: locks and snapshot
+    /// are gone, and what was read would be of another transaction.
     ///
     /// # Errors
-    /// `TableChanged`.
+    /// `TableChanged`, `RolledBack`.
     pub(crate) fn may_read(&self, table: &Table) -> Result<()> {
+        if self.rolled_back {
+            return Err(Error::RolledBack);
+        }
         match &self.snapshot {
             Some(snapshot) if !table.is_usable_by(snapshot.csn()) => Err(Error::TableChanged),
             _ => Ok(()),

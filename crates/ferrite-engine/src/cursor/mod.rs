@@ -410,9 +410,6 @@ impl Cursor {
         only: Option<&[u8]>,
         unique_exact: bool,
     ) -> Result<()> {
-        if session.rolled_back {
-            return Err(Error::RolledBack);
-        }
         session.may_read(&self.table)?;
         match self.mode {
             ReadMode::Snapshot => {
@@ -549,7 +546,41 @@ impl Cursor {
 
 #[cfg(test)]
 mod tests {
-    use super::prefix_end;
+    use super::{prefix_end, Cursor, ReadMode, WaitMode};
+    use crate::testing::{create, open};
+    use crate::write::DupInfo;
+    use crate::Session;
+    use ferrite_io::sim::SimStorage;
+    use ferrite_types::Error;
+
+    /// A deadlock's victim reads nothing and locks nothing until its transaction is ended.
+    #[test]
+    fn who_was_rolled_back_reads_no_row_by_its_key() {
+        let engine = open(&SimStorage::new(8));
+        let t = create(&engine);
+        let mut s = Session::new(&engine, 0, 1);
+        let insert = |s: &mut Session, key: &[u8]| {
+            s.insert_row(&t, Some(key), &[0], &[], false, &mut DupInfo::default())
+        };
+        insert(&mut s, b"k").unwrap();
+        s.commit(false).unwrap();
+        for mode in [ReadMode::Snapshot, ReadMode::Shared, ReadMode::Exclusive] {
+            let mut cursor = Cursor::new(&t, 0, mode, WaitMode::Wait);
+            insert(&mut s, b"n").unwrap();
+            cursor.get(&mut s, b"n").unwrap();
+            s.give_way();
+            for key in [b"k", b"n"] {
+                let got = cursor.get(&mut s, key).map(|_| ());
+                assert_eq!(got, Err(Error::RolledBack), "{mode:?}");
+            }
+            assert_eq!(s.owner.locks_held(), 0, "{mode:?}");
+            s.rollback().unwrap();
+            cursor.get(&mut s, b"k").unwrap();
+            s.commit(false).unwrap();
+        }
+        drop(s);
+        engine.close().unwrap();
+    }
 
     #[test]
     fn prefix_ends() {
