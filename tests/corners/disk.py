@@ -45,9 +45,9 @@ def small_disk(env: Env, mebibytes: int) -> Iterator[Path]:
 
 
 def fill(disk: Path) -> Path:
-    """A file that takes all that is free."""
+    """A file that takes all that is free, again if need be."""
     filler = disk / "filler"
-    with filler.open("wb", buffering=0) as f, contextlib.suppress(OSError):
+    with filler.open("ab", buffering=0) as f, contextlib.suppress(OSError):
         for size in (1 << 20, 4096):
             while f.write(bytes(size)) == size:
                 pass
@@ -100,6 +100,34 @@ def scenario_full_disk_is_error_1114(env: Env) -> None:
         filler.unlink()
         env.eventually("writing after the disk has room", lambda: not s.error("INSERT INTO t (b) VALUES ('again')"))
         equal(s.answer("CHECK TABLE t"), [("corners.t", "check", "status", "OK")], "CHECK TABLE")
+
+
+@options("--ferrite-log-budget=128M")
+def scenario_start_on_a_full_disk(env: Env) -> None:
+    """A server starts on a full disk, after kill -9 and after a shutdown: it is read, and changed once there is room."""
+    if not _may_mount():
+        return
+    sums = "SELECT COUNT(*), SUM(CRC32(b)) FROM t"
+    grow = "INSERT INTO t (b) VALUES (REPEAT('a', 500000 + {n}))"
+    with small_disk(env, 400) as disk:
+        s = env.session()
+        s.run("CREATE TABLE t (n INT AUTO_INCREMENT PRIMARY KEY, b LONGBLOB) ENGINE=FERRITE")
+        s.run("INSERT INTO t (b) SELECT REPEAT(MD5(seq), 100) FROM seq_1_to_20000")
+        for end in (env.kill, env.stop):
+            fill(disk)
+            equal(_until_refused(s, grow), 1114, "error of an insert")
+            before = s.run(sums)
+            end()
+            filler = fill(disk)
+            env.start()
+            s = env.session()
+            equal(s.run(sums), before, "rows after the start")
+            equal(s.answer("CHECK TABLE t"), [("corners.t", "check", "status", "OK")], "CHECK TABLE")
+        equal(_until_refused(s, grow), 1114, "error of an insert after the start")
+        filler.unlink()
+        env.eventually("writing after the disk has room", lambda: not s.error("INSERT INTO t (b) VALUES ('again')"))
+        env.crash()
+        equal(env.session().answer("CHECK TABLE t"), [("corners.t", "check", "status", "OK")], "CHECK TABLE at the end")
 
 
 @options("--ferrite-log-budget=16M", "--ferrite-history-ring-size=8M")

@@ -322,9 +322,27 @@ impl Engine {
         for index in orphans {
             self.pool.drop_index(index);
         }
-        self.checkpoint()?;
+        self.checkpoint_after_recovery()?;
         self.start_rollback();
         Ok(())
+    }
+
+    /// What was recovered need not be recovered again. On a full disk it will be, by the next start,
+    /// as after a crash a moment ago: the checkpoint and the log from there on are still there.
+    /// The checkpointer tries again, and so does who needs room.
+    fn checkpoint_after_recovery(&self) -> Result<()> {
+        match self.checkpoint() {
+            Err(Error::DiskFull(why)) => {
+                let text = format!(
+                    "disk full: {why}. The database is open: what is there can be read, and \
+                     changed once there is room; without any, the next start begins where this \
+                     one did"
+                );
+                self.callbacks.log(LogLevel::Warning, &text);
+                Ok(())
+            }
+            other => other,
+        }
     }
 
     /// Values that committed transactions of an earlier life let go of are in a slot of no

@@ -1,0 +1,159 @@
+//! A start on a disk that is full, on the simulated one.
+
+mod common;
+
+use common::{check, config, create, delete, give_up, insert, metric, scan, update, wait_until};
+use ferrite_engine::{Callbacks, Config, DdlCaller, Engine, LogLevel, Session, Table};
+use ferrite_io::sim::{Fault, SimStorage};
+use ferrite_sync::random::Rng;
+use ferrite_sync::{Arc, Mutex};
+use ferrite_types::Error;
+
+const ROWS: u64 = 20_000;
+const TEXT: [u8; 900] = [b'x'; 900];
+
+#[derive(Default)]
+struct Heard(Mutex<Vec<String>>);
+
+impl Callbacks for Heard {
+    fn log(&self, level: LogLevel, text: &str) {
+        if level != LogLevel::Note {
+            self.0.lock().push(text.to_owned());
+        }
+    }
+    fn fatal(&self, _text: &str) {}
+}
+
+/// Nothing makes a checkpoint but the start and the end.
+fn start(disk: &SimStorage, heard: &Arc<Heard>) -> Result<Arc<Engine>, Error> {
+    let config = Config {
+        buffer_pool_size_bytes: 64 << 20,
+        log_budget_bytes: 4 << 30,
+        log_segment_bytes: 8 << 20,
+        store_segment_bytes: 8 << 20,
+        ..config()
+    };
+    Engine::open(config, Arc::new(disk.boot()), heard.clone())
+}
+
+fn fill(s: &mut Session, t: &Arc<Table>, rows: std::ops::Range<u64>) -> Result<(), Error> {
+    for n in rows {
+        let result = insert(s, t, n, &TEXT);
+        if n % 100 == 99 || result.is_err() {
+            s.commit(true).unwrap();
+        }
+        result?;
+    }
+    Ok(())
+}
+
+/// The map has grown since its last dump, and there is no room for the next one.
+#[test]
+fn a_database_opens_on_a_full_disk() {
+    for killed in [false, true] {
+        let disk = SimStorage::new(51);
+        let heard = Arc::new(Heard::default());
+        let engine = start(&disk, &heard).unwrap();
+        let t = create(&engine, "d/t");
+        let mut s = Session::new(&engine, 0, 1);
+        fill(&mut s, &t, 0..ROWS).unwrap();
+        disk.set_capacity(Some(disk.used_bytes()));
+        // What is left of the files is used up.
+        let full = fill(&mut s, &t, ROWS..50 * ROWS);
+        assert!(matches!(full, Err(Error::DiskFull(_))), "{full:?}");
+        let before = scan(&mut s, &t, 0);
+        s.commit(false).unwrap();
+        if killed {
+            engine.flush_log();
+            disk.crash(&mut Rng::new(14));
+            std::mem::forget(s);
+            give_up(&engine);
+        } else {
+            drop(s);
+            let end = engine.close();
+            assert!(matches!(end, Err(Error::DiskFull(_))), "{end:?}");
+        }
+        drop((t, engine));
+        disk.set_capacity(Some(disk.used_bytes()));
+
+        // Twice: nothing is lost by a start that could not write.
+        for _ in 0..2 {
+            heard.0.lock().clear();
+            let engine = start(&disk, &heard).unwrap();
+            let said = heard.0.lock().clone();
+            assert!(
+                said.iter().any(|text| text.contains("disk full")),
+                "{said:?}"
+            );
+            let t = engine.dict().open_table("d/t").unwrap();
+            let mut s = Session::new(&engine, 0, 1);
+            assert_eq!(scan(&mut s, &t, 0), before, "killed: {killed}");
+            s.commit(false).unwrap();
+            let full = insert(&mut s, &t, 60 * ROWS, &TEXT);
+            assert!(matches!(full, Err(Error::DiskFull(_))), "{full:?}");
+            s.rollback().unwrap();
+            drop(s);
+            assert!(engine.close().is_err());
+        }
+
+        {
+            let engine = start(&disk, &heard).unwrap();
+            let t = engine.dict().open_table("d/t").unwrap();
+            let mut s = Session::new(&engine, 0, 1);
+            disk.set_capacity(Some(disk.used_bytes() + (64 << 20)));
+            wait_until("a change", || insert(&mut s, &t, 60 * ROWS, &TEXT).is_ok());
+            s.rollback().unwrap();
+            disk.crash(&mut Rng::new(16));
+            std::mem::forget(s);
+            give_up(&engine);
+        }
+        let changed = change_and_die(&disk, &heard);
+        let engine = start(&disk, &heard).unwrap();
+        for (name, rows) in [("d/t", changed), ("d/new", ROWS as usize / 10)] {
+            let t = engine.dict().open_table(name).unwrap();
+            let mut s = Session::new(&engine, 0, 1);
+            assert_eq!(scan(&mut s, &t, 0).len(), rows, "{name}, killed: {killed}");
+            drop(s);
+            check(&engine, &t);
+        }
+        assert!(engine.dict().open_table("d/gone").is_err());
+        engine.close().unwrap();
+    }
+}
+
+/// A start that could write no checkpoint, changes of all kinds, and the end of the
+/// machine: all of it follows from the checkpoint of two lives before. Returns the rows of `d/t`.
+fn change_and_die(disk: &SimStorage, heard: &Arc<Heard>) -> usize {
+    disk.set_capacity(None);
+    disk.inject_in(Fault::Full, 1, "map.");
+    let engine = start(disk, heard).unwrap();
+    assert_eq!(metric(&engine, "checkpoints"), 0);
+    let t = engine.dict().open_table("d/t").unwrap();
+    let mut s = Session::new(&engine, 0, 1);
+    for n in 0..ROWS / 2 {
+        match n % 2 {
+            0 => delete(&mut s, &t, n, &TEXT).unwrap(),
+            _ => update(&mut s, &t, n, &TEXT, b"short").unwrap(),
+        }
+        if n % 100 == 99 {
+            s.commit(true).unwrap();
+        }
+    }
+    s.commit(false).unwrap();
+    for name in ["d/gone", "d/new"] {
+        let new = create(&engine, name);
+        fill(&mut s, &new, 0..ROWS / 10).unwrap();
+    }
+    let caller = DdlCaller::default();
+    engine.drop_table("d/gone", &caller).unwrap();
+    let rows = scan(&mut s, &t, 0).len();
+    s.commit(false).unwrap();
+    // Not committed: it does not come back.
+    insert(&mut s, &t, 61 * ROWS, &TEXT).unwrap();
+    engine.flush_log();
+    assert_eq!(metric(&engine, "checkpoints"), 0);
+    disk.crash(&mut Rng::new(15));
+    std::mem::forget(s);
+    give_up(&engine);
+    rows
+}
