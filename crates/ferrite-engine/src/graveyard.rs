@@ -146,11 +146,11 @@ impl Graveyard {
     }
 
     /// Lets go of what no snapshot needs any more; how many entries went. Readers and
-    /// buriers get in between every [`SWEEP_BATCH`] keys.
+    /// buriers get in between every [`SWEEP_BATCH`] keys. A shutdown ends it there.
     pub(crate) fn sweep(&self, engine: &Engine) -> u64 {
         let mut gone = 0;
         let mut from: Option<Box<[u8]>> = None;
-        while self.count() > 0 {
+        while self.count() > 0 && !engine.stop.load(Ordering::Relaxed) {
             let mut graves = self.graves.lock();
             let start = from.take().map_or(Bound::Unbounded, Bound::Excluded);
             let mut empty: Vec<Box<[u8]>> = Vec::new();
@@ -230,5 +230,31 @@ impl Engine {
         let (rest, _) = self.versions.walk().prune(&self.txns, first, value);
         header.version = rest.0;
         !rest.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{create, open};
+    use ferrite_io::sim::SimStorage;
+
+    /// What a shutdown would throw away in a moment is not looked through before.
+    #[test]
+    fn a_shutdown_does_not_wait_for_a_sweep() {
+        let engine = open(&SimStorage::new(12));
+        let t = create(&engine);
+        for n in 0..1000u32 {
+            let header = Header::default();
+            t.graveyards[0].bury(&n.to_be_bytes(), header, b"v", Csn(1));
+        }
+        engine.stop.store(true, Ordering::SeqCst);
+        let left = t.graveyards[0].count();
+        assert!(left > 0);
+        assert_eq!(engine.sweep_graveyards(), 0);
+        engine.stop.store(false, Ordering::SeqCst);
+        assert!(engine.sweep_graveyards() <= left);
+        assert_eq!(t.graveyards[0].count(), 0);
+        engine.close().unwrap();
     }
 }

@@ -55,6 +55,10 @@ impl Engine {
         let mut most = self.txns.snapshot_count();
         loop {
             self.drop_unneeded_history();
+            // Then nothing was looked through, and no snapshot has to end for it.
+            if self.stop.load(Ordering::Relaxed) {
+                return;
+            }
             if !self.is_history_beyond(self.graves().1) {
                 self.history_full.store(false, Ordering::Relaxed);
                 return;

@@ -443,6 +443,7 @@ impl Engine {
         if self.stop.swap(true, Ordering::SeqCst) {
             return Ok(());
         }
+        self.versions.wind_up();
         self.housekeeping.set();
         self.purge.wake();
         let end = self.log.current_lsn();
@@ -473,6 +474,7 @@ impl Engine {
     /// was acknowledged is on the disk by definition.
     pub fn abandon(&self) {
         self.stop.store(true, Ordering::SeqCst);
+        self.versions.wind_up();
         self.housekeeping.set();
         self.purge.wake();
         self.pool.stop_writer();

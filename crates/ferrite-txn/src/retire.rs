@@ -18,6 +18,7 @@
 //! Locking: `retiring` (one at a time), then walks paused for at most [`BATCH`] versions, or
 //! [`FOLD_BATCH`] where each may have to be read from a scratch file.
 
+use ferrite_sync::atomic::Ordering;
 use ferrite_types::{Csn, TxnId};
 
 use crate::delta::{compose, pack, pieces};
@@ -68,6 +69,16 @@ enum Fold {
 }
 
 impl VersionStore {
+    /// The process ends, and history with it: retiring and sweeping, which may take seconds, stop
+    /// where they are. What is there stays readable.
+    pub fn wind_up(&self) {
+        self.winding_up.store(true, Ordering::Relaxed);
+    }
+
+    fn is_winding_up(&self) -> bool {
+        self.winding_up.load(Ordering::Relaxed)
+    }
+
     /// Frees the oldest segments until the ring is within its budget. Call it from a
     /// background thread when [`needs_retire`](Self::needs_retire); returns at once if
     /// another thread is at it. No page latch may be held.
@@ -82,7 +93,7 @@ impl VersionStore {
             return stats;
         };
         sys.refresh_if_stale();
-        while self.young.bytes() > budget {
+        while self.young.bytes() > budget && !self.is_winding_up() {
             let Some(number) = self.young.oldest() else {
                 break;
             };
@@ -144,6 +155,9 @@ impl VersionStore {
         }
         ferrite_sync::kill_point!("retire.needed_moved");
         for batch in go.chunks(FOLD_BATCH) {
+            if self.is_winding_up() {
+                return;
+            }
             let _paused = self.pause_walks();
             for (head, _) in batch {
                 self.retire_unneeded(sys, head.addr, number, stats);
@@ -273,6 +287,9 @@ impl VersionStore {
         let _alone = self.retiring.lock();
         let ended = self.free_ended(sys);
         for shard in 0..self.old.shards() {
+            if self.is_winding_up() {
+                break;
+            }
             self.sweep_shard(sys, shard, &mut stats);
         }
         self.count.vanished.add(stats.freed);

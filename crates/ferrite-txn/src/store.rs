@@ -114,6 +114,8 @@ pub struct VersionStore {
     /// Memory of records of the old generation when it was last written out.
     pub(crate) unspilled: AtomicU64,
     pub(crate) retiring: Mutex<()>,
+    /// Nothing is retired or swept any more.
+    pub(crate) winding_up: AtomicBool,
     pub(crate) count: Counters,
     /// Updates that left a chain of `index + 1` versions.
     chains: Box<[Counter]>,
@@ -140,6 +142,7 @@ impl VersionStore {
             spill_fails: AtomicBool::new(false),
             unspilled: AtomicU64::new(0),
             retiring: Mutex::new(()),
+            winding_up: AtomicBool::new(false),
             count: Counters::default(),
             chains: (0..CHAIN_LENGTHS).map(|_| Counter::new()).collect(),
         }

@@ -450,6 +450,38 @@ fn history_follows_distinct_rows_not_updates() {
     assert!(vs.count.made.get() >= 20 * ROWS as u64);
 }
 
+/// A shutdown waits for no look at all that is kept, and what is kept stays readable.
+#[test]
+fn winding_up_leaves_history_where_it_is() {
+    let sys = TxnSystem::new(TxnId(1), Csn(1));
+    let vs = store();
+    let old = sys.open_snapshot(SnapshotInfo::default());
+    let mut rows: Vec<Record> = (0..500u32)
+        .map(|_| Record {
+            payload: vec![1; 180],
+            ..Record::default()
+        })
+        .collect();
+    let mut update_all = || {
+        for r in &mut rows {
+            let txn = sys.begin(Owner::new(1, 0));
+            let payload = vec![txn.get() as u8; 180];
+            update(&sys, &vs, r, txn, payload, false, true);
+            sys.commit(txn);
+        }
+    };
+    update_all();
+    assert!(vs.retire_down_to(&sys, 0).moved > 0);
+    assert!(vs.sweep_old(&sys).seen > 0);
+    update_all();
+    vs.wind_up();
+    assert_eq!(vs.retire_down_to(&sys, 0).segments, 0);
+    assert_eq!(vs.sweep_old(&sys).seen, 0);
+    for r in &rows {
+        assert_eq!(read(&sys, &vs, r, &old), Some(vec![1; 180]));
+    }
+}
+
 #[test]
 fn a_segment_nobody_needs_is_freed_unread() {
     let sys = TxnSystem::new(TxnId(1), Csn(1));
