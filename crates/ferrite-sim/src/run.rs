@@ -357,6 +357,14 @@ fn disk_filler(world: &Arc<World>, number: u64) -> Option<thread::JoinHandle<()>
         return None;
     }
     let (world, seed) = (world.clone(), world.plan.seed ^ number << 40);
+    // Some lives begin on a disk that is full. Drawn apart: the other choices stay what they were.
+    let apart = &mut Rng::new(seed ^ 0xf011);
+    if number > 0 && apart.chance(1, 2) {
+        let room = any_scale(apart, 16) & !4095;
+        world
+            .disk
+            .set_capacity(Some(world.disk.used_bytes() + room));
+    }
     Some(sim::spawn("filler", move || {
         let mut rng = Rng::new(seed);
         for _ in 0..6 {
