@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Loom: the models of latches, epochs, directory words, log reservation and commit publication, in every order of two or three threads.
+# Loom: the models of latches, epochs, the lock table, directory words, log reservation and commit publication, in every order of two or three threads.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../../scripts/lib.sh"
@@ -7,4 +7,4 @@ set -euo pipefail
 ferrite_need_cargo
 cd "$FERRITE_ROOT"
 export RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$FERRITE_ROOT/target}/loom"
-exec cargo test --locked --quiet -p ferrite-sync -p ferrite-redo -p ferrite-txn -p ferrite-store --release --lib loom_ "$@"
+exec cargo test --locked --quiet -p ferrite-sync -p ferrite-lock -p ferrite-redo -p ferrite-txn -p ferrite-store --release --lib loom_ "$@"

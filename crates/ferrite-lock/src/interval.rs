@@ -48,7 +48,7 @@ impl<T> Default for Intervals<T> {
 }
 
 impl<T> Intervals<T> {
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub fn is_empty(&self) -> bool {
         self.root == NONE
     }
@@ -275,7 +275,7 @@ impl<T> Intervals<T> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use ferrite_sync::random::Rng;

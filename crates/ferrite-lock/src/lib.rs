@@ -52,15 +52,17 @@ mod table;
 mod tables;
 mod wait;
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod cycle_tests;
-#[cfg(test)]
+#[cfg(all(test, loom))]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
 mod range_tests;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod scale_tests;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod stress_tests;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
 
 pub use deadlock::{Deadlock, DeadlockMember};

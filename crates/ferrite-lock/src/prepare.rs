@@ -87,7 +87,7 @@ impl LockTable {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use crate::tests::{ask_in_thread, is_clean, owners, table, IX, LONG};
     use crate::{Attempt, Mode, NoHooks, Span, TableMode};

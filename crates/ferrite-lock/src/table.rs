@@ -247,7 +247,8 @@ impl LockTable {
 
     /// Asks, and waits if somebody is in the way. No latch may be held. First come first
     /// served; granted by direct hand-off. After a wait the caller looks at its records
-    /// again, from the last position before: rows may have come or gone.
+    /// again, from the last position before: rows may have come or gone. It asks again, too: if a
+    /// range in the way goes just then, this says yes and nothing is held.
     ///
     /// # Errors
     /// [`Error::LockTimeout`] (also at once under `nowait`), [`Error::Skipped`] at once under

@@ -75,19 +75,45 @@ pub(crate) fn wake(word: &AtomicU32, mask: u32, n: usize) -> usize {
 
 #[cfg(loom)]
 mod model {
-    //! The futex under loom: one queue behind one modelled mutex.
+    //! The futex under loom: one queue behind one modelled mutex. Time stands still but for
+    //! `pass_us`: a deadline passes where the model says so, at any moment in the other threads.
 
     use super::AtomicU32;
+    use crate::atomic::{AtomicU64, Ordering};
     use loom::sync::{Condvar, Mutex};
 
+    struct Waiter {
+        ticket: u64,
+        key: usize,
+        mask: u32,
+        deadline_us: Option<u64>,
+    }
+
+    #[derive(Default)]
+    struct Line {
+        tickets: u64,
+        waiters: Vec<Waiter>,
+        /// Tickets of those whose deadline has passed while they slept.
+        late: Vec<u64>,
+    }
+
     struct Queue {
-        waiters: Mutex<(u64, Vec<(u64, usize, u32)>)>,
+        line: Mutex<Line>,
         changed: Condvar,
+        /// Changed under the mutex, read without.
+        now_us: AtomicU64,
     }
 
     loom::lazy_static! {
-        static ref QUEUE: Queue =
-            Queue { waiters: Mutex::new((0, Vec::new())), changed: Condvar::new() };
+        static ref QUEUE: Queue = Queue {
+            line: Mutex::new(Line::default()),
+            changed: Condvar::new(),
+            now_us: AtomicU64::new(1),
+        };
+    }
+
+    pub(crate) fn now_us() -> u64 {
+        QUEUE.now_us.load(Ordering::Relaxed)
     }
 
     pub(crate) fn wait(
@@ -95,28 +121,36 @@ mod model {
         word: &AtomicU32,
         expected: u32,
         mask: u32,
-        _deadline_us: Option<u64>,
+        deadline_us: Option<u64>,
     ) -> bool {
         let key = word as *const AtomicU32 as usize;
-        let mut g = QUEUE.waiters.lock().unwrap();
-        if word.load(loom::sync::atomic::Ordering::SeqCst) != expected {
+        let mut g = QUEUE.line.lock().unwrap();
+        if word.load(Ordering::SeqCst) != expected {
             return true;
         }
-        g.0 += 1;
-        let ticket = g.0;
-        g.1.push((ticket, key, mask));
-        while g.1.iter().any(|w| w.0 == ticket) {
+        if deadline_us.is_some_and(|us| us <= now_us()) {
+            return false;
+        }
+        g.tickets += 1;
+        let ticket = g.tickets;
+        g.waiters.push(Waiter {
+            ticket,
+            key,
+            mask,
+            deadline_us,
+        });
+        while g.waiters.iter().any(|w| w.ticket == ticket) {
             g = QUEUE.changed.wait(g).unwrap();
         }
-        true
+        !g.late.contains(&ticket)
     }
 
     pub(crate) fn wake(word: &AtomicU32, mask: u32, n: usize) -> usize {
         let key = word as *const AtomicU32 as usize;
-        let mut g = QUEUE.waiters.lock().unwrap();
+        let mut g = QUEUE.line.lock().unwrap();
         let mut woken = 0;
-        g.1.retain(|w| {
-            let hit = woken < n && w.1 == key && w.2 & mask != 0;
+        g.waiters.retain(|w| {
+            let hit = woken < n && w.key == key && w.mask & mask != 0;
             woken += usize::from(hit);
             !hit
         });
@@ -125,7 +159,24 @@ mod model {
         }
         woken
     }
+
+    pub(crate) fn pass_us(us: u64) {
+        let mut g = QUEUE.line.lock().unwrap();
+        let now = QUEUE.now_us.fetch_add(us, Ordering::Relaxed) + us;
+        let g = &mut *g;
+        let asleep = g.waiters.len();
+        g.waiters.retain(|w| {
+            let late = w.deadline_us.is_some_and(|us| us <= now);
+            if late {
+                g.late.push(w.ticket);
+            }
+            !late
+        });
+        if g.waiters.len() < asleep {
+            QUEUE.changed.notify_all();
+        }
+    }
 }
 
 #[cfg(loom)]
-pub(crate) use model::{wait, wake};
+pub(crate) use model::{now_us, pass_us, wait, wake};

@@ -1,5 +1,5 @@
 //! Clocks. In a simulation both are virtual: they stand still while a task can run and jump
-//! to the next deadline when none can.
+//! to the next deadline when none can. Under loom [`now_us`] is the model's.
 //!
 //! Invariant: [`now_us`] never goes back, and is the clock of every deadline in this crate.
 
@@ -19,6 +19,9 @@ fn clock(id: libc::clockid_t) -> u64 {
 /// Microseconds on a clock that only goes forward (its zero means nothing).
 #[inline]
 pub fn now_us() -> u64 {
+    #[cfg(loom)]
+    return crate::futex::now_us();
+    #[cfg(not(loom))]
     hook::now_us().unwrap_or_else(|| clock(libc::CLOCK_MONOTONIC))
 }
 
