@@ -39,7 +39,7 @@ test_ci() {
     test_stage sim test_sim_ci
     test_room launcher
     local room
-    for room in tools eyes sysbench bench mtr diff corners schedules crash soak; do
+    for room in loom tools eyes sysbench bench mtr diff corners schedules crash soak; do
         test_room "$room" --ci
     done
 }
@@ -50,7 +50,7 @@ test_all() {
     test_stage sim test_sim
     test_room launcher
     local room
-    for room in tools eyes sysbench bench mtr diff corners schedules crash soak perf; do
+    for room in loom tools eyes sysbench bench mtr diff corners schedules crash soak perf; do
         test_room "$room" "$@"
     done
 }
