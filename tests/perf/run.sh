@@ -5,8 +5,11 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../lib/env.sh"
 ft_setup "$@"
 ferrite_ensure_sysbench
-if [ "${1:-}" = waits ]; then
-    shift
-    exec "$FT_PYTHON" -m perf.waits "$@"
-fi
+case "${1:-}" in
+    waits | held)
+        part=$1
+        shift
+        exec "$FT_PYTHON" -m "perf.$part" "$@"
+        ;;
+esac
 exec "$FT_PYTHON" -m perf.floors "$@"
