@@ -33,11 +33,17 @@ impl Session {
     /// # Errors
     /// A page that cannot be read: the transaction stays as far as it got, with its locks.
     pub fn rollback(&mut self) -> Result<()> {
+        let was_prepared = self.prepared;
         if !self.txn.is_frozen() {
             self.undo_to(0)?;
             self.finish_rollback();
         }
         self.release_and_reset();
+        // A prepared transaction is on disk: a crash must not bring back what was answered.
+        if was_prepared && !ferrite_sync::mutant!("rollback.prepared_not_durable") {
+            let log = &self.engine.log;
+            log.flush_to(log.current_lsn());
+        }
         Ok(())
     }
 

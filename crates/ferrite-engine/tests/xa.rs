@@ -325,3 +325,29 @@ fn two_prepared_under_one_xid_are_decided_one_after_the_other() {
     check(&engine, &t);
     engine.close().unwrap();
 }
+
+/// The answer to the rollback of a prepared transaction holds, whoever gives it: the prepared state
+/// was on disk, and a crash must not bring it back.
+#[test]
+fn an_answered_rollback_outlives_a_crash() {
+    for by_xid in [false, true] {
+        let (disk, engine, t, mut s) = database(37);
+        insert(&mut s, &t, 1, b"one").unwrap();
+        s.commit(false).unwrap();
+        update(&mut s, &t, 1, b"one", b"first").unwrap();
+        s.prepare(&xid("x")).unwrap();
+        if by_xid {
+            s.detach_prepared();
+            engine.rollback_by_xid(&xid("x")).unwrap();
+        } else {
+            s.rollback().unwrap();
+        }
+        disk.crash(&mut Rng::new(2));
+        give_up(&engine);
+        drop((s, t, engine));
+        let engine = open(&disk);
+        let found = engine.commit_by_xid(&xid("x"));
+        assert_eq!(found, Err(Error::NotFound), "by xid: {by_xid}");
+        engine.close().unwrap();
+    }
+}

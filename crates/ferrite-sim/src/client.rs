@@ -397,9 +397,10 @@ impl Client {
         match way {
             0 => {
                 self.world.model().decide(serial, State::RollingBack);
-                if self.roll_back() == After::Over {
-                    return;
-                }
+                self.roll_back();
+                // It was answered: no crash may bring it back.
+                self.world.model().forget(serial);
+                return;
             }
             1 => self.detach(serial),
             2..=4 if self.world.plan.extra.comebacks => self.detach(serial),
