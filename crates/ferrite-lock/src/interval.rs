@@ -19,6 +19,8 @@ pub(crate) struct Node<T> {
     priority: u64,
     left: u32,
     right: u32,
+    /// The node above; of the root, and while the tree is cut, whatever it was.
+    parent: u32,
     /// The node with the highest high end among this one and those below it.
     highest: u32,
 }
@@ -96,6 +98,7 @@ impl<T> Intervals<T> {
             priority: self.drawn,
             left: NONE,
             right: NONE,
+            parent: NONE,
             highest: NONE,
         };
         let slot = match self.free.pop() {
@@ -169,12 +172,12 @@ impl<T> Intervals<T> {
         }
     }
 
-    /// Who is highest below a node, once its children are right.
+    /// Who is highest below a node, and whose children they are, once those are right.
     fn tell(&mut self, at: u32) {
-        let n = self.node(at);
         let mut best = at;
-        for child in [n.left, n.right] {
+        for child in [self.node(at).left, self.node(at).right] {
             if child != NONE {
+                self.node_mut(child).parent = at;
                 let other = self.node(child).highest;
                 if self.node(other).high > self.node(best).high {
                     best = other;
@@ -222,25 +225,27 @@ impl<T> Intervals<T> {
         at
     }
 
-    /// Gives a range another high end.
-    pub fn set_high(&mut self, slot: u32, high: &[u8]) {
+    /// Gives a range a higher high end. The way up ends at the first node that knows a higher one
+    /// anyway: for ranges that do not overlap, as an owner's own, mostly the next.
+    pub fn raise(&mut self, slot: u32, high: &[u8]) {
         let n = self.node_mut(slot);
+        assert!(*n.high <= *high, "a range only grows");
         n.high.clear();
         n.high.extend_from_slice(high);
-        self.with_place(slot, |tree, low, id| tree.retell(tree.root, low, id, slot));
-    }
-
-    fn retell(&mut self, at: u32, low: &[u8], id: u64, slot: u32) {
-        if at == NONE {
-            return;
-        }
-        if at != slot {
-            match self.order(at, low, id) {
-                Ordering::Greater => self.retell(self.node(at).right, low, id, slot),
-                _ => self.retell(self.node(at).left, low, id, slot),
+        let mut at = slot;
+        loop {
+            let known = self.node(at).highest;
+            if known != slot {
+                if *self.node(known).high >= *high {
+                    return;
+                }
+                self.node_mut(at).highest = slot;
             }
+            if at == self.root {
+                return;
+            }
+            at = self.node(at).parent;
         }
-        self.tell(at);
     }
 
     /// Gives a range another low end.
@@ -305,9 +310,9 @@ mod tests {
                             assert_eq!(set.remove(slot).map(|n| n.data), Some(at));
                         }
                     }
-                    (1, Some(Some((low, high, slot)))) => {
-                        *high = (*low).max(a);
-                        set.set_high(*slot, &high.to_be_bytes());
+                    (1, Some(Some((_, high, slot)))) => {
+                        *high = (*high).max(a);
+                        set.raise(*slot, &high.to_be_bytes());
                     }
                     (2, Some(Some((low, high, slot)))) => {
                         *low = (*high).min(a);
@@ -342,7 +347,7 @@ mod tests {
             for n in 0..count {
                 let low = (n * 10).to_be_bytes();
                 let slot = set.insert(u64::from(n), low.to_vec(), low.to_vec(), n);
-                set.set_high(slot, &(n * 10 + 5).to_be_bytes());
+                set.raise(slot, &(n * 10 + 5).to_be_bytes());
                 slots.push(slot);
             }
             for n in 0..count {

@@ -93,6 +93,39 @@ impl IndexRanges {
         self.names.is_empty()
     }
 
+    /// Nobody but this owner has ranges here.
+    fn is_alone(&self, owner: &Arc<Owner>) -> bool {
+        self.owners.len() == 1 && self.owners.contains_key(&name(owner))
+    }
+
+    /// Is the key in a range of another owner with which a request for `asked` is in conflict?
+    fn in_the_way(&self, owner: &Arc<Owner>, key: &[u8], asked: Mask) -> bool {
+        // What a request for nothing in particular meets is everything: see `covering`.
+        asked != 0
+            && !self.is_alone(owner)
+            && !self.covering(key, asked, &mut |r, _| Arc::ptr_eq(&r.data.owner, owner))
+    }
+
+    /// The slot of the owner's range of that name and mode.
+    fn named(&self, id: RangeId, set: usize, owner: &Arc<Owner>) -> Option<u32> {
+        let (s, slot) = self.names.get(&id.0).copied()?;
+        let range = self.sets[s].get(slot)?;
+        (s == set && Arc::ptr_eq(&range.data.owner, owner)).then_some(slot)
+    }
+
+    /// The same, if the key is above the range and nothing else of this owner is on the way, nor
+    /// could give it more than the range: what a scan upward finds at almost every row.
+    fn just_above(&self, id: RangeId, set: usize, owner: &Arc<Owner>, key: &[u8]) -> Option<u32> {
+        let slot = self.named(id, set, owner)?;
+        let range = self.sets[set].get(slot)?;
+        let own = self.owners.get(&name(owner))?;
+        let met = (Bound::Excluded(range.low.as_slice()), Bound::Included(key));
+        let free = *key > *range.high
+            && own[1 - set].is_empty()
+            && own[set].range::<[u8], _>(met).next().is_none();
+        free.then_some(slot)
+    }
+
     /// Calls `f` with each range over the key, and its modes, until it says false.
     fn covering(&self, key: &[u8], asked: Mask, f: &mut dyn FnMut(&Range, Mask) -> bool) -> bool {
         (0..2).all(|set| {
@@ -196,7 +229,7 @@ impl IndexRanges {
             return;
         };
         if *key > *range.high {
-            self.sets[set].set_high(slot, key);
+            self.sets[set].raise(slot, key);
         } else if *key < *range.low {
             if let Some(own) = self.owners.get_mut(&owner) {
                 if let Some((mut low, slot)) = own[set].remove_entry(&range.low) {
@@ -312,11 +345,50 @@ impl Ranges {
 
     /// Would the request meet a range of another owner?
     pub fn in_the_way(&self, owner: &Arc<Owner>, k: KeyRef<'_>, asked: Mask) -> bool {
-        // What a request for nothing in particular meets is everything: see `covering`.
-        asked != 0
-            && self.has(k.index, k.key, asked, &|r| {
-                !Arc::ptr_eq(&r.data.owner, owner)
-            })
+        let found = |ranges: &IndexRanges| ranges.in_the_way(owner, k.key, asked);
+        self.with(k.index, found).unwrap_or(false)
+    }
+
+    /// What the owner lacks of `mask` on a key in spite of its ranges; `None` if another owner's are
+    /// in the way of that.
+    fn lacks(&self, owner: &Arc<Owner>, k: KeyRef<'_>, mask: Mask) -> Option<Mask> {
+        let found = |ranges: &IndexRanges| {
+            let need = missing(mask, ranges.held_by(owner, k.key));
+            (!ranges.in_the_way(owner, k.key, need)).then_some(need)
+        };
+        self.with(k.index, found).unwrap_or(Some(mask))
+    }
+
+    /// The range reaches up to this key now, if nothing but the way there is to be asked: no range of
+    /// anybody's and nobody in the key's line. Under the key's shard mutex.
+    fn go_up(
+        &self,
+        id: RangeId,
+        owner: &Arc<Owner>,
+        k: KeyRef<'_>,
+        mode: Mode,
+        is_free: impl FnOnce() -> bool,
+        tally: &Tally,
+    ) -> bool {
+        let set = usize::from(mode == Mode::Exclusive);
+        let mut stripe = self.stripe(k.index).lock();
+        let Some(ranges) = stripe.get_mut(&k.index) else {
+            return false;
+        };
+        let Some(slot) = ranges.just_above(id, set, owner, k.key) else {
+            return false;
+        };
+        let mask = row_mask(mode, Span::NextKey);
+        if ranges.in_the_way(owner, k.key, mask) || !is_free() {
+            return false;
+        }
+        let before = ranges.sets[set].get(slot).map_or(0, |r| r.high.len());
+        ranges.sets[set].raise(slot, k.key);
+        if before != k.key.len() {
+            tally.give(before);
+            tally.take(k.key.len());
+        }
+        true
     }
 
     /// The range reaches to this key now; if the owner has no such range of that mode, a new one
@@ -332,12 +404,7 @@ impl Ranges {
         let set = usize::from(mode == Mode::Exclusive);
         let mut stripe = self.stripe(k.index).lock();
         let ranges = stripe.entry(k.index).or_default();
-        let old = id.and_then(|id| ranges.names.get(&id.0).copied());
-        let old = old.filter(|(s, slot)| {
-            let range = ranges.sets[*s].get(*slot);
-            *s == set && range.is_some_and(|r| Arc::ptr_eq(&r.data.owner, owner))
-        });
-        if let Some((set, slot)) = old {
+        if let Some(slot) = id.and_then(|id| ranges.named(id, set, owner)) {
             for _ in 0..ranges.reach(set, slot, k.key, tally) {
                 self.uncount(k.index, tally);
             }
@@ -469,6 +536,12 @@ impl LockTable {
         let k = self.key(index, key);
         let mask = row_mask(mode, Span::NextKey);
         let (_, shard) = self.lock_shard(k);
+        let is_free = || !shard.has_obstacle(owner, k, mask);
+        let up = |id| self.ranges.go_up(id, owner, k, mode, is_free, &self.tally);
+        if self.tally.check_room().is_ok() && range.is_some_and(up) {
+            owner.lock_count.fetch_add(1, Relaxed);
+            return Ok(Attempt::Held);
+        }
         if missing(mask, self.ranges.held_by(owner, k)) == 0 {
             // Where it meets another range of this owner both become one.
             match range {
@@ -573,14 +646,11 @@ impl LockTable {
         if !self.ranges.any(k.index) {
             return shard.attempt(owner, k, mask, &self.tally, wakes);
         }
-        let need = missing(mask, self.ranges.held_by(owner, k));
-        if need == 0 {
-            return Ok(Outcome::Covered);
+        match self.ranges.lacks(owner, k, mask) {
+            None => Ok(Outcome::Blocked),
+            Some(0) => Ok(Outcome::Covered),
+            Some(need) => shard.attempt(owner, k, need, &self.tally, wakes),
         }
-        if self.ranges.in_the_way(owner, k, need) {
-            return Ok(Outcome::Blocked);
-        }
-        shard.attempt(owner, k, need, &self.tally, wakes)
     }
 
     /// Is the key itself needed by a lock, so that its record should stay? In the middle of a
