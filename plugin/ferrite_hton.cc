@@ -146,9 +146,12 @@ static void hton_drop_database(handlerton *, char *path) {
   name[end - begin] = '\0';
   THD *thd = current_thd;
   fe_code code = fe_database_drop(ferrite_engine, name, thd, ferrite_lock_wait_ms(thd));
-  if (code != FE_OK && code != FE_NOT_FOUND)
-    sql_print_error("Ferrite: dropping the tables of database %s failed: %s", name,
-                    fe_last_error());
+  if (code == FE_OK || code == FE_NOT_FOUND) return;
+  sql_print_error("Ferrite: dropping the tables of database %s failed: %s", name, fe_last_error());
+  /* The server asks for no answer: the client gets a warning. */
+  if (thd)
+    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_GET_ERRMSG,
+                        "tables of database %s stay in the engine: %s", name, fe_last_error());
 }
 
 static void fill_handlerton(handlerton *hton) {

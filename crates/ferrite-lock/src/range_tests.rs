@@ -168,3 +168,20 @@ fn a_scan_whose_range_was_taken_in_goes_on_in_the_other() {
         is_clean(&t);
     }
 }
+
+/// The scans of a short transaction keep a lock for each key; of one that holds many, hardly any.
+#[test]
+fn who_holds_many_locks_folds_early() {
+    let t = table();
+    let [a, b] = owners();
+    let after = t.config.fold_after;
+    assert!(!t.folds(&a, after) && t.folds(&a, after + 1));
+    for n in 0..1025u32 {
+        let got = t.try_lock(&a, IX, &n.to_be_bytes(), Exclusive, NextKey);
+        assert!(got.unwrap().is_granted());
+    }
+    assert!(!t.folds(&a, 8) && t.folds(&a, 9) && !t.folds(&b, 9));
+    t.release_all(&a);
+    assert!(!t.folds(&a, 9));
+    is_clean(&t);
+}

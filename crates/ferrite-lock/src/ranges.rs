@@ -2,7 +2,7 @@
 //!
 //! A scan that locks entry after entry of an index, gaps included, would leave a lock per
 //! entry: gigabytes for millions of rows. After its first few dozen locks (see
-//! [`LockTable::fold_after`]) it grows a range instead, which stands for a next-key lock on
+//! [`LockTable::folds`]) it grows a range instead, which stands for a next-key lock on
 //! each key from its low end to its high end.
 //!
 //! Nobody waits for a range. Who finds one in the way makes it explicit for the one key that
@@ -46,6 +46,10 @@ const STRIPES: usize = if cfg!(loom) { 1 } else { 64 };
 const RANGE_BYTES: usize = 256;
 /// Ranges released, or shown, under one hold of a stripe's mutex.
 const AT_ONCE: usize = 128;
+
+/// Locks of an owner from which on its scans fold early, and after how many in a row they do then.
+const MANY_LOCKS: u64 = 1024;
+const FOLD_EARLY_AFTER: u32 = 8;
 
 /// Names a range; never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -513,9 +517,12 @@ impl Ranges {
 }
 
 impl LockTable {
-    /// After so many next-key locks in a row a scan should grow a range.
-    pub fn fold_after(&self) -> u32 {
-        self.config.fold_after
+    /// Should a scan that has taken so many next-key locks in a row grow a range? An owner that holds
+    /// many locks does so early: it is the long transactions that ranges are for, and the scans of
+    /// short ones do without the stripe's mutex.
+    pub fn folds(&self, owner: &Owner, taken: u32) -> bool {
+        taken > self.config.fold_after
+            || taken > FOLD_EARLY_AFTER && owner.locks_held() > MANY_LOCKS
     }
 
     /// Asks for a next-key lock, as [`try_lock`](Self::try_lock) does, and keeps it by growing

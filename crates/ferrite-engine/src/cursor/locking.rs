@@ -318,7 +318,7 @@ impl Cursor {
         if folds {
             self.fold.taken = self.fold.taken.saturating_add(1);
         }
-        if !folds || self.fold.taken <= locks.fold_after() {
+        if !folds || !locks.folds(owner, self.fold.taken) {
             return locks.try_lock(owner, index, key, scan.mode, span);
         }
         let fold = &mut self.fold;
