@@ -150,8 +150,8 @@ static void hton_drop_database(handlerton *, char *path) {
   sql_print_error("Ferrite: dropping the tables of database %s failed: %s", name, fe_last_error());
   /* The server asks for no answer: the client gets a warning. */
   if (thd)
-    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_GET_ERRMSG,
-                        "tables of database %s stay in the engine: %s", name, fe_last_error());
+    ferrite_warn(thd, ER_UNKNOWN_ERROR, "tables of database %s stay in the engine: %s", name,
+                 fe_last_error());
 }
 
 static void fill_handlerton(handlerton *hton) {

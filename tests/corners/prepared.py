@@ -184,3 +184,36 @@ def scenario_decided_while_its_connection_ends(env: Env) -> None:
         while other.error(f"XA COMMIT 'x{n}'"):
             expect(time.monotonic() < until, "nobody may decide the transaction", n)
         equal(other.run(f"SELECT COUNT(*) FROM t WHERE a = {n}"), [(1,)], f"row {n} after XA COMMIT")
+
+
+def scenario_answered_rollback_outlives_kill(env: Env) -> None:
+    """XA ROLLBACK by the session that prepared: what was answered holds after kill -9, as an XA COMMIT does."""
+    session = env.session()
+    session.run("CREATE TABLE t (a INT PRIMARY KEY, b INT) ENGINE=FERRITE")
+    session.run("INSERT INTO t VALUES (1, 0)")
+    for n in range(3):
+        session = env.session()
+        for statement in ("XA START 'r'", f"UPDATE t SET b={n + 1}", "XA END 'r'", "XA PREPARE 'r'", "XA ROLLBACK 'r'"):
+            session.run(statement)
+        env.crash()
+        session = env.session()
+        equal(session.run("XA RECOVER"), [], "prepared after the crash")
+        equal(session.run("SELECT b FROM t"), [(0,)], "the row")
+
+
+def scenario_drop_database_tells_what_stays(env: Env) -> None:
+    """A partition that the server has forgotten while a prepared transaction keeps it: DROP DATABASE warns of it."""
+    session = env.session()
+    session.run("SET GLOBAL ferrite_lock_wait_timeout=1")
+    session.run("CREATE DATABASE lost")
+    parts = "PARTITION BY RANGE (a) (PARTITION p0 VALUES LESS THAN (10), PARTITION p1 VALUES LESS THAN (20))"
+    session.run(f"CREATE TABLE lost.t (a INT PRIMARY KEY, b INT) ENGINE=FERRITE {parts}")
+    session.run("INSERT INTO lost.t VALUES (1, 1)")
+    _prepare_and_go(env, "lost", "UPDATE lost.t SET b=2")
+    session = env.session()
+    equal(session.error("ALTER TABLE lost.t DROP PARTITION p0"), 1205, "DROP PARTITION")
+    if session.error("DROP DATABASE lost") == 0:
+        told = [text for _, _, text in session.warnings() if "database lost stay" in text]
+        expect(len(told) == 1, "DROP DATABASE warns", session.warnings())
+    session.run("XA ROLLBACK 'lost'")
+    session.run("SET GLOBAL ferrite_lock_wait_timeout=50")
