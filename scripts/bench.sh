@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# `./ferrite bench NAME ...`: hands over to the bench room.
+# `./ferrite bench NAME ...`: hands over to bench/run.sh.
 
 cmd_bench() {
     local runner

@@ -46,7 +46,7 @@ instance_paths() {
     # The name itself is not followed: it is a link to the socket in DIR.
     SOCKET=$(realpath -m -- "$(dirname -- "$SOCKET")")/$(basename -- "$SOCKET")
     PID_FILE=$DIR/ferrite.pid
-    # shellcheck disable=SC2034 # read by the rooms that source this one
+    # shellcheck disable=SC2034 # read by the scripts that source this one
     ERROR_LOG=$DIR/ferrite.err
     if [[ -d $DIR && ! -x $DIR ]]; then
         ferrite_die "$DIR belongs to $(stat -c %U -- "$DIR") and is closed to $(account_me)" "give another with --dir"

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What every room of the launcher shares: messages, locks, tools, options, and where things are.
+# What every script of the launcher shares: messages, locks, tools, options, and where things are.
 #
 # Test and benchmark scripts may source this file. It offers:
 #   ferrite_ensure_server      the private server, its client programs, headers and source; sets the FERRITE_SERVER_*

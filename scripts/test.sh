@@ -19,28 +19,28 @@ cmd_test() {
         sim) test_stage sim test_sim "$@" ;;
         mutants) test_stage mutants test_mutants "$@" ;;
         tools)
-            test_room launcher
-            test_room tools "$@"
+            test_suite launcher
+            test_suite tools "$@"
             ;;
-        mtr | crash | diff) test_room "$what" "$@" ;;
+        mtr | crash | diff) test_suite "$what" "$@" ;;
         *)
             [[ $what =~ ^[a-z]+$ && -x $FERRITE_ROOT/tests/$what/run.sh ]] ||
                 ferrite_die "there are no '$what' tests" "there are: unit, sim, mutants, mtr, crash, diff, tools, all, and the folders of tests/"
-            test_room "$what" "$@"
+            test_suite "$what" "$@"
             ;;
     esac
     test_close
 }
 
-# The built plugin comes first: every room needs it, and a broken build should fail once, and early.
+# The built plugin comes first: every suite needs it, and a broken build should fail once, and early.
 test_ci() {
     test_stage build test_build
     test_unit
     test_stage sim test_sim_ci
-    test_room launcher
-    local room
-    for room in loom tools eyes sysbench bench mtr diff corners schedules crash soak; do
-        test_room "$room" --ci
+    test_suite launcher
+    local suite
+    for suite in loom tools eyes sysbench bench mtr diff corners schedules crash soak; do
+        test_suite "$suite" --ci
     done
 }
 
@@ -48,10 +48,10 @@ test_all() {
     test_stage build test_build
     test_unit
     test_stage sim test_sim
-    test_room launcher
-    local room
-    for room in loom tools eyes sysbench bench mtr diff corners schedules crash soak perf; do
-        test_room "$room" "$@"
+    test_suite launcher
+    local suite
+    for suite in loom tools eyes sysbench bench mtr diff corners schedules crash soak perf; do
+        test_suite "$suite" "$@"
     done
 }
 
@@ -79,13 +79,13 @@ test_stage() {
     esac
 }
 
-test_room() {
-    local room=$1
+test_suite() {
+    local suite=$1
     shift
-    if [[ -x $FERRITE_ROOT/tests/$room/run.sh ]]; then
-        test_stage "$room" "$FERRITE_ROOT/tests/$room/run.sh" "$@"
+    if [[ -x $FERRITE_ROOT/tests/$suite/run.sh ]]; then
+        test_stage "$suite" "$FERRITE_ROOT/tests/$suite/run.sh" "$@"
     else
-        test_stage "$room" test_skip "tests/$room/run.sh is not written yet"
+        test_stage "$suite" test_skip "tests/$suite/run.sh is not written yet"
     fi
 }
 

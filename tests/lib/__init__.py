@@ -1,1 +1,1 @@
-"""What all test rooms share: a private server, connections, engines under test."""
+"""What all test suites share: a private server, connections, engines under test."""
