@@ -113,7 +113,8 @@ class Writer:
                         self._decide(cursor, self.client.prepared)
                 except (pymysql.err.MySQLError, OSError):
                     return
-        connection.close()
+        if connection.open:
+            connection.close()
 
     def _survives(self, connection: pymysql.connections.Connection, error: Exception) -> bool:
         code = error.args[0] if error.args else 0
