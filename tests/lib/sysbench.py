@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from lib.server import Server
@@ -89,3 +91,16 @@ def check_tables(server: Server) -> list[str]:
             wrong += [f"{name}: {row}" for row in cursor.fetchall() if row[3] != "OK"]
     connection.close()
     return wrong
+
+
+@contextmanager
+def side_by_side(servers: list[Server]) -> Iterator[list[Server]]:
+    """The servers, started and each with its database; removed at the end."""
+    try:
+        for server in servers:
+            server.start()
+            make_database(server)
+        yield servers
+    finally:
+        for server in servers:
+            server.remove()

@@ -15,7 +15,7 @@ from typing import Any
 from lib.engines import engine
 from lib.places import find_places
 from lib.server import Server, stop_on_signals
-from lib.sysbench import make_database, sysbench
+from lib.sysbench import side_by_side, sysbench
 
 QUEUE = str(Path(__file__).resolve().parents[2] / "bench" / "lua" / "queue.lua")
 PARTS = ("ranges", "values", "rows", "queue", "snapshots")
@@ -279,15 +279,9 @@ def main() -> int:
     kinds = [engine(name) for name in arguments.engines.split(",")]
     servers = [Server(find_places(), kind, _options(kind, arguments)) for kind in kinds]
     held = True
-    try:
-        for server in servers:
-            server.start()
-            make_database(server)
+    with side_by_side(servers):
         for part in chosen:
             held = COMPARE[part](servers, arguments) and held
-    finally:
-        for server in servers:
-            server.remove()
     return 0 if held else 1
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from lib.engines import engine
 from lib.places import find_places
 from lib.server import Server, stop_on_signals
-from lib.sysbench import make_database, sysbench
+from lib.sysbench import side_by_side, sysbench
 from perf.floors import Usage
 
 COM_QUERY, MULTI_STATEMENTS = 3, 1 << 16
@@ -235,17 +235,11 @@ def main() -> int:
     kinds = [engine(name) for name in arguments.engines.split(",")]
     servers = [Server(find_places(), kind, options(kind, arguments.waiters)) for kind in kinds]
     held = True
-    try:
-        for server in servers:
-            server.start()
-            make_database(server)
+    with side_by_side(servers):
         if arguments.only != "deadlocks":
             held = compare_lines(servers, arguments)
         if arguments.only != "line":
             held = compare_deadlocks(servers, arguments) and held
-    finally:
-        for server in servers:
-            server.remove()
     return 0 if held else 1
 
 
