@@ -16,7 +16,7 @@ use crate::session::{Isolation, Session, Xid};
 use crate::values::commit_body;
 use ferrite_redo::CommitAck;
 use ferrite_sync::atomic::Ordering;
-use ferrite_sync::kill_point;
+use ferrite_sync::{kill_point, NoWait};
 use ferrite_types::format::record_kind;
 use ferrite_types::{Error, Lsn, Result, TxnId};
 
@@ -99,7 +99,8 @@ impl Session {
         let engine = &self.engine;
         match engine.flush_mode.load(Ordering::Relaxed) {
             1 => {
-                let company = engine.txns.active_count() > 0 || engine.log.pending_acks() > 0;
+                let company =
+                    || engine.log.pending_acks() > 0 || engine.txns.is_any_recent_active();
                 let mut token = || {
                     if allow_async {
                         engine.callbacks.async_begin(self.thd)
@@ -107,7 +108,7 @@ impl Session {
                         None
                     }
                 };
-                match engine.log.commit(end, company, &mut token) {
+                match engine.log.commit(end, &company, &mut token) {
                     CommitAck::Done | CommitAck::Deferred => {}
                 }
                 kill_point!("commit.durable");
@@ -172,7 +173,8 @@ impl Session {
         }
     }
 
-    /// Second phase in memory: never blocks, never fails. Call order is log order.
+    /// Second phase in memory: never fails, and waits for nothing but space in the log's ring (the
+    /// server holds the mutex that orders all commits). Call order is log order.
     pub fn commit_ordered(&mut self) {
         if self.txn.is_frozen() || self.rolled_back || self.commit_end.is_some() {
             return;
@@ -180,6 +182,7 @@ impl Session {
         if self.is_half_rolled_back() {
             return;
         }
+        let _promise = NoWait::begin("a commit in order");
         let end = self.log_commit();
         self.make_visible();
         self.snapshot = None;

@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use ferrite_sync::{time, Arc};
+use ferrite_sync::{may_wait, time, Arc};
 use ferrite_types::{Error, Result};
 
 use crate::{IoStats, LockGuard, OpenMode, Storage, StorageFile};
@@ -297,6 +297,7 @@ impl RealFile {
 
 impl StorageFile for RealFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        may_wait("read of a file");
         self.check_alignment(buf, offset);
         let began = time::now_us();
         let mut done = 0;
@@ -322,6 +323,7 @@ impl StorageFile for RealFile {
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        may_wait("write of a file");
         self.check_alignment(buf, offset);
         let began = time::now_us();
         let mut done = 0;
@@ -343,6 +345,7 @@ impl StorageFile for RealFile {
     }
 
     fn sync_data(&self) -> Result<()> {
+        may_wait("sync of a file");
         let began = time::now_us();
         let fd = self.fd();
         // SAFETY: the descriptor is open for the call. Not repeated after an error other

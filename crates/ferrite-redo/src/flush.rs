@@ -296,21 +296,21 @@ impl Log {
 
     /// Makes a commit durable whose last record ends at `lsn`.
     ///
-    /// `company`: other writers are active. Alone, the caller flushes for itself (`Done`).
+    /// `company`: are other writers active? Asked only if the commit is not durable yet. Alone, the caller flushes for itself (`Done`).
     /// In company `make_token` is asked; with a token the commit is queued (`Deferred`) and
     /// the token is released through [`set_ack`](Self::set_ack) once the commit is durable,
     /// possibly before this returns. Without a token it waits (`Done`).
     pub fn commit(
         &self,
         lsn: Lsn,
-        company: bool,
+        company: &dyn Fn() -> bool,
         make_token: &mut dyn FnMut() -> Option<usize>,
     ) -> CommitAck {
         let lsn = lsn.0.min(self.ring.next());
         if self.durable() >= lsn || ferrite_sync::mutant!("redo.ack_before_durable") {
             return CommitAck::Done;
         }
-        if company && self.flusher.running() {
+        if self.flusher.running() && company() {
             if let Some(token) = make_token() {
                 kill_point!("redo.before_queue");
                 self.requested.fetch_max(lsn, Ordering::SeqCst);

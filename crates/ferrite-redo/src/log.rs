@@ -17,7 +17,7 @@ use ferrite_io::Storage;
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use ferrite_sync::thread::JoinHandle;
 use ferrite_sync::waits::{waiting, Of, Reason};
-use ferrite_sync::{thread, Arc, CachePadded, Condvar, Event, Mutex, RwLock};
+use ferrite_sync::{exempt_from_no_wait, thread, Arc, CachePadded, Condvar, Event, Mutex, RwLock};
 use ferrite_types::format::record_kind;
 use ferrite_types::{Error, Lsn, Result};
 
@@ -210,8 +210,11 @@ impl Log {
     fn ring_filling(&self, start: u64, end: u64, used: u64) {
         if used > self.ring.capacity() {
             self.stats.waits_ring_full.inc();
-            waiting(Reason::LogRing, Of::Nothing, || {
-                self.wait_for_space(start, end - self.ring.capacity());
+            // The record has to go somewhere, whatever the caller has promised.
+            exempt_from_no_wait(|| {
+                waiting(Reason::LogRing, Of::Nothing, || {
+                    self.wait_for_space(start, end - self.ring.capacity());
+                });
             });
         } else if self.flusher.asleep() {
             self.request_flush(Lsn(start));

@@ -31,8 +31,8 @@ fn client(log: &Log, how: How, company: bool, answer: &Event, stop: &AtomicBool)
         n += 1;
         let ack = match how {
             How::NotDurable => continue,
-            How::Shared => log.commit(a.end, company, &mut || None),
-            How::Deferred => log.commit(a.end, company, &mut || Some(token)),
+            How::Shared => log.commit(a.end, &|| company, &mut || None),
+            How::Deferred => log.commit(a.end, &|| company, &mut || Some(token)),
         };
         if ack == CommitAck::Deferred {
             answer.wait();

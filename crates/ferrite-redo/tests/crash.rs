@@ -256,8 +256,8 @@ fn threads_and_a_power_cut() {
                             let a = put(&log, t << 32 | i, some_len(&mut rng, 2000));
                             mine.push((a.start, a.end, t << 32 | i));
                             let token = rng.chance(2, 3).then_some(a.end.0 as usize);
-                            if log.commit(a.end, rng.chance(3, 4), &mut || token) == CommitAck::Done
-                            {
+                            let company = rng.chance(3, 4);
+                            if log.commit(a.end, &|| company, &mut || token) == CommitAck::Done {
                                 acks.lock().push(a.end);
                             }
                         }
@@ -315,7 +315,9 @@ fn failed_writes_and_syncs_are_final() {
             let r = catch_unwind(AssertUnwindSafe(|| log.flush_to(b.end)));
             assert!(r.is_err());
         }
-        let r = catch_unwind(AssertUnwindSafe(|| log.commit(b.end, true, &mut || None)));
+        let r = catch_unwind(AssertUnwindSafe(|| {
+            log.commit(b.end, &|| true, &mut || None)
+        }));
         assert!(r.is_err());
         assert_eq!(log.durable_lsn(), a.end);
         assert_eq!(said.lock().len(), 1);
@@ -368,7 +370,7 @@ fn a_failed_flush_reaches_everybody_who_waits() {
                 thread::spawn("writer", move || {
                     catch_unwind(AssertUnwindSafe(|| loop {
                         let a = put(&log, t, 900);
-                        log.commit(a.end, t % 2 == 0, &mut || (t % 4 == 0).then_some(1));
+                        log.commit(a.end, &|| t % 2 == 0, &mut || (t % 4 == 0).then_some(1));
                     }))
                     .is_err()
                 })

@@ -236,8 +236,8 @@ fn many_threads_append_and_commit() {
                         let a = put(&log, n, some_len(&mut rng, 3000));
                         mine.push((a.start, a.end, n));
                         let token = a.end.0 as usize;
-                        let ack =
-                            log.commit(a.end, rng.chance(3, 4), &mut || deferred.then_some(token));
+                        let company = rng.chance(3, 4);
+                        let ack = log.commit(a.end, &|| company, &mut || deferred.then_some(token));
                         match ack {
                             CommitAck::Done => assert!(log.durable_lsn() >= a.end),
                             CommitAck::Deferred => {

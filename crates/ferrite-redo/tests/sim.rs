@@ -53,7 +53,8 @@ fn client(log: &Log, known: &Arc<Mutex<Known>>, seed: u64, answer: &Event, token
             continue;
         }
         let token = rng.chance(2, 3).then_some(token);
-        if log.commit(a.end, rng.chance(3, 4), &mut || token) == CommitAck::Deferred {
+        let company = rng.chance(3, 4);
+        if log.commit(a.end, &|| company, &mut || token) == CommitAck::Deferred {
             answer.wait();
         }
         assert!(log.durable_lsn() >= a.end);

@@ -58,6 +58,7 @@ impl Event {
     }
 
     fn wait_until(&self, deadline_us: Option<u64>) -> bool {
+        crate::may_wait("event");
         hook::yield_point("event wait");
         let s = self.word.load(Ordering::Relaxed);
         if s & SET != 0

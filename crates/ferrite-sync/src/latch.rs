@@ -13,6 +13,7 @@
 //! - With nobody sleeping: one atomic step to take, one to release, no system call.
 
 use crate::atomic::{AtomicU32, Ordering};
+use crate::nowait::may_wait;
 use crate::{futex, hook};
 
 const EXCLUSIVE: u32 = 1 << 31;
@@ -66,6 +67,7 @@ impl Latch {
     /// Shares the latch, waiting if need be; true when it had to wait.
     #[inline]
     pub fn shared(&self) -> bool {
+        may_wait("page latch");
         hook::yield_point("latch shared");
         if self.grab_shared() {
             return false;
@@ -130,6 +132,7 @@ impl Latch {
     /// Takes the latch alone, waiting if need be; true when it had to wait.
     #[inline]
     pub fn exclusive(&self) -> bool {
+        may_wait("page latch");
         hook::yield_point("latch exclusive");
         if self.grab_exclusive(EXCLUSIVE) {
             return false;

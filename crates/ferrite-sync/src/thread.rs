@@ -81,6 +81,7 @@ pub fn sleep_ms(ms: u64) {
 
 /// Sleeps at least that many microseconds.
 pub fn sleep_us(us: u64) {
+    crate::may_wait("sleep");
     if hook::simulated() {
         let deadline = crate::time::now_us().saturating_add(us);
         hook::block("sleep", 0, 0, Some(deadline));

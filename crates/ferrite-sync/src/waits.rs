@@ -165,6 +165,7 @@ fn journal() -> MutexGuard<'static, VecDeque<LongWait>> {
 /// Waits by calling `wait`, and books how long that took.
 #[inline]
 pub fn waiting<T>(reason: Reason, of: Of, wait: impl FnOnce() -> T) -> T {
+    crate::may_wait(reason.name());
     let begun = time::now_us();
     let result = wait();
     booked(reason, of, time::now_us().saturating_sub(begun));

@@ -40,6 +40,9 @@ const LOW_LAG: u64 = 64;
 /// Steps of the cursor per ending transaction.
 const LOW_STEPS: u64 = 4096;
 
+/// Of how many ids a commit asks whether others are active.
+const RECENT: u64 = 64;
+
 /// State of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
@@ -308,6 +311,16 @@ impl TxnSystem {
     /// How many transactions have an id and have not ended.
     pub fn active_count(&self) -> usize {
         self.owners.iter().map(|s| s.lock().len()).sum()
+    }
+
+    /// Is one of the transactions that got their ids last still active? Asked by each durable
+    /// commit: a few words of the status ring and no mutex. One that has been open for long, or
+    /// waits prepared, is no sign that others are about to commit.
+    pub fn is_any_recent_active(&self) -> bool {
+        let next = self.next_txn().get();
+        let first = next.saturating_sub(RECENT).max(self.ring.floor()).max(1);
+        let mut recent = (first..next).rev().map(TxnId);
+        recent.any(|txn| matches!(self.ring.get(txn), Word::Active))
     }
 
     /// Calls `f` for each transaction that has an id and has not ended.

@@ -185,6 +185,9 @@ fn snapshots_and_bounds_agree_with_a_model_over_many_wraps() {
                 let oldest = active.first().copied().unwrap_or(sys.next_txn().get());
                 assert_eq!(sys.oldest_active().get(), oldest);
                 assert_eq!(sys.active_count(), active.len());
+                if active.is_empty() {
+                    assert!(!sys.is_any_recent_active());
+                }
             }
         }
         assert!(sys.next_txn().get() > 64 * 8);

@@ -3,7 +3,7 @@
 //! Locking: each call takes the machine's state once and keeps it to its end.
 
 use ferrite_sync::random::Rng;
-use ferrite_sync::{time, Arc};
+use ferrite_sync::{may_wait, time, Arc};
 use ferrite_types::{Error, Result};
 
 use super::disk::Change;
@@ -99,6 +99,7 @@ impl SimFile {
 
 impl StorageFile for SimFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        may_wait("read of a file");
         self.check(buf, offset)?;
         let event = self.event(IoOp::Read, offset, buf.len() as u64);
         let (mut state, due) = self.machine.begin(Some(self.life), &event)?;
@@ -137,6 +138,7 @@ impl StorageFile for SimFile {
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
+        may_wait("write of a file");
         self.check(buf, offset)?;
         self.writable("write")?;
         let event = self.event(IoOp::Write, offset, buf.len() as u64);
@@ -186,6 +188,7 @@ impl StorageFile for SimFile {
     }
 
     fn sync_data(&self) -> Result<()> {
+        may_wait("sync of a file");
         let began = time::now_us();
         let event = self.event(IoOp::Sync, 0, 0);
         let (mut guard, due) = self.machine.begin(Some(self.life), &event)?;
