@@ -2,12 +2,12 @@
  * The plugin frame: opens and closes the engine, fills the handlerton, hands the core its
  * way back to the server, and declares the plugins of this library.
  *
- * Rules of this room
+ * Rules of this module
  * - init() either leaves a running engine or nothing at all: no thread, no state.
  * - The callbacks below run in whatever thread the core says in ferrite.h; those of foreign
  *   threads use only server functions that are made for them.
- * - Order at shutdown: pre_shutdown (background work that needs the server stops, commits
- *   still work), the binlog waits for its checkpoint notifications, panic/deinit close.
+ * - Order at shutdown: the binlog waits for its checkpoint notifications, panic/deinit close.
+ *   No thread of the core needs the server before that, so there is nothing to end earlier.
  */
 #include "ferrite_hton.h"
 
@@ -119,15 +119,6 @@ static int hton_panic(handlerton *, enum ha_panic_function flag) {
   return flag == HA_PANIC_CLOSE ? close_engine() : 0;
 }
 
-static void hton_pre_shutdown() {
-  if (ferrite_engine) fe_engine_pre_shutdown(ferrite_engine);
-}
-
-static int hton_ddl_recovery_done(handlerton *) {
-  fe_engine_ddl_recovery_done(ferrite_engine);
-  return 0;
-}
-
 static bool hton_flush_logs(handlerton *) {
   if (fe_engine_flush_log(ferrite_engine) == FE_OK) return false;
   sql_print_error("Ferrite: flushing the log failed: %s", fe_last_error());
@@ -185,8 +176,6 @@ static void fill_handlerton(handlerton *hton) {
   hton->end_backup = ferrite_end_backup;
   hton->flush_logs = hton_flush_logs;
   hton->show_status = ferrite_show_status;
-  hton->pre_shutdown = hton_pre_shutdown;
-  hton->signal_ddl_recovery_done = hton_ddl_recovery_done;
   hton->panic = hton_panic;
 }
 

@@ -89,9 +89,8 @@ std::string query_of_thread(uint64_t thread_id) {
   return std::string(text, len);
 }
 
-void put_query(Field *field, const std::string &from_core, uint64_t thread_id) {
-  std::string text = from_core.empty() ? query_of_thread(thread_id) : from_core;
-  if (text.size() > max_query) text.resize(max_query);
+void put_query(Field *field, uint64_t thread_id) {
+  std::string text = query_of_thread(thread_id);
   if (text.empty())
     field->set_null();
   else
@@ -145,7 +144,7 @@ int fill_metrics(THD *thd, TABLE_LIST *tables, Item *) {
 
 struct Trx {
   fe_trx_row row;
-  std::string state, isolation, query;
+  std::string state, isolation;
 };
 
 std::string text_of(fe_slice slice) {
@@ -155,7 +154,7 @@ std::string text_of(fe_slice slice) {
 
 void collect_trx(void *arg, const fe_trx_row *row) {
   static_cast<std::vector<Trx> *>(arg)->push_back(
-      {*row, text_of(row->state), text_of(row->isolation), text_of(row->query)});
+      {*row, text_of(row->state), text_of(row->isolation)});
 }
 
 void collect_requested_lock(void *arg, const fe_lock_wait_row *row) {
@@ -186,7 +185,7 @@ int fill_trx(THD *thd, TABLE_LIST *tables, Item *) {
     /* InnoDB's weight: what it would take to undo, and what others would get back. */
     put(f[5], trx.row.rows_changed + trx.row.locks_held);
     put(f[6], trx.row.thread_id);
-    put_query(f[7], trx.query, trx.row.thread_id);
+    put_query(f[7], trx.row.thread_id);
     put(f[11], trx.row.locks_held);
     put(f[13], trx.row.locks_held);
     put(f[14], trx.row.rows_changed);
@@ -316,30 +315,25 @@ int fill_deadlocks(THD *thd, TABLE_LIST *tables, Item *) {
 
 /* ---- FERRITE_SNAPSHOTS ---------------------------------------------------------------- */
 
-struct Snapshot {
-  fe_snapshot_row row;
-  std::string query;
-};
-
 void collect_snapshot(void *arg, const fe_snapshot_row *row) {
-  static_cast<std::vector<Snapshot> *>(arg)->push_back({*row, text_of(row->query)});
+  static_cast<std::vector<fe_snapshot_row> *>(arg)->push_back(*row);
 }
 
 int fill_snapshots(THD *thd, TABLE_LIST *tables, Item *) {
   if (may_not_look(thd)) return 1;
   if (!ferrite_engine) return 0;
-  std::vector<Snapshot> list;
+  std::vector<fe_snapshot_row> list;
   fe_each_snapshot(ferrite_engine, collect_snapshot, &list);
   TABLE *table = tables->table;
   Field **f = table->field;
-  for (const Snapshot &snapshot : list) {
+  for (const fe_snapshot_row &snapshot : list) {
     restore_record(table, s->default_values);
-    put(f[0], snapshot.row.thread_id);
-    put(f[1], snapshot.row.age_ms);
-    put(f[2], snapshot.row.csn);
-    put(f[3], snapshot.row.held_bytes);
-    put(f[4], snapshot.row.held_rows);
-    put_query(f[5], snapshot.query, snapshot.row.thread_id);
+    put(f[0], snapshot.thread_id);
+    put(f[1], snapshot.age_ms);
+    put(f[2], snapshot.csn);
+    put(f[3], snapshot.held_bytes);
+    put(f[4], snapshot.held_rows);
+    put_query(f[5], snapshot.thread_id);
     if (schema_table_store_record(thd, table)) return 1;
   }
   return 0;

@@ -154,7 +154,8 @@ int ha_ferrite::cursor_for(uint32_t index_no, fe_cursor **out) {
       return error(rc);
     }
   } else if (c.statement != m_statement || c.mode != m_lock) {
-    fe_cursor_reset(c.cursor, m_session, m_lock, m_wait);
+    fe_code rc = fe_cursor_reset(c.cursor, m_session, m_lock, m_wait);
+    if (rc != FE_OK) return error(rc);
     c.semi = false;
   }
   c.statement = m_statement;

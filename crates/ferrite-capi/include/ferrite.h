@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-#define FE_ABI_VERSION 4
+#define FE_ABI_VERSION 5
 
 typedef struct fe_engine fe_engine;
 typedef struct fe_session fe_session; /* one SQL connection and its transaction */
@@ -159,12 +159,8 @@ typedef struct {
    overwritten, no thread runs. */
 fe_code fe_engine_open(const fe_config *config, const fe_callbacks *callbacks,
                        fe_engine **out);
-/* Stops background work that needs the server (pre_shutdown); commits still work. */
-void fe_engine_pre_shutdown(fe_engine *engine);
 /* Clean shutdown: flushes every commit, writes a checkpoint, frees all. */
 fe_code fe_engine_close(fe_engine *engine);
-/* The server finished its own DDL recovery: leftovers may be dropped now. */
-void fe_engine_ddl_recovery_done(fe_engine *engine);
 
 /* Dynamic settings; `name` as the system variable without the prefix "ferrite_".
    FE_BAD_CONFIG with a text when the value is refused. */
@@ -189,8 +185,6 @@ void fe_session_free(fe_session *session);
 /* Ends a lock wait of this session at once with FE_INTERRUPTED; any thread; no blocking. */
 void fe_session_interrupt(fe_session *session);
 void fe_session_set_lock_wait_timeout(fe_session *session, uint32_t timeout_ms);
-/* For FERRITE_TRX: what the session runs now. Copied; NULL clears. */
-void fe_session_set_query(fe_session *session, const char *text, size_t len);
 
 /* Start of a statement: remembers the undo position for fe_stmt_rollback and opens or
    keeps a read view lazily: at FE_READ_COMMITTED and below a view lasts a statement. */
@@ -416,8 +410,8 @@ fe_code fe_cursor_open(fe_session *session, fe_table *table, uint32_t index_no,
                        fe_lock_mode mode, fe_wait_policy wait, fe_cursor **out);
 void fe_cursor_close(fe_cursor *cursor);
 /* Makes an open cursor ready for a new statement or another mode; its position is lost. */
-void fe_cursor_reset(fe_cursor *cursor, fe_session *session, fe_lock_mode mode,
-                     fe_wait_policy wait);
+fe_code fe_cursor_reset(fe_cursor *cursor, fe_session *session, fe_lock_mode mode,
+                        fe_wait_policy wait);
 
 typedef struct {
   fe_slice key;     /* whole index key; secondary: declared parts, then the primary key */
@@ -483,7 +477,6 @@ typedef struct {
   uint64_t waiting_since_unix_s; /* 0: not waiting */
   const char *state;             /* "RUNNING", "LOCK WAIT", "ROLLING BACK", "PREPARED" */
   const char *isolation;
-  fe_slice query;
 } fe_trx_row;
 void fe_each_trx(fe_engine *engine, void (*each)(void *arg, const fe_trx_row *row),
                  void *arg);
@@ -517,7 +510,6 @@ typedef struct {
   uint64_t csn;
   uint64_t held_bytes;
   uint64_t held_rows;
-  fe_slice query;
 } fe_snapshot_row;
 void fe_each_snapshot(fe_engine *engine,
                       void (*each)(void *arg, const fe_snapshot_row *row), void *arg);

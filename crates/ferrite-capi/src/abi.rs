@@ -7,7 +7,7 @@
 use std::ffi::{c_char, c_int, c_void};
 
 /// Version of this boundary.
-pub const FE_ABI_VERSION: u32 = 4;
+pub const FE_ABI_VERSION: u32 = 5;
 
 /// A byte slice.
 #[repr(C)]
@@ -66,8 +66,47 @@ pub const FE_FORMAT: fe_code = 19;
 pub const FE_IN_USE: fe_code = 20;
 pub const FE_SAME: fe_code = 21;
 pub const FE_TABLE_CHANGED: fe_code = 22;
+/// Of the plugin's own allocations: the core returns none such.
+pub const FE_OUT_OF_MEMORY: fe_code = 23;
 pub const FE_LOCK_TABLE_FULL: fe_code = 24;
 pub const FE_BUG: fe_code = 25;
+
+pub const FE_LOG_NOTE: c_int = 0;
+pub const FE_LOG_WARNING: c_int = 1;
+pub const FE_LOG_ERROR: c_int = 2;
+
+pub const FE_READ_UNCOMMITTED: c_int = 0;
+pub const FE_READ_COMMITTED: c_int = 1;
+pub const FE_REPEATABLE_READ: c_int = 2;
+pub const FE_SERIALIZABLE: c_int = 3;
+
+pub const FE_READ_SNAPSHOT: c_int = 0;
+pub const FE_READ_SHARED: c_int = 1;
+pub const FE_READ_EXCLUSIVE: c_int = 2;
+
+pub const FE_WAIT: c_int = 0;
+pub const FE_NOWAIT: c_int = 1;
+pub const FE_SKIP_LOCKED: c_int = 2;
+
+pub const FE_SEEK_EXACT: c_int = 0;
+pub const FE_SEEK_GE: c_int = 1;
+pub const FE_SEEK_GT: c_int = 2;
+pub const FE_SEEK_LE: c_int = 3;
+pub const FE_SEEK_LT: c_int = 4;
+pub const FE_SEEK_LAST_EXACT: c_int = 5;
+
+pub const FE_OVERFLOW_BYTES: usize = 16;
+pub const FE_MANY_OVERFLOW_REFS: u8 = 255;
+pub const FE_MAX_INLINE_PAYLOAD: usize = 8000;
+pub const FE_MAX_RECORD_BYTES: usize = 8200;
+pub const FE_MAX_KEY_BYTES: usize = 4000;
+
+// What the header promises of sizes is what the core keeps to.
+const _: () = assert!(FE_OVERFLOW_BYTES == ferrite_engine::OVERFLOW_REF_BYTES);
+const _: () = assert!(FE_MANY_OVERFLOW_REFS == ferrite_engine::MANY_OVERFLOW_REFS);
+const _: () = assert!(FE_MAX_RECORD_BYTES == ferrite_engine::MAX_RECORD_BYTES);
+const _: () = assert!(FE_MAX_KEY_BYTES == ferrite_engine::MAX_KEY_BYTES);
+const _: () = assert!(FE_MAX_INLINE_PAYLOAD < FE_MAX_RECORD_BYTES);
 
 /// Callbacks of the server.
 #[repr(C)]
@@ -194,7 +233,6 @@ pub struct fe_trx_row {
     pub waiting_since_unix_s: u64,
     pub state: *const c_char,
     pub isolation: *const c_char,
-    pub query: fe_slice,
 }
 
 #[repr(C)]
@@ -225,7 +263,6 @@ pub struct fe_snapshot_row {
     pub csn: u64,
     pub held_bytes: u64,
     pub held_rows: u64,
-    pub query: fe_slice,
 }
 
 #[repr(C)]

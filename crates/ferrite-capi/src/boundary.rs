@@ -53,6 +53,12 @@ pub(crate) fn remember(error: &Error) {
     LAST_ERROR.with(|slot| *slot.borrow_mut() = text);
 }
 
+/// The caller's value of an enum is none that the header has. Nothing is taken for it.
+#[cold]
+pub(crate) fn unknown<T>(of: &str, value: std::ffi::c_int) -> Result<T> {
+    Err(Error::Bug(format!("{of} {value} is unknown")))
+}
+
 pub(crate) fn code(result: Result<()>) -> fe_code {
     match result {
         Ok(()) => FE_OK,

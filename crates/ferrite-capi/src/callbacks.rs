@@ -1,7 +1,7 @@
 //! The server's callbacks behind the engine's trait. Pointers are set once at open and live
 //! as long as the process (the plugin is never unloaded).
 
-use crate::abi::{fe_callbacks, CurrentConnection};
+use crate::abi::{fe_callbacks, CurrentConnection, FE_LOG_ERROR, FE_LOG_NOTE, FE_LOG_WARNING};
 use ferrite_engine::{Callbacks, LogLevel};
 use ferrite_sync::waits::{self, Who};
 use ferrite_sync::OnceLock;
@@ -53,9 +53,9 @@ fn current_connection() -> Option<Who> {
 impl Callbacks for Server {
     fn log(&self, level: LogLevel, text: &str) {
         let level: c_int = match level {
-            LogLevel::Note => 0,
-            LogLevel::Warning => 1,
-            LogLevel::Error => 2,
+            LogLevel::Note => FE_LOG_NOTE,
+            LogLevel::Warning => FE_LOG_WARNING,
+            LogLevel::Error => FE_LOG_ERROR,
         };
         if let Some(f) = self.0.log {
             // SAFETY: the header allows any thread; the text lives during the call.

@@ -1,7 +1,7 @@
 //! Cursors. A slice handed out lives in the cursor's buffers until its next call.
 
 use crate::abi::*;
-use crate::boundary::fail;
+use crate::boundary::{fail, unknown};
 use crate::session::{fe_session, session_of};
 use crate::table::{fe_table, table_of};
 use ferrite_engine::{Cursor, ReadMode, Row, SeekMode, WaitMode};
@@ -14,19 +14,33 @@ pub struct fe_cursor {
     session: *mut fe_session,
 }
 
-fn read_mode(mode: c_int) -> ReadMode {
+fn read_mode(mode: c_int) -> Result<ReadMode> {
     match mode {
-        1 => ReadMode::Shared,
-        2 => ReadMode::Exclusive,
-        _ => ReadMode::Snapshot,
+        FE_READ_SNAPSHOT => Ok(ReadMode::Snapshot),
+        FE_READ_SHARED => Ok(ReadMode::Shared),
+        FE_READ_EXCLUSIVE => Ok(ReadMode::Exclusive),
+        _ => unknown("fe_lock_mode", mode),
     }
 }
 
-fn wait_mode(wait: c_int) -> WaitMode {
+fn wait_mode(wait: c_int) -> Result<WaitMode> {
     match wait {
-        1 => WaitMode::NoWait,
-        2 => WaitMode::SkipLocked,
-        _ => WaitMode::Wait,
+        FE_WAIT => Ok(WaitMode::Wait),
+        FE_NOWAIT => Ok(WaitMode::NoWait),
+        FE_SKIP_LOCKED => Ok(WaitMode::SkipLocked),
+        _ => unknown("fe_wait_policy", wait),
+    }
+}
+
+fn seek_mode(mode: c_int) -> Result<SeekMode> {
+    match mode {
+        FE_SEEK_EXACT => Ok(SeekMode::Exact),
+        FE_SEEK_GE => Ok(SeekMode::AtOrAfter),
+        FE_SEEK_GT => Ok(SeekMode::After),
+        FE_SEEK_LE => Ok(SeekMode::AtOrBefore),
+        FE_SEEK_LT => Ok(SeekMode::Before),
+        FE_SEEK_LAST_EXACT => Ok(SeekMode::LastExact),
+        _ => unknown("fe_seek_mode", mode),
     }
 }
 
@@ -63,11 +77,15 @@ pub unsafe extern "C" fn fe_cursor_open(
     // SAFETY: valid handles and a place for the answer.
     unsafe {
         let table = &table_of(table).table;
+        *out = std::ptr::null_mut();
         if index_no as usize >= table.index_count() {
-            *out = std::ptr::null_mut();
             return fail(&Error::Bug(format!("no index {index_no}")));
         }
-        let cursor = Cursor::new(table, index_no as usize, read_mode(mode), wait_mode(wait));
+        let (mode, wait) = match (read_mode(mode), wait_mode(wait)) {
+            (Ok(mode), Ok(wait)) => (mode, wait),
+            (Err(e), _) | (_, Err(e)) => return fail(&e),
+        };
+        let cursor = Cursor::new(table, index_no as usize, mode, wait);
         *out = Box::into_raw(Box::new(fe_cursor { cursor, session }));
     }
     FE_OK
@@ -89,11 +107,17 @@ pub unsafe extern "C" fn fe_cursor_reset(
     session: *mut fe_session,
     mode: c_int,
     wait: c_int,
-) {
+) -> fe_code {
     // SAFETY: a valid handle.
     let handle = unsafe { &mut *cursor };
-    handle.session = session;
-    handle.cursor.reset(read_mode(mode), wait_mode(wait));
+    match (read_mode(mode), wait_mode(wait)) {
+        (Ok(mode), Ok(wait)) => {
+            handle.session = session;
+            handle.cursor.reset(mode, wait);
+            FE_OK
+        }
+        (Err(e), _) | (_, Err(e)) => fail(&e),
+    }
 }
 
 /// See the header.
@@ -105,13 +129,9 @@ pub unsafe extern "C" fn fe_cursor_seek(
     unique_exact: c_int,
     out: *mut fe_row,
 ) -> fe_code {
-    let mode = match mode {
-        0 => SeekMode::Exact,
-        1 => SeekMode::AtOrAfter,
-        2 => SeekMode::After,
-        3 => SeekMode::AtOrBefore,
-        4 => SeekMode::Before,
-        _ => SeekMode::LastExact,
+    let mode = match seek_mode(mode) {
+        Ok(mode) => mode,
+        Err(e) => return fail(&e),
     };
     // SAFETY: valid handles and slice.
     unsafe {

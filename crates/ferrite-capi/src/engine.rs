@@ -106,13 +106,6 @@ pub(crate) unsafe fn engine_of<'a>(engine: *const fe_engine) -> &'a Arc<Engine> 
 
 /// See the header.
 #[no_mangle]
-pub unsafe extern "C" fn fe_engine_pre_shutdown(engine: *mut fe_engine) {
-    // SAFETY: a valid handle.
-    unsafe { engine_of(engine) }.pre_shutdown();
-}
-
-/// See the header.
-#[no_mangle]
 pub unsafe extern "C" fn fe_engine_close(engine: *mut fe_engine) -> fe_code {
     if engine.is_null() {
         return FE_OK;
@@ -121,10 +114,6 @@ pub unsafe extern "C" fn fe_engine_close(engine: *mut fe_engine) -> fe_code {
     let handle = unsafe { Box::from_raw(engine) };
     code(handle.engine.close())
 }
-
-/// See the header.
-#[no_mangle]
-pub unsafe extern "C" fn fe_engine_ddl_recovery_done(_engine: *mut fe_engine) {}
 
 /// See the header.
 #[no_mangle]

@@ -77,7 +77,6 @@ pub unsafe extern "C" fn fe_each_trx(
                 waiting_since_unix_s: row.waiting_since_unix_s,
                 state: state.as_ptr(),
                 isolation: isolation.as_ptr(),
-                query: fe_slice::of(&row.query),
             };
             each(arg, &out);
         }
@@ -174,7 +173,6 @@ pub unsafe extern "C" fn fe_each_snapshot(
                 csn: row.csn,
                 held_bytes: row.held_bytes,
                 held_rows: row.held_rows,
-                query: fe_slice::of(&row.query),
             };
             each(arg, &out);
         }

@@ -7,6 +7,7 @@ use crate::table::{fe_table, table_of};
 use ferrite_engine::{DupInfo, Entry};
 use ferrite_types::{Error, Result};
 
+/// As many indexes as the server allows a table.
 const MAX_ENTRIES: usize = 64;
 
 /// The caller's entries as the engine wants them, without an allocation.
@@ -18,7 +19,14 @@ struct Entries<'a> {
 impl<'a> Entries<'a> {
     /// # Safety
     /// The header's rule: `count` valid entries whose slices live during the call.
-    unsafe fn new(entries: *const fe_entry, count: u32) -> Entries<'a> {
+    ///
+    /// # Errors
+    /// `Bug` beyond [`MAX_ENTRIES`]: an entry left out would be an index that lacks a row.
+    unsafe fn new(entries: *const fe_entry, count: u32) -> Result<Entries<'a>> {
+        let count = count as usize;
+        if count > MAX_ENTRIES {
+            return Err(Error::Bug(format!("{count} index entries of a row")));
+        }
         let empty = Entry {
             index_no: 0,
             check_unique: false,
@@ -26,7 +34,6 @@ impl<'a> Entries<'a> {
             payload: &[],
         };
         let mut list = [empty; MAX_ENTRIES];
-        let count = (count as usize).min(MAX_ENTRIES);
         for (i, place) in list.iter_mut().enumerate().take(count) {
             // SAFETY: by the caller's promise.
             unsafe {
@@ -39,7 +46,7 @@ impl<'a> Entries<'a> {
                 };
             }
         }
-        Entries { list, count }
+        Ok(Entries { list, count })
     }
 
     fn as_slice(&self) -> &[Entry<'a>] {
@@ -79,7 +86,10 @@ pub unsafe extern "C" fn fe_row_insert(
     unsafe {
         let session = session_of(session);
         let table = &table_of(table).table;
-        let entries = Entries::new(entries, entry_count);
+        let entries = match Entries::new(entries, entry_count) {
+            Ok(entries) => entries,
+            Err(e) => return fail(&e),
+        };
         let key = (!pk.ptr.is_null()).then(|| pk.bytes());
         let replace = flags & FE_INSERT_REPLACE_HINT != 0;
         let mut dup = DupInfo::default();
@@ -121,7 +131,10 @@ pub unsafe extern "C" fn fe_row_update(
         let session = session_of(session);
         let table = &table_of(table).table;
         let removed = Entries::new(removed, removed_count);
-        let added = Entries::new(added, added_count);
+        let (removed, added) = match (removed, Entries::new(added, added_count)) {
+            (Ok(removed), Ok(added)) => (removed, added),
+            (Err(e), _) | (_, Err(e)) => return fail(&e),
+        };
         let mut dup = DupInfo::default();
         let result = session.update_row(
             table,
@@ -150,7 +163,10 @@ pub unsafe extern "C" fn fe_row_delete(
     unsafe {
         let session = session_of(session);
         let table = &table_of(table).table;
-        let entries = Entries::new(entries, entry_count);
+        let entries = match Entries::new(entries, entry_count) {
+            Ok(entries) => entries,
+            Err(e) => return fail(&e),
+        };
         code(session.delete_row(table, pk.bytes(), entries.as_slice()))
     }
 }

@@ -10,7 +10,7 @@ use ferrite_engine::{Engine, Isolation, Session, Xid};
 use ferrite_lock::Owner;
 use ferrite_sync::{Arc, Mutex};
 use std::cell::UnsafeCell;
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_int, c_void};
 
 /// One connection.
 pub struct fe_session {
@@ -88,27 +88,14 @@ pub unsafe extern "C" fn fe_session_set_lock_wait_timeout(session: *mut fe_sessi
 
 /// See the header.
 #[no_mangle]
-pub unsafe extern "C" fn fe_session_set_query(
-    session: *mut fe_session,
-    text: *const c_char,
-    len: usize,
-) {
-    let text = fe_slice {
-        ptr: text.cast(),
-        len,
-    };
-    // SAFETY: a valid handle and slice.
-    unsafe { session_of(session).set_query(text.bytes()) };
-}
-
-/// See the header.
-#[no_mangle]
 pub unsafe extern "C" fn fe_stmt_begin(session: *mut fe_session, isolation: c_int) {
     let isolation = match isolation {
-        0 => Isolation::ReadUncommitted,
-        1 => Isolation::ReadCommitted,
-        2 => Isolation::RepeatableRead,
-        _ => Isolation::Serializable,
+        FE_READ_UNCOMMITTED => Isolation::ReadUncommitted,
+        FE_READ_COMMITTED => Isolation::ReadCommitted,
+        FE_REPEATABLE_READ => Isolation::RepeatableRead,
+        FE_SERIALIZABLE => Isolation::Serializable,
+        // There is nobody to tell, and no level that may be taken for it.
+        _ => panic!("isolation level {isolation}"),
     };
     // SAFETY: a valid handle.
     unsafe { session_of(session) }.begin_statement(isolation);

@@ -84,11 +84,12 @@ pub use cursor::{Cursor, ReadMode, Row, SeekMode, WaitMode};
 pub use ddl::DdlCaller;
 pub use engine::Engine;
 pub use explain::{DeadlockRow, LongWaitRow, WaitSum};
+pub use ferrite_tree::node::{MAX_KEY_BYTES, MAX_RECORD_BYTES};
 pub use ferrite_txn::Status;
-pub use overflow::OVERFLOW_REF_BYTES;
 pub use overflow::{
     length as overflow_length, reference_head as overflow_head, references as overflow_references,
 };
+pub use overflow::{MANY_OVERFLOW_REFS, OVERFLOW_REF_BYTES};
 pub use session::{Isolation, Session, Xid};
 pub use spec::{IndexSpec, TableSpec};
 pub use status::{Metric, SnapshotRow, TrxRow};

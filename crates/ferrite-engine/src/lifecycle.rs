@@ -432,9 +432,6 @@ impl Engine {
         }));
     }
 
-    /// Background work that talks to the server ends; commits still work.
-    pub fn pre_shutdown(&self) {}
-
     /// Clean shutdown: everything committed is durable, a checkpoint leaves nothing to redo.
     ///
     /// # Errors

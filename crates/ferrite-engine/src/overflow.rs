@@ -42,7 +42,7 @@ const DATA_BYTES: usize = PAGE_BYTES - DATA_AT;
 const MAX_VALUE_BYTES: usize = u32::MAX as usize;
 
 /// Opens a payload with more references than fit one byte: then count u16, [`MANY_MARK`].
-const MANY: u8 = 255;
+pub const MANY_OVERFLOW_REFS: u8 = 255;
 /// The upper half of a page id that no page has: before there could be more, 255 references
 /// followed their count at once, and the first began with a page id.
 const MANY_MARK: u16 = 0xffff;
@@ -51,7 +51,7 @@ const MANY_MARK: u16 = 0xffff;
 pub fn reference_head(payload: &[u8]) -> (usize, usize) {
     let mut r = ByteReader::new(payload);
     match (r.u8(), r.u16(), r.u16()) {
-        (Some(MANY), Some(count), Some(MANY_MARK)) => (usize::from(count), 5),
+        (Some(MANY_OVERFLOW_REFS), Some(count), Some(MANY_MARK)) => (usize::from(count), 5),
         (count, ..) => (usize::from(count.unwrap_or(0)), 1),
     }
 }

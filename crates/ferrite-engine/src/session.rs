@@ -104,7 +104,6 @@ pub(crate) struct TxnSlot {
     pub rows_changed: AtomicU64,
     /// Isolation level of the last statement, for display.
     pub isolation: AtomicU8,
-    pub query: Mutex<Vec<u8>>,
 }
 
 impl TxnSlot {
@@ -115,7 +114,6 @@ impl TxnSlot {
             started_us: AtomicU64::new(0),
             rows_changed: AtomicU64::new(0),
             isolation: AtomicU8::new(Isolation::RepeatableRead as u8),
-            query: Mutex::new(Vec::new()),
         }
     }
 }
@@ -238,13 +236,6 @@ impl Session {
     /// How long to wait for a row lock, in ms.
     pub fn set_lock_wait_timeout_ms(&mut self, ms: u64) {
         self.lock_timeout_ms = ms;
-    }
-
-    /// What the connection runs, for display.
-    pub fn set_query(&mut self, text: &[u8]) {
-        let mut query = self.slot.query.lock();
-        query.clear();
-        query.extend_from_slice(&text[..text.len().min(1024)]);
     }
 
     pub(crate) fn wait_policy(&self) -> WaitPolicy {

@@ -55,8 +55,6 @@ pub struct TrxRow {
     pub state: &'static str,
     /// Isolation level.
     pub isolation: &'static str,
-    /// What the connection runs.
-    pub query: Vec<u8>,
 }
 
 /// An open snapshot.
@@ -73,8 +71,6 @@ pub struct SnapshotRow {
     pub held_bytes: u64,
     /// How many versions and entries that is.
     pub held_rows: u64,
-    /// What the connection runs.
-    pub query: Vec<u8>,
 }
 
 fn counter(
@@ -497,7 +493,6 @@ impl Engine {
                 waiting_since_unix_s: waiting.map_or(0, unix_s),
                 state: name,
                 isolation: Isolation::name_of(slot.isolation.load(Ordering::Relaxed)),
-                query: slot.query.lock().clone(),
             });
         }
         rows
@@ -506,8 +501,11 @@ impl Engine {
     /// Open snapshots.
     pub fn snapshot_rows(&self) -> Vec<SnapshotRow> {
         let mut rows = self.open_snapshots();
+        // Asked for each of perhaps millions of versions: of snapshots at one place the oldest.
+        rows.sort_by_key(|row| row.csn);
         let mut add = |csn: Csn, bytes: u64, count: u64| {
-            if let Some(row) = rows.iter_mut().find(|row| row.csn == csn.0) {
+            let at = rows.partition_point(|row| row.csn < csn.0);
+            if let Some(row) = rows.get_mut(at).filter(|row| row.csn == csn.0) {
                 row.held_bytes += bytes;
                 row.held_rows += count;
             }
@@ -524,11 +522,6 @@ impl Engine {
 
     fn open_snapshots(&self) -> Vec<SnapshotRow> {
         let now = time::now_us();
-        let slots = self.all_slots();
-        let query_of = |thread_id: u64| {
-            let slot = slots.iter().find(|s| s.owner.thread_id == thread_id);
-            slot.map_or(Vec::new(), |s| s.query.lock().clone())
-        };
         let mut rows = Vec::new();
         self.txns.each_snapshot(&mut |view: &SnapshotView| {
             rows.push(SnapshotRow {
@@ -537,7 +530,6 @@ impl Engine {
                 csn: view.csn.0,
                 held_bytes: 0,
                 held_rows: 0,
-                query: query_of(view.info.thread_id),
             });
         });
         rows
