@@ -90,8 +90,11 @@ struct LockedScan {
     left: LeftBehind,
 }
 
-pub(super) enum Step {
+pub(super) enum Step<'t> {
+    /// The leaf was let go: the scan looks for its place.
     Again,
+    /// The entry is not wanted; the scan goes on at `resume.slot` of the leaf, still latched.
+    Passed(LeafRef<'t>),
     /// The entry is locked and in the batch.
     Delivered,
     Nothing,
@@ -123,22 +126,36 @@ impl Cursor {
             let Some(leaf) = self.close_start(session, tree, leaf, slot, &scan)? else {
                 continue;
             };
-            let step = match self.slot_in(&leaf, slot) {
-                None => self.beyond_leaf(session, tree, leaf, &mut scan)?,
-                Some(at) => {
-                    scan.key.clear();
-                    node::key_into(&leaf, at, &mut scan.key);
-                    if only.is_none_or(|o| scan.key.starts_with(o)) {
-                        self.lock_entry(session, tree, leaf, at, &mut scan)?
-                    } else {
-                        self.lock_end(session, tree, leaf, &mut scan)?
-                    }
-                }
-            };
-            match step {
-                Step::Again => {}
+            match self.scan_leaf(session, tree, (leaf, slot), only, &mut scan)? {
+                Step::Again | Step::Passed(_) => {}
                 Step::Delivered => return Ok(()),
                 Step::Nothing => return Err(Error::NotFound),
+            }
+        }
+    }
+
+    /// Goes over the entries of a leaf from a slot on, as [`Cursor::place`] gives it, until
+    /// one is delivered or the leaf has to be let go. What is passed over costs no search.
+    fn scan_leaf<'t>(
+        &mut self,
+        session: &mut Session,
+        tree: &'t Tree,
+        (mut leaf, mut slot): (LeafRef<'t>, usize),
+        only: Option<&[u8]>,
+        scan: &mut LockedScan,
+    ) -> Result<Step<'t>> {
+        loop {
+            let Some(at) = self.slot_in(&leaf, slot) else {
+                return self.beyond_leaf(session, tree, leaf, scan);
+            };
+            scan.key.clear();
+            node::key_into(&leaf, at, &mut scan.key);
+            if !only.is_none_or(|o| scan.key.starts_with(o)) {
+                return self.lock_end(session, tree, leaf, scan);
+            }
+            match self.lock_entry(session, tree, leaf, at, scan)? {
+                Step::Passed(same) => (leaf, slot) = (same, self.resume.slot),
+                step => return Ok(step),
             }
         }
     }
@@ -183,7 +200,7 @@ impl Cursor {
         tree: &Tree,
         leaf: LeafRef<'_>,
         scan: &mut LockedScan,
-    ) -> Result<Step> {
+    ) -> Result<Step<'static>> {
         if scan.forward_gaps {
             scan.left.note(&self.resume, &leaf);
         }
@@ -210,7 +227,7 @@ impl Cursor {
         tree: &Tree,
         leaf: LeafRef<'_>,
         scan: &mut LockedScan,
-    ) -> Result<Step> {
+    ) -> Result<Step<'static>> {
         if !scan.forward_gaps {
             return Ok(Step::Nothing);
         }
@@ -231,14 +248,14 @@ impl Cursor {
     }
 
     /// Locks the entry in a slot, whose key is `scan.key`, and delivers it if it is there.
-    fn lock_entry(
+    fn lock_entry<'t>(
         &mut self,
         session: &mut Session,
         tree: &Tree,
-        leaf: LeafRef<'_>,
+        leaf: LeafRef<'t>,
         at: usize,
         scan: &mut LockedScan,
-    ) -> Result<Step> {
+    ) -> Result<Step<'t>> {
         let index = tree.index();
         let header = leaf.record(at).header;
         let alone = !header.deleted && (scan.unique_exact || self.is_start(scan));
@@ -262,6 +279,9 @@ impl Cursor {
                     return Ok(step);
                 }
             }
+            if self.wait == WaitMode::SkipLocked {
+                return Ok(self.skip(leaf, at, scan));
+            }
             let holder = foreign.then_some(header.txn);
             return self.blocked(session, leaf, holder, span, scan);
         }
@@ -272,6 +292,9 @@ impl Cursor {
                 locks.unlock(&session.owner, index, &scan.key, scan.mode);
             }
             self.stop_at(&leaf, at);
+            if scan.left.pages.is_empty() {
+                return Ok(Step::Passed(leaf));
+            }
             drop(leaf);
             scan.left.go_back_if_changed(tree, &mut self.resume)?;
             return Ok(Step::Again);
@@ -337,7 +360,15 @@ impl Cursor {
         Ok(attempt)
     }
 
-    /// Waits for an entry that is not free, or passes over it.
+    /// Passes over an entry that is not free. The gap before it is not locked, so that what
+    /// came at the end of the leaves that were left does not matter any more.
+    fn skip<'t>(&mut self, leaf: LeafRef<'t>, at: usize, scan: &mut LockedScan) -> Step<'t> {
+        scan.left.pages.clear();
+        self.stop_at(&leaf, at);
+        Step::Passed(leaf)
+    }
+
+    /// Waits for an entry that is not free, or fails at once.
     fn blocked(
         &mut self,
         session: &mut Session,
@@ -345,7 +376,7 @@ impl Cursor {
         holder: Option<TxnId>,
         span: Span,
         scan: &mut LockedScan,
-    ) -> Result<Step> {
+    ) -> Result<Step<'static>> {
         if scan.forward_gaps {
             // Rows may come before the entry while we wait: the scan looks again from
             // the last entry that it has locked.
@@ -355,9 +386,7 @@ impl Cursor {
             self.stand_before(&scan.key);
         }
         drop(leaf);
-        if !self.wait_or_skip(session, holder, &scan.key, scan.mode, span)? {
-            self.pass(&scan.key);
-        }
+        self.wait_for_entry(session, holder, &scan.key, scan.mode, span)?;
         Ok(Step::Again)
     }
 
@@ -376,34 +405,22 @@ impl Cursor {
         }
     }
 
-    /// The scan goes on beyond an entry it skips.
-    pub(super) fn pass(&mut self, key: &[u8]) {
-        self.resume.page = PageId::NONE;
-        self.resume.key.clear();
-        self.resume.key.extend_from_slice(key);
-        self.resume.exclusive = true;
-    }
-
-    /// True: look again. False: pass over the entry.
-    pub(super) fn wait_or_skip(
+    fn wait_for_entry(
         &self,
         session: &mut Session,
         holder: Option<TxnId>,
         key: &[u8],
         mode: Mode,
         span: Span,
-    ) -> Result<bool> {
-        match self.wait {
-            WaitMode::SkipLocked => return Ok(false),
-            WaitMode::NoWait => return Err(Error::LockTimeout),
-            WaitMode::Wait => {}
+    ) -> Result<()> {
+        if self.wait != WaitMode::Wait {
+            return Err(Error::LockTimeout);
         }
         let index = self.table.tree(self.number).index();
         match holder {
-            Some(txn) => session.wait_for_holder(txn, index, key, mode, span)?,
-            None => session.wait_for_lock(index, key, mode, span)?,
+            Some(txn) => session.wait_for_holder(txn, index, key, mode, span),
+            None => session.wait_for_lock(index, key, mode, span),
         }
-        Ok(true)
     }
 
     pub(super) fn lock_gap(&self, session: &mut Session, key: &[u8], mode: Mode) -> Result<()> {

@@ -77,7 +77,7 @@ impl Cursor {
         leaf: &LeafRef<'_>,
         at: usize,
         key: &[u8],
-    ) -> Result<Option<Step>> {
+    ) -> Result<Option<Step<'static>>> {
         debug_assert!(self.items.is_empty() && !self.semi.did);
         let rec = leaf.record(at);
         let engine = &session.engine;
