@@ -13,6 +13,7 @@
 //! The queue itself is in `purge_queue`.
 
 use crate::engine::Engine;
+use crate::entry::SUPREMUM;
 pub(crate) use crate::purge_queue::{Garbage, PurgeQueue};
 use crate::table::Table;
 use crate::undo::NO_UNDO;
@@ -28,6 +29,9 @@ use std::ops::Range;
 const BATCH: usize = 64;
 /// Works a committer cleans up then: twice what it leaves.
 const DEBT_BATCH: usize = 2;
+/// Locks moved off the records of a leaf under one hold of its latch; beyond that a locked record
+/// stays until the next visit.
+const MOVES_AT_ONCE: usize = 256;
 /// Readers do not add to a queue longer than this.
 const FOUND_MOST: usize = 256;
 
@@ -145,7 +149,7 @@ impl Engine {
     }
 
     /// Cleans the leaf of that key, or of the key alone; false if something has to stay for
-    /// now: a snapshot needs it, or the key anchors somebody's lock.
+    /// now: a snapshot needs it, or it is locked and its locks could not be moved.
     fn purge_entry(
         &self,
         table: &Arc<Table>,
@@ -183,37 +187,71 @@ impl Engine {
         scratch: &mut Scratch,
         clean: Clean,
     ) -> (usize, bool) {
-        let index = table.tree(number).index();
         let before = node::free_bytes(leaf);
         let mut left = false;
         let mut actions: Vec<(u16, u8)> = Vec::new();
+        let mut way = Way {
+            stays: slots.end,
+            moves: MOVES_AT_ONCE,
+        };
         let mut key = Vec::new();
-        for slot in slots {
+        // From the last to the first, for the locks of what goes are inherited by what follows.
+        for slot in slots.rev() {
             let header = leaf.record(slot).header;
-            if !header.deleted {
-                if clean.freeze && !header.txn.is_frozen() && self.txns.visible_to_all(header.txn) {
-                    actions.push((slot as u16, GC_FREEZE));
+            if header.deleted && self.txns.is_committed(header.txn) {
+                key.clear();
+                node::key_into(leaf, slot, &mut key);
+                if self.may_leave(table, number, leaf, slot, &key, clean.bury, &mut way) {
+                    actions.push((slot as u16, GC_REMOVE));
+                    continue;
                 }
-                continue;
-            }
-            if !self.txns.is_committed(header.txn) {
-                continue;
-            }
-            key.clear();
-            node::key_into(leaf, slot, &mut key);
-            if !self.locks.is_anchor(index, &key)
-                && self.may_remove(table, number, leaf, slot, &key, clean.bury)
-            {
-                actions.push((slot as u16, GC_REMOVE));
-            } else {
                 left = true;
+            }
+            way.stays = slot;
+            let stamped = !header.deleted && !header.txn.is_frozen();
+            if clean.freeze && stamped && self.txns.visible_to_all(header.txn) {
+                actions.push((slot as u16, GC_FREEZE));
             }
         }
         if actions.is_empty() {
             return (0, left);
         }
+        actions.reverse();
         leaf.gc(NO_UNDO, &actions, scratch);
         (node::free_bytes(leaf) - before, left)
+    }
+
+    /// May the delete-marked record in the slot leave the tree, and its locks with it? They have
+    /// become gap locks on what follows on return. The page that has that may not be in memory:
+    /// then a locked record stays.
+    #[allow(clippy::too_many_arguments)]
+    fn may_leave(
+        &self,
+        table: &Table,
+        number: usize,
+        leaf: &LeafMut<'_>,
+        slot: usize,
+        key: &[u8],
+        bury: bool,
+        way: &mut Way,
+    ) -> bool {
+        let index = table.tree(number).index();
+        if !self.locks.is_anchor(index, key) {
+            return self.may_remove(table, number, leaf, slot, key, bury);
+        }
+        if way.moves == 0 {
+            return false;
+        }
+        let moved = leaf.with_successor(way.stays, &mut Vec::new(), |successor| {
+            let goes = self.may_remove(table, number, leaf, slot, key, bury);
+            if goes {
+                let successor = successor.unwrap_or(&SUPREMUM);
+                let moved = self.locks.inherit_removed(index, key, successor);
+                way.moves = way.moves.saturating_sub(moved);
+            }
+            goes
+        });
+        moved.unwrap_or(false)
     }
 
     /// May the delete-marked record in the slot leave the tree? If an old snapshot needs it
@@ -260,6 +298,14 @@ impl Engine {
         }
         gone
     }
+}
+
+/// How far a visit of a leaf has come, going down.
+struct Way {
+    /// The slot of the record passed last that stays.
+    stays: usize,
+    /// Locks that may still be moved.
+    moves: usize,
 }
 
 /// What is to be done besides removing what nobody needs.

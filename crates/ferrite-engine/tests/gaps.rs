@@ -31,6 +31,9 @@ fn value(index_no: usize, n: u64) -> [u8; 8] {
     key(if index_no == 2 { n * 7 } else { n })
 }
 
+/// All keys between these.
+type Gaps = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+
 /// How a scan begins.
 #[derive(Clone, Copy, Debug)]
 enum Start {
@@ -52,8 +55,8 @@ fn is_backward(mode: SeekMode) -> bool {
     matches!(mode, AtOrBefore | Before | LastExact)
 }
 
-/// The gaps that must be closed: all keys between these.
-fn closed(scan: Scan, rows: &[u64]) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+/// The gaps that must be closed.
+fn closed(scan: Scan, rows: &[u64]) -> Gaps {
     use Bound::{Excluded, Unbounded};
     let entries: Vec<Vec<u8>> = rows.iter().map(|n| entry(scan.index_no, *n)).collect();
     let below = |at: usize| {
@@ -137,27 +140,41 @@ fn compare(engine: &Arc<Engine>, t: &Arc<Table>, scan: Scan, rows: &[u64], probe
         let mut s = Session::new(engine, 0, 1);
         s.begin_statement(level);
         run(&mut s, t, scan, waits);
-        let (from, to) = closed(scan, rows);
-        let mut other = Session::new(engine, 0, 2);
-        other.set_lock_wait_timeout_ms(0);
-        for n in probes {
-            let probe = entry(scan.index_no, *n);
-            let inside = (from.clone(), to.clone());
-            let blocks = level == Isolation::RepeatableRead
-                && std::ops::RangeBounds::contains(&inside, &probe);
-            other.begin_statement(Isolation::RepeatableRead);
-            let got = insert(&mut other, t, *n, &text(*n));
-            let expected = if blocks {
-                Err(Error::LockTimeout)
-            } else {
-                Ok(())
-            };
-            assert_eq!(got, expected, "insert of {n} beside {scan:?} at {level:?}");
-            other.rollback().unwrap();
-        }
+        let inside = match level {
+            Isolation::RepeatableRead => Some(closed(scan, rows)),
+            _ => None,
+        };
+        probe(engine, t, inside, probes, (scan, level));
         s.rollback().unwrap();
         let locks = engine.locks().stats();
         assert_eq!((locks.keys, locks.bytes), (0, 0), "after {scan:?}");
+    }
+}
+
+/// Tries to insert each of `probes`: those with their entry inside must wait.
+fn probe(
+    engine: &Arc<Engine>,
+    t: &Arc<Table>,
+    inside: Option<Gaps>,
+    probes: &[u64],
+    what: (Scan, Isolation),
+) {
+    let mut other = Session::new(engine, 0, 2);
+    other.set_lock_wait_timeout_ms(0);
+    for n in probes {
+        let probe = entry(what.0.index_no, *n);
+        let blocks = inside
+            .as_ref()
+            .is_some_and(|inside| std::ops::RangeBounds::contains(inside, &probe));
+        other.begin_statement(Isolation::RepeatableRead);
+        let got = insert(&mut other, t, *n, &text(*n));
+        let expected = if blocks {
+            Err(Error::LockTimeout)
+        } else {
+            Ok(())
+        };
+        assert_eq!(got, expected, "insert of {n} beside {what:?}");
+        other.rollback().unwrap();
     }
 }
 
@@ -270,6 +287,65 @@ fn gaps_between_equal_values_of_a_secondary_index() {
         }
         s.rollback().unwrap();
     }
+    engine.close().unwrap();
+}
+
+/// Purge takes deleted entries out although a scan has locked them: their gaps stay closed, up to
+/// the next entry and no further, at both ends of the index and at the ends of leaves.
+#[test]
+fn gaps_stay_closed_when_purge_takes_locked_entries_out() {
+    use SeekMode::{AtOrAfter, AtOrBefore, Exact, LastExact};
+    let (_disk, engine, t, mut s) = database(76);
+    let all: Vec<u64> = (1..=12).map(|n| 10 * n).collect();
+    for n in &all {
+        insert(&mut s, &t, *n, &text(*n)).unwrap();
+    }
+    s.commit(false).unwrap();
+    let dead = [10, 20, 50, 60, 70, 110, 120];
+    let live: Vec<u64> = all.into_iter().filter(|n| !dead.contains(n)).collect();
+    let probes: Vec<u64> = (1..=25).map(|n| 5 * n).collect();
+    let probes: Vec<u64> = probes.into_iter().filter(|n| !live.contains(n)).collect();
+    let mut starts = vec![Start::First, Start::Last];
+    for mode in [Exact, AtOrAfter, AtOrBefore, LastExact] {
+        starts.extend([10, 45, 60, 120].map(|n| Start::Seek(mode, n)));
+    }
+    for (index_no, start) in (0..INDEXES).flat_map(|i| starts.iter().map(move |s| (i, *s))) {
+        for steps in [1, 9] {
+            let scan = Scan {
+                index_no,
+                start,
+                steps,
+            };
+            engine.set("purge_paused", 1).unwrap();
+            for n in dead {
+                let _ = insert(&mut s, &t, n, &text(n));
+            }
+            s.commit(false).unwrap();
+            for n in dead {
+                common::delete(&mut s, &t, n, &text(n)).unwrap();
+            }
+            s.commit(false).unwrap();
+            s.begin_statement(Isolation::RepeatableRead);
+            run(&mut s, &t, scan, WaitMode::Wait);
+            engine.set("purge_paused", 0).unwrap();
+            common::wait_until("the end of purge", || {
+                common::metric(&engine, "history_list_length") == 0
+            });
+            let inside = Some(closed(scan, &live));
+            probe(
+                &engine,
+                &t,
+                inside,
+                &probes,
+                (scan, Isolation::RepeatableRead),
+            );
+            s.rollback().unwrap();
+            let locks = engine.locks().stats();
+            assert_eq!((locks.keys, locks.bytes), (0, 0), "after {scan:?}");
+        }
+    }
+    drop(s);
+    check(&engine, &t);
     engine.close().unwrap();
 }
 

@@ -32,10 +32,10 @@ impl LockTable {
     /// A record is removed (purged) before `successor`: gap and record locks on it become
     /// gap locks on the successor; record locks of owners below REPEATABLE READ
     /// ([`Owner::no_gaps`]) do not. The locks on the removed key itself stay until their
-    /// owners end. Under the leaf's exclusive latch.
-    pub fn inherit_removed(&self, index: IndexId, removed: &[u8], successor: &[u8]) {
+    /// owners end. Returns how many owners' locks that were. Under the leaf's exclusive latch.
+    pub fn inherit_removed(&self, index: IndexId, removed: &[u8], successor: &[u8]) -> usize {
         if self.is_untouched(index, removed) {
-            return;
+            return 0;
         }
         self.inherit(index, removed, successor, &|owner, held| {
             let mut gap = held & GAP;
@@ -43,7 +43,7 @@ impl LockTable {
                 gap |= if held & REC_X != 0 { GAP_X } else { GAP_S };
             }
             gap
-        });
+        })
     }
 
     fn inherit(
@@ -52,7 +52,7 @@ impl LockTable {
         from: &[u8],
         to: &[u8],
         part: &dyn Fn(&Arc<Owner>, Mask) -> Mask,
-    ) {
+    ) -> usize {
         let from = self.key(index, from);
         let to = self.key(index, to);
         let mut heirs: Vec<Arc<Owner>> = self.ranges.owners(from);
@@ -67,9 +67,10 @@ impl LockTable {
                 );
             }
         }
-        for owner in heirs {
-            self.inherit_one(&owner, from, to, part);
+        for owner in &heirs {
+            self.inherit_one(owner, from, to, part);
         }
+        heirs.len()
     }
 
     fn inherit_one(

@@ -660,9 +660,9 @@ impl LockTable {
         }
     }
 
-    /// Is the key itself needed by a lock, so that its record should stay? In the middle of a
-    /// range it is not: the next key's lock covers the gap that it leaves. Under the leaf's
-    /// exclusive latch.
+    /// Is the key itself needed by a lock, so that locks have to move if its record goes? In the
+    /// middle of a range it is not: the next key's lock covers the gap that it leaves. True also
+    /// if another key of its shard has locks. Under the leaf's exclusive latch.
     pub fn is_anchor(&self, index: IndexId, key: &[u8]) -> bool {
         !self.is_lineless(index, key) || self.ranges.ends_at(index, key)
     }
