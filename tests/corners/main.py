@@ -13,7 +13,7 @@ from types import ModuleType
 from corners.env import Env, Scenario
 from lib.server import stop_on_signals
 
-FRAME = {"__init__", "env", "main"}
+FRAME = {"__init__", "env", "main", "make_database"}
 
 
 def _arguments() -> argparse.Namespace:
@@ -22,6 +22,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", default="", metavar="NAME", help="one module, or scenarios whose name has NAME in it")
     parser.add_argument("--list", action="store_true", help="print the names of all scenarios")
     parser.add_argument("--ci", action="store_true", help="without those marked slow")
+    parser.add_argument("--make-database", default="", metavar="NAME", help="make a database for upgrade.py")
+    parser.add_argument("--killed", action="store_true", help="that database's server is killed in the middle of work")
     return parser.parse_args()
 
 
@@ -101,6 +103,9 @@ def main() -> int:
     """Entry point."""
     arguments = _arguments()
     stop_on_signals()
+    if arguments.make_database:
+        importlib.import_module("corners.make_database").make(arguments.make_database, arguments.killed)
+        return 0
     runner = Runner()
     try:
         for module in _modules():

@@ -36,7 +36,10 @@ use std::collections::BTreeMap;
 
 const STATE_VERSION: u8 = 4;
 /// The oldest version that is still read.
-const OLDEST_VERSION: u8 = 2;
+const OLDEST_VERSION: u8 = 1;
+/// The first whose transactions and log can be read: before, undo and changes had another format.
+/// A database shut down cleanly has neither, unless a transaction was prepared.
+const VERSION_WITH_CHUNKS: u8 = 2;
 /// The first with the ids of tables and indexes; before, the dictionary tells the least that they
 /// can be.
 const VERSION_WITH_IDS: u8 = 3;
@@ -54,6 +57,20 @@ pub(crate) struct ActiveTxn {
     pub tail: Vec<u8>,
 }
 
+impl ActiveTxn {
+    /// One whose undo this program cannot read.
+    fn unreadable() -> ActiveTxn {
+        ActiveTxn {
+            txn: TxnId::FROZEN,
+            exact_at: Lsn(0),
+            xid: None,
+            garbage: Vec::new(),
+            chunks: Vec::new(),
+            tail: Vec::new(),
+        }
+    }
+}
+
 /// The engine's part of a checkpoint.
 #[derive(Default)]
 pub(crate) struct EngineState {
@@ -65,6 +82,8 @@ pub(crate) struct EngineState {
     pub carried: BTreeMap<TableId, Carried>,
     /// The log was durable up to here; 0 when that is not known.
     pub log_durable: Lsn,
+    /// The log after the checkpoint, if there is any, is of a format that this program cannot read.
+    pub log_unreadable: bool,
 }
 
 impl EngineState {
@@ -104,20 +123,42 @@ impl EngineState {
         out
     }
 
+    /// # Errors
+    /// `Format` for a version that this program does not read; `Corrupt`.
     pub(crate) fn decode(bytes: &[u8]) -> Result<EngineState> {
-        read_state(&mut ByteReader::new(bytes))
-            .ok_or_else(|| Error::Corrupt("checkpoint: the engine's state is unreadable".into()))
+        let mut r = ByteReader::new(bytes);
+        let unreadable = || Error::Corrupt("checkpoint: the engine's state is unreadable".into());
+        let version = r.u8().ok_or_else(unreadable)?;
+        if !(OLDEST_VERSION..=STATE_VERSION).contains(&version) {
+            return Err(Error::Format(format!(
+                "the checkpoint's state has version {version}; this program reads \
+                 {OLDEST_VERSION} to {STATE_VERSION}"
+            )));
+        }
+        let state = read_state(&mut r, version).ok_or_else(unreadable)?;
+        if version < VERSION_WITH_CHUNKS && !state.active.is_empty() {
+            return Err(not_shut_down());
+        }
+        Ok(state)
     }
 }
 
-fn read_state(r: &mut ByteReader<'_>) -> Option<EngineState> {
-    let version = r.u8()?;
-    if !(OLDEST_VERSION..=STATE_VERSION).contains(&version) {
-        return None;
-    }
+/// What is left by a version whose undo and log cannot be read.
+#[cold]
+pub(crate) fn not_shut_down() -> Error {
+    Error::Format(
+        "version 0.1.0 has used this database last and has left transactions open or prepared: \
+         start that version again, commit or roll back what XA RECOVER shows, and shut it down \
+         cleanly"
+            .into(),
+    )
+}
+
+fn read_state(r: &mut ByteReader<'_>, version: u8) -> Option<EngineState> {
     let mut state = EngineState {
         next_txn: TxnId(r.u64()?),
         next_csn: Csn(r.u64()?),
+        log_unreadable: version < VERSION_WITH_CHUNKS,
         ..EngineState::default()
     };
     if version >= VERSION_WITH_IDS {
@@ -125,6 +166,11 @@ fn read_state(r: &mut ByteReader<'_>) -> Option<EngineState> {
         state.next_ids.index = r.u32()?;
     }
     for _ in 0..r.u32()? {
+        if version < VERSION_WITH_CHUNKS {
+            // That there is one is enough to know: it is refused.
+            state.active.push(ActiveTxn::unreadable());
+            return Some(state);
+        }
         state.active.push(read_active(r)?);
     }
     for _ in 0..r.u32()? {
@@ -282,7 +328,17 @@ mod tests {
             (read.next_txn, read.overflow),
             (state.next_txn, state.overflow)
         );
-        before[0] = STATE_VERSION + 1;
-        assert!(EngineState::decode(&before).is_err());
+        // So is one of 0.1.0 that was shut down cleanly; one with a transaction is refused.
+        assert_eq!(before[0], OLDEST_VERSION);
+        let active = 1 + 8 + 8;
+        assert_eq!(before[active..active + 4], [0; 4]);
+        before[active] = 1;
+        for (version, word) in [(1, "XA RECOVER"), (STATE_VERSION + 1, "version 5")] {
+            before[0] = version;
+            match EngineState::decode(&before) {
+                Err(Error::Format(text)) => assert!(text.contains(word), "{text}"),
+                other => panic!("version {version}: {:?}", other.err()),
+            }
+        }
     }
 }

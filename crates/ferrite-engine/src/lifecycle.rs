@@ -7,7 +7,7 @@
 //! process before anything else is acknowledged.
 
 use crate::callbacks::{Callbacks, LogLevel};
-use crate::checkpoint::EngineState;
+use crate::checkpoint::{not_shut_down, EngineState};
 use crate::config::Config;
 use crate::dict::{Dictionary, NextIds};
 use crate::engine::Engine;
@@ -218,10 +218,14 @@ impl Engine {
             from: checkpoint.redo_start,
             durable: state.log_durable,
         };
+        let log_unreadable = state.log_unreadable;
         let mut analysis = Analysis::new(checkpoint.map, state);
         let log_config = Engine::log_config(&config);
         let from = checkpoint.redo_start;
         let log = Log::open(storage.clone(), span, log_config, &mut |rec| {
+            if log_unreadable {
+                return Err(not_shut_down());
+            }
             analysis.visit(&store, &undo_area, &rec)
         })?;
         for found in analysis.unfinished.values() {
