@@ -7,6 +7,7 @@ test_unit() {
     test_stage "rust format" unit_rust_format
     test_stage "rust lints" unit_rust_lints
     test_stage "rust tests" unit_cargo_test
+    test_stage "structure" unit_structure
     test_stage "licences" unit_licences
     test_stage "advisories" unit_advisories
     test_stage "c++ format" unit_cpp_format
@@ -33,6 +34,11 @@ unit_rust_lints() {
 
 unit_cargo_test() {
     unit_cargo test --workspace --locked --quiet "$@"
+}
+
+unit_structure() {
+    unit_has python3 || return
+    python3 "$FERRITE_ROOT/scripts/check_structure.py"
 }
 
 unit_need_component() {

@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | `ferrite-write` | write-back, free frames | as needed, every 20 ms at least |
 //! | `ferrite-chkpt` | checkpoints by log produced; the soft brake; free space scrubbed, and given back | 100 ms |
-//! | `ferrite-purge` | cleaning up after commits | as needed |
+//! | `ferrite-purge` | purge after commits | as needed |
 //! | `ferrite-hist` | versions: retirement, spilling, old generation | 50 ms / 1 s |
 
 use crate::callbacks::LogLevel;

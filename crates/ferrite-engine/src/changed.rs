@@ -7,7 +7,7 @@
 //! Locking: none; a session's own.
 
 use crate::engine::Engine;
-use crate::session::TxnSlot;
+use crate::slot::TxnSlot;
 use crate::table::Table;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{time, Arc};

@@ -25,7 +25,7 @@
 use crate::commit::{decode_xid, encode_xid};
 use crate::dict::{Carried, NextIds};
 use crate::engine::Engine;
-use crate::session::Xid;
+use crate::slot::Xid;
 use crate::undo_list::Chunk;
 use crate::values::encode_values;
 use ferrite_store::Checkpoint;

@@ -11,8 +11,9 @@
 //! Whoever read what is visible but not durable commits later in the log, so its own
 //! acknowledgement implies ours is durable.
 
-use crate::purge::Garbage;
-use crate::session::{Isolation, Session, Xid};
+use crate::purge_queue::Garbage;
+use crate::session::Session;
+use crate::slot::{Isolation, Xid};
 use crate::values::commit_body;
 use ferrite_redo::CommitAck;
 use ferrite_sync::atomic::Ordering;
@@ -225,7 +226,7 @@ impl Session {
         self.owner.forget_thd();
         // The session goes on with an owner and a slot of its own.
         let owner = ferrite_lock::Owner::new(self.thread_id, self.thd);
-        let slot = ferrite_sync::Arc::new(crate::session::TxnSlot::new(owner.clone()));
+        let slot = ferrite_sync::Arc::new(crate::slot::TxnSlot::new(owner.clone()));
         self.engine.register_slot(&slot);
         self.owner = owner;
         self.slot = slot;
@@ -261,7 +262,7 @@ pub(crate) fn decode_xid(bytes: &[u8]) -> Result<(Xid, usize)> {
 /// Ends a transaction that has no session: recovered, or detached after prepare.
 pub(crate) fn commit_detached(
     engine: &crate::engine::Engine,
-    slot: &crate::session::TxnSlot,
+    slot: &crate::slot::TxnSlot,
     garbage: Vec<(u64, Garbage)>,
 ) {
     let txn = slot.state.lock().txn;

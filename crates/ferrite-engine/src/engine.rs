@@ -4,12 +4,12 @@
 
 use crate::callbacks::Callbacks;
 use crate::config::Config;
+use crate::counters::Counters;
 use crate::dict::Dictionary;
 use crate::losers::Losers;
 use crate::prepared::Prepared;
-use crate::purge::PurgeQueue;
-use crate::session::{TxnSlot, Xid};
-use crate::status::Counters;
+use crate::purge_queue::PurgeQueue;
+use crate::slot::{TxnSlot, Xid};
 use crate::undo_list::UndoArea;
 use ferrite_buffer::Pool;
 use ferrite_io::{LockGuard, Storage};

@@ -8,7 +8,7 @@ use crate::callbacks::LogLevel;
 use crate::engine::Engine;
 use crate::purge::Clean;
 use crate::session::{Hooks, Session};
-use crate::table::Table;
+use crate::table::{Table, SUPREMUM};
 use crate::undo::{self, Prior, Undo};
 use ferrite_lock::{Mode, Span};
 use ferrite_sync::atomic::Ordering;
@@ -17,9 +17,6 @@ use ferrite_tree::record::Header;
 use ferrite_tree::{node, LeafMut};
 use ferrite_txn::{diff, NewVersion, VersionAddr};
 use ferrite_types::{Error, IndexId, PageId, Result, TxnId};
-
-/// The key that stands for "after the last entry" in the lock table: longer than any key.
-pub(crate) static SUPREMUM: [u8; node::MAX_KEY_BYTES + 1] = [0xff; node::MAX_KEY_BYTES + 1];
 
 /// What an insert found in its place.
 pub(crate) enum Inserted {

@@ -3,7 +3,7 @@
 use crate::checkpoint::{ActiveTxn, EngineState};
 use crate::commit::encode_xid;
 use crate::recovery::Analysis;
-use crate::session::Xid;
+use crate::slot::Xid;
 use crate::undo::{self, Opening, Prior, Undo};
 use crate::undo_list::{Chunk, UndoArea, UndoList};
 use ferrite_io::sim::SimStorage;

@@ -13,11 +13,10 @@
 //! takes the place of the leaf's latch for the chains of what lies here. No latch is taken and no
 //! page is read under it: who buries waits for it with an exclusive latch.
 
-use crate::engine::Engine;
-use ferrite_sync::atomic::{AtomicU64, Ordering};
+use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use ferrite_sync::Mutex;
 use ferrite_tree::record::{Header, Record};
-use ferrite_txn::VersionAddr;
+use ferrite_txn::TxnSystem;
 use ferrite_types::{Csn, TxnId};
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -44,6 +43,9 @@ impl Grave {
         }
     }
 }
+
+/// Does any snapshot need an earlier state of the entry with this header and value? Prunes the chain.
+pub(crate) type Needed<'n> = dyn Fn(&mut Header, &[u8]) -> bool + 'n;
 
 type Graves = BTreeMap<Box<[u8]>, Vec<Grave>>;
 
@@ -125,7 +127,7 @@ impl Graveyard {
 
     /// Calls `f` for each grave: the oldest snapshot that needs it, and its bytes. Readers and
     /// buriers get in between every [`SWEEP_BATCH`] keys.
-    pub(crate) fn each_held(&self, engine: &Engine, f: &mut dyn FnMut(Csn, u64)) {
+    pub(crate) fn each_held(&self, txns: &TxnSystem, f: &mut dyn FnMut(Csn, u64)) {
         let mut from: Option<Box<[u8]>> = None;
         while self.count() > 0 {
             let graves = self.graves.lock();
@@ -133,7 +135,7 @@ impl Graveyard {
             for (key, states) in graves.range((start, Bound::Unbounded)).take(SWEEP_BATCH) {
                 for grave in states {
                     let end = grave.header.txn;
-                    if let Some(csn) = engine.txns.oldest_needing(TxnId::FROZEN, end) {
+                    if let Some(csn) = txns.oldest_needing(TxnId::FROZEN, end) {
                         f(csn, bytes_of(key, &grave.value));
                     }
                 }
@@ -145,18 +147,19 @@ impl Graveyard {
         }
     }
 
-    /// Lets go of what no snapshot needs any more; how many entries went. Readers and
-    /// buriers get in between every [`SWEEP_BATCH`] keys. A shutdown ends it there.
-    pub(crate) fn sweep(&self, engine: &Engine) -> u64 {
+    /// Lets go of what no snapshot needs any more; how many entries went. `needed` prunes the chain
+    /// of an entry's earlier states and tells whether any is left. Readers and buriers get in
+    /// between every [`SWEEP_BATCH`] keys. A shutdown (`stop`) ends it there.
+    pub(crate) fn sweep(&self, stop: &AtomicBool, needed: &Needed<'_>) -> u64 {
         let mut gone = 0;
         let mut from: Option<Box<[u8]>> = None;
-        while self.count() > 0 && !engine.stop.load(Ordering::Relaxed) {
+        while self.count() > 0 && !stop.load(Ordering::Relaxed) {
             let mut graves = self.graves.lock();
             let start = from.take().map_or(Bound::Unbounded, Bound::Excluded);
             let mut empty: Vec<Box<[u8]>> = Vec::new();
             let range = graves.range_mut((start, Bound::Unbounded));
             for (key, states) in range.take(SWEEP_BATCH) {
-                gone += self.sweep_states(engine, key, states);
+                gone += self.sweep_states(needed, key, states);
                 if states.is_empty() {
                     empty.push(key.clone());
                 }
@@ -172,16 +175,16 @@ impl Graveyard {
         gone
     }
 
-    fn sweep_states(&self, engine: &Engine, key: &[u8], states: &mut Vec<Grave>) -> u64 {
+    fn sweep_states(&self, needed: &Needed<'_>, key: &[u8], states: &mut Vec<Grave>) -> u64 {
         let before = states.len();
         states.retain_mut(|grave| {
-            let needed = engine.keep_needed(&mut grave.header, &grave.value)
+            let stays = needed(&mut grave.header, &grave.value)
                 && !ferrite_sync::mutant!("graveyard.sweep_needed");
-            if !needed {
+            if !stays {
                 let bytes = bytes_of(key, &grave.value);
                 self.bytes.fetch_sub(bytes, Ordering::Relaxed);
             }
-            needed
+            stays
         });
         let gone = (before - states.len()) as u64;
         self.count.fetch_sub(gone, Ordering::AcqRel);
@@ -197,39 +200,6 @@ fn crossed(from: Bound<&[u8]>, to: Bound<&[u8]>) -> bool {
         (Bound::Included(a) | Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) => {
             a >= b
         }
-    }
-}
-
-impl Engine {
-    /// Does any snapshot, now or later, need a state of this delete-marked entry from before
-    /// the deletion? The caller keeps its chain from changing.
-    pub(crate) fn needed_by_snapshots(&self, header: &Header) -> bool {
-        let walk = self.versions.walk();
-        let mut body = Vec::new();
-        let mut addr = VersionAddr(header.version);
-        while !addr.is_none() {
-            body.clear();
-            let head = match walk.read(addr, &mut body) {
-                Ok(Some(head)) => head,
-                Ok(None) => return false,
-                // It cannot be read now: nobody may throw away what names it.
-                Err(_) => return true,
-            };
-            if self.txns.version_needed(head.begin, head.end) {
-                return true;
-            }
-            addr = head.next;
-        }
-        false
-    }
-
-    /// Prunes the chain of a delete-marked entry; false if nothing of it is needed any more.
-    /// The caller alone can reach the chain, and uses the header it leaves.
-    pub(crate) fn keep_needed(&self, header: &mut Header, value: &[u8]) -> bool {
-        let first = VersionAddr(header.version);
-        let (rest, _) = self.versions.walk().prune(&self.txns, first, value);
-        header.version = rest.0;
-        !rest.is_none()
     }
 }
 

@@ -2,27 +2,31 @@
 //! threads.
 //!
 //! # What is where
-//! - `engine`: owns every other part; sessions and settings. `lifecycle`: open, recover, close.
-//! - `config`, `callbacks`: what the outside says and answers.
-//! - `dict`: tables by name and id, kept in a tree of their own; `spec`: their definitions.
-//!   `ddl`: changes of whole tables, beside prepared transactions; `touched`: what those changed.
-//!   `changed`: the tables a transaction has changed, for the time of their last change.
+//! From the bottom up; a module calls only what stands above it in this list, or beside it.
+//! - State without behaviour of its own. `config`, `callbacks`: what the outside says and answers.
+//!   `counters`. `undo`: the undo entry; `undo_list`: a transaction's. `touched`: the indexes it has
+//!   changed. `spec`: definitions of tables.
+//! - `graveyard`: deleted entries that old snapshots need; `load_buffer`: what a table that is
+//!   being filled has gathered; `table`: one table in use; `purge_queue`: what is to be purged;
+//!   `row_values`: out-of-line values of a row change; `slot`: what others see of a transaction;
+//!   `prepared`, `losers`: lists of transactions without a session.
+//! - `dict`: tables by name and id, kept in a tree of their own.
+//! - `engine`: owns every part above; settings, admission.
+//! - `visible`: which state of an entry a reader sees, and whether one is needed. `changed`: the
+//!   tables a transaction has changed, for the time of their last change. `explain`: waits and
+//!   deadlocks. `history_limit`: what history may take of memory. `scrub`. `ddl`: changes of whole
+//!   tables, beside prepared transactions.
 //! - `session`: one SQL connection: statement, savepoints, snapshot.
-//! - `write`: insert, update, delete across the indexes of a table; `entry`: the same for one
-//!   index entry, with locks, versions and undo.
-//! - `load`: filling a table that nobody else can see.
-//! - `cursor`, `visible`: reading.
-//! - `undo`: the undo entry; `undo_list`: a transaction's; `rollback`: applying it.
-//! - `commit`: the commit path, by stages; `values`: what the log tells of values out of line
-//!   that a transaction lets go of; `prepared`: transactions that wait for their xid's decision.
-//! - `purge`: cleaning up after commits; `graveyard`: deleted entries old snapshots need;
-//!   `history_limit`: what history may take of memory.
-//!   `overflow`: values out of line.
-//! - `recovery`, `checkpoint`: start and restart; `losers`: what is rolled back after it.
-//!   `background`: every thread.
-//! - `status`: counters and views. `inspect`: what tests look at; `account`: of the pages of
-//!   values out of line.
-//!   `offline`: a database that nobody has open, for tools.
+//! - `purge`: entries and values that nobody needs after commits. `entry`: insert, update, delete of
+//!   one index entry, with locks, versions and undo. `overflow`: values out of line. `write`: rows,
+//!   across the indexes of a table. `load`: filling a table that nobody else can see.
+//! - `cursor`: reading. `check`, `account`: checking.
+//! - `values`: what the log tells of values out of line that a transaction lets go of. `commit`: the
+//!   commit path, by stages; `rollback`: applying undo; `decide`: of prepared transactions;
+//!   `loser_rollback`: of what a crash cut off.
+//! - `checkpoint`, `recovery`: restart. `status`, `inspect`: what users and tests look at.
+//! - `background`: every thread. `lifecycle`: open, recover, close. `offline`: a database that
+//!   nobody has open, for tools.
 //!
 //! # Invariants
 //! 1. A change of a row is: log record with undo, then the page, both under the leaf's
@@ -42,8 +46,10 @@ mod check;
 mod checkpoint;
 mod commit;
 mod config;
+mod counters;
 mod cursor;
 mod ddl;
+mod decide;
 mod dict;
 mod engine;
 mod entry;
@@ -55,6 +61,8 @@ mod history_limit;
 mod inspect;
 mod lifecycle;
 mod load;
+mod load_buffer;
+mod loser_rollback;
 mod losers;
 pub mod offline;
 mod overflow;
@@ -63,8 +71,10 @@ mod purge;
 mod purge_queue;
 mod recovery;
 mod rollback;
+mod row_values;
 mod scrub;
 mod session;
+mod slot;
 mod spec;
 mod status;
 mod table;
@@ -90,7 +100,8 @@ pub use overflow::{
     length as overflow_length, reference_head as overflow_head, references as overflow_references,
 };
 pub use overflow::{MANY_OVERFLOW_REFS, OVERFLOW_REF_BYTES};
-pub use session::{Isolation, Session, Xid};
+pub use session::Session;
+pub use slot::{Isolation, Xid};
 pub use spec::{IndexSpec, TableSpec};
 pub use status::{Metric, SnapshotRow, TrxRow};
 pub use table::{Table, TableStats};

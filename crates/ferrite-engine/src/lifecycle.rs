@@ -9,13 +9,13 @@
 use crate::callbacks::{Callbacks, LogLevel};
 use crate::checkpoint::{not_shut_down, EngineState};
 use crate::config::Config;
+use crate::counters::Counters;
 use crate::dict::{Dictionary, NextIds};
 use crate::engine::Engine;
 use crate::losers::Losers;
-use crate::purge::PurgeQueue;
+use crate::purge_queue::PurgeQueue;
 use crate::recovery::{self, Analysis};
-use crate::session::TxnSlot;
-use crate::status::Counters;
+use crate::slot::TxnSlot;
 use crate::undo_list::UndoArea;
 use ferrite_buffer::{Pool, PoolConfig};
 use ferrite_io::{LockGuard, Storage, Watched};

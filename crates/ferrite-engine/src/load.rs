@@ -9,6 +9,7 @@
 //! are latched under it. One session fills a table at a time.
 
 use crate::entry::check_size;
+use crate::load_buffer::LoadBuffer;
 use crate::session::Session;
 use crate::table::Table;
 use crate::undo::NO_UNDO;
@@ -21,72 +22,24 @@ use ferrite_types::{Error, PageId, Result};
 
 /// Bytes of entries gathered before they are inserted.
 const BUFFER_BYTES: usize = 32 << 20;
-/// Accounted per entry besides its bytes.
-const ENTRY_BYTES: usize = 12;
 
-/// Entries of one index, waiting to be sorted.
-#[derive(Default)]
-struct Run {
-    bytes: Vec<u8>,
-    /// Start in `bytes`, key length, value length.
-    entries: Vec<(u32, u32, u32)>,
-}
-
-impl Run {
-    fn key(&self, entry: &(u32, u32, u32)) -> &[u8] {
-        &self.bytes[entry.0 as usize..(entry.0 + entry.1) as usize]
-    }
-
-    fn value(&self, entry: &(u32, u32, u32)) -> &[u8] {
-        let at = (entry.0 + entry.1) as usize;
-        &self.bytes[at..at + entry.2 as usize]
-    }
-}
-
-/// What a table being filled has gathered.
-pub(crate) struct LoadBuffer {
-    runs: Vec<Run>,
-    bytes: usize,
-    scratch: Scratch,
-}
-
-impl LoadBuffer {
-    fn new(indexes: usize) -> LoadBuffer {
-        LoadBuffer {
-            runs: (0..indexes).map(|_| Run::default()).collect(),
-            bytes: 0,
-            scratch: Scratch::default(),
+/// Inserts everything gathered, index by index, in key order.
+fn insert_all(buffer: &mut LoadBuffer, table: &Table) -> Result<()> {
+    for (number, run) in buffer.runs.iter_mut().enumerate() {
+        let mut entries = std::mem::take(&mut run.entries);
+        entries.sort_unstable_by(|a, b| run.key(a).cmp(run.key(b)));
+        let mut leaf = None;
+        for entry in &entries {
+            let (key, value) = (run.key(entry), run.value(entry));
+            leaf = match put(table, number, key, value, leaf, &mut buffer.scratch)? {
+                Put::Done(leaf) => Some(leaf),
+                Put::Occupied => return Err(twice(table, number)),
+            };
         }
+        run.bytes.clear();
     }
-
-    fn add(&mut self, number: usize, key: &[u8], value: &[u8]) {
-        let run = &mut self.runs[number];
-        let start = run.bytes.len() as u32;
-        run.bytes.extend_from_slice(key);
-        run.bytes.extend_from_slice(value);
-        run.entries
-            .push((start, key.len() as u32, value.len() as u32));
-        self.bytes += key.len() + value.len() + ENTRY_BYTES;
-    }
-
-    /// Inserts everything gathered, index by index, in key order.
-    fn insert_all(&mut self, table: &Table) -> Result<()> {
-        for (number, run) in self.runs.iter_mut().enumerate() {
-            let mut entries = std::mem::take(&mut run.entries);
-            entries.sort_unstable_by(|a, b| run.key(a).cmp(run.key(b)));
-            let mut leaf = None;
-            for entry in &entries {
-                let (key, value) = (run.key(entry), run.value(entry));
-                leaf = match put(table, number, key, value, leaf, &mut self.scratch)? {
-                    Put::Done(leaf) => Some(leaf),
-                    Put::Occupied => return Err(twice(table, number)),
-                };
-            }
-            run.bytes.clear();
-        }
-        self.bytes = 0;
-        Ok(())
-    }
+    buffer.bytes = 0;
+    Ok(())
 }
 
 fn twice(table: &Table, number: usize) -> Error {
@@ -168,7 +121,7 @@ impl Session {
         table.loading.store(false, Ordering::SeqCst);
         if let Some(mut buffer) = table.load.lock().take() {
             self.engine.admission()?;
-            buffer.insert_all(table)?;
+            insert_all(&mut buffer, table)?;
             self.engine.flush_log();
             table.set_usable_from(self.engine.txns.mark());
             table.note_commit(self.engine.now_s.load(Ordering::Relaxed));
@@ -221,7 +174,7 @@ impl Session {
             };
             if let Some(there) = there {
                 dup.is_of(number, &there[entry.key.len()..]);
-                buffer.take_back(table, pk, &entries[..done])?;
+                take_back(buffer, table, pk, &entries[..done])?;
                 return Err(Error::Duplicate);
             }
             if let Put::Occupied = put(table, number, &key, &value, None, &mut buffer.scratch)? {
@@ -229,36 +182,39 @@ impl Session {
             }
         }
         if buffer.bytes >= BUFFER_BYTES {
-            buffer.insert_all(table)?;
+            insert_all(buffer, table)?;
             self.braked = false;
         }
         Ok(())
     }
 }
 
-impl LoadBuffer {
-    /// Takes back the row `pk` and those of its entries that were brought in.
-    fn take_back(&mut self, table: &Table, pk: &[u8], entries: &[Entry<'_>]) -> Result<()> {
-        let mut key = Vec::new();
-        for entry in entries.iter().rev() {
-            full_key(entry.key, pk, &mut key);
-            if table.spec.indexes[entry.index_no].unique {
-                self.remove(table, entry.index_no, &key)?;
-                continue;
-            }
-            let run = &mut self.runs[entry.index_no];
-            if let Some((start, _, _)) = run.entries.pop() {
-                run.bytes.truncate(start as usize);
-            }
+/// Takes back the row `pk` and those of its entries that were brought in.
+fn take_back(
+    buffer: &mut LoadBuffer,
+    table: &Table,
+    pk: &[u8],
+    entries: &[Entry<'_>],
+) -> Result<()> {
+    let mut key = Vec::new();
+    for entry in entries.iter().rev() {
+        full_key(entry.key, pk, &mut key);
+        if table.spec.indexes[entry.index_no].unique {
+            remove(table, entry.index_no, &key, &mut buffer.scratch)?;
+            continue;
         }
-        self.remove(table, 0, pk)
+        let run = &mut buffer.runs[entry.index_no];
+        if let Some((start, _, _)) = run.entries.pop() {
+            run.bytes.truncate(start as usize);
+        }
     }
+    remove(table, 0, pk, &mut buffer.scratch)
+}
 
-    fn remove(&mut self, table: &Table, number: usize, key: &[u8]) -> Result<()> {
-        let mut leaf = table.tree(number).leaf_mut(key, PageId::NONE)?;
-        if let Ok(slot) = leaf.find(key) {
-            leaf.remove(NO_UNDO, slot, &mut self.scratch);
-        }
-        Ok(())
+fn remove(table: &Table, number: usize, key: &[u8], scratch: &mut Scratch) -> Result<()> {
+    let mut leaf = table.tree(number).leaf_mut(key, PageId::NONE)?;
+    if let Ok(slot) = leaf.find(key) {
+        leaf.remove(NO_UNDO, slot, scratch);
     }
+    Ok(())
 }

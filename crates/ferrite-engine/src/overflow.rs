@@ -22,8 +22,9 @@
 //! Locking: one page latch at a time, shared for reading; `cut_chain` takes two neighbours.
 
 use crate::engine::Engine;
-use crate::purge::Garbage;
-use crate::session::{Isolation, Session};
+use crate::purge_queue::Garbage;
+use crate::session::Session;
+use crate::slot::Isolation;
 use crate::table::Table;
 use crate::undo::{self, Undo};
 use ferrite_buffer::page_prefix;
@@ -105,30 +106,6 @@ pub(crate) fn data_of<'p>(
 ) -> Option<&'p [u8]> {
     let (end, _) = page_prefix::used(page);
     (is_part(page, index, reference) && end >= DATA_AT).then(|| page.get(DATA_AT..end))?
-}
-
-/// A row change's values, written before it.
-#[derive(Default)]
-pub(crate) struct RowValues {
-    /// Undo position before the first of them.
-    from: Option<u64>,
-    /// Those written without undo, into a table that is being filled.
-    loaded: Vec<(Arc<Table>, [u8; 16])>,
-}
-
-impl RowValues {
-    /// Nothing is known of any.
-    pub(crate) fn forget(&mut self) {
-        self.from = None;
-        self.loaded.clear();
-    }
-
-    /// Undone down to that position: a mark there or above is done with.
-    pub(crate) fn undone_to(&mut self, position: u64) {
-        if self.from.is_some_and(|from| from >= position) {
-            self.from = None;
-        }
-    }
 }
 
 /// What a page of a value says besides its data.

@@ -13,9 +13,8 @@
 //! The queue itself is in `purge_queue`.
 
 use crate::engine::Engine;
-use crate::entry::SUPREMUM;
-pub(crate) use crate::purge_queue::{Garbage, PurgeQueue};
-use crate::table::Table;
+use crate::purge_queue::Garbage;
+use crate::table::{Table, SUPREMUM};
 use crate::undo::NO_UNDO;
 use ferrite_buffer::is_for_want_of_a_frame;
 use ferrite_sync::atomic::Ordering;
@@ -293,7 +292,8 @@ impl Engine {
         let mut gone = 0;
         for table in self.dict.open_tables() {
             for graveyard in &table.graveyards {
-                gone += graveyard.sweep(self);
+                gone +=
+                    graveyard.sweep(&self.stop, &|header, value| self.keep_needed(header, value));
             }
         }
         gone

@@ -14,7 +14,7 @@
 use crate::checkpoint::EngineState;
 use crate::commit::decode_xid;
 use crate::dict::{Carried, NextIds};
-use crate::session::Xid;
+use crate::slot::Xid;
 use crate::undo::{self, Opening};
 use crate::undo_list::{UndoArea, UndoList};
 use crate::values::decode_values;

@@ -4,7 +4,8 @@
 
 use crate::callbacks::LogLevel;
 use crate::engine::Engine;
-use crate::session::{Session, TxnSlot};
+use crate::session::Session;
+use crate::slot::TxnSlot;
 use crate::table::Table;
 use crate::touched::Touched;
 use crate::undo::{self, Prior, Undo};

@@ -1,23 +1,11 @@
 //! What the engine says of itself: counters by name, sections of text, who runs what.
 
 use crate::engine::Engine;
-use crate::session::Isolation;
+use crate::slot::Isolation;
 use ferrite_sync::atomic::{AtomicU64, Ordering};
 use ferrite_sync::{time, Counter};
 use ferrite_txn::SnapshotView;
 use ferrite_types::Csn;
-
-/// Counters of the engine itself; the parts below have their own.
-#[derive(Default)]
-pub(crate) struct Counters {
-    pub commits: Counter,
-    pub rollbacks: Counter,
-    pub rows_inserted: Counter,
-    pub rows_updated: Counter,
-    pub rows_deleted: Counter,
-    pub checkpoints: Counter,
-    pub throttled: Counter,
-}
 
 /// One figure.
 #[derive(Clone, Debug)]
@@ -514,7 +502,7 @@ impl Engine {
         self.versions.each_held(&self.txns, &mut add);
         for table in self.dict.open_tables() {
             for graveyard in &table.graveyards {
-                graveyard.each_held(self, &mut |csn, bytes| add(csn, bytes, 1));
+                graveyard.each_held(&self.txns, &mut |csn, bytes| add(csn, bytes, 1));
             }
         }
         rows

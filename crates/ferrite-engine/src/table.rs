@@ -4,16 +4,20 @@
 //! about correctness, except `next_row_id` and `auto_increment`, which only ever rise.
 
 use crate::graveyard::Graveyard;
-use crate::load::LoadBuffer;
+use crate::load_buffer::LoadBuffer;
 use crate::spec::TableSpec;
 use ferrite_buffer::Pool;
 use ferrite_sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use ferrite_sync::{Arc, Mutex, MutexGuard, RwLock, RwLockWriteGuard};
+use ferrite_tree::node::MAX_KEY_BYTES;
 use ferrite_tree::Tree;
 use ferrite_types::{Csn, IndexId, TableId};
 
 /// The optimizer's sizes are counted again when one in so many changes is new.
 const ESTIMATE_SHARE: u64 = 1024;
+
+/// The key that stands for "after the last entry" in the lock table: longer than any key.
+pub(crate) static SUPREMUM: [u8; MAX_KEY_BYTES + 1] = [0xff; MAX_KEY_BYTES + 1];
 
 /// Figures of a table, all estimates.
 #[derive(Clone, Copy, Debug, Default)]
@@ -55,7 +59,7 @@ pub struct Table {
     /// Snapshots below this commit number are older than the table's contents, which came into
     /// being without a history; 0: all may read it. See [`Session::may_read`].
     usable_from: AtomicU64,
-    /// Nobody else can see it yet: it is being filled, see the `load` room.
+    /// Nobody else can see it yet: it is being filled, see the module `load`.
     pub(crate) loading: AtomicBool,
     pub(crate) load: Mutex<Option<LoadBuffer>>,
     /// Dropped or truncated away: nobody may clean up in it any more.

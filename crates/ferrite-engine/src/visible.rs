@@ -1,9 +1,10 @@
-//! Which state of an entry a reader sees, decided at the entry itself.
+//! Which state of an entry a reader sees, and whether any reader needs one, decided at the entry
+//! itself.
 //!
 //! The caller holds the leaf's latch, so the chain of versions stands still.
 
 use crate::engine::Engine;
-use ferrite_tree::record::Record;
+use ferrite_tree::record::{Header, Record};
 use ferrite_txn::{apply, Snapshot, VersionAddr};
 use ferrite_types::{Result, TxnId};
 
@@ -91,5 +92,38 @@ impl Engine {
             addr = head.next;
         }
         Ok(false)
+    }
+}
+
+impl Engine {
+    /// Does any snapshot, now or later, need a state of this delete-marked entry from before
+    /// the deletion? The caller keeps its chain from changing.
+    pub(crate) fn needed_by_snapshots(&self, header: &Header) -> bool {
+        let walk = self.versions.walk();
+        let mut body = Vec::new();
+        let mut addr = VersionAddr(header.version);
+        while !addr.is_none() {
+            body.clear();
+            let head = match walk.read(addr, &mut body) {
+                Ok(Some(head)) => head,
+                Ok(None) => return false,
+                // It cannot be read now: nobody may throw away what names it.
+                Err(_) => return true,
+            };
+            if self.txns.version_needed(head.begin, head.end) {
+                return true;
+            }
+            addr = head.next;
+        }
+        false
+    }
+
+    /// Prunes the chain of a delete-marked entry; false if nothing of it is needed any more.
+    /// The caller alone can reach the chain, and uses the header it leaves.
+    pub(crate) fn keep_needed(&self, header: &mut Header, value: &[u8]) -> bool {
+        let first = VersionAddr(header.version);
+        let (rest, _) = self.versions.walk().prune(&self.txns, first, value);
+        header.version = rest.0;
+        !rest.is_none()
     }
 }

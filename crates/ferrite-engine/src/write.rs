@@ -4,7 +4,7 @@
 use crate::dict::log_auto_increment;
 use crate::entry::Inserted;
 use crate::overflow;
-use crate::purge::Garbage;
+use crate::purge_queue::Garbage;
 use crate::session::Session;
 use crate::table::Table;
 use ferrite_lock::{Attempt, Mode, Span};

@@ -1,8 +1,9 @@
 //! Locking reads: one entry at a time, locked before it is delivered.
 
 use super::{Cursor, Direction, Item, ReadMode, Resume, WaitMode};
-use crate::entry::SUPREMUM;
-use crate::session::{Isolation, Session};
+use crate::session::Session;
+use crate::slot::Isolation;
+use crate::table::SUPREMUM;
 use ferrite_lock::{Attempt, Mode, RangeId, Span};
 use ferrite_sync::kill_point;
 use ferrite_tree::{node, LeafRef, Tree};

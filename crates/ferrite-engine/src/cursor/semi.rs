@@ -12,7 +12,8 @@
 
 use super::locking::Step;
 use super::{Cursor, Item, WaitMode};
-use crate::session::{Isolation, Session};
+use crate::session::Session;
+use crate::slot::Isolation;
 use crate::visible::View;
 use ferrite_lock::Mode;
 use ferrite_tree::LeafRef;

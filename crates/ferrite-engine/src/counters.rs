@@ -1,0 +1,17 @@
+//! Counters of the engine itself; the parts below have their own.
+//!
+//! Locking: none.
+
+use ferrite_sync::Counter;
+
+/// Counters of the engine itself; the parts below have their own.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub commits: Counter,
+    pub rollbacks: Counter,
+    pub rows_inserted: Counter,
+    pub rows_updated: Counter,
+    pub rows_deleted: Counter,
+    pub checkpoints: Counter,
+    pub throttled: Counter,
+}
