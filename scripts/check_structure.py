@@ -18,10 +18,7 @@ Graph = dict[str, set[str]]
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON = ["bench/ferrite_bench"]
 KNOWN: dict[str, list[str]] = {
-    "bench/ferrite_bench": ["engines sample server session workloads"],
-    "ferrite-buffer": ["guard pool write"],
     "ferrite-capi": ["engine session"],
-    "ferrite-lock": ["deadlock info ranges table tables wait"],
     "ferrite-redo": ["flush log"],
     "ferrite-sim": ["bulk client damage ddl decide life settle write"],
     "ferrite-store": ["blob pack", "lifecycle store"],

@@ -19,8 +19,9 @@ from ferrite_bench.report.markdown import section, summary
 from ferrite_bench.report.page import write_page
 from ferrite_bench.run import Request, Runner
 from ferrite_bench.store import read
+from ferrite_bench.terms import SIZES
 from ferrite_bench.workloads import experiment, experiments
-from ferrite_bench.workloads.base import SIZES, Experiment
+from ferrite_bench.workloads.base import Experiment
 
 HELP = """\
 Experiments on Ferrite and its peers: private servers, interleaved runs, a page of pictures.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ferrite_bench.errors import Usage
-from ferrite_bench.workloads.base import Needs
+from ferrite_bench.terms import Needs
 
 REDO_MB = 2048
 MIB = 1 << 20

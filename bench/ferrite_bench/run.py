@@ -24,7 +24,8 @@ from ferrite_bench.progress import Progress
 from ferrite_bench.server import Server
 from ferrite_bench.session import Session
 from ferrite_bench.store import Place, Writer
-from ferrite_bench.workloads.base import Case, Experiment, Setup, Size
+from ferrite_bench.terms import Size
+from ferrite_bench.workloads.base import Case, Experiment, Setup
 
 START_ESTIMATE = 2.0
 LOG_ROOM_MB = 2600

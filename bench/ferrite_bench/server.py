@@ -28,8 +28,8 @@ from ferrite_bench.engines import Contestant, common_options, engine_options
 from ferrite_bench.errors import ServerDied
 from ferrite_bench.machine import Device, Process
 from ferrite_bench.places import Places
+from ferrite_bench.terms import Needs
 from ferrite_bench.throttle import Throttle
-from ferrite_bench.workloads.base import Needs
 
 START_SECONDS = 180
 STOP_SECONDS = 240

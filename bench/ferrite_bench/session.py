@@ -30,7 +30,7 @@ from ferrite_bench.sample import Probe, Reading, merge
 from ferrite_bench.server import Server
 from ferrite_bench.stats import mean
 from ferrite_bench.store import Place, Writer
-from ferrite_bench.workloads.base import CLOSED, OPEN, Size
+from ferrite_bench.terms import CLOSED, OPEN, Size
 
 DISK_RESERVE_MB = 512
 Action = tuple[float, str, Callable[[], None]]

@@ -8,7 +8,8 @@ from pathlib import Path
 from ferrite_bench.engines import ENGINES
 from ferrite_bench.run import contestants_of
 from ferrite_bench.store import Place, Writer
-from ferrite_bench.workloads.base import CLOSED, OPEN, SIZES, Bars, Curve, Experiment, Timeline
+from ferrite_bench.terms import CLOSED, OPEN, SIZES
+from ferrite_bench.workloads.base import Bars, Curve, Experiment, Timeline
 
 
 def write_run(

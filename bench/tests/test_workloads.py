@@ -7,8 +7,9 @@ from pathlib import Path
 
 from ferrite_bench.engines import ENGINES, common_options, engine_options
 from ferrite_bench.run import START_ESTIMATE, contestants_of
+from ferrite_bench.terms import SIZES, Needs
 from ferrite_bench.workloads import ORDER, experiments
-from ferrite_bench.workloads.base import SIZES, Bars, Curve, Needs, Timeline
+from ferrite_bench.workloads.base import Bars, Curve, Timeline
 
 LUA = Path(__file__).parents[1] / "lua"
 

@@ -12,7 +12,8 @@ from ferrite_bench.report.svg import LEFT, WIDTH, Area, Line, Scale, tag
 from ferrite_bench.report.units import name_of, short, tick, ticks
 from ferrite_bench.stats import spread
 from ferrite_bench.store import Run
-from ferrite_bench.workloads.base import CLOSED, OPEN, Bars, Chart, Curve, Panel, Timeline
+from ferrite_bench.terms import CLOSED, OPEN
+from ferrite_bench.workloads.base import Bars, Chart, Curve, Panel, Timeline
 
 
 @dataclass(frozen=True)

@@ -7,46 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING
+
+from ferrite_bench.terms import Needs, Size
 
 if TYPE_CHECKING:
     from ferrite_bench.session import Session
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Size:
-    """How large a run is: smoke (does it work), quick (a first look), full (a claim)."""
-
-    name: Literal["smoke", "quick", "full"]
-    rounds: int
-    """Default number of interleaved rounds."""
-
-    def pick(self, smoke: T, quick: T, full: T) -> T:
-        """The value for this size."""
-        return {"smoke": smoke, "quick": quick, "full": full}[self.name]
-
-
-SIZES = {"smoke": Size("smoke", 1), "quick": Size("quick", 3), "full": Size("full", 3)}
-
-
-@dataclass(frozen=True)
-class Needs:
-    """What a setup asks of its servers, in words that fit every engine."""
-
-    pool_mb: int = 512
-    flush: int = 1
-    """1: durable at commit; 2: written at commit, flushed once a second."""
-    binlog: int | None = None
-    """None: no binlog; otherwise sync_binlog."""
-    binlog_mb: int = 1024
-    sessions: int = 64
-    iops: int | None = None
-    """Limit of the volume, in I/O requests a second, each for reads and writes."""
-    tcp: bool = False
-    """A port of the loopback interface, for load generators that know no sockets."""
-    options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -164,8 +130,6 @@ class Experiment:
     """Not part of `all`: it needs something that is not fetched otherwise, or asks at length what another one asks."""
 
 
-OPEN = "snapshot opened"
-CLOSED = "snapshot closed"
 TPS = Panel("tps", "transactions per second", "/s")
 HISTORY = Panel("history", "history list length", "transactions")
 HISTORY_BYTES = Panel("history_bytes", "history", "bytes")

@@ -12,6 +12,7 @@ import pymysql
 
 from ferrite_bench.errors import LoadFailed
 from ferrite_bench.session import Outcome, Session
+from ferrite_bench.terms import Needs, Size
 from ferrite_bench.workloads.base import (
     HISTORY_BYTES,
     P99,
@@ -20,10 +21,8 @@ from ferrite_bench.workloads.base import (
     Case,
     Data,
     Experiment,
-    Needs,
     Panel,
     Setup,
-    Size,
     Timeline,
 )  # fmt: skip
 from ferrite_bench.workloads.common import oltp, oltp_data

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ferrite_bench.load import Sysbench
 from ferrite_bench.session import Session
-from ferrite_bench.workloads.base import P99, TPS, Bars, Case, Data, Experiment, Needs, Setup, Size, Timeline
+from ferrite_bench.terms import Needs, Size
+from ferrite_bench.workloads.base import P99, TPS, Bars, Case, Data, Experiment, Setup, Timeline
 from ferrite_bench.workloads.common import warmup_of
 
 WAREHOUSE_MB = 100

@@ -8,7 +8,8 @@ from typing import Any
 from ferrite_bench.errors import LoadFailed
 from ferrite_bench.load import Sysbench
 from ferrite_bench.session import Outcome, Session
-from ferrite_bench.workloads.base import Case, Data, Size
+from ferrite_bench.terms import Size
+from ferrite_bench.workloads.base import Case, Data
 
 SBTEST_SUM = "SELECT COUNT(*), SUM(CRC32(CONCAT_WS(',', id, k, c, pad))) FROM sbtest1"
 ROW_MB = 1 / 4000

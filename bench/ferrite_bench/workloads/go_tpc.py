@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ferrite_bench.load import GoTpc
 from ferrite_bench.session import Session
-from ferrite_bench.workloads.base import Bars, Case, Data, Experiment, Needs, Panel, Setup, Size, Timeline
+from ferrite_bench.terms import Needs, Size
+from ferrite_bench.workloads.base import Bars, Case, Data, Experiment, Panel, Setup, Timeline
 
 CASE = "16 clients"
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ferrite_bench.load import Slap
 from ferrite_bench.session import Session
-from ferrite_bench.workloads.base import Case, Curve, Data, Experiment, Needs, Setup, Size
+from ferrite_bench.terms import Needs, Size
+from ferrite_bench.workloads.base import Case, Curve, Data, Experiment, Setup
 
 
 def _nothing(_session: Session) -> None:

@@ -7,19 +7,17 @@ from typing import Any
 
 from ferrite_bench.load import Sysbench
 from ferrite_bench.session import Session
+from ferrite_bench.terms import OPEN, Needs, Size
 from ferrite_bench.workloads.base import (
     HISTORY_BYTES,
-    OPEN,
     P99,
     TPS,
     Bars,
     Case,
     Data,
     Experiment,
-    Needs,
     Panel,
     Setup,
-    Size,
     Timeline,
 )  # fmt: skip
 from ferrite_bench.workloads.common import SnapshotReads

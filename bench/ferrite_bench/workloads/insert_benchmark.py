@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ferrite_bench.load import Sysbench
 from ferrite_bench.session import Session
-from ferrite_bench.workloads.base import TPS, Data, Experiment, Needs, Panel, Setup, Size, Timeline
+from ferrite_bench.terms import Needs, Size
+from ferrite_bench.workloads.base import TPS, Data, Experiment, Panel, Setup, Timeline
 from ferrite_bench.workloads.common import simple_case
 
 CASE = "4 clients, 20 rows a statement"

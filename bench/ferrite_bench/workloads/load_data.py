@@ -8,7 +8,8 @@ from pathlib import Path
 
 from ferrite_bench.errors import LoadFailed
 from ferrite_bench.session import Session
-from ferrite_bench.workloads.base import Bars, Case, Data, Experiment, Needs, Setup, Size
+from ferrite_bench.terms import Needs, Size
+from ferrite_bench.workloads.base import Bars, Case, Data, Experiment, Setup
 
 TABLE = (
     "CREATE TABLE {name} (id INT NOT NULL PRIMARY KEY, k INT NOT NULL, c CHAR(60) NOT NULL, pad VARCHAR(120) NOT NULL)"

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from ferrite_bench.workloads.base import (
-    Data,
-    Experiment,
-    Needs,
-    Setup,
-    Size,
-)
+from ferrite_bench.terms import Needs, Size
+from ferrite_bench.workloads.base import Data, Experiment, Setup
 from ferrite_bench.workloads.queue import CASE, CHARTS, FIGURES, build, open_case
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ferrite_bench.workloads.base import HISTORY, HISTORY_BYTES, P99, TPS, Experiment, Needs, Setup, Size, Timeline
+from ferrite_bench.terms import Needs, Size
+from ferrite_bench.workloads.base import HISTORY, HISTORY_BYTES, P99, TPS, Experiment, Setup, Timeline
 from ferrite_bench.workloads.common import oltp, oltp_data, simple_case, under_snapshot
 
 CASE = "snapshot open"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ferrite_bench.terms import Size
 from ferrite_bench.workloads import write_heavy
-from ferrite_bench.workloads.base import Setup, Size
+from ferrite_bench.workloads.base import Setup
 
 
 def _setups(size: Size) -> list[Setup]:

@@ -7,6 +7,7 @@ import threading
 from typing import Any
 
 from ferrite_bench.session import Action, Session
+from ferrite_bench.terms import Needs, Size
 from ferrite_bench.workloads.base import (
     HISTORY,
     HISTORY_BYTES,
@@ -14,9 +15,7 @@ from ferrite_bench.workloads.base import (
     TPS,
     Case,
     Experiment,
-    Needs,
     Setup,
-    Size,
     Timeline,
 )  # fmt: skip
 from ferrite_bench.workloads.common import SBTEST_SUM, SnapshotReads, oltp, oltp_data, snapshot_figures

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ferrite_bench.workloads.base import Curve, Experiment, Needs, Setup, Size
+from ferrite_bench.terms import Needs, Size
+from ferrite_bench.workloads.base import Curve, Experiment, Setup
 from ferrite_bench.workloads.common import oltp, oltp_data, simple_case, turns
 
 

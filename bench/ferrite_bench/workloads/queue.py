@@ -4,19 +4,8 @@ from __future__ import annotations
 
 from ferrite_bench.load import Sysbench
 from ferrite_bench.session import Session
-from ferrite_bench.workloads.base import (
-    HISTORY,
-    HISTORY_BYTES,
-    P99,
-    TPS,
-    Case,
-    Data,
-    Experiment,
-    Needs,
-    Setup,
-    Size,
-    Timeline,
-)
+from ferrite_bench.terms import Needs, Size
+from ferrite_bench.workloads.base import HISTORY, HISTORY_BYTES, P99, TPS, Case, Data, Experiment, Setup, Timeline
 from ferrite_bench.workloads.common import simple_case, under_snapshot
 
 CASE = "snapshot open"

@@ -6,7 +6,8 @@ import os
 
 from ferrite_bench.load import Load, Sysbench
 from ferrite_bench.session import Session
-from ferrite_bench.workloads.base import Case, Curve, Data, Experiment, Needs, Setup, Size
+from ferrite_bench.terms import Needs, Size
+from ferrite_bench.workloads.base import Case, Curve, Data, Experiment, Setup
 from ferrite_bench.workloads.common import oltp, oltp_data
 
 

@@ -7,7 +7,8 @@ import time
 
 from ferrite_bench.errors import LoadFailed, ServerDied
 from ferrite_bench.session import Session
-from ferrite_bench.workloads.base import TPS, Bars, Case, Experiment, Needs, Setup, Size, Timeline
+from ferrite_bench.terms import Needs, Size
+from ferrite_bench.workloads.base import TPS, Bars, Case, Experiment, Setup, Timeline
 from ferrite_bench.workloads.common import oltp, oltp_data
 
 CASE = "kill -9 under load"

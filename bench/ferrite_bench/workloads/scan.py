@@ -5,7 +5,8 @@ from __future__ import annotations
 from statistics import median
 
 from ferrite_bench.session import Session
-from ferrite_bench.workloads.base import Bars, Case, Experiment, Needs, Setup, Size
+from ferrite_bench.terms import Needs, Size
+from ferrite_bench.workloads.base import Bars, Case, Experiment, Setup
 from ferrite_bench.workloads.common import oltp_data
 
 SCANS = (

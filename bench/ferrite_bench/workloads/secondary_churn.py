@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ferrite_bench.session import Session
-from ferrite_bench.workloads.base import HISTORY, TPS, Bars, Case, Experiment, Needs, Panel, Setup, Size, Timeline
+from ferrite_bench.terms import Needs, Size
+from ferrite_bench.workloads.base import HISTORY, TPS, Bars, Case, Experiment, Panel, Setup, Timeline
 from ferrite_bench.workloads.common import oltp, oltp_data, simple_case, snapshot_figures
 
 CASE = "snapshot open"

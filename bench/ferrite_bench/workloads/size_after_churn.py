@@ -7,7 +7,8 @@ import time
 from ferrite_bench.load import Sysbench
 from ferrite_bench.machine import table_bytes
 from ferrite_bench.session import Session
-from ferrite_bench.workloads.base import TPS, Bars, Case, Data, Experiment, Needs, Panel, Setup, Size, Timeline
+from ferrite_bench.terms import Needs, Size
+from ferrite_bench.workloads.base import TPS, Bars, Case, Data, Experiment, Panel, Setup, Timeline
 
 CHURN = "after churn"
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ferrite_bench.workloads.base import Bars, Experiment, Needs, Panel, Setup, Size, Timeline
+from ferrite_bench.terms import Needs, Size
+from ferrite_bench.workloads.base import Bars, Experiment, Panel, Setup, Timeline
 from ferrite_bench.workloads.common import oltp, oltp_data, simple_case
 
 IOPS = 3000

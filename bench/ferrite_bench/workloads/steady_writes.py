@@ -6,6 +6,7 @@ import os
 
 from ferrite_bench.session import Outcome, Session
 from ferrite_bench.stats import mean
+from ferrite_bench.terms import Needs, Size
 from ferrite_bench.workloads.base import (
     HISTORY,
     HISTORY_BYTES,
@@ -13,10 +14,8 @@ from ferrite_bench.workloads.base import (
     TPS,
     Case,
     Experiment,
-    Needs,
     Panel,
     Setup,
-    Size,
     Timeline,
 )  # fmt: skip
 from ferrite_bench.workloads.common import oltp, oltp_data, warmup_of

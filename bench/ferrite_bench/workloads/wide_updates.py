@@ -6,17 +6,15 @@ import time
 
 from ferrite_bench.sample import Probe
 from ferrite_bench.session import Session
+from ferrite_bench.terms import CLOSED, Needs, Size
 from ferrite_bench.workloads.base import (
-    CLOSED,
     HISTORY_BYTES,
     P99,
     TPS,
     Case,
     Experiment,
-    Needs,
     Panel,
     Setup,
-    Size,
     Timeline,
 )  # fmt: skip
 from ferrite_bench.workloads.common import SBTEST_SUM, SnapshotReads, oltp, oltp_data, snapshot_figures

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ferrite_bench.load import Sysbench
 from ferrite_bench.session import Session
+from ferrite_bench.terms import Needs, Size
 from ferrite_bench.workloads.base import (
     HISTORY,
     HISTORY_BYTES,
@@ -11,10 +12,8 @@ from ferrite_bench.workloads.base import (
     TPS,
     Data,
     Experiment,
-    Needs,
     Panel,
     Setup,
-    Size,
     Timeline,
 )  # fmt: skip
 from ferrite_bench.workloads.common import simple_case

@@ -5,10 +5,10 @@
 //! - `frame`: one frame's header words and their named transitions.
 //! - `guard`: what a caller holds: a shared or exclusive latch on a leaf, or a reference
 //!   to an immutable inner node under an epoch pin.
-//! - `pool`: page id to frame, loading.
+//! - `pool`: frames and directory, loading. `access`: from a page id to a guard.
 //! - `change`: logging, new pages, replacing inner nodes, freeing.
 //! - `evict`: free frames, the clock hand.
-//! - `write`: write-back in batches, map deltas, the writer thread.
+//! - `writer_state`, `write`: write-back in batches, map deltas, the writer thread.
 //!
 //! # Invariants
 //! 1. A page's directory word names its frame while it is resident; only the holder of the
@@ -34,6 +34,7 @@
 //! structure lock of a tree > frame latches (left to right, parent never latched) > map
 //! lock > store's own locks > log ring. The free list and the dirty queue are leaves.
 
+mod access;
 mod arena;
 mod change;
 mod evict;
@@ -44,11 +45,12 @@ mod recover;
 mod write;
 #[cfg(test)]
 mod write_tests;
+mod writer_state;
 
 pub use evict::{is_for_want_of_a_frame, patiently};
 pub use guard::{ExclusiveGuard, InnerRef, NewFrame, Node, SharedGuard};
 pub use pool::{Pool, PoolConfig, PoolStats, Tidy};
-pub use write::WriterState;
+pub use writer_state::WriterState;
 
 /// What this crate must know of a page's bytes; the tree owns the rest of the layout.
 ///

@@ -17,8 +17,8 @@
 use crate::frame::Kind;
 use crate::pool::Pool;
 use ferrite_store::{Batch, Location, PageImage, Placed, Store};
-use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use ferrite_sync::{kill_point, Arc, Event, Mutex};
+use ferrite_sync::atomic::Ordering;
+use ferrite_sync::{kill_point, Arc};
 use ferrite_types::format::record_kind;
 use ferrite_types::{Error, IndexId, Lsn, PageId, Result, PAGE_BYTES};
 
@@ -26,48 +26,6 @@ use ferrite_types::{Error, IndexId, Lsn, PageId, Result, PAGE_BYTES};
 const PAUSE_US: u64 = 20_000;
 /// Retired bytes that make the writer ask for a log flush so that they can be reused.
 const RETIRED_PRESSURE_BYTES: u64 = 64 << 20;
-
-/// What the writer threads share.
-pub struct WriterState {
-    event: Event,
-    awake: AtomicBool,
-    stop: AtomicBool,
-    next_ticket: AtomicU64,
-    /// Pages first changed before this position are to be written (set by the checkpointer).
-    flush_below: AtomicU64,
-    /// Start of the record that redo applies at this moment; the greatest number when there is
-    /// no redo.
-    pub(crate) redo_at: AtomicU64,
-    disk_full: AtomicBool,
-    failure: Mutex<Option<Error>>,
-}
-
-impl WriterState {
-    pub(crate) fn new() -> WriterState {
-        WriterState {
-            event: Event::new(),
-            awake: AtomicBool::new(false),
-            stop: AtomicBool::new(false),
-            next_ticket: AtomicU64::new(1),
-            flush_below: AtomicU64::new(0),
-            redo_at: AtomicU64::new(u64::MAX),
-            disk_full: AtomicBool::new(false),
-            failure: Mutex::new(None),
-        }
-    }
-
-    /// No page is written any more.
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.stop.load(Ordering::SeqCst)
-    }
-
-    /// Makes the writer look for work; cheap when it is awake.
-    pub(crate) fn wake(&self) {
-        if !self.awake.load(Ordering::Relaxed) && !self.awake.swap(true, Ordering::SeqCst) {
-            self.event.set();
-        }
-    }
-}
 
 /// One page of a batch between copy and completion.
 struct Copied {

@@ -3,31 +3,18 @@
 //! Locking: shard by shard, copied out under the mutex and handed on without it; the
 //! picture is exact per key, not across keys.
 
-use ferrite_sync::atomic::{AtomicU64, Ordering};
-use ferrite_sync::{Counter, Histogram};
+use ferrite_sync::atomic::Ordering;
+use ferrite_sync::Histogram;
 use ferrite_types::{IndexId, TableId, TxnId};
 
 use crate::mode::words;
 use crate::owner::Owner;
 use crate::queue::Queue;
 use crate::table::LockTable;
-use crate::tables::{table_of, TABLES};
+use crate::table_locks::{table_of, TABLES};
 
 /// Of so many in a waiter's way each is told: a line of a thousand has half a million pairs.
 const BLOCKERS_SHOWN: usize = 16;
-
-/// Counters since the start.
-#[derive(Default)]
-pub(crate) struct Stats {
-    pub waits: Counter,
-    pub wait_us: Histogram,
-    pub deadlocks: Counter,
-    pub timeouts: Counter,
-    pub interrupts: Counter,
-    pub waiting: AtomicU64,
-    /// Entries looked at by walks for deadlocks.
-    pub walked: AtomicU64,
-}
 
 /// Counters and sizes at one moment.
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@
 //! locks on gaps, locks of reads, and the queue of those who wait. Locks belong to
 //! (index, key), not to a place on a page: splits and merges move nothing.
 //!
-//! | file | room |
+//! | module | holds |
 //! | --- | --- |
 //! | `mode` | modes, the compatibility matrix |
 //! | `owner` | who holds and waits: a session's list of locks, its wait word, its event |
@@ -13,14 +13,15 @@
 //! | `holders`, `line` | its granted locks, the line of waiters |
 //! | `shard` | keys of one shard: a chained hash over reusable slots |
 //! | `table` | the lock table: asking, releasing, implicit locks made explicit |
-//! | `wait` | the wait itself: enqueue, sleep, time out, give way |
-//! | `deadlock` | walking the wait-for graph, choosing a victim, the journal of deadlocks |
-//! | `ranges` | what a long locking scan holds, told once |
-//! | `interval` | ranges by key |
+//! | `hooks` | what a caller says of a wait |
+//! | `wait` | the wait itself: enqueue, sleep, time out, abort as victim |
+//! | `deadlock`, `journal` | walking the wait-for graph, choosing a victim; the latest deadlocks |
+//! | `ranges`, `fold` | what a long locking scan holds, told once; from locks to ranges and back |
+//! | `index_ranges`, `interval` | ranges of one index; by key |
 //! | `prepare` | what a prepared transaction gives back |
 //! | `gaps` | gap locks that move when records come and go |
-//! | `tables` | IS, IX, S, X on whole tables |
-//! | `info` | what `information_schema` shows, counters |
+//! | `table_locks` | IS, IX, S, X on whole tables |
+//! | `info`, `counters` | what `information_schema` shows |
 //!
 //! Invariants:
 //! - Two granted locks of different owners on one key are compatible, except where an
@@ -36,11 +37,16 @@
 
 #![forbid(unsafe_code)]
 
+mod counters;
 mod deadlock;
+mod fold;
 mod gaps;
 mod holders;
+mod hooks;
+mod index_ranges;
 mod info;
 mod interval;
+mod journal;
 mod line;
 mod mode;
 mod owner;
@@ -49,7 +55,7 @@ mod queue;
 mod ranges;
 mod shard;
 mod table;
-mod tables;
+mod table_locks;
 mod wait;
 
 #[cfg(all(test, not(loom)))]
@@ -65,10 +71,10 @@ mod stress_tests;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-pub use deadlock::{Deadlock, DeadlockMember};
+pub use hooks::{NoHooks, WaitHooks, WaitPolicy};
+pub use index_ranges::RangeId;
 pub use info::{LockInfo, LockStats, WaitEdge};
+pub use journal::{Deadlock, DeadlockMember};
 pub use mode::{Mode, Span, TableMode};
 pub use owner::Owner;
-pub use ranges::RangeId;
 pub use table::{Attempt, LockConfig, LockTable};
-pub use wait::{NoHooks, WaitHooks, WaitPolicy};

@@ -20,7 +20,7 @@ use crate::mode::{Mask, GAP, REC, REC_X};
 use crate::owner::{Handle, Owner};
 use crate::queue::Wakes;
 use crate::table::LockTable;
-use crate::tables::TABLES;
+use crate::table_locks::TABLES;
 
 /// Locks looked at under one hold of the owner's list.
 const AT_ONCE: usize = 128;

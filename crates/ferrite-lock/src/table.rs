@@ -17,14 +17,14 @@ use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{random, Arc, CachePadded};
 use ferrite_types::{Error, IndexId, Result};
 
-use crate::deadlock::Journal;
-use crate::info::Stats;
+use crate::counters::Stats;
+use crate::hooks::{WaitHooks, WaitPolicy};
+use crate::journal::Journal;
 use crate::mode::{missing, row_mask, Mask, Mode, Span, REC_X};
 use crate::owner::{Handle, Owner};
 use crate::queue::Wakes;
 use crate::ranges::Ranges;
 use crate::shard::{Cell, Fresh, KeyRef, Locked, Outcome, Tally};
-use crate::wait::{WaitHooks, WaitPolicy};
 
 /// Sizes and switches.
 #[derive(Clone, Debug)]

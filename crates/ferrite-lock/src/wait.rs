@@ -21,49 +21,16 @@ use ferrite_sync::waits::{booked, Of, Reason};
 use ferrite_sync::{time, Arc};
 use ferrite_types::{Error, Result, TableId};
 
+use crate::hooks::{WaitHooks, WaitPolicy};
 use crate::mode::Mask;
 use crate::owner::{Handle, Owner, GRANTED, GRANTED_NEW, INTERRUPTED, VICTIM};
 use crate::queue::{Waiting, Wakes};
 use crate::shard::{KeyRef, Outcome};
 use crate::table::{note_entry, Attempt, LockTable};
-use crate::tables::{table_of, TABLES};
+use crate::table_locks::{table_of, TABLES};
 
 /// State of a wait that ran out of time.
 const TIMED_OUT: u64 = 6;
-
-/// How long, and whether, to wait.
-#[derive(Clone, Copy, Debug)]
-pub struct WaitPolicy {
-    /// Milliseconds before [`Error::LockTimeout`].
-    pub timeout_ms: u64,
-    /// Do not wait: [`Error::LockTimeout`] at once.
-    pub nowait: bool,
-    /// Do not wait: [`Error::Skipped`] at once.
-    pub skip_locked: bool,
-}
-
-impl WaitPolicy {
-    /// Waits up to so many milliseconds. 0 = does not wait.
-    pub const fn for_ms(timeout_ms: u64) -> WaitPolicy {
-        WaitPolicy {
-            timeout_ms,
-            nowait: false,
-            skip_locked: false,
-        }
-    }
-
-    pub(crate) fn may_wait(&self) -> bool {
-        !self.nowait && !self.skip_locked && self.timeout_ms > 0
-    }
-
-    pub(crate) fn refusal(&self) -> Error {
-        if self.skip_locked {
-            Error::Skipped
-        } else {
-            Error::LockTimeout
-        }
-    }
-}
 
 /// Of so many in its way a waiter tells the server: first those who hold the lock, then those who
 /// stand nearest in front.
@@ -74,38 +41,6 @@ const REPORTED_MOST: usize = 256;
 const TICKER_SLOWEST: u64 = 4;
 
 type Reported = HashSet<usize, foldhash::fast::FixedState>;
-
-/// What the server wants to know and say about a wait. Called by the waiting thread, with
-/// no mutex and no latch held; must not ask for locks.
-pub trait WaitHooks {
-    /// A wait begins (thread pool, stage).
-    fn begin(&self) {}
-    /// It ended after so many microseconds.
-    fn end(&self, _us: u64) {}
-    /// Has the statement been killed?
-    fn is_killed(&self) -> bool {
-        false
-    }
-    /// Does it want to know whom this waits for? Asked once for each wait.
-    fn wants_reports(&self) -> bool {
-        true
-    }
-    /// Told once for each transaction waited for (parallel replication).
-    fn waiting_for(&self, _holder_thd: usize) {}
-    /// What a connection runs. It waits, and goes on waiting until this returns.
-    fn query_of(&self, _thd: usize) -> Vec<u8> {
-        Vec::new()
-    }
-    /// Which of two connections, which wait as well, should rather give way in a deadlock: negative the first,
-    /// positive the second, 0 no preference.
-    fn prefer_victim(&self, _a_thd: usize, _b_thd: usize) -> i32 {
-        0
-    }
-}
-
-/// Hooks that do nothing.
-pub struct NoHooks;
-impl WaitHooks for NoHooks {}
 
 /// A place in a line.
 #[derive(Clone, Copy)]

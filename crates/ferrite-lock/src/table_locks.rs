@@ -10,10 +10,10 @@
 use ferrite_sync::Arc;
 use ferrite_types::{IndexId, Result, TableId};
 
+use crate::hooks::{WaitHooks, WaitPolicy};
 use crate::mode::{missing, table_mask, Mask, TableMode, TAB_S, TAB_X};
 use crate::owner::Owner;
 use crate::table::LockTable;
-use crate::wait::{WaitHooks, WaitPolicy};
 
 const STRIPES: u8 = 16;
 /// The index that table locks are filed under.

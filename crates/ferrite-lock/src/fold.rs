@@ -1,0 +1,171 @@
+//! Ranges and single locks: when a scan goes on with a range, and how the lock of one key is made
+//! explicit again. What ranges are for is in `ranges`.
+//!
+//! Locking: as `ranges`.
+
+use ferrite_sync::atomic::Ordering::Relaxed;
+use ferrite_sync::Arc;
+use ferrite_types::{IndexId, Result};
+
+use crate::index_ranges::RangeId;
+use crate::mode::{missing, row_mask, Mask, Mode, Span};
+use crate::owner::{Handle, Owner};
+use crate::queue::Wakes;
+use crate::shard::{KeyRef, Locked, Outcome};
+use crate::table::{Attempt, LockTable};
+
+/// Locks of an owner from which on its scans fold early, and after how many in a row they do then.
+const MANY_LOCKS: u64 = 1024;
+const FOLD_EARLY_AFTER: u32 = 8;
+
+impl LockTable {
+    /// Should a scan that has taken so many next-key locks in a row grow a range? An owner that holds
+    /// many locks does so early: it is the long transactions that ranges are for, and the scans of
+    /// short ones do without the stripe's mutex.
+    pub fn folds(&self, owner: &Owner, taken: u32) -> bool {
+        taken > self.config.fold_after
+            || taken > FOLD_EARLY_AFTER && owner.locks_held() > MANY_LOCKS
+    }
+
+    /// Asks for a next-key lock, as [`try_lock`](Self::try_lock) does, and keeps it by growing
+    /// the range named by `range` up, or down, to the key; where there is none, one begins here. The
+    /// caller has next-key locks of this mode on all that stands between the range's end and
+    /// the key, and holds the latch of the key's leaf. By the owner's thread.
+    ///
+    /// # Errors
+    /// [`Error::LockTableFull`](ferrite_types::Error::LockTableFull). Nothing changed.
+    pub fn try_lock_in_range(
+        &self,
+        owner: &Arc<Owner>,
+        index: IndexId,
+        key: &[u8],
+        mode: Mode,
+        range: &mut Option<RangeId>,
+    ) -> Result<Attempt> {
+        let k = self.key(index, key);
+        let mask = row_mask(mode, Span::NextKey);
+        let (_, shard) = self.lock_shard(k);
+        let is_free = || !shard.has_obstacle(owner, k, mask);
+        let up = |id| self.ranges.go_up(id, owner, k, mode, is_free, &self.tally);
+        if self.tally.check_room().is_ok() && range.is_some_and(up) {
+            owner.lock_count.fetch_add(1, Relaxed);
+            return Ok(Attempt::Held);
+        }
+        if missing(mask, self.ranges.held_by(owner, k)) == 0 {
+            // Where it meets another range of this owner both become one.
+            match range {
+                None => *range = self.ranges.name_at(owner, k, mode),
+                Some(_) => {
+                    let begun = self.ranges.grow(range, owner, k, mode, &self.tally);
+                    drop(shard);
+                    if begun {
+                        owner.list.lock().ranges.insert(index);
+                    }
+                }
+            }
+            return Ok(Attempt::Held);
+        }
+        if self.ranges.in_the_way(owner, k, mask) {
+            return Ok(Attempt::Blocked);
+        }
+        if shard.has_obstacle(owner, k, mask) {
+            return Ok(Attempt::Blocked);
+        }
+        self.tally.check_room()?;
+        let begun = self.ranges.grow(range, owner, k, mode, &self.tally);
+        drop(shard);
+        if begun {
+            owner.list.lock().ranges.insert(index);
+        }
+        owner.lock_count.fetch_add(1, Relaxed);
+        Ok(Attempt::Held)
+    }
+
+    /// The owner's lock on one key goes if a range of its own says the same, unless somebody
+    /// stands in line for the key. By the owner's thread.
+    pub fn absorb(&self, owner: &Arc<Owner>, index: IndexId, key: &[u8]) {
+        let k = self.key(index, key);
+        let mut wakes = Wakes::default();
+        let mut list = owner.list.lock();
+        let (number, mut shard) = self.lock_shard(k);
+        let Some(slot) = shard.find(k) else { return };
+        let in_range = self.ranges.held_by(owner, k);
+        let covered = shard
+            .queue(slot)
+            .is_some_and(|q| q.waiting.is_empty() && missing(q.held_by(owner), in_range) == 0);
+        if covered && shard.remove(slot, owner, Mask::MAX, &self.tally, &mut wakes) {
+            drop(shard);
+            list.forget(Handle {
+                shard: number,
+                slot,
+            });
+        }
+        debug_assert!(wakes.granted.is_empty(), "nobody stood in line");
+    }
+
+    /// Somebody else's range is in the way of a request for this key, and not in the key's
+    /// line itself.
+    pub(crate) fn is_folded(
+        &self,
+        shard: &Locked<'_>,
+        owner: &Arc<Owner>,
+        k: KeyRef<'_>,
+        asked: Mask,
+    ) -> bool {
+        let queue = shard.find(k).and_then(|slot| shard.queue(slot));
+        let in_line = |other: &Arc<Owner>, mask: Mask| {
+            queue.is_some_and(|q| missing(mask, q.held_by(other)) == 0)
+        };
+        let folded = |other: &Arc<Owner>, mask: Mask| !in_line(other, mask);
+        asked != 0 && !self.ranges.others(owner, k, asked, &folded).is_empty()
+    }
+
+    /// Gives the owners of ranges in the way of a request an explicit lock on its key.
+    pub(crate) fn unfold(&self, owner: &Arc<Owner>, k: KeyRef<'_>, asked: Mask) {
+        for holder in self.ranges.others(owner, k, asked, &|_, _| true) {
+            let mut wakes = Wakes::default();
+            let mut list = holder.list.lock();
+            let (number, mut shard) = self.lock_shard(k);
+            let mask = self.ranges.held_by(&holder, k);
+            if mask == 0 {
+                continue;
+            }
+            let (slot, new_entry) = shard.force(&holder, k, mask, &self.tally, &mut wakes);
+            drop(shard);
+            if new_entry {
+                list.locks.push(Handle {
+                    shard: number,
+                    slot,
+                });
+            }
+            drop(list);
+            wakes.send();
+        }
+    }
+
+    /// Asks a shard, with the ranges over the key. `Blocked` also if one is in the way.
+    pub(crate) fn ask(
+        &self,
+        shard: &mut Locked<'_>,
+        owner: &Arc<Owner>,
+        k: KeyRef<'_>,
+        mask: Mask,
+        wakes: &mut Wakes,
+    ) -> Result<Outcome> {
+        if !self.ranges.any(k.index) {
+            return shard.attempt(owner, k, mask, &self.tally, wakes);
+        }
+        match self.ranges.lacks(owner, k, mask) {
+            None => Ok(Outcome::Blocked),
+            Some(0) => Ok(Outcome::Covered),
+            Some(need) => shard.attempt(owner, k, need, &self.tally, wakes),
+        }
+    }
+
+    /// Is the key itself needed by a lock, so that locks have to move if its record goes? In the
+    /// middle of a range it is not: the next key's lock covers the gap that it leaves. True also
+    /// if another key of its shard has locks. Under the leaf's exclusive latch.
+    pub fn is_anchor(&self, index: IndexId, key: &[u8]) -> bool {
+        !self.is_lineless(index, key) || self.ranges.ends_at(index, key)
+    }
+}
