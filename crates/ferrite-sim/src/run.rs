@@ -75,7 +75,7 @@ enum Death {
 }
 
 /// Places between two steps whose order matters.
-const PLACES: [&str; 48] = [
+const PLACES: [&str; 49] = [
     "cursor.leaf_left",
     "dict.rename.logged",
     "dict.rename.durable",
@@ -101,6 +101,7 @@ const PLACES: [&str; 48] = [
     "store.map_dumped",
     "store.checkpoint_before_sync",
     "store.checkpoint_written",
+    "store.space_kept",
     "store.segment_grown",
     "store.tail_cut",
     "store.punched",

@@ -4,12 +4,13 @@
 //! Layout (little-endian): 0 magic "FERRCKPT", 8 version, 12 CRC32C of bytes 0..12 and
 //! 16..length, 16 length, 24 sequence, 32 uuid, 48 redo start, 56 map slot (u64), 64 map
 //! LSN, 72 map sequence, 80 map bytes, 88 map checksum (u32), 92 state length (u32), 96 the
-//! engine's state.
+//! engine's state. What the file has behind that is space kept for a longer one (`reserve`).
 
 use ferrite_types::{Error, Lsn, Result};
 
 use crate::deps::{kill_point, AlignedBuf, OpenMode, Storage};
 use crate::map::MapBase;
+use crate::reserve;
 use crate::wire::{get_u32, get_u64, put_u32, put_u64};
 
 const MAGIC: u64 = 0x5450_4b43_5252_4546;
@@ -113,19 +114,25 @@ pub(crate) fn resealed(bytes: &[u8], uuid: &[u8; 16]) -> Vec<u8> {
     b
 }
 
-/// Writes a checkpoint into that slot, durable with its name.
-pub(crate) fn write(storage: &dyn Storage, slot: u8, bytes: &[u8]) -> Result<()> {
+/// Writes a checkpoint into that slot, durable with its name. `before`: bytes of what the slot
+/// holds, if that is known.
+pub(crate) fn write(
+    storage: &dyn Storage,
+    slot: u8,
+    bytes: &[u8],
+    before: Option<u64>,
+) -> Result<()> {
     let name = name(slot);
     let file = match storage.open(&name, OpenMode::ReadWrite, false) {
         Err(Error::NotFound) => storage.open(&name, OpenMode::CreateNew, false)?,
         other => other?,
     };
     let bytes = AlignedBuf::copy_of(bytes);
-    // What an earlier, longer one left behind the end would stay for ever.
-    if file.len()? > bytes.len() as u64 {
-        file.truncate(bytes.len() as u64)?;
-    }
+    let used = bytes.len() as u64;
+    reserve::cut_surplus(&*file, used, reserve::CHECKPOINT_MARGIN_BYTES)?;
     file.write_at(&bytes, 0)?;
+    // It holds rows: what an earlier, longer one left behind the end would stay for ever.
+    reserve::clear_rest(&*file, used, before.unwrap_or(u64::MAX))?;
     kill_point!("store.checkpoint_before_sync");
     if !ferrite_sync::mutant!("store.skip_checkpoint_sync") {
         file.sync_data()?;

@@ -13,6 +13,7 @@
 //! - `files`: the segment files; growing and giving back.
 //! - `creation`: the mark that tells a broken-off creation from a database without superblock.
 //! - `superblock`, `checkpoint`, `map`, `delta`: what else is on disk, and the log records.
+//! - `reserve`: space kept for the next checkpoint.
 //! - `store`, `lifecycle`, `space`: the room's door: pages and ids; open, recover and
 //!   checkpoint; space.
 //! - `scrub`: free space overwritten with zeroes.
@@ -57,6 +58,7 @@ mod lifecycle;
 mod loom_tests;
 mod map;
 mod pack;
+mod reserve;
 mod retired;
 mod runs;
 mod scan;

@@ -21,6 +21,7 @@ use crate::directory::{pages_of_extent, EXTENT_PAGES};
 use crate::extents::DICTIONARY;
 use crate::files::{Files, Geometry};
 use crate::map::{self, MapBase, Mark};
+use crate::reserve;
 use crate::runs::FreeRuns;
 use crate::scan::ScanResult;
 use crate::store::{Store, StoreConfig, LOADING, OPEN, WRITABLE};
@@ -38,6 +39,33 @@ pub(crate) struct Slots {
     pub(crate) map_named: u64,
     /// Of the newest map dump.
     pub(crate) map_sequence: u64,
+    /// Bytes of the newest map dump, and of the checkpoint in each slot where that is known.
+    pub(crate) map_bytes: u64,
+    pub(crate) checkpoint_bytes: [Option<u64>; 2],
+}
+
+impl Slots {
+    /// Space for the checkpoints to come.
+    fn keep_space(&self) {
+        let most = self.checkpoint_bytes.iter().flatten().max();
+        let most = most.copied().unwrap_or(0);
+        for slot in 0..2 {
+            let name = checkpoint::name(slot);
+            reserve::keep(
+                &*self.storage,
+                &name,
+                most,
+                reserve::CHECKPOINT_MARGIN_BYTES,
+            );
+            let name = map::name(slot);
+            reserve::keep(
+                &*self.storage,
+                &name,
+                self.map_bytes,
+                reserve::MAP_MARGIN_BYTES,
+            );
+        }
+    }
 }
 
 /// What [`Store::survey`] found.
@@ -106,6 +134,8 @@ impl Store {
             map_slot: 1,
             map_named: 0,
             map_sequence: 0,
+            map_bytes: 0,
+            checkpoint_bytes: [None; 2],
         };
         let store = Store::assemble(superblock, files, 1, slots);
         store.directory.set_extent_owner(0, DICTIONARY);
@@ -163,6 +193,8 @@ impl Store {
             map_slot: found.checkpoint.map.slot,
             map_named: found.checkpoint.map.sequence,
             map_sequence: found.checkpoint.map.sequence,
+            map_bytes: found.checkpoint.map.bytes,
+            checkpoint_bytes: [None; 2],
         };
         let store = Store::assemble(superblock, files, segments, slots);
         map::load(
@@ -212,6 +244,8 @@ impl Store {
             map_slot: 0,
             map_named: 0,
             map_sequence: 0,
+            map_bytes: 0,
+            checkpoint_bytes: [None; 2],
         };
         let store = Store::assemble(superblock, files, segments, slots);
         let mut newest: BTreeMap<u32, (Lsn, IndexId)> = BTreeMap::new();
@@ -350,7 +384,9 @@ impl Store {
             lsn: base_lsn,
             uuid: self.superblock.uuid,
         };
-        map::dump(&*slots.storage, &self.directory, mark, home_of)
+        let base = map::dump(&*slots.storage, &self.directory, mark, home_of)?;
+        slots.map_bytes = base.bytes;
+        Ok(base)
     }
 
     /// Writes a checkpoint to the alternate slot, durable when this returns. `c.map` is the
@@ -374,11 +410,15 @@ impl Store {
         }
         let (slot, sequence) = (1 - slots.slot, slots.sequence + 1);
         let bytes = checkpoint::encode(c, sequence, &self.superblock.uuid);
-        checkpoint::write(&*slots.storage, slot, &bytes)?;
+        // After a failure nobody knows what the slot holds.
+        let before = slots.checkpoint_bytes[usize::from(slot)].take();
+        checkpoint::write(&*slots.storage, slot, &bytes, before)?;
+        slots.checkpoint_bytes[usize::from(slot)] = Some(bytes.len() as u64);
         slots.slot = slot;
         slots.sequence = sequence;
         slots.map_slot = c.map.slot;
         slots.map_named = c.map.sequence;
+        slots.keep_space();
         Ok(())
     }
 }
