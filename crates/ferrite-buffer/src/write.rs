@@ -24,6 +24,9 @@ use ferrite_types::{Error, IndexId, Lsn, PageId, Result, PAGE_BYTES};
 
 /// Longest pause of the writer thread, in microseconds.
 const PAUSE_US: u64 = 20_000;
+/// While nothing can be written, so many dirty pages are tried at a time: the frames of readers have
+/// to come from clean ones.
+const TRIAL_PAGES: usize = 8;
 /// Retired bytes that make the writer ask for a log flush so that they can be reused.
 const RETIRED_PRESSURE_BYTES: u64 = 64 << 20;
 
@@ -358,8 +361,15 @@ impl Pool {
     /// free.
     fn collect_cold(&self, batch: &mut WriteBatch) {
         let target = self.free_target();
+        let failing = self.writer.disk_full.load(Ordering::Relaxed);
+        let most = if failing { TRIAL_PAGES } else { usize::MAX };
         let mut steps = self.frame_count() * 3;
-        while steps > 0 && self.free_count.load(Ordering::Relaxed) + batch.copied.len() < target {
+        while steps > 0 {
+            // What is copied will be free, if it can be written.
+            let coming = batch.copied.len().min(most);
+            if self.free_count.load(Ordering::Relaxed) + coming >= target {
+                return;
+            }
             steps -= 1;
             let f = self.advance_hand();
             let frame = self.frame(f);
@@ -368,7 +378,8 @@ impl Pool {
                 continue;
             }
             if frame.is_dirty() {
-                if frame.ticket.load(Ordering::SeqCst) == 0 && !self.copy_into(f, batch) {
+                let idle = frame.ticket.load(Ordering::SeqCst) == 0;
+                if idle && batch.copied.len() < most && !self.copy_into(f, batch) {
                     return;
                 }
             } else if let Some(f) = self.evict_clean(f, kind) {

@@ -18,6 +18,10 @@ fn pool() -> Arc<Pool> {
 }
 
 fn pool_on(disk: &SimStorage) -> Arc<Pool> {
+    pool_of(4 << 20, disk)
+}
+
+fn pool_of(size_bytes: u64, disk: &SimStorage) -> Arc<Pool> {
     let storage: Arc<dyn Storage> = Arc::new(disk.boot());
     let config = StoreConfig {
         direct: false,
@@ -31,7 +35,7 @@ fn pool_on(disk: &SimStorage) -> Arc<Pool> {
     };
     let log = Log::create(storage, Lsn::ZERO, log_config).unwrap();
     let config = PoolConfig {
-        size_bytes: 4 << 20,
+        size_bytes,
         codec: Codec::None,
     };
     Arc::new(Pool::new(&config, store, log).unwrap())
@@ -243,4 +247,35 @@ fn nobody_waits_for_a_frame_that_cannot_come() {
         }
     };
     assert_eq!(end, Error::Interrupted);
+}
+
+/// While nothing can be written, the writer goes past dirty pages: readers live on the clean ones.
+#[test]
+fn readers_find_clean_frames_on_a_full_disk() {
+    let disk = SimStorage::new(8);
+    let pool = pool_of(32 << 20, &disk);
+    let frames = pool.frame_count();
+    let clean: Vec<PageId> = (0..frames / 2).map(|_| new_inner(&pool)).collect();
+    pool.flush_all_below(Lsn::MAX).unwrap();
+    let dirty = frames - frames / 8;
+    for _ in 0..dirty {
+        new_inner(&pool);
+    }
+    for nth in 1..5000 {
+        disk.inject_in(Fault::Full, nth, "store.");
+    }
+    let writer = {
+        let pool = pool.clone();
+        thread::spawn("writer", move || pool.run_writer())
+    };
+    let before = pool.stats.free_waits.get();
+    for page in clean.iter().cycle().take(1000) {
+        pool.read_in(*page).unwrap();
+    }
+    let waits = pool.stats.free_waits.get() - before;
+    assert!(disk.faults_happened() > 0, "the disk was not full");
+    assert!(waits < 20, "{waits} waits of 20 ms");
+    disk.clear_faults();
+    pool.stop_writer();
+    writer.join().unwrap();
 }
