@@ -3,17 +3,18 @@
 //! | thread | does | pace |
 //! | --- | --- | --- |
 //! | `ferrite-write` | write-back, free frames | as needed, every 20 ms at least |
-//! | `ferrite-chkpt` | checkpoints by log produced; the soft brake; free space scrubbed, and given back | 100 ms |
+//! | `ferrite-chkpt` | checkpoints by log produced; free space scrubbed, and given back | 100 ms, or by log (`brake.rs`) |
 //! | `ferrite-purge` | purge after commits | as needed |
 //! | `ferrite-hist` | versions: retirement, spilling, old generation | 50 ms / 1 s |
 
+use crate::brake::Eased;
 use crate::callbacks::LogLevel;
 use crate::engine::Engine;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::thread::{self, JoinHandle};
 use ferrite_sync::{memory, time, Arc};
 use ferrite_tree::Scratch;
-use ferrite_types::Lsn;
+use ferrite_types::{Lsn, Result};
 
 /// Longest time between checkpoints while there is something new, in us.
 const CHECKPOINT_US: u64 = 30_000_000;
@@ -23,6 +24,13 @@ const SWEEP_ROUNDS: u64 = 5;
 const GIVE_BACK_BYTES: u64 = 8 << 20;
 /// Calls of the checkpointer, 100 ms each, after which it looks at the frames in any case.
 const LOOK_CALLS: u32 = 10;
+/// The checkpointer rests that long between two looks, in us, and as often as long as a look took.
+const REST_US: u64 = 5_000;
+const REST_FACTOR: u64 = 3;
+/// After a checkpoint failed, the next one is tried that much later, in us.
+const RETRY_US: u64 = 1_000_000;
+/// That it goes on failing for the same reason is said again after that time, in us.
+const REMIND_US: u64 = 60_000_000;
 /// Pause of a purge thread without work, in us.
 const PURGE_PAUSE_US: u64 = 20_000;
 
@@ -60,6 +68,54 @@ struct Looked {
     calls: u32,
 }
 
+/// What the server's log was told of checkpoints that fail: once for each reason, again after a
+/// while, and when they succeed again.
+#[derive(Default)]
+struct Trouble {
+    /// The last reason, without its numbers.
+    reason: String,
+    /// Failures in a row.
+    failures: u64,
+    tried_us: u64,
+    told_us: u64,
+}
+
+impl Trouble {
+    fn may_try(&self, now_us: u64) -> bool {
+        self.failures == 0 || now_us >= self.tried_us + RETRY_US
+    }
+
+    fn tell(&mut self, engine: &Engine, result: &Result<()>, now_us: u64) {
+        if let Some((level, text)) = self.word(result, now_us) {
+            engine.callbacks.log(level, &text);
+        }
+    }
+
+    /// What is to be said of it.
+    fn word(&mut self, result: &Result<()>, now_us: u64) -> Option<(LogLevel, String)> {
+        let Err(e) = result else {
+            let failures = std::mem::take(self).failures;
+            let text = format!("checkpoints succeed again, after {failures} that failed");
+            return (failures > 0).then_some((LogLevel::Note, text));
+        };
+        self.failures += 1;
+        self.tried_us = now_us;
+        let text = e.to_string();
+        let reason: String = text.chars().filter(|c| !c.is_ascii_digit()).collect();
+        if reason == self.reason && now_us < self.told_us + REMIND_US {
+            return None;
+        }
+        self.told_us = now_us;
+        self.reason = reason;
+        let failures = self.failures;
+        let text = format!(
+            "checkpoint failed ({failures} in a row), the one before stays, and the log from there \
+             on: {text}"
+        );
+        Some((LogLevel::Warning, text))
+    }
+}
+
 impl Engine {
     fn stopping(&self) -> bool {
         self.stop.load(Ordering::SeqCst)
@@ -68,20 +124,24 @@ impl Engine {
     fn run_checkpoints(&self) {
         let mut last_us = time::now_us();
         let mut looked = Looked::default();
+        let mut trouble = Trouble::default();
         while !self.stopping() {
             self.housekeeping.wait_timeout_us(100_000);
             if self.stopping() {
                 return;
             }
+            let since_us = time::now_us();
             self.scrub_some();
-            if self.pace(last_us, &mut looked) {
-                if let Err(e) = self.checkpoint() {
-                    let text = format!("checkpoint failed, the one before stays: {e}");
-                    self.callbacks.log(LogLevel::Warning, &text);
-                }
+            if self.pace(last_us, &mut looked) && trouble.may_try(since_us) {
+                let result = self.checkpoint();
+                trouble.tell(self, &result, time::now_us());
                 self.give_back_space();
                 last_us = time::now_us();
             }
+            self.move_attention();
+            // However often it is woken, the walks over all frames leave the memory to others.
+            let took_us = time::now_us() - since_us;
+            thread::sleep_us(REST_US.max(took_us.min(20 * REST_US) * REST_FACTOR));
         }
     }
 
@@ -94,18 +154,16 @@ impl Engine {
         }
     }
 
-    /// Sets the writer's mark and the brake from the log's age; true when a checkpoint is due.
+    /// Sets the writer's mark from the log's age; true when a checkpoint is due.
     fn pace(&self, last_us: u64, looked: &mut Looked) -> bool {
         let budget = self.log_budget.load(Ordering::SeqCst);
-        let now = self.log.current_lsn().0;
         let start = self.checkpoint_lsn.load(Ordering::SeqCst);
+        let now = self.log.current_lsn().0;
         let age = now - start;
-        let keep = budget / 10 * 4;
+        let keep = self.marks().keep;
         if age > keep {
             self.pool.flush_below(Lsn(now - keep));
         }
-        self.throttle
-            .store(age > budget / 10 * 8, Ordering::Relaxed);
         if age > 64 << 10 && time::now_us() - last_us > CHECKPOINT_US {
             return true;
         }
@@ -129,9 +187,12 @@ impl Engine {
 
     fn run_purge(&self) {
         let mut scratch = Scratch::default();
+        let mut eased = Eased::default();
         while !self.stopping() {
             self.txns.refresh_if_stale();
-            if self.purge.is_held_back() || self.purge_round(&mut scratch) == 0 {
+            self.ease_off(&mut eased);
+            let put_off = self.purge.is_held_back() || self.log.is_nearly_out();
+            if put_off || self.purge_round(&mut scratch) == 0 {
                 self.purge.wait(PURGE_PAUSE_US);
             }
         }
@@ -220,5 +281,40 @@ impl Engine {
                 self.give_back(&mut held_most);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ferrite_types::Error;
+
+    #[test]
+    fn a_failing_checkpoint_is_told_once_and_again_after_a_minute() {
+        let full = |at| {
+            Err(Error::DiskFull(format!(
+                "write map.1 at offset {at}: no space"
+            )))
+        };
+        let mut trouble = Trouble::default();
+        assert!(trouble.word(&Ok(()), 5).is_none());
+        let first = trouble.word(&full(4096), 10).expect("the first is told");
+        assert_eq!(first.0, LogLevel::Warning);
+        assert!(!trouble.may_try(11) && trouble.may_try(10 + RETRY_US));
+        assert!(trouble.word(&full(8192), RETRY_US).is_none(), "told twice");
+        let other = Err(Error::Io("sync map.1".into()));
+        assert!(
+            trouble.word(&other, 2 * RETRY_US).is_some(),
+            "another reason"
+        );
+        assert!(trouble.word(&other, 3 * RETRY_US).is_none());
+        let again = trouble.word(&other, 2 * RETRY_US + REMIND_US);
+        assert!(again.expect("a reminder").1.contains("5 in a row"));
+        let ended = trouble
+            .word(&Ok(()), 3 * REMIND_US)
+            .expect("the end is told");
+        assert_eq!(ended.0, LogLevel::Note);
+        assert!(trouble.word(&Ok(()), 3 * REMIND_US).is_none());
+        assert!(trouble.may_try(0));
     }
 }

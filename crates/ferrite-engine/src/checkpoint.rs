@@ -225,6 +225,13 @@ impl Engine {
     /// `DiskFull` or `Io`: the one before stays valid.
     pub fn checkpoint(&self) -> Result<()> {
         let _one = self.checkpointing.lock();
+        let result = self.take_checkpoint();
+        self.checkpoint_fails
+            .store(result.is_err(), Ordering::Relaxed);
+        result
+    }
+
+    fn take_checkpoint(&self) -> Result<()> {
         // Positions first, the rest after: see `copy_state` and the pool's invariant 4.
         let bound = self.log.current_lsn();
         let redo_start = if ferrite_sync::mutant!("checkpoint.forget_dirty_pages") {
@@ -254,6 +261,7 @@ impl Engine {
         written?;
         kill_point!("checkpoint.written");
         self.checkpoint_lsn.store(start.0, Ordering::SeqCst);
+        self.move_attention();
         let needed = if ferrite_sync::mutant!("checkpoint.recycle_needed_log") {
             now
         } else {

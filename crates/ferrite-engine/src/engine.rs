@@ -18,7 +18,6 @@ use ferrite_redo::Log;
 use ferrite_store::Store;
 use ferrite_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use ferrite_sync::thread::JoinHandle;
-use ferrite_sync::waits::{waiting, Of, Reason};
 use ferrite_sync::{thread, time, Arc, Event, Mutex};
 use ferrite_txn::{TxnSystem, VersionStore};
 use ferrite_types::{Error, Result};
@@ -55,8 +54,10 @@ pub struct Engine {
     /// How often there was none to be made.
     pub(crate) vain_attempts: AtomicU64,
     pub(crate) checkpoint_lsn: AtomicU64,
-    /// The log is near its budget: statements are slowed a little.
-    pub(crate) throttle: AtomicBool,
+    /// Where somebody who changes rows has to look at the log's age (`brake.rs`).
+    pub(crate) attention_lsn: AtomicU64,
+    /// The last checkpoint failed.
+    pub(crate) checkpoint_fails: AtomicBool,
     /// What was deleted is overwritten in the files; read by the pool when it writes a page.
     pub(crate) scrub: Arc<AtomicBool>,
     /// Versions of running transactions take all memory there is for them.
@@ -120,7 +121,7 @@ impl Engine {
     /// does without them, and what the one does not need the other may have. Takes a fraction of
     /// a second at most, and is done by one thread at a time.
     #[cold]
-    fn make_room(&self) -> Result<()> {
+    pub(crate) fn make_room(&self) -> Result<()> {
         self.make_room_since(self.vain_attempts.load(Ordering::SeqCst))
     }
 
@@ -175,15 +176,6 @@ impl Engine {
         Err(full)
     }
 
-    /// The soft brake: a statement that changes rows while the log is near its budget waits
-    /// for 1 ms, once.
-    pub(crate) fn brake(&self) {
-        if self.throttle.load(Ordering::Relaxed) {
-            self.counters.throttled.inc();
-            waiting(Reason::LogBudget, Of::Nothing, || thread::sleep_ms(1));
-        }
-    }
-
     pub(crate) fn register_slot(&self, slot: &Arc<TxnSlot>) {
         self.slots.lock().push(slot.clone());
     }
@@ -231,6 +223,7 @@ impl Engine {
             "log_budget" if value >= 16 << 20 => {
                 self.log_budget.store(value, Ordering::SeqCst);
                 self.log.set_budget(value);
+                self.housekeeping.set();
             }
             "scrub" => self.set_scrub(value != 0),
             "max_history_bytes" => self.max_history_bytes.store(value, Ordering::SeqCst),

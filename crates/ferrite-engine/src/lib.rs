@@ -40,6 +40,7 @@
 
 mod account;
 mod background;
+mod brake;
 mod callbacks;
 mod changed;
 mod check;

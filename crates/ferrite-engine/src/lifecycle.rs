@@ -181,7 +181,8 @@ impl Engine {
             making_room: Mutex::new(None),
             vain_attempts: AtomicU64::new(0),
             checkpoint_lsn: AtomicU64::new(0),
-            throttle: AtomicBool::new(false),
+            attention_lsn: AtomicU64::new(crate::brake::UNWATCHED),
+            checkpoint_fails: AtomicBool::new(false),
             scrub: Arc::new(AtomicBool::new(false)),
             history_full: AtomicBool::new(false),
             print_deadlocks: AtomicBool::new(false),
@@ -418,6 +419,7 @@ impl Engine {
             return;
         }
         *self.threads.lock() = crate::background::start(self);
+        self.watch_log();
     }
 
     /// Pages are written without the stamps of transactions that everybody sees. Unfinished

@@ -6,7 +6,8 @@
 //! each leaf is then touched once per buffer instead of once per row.
 //!
 //! Locking: `Table::load` (the buffer) is held over the insertion of a full buffer; leaves
-//! are latched under it. One session fills a table at a time.
+//! are latched under it. One session fills a table at a time, and nobody else takes it: that
+//! session may pause with it in hand.
 
 use crate::entry::check_size;
 use crate::load_buffer::LoadBuffer;
@@ -22,14 +23,25 @@ use ferrite_types::{Error, PageId, Result};
 
 /// Bytes of entries gathered before they are inserted.
 const BUFFER_BYTES: usize = 32 << 20;
+/// Entries that are inserted without a look at the log.
+const ENTRIES_PER_PAUSE: usize = 64;
 
-/// Inserts everything gathered, index by index, in key order.
-fn insert_all(buffer: &mut LoadBuffer, table: &Table) -> Result<()> {
+/// Inserts everything gathered, index by index, in key order. `pause` is called once in a while,
+/// under no latch.
+fn insert_all(
+    buffer: &mut LoadBuffer,
+    table: &Table,
+    mut pause: impl FnMut() -> Result<()>,
+) -> Result<()> {
     for (number, run) in buffer.runs.iter_mut().enumerate() {
         let mut entries = std::mem::take(&mut run.entries);
         entries.sort_unstable_by(|a, b| run.key(a).cmp(run.key(b)));
         let mut leaf = None;
-        for entry in &entries {
+        for (n, entry) in entries.iter().enumerate() {
+            if n % ENTRIES_PER_PAUSE == 0 {
+                drop(leaf.take());
+                pause()?;
+            }
             let (key, value) = (run.key(entry), run.value(entry));
             leaf = match put(table, number, key, value, leaf, &mut buffer.scratch)? {
                 Put::Done(leaf) => Some(leaf),
@@ -120,12 +132,18 @@ impl Session {
     pub fn end_load(&mut self, table: &Arc<Table>) -> Result<()> {
         table.loading.store(false, Ordering::SeqCst);
         if let Some(mut buffer) = table.load.lock().take() {
-            self.engine.admission()?;
-            insert_all(&mut buffer, table)?;
+            insert_all(&mut buffer, table, || self.may_go_on())?;
             self.engine.flush_log();
             table.set_usable_from(self.engine.txns.mark());
             table.note_commit(self.engine.now_s.load(Ordering::Relaxed));
         }
+        Ok(())
+    }
+
+    /// Between entries of a full buffer, which is more than a small log takes at once.
+    fn may_go_on(&mut self) -> Result<()> {
+        self.engine.admission()?;
+        self.brake();
         Ok(())
     }
 
@@ -143,9 +161,6 @@ impl Session {
         dup: &mut DupInfo,
     ) -> Result<()> {
         self.engine.admission()?;
-        if !std::mem::replace(&mut self.braked, true) {
-            self.engine.brake();
-        }
         check_size(pk.len(), payload.len())?;
         for entry in entries {
             let value_bytes = ENTRY_PREFIX_BYTES + entry.payload.len();
@@ -182,8 +197,7 @@ impl Session {
             }
         }
         if buffer.bytes >= BUFFER_BYTES {
-            insert_all(buffer, table)?;
-            self.braked = false;
+            insert_all(buffer, table, || self.may_go_on())?;
         }
         Ok(())
     }

@@ -143,6 +143,7 @@ impl Session {
     pub fn write_overflow(&mut self, table: &Arc<Table>, value: &[u8]) -> Result<[u8; 16]> {
         let position = self.undo_position();
         self.row_values.from.get_or_insert(position);
+        self.brake();
         let stored = self.store_value(table, value);
         if stored.is_err() {
             self.take_values_back()?;
@@ -152,6 +153,7 @@ impl Session {
 
     /// The undo position before the row change that follows: before the first of its values.
     pub(crate) fn row_begins(&mut self) -> u64 {
+        self.brake();
         let now = self.undo_position();
         let from = self.row_values.from.take().unwrap_or(now);
         debug_assert!(from <= now, "a row's values lie before it");

@@ -2,6 +2,7 @@
 //! own, whose log record says how much of the list is left. A crash in the middle goes on
 //! from there.
 
+use crate::brake::Eased;
 use crate::callbacks::LogLevel;
 use crate::engine::Engine;
 use crate::session::Session;
@@ -121,7 +122,9 @@ impl Engine {
             stale,
             ..Work::default()
         };
+        let mut eased = Eased::default();
         loop {
+            self.ease_off(&mut eased);
             if stale && self.stop.load(Ordering::SeqCst) {
                 return Err(Error::Interrupted);
             }

@@ -43,8 +43,8 @@ pub struct Session {
     /// Frozen while nothing was changed.
     pub(crate) txn: TxnId,
     pub(crate) stmt_undo: u64,
-    /// This statement has met the log's soft brake.
-    pub(crate) braked: bool,
+    /// The log's position after the last pause for its budget.
+    pub(crate) paused_at: u64,
     /// The undo list has grown long: its older part leaves memory before the next change.
     pub(crate) spill_due: bool,
     /// Undo position at which each piece was made, and the piece.
@@ -113,7 +113,7 @@ impl Session {
             snapshot: None,
             txn: TxnId::FROZEN,
             stmt_undo: 0,
-            braked: false,
+            paused_at: 0,
             spill_due: false,
             garbage: Vec::new(),
             garbage_pages: [(PageId::NONE, 0); GARBAGE_PAGES],
@@ -162,7 +162,6 @@ impl Session {
             .store(isolation <= Isolation::ReadCommitted, Ordering::Relaxed);
         self.stmt_undo = self.undo_position();
         self.row_values.forget();
-        self.braked = false;
         if isolation <= Isolation::ReadCommitted {
             self.snapshot = None;
         }
@@ -281,11 +280,8 @@ impl Session {
             return Err(Error::Bug("a prepared transaction cannot write".into()));
         }
         self.engine.admission()?;
-        if !std::mem::replace(&mut self.braked, true) {
-            self.engine.brake();
-        }
         if self.spill_due {
-            self.spill_undo();
+            self.spill_undo()?;
         }
         if self.txn.is_frozen() {
             self.txn = self.engine.txns.begin(self.owner.clone());
@@ -322,11 +318,22 @@ impl Session {
         at
     }
 
-    /// Failing is no error: the list then stays in memory, and is tried again.
+    /// Failing is no error at first: the list then stays in memory, and is tried again. But each
+    /// checkpoint writes what is in memory, and that must fit in the space kept for it.
+    ///
+    /// # Errors
+    /// `DiskFull` when there is much of it already.
     #[cold]
-    fn spill_undo(&mut self) {
+    fn spill_undo(&mut self) -> Result<()> {
         self.spill_due = false;
-        let _ = self.slot.state.lock().undo.spill(&self.engine.undo_area);
+        let mut state = self.slot.state.lock();
+        match state.undo.spill(&self.engine.undo_area) {
+            Err(e @ Error::DiskFull(_)) if state.undo.tail_is_full() => {
+                self.spill_due = true;
+                Err(e)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// A delete-marked entry is for the cleanup. If a piece stands for its page already, that

@@ -247,7 +247,7 @@ impl Engine {
                 "throttled_statements",
                 self.counters.throttled.get(),
                 "log",
-                "Statements slowed by 1 ms for log space",
+                "Row changes that paused for log space",
             ),
             counter("os_log_fsyncs", log.flushes, "log", "Log flushes"),
             counter(

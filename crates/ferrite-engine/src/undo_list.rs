@@ -23,6 +23,8 @@ use ferrite_types::{ByteReader, Error, Result};
 pub(crate) const CHUNK_BYTES: usize = 1 << 20;
 /// A tail of so many bytes spills its oldest chunk.
 const SPILL_BYTES: usize = 2 * CHUNK_BYTES;
+/// A tail of so many bytes takes no more of a transaction whose changes can be refused.
+const MOST_TAIL_BYTES: usize = 3 * CHUNK_BYTES;
 /// Name of the file.
 const NAME: &str = "undo.spill";
 
@@ -285,6 +287,11 @@ impl UndoList {
     #[inline]
     pub(crate) fn spill_due(&self) -> bool {
         self.tail.len() >= SPILL_BYTES
+    }
+
+    /// The tail is as long as it may be, unless it can be spilled.
+    pub(crate) fn tail_is_full(&self) -> bool {
+        self.tail.len() >= MOST_TAIL_BYTES
     }
 
     /// Moves the older part of the tail into the file.

@@ -300,6 +300,13 @@ impl Log {
         self.admission_tight(reserve)
     }
 
+    /// Half of what admission keeps for what already runs is gone. Work that can be put off has
+    /// to be: the rest is for rolling back, and for the checkpoint that makes room.
+    pub fn is_nearly_out(&self) -> bool {
+        let reserve = RESERVE_BYTES.min(self.segs.geometry().segment_payload());
+        self.ring.next() + reserve / 2 > self.segs.ready_lsn()
+    }
+
     #[cold]
     fn admission_tight(&self, reserve: u64) -> Result<()> {
         // The keeper is behind, or the disk is full. In the first case the caller helps;
