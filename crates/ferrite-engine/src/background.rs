@@ -20,6 +20,11 @@ use ferrite_types::{Lsn, Result};
 const CHECKPOINT_US: u64 = 30_000_000;
 /// Rounds of 50 ms between two looks at what is kept for old snapshots.
 const SWEEP_ROUNDS: u64 = 5;
+/// Of these, so many pass at most without a look at all of it.
+const SWEEP_LOOKS: u32 = 40;
+/// Looking through all that is kept takes no more than one part of so many of a processor: with
+/// short snapshots some have ended at every look.
+const SWEEP_SHARE: u64 = 50;
 /// Memory of old versions and graves that is worth giving back to the system.
 const GIVE_BACK_BYTES: u64 = 8 << 20;
 /// Calls of the checkpointer, 100 ms each, after which it looks at the frames in any case.
@@ -113,6 +118,38 @@ impl Trouble {
              on: {text}"
         );
         Some((LogLevel::Warning, text))
+    }
+}
+
+/// When all that is kept for old snapshots is looked through: when one has ended, and once in a
+/// while for those that came and went between two looks.
+#[derive(Default)]
+struct Sweeps {
+    /// Commit numbers of the snapshots at the last look, ascending.
+    open: Vec<u64>,
+    /// One has ended since the last sweep.
+    ended: bool,
+    /// Looks since the last sweep.
+    looks: u32,
+    /// Clock (us) before which there is no other one.
+    not_before_us: u64,
+}
+
+impl Sweeps {
+    /// Looks at the snapshots that are open; is it time to sweep?
+    fn look(&mut self, now_us: u64, mut open: Vec<u64>) -> bool {
+        open.sort_unstable();
+        let has_ended = |csn: &u64| open.binary_search(csn).is_err();
+        self.ended |= self.open.iter().any(has_ended);
+        self.open = open;
+        self.looks += 1;
+        (self.ended || self.looks >= SWEEP_LOOKS) && now_us >= self.not_before_us
+    }
+
+    fn done(&mut self, begun_us: u64, now_us: u64) {
+        self.ended = false;
+        self.looks = 0;
+        self.not_before_us = now_us + (now_us - begun_us) * (SWEEP_SHARE - 1);
     }
 }
 
@@ -242,11 +279,25 @@ impl Engine {
         }
     }
 
+    fn sweep_when_due(&self, sweeps: &mut Sweeps) {
+        let mut open = Vec::new();
+        self.txns.each_snapshot(&mut |view| open.push(view.csn.0));
+        let begun_us = time::now_us();
+        if !sweeps.look(begun_us, open) {
+            return;
+        }
+        // The list of who needs what must not be older than this look.
+        self.txns.refresh();
+        self.versions.sweep_old(&self.txns);
+        self.sweep_graveyards();
+        sweeps.done(begun_us, time::now_us());
+    }
+
     fn run_history(&self) {
         let mut rounds = 0u64;
         let mut held_most = 0;
         let mut graves = 0;
-        let mut before: Vec<u64> = Vec::new();
+        let mut sweeps = Sweeps::default();
         let mut warned = false;
         while !self.stopping() {
             thread::sleep_ms(50);
@@ -265,19 +316,7 @@ impl Engine {
             self.limit_history_memory(graves, look);
             if look {
                 self.versions.free_seen(&self.txns);
-                // What is kept becomes free only when a snapshot ends. Those that came and
-                // went between two looks are seen to once in a while.
-                let mut now = Vec::new();
-                self.txns.each_snapshot(&mut |view| now.push(view.csn.0));
-                now.sort_unstable();
-                let ended = before.iter().any(|csn| now.binary_search(csn).is_err());
-                if ended || rounds % (40 * SWEEP_ROUNDS) == 0 {
-                    // The list of who needs what must not be older than this look.
-                    self.txns.refresh();
-                    self.versions.sweep_old(&self.txns);
-                    self.sweep_graveyards();
-                }
-                before = now;
+                self.sweep_when_due(&mut sweeps);
                 self.give_back(&mut held_most);
             }
         }
@@ -316,5 +355,22 @@ mod tests {
         assert_eq!(ended.0, LogLevel::Note);
         assert!(trouble.word(&Ok(()), 3 * REMIND_US).is_none());
         assert!(trouble.may_try(0));
+    }
+
+    #[test]
+    fn kept_history_is_looked_through_when_a_snapshot_has_ended() {
+        let mut sweeps = Sweeps::default();
+        assert!(!sweeps.look(1000, vec![7, 3]));
+        assert!(!sweeps.look(2000, vec![3, 9, 7]));
+        assert!(sweeps.look(3000, vec![9, 3]));
+        sweeps.done(3000, 3010);
+        // It took 10 us: the next one begins 500 us after this one at the earliest.
+        assert!(!sweeps.look(3499, vec![3]), "too soon");
+        assert!(sweeps.look(3500, vec![3]), "and not forgotten");
+        sweeps.done(3500, 3500);
+        for look in 1..SWEEP_LOOKS {
+            assert!(!sweeps.look(4000 + u64::from(look), vec![3]));
+        }
+        assert!(sweeps.look(5000, vec![3]), "once in a while in any case");
     }
 }
