@@ -436,7 +436,7 @@ impl Engine {
             return Ok(0);
         }
         let next = if settled {
-            self.versions.count_chain(1);
+            self.versions.count_single();
             VersionAddr(0)
         } else {
             self.prune_chain(now, value)
@@ -460,9 +460,7 @@ impl Engine {
         let first = VersionAddr(now.version);
         let walk = self.versions.walk();
         let (start, pruned) = walk.prune_for_update(&self.txns, first, value);
-        if !pruned.partly {
-            self.versions.count_chain(pruned.kept + 1);
-        }
+        self.versions.count_chain(&pruned);
         start
     }
 

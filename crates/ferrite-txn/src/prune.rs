@@ -13,6 +13,7 @@ use core::ops::Range;
 use ferrite_types::Result;
 
 use crate::delta::{compose, diff, pack, payload, payload_len, pieces, Packed, Piece};
+use crate::published::Need;
 use crate::segment::Found;
 use crate::store::Walk;
 use crate::system::TxnSystem;
@@ -28,11 +29,41 @@ const FULL_COSTS: usize = 32;
 const LONG_CHAIN: u32 = 3;
 const LONG_CHAIN_FRESH_US: u64 = 50;
 
-/// Versions kept after which most updates look no further: with many snapshots open, most
-/// of a row's versions are needed by one each, and stay so while it is open.
-const LOOK_AT: u32 = 8;
-/// One update in so many looks at the whole chain all the same.
-const WHOLE_EVERY: u64 = 16;
+/// Versions that stay after which every second update looks no further, while every fourth looks
+/// no further than twice as many, and so on. With many snapshots open most of a row's versions are
+/// needed by one each: an update looks at some `LOOK_AT + LOOK_AT / 2 * log2(n / LOOK_AT)` of n,
+/// and version n is looked at by one update of `n / LOOK_AT`, so that of a chain's length only a
+/// part can be waste.
+const LOOK_AT: u32 = 4;
+const LOOK_TWICE_MOST: u32 = 24;
+/// One update of so many looks behind versions where no snapshot has ended lately: some ended
+/// when nobody updated the row.
+const PAST_SETTLED_EVERY: u32 = 32;
+
+/// How far a prune looks.
+#[derive(Clone, Copy)]
+struct Look {
+    /// It ends when so many versions are left.
+    most: u32,
+    past_settled: bool,
+}
+
+impl Look {
+    const AT_ALL: Look = Look {
+        most: u32::MAX,
+        past_settled: true,
+    };
+
+    /// For an update of the row whose chain begins at `first`.
+    fn for_update(first: VersionAddr) -> Look {
+        // Each update's version has another address: good enough as a random number.
+        let random = (first.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32;
+        Look {
+            most: LOOK_AT << random.trailing_zeros().min(LOOK_TWICE_MOST),
+            past_settled: random >> (32 - PAST_SETTLED_EVERY.ilog2()) == 0,
+        }
+    }
+}
 
 /// What a prune did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,6 +74,20 @@ pub struct Pruned {
     pub kept: u32,
     /// The end of the chain was not looked at.
     pub partly: bool,
+    /// Where no snapshot had ended lately it went on.
+    pub past_settled: bool,
+}
+
+impl Pruned {
+    /// For how many updates that left chains of unknown length this one stands, as far as `longest`
+    /// versions are told from more of them. Few look at the whole of a long chain.
+    pub(crate) fn stands_for(&self, longest: u32) -> u32 {
+        if !self.past_settled || (self.partly && self.kept < longest) {
+            return 0;
+        }
+        let looks = self.kept.min(longest).div_ceil(LOOK_AT).max(1);
+        PAST_SETTLED_EVERY * looks.next_power_of_two()
+    }
 }
 
 struct Dropped {
@@ -89,37 +134,31 @@ impl Walk<'_> {
         first: VersionAddr,
         newer: &[u8],
     ) -> (VersionAddr, Pruned) {
-        self.prune_most(sys, first, newer, u32::MAX)
+        self.prune_as_far(sys, first, newer, Look::AT_ALL)
     }
 
-    /// As [`prune`](Self::prune), for an update of the row: mostly it stops when it has found
-    /// some versions that stay, so that the update does not cost as many steps as there are
-    /// snapshots. What it leaves goes with a later update, or with its segment.
+    /// As [`prune`](Self::prune), for an update of the row: mostly it stops at a version that
+    /// stays, so that the update does not cost as many steps as there are snapshots. What it
+    /// leaves goes with a later update, or with its segment.
     pub fn prune_for_update(
         &self,
         sys: &TxnSystem,
         first: VersionAddr,
         newer: &[u8],
     ) -> (VersionAddr, Pruned) {
-        // Each update's version has another address: good enough as a random number.
-        let whole = first.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        let most = if whole % WHOLE_EVERY == 0 {
-            u32::MAX
-        } else {
-            LOOK_AT
-        };
-        self.prune_most(sys, first, newer, most)
+        self.prune_as_far(sys, first, newer, Look::for_update(first))
     }
 
-    fn prune_most(
+    fn prune_as_far(
         &self,
         sys: &TxnSystem,
         first: VersionAddr,
         newer: &[u8],
-        most: u32,
+        look: Look,
     ) -> (VersionAddr, Pruned) {
         let mut patience = LONG_CHAIN;
         let mut cut = Cut::at(first);
+        cut.done.past_settled = look.past_settled;
         let mut bodies = Vec::new();
         let mut at = first;
         while !at.is_none() {
@@ -142,7 +181,8 @@ impl Walk<'_> {
             let body = from..bodies.len();
             at = head.next;
             let one_more = cut.done.kept == 1 && ferrite_sync::mutant!("txn.prune_one_too_many");
-            if one_more || !sys.version_needed(head.begin, head.end) {
+            let need = sys.need(head.begin, head.end);
+            if one_more || need == Need::No {
                 cut.dropped.push(Dropped { head, body });
                 cut.done.dropped += 1;
                 continue;
@@ -158,7 +198,7 @@ impl Walk<'_> {
                 at = cut.start;
                 continue;
             }
-            if cut.done.kept == most {
+            if cut.done.kept == look.most || (need == Need::Settled && !look.past_settled) {
                 cut.done.partly = !at.is_none();
                 break;
             }

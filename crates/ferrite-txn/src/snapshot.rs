@@ -136,21 +136,37 @@ impl SnapState {
 }
 
 /// Snapshots opened by the threads of one shard.
-type Shard = Mutex<Vec<Arc<SnapState>>>;
-
-/// Takes a snapshot out of its shard; false if it is not there. It knows its place: closing costs
-/// the same however many are open.
-fn take_out(open: &mut Vec<Arc<SnapState>>, state: &Arc<SnapState>) -> bool {
-    let at = state.place.load(Ordering::Relaxed);
-    if !open.get(at).is_some_and(|s| Arc::ptr_eq(s, state)) {
-        return false;
-    }
-    open.swap_remove(at);
-    if let Some(moved) = open.get(at) {
-        moved.place.store(at, Ordering::Relaxed);
-    }
-    true
+#[derive(Default)]
+struct Opened {
+    open: Vec<Arc<SnapState>>,
+    /// Snapshots opened and closed here since the start.
+    changes: u64,
 }
+
+impl Opened {
+    fn put_in(&mut self, state: Arc<SnapState>) {
+        debug_assert_eq!(state.place.load(Ordering::Relaxed), self.open.len());
+        self.open.push(state);
+        self.changes += 1;
+    }
+
+    /// False if it is not there. A snapshot knows its place: closing costs the same however many
+    /// are open.
+    fn take_out(&mut self, state: &Arc<SnapState>) -> bool {
+        let at = state.place.load(Ordering::Relaxed);
+        if !self.open.get(at).is_some_and(|s| Arc::ptr_eq(s, state)) {
+            return false;
+        }
+        self.open.swap_remove(at);
+        if let Some(moved) = self.open.get(at) {
+            moved.place.store(at, Ordering::Relaxed);
+        }
+        self.changes += 1;
+        true
+    }
+}
+
+type Shard = Mutex<Opened>;
 
 /// An open snapshot. Closing is dropping it; a few dozen instructions either way.
 pub struct Snapshot {
@@ -193,9 +209,7 @@ impl Snapshot {
 
 impl Drop for Snapshot {
     fn drop(&mut self) {
-        let mut open = self.shard.lock();
-        take_out(&mut open, &self.state);
-        drop(open);
+        self.shard.lock().take_out(&self.state);
         self.state.expired.store(true, Ordering::Release);
     }
 }
@@ -216,7 +230,7 @@ impl Register {
     pub fn new(shards: usize) -> Register {
         Register {
             shards: (0..shards.max(1))
-                .map(|_| Arc::new(CachePadded::new(Mutex::new(Vec::new()))))
+                .map(|_| Arc::new(CachePadded::new(Shard::default())))
                 .collect(),
         }
     }
@@ -230,7 +244,7 @@ impl Register {
         read: impl FnOnce() -> (u64, Option<Arc<[u64]>>, u64, u64),
     ) -> Snapshot {
         let shard = &self.shards[ferrite_sync::shard_index() % self.shards.len()];
-        let mut open = shard.lock();
+        let mut opened = shard.lock();
         let (low, exceptions, csn, next) = read();
         let state = Arc::new(SnapState {
             low,
@@ -242,10 +256,10 @@ impl Register {
             private_to: AtomicU64::new(0),
             window: Mutex::new(Window::default()),
             expired: AtomicBool::new(false),
-            place: AtomicUsize::new(open.len()),
+            place: AtomicUsize::new(opened.open.len()),
         });
-        open.push(state.clone());
-        drop(open);
+        opened.put_in(state.clone());
+        drop(opened);
         Snapshot {
             state,
             shard: shard.clone(),
@@ -255,8 +269,14 @@ impl Register {
     /// Calls `f` for each open snapshot under its shard's mutex, shard by shard.
     pub fn each(&self, f: &mut dyn FnMut(&Arc<SnapState>)) {
         for shard in &self.shards {
-            shard.lock().iter().for_each(&mut *f);
+            shard.lock().open.iter().for_each(&mut *f);
         }
+    }
+
+    /// Snapshots opened and closed since the start. If it is what it was at an earlier call, each
+    /// shard held, when this call looked at it, what it held at that one.
+    pub fn changes(&self) -> u64 {
+        self.shards.iter().map(|s| s.lock().changes).sum()
     }
 
     pub fn views(&self) -> Vec<SnapshotView> {
@@ -269,8 +289,7 @@ impl Register {
     /// Ends a snapshot that its owner still holds. False if it was closed meanwhile.
     pub fn expire(&self, state: &Arc<SnapState>) -> bool {
         for shard in &self.shards {
-            let mut open = shard.lock();
-            if take_out(&mut open, state) {
+            if shard.lock().take_out(state) {
                 state.expired.store(true, Ordering::Release);
                 return true;
             }

@@ -22,6 +22,7 @@ use ferrite_sync::{Arc, CachePadded, Counter, Mutex, RwLock, RwLockReadGuard, Rw
 use ferrite_types::Result;
 
 use crate::old::Old;
+use crate::prune::Pruned;
 use crate::scratch::Scratch;
 use crate::segment::{Found, Young};
 use crate::version::{NewVersion, VersionAddr, VersionHead, SEGMENT_BYTES};
@@ -117,7 +118,7 @@ pub struct VersionStore {
     /// Nothing is retired or swept any more.
     pub(crate) winding_up: AtomicBool,
     pub(crate) count: Counters,
-    /// Updates that left a chain of `index + 1` versions.
+    /// Updates that left a chain of `index + 1` versions, as far as those that looked tell.
     chains: Box<[Counter]>,
 }
 
@@ -148,11 +149,20 @@ impl VersionStore {
         }
     }
 
-    /// An update left that many versions of its row.
+    /// An update made its row's only version.
     #[inline]
-    pub fn count_chain(&self, versions: u32) {
-        let index = (versions as usize).clamp(1, CHAIN_LENGTHS) - 1;
-        self.chains[index].inc();
+    pub fn count_single(&self) {
+        self.chains[0].inc();
+    }
+
+    /// An update added a version in front of those that its pruning has left.
+    #[inline]
+    pub fn count_chain(&self, pruned: &Pruned) {
+        let longest = CHAIN_LENGTHS - 1;
+        let updates = pruned.stands_for(longest as u32);
+        if updates > 0 {
+            self.chains[longest.min(pruned.kept as usize)].add(u64::from(updates));
+        }
     }
 
     fn chain_p99(&self) -> u64 {

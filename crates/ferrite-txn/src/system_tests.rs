@@ -403,3 +403,35 @@ fn threads_see_whole_transactions_and_lose_no_version() {
         "pruning leaves the last states only"
     );
 }
+
+/// While no snapshot comes or goes the list is the same one with another bound; when one does, a
+/// long list is not put together again at once.
+#[test]
+fn a_list_of_many_snapshots_is_not_made_again_for_nothing() {
+    let sys = TxnSystem::new(TxnId(1), Csn(1));
+    let mut open: Vec<_> = (0..10_000)
+        .map(|_| {
+            sys.commit(sys.begin(Owner::new(1, 0)));
+            sys.open_snapshot(SnapshotInfo::default())
+        })
+        .collect();
+    sys.refresh();
+    let place = sys.list_place();
+    for _ in 0..100 {
+        let before = sys.begin(Owner::new(1, 0));
+        sys.commit(before);
+        let txn = sys.begin(Owner::new(1, 0));
+        sys.commit(txn);
+        sys.refresh();
+        assert!(!sys.version_needed(before, txn), "the bound has moved");
+    }
+    assert_eq!(sys.list_place(), place);
+    let csn = open.remove(5000).csn();
+    assert!(!sys.refresh_if_older(0), "too early for so many");
+    assert_eq!(sys.listed_snapshots(), 10_000);
+    thread::sleep_ms(11);
+    assert!(sys.refresh_if_older(0));
+    assert_eq!(sys.listed_snapshots(), 9999);
+    assert_ne!(sys.list_place(), place);
+    assert!(open.iter().all(|s| s.csn() != csn));
+}

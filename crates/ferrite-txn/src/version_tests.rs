@@ -11,7 +11,7 @@ use ferrite_sync::{thread, Arc, Mutex};
 use ferrite_types::{Csn, IndexId, TxnId};
 
 use crate::{
-    apply, diff, NewVersion, Pruned, Snapshot, SnapshotInfo, TxnSystem, VersionAddr, VersionConfig,
+    apply, diff, NewVersion, Snapshot, SnapshotInfo, TxnSystem, VersionAddr, VersionConfig,
     VersionStats, VersionStore, VERSION_DELETED,
 };
 
@@ -356,6 +356,112 @@ fn chains_are_as_long_as_there_are_snapshots_between() {
     }
 }
 
+/// A row with so many versions, each needed by one snapshot; no snapshot has ended of late.
+fn row_of_many_snapshots(
+    sys: &TxnSystem,
+    vs: &VersionStore,
+    snapshots: usize,
+) -> (Record, Vec<(Snapshot, Vec<u8>)>) {
+    let mut rng = Rng::new(6);
+    let mut r = Record {
+        payload: vec![7; 100],
+        ..Record::default()
+    };
+    let mut open = Vec::new();
+    for _ in 0..snapshots {
+        let txn = sys.begin(Owner::new(1, 0));
+        let payload = mutate(&mut rng, &r.payload);
+        update(sys, vs, &mut r, txn, payload, false, false);
+        sys.commit(txn);
+        let snapshot = sys.open_snapshot(SnapshotInfo::default());
+        open.push((snapshot, r.payload.clone()));
+    }
+    sys.settle();
+    (r, open)
+}
+
+/// Updates a row and says how many versions the updates have looked at.
+fn looked_at_in(updates: u32, sys: &TxnSystem, vs: &VersionStore, r: &mut Record) -> u32 {
+    let mut rng = Rng::new(7);
+    let mut looked = 0;
+    for _ in 0..updates {
+        sys.refresh();
+        let (next, pruned) = vs.walk().prune_for_update(sys, r.next, &r.payload);
+        looked += pruned.dropped + pruned.kept;
+        r.next = next;
+        let txn = sys.begin(Owner::new(1, 0));
+        let payload = mutate(&mut rng, &r.payload);
+        update(sys, vs, r, txn, payload, false, false);
+        sys.commit(txn);
+    }
+    looked
+}
+
+/// Ten times the snapshots, and so ten times the versions of each row: an update looks at hardly
+/// more of them.
+#[test]
+fn an_update_looks_at_as_many_versions_however_many_snapshots_there_are() {
+    const UPDATES: u32 = 4000;
+    let looked = [100, 1000].map(|snapshots| {
+        let (sys, vs) = (TxnSystem::new(TxnId(1), Csn(1)), store());
+        let (mut r, open) = row_of_many_snapshots(&sys, &vs, snapshots);
+        let looked = looked_at_in(UPDATES, &sys, &vs, &mut r);
+        for (s, payload) in &open {
+            assert_eq!(read(&sys, &vs, &r, s).as_ref(), Some(payload));
+        }
+        looked
+    });
+    assert!(looked[1] < looked[0] * 3 / 2, "{looked:?}");
+    assert!(looked[1] < UPDATES * 4, "{looked:?}");
+}
+
+/// What old snapshots needed goes soon after they have ended, though most updates see no reason to
+/// look so far.
+#[test]
+fn updates_find_what_ended_behind_settled_versions() {
+    let (sys, vs) = (TxnSystem::new(TxnId(1), Csn(1)), store());
+    let (mut r, mut open) = row_of_many_snapshots(&sys, &vs, 200);
+    // Every other one; the newest stays.
+    let mut nth = 0;
+    open.retain(|_| {
+        nth += 1;
+        nth % 2 == 0
+    });
+    sys.refresh();
+    let just_ended = looked_at_in(200, &sys, &vs, &mut r);
+    assert!(just_ended > 1000, "{just_ended}");
+    assert!(chain_len(&vs, &r) < 130, "{}", chain_len(&vs, &r));
+    open.drain(..50);
+    sys.settle();
+    looked_at_in(8000, &sys, &vs, &mut r);
+    assert!(chain_len(&vs, &r) <= 52, "{}", chain_len(&vs, &r));
+    for (s, payload) in &open {
+        assert_eq!(read(&sys, &vs, &r, s).as_ref(), Some(payload));
+    }
+}
+
+/// What is said of the lengths of chains is true although few updates see the end of one.
+#[test]
+fn long_chains_are_counted_by_those_who_look() {
+    for (snapshots, expected) in [(0, 1..=2), (2, 2..=4), (40, 40..=42), (200, 64..=64)] {
+        let (sys, vs) = (TxnSystem::new(TxnId(1), Csn(1)), store());
+        let (mut r, _open) = row_of_many_snapshots(&sys, &vs, snapshots);
+        let mut rng = Rng::new(8);
+        for _ in 0..5000 {
+            sys.refresh();
+            let (next, pruned) = vs.walk().prune_for_update(&sys, r.next, &r.payload);
+            vs.count_chain(&pruned);
+            r.next = next;
+            let txn = sys.begin(Owner::new(1, 0));
+            let payload = mutate(&mut rng, &r.payload);
+            update(&sys, &vs, &mut r, txn, payload, false, false);
+            sys.commit(txn);
+        }
+        let p99 = vs.stats().chain_p99;
+        assert!(expected.contains(&p99), "{snapshots} snapshots: {p99}");
+    }
+}
+
 #[test]
 fn with_many_snapshots_most_updates_look_at_few_versions() {
     let sys = TxnSystem::new(TxnId(1), Csn(1));
@@ -506,7 +612,7 @@ fn a_segment_nobody_needs_is_freed_unread() {
     assert!(!r.next.is_none());
     let (start, pruned) = vs.walk().prune(&sys, r.next, &r.payload);
     assert!(start.is_none(), "nothing is left to name");
-    assert_eq!(pruned, Pruned::default());
+    assert_eq!((pruned.dropped, pruned.kept), (0, 0));
 }
 
 /// Accounts with a constant sum in every committed state, with threads for everything.
