@@ -6,6 +6,7 @@
 
 use crate::callbacks::LogLevel;
 use crate::engine::Engine;
+use crate::overflow;
 use crate::purge::Clean;
 use crate::session::{Hooks, Session};
 use crate::table::{Table, SUPREMUM};
@@ -231,7 +232,7 @@ impl Session {
         value: &[u8],
     ) -> Result<()> {
         check_size(key.len(), value.len())?;
-        self.change_live(table, number, key, Some(value))
+        self.change_live(table, number, key, Some(value), &[])
     }
 
     /// Delete-marks a live entry.
@@ -244,15 +245,29 @@ impl Session {
         number: usize,
         key: &[u8],
     ) -> Result<()> {
-        self.change_live(table, number, key, None)
+        self.change_live(table, number, key, None, &[])
     }
 
+    /// As [`delete_entry`](Self::delete_entry), of a row that moves: `payload` is what it will be at
+    /// its new place, and its values out of line stay.
+    pub(crate) fn delete_moved(
+        &mut self,
+        table: &Arc<Table>,
+        pk: &[u8],
+        payload: &[u8],
+    ) -> Result<()> {
+        self.change_live(table, 0, pk, None, payload)
+    }
+
+    /// Values out of line that the entry's present state names become garbage, unless its next state
+    /// or `moved` (a row payload) names them.
     fn change_live(
         &mut self,
         table: &Arc<Table>,
         number: usize,
         key: &[u8],
         value: Option<&[u8]>,
+        moved: &[u8],
     ) -> Result<()> {
         let tree = table.tree(number);
         let index = tree.index();
@@ -273,14 +288,27 @@ impl Session {
             if rec.header.deleted {
                 return Err(Error::NotFound);
             }
+            let gone = match number {
+                0 => overflow::no_longer_named(rec.value, value.unwrap_or(moved)),
+                _ => Vec::new(),
+            };
+            let at = match gone.is_empty() {
+                true => 0,
+                false => self.undo_position() + 1,
+            };
             let done = match value {
                 Some(value) => self.change(table, number, leaf, slot, key, value, false)?,
                 None => {
-                    let value = rec.value.to_vec();
-                    self.change(table, number, leaf, slot, key, &value, true)?
+                    let mut value = std::mem::take(&mut self.buffers.value);
+                    value.clear();
+                    value.extend_from_slice(rec.value);
+                    let done = self.change(table, number, leaf, slot, key, &value, true);
+                    self.buffers.value = value;
+                    done?
                 }
             };
             if done {
+                self.leave_values(table, at, gone);
                 if value.is_none() {
                     self.leave_entry(page, table, number, key);
                 }
@@ -332,15 +360,22 @@ impl Session {
             txn: self.txn,
             version,
         };
-        let mid = mid.to_vec();
+        let mut kept = std::mem::take(&mut self.buffers.mid);
+        kept.clear();
+        kept.extend_from_slice(mid);
         let undo = Undo::Update {
             index,
             key,
-            prior: Prior { mid: &mid, ..prior },
+            prior: Prior {
+                mid: &kept,
+                ..prior
+            },
         };
+        let same = (keep_head, keep_tail);
         self.logged(&undo, |prelude, scratch| {
-            leaf.replace(prelude, slot, &header, value, scratch)
+            leaf.replace_between(prelude, slot, (&header, value), same, scratch)
         });
+        self.buffers.mid = kept;
         Ok(true)
     }
 

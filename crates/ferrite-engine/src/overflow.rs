@@ -66,6 +66,19 @@ pub fn references(payload: &[u8]) -> impl Iterator<Item = [u8; 16]> + '_ {
         .map(|c| c.try_into().expect("chunks are of this size"))
 }
 
+/// References of a row payload that its next state does not have. Allocates nothing for a row without
+/// values out of line.
+pub(crate) fn no_longer_named(payload: &[u8], next: &[u8]) -> Vec<[u8; 16]> {
+    if payload.first().is_none_or(|count| *count == 0) {
+        return Vec::new();
+    }
+    let mut named: Vec<[u8; 16]> = references(next).collect();
+    named.sort_unstable();
+    references(payload)
+        .filter(|reference| named.binary_search(reference).is_err())
+        .collect()
+}
+
 /// First page, pages, length of a reference.
 pub(crate) fn parts(reference: &[u8; 16]) -> (PageId, u32, u64) {
     let at = |i: usize| ByteReader::new(&reference[i..]).u32().unwrap_or(0);

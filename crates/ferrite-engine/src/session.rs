@@ -29,6 +29,10 @@ pub(crate) struct Buffers {
     pub undo: Vec<u8>,
     pub prelude: Vec<u8>,
     pub key: Vec<u8>,
+    /// The value of an entry that is being delete-marked.
+    pub value: Vec<u8>,
+    /// What an update replaces.
+    pub mid: Vec<u8>,
 }
 
 /// One connection.

@@ -3,7 +3,6 @@
 
 use crate::dict::log_auto_increment;
 use crate::entry::Inserted;
-use crate::overflow;
 use crate::purge_queue::Garbage;
 use crate::session::Session;
 use crate::table::Table;
@@ -378,11 +377,10 @@ impl Session {
         dup: &mut DupInfo,
     ) -> Result<()> {
         let same_pk = old_pk == new_pk;
-        self.shed_overflow(table, old_pk, Some(payload))?;
         if same_pk {
             self.update_entry(table, 0, old_pk, payload)?;
         } else {
-            self.delete_entry(table, 0, old_pk)?;
+            self.delete_moved(table, old_pk, payload)?;
             self.insert_clustered(table, new_pk, payload, Mode::Shared, dup)?;
         }
         let mut key = Vec::new();
@@ -433,7 +431,6 @@ impl Session {
     }
 
     fn delete_all(&mut self, table: &Arc<Table>, pk: &[u8], entries: &[Entry<'_>]) -> Result<()> {
-        self.shed_overflow(table, pk, None)?;
         self.delete_entry(table, 0, pk)?;
         let mut key = Vec::new();
         for entry in entries {
@@ -444,33 +441,13 @@ impl Session {
         Ok(())
     }
 
-    /// Overflow values of the present row that the next state does not name become garbage.
-    /// The row is locked by this session already (it was read for change), or the change that
-    /// follows fails.
-    fn shed_overflow(&mut self, table: &Arc<Table>, pk: &[u8], next: Option<&[u8]>) -> Result<()> {
-        let tree = table.tree(0);
-        let leaf = tree.leaf(pk)?;
-        let Ok(slot) = leaf.find(pk) else {
-            return Ok(());
-        };
-        let value = leaf.record(slot).value;
-        if value.first().is_none_or(|n| *n == 0) {
-            return Ok(());
+    /// Values that a change of the row has let go of. `at`: the undo position after the change's first
+    /// undo entry.
+    pub(crate) fn leave_values(&mut self, table: &Arc<Table>, at: u64, values: Vec<[u8; 16]>) {
+        for reference in values {
+            self.garbage
+                .push((at, Garbage::overflow_of(table, reference)));
         }
-        let gone: Vec<[u8; 16]> = overflow::references(value)
-            .filter(|r| !next.is_some_and(|n| overflow::references(n).any(|x| x == *r)))
-            .collect();
-        drop(leaf);
-        for reference in gone {
-            self.leave_garbage_after(Garbage::overflow_of(table, reference));
-        }
-        Ok(())
-    }
-
-    /// Garbage made by the change that follows: belongs after its first undo entry.
-    fn leave_garbage_after(&mut self, garbage: Garbage) {
-        let at = self.undo_position() + 1;
-        self.garbage.push((at, garbage));
     }
 
     /// Hands out AUTO_INCREMENT values: `count` of the series `offset + k * increment`, all at

@@ -201,6 +201,33 @@ impl LeafMut<'_> {
         at
     }
 
+    /// As [`replace`](Self::replace), when the caller has compared the values: so many bytes are the
+    /// same at their head and at their tail.
+    pub fn replace_between(
+        &mut self,
+        prelude: &[u8],
+        slot: usize,
+        (header, value): (&Header, &[u8]),
+        (head, tail): (u16, u16),
+        scratch: &mut Scratch,
+    ) -> Appended {
+        scratch.rec.clear();
+        scratch.ops.clear();
+        let suffix = node::suffix(self, slot);
+        let same = (suffix.len() + usize::from(head), usize::from(tail));
+        debug_assert!({
+            let old = node::record(self, slot).value;
+            let (head, tail) = (usize::from(head), usize::from(tail));
+            old[..head] == value[..head] && old[old.len() - tail..] == value[value.len() - tail..]
+        });
+        record::encode(header, suffix, value, &mut scratch.rec);
+        let page = self.page_id();
+        op::replace_between(page, self.index, slot, &scratch.rec, same, &mut scratch.ops);
+        let at = self.log(prelude, &scratch.ops);
+        node::replace(self.guard.bytes_mut(), slot, &scratch.rec);
+        at
+    }
+
     /// Removes the record in `slot`.
     pub fn remove(&mut self, prelude: &[u8], slot: usize, scratch: &mut Scratch) -> Appended {
         scratch.ops.clear();

@@ -74,18 +74,36 @@ pub fn replace(
     new: &[u8],
     out: &mut Vec<u8>,
 ) {
-    begin(REPLACE, page, index, out);
-    let old = record::body(old);
-    let (header, new) = new.split_at(new.len() - record::body(new).len());
-    let head = old.iter().zip(new).take_while(|(a, b)| a == b).count();
-    let most = old.len().min(new.len()) - head;
+    let (old, body) = (record::body(old), record::body(new));
+    let head = old.iter().zip(body).take_while(|(a, b)| a == b).count();
+    let most = old.len().min(body.len()) - head;
     let tail = old
         .iter()
         .rev()
-        .zip(new.iter().rev())
+        .zip(body.iter().rev())
         .take(most)
         .take_while(|(a, b)| a == b)
         .count();
+    replace_between(page, index, slot, new, (head, tail), out);
+}
+
+/// As [`replace`], when it is known how many bytes after the header are the same at the head and at
+/// the tail.
+pub(crate) fn replace_between(
+    page: PageId,
+    index: IndexId,
+    slot: usize,
+    new: &[u8],
+    (head, tail): (usize, usize),
+    out: &mut Vec<u8>,
+) {
+    begin(REPLACE, page, index, out);
+    let (header, new) = new.split_at(new.len() - record::body(new).len());
+    assert!(
+        head + tail <= new.len(),
+        "{head} and {tail} bytes of {}",
+        new.len()
+    );
     push16(out, slot);
     push16(out, head);
     push16(out, tail);
