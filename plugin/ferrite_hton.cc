@@ -16,6 +16,7 @@
 #include "ferrite_i_s.h"
 #include "ferrite_trx.h"
 #include "ferrite_vars.h"
+#include "ferrite_version.h"
 #include "innodb_settings.h"
 
 fe_engine *ferrite_engine = nullptr;
@@ -226,10 +227,10 @@ maria_declare_plugin(ferrite){MYSQL_STORAGE_ENGINE_PLUGIN,
                               PLUGIN_LICENSE_GPL,
                               ferrite_init,
                               ferrite_deinit,
-                              0x0001,
+                              FERRITE_VERSION_NUMBER,
                               ferrite_status_variables,
                               ferrite_system_variables,
-                              "0.1",
+                              FERRITE_VERSION_TEXT,
                               MariaDB_PLUGIN_MATURITY_EXPERIMENTAL},
     FERRITE_I_S_PLUGIN("FERRITE_METRICS", "Ferrite counters", ferrite_i_s_metrics_init),
     FERRITE_I_S_PLUGIN("FERRITE_TRX", "Ferrite transactions", ferrite_i_s_trx_init),

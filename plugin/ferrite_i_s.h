@@ -4,6 +4,7 @@
 #ifndef FERRITE_I_S_H
 #define FERRITE_I_S_H
 
+#include "ferrite_version.h"
 #include "server_compat.h"
 
 int ferrite_i_s_metrics_init(void *schema_table);
@@ -22,8 +23,8 @@ extern struct st_mysql_information_schema ferrite_i_s_descriptor;
 #define FERRITE_I_S_PLUGIN(name, text, init)                                                  \
   {                                                                                           \
     MYSQL_INFORMATION_SCHEMA_PLUGIN, &ferrite_i_s_descriptor, name, "The Ferrite developers", \
-        text, PLUGIN_LICENSE_GPL, init, ferrite_i_s_deinit, 0x0001, nullptr, nullptr, "0.1",  \
-        MariaDB_PLUGIN_MATURITY_EXPERIMENTAL                                                  \
+        text, PLUGIN_LICENSE_GPL, init, ferrite_i_s_deinit, FERRITE_VERSION_NUMBER, nullptr,  \
+        nullptr, FERRITE_VERSION_TEXT, MariaDB_PLUGIN_MATURITY_EXPERIMENTAL                   \
   }
 
 #endif
