@@ -27,6 +27,7 @@ mod extent;
 mod loom_tests;
 mod old;
 mod prune;
+mod pruned;
 mod published;
 mod retire;
 mod scratch;
@@ -47,7 +48,7 @@ mod system_tests;
 mod version_tests;
 
 pub use delta::{apply, diff};
-pub use prune::Pruned;
+pub use pruned::Pruned;
 pub use retire::{RetireStats, SweepStats};
 pub use snapshot::{Snapshot, SnapshotInfo, SnapshotView};
 pub use store::{VersionConfig, VersionStats, VersionStore, Walk};

@@ -13,6 +13,7 @@ use core::ops::Range;
 use ferrite_types::Result;
 
 use crate::delta::{compose, diff, pack, payload, payload_len, pieces, Packed, Piece};
+use crate::pruned::{Pruned, LOOK_AT, PAST_SETTLED_EVERY};
 use crate::published::Need;
 use crate::segment::Found;
 use crate::store::Walk;
@@ -29,16 +30,7 @@ const FULL_COSTS: usize = 32;
 const LONG_CHAIN: u32 = 3;
 const LONG_CHAIN_FRESH_US: u64 = 50;
 
-/// Versions that stay after which every second update looks no further, while every fourth looks
-/// no further than twice as many, and so on. With many snapshots open most of a row's versions are
-/// needed by one each: an update looks at some `LOOK_AT + LOOK_AT / 2 * log2(n / LOOK_AT)` of n,
-/// and version n is looked at by one update of `n / LOOK_AT`, so that of a chain's length only a
-/// part can be waste.
-const LOOK_AT: u32 = 4;
 const LOOK_TWICE_MOST: u32 = 24;
-/// One update of so many looks behind versions where no snapshot has ended lately: some ended
-/// when nobody updated the row.
-const PAST_SETTLED_EVERY: u32 = 32;
 
 /// How far a prune looks.
 #[derive(Clone, Copy)]
@@ -62,31 +54,6 @@ impl Look {
             most: LOOK_AT << random.trailing_zeros().min(LOOK_TWICE_MOST),
             past_settled: random >> (32 - PAST_SETTLED_EVERY.ilog2()) == 0,
         }
-    }
-}
-
-/// What a prune did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pruned {
-    /// Versions taken out.
-    pub dropped: u32,
-    /// Versions left of those that were looked at.
-    pub kept: u32,
-    /// The end of the chain was not looked at.
-    pub partly: bool,
-    /// Where no snapshot had ended lately it went on.
-    pub past_settled: bool,
-}
-
-impl Pruned {
-    /// For how many updates that left chains of unknown length this one stands, as far as `longest`
-    /// versions are told from more of them. Few look at the whole of a long chain.
-    pub(crate) fn stands_for(&self, longest: u32) -> u32 {
-        if !self.past_settled || (self.partly && self.kept < longest) {
-            return 0;
-        }
-        let looks = self.kept.min(longest).div_ceil(LOOK_AT).max(1);
-        PAST_SETTLED_EVERY * looks.next_power_of_two()
     }
 }
 

@@ -22,7 +22,7 @@ use ferrite_sync::{Arc, CachePadded, Counter, Mutex, RwLock, RwLockReadGuard, Rw
 use ferrite_types::Result;
 
 use crate::old::Old;
-use crate::prune::Pruned;
+use crate::pruned::Pruned;
 use crate::scratch::Scratch;
 use crate::segment::{Found, Young};
 use crate::version::{NewVersion, VersionAddr, VersionHead, SEGMENT_BYTES};
