@@ -305,6 +305,12 @@ fn give_up_copy(world: &World, engine: &Engine, to: TableNo) {
     let Some(name) = world.model().tables.get(&to).map(|t| t.name.clone()) else {
         return;
     };
+    // A whole copy is a table like any other by now: it may be there after a crash, or be gone.
+    world.model().tables.entry(to).and_modify(|t| {
+        if let Some(Ddl::Rename(_)) = t.ddl {
+            t.ddl = Some(Ddl::Drop);
+        }
+    });
     match engine.drop_table(&name, &DdlCaller::default()) {
         Ok(()) => {
             world.model().tables.remove(&to);
