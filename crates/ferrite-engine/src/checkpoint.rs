@@ -57,20 +57,6 @@ pub(crate) struct ActiveTxn {
     pub tail: Vec<u8>,
 }
 
-impl ActiveTxn {
-    /// One whose undo this program cannot read.
-    fn unreadable() -> ActiveTxn {
-        ActiveTxn {
-            txn: TxnId::FROZEN,
-            exact_at: Lsn(0),
-            xid: None,
-            garbage: Vec::new(),
-            chunks: Vec::new(),
-            tail: Vec::new(),
-        }
-    }
-}
-
 /// The engine's part of a checkpoint.
 #[derive(Default)]
 pub(crate) struct EngineState {
@@ -135,11 +121,7 @@ impl EngineState {
                  {OLDEST_VERSION} to {STATE_VERSION}"
             )));
         }
-        let state = read_state(&mut r, version).ok_or_else(unreadable)?;
-        if version < VERSION_WITH_CHUNKS && !state.active.is_empty() {
-            return Err(not_shut_down());
-        }
-        Ok(state)
+        read_state(&mut r, version).ok_or_else(unreadable)?
     }
 }
 
@@ -154,7 +136,8 @@ pub(crate) fn not_shut_down() -> Error {
     )
 }
 
-fn read_state(r: &mut ByteReader<'_>, version: u8) -> Option<EngineState> {
+/// None: cut off.
+fn read_state(r: &mut ByteReader<'_>, version: u8) -> Option<Result<EngineState>> {
     let mut state = EngineState {
         next_txn: TxnId(r.u64()?),
         next_csn: Csn(r.u64()?),
@@ -165,12 +148,11 @@ fn read_state(r: &mut ByteReader<'_>, version: u8) -> Option<EngineState> {
         state.next_ids.table = r.u64()?;
         state.next_ids.index = r.u32()?;
     }
-    for _ in 0..r.u32()? {
-        if version < VERSION_WITH_CHUNKS {
-            // That there is one is enough to know: it is refused.
-            state.active.push(ActiveTxn::unreadable());
-            return Some(state);
-        }
+    let active = r.u32()?;
+    if version < VERSION_WITH_CHUNKS && active > 0 {
+        return Some(Err(not_shut_down()));
+    }
+    for _ in 0..active {
         state.active.push(read_active(r)?);
     }
     for _ in 0..r.u32()? {
@@ -188,7 +170,7 @@ fn read_state(r: &mut ByteReader<'_>, version: u8) -> Option<EngineState> {
     if version >= VERSION_WITH_LOG_END {
         state.log_durable = Lsn(r.u64()?);
     }
-    Some(state)
+    Some(Ok(state))
 }
 
 fn read_active(r: &mut ByteReader<'_>) -> Option<ActiveTxn> {
