@@ -293,6 +293,10 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::session::Session;
+    use crate::testing::{create, open};
+    use crate::write::DupInfo;
+    use ferrite_io::sim::SimStorage;
 
     /// A checkpoint of an older version has no ids: they come from dictionary and log.
     #[test]
@@ -330,5 +334,29 @@ mod tests {
                 other => panic!("version {version}: {:?}", other.err()),
             }
         }
+    }
+
+    /// Who makes room on a full disk takes a checkpoint: a connection, deep inside a statement, on
+    /// what is left of a stack of 292 KiB.
+    #[test]
+    fn a_checkpoint_fits_the_stack_of_a_connection() {
+        let engine = open(&SimStorage::new(5));
+        let t = create(&engine);
+        let mut s = Session::new(&engine, 0, 1);
+        for key in [b"k", b"l"] {
+            let dup = &mut DupInfo::default();
+            s.insert_row(&t, Some(key), b"\0", &[], false, dup).unwrap();
+        }
+        let same = engine.clone();
+        std::thread::Builder::new()
+            .stack_size(96 << 10)
+            .spawn(move || same.checkpoint())
+            .unwrap()
+            .join()
+            .unwrap()
+            .unwrap();
+        s.commit(false).unwrap();
+        drop(s);
+        engine.close().unwrap();
     }
 }

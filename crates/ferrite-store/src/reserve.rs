@@ -56,7 +56,8 @@ pub(crate) fn cut_surplus(file: &dyn StorageFile, used: u64, margin: u64) -> Res
 /// Overwrites what an earlier content of `before` bytes left behind `used`.
 pub(crate) fn clear_rest(file: &dyn StorageFile, used: u64, before: u64) -> Result<()> {
     let end = before.min(file.len()?);
-    let zeroes = [0; ZERO_BYTES];
+    // Not on the stack: a connection that makes room on a full disk has little of it.
+    let zeroes = vec![0; end.saturating_sub(used).min(ZERO_BYTES as u64) as usize];
     let mut at = used;
     while at < end {
         let n = (end - at).min(ZERO_BYTES as u64);
