@@ -200,7 +200,15 @@ impl Engine {
             if header.deleted && self.txns.is_committed(header.txn) {
                 key.clear();
                 node::key_into(leaf, slot, &mut key);
-                if self.may_leave(table, number, leaf, slot, &key, clean.bury, &mut way) {
+                let marked = Marked {
+                    table,
+                    number,
+                    leaf,
+                    slot,
+                    key: &key,
+                    bury: clean.bury,
+                };
+                if self.may_leave(&marked, &mut way) {
                     actions.push((slot as u16, GC_REMOVE));
                     continue;
                 }
@@ -220,32 +228,22 @@ impl Engine {
         (node::free_bytes(leaf) - before, left)
     }
 
-    /// May the delete-marked record in the slot leave the tree, and its locks with it? They have
-    /// become gap locks on what follows on return. The page that has that may not be in memory:
-    /// then a locked record stays.
-    #[allow(clippy::too_many_arguments)]
-    fn may_leave(
-        &self,
-        table: &Table,
-        number: usize,
-        leaf: &LeafMut<'_>,
-        slot: usize,
-        key: &[u8],
-        bury: bool,
-        way: &mut Way,
-    ) -> bool {
-        let index = table.tree(number).index();
-        if !self.locks.is_anchor(index, key) {
-            return self.may_remove(table, number, leaf, slot, key, bury);
+    /// May the record leave the tree, and its locks with it? They have become gap locks on what
+    /// follows on return. The page that has that may not be in memory: then a locked record stays.
+    fn may_leave(&self, marked: &Marked<'_>, way: &mut Way) -> bool {
+        let index = marked.table.tree(marked.number).index();
+        if !self.locks.is_anchor(index, marked.key) {
+            return self.may_remove(marked);
         }
         if way.moves == 0 {
             return false;
         }
+        let leaf = marked.leaf;
         let moved = leaf.with_successor(way.stays, &mut Vec::new(), |successor| {
-            let goes = self.may_remove(table, number, leaf, slot, key, bury);
+            let goes = self.may_remove(marked);
             if goes {
                 let successor = successor.unwrap_or(&SUPREMUM);
-                let moved = self.locks.inherit_removed(index, key, successor);
+                let moved = self.locks.inherit_removed(index, marked.key, successor);
                 way.moves = way.moves.saturating_sub(moved);
             }
             goes
@@ -253,18 +251,10 @@ impl Engine {
         moved.unwrap_or(false)
     }
 
-    /// May the delete-marked record in the slot leave the tree? If an old snapshot needs it
-    /// and `bury` is set, it is in the graveyard on return.
-    fn may_remove(
-        &self,
-        table: &Table,
-        number: usize,
-        leaf: &LeafMut<'_>,
-        slot: usize,
-        key: &[u8],
-        bury: bool,
-    ) -> bool {
-        let rec = leaf.record(slot);
+    /// May the record leave the tree? If an old snapshot needs it and `bury` is set, it is in the
+    /// graveyard on return.
+    fn may_remove(&self, marked: &Marked<'_>) -> bool {
+        let rec = marked.leaf.record(marked.slot);
         if self.txns.visible_to_all(rec.header.txn)
             || ferrite_sync::mutant!("purge.ignore_snapshots")
         {
@@ -275,13 +265,14 @@ impl Engine {
             self.keep_needed(&mut rec.header.clone(), rec.value);
             return true;
         }
-        if !bury {
+        if !marked.bury {
             return false;
         }
         let mut header = rec.header;
         if self.keep_needed(&mut header, rec.value) && !ferrite_sync::mutant!("purge.lose_grave") {
             let newest = self.txns.last_csn();
-            table.graveyards[number].bury(key, header, rec.value, newest);
+            let graveyard = &marked.table.graveyards[marked.number];
+            graveyard.bury(marked.key, header, rec.value, newest);
             self.purge.buried.fetch_add(1, Ordering::Relaxed);
         }
         true
@@ -298,6 +289,17 @@ impl Engine {
         }
         gone
     }
+}
+
+/// A delete-marked record whose transaction has committed.
+struct Marked<'m> {
+    table: &'m Table,
+    number: usize,
+    leaf: &'m LeafMut<'m>,
+    slot: usize,
+    key: &'m [u8],
+    /// What only snapshots need goes to the graveyard.
+    bury: bool,
 }
 
 /// How far a visit of a leaf has come, going down.
