@@ -20,7 +20,7 @@ use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{Arc, Mutex};
 use ferrite_tree::record::Header;
 use ferrite_tree::{node, Scratch, Tree};
-use ferrite_txn::TxnSystem;
+use ferrite_txn::{diff, TxnSystem};
 use ferrite_types::{Error, IndexId, Lsn, PageId, Result, TableId};
 use std::collections::BTreeMap;
 
@@ -186,8 +186,9 @@ impl Dictionary {
             let mut leaf = self.tree.leaf_mut(key, PageId::NONE)?;
             match leaf.find(key) {
                 Ok(slot) if leaf.can_replace(slot, &header, value.len()) => {
+                    let same = diff(leaf.record(slot).value, value);
                     return Ok(leaf
-                        .replace(NO_UNDO, slot, &header, value, &mut scratch)
+                        .replace(NO_UNDO, slot, &header, value, same, &mut scratch)
                         .end);
                 }
                 Err(slot) if leaf.has_room(&header, key, value) => {

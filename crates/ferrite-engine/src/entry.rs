@@ -373,7 +373,7 @@ impl Session {
         };
         let same = (keep_head, keep_tail);
         self.logged(&undo, |prelude, scratch| {
-            leaf.replace_between(prelude, slot, (&header, value), same, scratch)
+            leaf.replace(prelude, slot, &header, value, same, scratch)
         });
         self.buffers.mid = kept;
         Ok(true)

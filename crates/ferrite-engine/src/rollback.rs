@@ -272,9 +272,17 @@ impl Engine {
                 self.version_before(&now, prior.txn, rec.value, &work.value)?
             };
             let header = Header { version, ..largest };
+            let same = (prior.keep_head, prior.keep_tail);
             {
                 let mut state = slot.state.lock();
-                leaf.replace(&work.prelude, at, &header, &work.value, &mut work.scratch);
+                leaf.replace(
+                    &work.prelude,
+                    at,
+                    &header,
+                    &work.value,
+                    same,
+                    &mut work.scratch,
+                );
                 state.undo.drop_last(left);
             }
             drop(leaf);
@@ -386,7 +394,15 @@ impl Engine {
                 ..rec.header
             };
             let keep = rec.value.to_vec();
-            leaf.replace(undo::NO_UNDO, at, &header, &keep, &mut Scratch::default());
+            let same = (keep.len() as u16, 0);
+            leaf.replace(
+                undo::NO_UNDO,
+                at,
+                &header,
+                &keep,
+                same,
+                &mut Scratch::default(),
+            );
         }
         // An older change of ours is a difference to this value.
         if prior.txn == txn {

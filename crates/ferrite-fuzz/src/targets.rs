@@ -291,11 +291,11 @@ fn use_page(page: &[u8]) {
 /// Operations of every kind on the sample leaf.
 fn operations() -> Vec<u8> {
     let page = leaf();
-    let (old, mut new) = (node::raw(&page, 5).to_vec(), Vec::new());
+    let mut new = Vec::new();
     let suffix = node::suffix(&page, 5).to_vec();
     record::encode(&Header::default(), &suffix, b"another value", &mut new);
     let mut ops = Vec::new();
-    op::replace(PAGE, INDEX, 5, &old, &new, &mut ops);
+    op::replace(PAGE, INDEX, 5, &new, (suffix.len(), 0), &mut ops);
     op::insert(PAGE, INDEX, 3, &a_record(), &mut ops);
     op::remove(PAGE, INDEX, 0, &mut ops);
     op::gc(

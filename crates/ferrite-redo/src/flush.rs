@@ -296,7 +296,8 @@ impl Log {
 
     /// Makes a commit durable whose last record ends at `lsn`.
     ///
-    /// `company`: are other writers active? Asked only if the commit is not durable yet. Alone, the caller flushes for itself (`Done`).
+    /// `company`: are other writers active? Asked only if the commit is not durable yet. Alone, the
+    /// caller flushes for itself (`Done`).
     /// In company `make_token` is asked; with a token the commit is queued (`Deferred`) and
     /// the token is released through [`set_ack`](Self::set_ack) once the commit is durable,
     /// possibly before this returns. Without a token it waits (`Done`).

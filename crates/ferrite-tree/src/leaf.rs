@@ -181,33 +181,14 @@ impl LeafMut<'_> {
         at
     }
 
-    /// Gives the record in `slot` another header and value; room was checked.
+    /// Gives the record in `slot` another header and value; room was checked. Of the value so many
+    /// bytes are the same at the head and at the tail: they are not logged.
     pub fn replace(
         &mut self,
         prelude: &[u8],
         slot: usize,
         header: &Header,
         value: &[u8],
-        scratch: &mut Scratch,
-    ) -> Appended {
-        scratch.rec.clear();
-        scratch.ops.clear();
-        record::encode(header, node::suffix(self, slot), value, &mut scratch.rec);
-        let old = node::raw(self, slot);
-        let page = self.page_id();
-        op::replace(page, self.index, slot, old, &scratch.rec, &mut scratch.ops);
-        let at = self.log(prelude, &scratch.ops);
-        node::replace(self.guard.bytes_mut(), slot, &scratch.rec);
-        at
-    }
-
-    /// As [`replace`](Self::replace), when the caller has compared the values: so many bytes are the
-    /// same at their head and at their tail.
-    pub fn replace_between(
-        &mut self,
-        prelude: &[u8],
-        slot: usize,
-        (header, value): (&Header, &[u8]),
         (head, tail): (u16, u16),
         scratch: &mut Scratch,
     ) -> Appended {
@@ -222,7 +203,7 @@ impl LeafMut<'_> {
         });
         record::encode(header, suffix, value, &mut scratch.rec);
         let page = self.page_id();
-        op::replace_between(page, self.index, slot, &scratch.rec, same, &mut scratch.ops);
+        op::replace(page, self.index, slot, &scratch.rec, same, &mut scratch.ops);
         let at = self.log(prelude, &scratch.ops);
         node::replace(self.guard.bytes_mut(), slot, &scratch.rec);
         at

@@ -64,32 +64,9 @@ pub fn insert(page: PageId, index: IndexId, slot: usize, rec: &[u8], out: &mut V
     out.extend_from_slice(rec);
 }
 
-/// The record in `slot` changes from `old` to `new`: the header is logged whole, of key suffix
-/// and value (kept head and tail count from their start and end) only the difference.
+/// The record in `slot` changes to `new`: the header is logged whole, of key suffix and value only
+/// what is between `head` bytes at their start and `tail` at their end, which stay as they are.
 pub fn replace(
-    page: PageId,
-    index: IndexId,
-    slot: usize,
-    old: &[u8],
-    new: &[u8],
-    out: &mut Vec<u8>,
-) {
-    let (old, body) = (record::body(old), record::body(new));
-    let head = old.iter().zip(body).take_while(|(a, b)| a == b).count();
-    let most = old.len().min(body.len()) - head;
-    let tail = old
-        .iter()
-        .rev()
-        .zip(body.iter().rev())
-        .take(most)
-        .take_while(|(a, b)| a == b)
-        .count();
-    replace_between(page, index, slot, new, (head, tail), out);
-}
-
-/// As [`replace`], when it is known how many bytes after the header are the same at the head and at
-/// the tail.
-pub(crate) fn replace_between(
     page: PageId,
     index: IndexId,
     slot: usize,
@@ -425,6 +402,15 @@ mod tests {
     use ferrite_sync::random::Rng;
     use ferrite_types::TxnId;
 
+    /// Bytes of key suffix and value that are the same at the head and at the tail.
+    fn common(old: &[u8], new: &[u8]) -> (usize, usize) {
+        let (old, new) = (record::body(old), record::body(new));
+        let head = old.iter().zip(new).take_while(|(a, b)| a == b).count();
+        let most = old.len().min(new.len()) - head;
+        let pairs = old.iter().rev().zip(new.iter().rev()).take(most);
+        (head, pairs.take_while(|(a, b)| a == b).count())
+    }
+
     fn sample_page() -> Vec<u8> {
         let mut page = vec![0u8; PAGE_BYTES];
         node::init(&mut page, IndexId(3), 0, b"", None, PageId::NONE);
@@ -447,7 +433,7 @@ mod tests {
         let old = node::raw(&page, 5).to_vec();
         let mut new = Vec::new();
         record::encode(&Header::default(), b"k005", b"value-two", &mut new);
-        replace(id, index, 5, &old, &new, &mut log);
+        replace(id, index, 5, &new, common(&old, &new), &mut log);
         node::replace(&mut page, 5, &new);
         remove(id, index, 0, &mut log);
         node::remove(&mut page, 0);
@@ -511,7 +497,7 @@ mod tests {
                     continue;
                 }
                 let new = stamped(&mut rng, record::suffix_of(&old));
-                replace(id, index, slot, &old, &new, &mut log);
+                replace(id, index, slot, &new, common(&old, &new), &mut log);
                 node::replace(&mut page, slot, &new);
             }
             for op in Ops::new(&log) {
