@@ -1,0 +1,129 @@
+"""Checks that documents say what the code says. Part of `./ferrite test unit`, stage structure; runs alone too.
+
+What is checked, and how documents say what they are to be checked against, stands at the top of each module of
+`doccheck`: `names` (files, functions, kill points), `operating` (settings, status variables, views), `formats`.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+
+from doccheck import formats, names, operating
+from doccheck.source import Tree
+
+STATUS = "crates/ferrite-engine/src/status.rs"
+KINDS = "crates/ferrite-types/src/format.rs"
+VIEWS = "plugin/ferrite_i_s.cc"
+SETTINGS = "plugin/ferrite_vars.cc"
+
+# A drift: in which file, what becomes what, and a word of the complaint it must raise.
+PLANTS = {
+    names: [
+        (names.ARCHITECTURE, r"`(\w+)::\w+`", r"`\1::planted`", "planted"),
+        (
+            names.ARCHITECTURE,
+            r"`[\w/-]+/\w+\.rs`",
+            "`ferrite-engine/src/planted.rs`",
+            "planted",
+        ),
+        (
+            names.ARCHITECTURE,
+            r"\(`[\w/-]+/\w+\.rs`\)",
+            "(`ferrite-types/src/ids.rs`)",
+            "is not in",
+        ),
+        (
+            names.ARCHITECTURE,
+            r"\]\(docs/internals/\w+\.md\)",
+            "](docs/planted.md)",
+            "planted",
+        ),
+        (names.ARCHITECTURE, r"`arena\.rs`", "`error.rs`", "unsafe"),
+        (
+            "docs/internals/recovery.md",
+            r"`Engine::\w+`",
+            "`Engine::planted`",
+            "planted",
+        ),
+        ("docs/internals/write_path.md", r"`_delete`", "`_planted`", "planted"),
+        ("docs/internals/write_path.md", r"`\w+_\w+`", "`planted_name`", "planted"),
+        (names.TESTING, r"`commit\.\w+`", "`commit.planted`", "planted"),
+        (names.TESTING, r"`commit\.\w+`, ", "", "kill point"),
+        (
+            "crates/ferrite-sim/mutants.txt",
+            r"\n(?=redo\.)",
+            "\nredo.planted x\n",
+            "planted",
+        ),
+    ],
+    operating: [
+        (operating.DOCUMENT, r"`Ferrite_\w+` \|", "`Ferrite_planted` |", "planted"),
+        (operating.DOCUMENT, r"\| counter \|", "| value |", "is a counter"),
+        (
+            operating.DOCUMENT,
+            r"\| global \| \d+ MiB",
+            "| global | 3 MiB",
+            "default is not",
+        ),
+        (operating.DOCUMENT, r"\| from \d+ MiB", "| from 3 MiB", "range is not"),
+        (operating.DOCUMENT, r"\| [\d,]+ to [\d,]+ \|", "| 3 to 5 |", "range is not"),
+        (operating.DOCUMENT, r"\| no \|", "| yes |", "at run time is not"),
+        (operating.DOCUMENT, r"\| ON \|", "| OFF |", "default is not"),
+        (operating.DOCUMENT, r"\| none, lz4", "| lz4", "range is not"),
+        (operating.DOCUMENT, r"`trx_id`", "`trx_planted`", "planted"),
+        (operating.DOCUMENT, r"### FERRITE_TRX", "### FERRITE_PLANTED", "PLANTED"),
+        (operating.DOCUMENT, r"\| page read \|", "| page planted |", "planted"),
+        (operating.DOCUMENT, r"`ROW OPERATIONS`, ", "", "section"),
+        (STATUS, r"(counter\(\s*)\"\w+\"", r'\1"planted"', "planted"),
+        (SETTINGS, r"VAR_BOOL\(scrub", "VAR_BOOL(planted", "planted"),
+        (VIEWS, r'Column\("\w+"', 'Column("planted"', "planted"),
+    ],
+    formats: [
+        (KINDS, r"(VERSION: u32 = )(\d+)", r"\g<1>1\2", "FORMAT_VERSION"),
+        (KINDS, r"(pub const COMMIT: u8 = )\d+", r"\g<1>77", "77 COMMIT"),
+        (
+            formats.DOCUMENT,
+            r"`BLOB_VERSION` \| \d",
+            "`BLOB_VERSION` | 9",
+            "BLOB_VERSION",
+        ),
+        (formats.DOCUMENT, r"`REFB`", "`REFX`", "BLOB_MAGIC"),
+        (formats.DOCUMENT, r"\n\| `STATE_VERSION`.*", "", "STATE_VERSION"),
+        (formats.DOCUMENT, r"`undo\.spill` \|", "`undo.planted` |", "planted"),
+    ],
+}
+
+
+def wrong(tree: Tree) -> list[str]:
+    """Every complaint."""
+    return names.wrong(tree) + operating.wrong(tree) + formats.wrong(tree)
+
+
+def unseen() -> list[str]:
+    """Planted drift that no check sees; empty, or the checks are blind."""
+    blind = formats.unseen(Tree())
+    for module, plants in PLANTS.items():
+        for path, pattern, other, complaint in plants:
+            text = Tree().text(path)
+            planted = re.sub(pattern, other, text, count=1)
+            found = module.wrong(Tree({path: planted}))
+            if planted == text or not any(complaint in one for one in found):
+                blind.append(f"planted in {path} and not seen: {pattern} -> {other}")
+    return blind
+
+
+def complaints() -> list[str]:
+    """What is wrong with the documents; when nothing is, what is wrong with the checks."""
+    return wrong(Tree()) or unseen()
+
+
+def main() -> int:
+    """Entry point."""
+    found = complaints()
+    print("\n".join(found) if found else "documents say what the code says")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
