@@ -1,4 +1,5 @@
-"""Checks the structure that the imports draw: no circle between modules, no crate edge that ARCHITECTURE.md lacks.
+"""Checks the structure that the imports draw: no circle between modules, no crate edge that ARCHITECTURE.md lacks, no
+dependency that nothing uses.
 
 A module is what stands directly under a crate's `src` or in a Python package: a file, or a folder with all that is in
 it. An import in a test is none. Circles that are known are listed below, to be taken apart one after the other: one
@@ -160,6 +161,50 @@ def _wrong_edges() -> list[str]:
     return wrong
 
 
+def _uses(crate: str, files: list[Path]) -> bool:
+    """Whether some file names the crate in code; lib.rs may give it out again."""
+    word = re.compile(rf"\b{crate.replace('-', '_')}\b")
+    return any(
+        word.search(re.sub(r"//.*", "", file.read_text(encoding="utf-8")))
+        for file in files
+    )
+
+
+def unused_dependencies(folder: Path) -> list[str]:
+    """Dependencies of the crate in this folder that no file of it uses."""
+    told = tomllib.loads((folder / "Cargo.toml").read_text(encoding="utf-8"))
+    source = sorted(folder.glob("src/**/*.rs"))
+    tests = sorted(folder.glob("tests/**/*.rs"))
+    others = list(told.get("target", {}).values())
+    wrong = []
+    for kind, files in [
+        ("dependencies", source),
+        ("dev-dependencies", source + tests),
+        ("build-dependencies", [folder / "build.rs"]),
+    ]:
+        for part in [told, *others]:
+            wrong += [
+                f"{folder.name}: nothing uses the dependency {crate}"
+                for crate in sorted(part.get(kind, {}))
+                if not _uses(crate, files)
+            ]
+    return wrong
+
+
+def _wrong_dependencies() -> list[str]:
+    folders = sorted(path.parent for path in ROOT.glob("crates/*/Cargo.toml"))
+    wrong = [fault for folder in folders for fault in unused_dependencies(folder)]
+    named: set[str] = set()
+    for folder in folders:
+        told = tomllib.loads((folder / "Cargo.toml").read_text(encoding="utf-8"))
+        for kind in ("dependencies", "dev-dependencies", "build-dependencies"):
+            named |= set(told.get(kind, {}))
+    workspace = tomllib.loads((ROOT / "Cargo.toml").read_text(encoding="utf-8"))
+    for crate in sorted(set(workspace["workspace"]["dependencies"]) - named):
+        wrong.append(f"Cargo.toml: no crate has the dependency {crate}")
+    return wrong
+
+
 def _wrong_circles() -> list[str]:
     graphs = {
         manifest.parent.name: rust_modules(manifest.parent / "src")
@@ -193,17 +238,26 @@ def _prove_that_it_sees() -> None:
         assert circles(rust_modules(source)) == [], rust_modules(source)
         (source / "b.rs").write_text("fn f() { crate::a::g() }\n")
         assert circles(rust_modules(source)) == ["a b"], rust_modules(source)
+        crate = source / "crate"
+        (crate / "src").mkdir(parents=True)
+        (crate / "Cargo.toml").write_text('[dependencies]\na-b = "1"\nc = "1"\n')
+        (crate / "src/lib.rs").write_text("// use c::X;\nuse a_b::Y;\n")
+        assert len(unused_dependencies(crate)) == 1, unused_dependencies(crate)
 
 
 def main() -> int:
     """Entry point."""
     _prove_that_it_sees()
-    wrong = _wrong_edges() + _wrong_circles() + check_docs.complaints()
+    wrong = (
+        _wrong_edges()
+        + _wrong_circles()
+        + _wrong_dependencies()
+        + check_docs.complaints()
+    )
     print(
         "\n".join(wrong)
-        if wrong
-        else "no circle but the known ones, no crate edge but those of ARCHITECTURE.md, "
-        "documents say what the code says"
+        or "no circle but the known ones, no crate edge but those of ARCHITECTURE.md, "
+        "no unused dependency, documents say what the code says"
     )
     return 1 if wrong else 0
 

@@ -116,7 +116,7 @@ test_sim_ci() {
 test_mutants() {
     ferrite_need_cargo
     cargo run --manifest-path "$FERRITE_ROOT/Cargo.toml" --profile sim --locked --quiet -p ferrite-sim \
-        --features mutations -- --table "$FERRITE_ROOT/docs/internals/mutants.md" "$@" --mutants
+        --features mutations -- --table "$FERRITE_ROOT/docs/internals/mutants.md" --mutants "$@"
 }
 
 test_close() {

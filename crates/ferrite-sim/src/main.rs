@@ -2,55 +2,104 @@
 
 mod mutants;
 
+use clap::Parser;
 use ferrite_sim::run::{run, Finished};
 use ferrite_sim::world::Tally;
+use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-const HELP: &str = "\
-ferrite-sim: the whole core under a deterministic scheduler on a simulated disk, against a model
+/// Fresh seeds that `--ci` runs for so long.
+const CI_TIME: Duration = Duration::from_secs(180);
 
-  --seed S [--trace]     runs seed S twice and compares the two traces; prints the trace
-  --seeds N [--time T]   runs N fresh seeds, or as many as there is time for (90, 90s, 3m, 1h)
-  --from S               the first seed (otherwise a random one); the others follow it
-  --jobs J               seeds at the same time (2)
-  --regressions          runs the seeds of regressions.txt
-  --ci                   regression seeds, then 3 minutes of fresh ones
-  --mutants [PART]       the mutation proof: each deliberate fault whose name has PART in it, for --time each
-  --table FILE           where the mutation proof writes its table
-  --selftest NAME        with the deliberate fault NAME (feature `mutations`): is it caught?
-";
-
-/// What the command line asks for.
-#[derive(Default)]
+/// The whole core under a deterministic scheduler on a simulated disk, against a model
+#[derive(Parser)]
+#[command(name = "ferrite-sim")]
 struct Options {
+    /// Run seed S twice and compare the two traces
+    #[arg(long, value_name = "S")]
     seed: Option<u64>,
+    /// With --seed: print the trace
+    #[arg(long, requires = "seed")]
     trace: bool,
+    /// Run N fresh seeds, or as many as there is time for
+    #[arg(long, value_name = "N")]
     seeds: Option<u64>,
-    time: Option<Duration>,
+    /// How long: 90, 90s, 3m, 1h (of the mutation proof: each fault; 10m)
+    #[arg(long, value_name = "T")]
+    time: Option<Limit>,
+    /// The first seed (otherwise a random one); the others follow it
+    #[arg(long, value_name = "S")]
     from: Option<u64>,
+    /// Seeds at the same time
+    #[arg(long, value_name = "J", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..))]
     jobs: u64,
+    /// Run the seeds of regressions.txt; of fresh ones only those that --seeds or --time asks for
+    #[arg(long)]
     regressions: bool,
-    mutant: Option<String>,
-    prove: Option<String>,
+    /// Regression seeds, then 3 minutes of fresh ones
+    #[arg(long)]
+    ci: bool,
+    /// The mutation proof: each deliberate fault whose name has PART in it
+    #[arg(long, value_name = "PART", num_args = 0..=1, default_missing_value = "")]
+    mutants: Option<String>,
+    /// Where the mutation proof writes its table
+    #[arg(long, value_name = "FILE")]
     table: Option<String>,
-    limit: String,
+    /// With the deliberate fault NAME (feature `mutations`): is it caught?
+    #[arg(long, value_name = "NAME")]
+    selftest: Option<String>,
+}
+
+/// A time as it was told.
+#[derive(Clone)]
+struct Limit {
+    text: String,
+    time: Duration,
+}
+
+impl FromStr for Limit {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Limit, String> {
+        let (number, each) = match text.split_at_checked(text.len().saturating_sub(1)) {
+            Some((number, "s")) => (number, 1),
+            Some((number, "m")) => (number, 60),
+            Some((number, "h")) => (number, 3600),
+            _ => (text, 1),
+        };
+        let number: u64 = number.parse().map_err(|e| format!("{e}"))?;
+        let seconds = number.checked_mul(each).ok_or("too long")?;
+        Ok(Limit {
+            text: text.into(),
+            time: Duration::from_secs(seconds),
+        })
+    }
+}
+
+impl Options {
+    /// For how long fresh seeds are run; None: until there were enough.
+    fn time(&self) -> Option<Duration> {
+        let told = self.time.as_ref().map(|limit| limit.time);
+        told.or(self.ci.then_some(CI_TIME))
+    }
+
+    /// How many fresh seeds are run; None: as many as there is time for, or 100.
+    fn seeds(&self) -> Option<u64> {
+        let none = self.regressions && self.time().is_none();
+        self.seeds.or(none.then_some(0))
+    }
 }
 
 fn main() {
-    let options = match parse(std::env::args().skip(1)) {
-        Ok(options) => options,
-        Err(text) => {
-            eprintln!("{text}\n\n{HELP}");
-            std::process::exit(2);
-        }
-    };
-    if let Some(only) = &options.prove {
-        let missed = mutants::prove(only, &options.limit, options.table.as_deref());
+    let options = Options::parse();
+    if let Some(only) = &options.mutants {
+        let limit = options.time.as_ref().map_or("10m", |limit| &limit.text);
+        let missed = mutants::prove(only, limit, options.table.as_deref());
         std::process::exit(i32::from(missed));
     }
-    if let Some(name) = &options.mutant {
+    if let Some(name) = &options.selftest {
         select(name);
     }
     let failed = match options.seed {
@@ -72,60 +121,6 @@ fn select(name: &str) {
 fn select(name: &str) {
     eprintln!("{name}: deliberate faults need the feature `mutations`");
     std::process::exit(2);
-}
-
-fn duration(text: &str) -> Option<Duration> {
-    let (number, unit) = match text.strip_suffix(['s', 'm', 'h']) {
-        Some(number) => (number, text.as_bytes()[text.len() - 1]),
-        None => (text, b's'),
-    };
-    let each = match unit {
-        b'm' => 60,
-        b'h' => 3600,
-        _ => 1,
-    };
-    Some(Duration::from_secs(number.parse::<u64>().ok()? * each))
-}
-
-fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
-    let mut o = Options {
-        jobs: 2,
-        limit: "10m".into(),
-        ..Options::default()
-    };
-    while let Some(arg) = args.next() {
-        let mut value = || args.next().ok_or(format!("{arg} wants a value"));
-        let number = |text: String| text.parse::<u64>().map_err(|e| format!("{text}: {e}"));
-        match arg.as_str() {
-            "--seed" => o.seed = Some(number(value()?)?),
-            "--seeds" => o.seeds = Some(number(value()?)?),
-            "--from" => o.from = Some(number(value()?)?),
-            "--jobs" => o.jobs = number(value()?)?.max(1),
-            "--time" => {
-                let text = value()?;
-                o.time = Some(duration(&text).ok_or(format!("{text} is no time"))?);
-                o.limit = text;
-            }
-            "--trace" => o.trace = true,
-            "--regressions" => {
-                o.regressions = true;
-                o.seeds = o.seeds.or(Some(0));
-            }
-            "--ci" => {
-                o.regressions = true;
-                o.time = Some(Duration::from_secs(180));
-            }
-            "--mutants" => o.prove = Some(args.next().unwrap_or_default()),
-            "--table" => o.table = Some(value()?),
-            "--selftest" => o.mutant = Some(value()?),
-            "--help" | "-h" => {
-                print!("{HELP}");
-                std::process::exit(0);
-            }
-            other => return Err(format!("{other} is unknown")),
-        }
-    }
-    Ok(o)
 }
 
 /// Runs one seed twice; true if it failed or the runs differ.
@@ -194,13 +189,13 @@ impl Sum {
 fn many(options: &Options) -> bool {
     let started = Instant::now();
     let sum = Mutex::new(Sum::default());
-    if options.regressions {
+    if options.regressions || options.ci {
         let list = regressions();
         println!("{} regression seeds", list.len());
         work(options.jobs, &sum, &|n| list.get(n as usize).copied());
     }
     let first = options.from.unwrap_or_else(fresh);
-    let (seeds, time) = (options.seeds, options.time);
+    let (seeds, time) = (options.seeds(), options.time());
     if seeds != Some(0) {
         println!("fresh seeds from {first}");
     }
@@ -212,8 +207,8 @@ fn many(options: &Options) -> bool {
             Some(seeds) => n < seeds,
             None => time.is_some() || n < 100,
         };
-        let enough = options.mutant.is_some() && stop.load(Ordering::Relaxed);
-        if options.mutant.is_some() && !sum.lock().expect("no panic").failed.is_empty() {
+        let enough = options.selftest.is_some() && stop.load(Ordering::Relaxed);
+        if options.selftest.is_some() && !sum.lock().expect("no panic").failed.is_empty() {
             stop.store(true, Ordering::Relaxed);
             return None;
         }
@@ -277,4 +272,33 @@ fn report(sum: &Sum, time: Duration) {
         sum.slowest.as_secs_f64()
     );
     println!("{} failed", sum.failed.len());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(line: &str) -> Result<Options, clap::Error> {
+        Options::try_parse_from(std::iter::once("ferrite-sim").chain(line.split_whitespace()))
+    }
+
+    #[test]
+    fn what_is_run_for_which_words() {
+        let runs = |line: &str| {
+            let o = options(line).unwrap();
+            (o.seeds(), o.time().map(|t| t.as_secs()))
+        };
+        assert_eq!(runs(""), (None, None));
+        assert_eq!(runs("--seeds 7 --time 3m"), (Some(7), Some(180)));
+        assert_eq!(runs("--regressions"), (Some(0), None));
+        assert_eq!(runs("--regressions --seeds 7"), (Some(7), None));
+        assert_eq!(runs("--ci --from 9"), (None, Some(180)));
+        assert_eq!(runs("--ci --time 20"), (None, Some(20)));
+        let part = |line: &str| options(line).unwrap().mutants;
+        assert_eq!(part("--mutants --time 1h").as_deref(), Some(""));
+        assert_eq!(part("--mutants redo. --time 1h").as_deref(), Some("redo."));
+        for wrong in ["--trace", "--jobs 0", "--time soon", "--time 5d", "seed"] {
+            assert!(options(wrong).is_err(), "{wrong}");
+        }
+    }
 }

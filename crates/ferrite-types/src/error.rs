@@ -1,90 +1,79 @@
 //! What can go wrong, as values. Broken invariants are not here: they panic, and the
 //! boundary turns a panic into an abort.
 
-use core::fmt;
-
 /// Result of the core.
 pub type Result<T> = core::result::Result<T, Error>;
 
 /// An operating error. Each says what is true afterwards.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// Nothing has such a key, name or id. Nothing changed.
+    #[error("not found")]
     NotFound,
     /// A table of that name is there. Nothing changed.
+    #[error("already exists")]
     Exists,
     /// A unique key would be violated. Nothing of the row remains.
+    #[error("duplicate key")]
     Duplicate,
     /// A lock was not granted in time. The statement is to be rolled back.
+    #[error("lock wait timeout exceeded")]
     LockTimeout,
     /// This transaction was chosen to break a cycle; its caller rolls it back.
+    #[error("deadlock found; this transaction gives way")]
     Deadlock,
     /// KILL, or the server asked a wait to end. The statement is to be rolled back.
+    #[error("interrupted")]
     Interrupted,
     /// A row is locked and the caller did not want to wait (NOWAIT is a timeout of 0).
+    #[error("row is locked by another transaction")]
     Skipped,
     /// The transaction was rolled back earlier and must be ended first.
+    #[error("transaction was rolled back before")]
     RolledBack,
     /// Snapshot isolation: the row changed after the snapshot was taken.
+    #[error("record changed since the snapshot was taken")]
     RecordChanged,
     /// The snapshot was ended to keep history within its limit.
+    #[error("snapshot too old: history limit reached")]
     SnapshotTooOld,
     /// No space is left on the device. Nothing changed; reads go on.
+    #[error("disk full: {0}")]
     DiskFull(String),
     /// The operating system refused an operation; the text names file and call.
+    #[error("I/O error: {0}")]
     Io(String),
     /// Bytes read back fail their checks; the text names file and place.
+    #[error("corrupt data: {0}")]
     Corrupt(String),
     /// Files of another format, or not Ferrite's. Nothing was written.
+    #[error("format: {0}")]
     Format(String),
     /// Another process holds the files.
+    #[error("in use: {0}")]
     InUse(String),
     /// A setting was refused; the text names it.
+    #[error("bad setting: {0}")]
     BadConfig(String),
     /// The row does not fit a page.
+    #[error("row too big")]
     RowTooBig,
     /// A key is longer than the format allows.
+    #[error("key too long")]
     KeyTooLong,
     /// The lock table reached its memory limit.
+    #[error("lock table is full")]
     LockTableFull,
     /// The table was redefined after the read view was opened.
+    #[error("table definition changed since the snapshot")]
     TableChanged,
     /// The feature is not there.
+    #[error("not supported: {0}")]
     Unsupported(String),
     /// The update would change nothing.
+    #[error("nothing changed")]
     Same,
     /// The caller broke a rule of the boundary.
+    #[error("internal misuse: {0}")]
     Bug(String),
 }
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::NotFound => write!(f, "not found"),
-            Error::Exists => write!(f, "already exists"),
-            Error::Duplicate => write!(f, "duplicate key"),
-            Error::LockTimeout => write!(f, "lock wait timeout exceeded"),
-            Error::Deadlock => write!(f, "deadlock found; this transaction gives way"),
-            Error::Interrupted => write!(f, "interrupted"),
-            Error::Skipped => write!(f, "row is locked by another transaction"),
-            Error::RolledBack => write!(f, "transaction was rolled back before"),
-            Error::RecordChanged => write!(f, "record changed since the snapshot was taken"),
-            Error::SnapshotTooOld => write!(f, "snapshot too old: history limit reached"),
-            Error::RowTooBig => write!(f, "row too big"),
-            Error::KeyTooLong => write!(f, "key too long"),
-            Error::LockTableFull => write!(f, "lock table is full"),
-            Error::TableChanged => write!(f, "table definition changed since the snapshot"),
-            Error::Same => write!(f, "nothing changed"),
-            Error::DiskFull(t) => write!(f, "disk full: {t}"),
-            Error::Io(t) => write!(f, "I/O error: {t}"),
-            Error::Corrupt(t) => write!(f, "corrupt data: {t}"),
-            Error::Format(t) => write!(f, "format: {t}"),
-            Error::InUse(t) => write!(f, "in use: {t}"),
-            Error::BadConfig(t) => write!(f, "bad setting: {t}"),
-            Error::Unsupported(t) => write!(f, "not supported: {t}"),
-            Error::Bug(t) => write!(f, "internal misuse: {t}"),
-        }
-    }
-}
-
-impl std::error::Error for Error {}

@@ -55,7 +55,8 @@ pub struct Outcome<T> {
 }
 
 /// A run that did not go well.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{failure} (after {} steps)", .report.steps)]
 pub struct Failed {
     /// Why.
     pub failure: Failure,
@@ -78,12 +79,6 @@ pub struct Report {
     pub fatal: Vec<String>,
     /// Each step as text, if asked for.
     pub trace: Vec<String>,
-}
-
-impl std::fmt::Display for Failed {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} (after {} steps)", self.failure, self.report.steps)
-    }
 }
 
 impl Simulation {

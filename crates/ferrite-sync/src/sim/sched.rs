@@ -46,11 +46,13 @@ pub struct Stall {
 pub const ANYWHERE: &str = "";
 
 /// Why a run failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// All tasks wait and nothing will wake them; each task and its wait.
+    #[error("deadlock:{0}")]
     Deadlock(String),
     /// A task panicked.
+    #[error("task {task} panicked: {message}")]
     Panic {
         /// The task's name.
         task: String,
@@ -58,20 +60,11 @@ pub enum Failure {
         message: String,
     },
     /// The limit of steps was reached; each task and what it does.
+    #[error("too many steps:{0}")]
     TooManySteps(String),
     /// The main task was ended before it returned.
+    #[error("the main task was ended")]
     Ended,
-}
-
-impl std::fmt::Display for Failure {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Failure::Deadlock(t) => write!(f, "deadlock:{t}"),
-            Failure::Panic { task, message } => write!(f, "task {task} panicked: {message}"),
-            Failure::TooManySteps(t) => write!(f, "too many steps:{t}"),
-            Failure::Ended => write!(f, "the main task was ended"),
-        }
-    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -4,6 +4,7 @@
 //! Invariant: nothing is written into the data directory. Locking: a shared lock on the
 //! directory for as long as it runs, so that no server starts meanwhile.
 
+use clap::Parser;
 use ferrite_io::{ReadOnly, RealStorage, Storage};
 use ferrite_sync::Arc;
 use ferrite_tools::check::{check, summary};
@@ -13,75 +14,40 @@ use ferrite_types::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "\
-usage: ferrite-check [--quiet] DATADIR
-       ferrite-check --salvage DIR [--scan] [--quiet] DATADIR
-
-Verifies the Ferrite database below DATADIR (the server's data directory), which no server may
-have open. Nothing is written there.
-
-  --salvage DIR  write every row that can be read to files in DIR that LOAD DATA takes
-  --scan         with --salvage: look at all blobs, even if the map is there
-  --quiet        no progress, no summary; faults only
-
-Exit code: 0 sound, 1 damage found, 2 could not run.";
-
 /// Faults that are printed; the rest is counted.
 const FAULTS_SHOWN: usize = 100;
 
+/// Verifies the Ferrite database below DATADIR, or rescues its rows
+///
+/// No server may have the database open. Nothing is written there.
+#[derive(Parser)]
+#[command(
+    name = "ferrite-check",
+    version,
+    after_help = "Exit code: 0 sound, 1 damage found, 2 could not run."
+)]
 struct Options {
+    /// The server's data directory
+    #[arg(value_name = "DATADIR")]
     dir: PathBuf,
+    /// Write every row that can be read to files in DIR that LOAD DATA takes
+    #[arg(long, value_name = "DIR")]
     salvage: Option<PathBuf>,
+    /// With --salvage: look at all blobs, even if the map is there
+    #[arg(long, requires = "salvage")]
     scan: bool,
+    /// No progress, no summary; faults only
+    #[arg(long)]
     quiet: bool,
 }
 
 fn main() -> ExitCode {
-    let options = match parse(std::env::args().skip(1)) {
-        Ok(Some(options)) => options,
-        Ok(None) => {
-            println!("{USAGE}");
-            return ExitCode::SUCCESS;
-        }
-        Err(text) => {
-            eprintln!("ferrite-check: {text}\n{USAGE}");
-            return ExitCode::from(2);
-        }
-    };
+    let options = Options::parse();
     match run(&options) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(e) => failed(&options, &e),
     }
-}
-
-fn parse(mut args: impl Iterator<Item = String>) -> std::result::Result<Option<Options>, String> {
-    let mut dir = None;
-    let (mut salvage, mut scan, mut quiet) = (None, false, false);
-    while let Some(arg) = args.next() {
-        match arg.as_str() {
-            "-h" | "--help" => return Ok(None),
-            "--scan" => scan = true,
-            "--quiet" => quiet = true,
-            "--salvage" => {
-                let to = args.next().ok_or("--salvage needs a directory")?;
-                salvage = Some(PathBuf::from(to));
-            }
-            other if other.starts_with('-') => return Err(format!("unknown option {other}")),
-            _ if dir.is_some() => return Err("more than one data directory".into()),
-            _ => dir = Some(PathBuf::from(arg)),
-        }
-    }
-    let dir = dir.ok_or("no data directory")?;
-    if scan && salvage.is_none() {
-        return Err("--scan goes with --salvage".into());
-    }
-    Ok(Some(Options {
-        dir,
-        salvage,
-        scan,
-        quiet,
-    }))
 }
 
 /// The engine's own directory: below the server's data directory, or the one given.
@@ -185,4 +151,22 @@ fn failed(options: &Options, e: &Error) -> ExitCode {
         e => eprintln!("ferrite-check: {e}"),
     }
     ExitCode::from(2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_that_go_together() {
+        let parse = |line: &str| Options::try_parse_from(line.split(' '));
+        let options = parse("ferrite-check --quiet --salvage to data").unwrap();
+        assert_eq!(options.dir, Path::new("data"));
+        assert_eq!(options.salvage.as_deref(), Some(Path::new("to")));
+        assert!(options.quiet && !options.scan);
+        for wrong in ["--scan data", "--salvage", "one two", "--loud data", ""] {
+            let fault = parse(&format!("ferrite-check {wrong}")).err();
+            assert_eq!(fault.map(|e| e.exit_code()), Some(2), "{wrong}");
+        }
+    }
 }
