@@ -1,5 +1,5 @@
 /*
- * Backups that would leave Ferrite's rows out; see ferrite_backup.h.
+ * Backups without Ferrite's rows; see ferrite_backup.h.
  */
 #include "ferrite_backup.h"
 
@@ -34,8 +34,9 @@ void ferrite_prepare_for_backup() {
   if (!ferrite_engine || !thd) return;
   if (ferrite_allow_backup_stage(thd)) {
     if (!make_files_current())
-      my_printf_error(ER_BACKUP_STAGE_FAILED, "Ferrite: the files cannot be made current: %s",
-                      MYF(0), fe_last_error());
+      my_printf_error(ER_BACKUP_STAGE_FAILED,
+                      "Ferrite: cannot flush the log and take a checkpoint: %s", MYF(0),
+                      fe_last_error());
     return;
   }
   uint64_t tables;
@@ -47,9 +48,9 @@ void ferrite_prepare_for_backup() {
   if (!tables) return;
   my_printf_error(
       ER_BACKUP_STAGE_FAILED,
-      "This backup would have no row of %llu FERRITE tables: mariadb-backup does not copy"
-      " the directory #ferrite. Use mariadb-dump or a snapshot of the volume (a tool that"
-      " takes #ferrite along sets ferrite_allow_backup_stage=1)",
+      "This backup would contain no rows of %llu FERRITE tables: mariadb-backup does not copy"
+      " the directory #ferrite. Use mariadb-dump or a volume snapshot (a tool that copies"
+      " #ferrite sets ferrite_allow_backup_stage=1)",
       MYF(ME_ERROR_LOG), static_cast<ulonglong>(tables));
 }
 
@@ -65,8 +66,8 @@ fe_code ferrite_create_table(const fe_table_def *def, bool *refused) {
   if (!runs_without_us) return fe_table_create(ferrite_engine, def);
   *refused = true;
   my_printf_error(ER_BACKUP_STAGE_FAILED,
-                  "No FERRITE table can be created during this backup: it began without"
-                  " ferrite_allow_backup_stage and would not have its rows",
+                  "No FERRITE table can be created during this backup: it was started without"
+                  " ferrite_allow_backup_stage and would not contain its rows",
                   MYF(0));
   return FE_UNSUPPORTED;
 }
@@ -143,10 +144,10 @@ void ferrite_report_lost_tables() {
   each_entry(home, [&](const std::string &db) { find_in_database(home, db, &lost); });
   if (!lost.count) return;
   sql_print_error(
-      "Ferrite: THE ROWS OF %llu TABLES ARE NOT HERE. The data directory %s has the .frm files of"
-      " FERRITE tables (%s%s), but no table is in its directory #ferrite. So it is a copy or a"
-      " restored backup (mariadb-backup makes such) that was made without #ferrite. The rows are"
-      " where the copy was made from. See docs/operating/backup.md.",
+      "Ferrite: THE ROWS OF %llu TABLES ARE MISSING. The data directory %s has the .frm files of"
+      " FERRITE tables (%s%s), but its directory #ferrite contains no tables. It is a copy or a"
+      " restored backup that was made without #ferrite, for instance by mariadb-backup. The rows"
+      " are still where the copy was made from. See docs/operating/backup.md.",
       static_cast<ulonglong>(lost.count), home.c_str(), lost.named.c_str(),
       lost.count > max_named ? ", ..." : "");
 }
@@ -154,8 +155,8 @@ void ferrite_report_lost_tables() {
 int ferrite_table_is_lost(const char *db, const char *table) {
   my_printf_error(
       ER_NO_SUCH_TABLE_IN_ENGINE,
-      "Table '%s.%s' doesn't exist in engine: its .frm file is here, its rows are not in"
-      " the directory #ferrite (a backup or copy made without that directory has none)",
+      "Table '%s.%s' doesn't exist in engine: its .frm file exists, but its rows are not in"
+      " the directory #ferrite (a backup or copy made without that directory has no rows)",
       MYF(0), db, table);
   return HA_ERR_NO_SUCH_TABLE;
 }

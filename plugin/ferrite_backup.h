@@ -1,20 +1,19 @@
 /*
- * Backups that would leave Ferrite's rows out: refused when they begin, named when one was
- * restored.
+ * Backups without Ferrite's rows: refused when they begin, reported when one was restored.
  *
  * mariadb-backup copies table files by their extension and skips the directory #ferrite: its
- * copy has the .frm files and not one row, and it says "completed OK!". Until there is a
- * backup of our own, BACKUP STAGE START (its first statement) fails while there are Ferrite
- * tables, and no Ferrite table is created while a backup runs that began without any. Tools
- * that take #ferrite along by other means (a snapshot of the volume) or need the locks alone
- * (a logical dump) say so with ferrite_allow_backup_stage.
+ * copy has the .frm files but no rows, and it reports "completed OK!". Until Ferrite has a
+ * hot backup of its own, BACKUP STAGE START (its first statement) fails while there are Ferrite
+ * tables, and no Ferrite table can be created while a backup runs that began without any.
+ * Tools that copy #ferrite by other means (a volume snapshot) or need only the locks (a
+ * logical dump) set ferrite_allow_backup_stage.
  *
- * Rules of this room
+ * Rules of this module
  * - The server gives prepare_for_backup() no way to fail: it raises the error in the session
  *   that runs the statement, which the server then sends instead of OK. The stage itself has
  *   begun: it ends with BACKUP STAGE END or the connection, as after every error of a stage.
- * - `creating` (shared by those who create tables, and over the core's own locks) orders the
- *   creation of a table and the count of tables at the start of a backup.
+ * - `creating` (shared by sessions that create tables, taken before the core's own locks) orders
+ * the creation of a table and the count of tables at the start of a backup.
  */
 #ifndef FERRITE_BACKUP_H
 #define FERRITE_BACKUP_H

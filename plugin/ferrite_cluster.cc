@@ -6,7 +6,7 @@
 int ferrite_refuse_in_cluster() {
   my_printf_error(ER_GALERA_REPLICATION_NOT_SUPPORTED,
                   "FERRITE tables cannot be changed while wsrep_on=ON: Galera would not replicate"
-                  " the change (SET SESSION wsrep_on=OFF changes this node alone)",
+                  " the change (SET SESSION wsrep_on=OFF to change only this node)",
                   MYF(0));
   return HA_ERR_LOGGING_IMPOSSIBLE;
 }

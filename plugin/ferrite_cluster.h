@@ -1,13 +1,13 @@
 /*
- * Galera: Ferrite takes no part in it.
+ * Galera is not supported.
  *
- * With wsrep on, a statement on a Ferrite table would be executed here and replicated by
- * nobody: the nodes would differ in silence. So statements that change permanent Ferrite
- * tables, and DDL on them, are refused while they would have to be replicated (wsrep_on for
- * the session, a provider loaded). Temporary tables belong to one session of one node and
- * stay allowed; so do reads.
+ * With wsrep on, a statement on a Ferrite table would be executed on this node but not
+ * replicated: the nodes would silently differ. Statements that change permanent Ferrite
+ * tables, and DDL on them, are therefore refused while they would have to be replicated
+ * (wsrep_on for the session, a provider loaded). Temporary tables belong to one session of
+ * one node and stay allowed; so do reads.
  *
- * Cost without a cluster: one load of a global that no one writes.
+ * Cost without a cluster: one load of a global variable that is never written.
  */
 #ifndef FERRITE_CLUSTER_H
 #define FERRITE_CLUSTER_H

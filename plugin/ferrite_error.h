@@ -1,12 +1,12 @@
 /*
- * From the core's result codes to what the server and its users know.
+ * Maps the core's result codes to errors of the server.
  *
- * Rules of this room
- * - Every fe_code has exactly one answer here; handlers never map codes by themselves.
- * - Mapping has the side effects the code asks for: a deadlock marks the transaction for
+ * Rules of this module
+ * - Every fe_code is mapped here, exactly once; handlers never map codes themselves.
+ * - Mapping has the side effects that the code requires: a deadlock marks the transaction for
  *   rollback, a corrupt page is logged (rate limited) and pushed as a warning beside the
  *   error, with the error's own number.
- * - A warning goes through ferrite_warn(), wherever in the plugin it arises.
+ * - All warnings of the plugin go through ferrite_warn().
  * - Call it in the thread that got the code, before any other call into the core: the text
  *   comes from fe_last_error().
  */

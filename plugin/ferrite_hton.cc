@@ -1,6 +1,6 @@
 /*
- * The plugin frame: opens and closes the engine, fills the handlerton, hands the core its
- * way back to the server, and declares the plugins of this library.
+ * The plugin frame: opens and closes the engine, fills the handlerton, gives the core its
+ * callbacks into the server, and declares the plugins of this library.
  *
  * Rules of this module
  * - init() either leaves a running engine or nothing at all: no thread, no state.
@@ -27,8 +27,8 @@ static const char data_subdir[] = "#ferrite";
 [[noreturn]] void ferrite_fatal(const char *text) {
   sql_print_error("Ferrite: %s", text);
   sql_print_error(
-      "Ferrite: the server stops here, so that nothing is lost in silence;"
-      " recovery takes over at the next start.");
+      "Ferrite: the server stops to avoid silent data loss. Crash recovery runs at the next"
+      " start.");
   abort();
 }
 
@@ -101,7 +101,7 @@ static size_t on_query_of_waiter(void *thd, char *query, size_t room) {
   return thd && room ? thd_query_safe(static_cast<THD *>(thd), query, room) : 0;
 }
 
-/* Parallel replication: who commits later gives way. */
+/* Parallel replication: the transaction that commits later is the victim. */
 static int on_prefer_victim(void *a, void *b) {
   return thd_deadlock_victim_preference(static_cast<THD *>(a), static_cast<THD *>(b));
 }
@@ -111,7 +111,7 @@ static int on_prefer_victim(void *a, void *b) {
 static int close_engine() {
   if (!ferrite_engine) return 0;
   fe_code code = fe_engine_close(ferrite_engine);
-  if (code != FE_OK) sql_print_error("Ferrite: closing failed: %s", fe_last_error());
+  if (code != FE_OK) sql_print_error("Ferrite: cannot close the database: %s", fe_last_error());
   ferrite_engine = nullptr;
   return code != FE_OK;
 }
@@ -122,7 +122,7 @@ static int hton_panic(handlerton *, enum ha_panic_function flag) {
 
 static bool hton_flush_logs(handlerton *) {
   if (fe_engine_flush_log(ferrite_engine) == FE_OK) return false;
-  sql_print_error("Ferrite: flushing the log failed: %s", fe_last_error());
+  sql_print_error("Ferrite: cannot flush the log: %s", fe_last_error());
   return true;
 }
 
@@ -139,10 +139,10 @@ static void hton_drop_database(handlerton *, char *path) {
   THD *thd = current_thd;
   fe_code code = fe_database_drop(ferrite_engine, name, thd, ferrite_lock_wait_ms(thd));
   if (code == FE_OK || code == FE_NOT_FOUND) return;
-  sql_print_error("Ferrite: dropping the tables of database %s failed: %s", name, fe_last_error());
+  sql_print_error("Ferrite: cannot drop the tables of database %s: %s", name, fe_last_error());
   /* The server asks for no answer: the client gets a warning. */
   if (thd)
-    ferrite_warn(thd, ER_UNKNOWN_ERROR, "tables of database %s stay in the engine: %s", name,
+    ferrite_warn(thd, ER_UNKNOWN_ERROR, "tables of database %s remain in the engine: %s", name,
                  fe_last_error());
 }
 
@@ -232,15 +232,14 @@ maria_declare_plugin(ferrite){MYSQL_STORAGE_ENGINE_PLUGIN,
                               ferrite_system_variables,
                               FERRITE_VERSION_TEXT,
                               MariaDB_PLUGIN_MATURITY_EXPERIMENTAL},
-    FERRITE_I_S_PLUGIN("FERRITE_METRICS", "Ferrite counters", ferrite_i_s_metrics_init),
+    FERRITE_I_S_PLUGIN("FERRITE_METRICS", "Ferrite metrics", ferrite_i_s_metrics_init),
     FERRITE_I_S_PLUGIN("FERRITE_TRX", "Ferrite transactions", ferrite_i_s_trx_init),
     FERRITE_I_S_PLUGIN("FERRITE_LOCKS", "Ferrite locks", ferrite_i_s_locks_init),
-    FERRITE_I_S_PLUGIN("FERRITE_LOCK_WAITS", "Which Ferrite lock waits for which",
-                       ferrite_i_s_lock_waits_init),
-    FERRITE_I_S_PLUGIN("FERRITE_DEADLOCKS", "The latest deadlocks in Ferrite",
+    FERRITE_I_S_PLUGIN("FERRITE_LOCK_WAITS", "Ferrite lock waits", ferrite_i_s_lock_waits_init),
+    FERRITE_I_S_PLUGIN("FERRITE_DEADLOCKS", "Latest deadlocks in Ferrite",
                        ferrite_i_s_deadlocks_init),
-    FERRITE_I_S_PLUGIN("FERRITE_SNAPSHOTS", "Ferrite read views and the history they hold",
+    FERRITE_I_S_PLUGIN("FERRITE_SNAPSHOTS", "Ferrite snapshots and the history they hold",
                        ferrite_i_s_snapshots_init),
-    FERRITE_I_S_PLUGIN("FERRITE_WAITS", "Waits in Ferrite by reason", ferrite_i_s_waits_init),
-    FERRITE_I_S_PLUGIN("FERRITE_LONG_WAITS", "Waits in Ferrite of 50 ms and more",
+    FERRITE_I_S_PLUGIN("FERRITE_WAITS", "Ferrite waits by reason", ferrite_i_s_waits_init),
+    FERRITE_I_S_PLUGIN("FERRITE_LONG_WAITS", "Ferrite waits of 50 ms and more",
                        ferrite_i_s_long_waits_init) maria_declare_plugin_end;

@@ -1,11 +1,11 @@
 /*
- * The plugin's front desk: one engine, one handlerton, one ferrite_conn per connection.
+ * The plugin's shared state: one engine, one handlerton, one ferrite_conn per connection.
  *
- * Rules of this room
- * - ferrite_engine is set before the first handler exists and cleared after the last one
- *   has gone; nobody else opens or closes it.
- * - A ferrite_conn hangs in the server's per-connection slot (thd_get_ha_data) and is used
- *   by the connection's own thread, save for kill_query(), which only interrupts.
+ * Rules of this module
+ * - ferrite_engine is set before the first handler exists and cleared after the last one is
+ *   destroyed. Only ferrite_hton.cc opens and closes it.
+ * - A ferrite_conn is stored in the server's per-connection slot (thd_get_ha_data) and used
+ *   only by the connection's own thread, except by kill_query(), which only interrupts.
  * - A handler takes part in a statement by calling ferrite_register_trx() from
  *   external_lock() (not for F_UNLCK) and from start_stmt(), before its first read or
  *   write. That call also starts the statement in the core, once per statement however many

@@ -2,13 +2,14 @@
  * information_schema.FERRITE_METRICS, _TRX, _LOCKS, _LOCK_WAITS, _DEADLOCKS, _SNAPSHOTS, _WAITS
  * and _LONG_WAITS.
  *
- * Rules of this room
- * - Columns bear the names of their INNODB_... twins, in the same order, so that queries
- *   and joins written for those need a new table name only. What Ferrite has no notion of is
- *   NULL, never an invented number. Columns of our own come last. None is ever renamed.
+ * Rules of this module
+ * - Columns have the names of the corresponding INNODB_... columns, in the same order, so
+ *   that queries and joins written for those need only a new table name. What does not exist
+ *   in Ferrite is NULL, never an invented number. Columns of our own come last. None is ever
+ * renamed.
  * - PROCESS is required; without it a query fails, as with InnoDB's.
- * - The core's callbacks only copy: rows are stored after the core has let go of its locks.
- *   The text of a running query is asked of the server then, by thread id.
+ * - The core's callbacks only copy: rows are stored after the core has released its
+ *   locks. The text of a running query is then requested from the server, by thread id.
  */
 #include "ferrite_i_s.h"
 

@@ -248,7 +248,7 @@ int check_definition(const Layout &layout, fe_slice definition, const char *name
   if (uint8korr(definition.ptr + 16) == layout.fingerprint()) return 0;
   sql_print_error(
       "Ferrite: the columns or keys of table %s in its .frm file are not those it was created "
-      "with (by server version %u); restore the .frm file that belongs to it",
+      "with (by server version %u); restore the matching .frm file",
       name, static_cast<uint>(uint4korr(definition.ptr + 4)));
   return HA_ERR_TABLE_DEF_CHANGED;
 }

@@ -1,12 +1,12 @@
 /*
- * What all handlers of one table have in common: the open table in the core and everything
- * about formats that can be computed once.
+ * State shared by all handlers of one table: the open table in the core and everything about
+ * formats that can be computed once.
  *
- * Rules of this room
+ * Rules of this module
  * - One Share per TABLE_SHARE, kept there by the server (Handler_share); it never refers to
- *   a TABLE, whose fields go away with their connection.
+ *   a TABLE, whose fields live only as long as their connection.
  * - The core's table is open while at least one handler is.
- * - Immutable after init(), but for the members under a mutex.
+ * - Immutable after init(), except the members protected by a mutex.
  */
 #ifndef FERRITE_SHARE_H
 #define FERRITE_SHARE_H

@@ -1,7 +1,7 @@
 /*
  * Status variables Ferrite_... and SHOW ENGINE FERRITE STATUS.
  *
- * Rules of this room
+ * Rules of this module
  * - The core names its counters; nothing here lists them. A counter added there is a status
  *   variable and a row of FERRITE_METRICS without a change here.
  * - The array made for one SHOW lives on the statement's memory root: several connections
@@ -63,7 +63,7 @@ struct st_mysql_show_var ferrite_status_variables[] = {
     {"Ferrite", reinterpret_cast<void *>(show_counters), SHOW_FUNC},
     {nullptr, nullptr, SHOW_UNDEF}};
 
-/* One row per section. MUTEX and LOGS have none: the waits are in the status and metrics. */
+/* One row per section. MUTEX and LOGS have none: waits are in FERRITE_WAITS and in the metrics. */
 bool ferrite_show_status(handlerton *, THD *thd, stat_print_fn *print, enum ha_stat_type type) {
   if (type != HA_ENGINE_STATUS || !ferrite_engine) return false;
   Sections sections;

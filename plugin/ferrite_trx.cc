@@ -2,7 +2,7 @@
  * The server's transaction calls: registration, commit, rollback, two-phase commit, XA by
  * xid, savepoints, snapshots, and the end of a connection.
  *
- * Rules of this room
+ * Rules of this module
  * - A call with all=false ends a statement; it ends the transaction as well when none was
  *   opened by the user. ends_transaction() is the one place that decides it.
  * - Everything here runs in the connection's own thread, with two exceptions:
@@ -115,7 +115,7 @@ void collect_xid(void *arg, const fe_xid *xid) {
 int xa_result(fe_code code) {
   if (code == FE_OK) return XA_OK;
   if (code == FE_NOT_FOUND) return XAER_NOTA;
-  sql_print_error("Ferrite: finishing a prepared transaction failed: %s", fe_last_error());
+  sql_print_error("Ferrite: cannot finish a prepared transaction: %s", fe_last_error());
   return XAER_RMERR;
 }
 
@@ -332,7 +332,7 @@ int ferrite_hton_close_connection(handlerton *hton, THD *thd) {
   /* First out of sight of kill_query(), which holds the mutex that this call takes. */
   thd_set_ha_data(thd, hton, nullptr);
   if (conn->prepared && !conn->commit_ordered && fe_txn_detach_prepared(conn->session) != FE_OK)
-    sql_print_error("Ferrite: keeping a prepared transaction failed: %s", fe_last_error());
+    sql_print_error("Ferrite: cannot keep a prepared transaction: %s", fe_last_error());
   if (conn->sequences) fe_session_free(conn->sequences);
   fe_session_free(conn->session);
   delete conn;

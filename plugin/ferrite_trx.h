@@ -1,6 +1,6 @@
 /*
  * The handlerton's transaction members, defined in ferrite_trx.cc and entered into the
- * handlerton by ferrite_hton.cc. Nobody else calls them.
+ * handlerton by ferrite_hton.cc. Only the server calls them.
  */
 #ifndef FERRITE_TRX_H
 #define FERRITE_TRX_H

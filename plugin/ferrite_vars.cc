@@ -31,7 +31,7 @@ const char *compression_names[] = {"none", "lz4", "zstd", nullptr};
 TYPELIB compression_typelib = {array_elements(compression_names) - 1, "", compression_names,
                                nullptr};
 
-/* True when the core took the value; else the error is the statement's. */
+/* True if the core accepted the value; otherwise the statement has an error. */
 bool core_takes(const char *name, uint64_t value) {
   if (!ferrite_engine) return true;
   if (fe_engine_set(ferrite_engine, name, value) == FE_OK) return true;
@@ -46,7 +46,7 @@ void update_global(const char *name, void *to, const void *save) {
   if (core_takes(name, static_cast<uint64_t>(value))) *static_cast<T *>(to) = value;
 }
 
-/* The server's struct of a variable is opaque, so every variable brings its name along. */
+/* The server's struct of a variable is opaque, so every variable passes its name. */
 #define UPDATE_FUNCTION(name, type)                                                  \
   void update_##name(THD *, struct st_mysql_sys_var *, void *to, const void *save) { \
     update_global<type>(#name, to, save);                                            \
@@ -68,65 +68,66 @@ constexpr unsigned long long max_bytes = 1ULL << 62;
 
 }  // namespace
 
-static MYSQL_SYSVAR_ULONGLONG(buffer_pool_size, buffer_pool_size, PLUGIN_VAR_RQCMDARG,
-                              "Bytes of memory for cached pages.", nullptr, update_buffer_pool_size,
-                              128 * MiB, 5 * MiB, max_bytes, MiB);
+static MYSQL_SYSVAR_ULONGLONG(
+    buffer_pool_size, buffer_pool_size, PLUGIN_VAR_RQCMDARG,
+    "Size in bytes of the buffer pool, which caches index and data pages.", nullptr,
+    update_buffer_pool_size, 128 * MiB, 5 * MiB, max_bytes, MiB);
 
 static MYSQL_SYSVAR_ULONGLONG(
     log_budget, log_budget, PLUGIN_VAR_RQCMDARG,
-    "Size of the redo log in bytes that checkpoints aim at: more lets more changes of a page"
-    " share one write, less makes recovery shorter.",
+    "Target size of the redo log in bytes. Checkpoints keep the log close to it. A larger log"
+    " writes pages less often; a smaller log makes crash recovery faster.",
     nullptr, update_log_budget, GiB, 16 * MiB, max_bytes, MiB);
 
 static MYSQL_SYSVAR_UINT(
     flush_log_at_trx_commit, flush_log_at_trx_commit, PLUGIN_VAR_OPCMDARG,
-    "1: each commit is written and flushed to disk before it is acknowledged. 2: written at"
-    " commit, flushed every ferrite_flush_log_at_timeout seconds. 0: written and flushed every"
-    " ferrite_flush_log_at_timeout seconds.",
+    "1: the log is written and flushed to disk at each commit. 2: the log is written at each"
+    " commit and flushed every ferrite_flush_log_at_timeout seconds. 0: the log is written and"
+    " flushed every ferrite_flush_log_at_timeout seconds.",
     nullptr, update_flush_log_at_trx_commit, 1, 0, 2, 0);
 
 static MYSQL_SYSVAR_UINT(flush_log_at_timeout, flush_log_at_timeout, PLUGIN_VAR_OPCMDARG,
-                         "Seconds between background flushes of the log.", nullptr,
+                         "Interval in seconds between background flushes of the log.", nullptr,
                          update_flush_log_at_timeout, 1, 1, 2700, 0);
 
 static MYSQL_SYSVAR_ULONGLONG(
     history_ring_size, history_ring_size, PLUGIN_VAR_RQCMDARG,
-    "Bytes of memory for row versions, from which snapshots read and transactions roll"
-    " back.",
+    "Size in bytes of the memory for row versions, which consistent reads use. Versions that do"
+    " not fit are written to scratch files in the data directory.",
     nullptr, update_history_ring_size, 32 * MiB, MiB, max_bytes, MiB);
 
 static MYSQL_SYSVAR_ULONGLONG(
     max_history_bytes, max_history_bytes, PLUGIN_VAR_RQCMDARG,
-    "When row versions kept for old snapshots exceed this many bytes, the oldest snapshot is"
-    " ended with an error. 0: never.",
+    "Limit in bytes for row versions, in memory and in scratch files. If it is exceeded, the"
+    " oldest snapshot is ended: its next read fails with an error. 0: no limit.",
     nullptr, update_max_history_bytes, 0, 0, max_bytes, 0);
 
 static MYSQL_SYSVAR_BOOL(deadlock_detect, deadlock_detect, PLUGIN_VAR_OPCMDARG,
-                         "Look for deadlocks when a lock wait begins; without it only"
-                         " ferrite_lock_wait_timeout ends them.",
+                         "Detect deadlocks when a lock wait begins. If OFF, only"
+                         " ferrite_lock_wait_timeout ends a deadlock.",
                          nullptr, update_deadlock_detect, 1);
 
 static MYSQL_SYSVAR_BOOL(print_all_deadlocks, print_all_deadlocks, PLUGIN_VAR_OPCMDARG,
-                         "Write every deadlock to the error log.", nullptr,
+                         "Write information about every deadlock to the error log.", nullptr,
                          update_print_all_deadlocks, 0);
 
 static MYSQL_SYSVAR_BOOL(rollback_on_timeout, rollback_on_timeout, PLUGIN_VAR_OPCMDARG,
-                         "A lock wait timeout rolls back the whole transaction, not just the"
-                         " statement. innodb_rollback_on_timeout does the same.",
+                         "Roll back the whole transaction on a lock wait timeout, not only the"
+                         " last statement. innodb_rollback_on_timeout=ON does the same.",
                          nullptr, nullptr, 0);
 
 static MYSQL_SYSVAR_BOOL(use_direct_io, use_direct_io, PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
-                         "Read and write pages without the operating system's cache.", nullptr,
-                         nullptr, 1);
+                         "Bypass the operating system's file cache when reading and writing pages.",
+                         nullptr, nullptr, 1);
 
 static MYSQL_SYSVAR_UINT(purge_threads, purge_threads, PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
-                         "Threads that remove row versions nobody needs. 0: by the number of"
-                         " processors.",
+                         "Number of purge threads. 0: a quarter of the number of processors,"
+                         " from 1 to 4.",
                          nullptr, nullptr, 0, 0, 32, 0);
 
 static MYSQL_SYSVAR_BOOL(purge_paused, purge_paused, PLUGIN_VAR_OPCMDARG,
-                         "Hold back purge after commits, to measure what it costs: deleted"
-                         " rows and old index entries pile up meanwhile.",
+                         "Pause purge, to measure what it costs. Deleted rows and old index"
+                         " entries accumulate while it is paused.",
                          nullptr, update_purge_paused, 0);
 
 static MYSQL_SYSVAR_BOOL(scrub, scrub, PLUGIN_VAR_OPCMDARG,
@@ -135,29 +136,30 @@ static MYSQL_SYSVAR_BOOL(scrub, scrub, PLUGIN_VAR_OPCMDARG,
                          nullptr, update_scrub, 0);
 
 static MYSQL_SYSVAR_UINT(write_threads, write_threads, PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
-                         "Threads that write changed pages. 0: by the number of processors.",
+                         "Number of threads that write dirty pages. 0: a quarter of the number"
+                         " of processors, from 1 to 4.",
                          nullptr, nullptr, 0, 0, 64, 0);
 
 static MYSQL_SYSVAR_UINT(stats_sample_pages, stats_sample_pages, PLUGIN_VAR_OPCMDARG,
-                         "Leaf pages of each index that ANALYZE TABLE looks at.", nullptr, nullptr,
-                         20, 1, 65536, 0);
+                         "Number of leaf pages that ANALYZE TABLE samples in each index.", nullptr,
+                         nullptr, 20, 1, 65536, 0);
 
 static MYSQL_THDVAR_LONG(lock_wait_timeout, PLUGIN_VAR_RQCMDARG,
-                         "Seconds to wait for a row lock before the statement fails; 100000000"
-                         " waits for ever. -1: as long as innodb_lock_wait_timeout says, or 50"
-                         " seconds on a server without InnoDB.",
+                         "Time in seconds that a statement waits for a row lock before it fails."
+                         " 100000000: no timeout. -1: the value of innodb_lock_wait_timeout, or"
+                         " 50 on a server without InnoDB.",
                          nullptr, nullptr, -1, -1, 100000000, 0);
 
 static MYSQL_THDVAR_ENUM(default_compression, PLUGIN_VAR_RQCMDARG,
-                         "How a new table is compressed when its definition does not say: none,"
-                         " lz4 or zstd.",
+                         "Page compression: none, lz4 or zstd. The global value at server start"
+                         " applies to all pages written. A session value has no effect yet.",
                          nullptr, nullptr, 0, &compression_typelib);
 
 static MYSQL_THDVAR_BOOL(
     allow_backup_stage, PLUGIN_VAR_OPCMDARG,
-    "Allow BACKUP STAGE START while there are Ferrite tables: for tools that take the directory"
-    " #ferrite along with a snapshot of the volume, or that need only the locks. mariadb-backup"
-    " leaves that directory out.",
+    "Allow BACKUP STAGE START while Ferrite tables exist, for tools that copy the directory"
+    " #ferrite in a volume snapshot or that need only the locks. mariadb-backup does not copy"
+    " that directory.",
     nullptr, nullptr, 0);
 
 struct st_mysql_sys_var *ferrite_system_variables[] = {MYSQL_SYSVAR(buffer_pool_size),

@@ -1,10 +1,10 @@
 /*
  * System variables (ferrite_...) and status variables (Ferrite_...).
  *
- * Rules of this room
+ * Rules of this module
  * - Named as InnoDB's where the meaning is the same, and only then.
- * - Every variable does something. Dynamic ones go to the core through fe_engine_set() at
- *   once; the core may refuse a value, and then the old one stays.
+ * - Every variable has an effect. Dynamic ones go to the core through fe_engine_set() at
+ *   once; if the core refuses a value, the old one stays.
  * - Update functions run with LOCK_global_system_variables held: no waiting in them.
  */
 #ifndef FERRITE_VARS_H

@@ -1,18 +1,18 @@
 /*
  * The handler: one open table in one connection, as the server drives it.
  *
- * The class is grouped by the life of a statement: open, lock, read, write, end; then DDL
- * and numbers. ha_ferrite.cc has open, locking and hints; ha_ferrite_read.cc,
+ * The class is grouped by the phases of a statement: open, lock, read, write, end; then DDL
+ * and statistics. ha_ferrite.cc has open, locking and hints; ha_ferrite_read.cc,
  * ha_ferrite_write.cc, ha_ferrite_generated.cc, ha_ferrite_ddl.cc, ha_ferrite_alter.cc and stats.cc
  * the rest.
  *
- * Rules of this room
- * - Every override is marked so: the server's signatures differ from MySQL's.
+ * Rules of this interface
+ * - Every override is marked `override`: the server's signatures differ from MySQL's.
  * - No allocation per row: buffers and cursors stay with the handler and only grow.
- * - A cursor per index, made at first use, reset once per statement, let go in reset().
+ * - A cursor per index, created at first use, reset once per statement, released in reset().
  * - The update and delete of a row apply to the last row read through this handler; its
  *   primary key and (for locking reads) its payload are kept.
- * - Codes of the core become errors of the server in ferrite_error.cc alone.
+ * - Only ferrite_error.cc maps the core's codes to errors of the server.
  */
 #ifndef HA_FERRITE_H
 #define HA_FERRITE_H

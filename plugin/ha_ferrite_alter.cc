@@ -1,10 +1,10 @@
 /*
- * ALTER TABLE: which changes are of the .frm file alone, and the one that is of a number.
+ * ALTER TABLE: which changes only affect the .frm file, and the one that sets AUTO_INCREMENT.
  *
- * A change is instant when the rows and keys that are there are read the same way by the new
- * definition. Two things have to say so: the server's list of what changes holds nothing but
- * what is known to touch no data, and the fingerprint of the formats stays what it is, the
- * one kept with the table. Everything else is a copy of the table.
+ * A change is instant if the new definition reads existing rows and keys in the same way. Two
+ * conditions must hold: the server's list of changes contains only changes that are known not
+ * to touch data, and the fingerprint of the formats is the one stored with the table.
+ * Everything else copies the table.
  */
 #include "ha_ferrite.h"
 

@@ -1,5 +1,5 @@
 /*
- * Tables as wholes: CREATE, DROP, RENAME, TRUNCATE, CHECK and OPTIMIZE.
+ * Operations on whole tables: CREATE, DROP, RENAME, TRUNCATE, CHECK and OPTIMIZE.
  *
  * Each change is one atomic, durable call into the core, and each may be repeated by the
  * server's own DDL recovery. The core waits as long as for a row lock while a prepared
@@ -136,11 +136,10 @@ static void warn_system_table(THD *thd, const std::string &path) {
   if (path.compare(0, 6, "mysql/") != 0 || !thd->lex->query_tables) return;
   const char *table = thd->lex->query_tables->table_name.str;
   if (!strncmp(table, "gtid_slave_pos", 14) || !strcmp(table, "transaction_registry")) return;
-  ferrite_warn(
-      thd, ER_ILLEGAL_HA_CREATE_OPTION,
-      "Ferrite: the server's own table `mysql`.`%s` is in FERRITE now; with INSTALL SONAME "
-      "alone the server will not start again, it needs plugin_load_add=ha_ferrite.so",
-      table);
+  ferrite_warn(thd, ER_ILLEGAL_HA_CREATE_OPTION,
+               "Ferrite: the system table `mysql`.`%s` now uses FERRITE. The server will not start "
+               "again with INSTALL SONAME alone; it needs plugin_load_add=ha_ferrite.so",
+               table);
 }
 
 /* Files of temporary tables are told by their names: only those may be called so. */

@@ -1,15 +1,15 @@
 /*
- * Virtual columns that are in an index, computed once more for each row that is changed.
+ * Indexed virtual columns, computed again for each row that is changed.
  *
- * What the server has in the records is the value of another moment at times: a trigger has
- * changed a column it is made of, or the memory of a virtual TEXT holds that of another row
- * (history of WITH SYSTEM VERSIONING, several tables in one UPDATE). An index entry that does
- * not follow from its row would never be found again.
+ * The value in the server's records can be outdated: a trigger has changed a column that it
+ * depends on, or the memory of a virtual TEXT holds the value of another row (history of WITH
+ * SYSTEM VERSIONING, several tables in one UPDATE). An index entry that does not follow from
+ * its row would never be found again.
  *
- * Rules of this room
- * - Only tables with such columns come here.
+ * Rules of this module
+ * - Only tables with such columns use this module.
  * - Values go into copies of the records; the server's records and blob memory stay as they are.
- * - No warning of an expression is given twice.
+ * - A warning of an expression is given only once.
  */
 #include "ha_ferrite.h"
 

@@ -5,7 +5,7 @@
  * mean the tables they work on, whatever their engine. Those whose meaning is the same here are
  * followed; docs/operating/variables.md names them, and those that are not.
  *
- * Rules of this room
+ * Rules of this module
  * - Looked up once, at start. A read is then what InnoDB itself does: the variable's own
  *   `resolve` function with its offset in the session, or one load of a global.
  * - Only a variable of exactly the expected kind is followed. Without InnoDB in the server (left

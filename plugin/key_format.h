@@ -16,7 +16,7 @@
  * An entry of a secondary index has a payload: the original bytes of the columns that a
  * covering read promises and that the key does not give back (collated strings, floats).
  *
- * Rules of this room
+ * Rules of this module
  * - Weights come from the server's collation functions alone; they are pure, so these
  *   functions may run in any thread of the server.
  * - A change here is a change of the file format.

@@ -1,5 +1,5 @@
 /*
- * The row payload: how one row lies in the clustered index.
+ * The row payload: how a row is stored in the clustered index.
  *
  *   u8        count of overflow references (the core's part, see fe_payload in ferrite.h); from
  *             255 on 255, the count as u16, and 0xffff
@@ -11,9 +11,9 @@
  *             value lies out of line; its one or two bytes here are the reference's number
  *   bytes     the variable columns
  *
- * Rules of this room
- * - Columns that can be had back from the primary key are not stored a second time.
- * - CHAR is stored without trailing spaces; the record buffer gets them back.
+ * Rules of this module
+ * - Columns that can be recovered from the primary key are not stored again.
+ * - CHAR is stored without trailing spaces; they are added again in the record buffer.
  * - Reading allocates nothing: values go straight into the server's record.
  * - An update copies what it does not change byte by byte, out-of-line references included.
  */
@@ -84,7 +84,7 @@ struct Column {
   void store(uchar *record, const uint8_t *data, size_t len) const;
 };
 
-/* A column of the server's table as this room sees it. */
+/* A column of the server's table as this module sees it. */
 Column describe_column(const Field *field, const uchar *record_start, const uchar *defaults,
                        bool virtual_column);
 

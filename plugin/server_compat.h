@@ -1,7 +1,7 @@
 /*
  * Everything that differs between server versions, and the server headers themselves.
  *
- * Rules of this room
+ * Rules of this module
  * - Every file of the plugin includes this one first; none includes a server header that is
  *   not of the public plugin API by itself.
  * - A difference between versions is a macro, an inline function or a declaration here.

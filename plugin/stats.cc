@@ -1,5 +1,5 @@
 /*
- * Numbers for the optimizer: table sizes, rows per key value, rows in a range, costs.
+ * Statistics for the optimizer: table sizes, rows per key value, rows in a range, costs.
  *
  * Rows per key value come from sampled leaves: within a leaf neighbours are compared, and
  * from leaf to leaf the values are compared too, which catches columns with few values.

@@ -89,7 +89,7 @@ def scenario_a_copy_without_rows_says_so(env: Env) -> None:
     expect(run is not None and run.returncode == 0, "--prepare", run and run.stderr[-2000:])
     with _server_on(env, target) as (other, session):
         log = other.error_log.read_text(errors="replace")
-        expect("THE ROWS OF 2 TABLES ARE NOT HERE" in log, "the error log", other.log_tail())
+        expect("THE ROWS OF 2 TABLES ARE MISSING" in log, "the error log", other.log_tail())
         expect("corners.p" in log and "corners.t" in log, "the names", other.log_tail())
         for table in ("t", "p"):
             equal(session.error(f"SELECT * FROM {table}"), 1932, f"error of table {table}")

@@ -121,11 +121,11 @@ def _snapshot(server: Server) -> None:
     mine = f"thread_id = {reader.thread_id()} AND held_rows >= 1000"
     seen = _eventually("a thousand deleted rows held", lambda: _view(server, "FERRITE_SNAPSHOTS", mine))
     _expect(seen[0]["held_bytes"] > 1000 * 50, "their bytes", seen)
-    graves = "name = 'graveyard_entries'"
+    graves = "name = 'delete_archive_entries'"
     count = _view(server, "FERRITE_METRICS", graves)[0]["count"]
-    _expect(count >= 1000, "entries in the graveyard", count)
+    _expect(count >= 1000, "entries in the delete archive", count)
     reader.rollback()
-    _eventually("the graveyard empty again", lambda: _view(server, "FERRITE_METRICS", f"{graves} AND count = 0"))
+    _eventually("the delete archive empty again", lambda: _view(server, "FERRITE_METRICS", f"{graves} AND count = 0"))
     left = _view(server, "FERRITE_SNAPSHOTS", f"thread_id = {reader.thread_id()}")
     _expect(not left, "a snapshot after its end", left)
     reader.close()

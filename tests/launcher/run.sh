@@ -164,7 +164,7 @@ system_tables() {
     expect "all databases dumped" 0 '^$' "${dump[@]}"
     expect "down after the dump" 0 'cleanly' "$ROOT/ferrite" down --dir "$WORK/data"
     expect "up with an enforced engine" 0 'Ferrite is up' up -- --enforce-storage-engine=FERRITE
-    expect "each of the server's tables is warned of" 0 'Warning.*1478.*mysql.*global_priv.* is in FERRITE now' \
+    expect "each of the server's tables is warned of" 0 'Warning.*1478.*mysql.*global_priv.* now uses FERRITE' \
         sql --show-warnings -e "source $WORK/all.sql"
     expect "they have moved" 0 '^FERRITE$' sql -NBe "SELECT ENGINE FROM information_schema.TABLES
         WHERE TABLE_SCHEMA = 'mysql' AND TABLE_NAME = 'global_priv'"

@@ -161,7 +161,7 @@ class Test:
         self.server.kill()
         before = _files(self.core)
         text = _expect(0, self.server.datadir)
-        if "1 transactions without an end" not in text:
+        if "1 unfinished transactions" not in text:
             raise Failed(f"the open transaction is not reported:\n{text}")
         if _files(self.core) != before:
             raise Failed("ferrite-check changed the directory")

@@ -199,7 +199,7 @@ impl Pool {
 }
 
 /// How the text of an error begins that says so.
-const NO_FRAME: &str = "no page in memory can be made free: ";
+const NO_FRAME: &str = "no page in the buffer pool can be freed: ";
 
 /// Why there is no frame, said where it hurts.
 fn in_no_frame(failure: Error) -> Error {

@@ -1,7 +1,7 @@
 /*
  * The C boundary of Ferrite's core: the only thing the C++ plugin knows of it.
  *
- * Rules of this room
+ * Rules of this interface
  * - Plain C: opaque handles, integer codes, byte slices. No server type crosses.
  * - Every function that can fail returns an fe_code; FE_OK is 0. On another code,
  *   fe_last_error() gives a one-line text for the calling thread.

@@ -20,7 +20,7 @@ pub struct fe_engine {
 fn config_of(c: &fe_config) -> Result<Config> {
     if c.abi_version != FE_ABI_VERSION {
         return Err(Error::BadConfig(format!(
-            "plugin speaks version {} of the boundary, the core {FE_ABI_VERSION}",
+            "the plugin uses version {} of the C interface, the core version {FE_ABI_VERSION}",
             c.abi_version
         )));
     }

@@ -100,7 +100,7 @@ impl Trouble {
     fn word(&mut self, result: &Result<()>, now_us: u64) -> Option<(LogLevel, String)> {
         let Err(e) = result else {
             let failures = std::mem::take(self).failures;
-            let text = format!("checkpoints succeed again, after {failures} that failed");
+            let text = format!("checkpoints succeed again after {failures} failures");
             return (failures > 0).then_some((LogLevel::Note, text));
         };
         self.failures += 1;
@@ -114,8 +114,8 @@ impl Trouble {
         self.reason = reason;
         let failures = self.failures;
         let text = format!(
-            "checkpoint failed ({failures} in a row), the one before stays, and the log from there \
-             on: {text}"
+            "checkpoint failed ({failures} in a row); the previous one stays valid, and the log is \
+             kept from there: {text}"
         );
         Some((LogLevel::Warning, text))
     }
@@ -186,7 +186,7 @@ impl Engine {
     pub(crate) fn give_back_space(&self) {
         self.store.reclaim(self.log.durable_lsn());
         if let Err(e) = self.store.shrink_if_half_free() {
-            let text = format!("free space cannot be given back to the file system: {e}");
+            let text = format!("cannot return free space to the file system: {e}");
             self.callbacks.log(LogLevel::Warning, &text);
         }
     }
@@ -248,7 +248,7 @@ impl Engine {
         }
         if let Some(ended) = self.txns.expire_oldest() {
             let text = format!(
-                "history is beyond ferrite_max_history_bytes: the snapshot of connection {} was \
+                "history exceeds ferrite_max_history_bytes: the snapshot of connection {} was \
                  ended",
                 ended.info.thread_id
             );
@@ -263,7 +263,7 @@ impl Engine {
             return;
         };
         if !std::mem::replace(warned, true) {
-            let text = format!("old row versions stay in memory, they cannot be spilled: {e}");
+            let text = format!("cannot write old row versions to scratch files, they stay in memory: {e}");
             self.callbacks.log(LogLevel::Warning, &text);
         }
     }

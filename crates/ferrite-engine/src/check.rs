@@ -55,7 +55,7 @@ impl Session {
             if rec.header.txn >= self.engine.txns.next_txn() {
                 faults += 1;
                 report(&format!(
-                    "index {number}: a record bears transaction id {}, which was never given out",
+                    "index {number}: a record has transaction id {}, which was never assigned",
                     rec.header.txn
                 ));
             }

@@ -129,8 +129,8 @@ impl EngineState {
 #[cold]
 pub(crate) fn not_shut_down() -> Error {
     Error::Format(
-        "version 0.1.0 has used this database last and has left transactions open or prepared: \
-         start that version again, commit or roll back what XA RECOVER shows, and shut it down \
+        "version 0.1.0 used this database last and left transactions open or prepared: start \
+         that version again, commit or roll back what XA RECOVER shows, and shut it down \
          cleanly"
             .into(),
     )

@@ -53,8 +53,8 @@ impl Engine {
         drop(all);
         if let Some(first) = twin {
             let text = format!(
-                "transactions {first} and {txn} are prepared under the same xid: the next \
-                 decision is for the first, another one for the second"
+                "transactions {first} and {txn} are prepared with the same xid: the next XA \
+                 COMMIT or ROLLBACK applies to the first, another one to the second"
             );
             self.callbacks.log(LogLevel::Error, &text);
         }

@@ -99,7 +99,7 @@ impl Engine {
     #[inline]
     pub(crate) fn admission(&self) -> Result<()> {
         if self.history_full.load(Ordering::Relaxed) {
-            let text = "row versions of running transactions cannot be written out";
+            let text = "row versions of running transactions cannot be written to scratch files";
             return Err(Error::DiskFull(text.into()));
         }
         match self.room() {

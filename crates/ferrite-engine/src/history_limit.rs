@@ -70,9 +70,9 @@ impl Engine {
             };
             most -= 1;
             let text = format!(
-                "row versions ({} MiB) and deleted rows ({} MiB) kept for old snapshots are beyond \
-                 the memory there is for what cannot be written out: the snapshot of connection {} \
-                 was ended",
+                "row versions ({} MiB) and deleted rows ({} MiB) that are kept for old snapshots \
+                 and cannot be written to scratch files exceed the memory limit: the snapshot of \
+                 connection {} was ended",
                 self.versions.stuck_bytes() >> 20,
                 self.graves().1 >> 20,
                 ended.info.thread_id
@@ -81,8 +81,9 @@ impl Engine {
         }
         let full = self.versions.cannot_spill() && self.txns.snapshot_count() == 0;
         if full && !self.history_full.swap(true, Ordering::Relaxed) {
-            let text = "row versions of running transactions take the memory there is for them \
-                        and cannot be written out: changes of rows are refused until they end";
+            let text = "row versions of running transactions have reached the memory limit and \
+                        cannot be written to scratch files: row changes are refused until these \
+                        transactions end";
             self.callbacks.log(LogLevel::Warning, text);
         }
     }

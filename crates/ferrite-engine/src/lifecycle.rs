@@ -311,8 +311,8 @@ impl Engine {
         let bytes = end.0 - from.0;
         if bytes > 0 {
             let text = format!(
-                "recovered {bytes} bytes of log ({} records) in {ms} ms; rolled back \
-                 {rolled_back} transactions, {} are prepared, {} are being rolled back",
+                "recovered {bytes} bytes of log ({} records) in {ms} ms; transactions: \
+                 {rolled_back} rolled back, {} prepared, {} being rolled back",
                 analysis.records,
                 self.prepared.lock().len(),
                 self.losers.count()
@@ -339,9 +339,8 @@ impl Engine {
         match self.checkpoint() {
             Err(Error::DiskFull(why)) => {
                 let text = format!(
-                    "disk full: {why}. The database is open: what is there can be read, and \
-                     changed once there is room; without any, the next start begins where this \
-                     one did"
+                    "disk full: {why}. The database is open: data can be read, and changed \
+                     once there is space. Until then, the next start repeats this recovery"
                 );
                 self.callbacks.log(LogLevel::Warning, &text);
                 Ok(())
@@ -513,7 +512,7 @@ fn named_with_its_cause(e: Error, storage: &dyn Storage) -> Error {
     }
     let damage = damage.join("; ");
     Error::Corrupt(format!(
-        "{text} (the start was from the other checkpoint, since {damage})"
+        "{text} (started from the other checkpoint, because {damage})"
     ))
 }
 

@@ -32,15 +32,15 @@ impl Engine {
                     self.forget_slot(&slot);
                     self.losers.done(txn);
                     let text = format!(
-                        "transaction {txn} from before the restart is rolled back: {bytes} bytes \
-                         of undo in {ms} ms"
+                        "transaction {txn} from before the restart was rolled back: {bytes} \
+                         bytes of undo in {ms} ms"
                     );
                     self.callbacks.log(LogLevel::Note, &text);
                 }
                 Err(Error::Interrupted) => return,
                 Err(e) => {
                     let text = format!(
-                        "transaction {txn} from before the restart cannot be rolled back, its \
+                        "transaction {txn} from before the restart cannot be rolled back; its \
                          rows stay locked: {e}"
                     );
                     self.callbacks.log(LogLevel::Error, &text);

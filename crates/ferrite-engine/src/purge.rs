@@ -98,7 +98,7 @@ impl Engine {
     /// A piece failed and is left for good.
     #[cold]
     fn is_given_up(&self, e: &Error) -> bool {
-        let text = format!("cleanup after commit: {e}");
+        let text = format!("purge failed: {e}");
         self.callbacks.log(crate::LogLevel::Warning, &text);
         true
     }

@@ -339,8 +339,8 @@ impl Engine {
         }
         if passed_over > 0 {
             let text = format!(
-                "transaction {txn} is prepared; {passed_over} of its changes are in tables that \
-                 are gone: its decision passes over them"
+                "transaction {txn} is prepared; {passed_over} of its changes are in tables that no \
+                 longer exist: its commit or rollback skips them"
             );
             self.callbacks.log(LogLevel::Warning, &text);
         }

@@ -30,7 +30,7 @@ impl Engine {
     }
 
     fn cannot_scrub(&self, why: &str) {
-        let text = format!("what was deleted cannot be overwritten: {why}");
+        let text = format!("cannot overwrite deleted data: {why}");
         self.callbacks.log(LogLevel::Warning, &text);
     }
 

@@ -103,33 +103,43 @@ impl Engine {
                 "commits",
                 c.commits.get(),
                 "transaction",
-                "Transactions committed with changes",
+                "Number of transactions committed with changes",
             ),
             counter(
                 "rollbacks",
                 c.rollbacks.get(),
                 "transaction",
-                "Transactions rolled back with changes",
+                "Number of transactions rolled back with changes",
             ),
             counter(
                 "rows_inserted",
                 c.rows_inserted.get(),
                 "dml",
-                "Rows inserted",
+                "Number of rows inserted",
             ),
-            counter("rows_updated", c.rows_updated.get(), "dml", "Rows updated"),
-            counter("rows_deleted", c.rows_deleted.get(), "dml", "Rows deleted"),
+            counter(
+                "rows_updated",
+                c.rows_updated.get(),
+                "dml",
+                "Number of rows updated",
+            ),
+            counter(
+                "rows_deleted",
+                c.rows_deleted.get(),
+                "dml",
+                "Number of rows deleted",
+            ),
             gauge(
                 "active_transactions",
                 self.txns.active_count() as u64,
                 "transaction",
-                "Transactions with changes, not ended",
+                "Number of active transactions with changes",
             ),
             gauge(
                 "tables",
                 self.dict.table_count() as u64,
                 "dictionary",
-                "Tables in the dictionary",
+                "Number of tables in the dictionary",
             ),
         ]
     }
@@ -144,29 +154,45 @@ impl Engine {
         let counter =
             |name, value: &Counter, comment| counter(name, value.get(), "buffer", comment);
         vec![
-            gauge("buffer_pool_pages_total", total, "Frames"),
-            gauge("buffer_pool_pages_free", free, "Frames without a page"),
+            gauge(
+                "buffer_pool_pages_total",
+                total,
+                "Size of the buffer pool in pages",
+            ),
+            gauge(
+                "buffer_pool_pages_free",
+                free,
+                "Number of free pages in the buffer pool",
+            ),
             gauge(
                 "buffer_pool_pages_dirty",
                 dirty,
-                "Pages changed since they were written",
+                "Number of dirty pages in the buffer pool",
             ),
-            gauge("buffer_pool_bytes_data", data, "Bytes of pages in memory"),
-            counter("buffer_pool_reads", &s.reads, "Pages read from disk"),
+            gauge(
+                "buffer_pool_bytes_data",
+                data,
+                "Bytes in the buffer pool that contain data",
+            ),
+            counter(
+                "buffer_pool_reads",
+                &s.reads,
+                "Number of pages read from disk",
+            ),
             counter(
                 "buffer_pool_wait_free",
                 &s.free_waits,
-                "Waits for a free frame",
+                "Number of waits for a free page in the buffer pool",
             ),
             counter(
                 "buffer_pool_evictions",
                 &s.evictions,
-                "Clean pages dropped from memory",
+                "Number of clean pages evicted from the buffer pool",
             ),
             counter(
                 "buffer_pool_latch_waits",
                 &s.latch_waits,
-                "Waits for a page latch",
+                "Number of waits for a page latch",
             ),
         ]
     }
@@ -177,14 +203,22 @@ impl Engine {
         let gauge = |name, value, comment| gauge(name, value, "store", comment);
         let counter = |name, value, comment| counter(name, value, "store", comment);
         vec![
-            counter("pages_written", s.pages_written.get(), "Pages written"),
+            counter(
+                "pages_written",
+                s.pages_written.get(),
+                "Number of pages written",
+            ),
             counter(
                 "data_written",
                 s.bytes_written.get(),
-                "Bytes of pages written",
+                "Bytes written to pages",
             ),
-            counter("data_read", store.bytes_read, "Bytes of pages read"),
-            counter("data_fsyncs", store.syncs, "Syncs of store files"),
+            counter("data_read", store.bytes_read, "Bytes read from pages"),
+            counter(
+                "data_fsyncs",
+                store.syncs,
+                "Number of fsync operations on the store's files",
+            ),
             counter(
                 "scrubbed_bytes",
                 store.bytes_scrubbed + self.log.stats().scrubbed_bytes,
@@ -198,12 +232,12 @@ impl Engine {
             gauge(
                 "store_used_bytes",
                 self.store.used_bytes(),
-                "Bytes in use in the store",
+                "Bytes of the store in use",
             ),
             gauge(
                 "store_free_bytes",
                 self.store.free_bytes(),
-                "Bytes free for reuse in the store",
+                "Bytes of the store free for reuse",
             ),
         ]
     }
@@ -213,48 +247,43 @@ impl Engine {
         let now = self.log.current_lsn().0;
         let start = self.checkpoint_lsn.load(Ordering::Relaxed);
         vec![
-            gauge(
-                "lsn_current",
-                now,
-                "log",
-                "Log position, bytes since creation",
-            ),
+            gauge("lsn_current", now, "log", "Current log sequence number"),
             gauge(
                 "lsn_flushed",
                 self.log.durable_lsn().0,
                 "log",
-                "Log position that is durable",
+                "Log sequence number up to which the log is durable",
             ),
             gauge(
                 "lsn_last_checkpoint",
                 start,
                 "log",
-                "Where a restart would begin",
+                "Log sequence number at which crash recovery would begin",
             ),
             gauge(
                 "checkpoint_age",
                 now - start,
                 "log",
-                "Bytes of log a restart would read",
+                "Bytes of log that crash recovery would read",
             ),
             counter(
                 "checkpoints",
                 self.counters.checkpoints.get(),
                 "log",
-                "Checkpoints taken",
+                "Number of checkpoints",
             ),
             counter(
                 "throttled_statements",
                 self.counters.throttled.get(),
                 "log",
-                "Row changes that paused for log space",
+                "Number of row changes that waited for log space",
             ),
-            counter("os_log_fsyncs", log.flushes, "log", "Log flushes"),
+            counter("os_log_fsyncs", log.flushes, "log", "Number of log flushes"),
             counter(
                 "os_log_written",
                 log.flushed_bytes,
                 "log",
-                "Bytes of log written",
+                "Bytes written to the log",
             ),
         ]
     }
@@ -275,35 +304,39 @@ impl Engine {
         };
         vec![
             gauge(
-                "graveyard_entries",
+                "delete_archive_entries",
                 graves,
-                "Deleted entries kept for old snapshots, out of the trees",
+                "Number of deleted index entries in the delete archive, kept for old snapshots",
             ),
-            gauge("graveyard_bytes", grave_bytes, "Bytes they take"),
+            gauge(
+                "delete_archive_bytes",
+                grave_bytes,
+                "Size of the delete archive in bytes",
+            ),
             counter(
-                "entries_buried",
+                "entries_archived",
                 &purge.buried,
-                "Deleted entries moved out of the trees for old snapshots",
+                "Number of deleted index entries moved to the delete archive",
             ),
             gauge(
                 "history_list_length",
                 purge.length() as u64,
-                "Committed transactions not yet cleaned up after",
+                "Number of committed transactions not yet purged",
             ),
             gauge(
                 "purge_lag",
                 purge.lag_us() / 1000,
-                "How long the oldest of them has been waiting for it, ms",
+                "Age of the oldest committed transaction not yet purged, ms",
             ),
             counter(
                 "purged_entries",
                 &purge.purged,
-                "Pieces cleaned up after commits",
+                "Number of index entries and out-of-line values purged",
             ),
             counter(
                 "purge_by_committers",
                 &purge.helped,
-                "Commits that cleaned up because the helpers were behind",
+                "Number of commits that assisted purge because the purge threads lagged",
             ),
         ]
     }
@@ -315,53 +348,57 @@ impl Engine {
         let gauge = |name, value, comment| gauge(name, value, "history", comment);
         let counter = |name, value, comment| counter(name, value, "history", comment);
         vec![
-            gauge("open_snapshots", snapshots, "Open snapshots"),
+            gauge("open_snapshots", snapshots, "Number of open snapshots"),
             gauge(
                 "history_bytes",
                 kept,
-                "Bytes of row versions and deleted entries kept in memory",
+                "Bytes of row versions and archived deleted entries in memory",
             ),
-            gauge("history_ring_bytes", v.young_bytes, "Of these, in the ring"),
+            gauge(
+                "history_ring_bytes",
+                v.young_bytes,
+                "Bytes of row versions in the history ring",
+            ),
             gauge(
                 "history_old_bytes",
                 v.old_bytes,
-                "Of these, kept for old snapshots",
+                "Bytes of row versions in memory kept for old snapshots and long transactions",
             ),
             gauge(
                 "history_spilled_bytes",
                 v.spilled_bytes,
-                "Bytes of row versions kept in scratch files",
+                "Bytes of row versions in scratch files",
             ),
             gauge(
                 "version_chain_p99",
                 v.chain_p99,
-                "Versions of a row that 99 of 100 updates left at most, since the start",
+                "Length of row version chains after updates, 99th percentile since server start",
             ),
-            counter("versions_made", v.made, "Row versions made"),
+            counter("versions_made", v.made, "Number of row versions created"),
             counter(
                 "versions_pruned",
                 v.pruned,
-                "Row versions dropped by updates",
+                "Number of row versions pruned by updates",
             ),
             counter(
                 "versions_moved",
                 v.moved,
-                "Row versions moved for old snapshots",
+                "Number of row versions moved out of the ring for old snapshots",
             ),
             counter(
                 "versions_spilled",
                 v.spilled,
-                "Row versions written to scratch files",
+                "Number of row versions written to scratch files",
             ),
             counter(
                 "history_spill_failures",
                 v.spill_failures,
-                "Failed writes to scratch files: the versions stayed in memory",
+                "Number of failed writes to scratch files (the versions stay in memory)",
             ),
             gauge(
                 "undo_spilled_bytes",
                 self.undo_area.bytes(),
-                "Bytes of undo of long transactions in the file undo.spill",
+                "Bytes of undo log of long transactions in the file undo.spill",
             ),
         ]
     }
@@ -369,31 +406,36 @@ impl Engine {
     fn metrics_locks(&self) -> Vec<Metric> {
         let l = self.locks.stats();
         vec![
-            counter("row_lock_waits", l.waits, "lock", "Waits for a row lock"),
+            counter(
+                "row_lock_waits",
+                l.waits,
+                "lock",
+                "Number of waits for row locks",
+            ),
             counter(
                 "row_lock_time",
                 l.wait_us_total / 1000,
                 "lock",
-                "Time spent in them, ms",
+                "Total time spent waiting for row locks, ms",
             ),
             gauge(
                 "row_lock_current_waits",
                 l.waiting,
                 "lock",
-                "Waits for a row or table lock now",
+                "Number of row and table locks waited for now",
             ),
             gauge(
                 "row_lock_time_max",
                 l.wait_us_max / 1000,
                 "lock",
-                "The longest of them, ms",
+                "Maximum time to wait for a row lock, ms",
             ),
-            counter("deadlocks", l.deadlocks, "lock", "Deadlocks found"),
+            counter("deadlocks", l.deadlocks, "lock", "Number of deadlocks"),
             counter(
                 "lock_timeouts",
                 l.timeouts,
                 "lock",
-                "Lock waits that ran out of time",
+                "Number of lock waits that timed out",
             ),
         ]
     }

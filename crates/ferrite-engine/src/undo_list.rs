@@ -111,7 +111,7 @@ impl UndoArea {
         };
         let file = self.storage.open(NAME, mode, false).map_err(|e| match e {
             Error::NotFound => Error::Corrupt(format!(
-                "{NAME} is missing; it holds the undo of a transaction without an end"
+                "{NAME} is missing; it holds the undo of an unfinished transaction"
             )),
             other => other,
         })?;

@@ -48,7 +48,7 @@ fn bury(engine: &Engine, w: &mut Session, t: &Arc<Table>) {
     wait_until("the end of cleaning up", || {
         metric(engine, "history_list_length") == 0
     });
-    let graves = metric(engine, "graveyard_entries");
+    let graves = metric(engine, "delete_archive_entries");
     assert!(graves > ROWS / 10 * 9 * 3, "{graves} graves");
 }
 

@@ -186,7 +186,7 @@ fn old_snapshots_read_the_graveyard() {
         let mut now = Session::new(&engine, 0, 99);
         assert_eq!(scan(&mut now, &t, 2), model);
     }
-    let graves = metric(&engine, "graveyard_entries");
+    let graves = metric(&engine, "delete_archive_entries");
     assert!(graves > 100);
     let held: u64 = engine.snapshot_rows().iter().map(|row| row.held_rows).sum();
     assert!(held >= graves, "{held} of {graves} are said to be held");
@@ -194,7 +194,7 @@ fn old_snapshots_read_the_graveyard() {
     assert!(leaves < 12, "{leaves} pages for 600 rows");
     drop(old);
     wait_until("an empty graveyard", || {
-        metric(&engine, "graveyard_entries") == 0
+        metric(&engine, "delete_archive_entries") == 0
     });
     drop(w);
     check(&engine, &t);
@@ -238,7 +238,9 @@ fn a_row_brought_anew_hides_its_grave() {
     s.open_snapshot();
     delete(&mut other, &t, 1, b"old").unwrap();
     other.commit(false).unwrap();
-    wait_until("the burial", || metric(&engine, "graveyard_entries") == 3);
+    wait_until("the burial", || {
+        metric(&engine, "delete_archive_entries") == 3
+    });
     let stays = (2, b"stays".to_vec());
     let seen_as = |s: &mut Session, first: Option<&[u8]>| {
         let mut expected = BTreeMap::from([stays.clone()]);

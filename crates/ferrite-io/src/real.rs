@@ -124,7 +124,7 @@ impl RealStorage {
             pid => format!("process {pid}"),
         };
         Err(Error::InUse(format!(
-            "{} is held by {who}",
+            "{} is in use by {who}",
             self.dir.display()
         )))
     }

@@ -383,7 +383,7 @@ fn check_end(segs: &Segments, tail: &Tail, beyond: Option<u64>, durable: Lsn) ->
         };
         return Err(Error::Corrupt(format!(
             "redo log: the log ends in {}, but it was durable up to position {} when the last \
-             checkpoint was taken: what is between is lost{missing}",
+             checkpoint was taken: what lies between is lost{missing}",
             segs.geometry().describe(tail.stop),
             durable.0,
         )));

@@ -73,9 +73,9 @@ fn refuse_lost(storage: &dyn Storage) -> Result<()> {
         n => format!(" and {n} more"),
     };
     Err(Error::Corrupt(format!(
-        "{} is missing, but other files of a database are there ({}{more}): no new database is \
-         made over it. Bring {} back, from a backup or from where it was moved to; if nothing of \
-         this database is needed, move its files away",
+        "{} is missing, but other files of a database exist ({}{more}): no new database is \
+         created over them. Restore {} from a backup or from where it was moved to; if this \
+         database is not needed, move its files away",
         superblock::NAME,
         told.join(", "),
         superblock::NAME,

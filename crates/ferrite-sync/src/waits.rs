@@ -87,19 +87,21 @@ impl Reason {
     /// What it means, for users.
     pub fn meaning(self) -> &'static str {
         match self {
-            Reason::RowLock => "another transaction has locked the row or the gap",
-            Reason::TableLock => "another transaction has locked the table",
-            Reason::PageLatch => "another thread changes the page or copies it",
-            Reason::PageRead => "the page is read from disk",
-            Reason::FreeFrame => "every page in memory is in use or must be written first",
-            Reason::TreeStructure => "another split or merge in the same index",
-            Reason::LogFlush => "the log is written or flushed for a commit",
-            Reason::LogRing => "changes come faster than the log can be written",
-            Reason::LogSegment => "the next log file is being made",
-            Reason::LogBudget => "the log is near its budget, pages must be written",
+            Reason::RowLock => "another transaction holds a lock on the row or the gap",
+            Reason::TableLock => "another transaction holds a lock on the table",
+            Reason::PageLatch => "another thread holds the latch of the page, to change or copy it",
+            Reason::PageRead => "the page is being read from disk",
+            Reason::FreeFrame => "every page in the buffer pool is in use or must be written first",
+            Reason::TreeStructure => "another thread splits or merges pages of the same index",
+            Reason::LogFlush => "the log is being written or flushed for a commit",
+            Reason::LogRing => {
+                "the log buffer is full: changes arrive faster than the log is written"
+            }
+            Reason::LogSegment => "the next log file is being created",
+            Reason::LogBudget => "the log is close to its budget: pages must be written",
             Reason::DiskFull => "the disk is full",
             Reason::Rollback => "the row is still being rolled back after the last restart",
-            Reason::History => "row versions change their place in memory",
+            Reason::History => "row versions are being moved in memory",
         }
     }
 }

@@ -412,7 +412,7 @@ pub fn summary(report: &Report) -> String {
     ));
     if open.unfinished > 0 {
         text.push_str(&format!(
-            "{} transactions without an end ({} prepared): checked as if rolled back\n",
+            "{} unfinished transactions ({} prepared): checked as if rolled back\n",
             open.unfinished, open.prepared
         ));
     }

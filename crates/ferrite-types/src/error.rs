@@ -20,7 +20,7 @@ pub enum Error {
     #[error("lock wait timeout exceeded")]
     LockTimeout,
     /// This transaction was chosen to break a cycle; its caller rolls it back.
-    #[error("deadlock found; this transaction gives way")]
+    #[error("deadlock found; this transaction is rolled back")]
     Deadlock,
     /// KILL, or the server asked a wait to end. The statement is to be rolled back.
     #[error("interrupted")]
@@ -29,7 +29,7 @@ pub enum Error {
     #[error("row is locked by another transaction")]
     Skipped,
     /// The transaction was rolled back earlier and must be ended first.
-    #[error("transaction was rolled back before")]
+    #[error("transaction was already rolled back")]
     RolledBack,
     /// Snapshot isolation: the row changed after the snapshot was taken.
     #[error("record changed since the snapshot was taken")]

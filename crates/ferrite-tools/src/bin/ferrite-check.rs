@@ -94,7 +94,7 @@ fn run_check(
         match report.faults.len() {
             0 => println!("sound"),
             n => println!(
-                "{n} faults; ferrite-check --salvage DIR rescues the rows that can be read"
+                "{n} faults; ferrite-check --salvage DIR salvages the rows that can be read"
             ),
         }
     }

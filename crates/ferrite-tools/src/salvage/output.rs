@@ -31,7 +31,7 @@ impl DirOutput {
     /// It cannot be made.
     pub fn new(dir: &Path) -> Result<DirOutput> {
         std::fs::create_dir_all(dir)
-            .map_err(|e| Error::Io(format!("make directory {}: {e}", dir.display())))?;
+            .map_err(|e| Error::Io(format!("create directory {}: {e}", dir.display())))?;
         Ok(DirOutput {
             dir: dir.to_owned(),
         })
