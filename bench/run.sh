@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The door of the bench lab: finds the server, the engines asked for and the load generators, then hands over to Python.
+# Entry point of the benchmarks: finds the server, the engines asked for and the load generators, then hands over to Python.
 # An engine that cannot be had does not stop the others: its reason goes along in FB_MISSING_<ENGINE>.
 set -euo pipefail
 # shellcheck source=tests/lib/env.sh

@@ -153,7 +153,7 @@ EXPERIMENT = Experiment(
     name="big-transaction",
     title="One transaction changes every row",
     question="A single UPDATE changes all rows of a table several times the size of memory; a second one is rolled back; the "
-    "server is killed in the middle of a third. What does it take, and what do the other sessions notice?",
+    "server is killed in the middle of a third. How long does this take, and how does it affect other sessions?",
     method="128 MiB of cache, 64 MiB of ring for Ferrite's versions, 5 million rows; beside it eight sessions at a steady "
     "pace of 60 sysbench oltp_read_write transactions a second on a table of their own. Latencies are the medians of the "
     "seconds' p99.",

@@ -23,8 +23,8 @@ def _setups(size: Size) -> list[Setup]:
 EXPERIMENT = Experiment(
     name="bigger-than-memory",
     title="Data bigger than memory",
-    question="The cache holds a small part of the data and every key is as likely as any other. How many requests and "
-    "bytes does the device see per statement?",
+    question="The buffer pool holds a small part of the data, and all keys are equally likely. How many requests and "
+    "bytes does a statement need on the device?",
     method="sysbench, 16 threads, uniform keys, data several times the cache, direct I/O, commits flushed once a second.",
     setups=_setups,
     charts=(

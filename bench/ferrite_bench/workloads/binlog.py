@@ -53,10 +53,10 @@ def _setups(size: Size) -> list[Setup]:
 
 EXPERIMENT = Experiment(
     name="binlog",
-    title="The price of the binary log",
-    question="How much slower does a load become when its changes are also written to the binlog, synchronised never, "
-    "always, or now and then; and does anything stall when a binlog file is full?",
-    method="A load like TPC-C (the lab's own; no think time), cache at 60 to 100% of InnoDB's data size, every commit "
+    title="The cost of the binary log",
+    question="How much slower does a load become when its changes are also written to the binlog, synchronized never, "
+    "always, or sometimes; and does anything stall when a binlog file is full?",
+    method="A TPC-C-like load (our own script; no think time), cache at 60 to 100% of InnoDB's data size, every commit "
     "durable in the engine. Binlog files are small enough to be rotated during a run.",
     story="After measurements of 2018: the binlog cost 13% in Percona Server 5.7 and up to 30% in MySQL 8.0; with "
     "sync_binlog=0 the load fell to zero for a second or two at each rotation.",

@@ -32,8 +32,8 @@ def _setups(size: Size) -> list[Setup]:
 
 EXPERIMENT = Experiment(
     name="commit-latency",
-    title="What a durable commit takes",
-    question="How long does a client wait for one durable single-row change, alone and among many?",
+    title="Latency of a durable commit",
+    question="How long does a client wait for one durable single-row change, single and concurrent?",
     method="sysbench oltp_update_non_index and oltp_insert, autocommit, no binlog, every commit flushed.",
     setups=_setups,
     charts=(

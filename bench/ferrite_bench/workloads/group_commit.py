@@ -37,7 +37,7 @@ def _setups(size: Size) -> list[Setup]:
 EXPERIMENT = Experiment(
     name="group-commit",
     title="Group commit",
-    question="Many connections commit at the same time, each wants its change on disk. How many of them share one flush, "
+    question="Many connections commit at the same time, each durably. How many of them share one flush, "
     "with and without the binlog?",
     method="mysqlslap --auto-generate-sql-load-type=write (single-row inserts into a table without a primary key), every "
     "commit durable; binlog with sync_binlog=1. Flushes are those that the block device saw.",

@@ -81,7 +81,7 @@ def _setups(size: Size) -> list[Setup]:
 EXPERIMENT = Experiment(
     name="load",
     title="Loading data",
-    question="How fast do rows come in by LOAD DATA, in key order and shuffled, and how fast is an index added?",
+    question="How fast does LOAD DATA load rows, in key order and shuffled, and how fast is an index added?",
     method="One session; the same file for every engine; engine defaults for bulk loading (none is told to skip checks).",
     setups=_setups,
     charts=(Bars("Rows per second", "rows_per_second"),),

@@ -15,8 +15,8 @@ def _setups(size: Size) -> list[Setup]:
 
 EXPERIMENT = Experiment(
     name="long-queue",
-    title="A queue while a snapshot stays open for long",
-    question="The experiment `queue` shows what an old snapshot does to a queue within two minutes. And later on?",
+    title="A queue while a snapshot stays open for a long time",
+    question="The experiment `queue` shows what an old snapshot does to a queue within two minutes. What happens after that?",
     method="As `queue`: 4 threads; each event inserts one row at the tail, then locks and deletes the one at the head.",
     setups=_setups,
     charts=CHARTS,

@@ -16,8 +16,8 @@ def _setups(size: Size) -> list[Setup]:
 EXPERIMENT = replace(
     write_heavy.EXPERIMENT,
     name="long-write-heavy",
-    title="Heavy writing for an hour",
-    question="The experiment `write-heavy` asks about ten minutes of steady writing. And after an hour?",
+    title="Heavy writes for an hour",
+    question="The experiment `write-heavy` measures ten minutes of constant writes. What happens in an hour?",
     method="As `write-heavy`, without the partitioned table.",
     setups=_setups,
     apart=True,

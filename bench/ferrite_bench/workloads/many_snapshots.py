@@ -58,9 +58,9 @@ def _setups(size: Size) -> list[Setup]:
 
 EXPERIMENT = Experiment(
     name="many-snapshots",
-    title="Fifty snapshots of different ages",
-    question="Each second one more reader opens a snapshot and keeps it. What does the load pay, and does each of them still "
-    "read what it read at first?",
+    title="Fifty snapshots of different age",
+    question="Each second one more reader opens a snapshot and keeps it. What does this cost the load, and does each reader "
+    "still read what it read at first?",
     method="sysbench oltp_write_only, 4 threads, commits flushed once a second; each snapshot reads a sum over all rows when "
     "it opens and again at the end, and must get the same.",
     setups=_setups,

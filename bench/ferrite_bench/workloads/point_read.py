@@ -19,8 +19,8 @@ def _setups(size: Size) -> list[Setup]:
 
 EXPERIMENT = Experiment(
     name="point-read",
-    title="One row by its key",
-    question="The simplest statement there is, all data in memory: what does the engine add to what the SQL layer takes?",
+    title="One row by primary key",
+    question="The simplest statement there is, all data in memory: what does the engine add to the cost of the SQL layer?",
     method="sysbench oltp_point_select with prepared statements.",
     setups=_setups,
     charts=(

@@ -41,13 +41,13 @@ FIGURES = ("tps_first", "tps_last", "kept", "tps_after")
 EXPERIMENT = Experiment(
     name="queue",
     title="A queue while a snapshot stays open",
-    question="Jobs are put at the tail of a table and taken from its head. Somebody opens a REPEATABLE READ snapshot and "
-    "does nothing with it. What becomes of the queue?",
+    question="Jobs are put at the tail of a table and taken from its head. Another session opens a REPEATABLE READ snapshot "
+    "and does nothing with it. How does that affect the queue?",
     method="4 threads; each event inserts one row at the tail, then locks and deletes the one at the head; 1,000 rows wait. "
     "Commits are written but flushed once a second. The picture shows one run; the dashed lines show when the snapshot "
     "was opened and closed.",
-    story="The oldest complaint about InnoDB and XtraDB: deleted rows pile up at the head as long as a snapshot might "
-    "want them, and every worker wades through them.",
+    story="The oldest complaint about InnoDB and XtraDB: deleted rows accumulate at the head as long as a snapshot might "
+    "need them, and every worker scans them.",
     setups=_setups,
     charts=CHARTS,
     headline="tps_last",

@@ -64,8 +64,8 @@ def _setups(size: Size) -> list[Setup]:
 
 EXPERIMENT = Experiment(
     name="recovery-time",
-    title="Back after a crash",
-    question="The server is killed in the middle of heavy writing. How long until it answers, and how fast is it then?",
+    title="Restart after a crash",
+    question="The server is killed under heavy writes. How long does it take until it answers, and how fast is it then?",
     method="sysbench oltp_write_only, 16 threads, uniform keys, durable commits; kill -9; restart; the clock runs from the "
     "start of the new process to the first answer and to the first rows read. The picture shows the load before and after.",
     setups=_setups,

@@ -53,7 +53,7 @@ def _setups(size: Size) -> list[Setup]:
 EXPERIMENT = Experiment(
     name="scan",
     title="Scans",
-    question="How many rows a second does one session read when it reads all of them, by primary key, by a secondary "
+    question="How many rows per second does one session read when it reads all of them, by primary key, by a secondary "
     "index alone, and through a secondary index?",
     method="One session on sysbench's table; median of several per round; the last case after a restart, when nothing is in "
     "the engine's memory (direct I/O, so the system's cache does not help).",

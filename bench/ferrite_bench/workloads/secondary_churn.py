@@ -47,8 +47,8 @@ def _setups(size: Size) -> list[Setup]:
 EXPERIMENT = Experiment(
     name="secondary-churn",
     title="Secondary index churn under a snapshot",
-    question="Every update moves an entry of a secondary index. With an old snapshot open, what does a new reader of that "
-    "index pay for the entries left behind?",
+    question="Every update moves an entry of a secondary index. With an old snapshot open, what do the old entries cost "
+    "a new reader of that index?",
     method="sysbench oltp_update_index, 4 threads, commits flushed once a second; a covering range scan over half of the "
     "index by a new transaction before the load and after it, the snapshot still open.",
     setups=_setups,

@@ -53,8 +53,8 @@ def _setups(size: Size) -> list[Setup]:
 EXPERIMENT = Experiment(
     name="size-after-churn",
     title="Size after churn",
-    question="Rows change their length, go and come back; their number stays the same. How much larger do the files get, "
-    "and is space given back when most rows are deleted?",
+    question="Rows change their length, are deleted and inserted again; their number stays the same. How much larger do the "
+    "files get, and is space returned when most rows are deleted?",
     method="4 threads of updates with new lengths and of moves to a neighbouring key, for a while; then 90% of the rows "
     "are deleted. Each size is that of the files of a server that has been shut down, so that nothing is in memory only; "
     "logs are not counted, they have the size that the settings give them.",

@@ -22,8 +22,8 @@ def _setups(size: Size) -> list[Setup]:
 
 EXPERIMENT = Experiment(
     name="slow-volume",
-    title="A volume with 3,000 I/O requests a second",
-    question="Cloud volumes count requests. How many queries does an engine get out of 3,000 of them a second?",
+    title="A volume with 3,000 I/O requests per second",
+    question="Cloud volumes limit requests. How many queries does an engine achieve with 3,000 requests per second?",
     method="sysbench, 8 threads, uniform keys, data several times the cache, direct I/O. The server's own requests are "
     "limited at the block layer through a control group: 3,000 reads and 3,000 writes a second; the data was loaded "
     "without the limit.",

@@ -1,4 +1,4 @@
-"""steady-writes: a write load without old snapshots; is purge in step, and what does it cost?"""
+"""steady-writes: a write load without old snapshots; does purge keep up, and what does it cost?"""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from ferrite_bench.workloads.base import (
 )  # fmt: skip
 from ferrite_bench.workloads.common import oltp, oltp_data, warmup_of
 
-CASE, HELD = "purge", "purge held back for a while"
-LAG = Panel("purge_lag", "cleanup lag", "ms")
-STOLEN = Panel("stolen", "processor time the host gave to others", "CPUs")
+CASE, HELD = "purge", "purge paused at times"
+LAG = Panel("purge_lag", "purge lag", "ms")
+STOLEN = Panel("stolen", "processor time stolen by the host", "CPUs")
 
 
 def _steady(rows: int, seconds: float) -> Case:
@@ -39,7 +39,7 @@ def _steady(rows: int, seconds: float) -> Case:
 
 
 def _worst_share_given(outcome: Outcome, warmup: float) -> float | None:
-    """As the worst second's share of the mean, but of the speed per processor time that the host left this machine."""
+    """The slowest second's share of the mean, relative to the processor time that the host left this machine."""
     processors = os.cpu_count() or 1
     speeds = []
     for i, sample in enumerate(outcome.seconds):
@@ -79,11 +79,11 @@ def _setups(size: Size) -> list[Setup]:
 
 EXPERIMENT = Experiment(
     name="steady-writes",
-    title="Purge in step",
-    question="An OLTP write load without any old snapshot: does purge ever fall behind, does any second stall, and what "
-    "share of the speed does it take?",
-    method="sysbench oltp_write_only, 16 threads, commits flushed once a second. Then, Ferrite only, stretches with cleaning "
-    "up as usual and held back (ferrite_purge_paused) in turn.",
+    title="Purge under constant writes",
+    question="An OLTP write load without old snapshots: does purge lag, does throughput drop in any second, and what "
+    "share of the throughput does purge cost?",
+    method="sysbench oltp_write_only, 16 threads, commits flushed once a second. Then, Ferrite only, alternating periods with purge "
+    "active and paused (ferrite_purge_paused).",
     setups=_setups,
     charts=(
         Timeline("Transactions and history", CASE, (TPS, HISTORY)),

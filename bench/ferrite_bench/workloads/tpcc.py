@@ -28,9 +28,9 @@ def _setups(size: Size) -> list[Setup]:
 
 EXPERIMENT = Experiment(
     name="tpcc",
-    title="A load like TPC-C",
-    question="Orders, payments, deliveries: a mix of long and short transactions on nine tables. How many a second, and "
-    "how even?",
+    title="A TPC-C-like load",
+    question="Orders, payments, deliveries: a mix of long and short transactions on nine tables. How many per second, and "
+    "how evenly?",
     method="The lab's own script: the nine tables and five transactions of TPC-C in the usual mix, no think time; smaller "
     "tables in the quick size. All data in memory, commits durable, no binlog. These are not tpmC figures.",
     setups=_setups,

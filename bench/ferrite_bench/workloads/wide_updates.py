@@ -83,7 +83,7 @@ EXPERIMENT = Experiment(
     name="wide-updates",
     title="Every row changes under a snapshot",
     question="Uniform updates touch all rows of a large table, again and again, while one snapshot is open. Does the history "
-    "grow with the updates or with the rows? And what comes back when the snapshot ends?",
+    "grow with the updates or with the rows? And how much space is returned when the snapshot ends?",
     method="sysbench oltp_update_non_index, 8 threads, uniform keys, commits flushed once a second, the snapshot opened "
     "before the load and read in full before and after it. History is Ferrite's versions in memory and in scratch files, "
     "InnoDB's undo pages. Then the snapshot is closed and the load goes on.",

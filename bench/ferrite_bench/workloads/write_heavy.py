@@ -65,7 +65,7 @@ def setups(size: Size, full_seconds: int = 600) -> list[Setup]:
 
 EXPERIMENT = Experiment(
     name="write-heavy",
-    title="Heavy writing, steadily",
+    title="Constant heavy writes",
     question="Thirty-two sessions write without a pause. Is the last minute as fast as the first, and does purge "
     "keep pace?",
     method="Objects in sections of zones with a history of states each; one reading transaction (point join, or the list "
