@@ -36,7 +36,7 @@ def metrics(tree: Tree) -> dict[str, str]:
 
 def _status_faults(tree: Tree, text: str) -> list[str]:
     code = {f"Ferrite_{name}": kind for name, kind in metrics(tree).items()}
-    rows = table(text, "variable", "kind", "unit", "meaning")
+    rows = table(text, "variable", "kind", "unit", "description")
     told = {name: row[1] for row in rows for name in ticked(row[0])}
     wrong = both_ways("status variable", set(code), set(told), DOCUMENT)
     return wrong + [
@@ -147,7 +147,7 @@ def _change_told(
 
 
 def _setting_faults(tree: Tree, text: str) -> list[str]:
-    columns = ("variable", "scope", "default", "range", "at run time", "meaning")
+    columns = ("variable", "scope", "default", "range", "dynamic", "description")
     told = {name: row for row in table(text, *columns) for name in ticked(row[0])}
     code = _settings(tree)
     wrong = both_ways("system variable", set(code), set(told), DOCUMENT)
@@ -158,7 +158,7 @@ def _setting_faults(tree: Tree, text: str) -> list[str]:
             "scope": row[1] == setting["scope"],
             "default": _default_told(row[2], setting),
             "range": _range_told(row[3], setting),
-            "at run time": _change_told(row[4], name, setting, refused),
+            "dynamic": _change_told(row[4], name, setting, refused),
         }
         for column, fit in fits.items():
             if not fit:
@@ -201,7 +201,7 @@ def _view_faults(tree: Tree, text: str) -> list[str]:
     told: dict[str, set[str]] = {}
     for above, rows in tables(text):
         head = above.lstrip("# ")
-        if rows[0] == ["column", "meaning"]:
+        if rows[0] == ["column", "description"]:
             cells = [name for row in rows[1:] for name in ticked(row[0])]
             told[head] = set(cells)
     code = _columns(tree)
@@ -234,7 +234,7 @@ def _named(tree: Tree, name: str) -> str:
 
 def _section_faults(tree: Tree, text: str) -> list[str]:
     code = set(re.findall(r'\(\s*"([A-Z/ ]+)",', _named(tree, "Engine::sections")))
-    rows = table(text, "section", "holds")
+    rows = table(text, "section", "content")
     told = {name for row in rows for name in ticked(row[0])}
     return both_ways("section", code, told, DOCUMENT)
 
