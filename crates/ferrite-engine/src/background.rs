@@ -263,7 +263,8 @@ impl Engine {
             return;
         };
         if !std::mem::replace(warned, true) {
-            let text = format!("cannot write old row versions to scratch files, they stay in memory: {e}");
+            let text =
+                format!("cannot write old row versions to scratch files, they stay in memory: {e}");
             self.callbacks.log(LogLevel::Warning, &text);
         }
     }

@@ -472,7 +472,7 @@ mod tests {
             let heard = w.heard.0.lock().clone();
             assert!(!heard.is_empty(), "{fault:?}: nothing is said");
             assert!(
-                heard.iter().all(|text| text.contains("cleanup")),
+                heard.iter().all(|text| text.contains("purge failed")),
                 "{heard:?}"
             );
             assert_eq!(w.engine.purge.pending_overflow().len(), 0, "{fault:?}");

@@ -543,7 +543,7 @@ fn a_stale_value_frees_no_page_of_another_table() {
         r
     };
     let first = put(&mut s, &old, b"an old value");
-    // Somebody may still read it: the cleanup has to wait.
+    // Somebody may still read it: purge has to wait.
     reader.open_snapshot();
     s.delete_row(&old, &key(1), &[]).unwrap();
     s.commit(false).unwrap();
