@@ -195,7 +195,7 @@ def _macro_names(tree: Tree, macro: str) -> set[str]:
 def _kill_points(tree: Tree) -> list[str]:
     told = {
         name
-        for row in table(tree.text(TESTING), "module", "places")
+        for row in table(tree.text(TESTING), "module", "kill points")
         for name in ticked(row[1])
     }
     return both_ways("kill point", _macro_names(tree, "kill_point"), told, TESTING)
