@@ -65,8 +65,8 @@ def scenario_mariadb_backup_fails(env: Env) -> None:
     if run is None:
         return
     expect(run.returncode != 0, "the backup says that it is complete", run.stderr[-500:])
-    expect("no row of 3 FERRITE tables" in run.stderr, "the reason", run.stderr[-2000:])
-    expect("no row of 3 FERRITE tables" in env.log(), "the reason in the error log")
+    expect("no rows of 3 FERRITE tables" in run.stderr, "the reason", run.stderr[-2000:])
+    expect("no rows of 3 FERRITE tables" in env.log(), "the reason in the error log")
     s.run("INSERT INTO t VALUES (1000, '')")
     s.run("ALTER TABLE t ADD c INT")
     s.run("DROP TABLE t, p")
