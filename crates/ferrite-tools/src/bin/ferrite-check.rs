@@ -17,26 +17,26 @@ use std::process::ExitCode;
 /// Faults that are printed; the rest is counted.
 const FAULTS_SHOWN: usize = 100;
 
-/// Verifies the Ferrite database below DATADIR, or rescues its rows
+/// Verifies the Ferrite database in DATADIR, or salvages its rows
 ///
-/// No server may have the database open. Nothing is written there.
+/// No server may have the database open. Nothing is written to DATADIR.
 #[derive(Parser)]
 #[command(
     name = "ferrite-check",
     version,
-    after_help = "Exit code: 0 sound, 1 damage found, 2 could not run."
+    after_help = "Exit code: 0 no damage, 1 damage found, 2 cannot run."
 )]
 struct Options {
     /// The server's data directory
     #[arg(value_name = "DATADIR")]
     dir: PathBuf,
-    /// Write every row that can be read to files in DIR that LOAD DATA takes
+    /// Write every readable row to files in DIR, for LOAD DATA
     #[arg(long, value_name = "DIR")]
     salvage: Option<PathBuf>,
-    /// With --salvage: look at all blobs, even if the map is there
+    /// With --salvage: scan all pages of the store, even if the page map is intact
     #[arg(long, requires = "salvage")]
     scan: bool,
-    /// No progress, no summary; faults only
+    /// Print only faults, no progress and no summary
     #[arg(long)]
     quiet: bool,
 }
