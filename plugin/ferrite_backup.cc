@@ -86,8 +86,8 @@ struct Lost {
   std::string named;
 };
 
-/* Byte 3 of a .frm file: the engine's number. Ours is one of those given out at run time
-   (then the name stands in the file, after its length), or that of partitioning. */
+/* Byte 3 of a .frm file is the engine's number. Ferrite's is assigned at run time (the file then
+   has the name, after its length), or it is that of partitioning. */
 bool may_be_ours(const uchar *header) {
   return header[0] == 0xfe && header[1] == 1 &&
          (header[3] >= DB_TYPE_FIRST_DYNAMIC || header[3] == DB_TYPE_PARTITION_DB);

@@ -25,8 +25,8 @@ void keep_text() {
   last_text[sizeof last_text - 1] = '\0';
 }
 
-/* A table with one bad page can fail thousands of statements a second: one line a second
-   in the log is enough, with the count of those left out. */
+/* A table with one bad page can fail thousands of statements a second: one line per
+   second in the log is enough, with the number of omitted failures. */
 void log_failure() {
   static std::atomic<time_t> last_logged{0};
   static std::atomic<uint64_t> left_out{0};
@@ -44,13 +44,13 @@ void log_failure() {
     sql_print_error("Ferrite: %s", last_text);
 }
 
-/* The server's message names the table only: a warning beside it tells the rest. `er`: the
+/* The server's message names only the table; an additional warning has the details. `er`: the
    number that the server gives to the error itself. */
 void explain(THD *thd, uint er) {
   if (thd && thd == current_thd && last_text[0]) ferrite_warn(thd, er, "Ferrite: %s", last_text);
 }
 
-/* What the server has a number for, but no word of ours would reach: it knows these only as
+/* Errors that have a number in the server but would be reported without our text, as
    "Got error 139". The first error of a statement is the one that the client gets. */
 void raise(THD *thd, uint er, ulong limit) {
   if (thd && thd == current_thd) my_error(er, MYF(0), limit);

@@ -51,7 +51,7 @@ static int on_is_killed(void *thd) {
   return thd && thd_kill_level(static_cast<THD *>(thd)) != THD_IS_NOT_KILLED;
 }
 
-/* The thread pool may start another thread meanwhile; SHOW PROCESSLIST tells why it hangs. */
+/* The thread pool may start another thread meanwhile; SHOW PROCESSLIST shows the reason. */
 static void on_lock_wait_begin(void *arg) {
   THD *thd = static_cast<THD *>(arg);
   if (!thd) return;
@@ -140,7 +140,7 @@ static void hton_drop_database(handlerton *, char *path) {
   fe_code code = fe_database_drop(ferrite_engine, name, thd, ferrite_lock_wait_ms(thd));
   if (code == FE_OK || code == FE_NOT_FOUND) return;
   sql_print_error("Ferrite: cannot drop the tables of database %s: %s", name, fe_last_error());
-  /* The server asks for no answer: the client gets a warning. */
+  /* The server ignores the result, so the client gets a warning. */
   if (thd)
     ferrite_warn(thd, ER_UNKNOWN_ERROR, "tables of database %s remain in the engine: %s", name,
                  fe_last_error());

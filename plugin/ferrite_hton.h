@@ -47,11 +47,11 @@ fe_session *ferrite_sequence_session_of(THD *thd);
 fe_code ferrite_end_sequence_write(fe_session *session, bool keep);
 
 /* Makes Ferrite a participant of the current statement (and of the transaction when there
-   is one), begins the statement in the core, hands over isolation level and lock wait
+   is one), begins the statement in the core, passes isolation level and lock wait
    timeout. Cheap to call again in the same statement. */
 void ferrite_register_trx(THD *thd, fe_session *session);
 
-/* 1 when this statement's changes belong to a transaction that goes on after it. */
+/* 1 when this statement's changes belong to a transaction that continues after it. */
 bool ferrite_in_transaction(THD *thd);
 /* How long this statement waits for a lock, in ms; 0: not at all. */
 uint32_t ferrite_lock_wait_ms(THD *thd);

@@ -69,15 +69,15 @@ void forget_transaction(ferrite_conn *conn) {
 
 /* A commit inside DDL or a replication step is waited for: what follows it in the same
    statement (a rename of the .frm, a log entry of the server's) relies on it. A commit that
-   ends with an OK to the client may be made durable while the OK is held back. */
+   ends with an OK to the client may become durable while the OK is delayed. */
 int may_commit_async(THD *thd) {
   return !(sql_command_flags[thd_sql_command(thd)] & CF_AUTO_COMMIT_TRANS);
 }
 
 /* The binary log holds the id of a prepared transaction, and recovery commits what is there. No
    other coordinator of this server does (10.11: after a crash everything prepared is rolled
-   back, although both engines had answered), and of this transaction the binary log may not be
-   told: then its commit record is the one word that counts. */
+   back, although both engines had answered), and this transaction may not be in the binary log:
+   then only its commit record counts. */
 bool binlog_keeps_commit(THD *thd) {
   return tc_log == &mysql_bin_log && thd_test_options(thd, OPTION_BIN_LOG);
 }
@@ -151,8 +151,8 @@ ferrite_conn *ferrite_conn_of(THD *thd) {
 
 fe_session *ferrite_session_of(THD *thd) { return ferrite_conn_of(thd)->session; }
 
-/* Nobody waits for long here (a sequence has a mutex of its own in the server), so that
-   kill_query() need not know of it. */
+/* Waits are short here (a sequence has a mutex of its own in the server), so kill_query() does
+   not need to handle it. */
 fe_session *ferrite_sequence_session_of(THD *thd) {
   ferrite_conn *conn = ferrite_conn_of(thd);
   if (!conn->sequences) {
@@ -170,7 +170,7 @@ fe_code ferrite_end_sequence_write(fe_session *session, bool keep) {
 }
 
 void ferrite_register_trx(THD *thd, fe_session *session) {
-  /* The server's own mark tells a new statement from a further table of this one: it is
+  /* The server's own mark distinguishes a new statement from a further table of this one: it is
      cleared when the statement has been committed or rolled back, and triggers and stored
      functions run under the mark of the statement that called them. */
   Ha_trx_info *marks = thd->ha_data[ferrite_hton->slot].ha_info;
@@ -191,7 +191,7 @@ int ferrite_hton_start_snapshot(handlerton *, THD *thd) {
   ferrite_register_trx(thd, conn->session);
   if (isolation >= FE_REPEATABLE_READ)
     return ferrite_to_ha_error(fe_txn_open_snapshot(conn->session), thd);
-  /* Every engine is asked, and InnoDB says the same: once is enough. */
+  /* The server calls every engine, and InnoDB gives the same warning: one is enough. */
   if (isolation == FE_READ_UNCOMMITTED && !ha_resolve_by_legacy_type(thd, DB_TYPE_INNODB))
     ferrite_warn(
         thd, ER_NOT_SUPPORTED_YET,
@@ -212,8 +212,8 @@ int ferrite_hton_commit(handlerton *hton, THD *thd, bool all) {
   const bool was_logged = conn->commit_ordered;
   forget_transaction(conn);
   if (code == FE_OK) return 0;
-  /* The transaction may stand in the binlog already: an error to the client would be a
-     lie, and going on with an engine that lost it would be worse. */
+  /* The transaction may already be in the binlog: an error for the client would be wrong,
+     and continuing with an engine that lost it would be worse. */
   if (was_logged) ferrite_fatal(fe_last_error());
   return ferrite_to_ha_error(code, thd);
 }
@@ -241,8 +241,8 @@ int ferrite_hton_rollback(handlerton *hton, THD *thd, bool all) {
 
 int ferrite_hton_prepare(handlerton *hton, THD *thd, bool all) {
   ferrite_conn *conn = existing_conn(thd, hton);
-  /* With the binlog on the server asks this after every statement of a transaction too:
-     the commit of the statement follows and does all there is to do. */
+  /* With the binlog the server also calls this after every statement of a transaction: the
+     commit of the statement follows and does everything. */
   if (!conn || !ends_transaction(thd, all)) return 0;
   if (!fe_txn_has_changes(conn->session)) return 0;
   fe_xid xid;

@@ -20,7 +20,7 @@ extern struct st_mysql_show_var ferrite_status_variables[];
 /* Fills everything but data_dir; values are those of the command line. */
 void ferrite_fill_config(fe_config *config);
 
-/* Hands the settings that fe_config does not carry to a freshly opened engine. */
+/* Passes the settings that are not in fe_config to an engine that was just opened. */
 void ferrite_apply_settings();
 
 /* Session: seconds to wait for a row lock; 0 is NOWAIT. */

@@ -53,8 +53,8 @@ ulong ha_ferrite::index_flags(uint idx, uint, bool) const {
   ulong flags = HA_READ_NEXT | HA_READ_PREV | HA_READ_ORDER | HA_READ_RANGE | HA_KEYREAD_ONLY |
                 HA_DO_INDEX_COND_PUSHDOWN | HA_DO_RANGE_FILTER_PUSHDOWN;
   if (idx == table_share->primary_key) flags |= HA_CLUSTERED_INDEX;
-  /* A filter is built by reading the key alone, and nobody computes virtual columns then: what
-     an entry has of a prefix is not enough to see the end of the range. */
+  /* A filter is built from the key alone, and virtual columns are not computed then: the prefix
+     in an entry is not enough to detect the end of the range. */
   if (m_share) {
     const ferrite::Index &index = layout().indexes[layout().by_server[idx]];
     if (index.has_prefix && index.has_virtual)
@@ -211,7 +211,7 @@ void ha_ferrite::begin_statement(THD *thd) {
   m_dirty = thd_tx_isolation(thd) == ISO_READ_UNCOMMITTED;
   m_autoinc_rows = 0;
   m_have_payload = false;
-  /* Partitions are not told of HANDLER by init_table_handle_for_HANDLER(). */
+  /* init_table_handle_for_HANDLER() is not called for partitions. */
   m_handler_mode = thd_sql_command(thd) == SQLCOM_HA_READ;
 }
 
@@ -269,7 +269,7 @@ int ha_ferrite::start_stmt(THD *thd, thr_lock_type lock_type) {
   return 0;
 }
 
-/* HANDLER reads are consistent reads, and a scan goes on from statement to statement. */
+/* HANDLER reads are consistent reads, and a scan continues in the next statement. */
 void ha_ferrite::init_table_handle_for_HANDLER() {
   begin_statement(ha_thd());
   m_lock = m_stored_lock = FE_READ_SNAPSHOT;

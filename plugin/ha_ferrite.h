@@ -154,7 +154,7 @@ class ha_ferrite final : public handler {
   int deliver(fe_row *row, uchar *buf);
   int deliver_clustered(fe_row row, uchar *buf);
   fe_code deliver_state(const fe_row &row, uchar *buf);
-  /* What is read may not be committed: it may be gone at the next look. */
+  /* What is read may be uncommitted: it may not exist any more at the next read. */
   bool reads_dirty() const { return m_dirty && m_lock == FE_READ_SNAPSHOT; }
   check_result_t check_pushed(const fe_row &row, uchar *buf);
   int seek(uchar *buf, const uchar *key, uint key_len, fe_seek_mode mode);
@@ -283,7 +283,7 @@ class ha_ferrite final : public handler {
   std::vector<uchar> m_new_image;
   std::vector<uchar> m_blob_places;
   size_t m_blob_place_bytes = 0;
-  /* Asked for by info(HA_STATUS_ERRKEY), at times of another partition's handler. */
+  /* Read by info(HA_STATUS_ERRKEY), sometimes of another partition's handler. */
   static thread_local uint s_duplicate_key;
 
   ulonglong m_autoinc_rows = 0; /* values still to come of a multi-row INSERT */

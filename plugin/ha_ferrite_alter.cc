@@ -48,7 +48,7 @@ bool ha_ferrite::can_convert_nocopy(const Field &field, const Column_definition 
          !to.compression_method() == !field.compression_method();
 }
 
-/* A key on the whole of a VARCHAR goes on to be one when the column grows. */
+/* A key on a whole VARCHAR column stays one if the column becomes longer. */
 Compare_keys ha_ferrite::compare_key_parts(const Field &old_field,
                                            const Column_definition &new_field,
                                            const KEY_PART_INFO &old_part,

@@ -142,7 +142,7 @@ static void warn_system_table(THD *thd, const std::string &path) {
                table);
 }
 
-/* Files of temporary tables are told by their names: only those may be called so. */
+/* Temporary tables are recognized by their file names: only they may have such a name. */
 static int refuse_temporary_name(const char *path) {
   const char *file = strrchr(path, FN_LIBCHAR);
   my_error(ER_WRONG_TABLE_NAME, MYF(0), file ? file + 1 : path);
@@ -204,7 +204,7 @@ int ha_ferrite::rename_table(const char *from, const char *to) {
   THD *thd = ha_thd();
   fe_code rc = fe_table_rename(ferrite_engine, core_table_name(from).c_str(),
                                core_table_name(to).c_str(), thd, ferrite_lock_wait_ms(thd));
-  /* The server would tell of any failure as 1025: the error that is told first counts. */
+  /* The server would report any failure as 1025; the first error reported is used. */
   if (rc == FE_LOCK_TIMEOUT) my_error(ER_LOCK_WAIT_TIMEOUT, MYF(0));
   if (rc == FE_INTERRUPTED) my_error(ER_QUERY_INTERRUPTED, MYF(0));
   return ferrite_table_error(rc, thd);

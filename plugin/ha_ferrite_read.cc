@@ -165,7 +165,7 @@ int ha_ferrite::index_read_last(uchar *buf, const uchar *key, uint key_len) {
   return index_read(buf, key, key_len, HA_READ_PREFIX_LAST);
 }
 
-/* A range: the core is told where it ends, so that it does not read ahead beyond. */
+/* A range: the core gets its end, so that it does not read ahead beyond it. */
 int ha_ferrite::read_range_first(const key_range *start_key, const key_range *end_key,
                                  bool eq_range, bool sorted) {
   m_range_first = end_key && !(eq_range && m_index && m_index->unique);
@@ -272,8 +272,8 @@ int ha_ferrite::move(Step step, uchar *buf) {
   }
 }
 
-/* HANDLER goes on in another statement where it stood: on a row, where a key would be that
-   is not there, before the first row that did not match any more, or beyond an end. */
+/* HANDLER continues in another statement at its position: on a row, at the place of a key that
+   does not exist, before the first row that no longer matched, or beyond an end. */
 void ha_ferrite::remember_place(fe_code rc, const fe_row &row, bool backward, bool exact) {
   m_at_before = false;
   if (rc == FE_OK) {
@@ -295,7 +295,7 @@ fe_code ha_ferrite::go_on(bool backward, fe_row *row) {
 
 /* Index condition and rowid filter, on the entry alone. With the filter the server also compares
    the row with the end of the range, which needs the key's columns; the entry of a prefix does
-   not have them: the filter is then left out, and WHERE decides. */
+   not have them: the filter is then skipped, and WHERE decides. */
 check_result_t ha_ferrite::check_pushed(const fe_row &row, uchar *buf) {
   if (m_index->no == 0 || buf != table->record[0] || inited != INDEX) return CHECK_POS;
   const bool condition = pushed_idx_cond && active_index == pushed_idx_cond_keyno;
@@ -378,7 +378,7 @@ fe_code ha_ferrite::deliver_state(const fe_row &row, uchar *buf) {
 }
 
 /* An UPDATE that has met a row locked by another transaction asks whether what it got is the last
-   committed state. If so and the row matches, it reads on, and gets the row again, locked. */
+   committed state. If so and the row matches, it continues and gets the row again, locked. */
 void ha_ferrite::try_semi_consistent_read(bool yes) { m_semi = yes && m_low_isolation; }
 
 bool ha_ferrite::was_semi_consistent_read() {

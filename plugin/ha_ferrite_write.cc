@@ -1,8 +1,8 @@
 /*
  * Changing rows: insert, update, delete, and AUTO_INCREMENT.
  *
- * The server hands whole records; what goes to the core is an encoded primary key, a row
- * payload and the secondary entries that change. An update starts from the payload of the
+ * The server passes whole records; the core gets an encoded primary key, a row payload and
+ * the secondary entries that change. An update starts from the payload of the
  * row last read and replaces only what differs.
  */
 #include "ha_ferrite.h"

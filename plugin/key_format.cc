@@ -199,7 +199,7 @@ static uint8_t *put_groups_pad(const uint8_t *data, size_t len, const WeightLeve
 }
 
 /* The server's weights of Big5 are stroke counts, equal for many characters, while its
-   comparison goes by the codes: so do the keys. */
+   comparison uses the codes, and so do the keys. */
 static size_t weigh_big5(const CHARSET_INFO *cs, const uint8_t *data, size_t len, uint8_t *to) {
   size_t n = 0;
   for (size_t i = 0; i < len;) {
@@ -443,7 +443,7 @@ uint8_t *encode_tuple(const Index &index, const Index *primary, const uchar *tup
   }
   if (!extended || !primary) return to;
   /* The tail of a secondary key is the whole primary key, in its own order; parts that the
-     server left out because the index declares them stand earlier in the tuple. */
+     server omitted because the index declares them are earlier in the tuple. */
   for (size_t i = 0; i < primary->parts.size(); i++) {
     const uchar *at = find_in_tuple(index, *primary, static_cast<int>(i), tuple, given);
     if (!at) break;

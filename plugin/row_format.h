@@ -88,7 +88,7 @@ struct Column {
 Column describe_column(const Field *field, const uchar *record_start, const uchar *defaults,
                        bool virtual_column);
 
-/* A byte buffer that grows, and gives back what it needs no more only when told. */
+/* A byte buffer that grows, and frees memory only on request. */
 class Buffer {
  public:
   Buffer() = default;
@@ -109,8 +109,8 @@ class Buffer {
   }
 
  private:
-  /* Large ones are mappings of their own: what is given back goes to the system, and not into
-     the holes of a heap that stays as large as it once was. */
+  /* Large ones are memory mappings of their own: freed memory goes back to the operating system,
+     not into the holes of a heap that does not shrink. */
   bool is_mapped() const { return capacity_ >= kMappedBufferBytes; }
   uint8_t *grow_mapping(size_t wanted);
   void free();

@@ -163,7 +163,7 @@ void ha_ferrite::refresh_stats(bool force) {
   m_share->stats_running = false;
 }
 
-/* Hands rec_per_key to the server. */
+/* Passes rec_per_key to the server. */
 void ha_ferrite::publish_stats() {
   std::lock_guard<std::mutex> guard(m_share->stats_mutex);
   for (const Index &index : layout().indexes) {

@@ -120,7 +120,7 @@ EXPERIMENT = Experiment(
     name="hot-rows",
     title="Hot rows under a snapshot",
     question="Sixteen threads count on 1,000 rows while one old snapshot is open. Does every update and every read of a row "
-    "have to walk past all the versions that nobody needs?",
+    "have to read all the versions that no snapshot needs?",
     method="Single-row updates of 1,000 rows, 16 threads, commits flushed once a second, on two servers of each engine in "
     "turn: one without a snapshot, one with a snapshot that stays open over all rounds (full size: 30 rounds of 20 s, so ten "
     "minutes of updates) and must read the same at the end. 'Kept' compares the two servers of one engine within a round. "

@@ -1,5 +1,5 @@
 /*
- * The C boundary of Ferrite's core: the only thing the C++ plugin knows of it.
+ * The C interface of Ferrite's core: the C++ plugin uses the core only through it.
  *
  * Rules of this interface
  * - Plain C: opaque handles, integer codes, byte slices. No server type crosses.
@@ -39,7 +39,7 @@ typedef struct {
   size_t len;
 } fe_slice;
 
-/* Result codes. The numbers are part of the boundary. */
+/* Result codes. The numbers are part of the interface. */
 typedef enum {
   FE_OK = 0,
   FE_END = 1,               /* no (further) row */
@@ -66,7 +66,7 @@ typedef enum {
   FE_TABLE_CHANGED = 22,    /* read view older than the table's definition */
   FE_OUT_OF_MEMORY = 23,
   FE_LOCK_TABLE_FULL = 24,
-  FE_BUG = 25               /* the caller broke a rule of this boundary */
+  FE_BUG = 25               /* the caller broke a rule of this interface */
 } fe_code;
 
 typedef enum { FE_LOG_NOTE = 0, FE_LOG_WARNING = 1, FE_LOG_ERROR = 2 } fe_log_level;
@@ -113,7 +113,7 @@ typedef struct {
   /* Own thread: waiter_thd is about to wait for holder_thd (parallel replication). May
      call fe_session_interrupt() on the holder's session. May be NULL. */
   void (*report_wait_for)(void *waiter_thd, void *holder_thd);
-  /* Own thread: the commit returns now and its OK is held back until async_done.
+  /* Own thread: the commit returns now and its OK is delayed until async_done.
      Returns NULL when this connection cannot do that. */
   void *(*async_begin)(void *thd);
   /* Any thread (the flusher): releases the OK; once per async_begin. */
@@ -130,7 +130,7 @@ typedef struct {
      on waiting until this returns. Copies at most `room` bytes and returns how many. Must not
      wait. May be NULL. */
   size_t (*query_of_waiter)(void *thd, char *query, size_t room);
-  /* Likewise: which of two members should rather give way: negative the first, positive the
+  /* Likewise: which of two members should be the victim: negative the first, positive the
      second, 0 no preference. Must not wait. May be NULL. */
   int (*prefer_victim)(void *a_thd, void *b_thd);
 } fe_callbacks;
@@ -139,14 +139,14 @@ typedef struct {
   uint32_t abi_version; /* FE_ABI_VERSION */
   const char *data_dir; /* the server's data directory; files live in #ferrite below it */
   uint64_t buffer_pool_size_bytes;
-  uint64_t log_budget_bytes;      /* size of the redo log that checkpoints aim at */
-  uint64_t history_ring_bytes;    /* budget of the version ring */
+  uint64_t log_budget_bytes;      /* target size of the redo log */
+  uint64_t history_ring_bytes;    /* size of the history ring */
   uint64_t max_history_bytes;     /* 0: off */
   uint32_t flush_log_at_commit;   /* 0, 1, 2: InnoDB's meaning */
   uint32_t flush_interval_ms;     /* background log flush for modes 0 and 2 */
   uint32_t lock_wait_timeout_ms;  /* default of new sessions */
-  uint32_t purge_threads;         /* 0: by cores */
-  uint32_t write_threads;         /* 0: by cores */
+  uint32_t purge_threads;         /* 0: by number of processors */
+  uint32_t write_threads;         /* 0: by number of processors */
   uint32_t deadlock_detect;       /* bool */
   uint32_t use_direct_io;         /* bool */
   uint32_t read_only;             /* bool */
@@ -172,7 +172,7 @@ const char *fe_version(void);
 
 /* Makes the whole redo log durable (FLUSH LOGS). */
 fe_code fe_engine_flush_log(fe_engine *engine);
-/* Takes a checkpoint; on failure the one before stays. */
+/* Takes a checkpoint; on failure the previous one stays valid. */
 fe_code fe_engine_checkpoint(fe_engine *engine);
 /* Calls checkpoint_notify(cookie) once everything committed so far is durable. */
 void fe_checkpoint_request(fe_engine *engine, void *cookie);
@@ -214,8 +214,8 @@ typedef struct {
   uint8_t data[128];
 } fe_xid;
 fe_code fe_txn_prepare(fe_session *session, const fe_xid *xid);
-/* After an XA PREPARE that the client asked for: gives back shared locks and gap locks, unless the
-   transaction is SERIALIZABLE. Not in a commit with the binary log, whose order they keep. */
+/* After an XA PREPARE statement of the client: releases shared locks and gap locks, unless the
+   transaction is SERIALIZABLE. Not for a commit with the binary log, whose order they keep. */
 void fe_txn_release_reads(fe_session *session);
 /* In memory: writes the commit record to the log buffer, makes it visible, releases
    locks. Never blocks, never fails. The log's order of these calls is the binlog's. */
@@ -223,7 +223,7 @@ void fe_txn_commit_ordered(fe_session *session);
 /* After commit_ordered: frees the transaction. `wait_durable` when the server keeps no
    checkpoint promise for it. */
 fe_code fe_txn_commit_finish(fe_session *session, int wait_durable);
-/* Explicit XA: the prepared transaction leaves its session and lives on. */
+/* Explicit XA: detaches the prepared transaction from its session. */
 fe_code fe_txn_detach_prepared(fe_session *session);
 
 /* Prepared transactions found at start or detached: calls `each` for every one. */
@@ -249,7 +249,7 @@ typedef struct {
 
 enum {
   FE_TABLE_TEMPORARY = 1,   /* not logged durably; gone at restart */
-  FE_TABLE_HIDDEN_ROWID = 2, /* no primary key: the core hands out 8-byte row ids */
+  FE_TABLE_HIDDEN_ROWID = 2, /* no primary key: the core assigns 8-byte row ids */
   FE_TABLE_NO_ROLLBACK = 4  /* SEQUENCE: changes are their own transaction */
 };
 
@@ -259,17 +259,17 @@ typedef struct {
   uint32_t compression;       /* 0 none, 1 lz4, 2 zstd */
   const fe_index_def *indexes; /* [0] is the clustered one */
   uint32_t index_count;
-  fe_slice definition;        /* opaque bytes of the plugin, given back by fe_table_definition */
+  fe_slice definition;        /* opaque bytes of the plugin, returned by fe_table_definition */
   uint64_t auto_increment;    /* next value, 0: none */
 } fe_table_def;
 
-/* Each of these is atomic and durable on return. Those with `thd` (NULL: none, else asked for
+/* Each of these is atomic and durable on return. Those with `thd` (NULL: none, else checked for
    KILL) wait up to `wait_ms` while a prepared transaction has changed the table, then give
    FE_LOCK_TIMEOUT; temporary tables do not wait. */
 fe_code fe_table_create(fe_engine *engine, const fe_table_def *def);
-/* FE_NOT_FOUND when there is none. Space is given back in the background. */
+/* FE_NOT_FOUND if there is none. Space is freed in the background. */
 fe_code fe_table_drop(fe_engine *engine, const char *name, void *thd, uint32_t wait_ms);
-/* FE_NOT_FOUND / FE_EXISTS; renaming what already bears the new name only is FE_OK. */
+/* FE_NOT_FOUND / FE_EXISTS; renaming a table that already has only the new name is FE_OK. */
 fe_code fe_table_rename(fe_engine *engine, const char *from, const char *to, void *thd,
                         uint32_t wait_ms);
 /* Gives the table another `definition`: for what a server does not need to read its rows. */
@@ -285,7 +285,7 @@ void fe_table_close(fe_table *table);
 fe_slice fe_table_definition(const fe_table *table);
 uint64_t fe_table_id(const fe_table *table);
 int fe_table_exists(fe_engine *engine, const char *name);
-/* Tables there are, temporary ones aside. */
+/* Number of tables, without temporary ones. */
 uint64_t fe_table_count(fe_engine *engine);
 
 typedef struct {
@@ -317,7 +317,7 @@ uint32_t fe_index_sample(fe_table *table, uint32_t index_no, uint32_t pages,
 uint64_t fe_records_in_range(fe_table *table, uint32_t index_no, fe_slice low,
                              fe_slice high);
 
-/* AUTO_INCREMENT: next value to hand out. fe_autoinc_reserve gives `count` values of
+/* AUTO_INCREMENT: next value to assign. fe_autoinc_reserve returns `count` values of
    the series offset + k*increment, all >= the counter, and moves the counter past them.
    fe_autoinc_update raises it to at least `next`. Logged with the next change. */
 uint64_t fe_autoinc_read(fe_table *table);
@@ -336,8 +336,8 @@ fe_code fe_table_check(fe_session *session, fe_table *table, int quick,
 
    fe_payload: a row payload (clustered index only) opens with the count of overflow
    references: one byte, or from 255 on the bytes 255, count (two, little-endian), 255, 255.
-   That many fe_overflow of 16 bytes each follow, and then the plugin's own bytes. The core frees an overflow value when the last row version
-   that names it is gone. Secondary entries have a payload without this prefix. */
+   That many fe_overflow of 16 bytes each follow, and then the plugin's own bytes. The core frees an overflow
+   value when the last row version that refers to it is gone. Secondary entries have a payload without this prefix. */
 
 #define FE_OVERFLOW_BYTES 16
 /* This many references and more are counted in two bytes. */
@@ -349,7 +349,7 @@ fe_code fe_table_check(fe_session *session, fe_table *table, int quick,
 /* A longer key is refused (FE_KEY_TOO_LONG): a leaf must hold two fences and an entry. */
 #define FE_MAX_KEY_BYTES 4000
 
-/* Filling a table that nobody else can see and that is dropped as a whole when anything fails
+/* Filling a table that no other session can see and that is dropped if anything fails
    (ALTER TABLE by copy, CREATE TABLE ... SELECT): rows are inserted without undo and locks,
    entries of non-unique indexes sorted. Durable when end returns FE_OK. */
 void fe_table_begin_load(fe_session *session, fe_table *table);
@@ -357,7 +357,7 @@ fe_code fe_table_end_load(fe_session *session, fe_table *table);
 
 /* Stores a large value; `ref` gets 16 bytes for the payload. It belongs to the row that this
    session inserts or updates next, with nothing in between but further values of that row:
-   if the change fails, or storing a further value does, all of them are gone again. */
+   if the change fails, or storing a further value does, all of them are freed. */
 fe_code fe_overflow_write(fe_session *session, fe_table *table, fe_slice value,
                           uint8_t *ref);
 /* Length from the reference alone, then the whole value into `out` (of that length).
@@ -379,7 +379,7 @@ typedef struct {
 typedef struct {
   uint32_t index_no;     /* index number that was violated */
   uint32_t pk_len;
-  uint8_t pk[3512];      /* clustered key of the row in the way */
+  uint8_t pk[3512];      /* clustered key of the existing row */
 } fe_dup_info;
 
 enum {
@@ -441,8 +441,8 @@ void fe_cursor_set_bound(fe_cursor *cursor, fe_slice bound);
 void fe_cursor_unlock_row(fe_cursor *cursor);
 /* Semi-consistent reads, until fe_cursor_reset(): at READ COMMITTED and below a scan of the
    clustered index with exclusive locks returns the newest committed state of a row that another
-   transaction has locked, and does not wait. fe_cursor_was_semi_consistent() tells of the row just
-   returned whether that is so: it must not be changed, its values out of line may be gone
+   transaction has locked, and does not wait. fe_cursor_was_semi_consistent() says whether the row just
+   returned is such a state: it must not be changed, its out-of-line values may be gone
    (FE_NOT_FOUND), and the next step returns it again, locked, unless fe_cursor_unlock_row() is
    called before. */
 void fe_cursor_try_semi_consistent(fe_cursor *cursor, int yes);
@@ -454,7 +454,7 @@ fe_code fe_row_get(fe_cursor *clustered_cursor, fe_slice pk, fe_row *out);
 /* LOCK TABLES / ALTER COPY: an exclusive or shared lock on the whole table. */
 fe_code fe_table_lock(fe_session *session, fe_table *table, int exclusive);
 
-/* ---- eyes -------------------------------------------------------------------------- */
+/* ---- introspection ----------------------------------------------------------------- */
 
 /* Numeric status: calls `each` with every counter (name without prefix). */
 void fe_status_each(fe_engine *engine,
@@ -532,7 +532,7 @@ void fe_each_wait(fe_engine *engine, void (*each)(void *arg, const fe_wait_row *
 typedef struct {
   uint64_t number; /* of the deadlock, from 1 */
   uint64_t at_unix_us;
-  uint64_t position; /* in the ring, from 1 */
+  uint64_t position; /* in the cycle, from 1 */
   int victim;
   uint64_t thread_id;
   uint64_t txn_id;
@@ -541,8 +541,8 @@ typedef struct {
   const char *index; /* empty: gone, or the lock is a table's */
   fe_slice key;
   const char *waits_for; /* mode of the lock it waited for */
-  const char *holds;     /* its own mode on what the one before it waited for; empty: it only
-                            stood in front of it */
+  const char *holds;     /* its mode on what the one before it waited for; empty: it was
+                            only ahead of it in the queue */
   fe_slice query;
 } fe_deadlock_row;
 void fe_each_deadlock(fe_engine *engine, void (*each)(void *arg, const fe_deadlock_row *row),

@@ -10,7 +10,7 @@
 //!
 //! Invariants: consumed <= next; next - consumed may exceed the ring while appenders wait
 //! for space, but a word is written only after start + len - consumed <= ring. Words are
-//! relaxed atomics (plain moves on the machine), which keeps this room free of `unsafe`.
+//! relaxed atomics (plain moves on the machine), which keeps this module free of `unsafe`.
 //! Locking: none. `drain` is called by one thread at a time (the holder of the writer).
 
 use crate::format::{envelope, MAX_BODY};

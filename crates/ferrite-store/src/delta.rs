@@ -1,4 +1,4 @@
-//! Bodies of the log records that are this room's: map deltas and extents.
+//! Bodies of the log records of this module: map deltas and extents.
 //!
 //! MAP_DELTA: version (u8 = 1), count (u32), then count times page id (u32), location (u64;
 //! 0 = the page is no more). EXTENT: version (u8 = 1), operation (u8), index id (u32),

@@ -1,4 +1,4 @@
-//! The outside names this room uses, in one place.
+//! The external names this crate uses, in one place.
 
 pub(crate) use ferrite_io::{AlignedBuf, OpenMode, Storage, StorageFile};
 pub(crate) use ferrite_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

@@ -104,7 +104,7 @@ pub fn map_chunk(bytes: &[u8]) {
     map::decode_chunk(&b, &Directory::new());
 }
 
-/// Bodies of the log records that are this room's.
+/// Bodies of the log records of this module.
 pub fn log_bodies(bytes: &[u8]) {
     let _ = delta::decode_map_delta(bytes, &mut |page, _| assert_ne!(page.0, 0));
     let _ = delta::decode_extent(bytes);

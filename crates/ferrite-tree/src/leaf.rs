@@ -50,7 +50,7 @@ impl LeafRef<'_> {
 /// A leaf under its exclusive latch. Derefs to the page.
 ///
 /// Every edit takes `prelude`: the opening of the mini-transaction's body (flags and undo),
-/// which the caller encodes and this room does not look at.
+/// which the caller encodes and this module does not interpret.
 pub struct LeafMut<'p> {
     pub(crate) guard: ExclusiveGuard<'p>,
     pub(crate) pool: &'p Pool,
