@@ -25,7 +25,7 @@ access_prepare() {
     for option in "${SERVER_OPTIONS[@]}"; do
         case ${option//_/-} in
             --skip-grant-tables*)
-                ferrite_warn "with --skip-grant-tables everybody who reaches the server is root on it"
+                ferrite_warn "with --skip-grant-tables every client that can connect has all privileges"
                 return 0
                 ;;
             --init-file*)
@@ -86,8 +86,8 @@ access_user_statements() {
 access_tell_old() {
     local open
     [[ -n ${ACCESS_UPGRADED:-} ]] || return 0
-    ferrite_say "this directory was made by an older ./ferrite: its root accounts had no password. Now root comes in by the socket" \
+    ferrite_say "this directory was made by an older ./ferrite: its root accounts had no password. Now root can connect only through the socket" \
         "only, as the account that runs this; TCP needs the user $ACCESS_USER and the password shown below"
     open=$(instance_query "SELECT CONCAT(QUOTE(User), '@', QUOTE(Host)) FROM mysql.global_priv WHERE $ACCESS_OPEN" || true)
-    [[ -z $open ]] || ferrite_warn "these accounts still have no password, everybody on this machine is let in as them:" "${open//$'\n'/, }"
+    [[ -z $open ]] || ferrite_warn "these accounts still have no password; everybody on this machine can connect as them:" "${open//$'\n'/, }"
 }

@@ -17,10 +17,10 @@ FERRITE_SYSTEM_HOME=/var/lib/ferrite
 account_ensure() {
     local name=$1 entry
     if ! entry=$(getent passwd "$name"); then
-        ferrite_say "making the system account $name (no password, no home, no shell)"
+        ferrite_say "creating the system account $name (no password, no home, no shell)"
         useradd --system --user-group --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin \
             --comment "Ferrite" "$name" >/dev/null 2>&1 ||
-            ferrite_die "cannot make the system account $name, which servers started by root run as" \
+            ferrite_die "cannot create the system account $name, which runs servers started by root" \
                 "make it with useradd, or name an account of your own: ./ferrite up -- --user=NAME"
         return
     fi
@@ -41,7 +41,7 @@ account_choose() {
     ((EUID == 0)) || return 0
     [[ ! -e $dir ]] || owner=$(stat -c %U -- "$dir")
     if [[ -n $asked ]]; then
-        getent passwd "$asked" >/dev/null || ferrite_die "there is no account '$asked'" "name another with -- --user="
+        getent passwd "$asked" >/dev/null || ferrite_die "there is no account '$asked'" "choose another with -- --user=NAME"
         ACCOUNT=$asked
     elif [[ $owner != root && $owner != UNKNOWN ]]; then
         ACCOUNT=$owner
@@ -86,7 +86,7 @@ account_runtime() {
     account_reaches "$HA_FERRITE_SO" || account_copy_plugin
     { account_reaches "$RUN_MARIADBD" && account_reaches "$RUN_PLUGINS/ha_ferrite.so"; } ||
         ferrite_die "the account $ACCOUNT cannot reach the server's files in $RUN_PREFIX and $RUN_PLUGINS" \
-            "let it pass through the directories above them, or keep downloads elsewhere with FERRITE_CACHE"
+            "allow it to enter the directories above them, or set FERRITE_CACHE to another directory"
 }
 
 account_copy_server() {

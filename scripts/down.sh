@@ -7,22 +7,22 @@ cmd_down() {
     local ticks=0
     instance_defaults
     instance_take_dir "$@"
-    ((${#REST[@]} == 0)) || ferrite_die "down does not know '${REST[0]}'" "see ./ferrite help"
+    ((${#REST[@]} == 0)) || ferrite_die "down: unknown argument '${REST[0]}'" "see ./ferrite help"
     if ! instance_running; then
         printf 'No server runs on %s.\n' "$DIR"
         return
     fi
     ferrite_say "shutting down process $PID"
-    kill -TERM "$PID" 2>/dev/null || ferrite_die "may not stop process $PID" "it belongs to $(stat -c %U "/proc/$PID")"
+    kill -TERM "$PID" 2>/dev/null || ferrite_die "no permission to stop process $PID" "it belongs to $(stat -c %U "/proc/$PID")"
     while down_alive; do
         sleep 0.1
         ticks=$((ticks + 1))
-        ((ticks % 50 != 0)) || ferrite_say "  ... not ended yet; its log says: $(tail -n 1 "$ERROR_LOG" | cut -c 1-120)"
+        ((ticks % 50 != 0)) || ferrite_say "  ... still running; the last line of its log: $(tail -n 1 "$ERROR_LOG" | cut -c 1-120)"
         ((ticks < 6000)) || ferrite_die "process $PID has not ended after ten minutes" "see $ERROR_LOG"
     done
     if ! tail -n 20 "$ERROR_LOG" | grep -q 'Shutdown complete'; then
         tail -n 20 "$ERROR_LOG" | sed 's/^/    /' >&2
-        ferrite_die "the server ended, but not cleanly" "the end of $ERROR_LOG is above"
+        ferrite_die "the server ended, but the shutdown was not clean" "the end of $ERROR_LOG is above"
     fi
     printf 'Ferrite is down, cleanly.\n'
 }

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# One private server: its directory, its note about itself, and whether it lives.
+# One private server: its directory, its instance file, and whether it runs.
 #
 # The note DIR/ferrite.instance marks a directory as made by `./ferrite up`; no other directory is ever opened.
 #

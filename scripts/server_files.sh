@@ -105,7 +105,7 @@ ferrite_server_done() {
     touch "$FERRITE_SERVER_HOME/has/$1"
 }
 
-# Chooses the version (the first whose source can be had), and unpacks binaries, headers and source.
+# Chooses the version (the first whose source is available), and unpacks binaries, headers and source.
 ferrite_fetch_server() {
     local version tried=()
     ferrite_server_known && ferrite_server_has core && return
@@ -120,7 +120,7 @@ ferrite_fetch_server() {
         tried+=("${version#*:}")
         rm -rf "$FERRITE_CACHE/mariadb-${version#*:}"
     done
-    ferrite_die "no MariaDB $FERRITE_SERVER_SERIES with both binaries and source is to be had here" \
+    ferrite_die "no MariaDB $FERRITE_SERVER_SERIES with both binaries and source is available here" \
         "tried: ${tried[*]:-none}" "check the network and the entries in /etc/apt"
 }
 

@@ -6,7 +6,7 @@ source "$FERRITE_ROOT/scripts/instance.sh"
 cmd_status() {
     instance_defaults
     instance_take_dir "$@"
-    ((${#REST[@]} == 0)) || ferrite_die "status does not know '${REST[0]}'" "see ./ferrite help"
+    ((${#REST[@]} == 0)) || ferrite_die "status: unknown argument '${REST[0]}'" "see ./ferrite help"
     if ! instance_running; then
         printf 'not running  (%s)\n' "$DIR"
         exit 3

@@ -49,7 +49,7 @@ up_options() {
                 SERVER_OPTIONS=("$@")
                 break
                 ;;
-            *) ferrite_die "up does not know '$1'" "options for the server go after --, see ./ferrite help" ;;
+            *) ferrite_die "up: unknown argument '$1'" "options for the server go after --, see ./ferrite help" ;;
         esac
         shift
     done
@@ -73,7 +73,7 @@ up_check_options() {
         case ${option//_/-} in
             --datadir | --datadir=* | --socket | --socket=* | --port | --port=* | --pid-file* | --log-error | --log-error=*)
                 ferrite_die "${option%%=*} is set by ./ferrite and cannot be given after --" \
-                    "there are --dir, --port and --socket before the --"
+                    "use --dir, --port and --socket before the --"
                 ;;
         esac
     done
@@ -100,31 +100,31 @@ up_take_account() {
         ferrite_die "only root may start a server as $ASKED_ACCOUNT" "leave --user out: it runs as $(account_me)"
 }
 
-# The directory exists and is ours, empty, or can be made; and no other `up` is at work on it.
+# The directory exists and is ours, is empty, or can be created; and no other `up` uses it.
 up_open_dir() {
     [[ ! -e $DIR || -d $DIR ]] || ferrite_die "$DIR is not a directory" "give another with --dir"
-    mkdir -p -- "$DIR" 2>/dev/null || ferrite_die "cannot create $DIR" "check the rights on $(dirname -- "$DIR") or give another with --dir"
+    mkdir -p -- "$DIR" 2>/dev/null || ferrite_die "cannot create $DIR" "check the permissions of $(dirname -- "$DIR") or give another with --dir"
     [[ -r $DIR && -w $DIR && -x $DIR ]] || ferrite_die "$DIR is not writable for $(id -un)" "change its owner or give another with --dir"
     if ! instance_exists && [[ -n $(ls -A -- "$DIR") ]]; then
         if [[ -d $DIR/mysql ]]; then
-            ferrite_die "$DIR is the data directory of another server" "Ferrite opens only directories that ./ferrite up made; give another with --dir"
+            ferrite_die "$DIR is the data directory of another server" "./ferrite up opens only directories that it created; choose another with --dir"
         fi
-        ferrite_die "$DIR is not empty and not a data directory of Ferrite's" "give a new or empty directory with --dir"
+        ferrite_die "$DIR is not empty and not a data directory of ./ferrite" "give a new or empty directory with --dir"
     fi
     up_place_dir
     exec {UP_LOCK}<"$DIR"
-    flock -n "$UP_LOCK" || ferrite_die "another ./ferrite up is at work on $DIR" "wait for it to end"
+    flock -n "$UP_LOCK" || ferrite_die "another ./ferrite up is using $DIR" "wait for it to end"
 }
 
-# Chooses the account, and sees to it that it can get to the directory. Nothing above the directory is changed: who may
-# pass through root's home is not for us to say.
+# Chooses the account, and sees to it that it can get to the directory. The directories above it are not changed: who may
+# enter root's home is not our decision.
 up_place_dir() {
     local asked=$FERRITE_ROOT/var/data
     account_choose "$DIR" "$ASKED_ACCOUNT"
     ! account_as test -x "$(dirname -- "$DIR")" || return 0
     if [[ $DIR == "$asked" ]] && ! instance_exists; then
         DIR=$FERRITE_SYSTEM_HOME/data-$(printf '%s' "$asked" | sha256sum | cut -c 1-12)
-        ferrite_say "the data directory is $DIR, since $ACCOUNT, which the server runs as, may not pass through $(dirname -- "$asked")"
+        ferrite_say "the data directory is $DIR, because the server runs as $ACCOUNT, which cannot enter $(dirname -- "$asked")"
         install -d -m 755 -- "$FERRITE_SYSTEM_HOME"
         install -d -m 700 -- "$DIR"
         rmdir -- "$asked"
@@ -132,8 +132,8 @@ up_place_dir() {
         instance_paths
     else
         # What keeps that account out keeps every other one out, too.
-        ferrite_warn "the server runs with root's rights, since $ACCOUNT may not pass through the directories above $DIR;" \
-            "with fewer: shut it down, and give a directory in $FERRITE_SYSTEM_HOME with --dir"
+        ferrite_warn "the server runs with root's privileges, because $ACCOUNT cannot enter the directories above $DIR;" \
+            "to avoid this, shut it down and choose a directory in $FERRITE_SYSTEM_HOME with --dir"
         account_choose "$DIR" root
     fi
 }
@@ -164,13 +164,13 @@ up_already_running() {
     printf 'Ferrite is already running (process %s).\n' "$PID"
     up_how_to_connect
     if [[ $asked_port != "$PORT" || $asked_socket != "$SOCKET" ]] || ((${#SERVER_OPTIONS[@]} > 0)); then
-        ferrite_say "it keeps the port, socket and options it was started with; to change them: $(instance_command down), then up"
+        ferrite_say "it keeps the port, socket and options with which it was started; to change them: $(instance_command down), then up"
     fi
-    access_ready || ferrite_warn "it was started by an older ./ferrite: everybody on this machine is root on it;" \
-        "to close it: $(instance_command down), then up"
+    access_ready || ferrite_warn "it was started by an older ./ferrite: everybody on this machine can connect as root;" \
+        "to secure it: $(instance_command down), then up"
     built=$(stat -c %Y "$(ferrite_plugin_path)" 2>/dev/null || true)
     if [[ -n $built && $built != "$(instance_noted plugin)" ]]; then
-        ferrite_say "the plugin was built anew since it started; to load it: $(instance_command down), then up"
+        ferrite_say "the plugin was rebuilt since the server started; to load it: $(instance_command down), then up"
     fi
 }
 
@@ -262,7 +262,7 @@ up_wait() {
         kill -0 "$PID" 2>/dev/null || up_died
         sleep 0.2
         ticks=$((ticks + 1))
-        ((ticks % 25 != 0)) || ferrite_say "  ... not answering yet; its log says: $(tail -n 1 "$ERROR_LOG" | cut -c 1-120)"
+        ((ticks % 25 != 0)) || ferrite_say "  ... not answering yet; the last line of its log: $(tail -n 1 "$ERROR_LOG" | cut -c 1-120)"
     done
 }
 

@@ -51,7 +51,7 @@ bad_words() {
     expect "help" 0 '\./ferrite up' "$ROOT/ferrite" help
     expect "no word is help" 0 '\./ferrite up' "$ROOT/ferrite"
     expect "unknown word" 2 "unknown command 'fly'" "$ROOT/ferrite" fly
-    expect "unknown option" 1 "does not know '--colour'" up --colour
+    expect "unknown option" 1 "unknown argument '--colour'" up --colour
     expect "option without value" 1 '--dir needs a value' "$ROOT/ferrite" up --dir
     expect "option with -- for a value" 1 '--port needs a value' "$ROOT/ferrite" up --port --
     expect "empty option value" 1 '--socket needs a value' "$ROOT/ferrite" up --socket=
@@ -60,7 +60,7 @@ bad_words() {
     expect "socket path too long" 1 'longer than 107' up --socket "/tmp/$(printf 'x%.0s' {1..120})"
     expect "server option of the launcher's own" 1 'cannot be given after --' up -- --datadir=/nowhere
     expect "unknown tests" 1 "no 'flying' tests" "$ROOT/ferrite" test flying
-    expect "down with a stray word" 1 "does not know 'now'" "$ROOT/ferrite" down now
+    expect "down with a stray word" 1 "unknown argument 'now'" "$ROOT/ferrite" down now
 }
 
 bad_directories() {
