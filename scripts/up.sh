@@ -286,14 +286,15 @@ up_how_to_connect() {
     local me password
     me=$(account_me)
     password=$(access_password)
-    printf 'Connect with: %s\n' "$(instance_command sql)"
-    printf '  or any client:  user %s, socket %s (only this account, and root)\n' "$me" "$SOCKET"
+    printf 'Connect with:   %s\n' "$(instance_command sql)"
+    printf '  any client:   user %s, socket %s (only this account and root)\n' "$me" "$SOCKET"
     [[ -z $password ]] ||
-        printf '  or over TCP:    mariadb --host=127.0.0.1 --port=%s --user=%s --password=%s\n' "$PORT" "$ACCESS_USER" "$password"
+        printf '  over TCP:     mariadb --host=127.0.0.1 --port=%s --user=%s --password=%s\n' "$PORT" "$ACCESS_USER" "$password"
     cat <<TEXT
-Password:     in $(access_password_file)
-Data: $DIR (LOAD DATA and INTO OUTFILE: $DIR/.files)
-Log:  $ERROR_LOG
-Stop with:    $(instance_command down)
+Password file:  $(access_password_file)
+Data directory: $DIR
+SQL files:      $DIR/.files (LOAD DATA, INTO OUTFILE)
+Error log:      $ERROR_LOG
+Stop with:      $(instance_command down)
 TEXT
 }

@@ -1,1 +1,1 @@
-"""The bench lab: experiments on Ferrite and its peers, each repeatable with one command."""
+"""The benchmarks: experiments on Ferrite and other engines, each repeatable with one command."""

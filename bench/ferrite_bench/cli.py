@@ -24,17 +24,17 @@ from ferrite_bench.workloads import experiment, experiments
 from ferrite_bench.workloads.base import Experiment
 
 HELP = """\
-Experiments on Ferrite and its peers: private servers, interleaved runs, a page of pictures.
+Experiments on Ferrite and its peers: private servers, interleaved runs, a page with charts.
 
   ./ferrite bench NAME [--engines ferrite,innodb,rocksdb] [--smoke | --quick | --full] [--rounds N]
                        [--out DIR] [--work DIR] [--no-ceiling]
-        run one experiment, or `all` of them; --quick when nothing is said
-  ./ferrite bench list             what there is
-  ./ferrite bench compare A B      two runs (directories or records.jsonl) side by side; --all figures
-  ./ferrite bench report DIR       draw the page again from the records
+        run one experiment, or `all` of them; the default size is --quick
+  ./ferrite bench list             list the experiments
+  ./ferrite bench compare A B      compare two runs (directories or records.jsonl); --all shows all figures
+  ./ferrite bench report DIR       create the page again from the records
   ./ferrite bench table DIR [FIGURE ...]   the run as Markdown, and where Ferrite is behind
   ./ferrite bench summary DIR ...          one line of Markdown for each run
-  ./ferrite bench selftest         the lab's own tests
+  ./ferrite bench selftest         the benchmarks' own tests
 
 Exit codes: 0 complete, 1 incomplete (what was measured is kept), 2 wrong arguments, 130 interrupted."""
 
@@ -134,7 +134,7 @@ def _run(words: list[str]) -> int:
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--work", type=Path)
-    parser.add_argument("--keep", action="store_true", help="leave the data directories")
+    parser.add_argument("--keep", action="store_true", help="keep the data directories")
     parser.add_argument("--no-ceiling", action="store_true")
     asked = parser.parse_args(words)
     if asked.rounds is not None and asked.rounds < 1:

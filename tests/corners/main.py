@@ -1,4 +1,4 @@
-"""Scenarios found by attacking Ferrite from outside: crashes, hangs, wrong rows, lost space, wrong errors."""
+"""Scenarios of bugs that were fixed, on a running server: crashes, hangs, wrong rows, lost space, wrong errors."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", default="", metavar="NAME", help="one module, or scenarios whose name has NAME in it")
     parser.add_argument("--list", action="store_true", help="print the names of all scenarios")
     parser.add_argument("--ci", action="store_true", help="without those marked slow")
-    parser.add_argument("--make-database", default="", metavar="NAME", help="make a database for upgrade.py")
-    parser.add_argument("--killed", action="store_true", help="that database's server is killed in the middle of work")
+    parser.add_argument("--make-database", default="", metavar="NAME", help="create a database for upgrade.py")
+    parser.add_argument("--killed", action="store_true", help="kill the server of that database under load")
     return parser.parse_args()
 
 

@@ -1,4 +1,4 @@
-"""Disk faults under the real server: a sync that fails once, a disk that fills and empties."""
+"""Disk faults under a real server: a sync that fails once, a disk that becomes full and has space again."""
 
 from __future__ import annotations
 

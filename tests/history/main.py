@@ -1,5 +1,5 @@
-"""History test: clients read and append to lists at one isolation level, the server is killed now and again; from what they saw it is
-decided whether the level was kept and nothing was lost."""
+"""History test: clients read and append to lists at one isolation level, the server is killed at times; from what they read it
+is decided whether the level was kept and nothing was lost."""
 
 from __future__ import annotations
 

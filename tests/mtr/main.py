@@ -1,4 +1,4 @@
-"""The server's own suites on Ferrite: counts per suite, and a failure for every test that fails and is not listed."""
+"""MariaDB's own test suites on Ferrite: counts per suite, and a failure for every test that fails and is not listed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Performance floors: each workload in interleaved pairs on two engines with equal settings, the median ratio and its spread."""
+"""Minimum performance ratios: each workload in alternating pairs on two engines with equal settings, the median ratio and its spread."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--time", type=int, default=30)
     parser.add_argument("--warmup", type=int, default=5)
-    parser.add_argument("--rows", type=int, default=0, help="fewer rows, for trying the machinery")
+    parser.add_argument("--rows", type=int, default=0, help="fewer rows, to test the test itself")
     parser.add_argument("--json", default="", help="append the figures to this file, one JSON object a line")
     parser.add_argument("--dir", default="", help="where the data directories go (a real disk)")
     return parser.parse_args()
@@ -218,12 +218,12 @@ def verdict(floor: Floor, measured: Measured) -> tuple[bool, str]:
     median = statistics.median(measured.ratios)
     spread = f"{min(measured.ratios):.2f} - {max(measured.ratios):.2f}"
     held = median >= floor.ratio
-    text = f"{floor.name:18} median ratio {median:5.2f} (floor {floor.ratio}), spread {spread}"
+    text = f"{floor.name:18} median ratio {median:5.2f} (minimum {floor.ratio}), spread {spread}"
     if floor.bytes_ratio is not None:
         written = statistics.median(measured.bytes_ratios)
         held = held and written <= floor.bytes_ratio
         text += f"; bytes written per transaction {written:.2f} of the reference (at most {floor.bytes_ratio})"
-    return held, f"{text}  {'ok' if held else 'BELOW THE FLOOR'}"
+    return held, f"{text}  {'ok' if held else 'BELOW THE MINIMUM'}"
 
 
 def main() -> int:

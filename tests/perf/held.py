@@ -1,4 +1,4 @@
-"""What is held in large numbers, on two engines in turn: ranges, values of an old snapshot, rows, a queue, snapshots."""
+"""Large numbers of locks, versions and snapshots, on two engines in turn: ranges, values of an old snapshot, rows, a queue, snapshots."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--engines", default="innodb,ferrite", help="reference, engine under test")
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--ranges", type=int, default=4000, help="ranges that one transaction locks")
-    parser.add_argument("--values", type=int, default=45000, help="values out of line that an old snapshot needs")
+    parser.add_argument("--values", type=int, default=45000, help="out-of-line values that an old snapshot needs")
     parser.add_argument("--rows", type=int, default=10_000_000, help="rows that one statement locks")
     parser.add_argument("--consumers", type=int, default=16, help="of a queue, with SKIP LOCKED")
-    parser.add_argument("--snapshots", default="50,1000", help="open beside a load, in turn")
+    parser.add_argument("--snapshots", default="50,1000", help="snapshots open during a load, in turn")
     parser.add_argument("--time", type=int, default=20, help="seconds of one run")
     parser.add_argument("--only", default="", help=", ".join(PARTS))
     return parser.parse_args()

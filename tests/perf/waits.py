@@ -1,4 +1,4 @@
-"""Waiting for rows, on two engines in turn: a line of many for one row, and deadlocks on a few rows."""
+"""Waits for row locks, on two engines in turn: many sessions that wait for one row, and deadlocks on a few rows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--engines", default="innodb,ferrite", help="reference, engine under test")
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--waiters", type=int, default=1200)
-    parser.add_argument("--wait", type=float, default=8, help="seconds the line stands")
+    parser.add_argument("--wait", type=float, default=8, help="seconds for which the sessions wait")
     parser.add_argument("--time", type=int, default=20, help="seconds of one run with deadlocks; the claim is for 600")
     parser.add_argument("--threads", type=int, default=16)
     parser.add_argument("--rows", type=int, default=100)

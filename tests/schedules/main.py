@@ -1,5 +1,5 @@
-"""Lock schedules: generated stories of two or three sessions, played on InnoDB and on Ferrite; each statement must be granted, wait
-or end in a deadlock alike."""
+"""Lock schedules: generated schedules of two or three sessions, run on InnoDB and on Ferrite; each statement must be granted, wait
+or end in a deadlock in the same way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Soak test: a constant load whose clients come and go in every way; memory and disk must stay flat.
+"""Soak test: a constant load whose clients connect and disconnect in every way; memory and disk use must not grow.
 
 Each client connects, works through a few short tasks (rows with long values, snapshots, temporary tables, XA, savepoints, failing
 statements, prepared statements) and leaves: politely, in the middle of a transaction, or by dropping the line. Tables have a

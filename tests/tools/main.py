@@ -1,4 +1,4 @@
-"""ferrite-check against a real server's database: sound ones are sound, damage is found, rows come back."""
+"""ferrite-check against a real server's database: no faults in intact databases, damage is found, rows can be salvaged."""
 
 from __future__ import annotations
 
