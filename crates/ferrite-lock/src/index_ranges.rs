@@ -22,12 +22,26 @@ const RANGE_BYTES: usize = 256;
 
 /// Names a range; never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RangeId(pub(crate) u64);
+pub struct RangeId {
+    pub(crate) number: u64,
+    /// Where it is as long as it is there.
+    pub(crate) slot: u32,
+}
 
 /// Whose a range is. It is a next-key lock on each key from `low` to `high`, both included.
 pub(crate) struct Held {
-    pub id: RangeId,
+    pub number: u64,
     pub owner: Arc<Owner>,
+    way: Way,
+}
+
+/// What a range that grows upward meets first: worth knowing for longer than one row.
+#[derive(Clone, Copy, Default)]
+struct Way {
+    /// State of the index's ranges ([`IndexRanges::changes`]) that this is true of; 0: of none.
+    as_of: u64,
+    /// The next range of the same owner and mode.
+    next: Option<u32>,
 }
 
 pub(crate) type Range = Node<Held>;
@@ -53,8 +67,8 @@ pub(crate) type Own = [BTreeMap<Vec<u8>, u32>; 2];
 pub(crate) struct IndexRanges {
     pub sets: [Intervals<Held>; 2],
     pub owners: HashMap<usize, Own, Hasher>,
-    /// Mode and slot of each.
-    pub names: HashMap<u64, (usize, u32), Hasher>,
+    /// How often a range has come, gone, or got another low end.
+    changes: u64,
 }
 
 pub(crate) fn name(owner: &Arc<Owner>) -> usize {
@@ -63,7 +77,7 @@ pub(crate) fn name(owner: &Arc<Owner>) -> usize {
 
 impl IndexRanges {
     pub(crate) fn is_empty(&self) -> bool {
-        self.names.is_empty()
+        self.owners.is_empty()
     }
 
     /// Nobody but this owner has ranges here.
@@ -81,15 +95,16 @@ impl IndexRanges {
 
     /// The slot of the owner's range of that name and mode.
     pub(crate) fn named(&self, id: RangeId, set: usize, owner: &Arc<Owner>) -> Option<u32> {
-        let (s, slot) = self.names.get(&id.0).copied()?;
-        let range = self.sets[s].get(slot)?;
-        (s == set && Arc::ptr_eq(&range.data.owner, owner)).then_some(slot)
+        let range = self.sets[set].get(id.slot)?;
+        let same = range.data.number == id.number && Arc::ptr_eq(&range.data.owner, owner);
+        same.then_some(id.slot)
     }
 
     /// The same, if the key is above the range and nothing else of this owner is on the way, nor
-    /// could give it more than the range: what a scan upward finds at almost every row.
+    /// could give it more than the range: what a scan upward finds at almost every row, and mostly
+    /// without a search.
     pub(crate) fn just_above(
-        &self,
+        &mut self,
         id: RangeId,
         set: usize,
         owner: &Arc<Owner>,
@@ -97,12 +112,34 @@ impl IndexRanges {
     ) -> Option<u32> {
         let slot = self.named(id, set, owner)?;
         let range = self.sets[set].get(slot)?;
-        let own = self.owners.get(&name(owner))?;
-        let met = (Bound::Excluded(range.low.as_slice()), Bound::Included(key));
-        let free = *key > *range.high
-            && own[1 - set].is_empty()
-            && own[set].range::<[u8], _>(met).next().is_none();
+        let next = match range.data.way {
+            way if way.as_of == self.changes => way.next,
+            _ => self.look_up(set, slot, owner)?,
+        };
+        let met = next.and_then(|next| self.sets[set].get(next));
+        let free =
+            *key > *self.sets[set].get(slot)?.high && met.is_none_or(|next| *key < *next.low);
         free.then_some(slot)
+    }
+
+    /// The range of the same owner and mode that is next above one; kept with it. `None` if the
+    /// owner has ranges of the other mode, too.
+    fn look_up(&mut self, set: usize, slot: u32, owner: &Arc<Owner>) -> Option<Option<u32>> {
+        let range = self.sets[set].get(slot)?;
+        let own = self.owners.get(&name(owner))?;
+        if !own[1 - set].is_empty() {
+            return None;
+        }
+        let above = (Bound::Excluded(range.low.as_slice()), Bound::Unbounded);
+        let next = own[set].range::<[u8], _>(above).next().map(|(_, n)| *n);
+        let as_of = self.changes;
+        self.sets[set].get_mut(slot)?.data.way = Way { as_of, next };
+        Some(next)
+    }
+
+    /// All ranges have the same owner.
+    pub(crate) fn has_one_owner(&self) -> bool {
+        self.owners.len() == 1
     }
 
     /// Calls `f` with each range over the key, and its modes, until it says false.
@@ -120,12 +157,15 @@ impl IndexRanges {
     }
 
     /// The owner's range over the key, of one mode.
-    pub(crate) fn own_at(&self, set: usize, owner: &Arc<Owner>, key: &[u8]) -> Option<&Range> {
+    pub(crate) fn own_at(&self, set: usize, owner: &Arc<Owner>, key: &[u8]) -> Option<RangeId> {
         let own = self.owners.get(&name(owner))?;
         let below = (Bound::Unbounded, Bound::Included(key));
         let (_, slot) = own[set].range::<[u8], _>(below).next_back()?;
         let range = self.sets[set].get(*slot)?;
-        (*range.high >= *key).then_some(range)
+        (*range.high >= *key).then_some(RangeId {
+            number: range.data.number,
+            slot: *slot,
+        })
     }
 
     pub(crate) fn held_by(&self, owner: &Arc<Owner>, key: &[u8]) -> Mask {
@@ -135,30 +175,33 @@ impl IndexRanges {
         })
     }
 
+    /// A range of one key. `number`: of no other range.
     pub(crate) fn begin(
         &mut self,
         set: usize,
-        id: RangeId,
+        number: u64,
         owner: &Arc<Owner>,
         key: &[u8],
         tally: &Tally,
-    ) {
+    ) -> RangeId {
         let held = Held {
-            id,
+            number,
             owner: owner.clone(),
+            way: Way::default(),
         };
-        let slot = self.sets[set].insert(id.0, key.to_vec(), key.to_vec(), held);
-        self.names.insert(id.0, (set, slot));
+        let slot = self.sets[set].insert(number, key.to_vec(), key.to_vec(), held);
         let own = self.owners.entry(name(owner)).or_default();
         own[set].insert(key.to_vec(), slot);
+        self.changes += 1;
         tally.take(RANGE_BYTES + 3 * key.len());
+        RangeId { number, slot }
     }
 
     /// Takes a range out. Its owner's place stays if it has other ranges.
     pub(crate) fn take(&mut self, set: usize, slot: u32, tally: &Tally) -> Option<Range> {
         let range = self.sets[set].remove(slot)?;
         tally.give(bytes(&range));
-        self.names.remove(&range.data.id.0);
+        self.changes += 1;
         let owner = name(&range.data.owner);
         if let Some(own) = self.owners.get_mut(&owner) {
             own[set].remove(&range.low);
@@ -230,6 +273,7 @@ impl IndexRanges {
                 }
             }
             self.sets[set].set_low(slot, key);
+            self.changes += 1;
         }
     }
 }

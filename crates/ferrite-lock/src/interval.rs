@@ -59,6 +59,10 @@ impl<T> Intervals<T> {
         self.nodes.get(slot as usize)?.as_ref()
     }
 
+    pub fn get_mut(&mut self, slot: u32) -> Option<&mut Node<T>> {
+        self.nodes.get_mut(slot as usize)?.as_mut()
+    }
+
     /// Slots ever used: the end of a walk over all.
     pub fn slots(&self) -> u32 {
         self.nodes.len() as u32

@@ -178,7 +178,8 @@ impl Ranges {
             return false;
         };
         let mask = row_mask(mode, Span::NextKey);
-        if ranges.in_the_way(owner, k.key, mask) || !is_free() {
+        let alone = ranges.has_one_owner();
+        if !alone && ranges.in_the_way(owner, k.key, mask) || !is_free() {
             return false;
         }
         let before = ranges.sets[set].get(slot).map_or(0, |r| r.high.len());
@@ -210,13 +211,12 @@ impl Ranges {
             return false;
         }
         // Its name may be gone: another scan of this owner has met the range and taken it in.
-        if let Some(range) = ranges.own_at(set, owner, k.key) {
-            *id = Some(range.data.id);
+        if let Some(own) = ranges.own_at(set, owner, k.key) {
+            *id = Some(own);
             return false;
         }
-        let new = RangeId(self.next.fetch_add(1, Relaxed));
-        *id = Some(new);
-        ranges.begin(set, new, owner, k.key, tally);
+        let number = self.next.fetch_add(1, Relaxed);
+        *id = Some(ranges.begin(set, number, owner, k.key, tally));
         tally.count_gap(k.index);
         self.count(k.index).fetch_add(1, Release);
         true
@@ -225,11 +225,8 @@ impl Ranges {
     /// The owner's range of that mode over the key.
     pub(crate) fn name_at(&self, owner: &Arc<Owner>, k: KeyRef<'_>, mode: Mode) -> Option<RangeId> {
         let set = usize::from(mode == Mode::Exclusive);
-        let found = |ranges: &IndexRanges| {
-            let range = ranges.own_at(set, owner, k.key)?;
-            Some(range.data.id)
-        };
-        self.with(k.index, found).flatten()
+        self.with(k.index, |ranges| ranges.own_at(set, owner, k.key))
+            .flatten()
     }
 
     fn uncount(&self, index: IndexId, tally: &Tally) {

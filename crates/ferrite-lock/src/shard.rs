@@ -2,7 +2,9 @@
 //!
 //! Invariants: a queue that is not empty stays in its slot; an empty one is freed before
 //! the mutex is released. `count` is the number of queues: zero means that no key of this
-//! shard has any lock, readable without the mutex.
+//! shard has any lock, readable without the mutex. `mark` has a bit for each key's hash, and some for
+//! keys that are gone: most keys without a lock are told by it alone, from the line that the mutex is
+//! in anyway.
 //!
 //! Locking: one mutex per shard, held for a few dozen instructions per lock.
 
@@ -15,6 +17,9 @@ use crate::owner::Owner;
 use crate::queue::{Added, Queue, Wakes};
 
 const NONE: u32 = u32::MAX;
+/// The mark is made anew when as many keys have gone as there are slots, and so many more: its cost is
+/// spread over them.
+const STALE_MOST: usize = 16;
 /// Accounted size of a queue besides its key, and of an entry in it (bytes).
 const QUEUE_BYTES: usize = 128;
 const ENTRY_BYTES: usize = 24;
@@ -116,12 +121,7 @@ impl Cell {
     pub fn new() -> Cell {
         Cell {
             count: AtomicU32::new(0),
-            inner: Mutex::new(Shard {
-                heads: Vec::new(),
-                slots: Vec::new(),
-                free: NONE,
-                used: 0,
-            }),
+            inner: Mutex::new(Shard::new()),
         }
     }
 
@@ -134,6 +134,10 @@ impl Cell {
 }
 
 pub(crate) struct Shard {
+    /// One bit for each hash; see [`mark_of`].
+    mark: u64,
+    /// Keys that have gone since `mark` was made.
+    stale: u32,
     /// First slot of each bucket; a power of two, or empty.
     heads: Vec<u32>,
     slots: Vec<Queue>,
@@ -150,7 +154,7 @@ pub(crate) struct Locked<'a> {
 impl Locked<'_> {
     pub fn find(&self, k: KeyRef<'_>) -> Option<u32> {
         let s = &*self.shard;
-        if s.heads.is_empty() {
+        if s.mark & mark_of(k.hash) == 0 {
             return None;
         }
         let mut slot = s.heads[s.bucket(k.hash)];
@@ -211,6 +215,7 @@ impl Locked<'_> {
         q.key.extend_from_slice(k.key);
         q.next = head;
         s.heads[bucket] = slot;
+        s.mark |= mark_of(k.hash);
         s.used += 1;
         self.count.store(s.used, Ordering::Release);
         tally.take(QUEUE_BYTES + k.key.len());
@@ -386,14 +391,14 @@ impl Locked<'_> {
         q.waiting.shrink();
         s.free = slot;
         s.used -= 1;
+        s.stale += 1;
         if s.used == 0 && s.slots.len() > 64 {
             // Give a burst's memory back.
-            *s = Shard {
-                heads: Vec::new(),
-                slots: Vec::new(),
-                free: NONE,
-                used: 0,
-            };
+            *s = Shard::new();
+        } else if s.used == 0 {
+            (s.mark, s.stale) = (0, 0);
+        } else if s.stale as usize > s.slots.len() + STALE_MOST {
+            s.mark_anew();
         }
         self.count.store(s.used, Ordering::Release);
     }
@@ -415,7 +420,30 @@ fn uncount_waiter(tally: &Tally, index: IndexId, mask: Mask) {
     tally.give(ENTRY_BYTES);
 }
 
+/// The bit of a hash: from other bits than those that choose shard and bucket.
+#[inline]
+fn mark_of(hash: u64) -> u64 {
+    1 << (hash >> 58)
+}
+
 impl Shard {
+    fn new() -> Shard {
+        Shard {
+            mark: 0,
+            stale: 0,
+            heads: Vec::new(),
+            slots: Vec::new(),
+            free: NONE,
+            used: 0,
+        }
+    }
+
+    fn mark_anew(&mut self) {
+        self.stale = 0;
+        let used = self.slots.iter().filter(|q| !q.is_empty());
+        self.mark = used.fold(0, |mark, q| mark | mark_of(q.hash));
+    }
+
     /// The low bits chose the shard.
     #[inline]
     fn bucket(&self, hash: u64) -> usize {
