@@ -4,7 +4,10 @@
 mod common;
 
 use common::{check, database, insert, key, update};
-use ferrite_engine::{Cursor, Engine, Isolation, ReadMode, SeekMode, Session, Table, WaitMode};
+use ferrite_engine::{
+    Config, Cursor, Engine, Isolation, ReadMode, SeekMode, Session, SilentCallbacks, Table,
+    WaitMode,
+};
 use ferrite_io::sim::SimStorage;
 use ferrite_sync::Arc;
 use ferrite_types::Error;
@@ -227,6 +230,49 @@ fn so_it_does_across_leaves() {
             let probes = [n - 5, n + 5].map(|n| n.max(1));
             compare(&engine, &t, scan, &rows, &probes);
         }
+    }
+    engine.close().unwrap();
+}
+
+/// A range takes over after the third entry, and takes in what was locked before: within a leaf,
+/// and where the first of those stand on another.
+#[test]
+fn so_it_does_where_a_range_takes_over() {
+    let disk = SimStorage::new(75);
+    let config = Config {
+        lock_fold_after: 3,
+        ..common::config()
+    };
+    let engine = Engine::open(config, Arc::new(disk.boot()), Arc::new(SilentCallbacks)).unwrap();
+    let t = common::create(&engine, "d/t");
+    let mut s = Session::new(&engine, 0, 1);
+    let rows: Vec<u64> = (1..=400).map(|n| 10 * n).collect();
+    for n in &rows {
+        insert(&mut s, &t, *n, &text(*n)).unwrap();
+    }
+    s.commit(false).unwrap();
+    for at in (20..380).step_by(3) {
+        let (n, steps) = (rows[at], 3 + at % 9);
+        let (mode, last) = match at % 2 {
+            0 => (SeekMode::AtOrAfter, n + 10 * (steps as u64 - 1)),
+            _ => (SeekMode::AtOrBefore, n - 10 * (steps as u64 - 1)),
+        };
+        let scan = Scan {
+            index_no: at % 2,
+            start: Start::Seek(mode, n),
+            steps,
+        };
+        let (low, high) = (n.min(last), n.max(last));
+        let probes: Vec<u64> = (low / 10 - 2..=high / 10 + 2).map(|n| n * 10 + 5).collect();
+        compare(&engine, &t, scan, &rows, &probes);
+        s.begin_statement(Isolation::RepeatableRead);
+        run(&mut s, &t, scan, WaitMode::Wait);
+        let (held, keys) = (s.owner().locks_held(), engine.locks().stats().keys);
+        assert!(held as usize >= steps, "{held} locks of {scan:?}");
+        // The record that the scan began with, the gap above it, the first of the last leaf.
+        let folded = steps < 6 || keys <= 3;
+        assert!(folded, "{keys} keys are left of {scan:?}");
+        s.rollback().unwrap();
     }
     engine.close().unwrap();
 }

@@ -16,7 +16,7 @@ use crate::table::{Attempt, LockTable};
 
 /// Locks of an owner from which on its scans fold early, and after how many in a row they do then.
 const MANY_LOCKS: u64 = 1024;
-const FOLD_EARLY_AFTER: u32 = 8;
+const FOLD_EARLY_AFTER: u32 = 2;
 
 impl LockTable {
     /// Should a scan that has taken so many next-key locks in a row grow a range? An owner that holds
@@ -81,26 +81,48 @@ impl LockTable {
         Ok(Attempt::Held)
     }
 
-    /// The owner's lock on one key goes if a range of its own says the same, unless somebody
-    /// stands in line for the key. By the owner's thread.
-    pub fn absorb(&self, owner: &Arc<Owner>, index: IndexId, key: &[u8]) {
-        let k = self.key(index, key);
-        let mut wakes = Wakes::default();
+    /// Keys that a scan has locked one by one become part of its range, which reaches to them now:
+    /// the owner has next-key locks of the range's mode on them and on all that stands between them
+    /// and the range. Their own locks go, but where somebody stands in line for them. By the owner's
+    /// thread.
+    ///
+    /// The range grows over these keys without the mutexes of their shards: until it has, the locks
+    /// that are in the shards keep others away.
+    pub fn absorb<'k>(
+        &self,
+        owner: &Arc<Owner>,
+        index: IndexId,
+        mode: Mode,
+        range: RangeId,
+        keys: impl Iterator<Item = &'k [u8]> + Clone,
+    ) {
         let mut list = owner.list.lock();
-        let (number, mut shard) = self.lock_shard(k);
-        let Some(slot) = shard.find(k) else { return };
-        let in_range = self.ranges.held_by(owner, k);
-        let covered = shard
-            .queue(slot)
-            .is_some_and(|q| q.waiting.is_empty() && missing(q.held_by(owner), in_range) == 0);
-        if covered && shard.remove(slot, owner, Mask::MAX, &self.tally, &mut wakes) {
-            drop(shard);
-            list.forget(Handle {
-                shard: number,
-                slot,
-            });
+        let (ranges, tally) = (&self.ranges, &self.tally);
+        if !ranges.reach_to(range, owner, index, mode, keys.clone(), tally) {
+            return;
         }
-        debug_assert!(wakes.granted.is_empty(), "nobody stood in line");
+        for key in keys {
+            if let Some(gone) = self.take_covered(owner, self.key(index, key), mode) {
+                list.forget(gone);
+            }
+        }
+    }
+
+    /// The owner's lock on a key goes if a next-key lock says the same, unless somebody stands in
+    /// line. Under the owner's list mutex, which the lock is to be taken from.
+    fn take_covered(&self, owner: &Arc<Owner>, k: KeyRef<'_>, by: Mode) -> Option<Handle> {
+        let mut wakes = Wakes::default();
+        let (number, mut shard) = self.lock_shard(k);
+        let slot = shard.find(k)?;
+        let queue = shard.queue(slot)?;
+        let beyond = missing(queue.held_by(owner), row_mask(by, Span::NextKey));
+        let covered = queue.waiting.is_empty() && beyond == 0;
+        let gone = covered && shard.remove(slot, owner, Mask::MAX, &self.tally, &mut wakes);
+        assert!(wakes.granted.is_empty(), "nobody stood in line");
+        gone.then_some(Handle {
+            shard: number,
+            slot,
+        })
     }
 
     /// Somebody else's range is in the way of a request for this key, and not in the key's

@@ -55,7 +55,7 @@ impl LockTable {
     ) -> usize {
         let from = self.key(index, from);
         let to = self.key(index, to);
-        let mut heirs: Vec<Arc<Owner>> = self.ranges.owners(from);
+        let mut heirs: Vec<Arc<Owner>> = Vec::new();
         {
             let (_, shard) = self.lock_shard(from);
             if let Some(q) = shard.find(from).and_then(|slot| shard.queue(slot)) {
@@ -67,6 +67,8 @@ impl LockTable {
                 );
             }
         }
+        // The shard first: a lock that a range takes in leaves it once the range has it.
+        heirs.extend(self.ranges.owners(from));
         for owner in &heirs {
             self.inherit_one(owner, from, to, part);
         }

@@ -4,7 +4,7 @@
 //! | model | what |
 //! | --- | --- |
 //! | hand-off | a release, a waiter, and one that comes meanwhile |
-//! | fold, unfold | a range grows over a key that others ask for; is told for one key while it goes |
+//! | fold, unfold | a range grows over a key that others ask for; takes in one that was locked before it began; is told for one key while it goes |
 //! | end of a waiter | KILL, timeout, choice as a victim, just as somebody grants |
 //! | gap moves | a record goes whose gap is locked; the lock's owner ends meanwhile |
 //!
@@ -96,6 +96,12 @@ impl World {
         let owner = &self.owners[o];
         let got = self.table.try_lock_in_range(owner, IX, key, mode, range);
         got.unwrap()
+    }
+
+    fn absorb(&self, o: usize, key: &[u8], mode: Mode, range: Option<RangeId>) {
+        let keys = core::iter::once(key);
+        self.table
+            .absorb(&self.owners[o], IX, mode, range.unwrap(), keys);
     }
 
     fn ask(
@@ -318,7 +324,7 @@ fn loom_fold() {
         let got = {
             let _latch = w.leaf.read();
             let got = w.grow(A, b"d", Exclusive, &mut range);
-            w.table.absorb(&w.owners[A], IX, b"c");
+            w.absorb(A, b"c", Exclusive, range);
             got
         };
         if got.is_granted() {
@@ -328,6 +334,45 @@ fn loom_fold() {
         insert.join().unwrap();
         change.join().unwrap();
         w.is_clean(1 + usize::from(got.is_granted()));
+    });
+}
+
+/// A scan's range begins, and takes in a key of the leaf that the scan has left: no latch keeps
+/// those away who insert before it.
+#[test]
+fn loom_fold_begins() {
+    check(3, || {
+        let w = World::new(false);
+        w.take(A, b"c", Exclusive, NextKey);
+        let insert = w.spawn(|w| {
+            assert!(w.is_shut(B, b"c") || w.has_ended(), "the gap is open");
+            assert!(w.ask(B, b"c", Exclusive, InsertIntention, LONG).is_ok());
+            assert!(w.has_ended(), "the gap is open");
+            w.release(B);
+        });
+        let mut range = None;
+        assert_eq!(w.grow(A, b"d", Exclusive, &mut range), Attempt::Held);
+        w.absorb(A, b"c", Exclusive, range);
+        w.end_first();
+        insert.join().unwrap();
+        w.is_clean(0);
+    });
+}
+
+/// The same, with a record whose gap moves to the next one just then.
+#[test]
+fn loom_fold_begins_where_a_gap_moves() {
+    check(3, || {
+        let w = World::new(false);
+        w.take(A, b"c", Exclusive, NextKey);
+        let removal = w.spawn(|w| w.table.inherit_removed(IX, b"c", b"k"));
+        let mut range = None;
+        assert_eq!(w.grow(A, b"d", Exclusive, &mut range), Attempt::Held);
+        w.absorb(A, b"c", Exclusive, range);
+        let heirs = removal.join().unwrap();
+        assert!(heirs > 0 && w.is_shut(B, b"k"), "the gap is open");
+        w.end_first();
+        w.is_clean(0);
     });
 }
 

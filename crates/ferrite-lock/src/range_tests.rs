@@ -128,8 +128,8 @@ fn a_key_taken_into_a_range_loses_its_own_lock() {
     let waiter = ask_in_thread(&t, &b, b"f", Exclusive, Record, LONG);
     t.try_lock_in_range(&a, IX, b"g", Exclusive, &mut range)
         .unwrap();
-    t.absorb(&a, IX, b"d");
-    t.absorb(&a, IX, b"f");
+    let taken: [&[u8]; 2] = [b"d", b"f"];
+    t.absorb(&a, IX, Exclusive, range.unwrap(), taken.into_iter());
     assert_eq!(t.stats().keys, 1, "somebody stands in line for f");
     assert!(b.is_waiting());
     assert!(t.conflicts(&b, IX, b"d", Shared, Record));
@@ -137,6 +137,48 @@ fn a_key_taken_into_a_range_loses_its_own_lock() {
     waiter.join().unwrap().unwrap();
     t.release_all(&b);
     is_clean(&t);
+}
+
+/// A range begins late, above or below what its scan has locked until then, and takes that in.
+#[test]
+fn a_range_takes_in_what_was_locked_before_it_began() {
+    for mode in [Shared, Exclusive] {
+        for keys in [[b"c", b"e", b"g", b"i"], [b"i", b"g", b"e", b"c"]] {
+            let t = table();
+            let [a, b] = owners();
+            for key in &keys[..3] {
+                let got = t.try_lock(&a, IX, *key, mode, NextKey);
+                assert_eq!(got.unwrap(), Attempt::Granted);
+            }
+            // Of this one the range does not say everything.
+            t.try_lock(&a, IX, b"g", Exclusive, Record).unwrap();
+            let mut range = None;
+            t.try_lock_in_range(&a, IX, keys[3], mode, &mut range)
+                .unwrap();
+            let singles = keys[..3].iter().map(|key| key.as_slice());
+            t.absorb(&a, IX, mode, range.unwrap(), singles.clone());
+            assert_eq!(t.stats().keys, u64::from(mode == Shared));
+            assert_eq!(a.locks_held(), 4);
+            let mut shown = Vec::new();
+            t.each_lock(&mut |l| shown.push((l.key.clone(), l.until.clone())));
+            assert!(shown.contains(&(b"c".to_vec(), b"i".to_vec())));
+            for key in [b"c", b"d", b"e", b"g", b"h", b"i"] {
+                assert!(t.conflicts(&b, IX, key, Exclusive, InsertIntention));
+                assert!(t.conflicts(&b, IX, key, Exclusive, Record));
+            }
+            assert!(t.conflicts(&b, IX, b"g", Shared, Record), "its own lock");
+            for key in [b"b", b"j"] {
+                assert!(t.is_untouched(IX, key));
+            }
+            t.release_all(&a);
+            // Its name is gone, and with it what it may take in.
+            t.try_lock(&a, IX, b"c", mode, NextKey).unwrap();
+            t.absorb(&a, IX, mode, range.unwrap(), singles);
+            assert_eq!(t.stats().keys, 1);
+            t.release_all(&a);
+            is_clean(&t);
+        }
+    }
 }
 
 /// Two scans of one transaction go through an index in opposite directions. One takes the other's
@@ -180,8 +222,8 @@ fn who_holds_many_locks_folds_early() {
         let got = t.try_lock(&a, IX, &n.to_be_bytes(), Exclusive, NextKey);
         assert!(got.unwrap().is_granted());
     }
-    assert!(!t.folds(&a, 8) && t.folds(&a, 9) && !t.folds(&b, 9));
+    assert!(!t.folds(&a, 2) && t.folds(&a, 3) && !t.folds(&b, 3));
     t.release_all(&a);
-    assert!(!t.folds(&a, 9));
+    assert!(!t.folds(&a, 3));
     is_clean(&t);
 }

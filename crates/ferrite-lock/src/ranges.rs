@@ -15,8 +15,10 @@
 //!   who knows what its scan has passed.
 //! - A range goes under its owner's list mutex, before the owner's other locks: who holds that
 //!   mutex and sees the range may add locks on the owner's behalf.
-//!
 //! - Ranges of one owner and mode do not overlap: where they meet they become one.
+//! - A range also grows over keys that its owner has locked one by one (`absorb`), on leaves whose
+//!   latch it does not hold: first the range has the key, then the lock leaves the shard. So who asks
+//!   both without the shard's mutex over it all asks the shard first.
 //!
 //! Cost: a range is found among n in O(log n) steps, by key (`interval`, one set for shared and
 //! one for exclusive ranges, so that shared ones need not be looked at by who shares) and by
@@ -219,6 +221,33 @@ impl Ranges {
         *id = Some(ranges.begin(set, number, owner, k.key, tally));
         tally.count_gap(k.index);
         self.count(k.index).fetch_add(1, Release);
+        true
+    }
+
+    /// The range covers these keys now. False: it is not there any more. By the owner's thread, which
+    /// has locks on the keys and on all that is between them and the range.
+    pub(crate) fn reach_to<'k>(
+        &self,
+        id: RangeId,
+        owner: &Arc<Owner>,
+        index: IndexId,
+        mode: Mode,
+        keys: impl Iterator<Item = &'k [u8]>,
+        tally: &Tally,
+    ) -> bool {
+        let set = usize::from(mode == Mode::Exclusive);
+        let mut stripe = self.stripe(index).lock();
+        let Some(ranges) = stripe.get_mut(&index) else {
+            return false;
+        };
+        let Some(slot) = ranges.named(id, set, owner) else {
+            return false;
+        };
+        for key in keys {
+            for _ in 0..ranges.reach(set, slot, key, tally) {
+                self.uncount(index, tally);
+            }
+        }
         true
     }
 

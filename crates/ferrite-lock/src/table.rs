@@ -235,14 +235,14 @@ impl LockTable {
     ) -> bool {
         let k = self.key(index, key);
         let mask = missing(row_mask(mode, span), self.ranges.held_by(owner, k));
-        if mask == 0 || self.ranges.in_the_way(owner, k, mask) {
-            return mask != 0;
-        }
-        let cell = self.shard(self.shard_of(k.hash));
-        if cell.count.load(Ordering::Acquire) == 0 {
+        if mask == 0 {
             return false;
         }
-        cell.lock().has_obstacle(owner, k, mask)
+        // The shard first: a lock that a range takes in leaves it once the range has it.
+        let cell = self.shard(self.shard_of(k.hash));
+        let in_line = cell.count.load(Ordering::Acquire) != 0;
+        in_line && cell.lock().has_obstacle(owner, k, mask)
+            || self.ranges.in_the_way(owner, k, mask)
     }
 
     /// Asks, and waits if somebody is in the way. No latch may be held. First come first

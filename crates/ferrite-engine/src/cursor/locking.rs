@@ -63,9 +63,9 @@ pub(super) struct Fold {
     /// Next-key locks in a row.
     taken: u32,
     range: Option<RangeId>,
-    /// First entry of its leaf, locked by itself: until its lock is held, entries may come at
-    /// the end of the leaf before.
-    first: Vec<u8>,
+    /// New locks on single keys that the range is to take in: those before it began, and the first
+    /// entry of a leaf, for until its lock is held, entries may come at the end of the leaf before.
+    singles: Keys,
 }
 
 impl Fold {
@@ -73,7 +73,36 @@ impl Fold {
     pub(super) fn begin(&mut self) {
         self.taken = 0;
         self.range = None;
-        self.first.clear();
+        self.singles.clear();
+    }
+}
+
+/// Keys, one behind the other.
+#[derive(Default)]
+struct Keys {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Keys {
+    /// Memory that a cursor keeps for them between two scans.
+    const KEPT_BYTES: usize = 16 * 1024;
+
+    fn push(&mut self, key: &[u8]) {
+        self.bytes.extend_from_slice(key);
+        self.ends.push(self.bytes.len());
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &[u8]> + Clone {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        let ends = self.ends.iter().copied();
+        starts.zip(ends).map(|(start, end)| &self.bytes[start..end])
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.bytes.shrink_to(Keys::KEPT_BYTES);
+        self.ends.clear();
     }
 }
 
@@ -119,15 +148,27 @@ impl Cursor {
             gaps,
             forward_gaps: gaps && self.direction == Direction::Forward,
             unique_exact,
-            key: Vec::new(),
+            key: std::mem::take(&mut self.entry_key),
             left: LeftBehind::default(),
         };
+        let result = self.scan_locked(session, tree, only, &mut scan);
+        self.entry_key = scan.key;
+        result
+    }
+
+    fn scan_locked(
+        &mut self,
+        session: &mut Session,
+        tree: &Tree,
+        only: Option<&[u8]>,
+        scan: &mut LockedScan,
+    ) -> Result<()> {
         loop {
             let (leaf, slot) = self.place(tree)?;
-            let Some(leaf) = self.close_start(session, tree, leaf, slot, &scan)? else {
+            let Some(leaf) = self.close_start(session, tree, leaf, slot, scan)? else {
                 continue;
             };
-            match self.scan_leaf(session, tree, (leaf, slot), only, &mut scan)? {
+            match self.scan_leaf(session, tree, (leaf, slot), only, scan)? {
                 Step::Again | Step::Passed(_) => {}
                 Step::Delivered => return Ok(()),
                 Step::Nothing => return Err(Error::NotFound),
@@ -338,25 +379,24 @@ impl Cursor {
         scan: &LockedScan,
     ) -> Result<Attempt> {
         let (locks, owner, key) = (&session.engine.locks, &session.owner, &scan.key);
-        let folds = scan.gaps && span == Span::NextKey && self.wait != WaitMode::SkipLocked;
-        if folds {
-            self.fold.taken = self.fold.taken.saturating_add(1);
-        }
-        if !folds || !locks.folds(owner, self.fold.taken) {
+        if !scan.gaps || span != Span::NextKey || self.wait == WaitMode::SkipLocked {
             return locks.try_lock(owner, index, key, scan.mode, span);
         }
         let fold = &mut self.fold;
-        if scan.forward_gaps && (at == 0 || !scan.left.pages.is_empty()) {
+        fold.taken = fold.taken.saturating_add(1);
+        let leaf_begins = scan.forward_gaps && (at == 0 || !scan.left.pages.is_empty());
+        if leaf_begins || !locks.folds(owner, fold.taken) {
             let attempt = locks.try_lock(owner, index, key, scan.mode, span)?;
             if attempt == Attempt::Granted {
-                fold.first.clone_from(key);
+                fold.singles.push(key);
             }
             return Ok(attempt);
         }
         let attempt = locks.try_lock_in_range(owner, index, key, scan.mode, &mut fold.range)?;
-        if attempt.is_granted() && !fold.first.is_empty() {
-            locks.absorb(owner, index, &fold.first);
-            fold.first.clear();
+        let range = fold.range.filter(|_| attempt.is_granted());
+        if let (Some(range), false) = (range, fold.singles.ends.is_empty()) {
+            locks.absorb(owner, index, scan.mode, range, fold.singles.iter());
+            fold.singles.clear();
         }
         Ok(attempt)
     }

@@ -125,6 +125,8 @@ pub struct Cursor {
     row: Vec<u8>,
     row_key_bytes: usize,
     work: Vec<u8>,
+    /// A buffer for the key of the entry that a locking read looks at.
+    entry_key: Vec<u8>,
     /// Delete-marks passed over in this leaf.
     passed: u32,
     /// The last lock taken is new: it may be given back.
@@ -182,6 +184,7 @@ impl Cursor {
             row: Vec::new(),
             row_key_bytes: 0,
             work: Vec::new(),
+            entry_key: Vec::new(),
             passed: 0,
             fresh_lock: false,
             fresh_row: false,
@@ -201,6 +204,7 @@ impl Cursor {
         self.resume.end = true;
         self.bounded = false;
         self.semi = Semi::default();
+        self.fold.begin();
     }
 
     /// Do not read ahead beyond this key (a hint).
