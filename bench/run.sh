@@ -71,7 +71,7 @@ bench_build_ceiling() {
 }
 
 main() {
-    export FERRITE_ROOT PYTHONPATH="$FERRITE_ROOT/bench" PYTHONDONTWRITEBYTECODE=1
+    export FERRITE_ROOT PYTHONPATH="$FERRITE_ROOT/bench:$FERRITE_ROOT/tests" PYTHONDONTWRITEBYTECODE=1
     ferrite_need_tool python3 python3
     ft_venv
     case ${1:-help} in

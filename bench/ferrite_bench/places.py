@@ -7,30 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ferrite_bench.errors import BenchError
+from lib.mariadbd import Installation
 
 
 @dataclass(frozen=True)
-class Places:
-    """Absolute paths of one server installation, the engines beside it and the load generators."""
+class Places(Installation):
+    """A server installation, and the load generators beside it."""
 
     root: Path
-    cache: Path
-    basedir: Path
-    mariadbd: Path
-    library_path: str
-    version: str
     sysbench: Path
     sysbench_lua: Path
-
-    @property
-    def share(self) -> Path:
-        """Messages, character sets and the SQL of the system tables."""
-        return self.basedir / "share" / "mysql"
-
-    @property
-    def plugin_dir(self) -> Path:
-        """The plugins that came with the server."""
-        return self.basedir / "lib" / "mysql" / "plugin"
 
     @property
     def own_lua(self) -> Path:
@@ -42,16 +28,9 @@ class Places:
         """The go-tpc program, built for the experiment of that name only."""
         return Path(_need("FB_GO_TPC"))
 
-    def program(self, name: str) -> Path:
-        """A client program of the server."""
-        return self.basedir / "bin" / name
-
     def child_env(self) -> dict[str, str]:
-        """Environment for binaries that were unpacked beside the system's own."""
-        env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "LUA_PATH")}
-        env["LD_LIBRARY_PATH"] = self.library_path
-        env["LUA_PATH"] = f"{self.own_lua}/?.lua;{self.sysbench_lua}/?.lua"
-        return env
+        """Environment for binaries that were unpacked beside the system's own, and for the lab's scripts."""
+        return super().child_env() | {"LUA_PATH": f"{self.own_lua}/?.lua;{self.sysbench_lua}/?.lua"}
 
 
 def _need(name: str) -> str:

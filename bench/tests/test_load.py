@@ -6,7 +6,7 @@ import unittest
 from pathlib import Path
 
 from ferrite_bench.load import GoTpc, Output, Slap, Sysbench, failure_of, summarize_sysbench
-from ferrite_bench.server import last_words
+from lib.mariadbd import last_words
 
 SYSBENCH = """\
 Threads started!

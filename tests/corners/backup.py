@@ -135,16 +135,16 @@ def scenario_a_snapshot_of_the_volume_is_a_backup(env: Env) -> None:
     """The files of one moment, as a snapshot of the volume has them, start with every acknowledged commit."""
     s = env.session()
     _rows(s)
-    assert env.server.process
+    assert env.server.child
     for number in range(3):
         s.run(f"INSERT INTO t SELECT 1000 * ({number} + 1) + seq, REPEAT('y', 500) FROM seq_1_to_400")
         copy = env.server.home / f"copy{number}"
         # No process writes between the first and the last byte: what LVM, ZFS and the like do.
-        os.kill(env.server.process.pid, signal.SIGSTOP)
+        os.kill(env.server.child.pid, signal.SIGSTOP)
         try:
             shutil.copytree(env.datadir, copy)
         finally:
-            os.kill(env.server.process.pid, signal.SIGCONT)
+            os.kill(env.server.child.pid, signal.SIGCONT)
         with _server_on(env, copy) as (_, session):
             equal(session.value("SELECT COUNT(*) FROM t"), 500 + 400 * (number + 1), "rows in the copy")
             equal(session.value("SELECT COUNT(*) FROM p"), 500, "rows in the partitions")

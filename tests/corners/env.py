@@ -227,8 +227,8 @@ class Env:
 
     def resident_bytes(self) -> int:
         """Memory of the server's process."""
-        assert self.server.process
-        status = Path(f"/proc/{self.server.process.pid}/status").read_text(encoding="ascii")
+        assert self.server.child
+        status = Path(f"/proc/{self.server.child.pid}/status").read_text(encoding="ascii")
         return next(int(x.split()[1]) * 1024 for x in status.splitlines() if x.startswith("VmRSS:"))
 
     # ---- comparison and patience -----------------------------------------------------------

@@ -180,14 +180,14 @@ class Rounds:
             client.seed = self.rng.getrandbits(60)
         groups = [self.clients[n::count] for n in range(count)]
         context = mp.get_context("fork")
-        process_handle, self.server.process = self.server.process, None  # children do not own the server
+        process_handle, self.server.child = self.server.child, None  # children do not own the server
         workers: list[tuple[mp.process.BaseProcess, Pipe]] = []
         for group in groups:
             ours, theirs = context.Pipe()
             worker = context.Process(target=_client_process, args=(theirs, self.server, group))
             worker.start()
             workers.append((worker, ours))
-        self.server.process = process_handle
+        self.server.child = process_handle
         for _, pipe in workers:
             pipe.recv()
         deadline = time.monotonic() + self.rng.uniform(0.1, self.arguments.longest)
@@ -200,7 +200,7 @@ class Rounds:
         died = (
             ""
             if self.server.alive()
-            else f"status {self.server.process.returncode if self.server.process else '?'}\n{self.server.log_tail(40)}"
+            else f"status {self.server.child.returncode if self.server.child else '?'}\n{self.server.log_tail(40)}"
         )
         self.server.kill()
         self._gather(workers)
@@ -208,10 +208,10 @@ class Rounds:
 
     def _stand_still(self) -> None:
         """The process stops for a moment, as on a machine that is out of breath; clients wait."""
-        assert self.server and self.server.process
-        self.server.process.send_signal(signal.SIGSTOP)
+        assert self.server and self.server.child
+        self.server.child.send_signal(signal.SIGSTOP)
         time.sleep(self.rng.uniform(0.05, 0.5))
-        self.server.process.send_signal(signal.SIGCONT)
+        self.server.child.send_signal(signal.SIGCONT)
 
     def _gather(self, workers: list[tuple[mp.process.BaseProcess, Pipe]]) -> None:
         """What the clients know comes back."""

@@ -240,9 +240,9 @@ class Side:
     def _crashed(self, message: str) -> Answer:
         """The connection is gone: say whether the server went with it, and bring it back."""
         self.crashes += 1
-        if self.server.process is not None:
+        if self.server.child is not None:
             with contextlib.suppress(Exception):
-                self.server.process.wait(3)
+                self.server.child.wait(3)
         died = not self.server.alive()
         tail = self.server.log_tail(25) if died else ""
         if not died:

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Sourced by every tests/*/run.sh: finds the server through scripts/lib.sh, makes the private Python
-# environment, and exports the FT_* variables that tests/lib/places.py reads.
+# environment, and exports what tests/lib/places.py reads.
 
 FERRITE_ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
 # shellcheck source=scripts/lib.sh
@@ -37,8 +37,6 @@ ft_setup() {
         *rocksdb*) ferrite_ensure_rocksdb ;;
     esac
     ft_venv
-    export FT_BASEDIR="$FERRITE_SERVER_PREFIX" FT_MARIADBD="$FERRITE_MARIADBD"
-    export FT_CLIENT="$FERRITE_SERVER_PREFIX/bin/mariadb" FT_PLUGIN_DIR="$FERRITE_SERVER_PREFIX/lib/mysql/plugin"
-    export FT_LIBRARY_PATH="$FERRITE_SERVER_LIBS" FT_CACHE="$FERRITE_CACHE" FT_VERSION="$FERRITE_SERVER_VERSION"
+    export FERRITE_CACHE
     export PYTHONPATH="$FERRITE_ROOT/tests" PYTHONDONTWRITEBYTECODE=1 HA_FERRITE_SO="${HA_FERRITE_SO:-}"
 }

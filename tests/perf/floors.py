@@ -119,8 +119,8 @@ class Usage:
     @staticmethod
     def now(server: Server) -> Usage:
         """Read them from /proc."""
-        assert server.process
-        pid = server.process.pid
+        assert server.child
+        pid = server.child.pid
         io = dict(x.split(": ") for x in Path(f"/proc/{pid}/io").read_text().splitlines())
         switches = 0
         for task in Path(f"/proc/{pid}/task").iterdir():

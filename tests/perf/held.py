@@ -56,8 +56,8 @@ def _session(server: Server, autocommit: bool = True) -> Iterator[tuple[Any, Any
 
 
 def _resident_bytes(server: Server) -> int:
-    assert server.process
-    pages = int(Path(f"/proc/{server.process.pid}/statm").read_text().split()[1])
+    assert server.child
+    pages = int(Path(f"/proc/{server.child.pid}/statm").read_text().split()[1])
     return pages * 4096
 
 

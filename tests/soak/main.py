@@ -186,8 +186,8 @@ class Visitor(threading.Thread):
 
 def resident_bytes(server: Server) -> int:
     """Resident memory of the server."""
-    assert server.process is not None
-    text = Path(f"/proc/{server.process.pid}/status").read_text(encoding="ascii", errors="replace")
+    assert server.child is not None
+    text = Path(f"/proc/{server.child.pid}/status").read_text(encoding="ascii", errors="replace")
     line = next(x for x in text.splitlines() if x.startswith("VmRSS:"))
     return int(line.split()[1]) * 1024
 

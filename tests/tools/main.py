@@ -56,7 +56,13 @@ def _load(places: Any, directory: Path, only: frozenset[str] | None = None) -> T
     try:
         server.start()
         run = subprocess.run(
-            [str(places.client), "--no-defaults", f"--socket={server.socket}", "-uroot", "--local-infile=1"],
+            [
+                str(places.program("mariadb")),
+                "--no-defaults",
+                f"--socket={server.socket}",
+                "-uroot",
+                "--local-infile=1",
+            ],
             stdin=(directory / "load.sql").open("rb"),
             cwd=directory,
             env=places.child_env(),
