@@ -330,7 +330,11 @@ fn apply(model: &Model, fates: &BTreeMap<u64, Fate>) -> BTreeMap<TableNo, TableM
     let mut tables = model.tables.clone();
     for t in tables.values_mut() {
         for list in t.rows.values_mut() {
-            list.retain(|v| v.csn == 0 || fates.get(&v.by) == Some(&Fate::Committed));
+            // Number 0: from before this life, or of a restored transaction that was decided in it.
+            list.retain(|v| match fates.get(&v.by) {
+                Some(fate) => *fate == Fate::Committed,
+                None => v.csn == 0,
+            });
         }
     }
     // Those whose commit number nobody has seen come last: nobody has changed their rows
@@ -421,4 +425,46 @@ pub fn check_all(client: &mut Client) -> Result<(), Error> {
     }
     client.commit();
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::mark_row;
+    use ferrite_types::TxnId;
+
+    /// A prepared transaction of an earlier life is decided: its commit has number 0, as what was
+    /// there before has. A crash takes the commit back.
+    #[test]
+    fn the_commit_of_a_restored_transaction_can_be_lost() {
+        let mut model = Model::default();
+        let shape = Shape {
+            key_prefix: 0,
+            max_fill: 0,
+            max_big: 0,
+            same_big: false,
+            keys: 8,
+            k_values: 1,
+            u_values: 1,
+            secondary: Vec::new(),
+            covering: false,
+        };
+        let mut marks = TableModel::new("sim/marks", shape);
+        let before = Version {
+            csn: 0,
+            by: 1,
+            row: Some(mark_row(1)),
+        };
+        marks.add(1, before);
+        model.tables.insert(MARKS, marks);
+        let writes = [((MARKS, 2), Some(mark_row(2)))].into_iter().collect();
+        model.ask(2, TxnId(9), writes, State::Committing).restored = true;
+        model.publish(2, 0);
+        let rows = |fate: Fate| {
+            let tables = apply(&model, &[(2, fate)].into_iter().collect());
+            tables[&MARKS].rows.keys().copied().collect::<Vec<_>>()
+        };
+        assert_eq!(rows(Fate::Committed), [1, 2]);
+        assert_eq!(rows(Fate::Prepared), [1]);
+    }
 }
