@@ -40,14 +40,21 @@ impl Session {
             self.release_and_reset();
             return Ok(());
         }
-        if ferrite_sync::mutant!("commit.visible_before_logged") {
-            self.engine.txns.commit(self.txn);
-        }
-        let end = self.log_commit();
-        self.make_visible();
+        let end = self.log_and_publish();
         self.leave_garbage();
         self.make_durable(end, allow_async);
         Ok(())
+    }
+
+    /// Stages `Logged` and `Visible`, in this order.
+    fn log_and_publish(&mut self) -> Lsn {
+        if ferrite_sync::mutant!("commit.visible_before_logged") {
+            self.make_visible();
+            return self.log_commit();
+        }
+        let end = self.log_commit();
+        self.make_visible();
+        end
     }
 
     /// Stage `Logged`.
@@ -66,15 +73,7 @@ impl Session {
 
     /// Stage `Visible`.
     fn make_visible(&mut self) {
-        // The deliberate fault has made it public before its record.
-        let early = ferrite_sync::mutant!("commit.visible_before_logged")
-            && matches!(
-                self.engine.txns.status(self.txn),
-                ferrite_txn::Status::Committed(_)
-            );
-        if !early {
-            self.engine.txns.commit(self.txn);
-        }
+        self.engine.txns.commit(self.txn);
         self.changed.committed(&self.engine);
         kill_point!("commit.visible");
     }
@@ -184,8 +183,7 @@ impl Session {
             return;
         }
         let _promise = NoWait::begin("a commit in order");
-        let end = self.log_commit();
-        self.make_visible();
+        let end = self.log_and_publish();
         self.snapshot = None;
         self.engine.locks.release_all(&self.owner);
         // What the transaction leaves may be much: others need not wait in the order of commits

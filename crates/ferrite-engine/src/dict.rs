@@ -115,7 +115,9 @@ impl Dictionary {
         carried: BTreeMap<TableId, Carried>,
         mut next: NextIds,
     ) -> Result<Dictionary> {
-        if ferrite_sync::mutant!("dict.index_id_reused") {
+        let reused = ferrite_sync::mutant!("dict.index_id_reused")
+            || ferrite_sync::mutant!("rollback.owner_not_checked");
+        if reused {
             next = NextIds::default();
         }
         next.table = next.table.max(1);

@@ -8,7 +8,7 @@ use crate::session::Session;
 use crate::table::Table;
 use ferrite_lock::{Attempt, Mode, Span};
 use ferrite_sync::atomic::Ordering;
-use ferrite_sync::Arc;
+use ferrite_sync::{kill_point, Arc};
 use ferrite_tree::node;
 use ferrite_types::{Error, Result};
 
@@ -185,6 +185,7 @@ impl Session {
             let mut locked = false;
             if entry.check_unique {
                 locked = self.check_unique(table, entry, pk, mode, dup)?;
+                kill_point!("write.value_checked");
             }
             let inserted = self.insert_entry(table, entry.index_no, &key, &value, mode);
             if locked {

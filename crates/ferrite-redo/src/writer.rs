@@ -249,6 +249,9 @@ impl Writer {
         }
         self.unsynced_in(segment);
         kill_point!("redo.after_write_before_sync");
+        if n > BLOCK {
+            kill_point!("redo.blocks_written");
+        }
         self.written = self.pos;
         done.bytes += n as u64;
         done.writes += 1;

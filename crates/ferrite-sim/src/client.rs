@@ -351,6 +351,12 @@ impl Client {
             }
             other => panic!("transaction {serial} was committed and is {other:?}"),
         }
+        // Two that brought the same value at once do not see each other before.
+        for table in self.tx.tables.keys() {
+            if let Some((a, b)) = model.same_unique(*table) {
+                panic!("rows {a} and {b} of table {table} have the same unique value");
+            }
+        }
     }
 
     fn answered(&mut self, serial: u64) {

@@ -3,6 +3,7 @@
 
 use crate::client::Client;
 use crate::model::State;
+use crate::plan::Corner;
 use crate::world::World;
 use ferrite_engine::{Engine, Xid};
 use ferrite_sync::random::Rng;
@@ -19,8 +20,13 @@ struct Decision {
 /// Decides prepared transactions now and then.
 pub fn decider(world: &Arc<World>, engine: &Arc<Engine>, seed: u64, _thd: usize) {
     let mut rng = Rng::new(seed);
-    for _ in 0..rng.between(1, 8) {
-        thread::sleep_us(rng.below(100_000));
+    // In runs about ids while the tables of this life are there.
+    let (times, pause_us) = match world.plan.extra.corner {
+        Some(Corner::Ids) => (20, 10_000),
+        _ => (8, 100_000),
+    };
+    for _ in 0..rng.between(1, times) {
+        thread::sleep_us(rng.below(pause_us));
         if rng.chance(1, 2) {
             if let Err(e) = decide_one(world, engine, &mut rng) {
                 assert!(world.is_injected(&e), "decision by xid: {e}");
@@ -99,7 +105,7 @@ fn two_decide(engine: &Arc<Engine>, xid: &Xid, commit: bool) -> Result<(), Error
     match (mine, theirs) {
         (Ok(()), Ok(())) => panic!("one XID was decided by two"),
         (Ok(()), Err(_)) | (Err(_), Ok(())) => Ok(()),
-        (Err(Error::NotFound), other) | (other, _) => other,
+        (Err(Error::NotFound | Error::InUse(_)), other) | (other, _) => other,
     }
 }
 

@@ -14,7 +14,7 @@
 //! Locking: one real mutex (`World::model`) that is never held over a call of the engine,
 //! since the engine may hand the baton to another task.
 
-use crate::rows::{Row, Shape};
+use crate::rows::{Row, Secondary, Shape};
 use ferrite_engine::Xid;
 use ferrite_types::TxnId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -180,6 +180,8 @@ pub struct Model {
     pub answered_csn: u64,
     /// Every state that was ever offered to a table, by table and stamp, with its row number.
     pub offered: BTreeMap<(TableNo, u64), (u64, Row)>,
+    /// The number of the row that was offered last.
+    pub latest: u64,
     made: BTreeSet<String>,
     next_serial: u64,
     next_table: TableNo,
@@ -203,6 +205,7 @@ impl Model {
     /// A state is about to be written.
     pub fn offer(&mut self, table: TableNo, n: u64, row: Row) {
         self.offered.insert((table, row.stamp), (n, row));
+        self.latest = n;
     }
 
     /// A table is gone, or its rows are: what was written to it must not come back.
@@ -286,6 +289,26 @@ impl Model {
         let open = |t: &Txn| t.state == State::Committing;
         let list = self.txns.iter().filter(|(_, t)| open(t));
         list.map(|(serial, t)| (*serial, t.id)).collect()
+    }
+
+    /// Transactions that are prepared and belong to no session.
+    pub fn prepared(&self) -> Vec<TxnId> {
+        let detached = self.txns.values().filter(|t| t.detached);
+        detached.map(|t| t.id).collect()
+    }
+
+    /// Two rows of the table that have the same unique value by now.
+    pub fn same_unique(&self, table: TableNo) -> Option<(u64, u64)> {
+        let t = self.tables.get(&table)?;
+        if !t.shape.secondary.contains(&Secondary::Unique) {
+            return None;
+        }
+        let mut seen = BTreeMap::new();
+        let now = |n: &u64| Some((*n, t.at(*n, u64::MAX)?.u));
+        t.rows
+            .keys()
+            .filter_map(now)
+            .find_map(|(n, u)| Some((seen.insert(u, n)?, n)))
     }
 
     /// The engine shows a transaction as committed: its writes become versions.

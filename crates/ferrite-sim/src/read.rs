@@ -6,9 +6,10 @@
 
 use crate::client::{After, Client, LockedRange};
 use crate::model::TableNo;
+use crate::plan::Corner;
 use crate::rows::{describe, pattern, Row, Shape};
 use ferrite_engine::{Cursor, Isolation, ReadMode, SeekMode, Table, WaitMode};
-use ferrite_sync::Arc;
+use ferrite_sync::{sim, Arc};
 use ferrite_types::Error;
 
 /// What a scan reads.
@@ -97,7 +98,8 @@ impl Client {
         let shape = self.world.model().table(no).shape.clone();
         let scan = self.some_scan(no, table, shape);
         self.statement();
-        let locking = self.world.plan.locking_reads && self.rng.chance(1, 3);
+        let often = 1 + u64::from(self.world.plan.extra.corner == Some(Corner::Ranges));
+        let locking = self.world.plan.locking_reads && self.rng.chance(often, 3);
         let (what, result) = if locking {
             ("locking scan", self.locking_scan(&scan))
         } else {
@@ -141,13 +143,18 @@ impl Client {
             1 => Start::Last,
             _ => Start::Seek(modes[rng.below(6) as usize], key),
         };
+        let limits = match self.world.plan.extra.corner {
+            // Others are to find gaps that nobody has locked.
+            Some(Corner::Ranges) => [1, 3, 5, 5],
+            _ => [1, 5, 60, u64::MAX],
+        };
         Scan {
             no,
             table,
             shape,
             index_no,
             start,
-            limit: [1, 5, 60, u64::MAX][rng.below(4) as usize],
+            limit: limits[rng.below(4) as usize],
         }
     }
 
@@ -442,6 +449,33 @@ impl Client {
         Ok(key)
     }
 
+    /// A row was read with a lock, and there or not there: it stays so.
+    pub(crate) fn keep_row(&mut self, table: TableNo, pk: Vec<u8>) {
+        if self.isolation >= Isolation::RepeatableRead {
+            let since = self.world.model().tick();
+            self.keep(LockedRange {
+                table,
+                index_no: 0,
+                low: pk.clone(),
+                high: Some(pk),
+                since,
+            });
+        }
+    }
+
+    fn keep(&mut self, range: LockedRange) {
+        let number = |key: &[u8]| key.last_chunk().map(|b| u64::from_be_bytes(*b));
+        sim::note(&format!(
+            "tx {}: keeps table {} index {} from {:?} to {:?}",
+            self.tx.serial,
+            range.table,
+            range.index_no,
+            number(&range.low),
+            range.high.as_deref().map(number)
+        ));
+        self.tx.ranges.push(range);
+    }
+
     /// A forward scan with gap locks is over: its range is what the model has, and stays so.
     fn keep_range(&mut self, scan: &Scan, seen: u64, ended: bool, last: Option<Vec<u8>>) {
         self.world.resolve(&self.engine);
@@ -485,7 +519,8 @@ impl Client {
             (_, _, false) => last,
         };
         let since = model.tick();
-        self.tx.ranges.push(LockedRange {
+        drop(model);
+        self.keep(LockedRange {
             table: scan.no,
             index_no: scan.index_no,
             low,
@@ -537,7 +572,8 @@ impl Client {
         };
         let low = last.filter(|_| !ended).unwrap_or_default();
         let since = model.tick();
-        self.tx.ranges.push(LockedRange {
+        drop(model);
+        self.keep(LockedRange {
             table: scan.no,
             index_no: scan.index_no,
             low,

@@ -75,7 +75,8 @@ enum Death {
 }
 
 /// Places between two steps whose order matters.
-const PLACES: [&str; 49] = [
+const PLACES: [&str; 50] = [
+    "write.value_checked",
     "cursor.leaf_left",
     "dict.rename.logged",
     "dict.rename.durable",
@@ -135,6 +136,25 @@ const RECOVERY: [&str; 4] = [
     "buffer.redo_found",
 ];
 
+/// Steps of the end of a transaction.
+const ENDS: [&str; 7] = [
+    "commit.logged",
+    "commit.visible",
+    "commit.durable",
+    "prepare.logged",
+    "prepare.durable",
+    "rollback.one_undone",
+    "redo.after_sync_before_ack",
+];
+
+/// Steps of a page to its new place.
+const MOVES: [&str; 4] = [
+    "store.after_write_before_sync",
+    "store.after_sync",
+    "buffer.after_blobs_synced",
+    "buffer.after_delta_appended",
+];
+
 /// Threads stand still at places of the corner's own, and at two others.
 fn stalls(corner: Corner, rng: &mut Rng) -> Vec<Stall> {
     let stall = |place, one_in, up_to_us| Stall {
@@ -149,7 +169,12 @@ fn stalls(corner: Corner, rng: &mut Rng) -> Vec<Stall> {
             stall("recovery.values_held", 1, 1_000_000),
             stall(ANYWHERE, any_scale(rng, 6) + 200, 5_000),
         ],
-        Corner::Log | Corner::Ids => Vec::new(),
+        Corner::Ends => {
+            let each = |place| stall(place, 4, 20_000);
+            ENDS.iter().copied().map(each).collect()
+        }
+        Corner::Ranges => vec![stall("write.value_checked", 4, 20_000)],
+        Corner::Log | Corner::Ids | Corner::Torn | Corner::Moves => Vec::new(),
     };
     for _ in 0..2 {
         let place = PLACES[rng.below(PLACES.len() as u64) as usize];
@@ -195,8 +220,23 @@ fn corner_death(corner: Corner, recovering: bool, rng: &mut Rng) -> Option<Death
         Corner::Restart if recovering => None,
         // Late enough for something to recover.
         Corner::Restart => Some(Death::Steps(rng.between(40_000, 250_000))),
+        // Some lives end well, and leave what is prepared to the next one.
+        Corner::Ids if rng.chance(1, 2) => Some(Death::Never),
         Corner::Log | Corner::Ids => Some(Death::Steps(rng.between(4_000, 40_000))),
+        Corner::Ends if rng.chance(3, 4) => Some(place_of(&ENDS, rng)),
+        // While it writes where the life before had written.
+        Corner::Torn if rng.chance(4, 5) => {
+            Some(Death::Place("redo.blocks_written", any_scale(rng, 2)))
+        }
+        Corner::Moves if !recovering => Some(place_of(&MOVES, rng)),
+        Corner::Ends | Corner::Torn | Corner::Moves | Corner::Ranges => None,
     }
+}
+
+/// At one of these places, early or late.
+fn place_of(places: &[&'static str], rng: &mut Rng) -> Death {
+    let place = places[rng.below(places.len() as u64) as usize];
+    Death::Place(place, any_scale(rng, 6))
 }
 
 fn arm(world: &World, death: Death) {
@@ -247,7 +287,11 @@ fn operate(world: &Arc<World>) {
             Some(End::Closed) => 0,
         };
         world.disk.set_capacity(None);
-        world.disk.crash_with(survival(&mut rng), &mut rng);
+        let survives = match world.plan.extra.corner {
+            Some(Corner::Torn) => Survival::Anything,
+            _ => survival(&mut rng),
+        };
+        world.disk.crash_with(survives, &mut rng);
         let clean = end == Some(End::Closed);
         let ends = last && clean;
         let breaks = world.plan.extra.file_damage && number > 0 && apart.chance(1, 4);

@@ -4,6 +4,7 @@
 use crate::client::{After, Client};
 use crate::ddl::{create, drop_now};
 use crate::model::{TableModel, TableNo};
+use crate::plan::Corner;
 
 impl Client {
     fn own_temporary(&self) -> Vec<TableNo> {
@@ -39,12 +40,25 @@ impl Client {
             ..TableModel::new(&name, shape)
         };
         match create(&self.world, &self.engine, no, table) {
+            Ok(()) if self.world.plan.extra.corner == Some(Corner::Ids) => self.fill(no),
             Ok(()) => After::GoesOn,
             Err(e) => {
                 self.expect_injected(&e, "create temporary table");
                 After::GoesOn
             }
         }
+    }
+
+    /// Every row number of a new table, each by a statement of its own.
+    fn fill(&mut self, no: TableNo) -> After {
+        let keys = self.world.model().table(no).shape.keys;
+        for n in 0..keys {
+            let after = self.insert_into(no, n);
+            if after == After::Over {
+                return after;
+            }
+        }
+        After::GoesOn
     }
 
     fn drop_temporary(&mut self, no: TableNo) {

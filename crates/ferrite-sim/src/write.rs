@@ -1,7 +1,8 @@
 //! Statements that change rows, and what they must have met.
 
-use crate::client::{After, Client, Tx};
+use crate::client::{After, Client, LockedRange, Tx};
 use crate::model::TableNo;
+use crate::plan::Corner;
 use crate::rows::{describe, pattern, Big, Row, Shape};
 use ferrite_engine::{Cursor, DupInfo, Entry, Isolation, ReadMode, SeekMode, Table, WaitMode};
 use ferrite_sync::Arc;
@@ -48,21 +49,50 @@ impl Client {
         }
     }
 
-    /// One statement that changes rows of that table.
-    pub fn write_to(&mut self, no: TableNo) -> After {
-        let Some(table) = self.use_table(no) else {
-            return After::GoesOn;
-        };
+    /// The table is taken into use, and a statement that changes it begins.
+    fn begin_write(&mut self, no: TableNo) -> Result<(Arc<Table>, Shape), After> {
+        let table = self.use_table(no).ok_or(After::GoesOn)?;
         if let Err(e) = self.mark() {
-            return self.failed(&e, "mark");
+            return Err(self.failed(&e, "mark"));
         }
         self.tx.touched.insert(no);
         let shape = self.world.model().table(no).shape.clone();
         self.statement();
-        let n = self.rng.below(shape.keys);
+        Ok((table, shape))
+    }
+
+    /// One statement that inserts a row of that number.
+    pub fn insert_into(&mut self, no: TableNo, n: u64) -> After {
+        let (table, shape) = match self.begin_write(no) {
+            Ok(begun) => begun,
+            Err(after) => return after,
+        };
+        match self.insert(no, &table, &shape, n) {
+            Ok(()) => {
+                self.statement_ends();
+                After::GoesOn
+            }
+            Err(e) => self.failed(&e, "insert"),
+        }
+    }
+
+    /// One statement that changes rows of that table.
+    pub fn write_to(&mut self, no: TableNo) -> After {
+        let (table, shape) = match self.begin_write(no) {
+            Ok(begun) => begun,
+            Err(after) => return after,
+        };
+        let n = self.some_row(no, &shape);
+        // Of ten; what is neither is a delete.
+        let (inserts, updates) = match self.world.plan.extra.corner {
+            Some(Corner::Ranges) => (6, 2),
+            // Whose table has the keys of another one is to have them still.
+            Some(Corner::Ids) if !self.world.plan.ddl => (6, 4),
+            _ => (4, 4),
+        };
         let (what, result) = match self.rng.below(10) {
-            0..=3 => ("insert", self.insert(no, &table, &shape, n)),
-            4..=7 => ("update", self.update(no, &table, &shape, n)),
+            chosen if chosen < inserts => ("insert", self.insert(no, &table, &shape, n)),
+            chosen if chosen < inserts + updates => ("update", self.update(no, &table, &shape, n)),
             _ => ("delete", self.delete(no, &table, &shape, n)),
         };
         let serial = self.tx.serial;
@@ -79,6 +109,27 @@ impl Client {
             }
             Err(e) => self.failed(&e, what),
         }
+    }
+
+    /// A row number. In runs about ranges it is often one in a range that this transaction has locked,
+    /// or one just before the last that somebody brought.
+    fn some_row(&mut self, no: TableNo, shape: &Shape) -> u64 {
+        if self.world.plan.extra.corner != Some(Corner::Ranges) || self.rng.chance(1, 3) {
+            return self.rng.below(shape.keys);
+        }
+        if self.rng.chance(1, 2) {
+            let wide = |r: &LockedRange| r.high.as_ref() != Some(&r.low);
+            let own = |r: &&LockedRange| r.table == no && r.index_no == 0 && wide(r);
+            if let Some(range) = self.tx.ranges.iter().rev().find(own) {
+                let number = |key: &[u8]| shape.number_of(key.get(..shape.key_prefix + 8)?);
+                let low = number(&range.low).unwrap_or(0);
+                let high = range.high.as_deref().and_then(number);
+                let high = high.unwrap_or(u64::MAX).min(shape.keys - 1);
+                return self.rng.between(low.min(high), high);
+            }
+        }
+        let latest = self.world.model().latest.min(shape.keys);
+        latest.saturating_sub(self.rng.between(1, 3))
     }
 
     fn new_row(&mut self, table: &Arc<Table>, shape: &Shape) -> Result<Row, Error> {
@@ -244,6 +295,7 @@ impl Client {
             Err(e) => return Err(e),
         };
         let expected = self.now(no, n);
+        self.keep_row(no, shape.pk(n));
         match (found, expected) {
             (Some(payload), Some(row)) if shape.is_payload_of(&payload, &row) => Ok(Some(row)),
             (None, None) => Ok(None),
