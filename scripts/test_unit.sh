@@ -54,7 +54,7 @@ unit_licences() {
         sed 's/ (\*)$//' | sort -u | awk -F'|' '
         BEGIN {
             n = split("GPL-2.0-only GPL-2.0-or-later MIT MIT-0 BSD-2-Clause BSD-3-Clause ISC Zlib 0BSD CC0-1.0 " \
-                "Unlicense BSL-1.0 Unicode-3.0 Unicode-DFS-2016", word, " ")
+                "Unlicense BSL-1.0 Unicode-3.0 Unicode-DFS-2016 NCSA", word, " ")
             for (i = 1; i <= n; i++) fits[word[i]] = 1
             fits["Apache-2.0 WITH LLVM-exception"] = 1
         }

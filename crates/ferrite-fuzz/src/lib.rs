@@ -5,8 +5,10 @@
 //! right where one would keep the damage out. `targets` has one function for each format. The
 //! test `tests/fuzz.rs` runs all of them, for as long as `FERRITE_FUZZ_SECONDS` says each.
 //!
-//! The driver is our own and has no coverage feedback: the formats are shallow, the corpus comes
-//! from the encoders, and it runs with the stable compiler in every test run.
+//! That driver (`run`) is deterministic and has no coverage feedback: the formats are shallow, the
+//! corpus comes from the encoders, and it runs with the stable compiler in every test run. Beside
+//! it, `bin/decoders.rs` gives the same targets to libFuzzer, which searches for inputs that reach
+//! new code.
 #![forbid(unsafe_code)]
 
 pub mod mutate;
