@@ -14,6 +14,7 @@ from doccheck.source import (
     tables,
     ticked,
     without_comments,
+    words,
 )
 
 DOCUMENT = "docs/operating/variables.md"
@@ -239,6 +240,23 @@ def _section_faults(tree: Tree, text: str) -> list[str]:
     return both_ways("section", code, told, DOCUMENT)
 
 
+def _mentioned(tree: Tree) -> list[str]:
+    """Settings, status variables and views that other pages for users name."""
+    known = set(_settings(tree)) | {f"Ferrite_{name}" for name in metrics(tree)}
+    known |= set(_columns(tree))
+    pages = [p for p in tree.paths if re.match(r"README\.md$|docs/[^/]+\.md$", p)]
+    pages += tree.under("docs/operating/", ".md") + tree.under("docs/measured/", ".md")
+    for script in tree.under("scripts/", ".sh"):  # variables of the environment
+        known |= {word for word in words(tree, script) if word.startswith("FERRITE_")}
+    return [
+        f"{page}: {name} is no setting, status variable or view"
+        for page in pages
+        for text in ticked(tree.text(page))
+        for name in re.findall(r"(?<![\w/.@#-])(?:ferrite|Ferrite|FERRITE)_\w+", text)
+        if name not in known
+    ]
+
+
 def wrong(tree: Tree) -> list[str]:
     """What the page of settings, status variables and views says otherwise than the code."""
     text = tree.text(DOCUMENT)
@@ -248,4 +266,5 @@ def wrong(tree: Tree) -> list[str]:
         + _view_faults(tree, text)
         + _reason_faults(tree, text)
         + _section_faults(tree, text)
+        + _mentioned(tree)
     )
