@@ -11,7 +11,7 @@
 //!
 //! Locking: `slots`, then one slot's mutex, each for a moment; nothing is held over the sleep.
 
-use crate::engine::Engine;
+use crate::state::engine::Engine;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::waits::{waiting, Of, Reason};
 use ferrite_sync::{thread, time};
@@ -114,7 +114,7 @@ impl Engine {
         }
         self.all_slots().iter().find_map(|slot| {
             let state = slot.state.lock();
-            let holds = state.prepared && indexes.iter().any(|i| state.touched.has(*i));
+            let holds = state.is_prepared() && indexes.iter().any(|i| state.touched.has(*i));
             holds.then_some(slot.owner.thread_id)
         })
     }

@@ -1,11 +1,10 @@
 //! The decoders of what lies on disk, for fuzz targets: bytes in, nothing out but a panic.
 
-use crate::checkpoint::{ActiveTxn, EngineState};
-use crate::commit::encode_xid;
-use crate::recovery::Analysis;
-use crate::slot::Xid;
-use crate::undo::{self, Opening, Prior, Undo};
-use crate::undo_list::{Chunk, UndoArea, UndoList};
+use crate::log_records::undo::{self, Opening, Prior, Undo};
+use crate::log_records::xid::{encode_xid, Xid};
+use crate::maintenance::checkpoint::{ActiveTxn, EngineState};
+use crate::startup::recovery::Analysis;
+use crate::state::undo_list::{Chunk, UndoArea, UndoList};
 use ferrite_io::sim::SimStorage;
 use ferrite_redo::LogRecord;
 use ferrite_store::{MapBase, Store};
@@ -90,7 +89,7 @@ pub fn state_sample() -> Vec<u8> {
         overflow: vec![(IndexId(17), [5; 16])],
         ..EngineState::default()
     };
-    let carried = crate::dict::Carried {
+    let carried = crate::catalog::dictionary::Carried {
         auto_increment: 7,
         rows: 8,
     };
@@ -102,7 +101,7 @@ pub fn state_sample() -> Vec<u8> {
 pub fn prepare_sample() -> Vec<u8> {
     let mut body = vec![9, 0, 0, 0, 0, 0];
     encode_xid(&xid(), &mut body);
-    crate::values::encode_values(&[(IndexId(3), [7; 16])], &mut body);
+    crate::log_records::values::encode_values(&[(IndexId(3), [7; 16])], &mut body);
     body
 }
 

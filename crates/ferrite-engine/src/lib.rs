@@ -38,72 +38,39 @@
 //! 3. A transaction is visible (commit number) before its locks go, and acknowledged only
 //!    when its commit record is durable.
 
-mod account;
-mod background;
-mod brake;
-mod callbacks;
-mod changed;
-mod check;
-mod checkpoint;
-mod commit;
-mod config;
-mod counters;
+mod catalog;
 mod cursor;
 mod ddl;
-mod decide;
-mod dict;
-mod engine;
-mod entry;
-mod explain;
 #[doc(hidden)]
 pub mod fuzz;
-mod graveyard;
-mod history_limit;
-mod inspect;
-mod lifecycle;
-mod load;
-mod load_buffer;
-mod loser_rollback;
-mod losers;
+mod introspection;
+mod log_records;
+mod maintenance;
 pub mod offline;
-mod overflow;
-mod prepared;
-mod purge;
-mod purge_queue;
-mod recovery;
-mod rollback;
-mod row_values;
-mod scrub;
-mod session;
-mod slot;
-mod spec;
-mod status;
-mod table;
+mod rows;
+mod startup;
+mod state;
 #[cfg(test)]
 mod testing;
-mod touched;
-mod undo;
-mod undo_list;
-mod values;
-mod visible;
-mod write;
+mod transaction;
 
-pub use account::ValueAccount;
-pub use callbacks::{Callbacks, LogLevel, NoCallbacks, SilentCallbacks};
-pub use config::Config;
+pub use catalog::spec::{IndexSpec, TableSpec};
+pub use catalog::table::{Table, TableStats};
 pub use cursor::{Cursor, ReadMode, Row, SeekMode, WaitMode};
 pub use ddl::DdlCaller;
-pub use engine::Engine;
-pub use explain::{DeadlockRow, LongWaitRow, WaitSum};
 pub use ferrite_tree::node::{MAX_KEY_BYTES, MAX_RECORD_BYTES};
 pub use ferrite_txn::Status;
-pub use overflow::{
+pub use introspection::account::ValueAccount;
+pub use introspection::status::{Metric, SnapshotRow, TrxRow};
+pub use introspection::wait_report::{DeadlockRow, LongWaitRow, WaitSum};
+pub use log_records::xid::Xid;
+pub use rows::overflow::{
     length as overflow_length, reference_head as overflow_head, references as overflow_references,
 };
-pub use overflow::{MANY_OVERFLOW_REFS, OVERFLOW_REF_BYTES};
-pub use session::Session;
-pub use slot::{Isolation, Xid};
-pub use spec::{IndexSpec, TableSpec};
-pub use status::{Metric, SnapshotRow, TrxRow};
-pub use table::{Table, TableStats};
-pub use write::{DupInfo, Entry};
+pub use rows::overflow::{MANY_OVERFLOW_REFS, OVERFLOW_REF_BYTES};
+pub use rows::write::{DupInfo, Entry};
+pub use state::callbacks::{Callbacks, LogLevel, NoCallbacks, SilentCallbacks};
+pub use state::config::Config;
+pub use state::engine::Engine;
+pub use state::slot::Isolation;
+pub use transaction::session::Session;

@@ -1,7 +1,7 @@
 //! What the unit tests of this crate have in common: a small database on a simulated disk.
 
-use crate::spec::{IndexSpec, TableSpec};
-use crate::table::Table;
+use crate::catalog::spec::{IndexSpec, TableSpec};
+use crate::catalog::table::Table;
 use crate::{Config, Engine, SilentCallbacks};
 use ferrite_io::sim::SimStorage;
 use ferrite_sync::Arc;

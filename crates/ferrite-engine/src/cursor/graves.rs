@@ -5,8 +5,8 @@
 
 use super::snapshot::Stop;
 use super::{Cursor, Direction, Item};
-use crate::engine::Engine;
-use crate::visible::View;
+use crate::state::engine::Engine;
+use crate::transaction::visible::View;
 use ferrite_tree::record::Record;
 use ferrite_tree::{node, LeafRef};
 use ferrite_types::Result;

@@ -1,9 +1,9 @@
 //! Locking reads: one entry at a time, locked before it is delivered.
 
 use super::{Cursor, Direction, Item, ReadMode, Resume, WaitMode};
-use crate::session::Session;
-use crate::slot::Isolation;
-use crate::table::SUPREMUM;
+use crate::catalog::table::SUPREMUM;
+use crate::state::slot::Isolation;
+use crate::transaction::session::Session;
 use ferrite_lock::{Attempt, Mode, RangeId, Span};
 use ferrite_sync::kill_point;
 use ferrite_tree::{node, LeafRef, Tree};
@@ -216,7 +216,7 @@ impl Cursor {
         if !self.start_open || !scan.gaps || ferrite_sync::mutant!("cursor.start_left_open") {
             return Ok(Some(leaf));
         }
-        let (locks, owner) = (&session.engine.locks, &session.owner);
+        let (locks, owner) = (&session.engine.locks, &session.txn.owner);
         let locked = tree.with_successor(&leaf, slot, &mut self.work, |above| {
             let above = above.unwrap_or(&SUPREMUM);
             locks.try_lock(owner, tree.index(), above, scan.mode, Span::Gap)
@@ -276,7 +276,7 @@ impl Cursor {
         // Under the latch: nothing comes between the look and the lock.
         let (index, mode, span) = (tree.index(), scan.mode, Span::Gap);
         let locks = &session.engine.locks;
-        let granted = locks.try_lock(&session.owner, index, &scan.key, mode, span)?;
+        let granted = locks.try_lock(&session.txn.owner, index, &scan.key, mode, span)?;
         drop(leaf);
         if !granted.is_granted() {
             session.wait_for_lock(index, &scan.key, mode, span)?;
@@ -331,7 +331,7 @@ impl Cursor {
         if header.deleted {
             if self.fresh_lock {
                 let locks = &session.engine.locks;
-                locks.unlock(&session.owner, index, &scan.key, scan.mode);
+                locks.unlock(&session.txn.owner, index, &scan.key, scan.mode);
             }
             self.stop_at(&leaf, at);
             if scan.left.pages.is_empty() {
@@ -378,7 +378,7 @@ impl Cursor {
         span: Span,
         scan: &LockedScan,
     ) -> Result<Attempt> {
-        let (locks, owner, key) = (&session.engine.locks, &session.owner, &scan.key);
+        let (locks, owner, key) = (&session.engine.locks, &session.txn.owner, &scan.key);
         if !scan.gaps || span != Span::NextKey || self.wait == WaitMode::SkipLocked {
             return locks.try_lock(owner, index, key, scan.mode, span);
         }
@@ -466,10 +466,11 @@ impl Cursor {
 
     pub(super) fn lock_gap(&self, session: &mut Session, key: &[u8], mode: Mode) -> Result<()> {
         let index = self.table.tree(self.number).index();
-        let granted = session
-            .engine
-            .locks
-            .try_lock(&session.owner, index, key, mode, Span::Gap)?;
+        let granted =
+            session
+                .engine
+                .locks
+                .try_lock(&session.txn.owner, index, key, mode, Span::Gap)?;
         if !granted.is_granted() {
             session.wait_for_lock(index, key, mode, Span::Gap)?;
         }
@@ -499,7 +500,7 @@ impl Cursor {
         session
             .engine
             .locks
-            .unlock(&session.owner, index, key, mode);
+            .unlock(&session.txn.owner, index, key, mode);
     }
 
     pub(super) fn get_locked(
@@ -522,7 +523,7 @@ impl Cursor {
             let attempt = match (own, foreign) {
                 (true, _) => Attempt::Held,
                 (_, true) => Attempt::Blocked,
-                _ => locks.try_lock(&session.owner, index, pk, mode, Span::Record)?,
+                _ => locks.try_lock(&session.txn.owner, index, pk, mode, Span::Record)?,
             };
             if attempt.is_granted() {
                 if rec.header.deleted {

@@ -12,9 +12,9 @@ mod locking;
 mod semi;
 mod snapshot;
 
-use crate::session::Session;
-use crate::table::Table;
-use crate::write::ENTRY_PREFIX_BYTES;
+use crate::catalog::table::Table;
+use crate::rows::write::ENTRY_PREFIX_BYTES;
+use crate::transaction::session::Session;
 use ferrite_lock::Mode;
 use ferrite_sync::Arc;
 use ferrite_tree::{node, LeafRef};
@@ -551,8 +551,8 @@ impl Cursor {
 #[cfg(test)]
 mod tests {
     use super::{prefix_end, Cursor, ReadMode, WaitMode};
+    use crate::rows::write::DupInfo;
     use crate::testing::{create, open};
-    use crate::write::DupInfo;
     use crate::Session;
     use ferrite_io::sim::SimStorage;
     use ferrite_types::Error;
@@ -577,7 +577,7 @@ mod tests {
                 let got = cursor.get(&mut s, key).map(|_| ());
                 assert_eq!(got, Err(Error::RolledBack), "{mode:?}");
             }
-            assert_eq!(s.owner.locks_held(), 0, "{mode:?}");
+            assert_eq!(s.txn.owner.locks_held(), 0, "{mode:?}");
             s.rollback().unwrap();
             cursor.get(&mut s, b"k").unwrap();
             s.commit(false).unwrap();

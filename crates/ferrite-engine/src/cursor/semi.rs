@@ -12,9 +12,9 @@
 
 use super::locking::Step;
 use super::{Cursor, Item, WaitMode};
-use crate::session::Session;
-use crate::slot::Isolation;
-use crate::visible::View;
+use crate::state::slot::Isolation;
+use crate::transaction::session::Session;
+use crate::transaction::visible::View;
 use ferrite_lock::Mode;
 use ferrite_tree::LeafRef;
 use ferrite_types::Result;

@@ -3,10 +3,10 @@
 
 use super::graves::hidden_by_own;
 use super::{Cursor, Direction, Item, BATCH_BYTES};
-use crate::engine::Engine;
-use crate::session::Session;
-use crate::visible::View;
-use crate::write::ENTRY_PREFIX_BYTES;
+use crate::rows::write::ENTRY_PREFIX_BYTES;
+use crate::state::engine::Engine;
+use crate::transaction::session::Session;
+use crate::transaction::visible::View;
 use ferrite_tree::record::Record;
 use ferrite_tree::{node, LeafRef};
 use ferrite_types::{Error, PageId, Result, TxnId};

@@ -4,8 +4,8 @@
 //! definition that names impossible indexes is a fault, never followed.
 
 use super::Offline;
-use crate::dict::DICTIONARY;
-use crate::spec::{split_key, TableSpec};
+use crate::catalog::dictionary::DICTIONARY;
+use crate::catalog::spec::{split_key, TableSpec};
 use ferrite_tree::node;
 use ferrite_types::{PageId, TableId, PAGE_BYTES};
 use std::collections::BTreeMap;

@@ -14,10 +14,10 @@ mod dictionary;
 mod undone;
 mod walk;
 
-use crate::checkpoint::EngineState;
-use crate::recovery::Analysis;
-use crate::undo;
-use crate::undo_list::UndoArea;
+use crate::log_records::undo;
+use crate::maintenance::checkpoint::EngineState;
+use crate::startup::recovery::Analysis;
+use crate::state::undo_list::UndoArea;
 use ferrite_buffer::page_prefix;
 use ferrite_io::Storage;
 use ferrite_redo::{Log, LogRecord, LogSpan};
@@ -381,12 +381,12 @@ impl Offline {
         each: &mut dyn FnMut(PageId, &[u8]),
     ) -> Result<()> {
         let mut buf = vec![0; PAGE_BYTES];
-        let (mut page, count, len) = crate::overflow::parts(reference);
+        let (mut page, count, len) = crate::rows::overflow::parts(reference);
         let (mut left, mut pages) = (len, 0);
         let broken = |page| Error::Corrupt(format!("page {page}: overflow chain is broken"));
         while left > 0 || pages == 0 {
             self.page(page, &mut buf)?;
-            let data = crate::overflow::data_of(&buf, index, reference);
+            let data = crate::rows::overflow::data_of(&buf, index, reference);
             let data = data.ok_or_else(|| broken(page))?;
             pages += 1;
             let stuck = data.is_empty() && len > 0;

@@ -7,9 +7,9 @@
 //!
 //! Invariant: undo that cannot be read or does not fit leaves the entry as it is in the page.
 
-use crate::recovery::Unfinished;
-use crate::undo::{self, Undo};
-use crate::undo_list::UndoArea;
+use crate::log_records::undo::{self, Undo};
+use crate::startup::recovery::Unfinished;
+use crate::state::undo_list::UndoArea;
 use ferrite_tree::record::Record;
 use ferrite_types::{Error, IndexId, Result, TxnId};
 use std::borrow::Cow;

@@ -1,0 +1,474 @@
+//! The dictionary: which tables there are. Kept in a tree of its own (index 1, root page 1),
+//! one record a table, outside all transactions: each change is one mini-transaction, made
+//! durable before the call returns.
+//!
+//! Keys and values: `spec`. Changes: `change`.
+//!
+//! A table's trees are made before its record and dropped after it, so that a crash leaves
+//! trees without a table, never a table without trees; such trees go at the next start.
+//!
+//! Locking: `state` is held over changes of the dictionary (rare) and for look-ups (short).
+
+mod change;
+
+use crate::catalog::spec::{record_key, split_key, TableSpec, MAX_SPEC_BYTES};
+use crate::catalog::table::Table;
+use crate::log_records::undo::NO_UNDO;
+use ferrite_buffer::Pool;
+use ferrite_redo::Log;
+use ferrite_sync::atomic::Ordering;
+use ferrite_sync::{Arc, Mutex};
+use ferrite_tree::record::Header;
+use ferrite_tree::{node, Scratch, Tree};
+use ferrite_txn::{diff, TxnSystem};
+use ferrite_types::{Error, IndexId, Lsn, PageId, Result, TableId};
+use std::collections::BTreeMap;
+
+/// Index id of the dictionary itself.
+pub const DICTIONARY: IndexId = IndexId(1);
+/// First index id handed out to tables.
+const FIRST_INDEX: u32 = 16;
+/// Counters of a table that a checkpoint carries over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Carried {
+    /// Next AUTO_INCREMENT value; 0: unknown.
+    pub auto_increment: u64,
+    /// Rows, estimated.
+    pub rows: i64,
+}
+
+/// Ids not used yet. They only ever rise, over crashes, too: what the log, an undo list or a
+/// statistic still says of a table that is gone must never mean another one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NextIds {
+    /// Of tables.
+    pub table: u64,
+    /// Of indexes.
+    pub index: u32,
+}
+
+impl NextIds {
+    /// That table id is used.
+    pub(crate) fn above_table(&mut self, id: TableId) {
+        self.table = self.table.max(id.0.saturating_add(1));
+    }
+
+    /// That index id is used.
+    pub(crate) fn above_index(&mut self, id: IndexId) {
+        self.index = self.index.max(id.0.saturating_add(1));
+    }
+}
+
+#[derive(Default)]
+struct State {
+    names: BTreeMap<String, TableId>,
+    specs: BTreeMap<TableId, TableSpec>,
+    open: BTreeMap<TableId, Arc<Table>>,
+    by_index: BTreeMap<IndexId, TableId>,
+    carried: BTreeMap<TableId, Carried>,
+    next: NextIds,
+    /// Keys of parts without a definition, found at the start.
+    strays: Vec<Vec<u8>>,
+}
+
+impl State {
+    fn new_index_id(&mut self) -> IndexId {
+        let id = IndexId(self.next.index);
+        assert!(
+            id.0 >= FIRST_INDEX && id.0 < u32::MAX,
+            "index ids are used up"
+        );
+        self.next.index += 1;
+        id
+    }
+}
+
+/// The dictionary of one database.
+pub struct Dictionary {
+    pool: Arc<Pool>,
+    log: Arc<Log>,
+    txns: Arc<TxnSystem>,
+    tree: Tree,
+    state: Mutex<State>,
+}
+
+impl Dictionary {
+    /// Makes the dictionary's tree in a new database.
+    ///
+    /// # Errors
+    /// As [`Pool::reserve`].
+    pub fn create(pool: &Arc<Pool>) -> Result<()> {
+        let root = Tree::create(pool, DICTIONARY, NO_UNDO)?;
+        assert_eq!(root, PageId(1), "the dictionary's root is page 1");
+        Ok(())
+    }
+
+    /// Reads all definitions. `next`: ids that are not used yet, as far as checkpoint and log
+    /// know.
+    ///
+    /// # Errors
+    /// A page or a definition that cannot be read.
+    pub fn load(
+        pool: Arc<Pool>,
+        log: Arc<Log>,
+        txns: Arc<TxnSystem>,
+        carried: BTreeMap<TableId, Carried>,
+        mut next: NextIds,
+    ) -> Result<Dictionary> {
+        let reused = ferrite_sync::mutant!("dict.index_id_reused")
+            || ferrite_sync::mutant!("rollback.owner_not_checked");
+        if reused {
+            next = NextIds::default();
+        }
+        next.table = next.table.max(1);
+        next.index = next.index.max(FIRST_INDEX);
+        let tree = Tree::new(pool.clone(), DICTIONARY, PageId(1));
+        let mut state = State {
+            carried,
+            next,
+            ..State::default()
+        };
+        tree.check(&mut |key, rec| {
+            let fault = || Error::Corrupt("dictionary: a key has the wrong length".into());
+            let (id, part) = split_key(key).ok_or_else(fault)?;
+            // Also of parts whose definition a crash kept from coming.
+            state.next.above_table(id);
+            if part == 0 {
+                let spec = TableSpec::decode(id, rec.value)?;
+                for index in &spec.indexes {
+                    state.next.above_index(index.id);
+                    state.by_index.insert(index.id, id);
+                }
+                state.names.insert(spec.name.clone(), id);
+                state.specs.insert(id, spec);
+            } else if !state.specs.contains_key(&id) {
+                // The definition comes first in the order of keys.
+                state.strays.push(key.to_vec());
+            }
+            Ok(())
+        })?;
+        // Trees without a table still own page ids: their index ids are not given again.
+        for index in pool.store().indexes() {
+            state.next.above_index(index);
+        }
+        Ok(Dictionary {
+            pool,
+            log,
+            txns,
+            tree,
+            state: Mutex::new(state),
+        })
+    }
+
+    /// Indexes that own pages but belong to no table, and temporary tables of an earlier life.
+    pub fn leftovers(&self) -> (Vec<IndexId>, Vec<String>) {
+        let state = self.state.lock();
+        let orphans = self
+            .pool
+            .store()
+            .indexes()
+            .into_iter()
+            .filter(|i| *i != DICTIONARY && !state.by_index.contains_key(i))
+            .collect();
+        let temporary = state
+            .specs
+            .values()
+            .filter(|s| s.temporary)
+            .map(|s| s.name.clone())
+            .collect();
+        (orphans, temporary)
+    }
+
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<Lsn> {
+        if value.len() > MAX_SPEC_BYTES {
+            return Err(Error::RowTooBig);
+        }
+        let (header, mut scratch) = (Header::default(), Scratch::default());
+        loop {
+            let mut leaf = self.tree.leaf_mut(key, PageId::NONE)?;
+            match leaf.find(key) {
+                Ok(slot) if leaf.can_replace(slot, &header, value.len()) => {
+                    let same = diff(leaf.record(slot).value, value);
+                    return Ok(leaf
+                        .replace(NO_UNDO, slot, &header, value, same, &mut scratch)
+                        .end);
+                }
+                Err(slot) if leaf.has_room(&header, key, value) => {
+                    return Ok(leaf
+                        .insert(NO_UNDO, slot, &header, key, value, &mut scratch)
+                        .end);
+                }
+                _ => {}
+            }
+            drop(leaf);
+            self.tree
+                .make_room(key, key.len() + value.len() + 32, NO_UNDO)?;
+        }
+    }
+
+    /// Removes what broken-off changes of definitions have left.
+    ///
+    /// # Errors
+    /// A page that cannot be read.
+    pub(crate) fn drop_strays(&self) -> Result<()> {
+        let strays = std::mem::take(&mut self.state.lock().strays);
+        for key in &strays {
+            self.delete(key)?;
+        }
+        Ok(())
+    }
+
+    fn delete(&self, key: &[u8]) -> Result<Lsn> {
+        let mut leaf = self.tree.leaf_mut(key, PageId::NONE)?;
+        match leaf.find(key) {
+            Ok(slot) => Ok(leaf.remove(NO_UNDO, slot, &mut Scratch::default()).end),
+            Err(_) => Ok(Lsn::ZERO),
+        }
+    }
+
+    /// The table of that name, opened if it was not.
+    ///
+    /// # Errors
+    /// `NotFound`; a page that cannot be read.
+    pub fn open_table(&self, name: &str) -> Result<Arc<Table>> {
+        let mut state = self.state.lock();
+        let id = *state.names.get(name).ok_or(Error::NotFound)?;
+        self.open_id(&mut state, id)
+    }
+
+    /// The table an index belongs to.
+    ///
+    /// # Errors
+    /// `NotFound`; a page that cannot be read.
+    pub fn table_of_index(&self, index: IndexId) -> Result<Arc<Table>> {
+        let mut state = self.state.lock();
+        let id = *state.by_index.get(&index).ok_or(Error::NotFound)?;
+        self.open_id(&mut state, id)
+    }
+
+    fn open_id(&self, state: &mut State, id: TableId) -> Result<Arc<Table>> {
+        if let Some(table) = state.open.get(&id) {
+            return Ok(table.clone());
+        }
+        let spec = state.specs.get(&id).ok_or(Error::NotFound)?.clone();
+        let table = Table::new(spec, &self.pool);
+        if let Some(carried) = state.carried.get(&id) {
+            table.raise_auto_increment(carried.auto_increment);
+            table.rows.store(carried.rows, Ordering::Relaxed);
+        }
+        if table.spec.hidden_row_id {
+            let last = table.tree(0).leaf_below(None)?;
+            if let Some(slot) = last.count().checked_sub(1) {
+                let mut key = Vec::new();
+                node::key_into(&last, slot, &mut key);
+                let id = key.get(..8).and_then(|k| k.try_into().ok());
+                let id = id.map_or(0, u64::from_be_bytes);
+                table.next_row_id.store(id + 1, Ordering::Relaxed);
+            } else {
+                // The last leaf is empty: its low fence is above every id that was there.
+                let mut b = [0u8; 8];
+                let low = node::low(&last);
+                let n = low.len().min(8);
+                b[..n].copy_from_slice(&low[..n]);
+                let id = u64::from_be_bytes(b);
+                table.next_row_id.store(id + 1, Ordering::Relaxed);
+            }
+        }
+        if let Ok(slot_value) = self.read(&record_key(id, 1)) {
+            *table.stats_blob.lock() = slot_value;
+        }
+        let table = Arc::new(table);
+        state.open.insert(id, table.clone());
+        Ok(table)
+    }
+
+    fn read(&self, key: &[u8]) -> Result<Vec<u8>> {
+        let leaf = self.tree.leaf(key)?;
+        let slot = leaf.find(key).map_err(|_| Error::NotFound)?;
+        Ok(leaf.record(slot).value.to_vec())
+    }
+
+    /// True if there is a table of that name.
+    pub fn exists(&self, name: &str) -> bool {
+        self.state.lock().names.contains_key(name)
+    }
+
+    /// Id and indexes of a table; None for a temporary one.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub(crate) fn durable_indexes_of(&self, name: &str) -> Result<Option<(TableId, Vec<IndexId>)>> {
+        let state = self.state.lock();
+        let id = *state.names.get(name).ok_or(Error::NotFound)?;
+        let spec = state.specs.get(&id).ok_or(Error::NotFound)?;
+        let indexes = || (id, spec.indexes.iter().map(|i| i.id).collect());
+        Ok((!spec.temporary).then(indexes))
+    }
+
+    /// Names of the tables of a database ("db/"). Temporary tables are their sessions' alone,
+    /// whatever they are called.
+    pub fn tables_of(&self, db: &str) -> Vec<String> {
+        let prefix = format!("{db}/");
+        let state = self.state.lock();
+        let permanent = |id| state.specs.get(id).is_some_and(|spec| !spec.temporary);
+        let tables = state.names.range(prefix.clone()..);
+        tables
+            .take_while(|(name, _)| name.starts_with(&prefix))
+            .filter(|(_, id)| permanent(*id))
+            .map(|(name, _)| name.clone())
+            .collect()
+    }
+
+    /// Stores the plugin's statistics of a table.
+    ///
+    /// # Errors
+    /// `RowTooBig` when there is too much of it.
+    pub fn set_stats(&self, table: &Table, blob: &[u8]) -> Result<()> {
+        self.put(&record_key(table.id(), 1), blob)?;
+        *table.stats_blob.lock() = blob.to_vec();
+        table.changes.store(0, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Name of the table an index belongs to and the index's own, for display.
+    pub fn names_of_index(&self, index: IndexId) -> Option<(String, String)> {
+        let state = self.state.lock();
+        let id = state.by_index.get(&index)?;
+        let spec = state.specs.get(id)?;
+        let name = spec.indexes.iter().find(|i| i.id == index)?.name.clone();
+        Some((spec.name.clone(), name))
+    }
+
+    /// Name of a table.
+    pub fn name_of(&self, table: TableId) -> Option<String> {
+        Some(self.state.lock().specs.get(&table)?.name.clone())
+    }
+
+    /// Ids not used yet, for a checkpoint.
+    pub(crate) fn next_ids(&self) -> NextIds {
+        self.state.lock().next
+    }
+
+    /// Counters of all tables, for a checkpoint.
+    pub fn carry(&self) -> BTreeMap<TableId, Carried> {
+        let state = self.state.lock();
+        let mut all = state.carried.clone();
+        for (id, table) in &state.open {
+            all.insert(*id, carried_of(table));
+        }
+        all.retain(|id, _| state.specs.contains_key(id));
+        all
+    }
+
+    /// Every table that has been opened.
+    pub(crate) fn open_tables(&self) -> Vec<Arc<Table>> {
+        self.state.lock().open.values().cloned().collect()
+    }
+
+    /// Every table, opened if it was not.
+    ///
+    /// # Errors
+    /// A page that cannot be read.
+    pub(crate) fn all_tables(&self) -> Result<Vec<Arc<Table>>> {
+        let mut state = self.state.lock();
+        let ids: Vec<TableId> = state.specs.keys().copied().collect();
+        ids.into_iter()
+            .map(|id| self.open_id(&mut state, id))
+            .collect()
+    }
+
+    /// Tables there are.
+    pub fn table_count(&self) -> usize {
+        self.state.lock().specs.len()
+    }
+
+    /// Tables that outlive the server.
+    pub fn permanent_count(&self) -> usize {
+        let state = self.state.lock();
+        state.specs.values().filter(|s| !s.temporary).count()
+    }
+}
+
+/// Appends an AUTO_INCREMENT record: table id u64, next value u64, set u8 (1: the counter is
+/// set, 0: it is raised to at least that).
+pub(crate) fn log_auto_increment(log: &Log, table: TableId, next: u64, set: bool) -> Lsn {
+    let mut body = [0u8; 17];
+    body[..8].copy_from_slice(&table.0.to_le_bytes());
+    body[8..16].copy_from_slice(&next.to_le_bytes());
+    body[16] = u8::from(set);
+    let kind = ferrite_types::format::record_kind::AUTO_INCREMENT;
+    log.append(kind, &[&body]).end
+}
+
+fn carried_of(table: &Table) -> Carried {
+    Carried {
+        auto_increment: table.auto_increment.load(Ordering::SeqCst),
+        rows: table.rows.load(Ordering::Relaxed),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::spec::{IndexSpec, HALF_PARTS, INLINE_BYTES};
+    use crate::testing::open;
+    use ferrite_io::sim::SimStorage;
+    use ferrite_sync::random::Rng;
+    use std::panic::{catch_unwind, AssertUnwindSafe};
+
+    /// The table's definition with its rest, and how many records the table has.
+    fn whole(dict: &Dictionary) -> (Option<Vec<u8>>, usize) {
+        let state = dict.state.lock();
+        let id = state.names["d/t"];
+        let mut spec = state.specs[&id].clone();
+        let part = |part: u8| dict.read(&record_key(id, part)).ok();
+        let there = spec.complete(part);
+        let records = (0..=u8::MAX).filter(|p| part(*p).is_some()).count();
+        (there.then_some(spec.definition), records)
+    }
+
+    /// The machine dies at any write of a change of the definition: the old one or the new one
+    /// is there, with all its parts and no others.
+    #[test]
+    fn a_definition_changes_as_a_whole() {
+        let bytes = |of: u8, parts: usize| vec![of; INLINE_BYTES + 1 + (parts - 1) * 4000];
+        let mut seen = [0; 2];
+        for seed in 0..60u64 {
+            let disk = SimStorage::new(seed);
+            let engine = open(&disk);
+            let mut spec = TableSpec::new("d/t", vec![IndexSpec::new("PRIMARY", true, 1)]);
+            let sizes = [1, 3, HALF_PARTS];
+            let (old, new) = (sizes[seed as usize % 3], sizes[seed as usize / 3 % 3]);
+            spec.definition = bytes(1, old);
+            engine.dict.create_table(spec, 1).unwrap();
+            if seed % 2 == 1 {
+                engine.dict.redefine("d/t", &bytes(1, old)).unwrap();
+            }
+            disk.power_off_after(1 + seed % 5);
+            let changed = catch_unwind(AssertUnwindSafe(|| {
+                engine.dict.redefine("d/t", &bytes(2, new)).is_ok()
+            }));
+            disk.crash(&mut Rng::new(seed));
+            let _ = catch_unwind(AssertUnwindSafe(|| engine.abandon()));
+            drop(engine);
+            let engine = open(&disk);
+            let (definition, records) = whole(&engine.dict);
+            let definition = definition.unwrap_or_else(|| panic!("seed {seed}: parts are missing"));
+            let is_new = definition == bytes(2, new);
+            assert!(
+                is_new || definition == bytes(1, old),
+                "seed {seed}: a mixture"
+            );
+            assert!(is_new || !matches!(changed, Ok(true)), "seed {seed}: lost");
+            let parts = if is_new { new } else { old };
+            // What was broken off goes with the next change.
+            assert!(records > parts, "seed {seed}: {records} records");
+            engine.dict.redefine("d/t", &bytes(3, 2)).unwrap();
+            assert_eq!(whole(&engine.dict), (Some(bytes(3, 2)), 3), "seed {seed}");
+            engine.dict.drop_table("d/t").unwrap();
+            engine.close().unwrap();
+            seen[usize::from(is_new)] += 1;
+        }
+        assert!(seen[0] > 5 && seen[1] > 5, "{seen:?}");
+    }
+}

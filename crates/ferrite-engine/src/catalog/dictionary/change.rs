@@ -1,0 +1,260 @@
+//! Changes of the dictionary: CREATE, DROP, RENAME, TRUNCATE, another definition. Each is durable
+//! when the call returns, and leaves everything as it was when it fails.
+//!
+//! Locking: `state` over the whole change, except that a dropped table's trees go after it.
+
+use super::{log_auto_increment, Carried, Dictionary, State};
+use crate::catalog::spec::{
+    record_key, TableSpec, FIRST_PART, HALF_PARTS, INLINE_BYTES, MAX_REST_BYTES, SECOND_HALF,
+};
+use crate::catalog::table::Table;
+use crate::log_records::undo::NO_UNDO;
+use ferrite_sync::atomic::Ordering;
+use ferrite_sync::{kill_point, time, Arc};
+use ferrite_tree::Tree;
+use ferrite_types::{Error, IndexId, Lsn, Result, TableId};
+
+impl Dictionary {
+    /// Makes a table from `spec` (ids and roots are filled in here). Durable on return.
+    ///
+    /// # Errors
+    /// `Exists`; `RowTooBig` for a definition that is too long; nothing remains of it.
+    pub fn create_table(&self, mut spec: TableSpec, auto_increment: u64) -> Result<Arc<Table>> {
+        let mut state = self.state.lock();
+        if state.names.contains_key(&spec.name) {
+            return Err(Error::Exists);
+        }
+        spec.id = TableId(state.next.table);
+        spec.created_unix_s = time::unix_us() / 1_000_000;
+        state.next.table += 1;
+        self.make_trees(&mut state, &mut spec)?;
+        kill_point!("dict.create.trees_made");
+        // Also tells a restart, before anything else does, that the table's id is used.
+        log_auto_increment(&self.log, spec.id, auto_increment.max(1), true);
+        let end = match self.put_spec(&spec) {
+            Ok(end) => end,
+            Err(e) => {
+                self.drop_trees(&spec);
+                return Err(e);
+            }
+        };
+        if !ferrite_sync::mutant!("dict.create_not_durable") {
+            self.log.flush_to(end);
+        }
+        kill_point!("dict.create.durable");
+        for index in &spec.indexes {
+            state.by_index.insert(index.id, spec.id);
+        }
+        state.names.insert(spec.name.clone(), spec.id);
+        state.specs.insert(spec.id, spec.clone());
+        let table = Arc::new(Table::new(spec, &self.pool));
+        table.raise_auto_increment(auto_increment.max(1));
+        table.set_usable_from(self.txns.mark());
+        state.open.insert(table.id(), table.clone());
+        Ok(table)
+    }
+
+    /// New ids and empty trees for all indexes of a definition; none on failure.
+    fn make_trees(&self, state: &mut State, spec: &mut TableSpec) -> Result<()> {
+        for at in 0..spec.indexes.len() {
+            let id = state.new_index_id();
+            match Tree::create(&self.pool, id, NO_UNDO) {
+                Ok(root) => (spec.indexes[at].id, spec.indexes[at].root) = (id, root),
+                Err(e) => {
+                    spec.indexes.truncate(at);
+                    self.drop_trees(spec);
+                    return Err(e);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn drop_trees(&self, spec: &TableSpec) {
+        for index in &spec.indexes {
+            self.pool.drop_index(index.id);
+        }
+    }
+
+    /// A new definition: first what it goes on in, then itself.
+    fn put_spec(&self, spec: &TableSpec) -> Result<Lsn> {
+        if spec.definition.len() > INLINE_BYTES + MAX_REST_BYTES {
+            return Err(Error::RowTooBig);
+        }
+        for (part, bytes) in spec.parts() {
+            self.put(&record_key(spec.id, part), bytes)?;
+        }
+        self.put(&record_key(spec.id, 0), &spec.encode())
+    }
+
+    /// Gives a table other bytes of the plugin's, durably: all of the old ones or all of the
+    /// new ones, whenever the machine dies.
+    ///
+    /// # Errors
+    /// `NotFound`; `RowTooBig` when there are too many.
+    pub fn redefine(&self, name: &str, definition: &[u8]) -> Result<()> {
+        let mut state = self.state.lock();
+        let id = *state.names.get(name).ok_or(Error::NotFound)?;
+        let old = state.specs.get(&id).ok_or(Error::NotFound)?.clone();
+        let mut spec = old.clone();
+        spec.definition = definition.to_vec();
+        spec.rest = None;
+        // Longer ones (half a megabyte) are replaced where they are; a crash between may leave
+        // their beginning only, which is all that the server needs.
+        let apart = old.part_count() <= HALF_PARTS && spec.part_count() <= HALF_PARTS;
+        spec.in_second_half = apart != old.in_second_half;
+        if apart {
+            // What a broken-off change may have left there.
+            self.delete_parts(id, spec.first_part())?;
+        } else {
+            spec.in_second_half = false;
+            self.delete_parts(id, SECOND_HALF)?;
+            self.delete_parts(id, FIRST_PART)?;
+        }
+        kill_point!("dict.redefine.begun");
+        let end = self.put_spec(&spec)?;
+        kill_point!("dict.redefine.logged");
+        self.log.flush_to(end);
+        state.specs.insert(id, spec);
+        if apart {
+            self.delete_parts(id, old.first_part())?;
+        }
+        Ok(())
+    }
+
+    /// Removes the parts of the half that begins with that number; the last one first, so that
+    /// what a crash leaves is found by the next one to remove them.
+    fn delete_parts(&self, id: TableId, first: u8) -> Result<()> {
+        let there = |part: &u8| self.read(&record_key(id, *part)).is_ok();
+        let half = match first {
+            SECOND_HALF => SECOND_HALF..=u8::MAX,
+            _ => FIRST_PART..=SECOND_HALF - 1,
+        };
+        let parts: Vec<u8> = half.take_while(there).collect();
+        for part in parts.into_iter().rev() {
+            self.delete(&record_key(id, part))?;
+        }
+        Ok(())
+    }
+
+    /// Drops a table: its record durably, then its trees.
+    ///
+    /// # Errors
+    /// `NotFound`; a page that cannot be read. The table is as it was.
+    pub(crate) fn drop_table(&self, name: &str) -> Result<()> {
+        let mut state = self.state.lock();
+        let id = *state.names.get(name).ok_or(Error::NotFound)?;
+        let end = self.delete(&record_key(id, 0))?;
+        // From here on the table is gone, whatever fails.
+        if let Some(table) = state.open.get(&id) {
+            table.dropped.store(true, Ordering::SeqCst);
+        }
+        kill_point!("dict.drop.logged");
+        self.delete_parts_of_dropped(id);
+        if !ferrite_sync::mutant!("dict.drop_not_durable") {
+            self.log.flush_to(end);
+        }
+        kill_point!("dict.drop.durable");
+        state.names.remove(name);
+        let open = state.open.remove(&id);
+        state.carried.remove(&id);
+        let spec = state.specs.remove(&id).ok_or(Error::NotFound)?;
+        for index in &spec.indexes {
+            state.by_index.remove(&index.id);
+        }
+        drop(state);
+        let _alone = open.as_ref().map(|t| t.close());
+        for index in &spec.indexes {
+            self.pool.drop_index(index.id);
+        }
+        Ok(())
+    }
+
+    /// What a definition has besides its first record, which is gone. What cannot be read now
+    /// stays for the next start, which finds it as what a broken-off change has left.
+    fn delete_parts_of_dropped(&self, id: TableId) {
+        let _ = self.delete(&record_key(id, 1));
+        let _ = self.delete_parts(id, SECOND_HALF);
+        let _ = self.delete_parts(id, FIRST_PART);
+    }
+
+    /// Renames a table, durably.
+    ///
+    /// # Errors
+    /// `NotFound`, `Exists`; nothing changed. Already renamed is no error.
+    pub(crate) fn rename_table(&self, from: &str, to: &str) -> Result<()> {
+        let mut state = self.state.lock();
+        let Some(&id) = state.names.get(from) else {
+            return if state.names.contains_key(to) {
+                Ok(())
+            } else {
+                Err(Error::NotFound)
+            };
+        };
+        if state.names.contains_key(to) {
+            return Err(Error::Exists);
+        }
+        let mut spec = state.specs.get(&id).ok_or(Error::NotFound)?.clone();
+        spec.name = to.to_string();
+        let end = self.put(&record_key(id, 0), &spec.encode())?;
+        kill_point!("dict.rename.logged");
+        self.log.flush_to(end);
+        kill_point!("dict.rename.durable");
+        state.names.remove(from);
+        state.names.insert(to.to_string(), id);
+        // An open instance stays (its trees' structure locks must have no twin); its own copy
+        // of the definition keeps the old name, which nothing reads.
+        state.specs.insert(id, spec);
+        Ok(())
+    }
+
+    /// Empties a table: new trees, then the record that names them, then the old trees go.
+    ///
+    /// # Errors
+    /// `NotFound`; nothing changed.
+    pub(crate) fn truncate_table(&self, name: &str, auto_increment: u64) -> Result<()> {
+        let mut state = self.state.lock();
+        let id = *state.names.get(name).ok_or(Error::NotFound)?;
+        let mut spec = state.specs.get(&id).ok_or(Error::NotFound)?.clone();
+        let old: Vec<IndexId> = spec.indexes.iter().map(|i| i.id).collect();
+        self.make_trees(&mut state, &mut spec)?;
+        let end = match self.put(&record_key(id, 0), &spec.encode()) {
+            Ok(end) => end,
+            Err(e) => {
+                self.drop_trees(&spec);
+                return Err(e);
+            }
+        };
+        self.log.flush_to(end);
+        log_auto_increment(&self.log, id, auto_increment.max(1), true);
+        kill_point!("dict.truncate.durable");
+        let open = state.open.remove(&id);
+        if let Some(table) = &open {
+            table.dropped.store(true, Ordering::SeqCst);
+        }
+        state.carried.insert(
+            id,
+            Carried {
+                auto_increment: auto_increment.max(1),
+                rows: 0,
+            },
+        );
+        for index in &old {
+            state.by_index.remove(index);
+        }
+        for index in &spec.indexes {
+            state.by_index.insert(index.id, id);
+        }
+        state.specs.insert(id, spec);
+        let fresh = self.open_id(&mut state, id);
+        if let Ok(table) = &fresh {
+            table.set_usable_from(self.txns.mark());
+        }
+        drop(state);
+        let _alone = open.as_ref().map(|t| t.close());
+        for index in old {
+            self.pool.drop_index(index);
+        }
+        fresh.map(|_| ())
+    }
+}

@@ -1,0 +1,234 @@
+//! One table in use: its trees and its counters.
+//!
+//! Counters are estimates kept per process and carried over by checkpoints; they never decide
+//! about correctness, except `next_row_id` and `auto_increment`, which only ever rise.
+
+use crate::catalog::delete_archive::Graveyard;
+use crate::catalog::load_buffer::LoadBuffer;
+use crate::catalog::spec::TableSpec;
+use ferrite_buffer::Pool;
+use ferrite_sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use ferrite_sync::{Arc, Mutex, MutexGuard, RwLock, RwLockWriteGuard};
+use ferrite_tree::node::MAX_KEY_BYTES;
+use ferrite_tree::Tree;
+use ferrite_types::{Csn, IndexId, TableId};
+
+/// The optimizer's sizes are counted again when one in so many changes is new.
+const ESTIMATE_SHARE: u64 = 1024;
+
+/// The key that stands for "after the last entry" in the lock table: longer than any key.
+pub(crate) static SUPREMUM: [u8; MAX_KEY_BYTES + 1] = [0xff; MAX_KEY_BYTES + 1];
+
+/// Figures of a table, all estimates.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TableStats {
+    /// Rows.
+    pub rows: u64,
+    /// Bytes of the clustered index's pages, overflow pages included.
+    pub data_bytes: u64,
+    /// Bytes of the other indexes' pages.
+    pub index_bytes: u64,
+    /// Bytes free for reuse in the store.
+    pub free_bytes: u64,
+    /// Creation, seconds since 1970.
+    pub created_unix_s: u64,
+    /// Last change since start; 0: none.
+    pub updated_unix_s: u64,
+    /// Rows changed since statistics were stored.
+    pub changes_since_stats: u64,
+    /// Leaves of the clustered index.
+    pub clustered_leaf_pages: u64,
+}
+
+/// An open table, shared by all who use it.
+pub struct Table {
+    /// What the dictionary says of it.
+    pub spec: TableSpec,
+    pub(crate) trees: Vec<Tree>,
+    /// One for each index.
+    pub(crate) graveyards: Vec<Graveyard>,
+    pub(crate) next_row_id: AtomicU64,
+    pub(crate) auto_increment: AtomicU64,
+    pub(crate) rows: AtomicI64,
+    pub(crate) changes: AtomicU64,
+    /// Figures for the optimizer: pages of the clustered index and of the others, and how
+    /// many changes there had been when they were taken, plus one.
+    estimate: [AtomicU64; 3],
+    pub(crate) updated_unix_s: AtomicU64,
+    pub(crate) stats_blob: Mutex<Vec<u8>>,
+    /// Snapshots below this commit number are older than the table's contents, which came into
+    /// being without a history; 0: all may read it. See [`Session::may_read`].
+    usable_from: AtomicU64,
+    /// Nobody else can see it yet: it is being filled, see the module `load`.
+    pub(crate) loading: AtomicBool,
+    pub(crate) load: Mutex<Option<LoadBuffer>>,
+    /// Dropped or truncated away: nobody may clean up in it any more.
+    pub(crate) dropped: AtomicBool,
+    /// Held shared by background work in the table, exclusively while its trees go.
+    pub(crate) in_use: RwLock<()>,
+}
+
+/// While it lives nobody works in the background in the table, and no tree of it changes its
+/// structure.
+pub(crate) struct Closed<'t> {
+    _structures: Vec<MutexGuard<'t, ()>>,
+    _alone: RwLockWriteGuard<'t, ()>,
+}
+
+impl Table {
+    pub(crate) fn new(spec: TableSpec, pool: &Arc<Pool>) -> Table {
+        let graveyards = spec.indexes.iter().map(|_| Graveyard::default()).collect();
+        let trees = spec
+            .indexes
+            .iter()
+            .map(|i| Tree::new(pool.clone(), i.id, i.root))
+            .collect();
+        Table {
+            spec,
+            trees,
+            graveyards,
+            next_row_id: AtomicU64::new(0),
+            auto_increment: AtomicU64::new(1),
+            rows: AtomicI64::new(0),
+            changes: AtomicU64::new(0),
+            estimate: std::array::from_fn(|_| AtomicU64::new(0)),
+            updated_unix_s: AtomicU64::new(0),
+            stats_blob: Mutex::new(Vec::new()),
+            usable_from: AtomicU64::new(0),
+            loading: AtomicBool::new(false),
+            load: Mutex::new(None),
+            dropped: AtomicBool::new(false),
+            in_use: RwLock::new(()),
+        }
+    }
+
+    /// Table id.
+    pub fn id(&self) -> TableId {
+        self.spec.id
+    }
+
+    /// The tree of an index by its number in the definition.
+    pub fn tree(&self, index_no: usize) -> &Tree {
+        &self.trees[index_no]
+    }
+
+    /// How many indexes it has.
+    pub fn index_count(&self) -> usize {
+        self.trees.len()
+    }
+
+    /// Index number of an index id.
+    pub(crate) fn number_of(&self, index: IndexId) -> Option<usize> {
+        self.spec.indexes.iter().position(|i| i.id == index)
+    }
+
+    /// One row more, less or other.
+    pub(crate) fn note_change(&self, row_delta: i64) {
+        if row_delta != 0 {
+            self.rows.fetch_add(row_delta, Ordering::Relaxed);
+        }
+        self.changes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A transaction that changed rows has committed. Stored once a second at most, so that
+    /// committers do not write the same memory over and over.
+    #[inline]
+    pub(crate) fn note_commit(&self, now_s: u64) {
+        if self.updated_unix_s.load(Ordering::Relaxed) != now_s {
+            self.updated_unix_s.store(now_s, Ordering::Relaxed);
+        }
+    }
+
+    /// The table is dropped, its trees are about to go: background work in it has ended when
+    /// this returns, and whoever still has a handle gets `TableChanged`.
+    pub(crate) fn close(&self) -> Closed<'_> {
+        let alone = self.in_use.write();
+        Closed {
+            _structures: self.trees.iter().map(Tree::close).collect(),
+            _alone: alone,
+        }
+    }
+
+    fn count_pages(&self) -> (u64, u64) {
+        let pages = |tree: &Tree| tree.pool().store().page_count(tree.index());
+        let data_pages = pages(&self.trees[0]);
+        (data_pages, self.trees[1..].iter().map(pages).sum())
+    }
+
+    /// The figures now.
+    pub fn stats(&self) -> TableStats {
+        let (data_pages, index_pages) = self.count_pages();
+        self.figures(data_pages, index_pages)
+    }
+
+    /// Figures good enough for a plan: asked for by every statement, so that they share nothing
+    /// that others write. Sizes are counted again at every change at first, ever more rarely as changes add up.
+    pub fn estimate(&self) -> TableStats {
+        let [data, index, taken] = &self.estimate;
+        let now = self.changes.load(Ordering::Relaxed) + 1;
+        let then = taken.load(Ordering::Acquire);
+        if then == 0 || now.wrapping_sub(then) > now / ESTIMATE_SHARE {
+            let (data_pages, index_pages) = self.count_pages();
+            data.store(data_pages, Ordering::Relaxed);
+            index.store(index_pages, Ordering::Relaxed);
+            taken.store(now, Ordering::Release);
+        }
+        self.figures(data.load(Ordering::Relaxed), index.load(Ordering::Relaxed))
+    }
+
+    fn figures(&self, data_pages: u64, index_pages: u64) -> TableStats {
+        let page = ferrite_types::PAGE_BYTES as u64;
+        let updated = self.updated_unix_s.load(Ordering::Relaxed);
+        TableStats {
+            rows: self.rows.load(Ordering::Relaxed).max(0) as u64,
+            data_bytes: data_pages * page,
+            index_bytes: index_pages * page,
+            free_bytes: 0,
+            created_unix_s: self.spec.created_unix_s,
+            updated_unix_s: updated,
+            changes_since_stats: self.changes.load(Ordering::Relaxed),
+            clustered_leaf_pages: data_pages,
+        }
+    }
+
+    /// The contents are complete, and have no history before `csn`, which no transaction has. A
+    /// temporary table is its session's own, and that of a sequence is never rolled back: both
+    /// are read as they are, whatever the snapshot.
+    pub(crate) fn set_usable_from(&self, csn: Csn) {
+        if !self.spec.temporary && !self.spec.no_rollback {
+            self.usable_from.store(csn.get(), Ordering::Release);
+        }
+    }
+
+    /// May a snapshot of everything up to `csn` read it?
+    pub(crate) fn is_usable_by(&self, csn: Csn) -> bool {
+        csn.get() >= self.usable_from.load(Ordering::Acquire)
+            || ferrite_sync::mutant!("read.usable_from_ignored")
+    }
+
+    /// Raises the AUTO_INCREMENT counter to at least `next`. True if it moved.
+    pub(crate) fn raise_auto_increment(&self, next: u64) -> bool {
+        self.auto_increment.fetch_max(next, Ordering::SeqCst) < next
+    }
+
+    /// Next AUTO_INCREMENT value.
+    pub fn auto_increment(&self) -> u64 {
+        self.auto_increment.load(Ordering::SeqCst)
+    }
+
+    /// Pages of an index.
+    pub fn index_pages(&self, index_no: usize) -> u64 {
+        let tree = &self.trees[index_no];
+        tree.pool().store().page_count(tree.index())
+    }
+
+    /// The row count as it was counted.
+    pub fn set_rows(&self, rows: u64) {
+        self.rows.store(rows as i64, Ordering::Relaxed);
+    }
+
+    /// The plugin's statistics.
+    pub fn stats_blob(&self) -> Vec<u8> {
+        self.stats_blob.lock().clone()
+    }
+}

@@ -1,0 +1,567 @@
+//! What the engine says of itself: counters by name, sections of text, who runs what.
+
+use crate::state::engine::Engine;
+use crate::state::slot::{Isolation, Standing};
+use ferrite_sync::atomic::{AtomicU64, Ordering};
+use ferrite_sync::{time, Counter};
+use ferrite_txn::SnapshotView;
+use ferrite_types::Csn;
+
+/// One figure.
+#[derive(Clone, Debug)]
+pub struct Metric {
+    /// Name without the prefix "Ferrite_".
+    pub name: &'static str,
+    /// Value now.
+    pub value: u64,
+    /// Part it belongs to.
+    pub subsystem: &'static str,
+    /// Meaning and unit.
+    pub comment: &'static str,
+    /// It only rises.
+    pub is_counter: bool,
+}
+
+/// A running transaction.
+#[derive(Clone, Debug)]
+pub struct TrxRow {
+    /// Id; 0 while it changed nothing.
+    pub txn_id: u64,
+    /// Connection.
+    pub thread_id: u64,
+    /// First change, seconds since 1970.
+    pub started_unix_s: u64,
+    /// Rows changed.
+    pub rows_changed: u64,
+    /// Explicit locks.
+    pub locks_held: u64,
+    /// Bytes of undo.
+    pub undo_bytes: u64,
+    /// Since when it waits for a lock, seconds since 1970; 0: it does not.
+    pub waiting_since_unix_s: u64,
+    /// State.
+    pub state: &'static str,
+    /// Isolation level.
+    pub isolation: &'static str,
+}
+
+/// An open snapshot.
+#[derive(Clone, Debug)]
+pub struct SnapshotRow {
+    /// Connection.
+    pub thread_id: u64,
+    /// How long it is open, ms.
+    pub age_ms: u64,
+    /// Commit number it reads at.
+    pub csn: u64,
+    /// Bytes of versions and deleted entries kept for it: what goes if it ends, unless a
+    /// younger snapshot needs it, too. What is still in the ring does not count.
+    pub held_bytes: u64,
+    /// How many versions and entries that is.
+    pub held_rows: u64,
+}
+
+fn counter(
+    name: &'static str,
+    value: u64,
+    subsystem: &'static str,
+    comment: &'static str,
+) -> Metric {
+    Metric {
+        name,
+        value,
+        subsystem,
+        comment,
+        is_counter: true,
+    }
+}
+
+fn gauge(name: &'static str, value: u64, subsystem: &'static str, comment: &'static str) -> Metric {
+    Metric {
+        is_counter: false,
+        ..counter(name, value, subsystem, comment)
+    }
+}
+
+impl Engine {
+    /// Every figure there is.
+    pub fn metrics(&self) -> Vec<Metric> {
+        let mut all = self.metrics_rows();
+        all.extend(self.metrics_buffer());
+        all.extend(self.metrics_store());
+        all.extend(self.metrics_log());
+        all.extend(self.metrics_versions());
+        all.extend(self.metrics_purge());
+        all.extend(self.metrics_locks());
+        all
+    }
+
+    fn metrics_rows(&self) -> Vec<Metric> {
+        let c = &self.counters;
+        vec![
+            counter(
+                "commits",
+                c.commits.get(),
+                "transaction",
+                "Number of transactions committed with changes",
+            ),
+            counter(
+                "rollbacks",
+                c.rollbacks.get(),
+                "transaction",
+                "Number of transactions rolled back with changes",
+            ),
+            counter(
+                "rows_inserted",
+                c.rows_inserted.get(),
+                "dml",
+                "Number of rows inserted",
+            ),
+            counter(
+                "rows_updated",
+                c.rows_updated.get(),
+                "dml",
+                "Number of rows updated",
+            ),
+            counter(
+                "rows_deleted",
+                c.rows_deleted.get(),
+                "dml",
+                "Number of rows deleted",
+            ),
+            gauge(
+                "active_transactions",
+                self.txns.active_count() as u64,
+                "transaction",
+                "Number of active transactions with changes",
+            ),
+            gauge(
+                "tables",
+                self.dict.table_count() as u64,
+                "dictionary",
+                "Number of tables in the dictionary",
+            ),
+        ]
+    }
+
+    fn metrics_buffer(&self) -> Vec<Metric> {
+        let s = &self.pool.stats;
+        let total = self.pool.frame_count() as u64;
+        let free = self.pool.free_frames() as u64;
+        let data = (total - free) * ferrite_types::PAGE_BYTES as u64;
+        let dirty = self.pool.dirty_pages() as u64;
+        let gauge = |name, value, comment| gauge(name, value, "buffer", comment);
+        let counter =
+            |name, value: &Counter, comment| counter(name, value.get(), "buffer", comment);
+        vec![
+            gauge(
+                "buffer_pool_pages_total",
+                total,
+                "Size of the buffer pool in pages",
+            ),
+            gauge(
+                "buffer_pool_pages_free",
+                free,
+                "Number of free pages in the buffer pool",
+            ),
+            gauge(
+                "buffer_pool_pages_dirty",
+                dirty,
+                "Number of dirty pages in the buffer pool",
+            ),
+            gauge(
+                "buffer_pool_bytes_data",
+                data,
+                "Bytes in the buffer pool that contain data",
+            ),
+            counter(
+                "buffer_pool_reads",
+                &s.reads,
+                "Number of pages read from disk",
+            ),
+            counter(
+                "buffer_pool_wait_free",
+                &s.free_waits,
+                "Number of waits for a free page in the buffer pool",
+            ),
+            counter(
+                "buffer_pool_evictions",
+                &s.evictions,
+                "Number of clean pages evicted from the buffer pool",
+            ),
+            counter(
+                "buffer_pool_latch_waits",
+                &s.latch_waits,
+                "Number of waits for a page latch",
+            ),
+        ]
+    }
+
+    fn metrics_store(&self) -> Vec<Metric> {
+        let s = &self.pool.stats;
+        let store = self.store.stats();
+        let gauge = |name, value, comment| gauge(name, value, "store", comment);
+        let counter = |name, value, comment| counter(name, value, "store", comment);
+        vec![
+            counter(
+                "pages_written",
+                s.pages_written.get(),
+                "Number of pages written",
+            ),
+            counter(
+                "data_written",
+                s.bytes_written.get(),
+                "Bytes written to pages",
+            ),
+            counter("data_read", store.bytes_read, "Bytes read from pages"),
+            counter(
+                "data_fsyncs",
+                store.syncs,
+                "Number of fsync operations on the store's files",
+            ),
+            counter(
+                "scrubbed_bytes",
+                store.bytes_scrubbed + self.log.stats().scrubbed_bytes,
+                "Bytes of deleted data and old log overwritten with zeroes",
+            ),
+            gauge(
+                "store_file_bytes",
+                self.store.file_bytes(),
+                "Size of the store's files",
+            ),
+            gauge(
+                "store_used_bytes",
+                self.store.used_bytes(),
+                "Bytes of the store in use",
+            ),
+            gauge(
+                "store_free_bytes",
+                self.store.free_bytes(),
+                "Bytes of the store free for reuse",
+            ),
+        ]
+    }
+
+    fn metrics_log(&self) -> Vec<Metric> {
+        let log = self.log.stats();
+        let now = self.log.current_lsn().0;
+        let start = self.checkpoint_lsn.load(Ordering::Relaxed);
+        vec![
+            gauge("lsn_current", now, "log", "Current log sequence number"),
+            gauge(
+                "lsn_flushed",
+                self.log.durable_lsn().0,
+                "log",
+                "Log sequence number up to which the log is durable",
+            ),
+            gauge(
+                "lsn_last_checkpoint",
+                start,
+                "log",
+                "Log sequence number at which crash recovery would begin",
+            ),
+            gauge(
+                "checkpoint_age",
+                now - start,
+                "log",
+                "Bytes of log that crash recovery would read",
+            ),
+            counter(
+                "checkpoints",
+                self.counters.checkpoints.get(),
+                "log",
+                "Number of checkpoints",
+            ),
+            counter(
+                "throttled_statements",
+                self.counters.throttled.get(),
+                "log",
+                "Number of row changes that waited for log space",
+            ),
+            counter("os_log_fsyncs", log.flushes, "log", "Number of log flushes"),
+            counter(
+                "os_log_written",
+                log.flushed_bytes,
+                "log",
+                "Bytes written to the log",
+            ),
+        ]
+    }
+
+    /// Entries in all graveyards, and their bytes.
+    pub(crate) fn graves(&self) -> (u64, u64) {
+        let tables = self.dict.open_tables();
+        let yards = tables.iter().flat_map(|t| &t.graveyards);
+        yards.fold((0, 0), |(n, b), y| (n + y.count(), b + y.bytes()))
+    }
+
+    fn metrics_purge(&self) -> Vec<Metric> {
+        let (graves, grave_bytes) = self.graves();
+        let purge = &self.purge;
+        let gauge = |name, value, comment| gauge(name, value, "history", comment);
+        let counter = |name, value: &AtomicU64, comment| {
+            counter(name, value.load(Ordering::Relaxed), "history", comment)
+        };
+        vec![
+            gauge(
+                "delete_archive_entries",
+                graves,
+                "Number of deleted index entries in the delete archive, kept for old snapshots",
+            ),
+            gauge(
+                "delete_archive_bytes",
+                grave_bytes,
+                "Size of the delete archive in bytes",
+            ),
+            counter(
+                "entries_archived",
+                &purge.buried,
+                "Number of deleted index entries moved to the delete archive",
+            ),
+            gauge(
+                "history_list_length",
+                purge.length() as u64,
+                "Number of committed transactions not yet purged",
+            ),
+            gauge(
+                "purge_lag",
+                purge.lag_us() / 1000,
+                "Age of the oldest committed transaction not yet purged, ms",
+            ),
+            counter(
+                "purged_entries",
+                &purge.purged,
+                "Number of index entries and out-of-line values purged",
+            ),
+            counter(
+                "purge_by_committers",
+                &purge.helped,
+                "Number of commits that assisted purge because the purge threads lagged",
+            ),
+        ]
+    }
+
+    fn metrics_versions(&self) -> Vec<Metric> {
+        let v = self.versions.stats();
+        let kept = v.young_bytes + v.old_bytes + self.graves().1;
+        let snapshots = self.open_snapshots().len() as u64;
+        let gauge = |name, value, comment| gauge(name, value, "history", comment);
+        let counter = |name, value, comment| counter(name, value, "history", comment);
+        vec![
+            gauge("open_snapshots", snapshots, "Number of open snapshots"),
+            gauge(
+                "history_bytes",
+                kept,
+                "Bytes of row versions and archived deleted entries in memory",
+            ),
+            gauge(
+                "history_ring_bytes",
+                v.young_bytes,
+                "Bytes of row versions in the history ring",
+            ),
+            gauge(
+                "history_old_bytes",
+                v.old_bytes,
+                "Bytes of row versions in memory kept for old snapshots and long transactions",
+            ),
+            gauge(
+                "history_spilled_bytes",
+                v.spilled_bytes,
+                "Bytes of row versions in scratch files",
+            ),
+            gauge(
+                "version_chain_p99",
+                v.chain_p99,
+                "Length of row version chains after updates, 99th percentile since server start",
+            ),
+            counter("versions_made", v.made, "Number of row versions created"),
+            counter(
+                "versions_pruned",
+                v.pruned,
+                "Number of row versions pruned by updates",
+            ),
+            counter(
+                "versions_moved",
+                v.moved,
+                "Number of row versions moved out of the ring for old snapshots",
+            ),
+            counter(
+                "versions_spilled",
+                v.spilled,
+                "Number of row versions written to scratch files",
+            ),
+            counter(
+                "history_spill_failures",
+                v.spill_failures,
+                "Number of failed writes to scratch files (the versions stay in memory)",
+            ),
+            gauge(
+                "undo_spilled_bytes",
+                self.undo_area.bytes(),
+                "Bytes of undo log of long transactions in the file undo.spill",
+            ),
+        ]
+    }
+
+    fn metrics_locks(&self) -> Vec<Metric> {
+        let l = self.locks.stats();
+        vec![
+            counter(
+                "row_lock_waits",
+                l.waits,
+                "lock",
+                "Number of waits for row locks",
+            ),
+            counter(
+                "row_lock_time",
+                l.wait_us_total / 1000,
+                "lock",
+                "Total time spent waiting for row locks, ms",
+            ),
+            gauge(
+                "row_lock_current_waits",
+                l.waiting,
+                "lock",
+                "Number of row and table locks waited for now",
+            ),
+            gauge(
+                "row_lock_time_max",
+                l.wait_us_max / 1000,
+                "lock",
+                "Maximum time to wait for a row lock, ms",
+            ),
+            counter("deadlocks", l.deadlocks, "lock", "Number of deadlocks"),
+            counter(
+                "lock_timeouts",
+                l.timeouts,
+                "lock",
+                "Number of lock waits that timed out",
+            ),
+        ]
+    }
+
+    /// SHOW ENGINE STATUS, a section at a time.
+    pub fn sections(&self) -> Vec<(&'static str, String)> {
+        let list = |metrics: Vec<Metric>| {
+            metrics
+                .iter()
+                .map(|m| format!("{} {}", m.name, m.value))
+                .collect::<Vec<_>>()
+                .join("\n")
+        };
+        let both = |mut first: Vec<Metric>, more| {
+            first.extend(more);
+            first
+        };
+        let deadlocks = self
+            .locks
+            .last_deadlock()
+            .map_or_else(|| "none".to_string(), |d| self.deadlock_text(&d));
+        let trx = self
+            .trx_rows()
+            .iter()
+            .map(|t| {
+                format!(
+                    "transaction {} thread {} {} rows {} locks {} undo {} bytes",
+                    t.txn_id, t.thread_id, t.state, t.rows_changed, t.locks_held, t.undo_bytes
+                )
+            })
+            .collect::<Vec<_>>()
+            .join("\n");
+        vec![
+            ("LATEST DETECTED DEADLOCK", deadlocks),
+            ("TRANSACTIONS", trx),
+            ("ROW OPERATIONS", list(self.metrics_rows())),
+            (
+                "BUFFER POOL AND FILE I/O",
+                list(both(self.metrics_buffer(), self.metrics_store())),
+            ),
+            ("LOG", list(self.metrics_log())),
+            (
+                "HISTORY",
+                list(both(self.metrics_versions(), self.metrics_purge())),
+            ),
+            ("LOCKS", list(self.metrics_locks())),
+            ("WAITS", self.wait_lines()),
+        ]
+    }
+
+    /// Bytes free for reuse in the store.
+    pub fn store_free_bytes(&self) -> u64 {
+        self.store.free_bytes()
+    }
+
+    /// Running transactions.
+    pub fn trx_rows(&self) -> Vec<TrxRow> {
+        let now_us = time::now_us();
+        let now_unix = time::unix_us();
+        let unix_s = |us: u64| now_unix.saturating_sub(now_us.saturating_sub(us)) / 1_000_000;
+        let mut rows = Vec::new();
+        for slot in self.all_slots() {
+            let state = slot.state.lock();
+            let locks_held = slot.owner.locks_held();
+            let waiting = slot.owner.waiting_since_us();
+            if state.txn.is_frozen() && locks_held == 0 && waiting.is_none() {
+                continue;
+            }
+            let name = match (waiting, &state.standing) {
+                (Some(_), _) => "LOCK WAIT",
+                (None, Standing::RollingBack { .. }) => "ROLLING BACK",
+                (None, Standing::Prepared(_)) => "PREPARED",
+                (None, Standing::Active | Standing::None) => "RUNNING",
+            };
+            rows.push(TrxRow {
+                txn_id: state.txn.0,
+                thread_id: slot.owner.thread_id,
+                started_unix_s: unix_s(match slot.started_us.load(Ordering::Relaxed) {
+                    0 => now_us,
+                    us => us,
+                }),
+                rows_changed: slot.rows_changed.load(Ordering::Relaxed),
+                locks_held,
+                undo_bytes: state.undo.position(),
+                waiting_since_unix_s: waiting.map_or(0, unix_s),
+                state: name,
+                isolation: Isolation::name_of(slot.isolation.load(Ordering::Relaxed)),
+            });
+        }
+        rows
+    }
+
+    /// Open snapshots.
+    pub fn snapshot_rows(&self) -> Vec<SnapshotRow> {
+        let mut rows = self.open_snapshots();
+        // Asked for each of perhaps millions of versions: of snapshots at one place the oldest.
+        rows.sort_by_key(|row| row.csn);
+        let mut add = |csn: Csn, bytes: u64, count: u64| {
+            let at = rows.partition_point(|row| row.csn < csn.0);
+            if let Some(row) = rows.get_mut(at).filter(|row| row.csn == csn.0) {
+                row.held_bytes += bytes;
+                row.held_rows += count;
+            }
+        };
+        self.txns.refresh();
+        self.versions.each_held(&self.txns, &mut add);
+        for table in self.dict.open_tables() {
+            for graveyard in &table.graveyards {
+                graveyard.each_held(&self.txns, &mut |csn, bytes| add(csn, bytes, 1));
+            }
+        }
+        rows
+    }
+
+    fn open_snapshots(&self) -> Vec<SnapshotRow> {
+        let now = time::now_us();
+        let mut rows = Vec::new();
+        self.txns.each_snapshot(&mut |view: &SnapshotView| {
+            rows.push(SnapshotRow {
+                thread_id: view.info.thread_id,
+                age_ms: now.saturating_sub(view.opened_us) / 1000,
+                csn: view.csn.0,
+                held_bytes: 0,
+                held_rows: 0,
+            });
+        });
+        rows
+    }
+}

@@ -1,0 +1,210 @@
+//! What the engine says of waits: sums by reason, and the journals of long ones and of deadlocks
+//! with names instead of numbers.
+
+use crate::state::engine::Engine;
+use ferrite_lock::{Deadlock, DeadlockMember};
+use ferrite_sync::waits::{self, LongWait, Of, Reason};
+use ferrite_types::{IndexId, PageId, TableId};
+use std::fmt::Write as _;
+
+/// Bytes of a key that are shown.
+const KEY_SHOWN: usize = 64;
+
+/// Waits for one reason since the start of the process.
+#[derive(Clone, Debug)]
+pub struct WaitSum {
+    /// Name of the reason.
+    pub reason: &'static str,
+    /// What it means.
+    pub meaning: &'static str,
+    /// How many.
+    pub count: u64,
+    /// Their sum, us.
+    pub sum_us: u64,
+    /// The longest, us.
+    pub max_us: u64,
+    /// Half of them stayed within, us, to a power of two.
+    pub p50_us: u64,
+    /// 99 of 100 stayed within, us, to a power of two.
+    pub p99_us: u64,
+}
+
+/// A wait of 50 ms or more.
+#[derive(Clone, Debug)]
+pub struct LongWaitRow {
+    /// When it ended, us since 1970.
+    pub ended_unix_us: u64,
+    /// How long it was, us.
+    pub us: u64,
+    /// Name of the reason.
+    pub reason: &'static str,
+    /// Connection; 0 for a thread of the engine.
+    pub thread_id: u64,
+    /// Name of a thread of the engine.
+    pub thread: String,
+    /// Table, if the wait was for something of one that is still there.
+    pub table: String,
+    /// Index, likewise.
+    pub index: String,
+    /// Page; 0: for no page.
+    pub page: u32,
+    /// Connection that had the lock; 0: not known.
+    pub holder_thread_id: u64,
+    /// What the connection ran.
+    pub query: Vec<u8>,
+}
+
+/// A transaction in a deadlock, for display.
+#[derive(Clone, Debug)]
+pub struct DeadlockRow {
+    /// The deadlock's number; they are counted from 1.
+    pub number: u64,
+    /// When, microseconds since 1970.
+    pub at_unix_us: u64,
+    /// Place in the ring, from 1: each waits for the next, the last for the first.
+    pub position: usize,
+    /// Table of the lock it waited for, if it is still there.
+    pub table: String,
+    /// Index, likewise; empty for a lock on the table.
+    pub index: String,
+    /// Who, with what it waited for and what it held.
+    pub member: DeadlockMember,
+}
+
+impl Engine {
+    /// Waits by reason, those that never happened included.
+    pub fn wait_sums(&self) -> Vec<WaitSum> {
+        let sum = |reason: Reason| {
+            let times = waits::times(reason);
+            WaitSum {
+                reason: reason.name(),
+                meaning: reason.meaning(),
+                count: times.count(),
+                sum_us: times.sum_us(),
+                max_us: times.max_us(),
+                p50_us: times.percentile(50.0),
+                p99_us: times.percentile(99.0),
+            }
+        };
+        Reason::ALL.into_iter().map(sum).collect()
+    }
+
+    /// Long waits, oldest first; of the last thousand or so.
+    pub fn long_waits(&self) -> Vec<LongWaitRow> {
+        let named = |wait: LongWait| self.named(wait);
+        waits::long_waits().into_iter().map(named).collect()
+    }
+
+    fn named(&self, wait: LongWait) -> LongWaitRow {
+        let of_index = |index| self.dict.names_of_index(index).unwrap_or_default();
+        let ((table, index), page, holder_thread_id) = match wait.of {
+            Of::Nothing => (Default::default(), 0, 0),
+            Of::Index { index, holder } => (of_index(IndexId(index)), 0, holder),
+            Of::Table { table, holder } => {
+                let name = self.dict.name_of(TableId(table)).unwrap_or_default();
+                ((name, String::new()), 0, holder)
+            }
+            Of::Page(page) => (of_index(self.store.index_of(PageId(page))), page, 0),
+        };
+        LongWaitRow {
+            ended_unix_us: wait.ended_unix_us,
+            us: wait.us,
+            reason: wait.reason.name(),
+            thread_id: wait.who.thread_id,
+            thread: wait.who.thread,
+            table,
+            index,
+            page,
+            holder_thread_id,
+            query: wait.who.query,
+        }
+    }
+
+    /// A deadlock in words: who waits for what, in a ring, and who gave way.
+    pub(crate) fn deadlock_text(&self, deadlock: &Deadlock) -> String {
+        let mut text = format!(
+            "deadlock of {} transactions, each waits for the next and the last for the first",
+            deadlock.size
+        );
+        for (i, m) in deadlock.members.iter().enumerate() {
+            let end = if m.victim { " (rolled back)" } else { "" };
+            let _ = write!(
+                text,
+                "\n  ({}) transaction {}{end}, connection {}, {} rows changed, waits for {} on {}",
+                i + 1,
+                m.txn,
+                m.thread_id,
+                m.changes,
+                m.wanted,
+                self.locked_thing(m.index, &m.key),
+            );
+            if !m.query.is_empty() {
+                let _ = write!(text, ": {}", String::from_utf8_lossy(&m.query));
+            }
+        }
+        text
+    }
+
+    /// The latest deadlocks, oldest first, a row for each of their members.
+    pub fn deadlock_rows(&self) -> Vec<DeadlockRow> {
+        let mut rows = Vec::new();
+        for deadlock in self.locks.deadlocks() {
+            for (i, member) in deadlock.members.iter().enumerate() {
+                let (table, index) = self.names_of_lock(member.index, &member.key);
+                rows.push(DeadlockRow {
+                    number: deadlock.number,
+                    at_unix_us: deadlock.at_unix_us,
+                    position: i + 1,
+                    table,
+                    index,
+                    member: member.clone(),
+                });
+            }
+        }
+        rows
+    }
+
+    /// Table and index of a lock; the latter empty for a lock on a table, both if it is gone.
+    fn names_of_lock(&self, index: IndexId, key: &[u8]) -> (String, String) {
+        if index.0 != 0 {
+            return self.dict.names_of_index(index).unwrap_or_default();
+        }
+        let id = key.get(..8).and_then(|id| id.try_into().ok());
+        let name = id.and_then(|id| self.dict.name_of(TableId(u64::from_be_bytes(id))));
+        (name.unwrap_or_default(), String::new())
+    }
+
+    /// What a lock is on. Index 0 has the locks of tables; their keys begin with the table's id.
+    fn locked_thing(&self, index: IndexId, key: &[u8]) -> String {
+        let (table, name) = self.names_of_lock(index, key);
+        match (index.0, table.is_empty()) {
+            (0, true) => return "table (dropped)".into(),
+            (0, false) => return format!("table {table}"),
+            (_, true) => return "a dropped index".into(),
+            _ => {}
+        }
+        let mut text = format!("index {name} of table {table}, key 0x");
+        for byte in key.iter().take(KEY_SHOWN) {
+            let _ = write!(text, "{byte:02x}");
+        }
+        text
+    }
+
+    /// SHOW ENGINE STATUS: reasons that happened, a line each.
+    pub(crate) fn wait_lines(&self) -> String {
+        let happened = |s: &WaitSum| s.count > 0;
+        let line = |s: WaitSum| {
+            format!(
+                "{}: {} times, {} ms, longest {} us, median {} us, p99 {} us",
+                s.reason,
+                s.count,
+                s.sum_us / 1000,
+                s.max_us,
+                s.p50_us,
+                s.p99_us
+            )
+        };
+        let sums = self.wait_sums().into_iter().filter(happened);
+        sums.map(line).collect::<Vec<_>>().join("\n")
+    }
+}

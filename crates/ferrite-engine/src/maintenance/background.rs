@@ -1,0 +1,377 @@
+//! Every thread the engine itself runs; the log has its own.
+//!
+//! | thread | does | pace |
+//! | --- | --- | --- |
+//! | `ferrite-write` | write-back, free frames | as needed, every 20 ms at least |
+//! | `ferrite-chkpt` | checkpoints by log produced; free space scrubbed, and given back | 100 ms, or by log (`brake.rs`) |
+//! | `ferrite-purge` | purge after commits | as needed |
+//! | `ferrite-hist` | versions: retirement, spilling, old generation | 50 ms / 1 s |
+
+use crate::state::callbacks::LogLevel;
+use crate::state::engine::Engine;
+use crate::state::throttle::Eased;
+use ferrite_sync::atomic::Ordering;
+use ferrite_sync::thread::{self, JoinHandle};
+use ferrite_sync::{memory, time, Arc};
+use ferrite_tree::Scratch;
+use ferrite_types::{Lsn, Result};
+
+/// Longest time between checkpoints while there is something new, in us.
+const CHECKPOINT_US: u64 = 30_000_000;
+/// Rounds of 50 ms between two looks at what is kept for old snapshots.
+const SWEEP_ROUNDS: u64 = 5;
+/// Of these, so many pass at most without a look at all of it.
+const SWEEP_LOOKS: u32 = 40;
+/// Looking through all that is kept takes no more than one part of so many of a processor: with
+/// short snapshots some have ended at every look.
+const SWEEP_SHARE: u64 = 50;
+/// Memory of old versions and graves that is worth giving back to the system.
+const GIVE_BACK_BYTES: u64 = 8 << 20;
+/// Calls of the checkpointer, 100 ms each, after which it looks at the frames in any case.
+const LOOK_CALLS: u32 = 10;
+/// The checkpointer rests that long between two looks, in us, and as often as long as a look took.
+const REST_US: u64 = 5_000;
+const REST_FACTOR: u64 = 3;
+/// After a checkpoint failed, the next one is tried that much later, in us.
+const RETRY_US: u64 = 1_000_000;
+/// That it goes on failing for the same reason is said again after that time, in us.
+const REMIND_US: u64 = 60_000_000;
+/// Pause of a purge thread without work, in us.
+const PURGE_PAUSE_US: u64 = 20_000;
+
+pub(crate) fn start(engine: &Arc<Engine>) -> Vec<JoinHandle<()>> {
+    let mut threads = Vec::new();
+    let writers = match engine.config().write_threads {
+        0 => (thread::processors() / 4).clamp(1, 4),
+        n => n as usize,
+    };
+    for _ in 0..writers {
+        let pool = engine.pool.clone();
+        threads.push(thread::spawn("ferrite-write", move || pool.run_writer()));
+    }
+    let e = engine.clone();
+    threads.push(thread::spawn("ferrite-chkpt", move || e.run_checkpoints()));
+    let purgers = match engine.config().purge_threads {
+        0 => (thread::processors() / 4).clamp(1, 4),
+        n => n as usize,
+    };
+    for _ in 0..purgers {
+        let e = engine.clone();
+        threads.push(thread::spawn("ferrite-purge", move || e.run_purge()));
+    }
+    let e = engine.clone();
+    threads.push(thread::spawn("ferrite-hist", move || e.run_history()));
+    threads
+}
+
+/// The checkpointer's last walk over all frames: where the log ended then, how many pages had been
+/// written, and calls since.
+#[derive(Default)]
+struct Looked {
+    log_end: u64,
+    pages_written: u64,
+    calls: u32,
+}
+
+/// What the server's log was told of checkpoints that fail: once for each reason, again after a
+/// while, and when they succeed again.
+#[derive(Default)]
+struct Trouble {
+    /// The last reason, without its numbers.
+    reason: String,
+    /// Failures in a row.
+    failures: u64,
+    tried_us: u64,
+    told_us: u64,
+}
+
+impl Trouble {
+    fn may_try(&self, now_us: u64) -> bool {
+        self.failures == 0 || now_us >= self.tried_us + RETRY_US
+    }
+
+    fn tell(&mut self, engine: &Engine, result: &Result<()>, now_us: u64) {
+        if let Some((level, text)) = self.word(result, now_us) {
+            engine.callbacks.log(level, &text);
+        }
+    }
+
+    /// What is to be said of it.
+    fn word(&mut self, result: &Result<()>, now_us: u64) -> Option<(LogLevel, String)> {
+        let Err(e) = result else {
+            let failures = std::mem::take(self).failures;
+            let text = format!("checkpoints succeed again after {failures} failures");
+            return (failures > 0).then_some((LogLevel::Note, text));
+        };
+        self.failures += 1;
+        self.tried_us = now_us;
+        let text = e.to_string();
+        let reason: String = text.chars().filter(|c| !c.is_ascii_digit()).collect();
+        if reason == self.reason && now_us < self.told_us + REMIND_US {
+            return None;
+        }
+        self.told_us = now_us;
+        self.reason = reason;
+        let failures = self.failures;
+        let text = format!(
+            "checkpoint failed ({failures} in a row); the previous one stays valid, and the log is \
+             kept from there: {text}"
+        );
+        Some((LogLevel::Warning, text))
+    }
+}
+
+/// When all that is kept for old snapshots is looked through: when one has ended, and once in a
+/// while for those that came and went between two looks.
+#[derive(Default)]
+struct Sweeps {
+    /// Commit numbers of the snapshots at the last look, ascending.
+    open: Vec<u64>,
+    /// One has ended since the last sweep.
+    ended: bool,
+    /// Looks since the last sweep.
+    looks: u32,
+    /// Clock (us) before which there is no other one.
+    not_before_us: u64,
+}
+
+impl Sweeps {
+    /// Looks at the snapshots that are open; is it time to sweep?
+    fn look(&mut self, now_us: u64, mut open: Vec<u64>) -> bool {
+        open.sort_unstable();
+        let has_ended = |csn: &u64| open.binary_search(csn).is_err();
+        self.ended |= self.open.iter().any(has_ended);
+        self.open = open;
+        self.looks += 1;
+        (self.ended || self.looks >= SWEEP_LOOKS) && now_us >= self.not_before_us
+    }
+
+    fn done(&mut self, begun_us: u64, now_us: u64) {
+        self.ended = false;
+        self.looks = 0;
+        self.not_before_us = now_us + (now_us - begun_us) * (SWEEP_SHARE - 1);
+    }
+}
+
+impl Engine {
+    fn stopping(&self) -> bool {
+        self.stop.load(Ordering::SeqCst)
+    }
+
+    fn run_checkpoints(&self) {
+        let mut last_us = time::now_us();
+        let mut looked = Looked::default();
+        let mut trouble = Trouble::default();
+        while !self.stopping() {
+            self.housekeeping.wait_timeout_us(100_000);
+            if self.stopping() {
+                return;
+            }
+            let since_us = time::now_us();
+            self.scrub_some();
+            if self.pace(last_us, &mut looked) && trouble.may_try(since_us) {
+                let result = self.checkpoint();
+                trouble.tell(self, &result, time::now_us());
+                self.give_back_space();
+                last_us = time::now_us();
+            }
+            self.move_attention();
+            // However often it is woken, the walks over all frames leave the memory to others.
+            let took_us = time::now_us() - since_us;
+            thread::sleep_us(REST_US.max(took_us.min(20 * REST_US) * REST_FACTOR));
+        }
+    }
+
+    /// What large deletes have freed goes back to the file system.
+    pub(crate) fn give_back_space(&self) {
+        self.store.reclaim(self.log.durable_lsn());
+        if let Err(e) = self.store.shrink_if_half_free() {
+            let text = format!("cannot return free space to the file system: {e}");
+            self.callbacks.log(LogLevel::Warning, &text);
+        }
+    }
+
+    /// Sets the writer's mark from the log's age; true when a checkpoint is due.
+    fn pace(&self, last_us: u64, looked: &mut Looked) -> bool {
+        let budget = self.log_budget.load(Ordering::SeqCst);
+        let start = self.checkpoint_lsn.load(Ordering::SeqCst);
+        let now = self.log.current_lsn().0;
+        let age = now - start;
+        let keep = self.marks().keep;
+        if age > keep {
+            self.pool.flush_below(Lsn(now - keep));
+        }
+        if age > 64 << 10 && time::now_us() - last_us > CHECKPOINT_US {
+            return true;
+        }
+        // The walk costs memory bandwidth: not for a gain that cannot be, nor while nothing was
+        // written and the log has hardly moved since the last one; once a second in any case.
+        let written = self.pool.stats.pages_written.get();
+        looked.calls += 1;
+        let moved = now >= looked.log_end + budget / 64 || written != looked.pages_written;
+        let still = !moved && looked.calls < LOOK_CALLS;
+        if age <= budget / 8 || still {
+            return false;
+        }
+        *looked = Looked {
+            log_end: now,
+            pages_written: written,
+            calls: 0,
+        };
+        let gain = self.pool.oldest_rec_lsn().0.saturating_sub(start);
+        gain > budget / 8 || (age > budget / 2 && gain > budget / 32)
+    }
+
+    fn run_purge(&self) {
+        let mut scratch = Scratch::default();
+        let mut eased = Eased::default();
+        while !self.stopping() {
+            self.txns.refresh_if_stale();
+            self.ease_off(&mut eased);
+            let put_off = self.purge.is_held_back() || self.log.is_nearly_out();
+            if put_off || self.purge_round(&mut scratch) == 0 {
+                self.purge.wait(PURGE_PAUSE_US);
+            }
+        }
+    }
+
+    /// The hard valve: beyond the configured limit the oldest snapshot ends.
+    fn limit_history(&self) {
+        let limit = self.max_history_bytes.load(Ordering::Relaxed);
+        if limit == 0 {
+            return;
+        }
+        let versions = self.versions.stats();
+        let bytes = versions.young_bytes + versions.old_bytes + versions.spilled_bytes;
+        if bytes + self.graves().1 <= limit {
+            return;
+        }
+        if let Some(ended) = self.txns.expire_oldest() {
+            let text = format!(
+                "history exceeds ferrite_max_history_bytes: the snapshot of connection {} was \
+                 ended",
+                ended.info.thread_id
+            );
+            self.callbacks.log(LogLevel::Warning, &text);
+            self.drop_unneeded_history();
+        }
+    }
+
+    /// Row versions that cannot be spilled stay in memory; that is said once.
+    fn warn_of_spill(&self, warned: &mut bool) {
+        let Some(e) = self.versions.take_spill_error() else {
+            return;
+        };
+        if !std::mem::replace(warned, true) {
+            let text =
+                format!("cannot write old row versions to scratch files, they stay in memory: {e}");
+            self.callbacks.log(LogLevel::Warning, &text);
+        }
+    }
+
+    /// Memory that versions and graves have given up goes back to the system once it is worth
+    /// the walk over the allocator's lists. `most`: what they held at most since the last time.
+    fn give_back(&self, most: &mut u64) {
+        let now = self.versions.old_bytes() + self.graves().1;
+        *most = now.max(*most);
+        if *most - now >= GIVE_BACK_BYTES {
+            *most = now;
+            memory::give_back();
+        }
+    }
+
+    fn sweep_when_due(&self, sweeps: &mut Sweeps) {
+        let mut open = Vec::new();
+        self.txns.each_snapshot(&mut |view| open.push(view.csn.0));
+        let begun_us = time::now_us();
+        if !sweeps.look(begun_us, open) {
+            return;
+        }
+        // The list of who needs what must not be older than this look.
+        self.txns.refresh();
+        self.versions.sweep_old(&self.txns);
+        self.sweep_graveyards();
+        sweeps.done(begun_us, time::now_us());
+    }
+
+    fn run_history(&self) {
+        let mut rounds = 0u64;
+        let mut held_most = 0;
+        let mut graves = 0;
+        let mut sweeps = Sweeps::default();
+        let mut warned = false;
+        while !self.stopping() {
+            thread::sleep_ms(50);
+            self.tick();
+            self.txns.refresh_if_stale();
+            if self.versions.needs_retire() {
+                self.versions.retire(&self.txns);
+            }
+            self.warn_of_spill(&mut warned);
+            self.limit_history();
+            rounds += 1;
+            let look = rounds % SWEEP_ROUNDS == 0;
+            if look || self.is_worth_counting(graves) {
+                graves = self.graves().1;
+            }
+            self.limit_history_memory(graves, look);
+            if look {
+                self.versions.free_seen(&self.txns);
+                self.sweep_when_due(&mut sweeps);
+                self.give_back(&mut held_most);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ferrite_types::Error;
+
+    #[test]
+    fn a_failing_checkpoint_is_told_once_and_again_after_a_minute() {
+        let full = |at| {
+            Err(Error::DiskFull(format!(
+                "write map.1 at offset {at}: no space"
+            )))
+        };
+        let mut trouble = Trouble::default();
+        assert!(trouble.word(&Ok(()), 5).is_none());
+        let first = trouble.word(&full(4096), 10).expect("the first is told");
+        assert_eq!(first.0, LogLevel::Warning);
+        assert!(!trouble.may_try(11) && trouble.may_try(10 + RETRY_US));
+        assert!(trouble.word(&full(8192), RETRY_US).is_none(), "told twice");
+        let other = Err(Error::Io("sync map.1".into()));
+        assert!(
+            trouble.word(&other, 2 * RETRY_US).is_some(),
+            "another reason"
+        );
+        assert!(trouble.word(&other, 3 * RETRY_US).is_none());
+        let again = trouble.word(&other, 2 * RETRY_US + REMIND_US);
+        assert!(again.expect("a reminder").1.contains("5 in a row"));
+        let ended = trouble
+            .word(&Ok(()), 3 * REMIND_US)
+            .expect("the end is told");
+        assert_eq!(ended.0, LogLevel::Note);
+        assert!(trouble.word(&Ok(()), 3 * REMIND_US).is_none());
+        assert!(trouble.may_try(0));
+    }
+
+    #[test]
+    fn kept_history_is_looked_through_when_a_snapshot_has_ended() {
+        let mut sweeps = Sweeps::default();
+        assert!(!sweeps.look(1000, vec![7, 3]));
+        assert!(!sweeps.look(2000, vec![3, 9, 7]));
+        assert!(sweeps.look(3000, vec![9, 3]));
+        sweeps.done(3000, 3010);
+        // It took 10 us: the next one begins 500 us after this one at the earliest.
+        assert!(!sweeps.look(3499, vec![3]), "too soon");
+        assert!(sweeps.look(3500, vec![3]), "and not forgotten");
+        sweeps.done(3500, 3500);
+        for look in 1..SWEEP_LOOKS {
+            assert!(!sweeps.look(4000 + u64::from(look), vec![3]));
+        }
+        assert!(sweeps.look(5000, vec![3]), "once in a while in any case");
+    }
+}

@@ -1,0 +1,98 @@
+//! Memory of history that nothing else makes less has an end.
+//!
+//! Versions beyond the history ring go to scratch files. Where they cannot (no space, an error),
+//! they stay in memory; they may exceed the ring by as much again, or by [`LEAST_BEYOND`] if that
+//! is more. The deleted entries that only old snapshots need stay in memory always; with them it
+//! may be [`LEAST_WITH_GRAVES`]: a dump beside a large DELETE is no emergency. Beyond
+//! that the oldest snapshot ends (its reader gets `SnapshotTooOld`), one after another until
+//! there is room. What is left then is what running transactions have changed: while it cannot
+//! be written out, whoever changes more rows gets `DiskFull`.
+//!
+//! Locking: none of its own; the history thread alone calls it.
+
+use crate::state::callbacks::LogLevel;
+use crate::state::engine::Engine;
+use ferrite_sync::atomic::Ordering;
+
+/// Memory beyond the ring that versions may always take (bytes).
+const LEAST_BEYOND: u64 = 256 << 20;
+/// The same for versions and deleted entries together.
+const LEAST_WITH_GRAVES: u64 = 1 << 30;
+
+impl Engine {
+    /// Memory at which snapshots end, with `least` beyond the ring: see the head of the file.
+    fn limit_with(&self, least: u64) -> u64 {
+        let ring = self.config.history_ring_bytes;
+        let beyond = match self.config.history_beyond_ring_bytes {
+            0 => ring.max(least),
+            bytes => bytes,
+        };
+        ring.saturating_add(beyond)
+    }
+
+    /// Counting the deleted entries takes a look at every open table: between two rounds of sweeping
+    /// only when there were many.
+    pub(crate) fn is_worth_counting(&self, graves: u64) -> bool {
+        graves > self.limit_with(LEAST_WITH_GRAVES) / 8
+    }
+
+    /// `graves`: memory of deleted entries, as of a moment ago.
+    fn is_history_beyond(&self, graves: u64) -> bool {
+        let stuck = self.versions.stuck_bytes();
+        stuck > self.limit_with(LEAST_BEYOND) || stuck + graves > self.limit_with(LEAST_WITH_GRAVES)
+    }
+
+    /// Ends snapshots until the memory of history is within its limit; says whether writers must
+    /// stop. `graves` as above; `look`: it is worth a look at all versions although none ended.
+    pub(crate) fn limit_history_memory(&self, graves: u64, look: bool) {
+        if !self.is_history_beyond(graves) {
+            self.history_full.store(false, Ordering::Relaxed);
+            return;
+        }
+        if self.history_full.load(Ordering::Relaxed) && !look {
+            return;
+        }
+        let mut most = self.txns.snapshot_count();
+        loop {
+            self.drop_unneeded_history();
+            // Then nothing was looked through, and no snapshot has to end for it.
+            if self.stop.load(Ordering::Relaxed) {
+                return;
+            }
+            if !self.is_history_beyond(self.graves().1) {
+                self.history_full.store(false, Ordering::Relaxed);
+                return;
+            }
+            // Those opened meanwhile are seen to in the next round.
+            let ended = (most > 0).then(|| self.txns.expire_oldest()).flatten();
+            let Some(ended) = ended else {
+                break;
+            };
+            most -= 1;
+            let text = format!(
+                "row versions ({} MiB) and deleted rows ({} MiB) that are kept for old snapshots \
+                 and cannot be written to scratch files exceed the memory limit: the snapshot of \
+                 connection {} was ended",
+                self.versions.stuck_bytes() >> 20,
+                self.graves().1 >> 20,
+                ended.info.thread_id
+            );
+            self.callbacks.log(LogLevel::Warning, &text);
+        }
+        let full = self.versions.cannot_spill() && self.txns.snapshot_count() == 0;
+        if full && !self.history_full.swap(true, Ordering::Relaxed) {
+            let text = "row versions of running transactions have reached the memory limit and \
+                        cannot be written to scratch files: row changes are refused until these \
+                        transactions end";
+            self.callbacks.log(LogLevel::Warning, text);
+        }
+    }
+
+    /// What nobody needs any more goes now.
+    pub(crate) fn drop_unneeded_history(&self) {
+        self.txns.refresh();
+        self.versions.retire(&self.txns);
+        self.versions.sweep_old(&self.txns);
+        self.sweep_graveyards();
+    }
+}

@@ -1,0 +1,484 @@
+//! Cleaning up after commits: entries that stay delete-marked, and values out of line that
+//! nobody names any more.
+//!
+//! A commit leaves its list here. A helper thread takes it up within 20 ms: what no snapshot needs
+//! goes, though an old snapshot be open; what one needs waits 20 ms, for most snapshots
+//! are short. After that an entry moves to its index's graveyard, and a value is held until
+//! its snapshots are gone. So nothing queues behind an old snapshot. When the helpers cannot
+//! keep up, committers clean up too, in proportion to what they leave.
+//!
+//! A crash loses the list: delete-marked entries are then found by whoever scans past them or
+//! needs room on their page, overflow values through the commit records.
+//!
+//! The queue itself is in `purge_queue`.
+
+use crate::catalog::table::{Table, SUPREMUM};
+use crate::log_records::undo::NO_UNDO;
+use crate::state::engine::Engine;
+use crate::state::purge_queue::Garbage;
+use ferrite_buffer::is_for_want_of_a_frame;
+use ferrite_sync::atomic::Ordering;
+use ferrite_sync::{time, Arc};
+use ferrite_tree::op::{GC_FREEZE, GC_REMOVE};
+use ferrite_tree::{is_worth_merging, node, LeafMut, Scratch};
+use ferrite_types::{Error, PageId, Result, TxnId};
+use std::ops::Range;
+
+/// Works taken from the queue at a time.
+const BATCH: usize = 64;
+/// Works a committer cleans up then: twice what it leaves.
+const DEBT_BATCH: usize = 2;
+/// Locks moved off the records of a leaf under one hold of its latch; beyond that a locked record
+/// stays until the next visit.
+const MOVES_AT_ONCE: usize = 256;
+/// Readers do not add to a queue longer than this.
+const FOUND_MOST: usize = 256;
+
+/// There was no frame to be had: the same may work later. An I/O error of another kind, or damage,
+/// would come again and again.
+fn is_passing(e: &Error) -> bool {
+    matches!(e, Error::DiskFull(_) | Error::Interrupted) || is_for_want_of_a_frame(e)
+}
+
+impl Engine {
+    /// One round of cleaning up. Returns pieces done.
+    pub(crate) fn purge_round(&self, scratch: &mut Scratch) -> usize {
+        self.purge_batch(BATCH, scratch)
+    }
+
+    /// A reader passed over delete-marks that nobody needs: left by a crash, or once kept by a
+    /// lock.
+    #[cold]
+    pub(crate) fn found_garbage(&self, table: &Arc<Table>, number: usize, key: &[u8]) {
+        if self.purge.length() < FOUND_MOST {
+            let piece = Garbage::entry(table, number, key, false);
+            self.purge.add(TxnId::FROZEN, vec![piece]);
+            self.purge.wake();
+        }
+    }
+
+    /// A committer's share of the work, when the helpers are behind.
+    #[cold]
+    pub(crate) fn pay_debt(&self, scratch: &mut Scratch) {
+        self.purge.helped.fetch_add(1, Ordering::Relaxed);
+        self.purge_batch(DEBT_BATCH, scratch);
+    }
+
+    fn purge_batch(&self, most: usize, scratch: &mut Scratch) -> usize {
+        let now_us = time::now_us();
+        let Some(mut batch) = self.purge.take(now_us, most) else {
+            return 0;
+        };
+        let mut done = 0;
+        let mut stuck = false;
+        for work in &mut batch.works {
+            let due = work.seen_us != 0;
+            let txn = work.txn;
+            work.pieces.retain(|piece| {
+                // A shutdown does not wait for the end of a large transaction's list.
+                if stuck || self.stop.load(Ordering::Relaxed) {
+                    return true;
+                }
+                let gone = self
+                    .purge_piece(txn, piece, due, scratch)
+                    .unwrap_or_else(|e| {
+                        stuck = is_passing(&e);
+                        !stuck && self.is_given_up(&e)
+                    });
+                done += usize::from(gone);
+                !gone
+            });
+            work.seen_us = now_us;
+        }
+        self.purge.put_back(batch);
+        self.purge.purged.fetch_add(done as u64, Ordering::Relaxed);
+        done
+    }
+
+    /// A piece failed and is left for good.
+    #[cold]
+    fn is_given_up(&self, e: &Error) -> bool {
+        let text = format!("purge failed: {e}");
+        self.callbacks.log(crate::LogLevel::Warning, &text);
+        true
+    }
+
+    /// True when the piece is done with. `due`: what is needed by a snapshot is buried now.
+    fn purge_piece(
+        &self,
+        txn: TxnId,
+        piece: &Garbage,
+        due: bool,
+        scratch: &mut Scratch,
+    ) -> Result<bool> {
+        match piece {
+            Garbage::Entry {
+                table,
+                number,
+                key,
+                alone,
+            } => {
+                let _use = table.in_use.read();
+                if table.dropped.load(Ordering::SeqCst) {
+                    return Ok(true);
+                }
+                let clean = Clean {
+                    freeze: false,
+                    bury: due,
+                };
+                self.purge_entry(table, *number as usize, key, *alone, clean, scratch)
+            }
+            Garbage::Overflow { table, reference } => {
+                let _use = table.in_use.read();
+                if table.dropped.load(Ordering::SeqCst) {
+                    return Ok(true);
+                }
+                if !self.txns.visible_to_all(txn)
+                    && !ferrite_sync::mutant!("purge.free_values_early")
+                {
+                    let made_by = self.overflow_maker(table.tree(0).index(), reference)?;
+                    if self.txns.version_needed(made_by, txn) {
+                        return Ok(false);
+                    }
+                }
+                self.free_overflow(table.tree(0).index(), reference)?;
+                Ok(true)
+            }
+        }
+    }
+
+    /// Cleans the leaf of that key, or of the key alone; false if something has to stay for
+    /// now: a snapshot needs it, or it is locked and its locks could not be moved.
+    fn purge_entry(
+        &self,
+        table: &Arc<Table>,
+        number: usize,
+        key: &[u8],
+        alone: bool,
+        clean: Clean,
+        scratch: &mut Scratch,
+    ) -> Result<bool> {
+        let tree = table.tree(number);
+        let mut leaf = tree.leaf_mut(key, PageId::NONE)?;
+        let slots = match leaf.find(key) {
+            _ if !alone => 0..leaf.count(),
+            Ok(slot) => slot..slot + 1,
+            Err(_) => return Ok(true),
+        };
+        let (_, left) = self.clean_leaf(table, number, &mut leaf, slots, scratch, clean);
+        let sparse = is_worth_merging(&leaf);
+        drop(leaf);
+        if sparse {
+            tree.merge_at(key, NO_UNDO)?;
+        }
+        Ok(!left)
+    }
+
+    /// Removes delete-marked records that nobody needs from those slots and, if asked, buries
+    /// those that old snapshots need and drops the stamps of records everybody sees. Returns
+    /// bytes gained, and whether a committed delete-mark is left.
+    pub(crate) fn clean_leaf(
+        &self,
+        table: &Table,
+        number: usize,
+        leaf: &mut LeafMut<'_>,
+        slots: Range<usize>,
+        scratch: &mut Scratch,
+        clean: Clean,
+    ) -> (usize, bool) {
+        let before = node::free_bytes(leaf);
+        let mut left = false;
+        let mut actions: Vec<(u16, u8)> = Vec::new();
+        let mut way = Way {
+            stays: slots.end,
+            moves: MOVES_AT_ONCE,
+        };
+        let mut key = Vec::new();
+        // From the last to the first, for the locks of what goes are inherited by what follows.
+        for slot in slots.rev() {
+            let header = leaf.record(slot).header;
+            if header.deleted && self.txns.is_committed(header.txn) {
+                key.clear();
+                node::key_into(leaf, slot, &mut key);
+                let marked = Marked {
+                    table,
+                    number,
+                    leaf,
+                    slot,
+                    key: &key,
+                    bury: clean.bury,
+                };
+                if self.may_leave(&marked, &mut way) {
+                    actions.push((slot as u16, GC_REMOVE));
+                    continue;
+                }
+                left = true;
+            }
+            way.stays = slot;
+            let stamped = !header.deleted && !header.txn.is_frozen();
+            if clean.freeze && stamped && self.txns.visible_to_all(header.txn) {
+                actions.push((slot as u16, GC_FREEZE));
+            }
+        }
+        if actions.is_empty() {
+            return (0, left);
+        }
+        actions.reverse();
+        leaf.gc(NO_UNDO, &actions, scratch);
+        (node::free_bytes(leaf) - before, left)
+    }
+
+    /// May the record leave the tree, and its locks with it? They have become gap locks on what
+    /// follows on return. The page that has that may not be in memory: then a locked record stays.
+    fn may_leave(&self, marked: &Marked<'_>, way: &mut Way) -> bool {
+        let index = marked.table.tree(marked.number).index();
+        if !self.locks.is_anchor(index, marked.key) {
+            return self.may_remove(marked);
+        }
+        if way.moves == 0 {
+            return false;
+        }
+        let leaf = marked.leaf;
+        let moved = leaf.with_successor(way.stays, &mut Vec::new(), |successor| {
+            let goes = self.may_remove(marked);
+            if goes {
+                let successor = successor.unwrap_or(&SUPREMUM);
+                let moved = self.locks.inherit_removed(index, marked.key, successor);
+                way.moves = way.moves.saturating_sub(moved);
+            }
+            goes
+        });
+        moved.unwrap_or(false)
+    }
+
+    /// May the record leave the tree? If an old snapshot needs it and `bury` is set, it is in the
+    /// graveyard on return.
+    fn may_remove(&self, marked: &Marked<'_>) -> bool {
+        let rec = marked.leaf.record(marked.slot);
+        if self.txns.visible_to_all(rec.header.txn)
+            || ferrite_sync::mutant!("purge.ignore_snapshots")
+        {
+            return true;
+        }
+        if !self.needed_by_snapshots(&rec.header) {
+            // Its versions go with it.
+            self.keep_needed(&mut rec.header.clone(), rec.value);
+            return true;
+        }
+        if !marked.bury {
+            return false;
+        }
+        let mut header = rec.header;
+        if self.keep_needed(&mut header, rec.value) && !ferrite_sync::mutant!("purge.lose_grave") {
+            let newest = self.txns.last_csn();
+            let graveyard = &marked.table.graveyards[marked.number];
+            graveyard.bury(marked.key, header, rec.value, newest);
+            self.purge.buried.fetch_add(1, Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// Lets go of graves that no snapshot needs any more; how many.
+    pub(crate) fn sweep_graveyards(&self) -> u64 {
+        let mut gone = 0;
+        for table in self.dict.open_tables() {
+            for graveyard in &table.graveyards {
+                gone +=
+                    graveyard.sweep(&self.stop, &|header, value| self.keep_needed(header, value));
+            }
+        }
+        gone
+    }
+}
+
+/// A delete-marked record whose transaction has committed.
+struct Marked<'m> {
+    table: &'m Table,
+    number: usize,
+    leaf: &'m LeafMut<'m>,
+    slot: usize,
+    key: &'m [u8],
+    /// What only snapshots need goes to the graveyard.
+    bury: bool,
+}
+
+/// How far a visit of a leaf has come, going down.
+struct Way {
+    /// The slot of the record passed last that stays.
+    stays: usize,
+    /// Locks that may still be moved.
+    moves: usize,
+}
+
+/// What is to be done besides removing what nobody needs.
+#[derive(Clone, Copy)]
+pub(crate) struct Clean {
+    /// Drop the stamps of records everybody sees.
+    pub freeze: bool,
+    /// Move what only snapshots need to the graveyard.
+    pub bury: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rows::overflow::first_page;
+    use crate::rows::write::DupInfo;
+    use crate::testing::{config, create, out_of_memory};
+    use crate::{Callbacks, LogLevel, Session};
+    use ferrite_io::sim::{Fault, SimStorage};
+    use ferrite_sync::Mutex;
+
+    #[derive(Default)]
+    struct Heard(Mutex<Vec<String>>);
+
+    impl Callbacks for Heard {
+        fn log(&self, level: LogLevel, text: &str) {
+            if level != LogLevel::Note {
+                self.0.lock().push(text.to_owned());
+            }
+        }
+        fn fatal(&self, text: &str) {
+            panic!("{text}");
+        }
+    }
+
+    struct World {
+        disk: SimStorage,
+        heard: Arc<Heard>,
+        engine: Arc<Engine>,
+        table: Arc<Table>,
+        scratch: Scratch,
+    }
+
+    impl World {
+        /// A database whose background is run by hand, but for the writer of pages, with a value
+        /// out of line that a committed delete has let go of; its pages are clean.
+        fn with_garbage() -> World {
+            let disk = SimStorage::new(7);
+            let heard = Arc::new(Heard::default());
+            let engine = Engine::open(config(), Arc::new(disk.boot()), heard.clone()).unwrap();
+            engine.purge.hold_back(true);
+            let table = create(&engine);
+            let mut s = Session::new(&engine, 0, 1);
+            let value = s.write_overflow(&table, &[7; 100_000]).unwrap();
+            let row = [&[1u8][..], &value[..]].concat();
+            s.insert_row(
+                &table,
+                Some(b"k"),
+                &row,
+                &[],
+                false,
+                &mut DupInfo::default(),
+            )
+            .unwrap();
+            s.commit(false).unwrap();
+            s.delete_row(&table, b"k", &[]).unwrap();
+            s.commit(false).unwrap();
+            drop(s);
+            engine
+                .pool
+                .flush_all_below(ferrite_types::Lsn::MAX)
+                .unwrap();
+            engine.txns.refresh();
+            assert_eq!(engine.purge.pending_overflow().len(), 1);
+            let scratch = Scratch::default();
+            World {
+                disk,
+                heard,
+                engine,
+                table,
+                scratch,
+            }
+        }
+
+        /// A change, so that the writer has something to write.
+        fn change_a_row(&self) {
+            let mut s = Session::new(&self.engine, 0, 1);
+            s.insert_row(
+                &self.table,
+                Some(b"n"),
+                &[0],
+                &[],
+                false,
+                &mut DupInfo::default(),
+            )
+            .unwrap();
+            s.commit(false).unwrap();
+        }
+
+        fn purge(&mut self) -> usize {
+            self.engine.purge_round(&mut self.scratch)
+        }
+
+        /// Purges until nothing is left.
+        fn purge_all(&mut self) {
+            for _ in 0..1000 {
+                self.purge();
+                if self.engine.purge.length() == 0 {
+                    return;
+                }
+                ferrite_sync::thread::sleep_ms(5);
+            }
+            panic!("purge does not end");
+        }
+    }
+
+    /// Where pages cannot be written there is no frame to be had: the value is freed later.
+    #[test]
+    fn garbage_is_kept_while_no_frame_can_be_had() {
+        for fault in [Fault::FailWrite, Fault::Full] {
+            let mut w = World::with_garbage();
+            for nth in 1..5000 {
+                w.disk.inject_in(fault, nth, "store.");
+            }
+            w.change_a_row();
+            let pool = w.engine.pool.clone();
+            let mut held = Vec::new();
+            let error = loop {
+                match pool.reserve(1) {
+                    Ok(frames) => held.extend(frames),
+                    Err(e) => break e,
+                }
+            };
+            let expected = match fault {
+                Fault::Full => matches!(error, Error::DiskFull(_)),
+                _ => matches!(error, Error::Io(_)),
+            };
+            assert!(expected, "{error:?}");
+            w.purge();
+            assert_eq!(*w.heard.0.lock(), Vec::<String>::new(), "given up");
+            assert_eq!(w.engine.purge.pending_overflow().len(), 1, "{fault:?}");
+            drop(held);
+            w.disk.clear_faults();
+            w.purge_all();
+            assert_eq!(w.engine.check_values().unwrap().pages, 0);
+            w.engine.close().unwrap();
+        }
+    }
+
+    /// What cannot be read is not tried again and again: it is said, and left.
+    #[test]
+    fn garbage_that_cannot_be_read_is_given_up() {
+        for fault in [Fault::FailRead, Fault::FlipBit] {
+            let mut w = World::with_garbage();
+            let (_, value) = w.engine.purge.pending_overflow()[0];
+            out_of_memory(&w.engine, first_page(&value));
+            for nth in 1..100 {
+                w.disk.inject_in(fault, nth, "store.");
+            }
+            w.purge();
+            w.disk.clear_faults();
+            let heard = w.heard.0.lock().clone();
+            assert!(!heard.is_empty(), "{fault:?}: nothing is said");
+            assert!(
+                heard.iter().all(|text| text.contains("purge failed")),
+                "{heard:?}"
+            );
+            assert_eq!(w.engine.purge.pending_overflow().len(), 0, "{fault:?}");
+            w.purge_all();
+            assert_eq!(w.heard.0.lock().len(), heard.len(), "said again");
+            w.engine.close().unwrap();
+        }
+    }
+}

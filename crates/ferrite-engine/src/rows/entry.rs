@@ -1,0 +1,540 @@
+//! Changing one index entry: the same for clustered and secondary indexes.
+//!
+//! Each operation is a loop: latch the leaf, look at the entry, and either wait (after giving
+//! the latch back) and look again, or make room and look again, or do it: version, log
+//! record with undo, page.
+
+use crate::catalog::table::{Table, SUPREMUM};
+use crate::log_records::undo::{self, Prior, Undo};
+use crate::maintenance::purge::Clean;
+use crate::rows::overflow;
+use crate::state::callbacks::LogLevel;
+use crate::state::engine::Engine;
+use crate::transaction::session::{Hooks, Session};
+use ferrite_lock::{Mode, Span};
+use ferrite_sync::atomic::Ordering;
+use ferrite_sync::Arc;
+use ferrite_tree::record::Header;
+use ferrite_tree::{node, LeafMut};
+use ferrite_txn::{diff, NewVersion, VersionAddr};
+use ferrite_types::{Error, IndexId, PageId, Result, TxnId};
+
+/// What an insert found in its place.
+pub(crate) enum Inserted {
+    /// The entry is there now.
+    Done,
+    /// A live entry has this key.
+    Occupied,
+    /// Others have locked the gap before this key: it is to be waited for, then tried again.
+    GapLocked(Vec<u8>),
+}
+
+/// How the entry in a slot stands towards a writer.
+enum Stand {
+    /// Nobody else has to do with it.
+    Free,
+    /// An active transaction made its present state.
+    HeldBy(TxnId),
+    /// Somebody has an explicit lock.
+    Locked,
+}
+
+impl Session {
+    fn stand(&self, index: IndexId, key: &[u8], header: &Header) -> Stand {
+        let engine = &self.engine;
+        let blind = ferrite_sync::mutant!("entry.ignore_holder");
+        if !blind
+            && header.txn != self.txn.id()
+            && !header.txn.is_frozen()
+            && engine.txns.is_active(header.txn)
+        {
+            return Stand::HeldBy(header.txn);
+        }
+        let untouched = engine.locks.is_untouched(index, key);
+        let (mode, span) = (Mode::Exclusive, Span::Record);
+        if !untouched
+            && engine
+                .locks
+                .conflicts(&self.txn.owner, index, key, mode, span)
+        {
+            return Stand::Locked;
+        }
+        Stand::Free
+    }
+
+    /// Has this transaction made an entry's present state? Then it holds the entry already.
+    #[inline]
+    pub(crate) fn owns(&self, txn: TxnId) -> bool {
+        txn == self.txn.id() && !txn.is_frozen()
+    }
+
+    /// Waits until the entry may be free. No latch is held.
+    fn wait_for(&mut self, stand: &Stand, index: IndexId, key: &[u8], mode: Mode) -> Result<()> {
+        match *stand {
+            Stand::Free => Ok(()),
+            Stand::HeldBy(txn) => self.wait_for_holder(txn, index, key, mode, Span::Record),
+            Stand::Locked => self.wait_for_lock(index, key, mode, Span::Record),
+        }
+    }
+
+    /// Waits for the transaction whose id an entry bears.
+    pub(crate) fn wait_for_holder(
+        &mut self,
+        txn: TxnId,
+        index: IndexId,
+        key: &[u8],
+        mode: Mode,
+        span: Span,
+    ) -> Result<()> {
+        let engine = self.engine.clone();
+        let Some(holder) = engine.txns.owner_of(txn) else {
+            return Ok(());
+        };
+        let active = || engine.txns.is_active(txn);
+        let hooks = Hooks {
+            engine: &engine,
+            thd: self.thd,
+        };
+        let wait = self.wait_policy();
+        let result = engine.locks.wait_for_implicit(
+            &self.txn.owner,
+            &holder,
+            &active,
+            index,
+            key,
+            mode,
+            span,
+            wait,
+            &hooks,
+        );
+        self.after_wait(result)
+    }
+
+    /// Waits for an explicit lock and takes it.
+    pub(crate) fn wait_for_lock(
+        &mut self,
+        index: IndexId,
+        key: &[u8],
+        mode: Mode,
+        span: Span,
+    ) -> Result<()> {
+        let engine = self.engine.clone();
+        let hooks = Hooks {
+            engine: &engine,
+            thd: self.thd,
+        };
+        let wait = self.wait_policy();
+        let result = engine
+            .locks
+            .lock_wait(&self.txn.owner, index, key, mode, span, wait, &hooks);
+        self.after_wait(result.map(|_| ()))
+    }
+
+    /// A deadlock's victim is rolled back here and now, so that the others go on.
+    pub(crate) fn after_wait(&mut self, result: Result<()>) -> Result<()> {
+        if matches!(result, Err(Error::Deadlock)) {
+            self.print_deadlock();
+            self.give_way();
+        }
+        result
+    }
+
+    fn print_deadlock(&self) {
+        let engine = &self.engine;
+        if !engine.print_deadlocks.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Some(deadlock) = engine.locks.last_deadlock_of(self.thread_id) {
+            let text = engine.deadlock_text(&deadlock);
+            engine.callbacks.log(LogLevel::Note, &text);
+        }
+    }
+
+    /// Inserts an entry, over a delete-marked one if there is one. `mode`: how to lock an entry in
+    /// the way, to see whether it stays.
+    pub(crate) fn insert_entry(
+        &mut self,
+        table: &Arc<Table>,
+        number: usize,
+        key: &[u8],
+        value: &[u8],
+        mode: Mode,
+    ) -> Result<Inserted> {
+        check_size(key.len(), value.len())?;
+        let tree = table.tree(number);
+        let index = tree.index();
+        let txn = self.writing()?;
+        loop {
+            let mut leaf = tree.leaf_mut(key, PageId::NONE)?;
+            match leaf.find(key) {
+                Ok(slot) => {
+                    let header = leaf.record(slot).header;
+                    let stand = self.stand(index, key, &header);
+                    // Of a row in the way a shared lock will do: others may have one as well.
+                    if !header.deleted && !matches!(stand, Stand::HeldBy(_)) {
+                        return Ok(Inserted::Occupied);
+                    }
+                    if !matches!(stand, Stand::Free) {
+                        let held = matches!(stand, Stand::HeldBy(_));
+                        let mode = if held { mode } else { Mode::Exclusive };
+                        drop(leaf);
+                        self.wait_for(&stand, index, key, mode)?;
+                        continue;
+                    }
+                    if self.change(table, number, leaf, slot, key, value, false)? {
+                        return Ok(Inserted::Done);
+                    }
+                }
+                Err(slot) => {
+                    if self.engine.locks.has_gap_locks(index)
+                        && !ferrite_sync::mutant!("entry.insert_ignores_gaps")
+                    {
+                        match self.gap_check(&leaf, slot, index, key) {
+                            GapCheck::Free => {}
+                            GapCheck::Load(page) => {
+                                drop(leaf);
+                                drop(self.engine.pool.shared(page)?);
+                                continue;
+                            }
+                            GapCheck::Wait(successor) => {
+                                return Ok(Inserted::GapLocked(successor));
+                            }
+                        }
+                    }
+                    let header = Header {
+                        txn,
+                        ..Header::default()
+                    };
+                    if !leaf.has_room(&header, key, value) {
+                        self.make_room(table, number, leaf, key, value.len())?;
+                        continue;
+                    }
+                    let undo = Undo::Insert { index, key };
+                    self.logged(&undo, |prelude, scratch| {
+                        leaf.insert(prelude, slot, &header, key, value, scratch)
+                    });
+                    return Ok(Inserted::Done);
+                }
+            }
+        }
+    }
+
+    /// Waits until the gap before `successor` may be free.
+    pub(crate) fn wait_for_gap(&mut self, index: IndexId, successor: &[u8]) -> Result<()> {
+        self.wait_for_lock(index, successor, Mode::Exclusive, Span::InsertIntention)
+    }
+
+    /// Gives a live entry another value. The caller knows that it is there.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no live entry of that key.
+    pub(crate) fn update_entry(
+        &mut self,
+        table: &Arc<Table>,
+        number: usize,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<()> {
+        check_size(key.len(), value.len())?;
+        self.change_live(table, number, key, Some(value), &[])
+    }
+
+    /// Delete-marks a live entry.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no live entry of that key.
+    pub(crate) fn delete_entry(
+        &mut self,
+        table: &Arc<Table>,
+        number: usize,
+        key: &[u8],
+    ) -> Result<()> {
+        self.change_live(table, number, key, None, &[])
+    }
+
+    /// As [`delete_entry`](Self::delete_entry), of a row that moves: `payload` is what it will be at
+    /// its new place, and its values out of line stay.
+    pub(crate) fn delete_moved(
+        &mut self,
+        table: &Arc<Table>,
+        pk: &[u8],
+        payload: &[u8],
+    ) -> Result<()> {
+        self.change_live(table, 0, pk, None, payload)
+    }
+
+    /// Values out of line that the entry's present state names become garbage, unless its next state
+    /// or `moved` (a row payload) names them.
+    fn change_live(
+        &mut self,
+        table: &Arc<Table>,
+        number: usize,
+        key: &[u8],
+        value: Option<&[u8]>,
+        moved: &[u8],
+    ) -> Result<()> {
+        let tree = table.tree(number);
+        let index = tree.index();
+        self.writing()?;
+        loop {
+            let leaf = tree.leaf_mut(key, PageId::NONE)?;
+            let Ok(slot) = leaf.find(key) else {
+                return Err(Error::NotFound);
+            };
+            let page = leaf.page_id();
+            let rec = leaf.record(slot);
+            let stand = self.stand(index, key, &rec.header);
+            if !matches!(stand, Stand::Free) {
+                drop(leaf);
+                self.wait_for(&stand, index, key, Mode::Exclusive)?;
+                continue;
+            }
+            if rec.header.deleted {
+                return Err(Error::NotFound);
+            }
+            let gone = match number {
+                0 => overflow::no_longer_named(rec.value, value.unwrap_or(moved)),
+                _ => Vec::new(),
+            };
+            let at = match gone.is_empty() {
+                true => 0,
+                false => self.undo_position() + 1,
+            };
+            let done = match value {
+                Some(value) => self.change(table, number, leaf, slot, key, value, false)?,
+                None => {
+                    let mut value = std::mem::take(&mut self.buffers.value);
+                    value.clear();
+                    value.extend_from_slice(rec.value);
+                    let done = self.change(table, number, leaf, slot, key, &value, true);
+                    self.buffers.value = value;
+                    done?
+                }
+            };
+            if done {
+                self.leave_values(table, at, gone);
+                if value.is_none() {
+                    self.leave_entry(page, table, number, key);
+                }
+                return Ok(());
+            }
+        }
+    }
+
+    /// Gives the entry in `slot` a new state of this transaction. False: room was made,
+    /// look again.
+    #[allow(clippy::too_many_arguments)]
+    fn change(
+        &mut self,
+        table: &Arc<Table>,
+        number: usize,
+        mut leaf: LeafMut<'_>,
+        slot: usize,
+        key: &[u8],
+        value: &[u8],
+        deleted: bool,
+    ) -> Result<bool> {
+        let index = table.tree(number).index();
+        let rec = leaf.record(slot);
+        let now = rec.header;
+        let (keep_head, keep_tail) = diff(rec.value, value);
+        // Room for the largest header, so that the version is made only when it will be used.
+        let largest = Header {
+            deleted,
+            txn: self.txn.id(),
+            version: u64::MAX >> 16,
+        };
+        if !leaf.can_replace(slot, &largest, value.len()) {
+            self.make_room(table, number, leaf, key, value.len())?;
+            return Ok(false);
+        }
+        let mid = &rec.value[keep_head as usize..rec.value.len() - keep_tail as usize];
+        let prior = Prior {
+            deleted: now.deleted,
+            txn: now.txn,
+            keep_head,
+            keep_tail,
+            mid,
+        };
+        let version =
+            self.engine
+                .version_for_change(&now, self.txn.id(), index, rec.value, value, &prior)?;
+        let header = Header {
+            deleted,
+            txn: self.txn.id(),
+            version,
+        };
+        let mut kept = std::mem::take(&mut self.buffers.mid);
+        kept.clear();
+        kept.extend_from_slice(mid);
+        let undo = Undo::Update {
+            index,
+            key,
+            prior: Prior {
+                mid: &kept,
+                ..prior
+            },
+        };
+        let same = (keep_head, keep_tail);
+        self.logged(&undo, |prelude, scratch| {
+            leaf.replace(prelude, slot, &header, value, same, scratch)
+        });
+        self.buffers.mid = kept;
+        Ok(true)
+    }
+
+    /// Room on the leaf: first by freezing and removing what nobody needs, else by a split.
+    fn make_room(
+        &mut self,
+        table: &Arc<Table>,
+        number: usize,
+        mut leaf: LeafMut<'_>,
+        key: &[u8],
+        value_bytes: usize,
+    ) -> Result<()> {
+        let need = key.len() + value_bytes + 32;
+        let scratch = &mut self.buffers.scratch;
+        let clean = Clean {
+            freeze: true,
+            bury: false,
+        };
+        let slots = 0..leaf.count();
+        let (freed, _) = self
+            .engine
+            .clean_leaf(table, number, &mut leaf, slots, scratch, clean);
+        let enough = freed > 0 && node::has_room(&leaf, need);
+        drop(leaf);
+        if enough {
+            return Ok(());
+        }
+        table.tree(number).check_page_ids()?;
+        table.tree(number).make_room(key, need, undo::NO_UNDO)
+    }
+
+    /// May a new key go before what follows `slot`? The leaf stays latched.
+    fn gap_check(
+        &mut self,
+        leaf: &LeafMut<'_>,
+        slot: usize,
+        index: IndexId,
+        key: &[u8],
+    ) -> GapCheck {
+        let (locks, owner) = (&self.engine.locks, &self.txn.owner);
+        let (mode, span) = (Mode::Exclusive, Span::InsertIntention);
+        let checked = leaf.with_successor(slot, &mut self.buffers.key, |successor| {
+            let successor = successor.unwrap_or(&SUPREMUM);
+            if locks.conflicts(owner, index, successor, mode, span) {
+                return GapCheck::Wait(successor.to_vec());
+            }
+            locks.inherit_gap(index, successor, key);
+            GapCheck::Free
+        });
+        // The neighbour must be read in without our latch.
+        checked.unwrap_or_else(GapCheck::Load)
+    }
+}
+
+enum GapCheck {
+    Free,
+    Wait(Vec<u8>),
+    Load(PageId),
+}
+
+/// Does an entry of that size fit a leaf?
+pub(crate) fn check_size(key_bytes: usize, value_bytes: usize) -> Result<()> {
+    if key_bytes > node::MAX_KEY_BYTES {
+        return Err(Error::KeyTooLong);
+    }
+    if key_bytes + value_bytes > node::MAX_RECORD_BYTES {
+        return Err(Error::RowTooBig);
+    }
+    Ok(())
+}
+
+impl Engine {
+    /// Keeps the present state for those who need it and returns the new header's version
+    /// address. A second change by the same transaction needs no version of its own, since
+    /// nobody sees between; but the one that is there is told from the new value on.
+    fn version_for_change(
+        &self,
+        now: &Header,
+        txn: TxnId,
+        index: IndexId,
+        value: &[u8],
+        new_value: &[u8],
+        prior: &Prior<'_>,
+    ) -> Result<u64> {
+        if now.txn == txn {
+            return self.rebase(now.version, value, new_value);
+        }
+        let settled = now.txn.is_frozen() || self.txns.visible_to_all(now.txn);
+        if (settled && now.deleted)
+            || (ferrite_sync::mutant!("entry.forget_version") && self.txns.last_csn().0 % 8 == 0)
+        {
+            // For everybody the row was not there: no version says that, too.
+            return Ok(0);
+        }
+        let next = if settled {
+            self.versions.count_single();
+            VersionAddr(0)
+        } else {
+            self.prune_chain(now, value)
+        };
+        let version = NewVersion {
+            begin: now.txn,
+            end: txn,
+            next,
+            flags: u8::from(now.deleted),
+            keep_head: prior.keep_head,
+            keep_tail: prior.keep_tail,
+            body: prior.mid,
+            index,
+        };
+        Ok(self.versions.add(version).0)
+    }
+
+    /// Drops the versions behind `now` that no snapshot needs; returns where the rest begins.
+    /// The caller holds the leaf exclusively and will put the present state in front.
+    fn prune_chain(&self, now: &Header, value: &[u8]) -> VersionAddr {
+        let first = VersionAddr(now.version);
+        let walk = self.versions.walk();
+        let (start, pruned) = walk.prune_for_update(&self.txns, first, value);
+        self.versions.count_chain(&pruned);
+        start
+    }
+
+    /// The version at `addr`, told as a difference to `to` instead of `from`.
+    pub(crate) fn rebase(&self, addr: u64, from: &[u8], to: &[u8]) -> Result<u64> {
+        if addr == 0 || from == to {
+            return Ok(addr);
+        }
+        let walk = self.versions.walk();
+        Ok(walk.rebase(VersionAddr(addr), from, to)?.0)
+    }
+
+    /// Where the chain goes on after a version.
+    pub(crate) fn next_version(&self, addr: u64) -> Result<u64> {
+        let mut body = Vec::new();
+        let head = self.versions.read(VersionAddr(addr), &mut body)?;
+        Ok(head.map_or(0, |head| head.next.0))
+    }
+
+    /// Explicit locks on the key in `slot`, which is about to go, become gap locks on the one that
+    /// follows. The leaf stays latched.
+    ///
+    /// # Errors
+    /// The neighbouring page that must be read in first, without the leaf's latch. Nothing was
+    /// moved.
+    pub(crate) fn move_locks_off(
+        &self,
+        leaf: &LeafMut<'_>,
+        slot: usize,
+        index: IndexId,
+        key: &[u8],
+    ) -> std::result::Result<(), PageId> {
+        leaf.with_successor(slot + 1, &mut Vec::new(), |successor| {
+            let successor = successor.unwrap_or(&SUPREMUM);
+            self.locks.inherit_removed(index, key, successor);
+        })
+    }
+}

@@ -1,0 +1,234 @@
+//! Filling a table that nobody else can see (ALTER TABLE by copy): no undo, no locks, no
+//! transaction id. The server drops such a table as a whole when anything goes wrong, and so
+//! does recovery; when all went well, the record that gives it its name follows in the log.
+//!
+//! Entries of non-unique indexes are gathered and inserted sorted, a buffer full at a time:
+//! each leaf is then touched once per buffer instead of once per row.
+//!
+//! Locking: `Table::load` (the buffer) is held over the insertion of a full buffer; leaves
+//! are latched under it. One session fills a table at a time, and nobody else takes it: that
+//! session may pause with it in hand.
+
+use crate::catalog::load_buffer::LoadBuffer;
+use crate::catalog::table::Table;
+use crate::log_records::undo::NO_UNDO;
+use crate::rows::entry::check_size;
+use crate::rows::write::{entry_value, full_key, DupInfo, Entry, ENTRY_PREFIX_BYTES};
+use crate::transaction::session::Session;
+use ferrite_sync::atomic::Ordering;
+use ferrite_sync::Arc;
+use ferrite_tree::record::Header;
+use ferrite_tree::{node, LeafMut, Scratch};
+use ferrite_types::{Error, PageId, Result};
+
+/// Bytes of entries gathered before they are inserted.
+const BUFFER_BYTES: usize = 32 << 20;
+/// Entries that are inserted without a look at the log.
+const ENTRIES_PER_PAUSE: usize = 64;
+
+/// Inserts everything gathered, index by index, in key order. `pause` is called once in a while,
+/// under no latch.
+fn insert_all(
+    buffer: &mut LoadBuffer,
+    table: &Table,
+    mut pause: impl FnMut() -> Result<()>,
+) -> Result<()> {
+    for (number, run) in buffer.runs.iter_mut().enumerate() {
+        let mut entries = std::mem::take(&mut run.entries);
+        entries.sort_unstable_by(|a, b| run.key(a).cmp(run.key(b)));
+        let mut leaf = None;
+        for (n, entry) in entries.iter().enumerate() {
+            if n % ENTRIES_PER_PAUSE == 0 {
+                drop(leaf.take());
+                pause()?;
+            }
+            let (key, value) = (run.key(entry), run.value(entry));
+            leaf = match put(table, number, key, value, leaf, &mut buffer.scratch)? {
+                Put::Done(leaf) => Some(leaf),
+                Put::Occupied => return Err(twice(table, number)),
+            };
+        }
+        run.bytes.clear();
+    }
+    buffer.bytes = 0;
+    Ok(())
+}
+
+fn twice(table: &Table, number: usize) -> Error {
+    Error::Corrupt(format!(
+        "table {} index {number}: an entry of a new row is there already",
+        table.id()
+    ))
+}
+
+enum Put<'p> {
+    /// It is in this leaf.
+    Done(LeafMut<'p>),
+    Occupied,
+}
+
+/// Inserts one frozen entry; `leaf` is where the one before went.
+fn put<'p>(
+    table: &'p Table,
+    number: usize,
+    key: &[u8],
+    value: &[u8],
+    mut leaf: Option<LeafMut<'p>>,
+    scratch: &mut Scratch,
+) -> Result<Put<'p>> {
+    let tree = table.tree(number);
+    let header = Header::default();
+    loop {
+        let mut here = match leaf.take().filter(|l| node::covers(l, key)) {
+            Some(leaf) => leaf,
+            None => tree.leaf_mut(key, PageId::NONE)?,
+        };
+        let Err(slot) = here.find(key) else {
+            return Ok(Put::Occupied);
+        };
+        if here.has_room(&header, key, value) {
+            here.insert(NO_UNDO, slot, &header, key, value, scratch);
+            return Ok(Put::Done(here));
+        }
+        drop(here);
+        tree.check_page_ids()?;
+        tree.make_room(key, key.len() + value.len() + 32, NO_UNDO)?;
+    }
+}
+
+/// The first entry whose declared key parts are `part`.
+fn find_unique(table: &Table, number: usize, part: &[u8]) -> Result<Option<Vec<u8>>> {
+    let tree = table.tree(number);
+    let mut from = part.to_vec();
+    loop {
+        let leaf = tree.leaf(&from)?;
+        let slot = leaf.find(&from).unwrap_or_else(|slot| slot);
+        if slot < leaf.count() {
+            let mut key = Vec::new();
+            node::key_into(&leaf, slot, &mut key);
+            return Ok(key.starts_with(part).then_some(key));
+        }
+        match node::high(&leaf) {
+            Some(high) if high.starts_with(part) || high <= from.as_slice() => {
+                from = high.to_vec();
+            }
+            _ => return Ok(None),
+        }
+    }
+}
+
+impl Session {
+    /// The table is about to be filled and nobody else can see it.
+    pub fn begin_load(&mut self, table: &Arc<Table>) {
+        *table.load.lock() = Some(LoadBuffer::new(table.index_count()));
+        table.loading.store(true, Ordering::SeqCst);
+    }
+
+    /// The table is full; from here on it is one like any other, and durable.
+    ///
+    /// # Errors
+    /// `DiskFull`, a page that cannot be read or written: entries are missing, the table has
+    /// to be dropped.
+    pub fn end_load(&mut self, table: &Arc<Table>) -> Result<()> {
+        table.loading.store(false, Ordering::SeqCst);
+        if let Some(mut buffer) = table.load.lock().take() {
+            insert_all(&mut buffer, table, || self.may_go_on())?;
+            self.engine.flush_log();
+            table.set_usable_from(self.engine.txns.mark());
+            table.note_commit(self.engine.now_s.load(Ordering::Relaxed));
+        }
+        Ok(())
+    }
+
+    /// Between entries of a full buffer, which is more than a small log takes at once.
+    fn may_go_on(&mut self) -> Result<()> {
+        self.engine.admission()?;
+        self.throttle();
+        Ok(())
+    }
+
+    /// Inserts a row into a table that is being filled.
+    ///
+    /// # Errors
+    /// `Duplicate` with `dup` filled, `KeyTooLong`, `RowTooBig`: nothing of the row remains but
+    /// the values it brought, which the caller frees. Any other: the table has to be dropped.
+    pub(crate) fn load_row(
+        &mut self,
+        table: &Arc<Table>,
+        pk: &[u8],
+        payload: &[u8],
+        entries: &[Entry<'_>],
+        dup: &mut DupInfo,
+    ) -> Result<()> {
+        self.engine.admission()?;
+        check_size(pk.len(), payload.len())?;
+        for entry in entries {
+            let value_bytes = ENTRY_PREFIX_BYTES + entry.payload.len();
+            check_size(entry.key.len() + pk.len(), value_bytes)?;
+        }
+        let mut load = table.load.lock();
+        let Some(buffer) = load.as_mut() else {
+            return Err(Error::Bug("a table is filled without a buffer".into()));
+        };
+        if let Put::Occupied = put(table, 0, pk, payload, None, &mut buffer.scratch)? {
+            dup.is_of(0, pk);
+            return Err(Error::Duplicate);
+        }
+        let mut key = Vec::new();
+        for (done, entry) in entries.iter().enumerate() {
+            let number = entry.index_no;
+            full_key(entry.key, pk, &mut key);
+            let value = entry_value(entry);
+            if !table.spec.indexes[number].unique {
+                buffer.add(number, &key, &value);
+                continue;
+            }
+            let there = match entry.check_unique {
+                true => find_unique(table, number, entry.key)?,
+                false => None,
+            };
+            if let Some(there) = there {
+                dup.is_of(number, &there[entry.key.len()..]);
+                take_back(buffer, table, pk, &entries[..done])?;
+                return Err(Error::Duplicate);
+            }
+            if let Put::Occupied = put(table, number, &key, &value, None, &mut buffer.scratch)? {
+                return Err(twice(table, number));
+            }
+        }
+        if buffer.bytes >= BUFFER_BYTES {
+            insert_all(buffer, table, || self.may_go_on())?;
+        }
+        Ok(())
+    }
+}
+
+/// Takes back the row `pk` and those of its entries that were brought in.
+fn take_back(
+    buffer: &mut LoadBuffer,
+    table: &Table,
+    pk: &[u8],
+    entries: &[Entry<'_>],
+) -> Result<()> {
+    let mut key = Vec::new();
+    for entry in entries.iter().rev() {
+        full_key(entry.key, pk, &mut key);
+        if table.spec.indexes[entry.index_no].unique {
+            remove(table, entry.index_no, &key, &mut buffer.scratch)?;
+            continue;
+        }
+        let run = &mut buffer.runs[entry.index_no];
+        if let Some((start, _, _)) = run.entries.pop() {
+            run.bytes.truncate(start as usize);
+        }
+    }
+    remove(table, 0, pk, &mut buffer.scratch)
+}
+
+fn remove(table: &Table, number: usize, key: &[u8], scratch: &mut Scratch) -> Result<()> {
+    let mut leaf = table.tree(number).leaf_mut(key, PageId::NONE)?;
+    if let Ok(slot) = leaf.find(key) {
+        leaf.remove(NO_UNDO, slot, scratch);
+    }
+    Ok(())
+}

@@ -1,0 +1,11 @@
+//! Changes of rows.
+//!
+//! `write`: a row, across the indexes of its table. `entry`: one entry of one index, with its locks,
+//! version and undo. `overflow`: values out of line. `load`: filling a table that nobody else sees.
+//!
+//! Locking: see each file.
+
+pub(crate) mod entry;
+pub(crate) mod load;
+pub(crate) mod overflow;
+pub(crate) mod write;

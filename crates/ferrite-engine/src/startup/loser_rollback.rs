@@ -1,0 +1,84 @@
+//! Large transactions that a crash cut off: rolled back while the database is open.
+//!
+//! Small ones (`Config::background_undo_bytes`) are rolled back before anybody comes. Of a large one the rows stay locked by its
+//! id, as they were; writers wait for it as for any other holder. Versions of its rows died
+//! with the process, so a reader who needs an earlier state waits until the row is rolled
+//! back. A stop in the middle is harmless: each step is logged, and the next start goes on.
+//! One that cannot be rolled back (a damaged page) stays as it is until the next start; who waits
+//! for it gets the reason.
+//!
+//! Locking: none of its own.
+
+use crate::state::callbacks::LogLevel;
+use crate::state::engine::Engine;
+use crate::state::garbage::GarbageList;
+use crate::state::slot::TxnSlot;
+use crate::state::transaction::Transaction;
+use crate::transaction::session::Session;
+use ferrite_sync::waits::{waiting, Of, Reason};
+use ferrite_sync::{thread, time, Arc};
+use ferrite_types::{Error, Result};
+
+/// Between two looks of a waiting reader, in ms.
+const LOOK_MS: u64 = 2;
+
+impl Engine {
+    /// Rolls one back and ends it.
+    ///
+    /// # Errors
+    /// `Interrupted` by a stop; a page that cannot be read. It can be rolled back again.
+    pub(crate) fn roll_back_loser(&self, slot: &Arc<TxnSlot>) -> Result<()> {
+        let mut loser = Transaction::recovered(slot.clone(), GarbageList::default());
+        let end = loser.roll_back(self, true)?;
+        self.log.request_flush(end);
+        Ok(())
+    }
+
+    /// Body of the thread that rolls them back.
+    pub(crate) fn run_rollback(&self) {
+        while let Some((txn, slot)) = self.losers.next() {
+            let since = time::now_us();
+            let bytes = slot.state.lock().undo.position();
+            let result = ferrite_buffer::patiently(|| self.roll_back_loser(&slot));
+            let ms = (time::now_us() - since) / 1000;
+            match result {
+                Ok(()) => {
+                    self.forget_slot(&slot);
+                    self.losers.done(txn);
+                    let text = format!(
+                        "transaction {txn} from before the restart was rolled back: {bytes} \
+                         bytes of undo in {ms} ms"
+                    );
+                    self.callbacks.log(LogLevel::Note, &text);
+                }
+                Err(Error::Interrupted) => return,
+                Err(e) => {
+                    let text = format!(
+                        "transaction {txn} from before the restart cannot be rolled back; its \
+                         rows stay locked: {e}"
+                    );
+                    self.callbacks.log(LogLevel::Error, &text);
+                    self.losers.fail(txn, e);
+                }
+            }
+        }
+    }
+}
+
+impl Session {
+    /// A row is still being rolled back: look again in a moment.
+    ///
+    /// # Errors
+    /// `Interrupted` by KILL; the reason why the rollback was given up.
+    pub(crate) fn wait_for_rollback(&self) -> Result<()> {
+        self.engine.losers.waits.inc();
+        if let Some(reason) = self.engine.losers.stuck() {
+            return Err(reason);
+        }
+        waiting(Reason::Rollback, Of::Nothing, || thread::sleep_ms(LOOK_MS));
+        if self.engine.callbacks.is_killed(self.thd) {
+            return Err(Error::Interrupted);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,329 @@
+//! Start: a new database, or the one that is there.
+//!
+//! | stage | what |
+//! | --- | --- |
+//! | `Opened` | superblock, newest checkpoint, its map |
+//! | `Analysed` | one pass over the log: where pages live, who was active, what they changed |
+//! | `Redone` | second pass: changes that the pages on disk do not have |
+//! | `Loaded` | dictionary read |
+//! | `Undone` | transactions without a commit are rolled back; prepared ones wait for word |
+//! | `Ready` | leftovers of broken-off DDL dropped, a checkpoint taken |
+//!
+//! Dying in any stage is harmless: every one can be repeated.
+
+use crate::catalog::dictionary::{Carried, NextIds};
+use crate::log_records::undo::{self, Opening};
+use crate::log_records::values::decode_values;
+use crate::log_records::xid::{decode_xid, Xid};
+use crate::maintenance::checkpoint::EngineState;
+use crate::state::undo_list::{UndoArea, UndoList};
+use ferrite_redo::LogRecord;
+use ferrite_store::{MapBase, Store};
+use ferrite_tree::op::{self, Ops};
+use ferrite_types::format::record_kind;
+use ferrite_types::{Error, IndexId, Lsn, PageId, Result, TableId, TxnId};
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// A transaction found in the log without an end.
+pub(crate) struct Unfinished {
+    /// Undo of records that begin before this is in the list already.
+    exact_at: Lsn,
+    pub undo: UndoList,
+    pub xid: Option<Xid>,
+    /// Values that become garbage when it commits; known from its prepare.
+    pub garbage: Vec<(IndexId, [u8; 16])>,
+}
+
+/// What the first pass over the log finds.
+pub(crate) struct Analysis {
+    map: MapBase,
+    pub unfinished: HashMap<TxnId, Unfinished>,
+    pub next_txn: TxnId,
+    pub next_csn: ferrite_types::Csn,
+    /// Above every id that a checkpoint or the log names, of tables that are gone as well.
+    pub next_ids: NextIds,
+    /// Values that became garbage, and where in the log.
+    pub overflow: Vec<(IndexId, [u8; 16], Lsn)>,
+    pub carried: BTreeMap<TableId, Carried>,
+    freed: HashMap<PageId, Lsn>,
+    dropped: HashMap<IndexId, Lsn>,
+    pub records: u64,
+}
+
+fn txn_of(body: &[u8]) -> Result<TxnId> {
+    let b = body
+        .get(..6)
+        .ok_or_else(|| Error::Corrupt("log: a transaction record is cut off".into()))?;
+    Ok(TxnId(u64::from_le_bytes([
+        b[0], b[1], b[2], b[3], b[4], b[5], 0, 0,
+    ])))
+}
+
+impl Analysis {
+    pub(crate) fn new(map: MapBase, state: EngineState) -> Analysis {
+        let unfinished = state
+            .active
+            .into_iter()
+            .map(|a| {
+                let found = Unfinished {
+                    exact_at: a.exact_at,
+                    undo: UndoList::from_parts(a.chunks, a.tail),
+                    xid: a.xid,
+                    garbage: a.garbage,
+                };
+                (a.txn, found)
+            })
+            .collect();
+        Analysis {
+            map,
+            unfinished,
+            next_txn: state.next_txn,
+            next_csn: state.next_csn,
+            next_ids: state.next_ids,
+            overflow: state
+                .overflow
+                .into_iter()
+                .map(|(i, r)| (i, r, map.lsn))
+                .collect(),
+            carried: state.carried,
+            freed: HashMap::new(),
+            dropped: HashMap::new(),
+            records: 0,
+        }
+    }
+
+    /// Takes one record in.
+    pub(crate) fn visit(
+        &mut self,
+        store: &Store,
+        area: &UndoArea,
+        rec: &LogRecord<'_>,
+    ) -> Result<()> {
+        self.records += 1;
+        let map_counts = rec.start >= self.map.lsn;
+        match rec.kind {
+            record_kind::MINI_TXN => self.mini_txn(store, area, rec, map_counts)?,
+            record_kind::MAP_DELTA if ferrite_sync::mutant!("recovery.forget_map_deltas") => {}
+            record_kind::MAP_DELTA if map_counts => {
+                Store::decode_map_delta(rec.body, &mut |page, at| store.set_location(page, at))?;
+            }
+            record_kind::EXTENT if ferrite_sync::mutant!("recovery.forget_extents") => {}
+            record_kind::EXTENT if map_counts => store.apply_extent(rec.body)?,
+            record_kind::INDEX_DROP => self.index_drop(store, rec, map_counts)?,
+            record_kind::COMMIT => {
+                let txn = txn_of(rec.body)?;
+                let values = self.ended(txn, area);
+                self.commit_values(rec, values)?;
+            }
+            record_kind::GARBAGE => {
+                let txn = txn_of(rec.body)?;
+                let (_, values) = decode_values(&rec.body[6..])?;
+                let found = self.entry_of(txn);
+                if rec.start >= found.exact_at {
+                    found.garbage.extend(values);
+                }
+            }
+            record_kind::ROLLBACK_END => {
+                let txn = txn_of(rec.body)?;
+                self.ended(txn, area);
+            }
+            record_kind::PREPARE => {
+                let txn = txn_of(rec.body)?;
+                let (xid, used) = decode_xid(&rec.body[6..])?;
+                let (_, listed) = decode_values(&rec.body[6 + used..])?;
+                let found = self.entry_of(txn);
+                if rec.start >= found.exact_at {
+                    found.xid = Some(xid);
+                    found.garbage.extend(listed);
+                }
+            }
+            record_kind::AUTO_INCREMENT => self.auto_increment(rec.body)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn seen(&mut self, txn: TxnId) {
+        self.next_txn = self.next_txn.max(TxnId(txn.0 + 1));
+    }
+
+    /// Gives the values that it lets go of if it committed.
+    fn ended(&mut self, txn: TxnId, area: &UndoArea) -> Vec<(IndexId, [u8; 16])> {
+        self.seen(txn);
+        let Some(mut found) = self.unfinished.remove(&txn) else {
+            return Vec::new();
+        };
+        found.undo.clear(area);
+        found.garbage
+    }
+
+    fn entry_of(&mut self, txn: TxnId) -> &mut Unfinished {
+        self.seen(txn);
+        self.unfinished.entry(txn).or_insert_with(|| Unfinished {
+            exact_at: Lsn::ZERO,
+            undo: UndoList::default(),
+            xid: None,
+            garbage: Vec::new(),
+        })
+    }
+
+    fn mini_txn(
+        &mut self,
+        store: &Store,
+        area: &UndoArea,
+        rec: &LogRecord<'_>,
+        map_counts: bool,
+    ) -> Result<()> {
+        let (opening, ops) = undo::open_body(rec.body)?;
+        match opening {
+            Opening::Plain => {}
+            Opening::Change { txn, entry } => {
+                let found = self.entry_of(txn);
+                if rec.start >= found.exact_at || ferrite_sync::mutant!("recovery.undo_twice") {
+                    found.undo.push(entry);
+                    found.undo.spill(area)?;
+                }
+            }
+            Opening::Undone { txn, left } => {
+                let found = self.entry_of(txn);
+                if rec.start >= found.exact_at {
+                    found.undo.truncate(left, area)?;
+                    // Nothing is undone after PREPARE but by the word to roll back.
+                    if !ferrite_sync::mutant!("rollback.keep_xid") {
+                        found.xid = None;
+                    }
+                }
+            }
+        }
+        for op in Ops::new(ops) {
+            let op = op?;
+            self.next_ids.above_index(op.index);
+            if op.frees() {
+                self.freed.insert(op.page, rec.end);
+                if map_counts {
+                    store.set_location(op.page, ferrite_store::Location::NONE);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn index_drop(&mut self, store: &Store, rec: &LogRecord<'_>, map_counts: bool) -> Result<()> {
+        let b: [u8; 4] = rec
+            .body
+            .try_into()
+            .map_err(|_| Error::Corrupt("log: an index drop has the wrong length".into()))?;
+        let index = IndexId(u32::from_le_bytes(b));
+        if index.0 == 0 {
+            return Err(Error::Corrupt("log: a drop of no index".into()));
+        }
+        self.next_ids.above_index(index);
+        self.dropped.insert(index, rec.end);
+        if map_counts {
+            store.release_index(index);
+        }
+        Ok(())
+    }
+
+    /// `known`: from GARBAGE records and the checkpoint. There may be less than the record
+    /// counts: of a transaction that ended before the checkpoint was taken, the first ones may
+    /// lie before the log that is read; the checkpoint names those that matter.
+    fn commit_values(
+        &mut self,
+        rec: &LogRecord<'_>,
+        known: Vec<(IndexId, [u8; 16])>,
+    ) -> Result<()> {
+        let (count, listed) = decode_values(&rec.body[6..])?;
+        if listed.is_empty() && count > 0 && known.len() > count {
+            return Err(Error::Corrupt(format!(
+                "log: a commit of {count} values, and {} before it",
+                known.len()
+            )));
+        }
+        let values = known.into_iter().chain(listed);
+        self.overflow.extend(values.map(|(i, r)| (i, r, rec.end)));
+        Ok(())
+    }
+
+    fn auto_increment(&mut self, body: &[u8]) -> Result<()> {
+        if body.len() != 17 {
+            return Err(Error::Corrupt(
+                "log: an auto increment record is cut off".into(),
+            ));
+        }
+        let number = |at: usize| {
+            let mut b = [0; 8];
+            b.copy_from_slice(&body[at..at + 8]);
+            u64::from_le_bytes(b)
+        };
+        // Each table has such a record before its definition.
+        self.next_ids.above_table(TableId(number(0)));
+        let carried = self.carried.entry(TableId(number(0))).or_default();
+        let next = number(8);
+        carried.auto_increment = if body[16] == 1 {
+            next
+        } else {
+            carried.auto_increment.max(next)
+        };
+        Ok(())
+    }
+
+    /// False when the page was freed, or its index dropped, later in the log.
+    pub(crate) fn matters(&self, page: PageId, index: IndexId, end: Lsn) -> bool {
+        let freed = self
+            .freed
+            .get(&page)
+            .filter(|_| !ferrite_sync::mutant!("recovery.redo_freed_pages"));
+        freed.is_none_or(|at| *at < end) && self.dropped.get(&index).is_none_or(|at| *at < end)
+    }
+
+    /// Values still to be freed, each once: those whose first page was not freed afterwards.
+    pub(crate) fn pending_overflow(&self) -> Vec<(IndexId, [u8; 16])> {
+        let mut pending: Vec<(IndexId, [u8; 16])> = Vec::new();
+        let mut named = HashSet::with_capacity(self.overflow.len());
+        for (index, reference, at) in &self.overflow {
+            let first = crate::rows::overflow::first_page(reference);
+            if self.matters_after(first, *index, *at) && named.insert((*index, *reference)) {
+                pending.push((*index, *reference));
+            }
+        }
+        pending
+    }
+
+    fn matters_after(&self, page: PageId, index: IndexId, at: Lsn) -> bool {
+        self.freed.get(&page).is_none_or(|freed| *freed < at) && !self.dropped.contains_key(&index)
+    }
+}
+
+/// Second pass: one record's page operations.
+pub(crate) fn redo(
+    pool: &ferrite_buffer::Pool,
+    analysis: &Analysis,
+    rec: &LogRecord<'_>,
+) -> Result<()> {
+    if rec.kind != record_kind::MINI_TXN {
+        return Ok(());
+    }
+    let (_, ops) = undo::open_body(rec.body)?;
+    // Several operations of one record may be for one page: its LSN moves after the last.
+    let mut ops: Vec<op::Op<'_>> = Ops::new(ops).collect::<Result<_>>()?;
+    ops.retain(|op| !op.frees() && analysis.matters(op.page, op.index, rec.end));
+    let mut done: Vec<PageId> = Vec::new();
+    for i in 0..ops.len() {
+        let page = ops[i].page;
+        if done.contains(&page) {
+            continue;
+        }
+        done.push(page);
+        let creates = ops[i].creates();
+        let (index, rest) = (ops[i].index, &ops[i..]);
+        let span = (rec.start, rec.end);
+        pool.redo(page, index, span, creates, &mut |bytes| {
+            for op in rest.iter().filter(|op| op.page == page) {
+                op::apply(op, bytes)?;
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}

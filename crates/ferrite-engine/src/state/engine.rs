@@ -1,0 +1,301 @@
+//! One open database: owns every part, knows every session, takes settings.
+//!
+//! Locking: `slots` and `prepared` are held for moments and under no latch.
+
+use crate::catalog::dictionary::Dictionary;
+use crate::log_records::xid::Xid;
+use crate::state::callbacks::Callbacks;
+use crate::state::config::Config;
+use crate::state::counters::Counters;
+use crate::state::losers::Losers;
+use crate::state::prepared::Prepared;
+use crate::state::purge_queue::PurgeQueue;
+use crate::state::slot::TxnSlot;
+use crate::state::undo_list::UndoArea;
+use ferrite_buffer::Pool;
+use ferrite_io::{LockGuard, Storage};
+use ferrite_lock::LockTable;
+use ferrite_redo::Log;
+use ferrite_store::Store;
+use ferrite_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use ferrite_sync::thread::JoinHandle;
+use ferrite_sync::{thread, time, Arc, Event, Mutex};
+use ferrite_txn::{TxnSystem, VersionStore};
+use ferrite_types::{Error, Result};
+use std::collections::BTreeMap;
+
+/// After room could not be made on a full disk, and nothing was freed since, how long it is not
+/// tried again, in us.
+const RETRY_US: u64 = 500_000;
+
+/// One open database.
+pub struct Engine {
+    pub(crate) config: Config,
+    pub(crate) callbacks: Arc<dyn Callbacks>,
+    pub(crate) storage: Arc<dyn Storage>,
+    pub(crate) store: Arc<Store>,
+    pub(crate) log: Arc<Log>,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) txns: Arc<TxnSystem>,
+    pub(crate) versions: VersionStore,
+    pub(crate) locks: LockTable,
+    pub(crate) dict: Dictionary,
+    pub(crate) purge: PurgeQueue,
+    pub(crate) undo_area: UndoArea,
+    pub(crate) counters: Counters,
+    /// Stamp of the next value out of line.
+    pub(crate) value_stamp: AtomicU32,
+    pub(crate) flush_mode: AtomicU32,
+    pub(crate) log_budget: AtomicU64,
+    pub(crate) max_history_bytes: AtomicU64,
+    pub(crate) checkpointing: Mutex<()>,
+    /// Taken by who makes room on a full disk, before `checkpointing`. When that last failed, in
+    /// us, and the bytes free and retired then.
+    pub(crate) making_room: Mutex<Option<(u64, (u64, u64))>>,
+    /// How often there was none to be made.
+    pub(crate) vain_attempts: AtomicU64,
+    pub(crate) checkpoint_lsn: AtomicU64,
+    /// Where somebody who changes rows has to look at the log's age (`brake.rs`).
+    pub(crate) attention_lsn: AtomicU64,
+    /// The last checkpoint failed.
+    pub(crate) checkpoint_fails: AtomicBool,
+    /// What was deleted is overwritten in the files; read by the pool when it writes a page.
+    pub(crate) scrub: Arc<AtomicBool>,
+    /// Versions of running transactions take all memory there is for them.
+    pub(crate) history_full: AtomicBool,
+    /// Each deadlock goes to the server's log.
+    pub(crate) print_deadlocks: AtomicBool,
+    pub(crate) stop: AtomicBool,
+    pub(crate) housekeeping: Event,
+    /// Every session's transaction, and those without a session.
+    pub(crate) slots: Mutex<Vec<Arc<TxnSlot>>>,
+    pub(crate) prepared: Mutex<BTreeMap<Xid, Prepared>>,
+    pub(crate) losers: Losers,
+    /// The time at the last tick of a background thread, seconds since 1970.
+    pub(crate) now_s: AtomicU64,
+    pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
+    pub(crate) lock: Mutex<Option<LockGuard>>,
+}
+
+impl Engine {
+    /// Settings at open.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The dictionary.
+    pub fn dict(&self) -> &Dictionary {
+        &self.dict
+    }
+
+    /// The lock table.
+    pub fn locks(&self) -> &LockTable {
+        &self.locks
+    }
+
+    /// May rows be changed now?
+    ///
+    /// # Errors
+    /// `DiskFull` while neither log nor store can grow, nor row versions be written out.
+    #[inline]
+    pub(crate) fn admission(&self) -> Result<()> {
+        if self.history_full.load(Ordering::Relaxed) {
+            let text = "row versions of running transactions cannot be written to scratch files";
+            return Err(Error::DiskFull(text.into()));
+        }
+        match self.room() {
+            Err(Error::DiskFull(_)) => self.make_room(),
+            other => other,
+        }
+    }
+
+    fn room(&self) -> Result<()> {
+        self.log.admission()?;
+        if let Some(text) = self.pool.write_failure() {
+            return Err(Error::DiskFull(text));
+        }
+        Ok(())
+    }
+
+    /// Before a change is refused for want of space, what was freed is made available: dropped
+    /// pages are free once the record that says so is durable, log files are once a checkpoint
+    /// does without them, and what the one does not need the other may have. Takes a fraction of
+    /// a second at most, and is done by one thread at a time.
+    #[cold]
+    pub(crate) fn make_room(&self) -> Result<()> {
+        self.make_room_since(self.vain_attempts.load(Ordering::SeqCst))
+    }
+
+    /// `seen_attempts`: those that had failed when the caller asked. One that has failed since
+    /// counts for all who waited for it: a hundred who try it one after the other would take
+    /// minutes, and hear no KILL.
+    fn make_room_since(&self, seen_attempts: u64) -> Result<()> {
+        /// Between two looks at what the writer has made of it, how many, and between checkpoints.
+        const LOOK_MS: u64 = 5;
+        const LOOKS: u32 = 40;
+        const CHECKPOINT_LOOKS: u32 = 16;
+        let mut last = self.making_room.lock();
+        // Somebody else may have made room meanwhile.
+        let full = match self.room() {
+            Err(Error::DiskFull(text)) => Error::DiskFull(text),
+            other => return other,
+        };
+        if self.vain_attempts.load(Ordering::SeqCst) != seen_attempts {
+            return Err(full);
+        }
+        let now = (self.store.free_bytes(), self.store.retired_bytes());
+        if last.is_some_and(|(at, seen)| seen == now && time::now_us() - at < RETRY_US) {
+            return Err(full);
+        }
+        let end = self.log.current_lsn();
+        // Not waited for without an end: it may be the log's own space that is missing, and a
+        // checkpoint flushes the log, too.
+        self.log.request_flush(end);
+        let mut durable_looks = 0;
+        for _ in 0..LOOKS {
+            if self.log.durable_lsn() >= end {
+                self.store.reclaim(self.log.durable_lsn());
+                if durable_looks % CHECKPOINT_LOOKS == 0 && self.log.admission().is_err() {
+                    // A failure leaves things as they are; the message of interest is `full`.
+                    let _ = self.checkpoint();
+                    self.give_back_space();
+                    self.log.prepare_now();
+                    self.pool.flush_below(end);
+                }
+                durable_looks += 1;
+            }
+            self.pool.wake_writer();
+            if self.room().is_ok() {
+                *last = None;
+                return Ok(());
+            }
+            thread::sleep_ms(LOOK_MS);
+        }
+        let left = (self.store.free_bytes(), self.store.retired_bytes());
+        *last = Some((time::now_us(), left));
+        self.vain_attempts.fetch_add(1, Ordering::SeqCst);
+        Err(full)
+    }
+
+    pub(crate) fn register_slot(&self, slot: &Arc<TxnSlot>) {
+        self.slots.lock().push(slot.clone());
+    }
+
+    pub(crate) fn forget_slot(&self, slot: &Arc<TxnSlot>) {
+        let mut slots = self.slots.lock();
+        if let Some(at) = slots.iter().position(|s| Arc::ptr_eq(s, slot)) {
+            slots.swap_remove(at);
+        }
+    }
+
+    pub(crate) fn all_slots(&self) -> Vec<Arc<TxnSlot>> {
+        self.slots.lock().clone()
+    }
+
+    /// Tells commits the time.
+    pub(crate) fn tick(&self) {
+        self.purge.tick();
+        self.now_s
+            .store(time::unix_us() / 1_000_000, Ordering::Relaxed);
+    }
+
+    /// Makes the whole log durable.
+    pub fn flush_log(&self) {
+        self.log.flush_to(self.log.current_lsn());
+    }
+
+    /// Tells the server (`checkpoint_notify`) when all that committed so far is durable.
+    pub fn checkpoint_request(&self, cookie: usize) {
+        let callbacks = self.callbacks.clone();
+        let now = self.log.current_lsn();
+        self.log
+            .notify_when_durable(now, Box::new(move || callbacks.checkpoint_notify(cookie)));
+        self.log.request_flush(now);
+    }
+
+    /// Changes a dynamic setting.
+    ///
+    /// # Errors
+    /// `BadConfig` when there is no such setting or the value cannot be.
+    pub fn set(&self, name: &str, value: u64) -> Result<()> {
+        match name {
+            "flush_log_at_trx_commit" if value <= 2 => {
+                self.flush_mode.store(value as u32, Ordering::SeqCst);
+            }
+            "flush_log_at_timeout" => {
+                self.log.set_flush_interval_ms(value as u32 * 1000);
+            }
+            "print_all_deadlocks" => {
+                self.print_deadlocks.store(value != 0, Ordering::SeqCst);
+            }
+            "log_budget" if value >= 16 << 20 => {
+                self.log_budget.store(value, Ordering::SeqCst);
+                self.log.set_budget(value);
+                self.housekeeping.set();
+            }
+            "scrub" => self.set_scrub(value != 0),
+            "max_history_bytes" => self.max_history_bytes.store(value, Ordering::SeqCst),
+            "purge_paused" => self.purge.hold_back(value != 0),
+            "deadlock_detect" => self.locks.set_deadlock_detect(value != 0),
+            "lock_wait_timeout"
+            | "purge_threads"
+            | "write_threads"
+            | "history_ring_size"
+            | "rollback_on_timeout"
+            | "compression"
+            | "stats_sample_pages"
+            | "buffer_pool_size" => {
+                return Err(Error::BadConfig(format!(
+                    "{name} cannot be changed while the server runs"
+                )))
+            }
+            _ => return Err(Error::BadConfig(format!("{name} = {value}"))),
+        }
+        Ok(())
+    }
+
+    /// The storage below, for tools and tests.
+    pub fn storage(&self) -> &Arc<dyn Storage> {
+        &self.storage
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rows::write::DupInfo;
+    use crate::testing::{create, open};
+    use crate::transaction::session::Session;
+    use ferrite_io::sim::SimStorage;
+
+    /// Whoever waited while another thread tried to make room, in vain, does not try it again.
+    #[test]
+    fn a_vain_attempt_to_make_room_counts_for_those_who_waited() {
+        let disk = SimStorage::new(4);
+        let engine = open(&disk);
+        let t = create(&engine);
+        let mut s = Session::new(&engine, 0, 1);
+        disk.set_capacity(Some(disk.used_bytes() + (2 << 20)));
+        for n in 0u64.. {
+            let (key, dup) = (n.to_be_bytes(), &mut DupInfo::default());
+            match s.insert_row(&t, Some(&key), &[0; 4000], &[], false, dup) {
+                Err(Error::DiskFull(_)) => break,
+                other => other.unwrap(),
+            };
+        }
+        let attempts = || engine.vain_attempts.load(Ordering::SeqCst);
+        assert!(attempts() > 0, "it was refused without an attempt");
+        // What is free has changed since the last attempt.
+        *engine.making_room.lock() = Some((time::now_us(), (1, 1)));
+        let before = attempts();
+        let waited = engine.make_room_since(before - 1);
+        assert!(matches!(waited, Err(Error::DiskFull(_))), "{waited:?}");
+        assert_eq!(attempts(), before, "who had waited tried again");
+        assert!(engine.make_room_since(before).is_err());
+        assert_eq!(attempts(), before + 1, "who had not did not try");
+        disk.set_capacity(None);
+        s.rollback().unwrap();
+        drop(s);
+        engine.close().unwrap();
+    }
+}

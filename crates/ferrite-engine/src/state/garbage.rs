@@ -1,0 +1,108 @@
+//! What a transaction will leave to be purged when it commits.
+//!
+//! Invariant: pieces are in the order of the undo positions at which they were made, so that a
+//! rollback to a position takes the last ones back. One piece stands for all delete-marks of a page,
+//! as far as the page is remembered.
+//!
+//! Locking: none; a transaction's own.
+
+use crate::catalog::table::Table;
+use crate::state::purge_queue::Garbage;
+use ferrite_sync::Arc;
+use ferrite_types::PageId;
+
+/// Pages remembered.
+const PAGES: usize = 32;
+
+/// See the head of the file.
+pub(crate) struct GarbageList {
+    /// Undo position at which each piece was made, and the piece.
+    pieces: Vec<(u64, Garbage)>,
+    /// Pages that have a piece, as far as remembered, and where in `pieces` it is.
+    pages: [(PageId, usize); PAGES],
+}
+
+impl Default for GarbageList {
+    fn default() -> GarbageList {
+        GarbageList {
+            pieces: Vec::new(),
+            pages: [(PageId::NONE, 0); PAGES],
+        }
+    }
+}
+
+impl GarbageList {
+    /// What recovery knows of a prepared transaction's values.
+    pub(crate) fn recovered(values: Vec<Garbage>) -> GarbageList {
+        GarbageList {
+            pieces: values.into_iter().map(|piece| (0, piece)).collect(),
+            ..GarbageList::default()
+        }
+    }
+
+    /// A value out of line, made garbage at that undo position.
+    pub(crate) fn add(&mut self, at: u64, piece: Garbage) {
+        debug_assert!(self.pieces.last().is_none_or(|(last, _)| *last <= at));
+        self.pieces.push((at, piece));
+    }
+
+    /// A delete-marked entry. If a piece stands for its page already, that one now stands for more
+    /// than its own key.
+    pub(crate) fn add_entry(
+        &mut self,
+        at: u64,
+        page: PageId,
+        (table, number): (&Arc<Table>, usize),
+        key: &[u8],
+    ) {
+        let place = &mut self.pages[page.0 as usize % PAGES];
+        if place.0 == page {
+            if let Some((_, Garbage::Entry { alone, .. })) = self.pieces.get_mut(place.1) {
+                *alone = false;
+                return;
+            }
+        }
+        *place = (page, self.pieces.len());
+        self.add(at, Garbage::entry(table, number, key, true));
+    }
+
+    /// Undone down to that position: pieces made above it are none.
+    pub(crate) fn undone_to(&mut self, position: u64) {
+        let before = self.pieces.len();
+        while self.pieces.last().is_some_and(|(at, _)| *at > position) {
+            self.pieces.pop();
+        }
+        if self.pieces.len() < before {
+            self.forget_pages();
+        }
+    }
+
+    /// References of the values out of line among the pieces.
+    pub(crate) fn values(&self) -> impl Iterator<Item = crate::log_records::values::Value> + '_ {
+        let values = self.pieces.iter().filter_map(|(_, piece)| piece.overflow());
+        values.map(|(index, reference)| (index, *reference))
+    }
+
+    /// Hands all pieces over.
+    pub(crate) fn take(&mut self) -> Vec<Garbage> {
+        self.forget_pages();
+        self.pieces.drain(..).map(|(_, piece)| piece).collect()
+    }
+
+    /// None is left.
+    pub(crate) fn clear(&mut self) {
+        if !self.pieces.is_empty() {
+            self.pieces.clear();
+            self.forget_pages();
+        }
+    }
+
+    /// Is there none?
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    fn forget_pages(&mut self) {
+        self.pages = [(PageId::NONE, 0); PAGES];
+    }
+}

@@ -1,0 +1,103 @@
+//! The large transactions that a crash cut off, while they are being rolled back (`loser_rollback`).
+//!
+//! Locking: `slots` is a leaf.
+
+use crate::state::slot::TxnSlot;
+use ferrite_sync::atomic::{AtomicUsize, Ordering};
+use ferrite_sync::{Arc, Counter, Mutex};
+use ferrite_types::{Error, TxnId};
+
+/// See the head of the file.
+#[derive(Default)]
+pub(crate) struct Losers {
+    slots: Mutex<Vec<Loser>>,
+    left: AtomicUsize,
+    /// Waits of readers.
+    pub waits: Counter,
+}
+
+struct Loser {
+    txn: TxnId,
+    slot: Arc<TxnSlot>,
+    /// Why its rollback was given up.
+    failed: Option<Error>,
+}
+
+impl Losers {
+    pub(crate) fn add(&self, slot: Arc<TxnSlot>) {
+        let txn = slot.state.lock().txn;
+        self.slots.lock().push(Loser {
+            txn,
+            slot,
+            failed: None,
+        });
+        self.left.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// How many are left.
+    #[inline]
+    pub(crate) fn count(&self) -> usize {
+        self.left.load(Ordering::Acquire)
+    }
+
+    /// Is this one of them?
+    #[inline]
+    pub(crate) fn has(&self, txn: TxnId) -> bool {
+        self.count() > 0 && self.slots.lock().iter().any(|l| l.txn == txn)
+    }
+
+    pub(crate) fn next(&self) -> Option<(TxnId, Arc<TxnSlot>)> {
+        let slots = self.slots.lock();
+        let next = slots.iter().find(|l| l.failed.is_none())?;
+        Some((next.txn, next.slot.clone()))
+    }
+
+    /// Its rollback is given up.
+    pub(crate) fn fail(&self, txn: TxnId, reason: Error) {
+        let mut slots = self.slots.lock();
+        let loser = slots.iter_mut().find(|l| l.txn == txn);
+        loser.expect("it is one of them").failed = Some(reason);
+    }
+
+    /// Why nobody need wait any more: those that are left have failed.
+    pub(crate) fn stuck(&self) -> Option<Error> {
+        let slots = self.slots.lock();
+        let all = slots.iter().all(|l| l.failed.is_some());
+        slots.first().filter(|_| all)?.failed.clone()
+    }
+
+    pub(crate) fn done(&self, txn: TxnId) {
+        self.slots.lock().retain(|l| l.txn != txn);
+        self.left.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ferrite_lock::Owner;
+
+    fn slot(txn: u64) -> Arc<TxnSlot> {
+        let slot = Arc::new(TxnSlot::new(Owner::new(0, 0)));
+        slot.state.lock().begin(TxnId(txn));
+        slot
+    }
+
+    /// A rollback that fails holds neither the others up nor, once they are done, a reader.
+    #[test]
+    fn nobody_waits_for_a_rollback_that_has_failed() {
+        let losers = Losers::default();
+        losers.add(slot(1));
+        losers.add(slot(2));
+        let damage = Error::Corrupt("page 7".into());
+        losers.fail(TxnId(1), damage.clone());
+        assert_eq!(losers.stuck(), None);
+        assert_eq!(losers.next().expect("one is left").0, TxnId(2));
+        losers.done(TxnId(2));
+        assert!(losers.next().is_none());
+        assert_eq!(losers.stuck(), Some(damage));
+        assert!(losers.has(TxnId(1)) && losers.count() == 1);
+        losers.done(TxnId(1));
+        assert_eq!(losers.stuck(), None);
+    }
+}

@@ -1,0 +1,25 @@
+//! What an open database consists of: the parts below this crate, and the passive state that
+//! everything above shares.
+//!
+//! `engine`: owns all of it. `config`, `callbacks`: what the server sets and answers. `counters`.
+//! `transaction`: its id, phase and what it holds; of that, `slot`: what others see of it;
+//! `undo_list`; `touched` and `changed`: the indexes and tables it has changed; `garbage`: what it
+//! will leave. `prepared` and `losers`: those without a session. `purge_queue`: what is to be purged.
+//! `throttle`: what writes pay for the log's budget.
+//!
+//! Locking: see each file.
+
+pub(crate) mod callbacks;
+pub(crate) mod changed;
+pub(crate) mod config;
+pub(crate) mod counters;
+pub(crate) mod engine;
+pub(crate) mod garbage;
+pub(crate) mod losers;
+pub(crate) mod prepared;
+pub(crate) mod purge_queue;
+pub(crate) mod slot;
+pub(crate) mod throttle;
+pub(crate) mod touched;
+pub(crate) mod transaction;
+pub(crate) mod undo_list;

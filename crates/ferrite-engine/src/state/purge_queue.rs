@@ -1,0 +1,429 @@
+//! What commits leave to be purged, and where each piece of it is at each moment.
+//!
+//! Pieces are kept in works of at most [`PIECES_AT_ONCE`]. A work is in exactly one place: fresh,
+//! waiting, held, or in a batch that somebody works on. It changes places under `lists` only, so
+//! that a checkpoint, which looks at all places under it, finds each value out of line once.
+//!
+//! Locking: `lists` is a leaf, never held over work on pages. Commits need it: nothing under it
+//! takes longer for more pieces, only for more works (of a batch, or, for a checkpoint, in all).
+
+use crate::catalog::table::Table;
+use crate::log_records::values::Value;
+use ferrite_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use ferrite_sync::{time, Arc, Event, Mutex};
+use ferrite_types::{IndexId, TxnId};
+use std::collections::{HashMap, VecDeque};
+
+/// Pieces of one work: a transaction that leaves more leaves several works.
+pub(crate) const PIECES_AT_ONCE: usize = 512;
+/// How long what a snapshot needs stays where it is, in us.
+const GRACE_US: u64 = 20_000;
+/// A helper that sleeps is woken by every so many works in the queue; it looks by itself every
+/// 20 ms.
+const WAKE: usize = 16;
+/// Works in the queue beyond which committers help.
+const DEBT: usize = 2048;
+/// How often what is held is looked at again, in us.
+const HELD_US: u64 = 500_000;
+
+/// One piece of work a commit leaves.
+pub enum Garbage {
+    /// A delete-marked entry.
+    Entry {
+        /// Its table.
+        table: Arc<Table>,
+        /// Index number.
+        number: u16,
+        /// Whole key.
+        key: Box<[u8]>,
+        /// Nothing else on its page is meant.
+        alone: bool,
+    },
+    /// A value out of line.
+    Overflow {
+        /// Its table.
+        table: Arc<Table>,
+        /// Its reference.
+        reference: [u8; 16],
+    },
+}
+
+impl Garbage {
+    pub(crate) fn entry(table: &Arc<Table>, number: usize, key: &[u8], alone: bool) -> Garbage {
+        Garbage::Entry {
+            table: table.clone(),
+            number: number as u16,
+            key: key.into(),
+            alone,
+        }
+    }
+
+    pub(crate) fn overflow_of(table: &Arc<Table>, reference: [u8; 16]) -> Garbage {
+        Garbage::Overflow {
+            table: table.clone(),
+            reference,
+        }
+    }
+
+    /// Clustered index and reference of a value out of line.
+    pub(crate) fn overflow(&self) -> Option<(IndexId, &[u8; 16])> {
+        match self {
+            Garbage::Overflow { table, reference } => Some((table.tree(0).index(), reference)),
+            Garbage::Entry { .. } => None,
+        }
+    }
+}
+
+/// What one commit left, a part of it, or what is left of that.
+pub(crate) struct Work {
+    pub txn: TxnId,
+    pub pieces: Vec<Garbage>,
+    /// The values out of line among the pieces.
+    values: Arc<[Value]>,
+    /// It stands for its transaction in the queue's length.
+    counts: bool,
+    /// When it was left, us, as far as `now_us` tells.
+    left_us: u64,
+    /// When it was last looked at, us; 0: not yet.
+    pub seen_us: u64,
+}
+
+impl Work {
+    fn new(txn: TxnId, pieces: Vec<Garbage>, counts: bool, left_us: u64) -> Work {
+        Work {
+            txn,
+            values: values_of(&pieces),
+            pieces,
+            counts,
+            left_us,
+            seen_us: 0,
+        }
+    }
+
+    /// Some pieces are done with.
+    fn settle(&mut self) {
+        if !self.values.is_empty() {
+            self.values = values_of(&self.pieces);
+        }
+    }
+}
+
+fn values_of(pieces: &[Garbage]) -> Arc<[Value]> {
+    let values = pieces.iter().filter_map(Garbage::overflow);
+    values
+        .map(|(index, reference)| (index, *reference))
+        .collect()
+}
+
+/// Works taken from the queue, to be put back.
+pub(crate) struct Batch {
+    id: u64,
+    pub works: Vec<Work>,
+}
+
+#[derive(Default)]
+struct Lists {
+    /// Not looked at yet, oldest first.
+    fresh: VecDeque<Work>,
+    /// Needed by some snapshot when it was looked at.
+    waiting: VecDeque<Work>,
+    /// Values that an old snapshot needs; those looked at longest ago first.
+    held: VecDeque<Work>,
+    /// Values of the batches in work, as they were when they were taken.
+    working: HashMap<u64, Vec<Arc<[Value]>>>,
+    last_batch: u64,
+}
+
+impl Lists {
+    fn take_due(list: &mut VecDeque<Work>, works: &mut Vec<Work>, most: usize, due_us: u64) {
+        while works.len() < most && list.front().is_some_and(|w| w.seen_us <= due_us) {
+            works.extend(list.pop_front());
+        }
+    }
+}
+
+/// What commits left.
+#[derive(Default)]
+pub(crate) struct PurgeQueue {
+    lists: Mutex<Lists>,
+    /// Transactions in all lists and in work.
+    length: AtomicUsize,
+    /// Works that no helper has looked at.
+    fresh: AtomicUsize,
+    sleeping: AtomicUsize,
+    /// The time at the last tick of a background thread, us: commits ask no clock.
+    now_us: AtomicU64,
+    /// Nothing is cleaned up.
+    held_back: AtomicBool,
+    event: Event,
+    pub purged: AtomicU64,
+    pub buried: AtomicU64,
+    pub helped: AtomicU64,
+}
+
+impl PurgeQueue {
+    pub(crate) fn new() -> PurgeQueue {
+        let queue = PurgeQueue::default();
+        queue.tick();
+        queue
+    }
+
+    pub(crate) fn add(&self, txn: TxnId, mut pieces: Vec<Garbage>) {
+        if pieces.is_empty() {
+            return;
+        }
+        let left_us = self.now_us.load(Ordering::Relaxed);
+        let mut more = Vec::new();
+        while pieces.len() > PIECES_AT_ONCE {
+            let part = pieces.split_off(pieces.len() - PIECES_AT_ONCE);
+            more.push(Work::new(txn, part, false, left_us));
+        }
+        let first = Work::new(txn, pieces, true, left_us);
+        // Counted first: who takes it takes it off the counts.
+        self.length.fetch_add(1, Ordering::Relaxed);
+        let added = 1 + more.len();
+        let before = self.fresh.fetch_add(added, Ordering::Relaxed);
+        {
+            let mut lists = self.lists.lock();
+            lists.fresh.push_back(first);
+            lists.fresh.extend(more);
+        }
+        if before / WAKE != (before + added) / WAKE && self.sleeping.load(Ordering::Relaxed) > 0 {
+            self.event.set();
+        }
+    }
+
+    /// Committed transactions not yet cleaned up.
+    pub(crate) fn length(&self) -> usize {
+        self.length.load(Ordering::Relaxed)
+    }
+
+    /// Committers have to help.
+    #[inline]
+    pub(crate) fn in_debt(&self) -> bool {
+        self.fresh.load(Ordering::Relaxed) > DEBT && !self.is_held_back()
+    }
+
+    /// The time, us, as of the last tick: 50 ms ago at most.
+    pub(crate) fn recent_us(&self) -> u64 {
+        self.now_us.load(Ordering::Relaxed)
+    }
+
+    /// Tells the queue the time.
+    pub(crate) fn tick(&self) {
+        self.now_us.store(time::now_us(), Ordering::Relaxed);
+    }
+
+    /// How long the oldest work that nobody has cleaned up or put aside waits, us; some 50 ms
+    /// more at most. Values that an old snapshot needs do not count.
+    pub(crate) fn lag_us(&self) -> u64 {
+        let lists = self.lists.lock();
+        let oldest = [lists.fresh.front(), lists.waiting.front()];
+        let oldest = oldest.into_iter().flatten().map(|work| work.left_us).min();
+        oldest.map_or(0, |left_us| time::now_us().saturating_sub(left_us))
+    }
+
+    /// Holds all cleaning up back, or lets it go on: for measuring what it costs.
+    pub(crate) fn hold_back(&self, hold: bool) {
+        self.held_back.store(hold, Ordering::SeqCst);
+        self.wake();
+    }
+
+    #[inline]
+    pub(crate) fn is_held_back(&self) -> bool {
+        self.held_back.load(Ordering::Relaxed)
+    }
+
+    /// Takes up to `most` works that are due: waiting ones whose time has come, then fresh ones,
+    /// then held ones that nobody has looked at for a while.
+    pub(crate) fn take(&self, now_us: u64, most: usize) -> Option<Batch> {
+        let mut works = Vec::with_capacity(most.min(64));
+        let mut lists = self.lists.lock();
+        let due_us = now_us.saturating_sub(GRACE_US);
+        Lists::take_due(&mut lists.waiting, &mut works, most, due_us);
+        let waited = works.len();
+        Lists::take_due(&mut lists.fresh, &mut works, most, u64::MAX);
+        self.fresh
+            .fetch_sub(works.len() - waited, Ordering::Relaxed);
+        let due_us = now_us.saturating_sub(HELD_US);
+        Lists::take_due(&mut lists.held, &mut works, most, due_us);
+        if works.is_empty() {
+            return None;
+        }
+        lists.last_batch += 1;
+        let id = lists.last_batch;
+        let values: Vec<Arc<[Value]>> = works
+            .iter()
+            .filter(|work| !work.values.is_empty())
+            .map(|work| work.values.clone())
+            .collect();
+        if !values.is_empty() {
+            lists.working.insert(id, values);
+        }
+        Some(Batch { id, works })
+    }
+
+    /// Puts what is left of a batch back.
+    pub(crate) fn put_back(&self, batch: Batch) {
+        let mut ended = 0;
+        let mut waiting = Vec::new();
+        let mut held = Vec::new();
+        for mut work in batch.works {
+            if work.pieces.is_empty() {
+                ended += usize::from(work.counts);
+                continue;
+            }
+            work.settle();
+            match work.values.len() == work.pieces.len() {
+                true => held.push(work),
+                false => waiting.push(work),
+            }
+        }
+        let done = {
+            let mut lists = self.lists.lock();
+            lists.waiting.extend(waiting);
+            lists.held.extend(held);
+            lists.working.remove(&batch.id)
+        };
+        drop(done);
+        self.length.fetch_sub(ended, Ordering::Relaxed);
+    }
+
+    /// Sleeps until there may be work, at most so long.
+    pub(crate) fn wait(&self, us: u64) {
+        self.sleeping.fetch_add(1, Ordering::SeqCst);
+        self.event.wait_timeout_us(us);
+        self.sleeping.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Wakes a sleeping helper.
+    pub(crate) fn wake(&self) {
+        self.event.set();
+    }
+
+    /// References of values still to be freed, for a checkpoint.
+    pub(crate) fn pending_overflow(&self) -> Vec<Value> {
+        let parts: Vec<Arc<[Value]>> = {
+            let lists = self.lists.lock();
+            let all = lists.fresh.iter().chain(&lists.waiting).chain(&lists.held);
+            let values = all.map(|work| &work.values);
+            let values = values.chain(lists.working.values().flatten());
+            values.filter(|v| !v.is_empty()).cloned().collect()
+        };
+        parts.iter().flat_map(|part| part.iter().copied()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{create, open};
+    use crate::Engine;
+    use ferrite_io::sim::SimStorage;
+    use std::collections::HashSet;
+
+    fn database() -> (Arc<Engine>, Arc<Table>) {
+        let engine = open(&SimStorage::new(3));
+        let table = create(&engine);
+        (engine, table)
+    }
+
+    fn values(table: &Arc<Table>, range: std::ops::Range<u64>) -> Vec<Garbage> {
+        range
+            .map(|n| {
+                let mut reference = [0; 16];
+                reference[..8].copy_from_slice(&n.to_le_bytes());
+                Garbage::overflow_of(table, reference)
+            })
+            .collect()
+    }
+
+    fn pending(queue: &PurgeQueue) -> usize {
+        let all = queue.pending_overflow();
+        let different: HashSet<_> = all.iter().copied().collect();
+        assert_eq!(different.len(), all.len(), "a value is in two places");
+        all.len()
+    }
+
+    /// A checkpoint finds each value in one place, wherever it is, until it is freed.
+    #[test]
+    fn a_checkpoint_finds_each_value_once() {
+        let (engine, table) = database();
+        let queue = PurgeQueue::new();
+        let count = 5 * PIECES_AT_ONCE as u64 + 7;
+        queue.add(TxnId(5), values(&table, 0..count));
+        queue.add(TxnId(6), values(&table, count..count + 3));
+        let all = count as usize + 3;
+        assert_eq!((pending(&queue), queue.length()), (all, 2));
+        let mut freed = 0;
+        for round in 0..40u64 {
+            let now_us = (round + 1) * 10 * HELD_US;
+            let mut one = queue.take(now_us, 2);
+            let two = queue.take(now_us, 3);
+            assert_eq!(pending(&queue), all - freed, "round {round}, two batches");
+            if let Some(two) = two {
+                queue.put_back(two);
+            }
+            for work in one.iter_mut().flat_map(|batch| &mut batch.works) {
+                assert!(work.pieces.len() <= PIECES_AT_ONCE);
+                work.seen_us = now_us;
+                let keep = work.pieces.len() / 2;
+                freed += work.pieces.len() - keep;
+                work.pieces.truncate(keep);
+            }
+            if let Some(one) = one {
+                queue.put_back(one);
+            }
+            assert_eq!(pending(&queue), all - freed, "round {round}");
+            if freed == all {
+                break;
+            }
+        }
+        assert_eq!((freed, queue.length()), (all, 0));
+        assert!(queue.take(u64::MAX, 1).is_none());
+        engine.close().unwrap();
+    }
+
+    /// What an old snapshot needs is looked at in turn, a batch at a time, and not again at once.
+    #[test]
+    fn what_is_held_comes_in_batches() {
+        let (engine, table) = database();
+        let queue = PurgeQueue::new();
+        let works = 20;
+        let count = (works * PIECES_AT_ONCE) as u64;
+        queue.add(TxnId(5), values(&table, 0..count));
+        for now_us in [1, 2 * HELD_US, 4 * HELD_US] {
+            let mut taken = 0;
+            while let Some(mut batch) = queue.take(now_us, 8) {
+                assert!(batch.works.len() <= 8, "a batch has a limit");
+                taken += batch.works.len();
+                batch.works.iter_mut().for_each(|w| w.seen_us = now_us);
+                queue.put_back(batch);
+            }
+            assert_eq!(taken, works, "each once");
+        }
+        engine.close().unwrap();
+    }
+
+    /// What is done under the mutex that commits need does not grow with the values in a batch:
+    /// the works it moves do not either.
+    #[test]
+    fn taking_and_putting_back_costs_the_same_for_each_value() {
+        let (engine, table) = database();
+        let cost = |count: u64| {
+            let queue = PurgeQueue::new();
+            queue.add(TxnId(5), values(&table, 0..count));
+            let before = time::now_us();
+            let batch = queue.take(1, usize::MAX >> 16);
+            queue.put_back(batch.unwrap());
+            time::now_us() - before
+        };
+        let best = |count| (0..3).map(|_| cost(count)).min().unwrap_or(0);
+        let (few, many) = (best(4_000), best(40_000));
+        assert!(
+            many < 50 * (few + 100),
+            "{few} us for n, {many} us for 10 n"
+        );
+        engine.close().unwrap();
+    }
+}

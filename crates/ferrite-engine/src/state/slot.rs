@@ -1,0 +1,178 @@
+//! What others see of a transaction: its undo list, XID and state. A session has one slot and uses
+//! it for one transaction after the other; a transaction without a session has one of its own.
+//!
+//! Invariants: the undo list is exact at a log position, for it grows under the slot's mutex around
+//! the append of the record that it undoes; a checkpoint copies it under the same mutex.
+//!
+//! Locking: a slot's mutex is taken under a leaf's latch and over the append to the log.
+
+use crate::log_records::values::Value;
+use crate::log_records::xid::Xid;
+use crate::state::touched::Touched;
+use crate::state::undo_list::{UndoArea, UndoList};
+use ferrite_lock::Owner;
+use ferrite_sync::atomic::{AtomicU64, AtomicU8};
+use ferrite_sync::{Arc, Mutex};
+use ferrite_types::TxnId;
+
+/// SQL isolation levels.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Isolation {
+    /// Sees what is not committed.
+    ReadUncommitted,
+    /// A snapshot a statement.
+    ReadCommitted,
+    /// A snapshot a transaction.
+    RepeatableRead,
+    /// As above; the server asks for locks on what it reads.
+    Serializable,
+}
+
+impl Isolation {
+    /// SQL's name of the level with that number.
+    pub(crate) fn name_of(number: u8) -> &'static str {
+        match number {
+            0 => "READ UNCOMMITTED",
+            1 => "READ COMMITTED",
+            2 => "REPEATABLE READ",
+            _ => "SERIALIZABLE",
+        }
+    }
+}
+
+/// What others see of where a transaction stands.
+#[derive(Default, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It has changed nothing, or has ended.
+    #[default]
+    None,
+    /// It changes rows.
+    Active,
+    /// The first phase is done: it waits for its decision.
+    Prepared(Xid),
+    /// Changes are being taken back, of a statement or all. After a crash all of them go, unasked:
+    /// a prepared transaction has lost its XID.
+    RollingBack {
+        /// The first phase was done: no way back to the second.
+        was_prepared: bool,
+    },
+}
+
+/// The part of a transaction that others look at; its undo list is exact at a log position.
+#[derive(Default)]
+pub(crate) struct SlotState {
+    /// Frozen while no transaction has changed anything.
+    pub txn: TxnId,
+    pub standing: Standing,
+    pub undo: UndoList,
+    /// Values that become garbage when it commits, as far as the log has them. With `txn`
+    /// frozen: it has committed, and they are on their way to the purge queue.
+    pub garbage: Vec<Value>,
+    /// Indexes it has changed.
+    pub touched: Touched,
+}
+
+impl SlotState {
+    /// Its first change is about to come.
+    pub(crate) fn begin(&mut self, txn: TxnId) {
+        assert!(
+            matches!(self.standing, Standing::None),
+            "one transaction at a time"
+        );
+        assert!(
+            self.txn.is_frozen() && !txn.is_frozen(),
+            "{} and {txn}",
+            self.txn
+        );
+        self.txn = txn;
+        self.standing = Standing::Active;
+    }
+
+    /// A transaction that recovery has found without an end.
+    pub(crate) fn recover(&mut self, txn: TxnId, undo: UndoList, xid: Option<Xid>) {
+        self.begin(txn);
+        self.undo = undo;
+        if let Some(xid) = xid {
+            self.standing = Standing::Prepared(xid);
+        }
+    }
+
+    /// The PREPARE record is in the log.
+    pub(crate) fn prepare(&mut self, xid: Xid) {
+        assert!(
+            matches!(self.standing, Standing::Active),
+            "prepared twice, or ended"
+        );
+        self.standing = Standing::Prepared(xid);
+    }
+
+    /// An entry of the undo list is about to be undone.
+    pub(crate) fn begin_rollback(&mut self) {
+        let was_prepared = self.is_prepared();
+        assert!(!self.txn.is_frozen(), "a rollback of nothing");
+        self.standing = Standing::RollingBack { was_prepared };
+    }
+
+    /// Everything is undone that was to be; the transaction may go on, unless it was prepared.
+    pub(crate) fn pause_rollback(&mut self) {
+        if matches!(
+            self.standing,
+            Standing::RollingBack {
+                was_prepared: false
+            }
+        ) {
+            self.standing = Standing::Active;
+        }
+    }
+
+    /// The first phase is done; until the transaction has ended, whichever way.
+    pub(crate) fn is_prepared(&self) -> bool {
+        let rolling_back = Standing::RollingBack { was_prepared: true };
+        matches!(self.standing, Standing::Prepared(_)) || self.standing == rolling_back
+    }
+
+    /// Its name, while it can be committed or rolled back by it.
+    pub(crate) fn xid(&self) -> Option<&Xid> {
+        match &self.standing {
+            Standing::Prepared(xid) => Some(xid),
+            _ => None,
+        }
+    }
+
+    /// The transaction has ended: from here a checkpoint's copy must not hold it any more.
+    pub(crate) fn end(&mut self, area: &UndoArea) {
+        self.end_of_list(area);
+        self.garbage = Vec::new();
+    }
+
+    /// As [`SlotState::end`], but the values it leaves stay for now.
+    pub(crate) fn end_of_list(&mut self, area: &UndoArea) {
+        self.txn = TxnId::FROZEN;
+        self.standing = Standing::None;
+        self.undo.clear(area);
+        self.touched.clear();
+    }
+}
+
+/// The part of a session's transaction that a checkpoint copies.
+pub(crate) struct TxnSlot {
+    pub state: Mutex<SlotState>,
+    pub owner: Arc<Owner>,
+    /// When the first statement began, us of the monotonic clock, to 50 ms; 0: idle.
+    pub started_us: AtomicU64,
+    pub rows_changed: AtomicU64,
+    /// Isolation level of the last statement, for display.
+    pub isolation: AtomicU8,
+}
+
+impl TxnSlot {
+    pub(crate) fn new(owner: Arc<Owner>) -> TxnSlot {
+        TxnSlot {
+            state: Mutex::new(SlotState::default()),
+            owner,
+            started_us: AtomicU64::new(0),
+            rows_changed: AtomicU64::new(0),
+            isolation: AtomicU8::new(Isolation::RepeatableRead as u8),
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! The brake: what keeps the log near its budget when rows are changed faster than pages are
+//! written.
+//!
+//! | age of the log | a row change |
+//! | --- | --- |
+//! | up to 80% of the budget | goes on |
+//! | from there to 100% | pauses 1 ms, as often as the log has grown by an allowance since the session's last pause: 256 KiB at first, nothing at the end |
+//! | beyond | waits in steps of 1 ms until the log is shorter, for a second at most |
+//!
+//! Rolling back and purge have to go on, so they only pause, 1 ms for 32 KiB of log at the least.
+//! Recovery before the threads run, and commits, are not braked.
+//!
+//! A row change asks with one load beside the log's position: `attention_lsn` is where anything is
+//! to be done at all, be it only to wake the checkpointer. It may be lower than it need be, never
+//! higher: the checkpointer moves it at each look, and every checkpoint does.
+//!
+//! Invariants: no pause is taken under a latch or a mutex of the lock table or of a transaction's
+//! slot, so what makes the log shorter (writing pages, a checkpoint) never waits for one who
+//! pauses. Every pause ends by itself. Nobody is kept beyond 1 ms by a log that cannot get shorter
+//! at the moment: admission decides then.
+
+use crate::state::engine::Engine;
+use ferrite_sync::atomic::Ordering;
+use ferrite_sync::thread;
+use ferrite_sync::waits::{waiting, Of, Reason};
+
+/// Log between two pauses of a session where the brake begins, in bytes.
+const ALLOWANCE_BYTES: u64 = 256 << 10;
+/// The same at the least for what has to go on.
+const BACKGROUND_ALLOWANCE_BYTES: u64 = 32 << 10;
+/// A row change waits no longer than this, in steps of 1 ms.
+const LONGEST_MS: u32 = 1000;
+/// Log that a rollback produces between two attempts to make room for it, in bytes.
+const ROOM_BYTES: u64 = 256 << 10;
+
+/// The value of `attention_lsn` while nobody looks after the log's age.
+pub(crate) const UNWATCHED: u64 = u64::MAX;
+
+/// Positions at which a piece of background work last paused, and last asked for room.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Eased {
+    paused_at: u64,
+    asked_at: u64,
+}
+
+/// Ages of the log that matter, in bytes.
+pub(crate) struct Marks {
+    /// The writer keeps the log shorter than this if it can.
+    pub keep: u64,
+    /// Pauses begin.
+    pub brake: u64,
+    /// Nobody goes on beyond.
+    pub stop: u64,
+    /// Between two looks of the checkpointer.
+    step: u64,
+}
+
+impl Marks {
+    pub(crate) fn of(budget: u64) -> Marks {
+        Marks {
+            keep: budget / 10 * 4,
+            brake: budget / 10 * 8,
+            stop: budget,
+            step: budget / 16,
+        }
+    }
+
+    /// Log that may be produced between two pauses at that age.
+    fn allowance(&self, age: u64) -> u64 {
+        let left = self.stop.saturating_sub(age);
+        let all = self.stop - self.brake;
+        (u128::from(left.min(all)) * u128::from(ALLOWANCE_BYTES) / u128::from(all)) as u64
+    }
+}
+
+impl Engine {
+    pub(crate) fn marks(&self) -> Marks {
+        Marks::of(self.log_budget.load(Ordering::Relaxed))
+    }
+
+    /// From here on the log's age is looked after.
+    pub(crate) fn watch_log(&self) {
+        self.attention_lsn.store(0, Ordering::Relaxed);
+    }
+
+    /// The age was just looked at, or a checkpoint was taken: where to look next.
+    pub(crate) fn move_attention(&self) {
+        if self.attention_lsn.load(Ordering::Relaxed) == UNWATCHED {
+            return;
+        }
+        let marks = self.marks();
+        let start = self.checkpoint_lsn.load(Ordering::SeqCst);
+        let next = self.log.current_lsn().0 + marks.step;
+        let at = next.max(start + marks.keep).min(start + marks.brake);
+        self.attention_lsn.store(at, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn wants_attention(&self) -> bool {
+        self.log.current_lsn().0 > self.attention_lsn.load(Ordering::Relaxed)
+    }
+
+    /// Neither pages nor checkpoints can be written: the log does not get shorter by waiting.
+    fn log_is_stuck(&self) -> bool {
+        self.checkpoint_fails.load(Ordering::Relaxed) || self.pool.write_failure().is_some()
+    }
+
+    /// Before a row change. `paused_at`: the log's position after the session's last pause.
+    #[cold]
+    pub(crate) fn slow_down(&self, paused_at: &mut u64, is_killed: &dyn Fn() -> bool) {
+        let (age, marks) = (self.log_age(), self.marks());
+        if age <= marks.brake {
+            self.housekeeping.set();
+            return;
+        }
+        if self.log.current_lsn().0 < *paused_at + marks.allowance(age) {
+            return;
+        }
+        self.housekeeping.set();
+        self.counters.throttled.inc();
+        waiting(Reason::LogBudget, Of::Nothing, || {
+            for _ in 0..LONGEST_MS {
+                thread::sleep_ms(1);
+                if self.log_age() <= marks.stop || self.log_is_stuck() || is_killed() {
+                    return;
+                }
+            }
+        });
+        *paused_at = self.log.current_lsn().0;
+    }
+
+    /// Between two steps of work that cannot be refused. No latch is held, and nobody's commit
+    /// waits for it.
+    #[inline]
+    pub(crate) fn ease_off(&self, eased: &mut Eased) {
+        if self.wants_attention() {
+            self.ease_off_now(eased);
+        }
+        if self.log.admission().is_err() {
+            self.make_room_for_log(eased);
+        }
+    }
+
+    #[cold]
+    fn ease_off_now(&self, eased: &mut Eased) {
+        let (age, marks) = (self.log_age(), self.marks());
+        let now = self.log.current_lsn().0;
+        let allowance = marks.allowance(age).max(BACKGROUND_ALLOWANCE_BYTES);
+        if age > marks.brake && now < eased.paused_at + allowance {
+            return;
+        }
+        self.housekeeping.set();
+        if age > marks.brake && !self.log_is_stuck() {
+            waiting(Reason::LogBudget, Of::Nothing, || thread::sleep_ms(1));
+            eased.paused_at = self.log.current_lsn().0;
+        }
+    }
+
+    /// What cannot be refused lives on what admission keeps of the log. That must not run out:
+    /// a checkpoint needs the log to be written.
+    #[cold]
+    fn make_room_for_log(&self, eased: &mut Eased) {
+        let now = self.log.current_lsn().0;
+        if now >= eased.asked_at + ROOM_BYTES {
+            // Without room it goes on all the same.
+            let _ = self.make_room();
+            eased.asked_at = now;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_allowance_falls_to_nothing_at_the_budget() {
+        for budget in [4u64 << 20, 16 << 20, 1 << 30, 1 << 60] {
+            let marks = Marks::of(budget);
+            assert!(marks.keep < marks.brake && marks.brake < marks.stop);
+            assert_eq!(marks.allowance(marks.brake), ALLOWANCE_BYTES);
+            assert_eq!(marks.allowance(marks.stop), 0);
+            assert_eq!(marks.allowance(u64::MAX), 0);
+            let half = marks.allowance(marks.brake / 2 + marks.stop / 2);
+            assert!(half.abs_diff(ALLOWANCE_BYTES / 2) <= 1, "{half}");
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! The commit path.
+//!
+//! | stage | what happens | what is on disk if we die here |
+//! | --- | --- | --- |
+//! | `Logged` | the commit record is in the log buffer | maybe nothing: not acknowledged, undone |
+//! | `Visible` | commit number published: new snapshots see it | as above |
+//! | `Unlocked` | locks go (early lock release) | as above |
+//! | `Durable` | the record is on disk, or its wait is handed to the log's flusher | all of it |
+//! | `Acknowledged` | the caller answers its client | all of it |
+//!
+//! Whoever read what is visible but not durable commits later in the log, so its own
+//! acknowledgement implies ours is durable.
+//!
+//! Every commit takes the same steps, [`Transaction::order`] and [`Transaction::finish_commit`]: in one
+//! phase, in two, and of a prepared transaction whose session is gone (`decide`).
+//!
+//! Invariant: at each moment a value out of line that was let go of is known to a checkpoint from one
+//! place at least: from its transaction's slot until it is in the purge queue, then from there. The
+//! slot's list is exact at a log position like the undo list.
+//!
+//! Locking: the slot's mutex around each append.
+
+use crate::log_records::ends::{commit_body, prepare_body, rollback_body};
+use crate::log_records::values::{encode_values, AT_ONCE};
+use crate::log_records::xid::Xid;
+use crate::state::engine::Engine;
+use crate::state::slot::Isolation;
+use crate::state::transaction::{Phase, Transaction};
+use crate::transaction::session::Session;
+use ferrite_lock::Owner;
+use ferrite_redo::CommitAck;
+use ferrite_sync::atomic::Ordering;
+use ferrite_sync::{kill_point, NoWait};
+use ferrite_types::format::record_kind;
+use ferrite_types::{Error, Lsn, Result};
+
+impl Transaction {
+    /// Stages `Logged` and `Visible`; returns where the commit record ends. It waits for nothing but
+    /// space in the log's ring.
+    pub(crate) fn order(&mut self, engine: &Engine) -> Lsn {
+        if self.phase() == Phase::Active {
+            self.log_values(engine);
+        }
+        if ferrite_sync::mutant!("commit.visible_before_logged") {
+            self.publish(engine);
+            return self.log_commit(engine);
+        }
+        let end = self.log_commit(engine);
+        self.publish(engine);
+        end
+    }
+
+    /// Stage `Visible`.
+    fn publish(&mut self, engine: &Engine) {
+        engine.txns.commit(self.id());
+        self.changed.committed(engine.now_s.load(Ordering::Relaxed));
+        kill_point!("commit.visible");
+    }
+
+    /// Stage `Logged`.
+    fn log_commit(&mut self, engine: &Engine) -> Lsn {
+        let mut state = self.slot.state.lock();
+        assert_eq!(state.txn, self.id(), "the slot is of another transaction");
+        let body = commit_body(state.txn, state.garbage.len());
+        let at = engine.log.append(record_kind::COMMIT, &[&body]);
+        state.end_of_list(&engine.undo_area);
+        drop(state);
+        self.ordered(at.end);
+        kill_point!("commit.logged");
+        at.end
+    }
+
+    /// What is to be purged goes to the queue, locks go (stage `Unlocked`), and the transaction is
+    /// ready for the next one.
+    pub(crate) fn finish_commit(&mut self, engine: &Engine) {
+        assert!(
+            matches!(self.phase(), Phase::Ordered(_)),
+            "{:?}",
+            self.phase()
+        );
+        if !self.garbage.is_empty() {
+            engine.purge.add(self.id(), self.garbage.take());
+        }
+        // Only now the slot lets go of the values: a checkpoint looks there first.
+        self.release(engine);
+    }
+
+    /// Snapshot and locks go, and the transaction ends.
+    pub(crate) fn release(&mut self, engine: &Engine) {
+        self.snapshot = None;
+        engine.locks.release_all(&self.owner);
+        self.end(engine);
+    }
+
+    /// Logs the values out of line that it lets go of, and puts them into the slot. Nothing is locked
+    /// for longer than one record takes.
+    fn log_values(&self, engine: &Engine) {
+        let at_once = match ferrite_sync::mutant!("commit.values_unbounded") {
+            true => usize::MAX,
+            false => AT_ONCE,
+        };
+        let mut values = self.garbage.values();
+        let (mut part, mut body) = (Vec::new(), Vec::new());
+        loop {
+            part.clear();
+            part.extend(values.by_ref().take(at_once));
+            if part.is_empty() {
+                return;
+            }
+            body.clear();
+            body.extend_from_slice(&rollback_body(self.id()));
+            encode_values(&part, &mut body);
+            let mut state = self.slot.state.lock();
+            engine.log.append(record_kind::GARBAGE, &[&body]);
+            state.garbage.extend_from_slice(&part);
+            drop(state);
+            kill_point!("commit.values_logged");
+        }
+    }
+
+    /// The PREPARE record is in the log buffer; returns where it ends.
+    fn log_prepare(&mut self, engine: &Engine, xid: &Xid) -> Lsn {
+        self.log_values(engine);
+        let mut state = self.slot.state.lock();
+        let body = prepare_body(self.id(), xid, state.garbage.len());
+        let at = engine.log.append(record_kind::PREPARE, &[&body]);
+        state.prepare(xid.clone());
+        drop(state);
+        self.prepared();
+        kill_point!("prepare.logged");
+        engine.txns.prepare(self.id());
+        at.end
+    }
+}
+
+impl Session {
+    /// One-phase commit. Visible on return; durable on return unless `allow_async` and the
+    /// server took the wait over.
+    ///
+    /// # Errors
+    /// `RolledBack` if the transaction had been rolled back: it is ended then, unless it was
+    /// prepared and its rollback stopped half way.
+    pub fn commit(&mut self, allow_async: bool) -> Result<()> {
+        match self.txn.phase() {
+            Phase::RollingBack => return Err(Error::RolledBack),
+            Phase::Aborted => {
+                self.release_and_reset();
+                return Err(Error::RolledBack);
+            }
+            Phase::Idle => self.release_and_reset(),
+            Phase::Active | Phase::Prepared => {
+                let end = self.txn.order(&self.engine);
+                self.finish_commit();
+                self.make_durable(end, allow_async);
+            }
+            Phase::Ordered(end) => {
+                self.make_durable(end, allow_async);
+                self.finish_commit();
+            }
+        }
+        Ok(())
+    }
+
+    fn finish_commit(&mut self) {
+        self.txn.finish_commit(&self.engine);
+        self.forget_statement();
+        self.engine.counters.commits.inc();
+        if self.engine.purge.in_debt() {
+            self.engine.pay_debt(&mut self.buffers.scratch);
+        }
+    }
+
+    /// Stage `Durable`.
+    fn make_durable(&mut self, end: Lsn, allow_async: bool) {
+        let engine = &self.engine;
+        match engine.flush_mode.load(Ordering::Relaxed) {
+            1 => {
+                let company =
+                    || engine.log.pending_acks() > 0 || engine.txns.is_any_recent_active();
+                let mut token = || {
+                    if allow_async {
+                        engine.callbacks.async_begin(self.thd)
+                    } else {
+                        None
+                    }
+                };
+                match engine.log.commit(end, &company, &mut token) {
+                    CommitAck::Done | CommitAck::Deferred => {}
+                }
+                kill_point!("commit.durable");
+            }
+            2 => engine.log.write_to(end),
+            _ => {}
+        }
+    }
+
+    /// Locks and snapshot go, the session is ready for the next transaction.
+    pub(crate) fn release_and_reset(&mut self) {
+        self.txn.release(&self.engine);
+        self.forget_statement();
+    }
+
+    // ---- two phases ----------------------------------------------------------------------
+
+    /// First phase: durable on return; the transaction can still be committed or rolled back.
+    ///
+    /// # Errors
+    /// `RolledBack` after a deadlock.
+    pub fn prepare(&mut self, xid: &Xid) -> Result<()> {
+        match self.txn.phase() {
+            Phase::Aborted | Phase::RollingBack => return Err(Error::RolledBack),
+            Phase::Idle => return Ok(()),
+            Phase::Prepared | Phase::Ordered(_) => {
+                return Err(Error::Bug("a transaction is prepared a second time".into()))
+            }
+            Phase::Active => {}
+        }
+        let end = self.txn.log_prepare(&self.engine, xid);
+        match self.engine.flush_mode.load(Ordering::Relaxed) {
+            1 if ferrite_sync::mutant!("prepare.not_durable") => {}
+            1 => self.engine.log.flush_to(end),
+            2 => self.engine.log.write_to(end),
+            _ => {}
+        }
+        kill_point!("prepare.durable");
+        Ok(())
+    }
+
+    /// The prepared transaction may wait long for its decision, and reads nothing any more: locks
+    /// that guard reads only go. Not for a two-phase commit that the server makes on its own, as
+    /// with the binary log: others may change what was read as soon as these locks are gone, and
+    /// must stand in the binary log after this transaction. Not at SERIALIZABLE either, where the
+    /// order of commits is that of the locks.
+    pub fn release_reads(&mut self) {
+        if self.txn.phase() == Phase::Prepared && self.isolation != Isolation::Serializable {
+            self.engine.locks.release_at_prepare(&self.txn.owner);
+        }
+    }
+
+    /// Second phase in memory: never fails, and waits for nothing but space in the log's ring (the
+    /// server holds the mutex that orders all commits). Call order is log order.
+    pub fn commit_ordered(&mut self) {
+        if !matches!(self.txn.phase(), Phase::Active | Phase::Prepared) {
+            return;
+        }
+        let _promise = NoWait::begin("a commit in order");
+        self.txn.order(&self.engine);
+        self.txn.snapshot = None;
+        // What the transaction leaves may be much: others need not wait in the order of commits
+        // until it is in the purge queue.
+        self.engine.locks.release_all(&self.txn.owner);
+    }
+
+    /// Frees what is left after [`Session::commit_ordered`], or commits in one phase if that
+    /// was not called.
+    ///
+    /// # Errors
+    /// As [`Session::commit`].
+    pub fn commit_finish(&mut self, wait_durable: bool) -> Result<()> {
+        let Phase::Ordered(end) = self.txn.phase() else {
+            return self.commit(false);
+        };
+        if wait_durable {
+            self.make_durable(end, false);
+        }
+        self.finish_commit();
+        Ok(())
+    }
+
+    /// The prepared transaction leaves the session and waits for its xid to be decided.
+    pub fn detach_prepared(&mut self) {
+        if self.txn.phase() != Phase::Prepared {
+            return;
+        }
+        // The session goes on with an owner and a slot of its own.
+        let owner = Owner::new(self.thread_id, self.thd);
+        let next = Transaction::new(&self.engine, owner);
+        let prepared = std::mem::replace(&mut self.txn, next);
+        // The connection may end before the transaction does.
+        prepared.owner.forget_thd();
+        self.engine.adopt_prepared(prepared);
+        self.forget_statement();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rows::write::DupInfo;
+    use crate::testing::{create, open};
+    use ferrite_io::sim::SimStorage;
+
+    /// Between the commit record and the purge queue a checkpoint finds the values still: the
+    /// record may lie before the place where the next start begins to read.
+    #[test]
+    fn a_checkpoint_sees_values_at_each_moment_of_a_commit() {
+        let engine = open(&SimStorage::new(1));
+        engine.set("purge_paused", 1).unwrap();
+        let t = create(&engine);
+        let mut s = Session::new(&engine, 0, 1);
+        let value = s.write_overflow(&t, &[7; 2000]).unwrap();
+        let payload = [&[1u8][..], &value[..]].concat();
+        let dup = &mut DupInfo::default();
+        s.insert_row(&t, Some(b"k"), &payload, &[], false, dup)
+            .unwrap();
+        s.commit(false).unwrap();
+        s.delete_row(&t, b"k", &[]).unwrap();
+        let known = |what: &str| {
+            let state = engine.copy_state();
+            let named = state.overflow.iter().any(|(_, r)| *r == value);
+            assert!(named, "{what}: lost");
+            assert!(state.active.is_empty(), "{what}: still active");
+        };
+        s.txn.log_values(&engine);
+        s.txn.log_commit(&engine);
+        known("logged");
+        s.txn.publish(&engine);
+        known("visible");
+        s.finish_commit();
+        known("in the queue");
+        drop(s);
+        engine.close().unwrap();
+    }
+
+    /// What a commit of an earlier life let go of is freed after the start, beside the checkpointer:
+    /// whatever checkpoint is taken meanwhile names what is not free yet.
+    #[test]
+    fn a_checkpoint_after_recovery_sees_values_to_be_freed() {
+        let engine = open(&SimStorage::new(1));
+        let t = create(&engine);
+        let mut s = Session::new(&engine, 0, 1);
+        let values = [7, 8].map(|byte| s.write_overflow(&t, &[byte; 2000]).unwrap());
+        s.insert_row(&t, Some(b"k"), b"\0", &[], false, &mut DupInfo::default())
+            .unwrap();
+        s.commit(false).unwrap();
+        engine.set("purge_paused", 1).unwrap();
+        let index = t.tree(0).index();
+        let slot = engine.hold_pending(values.map(|v| (index, v)).to_vec());
+        let named = || {
+            let mut named = engine.copy_state().overflow;
+            named.sort_unstable();
+            named
+        };
+        let both = values.map(|v| (index, v));
+        assert_eq!(named(), both, "both are to be freed");
+        engine.free_pending(&slot).unwrap();
+        assert_eq!(named(), both, "nobody has freed them yet");
+        engine.set("purge_paused", 0).unwrap();
+        while !named().is_empty() {
+            ferrite_sync::thread::sleep_ms(1);
+        }
+        assert_eq!(engine.check_values().unwrap().pages, 0);
+        drop(s);
+        engine.close().unwrap();
+    }
+}

@@ -1,0 +1,178 @@
+//! Prepared transactions without a session: detached from it, or found by a restart. They wait
+//! for their xid to be decided.
+//!
+//! Invariant: one is in `Engine::prepared` until its decision is complete. Only one session
+//! decides it at a time. A rollback that failed half way leaves it there: it can be rolled back
+//! again, by this life or by the next start, but not committed.
+//!
+//! Locking: `prepared` for moments, never over the decision itself.
+
+use crate::log_records::values::Value;
+use crate::log_records::xid::Xid;
+use crate::state::callbacks::LogLevel;
+use crate::state::engine::Engine;
+use crate::state::prepared::Prepared;
+use crate::state::purge_queue::Garbage;
+use crate::state::slot::TxnSlot;
+use crate::state::transaction::{Phase, Transaction};
+use ferrite_sync::{thread, Arc};
+use ferrite_types::{Error, Result};
+use std::collections::btree_map::Entry;
+
+/// Longest wait, in steps of 1 ms, for a connection to let go of its prepared transaction.
+const LONGEST_DETACH_MS: u32 = 30_000;
+
+impl Engine {
+    /// A prepared transaction waits for its xid to be decided. The server gives an xid to one
+    /// transaction at a time; should there be two all the same, both stay, with their locks, and
+    /// are decided one after the other.
+    pub(crate) fn adopt_prepared(&self, transaction: Transaction) {
+        assert_eq!(transaction.phase(), Phase::Prepared);
+        let xid = transaction.xid().expect("prepared under a name");
+        let id = transaction.id();
+        let prepared = Prepared::new(transaction);
+        let mut all = self.prepared.lock();
+        let twin = match all.entry(xid) {
+            Entry::Vacant(place) => {
+                place.insert(prepared);
+                None
+            }
+            Entry::Occupied(mut place) => {
+                let first = place.get().id;
+                place.get_mut().append(prepared);
+                Some(first)
+            }
+        };
+        drop(all);
+        if let Some(first) = twin {
+            let text = format!(
+                "transactions {first} and {id} are prepared with the same xid: the next XA \
+                 COMMIT or ROLLBACK applies to the first, another one to the second"
+            );
+            self.callbacks.log(LogLevel::Error, &text);
+        }
+    }
+
+    /// What a recovered prepared transaction leaves when it commits. A table that is gone took
+    /// its values along.
+    ///
+    /// # Errors
+    /// A page that cannot be read.
+    pub(crate) fn garbage_of(&self, slot: &TxnSlot) -> Result<Vec<Garbage>> {
+        let values = slot.state.lock().garbage.clone();
+        let piece = |(index, reference): Value| match self.dict.table_of_index(index) {
+            Ok(table) => Some(Ok(Garbage::overflow_of(&table, reference))),
+            Err(Error::NotFound) => None,
+            Err(e) => Some(Err(e)),
+        };
+        values.into_iter().filter_map(piece).collect()
+    }
+
+    /// Xids of prepared transactions without a session.
+    pub fn prepared_xids(&self) -> Vec<Xid> {
+        self.prepared.lock().keys().cloned().collect()
+    }
+
+    /// Commits a prepared transaction; durable on return.
+    ///
+    /// # Errors
+    /// `NotFound` for an unknown xid; `InUse` while another session decides it; `RolledBack`
+    /// when a part of it was rolled back already.
+    pub fn commit_by_xid(&self, xid: &Xid) -> Result<()> {
+        let mut transaction = self.begin_decision(xid)?;
+        if transaction.phase() != Phase::Prepared {
+            self.break_off_decision(xid, transaction);
+            return Err(Error::RolledBack);
+        }
+        self.find_changed_tables(&mut transaction);
+        let end = transaction.order(self);
+        transaction.finish_commit(self);
+        self.log.flush_to(end);
+        self.end_decision(xid, &transaction);
+        Ok(())
+    }
+
+    /// A restart knows the indexes only; what its session knew may be of tables that are gone.
+    fn find_changed_tables(&self, transaction: &mut Transaction) {
+        let indexes = transaction.slot.state.lock().touched.all().to_vec();
+        transaction.changed.clear();
+        for table in indexes
+            .iter()
+            .filter_map(|i| self.dict.table_of_index(*i).ok())
+        {
+            transaction.changed.add(&table);
+        }
+    }
+
+    /// Rolls a prepared transaction back; durable on return. One that failed can be repeated.
+    ///
+    /// # Errors
+    /// `NotFound` for an unknown xid; `InUse` while another session decides it; a page that
+    /// cannot be read: the rest of the transaction stays, with its locks.
+    pub fn rollback_by_xid(&self, xid: &Xid) -> Result<()> {
+        let mut transaction = self.begin_decision(xid)?;
+        let end = match transaction.roll_back(self, false) {
+            Ok(end) => end,
+            Err(e) => {
+                self.break_off_decision(xid, transaction);
+                return Err(e);
+            }
+        };
+        self.log.flush_to(end);
+        self.end_decision(xid, &transaction);
+        Ok(())
+    }
+
+    /// The server gives an xid of a connection that ends to others before it tells the engine that
+    /// the connection has ended, and takes no answer for a decision done: so this waits for it.
+    fn begin_decision(&self, xid: &Xid) -> Result<Transaction> {
+        let mut waited_ms = 0;
+        loop {
+            match self.try_begin_decision(xid) {
+                Err(Error::NotFound) if waited_ms < LONGEST_DETACH_MS && self.is_prepared(xid) => {}
+                result => return result,
+            }
+            thread::sleep_ms(1);
+            waited_ms += 1;
+        }
+    }
+
+    /// Is a transaction prepared under this xid, with or without its session?
+    fn is_prepared(&self, xid: &Xid) -> bool {
+        let is_it = |slot: &Arc<TxnSlot>| slot.state.lock().xid() == Some(xid);
+        self.all_slots().iter().any(is_it)
+    }
+
+    fn try_begin_decision(&self, xid: &Xid) -> Result<Transaction> {
+        let mut all = self.prepared.lock();
+        let prepared = all.get_mut(xid).ok_or(Error::NotFound)?;
+        prepared.transaction.take().ok_or_else(|| {
+            let text = "another session commits the prepared transaction or rolls it back";
+            Error::InUse(text.into())
+        })
+    }
+
+    fn break_off_decision(&self, xid: &Xid, transaction: Transaction) {
+        let mut all = self.prepared.lock();
+        let prepared = all.get_mut(xid).expect("nobody else ends a decision");
+        assert_eq!(prepared.id, transaction.id(), "another decision's");
+        let before = prepared.transaction.replace(transaction);
+        assert!(before.is_none(), "a decision that nobody began");
+    }
+
+    fn end_decision(&self, xid: &Xid, transaction: &Transaction) {
+        assert_eq!(
+            transaction.phase(),
+            Phase::Idle,
+            "a decision without an end"
+        );
+        let mut all = self.prepared.lock();
+        let ended = all.remove(xid).expect("nobody else ends a decision");
+        assert!(ended.transaction.is_none(), "a decision that nobody began");
+        if let Some(next) = ended.next {
+            all.insert(xid.clone(), *next);
+        }
+        drop(all);
+        self.forget_slot(&transaction.slot);
+    }
+}

@@ -1,0 +1,13 @@
+//! A transaction from its first change to its end.
+//!
+//! `session`: one connection with its transaction, statement and savepoints. `visible`: which state
+//! of an entry it sees. `row_values`: values out of line of a row change. `commit`, `rollback`: its end, by stages. `decide`: prepared ones without a session.
+//!
+//! Locking: see each file.
+
+pub(crate) mod commit;
+pub(crate) mod decide;
+pub(crate) mod rollback;
+pub(crate) mod row_values;
+pub(crate) mod session;
+pub(crate) mod visible;

@@ -1,0 +1,457 @@
+//! Taking changes back: the undo list is read backwards, each entry undone by a change of its
+//! own, whose log record says how much of the list is left. A crash in the middle goes on
+//! from there.
+
+use crate::catalog::table::Table;
+use crate::log_records::ends::rollback_body;
+use crate::log_records::undo::{self, Prior, Undo};
+use crate::state::callbacks::LogLevel;
+use crate::state::engine::Engine;
+use crate::state::slot::TxnSlot;
+use crate::state::throttle::Eased;
+use crate::state::touched::Touched;
+use crate::state::transaction::{Phase, Transaction};
+use crate::transaction::session::Session;
+use ferrite_sync::atomic::Ordering;
+use ferrite_sync::kill_point;
+use ferrite_tree::record::Header;
+use ferrite_tree::Scratch;
+use ferrite_txn::{NewVersion, VersionAddr, VERSION_FULL};
+use ferrite_types::format::record_kind;
+use ferrite_types::{Error, IndexId, Lsn, PageId, Result, TxnId};
+use std::collections::HashMap;
+
+/// Buffers of a rollback.
+#[derive(Default)]
+struct Work {
+    entry: Vec<u8>,
+    prelude: Vec<u8>,
+    value: Vec<u8>,
+    scratch: Scratch,
+    stale: bool,
+}
+
+impl Transaction {
+    /// Undoes everything and ends the transaction; returns where its ROLLBACK_END record ends, which
+    /// is in the log buffer. `stale`: see [`Engine::undo_to`].
+    ///
+    /// # Errors
+    /// A page that cannot be read: it stays as far as it got, with its locks, and can be rolled back
+    /// again.
+    pub(crate) fn roll_back(&mut self, engine: &Engine, stale: bool) -> Result<Lsn> {
+        self.begin_rollback();
+        self.undo_to(engine, 0, stale)?;
+        let mut state = self.slot.state.lock();
+        assert_eq!(state.txn, self.id(), "the slot is of another transaction");
+        assert_eq!(state.undo.position(), 0, "changes are left");
+        let body = rollback_body(state.txn);
+        let at = engine.log.append(record_kind::ROLLBACK_END, &[&body]);
+        state.end(&engine.undo_area);
+        drop(state);
+        engine.txns.rolled_back(self.id());
+        self.release(engine);
+        Ok(at.end)
+    }
+
+    fn undo_to(&mut self, engine: &Engine, position: u64, stale: bool) -> Result<()> {
+        engine.undo_to(&self.slot, self.id(), position, stale)?;
+        self.garbage.undone_to(position);
+        Ok(())
+    }
+}
+
+impl Session {
+    /// Rolls the whole transaction back and ends it.
+    ///
+    /// # Errors
+    /// A page that cannot be read: the transaction stays as far as it got, with its locks. `Bug`: it
+    /// is committed.
+    pub fn rollback(&mut self) -> Result<()> {
+        match self.txn.phase() {
+            Phase::Ordered(_) => {
+                return Err(Error::Bug("a committed transaction is rolled back".into()))
+            }
+            Phase::Idle | Phase::Aborted => self.release_and_reset(),
+            Phase::Active | Phase::Prepared | Phase::RollingBack => self.rollback_changes()?,
+        }
+        Ok(())
+    }
+
+    fn rollback_changes(&mut self) -> Result<()> {
+        let was_prepared = self.txn.phase() != Phase::Active;
+        let (txn, engine) = (&mut self.txn, &self.engine);
+        // A session without an end of its transaction would be no better off.
+        let end = ferrite_buffer::patiently(|| txn.roll_back(engine, false))?;
+        engine.counters.rollbacks.inc();
+        self.forget_statement();
+        // A prepared transaction is on disk: a crash must not bring back what was answered.
+        if was_prepared && !ferrite_sync::mutant!("rollback.prepared_not_durable") {
+            self.engine.log.flush_to(end);
+        }
+        Ok(())
+    }
+
+    /// This transaction gives way in a deadlock: its changes and locks go now; the session
+    /// refuses everything until the server ends the transaction.
+    pub(crate) fn give_way(&mut self) {
+        match self.rollback() {
+            Ok(()) => self.txn.abort_as_victim(),
+            Err(e) => {
+                let text = format!("rollback of a deadlock victim failed: {e}");
+                self.engine.callbacks.fatal(&text);
+            }
+        }
+    }
+
+    /// Undoes the running statement; locks stay.
+    ///
+    /// # Errors
+    /// As [`Session::rollback`].
+    pub fn rollback_statement(&mut self) -> Result<()> {
+        self.undo_to(self.stmt_undo)
+    }
+
+    /// Undoes everything after a savepoint (see [`Session::undo_position`]); locks stay.
+    ///
+    /// # Errors
+    /// As [`Session::rollback`].
+    pub fn rollback_to(&mut self, savepoint: u64) -> Result<()> {
+        if self.txn.phase() == Phase::Aborted {
+            return Err(Error::RolledBack);
+        }
+        self.undo_to(savepoint)?;
+        self.stmt_undo = self.stmt_undo.min(savepoint);
+        Ok(())
+    }
+
+    fn undo_to(&mut self, position: u64) -> Result<()> {
+        if !self.txn.has_changes() {
+            return Ok(());
+        }
+        let (txn, engine) = (&mut self.txn, &self.engine);
+        ferrite_buffer::patiently(|| txn.undo_to(engine, position, false))?;
+        self.row_values.undone_to(position);
+        Ok(())
+    }
+}
+
+impl Engine {
+    /// Undoes the entries of a transaction's list above `position`. `stale`: the version
+    /// addresses in its rows are of an earlier life and mean nothing.
+    pub(crate) fn undo_to(
+        &self,
+        slot: &TxnSlot,
+        txn: TxnId,
+        position: u64,
+        stale: bool,
+    ) -> Result<()> {
+        let mut work = Work {
+            stale,
+            ..Work::default()
+        };
+        let mut eased = Eased::default();
+        loop {
+            self.ease_off(&mut eased);
+            if stale && self.stop.load(Ordering::SeqCst) {
+                return Err(Error::Interrupted);
+            }
+            let left = {
+                let mut state = slot.state.lock();
+                if state.undo.position() <= position {
+                    state.pause_rollback();
+                    return Ok(());
+                }
+                // The word is given: after a crash the rest goes, too, unasked.
+                if !(state.is_prepared() && ferrite_sync::mutant!("rollback.keep_xid")) {
+                    state.begin_rollback();
+                }
+                let (entry, left) = state
+                    .undo
+                    .last(&self.undo_area)?
+                    .ok_or_else(|| Error::Bug("undo list is broken".into()))?;
+                work.entry.clear();
+                work.entry.extend_from_slice(entry);
+                left
+            };
+            undo::undone_prelude(txn, left, &mut work.prelude);
+            self.undo_one(slot, txn, left, &mut work)?;
+            kill_point!("rollback.one_undone");
+        }
+    }
+
+    fn undo_one(&self, slot: &TxnSlot, txn: TxnId, left: u64, work: &mut Work) -> Result<()> {
+        let entry = std::mem::take(&mut work.entry);
+        let undo = undo::decode(&entry)?;
+        let found = match self.dict.table_of_index(undo.index()) {
+            Err(Error::NotFound) => None,
+            other => Some(other?),
+        };
+        let _use = found.as_ref().map(|table| table.in_use.read());
+        // What was not gone here stays until this entry is undone: a DROP takes it out of the
+        // dictionary beside us, but waits with its pages.
+        let table = found
+            .as_deref()
+            .filter(|table| !table.dropped.load(Ordering::SeqCst));
+        kill_point!("rollback.table_found");
+        let result = match (table, undo) {
+            (None, _) => {
+                // The table was dropped meanwhile, and the row with it.
+                let mut state = slot.state.lock();
+                self.log.append(record_kind::MINI_TXN, &[&work.prelude]);
+                state.undo.drop_last(left);
+                Ok(())
+            }
+            (Some(table), Undo::Insert { index, key }) => {
+                self.undo_insert(slot, txn, (table, index), key, left, work)
+            }
+            (Some(table), Undo::Update { index, key, prior }) => {
+                self.undo_update(slot, txn, (table, index), key, &prior, left, work)
+            }
+            (Some(_), Undo::Overflow { index, page }) => {
+                let of = (index, txn);
+                self.free_overflow_page(of, page, &work.prelude, &mut |append| {
+                    let mut state = slot.state.lock();
+                    append();
+                    state.undo.drop_last(left);
+                })
+            }
+        };
+        work.entry = entry;
+        result
+    }
+
+    fn undo_insert(
+        &self,
+        slot: &TxnSlot,
+        txn: TxnId,
+        (table, index): (&Table, IndexId),
+        key: &[u8],
+        left: u64,
+        work: &mut Work,
+    ) -> Result<()> {
+        let number = table.number_of(index).ok_or(Error::NotFound)?;
+        if number > 0 && ferrite_sync::mutant!("rollback.forget_secondary") {
+            slot.state.lock().undo.truncate(left, &self.undo_area)?;
+            return Ok(());
+        }
+        let tree = table.tree(number);
+        let (mut leaf, at) = loop {
+            let leaf = tree.leaf_mut(key, PageId::NONE)?;
+            let at = leaf.find(key).map_err(|_| missing(index))?;
+            owned(&leaf.record(at).header, index, txn)?;
+            if self.locks.is_untouched(index, key) {
+                break (leaf, at);
+            }
+            match self.move_locks_off(&leaf, at, index, key) {
+                Ok(()) => break (leaf, at),
+                Err(page) => {
+                    drop(leaf);
+                    drop(self.pool.shared(page)?);
+                }
+            }
+        };
+        {
+            let mut state = slot.state.lock();
+            leaf.remove(&work.prelude, at, &mut work.scratch);
+            state.undo.drop_last(left);
+        }
+        drop(leaf);
+        if number == 0 {
+            table.note_change(-1);
+        }
+        Ok(())
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn undo_update(
+        &self,
+        slot: &TxnSlot,
+        txn: TxnId,
+        (table, index): (&Table, IndexId),
+        key: &[u8],
+        prior: &Prior<'_>,
+        left: u64,
+        work: &mut Work,
+    ) -> Result<()> {
+        let number = table.number_of(index).ok_or(Error::NotFound)?;
+        let tree = table.tree(number);
+        loop {
+            let mut leaf = tree.leaf_mut(key, PageId::NONE)?;
+            let at = leaf.find(key).map_err(|_| missing(index))?;
+            let rec = leaf.record(at);
+            let now = rec.header;
+            owned(&now, index, txn)?;
+            prior.value(rec.value, &mut work.value)?;
+            let largest = Header {
+                deleted: prior.deleted,
+                txn: prior.txn,
+                version: now.version,
+            };
+            if !leaf.can_replace(at, &largest, work.value.len()) {
+                drop(leaf);
+                tree.make_room(key, key.len() + work.value.len() + 32, undo::NO_UNDO)?;
+                continue;
+            }
+            let version = if work.stale {
+                0
+            } else {
+                self.version_before(&now, prior.txn, rec.value, &work.value)?
+            };
+            let header = Header { version, ..largest };
+            let same = (prior.keep_head, prior.keep_tail);
+            {
+                let mut state = slot.state.lock();
+                leaf.replace(
+                    &work.prelude,
+                    at,
+                    &header,
+                    &work.value,
+                    same,
+                    &mut work.scratch,
+                );
+                state.undo.drop_last(left);
+            }
+            drop(leaf);
+            if number == 0 && now.deleted != prior.deleted {
+                table.note_change(if prior.deleted { -1 } else { 1 });
+            }
+            return Ok(());
+        }
+    }
+
+    /// The version address of the state before `now`: our own first change had put the prior
+    /// state's version in front of the chain; later changes of ours had not.
+    fn version_before(
+        &self,
+        now: &Header,
+        prior_txn: TxnId,
+        from: &[u8],
+        to: &[u8],
+    ) -> Result<u64> {
+        if prior_txn == now.txn {
+            return self.rebase(now.version, from, to);
+        }
+        if now.version == 0 {
+            return Ok(0);
+        }
+        let next = self.next_version(now.version)?;
+        self.versions.drop_version(VersionAddr(now.version));
+        if prior_txn.is_frozen() {
+            return Ok(0);
+        }
+        Ok(next)
+    }
+
+    /// After a restart the versions behind a prepared transaction's rows are gone, but readers
+    /// must go on seeing the states before it: they are made again from its undo list. The new
+    /// addresses are logged like any change: later records of the log are differences to them.
+    /// The same walk tells which indexes the transaction has changed.
+    pub(crate) fn restore_versions(&self, slot: &TxnSlot) -> Result<()> {
+        let (txn, mut entries) = {
+            let state = slot.state.lock();
+            (state.txn, state.undo.backwards())
+        };
+        let mut values: HashMap<(IndexId, Vec<u8>), Vec<u8>> = HashMap::new();
+        let (mut touched, mut passed_over) = (Touched::default(), 0u64);
+        while let Some(entry) = entries.prev(&self.undo_area)? {
+            let undo = undo::decode(&entry)?;
+            touched.add(undo.index());
+            let Undo::Update { index, key, prior } = undo else {
+                continue;
+            };
+            if !self.restore_version(txn, index, key, &prior, &mut values)? {
+                passed_over += 1;
+            }
+        }
+        if passed_over > 0 {
+            let text = format!(
+                "transaction {txn} is prepared; {passed_over} of its changes are in tables that no \
+                 longer exist: its commit or rollback skips them"
+            );
+            self.callbacks.log(LogLevel::Warning, &text);
+        }
+        slot.state.lock().touched = touched;
+        Ok(())
+    }
+
+    /// False when there is nothing to restore: the table is gone (a temporary one went with its
+    /// session), or the entry is somebody else's. That must not keep a database from opening.
+    fn restore_version(
+        &self,
+        txn: TxnId,
+        index: IndexId,
+        key: &[u8],
+        prior: &Prior<'_>,
+        values: &mut HashMap<(IndexId, Vec<u8>), Vec<u8>>,
+    ) -> Result<bool> {
+        let table = match self.dict.table_of_index(index) {
+            Err(Error::NotFound) if !ferrite_sync::mutant!("recovery.version_of_gone_table") => {
+                return Ok(false)
+            }
+            other => other?,
+        };
+        let number = table.number_of(index).ok_or(Error::NotFound)?;
+        let mut leaf = table.tree(number).leaf_mut(key, PageId::NONE)?;
+        let Ok(at) = leaf.find(key) else {
+            return Ok(false);
+        };
+        let rec = leaf.record(at);
+        if rec.header.txn != txn {
+            return Ok(false);
+        }
+        let newer = values
+            .remove(&(index, key.to_vec()))
+            .unwrap_or_else(|| rec.value.to_vec());
+        let mut value = Vec::new();
+        prior.value(&newer, &mut value)?;
+        if prior.txn != txn && rec.header.version != 0 {
+            let version = self.versions.add(NewVersion {
+                begin: TxnId::FROZEN,
+                end: txn,
+                next: VersionAddr(0),
+                flags: VERSION_FULL | u8::from(prior.deleted),
+                keep_head: 0,
+                keep_tail: 0,
+                body: &value,
+                index,
+            });
+            let header = Header {
+                version: version.0,
+                ..rec.header
+            };
+            let keep = rec.value.to_vec();
+            let same = (keep.len() as u16, 0);
+            leaf.replace(
+                undo::NO_UNDO,
+                at,
+                &header,
+                &keep,
+                same,
+                &mut Scratch::default(),
+            );
+        }
+        // An older change of ours is a difference to this value.
+        if prior.txn == txn {
+            values.insert((index, key.to_vec()), value);
+        }
+        Ok(true)
+    }
+}
+
+/// Undo touches only what bears the id of its transaction: a list that does not fit the table
+/// (a restored file, an id used twice) must not take rows of others away.
+fn owned(header: &Header, index: IndexId, txn: TxnId) -> Result<()> {
+    if header.txn == txn || ferrite_sync::mutant!("rollback.owner_not_checked") {
+        return Ok(());
+    }
+    Err(Error::Corrupt(format!(
+        "index {index}: an entry of transaction {txn} bears id {} at its rollback",
+        header.txn
+    )))
+}
+
+fn missing(index: IndexId) -> Error {
+    Error::Corrupt(format!(
+        "index {index}: an entry to be rolled back is not there"
+    ))
+}

@@ -1,0 +1,362 @@
+//! One SQL connection: its transaction, statement, savepoints and snapshot.
+//!
+//! A session is used by one thread at a time. What others look at lives in `TxnSlot` (undo
+//! list, prepared id: by the checkpointer) and in `Owner` (locks: by other sessions).
+
+use crate::catalog::table::Table;
+use crate::log_records::undo::{self, Undo};
+use crate::state::engine::Engine;
+use crate::state::slot::Isolation;
+use crate::state::transaction::{Phase, Transaction};
+use crate::transaction::row_values::RowValues;
+use crate::transaction::visible::View;
+use ferrite_lock::{Owner, WaitHooks, WaitPolicy};
+use ferrite_redo::Appended;
+use ferrite_sync::atomic::Ordering;
+use ferrite_sync::Arc;
+use ferrite_tree::Scratch;
+use ferrite_txn::{Snapshot, SnapshotInfo};
+use ferrite_types::{Error, PageId, Result, TxnId};
+
+/// Buffers that live as long as the session, so that rows allocate nothing.
+#[derive(Default)]
+pub(crate) struct Buffers {
+    pub scratch: Scratch,
+    pub undo: Vec<u8>,
+    pub prelude: Vec<u8>,
+    pub key: Vec<u8>,
+    /// The value of an entry that is being delete-marked.
+    pub value: Vec<u8>,
+    /// What an update replaces.
+    pub mid: Vec<u8>,
+}
+
+/// One connection.
+pub struct Session {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) txn: Transaction,
+    pub(crate) thd: usize,
+    pub(crate) thread_id: u64,
+    pub(crate) isolation: Isolation,
+    pub(crate) stmt_undo: u64,
+    /// The log's position after the last pause for its budget.
+    pub(crate) paused_at: u64,
+    /// Values of the row change to come.
+    pub(crate) row_values: RowValues,
+    pub(crate) lock_timeout_ms: u64,
+    pub(crate) buffers: Buffers,
+}
+
+/// Wait hooks of one session's statement.
+pub(crate) struct Hooks<'a> {
+    pub engine: &'a Engine,
+    pub thd: usize,
+}
+
+impl WaitHooks for Hooks<'_> {
+    fn begin(&self) {
+        self.engine.callbacks.lock_wait_begin(self.thd);
+    }
+    fn end(&self, us: u64) {
+        self.engine.callbacks.lock_wait_end(self.thd, us);
+    }
+    fn is_killed(&self) -> bool {
+        self.engine.callbacks.is_killed(self.thd)
+    }
+    fn query_of(&self, thd: usize) -> Vec<u8> {
+        self.engine.callbacks.query_of(thd)
+    }
+    fn prefer_victim(&self, a_thd: usize, b_thd: usize) -> i32 {
+        self.engine.callbacks.prefer_victim(a_thd, b_thd)
+    }
+    fn wants_reports(&self) -> bool {
+        self.engine.callbacks.wants_wait_reports(self.thd)
+    }
+    fn waiting_for(&self, holder_thd: usize) {
+        if holder_thd != 0 {
+            self.engine.callbacks.report_wait_for(self.thd, holder_thd);
+        }
+    }
+}
+
+impl Session {
+    /// A session for the server's connection `thd` (0: none).
+    pub fn new(engine: &Arc<Engine>, thd: usize, thread_id: u64) -> Session {
+        Session {
+            engine: engine.clone(),
+            txn: Transaction::new(engine, Owner::new(thread_id, thd)),
+            thd,
+            thread_id,
+            isolation: Isolation::RepeatableRead,
+            stmt_undo: 0,
+            paused_at: 0,
+            row_values: RowValues::default(),
+            lock_timeout_ms: engine.config().lock_wait_timeout_ms,
+            buffers: Buffers::default(),
+        }
+    }
+
+    /// The engine it belongs to.
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// The lock owner, for `interrupt` from other threads.
+    pub fn owner(&self) -> &Arc<Owner> {
+        &self.txn.owner
+    }
+
+    /// How long to wait for a row lock, in ms.
+    pub fn set_lock_wait_timeout_ms(&mut self, ms: u64) {
+        self.lock_timeout_ms = ms;
+    }
+
+    pub(crate) fn wait_policy(&self) -> WaitPolicy {
+        WaitPolicy::for_ms(self.lock_timeout_ms)
+    }
+
+    /// A statement begins.
+    pub fn begin_statement(&mut self, isolation: Isolation) {
+        self.isolation = isolation;
+        self.txn
+            .slot
+            .isolation
+            .store(isolation as u8, Ordering::Relaxed);
+        if self.txn.slot.started_us.load(Ordering::Relaxed) == 0 {
+            let recent_us = self.engine.purge.recent_us();
+            self.txn.slot.started_us.store(recent_us, Ordering::Relaxed);
+        }
+        self.txn.owner.interrupted.store(false, Ordering::SeqCst);
+        self.txn
+            .owner
+            .no_gaps
+            .store(isolation <= Isolation::ReadCommitted, Ordering::Relaxed);
+        self.stmt_undo = self.undo_position();
+        self.row_values.forget();
+        if isolation <= Isolation::ReadCommitted {
+            self.txn.snapshot = None;
+        }
+    }
+
+    /// A statement ended inside a transaction that goes on.
+    pub fn end_statement(&mut self) {
+        self.stmt_undo = self.undo_position();
+        self.row_values.forget();
+        if self.isolation <= Isolation::ReadCommitted {
+            self.txn.snapshot = None;
+        }
+    }
+
+    /// Opens the transaction's snapshot now (WITH CONSISTENT SNAPSHOT). Below REPEATABLE READ
+    /// it lasts until the next statement, as in InnoDB.
+    pub fn open_snapshot(&mut self) {
+        self.need_snapshot(true);
+    }
+
+    pub(crate) fn need_snapshot(&mut self, long: bool) -> &Snapshot {
+        let info = SnapshotInfo {
+            thread_id: self.thread_id,
+            long,
+        };
+        let engine = &self.engine;
+        self.txn
+            .snapshot
+            .get_or_insert_with(|| engine.txns.open_snapshot(info))
+    }
+
+    /// Ready for a consistent read: the session, and what it sees.
+    pub(crate) fn reading(&mut self) -> (&Session, View<'_>) {
+        let dirty = self.isolation == Isolation::ReadUncommitted;
+        if !dirty {
+            self.need_snapshot(self.isolation >= Isolation::RepeatableRead);
+        }
+        let view = match (&self.txn.snapshot, dirty) {
+            (Some(snapshot), false) => View::At {
+                snapshot,
+                own: self.txn.id(),
+            },
+            _ => View::Current,
+        };
+        (self, view)
+    }
+
+    /// A table that was created, emptied or filled after the transaction's snapshot was opened
+    /// has no rows as of then: it is refused, to locking reads too, as InnoDB does. A snapshot
+    /// yet to be opened sees all there is. So is every table after a deadlock: locks and snapshot
+    /// are gone, and what was read would be of another transaction.
+    ///
+    /// # Errors
+    /// `TableChanged`, `RolledBack`.
+    pub(crate) fn may_read(&self, table: &Table) -> Result<()> {
+        if self.txn.phase() == Phase::Aborted {
+            return Err(Error::RolledBack);
+        }
+        match &self.txn.snapshot {
+            Some(snapshot) if !table.is_usable_by(snapshot.csn()) => Err(Error::TableChanged),
+            _ => Ok(()),
+        }
+    }
+
+    /// For loops that may go on for long between two rows.
+    ///
+    /// # Errors
+    /// `Interrupted`.
+    pub(crate) fn check_killed(&self) -> Result<()> {
+        if self.engine.callbacks.is_killed(self.thd) {
+            return Err(Error::Interrupted);
+        }
+        Ok(())
+    }
+
+    /// What was just read counts only if the snapshot was not ended meanwhile: its versions may
+    /// have gone while we looked.
+    pub(crate) fn snapshot_holds(&self) -> Result<()> {
+        match &self.txn.snapshot {
+            Some(snapshot) if snapshot.is_expired() => Err(Error::SnapshotTooOld),
+            _ => Ok(()),
+        }
+    }
+
+    /// True if the transaction changed rows.
+    pub fn has_changes(&self) -> bool {
+        self.txn.has_changes()
+    }
+
+    /// True if it changed rows or holds locks (an open snapshot alone does not count).
+    pub fn is_active(&self) -> bool {
+        self.txn.is_active()
+    }
+
+    /// Id of the running transaction; frozen when it changed nothing.
+    pub fn txn_id(&self) -> TxnId {
+        self.txn.id()
+    }
+
+    /// The undo position now: a savepoint, in bytes of undo.
+    pub fn undo_position(&self) -> u64 {
+        self.txn.undo_position()
+    }
+
+    /// The transaction's id, given at its first change.
+    ///
+    /// # Errors
+    /// `RolledBack` after a deadlock; `DiskFull` while the log or the store cannot grow.
+    pub(crate) fn writing(&mut self) -> Result<TxnId> {
+        if self.txn.phase() != Phase::Active {
+            self.may_begin()?;
+        }
+        self.engine.admission()?;
+        if self.txn.spill_due {
+            self.spill_undo()?;
+        }
+        if self.txn.phase() == Phase::Idle {
+            self.txn.begin(&self.engine);
+        }
+        Ok(self.txn.id())
+    }
+
+    #[cold]
+    fn may_begin(&self) -> Result<()> {
+        match self.txn.phase() {
+            Phase::Idle | Phase::Active => Ok(()),
+            Phase::Aborted => Err(Error::RolledBack),
+            Phase::Prepared | Phase::RollingBack => {
+                Err(Error::Bug("a prepared transaction cannot write".into()))
+            }
+            Phase::Ordered(_) => Err(Error::Bug("a committed transaction cannot write".into())),
+        }
+    }
+
+    /// Runs `edit`, which makes one logged change, with the opening that carries `undo`, and
+    /// extends the undo list by it: under the list's mutex, so that a checkpoint's copy of the
+    /// list is exact at a log position.
+    pub(crate) fn logged(
+        &mut self,
+        undo: &Undo<'_>,
+        edit: impl FnOnce(&[u8], &mut Scratch) -> Appended,
+    ) -> Appended {
+        let Buffers {
+            scratch,
+            undo: entry,
+            prelude,
+            ..
+        } = &mut self.buffers;
+        entry.clear();
+        undo::encode(undo, entry);
+        undo::change_prelude(self.txn.id(), entry, prelude);
+        let mut state = self.txn.slot.state.lock();
+        let at = edit(prelude, scratch);
+        state.undo.push(entry);
+        state.touched.add(undo.index());
+        self.txn.spill_due = state.undo.spill_due();
+        drop(state);
+        self.txn.owner.add_change();
+        at
+    }
+
+    /// Failing is no error at first: the list then stays in memory, and is tried again. But each
+    /// checkpoint writes what is in memory, and that must fit in the space kept for it.
+    ///
+    /// # Errors
+    /// `DiskFull` when there is much of it already.
+    #[cold]
+    fn spill_undo(&mut self) -> Result<()> {
+        self.txn.spill_due = false;
+        let mut state = self.txn.slot.state.lock();
+        match state.undo.spill(&self.engine.undo_area) {
+            Err(e @ Error::DiskFull(_)) if state.undo.tail_is_full() => {
+                self.txn.spill_due = true;
+                Err(e)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A delete-marked entry is to be purged.
+    pub(crate) fn leave_entry(
+        &mut self,
+        page: PageId,
+        table: &Arc<Table>,
+        number: usize,
+        key: &[u8],
+    ) {
+        let at = self.undo_position();
+        self.txn.garbage.add_entry(at, page, (table, number), key);
+    }
+
+    /// A row change is about to begin; no latch is held.
+    #[inline]
+    pub(crate) fn throttle(&mut self) {
+        if self.engine.wants_attention() {
+            let (engine, thd) = (&self.engine, self.thd);
+            engine.slow_down(&mut self.paused_at, &|| engine.callbacks.is_killed(thd));
+        }
+    }
+
+    /// The transaction has ended: what the session knew of its statement means nothing.
+    pub(crate) fn forget_statement(&mut self) {
+        debug_assert_eq!(self.txn.phase(), Phase::Idle);
+        self.stmt_undo = 0;
+        self.row_values.forget();
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        match self.txn.phase() {
+            Phase::Ordered(_) => {
+                let _ = self.commit_finish(false);
+            }
+            Phase::Prepared => self.detach_prepared(),
+            _ if self.is_active() => {
+                if let Err(e) = self.rollback() {
+                    let text = format!("rollback at disconnect failed: {e}");
+                    self.engine.callbacks.fatal(&text);
+                }
+            }
+            _ => {}
+        }
+        self.txn.owner.forget_thd();
+        self.engine.forget_slot(&self.txn.slot);
+    }
+}
