@@ -50,7 +50,7 @@ pub struct PoolStats {
 /// Puts into the second page what is to be written of the first, if that is smaller (else
 /// false). Called under the page's shared latch. The page in memory stays as it is, so redo must
 /// come to the same from either.
-pub type Tidy = Box<dyn Fn(&[u8], &mut [u8]) -> bool + Send + Sync>;
+pub type WriteFilter = Box<dyn Fn(&[u8], &mut [u8]) -> bool + Send + Sync>;
 
 /// The buffer pool.
 pub struct Pool {
@@ -71,7 +71,7 @@ pub struct Pool {
     pub(crate) dirty_queue: Mutex<VecDeque<u32>>,
     pub(crate) writer: WriterState,
     pub(crate) codec: Codec,
-    pub(crate) tidy: OnceLock<Tidy>,
+    pub(crate) write_filter: OnceLock<WriteFilter>,
     /// Counters, for status.
     pub stats: PoolStats,
 }
@@ -99,14 +99,14 @@ impl Pool {
             dirty_queue: Mutex::new(VecDeque::new()),
             writer: WriterState::new(),
             codec: cfg.codec,
-            tidy: OnceLock::new(),
+            write_filter: OnceLock::new(),
             stats: PoolStats::default(),
         })
     }
 
-    /// From here on pages are written as `tidy` makes them. The first call counts.
-    pub fn set_tidy(&self, tidy: Tidy) {
-        let _ = self.tidy.set(tidy);
+    /// From here on pages are written as `write_filter` makes them. The first call counts.
+    pub fn set_write_filter(&self, write_filter: WriteFilter) {
+        let _ = self.write_filter.set(write_filter);
     }
 
     pub(crate) fn arena(&self) -> &Arena {

@@ -74,7 +74,10 @@ impl Pool {
 
     /// What is written of a page.
     fn image<'a>(&self, bytes: &'a [u8], tidied: &'a mut [u8]) -> PageImage<'a> {
-        let smaller = self.tidy.get().is_some_and(|tidy| tidy(bytes, tidied));
+        let smaller = self
+            .write_filter
+            .get()
+            .is_some_and(|write_filter| write_filter(bytes, tidied));
         let page = if smaller { tidied } else { bytes };
         let (head, tail) = crate::page_prefix::used(page);
         PageImage {

@@ -48,13 +48,13 @@ pub fn undo_samples() -> Vec<Vec<u8>> {
     for entry in &all {
         let (mut bytes, mut body) = (Vec::new(), Vec::new());
         undo::encode(entry, &mut bytes);
-        undo::change_prelude(TxnId(5), &bytes, &mut body);
+        undo::encode_undo_header(TxnId(5), &bytes, &mut body);
         let mut list = UndoList::default();
         list.push(&bytes);
         samples.extend([bytes, body, list.parts().1.to_vec()]);
     }
     let mut body = Vec::new();
-    undo::undone_prelude(TxnId(5), 100, &mut body);
+    undo::encode_undone_header(TxnId(5), 100, &mut body);
     samples.push(body);
     samples
 }

@@ -2,31 +2,15 @@
 //! threads.
 //!
 //! # What is where
-//! From the bottom up; a module calls only what stands above it in this list, or beside it.
-//! - State without behaviour of its own. `config`, `callbacks`: what the outside says and answers.
-//!   `counters`. `undo`: the undo entry; `undo_list`: a transaction's. `touched`: the indexes it has
-//!   changed. `spec`: definitions of tables.
-//! - `graveyard`: deleted entries that old snapshots need; `load_buffer`: what a table that is
-//!   being filled has gathered; `table`: one table in use; `purge_queue`: what is to be purged;
-//!   `row_values`: out-of-line values of a row change; `slot`: what others see of a transaction;
-//!   `prepared`, `losers`: lists of transactions without a session.
-//! - `dict`: tables by name and id, kept in a tree of their own.
-//! - `engine`: owns every part above; settings, admission.
-//! - `visible`: which state of an entry a reader sees, and whether one is needed. `changed`: the
-//!   tables a transaction has changed, for the time of their last change. `explain`: waits and
-//!   deadlocks. `history_limit`: what history may take of memory. `scrub`. `ddl`: changes of whole
-//!   tables, beside prepared transactions.
-//! - `session`: one SQL connection: statement, savepoints, snapshot.
-//! - `purge`: entries and values that nobody needs after commits. `entry`: insert, update, delete of
-//!   one index entry, with locks, versions and undo. `overflow`: values out of line. `write`: rows,
-//!   across the indexes of a table. `load`: filling a table that nobody else can see.
-//! - `cursor`: reading. `check`, `account`: checking.
-//! - `values`: what the log tells of values out of line that a transaction lets go of. `commit`: the
-//!   commit path, by stages; `rollback`: applying undo; `decide`: of prepared transactions;
-//!   `loser_rollback`: of what a crash cut off.
-//! - `checkpoint`, `recovery`: restart. `status`, `inspect`: what users and tests look at.
-//! - `background`: every thread. `lifecycle`: open, recover, close. `offline`: a database that
-//!   nobody has open, for tools.
+//! From the bottom up; a module imports only what stands above it in this list.
+//! - `log_records`: bodies of this crate's log records.
+//! - `catalog`: definitions of tables, the dictionary, tables in use.
+//! - `state`: the engine and its passive parts; transactions with their phase.
+//! - `transaction`: sessions; commit, prepare, rollback, decisions by XID.
+//! - `maintenance`: purge, checkpoint, threads.
+//! - `rows`: changes of rows. `cursor`: reading.
+//! - `startup`: open, recovery, close. `ddl`: changes of whole tables. `introspection`: what users and
+//!   tests look at. `offline`: a database that nobody has open, for tools.
 //!
 //! # Invariants
 //! 1. A change of a row is: log record with undo, then the page, both under the leaf's

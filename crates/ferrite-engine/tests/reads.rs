@@ -1,4 +1,4 @@
-//! What readers see, and what they lock: snapshots, graveyard, cursors, ranges.
+//! What readers see, and what they lock: snapshots, delete_archive, cursors, ranges.
 
 mod common;
 
@@ -131,7 +131,7 @@ fn cursors_seek_and_turn() {
 
 /// What old snapshots alone need moves out of the tree, and they go on reading it.
 #[test]
-fn old_snapshots_read_the_graveyard() {
+fn old_snapshots_read_the_delete_archive() {
     let (_disk, engine, t, mut w) = database(13);
     let mut model: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
     let mut rng = Rng::new(13);
@@ -186,14 +186,14 @@ fn old_snapshots_read_the_graveyard() {
         let mut now = Session::new(&engine, 0, 99);
         assert_eq!(scan(&mut now, &t, 2), model);
     }
-    let graves = metric(&engine, "delete_archive_entries");
-    assert!(graves > 100);
+    let archived = metric(&engine, "delete_archive_entries");
+    assert!(archived > 100);
     let held: u64 = engine.snapshot_rows().iter().map(|row| row.held_rows).sum();
-    assert!(held >= graves, "{held} of {graves} are said to be held");
+    assert!(held >= archived, "{held} of {archived} are said to be held");
     let leaves = t.index_pages(0);
     assert!(leaves < 12, "{leaves} pages for 600 rows");
     drop(old);
-    wait_until("an empty graveyard", || {
+    wait_until("an empty delete archive", || {
         metric(&engine, "delete_archive_entries") == 0
     });
     drop(w);
@@ -202,7 +202,7 @@ fn old_snapshots_read_the_graveyard() {
 }
 
 /// A row that another deleted after the snapshot, and that this transaction has brought anew: it
-/// sees its own, not the grave.
+/// sees its own, not the archived entry.
 /// Cleaning up that is held back shows how far it is behind, and catches up.
 #[test]
 fn held_back_cleaning_up_is_told_and_done_later() {
@@ -229,7 +229,7 @@ fn held_back_cleaning_up_is_told_and_done_later() {
 }
 
 #[test]
-fn a_row_brought_anew_hides_its_grave() {
+fn a_row_brought_anew_hides_its_archived_state() {
     let (_disk, engine, t, mut other) = database(15);
     insert(&mut other, &t, 1, b"old").unwrap();
     insert(&mut other, &t, 2, b"stays").unwrap();

@@ -299,16 +299,16 @@ const REST_GAIN_BYTES: usize = 64;
 /// This is what a page is written as. Pages are not overwritten, so it costs no further write
 /// and no log: what redo finds differs from the page in memory by stamps that say nothing. A
 /// delete-marked record keeps its stamp, which tells whether it may go.
-pub fn at_rest(page: &[u8], settled: TxnId, out: &mut [u8]) -> bool {
-    at_rest_gaining(page, settled, REST_GAIN_BYTES, out)
+pub fn strip_for_write(page: &[u8], settled: TxnId, out: &mut [u8]) -> bool {
+    strip_gaining(page, settled, REST_GAIN_BYTES, out)
 }
 
 /// The same whatever the gain, so that nothing of a removed record is written.
-pub fn at_rest_scrubbed(page: &[u8], settled: TxnId, out: &mut [u8]) -> bool {
-    at_rest_gaining(page, settled, 1, out)
+pub fn strip_and_scrub_for_write(page: &[u8], settled: TxnId, out: &mut [u8]) -> bool {
+    strip_gaining(page, settled, 1, out)
 }
 
-fn at_rest_gaining(page: &[u8], settled: TxnId, least: usize, out: &mut [u8]) -> bool {
+fn strip_gaining(page: &[u8], settled: TxnId, least: usize, out: &mut [u8]) -> bool {
     if page[5] != KIND_NODE || level(page) != 0 {
         return false;
     }

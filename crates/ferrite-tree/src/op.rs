@@ -14,7 +14,7 @@
 //! ```
 //! Applying is deterministic in what the slots hold, which is all later operations refer to.
 //! Stamps are the exception: the written page may lack some that the page in memory has
-//! ([`node::at_rest`]), so no operation refers to those of a record that it finds. (3 was a
+//! ([`node::strip_for_write`]), so no operation refers to those of a record that it finds. (3 was a
 //! REPLACE that did.)
 
 use crate::{node, record};
@@ -481,7 +481,7 @@ mod tests {
             let mut page = stamped_page(&mut rng);
             let settled = TxnId(rng.below(20));
             let mut rest = vec![0xab; PAGE_BYTES];
-            if !node::at_rest(&page, settled, &mut rest) {
+            if !node::strip_for_write(&page, settled, &mut rest) {
                 continue;
             }
             node::validate(&rest, id).unwrap();
@@ -517,13 +517,13 @@ mod tests {
         let mut rng = Rng::new(3);
         let page = stamped_page(&mut rng);
         let mut rest = vec![0; PAGE_BYTES];
-        assert!(node::at_rest(&page, TxnId(20), &mut rest));
+        assert!(node::strip_for_write(&page, TxnId(20), &mut rest));
         for slot in 0..node::count(&rest) {
             let header = node::record(&rest, slot).header;
             assert!(header.deleted || header == Header::default());
         }
         let mut again = vec![0; PAGE_BYTES];
-        assert!(!node::at_rest(&rest, TxnId(20), &mut again));
+        assert!(!node::strip_for_write(&rest, TxnId(20), &mut again));
     }
 
     #[test]

@@ -197,7 +197,7 @@ impl Walk<'_> {
         if !cut.dropped.is_empty() {
             if !head.is_full() {
                 let base = cut.last_kept.is_none().then_some(newer);
-                here = self.retell(&cut.dropped, head, body, bodies, base);
+                here = self.rebase_delta(&cut.dropped, head, body, bodies, base);
             }
             self.unlink(cut, here);
         }
@@ -248,7 +248,7 @@ impl Walk<'_> {
     }
 
     /// Makes the version a difference to the state before the dropped ones; its new address.
-    fn retell(
+    fn rebase_delta(
         &self,
         dropped: &[Dropped],
         head: &VersionHead,

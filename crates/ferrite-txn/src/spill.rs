@@ -94,13 +94,13 @@ impl VersionStore {
     }
 
     /// Writes survivors out until the old generation is within its budget, and then, or to
-    /// `tidy` up, a few extents that became sparse; how many versions were written.
+    /// `compact`, a few extents that became sparse; how many versions were written.
     /// `retiring` is held.
-    pub(crate) fn spill_old(&self, tidy: bool) -> u64 {
+    pub(crate) fn spill_old(&self, compact: bool) -> u64 {
         let (Some(scratch), budget) = (&self.scratch, self.config.old_budget_bytes) else {
             return 0;
         };
-        if self.old.bytes() as usize <= budget && !(tidy && self.old.file_bytes() > 0) {
+        if self.old.bytes() as usize <= budget && !(compact && self.old.file_bytes() > 0) {
             return 0;
         }
         let least = LEAST_BYTES.min(budget / LEAST_SHARE);

@@ -1,17 +1,17 @@
-//! The graveyard of an index: delete-marked entries that only old snapshots still need, out of
+//! The delete_archive of an index: delete-marked entries that only old snapshots still need, out of
 //! the way of everybody else. In memory only: snapshots die with the process.
 //!
 //! An entry moves here under its leaf's exclusive latch, first in here, then out of the leaf.
 //! A reader who looks at a leaf and, still under the leaf's latch, at the keys of that leaf
 //! in here therefore misses nothing and sees nothing twice: of a key's states in tree and
-//! graveyard at most one is visible to a snapshot. (What the reader's own transaction has made
-//! is no part of its snapshot; where the leaf has it, the reader leaves the grave alone.)
+//! delete_archive at most one is visible to a snapshot. (What the reader's own transaction has made
+//! is no part of its snapshot; where the leaf has it, the reader leaves the archived entry alone.)
 //!
 //! A snapshot opened after the last burial sees every delete in here and need not look.
 //!
-//! Locking: one mutex per graveyard, taken under a leaf's latch, over a walk of versions. It
+//! Locking: one mutex per delete_archive, taken under a leaf's latch, over a walk of versions. It
 //! takes the place of the leaf's latch for the chains of what lies here. No latch is taken and no
-//! page is read under it: who buries waits for it with an exclusive latch.
+//! page is read under it: who archives waits for it with an exclusive latch.
 
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use ferrite_sync::Mutex;
@@ -21,20 +21,20 @@ use ferrite_types::{Csn, TxnId};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-/// Accounted per grave besides key and value: tree node, headers, allocations (bytes).
-const GRAVE_BYTES: usize = 96;
+/// Accounted per archived entry besides key and value: tree node, headers, allocations (bytes).
+const ENTRY_BYTES: usize = 96;
 
 /// Keys looked at under one hold of the mutex.
 const SWEEP_BATCH: usize = 128;
 
 /// One delete-marked entry.
-struct Grave {
+struct Archived {
     /// Who deleted it, and the chain of its earlier states.
     header: Header,
     value: Box<[u8]>,
 }
 
-impl Grave {
+impl Archived {
     fn record(&self) -> Record<'_> {
         Record {
             header: self.header,
@@ -47,12 +47,12 @@ impl Grave {
 /// Does any snapshot need an earlier state of the entry with this header and value? Prunes the chain.
 pub(crate) type Needed<'n> = dyn Fn(&mut Header, &[u8]) -> bool + 'n;
 
-type Graves = BTreeMap<Box<[u8]>, Vec<Grave>>;
+type ArchivedEntries = BTreeMap<Box<[u8]>, Vec<Archived>>;
 
 /// See the head of the file.
 #[derive(Default)]
-pub(crate) struct Graveyard {
-    graves: Mutex<Graves>,
+pub(crate) struct DeleteArchive {
+    archived: Mutex<ArchivedEntries>,
     count: AtomicU64,
     bytes: AtomicU64,
     /// Snapshots that see this commit number and more need not look.
@@ -60,10 +60,10 @@ pub(crate) struct Graveyard {
 }
 
 fn bytes_of(key: &[u8], value: &[u8]) -> u64 {
-    (key.len() + value.len() + GRAVE_BYTES) as u64
+    (key.len() + value.len() + ENTRY_BYTES) as u64
 }
 
-impl Graveyard {
+impl DeleteArchive {
     /// May a snapshot of this commit number find anything?
     #[inline]
     pub(crate) fn concerns(&self, csn: Csn) -> bool {
@@ -82,20 +82,20 @@ impl Graveyard {
 
     /// Takes an entry in. `newest`: the last commit number given out. The caller holds the
     /// leaf exclusively and removes the entry from it before letting go.
-    pub(crate) fn bury(&self, key: &[u8], header: Header, value: &[u8], newest: Csn) {
-        let mut graves = self.graves.lock();
-        let grave = Grave {
+    pub(crate) fn archive(&self, key: &[u8], header: Header, value: &[u8], newest: Csn) {
+        let entry = Archived {
             header,
             value: value.into(),
         };
-        graves.entry(key.into()).or_default().push(grave);
+        let mut archived = self.archived.lock();
+        archived.entry(key.into()).or_default().push(entry);
         self.newest.fetch_max(newest.0, Ordering::AcqRel);
         self.bytes
             .fetch_add(bytes_of(key, value), Ordering::Relaxed);
         self.count.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Shows `f` the graves with keys between the bounds, ascending or descending, of so many
+    /// Shows `f` the archived entries with keys between the bounds, ascending or descending, of so many
     /// keys at most, until it says false. All that a key has is shown, unless `f` ends it. The
     /// caller holds the leaf of those keys. Returns the last key shown if there may be more.
     pub(crate) fn visit(
@@ -108,8 +108,8 @@ impl Graveyard {
         if crossed(from, to) {
             return None;
         }
-        let graves = self.graves.lock();
-        let mut range = graves.range::<[u8], _>((from, to));
+        let archived = self.archived.lock();
+        let mut range = archived.range::<[u8], _>((from, to));
         for seen in 1.. {
             let next = if ascending {
                 range.next()
@@ -117,7 +117,7 @@ impl Graveyard {
                 range.next_back()
             };
             let (key, states) = next?;
-            let go_on = states.iter().all(|grave| f(key, &grave.record()));
+            let go_on = states.iter().all(|archived| f(key, &archived.record()));
             if !go_on || seen == most_keys {
                 return Some(key.to_vec());
             }
@@ -125,18 +125,18 @@ impl Graveyard {
         None
     }
 
-    /// Calls `f` for each grave: the oldest snapshot that needs it, and its bytes. Readers and
+    /// Calls `f` for each archived entry: the oldest snapshot that needs it, and its bytes. Readers and
     /// buriers get in between every [`SWEEP_BATCH`] keys.
     pub(crate) fn each_held(&self, txns: &TxnSystem, f: &mut dyn FnMut(Csn, u64)) {
         let mut from: Option<Box<[u8]>> = None;
         while self.count() > 0 {
-            let graves = self.graves.lock();
+            let archived = self.archived.lock();
             let start = from.take().map_or(Bound::Unbounded, Bound::Excluded);
-            for (key, states) in graves.range((start, Bound::Unbounded)).take(SWEEP_BATCH) {
-                for grave in states {
-                    let end = grave.header.txn;
+            for (key, states) in archived.range((start, Bound::Unbounded)).take(SWEEP_BATCH) {
+                for archived in states {
+                    let end = archived.header.txn;
                     if let Some(csn) = txns.oldest_needing(TxnId::FROZEN, end) {
-                        f(csn, bytes_of(key, &grave.value));
+                        f(csn, bytes_of(key, &archived.value));
                     }
                 }
                 from = Some(key.clone());
@@ -154,10 +154,10 @@ impl Graveyard {
         let mut gone = 0;
         let mut from: Option<Box<[u8]>> = None;
         while self.count() > 0 && !stop.load(Ordering::Relaxed) {
-            let mut graves = self.graves.lock();
+            let mut archived = self.archived.lock();
             let start = from.take().map_or(Bound::Unbounded, Bound::Excluded);
             let mut empty: Vec<Box<[u8]>> = Vec::new();
-            let range = graves.range_mut((start, Bound::Unbounded));
+            let range = archived.range_mut((start, Bound::Unbounded));
             for (key, states) in range.take(SWEEP_BATCH) {
                 gone += self.sweep_states(needed, key, states);
                 if states.is_empty() {
@@ -166,7 +166,7 @@ impl Graveyard {
                 from = Some(key.clone());
             }
             for key in &empty {
-                graves.remove(key);
+                archived.remove(key);
             }
             if from.is_none() {
                 break;
@@ -175,13 +175,13 @@ impl Graveyard {
         gone
     }
 
-    fn sweep_states(&self, needed: &Needed<'_>, key: &[u8], states: &mut Vec<Grave>) -> u64 {
+    fn sweep_states(&self, needed: &Needed<'_>, key: &[u8], states: &mut Vec<Archived>) -> u64 {
         let before = states.len();
-        states.retain_mut(|grave| {
-            let stays = needed(&mut grave.header, &grave.value)
+        states.retain_mut(|archived| {
+            let stays = needed(&mut archived.header, &archived.value)
                 && !ferrite_sync::mutant!("graveyard.sweep_needed");
             if !stays {
-                let bytes = bytes_of(key, &grave.value);
+                let bytes = bytes_of(key, &archived.value);
                 self.bytes.fetch_sub(bytes, Ordering::Relaxed);
             }
             stays
@@ -216,15 +216,15 @@ mod tests {
         let t = create(&engine);
         for n in 0..1000u32 {
             let header = Header::default();
-            t.graveyards[0].bury(&n.to_be_bytes(), header, b"v", Csn(1));
+            t.archives[0].archive(&n.to_be_bytes(), header, b"v", Csn(1));
         }
         engine.stop.store(true, Ordering::SeqCst);
-        let left = t.graveyards[0].count();
+        let left = t.archives[0].count();
         assert!(left > 0);
-        assert_eq!(engine.sweep_graveyards(), 0);
+        assert_eq!(engine.sweep_archives(), 0);
         engine.stop.store(false, Ordering::SeqCst);
-        assert!(engine.sweep_graveyards() <= left);
-        assert_eq!(t.graveyards[0].count(), 0);
+        assert!(engine.sweep_archives() <= left);
+        assert_eq!(t.archives[0].count(), 0);
         engine.close().unwrap();
     }
 }

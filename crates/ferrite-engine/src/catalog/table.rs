@@ -3,7 +3,7 @@
 //! Counters are estimates kept per process and carried over by checkpoints; they never decide
 //! about correctness, except `next_row_id` and `auto_increment`, which only ever rise.
 
-use crate::catalog::delete_archive::Graveyard;
+use crate::catalog::delete_archive::DeleteArchive;
 use crate::catalog::load_buffer::LoadBuffer;
 use crate::catalog::spec::TableSpec;
 use ferrite_buffer::Pool;
@@ -46,7 +46,7 @@ pub struct Table {
     pub spec: TableSpec,
     pub(crate) trees: Vec<Tree>,
     /// One for each index.
-    pub(crate) graveyards: Vec<Graveyard>,
+    pub(crate) archives: Vec<DeleteArchive>,
     pub(crate) next_row_id: AtomicU64,
     pub(crate) auto_increment: AtomicU64,
     pub(crate) rows: AtomicI64,
@@ -77,7 +77,11 @@ pub(crate) struct Closed<'t> {
 
 impl Table {
     pub(crate) fn new(spec: TableSpec, pool: &Arc<Pool>) -> Table {
-        let graveyards = spec.indexes.iter().map(|_| Graveyard::default()).collect();
+        let archives = spec
+            .indexes
+            .iter()
+            .map(|_| DeleteArchive::default())
+            .collect();
         let trees = spec
             .indexes
             .iter()
@@ -86,7 +90,7 @@ impl Table {
         Table {
             spec,
             trees,
-            graveyards,
+            archives,
             next_row_id: AtomicU64::new(0),
             auto_increment: AtomicU64::new(1),
             rows: AtomicI64::new(0),

@@ -7,7 +7,7 @@
 //! A cursor remembers the page, its version (LSN) and the slot it stopped at; if the page is
 //! unchanged it goes on there, else it finds its place by key.
 
-mod graves;
+mod archived;
 mod locking;
 mod semi;
 mod snapshot;
@@ -572,7 +572,7 @@ mod tests {
             let mut cursor = Cursor::new(&t, 0, mode, WaitMode::Wait);
             insert(&mut s, b"n").unwrap();
             cursor.get(&mut s, b"n").unwrap();
-            s.give_way();
+            s.roll_back_as_victim();
             for key in [b"k", b"n"] {
                 let got = cursor.get(&mut s, key).map(|_| ());
                 assert_eq!(got, Err(Error::RolledBack), "{mode:?}");

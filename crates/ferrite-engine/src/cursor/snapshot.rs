@@ -1,7 +1,7 @@
 //! Consistent reads: batches of visible entries, and single rows, by snapshot. An old snapshot
-//! reads a leaf together with the graves of the leaf's keys (see `graves`).
+//! reads a leaf together with the archived entries of the leaf's keys (see `archived`).
 
-use super::graves::hidden_by_own;
+use super::archived::hidden_by_own;
 use super::{Cursor, Direction, Item, BATCH_BYTES};
 use crate::rows::write::ENTRY_PREFIX_BYTES;
 use crate::state::engine::Engine;
@@ -35,11 +35,11 @@ impl Cursor {
                     self.stop_at(&leaf, slot);
                     return Ok(());
                 }
-                Stop::Grave => {
+                Stop::Archived => {
                     self.stop_at_last_item();
                     return Ok(());
                 }
-                Stop::GravesCut(key) => {
+                Stop::ArchiveCut(key) => {
                     self.stop_beyond(&key);
                     drop(leaf);
                     if !self.items.is_empty() {
@@ -76,9 +76,9 @@ impl Cursor {
         slot: usize,
         view: View<'_>,
     ) -> Result<Stop> {
-        match &self.visible_graves(engine, leaf, view)? {
+        match &self.visible_archived(engine, leaf, view)? {
             None => self.copy_visible(engine, leaf, slot, view),
-            Some(graves) => self.copy_merged(engine, leaf, slot, view, graves),
+            Some(archived) => self.copy_merged(engine, leaf, slot, view, archived),
         }
     }
 
@@ -247,10 +247,10 @@ impl Cursor {
         }
         let mut found = Ok(false);
         if let View::At { snapshot, .. } = view {
-            let graveyard = &self.table.graveyards[0];
-            if graveyard.concerns(snapshot.csn()) && !hidden_by_own(&leaf, pk, view) {
+            let delete_archive = &self.table.archives[0];
+            if delete_archive.concerns(snapshot.csn()) && !hidden_by_own(&leaf, pk, view) {
                 let only = Bound::Included(pk);
-                graveyard.visit((only, only), true, 1, &mut |_, rec| {
+                delete_archive.visit((only, only), true, 1, &mut |_, rec| {
                     found = engine.visible_value(rec, view, &mut self.work, &mut self.row);
                     matches!(found, Ok(false))
                 });
@@ -264,10 +264,10 @@ impl Cursor {
 pub(super) enum Stop {
     /// Full after the entry in this slot.
     Slot(usize),
-    /// Full after a grave.
-    Grave,
-    /// Up to this key graves and entries are looked at; of the graves beyond it there may be many.
-    GravesCut(Vec<u8>),
+    /// Full after an archived entry.
+    Archived,
+    /// Up to this key archived entries and entries are looked at; of the archived entries beyond it there may be many.
+    ArchiveCut(Vec<u8>),
     /// The leaf is used up.
     LeafDone,
     /// The next entry cannot be read yet.

@@ -288,15 +288,15 @@ impl Engine {
         ]
     }
 
-    /// Entries in all graveyards, and their bytes.
-    pub(crate) fn graves(&self) -> (u64, u64) {
+    /// Entries in all delete archives, and their bytes.
+    pub(crate) fn archived(&self) -> (u64, u64) {
         let tables = self.dict.open_tables();
-        let yards = tables.iter().flat_map(|t| &t.graveyards);
+        let yards = tables.iter().flat_map(|t| &t.archives);
         yards.fold((0, 0), |(n, b), y| (n + y.count(), b + y.bytes()))
     }
 
     fn metrics_purge(&self) -> Vec<Metric> {
-        let (graves, grave_bytes) = self.graves();
+        let (archived, archived_bytes) = self.archived();
         let purge = &self.purge;
         let gauge = |name, value, comment| gauge(name, value, "history", comment);
         let counter = |name, value: &AtomicU64, comment| {
@@ -305,17 +305,17 @@ impl Engine {
         vec![
             gauge(
                 "delete_archive_entries",
-                graves,
+                archived,
                 "Number of deleted index entries in the delete archive, kept for old snapshots",
             ),
             gauge(
                 "delete_archive_bytes",
-                grave_bytes,
+                archived_bytes,
                 "Size of the delete archive in bytes",
             ),
             counter(
                 "entries_archived",
-                &purge.buried,
+                &purge.archived,
                 "Number of deleted index entries moved to the delete archive",
             ),
             gauge(
@@ -343,7 +343,7 @@ impl Engine {
 
     fn metrics_versions(&self) -> Vec<Metric> {
         let v = self.versions.stats();
-        let kept = v.young_bytes + v.old_bytes + self.graves().1;
+        let kept = v.young_bytes + v.old_bytes + self.archived().1;
         let snapshots = self.open_snapshots().len() as u64;
         let gauge = |name, value, comment| gauge(name, value, "history", comment);
         let counter = |name, value, comment| counter(name, value, "history", comment);
@@ -543,8 +543,8 @@ impl Engine {
         self.txns.refresh();
         self.versions.each_held(&self.txns, &mut add);
         for table in self.dict.open_tables() {
-            for graveyard in &table.graveyards {
-                graveyard.each_held(&self.txns, &mut |csn, bytes| add(csn, bytes, 1));
+            for delete_archive in &table.archives {
+                delete_archive.each_held(&self.txns, &mut |csn, bytes| add(csn, bytes, 1));
             }
         }
         rows

@@ -167,7 +167,7 @@ fn parse<'a>(r: &mut ByteReader<'a>) -> Option<Undo<'a>> {
 }
 
 /// Opening of a change: `entry` is the encoded undo entry.
-pub fn change_prelude(txn: TxnId, entry: &[u8], out: &mut Vec<u8>) {
+pub fn encode_undo_header(txn: TxnId, entry: &[u8], out: &mut Vec<u8>) {
     out.clear();
     out.push(CHANGE);
     put_u48(txn.0, out);
@@ -176,7 +176,7 @@ pub fn change_prelude(txn: TxnId, entry: &[u8], out: &mut Vec<u8>) {
 }
 
 /// Opening of a change taken back; `left` bytes of the undo list remain to be undone.
-pub fn undone_prelude(txn: TxnId, left: u64, out: &mut Vec<u8>) {
+pub fn encode_undone_header(txn: TxnId, left: u64, out: &mut Vec<u8>) {
     out.clear();
     out.push(UNDONE);
     put_u48(txn.0, out);

@@ -25,7 +25,7 @@ const SWEEP_LOOKS: u32 = 40;
 /// Looking through all that is kept takes no more than one part of so many of a processor: with
 /// short snapshots some have ended at every look.
 const SWEEP_SHARE: u64 = 50;
-/// Memory of old versions and graves that is worth giving back to the system.
+/// Memory of old versions and archived entries that is worth giving back to the system.
 const GIVE_BACK_BYTES: u64 = 8 << 20;
 /// Calls of the checkpointer, 100 ms each, after which it looks at the frames in any case.
 const LOOK_CALLS: u32 = 10;
@@ -243,7 +243,7 @@ impl Engine {
         }
         let versions = self.versions.stats();
         let bytes = versions.young_bytes + versions.old_bytes + versions.spilled_bytes;
-        if bytes + self.graves().1 <= limit {
+        if bytes + self.archived().1 <= limit {
             return;
         }
         if let Some(ended) = self.txns.expire_oldest() {
@@ -269,10 +269,10 @@ impl Engine {
         }
     }
 
-    /// Memory that versions and graves have given up goes back to the system once it is worth
+    /// Memory that versions and archived entries have given up goes back to the system once it is worth
     /// the walk over the allocator's lists. `most`: what they held at most since the last time.
     fn give_back(&self, most: &mut u64) {
-        let now = self.versions.old_bytes() + self.graves().1;
+        let now = self.versions.old_bytes() + self.archived().1;
         *most = now.max(*most);
         if *most - now >= GIVE_BACK_BYTES {
             *most = now;
@@ -290,14 +290,14 @@ impl Engine {
         // The list of who needs what must not be older than this look.
         self.txns.refresh();
         self.versions.sweep_old(&self.txns);
-        self.sweep_graveyards();
+        self.sweep_archives();
         sweeps.done(begun_us, time::now_us());
     }
 
     fn run_history(&self) {
         let mut rounds = 0u64;
         let mut held_most = 0;
-        let mut graves = 0;
+        let mut archived = 0;
         let mut sweeps = Sweeps::default();
         let mut warned = false;
         while !self.stopping() {
@@ -311,10 +311,10 @@ impl Engine {
             self.limit_history();
             rounds += 1;
             let look = rounds % SWEEP_ROUNDS == 0;
-            if look || self.is_worth_counting(graves) {
-                graves = self.graves().1;
+            if look || self.is_worth_counting(archived) {
+                archived = self.archived().1;
             }
-            self.limit_history_memory(graves, look);
+            self.limit_history_memory(archived, look);
             if look {
                 self.versions.free_seen(&self.txns);
                 self.sweep_when_due(&mut sweeps);

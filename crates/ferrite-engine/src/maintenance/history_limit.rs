@@ -32,20 +32,21 @@ impl Engine {
 
     /// Counting the deleted entries takes a look at every open table: between two rounds of sweeping
     /// only when there were many.
-    pub(crate) fn is_worth_counting(&self, graves: u64) -> bool {
-        graves > self.limit_with(LEAST_WITH_GRAVES) / 8
+    pub(crate) fn is_worth_counting(&self, archived: u64) -> bool {
+        archived > self.limit_with(LEAST_WITH_GRAVES) / 8
     }
 
-    /// `graves`: memory of deleted entries, as of a moment ago.
-    fn is_history_beyond(&self, graves: u64) -> bool {
+    /// `archived`: memory of deleted entries, as of a moment ago.
+    fn is_history_beyond(&self, archived: u64) -> bool {
         let stuck = self.versions.stuck_bytes();
-        stuck > self.limit_with(LEAST_BEYOND) || stuck + graves > self.limit_with(LEAST_WITH_GRAVES)
+        stuck > self.limit_with(LEAST_BEYOND)
+            || stuck + archived > self.limit_with(LEAST_WITH_GRAVES)
     }
 
     /// Ends snapshots until the memory of history is within its limit; says whether writers must
-    /// stop. `graves` as above; `look`: it is worth a look at all versions although none ended.
-    pub(crate) fn limit_history_memory(&self, graves: u64, look: bool) {
-        if !self.is_history_beyond(graves) {
+    /// stop. `archived` as above; `look`: it is worth a look at all versions although none ended.
+    pub(crate) fn limit_history_memory(&self, archived: u64, look: bool) {
+        if !self.is_history_beyond(archived) {
             self.history_full.store(false, Ordering::Relaxed);
             return;
         }
@@ -59,7 +60,7 @@ impl Engine {
             if self.stop.load(Ordering::Relaxed) {
                 return;
             }
-            if !self.is_history_beyond(self.graves().1) {
+            if !self.is_history_beyond(self.archived().1) {
                 self.history_full.store(false, Ordering::Relaxed);
                 return;
             }
@@ -74,7 +75,7 @@ impl Engine {
                  and cannot be written to scratch files exceed the memory limit: the snapshot of \
                  connection {} was ended",
                 self.versions.stuck_bytes() >> 20,
-                self.graves().1 >> 20,
+                self.archived().1 >> 20,
                 ended.info.thread_id
             );
             self.callbacks.log(LogLevel::Warning, &text);
@@ -93,6 +94,6 @@ impl Engine {
         self.txns.refresh();
         self.versions.retire(&self.txns);
         self.versions.sweep_old(&self.txns);
-        self.sweep_graveyards();
+        self.sweep_archives();
     }
 }

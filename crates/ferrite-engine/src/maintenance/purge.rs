@@ -3,7 +3,7 @@
 //!
 //! A commit leaves its list here. A helper thread takes it up within 20 ms: what no snapshot needs
 //! goes, though an old snapshot be open; what one needs waits 20 ms, for most snapshots
-//! are short. After that an entry moves to its index's graveyard, and a value is held until
+//! are short. After that an entry moves to its index's delete_archive, and a value is held until
 //! its snapshots are gone. So nothing queues behind an old snapshot. When the helpers cannot
 //! keep up, committers clean up too, in proportion to what they leave.
 //!
@@ -59,7 +59,7 @@ impl Engine {
 
     /// A committer's share of the work, when the helpers are behind.
     #[cold]
-    pub(crate) fn pay_debt(&self, scratch: &mut Scratch) {
+    pub(crate) fn assist_purge(&self, scratch: &mut Scratch) {
         self.purge.helped.fetch_add(1, Ordering::Relaxed);
         self.purge_batch(DEBT_BATCH, scratch);
     }
@@ -103,7 +103,7 @@ impl Engine {
         true
     }
 
-    /// True when the piece is done with. `due`: what is needed by a snapshot is buried now.
+    /// True when the piece is done with. `due`: what is needed by a snapshot is archived now.
     fn purge_piece(
         &self,
         txn: TxnId,
@@ -124,7 +124,7 @@ impl Engine {
                 }
                 let clean = Clean {
                     freeze: false,
-                    bury: due,
+                    archive: due,
                 };
                 self.purge_entry(table, *number as usize, key, *alone, clean, scratch)
             }
@@ -174,7 +174,7 @@ impl Engine {
         Ok(!left)
     }
 
-    /// Removes delete-marked records that nobody needs from those slots and, if asked, buries
+    /// Removes delete-marked records that nobody needs from those slots and, if asked, archives
     /// those that old snapshots need and drops the stamps of records everybody sees. Returns
     /// bytes gained, and whether a committed delete-mark is left.
     pub(crate) fn clean_leaf(
@@ -206,7 +206,7 @@ impl Engine {
                     leaf,
                     slot,
                     key: &key,
-                    bury: clean.bury,
+                    archive: clean.archive,
                 };
                 if self.may_leave(&marked, &mut way) {
                     actions.push((slot as u16, GC_REMOVE));
@@ -251,8 +251,8 @@ impl Engine {
         moved.unwrap_or(false)
     }
 
-    /// May the record leave the tree? If an old snapshot needs it and `bury` is set, it is in the
-    /// graveyard on return.
+    /// May the record leave the tree? If an old snapshot needs it and `archive` is set, it is in the
+    /// delete_archive on return.
     fn may_remove(&self, marked: &Marked<'_>) -> bool {
         let rec = marked.leaf.record(marked.slot);
         if self.txns.visible_to_all(rec.header.txn)
@@ -265,26 +265,26 @@ impl Engine {
             self.keep_needed(&mut rec.header.clone(), rec.value);
             return true;
         }
-        if !marked.bury {
+        if !marked.archive {
             return false;
         }
         let mut header = rec.header;
         if self.keep_needed(&mut header, rec.value) && !ferrite_sync::mutant!("purge.lose_grave") {
             let newest = self.txns.last_csn();
-            let graveyard = &marked.table.graveyards[marked.number];
-            graveyard.bury(marked.key, header, rec.value, newest);
-            self.purge.buried.fetch_add(1, Ordering::Relaxed);
+            let delete_archive = &marked.table.archives[marked.number];
+            delete_archive.archive(marked.key, header, rec.value, newest);
+            self.purge.archived.fetch_add(1, Ordering::Relaxed);
         }
         true
     }
 
-    /// Lets go of graves that no snapshot needs any more; how many.
-    pub(crate) fn sweep_graveyards(&self) -> u64 {
+    /// Lets go of archived entries that no snapshot needs any more; how many.
+    pub(crate) fn sweep_archives(&self) -> u64 {
         let mut gone = 0;
         for table in self.dict.open_tables() {
-            for graveyard in &table.graveyards {
-                gone +=
-                    graveyard.sweep(&self.stop, &|header, value| self.keep_needed(header, value));
+            for delete_archive in &table.archives {
+                gone += delete_archive
+                    .sweep(&self.stop, &|header, value| self.keep_needed(header, value));
             }
         }
         gone
@@ -298,8 +298,8 @@ struct Marked<'m> {
     leaf: &'m LeafMut<'m>,
     slot: usize,
     key: &'m [u8],
-    /// What only snapshots need goes to the graveyard.
-    bury: bool,
+    /// What only snapshots need goes to the delete_archive.
+    archive: bool,
 }
 
 /// How far a visit of a leaf has come, going down.
@@ -315,8 +315,8 @@ struct Way {
 pub(crate) struct Clean {
     /// Drop the stamps of records everybody sees.
     pub freeze: bool,
-    /// Move what only snapshots need to the graveyard.
-    pub bury: bool,
+    /// Move what only snapshots need to the delete_archive.
+    pub archive: bool,
 }
 
 #[cfg(test)]

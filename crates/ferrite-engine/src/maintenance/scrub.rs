@@ -3,7 +3,7 @@
 //! | where it would stay | what happens |
 //! | --- | --- |
 //! | free space in the store: old states of pages, dropped tables | overwritten in the background (`Store::scrub_round`) |
-//! | gaps in a leaf | pages are written without any (`node::at_rest_scrubbed`) |
+//! | gaps in a leaf | pages are written without any (`node::strip_and_scrub_for_write`) |
 //! | log files to be used again | overwritten before (`ferrite-redo/src/segments.rs`) |
 //! | `undo.spill` | chunks are overwritten once no checkpoint names them |
 //! | the log, both checkpoints | at a clean end: everything a restart does not need |

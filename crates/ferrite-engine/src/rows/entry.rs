@@ -30,9 +30,9 @@ pub(crate) enum Inserted {
 }
 
 /// How the entry in a slot stands towards a writer.
-enum Stand {
+enum EntryConflict {
     /// Nobody else has to do with it.
-    Free,
+    None,
     /// An active transaction made its present state.
     HeldBy(TxnId),
     /// Somebody has an explicit lock.
@@ -40,7 +40,7 @@ enum Stand {
 }
 
 impl Session {
-    fn stand(&self, index: IndexId, key: &[u8], header: &Header) -> Stand {
+    fn conflict(&self, index: IndexId, key: &[u8], header: &Header) -> EntryConflict {
         let engine = &self.engine;
         let blind = ferrite_sync::mutant!("entry.ignore_holder");
         if !blind
@@ -48,7 +48,7 @@ impl Session {
             && !header.txn.is_frozen()
             && engine.txns.is_active(header.txn)
         {
-            return Stand::HeldBy(header.txn);
+            return EntryConflict::HeldBy(header.txn);
         }
         let untouched = engine.locks.is_untouched(index, key);
         let (mode, span) = (Mode::Exclusive, Span::Record);
@@ -57,9 +57,9 @@ impl Session {
                 .locks
                 .conflicts(&self.txn.owner, index, key, mode, span)
         {
-            return Stand::Locked;
+            return EntryConflict::Locked;
         }
-        Stand::Free
+        EntryConflict::None
     }
 
     /// Has this transaction made an entry's present state? Then it holds the entry already.
@@ -69,11 +69,17 @@ impl Session {
     }
 
     /// Waits until the entry may be free. No latch is held.
-    fn wait_for(&mut self, stand: &Stand, index: IndexId, key: &[u8], mode: Mode) -> Result<()> {
-        match *stand {
-            Stand::Free => Ok(()),
-            Stand::HeldBy(txn) => self.wait_for_holder(txn, index, key, mode, Span::Record),
-            Stand::Locked => self.wait_for_lock(index, key, mode, Span::Record),
+    fn wait_for(
+        &mut self,
+        conflict: &EntryConflict,
+        index: IndexId,
+        key: &[u8],
+        mode: Mode,
+    ) -> Result<()> {
+        match *conflict {
+            EntryConflict::None => Ok(()),
+            EntryConflict::HeldBy(txn) => self.wait_for_holder(txn, index, key, mode, Span::Record),
+            EntryConflict::Locked => self.wait_for_lock(index, key, mode, Span::Record),
         }
     }
 
@@ -134,7 +140,7 @@ impl Session {
     pub(crate) fn after_wait(&mut self, result: Result<()>) -> Result<()> {
         if matches!(result, Err(Error::Deadlock)) {
             self.print_deadlock();
-            self.give_way();
+            self.roll_back_as_victim();
         }
         result
     }
@@ -169,16 +175,16 @@ impl Session {
             match leaf.find(key) {
                 Ok(slot) => {
                     let header = leaf.record(slot).header;
-                    let stand = self.stand(index, key, &header);
+                    let conflict = self.conflict(index, key, &header);
                     // Of a row in the way a shared lock will do: others may have one as well.
-                    if !header.deleted && !matches!(stand, Stand::HeldBy(_)) {
+                    if !header.deleted && !matches!(conflict, EntryConflict::HeldBy(_)) {
                         return Ok(Inserted::Occupied);
                     }
-                    if !matches!(stand, Stand::Free) {
-                        let held = matches!(stand, Stand::HeldBy(_));
+                    if !matches!(conflict, EntryConflict::None) {
+                        let held = matches!(conflict, EntryConflict::HeldBy(_));
                         let mode = if held { mode } else { Mode::Exclusive };
                         drop(leaf);
-                        self.wait_for(&stand, index, key, mode)?;
+                        self.wait_for(&conflict, index, key, mode)?;
                         continue;
                     }
                     if self.change(table, number, leaf, slot, key, value, false)? {
@@ -283,10 +289,10 @@ impl Session {
             };
             let page = leaf.page_id();
             let rec = leaf.record(slot);
-            let stand = self.stand(index, key, &rec.header);
-            if !matches!(stand, Stand::Free) {
+            let conflict = self.conflict(index, key, &rec.header);
+            if !matches!(conflict, EntryConflict::None) {
                 drop(leaf);
-                self.wait_for(&stand, index, key, Mode::Exclusive)?;
+                self.wait_for(&conflict, index, key, Mode::Exclusive)?;
                 continue;
             }
             if rec.header.deleted {
@@ -396,7 +402,7 @@ impl Session {
         let scratch = &mut self.buffers.scratch;
         let clean = Clean {
             freeze: true,
-            bury: false,
+            archive: false,
         };
         let slots = 0..leaf.count();
         let (freed, _) = self

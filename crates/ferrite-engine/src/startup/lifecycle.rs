@@ -410,7 +410,7 @@ impl Engine {
     fn start(self: &Arc<Self>) {
         self.log.start_threads(self.config.flush_interval_ms);
         self.log.set_budget(self.log_budget.load(Ordering::SeqCst));
-        self.write_pages_at_rest();
+        self.filter_page_writes();
         self.set_scrub(self.config.scrub);
         if self.config.manual_background {
             return;
@@ -421,16 +421,16 @@ impl Engine {
 
     /// Pages are written without the stamps of transactions that everybody sees. Unfinished
     /// transactions of an earlier life are known by now.
-    fn write_pages_at_rest(&self) {
+    fn filter_page_writes(&self) {
         let (txns, scrub) = (self.txns.clone(), self.scrub.clone());
-        self.pool.set_tidy(Box::new(move |page, out| {
+        self.pool.set_write_filter(Box::new(move |page, out| {
             let settled = match ferrite_sync::mutant!("engine.freeze_unsettled") {
                 true => TxnId((1 << 48) - 1),
                 false => txns.all_visible_below(),
             };
             match scrub.load(Ordering::Relaxed) {
-                true => node::at_rest_scrubbed(page, settled, out),
-                false => node::at_rest(page, settled, out),
+                true => node::strip_and_scrub_for_write(page, settled, out),
+                false => node::strip_for_write(page, settled, out),
             }
         }));
     }

@@ -157,7 +157,7 @@ pub(crate) struct PurgeQueue {
     held_back: AtomicBool,
     event: Event,
     pub purged: AtomicU64,
-    pub buried: AtomicU64,
+    pub archived: AtomicU64,
     pub helped: AtomicU64,
 }
 

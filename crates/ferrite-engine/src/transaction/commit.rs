@@ -166,7 +166,7 @@ impl Session {
         self.forget_statement();
         self.engine.counters.commits.inc();
         if self.engine.purge.in_debt() {
-            self.engine.pay_debt(&mut self.buffers.scratch);
+            self.engine.assist_purge(&mut self.buffers.scratch);
         }
     }
 

@@ -93,7 +93,7 @@ impl Session {
 
     /// This transaction gives way in a deadlock: its changes and locks go now; the session
     /// refuses everything until the server ends the transaction.
-    pub(crate) fn give_way(&mut self) {
+    pub(crate) fn roll_back_as_victim(&mut self) {
         match self.rollback() {
             Ok(()) => self.txn.abort_as_victim(),
             Err(e) => {
@@ -173,7 +173,7 @@ impl Engine {
                 work.entry.extend_from_slice(entry);
                 left
             };
-            undo::undone_prelude(txn, left, &mut work.prelude);
+            undo::encode_undone_header(txn, left, &mut work.prelude);
             self.undo_one(slot, txn, left, &mut work)?;
             kill_point!("rollback.one_undone");
         }

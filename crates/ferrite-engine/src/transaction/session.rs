@@ -283,7 +283,7 @@ impl Session {
         } = &mut self.buffers;
         entry.clear();
         undo::encode(undo, entry);
-        undo::change_prelude(self.txn.id(), entry, prelude);
+        undo::encode_undo_header(self.txn.id(), entry, prelude);
         let mut state = self.txn.slot.state.lock();
         let at = edit(prelude, scratch);
         state.undo.push(entry);

@@ -1,4 +1,4 @@
-//! Many graves in the range of one leaf: who must look at them does so in pieces, and hears KILL.
+//! Many archived entries in the range of one leaf: who must look at them does so in pieces, and hears KILL.
 
 mod common;
 
@@ -39,8 +39,8 @@ fn fill(w: &mut Session, t: &Arc<Table>) {
     w.commit(false).unwrap();
 }
 
-/// Deletes all but each hundredth row; they are buried for a snapshot.
-fn bury(engine: &Engine, w: &mut Session, t: &Arc<Table>) {
+/// Deletes all but each hundredth row; they are archived for a snapshot.
+fn archive(engine: &Engine, w: &mut Session, t: &Arc<Table>) {
     for n in (0..ROWS).filter(|n| n % 100 != 0) {
         delete(w, t, n, &text(n)).unwrap();
     }
@@ -48,8 +48,8 @@ fn bury(engine: &Engine, w: &mut Session, t: &Arc<Table>) {
     wait_until("the end of cleaning up", || {
         metric(engine, "history_list_length") == 0
     });
-    let graves = metric(engine, "delete_archive_entries");
-    assert!(graves > ROWS / 10 * 9 * 3, "{graves} graves");
+    let archived = metric(engine, "delete_archive_entries");
+    assert!(archived > ROWS / 10 * 9 * 3, "{archived} entries");
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn a_reader_of_many_graves_misses_nothing() {
     let mut model: BTreeMap<u64, Vec<u8>> = (0..ROWS).map(|n| (n, text(n))).collect();
     let mut s = Session::new(&engine, 0, 2);
     s.open_snapshot();
-    bury(&engine, &mut w, &t);
+    archive(&engine, &mut w, &t);
     let all_see = |s: &mut Session, model: &BTreeMap<u64, Vec<u8>>| {
         for index_no in 0..3 {
             assert_eq!(scan(s, &t, index_no), *model, "index {index_no}");
@@ -67,7 +67,7 @@ fn a_reader_of_many_graves_misses_nothing() {
         }
     };
     all_see(&mut s, &model);
-    // Own rows among the graves: survivors, others brought anew, and one that comes and goes.
+    // Own rows among the archived entries: survivors, others brought anew, and one that comes and goes.
     for n in (0..ROWS).step_by(200) {
         update(&mut s, &t, n, &text(n), b"own").unwrap();
         model.insert(n, b"own".to_vec());
@@ -86,7 +86,7 @@ fn a_reader_of_many_graves_misses_nothing() {
     engine.close().unwrap();
 }
 
-/// Graves that the reader does not see: it finds nothing for long.
+/// Archived entries that the reader does not see: it finds nothing for long.
 #[test]
 fn a_reader_of_many_graves_hears_kill() {
     let killed = Arc::new(Killed::default());
@@ -99,7 +99,7 @@ fn a_reader_of_many_graves_hears_kill() {
     fill(&mut w, &t);
     let mut needs = Session::new(&engine, 0, 3);
     needs.open_snapshot();
-    bury(&engine, &mut w, &t);
+    archive(&engine, &mut w, &t);
     for own in [false, true] {
         for index_no in 0..3 {
             for backward in [false, true] {

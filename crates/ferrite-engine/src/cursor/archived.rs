@@ -1,5 +1,5 @@
-//! An old snapshot's view of a leaf: its entries together with the graves of its keys (see the
-//! `graveyard` module). The graves in a leaf's range may be millions, so one look takes a window of
+//! An old snapshot's view of a leaf: its entries together with the archived entries of its keys (see the
+//! `delete_archive` module). The archived entries in a leaf's range may be millions, so one look takes a window of
 //! them, and the scan goes on behind it from a new look: under a latch taken anew, with an ear for
 //! KILL in between.
 
@@ -13,23 +13,23 @@ use ferrite_types::Result;
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
-/// Keys of graves looked at under one hold of a leaf's latch.
+/// Keys of archived entries looked at under one hold of a leaf's latch.
 const WINDOW: usize = 256;
 
 /// Keys from, to.
 type Bounds<'k> = (Bound<&'k [u8]>, Bound<&'k [u8]>);
 
-/// Graves the reader sees, in the scan's order.
+/// Archived entries the reader sees, in the scan's order.
 #[derive(Default)]
-pub(super) struct Graves {
+pub(super) struct ArchivedEntries {
     data: Vec<u8>,
     list: Vec<Item>,
     work: Vec<u8>,
-    /// Graves beyond this key have not been looked at. None: there are none.
+    /// Archived entries beyond this key have not been looked at. None: there are none.
     cut: Option<Vec<u8>>,
 }
 
-impl Graves {
+impl ArchivedEntries {
     fn key(&self, item: &Item) -> &[u8] {
         &self.data[item.key.clone()]
     }
@@ -51,23 +51,23 @@ impl Graves {
 }
 
 impl Cursor {
-    /// What the reader sees of the next graves between here and the leaf's end in the scan's
+    /// What the reader sees of the next archived entries between here and the leaf's end in the scan's
     /// direction, nearest first. None: there is nothing to look for.
-    pub(super) fn visible_graves(
+    pub(super) fn visible_archived(
         &mut self,
         engine: &Engine,
         leaf: &LeafRef<'_>,
         view: View<'_>,
-    ) -> Result<Option<Graves>> {
+    ) -> Result<Option<ArchivedEntries>> {
         let View::At { snapshot, .. } = view else {
             return Ok(None);
         };
-        if !self.table.graveyards[self.number].concerns(snapshot.csn()) {
+        if !self.table.archives[self.number].concerns(snapshot.csn()) {
             return Ok(None);
         }
         let here = self.resume.key.clone();
         let mut bounds = self.rest_of_leaf(leaf, &here);
-        let (own_rows, window_end) = self.graves_of_own_rows(engine, leaf, bounds, view);
+        let (own_rows, window_end) = self.archived_of_own_rows(engine, leaf, bounds, view);
         // What the window did not show is not known to be nobody's own.
         if let Some(end) = &window_end {
             match self.direction {
@@ -75,13 +75,13 @@ impl Cursor {
                 Direction::Backward => bounds.0 = Bound::Included(end),
             }
         }
-        let mut graves = Graves::default();
+        let mut archived = ArchivedEntries::default();
         let room = self.batch + 1 - self.items.len();
         let mut result = Ok(());
         let table = self.table.clone();
         let forward = self.direction == Direction::Forward;
         let stopped_at =
-            table.graveyards[self.number].visit(bounds, forward, WINDOW, &mut |key, rec| {
+            table.archives[self.number].visit(bounds, forward, WINDOW, &mut |key, rec| {
                 if hidden_by_own(leaf, key, view) {
                     return true;
                 }
@@ -89,11 +89,11 @@ impl Cursor {
                     true => View::Current,
                     false => view,
                 };
-                result = graves.add(engine, key, rec, view);
-                result.is_ok() && graves.list.len() < room
+                result = archived.add(engine, key, rec, view);
+                result.is_ok() && archived.list.len() < room
             });
-        graves.cut = stopped_at.or(window_end);
-        result.map(|()| Some(graves))
+        archived.cut = stopped_at.or(window_end);
+        result.map(|()| Some(archived))
     }
 
     /// The keys of the leaf that the scan has still to see.
@@ -107,11 +107,11 @@ impl Cursor {
         }
     }
 
-    /// Which of the next graves between these keys are of rows that the reader's own transaction
+    /// Which of the next archived entries between these keys are of rows that the reader's own transaction
     /// has changed: they are looked at as the present is. The clustered index is read for that, so
-    /// that it is found out before, without the graveyard's mutex: under the leaf's latch no grave
+    /// that it is found out before, without the delete_archive's mutex: under the leaf's latch no archived entry
     /// comes. Second: the last key looked at, if there are more.
-    fn graves_of_own_rows(
+    fn archived_of_own_rows(
         &self,
         engine: &Engine,
         leaf: &LeafRef<'_>,
@@ -125,9 +125,9 @@ impl Cursor {
             return (BTreeSet::new(), None);
         }
         let mut doubtful = Vec::new();
-        let graveyard = &self.table.graveyards[self.number];
+        let delete_archive = &self.table.archives[self.number];
         let forward = self.direction == Direction::Forward;
-        let end = graveyard.visit(bounds, forward, WINDOW, &mut |key, rec| {
+        let end = delete_archive.visit(bounds, forward, WINDOW, &mut |key, rec| {
             if !hidden_by_own(leaf, key, view) {
                 let declared = self.clustered_key_of(engine, rec, key, view);
                 doubtful.extend(declared.map(|pk| (key.to_vec(), pk.to_vec())));
@@ -140,14 +140,14 @@ impl Cursor {
         (mine.map(|(key, _)| key).collect(), end)
     }
 
-    /// As `copy_visible`, with the graves where they belong.
+    /// As `copy_visible`, with the archived entries where they belong.
     pub(super) fn copy_merged(
         &mut self,
         engine: &Engine,
         leaf: &LeafRef<'_>,
         mut slot: usize,
         view: View<'_>,
-        graves: &Graves,
+        archived: &ArchivedEntries,
     ) -> Result<Stop> {
         let mut next = 0;
         let mut key = Vec::new();
@@ -157,18 +157,18 @@ impl Cursor {
                 key.clear();
                 node::key_into(leaf, at, &mut key);
             }
-            if let Some(grave) = graves.list.get(next) {
-                if at.is_none() || self.comes_before(graves.key(grave), &key) {
+            if let Some(item) = archived.list.get(next) {
+                if at.is_none() || self.comes_before(archived.key(item), &key) {
                     next += 1;
-                    self.push_grave(graves, grave);
+                    self.push_archived(archived, item);
                     if self.batch_full() {
-                        return Ok(Stop::Grave);
+                        return Ok(Stop::Archived);
                     }
                     continue;
                 }
-            } else if let Some(cut) = &graves.cut {
+            } else if let Some(cut) = &archived.cut {
                 if at.is_none() || self.comes_before(cut, &key) {
-                    return Ok(Stop::GravesCut(cut.clone()));
+                    return Ok(Stop::ArchiveCut(cut.clone()));
                 }
             }
             let Some(at) = at else {
@@ -192,12 +192,13 @@ impl Cursor {
         }
     }
 
-    fn push_grave(&mut self, graves: &Graves, item: &Item) {
+    fn push_archived(&mut self, archived: &ArchivedEntries, item: &Item) {
         let key_from = self.data.len();
-        self.data.extend_from_slice(&graves.data[item.key.clone()]);
+        self.data
+            .extend_from_slice(&archived.data[item.key.clone()]);
         let value_from = self.data.len();
         self.data
-            .extend_from_slice(&graves.data[item.value.clone()]);
+            .extend_from_slice(&archived.data[item.value.clone()]);
         self.items.push(Item {
             key: key_from..value_from,
             value: value_from..self.data.len(),
@@ -206,7 +207,7 @@ impl Cursor {
 }
 
 /// The reader itself made what the leaf has under this key, if only a delete-mark: that is its
-/// state of the row, and a grave of the key belongs to the time before.
+/// state of the row, and an archived entry of the key belongs to the time before.
 pub(super) fn hidden_by_own(leaf: &LeafRef<'_>, key: &[u8], view: View<'_>) -> bool {
     let View::At { own, .. } = view else {
         return false;
