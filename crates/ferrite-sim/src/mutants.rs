@@ -63,7 +63,17 @@ fn catch(program: &Path, name: &str, limit: &str) -> Option<(String, String)> {
     let mut from = 1u64;
     for _ in 0..BROKEN_SEEDS {
         let first = from.to_string();
-        let with = ["--selftest", name, "--time", limit, "--from", &first];
+        // One at a time: the first of them that fails is found, in the time of one processor.
+        let with = [
+            "--selftest",
+            name,
+            "--time",
+            limit,
+            "--from",
+            &first,
+            "--jobs",
+            "1",
+        ];
         let (seed, what) = failure(program, &with)?;
         if failure(program, &["--from", &seed, "--seeds", "1"]).is_none() {
             return Some((seed, what));
@@ -88,7 +98,8 @@ const HEAD: &str = "\
 # Mutation proof
 
 Deliberate faults, one at a time, and how long the simulator took to catch each from seed 1 on. A catch counts only if the same seed
-passes without the fault. Made by `./ferrite test mutants`, which runs them again and writes this table.
+passes without the fault. Seeds run one at a time, on one processor. Made by `./ferrite test mutants`, which runs them again and writes
+this table.
 
 At most LIMIT a fault; CAUGHT of ALL caught.
 
