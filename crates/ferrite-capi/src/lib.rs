@@ -16,7 +16,7 @@ mod boundary;
 mod callbacks;
 mod cursor;
 mod engine;
-mod eyes;
+mod introspection;
 mod rows;
 mod session;
 mod table;

@@ -5,10 +5,10 @@
 
 use crate::client::{After, Client};
 use crate::ddl::create;
+use crate::environment::Environment;
 use crate::model::{TableModel, TableNo, Writes};
 use crate::plan::{Corner, Extra};
 use crate::rows::Shape;
-use crate::world::World;
 use ferrite_engine::{Engine, Table};
 use ferrite_sync::Arc;
 use ferrite_types::Error;
@@ -39,27 +39,27 @@ fn shape(extra: &Extra) -> Shape {
     }
 }
 
-fn table_of(world: &World) -> Option<TableNo> {
-    let model = world.model();
+fn table_of(environment: &Environment) -> Option<TableNo> {
+    let model = environment.model();
     let mut tables = model.tables.iter();
     tables.find(|(_, t)| t.name == NAME).map(|(no, _)| *no)
 }
 
 /// The client.
-pub fn bulk_client(world: &Arc<World>, engine: &Arc<Engine>, seed: u64, thd: usize) {
+pub fn bulk_client(environment: &Arc<Environment>, engine: &Arc<Engine>, seed: u64, thd: usize) {
     assert_eq!(thd, THD);
-    let no = table_of(world).unwrap_or_else(|| {
-        let no = world.model().new_table();
+    let no = table_of(environment).unwrap_or_else(|| {
+        let no = environment.model().new_table();
         let table = TableModel {
             owner: Some(THD),
-            ..TableModel::new(NAME, shape(&world.plan.extra))
+            ..TableModel::new(NAME, shape(&environment.plan.extra))
         };
-        if let Err(e) = create(world, engine, no, table) {
-            assert!(world.is_injected(&e), "create: {e}");
+        if let Err(e) = create(environment, engine, no, table) {
+            assert!(environment.is_injected(&e), "create: {e}");
         }
         no
     });
-    let mut c = Client::new(world, engine, thd, seed);
+    let mut c = Client::new(environment, engine, thd, seed);
     for _ in 0..c.rng.between(1, 3) {
         c.begin();
         c.isolation = ferrite_engine::Isolation::RepeatableRead;
@@ -70,7 +70,7 @@ pub fn bulk_client(world: &Arc<World>, engine: &Arc<Engine>, seed: u64, thd: usi
             0 => {
                 c.roll_back();
             }
-            1 | 2 if world.plan.prepare => c.two_phases(),
+            1 | 2 if environment.plan.prepare => c.two_phases(),
             _ => c.commit(),
         }
     }
@@ -86,8 +86,11 @@ impl Client {
             return self.failed(&e, "mark");
         }
         self.tx.touched.insert(no);
-        let shape = self.world.model().table(no).shape.clone();
-        let there = self.world.model().view_all(no, u64::MAX, &self.tx.writes);
+        let shape = self.environment.model().table(no).shape.clone();
+        let there = self
+            .environment
+            .model()
+            .view_all(no, u64::MAX, &self.tx.writes);
         let deletes = self.rng.chance(1, 2);
         // Who goes back to a savepoint has few values left: some never do.
         let has_savepoints = self.rng.chance(1, 3);

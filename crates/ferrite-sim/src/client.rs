@@ -2,10 +2,10 @@
 //! mean to it.
 
 use crate::damage::note_durable;
+use crate::environment::Environment;
 use crate::model::{State, TableNo, Writes, MARKS};
 use crate::plan::{Corner, FaultMode};
 use crate::rows::Row;
-use crate::world::World;
 use ferrite_engine::{DupInfo, Engine, Isolation, Session, Table, Xid};
 use ferrite_sync::random::Rng;
 use ferrite_sync::{sim, thread, Arc};
@@ -81,8 +81,8 @@ pub enum After {
 
 /// A client.
 pub struct Client {
-    /// The world.
-    pub world: Arc<World>,
+    /// The environment.
+    pub environment: Arc<Environment>,
     /// The engine of this life.
     pub engine: Arc<Engine>,
     /// Its session.
@@ -99,9 +99,14 @@ pub struct Client {
 
 impl Client {
     /// A client of that connection number.
-    pub fn new(world: &Arc<World>, engine: &Arc<Engine>, thd: usize, seed: u64) -> Client {
+    pub fn new(
+        environment: &Arc<Environment>,
+        engine: &Arc<Engine>,
+        thd: usize,
+        seed: u64,
+    ) -> Client {
         Client {
-            world: world.clone(),
+            environment: environment.clone(),
             engine: engine.clone(),
             session: Guarded::new(engine, thd),
             rng: Rng::new(seed),
@@ -124,11 +129,11 @@ impl Client {
     /// A transaction begins.
     pub fn begin(&mut self) {
         self.tx = Tx {
-            serial: self.world.model().new_serial(),
+            serial: self.environment.model().new_serial(),
             ..Tx::default()
         };
         self.isolation = Isolation::RepeatableRead;
-        if self.world.plan.isolation_mix {
+        if self.environment.plan.isolation_mix {
             self.isolation = match self.rng.below(8) {
                 0 => Isolation::ReadUncommitted,
                 1..=3 => Isolation::ReadCommitted,
@@ -136,8 +141,8 @@ impl Client {
                 _ => Isolation::RepeatableRead,
             };
         }
-        let often = 1 + u64::from(self.world.plan.extra.corner == Some(Corner::Values));
-        if self.world.plan.extra.dirty && self.rng.chance(often, 3) {
+        let often = 1 + u64::from(self.environment.plan.extra.corner == Some(Corner::Values));
+        if self.environment.plan.extra.dirty && self.rng.chance(often, 3) {
             self.isolation = Isolation::ReadUncommitted;
         }
     }
@@ -146,15 +151,15 @@ impl Client {
     pub fn statement(&mut self) {
         let isolation = self.isolation;
         let owner = self.s().owner().clone();
-        self.world.statement_begins(self.thd, &owner);
+        self.environment.statement_begins(self.thd, &owner);
         self.s().begin_statement(isolation);
-        self.world.tally().operations += 1;
+        self.environment.tally().operations += 1;
     }
 
     /// A statement ends well.
     pub fn statement_ends(&mut self) {
         self.s().end_statement();
-        self.world.statement_ends(self.thd);
+        self.environment.statement_ends(self.thd);
     }
 
     /// Takes a table into use for this transaction; None while DDL has it.
@@ -163,7 +168,7 @@ impl Client {
             return Some(t.clone());
         }
         let name = {
-            let mut model = self.world.model();
+            let mut model = self.environment.model();
             let t = model.tables.get_mut(&table)?;
             if t.ddl.is_some() {
                 return None;
@@ -177,7 +182,7 @@ impl Client {
                 Some(t)
             }
             Err(e) => {
-                self.world
+                self.environment
                     .model()
                     .tables
                     .entry(table)
@@ -189,7 +194,7 @@ impl Client {
     }
 
     fn release_tables(&mut self) {
-        let mut model = self.world.model();
+        let mut model = self.environment.model();
         for table in std::mem::take(&mut self.tx.tables).keys() {
             if let Some(t) = model.tables.get_mut(table) {
                 t.users -= 1;
@@ -200,7 +205,7 @@ impl Client {
     /// Any table but that of marks.
     pub fn any_table(&mut self) -> Option<TableNo> {
         let list: Vec<TableNo> = {
-            let model = self.world.model();
+            let model = self.environment.model();
             model
                 .tables
                 .keys()
@@ -213,15 +218,15 @@ impl Client {
 
     /// Panics unless the run injects faults of this kind.
     pub fn expect_injected(&self, e: &Error, what: &str) {
-        assert!(self.world.is_injected(e), "{what}: {e}");
+        assert!(self.environment.is_injected(e), "{what}: {e}");
     }
 
     /// A statement failed: what a server does then.
     pub fn failed(&mut self, e: &Error, what: &str) -> After {
-        self.world.statement_ends(self.thd);
-        self.world.tally().errors += 1;
+        self.environment.statement_ends(self.thd);
+        self.environment.tally().errors += 1;
         if *e == Error::Interrupted {
-            let killed = self.world.was_killed(self.thd);
+            let killed = self.environment.was_killed(self.thd);
             assert!(killed, "{what}: interrupted, and nobody has killed it");
         }
         match e {
@@ -238,7 +243,7 @@ impl Client {
             }
             // The table is newer than the snapshot (`read` knows when that may be).
             Error::TableChanged if self.s().snapshot_number().is_some() => {}
-            Error::SnapshotTooOld if self.world.plan.config.max_history_bytes > 0 => {}
+            Error::SnapshotTooOld if self.environment.plan.config.max_history_bytes > 0 => {}
             _ => self.expect_injected(e, what),
         }
         self.roll_back()
@@ -265,7 +270,7 @@ impl Client {
 
     /// The transaction has ended, one way or the other.
     pub fn over(&mut self) {
-        self.world.statement_ends(self.thd);
+        self.environment.statement_ends(self.thd);
         self.release_tables();
         self.tx = Tx::default();
     }
@@ -279,7 +284,7 @@ impl Client {
         let serial = self.tx.serial;
         let row = mark_row(serial);
         let (pk, payload) = {
-            let model = self.world.model();
+            let model = self.environment.model();
             let shape = &model.table(MARKS).shape;
             (shape.pk(serial), shape.payload(&row))
         };
@@ -319,18 +324,18 @@ impl Client {
         self.note("commits");
         let (serial, id) = (self.tx.serial, self.txn_id());
         let writes = std::mem::take(&mut self.tx.writes);
-        self.world
+        self.environment
             .model()
             .ask(serial, id, writes, State::Committing);
-        let hold = self.world.plan.held_answers && self.rng.chance(2, 3);
+        let hold = self.environment.plan.held_answers && self.rng.chance(2, 3);
         if hold {
-            self.world.allow_hold(self.thd, serial);
+            self.environment.allow_hold(self.thd, serial);
         }
         if let Err(e) = self.s().commit(hold) {
             panic!("commit: {e}");
         }
         self.committed(serial, !hold);
-        if hold && !self.world.wait_if_held(self.thd) {
+        if hold && !self.environment.wait_if_held(self.thd) {
             self.answered(serial);
         }
         self.over();
@@ -342,8 +347,8 @@ impl Client {
             self.answered(serial);
         }
         sim::note(&format!("tx {serial} is committed"));
-        self.world.resolve(&self.engine);
-        let mut model = self.world.model();
+        self.environment.resolve(&self.engine);
+        let mut model = self.environment.model();
         let state = model.txns.get(&serial).map(|t| t.state);
         match state {
             Some(State::Committed(csn)) => {
@@ -360,18 +365,18 @@ impl Client {
     }
 
     fn answered(&mut self, serial: u64) {
-        note_durable(&self.world, &self.engine);
-        let durable = self.world.plan.config.flush_log_at_commit == 1;
-        if let Some(t) = self.world.model().txns.get_mut(&serial) {
+        note_durable(&self.environment, &self.engine);
+        let durable = self.environment.plan.config.flush_log_at_commit == 1;
+        if let Some(t) = self.environment.model().txns.get_mut(&serial) {
             t.durable |= durable;
         }
-        self.world.tally().commits += 1;
+        self.environment.tally().commits += 1;
     }
 
     /// First phase, and then one of the ways to go on.
     pub fn two_phases(&mut self) {
         if !self.s().has_changes() {
-            return match self.world.plan.extra.comebacks && self.s().is_active() {
+            return match self.environment.plan.extra.comebacks && self.s().is_active() {
                 true => self.prepare_locks(),
                 false => self.commit(),
             };
@@ -383,7 +388,7 @@ impl Client {
         let writes = std::mem::take(&mut self.tx.writes);
         let touched = std::mem::take(&mut self.tx.touched);
         {
-            let mut model = self.world.model();
+            let mut model = self.environment.model();
             let t = model.ask(serial, id, writes, State::Preparing);
             t.xid = Some(xid.clone());
             t.touched = touched;
@@ -394,26 +399,26 @@ impl Client {
         if serial % 2 == 0 {
             self.s().release_reads();
         }
-        let durable = self.world.plan.config.flush_log_at_commit == 1;
-        if let Some(t) = self.world.model().txns.get_mut(&serial) {
+        let durable = self.environment.plan.config.flush_log_at_commit == 1;
+        if let Some(t) = self.environment.model().txns.get_mut(&serial) {
             t.state = State::Prepared;
             t.prepare_durable = durable;
         }
         let way = self.rng.below(6);
         match way {
             0 => {
-                self.world.model().decide(serial, State::RollingBack);
+                self.environment.model().decide(serial, State::RollingBack);
                 self.roll_back();
                 // It was answered: no crash may bring it back.
-                self.world.model().forget(serial);
+                self.environment.model().forget(serial);
                 return;
             }
             1 => self.detach(serial),
-            2..=4 if self.world.plan.extra.comebacks => self.detach(serial),
+            2..=4 if self.environment.plan.extra.comebacks => self.detach(serial),
             _ => self.second_phase(serial),
         }
         self.over();
-        if self.world.plan.extra.comebacks && way > 0 {
+        if self.environment.plan.extra.comebacks && way > 0 {
             self.disconnect();
         }
     }
@@ -421,7 +426,7 @@ impl Client {
     fn detach(&mut self, serial: u64) {
         self.note("is detached");
         self.s().detach_prepared();
-        if let Some(t) = self.world.model().txns.get_mut(&serial) {
+        if let Some(t) = self.environment.model().txns.get_mut(&serial) {
             t.detached = true;
         }
     }
@@ -443,7 +448,7 @@ impl Client {
     }
 
     fn second_phase(&mut self, serial: u64) {
-        self.world.model().decide(serial, State::Committing);
+        self.environment.model().decide(serial, State::Committing);
         let wait = self.rng.chance(1, 2);
         self.s().commit_ordered();
         self.committed(serial, false);
@@ -451,12 +456,12 @@ impl Client {
             panic!("commit_finish: {e}");
         }
         // The wait follows the setting, as that of a commit in one phase does.
-        if wait && self.world.plan.config.flush_log_at_commit == 1 {
-            if let Some(t) = self.world.model().txns.get_mut(&serial) {
+        if wait && self.environment.plan.config.flush_log_at_commit == 1 {
+            if let Some(t) = self.environment.model().txns.get_mut(&serial) {
                 t.durable = true;
             }
         }
-        self.world.tally().commits += 1;
+        self.environment.tally().commits += 1;
     }
 
     /// Nobody else has changed what this transaction has locked.
@@ -464,8 +469,8 @@ impl Client {
         if self.tx.ranges.is_empty() {
             return;
         }
-        self.world.resolve(&self.engine);
-        let model = self.world.model();
+        self.environment.resolve(&self.engine);
+        let model = self.environment.model();
         for range in &self.tx.ranges {
             let Some(t) = model.tables.get(&range.table) else {
                 continue;
@@ -515,6 +520,6 @@ pub fn xid_of(serial: u64) -> Xid {
 }
 
 /// In which runs errors of reading are to be expected, rollbacks included.
-pub fn reads_may_fail(world: &World) -> bool {
-    world.plan.faults == FaultMode::BadReads || world.may_be_damaged()
+pub fn reads_may_fail(environment: &Environment) -> bool {
+    environment.plan.faults == FaultMode::BadReads || environment.may_be_damaged()
 }

@@ -7,9 +7,9 @@
 //! went on into another file: of the log only files are damaged that end before what was known to be
 //! durable when that flush began.
 
-use crate::life::End;
+use crate::environment::Environment;
+use crate::lifecycle::End;
 use crate::plan::Corner;
-use crate::world::World;
 use ferrite_engine::Engine;
 use ferrite_io::sim::FileDamage;
 use ferrite_io::Storage;
@@ -24,23 +24,23 @@ const SECTOR: u64 = 512;
 const LONG_LOG: usize = 4;
 
 /// How far the log is durable, for [`damage_a_file`].
-pub fn note_durable(world: &World, engine: &Engine) {
-    if world.plan.extra.file_damage {
+pub fn note_durable(environment: &Environment, engine: &Engine) {
+    if environment.plan.extra.file_damage {
         let metrics = engine.metrics();
         let flushed = metrics.iter().find(|m| m.name == "lsn_flushed");
-        world.durable_up_to(flushed.expect("there is such a metric").value);
+        environment.durable_up_to(flushed.expect("there is such a metric").value);
     }
 }
 
 /// Damages a file; false when there is none that may be.
-pub fn damage_a_file(world: &Arc<World>, rng: &mut Rng, clean: bool) -> bool {
-    let names = world.disk.list().unwrap_or_default();
+pub fn damage_a_file(environment: &Arc<Environment>, rng: &mut Rng, clean: bool) -> bool {
+    let names = environment.disk.list().unwrap_or_default();
     let mut names: Vec<String> = names
         .into_iter()
-        .filter(|name| clean || may_be_missed(world, name))
+        .filter(|name| clean || may_be_missed(environment, name))
         .collect();
     let of_log: Vec<String> = names.iter().filter(|n| is_log(n)).cloned().collect();
-    let about_log = world.plan.extra.corner == Some(Corner::Log) && !of_log.is_empty();
+    let about_log = environment.plan.extra.corner == Some(Corner::Log) && !of_log.is_empty();
     if about_log {
         names = of_log;
     }
@@ -48,7 +48,10 @@ pub fn damage_a_file(world: &Arc<World>, rng: &mut Rng, clean: bool) -> bool {
         return false;
     }
     let name = &names[rng.below(names.len() as u64) as usize];
-    let bytes = world.disk.contents(name).map_or(0, |c| c.len() as u64);
+    let bytes = environment
+        .disk
+        .contents(name)
+        .map_or(0, |c| c.len() as u64);
     let somewhere = rng.below(bytes.max(1)) / SECTOR * SECTOR;
     let damage = match rng.below(5) {
         // Nothing tells of it but what is behind it.
@@ -71,10 +74,10 @@ pub fn damage_a_file(world: &Arc<World>, rng: &mut Rng, clean: bool) -> bool {
         },
     };
     sim::note(&format!("damage: {name}: {damage:?}"));
-    if let Err(e) = world.disk.damage_file(name, damage) {
+    if let Err(e) = environment.disk.damage_file(name, damage) {
         panic!("damage of {name}: {e}");
     }
-    world.is_damaged();
+    environment.is_damaged();
     true
 }
 
@@ -83,24 +86,24 @@ fn is_log(name: &str) -> bool {
 }
 
 /// Is there so much of the log that its middle may be lost? In runs that are about it.
-pub fn has_long_log(world: &World) -> bool {
-    let names = world.disk.list().unwrap_or_default();
+pub fn has_long_log(environment: &Environment) -> bool {
+    let names = environment.disk.list().unwrap_or_default();
     let log = names
         .iter()
-        .filter(|n| is_log(n) && may_be_missed(world, n));
-    world.plan.extra.corner == Some(Corner::Log) && log.count() >= LONG_LOG
+        .filter(|n| is_log(n) && may_be_missed(environment, n));
+    environment.plan.extra.corner == Some(Corner::Log) && log.count() >= LONG_LOG
 }
 
 /// Is its damage noticed after a power cut, too?
-fn may_be_missed(world: &World, name: &str) -> bool {
+fn may_be_missed(environment: &Environment, name: &str) -> bool {
     let Some(number) = name.strip_prefix("redo.") else {
         return true;
     };
     let Ok(number) = number.parse::<u64>() else {
         return true;
     };
-    let bytes = world.plan.config.log_segment_bytes / SECTOR * SECTOR_PAYLOAD;
-    (number + 1) * bytes < world.durable_before_last_flush()
+    let bytes = environment.plan.config.log_segment_bytes / SECTOR * SECTOR_PAYLOAD;
+    (number + 1) * bytes < environment.durable_before_last_flush()
 }
 
 /// A program that refused the damaged database, or broke off later, must have said where.

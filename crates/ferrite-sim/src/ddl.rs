@@ -10,9 +10,9 @@
 //! - It ends within its time.
 
 use crate::client::Guarded;
+use crate::environment::Environment;
 use crate::model::{Ddl, TableModel, TableNo, Version, MARKS};
 use crate::rows::{pattern, Big, Row, Secondary, Shape};
-use crate::world::World;
 use crate::write::{borrowed, entries_of};
 use ferrite_engine::{
     Cursor, DdlCaller, DupInfo, Engine, IndexSpec, Isolation, ReadMode, Table, TableSpec, WaitMode,
@@ -45,15 +45,24 @@ fn spec(table: &TableModel) -> TableSpec {
 ///
 /// # Errors
 /// As the engine's.
-pub fn create(world: &World, engine: &Engine, no: TableNo, table: TableModel) -> Result<(), Error> {
-    make(world, engine, no, table, Ddl::Create)?;
-    world.model().tables.entry(no).and_modify(|t| t.ddl = None);
+pub fn create(
+    environment: &Environment,
+    engine: &Engine,
+    no: TableNo,
+    table: TableModel,
+) -> Result<(), Error> {
+    make(environment, engine, no, table, Ddl::Create)?;
+    environment
+        .model()
+        .tables
+        .entry(no)
+        .and_modify(|t| t.ddl = None);
     Ok(())
 }
 
 /// Makes a table, which stays in the state of `ddl`.
 fn make(
-    world: &World,
+    environment: &Environment,
     engine: &Engine,
     no: TableNo,
     mut table: TableModel,
@@ -61,22 +70,22 @@ fn make(
 ) -> Result<Arc<Table>, Error> {
     let spec = spec(&table);
     table.ddl = Some(ddl);
-    world.model().tables.insert(no, table);
+    environment.model().tables.insert(no, table);
     let before = engine.commit_number();
     let made = engine.dict().create_table(spec, 1);
     if made.is_err() {
-        world.model().tables.remove(&no);
+        environment.model().tables.remove(&no);
     } else {
-        renewed(world, engine, no, before);
-        world.tally().ddl += 1;
+        renewed(environment, engine, no, before);
+        environment.tally().ddl += 1;
     }
     made
 }
 
 /// The table's contents came into being without a history, after the commit number `before`.
-fn renewed(world: &World, engine: &Engine, no: TableNo, before: Csn) {
+fn renewed(environment: &Environment, engine: &Engine, no: TableNo, before: Csn) {
     let now = engine.commit_number().get();
-    let mut model = world.model();
+    let mut model = environment.model();
     model.tables.entry(no).and_modify(|t| {
         if !t.temporary {
             (t.newer_than, t.complete_at) = (before.get(), now);
@@ -88,47 +97,53 @@ fn renewed(world: &World, engine: &Engine, no: TableNo, before: Csn) {
 ///
 /// # Errors
 /// As the engine's.
-pub fn drop_now(world: &World, engine: &Engine, no: TableNo) -> Result<(), Error> {
-    let name = begin(world, no, &Ddl::Drop);
+pub fn drop_now(environment: &Environment, engine: &Engine, no: TableNo) -> Result<(), Error> {
+    let name = begin(environment, no, &Ddl::Drop);
     let name = name.expect("nobody else uses it");
     let caller = DdlCaller::default();
     let result = engine.drop_table(&name, &caller);
-    done(world, no, &Ddl::Drop, result.is_ok());
+    done(environment, no, &Ddl::Drop, result.is_ok());
     result
 }
 
 /// DDL on tables that no session uses.
-pub fn ddl_client(world: &Arc<World>, engine: &Arc<Engine>, seed: u64) {
+pub fn ddl_client(environment: &Arc<Environment>, engine: &Arc<Engine>, seed: u64) {
     let mut rng = Rng::new(seed);
     for _ in 0..rng.between(1, 6) {
         thread::sleep_us(rng.below(20_000));
         if rng.chance(1, 3) {
-            let shape = world.plan.new_shape(&mut rng);
-            let no = world.model().new_table();
+            let shape = environment.plan.new_shape(&mut rng);
+            let no = environment.model().new_table();
             let table = TableModel::new(&format!("sim/n{no}"), shape);
-            if let Err(e) = create(world, engine, no, table) {
-                assert!(world.is_injected(&e), "create: {e}");
+            if let Err(e) = create(environment, engine, no, table) {
+                assert!(environment.is_injected(&e), "create: {e}");
             }
             continue;
         }
-        let Some(no) = choose(world, &mut rng) else {
+        let Some(no) = choose(environment, &mut rng) else {
             continue;
         };
-        if world.plan.extra.copies && rng.chance(1, 2) {
-            copy(world, engine, no, &mut rng);
+        if environment.plan.extra.copies && rng.chance(1, 2) {
+            copy(environment, engine, no, &mut rng);
             continue;
         }
         let what = match rng.below(3) {
             0 => Ddl::Drop,
             1 => Ddl::Truncate,
-            _ => Ddl::Rename(format!("sim/r{no}_{}", world.model().new_stamp())),
+            _ => Ddl::Rename(format!("sim/r{no}_{}", environment.model().new_stamp())),
         };
-        let _ = change(world, engine, no, &what, wait_ms(world, &mut rng));
+        let _ = change(
+            environment,
+            engine,
+            no,
+            &what,
+            wait_ms(environment, &mut rng),
+        );
     }
 }
 
-fn wait_ms(world: &World, rng: &mut Rng) -> u64 {
-    if world.plan.extra.ddl_beside {
+fn wait_ms(environment: &Environment, rng: &mut Rng) -> u64 {
+    if environment.plan.extra.ddl_beside {
         [0, 1, 20, 200][rng.below(4) as usize]
     } else {
         50_000
@@ -136,9 +151,9 @@ fn wait_ms(world: &World, rng: &mut Rng) -> u64 {
 }
 
 /// A table that no session uses.
-fn choose(world: &World, rng: &mut Rng) -> Option<TableNo> {
-    let model = world.model();
-    let beside = world.plan.extra.ddl_beside;
+fn choose(environment: &Environment, rng: &mut Rng) -> Option<TableNo> {
+    let model = environment.model();
+    let beside = environment.plan.extra.ddl_beside;
     let free: Vec<TableNo> = model
         .tables
         .iter()
@@ -152,8 +167,8 @@ fn choose(world: &World, rng: &mut Rng) -> Option<TableNo> {
 }
 
 /// The metadata lock; None when somebody else has come first.
-fn begin(world: &World, no: TableNo, what: &Ddl) -> Option<String> {
-    let mut model = world.model();
+fn begin(environment: &Environment, no: TableNo, what: &Ddl) -> Option<String> {
+    let mut model = environment.model();
     let t = model.tables.get_mut(&no)?;
     if t.users > 0 || t.ddl.is_some() {
         return None;
@@ -167,28 +182,28 @@ fn begin(world: &World, no: TableNo, what: &Ddl) -> Option<String> {
 /// # Errors
 /// `LockTimeout`, rightly, or what the run injects.
 fn change(
-    world: &World,
+    environment: &Environment,
     engine: &Engine,
     no: TableNo,
     what: &Ddl,
     wait_ms: u64,
 ) -> Result<(), Error> {
-    let name = begin(world, no, what).ok_or(Error::LockTimeout)?;
-    let result = ask(world, engine, no, &name, what, wait_ms);
-    done(world, no, what, result.is_ok());
+    let name = begin(environment, no, what).ok_or(Error::LockTimeout)?;
+    let result = ask(environment, engine, no, &name, what, wait_ms);
+    done(environment, no, what, result.is_ok());
     result
 }
 
 /// The call, and whether it might end so.
 fn ask(
-    world: &World,
+    environment: &Environment,
     engine: &Engine,
     no: TableNo,
     name: &str,
     what: &Ddl,
     wait_ms: u64,
 ) -> Result<(), Error> {
-    let before = world.model().holders(no, false);
+    let before = environment.model().holders(no, false);
     let since_us = time::now_us();
     let number = engine.commit_number();
     let caller = DdlCaller { thd: THD, wait_ms };
@@ -206,13 +221,13 @@ fn ask(
     );
     match &result {
         Ok(()) => {
-            let hold = world.model().holders(no, true);
+            let hold = environment.model().holders(no, true);
             assert!(
                 hold.is_empty(),
                 "{what:?} of {name} is done and prepared transactions {hold:?} have changed it"
             );
             if *what == Ddl::Truncate {
-                renewed(world, engine, no, number);
+                renewed(environment, engine, no, number);
             }
         }
         Err(Error::LockTimeout) => {
@@ -221,13 +236,13 @@ fn ask(
                 "{what:?} of {name} has waited for nobody"
             );
         }
-        Err(e) => assert!(world.is_injected(e), "{what:?}: {e}"),
+        Err(e) => assert!(environment.is_injected(e), "{what:?}: {e}"),
     }
     result
 }
 
-fn done(world: &World, no: TableNo, what: &Ddl, is_done: bool) {
-    let mut model = world.model();
+fn done(environment: &Environment, no: TableNo, what: &Ddl, is_done: bool) {
+    let mut model = environment.model();
     model.tables.entry(no).and_modify(|t| t.ddl = None);
     if !is_done {
         return;
@@ -249,7 +264,7 @@ fn done(world: &World, no: TableNo, what: &Ddl, is_done: bool) {
         model.forget_writes(no);
     }
     drop(model);
-    world.tally().ddl += 1;
+    environment.tally().ddl += 1;
 }
 
 // ---- copies --------------------------------------------------------------------------------
@@ -257,43 +272,52 @@ fn done(world: &World, no: TableNo, what: &Ddl, is_done: bool) {
 /// ALTER TABLE by copy: a new table is filled and takes the old one's name. Each step is a
 /// change of its own, so that a crash may come between any two; a table that was still being
 /// filled is dropped after it (`settle`), as the server's log of DDL does.
-fn copy(world: &Arc<World>, engine: &Arc<Engine>, no: TableNo, rng: &mut Rng) {
-    let Some(name) = begin(world, no, &Ddl::Copied) else {
+fn copy(environment: &Arc<Environment>, engine: &Arc<Engine>, no: TableNo, rng: &mut Rng) {
+    let Some(name) = begin(environment, no, &Ddl::Copied) else {
         return;
     };
-    let to = world.model().new_table();
-    let shape = world.model().table(no).shape.clone();
+    let to = environment.model().new_table();
+    let shape = environment.model().table(no).shape.clone();
     let new = TableModel {
         owner: Some(THD),
         ..TableModel::new(&format!("sim/c{to}"), shape.clone())
     };
-    let filled = make(world, engine, to, new, Ddl::Fill)
-        .and_then(|table| fill(world, engine, no, &name, &shape, to, &table));
+    let filled = make(environment, engine, to, new, Ddl::Fill)
+        .and_then(|table| fill(environment, engine, no, &name, &shape, to, &table));
     // The old table keeps its metadata lock until the new one has its name.
     if let Err(e) = filled {
-        let expected = world.is_injected(&e) || matches!(e, Error::LockTimeout | Error::Deadlock);
+        let expected =
+            environment.is_injected(&e) || matches!(e, Error::LockTimeout | Error::Deadlock);
         assert!(expected, "copy: {e}");
-        give_up_copy(world, engine, to);
-        world.model().tables.entry(no).and_modify(|t| t.ddl = None);
+        give_up_copy(environment, engine, to);
+        environment
+            .model()
+            .tables
+            .entry(no)
+            .and_modify(|t| t.ddl = None);
         return;
     }
-    let wait_ms = wait_ms(world, rng);
+    let wait_ms = wait_ms(environment, rng);
     let aside = Ddl::Rename(format!("sim/o{no}_{to}"));
-    world.model().tables.entry(no).and_modify(|t| {
+    environment.model().tables.entry(no).and_modify(|t| {
         t.ddl = Some(aside.clone());
         t.owner = Some(THD);
     });
-    let moved = ask(world, engine, no, &name, &aside, wait_ms);
-    done(world, no, &aside, moved.is_ok());
+    let moved = ask(environment, engine, no, &name, &aside, wait_ms);
+    done(environment, no, &aside, moved.is_ok());
     if moved.is_err() {
-        give_up_copy(world, engine, to);
+        give_up_copy(environment, engine, to);
     } else {
-        world.model().tables.entry(to).and_modify(|t| t.ddl = None);
-        let _ = change(world, engine, to, &Ddl::Rename(name), wait_ms);
-        let _ = change(world, engine, no, &Ddl::Drop, wait_ms);
+        environment
+            .model()
+            .tables
+            .entry(to)
+            .and_modify(|t| t.ddl = None);
+        let _ = change(environment, engine, to, &Ddl::Rename(name), wait_ms);
+        let _ = change(environment, engine, no, &Ddl::Drop, wait_ms);
     }
     for no in [no, to] {
-        world
+        environment
             .model()
             .tables
             .entry(no)
@@ -301,24 +325,24 @@ fn copy(world: &Arc<World>, engine: &Arc<Engine>, no: TableNo, rng: &mut Rng) {
     }
 }
 
-fn give_up_copy(world: &World, engine: &Engine, to: TableNo) {
-    let Some(name) = world.model().tables.get(&to).map(|t| t.name.clone()) else {
+fn give_up_copy(environment: &Environment, engine: &Engine, to: TableNo) {
+    let Some(name) = environment.model().tables.get(&to).map(|t| t.name.clone()) else {
         return;
     };
     // A whole copy is a table like any other by now: it may be there after a crash, or be gone.
-    world.model().tables.entry(to).and_modify(|t| {
+    environment.model().tables.entry(to).and_modify(|t| {
         if let Some(Ddl::Rename(_)) = t.ddl {
             t.ddl = Some(Ddl::Drop);
         }
     });
     match engine.drop_table(&name, &DdlCaller::default()) {
         Ok(()) => {
-            world.model().tables.remove(&to);
+            environment.model().tables.remove(&to);
         }
         // It stays as one that was being filled: nobody uses it.
         Err(e) => {
-            assert!(world.is_injected(&e), "drop of a copy: {e}");
-            let mut model = world.model();
+            assert!(environment.is_injected(&e), "drop of a copy: {e}");
+            let mut model = environment.model();
             model
                 .tables
                 .entry(to)
@@ -329,7 +353,7 @@ fn give_up_copy(world: &World, engine: &Engine, to: TableNo) {
 
 /// Every row of the old table, read with locks as ALTER reads, goes into the new one.
 fn fill(
-    world: &Arc<World>,
+    environment: &Arc<Environment>,
     engine: &Arc<Engine>,
     no: TableNo,
     name: &str,
@@ -349,8 +373,8 @@ fn fill(
         let got = cursor.current()?;
         let (pk, payload) = (got.pk.to_vec(), got.payload.to_vec());
         let n = shape.number_of(&pk).unwrap_or(u64::MAX);
-        world.resolve(engine);
-        let row = world.model().view(no, n, u64::MAX, &BTreeMap::new());
+        environment.resolve(engine);
+        let row = environment.model().view(no, n, u64::MAX, &BTreeMap::new());
         let row = row.unwrap_or_else(|| panic!("copy of {name}: row {n} should not be there"));
         assert!(
             shape.is_payload_of(&payload, &row),
@@ -359,7 +383,7 @@ fn fill(
         let row = with_own_value(engine, s, table, row)?;
         let entries = entries_of(shape, &row);
         let dup = &mut DupInfo::default();
-        world.model().offer(to, n, row);
+        environment.model().offer(to, n, row);
         let (payload, entries) = (shape.payload(&row), borrowed(&entries));
         s.insert_row(table, Some(&pk), &payload, &entries, false, dup)?;
         copied.insert(n, row);
@@ -369,8 +393,8 @@ fn fill(
         moved?;
     }
     // The end of the scan may have waited for a transaction that deleted the last row.
-    world.resolve(engine);
-    let all = world.model().view_all(no, u64::MAX, &BTreeMap::new());
+    environment.resolve(engine);
+    let all = environment.model().view_all(no, u64::MAX, &BTreeMap::new());
     assert!(
         all.keys().eq(copied.keys()),
         "copy of {name}: rows {:?} were read, {:?} are there",
@@ -379,7 +403,7 @@ fn fill(
     );
     let before = engine.commit_number();
     s.end_load(table)?;
-    renewed(world, engine, to, before);
+    renewed(environment, engine, to, before);
     s.commit(false)?;
     let versions = |row: Row| {
         vec![Version {
@@ -390,7 +414,7 @@ fn fill(
     };
     let rows = copied.into_iter().map(|(n, row)| (n, versions(row)));
     let rows = rows.collect();
-    world.model().tables.entry(to).and_modify(|t| {
+    environment.model().tables.entry(to).and_modify(|t| {
         t.rows = rows;
         // From here on it is a table like any other, under a name that nobody uses yet.
         t.ddl = Some(Ddl::Rename(t.name.clone()));

@@ -2,9 +2,9 @@
 //! life; and now and then by two at once, of whom one must find nothing.
 
 use crate::client::Client;
+use crate::environment::Environment;
 use crate::model::State;
 use crate::plan::Corner;
-use crate::world::World;
 use ferrite_engine::{Engine, Xid};
 use ferrite_sync::random::Rng;
 use ferrite_sync::{sim, thread, Arc};
@@ -18,25 +18,29 @@ struct Decision {
 }
 
 /// Decides prepared transactions now and then.
-pub fn decider(world: &Arc<World>, engine: &Arc<Engine>, seed: u64, _thd: usize) {
+pub fn decider(environment: &Arc<Environment>, engine: &Arc<Engine>, seed: u64, _thd: usize) {
     let mut rng = Rng::new(seed);
     // In runs about ids while the tables of this life are there.
-    let (times, pause_us) = match world.plan.extra.corner {
+    let (times, pause_us) = match environment.plan.extra.corner {
         Some(Corner::Ids) => (20, 10_000),
         _ => (8, 100_000),
     };
     for _ in 0..rng.between(1, times) {
         thread::sleep_us(rng.below(pause_us));
         if rng.chance(1, 2) {
-            if let Err(e) = decide_one(world, engine, &mut rng) {
-                assert!(world.is_injected(&e), "decision by xid: {e}");
+            if let Err(e) = decide_one(environment, engine, &mut rng) {
+                assert!(environment.is_injected(&e), "decision by xid: {e}");
             }
         }
     }
 }
 
-fn decide_one(world: &Arc<World>, engine: &Arc<Engine>, rng: &mut Rng) -> Result<bool, Error> {
-    let Some(decision) = choose(world, rng) else {
+fn decide_one(
+    environment: &Arc<Environment>,
+    engine: &Arc<Engine>,
+    rng: &mut Rng,
+) -> Result<bool, Error> {
+    let Some(decision) = choose(environment, rng) else {
         return Ok(false);
     };
     let Decision {
@@ -45,28 +49,28 @@ fn decide_one(world: &Arc<World>, engine: &Arc<Engine>, rng: &mut Rng) -> Result
         commit,
     } = decision;
     sim::note(&format!("tx {serial} is decided: commit {commit}"));
-    if world.plan.extra.comebacks && rng.chance(1, 3) {
+    if environment.plan.extra.comebacks && rng.chance(1, 3) {
         two_decide(engine, &xid, commit)?;
     } else {
         decide(engine, &xid, commit)?;
     }
     if commit {
-        if let Some(t) = world.model().txns.get_mut(&serial) {
+        if let Some(t) = environment.model().txns.get_mut(&serial) {
             t.durable = true;
         }
-        world.resolve(engine);
-        world.tally().commits += 1;
+        environment.resolve(engine);
+        environment.tally().commits += 1;
     } else {
-        world.model().forget(serial);
+        environment.model().forget(serial);
     }
     Ok(true)
 }
 
-fn choose(world: &World, rng: &mut Rng) -> Option<Decision> {
+fn choose(environment: &Environment, rng: &mut Rng) -> Option<Decision> {
     let commit = rng.chance(1, 2);
-    let mut model = world.model();
+    let mut model = environment.model();
     let open = || model.txns.iter().filter(|(_, t)| t.detached);
-    let nth = match world.plan.extra.comebacks {
+    let nth = match environment.plan.extra.comebacks {
         true => rng.below(open().count().max(1) as u64) as usize,
         false => 0,
     };
@@ -114,7 +118,7 @@ fn two_decide(engine: &Arc<Engine>, xid: &Xid, commit: bool) -> Result<(), Error
 /// # Errors
 /// A read that failed, where the run injects such faults.
 pub fn decide_all(c: &mut Client) -> Result<(), Error> {
-    let (world, engine) = (c.world.clone(), c.engine.clone());
-    while decide_one(&world, &engine, &mut c.rng)? {}
+    let (environment, engine) = (c.environment.clone(), c.engine.clone());
+    while decide_one(&environment, &engine, &mut c.rng)? {}
     Ok(())
 }

@@ -22,7 +22,7 @@ impl Client {
         c: &mut Cursor,
         mut moved: Result<(), Error>,
     ) -> Result<(), Error> {
-        if !self.world.plan.extra.dirty {
+        if !self.environment.plan.extra.dirty {
             return Ok(());
         }
         for _ in 0..scan.limit {
@@ -51,10 +51,15 @@ impl Client {
                 Err(e) => return Err(e),
             };
         }
-        self.world.tally().rows += 1;
+        self.environment.tally().rows += 1;
         let place = format!("table {} index {}, dirty", scan.no, scan.index_no);
-        let offered = stamp_of(&payload)
-            .and_then(|stamp| self.world.model().offered.get(&(scan.no, stamp)).copied());
+        let offered = stamp_of(&payload).and_then(|stamp| {
+            self.environment
+                .model()
+                .offered
+                .get(&(scan.no, stamp))
+                .copied()
+        });
         let Some((n, row)) = offered else {
             panic!("{place}: nobody has written {}", describe(&payload));
         };

@@ -3,7 +3,7 @@
 //!
 //! Locking: none over a call of the engine.
 
-use crate::world::World;
+use crate::environment::Environment;
 use ferrite_engine::Engine;
 use ferrite_sync::random::Rng;
 use ferrite_sync::{thread, time, Arc};
@@ -15,23 +15,23 @@ const BACK_WITHIN_US: u64 = 30_000_000;
 const LAST_CONNECTION: u64 = 13;
 
 /// Kills what clients run, now and then.
-pub fn killer(world: &Arc<World>, engine: &Arc<Engine>, seed: u64) {
+pub fn killer(environment: &Arc<Environment>, engine: &Arc<Engine>, seed: u64) {
     let mut rng = Rng::new(seed);
     for _ in 0..rng.between(4, 40) {
         thread::sleep_us(rng.below(20_000));
         let thd = rng.between(1, LAST_CONNECTION) as usize;
-        let Some((statement, owner)) = world.kill(thd) else {
+        let Some((statement, owner)) = environment.kill(thd) else {
             continue;
         };
         engine.locks().interrupt(&owner);
-        world.tally().kills += 1;
-        comes_back(world, thd, statement);
+        environment.tally().kills += 1;
+        comes_back(environment, thd, statement);
     }
 }
 
-fn comes_back(world: &World, thd: usize, statement: u64) {
+fn comes_back(environment: &Environment, thd: usize, statement: u64) {
     let since_us = time::now_us();
-    while world.is_at(thd, statement) {
+    while environment.is_at(thd, statement) {
         let waited_us = time::now_us() - since_us;
         assert!(
             waited_us < BACK_WITHIN_US,

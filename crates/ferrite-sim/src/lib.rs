@@ -3,14 +3,14 @@
 //!
 //! # What is where
 //! - `plan`: the random configuration of a run. `rows`: what the tables hold.
-//! - `model`: the oracle. `world`: what outlives a crash.
+//! - `model`: the oracle. `environment`: what outlives a crash.
 //! - `client`, `write`, `read`: what sessions do, and what they must see. `dirty`: reads at READ
 //!   UNCOMMITTED. `bulk`: transactions with very many values out of line. `temporary`: tables of
 //!   one connection.
 //! - `decide`: prepared transactions without a session. `ddl`: tables come, go, and are copied.
 //!   `kill`: statements are killed. `damage`: files are.
-//! - `settle`: what must be there after a restart.
-//! - `life`: one life of the program. `run`: lives, crashes and faults; the whole of a run.
+//! - `verify`: what must be there after a restart.
+//! - `lifecycle`: one life of the program. `run`: lives, crashes and faults; the whole of a run.
 //!
 //! # Invariants
 //! - Every choice comes from the seed; maps are ordered; no address, thread or clock of the
@@ -25,15 +25,15 @@ pub mod damage;
 pub mod ddl;
 pub mod decide;
 pub mod dirty;
+pub mod environment;
 pub mod kill;
-pub mod life;
+pub mod lifecycle;
 pub mod model;
 pub mod plan;
 pub mod read;
 pub mod rows;
 pub mod run;
 pub mod semi;
-pub mod settle;
 pub mod temporary;
-pub mod world;
+pub mod verify;
 pub mod write;

@@ -3,8 +3,8 @@
 mod mutants;
 
 use clap::Parser;
+use ferrite_sim::environment::Tally;
 use ferrite_sim::run::{run, Finished};
-use ferrite_sim::world::Tally;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

@@ -9,9 +9,9 @@
 //! - Versions of a row are sorted by commit number; number 0 is the state this life began
 //!   with.
 //! - A transaction's writes stand in its `Txn` from the moment its commit is asked for; they
-//!   become versions when the engine says that it is committed (`World::resolve`).
+//!   become versions when the engine says that it is committed (`Environment::resolve`).
 //!
-//! Locking: one real mutex (`World::model`) that is never held over a call of the engine,
+//! Locking: one real mutex (`Environment::model`) that is never held over a call of the engine,
 //! since the engine may hand the baton to another task.
 
 use crate::rows::{Row, Secondary, Shape};

@@ -95,11 +95,11 @@ impl Client {
         let Some(table) = self.use_table(no) else {
             return After::GoesOn;
         };
-        let shape = self.world.model().table(no).shape.clone();
+        let shape = self.environment.model().table(no).shape.clone();
         let scan = self.some_scan(no, table, shape);
         self.statement();
-        let often = 1 + u64::from(self.world.plan.extra.corner == Some(Corner::Ranges));
-        let locking = self.world.plan.locking_reads && self.rng.chance(often, 3);
+        let often = 1 + u64::from(self.environment.plan.extra.corner == Some(Corner::Ranges));
+        let locking = self.environment.plan.locking_reads && self.rng.chance(often, 3);
         let (what, result) = if locking {
             ("locking scan", self.locking_scan(&scan))
         } else {
@@ -143,7 +143,7 @@ impl Client {
             1 => Start::Last,
             _ => Start::Seek(modes[rng.below(6) as usize], key),
         };
-        let limits = match self.world.plan.extra.corner {
+        let limits = match self.environment.plan.extra.corner {
             // Others are to find gaps that nobody has locked.
             Some(Corner::Ranges) => [1, 3, 5, 5],
             _ => [1, 5, 60, u64::MAX],
@@ -165,7 +165,7 @@ impl Client {
         let Some(table) = self.use_table(no) else {
             return Ok(());
         };
-        let shape = self.world.model().table(no).shape.clone();
+        let shape = self.environment.model().table(no).shape.clone();
         for index_no in 0..=shape.secondary.len() {
             for start in [Start::First, Start::Last] {
                 let (table, shape) = (table.clone(), shape.clone());
@@ -188,7 +188,7 @@ impl Client {
         let Some(number) = self.s().snapshot_number() else {
             return;
         };
-        let model = self.world.model();
+        let model = self.environment.model();
         let (number, table) = (number.get(), model.table(no));
         match result {
             Ok(()) | Err(Error::NotFound) => assert!(
@@ -222,14 +222,14 @@ impl Client {
                 "a snapshot sees up to {csn}; {floor} was answered before"
             );
         }
-        self.world.resolve(&self.engine);
-        let model = self.world.model();
+        self.environment.resolve(&self.engine);
+        let model = self.environment.model();
         Some(model.index(scan.no, scan.index_no, csn, &self.tx.writes))
     }
 
     fn snapshot_scan(&mut self, scan: &Scan) -> Result<(), Error> {
         let fresh = self.s().snapshot_number().is_none();
-        let floor = self.world.model().answered_csn;
+        let floor = self.environment.model().answered_csn;
         let mut c = Cursor::new(
             &scan.table,
             scan.index_no,
@@ -307,7 +307,7 @@ impl Client {
             place(),
             scan.shape.number_of(got.pk)
         );
-        self.world.tally().rows += 1;
+        self.environment.tally().rows += 1;
         if scan.index_no > 0 {
             assert_eq!(
                 got.payload,
@@ -410,9 +410,9 @@ impl Client {
         let (key, payload) = (got.key.to_vec(), got.payload.to_vec());
         let n = scan.shape.number_of(got.pk).unwrap_or(u64::MAX);
         let now = |client: &Client| {
-            client.world.resolve(&client.engine);
+            client.environment.resolve(&client.engine);
             client
-                .world
+                .environment
                 .model()
                 .view(scan.no, n, u64::MAX, &client.tx.writes)
         };
@@ -428,7 +428,7 @@ impl Client {
             scan.shape.index_key(scan.index_no, n, &row),
             "{place}: row {n}"
         );
-        self.world.tally().rows += 1;
+        self.environment.tally().rows += 1;
         if scan.index_no == 0 {
             self.check_payload(&scan.shape, n, Some(&payload), &row, &place)?;
             return Ok(key);
@@ -452,7 +452,7 @@ impl Client {
     /// A row was read with a lock, and there or not there: it stays so.
     pub(crate) fn keep_row(&mut self, table: TableNo, pk: Vec<u8>) {
         if self.isolation >= Isolation::RepeatableRead {
-            let since = self.world.model().tick();
+            let since = self.environment.model().tick();
             self.keep(LockedRange {
                 table,
                 index_no: 0,
@@ -478,8 +478,8 @@ impl Client {
 
     /// A forward scan with gap locks is over: its range is what the model has, and stays so.
     fn keep_range(&mut self, scan: &Scan, seen: u64, ended: bool, last: Option<Vec<u8>>) {
-        self.world.resolve(&self.engine);
-        let mut model = self.world.model();
+        self.environment.resolve(&self.engine);
+        let mut model = self.environment.model();
         let entries = model.index(scan.no, scan.index_no, u64::MAX, &self.tx.writes);
         let from = place(&entries, &scan.start).unwrap_or(entries.len());
         let exact = match &scan.start {
@@ -539,8 +539,8 @@ impl Client {
         first: Option<Vec<u8>>,
         last: Option<Vec<u8>>,
     ) {
-        self.world.resolve(&self.engine);
-        let mut model = self.world.model();
+        self.environment.resolve(&self.engine);
+        let mut model = self.environment.model();
         let entries = model.index(scan.no, scan.index_no, u64::MAX, &self.tx.writes);
         let is_exact = matches!(&scan.start, Start::Seek(SeekMode::LastExact, _));
         if is_exact && seen == 0 {

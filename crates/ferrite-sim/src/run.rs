@@ -5,9 +5,9 @@
 //! does follows from its seed.
 
 use crate::damage::{damage_a_file, has_long_log, judge, names_a_place};
-use crate::life::{life, End};
+use crate::environment::{Environment, Tally};
+use crate::lifecycle::{life, End};
 use crate::plan::{Corner, FaultMode, Plan};
-use crate::world::{Tally, World};
 use ferrite_io::sim::{Fault, Survival};
 use ferrite_sync::random::Rng;
 use ferrite_sync::sim::{self, Report, Simulation, Stall, ANYWHERE};
@@ -45,9 +45,9 @@ pub fn run(seed: u64, keep_trace: bool) -> Finished {
     let tally = Arc::new(std::sync::Mutex::new(Tally::default()));
     let out = tally.clone();
     let result = simulation.run(move || {
-        let world = Arc::new(World::new(plan));
-        operate(&world);
-        *out.lock().expect("nobody panics with it") = *world.tally();
+        let environment = Arc::new(Environment::new(plan));
+        operate(&environment);
+        *out.lock().expect("nobody panics with it") = *environment.tally();
     });
     let (failure, report) = match result {
         Ok(outcome) => (None, outcome.report),
@@ -239,34 +239,35 @@ fn place_of(places: &[&'static str], rng: &mut Rng) -> Death {
     Death::Place(place, any_scale(rng, 6))
 }
 
-fn arm(world: &World, death: Death) {
+fn arm(environment: &Environment, death: Death) {
     sim::note(&format!("{death:?}"));
     match death {
         Death::Never => {}
         Death::Steps(n) => sim::crash_after_steps(Some(n)),
-        Death::Call(n) => world.disk.power_off_after(n),
+        Death::Call(n) => environment.disk.power_off_after(n),
         Death::Place(name, nth) => sim::crash_at_point(Some((name, nth))),
     }
 }
 
-fn operate(world: &Arc<World>) {
-    let mut rng = Rng::new(world.plan.seed ^ 0x09e7_a704);
-    let cut = world.disk.clone();
+fn operate(environment: &Arc<Environment>) {
+    let mut rng = Rng::new(environment.plan.seed ^ 0x09e7_a704);
+    let cut = environment.disk.clone();
     sim::set_crash_hook(move || cut.power_off());
-    world.disk.set_power_off_hook(sim::crash);
-    set_io_hook(world);
+    environment.disk.set_power_off_hook(sim::crash);
+    set_io_hook(environment);
     let mut number = 0;
     let mut depth = 0;
-    let apart = &mut Rng::new(world.plan.seed ^ 0x0dab_a6e5);
+    let apart = &mut Rng::new(environment.plan.seed ^ 0x0dab_a6e5);
     loop {
-        let last = number >= world.plan.lives && depth == 0 && world.tally().crashes > 0;
+        let last =
+            number >= environment.plan.lives && depth == 0 && environment.tally().crashes > 0;
         let calm = last || depth >= NESTED;
         let death = match calm {
             true => Death::Never,
             false if depth > 0 && rng.chance(1, 2) => some_death(&mut rng, true),
             false => some_death(&mut rng, false),
         };
-        let death = match world.plan.extra.corner {
+        let death = match environment.plan.extra.corner {
             Some(corner) => {
                 sim::stall_at(stalls(corner, apart));
                 corner_death(corner, depth > 0, apart).filter(|_| !calm)
@@ -274,32 +275,32 @@ fn operate(world: &Arc<World>) {
             None => None,
         }
         .unwrap_or(death);
-        arm(world, death);
+        arm(environment, death);
         if !calm {
-            plan_faults(world, &mut rng);
+            plan_faults(environment, &mut rng);
         }
         // A disk that is full at each try says nothing: at the end there is room.
-        let end = boot(world, number, depth <= NESTED);
-        world.tally().faults += world.disk.faults_happened();
-        world.disk.clear_faults();
+        let end = boot(environment, number, depth <= NESTED);
+        environment.tally().faults += environment.disk.faults_happened();
+        environment.disk.clear_faults();
         depth = match &end {
-            None | Some(End::Failed(_)) => world.crashed(),
+            None | Some(End::Failed(_)) => environment.crashed(),
             Some(End::Closed) => 0,
         };
-        world.disk.set_capacity(None);
-        let survives = match world.plan.extra.corner {
+        environment.disk.set_capacity(None);
+        let survives = match environment.plan.extra.corner {
             Some(Corner::Torn) => Survival::Anything,
             _ => survival(&mut rng),
         };
-        world.disk.crash_with(survives, &mut rng);
+        environment.disk.crash_with(survives, &mut rng);
         let clean = end == Some(End::Closed);
         let ends = last && clean;
-        let breaks = world.plan.extra.file_damage && number > 0 && apart.chance(1, 4);
-        let breaks = breaks || (!clean && has_long_log(world));
-        if world.plan.extra.file_damage && (ends || breaks) {
-            if damage_a_file(world, apart, clean) {
-                arm(world, Death::Never);
-                judge(boot(world, number + 1, false).as_ref());
+        let breaks = environment.plan.extra.file_damage && number > 0 && apart.chance(1, 4);
+        let breaks = breaks || (!clean && has_long_log(environment));
+        if environment.plan.extra.file_damage && (ends || breaks) {
+            if damage_a_file(environment, apart, clean) {
+                arm(environment, Death::Never);
+                judge(boot(environment, number + 1, false).as_ref());
             }
             return;
         }
@@ -308,7 +309,7 @@ fn operate(world: &Arc<World>) {
         }
         if calm && depth > NESTED + 2 {
             // What a lying disk has lost is lost: the program may say so, and name the place.
-            let told = |e: &Error| world.plan.extra.lost_writes && names_a_place(e);
+            let told = |e: &Error| environment.plan.extra.lost_writes && names_a_place(e);
             let end = end.expect("it was not killed");
             assert!(
                 matches!(&end, End::Failed(e) if told(e)),
@@ -329,17 +330,17 @@ fn survival(rng: &mut Rng) -> Survival {
 }
 
 /// One life; None when it was killed.
-fn boot(world: &Arc<World>, number: u64, may_fill: bool) -> Option<End> {
-    let w = world.clone();
+fn boot(environment: &Arc<Environment>, number: u64, may_fill: bool) -> Option<End> {
+    let w = environment.clone();
     let handle = sim::spawn("server", move || life(&w, number));
-    let filler = may_fill.then(|| disk_filler(world, number)).flatten();
+    let filler = may_fill.then(|| disk_filler(environment, number)).flatten();
     let end = handle.join();
     if end.is_err() {
         sim::reap();
     }
     sim::crash_after_steps(None);
     sim::crash_at_point(None);
-    world.disk.power_off_after(u64::MAX / 2);
+    environment.disk.power_off_after(u64::MAX / 2);
     if let Some(filler) = filler {
         let _ = filler.join();
     }
@@ -347,9 +348,9 @@ fn boot(world: &Arc<World>, number: u64, may_fill: bool) -> Option<End> {
 }
 
 /// What the disk does wrong in this life.
-fn plan_faults(world: &World, rng: &mut Rng) {
-    let disk = &world.disk;
-    if world.plan.extra.lost_writes {
+fn plan_faults(environment: &Environment, rng: &mut Rng) {
+    let disk = &environment.disk;
+    if environment.plan.extra.lost_writes {
         let apart = &mut Rng::new(rng.clone().next_u64() ^ 0x105e);
         for _ in 0..apart.below(4) {
             let fault = [Fault::LostWrite, Fault::MisdirectedWrite][apart.below(2) as usize];
@@ -357,7 +358,7 @@ fn plan_faults(world: &World, rng: &mut Rng) {
             disk.inject_in(fault, any_scale(apart, 8), files);
         }
     }
-    match world.plan.faults {
+    match environment.plan.faults {
         FaultMode::PowerOnly | FaultMode::Full => {}
         FaultMode::FailedSync => {
             if rng.chance(2, 3) {
@@ -370,7 +371,7 @@ fn plan_faults(world: &World, rng: &mut Rng) {
                 let fault = faults[rng.below(3) as usize];
                 disk.inject(fault, any_scale(rng, 7));
             }
-            if world.plan.stale_reads {
+            if environment.plan.stale_reads {
                 disk.keep_stale(true);
                 // Drawn apart: the other choices of a seed stay what they were.
                 let apart = &mut Rng::new(rng.clone().next_u64() ^ 0x57a1);
@@ -381,9 +382,9 @@ fn plan_faults(world: &World, rng: &mut Rng) {
 }
 
 /// Each call of the disk stands in the trace; on a slow disk some take their time.
-fn set_io_hook(world: &Arc<World>) {
-    let slow = world.plan.slow_disk;
-    world.disk.set_hook(Some(Arc::new(move |event| {
+fn set_io_hook(environment: &Arc<Environment>) {
+    let slow = environment.plan.slow_disk;
+    environment.disk.set_hook(Some(Arc::new(move |event| {
         sim::note(&format!(
             "{:?} {} {}+{}",
             event.op, event.name, event.offset, event.len
@@ -397,29 +398,29 @@ fn set_io_hook(world: &Arc<World>) {
 }
 
 /// The disk fills up and empties again while the program works.
-fn disk_filler(world: &Arc<World>, number: u64) -> Option<thread::JoinHandle<()>> {
-    if world.plan.faults != FaultMode::Full {
+fn disk_filler(environment: &Arc<Environment>, number: u64) -> Option<thread::JoinHandle<()>> {
+    if environment.plan.faults != FaultMode::Full {
         return None;
     }
-    let (world, seed) = (world.clone(), world.plan.seed ^ number << 40);
+    let (environment, seed) = (environment.clone(), environment.plan.seed ^ number << 40);
     // Some lives begin on a disk that is full. Drawn apart: the other choices stay what they were.
     let apart = &mut Rng::new(seed ^ 0xf011);
     if number > 0 && apart.chance(1, 2) {
         let room = any_scale(apart, 16) & !4095;
-        world
+        environment
             .disk
-            .set_capacity(Some(world.disk.used_bytes() + room));
+            .set_capacity(Some(environment.disk.used_bytes() + room));
     }
     Some(sim::spawn("filler", move || {
         let mut rng = Rng::new(seed);
         for _ in 0..6 {
             thread::sleep_us(rng.below(150_000));
             let room = any_scale(&mut rng, 22);
-            world
+            environment
                 .disk
-                .set_capacity(Some(world.disk.used_bytes() + room));
+                .set_capacity(Some(environment.disk.used_bytes() + room));
             thread::sleep_us(rng.below(150_000));
-            world.disk.set_capacity(None);
+            environment.disk.set_capacity(None);
         }
     }))
 }

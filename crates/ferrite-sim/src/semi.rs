@@ -14,7 +14,7 @@ impl Client {
         c.try_semi_consistent(true);
         let backward = is_backward(&scan.start);
         let mut again: Option<Vec<u8>> = None;
-        let mut floor = self.world.model().answered_csn;
+        let mut floor = self.environment.model().answered_csn;
         let mut moved = start_cursor(c, self, &scan.start);
         for _ in 0..scan.limit.min(100) {
             match moved {
@@ -39,7 +39,7 @@ impl Client {
                 c.unlock_row(self.s());
             }
             again = (semi && matches).then_some(key);
-            floor = self.world.model().answered_csn;
+            floor = self.environment.model().answered_csn;
             moved = match backward {
                 true => c.prev(self.s()).map(|_| ()),
                 false => c.next(self.s()).map(|_| ()),
@@ -64,8 +64,8 @@ impl Client {
             "row {n} of table {}, its own, is read as another's",
             scan.no
         );
-        self.world.resolve(&self.engine);
-        let model = self.world.model();
+        self.environment.resolve(&self.engine);
+        let model = self.environment.model();
         let versions = model.table(scan.no).rows.get(&n);
         let versions = versions.map_or(&[][..], |list| list.as_slice());
         let newest = versions.iter().rposition(|v| v.csn <= floor).unwrap_or(0);
@@ -81,7 +81,7 @@ impl Client {
             &versions[newest..]
         );
         drop(model);
-        self.world.tally().rows += 1;
+        self.environment.tally().rows += 1;
         Ok(())
     }
 }

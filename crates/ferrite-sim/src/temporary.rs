@@ -8,7 +8,7 @@ use crate::plan::Corner;
 
 impl Client {
     fn own_temporary(&self) -> Vec<TableNo> {
-        let model = self.world.model();
+        let model = self.environment.model();
         let own = model.tables.iter();
         own.filter(|(_, t)| t.temporary && t.owner == Some(self.thd))
             .map(|(no, _)| *no)
@@ -30,17 +30,17 @@ impl Client {
     }
 
     fn create_temporary(&mut self) -> After {
-        let mut shape = self.world.plan.new_shape(&mut self.rng);
+        let mut shape = self.environment.plan.new_shape(&mut self.rng);
         shape.keys = shape.keys.min(30);
-        let no = self.world.model().new_table();
+        let no = self.environment.model().new_table();
         let name = format!("tmp/#sql{}_{no}", self.thd);
         let table = TableModel {
             owner: Some(self.thd),
             temporary: true,
             ..TableModel::new(&name, shape)
         };
-        match create(&self.world, &self.engine, no, table) {
-            Ok(()) if self.world.plan.extra.corner == Some(Corner::Ids) => self.fill(no),
+        match create(&self.environment, &self.engine, no, table) {
+            Ok(()) if self.environment.plan.extra.corner == Some(Corner::Ids) => self.fill(no),
             Ok(()) => After::GoesOn,
             Err(e) => {
                 self.expect_injected(&e, "create temporary table");
@@ -51,7 +51,7 @@ impl Client {
 
     /// Every row number of a new table, each by a statement of its own.
     fn fill(&mut self, no: TableNo) -> After {
-        let keys = self.world.model().table(no).shape.keys;
+        let keys = self.environment.model().table(no).shape.keys;
         for n in 0..keys {
             let after = self.insert_into(no, n);
             if after == After::Over {
@@ -63,7 +63,7 @@ impl Client {
 
     fn drop_temporary(&mut self, no: TableNo) {
         if self.tx.tables.remove(&no).is_some() {
-            self.world
+            self.environment
                 .model()
                 .tables
                 .entry(no)
@@ -74,7 +74,7 @@ impl Client {
         for (_, writes) in &mut self.tx.saves {
             writes.retain(|(table, _), _| *table != no);
         }
-        if let Err(e) = drop_now(&self.world, &self.engine, no) {
+        if let Err(e) = drop_now(&self.environment, &self.engine, no) {
             self.expect_injected(&e, "drop temporary table");
         }
     }

@@ -56,7 +56,7 @@ impl Client {
             return Err(self.failed(&e, "mark"));
         }
         self.tx.touched.insert(no);
-        let shape = self.world.model().table(no).shape.clone();
+        let shape = self.environment.model().table(no).shape.clone();
         self.statement();
         Ok((table, shape))
     }
@@ -84,10 +84,10 @@ impl Client {
         };
         let n = self.some_row(no, &shape);
         // Of ten; what is neither is a delete.
-        let (inserts, updates) = match self.world.plan.extra.corner {
+        let (inserts, updates) = match self.environment.plan.extra.corner {
             Some(Corner::Ranges) => (6, 2),
             // Whose table has the keys of another one is to have them still.
-            Some(Corner::Ids) if !self.world.plan.ddl => (6, 4),
+            Some(Corner::Ids) if !self.environment.plan.ddl => (6, 4),
             _ => (4, 4),
         };
         let (what, result) = match self.rng.below(10) {
@@ -102,7 +102,9 @@ impl Client {
                 self.statement_ends();
                 After::GoesOn
             }
-            Err(Error::Duplicate) if self.world.plan.extra.ignore && self.rng.chance(1, 2) => {
+            Err(Error::Duplicate)
+                if self.environment.plan.extra.ignore && self.rng.chance(1, 2) =>
+            {
                 // INSERT IGNORE, UPDATE IGNORE: the row is left out, the statement ends well.
                 self.statement_ends();
                 After::GoesOn
@@ -114,7 +116,7 @@ impl Client {
     /// A row number. In runs about ranges it is often one in a range that this transaction has locked,
     /// or one just before the last that somebody brought.
     fn some_row(&mut self, no: TableNo, shape: &Shape) -> u64 {
-        if self.world.plan.extra.corner != Some(Corner::Ranges) || self.rng.chance(1, 3) {
+        if self.environment.plan.extra.corner != Some(Corner::Ranges) || self.rng.chance(1, 3) {
             return self.rng.below(shape.keys);
         }
         if self.rng.chance(1, 2) {
@@ -128,7 +130,7 @@ impl Client {
                 return self.rng.between(low.min(high), high);
             }
         }
-        let latest = self.world.model().latest.min(shape.keys);
+        let latest = self.environment.model().latest.min(shape.keys);
         latest.saturating_sub(self.rng.between(1, 3))
     }
 
@@ -148,7 +150,7 @@ impl Client {
         shape: &Shape,
         has_value: bool,
     ) -> Result<Row, Error> {
-        let stamp = self.world.model().new_stamp();
+        let stamp = self.environment.model().new_stamp();
         let mut big = None;
         if has_value {
             let len = match shape.same_big {
@@ -173,14 +175,16 @@ impl Client {
     }
 
     fn now(&self, no: TableNo, n: u64) -> Option<Row> {
-        self.world.resolve(&self.engine);
-        self.world.model().view(no, n, u64::MAX, &self.tx.writes)
+        self.environment.resolve(&self.engine);
+        self.environment
+            .model()
+            .view(no, n, u64::MAX, &self.tx.writes)
     }
 
     /// Another row than `n` that has this value of the unique index.
     fn other_with(&self, no: TableNo, n: u64, u: u64) -> Option<u64> {
-        self.world.resolve(&self.engine);
-        let model = self.world.model();
+        self.environment.resolve(&self.engine);
+        let model = self.environment.model();
         if !model
             .table(no)
             .shape
@@ -215,7 +219,7 @@ impl Client {
         n: u64,
         row: Row,
     ) -> Result<(), Error> {
-        self.world.model().offer(no, n, row);
+        self.environment.model().offer(no, n, row);
         let entries = entries_of(shape, &row);
         let (pk, payload) = (shape.pk(n), shape.payload(&row));
         let mut dup = DupInfo::default();
@@ -343,7 +347,7 @@ impl Client {
         old: Row,
         row: Row,
     ) -> Result<(), Error> {
-        self.world.model().offer(no, m, row);
+        self.environment.model().offer(no, m, row);
         let (removed, added) = changed_entries(shape, &old, &row, m != n);
         let mut dup = DupInfo::default();
         let result = self.s().update_row(
@@ -399,7 +403,7 @@ impl Client {
         saves.truncate(at + 1);
         let (position, then) = saves[at].clone();
         self.statement();
-        self.world.statement_ends(self.thd);
+        self.environment.statement_ends(self.thd);
         match self.s().rollback_to(position) {
             Ok(()) => {
                 self.tx.writes = then;

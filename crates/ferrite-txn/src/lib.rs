@@ -4,13 +4,13 @@
 //! | --- | --- |
 //! | `system` | ids, commit order, visibility, reuse of the status ring |
 //! | `status` | the ring: one word per recent id |
-//! | `side` | those that outlived their word |
+//! | `long_running` | those that outlived their word |
 //! | `snapshot` | snapshots and their register |
 //! | `published` | the list of live snapshots; what nobody needs any more |
 //! | `delta` | how an older row is told as a difference to a newer one |
 //! | `version` | addresses and heads of versions |
 //! | `segment` | young versions: segments of 256 KiB in a ring |
-//! | `old` | the old generation: what survives its segment |
+//! | `old_generation` | the old generation: what survives its segment |
 //! | `scratch`, `extent` | the scratch files: where versions are that do not fit memory |
 //! | `spill` | versions leave memory for a scratch file |
 //! | `store` | the version store: adding, reading, walking, pruning |
@@ -23,16 +23,16 @@
 
 mod delta;
 mod extent;
+mod long_running;
 #[cfg(all(test, loom))]
 mod loom_tests;
-mod old;
+mod old_generation;
 mod prune;
 mod pruned;
 mod published;
 mod retire;
 mod scratch;
 mod segment;
-mod side;
 mod snapshot;
 mod spill;
 mod status;

@@ -241,9 +241,9 @@ impl TxnSystem {
         }
         // Bounds never go back: what every snapshot sees stays so.
         p.floor.fetch_max(floor, Ordering::AcqRel);
-        self.side.forget(self.purge_floor());
+        self.long_running.forget(self.purge_floor());
         // What was moved to the side table since `low` was read is not below it.
-        let side = self.side.least().map_or(low, TxnId::get);
+        let side = self.long_running.least().map_or(low, TxnId::get);
         let all_low = low.min(lowest).min(side);
         p.all_low.fetch_max(all_low, Ordering::AcqRel);
         p.made_us.store(now_us, Ordering::Relaxed);

@@ -18,7 +18,7 @@ use ferrite_sync::atomic::Ordering;
 use ferrite_types::{Error, Result};
 
 use crate::extent::Extent;
-use crate::old::{Candidate, Copied};
+use crate::old_generation::{Candidate, Copied};
 use crate::scratch::{Place, Scratch};
 use crate::store::VersionStore;
 use crate::version::SEGMENT_BYTES;

@@ -21,7 +21,7 @@ use ferrite_sync::waits::{waiting, Of, Reason};
 use ferrite_sync::{Arc, CachePadded, Counter, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use ferrite_types::Result;
 
-use crate::old::Old;
+use crate::old_generation::OldGeneration;
 use crate::pruned::Pruned;
 use crate::scratch::Scratch;
 use crate::segment::{Found, Young};
@@ -104,7 +104,7 @@ pub struct VersionStats {
 /// Versions of all rows of one database.
 pub struct VersionStore {
     pub(crate) young: Young,
-    pub(crate) old: Old,
+    pub(crate) old: OldGeneration,
     pub(crate) scratch: Option<Scratch>,
     walks: Box<[CachePadded<RwLock<()>>]>,
     pub(crate) config: VersionConfig,
@@ -135,7 +135,7 @@ impl VersionStore {
         let slots = (2 * config.ring_budget_bytes / SEGMENT_BYTES + 64).min(1 << 16);
         VersionStore {
             young: Young::new(slots, OPEN_SEGMENTS),
-            old: Old::new(),
+            old: OldGeneration::new(),
             scratch: scratch.map(Scratch::new),
             walks: (0..WALK_SHARDS).map(|_| CachePadded::default()).collect(),
             config,

@@ -26,8 +26,8 @@ use ferrite_sync::atomic::{AtomicU64, Ordering};
 use ferrite_sync::{thread, Arc, CachePadded, Mutex};
 use ferrite_types::{Csn, TxnId};
 
+use crate::long_running::{LongRunning, LongRunningState};
 use crate::published::Publisher;
-use crate::side::{Side, SideState};
 use crate::snapshot::{view_of, Register, SnapState, Snapshot, SnapshotInfo, SnapshotView};
 use crate::status::{Ring, Word, CSN_MAX};
 
@@ -89,7 +89,7 @@ pub struct TxnSystem {
     /// Words given free at a time.
     block: u64,
     wrap: Mutex<()>,
-    pub(crate) side: Side,
+    pub(crate) long_running: LongRunning,
     owners: Box<[OwnerShard]>,
     pub(crate) register: Register,
     pub(crate) publisher: Publisher,
@@ -116,7 +116,7 @@ impl TxnSystem {
             block: (ring.len() / 16).clamp(1, 4096),
             ring,
             wrap: Mutex::new(()),
-            side: Side::new(),
+            long_running: LongRunning::new(),
             owners: (0..OWNER_SHARDS).map(|_| OwnerShard::default()).collect(),
             register: Register::new(REGISTER_SHARDS),
             publisher: Publisher::new(next_txn, Csn(next_csn.get() - 1)),
@@ -157,18 +157,19 @@ impl TxnSystem {
         );
         owner.set_txn(txn);
         let state = if prepared {
-            SideState::Prepared
+            LongRunningState::Prepared
         } else {
-            SideState::Active
+            LongRunningState::Active
         };
         self.lower_bounds(txn);
-        self.side.insert(txn, state);
+        self.long_running.insert(txn, state);
         self.owner_shard(txn).lock().insert(txn.get(), owner);
     }
 
     /// Prepared: from here on only `commit` or `rolled_back`.
     pub fn prepare(&self, txn: TxnId) {
-        let done = self.ring.change(txn, Word::Active, Word::Prepared) || self.side.prepare(txn);
+        let done =
+            self.ring.change(txn, Word::Active, Word::Prepared) || self.long_running.prepare(txn);
         assert!(done, "prepare of transaction {txn}, {:?}", self.status(txn));
     }
 
@@ -185,7 +186,7 @@ impl TxnSystem {
             self.ring.set(txn, Word::Committed(csn));
             csn
         } else {
-            match self.side.commit(txn, || self.take_csn()) {
+            match self.long_running.commit(txn, || self.take_csn()) {
                 Some(csn) => csn,
                 None => panic!("commit of transaction {txn}, {:?}", self.status(txn)),
             }
@@ -214,7 +215,7 @@ impl TxnSystem {
     pub fn rolled_back(&self, txn: TxnId) {
         let done = self.ring.change(txn, Word::Active, Word::Aborted)
             || self.ring.change(txn, Word::Prepared, Word::Aborted)
-            || self.side.remove(txn).is_some();
+            || self.long_running.remove(txn).is_some();
         assert!(
             done,
             "rollback of transaction {txn}, {:?}",
@@ -250,10 +251,10 @@ impl TxnSystem {
                 Word::Moved | Word::Other => {}
             }
         }
-        match self.side.get(txn) {
-            Some(SideState::Active) => Status::Active,
-            Some(SideState::Prepared) => Status::Prepared,
-            Some(SideState::Committed(csn)) => Status::Committed(csn),
+        match self.long_running.get(txn) {
+            Some(LongRunningState::Active) => Status::Active,
+            Some(LongRunningState::Prepared) => Status::Prepared,
+            Some(LongRunningState::Committed(csn)) => Status::Committed(csn),
             None => Status::Committed(Csn(0)),
         }
     }
@@ -289,7 +290,9 @@ impl TxnSystem {
     pub fn oldest_active(&self) -> TxnId {
         self.advance_low(u64::MAX);
         let low = TxnId(self.low.load(Ordering::Acquire));
-        self.side.least_active().map_or(low, |side| side.min(low))
+        self.long_running
+            .least_active()
+            .map_or(low, |side| side.min(low))
     }
 
     /// The next id to be given out.
@@ -363,7 +366,7 @@ impl TxnSystem {
         let opened_us = self.publisher.made_us.load(Ordering::Relaxed);
         self.register.open(info, opened_us, || {
             let low = self.low.load(Ordering::Acquire);
-            let exceptions = self.side.ids();
+            let exceptions = self.long_running.ids();
             let early = u64::from(!ferrite_sync::mutant!("txn.snapshot_too_new"));
             let csn = self.next_csn.load(Ordering::Acquire) - early;
             let next = self.next_txn.load(Ordering::Acquire);
@@ -379,8 +382,8 @@ impl TxnSystem {
     }
 
     pub(crate) fn state_sees(&self, s: &SnapState, txn: TxnId) -> bool {
-        let visible_in_side = |s: &SnapState| match self.side.get(txn) {
-            Some(SideState::Committed(csn)) => csn.get() <= s.csn,
+        let visible_in_side = |s: &SnapState| match self.long_running.get(txn) {
+            Some(LongRunningState::Committed(csn)) => csn.get() <= s.csn,
             Some(_) => false,
             None => true,
         };
@@ -464,8 +467,8 @@ impl TxnSystem {
             s.keep(from, to, &mut |txn| match self.ring.get(txn) {
                 Word::Committed(csn) => csn.get() <= s.csn,
                 Word::Moved => matches!(
-                    self.side.get(txn),
-                    Some(SideState::Committed(csn)) if csn.get() <= s.csn
+                    self.long_running.get(txn),
+                    Some(LongRunningState::Committed(csn)) if csn.get() <= s.csn
                 ),
                 _ => false,
             });
@@ -478,19 +481,19 @@ impl TxnSystem {
             let word = self.ring.get(txn);
             let state = match word {
                 Word::Committed(_) | Word::Aborted | Word::Moved => return,
-                Word::Active => SideState::Active,
-                Word::Prepared => SideState::Prepared,
+                Word::Active => LongRunningState::Active,
+                Word::Prepared => LongRunningState::Prepared,
                 Word::Committing | Word::Other => {
                     // Ended in a moment, or its `begin` is between two instructions.
                     thread::yield_now();
                     continue;
                 }
             };
-            self.side.insert(txn, state);
+            self.long_running.insert(txn, state);
             if self.ring.change(txn, word, Word::Moved) {
                 return;
             }
-            self.side.remove(txn);
+            self.long_running.remove(txn);
         }
     }
 }

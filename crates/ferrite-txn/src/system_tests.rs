@@ -199,7 +199,7 @@ fn snapshots_and_bounds_agree_with_a_model_over_many_wraps() {
         }
         m.snapshots.clear();
         sys.refresh();
-        assert!(sys.side.is_empty());
+        assert!(sys.long_running.is_empty());
         assert_eq!(sys.purge_floor(), sys.last_csn());
         assert_eq!(sys.all_visible_below(), sys.next_txn());
     }
@@ -232,7 +232,7 @@ fn restored_transactions_are_invisible_until_they_commit() {
     drop(early);
     sys.refresh();
     assert!(!sys.version_needed(none, TxnId(30)) && sys.visible_to_all(TxnId(30)));
-    assert!(sys.side.is_empty());
+    assert!(sys.long_running.is_empty());
     assert!(sys.sees(&late, TxnId(30), none));
 }
 
@@ -396,7 +396,7 @@ fn threads_see_whole_transactions_and_lose_no_version() {
     w.sys.refresh();
     assert_eq!(w.sys.active_count(), 0);
     assert_eq!(w.sys.purge_floor(), w.sys.last_csn());
-    assert!(w.sys.side.is_empty());
+    assert!(w.sys.long_running.is_empty());
     w.write(&mut Rng::new(1));
     assert!(
         w.all[0].lock().len() <= 3,

@@ -8,7 +8,7 @@ use ferrite_tree::record::{Header, Record};
 use ferrite_txn::{apply, Snapshot, VersionAddr};
 use ferrite_types::{Result, TxnId};
 
-/// Whose eyes.
+/// Which state a reader is to see.
 #[derive(Clone, Copy)]
 pub(crate) enum View<'s> {
     /// Whatever stands on the page.

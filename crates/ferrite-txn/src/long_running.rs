@@ -20,26 +20,26 @@ use ferrite_types::{Csn, TxnId};
 
 /// State of a transaction in the side table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SideState {
+pub(crate) enum LongRunningState {
     Active,
     Prepared,
     Committed(Csn),
 }
 
 struct Inner {
-    states: BTreeMap<u64, SideState>,
+    states: BTreeMap<u64, LongRunningState>,
     /// The keys of `states`, for snapshots.
     ids: Arc<[u64]>,
 }
 
-pub(crate) struct Side {
+pub(crate) struct LongRunning {
     count: AtomicU64,
     inner: Mutex<Inner>,
 }
 
-impl Side {
-    pub fn new() -> Side {
-        Side {
+impl LongRunning {
+    pub fn new() -> LongRunning {
+        LongRunning {
             count: AtomicU64::new(0),
             inner: Mutex::new(Inner {
                 states: BTreeMap::new(),
@@ -53,7 +53,7 @@ impl Side {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    fn edit<R>(&self, f: impl FnOnce(&mut BTreeMap<u64, SideState>) -> R) -> R {
+    fn edit<R>(&self, f: impl FnOnce(&mut BTreeMap<u64, LongRunningState>) -> R) -> R {
         let mut inner = self.inner.lock();
         let before = inner.states.len();
         let r = f(&mut inner.states);
@@ -65,15 +65,15 @@ impl Side {
         r
     }
 
-    pub fn insert(&self, txn: TxnId, state: SideState) {
+    pub fn insert(&self, txn: TxnId, state: LongRunningState) {
         self.edit(|s| s.insert(txn.get(), state));
     }
 
-    pub fn remove(&self, txn: TxnId) -> Option<SideState> {
+    pub fn remove(&self, txn: TxnId) -> Option<LongRunningState> {
         self.edit(|s| s.remove(&txn.get()))
     }
 
-    pub fn get(&self, txn: TxnId) -> Option<SideState> {
+    pub fn get(&self, txn: TxnId) -> Option<LongRunningState> {
         if self.is_empty() {
             return None;
         }
@@ -91,8 +91,8 @@ impl Side {
     /// Active -> prepared. False if it is not here as active.
     pub fn prepare(&self, txn: TxnId) -> bool {
         self.edit(|s| match s.get_mut(&txn.get()) {
-            Some(state @ SideState::Active) => {
-                *state = SideState::Prepared;
+            Some(state @ LongRunningState::Active) => {
+                *state = LongRunningState::Prepared;
                 true
             }
             _ => false,
@@ -102,9 +102,9 @@ impl Side {
     /// Commits with a number taken under the mutex. `None` if it is not here as active.
     pub fn commit(&self, txn: TxnId, take: impl FnOnce() -> Csn) -> Option<Csn> {
         self.edit(|s| match s.get_mut(&txn.get()) {
-            Some(state @ (SideState::Active | SideState::Prepared)) => {
+            Some(state @ (LongRunningState::Active | LongRunningState::Prepared)) => {
                 let csn = take();
-                *state = SideState::Committed(csn);
+                *state = LongRunningState::Committed(csn);
                 Some(csn)
             }
             _ => None,
@@ -117,7 +117,7 @@ impl Side {
             return;
         }
         self.edit(|s| {
-            s.retain(|_, state| !matches!(state, SideState::Committed(c) if *c <= floor));
+            s.retain(|_, state| !matches!(state, LongRunningState::Committed(c) if *c <= floor));
         });
     }
 
@@ -138,7 +138,7 @@ impl Side {
         inner
             .states
             .iter()
-            .find(|(_, s)| !matches!(s, SideState::Committed(_)))
+            .find(|(_, s)| !matches!(s, LongRunningState::Committed(_)))
             .map(|(id, _)| TxnId(*id))
     }
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs tests/eyes with the arguments given; see --help.
+# Runs tests/introspection with the arguments given; see --help.
 set -euo pipefail
 # shellcheck source=tests/lib/env.sh
 . "$(dirname "${BASH_SOURCE[0]}")/../lib/env.sh"
 ft_setup "$@"
-exec "$FT_PYTHON" -m eyes.main "$@"
+exec "$FT_PYTHON" -m introspection.main "$@"

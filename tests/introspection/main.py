@@ -141,7 +141,7 @@ def _status(server: Server) -> None:
 
 def main() -> int:
     """Entry point."""
-    parser = argparse.ArgumentParser(prog="./ferrite test eyes", description=__doc__)
+    parser = argparse.ArgumentParser(prog="./ferrite test introspection", description=__doc__)
     parser.add_argument("--engine", default="ferrite", choices=["ferrite"])
     parser.add_argument("--ci", action="store_true", help="the same")
     parser.parse_args()

@@ -83,7 +83,7 @@ struct Connection {
 const WAIT_SLACK_US: u64 = 500_000;
 
 /// Everything outside of the program under test.
-pub struct World {
+pub struct Environment {
     /// The run's configuration.
     pub plan: Plan,
     /// The disk.
@@ -103,10 +103,10 @@ pub struct World {
     durable_before: AtomicU64,
 }
 
-impl World {
+impl Environment {
     /// A new machine with an empty disk.
-    pub fn new(plan: Plan) -> World {
-        World {
+    pub fn new(plan: Plan) -> Environment {
+        Environment {
             disk: SimStorage::new(plan.seed),
             plan,
             model: Mutex::new(Model::default()),
@@ -303,7 +303,7 @@ impl World {
 }
 
 /// The server, as the engine sees it.
-pub struct Server(pub Arc<World>);
+pub struct Server(pub Arc<Environment>);
 
 impl Callbacks for Server {
     fn log(&self, level: LogLevel, text: &str) {

@@ -14,9 +14,9 @@
 //! between leaves the model as it was.
 
 use crate::client::Client;
+use crate::environment::Environment;
 use crate::model::{Ddl, Model, State, TableModel, TableNo, Txn, Version, MARKS};
 use crate::rows::{describe, pattern, Shape};
-use crate::world::World;
 
 use ferrite_engine::{Cursor, DdlCaller, Engine, Isolation, ReadMode, Session, Table, WaitMode};
 use ferrite_sync::{sim, Arc};
@@ -48,31 +48,31 @@ enum Fate {
 ///
 /// # Errors
 /// A read that failed, where the run injects such faults.
-pub fn settle(world: &Arc<World>, engine: &Arc<Engine>) -> Result<(), Error> {
-    clear_away(world, engine)?;
-    let found = find(world, engine)?;
-    let fates = prove(world, &found);
+pub fn verify(environment: &Arc<Environment>, engine: &Arc<Engine>) -> Result<(), Error> {
+    clear_away(environment, engine)?;
+    let found = find(environment, engine)?;
+    let fates = prove(environment, &found);
     let tables = {
-        let model = world.model();
+        let model = environment.model();
         let tables = apply(&model, &fates);
-        compare(world.plan.seed, &model, &tables, &found);
+        compare(environment.plan.seed, &model, &tables, &found);
         tables
     };
     read_values(engine, &tables)?;
-    begin_life(&mut world.model(), tables, &fates, &found);
+    begin_life(&mut environment.model(), tables, &fates, &found);
     Ok(())
 }
 
 /// Temporary tables are gone. Those that were being filled go now, as the server's recovery of
 /// DDL does it.
-fn clear_away(world: &Arc<World>, engine: &Arc<Engine>) -> Result<(), Error> {
+fn clear_away(environment: &Arc<Environment>, engine: &Arc<Engine>) -> Result<(), Error> {
     let temporary = engine.dict().tables_of("tmp");
     assert!(
         temporary.is_empty(),
         "temporary tables after a restart: {temporary:?}"
     );
     let unfilled: Vec<(TableNo, String)> = {
-        let mut model = world.model();
+        let mut model = environment.model();
         model.tables.retain(|_, t| !t.temporary);
         let unfilled = model
             .tables
@@ -85,14 +85,14 @@ fn clear_away(world: &Arc<World>, engine: &Arc<Engine>) -> Result<(), Error> {
             Ok(()) | Err(Error::NotFound) => {}
             Err(e) => return Err(e),
         }
-        world.model().tables.remove(&no);
+        environment.model().tables.remove(&no);
     }
     Ok(())
 }
 
 /// What became of each transaction, if that may be.
-fn prove(world: &World, found: &Found) -> BTreeMap<u64, Fate> {
-    let mut model = world.model();
+fn prove(environment: &Environment, found: &Found) -> BTreeMap<u64, Fate> {
+    let mut model = environment.model();
     settle_ddl(&mut model, found);
     let fates = fates(&model, found);
     for (serial, fate) in &fates {
@@ -128,10 +128,10 @@ fn read_values(engine: &Engine, tables: &BTreeMap<TableNo, TableModel>) -> Resul
     Ok(())
 }
 
-fn find(world: &Arc<World>, engine: &Arc<Engine>) -> Result<Found, Error> {
+fn find(environment: &Arc<Environment>, engine: &Arc<Engine>) -> Result<Found, Error> {
     let names: BTreeSet<String> = engine.dict().tables_of("sim").into_iter().collect();
     let mut by_name: BTreeMap<String, (TableNo, Shape)> = BTreeMap::new();
-    for (no, t) in &world.model().tables {
+    for (no, t) in &environment.model().tables {
         by_name.insert(t.name.clone(), (*no, t.shape.clone()));
         if let Some(Ddl::Rename(to)) = &t.ddl {
             by_name.insert(to.clone(), (*no, t.shape.clone()));
@@ -148,7 +148,7 @@ fn find(world: &Arc<World>, engine: &Arc<Engine>) -> Result<Found, Error> {
             .get(name)
             .unwrap_or_else(|| panic!("table {name} is unknown"));
         let table = engine.dict().open_table(name)?;
-        rows.insert(*no, read_all(world, engine, &table, shape)?);
+        rows.insert(*no, read_all(environment, engine, &table, shape)?);
     }
     Ok(Found {
         names,
@@ -159,7 +159,7 @@ fn find(world: &Arc<World>, engine: &Arc<Engine>) -> Result<Found, Error> {
 
 /// Every row, by the clustered index; the others must have the same ones.
 fn read_all(
-    world: &World,
+    environment: &Environment,
     engine: &Arc<Engine>,
     table: &Arc<Table>,
     shape: &Shape,
@@ -199,7 +199,7 @@ fn read_all(
                 .collect::<Vec<_>>(),
         );
     }
-    check_table(world, s, table)?;
+    check_table(environment, s, table)?;
     s.commit(false)?;
     Ok(rows)
 }
@@ -208,11 +208,15 @@ fn read_all(
 ///
 /// # Errors
 /// A read that failed, where the run injects such faults.
-pub fn check_table(world: &World, s: &mut Session, table: &Arc<Table>) -> Result<(), Error> {
+pub fn check_table(
+    environment: &Environment,
+    s: &mut Session,
+    table: &Arc<Table>,
+) -> Result<(), Error> {
     let mut faults = Vec::new();
     match s.check_table(table, false, &mut |line| faults.push(line.to_owned())) {
         Ok(()) => Ok(()),
-        Err(e) if world.is_injected(&e) => Err(e),
+        Err(e) if environment.is_injected(&e) => Err(e),
         Err(e) => panic!("check of {}: {e}: {faults:?}", table.spec.name),
     }
 }
@@ -412,15 +416,15 @@ fn begin_life(
 /// # Errors
 /// A read that failed, where the run injects such faults.
 pub fn check_all(client: &mut Client) -> Result<(), Error> {
-    let tables: Vec<TableNo> = client.world.model().tables.keys().copied().collect();
+    let tables: Vec<TableNo> = client.environment.model().tables.keys().copied().collect();
     client.begin();
     client.isolation = Isolation::RepeatableRead;
     client.statement();
     for no in tables {
         client.read_whole(no)?;
         if let Some(table) = client.use_table(no) {
-            let world = client.world.clone();
-            check_table(&world, client.s(), &table)?;
+            let environment = client.environment.clone();
+            check_table(&environment, client.s(), &table)?;
         }
     }
     client.commit();

@@ -5,12 +5,12 @@ use crate::bulk::bulk_client;
 use crate::client::{reads_may_fail, After, Client};
 use crate::ddl::{create, ddl_client};
 use crate::decide::{decide_all, decider};
+use crate::environment::{Environment, Server};
 use crate::kill::killer;
 use crate::model::{TableModel, MARKS};
 use crate::plan::Corner;
 use crate::rows::Shape;
-use crate::settle::{check_all, settle};
-use crate::world::{Server, World};
+use crate::verify::{check_all, verify};
 use ferrite_engine::Engine;
 use ferrite_io::Storage;
 use ferrite_sync::{sim, thread, Arc};
@@ -26,55 +26,55 @@ pub enum End {
 }
 
 /// Seeds of the tasks of a life.
-fn seed_of(world: &World, life: u64, task: u64) -> u64 {
-    world.plan.seed.wrapping_mul(1_000_003) ^ (life << 32) ^ task
+fn seed_of(environment: &Environment, life: u64, task: u64) -> u64 {
+    environment.plan.seed.wrapping_mul(1_000_003) ^ (life << 32) ^ task
 }
 
 /// The program, from opening to closing.
-pub fn life(world: &Arc<World>, number: u64) -> End {
-    world.disconnect_all();
-    let storage: Arc<dyn Storage> = Arc::new(world.disk.boot());
-    let server = Arc::new(Server(world.clone()));
-    let engine = match Engine::open(world.plan.config.clone(), storage, server) {
+pub fn life(environment: &Arc<Environment>, number: u64) -> End {
+    environment.disconnect_all();
+    let storage: Arc<dyn Storage> = Arc::new(environment.disk.boot());
+    let server = Arc::new(Server(environment.clone()));
+    let engine = match Engine::open(environment.plan.config.clone(), storage, server) {
         Ok(engine) => engine,
         Err(e) => {
-            assert!(world.is_injected(&e), "open: {e}");
+            assert!(environment.is_injected(&e), "open: {e}");
             sim::note(&format!("is not opened: {e}"));
             return End::Failed(e);
         }
     };
     sim::note("opened");
-    match work(world, &engine, number) {
+    match work(environment, &engine, number) {
         Ok(()) => End::Closed,
         Err(e) => {
-            assert!(world.is_injected(&e), "life {number}: {e}");
+            assert!(environment.is_injected(&e), "life {number}: {e}");
             engine.abandon();
             End::Failed(e)
         }
     }
 }
 
-fn work(world: &Arc<World>, engine: &Arc<Engine>, number: u64) -> Result<(), Error> {
-    settle(world, engine)?;
+fn work(environment: &Arc<Environment>, engine: &Arc<Engine>, number: u64) -> Result<(), Error> {
+    verify(environment, engine)?;
     sim::note("settled");
-    world.recovered();
-    make_tables(world, engine)?;
-    run_clients(world, engine, number);
-    let mut client = Client::new(world, engine, 0, seed_of(world, number, 99));
+    environment.recovered();
+    make_tables(environment, engine)?;
+    run_clients(environment, engine, number);
+    let mut client = Client::new(environment, engine, 0, seed_of(environment, number, 99));
     // Now and then the next life finds what is prepared.
-    if world.plan.extra.corner != Some(Corner::Ids) || client.rng.chance(1, 4) {
+    if environment.plan.extra.corner != Some(Corner::Ids) || client.rng.chance(1, 4) {
         decide_all(&mut client)?;
     }
     check_all(&mut client)?;
     drop(client);
     // Now and then the program ends in the middle of the rollbacks of its start.
-    if number % 3 > 0 || !world.plan.extra.background_undo {
-        wait_for_rollbacks(world, engine);
-        check_quiet(world, engine);
-        account(world, engine)?;
+    if number % 3 > 0 || !environment.plan.extra.background_undo {
+        wait_for_rollbacks(environment, engine);
+        check_quiet(environment, engine);
+        account(environment, engine)?;
     }
     engine.close()?;
-    if !world.may_be_damaged() {
+    if !environment.may_be_damaged() {
         engine
             .check_space()
             .unwrap_or_else(|e| panic!("space: {e}"));
@@ -83,13 +83,13 @@ fn work(world: &Arc<World>, engine: &Arc<Engine>, number: u64) -> Result<(), Err
 }
 
 /// Transactions that the last crash cut off are rolled back, in the end.
-fn wait_for_rollbacks(world: &World, engine: &Engine) {
+fn wait_for_rollbacks(environment: &Environment, engine: &Engine) {
     let left = || {
         let rows = engine.trx_rows();
         rows.iter().any(|t| t.state == "ROLLING BACK")
     };
     for _ in 0..300 {
-        if reads_may_fail(world) || !left() {
+        if reads_may_fail(environment) || !left() {
             return;
         }
         thread::sleep_ms(100);
@@ -98,23 +98,23 @@ fn wait_for_rollbacks(world: &World, engine: &Engine) {
 }
 
 /// What no row names is free, whatever failed and was taken back.
-fn account(world: &World, engine: &Engine) -> Result<(), Error> {
-    if reads_may_fail(world) {
+fn account(environment: &Environment, engine: &Engine) -> Result<(), Error> {
+    if reads_may_fail(environment) {
         return Ok(());
     }
     match engine.check_values() {
         Ok(_) => Ok(()),
-        Err(e) if world.is_injected(&e) => Err(e),
+        Err(e) if environment.is_injected(&e) => Err(e),
         Err(e) => panic!("account: {e}"),
     }
 }
 
 /// Nobody is at work: nothing is locked but by what is prepared, the log is within its bound.
-fn check_quiet(world: &World, engine: &Engine) {
+fn check_quiet(environment: &Environment, engine: &Engine) {
     // A rollback that a failed read has broken off keeps its locks.
     let mut unfinished = engine.trx_rows();
-    unfinished.retain(|t| reads_may_fail(world) && t.state == "ROLLING BACK");
-    let undecided = world.model().prepared();
+    unfinished.retain(|t| reads_may_fail(environment) && t.state == "ROLLING BACK");
+    let undecided = environment.model().prepared();
     let mut locks = Vec::new();
     engine.locks().each_lock(&mut |l| {
         let known = unfinished.iter().any(|t| t.txn_id == l.txn.0);
@@ -123,7 +123,7 @@ fn check_quiet(world: &World, engine: &Engine) {
         }
     });
     assert!(locks.is_empty(), "locks without transactions: {locks:?}");
-    let budget = world.plan.config.log_budget_bytes;
+    let budget = environment.plan.config.log_budget_bytes;
     for _ in 0..100 {
         if engine.log_age() <= budget {
             return;
@@ -153,18 +153,18 @@ fn marks_shape() -> Shape {
 }
 
 /// Makes the tables that every run has, unless they are there.
-fn make_tables(world: &Arc<World>, engine: &Arc<Engine>) -> Result<(), Error> {
-    if !world.model().tables.contains_key(&MARKS) {
+fn make_tables(environment: &Arc<Environment>, engine: &Arc<Engine>) -> Result<(), Error> {
+    if !environment.model().tables.contains_key(&MARKS) {
         let marks = TableModel::new("sim/marks", marks_shape());
-        create(world, engine, MARKS, marks)?;
+        create(environment, engine, MARKS, marks)?;
     }
-    let wanted = world.plan.shapes.clone();
+    let wanted = environment.plan.shapes.clone();
     for (at, shape) in wanted.into_iter().enumerate() {
         let name = format!("sim/t{at}");
-        if !world.model().was_made(&name) {
-            let no = world.model().new_table();
-            create(world, engine, no, TableModel::new(&name, shape))?;
-            world.model().made(&name);
+        if !environment.model().was_made(&name) {
+            let no = environment.model().new_table();
+            create(environment, engine, no, TableModel::new(&name, shape))?;
+            environment.model().made(&name);
         }
     }
     Ok(())
@@ -172,27 +172,27 @@ fn make_tables(world: &Arc<World>, engine: &Arc<Engine>) -> Result<(), Error> {
 
 // ---- clients -------------------------------------------------------------------------------
 
-fn run_clients(world: &Arc<World>, engine: &Arc<Engine>, number: u64) {
+fn run_clients(environment: &Arc<Environment>, engine: &Arc<Engine>, number: u64) {
     let mut threads = Vec::new();
-    let mut start = |name: &str, task: u64, f: fn(&Arc<World>, &Arc<Engine>, u64, usize)| {
-        let (w, e) = (world.clone(), engine.clone());
-        let seed = seed_of(world, number, task);
+    let mut start = |name: &str, task: u64, f: fn(&Arc<Environment>, &Arc<Engine>, u64, usize)| {
+        let (w, e) = (environment.clone(), engine.clone());
+        let seed = seed_of(environment, number, task);
         threads.push(thread::spawn(name, move || f(&w, &e, seed, task as usize)));
     };
-    for task in 1..=world.plan.clients {
+    for task in 1..=environment.plan.clients {
         start("client", task, writer);
     }
-    for task in 0..world.plan.long_readers {
-        start("reader", world.plan.clients + 1 + task, reader);
+    for task in 0..environment.plan.long_readers {
+        start("reader", environment.plan.clients + 1 + task, reader);
     }
     start("decider", 14, decider);
-    if world.plan.ddl {
+    if environment.plan.ddl {
         start("ddl", 15, |w, e, seed, _| ddl_client(w, e, seed));
     }
-    if world.plan.extra.bulk > 0 {
+    if environment.plan.extra.bulk > 0 {
         start("bulk", 13, bulk_client);
     }
-    if world.plan.extra.kills {
+    if environment.plan.extra.kills {
         start("killer", 12, |w, e, seed, _| killer(w, e, seed));
     }
     for t in threads {
@@ -202,9 +202,9 @@ fn run_clients(world: &Arc<World>, engine: &Arc<Engine>, number: u64) {
     }
 }
 
-fn writer(world: &Arc<World>, engine: &Arc<Engine>, seed: u64, thd: usize) {
-    let mut c = Client::new(world, engine, thd, seed);
-    for _ in 0..world.plan.transactions {
+fn writer(environment: &Arc<Environment>, engine: &Arc<Engine>, seed: u64, thd: usize) {
+    let mut c = Client::new(environment, engine, thd, seed);
+    for _ in 0..environment.plan.transactions {
         transaction(&mut c);
         if c.rng.chance(1, 4) {
             let us = c.rng.below(60_000);
@@ -216,21 +216,21 @@ fn writer(world: &Arc<World>, engine: &Arc<Engine>, seed: u64, thd: usize) {
 
 fn transaction(c: &mut Client) {
     c.begin();
-    let mut operations = c.rng.between(1, c.world.plan.operations);
-    if c.world.plan.big_transactions && c.rng.chance(1, 10) {
+    let mut operations = c.rng.between(1, c.environment.plan.operations);
+    if c.environment.plan.big_transactions && c.rng.chance(1, 10) {
         operations = 60;
     }
     for _ in 0..operations {
-        if c.world.plan.extra.corner == Some(Corner::Ranges) {
+        if c.environment.plan.extra.corner == Some(Corner::Ranges) {
             // Others come between two statements.
             let us = c.rng.below(3000);
             thread::sleep_us(us);
         }
         let after = match c.rng.below(10) {
             0..=2 => c.read(),
-            3 if c.world.plan.savepoints => c.savepoint(),
-            4 if c.world.plan.extra.temporary => c.temporary(),
-            5 | 6 if c.world.plan.extra.corner == Some(Corner::Ids) => c.temporary(),
+            3 if c.environment.plan.savepoints => c.savepoint(),
+            4 if c.environment.plan.extra.temporary => c.temporary(),
+            5 | 6 if c.environment.plan.extra.corner == Some(Corner::Ids) => c.temporary(),
             _ => c.write(),
         };
         if after == After::Over {
@@ -241,21 +241,21 @@ fn transaction(c: &mut Client) {
         0 | 1 => {
             c.roll_back();
         }
-        2..=4 if c.world.plan.prepare => c.two_phases(),
-        5..=6 if c.world.plan.extra.corner == Some(Corner::Ids) => c.two_phases(),
+        2..=4 if c.environment.plan.prepare => c.two_phases(),
+        5..=6 if c.environment.plan.extra.corner == Some(Corner::Ids) => c.two_phases(),
         _ => c.commit(),
     }
 }
 
 /// Keeps a snapshot open and reads all of it again and again.
-fn reader(world: &Arc<World>, engine: &Arc<Engine>, seed: u64, thd: usize) {
-    let mut c = Client::new(world, engine, thd, seed);
+fn reader(environment: &Arc<Environment>, engine: &Arc<Engine>, seed: u64, thd: usize) {
+    let mut c = Client::new(environment, engine, thd, seed);
     for _ in 0..c.rng.between(1, 3) {
         c.begin();
         c.isolation = ferrite_engine::Isolation::RepeatableRead;
         c.statement();
         c.s().open_snapshot();
-        c.world.statement_ends(c.thd);
+        c.environment.statement_ends(c.thd);
         for _ in 0..c.rng.between(1, 5) {
             let us = c.rng.below(200_000);
             thread::sleep_us(us);
@@ -267,7 +267,7 @@ fn reader(world: &Arc<World>, engine: &Arc<Engine>, seed: u64, thd: usize) {
                 c.failed(&e, "long reader");
                 break;
             }
-            c.world.statement_ends(c.thd);
+            c.environment.statement_ends(c.thd);
         }
         c.commit();
     }

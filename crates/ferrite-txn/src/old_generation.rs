@@ -5,7 +5,7 @@
 //! scratch file (see `scratch`) for what was spilled. The extent never changes: a spilled
 //! record that has to is brought back to memory first, and one that goes is noted in memory.
 //!
-//! Invariants: a record in memory has the layout of the `version` room; an address is in
+//! Invariants: a record in memory has the layout of the `version` module; an address is in
 //! at most one of: the young ring, the memory here, the live part of an extent. `max_end` is
 //! at least the `end` of each version that was ever in the segment.
 //!
@@ -117,7 +117,7 @@ pub(crate) struct Candidate {
 type Map = HashMap<u64, OldSegment, foldhash::fast::FixedState>;
 
 #[derive(Default)]
-pub(crate) struct Old {
+pub(crate) struct OldGeneration {
     maps: Box<[CachePadded<Mutex<Map>>]>,
     len: AtomicU64,
     bytes: AtomicU64,
@@ -133,11 +133,11 @@ fn adjust(sum: &AtomicU64, before: u64, after: u64) {
     sum.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
 }
 
-impl Old {
-    pub fn new() -> Old {
-        Old {
+impl OldGeneration {
+    pub fn new() -> OldGeneration {
+        OldGeneration {
             maps: (0..SHARDS).map(|_| CachePadded::default()).collect(),
-            ..Old::default()
+            ..OldGeneration::default()
         }
     }
 
