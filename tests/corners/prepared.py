@@ -213,7 +213,7 @@ def scenario_drop_database_tells_what_stays(env: Env) -> None:
     session = env.session()
     equal(session.error("ALTER TABLE lost.t DROP PARTITION p0"), 1205, "DROP PARTITION")
     if session.error("DROP DATABASE lost") == 0:
-        told = [text for _, _, text in session.warnings() if "database lost stay" in text]
+        told = [text for _, _, text in session.warnings() if "database lost remain" in text]
         expect(len(told) == 1, "DROP DATABASE warns", session.warnings())
     session.run("XA ROLLBACK 'lost'")
     session.run("SET GLOBAL ferrite_lock_wait_timeout=50")
