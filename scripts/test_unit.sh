@@ -38,7 +38,7 @@ unit_cargo_test() {
 
 unit_structure() {
     unit_has python3 || return
-    python3 "$FERRITE_ROOT/scripts/check_structure.py"
+    python3 "$FERRITE_ROOT/scripts/check_structure.py" && python3 "$FERRITE_ROOT/scripts/check_assertions.py"
 }
 
 unit_need_component() {
