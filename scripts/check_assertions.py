@@ -30,7 +30,7 @@ def _production(source: str) -> str:
     source = re.sub(r"//.*", "", source)
     source = re.sub(r'"(?:[^"\\]|\\.)*"', '""', source, flags=re.DOTALL)
     return re.split(
-        r"^#\[cfg\(test\)\]\n(?:#\[[^\n]*\n)*mod \w+ \{", source, flags=re.M
+        r"^#\[cfg\(test\)\]\n(?:#\[[^\n]*\n)*mod \w+ \{", source, flags=re.MULTILINE
     )[0]
 
 
@@ -97,7 +97,7 @@ def main() -> None:
         )
         if "--files" in sys.argv:
             for path, a, f in files:
-                print(f"    {str(path.relative_to(ROOT)):64} {a:4} {f:4}")
+                print(f"    {path.relative_to(ROOT)!s:64} {a:4} {f:4}")
         if ratio < floor:
             below.append(name)
     if below:
