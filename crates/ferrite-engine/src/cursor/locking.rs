@@ -152,8 +152,22 @@ impl Cursor {
             left: LeftBehind::default(),
         };
         let result = self.scan_locked(session, tree, only, &mut scan);
+        if result.is_err() {
+            // A scan that goes on all the same must not miss what came behind it.
+            scan.left.go_back(&mut self.resume);
+        }
         self.entry_key = scan.key;
         result
+    }
+
+    /// See [`LeftBehind::go_back_if_changed`]. What the scan has locked beyond those leaves stays a
+    /// lock of its own then: on the way there are rows that it has not locked, and others may have.
+    fn go_back_if_changed(&mut self, tree: &Tree, scan: &mut LockedScan) -> Result<bool> {
+        let back = scan.left.go_back_if_changed(tree, &mut self.resume);
+        if !matches!(back, Ok(false)) {
+            self.fold.singles.clear();
+        }
+        back
     }
 
     fn scan_locked(
@@ -255,7 +269,7 @@ impl Cursor {
         }
         if scan.forward_gaps {
             self.lock_gap(session, &SUPREMUM, scan.mode)?;
-            if scan.left.go_back_if_changed(tree, &mut self.resume)? {
+            if self.go_back_if_changed(tree, scan)? {
                 return Ok(Step::Again);
             }
         }
@@ -283,7 +297,7 @@ impl Cursor {
             scan.left.go_back(&mut self.resume);
             return Ok(Step::Again);
         }
-        if scan.left.go_back_if_changed(tree, &mut self.resume)? {
+        if self.go_back_if_changed(tree, scan)? {
             return Ok(Step::Again);
         }
         Ok(Step::Nothing)
@@ -338,7 +352,7 @@ impl Cursor {
                 return Ok(Step::Passed(leaf));
             }
             drop(leaf);
-            scan.left.go_back_if_changed(tree, &mut self.resume)?;
+            self.go_back_if_changed(tree, scan)?;
             return Ok(Step::Again);
         }
         let value_from = scan.key.len();
@@ -350,7 +364,7 @@ impl Cursor {
         });
         self.stop_at(&leaf, at);
         drop(leaf);
-        if scan.left.go_back_if_changed(tree, &mut self.resume)? {
+        if self.go_back_if_changed(tree, scan)? {
             self.clear_batch();
             return Ok(Step::Again);
         }
