@@ -149,12 +149,12 @@ pub(crate) struct Found {
     pub(crate) slot: u8,
 }
 
-/// The newest valid checkpoint.
+/// The valid checkpoints, the newest first.
 ///
 /// # Errors
 /// `Corrupt`, saying of each slot why it does not count, when none is valid.
-pub(crate) fn newest(storage: &dyn Storage, uuid: &[u8; 16]) -> Result<Found> {
-    let mut best: Option<Found> = None;
+pub(crate) fn valid(storage: &dyn Storage, uuid: &[u8; 16]) -> Result<Vec<Found>> {
+    let mut found = Vec::new();
     let mut why = Vec::new();
     for slot in 0..2 {
         let bytes = match read(storage, &name(slot))? {
@@ -165,19 +165,20 @@ pub(crate) fn newest(storage: &dyn Storage, uuid: &[u8; 16]) -> Result<Found> {
             }
         };
         match decode(&bytes, uuid) {
-            Ok((checkpoint, sequence)) => {
-                if best.as_ref().is_none_or(|b| sequence > b.sequence) {
-                    best = Some(Found {
-                        checkpoint,
-                        sequence,
-                        slot,
-                    });
-                }
-            }
+            Ok((checkpoint, sequence)) => found.push(Found {
+                checkpoint,
+                sequence,
+                slot,
+            }),
             Err(what) => why.push(format!("{}: {what}", name(slot))),
         }
     }
-    best.ok_or_else(|| Error::Corrupt(format!("no valid checkpoint ({})", why.join("; "))))
+    found.sort_by_key(|f| std::cmp::Reverse(f.sequence));
+    if found.is_empty() {
+        let why = why.join("; ");
+        return Err(Error::Corrupt(format!("no valid checkpoint ({why})")));
+    }
+    Ok(found)
 }
 
 /// What is wrong with checkpoint files that are there, for tools.

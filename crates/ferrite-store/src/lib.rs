@@ -73,7 +73,7 @@ pub use batch::{Batch, Placed, BATCH_BYTES};
 pub use blob::{PageHeader, PageImage, BLOB_HEADER_BYTES};
 pub use checkpoint::Checkpoint;
 pub use directory::{Directory, EXTENT_PAGES};
-pub use lifecycle::Survey;
+pub use lifecycle::{PassedOver, Survey};
 pub use map::MapBase;
 pub use scan::{rebuild_by_scan, FoundPage, ScanResult};
 pub use store::{Store, StoreConfig, StoreStats};

@@ -14,10 +14,10 @@ use ferrite_sync::{random, time};
 use ferrite_types::format::{FEATURE_PAGE_MARKS, FEATURE_VALUE_STAMPS};
 use ferrite_types::{Error, IndexId, Lsn, PageId, Result};
 
-use crate::checkpoint::{self, Checkpoint};
+use crate::checkpoint::{self, Checkpoint, Found};
 use crate::creation;
 use crate::deps::{kill_point, Arc, OpenMode, Ordering, Storage};
-use crate::directory::{pages_of_extent, EXTENT_PAGES};
+use crate::directory::{pages_of_extent, Directory, EXTENT_PAGES};
 use crate::extents::DICTIONARY;
 use crate::files::{Files, Geometry};
 use crate::map::{self, MapBase, Mark};
@@ -66,6 +66,48 @@ impl Slots {
             );
         }
     }
+}
+
+/// A checkpoint that is whole but names a map that is not.
+#[derive(Clone, Debug)]
+pub struct PassedOver {
+    /// It, newer than the one that the store was opened from.
+    pub checkpoint: Checkpoint,
+    /// The files' names, and what is wrong.
+    pub why: String,
+}
+
+/// The newest checkpoint whose map can be loaded, that map, and the checkpoint that was passed
+/// over for it.
+///
+/// A start that could not read the newest checkpoint (a read error that did not last) begins at
+/// the one before, and dumps its own map over the newest one's. If it dies before its own
+/// checkpoint is written, the newest checkpoint is whole again and names a map that is gone,
+/// while the one before has all it needs: its map, and the log from there on, or the log says
+/// what is missing.
+fn first_with_map(
+    storage: &dyn Storage,
+    found: Vec<Found>,
+    uuid: [u8; 16],
+) -> Result<(Found, Directory, Option<PassedOver>)> {
+    let mut passed_over: Option<PassedOver> = None;
+    for candidate in found {
+        let directory = Directory::new();
+        match map::load(storage, &directory, &candidate.checkpoint.map, uuid) {
+            Ok(()) => return Ok((candidate, directory, passed_over)),
+            Err(Error::Corrupt(what)) => {
+                let why = format!("{}: {what}", checkpoint::name(candidate.slot));
+                let before = passed_over.take().map(|p| p.why + "; ");
+                passed_over = Some(PassedOver {
+                    checkpoint: candidate.checkpoint,
+                    why: before.unwrap_or_default() + &why,
+                });
+            }
+            Err(e) => return Err(e),
+        }
+    }
+    let why = passed_over.map(|p| p.why).unwrap_or_default();
+    Err(Error::Corrupt(format!("no checkpoint with a whole map ({why})")))
 }
 
 /// What [`Store::survey`] found.
@@ -172,14 +214,16 @@ impl Store {
         }
     }
 
-    /// Opens the store as of its newest checkpoint. Nothing is written.
+    /// Opens the store as of its newest checkpoint, or as of the one before when the newest
+    /// one's map is not whole ([`Store::passed_over`]). Nothing is written.
     ///
     /// # Errors
     /// `NotFound` when there is no database; `Format` when this program cannot read it;
     /// `Corrupt` naming the file, also when the superblock is missing and other files are there.
     pub fn open(storage: Arc<dyn Storage>, cfg: StoreConfig) -> Result<(Store, Checkpoint)> {
         let superblock = creation::superblock_of(&*storage)?;
-        let found = checkpoint::newest(&*storage, &superblock.uuid)?;
+        let found = checkpoint::valid(&*storage, &superblock.uuid)?;
+        let (found, directory, passed_over) = first_with_map(&*storage, found, superblock.uuid)?;
         let (files, segments) = Files::open(
             &storage,
             superblock.geometry,
@@ -196,14 +240,15 @@ impl Store {
             map_bytes: found.checkpoint.map.bytes,
             checkpoint_bytes: [None; 2],
         };
-        let store = Store::assemble(superblock, files, segments, slots);
-        map::load(
-            &*storage,
-            &store.directory,
-            &found.checkpoint.map,
-            superblock.uuid,
-        )?;
+        let mut store = Store::assemble(superblock, files, segments, slots);
+        store.directory = directory;
+        store.passed_over = passed_over;
         Ok((store, found.checkpoint))
+    }
+
+    /// The newest checkpoint, if the store was opened from the one before it.
+    pub fn passed_over(&self) -> Option<&PassedOver> {
+        self.passed_over.as_ref()
     }
 
     /// What there is to read of a database that nobody has open, for tools: the superblock
@@ -215,8 +260,8 @@ impl Store {
         let superblock = creation::superblock_of(storage)?;
         let mut damage = superblock::damaged_copies(storage);
         damage.extend(checkpoint::damaged_slots(storage, &superblock.uuid));
-        let (checkpoint, why) = match checkpoint::newest(storage, &superblock.uuid) {
-            Ok(found) => (Some(found.checkpoint), None),
+        let (checkpoint, why) = match checkpoint::valid(storage, &superblock.uuid) {
+            Ok(found) => (found.into_iter().next().map(|f| f.checkpoint), None),
             Err(e) => (None, Some(e)),
         };
         Ok(Survey {

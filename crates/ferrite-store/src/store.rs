@@ -15,7 +15,7 @@ use crate::deps::{kill_point, AlignedBuf, AtomicBool, AtomicU32, Counter, Mutex,
 use crate::directory::Directory;
 use crate::extents::{self, Extents};
 use crate::files::Files;
-use crate::lifecycle::Slots;
+use crate::lifecycle::{PassedOver, Slots};
 use crate::pack::Unpacker;
 use crate::retired::Retired;
 use crate::runs::{FreeRuns, Run};
@@ -124,6 +124,7 @@ pub struct Store {
     /// A sync of a file failed: what is durable is unknown from then on.
     pub(crate) counters: Counters,
     scratch: Mutex<Vec<Scratch>>,
+    pub(crate) passed_over: Option<PassedOver>,
 }
 
 impl Store {
@@ -148,6 +149,7 @@ impl Store {
             drop_replayed: AtomicBool::new(false),
             counters: Counters::default(),
             scratch: Mutex::new(Vec::new()),
+            passed_over: None,
         }
     }
 

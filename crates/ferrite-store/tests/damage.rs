@@ -93,6 +93,17 @@ fn place(at: Location) -> (String, u64) {
     (format!("store.{file:04}"), granule * 4096)
 }
 
+/// What is said of damage by a start that finds all pages whole, or by one that is refused.
+fn told(sim: &SimStorage, model: &Model) -> Option<String> {
+    match Store::open(disk(sim), small()) {
+        Ok((store, _)) => {
+            assert!(read_all(sim, model).unwrap().is_empty());
+            store.passed_over().map(|p| p.why.clone())
+        }
+        Err(e) => Some(corrupt::<()>(Err(e))),
+    }
+}
+
 #[test]
 fn every_byte_of_the_map() {
     let (sim, model) = sample();
@@ -105,24 +116,76 @@ fn every_byte_of_the_map() {
     let headers = (0..len).filter(|i| i % 4096 < 64);
     for i in headers.chain((0..len).step_by(61)) {
         sim.corrupt(&slot, i, 4).unwrap();
-        match read_all(&sim, &model) {
-            Ok(bad) => {
-                assert!(bad.is_empty());
-                assert!(i % 4096 >= 64, "a header's byte {i} was not noticed");
-            }
-            Err(e) => assert!(corrupt::<()>(Err(e)).contains(&slot)),
+        match told(&sim, &model) {
+            None => assert!(i % 4096 >= 64, "a header's byte {i} was not noticed"),
+            Some(text) => assert!(text.contains(&slot), "{text}"),
         }
         sim.corrupt(&slot, i, 4).unwrap();
     }
     // Lost altogether, or shorter.
     let before = sim.snapshot();
-    let storage = disk(&sim);
-    storage.remove(&slot).unwrap();
-    assert!(corrupt(read_all(&sim, &model)).contains(&slot));
+    disk(&sim).remove(&slot).unwrap();
+    assert!(told(&sim, &model).unwrap().contains(&slot));
     sim.restore(&before);
     let file = disk(&sim).open(&slot, ferrite_io::OpenMode::ReadWrite, false);
     file.unwrap().truncate(4096).unwrap();
-    assert!(corrupt(read_all(&sim, &model)).contains(&slot));
+    assert!(told(&sim, &model).unwrap().contains(&slot));
+    // And the other one with it: the database does not open, and both are named.
+    let other = ["map.1", "map.0"][usize::from(slot == "map.1")];
+    sim.corrupt(other, 0, 4).unwrap();
+    let text = corrupt(read_all(&sim, &model));
+    assert!(text.contains(&slot) && text.contains(other), "{text}");
+}
+
+/// The newest checkpoint could not be read for a moment; the start from the one before dumps its
+/// map over the newest one's and dies. Then the newest checkpoint is whole and its map is not.
+#[test]
+fn a_checkpoint_whose_map_was_written_over_is_passed_over() {
+    let sim = SimStorage::new(11);
+    let mut engine = Engine::create(&sim, small()).unwrap();
+    let mut rng = Rng::new(11);
+    for _ in 0..3 {
+        (0..40).for_each(|_| engine.step(&mut rng).unwrap());
+        engine.checkpoint().unwrap();
+    }
+    let (log, version) = (engine.log.clone(), engine.version);
+    drop(engine);
+    let newest = format!("checkpoint.{}", newest_slot(&sim));
+    sim.corrupt(&newest, 40, 4).unwrap();
+    let mut engine = Engine::recover(&sim, &log, version).unwrap();
+    let page = engine.alloc(IndexId(1));
+    engine.write(&[page]).unwrap();
+    engine.flush();
+    engine.store.dump_map(engine.end(), &|_, _| None).unwrap();
+    let (log, version) = (engine.log.clone(), engine.version);
+    let model = engine.model(log.len());
+    drop(engine);
+    sim.corrupt(&newest, 40, 4).unwrap();
+
+    let mut engine = Engine::recover(&sim, &log, version).unwrap();
+    let why = engine.store.passed_over().unwrap().why.clone();
+    assert!(why.contains(&newest) && why.contains("another dump"), "{why}");
+    engine.check(&model);
+    // The next checkpoint takes its place.
+    engine.checkpoint().unwrap();
+    let (log, version) = (engine.log.clone(), engine.version);
+    drop(engine);
+    let engine = Engine::recover(&sim, &log, version).unwrap();
+    assert!(engine.store.passed_over().is_none());
+    engine.check(&model);
+}
+
+/// The slot of the checkpoint that a start begins at.
+fn newest_slot(sim: &SimStorage) -> u8 {
+    let newest = Store::open(disk(sim), small()).unwrap().1;
+    let before = sim.snapshot();
+    let is_in = |slot: u8| {
+        disk(sim).remove(&format!("checkpoint.{slot}")).unwrap();
+        let found = Store::open(disk(sim), small()).map(|s| s.1);
+        sim.restore(&before);
+        found.map_or(true, |found| found != newest)
+    };
+    u8::from(is_in(1))
 }
 
 /// The map file whose loss is noticed, and the bytes of it that count.

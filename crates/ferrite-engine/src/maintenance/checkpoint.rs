@@ -257,7 +257,6 @@ impl Engine {
     /// before the checkpoint's position is in it: it was registered before that record.
     pub(crate) fn copy_state(&self) -> EngineState {
         let mut state = EngineState {
-            next_txn: self.txns.next_txn(),
             next_csn: Csn(self.txns.last_csn().0 + 1),
             // After the position was chosen: every record before it names lower ids.
             next_ids: self.dict.next_ids(),
@@ -282,6 +281,12 @@ impl Engine {
                 tail: held.undo.parts().1.to_vec(),
             });
         }
+        // After the slots: one that began while they were copied has an id below it.
+        state.next_txn = self.txns.next_txn();
+        assert!(
+            state.active.iter().all(|a| a.txn < state.next_txn),
+            "a checkpoint names a transaction from the future"
+        );
         // After the slots: a commit gives its values to the queue before its slot lets go of
         // them. Some may be in both.
         state.overflow.extend(self.purge.pending_overflow());

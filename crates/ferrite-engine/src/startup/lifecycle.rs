@@ -52,13 +52,18 @@ impl Engine {
             Err(e) => Err(e),
             Ok((store, checkpoint)) => {
                 store.creation_is_over()?;
+                let passed_over = store.passed_over().map(|p| p.why.clone());
+                if let Some(why) = &passed_over {
+                    let text = format!("started from the older checkpoint, because {why}");
+                    callbacks.log(LogLevel::Warning, &text);
+                }
                 let found = Found {
                     store: Arc::new(store),
                     checkpoint,
                     started_us: started,
                 };
                 Engine::recover(config, storage.clone(), callbacks, lock, found)
-                    .map_err(|e| named_with_its_cause(e, &*storage))
+                    .map_err(|e| named_with_its_cause(e, &*storage, passed_over))
             }
         }
     }
@@ -214,7 +219,12 @@ impl Engine {
             checkpoint,
             started_us,
         } = found;
-        let state = EngineState::decode(&checkpoint.state)?;
+        let mut state = EngineState::decode(&checkpoint.state)?;
+        if let Some(newer) = store.passed_over() {
+            // It knows of more of the log that must be there.
+            let newer = EngineState::decode(&newer.checkpoint.state)?;
+            state.log_durable = state.log_durable.max(newer.log_durable);
+        }
         let undo_area = UndoArea::new(storage.clone());
         undo_area.adopt(state.active.iter().flat_map(|a| &a.chunks).copied());
         let span = LogSpan {
@@ -238,7 +248,8 @@ impl Engine {
         store.free_space_known()?;
         let end = log.current_lsn();
         let pool = Engine::make_pool(&config, &store, &log)?;
-        Engine::redo(&pool, &log, &analysis, &checkpoint, end)?;
+        let writer = RedoWriter::start(&pool);
+        log.scan(from, end, &mut |rec| recovery::redo(&pool, &analysis, &rec))?;
         store.finish_recovery()?;
         let carried = std::mem::take(&mut analysis.carried);
         let txns = Engine::make_txns(&config, analysis.next_txn, analysis.next_csn);
@@ -259,27 +270,9 @@ impl Engine {
         };
         let engine = Engine::assemble(config, storage, callbacks, lock, parts);
         engine.checkpoint_lsn.store(from.0, Ordering::SeqCst);
+        drop(writer);
         engine.finish_recovery(analysis, from, end, started_us)?;
         Ok(engine)
-    }
-
-    /// Second pass, with a writer beside it in case the pool is smaller than the work.
-    fn redo(
-        pool: &Arc<Pool>,
-        log: &Arc<Log>,
-        analysis: &Analysis,
-        checkpoint: &Checkpoint,
-        end: Lsn,
-    ) -> Result<()> {
-        let writer = pool.clone();
-        let handle = thread::spawn("ferrite-redo-wr", move || writer.run_writer());
-        let result = log.scan(checkpoint.redo_start, end, &mut |rec| {
-            recovery::redo(pool, analysis, &rec)
-        });
-        pool.stop_writer();
-        let _ = handle.join();
-        pool.restart_writer();
-        result
     }
 
     fn finish_recovery(
@@ -500,11 +493,12 @@ fn stop_at_failed_sync(storage: &Watched, log: &Arc<Log>) {
 
 /// A start from the older of two checkpoints may miss what only that one needs: log files that
 /// were recycled since. Then the newer checkpoint is what is damaged, and that is said too.
-fn named_with_its_cause(e: Error, storage: &dyn Storage) -> Error {
+fn named_with_its_cause(e: Error, storage: &dyn Storage, passed_over: Option<String>) -> Error {
     let Error::Corrupt(text) = e else {
         return e;
     };
-    let damage = Store::checkpoint_damage(storage);
+    let mut damage = Store::checkpoint_damage(storage);
+    damage.extend(passed_over);
     if damage.is_empty() {
         return Error::Corrupt(text);
     }
@@ -512,6 +506,35 @@ fn named_with_its_cause(e: Error, storage: &dyn Storage) -> Error {
     Error::Corrupt(format!(
         "{text} (started from the other checkpoint, because {damage})"
     ))
+}
+
+/// A page writer for the second pass over the log and for the reading of the dictionary after it,
+/// in case the pool is smaller than the work: all frames may be dirty, and nobody else writes
+/// pages before [`Engine::start`]. It ends with the value.
+struct RedoWriter {
+    pool: Arc<Pool>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl RedoWriter {
+    fn start(pool: &Arc<Pool>) -> RedoWriter {
+        let writer = pool.clone();
+        let thread = thread::spawn("ferrite-redo-wr", move || writer.run_writer());
+        RedoWriter {
+            pool: pool.clone(),
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for RedoWriter {
+    fn drop(&mut self) {
+        self.pool.stop_writer();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        self.pool.restart_writer();
+    }
 }
 
 /// A database that is there.

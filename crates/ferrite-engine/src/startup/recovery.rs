@@ -61,6 +61,10 @@ fn txn_of(body: &[u8]) -> Result<TxnId> {
 
 impl Analysis {
     pub(crate) fn new(map: MapBase, state: EngineState) -> Analysis {
+        // 0.2.0 could write a checkpoint that names a transaction which began meanwhile, with an
+        // id that was not below the next one.
+        let above_active = state.active.iter().map(|a| TxnId(a.txn.0 + 1)).max();
+        let next_txn = state.next_txn.max(above_active.unwrap_or(TxnId(0)));
         let unfinished = state
             .active
             .into_iter()
@@ -77,7 +81,7 @@ impl Analysis {
         Analysis {
             map,
             unfinished,
-            next_txn: state.next_txn,
+            next_txn,
             next_csn: state.next_csn,
             next_ids: state.next_ids,
             overflow: state
@@ -326,4 +330,37 @@ pub(crate) fn redo(
         })?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::maintenance::checkpoint::ActiveTxn;
+
+    #[test]
+    fn the_next_transaction_comes_after_all_that_the_checkpoint_names() {
+        let active = |id| ActiveTxn {
+            txn: TxnId(id),
+            exact_at: Lsn(64),
+            xid: None,
+            garbage: Vec::new(),
+            chunks: Vec::new(),
+            tail: Vec::new(),
+        };
+        let state = EngineState {
+            next_txn: TxnId(30),
+            active: vec![active(12), active(30), active(29)],
+            ..EngineState::default()
+        };
+        let map = MapBase {
+            slot: 0,
+            lsn: Lsn(64),
+            sequence: 1,
+            bytes: 0,
+            crc: 0,
+        };
+        let analysis = Analysis::new(map, state);
+        assert_eq!(analysis.next_txn, TxnId(31));
+        assert_eq!(analysis.unfinished.len(), 3);
+    }
 }
