@@ -107,7 +107,9 @@ fn first_with_map(
         }
     }
     let why = passed_over.map(|p| p.why).unwrap_or_default();
-    Err(Error::Corrupt(format!("no checkpoint with a whole map ({why})")))
+    Err(Error::Corrupt(format!(
+        "no checkpoint with a whole map ({why})"
+    )))
 }
 
 /// What [`Store::survey`] found.

@@ -164,7 +164,10 @@ fn a_checkpoint_whose_map_was_written_over_is_passed_over() {
 
     let mut engine = Engine::recover(&sim, &log, version).unwrap();
     let why = engine.store.passed_over().unwrap().why.clone();
-    assert!(why.contains(&newest) && why.contains("another dump"), "{why}");
+    assert!(
+        why.contains(&newest) && why.contains("another dump"),
+        "{why}"
+    );
     engine.check(&model);
     // The next checkpoint takes its place.
     engine.checkpoint().unwrap();
