@@ -215,7 +215,10 @@ int ferrite_hton_commit(handlerton *hton, THD *thd, bool all) {
   /* The transaction may already be in the binlog: an error for the client would be wrong,
      and continuing with an engine that lost it would be worse. */
   if (was_logged) ferrite_fatal(fe_last_error());
-  return ferrite_to_ha_error(code, thd);
+  const int error = ferrite_to_ha_error(code, thd);
+  /* A statement could be undone only in part. The server takes the transaction for ended. */
+  if (fe_txn_has_changes(conn->session)) ferrite_to_ha_error(fe_txn_rollback(conn->session), thd);
+  return error;
 }
 
 void ferrite_hton_commit_ordered(handlerton *hton, THD *thd, bool) {
@@ -301,9 +304,10 @@ void ferrite_hton_checkpoint_request(void *cookie) {
 
 int ferrite_hton_savepoint_set(handlerton *hton, THD *thd, void *area) {
   ferrite_conn *conn = existing_conn(thd, hton);
-  uint64_t position = conn ? fe_savepoint_set(conn->session) : 0;
+  uint64_t position = 0;
+  fe_code code = conn ? fe_savepoint_set(conn->session, &position) : FE_OK;
   memcpy(area, &position, sizeof position);
-  return 0;
+  return ferrite_to_ha_error(code, thd);
 }
 
 int ferrite_hton_savepoint_rollback(handlerton *hton, THD *thd, void *area) {

@@ -54,7 +54,7 @@ typedef enum {
   FE_ROW_TOO_BIG = 10,
   FE_KEY_TOO_LONG = 11,
   FE_EXISTS = 12,
-  FE_ROLLED_BACK = 13,      /* the transaction was rolled back earlier (deadlock) */
+  FE_ROLLED_BACK = 13,      /* rolled back earlier (deadlock), or only a rollback is left */
   FE_RECORD_CHANGED = 14,   /* snapshot isolation conflict */
   FE_SKIPPED = 15,          /* row locked by another and SKIP LOCKED asked for */
   FE_SNAPSHOT_TOO_OLD = 16,
@@ -233,8 +233,9 @@ void fe_recovered_xids(fe_engine *engine, void (*each)(void *arg, const fe_xid *
 fe_code fe_commit_by_xid(fe_engine *engine, const fe_xid *xid);
 fe_code fe_rollback_by_xid(fe_engine *engine, const fe_xid *xid);
 
-/* A savepoint is a position; the caller keeps it. */
-uint64_t fe_savepoint_set(fe_session *session);
+/* A savepoint is a position; the caller keeps it. FE_ROLLED_BACK: nothing but a rollback is left of
+   the transaction. */
+fe_code fe_savepoint_set(fe_session *session, uint64_t *savepoint);
 fe_code fe_savepoint_rollback(fe_session *session, uint64_t savepoint);
 
 /* ---- tables ------------------------------------------------------------------------ */

@@ -200,9 +200,18 @@ pub unsafe extern "C" fn fe_txn_detach_prepared(session: *mut fe_session) -> fe_
 
 /// See the header.
 #[no_mangle]
-pub unsafe extern "C" fn fe_savepoint_set(session: *mut fe_session) -> u64 {
-    // SAFETY: a valid handle.
-    unsafe { session_of(session) }.undo_position()
+pub unsafe extern "C" fn fe_savepoint_set(
+    session: *mut fe_session,
+    savepoint: *mut u64,
+) -> fe_code {
+    // SAFETY: a valid handle and a place for the answer.
+    unsafe {
+        match session_of(session).savepoint() {
+            Ok(position) => *savepoint = position,
+            Err(e) => return fail(&e),
+        }
+    }
+    FE_OK
 }
 
 /// See the header.

@@ -28,8 +28,8 @@ pub enum Error {
     /// A row is locked and the caller did not want to wait (NOWAIT is a timeout of 0).
     #[error("row is locked by another transaction")]
     Skipped,
-    /// The transaction was rolled back earlier and must be ended first.
-    #[error("transaction was already rolled back")]
+    /// The transaction was rolled back earlier, or in part, and only a rollback is left of it.
+    #[error("transaction was already rolled back, or in part: only a rollback is possible")]
     RolledBack,
     /// Snapshot isolation: the row changed after the snapshot was taken.
     #[error("record changed since the snapshot was taken")]

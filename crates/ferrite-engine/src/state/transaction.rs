@@ -10,7 +10,8 @@
 //!                   Prepared ----------------+
 //!                     | begin_rollback       end
 //!                     v
-//!                   RollingBack -------------------> Idle
+//!   Active -------> RollingBack -------------------> Idle
+//!          begin_rollback, or the rollback of a part of it that stopped half way
 //!   Idle  (after the rollback of a deadlock's victim)  abort_as_victim --> Aborted --end--> Idle
 //! ```
 //!
@@ -44,7 +45,8 @@ pub(crate) enum Phase {
     Prepared,
     /// Its commit record is in the log and ends there; others see it. Not answered yet.
     Ordered(Lsn),
-    /// It was prepared and its rollback has begun: there is no other way any more.
+    /// Its rollback has begun, or that of a part of it has failed half way: there is no other way any
+    /// more.
     RollingBack,
     /// The engine has rolled it back (deadlock); only its end is accepted.
     Aborted,
@@ -168,11 +170,11 @@ impl Transaction {
         self.phase = Phase::Ordered(end);
     }
 
-    /// Everything is about to be undone.
+    /// Everything is about to be undone; or what was to be undone is so in part, and nobody may add to
+    /// that or commit it.
     pub(crate) fn begin_rollback(&mut self) {
         match self.phase {
-            Phase::Prepared => self.phase = Phase::RollingBack,
-            Phase::Active | Phase::RollingBack => {}
+            Phase::Active | Phase::Prepared | Phase::RollingBack => self.phase = Phase::RollingBack,
             other => panic!("{}: rolled back when {other:?}", self.id),
         }
     }

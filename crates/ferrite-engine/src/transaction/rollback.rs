@@ -54,7 +54,10 @@ impl Transaction {
     }
 
     fn undo_to(&mut self, engine: &Engine, position: u64, stale: bool) -> Result<()> {
-        engine.undo_to(&self.slot, self.id(), position, stale)?;
+        if let Err(e) = engine.undo_to(&self.slot, self.id(), position, stale) {
+            self.begin_rollback();
+            return Err(e);
+        }
         self.garbage.undone_to(position);
         Ok(())
     }
@@ -78,7 +81,7 @@ impl Session {
     }
 
     fn rollback_changes(&mut self) -> Result<()> {
-        let was_prepared = self.txn.phase() != Phase::Active;
+        let was_prepared = self.txn.slot.state.lock().is_prepared();
         let (txn, engine) = (&mut self.txn, &self.engine);
         // A session without an end of its transaction would be no better off.
         let end = ferrite_buffer::patiently(|| txn.roll_back(engine, false))?;
@@ -106,7 +109,8 @@ impl Session {
     /// Undoes the running statement; locks stay.
     ///
     /// # Errors
-    /// As [`Session::rollback`].
+    /// A page that cannot be read: the statement is undone in part, and the transaction can be rolled
+    /// back only. `RolledBack`: that was so before.
     pub fn rollback_statement(&mut self) -> Result<()> {
         self.undo_to(self.stmt_undo)
     }
@@ -114,24 +118,28 @@ impl Session {
     /// Undoes everything after a savepoint (see [`Session::undo_position`]); locks stay.
     ///
     /// # Errors
-    /// As [`Session::rollback`].
+    /// As [`Session::rollback_statement`].
     pub fn rollback_to(&mut self, savepoint: u64) -> Result<()> {
-        if self.txn.phase() == Phase::Aborted {
-            return Err(Error::RolledBack);
-        }
+        self.check_not_rolled_back()?;
         self.undo_to(savepoint)?;
         self.stmt_undo = self.stmt_undo.min(savepoint);
         Ok(())
     }
 
     fn undo_to(&mut self, position: u64) -> Result<()> {
-        if !self.txn.has_changes() {
+        if !self.txn.has_changes() || self.txn.undo_position() <= position {
             return Ok(());
         }
+        match self.txn.phase() {
+            Phase::RollingBack => return Err(Error::RolledBack),
+            // Not even a part of it comes back.
+            Phase::Prepared => self.txn.begin_rollback(),
+            _ => {}
+        }
         let (txn, engine) = (&mut self.txn, &self.engine);
-        ferrite_buffer::patiently(|| txn.undo_to(engine, position, false))?;
-        self.row_values.undone_to(position);
-        Ok(())
+        let result = ferrite_buffer::patiently(|| txn.undo_to(engine, position, false));
+        self.row_values.undone_to(self.txn.undo_position());
+        result
     }
 }
 

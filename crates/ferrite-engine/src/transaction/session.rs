@@ -232,6 +232,27 @@ impl Session {
         self.txn.id()
     }
 
+    /// Refuses if nothing but a rollback is left of the transaction: the engine has rolled it back, or
+    /// its rollback has begun.
+    ///
+    /// # Errors
+    /// `RolledBack`.
+    pub(crate) fn check_not_rolled_back(&self) -> Result<()> {
+        match self.txn.phase() {
+            Phase::Aborted | Phase::RollingBack => Err(Error::RolledBack),
+            _ => Ok(()),
+        }
+    }
+
+    /// A savepoint: the undo position now.
+    ///
+    /// # Errors
+    /// `RolledBack`: nothing but a rollback is left of the transaction.
+    pub fn savepoint(&self) -> Result<u64> {
+        self.check_not_rolled_back()?;
+        Ok(self.undo_position())
+    }
+
     /// The undo position now: a savepoint, in bytes of undo.
     pub fn undo_position(&self) -> u64 {
         self.txn.undo_position()
@@ -259,10 +280,8 @@ impl Session {
     fn may_begin(&self) -> Result<()> {
         match self.txn.phase() {
             Phase::Idle | Phase::Active => Ok(()),
-            Phase::Aborted => Err(Error::RolledBack),
-            Phase::Prepared | Phase::RollingBack => {
-                Err(Error::Bug("a prepared transaction cannot write".into()))
-            }
+            Phase::Aborted | Phase::RollingBack => Err(Error::RolledBack),
+            Phase::Prepared => Err(Error::Bug("a prepared transaction cannot write".into())),
             Phase::Ordered(_) => Err(Error::Bug("a committed transaction cannot write".into())),
         }
     }
