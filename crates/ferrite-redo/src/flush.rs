@@ -145,6 +145,7 @@ impl Log {
     }
 
     fn write_until(&self, lsn: u64) {
+        assert!(lsn <= self.ring.next(), "{lsn} will never be written");
         while self.written.load(Ordering::SeqCst) < lsn {
             let before = {
                 let mut writer = self.writer.lock();
@@ -171,6 +172,7 @@ impl Log {
     }
 
     fn flush_or_wait(&self, lsn: u64) {
+        assert!(lsn <= self.ring.next(), "{lsn} will never be durable");
         loop {
             let mut gate = self.gate.lock();
             // Under the gate: `die` empties the list of waiters once.
@@ -231,7 +233,12 @@ impl Log {
         match synced {
             Ok(round) => {
                 kill_point!("redo.after_sync_before_ack");
-                self.durable.store(round.written, Ordering::SeqCst);
+                // Only who leads changes `durable`; `written` may have gone on meanwhile.
+                let (durable, end) = (self.durable(), round.written);
+                assert!(end >= durable, "durable goes back: {durable} to {end}");
+                let written = self.written.load(Ordering::SeqCst);
+                assert!(end <= written, "durable {end}, written {written}");
+                self.durable.store(end, Ordering::SeqCst);
                 let any = !round.to_sync.is_empty();
                 self.stats.flushes.add(u64::from(any));
             }
@@ -240,8 +247,16 @@ impl Log {
     }
 
     fn write_round(&self, writer: &mut Writer, level: Level) -> Result<Round> {
+        let before = self.written.load(Ordering::SeqCst);
         let round = writer.round(&self.ring, &self.segs, self.durable(), level, self)?;
-        self.written.store(round.written, Ordering::SeqCst);
+        let end = round.written;
+        assert!(end >= before, "written goes back: {before} to {end}");
+        assert!(end <= self.ring.consumed(), "{end} is still in the ring");
+        assert!(
+            level == Level::Durable || round.to_sync.is_empty(),
+            "a round without a sync takes files along that nobody will sync"
+        );
+        self.written.store(end, Ordering::SeqCst);
         self.stats.flushed_bytes.add(round.bytes);
         self.stats.writes.add(round.writes);
         Ok(round)
@@ -251,6 +266,7 @@ impl Log {
     /// it because there is more to do.
     pub(crate) fn give_lead(&self, flusher: bool) -> bool {
         let mut gate = self.gate.lock();
+        assert!(gate.leading, "a lead is given back that nobody has");
         let durable = self.durable();
         let mut wake = Vec::new();
         if !gate.waiters.is_empty() {
@@ -264,6 +280,7 @@ impl Log {
         }
         let keep = flusher
             && (!gate.waiters.is_empty() || self.requested.load(Ordering::SeqCst) > durable);
+        assert!(flusher || !keep, "only the flusher keeps the lead");
         gate.leading = keep;
         if !keep && gate.flusher_waits {
             gate.flusher_waits = false;
@@ -318,7 +335,8 @@ impl Log {
                 {
                     let mut queue = self.deferred.lock();
                     queue.push((lsn, token));
-                    self.pending.fetch_add(1, Ordering::SeqCst);
+                    let before = self.pending.fetch_add(1, Ordering::SeqCst);
+                    assert!(before + 1 >= queue.len(), "{before} of {}", queue.len());
                 }
                 self.stats.deferred.inc();
                 self.wake_flusher();
@@ -349,6 +367,8 @@ impl Log {
         let mut group = {
             let mut queue = self.deferred.lock();
             let all = std::mem::take(&mut *queue);
+            let pending = self.pending.load(Ordering::SeqCst);
+            assert!(all.len() <= pending, "{} of {pending} deferred", all.len());
             let (group, rest): (Vec<_>, Vec<_>) = all.into_iter().partition(|a| a.0 <= durable);
             *queue = rest;
             group
@@ -360,10 +380,16 @@ impl Log {
         let tokens: Vec<usize> = group.iter().map(|a| a.1).collect();
         self.stats.groups.record_us(tokens.len() as u64);
         let hook = self.ack.read().clone();
+        assert!(hook.is_some(), "deferred commits that nobody can release");
         if let Some(hook) = hook {
             hook(&tokens);
         }
-        self.pending.fetch_sub(tokens.len(), Ordering::SeqCst);
+        let before = self.pending.fetch_sub(tokens.len(), Ordering::SeqCst);
+        assert!(
+            before >= tokens.len(),
+            "{} of {before} released",
+            tokens.len()
+        );
     }
 
     /// Calls `f` once everything before `lsn` is durable: at once, or from a thread that
@@ -373,8 +399,12 @@ impl Log {
         if self.durable() >= at {
             return f();
         }
-        self.notices.lock().push((at, f));
-        self.notice_count.fetch_add(1, Ordering::SeqCst);
+        {
+            // Counted under the lock: whoever takes it out finds it counted.
+            let mut list = self.notices.lock();
+            list.push((at, f));
+            self.notice_count.fetch_add(1, Ordering::SeqCst);
+        }
         // The flush may have passed by between the look and the push.
         self.run_notices();
         self.request_flush(lsn);
@@ -399,7 +429,8 @@ impl Log {
             }
         }
         due.sort_by_key(|n| n.0);
-        self.notice_count.fetch_sub(due.len(), Ordering::SeqCst);
+        let before = self.notice_count.fetch_sub(due.len(), Ordering::SeqCst);
+        assert!(before >= due.len(), "{} of {before} notices", due.len());
         for (_, f) in due {
             f();
         }
@@ -410,6 +441,7 @@ impl Log {
     pub(crate) fn wait_for_space(&self, start: u64, upto: u64) {
         /// A lost wake-up costs no more than this.
         const PATIENCE_US: u64 = 1000;
+        assert!(upto <= start, "{start} waits for itself: {upto}");
         // The flusher is to run in any case: it releases what a round here makes durable
         // (no hook may run in a thread that holds an unfilled reservation).
         self.request_flush(Lsn(start));

@@ -61,6 +61,11 @@ const MARK: u64 = 0xF5;
 const NUMBER_MASK: u64 = (1 << 48) - 1;
 const BEHIND_MAX: u64 = (1 << 24) - 1;
 
+// What the fields of a sector's header and of an envelope have to hold.
+const _: () = assert!(HEADER + PAYLOAD == SECTOR && BLOCK_SECTORS * SECTOR == BLOCK);
+const _: () = assert!(SECTOR_WORDS < NO_RECORD as usize);
+const _: () = assert!(MAX_BODY <= u32::MAX as usize);
+
 /// What a sector says about itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SectorHeader {
@@ -90,6 +95,14 @@ impl SectorHeader {
 /// Writes the header of a sector whose payload is in place.
 pub(crate) fn seal(sector: &mut [u8], h: &SectorHeader) {
     debug_assert_eq!(sector.len(), SECTOR);
+    assert!(h.number <= NUMBER_MASK, "sector number {}", h.number);
+    assert!(usize::from(h.used) <= SECTOR_WORDS, "{} words", h.used);
+    assert!(
+        h.first == NO_RECORD || h.first < h.used,
+        "the first record begins at word {} of {}",
+        h.first,
+        h.used
+    );
     let place = (h.number & NUMBER_MASK) | u64::from(VERSION) << 48 | u64::from(h.used) << 56;
     let behind = u64::from(h.behind).min(BEHIND_MAX) as u32;
     sector[0..4].copy_from_slice(&LOG_BLOCK_MAGIC.to_le_bytes());
@@ -98,6 +111,7 @@ pub(crate) fn seal(sector: &mut [u8], h: &SectorHeader) {
     sector[20..24].copy_from_slice(&(behind << 8 | u32::from(h.first)).to_le_bytes());
     let crc = crc32c::crc32c(&sector[8..]);
     sector[4..8].copy_from_slice(&crc.to_le_bytes());
+    debug_assert_eq!(check(sector, h.number), Some(SectorHeader { behind, ..*h }));
 }
 
 /// Makes magic, number, version and checksum right and leaves the rest as it is.
@@ -149,6 +163,8 @@ pub(crate) fn envelope(kind: u8, len: usize) -> u64 {
 /// Words of the record that this envelope opens, itself included.
 #[inline]
 pub(crate) fn envelope_words(word: u64) -> usize {
+    debug_assert_eq!(word >> 56, MARK, "no envelope: {word:#x}");
+    debug_assert!(word as u32 as usize <= MAX_BODY, "{word:#x}");
     1 + (word as u32 as usize).div_ceil(8)
 }
 

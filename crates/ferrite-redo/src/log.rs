@@ -125,7 +125,17 @@ impl Log {
     }
 
     fn at(segs: Segments, tail: Tail, cfg: &LogConfig) -> Result<Arc<Log>> {
+        assert!(
+            tail.end % 8 == 0,
+            "the log ends within a word: {}",
+            tail.end
+        );
         let writer = Writer::resume(&segs, tail)?;
+        assert!(
+            tail.end < segs.ready_lsn() && tail.end >= segs.geometry().segment_start(segs.first()),
+            "the log ends at {}, outside its files",
+            tail.end
+        );
         Ok(Arc::new(Log {
             ring: Ring::new(cfg.ring_bytes, tail.end),
             segs,
@@ -198,6 +208,7 @@ impl Log {
         if used > self.ring.capacity() / 2 {
             self.ring_filling(start, end, used);
         }
+        debug_assert!(self.durable() <= start, "{start} was durable before");
         self.ring.fill(start, kind, len, parts);
         self.stats.records.inc();
         Appended {
@@ -208,6 +219,7 @@ impl Log {
 
     #[cold]
     fn ring_filling(&self, start: u64, end: u64, used: u64) {
+        assert!(start < end && end - start < self.ring.capacity());
         if used > self.ring.capacity() {
             self.stats.waits_ring_full.inc();
             // The record has to go somewhere, whatever the caller has promised.
@@ -244,6 +256,12 @@ impl Log {
     /// Nothing before `lsn` will be read again, in this life or after a crash. Segments
     /// wholly before it become future segments, or are removed when there are too many.
     pub fn set_oldest_needed(&self, lsn: Lsn) {
+        let durable = self.durable();
+        assert!(
+            lsn.0 <= durable,
+            "the log before {} is given back, and durable up to {durable}",
+            lsn.0
+        );
         self.segs
             .set_needed(self.segs.geometry().segment_of(lsn.0.saturating_sub(1)));
         self.keep_segments();
@@ -267,6 +285,7 @@ impl Log {
     pub fn pad(&self) {
         const PADS: usize = 3;
         let body = [0; BLOCK];
+        const { assert!(PADS >= 2, "one may begin and end in the last block but one") };
         for _ in 0..PADS {
             self.append(record_kind::PADDING, &[&body]);
         }
@@ -280,7 +299,10 @@ impl Log {
     /// `Io`; a part is overwritten.
     pub fn scrub_before(&self, from: Lsn) -> Result<()> {
         let _writer = self.writer.lock();
-        self.segs.scrub(from.0, self.ring.next())
+        let end = self.ring.next();
+        assert!(from.0 <= end, "a restart at {}, behind {end}", from.0);
+        assert_eq!(end, self.ring.consumed(), "records are not written yet");
+        self.segs.scrub(from.0, end)
     }
 
     /// The oldest position whose file is still kept (not necessarily a record start).

@@ -17,7 +17,7 @@
 
 use crate::format::{
     check, le64, parse_envelope, sector_of, sector_start, word_in_sector, Geometry, SectorHeader,
-    BLOCK, BLOCK_SECTORS, PAYLOAD, SECTOR, SECTOR_WORDS,
+    BLOCK, BLOCK_SECTORS, MAX_BODY, PAYLOAD, SECTOR, SECTOR_WORDS,
 };
 use crate::format::{segment_name, HEADER};
 use crate::segments::Segments;
@@ -64,6 +64,7 @@ impl Tail {
     /// Does the block that holds the end have what the scan saw there? Whole sectors up to that of
     /// the end, and there all that comes before it.
     fn is_in(&self, block: &[u8]) -> bool {
+        debug_assert_eq!(block.len(), BLOCK);
         let last = sector_of(self.end);
         let base = last - last % BLOCK_SECTORS as u64;
         (base.max(self.first_sector)..=last).all(|sector| {
@@ -100,6 +101,7 @@ impl<'a> Sectors<'a> {
         if !(self.have.0..self.have.1).contains(&sector) && !self.load(sector)? {
             return Ok(None);
         }
+        debug_assert!((self.have.0..self.have.1).contains(&sector), "{sector}");
         let at = (sector - self.have.0) as usize * SECTOR;
         Ok(Some(&self.buf[at..at + SECTOR]))
     }
@@ -200,6 +202,10 @@ impl Records {
             })?;
             self.done += total;
         }
+        debug_assert!(
+            self.bytes.len() - self.done < 8 + MAX_BODY.next_multiple_of(8),
+            "a whole record is left"
+        );
         self.bytes.drain(..self.done);
         self.at += self.done as u64;
         self.done = 0;
@@ -271,6 +277,7 @@ impl<'a> Scan<'a> {
                 return Ok(false);
             }
         };
+        assert!(h.epoch >= self.tail.epoch, "the epoch of {} fell", h.number);
         self.tail.epoch = h.epoch;
         let used = usize::from(h.used) * 8;
         if used < self.skip {
@@ -279,6 +286,8 @@ impl<'a> Scan<'a> {
         if let Some(bytes) = self.sectors.get(self.sector)? {
             let payload = &bytes[HEADER + self.skip..HEADER + used];
             self.records.bytes.extend_from_slice(payload);
+            let have = self.records.at + self.records.bytes.len() as u64;
+            assert_eq!(have, sector_start(self.sector) + used as u64);
         }
         self.skip = 0;
         self.reached = true;
@@ -315,6 +324,17 @@ pub(crate) fn scan(
     if !scan.reached {
         return Err(unreadable(segs, from));
     }
+    assert!(
+        tail.end >= from && tail.end % 8 == 0,
+        "{} of {from}",
+        tail.end
+    );
+    assert!(
+        tail.end <= sector_start(scan.sector),
+        "records up to {} in the sectors before {}",
+        tail.end,
+        scan.sector
+    );
     if until == u64::MAX {
         probe(&mut sectors, end_sector, tail.epoch)?;
     }
@@ -380,6 +400,7 @@ fn probe_range(
     range: std::ops::Range<u64>,
     epoch: u32,
 ) -> Result<()> {
+    debug_assert!(range.start > end, "{range:?}: not behind {end}");
     for s in range {
         let Some(bytes) = sectors.get(s)? else {
             return Ok(());

@@ -58,6 +58,11 @@ impl Ring {
 
     /// Reserves `bytes` (a multiple of 8) of log.
     pub(crate) fn reserve(&self, bytes: u64) -> u64 {
+        debug_assert!(
+            bytes % 8 == 0 && (8..=self.capacity()).contains(&bytes),
+            "a record of {bytes} bytes in a ring of {}",
+            self.capacity()
+        );
         self.next.fetch_add(bytes, Ordering::SeqCst)
     }
 
@@ -68,6 +73,11 @@ impl Ring {
 
     /// Copies a body behind its (reserved, free) envelope and publishes the record.
     pub(crate) fn fill(&self, start: u64, kind: u8, len: usize, parts: &[&[u8]]) {
+        let end = start + 8 + len.next_multiple_of(8) as u64;
+        // The reservation is the caller's own: neither can the writer pass it, nor another fill it.
+        debug_assert!(self.consumed() <= start, "written before filled: {start}");
+        debug_assert!(end - self.consumed() <= self.capacity(), "no space: {end}");
+        debug_assert_eq!(self.envelope_at(start), 0, "{start} is filled twice");
         let mut at = start + 8;
         let mut put = |w: u64| {
             self.word(at).store(w, Ordering::Relaxed);
@@ -97,6 +107,7 @@ impl Ring {
         if bits > 0 {
             put(acc);
         }
+        debug_assert_eq!(at, end, "a body of another length than {len}");
         self.word(start)
             .store(envelope(kind, len), Ordering::Release);
     }
@@ -109,6 +120,8 @@ impl Ring {
     /// Copies published words out and clears them; `lsn + out.len()` must be published.
     pub(crate) fn take(&self, lsn: u64, out: &mut [u8]) {
         debug_assert_eq!(out.len() % 8, 0);
+        debug_assert!(lsn >= self.consumed(), "{lsn} is taken twice");
+        debug_assert!(lsn + out.len() as u64 <= self.next(), "{lsn}: not reserved");
         let mask = self.words.len() - 1;
         for (at, c) in ((lsn / 8) as usize..).zip(out.chunks_exact_mut(8)) {
             let word = &self.words[at & mask];
@@ -119,6 +132,9 @@ impl Ring {
 
     /// Gives everything before `lsn` back to the appenders.
     pub(crate) fn release(&self, lsn: u64) {
+        assert!(lsn % 8 == 0, "{lsn} is within a word");
+        assert!(lsn >= self.consumed(), "{lsn}: the ring goes back");
+        assert!(lsn <= self.next(), "{lsn} was not reserved");
         self.consumed.store(lsn, Ordering::SeqCst);
     }
 }

@@ -105,6 +105,8 @@ impl Segments {
         geometry: Geometry,
         first: u64,
     ) -> Segments {
+        let length = geometry.segment_bytes;
+        assert!(length > 0 && length % BLOCK as u64 == 0, "{length} bytes");
         Segments {
             storage,
             direct,
@@ -195,6 +197,7 @@ impl Segments {
             segs.open.lock().insert(*s, f);
         }
         segs.ready.store(found.segments[high] + 1, Ordering::SeqCst);
+        assert!(segs.is_run(&segs.open.lock()), "gaps between the log files");
         Ok((segs, found.segments.get(high + 1).copied()))
     }
 
@@ -277,11 +280,22 @@ impl Segments {
             .open(&segment_name(segment), OpenMode::ReadWrite, false)
     }
 
+    /// The open files are first..ready, without gaps. Under `preparing`, or before there is
+    /// anybody else.
+    fn is_run(&self, open: &BTreeMap<u64, File>) -> bool {
+        let (first, ready) = (self.first(), self.ready());
+        open.len() as u64 == ready - first
+            && open.keys().next().is_none_or(|s| *s == first)
+            && open.keys().next_back().is_none_or(|s| *s + 1 == ready)
+    }
+
     /// An open file, to write to.
     fn hand(&self, segment: u64) -> Option<File> {
         let open = self.open.lock();
         let file = open.get(&segment).cloned();
         if file.is_some() {
+            // It is in the map: it leaves that before `first` passes it.
+            assert!(segment >= self.first(), "{segment} was given back");
             self.handed.fetch_max(segment, Ordering::SeqCst);
         }
         file
@@ -325,6 +339,7 @@ impl Segments {
     /// The last ready segment, if it is spare and may hold something old.
     fn stale_spare(&self, current: u64) -> bool {
         let last = self.ready() - 1;
+        debug_assert!(last >= self.first(), "no segment is ready");
         self.scrubs.load(Ordering::SeqCst) && last > current && !self.clean.lock().contains(&last)
     }
 
@@ -378,10 +393,18 @@ impl Segments {
         }
     }
 
+    /// Something in it may be read again. What is not needed never becomes it again.
+    fn is_needed(&self, segment: u64) -> bool {
+        segment >= self.needed.load(Ordering::SeqCst)
+    }
+
     fn recycle_first(&self) -> Result<()> {
         let (old, new) = (self.first(), self.ready());
+        assert!(old < new, "{old} is recycled into {new}");
+        assert!(!self.is_needed(old), "{old} is recycled and still needed");
         kill_point!("redo.before_recycle");
         let file = self.open.lock().remove(&old);
+        assert!(file.is_some(), "{old} is recycled and was not there");
         self.first.store(old + 1, Ordering::SeqCst);
         self.clean.lock().remove(&old);
         drop(file);
@@ -410,7 +433,10 @@ impl Segments {
 
     fn remove_first(&self) -> Result<()> {
         let old = self.first();
-        self.open.lock().remove(&old);
+        assert!(old < self.ready(), "{old} is not there");
+        assert!(!self.is_needed(old), "{old} is removed and still needed");
+        let file = self.open.lock().remove(&old);
+        assert!(file.is_some(), "{old} is removed and was not there");
         self.first.store(old + 1, Ordering::SeqCst);
         self.storage.remove(&segment_name(old))?;
         kill_point!("redo.removed");
@@ -429,8 +455,11 @@ impl Segments {
             if self.handed.load(Ordering::SeqCst) >= last {
                 return Ok(false);
             }
-            open.remove(&last);
+            assert!(last > self.first(), "{last}: the only segment");
+            let file = open.remove(&last);
+            assert!(file.is_some(), "{last} is removed and was not there");
             self.ready.store(last, Ordering::SeqCst);
+            debug_assert!(self.is_run(&open), "gaps below {last}");
         }
         self.clean.lock().remove(&last);
         self.storage.remove(&segment_name(last))?;
@@ -478,6 +507,7 @@ impl Segments {
         let mut at = 0;
         while at < length {
             let n = (length - at).min(zeroes.len() as u64);
+            debug_assert!(n % BLOCK as u64 == 0, "{n} bytes past the cache");
             let since = time::now_us();
             file.write_at(&zeroes[..n as usize], at)?;
             at += n;
@@ -494,6 +524,7 @@ impl Segments {
         let _guard = self.preparing.lock();
         let block_of = |lsn: u64| sector_of(lsn) / BLOCK_SECTORS as u64;
         let (head, tail) = (block_of(from.saturating_sub(1)), block_of(end) + 1);
+        assert!(head < tail, "nothing is left between {from} and {end}");
         let blocks = self.geometry.segment_bytes / BLOCK as u64;
         for segment in self.first()..self.ready() {
             let (first, last) = (segment * blocks, (segment + 1) * blocks);
@@ -516,6 +547,11 @@ impl Segments {
     /// Overwrites blocks of the log in the file that begins with block `first`.
     fn zero_blocks(&self, file: &dyn StorageFile, first: u64, range: Range<u64>) -> Result<()> {
         let zeroes = AlignedBuf::zeroed(ZERO_BYTES);
+        let blocks = self.geometry.segment_bytes / BLOCK as u64;
+        assert!(
+            first <= range.start && range.end <= first + blocks,
+            "blocks {range:?} in the file that begins with block {first}"
+        );
         let mut at = range.start;
         while at < range.end {
             let n = (range.end - at).min((ZERO_BYTES / BLOCK) as u64);
@@ -531,8 +567,13 @@ impl Segments {
         let f = self
             .storage
             .open(&segment_name(segment), OpenMode::ReadWrite, self.direct)?;
-        self.open.lock().insert(segment, f);
+        let ready = self.ready();
+        assert!(segment == ready, "{segment} becomes ready after {ready}");
+        let mut open = self.open.lock();
+        let old = open.insert(segment, f);
+        assert!(old.is_none(), "{segment} was ready before");
         self.ready.store(segment + 1, Ordering::SeqCst);
+        debug_assert!(self.is_run(&open), "gaps below {segment}");
         Ok(())
     }
 }

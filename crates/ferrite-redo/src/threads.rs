@@ -26,6 +26,7 @@ impl Log {
         if !threads.is_empty() {
             return;
         }
+        assert!(!self.flusher.running(), "a second flusher of one log");
         self.set_flush_interval_ms(flush_interval_ms);
         self.flusher.stop.store(false, Ordering::SeqCst);
         self.flusher.running.store(true, Ordering::SeqCst);

@@ -90,6 +90,10 @@ impl Writer {
     /// that nothing left over beyond it can ever fit.
     pub(crate) fn resume(segs: &Segments, tail: Tail) -> Result<Writer> {
         let bytes = (WRITE_BYTES as u64).min(segs.geometry().segment_bytes) as usize;
+        assert!(
+            bytes >= BLOCK && bytes % BLOCK == 0,
+            "{bytes} to write with"
+        );
         let sector = sector_of(tail.end);
         let base = sector - sector % BLOCK_SECTORS as u64;
         let file = segs.get_or_prepare(segs.geometry().place(base).0)?;
@@ -112,6 +116,13 @@ impl Writer {
             }
         }
         w.seal_tail(sector);
+        let fenced = crate::format::check(w.sector(sector), sector);
+        assert!(
+            fenced.is_some_and(|h| h.epoch == w.epoch),
+            "the tail at {} does not begin epoch {}",
+            tail.end,
+            w.epoch
+        );
         kill_point!("redo.before_fence");
         file.write_at(&w.buf[..BLOCK], segs.geometry().place(base).1)?;
         kill_point!("redo.fence_before_sync");
@@ -120,6 +131,7 @@ impl Writer {
     }
 
     fn sector(&mut self, sector: u64) -> &mut [u8] {
+        debug_assert!(sector >= self.base, "{sector} before {}", self.base);
         let at = (sector - self.base) as usize * SECTOR;
         &mut self.buf[at..at + SECTOR]
     }
@@ -127,6 +139,8 @@ impl Writer {
     /// Copies complete records out of the ring until the buffer or the segment is full;
     /// true when it is.
     fn fill(&mut self, ring: &Ring, segs: &Segments, durable: u64) -> bool {
+        // A sector says what was durable when it was written: never more than that.
+        assert!(durable <= self.written, "{durable} of {}", self.written);
         let (_, offset) = segs.geometry().place(self.base);
         let room = (self.buf.len() as u64).min(segs.geometry().segment_bytes - offset);
         let end = self.base + room / SECTOR as u64;
@@ -147,6 +161,7 @@ impl Writer {
             let n = self.rest.min(SECTOR_WORDS - word);
             let at = HEADER + word * 8;
             let pos = self.pos;
+            debug_assert!(n > 0 && at + n * 8 <= SECTOR, "{n} words at {word}");
             ring.take(pos, &mut self.sector(sector)[at..at + n * 8]);
             self.pos += n as u64 * 8;
             self.rest -= n;
@@ -161,6 +176,10 @@ impl Writer {
             self.sector(sector)[HEADER + word * 8..].fill(0);
             self.seal(sector, word, durable_sector);
         }
+        assert_eq!(
+            (sector, word),
+            (sector_of(self.pos), word_in_sector(self.pos))
+        );
         self.clear_block_after(sector + u64::from(word > 0), end);
         ring.release(self.pos);
         sector == end
@@ -194,6 +213,7 @@ impl Writer {
 
     /// Blocks that hold something: bytes to write.
     fn filled_bytes(&self) -> usize {
+        debug_assert!(sector_of(self.pos) >= self.base, "{}", self.pos);
         let sectors = self.pos.div_ceil(PAYLOAD as u64) - self.base;
         (sectors as usize * SECTOR).next_multiple_of(BLOCK)
     }
@@ -218,6 +238,8 @@ impl Writer {
                 break;
             }
         }
+        assert!(self.rest == 0, "{} ends within a record", self.pos);
+        assert!(self.written == self.pos, "{} of {}", self.written, self.pos);
         if level == Level::Durable {
             done.to_sync = std::mem::take(&mut self.unsynced);
         }
@@ -240,9 +262,17 @@ impl Writer {
         if level == Level::Written && self.cached.as_ref().is_none_or(|(s, _)| *s != segment) {
             self.cached = Some((segment, desk.cached_segment(segment)?));
         }
+        debug_assert!(self.is_sealed(), "unsealed sectors up to {}", self.pos);
         let cached = self.cached.as_ref().filter(|(s, _)| *s == segment);
         let file = cached.or(self.file.as_ref());
         let n = self.filled_bytes();
+        assert!(file.is_some(), "no file for segment {segment}");
+        assert!(self.pos > self.written, "nothing to write: {}", self.pos);
+        assert!(n > 0 && n <= self.buf.len(), "{n} of {}", self.buf.len());
+        assert!(
+            offset + n as u64 <= segs.geometry().segment_bytes,
+            "{n} bytes at {offset}: outside the segment"
+        );
         kill_point!("redo.before_write");
         if let Some((_, file)) = file {
             file.write_at(&self.buf[..n], offset)?;
@@ -259,10 +289,20 @@ impl Writer {
         Ok(())
     }
 
+    /// Every sector that something new was put into is whole and has its number and epoch.
+    fn is_sealed(&mut self) -> bool {
+        let (epoch, end) = (self.epoch, self.pos.div_ceil(PAYLOAD as u64));
+        (sector_of(self.written)..end).all(|sector| {
+            let header = crate::format::check(self.sector(sector), sector);
+            header.is_some_and(|h| h.epoch == epoch)
+        })
+    }
+
     /// Moves the block with the tail to the front of the buffer.
     fn roll(&mut self) {
         let sector = sector_of(self.pos);
         let base = sector - sector % BLOCK_SECTORS as u64;
+        assert!(base >= self.base, "block {base} after {}", self.base);
         let at = (base - self.base) as usize * SECTOR;
         self.base = base;
         if sector == base && word_in_sector(self.pos) == 0 {
@@ -273,6 +313,8 @@ impl Writer {
     }
 
     fn unsynced_in(&mut self, segment: u64) {
+        let file = self.file.as_ref().map(|(s, _)| *s);
+        assert_eq!(file, Some(segment), "another file is to be synced");
         if self.unsynced.last().is_none_or(|(s, _)| *s != segment) {
             self.unsynced.extend(self.file.clone());
         }
