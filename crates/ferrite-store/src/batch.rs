@@ -14,6 +14,10 @@ use crate::word::{Location, GRANULE_BYTES};
 /// Capacity of a batch.
 pub const BATCH_BYTES: usize = 1 << 20;
 
+// Into an empty batch every page fits, and its parts' lengths into their fields.
+const _: () = assert!(MAX_BLOB_GRANULES * GRANULE_BYTES <= BATCH_BYTES);
+const _: () = assert!(PAGE_BYTES <= u16::MAX as usize);
+
 /// Where a page of a batch was written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Placed {
@@ -97,7 +101,9 @@ impl Batch {
         let stored = packed.map_or(image.len(), <[u8]>::len);
         let granules = granules_for(stored);
         let bytes = granules * GRANULE_BYTES;
+        assert!(granules <= MAX_BLOB_GRANULES, "{granules} for {page}");
         if self.used + bytes > BATCH_BYTES {
+            assert!(!self.is_empty(), "{page} does not fit an empty batch");
             return false;
         }
         let blob = &mut self.buf[self.used..self.used + bytes];
@@ -123,7 +129,12 @@ impl Batch {
             tail: image.tail.len() as u16,
             stored: stored as u32,
         };
+        assert!(
+            header.granules() == granules,
+            "{stored} bytes in {granules}"
+        );
         blob::seal(blob, &header, self.tag);
+        debug_assert!(blob::parse(blob, self.tag).is_ok_and(|(read, _)| read == header));
         self.used += bytes;
         self.blobs.push(Packed {
             page,
@@ -140,6 +151,15 @@ impl Batch {
 
     /// The packed bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
+        debug_assert_eq!(
+            self.blobs
+                .iter()
+                .map(|b| b.granules as usize)
+                .sum::<usize>()
+                * GRANULE_BYTES,
+            self.used,
+            "the blobs are not the buffer's content"
+        );
         &self.buf[..self.used]
     }
 }

@@ -21,6 +21,7 @@ pub const BLOB_HEADER_BYTES: usize = 40;
 /// Version of the layout above.
 const BLOB_VERSION: u8 = 1;
 const CRC_AT: usize = 36;
+const _: () = assert!(CRC_AT + 4 == BLOB_HEADER_BYTES && BLOB_HEADER_BYTES < GRANULE_BYTES);
 
 /// Granules of the largest blob.
 pub(crate) const MAX_BLOB_GRANULES: usize =
@@ -48,7 +49,7 @@ impl<'a> PageImage<'a> {
     /// A page whose bytes `head_end..tail_start` are the gap. Panics when they are not in
     /// the page in that order.
     pub fn with_gap(page: &'a [u8], head_end: usize, tail_start: usize) -> PageImage<'a> {
-        assert!(head_end <= tail_start);
+        assert!(head_end <= tail_start && tail_start <= page.len());
         PageImage {
             head: &page[..head_end],
             tail: &page[tail_start..],
@@ -90,6 +91,7 @@ impl PageHeader {
 
 /// Writes the header in front of a body that is in place already.
 pub(crate) fn seal(blob: &mut [u8], h: &PageHeader, tag: u32) {
+    assert!(h.page.0 != 0, "page 0 is no page");
     blob[0..4].copy_from_slice(&BLOB_MAGIC.to_le_bytes());
     blob[4] = BLOB_VERSION;
     blob[5] = h.codec as u8;
@@ -112,6 +114,7 @@ fn checksum(blob: &[u8], stored: usize) -> u32 {
 
 /// What a location tells of a blob's checksum; never 0.
 pub(crate) fn mark(blob: &[u8]) -> u8 {
+    debug_assert!(blob.len() >= BLOB_HEADER_BYTES, "{} bytes", blob.len());
     (get_u32(blob, CRC_AT).unwrap_or(0) % 255 + 1) as u8
 }
 
@@ -176,6 +179,7 @@ pub(crate) fn restore(
         return Err("page longer than a page");
     }
     let raw = unpacker.unpack(h.codec, body, head + tail)?;
+    assert!(raw.len() == head + tail, "{} unpacked", raw.len());
     let tail_at = out.len() - tail;
     out[..head].copy_from_slice(&raw[..head]);
     out[head..tail_at].fill(0);

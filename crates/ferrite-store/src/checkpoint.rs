@@ -34,6 +34,13 @@ pub(crate) fn name(slot: u8) -> String {
 }
 
 pub(crate) fn encode(c: &Checkpoint, sequence: u64, uuid: &[u8; 16]) -> Vec<u8> {
+    assert!(c.map.slot < 2, "map.{}", c.map.slot);
+    assert!(sequence > 0, "the first checkpoint is number 1");
+    assert!(
+        c.state.len() <= u32::MAX as usize,
+        "{} bytes",
+        c.state.len()
+    );
     let mut b = vec![0; HEAD];
     put_u64(&mut b, 0, MAGIC);
     put_u32(&mut b, 8, VERSION);
@@ -50,6 +57,7 @@ pub(crate) fn encode(c: &Checkpoint, sequence: u64, uuid: &[u8; 16]) -> Vec<u8> 
     b.extend_from_slice(&c.state);
     let crc = checksum(&b);
     put_u32(&mut b, 12, crc);
+    debug_assert!(decode(&b, uuid).is_ok_and(|(read, n)| read == *c && n == sequence));
     b
 }
 
@@ -122,6 +130,12 @@ pub(crate) fn write(
     bytes: &[u8],
     before: Option<u64>,
 ) -> Result<()> {
+    assert!(slot < 2, "checkpoint.{slot}");
+    assert!(
+        bytes.len() >= HEAD,
+        "{} bytes are no checkpoint",
+        bytes.len()
+    );
     let name = name(slot);
     let file = match storage.open(&name, OpenMode::ReadWrite, false) {
         Err(Error::NotFound) => storage.open(&name, OpenMode::CreateNew, false)?,

@@ -21,13 +21,24 @@ const ASSIGN: u8 = 1;
 const TAKE_BACK: u8 = 2;
 
 pub(crate) fn encode_map_delta(moved: &[(PageId, Location)], out: &mut Vec<u8>) {
-    out.reserve(DELTA_HEAD + moved.len() * DELTA_ENTRY);
+    // What decoding refuses is not written.
+    debug_assert!(moved
+        .iter()
+        .all(|(page, at)| page.0 != 0 && Location::checked(at.raw()).is_some()));
+    let end = out.len() + DELTA_HEAD + moved.len() * DELTA_ENTRY;
+    out.reserve(end - out.len());
     out.push(VERSION);
     out.extend_from_slice(&(moved.len() as u32).to_le_bytes());
     for (page, at) in moved {
         out.extend_from_slice(&page.0.to_le_bytes());
         out.extend_from_slice(&at.raw().to_le_bytes());
     }
+    assert!(
+        out.len() == end,
+        "{} entries end at {}",
+        moved.len(),
+        out.len()
+    );
 }
 
 pub(crate) fn decode_map_delta(body: &[u8], each: &mut dyn FnMut(PageId, Location)) -> Result<()> {
@@ -75,11 +86,14 @@ pub(crate) fn encode_extent(change: ExtentChange) -> [u8; EXTENT_BYTES] {
         ExtentChange::Assign { index, extent } => (ASSIGN, index, extent),
         ExtentChange::TakeBack { index } => (TAKE_BACK, index, 0),
     };
+    assert!(index.0 != 0, "index 0 owns no extent");
+    assert!(extent <= u32::MAX / EXTENT_PAGES, "extent {extent}");
     let mut body = [0; EXTENT_BYTES];
     body[0] = VERSION;
     body[1] = op;
     body[2..6].copy_from_slice(&index.0.to_le_bytes());
     body[6..10].copy_from_slice(&extent.to_le_bytes());
+    debug_assert_eq!(decode_extent(&body), Ok(change));
     body
 }
 
@@ -138,12 +152,12 @@ mod tests {
         ] {
             assert_eq!(decode_extent(&encode_extent(change)), Ok(change));
         }
-        let beyond = ExtentChange::Assign {
-            index,
-            extent: u32::MAX / EXTENT_PAGES + 1,
-        };
-        decode_extent(&encode_extent(beyond)).unwrap_err();
-        decode_extent(&encode_extent(ExtentChange::TakeBack { index: IndexId(0) })).unwrap_err();
+        let mut beyond = encode_extent(ExtentChange::Assign { index, extent: 0 });
+        beyond[6..10].copy_from_slice(&(u32::MAX / EXTENT_PAGES + 1).to_le_bytes());
+        decode_extent(&beyond).unwrap_err();
+        let mut nobody = encode_extent(ExtentChange::TakeBack { index });
+        nobody[2..6].fill(0);
+        decode_extent(&nobody).unwrap_err();
     }
 
     #[test]

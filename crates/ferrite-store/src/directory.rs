@@ -20,6 +20,8 @@ const CHUNKS: usize = if cfg!(loom) { 1 } else { (1 << 32) / CHUNK };
 pub const EXTENT_PAGES: u32 = 64;
 /// Extents for all ids.
 const EXTENTS: usize = CHUNKS * CHUNK / EXTENT_PAGES as usize;
+// The chunk of an extent's first word holds them all.
+const _: () = assert!(CHUNK % EXTENT_PAGES as usize == 0);
 
 /// An array that exists where it was touched.
 struct Sparse<T> {
@@ -97,12 +99,17 @@ impl Directory {
 
     /// Makes room for the extent's words, then names its owner.
     pub(crate) fn set_extent_owner(&self, extent: u32, index: IndexId) {
+        assert!((extent as usize) < EXTENTS, "extent {extent}");
         self.make_word(PageId(extent * EXTENT_PAGES));
         self.owners
             .make(extent as usize, || AtomicU32::new(0))
             .store(index.0, Ordering::Release);
         let last = extent * EXTENT_PAGES + (EXTENT_PAGES - 1);
         self.end.fetch_max(last.saturating_add(1), Ordering::AcqRel);
+        debug_assert!(
+            self.words.get(last as usize).is_some(),
+            "no word for {last}"
+        );
     }
 
     /// The word of any id; its chunk is made when missing. Does not move the end.
@@ -113,6 +120,8 @@ impl Directory {
     /// Recovery: names the page's place. The end moves past it, so that a page of no extent
     /// is noticed.
     pub(crate) fn set_location(&self, page: PageId, at: Location) {
+        assert!(page.0 != 0, "page 0 is no page");
+        debug_assert!(Location::checked(at.raw()).is_some(), "{page}: {at:?}");
         self.make_word(page)
             .store(Word::on_disk(at).0, Ordering::Release);
         if !at.is_none() {
@@ -129,6 +138,7 @@ impl Directory {
 
 /// The ids of one extent that may be pages (0 never is).
 pub(crate) fn pages_of_extent(extent: u32) -> impl DoubleEndedIterator<Item = PageId> {
+    assert!(extent <= u32::MAX / EXTENT_PAGES, "extent {extent}");
     let first = extent * EXTENT_PAGES;
     (first..=first + (EXTENT_PAGES - 1))
         .filter(|&p| p != 0)

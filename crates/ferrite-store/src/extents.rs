@@ -36,6 +36,14 @@ struct Owned {
     in_use: u64,
 }
 
+impl Owned {
+    /// Every id of its extents is either in use or unused.
+    fn is_sound(&self) -> bool {
+        let ids = self.extents.len() as u64 * u64::from(EXTENT_PAGES);
+        ids - u64::from(self.extents.contains(&0)) == self.in_use + self.free.len() as u64
+    }
+}
+
 struct Pool {
     free: BTreeSet<u32>,
     next: u32,
@@ -83,12 +91,14 @@ impl Extents {
         }
         self.shards.iter().for_each(|s| s.lock().clear());
         for (index, mut owned) in lists {
+            debug_assert!(owned.is_sound(), "ids of index {index}");
             owned.free.reverse();
             self.shard(index).lock().insert(index, owned);
         }
         let mut pool = self.pool.lock();
         pool.free = free;
         pool.next = dir.extents();
+        assert!(pool.next <= LAST_EXTENT + 1, "{} extents", pool.next);
     }
 
     /// An unused id of the index; a new extent's owner is set before it is logged, so that
@@ -104,6 +114,8 @@ impl Extents {
         let owned = shard.entry(index).or_default();
         if owned.free.is_empty() {
             let extent = self.take_extent();
+            let owner = dir.extent_owner(extent);
+            assert!(owner.0 == 0, "extent {extent} belongs to {owner}");
             dir.set_extent_owner(extent, index);
             log_extent(&encode_extent(ExtentChange::Assign { index, extent }));
             owned.extents.push(extent);
@@ -114,6 +126,11 @@ impl Extents {
         let page = owned.free.pop().map(PageId);
         let page = page.unwrap_or_else(|| unreachable!("an extent has ids"));
         owned.in_use += 1;
+        debug_assert!(owned.is_sound(), "ids of index {index}");
+        assert!(
+            page.0 != 0 && dir.owner(page) == index,
+            "{page} for {index}"
+        );
         let word = dir.get(page);
         assert!(
             word.is_free(),
@@ -141,6 +158,11 @@ impl Extents {
 
     fn take_extent(&self) -> u32 {
         let mut pool = self.pool.lock();
+        let last = pool.free.last().copied();
+        assert!(
+            last.is_none_or(|e| e < pool.next),
+            "{last:?} was never taken"
+        );
         if let Some(extent) = pool.free.pop_first() {
             return extent;
         }
@@ -156,9 +178,14 @@ impl Extents {
         let Some(owned) = shard.get_mut(&index) else {
             panic!("page {page} is given back but belongs to no index");
         };
+        assert!(page.0 != 0, "page 0 is given back");
         debug_assert!(dir.get(page).is_free(), "page {page} is still somewhere");
+        let mut latest = owned.free.iter().rev().take(EXTENT_PAGES as usize);
+        debug_assert!(latest.all(|p| *p != page.0), "{page} is given back twice");
+        assert!(owned.in_use > 0, "index {index} has no page in use");
         owned.free.push(page.0);
         owned.in_use -= 1;
+        debug_assert!(owned.is_sound(), "ids of index {index}");
     }
 
     pub(crate) fn count(&self, index: IndexId) -> u64 {
@@ -187,6 +214,11 @@ impl Extents {
             return;
         };
         for &extent in &owned.extents {
+            let owner = dir.extent_owner(extent);
+            assert!(
+                owner == index,
+                "extent {extent} of {index} belongs to {owner}"
+            );
             for page in pages_of_extent(extent) {
                 let word = dir.get(page);
                 assert!(
@@ -196,7 +228,12 @@ impl Extents {
             }
             dir.set_extent_owner(extent, IndexId(0));
         }
-        self.pool.lock().free.extend(owned.extents);
+        let mut pool = self.pool.lock();
+        for extent in owned.extents {
+            assert!(extent < pool.next, "extent {extent} was never taken");
+            let new = pool.free.insert(extent);
+            assert!(new, "extent {extent} is given back twice");
+        }
     }
 
     pub(crate) fn indexes(&self) -> Vec<IndexId> {

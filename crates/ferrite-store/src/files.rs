@@ -144,6 +144,13 @@ impl Files {
     /// Writes granules; the number of the file that is to be synced.
     pub(crate) fn write(&self, granule: u64, bytes: &[u8]) -> Result<usize> {
         let (n, offset) = self.geometry.place(granule);
+        let len = bytes.len();
+        assert!(len > 0 && len % GRANULE_BYTES == 0, "{len} bytes");
+        assert!(
+            offset + len as u64 <= self.geometry.file_bytes,
+            "{len} bytes at {offset} of {}: beyond its end",
+            file_name(n)
+        );
         self.file(n)?.write_at(bytes, offset)?;
         Ok(n)
     }
@@ -165,8 +172,9 @@ impl Files {
                 "the store's address space is used up".into(),
             ));
         }
-        let name = file_name(n);
-        let fresh = n >= self.count();
+        let (name, files) = (file_name(n), self.count());
+        assert!(n <= files, "{name} is made after {files} files");
+        let fresh = n >= files;
         let file = if fresh {
             match self.storage.open(&name, OpenMode::CreateNew, self.direct) {
                 Err(Error::Exists) => self.storage.open(&name, OpenMode::ReadWrite, self.direct)?,
@@ -194,7 +202,9 @@ impl Files {
             return Err(e);
         }
         if fresh {
-            self.open.write().push(file);
+            let mut open = self.open.write();
+            assert!(open.len() == n, "{name} is made twice");
+            open.push(file);
         }
         Ok(())
     }
@@ -202,13 +212,17 @@ impl Files {
     /// Gives the last segment back to the file system.
     pub(crate) fn cut(&self, segment: usize) -> Result<()> {
         let (n, offset) = self.geometry.segment_place(segment);
+        assert!(segment > 0, "the only segment is cut");
+        let files = self.count();
+        assert!(n + 1 == files, "file {n} of {files} is cut");
         let file = self.file(n)?;
         file.truncate(offset)?;
         if offset > 0 {
             return file.sync_data();
         }
-        self.open.write().pop();
-        drop(file);
+        let last = self.open.write().pop();
+        assert!(last.is_some(), "file {n} was not open");
+        drop((file, last));
         self.storage.remove(&file_name(n))?;
         self.storage.sync_dir()
     }
@@ -217,6 +231,11 @@ impl Files {
     pub(crate) fn punch(&self, granule: u64, granules: u32) -> Result<()> {
         let (n, offset) = self.geometry.place(granule);
         let len = u64::from(granules) * GRANULE_BYTES as u64;
+        assert!(
+            len > 0 && offset + len <= self.geometry.file_bytes,
+            "{len} bytes at {offset} of {}: beyond its end",
+            file_name(n)
+        );
         self.file(n)?.punch_hole(offset, len)
     }
 }

@@ -37,6 +37,9 @@ pub(crate) struct Slots {
     /// Of the map that the newest checkpoint names, and that dump's number.
     pub(crate) map_slot: u8,
     pub(crate) map_named: u64,
+    /// Where the log is needed from for it, and for its map.
+    pub(crate) redo_start: Lsn,
+    pub(crate) map_lsn: Lsn,
     /// Of the newest map dump.
     pub(crate) map_sequence: u64,
     /// Bytes of the newest map dump, and of the checkpoint in each slot where that is known.
@@ -169,7 +172,8 @@ impl Store {
             created_us: time::unix_us(),
             features: FEATURE_PAGE_MARKS | FEATURE_VALUE_STAMPS,
         };
-        let (files, _) = Files::open(&storage, geometry, cfg.direct, OpenMode::ReadWrite)?;
+        let (files, left) = Files::open(&storage, geometry, cfg.direct, OpenMode::ReadWrite)?;
+        assert!(left == 0, "{left} segments of an earlier creation are left");
         files.grow(0)?;
         let slots = Slots {
             storage: storage.clone(),
@@ -177,6 +181,8 @@ impl Store {
             slot: 1,
             map_slot: 1,
             map_named: 0,
+            redo_start: Lsn::ZERO,
+            map_lsn: Lsn::ZERO,
             map_sequence: 0,
             map_bytes: 0,
             checkpoint_bytes: [None; 2],
@@ -192,7 +198,11 @@ impl Store {
     /// # Errors
     /// `DiskFull`, `Io`: the next attempt removes what is there.
     pub fn end_creation(&self) -> Result<()> {
-        let storage = self.slots.lock().storage.clone();
+        let (storage, checkpoints) = {
+            let slots = self.slots.lock();
+            (slots.storage.clone(), slots.sequence)
+        };
+        assert!(checkpoints > 0, "a database without a checkpoint");
         self.superblock.write(&*storage)?;
         kill_point!("store.superblock_written");
         self.creation_is_over()
@@ -238,6 +248,8 @@ impl Store {
             slot: found.slot,
             map_slot: found.checkpoint.map.slot,
             map_named: found.checkpoint.map.sequence,
+            redo_start: found.checkpoint.redo_start,
+            map_lsn: found.checkpoint.map.lsn,
             map_sequence: found.checkpoint.map.sequence,
             map_bytes: found.checkpoint.map.bytes,
             checkpoint_bytes: [None; 2],
@@ -290,6 +302,8 @@ impl Store {
             slot: 0,
             map_slot: 0,
             map_named: 0,
+            redo_start: Lsn::ZERO,
+            map_lsn: Lsn::ZERO,
             map_sequence: 0,
             map_bytes: 0,
             checkpoint_bytes: [None; 2],
@@ -341,7 +355,8 @@ impl Store {
             }
         }
         drop(runs);
-        self.phase.store(WRITABLE, Ordering::Release);
+        let before = self.phase.swap(WRITABLE, Ordering::AcqRel);
+        assert!(before == LOADING, "free space is known twice: {before}");
         Ok(())
     }
 
@@ -403,7 +418,8 @@ impl Store {
             return Ok(());
         }
         self.extents.rebuild(&self.directory);
-        self.phase.store(OPEN, Ordering::Release);
+        let before = self.phase.swap(OPEN, Ordering::AcqRel);
+        assert!(before == WRITABLE, "recovery is finished from {before}");
         Ok(())
     }
 
@@ -424,6 +440,11 @@ impl Store {
         home_of: &dyn Fn(PageId, u32) -> Option<Location>,
     ) -> Result<MapBase> {
         let mut slots = self.slots.lock();
+        assert!(
+            slots.map_sequence >= slots.map_named,
+            "{}",
+            slots.map_sequence
+        );
         slots.map_sequence += 1;
         let mark = Mark {
             slot: 1 - slots.map_slot,
@@ -431,6 +452,12 @@ impl Store {
             lsn: base_lsn,
             uuid: self.superblock.uuid,
         };
+        assert!(
+            mark.slot < 2,
+            "map.{}: and map.{} counts",
+            mark.slot,
+            slots.map_slot
+        );
         let base = map::dump(&*slots.storage, &self.directory, mark, home_of)?;
         slots.map_bytes = base.bytes;
         Ok(base)
@@ -456,6 +483,19 @@ impl Store {
             )));
         }
         let (slot, sequence) = (1 - slots.slot, slots.sequence + 1);
+        assert!(
+            slot < 2,
+            "checkpoint.{slot}: and checkpoint.{} counts",
+            slots.slot
+        );
+        assert!(
+            c.redo_start >= slots.redo_start && c.map.lsn >= slots.map_lsn,
+            "a checkpoint at {:?}, map at {:?}, after {:?} and {:?}",
+            c.redo_start,
+            c.map.lsn,
+            slots.redo_start,
+            slots.map_lsn
+        );
         let bytes = checkpoint::encode(c, sequence, &self.superblock.uuid);
         // After a failure nobody knows what the slot holds.
         let before = slots.checkpoint_bytes[usize::from(slot)].take();
@@ -465,6 +505,8 @@ impl Store {
         slots.sequence = sequence;
         slots.map_slot = c.map.slot;
         slots.map_named = c.map.sequence;
+        slots.redo_start = c.redo_start;
+        slots.map_lsn = c.map.lsn;
         slots.keep_space();
         Ok(())
     }

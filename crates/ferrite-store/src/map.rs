@@ -72,6 +72,8 @@ impl Writer {
     fn chunk(&mut self, kind: u8, first: u32, count: u32, body: &[u8]) -> Result<()> {
         let at = self.pending.len();
         let end = at + HEAD + body.len();
+        assert!(at % ALIGN == 0, "a chunk at {at}");
+        assert!(body.len() <= BODY, "a chunk of {} bytes", body.len());
         self.pending.resize(end.next_multiple_of(ALIGN), 0);
         let b = &mut self.pending[at..end];
         put_u32(b, 0, MAP_CHUNK_MAGIC);
@@ -98,8 +100,13 @@ impl Writer {
         if self.pending.is_empty() {
             return Ok(());
         }
+        let (at, len) = (self.written, self.pending.len());
+        assert!(
+            at % ALIGN as u64 == 0 && len % ALIGN == 0,
+            "{len} bytes at {at}"
+        );
         self.file
-            .write_at(&AlignedBuf::copy_of(&self.pending), self.written)?;
+            .write_at(&AlignedBuf::copy_of(&self.pending), at)?;
         self.written += self.pending.len() as u64;
         self.pending.clear();
         Ok(())
@@ -112,6 +119,7 @@ impl Writer {
         end: u64,
         value: impl Fn(u32) -> [u8; N],
     ) -> Result<()> {
+        assert!(end <= 1 << 32, "ids up to {end}");
         let per_chunk = (BODY / N) as u64;
         let mut body = Vec::with_capacity(BODY);
         let mut first = 0;
@@ -137,6 +145,7 @@ pub(crate) fn dump(
     mark: Mark,
     home_of: &dyn Fn(PageId, u32) -> Option<Location>,
 ) -> Result<MapBase> {
+    assert!(mark.slot < 2 && mark.sequence > 0, "map.{}", mark.slot);
     let name = name(mark.slot);
     let file = match storage.open(&name, OpenMode::ReadWrite, false) {
         Err(Error::NotFound) => storage.open(&name, OpenMode::CreateNew, false)?,
@@ -160,6 +169,7 @@ pub(crate) fn dump(
     let chunks = w.chunks;
     w.chunk(END, 0, chunks, &[])?;
     w.flush()?;
+    assert!(w.pending.is_empty() && w.written > 0, "{} bytes", w.written);
     kill_point!("store.map_before_sync");
     if !ferrite_sync::mutant!("store.skip_map_sync") {
         w.file.sync_data()?;
@@ -187,6 +197,7 @@ fn location_of(
             return word.as_location().unwrap_or(Location::NONE);
         };
         if let Some(home) = home_of(page, frame) {
+            debug_assert!(Location::checked(home.raw()).is_some(), "{page}: {home:?}");
             return home;
         }
         // The word changed meanwhile; whoever changes it is in the middle of it.
@@ -204,6 +215,7 @@ pub(crate) fn load(
     base: &MapBase,
     uuid: [u8; 16],
 ) -> Result<()> {
+    assert!(dir.end() == 0, "ids up to {} before the map", dir.end());
     let name = name(base.slot);
     let file = match storage.open(&name, OpenMode::ReadOnly, false) {
         Err(Error::NotFound) => return Err(Error::Corrupt(format!("{name}: missing"))),

@@ -49,6 +49,7 @@ impl Packer {
             Codec::Lz4 => self.lz4()?,
             Codec::Zstd => self.zstd(limit)?,
         };
+        debug_assert!(n > limit || granules_for(n) < raw_granules, "{n} bytes");
         (n <= limit).then(|| &self.packed[..n])
     }
 
@@ -113,6 +114,7 @@ impl Unpacker {
         if n != len {
             return Err("unpacked length differs");
         }
+        assert!(self.raw.len() == len, "{} of {len}", self.raw.len());
         Ok(&self.raw)
     }
 }

@@ -47,6 +47,7 @@ pub(crate) fn keep(storage: &dyn Storage, name: &str, used: u64, margin: u64) {
 /// Before `used` bytes are written to a file that once held far more: the space of that goes back.
 pub(crate) fn cut_surplus(file: &dyn StorageFile, used: u64, margin: u64) -> Result<()> {
     let want = length_for(used, margin);
+    assert!(want >= used, "{used} bytes cut to {want}");
     if file.len()? > 2 * want + MOST_BYTES {
         file.truncate(want)?;
     }

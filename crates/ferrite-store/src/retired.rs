@@ -30,8 +30,19 @@ impl Retired {
         }
     }
 
+    /// Sorted by position (looked at around `i`), and `first` is the first one's. Under the mutex.
+    fn is_sound(&self, queue: &VecDeque<(Lsn, Location)>, i: usize) -> bool {
+        let position = |i: usize| queue.get(i).map(|(moved, _)| *moved);
+        let before = i.checked_sub(1).and_then(position);
+        let first = position(0).map_or(u64::MAX, |moved| moved.0);
+        before <= position(i)
+            && position(i + 1).is_none_or(|next| position(i) <= Some(next))
+            && self.first.load(Ordering::Relaxed) == first
+    }
+
     /// Remembers a blob that is garbage once the log is durable up to `moved`.
     pub(crate) fn push(&self, at: Location, moved: Lsn) {
+        assert!(!at.is_none(), "nowhere is retired at {moved:?}");
         let mut queue = self.queue.lock();
         // Positions come nearly in order: from the back it is a step or two.
         let mut i = queue.len();
@@ -42,6 +53,7 @@ impl Retired {
         if i == 0 {
             self.first.store(moved.0, Ordering::Release);
         }
+        debug_assert!(self.is_sound(&queue, i), "out of order at {moved:?}");
         self.granules
             .fetch_add(u64::from(at.granules()), Ordering::Relaxed);
     }
@@ -59,7 +71,13 @@ impl Retired {
         let first = queue.front().map_or(u64::MAX, |(moved, _)| moved.0);
         self.first.store(first, Ordering::Release);
         let granules = out.iter().map(|at| u64::from(at.granules())).sum();
-        self.granules.fetch_sub(granules, Ordering::Relaxed);
+        debug_assert!(self.is_sound(&queue, 0), "first is {first}");
+        assert!(
+            out.len() == TAKE_MOST || queue.is_empty() || first > durable.0,
+            "{first} is due at {durable:?}"
+        );
+        let before = self.granules.fetch_sub(granules, Ordering::Relaxed);
+        assert!(before >= granules, "{granules} of {before} granules");
         out
     }
 

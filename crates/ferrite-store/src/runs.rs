@@ -50,12 +50,20 @@ impl Segment {
         }
     }
 
+    /// `free` counts what is not in use, and nothing that is in use is stale.
+    fn is_sound(&self) -> bool {
+        let free: u32 = self.bits.iter().map(|w| w.count_zeros()).sum();
+        let both = self.bits.iter().zip(&self.stale).any(|(a, b)| a & b != 0);
+        free == self.free && !both
+    }
+
     /// The first free run at or after `from`: start and length.
     fn next_run(&self, from: u32) -> Option<(u32, u32)> {
         let start = self.find(from, false)?;
         let end = self
             .find(start, true)
             .unwrap_or(self.bits.len() as u32 * 64);
+        debug_assert!(start >= from && end > start, "{start}..{end} from {from}");
         Some((start, end - start))
     }
 
@@ -73,6 +81,7 @@ impl Segment {
 
     /// Marks granules used; false (and nothing changed) if one is already.
     fn take(&mut self, at: u32, n: u32) -> bool {
+        assert!(n > 0, "nothing is taken at {at}");
         let mut clash = 0;
         each_word(&mut self.bits, at, n, |w, mask| clash |= *w & mask);
         if clash != 0 {
@@ -80,12 +89,15 @@ impl Segment {
         }
         each_word(&mut self.bits, at, n, |w, mask| *w |= mask);
         each_word(&mut self.stale, at, n, |w, mask| *w &= !mask);
+        assert!(self.free >= n, "{n} of {} granules", self.free);
         self.free -= n;
         self.touched = true;
+        debug_assert!(self.is_sound(), "after {at}+{n} was taken");
         true
     }
 
     fn give(&mut self, at: u32, n: u32, stale: bool) {
+        assert!(n > 0, "nothing is given back at {at}");
         let mut all = true;
         each_word(&mut self.bits, at, n, |w, mask| {
             all &= *w & mask == mask;
@@ -97,6 +109,8 @@ impl Segment {
         }
         self.free += n;
         self.longest = self.bits.len() as u32 * 64;
+        assert!(self.free <= self.longest, "{} are free", self.free);
+        debug_assert!(self.is_sound(), "after {at}+{n} was given back");
     }
 }
 
@@ -115,6 +129,7 @@ fn find_bit(words: &[u64], from: u32, set: bool) -> Option<u32> {
 /// Calls `change` with each word of the range and its mask.
 fn each_word(words: &mut [u64], at: u32, n: u32, mut change: impl FnMut(&mut u64, u64)) {
     let (mut at, end) = (at, at + n);
+    debug_assert!(end as usize <= words.len() * 64, "up to {end}");
     while at < end {
         let here = (64 - at % 64).min(end - at);
         let mask = (u64::MAX >> (64 - here)) << (at % 64);
@@ -173,8 +188,16 @@ impl FreeRuns {
         self.segments.len()
     }
 
+    /// The sum is that of the segments, and the next blob is looked for in one of them.
+    fn is_sound(&self) -> bool {
+        let free: u64 = self.segments.iter().map(|s| u64::from(s.free)).sum();
+        let fits = self.cursor <= self.segment_granules;
+        free == self.free && fits && (self.current == 0 || self.current < self.segments.len())
+    }
+
     /// The first granule that is in use here and not there (true), or the other way round.
     pub(crate) fn difference(&self, other: &FreeRuns) -> Option<(u64, bool)> {
+        assert!(self.segment_granules == other.segment_granules);
         for (n, (a, b)) in self.segments.iter().zip(&other.segments).enumerate() {
             for (w, (x, y)) in a.bits.iter().zip(&b.bits).enumerate() {
                 if x != y {
@@ -197,6 +220,7 @@ impl FreeRuns {
         self.segments
             .push(Segment::new(self.segment_granules, false));
         self.free += u64::from(self.segment_granules);
+        debug_assert!(self.is_sound(), "{} are free", self.free);
     }
 
     /// Takes the last segment away if it is wholly free and not the only one.
@@ -206,11 +230,17 @@ impl FreeRuns {
             return false;
         }
         self.segments.pop();
+        assert!(
+            self.free >= u64::from(self.segment_granules),
+            "{}",
+            self.free
+        );
         self.free -= u64::from(self.segment_granules);
         if self.current >= self.segments.len() {
             self.current = 0;
             self.cursor = 0;
         }
+        debug_assert!(self.is_sound(), "{} are free", self.free);
         true
     }
 
@@ -229,6 +259,7 @@ impl FreeRuns {
         };
         let taken = self.segments[segment].take(at, n);
         if taken {
+            assert!(self.free >= u64::from(n), "{n} of {}", self.free);
             self.free -= u64::from(n);
         }
         taken
@@ -264,6 +295,7 @@ impl FreeRuns {
         };
         self.segments[segment].give(at, n, stale);
         self.free += u64::from(n);
+        assert!(self.free <= self.total(), "{} are free", self.free);
     }
 
     /// Takes stale runs of at most `most` granules together. They are the caller's until
@@ -294,6 +326,7 @@ impl FreeRuns {
             self.segments[i].doubtful = false;
             *from = i + 1;
         }
+        debug_assert!(self.is_sound(), "{} are free", self.free);
         found
     }
 
@@ -321,6 +354,7 @@ impl FreeRuns {
                 run.granules += n;
                 run.blobs += 1;
             }
+            assert!(run.blobs > 0, "a run of {len} takes no blob of {need}");
             let taken = self.segments[segment].take(at, run.granules);
             assert!(taken, "a free run was not free");
             self.free -= u64::from(run.granules);
@@ -328,11 +362,17 @@ impl FreeRuns {
             self.cursor = at + run.granules;
             runs.push(run);
         }
+        debug_assert!(self.is_sound(), "{} are free", self.free);
         true
     }
 
     /// The next free run of at least `need` granules: segment, start, length.
     fn find_run(&mut self, need: u32) -> Option<(usize, u32, u32)> {
+        // Else the store would grow for ever: no new segment has such a run.
+        assert!(
+            need > 0 && need <= self.segment_granules,
+            "a run of {need} granules"
+        );
         if let Some((at, len)) = self.scan(self.current, self.cursor, need) {
             return Some((self.current, at, len));
         }
@@ -374,13 +414,15 @@ impl FreeRuns {
             let first = i as u64 * u64::from(self.segment_granules);
             let mut from = 0;
             while let Some((at, len)) = self.scan(i, from, least) {
-                self.segments[i].take(at, len);
+                let taken = self.segments[i].take(at, len);
+                assert!(taken, "a long run was not free");
                 self.free -= u64::from(len);
                 found.push((first + u64::from(at), len));
                 from = at + len;
             }
             self.segments[i].touched = false;
         }
+        debug_assert!(self.is_sound(), "{} are free", self.free);
         found
     }
 }

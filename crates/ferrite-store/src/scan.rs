@@ -116,6 +116,9 @@ impl Scan {
         };
         self.result.blobs += 1;
         let granules = header.granules() as u64;
+        debug_assert!(
+            granules as usize * GRANULE_BYTES <= bytes.len().next_multiple_of(GRANULE_BYTES)
+        );
         if header.lsn > self.log_end {
             self.result.beyond_log += 1;
             return granules;

@@ -56,6 +56,7 @@ impl Store {
                 Err(_) => runs.give(run.granule, run.granules),
             }
         }
+        assert!(looked <= ROUND_BYTES as u64, "{looked} bytes in a round");
         result.map(|()| looked)
     }
 

@@ -61,7 +61,11 @@ impl Store {
     fn add_segment(&self, segment: usize) -> Result<()> {
         self.files.grow(segment)?;
         kill_point!("store.segment_grown");
-        self.runs.lock().add_segment();
+        let mut runs = self.runs.lock();
+        let known = runs.segments();
+        assert!(known == segment, "segment {segment} is added to {known}");
+        runs.add_segment();
+        drop(runs);
         self.counters.segments_grown.inc();
         Ok(())
     }
@@ -97,6 +101,7 @@ impl Store {
     /// Granules.
     fn free_and_total(&self) -> (u64, u64) {
         let runs = self.runs.lock();
+        debug_assert!(runs.free() <= runs.total(), "{} are free", runs.free());
         (runs.free(), runs.total())
     }
 
@@ -151,10 +156,14 @@ impl Store {
                 }
                 runs.segments()
             };
+            assert!(last > 0, "the only segment is cut");
             if let Err(e) = self.files.cut(last) {
                 // Perhaps it is gone, perhaps not: a segment that is missing must not be used.
                 return self.files.grow(last).and_then(|()| {
-                    self.runs.lock().add_segment();
+                    let mut runs = self.runs.lock();
+                    let known = runs.segments();
+                    assert!(known == last, "segment {last} is added to {known}");
+                    runs.add_segment();
                     Err(e)
                 });
             }

@@ -175,6 +175,8 @@ impl Store {
     ///
     /// Locks: the index's shard, over `log_extent`.
     pub fn alloc_page(&self, index: IndexId, log_extent: &mut dyn FnMut(&[u8])) -> PageId {
+        let phase = self.phase.load(Ordering::Acquire);
+        assert!(phase == OPEN, "a page id before they are known: {phase}");
         self.extents.alloc(&self.directory, index, log_extent)
     }
 
@@ -337,6 +339,7 @@ impl Store {
             }
             return Err(e);
         }
+        let first = placed.len();
         let mut blobs = batch.blobs().iter();
         for run in &runs {
             let mut at = run.granule;
@@ -352,7 +355,11 @@ impl Store {
                 });
                 at += u64::from(b.granules);
             }
+            let end = run.granule + u64::from(run.granules);
+            assert!(at == end, "blobs up to {at} in a run up to {end}");
         }
+        let (pages, found) = (batch.pages(), placed.len() - first);
+        assert!(found == pages, "{found} of {pages} pages are placed");
         let plain = ferrite_types::format::Codec::None;
         let packed = batch.blobs().iter().filter(|b| b.codec != plain).count();
         self.counters.pages_packed.add(packed as u64);
@@ -374,6 +381,7 @@ impl Store {
             }
             bytes = rest;
         }
+        assert!(bytes.is_empty(), "{} bytes in no run", bytes.len());
         kill_point!("store.after_write_before_sync");
         for file in touched {
             if ferrite_sync::mutant!("store.skip_page_sync") {

@@ -45,6 +45,8 @@ impl Superblock {
     }
 
     fn encode(&self) -> Vec<u8> {
+        // What decoding refuses is not written.
+        assert!(self.features & !KNOWN_INCOMPATIBLE_FEATURES == 0);
         let mut b = vec![0; COPY];
         put_u64(&mut b, 0, SUPERBLOCK_MAGIC);
         put_u32(&mut b, 12, FORMAT_VERSION);
@@ -57,6 +59,7 @@ impl Superblock {
         put_u64(&mut b, 72, self.created_us);
         let crc = crc32c::crc32c(&b[12..]);
         put_u32(&mut b, 8, crc);
+        debug_assert!(Superblock::decode(&b).is_ok_and(|read| read == *self));
         b
     }
 
@@ -114,6 +117,7 @@ impl Superblock {
             storage.remove(ASIDE)?;
         }
         let bytes = self.encode().repeat(COPIES);
+        assert!(bytes.len() == COPY * COPIES, "{} bytes", bytes.len());
         let file = storage.open(ASIDE, OpenMode::CreateNew, false)?;
         file.write_at(&AlignedBuf::copy_of(&bytes), 0)?;
         file.sync_data()?;

@@ -28,6 +28,9 @@ const MARK_BITS: u32 = 8;
 const MARK_SHIFT: u32 = CODEC_SHIFT + CODEC_BITS;
 const USED_BITS: u32 = MARK_SHIFT + MARK_BITS;
 
+// A word that is not resident is a location: bit 63 is not the location's.
+const _: () = assert!(USED_BITS <= 61 && GRANULE_BITS == LEN_SHIFT);
+
 /// Granules a location can address.
 pub const MAX_GRANULES: u64 = 1 << GRANULE_BITS;
 
@@ -48,6 +51,7 @@ impl Location {
 
     /// The same place with a mark.
     pub(crate) const fn with_mark(self, mark: u8) -> Location {
+        assert!(!self.is_none(), "nowhere has no mark");
         Location(self.0 & !(0xff << MARK_SHIFT) | (mark as u64) << MARK_SHIFT)
     }
 
@@ -65,6 +69,7 @@ impl Location {
     /// Takes back what [`Location::raw`] gave. Not checked; see [`Location::checked`].
     #[inline]
     pub const fn from_raw(raw: u64) -> Location {
+        debug_assert!(raw & RESIDENT == 0, "a frame is no location");
         Location(raw)
     }
 
@@ -137,6 +142,7 @@ impl Word {
     /// The page is on disk only. [`Location::NONE`] gives [`Word::FREE`].
     #[inline]
     pub const fn on_disk(at: Location) -> Word {
+        debug_assert!(at.0 & RESIDENT == 0, "a frame is no location");
         Word(at.0)
     }
 
