@@ -22,6 +22,7 @@ impl Pool {
             let frame = self.frame(f);
             match frame.kind() {
                 Kind::Inner if frame.page() == page => {
+                    debug_assert!(page != PageId::NONE, "no page is in frame {f}");
                     frame.touch();
                     // SAFETY: kind Inner and this page were published before we looked, after
                     // our pin was taken; the frame is reused only when the pin is gone.
@@ -40,6 +41,7 @@ impl Pool {
     /// # Errors
     /// `Corrupt` or `Io` when the page cannot be read; the pool is unchanged.
     pub fn read_in(&self, page: PageId) -> Result<()> {
+        debug_assert!(!self.epochs.is_pinned_here(), "{page} is read under a pin");
         if let Some(f) = self.resident(page)? {
             if self.frame(f).kind() == Kind::Loading {
                 self.wait_for_load(f, page);
@@ -101,6 +103,7 @@ impl Pool {
             };
             let frame = self.frame(f);
             self.latch_exclusive(frame, page);
+            debug_assert!(frame.latch.is_exclusive(), "{page} is not latched");
             let found = self.latched_kind(f, page);
             if found == Some(kind) {
                 frame.touch();

@@ -20,6 +20,7 @@ unsafe impl Sync for Arena {}
 
 impl Arena {
     pub(crate) fn new(frames: usize) -> Result<Arena> {
+        assert!(frames > 0, "no memory for pages");
         let bytes = frames * PAGE_BYTES;
         // SAFETY: an anonymous private mapping without a fixed address has no preconditions.
         let base = unsafe {

@@ -4,6 +4,7 @@
 //! Locking: latches of the caller > map lock. A record about a page's place or its end is
 //! appended and applied under one hold of the map lock (the crate's invariant 6).
 
+use crate::frame::Kind;
 use crate::guard::{ExclusiveGuard, NewFrame};
 use crate::page_prefix;
 use crate::pool::{kind_of, Pool};
@@ -28,13 +29,31 @@ impl Pool {
         let bound = self.log.current_lsn();
         for &f in frames {
             let frame = self.frame(f);
+            debug_assert!(
+                frame.latch.is_exclusive() || frame.page() == PageId::NONE,
+                "{} is changed without its latch",
+                frame.page()
+            );
             if frame.mark_dirty(bound) && frame.page() != PageId::NONE {
                 self.dirty_queue.lock().push_back(f);
             }
         }
         let at = self.log.append(kind, parts);
+        assert!(
+            at.start >= bound,
+            "a record at {:?} below {bound:?}",
+            at.start
+        );
         for &f in frames {
-            self.frame(f).set_lsn(at.end);
+            let frame = self.frame(f);
+            debug_assert!(
+                frame.rec_lsn().is_some_and(|rec| rec <= at.start),
+                "redo of {} begins behind its change at {:?}",
+                frame.page(),
+                at.start
+            );
+            debug_assert!(frame.lsn() <= at.end, "{}: {at:?}", frame.page());
+            frame.set_lsn(at.end);
         }
         at
     }
@@ -80,6 +99,7 @@ impl Pool {
             frame.is_dirty(),
             "a new page is published before it was logged"
         );
+        assert!(page != PageId::NONE, "page 0 is published");
         frame.adopt(page, page_prefix::index(&new), Location::NONE);
         frame.touch();
         frame.set_kind(kind_of(&new));
@@ -120,6 +140,7 @@ impl Pool {
             old.latch.exclusive();
             let there = old.page() == page;
             if there {
+                assert!(old.kind() != Kind::Loading, "{page} is being read");
                 self.replace_frame(page, f_old, new);
             }
             old.latch.unlock_exclusive();
@@ -142,6 +163,8 @@ impl Pool {
             Ordering::SeqCst,
         );
         if swapped.is_err() {
+            // Nobody could write it: no word has named it.
+            assert!(frame.is_dirty(), "the image of {page} lost its change");
             frame.retire_page();
         }
         swapped.is_ok()
@@ -151,21 +174,34 @@ impl Pool {
     fn replace_frame(&self, page: PageId, f_old: u32, new: &NewFrame<'_>) {
         let (old, frame) = (self.frame(f_old), self.frame(new.frame));
         assert_eq!(old.page(), page, "image of another page");
+        assert!(f_old != new.frame, "{page} replaces itself");
+        assert!(
+            old.latch.is_exclusive(),
+            "{page} is replaced without its latch"
+        );
         let map = self.map_lock.lock();
         let rec = match (frame.rec_lsn(), old.rec_lsn()) {
             (Some(a), Some(b)) => a.min(b),
             (Some(a), None) => a,
             _ => panic!("an image is published before it was logged"),
         };
+        assert!(rec < frame.lsn(), "{page}: redo begins at {rec:?}");
+        assert!(old.lsn() <= frame.lsn(), "an older image of {page}");
         frame.set_rec_lsn(Some(rec));
         frame
             .ticket
             .store(old.ticket.load(Ordering::SeqCst), Ordering::SeqCst);
         self.show_as(page, new, old.home());
-        self.store
+        let before = self
+            .store
             .directory()
             .word(page)
-            .store(Word::resident(new.frame).0, Ordering::SeqCst);
+            .swap(Word::resident(new.frame).0, Ordering::SeqCst);
+        // Only who has the frame's latch changes the word that names it.
+        assert!(
+            before == Word::resident(f_old).0,
+            "{page} was at {before:#x}"
+        );
         drop(map);
         self.retire_frame(f_old);
     }
@@ -187,6 +223,7 @@ impl Pool {
         others: &[u32],
         pages: Vec<ExclusiveGuard<'_>>,
     ) -> Appended {
+        assert!(!pages.is_empty(), "a record frees no page");
         let map = self.map_lock.lock();
         let at = self.append(record_kind::MINI_TXN, parts, others);
         for guard in &pages {
@@ -199,10 +236,20 @@ impl Pool {
     /// The latched frame's page is no more. Caller holds the map lock.
     fn forget_page(&self, page: PageId, f: u32, lsn: Lsn) {
         let frame = self.frame(f);
-        self.store
+        assert!(
+            page != PageId::NONE && frame.page() == page,
+            "{page} is freed twice"
+        );
+        let before = self
+            .store
             .directory()
             .word(page)
-            .store(Word::FREE.0, Ordering::SeqCst);
+            .swap(Word::FREE.0, Ordering::SeqCst);
+        assert!(before == Word::resident(f).0, "{page} was at {before:#x}");
+        assert!(
+            frame.lsn() <= lsn,
+            "{page} is freed at {lsn:?}, before its last change"
+        );
         self.store.retire(frame.home(), lsn);
         self.retire_frame(f);
         self.store.page_unused(page);
@@ -259,7 +306,8 @@ impl Pool {
                 let ours = frame.page() == page;
                 let home = frame.home();
                 if ours {
-                    word.store(Word::FREE.0, Ordering::SeqCst);
+                    let before = word.swap(Word::FREE.0, Ordering::SeqCst);
+                    assert!(before == now.0, "{page} was at {before:#x}");
                     self.retire_frame(f);
                 }
                 frame.latch.unlock_exclusive();
@@ -280,7 +328,13 @@ impl Pool {
     fn retire_frame(&self, f: u32) {
         // `rec_lsn` stays until the frame is quiet: a checkpointer's scan, which holds a pin,
         // may have passed the frame that took the duty over before it was marked.
-        self.frame(f).retire_page();
+        let frame = self.frame(f);
+        debug_assert!(
+            frame.latch.is_exclusive(),
+            "{} is not latched",
+            frame.page()
+        );
+        frame.retire_page();
         let tag = self.epochs.retired_now();
         self.retired.lock().push_back((tag, f));
     }

@@ -13,7 +13,7 @@ use ferrite_store::Word;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::time;
 use ferrite_sync::waits::{waiting, Of, Reason};
-use ferrite_types::{Error, Result};
+use ferrite_types::{Error, PageId, Result};
 use std::cell::Cell;
 
 /// Steps of the hand a foreground thread makes before it waits.
@@ -52,6 +52,7 @@ impl Pool {
         let mut failing_since_us = None;
         loop {
             if let Some(f) = self.pop_free() {
+                assert!(self.frame(f).is_unused(), "free frame {f} is in use");
                 return Ok(f);
             }
             if self.reclaim_retired() > 0 {
@@ -59,6 +60,7 @@ impl Pool {
             }
             for _ in 0..FOREGROUND_STEPS {
                 if let Some(f) = self.evict_at_hand() {
+                    assert!(self.frame(f).is_unused(), "evicted frame {f} is in use");
                     self.writer.wake();
                     return Ok(f);
                 }
@@ -116,6 +118,15 @@ impl Pool {
     pub(crate) fn give_back(&self, f: u32) {
         self.frame(f).clear();
         let mut free = self.free.lock();
+        debug_assert!(
+            !free.iter().rev().take(64).any(|g| *g == f),
+            "{f} is free twice"
+        );
+        assert!(
+            free.len() < self.frame_count(),
+            "{} frames are free",
+            free.len()
+        );
         free.push(f);
         self.free_count.store(free.len(), Ordering::Relaxed);
         drop(free);
@@ -137,6 +148,8 @@ impl Pool {
                     _ => return done,
                 }
             };
+            let page = self.frame(f).page();
+            assert!(page == PageId::NONE, "retired frame {f} holds {page}");
             self.give_back(f);
             done += 1;
         }
@@ -184,6 +197,11 @@ impl Pool {
                 )
                 .is_ok();
         if dropped {
+            assert!(!frame.is_dirty(), "changes of {page} are dropped");
+            assert!(
+                frame.page() == page,
+                "{page} is dropped from another's frame"
+            );
             self.stats.evictions.inc();
             if kind == Kind::Inner {
                 frame.retire_page();

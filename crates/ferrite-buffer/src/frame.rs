@@ -68,6 +68,11 @@ impl Frame {
 
     /// Publishes everything written to the frame before: readers load it with Acquire.
     pub(crate) fn set_kind(&self, kind: Kind) {
+        debug_assert!(
+            kind != Kind::Loading || self.latch.is_exclusive(),
+            "{} is loaded without the latch",
+            self.page()
+        );
         self.kind.store(kind as u8, Ordering::Release);
     }
 
@@ -92,6 +97,7 @@ impl Frame {
     }
 
     pub(crate) fn set_home(&self, at: Location) {
+        debug_assert!(Location::checked(at.raw()).is_some(), "{at:?}");
         self.home.store(at.raw(), Ordering::Release);
     }
 
@@ -110,6 +116,7 @@ impl Frame {
     /// First change since the page was clean: `lsn` is a position not above that of the
     /// change. Returns true if the page was clean.
     pub(crate) fn mark_dirty(&self, lsn: Lsn) -> bool {
+        debug_assert!(lsn.0 != CLEAN, "{} is dirty from {lsn:?} on", self.page());
         if self.rec_lsn.load(Ordering::Relaxed) != CLEAN {
             return false;
         }
@@ -118,12 +125,18 @@ impl Frame {
     }
 
     pub(crate) fn set_rec_lsn(&self, lsn: Option<Lsn>) {
+        debug_assert!(lsn != Some(Lsn(CLEAN)), "{} looks clean", self.page());
         self.rec_lsn
             .store(lsn.map_or(CLEAN, |l| l.0), Ordering::SeqCst);
     }
 
     /// The frame now belongs to `page`; its kind is still to be published.
     pub(crate) fn assign(&self, page: PageId, index: u32, home: Location) {
+        assert!(
+            self.is_unused(),
+            "a frame of {} is taken for {page}",
+            self.page()
+        );
         self.index.store(index, Ordering::Relaxed);
         self.set_home(home);
         self.set_rec_lsn(None);
@@ -132,9 +145,23 @@ impl Frame {
         self.page.store(page.0, Ordering::Release);
     }
 
+    /// Nothing is in it, and nothing of it is still to be written.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.kind() == Kind::Free
+            && self.page() == PageId::NONE
+            && !self.is_dirty()
+            && self.ticket.load(Ordering::SeqCst) == 0
+    }
+
     /// As [`Frame::assign`] for a frame that carries logged changes already: its `rec_lsn`
     /// never looks clean in between.
     pub(crate) fn adopt(&self, page: PageId, index: u32, home: Location) {
+        assert!(
+            self.page() == PageId::NONE,
+            "the frame of {} is taken for {page}",
+            self.page()
+        );
+        assert!(self.is_dirty(), "{page} is not logged");
         self.index.store(index, Ordering::Relaxed);
         self.set_home(home);
         self.hot.store(0, Ordering::Relaxed);
@@ -147,6 +174,7 @@ impl Frame {
 
     /// The page lives elsewhere or not at all; the bytes stay for readers that came before.
     pub(crate) fn retire_page(&self) {
+        assert!(self.page() != PageId::NONE, "a frame is retired twice");
         self.page.store(0, Ordering::Release);
         self.ticket.store(0, Ordering::SeqCst);
     }
@@ -170,6 +198,7 @@ impl Frame {
     /// One pass of the clock hand: true when the page is cold.
     pub(crate) fn cool(&self) -> bool {
         let hot = self.hot.load(Ordering::Relaxed);
+        debug_assert!(hot <= HOT_MAX, "{hot} uses of {}", self.page());
         if hot == 0 {
             return true;
         }

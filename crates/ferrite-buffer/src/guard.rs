@@ -66,6 +66,17 @@ impl ExclusiveGuard<'_> {
     /// The bytes, for change. The caller logs every change through [`Pool::append`] before it
     /// gives the guard back.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
+        let frame = self.pool.frame(self.frame);
+        debug_assert!(
+            frame.latch.is_exclusive(),
+            "{} is not latched",
+            frame.page()
+        );
+        debug_assert!(
+            frame.kind() == Kind::Leaf,
+            "{}: readers look on",
+            frame.page()
+        );
         // SAFETY: the exclusive latch is held until drop and `self` is borrowed mutably.
         unsafe { self.pool.arena().page_mut(self.frame) }
     }
@@ -133,6 +144,11 @@ impl NewFrame<'_> {
 
     /// The bytes. Whatever an earlier page left there is still there.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
+        let page = self.pool.frame(self.frame).page();
+        debug_assert!(
+            !self.published && page == PageId::NONE,
+            "{page} is published"
+        );
         // SAFETY: an unpublished frame is reachable through this value alone.
         unsafe { self.pool.arena().page_mut(self.frame) }
     }
@@ -149,6 +165,10 @@ impl Deref for NewFrame<'_> {
 impl Drop for NewFrame<'_> {
     fn drop(&mut self) {
         if !self.published {
+            debug_assert!(
+                std::thread::panicking() || !self.pool.frame(self.frame).is_dirty(),
+                "a page is logged and thrown away"
+            );
             self.pool.give_back(self.frame);
         }
     }
@@ -176,6 +196,10 @@ impl Pool {
     }
 
     pub(crate) fn wait_for_load(&self, f: u32, page: PageId) {
+        debug_assert!(
+            !self.epochs.is_pinned_here(),
+            "waits for {page} under a pin"
+        );
         let latch = &self.frame(f).latch;
         waiting(Reason::PageRead, Of::Page(page.0), || latch.shared());
         latch.unlock_shared();

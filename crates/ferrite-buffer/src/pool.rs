@@ -144,6 +144,10 @@ impl Pool {
     /// What the latched frame holds of `page`; None when it holds another page by now.
     pub(crate) fn latched_kind(&self, f: u32, page: PageId) -> Option<Kind> {
         let frame = self.frame(f);
+        debug_assert!(
+            frame.latch.is_held(),
+            "{page} is looked at without its latch"
+        );
         if frame.page() != page {
             return None;
         }
@@ -172,6 +176,7 @@ impl Pool {
     /// Reads the page at `at` into a frame. None when somebody was faster.
     fn load(&self, page: PageId, at: Location) -> Result<Option<u32>> {
         assert!(!self.epochs.is_pinned_here(), "a page is read under a pin");
+        assert!(!at.is_none(), "{page} is nowhere");
         let f = self.take_frame()?;
         let frame = self.frame(f);
         frame.latch.exclusive();
@@ -190,7 +195,11 @@ impl Pool {
         }
         let result = self.fill(f, page, at);
         if result.is_err() {
-            word.store(old, Ordering::SeqCst);
+            let before = word.swap(old, Ordering::SeqCst);
+            assert!(
+                before == new,
+                "{page} went to {before:#x} while it was read"
+            );
             frame.clear();
         }
         frame.latch.unlock_exclusive();
@@ -207,10 +216,15 @@ impl Pool {
     fn fill(&self, f: u32, page: PageId, at: Location) -> Result<()> {
         self.stats.reads.inc();
         let frame = self.frame(f);
+        assert!(
+            frame.kind() == Kind::Loading && frame.latch.is_exclusive(),
+            "{page}"
+        );
         // SAFETY: kind Loading under the exclusive latch: nobody else looks at the bytes.
         let bytes = unsafe { self.arena.page_mut(f) };
         let read = || self.store.read_page(page, at, bytes);
         let header = waiting(Reason::PageRead, Of::Page(page.0), read)?;
+        assert!(header.page == page, "{} is read for {page}", header.page);
         if page_prefix::index(bytes) != header.index.0 {
             return Err(Error::Corrupt(format!(
                 "page {page}: body names index {}, its blob index {}",
@@ -218,6 +232,7 @@ impl Pool {
                 header.index
             )));
         }
+        assert!(!frame.is_dirty(), "{page} is changed while it is read");
         frame.set_index(header.index.0);
         frame.set_lsn(header.lsn);
         frame.set_kind(kind_of(bytes));

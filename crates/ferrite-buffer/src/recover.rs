@@ -28,7 +28,12 @@ impl Pool {
     ) -> Result<()> {
         // Before the page is latched: a copy for write-back that does not have this change must
         // know where the next one may come from.
-        self.writer.redo_at.store(start.0, Ordering::SeqCst);
+        assert!(start < lsn, "a record from {start:?} to {lsn:?}");
+        let before = self.writer.redo_at.swap(start.0, Ordering::SeqCst);
+        assert!(
+            before <= start.0 || before == u64::MAX,
+            "redo goes back from {before} to {start:?}"
+        );
         loop {
             let Some(f) = self.redo_frame(page, creates)? else {
                 return Ok(());
@@ -60,6 +65,11 @@ impl Pool {
         change: &mut dyn FnMut(&mut [u8]) -> Result<()>,
     ) -> Result<()> {
         let frame = self.frame(f);
+        debug_assert!(
+            frame.latch.is_exclusive(),
+            "{} is not latched",
+            frame.page()
+        );
         if frame.lsn() >= lsn && !(creates && frame.lsn() == Lsn::ZERO) {
             return Ok(());
         }
@@ -71,6 +81,11 @@ impl Pool {
         if frame.mark_dirty(start) {
             self.dirty_queue.lock().push_back(f);
         }
+        assert!(
+            frame.rec_lsn().is_some_and(|rec| rec <= start),
+            "the next redo of {} begins behind {start:?}",
+            frame.page()
+        );
         frame.set_index(index.0);
         frame.set_lsn(lsn);
         frame.set_kind(kind_of(bytes));
@@ -89,10 +104,12 @@ impl Pool {
             frame.set_lsn(Lsn::ZERO);
             frame.set_kind(crate::frame::Kind::Leaf);
             self.store.set_location(page, Location::NONE);
-            self.store
+            let before = self
+                .store
                 .directory()
                 .word(page)
-                .store(Word::resident(f).0, Ordering::SeqCst);
+                .swap(Word::resident(f).0, Ordering::SeqCst);
+            assert!(before == Word::FREE.0, "{page} was at {before:#x}");
             return Ok(Some(f));
         }
         self.resident(page)

@@ -79,7 +79,9 @@ impl Pool {
             .get()
             .is_some_and(|write_filter| write_filter(bytes, tidied));
         let page = if smaller { tidied } else { bytes };
+        debug_assert_eq!(page[..6], bytes[..6], "the filter made another page of it");
         let (head, tail) = crate::page_prefix::used(page);
+        assert!(head <= tail && tail <= PAGE_BYTES, "gap {head}..{tail}");
         PageImage {
             head: &page[..head],
             tail: &page[tail..],
@@ -118,8 +120,13 @@ impl Pool {
             };
             // SAFETY: the shared latch is held; a published inner node is immutable anyway.
             let bytes = unsafe { self.arena().page(f) };
+            // Reading would refuse it.
+            let (index, own) = (frame.index(), crate::page_prefix::index(bytes));
+            assert!(index == own, "{page} of index {index} names index {own}");
+            let rec = frame.rec_lsn();
+            assert!(rec.is_some_and(|rec| rec < lsn), "{page}: {rec:?}, {lsn:?}");
             let image = self.image(bytes, &mut batch.tidied);
-            let index = IndexId(frame.index());
+            let index = IndexId(index);
             room = batch.blobs.push(page, index, lsn, image, self.codec);
             if room {
                 batch.copied.push(Copied {
@@ -142,6 +149,11 @@ impl Pool {
     pub(crate) fn write_out(&self, batch: &mut WriteBatch) -> Result<usize> {
         self.release_late(batch);
         let count = batch.copied.len();
+        assert!(
+            batch.blobs.pages() == count,
+            "{} blobs",
+            batch.blobs.pages()
+        );
         if count == 0 {
             return Ok(0);
         }
@@ -149,6 +161,8 @@ impl Pool {
         let result = self.store.write_batch(&batch.blobs, &mut batch.placed);
         match &result {
             Ok(()) => {
+                let placed = batch.placed.len();
+                assert!(placed == count, "{placed} of {count} pages are placed");
                 kill_point!("buffer.after_blobs_synced");
                 self.relocate(batch);
                 self.stats.batches.inc();
@@ -189,6 +203,12 @@ impl Pool {
         let lost = usize::from(ferrite_sync::mutant!("buffer.lose_map_delta"));
         Store::encode_map_delta(&moved[..moved.len() - lost], &mut batch.delta);
         let at = self.log.append(record_kind::MAP_DELTA, &[&batch.delta]);
+        // A durable delta implies that what the blobs contain is durable.
+        debug_assert!(
+            batch.copied.iter().all(|c| c.lsn <= at.start),
+            "a page moves at {:?}, before its last change",
+            at.start
+        );
         kill_point!("buffer.after_delta_appended");
         for (page, location) in moved {
             let f = self
@@ -196,6 +216,8 @@ impl Pool {
                 .expect("frames are replaced and freed under the map lock");
             let frame = self.frame(f);
             let old = frame.home();
+            assert!(frame.page() == page, "{page} moves in another's frame");
+            assert!(old != location, "{page} moves to where it is");
             frame.set_home(location);
             self.store.retire(old, at.end);
         }
@@ -227,12 +249,17 @@ impl Pool {
             let ours =
                 frame.page() == copied.page && frame.ticket.load(Ordering::SeqCst) == late.ticket;
             if ours {
+                // Only who has the ticket makes it clean, and no change goes back.
+                assert!(frame.is_dirty(), "{} is clean already", copied.page);
+                assert!(frame.lsn() >= copied.lsn, "{} went back", copied.page);
                 let same = frame.lsn() == copied.lsn;
                 if late.written && (same || ferrite_sync::mutant!("buffer.changed_page_is_clean")) {
                     frame.set_rec_lsn(None);
                 } else {
                     if late.written {
-                        frame.set_rec_lsn(Some(copied.next_rec));
+                        let rec = copied.next_rec;
+                        assert!(rec < frame.lsn(), "{}: {rec:?}", copied.page);
+                        frame.set_rec_lsn(Some(rec));
                     }
                     // Who met it in the queue meanwhile took it off: it had a ticket.
                     self.dirty_queue.lock().push_back(f);

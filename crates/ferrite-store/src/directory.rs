@@ -120,7 +120,7 @@ impl Directory {
     /// Recovery: names the page's place. The end moves past it, so that a page of no extent
     /// is noticed.
     pub(crate) fn set_location(&self, page: PageId, at: Location) {
-        assert!(page.0 != 0, "page 0 is no page");
+        assert!(page.0 != 0 || at.is_none(), "page 0 at {at:?}");
         debug_assert!(Location::checked(at.raw()).is_some(), "{page}: {at:?}");
         self.make_word(page)
             .store(Word::on_disk(at).0, Ordering::Release);
