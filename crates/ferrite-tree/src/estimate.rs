@@ -88,7 +88,9 @@ impl Tree {
             }
             size = median([low_size, below(&way[fork + 1..]).1, high_size]);
         }
-        Ok(Some((low_size - left) + children * size + taken))
+        let records = (low_size - left) + children * size + taken;
+        debug_assert!(records >= 0.0 && records.is_finite(), "{records} records");
+        Ok(Some(records))
     }
 
     /// The way to the first record at or above `key`; None: to the end.
@@ -200,6 +202,7 @@ impl Tree {
                 _ => return Ok(key),
             };
             let children = node::count(&inner);
+            debug_assert!(children > 0 && part >= 0.0, "{part} of {children}");
             part *= children as f64;
             let slot = (part as usize).min(children - 1);
             part -= slot as f64;

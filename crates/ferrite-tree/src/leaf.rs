@@ -87,10 +87,12 @@ pub(crate) fn with_successor<R>(
     let mut right = node::right(leaf);
     while right != PageId::NONE {
         let next = pool.shared_resident(right).ok_or(right)?;
+        debug_assert!(node::index(&next) == node::index(leaf) && node::level(&next) == 0);
         right = node::right(&next);
         let found = node::count(&next) > 0;
         if found {
             node::key_into(&next, 0, key);
+            debug_assert!(node::high(leaf).is_some_and(|high| high <= key.as_slice()));
         }
         passed.push(next);
         if found {
@@ -154,6 +156,7 @@ impl LeafMut<'_> {
     }
 
     fn log(&self, prelude: &[u8], ops: &[u8]) -> Appended {
+        debug_assert!(node::index(self) == self.index && node::level(self) == 0);
         let parts = [prelude, ops];
         self.pool
             .append(record_kind::MINI_TXN, &parts, &[self.guard.frame_no()])
@@ -174,10 +177,23 @@ impl LeafMut<'_> {
         scratch.rec.clear();
         scratch.ops.clear();
         record::encode(header, &key[prefix..], value, &mut scratch.rec);
+        // Before it is logged: redo would meet what this page cannot take.
+        assert!(
+            node::has_room(self, scratch.rec.len()),
+            "no room for {} bytes",
+            scratch.rec.len()
+        );
+        assert!(
+            slot <= node::count(self),
+            "slot {slot} of {}",
+            node::count(self)
+        );
+        debug_assert!(node::belongs(self, slot, &scratch.rec), "slot {slot}");
         let page = self.page_id();
         op::insert(page, self.index, slot, &scratch.rec, &mut scratch.ops);
         let at = self.log(prelude, &scratch.ops);
         node::insert(self.guard.bytes_mut(), slot, &scratch.rec);
+        debug_assert_eq!(self.find(key), Ok(slot), "it is not found again");
         at
     }
 
@@ -202,6 +218,11 @@ impl LeafMut<'_> {
             old[..head] == value[..head] && old[old.len() - tail..] == value[value.len() - tail..]
         });
         record::encode(header, suffix, value, &mut scratch.rec);
+        assert!(
+            node::can_replace(self, slot, scratch.rec.len()),
+            "no room for {} bytes in slot {slot}",
+            scratch.rec.len()
+        );
         let page = self.page_id();
         op::replace(page, self.index, slot, &scratch.rec, same, &mut scratch.ops);
         let at = self.log(prelude, &scratch.ops);
@@ -212,6 +233,11 @@ impl LeafMut<'_> {
     /// Removes the record in `slot`.
     pub fn remove(&mut self, prelude: &[u8], slot: usize, scratch: &mut Scratch) -> Appended {
         scratch.ops.clear();
+        assert!(
+            slot < node::count(self),
+            "slot {slot} of {}",
+            node::count(self)
+        );
         op::remove(self.page_id(), self.index, slot, &mut scratch.ops);
         let at = self.log(prelude, &scratch.ops);
         node::remove(self.guard.bytes_mut(), slot);
@@ -221,6 +247,13 @@ impl LeafMut<'_> {
     /// Freezes and removes records in one go (slots ascending, see [`op::gc`]).
     pub fn gc(&mut self, prelude: &[u8], actions: &[(u16, u8)], scratch: &mut Scratch) -> Appended {
         scratch.ops.clear();
+        assert!(!actions.is_empty(), "nothing is frozen or removed");
+        let last = actions.last().map_or(0, |(slot, _)| usize::from(*slot));
+        assert!(
+            last < node::count(self),
+            "slot {last} of {}",
+            node::count(self)
+        );
         op::gc(self.page_id(), self.index, actions, &mut scratch.ops);
         let at = self.log(prelude, &scratch.ops);
         op::apply_gc(self.guard.bytes_mut(), actions);

@@ -38,6 +38,7 @@ struct Pair {
 
 /// The pairs that the child in `slot` is one of.
 fn pairs(parent: &InnerRef<'_>, slot: usize) -> Vec<Pair> {
+    debug_assert!(slot < node::count(parent), "slot {slot}");
     [Some(slot), slot.checked_sub(1)]
         .into_iter()
         .flatten()
@@ -53,6 +54,14 @@ fn pairs(parent: &InnerRef<'_>, slot: usize) -> Vec<Pair> {
 
 /// The two pages as one under the left one's id, or None if that would not fit well.
 fn joined(left: &[u8], right: &[u8]) -> Option<Vec<u8>> {
+    assert!(
+        node::high(left) == Some(node::low(right)),
+        "the fences of two neighbours differ"
+    );
+    assert!(
+        node::level(left) == node::level(right) && node::index(left) == node::index(right),
+        "two neighbours of different levels"
+    );
     let mut out = vec![0u8; PAGE_BYTES];
     let (low, high, next) = (node::low(left), node::high(right), node::right(right));
     node::init(
@@ -74,6 +83,18 @@ fn joined(left: &[u8], right: &[u8]) -> Option<Vec<u8>> {
     }
     node::append_part(left, 0, node::count(left), &mut out);
     node::append_part(right, 0, node::count(right), &mut out);
+    let records = node::count(left) + node::count(right);
+    assert!(
+        node::count(&out) == records,
+        "{} of {records}",
+        node::count(&out)
+    );
+    assert!(
+        node::free_bytes(&out) >= SLACK_BYTES,
+        "{} free",
+        node::free_bytes(&out)
+    );
+    debug_assert!(node::is_sound(&out), "a merged page");
     Some(out)
 }
 
@@ -137,6 +158,8 @@ impl Tree {
             let Some(right) = self.pool.exclusive_resident(pair.right) else {
                 return Ok(false);
             };
+            let next = node::right(&left);
+            assert!(next == pair.right, "{} leads to {next}", pair.left);
             let sparse = is_sparse(&left) || is_sparse(&right);
             let Some(bytes) = sparse.then(|| joined(&left, &right)).flatten() else {
                 return Ok(false);
@@ -158,7 +181,18 @@ impl Tree {
             Node::Away => return false,
             Node::Leaf | Node::Gone => panic!("the structure lock keeps the parent"),
         }
+        let (left, right) = (
+            node::child(image, pair.slot),
+            node::child(image, pair.slot + 1),
+        );
+        assert!(
+            left == pair.left && right == pair.right,
+            "{left} and {right} are in the slots of {} and {}",
+            pair.left,
+            pair.right
+        );
         node::remove(image.bytes_mut(), pair.slot + 1);
+        assert!(node::count(image) > 0, "{} has no child left", pair.parent);
         true
     }
 
@@ -174,6 +208,10 @@ impl Tree {
             let last = node::count(&bytes) - 1;
             node::remove(&mut bytes, last);
         }
+        assert!(
+            node::low(&bytes) == node::low(&left) && node::high(&bytes) == node::high(&right),
+            "the merged page covers something else"
+        );
         let stamp = [left.frame_no(), image.frame_no()];
         kill_point!("tree.before_merge_logged");
         self.pool
@@ -185,6 +223,11 @@ impl Tree {
     }
 
     fn ops(&self, pair: &Pair, bytes: &[u8]) -> Vec<u8> {
+        assert!(
+            pair.right != self.root && pair.left != pair.right,
+            "{}",
+            pair.right
+        );
         let mut ops = Vec::new();
         op::image(pair.left, bytes, &mut ops);
         op::free(pair.right, self.index, &mut ops);
@@ -196,6 +239,16 @@ impl Tree {
     fn merge_inner(&self, key: &[u8], level: u8, prelude: &[u8]) -> Result<bool> {
         for pair in self.pairs_at(key, level)? {
             let (left, right) = (self.inner_copy(pair.left)?, self.inner_copy(pair.right)?);
+            assert!(
+                node::level(&left) == level,
+                "{} is on another level",
+                pair.left
+            );
+            assert!(
+                node::right(&left) == pair.right,
+                "{} leads elsewhere",
+                pair.left
+            );
             let sparse = is_sparse(&left) || is_sparse(&right);
             if let Some(bytes) = sparse.then(|| joined(&left, &right)).flatten() {
                 self.log_inner_merge(&pair, &bytes, prelude)?;

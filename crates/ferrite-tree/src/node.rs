@@ -50,6 +50,7 @@ fn get16(page: &[u8], at: usize) -> usize {
 
 #[inline]
 fn put16(page: &mut [u8], at: usize, n: usize) {
+    debug_assert!(n <= usize::from(u16::MAX), "{n} at byte {at}");
     page[at..at + 2].copy_from_slice(&(n as u16).to_le_bytes());
 }
 
@@ -117,6 +118,7 @@ fn slot_at(page: &[u8], slot: usize) -> usize {
 /// Raw bytes from the slot's record to the page's end.
 #[inline]
 fn at_slot(page: &[u8], slot: usize) -> &[u8] {
+    debug_assert!(slot < count(page), "slot {slot} of {}", count(page));
     &page[get16(page, slot_at(page, slot))..]
 }
 
@@ -148,6 +150,7 @@ pub fn key_into(page: &[u8], slot: usize, out: &mut Vec<u8>) {
 /// The child in an inner node's slot.
 #[inline]
 pub fn child(page: &[u8], slot: usize) -> PageId {
+    debug_assert!(level(page) > 0, "a leaf has no child");
     PageId(get32(record(page, slot).value, 0))
 }
 
@@ -190,6 +193,8 @@ pub fn find(page: &[u8], key: &[u8]) -> std::result::Result<usize, usize> {
             Ordering::Equal => return Ok(mid),
         }
     }
+    debug_assert!(lo == 0 || suffix(page, lo - 1) < suffix_wanted);
+    debug_assert!(lo == n || suffix(page, lo) > suffix_wanted);
     Err(lo)
 }
 
@@ -218,6 +223,16 @@ pub fn init(
     right: PageId,
 ) {
     let high_bytes = high.unwrap_or(&[]);
+    assert!(
+        high.is_none_or(|high| low < high),
+        "fences {low:?}, {high:?}"
+    );
+    assert!(
+        HEADER_BYTES + low.len() + high_bytes.len() <= PAGE_BYTES,
+        "fences of {} and {} bytes",
+        low.len(),
+        high_bytes.len()
+    );
     let common = match high {
         Some(h) => low.iter().zip(h).take_while(|(a, b)| a == b).count(),
         None => 0,
@@ -236,6 +251,12 @@ pub fn init(
     page[at..at + high_bytes.len()].copy_from_slice(high_bytes);
     put16(page, 6, at + high_bytes.len());
     put16(page, 8, PAGE_BYTES);
+    debug_assert!(is_sound(page), "an empty page");
+}
+
+/// [`validate`] finds no fault. For assertions.
+pub(crate) fn is_sound(page: &[u8]) -> bool {
+    validate(page, PageId::NONE).is_ok()
 }
 
 /// Bytes of a page that stay unused, so that a full page and its blob header still fit four
@@ -243,6 +264,7 @@ pub fn init(
 const SPARE_BYTES: usize = 40;
 
 fn unused_bytes(page: &[u8]) -> usize {
+    debug_assert!(get16(page, 8) >= get16(page, 6), "slots lie in the records");
     get16(page, 8) - get16(page, 6) + get16(page, 12)
 }
 
@@ -278,8 +300,10 @@ pub fn compact(page: &mut [u8]) {
     let mut copy = [0u8; PAGE_BYTES];
     copy.copy_from_slice(page);
     let mut tail = PAGE_BYTES;
+    let head = get16(page, 6);
     for slot in 0..count(&copy) {
         let bytes = raw(&copy, slot);
+        assert!(tail >= head + bytes.len(), "records reach into the slots");
         tail -= bytes.len();
         page[tail..tail + bytes.len()].copy_from_slice(bytes);
         let at = slot_at(page, slot);
@@ -287,6 +311,7 @@ pub fn compact(page: &mut [u8]) {
     }
     put16(page, 8, tail);
     put16(page, 12, 0);
+    debug_assert_eq!(unused_bytes(page), unused_bytes(&copy), "garbage");
 }
 
 /// A page that would be smaller by less than this is written as it is, in bytes.
@@ -340,13 +365,20 @@ fn strip_gaining(page: &[u8], settled: TxnId, least: usize, out: &mut [u8]) -> b
         let at = slot_at(page, slot);
         put16(out, at, tail);
     }
+    assert!(tail >= head, "records reach into the slots");
     put16(out, 8, tail);
     put16(out, 12, 0);
+    debug_assert!(unused_bytes(out) >= unused_bytes(page), "it takes more");
+    debug_assert!(is_sound(out) || !is_sound(page), "a page is spoilt");
     true
 }
 
 fn write_slot(page: &mut [u8], slot: usize, offset: usize, suffix_head: u32) {
     let at = slot_at(page, slot);
+    debug_assert!(
+        offset >= at + SLOT_BYTES,
+        "a record at {offset} in the slots"
+    );
     put16(page, at, offset);
     page[at + 2..at + 6].copy_from_slice(&suffix_head.to_be_bytes());
 }
@@ -372,6 +404,12 @@ pub fn belongs(page: &[u8], slot: usize, bytes: &[u8]) -> bool {
 pub fn insert(page: &mut [u8], slot: usize, bytes: &[u8]) {
     let n = count(page);
     assert!(slot <= n, "slot beyond the page");
+    debug_assert_eq!(record::length(bytes), Some(bytes.len()), "no record");
+    debug_assert!(
+        belongs(page, slot, bytes),
+        "a key out of place in slot {slot}"
+    );
+    let unused = unused_bytes(page);
     let offset = take_space(page, bytes.len(), SLOT_BYTES);
     page[offset..offset + bytes.len()].copy_from_slice(bytes);
     let (from, end) = (slot_at(page, slot), slot_at(page, n));
@@ -379,6 +417,8 @@ pub fn insert(page: &mut [u8], slot: usize, bytes: &[u8]) {
     write_slot(page, slot, offset, head_of(record::suffix_of(bytes)));
     put16(page, 10, n + 1);
     put16(page, 6, end + SLOT_BYTES);
+    debug_assert_eq!(unused_bytes(page) + bytes.len() + SLOT_BYTES, unused);
+    debug_assert_eq!(raw(page, slot), bytes, "slot {slot}");
 }
 
 /// Removes a slot.
@@ -386,12 +426,18 @@ pub fn remove(page: &mut [u8], slot: usize) {
     let n = count(page);
     assert!(slot < n, "slot beyond the page");
     let len = raw(page, slot).len();
+    let unused = unused_bytes(page);
     let (from, end) = (slot_at(page, slot), slot_at(page, n));
     page.copy_within(from + SLOT_BYTES..end, from);
     put16(page, 10, n - 1);
     put16(page, 6, end - SLOT_BYTES);
     let garbage = get16(page, 12) + len;
     put16(page, 12, garbage);
+    debug_assert_eq!(unused_bytes(page), unused + len + SLOT_BYTES);
+    debug_assert!(
+        garbage <= PAGE_BYTES - get16(page, 8),
+        "{garbage} of garbage"
+    );
 }
 
 /// True if the record in `slot` can become one of `new_bytes` bytes.
@@ -402,6 +448,16 @@ pub fn can_replace(page: &[u8], slot: usize, new_bytes: usize) -> bool {
 /// Replaces the record in a slot by another one with the same key. The caller checked
 /// [`can_replace`].
 pub fn replace(page: &mut [u8], slot: usize, bytes: &[u8]) {
+    assert!(slot < count(page), "slot beyond the page");
+    debug_assert_eq!(record::length(bytes), Some(bytes.len()), "no record");
+    debug_assert_eq!(record::suffix_of(bytes), suffix(page, slot), "another key");
+    let unused = unused_bytes(page) + raw(page, slot).len();
+    put_in_place(page, slot, bytes);
+    debug_assert_eq!(unused_bytes(page) + bytes.len(), unused, "slot {slot}");
+    debug_assert_eq!(raw(page, slot), bytes, "slot {slot}");
+}
+
+fn put_in_place(page: &mut [u8], slot: usize, bytes: &[u8]) {
     let old_len = raw(page, slot).len();
     let offset = get16(page, slot_at(page, slot));
     if bytes.len() <= old_len {
@@ -444,6 +500,7 @@ pub fn copy_part(
     right: PageId,
     out: &mut [u8],
 ) {
+    assert!(from <= to, "slots {from}..{to}");
     init(out, index(page), level(page), low, high, right);
     append_part(page, from, to, out);
 }
@@ -451,6 +508,9 @@ pub fn copy_part(
 /// Appends slots `[from, to)` of `page` after those of `out`, which has room and whose fences
 /// cover them.
 pub fn append_part(page: &[u8], from: usize, to: usize, out: &mut [u8]) {
+    assert!(to <= count(page), "slots up to {to} of {}", count(page));
+    assert!(level(page) == level(out) && index(page) == index(out));
+    let before = count(out);
     let (old, new) = (prefix(page).len(), get16(out, 14));
     let mut key = Vec::new();
     let mut bytes = Vec::new();
@@ -468,6 +528,11 @@ pub fn append_part(page: &[u8], from: usize, to: usize, out: &mut [u8]) {
         let at = count(out);
         insert(out, at, &bytes);
     }
+    assert!(
+        count(out) == before + (to - from),
+        "{} of {from}..{to}",
+        count(out)
+    );
 }
 
 /// Checks everything about one page that can be checked without others: what a page read

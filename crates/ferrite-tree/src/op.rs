@@ -36,32 +36,53 @@ pub const GC_FREEZE: u8 = 1;
 pub const GC_REMOVE: u8 = 2;
 
 fn begin(code: u8, page: PageId, index: IndexId, out: &mut Vec<u8>) {
+    debug_assert!(page != PageId::NONE && index.0 != 0, "{page} of {index}");
     out.push(code);
     out.extend_from_slice(&page.0.to_le_bytes());
     out.extend_from_slice(&index.0.to_le_bytes());
 }
 
+/// What was appended behind `start` is one operation for that page.
+fn reads_back(out: &[u8], start: usize, page: PageId) -> bool {
+    let mut ops = Ops::new(&out[start..]);
+    let one = ops
+        .next()
+        .is_some_and(|op| op.is_ok_and(|op| op.page == page));
+    one && ops.next().is_none()
+}
+
 fn push16(out: &mut Vec<u8>, n: usize) {
+    debug_assert!(n <= usize::from(u16::MAX), "{n} in two bytes");
     out.extend_from_slice(&(n as u16).to_le_bytes());
 }
 
 /// The page's whole used content.
 pub fn image(page: PageId, bytes: &[u8], out: &mut Vec<u8>) {
+    let start = out.len();
     begin(IMAGE, page, node::index(bytes), out);
     let head = u16::from_le_bytes([bytes[6], bytes[7]]) as usize;
     let tail = u16::from_le_bytes([bytes[8], bytes[9]]) as usize;
+    assert!(
+        head <= tail && tail <= PAGE_BYTES,
+        "{page}: gap {head}..{tail}"
+    );
+    assert!(bytes.len() == PAGE_BYTES, "{page}: {} bytes", bytes.len());
     push16(out, head);
     push16(out, tail);
     out.extend_from_slice(&bytes[..head]);
     out.extend_from_slice(&bytes[tail..]);
+    debug_assert!(reads_back(out, start, page), "the image of {page}");
 }
 
 /// A record goes in before `slot`.
 pub fn insert(page: PageId, index: IndexId, slot: usize, rec: &[u8], out: &mut Vec<u8>) {
+    let start = out.len();
+    debug_assert_eq!(record::length(rec), Some(rec.len()), "no record");
     begin(INSERT, page, index, out);
     push16(out, slot);
     push16(out, rec.len());
     out.extend_from_slice(rec);
+    debug_assert!(reads_back(out, start, page), "the insert in {page}");
 }
 
 /// The record in `slot` changes to `new`: the header is logged whole, of key suffix and value only
@@ -74,6 +95,7 @@ pub fn replace(
     (head, tail): (usize, usize),
     out: &mut Vec<u8>,
 ) {
+    let start = out.len();
     begin(REPLACE, page, index, out);
     let (header, new) = new.split_at(new.len() - record::body(new).len());
     assert!(
@@ -88,6 +110,7 @@ pub fn replace(
     push16(out, header.len() + mid.len());
     out.extend_from_slice(header);
     out.extend_from_slice(mid);
+    debug_assert!(reads_back(out, start, page), "the replace in {page}");
 }
 
 /// The record in `slot` goes.
@@ -110,27 +133,44 @@ pub fn truncate(
     high: &[u8],
     out: &mut Vec<u8>,
 ) {
+    assert!(
+        right != page && right != PageId::NONE,
+        "{page} leads to {right}"
+    );
+    assert!(!high.is_empty(), "{page} would cover nothing");
+    let start = out.len();
     begin(TRUNCATE, page, index, out);
     push16(out, slots);
     out.extend_from_slice(&right.0.to_le_bytes());
     push16(out, high.len());
     out.extend_from_slice(high);
+    debug_assert!(reads_back(out, start, page), "the cut of {page}");
 }
 
 /// The right link changes.
 pub fn set_right(page: PageId, index: IndexId, right: PageId, out: &mut Vec<u8>) {
+    assert!(right != page, "{page} leads to itself");
     begin(SET_RIGHT, page, index, out);
     out.extend_from_slice(&right.0.to_le_bytes());
 }
 
 /// Freezes and removes records; slots as before the operation, ascending.
 pub fn gc(page: PageId, index: IndexId, actions: &[(u16, u8)], out: &mut Vec<u8>) {
+    debug_assert!(
+        actions.windows(2).all(|a| a[0].0 < a[1].0),
+        "gc out of order"
+    );
+    debug_assert!(actions
+        .iter()
+        .all(|(_, a)| [GC_FREEZE, GC_REMOVE].contains(a)));
+    let start = out.len();
     begin(GC, page, index, out);
     push16(out, actions.len());
     for &(slot, action) in actions {
         push16(out, slot as usize);
         out.push(action);
     }
+    debug_assert!(reads_back(out, start, page), "the gc in {page}");
 }
 
 /// One decoded operation.
@@ -250,6 +290,18 @@ pub fn apply(op: &Op<'_>, page: &mut [u8]) -> Result<()> {
     if page[5] != page_prefix::KIND_NODE {
         return Err(disagree(op, "no node of a tree"));
     }
+    let sound = cfg!(debug_assertions) && node::is_sound(page);
+    let result = apply_to_node(op, page);
+    debug_assert!(
+        !sound || node::is_sound(page),
+        "{} is spoilt by redo",
+        op.page
+    );
+    result
+}
+
+fn apply_to_node(op: &Op<'_>, page: &mut [u8]) -> Result<()> {
+    let o = op.operands;
     match op.code {
         INSERT => apply_insert(op, page),
         REPLACE => apply_replace(op, page),
@@ -357,6 +409,12 @@ pub fn apply_truncate(page: &mut [u8], slots: usize, right: PageId, high: &[u8])
     copy.copy_from_slice(page);
     let low = node::low(&copy);
     node::copy_part(&copy, 0, slots, low, Some(high), right, page);
+    assert!(
+        node::count(page) == slots,
+        "{} of {slots}",
+        node::count(page)
+    );
+    debug_assert!(node::is_sound(page), "the left half of a split");
 }
 
 fn apply_gc_op(op: &Op<'_>, page: &mut [u8]) -> Result<()> {
@@ -378,10 +436,12 @@ fn apply_gc_op(op: &Op<'_>, page: &mut [u8]) -> Result<()> {
 /// Freezes and removes; from the last slot down, so that the numbers stay right.
 pub fn apply_gc(page: &mut [u8], actions: &[(u16, u8)]) {
     let mut bytes = Vec::new();
+    let (before, mut removed) = (node::count(page), 0);
     for &(slot, action) in actions.iter().rev() {
         let slot = slot as usize;
         if action == GC_REMOVE {
             node::remove(page, slot);
+            removed += 1;
             continue;
         }
         let rec = node::record(page, slot);
@@ -393,6 +453,11 @@ pub fn apply_gc(page: &mut [u8], actions: &[(u16, u8)]) {
         record::encode(&header, rec.suffix, rec.value, &mut bytes);
         node::replace(page, slot, &bytes);
     }
+    let left = node::count(page);
+    assert!(
+        left + removed == before,
+        "{left} of {before}, {removed} removed"
+    );
 }
 
 #[cfg(test)]

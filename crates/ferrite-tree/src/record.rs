@@ -108,11 +108,13 @@ pub(crate) fn split_header(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 /// Writes the record without its stamps to the end of `space`; bytes written.
 pub(crate) fn freeze_into(record: &[u8], space: &mut [u8]) -> usize {
     let body = body(record);
+    debug_assert!(record[0] & DELETE_MARK == 0, "its stamp tells whether it may go");
     let at = space.len() - FIXED_BYTES - body.len();
     let out = &mut space[at..];
     out[..FIXED_BYTES].copy_from_slice(&record[..FIXED_BYTES]);
     out[0] &= !(HAS_TXN | HAS_VERSION);
     out[FIXED_BYTES..].copy_from_slice(body);
+    debug_assert_eq!(length(out), Some(out.len()), "a frozen record");
     out.len()
 }
 
@@ -127,6 +129,7 @@ pub fn suffix_of(bytes: &[u8]) -> &[u8] {
 /// Decodes the record that starts at `bytes`, which must hold a whole one.
 #[inline]
 pub fn decode(bytes: &[u8]) -> Record<'_> {
+    debug_assert!(length(bytes).is_some(), "no whole record");
     let flags = bytes[0];
     let key = u16::from_le_bytes([bytes[1], bytes[2]]) as usize;
     let value = u16::from_le_bytes([bytes[3], bytes[4]]) as usize;
@@ -152,6 +155,10 @@ pub fn decode(bytes: &[u8]) -> Record<'_> {
 
 /// Appends an encoded record to `out`.
 pub fn encode(header: &Header, suffix: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    let start = out.len();
+    // The lengths have two bytes each.
+    debug_assert!(suffix.len() <= usize::from(u16::MAX), "{}", suffix.len());
+    debug_assert!(value.len() <= usize::from(u16::MAX), "{}", value.len());
     let mut flags = 0;
     if header.deleted {
         flags |= DELETE_MARK;
@@ -173,6 +180,8 @@ pub fn encode(header: &Header, suffix: &[u8], value: &[u8], out: &mut Vec<u8>) {
     }
     out.extend_from_slice(suffix);
     out.extend_from_slice(value);
+    debug_assert_eq!(out.len() - start, header.len() + suffix.len() + value.len());
+    debug_assert_eq!(decode(&out[start..]).header, *header, "what is read back");
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! new pages before the images that point to them. If we die before the record is durable,
 //! nothing happened; after, all of it did.
 
-use crate::tree::{Goal, Tree, Tries};
+use crate::tree::{Goal, Tree, Tries, SPLIT_PAGES};
 use crate::{node, op, record};
 use ferrite_buffer::{ExclusiveGuard, InnerRef, NewFrame, Pool};
 use ferrite_sync::kill_point;
@@ -51,8 +51,11 @@ impl<'p> Work<'p> {
 
 /// Shortest key that is above `left` and not above `right` (left < right).
 fn separator(left: &[u8], right: &[u8]) -> Vec<u8> {
+    debug_assert!(left < right, "{left:?} and {right:?}");
     let common = left.iter().zip(right).take_while(|(a, b)| a == b).count();
-    right[..(common + 1).min(right.len())].to_vec()
+    let sep = &right[..(common + 1).min(right.len())];
+    debug_assert!(left < sep && sep <= right, "{sep:?}");
+    sep.to_vec()
 }
 
 fn whole_key(page: &[u8], slot: usize) -> Vec<u8> {
@@ -112,6 +115,8 @@ fn balanced(page: &[u8]) -> usize {
 }
 
 fn child_record(page: &[u8], key: &[u8], child: PageId) -> Vec<u8> {
+    assert!(child != PageId::NONE && node::level(page) > 0, "{child}");
+    debug_assert!(key.starts_with(node::prefix(page)), "a key of another node");
     let mut out = Vec::new();
     let suffix = &key[node::prefix(page).len()..];
     record::encode(
@@ -133,6 +138,7 @@ impl Tree {
         let _structure = self.lock_structure()?;
         let pool: &Pool = &self.pool;
         let (depth, leaf_page) = self.levels_and_leaf(Goal::Covers(key))?;
+        debug_assert!(2 * depth <= SPLIT_PAGES, "{depth} levels");
         let mut work = Work {
             pool,
             index: self.index,
@@ -151,6 +157,7 @@ impl Tree {
                 Err(e) => break Err(e),
             };
             assert!(node::covers(&leaf, key), "path and leaf disagree");
+            assert!(self.is_our_leaf(&leaf), "{leaf_page} is another tree's");
             if node::has_room(&leaf, record_bytes) {
                 break Ok(());
             }
@@ -180,6 +187,11 @@ impl Tree {
     ) {
         let (keep, sep) = cut(leaf, key);
         let page = leaf.page_id();
+        assert!(
+            node::low(leaf) < sep.as_slice() && node::covers(leaf, &sep),
+            "{page} is split at its edge"
+        );
+        debug_assert!(halves_fit(leaf, keep, &sep), "{page} is split at {keep}");
         let mut change = None;
         if path.is_empty() {
             grow_root(work, page, leaf, keep, &sep);
@@ -188,12 +200,18 @@ impl Tree {
             let mut frame = work.frame();
             let (n, high, next) = (node::count(leaf), node::high(leaf), node::right(leaf));
             node::copy_part(leaf, keep, n, &sep, high, next, frame.bytes_mut());
+            assert!(node::count(&frame) + keep == n, "{keep} of {n} are kept");
+            debug_assert!(node::is_sound(&frame), "the right half of {page}");
             op::image(right, &frame, &mut work.ops);
             work.new_pages.push((right, frame));
             op::truncate(page, self.index, keep, right, &sep, &mut work.ops);
             insert_child(work, path, &sep, right);
             change = Some(right);
         }
+        assert!(
+            !work.new_pages.is_empty() && !work.images.is_empty(),
+            "{page}"
+        );
         let mut stamp = work.stamp_list();
         stamp.push(leaf.frame_no());
         kill_point!("tree.before_split_logged");
@@ -202,6 +220,7 @@ impl Tree {
         kill_point!("tree.after_split_logged");
         if let Some(right) = change {
             op::apply_truncate(leaf.bytes_mut(), keep, right, &sep);
+            assert!(node::high(leaf) == Some(&sep), "{page} ends elsewhere");
         }
         for (id, frame) in work.new_pages.drain(..) {
             work.pool.publish_new(id, frame);
@@ -216,11 +235,21 @@ impl Tree {
 
 /// The root keeps its id: its content moves to two new pages.
 fn grow_root(work: &mut Work<'_>, root: PageId, bytes: &[u8], keep: usize, sep: &[u8]) {
+    assert!(
+        node::low(bytes).is_empty() && node::high(bytes).is_none(),
+        "the root {root} has fences"
+    );
+    assert!(
+        node::right(bytes) == PageId::NONE,
+        "the root {root} has a neighbour"
+    );
     let (left_id, right_id) = (work.page_id(), work.page_id());
     let (mut left, mut right, mut top) = (work.frame(), work.frame(), work.frame());
     let n = node::count(bytes);
     node::copy_part(bytes, 0, keep, b"", Some(sep), right_id, left.bytes_mut());
     node::copy_part(bytes, keep, n, sep, None, PageId::NONE, right.bytes_mut());
+    let (kept, moved) = (node::count(&left), node::count(&right));
+    assert!(kept + moved == n, "{kept} and {moved} of {n}");
     let level = node::level(bytes) + 1;
     node::init(top.bytes_mut(), work.index, level, b"", None, PageId::NONE);
     let entries = [
@@ -229,6 +258,10 @@ fn grow_root(work: &mut Work<'_>, root: PageId, bytes: &[u8], keep: usize, sep: 
     ];
     node::insert(top.bytes_mut(), 0, &entries[0]);
     node::insert(top.bytes_mut(), 1, &entries[1]);
+    assert!(node::child(&top, 0) == left_id && node::child(&top, 1) == right_id);
+    debug_assert!([&left, &right, &top]
+        .into_iter()
+        .all(|page| node::is_sound(page)));
     op::image(left_id, &left, &mut work.ops);
     op::image(right_id, &right, &mut work.ops);
     op::image(root, &top, &mut work.ops);
@@ -240,6 +273,7 @@ fn grow_root(work: &mut Work<'_>, root: PageId, bytes: &[u8], keep: usize, sep: 
 /// The last node of `path` gets an entry for a new child; splits upward as needed.
 fn insert_child(work: &mut Work<'_>, path: &[InnerRef<'_>], sep: &[u8], child: PageId) {
     let parent = path.last().expect("the root was handled apart");
+    assert!(node::covers(parent, sep), "an entry beyond its node");
     let entry = child_record(parent, sep, child);
     let slot = match node::find(parent, sep) {
         Err(slot) => slot,
@@ -250,6 +284,7 @@ fn insert_child(work: &mut Work<'_>, path: &[InnerRef<'_>], sep: &[u8], child: P
         let mut image = work.frame();
         image.bytes_mut().copy_from_slice(parent);
         node::insert(image.bytes_mut(), slot, &entry);
+        debug_assert!(node::is_sound(&image), "the next image of {page}");
         op::insert(page, work.index, slot, &entry, &mut work.ops);
         work.images.push((page, image));
         return;
@@ -268,6 +303,10 @@ fn split_inner(work: &mut Work<'_>, path: &[InnerRef<'_>], sep: &[u8], child: Pa
     } else {
         balanced(parent).clamp(1, n - 1)
     };
+    assert!(
+        keep > 0 && keep < n,
+        "{page}: {keep} of {n} entries are kept"
+    );
     let middle = whole_key(parent, keep);
     let mut full = vec![0u8; PAGE_BYTES];
     full.copy_from_slice(parent);
@@ -293,6 +332,12 @@ fn split_inner(work: &mut Work<'_>, path: &[InnerRef<'_>], sep: &[u8], child: Pa
         left.bytes_mut(),
     );
     node::copy_part(&full, keep, n, &middle, high, next, right.bytes_mut());
+    let (kept, moved) = (node::count(&left), node::count(&right));
+    assert!(kept + moved == n, "{page}: {kept} and {moved} of {n}");
+    assert!(
+        node::high(&left) == Some(node::low(&right)),
+        "a gap in {page}"
+    );
     op::image(right_id, &right, &mut work.ops);
     op::image(page, &left, &mut work.ops);
     if sep < middle.as_slice() {
@@ -313,11 +358,14 @@ fn add_entry(
     child: PageId,
     ops: &mut Vec<u8>,
 ) {
+    assert!(node::covers(frame, sep), "an entry beyond {page}");
     let entry = child_record(frame, sep, child);
+    assert!(node::has_room(frame, entry.len()), "half of {page} is full");
     let slot = match node::find(frame, sep) {
         Err(slot) => slot,
         Ok(_) => panic!("separator is there already"),
     };
     op::insert(page, index, slot, &entry, ops);
     node::insert(frame.bytes_mut(), slot, &entry);
+    debug_assert!(node::is_sound(frame), "{page} with its new entry");
 }

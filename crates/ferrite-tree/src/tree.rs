@@ -19,6 +19,8 @@ use ferrite_sync::{thread, Arc, Counter, Mutex, MutexGuard};
 use ferrite_types::format::record_kind;
 use ferrite_types::{Error, IndexId, PageId, Result};
 
+/// Page ids a split takes at the most: two for each level.
+pub(crate) const SPLIT_PAGES: usize = 64;
 /// Restarts that only let others run.
 const YIELDS: u32 = 1000;
 /// Restarts after that, each after 1 ms: more than any change of structure takes.
@@ -103,7 +105,10 @@ impl Goal<'_> {
         match *self {
             Goal::Covers(key) => node::child_slot(page, key),
             Goal::Below(Some(key)) => node::child_slot_below(page, key),
-            Goal::Below(None) => node::count(page) - 1,
+            Goal::Below(None) => {
+                debug_assert!(node::count(page) > 0, "an inner node without a child");
+                node::count(page) - 1
+            }
         }
     }
 }
@@ -130,6 +135,7 @@ impl Tree {
         let mut frame = frames.pop().expect("one was reserved");
         let root = pool.alloc_page(index);
         node::init(frame.bytes_mut(), index, 0, b"", None, PageId::NONE);
+        assert!(root != PageId::NONE, "the root of index {index}");
         let mut ops = Vec::new();
         op::image(root, &frame, &mut ops);
         let no = frame.frame_no();
@@ -185,6 +191,7 @@ impl Tree {
                 }
                 Side::Here => {
                     page = node::child(&inner, goal.slot(&inner));
+                    debug_assert!(page != self.root, "{page} is below itself");
                     level = Some(node::level(&inner) - 1);
                     each(inner);
                 }
@@ -272,7 +279,7 @@ impl Tree {
         Ok(())
     }
 
-    fn is_our_leaf(&self, page: &[u8]) -> bool {
+    pub(crate) fn is_our_leaf(&self, page: &[u8]) -> bool {
         node::index(page) == self.index && node::level(page) == 0
     }
 
@@ -372,8 +379,7 @@ impl Tree {
     /// # Errors
     /// `DiskFull`: nearly all page ids are in use.
     pub fn check_page_ids(&self) -> Result<()> {
-        // Two pages for each level at the most.
-        self.pool.store().check_page_ids(64)
+        self.pool.store().check_page_ids(SPLIT_PAGES)
     }
 
     /// Reads a page in, if it is still a leaf. No latch may be held.
