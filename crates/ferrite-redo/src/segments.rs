@@ -336,11 +336,13 @@ impl Segments {
         self.scrubs.store(on, Ordering::SeqCst);
     }
 
-    /// The last ready segment, if it is spare and may hold something old.
+    /// A spare segment may hold something old. It may lie before clean ones: a file is recycled
+    /// before another is made.
     fn stale_spare(&self, current: u64) -> bool {
-        let last = self.ready() - 1;
-        debug_assert!(last >= self.first(), "no segment is ready");
-        self.scrubs.load(Ordering::SeqCst) && last > current && !self.clean.lock().contains(&last)
+        let written = current.max(self.handed.load(Ordering::SeqCst));
+        let clean = self.clean.lock();
+        self.scrubs.load(Ordering::SeqCst)
+            && (written + 1..self.ready()).any(|spare| !clean.contains(&spare))
     }
 
     /// Files beyond what the budget allows.
@@ -408,7 +410,8 @@ impl Segments {
         self.first.store(old + 1, Ordering::SeqCst);
         self.clean.lock().remove(&old);
         drop(file);
-        if self.scrubs.load(Ordering::SeqCst) {
+        let scrubs = self.scrubs.load(Ordering::SeqCst);
+        if scrubs {
             self.storage.rename(&segment_name(old), TEMP_NAME)?;
             self.storage.sync_dir()?;
             kill_point!("redo.scrub_begun");
@@ -418,7 +421,6 @@ impl Segments {
             self.zero(&*file)?;
             file.sync_data()?;
             self.scrubbed_bytes.add(self.geometry.segment_bytes);
-            self.clean.lock().insert(new);
             self.storage.rename(TEMP_NAME, &segment_name(new))?;
         } else {
             self.storage
@@ -426,7 +428,7 @@ impl Segments {
         }
         kill_point!("redo.recycle");
         self.storage.sync_dir()?;
-        self.publish(new)?;
+        self.publish(new, scrubs)?;
         self.recycled.inc();
         Ok(())
     }
@@ -438,6 +440,7 @@ impl Segments {
         let file = self.open.lock().remove(&old);
         assert!(file.is_some(), "{old} is removed and was not there");
         self.first.store(old + 1, Ordering::SeqCst);
+        self.clean.lock().remove(&old);
         self.storage.remove(&segment_name(old))?;
         kill_point!("redo.removed");
         // Without this a crash could bring the file back below a gap; harmless, but then
@@ -478,11 +481,10 @@ impl Segments {
             return built;
         }
         kill_point!("redo.segment_built");
-        self.clean.lock().insert(new);
         self.storage.rename(TEMP_NAME, &segment_name(new))?;
         self.storage.sync_dir()?;
         kill_point!("redo.segment_prepared");
-        self.publish(new)?;
+        self.publish(new, true)?;
         self.created.inc();
         Ok(())
     }
@@ -563,12 +565,17 @@ impl Segments {
         Ok(())
     }
 
-    fn publish(&self, segment: u64) -> Result<()> {
+    /// The file is ready; `clean`: it is zeroes. Said of no file before: one that fails to become
+    /// ready may be replaced by a recycled one.
+    fn publish(&self, segment: u64, clean: bool) -> Result<()> {
         let f = self
             .storage
             .open(&segment_name(segment), OpenMode::ReadWrite, self.direct)?;
         let ready = self.ready();
         assert!(segment == ready, "{segment} becomes ready after {ready}");
+        if clean {
+            self.clean.lock().insert(segment);
+        }
         let mut open = self.open.lock();
         let old = open.insert(segment, f);
         assert!(old.is_none(), "{segment} was ready before");

@@ -4,7 +4,7 @@
 mod common;
 
 use common::*;
-use ferrite_io::sim::SimStorage;
+use ferrite_io::sim::{Fault, SimStorage};
 use ferrite_redo::{CommitAck, Log, LogConfig};
 use ferrite_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use ferrite_sync::random::Rng;
@@ -408,4 +408,37 @@ fn a_scrubbed_log_holds_nothing_old() {
     let (log, records) = reopen(boot(&disk), end, small()).expect("open");
     assert!(records.is_empty());
     assert_eq!(log.current_lsn(), end);
+}
+
+/// Scrubbing may begin when spare files with old content lie before clean ones, and after a spare
+/// file could not be made: each of them is overwritten before it is used again.
+#[test]
+fn scrubbing_finds_every_spare_file_that_holds_something_old() {
+    for sync_fails in [false, true] {
+        let disk = SimStorage::new(4);
+        let log = create(boot(&disk), Lsn(0), small()).expect("create");
+        let secret = [0x5a; 64];
+        for _ in 0..1200 {
+            log.append(1, &[&secret]);
+        }
+        log.flush_to(Lsn::MAX);
+        if sync_fails {
+            // Of the second file that is made now: the first is complete.
+            disk.inject_in(Fault::FailSync, 2, "");
+            log.prepare_now();
+        }
+        log.set_oldest_needed(log.durable_lsn());
+        let written = "redo.00000001".to_string();
+        let holding = || -> Vec<String> {
+            let names = boot(&disk).list().expect("list");
+            let holds = |n: &String| {
+                let bytes = disk.contents(n).expect("contents");
+                *n != written && bytes.windows(64).any(|w| w == secret)
+            };
+            names.into_iter().filter(holds).collect()
+        };
+        assert_eq!(holding(), ["redo.00000002"], "a file is recycled as it is");
+        log.set_scrub(true);
+        assert_eq!(holding(), Vec::<String>::new(), "sync fails: {sync_fails}");
+    }
 }
