@@ -14,12 +14,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FLOOR = {
     "ferrite-engine": 0.03,
-    "ferrite-tree": 0.03,
+    "ferrite-tree": 0.5,
     "ferrite-txn": 0.03,
     "ferrite-lock": 0.03,
-    "ferrite-store": 0.03,
-    "ferrite-buffer": 0.03,
-    "ferrite-redo": 0.03,
+    "ferrite-store": 0.5,
+    "ferrite-buffer": 0.5,
+    "ferrite-redo": 0.5,
 }
 ASSERTION = re.compile(r"\b(?:debug_)?assert(?:_eq|_ne)?!\s*[(\[{]")
 FUNCTION = re.compile(r"\bfn\s+\w+")
