@@ -108,7 +108,10 @@ pub(crate) fn split_header(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 /// Writes the record without its stamps to the end of `space`; bytes written.
 pub(crate) fn freeze_into(record: &[u8], space: &mut [u8]) -> usize {
     let body = body(record);
-    debug_assert!(record[0] & DELETE_MARK == 0, "its stamp tells whether it may go");
+    debug_assert!(
+        record[0] & DELETE_MARK == 0,
+        "its stamp tells whether it may go"
+    );
     let at = space.len() - FIXED_BYTES - body.len();
     let out = &mut space[at..];
     out[..FIXED_BYTES].copy_from_slice(&record[..FIXED_BYTES]);
