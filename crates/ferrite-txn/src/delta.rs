@@ -24,10 +24,12 @@ pub fn diff(old: &[u8], new: &[u8]) -> (u16, u16) {
     let head = common_head(&old[..most], &new[..most]);
     let rest = most - head;
     let tail = common_tail(&old[old.len() - rest..], &new[new.len() - rest..]);
+    debug_assert!(head + tail <= most, "{head} and {tail} of {most} overlap");
     (head as u16, tail as u16)
 }
 
 fn common_head(a: &[u8], b: &[u8]) -> usize {
+    debug_assert_eq!(a.len(), b.len());
     let mut n = 0;
     for (x, y) in a.chunks_exact(16).zip(b.chunks_exact(16)) {
         if x != y {
@@ -43,6 +45,8 @@ fn common_head(a: &[u8], b: &[u8]) -> usize {
 }
 
 fn common_tail(a: &[u8], b: &[u8]) -> usize {
+    // Chunks are cut from the end: with unequal lengths the rests would not face each other.
+    debug_assert_eq!(a.len(), b.len());
     let mut n = 0;
     for (x, y) in a.rchunks_exact(16).zip(b.rchunks_exact(16)) {
         if x != y {
@@ -65,6 +69,12 @@ pub fn apply(newer: &[u8], head: &VersionHead, body: &[u8], out: &mut Vec<u8>) {
     if head.flags & VERSION_PATCH == 0 {
         let (h, t) = (usize::from(head.keep_head), usize::from(head.keep_tail));
         out.extend_from_slice(&newer[..h]);
+        debug_assert!(
+            h + t <= newer.len(),
+            "{:?} keeps {h} + {t} bytes of {}",
+            head.addr,
+            newer.len()
+        );
         out.extend_from_slice(body);
         out.extend_from_slice(&newer[newer.len() - t..]);
         return;
@@ -111,6 +121,7 @@ impl<'a> Piece<'a> {
 
     /// Bytes `from..to` of this piece.
     fn part(&self, from: usize, to: usize) -> Piece<'a> {
+        debug_assert!(from < to && to <= self.len(), "{from}..{to} of {self:?}");
         match *self {
             Piece::Bytes(b) => Piece::Bytes(&b[from..to]),
             Piece::Head { at, .. } => Piece::Head {
@@ -167,6 +178,10 @@ fn push<'a>(all: &mut Vec<Piece<'a>>, p: Piece<'a>) {
     if p.len() == 0 {
         return;
     }
+    debug_assert!(
+        !matches!(p, Piece::Tail { back, len } if back < len),
+        "{p:?} reaches past the end"
+    );
     match (all.last_mut(), p) {
         (Some(Piece::Head { at, len }), Piece::Head { at: a, len: l }) if *at + *len == a => {
             *len += l;
@@ -192,11 +207,13 @@ pub(crate) fn compose<'a>(middle: &[Piece<'a>], older: &[Piece<'a>]) -> Vec<Piec
             }
         }
     }
+    debug_assert_eq!(payload_len(&all), payload_len(older), "a payload of pieces");
     all
 }
 
 /// Bytes `from..to` of a payload told in pieces.
 fn slice<'a>(of: &[Piece<'a>], from: usize, to: usize, all: &mut Vec<Piece<'a>>) {
+    debug_assert!(from <= to, "{from}..{to}");
     let mut at = 0;
     for p in of {
         let end = at + p.len();
@@ -240,6 +257,11 @@ pub(crate) fn pack(all: &[Piece<'_>]) -> Packed {
     if rest.iter().all(|p| matches!(p, Piece::Bytes(_))) {
         let mut body = Vec::new();
         rest.iter().for_each(|p| p.put(&[], &mut body));
+        debug_assert_eq!(
+            usize::from(keep_head) + body.len() + usize::from(keep_tail),
+            payload_len(all),
+            "a payload packed"
+        );
         let full = keep_head == 0 && keep_tail == 0;
         return Packed {
             flags: if full { VERSION_FULL } else { 0 },
@@ -250,6 +272,7 @@ pub(crate) fn pack(all: &[Piece<'_>]) -> Packed {
     }
     let mut body = Vec::new();
     all.iter().for_each(|p| pack_piece(*p, &mut body));
+    debug_assert!(body.len() <= usize::from(u16::MAX), "{} bytes", body.len());
     Packed {
         flags: VERSION_PATCH,
         keep_head: 0,

@@ -14,6 +14,10 @@ use crate::scratch::Place;
 use crate::version::{room_of, state_of, SEGMENT_BYTES, UNIT, VERSION_HEADER_BYTES};
 
 const DEAD_WORDS: usize = SEGMENT_BYTES / UNIT / 64;
+const _: () = assert!(
+    DEAD_WORDS * 64 * UNIT == SEGMENT_BYTES,
+    "a bit for each unit"
+);
 /// In a compact extent: this record is dead.
 const NOWHERE: u32 = u32::MAX;
 
@@ -55,6 +59,11 @@ fn records_of(bytes: &[u8]) -> impl Iterator<Item = usize> + '_ {
 impl Extent {
     /// A segment copied as it was.
     pub fn whole(place: Place, bytes: &[u8]) -> Extent {
+        assert!(
+            bytes.len() <= SEGMENT_BYTES,
+            "{} bytes of a segment",
+            bytes.len()
+        );
         let mut extent = Extent {
             place,
             index: Index::Whole { dead: None },
@@ -68,12 +77,18 @@ impl Extent {
                 extent.kill((at / UNIT) as u16);
             }
         }
+        debug_assert!(extent.live <= extent.written);
         extent
     }
 
     /// Records in the order of their units, and where each is.
     pub fn compact(place: Place, (units, at): (Vec<u16>, Vec<u32>)) -> Extent {
         let live = units.len() as u32;
+        assert_eq!(units.len(), at.len(), "units and places");
+        debug_assert!(
+            units.is_sorted_by(|a, b| a < b) && at.is_sorted_by(|a, b| a < b),
+            "a compact extent out of order"
+        );
         Extent {
             place,
             index: Index::Compact {
@@ -111,6 +126,7 @@ impl Extent {
         if self.find(unit).is_none() {
             return false;
         }
+        assert!(self.live > 0, "more records die than there were");
         self.live -= 1;
         match &mut self.index {
             Index::Whole { dead } => {
@@ -123,6 +139,7 @@ impl Extent {
                 }
             }
         }
+        debug_assert!(self.find(unit).is_none(), "unit {unit} is still alive");
         true
     }
 
@@ -149,6 +166,7 @@ impl Extent {
                 }
             }
         }
+        debug_assert_eq!(found.len(), self.live as usize, "records alive");
         found
     }
 

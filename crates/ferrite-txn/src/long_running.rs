@@ -57,8 +57,11 @@ impl LongRunning {
         let mut inner = self.inner.lock();
         let before = inner.states.len();
         let r = f(&mut inner.states);
+        debug_assert_eq!(before, inner.ids.len(), "ids and states disagree");
+        debug_assert_eq!(before as u64, self.count.load(Ordering::Relaxed));
         if inner.states.len() != before {
             inner.ids = inner.states.keys().copied().collect();
+            debug_assert!(inner.ids.is_sorted() && !inner.ids.contains(&0));
             self.count
                 .store(inner.states.len() as u64, Ordering::Release);
         }
@@ -66,11 +69,21 @@ impl LongRunning {
     }
 
     pub fn insert(&self, txn: TxnId, state: LongRunningState) {
-        self.edit(|s| s.insert(txn.get(), state));
+        assert!(
+            !matches!(state, LongRunningState::Committed(_)),
+            "{txn} would commit without a number of its own"
+        );
+        let before = self.edit(|s| s.insert(txn.get(), state));
+        assert!(before.is_none(), "{txn} is here already: {before:?}");
     }
 
     pub fn remove(&self, txn: TxnId) -> Option<LongRunningState> {
-        self.edit(|s| s.remove(&txn.get()))
+        let gone = self.edit(|s| s.remove(&txn.get()));
+        assert!(
+            !matches!(gone, Some(LongRunningState::Committed(_))),
+            "{txn} has committed and is given up"
+        );
+        gone
     }
 
     pub fn get(&self, txn: TxnId) -> Option<LongRunningState> {

@@ -22,8 +22,8 @@ use ferrite_types::{Result, TxnId};
 use crate::extent::{Extent, Spot};
 use crate::scratch::Place;
 use crate::version::{
-    body_of, read_head, record_bytes, set_record_next, write_record, NewVersion, VersionAddr,
-    VersionHead,
+    body_of, read_head, record_bytes, room_of, set_record_next, state_of, write_record, NewVersion,
+    VersionAddr, VersionHead,
 };
 
 const SHARDS: usize = 64;
@@ -31,6 +31,8 @@ const SHARDS: usize = 64;
 const ENTRY_BYTES: usize = 48;
 /// Accounted per segment.
 const SEGMENT_ENTRY_BYTES: usize = 256;
+/// Debug builds look at the whole of segments with no more records than this.
+const CHECKED_MOST: usize = 128;
 
 #[derive(Default)]
 pub(crate) struct OldSegment {
@@ -46,6 +48,21 @@ pub(crate) struct OldSegment {
 impl OldSegment {
     fn live(&self) -> u64 {
         self.records.len() as u64 + self.extent.as_ref().map_or(0, |e| u64::from(e.live))
+    }
+
+    /// What is counted is there, no record is twice, and none ended after all of them did.
+    fn is_sound(&self, number: u64) -> bool {
+        if self.records.len() > CHECKED_MOST {
+            return true;
+        }
+        let sum: usize = self.records.values().map(|r| r.len()).sum();
+        let twice = |e: &Extent| self.records.keys().any(|unit| e.spot(*unit).is_some());
+        let ends_late = |unit: u16, rec: &[u8]| {
+            read_head(rec, VersionAddr::of_unit(number, unit)).end > self.max_end
+        };
+        sum == self.record_bytes
+            && !self.extent.as_ref().is_some_and(twice)
+            && !self.records.iter().any(|(unit, rec)| ends_late(*unit, rec))
     }
 
     fn record_memory(&self) -> usize {
@@ -74,6 +91,8 @@ impl OldSegment {
         if let Some(extent) = &mut self.extent {
             extent.kill(unit);
         }
+        debug_assert_eq!(room_of(record), record.len(), "a record is cut off");
+        debug_assert_eq!(state_of(record), 0, "a version that went comes back");
         let before = self.records.insert(unit, record.into());
         self.record_bytes += record.len();
         self.record_bytes -= before.map_or(0, |r| r.len());
@@ -81,6 +100,7 @@ impl OldSegment {
 
     fn remove(&mut self, unit: u16) -> bool {
         if let Some(record) = self.records.remove(&unit) {
+            assert!(self.record_bytes >= record.len(), "bytes of records");
             self.record_bytes -= record.len();
             return true;
         }
@@ -130,7 +150,8 @@ pub(crate) struct OldGeneration {
 
 /// Replaces `before` by `after` in a sum.
 fn adjust(sum: &AtomicU64, before: u64, after: u64) {
-    sum.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+    let was = sum.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+    debug_assert!(was >= before, "{before} leave a sum of {was}");
 }
 
 impl OldGeneration {
@@ -183,6 +204,7 @@ impl OldGeneration {
             return;
         };
         s.changes += 1;
+        debug_assert!(s.is_sound(number), "segment {number}");
         let mut after = s.sizes();
         if after.live == 0 {
             after = Sizes::default();
@@ -215,6 +237,7 @@ impl OldGeneration {
     /// Puts or replaces a record, in memory.
     pub fn put(&self, addr: VersionAddr, record: &[u8]) {
         let end = read_head(record, addr).end;
+        debug_assert!(!addr.is_none() && !end.is_frozen(), "{addr:?} ended {end}");
         self.change_or_make(addr.segment(), |s| {
             s.insert(addr.unit(), record);
             s.max_end = s.max_end.max(end);
@@ -271,6 +294,8 @@ impl OldGeneration {
     /// Takes a segment in that was spilled as a whole.
     pub fn attach(&self, number: u64, extent: Extent, max_end: TxnId) {
         self.change_or_make(number, |s| {
+            assert!(s.live() == 0, "segment {number} is here already");
+            assert!(extent.live > 0, "segment {number} is empty");
             s.extent = Some(extent);
             s.max_end = s.max_end.max(max_end);
         });
@@ -295,6 +320,7 @@ impl OldGeneration {
             if s.changes != changes {
                 return false;
             }
+            assert_eq!(u64::from(extent.live), s.live(), "versions of {number}");
             s.records.clear();
             s.record_bytes = 0;
             old = s.extent.replace(extent);
@@ -328,6 +354,7 @@ impl OldGeneration {
         let mut versions = 0;
         for number in numbers {
             if let Some(mut s) = map.remove(&number) {
+                debug_assert!(s.is_sound(number) && s.live() > 0, "segment {number}");
                 versions += s.live();
                 self.account(s.sizes(), Sizes::default());
                 let place = s.extent.take().map(|e| e.place);

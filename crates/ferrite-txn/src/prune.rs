@@ -83,6 +83,7 @@ impl Cut {
 
     /// What was to go stays, because a scratch file cannot be read.
     fn keep_pending(&mut self) {
+        debug_assert!(self.done.dropped as usize >= self.dropped.len());
         self.done.dropped -= self.dropped.len() as u32;
         self.done.kept += self.dropped.len() as u32;
         self.dropped.clear();
@@ -160,6 +161,7 @@ impl Walk<'_> {
                 patience = patience.max(sys.listed_snapshots() as u32 + 1);
             }
             if cut.done.kept == patience && sys.refresh_if_older(LONG_CHAIN_FRESH_US) {
+                debug_assert!(cut.dropped.is_empty(), "a version is forgotten");
                 cut.done.kept = 0;
                 cut.last_kept = None;
                 at = cut.start;
@@ -177,6 +179,8 @@ impl Walk<'_> {
                 cut.keep_pending();
             }
         }
+        debug_assert!(cut.dropped.is_empty(), "a version left in between");
+        debug_assert!(cut.done.kept == 0 || !cut.start.is_none());
         (cut.start, cut.done)
     }
 
@@ -222,6 +226,8 @@ impl Walk<'_> {
         }
         let (keep_head, keep_tail) = diff(from, to);
         let (h, t) = (usize::from(keep_head), usize::from(keep_tail));
+        debug_assert!(h + t <= from.len() && from[..h] == to[..h]);
+        debug_assert_eq!(from[from.len() - t..], to[to.len() - t..]);
         let step = [
             Piece::Head { at: 0, len: h },
             Piece::Bytes(&from[h..from.len() - t]),
@@ -238,6 +244,10 @@ impl Walk<'_> {
 
     /// The dropped versions leave the chain; `next` follows what stands before them.
     fn unlink(&self, cut: &mut Cut, next: VersionAddr) {
+        debug_assert!(
+            next.is_none() || cut.dropped.iter().all(|d| d.head.addr != next),
+            "{next:?} stays and goes"
+        );
         match cut.last_kept {
             None => cut.start = next,
             Some(before) => self.set_next(before, next),
@@ -256,12 +266,20 @@ impl Walk<'_> {
         bodies: &[u8],
         base: Option<&[u8]>,
     ) -> VersionAddr {
+        debug_assert!(
+            dropped
+                .iter()
+                .zip(dropped[1..].iter().map(|d| &d.head).chain([head]))
+                .all(|(d, older)| d.head.next == older.addr),
+            "differences to other states than the next"
+        );
         let mut all: Vec<Piece<'_>> = Vec::new();
         for (i, d) in dropped.iter().enumerate() {
             let step = pieces(&d.head, &bodies[d.body.clone()]);
             all = if i == 0 { step } else { compose(&all, &step) };
         }
         all = compose(&all, &pieces(head, &bodies[body]));
+        debug_assert!(!dropped.is_empty() && !head.is_full());
         let mut packed = pack(&all);
         if let Some(newer) = base {
             if payload_len(&all) <= packed.body.len() + FULL_COSTS {
@@ -294,6 +312,10 @@ impl Walk<'_> {
 
 /// The version with another body.
 pub(crate) fn repacked<'a>(head: &VersionHead, packed: &'a Packed) -> NewVersion<'a> {
+    debug_assert!(
+        packed.flags & !(VERSION_FULL | VERSION_PATCH) == 0,
+        "packing changes what the state was"
+    );
     NewVersion {
         begin: head.begin,
         end: head.end,

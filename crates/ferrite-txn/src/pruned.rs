@@ -11,6 +11,8 @@ pub(crate) const LOOK_AT: u32 = 4;
 /// One update of so many looks behind versions where no snapshot has ended lately: some ended
 /// when nobody updated the row.
 pub(crate) const PAST_SETTLED_EVERY: u32 = 32;
+// The choice takes bits of a random number.
+const _: () = assert!(PAST_SETTLED_EVERY.is_power_of_two() && LOOK_AT > 0);
 
 /// What a prune did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

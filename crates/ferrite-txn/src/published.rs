@@ -76,12 +76,17 @@ impl Ended {
             self.since_us = now_us;
         }
         self.least = self.least.min(ended.unwrap_or(u64::MAX));
+        debug_assert!(
+            self.least <= asof && self.least_before <= asof,
+            "a snapshot that ended is newer than {asof}"
+        );
         self.least.min(self.least_before)
     }
 }
 
 /// The least commit number that is in `before` more often than in `now`; both ascend.
 fn least_missing(before: &[u64], now: &[u64]) -> Option<u64> {
+    debug_assert!(before.is_sorted() && now.is_sorted());
     let mut now = now.iter().peekable();
     let is_missing = |csn: &&u64| {
         while now.next_if(|n| *n < *csn).is_some() {}
@@ -212,6 +217,7 @@ impl TxnSystem {
         let low = self.low().get();
         let asof = self.last_csn();
         let before = p.list().lock().listed.clone();
+        debug_assert!(asof >= self.purge_floor(), "commit numbers go back");
         let changes = self.register.changes();
         let listed = if changes == before.changes && visit.is_none() {
             before.clone()
@@ -239,12 +245,24 @@ impl TxnSystem {
         for shard in p.lists.iter() {
             *shard.lock() = list.clone();
         }
+        // What is below the floor may be gone: a snapshot that needs it must not turn up.
+        assert!(
+            self.purge_floor().get() <= floor && floor <= asof.get(),
+            "the purge floor goes from {} to {floor}, the last commit is {}",
+            self.purge_floor(),
+            asof.get()
+        );
         // Bounds never go back: what every snapshot sees stays so.
         p.floor.fetch_max(floor, Ordering::AcqRel);
         self.long_running.forget(self.purge_floor());
         // What was moved to the side table since `low` was read is not below it.
         let side = self.long_running.least().map_or(low, TxnId::get);
         let all_low = low.min(lowest).min(side);
+        assert!(
+            self.all_visible_below().get() <= all_low,
+            "ids seen by all go from below {} to below {all_low}",
+            self.all_visible_below()
+        );
         p.all_low.fetch_max(all_low, Ordering::AcqRel);
         p.made_us.store(now_us, Ordering::Relaxed);
         true
@@ -267,6 +285,7 @@ impl TxnSystem {
 
     /// An id from an earlier life is active: bounds start below it. Before traffic.
     pub(crate) fn lower_bounds(&self, txn: TxnId) {
+        debug_assert!(!txn.is_frozen(), "an active transaction has an id");
         self.publisher
             .all_low
             .fetch_min(txn.get(), Ordering::AcqRel);
@@ -345,6 +364,11 @@ impl TxnSystem {
         let Some(last) = blind.checked_sub(1) else {
             return Some(Need::No);
         };
+        debug_assert!(
+            !self.state_sees(&listed.snapshots[last], end),
+            "a snapshot of {} sees {end}, committed as {end_csn}",
+            listed.csns[last]
+        );
         if !begin.is_frozen() && !self.state_sees(&listed.snapshots[last], begin) {
             return Some(Need::No);
         }
@@ -357,6 +381,7 @@ impl TxnSystem {
     pub fn oldest_needing(&self, begin: TxnId, end: TxnId) -> Option<Csn> {
         let list = self.publisher.list().lock();
         let all = &list.listed.snapshots;
+        debug_assert_eq!(all.len(), list.listed.csns.len());
         let blind = &all[..all.partition_point(|s| !self.state_sees(s, end))];
         let first = blind.partition_point(|s| !begin.is_frozen() && !self.state_sees(s, begin));
         blind.get(first).map(|s| Csn(s.csn))

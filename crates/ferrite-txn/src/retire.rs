@@ -124,6 +124,7 @@ impl VersionStore {
             return;
         }
         let heads = self.young.heads(number);
+        debug_assert!(heads.iter().all(|h| h.end <= sealed.max_end), "{number}");
         let needed: Vec<bool> = heads
             .iter()
             .map(|h| {
@@ -163,7 +164,8 @@ impl VersionStore {
                 self.retire_unneeded(sys, head.addr, number, stats);
             }
         }
-        self.young.free(number);
+        let left = self.young.free(number);
+        assert_eq!(left, 0, "versions lost with segment {number}");
     }
 
     /// False if the version was dropped meanwhile.
@@ -189,11 +191,13 @@ impl VersionStore {
         match self.fold(sys, &head, &body, Some(segment)) {
             Fold::Folded => {
                 // The older version is filed under this address now.
-                let _ = self.young.mark_moved(addr);
+                let moved = self.young.mark_moved(addr);
+                debug_assert!(matches!(moved, Found::Here(_)), "{addr:?} went by itself");
                 stats.folded += 1;
             }
             Fold::Vanished => {
-                let _ = self.young.kill(addr);
+                let gone = self.young.kill(addr);
+                debug_assert!(matches!(gone, Found::Here(_)), "{addr:?} went by itself");
                 stats.vanished += 1;
             }
             Fold::Kept => {
@@ -215,6 +219,7 @@ impl VersionStore {
         body: &[u8],
         retiring: Option<u64>,
     ) -> Fold {
+        debug_assert_ne!(head.next, head.addr, "a version in a circle");
         if head.end < sys.all_visible_below() {
             // Nothing older is needed either.
             return Fold::Vanished;
@@ -248,9 +253,12 @@ impl VersionStore {
         }
         all = compose(&all, &pieces(&survivor, &last));
         let packed = pack(&all);
+        assert_ne!(survivor.addr, head.addr, "folded into itself");
+        debug_assert_eq!(survivor.index, head.index, "another row's past");
         self.old
             .put_version(head.addr, &repacked(&survivor, &packed));
-        self.old.remove(survivor.addr);
+        let was_there = self.old.remove(survivor.addr);
+        debug_assert!(was_there, "{:?} was folded twice", survivor.addr);
         Fold::Folded
     }
 
@@ -354,7 +362,8 @@ impl VersionStore {
                 match self.fold(sys, &head, &body, None) {
                     Fold::Folded => stats.freed += 1,
                     Fold::Vanished => {
-                        self.old.remove(*addr);
+                        let was_there = self.old.remove(*addr);
+                        debug_assert!(was_there, "{addr:?} went by itself");
                         stats.freed += 1;
                     }
                     Fold::Kept => {}

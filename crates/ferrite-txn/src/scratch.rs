@@ -91,7 +91,9 @@ impl Scratch {
     /// Writes an extent (and lengthens it to whole blocks).
     pub fn write(&self, bytes: &mut Vec<u8>) -> Result<Place> {
         bytes.resize(bytes.len().next_multiple_of(BLOCK), 0);
+        assert!(!bytes.is_empty(), "an extent of nothing");
         let (file, offset) = self.reserve(bytes.len() as u64)?;
+        debug_assert!(offset % BLOCK as u64 == 0, "an extent at {offset}");
         let place = Place {
             file,
             offset,
@@ -132,7 +134,8 @@ impl Scratch {
     /// Gives the space of places to the file system. No walk that may know them is open.
     pub fn free(&self, places: Vec<Place>) {
         for place in &places {
-            place.file.extents.fetch_sub(1, Ordering::Relaxed);
+            let before = place.file.extents.fetch_sub(1, Ordering::Relaxed);
+            assert!(before > 0, "space of an extent is given back twice");
         }
         for place in places {
             let file = &place.file;
@@ -169,6 +172,7 @@ impl Place {
         let head_ends = (at + VERSION_HEADER_BYTES).div_ceil(BLOCK);
         self.read(first, head_ends, &mut blocks)?;
         let from = at - first * BLOCK;
+        debug_assert!(from + VERSION_HEADER_BYTES <= blocks.len());
         let room = room_of(&blocks[from..]);
         let ends = (at + room).div_ceil(BLOCK);
         if ends > head_ends {

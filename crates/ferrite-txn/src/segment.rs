@@ -18,7 +18,7 @@ use ferrite_types::TxnId;
 
 use crate::version::{
     body_of, read_head, record_bytes, room_of, set_record_next, set_state, state_of, write_record,
-    NewVersion, VersionAddr, VersionHead, SEGMENT_BYTES, STATE_DEAD, STATE_MOVED,
+    NewVersion, VersionAddr, VersionHead, SEGMENT_BYTES, STATE_DEAD, STATE_MOVED, UNIT,
 };
 
 /// Buffers of freed segments kept for new ones.
@@ -95,6 +95,7 @@ impl Young {
     }
 
     fn slot(&self, number: u64) -> &Mutex<Vec<Segment>> {
+        debug_assert!(self.slots.len().is_power_of_two());
         &self.slots[number as usize & (self.slots.len() - 1)].0
     }
 
@@ -106,6 +107,8 @@ impl Young {
     pub fn add(&self, v: &NewVersion<'_>) -> VersionAddr {
         let room = record_bytes(v.body.len());
         let open = &self.open[ferrite_sync::shard_index() % self.open.len()];
+        // One that fits no segment would open new ones for ever.
+        assert!(room <= SEGMENT_BYTES, "a version of {room} bytes");
         loop {
             let number = open.number.load(Ordering::Acquire);
             if number != 0 {
@@ -124,6 +127,7 @@ impl Young {
         let mut slot = self.slot(number).lock();
         let s = slot.iter_mut().find(|s| s.number == number)?;
         let at = s.bytes.len();
+        debug_assert!(at <= SEGMENT_BYTES && at % UNIT == 0, "a version at {at}");
         if s.sealed || at + room > SEGMENT_BYTES {
             s.sealed = true;
             return None;
@@ -139,6 +143,11 @@ impl Young {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let spare = self.spare.lock().pop();
         let bytes = spare.unwrap_or_else(|| Vec::with_capacity(SEGMENT_BYTES));
+        assert!(
+            bytes.is_empty(),
+            "a spare segment with {} bytes",
+            bytes.len()
+        );
         self.slot(number).lock().push(Segment {
             number,
             bytes,
@@ -147,7 +156,8 @@ impl Young {
             max_end: TxnId(0),
             changes: 0,
         });
-        self.numbers.lock().insert(number);
+        let is_new = self.numbers.lock().insert(number);
+        assert!(is_new, "segment {number} is opened twice");
         self.count.fetch_add(1, Ordering::Relaxed);
         number
     }
@@ -159,6 +169,7 @@ impl Young {
             return Found::Elsewhere;
         };
         let at = addr.offset();
+        debug_assert!(at < s.bytes.len(), "{addr:?} is after the last version");
         let state = state_of(&s.bytes[at..]);
         if state & STATE_MOVED != 0 {
             return Found::Elsewhere;
@@ -189,6 +200,7 @@ impl Young {
     /// Marks a record dead; gives the bytes it occupied.
     pub fn kill(&self, addr: VersionAddr) -> Found<usize> {
         self.with(addr, |s, at| {
+            assert!(s.live > 0, "more versions go than segment {} had", s.number);
             set_state(s.record(at), STATE_DEAD);
             s.changes += 1;
             s.live -= 1;
@@ -199,6 +211,8 @@ impl Young {
     /// Marks a record as being in the old generation, and gives a copy of it.
     pub fn mark_moved(&self, addr: VersionAddr) -> Found<Vec<u8>> {
         self.with(addr, |s, at| {
+            assert!(s.live > 0, "more versions go than segment {} had", s.number);
+            debug_assert!(s.sealed, "segment {} is being filled", s.number);
             let copy = s.record(at).to_vec();
             set_state(s.record(at), STATE_MOVED);
             s.changes += 1;
@@ -214,6 +228,12 @@ impl Young {
             if record_bytes(v.body.len()) > rec.len() {
                 return false;
             }
+            let was = read_head(rec, addr);
+            debug_assert_eq!(
+                (was.begin, was.end, was.index),
+                (v.begin, v.end, v.index),
+                "another version in the place of {addr:?}"
+            );
             write_record(rec, v);
             s.changes += 1;
             s.max_end = s.max_end.max(v.end);
@@ -244,6 +264,7 @@ impl Young {
         let slot = self.slot(number).lock();
         let s = slot.iter().find(|s| s.number == number)?;
         bytes.clear();
+        debug_assert!(s.sealed, "segment {number} is being filled");
         bytes.extend_from_slice(&s.bytes);
         Some(Sealed {
             live: s.live,
@@ -275,24 +296,30 @@ impl Young {
             }
             at += room_of(rec);
         }
+        debug_assert_eq!(at, s.bytes.len(), "versions of segment {number}");
+        debug_assert_eq!(heads.len(), s.live as usize, "alive in {number}");
         heads
     }
 
-    /// Takes a segment out of the ring.
-    pub fn free(&self, number: u64) {
+    /// Takes a segment out of the ring; how many versions were alive in it.
+    pub fn free(&self, number: u64) -> u32 {
         let taken = {
             let mut slot = self.slot(number).lock();
             let at = slot.iter().position(|s| s.number == number);
             at.map(|at| slot.swap_remove(at))
         };
-        let Some(s) = taken else { return };
-        self.numbers.lock().remove(&number);
-        self.count.fetch_sub(1, Ordering::Relaxed);
+        let Some(s) = taken else { return 0 };
+        assert!(s.sealed, "segment {number} is freed while it is filled");
+        let was_there = self.numbers.lock().remove(&number);
+        debug_assert!(was_there, "segment {number} is in no list");
+        let before = self.count.fetch_sub(1, Ordering::Relaxed);
+        assert!(before > 0, "more segments go than there were");
         let mut bytes = s.bytes;
         bytes.clear();
         let mut spare = self.spare.lock();
         if spare.len() < SPARE {
             spare.push(bytes);
         }
+        s.live
     }
 }

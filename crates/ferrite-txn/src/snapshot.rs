@@ -78,6 +78,10 @@ impl SnapState {
     /// `Some(visible)` if the id has been copied into the private window.
     #[inline]
     pub fn private(&self, txn: TxnId) -> Option<bool> {
+        debug_assert!(
+            (self.low..self.next).contains(&txn.get()),
+            "{txn} is not asked from the window"
+        );
         if txn.get() >= self.private_to.load(Ordering::Acquire) {
             return None;
         }
@@ -89,17 +93,23 @@ impl SnapState {
 
     /// Copies ids `from..to` (those of the snapshot's own window) before their words go.
     pub fn keep(&self, from: u64, to: u64, visible: &mut dyn FnMut(TxnId) -> bool) {
-        let from = from
-            .max(self.low)
-            .max(self.private_to.load(Ordering::Acquire));
+        let kept_to = self.private_to.load(Ordering::Acquire);
+        let known_to = kept_to.max(self.low);
+        let (first, from) = (from, from.max(known_to));
         let to = to.min(self.next);
         if from >= to {
             return;
         }
+        // What the window jumps over would read as "not visible".
+        assert!(
+            first <= known_to,
+            "ids {known_to}..{first} are missing in a window"
+        );
         let mut w = self.window.lock();
         if w.bits.is_empty() {
             w.first = from;
         }
+        debug_assert!(w.first == self.low && w.first <= from, "{} {from}", w.first);
         for txn in from..to {
             let at = txn - w.first;
             let word = (at / 64) as usize;
@@ -111,6 +121,7 @@ impl SnapState {
             }
         }
         drop(w);
+        debug_assert!(kept_to < to && to <= self.next, "window {kept_to} to {to}");
         self.private_to.store(to, Ordering::Release);
     }
 
@@ -119,7 +130,10 @@ impl SnapState {
     pub fn is_exception(&self, txn: TxnId) -> bool {
         match &self.exceptions {
             None => false,
-            Some(ids) => ids.binary_search(&txn.get()).is_ok(),
+            Some(ids) => {
+                debug_assert!(txn.get() < self.low, "{txn} is not below {}", self.low);
+                ids.binary_search(&txn.get()).is_ok()
+            }
         }
     }
 
@@ -159,7 +173,8 @@ impl Opened {
         }
         self.open.swap_remove(at);
         if let Some(moved) = self.open.get(at) {
-            moved.place.store(at, Ordering::Relaxed);
+            let was = moved.place.swap(at, Ordering::Relaxed);
+            debug_assert_eq!(was, self.open.len(), "the last one moves");
         }
         self.changes += 1;
         true
@@ -246,6 +261,8 @@ impl Register {
         let shard = &self.shards[ferrite_sync::shard_index() % self.shards.len()];
         let mut opened = shard.lock();
         let (low, exceptions, csn, next) = read();
+        debug_assert!(low <= next, "a snapshot of ids {low}..{next}");
+        debug_assert!(exceptions.as_ref().is_none_or(|ids| ids.is_sorted()));
         let state = Arc::new(SnapState {
             low,
             csn,

@@ -21,7 +21,7 @@ use crate::extent::Extent;
 use crate::old_generation::{Candidate, Copied};
 use crate::scratch::{Place, Scratch};
 use crate::store::VersionStore;
-use crate::version::SEGMENT_BYTES;
+use crate::version::{room_of, SEGMENT_BYTES};
 
 /// Attempts without pausing walks over the write.
 const ATTEMPTS: u32 = 2;
@@ -89,7 +89,8 @@ impl VersionStore {
         } else {
             scratch.free(vec![place]);
         }
-        self.young.free(number);
+        let left = u64::from(self.young.free(number));
+        assert_eq!(left, versions, "versions of segment {number} in its extent");
         Ok(Some(versions))
     }
 
@@ -215,7 +216,12 @@ fn compact(scratch: &Scratch, copied: Copied) -> Result<Option<(Extent, Place)>>
     records.extend(copied.records.iter().map(|(unit, rec)| (*unit, &rec[..])));
     records.sort_unstable_by_key(|(unit, _)| *unit);
     let (mut bytes, mut units, mut at) = (Vec::new(), Vec::new(), Vec::new());
+    debug_assert!(
+        records.is_sorted_by(|(a, _), (b, _)| a < b),
+        "a version is in memory and in the extent"
+    );
     for (unit, rec) in records {
+        debug_assert_eq!(room_of(rec), rec.len(), "unit {unit} is cut off");
         units.push(unit);
         at.push(bytes.len() as u32);
         bytes.extend_from_slice(rec);

@@ -23,8 +23,11 @@ const CSN_BITS: u32 = 48;
 const STATE_BITS: u32 = 3;
 const TAG_SHIFT: u32 = CSN_BITS + STATE_BITS;
 const TAG_MASK: u64 = (1 << (64 - TAG_SHIFT)) - 1;
+// Tags need not tell more laps apart than are in the ring at a time: two.
+const _: () = assert!(TAG_MASK >= 1 && TAG_SHIFT < 64);
 /// Largest commit number.
 pub(crate) const CSN_MAX: u64 = (1 << CSN_BITS) - 1;
+const _: () = assert!(CSN_BITS == 48, "a commit number has 48 bits everywhere");
 
 /// What a word says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +55,11 @@ impl Word {
             Word::Moved => (6, 0),
         };
         debug_assert!(csn <= CSN_MAX);
+        debug_assert!(state < 1 << STATE_BITS);
+        debug_assert!(
+            self != Word::Committed(Csn(0)),
+            "a number that means forgotten"
+        );
         state << CSN_BITS | csn
     }
 
@@ -64,6 +72,20 @@ impl Word {
             5 => Word::Aborted,
             6 => Word::Moved,
             _ => Word::Other,
+        }
+    }
+
+    /// The life of a transaction allows this step.
+    fn may_become(self, to: Word) -> bool {
+        match self {
+            Word::Active => matches!(
+                to,
+                Word::Prepared | Word::Committing | Word::Aborted | Word::Moved
+            ),
+            Word::Prepared => matches!(to, Word::Committing | Word::Aborted | Word::Moved),
+            Word::Committing => matches!(to, Word::Committed(_)),
+            Word::Other => to == Word::Active,
+            Word::Committed(_) | Word::Aborted | Word::Moved => false,
         }
     }
 
@@ -84,6 +106,7 @@ pub(crate) struct Ring {
 
 impl Ring {
     pub fn new(bits: u32, first: TxnId) -> Ring {
+        assert!(!first.is_frozen(), "the frozen id has no word");
         let len = 1u64 << bits;
         Ring {
             words: (0..len).map(|_| AtomicU64::new(0)).collect(),
@@ -109,6 +132,12 @@ impl Ring {
 
     /// Gives the words below `floor` free for the next lap.
     pub fn move_floor(&self, floor: u64) {
+        let (before, ready) = (self.floor(), self.ready());
+        assert!(
+            before <= floor && floor <= ready,
+            "the floor goes from {before} to {floor}, words are given out to {ready}"
+        );
+        assert_eq!(ready, before + self.len(), "words given out");
         self.floor.store(floor, Ordering::Release);
         self.ready.store(floor + self.len(), Ordering::Release);
     }
@@ -137,12 +166,18 @@ impl Ring {
     /// Writes an id's word; only its own transaction does so.
     #[inline]
     pub fn set(&self, txn: TxnId, word: Word) {
+        debug_assert!(self.get(txn).may_become(word), "{txn} says {word:?}");
+        debug_assert!(
+            (self.floor()..self.ready()).contains(&txn.get()),
+            "the word of {txn} is another's"
+        );
         self.slot(txn.get())
             .store(self.tagged(txn.get(), word), Ordering::Release);
     }
 
     /// Changes an id's word if it still says `from`.
     pub fn change(&self, txn: TxnId, from: Word, to: Word) -> bool {
+        debug_assert!(from.may_become(to), "{txn}: {from:?} to {to:?}");
         self.slot(txn.get())
             .compare_exchange(
                 self.tagged(txn.get(), from),

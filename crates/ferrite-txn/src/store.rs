@@ -184,8 +184,11 @@ impl VersionStore {
     /// # Panics
     /// If the body is longer than a page can hold (64 KiB).
     pub fn add(&self, v: NewVersion<'_>) -> VersionAddr {
+        debug_assert!(!v.end.is_frozen(), "nobody has replaced the state");
         self.count.made.inc();
-        self.young.add(&v)
+        let addr = self.young.add(&v);
+        debug_assert!(!addr.is_none() && addr != v.next, "{addr:?} in a circle");
+        addr
     }
 
     /// Begins to follow or change a chain, with the record's page latch held. Do not nest.
@@ -222,7 +225,10 @@ impl VersionStore {
             return Ok(None);
         }
         match self.young.read(addr, body) {
-            Found::Here(head) => Ok(Some(head)),
+            Found::Here(head) => {
+                debug_assert_ne!(head.next, addr, "a version in a circle");
+                Ok(Some(head))
+            }
             Found::Dead => Ok(None),
             Found::Elsewhere => self.old.read(addr, body),
         }
@@ -297,6 +303,7 @@ impl Walk<'_> {
     /// Changes the `next` of a version made changeable in this walk. Under the record's
     /// exclusive page latch.
     pub(crate) fn set_next(&self, addr: VersionAddr, next: VersionAddr) {
+        debug_assert!(!addr.is_none() && addr != next, "{addr:?} in a circle");
         if let Found::Elsewhere = self.store.young.set_next(addr, next) {
             let done = self.store.old.set_next(addr, next);
             debug_assert!(done, "{addr:?} is not in memory");

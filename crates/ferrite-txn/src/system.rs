@@ -42,6 +42,8 @@ const LOW_STEPS: u64 = 4096;
 
 /// Of how many ids a commit asks whether others are active.
 const RECENT: u64 = 64;
+// The smallest ring has a word for each of them.
+const _: () = assert!(RECENT <= 1 << 6);
 
 /// State of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,12 +110,14 @@ impl TxnSystem {
         let next_txn = TxnId(next_txn.get().max(1));
         let next_csn = Csn(next_csn.get().max(1));
         let ring = Ring::new(bits, next_txn);
+        let block = (ring.len() / 16).clamp(1, 4096);
+        assert!(ring.len() % block == 0, "blocks of {block} words");
         TxnSystem {
             next_txn: CachePadded::new(AtomicU64::new(next_txn.get())),
             next_csn: CachePadded::new(AtomicU64::new(next_csn.get())),
             low: CachePadded::new(AtomicU64::new(next_txn.get())),
             low_walker: Mutex::new(()),
-            block: (ring.len() / 16).clamp(1, 4096),
+            block,
             ring,
             wrap: Mutex::new(()),
             long_running: LongRunning::new(),
@@ -132,15 +136,24 @@ impl TxnSystem {
     /// # Panics
     /// When 2^48 ids have been given out.
     pub fn begin(&self, owner: Arc<Owner>) -> TxnId {
+        debug_assert!(
+            owner.txn_id().is_frozen(),
+            "{owner:?} begins a second transaction"
+        );
         let id = self.next_txn.fetch_add(1, Ordering::AcqRel);
         assert!(id < TxnId::MAX.get(), "transaction ids are used up");
         if id >= self.ring.ready() {
             self.free_words(id + 1);
         }
         let txn = TxnId(id);
+        debug_assert!(
+            (self.ring.floor()..self.ring.ready()).contains(&id),
+            "transaction {id} has no word of its own"
+        );
         self.ring.set(txn, Word::Active);
         owner.set_txn(txn);
-        self.owner_shard(txn).lock().insert(id, owner);
+        let other = self.owner_shard(txn).lock().insert(id, owner);
+        assert!(other.is_none(), "transaction id {id} was given out twice");
         if id % self.block == 0 {
             // Ahead of need, so that nobody has to wait for it.
             self.free_words(id + self.ring.len() / 4);
@@ -155,6 +168,7 @@ impl TxnSystem {
             txn < self.next_txn(),
             "restored id {txn} is from the future"
         );
+        assert!(!txn.is_frozen(), "a restored transaction has an id");
         owner.set_txn(txn);
         let state = if prepared {
             LongRunningState::Prepared
@@ -163,7 +177,9 @@ impl TxnSystem {
         };
         self.lower_bounds(txn);
         self.long_running.insert(txn, state);
-        self.owner_shard(txn).lock().insert(txn.get(), owner);
+        let other = self.owner_shard(txn).lock().insert(txn.get(), owner);
+        assert!(other.is_none(), "transaction {txn} was restored twice");
+        debug_assert!(self.all_visible_below() <= txn && self.is_active(txn));
     }
 
     /// Prepared: from here on only `commit` or `rolled_back`.
@@ -171,6 +187,7 @@ impl TxnSystem {
         let done =
             self.ring.change(txn, Word::Active, Word::Prepared) || self.long_running.prepare(txn);
         assert!(done, "prepare of transaction {txn}, {:?}", self.status(txn));
+        debug_assert_eq!(self.status(txn), Status::Prepared, "transaction {txn}");
     }
 
     /// Makes the transaction visible to every snapshot opened after the return, and returns
@@ -191,6 +208,7 @@ impl TxnSystem {
                 None => panic!("commit of transaction {txn}, {:?}", self.status(txn)),
             }
         };
+        debug_assert!(csn <= self.last_csn() && self.is_committed(txn), "{txn}");
         self.ended(txn);
         csn
     }
@@ -203,6 +221,8 @@ impl TxnSystem {
 
     pub(crate) fn take_csn(&self) -> Csn {
         let csn = self.next_csn.fetch_add(1, Ordering::AcqRel);
+        // 0 means "long ago, number forgotten": nobody may get it.
+        assert!(csn > 0, "commit number 0");
         assert!(csn < CSN_MAX, "commit numbers are used up");
         Csn(csn)
     }
@@ -221,12 +241,15 @@ impl TxnSystem {
             "rollback of transaction {txn}, {:?}",
             self.status(txn)
         );
+        debug_assert!(!self.is_active(txn), "{txn} is active after its rollback");
         self.ended(txn);
     }
 
     fn ended(&self, txn: TxnId) {
         let owner = self.owner_shard(txn).lock().remove(&txn.get());
+        debug_assert!(owner.is_some(), "transaction {txn} ended twice");
         if let Some(owner) = owner {
+            debug_assert_eq!(owner.txn_id(), txn, "another's session");
             owner.set_txn(TxnId::FROZEN);
         }
         if txn.get() >= self.low.load(Ordering::Relaxed) + LOW_LAG {
@@ -290,9 +313,10 @@ impl TxnSystem {
     pub fn oldest_active(&self) -> TxnId {
         self.advance_low(u64::MAX);
         let low = TxnId(self.low.load(Ordering::Acquire));
-        self.long_running
-            .least_active()
-            .map_or(low, |side| side.min(low))
+        let side = self.long_running.least_active();
+        let oldest = side.map_or(low, |side| side.min(low));
+        debug_assert!(!oldest.is_frozen() && oldest <= self.next_txn());
+        oldest
     }
 
     /// The next id to be given out.
@@ -350,6 +374,7 @@ impl TxnSystem {
         let first = self.low.load(Ordering::Acquire);
         let next = self.next_txn.load(Ordering::Acquire);
         let mut at = first;
+        debug_assert!(first <= next, "low {first} is ahead of the ids, {next}");
         let last = next.min(first.saturating_add(steps));
         while at < last && self.ring.get(TxnId(at)).is_ended() {
             at += 1;
@@ -370,6 +395,9 @@ impl TxnSystem {
             let early = u64::from(!ferrite_sync::mutant!("txn.snapshot_too_new"));
             let csn = self.next_csn.load(Ordering::Acquire) - early;
             let next = self.next_txn.load(Ordering::Acquire);
+            // A number that somebody will still be given is not in what it sees.
+            debug_assert!(csn < self.next_csn.load(Ordering::Acquire), "sees {csn}");
+            debug_assert!(low <= next, "ids {low}..{next}");
             (low, exceptions, csn, next)
         })
     }
@@ -434,6 +462,7 @@ impl TxnSystem {
             });
             let state = oldest?;
             if self.register.expire(&state) {
+                debug_assert!(state.expired.load(Ordering::Acquire));
                 self.refresh();
                 return Some(view_of(&state));
             }
@@ -446,6 +475,11 @@ impl TxnSystem {
         let _wrap = self.wrap.lock();
         while self.ring.ready() < upto {
             let from = self.ring.floor();
+            // Words that nobody has been given yet would be waited for, for ever.
+            debug_assert!(
+                from + self.block <= self.next_txn().get(),
+                "words from {from} on are not in use"
+            );
             self.retire_block(from, from + self.block);
         }
     }
@@ -459,6 +493,8 @@ impl TxnSystem {
     ///    that have their copies.
     /// 4. The floor moves; the words may be overwritten.
     fn retire_block(&self, from: u64, to: u64) {
+        assert_eq!(from, self.ring.floor(), "a block is passed over");
+        assert!(from < to && to - from <= self.ring.len(), "{from}..{to}");
         for id in from..to {
             self.retire_word(TxnId(id));
         }
@@ -473,6 +509,11 @@ impl TxnSystem {
                 _ => false,
             });
         });
+        debug_assert!(
+            (from..to).all(|id| self.ring.get(TxnId(id)).is_ended()),
+            "a word of {from}..{to} is still in use"
+        );
+        debug_assert!(self.low().get() >= to, "low {} below {to}", self.low());
         self.ring.move_floor(to);
     }
 

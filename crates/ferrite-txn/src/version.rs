@@ -20,6 +20,10 @@ pub const VERSION_HEADER_BYTES: usize = 32;
 pub(crate) const UNIT: usize = 8;
 const OFFSET_BITS: u32 = (SEGMENT_BYTES / UNIT).ilog2();
 const SEGMENT_MAX: u64 = (1 << (48 - OFFSET_BITS)) - 1;
+// An offset in units fits its part of the address and a `u16`.
+const _: () = assert!(SEGMENT_BYTES == UNIT << OFFSET_BITS && OFFSET_BITS <= 16);
+// The longest body fits a segment of its own, and its length `body_len`.
+const _: () = assert!(VERSION_HEADER_BYTES % UNIT == 0 && SEGMENT_BYTES >= 2 << 16);
 
 /// The state was delete-marked.
 pub const VERSION_DELETED: u8 = 1;
@@ -49,6 +53,8 @@ impl VersionAddr {
 
     pub(crate) fn new(segment: u64, offset: usize) -> VersionAddr {
         assert!(segment <= SEGMENT_MAX, "version addresses are used up");
+        // Segment 0 with offset 0 would be "no older version".
+        debug_assert!(segment > 0, "segments are numbered from 1");
         debug_assert!(offset < SEGMENT_BYTES && offset % UNIT == 0);
         VersionAddr(segment << OFFSET_BITS | (offset / UNIT) as u64)
     }
@@ -98,6 +104,23 @@ pub struct NewVersion<'a> {
     pub index: IndexId,
 }
 
+impl NewVersion<'_> {
+    /// What is read back of it; it has no address yet.
+    fn head(&self) -> VersionHead {
+        VersionHead {
+            addr: VersionAddr::NONE,
+            begin: self.begin,
+            end: self.end,
+            next: self.next,
+            flags: self.flags,
+            keep_head: self.keep_head,
+            keep_tail: self.keep_tail,
+            body_len: self.body.len(),
+            index: self.index,
+        }
+    }
+}
+
 /// A version read, without its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VersionHead {
@@ -139,6 +162,7 @@ pub(crate) fn record_bytes(body_len: usize) -> usize {
 }
 
 fn put6(out: &mut [u8], v: u64) {
+    debug_assert!(v < 1 << 48, "{v} would be cut off");
     out[..6].copy_from_slice(&v.to_le_bytes()[..6]);
 }
 
@@ -158,6 +182,20 @@ pub(crate) fn write_record(out: &mut [u8], v: &NewVersion<'_>) {
     debug_assert!(room % UNIT == 0 && room >= record_bytes(v.body.len()));
     let body_len = u16::try_from(v.body.len()).expect("a version's body fits 64 KiB");
     let units = u16::try_from(room / UNIT).expect("a version's room fits 16 bits");
+    debug_assert!(
+        v.flags & !(VERSION_DELETED | VERSION_FULL | VERSION_PATCH) == 0,
+        "flags {:#x}",
+        v.flags
+    );
+    debug_assert!(
+        v.flags & (VERSION_FULL | VERSION_PATCH) == 0 || (v.keep_head, v.keep_tail) == (0, 0),
+        "flags {:#x} with kept bytes",
+        v.flags
+    );
+    debug_assert!(
+        v.flags & (VERSION_FULL | VERSION_PATCH) != VERSION_FULL | VERSION_PATCH,
+        "a whole payload in pieces"
+    );
     put6(&mut out[0..], v.begin.get());
     put6(&mut out[6..], v.end.get());
     put6(&mut out[12..], v.next.0);
@@ -169,6 +207,12 @@ pub(crate) fn write_record(out: &mut [u8], v: &NewVersion<'_>) {
     out[30] = v.flags;
     out[31] = 0;
     out[VERSION_HEADER_BYTES..VERSION_HEADER_BYTES + v.body.len()].copy_from_slice(v.body);
+    debug_assert_eq!((room_of(out), state_of(out)), (room, 0));
+    debug_assert_eq!(
+        read_head(out, VersionAddr::NONE),
+        v.head(),
+        "reads differently"
+    );
 }
 
 pub(crate) fn read_head(rec: &[u8], addr: VersionAddr) -> VersionHead {
@@ -187,6 +231,11 @@ pub(crate) fn read_head(rec: &[u8], addr: VersionAddr) -> VersionHead {
 
 /// The body that belongs to a head.
 pub(crate) fn body_of<'a>(rec: &'a [u8], head: &VersionHead) -> &'a [u8] {
+    debug_assert!(
+        record_bytes(head.body_len) <= room_of(rec),
+        "the body of {:?} reaches into the next version",
+        head.addr
+    );
     &rec[VERSION_HEADER_BYTES..VERSION_HEADER_BYTES + head.body_len]
 }
 
@@ -200,9 +249,12 @@ pub(crate) fn state_of(rec: &[u8]) -> u8 {
 }
 
 pub(crate) fn set_state(rec: &mut [u8], state: u8) {
+    debug_assert!(state == STATE_DEAD || state == STATE_MOVED);
+    debug_assert_eq!(rec[31], 0, "a version goes once");
     rec[31] |= state;
 }
 
 pub(crate) fn set_record_next(rec: &mut [u8], next: VersionAddr) {
+    debug_assert_eq!(state_of(rec), 0, "a version that went is changed");
     put6(&mut rec[12..], next.0);
 }
