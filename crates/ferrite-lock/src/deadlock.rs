@@ -102,6 +102,10 @@ impl Walk {
         if !self.seen.insert(Arc::as_ptr(owner) as usize) {
             return None;
         }
+        debug_assert!(
+            parent < self.nodes.len() || (parent == usize::MAX && self.nodes.is_empty()),
+            "a way from nowhere"
+        );
         self.nodes.push(Node {
             owner: owner.clone(),
             sequence,
@@ -122,6 +126,7 @@ impl Walk {
         place: usize,
         start: &Arc<Owner>,
     ) -> Option<usize> {
+        debug_assert!(place < q.waiting.len(), "place {place}");
         let owner = self.nodes[n].owner.clone();
         let first = Asker {
             node: n,
@@ -247,6 +252,11 @@ impl LockTable {
             let at = choose_victim(&cycle, hooks);
             let record = self.describe(&cycle, at, hooks);
             let victim = &cycle[at];
+            assert!(
+                Arc::ptr_eq(&cycle[0].owner, owner) && cycle.len() > 1,
+                "{owner:?} breaks a cycle of {} that it is not in",
+                cycle.len()
+            );
             if !victim.owner.end_wait(victim.sequence, VICTIM) {
                 // It was just freed by something else: look again.
                 continue;
@@ -357,12 +367,15 @@ fn take_cycle(walk: Walk, last: usize) -> Search {
     let mut path = Vec::new();
     let mut at = last;
     while at != usize::MAX {
+        assert!(path.len() < walk.nodes.len(), "a way that goes round");
         path.push(at);
         at = walk.nodes[at].parent;
     }
     path.reverse();
     let mut nodes: Vec<Option<Node>> = walk.nodes.into_iter().map(Some).collect();
+    let len = path.len();
     let cycle: Vec<Node> = path.into_iter().filter_map(|i| nodes[i].take()).collect();
+    assert_eq!(cycle.len(), len, "an owner is in a cycle twice");
     let real = cycle
         .iter()
         .all(|n| n.owner.wait_sequence() == Some(n.sequence));
@@ -386,6 +399,10 @@ fn choose_victim(cycle: &[Node], hooks: &dyn WaitHooks) -> usize {
         let asked = a.owner.while_waiting(a.sequence, ask);
         let preference = asked.flatten().unwrap_or(0);
         let weight = |n: &Node| (n.owner.weight(), Reverse(n.owner.arrival()));
+        debug_assert!(
+            !Arc::ptr_eq(&a.owner, &b.owner),
+            "an owner waits for itself"
+        );
         if preference > 0 || (preference == 0 && weight(b) < weight(a)) {
             best = i;
         }

@@ -119,6 +119,7 @@ impl LockTable {
         let covered = queue.waiting.is_empty() && beyond == 0;
         let gone = covered && shard.remove(slot, owner, Mask::MAX, &self.tally, &mut wakes);
         assert!(wakes.granted.is_empty(), "nobody stood in line");
+        assert!(gone == covered, "an entry that is covered stays");
         gone.then_some(Handle {
             shard: number,
             slot,
@@ -152,10 +153,11 @@ impl LockTable {
             if mask == 0 {
                 continue;
             }
+            debug_assert!(!Arc::ptr_eq(&holder, owner), "an own range is in the way");
             let (slot, new_entry) = shard.force(&holder, k, mask, &self.tally, &mut wakes);
             drop(shard);
             if new_entry {
-                list.locks.push(Handle {
+                list.add(Handle {
                     shard: number,
                     slot,
                 });

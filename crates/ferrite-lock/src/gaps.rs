@@ -87,12 +87,15 @@ impl LockTable {
         if list.closing {
             return;
         }
+        debug_assert_eq!(from.index, to.index);
         let held = {
             let (_, shard) = self.lock_shard(from);
             let q = shard.find(from).and_then(|slot| shard.queue(slot));
             q.map_or(0, |q| q.held_by(owner)) | self.ranges.held_by(owner, from)
         };
-        let mask = missing(part(owner, held), self.ranges.held_by(owner, to));
+        let part = part(owner, held);
+        debug_assert_eq!(part & !GAP, 0, "only gaps move, not {part:#x}");
+        let mask = missing(part, self.ranges.held_by(owner, to));
         if mask == 0 {
             return;
         }
@@ -105,7 +108,7 @@ impl LockTable {
         let (slot, new_entry) = shard.force(owner, to, mask, &self.tally, &mut wakes);
         drop(shard);
         if new_entry {
-            list.locks.push(Handle {
+            list.add(Handle {
                 shard: number,
                 slot,
             });

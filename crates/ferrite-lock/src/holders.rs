@@ -10,13 +10,14 @@ use std::collections::HashMap;
 
 use ferrite_sync::Arc;
 
-use crate::mode::{conflicts, Mask, GAP};
+use crate::mode::{conflicts, Mask, CHECKED_MOST, GAP, INSERT, TAB_X};
 use crate::owner::Owner;
 
 /// Entries from which on there are places and counts.
 const CROWD: usize = 16;
 /// Bits of a [`Mask`].
 pub(crate) const MODES: usize = 9;
+const _: () = assert!(TAB_X == 1 << (MODES - 1), "each mode has a count");
 
 pub(crate) struct Granted {
     pub owner: Arc<Owner>,
@@ -43,7 +44,9 @@ impl Counts {
 
     pub fn sub(&mut self, mask: Mask) {
         for (bit, count) in self.0.iter_mut().enumerate() {
-            *count -= u32::from(mask >> bit & 1);
+            let one = u32::from(mask >> bit & 1);
+            assert!(*count >= one, "mode {bit} goes that nobody had");
+            *count -= one;
         }
     }
 
@@ -85,11 +88,29 @@ impl Holders {
 
     /// After a burst.
     pub fn shrink(&mut self) {
+        debug_assert!(self.list.is_empty(), "places of granted locks go");
         self.list.shrink_to(8);
         self.crowd = None;
     }
 
+    /// Each owner is here once, with something; places and counts say what the list says.
+    fn is_sound(&self) -> bool {
+        if self.list.len() > CHECKED_MOST {
+            return true;
+        }
+        let mut counts = Counts::default();
+        let is_once = |(at, g): (usize, &Granted)| {
+            counts.add(g.mask);
+            g.mask != 0 && g.mask & INSERT == 0 && self.place_of(&g.owner) == Some(at)
+        };
+        self.list.iter().enumerate().all(is_once)
+            && self.crowd.as_ref().is_none_or(|crowd| {
+                crowd.places.len() == self.list.len() && crowd.counts.0 == counts.0
+            })
+    }
+
     fn place_of(&self, owner: &Arc<Owner>) -> Option<usize> {
+        debug_assert!(self.list.len() <= CROWD || self.crowd.is_some());
         match &self.crowd {
             Some(crowd) => crowd.places.get(&name(owner)).map(|at| *at as usize),
             None => self.list.iter().position(|g| Arc::ptr_eq(&g.owner, owner)),
@@ -113,6 +134,7 @@ impl Holders {
     }
 
     pub fn add(&mut self, owner: &Arc<Owner>, mask: Mask) -> Added {
+        debug_assert!(mask != 0 && mask & INSERT == 0, "{mask:#x} is granted");
         if let Some(at) = self.place_of(owner) {
             let g = &mut self.list[at];
             let before = g.mask;
@@ -139,6 +161,7 @@ impl Holders {
             None if self.list.len() > CROWD => self.gather(),
             None => {}
         }
+        debug_assert!(self.is_sound(), "after {mask:#x} was granted");
         Added {
             new_entry: true,
             new_gap: mask & GAP != 0,
@@ -155,6 +178,11 @@ impl Holders {
             crowd.places.insert(name(&g.owner), at as u32);
             crowd.counts.add(g.mask);
         }
+        assert_eq!(
+            crowd.places.len(),
+            self.list.len(),
+            "an owner is here twice"
+        );
         self.crowd = Some(Box::new(crowd));
     }
 
@@ -170,6 +198,7 @@ impl Holders {
         }
         if after != 0 {
             self.list[at].mask = after;
+            debug_assert!(self.is_sound(), "{after:#x} of {before:#x} stays");
             return (before, after);
         }
         self.list.swap_remove(at);
@@ -179,6 +208,8 @@ impl Holders {
                 crowd.places.insert(name(&moved.owner), at as u32);
             }
         }
+        debug_assert!(self.is_sound(), "after {before:#x} has gone");
+        debug_assert_eq!(self.mask_of(owner), 0, "nothing is left");
         (before, 0)
     }
 }

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashMap};
 use ferrite_sync::Arc;
 
 use crate::interval::{Intervals, Node};
-use crate::mode::{conflicts, row_mask, Mask, Mode, Span};
+use crate::mode::{conflicts, row_mask, Mask, Mode, Span, CHECKED_MOST};
 use crate::owner::Owner;
 use crate::shard::Tally;
 
@@ -78,6 +78,36 @@ pub(crate) fn name(owner: &Arc<Owner>) -> usize {
 impl IndexRanges {
     pub(crate) fn is_empty(&self) -> bool {
         self.owners.is_empty()
+    }
+
+    /// The owners' maps name ranges of theirs, in order, and those of one mode do not overlap.
+    pub(crate) fn is_sound(&self) -> bool {
+        let slots = self
+            .sets
+            .iter()
+            .map(|set| set.slots() as usize)
+            .sum::<usize>();
+        if slots > CHECKED_MOST {
+            return true;
+        }
+        let is_own = |owner: usize, set: usize, low: &[u8], slot: u32| {
+            let range = self.sets[set].get(slot);
+            range.is_some_and(|r| name(&r.data.owner) == owner && r.low == low && r.low <= r.high)
+        };
+        let high = |set: usize, slot: u32| self.sets[set].get(slot).map(|r| &r.high);
+        self.owners.iter().all(|(owner, own)| {
+            !own.iter().all(BTreeMap::is_empty)
+                && (0..2).all(|set| {
+                    let above = own[set].keys().skip(1);
+                    own[set]
+                        .iter()
+                        .all(|(low, slot)| is_own(*owner, set, low, *slot))
+                        && own[set]
+                            .values()
+                            .zip(above)
+                            .all(|(slot, low)| high(set, *slot) < Some(low))
+                })
+        })
     }
 
     /// Nobody but this owner has ranges here.
@@ -189,10 +219,16 @@ impl IndexRanges {
             owner: owner.clone(),
             way: Way::default(),
         };
+        debug_assert!(
+            self.own_at(set, owner, key).is_none(),
+            "a range over the key"
+        );
         let slot = self.sets[set].insert(number, key.to_vec(), key.to_vec(), held);
         let own = self.owners.entry(name(owner)).or_default();
-        own[set].insert(key.to_vec(), slot);
+        let other = own[set].insert(key.to_vec(), slot);
+        assert!(other.is_none(), "two ranges of an owner begin at a key");
         self.changes += 1;
+        debug_assert!(self.is_sound(), "a range began");
         tally.take(RANGE_BYTES + 3 * key.len());
         RangeId { number, slot }
     }
@@ -204,11 +240,13 @@ impl IndexRanges {
         self.changes += 1;
         let owner = name(&range.data.owner);
         if let Some(own) = self.owners.get_mut(&owner) {
-            own[set].remove(&range.low);
+            let named = own[set].remove(&range.low);
+            assert_eq!(named, Some(slot), "its owner names another range");
             if own.iter().all(BTreeMap::is_empty) {
                 self.owners.remove(&owner);
             }
         }
+        debug_assert!(range.low <= range.high);
         Some(range)
     }
 
@@ -225,6 +263,7 @@ impl IndexRanges {
         tally.give(bytes(range));
         let mut met = 0;
         while let Some(other) = self.met(set, slot, owner, key) {
+            debug_assert_ne!(other, slot, "a range meets itself");
             let Some(other) = self.take(set, other, tally) else {
                 break;
             };
@@ -233,7 +272,12 @@ impl IndexRanges {
             met += 1;
         }
         self.resize(set, slot, owner, key);
+        debug_assert!(self.is_sound(), "a range grew, and took {met} in");
         if let Some(range) = self.sets[set].get(slot) {
+            assert!(
+                *range.low <= *key && *key <= *range.high,
+                "a range does not reach what it was to"
+            );
             tally.take(bytes(range));
         }
         met

@@ -6,6 +6,8 @@
 
 use core::cmp::Ordering;
 
+use crate::mode::CHECKED_MOST;
+
 /// No node.
 const NONE: u32 = u32::MAX;
 
@@ -117,6 +119,7 @@ impl<T> Intervals<T> {
         };
         self.node_mut(slot).highest = slot;
         self.link(slot);
+        debug_assert!(self.is_sound(), "after slot {slot} was linked");
         slot
     }
 
@@ -195,9 +198,12 @@ impl<T> Intervals<T> {
     pub fn remove(&mut self, slot: u32) -> Option<Node<T>> {
         self.get(slot)?;
         self.unlink(slot);
+        debug_assert!(self.is_sound(), "after slot {slot} was unlinked");
+        debug_assert!(!self.free.contains(&slot) || self.free.len() > CHECKED_MOST);
         self.free.push(slot);
         let gone = self.nodes[slot as usize].take();
         if self.root == NONE {
+            debug_assert!(self.nodes.iter().all(Option::is_none), "ranges are lost");
             self.nodes = Vec::new();
             self.free = Vec::new();
         }
@@ -256,9 +262,35 @@ impl<T> Intervals<T> {
     pub fn set_low(&mut self, slot: u32, low: &[u8]) {
         self.unlink(slot);
         let n = self.node_mut(slot);
+        assert!(*low <= *n.high, "a range begins after its end");
         n.low.clear();
         n.low.extend_from_slice(low);
         self.link(slot);
+        debug_assert!(self.is_sound(), "after slot {slot} got another low end");
+    }
+
+    /// In order, parents right, and the highest ends known: else a range is not found, and its
+    /// lock is as if it were not there.
+    fn is_sound(&self) -> bool {
+        self.nodes.len() > CHECKED_MOST || self.is_sound_below(self.root, NONE)
+    }
+
+    fn is_sound_below(&self, at: u32, parent: u32) -> bool {
+        let Some(n) = self.get(at) else {
+            return at == NONE;
+        };
+        let child = |slot: u32| self.get(slot);
+        let below = |slot: u32| child(slot).is_none_or(|c| (&c.low, c.id) < (&n.low, n.id));
+        let above = |slot: u32| child(slot).is_none_or(|c| (&c.low, c.id) > (&n.low, n.id));
+        let end = |slot: u32| child(slot).and_then(|c| Some(&self.get(c.highest)?.high));
+        let highest = end(n.left).max(end(n.right)).max(Some(&n.high));
+        (parent == NONE || n.parent == parent)
+            && n.low <= n.high
+            && below(n.left)
+            && above(n.right)
+            && end(at) == highest
+            && self.is_sound_below(n.left, at)
+            && self.is_sound_below(n.right, at)
     }
 
     /// Calls `f` with each range that covers the key until it says false. False if it did.

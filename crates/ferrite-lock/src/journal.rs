@@ -57,6 +57,11 @@ impl Journal {
     pub(crate) fn push(&self, mut d: Deadlock) {
         let mut latest = self.latest.lock();
         d.number = latest.back().map_or(1, |last| last.number + 1);
+        debug_assert!(latest.len() <= JOURNAL_LEN, "{} deadlocks", latest.len());
+        debug_assert!(
+            d.members.iter().filter(|m| m.victim).count() == 1,
+            "one of a cycle gives way"
+        );
         if latest.len() == JOURNAL_LEN {
             latest.pop_front();
         }

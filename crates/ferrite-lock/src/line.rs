@@ -13,7 +13,7 @@ use ferrite_sync::atomic::Ordering;
 use ferrite_sync::Arc;
 
 use crate::holders::Counts;
-use crate::mode::{conflicts, Mask, GAP};
+use crate::mode::{conflicts, Mask, CHECKED_MOST, GAP};
 use crate::owner::Owner;
 
 pub(crate) struct Waiting {
@@ -54,17 +54,35 @@ impl Line {
         self.waiting.range(..before)
     }
 
+    /// Arrivals rise, nobody waits for nothing, and the counts say what the line says.
+    fn is_sound(&self) -> bool {
+        let few = self.waiting.len() <= CHECKED_MOST;
+        let mixed = || self.waiting.iter().filter(|w| w.holds).count();
+        !few || self.waiting.iter().is_sorted_by_key(|w| w.arrival)
+            && self.waiting.iter().all(|w| w.mask != 0)
+            && self.mixed as usize == mixed()
+    }
+
     pub fn push(&mut self, w: Waiting) {
         debug_assert!(self.waiting.back().is_none_or(|b| b.arrival < w.arrival));
         self.kinds.add(w.mask);
         self.mixed += u32::from(w.holds);
+        debug_assert!(
+            self.waiting.len() > CHECKED_MOST
+                || !self.iter().any(|other| Arc::ptr_eq(&other.owner, &w.owner)),
+            "an owner stands in a line twice"
+        );
         self.waiting.push_back(w);
+        debug_assert!(self.is_sound(), "a waiter has come");
     }
 
     pub fn remove(&mut self, at: usize) -> Option<Waiting> {
         let w = self.waiting.remove(at)?;
         self.kinds.sub(w.mask);
+        assert!(self.mixed >= u32::from(w.holds), "waiters that hold, too");
         self.mixed -= u32::from(w.holds);
+        debug_assert!(self.is_sound(), "a waiter has gone");
+        debug_assert!(!self.is_empty() || self.kinds.without(0) == 0, "kinds");
         Some(w)
     }
 
@@ -85,6 +103,7 @@ impl Line {
         if let Some(w) = found.filter(|w| !w.holds) {
             w.holds = true;
             self.mixed += 1;
+            debug_assert!(self.mixed as usize <= self.waiting.len());
         }
     }
 
@@ -100,6 +119,7 @@ impl Line {
     }
 
     pub fn shrink(&mut self) {
+        debug_assert!(self.is_empty(), "a line that somebody stands in goes");
         self.waiting.shrink_to(8);
     }
 }

@@ -59,6 +59,9 @@ pub(crate) const REC: Mask = REC_S | REC_X;
 pub(crate) const GAP: Mask = GAP_S | GAP_X;
 pub(crate) const TAB: Mask = TAB_IS | TAB_IX | TAB_S | TAB_X;
 
+/// Debug builds look at the whole of sets of locks that are no longer than this.
+pub(crate) const CHECKED_MOST: usize = 64;
+
 /// The bits of a row lock.
 #[inline]
 pub(crate) fn row_mask(mode: Mode, span: Span) -> Mask {
@@ -87,7 +90,7 @@ pub(crate) fn table_mask(mode: TableMode) -> Mask {
 
 /// Must a request wait while another owner holds (or waits for) `held`?
 #[inline]
-pub(crate) fn conflicts(asked: Mask, held: Mask) -> bool {
+pub(crate) const fn conflicts(asked: Mask, held: Mask) -> bool {
     if asked & REC_X != 0 && held & REC != 0 {
         return true;
     }
@@ -100,25 +103,70 @@ pub(crate) fn conflicts(asked: Mask, held: Mask) -> bool {
     asked & TAB != 0 && table_conflicts(asked, held)
 }
 
-fn table_conflicts(asked: Mask, held: Mask) -> bool {
-    let with = |bit: Mask| match bit {
-        TAB_IS => TAB_X,
-        TAB_IX => TAB_S | TAB_X,
-        TAB_S => TAB_IX | TAB_X,
-        TAB_X => TAB,
-        _ => 0,
-    };
-    let against = [TAB_IS, TAB_IX, TAB_S, TAB_X]
-        .iter()
-        .filter(|bit| asked & **bit != 0)
-        .fold(0, |all, bit| all | with(*bit));
+const fn table_conflicts(asked: Mask, held: Mask) -> bool {
+    let mut against = 0;
+    if asked & TAB_IS != 0 {
+        against |= TAB_X;
+    }
+    if asked & TAB_IX != 0 {
+        against |= TAB_S | TAB_X;
+    }
+    if asked & TAB_S != 0 {
+        against |= TAB_IX | TAB_X;
+    }
+    if asked & TAB_X != 0 {
+        against |= TAB;
+    }
     against & held != 0
 }
+
+/// Each of the two waits for the other.
+const fn conflict_both_ways(a: Mask, b: Mask) -> bool {
+    conflicts(a, b) && conflicts(b, a)
+}
+
+/// Neither of the two waits for the other.
+const fn go_together(a: Mask, b: Mask) -> bool {
+    !conflicts(a, b) && !conflicts(b, a)
+}
+
+// The table of InnoDB, held at compile time: a wrong entry is a lost update or a phantom.
+const _: () = assert!(go_together(REC_S, REC_S), "readers read together");
+const _: () = assert!(conflict_both_ways(REC_X, REC_X), "one writer a row");
+const _: () = assert!(conflict_both_ways(REC_X, REC_S), "no dirty locking read");
+const _: () = assert!(go_together(GAP, GAP) && go_together(GAP, REC), "gaps");
+const _: () = assert!(
+    conflicts(INSERT, GAP_S) && conflicts(INSERT, GAP_X),
+    "phantoms"
+);
+const _: () = assert!(!conflicts(REC | GAP | INSERT, INSERT), "it blocks nobody");
+const _: () = assert!(go_together(INSERT, REC), "a row is not its gap");
+const _: () = assert!(go_together(TAB_IS | TAB_IX, TAB_IS | TAB_IX), "intentions");
+const _: () = assert!(go_together(TAB_IS, TAB_S) && go_together(TAB_S, TAB_S));
+const _: () = assert!(
+    conflict_both_ways(TAB_IX, TAB_S),
+    "a table read-locked changes"
+);
+const _: () = assert!(conflict_both_ways(TAB_X, TAB_IS) && conflict_both_ways(TAB_X, TAB_IX));
+const _: () = assert!(conflict_both_ways(TAB_X, TAB_S) && conflict_both_ways(TAB_X, TAB_X));
+const _: () = assert!(
+    go_together(TAB, REC | GAP | INSERT),
+    "rows and tables apart"
+);
+const _: () = assert!(
+    REC & GAP == 0 && (REC | GAP | INSERT) & TAB == 0,
+    "own bits"
+);
+// What is held covers what it is as strong as, and an insert intention is asked each time.
+const _: () = assert!(missing(REC_S, REC_X) == 0 && missing(REC_X, REC_S) == REC_X);
+const _: () = assert!(missing(INSERT, Mask::MAX) == INSERT, "asked each time");
+const _: () = assert!(missing(REC | GAP, REC) == GAP && missing(TAB, TAB_X) == 0);
+const _: () = assert!(missing(TAB_X, TAB_S | TAB_IX) == TAB_X);
 
 /// The part of a request that what the owner already holds does not cover. An insert
 /// intention is never covered: the gap may have been locked since.
 #[inline]
-pub(crate) fn missing(asked: Mask, held: Mask) -> Mask {
+pub(crate) const fn missing(asked: Mask, held: Mask) -> Mask {
     let mut covered = held & !INSERT;
     if held & REC_X != 0 {
         covered |= REC_S;

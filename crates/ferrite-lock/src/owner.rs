@@ -17,7 +17,7 @@ use ferrite_sync::{Arc, Event, Mutex, RwLock};
 use ferrite_types::{IndexId, TableId, TxnId};
 use std::collections::{BTreeSet, HashMap};
 
-use crate::mode::Mask;
+use crate::mode::{Mask, CHECKED_MOST};
 
 pub(crate) const WAITING: u64 = 1;
 /// Granted; the owner had an entry in the queue before, or needs none.
@@ -28,6 +28,7 @@ pub(crate) const VICTIM: u64 = 4;
 pub(crate) const INTERRUPTED: u64 = 5;
 const STATE_BITS: u32 = 3;
 const STATE_MASK: u64 = (1 << STATE_BITS) - 1;
+const _: () = assert!(INTERRUPTED < STATE_MASK, "each end of a wait has a state");
 
 /// Where an entry is: shard number and slot in it. Valid while the entry is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +52,20 @@ pub(crate) struct Held {
 }
 
 impl Held {
+    /// A new entry in a queue.
+    pub fn add(&mut self, h: Handle) {
+        // Locks are taken off the list once no range is left.
+        debug_assert!(
+            !self.closing || !self.ranges.is_empty(),
+            "{h:?} would never be released"
+        );
+        debug_assert!(
+            self.locks.len() > CHECKED_MOST || !self.locks.contains(&h),
+            "{h:?} is in its owner's list already"
+        );
+        self.locks.push(h);
+    }
+
     /// An entry has left its queue. The latest ones go first as a rule.
     pub fn forget(&mut self, h: Handle) {
         let at = self.locks.iter().rposition(|l| *l == h);
@@ -207,7 +222,13 @@ impl Owner {
 
     /// Begins a wait in that queue; by the owner's thread, under the queue's mutex.
     pub(crate) fn begin_wait(&self, at: Handle, arrival: u64) -> u64 {
+        assert!(!self.is_waiting(), "{self:?} waits twice");
+        assert!(
+            arrival > self.arrival.load(Ordering::Relaxed),
+            "arrival {arrival} is before the last"
+        );
         let sequence = (self.word.load(Ordering::Relaxed) >> STATE_BITS) + 1;
+        debug_assert!(sequence <= u64::MAX >> STATE_BITS, "wait {sequence}");
         self.arrival.store(arrival, Ordering::Relaxed);
         self.place.store(
             u64::from(at.shard) << 32 | u64::from(at.slot),
@@ -221,6 +242,10 @@ impl Owner {
 
     /// Ends wait number `sequence` with `state`; false if it has ended otherwise.
     pub(crate) fn end_wait(&self, sequence: u64, state: u64) -> bool {
+        debug_assert!(
+            state > WAITING && state <= STATE_MASK,
+            "a wait ends as {state}"
+        );
         self.word
             .compare_exchange(
                 sequence << STATE_BITS | WAITING,
@@ -234,6 +259,11 @@ impl Owner {
     /// State of the last wait.
     pub(crate) fn wait_state(&self) -> u64 {
         self.word.load(Ordering::Acquire) & STATE_MASK
+    }
+
+    /// The sequence number of the last wait.
+    pub(crate) fn wait_number(&self) -> u64 {
+        self.word.load(Ordering::Acquire) >> STATE_BITS
     }
 
     /// Where it waits; to be checked against the queue.

@@ -65,7 +65,8 @@ impl LockTable {
             match self.shrink_at_prepare(owner, lock, &mut wakes) {
                 true => {
                     list.locks.swap_remove(*at);
-                    owner.lock_count.fetch_sub(1, Ordering::Relaxed);
+                    let before = owner.lock_count.fetch_sub(1, Ordering::Relaxed);
+                    debug_assert!(before > 0, "{owner:?} gives back more than it had");
                 }
                 false => *at += 1,
             }
@@ -83,6 +84,10 @@ impl LockTable {
             return false;
         };
         let mask = not_needed(queue.index, queue.held_by(owner));
+        assert!(
+            mask & REC_X == 0,
+            "the lock on a changed row goes at prepare"
+        );
         mask != 0 && shard.remove(h.slot, owner, mask, &self.tally, wakes)
     }
 }

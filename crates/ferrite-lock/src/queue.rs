@@ -17,9 +17,10 @@ use ferrite_sync::atomic::Ordering;
 use ferrite_sync::Arc;
 use ferrite_types::IndexId;
 
+use crate::holders::Granted;
 pub(crate) use crate::holders::{Added, Holders};
 pub(crate) use crate::line::{Line, Waiting};
-use crate::mode::{conflicts, missing, Mask, INSERT};
+use crate::mode::{conflicts, missing, Mask, CHECKED_MOST, INSERT};
 use crate::owner::{Owner, GRANTED, GRANTED_NEW};
 
 /// What has to be done once the shard's mutex is released.
@@ -111,7 +112,9 @@ impl Queue {
                 wakes.recheck.push(owner.clone());
             }
         }
-        self.merge(owner, mask)
+        let added = self.merge(owner, mask);
+        debug_assert_eq!(self.missing(owner, mask), 0, "granted and not held");
+        added
     }
 
     fn merge(&mut self, owner: &Arc<Owner>, mask: Mask) -> Added {
@@ -132,12 +135,21 @@ impl Queue {
                 g.owner.wanted.store(true, Ordering::SeqCst);
             }
         }
+        debug_assert!(
+            self.has_obstacle(&w.owner, w.mask, self.waiting.len()),
+            "{:?} waits for nobody",
+            w.owner
+        );
+        debug_assert_eq!(w.holds, self.held_by(&w.owner) != 0);
+        debug_assert!(self.holders_are_wanted());
         self.waiting.push(w);
     }
 
     /// Takes modes away from an owner. Returns what it held before and holds now.
     pub fn remove(&mut self, owner: &Arc<Owner>, mask: Mask) -> (Mask, Mask) {
-        self.granted.remove(owner, mask)
+        let (before, after) = self.granted.remove(owner, mask);
+        debug_assert!(after & !before == 0 && after & mask == 0, "{before:#x}");
+        (before, after)
     }
 
     /// The place in the line of wait number `sequence` of that owner.
@@ -180,15 +192,40 @@ impl Queue {
                 tally(w.mask, Added::default());
                 continue;
             }
+            debug_assert!(
+                !self.granted.block(&w.owner, self.held_by(&w.owner), w.mask),
+                "{:?} is granted {:#x} beside a lock in conflict",
+                w.owner,
+                w.mask
+            );
             // Who still waits and is newly behind it will look for cycles when it waits itself.
             let added = match kept {
                 0 => Added::default(),
                 kept => self.merge(&w.owner, kept),
             };
             debug_assert_eq!(added.new_entry, new);
+            debug_assert_eq!(missing(kept, self.held_by(&w.owner)), 0, "handed on");
             tally(w.mask, added);
             wakes.granted.push(w.owner);
         }
+    }
+
+    /// Who still stands in line has a reason; one that has given up a moment ago needs none.
+    pub fn waiters_have_reasons(&self) -> bool {
+        self.waiting
+            .iter()
+            .take(CHECKED_MOST)
+            .enumerate()
+            .all(|(at, w)| {
+                w.owner.wait_sequence() != Some(w.sequence)
+                    || self.has_obstacle(&w.owner, w.mask, at)
+            })
+    }
+
+    /// Who holds something here knows that it is waited for.
+    fn holders_are_wanted(&self) -> bool {
+        let is_wanted = |g: &Granted| g.owner.wanted.load(Ordering::SeqCst);
+        self.granted.iter().take(CHECKED_MOST).all(is_wanted)
     }
 
     /// What of a request is not covered by what the owner holds.

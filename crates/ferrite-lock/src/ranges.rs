@@ -186,6 +186,8 @@ impl Ranges {
         }
         let before = ranges.sets[set].get(slot).map_or(0, |r| r.high.len());
         ranges.sets[set].raise(slot, k.key);
+        debug_assert_eq!(ranges.own_at(set, owner, k.key), Some(id), "over the key");
+        debug_assert!(ranges.is_sound(), "a range went up");
         if before != k.key.len() {
             tally.give(before);
             tally.take(k.key.len());
@@ -210,6 +212,7 @@ impl Ranges {
             for _ in 0..ranges.reach(set, slot, k.key, tally) {
                 self.uncount(k.index, tally);
             }
+            debug_assert_eq!(ranges.own_at(set, owner, k.key), *id, "over the key");
             return false;
         }
         // Its name may be gone: another scan of this owner has met the range and taken it in.
@@ -218,6 +221,7 @@ impl Ranges {
             return false;
         }
         let number = self.next.fetch_add(1, Relaxed);
+        debug_assert!(number > 0 && number < u64::MAX, "range {number}");
         *id = Some(ranges.begin(set, number, owner, k.key, tally));
         tally.count_gap(k.index);
         self.count(k.index).fetch_add(1, Release);
@@ -247,6 +251,11 @@ impl Ranges {
             for _ in 0..ranges.reach(set, slot, key, tally) {
                 self.uncount(index, tally);
             }
+            debug_assert_eq!(
+                ranges.own_at(set, owner, key),
+                Some(id),
+                "a key that was locked by itself is in no range"
+            );
         }
         true
     }
@@ -260,7 +269,8 @@ impl Ranges {
 
     fn uncount(&self, index: IndexId, tally: &Tally) {
         tally.uncount_gap(index);
-        self.count(index).fetch_sub(1, Release);
+        let before = self.count(index).fetch_sub(1, Release);
+        assert!(before > 0, "more ranges of {index:?} go than there were");
     }
 
     /// Some ranges of an owner go, of one of these indexes; those without any are taken off the
@@ -281,7 +291,11 @@ impl Ranges {
             of(0).chain(of(1)).take(AT_ONCE).collect()
         });
         for (set, slot) in &some {
-            ranges.take(*set, *slot, tally);
+            let gone = ranges.take(*set, *slot, tally);
+            assert!(
+                gone.is_some_and(|range| Arc::ptr_eq(&range.data.owner, owner)),
+                "another's range goes"
+            );
             self.uncount(index, tally);
         }
         if !ranges.owners.contains_key(&name(owner)) {
@@ -303,7 +317,11 @@ impl Ranges {
             own[0].values().copied().take(AT_ONCE).collect()
         });
         for slot in &some {
-            ranges.take(0, *slot, tally);
+            let gone = ranges.take(0, *slot, tally);
+            assert!(
+                gone.is_some_and(|range| Arc::ptr_eq(&range.data.owner, owner)),
+                "another's range goes at prepare"
+            );
             self.uncount(index, tally);
         }
         if ranges.is_empty() {

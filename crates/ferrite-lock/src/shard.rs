@@ -12,7 +12,7 @@ use ferrite_sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use ferrite_sync::{Arc, Mutex, MutexGuard};
 use ferrite_types::{Error, IndexId, Result};
 
-use crate::mode::{Mask, GAP, INSERT, REC};
+use crate::mode::{Mask, CHECKED_MOST, GAP, INSERT, REC};
 use crate::owner::Owner;
 use crate::queue::{Added, Queue, Wakes};
 
@@ -58,7 +58,10 @@ impl Tally {
 
     pub fn uncount_gap(&self, index: IndexId) {
         let before = self.gap(index).fetch_sub(1, Ordering::Release);
-        debug_assert!(before > 0);
+        debug_assert!(
+            before > 0,
+            "a gap lock on {index:?} goes that was not counted"
+        );
     }
 
     pub fn take(&self, bytes: usize) {
@@ -66,7 +69,8 @@ impl Tally {
     }
 
     pub fn give(&self, bytes: usize) {
-        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        let before = self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        debug_assert!(before >= bytes, "{bytes} bytes of {before} are given back");
     }
 
     pub fn check_room(&self) -> Result<()> {
@@ -173,6 +177,7 @@ impl Locked<'_> {
     }
 
     pub fn queue_mut(&mut self, slot: u32) -> &mut Queue {
+        debug_assert!((slot as usize) < self.shard.slots.len(), "slot {slot}");
         &mut self.shard.slots[slot as usize]
     }
 
@@ -209,6 +214,8 @@ impl Locked<'_> {
         let bucket = s.bucket(k.hash);
         let head = s.heads[bucket];
         let q = &mut s.slots[slot as usize];
+        debug_assert!(q.is_empty(), "slot {slot} is still in use");
+        debug_assert!(head != slot, "slot {slot} is in its chain already");
         q.hash = k.hash;
         q.index = k.index;
         q.key.clear();
@@ -217,8 +224,10 @@ impl Locked<'_> {
         s.heads[bucket] = slot;
         s.mark |= mark_of(k.hash);
         s.used += 1;
+        debug_assert!(s.used as usize <= s.slots.len(), "{} queues", s.used);
         self.count.store(s.used, Ordering::Release);
         tally.take(QUEUE_BYTES + k.key.len());
+        debug_assert_eq!(self.find(k), Some(slot), "a queue that is not found");
         slot
     }
 
@@ -245,6 +254,7 @@ impl Locked<'_> {
                 (need, q.held_by(owner))
             }
         };
+        debug_assert!(need != 0 && need & !mask == 0, "{need:#x} of {mask:#x}");
         if need & INSERT != 0 {
             return Ok(Outcome::Free);
         }
@@ -253,6 +263,7 @@ impl Locked<'_> {
         }
         let slot = self.find_or_make(k, tally);
         let new_entry = self.add(slot, owner, need, tally, wakes);
+        debug_assert_eq!(new_entry, held == 0, "an entry in the owner's list");
         let fresh = match (held & REC, need & REC) {
             (0, _) => Fresh::Record,
             (_, 0) => Fresh::Gap,
@@ -275,6 +286,7 @@ impl Locked<'_> {
         wakes: &mut Wakes,
     ) -> (u32, bool) {
         let slot = self.find_or_make(k, tally);
+        debug_assert_eq!(mask & INSERT, 0, "an insert intention is never kept");
         (slot, self.add(slot, owner, mask, tally, wakes))
     }
 
@@ -296,6 +308,10 @@ impl Locked<'_> {
     /// Puts a waiter at the end of the line. The queue must exist and block it.
     pub fn enqueue(&mut self, slot: u32, w: crate::queue::Waiting, tally: &Tally) {
         let q = self.queue_mut(slot);
+        debug_assert!(
+            !q.granted.is_empty() || !q.waiting.is_empty(),
+            "an empty queue"
+        );
         if w.mask & GAP != 0 {
             tally.count_gap(q.index);
         }
@@ -360,12 +376,31 @@ impl Locked<'_> {
                 count_added(tally, index, added);
             });
         }
+        debug_assert!(q.waiters_have_reasons(), "somebody waits for nothing");
         if q.is_empty() {
             self.release_slot(slot, tally);
         }
+        debug_assert!(self.is_sound(), "after slot {slot} was settled");
+    }
+
+    /// Each queue in use is found by its key, and the count tells how many there are.
+    fn is_sound(&self) -> bool {
+        let s = &*self.shard;
+        if s.slots.len() > CHECKED_MOST {
+            return true;
+        }
+        let is_found = |(slot, q): (usize, &Queue)| {
+            let (hash, index) = (q.hash, q.index);
+            let key = &q.key;
+            q.is_empty() || self.find(KeyRef { hash, index, key }) == Some(slot as u32)
+        };
+        s.slots.iter().enumerate().all(is_found)
+            && s.slots.iter().filter(|q| !q.is_empty()).count() == s.used as usize
+            && self.count.load(Ordering::Relaxed) == s.used
     }
 
     fn release_slot(&mut self, slot: u32, tally: &Tally) {
+        assert!(self.shard.used > 0, "more queues go than there were");
         let s = &mut *self.shard;
         let (hash, next) = {
             let q = &s.slots[slot as usize];
@@ -383,6 +418,7 @@ impl Locked<'_> {
         }
         let free = s.free;
         let q = &mut s.slots[slot as usize];
+        assert!(q.is_empty(), "a queue with locks goes");
         tally.give(QUEUE_BYTES + q.key.len());
         q.next = free;
         q.key.clear();
@@ -447,6 +483,7 @@ impl Shard {
     /// The low bits chose the shard.
     #[inline]
     fn bucket(&self, hash: u64) -> usize {
+        debug_assert!(self.heads.len().is_power_of_two(), "{}", self.heads.len());
         (hash >> 32) as usize & (self.heads.len() - 1)
     }
 
@@ -463,6 +500,7 @@ impl Shard {
                 all
             })
             .collect();
+        assert_eq!(chained.len(), self.used as usize, "queues in chains");
         self.heads = vec![NONE; len];
         for slot in chained {
             let b = self.bucket(self.slots[slot as usize].hash);

@@ -127,6 +127,7 @@ impl LockTable {
     }
 
     pub(crate) fn shard_of(&self, hash: u64) -> u32 {
+        debug_assert!(self.cells.len().is_power_of_two());
         (hash as usize & (self.cells.len() - 1)) as u32
     }
 
@@ -318,6 +319,10 @@ impl LockTable {
         still_active: &dyn Fn() -> bool,
         k: KeyRef<'_>,
     ) -> bool {
+        assert!(
+            k.index.get() != 0,
+            "rows are locked implicitly, tables are not"
+        );
         let mut wakes = Wakes::default();
         let mut list = holder.list.lock();
         if list.closing || !still_active() {
@@ -327,7 +332,7 @@ impl LockTable {
         let (slot, new_entry) = shard.force(holder, k, REC_X, &self.tally, &mut wakes);
         drop(shard);
         if new_entry {
-            list.locks.push(Handle {
+            list.add(Handle {
                 shard: number,
                 slot,
             });
@@ -342,7 +347,9 @@ impl LockTable {
     /// transaction's status must have been set to ended before. By the owner's thread.
     pub fn release_all(&self, owner: &Arc<Owner>) {
         {
+            debug_assert!(!owner.is_waiting(), "{owner:?} ends while it waits");
             let mut list = owner.list.lock();
+            assert!(!list.closing, "{owner:?} is released twice at a time");
             list.tables.clear();
             if list.tables.capacity() > 1024 {
                 list.tables.shrink_to_fit();
@@ -366,7 +373,8 @@ impl LockTable {
         let mut wakes = Wakes::default();
         for h in locks.drain(..) {
             let mut shard = self.shard(h.shard).lock();
-            shard.remove(h.slot, owner, Mask::MAX, &self.tally, &mut wakes);
+            let gone = shard.remove(h.slot, owner, Mask::MAX, &self.tally, &mut wakes);
+            debug_assert!(gone, "{owner:?} has nothing at {h:?}");
             drop(shard);
             if wakes.granted.len() + wakes.recheck.len() >= 16 {
                 core::mem::take(&mut wakes).send();
@@ -374,7 +382,8 @@ impl LockTable {
         }
         wakes.send();
         let mut list = owner.list.lock();
-        debug_assert!(list.locks.is_empty());
+        debug_assert!(list.locks.is_empty(), "added to one that is closing");
+        debug_assert!(list.ranges.is_empty() && list.tables.is_empty());
         if locks.capacity() <= 1024 {
             list.locks = locks;
         }
@@ -397,6 +406,7 @@ impl LockTable {
         // that from the list.
         let mut list = owner.list.lock();
         let (number, mut shard) = self.lock_shard(k);
+        debug_assert!(!list.closing, "by the owner's thread");
         let Some(slot) = shard.find(k) else { return };
         let gone = shard.remove(slot, owner, mask, &self.tally, &mut wakes);
         drop(shard);
@@ -406,7 +416,8 @@ impl LockTable {
                 slot,
             };
             list.forget(h);
-            owner.lock_count.fetch_sub(1, Ordering::Relaxed);
+            let before = owner.lock_count.fetch_sub(1, Ordering::Relaxed);
+            debug_assert!(before > 0, "{owner:?} gives back more than it had");
         }
         drop(list);
         wakes.send();
@@ -423,6 +434,6 @@ impl LockTable {
 
 /// Puts a new entry into its owner's list. By the owner's thread.
 pub(crate) fn note_entry(owner: &Arc<Owner>, h: Handle) {
-    owner.list.lock().locks.push(h);
+    owner.list.lock().add(h);
     owner.lock_count.fetch_add(1, Ordering::Relaxed);
 }

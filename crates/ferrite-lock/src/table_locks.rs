@@ -11,7 +11,7 @@ use ferrite_sync::Arc;
 use ferrite_types::{IndexId, Result, TableId};
 
 use crate::hooks::{WaitHooks, WaitPolicy};
-use crate::mode::{missing, table_mask, Mask, TableMode, TAB_S, TAB_X};
+use crate::mode::{missing, table_mask, Mask, TableMode, TAB, TAB_S, TAB_X};
 use crate::owner::Owner;
 use crate::table::LockTable;
 
@@ -23,6 +23,7 @@ fn stripe_key(table: TableId, stripe: u8) -> [u8; 9] {
     let mut key = [0; 9];
     key[..8].copy_from_slice(&table.get().to_be_bytes());
     key[8] = stripe;
+    debug_assert_eq!(table_of(&key), Some(table), "the table of a stripe's key");
     key
 }
 
@@ -37,6 +38,8 @@ fn stripes(owner: &Owner, mask: Mask) -> core::ops::Range<u8> {
     if mask & (TAB_S | TAB_X) != 0 {
         return 0..STRIPES;
     }
+    // S and X meet an intention in whichever stripe it is: they take them all.
+    debug_assert!(mask & TAB != 0 && mask & !TAB == 0, "{mask:#x} of a table");
     let own = (owner.thread_id % u64::from(STRIPES)) as u8;
     own..own + 1
 }
@@ -76,7 +79,10 @@ impl LockTable {
             }
         }
         let mut list = owner.list.lock();
-        *list.tables.entry(table).or_default() |= mask;
+        assert!(!list.closing, "{owner:?} locks a table while it ends");
+        let held = list.tables.entry(table).or_default();
+        *held |= mask;
+        debug_assert_eq!(missing(mask, *held), 0, "locked and not held");
         Ok(())
     }
 
@@ -88,6 +94,7 @@ impl LockTable {
             let Some(held) = list.tables.get_mut(&table) else {
                 return;
             };
+            debug_assert!(*held != 0, "a table with no lock is listed");
             *held &= !mask;
             if *held == 0 {
                 list.tables.remove(&table);

@@ -31,6 +31,8 @@ use crate::table_locks::{table_of, TABLES};
 
 /// State of a wait that ran out of time.
 const TIMED_OUT: u64 = 6;
+// A state of its own: a wait that is out of time is no victim.
+const _: () = assert!(TIMED_OUT != VICTIM && TIMED_OUT != INTERRUPTED && TIMED_OUT < 8);
 
 /// Of so many in its way a waiter tells the server: first those who hold the lock, then those who
 /// stand nearest in front.
@@ -78,6 +80,8 @@ impl LockTable {
         wait: WaitPolicy,
         hooks: &dyn WaitHooks,
     ) -> Result<Attempt> {
+        assert!(mask != 0, "{owner:?} asks for nothing");
+        debug_assert!(!owner.is_waiting(), "{owner:?} waits in two lines");
         let number = self.shard_of(k.hash);
         let line = loop {
             match self.stand_in_line(owner, k, mask, forced, wait)? {
@@ -95,11 +99,14 @@ impl LockTable {
                 self.stats.waiting.fetch_add(1, Ordering::Relaxed);
                 hooks.begin();
                 let mut holder = 0;
+                debug_assert_eq!(ticket.at.shard, number, "another key's line");
                 let verdict = self.sleep(owner, ticket, begun, wait, hooks, &mut holder);
+                assert!(!owner.is_waiting(), "{owner:?} goes on in its wait");
                 owner.leave_wait();
                 let us = time::now_us().saturating_sub(begun);
                 hooks.end(us);
-                self.stats.waiting.fetch_sub(1, Ordering::Relaxed);
+                let waiting = self.stats.waiting.fetch_sub(1, Ordering::Relaxed);
+                debug_assert!(waiting > 0, "more waits end than began");
                 self.stats.wait_us.record_us(us);
                 let (reason, of) = waited_for(k, holder);
                 booked(reason, of, us);
@@ -137,6 +144,7 @@ impl LockTable {
             return Ok(Line::Done(Outcome::Free));
         };
         let q = shard.queue_mut(slot);
+        debug_assert!(!q.is_empty() && q.index == k.index && q.key == k.key);
         let need = if forced { mask } else { q.missing(owner, mask) };
         if !q.has_obstacle(owner, need, q.waiting.len()) {
             // The holder has ended meanwhile; the caller looks again.
@@ -220,8 +228,12 @@ impl LockTable {
     /// How the wait has ended, if it has; who has got nothing has left the line then.
     fn outcome(&self, owner: &Arc<Owner>, ticket: Ticket) -> Option<Result<Attempt>> {
         let (error, counter) = match owner.wait_state() {
-            GRANTED => return Some(Ok(Attempt::Held)),
+            GRANTED => {
+                debug_assert_eq!(owner.wait_number(), ticket.sequence);
+                return Some(Ok(Attempt::Held));
+            }
             GRANTED_NEW => {
+                debug_assert_eq!(owner.wait_number(), ticket.sequence);
                 note_entry(owner, ticket.at);
                 return Some(Ok(Attempt::Granted));
             }
