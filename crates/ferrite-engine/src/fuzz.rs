@@ -94,6 +94,7 @@ pub fn state_sample() -> Vec<u8> {
         rows: 8,
     };
     state.carried.insert(ferrite_types::TableId(3), carried);
+    state.next_ids.table = 4;
     state.encode()
 }
 

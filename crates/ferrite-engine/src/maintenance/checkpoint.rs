@@ -44,6 +44,10 @@ const VERSION_WITH_CHUNKS: u8 = 2;
 const VERSION_WITH_IDS: u8 = 3;
 /// The first that tells how far the log was durable.
 const VERSION_WITH_LOG_END: u8 = 4;
+const _: () =
+    assert!(OLDEST_VERSION < VERSION_WITH_CHUNKS && VERSION_WITH_CHUNKS < VERSION_WITH_IDS);
+const _: () =
+    assert!(VERSION_WITH_IDS < VERSION_WITH_LOG_END && VERSION_WITH_LOG_END <= STATE_VERSION);
 
 /// A transaction that was active when the state was copied.
 pub(crate) struct ActiveTxn {
@@ -73,6 +77,7 @@ pub(crate) struct EngineState {
 
 impl EngineState {
     pub(crate) fn encode(&self) -> Vec<u8> {
+        self.check();
         let mut out = vec![STATE_VERSION];
         out.extend_from_slice(&self.next_txn.0.to_le_bytes());
         out.extend_from_slice(&self.next_csn.0.to_le_bytes());
@@ -105,7 +110,40 @@ impl EngineState {
             out.extend_from_slice(&carried.rows.to_le_bytes());
         }
         out.extend_from_slice(&self.log_durable.0.to_le_bytes());
+        debug_assert!(
+            EngineState::decode(&out).is_ok_and(|read| {
+                read.active.len() == self.active.len()
+                    && read.overflow == self.overflow
+                    && read.log_durable == self.log_durable
+                    && (read.next_txn, read.next_csn) == (self.next_txn, self.next_csn)
+            }),
+            "a checkpoint reads differently"
+        );
         out
+    }
+
+    /// Ids that it names are not given out again, and each transaction is there once: what recovery
+    /// relies on.
+    fn check(&self) {
+        for txn in &self.active {
+            assert!(
+                !txn.txn.is_frozen() && txn.txn < self.next_txn,
+                "transaction {} in a checkpoint, the next id is {}",
+                txn.txn,
+                self.next_txn
+            );
+        }
+        let last = self.carried.keys().next_back();
+        assert!(
+            last.is_none_or(|id| id.0 < self.next_ids.table),
+            "table {last:?} in a checkpoint, the next id is {}",
+            self.next_ids.table
+        );
+        let once = |txn: &ActiveTxn| self.active.iter().filter(|a| a.txn == txn.txn).count() == 1;
+        debug_assert!(
+            self.active.len() > 64 || self.active.iter().all(once),
+            "twice"
+        );
     }
 
     /// # Errors
@@ -220,7 +258,13 @@ impl Engine {
         } else {
             self.pool.oldest_rec_lsn().min(bound)
         };
+        let last = self.checkpoint_lsn.load(Ordering::SeqCst);
         let map = self.pool.dump_map()?;
+        assert!(
+            redo_start <= bound,
+            "redo from {redo_start}, the log ends at {bound}"
+        );
+        assert!(map.lsn <= self.log.current_lsn(), "a map of {}", map.lsn);
         kill_point!("checkpoint.map_dumped");
         let released = self.undo_area.begin_checkpoint();
         let mut state = self.copy_state();
@@ -231,6 +275,18 @@ impl Engine {
             self.log.flush_to(now);
         }
         let start = redo_start.min(map.lsn);
+        assert!(
+            last <= start.0 && start <= now,
+            "a checkpoint from {start} after one from {last}, at {now}"
+        );
+        assert!(
+            state.active.iter().all(|txn| txn.exact_at <= now),
+            "undo of what comes after the checkpoint"
+        );
+        debug_assert!(
+            self.log.durable_lsn() >= now || ferrite_sync::mutant!("checkpoint.log_not_flushed"),
+            "a checkpoint of what is not in the log"
+        );
         let written = self.undo_area.sync().and_then(|()| {
             self.store.write_checkpoint(&Checkpoint {
                 redo_start: start,
@@ -258,11 +314,12 @@ impl Engine {
     pub(crate) fn copy_state(&self) -> EngineState {
         let mut state = EngineState {
             next_csn: Csn(self.txns.last_csn().0 + 1),
-            // After the position was chosen: every record before it names lower ids.
-            next_ids: self.dict.next_ids(),
             carried: self.dict.carry(),
             ..EngineState::default()
         };
+        // After the position was chosen, and after the tables were copied: every record before the
+        // one and all that is named of the others have lower ids.
+        state.next_ids = self.dict.next_ids();
         for slot in self.all_slots() {
             let held = slot.state.lock();
             if held.txn.is_frozen() || ferrite_sync::mutant!("checkpoint.lose_undo") {
@@ -338,6 +395,40 @@ mod tests {
                 other => panic!("version {version}: {:?}", other.err()),
             }
         }
+    }
+
+    /// A transaction began while an earlier version took a checkpoint, waited for a lock, and had no
+    /// record when the machine died: its id is not one of the future.
+    #[test]
+    fn a_transaction_above_the_next_id_is_taken_in() {
+        let active = ActiveTxn {
+            txn: TxnId(9),
+            exact_at: Lsn(8),
+            xid: None,
+            garbage: Vec::new(),
+            chunks: Vec::new(),
+            tail: Vec::new(),
+        };
+        let state = EngineState {
+            next_txn: TxnId(9),
+            next_csn: Csn(1),
+            active: vec![active],
+            ..EngineState::default()
+        };
+        let map = ferrite_store::MapBase {
+            slot: 0,
+            lsn: Lsn::ZERO,
+            sequence: 0,
+            bytes: 0,
+            crc: 0,
+        };
+        let analysis = crate::startup::recovery::Analysis::new(map, state);
+        let txns = ferrite_txn::TxnSystem::new(analysis.next_txn, analysis.next_csn);
+        for txn in analysis.unfinished.keys() {
+            txns.restore(*txn, ferrite_lock::Owner::new(0, 0), false);
+            assert!(txns.is_active(*txn));
+        }
+        assert_eq!(analysis.next_txn, TxnId(10));
     }
 
     /// Who makes room on a full disk takes a checkpoint: a connection, deep inside a statement, on

@@ -15,7 +15,7 @@ use crate::catalog::dictionary::{Carried, NextIds};
 use crate::log_records::undo::{self, Opening};
 use crate::log_records::values::decode_values;
 use crate::log_records::xid::{decode_xid, Xid};
-use crate::maintenance::checkpoint::EngineState;
+use crate::maintenance::checkpoint::{ActiveTxn, EngineState};
 use crate::state::undo_list::{UndoArea, UndoList};
 use ferrite_redo::LogRecord;
 use ferrite_store::{MapBase, Store};
@@ -103,6 +103,12 @@ impl Analysis {
         area: &UndoArea,
         rec: &LogRecord<'_>,
     ) -> Result<()> {
+        debug_assert!(
+            rec.start < rec.end,
+            "a record from {} to {}",
+            rec.start,
+            rec.end
+        );
         self.records += 1;
         let map_counts = rec.start >= self.map.lsn;
         match rec.kind {
@@ -149,6 +155,7 @@ impl Analysis {
 
     fn seen(&mut self, txn: TxnId) {
         self.next_txn = self.next_txn.max(TxnId(txn.0 + 1));
+        assert!(txn < self.next_txn, "{txn} would be given out again");
     }
 
     /// Gives the values that it lets go of if it committed.
@@ -158,6 +165,7 @@ impl Analysis {
             return Vec::new();
         };
         found.undo.clear(area);
+        debug_assert!(!self.unfinished.contains_key(&txn));
         found.garbage
     }
 
@@ -202,6 +210,7 @@ impl Analysis {
         for op in Ops::new(ops) {
             let op = op?;
             self.next_ids.above_index(op.index);
+            debug_assert!(self.next_ids.index > op.index.0 || op.index.0 == u32::MAX);
             if op.frees() {
                 self.freed.insert(op.page, rec.end);
                 if map_counts {
@@ -291,6 +300,7 @@ impl Analysis {
                 pending.push((*index, *reference));
             }
         }
+        debug_assert!(pending.len() <= self.overflow.len() && pending.len() <= named.len());
         pending
     }
 
@@ -321,6 +331,7 @@ pub(crate) fn redo(
         done.push(page);
         let creates = ops[i].creates();
         let (index, rest) = (ops[i].index, &ops[i..]);
+        debug_assert!(!ops[i].frees(), "page {page} is made anew by being freed");
         let span = (rec.start, rec.end);
         pool.redo(page, index, span, creates, &mut |bytes| {
             for op in rest.iter().filter(|op| op.page == page) {
