@@ -13,10 +13,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FLOOR = {
-    "ferrite-engine": 0.03,
+    "ferrite-engine": 0.5,
     "ferrite-tree": 0.5,
-    "ferrite-txn": 0.03,
-    "ferrite-lock": 0.03,
+    "ferrite-txn": 0.5,
+    "ferrite-lock": 0.5,
     "ferrite-store": 0.5,
     "ferrite-buffer": 0.5,
     "ferrite-redo": 0.5,
@@ -30,7 +30,9 @@ def _production(source: str) -> str:
     source = re.sub(r"//.*", "", source)
     source = re.sub(r'"(?:[^"\\]|\\.)*"', '""', source, flags=re.DOTALL)
     return re.split(
-        r"^#\[cfg\(test\)\]\n(?:#\[[^\n]*\n)*mod \w+ \{", source, flags=re.MULTILINE
+        r"^#\[cfg\((?:all\()?test\b[^\n]*\]\n(?:#\[[^\n]*\n)*mod \w+ \{",
+        source,
+        flags=re.MULTILINE,
     )[0]
 
 

@@ -83,12 +83,20 @@ impl DeleteArchive {
     /// Takes an entry in. `newest`: the last commit number given out. The caller holds the
     /// leaf exclusively and removes the entry from it before letting go.
     pub(crate) fn archive(&self, key: &[u8], header: Header, value: &[u8], newest: Csn) {
+        assert!(
+            header.deleted && !header.txn.is_frozen() && header.version != 0,
+            "{header:?} is archived: no snapshot needs it"
+        );
         let entry = Archived {
             header,
             value: value.into(),
         };
         let mut archived = self.archived.lock();
-        archived.entry(key.into()).or_default().push(entry);
+        let states = archived.entry(key.into()).or_default();
+        debug_assert!(states
+            .iter()
+            .all(|other| other.header.version != header.version));
+        states.push(entry);
         self.newest.fetch_max(newest.0, Ordering::AcqRel);
         self.bytes
             .fetch_add(bytes_of(key, value), Ordering::Relaxed);
@@ -108,6 +116,7 @@ impl DeleteArchive {
         if crossed(from, to) {
             return None;
         }
+        debug_assert!(most_keys > 0, "all keys under one hold of the mutex");
         let archived = self.archived.lock();
         let mut range = archived.range::<[u8], _>((from, to));
         for seen in 1.. {
@@ -166,7 +175,8 @@ impl DeleteArchive {
                 from = Some(key.clone());
             }
             for key in &empty {
-                archived.remove(key);
+                let states = archived.remove(key);
+                debug_assert!(states.is_some_and(|s| s.is_empty()), "states are lost");
             }
             if from.is_none() {
                 break;
@@ -182,12 +192,14 @@ impl DeleteArchive {
                 && !ferrite_sync::mutant!("graveyard.sweep_needed");
             if !stays {
                 let bytes = bytes_of(key, &archived.value);
-                self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+                let before = self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+                assert!(before >= bytes, "{bytes} bytes go of {before}");
             }
             stays
         });
         let gone = (before - states.len()) as u64;
-        self.count.fetch_sub(gone, Ordering::AcqRel);
+        let count = self.count.fetch_sub(gone, Ordering::AcqRel);
+        assert!(count >= gone, "{gone} archived entries go of {count}");
         gone
     }
 }
@@ -215,7 +227,12 @@ mod tests {
         let engine = open(&SimStorage::new(12));
         let t = create(&engine);
         for n in 0..1000u32 {
-            let header = Header::default();
+            // Its chain has gone: nobody needs it.
+            let header = Header {
+                deleted: true,
+                txn: TxnId(1),
+                version: 1000 << 15,
+            };
             t.archives[0].archive(&n.to_be_bytes(), header, b"v", Csn(1));
         }
         engine.stop.store(true, Ordering::SeqCst);

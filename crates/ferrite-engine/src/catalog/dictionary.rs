@@ -28,6 +28,10 @@ use std::collections::BTreeMap;
 pub const DICTIONARY: IndexId = IndexId(1);
 /// First index id handed out to tables.
 const FIRST_INDEX: u32 = 16;
+const _: () = assert!(
+    DICTIONARY.0 < FIRST_INDEX,
+    "the dictionary is no table's index"
+);
 /// Counters of a table that a checkpoint carries over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Carried {
@@ -78,8 +82,33 @@ impl State {
             id.0 >= FIRST_INDEX && id.0 < u32::MAX,
             "index ids are used up"
         );
+        assert!(!self.by_index.contains_key(&id), "index {id} is in use");
         self.next.index += 1;
         id
+    }
+
+    /// Names, definitions and indexes agree, and no id in use will be given out.
+    fn is_sound(&self) -> bool {
+        let few = self.specs.len() <= 64;
+        self.names.len() == self.specs.len()
+            && self.open.len() <= self.specs.len()
+            && (!few || self.names.iter().all(|(name, id)| self.is_named(*id, name)))
+            && (!few
+                || self
+                    .by_index
+                    .iter()
+                    .all(|(index, id)| self.has_index(*id, *index)))
+    }
+
+    fn is_named(&self, id: TableId, name: &str) -> bool {
+        let spec = self.specs.get(&id);
+        id.0 < self.next.table && spec.is_some_and(|spec| spec.name == *name && spec.id == id)
+    }
+
+    fn has_index(&self, id: TableId, index: IndexId) -> bool {
+        let spec = self.specs.get(&id);
+        index.0 < self.next.index
+            && spec.is_some_and(|spec| spec.indexes.iter().any(|i| i.id == index))
     }
 }
 
@@ -151,6 +180,11 @@ impl Dictionary {
         for index in pool.store().indexes() {
             state.next.above_index(index);
         }
+        assert!(state.next.table > 0 && state.next.index >= FIRST_INDEX);
+        debug_assert!(state
+            .by_index
+            .keys()
+            .all(|index| index.0 < state.next.index));
         Ok(Dictionary {
             pool,
             log,
@@ -184,19 +218,20 @@ impl Dictionary {
             return Err(Error::RowTooBig);
         }
         let (header, mut scratch) = (Header::default(), Scratch::default());
+        debug_assert!(split_key(key).is_some(), "a key of no definition");
         loop {
             let mut leaf = self.tree.leaf_mut(key, PageId::NONE)?;
             match leaf.find(key) {
                 Ok(slot) if leaf.can_replace(slot, &header, value.len()) => {
                     let same = diff(leaf.record(slot).value, value);
-                    return Ok(leaf
-                        .replace(NO_UNDO, slot, &header, value, same, &mut scratch)
-                        .end);
+                    let at = leaf.replace(NO_UNDO, slot, &header, value, same, &mut scratch);
+                    debug_assert!(leaf.record(slot).value == value, "another definition");
+                    return Ok(at.end);
                 }
                 Err(slot) if leaf.has_room(&header, key, value) => {
-                    return Ok(leaf
-                        .insert(NO_UNDO, slot, &header, key, value, &mut scratch)
-                        .end);
+                    let at = leaf.insert(NO_UNDO, slot, &header, key, value, &mut scratch);
+                    debug_assert_eq!(leaf.find(key), Ok(slot), "a definition is not found");
+                    return Ok(at.end);
                 }
                 _ => {}
             }
@@ -221,7 +256,11 @@ impl Dictionary {
     fn delete(&self, key: &[u8]) -> Result<Lsn> {
         let mut leaf = self.tree.leaf_mut(key, PageId::NONE)?;
         match leaf.find(key) {
-            Ok(slot) => Ok(leaf.remove(NO_UNDO, slot, &mut Scratch::default()).end),
+            Ok(slot) => {
+                let at = leaf.remove(NO_UNDO, slot, &mut Scratch::default());
+                debug_assert!(leaf.find(key).is_err(), "a definition is there twice");
+                Ok(at.end)
+            }
             Err(_) => Ok(Lsn::ZERO),
         }
     }
@@ -251,6 +290,7 @@ impl Dictionary {
             return Ok(table.clone());
         }
         let spec = state.specs.get(&id).ok_or(Error::NotFound)?.clone();
+        assert_eq!(spec.id, id, "a definition of another table");
         let table = Table::new(spec, &self.pool);
         if let Some(carried) = state.carried.get(&id) {
             table.raise_auto_increment(carried.auto_increment);
@@ -278,7 +318,11 @@ impl Dictionary {
             *table.stats_blob.lock() = slot_value;
         }
         let table = Arc::new(table);
-        state.open.insert(id, table.clone());
+        let twin = state.open.insert(id, table.clone());
+        assert!(
+            twin.is_none(),
+            "table {id} is open twice: its trees have two locks"
+        );
         Ok(table)
     }
 
@@ -357,6 +401,7 @@ impl Dictionary {
             all.insert(*id, carried_of(table));
         }
         all.retain(|id, _| state.specs.contains_key(id));
+        debug_assert!(all.keys().all(|id| id.0 < state.next.table));
         all
     }
 
@@ -392,6 +437,7 @@ impl Dictionary {
 /// Appends an AUTO_INCREMENT record: table id u64, next value u64, set u8 (1: the counter is
 /// set, 0: it is raised to at least that).
 pub(crate) fn log_auto_increment(log: &Log, table: TableId, next: u64, set: bool) -> Lsn {
+    assert!(next > 0 && table.0 > 0, "table {table} goes on at {next}");
     let mut body = [0u8; 17];
     body[..8].copy_from_slice(&table.0.to_le_bytes());
     body[8..16].copy_from_slice(&next.to_le_bytes());

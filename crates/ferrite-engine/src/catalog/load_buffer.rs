@@ -46,10 +46,16 @@ impl LoadBuffer {
     pub(crate) fn add(&mut self, number: usize, key: &[u8], value: &[u8]) {
         let run = &mut self.runs[number];
         let start = run.bytes.len() as u32;
+        assert!(
+            run.bytes.len() + key.len() + value.len() <= u32::MAX as usize,
+            "{} bytes are gathered",
+            run.bytes.len()
+        );
         run.bytes.extend_from_slice(key);
         run.bytes.extend_from_slice(value);
-        run.entries
-            .push((start, key.len() as u32, value.len() as u32));
+        let entry = (start, key.len() as u32, value.len() as u32);
+        debug_assert_eq!((run.key(&entry), run.value(&entry)), (key, value));
+        run.entries.push(entry);
         self.bytes += key.len() + value.len() + ENTRY_BYTES;
     }
 }

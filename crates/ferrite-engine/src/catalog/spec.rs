@@ -35,6 +35,13 @@ pub(crate) const MAX_REST_BYTES: usize = PART_BYTES * (u8::MAX - FIRST_PART) as 
 const HAS_REST: u8 = 8;
 /// Flag: the parts are in the second half.
 const IN_SECOND_HALF: u8 = 16;
+const _: () = assert!(
+    FIRST_PART > 1 && FIRST_PART < SECOND_HALF,
+    "0 and 1 are taken"
+);
+// Either half holds as many parts: a definition is replaced by turns.
+const _: () = assert!(HALF_PARTS <= (u8::MAX - SECOND_HALF) as usize + 1);
+const _: () = assert!(INLINE_BYTES < MAX_SPEC_BYTES && PART_BYTES <= MAX_SPEC_BYTES);
 
 /// One index of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,6 +101,7 @@ impl IndexSpec {
 const SPEC_VERSION: u8 = 1;
 
 fn put_str(s: &[u8], out: &mut Vec<u8>) {
+    assert!(u32::try_from(s.len()).is_ok(), "{} bytes", s.len());
     out.extend_from_slice(&(s.len() as u32).to_le_bytes());
     out.extend_from_slice(s);
 }
@@ -150,6 +158,13 @@ impl TableSpec {
             out.extend_from_slice(&length.to_le_bytes());
             out.extend_from_slice(&checksum.to_le_bytes());
         }
+        debug_assert!(
+            TableSpec::decode(self.id, &out).is_ok_and(|read| {
+                (&read.name, &read.indexes, read.rest) == (&self.name, &self.indexes, rest)
+            }),
+            "the definition of {} reads differently",
+            self.name
+        );
         out
     }
 
@@ -180,6 +195,13 @@ impl TableSpec {
     /// What goes into the parts.
     pub(crate) fn parts(&self) -> impl Iterator<Item = (u8, &[u8])> {
         let rest = self.definition.get(INLINE_BYTES..).unwrap_or(&[]);
+        debug_assert!(
+            self.part_count() <= usize::from(u8::MAX - self.first_part()) + 1
+                || self.rest.is_some(),
+            "{} parts from {} on",
+            self.part_count(),
+            self.first_part()
+        );
         (self.first_part()..=u8::MAX).zip(rest.chunks(PART_BYTES))
     }
 
@@ -267,6 +289,7 @@ pub(crate) fn split_key(key: &[u8]) -> Option<(TableId, u8)> {
 pub(crate) fn record_key(id: TableId, part: u8) -> [u8; 9] {
     let mut key = [part; 9];
     key[..8].copy_from_slice(&id.0.to_be_bytes());
+    debug_assert_eq!(split_key(&key), Some((id, part)));
     key
 }
 

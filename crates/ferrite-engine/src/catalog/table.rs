@@ -11,13 +11,14 @@ use ferrite_sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use ferrite_sync::{Arc, Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 use ferrite_tree::node::MAX_KEY_BYTES;
 use ferrite_tree::Tree;
-use ferrite_types::{Csn, IndexId, TableId};
+use ferrite_types::{Csn, IndexId, PageId, TableId};
 
 /// The optimizer's sizes are counted again when one in so many changes is new.
 const ESTIMATE_SHARE: u64 = 1024;
 
 /// The key that stands for "after the last entry" in the lock table: longer than any key.
 pub(crate) static SUPREMUM: [u8; MAX_KEY_BYTES + 1] = [0xff; MAX_KEY_BYTES + 1];
+const _: () = assert!(SUPREMUM.len() > MAX_KEY_BYTES, "no key is above it");
 
 /// Figures of a table, all estimates.
 #[derive(Clone, Copy, Debug, Default)]
@@ -87,6 +88,14 @@ impl Table {
             .iter()
             .map(|i| Tree::new(pool.clone(), i.id, i.root))
             .collect();
+        debug_assert!(
+            !spec.indexes.is_empty(),
+            "a table without a clustered index"
+        );
+        debug_assert!(spec
+            .indexes
+            .iter()
+            .all(|i| i.root != PageId::NONE && i.id.0 != 0));
         Table {
             spec,
             trees,
@@ -123,7 +132,9 @@ impl Table {
 
     /// Index number of an index id.
     pub(crate) fn number_of(&self, index: IndexId) -> Option<usize> {
-        self.spec.indexes.iter().position(|i| i.id == index)
+        let number = self.spec.indexes.iter().position(|i| i.id == index);
+        debug_assert!(number.is_none_or(|n| self.trees[n].index() == index));
+        number
     }
 
     /// One row more, less or other.
@@ -146,6 +157,11 @@ impl Table {
     /// The table is dropped, its trees are about to go: background work in it has ended when
     /// this returns, and whoever still has a handle gets `TableChanged`.
     pub(crate) fn close(&self) -> Closed<'_> {
+        assert!(
+            self.dropped.load(Ordering::SeqCst),
+            "table {} is in use and its trees go",
+            self.spec.id
+        );
         let alone = self.in_use.write();
         Closed {
             _structures: self.trees.iter().map(Tree::close).collect(),
@@ -199,8 +215,10 @@ impl Table {
     /// temporary table is its session's own, and that of a sequence is never rolled back: both
     /// are read as they are, whatever the snapshot.
     pub(crate) fn set_usable_from(&self, csn: Csn) {
+        assert!(csn.get() > 0, "0 means that all may read it");
         if !self.spec.temporary && !self.spec.no_rollback {
-            self.usable_from.store(csn.get(), Ordering::Release);
+            let before = self.usable_from.swap(csn.get(), Ordering::AcqRel);
+            assert!(before < csn.get(), "usable from {before}, then from {csn}");
         }
     }
 
@@ -212,7 +230,9 @@ impl Table {
 
     /// Raises the AUTO_INCREMENT counter to at least `next`. True if it moved.
     pub(crate) fn raise_auto_increment(&self, next: u64) -> bool {
-        self.auto_increment.fetch_max(next, Ordering::SeqCst) < next
+        let before = self.auto_increment.fetch_max(next, Ordering::SeqCst);
+        debug_assert!(before > 0, "the counter begins at 1");
+        before < next
     }
 
     /// Next AUTO_INCREMENT value.

@@ -42,10 +42,17 @@ impl ArchivedEntries {
             self.data.truncate(key_from);
             return Ok(());
         }
-        self.list.push(Item {
+        let item = Item {
             key: key_from..value_from,
             value: value_from..self.data.len(),
-        });
+        };
+        debug_assert!(
+            self.list
+                .last()
+                .is_none_or(|last| self.key(last) != self.key(&item)),
+            "a snapshot sees one state of an archived entry"
+        );
+        self.list.push(item);
         Ok(())
     }
 }
@@ -76,6 +83,11 @@ impl Cursor {
             }
         }
         let mut archived = ArchivedEntries::default();
+        debug_assert!(
+            self.items.len() <= self.batch,
+            "{} of a batch",
+            self.items.len()
+        );
         let room = self.batch + 1 - self.items.len();
         let mut result = Ok(());
         let table = self.table.clone();
@@ -199,7 +211,7 @@ impl Cursor {
         let value_from = self.data.len();
         self.data
             .extend_from_slice(&archived.data[item.value.clone()]);
-        self.items.push(Item {
+        self.push_item(Item {
             key: key_from..value_from,
             value: value_from..self.data.len(),
         });

@@ -89,6 +89,7 @@ impl Keys {
     const KEPT_BYTES: usize = 16 * 1024;
 
     fn push(&mut self, key: &[u8]) {
+        debug_assert!(!key.is_empty(), "a key of nothing");
         self.bytes.extend_from_slice(key);
         self.ends.push(self.bytes.len());
     }
@@ -355,10 +356,11 @@ impl Cursor {
             self.go_back_if_changed(tree, scan)?;
             return Ok(Step::Again);
         }
+        debug_assert!(self.data.is_empty(), "one entry at a time");
         let value_from = scan.key.len();
         self.data.extend_from_slice(&scan.key);
         self.data.extend_from_slice(leaf.record(at).value);
-        self.items.push(Item {
+        self.push_item(Item {
             key: 0..value_from,
             value: value_from..self.data.len(),
         });

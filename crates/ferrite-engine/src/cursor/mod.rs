@@ -252,6 +252,23 @@ impl Cursor {
         ))
     }
 
+    /// Adds an entry to the batch: its key and value are in `data`. A row twice, or out of order,
+    /// would be a wrong answer.
+    fn push_item(&mut self, item: Item) {
+        debug_assert!(item.key.end == item.value.start && item.value.end == self.data.len());
+        debug_assert!(
+            self.items.last().is_none_or(|last| {
+                let (last, next) = (&self.data[last.key.clone()], &self.data[item.key.clone()]);
+                match self.direction {
+                    Direction::Forward => last < next,
+                    Direction::Backward => last > next,
+                }
+            }),
+            "the entries of a scan are out of order"
+        );
+        self.items.push(item);
+    }
+
     // ---- moving ----------------------------------------------------------------------------
 
     /// Moves to the entry `mode` asks for. `unique_exact`: `key` is a whole unique key without
@@ -387,6 +404,7 @@ impl Cursor {
     /// The scan goes the other way from the current entry.
     fn turn(&mut self, direction: Direction) -> Result<()> {
         let item = self.items.get(self.at).ok_or(Error::NotFound)?;
+        debug_assert!(direction != self.direction, "a scan turns to where it goes");
         let key = self.data[item.key.clone()].to_vec();
         self.start_at(&key, false);
         self.resume.exclusive = true;
@@ -401,6 +419,7 @@ impl Cursor {
         let resume = &mut self.resume;
         resume.key.clear();
         resume.key.extend_from_slice(key);
+        debug_assert!(!edge || key.is_empty(), "an edge has no key");
         resume.exclusive = false;
         resume.edge = edge;
         resume.end = false;
@@ -432,12 +451,14 @@ impl Cursor {
         let resume = &self.resume;
         if resume.page != PageId::NONE {
             if let Some(leaf) = tree.leaf_if_unchanged(resume.page, resume.lsn)? {
+                debug_assert!(resume.slot <= leaf.count(), "slot {}", resume.slot);
                 return Ok((leaf, resume.slot));
             }
         }
         match self.direction {
             Direction::Forward => {
                 let leaf = tree.leaf_with_hint(&resume.key, PageId::NONE)?;
+                debug_assert!(node::covers(&leaf, &resume.key), "rows are passed over");
                 let slot = match leaf.find(&resume.key) {
                     Ok(slot) => slot + usize::from(resume.exclusive),
                     Err(slot) => slot,
@@ -451,6 +472,10 @@ impl Cursor {
             }
             Direction::Backward => {
                 let leaf = tree.leaf_below(Some(&resume.key))?;
+                debug_assert!(
+                    node::high(&leaf).is_none_or(|high| *high >= *resume.key),
+                    "rows are passed over"
+                );
                 let slot = leaf.find(&resume.key).unwrap_or_else(|slot| slot);
                 Ok((leaf, slot))
             }
@@ -459,6 +484,7 @@ impl Cursor {
 
     /// The leaf is used up: the scan goes on beyond its fence. False: there is nothing.
     fn leave_leaf(&mut self, leaf: &LeafRef<'_>) -> bool {
+        debug_assert!(self.goes_on(leaf), "a scan does not get beyond a leaf");
         let resume = &mut self.resume;
         resume.page = PageId::NONE;
         resume.exclusive = false;
@@ -477,8 +503,23 @@ impl Cursor {
         !resume.end
     }
 
+    /// The leaf's fence is beyond where the scan stands.
+    fn goes_on(&self, leaf: &LeafRef<'_>) -> bool {
+        let from = self.resume.key.as_slice();
+        match self.direction {
+            Direction::Forward => node::high(leaf).is_none_or(|high| from < high),
+            Direction::Backward => {
+                let low = node::low(leaf);
+                // A batch may have ended with the first entry of the leaf it is still at.
+                let is_at_start = low == from && self.resume.page != PageId::NONE;
+                self.resume.edge || low.is_empty() || low < from || is_at_start
+            }
+        }
+    }
+
     /// Remembers where the batch ended: after (before) the entry in `slot`.
     fn stop_at(&mut self, leaf: &LeafRef<'_>, slot: usize) {
+        debug_assert!(slot < leaf.count(), "slot {slot} of {}", leaf.count());
         let resume = &mut self.resume;
         resume.key.clear();
         node::key_into(leaf, slot, &mut resume.key);
@@ -539,6 +580,7 @@ impl Cursor {
             ReadMode::Shared => self.get_locked(session, pk, Mode::Shared)?,
             ReadMode::Exclusive => self.get_locked(session, pk, Mode::Exclusive)?,
         }
+        debug_assert!(self.row.starts_with(pk), "another row than was asked for");
         let (key, payload) = self.row.split_at(pk.len());
         Ok(Row {
             key,

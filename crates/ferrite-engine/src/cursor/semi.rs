@@ -93,7 +93,8 @@ impl Cursor {
             self.data.clear();
             return Ok(Some(Step::Again));
         }
-        self.items.push(Item {
+        debug_assert!(self.data.starts_with(key), "another key is delivered");
+        self.push_item(Item {
             key: 0..key.len(),
             value: key.len()..self.data.len(),
         });

@@ -24,6 +24,11 @@ impl Cursor {
         loop {
             let (leaf, slot) = self.place(tree)?;
             self.passed = 0;
+            debug_assert!(
+                self.items.len() <= self.batch,
+                "{} of a batch",
+                self.items.len()
+            );
             let last = self.copy_leaf(engine, &leaf, slot, view);
             if last.is_err() {
                 // The batch is read again from its start, if at all.
@@ -123,7 +128,7 @@ impl Cursor {
             self.data.truncate(key_from);
             return Ok(false);
         }
-        self.items.push(Item {
+        self.push_item(Item {
             key: key_from..value_from,
             value: value_from..self.data.len(),
         });
@@ -149,6 +154,7 @@ impl Cursor {
 
     /// Remembers that the batch ended with its last item, which is not in the leaf.
     fn stop_at_last_item(&mut self) {
+        debug_assert!(!self.items.is_empty(), "the scan would begin anew");
         let key = self.items.last().map_or(0..0, |item| item.key.clone());
         let key = self.data[key].to_vec();
         self.stop_beyond(&key);
@@ -226,6 +232,7 @@ impl Cursor {
     }
 
     pub(super) fn get_visible(&mut self, session: &mut Session, pk: &[u8]) -> Result<()> {
+        debug_assert_eq!(self.row, pk, "the row begins with its key");
         let (session, view) = session.reading();
         let engine: &Engine = &session.engine;
         let table = self.table.clone();

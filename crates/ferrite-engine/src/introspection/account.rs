@@ -95,6 +95,10 @@ impl Engine {
                 return Err(fault(index, page, "is of a value that nothing names"));
             }
         }
+        debug_assert!(
+            live.len() <= owners.len(),
+            "each value has a page of its own"
+        );
         account.live += live.len() as u64;
         account.pending += pending.len() as u64;
         account.pages += owners.len() as u64;

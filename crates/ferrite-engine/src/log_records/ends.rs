@@ -10,6 +10,7 @@
 //!
 //! Locking: none.
 
+use crate::log_records::values::decode_values;
 use crate::log_records::xid::{encode_xid, Xid};
 use ferrite_types::TxnId;
 
@@ -18,6 +19,7 @@ pub(crate) fn commit_body(txn: TxnId, values: usize) -> [u8; 10] {
     let mut body = [0; 10];
     body[..6].copy_from_slice(&rollback_body(txn));
     body[6..].copy_from_slice(&count(values));
+    debug_assert!(decode_values(&body[6..]).is_ok_and(|(n, _)| n == values));
     body
 }
 
@@ -27,6 +29,7 @@ pub(crate) fn prepare_body(txn: TxnId, xid: &Xid, values: usize) -> Vec<u8> {
     body.extend_from_slice(&rollback_body(txn));
     encode_xid(xid, &mut body);
     body.extend_from_slice(&count(values));
+    debug_assert!(decode_values(&body[body.len() - 4..]).is_ok_and(|(n, _)| n == values));
     body
 }
 
@@ -34,6 +37,10 @@ pub(crate) fn prepare_body(txn: TxnId, xid: &Xid, values: usize) -> Vec<u8> {
 pub(crate) fn rollback_body(txn: TxnId) -> [u8; 6] {
     assert!(!txn.is_frozen(), "the end of no transaction");
     let mut body = [0; 6];
+    assert!(
+        txn.0 < 1 << 48,
+        "transaction {txn} would be cut off in the log"
+    );
     body.copy_from_slice(&txn.0.to_le_bytes()[..6]);
     body
 }

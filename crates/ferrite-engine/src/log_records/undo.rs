@@ -99,10 +99,13 @@ impl Prior<'_> {
 }
 
 fn put_u48(n: u64, out: &mut Vec<u8>) {
+    assert!(n < 1 << 48, "{n} would be cut off in the log");
     out.extend_from_slice(&n.to_le_bytes()[..6]);
 }
 
 fn put_key(kind: u8, index: IndexId, key: &[u8], out: &mut Vec<u8>) {
+    assert!(key.len() <= usize::from(u16::MAX), "a key of {}", key.len());
+    debug_assert!(index.0 != 0, "a change in no index");
     out.push(kind);
     out.extend_from_slice(&index.0.to_le_bytes());
     out.extend_from_slice(&(key.len() as u16).to_le_bytes());
@@ -111,9 +114,12 @@ fn put_key(kind: u8, index: IndexId, key: &[u8], out: &mut Vec<u8>) {
 
 /// Encodes an entry.
 pub fn encode(undo: &Undo<'_>, out: &mut Vec<u8>) {
+    let start = out.len();
     match *undo {
         Undo::Insert { index, key } => put_key(INSERT, index, key, out),
         Undo::Update { index, key, prior } => {
+            let mid = prior.mid.len();
+            assert!(mid <= usize::from(u16::MAX), "{mid} bytes of a value");
             put_key(UPDATE, index, key, out);
             out.push(u8::from(prior.deleted));
             put_u48(prior.txn.0, out);
@@ -123,11 +129,13 @@ pub fn encode(undo: &Undo<'_>, out: &mut Vec<u8>) {
             out.extend_from_slice(prior.mid);
         }
         Undo::Overflow { index, page } => {
+            assert!(page != PageId::NONE, "a value on no page");
             out.push(OVERFLOW);
             out.extend_from_slice(&index.0.to_le_bytes());
             out.extend_from_slice(&page.0.to_le_bytes());
         }
     }
+    debug_assert_eq!(decode(&out[start..]).ok(), Some(*undo), "reads differently");
 }
 
 fn cut_off() -> Error {
@@ -168,19 +176,32 @@ fn parse<'a>(r: &mut ByteReader<'a>) -> Option<Undo<'a>> {
 
 /// Opening of a change: `entry` is the encoded undo entry.
 pub fn encode_undo_header(txn: TxnId, entry: &[u8], out: &mut Vec<u8>) {
+    assert!(!txn.is_frozen(), "a change of no transaction");
+    debug_assert!(decode(entry).is_ok(), "a change that cannot be undone");
     out.clear();
     out.push(CHANGE);
     put_u48(txn.0, out);
     out.extend_from_slice(&(entry.len() as u32).to_le_bytes());
     out.extend_from_slice(entry);
+    debug_assert!(
+        matches!(open_body(out), Ok((Opening::Change { txn: t, entry: e }, []))
+            if t == txn && e == entry),
+        "an opening reads differently"
+    );
 }
 
 /// Opening of a change taken back; `left` bytes of the undo list remain to be undone.
 pub fn encode_undone_header(txn: TxnId, left: u64, out: &mut Vec<u8>) {
+    assert!(!txn.is_frozen(), "no transaction takes a change back");
     out.clear();
     out.push(UNDONE);
     put_u48(txn.0, out);
     out.extend_from_slice(&left.to_le_bytes());
+    debug_assert!(
+        matches!(open_body(out), Ok((Opening::Undone { txn: t, left: l }, []))
+            if t == txn && l == left),
+        "an opening reads differently"
+    );
 }
 
 /// What a mini-transaction's body opens with.

@@ -23,11 +23,22 @@ const VALUE_BYTES: usize = 20;
 
 /// Appends references of values out of line: count u32, each: index u32, reference 16 bytes.
 pub(crate) fn encode_values(values: &[Value], out: &mut Vec<u8>) {
+    let start = out.len();
+    assert!(
+        u32::try_from(values.len()).is_ok(),
+        "{} values",
+        values.len()
+    );
     out.extend_from_slice(&(values.len() as u32).to_le_bytes());
     for (index, reference) in values {
         out.extend_from_slice(&index.0.to_le_bytes());
         out.extend_from_slice(reference);
     }
+    assert_eq!(out.len() - start, 4 + values.len() * VALUE_BYTES);
+    debug_assert!(
+        decode_values(&out[start..]).is_ok_and(|(n, list)| n == values.len() && list == values),
+        "a list of values reads differently"
+    );
 }
 
 /// What a COMMIT, PREPARE or GARBAGE record says of values: how many, and those it lists.

@@ -18,10 +18,15 @@ pub struct Xid {
 
 /// Appends an xid: format id i64, gtrid length u32, data length u32, data.
 pub(crate) fn encode_xid(xid: &Xid, out: &mut Vec<u8>) {
+    let start = out.len();
     out.extend_from_slice(&xid.format_id.to_le_bytes());
     out.extend_from_slice(&xid.gtrid_len.to_le_bytes());
     out.extend_from_slice(&(xid.data.len() as u32).to_le_bytes());
     out.extend_from_slice(&xid.data);
+    debug_assert!(
+        decode_xid(&out[start..]).is_ok_and(|(x, used)| x == *xid && used == out.len() - start),
+        "an xid reads differently"
+    );
 }
 
 /// Reads what [`encode_xid`] wrote; returns it and the bytes used.

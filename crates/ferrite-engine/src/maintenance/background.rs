@@ -34,6 +34,7 @@ const REST_US: u64 = 5_000;
 const REST_FACTOR: u64 = 3;
 /// After a checkpoint failed, the next one is tried that much later, in us.
 const RETRY_US: u64 = 1_000_000;
+const _: () = assert!(REST_US < CHECKPOINT_US && RETRY_US < CHECKPOINT_US);
 /// That it goes on failing for the same reason is said again after that time, in us.
 const REMIND_US: u64 = 60_000_000;
 /// Pause of a purge thread without work, in us.
@@ -147,6 +148,7 @@ impl Sweeps {
     }
 
     fn done(&mut self, begun_us: u64, now_us: u64) {
+        debug_assert!(begun_us <= now_us && self.open.is_sorted());
         self.ended = false;
         self.looks = 0;
         self.not_before_us = now_us + (now_us - begun_us) * (SWEEP_SHARE - 1);
@@ -196,6 +198,10 @@ impl Engine {
         let budget = self.log_budget.load(Ordering::SeqCst);
         let start = self.checkpoint_lsn.load(Ordering::SeqCst);
         let now = self.log.current_lsn().0;
+        assert!(
+            start <= now,
+            "a checkpoint from {start}, the log ends at {now}"
+        );
         let age = now - start;
         let keep = self.marks().keep;
         if age > keep {

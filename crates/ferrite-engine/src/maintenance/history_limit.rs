@@ -69,6 +69,7 @@ impl Engine {
             let Some(ended) = ended else {
                 break;
             };
+            assert!(most > 0, "more snapshots end than there were");
             most -= 1;
             let text = format!(
                 "row versions ({} MiB) and deleted rows ({} MiB) that are kept for old snapshots \

@@ -79,6 +79,7 @@ impl Engine {
                 if stuck || self.stop.load(Ordering::Relaxed) {
                     return true;
                 }
+                debug_assert!(txn.is_frozen() || self.txns.is_committed(txn), "{txn}");
                 let gone = self
                     .purge_piece(txn, piece, due, scratch)
                     .unwrap_or_else(|e| {
@@ -141,6 +142,7 @@ impl Engine {
                         return Ok(false);
                     }
                 }
+                debug_assert!(!self.txns.is_active(txn), "{txn} may still be undone");
                 self.free_overflow(table.tree(0).index(), reference)?;
                 Ok(true)
             }
@@ -186,6 +188,7 @@ impl Engine {
         scratch: &mut Scratch,
         clean: Clean,
     ) -> (usize, bool) {
+        debug_assert!(slots.end <= leaf.count(), "{slots:?} of {}", leaf.count());
         let before = node::free_bytes(leaf);
         let mut left = false;
         let mut actions: Vec<(u16, u8)> = Vec::new();
@@ -208,6 +211,7 @@ impl Engine {
                     key: &key,
                     archive: clean.archive,
                 };
+                debug_assert!(way.stays > slot, "locks move to what goes before");
                 if self.may_leave(&marked, &mut way) {
                     actions.push((slot as u16, GC_REMOVE));
                     continue;
@@ -217,6 +221,7 @@ impl Engine {
             way.stays = slot;
             let stamped = !header.deleted && !header.txn.is_frozen();
             if clean.freeze && stamped && self.txns.visible_to_all(header.txn) {
+                debug_assert!(!self.txns.is_active(header.txn), "{} is frozen", header.txn);
                 actions.push((slot as u16, GC_FREEZE));
             }
         }
@@ -224,7 +229,18 @@ impl Engine {
             return (0, left);
         }
         actions.reverse();
+        debug_assert!(
+            actions.is_sorted_by(|a, b| a.0 < b.0),
+            "a record goes twice"
+        );
+        let count = leaf.count();
         leaf.gc(NO_UNDO, &actions, scratch);
+        let gone = actions
+            .iter()
+            .filter(|(_, what)| *what == GC_REMOVE)
+            .count();
+        assert_eq!(leaf.count() + gone, count, "records of a leaf");
+        assert!(node::free_bytes(leaf) >= before, "cleaning takes room");
         (node::free_bytes(leaf) - before, left)
     }
 
@@ -255,6 +271,11 @@ impl Engine {
     /// delete_archive on return.
     fn may_remove(&self, marked: &Marked<'_>) -> bool {
         let rec = marked.leaf.record(marked.slot);
+        assert!(rec.header.deleted, "a live row is purged");
+        debug_assert!(
+            !self.txns.is_active(rec.header.txn),
+            "an unfinished deletion is purged"
+        );
         if self.txns.visible_to_all(rec.header.txn)
             || ferrite_sync::mutant!("purge.ignore_snapshots")
         {
@@ -271,6 +292,7 @@ impl Engine {
         let mut header = rec.header;
         if self.keep_needed(&mut header, rec.value) && !ferrite_sync::mutant!("purge.lose_grave") {
             let newest = self.txns.last_csn();
+            debug_assert!(header.version != 0 && header.txn == rec.header.txn);
             let delete_archive = &marked.table.archives[marked.number];
             delete_archive.archive(marked.key, header, rec.value, newest);
             self.purge.archived.fetch_add(1, Ordering::Relaxed);

@@ -73,6 +73,7 @@ impl Engine {
             return;
         }
         let from = Lsn(self.checkpoint_lsn.load(Ordering::SeqCst));
+        assert!(from <= self.log.current_lsn(), "the log ends before {from}");
         if let Err(e) = self.log.scrub_before(from) {
             self.cannot_scrub(&e.to_string());
         }

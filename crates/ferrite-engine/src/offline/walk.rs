@@ -149,6 +149,7 @@ impl Walker<'_, '_> {
     }
 
     fn children(&mut self, page: PageId, copy: &[u8]) {
+        assert!(node::level(copy) > 0, "a leaf has no children");
         let n = node::count(copy);
         let mut keys = vec![Vec::new(); n];
         for (slot, key) in keys.iter_mut().enumerate() {

@@ -10,6 +10,7 @@ use crate::maintenance::purge::Clean;
 use crate::rows::overflow;
 use crate::state::callbacks::LogLevel;
 use crate::state::engine::Engine;
+use crate::state::transaction::Phase;
 use crate::transaction::session::{Hooks, Session};
 use ferrite_lock::{Mode, Span};
 use ferrite_sync::atomic::Ordering;
@@ -18,6 +19,10 @@ use ferrite_tree::record::Header;
 use ferrite_tree::{node, LeafMut};
 use ferrite_txn::{diff, NewVersion, VersionAddr};
 use ferrite_types::{Error, IndexId, PageId, Result, TxnId};
+
+// Lengths of keys and values are 16 bits in undo entries and versions.
+const _: () = assert!(node::MAX_KEY_BYTES <= u16::MAX as usize);
+const _: () = assert!(node::MAX_RECORD_BYTES <= u16::MAX as usize);
 
 /// What an insert found in its place.
 pub(crate) enum Inserted {
@@ -78,7 +83,10 @@ impl Session {
     ) -> Result<()> {
         match *conflict {
             EntryConflict::None => Ok(()),
-            EntryConflict::HeldBy(txn) => self.wait_for_holder(txn, index, key, mode, Span::Record),
+            EntryConflict::HeldBy(txn) => {
+                debug_assert!(!self.owns(txn), "{txn} waits for itself");
+                self.wait_for_holder(txn, index, key, mode, Span::Record)
+            }
             EntryConflict::Locked => self.wait_for_lock(index, key, mode, Span::Record),
         }
     }
@@ -170,6 +178,7 @@ impl Session {
         let tree = table.tree(number);
         let index = tree.index();
         let txn = self.writing()?;
+        debug_assert!(self.owns(txn), "{txn} is not the session's");
         loop {
             let mut leaf = tree.leaf_mut(key, PageId::NONE)?;
             match leaf.find(key) {
@@ -215,10 +224,13 @@ impl Session {
                         self.make_room(table, number, leaf, key, value.len())?;
                         continue;
                     }
+                    assert!(self.owns(header.txn), "an insert of {}", header.txn);
                     let undo = Undo::Insert { index, key };
                     self.logged(&undo, |prelude, scratch| {
                         leaf.insert(prelude, slot, &header, key, value, scratch)
                     });
+                    debug_assert_eq!(leaf.find(key), Ok(slot), "an entry that is not found");
+                    debug_assert!(holds(&leaf, slot, &header, value), "another entry");
                     return Ok(Inserted::Done);
                 }
             }
@@ -343,7 +355,29 @@ impl Session {
         let index = table.tree(number).index();
         let rec = leaf.record(slot);
         let now = rec.header;
+        assert_eq!(self.txn.phase(), Phase::Active, "{}", self.txn.id());
+        assert!(
+            !(deleted && now.deleted),
+            "index {index}: an entry is deleted a second time"
+        );
+        debug_assert_eq!(leaf.find(key), Ok(slot), "another entry is changed");
+        debug_assert!(
+            self.owns(now.txn) || !self.engine.txns.is_active(now.txn),
+            "index {index}: {} changes what {} holds",
+            self.txn.id(),
+            now.txn
+        );
+        debug_assert!(
+            !deleted || rec.value == value,
+            "a deletion changes the value"
+        );
         let (keep_head, keep_tail) = diff(rec.value, value);
+        assert!(
+            usize::from(keep_head) + usize::from(keep_tail) <= rec.value.len().min(value.len()),
+            "{keep_head} + {keep_tail} bytes are kept of {} and {}",
+            rec.value.len(),
+            value.len()
+        );
         // Room for the largest header, so that the version is made only when it will be used.
         let largest = Header {
             deleted,
@@ -362,9 +396,19 @@ impl Session {
             keep_tail,
             mid,
         };
+        debug_assert!(
+            takes_back(&prior, value, rec.value),
+            "undo of another value"
+        );
         let version =
             self.engine
                 .version_for_change(&now, self.txn.id(), index, rec.value, value, &prior)?;
+        assert!(version <= largest.version, "version address {version}");
+        debug_assert!(
+            version != 0 || now.deleted || self.owns(now.txn),
+            "index {index}: nobody could read the state before {}",
+            self.txn.id()
+        );
         let header = Header {
             deleted,
             txn: self.txn.id(),
@@ -385,6 +429,8 @@ impl Session {
         self.logged(&undo, |prelude, scratch| {
             leaf.replace(prelude, slot, &header, value, same, scratch)
         });
+        debug_assert_eq!(leaf.find(key), Ok(slot), "the entry has moved");
+        debug_assert!(holds(&leaf, slot, &header, value), "another state");
         self.buffers.mid = kept;
         Ok(true)
     }
@@ -429,6 +475,7 @@ impl Session {
         let (mode, span) = (Mode::Exclusive, Span::InsertIntention);
         let checked = leaf.with_successor(slot, &mut self.buffers.key, |successor| {
             let successor = successor.unwrap_or(&SUPREMUM);
+            debug_assert!(*key < *successor, "another gap is asked about");
             if locks.conflicts(owner, index, successor, mode, span) {
                 return GapCheck::Wait(successor.to_vec());
             }
@@ -444,6 +491,18 @@ enum GapCheck {
     Free,
     Wait(Vec<u8>),
     Load(PageId),
+}
+
+/// What was to be written is there.
+fn holds(leaf: &LeafMut<'_>, slot: usize, header: &Header, value: &[u8]) -> bool {
+    let rec = leaf.record(slot);
+    rec.header == *header && rec.value == value
+}
+
+/// Undo makes the old value of the new one.
+fn takes_back(prior: &Prior<'_>, new: &[u8], old: &[u8]) -> bool {
+    let mut value = Vec::new();
+    prior.value(new, &mut value).is_ok() && value == old
 }
 
 /// Does an entry of that size fit a leaf?
@@ -470,6 +529,7 @@ impl Engine {
         new_value: &[u8],
         prior: &Prior<'_>,
     ) -> Result<u64> {
+        debug_assert!(!txn.is_frozen(), "a change of no transaction");
         if now.txn == txn {
             return self.rebase(now.version, value, new_value);
         }
@@ -486,6 +546,7 @@ impl Engine {
         } else {
             self.prune_chain(now, value)
         };
+        debug_assert!(next.0 == 0 || now.version != 0, "a chain out of nothing");
         let version = NewVersion {
             begin: now.txn,
             end: txn,
@@ -520,6 +581,7 @@ impl Engine {
 
     /// Where the chain goes on after a version.
     pub(crate) fn next_version(&self, addr: u64) -> Result<u64> {
+        assert!(addr != 0, "no version has no next");
         let mut body = Vec::new();
         let head = self.versions.read(VersionAddr(addr), &mut body)?;
         Ok(head.map_or(0, |head| head.next.0))
@@ -540,6 +602,7 @@ impl Engine {
     ) -> std::result::Result<(), PageId> {
         leaf.with_successor(slot + 1, &mut Vec::new(), |successor| {
             let successor = successor.unwrap_or(&SUPREMUM);
+            debug_assert!(*key < *successor, "locks move to another gap");
             self.locks.inherit_removed(index, key, successor);
         })
     }

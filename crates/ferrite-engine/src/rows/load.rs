@@ -36,6 +36,14 @@ fn insert_all(
     for (number, run) in buffer.runs.iter_mut().enumerate() {
         let mut entries = std::mem::take(&mut run.entries);
         entries.sort_unstable_by(|a, b| run.key(a).cmp(run.key(b)));
+        debug_assert!(
+            entries
+                .iter()
+                .map(|(_, key, value)| key + value)
+                .sum::<u32>() as usize
+                == run.bytes.len(),
+            "entries of index {number} are lost"
+        );
         let mut leaf = None;
         for (n, entry) in entries.iter().enumerate() {
             if n % ENTRIES_PER_PAUSE == 0 {
@@ -88,6 +96,7 @@ fn put<'p>(
         };
         if here.has_room(&header, key, value) {
             here.insert(NO_UNDO, slot, &header, key, value, scratch);
+            debug_assert_eq!(here.find(key), Ok(slot), "an entry that is not found");
             return Ok(Put::Done(here));
         }
         drop(here);
@@ -133,6 +142,7 @@ impl Session {
         table.loading.store(false, Ordering::SeqCst);
         if let Some(mut buffer) = table.load.lock().take() {
             insert_all(&mut buffer, table, || self.may_go_on())?;
+            debug_assert!(buffer.bytes == 0 && buffer.runs.iter().all(|r| r.bytes.is_empty()));
             self.engine.flush_log();
             table.set_usable_from(self.engine.txns.mark());
             table.note_commit(self.engine.now_s.load(Ordering::Relaxed));
@@ -218,6 +228,12 @@ fn take_back(
             continue;
         }
         let run = &mut buffer.runs[entry.index_no];
+        debug_assert!(
+            run.entries
+                .last()
+                .is_some_and(|last| *run.key(last) == *key),
+            "an entry of another row is taken back"
+        );
         if let Some((start, _, _)) = run.entries.pop() {
             run.bytes.truncate(start as usize);
         }
@@ -227,6 +243,7 @@ fn take_back(
 
 fn remove(table: &Table, number: usize, key: &[u8], scratch: &mut Scratch) -> Result<()> {
     let mut leaf = table.tree(number).leaf_mut(key, PageId::NONE)?;
+    debug_assert!(leaf.find(key).is_ok(), "what was just put in is not there");
     if let Ok(slot) = leaf.find(key) {
         leaf.remove(NO_UNDO, slot, scratch);
     }

@@ -39,6 +39,10 @@ const DATA_AT: usize = node::HEADER_BYTES;
 const MAKER: std::ops::Range<usize> = 20..26;
 const STAMP: std::ops::Range<usize> = 28..32;
 const DATA_BYTES: usize = PAGE_BYTES - DATA_AT;
+// The head of a page is before its data, and positions on a page fit its words.
+const _: () = assert!(MAKER.end <= STAMP.start && STAMP.end <= DATA_AT);
+const _: () = assert!(PAGE_BYTES <= u16::MAX as usize && DATA_BYTES > 0);
+const _: () = assert!(OVERFLOW_REF_BYTES == 16, "a reference in a payload");
 /// A longer value has no reference.
 const MAX_VALUE_BYTES: usize = u32::MAX as usize;
 
@@ -136,6 +140,11 @@ fn build(page: &mut [u8], of: &PageOf, data: &[u8]) {
         maker,
         stamp,
     } = of;
+    assert!(data.len() <= DATA_BYTES, "{} bytes on a page", data.len());
+    assert!(
+        maker.0 < 1 << 48 && *stamp != 0,
+        "maker {maker}, stamp {stamp}"
+    );
     page[..DATA_AT].fill(0);
     page[0..4].copy_from_slice(&index.0.to_le_bytes());
     page[5] = page_prefix::KIND_OVERFLOW;
@@ -145,6 +154,9 @@ fn build(page: &mut [u8], of: &PageOf, data: &[u8]) {
     page[MAKER].copy_from_slice(&maker.0.to_le_bytes()[..6]);
     page[STAMP].copy_from_slice(&stamp.to_le_bytes());
     page[DATA_AT..DATA_AT + data.len()].copy_from_slice(data);
+    debug_assert_eq!((maker_of(page), node::right(page)), (*maker, *next));
+    debug_assert_eq!(page_prefix::used(page).0, DATA_AT + data.len());
+    debug_assert_eq!(page_prefix::index(page), index.0);
 }
 
 impl Session {
@@ -178,6 +190,7 @@ impl Session {
 
     /// The row change has ended well: the values are its row's.
     pub(crate) fn row_ends(&mut self) {
+        debug_assert!(self.row_values.from.is_none(), "values of no row");
         if !self.row_values.loaded.is_empty() {
             self.row_values.loaded.clear();
         }
@@ -210,6 +223,10 @@ impl Session {
                 result = result.and(Err(e));
             }
         }
+        debug_assert!(
+            self.row_values.loaded.is_empty(),
+            "values that nobody frees"
+        );
         result
     }
 
@@ -228,6 +245,13 @@ impl Session {
         let count = value.len().div_ceil(DATA_BYTES).max(1);
         pool.store().check_page_ids(count)?;
         let ids: Vec<PageId> = (0..count).map(|_| pool.alloc_page(index)).collect();
+        debug_assert!(
+            ids.len() > 64
+                || ids
+                    .iter()
+                    .all(|id| ids.iter().filter(|i| *i == id).count() == 1),
+            "a page is given out twice"
+        );
         let mut chunks = value.chunks(DATA_BYTES);
         for (i, &page) in ids.iter().enumerate() {
             let data = chunks.next().unwrap_or(&[]);
@@ -240,6 +264,11 @@ impl Session {
                 }
             };
             let maker = if i == 0 { self.txn.id() } else { TxnId::FROZEN };
+            assert!(
+                page != PageId::NONE && page != next,
+                "page {page} of a value"
+            );
+            debug_assert!(i > 0 || loading || !maker.is_frozen(), "made by nobody");
             let of = PageOf {
                 index,
                 next,
@@ -262,11 +291,17 @@ impl Session {
             }
             pool.publish_new(page, frame);
         }
+        debug_assert!(chunks.next().is_none(), "a value is cut off");
         let mut reference = [0u8; 16];
         reference[0..4].copy_from_slice(&ids[0].0.to_le_bytes());
         reference[4..8].copy_from_slice(&(count as u32).to_le_bytes());
         reference[8..12].copy_from_slice(&(value.len() as u32).to_le_bytes());
         reference[12..].copy_from_slice(&stamp.to_le_bytes());
+        debug_assert_eq!(
+            parts(&reference),
+            (ids[0], count as u32, value.len() as u64),
+            "a reference reads differently"
+        );
         if loading {
             self.row_values.loaded.push((table.clone(), reference));
         }
@@ -354,6 +389,7 @@ impl Engine {
             if !is_part(&guard, index, reference) {
                 break;
             }
+            debug_assert!(chain.first().is_none_or(|p| *p == first_page(reference)));
             chain.push(page);
             page = node::right(&guard);
         }
@@ -388,6 +424,7 @@ impl Engine {
     ) -> Result<()> {
         let guard = self.pool.exclusive(page)?;
         let mut ops = Vec::new();
+        assert!(!txn.is_frozen(), "nobody's value is rolled back");
         let mut leaves = Vec::new();
         if let Some(guard) = guard {
             let of_index = page_prefix::index(&guard) == index.0;
@@ -408,6 +445,11 @@ impl Engine {
     /// Frees a value nobody needs any more, from its end to its first page.
     pub(crate) fn free_overflow(&self, index: IndexId, reference: &[u8; 16]) -> Result<()> {
         let chain = self.value_pages(index, reference)?;
+        debug_assert!(
+            chain.len() <= parts(reference).1 as usize,
+            "{}",
+            chain.len()
+        );
         for i in (1..chain.len()).rev() {
             self.cut_chain(index, chain[i - 1], chain[i])?;
         }
@@ -427,6 +469,10 @@ impl Engine {
     /// Frees the last page of a chain and ends the chain before it, in one record: a crash
     /// never leaves a link to a page that may belong to somebody else by then.
     fn cut_chain(&self, index: IndexId, before: PageId, last: PageId) -> Result<()> {
+        assert!(
+            last != PageId::NONE && before != PageId::NONE,
+            "no page is cut off"
+        );
         loop {
             if self.pool.shared(last)?.is_none() {
                 return Ok(());
@@ -444,6 +490,7 @@ impl Engine {
             self.pool
                 .free_pages(&[undo::NO_UNDO, &ops], &[frame], vec![guard]);
             node::set_right(prev.bytes_mut(), PageId::NONE);
+            debug_assert_eq!(node::right(&prev), PageId::NONE, "a link to a free page");
             return Ok(());
         }
     }

@@ -47,11 +47,14 @@ pub(crate) fn full_key(part: &[u8], pk: &[u8], out: &mut Vec<u8>) {
     out.clear();
     out.extend_from_slice(part);
     out.extend_from_slice(pk);
+    debug_assert_eq!(&out[part.len()..], pk, "a row is not found by its entry");
 }
 
 /// Bytes before a secondary entry's payload: the length of its declared key parts (u16), which
 /// tells where the primary key begins.
 pub(crate) const ENTRY_PREFIX_BYTES: usize = 2;
+// The length of declared key parts fits its place.
+const _: () = assert!(node::MAX_KEY_BYTES < 1 << (8 * ENTRY_PREFIX_BYTES));
 
 pub(crate) fn entry_value(entry: &Entry<'_>) -> Vec<u8> {
     let mut value = Vec::with_capacity(ENTRY_PREFIX_BYTES + entry.payload.len());
@@ -100,6 +103,7 @@ impl Session {
         let result = self.insert_all(table, row_key, payload, entries, replace_hint, dup);
         self.undo_if_failed(before, &result)?;
         result?;
+        debug_assert!(self.undo_position() > before, "an insert without undo");
         table.note_change(1);
         self.txn.changed.add(table);
         self.txn.slot.rows_changed.fetch_add(1, Ordering::Relaxed);
@@ -116,11 +120,19 @@ impl Session {
         if self.txn.has_changes() && self.undo_position() > before {
             self.rollback_to_inner(before)?;
         }
+        debug_assert!(
+            self.undo_position() <= before,
+            "something of a failed change is left"
+        );
         self.drop_loaded_values()
     }
 
     pub(crate) fn rollback_to_inner(&mut self, position: u64) -> Result<()> {
         let keep = self.stmt_undo;
+        debug_assert!(
+            keep <= position,
+            "a row from {position}, a statement from {keep}"
+        );
         let result = self.rollback_to(position);
         self.stmt_undo = keep;
         result
@@ -181,6 +193,10 @@ impl Session {
         let mut key = Vec::with_capacity(entry.key.len() + pk.len());
         full_key(entry.key, pk, &mut key);
         let value = entry_value(entry);
+        debug_assert!(
+            entry.index_no > 0,
+            "the row's own entry is no secondary one"
+        );
         loop {
             let mut locked = false;
             if entry.check_unique {
@@ -322,6 +338,7 @@ impl Session {
             }
             key.clear();
             node::key_into(&leaf, slot, &mut key);
+            debug_assert!(key >= from, "the search for a value goes back");
             if !key.starts_with(entry.key) {
                 return Ok(None);
             }
@@ -359,6 +376,7 @@ impl Session {
         let result = self.update_all(table, old_pk, new_pk, payload, removed, added, dup);
         self.undo_if_failed(before, &result)?;
         result?;
+        debug_assert!(self.undo_position() > before, "an update without undo");
         table.note_change(0);
         self.txn.changed.add(table);
         self.txn.slot.rows_changed.fetch_add(1, Ordering::Relaxed);
@@ -424,6 +442,7 @@ impl Session {
         let result = self.delete_all(table, pk, entries);
         self.undo_if_failed(before, &result)?;
         result?;
+        debug_assert!(self.undo_position() > before, "a deletion without undo");
         table.note_change(-1);
         self.txn.changed.add(table);
         self.txn.slot.rows_changed.fetch_add(1, Ordering::Relaxed);
@@ -446,6 +465,7 @@ impl Session {
     /// undo entry.
     pub(crate) fn leave_values(&mut self, table: &Arc<Table>, at: u64, values: Vec<[u8; 16]>) {
         for reference in values {
+            debug_assert!(at > 0 && self.txn.has_changes(), "values of no change");
             let piece = Garbage::overflow_of(table, reference);
             self.txn.garbage.add(at, piece);
         }
@@ -472,6 +492,7 @@ impl Session {
                 .saturating_add(span)
                 .min(max.saturating_add(1))
                 .max(now);
+            debug_assert!(next >= now && first >= now, "{first} of {now}, then {next}");
             let moved = table.auto_increment.compare_exchange(
                 now,
                 next,
@@ -492,7 +513,9 @@ fn first_of_series(from: u64, offset: u64, increment: u64) -> u64 {
         return offset.max(from);
     }
     let steps = (from - offset).div_ceil(increment);
-    offset.saturating_add(steps.saturating_mul(increment))
+    let first = offset.saturating_add(steps.saturating_mul(increment));
+    debug_assert!(first >= from, "{first} was given out before");
+    first
 }
 
 fn lost_entry(error: Error, table: &Table, number: usize) -> Error {

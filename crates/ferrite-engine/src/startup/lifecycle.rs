@@ -106,6 +106,7 @@ impl Engine {
             BTreeMap::new(),
             NextIds::default(),
         )?;
+        assert_eq!(dict.table_count(), 0, "a new database has tables");
         let parts = Parts {
             store,
             log,
@@ -247,12 +248,21 @@ impl Engine {
         stop_at_failed_sync(&storage, &log);
         store.free_space_known()?;
         let end = log.current_lsn();
+        assert!(from <= end, "redo from {from}, the log ends at {end}");
         let pool = Engine::make_pool(&config, &store, &log)?;
         let writer = RedoWriter::start(&pool);
         log.scan(from, end, &mut |rec| recovery::redo(&pool, &analysis, &rec))?;
         store.finish_recovery()?;
         let carried = std::mem::take(&mut analysis.carried);
+        assert!(
+            analysis
+                .unfinished
+                .keys()
+                .all(|txn| *txn < analysis.next_txn),
+            "the id of an unfinished transaction would be given out again"
+        );
         let txns = Engine::make_txns(&config, analysis.next_txn, analysis.next_csn);
+        debug_assert!(log.current_lsn() >= end, "the log got shorter");
         let dict = Dictionary::load(
             pool.clone(),
             log.clone(),
@@ -289,6 +299,7 @@ impl Engine {
         kill_point!("recovery.values_held");
         let mut rolled_back = 0;
         for slot in unfinished {
+            debug_assert!(!slot.state.lock().txn.is_frozen(), "nothing to be undone");
             if slot.state.lock().is_prepared() {
                 self.restore_versions(&slot)?;
                 let garbage = GarbageList::recovered(self.garbage_of(&slot)?);
@@ -297,6 +308,10 @@ impl Engine {
                 self.losers.add(slot);
             } else {
                 self.roll_back_loser(&slot)?;
+                debug_assert!(
+                    slot.state.lock().txn.is_frozen(),
+                    "rolled back and unfinished"
+                );
                 self.forget_slot(&slot);
                 rolled_back += 1;
             }
@@ -349,6 +364,7 @@ impl Engine {
     /// checkpoint that does not name them would lose them with the next crash.
     pub(crate) fn hold_pending(&self, values: Vec<(IndexId, [u8; 16])>) -> Arc<TxnSlot> {
         let slot = Arc::new(TxnSlot::new(Owner::new(0, 0)));
+        debug_assert!(slot.state.lock().txn.is_frozen(), "of no transaction");
         slot.state.lock().garbage = values;
         if !ferrite_sync::mutant!("recovery.pending_not_named") {
             self.register_slot(&slot);
@@ -360,6 +376,7 @@ impl Engine {
     /// there may be millions, and each takes reading its pages, so nobody waits for them.
     pub(crate) fn free_pending(&self, slot: &Arc<TxnSlot>) -> Result<()> {
         kill_point!("recovery.values_queued");
+        debug_assert!(slot.state.lock().txn.is_frozen(), "of no transaction");
         self.purge.add(TxnId::FROZEN, self.garbage_of(slot)?);
         slot.state.lock().garbage = Vec::new();
         self.forget_slot(slot);
@@ -386,6 +403,7 @@ impl Engine {
             let slot = Arc::new(TxnSlot::new(owner.clone()));
             // It began in an earlier life; nobody knows when.
             slot.started_us.store(time::now_us(), Ordering::Relaxed);
+            assert!(!txn.is_frozen(), "an unfinished transaction has an id");
             self.txns.restore(txn, owner, found.xid.is_some());
             {
                 let mut state = slot.state.lock();
@@ -441,12 +459,14 @@ impl Engine {
         self.purge.wake();
         let end = self.log.current_lsn();
         self.log.flush_to(end);
+        debug_assert!(self.log.durable_lsn() >= end, "closed and not on disk");
         let flushed = self.pool.flush_all_below(Lsn::MAX);
         self.pool.stop_writer();
         for handle in std::mem::take(&mut *self.threads.lock()) {
             self.purge.wake();
             let _ = handle.join();
         }
+        debug_assert!(self.threads.lock().is_empty(), "threads go on");
         let result = flushed
             .and_then(|_| self.pool.flush_all_below(Lsn::MAX))
             .and_then(|_| self.checkpoint());

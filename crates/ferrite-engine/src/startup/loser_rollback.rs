@@ -13,7 +13,7 @@ use crate::state::callbacks::LogLevel;
 use crate::state::engine::Engine;
 use crate::state::garbage::GarbageList;
 use crate::state::slot::TxnSlot;
-use crate::state::transaction::Transaction;
+use crate::state::transaction::{Phase, Transaction};
 use crate::transaction::session::Session;
 use ferrite_sync::waits::{waiting, Of, Reason};
 use ferrite_sync::{thread, time, Arc};
@@ -29,7 +29,13 @@ impl Engine {
     /// `Interrupted` by a stop; a page that cannot be read. It can be rolled back again.
     pub(crate) fn roll_back_loser(&self, slot: &Arc<TxnSlot>) -> Result<()> {
         let mut loser = Transaction::recovered(slot.clone(), GarbageList::default());
+        assert_eq!(
+            loser.phase(),
+            Phase::Active,
+            "a prepared transaction is rolled back"
+        );
         let end = loser.roll_back(self, true)?;
+        debug_assert_eq!(slot.state.lock().undo.position(), 0, "changes are left");
         self.log.request_flush(end);
         Ok(())
     }

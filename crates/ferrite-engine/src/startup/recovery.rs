@@ -15,7 +15,7 @@ use crate::catalog::dictionary::{Carried, NextIds};
 use crate::log_records::undo::{self, Opening};
 use crate::log_records::values::decode_values;
 use crate::log_records::xid::{decode_xid, Xid};
-use crate::maintenance::checkpoint::{ActiveTxn, EngineState};
+use crate::maintenance::checkpoint::EngineState;
 use crate::state::undo_list::{UndoArea, UndoList};
 use ferrite_redo::LogRecord;
 use ferrite_store::{MapBase, Store};
@@ -48,6 +48,8 @@ pub(crate) struct Analysis {
     freed: HashMap<PageId, Lsn>,
     dropped: HashMap<IndexId, Lsn>,
     pub records: u64,
+    /// Where the last record ends.
+    read_to: Lsn,
 }
 
 fn txn_of(body: &[u8]) -> Result<TxnId> {
@@ -93,6 +95,7 @@ impl Analysis {
             freed: HashMap::new(),
             dropped: HashMap::new(),
             records: 0,
+            read_to: Lsn::ZERO,
         }
     }
 
@@ -103,12 +106,15 @@ impl Analysis {
         area: &UndoArea,
         rec: &LogRecord<'_>,
     ) -> Result<()> {
-        debug_assert!(
-            rec.start < rec.end,
-            "a record from {} to {}",
+        // Out of order, or seen twice, it would end up in an undo list twice.
+        assert!(
+            self.read_to <= rec.start && rec.start < rec.end,
+            "a record from {} to {} after one to {}",
             rec.start,
-            rec.end
+            rec.end,
+            self.read_to
         );
+        self.read_to = rec.end;
         self.records += 1;
         let map_counts = rec.start >= self.map.lsn;
         match rec.kind {
@@ -155,7 +161,6 @@ impl Analysis {
 
     fn seen(&mut self, txn: TxnId) {
         self.next_txn = self.next_txn.max(TxnId(txn.0 + 1));
-        assert!(txn < self.next_txn, "{txn} would be given out again");
     }
 
     /// Gives the values that it lets go of if it committed.
@@ -165,7 +170,6 @@ impl Analysis {
             return Vec::new();
         };
         found.undo.clear(area);
-        debug_assert!(!self.unfinished.contains_key(&txn));
         found.garbage
     }
 
@@ -210,7 +214,6 @@ impl Analysis {
         for op in Ops::new(ops) {
             let op = op?;
             self.next_ids.above_index(op.index);
-            debug_assert!(self.next_ids.index > op.index.0 || op.index.0 == u32::MAX);
             if op.frees() {
                 self.freed.insert(op.page, rec.end);
                 if map_counts {
@@ -300,7 +303,6 @@ impl Analysis {
                 pending.push((*index, *reference));
             }
         }
-        debug_assert!(pending.len() <= self.overflow.len() && pending.len() <= named.len());
         pending
     }
 

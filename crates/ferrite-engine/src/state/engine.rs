@@ -178,7 +178,12 @@ impl Engine {
     }
 
     pub(crate) fn register_slot(&self, slot: &Arc<TxnSlot>) {
-        self.slots.lock().push(slot.clone());
+        let mut slots = self.slots.lock();
+        debug_assert!(
+            slots.len() > 64 || !slots.iter().any(|s| Arc::ptr_eq(s, slot)),
+            "a checkpoint would name a transaction twice"
+        );
+        slots.push(slot.clone());
     }
 
     pub(crate) fn forget_slot(&self, slot: &Arc<TxnSlot>) {
@@ -186,6 +191,10 @@ impl Engine {
         if let Some(at) = slots.iter().position(|s| Arc::ptr_eq(s, slot)) {
             slots.swap_remove(at);
         }
+        debug_assert!(
+            slots.len() > 64 || !slots.iter().any(|s| Arc::ptr_eq(s, slot)),
+            "a checkpoint would name what has ended"
+        );
     }
 
     pub(crate) fn all_slots(&self) -> Vec<Arc<TxnSlot>> {

@@ -34,6 +34,7 @@ impl Default for GarbageList {
 impl GarbageList {
     /// What recovery knows of a prepared transaction's values.
     pub(crate) fn recovered(values: Vec<Garbage>) -> GarbageList {
+        debug_assert!(values.iter().all(|piece| piece.overflow().is_some()));
         GarbageList {
             pieces: values.into_iter().map(|piece| (0, piece)).collect(),
             ..GarbageList::default()
@@ -62,6 +63,7 @@ impl GarbageList {
                 return;
             }
         }
+        debug_assert!(page != PageId::NONE && at > 0, "a mark on {page} at {at}");
         *place = (page, self.pieces.len());
         self.add(at, Garbage::entry(table, number, key, true));
     }
@@ -75,6 +77,10 @@ impl GarbageList {
         if self.pieces.len() < before {
             self.forget_pages();
         }
+        debug_assert!(
+            self.pieces.iter().all(|(at, _)| *at <= position),
+            "what was undone above {position} would be purged"
+        );
     }
 
     /// References of the values out of line among the pieces.
@@ -86,6 +92,7 @@ impl GarbageList {
     /// Hands all pieces over.
     pub(crate) fn take(&mut self) -> Vec<Garbage> {
         self.forget_pages();
+        debug_assert!(self.pieces.is_sorted_by_key(|(at, _)| *at));
         self.pieces.drain(..).map(|(_, piece)| piece).collect()
     }
 

@@ -26,6 +26,8 @@ struct Loser {
 impl Losers {
     pub(crate) fn add(&self, slot: Arc<TxnSlot>) {
         let txn = slot.state.lock().txn;
+        assert!(!txn.is_frozen(), "a loser has an id");
+        debug_assert!(!self.has(txn), "transaction {txn} is rolled back twice");
         self.slots.lock().push(Loser {
             txn,
             slot,
@@ -56,7 +58,9 @@ impl Losers {
     pub(crate) fn fail(&self, txn: TxnId, reason: Error) {
         let mut slots = self.slots.lock();
         let loser = slots.iter_mut().find(|l| l.txn == txn);
-        loser.expect("it is one of them").failed = Some(reason);
+        let failed = &mut loser.expect("it is one of them").failed;
+        debug_assert!(failed.is_none(), "the rollback of {txn} is given up twice");
+        *failed = Some(reason);
     }
 
     /// Why nobody need wait any more: those that are left have failed.
@@ -67,8 +71,13 @@ impl Losers {
     }
 
     pub(crate) fn done(&self, txn: TxnId) {
-        self.slots.lock().retain(|l| l.txn != txn);
-        self.left.fetch_sub(1, Ordering::SeqCst);
+        let mut slots = self.slots.lock();
+        let before = slots.len();
+        slots.retain(|l| l.txn != txn);
+        assert_eq!(slots.len() + 1, before, "{txn} is not one of them");
+        drop(slots);
+        let left = self.left.fetch_sub(1, Ordering::SeqCst);
+        assert!(left > 0, "more losers end than there were");
     }
 }
 

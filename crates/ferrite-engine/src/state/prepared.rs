@@ -25,8 +25,11 @@ impl Prepared {
     }
 
     pub(crate) fn append(&mut self, last: Prepared) {
+        assert_ne!(self.id, last.id, "prepared under its xid twice");
+        debug_assert!(last.next.is_none(), "one at a time");
         let mut end = &mut self.next;
         while let Some(prepared) = end {
+            debug_assert_ne!(prepared.id, last.id, "prepared under its xid twice");
             end = &mut prepared.next;
         }
         *end = Some(Box::new(last));

@@ -50,6 +50,12 @@ pub enum Garbage {
 
 impl Garbage {
     pub(crate) fn entry(table: &Arc<Table>, number: usize, key: &[u8], alone: bool) -> Garbage {
+        assert!(
+            number < table.index_count(),
+            "index {number} of {}",
+            table.id()
+        );
+        debug_assert!(u16::try_from(number).is_ok(), "index {number} is cut off");
         Garbage::Entry {
             table: table.clone(),
             number: number as u16,
@@ -103,8 +109,19 @@ impl Work {
     /// Some pieces are done with.
     fn settle(&mut self) {
         if !self.values.is_empty() {
+            let before = self.values.len();
             self.values = values_of(&self.pieces);
+            debug_assert!(self.values.len() <= before, "a value comes back");
         }
+        debug_assert!(
+            self.pieces
+                .iter()
+                .filter(|p| p.overflow().is_some())
+                .count()
+                == self.values.len(),
+            "a checkpoint would not name all values of {}",
+            self.txn
+        );
     }
 }
 
@@ -178,7 +195,9 @@ impl PurgeQueue {
             let part = pieces.split_off(pieces.len() - PIECES_AT_ONCE);
             more.push(Work::new(txn, part, false, left_us));
         }
+        debug_assert!(more.iter().all(|work| work.pieces.len() == PIECES_AT_ONCE));
         let first = Work::new(txn, pieces, true, left_us);
+        debug_assert!(!first.pieces.is_empty() && first.counts);
         // Counted first: who takes it takes it off the counts.
         self.length.fetch_add(1, Ordering::Relaxed);
         let added = 1 + more.len();
@@ -243,8 +262,10 @@ impl PurgeQueue {
         Lists::take_due(&mut lists.waiting, &mut works, most, due_us);
         let waited = works.len();
         Lists::take_due(&mut lists.fresh, &mut works, most, u64::MAX);
-        self.fresh
+        let before = self
+            .fresh
             .fetch_sub(works.len() - waited, Ordering::Relaxed);
+        assert!(before >= works.len() - waited, "more works than were added");
         let due_us = now_us.saturating_sub(HELD_US);
         Lists::take_due(&mut lists.held, &mut works, most, due_us);
         if works.is_empty() {
@@ -252,13 +273,19 @@ impl PurgeQueue {
         }
         lists.last_batch += 1;
         let id = lists.last_batch;
+        debug_assert!(works.len() <= most, "{} works of {most}", works.len());
+        debug_assert!(
+            works.iter().all(|work| !work.pieces.is_empty()),
+            "of nothing"
+        );
         let values: Vec<Arc<[Value]>> = works
             .iter()
             .filter(|work| !work.values.is_empty())
             .map(|work| work.values.clone())
             .collect();
         if !values.is_empty() {
-            lists.working.insert(id, values);
+            let other = lists.working.insert(id, values);
+            assert!(other.is_none(), "batch {id} is worked on twice");
         }
         Some(Batch { id, works })
     }
@@ -273,6 +300,7 @@ impl PurgeQueue {
                 ended += usize::from(work.counts);
                 continue;
             }
+            debug_assert!(work.pieces.len() <= PIECES_AT_ONCE, "{}", work.pieces.len());
             work.settle();
             match work.values.len() == work.pieces.len() {
                 true => held.push(work),
@@ -286,14 +314,16 @@ impl PurgeQueue {
             lists.working.remove(&batch.id)
         };
         drop(done);
-        self.length.fetch_sub(ended, Ordering::Relaxed);
+        let before = self.length.fetch_sub(ended, Ordering::Relaxed);
+        assert!(before >= ended, "more works end than there were");
     }
 
     /// Sleeps until there may be work, at most so long.
     pub(crate) fn wait(&self, us: u64) {
         self.sleeping.fetch_add(1, Ordering::SeqCst);
         self.event.wait_timeout_us(us);
-        self.sleeping.fetch_sub(1, Ordering::SeqCst);
+        let sleeping = self.sleeping.fetch_sub(1, Ordering::SeqCst);
+        debug_assert!(sleeping > 0, "more helpers wake than slept");
     }
 
     /// Wakes a sleeping helper.

@@ -84,6 +84,12 @@ impl SlotState {
             "{} and {txn}",
             self.txn
         );
+        debug_assert_eq!(self.undo.position(), 0, "{txn} begins with another's undo");
+        debug_assert!(
+            self.garbage.is_empty(),
+            "{txn} begins with another's values"
+        );
+        debug_assert!(self.touched.all().is_empty(), "{txn}: another's indexes");
         self.txn = txn;
         self.standing = Standing::Active;
     }
@@ -103,6 +109,7 @@ impl SlotState {
             matches!(self.standing, Standing::Active),
             "prepared twice, or ended"
         );
+        assert!(!self.txn.is_frozen(), "no transaction is prepared");
         self.standing = Standing::Prepared(xid);
     }
 
@@ -151,6 +158,10 @@ impl SlotState {
         self.standing = Standing::None;
         self.undo.clear(area);
         self.touched.clear();
+        debug_assert!(
+            !self.is_prepared() && self.xid().is_none(),
+            "a name is left"
+        );
     }
 }
 

@@ -28,6 +28,7 @@ use ferrite_sync::waits::{waiting, Of, Reason};
 const ALLOWANCE_BYTES: u64 = 256 << 10;
 /// The same at the least for what has to go on.
 const BACKGROUND_ALLOWANCE_BYTES: u64 = 32 << 10;
+const _: () = assert!(BACKGROUND_ALLOWANCE_BYTES <= ALLOWANCE_BYTES);
 /// A row change waits no longer than this, in steps of 1 ms.
 const LONGEST_MS: u32 = 1000;
 /// Log that a rollback produces between two attempts to make room for it, in bytes.
@@ -67,6 +68,13 @@ impl Marks {
 
     /// Log that may be produced between two pauses at that age.
     fn allowance(&self, age: u64) -> u64 {
+        assert!(
+            self.keep < self.brake && self.brake < self.stop,
+            "marks at {}, {} and {}",
+            self.keep,
+            self.brake,
+            self.stop
+        );
         let left = self.stop.saturating_sub(age);
         let all = self.stop - self.brake;
         (u128::from(left.min(all)) * u128::from(ALLOWANCE_BYTES) / u128::from(all)) as u64
@@ -92,6 +100,7 @@ impl Engine {
         let start = self.checkpoint_lsn.load(Ordering::SeqCst);
         let next = self.log.current_lsn().0 + marks.step;
         let at = next.max(start + marks.keep).min(start + marks.brake);
+        debug_assert!(at != UNWATCHED && at >= start, "looks at {at}");
         self.attention_lsn.store(at, Ordering::Relaxed);
     }
 
@@ -113,6 +122,7 @@ impl Engine {
             self.housekeeping.set();
             return;
         }
+        debug_assert!(*paused_at <= self.log.current_lsn().0, "of another log");
         if self.log.current_lsn().0 < *paused_at + marks.allowance(age) {
             return;
         }
@@ -146,6 +156,7 @@ impl Engine {
         let (age, marks) = (self.log_age(), self.marks());
         let now = self.log.current_lsn().0;
         let allowance = marks.allowance(age).max(BACKGROUND_ALLOWANCE_BYTES);
+        debug_assert!(eased.paused_at <= now, "of another log");
         if age > marks.brake && now < eased.paused_at + allowance {
             return;
         }

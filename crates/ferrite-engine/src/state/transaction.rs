@@ -65,6 +65,8 @@ pub(crate) struct Transaction {
     pub changed: ChangedTables,
     /// The undo list has grown long: its older part leaves memory before the next change.
     pub spill_due: bool,
+    /// Where the record of its last change ends.
+    pub last_change: Lsn,
 }
 
 impl Transaction {
@@ -81,6 +83,7 @@ impl Transaction {
             garbage: GarbageList::default(),
             changed: ChangedTables::default(),
             spill_due: false,
+            last_change: Lsn::ZERO,
         }
     }
 
@@ -97,6 +100,7 @@ impl Transaction {
             (state.txn, phase)
         };
         assert!(!id.is_frozen(), "an unfinished transaction has an id");
+        debug_assert_eq!(slot.owner.txn_id(), id, "another's locks");
         Transaction {
             id,
             phase,
@@ -106,6 +110,7 @@ impl Transaction {
             garbage,
             changed: ChangedTables::default(),
             spill_due: false,
+            last_change: Lsn::ZERO,
         }
     }
 
@@ -146,6 +151,8 @@ impl Transaction {
     #[cold]
     pub(crate) fn begin(&mut self, engine: &Engine) {
         assert_eq!(self.phase, Phase::Idle, "{}: begun twice", self.id);
+        assert!(self.id.is_frozen(), "{} begins again", self.id);
+        debug_assert!(self.garbage.is_empty(), "garbage of another transaction");
         self.id = engine.txns.begin(self.owner.clone());
         self.owner.set_txn(self.id);
         self.slot.state.lock().begin(self.id);
@@ -161,6 +168,12 @@ impl Transaction {
 
     /// The COMMIT record is in the log and ends at `end`.
     pub(crate) fn ordered(&mut self, end: Lsn) {
+        assert!(
+            self.last_change < end,
+            "{}: its commit ends at {end}, its last change at {}",
+            self.id,
+            self.last_change
+        );
         let before = self.phase;
         assert!(
             matches!(before, Phase::Active | Phase::Prepared),
@@ -173,6 +186,7 @@ impl Transaction {
     /// Everything is about to be undone; or what was to be undone is so in part, and nobody may add to
     /// that or commit it.
     pub(crate) fn begin_rollback(&mut self) {
+        assert!(!self.id.is_frozen(), "nothing to be rolled back");
         match self.phase {
             Phase::Active | Phase::Prepared | Phase::RollingBack => self.phase = Phase::RollingBack,
             other => panic!("{}: rolled back when {other:?}", self.id),
@@ -182,6 +196,12 @@ impl Transaction {
     /// It was rolled back to end a deadlock, and the server does not know yet.
     pub(crate) fn abort_as_victim(&mut self) {
         assert_eq!(self.phase, Phase::Idle, "{}: not rolled back", self.id);
+        assert_eq!(
+            self.owner.locks_held(),
+            0,
+            "others still wait for the victim"
+        );
+        debug_assert!(!self.has_changes() && self.garbage.is_empty());
         self.phase = Phase::Aborted;
     }
 
@@ -191,6 +211,7 @@ impl Transaction {
             self.slot.state.lock().end(&engine.undo_area);
         }
         debug_assert_eq!(self.owner.locks_held(), 0, "{}: locks stay", self.id);
+        debug_assert!(!self.owner.is_waiting(), "{} ends while it waits", self.id);
         self.slot.started_us.store(0, Ordering::Relaxed);
         self.slot.rows_changed.store(0, Ordering::Relaxed);
         self.owner.set_txn(TxnId::FROZEN);

@@ -27,6 +27,8 @@ const SPILL_BYTES: usize = 2 * CHUNK_BYTES;
 const MOST_TAIL_BYTES: usize = 3 * CHUNK_BYTES;
 /// Name of the file.
 const NAME: &str = "undo.spill";
+// What is left after a spill is less than what may be, and a full tail has been due before.
+const _: () = assert!(SPILL_BYTES > CHUNK_BYTES && MOST_TAIL_BYTES > SPILL_BYTES);
 
 /// A chunk in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +46,16 @@ struct Slots {
     /// Given back since the last checkpoint began.
     released: Vec<u32>,
     next: u32,
+}
+
+impl Slots {
+    /// A slot is free, given back, or in use; never two of these.
+    fn is_sound(&self) -> bool {
+        let idle = || self.free.iter().chain(&self.released);
+        idle().count() <= self.next as usize
+            && idle().all(|slot| *slot < self.next)
+            && (idle().count() > 64 || idle().all(|s| idle().filter(|t| s == *t).count() == 1))
+    }
 }
 
 /// The file of chunks.
@@ -84,6 +96,7 @@ impl UndoArea {
         slots.free = (0..slots.next)
             .filter(|slot| used.binary_search(slot).is_err())
             .collect();
+        debug_assert!(slots.is_sound(), "after a restart");
     }
 
     /// The file, made if there is none.
@@ -138,6 +151,10 @@ impl UndoArea {
                 slots.next += 1;
                 slots.next - 1
             });
+            debug_assert!(
+                slots.is_sound() && !slots.free.contains(&slot) && !slots.released.contains(&slot),
+                "slot {slot} would be written while a checkpoint names it"
+            );
             (file, slot)
         };
         let written = file.write_at(bytes, u64::from(slot) * CHUNK_BYTES as u64);
@@ -175,7 +192,13 @@ impl UndoArea {
     }
 
     fn release(&self, chunk: Chunk) {
-        self.slots.lock().released.push(chunk.slot);
+        let mut slots = self.slots.lock();
+        debug_assert!(
+            !slots.released.contains(&chunk.slot) && !slots.free.contains(&chunk.slot),
+            "slot {} is given back twice",
+            chunk.slot
+        );
+        slots.released.push(chunk.slot);
     }
 
     /// A checkpoint begins to copy lists. What was given back so far is in none of them.
@@ -205,6 +228,7 @@ impl UndoArea {
             return;
         }
         slots.free.extend(released);
+        debug_assert!(slots.is_sound(), "after a checkpoint");
         if slots.free.len() as u32 == slots.next && slots.next > 0 {
             // Nothing is in use: the space goes back to the file system.
             if let Some(file) = &slots.file {
@@ -242,6 +266,7 @@ impl UndoArea {
     /// Bytes of the file in use.
     pub(crate) fn bytes(&self) -> u64 {
         let slots = self.slots.lock();
+        debug_assert!(slots.is_sound(), "slots in use");
         let used = slots.next as usize - slots.free.len() - slots.released.len();
         (used * CHUNK_BYTES) as u64
     }
@@ -279,8 +304,14 @@ impl UndoList {
     /// Adds an entry.
     pub(crate) fn push(&mut self, entry: &[u8]) {
         self.tail.extend_from_slice(entry);
+        assert!(u32::try_from(entry.len()).is_ok(), "{} bytes", entry.len());
         self.tail
             .extend_from_slice(&(entry.len() as u32).to_le_bytes());
+        debug_assert_eq!(
+            entry_before(&self.tail, self.tail.len()).map(|(_, last)| last),
+            Some(entry),
+            "the last entry reads differently"
+        );
     }
 
     /// The tail has grown long: call [`UndoList::spill`].
@@ -299,10 +330,12 @@ impl UndoList {
     /// # Errors
     /// `DiskFull`, `Io`: it stays in memory.
     pub(crate) fn spill(&mut self, area: &UndoArea) -> Result<()> {
+        let position = self.position();
         while self.spill_due() && !area.read_only {
             let chunk = area.write(&self.tail[..CHUNK_BYTES])?;
             self.chunks.push(chunk);
             self.tail.drain(..CHUNK_BYTES);
+            assert_eq!(self.position(), position, "undo is lost by spilling it");
         }
         Ok(())
     }
@@ -312,10 +345,12 @@ impl UndoList {
         let Some(&chunk) = self.chunks.last() else {
             return Ok(false);
         };
+        let position = self.position();
         let mut bytes = area.read(chunk)?;
         bytes.append(&mut self.tail);
         self.tail = bytes;
         self.chunks.pop();
+        assert_eq!(self.position(), position, "undo is lost by reading it back");
         area.release(chunk);
         Ok(true)
     }
@@ -356,6 +391,7 @@ impl UndoList {
             }
         }
         self.drop_last(position);
+        debug_assert!(self.position() <= position, "{} is left", self.position());
         Ok(())
     }
 
@@ -366,6 +402,7 @@ impl UndoList {
             self.tail = Vec::new();
         }
         self.chunks.drain(..).for_each(|c| area.release(c));
+        debug_assert_eq!(self.position(), 0, "undo is left");
     }
 
     /// Reads the list backwards without changing it.

@@ -52,6 +52,12 @@ impl Transaction {
 
     /// Stage `Visible`.
     fn publish(&mut self, engine: &Engine) {
+        assert!(
+            matches!(self.phase(), Phase::Ordered(_)),
+            "{} would be visible before its record is in the log: {:?}",
+            self.id(),
+            self.phase()
+        );
         engine.txns.commit(self.id());
         self.changed.committed(engine.now_s.load(Ordering::Relaxed));
         kill_point!("commit.visible");
@@ -61,8 +67,20 @@ impl Transaction {
     fn log_commit(&mut self, engine: &Engine) -> Lsn {
         let mut state = self.slot.state.lock();
         assert_eq!(state.txn, self.id(), "the slot is of another transaction");
+        debug_assert!(
+            state.garbage.len() >= self.garbage.values().count(),
+            "{}: values that no record names",
+            self.id()
+        );
+        debug_assert_eq!(state.is_prepared(), self.phase() == Phase::Prepared);
         let body = commit_body(state.txn, state.garbage.len());
         let at = engine.log.append(record_kind::COMMIT, &[&body]);
+        assert!(
+            self.last_change <= at.start && at.start < at.end,
+            "{}: committed at {at:?}, changed at {}",
+            self.id(),
+            self.last_change
+        );
         state.end_of_list(&engine.undo_area);
         drop(state);
         self.ordered(at.end);
@@ -78,8 +96,11 @@ impl Transaction {
             "{:?}",
             self.phase()
         );
+        // Purge asks who sees this transaction: it must have an answer.
+        debug_assert!(engine.txns.is_committed(self.id()), "{}", self.id());
         if !self.garbage.is_empty() {
             engine.purge.add(self.id(), self.garbage.take());
+            debug_assert!(self.garbage.is_empty(), "purged twice");
         }
         // Only now the slot lets go of the values: a checkpoint looks there first.
         self.release(engine);
@@ -88,8 +109,20 @@ impl Transaction {
     /// Snapshot and locks go, and the transaction ends.
     pub(crate) fn release(&mut self, engine: &Engine) {
         self.snapshot = None;
+        self.may_unlock(engine);
         engine.locks.release_all(&self.owner);
         self.end(engine);
+        debug_assert!(!self.has_changes() && self.phase() == Phase::Idle);
+    }
+
+    /// Locks go only after everybody is told that the transaction has ended: who makes an implicit
+    /// lock explicit relies on it.
+    fn may_unlock(&self, engine: &Engine) {
+        debug_assert!(
+            !self.has_changes() || !engine.txns.is_active(self.id()),
+            "the locks of {} go before it has ended",
+            self.id()
+        );
     }
 
     /// Logs the values out of line that it lets go of, and puts them into the slot. Nothing is locked
@@ -111,6 +144,7 @@ impl Transaction {
             body.extend_from_slice(&rollback_body(self.id()));
             encode_values(&part, &mut body);
             let mut state = self.slot.state.lock();
+            assert_eq!(state.txn, self.id(), "the slot is of another transaction");
             engine.log.append(record_kind::GARBAGE, &[&body]);
             state.garbage.extend_from_slice(&part);
             drop(state);
@@ -122,9 +156,18 @@ impl Transaction {
     fn log_prepare(&mut self, engine: &Engine, xid: &Xid) -> Lsn {
         self.log_values(engine);
         let mut state = self.slot.state.lock();
+        assert_eq!(state.txn, self.id(), "the slot is of another transaction");
+        debug_assert_eq!(state.garbage.len(), self.garbage.values().count());
         let body = prepare_body(self.id(), xid, state.garbage.len());
         let at = engine.log.append(record_kind::PREPARE, &[&body]);
+        assert!(
+            self.last_change <= at.start && at.start < at.end,
+            "{}: prepared at {at:?}, changed at {}",
+            self.id(),
+            self.last_change
+        );
         state.prepare(xid.clone());
+        debug_assert!(state.is_prepared() && state.xid() == Some(xid));
         drop(state);
         self.prepared();
         kill_point!("prepare.logged");
@@ -163,6 +206,7 @@ impl Session {
 
     fn finish_commit(&mut self) {
         self.txn.finish_commit(&self.engine);
+        debug_assert!(!self.txn.is_active(), "something is left of a commit");
         self.forget_statement();
         self.engine.counters.commits.inc();
         if self.engine.purge.in_debt() {
@@ -185,7 +229,12 @@ impl Session {
                     }
                 };
                 match engine.log.commit(end, &company, &mut token) {
-                    CommitAck::Done | CommitAck::Deferred => {}
+                    CommitAck::Done => debug_assert!(
+                        engine.log.durable_lsn() >= end,
+                        "a commit to {end} is answered, durable is {}",
+                        engine.log.durable_lsn()
+                    ),
+                    CommitAck::Deferred => {}
                 }
                 kill_point!("commit.durable");
             }
@@ -223,6 +272,12 @@ impl Session {
             _ => {}
         }
         kill_point!("prepare.durable");
+        debug_assert_eq!(self.txn.phase(), Phase::Prepared);
+        debug_assert!(
+            self.engine.flush_mode.load(Ordering::Relaxed) != 1
+                || self.engine.log.durable_lsn() >= end,
+            "prepared and not on disk"
+        );
         Ok(())
     }
 
@@ -248,7 +303,9 @@ impl Session {
         self.txn.snapshot = None;
         // What the transaction leaves may be much: others need not wait in the order of commits
         // until it is in the purge queue.
+        self.txn.may_unlock(&self.engine);
         self.engine.locks.release_all(&self.txn.owner);
+        debug_assert!(matches!(self.txn.phase(), Phase::Ordered(_)));
     }
 
     /// Frees what is left after [`Session::commit_ordered`], or commits in one phase if that
@@ -276,6 +333,7 @@ impl Session {
         let owner = Owner::new(self.thread_id, self.thd);
         let next = Transaction::new(&self.engine, owner);
         let prepared = std::mem::replace(&mut self.txn, next);
+        debug_assert!(!prepared.id().is_frozen() && !self.txn.has_changes());
         // The connection may end before the transaction does.
         prepared.owner.forget_thd();
         self.engine.adopt_prepared(prepared);

@@ -80,14 +80,17 @@ impl Engine {
     /// when a part of it was rolled back already.
     pub fn commit_by_xid(&self, xid: &Xid) -> Result<()> {
         let mut transaction = self.begin_decision(xid)?;
+        debug_assert!(transaction.has_changes(), "prepared without a change");
         if transaction.phase() != Phase::Prepared {
             self.break_off_decision(xid, transaction);
             return Err(Error::RolledBack);
         }
         self.find_changed_tables(&mut transaction);
+        debug_assert_eq!(transaction.xid().as_ref(), Some(xid), "another's decision");
         let end = transaction.order(self);
         transaction.finish_commit(self);
         self.log.flush_to(end);
+        debug_assert!(self.log.durable_lsn() >= end, "decided and not on disk");
         self.end_decision(xid, &transaction);
         Ok(())
     }
@@ -119,6 +122,7 @@ impl Engine {
             }
         };
         self.log.flush_to(end);
+        debug_assert!(self.log.durable_lsn() >= end, "decided and not on disk");
         self.end_decision(xid, &transaction);
         Ok(())
     }

@@ -7,7 +7,7 @@ use crate::log_records::ends::rollback_body;
 use crate::log_records::undo::{self, Prior, Undo};
 use crate::state::callbacks::LogLevel;
 use crate::state::engine::Engine;
-use crate::state::slot::TxnSlot;
+use crate::state::slot::{SlotState, TxnSlot};
 use crate::state::throttle::Eased;
 use crate::state::touched::Touched;
 use crate::state::transaction::{Phase, Transaction};
@@ -46,6 +46,12 @@ impl Transaction {
         assert_eq!(state.undo.position(), 0, "changes are left");
         let body = rollback_body(state.txn);
         let at = engine.log.append(record_kind::ROLLBACK_END, &[&body]);
+        assert!(
+            self.last_change <= at.start && at.start < at.end,
+            "{}: rolled back at {at:?}, changed at {}",
+            self.id(),
+            self.last_change
+        );
         state.end(&engine.undo_area);
         drop(state);
         engine.txns.rolled_back(self.id());
@@ -54,11 +60,13 @@ impl Transaction {
     }
 
     fn undo_to(&mut self, engine: &Engine, position: u64, stale: bool) -> Result<()> {
+        assert!(!self.id().is_frozen(), "no transaction is undone");
         if let Err(e) = engine.undo_to(&self.slot, self.id(), position, stale) {
             self.begin_rollback();
             return Err(e);
         }
         self.garbage.undone_to(position);
+        debug_assert!(self.undo_position() <= position, "changes are left");
         Ok(())
     }
 }
@@ -85,11 +93,13 @@ impl Session {
         let (txn, engine) = (&mut self.txn, &self.engine);
         // A session without an end of its transaction would be no better off.
         let end = ferrite_buffer::patiently(|| txn.roll_back(engine, false))?;
+        debug_assert!(!txn.is_active(), "something is left of a rollback");
         engine.counters.rollbacks.inc();
         self.forget_statement();
         // A prepared transaction is on disk: a crash must not bring back what was answered.
         if was_prepared && !ferrite_sync::mutant!("rollback.prepared_not_durable") {
             self.engine.log.flush_to(end);
+            debug_assert!(self.engine.log.durable_lsn() >= end, "answered too early");
         }
         Ok(())
     }
@@ -165,6 +175,7 @@ impl Engine {
             }
             let left = {
                 let mut state = slot.state.lock();
+                assert_eq!(state.txn, txn, "the slot is of another transaction");
                 if state.undo.position() <= position {
                     state.pause_rollback();
                     return Ok(());
@@ -181,6 +192,10 @@ impl Engine {
                 work.entry.extend_from_slice(entry);
                 left
             };
+            debug_assert!(
+                left >= position,
+                "an entry from {left} is across {position}"
+            );
             undo::encode_undone_header(txn, left, &mut work.prelude);
             self.undo_one(slot, txn, left, &mut work)?;
             kill_point!("rollback.one_undone");
@@ -206,7 +221,7 @@ impl Engine {
                 // The table was dropped meanwhile, and the row with it.
                 let mut state = slot.state.lock();
                 self.log.append(record_kind::MINI_TXN, &[&work.prelude]);
-                state.undo.drop_last(left);
+                undone(&mut state, txn, left);
                 Ok(())
             }
             (Some(table), Undo::Insert { index, key }) => {
@@ -220,7 +235,7 @@ impl Engine {
                 self.free_overflow_page(of, page, &work.prelude, &mut |append| {
                     let mut state = slot.state.lock();
                     append();
-                    state.undo.drop_last(left);
+                    undone(&mut state, txn, left);
                 })
             }
         };
@@ -261,8 +276,9 @@ impl Engine {
         {
             let mut state = slot.state.lock();
             leaf.remove(&work.prelude, at, &mut work.scratch);
-            state.undo.drop_last(left);
+            undone(&mut state, txn, left);
         }
+        debug_assert!(leaf.find(key).is_err(), "an entry is there twice");
         drop(leaf);
         if number == 0 {
             table.note_change(-1);
@@ -306,6 +322,11 @@ impl Engine {
                 self.version_before(&now, prior.txn, rec.value, &work.value)?
             };
             let header = Header { version, ..largest };
+            debug_assert!(
+                !header.txn.is_frozen() || version == 0,
+                "what everybody sees has an older state"
+            );
+            debug_assert!(version <= u64::MAX >> 16, "version address {version}");
             let same = (prior.keep_head, prior.keep_tail);
             {
                 let mut state = slot.state.lock();
@@ -317,8 +338,12 @@ impl Engine {
                     same,
                     &mut work.scratch,
                 );
-                state.undo.drop_last(left);
+                undone(&mut state, txn, left);
             }
+            debug_assert!(
+                leaf.record(at).header == header && leaf.record(at).value == work.value,
+                "index {index}: another state than before the change"
+            );
             drop(leaf);
             if number == 0 && now.deleted != prior.deleted {
                 table.note_change(if prior.deleted { -1 } else { 1 });
@@ -336,6 +361,7 @@ impl Engine {
         from: &[u8],
         to: &[u8],
     ) -> Result<u64> {
+        debug_assert!(!now.txn.is_frozen(), "nobody's change is undone");
         if prior_txn == now.txn {
             return self.rebase(now.version, from, to);
         }
@@ -357,6 +383,7 @@ impl Engine {
     pub(crate) fn restore_versions(&self, slot: &TxnSlot) -> Result<()> {
         let (txn, mut entries) = {
             let state = slot.state.lock();
+            assert!(state.is_prepared(), "{} is not prepared", state.txn);
             (state.txn, state.undo.backwards())
         };
         let mut values: HashMap<(IndexId, Vec<u8>), Vec<u8>> = HashMap::new();
@@ -437,6 +464,7 @@ impl Engine {
                 same,
                 &mut Scratch::default(),
             );
+            debug_assert!(leaf.record(at).header == header && leaf.record(at).value == keep);
         }
         // An older change of ours is a difference to this value.
         if prior.txn == txn {
@@ -444,6 +472,23 @@ impl Engine {
         }
         Ok(true)
     }
+}
+
+/// An entry was taken back, and the log says so: its undo goes. Under the slot's mutex since
+/// before the append.
+fn undone(state: &mut SlotState, txn: TxnId, left: u64) {
+    assert_eq!(state.txn, txn, "another's change was undone");
+    assert!(
+        left < state.undo.position(),
+        "{txn}: {left} bytes of undo are left of {}",
+        state.undo.position()
+    );
+    state.undo.drop_last(left);
+    assert_eq!(
+        state.undo.position(),
+        left,
+        "{txn}: undo that the log says is left"
+    );
 }
 
 /// Undo touches only what bears the id of its transaction: a list that does not fit the table

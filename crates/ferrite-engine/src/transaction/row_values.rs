@@ -26,5 +26,9 @@ impl RowValues {
         if self.from.is_some_and(|from| from >= position) {
             self.from = None;
         }
+        debug_assert!(
+            self.from.is_none_or(|from| from < position),
+            "values of no row"
+        );
     }
 }

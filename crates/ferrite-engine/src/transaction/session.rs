@@ -273,6 +273,7 @@ impl Session {
         if self.txn.phase() == Phase::Idle {
             self.txn.begin(&self.engine);
         }
+        debug_assert!(self.txn.phase() == Phase::Active && self.txn.has_changes());
         Ok(self.txn.id())
     }
 
@@ -300,13 +301,29 @@ impl Session {
             prelude,
             ..
         } = &mut self.buffers;
+        assert_eq!(self.txn.phase(), Phase::Active, "{} changes", self.txn.id());
         entry.clear();
         undo::encode(undo, entry);
         undo::encode_undo_header(self.txn.id(), entry, prelude);
         let mut state = self.txn.slot.state.lock();
+        assert_eq!(
+            state.txn,
+            self.txn.id(),
+            "the slot is of another transaction"
+        );
         let at = edit(prelude, scratch);
+        assert!(
+            self.txn.last_change <= at.start && at.start < at.end,
+            "a change at {at:?} after one at {}",
+            self.txn.last_change
+        );
+        self.txn.last_change = at.end;
         state.undo.push(entry);
         state.touched.add(undo.index());
+        debug_assert!(
+            state.touched.has(undo.index()),
+            "a table that DDL could take"
+        );
         self.txn.spill_due = state.undo.spill_due();
         drop(state);
         self.txn.owner.add_change();
@@ -339,6 +356,7 @@ impl Session {
         number: usize,
         key: &[u8],
     ) {
+        debug_assert_eq!(self.txn.phase(), Phase::Active);
         let at = self.undo_position();
         self.txn.garbage.add_entry(at, page, (table, number), key);
     }

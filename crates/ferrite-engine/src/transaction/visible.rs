@@ -40,7 +40,13 @@ impl Engine {
         out: &mut Vec<u8>,
     ) -> Result<bool> {
         if !self.is_seen(rec.header.txn, view) {
-            return self.older_value(rec, view, work, out);
+            let start = out.len();
+            let found = self.older_value(rec, view, work, out)?;
+            debug_assert!(
+                found || out.len() == start,
+                "a row that is not there has bytes"
+            );
+            return Ok(found);
         }
         if !rec.header.deleted || matches!(view, View::Current) {
             out.extend_from_slice(rec.value);
@@ -66,6 +72,7 @@ impl Engine {
         work: &mut Vec<u8>,
         out: &mut Vec<u8>,
     ) -> Result<bool> {
+        debug_assert!(!rec.header.txn.is_frozen(), "everybody sees what is frozen");
         let start = out.len();
         let walk = self.versions.walk();
         let mut addr = VersionAddr(rec.header.version);
@@ -79,6 +86,7 @@ impl Engine {
                 return Ok(false);
             };
             older.clear();
+            debug_assert!(!head.end.is_frozen(), "{head:?} is still the present state");
             apply(&newer, &head, work, &mut older);
             if self.is_seen(head.begin, view) {
                 if head.is_deleted() {
@@ -99,6 +107,7 @@ impl Engine {
     /// Does any snapshot, now or later, need a state of this delete-marked entry from before
     /// the deletion? The caller keeps its chain from changing.
     pub(crate) fn needed_by_snapshots(&self, header: &Header) -> bool {
+        debug_assert!(header.deleted, "a live row is asked about");
         let walk = self.versions.walk();
         let mut body = Vec::new();
         let mut addr = VersionAddr(header.version);
@@ -123,6 +132,7 @@ impl Engine {
     pub(crate) fn keep_needed(&self, header: &mut Header, value: &[u8]) -> bool {
         let first = VersionAddr(header.version);
         let (rest, _) = self.versions.walk().prune(&self.txns, first, value);
+        debug_assert!(header.deleted, "the chain of a live row goes");
         header.version = rest.0;
         !rest.is_none()
     }

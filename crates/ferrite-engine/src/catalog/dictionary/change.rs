@@ -12,7 +12,7 @@ use crate::log_records::undo::NO_UNDO;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{kill_point, time, Arc};
 use ferrite_tree::Tree;
-use ferrite_types::{Error, IndexId, Lsn, Result, TableId};
+use ferrite_types::{Error, IndexId, Lsn, PageId, Result, TableId};
 
 impl Dictionary {
     /// Makes a table from `spec` (ids and roots are filled in here). Durable on return.
@@ -27,6 +27,11 @@ impl Dictionary {
         spec.id = TableId(state.next.table);
         spec.created_unix_s = time::unix_us() / 1_000_000;
         state.next.table += 1;
+        assert!(
+            !state.specs.contains_key(&spec.id),
+            "table {} is in use",
+            spec.id
+        );
         self.make_trees(&mut state, &mut spec)?;
         kill_point!("dict.create.trees_made");
         // Also tells a restart, before anything else does, that the table's id is used.
@@ -41,17 +46,28 @@ impl Dictionary {
         if !ferrite_sync::mutant!("dict.create_not_durable") {
             self.log.flush_to(end);
         }
+        debug_assert!(self.log.durable_lsn() >= end, "created and not on disk");
+        debug_assert!(self.is_stored(&spec), "another definition is stored");
         kill_point!("dict.create.durable");
         for index in &spec.indexes {
-            state.by_index.insert(index.id, spec.id);
+            let other = state.by_index.insert(index.id, spec.id);
+            assert!(other.is_none(), "index {} was given out twice", index.id);
         }
-        state.names.insert(spec.name.clone(), spec.id);
+        let other = state.names.insert(spec.name.clone(), spec.id);
+        assert!(other.is_none(), "{} is there already", spec.name);
         state.specs.insert(spec.id, spec.clone());
         let table = Arc::new(Table::new(spec, &self.pool));
         table.raise_auto_increment(auto_increment.max(1));
         table.set_usable_from(self.txns.mark());
         state.open.insert(table.id(), table.clone());
+        debug_assert!(state.is_sound(), "after {} was created", table.id());
         Ok(table)
+    }
+
+    /// What a restart will read of the definition is what was meant.
+    fn is_stored(&self, spec: &TableSpec) -> bool {
+        let read = self.read(&record_key(spec.id, 0));
+        read.map_or(true, |bytes| bytes == spec.encode())
     }
 
     /// New ids and empty trees for all indexes of a definition; none on failure.
@@ -59,7 +75,10 @@ impl Dictionary {
         for at in 0..spec.indexes.len() {
             let id = state.new_index_id();
             match Tree::create(&self.pool, id, NO_UNDO) {
-                Ok(root) => (spec.indexes[at].id, spec.indexes[at].root) = (id, root),
+                Ok(root) => {
+                    assert!(root != PageId::NONE, "index {id} has no root");
+                    (spec.indexes[at].id, spec.indexes[at].root) = (id, root);
+                }
                 Err(e) => {
                     spec.indexes.truncate(at);
                     self.drop_trees(spec);
@@ -82,6 +101,7 @@ impl Dictionary {
             return Err(Error::RowTooBig);
         }
         for (part, bytes) in spec.parts() {
+            assert!(part >= FIRST_PART, "part {part} is the definition's own");
             self.put(&record_key(spec.id, part), bytes)?;
         }
         self.put(&record_key(spec.id, 0), &spec.encode())
@@ -112,9 +132,15 @@ impl Dictionary {
             self.delete_parts(id, FIRST_PART)?;
         }
         kill_point!("dict.redefine.begun");
+        assert_eq!(
+            (spec.id, &spec.name, &spec.indexes),
+            (id, &old.name, &old.indexes)
+        );
         let end = self.put_spec(&spec)?;
+        debug_assert!(self.is_stored(&spec), "another definition is stored");
         kill_point!("dict.redefine.logged");
         self.log.flush_to(end);
+        debug_assert!(self.log.durable_lsn() >= end, "redefined and not on disk");
         state.specs.insert(id, spec);
         if apart {
             self.delete_parts(id, old.first_part())?;
@@ -154,14 +180,18 @@ impl Dictionary {
         if !ferrite_sync::mutant!("dict.drop_not_durable") {
             self.log.flush_to(end);
         }
+        debug_assert!(self.log.durable_lsn() >= end, "dropped and not on disk");
         kill_point!("dict.drop.durable");
-        state.names.remove(name);
+        let named = state.names.remove(name);
+        assert_eq!(named, Some(id), "another table is dropped");
         let open = state.open.remove(&id);
         state.carried.remove(&id);
         let spec = state.specs.remove(&id).ok_or(Error::NotFound)?;
         for index in &spec.indexes {
-            state.by_index.remove(&index.id);
+            let of = state.by_index.remove(&index.id);
+            assert_eq!(of, Some(id), "an index of another table is dropped");
         }
+        debug_assert!(state.is_sound(), "after {id} was dropped");
         drop(state);
         let _alone = open.as_ref().map(|t| t.close());
         for index in &spec.indexes {
@@ -199,12 +229,16 @@ impl Dictionary {
         let end = self.put(&record_key(id, 0), &spec.encode())?;
         kill_point!("dict.rename.logged");
         self.log.flush_to(end);
+        debug_assert!(self.log.durable_lsn() >= end, "renamed and not on disk");
         kill_point!("dict.rename.durable");
-        state.names.remove(from);
-        state.names.insert(to.to_string(), id);
+        let named = state.names.remove(from);
+        assert_eq!(named, Some(id), "another table is renamed");
+        let other = state.names.insert(to.to_string(), id);
+        assert!(other.is_none(), "{to} is there already");
         // An open instance stays (its trees' structure locks must have no twin); its own copy
         // of the definition keeps the old name, which nothing reads.
         state.specs.insert(id, spec);
+        debug_assert!(state.is_sound(), "after {id} was renamed");
         Ok(())
     }
 
@@ -218,6 +252,10 @@ impl Dictionary {
         let mut spec = state.specs.get(&id).ok_or(Error::NotFound)?.clone();
         let old: Vec<IndexId> = spec.indexes.iter().map(|i| i.id).collect();
         self.make_trees(&mut state, &mut spec)?;
+        assert!(
+            spec.indexes.len() == old.len() && spec.indexes.iter().all(|i| !old.contains(&i.id)),
+            "table {id}: a tree that goes stays"
+        );
         let end = match self.put(&record_key(id, 0), &spec.encode()) {
             Ok(end) => end,
             Err(e) => {
@@ -226,6 +264,7 @@ impl Dictionary {
             }
         };
         self.log.flush_to(end);
+        debug_assert!(self.log.durable_lsn() >= end, "emptied and not on disk");
         log_auto_increment(&self.log, id, auto_increment.max(1), true);
         kill_point!("dict.truncate.durable");
         let open = state.open.remove(&id);
@@ -240,12 +279,15 @@ impl Dictionary {
             },
         );
         for index in &old {
-            state.by_index.remove(index);
+            let of = state.by_index.remove(index);
+            assert_eq!(of, Some(id), "an index of another table is emptied");
         }
         for index in &spec.indexes {
-            state.by_index.insert(index.id, id);
+            let other = state.by_index.insert(index.id, id);
+            assert!(other.is_none(), "index {} was given out twice", index.id);
         }
         state.specs.insert(id, spec);
+        debug_assert!(state.is_sound(), "after {id} was emptied");
         let fresh = self.open_id(&mut state, id);
         if let Ok(table) = &fresh {
             table.set_usable_from(self.txns.mark());
