@@ -216,14 +216,14 @@ impl Pool {
 
     /// Appends the log record that frees the pages under those guards and frees them; inner
     /// nodes under the structure lock of their tree. `others` are the frames of further pages
-    /// the record changes.
+    /// the record changes. There may be none to be freed: a rollback that meets a page which went
+    /// before a crash, or is another's by now, logs that its undo entry is done with.
     pub fn free_pages(
         &self,
         parts: &[&[u8]],
         others: &[u32],
         pages: Vec<ExclusiveGuard<'_>>,
     ) -> Appended {
-        assert!(!pages.is_empty(), "a record frees no page");
         let map = self.map_lock.lock();
         let at = self.append(record_kind::MINI_TXN, parts, others);
         for guard in &pages {
