@@ -218,7 +218,7 @@ impl LeafMut<'_> {
             old[..head] == value[..head] && old[old.len() - tail..] == value[value.len() - tail..]
         });
         record::encode(header, suffix, value, &mut scratch.rec);
-        assert!(
+        debug_assert!(
             node::can_replace(self, slot, scratch.rec.len()),
             "no room for {} bytes in slot {slot}",
             scratch.rec.len()
