@@ -173,8 +173,12 @@ impl Opened {
         }
         self.open.swap_remove(at);
         if let Some(moved) = self.open.get(at) {
-            let was = moved.place.swap(at, Ordering::Relaxed);
-            debug_assert_eq!(was, self.open.len(), "the last one moves");
+            debug_assert_eq!(
+                moved.place.load(Ordering::Relaxed),
+                self.open.len(),
+                "the last one moves"
+            );
+            moved.place.store(at, Ordering::Relaxed);
         }
         self.changes += 1;
         true
