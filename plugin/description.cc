@@ -34,6 +34,7 @@ static uint column_flags(const Column &c, const Field *field) {
     flags |= kDescribeGenerated;
   if (field->flags & AUTO_INCREMENT_FLAG) flags |= kDescribeAutoInc;
   if (field->compression_method()) flags |= kDescribeCompressed;
+  if (field->flags & VERS_ROW_END) flags |= kDescribeRowEnd;
   return flags;
 }
 

@@ -1,6 +1,7 @@
 /*
  * What a table's rows and keys mean, written down for tools that read a database without a
- * server (ferrite-check --salvage): column names, types and places.
+ * server (ferrite-check --salvage), and for the core, which finds the indexes that serve a
+ * foreign key: column names, types and places.
  *
  * It follows the fixed part of the definition blob (ferrite_share.cc) and is never read by
  * the server. Numbers are little-endian, a text is its length (u16) and its bytes:
@@ -13,7 +14,7 @@
  *       u16 column, u8 kind (PartKind), u8 flags (1 nullable, 2 descending, 4 whole column,
  *       8 recoverable), u32 width, u32 prefix in characters (bytes of binary columns),
  *       u8 levels of weights, each: u8 group, u8 padded
- * The reader is crates/ferrite-tools/src/describe.rs. A change here is a change of the file
+ * The reader is crates/ferrite-engine/src/catalog/describe.rs. A change here is a change of the file
  * format.
  */
 #ifndef FERRITE_DESCRIPTION_H
@@ -32,6 +33,7 @@ constexpr uint8_t kDescribeVirtual = 8;    /* computed when read */
 constexpr uint8_t kDescribeGenerated = 16; /* computed when written */
 constexpr uint8_t kDescribeAutoInc = 32;
 constexpr uint8_t kDescribeCompressed = 64; /* COLUMN COMPRESSED */
+constexpr uint8_t kDescribeRowEnd = 128;    /* ends the life of a row, of tables with history */
 
 void append_description(const Layout &layout, const TABLE *table, std::string *out);
 

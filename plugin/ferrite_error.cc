@@ -10,6 +10,7 @@
 #include <atomic>
 
 #include "ferrite_hton.h"
+#include "ferrite_links.h"
 #include "ferrite_vars.h"
 
 namespace {
@@ -90,6 +91,11 @@ int plain_error(fe_code code) {
       return HA_ERR_TABLE_DEF_CHANGED;
     case FE_OUT_OF_MEMORY:
       return HA_ERR_OUT_OF_MEM;
+    case FE_FOREIGN_KEY:
+      return HA_ERR_CANNOT_ADD_FOREIGN;
+    case FE_REFERENCED:
+      ferrite_forget_violation();
+      return HA_ERR_ROW_IS_REFERENCED;
     default:
       return 0;
   }
@@ -162,6 +168,9 @@ int ferrite_table_error(fe_code code, THD *thd) {
 
 /* The server's own messages say it all for its own codes; it would append ours to some. */
 bool ferrite_get_error_message(int error, String *buf) {
+  if (error == HA_ERR_ROW_IS_REFERENCED || error == HA_ERR_NO_REFERENCED_ROW ||
+      error == HA_ERR_FK_DEPTH_EXCEEDED)
+    ferrite_violation_text(buf);
   if (error <= HA_ERR_LAST) return false;
   buf->copy(last_text, strlen(last_text), system_charset_info);
   return error == own_error(FE_SNAPSHOT_TOO_OLD);

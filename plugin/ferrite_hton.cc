@@ -242,4 +242,7 @@ maria_declare_plugin(ferrite){MYSQL_STORAGE_ENGINE_PLUGIN,
                        ferrite_i_s_snapshots_init),
     FERRITE_I_S_PLUGIN("FERRITE_WAITS", "Ferrite waits by reason", ferrite_i_s_waits_init),
     FERRITE_I_S_PLUGIN("FERRITE_LONG_WAITS", "Ferrite waits of 50 ms and more",
-                       ferrite_i_s_long_waits_init) maria_declare_plugin_end;
+                       ferrite_i_s_long_waits_init),
+    FERRITE_I_S_PLUGIN("FERRITE_SYS_FOREIGN", "Ferrite foreign keys", ferrite_i_s_foreign_init),
+    FERRITE_I_S_PLUGIN("FERRITE_SYS_FOREIGN_COLS", "Columns of Ferrite foreign keys",
+                       ferrite_i_s_foreign_cols_init) maria_declare_plugin_end;

@@ -26,6 +26,7 @@ namespace ferrite {
 
 constexpr uint32_t kRowIdBytes = 8;
 constexpr uint32_t kNoIndex = UINT_MAX32;
+constexpr char kHiddenIndexName[] = "GEN_CLUST_INDEX";
 
 /* The formats of one table, from the server's description of it. */
 struct Layout {

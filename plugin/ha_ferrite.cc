@@ -28,7 +28,10 @@ ha_ferrite::ha_ferrite(handlerton *hton, TABLE_SHARE *share) : handler(hton, sha
   memset(static_cast<void *>(&m_changed), 0, sizeof m_changed);
 }
 
-ha_ferrite::~ha_ferrite() { close_cursors(); }
+ha_ferrite::~ha_ferrite() {
+  close_cursors();
+  forget_links();
+}
 
 int ha_ferrite::error(fe_code code) { return ferrite_to_ha_error(code, ha_thd()); }
 
@@ -113,6 +116,8 @@ int ha_ferrite::open(const char *name, int, uint) {
 
 int ha_ferrite::close() {
   close_cursors();
+  m_link_set.reset();
+  forget_links();
   if (m_attached) m_share->detach();
   m_attached = false;
   m_share = nullptr;
@@ -138,6 +143,8 @@ void ha_ferrite::close_cursors() {
     if (c.cursor) fe_cursor_close(c.cursor);
     c = Cursor{};
   }
+  for (Follower &f : m_followers) fe_cursor_close(f.cursor);
+  m_followers.clear();
   m_cursor = nullptr;
 }
 
@@ -316,6 +323,8 @@ int ha_ferrite::extra(ha_extra_function operation) {
 int ha_ferrite::begin_copy() {
   const TABLE_SHARE *s = table->s;
   if (m_sequence || s->long_unique_table || s->period.unique_keys) return 0;
+  /* Who deletes a parent must see its children: only copies under a name of their own are not seen. */
+  if (is_linked() && m_share->name.find("/#sql-") == std::string::npos) return 0;
   if (int err = prepare_write()) return err;
   fe_table_begin_load(m_session, m_share->table);
   m_copying = true;

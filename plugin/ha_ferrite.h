@@ -3,8 +3,8 @@
  *
  * The class is grouped by the phases of a statement: open, lock, read, write, end; then DDL
  * and statistics. ha_ferrite.cc has open, locking and hints; ha_ferrite_read.cc,
- * ha_ferrite_write.cc, ha_ferrite_generated.cc, ha_ferrite_ddl.cc, ha_ferrite_alter.cc and stats.cc
- * the rest.
+ * ha_ferrite_write.cc, ha_ferrite_generated.cc, ha_ferrite_ddl.cc, ha_ferrite_alter.cc,
+ * ha_ferrite_foreign.cc, ha_ferrite_cascade.cc and stats.cc the rest.
  *
  * Rules of this interface
  * - Every override is marked `override`: the server's signatures differ from MySQL's.
@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "ferrite.h"
+#include "ferrite_links.h"
 #include "ferrite_share.h"
 
 class ha_ferrite final : public handler {
@@ -95,6 +96,8 @@ class ha_ferrite final : public handler {
   void get_auto_increment(ulonglong offset, ulonglong increment, ulonglong nb_desired_values,
                           ulonglong *first_value, ulonglong *nb_reserved_values) override;
   bool get_error_message(int error, String *buf) override;
+  bool get_foreign_dup_key(char *child_table, uint child_table_len, char *child_key,
+                           uint child_key_len) override;
 
   /* ---- DDL and upkeep ---- */
   int create(const char *name, TABLE *form, HA_CREATE_INFO *create_info) override;
@@ -114,6 +117,15 @@ class ha_ferrite final : public handler {
   int analyze(THD *thd, HA_CHECK_OPT *check_opt) override;
   int optimize(THD *thd, HA_CHECK_OPT *check_opt) override;
   int check(THD *thd, HA_CHECK_OPT *check_opt) override;
+
+  /* ---- foreign keys ---- */
+  char *get_foreign_key_create_info() override;
+  void free_foreign_key_create_info(char *text) override;
+  int get_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *list) override;
+  int get_parent_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *list) override;
+  bool referenced_by_foreign_key() const noexcept override;
+  bool can_switch_engines() override;
+  bool is_fk_defined_on_table_or_index(uint index) override;
 
   /* ---- numbers for the optimizer ---- */
   int info(uint flag) override;
@@ -205,8 +217,52 @@ class ha_ferrite final : public handler {
   /* CREATE and ALTER TABLE. */
   static const char *find_bad_option(THD *thd, const HA_CREATE_INFO *info);
   int largest_autoinc(ulonglong *value);
-  int redescribe(const TABLE *altered_table);
+  int redescribe(const TABLE *altered_table, Alter_inplace_info *info);
   int alter_autoinc(ulonglong next);
+
+  /* Foreign keys. */
+  const fe_links *links() const;
+  void forget_links() const;
+  bool loses_needed_index(TABLE *altered_table, Alter_inplace_info *info);
+
+  /* Rows and foreign keys (ha_ferrite_cascade.cc). */
+  static constexpr uint64_t kNoPlace = UINT64_MAX;
+  static constexpr int kLinksChanged = -1; /* the links are to be had anew */
+  struct Follower {
+    uint32_t index_no;
+    fe_cursor *cursor;
+    bool busy;
+  };
+  bool is_linked() const;
+  bool checks_links() const;
+  uint64_t place_before_row() const;
+  int settle_row(int err, uint64_t before);
+  int check_inserted(const uchar *row, uint64_t before);
+  int check_updated(const uchar *old_row, const uchar *new_row, bool pk_changed, uint64_t before);
+  int check_deleted(const uchar *row, uint64_t before);
+  int current_links(std::shared_ptr<const ferrite::LinkSet> *out);
+  fe_code push_key(const ferrite::LinkKey &key, const uchar *row, size_t *len);
+  bool is_history(const uchar *row) const;
+  int wait_for_ddl();
+  bool moves_entry(const fe_link &link, const ferrite::LinkKey &key, const MY_BITMAP *changed,
+                   bool pk_changed) const;
+  fe_code find_parent(const ferrite::LinkSet &set, uint32_t no, const uchar *row);
+  int check_parents(const uchar *row, const MY_BITMAP *changed, bool pk_changed);
+  int push_child_keys(const ferrite::LinkSet &set, const uchar *old_row, const uchar *new_row);
+  int check_child(const ferrite::LinkSet &set, uint32_t no, size_t at, size_t len,
+                  const uchar *new_row);
+  int check_children(const uchar *old_row, const uchar *new_row);
+  ha_ferrite *find_child(const char *core_name) const;
+  int cascade(const fe_link &link, size_t at, size_t len, const uchar *new_row);
+  int take_cursor(uint32_t index_no, size_t *out);
+  void give_cursor(size_t which);
+  int follow(const ferrite::Cascade &step, const fe_link &link, const ha_ferrite &parent, size_t at,
+             size_t len, const uchar *new_row);
+  int follow_delete();
+  int follow_update(const fe_link &link, const ha_ferrite &parent, const uchar *new_row);
+  int confirm_orphan(const ferrite::LinkSet &set, uint32_t no, bool *orphan);
+  int check_row_parents(const ferrite::LinkSet &set, uint *orphans);
+  bool take_value(Field *to, const ha_ferrite &parent, uint16_t column, const uchar *new_row);
 
   /* Checking and statistics. */
   int check_indexes(THD *thd);
@@ -216,6 +272,7 @@ class ha_ferrite final : public handler {
   void publish_stats();
 
   ferrite::Share *m_share = nullptr;
+  mutable fe_links *m_links = nullptr; /* as of its version; see links() */
   bool m_attached = false;
   uint32_t m_generation = 0;
   fe_session *m_session = nullptr;
@@ -285,6 +342,15 @@ class ha_ferrite final : public handler {
   size_t m_blob_place_bytes = 0;
   /* Read by info(HA_STATUS_ERRKEY), sometimes of another partition's handler. */
   static thread_local uint s_duplicate_key;
+  static thread_local const TABLE_SHARE *s_foreign_duplicate; /* where a cascade met it */
+
+  /* Foreign keys: what to look for, keys that are looked for now, and what this handler is changed
+     for if it is not the statement's own. */
+  std::shared_ptr<const ferrite::LinkSet> m_link_set;
+  ferrite::Buffer m_link_keys;
+  ferrite::Buffer m_link_scratch;
+  std::vector<Follower> m_followers;
+  const ferrite::Cascade *m_cascade = nullptr;
 
   ulonglong m_autoinc_rows = 0; /* values still to come of a multi-row INSERT */
   ulonglong m_autoinc_last = 0;

@@ -10,6 +10,7 @@
 
 #include "ferrite_cluster.h"
 #include "ferrite_error.h"
+#include "ferrite_foreign.h"
 #include "ferrite_hton.h"
 
 using ferrite::Layout;
@@ -21,7 +22,7 @@ static constexpr alter_table_operations kNoData =
     ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE | ALTER_COLUMN_INDEX_LENGTH | ALTER_CONVERT_TO |
     ALTER_DROP_CHECK_CONSTRAINT | ALTER_INDEX_IGNORABILITY | ALTER_CHANGE_INDEX_COMMENT |
     ALTER_RENAME_INDEX | ALTER_INDEX_ORDER | ALTER_RENAME | ALTER_PARTITIONED | ALTER_OPTIONS |
-    ALTER_ADD_VIRTUAL_COLUMN | ALTER_DROP_VIRTUAL_COLUMN | ALTER_VIRTUAL_GCOL_EXPR;
+    ALTER_DROP_FOREIGN_KEY | ALTER_ADD_VIRTUAL_COLUMN | ALTER_DROP_VIRTUAL_COLUMN | ALTER_VIRTUAL_GCOL_EXPR;
 
 /* Table options that create() has to see, because it may refuse them. */
 static constexpr ulong kCheckedOptions = HA_CREATE_USED_ENGINE | HA_CREATE_USED_ROW_FORMAT |
@@ -74,7 +75,16 @@ enum_alter_inplace_result ha_ferrite::check_if_supported_inplace_alter(
   if (ha_alter_info->handler_flags & ALTER_STORED_COLUMN_TYPE)
     ha_alter_info->unsupported_reason =
         my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_COLUMN_TYPE);
-  if (ha_alter_info->handler_flags & ~kNoData) return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  if (loses_needed_index(altered_table, ha_alter_info)) return HA_ALTER_ERROR;
+  alter_table_operations changes = ha_alter_info->handler_flags;
+  if (changes & ALTER_ADD_FOREIGN_KEY && ferrite_foreign_keys_enforced) {
+    if (ferrite_foreign_checks(ha_thd()))
+      ha_alter_info->unsupported_reason =
+          my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_FK_CHECK);
+    else
+      changes &= ~ALTER_ADD_FOREIGN_KEY;
+  }
+  if (changes & ~kNoData) return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (create_info->used_fields & kCheckedOptions) return HA_ALTER_INPLACE_NOT_SUPPORTED;
   Layout altered;
   altered.init(altered_table);
@@ -115,13 +125,17 @@ int ha_ferrite::alter_autoinc(ulonglong next) {
   return rc == FE_OK ? 0 : error(rc);
 }
 
-/* The description kept for tools follows names and types; the server reads none of it. */
-int ha_ferrite::redescribe(const TABLE *altered_table) {
+/* The description kept for tools follows names and types, and so do foreign keys; the server
+   reads none of it. */
+int ha_ferrite::redescribe(const TABLE *altered_table, Alter_inplace_info *info) {
   Layout altered;
   altered.init(altered_table);
   const std::string text = ferrite::make_definition(altered, altered_table);
-  const fe_slice definition = {reinterpret_cast<const uint8_t *>(text.data()), text.size()};
-  fe_code rc = fe_table_redefine(ferrite_engine, m_share->name.c_str(), definition);
+  ferrite::ForeignKeys added(ha_thd(), altered_table, info->create_info, m_share->name, true);
+  if (int err = added.check()) return err;
+  const fe_code rc =
+      ferrite::alter_foreign(m_share->name, altered_table, altered, info, text, &added);
+  if (rc == FE_FOREIGN_KEY) return added.report_in_place();
   return rc == FE_OK ? 0 : error(rc);
 }
 
@@ -130,9 +144,9 @@ bool ha_ferrite::commit_inplace_alter_table(TABLE *altered_table, Alter_inplace_
                                             bool commit) {
   if (!commit) return false;
   const HA_CREATE_INFO *create_info = ha_alter_info->create_info;
-  int err = redescribe(altered_table);
+  int err = redescribe(altered_table, ha_alter_info);
   if (!err && create_info->used_fields & HA_CREATE_USED_AUTO && table->found_next_number_field)
     err = alter_autoinc(create_info->auto_increment_value);
-  if (err) print_error(err, MYF(0));
+  if (err > 0) print_error(err, MYF(0));
   return err != 0;
 }

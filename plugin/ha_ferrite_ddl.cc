@@ -11,6 +11,7 @@
 #include "ferrite_backup.h"
 #include "ferrite_cluster.h"
 #include "ferrite_error.h"
+#include "ferrite_foreign.h"
 #include "ferrite_hton.h"
 #include "ferrite_vars.h"
 #include "innodb_settings.h"
@@ -72,7 +73,7 @@ const char *ha_ferrite::find_bad_option(THD *thd, const HA_CREATE_INFO *info) {
 
 /* Clauses of CREATE TABLE that Ferrite cannot honour. */
 static int refuse_unsupported(const TABLE *form, const HA_CREATE_INFO *info) {
-  if (info->alter_info) {
+  if (info->alter_info && !ferrite_foreign_keys_enforced) {
     List_iterator_fast<Key> keys(info->alter_info->key_list);
     while (Key *key = keys++)
       if (key->type == Key::FOREIGN_KEY) return refuse("FOREIGN KEY constraints");
@@ -165,15 +166,18 @@ int ha_ferrite::create(const char *name, TABLE *form, HA_CREATE_INFO *create_inf
   for (const Index &index : layout.indexes) {
     fe_index_def def;
     const bool named = index.server_no != MAX_KEY;
-    def.name = named ? form->key_info[index.server_no].name.str : "GEN_CLUST_INDEX";
+    def.name = named ? form->key_info[index.server_no].name.str : ferrite::kHiddenIndexName;
     def.flags = index.unique ? FE_INDEX_UNIQUE : 0;
     def.key_parts = static_cast<uint32_t>(index.parts.size());
     indexes.push_back(def);
   }
   const std::string table_name = core_table_name(name);
   const std::string definition = ferrite::make_definition(layout, form);
+  ferrite::ForeignKeys foreign(ha_thd(), form, create_info, table_name, false);
+  if (int err = foreign.check()) return err;
   fe_table_def def;
   memset(&def, 0, sizeof def);
+  def.foreign = foreign.defs();
   def.name = table_name.c_str();
   if (create_info->tmp_table()) def.flags |= FE_TABLE_TEMPORARY;
   if (layout.hidden_row_id) def.flags |= FE_TABLE_HIDDEN_ROWID;
@@ -186,6 +190,7 @@ int ha_ferrite::create(const char *name, TABLE *form, HA_CREATE_INFO *create_inf
     def.auto_increment = create_info->auto_increment_value ? create_info->auto_increment_value : 1;
   bool refused;
   const fe_code rc = ferrite_create_table(&def, &refused);
+  if (rc == FE_FOREIGN_KEY) return foreign.report();
   if (rc == FE_OK && !refused) warn_system_table(ha_thd(), table_name);
   return refused ? HA_ERR_UNSUPPORTED : ferrite_table_error(rc, ha_thd());
 }
@@ -193,8 +198,8 @@ int ha_ferrite::create(const char *name, TABLE *form, HA_CREATE_INFO *create_inf
 int ha_ferrite::delete_table(const char *name) {
   if (int err = ferrite_check_cluster_ddl(ha_thd(), name)) return err;
   THD *thd = ha_thd();
-  fe_code rc =
-      fe_table_drop(ferrite_engine, core_table_name(name).c_str(), thd, ferrite_lock_wait_ms(thd));
+  fe_code rc = fe_table_drop(ferrite_engine, core_table_name(name).c_str(),
+                             ferrite_references_that_keep(thd), thd, ferrite_lock_wait_ms(thd));
   return ferrite_table_error(rc, thd);
 }
 
@@ -202,8 +207,11 @@ int ha_ferrite::rename_table(const char *from, const char *to) {
   if (int err = ferrite_check_cluster_ddl(ha_thd(), from)) return err;
   if (ferrite::is_temporary_path(to)) return refuse_temporary_name(to);
   THD *thd = ha_thd();
-  fe_code rc = fe_table_rename(ferrite_engine, core_table_name(from).c_str(),
-                               core_table_name(to).c_str(), thd, ferrite_lock_wait_ms(thd));
+  const std::string old_name = core_table_name(from), new_name = core_table_name(to);
+  fe_code rc = fe_table_rename(ferrite_engine, old_name.c_str(), new_name.c_str(),
+                               ferrite_shown_name(old_name).c_str(),
+                               ferrite_shown_name(new_name).c_str(), ferrite_foreign_checks(thd),
+                               thd, ferrite_lock_wait_ms(thd));
   /* The server would report any failure as 1025; the first error reported is used. */
   if (rc == FE_LOCK_TIMEOUT) my_error(ER_LOCK_WAIT_TIMEOUT, MYF(0));
   if (rc == FE_INTERRUPTED) my_error(ER_QUERY_INTERRUPTED, MYF(0));
@@ -291,12 +299,15 @@ int ha_ferrite::check_indexes(THD *thd) {
   std::vector<fe_cursor *> cursors(layout().indexes.size(), nullptr);
   for (const Index &index : layout().indexes)
     if (index.no && cursor_for(index.no, &cursors[index.no])) return HA_ADMIN_FAILED;
-  uint faults = 0;
+  uint faults = 0, orphans = 0;
   ulonglong rows = 0;
-  int err = ha_rnd_init(true);
+  std::shared_ptr<const ferrite::LinkSet> links;
+  int err = current_links(&links);
+  if (!err) err = ha_rnd_init(true);
   while (!err && !(err = ha_rnd_next(table->record[0]))) {
     rows++;
     err = check_row_entries(table->record[0], &cursors, &faults);
+    if (!err && links) err = check_row_parents(*links, &orphans);
     if (thd_killed(thd)) err = HA_ERR_ABORTED_BY_USER;
   }
   ha_rnd_end();

@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-#define FE_ABI_VERSION 5
+#define FE_ABI_VERSION 6
 
 typedef struct fe_engine fe_engine;
 typedef struct fe_session fe_session; /* one SQL connection and its transaction */
@@ -66,7 +66,9 @@ typedef enum {
   FE_TABLE_CHANGED = 22,    /* read view older than the table's definition */
   FE_OUT_OF_MEMORY = 23,
   FE_LOCK_TABLE_FULL = 24,
-  FE_BUG = 25               /* the caller broke a rule of this interface */
+  FE_BUG = 25,              /* the caller broke a rule of this interface */
+  FE_FOREIGN_KEY = 26,      /* a foreign key does not fit its tables; see fe_last_misfit() */
+  FE_REFERENCED = 27        /* foreign keys of other tables refer to the table */
 } fe_code;
 
 typedef enum { FE_LOG_NOTE = 0, FE_LOG_WARNING = 1, FE_LOG_ERROR = 2 } fe_log_level;
@@ -237,6 +239,9 @@ fe_code fe_rollback_by_xid(fe_engine *engine, const fe_xid *xid);
    the transaction. */
 fe_code fe_savepoint_set(fe_session *session, uint64_t *savepoint);
 fe_code fe_savepoint_rollback(fe_session *session, uint64_t savepoint);
+/* Within a statement that goes on: undoes what it has changed since fe_savepoint_set(). Nothing if
+   the transaction is gone. */
+fe_code fe_row_undo(fe_session *session, uint64_t savepoint);
 
 /* ---- tables ------------------------------------------------------------------------ */
 
@@ -254,6 +259,32 @@ enum {
   FE_TABLE_NO_ROLLBACK = 4  /* SEQUENCE: changes are their own transaction */
 };
 
+/* Foreign keys: the rules are in docs/internals/foreign_keys.md. */
+enum { FE_FK_RESTRICT = 0, FE_FK_NO_ACTION = 1, FE_FK_CASCADE = 2, FE_FK_SET_NULL = 3 };
+
+typedef struct {
+  const char *own;
+  const char *other;
+} fe_fk_column;
+
+typedef struct {
+  const char *name;   /* without the database */
+  const char *parent; /* "db/table", as names of tables are */
+  const fe_fk_column *columns; /* own: the child's name; other: the parent's */
+  uint32_t column_count;
+  uint32_t on_delete; /* FE_FK_... */
+  uint32_t on_update;
+  uint32_t carried;   /* bool: the original has it too */
+} fe_fk_def;
+
+typedef struct {
+  const fe_fk_def *defs;
+  uint32_t count;
+  uint32_t checks;      /* bool, foreign_key_checks: parents must exist, and whoever waits for the
+                           table must fit it */
+  const char *original; /* the table that this one is to replace; NULL: none */
+} fe_fk_defs;
+
 typedef struct {
   const char *name;           /* "db/table" in the server's file name encoding */
   uint32_t flags;
@@ -262,17 +293,30 @@ typedef struct {
   uint32_t index_count;
   fe_slice definition;        /* opaque bytes of the plugin, returned by fe_table_definition */
   uint64_t auto_increment;    /* next value, 0: none */
+  fe_fk_defs foreign;
 } fe_table_def;
+
+/* What keeps a table from being dropped: any foreign key of another table that refers to it, those
+   of other databases (this one is dropped), none (foreign_key_checks=0). */
+typedef enum {
+  FE_REFERENCES_ANY = 0,
+  FE_REFERENCES_OTHER_DATABASES = 1,
+  FE_REFERENCES_NONE = 2
+} fe_references;
 
 /* Each of these is atomic and durable on return. Those with `thd` (NULL: none, else checked for
    KILL) wait up to `wait_ms` while a prepared transaction has changed the table, then give
    FE_LOCK_TIMEOUT; temporary tables do not wait. */
 fe_code fe_table_create(fe_engine *engine, const fe_table_def *def);
 /* FE_NOT_FOUND if there is none. Space is freed in the background. */
-fe_code fe_table_drop(fe_engine *engine, const char *name, void *thd, uint32_t wait_ms);
-/* FE_NOT_FOUND / FE_EXISTS; renaming a table that already has only the new name is FE_OK. */
-fe_code fe_table_rename(fe_engine *engine, const char *from, const char *to, void *thd,
-                        uint32_t wait_ms);
+fe_code fe_table_drop(fe_engine *engine, const char *name, fe_references references, void *thd,
+                      uint32_t wait_ms);
+/* FE_NOT_FOUND / FE_EXISTS; renaming a table that already has only the new name is FE_OK.
+   `shown_from`, `shown_to`: the names as users see them, with which names of foreign keys begin
+   that nobody named. `foreign_checks`: those of a copy that becomes the table are to fit. */
+fe_code fe_table_rename(fe_engine *engine, const char *from, const char *to,
+                        const char *shown_from, const char *shown_to, int foreign_checks,
+                        void *thd, uint32_t wait_ms);
 /* Gives the table another `definition`: for what a server does not need to read its rows. */
 fe_code fe_table_redefine(fe_engine *engine, const char *name, fe_slice definition);
 /* Empties the table, resets auto_increment to 1. Caller holds the server's exclusive lock. */
@@ -332,6 +376,112 @@ fe_code fe_autoinc_set(fe_table *table, uint64_t next);
    counts. `report` gets one line per fault; returns FE_OK, FE_CORRUPT or FE_INTERRUPTED. */
 fe_code fe_table_check(fe_session *session, fe_table *table, int quick,
                        void (*report)(void *arg, const char *text), void *arg);
+
+/* ---- foreign keys ------------------------------------------------------------------- */
+
+/* Why a foreign key does not fit. */
+typedef enum {
+  FE_MISFIT_CHILD_COLUMN = 1,  /* the child has no such column */
+  FE_MISFIT_CHILD_INDEX = 2,   /* no index of the child begins with the columns */
+  FE_MISFIT_CHILD_PREFIX = 3,  /* only one on parts of their values */
+  FE_MISFIT_PARENT = 4,        /* there is no such table */
+  FE_MISFIT_PARENT_COLUMN = 5, /* the parent has no such column */
+  FE_MISFIT_PARENT_INDEX = 6,
+  FE_MISFIT_PARENT_PREFIX = 7,
+  FE_MISFIT_TYPES = 8,         /* type or collation differ */
+  FE_MISFIT_NOT_NULL = 9,      /* SET NULL, and the column is NOT NULL */
+  FE_MISFIT_NAME = 10,         /* the database has another one of that name */
+  FE_MISFIT_NAME_TWICE = 11    /* so has the table */
+} fe_misfit;
+
+typedef struct {
+  uint32_t at;      /* its number in fe_fk_defs; UINT32_MAX: it is another table's, or was there */
+  uint32_t reason;  /* fe_misfit */
+  char key[256];    /* its name */
+  char column[256]; /* the child's column */
+  char other[256];  /* the parent's column */
+} fe_fk_misfit;
+/* After FE_FOREIGN_KEY: what this thread met last. */
+void fe_last_misfit(fe_fk_misfit *out);
+
+/* Changes foreign keys, names of columns and indexes, and the definition, without the rows: all or nothing,
+   durable on return. The parents' side of what is added is not looked at if it is missing. */
+typedef struct {
+  fe_slice definition;
+  const char *const *drop; /* names of foreign keys */
+  uint32_t drop_count;
+  uint32_t renamed_count;
+  const fe_fk_column *renamed; /* columns. own: old name; other: new name */
+  const char *const *index_names; /* of all indexes, as they are then */
+  uint32_t index_count;
+  fe_fk_defs add;
+} fe_fk_alter;
+fe_code fe_table_alter_foreign(fe_engine *engine, const char *name, const fe_fk_alter *alter);
+
+/* The greatest n in names of the table's foreign keys of the form SHOWN_ibfk_n; 0: none. */
+uint64_t fe_foreign_last_number(fe_engine *engine, const char *name, const char *shown);
+
+/* What a change of a row has to look at. 0: the table has no foreign key and none refers to it. Else
+   links with this version are the right ones. To be asked AFTER the row is written. */
+uint64_t fe_table_links_version(const fe_table *table);
+
+/* One key part of a foreign key's column in one table's index. */
+typedef struct {
+  uint16_t column; /* number of the column */
+  uint8_t kind;    /* the plugin's PartKind, FLOAT and DOUBLE both 3 */
+  uint8_t flags;   /* FE_LINK_... */
+  uint32_t width;  /* bytes of a part of fixed width */
+} fe_link_side;
+enum { FE_LINK_NULLABLE = 1, FE_LINK_DESCENDING = 2 };
+
+typedef struct {
+  fe_link_side own;
+  fe_link_side other;
+} fe_link_part;
+
+#define FE_NO_INDEX UINT32_MAX
+
+/* A foreign key as one of its tables sees it. */
+typedef struct {
+  const char *name;            /* without the child's database */
+  const char *other;           /* the other table, "db/table" */
+  const fe_fk_column *columns; /* as in fe_fk_def: own is the child's, whose link it may be */
+  uint32_t column_count;
+  uint32_t on_delete;          /* FE_FK_... */
+  uint32_t on_update;
+  uint32_t carried;            /* bool: ALTER TABLE copies rows that satisfy it: no check */
+  uint32_t index_no;           /* own index; FE_NO_INDEX: there is none, or no other table */
+  uint32_t other_index_no;     /* index of the other table to look in; FE_NO_INDEX likewise */
+  const char *parent_index;    /* name of the parent's index; NULL likewise */
+  const fe_link_part *parts;   /* so many parts open the keys of both indexes */
+  uint32_t part_count;         /* 0 likewise, else column_count */
+} fe_link;
+
+/* All of a table, as they were at one moment: they never change, and keep the core's tables, not
+   their trees. FE_TABLE_CHANGED when the table is dropped or emptied. */
+typedef struct fe_links fe_links;
+fe_code fe_links_open(fe_table *table, fe_links **out);
+void fe_links_close(fe_links *links);
+uint64_t fe_links_version(const fe_links *links);
+/* Those of the table itself: it is the child. Sorted by name. */
+const fe_link *fe_links_outgoing(const fe_links *links, uint32_t *count);
+/* Those that refer to it: it is the parent. */
+const fe_link *fe_links_incoming(const fe_links *links, uint32_t *count);
+
+/* Is there a row of the other table whose entry in other_index_no begins with `prefix` (part_count
+   parts, encoded as that index has them)? `incoming`, `link_no`: which link. Reads the newest state,
+   waits for transactions that it depends on, locks nothing. Only after the row is written that gives
+   rise to the question. FE_OK: yes. FE_NOT_FOUND: no, also when there is no other table.
+   FE_TABLE_CHANGED: the other table is dropped or emptied, get other links. */
+fe_code fe_links_probe(const fe_links *links, int incoming, uint32_t link_no, fe_session *session,
+                       fe_slice prefix);
+
+typedef struct {
+  const char *child; /* "db/table" */
+  fe_fk_def def;
+} fe_fk_row;
+void fe_each_foreign_key(fe_engine *engine, void (*each)(void *arg, const fe_fk_row *row),
+                         void *arg);
 
 /* ---- rows ---------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@
 use std::ffi::{c_char, c_int, c_void};
 
 /// Version of this boundary.
-pub const FE_ABI_VERSION: u32 = 5;
+pub const FE_ABI_VERSION: u32 = 6;
 
 /// A byte slice.
 #[repr(C)]
@@ -70,6 +70,8 @@ pub const FE_TABLE_CHANGED: fe_code = 22;
 pub const FE_OUT_OF_MEMORY: fe_code = 23;
 pub const FE_LOCK_TABLE_FULL: fe_code = 24;
 pub const FE_BUG: fe_code = 25;
+pub const FE_FOREIGN_KEY: fe_code = 26;
+pub const FE_REFERENCED: fe_code = 27;
 
 pub const FE_LOG_NOTE: c_int = 0;
 pub const FE_LOG_WARNING: c_int = 1;
@@ -184,6 +186,125 @@ pub struct fe_table_def {
     pub index_count: u32,
     pub definition: fe_slice,
     pub auto_increment: u64,
+    pub foreign: fe_fk_defs,
+}
+
+pub const FE_FK_RESTRICT: u32 = 0;
+pub const FE_FK_NO_ACTION: u32 = 1;
+pub const FE_FK_CASCADE: u32 = 2;
+pub const FE_FK_SET_NULL: u32 = 3;
+
+// The header's numbers are the stored ones.
+const _: () = assert!(FE_FK_NO_ACTION == ferrite_engine::Action::NoAction as u32);
+const _: () = assert!(FE_FK_CASCADE == ferrite_engine::Action::Cascade as u32);
+const _: () = assert!(FE_FK_SET_NULL == ferrite_engine::Action::SetNull as u32);
+
+pub const FE_REFERENCES_ANY: c_int = 0;
+pub const FE_REFERENCES_OTHER_DATABASES: c_int = 1;
+pub const FE_REFERENCES_NONE: c_int = 2;
+
+pub const FE_NO_INDEX: u32 = 4294967295;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct fe_fk_column {
+    pub own: *const c_char,
+    pub other: *const c_char,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct fe_fk_def {
+    pub name: *const c_char,
+    pub parent: *const c_char,
+    pub columns: *const fe_fk_column,
+    pub column_count: u32,
+    pub on_delete: u32,
+    pub on_update: u32,
+    pub carried: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct fe_fk_defs {
+    pub defs: *const fe_fk_def,
+    pub count: u32,
+    pub checks: u32,
+    pub original: *const c_char,
+}
+
+pub const FE_MISFIT_CHILD_COLUMN: u32 = 1;
+pub const FE_MISFIT_CHILD_INDEX: u32 = 2;
+pub const FE_MISFIT_CHILD_PREFIX: u32 = 3;
+pub const FE_MISFIT_PARENT: u32 = 4;
+pub const FE_MISFIT_PARENT_COLUMN: u32 = 5;
+pub const FE_MISFIT_PARENT_INDEX: u32 = 6;
+pub const FE_MISFIT_PARENT_PREFIX: u32 = 7;
+pub const FE_MISFIT_TYPES: u32 = 8;
+pub const FE_MISFIT_NOT_NULL: u32 = 9;
+pub const FE_MISFIT_NAME: u32 = 10;
+pub const FE_MISFIT_NAME_TWICE: u32 = 11;
+
+#[repr(C)]
+pub struct fe_fk_misfit {
+    pub at: u32,
+    pub reason: u32,
+    pub key: [c_char; 256],
+    pub column: [c_char; 256],
+    pub other: [c_char; 256],
+}
+
+#[repr(C)]
+pub struct fe_fk_alter {
+    pub definition: fe_slice,
+    pub drop: *const *const c_char,
+    pub drop_count: u32,
+    pub renamed_count: u32,
+    pub renamed: *const fe_fk_column,
+    pub index_names: *const *const c_char,
+    pub index_count: u32,
+    pub add: fe_fk_defs,
+}
+
+pub const FE_LINK_NULLABLE: u8 = 1;
+pub const FE_LINK_DESCENDING: u8 = 2;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct fe_link_side {
+    pub column: u16,
+    pub kind: u8,
+    pub flags: u8,
+    pub width: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct fe_link_part {
+    pub own: fe_link_side,
+    pub other: fe_link_side,
+}
+
+#[repr(C)]
+pub struct fe_link {
+    pub name: *const c_char,
+    pub other: *const c_char,
+    pub columns: *const fe_fk_column,
+    pub column_count: u32,
+    pub on_delete: u32,
+    pub on_update: u32,
+    pub carried: u32,
+    pub index_no: u32,
+    pub other_index_no: u32,
+    pub parent_index: *const c_char,
+    pub parts: *const fe_link_part,
+    pub part_count: u32,
+}
+
+#[repr(C)]
+pub struct fe_fk_row {
+    pub child: *const c_char,
+    pub def: fe_fk_def,
 }
 
 #[repr(C)]

@@ -1,12 +1,13 @@
 //! Where errors become codes and panics stop.
 
 use crate::abi::*;
-use ferrite_types::{Error, Result};
+use ferrite_types::{Error, ForeignMisfit, Result};
 use std::cell::RefCell;
 use std::ffi::{c_char, CStr, CString};
 
 thread_local! {
     static LAST_ERROR: RefCell<CString> = RefCell::new(CString::default());
+    static LAST_MISFIT: RefCell<Option<ForeignMisfit>> = const { RefCell::new(None) };
 }
 
 fn code_of(error: &Error) -> fe_code {
@@ -34,6 +35,8 @@ fn code_of(error: &Error) -> fe_code {
         Error::Unsupported(_) => FE_UNSUPPORTED,
         Error::Same => FE_SAME,
         Error::Bug(_) => FE_BUG,
+        Error::ForeignKey(_) => FE_FOREIGN_KEY,
+        Error::Referenced(_) => FE_REFERENCED,
     }
 }
 
@@ -41,6 +44,9 @@ fn code_of(error: &Error) -> fe_code {
 /// failures (no row, duplicate) keep no text.
 pub(crate) fn fail(error: &Error) -> fe_code {
     let code = code_of(error);
+    if let Error::ForeignKey(misfit) = error {
+        LAST_MISFIT.with(|slot| *slot.borrow_mut() = Some((**misfit).clone()));
+    }
     if code != FE_NOT_FOUND && code != FE_DUPLICATE {
         remember(error);
     }
@@ -51,6 +57,11 @@ pub(crate) fn fail(error: &Error) -> fe_code {
 pub(crate) fn remember(error: &Error) {
     let text = CString::new(error.to_string().replace('\0', " ")).unwrap_or_default();
     LAST_ERROR.with(|slot| *slot.borrow_mut() = text);
+}
+
+/// What was wrong with a foreign key, the last time in this thread.
+pub(crate) fn last_misfit() -> Option<ForeignMisfit> {
+    LAST_MISFIT.with(|slot| slot.borrow().clone())
 }
 
 /// The caller's value of an enum is none that the header has. Nothing is taken for it.

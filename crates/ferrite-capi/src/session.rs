@@ -216,6 +216,16 @@ pub unsafe extern "C" fn fe_savepoint_set(
 
 /// See the header.
 #[no_mangle]
+pub unsafe extern "C" fn fe_row_undo(session: *mut fe_session, position: u64) -> fe_code {
+    // SAFETY: a valid handle.
+    match unsafe { session_of(session) }.undo_row(position) {
+        Ok(()) => FE_OK,
+        Err(e) => fail(&e),
+    }
+}
+
+/// See the header.
+#[no_mangle]
 pub unsafe extern "C" fn fe_savepoint_rollback(
     session: *mut fe_session,
     savepoint: u64,

@@ -1,13 +1,16 @@
 //! Tables: definition, statistics, AUTO_INCREMENT, checks.
 
 use crate::abi::*;
-use crate::boundary::{code, fail, text};
+use crate::boundary::{code, fail, text, unknown};
 use crate::engine::{engine_of, fe_engine};
+use crate::foreign::new_foreign;
 use crate::session::{fe_session, session_of};
-use ferrite_engine::{DdlCaller, Engine, IndexSpec, Session, Table, TableSpec};
+use ferrite_engine::{
+    DdlCaller, Engine, IndexSpec, References, Renaming, Session, Table, TableSpec,
+};
 use ferrite_lock::TableMode;
 use ferrite_sync::{Arc, Mutex};
-use ferrite_types::{IndexId, PageId, TableId};
+use ferrite_types::{IndexId, PageId, Result};
 use std::ffi::{c_char, c_int, c_void, CString};
 
 /// An open table.
@@ -44,17 +47,14 @@ unsafe fn spec_of(def: *const fe_table_def) -> TableSpec {
             })
             .collect();
         TableSpec {
-            id: TableId(0),
             name: text(def.name),
             temporary: def.flags & FE_TABLE_TEMPORARY != 0,
             hidden_row_id: def.flags & FE_TABLE_HIDDEN_ROWID != 0,
             no_rollback: def.flags & FE_TABLE_NO_ROLLBACK != 0,
             compression: def.compression as u8,
-            created_unix_s: 0,
             indexes,
             definition: def.definition.bytes().to_vec(),
-            rest: None,
-            in_second_half: false,
+            ..TableSpec::new("", Vec::new())
         }
     }
 }
@@ -67,7 +67,12 @@ pub unsafe extern "C" fn fe_table_create(
 ) -> fe_code {
     // SAFETY: a valid handle and definition.
     let (engine, spec, first) = unsafe { (engine_of(engine), spec_of(def), (*def).auto_increment) };
-    match engine.dict().create_table(spec, first) {
+    // SAFETY: likewise.
+    let foreign = match unsafe { new_foreign(&(*def).foreign) } {
+        Ok(foreign) => foreign,
+        Err(e) => return fail(&e),
+    };
+    match engine.dict().create_with_foreign(spec, first, foreign) {
         Ok(table) => {
             if first > 1 {
                 engine.set_auto_increment(&table, first);
@@ -82,6 +87,16 @@ fn caller(thd: *mut c_void, wait_ms: u32) -> DdlCaller {
     DdlCaller {
         thd: thd as usize,
         wait_ms: u64::from(wait_ms),
+        references: References::None,
+    }
+}
+
+fn references(number: c_int) -> Result<References> {
+    match number {
+        FE_REFERENCES_ANY => Ok(References::Any),
+        FE_REFERENCES_OTHER_DATABASES => Ok(References::OtherDatabases),
+        FE_REFERENCES_NONE => Ok(References::None),
+        _ => unknown("fe_references", number),
     }
 }
 
@@ -90,12 +105,18 @@ fn caller(thd: *mut c_void, wait_ms: u32) -> DdlCaller {
 pub unsafe extern "C" fn fe_table_drop(
     engine: *mut fe_engine,
     name: *const c_char,
+    keep_for: c_int,
     thd: *mut c_void,
     wait_ms: u32,
 ) -> fe_code {
     // SAFETY: a valid handle and string.
     let (engine, name) = unsafe { (engine_of(engine), text(name)) };
-    code(engine.drop_table(&name, &caller(thd, wait_ms)))
+    let mut caller = caller(thd, wait_ms);
+    let dropped = references(keep_for).and_then(|references| {
+        caller.references = references;
+        engine.drop_table(&name, &caller)
+    });
+    code(dropped)
 }
 
 /// See the header.
@@ -104,12 +125,21 @@ pub unsafe extern "C" fn fe_table_rename(
     engine: *mut fe_engine,
     from: *const c_char,
     to: *const c_char,
+    shown_from: *const c_char,
+    shown_to: *const c_char,
+    foreign_checks: c_int,
     thd: *mut c_void,
     wait_ms: u32,
 ) -> fe_code {
     // SAFETY: a valid handle and strings.
     let (engine, from, to) = unsafe { (engine_of(engine), text(from), text(to)) };
-    code(engine.rename_table(&from, &to, &caller(thd, wait_ms)))
+    // SAFETY: likewise.
+    let shown = unsafe { (text(shown_from), text(shown_to)) };
+    let how = Renaming {
+        shown: Some((&shown.0, &shown.1)),
+        checks: foreign_checks != 0,
+    };
+    code(engine.rename_with_foreign(&from, &to, &how, &caller(thd, wait_ms)))
 }
 
 /// See the header.

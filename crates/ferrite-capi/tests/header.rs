@@ -31,7 +31,16 @@ fn layouts() -> Vec<Layout> {
         fe_config: abi_version, data_dir, buffer_pool_size_bytes, log_budget_bytes, history_ring_bytes, max_history_bytes, flush_log_at_commit, flush_interval_ms, lock_wait_timeout_ms, purge_threads, write_threads, deadlock_detect, use_direct_io, read_only, compression, simulate_crash_point, next_log_start;
         fe_xid: format_id, gtrid_len, bqual_len, data;
         fe_index_def: name, flags, key_parts;
-        fe_table_def: name, flags, compression, indexes, index_count, definition, auto_increment;
+        fe_table_def: name, flags, compression, indexes, index_count, definition, auto_increment, foreign;
+        fe_fk_column: own, other;
+        fe_fk_def: name, parent, columns, column_count, on_delete, on_update, carried;
+        fe_fk_defs: defs, count, checks, original;
+        fe_fk_misfit: at, reason, key, column, other;
+        fe_fk_alter: definition, drop, drop_count, renamed_count, renamed, index_names, index_count, add;
+        fe_link_side: column, kind, flags, width;
+        fe_link_part: own, other;
+        fe_link: name, other, columns, column_count, on_delete, on_update, carried, index_no, other_index_no, parent_index, parts, part_count;
+        fe_fk_row: child, def;
         fe_table_stats: rows, data_bytes, index_bytes, free_bytes, created_unix_s, updated_unix_s, changes_since_stats, clustered_leaf_pages;
         fe_entry: index_no, check_unique, key, payload;
         fe_dup_info: index_no, pk_len, pk;
@@ -159,7 +168,14 @@ fn nothing_stands_on_one_side_only() {
         enums.into_iter().collect(),
         "structures of abi.rs"
     );
-    let enumerations = ["fe_code", "fe_isolation", "fe_seek_mode", "fe_lock_mode"];
+    let enumerations = [
+        "fe_code",
+        "fe_isolation",
+        "fe_seek_mode",
+        "fe_lock_mode",
+        "fe_misfit",
+        "fe_references",
+    ];
     let others: Vec<&&str> = of_header
         .difference(&structures)
         .filter(|name| !enumerations.contains(name))

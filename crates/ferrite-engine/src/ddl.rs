@@ -11,6 +11,7 @@
 //!
 //! Locking: `slots`, then one slot's mutex, each for a moment; nothing is held over the sleep.
 
+use crate::catalog::dictionary::foreign_change::{References, Renaming};
 use crate::state::engine::Engine;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::waits::{waiting, Of, Reason};
@@ -27,17 +28,19 @@ pub struct DdlCaller {
     pub thd: usize,
     /// How long to wait for prepared transactions, in ms; 0: not at all.
     pub wait_ms: u64,
+    /// What keeps a table from being dropped.
+    pub references: References,
 }
 
 impl Engine {
     /// Drops a table, durably.
     ///
     /// # Errors
-    /// `NotFound`; `LockTimeout` while a prepared transaction has changed the table,
-    /// `Interrupted` by KILL; a page that cannot be read.
+    /// `NotFound`; `Referenced` by foreign keys; `LockTimeout` while a prepared transaction has
+    /// changed the table, `Interrupted` by KILL; a page that cannot be read.
     pub fn drop_table(&self, name: &str, caller: &DdlCaller) -> Result<()> {
         self.wait_for_prepared(name, caller)?;
-        self.dict.drop_table(name)
+        self.dict.drop_table(name, caller.references)
     }
 
     /// Empties a table, durably, and sets its AUTO_INCREMENT counter.
@@ -64,8 +67,22 @@ impl Engine {
     /// # Errors
     /// `Exists`, and as [`Engine::drop_table`]; nothing changed. Already renamed is no error.
     pub fn rename_table(&self, from: &str, to: &str, caller: &DdlCaller) -> Result<()> {
+        self.rename_with_foreign(from, to, &Renaming::default(), caller)
+    }
+
+    /// As [`Engine::rename_table`], with what foreign keys have to know of it.
+    ///
+    /// # Errors
+    /// Also `ForeignKey`, when the table does not fit one under its new name.
+    pub fn rename_with_foreign(
+        &self,
+        from: &str,
+        to: &str,
+        how: &Renaming<'_>,
+        caller: &DdlCaller,
+    ) -> Result<()> {
         match self.wait_for_prepared(from, caller) {
-            Err(Error::NotFound) | Ok(()) => self.dict.rename_table(from, to),
+            Err(Error::NotFound) | Ok(()) => self.dict.rename_table(from, to, how),
             Err(e) => Err(e),
         }
     }

@@ -1,5 +1,6 @@
 //! The decoders of what lies on disk, for fuzz targets: bytes in, nothing out but a panic.
 
+use crate::catalog::foreign::{self, Action, ForeignKey};
 use crate::log_records::undo::{self, Opening, Prior, Undo};
 use crate::log_records::xid::{encode_xid, Xid};
 use crate::maintenance::checkpoint::{ActiveTxn, EngineState};
@@ -26,6 +27,26 @@ pub fn undo(bytes: &[u8]) {
             let _ = prior.value(bytes, &mut value);
         }
     }
+}
+
+/// Foreign keys of a table.
+pub fn foreign_keys(bytes: &[u8]) {
+    let _ = foreign::decode(bytes);
+}
+
+/// Two foreign keys, one with two columns.
+pub fn foreign_keys_sample() -> Vec<u8> {
+    let pair = |name: &str| (name.to_string(), name.to_string());
+    let key = |columns: Vec<(String, String)>| ForeignKey {
+        name: "t_ibfk_1".into(),
+        parent: "db/parent".into(),
+        columns,
+        on_delete: Action::Cascade,
+        on_update: Action::SetNull,
+        stamp: 7,
+    };
+    let keys = [key(vec![pair("a")]), key(vec![pair("b"), pair("c")])];
+    foreign::encode(&keys).unwrap_or_default()
 }
 
 /// Mini-transactions as they are written.

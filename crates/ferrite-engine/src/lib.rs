@@ -38,6 +38,12 @@ mod state;
 mod testing;
 mod transaction;
 
+pub use catalog::describe;
+pub use catalog::dictionary::foreign::{AlterForeign, ForeignRow, NewForeign};
+pub use catalog::dictionary::foreign_change::{References, Renaming};
+pub use catalog::foreign::{Action, ForeignKey};
+pub use catalog::links::{Encoding, Link, LinkPart, Links, Peer, RowEnd};
+pub use catalog::matching::Misfit;
 pub use catalog::spec::{IndexSpec, TableSpec};
 pub use catalog::table::{Table, TableStats};
 pub use cursor::{Cursor, ReadMode, Row, SeekMode, WaitMode};
@@ -52,6 +58,7 @@ pub use rows::overflow::{
     length as overflow_length, reference_head as overflow_head, references as overflow_references,
 };
 pub use rows::overflow::{MANY_OVERFLOW_REFS, OVERFLOW_REF_BYTES};
+pub use rows::reference::Role;
 pub use rows::write::{DupInfo, Entry};
 pub use state::callbacks::{Callbacks, LogLevel, NoCallbacks, SilentCallbacks};
 pub use state::config::Config;

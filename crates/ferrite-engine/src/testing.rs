@@ -41,3 +41,34 @@ pub(crate) fn out_of_memory(engine: &Engine, page: PageId) {
         held.extend(engine.pool.reserve(1).unwrap());
     }
 }
+
+/// What the plugin says of a table with INT columns (those that may be NULL end with `?`) and
+/// indexes on them, the first one its primary key.
+pub(crate) fn described(columns: &[&str], indexes: &[&[u16]]) -> Vec<u8> {
+    let text = |text: &str, out: &mut Vec<u8>| {
+        out.extend_from_slice(&(text.len() as u16).to_le_bytes());
+        out.extend_from_slice(text.as_bytes());
+    };
+    let mut out = vec![0; 24];
+    out.extend_from_slice(b"FRc1");
+    out.extend_from_slice(&(columns.len() as u16).to_le_bytes());
+    let nullable = |column: &str| column.ends_with('?');
+    for column in columns {
+        out.extend_from_slice(&[0, 1 + 2 * u8::from(nullable(column)), 3, 0]);
+        out.extend_from_slice(&[0xff, 0xff, 4, 0, 0, 0, 0, 0, 0, 0]);
+        for part in [column.trim_end_matches('?'), "int(11)", "binary", "binary"] {
+            text(part, &mut out);
+        }
+    }
+    out.extend_from_slice(&(indexes.len() as u16).to_le_bytes());
+    for index in indexes {
+        out.push(0);
+        out.extend_from_slice(&(index.len() as u16).to_le_bytes());
+        for part in *index {
+            out.extend_from_slice(&part.to_le_bytes());
+            let flags = 12 + u8::from(nullable(columns[usize::from(*part)]));
+            out.extend_from_slice(&[1, flags, 4, 0, 0, 0, 0, 0, 0, 0, 0]);
+        }
+    }
+    out
+}

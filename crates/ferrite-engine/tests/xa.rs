@@ -8,7 +8,7 @@ use common::{
     wait_until,
 };
 
-use ferrite_engine::{Cursor, DdlCaller, Engine, Isolation, ReadMode, SeekMode};
+use ferrite_engine::{Cursor, DdlCaller, Engine, Isolation, ReadMode, References, SeekMode};
 use ferrite_engine::{Session, WaitMode, Xid};
 use ferrite_io::sim::{Fault, SimStorage};
 use ferrite_sync::random::Rng;
@@ -16,7 +16,11 @@ use ferrite_sync::{thread, Arc};
 use ferrite_types::Error;
 use std::collections::BTreeMap;
 
-const NOWAIT: DdlCaller = DdlCaller { thd: 0, wait_ms: 0 };
+const NOWAIT: DdlCaller = DdlCaller {
+    thd: 0,
+    wait_ms: 0,
+    references: References::Any,
+};
 
 fn xid(name: &str) -> Xid {
     Xid {
@@ -82,6 +86,7 @@ fn ddl_waits_for_prepared_transactions() {
             let patient = DdlCaller {
                 thd: 0,
                 wait_ms: 60_000,
+                ..NOWAIT
             };
             thread::spawn("ddl", move || engine.drop_table("d/t", &patient).unwrap())
         };

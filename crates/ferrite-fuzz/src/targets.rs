@@ -53,6 +53,11 @@ pub fn all() -> Vec<Target> {
         target("dictionary", dictionary(), |b| {
             drop(TableSpec::decode(TableId(9), b))
         }),
+        target(
+            "foreign-keys",
+            vec![engine::foreign_keys_sample()],
+            engine::foreign_keys,
+        ),
         target("references", vec![vec![2; 40], vec![0]], |b| {
             drop(overflow_references(b).collect::<Vec<_>>());
         }),

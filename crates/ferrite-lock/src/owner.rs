@@ -98,6 +98,9 @@ pub struct Owner {
     /// READ COMMITTED or below: record locks of this owner do not become gap locks when a
     /// record goes.
     pub no_gaps: AtomicBool,
+    /// The last transaction of this owner that has put a live entry in the place of one that it had
+    /// removed itself; 0: none yet.
+    pub revived: AtomicU64,
     pub(crate) list: Mutex<Held>,
     /// Granted entries in `list`, readable without its mutex.
     pub(crate) lock_count: AtomicU64,
@@ -126,6 +129,7 @@ impl Owner {
             changes: AtomicU64::new(0),
             interrupted: AtomicBool::new(false),
             no_gaps: AtomicBool::new(false),
+            revived: AtomicU64::new(0),
             list: Mutex::new(Held::default()),
             lock_count: AtomicU64::new(0),
             word: AtomicU64::new(0),
@@ -176,6 +180,13 @@ impl Owner {
     /// Names the running transaction; [`TxnId::FROZEN`] = none any more.
     pub fn set_txn(&self, txn: TxnId) {
         self.txn.store(txn.get(), Ordering::Release);
+    }
+
+    /// The running transaction puts an entry in the place of one that it has removed. Under the
+    /// latch of the entry's page.
+    pub fn revives(&self) {
+        let txn = self.txn.load(Ordering::Relaxed);
+        self.revived.store(txn, Ordering::Release);
     }
 
     /// One more row changed by the running transaction.

@@ -206,7 +206,11 @@ fn ask(
     let before = environment.model().holders(no, false);
     let since_us = time::now_us();
     let number = engine.commit_number();
-    let caller = DdlCaller { thd: THD, wait_ms };
+    let caller = DdlCaller {
+        thd: THD,
+        wait_ms,
+        ..DdlCaller::default()
+    };
     let result = match what {
         Ddl::Drop => engine.drop_table(name, &caller),
         Ddl::Truncate => engine.truncate_table(name, 1, &caller),

@@ -4,7 +4,6 @@
 //! - `check`: verifies blobs, trees, indexes against rows, free space.
 //! - `compare`: which rows and entries differ, once their sums do.
 //! - `salvage`: writes the rows that can be read to files that LOAD DATA takes.
-//! - `describe`: what the plugin wrote down about columns and keys.
 //! - `row`: a row's columns from key and payload; `text`: one value as LOAD DATA wants it.
 //! - `work`: many small jobs on all processors.
 //! - `progress`: what is shown while one waits.
@@ -17,7 +16,7 @@
 
 pub mod check;
 mod compare;
-pub mod describe;
+pub use ferrite_engine::describe;
 pub mod progress;
 pub mod row;
 pub mod salvage;

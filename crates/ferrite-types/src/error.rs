@@ -70,10 +70,31 @@ pub enum Error {
     /// The feature is not there.
     #[error("not supported: {0}")]
     Unsupported(String),
+    /// A foreign key does not fit its tables. Nothing changed.
+    #[error("foreign key constraint {} is incorrectly formed", .0.key)]
+    ForeignKey(Box<ForeignMisfit>),
+    /// Other tables' foreign keys refer to the table; the text names one. Nothing changed.
+    #[error("referenced by a foreign key of table {0}")]
+    Referenced(String),
     /// The update would change nothing.
     #[error("nothing changed")]
     Same,
     /// The caller broke a rule of the boundary.
     #[error("internal misuse: {0}")]
     Bug(String),
+}
+
+/// What is wrong with a foreign key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForeignMisfit {
+    /// Its number among those asked for; `u32::MAX`: it is another table's, or was there before.
+    pub at: u32,
+    /// Why, as a number of the boundary.
+    pub reason: u32,
+    /// Its name.
+    pub key: String,
+    /// The child's column.
+    pub column: String,
+    /// The parent's column.
+    pub other: String,
 }

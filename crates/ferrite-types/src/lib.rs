@@ -9,7 +9,7 @@ pub mod format;
 mod ids;
 mod reader;
 
-pub use error::{Error, Result};
+pub use error::{Error, ForeignMisfit, Result};
 pub use ids::{Csn, IndexId, Lsn, PageId, TableId, TxnId};
 pub use reader::ByteReader;
 

@@ -2,7 +2,7 @@
 //! one record a table, outside all transactions: each change is one mini-transaction, made
 //! durable before the call returns.
 //!
-//! Keys and values: `spec`. Changes: `change`.
+//! Keys and values: `spec`, `foreign`. Changes: `change`, `foreign_change`.
 //!
 //! A table's trees are made before its record and dropped after it, so that a crash leaves
 //! trees without a table, never a table without trees; such trees go at the next start.
@@ -10,7 +10,12 @@
 //! Locking: `state` is held over changes of the dictionary (rare) and for look-ups (short).
 
 mod change;
+pub(crate) mod foreign;
+pub(crate) mod foreign_change;
+#[cfg(test)]
+mod foreign_tests;
 
+use crate::catalog::foreign::split_chunk_key;
 use crate::catalog::spec::{record_key, split_key, TableSpec, MAX_SPEC_BYTES};
 use crate::catalog::table::Table;
 use crate::log_records::undo::NO_UNDO;
@@ -71,6 +76,7 @@ struct State {
     by_index: BTreeMap<IndexId, TableId>,
     carried: BTreeMap<TableId, Carried>,
     next: NextIds,
+    foreign: foreign::Foreign,
     /// Keys of parts without a definition, found at the start.
     strays: Vec<Vec<u8>>,
 }
@@ -157,7 +163,13 @@ impl Dictionary {
             next,
             ..State::default()
         };
+        let mut chunks = foreign_change::Chunks::default();
         tree.check(&mut |key, rec| {
+            if let Some((id, generation, chunk)) = split_chunk_key(key) {
+                state.next.above_table(id);
+                chunks.insert((id, generation, chunk), rec.value.to_vec());
+                return Ok(());
+            }
             let fault = || Error::Corrupt("dictionary: a key has the wrong length".into());
             let (id, part) = split_key(key).ok_or_else(fault)?;
             // Also of parts whose definition a crash kept from coming.
@@ -176,6 +188,7 @@ impl Dictionary {
             }
             Ok(())
         })?;
+        state.load_foreign(chunks)?;
         // Trees without a table still own page ids: their index ids are not given again.
         for index in pool.store().indexes() {
             state.next.above_index(index);
@@ -323,6 +336,7 @@ impl Dictionary {
             twin.is_none(),
             "table {id} is open twice: its trees have two locks"
         );
+        state.stale(id);
         Ok(table)
     }
 
@@ -446,6 +460,15 @@ pub(crate) fn log_auto_increment(log: &Log, table: TableId, next: u64, set: bool
     log.append(kind, &[&body]).end
 }
 
+/// The links of tables hold each other's tables.
+impl Drop for Dictionary {
+    fn drop(&mut self) {
+        for table in self.state.lock().open.values() {
+            *table.links.lock() = None;
+        }
+    }
+}
+
 fn carried_of(table: &Table) -> Carried {
     Carried {
         auto_increment: table.auto_increment.load(Ordering::SeqCst),
@@ -456,6 +479,7 @@ fn carried_of(table: &Table) -> Carried {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::catalog::dictionary::foreign_change::References;
     use crate::catalog::spec::{IndexSpec, HALF_PARTS, INLINE_BYTES};
     use crate::testing::open;
     use ferrite_io::sim::SimStorage;
@@ -511,7 +535,7 @@ mod tests {
             assert!(records > parts, "seed {seed}: {records} records");
             engine.dict.redefine("d/t", &bytes(3, 2)).unwrap();
             assert_eq!(whole(&engine.dict), (Some(bytes(3, 2)), 3), "seed {seed}");
-            engine.dict.drop_table("d/t").unwrap();
+            engine.dict.drop_table("d/t", References::Any).unwrap();
             engine.close().unwrap();
             seen[usize::from(is_new)] += 1;
         }

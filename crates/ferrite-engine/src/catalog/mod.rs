@@ -1,13 +1,19 @@
 //! Which tables there are, and what each has in memory while it is in use.
 //!
-//! `spec`: a table's definition and its encoding. `table`: a table in use, with its trees, counters and
-//! AUTO_INCREMENT. `dictionary`: tables by name and id. `delete_archive`: deleted entries that old
-//! snapshots need. `load_buffer`: rows of a table that is being filled.
+//! `spec`: a table's definition and its encoding. `describe`: what the plugin says in it of columns and
+//! keys. `foreign`: foreign keys and their encoding. `matching`: do they fit two tables. `table`: a table
+//! in use, with its trees, counters and AUTO_INCREMENT. `links`: the foreign keys of a table in use.
+//! `dictionary`: tables by name and id. `delete_archive`: deleted entries that old snapshots need.
+//! `load_buffer`: rows of a table that is being filled.
 //!
 //! Locking: see each file; the dictionary's mutex is taken before a table's.
 
 pub(crate) mod delete_archive;
+pub mod describe;
 pub(crate) mod dictionary;
+pub(crate) mod foreign;
+pub(crate) mod links;
 pub(crate) mod load_buffer;
+pub(crate) mod matching;
 pub(crate) mod spec;
 pub(crate) mod table;

@@ -4,6 +4,8 @@
 //! key    table id u64 big-endian | part u8 (0 = definition, 1 = statistics,
 //!        2.. = the rest of the plugin's bytes)
 //! ```
+//! Longer keys are of foreign keys: `foreign`.
+//!
 //! The plugin's bytes describe columns and may be long. Their beginning, which the server
 //! needs, is in the definition; the rest, for tools, in parts of its own, with length and
 //! checksum of the rest in the definition. A new definition's rest goes to the half of the
@@ -15,6 +17,7 @@
 //! Invariant: decoding never panics; what it gives was encoded here, or bytes are damaged and
 //! it says so. Locking: none.
 
+use crate::catalog::foreign::{ForeignPlace, Pending};
 use ferrite_types::{ByteReader, Error, IndexId, PageId, Result, TableId};
 
 /// Largest encoded definition.
@@ -35,6 +38,10 @@ pub(crate) const MAX_REST_BYTES: usize = PART_BYTES * (u8::MAX - FIRST_PART) as 
 const HAS_REST: u8 = 8;
 /// Flag: the parts are in the second half.
 const IN_SECOND_HALF: u8 = 16;
+/// Flag of a definition with constraints in records of their own.
+const HAS_FOREIGN: u8 = 32;
+/// Flag: its children have yet to follow a change of names.
+const HAS_PENDING: u8 = 64;
 const _: () = assert!(
     FIRST_PART > 1 && FIRST_PART < SECOND_HALF,
     "0 and 1 are taken"
@@ -83,6 +90,10 @@ pub struct TableSpec {
     pub rest: Option<(u32, u32)>,
     /// Where the parts are that the plugin's bytes go on in.
     pub in_second_half: bool,
+    /// Where its foreign keys are.
+    pub foreign: Option<ForeignPlace>,
+    /// What those that refer to it have yet to follow.
+    pub pending: Option<Pending>,
 }
 
 impl IndexSpec {
@@ -125,6 +136,8 @@ impl TableSpec {
             definition: Vec::new(),
             rest: None,
             in_second_half: false,
+            foreign: None,
+            pending: None,
         }
     }
 
@@ -140,7 +153,9 @@ impl TableSpec {
                 IN_SECOND_HALF
             } else {
                 0
-            };
+            }
+            | self.foreign.map_or(0, |_| HAS_FOREIGN)
+            | self.pending.as_ref().map_or(0, |_| HAS_PENDING);
         out.push(flags);
         out.push(self.compression);
         out.extend_from_slice(&self.created_unix_s.to_le_bytes());
@@ -157,6 +172,14 @@ impl TableSpec {
         if let Some((length, checksum)) = rest {
             out.extend_from_slice(&length.to_le_bytes());
             out.extend_from_slice(&checksum.to_le_bytes());
+        }
+        if let Some(place) = &self.foreign {
+            out.push(place.generation);
+            out.extend_from_slice(&place.length.to_le_bytes());
+            out.extend_from_slice(&place.checksum.to_le_bytes());
+        }
+        if let Some(pending) = &self.pending {
+            pending.put(&mut out);
         }
         debug_assert!(
             TableSpec::decode(self.id, &out).is_ok_and(|read| {
@@ -262,6 +285,18 @@ impl TableSpec {
             0 => None,
             _ => Some((r.u32()?, r.u32()?)),
         };
+        let foreign = match flags & HAS_FOREIGN {
+            0 => None,
+            _ => Some(ForeignPlace {
+                generation: r.u8()?,
+                length: r.u32()?,
+                checksum: r.u32()?,
+            }),
+        };
+        let pending = match flags & HAS_PENDING {
+            0 => None,
+            _ => Some(Pending::read(&mut r)?),
+        };
         Some(TableSpec {
             id,
             name,
@@ -274,6 +309,8 @@ impl TableSpec {
             created_unix_s,
             indexes,
             definition,
+            foreign,
+            pending,
         })
     }
 }

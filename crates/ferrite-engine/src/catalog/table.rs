@@ -4,11 +4,12 @@
 //! about correctness, except `next_row_id` and `auto_increment`, which only ever rise.
 
 use crate::catalog::delete_archive::DeleteArchive;
+use crate::catalog::links::Links;
 use crate::catalog::load_buffer::LoadBuffer;
 use crate::catalog::spec::TableSpec;
 use ferrite_buffer::Pool;
 use ferrite_sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use ferrite_sync::{Arc, Mutex, MutexGuard, RwLock, RwLockWriteGuard};
+use ferrite_sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use ferrite_tree::node::MAX_KEY_BYTES;
 use ferrite_tree::Tree;
 use ferrite_types::{Csn, IndexId, PageId, TableId};
@@ -63,6 +64,9 @@ pub struct Table {
     /// Nobody else can see it yet: it is being filled, see the module `load`.
     pub(crate) loading: AtomicBool,
     pub(crate) load: Mutex<Option<LoadBuffer>>,
+    /// Which links are the right ones; 0: it has no foreign keys and none refers to it.
+    pub(crate) links_version: AtomicU64,
+    pub(crate) links: Mutex<Option<Arc<Links>>>,
     /// Dropped or truncated away: nobody may clean up in it any more.
     pub(crate) dropped: AtomicBool,
     /// Held shared by background work in the table, exclusively while its trees go.
@@ -74,6 +78,11 @@ pub struct Table {
 pub(crate) struct Closed<'t> {
     _structures: Vec<MutexGuard<'t, ()>>,
     _alone: RwLockWriteGuard<'t, ()>,
+}
+
+/// While it lives the trees of the table stay, whatever becomes of the table.
+pub struct Entered<'t> {
+    _in_use: RwLockReadGuard<'t, ()>,
 }
 
 impl Table {
@@ -110,6 +119,8 @@ impl Table {
             usable_from: AtomicU64::new(0),
             loading: AtomicBool::new(false),
             load: Mutex::new(None),
+            links_version: AtomicU64::new(0),
+            links: Mutex::new(None),
             dropped: AtomicBool::new(false),
             in_use: RwLock::new(()),
         }
@@ -167,6 +178,20 @@ impl Table {
             _structures: self.trees.iter().map(Tree::close).collect(),
             _alone: alone,
         }
+    }
+
+    /// For who reads the table without the server's metadata lock; None: it is dropped or emptied, or
+    /// just about to be. Not to be held over a wait for a lock: DDL waits for it.
+    pub fn enter(&self) -> Option<Entered<'_>> {
+        let in_use = self.in_use.read();
+        (!self.dropped.load(Ordering::SeqCst)).then_some(Entered { _in_use: in_use })
+    }
+
+    /// Which links are the right ones now; 0: there are none. To be asked after a row is written,
+    /// see `docs/internals/foreign_keys.md`.
+    #[inline]
+    pub fn links_version(&self) -> u64 {
+        self.links_version.load(Ordering::SeqCst)
     }
 
     fn count_pages(&self) -> (u64, u64) {

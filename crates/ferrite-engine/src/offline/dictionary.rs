@@ -5,6 +5,7 @@
 
 use super::Offline;
 use crate::catalog::dictionary::DICTIONARY;
+use crate::catalog::foreign::{split_chunk_key, ForeignKey};
 use crate::catalog::spec::{split_key, TableSpec};
 use ferrite_tree::node;
 use ferrite_types::{PageId, TableId, PAGE_BYTES};
@@ -17,6 +18,8 @@ pub struct StoredTable {
     pub spec: TableSpec,
     /// The plugin's bytes could not be put together: `spec` has their beginning.
     pub cut_short: bool,
+    /// Its foreign keys, as far as they can be read.
+    pub foreign_keys: Vec<ForeignKey>,
 }
 
 impl Offline {
@@ -25,6 +28,7 @@ impl Offline {
     pub fn tables(&self, fault: &mut dyn FnMut(String)) -> Vec<StoredTable> {
         let mut specs: BTreeMap<TableId, TableSpec> = BTreeMap::new();
         let mut parts: BTreeMap<(TableId, u8), Vec<u8>> = BTreeMap::new();
+        let mut chunks: BTreeMap<(TableId, u8, u16), Vec<u8>> = BTreeMap::new();
         let mut page = vec![0; PAGE_BYTES];
         for id in self.dictionary_leaves(fault) {
             if let Err(e) = self.node(DICTIONARY, id, &mut page) {
@@ -35,6 +39,10 @@ impl Offline {
                 let mut key = Vec::new();
                 node::key_into(&page, slot, &mut key);
                 let rec = node::record(&page, slot);
+                if let Some(place) = split_chunk_key(&key) {
+                    chunks.insert(place, rec.value.to_vec());
+                    continue;
+                }
                 let Some((table, part)) = split_key(&key) else {
                     fault("dictionary: a key has the wrong length".into());
                     continue;
@@ -52,8 +60,19 @@ impl Offline {
         let whole = |mut spec: TableSpec| {
             let id = spec.id;
             let rest = spec.complete(|part| parts.get(&(id, part)).cloned());
+            let chunk = |generation, n| chunks.get(&(id, generation, n)).cloned();
+            let foreign_keys = spec
+                .foreign
+                .map_or(Some(Vec::new()), |place| place.read(chunk));
+            if foreign_keys.is_none() {
+                fault(format!(
+                    "foreign keys of table {} are unreadable",
+                    spec.name
+                ));
+            }
             StoredTable {
                 cut_short: !rest,
+                foreign_keys: foreign_keys.unwrap_or_default(),
                 spec,
             }
         };

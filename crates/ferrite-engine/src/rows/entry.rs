@@ -414,6 +414,9 @@ impl Session {
             txn: self.txn.id(),
             version,
         };
+        if now.deleted && !deleted && now.txn == self.txn.id() {
+            self.txn.owner.revives();
+        }
         let mut kept = std::mem::take(&mut self.buffers.mid);
         kept.clear();
         kept.extend_from_slice(mid);

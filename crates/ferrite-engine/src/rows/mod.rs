@@ -8,4 +8,5 @@
 pub(crate) mod entry;
 pub(crate) mod load;
 pub(crate) mod overflow;
+pub(crate) mod reference;
 pub(crate) mod write;

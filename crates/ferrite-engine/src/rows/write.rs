@@ -127,6 +127,18 @@ impl Session {
         self.drop_loaded_values()
     }
 
+    /// Undoes what the running statement has changed since `before`, cascades included. Nothing if
+    /// the transaction is gone.
+    ///
+    /// # Errors
+    /// A page that cannot be read.
+    pub fn undo_row(&mut self, before: u64) -> Result<()> {
+        if self.txn.has_changes() && self.undo_position() > before {
+            self.rollback_to_inner(before)?;
+        }
+        Ok(())
+    }
+
     pub(crate) fn rollback_to_inner(&mut self, position: u64) -> Result<()> {
         let keep = self.stmt_undo;
         debug_assert!(

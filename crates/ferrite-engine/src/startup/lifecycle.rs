@@ -6,6 +6,7 @@
 //! Invariant: from the moment there is a log, a sync that fails, of whichever file, ends the
 //! process before anything else is acknowledged.
 
+use crate::catalog::dictionary::foreign_change::References;
 use crate::catalog::dictionary::{Dictionary, NextIds};
 use crate::maintenance::checkpoint::{not_shut_down, EngineState};
 use crate::startup::recovery::{self, Analysis};
@@ -330,9 +331,10 @@ impl Engine {
             self.callbacks.log(LogLevel::Note, &text);
         }
         self.dict.drop_strays()?;
+        self.dict.finish_pending_changes()?;
         let (orphans, temporary) = self.dict.leftovers();
         for name in temporary {
-            self.dict.drop_table(&name)?;
+            self.dict.drop_table(&name, References::None)?;
         }
         for index in orphans {
             self.pool.drop_index(index);

@@ -29,6 +29,9 @@ pub(crate) struct Buffers {
     pub value: Vec<u8>,
     /// What an update replaces.
     pub mid: Vec<u8>,
+    /// The entry that a look at another table of a foreign key stands on, and the one it is to wait for.
+    pub entry_key: Vec<u8>,
+    pub reference: Vec<u8>,
 }
 
 /// One connection.

@@ -146,7 +146,7 @@ impl<'o> Writer<'o> {
             self.fault("columns are not described: rows are written as key and row in hex".into());
         }
         out.file(&format!("{stem}.txt"), &mut |w| self.rows(w, progress))?;
-        let text = sql::table(&self.table.spec, self.description.as_ref(), &stem);
+        let text = sql::table(self.table, self.description.as_ref(), &stem);
         out.file(&format!("{stem}.sql"), &mut |w| {
             w.write_all(text.as_bytes())
         })?;

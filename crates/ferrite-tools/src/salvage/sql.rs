@@ -7,7 +7,8 @@
 
 use crate::describe::{Column, Description, Index, Part, PartKind};
 use crate::text::{self, LoadAs};
-use ferrite_engine::TableSpec;
+use ferrite_engine::offline::StoredTable;
+use ferrite_engine::{Action, ForeignKey, TableSpec};
 
 /// Settings under which every value goes in as it was.
 pub(super) fn load_header() -> String {
@@ -58,7 +59,8 @@ fn decode_file_name(name: &str) -> String {
 }
 
 /// The whole file for one table.
-pub(super) fn table(spec: &TableSpec, table: Option<&Description>, stem: &str) -> String {
+pub(super) fn table(stored: &StoredTable, table: Option<&Description>, stem: &str) -> String {
+    let spec = &stored.spec;
     let Some(description) = table else {
         return format!(
             "-- {}: its columns are not described (made by an earlier version). {stem}.txt has\n\
@@ -74,7 +76,9 @@ pub(super) fn table(spec: &TableSpec, table: Option<&Description>, stem: &str) -
             quoted(&db)
         ));
     }
-    let lines = create_lines(spec, description);
+    let mut lines = create_lines(spec, description);
+    let foreign = stored.foreign_keys.iter();
+    lines.extend(foreign.filter_map(|key| foreign_line(key, &db, description)));
     sql.push_str(&format!(
         "CREATE TABLE IF NOT EXISTS {} (\n{}\n) ENGINE=FERRITE;\n",
         quoted(&name),
@@ -103,6 +107,43 @@ fn create_lines(spec: &TableSpec, table: &Description) -> Vec<String> {
         lines.push(format!("  {kind} ({})", parts(index, table)));
     }
     lines
+}
+
+/// A foreign key of a table in `db`; none on a computed column, which the file does not have.
+fn foreign_line(key: &ForeignKey, db: &str, table: &Description) -> Option<String> {
+    let there = |name: &String| {
+        let named = |c: &&Column| c.name.eq_ignore_ascii_case(name);
+        table
+            .columns
+            .iter()
+            .find(named)
+            .is_some_and(Column::is_there)
+    };
+    if !key.columns.iter().all(|(own, _)| there(own)) {
+        return None;
+    }
+    let list = |names: Vec<String>| names.join(", ");
+    let own = key.columns.iter().map(|(own, _)| quoted(own)).collect();
+    let other = key.columns.iter().map(|(_, there)| quoted(there)).collect();
+    let (parent_db, parent) = names(&key.parent);
+    let parent = match parent_db == db {
+        true => quoted(&parent),
+        false => format!("{}.{}", quoted(&parent_db), quoted(&parent)),
+    };
+    let action = |on: &str, action: Action| match action {
+        Action::Restrict => String::new(),
+        Action::NoAction => format!(" ON {on} NO ACTION"),
+        Action::Cascade => format!(" ON {on} CASCADE"),
+        Action::SetNull => format!(" ON {on} SET NULL"),
+    };
+    Some(format!(
+        "  CONSTRAINT {} FOREIGN KEY ({}) REFERENCES {parent} ({}){}{}",
+        quoted(&key.name),
+        list(own),
+        list(other),
+        action("DELETE", key.on_delete),
+        action("UPDATE", key.on_update)
+    ))
 }
 
 fn column_line(column: &Column) -> String {
@@ -181,5 +222,30 @@ mod tests {
         assert_eq!(names("a@002db/t@0024#P#p0"), ("a-b".into(), "t$".into()));
         assert_eq!(decode_file_name("x@zz@"), "x@zz@");
         assert_eq!(quoted("a`b"), "`a``b`");
+    }
+
+    #[test]
+    fn foreign_keys_are_written() {
+        let described = [
+            &[0; 24][..],
+            b"FRc1\x01\0\0\x01\x03\0\xff\xff\x04\0\0\0\0\0\0\0\x01\0a\x03\0int",
+        ];
+        let ends = [&described.concat()[..], b"\0\0\0\0\x01\0\x01\0\0"].concat();
+        let table = Description::decode(&ends).unwrap();
+        let key = |own: &str, parent: &str| ForeignKey {
+            name: "f".into(),
+            parent: parent.into(),
+            columns: vec![(own.into(), "b".into())],
+            on_delete: Action::SetNull,
+            on_update: Action::Restrict,
+            stamp: 0,
+        };
+        let line = |key: ForeignKey| foreign_line(&key, "d", &table);
+        let begin = "  CONSTRAINT `f` FOREIGN KEY (`a`) REFERENCES";
+        let wanted = format!("{begin} `p` (`b`) ON DELETE SET NULL");
+        assert_eq!(line(key("a", "d/p")), Some(wanted));
+        let wanted = format!("{begin} `e`.`p-1` (`b`) ON DELETE SET NULL");
+        assert_eq!(line(key("a", "e/p@002d1")), Some(wanted));
+        assert_eq!(line(key("computed", "d/p")), None);
     }
 }

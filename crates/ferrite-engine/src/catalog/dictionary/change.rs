@@ -3,6 +3,8 @@
 //!
 //! Locking: `state` over the whole change, except that a dropped table's trees go after it.
 
+use super::foreign::NewForeign;
+use super::foreign_change::References;
 use super::{log_auto_increment, Carried, Dictionary, State};
 use crate::catalog::spec::{
     record_key, TableSpec, FIRST_PART, HALF_PARTS, INLINE_BYTES, MAX_REST_BYTES, SECOND_HALF,
@@ -19,11 +21,25 @@ impl Dictionary {
     ///
     /// # Errors
     /// `Exists`; `RowTooBig` for a definition that is too long; nothing remains of it.
-    pub fn create_table(&self, mut spec: TableSpec, auto_increment: u64) -> Result<Arc<Table>> {
+    pub fn create_table(&self, spec: TableSpec, auto_increment: u64) -> Result<Arc<Table>> {
+        self.create_with_foreign(spec, auto_increment, NewForeign::default())
+    }
+
+    /// As [`Dictionary::create_table`], with foreign keys.
+    ///
+    /// # Errors
+    /// Also `ForeignKey` when one does not fit, or one that waits for the table does not.
+    pub fn create_with_foreign(
+        &self,
+        mut spec: TableSpec,
+        auto_increment: u64,
+        foreign: NewForeign,
+    ) -> Result<Arc<Table>> {
         let mut state = self.state.lock();
         if state.names.contains_key(&spec.name) {
             return Err(Error::Exists);
         }
+        let keys = self.admit_new(&mut state, &spec, foreign)?;
         spec.id = TableId(state.next.table);
         spec.created_unix_s = time::unix_us() / 1_000_000;
         state.next.table += 1;
@@ -36,7 +52,8 @@ impl Dictionary {
         kill_point!("dict.create.trees_made");
         // Also tells a restart, before anything else does, that the table's id is used.
         log_auto_increment(&self.log, spec.id, auto_increment.max(1), true);
-        let end = match self.put_spec(&spec) {
+        let put = self.put_keys(&mut spec, &keys);
+        let end = match put.and_then(|()| self.put_spec(&spec)) {
             Ok(end) => end,
             Err(e) => {
                 self.drop_trees(&spec);
@@ -60,6 +77,7 @@ impl Dictionary {
         table.raise_auto_increment(auto_increment.max(1));
         table.set_usable_from(self.txns.mark());
         state.open.insert(table.id(), table.clone());
+        state.now_named(&table.spec.name, table.id(), keys);
         debug_assert!(state.is_sound(), "after {} was created", table.id());
         Ok(table)
     }
@@ -116,34 +134,46 @@ impl Dictionary {
         let mut state = self.state.lock();
         let id = *state.names.get(name).ok_or(Error::NotFound)?;
         let old = state.specs.get(&id).ok_or(Error::NotFound)?.clone();
-        let mut spec = old.clone();
-        spec.definition = definition.to_vec();
-        spec.rest = None;
-        // Longer ones (half a megabyte) are replaced where they are; a crash between may leave
-        // their beginning only, which is all that the server needs.
-        let apart = old.part_count() <= HALF_PARTS && spec.part_count() <= HALF_PARTS;
-        spec.in_second_half = apart != old.in_second_half;
-        if apart {
-            // What a broken-off change may have left there.
-            self.delete_parts(id, spec.first_part())?;
-        } else {
-            spec.in_second_half = false;
-            self.delete_parts(id, SECOND_HALF)?;
-            self.delete_parts(id, FIRST_PART)?;
+        self.put_redefined(&mut state, &old, old.clone(), Some(definition))
+    }
+
+    /// Writes `spec` over `old`, with another definition if there is one.
+    pub(super) fn put_redefined(
+        &self,
+        state: &mut State,
+        old: &TableSpec,
+        mut spec: TableSpec,
+        definition: Option<&[u8]>,
+    ) -> Result<()> {
+        let mut apart = false;
+        if let Some(definition) = definition {
+            spec.definition = definition.to_vec();
+            spec.rest = None;
+            // Longer ones (half a megabyte) are replaced where they are; a crash between may leave
+            // their beginning only, which is all that the server needs.
+            apart = old.part_count() <= HALF_PARTS && spec.part_count() <= HALF_PARTS;
+            spec.in_second_half = apart && !old.in_second_half;
+            if apart {
+                // What a broken-off change may have left there.
+                self.delete_parts(spec.id, spec.first_part())?;
+            } else {
+                self.delete_parts(spec.id, SECOND_HALF)?;
+                self.delete_parts(spec.id, FIRST_PART)?;
+            }
         }
         kill_point!("dict.redefine.begun");
-        assert_eq!(
-            (spec.id, &spec.name, &spec.indexes),
-            (id, &old.name, &old.indexes)
-        );
-        let end = self.put_spec(&spec)?;
+        assert_eq!(spec.id, old.id, "a definition goes to another table");
+        let end = match definition {
+            Some(_) => self.put_spec(&spec)?,
+            None => self.put(&record_key(spec.id, 0), &spec.encode())?,
+        };
         debug_assert!(self.is_stored(&spec), "another definition is stored");
         kill_point!("dict.redefine.logged");
         self.log.flush_to(end);
         debug_assert!(self.log.durable_lsn() >= end, "redefined and not on disk");
-        state.specs.insert(id, spec);
+        state.specs.insert(spec.id, spec);
         if apart {
-            self.delete_parts(id, old.first_part())?;
+            self.delete_parts(old.id, old.first_part())?;
         }
         Ok(())
     }
@@ -166,10 +196,11 @@ impl Dictionary {
     /// Drops a table: its record durably, then its trees.
     ///
     /// # Errors
-    /// `NotFound`; a page that cannot be read. The table is as it was.
-    pub(crate) fn drop_table(&self, name: &str) -> Result<()> {
+    /// `NotFound`; `Referenced`; a page that cannot be read. The table is as it was.
+    pub(crate) fn drop_table(&self, name: &str, references: References) -> Result<()> {
         let mut state = self.state.lock();
         let id = *state.names.get(name).ok_or(Error::NotFound)?;
+        state.check_unreferenced(name, references)?;
         let end = self.delete(&record_key(id, 0))?;
         // From here on the table is gone, whatever fails.
         if let Some(table) = state.open.get(&id) {
@@ -185,6 +216,10 @@ impl Dictionary {
         let named = state.names.remove(name);
         assert_eq!(named, Some(id), "another table is dropped");
         let open = state.open.remove(&id);
+        if let Some(table) = &open {
+            *table.links.lock() = None;
+        }
+        state.gone(name, id);
         state.carried.remove(&id);
         let spec = state.specs.remove(&id).ok_or(Error::NotFound)?;
         for index in &spec.indexes {
@@ -206,40 +241,8 @@ impl Dictionary {
         let _ = self.delete(&record_key(id, 1));
         let _ = self.delete_parts(id, SECOND_HALF);
         let _ = self.delete_parts(id, FIRST_PART);
-    }
-
-    /// Renames a table, durably.
-    ///
-    /// # Errors
-    /// `NotFound`, `Exists`; nothing changed. Already renamed is no error.
-    pub(crate) fn rename_table(&self, from: &str, to: &str) -> Result<()> {
-        let mut state = self.state.lock();
-        let Some(&id) = state.names.get(from) else {
-            return if state.names.contains_key(to) {
-                Ok(())
-            } else {
-                Err(Error::NotFound)
-            };
-        };
-        if state.names.contains_key(to) {
-            return Err(Error::Exists);
-        }
-        let mut spec = state.specs.get(&id).ok_or(Error::NotFound)?.clone();
-        spec.name = to.to_string();
-        let end = self.put(&record_key(id, 0), &spec.encode())?;
-        kill_point!("dict.rename.logged");
-        self.log.flush_to(end);
-        debug_assert!(self.log.durable_lsn() >= end, "renamed and not on disk");
-        kill_point!("dict.rename.durable");
-        let named = state.names.remove(from);
-        assert_eq!(named, Some(id), "another table is renamed");
-        let other = state.names.insert(to.to_string(), id);
-        assert!(other.is_none(), "{to} is there already");
-        // An open instance stays (its trees' structure locks must have no twin); its own copy
-        // of the definition keeps the old name, which nothing reads.
-        state.specs.insert(id, spec);
-        debug_assert!(state.is_sound(), "after {id} was renamed");
-        Ok(())
+        let _ = self.delete_chunks(id, 0);
+        let _ = self.delete_chunks(id, 1);
     }
 
     /// Empties a table: new trees, then the record that names them, then the old trees go.
@@ -269,6 +272,7 @@ impl Dictionary {
         kill_point!("dict.truncate.durable");
         let open = state.open.remove(&id);
         if let Some(table) = &open {
+            *table.links.lock() = None;
             table.dropped.store(true, Ordering::SeqCst);
         }
         state.carried.insert(
@@ -289,6 +293,7 @@ impl Dictionary {
         state.specs.insert(id, spec);
         debug_assert!(state.is_sound(), "after {id} was emptied");
         let fresh = self.open_id(&mut state, id);
+        state.stale_around(id, name);
         if let Ok(table) = &fresh {
             table.set_usable_from(self.txns.mark());
         }

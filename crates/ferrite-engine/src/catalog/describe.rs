@@ -14,6 +14,7 @@ const UNSIGNED: u8 = 4;
 const VIRTUAL: u8 = 8;
 const AUTO_INCREMENT: u8 = 32;
 const COMPRESSED: u8 = 64;
+const ROW_END: u8 = 128;
 
 /// How a column lies in a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,6 +79,10 @@ impl Column {
     /// Values are packed by the server.
     pub fn compressed(&self) -> bool {
         self.flags & COMPRESSED != 0
+    }
+    /// The end of the row's life, in a table that keeps its history.
+    pub fn row_end(&self) -> bool {
+        self.flags & ROW_END != 0
     }
     /// A row or its key has the value.
     pub fn is_there(&self) -> bool {

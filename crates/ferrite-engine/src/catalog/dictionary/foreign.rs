@@ -1,0 +1,504 @@
+//! Foreign keys in the dictionary: who refers to whom, whether a new constraint fits, what its
+//! tables have at hand. Stored changes: `foreign_change`.
+//!
+//! Invariant: each constraint is found by its child, and by the name of its parent, whether there is such
+//! a table or not. The names of constraints are taken once in a database. Copies (`#sql-...`) are
+//! children of nobody and take no names.
+//!
+//! Locking: all under the dictionary's `state`; a table's links after it.
+
+use super::{Dictionary, State};
+use crate::catalog::describe::Description;
+use crate::catalog::foreign::{database_of, is_copy, ForeignKey};
+use crate::catalog::links::{Link, LinkPart, Links, Peer, RowEnd};
+use crate::catalog::matching::{self, Misfit};
+use crate::catalog::spec::record_key;
+use crate::catalog::table::Table;
+use ferrite_sync::atomic::Ordering;
+use ferrite_sync::Arc;
+use ferrite_types::{Error, Result, TableId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A constraint of a table.
+#[derive(Clone)]
+pub(super) struct Owned {
+    pub(super) key: Arc<ForeignKey>,
+    /// The table is a copy, and the original has the constraint.
+    pub(super) carried: bool,
+}
+
+/// Who refers to whom.
+#[derive(Default)]
+pub(super) struct Foreign {
+    /// By child.
+    of: BTreeMap<TableId, Vec<Owned>>,
+    /// By the parent's name.
+    children: BTreeMap<String, BTreeSet<TableId>>,
+    /// By database and name, folded.
+    names: BTreeMap<(String, String), TableId>,
+    /// A table under another name that is about to be replaced under this one.
+    stand_ins: BTreeMap<String, TableId>,
+    /// Tables whose children have not all followed a change on disk.
+    pub(super) unfinished: BTreeSet<TableId>,
+    /// Versions of links given.
+    versions: u64,
+}
+
+/// Constraints of a table that is made.
+#[derive(Clone, Default)]
+pub struct NewForeign {
+    /// The constraints, and whether a table that this one is to replace has it.
+    pub keys: Vec<(ForeignKey, bool)>,
+    /// The table that this one is to replace.
+    pub original: Option<String>,
+    /// Parents must exist, and whoever waits for the table must fit it (`foreign_key_checks`).
+    pub checks: bool,
+}
+
+/// A change of constraints without a change of rows.
+#[derive(Clone, Default)]
+pub struct AlterForeign {
+    /// Names of constraints that go.
+    pub drop: Vec<String>,
+    /// New ones.
+    pub add: NewForeign,
+    /// Columns of the table: old name, new name.
+    pub renamed: Vec<(String, String)>,
+    /// Names of all indexes, as they are then.
+    pub index_names: Vec<String>,
+}
+
+/// A constraint for a list of all.
+#[derive(Clone)]
+pub struct ForeignRow {
+    /// The child, "db/table".
+    pub child: String,
+    /// The constraint.
+    pub key: Arc<ForeignKey>,
+}
+
+fn folded(name: &str) -> String {
+    name.to_lowercase()
+}
+
+fn name_key(table: &str, name: &str) -> (String, String) {
+    (folded(database_of(table)), folded(name))
+}
+
+impl Foreign {
+    /// The constraints of a child.
+    pub(super) fn of(&self, child: TableId) -> &[Owned] {
+        self.of.get(&child).map_or(&[], Vec::as_slice)
+    }
+
+    /// All tables with constraints that refer to that name, copies too.
+    pub(super) fn children_of(&self, parent: &str) -> impl Iterator<Item = TableId> + '_ {
+        self.children.get(parent).into_iter().flatten().copied()
+    }
+
+    /// The table has these constraints now.
+    pub(super) fn set(&mut self, name: &str, child: TableId, keys: Vec<Owned>) {
+        self.forget(name, child);
+        if keys.is_empty() {
+            return;
+        }
+        for owned in &keys {
+            let parent = owned.key.parent.clone();
+            self.children.entry(parent).or_default().insert(child);
+            if !is_copy(name) {
+                self.names.insert(name_key(name, &owned.key.name), child);
+            }
+        }
+        self.of.insert(child, keys);
+    }
+
+    /// The table called `name` has none any more.
+    pub(super) fn forget(&mut self, name: &str, child: TableId) {
+        for owned in self.of.remove(&child).unwrap_or_default() {
+            if let Some(children) = self.children.get_mut(&owned.key.parent) {
+                children.remove(&child);
+                if children.is_empty() {
+                    self.children.remove(&owned.key.parent);
+                }
+            }
+            let taken = name_key(name, &owned.key.name);
+            if self.names.get(&taken) == Some(&child) {
+                self.names.remove(&taken);
+            }
+        }
+    }
+
+    /// `id`, now called otherwise, is what `name` means until another table has that name.
+    pub(super) fn stands_in(&mut self, name: &str, id: TableId) {
+        if self.children.contains_key(name) {
+            self.stand_ins.insert(name.to_string(), id);
+        }
+    }
+
+    /// `name` means what is called so; and `id` stands in for nothing.
+    pub(super) fn no_stand_in(&mut self, name: &str, id: TableId) {
+        self.stand_ins.remove(name);
+        self.stand_ins.retain(|_, other| *other != id);
+    }
+
+    /// Who has that constraint name in the table's database.
+    pub(super) fn owner_of_name(&self, table: &str, name: &str) -> Option<TableId> {
+        self.names.get(&name_key(table, name)).copied()
+    }
+}
+
+impl State {
+    /// The table that a constraint with that parent refers to.
+    fn parent_named(&self, name: &str) -> Option<TableId> {
+        let named = self.names.get(name);
+        named.or(self.foreign.stand_ins.get(name)).copied()
+    }
+
+    fn name_of(&self, id: TableId) -> &str {
+        self.specs.get(&id).map_or("", |spec| &spec.name)
+    }
+
+    /// As it is called now: an open table keeps the name it was opened with.
+    fn index_name(&self, id: TableId, index_no: u32) -> Option<String> {
+        let index = self.specs.get(&id)?.indexes.get(index_no as usize)?;
+        Some(index.name.clone())
+    }
+
+    /// Tables with constraints that refer to that name, without copies.
+    pub(super) fn referring_to<'a>(
+        &'a self,
+        parent: &'a str,
+    ) -> impl Iterator<Item = TableId> + 'a {
+        let children = self.foreign.children_of(parent);
+        children.filter(|id| !is_copy(self.name_of(*id)))
+    }
+
+    /// Its links are to be made anew.
+    pub(super) fn stale(&mut self, id: TableId) {
+        let Some(table) = self.open.get(&id) else {
+            return;
+        };
+        let name = self.name_of(id);
+        let linked = self.foreign.of.contains_key(&id) || self.referring_to(name).next().is_some();
+        let version = match linked {
+            true => self.foreign.versions + 1,
+            false => 0,
+        };
+        table.links_version.store(version, Ordering::SeqCst);
+        // They keep other tables.
+        *table.links.lock() = None;
+        self.foreign.versions += 1;
+    }
+
+    /// Likewise of all that refer to `name` or that the table refers to.
+    pub(super) fn stale_around(&mut self, id: TableId, name: &str) {
+        let parents = self.foreign.of(id).iter();
+        let mut around: Vec<TableId> = parents
+            .filter_map(|owned| self.parent_named(&owned.key.parent))
+            .collect();
+        around.extend(self.foreign.children_of(name));
+        around.push(id);
+        around.sort_unstable();
+        around.dedup();
+        for id in around {
+            self.stale(id);
+        }
+    }
+}
+
+/// Descriptions read for one purpose.
+#[derive(Default)]
+pub(super) struct Descriptions(BTreeMap<TableId, Option<Arc<Description>>>);
+
+impl Dictionary {
+    fn description(
+        &self,
+        state: &State,
+        id: TableId,
+        known: &mut Descriptions,
+    ) -> Option<Arc<Description>> {
+        let read = || {
+            let mut spec = state.specs.get(&id)?.clone();
+            let part = |part: u8| self.read(&record_key(id, part)).ok();
+            spec.complete(part);
+            Description::decode(&spec.definition).map(Arc::new)
+        };
+        known.0.entry(id).or_insert_with(read).clone()
+    }
+
+    /// What a change of a row of the table has to look at.
+    ///
+    /// # Errors
+    /// `TableChanged` when it is dropped; a page that cannot be read.
+    pub fn links(&self, table: &Table) -> Result<Arc<Links>> {
+        let version = table.links_version();
+        if version == 0 {
+            return Ok(Arc::default());
+        }
+        let made = table.links.lock().clone();
+        if let Some(links) = made.filter(|links| links.version == version) {
+            return Ok(links);
+        }
+        let mut state = self.state.lock();
+        if table.dropped.load(Ordering::SeqCst) {
+            return Err(Error::TableChanged);
+        }
+        let version = table.links_version();
+        let mut known = Descriptions::default();
+        let links = Arc::new(Links {
+            version,
+            outgoing: self.outgoing(&mut state, table.id(), &mut known)?,
+            incoming: self.incoming(&mut state, table.id(), &mut known)?,
+        });
+        *table.links.lock() = Some(links.clone());
+        Ok(links)
+    }
+
+    fn outgoing(
+        &self,
+        state: &mut State,
+        id: TableId,
+        known: &mut Descriptions,
+    ) -> Result<Vec<Link>> {
+        let keys = state.foreign.of(id).to_vec();
+        let mut links = Vec::with_capacity(keys.len());
+        for owned in keys {
+            let mut link = Link {
+                other: owned.key.parent.clone(),
+                index_no: 0,
+                parent_index: None,
+                parts: Vec::new(),
+                peer: None,
+                carried: owned.carried,
+                key: owned.key,
+            };
+            if let Some(parent) = state.parent_named(&link.other) {
+                let own = self.description(state, id, known);
+                let there = self.description(state, parent, known);
+                let fits = |own: Arc<_>, there: Arc<_>| matching::fit(&link.key, &own, &there);
+                if let Some(fit) = own
+                    .zip(there.clone())
+                    .and_then(|(own, there)| fits(own, there))
+                {
+                    let table = self.open_id(state, parent)?;
+                    let index_no = fit.parent_index;
+                    let row_end = there.and_then(|there| RowEnd::of(&there, index_no));
+                    link.parent_index = state.index_name(parent, index_no);
+                    (link.index_no, link.parts) = (fit.child_index, fit.parts);
+                    link.peer = Some(Peer {
+                        table,
+                        index_no,
+                        row_end,
+                    });
+                }
+            }
+            links.push(link);
+        }
+        Ok(links)
+    }
+
+    fn incoming(
+        &self,
+        state: &mut State,
+        id: TableId,
+        known: &mut Descriptions,
+    ) -> Result<Vec<Link>> {
+        let name = state.name_of(id).to_string();
+        let children: Vec<TableId> = state.referring_to(&name).collect();
+        let mut links = Vec::new();
+        for child in children {
+            let keys = state.foreign.of(child).to_vec();
+            for owned in keys.into_iter().filter(|o| o.key.parent == name) {
+                let mut link = Link {
+                    other: state.name_of(child).to_string(),
+                    index_no: 0,
+                    parent_index: None,
+                    parts: Vec::new(),
+                    peer: None,
+                    carried: false,
+                    key: owned.key,
+                };
+                let there = self.description(state, child, known);
+                let own = self.description(state, id, known);
+                let fits = |there: Arc<_>, own: Arc<_>| matching::fit(&link.key, &there, &own);
+                if let Some(fit) = there
+                    .clone()
+                    .zip(own)
+                    .and_then(|(there, own)| fits(there, own))
+                {
+                    let table = self.open_id(state, child)?;
+                    let index_no = fit.child_index;
+                    let row_end = there.and_then(|there| RowEnd::of(&there, index_no));
+                    link.index_no = fit.parent_index;
+                    link.parent_index = state.index_name(id, link.index_no);
+                    link.parts = fit.parts.iter().map(LinkPart::turned).collect();
+                    link.peer = Some(Peer {
+                        table,
+                        index_no,
+                        row_end,
+                    });
+                }
+                links.push(link);
+            }
+        }
+        let order = |l: &Link| (database_of(&l.other).to_string(), l.key.name.clone());
+        links.sort_by_cached_key(order);
+        Ok(links)
+    }
+
+    /// Whether new constraints of a table called `name` and described by `definition` fit.
+    pub(super) fn check_new(
+        &self,
+        state: &State,
+        name: &str,
+        definition: &[u8],
+        new: &NewForeign,
+        known: &mut Descriptions,
+    ) -> Result<()> {
+        let Some(own) = Description::decode(definition).map(Arc::new) else {
+            return match new.keys.is_empty() {
+                true => Ok(()),
+                false => Err(Error::Unsupported("a foreign key without columns".into())),
+            };
+        };
+        let mut names = BTreeSet::new();
+        for (at, (key, carried)) in new.keys.iter().enumerate() {
+            if !names.insert(folded(&key.name)) {
+                return Err(misfit(at, key, &Misfit::NameTwice));
+            }
+            if *carried {
+                continue;
+            }
+            let owner = state.foreign.owner_of_name(name, &key.name);
+            let original = new.original.as_ref().and_then(|o| state.names.get(o));
+            if owner.is_some_and(|owner| Some(&owner) != original) {
+                return Err(misfit(at, key, &Misfit::Name));
+            }
+            let fits = self.check_key(state, name, &own, key, new.checks, known);
+            fits.map_err(|why| misfit(at, key, &why))?;
+        }
+        match new.checks {
+            true => self.check_waiting(state, name, &own, known),
+            false => Ok(()),
+        }
+    }
+
+    fn check_key(
+        &self,
+        state: &State,
+        name: &str,
+        own: &Arc<Description>,
+        key: &ForeignKey,
+        checks: bool,
+        known: &mut Descriptions,
+    ) -> std::result::Result<(), Misfit> {
+        let found = matching::child_side(key, own)?;
+        let parent = match key.parent == name {
+            true => Some(own.clone()),
+            false => match state.parent_named(&key.parent) {
+                Some(id) => Some(
+                    self.description(state, id, known)
+                        .ok_or(Misfit::ParentIndex)?,
+                ),
+                None => None,
+            },
+        };
+        match parent {
+            Some(parent) => drop(matching::parent_side(key, &found, &parent)?),
+            None if checks => return Err(Misfit::Parent),
+            None => {}
+        }
+        matching::check_nullable(key, &found)
+    }
+
+    /// Whether the constraints that refer to `name` fit a table with that description.
+    pub(super) fn check_waiting(
+        &self,
+        state: &State,
+        name: &str,
+        own: &Arc<Description>,
+        known: &mut Descriptions,
+    ) -> Result<()> {
+        for child in state.referring_to(name) {
+            let Some(there) = self.description(state, child, known) else {
+                continue;
+            };
+            for owned in state.foreign.of(child) {
+                if owned.key.parent != name || state.name_of(child) == name {
+                    continue;
+                }
+                let Ok(found) = matching::child_side(&owned.key, &there) else {
+                    continue;
+                };
+                let fits = matching::parent_side(&owned.key, &found, own);
+                fits.map_err(|why| misfit(usize::MAX, &owned.key, &why))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a table that takes a name fits its own constraints and those that refer to the name.
+    pub(super) fn check_named(&self, state: &State, id: TableId, to: &str) -> Result<()> {
+        if state.foreign.of(id).is_empty() && state.referring_to(to).next().is_none() {
+            return Ok(());
+        }
+        let mut known = Descriptions::default();
+        let Some(own) = self.description(state, id, &mut known) else {
+            return Ok(());
+        };
+        for owned in state.foreign.of(id) {
+            let found = matching::child_side(&owned.key, &own);
+            let found = found.map_err(|why| misfit(usize::MAX, &owned.key, &why))?;
+            let parent = match owned.key.parent == to {
+                true => Some(own.clone()),
+                false => state
+                    .parent_named(&owned.key.parent)
+                    .and_then(|id| self.description(state, id, &mut known)),
+            };
+            if let Some(parent) = parent {
+                let fits = matching::parent_side(&owned.key, &found, &parent);
+                fits.map_err(|why| misfit(usize::MAX, &owned.key, &why))?;
+            }
+        }
+        self.check_waiting(state, to, &own, &mut known)
+    }
+
+    /// All constraints, without those of copies.
+    pub fn all_foreign(&self) -> Vec<ForeignRow> {
+        let state = self.state.lock();
+        let mut rows = Vec::new();
+        for (child, keys) in &state.foreign.of {
+            let child = state.name_of(*child);
+            if is_copy(child) {
+                continue;
+            }
+            rows.extend(keys.iter().map(|owned| ForeignRow {
+                child: child.to_string(),
+                key: owned.key.clone(),
+            }));
+        }
+        let order = |r: &ForeignRow| (database_of(&r.child).to_string(), r.key.name.clone());
+        rows.sort_by_cached_key(order);
+        rows
+    }
+
+    /// The constraints of a table.
+    pub fn foreign_keys_of(&self, name: &str) -> Vec<Arc<ForeignKey>> {
+        let state = self.state.lock();
+        let id = state.names.get(name);
+        let keys = id.map_or(&[][..], |id| state.foreign.of(*id));
+        keys.iter().map(|owned| owned.key.clone()).collect()
+    }
+}
+
+/// The error for a constraint that does not fit; `at`: its number among the new ones.
+fn misfit(at: usize, key: &ForeignKey, why: &Misfit) -> Error {
+    let (reason, column, other) = why.parts();
+    Error::ForeignKey(Box::new(ferrite_types::ForeignMisfit {
+        at: at as u32,
+        reason,
+        key: key.name.clone(),
+        column: column.to_string(),
+        other: other.to_string(),
+    }))
+}

@@ -1,0 +1,498 @@
+//! Changes of foreign keys on disk: with their table, alone, and when a parent gets another name.
+//!
+//! The constraints of a table lie in chunks of one of two generations; the table's definition says
+//! in which. Names of parents and their columns are in the children's constraints. A parent's
+//! change of them is in its definition (`pending`), in the same write as the change itself, until all
+//! children are rewritten; a start goes on with it.
+//!
+//! Locking: all under the dictionary's `state`.
+
+use super::foreign::{AlterForeign, NewForeign, Owned};
+use super::{Dictionary, State};
+use crate::catalog::foreign::{
+    chunk_key, chunks, database_of, encode, is_copy, same_name, table_of, ForeignKey, ForeignPlace,
+    Pending,
+};
+use crate::catalog::spec::{record_key, TableSpec};
+use ferrite_sync::{kill_point, Arc};
+use ferrite_types::{Error, Result, TableId};
+use std::collections::BTreeMap;
+
+/// Chunks found when the dictionary is loaded: table, generation, number.
+pub(super) type Chunks = BTreeMap<(TableId, u8, u16), Vec<u8>>;
+
+/// What of other tables' constraints keeps a table from being dropped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum References {
+    /// Any that refers to it.
+    #[default]
+    Any,
+    /// Any of another database: this one goes as a whole.
+    OtherDatabases,
+    /// None (`foreign_key_checks=0`).
+    None,
+}
+
+/// A new name for a table, and what its constraints have to do with it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Renaming<'n> {
+    /// Old and new name as users see them, without the database: names of constraints begin with it.
+    pub shown: Option<(&'n str, &'n str)>,
+    /// The constraints of a copy are to fit (`foreign_key_checks`).
+    pub checks: bool,
+}
+
+/// What follows the table's name in the name of a constraint that nobody named.
+const GENERATED: &str = "_ibfk_";
+
+impl State {
+    /// Takes over the constraints found on disk; what belongs to none is a stray.
+    pub(super) fn load_foreign(&mut self, mut found: Chunks) -> Result<()> {
+        let specs: Vec<TableSpec> = self.specs.values().cloned().collect();
+        for spec in &specs {
+            let Some(place) = spec.foreign else {
+                continue;
+            };
+            let keys = place.read(|generation, n| found.remove(&(spec.id, generation, n)));
+            let fault = || {
+                Error::Corrupt(format!(
+                    "foreign keys of table {} are unreadable",
+                    spec.name
+                ))
+            };
+            let owned = keys
+                .ok_or_else(fault)?
+                .into_iter()
+                .map(Owned::new)
+                .collect();
+            self.foreign.set(&spec.name, spec.id, owned);
+        }
+        let strays = found.into_keys();
+        let strays = strays.map(|(id, generation, n)| chunk_key(id, generation, n).to_vec());
+        self.strays.extend(strays);
+        for spec in specs.iter().filter(|spec| spec.pending.is_some()) {
+            self.foreign.unfinished.insert(spec.id);
+            self.follow(spec);
+        }
+        Ok(())
+    }
+
+    /// Has the constraints of all children follow the parent's pending change, in memory. Gives the
+    /// children that have it now.
+    fn follow(&mut self, parent: &TableSpec) -> Vec<TableId> {
+        let Some(pending) = &parent.pending else {
+            return Vec::new();
+        };
+        let before = self.foreign.children_of(&pending.from);
+        let mut children: Vec<TableId> = before
+            .chain(self.foreign.children_of(&parent.name))
+            .collect();
+        children.sort_unstable();
+        children.dedup();
+        for child in &children {
+            let mut keys = self.foreign.of(*child).to_vec();
+            let mut changed = false;
+            for owned in &mut keys {
+                changed |= pending.apply(Arc::make_mut(&mut owned.key), &parent.name);
+            }
+            let name = self.specs.get(child).map(|spec| spec.name.clone());
+            if let Some(name) = name.filter(|_| changed) {
+                self.foreign.set(&name, *child, keys);
+            }
+        }
+        let has = |child: &TableId| {
+            let mut keys = self.foreign.of(*child).iter();
+            keys.any(|owned| owned.key.stamp == pending.stamp)
+        };
+        children.into_iter().filter(has).collect()
+    }
+
+    /// A table of that name and with these constraints is there.
+    pub(super) fn now_named(&mut self, name: &str, id: TableId, keys: Vec<Owned>) {
+        self.foreign.no_stand_in(name, id);
+        self.foreign.set(name, id, keys);
+        self.stale_around(id, name);
+    }
+
+    /// The table is no more.
+    pub(super) fn gone(&mut self, name: &str, id: TableId) {
+        let parents: Vec<String> = self.parents_of(id);
+        self.foreign.forget(name, id);
+        self.foreign.no_stand_in("", id);
+        self.foreign.unfinished.remove(&id);
+        self.stale_around(id, name);
+        for parent in parents {
+            if let Some(parent) = self.names.get(&parent).copied() {
+                self.stale(parent);
+            }
+        }
+    }
+
+    fn parents_of(&self, id: TableId) -> Vec<String> {
+        let keys = self.foreign.of(id).iter();
+        keys.map(|owned| owned.key.parent.clone()).collect()
+    }
+
+    /// Whether the table may be dropped.
+    pub(super) fn check_unreferenced(&self, name: &str, references: References) -> Result<()> {
+        if references == References::None {
+            return Ok(());
+        }
+        for child in self.referring_to(name) {
+            let child = self.specs.get(&child).map_or("", |spec| &spec.name);
+            let apart = references == References::Any || database_of(child) != database_of(name);
+            if child != name && apart {
+                return Err(Error::Referenced(child.to_string()));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Owned {
+    fn new(key: ForeignKey) -> Owned {
+        Owned {
+            key: Arc::new(key),
+            carried: false,
+        }
+    }
+}
+
+fn sorted(mut keys: Vec<Owned>) -> Vec<Owned> {
+    keys.sort_by(|a, b| a.key.name.cmp(&b.key.name));
+    keys
+}
+
+/// The name of a constraint after its table got another one, if it follows it.
+fn generated_name(name: &str, from: &str, to: &str) -> Option<String> {
+    let number = name.strip_prefix(from)?.strip_prefix(GENERATED)?;
+    Some(format!("{to}{GENERATED}{number}"))
+}
+
+impl Dictionary {
+    /// Checks the constraints of a table to be made.
+    pub(super) fn admit_new(
+        &self,
+        state: &mut State,
+        spec: &TableSpec,
+        new: NewForeign,
+    ) -> Result<Vec<Owned>> {
+        self.finish_pending(state)?;
+        if new.keys.is_empty() && state.referring_to(&spec.name).next().is_none() {
+            return Ok(Vec::new());
+        }
+        let mut known = super::foreign::Descriptions::default();
+        self.check_new(state, &spec.name, &spec.definition, &new, &mut known)?;
+        let owned = |(key, carried)| Owned {
+            key: Arc::new(key),
+            carried,
+        };
+        Ok(sorted(new.keys.into_iter().map(owned).collect()))
+    }
+
+    /// Writes constraints to the generation that is not in use and has `spec` refer to them.
+    pub(super) fn put_keys(&self, spec: &mut TableSpec, keys: &[Owned]) -> Result<()> {
+        let generation = spec.foreign.map_or(0, |place| 1 - place.generation.min(1));
+        // What a broken-off change may have left there.
+        self.delete_chunks(spec.id, generation)?;
+        if keys.is_empty() {
+            spec.foreign = None;
+            return Ok(());
+        }
+        let keys: Vec<ForeignKey> = keys.iter().map(|o| (*o.key).clone()).collect();
+        let bytes = encode(&keys).ok_or(Error::RowTooBig)?;
+        for (chunk, value) in chunks(&bytes) {
+            self.put(&chunk_key(spec.id, generation, chunk), value)?;
+        }
+        spec.foreign = Some(ForeignPlace {
+            generation,
+            length: bytes.len() as u32,
+            checksum: crc32c::crc32c(&bytes),
+        });
+        kill_point!("dict.foreign.chunks");
+        Ok(())
+    }
+
+    /// The last one first, so that what a crash leaves is found by the next one to remove them.
+    pub(super) fn delete_chunks(&self, id: TableId, generation: u8) -> Result<()> {
+        let there = |chunk: &u16| self.read(&chunk_key(id, generation, *chunk)).is_ok();
+        let chunks: Vec<u16> = (0..=u16::MAX).take_while(there).collect();
+        for chunk in chunks.into_iter().rev() {
+            self.delete(&chunk_key(id, generation, chunk))?;
+        }
+        Ok(())
+    }
+
+    /// What is in the generation that was in use before `spec` was written.
+    fn delete_old_chunks(&self, old: &TableSpec) -> Result<()> {
+        match old.foreign {
+            Some(place) => self.delete_chunks(old.id, place.generation),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes the constraints of a child as they are in memory.
+    fn rewrite_child(&self, state: &mut State, child: TableId) -> Result<()> {
+        let Some(old) = state.specs.get(&child).cloned() else {
+            return Ok(());
+        };
+        let mut spec = old.clone();
+        self.put_keys(&mut spec, state.foreign.of(child))?;
+        self.put(&record_key(child, 0), &spec.encode())?;
+        state.specs.insert(child, spec);
+        kill_point!("dict.foreign.child");
+        self.delete_old_chunks(&old)
+    }
+
+    /// Has the children of all changed parents follow, on disk: what earlier changes, or those of an
+    /// earlier life, have not done.
+    pub(crate) fn finish_pending_changes(&self) -> Result<()> {
+        self.finish_pending(&mut self.state.lock())
+    }
+
+    fn finish_pending(&self, state: &mut State) -> Result<()> {
+        while let Some(id) = state.foreign.unfinished.first().copied() {
+            self.finish_one(state, id)?;
+        }
+        Ok(())
+    }
+
+    fn finish_one(&self, state: &mut State, id: TableId) -> Result<()> {
+        if let Some(parent) = state.specs.get(&id).cloned() {
+            for child in state.follow(&parent) {
+                self.rewrite_child(state, child)?;
+            }
+            kill_point!("dict.foreign.followed");
+            // A child may be the table itself.
+            let mut spec = state.specs.get(&id).ok_or(Error::NotFound)?.clone();
+            spec.pending = None;
+            let end = self.put(&record_key(id, 0), &spec.encode())?;
+            self.log.flush_to(end);
+            state.specs.insert(id, spec);
+        }
+        state.foreign.unfinished.remove(&id);
+        Ok(())
+    }
+
+    /// Renames a table, durably.
+    ///
+    /// # Errors
+    /// `NotFound`, `Exists`, `ForeignKey`; nothing changed. Already renamed is no error.
+    pub(crate) fn rename_table(&self, from: &str, to: &str, how: &Renaming<'_>) -> Result<()> {
+        let mut state = self.state.lock();
+        let Some(&id) = state.names.get(from) else {
+            return if state.names.contains_key(to) {
+                Ok(())
+            } else {
+                Err(Error::NotFound)
+            };
+        };
+        if state.names.contains_key(to) {
+            return Err(Error::Exists);
+        }
+        self.finish_pending(&mut state)?;
+        if !is_copy(to) && (how.checks || !is_copy(from)) {
+            self.check_named(&state, id, to)?;
+        }
+        let old = state.specs.get(&id).ok_or(Error::NotFound)?.clone();
+        let mut spec = old.clone();
+        spec.name = to.to_string();
+        let keys = self.renamed_keys(&state, &spec, from, how)?;
+        let linked = !is_copy(from) && !is_copy(to);
+        if linked && state.foreign.children_of(from).next().is_some() {
+            spec.pending = Some(Pending {
+                stamp: self.log.current_lsn().0,
+                from: from.to_string(),
+                columns: Vec::new(),
+            });
+        }
+        if keys.is_some() {
+            let keys = keys.as_deref().unwrap_or_default();
+            self.put_keys(&mut spec, keys)?;
+        }
+        let end = self.put(&record_key(id, 0), &spec.encode())?;
+        kill_point!("dict.rename.logged");
+        self.log.flush_to(end);
+        kill_point!("dict.rename.durable");
+        if keys.is_some() {
+            let _ = self.delete_old_chunks(&old);
+        }
+        let keys = keys.unwrap_or_else(|| state.foreign.of(id).to_vec());
+        self.note_renamed(&mut state, spec, from, keys);
+        Ok(())
+    }
+
+    /// The constraints of a table that gets another name, if they change with it.
+    fn renamed_keys(
+        &self,
+        state: &State,
+        spec: &TableSpec,
+        from: &str,
+        how: &Renaming<'_>,
+    ) -> Result<Option<Vec<Owned>>> {
+        if is_copy(&spec.name) || state.foreign.of(spec.id).is_empty() {
+            return Ok(None);
+        }
+        let shown = how.shown.unwrap_or((table_of(from), table_of(&spec.name)));
+        let mut changed = false;
+        let mut keys = state.foreign.of(spec.id).to_vec();
+        for owned in &mut keys {
+            if let Some(name) = generated_name(&owned.key.name, shown.0, shown.1) {
+                changed |= owned.key.name != name;
+                Arc::make_mut(&mut owned.key).name = name;
+            }
+            let owner = state.foreign.owner_of_name(&spec.name, &owned.key.name);
+            if owner.is_some_and(|owner| owner != spec.id) && !owned.carried {
+                return Err(Error::Exists);
+            }
+        }
+        Ok(changed.then(|| sorted(keys)))
+    }
+
+    /// After a table is renamed on disk.
+    fn note_renamed(&self, state: &mut State, spec: TableSpec, from: &str, mut keys: Vec<Owned>) {
+        let (id, to) = (spec.id, spec.name.clone());
+        let pending = spec.pending.is_some();
+        let parents = state.parents_of(id);
+        state.foreign.forget(from, id);
+        state.names.remove(from);
+        state.names.insert(to.clone(), id);
+        // An open instance stays (its trees' structure locks must have no twin); its own copy
+        // of the definition keeps the old name, which nothing reads.
+        state.specs.insert(id, spec);
+        if is_copy(&to) {
+            state.foreign.set(&to, id, keys);
+            state.foreign.stands_in(from, id);
+        } else {
+            for owned in &mut keys {
+                owned.carried = false;
+            }
+            state.now_named(&to, id, keys);
+        }
+        if pending {
+            state.foreign.unfinished.insert(id);
+            // What fails here is tried again with the next change, and at the next start.
+            let _ = self.finish_one(state, id);
+        }
+        state.stale_around(id, from);
+        state.stale_around(id, &to);
+        for parent in parents {
+            if let Some(parent) = state.names.get(&parent).copied() {
+                state.stale(parent);
+            }
+        }
+    }
+
+    /// Gives a table other constraints, other names of its columns, and another definition, all or
+    /// nothing of it, durably.
+    ///
+    /// # Errors
+    /// `NotFound`, `ForeignKey`, `RowTooBig`; nothing changed.
+    pub fn alter_foreign(&self, name: &str, definition: &[u8], alter: &AlterForeign) -> Result<()> {
+        let mut state = self.state.lock();
+        self.finish_pending(&mut state)?;
+        let id = *state.names.get(name).ok_or(Error::NotFound)?;
+        let old = state.specs.get(&id).ok_or(Error::NotFound)?.clone();
+        let mut spec = old.clone();
+        for (index, name) in spec.indexes.iter_mut().zip(&alter.index_names) {
+            index.name.clone_from(name);
+        }
+        let parents = state.parents_of(id);
+        let keys = self.altered_keys(&state, name, definition, alter, id)?;
+        let known: Vec<(String, String)> = alter.renamed.clone();
+        if !known.is_empty() && state.foreign.children_of(name).next().is_some() {
+            spec.pending = Some(Pending {
+                stamp: self.log.current_lsn().0,
+                from: name.to_string(),
+                columns: self.columns_referred_to(&state, name, known),
+            });
+        }
+        self.put_keys(&mut spec, &keys)?;
+        let pending = spec.pending.is_some();
+        self.put_redefined(&mut state, &old, spec, Some(definition))?;
+        let _ = self.delete_old_chunks(&old);
+        state.foreign.set(name, id, keys);
+        if pending {
+            state.foreign.unfinished.insert(id);
+            let _ = self.finish_one(&mut state, id);
+        }
+        state.stale_around(id, name);
+        for parent in parents {
+            if let Some(parent) = state.names.get(&parent).copied() {
+                state.stale(parent);
+            }
+        }
+        Ok(())
+    }
+
+    /// Those of the columns that a constraint of another table names.
+    fn columns_referred_to(
+        &self,
+        state: &State,
+        name: &str,
+        mut columns: Vec<(String, String)>,
+    ) -> Vec<(String, String)> {
+        let children = state.foreign.children_of(name);
+        let keys = children.flat_map(|child| state.foreign.of(child));
+        let referred: Vec<&String> = keys
+            .filter(|owned| owned.key.parent == name)
+            .flat_map(|owned| owned.key.columns.iter().map(|(_, there)| there))
+            .collect();
+        columns.retain(|(old, _)| referred.iter().any(|name| same_name(name, old)));
+        columns
+    }
+
+    /// The constraints of a table after a change of them.
+    fn altered_keys(
+        &self,
+        state: &State,
+        name: &str,
+        definition: &[u8],
+        alter: &AlterForeign,
+        id: TableId,
+    ) -> Result<Vec<Owned>> {
+        let dropped = |key: &ForeignKey| alter.drop.iter().any(|name| same_name(name, &key.name));
+        let mut keys = state.foreign.of(id).to_vec();
+        keys.retain(|owned| !dropped(&owned.key));
+        for owned in &mut keys {
+            for (own, _) in &mut Arc::make_mut(&mut owned.key).columns {
+                if let Some((_, new)) = alter.renamed.iter().find(|(old, _)| same_name(old, own)) {
+                    own.clone_from(new);
+                }
+            }
+        }
+        let mut new = alter.add.clone();
+        let before = keys.iter().map(|owned| ((*owned.key).clone(), true));
+        new.keys.extend(before);
+        new.original = Some(name.to_string());
+        let checked = NewForeign {
+            checks: false,
+            ..new
+        };
+        let mut known = super::foreign::Descriptions::default();
+        self.check_new(state, name, definition, &checked, &mut known)?;
+        keys.extend(
+            alter
+                .add
+                .keys
+                .iter()
+                .map(|(key, _)| Owned::new(key.clone())),
+        );
+        Ok(sorted(keys))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generated_names_follow_their_table() {
+        let follow = |name| generated_name(name, "t", "u");
+        assert_eq!(follow("t_ibfk_12").as_deref(), Some("u_ibfk_12"));
+        // As InnoDB's, whoever gave the name.
+        assert_eq!(follow("t_ibfk_a").as_deref(), Some("u_ibfk_a"));
+        assert_eq!(follow("t_x"), None);
+        assert_eq!(follow("tt_ibfk_1"), None);
+    }
+}

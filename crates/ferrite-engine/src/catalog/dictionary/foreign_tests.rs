@@ -1,0 +1,407 @@
+//! Foreign keys in the dictionary: who finds whom, what is refused, and what a power failure leaves.
+
+use super::foreign::{AlterForeign, NewForeign};
+use super::foreign_change::{References, Renaming};
+use crate::catalog::foreign::{Action, ForeignKey};
+use crate::catalog::links::Links;
+use crate::catalog::matching::Misfit;
+use crate::catalog::spec::{IndexSpec, TableSpec};
+use crate::catalog::table::Table;
+use crate::testing::{described, open};
+use crate::Engine;
+use ferrite_io::sim::SimStorage;
+use ferrite_sync::random::Rng;
+use ferrite_sync::Arc;
+use ferrite_types::{Error, Result};
+use std::collections::BTreeMap;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+
+/// `name (own columns) REFERENCES parent (columns)`.
+fn foreign(name: &str, parent: &str, columns: &[(&str, &str)]) -> ForeignKey {
+    let pair = |(a, b): &(&str, &str)| (a.to_string(), b.to_string());
+    ForeignKey {
+        name: name.into(),
+        parent: parent.into(),
+        columns: columns.iter().map(pair).collect(),
+        on_delete: Action::Restrict,
+        on_update: Action::Cascade,
+        stamp: 0,
+    }
+}
+
+fn new(keys: Vec<ForeignKey>, checks: bool) -> NewForeign {
+    NewForeign {
+        keys: keys.into_iter().map(|key| (key, false)).collect(),
+        original: None,
+        checks,
+    }
+}
+
+/// A table (id, a, b?) with a primary key and an index on (a, b).
+fn make(engine: &Engine, name: &str, foreign: NewForeign) -> Result<Arc<Table>> {
+    let indexes = vec![
+        IndexSpec::new("PRIMARY", true, 1),
+        IndexSpec::new("k", false, 2),
+    ];
+    let mut spec = TableSpec::new(name, indexes);
+    spec.definition = described(&["id", "a", "b?"], &[&[0], &[1, 2]]);
+    engine.dict.create_with_foreign(spec, 1, foreign)
+}
+
+fn parent(engine: &Engine, name: &str) -> Arc<Table> {
+    make(engine, name, NewForeign::default()).unwrap()
+}
+
+fn child(engine: &Engine, name: &str, of: &str, checks: bool) -> Result<Arc<Table>> {
+    let key = foreign(&format!("{}_ibfk_1", &name[2..]), of, &[("a", "id")]);
+    make(engine, name, new(vec![key], checks))
+}
+
+fn links(engine: &Engine, name: &str) -> Arc<Links> {
+    let table = engine.dict.open_table(name).unwrap();
+    engine.dict.links(&table).unwrap()
+}
+
+/// Names of who refers to the table, and to whom it refers with a table found.
+fn seen(engine: &Engine, name: &str) -> (Vec<String>, Vec<Option<String>>) {
+    let links = links(engine, name);
+    let incoming = links.incoming.iter().map(|l| l.other.clone());
+    let found = |peer: &crate::catalog::links::Peer| engine.dict.name_of(peer.table.id()).unwrap();
+    let outgoing = links.outgoing.iter().map(|l| l.peer.as_ref().map(found));
+    (incoming.collect(), outgoing.collect())
+}
+
+fn misfit(result: Result<Arc<Table>>) -> u32 {
+    match result.map(|table| table.id()) {
+        Err(Error::ForeignKey(misfit)) => misfit.reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn rename(engine: &Engine, from: &str, to: &str) {
+    let how = Renaming {
+        checks: true,
+        ..Renaming::default()
+    };
+    engine.dict.rename_table(from, to, &how).unwrap();
+}
+
+#[test]
+fn both_sides_find_each_other_and_forget() {
+    let engine = open(&SimStorage::new(1));
+    let p = parent(&engine, "d/p");
+    assert_eq!(
+        p.links_version(),
+        0,
+        "a table without constraints pays nothing"
+    );
+    let c = child(&engine, "d/c", "d/p", true).unwrap();
+    assert_eq!(seen(&engine, "d/p").0, ["d/c"]);
+    assert_eq!(seen(&engine, "d/c").1, [Some("d/p".into())]);
+    let link = &links(&engine, "d/c").outgoing[0];
+    assert_eq!(
+        (link.index_no, link.peer.as_ref().unwrap().index_no),
+        (1, 0)
+    );
+    assert_eq!(
+        (link.parts[0].own_column, link.parts[0].other_column),
+        (1, 0)
+    );
+    // The same links as long as nothing changes, others after TRUNCATE of the other side.
+    assert!(Arc::ptr_eq(&links(&engine, "d/c"), &links(&engine, "d/c")));
+    let before = c.links_version();
+    engine.dict.truncate_table("d/p", 1).unwrap();
+    assert_ne!(c.links_version(), before);
+    assert!(
+        p.enter().is_none()
+            && !Arc::ptr_eq(
+                &links(&engine, "d/c").outgoing[0]
+                    .peer
+                    .as_ref()
+                    .unwrap()
+                    .table,
+                &p
+            )
+    );
+    assert_eq!(engine.dict.links(&p).err(), Some(Error::TableChanged));
+    assert!(matches!(
+        engine.dict.drop_table("d/p", References::Any),
+        Err(Error::Referenced(_))
+    ));
+    engine
+        .dict
+        .drop_table("d/p", References::OtherDatabases)
+        .unwrap();
+    assert_eq!(seen(&engine, "d/c").1, [None]);
+    parent(&engine, "d/p");
+    assert_eq!(seen(&engine, "d/c").1, [Some("d/p".into())]);
+    // A table that is gone is kept by nobody.
+    links(&engine, "d/p");
+    let gone = Arc::downgrade(&engine.dict.open_table("d/c").unwrap());
+    drop(c);
+    engine.dict.drop_table("d/c", References::Any).unwrap();
+    let p = engine.dict.open_table("d/p").unwrap();
+    assert_eq!(p.links_version(), 0);
+    assert!(gone.upgrade().is_none());
+    engine.close().unwrap();
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let engine = open(&SimStorage::new(2));
+    parent(&engine, "d/p");
+    let number = |why: Misfit| why.parts().0;
+    let one = |columns: &[(&str, &str)], of: &str| {
+        misfit(make(
+            &engine,
+            "d/c",
+            new(vec![foreign("f", of, columns)], true),
+        ))
+    };
+    assert_eq!(
+        one(&[("x", "id")], "d/p"),
+        number(Misfit::ChildColumn(String::new()))
+    );
+    assert_eq!(one(&[("b", "id")], "d/p"), number(Misfit::ChildIndex));
+    assert_eq!(one(&[("a", "id")], "d/q"), number(Misfit::Parent));
+    assert_eq!(
+        one(&[("a", "x")], "d/p"),
+        number(Misfit::ParentColumn(String::new()))
+    );
+    assert_eq!(one(&[("a", "b")], "d/p"), number(Misfit::ParentIndex));
+    let mut null = foreign("f", "d/p", &[("a", "id")]);
+    null.on_delete = Action::SetNull;
+    let refused = misfit(make(&engine, "d/c", new(vec![null], true)));
+    assert_eq!(refused, number(Misfit::NotNull(String::new())));
+    let twice = vec![
+        foreign("f", "d/p", &[("a", "id")]),
+        foreign("F", "d/p", &[("a", "id")]),
+    ];
+    assert_eq!(
+        misfit(make(&engine, "d/c", new(twice, true))),
+        number(Misfit::NameTwice)
+    );
+    assert!(!engine.dict.exists("d/c"), "nothing of it remains");
+    child(&engine, "d/c", "d/p", true).unwrap();
+    let taken = new(vec![foreign("C_ibfk_1", "d/p", &[("a", "id")])], true);
+    assert_eq!(misfit(make(&engine, "d/e", taken)), number(Misfit::Name));
+    // A secondary index goes on with the primary key.
+    let tail = new(
+        vec![foreign("g", "d/p", &[("a", "a"), ("b", "b"), ("id", "id")])],
+        true,
+    );
+    make(&engine, "d/g", tail).unwrap();
+    engine.close().unwrap();
+}
+
+/// The way of ALTER TABLE by copy, of the parent and of the child: children find the old table until
+/// the new one has its name.
+#[test]
+fn a_copy_takes_the_place_of_its_original() {
+    let engine = open(&SimStorage::new(3));
+    parent(&engine, "d/p");
+    child(&engine, "d/c", "d/p", true).unwrap();
+    parent(&engine, "d/#sql-alter-1");
+    rename(&engine, "d/p", "d/#sql-backup-1");
+    assert_eq!(seen(&engine, "d/c").1, [Some("d/#sql-backup-1".into())]);
+    rename(&engine, "d/#sql-alter-1", "d/p");
+    assert_eq!(seen(&engine, "d/c").1, [Some("d/p".into())]);
+    engine
+        .dict
+        .drop_table("d/#sql-backup-1", References::Any)
+        .unwrap();
+    assert_eq!(seen(&engine, "d/p").0, ["d/c"]);
+
+    let key = foreign("c_ibfk_1", "d/p", &[("a", "id")]);
+    let carried = NewForeign {
+        keys: vec![(key, true)],
+        original: Some("d/c".into()),
+        checks: true,
+    };
+    make(&engine, "d/#sql-alter-2", carried).unwrap();
+    assert_eq!(
+        seen(&engine, "d/p").0,
+        ["d/c"],
+        "copies are nobody's children"
+    );
+    assert!(links(&engine, "d/#sql-alter-2").outgoing[0].carried);
+    rename(&engine, "d/c", "d/#sql-backup-2");
+    rename(&engine, "d/#sql-alter-2", "d/c");
+    engine
+        .dict
+        .drop_table("d/#sql-backup-2", References::Any)
+        .unwrap();
+    assert_eq!(seen(&engine, "d/p").0, ["d/c"]);
+    assert!(!links(&engine, "d/c").outgoing[0].carried);
+    let taken = new(vec![foreign("c_ibfk_1", "d/p", &[("a", "id")])], true);
+    misfit(make(&engine, "d/e", taken));
+    engine.close().unwrap();
+}
+
+/// Names and columns that all constraints refer to, by child.
+fn referred(engine: &Engine) -> BTreeMap<String, (String, String, String)> {
+    let rows = engine.dict.all_foreign().into_iter();
+    let row = |row: crate::catalog::dictionary::foreign::ForeignRow| {
+        let column = row.key.columns[0].1.clone();
+        (
+            row.child,
+            (row.key.name.clone(), row.key.parent.clone(), column),
+        )
+    };
+    rows.map(row).collect()
+}
+
+/// Constraints as they lie on disk, by child.
+fn stored(engine: &Engine) -> BTreeMap<String, (String, String, String)> {
+    engine.checkpoint().unwrap();
+    referred(engine)
+}
+
+/// The power fails at any write while a parent with many children gets another name, or a column
+/// of it: after the restart the table and all its children have the old name, or all have the new one.
+#[test]
+fn a_parent_is_renamed_as_a_whole() {
+    const CHILDREN: usize = 5;
+    let mut seen = [0; 2];
+    for seed in 0..80u64 {
+        let disk = SimStorage::new(seed);
+        let engine = open(&disk);
+        parent(&engine, "d/p");
+        for n in 0..CHILDREN {
+            child(&engine, &format!("d/c{n}"), "d/p", true).unwrap();
+        }
+        let own = foreign("own", "d/s", &[("a", "id")]);
+        make(&engine, "d/s", new(vec![own], true)).unwrap();
+        let column = seed % 2 == 1;
+        disk.power_off_after(1 + seed / 2 % 12);
+        let done = catch_unwind(AssertUnwindSafe(|| change_parents(&engine, column).is_ok()));
+        disk.crash(&mut Rng::new(seed));
+        let _ = catch_unwind(AssertUnwindSafe(|| engine.abandon()));
+        drop(engine);
+        let engine = open(&disk);
+        let found = stored(&engine);
+        let is_new = match column {
+            true => found["d/c0"].2 == "key",
+            false => engine.dict.exists("d/q"),
+        };
+        assert!(is_new || !matches!(done, Ok(true)), "seed {seed}: lost");
+        let parent = if is_new && !column { "d/q" } else { "d/p" };
+        let column = if is_new && column { "key" } else { "id" };
+        for n in 0..CHILDREN {
+            let (_, of, of_column) = &found[&format!("d/c{n}")];
+            assert_eq!(
+                (&**of, &**of_column),
+                (parent, column),
+                "seed {seed}: a mixture"
+            );
+        }
+        assert_eq!(
+            links(&engine, parent).incoming.len(),
+            CHILDREN,
+            "seed {seed}"
+        );
+        engine.close().unwrap();
+        let engine = open(&disk);
+        assert_eq!(referred(&engine), found, "seed {seed}: another restart");
+        engine.close().unwrap();
+        seen[usize::from(is_new)] += 1;
+    }
+    assert!(seen[0] > 5 && seen[1] > 5, "{seen:?}");
+}
+
+fn change_parents(engine: &Engine, column: bool) -> Result<()> {
+    if !column {
+        return engine.dict.rename_table("d/p", "d/q", &Renaming::default());
+    }
+    let renamed = AlterForeign {
+        renamed: vec![("id".into(), "key".into())],
+        ..AlterForeign::default()
+    };
+    let definition = described(&["key", "a", "b?"], &[&[0], &[1, 2]]);
+    engine.dict.alter_foreign("d/p", &definition, &renamed)
+}
+
+/// The power fails at any write while a table's constraints change: all old ones or all new ones.
+#[test]
+fn constraints_change_as_a_whole() {
+    let many = |name: &str, count: usize| {
+        let one = |n| foreign(&format!("{name}{n:04}"), "d/p", &[("a", "id")]);
+        (0..count).map(one).collect::<Vec<_>>()
+    };
+    let mut seen = [0; 2];
+    for seed in 0..36u64 {
+        let disk = SimStorage::new(seed);
+        let engine = open(&disk);
+        parent(&engine, "d/p");
+        let (old, add) = (
+            [1, 2000, 40][seed as usize % 3],
+            [1700, 1][seed as usize / 3 % 2],
+        );
+        make(&engine, "d/c", new(many("old", old), true)).unwrap();
+        let change = AlterForeign {
+            drop: many("old", old).into_iter().map(|key| key.name).collect(),
+            add: new(many("new", add), false),
+            ..AlterForeign::default()
+        };
+        disk.power_off_after(1 + seed % 6);
+        let definition = described(&["id", "a", "b?"], &[&[0], &[1, 2]]);
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            engine
+                .dict
+                .alter_foreign("d/c", &definition, &change)
+                .is_ok()
+        }));
+        disk.crash(&mut Rng::new(seed));
+        let _ = catch_unwind(AssertUnwindSafe(|| engine.abandon()));
+        drop(engine);
+        let engine = open(&disk);
+        let keys = engine.dict.foreign_keys_of("d/c");
+        let is_new = keys[0].name.starts_with("new");
+        let wanted = if is_new {
+            many("new", add)
+        } else {
+            many("old", old)
+        };
+        assert!(
+            keys.iter().map(|key| &**key).eq(wanted.iter()),
+            "seed {seed}"
+        );
+        assert!(is_new || !matches!(done, Ok(true)), "seed {seed}: lost");
+        engine.dict.drop_table("d/c", References::Any).unwrap();
+        engine.close().unwrap();
+        seen[usize::from(is_new)] += 1;
+    }
+    assert!(seen[0] > 5 && seen[1] > 5, "{seen:?}");
+}
+
+/// Names made by the engine follow their table; a table that other names wait for takes them over.
+#[test]
+fn a_renamed_child_keeps_its_parent() {
+    let disk = SimStorage::new(5);
+    let engine = open(&disk);
+    parent(&engine, "d/p");
+    child(&engine, "d/c", "d/p", true).unwrap();
+    child(&engine, "d/w", "e/x", false).unwrap();
+    rename(&engine, "d/c", "e/x");
+    engine.close().unwrap();
+    let engine = open(&disk);
+    let found = referred(&engine);
+    assert_eq!(found["e/x"].0, "x_ibfk_1");
+    assert_eq!(seen(&engine, "d/p").0, ["e/x"]);
+    assert_eq!(seen(&engine, "d/w").1, [Some("e/x".into())]);
+    engine.close().unwrap();
+}
+
+/// Thousands of children of one parent: each costs the same.
+#[test]
+fn many_children() {
+    let engine = open(&SimStorage::new(6));
+    parent(&engine, "d/p");
+    for n in 0..600 {
+        child(&engine, &format!("d/c{n}"), "d/p", true).unwrap();
+    }
+    assert_eq!(links(&engine, "d/p").incoming.len(), 600);
+    rename(&engine, "d/p", "d/q");
+    assert_eq!(links(&engine, "d/q").incoming.len(), 600);
+    engine.close().unwrap();
+}

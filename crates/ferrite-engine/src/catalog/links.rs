@@ -1,0 +1,157 @@
+//! The foreign keys of a table in use: what a change of a row finds without asking the dictionary.
+//!
+//! A table's version of its links is 0 when it has none, so that all others pay for one load. Each
+//! change of a table that is concerned gives it another version, and the links are made anew by who
+//! asks next (`dictionary::foreign`).
+//!
+//! Invariant: links never change once they are made. A version is not given twice.
+//!
+//! Locking: `Table::links` for a moment, after the dictionary's state.
+
+use crate::catalog::describe::{Description, Part, PartKind};
+use crate::catalog::foreign::ForeignKey;
+use crate::catalog::table::Table;
+use ferrite_sync::Arc;
+
+/// How a key part is encoded (`plugin/key_format.h`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Encoding {
+    /// Which encoding.
+    pub kind: PartKind,
+    /// A NULL marker comes first.
+    pub nullable: bool,
+    /// All bytes are complemented.
+    pub descending: bool,
+    /// Bytes of a part of fixed width.
+    pub width: u32,
+}
+
+impl Encoding {
+    pub(crate) fn of(part: &Part) -> Encoding {
+        Encoding {
+            kind: part.kind,
+            nullable: part.nullable,
+            descending: part.descending,
+            width: part.width,
+        }
+    }
+}
+
+/// A column of a constraint, and its key part, on both sides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkPart {
+    /// Number of the own column.
+    pub own_column: u16,
+    /// Number of the other table's.
+    pub other_column: u16,
+    /// In the own index.
+    pub own: Encoding,
+    /// In the other one's.
+    pub other: Encoding,
+}
+
+impl LinkPart {
+    /// As the other side sees it.
+    pub(crate) fn turned(&self) -> LinkPart {
+        LinkPart {
+            own_column: self.other_column,
+            other_column: self.own_column,
+            own: self.other,
+            other: self.own,
+        }
+    }
+}
+
+/// Where the key of an index entry has the end of its row's life, in a table that keeps its history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowEnd {
+    from_end: usize,
+    descending: bool,
+}
+
+/// A TIMESTAMP(6) as a key has it.
+const ROW_END_BYTES: usize = 7;
+/// The last moment there is, of servers before and after 11.5: rows that live end there.
+const LAST_MOMENTS: [[u8; ROW_END_BYTES]; 2] = [
+    [0x7f, 0xff, 0xff, 0xff, 0x0f, 0x42, 0x3f],
+    [0xff, 0xff, 0xff, 0xff, 0x0f, 0x42, 0x3f],
+];
+/// Bytes of a row id.
+const ROW_ID_BYTES: usize = 8;
+
+impl RowEnd {
+    /// None: all rows of the table live, or its keys do not tell. The server puts the column behind the
+    /// declared ones of each unique key.
+    pub(crate) fn of(table: &Description, index_no: u32) -> Option<RowEnd> {
+        let primary = table.indexes.first()?;
+        let (index, from_end) = match primary.hidden {
+            true => (table.indexes.get(index_no as usize)?, ROW_ID_BYTES),
+            false => (primary, 0),
+        };
+        let part = index.parts.last()?;
+        let column = &table.columns[usize::from(part.column)];
+        let fits = column.row_end() && part.kind == PartKind::Bytes && !part.nullable;
+        (fits && part.width as usize == ROW_END_BYTES).then_some(RowEnd {
+            from_end,
+            descending: part.descending,
+        })
+    }
+
+    /// Does the row of that entry live?
+    pub(crate) fn lives(&self, key: &[u8]) -> bool {
+        let Some(end) = key.len().checked_sub(self.from_end) else {
+            return true;
+        };
+        let Some(start) = end.checked_sub(ROW_END_BYTES) else {
+            return true;
+        };
+        let flip = if self.descending { 0xff } else { 0 };
+        let is = |last: &[u8; ROW_END_BYTES]| {
+            let bytes = key[start..end].iter().zip(last);
+            bytes.into_iter().all(|(a, b)| a ^ flip == *b)
+        };
+        LAST_MOMENTS.iter().any(is)
+    }
+}
+
+/// The other table of a link.
+#[derive(Clone)]
+pub struct Peer {
+    /// It is kept, not guarded: it may be dropped any time ([`Table::enter`]).
+    pub table: Arc<Table>,
+    /// The index to look in.
+    pub index_no: u32,
+    /// What tells rows of the past, which do not count; None: there are none.
+    pub row_end: Option<RowEnd>,
+}
+
+/// One constraint, as one of its tables sees it.
+#[derive(Clone)]
+pub struct Link {
+    /// The definition.
+    pub key: Arc<ForeignKey>,
+    /// Name of the other table, "db/table".
+    pub other: String,
+    /// The own index that begins with the columns; of no use without `peer`.
+    pub index_no: u32,
+    /// Name of the parent's index; none without `peer`.
+    pub parent_index: Option<String>,
+    /// The constraint's columns in their order: so many parts open both indexes' keys. Empty without
+    /// `peer`.
+    pub parts: Vec<LinkPart>,
+    /// The other table, if it is there and both have fitting indexes.
+    pub peer: Option<Peer>,
+    /// ALTER TABLE copies rows that satisfied the constraint in the original: no check while it does.
+    pub carried: bool,
+}
+
+/// All constraints of a table.
+#[derive(Clone, Default)]
+pub struct Links {
+    /// As they were then.
+    pub version: u64,
+    /// Those it has: it is the child.
+    pub outgoing: Vec<Link>,
+    /// Those that refer to it: it is the parent. One that refers to itself is in both.
+    pub incoming: Vec<Link>,
+}

@@ -1,0 +1,443 @@
+/*
+ * Foreign keys in CREATE, ALTER and SHOW CREATE TABLE (see ferrite_foreign.h).
+ */
+#include "ferrite_foreign.h"
+
+#include "ferrite_error.h"
+#include "ferrite_hton.h"
+
+/* ---- names ------------------------------------------------------------------------- */
+
+bool ferrite_foreign_checks(THD *thd) {
+  return !thd || !thd_test_options(thd, OPTION_NO_FOREIGN_KEY_CHECKS);
+}
+
+fe_references ferrite_references_that_keep(THD *thd) {
+  if (!ferrite_foreign_checks(thd)) return FE_REFERENCES_NONE;
+  const bool database = thd && thd_sql_command(thd) == SQLCOM_DROP_DB;
+  return database ? FE_REFERENCES_OTHER_DATABASES : FE_REFERENCES_ANY;
+}
+
+namespace ferrite {
+
+std::string shown(const std::string &file) {
+  char text[NAME_LEN + 1];
+  const uint len = filename_to_tablename(file.c_str(), text, sizeof text, true);
+  return std::string(text, len);
+}
+
+bool same_name(const LEX_CSTRING &a, const LEX_CSTRING &b) {
+  return !lex_string_cmp(system_charset_info, &a, &b);
+}
+
+std::string database_of(const std::string &core_name) {
+  const size_t slash = core_name.rfind('/');
+  return slash == std::string::npos ? std::string() : core_name.substr(0, slash);
+}
+
+static std::string table_of(const std::string &core_name) {
+  return core_name.substr(core_name.rfind('/') + 1);
+}
+
+static std::string file_name(const LEX_CSTRING &name) {
+  char text[FN_REFLEN + 1];
+  std::string folded(name.str, name.length);
+  if (lower_case_table_names) {
+    std::vector<char> copy(folded.begin(), folded.end());
+    copy.push_back('\0');
+    my_casedn_str(system_charset_info, copy.data());
+    folded = copy.data();
+  }
+  const uint len = tablename_to_filename(folded.c_str(), text, sizeof text);
+  return std::string(text, len);
+}
+
+static void append_quoted(THD *thd, String *to, const std::string &name) {
+  append_identifier(thd, to, name.data(), name.size());
+}
+
+static std::string quoted_table(THD *thd, const std::string &core_name) {
+  String text;
+  ferrite_append_table(thd, &text, core_name);
+  return std::string(text.ptr(), text.length());
+}
+
+/* ---- a constraint in words ---------------------------------------------------------- */
+
+static const char *action_text(uint32_t action) {
+  switch (action) {
+    case FE_FK_CASCADE:
+      return "CASCADE";
+    case FE_FK_SET_NULL:
+      return "SET NULL";
+    case FE_FK_NO_ACTION:
+      return "NO ACTION";
+    default:
+      return nullptr;
+  }
+}
+
+/* What CREATE TABLE says of a constraint. */
+struct Clause {
+  const char *name, *parent;
+  const fe_fk_column *columns;
+  uint32_t column_count, on_delete, on_update;
+
+  explicit Clause(const fe_fk_def &def)
+      : name(def.name),
+        parent(def.parent),
+        columns(def.columns),
+        column_count(def.column_count),
+        on_delete(def.on_delete),
+        on_update(def.on_update) {}
+  Clause(const fe_link &link, const char *parent_name)
+      : name(link.name),
+        parent(parent_name),
+        columns(link.columns),
+        column_count(link.column_count),
+        on_delete(link.on_delete),
+        on_update(link.on_update) {}
+};
+
+
+static void append_columns(THD *thd, String *to, const Clause &clause,
+                           const char *const fe_fk_column::*side) {
+  to->append(STRING_WITH_LEN(" ("));
+  for (uint32_t i = 0; i < clause.column_count; i++) {
+    if (i) to->append(STRING_WITH_LEN(", "));
+    append_quoted(thd, to, clause.columns[i].*side);
+  }
+  to->append(')');
+}
+
+static void append_constraint(THD *thd, String *to, const Clause &clause, const std::string &child) {
+  const std::string parent = clause.parent;
+  to->append(STRING_WITH_LEN(" CONSTRAINT "));
+  append_quoted(thd, to, clause.name);
+  to->append(STRING_WITH_LEN(" FOREIGN KEY"));
+  append_columns(thd, to, clause, &fe_fk_column::own);
+  to->append(STRING_WITH_LEN(" REFERENCES "));
+  if (database_of(parent) != database_of(child)) {
+    append_quoted(thd, to, shown(database_of(parent)));
+    to->append('.');
+  }
+  append_quoted(thd, to, ferrite_shown_name(parent));
+  append_columns(thd, to, clause, &fe_fk_column::other);
+  if (const char *action = action_text(clause.on_delete)) {
+    to->append(STRING_WITH_LEN(" ON DELETE "));
+    to->append(action, strlen(action));
+  }
+  if (const char *action = action_text(clause.on_update)) {
+    to->append(STRING_WITH_LEN(" ON UPDATE "));
+    to->append(action, strlen(action));
+  }
+}
+
+/* ---- CREATE and ALTER -------------------------------------------------------------- */
+
+static uint32_t action_of(enum_fk_option option) {
+  switch (option) {
+    case FK_OPTION_CASCADE:
+      return FE_FK_CASCADE;
+    case FK_OPTION_SET_NULL:
+      return FE_FK_SET_NULL;
+    case FK_OPTION_NO_ACTION:
+      return FE_FK_NO_ACTION;
+    default: /* SET DEFAULT restricts, as in InnoDB */
+      return FE_FK_RESTRICT;
+  }
+}
+
+ForeignKeys::ForeignKeys(THD *thd, const TABLE *form, const HA_CREATE_INFO *info,
+                         const std::string &name, bool only_new)
+    : m_thd(thd),
+      m_form(form),
+      m_name(name),
+      m_database(database_of(name)),
+      m_shown(ferrite_shown_name(name)),
+      m_alter(thd_sql_command(thd) == SQLCOM_ALTER_TABLE),
+      m_temporary(info->tmp_table()) {
+  if (!info->alter_info) return;
+  if (m_alter && thd->lex->query_tables) {
+    const TABLE_LIST *table = thd->lex->first_select_lex()->table_list.first;
+    m_original = file_name(table->db) + "/" + file_name(table->table_name);
+    const LEX_CSTRING &to = thd->lex->name.str ? thd->lex->name : table->table_name;
+    m_shown.assign(to.str, to.length);
+  }
+  /* CREATE TABLE ... LIKE has those of the other table here. */
+  const bool copy = table_of(name).compare(0, 5, "#sql-") == 0;
+  List_iterator_fast<Key> keys(info->alter_info->key_list);
+  while (const Key *key = keys++)
+    if (key->type == Key::FOREIGN_KEY && !(key->old && (only_new || !copy)))
+      add(static_cast<const Foreign_key *>(key));
+  name_constraints();
+}
+
+const char *ForeignKeys::keep(const std::string &text) {
+  m_texts.push_back(text);
+  return m_texts.back().c_str();
+}
+
+std::string ForeignKeys::parent_of(const Foreign_key *key) const {
+  const std::string db = key->ref_db.str ? file_name(key->ref_db) : m_database;
+  return db + "/" + file_name(key->ref_table);
+}
+
+void ForeignKeys::add(const Foreign_key *key) {
+  std::vector<fe_fk_column> columns;
+  /* Iterators of the server's lists take no const list. */
+  Foreign_key *lists = const_cast<Foreign_key *>(key);
+  List_iterator_fast<Key_part_spec> own(lists->columns), other(lists->ref_columns);
+  const Key_part_spec *a, *b;
+  while ((a = own++) && (b = other++))
+    columns.push_back({keep(std::string(a->field_name.str, a->field_name.length)),
+                       keep(std::string(b->field_name.str, b->field_name.length))});
+  m_columns.push_back(std::move(columns));
+  fe_fk_def def;
+  memset(&def, 0, sizeof def);
+  if (key->constraint_name.str)
+    def.name = keep(std::string(key->constraint_name.str, key->constraint_name.length));
+  def.parent = keep(parent_of(key));
+  def.columns = m_columns.back().data();
+  def.column_count = static_cast<uint32_t>(m_columns.back().size());
+  def.on_delete = action_of(key->delete_opt);
+  def.on_update = action_of(key->update_opt);
+  def.carried = key->old;
+  m_keys.push_back(key);
+  m_defs.push_back(def);
+}
+
+/* Those without a name: TABLE_ibfk_1 and so on, above all that the table has. Names of that form go
+   with the table when it gets another one. */
+void ForeignKeys::name_constraints() {
+  uint64_t number = 0;
+  const std::string before = m_original.empty() ? m_shown : ferrite_shown_name(m_original);
+  const std::string prefix = before + "_ibfk_";
+  if (!m_original.empty())
+    number = fe_foreign_last_number(ferrite_engine, m_original.c_str(), before.c_str());
+  for (fe_fk_def &def : m_defs) {
+    if (!def.name)
+      def.name = keep(m_shown + "_ibfk_" + std::to_string(++number));
+    else if (def.carried && !strncmp(def.name, prefix.c_str(), prefix.size()))
+      def.name = keep(m_shown + "_ibfk_" + (def.name + prefix.size()));
+  }
+}
+
+fe_fk_defs ForeignKeys::defs() const {
+  fe_fk_defs defs;
+  memset(&defs, 0, sizeof defs);
+  defs.defs = m_defs.data();
+  defs.count = static_cast<uint32_t>(m_defs.size());
+  defs.checks = ferrite_foreign_checks(m_thd);
+  defs.original = m_original.empty() ? nullptr : m_original.c_str();
+  return defs;
+}
+
+/* ---- what is wrong ----------------------------------------------------------------- */
+
+/* The constraint in a message: its name, or its columns as far as they fit. */
+static std::string key_text(const Foreign_key *key) {
+  constexpr size_t kRoom = 48;
+  if (key->name.str)
+    return "`" + std::string(key->name.str, std::min(key->name.length, kRoom - 2)) + "`";
+  std::string text = "(";
+  List_iterator_fast<Key_part_spec> columns(const_cast<Foreign_key *>(key)->columns);
+  while (const Key_part_spec *column = columns++) {
+    const bool more = columns.peek();
+    if (kRoom - text.size() < (more ? 6u : 4u) + column->field_name.length) {
+      text += "...";
+      break;
+    }
+    text.append(column->field_name.str, column->field_name.length);
+    if (more) text += ", ";
+  }
+  return text + ")";
+}
+
+/* The number is the handler's own, as InnoDB's is. */
+static void warn_misfit(THD *thd, uint number, const std::string &text) {
+  Abort_on_warning_instant_set stays_a_warning(thd, false);
+  push_warning(thd, Sql_condition::WARN_LEVEL_WARN, number, text.c_str());
+}
+
+void ForeignKeys::warn(const Foreign_key *key, const std::string &reason) const {
+  const std::string table = quoted_table(m_thd, m_original.empty() ? m_name : m_original);
+  /* InnoDB's grammar, too. */
+  const bool no_column = reason.compare(0, 7, "Column ") == 0;
+  warn_misfit(m_thd, HA_ERR_CANNOT_ADD_FOREIGN, std::string(m_alter ? "Alter " : "Create ") + " table " + table +
+                         (no_column ? "" : " with") + " foreign key " + key_text(key) +
+                         " constraint failed. " + reason);
+}
+
+std::string ForeignKeys::reason(const fe_fk_misfit &misfit, const Foreign_key *key) const {
+  switch (misfit.reason) {
+    case FE_MISFIT_CHILD_COLUMN:
+      return std::string("Column ") + misfit.column + " was not found.";
+    case FE_MISFIT_PARENT_COLUMN:
+      return std::string("Column ") + misfit.other + " was not found.";
+    case FE_MISFIT_CHILD_PREFIX:
+    case FE_MISFIT_PARENT_PREFIX:
+      return "There is only prefix index in the referenced table where the referenced columns "
+             "appear as the first columns.";
+    case FE_MISFIT_PARENT:
+      return "Referenced table " + quoted_table(m_thd, parent_of(key)) +
+             " not found in the data dictionary.";
+    case FE_MISFIT_TYPES:
+      return std::string("Field type or character set for column '") + misfit.column +
+             "' does not match referenced column '" + misfit.other + "'.";
+    case FE_MISFIT_NOT_NULL:
+      return std::string("You have defined a SET NULL condition but column '") + misfit.column +
+             "' is defined as NOT NULL.";
+    default:
+      return "There is no index in the referenced table where the referenced columns appear as "
+             "the first columns.";
+  }
+}
+
+int ForeignKeys::report() const {
+  fe_fk_misfit misfit;
+  fe_last_misfit(&misfit);
+  if (misfit.reason == FE_MISFIT_NAME_TWICE) return HA_ERR_CANNOT_ADD_FOREIGN;
+  if (misfit.reason == FE_MISFIT_NAME && misfit.at < m_defs.size()) {
+    String text;
+    text.append(STRING_WITH_LEN("CREATE or ALTER TABLE "));
+    const std::string table = quoted_table(m_thd, m_name);
+    text.append(table.data(), table.size());
+    text.append(STRING_WITH_LEN(" failed: duplicate name,"));
+    append_constraint(m_thd, &text, Clause(m_defs[misfit.at]), m_name);
+    warn_misfit(m_thd, HA_ERR_FOUND_DUPP_KEY, std::string(text.ptr(), text.length()));
+    return HA_ERR_FOUND_DUPP_KEY;
+  }
+  if (misfit.at < m_keys.size())
+    warn(m_keys[misfit.at], reason(misfit, m_keys[misfit.at]));
+  else
+    warn_misfit(m_thd, HA_ERR_CANNOT_ADD_FOREIGN, "Create table '" + m_name +
+                           "' with foreign key constraint failed. Constraint " + misfit.key +
+                           ", which refers to the table, does not fit it.");
+  return HA_ERR_CANNOT_ADD_FOREIGN;
+}
+
+int ForeignKeys::report_in_place() const {
+  fe_fk_misfit misfit;
+  fe_last_misfit(&misfit);
+  if (misfit.at >= m_keys.size()) return report();
+  const Foreign_key *key = m_keys[misfit.at];
+  const char *name = key->constraint_name.str ? key->constraint_name.str : "";
+  switch (misfit.reason) {
+    case FE_MISFIT_NAME:
+    case FE_MISFIT_NAME_TWICE:
+      my_error(ER_DUP_CONSTRAINT_NAME, MYF(0), "FOREIGN KEY", misfit.key);
+      break;
+    case FE_MISFIT_CHILD_COLUMN:
+    case FE_MISFIT_CHILD_INDEX:
+    case FE_MISFIT_CHILD_PREFIX:
+      my_error(ER_FK_NO_INDEX_CHILD, MYF(0), name, m_shown.c_str());
+      break;
+    case FE_MISFIT_NOT_NULL:
+      my_error(ER_FK_INCORRECT_OPTION, MYF(0), m_shown.c_str(), misfit.key);
+      break;
+    default:
+      my_error(ER_FK_NO_INDEX_PARENT, MYF(0), name, key->ref_table.str);
+  }
+  return -1;
+}
+
+/* Is a column of the constraint one from which a stored generated column is computed? */
+static bool on_base_of_stored(const TABLE *form, const Foreign_key *key) {
+  TABLE *table = const_cast<TABLE *>(form);
+  MY_BITMAP *old_read = table->read_set;
+  table->read_set = &table->tmp_set;
+  bool found = false;
+  for (uint i = 0; i < form->s->fields && !found; i++) {
+    const Field *field = form->field[i];
+    if (!field->vcol_info || !field->stored_in_db()) continue;
+    bitmap_clear_all(table->read_set);
+    field->vcol_info->expr->walk(&Item::register_field_in_read_map, true, table);
+    List_iterator_fast<Key_part_spec> columns(const_cast<Foreign_key *>(key)->columns);
+    while (const Key_part_spec *column = columns++)
+      for (uint base = 0; base < form->s->fields; base++)
+        if (bitmap_is_set(table->read_set, base) &&
+            same_name(form->field[base]->field_name, column->field_name))
+          found = true;
+  }
+  table->read_set = old_read;
+  return found;
+}
+
+int ForeignKeys::check() const {
+  for (size_t i = 0; i < m_keys.size(); i++) {
+    const char *name = m_defs[i].name;
+    if (system_charset_info->numchars(name, name + strlen(name)) > NAME_CHAR_LEN) {
+      my_error(ER_TOO_LONG_IDENT, MYF(0), name);
+      return HA_ERR_INTERNAL_ERROR;
+    }
+    if (m_temporary) {
+      warn_misfit(m_thd, HA_ERR_CANNOT_ADD_FOREIGN, std::string(m_alter ? "Alter " : "Create ") + " table `" +
+                             m_form->s->db.str + "`.`" + m_form->s->table_name.str +
+                             "` with foreign key constraint failed. Temporary tables can't have "
+                             "foreign key constraints.");
+      return HA_ERR_CANNOT_ADD_FOREIGN;
+    }
+    const bool changes =
+        m_defs[i].on_delete == FE_FK_SET_NULL || m_defs[i].on_update >= FE_FK_CASCADE;
+    if (!m_defs[i].carried && changes && on_base_of_stored(m_form, m_keys[i])) {
+      warn_misfit(m_thd, HA_ERR_CANNOT_ADD_FOREIGN, "Create table '" + m_name +
+                             "' with foreign key constraint failed. Cannot add foreign key "
+                             "constraint placed on the base column of stored column. \n");
+      return HA_ERR_CANNOT_ADD_FOREIGN;
+    }
+  }
+  return 0;
+}
+
+/* ---- ALTER in place ---------------------------------------------------------------- */
+
+fe_code alter_foreign(const std::string &name, const TABLE *altered, const Layout &layout,
+                      Alter_inplace_info *info, const std::string &definition, ForeignKeys *added) {
+  std::vector<const char *> dropped;
+  List_iterator_fast<Alter_drop> drops(info->alter_info->drop_list);
+  while (const Alter_drop *drop = drops++)
+    if (drop->type == Alter_drop::FOREIGN_KEY) dropped.push_back(drop->name);
+  std::list<std::string> names;
+  std::vector<fe_fk_column> renamed;
+  List_iterator_fast<Create_field> fields(info->alter_info->create_list);
+  while (const Create_field *field = fields++) {
+    if (!field->field || same_name(field->field->field_name, field->field_name)) continue;
+    names.emplace_back(field->field->field_name.str, field->field->field_name.length);
+    const char *before = names.back().c_str();
+    names.emplace_back(field->field_name.str, field->field_name.length);
+    renamed.push_back({before, names.back().c_str()});
+  }
+  fe_fk_alter alter;
+  memset(&alter, 0, sizeof alter);
+  alter.definition = {reinterpret_cast<const uint8_t *>(definition.data()), definition.size()};
+  alter.drop = dropped.data();
+  alter.drop_count = static_cast<uint32_t>(dropped.size());
+  alter.renamed = renamed.data();
+  alter.renamed_count = static_cast<uint32_t>(renamed.size());
+  std::vector<const char *> indexes;
+  for (const Index &index : layout.indexes)
+    indexes.push_back(index.server_no == MAX_KEY ? kHiddenIndexName
+                                                 : altered->key_info[index.server_no].name.str);
+  alter.index_names = indexes.data();
+  alter.index_count = static_cast<uint32_t>(indexes.size());
+  alter.add = added->defs();
+  return fe_table_alter_foreign(ferrite_engine, name.c_str(), &alter);
+}
+
+}  // namespace ferrite
+
+std::string ferrite_shown_name(const std::string &core_name) {
+  return ferrite::shown(ferrite::table_of(core_name));
+}
+
+void ferrite_append_table(THD *thd, String *to, const std::string &core_name) {
+  ferrite::append_quoted(thd, to, ferrite::shown(ferrite::database_of(core_name)));
+  to->append('.');
+  ferrite::append_quoted(thd, to, ferrite_shown_name(core_name));
+}
+
+void ferrite_append_constraint(THD *thd, String *to, const fe_link &link, const std::string &child,
+                               const std::string &parent) {
+  ferrite::append_constraint(thd, to, ferrite::Clause(link, parent.c_str()), child);
+}

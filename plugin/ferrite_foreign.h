@@ -1,0 +1,94 @@
+/*
+ * Foreign keys between the server and the core (ferrite_foreign.cc, ha_ferrite_foreign.cc);
+ * docs/internals/foreign_keys.md has the rules.
+ *
+ * Rules of this module
+ * - What later versions of the server do otherwise (lists of foreign keys move to TABLE_SHARE) is
+ *   in ha_ferrite_foreign.cc.
+ * - No constraint is accepted that nobody checks: see ferrite_foreign_keys_enforced.
+ * - What is wrong with a constraint is said in InnoDB's words, as a warning beside the error.
+ */
+#ifndef FERRITE_FOREIGN_H
+#define FERRITE_FOREIGN_H
+
+#include "server_compat.h"
+
+#include <list>
+#include <string>
+#include <vector>
+
+#include "ferrite.h"
+#include "ferrite_share.h"
+
+/* Rows are checked against foreign keys; were they not, CREATE and ALTER would have to refuse them. */
+constexpr bool ferrite_foreign_keys_enforced = true;
+
+namespace ferrite {
+
+/* Parts of a name in the core, "db/table"; a part as users see it. */
+std::string database_of(const std::string &core_name);
+std::string shown(const std::string &file);
+/* Names of columns and constraints. */
+bool same_name(const LEX_CSTRING &a, const LEX_CSTRING &b);
+
+/* The foreign keys of a CREATE or ALTER TABLE, as the core wants them. */
+class ForeignKeys {
+ public:
+  /* `name`: the table to be made, as the core calls it. `only_new`: without those that the table
+     has already. */
+  ForeignKeys(THD *thd, const TABLE *form, const HA_CREATE_INFO *info, const std::string &name,
+              bool only_new);
+  /* 0, or the error of what the core need not look at; the reason is given. */
+  int check() const;
+  fe_fk_defs defs() const;
+  bool empty() const { return m_defs.empty(); }
+  /* After FE_FOREIGN_KEY: gives the reason, and the error that the server shall report. */
+  int report() const;
+  /* The same in place, where InnoDB has other errors; -1: it is given already. */
+  int report_in_place() const;
+
+ private:
+  void add(const Foreign_key *key);
+  void warn(const Foreign_key *key, const std::string &reason) const;
+  std::string reason(const fe_fk_misfit &misfit, const Foreign_key *key) const;
+  const char *keep(const std::string &text);
+  std::string parent_of(const Foreign_key *key) const;
+  void name_constraints();
+
+  THD *m_thd;
+  const TABLE *m_form;
+  std::string m_name;     /* of the table, in the core */
+  std::string m_database; /* of the table, in the core */
+  std::string m_original; /* the table it is to replace, in the core; empty: none */
+  std::string m_shown;    /* the table's name as users will see it */
+  bool m_alter;
+  bool m_temporary;
+  std::list<std::string> m_texts;
+  std::list<std::vector<fe_fk_column>> m_columns;
+  std::vector<const Foreign_key *> m_keys;
+  std::vector<fe_fk_def> m_defs;
+};
+
+/* Changes foreign keys, names of columns and indexes, and the description of a table whose rows stay. */
+fe_code alter_foreign(const std::string &name, const TABLE *altered, const Layout &layout,
+                      Alter_inplace_info *info, const std::string &definition, ForeignKeys *added);
+
+}  // namespace ferrite
+
+/* foreign_key_checks of this session. */
+bool ferrite_foreign_checks(THD *thd);
+
+/* What keeps a table from being dropped by the session's present statement. */
+fe_references ferrite_references_that_keep(THD *thd);
+
+/* "db/table" as the core has it -> the table's name as users see it. */
+std::string ferrite_shown_name(const std::string &core_name);
+
+/* "db/table" as the core has it -> `db`.`table`. */
+void ferrite_append_table(THD *thd, String *to, const std::string &core_name);
+
+/* The clause of SHOW CREATE TABLE for a constraint. */
+void ferrite_append_constraint(THD *thd, String *to, const fe_link &link, const std::string &child,
+                               const std::string &parent);
+
+#endif

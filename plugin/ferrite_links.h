@@ -1,0 +1,85 @@
+/*
+ * The foreign keys of an open table, ready for checks of rows (ha_ferrite_cascade.cc).
+ *
+ * Rules of this module
+ * - A set never changes once it is made; a handler keeps one and makes another when the core says
+ * so.
+ * - No allocation per row.
+ */
+#ifndef FERRITE_LINKS_H
+#define FERRITE_LINKS_H
+
+#include "server_compat.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ferrite.h"
+#include "ferrite_share.h"
+
+namespace ferrite {
+
+/* What to look for in the other table of one constraint. */
+struct LinkKey {
+  std::vector<KeyPart> parts;    /* own columns, encoded as the other table's index has them */
+  std::vector<uint16_t> columns; /* numbers of the own columns */
+  bool never = false;            /* no value of one side is ever equal to one of the other */
+
+  bool any_null(const Layout &layout, const uchar *record) const;
+  bool any_changed(const MY_BITMAP *changed) const;
+  /* Bytes that encode() may need. */
+  size_t max_bytes() const;
+  /* The end, or NULL: no row can have this value on the other side. */
+  uint8_t *encode(const uchar *record, uint8_t *to, uint8_t *scratch) const;
+};
+
+class LinkSet {
+ public:
+  /* Takes over `links`. */
+  LinkSet(fe_links *links, const TABLE *table, const Layout &layout);
+  ~LinkSet() { fe_links_close(m_links); }
+  LinkSet(const LinkSet &) = delete;
+  LinkSet &operator=(const LinkSet &) = delete;
+
+  uint64_t version() const { return fe_links_version(m_links); }
+  const fe_links *links() const { return m_links; }
+
+  const fe_link *outgoing = nullptr;
+  const fe_link *incoming = nullptr;
+  std::vector<LinkKey> outgoing_keys;
+  std::vector<LinkKey> incoming_keys;
+  size_t max_scratch = 0; /* of the longest part */
+
+ private:
+  void add(const fe_link &link, bool is_child, const TABLE *table, const Layout &layout,
+           std::vector<LinkKey> *to);
+  fe_links *m_links;
+};
+
+/* One step of a cascade, on the stack of who makes it. */
+struct Cascade {
+  const Cascade *up;        /* what it follows from; NULL: the statement itself */
+  const TABLE_SHARE *share; /* the table that is changed */
+  bool updates;             /* rows are changed, not deleted */
+  uint depth;
+
+  bool updates_above(const TABLE_SHARE *table) const {
+    for (const Cascade *c = this; c; c = c->up)
+      if (c->share == table && c->updates) return true;
+    return false;
+  }
+};
+
+}  // namespace ferrite
+
+/* A row has violated a foreign key: the text for the error of this thread's statement. The names as
+   the core has them. */
+void ferrite_note_violation(THD *thd, const fe_link &link, const std::string &child,
+                            const std::string &parent);
+/* False: this thread has met none. */
+bool ferrite_violation_text(String *buf);
+/* The error to come names no constraint (DROP TABLE). */
+void ferrite_forget_violation();
+
+#endif

@@ -1,0 +1,562 @@
+/*
+ * Rows and foreign keys: is the parent there, are there children, and what becomes of them.
+ *
+ * A row is written first; then the other table is looked at, whatever the statement's snapshot
+ * (docs/internals/foreign_keys.md has the reasons). Children are changed through the TABLE that the
+ * server has opened for it, row by row, each with the checks of its own foreign keys before the
+ * next.
+ *
+ * Rules of this module
+ * - A table without foreign keys pays for one load.
+ * - Nothing here grows with the number of rows that a cascade changes.
+ * - Whoever fails leaves it to the statement's own row to undo all: nothing of it remains.
+ * - The server's row events and triggers do not see what a cascade does.
+ */
+#include "ha_ferrite.h"
+
+#include "ferrite_error.h"
+#include "ferrite_foreign.h"
+#include "ferrite_hton.h"
+
+using ferrite::Cascade;
+using ferrite::Index;
+using ferrite::KeyPart;
+using ferrite::LinkKey;
+using ferrite::LinkSet;
+using ferrite::PartKind;
+
+/* As many steps below the statement's own table as InnoDB goes, which counts that one. */
+static constexpr uint kMaxDepth = 14;
+
+/* ---- keys of the other side -------------------------------------------------------- */
+
+namespace ferrite {
+
+bool LinkKey::any_null(const Layout &layout, const uchar *record) const {
+  for (uint16_t column : columns)
+    if (layout.rows.column(column).is_null(record)) return true;
+  return false;
+}
+
+bool LinkKey::any_changed(const MY_BITMAP *changed) const {
+  for (uint16_t column : columns)
+    if (bitmap_is_set(changed, column)) return true;
+  return false;
+}
+
+size_t LinkKey::max_bytes() const {
+  size_t bytes = 16;
+  for (const KeyPart &part : parts) bytes += part.max_encoded + 16;
+  return bytes;
+}
+
+uint8_t *LinkKey::encode(const uchar *record, uint8_t *to, uint8_t *scratch) const {
+  for (const KeyPart &part : parts) {
+    if (part.kind == PartKind::kBytes && part.column.value(record).len != part.width)
+      return nullptr;
+    to = part.encode_record(record, to, scratch);
+  }
+  return to;
+}
+
+/* The part of an index that a column has there, the primary key behind it included. */
+static const KeyPart *find_part(const Layout &layout, uint32_t index_no, uint16_t column) {
+  for (const KeyPart &part : layout.indexes[index_no].parts)
+    if (part.column.field_no == column) return &part;
+  if (const Index *primary = layout.primary())
+    for (const KeyPart &part : primary->parts)
+      if (part.column.field_no == column) return &part;
+  return nullptr;
+}
+
+/* The own part, encoded as the other index has it. */
+static KeyPart as_there(const KeyPart &own, const fe_link_side &there) {
+  KeyPart part = own;
+  part.nullable = there.flags & FE_LINK_NULLABLE;
+  part.descending = there.flags & FE_LINK_DESCENDING;
+  if (own.kind == PartKind::kBytes || own.kind == PartKind::kBinary) {
+    constexpr uint8_t kBytes = static_cast<uint8_t>(PartKind::kBytes);
+    part.kind = there.kind == kBytes ? PartKind::kBytes : PartKind::kBinary;
+    part.width = there.kind == kBytes ? there.width : 0;
+    const uint32_t bytes = std::max(own.column.length, there.width);
+    part.prefix_bytes = own.column.length;
+    part.max_encoded = (bytes / 8 + 2) * 9 + 1;
+  }
+  return part;
+}
+
+LinkSet::LinkSet(fe_links *links, const TABLE *table, const Layout &layout) : m_links(links) {
+  uint32_t count;
+  outgoing = fe_links_outgoing(links, &count);
+  for (uint32_t i = 0; i < count; i++) add(outgoing[i], true, table, layout, &outgoing_keys);
+  incoming = fe_links_incoming(links, &count);
+  for (uint32_t i = 0; i < count; i++) add(incoming[i], false, table, layout, &incoming_keys);
+}
+
+void LinkSet::add(const fe_link &link, bool is_child, const TABLE *table, const Layout &layout,
+                  std::vector<LinkKey> *to) {
+  LinkKey key;
+  for (uint32_t i = 0; i < link.part_count; i++) {
+    const fe_link_part &sides = link.parts[i];
+    key.columns.push_back(sides.own.column);
+    const KeyPart *own = find_part(layout, link.index_no, sides.own.column);
+    if (!own) continue;
+    key.parts.push_back(as_there(*own, sides.other));
+    max_scratch = std::max<size_t>(max_scratch, key.parts.back().max_encoded + 16);
+  }
+  /* Without the other table only the names tell which columns. */
+  for (uint32_t i = 0; !link.part_count && i < link.column_count; i++) {
+    const char *name = is_child ? link.columns[i].own : link.columns[i].other;
+    for (uint f = 0; f < table->s->fields; f++)
+      if (!my_strcasecmp(system_charset_info, table->field[f]->field_name.str, name))
+        key.columns.push_back(static_cast<uint16_t>(f));
+  }
+  to->push_back(std::move(key));
+}
+
+}  // namespace ferrite
+
+/* ---- the set of a handler ---------------------------------------------------------- */
+
+/* The links as they are now; empty: there are none. */
+int ha_ferrite::current_links(std::shared_ptr<const LinkSet> *out) {
+  const uint64_t version = fe_table_links_version(m_share->table);
+  if (!version) {
+    out->reset();
+    return 0;
+  }
+  if (!m_link_set || m_link_set->version() != version) {
+    m_link_set.reset();
+    fe_links *links;
+    fe_code rc = fe_links_open(m_share->table, &links);
+    if (rc != FE_OK) return error(rc);
+    m_link_set = std::make_shared<const LinkSet>(links, table, layout());
+    if (!m_link_scratch.reserve(m_link_set->max_scratch + 16)) return HA_ERR_OUT_OF_MEM;
+  }
+  *out = m_link_set;
+  return 0;
+}
+
+/* The key to look for goes behind what the buffer has. FE_NOT_FOUND: no row can have it. */
+fe_code ha_ferrite::push_key(const LinkKey &key, const uchar *row, size_t *len) {
+  const size_t at = m_link_keys.size();
+  if (!m_link_keys.reserve(at + key.max_bytes())) return FE_OUT_OF_MEMORY;
+  uint8_t *start = m_link_keys.data() + at;
+  const uint8_t *end = key.encode(row, start, m_link_scratch.data());
+  if (!end) return FE_NOT_FOUND;
+  *len = static_cast<size_t>(end - start);
+  m_link_keys.set_size(at + *len);
+  return FE_OK;
+}
+
+/* History of WITH SYSTEM VERSIONING refers to nothing, and nothing refers to it. */
+bool ha_ferrite::is_history(const uchar *row) const {
+  if (!table->versioned()) return false;
+  Field *end = table->vers_end_field();
+  return !end->is_max(end->ptr_in_record(row));
+}
+
+/* Another table was dropped or emptied in the middle of a look at it. */
+int ha_ferrite::wait_for_ddl() {
+  my_sleep(1000);
+  return thd_killed(ha_thd()) ? HA_ERR_ABORTED_BY_USER : 0;
+}
+
+/* ---- parents ----------------------------------------------------------------------- */
+
+/* Whether a change puts a new entry into the index that children are found by: a parent that goes
+   at the same time may have looked for it at the old place. `changed` NULL: a new row. */
+bool ha_ferrite::moves_entry(const fe_link &link, const LinkKey &key, const MY_BITMAP *changed,
+                             bool pk_changed) const {
+  if (!changed || pk_changed || key.any_changed(changed)) return true;
+  if (!link.part_count || !link.index_no) return false;
+  const Index &index = layout().indexes[link.index_no];
+  for (uint i = 0; i < index.touched_by.size(); i++)
+    if (index.touched_by[i] && bitmap_is_set(changed, i)) return true;
+  return false;
+}
+
+fe_code ha_ferrite::find_parent(const LinkSet &set, uint32_t no, const uchar *row) {
+  const LinkKey &key = set.outgoing_keys[no];
+  if (!set.outgoing[no].part_count) return FE_NOT_FOUND;
+  const size_t at = m_link_keys.size();
+  size_t len;
+  fe_code rc = push_key(key, row, &len);
+  if (rc == FE_OK)
+    rc = fe_links_probe(set.links(), 0, no, m_session, {m_link_keys.data() + at, len});
+  m_link_keys.set_size(at);
+  return rc;
+}
+
+int ha_ferrite::check_parents(const uchar *row, const MY_BITMAP *changed, bool pk_changed) {
+  if (is_history(row)) return 0;
+  for (;;) {
+    std::shared_ptr<const LinkSet> set;
+    if (int err = current_links(&set)) return err;
+    if (!set) return 0;
+    fe_code rc = FE_OK;
+    for (uint32_t i = 0; rc == FE_OK && i < set->outgoing_keys.size(); i++) {
+      const fe_link &link = set->outgoing[i];
+      if (link.carried || !moves_entry(link, set->outgoing_keys[i], changed, pk_changed)) continue;
+      if (set->outgoing_keys[i].any_null(layout(), row)) continue;
+      rc = find_parent(*set, i, row);
+      if (rc == FE_NOT_FOUND) {
+        ferrite_note_violation(ha_thd(), link, m_share->name, link.other);
+        return HA_ERR_NO_REFERENCED_ROW;
+      }
+    }
+    if (rc != FE_TABLE_CHANGED) return rc == FE_OK ? 0 : error(rc);
+    m_link_set.reset();
+    if (int err = wait_for_ddl()) return err;
+  }
+}
+
+/* ---- children ---------------------------------------------------------------------- */
+
+/* What is kept of one constraint while the others are acted upon. */
+struct KeptKey {
+  uint32_t link;
+  uint32_t len;
+};
+
+/* The keys of all constraints to look at, one behind the other: the record may be another one once
+   a cascade has come back to this table. */
+int ha_ferrite::push_child_keys(const LinkSet &set, const uchar *old_row, const uchar *new_row) {
+  for (uint32_t i = 0; i < set.incoming_keys.size(); i++) {
+    const LinkKey &key = set.incoming_keys[i];
+    if (new_row && !key.any_changed(&m_changed)) continue;
+    if (key.any_null(layout(), old_row)) continue;
+    const size_t at = m_link_keys.size();
+    if (!m_link_keys.reserve(at + sizeof(KeptKey))) return HA_ERR_OUT_OF_MEM;
+    m_link_keys.set_size(at + sizeof(KeptKey));
+    size_t len = 0;
+    fe_code rc = push_key(key, old_row, &len);
+    if (rc == FE_NOT_FOUND) {
+      m_link_keys.set_size(at);
+      continue;
+    }
+    if (rc != FE_OK) return error(rc);
+    const KeptKey kept = {i, static_cast<uint32_t>(len)};
+    memcpy(m_link_keys.data() + at, &kept, sizeof kept);
+  }
+  return 0;
+}
+
+/* `at`: place of the key in m_link_keys. */
+int ha_ferrite::check_child(const LinkSet &set, uint32_t no, size_t at, size_t len,
+                            const uchar *new_row) {
+  const fe_link &link = set.incoming[no];
+  if (link.part_count) {
+    fe_code rc = fe_links_probe(set.links(), 1, no, m_session, {m_link_keys.data() + at, len});
+    if (rc == FE_NOT_FOUND) return 0;
+    if (rc != FE_OK) return rc == FE_TABLE_CHANGED ? kLinksChanged : error(rc);
+  }
+  const uint32_t action = new_row ? link.on_update : link.on_delete;
+  const bool acts = action == FE_FK_CASCADE || action == FE_FK_SET_NULL;
+  if (!acts || !link.part_count) {
+    ferrite_note_violation(ha_thd(), link, link.other, m_share->name);
+    return HA_ERR_ROW_IS_REFERENCED;
+  }
+  return cascade(link, at, len, new_row);
+}
+
+/* `new_row` NULL: the row is gone. */
+int ha_ferrite::check_children(const uchar *old_row, const uchar *new_row) {
+  if (is_history(old_row)) return 0;
+  for (;;) {
+    std::shared_ptr<const LinkSet> set;
+    if (int err = current_links(&set)) return err;
+    if (!set || set->incoming_keys.empty()) return 0;
+    const size_t base = m_link_keys.size();
+    int err = push_child_keys(*set, old_row, new_row);
+    const size_t end = m_link_keys.size();
+    for (size_t at = base; !err && at < end;) {
+      KeptKey kept;
+      memcpy(&kept, m_link_keys.data() + at, sizeof kept);
+      at += sizeof kept;
+      err = check_child(*set, kept.link, at, kept.len, new_row);
+      at += kept.len;
+    }
+    m_link_keys.set_size(base);
+    if (err != kLinksChanged) return err;
+    /* Below the statement's own row the record may have been used for another row by now. */
+    if (m_cascade) return HA_ERR_TABLE_DEF_CHANGED;
+    m_link_set.reset();
+    if (int waited = wait_for_ddl()) return waited;
+  }
+}
+
+/* ---- cascades ---------------------------------------------------------------------- */
+
+/* The TABLE that the server has opened for the changes of a child. */
+ha_ferrite *ha_ferrite::find_child(const char *core_name) const {
+  for (TABLE *t = ha_thd()->open_tables; t; t = t->next) {
+    if (t->s->tmp_table != NO_TMP_TABLE || t->file->ht != ferrite_hton) continue;
+    if (!t->pos_in_table_list ||
+        t->pos_in_table_list->prelocking_placeholder != TABLE_LIST::PRELOCK_FK ||
+        t->pos_in_table_list->lock_type < TL_FIRST_WRITE)
+      continue;
+    ha_ferrite *child = static_cast<ha_ferrite *>(t->file);
+    if (child->m_share && child->m_share->name == core_name) return child;
+  }
+  return nullptr;
+}
+
+/* A row of this table has gone, or become `new_row`: so do the rows of `link` with the key. */
+int ha_ferrite::cascade(const fe_link &link, size_t at, size_t len, const uchar *new_row) {
+  const Cascade top = {nullptr, table->s, new_row != nullptr, 0};
+  const Cascade *own = m_cascade ? m_cascade : &top;
+  ha_ferrite *child = find_child(link.other);
+  /* The child is newer than the statement. */
+  if (!child || child->m_lock != FE_READ_EXCLUSIVE) return HA_ERR_TABLE_DEF_CHANGED;
+  const bool removes = !new_row && link.on_delete == FE_FK_CASCADE;
+  const Cascade step = {own, child->table->s, !removes, own->depth + 1};
+  if (step.depth > kMaxDepth) {
+    ferrite_note_violation(ha_thd(), link, link.other, m_share->name);
+    ferrite_warn(ha_thd(), HA_ERR_ROW_IS_REFERENCED,
+                 "Ferrite: Cannot delete/update rows with cascading foreign key constraints that "
+                 "exceed max depth of %u. Please drop extra constraints and try again",
+                 kMaxDepth + 1);
+    return HA_ERR_FK_DEPTH_EXCEEDED;
+  }
+  if (!removes && own->updates_above(step.share)) {
+    ferrite_note_violation(ha_thd(), link, link.other, m_share->name);
+    return HA_ERR_ROW_IS_REFERENCED;
+  }
+  int err = child->follow(step, link, *this, at, len, new_row);
+  if (err == HA_ERR_FOUND_DUPP_KEY) {
+    s_foreign_duplicate = child->table->s;
+    return HA_ERR_FOREIGN_DUPLICATE_KEY;
+  }
+  return err;
+}
+
+/* A cursor that nobody below this step uses. */
+int ha_ferrite::take_cursor(uint32_t index_no, size_t *out) {
+  if (m_generation != m_share->generation) {
+    close_cursors();
+    m_generation = m_share->generation;
+  }
+  for (size_t i = 0; i < m_followers.size(); i++) {
+    Follower &f = m_followers[i];
+    if (f.busy || f.index_no != index_no) continue;
+    fe_code rc = fe_cursor_reset(f.cursor, m_session, FE_READ_EXCLUSIVE, FE_WAIT);
+    if (rc != FE_OK) return error(rc);
+    f.busy = true;
+    *out = i;
+    return 0;
+  }
+  Follower f = {index_no, nullptr, true};
+  fe_code rc =
+      fe_cursor_open(m_session, m_share->table, index_no, FE_READ_EXCLUSIVE, FE_WAIT, &f.cursor);
+  if (rc != FE_OK) return error(rc);
+  m_followers.push_back(f);
+  *out = m_followers.size() - 1;
+  return 0;
+}
+
+void ha_ferrite::give_cursor(size_t which) {
+  Follower &f = m_followers[which];
+  fe_cursor_reset(f.cursor, m_session, FE_READ_SNAPSHOT, FE_WAIT);
+  f.busy = false;
+}
+
+/* Changes all rows with the key at `at` of the parent's m_link_keys, which may move meanwhile. */
+int ha_ferrite::follow(const Cascade &step, const fe_link &link, const ha_ferrite &parent,
+                       size_t at, size_t len, const uchar *new_row) {
+  size_t which;
+  if (int err = take_cursor(link.other_index_no, &which)) return err;
+  fe_cursor *cursor = m_followers[which].cursor;
+  MY_BITMAP *read_set = table->read_set, *write_set = table->write_set;
+  table->column_bitmaps_set_no_signal(&table->s->all_set, &table->s->all_set);
+  const Cascade *above = m_cascade;
+  m_cascade = &step;
+  int err = 0;
+  for (bool first = true; !err; first = false) {
+    const fe_slice key = {parent.m_link_keys.data() + at, len};
+    fe_row row;
+    fe_code rc = first ? fe_cursor_seek(cursor, key, FE_SEEK_EXACT, 0, &row)
+                       : fe_cursor_next_same(cursor, key, &row);
+    if (rc == FE_END || rc == FE_NOT_FOUND) break;
+    if (rc == FE_OK && link.other_index_no) rc = fe_cursor_fetch_row(cursor, &row);
+    if (rc == FE_OK) {
+      m_index = &layout().indexes[0];
+      check_plan();
+      rc = deliver_state(row, table->record[0]);
+    }
+    if (rc != FE_OK)
+      err = error(rc == FE_NOT_FOUND ? FE_CORRUPT : rc);
+    else if (thd_killed(ha_thd()))
+      err = HA_ERR_ABORTED_BY_USER;
+    else if (!is_history(table->record[0]))
+      err = step.updates ? follow_update(link, parent, new_row) : follow_delete();
+  }
+  m_cascade = above;
+  m_index = nullptr;
+  table->column_bitmaps_set_no_signal(read_set, write_set);
+  give_cursor(which);
+  return err;
+}
+
+/* The row in record[0] goes, or becomes history. */
+int ha_ferrite::follow_delete() {
+  if (table->vfield) table->update_virtual_fields(this, VCOL_UPDATE_FOR_READ);
+  if (!table->versioned(VERS_TIMESTAMP)) return delete_row(table->record[0]);
+  store_record(table, record[1]);
+  table->vers_update_end();
+  int err = update_row(table->record[1], table->record[0]);
+  /* The same moment's history is there already. */
+  return err == HA_ERR_FOUND_DUPP_KEY ? delete_row(table->record[1]) : err;
+}
+
+/* Gives a column of record[0] the parent's new value; false: it does not fit. */
+bool ha_ferrite::take_value(Field *to, const ha_ferrite &parent, uint16_t column,
+                            const uchar *new_row) {
+  TABLE *there = parent.table;
+  Field *from = there->field[column];
+  const my_ptrdiff_t diff = new_row - there->record[0];
+  if (from->is_null(diff)) {
+    if (!to->real_maybe_null()) return false;
+    to->set_null();
+    return true;
+  }
+  to->set_notnull();
+  if (from->real_type() == to->real_type() && from->pack_length() == to->pack_length() &&
+      from->charset() == to->charset()) {
+    memcpy(to->ptr, from->ptr + diff, from->pack_length());
+    return true;
+  }
+  THD *thd = ha_thd();
+  const enum_check_fields before = thd->count_cuted_fields;
+  thd->count_cuted_fields = CHECK_FIELD_IGNORE;
+  String text;
+  from->move_field_offset(diff);
+  const String *value = from->val_str(&text);
+  from->move_field_offset(-diff);
+  const bool fits = !to->store(value->ptr(), value->length(), value->charset());
+  thd->count_cuted_fields = before;
+  return fits;
+}
+
+/* The columns of the row in record[0] become NULL, or what the parent's are now. */
+int ha_ferrite::follow_update(const fe_link &link, const ha_ferrite &parent, const uchar *new_row) {
+  if (table->vfield) table->update_virtual_fields(this, VCOL_UPDATE_FOR_READ);
+  store_record(table, record[1]);
+  const uint32_t action = new_row ? link.on_update : link.on_delete;
+  for (uint32_t i = 0; i < link.part_count; i++) {
+    const fe_link_part &sides = link.parts[i];
+    if (action == FE_FK_SET_NULL) {
+      layout().rows.column(sides.other.column).set_null(table->record[0]);
+    } else if (bitmap_is_set(&parent.m_changed, sides.own.column) &&
+               !take_value(table->field[sides.other.column], parent, sides.own.column, new_row)) {
+      ferrite_note_violation(ha_thd(), link, m_share->name, parent.m_share->name);
+      return HA_ERR_ROW_IS_REFERENCED;
+    }
+  }
+  if (table->vfield && table->update_virtual_fields(this, VCOL_UPDATE_FOR_WRITE))
+    return HA_ERR_GENERIC;
+  const bool versioned = table->versioned(VERS_TIMESTAMP);
+  if (versioned) table->vers_update_fields();
+  int err = update_row(table->record[1], table->record[0]);
+  if (err == HA_ERR_RECORD_IS_THE_SAME) return 0;
+  if (err || !versioned) return err;
+  restore_record(table, record[1]);
+  table->vers_update_end();
+  err = write_row(table->record[0]);
+  return err == HA_ERR_FOUND_DUPP_KEY ? 0 : err;
+}
+
+/* ---- a row of the statement -------------------------------------------------------- */
+
+bool ha_ferrite::is_linked() const { return fe_table_links_version(m_share->table) != 0; }
+
+/* Where to go back to if the row's foreign keys are violated; kNoPlace: the table had none. */
+uint64_t ha_ferrite::place_before_row() const {
+  return likely(!is_linked()) ? kNoPlace : fe_savepoint_set(m_session);
+}
+
+/* The row is written, and so is all that followed. A step of a cascade leaves it to the first
+   one to undo. */
+int ha_ferrite::settle_row(int err, uint64_t before) {
+  if (!err || m_cascade || err == HA_ERR_LOCK_DEADLOCK || err == HA_ERR_ROLLBACK) return err;
+  /* The first foreign key came while the row was written: the statement goes as a whole. */
+  if (before == kNoPlace) return HA_ERR_TABLE_DEF_CHANGED;
+  fe_code rc = fe_row_undo(m_session, before);
+  return rc == FE_OK ? err : error(rc);
+}
+
+bool ha_ferrite::checks_links() const { return is_linked() && ferrite_foreign_checks(ha_thd()); }
+
+int ha_ferrite::check_inserted(const uchar *row, uint64_t before) {
+  return checks_links() ? settle_row(check_parents(row, nullptr, false), before) : 0;
+}
+
+int ha_ferrite::check_updated(const uchar *old_row, const uchar *new_row, bool pk_changed,
+                              uint64_t before) {
+  if (!checks_links()) return 0;
+  int err = check_parents(new_row, &m_changed, pk_changed);
+  const bool gone = table->versioned() && is_history(new_row);
+  if (!err) err = check_children(old_row, gone ? nullptr : new_row);
+  return settle_row(err, before);
+}
+
+int ha_ferrite::check_deleted(const uchar *row, uint64_t before) {
+  return checks_links() ? settle_row(check_children(row, nullptr), before) : 0;
+}
+
+/* ---- CHECK TABLE EXTENDED ---------------------------------------------------------- */
+
+/* So many rows without a parent are enough to say so, and to lock. */
+static constexpr uint kShownOrphans = 10;
+
+/* A row of the snapshot has no parent now. Has it none as it is now, locked? */
+int ha_ferrite::confirm_orphan(const LinkSet &set, uint32_t no, bool *orphan) {
+  *orphan = false;
+  fe_cursor *cursor;
+  fe_code rc = fe_cursor_open(m_session, m_share->table, 0, FE_READ_SHARED, FE_WAIT, &cursor);
+  if (rc != FE_OK) return error(rc);
+  fe_row row;
+  rc = fe_row_get(cursor, m_row_pk.slice(), &row);
+  if (rc == FE_OK) rc = deliver_state(row, table->record[1]);
+  if (rc == FE_OK && !set.outgoing_keys[no].any_null(layout(), table->record[1])) {
+    rc = find_parent(set, no, table->record[1]);
+    *orphan = rc == FE_NOT_FOUND;
+  }
+  fe_cursor_close(cursor);
+  /* Locked for long, or gone: others see to it. */
+  if (rc == FE_OK || rc == FE_NOT_FOUND || rc == FE_END || rc == FE_LOCK_TIMEOUT) return 0;
+  return error(rc);
+}
+
+/* Rows without a parent, left by foreign_key_checks=0, are said to be there; the table is sound. */
+int ha_ferrite::check_row_parents(const LinkSet &set, uint *orphans) {
+  const uchar *row = table->record[0];
+  if (is_history(row)) return 0;
+  for (uint32_t i = 0; i < set.outgoing_keys.size() && *orphans < kShownOrphans; i++) {
+    if (set.outgoing_keys[i].any_null(layout(), row)) continue;
+    fe_code rc = find_parent(set, i, row);
+    if (rc == FE_OK || rc == FE_LOCK_TIMEOUT || rc == FE_TABLE_CHANGED) continue;
+    if (rc != FE_NOT_FOUND) return error(rc);
+    bool orphan;
+    if (int err = confirm_orphan(set, i, &orphan)) return err;
+    if (!orphan) continue;
+    ++*orphans;
+    ferrite_warn(ha_thd(), ER_NO_REFERENCED_ROW_2,
+                 "Ferrite: a row has no parent for foreign key %s", set.outgoing[i].name);
+  }
+  return 0;
+}
+
+/* ---- what is said of it ------------------------------------------------------------ */
+
+thread_local const TABLE_SHARE *ha_ferrite::s_foreign_duplicate = nullptr;
+
+bool ha_ferrite::get_foreign_dup_key(char *child_table, uint child_table_len, char *child_key,
+                                     uint child_key_len) {
+  const TABLE_SHARE *s = s_foreign_duplicate;
+  s_foreign_duplicate = nullptr;
+  if (!s || s_duplicate_key >= s->keys) return false;
+  strmake(child_table, s->table_name.str, child_table_len - 1);
+  strmake(child_key, s->key_info[s_duplicate_key].name.str, child_key_len - 1);
+  return true;
+}

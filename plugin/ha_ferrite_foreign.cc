@@ -1,0 +1,186 @@
+/*
+ * Foreign keys: what the server asks of a table that has some (see ferrite_foreign.h).
+ */
+#include "ha_ferrite.h"
+
+#include "ferrite_foreign.h"
+#include "ferrite_hton.h"
+
+using ferrite::database_of;
+using ferrite::same_name;
+using ferrite::shown;
+
+/* The links of the table as they are now; NULL: it has none, or they cannot be read. */
+const fe_links *ha_ferrite::links() const {
+  if (!m_share || !m_share->table) return nullptr;
+  const uint64_t version = fe_table_links_version(m_share->table);
+  if (!version) return nullptr;
+  if (m_links && fe_links_version(m_links) == version) return m_links;
+  forget_links();
+  return fe_links_open(m_share->table, &m_links) == FE_OK ? m_links : nullptr;
+}
+
+void ha_ferrite::forget_links() const {
+  fe_links_close(m_links);
+  m_links = nullptr;
+}
+
+struct LinkSpan {
+  const fe_link *first = nullptr;
+  uint32_t count = 0;
+  const fe_link *begin() const { return first; }
+  const fe_link *end() const { return first + count; }
+};
+
+static LinkSpan outgoing(const fe_links *links) {
+  LinkSpan span;
+  if (links) span.first = fe_links_outgoing(links, &span.count);
+  return span;
+}
+
+static LinkSpan incoming(const fe_links *links) {
+  LinkSpan span;
+  if (links) span.first = fe_links_incoming(links, &span.count);
+  return span;
+}
+
+char *ha_ferrite::get_foreign_key_create_info() {
+  const LinkSpan span = outgoing(links());
+  if (!span.count) return nullptr;
+  String text;
+  for (const fe_link &link : span) {
+    text.append(STRING_WITH_LEN(",\n "));
+    ferrite_append_constraint(ha_thd(), &text, link, m_share->name, link.other);
+  }
+  char *copy = static_cast<char *>(my_malloc(PSI_INSTRUMENT_ME, text.length() + 1, MYF(MY_WME)));
+  if (!copy) return nullptr;
+  memcpy(copy, text.ptr(), text.length());
+  copy[text.length()] = '\0';
+  return copy;
+}
+
+void ha_ferrite::free_foreign_key_create_info(char *text) { my_free(text); }
+
+static LEX_CSTRING *lex_text(THD *thd, const std::string &text) {
+  return thd_make_lex_string(thd, nullptr, text.data(), text.size(), true);
+}
+
+static enum_fk_option option_of(uint32_t action) {
+  switch (action) {
+    case FE_FK_CASCADE:
+      return FK_OPTION_CASCADE;
+    case FE_FK_SET_NULL:
+      return FK_OPTION_SET_NULL;
+    case FE_FK_NO_ACTION:
+      return FK_OPTION_NO_ACTION;
+    default:
+      return FK_OPTION_RESTRICT;
+  }
+}
+
+/* One constraint in the server's form; `child`, `parent`: its tables in the core. */
+static FOREIGN_KEY_INFO *key_info(THD *thd, const fe_link &link, const std::string &child,
+                                  const std::string &parent, bool of_parent) {
+  FOREIGN_KEY_INFO info;
+  info.foreign_id = lex_text(thd, link.name);
+  info.foreign_db = lex_text(thd, shown(database_of(child)));
+  info.foreign_table = lex_text(thd, ferrite_shown_name(child));
+  info.referenced_db = lex_text(thd, shown(database_of(parent)));
+  info.referenced_table = lex_text(thd, ferrite_shown_name(parent));
+  info.update_method = option_of(link.on_update);
+  info.delete_method = option_of(link.on_delete);
+  info.referenced_key_name = link.parent_index ? lex_text(thd, link.parent_index) : nullptr;
+  for (uint32_t i = 0; i < link.column_count; i++) {
+    info.foreign_fields.push_back(lex_text(thd, link.columns[i].own), thd->mem_root);
+    info.referenced_fields.push_back(lex_text(thd, link.columns[i].other), thd->mem_root);
+  }
+  for (uint32_t i = 0; i < link.part_count; i++) {
+    const fe_link_part &part = link.parts[i];
+    const fe_link_side &of_child = of_parent ? part.other : part.own;
+    const fe_link_side &there = of_parent ? part.own : part.other;
+    if (of_child.flags & FE_LINK_NULLABLE) info.set_nullable(thd, false, i, link.column_count);
+    if (there.flags & FE_LINK_NULLABLE) info.set_nullable(thd, true, i, link.column_count);
+  }
+  return static_cast<FOREIGN_KEY_INFO *>(thd_memdup(thd, &info, sizeof info));
+}
+
+int ha_ferrite::get_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *list) {
+  for (const fe_link &link : outgoing(links()))
+    list->push_back(key_info(thd, link, m_share->name, link.other, false), thd->mem_root);
+  return 0;
+}
+
+int ha_ferrite::get_parent_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *list) {
+  for (const fe_link &link : incoming(links()))
+    list->push_back(key_info(thd, link, link.other, m_share->name, true), thd->mem_root);
+  return 0;
+}
+
+bool ha_ferrite::referenced_by_foreign_key() const noexcept { return incoming(links()).count; }
+
+bool ha_ferrite::can_switch_engines() {
+  return !outgoing(links()).count && !incoming(links()).count;
+}
+
+bool ha_ferrite::is_fk_defined_on_table_or_index(uint index) {
+  if (index == MAX_KEY) return !can_switch_engines();
+  if (index >= layout().by_server.size()) return false;
+  const uint32_t no = layout().by_server[index];
+  for (const fe_link &link : outgoing(links()))
+    if (link.index_no == no) return true;
+  for (const fe_link &link : incoming(links()))
+    if (link.index_no == no) return true;
+  return false;
+}
+
+/* The name that a column of an altered table had before. */
+static const char *name_before(const Field *field, Alter_inplace_info *info) {
+  List_iterator_fast<Create_field> fields(info->alter_info->create_list);
+  while (const Create_field *now = fields++)
+    if (now->field && same_name(now->field_name, field->field_name)) return now->field->field_name.str;
+  return "";
+}
+
+static bool serves(const KEY &key, const fe_link &link, const char *const fe_fk_column::*side,
+                   Alter_inplace_info *info) {
+  if (key.user_defined_key_parts < link.column_count) return false;
+  for (uint32_t i = 0; i < link.column_count; i++) {
+    const KEY_PART_INFO &part = key.key_part[i];
+    if (part.key_part_flag & HA_PART_KEY_SEG) return false;
+    const char *before = name_before(part.field, info);
+    if (my_strcasecmp(system_charset_info, before, link.columns[i].*side)) return false;
+  }
+  return true;
+}
+
+static bool is_dropped(const fe_link &link, Alter_inplace_info *info) {
+  List_iterator_fast<Alter_drop> drops(info->alter_info->drop_list);
+  while (const Alter_drop *drop = drops++)
+    if (drop->type == Alter_drop::FOREIGN_KEY &&
+        !my_strcasecmp(system_charset_info, drop->name, link.name))
+      return true;
+  return false;
+}
+
+/* Gives the error if indexes go without which a foreign key cannot be checked. */
+bool ha_ferrite::loses_needed_index(TABLE *altered_table, Alter_inplace_info *info) {
+  if (!info->index_drop_count || !ferrite_foreign_checks(ha_thd())) return false;
+  /* InnoDB copies the table then, and finds out at the end. */
+  if (info->handler_flags & ALTER_DROP_PK_INDEX && !(info->handler_flags & ALTER_ADD_PK_INDEX))
+    return false;
+  const auto lost = [&](const fe_link &link, const char *const fe_fk_column::*side) {
+    if (link.index_no >= layout().indexes.size()) return false;
+    for (uint i = 0; i < altered_table->s->keys; i++)
+      if (serves(altered_table->key_info[i], link, side, info)) return false;
+    const uint key = layout().indexes[link.index_no].server_no;
+    my_error(ER_DROP_INDEX_FK, MYF(0), key < table->s->keys ? table->key_info[key].name.str : "");
+    return true;
+  };
+  for (const fe_link &link : outgoing(links()))
+    if (!is_dropped(link, info) && lost(link, &fe_fk_column::own)) return true;
+  for (const fe_link &link : incoming(links())) {
+    const bool own = m_share->name == link.other;
+    if (!(own && is_dropped(link, info)) && lost(link, &fe_fk_column::other)) return true;
+  }
+  return false;
+}

@@ -1,0 +1,277 @@
+"""Foreign keys as definitions: what CREATE, ALTER, RENAME, DROP and TRUNCATE accept, refuse and say, as InnoDB."""
+
+from __future__ import annotations
+
+import subprocess
+
+from corners.env import Env, Session, equal, expect
+
+PARENT = "CREATE TABLE p (id INT PRIMARY KEY, a INT, b INT NOT NULL, v VARCHAR(20), u INT UNSIGNED, KEY (a), KEY (b, a), KEY (v), KEY (u))"
+CHILD = "CREATE TABLE c (id INT PRIMARY KEY, x INT, y INT NOT NULL, v VARCHAR(10), CONSTRAINT f FOREIGN KEY (x) REFERENCES p (id))"
+
+INFORMATION = (
+    "SELECT CONSTRAINT_NAME, UNIQUE_CONSTRAINT_SCHEMA, UNIQUE_CONSTRAINT_NAME, MATCH_OPTION, UPDATE_RULE, DELETE_RULE, TABLE_NAME,"
+    " REFERENCED_TABLE_NAME FROM information_schema.REFERENTIAL_CONSTRAINTS WHERE CONSTRAINT_SCHEMA IN ('corners', 'corners2') ORDER BY 1, 7",
+    "SELECT CONSTRAINT_NAME, TABLE_NAME, COLUMN_NAME, ORDINAL_POSITION, POSITION_IN_UNIQUE_CONSTRAINT, REFERENCED_TABLE_SCHEMA,"
+    " REFERENCED_TABLE_NAME, REFERENCED_COLUMN_NAME FROM information_schema.KEY_COLUMN_USAGE WHERE TABLE_SCHEMA IN ('corners', 'corners2')"
+    " ORDER BY 1, 2, 4",
+    "SELECT CONSTRAINT_NAME, TABLE_NAME, CONSTRAINT_TYPE FROM information_schema.TABLE_CONSTRAINTS"
+    " WHERE TABLE_SCHEMA IN ('corners', 'corners2') ORDER BY 1, 2",
+    "SELECT * FROM information_schema.{e}_SYS_FOREIGN WHERE ID LIKE 'corners%' ORDER BY ID",
+    "SELECT * FROM information_schema.{e}_SYS_FOREIGN_COLS WHERE ID LIKE 'corners%' ORDER BY ID, POS",
+)
+
+
+def _plain(answer: object) -> object:
+    """An answer without the engine's name."""
+    return repr(answer).replace("InnoDB", "ENGINE").replace("FERRITE", "ENGINE") if isinstance(answer, list) else answer
+
+
+def _said(session: Session) -> list[object]:
+    """Warnings and errors of the last statement, without what differs by nature."""
+    found = []
+    for level, number, text in session.warnings():
+        if "which refers to the table, does not fit it" in text:
+            continue  # InnoDB gives no reason
+        words = [w for w in text.replace("InnoDB", "ENGINE").replace("FERRITE", "ENGINE").split(" ")]
+        found.append((level, number, " ".join("COPY" if "#sql" in w else w for w in words)))
+    return found
+
+
+def _all_tables(session: Session, engine: str) -> list[object]:
+    """SHOW CREATE TABLE of all tables, and what the views say."""
+    found: list[object] = []
+    for database in ("corners", "corners2"):
+        for (table,) in session.run(
+            f"SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA='{database}' ORDER BY 1"
+        ):
+            name = table.replace("`", "``")
+            found.append(_plain(session.run(f"SHOW CREATE TABLE `{database}`.`{name}`")))
+    found += [session.answer(sql.replace("{e}", engine)) for sql in INFORMATION]
+    return found
+
+
+def _tell(env: Env, stories: dict[str, list[str]]) -> None:
+    """Each story begins without tables; every statement must have the same outcome and leave the same definitions."""
+    differences = []
+    for title, statements in stories.items():
+        told: dict[str, list[object]] = {}
+        for engine in ("INNODB", "FERRITE"):
+            session = env.session()
+            session.run("SET foreign_key_checks=0, default_storage_engine=" + engine)
+            session.run("CREATE OR REPLACE DATABASE corners")
+            session.run("CREATE OR REPLACE DATABASE corners2")
+            session.run("USE corners")
+            session.run("SET foreign_key_checks=1")
+            told[engine] = []
+            for sql in statements:
+                answer = session.answer(sql.replace("{E}", engine))
+                said = _said(session)
+                told[engine].append((sql, _plain(answer), said))
+                told[engine].append((sql, _all_tables(session, engine)))
+            session.run("SET foreign_key_checks=0")
+            session.run("DROP DATABASE corners2")
+            session.run("CREATE OR REPLACE DATABASE corners")
+            session.close()
+        for a, b in zip(told["INNODB"], told["FERRITE"], strict=True):
+            if a != b:
+                differences.append(f"{title}:\n  InnoDB {a}\n  Ferrite {b}")
+                break
+    expect(not differences, f"{len(differences)} of {len(stories)} stories differ:\n" + "\n".join(differences))
+
+
+def scenario_accepted_and_refused(env: Env) -> None:
+    """CREATE TABLE: types, indexes, actions, names, missing parents."""
+    one = "CREATE TABLE c (id INT PRIMARY KEY, x {t}, FOREIGN KEY (x) REFERENCES p ({c}){o})"
+    types = {
+        "int": ("INT", "id"),
+        "unsigned": ("INT UNSIGNED", "id"),
+        "unsigned both": ("INT UNSIGNED", "u"),
+        "bigint": ("BIGINT", "id"),
+        "not unique": ("INT", "a"),
+        "second of two": ("INT", "b"),
+        "no index": ("INT", "x"),
+        "shorter text": ("VARCHAR(5)", "v"),
+        "char": ("CHAR(5)", "v"),
+        "other collation": ("VARCHAR(20) COLLATE utf8mb4_bin", "v"),
+        "other charset": ("VARCHAR(20) CHARACTER SET latin1", "v"),
+        "date": ("DATE", "id"),
+        "float": ("FLOAT", "id"),
+        "text": ("TEXT", "v"),
+    }
+    stories = {k: [PARENT, one.format(t=t, c=c, o="")] for k, (t, c) in types.items()}
+    actions = ("RESTRICT", "NO ACTION", "CASCADE", "SET NULL", "SET DEFAULT")
+    for action in actions:
+        for on in ("DELETE", "UPDATE"):
+            stories[f"{on} {action}"] = [PARENT, one.format(t="INT", c="id", o=f" ON {on} {action}")]
+            stories[f"{on} {action} NOT NULL"] = [PARENT, one.format(t="INT NOT NULL", c="id", o=f" ON {on} {action}")]
+    stories |= {
+        "all together": [PARENT, CHILD, "ALTER TABLE c ADD CONSTRAINT g FOREIGN KEY (y, x) REFERENCES p (b, a) ON DELETE CASCADE ON UPDATE NO ACTION"],
+        "names": [
+            PARENT,
+            "CREATE TABLE c (x INT, y INT, z INT, FOREIGN KEY (x) REFERENCES p (id), CONSTRAINT `my-key` FOREIGN KEY (y) REFERENCES p (a), FOREIGN KEY named (z) REFERENCES p (id))",
+            "CREATE TABLE d (x INT, FOREIGN KEY (x) REFERENCES p (id), FOREIGN KEY (x) REFERENCES p (a), CONSTRAINT d_ibfk_7 FOREIGN KEY (x) REFERENCES p (id))",
+            "ALTER TABLE d ADD FOREIGN KEY (x) REFERENCES p (id)",
+            "ALTER TABLE d DROP FOREIGN KEY d_ibfk_8, ADD FOREIGN KEY (x) REFERENCES p (id)",
+        ],
+        "same name": [PARENT, CHILD, "CREATE TABLE d (x INT, CONSTRAINT f FOREIGN KEY (x) REFERENCES p (id))"],
+        "same name in another case": [PARENT, CHILD, "CREATE TABLE d (x INT, CONSTRAINT F FOREIGN KEY (x) REFERENCES p (id))"],
+        "same name in another database": [PARENT, CHILD, "CREATE TABLE corners2.d (x INT, CONSTRAINT f FOREIGN KEY (x) REFERENCES corners.p (id))"],
+        "same name by alter": [PARENT, CHILD, "CREATE TABLE d (x INT, KEY (x))", "ALTER TABLE d ADD CONSTRAINT f FOREIGN KEY (x) REFERENCES p (id)"],
+        "same name twice": [PARENT, "CREATE TABLE d (x INT, CONSTRAINT f FOREIGN KEY (x) REFERENCES p (id), CONSTRAINT f FOREIGN KEY (x) REFERENCES p (a))"],
+        "same name as its own": [PARENT, CHILD, "ALTER TABLE c ADD CONSTRAINT f FOREIGN KEY (y) REFERENCES p (b)"],
+        "missing parent": [CHILD],
+        "missing parent without checks": ["SET foreign_key_checks=0", CHILD, "SET foreign_key_checks=1", PARENT],
+        "parent comes and does not fit": ["SET foreign_key_checks=0", CHILD, "SET foreign_key_checks=1", "CREATE TABLE p (id BIGINT PRIMARY KEY)", "CREATE TABLE p (id INT)", PARENT],
+        "parent comes without the column": ["SET foreign_key_checks=0", CHILD, "SET foreign_key_checks=1", "CREATE TABLE p (i INT PRIMARY KEY)"],
+        "parent comes without checks": ["SET foreign_key_checks=0", CHILD, "CREATE TABLE p (id BIGINT PRIMARY KEY)"],
+        "misfit without checks": [PARENT, "SET foreign_key_checks=0", one.format(t="BIGINT", c="id", o="")],
+        "parent of another engine": ["CREATE TABLE p (id INT PRIMARY KEY) ENGINE=ARIA", CHILD],
+        "temporary": [PARENT, CHILD.replace("TABLE", "TEMPORARY TABLE")],
+        "temporary parent": [PARENT.replace("TABLE", "TEMPORARY TABLE"), CHILD],
+        "partitioned": [PARENT, CHILD + " PARTITION BY HASH (id)"],
+        "partitioned parent": ["CREATE TABLE p (id INT PRIMARY KEY) PARTITION BY HASH (id)", CHILD],
+        "itself": ["CREATE TABLE c (id INT PRIMARY KEY, x INT, FOREIGN KEY (x) REFERENCES c (id) ON DELETE CASCADE)", "TRUNCATE c", "ALTER TABLE c ADD z INT FIRST", "RENAME TABLE c TO d", "DROP TABLE d"],
+        "itself by the same index": ["CREATE TABLE c (id INT PRIMARY KEY, FOREIGN KEY (id) REFERENCES c (id))"],
+        "itself by another index": ["CREATE TABLE c (id INT PRIMARY KEY, KEY (id), FOREIGN KEY (id) REFERENCES c (id))"],
+        "without columns": [PARENT, "CREATE TABLE c (id INT, FOREIGN KEY (id) REFERENCES p)", "CREATE TABLE c (id INT, FOREIGN KEY (id) REFERENCES p (id, a))"],
+        "own column missing": [PARENT, "CREATE TABLE c (id INT, FOREIGN KEY (z) REFERENCES p (id))"],
+        "by the primary key's tail": [PARENT, "CREATE TABLE c (x INT, y INT, KEY (x, y), FOREIGN KEY (x, y) REFERENCES p (a, id))"],
+        "prefix index": ["CREATE TABLE p (v VARCHAR(20), KEY (v(5)))", "CREATE TABLE c (v VARCHAR(20), FOREIGN KEY (v) REFERENCES p (v))"],
+        "own prefix index": [PARENT, "CREATE TABLE c (v VARCHAR(20), KEY (v(5)), FOREIGN KEY (v) REFERENCES p (v))"],
+        "descending": ["CREATE TABLE p (a INT, KEY (a DESC))", "CREATE TABLE c (a INT, KEY (a), FOREIGN KEY (a) REFERENCES p (a))"],
+        "virtual": [PARENT, "CREATE TABLE c (a INT, b INT AS (a + 1) VIRTUAL, FOREIGN KEY (b) REFERENCES p (id))", "CREATE TABLE d (a INT, b INT AS (a + 1) VIRTUAL, FOREIGN KEY (b) REFERENCES p (id) ON UPDATE CASCADE)"],
+        "stored": [PARENT, "CREATE TABLE c (a INT, b INT AS (a + 1) STORED, FOREIGN KEY (b) REFERENCES p (id) ON DELETE CASCADE)"],
+        "base of stored": [PARENT, *(f"CREATE TABLE c{n} (a INT, b INT AS (a + 1) STORED, FOREIGN KEY (a) REFERENCES p (id) {o})" for n, o in enumerate(("", "ON DELETE CASCADE", "ON DELETE SET NULL", "ON UPDATE CASCADE", "ON UPDATE SET NULL", "ON UPDATE NO ACTION")))],
+        "base of virtual": [PARENT, "CREATE TABLE c (a INT, b INT AS (a + 1) VIRTUAL, KEY (b), FOREIGN KEY (a) REFERENCES p (id) ON DELETE CASCADE)"],
+        "quoted": ["CREATE TABLE `p-1` (`a b` INT PRIMARY KEY)", "CREATE TABLE `c x` (`é` INT, FOREIGN KEY (`é`) REFERENCES `p-1` (`a b`))", "CREATE TABLE `c y` (a INT, FOREIGN KEY (a) REFERENCES `nö` (`ü`))"],
+        "like": [PARENT, CHILD, "CREATE TABLE d LIKE c"],
+        "select": [PARENT, "INSERT INTO p VALUES (1, 1, 1, 'a', 1)", "CREATE TABLE c (x INT, FOREIGN KEY (x) REFERENCES p (id)) SELECT 1 AS x"],
+        "column syntax": [PARENT, "CREATE TABLE c (x INT REFERENCES p (id), y INT)"],
+        "too long a name": [PARENT, "CREATE TABLE " + "t" * 62 + " (x INT, FOREIGN KEY (x) REFERENCES p (id))"],
+    }
+    _tell(env, stories)
+
+
+def scenario_changes_of_tables(env: Env) -> None:
+    """ALTER, RENAME, DROP, TRUNCATE of children and parents."""
+    both = [PARENT, CHILD]
+    off = "SET foreign_key_checks=0"
+    stories = {
+        "drop parent": [*both, "DROP TABLE p", "DROP TABLE p, c", "DROP TABLE c, p"],
+        "drop both": [*both, "DROP TABLE c, p"],
+        "drop parent without checks": [*both, off, "DROP TABLE p", "SHOW CREATE TABLE c", PARENT, "SHOW CREATE TABLE c", "TRUNCATE p"],
+        "drop parent of another database": ["CREATE TABLE corners2.p (id INT PRIMARY KEY)", "CREATE TABLE c (x INT, FOREIGN KEY (x) REFERENCES corners2.p (id))", "DROP DATABASE corners2", "DROP TABLE c", "DROP DATABASE corners2", "CREATE DATABASE corners2"],
+        "drop database of both": ["CREATE TABLE corners2.p (id INT PRIMARY KEY)", "CREATE TABLE corners2.c (x INT, FOREIGN KEY (x) REFERENCES p (id))", "CREATE TABLE corners2.a (x INT, FOREIGN KEY (x) REFERENCES p (id))", "DROP DATABASE corners2", "CREATE DATABASE corners2"],
+        "truncate": [*both, "TRUNCATE c", "TRUNCATE p", off, "TRUNCATE p", "SET foreign_key_checks=1", "SHOW CREATE TABLE c", "DROP TABLE p"],
+        "replace": [*both, "CREATE OR REPLACE TABLE c (x INT, FOREIGN KEY (x) REFERENCES p (id))", "CREATE OR REPLACE TABLE p (id INT PRIMARY KEY)"],
+        "rename child": [*both, "RENAME TABLE c TO d", "RENAME TABLE d TO corners2.d", "RENAME TABLE corners2.d TO e", "DROP TABLE p"],
+        "rename child with a made name": [PARENT, "CREATE TABLE c (x INT, FOREIGN KEY (x) REFERENCES p (id), CONSTRAINT c_ibfk_x FOREIGN KEY (x) REFERENCES p (id))", "RENAME TABLE c TO d", "ALTER TABLE d RENAME TO e", "ALTER TABLE e ADD z INT FIRST, RENAME TO g"],
+        "rename parent": [*both, "RENAME TABLE p TO q", "DROP TABLE q", "RENAME TABLE q TO corners2.q", "ALTER TABLE corners2.q RENAME TO corners.p", "DROP TABLE p"],
+        "rename both": [*both, "RENAME TABLE p TO q, c TO p", "SHOW CREATE TABLE p"],
+        "swap": [*both, "CREATE TABLE q LIKE p", "RENAME TABLE p TO t, q TO p, t TO q", "SHOW CREATE TABLE c"],
+        "rename to a name that is waited for": [off, CHILD, "CREATE TABLE x (id INT PRIMARY KEY)", "CREATE TABLE y (id BIGINT PRIMARY KEY)", "RENAME TABLE y TO p", "SET foreign_key_checks=1", "RENAME TABLE y TO p", "RENAME TABLE x TO p", "DROP TABLE p"],
+        "rename a missing parent's child": [off, CHILD, "RENAME TABLE c TO d", PARENT],
+        "drop foreign key": [*both, "ALTER TABLE c DROP FOREIGN KEY f", "DROP TABLE p"],
+        "drop foreign key in any case": [*both, "ALTER TABLE c DROP FOREIGN KEY F"],
+        "drop constraint": [*both, "ALTER TABLE c DROP CONSTRAINT f"],
+        "drop a missing one": [*both, "ALTER TABLE c DROP FOREIGN KEY g", "ALTER TABLE c DROP FOREIGN KEY IF EXISTS g", "ALTER TABLE p DROP FOREIGN KEY f"],
+        "drop and add": [*both, "ALTER TABLE c DROP FOREIGN KEY f, ADD CONSTRAINT g FOREIGN KEY (y) REFERENCES p (b)", "ALTER TABLE c DROP FOREIGN KEY g, ADD CONSTRAINT g FOREIGN KEY (x) REFERENCES p (a) ON DELETE CASCADE"],
+        "drop in place": [*both, "ALTER TABLE c DROP FOREIGN KEY f, ALGORITHM=INPLACE"],
+        "drop by copy": [*both, "ALTER TABLE c DROP FOREIGN KEY f, ALGORITHM=COPY"],
+        "add in place": [PARENT, "CREATE TABLE c (x INT, KEY (x))", "ALTER TABLE c ADD FOREIGN KEY (x) REFERENCES p (id), ALGORITHM=INPLACE", off, "ALTER TABLE c ADD FOREIGN KEY (x) REFERENCES p (id), ALGORITHM=INPLACE", "ALTER TABLE c ADD FOREIGN KEY (x) REFERENCES q (id), ALGORITHM=INPLACE", "ALTER TABLE c ADD FOREIGN KEY (x) REFERENCES p (u), ALGORITHM=INPLACE"],
+        "add": [PARENT, "CREATE TABLE c (x INT, y VARCHAR(10))", "ALTER TABLE c ADD FOREIGN KEY (x) REFERENCES p (id)", "ALTER TABLE c ADD FOREIGN KEY (y) REFERENCES p (id)", "ALTER TABLE c ADD FOREIGN KEY (x) REFERENCES q (id)", "ALTER TABLE c ADD CONSTRAINT FOREIGN KEY (y) REFERENCES p (nix)"],
+        "copy of child": [*both, "ALTER TABLE c ADD z INT FIRST, ALGORITHM=COPY", "ALTER TABLE c ENGINE={E}", "OPTIMIZE TABLE c", "DROP TABLE p"],
+        "copy of parent": [*both, "ALTER TABLE p ADD z INT FIRST, ALGORITHM=COPY", "ALTER TABLE p FORCE, ALGORITHM=COPY", "DROP TABLE p", "TRUNCATE p"],
+        "copy and rename of parent": [*both, "ALTER TABLE p ADD z INT FIRST, RENAME TO q, ALGORITHM=COPY", "SHOW CREATE TABLE c", "DROP TABLE q"],
+        "drop child's column": [*both, "ALTER TABLE c DROP x", "ALTER TABLE c DROP x, ALGORITHM=COPY", "ALTER TABLE c DROP x, DROP FOREIGN KEY f"],
+        "drop parent's column": [*both, "ALTER TABLE p DROP id, ALGORITHM=COPY", off, "ALTER TABLE p DROP id, ALGORITHM=COPY"],
+        "other type of child's column": [*both, "ALTER TABLE c MODIFY x BIGINT", "ALTER TABLE c MODIFY x INT COMMENT 'x'", "ALTER TABLE c MODIFY x INT DEFAULT 5"],
+        "other type of parent's column": [*both, "ALTER TABLE p MODIFY id BIGINT", off, "ALTER TABLE p MODIFY id BIGINT, ALGORITHM=COPY"],
+        "not null": [PARENT, "CREATE TABLE c (x INT, FOREIGN KEY (x) REFERENCES p (id) ON DELETE SET NULL)", "ALTER TABLE c MODIFY x INT NOT NULL", "ALTER TABLE c MODIFY x INT NOT NULL, ALGORITHM=COPY"],
+        "rename child's column": [*both, "ALTER TABLE c CHANGE x xx INT", "ALTER TABLE c RENAME COLUMN xx TO X", "ALTER TABLE c CHANGE X x INT, ALGORITHM=COPY"],
+        "rename parent's column": [*both, "ALTER TABLE p CHANGE id key_ INT NOT NULL", "ALTER TABLE p RENAME COLUMN key_ TO id", "ALTER TABLE p RENAME COLUMN id TO k, ALGORITHM=COPY"],
+        "swap column names": ["CREATE TABLE p (a INT, b INT, KEY (a, b))", "CREATE TABLE c (x INT, y INT, FOREIGN KEY (x, y) REFERENCES p (a, b))", "ALTER TABLE p RENAME COLUMN a TO b, RENAME COLUMN b TO a", "ALTER TABLE c RENAME COLUMN x TO y, RENAME COLUMN y TO x"],
+        "rename own column in itself": ["CREATE TABLE c (id INT PRIMARY KEY, x INT, FOREIGN KEY (x) REFERENCES c (id))", "ALTER TABLE c RENAME COLUMN id TO k, RENAME COLUMN x TO id"],
+        "drop child's index": [*both, "ALTER TABLE c DROP INDEX f", "DROP INDEX f ON c", "ALTER TABLE c DROP INDEX f, ADD INDEX g (x, y)", "ALTER TABLE c DROP INDEX g, DROP FOREIGN KEY f"],
+        "drop parent's index": [*both, "ALTER TABLE p DROP PRIMARY KEY", "ALTER TABLE p DROP PRIMARY KEY, ADD UNIQUE q (id)", "ALTER TABLE p DROP INDEX q, ADD PRIMARY KEY (id)"],
+        "rename an index": [*both, "ALTER TABLE c RENAME INDEX f TO g", "ALTER TABLE p DROP PRIMARY KEY, ADD UNIQUE q (id)", "ALTER TABLE p RENAME INDEX q TO r"],
+        "other engine": [*both, "ALTER TABLE c ENGINE=ARIA", "ALTER TABLE p ENGINE=ARIA", "ALTER TABLE c PARTITION BY HASH (id)", off, "ALTER TABLE c ENGINE=ARIA"],
+        "other character set": [*both, "ALTER TABLE c ADD FOREIGN KEY (v) REFERENCES p (v)", "ALTER TABLE c CONVERT TO CHARACTER SET latin1", "ALTER TABLE p CONVERT TO CHARACTER SET latin1"],
+        "primary key": [*both, "ALTER TABLE c DROP PRIMARY KEY, ADD PRIMARY KEY (y)", "ALTER TABLE p DROP PRIMARY KEY, ADD PRIMARY KEY (b), ADD KEY (id)"],
+        "comment": [*both, "ALTER TABLE c COMMENT='x'", "ALTER TABLE p COMMENT='x'", "ALTER TABLE p AUTO_INCREMENT=5"],
+        "exchange": ["CREATE TABLE p (id INT PRIMARY KEY)", "CREATE TABLE t (id INT PRIMARY KEY) PARTITION BY HASH (id)", "CREATE TABLE c (id INT PRIMARY KEY, FOREIGN KEY (id) REFERENCES p (id))", "ALTER TABLE t EXCHANGE PARTITION p0 WITH TABLE c", "ALTER TABLE t EXCHANGE PARTITION p0 WITH TABLE p"],
+    }
+    _tell(env, stories)
+
+
+def scenario_add_and_rename(env: Env) -> None:
+    """ALTER TABLE that adds a constraint and renames the table keeps those that it has; InnoDB loses them."""
+    session = env.session()
+    session.run("SET default_storage_engine=FERRITE")
+    session.run(PARENT)
+    session.run("CREATE TABLE c (x INT, FOREIGN KEY (x) REFERENCES p (id))")
+    session.run("ALTER TABLE c ADD FOREIGN KEY (x) REFERENCES p (a), RENAME TO d")
+    names = "SELECT CONSTRAINT_NAME FROM information_schema.REFERENTIAL_CONSTRAINTS WHERE TABLE_NAME = 'd' ORDER BY 1"
+    equal(session.run(names), [("d_ibfk_1",), ("d_ibfk_2",)], "constraints")
+
+
+def scenario_dump_and_load(env: Env) -> None:
+    """A dump with foreign keys, children before their parents and in a circle, is loaded as it is."""
+    session = env.session()
+    session.run("SET default_storage_engine=FERRITE, foreign_key_checks=0")
+    session.run("CREATE TABLE a (id INT PRIMARY KEY, b INT, FOREIGN KEY (b) REFERENCES b (id) ON DELETE SET NULL)")
+    session.run("CREATE TABLE b (id INT PRIMARY KEY, a INT, FOREIGN KEY (a) REFERENCES a (id) ON UPDATE CASCADE)")
+    session.run("CREATE TABLE c (id INT PRIMARY KEY, up INT, `z-z` INT, FOREIGN KEY (up) REFERENCES c (id), FOREIGN KEY (`z-z`) REFERENCES `z-z` (id))")
+    session.run("CREATE TABLE `z-z` (id INT PRIMARY KEY)")
+    session.run("INSERT INTO a VALUES (1, 1)")
+    session.run("INSERT INTO b VALUES (1, 1)")
+    session.run("INSERT INTO c VALUES (1, 2, 3), (2, 1, 3)")
+    session.run("INSERT INTO `z-z` VALUES (3)")
+    before = _all_tables(session, "FERRITE")
+    client = [str(env.server.places.program("mariadb-dump")), f"--socket={env.server.socket}", "--user=root", "corners"]
+    dump = subprocess.run(client, env=env.server.places.child_env(), check=True, capture_output=True).stdout
+    for table in ("a", "b", "c", "`z-z`"):
+        session.run(f"DROP TABLE {table}")
+    client = [str(env.server.places.program("mariadb")), f"--socket={env.server.socket}", "--user=root", "corners"]
+    subprocess.run(client, env=env.server.places.child_env(), check=True, input=dump)
+    equal(_all_tables(env.session(), "FERRITE"), before, "after the dump is loaded")
+    equal(env.session().run("SELECT * FROM c ORDER BY id"), [(1, 2, 3), (2, 1, 3)], "rows")
+
+
+def scenario_many(env: Env) -> None:
+    """A thousand constraints in one table, more than 64 KiB of them, and one parent of hundreds of tables."""
+    session = env.session()
+    session.run("SET default_storage_engine=FERRITE")
+    session.run("CREATE TABLE p (id INT PRIMARY KEY)")
+    name = "n" * 56
+    keys = ", ".join(f"CONSTRAINT {name}{n:04} FOREIGN KEY (x) REFERENCES p (id)" for n in range(1000))
+    session.run(f"CREATE TABLE c (x INT, {keys})")
+    for n in range(200):
+        session.run(f"CREATE TABLE c{n} (x INT, FOREIGN KEY (x) REFERENCES p (id))")
+    session.run("RENAME TABLE p TO q")
+    env.crash()
+    session = env.session()
+    count = "SELECT COUNT(*), COUNT(DISTINCT REF_NAME), MAX(REF_NAME) FROM information_schema.FERRITE_SYS_FOREIGN"
+    equal(session.run(count), [(1200, 1, "corners/q")], "after kill -9")
+    session.run("ALTER TABLE c DROP FOREIGN KEY " + f"{name}0500")
+    session.run("ALTER TABLE q ADD z INT FIRST, ALGORITHM=COPY")
+    equal(session.run(count), [(1199, 1, "corners/q")], "after ALTER")
+    equal(session.error("DROP TABLE q"), 1451, "DROP of the parent")
+
+
+def scenario_survive(env: Env) -> None:
+    """kill -9 and a clean restart leave every definition as it was."""
+    session = env.session()
+    session.run("SET default_storage_engine=FERRITE")
+    session.run(PARENT)
+    session.run(CHILD)
+    session.run("SET foreign_key_checks=0")
+    session.run("CREATE TABLE w (x INT, FOREIGN KEY (x) REFERENCES missing (id) ON DELETE CASCADE)")
+    session.run("RENAME TABLE p TO q")
+    session.run("ALTER TABLE q RENAME COLUMN id TO k")
+    before = _all_tables(session, "FERRITE")
+    env.crash()
+    equal(_all_tables(env.session(), "FERRITE"), before, "after kill -9")
+    env.restart()
+    equal(_all_tables(env.session(), "FERRITE"), before, "after a restart")
