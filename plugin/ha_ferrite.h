@@ -260,11 +260,13 @@ class ha_ferrite final : public handler {
              size_t len, const uchar *new_row);
   int follow_delete();
   int follow_update(const fe_link &link, const ha_ferrite &parent, const uchar *new_row);
-  int confirm_orphan(const ferrite::LinkSet &set, uint32_t no, bool *orphan);
-  int check_row_parents(const ferrite::LinkSet &set, uint *orphans);
   bool take_value(Field *to, const ha_ferrite &parent, uint16_t column, const uchar *new_row);
 
   /* Checking and statistics. */
+  int check_foreign_keys(THD *thd);
+  void report_link_fault(THD *thd, const fe_link &link, fe_link_fault fault);
+  void report_orphan(THD *thd, const fe_link &link, const ferrite::LinkKey &key,
+                     const std::string &pk, fe_cursor *rows);
   int check_indexes(THD *thd);
   int check_row_entries(const uchar *record, std::vector<fe_cursor *> *cursors, uint *faults);
   ulonglong count_entries(fe_cursor *cursor);

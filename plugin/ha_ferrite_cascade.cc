@@ -504,49 +504,6 @@ int ha_ferrite::check_deleted(const uchar *row, uint64_t before) {
   return checks_links() ? settle_row(check_children(row, nullptr), before) : 0;
 }
 
-/* ---- CHECK TABLE EXTENDED ---------------------------------------------------------- */
-
-/* So many rows without a parent are enough to say so, and to lock. */
-static constexpr uint kShownOrphans = 10;
-
-/* A row of the snapshot has no parent now. Has it none as it is now, locked? */
-int ha_ferrite::confirm_orphan(const LinkSet &set, uint32_t no, bool *orphan) {
-  *orphan = false;
-  fe_cursor *cursor;
-  fe_code rc = fe_cursor_open(m_session, m_share->table, 0, FE_READ_SHARED, FE_WAIT, &cursor);
-  if (rc != FE_OK) return error(rc);
-  fe_row row;
-  rc = fe_row_get(cursor, m_row_pk.slice(), &row);
-  if (rc == FE_OK) rc = deliver_state(row, table->record[1]);
-  if (rc == FE_OK && !set.outgoing_keys[no].any_null(layout(), table->record[1])) {
-    rc = find_parent(set, no, table->record[1]);
-    *orphan = rc == FE_NOT_FOUND;
-  }
-  fe_cursor_close(cursor);
-  /* Locked for long, or gone: others see to it. */
-  if (rc == FE_OK || rc == FE_NOT_FOUND || rc == FE_END || rc == FE_LOCK_TIMEOUT) return 0;
-  return error(rc);
-}
-
-/* Rows without a parent, left by foreign_key_checks=0, are said to be there; the table is sound. */
-int ha_ferrite::check_row_parents(const LinkSet &set, uint *orphans) {
-  const uchar *row = table->record[0];
-  if (is_history(row)) return 0;
-  for (uint32_t i = 0; i < set.outgoing_keys.size() && *orphans < kShownOrphans; i++) {
-    if (set.outgoing_keys[i].any_null(layout(), row)) continue;
-    fe_code rc = find_parent(set, i, row);
-    if (rc == FE_OK || rc == FE_LOCK_TIMEOUT || rc == FE_TABLE_CHANGED) continue;
-    if (rc != FE_NOT_FOUND) return error(rc);
-    bool orphan;
-    if (int err = confirm_orphan(set, i, &orphan)) return err;
-    if (!orphan) continue;
-    ++*orphans;
-    ferrite_warn(ha_thd(), ER_NO_REFERENCED_ROW_2,
-                 "Ferrite: a row has no parent for foreign key %s", set.outgoing[i].name);
-  }
-  return 0;
-}
-
 /* ---- what is said of it ------------------------------------------------------------ */
 
 thread_local const TABLE_SHARE *ha_ferrite::s_foreign_duplicate = nullptr;

@@ -255,7 +255,10 @@ int ha_ferrite::check(THD *thd, HA_CHECK_OPT *check_opt) {
     report_fault(thd, fe_last_error());
     return HA_ADMIN_FAILED;
   }
-  return quick ? HA_ADMIN_OK : check_indexes(thd);
+  if (quick) return HA_ADMIN_OK;
+  int found = check_indexes(thd);
+  if (found != HA_ADMIN_OK || !(check_opt->flags & T_EXTEND)) return found;
+  return check_foreign_keys(thd);
 }
 
 /* Looks every secondary entry of a row up by its whole key; the bytes must be equal. */
@@ -299,15 +302,12 @@ int ha_ferrite::check_indexes(THD *thd) {
   std::vector<fe_cursor *> cursors(layout().indexes.size(), nullptr);
   for (const Index &index : layout().indexes)
     if (index.no && cursor_for(index.no, &cursors[index.no])) return HA_ADMIN_FAILED;
-  uint faults = 0, orphans = 0;
+  uint faults = 0;
   ulonglong rows = 0;
-  std::shared_ptr<const ferrite::LinkSet> links;
-  int err = current_links(&links);
-  if (!err) err = ha_rnd_init(true);
+  int err = ha_rnd_init(true);
   while (!err && !(err = ha_rnd_next(table->record[0]))) {
     rows++;
     err = check_row_entries(table->record[0], &cursors, &faults);
-    if (!err && links) err = check_row_parents(*links, &orphans);
     if (thd_killed(thd)) err = HA_ERR_ABORTED_BY_USER;
   }
   ha_rnd_end();

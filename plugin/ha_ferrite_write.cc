@@ -80,6 +80,8 @@ int ha_ferrite::insert(const uchar *buf) {
 }
 
 int ha_ferrite::insert_row(const uchar *buf) {
+  /* Values out of line go with the row if a foreign key refuses it. */
+  const uint64_t before = place_before_row();
   fe_code rc = layout().rows.encode(m_session, m_share->table, buf, &m_payload);
   if (rc != FE_OK) return error(rc);
   fe_slice pk = {nullptr, 0};
@@ -93,7 +95,6 @@ int ha_ferrite::insert_row(const uchar *buf) {
     if (index.no) to = encode_entry(index, buf, to, &m_added[count++]);
 
   const uint32_t flags = m_replace || m_insert_update ? FE_INSERT_REPLACE_HINT : 0;
-  const uint64_t before = place_before_row();
   uint8_t row_id[ferrite::kRowIdBytes];
   rc = fe_row_insert(m_session, m_share->table, pk, m_payload.slice(), m_added.data(), count, flags,
                      row_id, &m_dup);

@@ -350,16 +350,86 @@ def scenario_versioned(env: Env) -> None:
 
 
 def scenario_check_finds_orphans(env: Env) -> None:
-    """CHECK TABLE EXTENDED says which foreign key has rows without a parent; the table is sound."""
+    """CHECK TABLE EXTENDED says which foreign key has rows without a parent, and which; the table is sound."""
     session = _family(env)
     session.run("SET foreign_key_checks=0")
-    session.run("INSERT INTO c (id, p) VALUES (70, 70), (71, NULL)")
+    session.run("INSERT INTO c (id, p) VALUES (70, 70), (71, NULL), (72, 70)")
     said = session.run("CHECK TABLE c EXTENDED")
-    equal([line[2] for line in said], ["Warning", "status"], "lines")
-    expect("foreign key f" in said[0][3], "the name of the foreign key", said)
-    equal(said[-1][3], "OK", "status")
+    equal([line[2:] for line in said], [("Warning", f"Ferrite: foreign key f: a row has no parent in `{DATABASE}`.`p`: (`p`) = (70)"), ("status", "OK")], "lines")
+    for kind in ("", "QUICK", "MEDIUM"):
+        equal(len(session.run(f"CHECK TABLE c {kind}")), 1, f"lines of CHECK {kind}, which does not look")
     session.run("INSERT INTO p (id) VALUES (70)")
     equal(len(session.run("CHECK TABLE c EXTENDED")), 1, "lines without an orphan")
+    session.run("INSERT INTO c (id, p) SELECT seq, seq FROM seq_1001_to_1100")
+    for level in ("READ UNCOMMITTED", "SERIALIZABLE"):
+        session.run(f"SET SESSION TRANSACTION ISOLATION LEVEL {level}")
+        said = session.run("CHECK TABLE c EXTENDED")
+        equal([line[2] for line in said], ["Warning"] * 10 + ["status"], "lines of many")
+        expect("(`p`) = (1010)" in said[9][3], "the tenth", said)
+    session.run("DROP TABLE p")
+    said = session.run("CHECK TABLE c EXTENDED")
+    equal([line[2] for line in said], ["note", "status"], "lines without a parent")
+    expect("foreign key f is not checked" in said[0][3], "no parent", said)
+
+
+def scenario_check_reads_keys_of_each_type(env: Env) -> None:
+    """The key of one side is found in the other's index, whatever the types: NULL markers, directions, widths, collations."""
+    session = env.session()
+    types = {
+        "BIGINT UNSIGNED": ("BIGINT UNSIGNED", "18446744073709551615"),
+        "DECIMAL(10,2)": ("DECIMAL(10,2)", "-3.25"),
+        "DOUBLE": ("DOUBLE", "-0.0"),
+        "DATETIME(6)": ("DATETIME(6)", "'2020-01-01 01:02:03.000004'"),
+        "CHAR(10)": ("VARCHAR(40)", "'a'"),
+        "VARCHAR(300) CHARACTER SET utf8mb4": ("CHAR(200) CHARACTER SET utf8mb4", "REPEAT('z', 150)"),
+        "VARCHAR(60) CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_520_nopad_ci": ("VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_520_nopad_ci", "'ßäé'"),
+        "VARCHAR(60) CHARACTER SET utf8mb4 COLLATE utf8mb4_thai_520_w2": ("VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_thai_520_w2", "'กขa'"),
+        "VARBINARY(20)": ("VARBINARY(90)", "'0123456789'"),
+        "BINARY(10)": ("VARBINARY(90)", "'0123456789'"),
+        "VARBINARY(30)": ("BINARY(10)", "'0123456789'"),
+        "ENUM('x','y')": ("ENUM('x','y')", "'y'"),
+        "UUID": ("UUID", "'123e4567-e89b-12d3-a456-426655440000'"),
+        "INET6": ("INET6", "'fe80::1'"),
+        "BIT(12)": ("BIT(12)", "b'111111111111'"),
+    }
+    for own, (other, value) in types.items():
+        for own_order, other_order in (("", "DESC"), ("DESC", ""), ("DESC", "DESC")):
+            session.run("DROP TABLE IF EXISTS c, p")
+            session.run(f"CREATE TABLE p (x INT NOT NULL, k {other} NOT NULL, PRIMARY KEY (x {other_order}, k {other_order})) ENGINE=FERRITE")
+            session.run(
+                f"CREATE TABLE c (id INT PRIMARY KEY, x INT, k {own}, KEY (x {own_order}, k {own_order}, id),"
+                " CONSTRAINT f FOREIGN KEY (x, k) REFERENCES p (x, k)) ENGINE=FERRITE"
+            )
+            session.run(f"INSERT INTO p VALUES (5, {value}), (6, {value})")
+            session.run(f"INSERT INTO c VALUES (1, 5, {value}), (2, NULL, {value}), (3, 6, {value}), (4, 6, NULL), (5, 5, {value})")
+            equal(session.answer("CHECK TABLE c EXTENDED"), [(f"{DATABASE}.c", "check", "status", "OK")], own)
+            session.run("SET foreign_key_checks=0")
+            session.run("DELETE FROM p WHERE x=5")
+            session.run("SET foreign_key_checks=1")
+            equal(len(session.run("CHECK TABLE c EXTENDED")), 2, f"an orphan of {own}")
+
+
+@slow
+def scenario_check_of_many_can_be_killed(env: Env) -> None:
+    """CHECK of half a million children beside changes of both tables finds nothing, and KILL ends it."""
+    session = env.session()
+    session.run("CREATE TABLE p (id INT PRIMARY KEY, v INT DEFAULT 0) ENGINE=FERRITE")
+    session.run("CREATE TABLE c (id INT PRIMARY KEY, p INT, KEY (p DESC), CONSTRAINT f FOREIGN KEY (p) REFERENCES p (id) ON DELETE CASCADE) ENGINE=FERRITE")
+    session.run("INSERT INTO p (id) SELECT seq FROM seq_1_to_500000")
+    session.run("INSERT INTO c SELECT seq, seq FROM seq_1_to_500000")
+    other = env.session()
+    running = other.start("CHECK TABLE c EXTENDED")
+    for n in range(50):
+        session.run(f"DELETE FROM p WHERE id={n * 9000 + 5}")
+        session.run(f"INSERT INTO p (id) VALUES ({n * 9000 + 5})")
+        session.run(f"INSERT INTO c VALUES ({600000 + n}, {n * 9000 + 5})")
+    equal(running.answer(), [(f"{DATABASE}.c", "check", "status", "OK")], "CHECK")
+    running = other.start("CHECK TABLE c EXTENDED")
+    time.sleep(0.3)
+    began = time.monotonic()
+    session.run(f"KILL QUERY {other.id}")
+    running.answer()
+    expect(time.monotonic() - began < 2, "KILL is heard", time.monotonic() - began)
 
 
 def scenario_alter_finds_violations(env: Env) -> None:

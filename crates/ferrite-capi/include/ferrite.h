@@ -476,6 +476,21 @@ const fe_link *fe_links_incoming(const fe_links *links, uint32_t *count);
 fe_code fe_links_probe(const fe_links *links, int incoming, uint32_t link_no, fe_session *session,
                        fe_slice prefix);
 
+/* What CHECK TABLE finds wrong with a foreign key. */
+typedef enum {
+  FE_FAULT_ORPHAN = 1,     /* the row with this clustered key has no parent */
+  FE_FAULT_NO_PARENT = 2,  /* there is no parent, or no index to look in */
+  FE_FAULT_PARENT_CHANGED = 3 /* the parent is newer than the snapshot: not looked at to the end */
+} fe_link_fault;
+
+/* Looks for the parents of all rows of the table, which the links are of, by one snapshot; not at READ
+   UNCOMMITTED. `report` gets the number of an outgoing link, what is wrong, and the clustered key of
+   an orphan (of several with the same key one); it does not use the session. 0: that is enough
+   of this link. */
+fe_code fe_links_check(const fe_links *links, fe_session *session, fe_table *table,
+                       int (*report)(void *arg, uint32_t link_no, fe_link_fault fault, fe_slice pk),
+                       void *arg);
+
 typedef struct {
   const char *child; /* "db/table" */
   fe_fk_def def;

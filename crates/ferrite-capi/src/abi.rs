@@ -245,6 +245,10 @@ pub const FE_MISFIT_NOT_NULL: u32 = 9;
 pub const FE_MISFIT_NAME: u32 = 10;
 pub const FE_MISFIT_NAME_TWICE: u32 = 11;
 
+pub const FE_FAULT_ORPHAN: u32 = 1;
+pub const FE_FAULT_NO_PARENT: u32 = 2;
+pub const FE_FAULT_PARENT_CHANGED: u32 = 3;
+
 #[repr(C)]
 pub struct fe_fk_misfit {
     pub at: u32,

@@ -1,15 +1,15 @@
 //! Foreign keys of an open table: what a change of a row has to look at.
 
 use crate::abi::*;
-use crate::boundary::fail;
+use crate::boundary::{code, fail};
 use crate::foreign::Texts;
 use crate::session::{fe_session, session_of};
 use crate::table::{fe_table, table_of};
 use ferrite_engine::describe::PartKind;
-use ferrite_engine::{Encoding, Link, Links, Role};
+use ferrite_engine::{Encoding, ForeignFault, Link, Links, Role};
 use ferrite_sync::Arc;
 use ferrite_types::Error;
-use std::ffi::CString;
+use std::ffi::{c_int, c_void, CString};
 
 /// See the header.
 #[no_mangle]
@@ -170,7 +170,7 @@ pub unsafe extern "C" fn fe_links_incoming(
 #[no_mangle]
 pub unsafe extern "C" fn fe_links_probe(
     links: *const fe_links,
-    incoming: std::ffi::c_int,
+    incoming: c_int,
     link_no: u32,
     session: *mut fe_session,
     prefix: fe_slice,
@@ -193,4 +193,28 @@ pub unsafe extern "C" fn fe_links_probe(
         Ok(false) => FE_NOT_FOUND,
         Err(e) => fail(&e),
     }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_links_check(
+    links: *const fe_links,
+    session: *mut fe_session,
+    table: *mut fe_table,
+    report: unsafe extern "C" fn(*mut c_void, u32, u32, fe_slice) -> c_int,
+    arg: *mut c_void,
+) -> fe_code {
+    // SAFETY: valid handles.
+    let (links, session, handle) =
+        unsafe { (&(*links).links, session_of(session), table_of(table)) };
+    let result = session.check_foreign(&handle.table, links, &mut |number, fault| {
+        let (kind, pk) = match fault {
+            ForeignFault::Orphan(pk) => (FE_FAULT_ORPHAN, pk),
+            ForeignFault::NoParent => (FE_FAULT_NO_PARENT, &[][..]),
+            ForeignFault::ParentChanged => (FE_FAULT_PARENT_CHANGED, &[][..]),
+        };
+        // SAFETY: the callback takes what the header says.
+        unsafe { report(arg, number as u32, kind, fe_slice::of(pk)) != 0 }
+    });
+    code(result)
 }

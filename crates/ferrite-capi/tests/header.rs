@@ -174,6 +174,7 @@ fn nothing_stands_on_one_side_only() {
         "fe_seek_mode",
         "fe_lock_mode",
         "fe_misfit",
+        "fe_link_fault",
         "fe_references",
     ];
     let others: Vec<&&str> = of_header

@@ -13,6 +13,32 @@ use crate::catalog::foreign::ForeignKey;
 use crate::catalog::table::Table;
 use ferrite_sync::Arc;
 
+/// Most levels of weights that the server's collations have.
+const MAX_LEVELS: usize = 6;
+
+/// How the weights of a text are cut into groups, level by level.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Levels {
+    count: u8,
+    each: [(u8, bool); MAX_LEVELS],
+}
+
+impl Levels {
+    fn of(part: &Part) -> Levels {
+        let mut levels = Levels::default();
+        for (to, level) in levels.each.iter_mut().zip(&part.levels) {
+            *to = *level;
+            levels.count += 1;
+        }
+        levels
+    }
+
+    /// Bytes in a group, padded with spaces.
+    pub(crate) fn each(&self) -> &[(u8, bool)] {
+        &self.each[..usize::from(self.count)]
+    }
+}
+
 /// How a key part is encoded (`plugin/key_format.h`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Encoding {
@@ -24,6 +50,8 @@ pub struct Encoding {
     pub descending: bool,
     /// Bytes of a part of fixed width.
     pub width: u32,
+    /// Of a text.
+    pub levels: Levels,
 }
 
 impl Encoding {
@@ -33,6 +61,7 @@ impl Encoding {
             nullable: part.nullable,
             descending: part.descending,
             width: part.width,
+            levels: Levels::of(part),
         }
     }
 }
@@ -141,6 +170,8 @@ pub struct Link {
     pub parts: Vec<LinkPart>,
     /// The other table, if it is there and both have fitting indexes.
     pub peer: Option<Peer>,
+    /// What tells own rows of the past, which refer to nothing; None: there are none.
+    pub row_end: Option<RowEnd>,
     /// ALTER TABLE copies rows that satisfied the constraint in the original: no check while it does.
     pub carried: bool,
 }

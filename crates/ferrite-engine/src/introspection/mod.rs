@@ -1,13 +1,14 @@
 //! What users, tools and tests look at.
 //!
 //! `status`: counters, transactions and snapshots as rows. `wait_report`: waits and deadlocks as rows.
-//! `check`: CHECK TABLE. `account`: who owns which page of values. `inspect`: for tests and the
+//! `check`: CHECK TABLE. `check_foreign`: its foreign keys. `account`: who owns which page of values. `inspect`: for tests and the
 //! simulator.
 //!
 //! Locking: see each file.
 
 pub(crate) mod account;
 pub(crate) mod check;
+pub(crate) mod check_foreign;
 pub(crate) mod inspect;
 pub(crate) mod status;
 pub(crate) mod wait_report;
