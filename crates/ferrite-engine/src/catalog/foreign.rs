@@ -200,6 +200,7 @@ pub(crate) fn chunk_key(id: TableId, generation: u8, chunk: u16) -> [u8; 12] {
     key[..8].copy_from_slice(&id.0.to_be_bytes());
     key[9] = generation;
     key[10..].copy_from_slice(&chunk.to_be_bytes());
+    debug_assert_eq!(split_chunk_key(&key), Some((id, generation, chunk)));
     key
 }
 

@@ -232,6 +232,7 @@ pub(crate) fn parent_side(
     if RowEnd::is_unknown(parent) {
         return Err(Misfit::ParentOld);
     }
+    assert_eq!(child.parts.len(), found.parts.len(), "{}", key.name);
     let parts = child.parts.iter().zip(&found.parts);
     Ok(Fit {
         child_index: child.index_no,

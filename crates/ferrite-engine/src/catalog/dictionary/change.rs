@@ -83,7 +83,7 @@ impl Dictionary {
     }
 
     /// What a restart will read of the definition is what was meant.
-    fn is_stored(&self, spec: &TableSpec) -> bool {
+    pub(super) fn is_stored(&self, spec: &TableSpec) -> bool {
         let read = self.read(&record_key(spec.id, 0));
         read.map_or(true, |bytes| bytes == spec.encode())
     }

@@ -11,8 +11,8 @@ use super::foreign::{AlterForeign, NewForeign, Owned};
 use super::{Dictionary, State};
 use crate::catalog::describe::Description;
 use crate::catalog::foreign::{
-    chunk_key, chunks, database_of, encode, is_copy, same_name, table_of, ForeignKey, ForeignPlace,
-    Pending,
+    chunk_key, chunks, database_of, decode, encode, is_copy, same_name, table_of, ForeignKey,
+    ForeignPlace, Pending,
 };
 use crate::catalog::spec::{record_key, TableSpec};
 use ferrite_sync::{kill_point, mutant, Arc};
@@ -239,6 +239,7 @@ impl Dictionary {
         }
         let keys: Vec<ForeignKey> = keys.iter().map(|o| (*o.key).clone()).collect();
         let bytes = encode(&keys).ok_or(Error::RowTooBig)?;
+        debug_assert!(decode(&bytes).as_deref() == Some(&keys[..]), "other keys");
         for (chunk, value) in chunks(&bytes) {
             self.put(&chunk_key(spec.id, generation, chunk), value)?;
         }
@@ -258,6 +259,7 @@ impl Dictionary {
         for chunk in chunks.into_iter().rev() {
             self.delete(&chunk_key(id, generation, chunk))?;
         }
+        debug_assert!(!there(&0), "keys of {id} are left");
         Ok(())
     }
 
@@ -353,6 +355,8 @@ impl Dictionary {
         let end = self.put(&record_key(id, 0), &spec.encode())?;
         kill_point!("dict.rename.logged");
         self.log.flush_to(end);
+        debug_assert!(self.log.durable_lsn() >= end, "renamed and not on disk");
+        debug_assert!(self.is_stored(&spec), "another definition is stored");
         kill_point!("dict.rename.durable");
         if keys.is_some() {
             let _ = self.delete_old_chunks(&old);
@@ -395,8 +399,10 @@ impl Dictionary {
         let pending = spec.pending.is_some();
         let parents = state.parents_of(id);
         state.foreign.forget(from, id);
-        state.names.remove(from);
-        state.names.insert(to.clone(), id);
+        let named = state.names.remove(from);
+        assert_eq!(named, Some(id), "another table is renamed");
+        let other = state.names.insert(to.clone(), id);
+        assert!(other.is_none(), "{to} is there already");
         // An open instance stays (its trees' structure locks must have no twin); its own copy
         // of the definition keeps the old name, which nothing reads.
         state.specs.insert(id, spec);
