@@ -87,11 +87,22 @@ static int refuse_unsupported(const TABLE *form, const HA_CREATE_INFO *info) {
         return refuse("keys in collation tis620_thai_ci");
     }
   }
-  if (info->data_file_name && *info->data_file_name) return refuse("DATA DIRECTORY");
-  if (info->index_file_name && *info->index_file_name) return refuse("INDEX DIRECTORY");
   if (info->tablespace) return refuse("TABLESPACE");
   if (form->versioned(VERS_TRX_ID)) return refuse("system versioning by transaction id");
   return 0;
+}
+
+/* Tables have no files of their own that could be elsewhere. Definitions of other engines are
+   taken all the same; a symbolic link moves all of Ferrite's files. */
+static void warn_of_directories(THD *thd, const HA_CREATE_INFO *info) {
+  const bool data = info->data_file_name && *info->data_file_name;
+  const bool index = info->index_file_name && *info->index_file_name;
+  for (const char *option : {data ? "DATA DIRECTORY" : "", index ? "INDEX DIRECTORY" : ""})
+    if (*option)
+      ferrite_warn(thd, WARN_OPTION_IGNORED,
+                   "Ferrite: %s ignored. All tables are in the directory #ferrite of the data "
+                   "directory, which can be a symbolic link to another volume",
+                   option);
 }
 
 /* The smallest row must fit, or no INSERT ever would. */
@@ -151,6 +162,7 @@ int ha_ferrite::create(const char *name, TABLE *form, HA_CREATE_INFO *create_inf
   if (ferrite::is_temporary_path(name) && !create_info->tmp_table())
     return refuse_temporary_name(name);
   if (int err = refuse_unsupported(form, create_info)) return err;
+  warn_of_directories(ha_thd(), create_info);
   if (find_bad_option(ha_thd(), create_info)) return HA_WRONG_CREATE_OPTION;
   Layout layout;
   layout.init(form);
