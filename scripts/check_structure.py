@@ -23,12 +23,10 @@ Graph = dict[str, set[str]]
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON = ["bench/ferrite_bench"]
 KNOWN: dict[str, list[str]] = {
-    "ferrite-capi": ["engine session"],
     "ferrite-redo": ["flush log"],
     "ferrite-sim": ["bulk client damage ddl decide foreign_ddl lifecycle verify write"],
-    "ferrite-store": ["blob pack", "lifecycle store"],
+    "ferrite-store": ["lifecycle store"],
     "ferrite-sync": ["futex hook latch nowait random sim thread time"],
-    "ferrite-tools": ["check compare"],
     "ferrite-txn": ["published system"],
 }
 

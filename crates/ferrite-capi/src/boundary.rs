@@ -1,6 +1,7 @@
 //! Where errors become codes and panics stop.
 
 use crate::abi::*;
+use ferrite_engine::Xid;
 use ferrite_types::{Error, ForeignMisfit, Result};
 use std::cell::RefCell;
 use std::ffi::{c_char, CStr, CString};
@@ -101,4 +102,17 @@ pub extern "C" fn fe_last_error() -> *const c_char {
 #[no_mangle]
 pub extern "C" fn fe_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
+}
+
+/// # Safety
+/// A valid xid.
+pub(crate) unsafe fn xid_of(xid: *const fe_xid) -> Xid {
+    // SAFETY: by the caller's promise.
+    let xid = unsafe { &*xid };
+    let len = ((xid.gtrid_len + xid.bqual_len) as usize).min(128);
+    Xid {
+        format_id: xid.format_id,
+        gtrid_len: xid.gtrid_len,
+        data: xid.data[..len].to_vec(),
+    }
 }

@@ -1,9 +1,8 @@
 //! Opening, closing and setting the engine.
 
 use crate::abi::*;
-use crate::boundary::{code, fail, text};
+use crate::boundary::{code, fail, text, xid_of};
 use crate::callbacks::{tell_connections, Server};
-use crate::session::xid_of;
 use ferrite_engine::{Callbacks, Config, Engine, LogLevel};
 use ferrite_io::{RealStorage, Storage};
 use ferrite_sync::Arc;

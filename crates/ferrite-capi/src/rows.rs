@@ -4,7 +4,7 @@ use crate::abi::*;
 use crate::boundary::{code, fail};
 use crate::session::{fe_session, session_of};
 use crate::table::{fe_table, table_of};
-use ferrite_engine::{DupInfo, Entry};
+use ferrite_engine::{DupInfo, Entry, OverflowRef, RowChange};
 use ferrite_types::{Error, Result};
 
 /// As many indexes as the server allows a table.
@@ -138,11 +138,13 @@ pub unsafe extern "C" fn fe_row_update(
         let mut dup = DupInfo::default();
         let result = session.update_row(
             table,
-            old_pk.bytes(),
-            new_pk.bytes(),
-            payload.bytes(),
-            removed.as_slice(),
-            added.as_slice(),
+            &RowChange {
+                old_pk: old_pk.bytes(),
+                new_pk: new_pk.bytes(),
+                payload: payload.bytes(),
+                removed: removed.as_slice(),
+                added: added.as_slice(),
+            },
             &mut dup,
         );
         put_dup(&result, &dup, dup_out);
@@ -201,7 +203,8 @@ pub unsafe extern "C" fn fe_overflow_write(
         let table = &table_of(table).table;
         match session_of(session).write_overflow(table, value.bytes()) {
             Ok(r) => {
-                std::ptr::copy_nonoverlapping(r.as_ptr(), reference, r.len());
+                let bytes = r.bytes();
+                std::ptr::copy_nonoverlapping(bytes.as_ptr(), reference, bytes.len());
                 FE_OK
             }
             Err(e) => fail(&e),
@@ -211,18 +214,18 @@ pub unsafe extern "C" fn fe_overflow_write(
 
 /// # Safety
 /// 16 readable bytes.
-unsafe fn reference_of(reference: *const u8) -> [u8; 16] {
+unsafe fn reference_of(reference: *const u8) -> OverflowRef {
     let mut r = [0; 16];
     // SAFETY: by the caller's promise.
     unsafe { std::ptr::copy_nonoverlapping(reference, r.as_mut_ptr(), 16) };
-    r
+    OverflowRef::from_bytes(r)
 }
 
 /// See the header.
 #[no_mangle]
 pub unsafe extern "C" fn fe_overflow_len(reference: *const u8) -> u64 {
     // SAFETY: 16 readable bytes.
-    ferrite_engine::overflow_length(&unsafe { reference_of(reference) })
+    unsafe { reference_of(reference) }.length()
 }
 
 /// See the header.
@@ -236,7 +239,7 @@ pub unsafe extern "C" fn fe_overflow_read(
     // SAFETY: a valid handle; `out` has the value's length.
     unsafe {
         let reference = reference_of(reference);
-        let len = ferrite_engine::overflow_length(&reference) as usize;
+        let len = reference.length() as usize;
         if len == 0 {
             return FE_OK;
         }

@@ -4,11 +4,12 @@
 //! touches only the lock owner, kept beside the session.
 
 use crate::abi::*;
-use crate::boundary::{code, fail};
+use crate::boundary::{code, fail, xid_of};
 use crate::engine::{engine_of, fe_engine};
-use ferrite_engine::{Engine, Isolation, Session, Xid};
+use ferrite_engine::{Engine, Isolation, Session};
 use ferrite_lock::Owner;
 use ferrite_sync::{Arc, Mutex};
+use ferrite_types::UndoPosition;
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
 
@@ -27,19 +28,6 @@ pub struct fe_session {
 pub(crate) unsafe fn session_of<'a>(session: *const fe_session) -> &'a mut Session {
     // SAFETY: by the caller's promise.
     unsafe { &mut *(*session).session.get() }
-}
-
-/// # Safety
-/// A valid xid.
-pub(crate) unsafe fn xid_of(xid: *const fe_xid) -> Xid {
-    // SAFETY: by the caller's promise.
-    let xid = unsafe { &*xid };
-    let len = ((xid.gtrid_len + xid.bqual_len) as usize).min(128);
-    Xid {
-        format_id: xid.format_id,
-        gtrid_len: xid.gtrid_len,
-        data: xid.data[..len].to_vec(),
-    }
 }
 
 /// See the header.
@@ -207,7 +195,7 @@ pub unsafe extern "C" fn fe_savepoint_set(
     // SAFETY: a valid handle and a place for the answer.
     unsafe {
         match session_of(session).savepoint() {
-            Ok(position) => *savepoint = position,
+            Ok(position) => *savepoint = position.0,
             Err(e) => return fail(&e),
         }
     }
@@ -218,7 +206,7 @@ pub unsafe extern "C" fn fe_savepoint_set(
 #[no_mangle]
 pub unsafe extern "C" fn fe_row_undo(session: *mut fe_session, position: u64) -> fe_code {
     // SAFETY: a valid handle.
-    match unsafe { session_of(session) }.undo_row(position) {
+    match unsafe { session_of(session) }.undo_row(UndoPosition(position)) {
         Ok(()) => FE_OK,
         Err(e) => fail(&e),
     }
@@ -231,7 +219,7 @@ pub unsafe extern "C" fn fe_savepoint_rollback(
     savepoint: u64,
 ) -> fe_code {
     // SAFETY: a valid handle.
-    match unsafe { session_of(session) }.rollback_to(savepoint) {
+    match unsafe { session_of(session) }.rollback_to(UndoPosition(savepoint)) {
         Ok(()) => FE_OK,
         Err(e) => fail(&e),
     }

@@ -10,7 +10,7 @@ use ferrite_io::sim::SimStorage;
 use ferrite_redo::LogRecord;
 use ferrite_store::{MapBase, Store};
 use ferrite_sync::Arc;
-use ferrite_types::{Csn, IndexId, Lsn, PageId, TxnId};
+use ferrite_types::{Csn, IndexId, Lsn, OverflowRef, PageId, TxnId, UndoPosition};
 
 /// An undo entry, a mini-transaction's opening, a list of entries.
 pub fn undo(bytes: &[u8]) {
@@ -75,7 +75,7 @@ pub fn undo_samples() -> Vec<Vec<u8>> {
         samples.extend([bytes, body, list.parts().1.to_vec()]);
     }
     let mut body = Vec::new();
-    undo::encode_undone_header(TxnId(5), 100, &mut body);
+    undo::encode_undone_header(TxnId(5), UndoPosition(100), &mut body);
     samples.push(body);
     samples
 }
@@ -99,7 +99,7 @@ pub fn state_sample() -> Vec<u8> {
         txn: TxnId(n),
         exact_at: Lsn(n * 8),
         xid: (n == 2).then(xid),
-        garbage: vec![(IndexId(3), [7; 16])],
+        garbage: vec![(IndexId(3), OverflowRef::from_bytes([7; 16]))],
         chunks: vec![Chunk { slot: 3, crc: 4 }],
         tail: undo_samples().concat(),
     };
@@ -107,7 +107,7 @@ pub fn state_sample() -> Vec<u8> {
         next_txn: TxnId(9),
         next_csn: Csn(8),
         active: (1..4).map(active).collect(),
-        overflow: vec![(IndexId(17), [5; 16])],
+        overflow: vec![(IndexId(17), OverflowRef::from_bytes([5; 16]))],
         ..EngineState::default()
     };
     let carried = crate::catalog::dictionary::Carried {
@@ -123,7 +123,10 @@ pub fn state_sample() -> Vec<u8> {
 pub fn prepare_sample() -> Vec<u8> {
     let mut body = vec![9, 0, 0, 0, 0, 0];
     encode_xid(&xid(), &mut body);
-    crate::log_records::values::encode_values(&[(IndexId(3), [7; 16])], &mut body);
+    crate::log_records::values::encode_values(
+        &[(IndexId(3), OverflowRef::from_bytes([7; 16]))],
+        &mut body,
+    );
     body
 }
 

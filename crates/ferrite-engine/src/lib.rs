@@ -50,17 +50,16 @@ pub use cursor::{Cursor, ReadMode, Row, SeekMode, WaitMode};
 pub use ddl::DdlCaller;
 pub use ferrite_tree::node::{MAX_KEY_BYTES, MAX_RECORD_BYTES};
 pub use ferrite_txn::Status;
+pub use ferrite_types::{OverflowRef, OVERFLOW_REF_BYTES};
 pub use introspection::account::ValueAccount;
 pub use introspection::check_foreign::ForeignFault;
 pub use introspection::status::{Metric, SnapshotRow, TrxRow};
 pub use introspection::wait_report::{DeadlockRow, LongWaitRow, WaitSum};
 pub use log_records::xid::Xid;
-pub use rows::overflow::{
-    length as overflow_length, reference_head as overflow_head, references as overflow_references,
-};
-pub use rows::overflow::{MANY_OVERFLOW_REFS, OVERFLOW_REF_BYTES};
+pub use rows::overflow::MANY_OVERFLOW_REFS;
+pub use rows::overflow::{reference_head as overflow_head, references as overflow_references};
 pub use rows::reference::Role;
-pub use rows::write::{DupInfo, Entry};
+pub use rows::write::{DupInfo, Entry, RowChange};
 pub use state::callbacks::{Callbacks, LogLevel, NoCallbacks, SilentCallbacks};
 pub use state::config::Config;
 pub use state::engine::Engine;

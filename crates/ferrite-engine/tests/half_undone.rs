@@ -8,7 +8,7 @@ use ferrite_engine::{Engine, Isolation, Session, Table, Xid};
 use ferrite_io::sim::{Fault, SimStorage};
 use ferrite_sync::random::Rng;
 use ferrite_sync::Arc;
-use ferrite_types::Error;
+use ferrite_types::{Error, UndoPosition};
 use std::collections::BTreeMap;
 
 const ROWS: u64 = 9_000;
@@ -68,7 +68,7 @@ fn refused(s: &mut Session, t: &Arc<Table>) {
     s.commit_ordered();
     assert_eq!(s.commit_finish(true), only_rollback);
     assert_eq!(s.savepoint(), Err(Error::RolledBack));
-    assert_eq!(s.rollback_to(0), only_rollback);
+    assert_eq!(s.rollback_to(UndoPosition::START), only_rollback);
     s.begin_statement(Isolation::RepeatableRead);
     assert_eq!(insert(s, t, ROWS + 1, b"more"), only_rollback);
     assert_eq!(s.write_overflow(t, &[7; 9000]), Err(Error::RolledBack));

@@ -2,8 +2,8 @@
 //! read the old rows meanwhile.
 
 use ferrite_engine::{
-    Callbacks, Config, Cursor, DupInfo, Engine, IndexSpec, LogLevel, ReadMode, Session, Table,
-    TableSpec, WaitMode,
+    Callbacks, Config, Cursor, DupInfo, Engine, IndexSpec, LogLevel, ReadMode, RowChange, Session,
+    Table, TableSpec, WaitMode,
 };
 use ferrite_io::sim::{Fault, SimStorage};
 use ferrite_io::Storage;
@@ -85,8 +85,18 @@ impl World {
     fn update_all(&self, s: &mut Session, round: u8) {
         for n in 0..self.rows {
             let (row, mut dup) = (row(n, round), DupInfo::default());
-            s.update_row(&self.table, &key(n), &key(n), &row, &[], &[], &mut dup)
-                .unwrap();
+            s.update_row(
+                &self.table,
+                &RowChange {
+                    old_pk: &key(n),
+                    new_pk: &key(n),
+                    payload: &row,
+                    removed: &[],
+                    added: &[],
+                },
+                &mut dup,
+            )
+            .unwrap();
         }
     }
 

@@ -7,7 +7,9 @@ use common::{
     wait_until,
 };
 
-use ferrite_engine::{DdlCaller, DupInfo, Engine, Isolation, Session, SilentCallbacks, Table, Xid};
+use ferrite_engine::{
+    DdlCaller, DupInfo, Engine, Isolation, RowChange, Session, SilentCallbacks, Table, Xid,
+};
 use ferrite_io::sim::SimStorage;
 use ferrite_io::Storage;
 use ferrite_sync::random::Rng;
@@ -158,7 +160,7 @@ fn large_values_come_and_go() {
     let store = |s: &mut Session, value: &[u8]| {
         let r = s.write_overflow(&t, value).unwrap();
         let mut payload = vec![1u8];
-        payload.extend_from_slice(&r);
+        payload.extend_from_slice(r.bytes());
         (payload, r)
     };
     let (payload, r) = store(&mut s, &value);
@@ -182,11 +184,13 @@ fn large_values_come_and_go() {
     assert_eq!(t.stats().data_bytes, pages);
     s.update_row(
         &t,
-        &key(1),
-        &key(1),
-        &[0],
-        &[],
-        &[],
+        &RowChange {
+            old_pk: &key(1),
+            new_pk: &key(1),
+            payload: &[0],
+            removed: &[],
+            added: &[],
+        },
         &mut DupInfo::default(),
     )
     .unwrap();
@@ -535,7 +539,7 @@ fn a_stale_value_frees_no_page_of_another_table() {
     let mut reader = Session::new(&engine, 0, 2);
     let put = |s: &mut Session, t: &Arc<Table>, text: &[u8]| {
         let r = s.write_overflow(t, text).unwrap();
-        let payload = [&[1u8][..], &r[..]].concat();
+        let payload = [&[1u8][..], r.bytes()].concat();
         let dup = &mut DupInfo::default();
         s.insert_row(t, Some(&key(1)), &payload, &[], false, dup)
             .unwrap();
@@ -550,7 +554,8 @@ fn a_stale_value_frees_no_page_of_another_table() {
     engine.drop_table("d/old", &DdlCaller::default()).unwrap();
     let t = create(&engine, "d/t");
     let second = put(&mut s, &t, b"a new value, longer");
-    assert_eq!(first[..4], second[..4], "the page is used again");
+    let pages = (first.first_page(), second.first_page());
+    assert_eq!(pages.0, pages.1, "the page is used again");
     // The log that the next start reads begins after the drop.
     engine.close().unwrap();
     drop((s, reader, old, t, engine));

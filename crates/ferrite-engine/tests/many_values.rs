@@ -28,7 +28,7 @@ fn open(disk: &SimStorage) -> Arc<Engine> {
 fn fill(s: &mut Session, t: &Arc<Table>) {
     for n in 0..ROWS {
         let reference = s.write_overflow(t, &[n as u8; 1100]).unwrap();
-        let payload = [&[1u8][..], &reference[..]].concat();
+        let payload = [&[1u8][..], reference.bytes()].concat();
         let dup = &mut DupInfo::default();
         s.insert_row(t, Some(&key(n)), &payload, &[], false, dup)
             .unwrap();

@@ -6,7 +6,9 @@ use common::{
     check, database, delete, give_up, insert, key, metric, open, scan, scan_back, update,
     wait_until,
 };
-use ferrite_engine::{Cursor, DupInfo, Isolation, ReadMode, SeekMode, Session, WaitMode};
+use ferrite_engine::{
+    Cursor, DupInfo, Isolation, ReadMode, RowChange, SeekMode, Session, WaitMode,
+};
 use ferrite_sync::random::Rng;
 use ferrite_types::Error;
 use std::collections::BTreeMap;
@@ -77,8 +79,18 @@ fn entries_belong_to_the_row_that_is_seen() {
     other.commit(false).unwrap();
     let payload = b"\0LONGER";
     let mut dup = DupInfo::default();
-    s.update_row(&t, &key(6), &key(6), payload, &[], &[], &mut dup)
-        .unwrap();
+    s.update_row(
+        &t,
+        &RowChange {
+            old_pk: &key(6),
+            new_pk: &key(6),
+            payload,
+            removed: &[],
+            added: &[],
+        },
+        &mut dup,
+    )
+    .unwrap();
     let expected = BTreeMap::from([(6, b"LONGER".to_vec()), (7, b"sev".to_vec())]);
     assert_eq!(scan(&mut s, &t, 1), expected);
     assert_eq!(scan(&mut s, &t, 0), expected);

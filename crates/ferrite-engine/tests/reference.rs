@@ -5,7 +5,9 @@
 mod common;
 
 use common::{check, create, delete, give_up, insert, key, open, update, wait_until};
-use ferrite_engine::{DupInfo, Engine, Isolation, Peer, Role, RowEnd, Session, Table, Xid};
+use ferrite_engine::{
+    DupInfo, Engine, Isolation, Peer, Role, RowChange, RowEnd, Session, Table, Xid,
+};
 use ferrite_io::sim::SimStorage;
 use ferrite_sync::random::Rng;
 use ferrite_sync::{thread, Arc};
@@ -399,7 +401,18 @@ fn rows_of_the_past_behind_entries_that_do_not_tell() {
         let ends = |s: &mut Session| {
             let payload = [&[0][..], &text(1, false)].concat();
             let (pk, dup) = (key(150_000), &mut DupInfo::default());
-            s.update_row(&t, &pk, &pk, &payload, &[], &[], dup).unwrap();
+            s.update_row(
+                &t,
+                &RowChange {
+                    old_pk: &pk,
+                    new_pk: &pk,
+                    payload: &payload,
+                    removed: &[],
+                    added: &[],
+                },
+                dup,
+            )
+            .unwrap();
         };
         ends(&mut s);
         assert_eq!(s.is_there(&peer, &prefix, role), Ok(false), "own deletion");

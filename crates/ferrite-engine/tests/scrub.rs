@@ -57,7 +57,7 @@ fn live(engine: &Arc<Engine>) -> BTreeMap<u64, Vec<u8>> {
     let long = b"SECRET and long ".repeat(800);
     let reference = s.write_overflow(&gone, &long).unwrap();
     let mut payload = vec![1u8];
-    payload.extend_from_slice(&reference);
+    payload.extend_from_slice(reference.bytes());
     let (k, u) = (key(1), key(5_000 * 7));
     let entries = common::entries(&k, &u);
     s.insert_row(

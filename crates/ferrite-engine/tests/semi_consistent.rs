@@ -5,7 +5,7 @@ mod common;
 
 use common::{check, database, delete, insert, key, open, update};
 use ferrite_engine::{
-    Cursor, Engine, Entry, Isolation, ReadMode, SeekMode, Session, Table, WaitMode, Xid,
+    Cursor, Engine, Entry, Isolation, ReadMode, RowChange, SeekMode, Session, Table, WaitMode, Xid,
 };
 use ferrite_lock::LockTable;
 use ferrite_sync::Arc;
@@ -498,14 +498,24 @@ fn own_rows_need_no_lock() {
 fn a_value_that_went_with_the_state_is_not_there() {
     let (_disk, engine, t, mut s) = database(188);
     let value = s.write_overflow(&t, &[7; 2000]).unwrap();
-    let with_value = [&[1u8][..], &value[..]].concat();
+    let with_value = [&[1u8][..], value.bytes()].concat();
     let none = &mut Default::default();
     s.insert_row(&t, Some(&key(10)), &with_value, &[], false, none)
         .unwrap();
     s.commit(false).unwrap();
     s.begin_statement(Isolation::ReadCommitted);
-    s.update_row(&t, &key(10), &key(10), b"\0", &[], &[], none)
-        .unwrap();
+    s.update_row(
+        &t,
+        &RowChange {
+            old_pk: &key(10),
+            new_pk: &key(10),
+            payload: b"\0",
+            removed: &[],
+            added: &[],
+        },
+        none,
+    )
+    .unwrap();
     let mut scanner = session(&engine, Isolation::ReadCommitted);
     let mut cursor = semi_cursor(&t, 0);
     cursor.first(&mut scanner).unwrap();

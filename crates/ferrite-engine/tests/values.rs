@@ -5,7 +5,8 @@ mod common;
 
 use common::*;
 use ferrite_engine::{
-    overflow_length, Cursor, DupInfo, Engine, Isolation, ReadMode, Session, Table, WaitMode, Xid,
+    Cursor, DupInfo, Engine, Isolation, OverflowRef, ReadMode, RowChange, Session, Table, WaitMode,
+    Xid,
 };
 use ferrite_sync::{thread, Arc};
 use ferrite_types::Error;
@@ -23,7 +24,7 @@ fn value_of(n: u64, len: usize) -> Vec<u8> {
 fn payload_of(s: &mut Session, t: &Arc<Table>, values: &[Vec<u8>], tail: &[u8]) -> Vec<u8> {
     let mut payload = vec![values.len() as u8];
     for value in values {
-        payload.extend_from_slice(&s.write_overflow(t, value).unwrap());
+        payload.extend_from_slice(s.write_overflow(t, value).unwrap().bytes());
     }
     payload.extend_from_slice(tail);
     payload
@@ -53,11 +54,13 @@ fn update_big(
     let dup = &mut DupInfo::default();
     s.update_row(
         t,
-        &key(n),
-        &key(n),
-        &payload,
-        &removed[1..],
-        &added[1..],
+        &RowChange {
+            old_pk: &key(n),
+            new_pk: &key(n),
+            payload: &payload,
+            removed: &removed[1..],
+            added: &added[1..],
+        },
         dup,
     )
 }
@@ -201,7 +204,7 @@ fn a_row_of_many_values() {
     let values: Vec<Vec<u8>> = (0..400).map(|n| value_of(n, 3000)).collect();
     let mut payload = vec![255, 144, 1, 255, 255];
     for value in &values {
-        payload.extend_from_slice(&s.write_overflow(&t, value).unwrap());
+        payload.extend_from_slice(s.write_overflow(&t, value).unwrap().bytes());
     }
     let dup = &mut DupInfo::default();
     s.insert_row(&t, Some(&key(1)), &payload, &[], false, dup)
@@ -216,8 +219,18 @@ fn a_row_of_many_values() {
     let t = engine.dict().open_table("d/t").unwrap();
     let mut s = Session::new(&engine, 0, 1);
     assert!(read_values(&s, &payload) == Ok(values));
-    s.update_row(&t, &key(1), &key(1), &[0], &[], &[], dup)
-        .unwrap();
+    s.update_row(
+        &t,
+        &RowChange {
+            old_pk: &key(1),
+            new_pk: &key(1),
+            payload: &[0],
+            removed: &[],
+            added: &[],
+        },
+        dup,
+    )
+    .unwrap();
     s.commit(false).unwrap();
     settle(&engine);
     assert_eq!(live(&engine), 0);
@@ -249,7 +262,7 @@ fn a_full_disk_in_the_middle_of_a_row() {
 fn insert_small(s: &mut Session, t: &Arc<Table>, n: u64) -> Result<(), Error> {
     let mut payload = vec![3];
     for seed in 0..3 {
-        payload.extend_from_slice(&s.write_overflow(t, &value_of(n + seed, 10_000))?);
+        payload.extend_from_slice(s.write_overflow(t, &value_of(n + seed, 10_000))?.bytes());
     }
     let (k, u) = (key(n), key(n));
     let dup = &mut DupInfo::default();
@@ -322,8 +335,8 @@ fn the_account_knows_prepared_transactions_and_old_snapshots() {
 
 /// The row's values as `s` reads them from the row it has just got.
 fn read_values(s: &Session, payload: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
-    let read = |reference: [u8; 16]| {
-        let mut value = vec![0; overflow_length(&reference) as usize];
+    let read = |reference: OverflowRef| {
+        let mut value = vec![0; reference.length() as usize];
         s.read_value(&reference, &mut value).map(|()| value)
     };
     ferrite_engine::overflow_references(payload)
@@ -400,7 +413,17 @@ fn dirty_readers_beside_updates_and_rollbacks() {
         let payload = payload_of(s, &t, &values, &seed.to_be_bytes());
         let dup = &mut DupInfo::default();
         match update {
-            true => s.update_row(&t, &key(n), &key(n), &payload, &[], &[], dup),
+            true => s.update_row(
+                &t,
+                &RowChange {
+                    old_pk: &key(n),
+                    new_pk: &key(n),
+                    payload: &payload,
+                    removed: &[],
+                    added: &[],
+                },
+                dup,
+            ),
             false => s
                 .insert_row(&t, Some(&key(n)), &payload, &[], false, dup)
                 .map(|_| ()),

@@ -13,7 +13,7 @@ use ferrite_tree::node;
 use ferrite_tree::op::{self, Ops};
 use ferrite_tree::record::{self, Header};
 use ferrite_types::format::record_kind;
-use ferrite_types::{ByteReader, IndexId, Lsn, PageId, TableId, TxnId, PAGE_BYTES};
+use ferrite_types::{ByteReader, IndexId, Lsn, PageId, TableId, TxnId, VersionAddr, PAGE_BYTES};
 
 fn target(name: &'static str, corpus: Vec<Vec<u8>>, run: impl FnMut(&[u8]) + 'static) -> Target {
     Target {
@@ -176,7 +176,7 @@ fn a_record() -> Vec<u8> {
     let header = Header {
         deleted: true,
         txn: TxnId(77),
-        version: 1234,
+        version: VersionAddr(1234),
     };
     record::encode(&header, b"key", b"value", &mut rec);
     rec

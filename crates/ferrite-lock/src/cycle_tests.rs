@@ -7,7 +7,7 @@ use ferrite_sync::{thread, Arc};
 use ferrite_types::Error;
 
 use crate::tests::{ask_in_thread, is_clean, owners, table, IX, LONG};
-use crate::{Attempt, LockTable, Mode, NoHooks, Owner, Span, WaitHooks};
+use crate::{Attempt, Implicit, LockRequest, LockTable, Mode, NoHooks, Owner, Span, WaitHooks};
 use Mode::{Exclusive, Shared};
 use Span::{Gap, InsertIntention, NextKey, Record};
 
@@ -20,7 +20,7 @@ fn transaction(t: &LockTable, me: &Arc<Owner>, kinds: Kinds, rng: &mut Rng) -> b
     for _ in 0..rng.between(1, 4) {
         let key = [rng.below(12) as u8];
         let (mode, span) = kinds[rng.below(kinds.len() as u64) as usize];
-        match t.lock_wait(me, IX, &key, mode, span, LONG, &NoHooks) {
+        match t.lock_wait(me, LockRequest::new(IX, &key, mode, span), LONG, &NoHooks) {
             Ok(got) => assert_ne!(got, Attempt::Blocked),
             Err(e) => {
                 assert_eq!(e, Error::Deadlock, "a cycle was not seen");
@@ -102,7 +102,10 @@ fn a_victim_that_has_not_left_hides_no_other_cycle() {
     h.changes.store(5, Ordering::Relaxed);
     g.changes.store(5, Ordering::Relaxed);
     let has = |o: &Arc<Owner>, key: &[u8], mode| {
-        assert!(t.try_lock(o, IX, key, mode, Record).unwrap().is_granted());
+        assert!(t
+            .try_lock(o, LockRequest::new(IX, key, mode, Record))
+            .unwrap()
+            .is_granted());
     };
     has(&h, b"m", Shared);
     has(&g, b"m", Shared);
@@ -112,7 +115,12 @@ fn a_victim_that_has_not_left_hides_no_other_cycle() {
     let slow_waits = {
         let (t, slow, hooks) = (t.clone(), slow.clone(), Stuck(go_on.clone()));
         thread::spawn("slow", move || {
-            let got = t.lock_wait(&slow, IX, b"k", Exclusive, Record, LONG, &hooks);
+            let got = t.lock_wait(
+                &slow,
+                LockRequest::new(IX, b"k", Exclusive, Record),
+                LONG,
+                &hooks,
+            );
             t.release_all(&slow);
             got
         })
@@ -145,7 +153,7 @@ fn b_closes(t: &Arc<LockTable>, [a, b]: [&Arc<Owner>; 2], waits: Asks, ask: (&[u
     let asks = {
         let (t, b, key) = (t.clone(), b.clone(), ask.0.to_vec());
         thread::spawn("closes", move || {
-            t.lock_wait(&b, IX, &key, ask.1, ask.2, LONG, &NoHooks)
+            t.lock_wait(&b, LockRequest::new(IX, &key, ask.1, ask.2), LONG, &NoHooks)
         })
     };
     assert_eq!(waits.join().unwrap(), Err(Error::Deadlock));
@@ -159,7 +167,8 @@ fn two_who_share_and_want_more() {
     let t = table();
     let [a, b]: [Arc<Owner>; 2] = owners();
     for o in [&a, &b] {
-        t.try_lock(o, IX, b"k", Shared, NextKey).unwrap();
+        t.try_lock(o, LockRequest::new(IX, b"k", Shared, NextKey))
+            .unwrap();
     }
     let waits = ask_in_thread(&t, &a, b"k", Exclusive, Record, LONG);
     b_closes(&t, [&a, &b], waits, (b"k", Exclusive, Record));
@@ -171,7 +180,8 @@ fn two_gaps_and_two_inserts() {
     let t = table();
     let [a, b]: [Arc<Owner>; 2] = owners();
     for o in [&a, &b] {
-        t.try_lock(o, IX, b"k", Exclusive, Gap).unwrap();
+        t.try_lock(o, LockRequest::new(IX, b"k", Exclusive, Gap))
+            .unwrap();
     }
     let waits = ask_in_thread(&t, &a, b"k", Exclusive, InsertIntention, LONG);
     b_closes(&t, [&a, &b], waits, (b"k", Exclusive, InsertIntention));
@@ -185,9 +195,12 @@ fn who_stands_in_front_is_waited_for() {
     let [a, b, holder, c]: [Arc<Owner>; 4] = owners();
     b.changes.store(9, Ordering::Relaxed);
     c.changes.store(9, Ordering::Relaxed);
-    t.try_lock(&holder, IX, b"k", Shared, Record).unwrap();
-    t.try_lock(&a, IX, b"a", Exclusive, Record).unwrap();
-    t.try_lock(&c, IX, b"c", Exclusive, Record).unwrap();
+    t.try_lock(&holder, LockRequest::new(IX, b"k", Shared, Record))
+        .unwrap();
+    t.try_lock(&a, LockRequest::new(IX, b"a", Exclusive, Record))
+        .unwrap();
+    t.try_lock(&c, LockRequest::new(IX, b"c", Exclusive, Record))
+        .unwrap();
     let front = ask_in_thread(&t, &b, b"k", Exclusive, Record, LONG);
     // Shared with the holder, but for b.
     let waits = ask_in_thread(&t, &a, b"k", Shared, Record, LONG);
@@ -216,7 +229,16 @@ fn two_who_wrote_each_others_rows() {
         let (t, o, holder) = (t.clone(), o.clone(), holder.clone());
         thread::spawn("implicit", move || {
             let (x, active) = (Exclusive, || true);
-            t.wait_for_implicit(&o, &holder, &active, IX, key, x, Record, LONG, &NoHooks)
+            t.wait_for_implicit(
+                &o,
+                &Implicit {
+                    holder: &holder,
+                    still_active: &active,
+                },
+                LockRequest::new(IX, key, x, Record),
+                LONG,
+                &NoHooks,
+            )
         })
     };
     let first = waits(&a, &b, b"b");
@@ -236,8 +258,10 @@ fn two_who_wrote_each_others_rows() {
 fn who_got_it_by_hand_off_is_waited_for() {
     let t = table();
     let [c, a, b]: [Arc<Owner>; 3] = owners();
-    t.try_lock(&b, IX, b"k", Exclusive, Record).unwrap();
-    t.try_lock(&c, IX, b"c", Exclusive, Record).unwrap();
+    t.try_lock(&b, LockRequest::new(IX, b"k", Exclusive, Record))
+        .unwrap();
+    t.try_lock(&c, LockRequest::new(IX, b"c", Exclusive, Record))
+        .unwrap();
     let next = ask_in_thread(&t, &a, b"k", Exclusive, Record, LONG);
     let waits = ask_in_thread(&t, &c, b"k", Exclusive, Record, LONG);
     t.release_all(&b);

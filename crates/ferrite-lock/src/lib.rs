@@ -75,6 +75,6 @@ pub use hooks::{NoHooks, WaitHooks, WaitPolicy};
 pub use index_ranges::RangeId;
 pub use info::{LockInfo, LockStats, WaitEdge};
 pub use journal::{Deadlock, DeadlockMember};
-pub use mode::{Mode, Span, TableMode};
+pub use mode::{LockRequest, Mode, Span, TableMode};
 pub use owner::Owner;
-pub use table::{Attempt, LockConfig, LockTable};
+pub use table::{Attempt, Implicit, LockConfig, LockTable};

@@ -20,7 +20,9 @@ use ferrite_sync::model::{check, pass_us, thread};
 use ferrite_sync::{Arc, RwLock};
 use ferrite_types::{Error, IndexId, Result};
 
-use crate::{Attempt, LockConfig, LockTable, Mode, Owner, RangeId, Span, WaitHooks, WaitPolicy};
+use crate::{
+    Attempt, LockConfig, LockRequest, LockTable, Mode, Owner, RangeId, Span, WaitHooks, WaitPolicy,
+};
 use Mode::{Exclusive, Shared};
 use Span::{InsertIntention, NextKey, Record};
 
@@ -88,7 +90,9 @@ impl World {
     }
 
     fn take(&self, o: usize, key: &[u8], mode: Mode, span: Span) {
-        let got = self.table.try_lock(&self.owners[o], IX, key, mode, span);
+        let got = self
+            .table
+            .try_lock(&self.owners[o], LockRequest::new(IX, key, mode, span));
         assert_eq!(got, Ok(Attempt::Granted));
     }
 
@@ -115,7 +119,7 @@ impl World {
         let owner = &self.owners[o];
         let got = self
             .table
-            .lock_wait(owner, IX, key, mode, span, wait, &Quiet);
+            .lock_wait(owner, LockRequest::new(IX, key, mode, span), wait, &Quiet);
         assert!(got != Ok(Attempt::Blocked) && !owner.is_waiting());
         got
     }
@@ -123,7 +127,7 @@ impl World {
     fn is_shut(&self, o: usize, key: &[u8]) -> bool {
         let owner = &self.owners[o];
         self.table
-            .conflicts(owner, IX, key, Exclusive, InsertIntention)
+            .conflicts(owner, LockRequest::new(IX, key, Exclusive, InsertIntention))
     }
 
     fn release(&self, o: usize) {
@@ -159,7 +163,10 @@ impl World {
     /// gone ends without the lock, and who has waited looks again in any case.
     fn look_and_change(&self, o: usize) {
         let owner = &self.owners[o];
-        let try_lock = || self.table.try_lock(owner, IX, b"d", Exclusive, Record);
+        let try_lock = || {
+            self.table
+                .try_lock(owner, LockRequest::new(IX, b"d", Exclusive, Record))
+        };
         while try_lock() == Ok(Attempt::Blocked) {
             assert!(self.ask(o, b"d", Exclusive, Record, LONG).is_ok());
         }

@@ -6,6 +6,8 @@
 //! locks; an insert intention waits for gap locks of others and blocks nobody; a next-key
 //! lock is a record lock and a gap lock; IX and IS go together, S and X mean the table.
 
+use ferrite_types::IndexId;
+
 /// Strength of a row lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
@@ -27,6 +29,37 @@ pub enum Span {
     /// About to insert into the gap before the key. Waits for gap locks of others; nothing
     /// is kept once it is granted.
     InsertIntention,
+}
+
+/// A row lock that somebody asks for: on which key, how strong, and how far around it.
+#[derive(Clone, Copy, Debug)]
+pub struct LockRequest<'a> {
+    /// The index of the key.
+    pub index: IndexId,
+    /// The encoded key.
+    pub key: &'a [u8],
+    /// How strong.
+    pub mode: Mode,
+    /// What around the key.
+    pub span: Span,
+}
+
+impl<'a> LockRequest<'a> {
+    /// A request.
+    #[inline]
+    pub const fn new(index: IndexId, key: &'a [u8], mode: Mode, span: Span) -> LockRequest<'a> {
+        LockRequest {
+            index,
+            key,
+            mode,
+            span,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn mask(&self) -> Mask {
+        row_mask(self.mode, self.span)
+    }
 }
 
 /// Lock on a whole table.

@@ -95,7 +95,7 @@ impl LockTable {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use crate::tests::{ask_in_thread, is_clean, owners, table, IX, LONG};
-    use crate::{Attempt, Mode, NoHooks, Span, TableMode};
+    use crate::{Attempt, LockRequest, Mode, NoHooks, Span, TableMode};
     use ferrite_types::TableId;
     use Mode::{Exclusive, Shared};
     use Span::{Gap, InsertIntention, NextKey, Record};
@@ -114,20 +114,26 @@ mod tests {
                 4 => (Shared, Gap),
                 _ => (Exclusive, Gap),
             };
-            t.try_lock(&a, IX, key, mode, span).unwrap();
+            t.try_lock(&a, LockRequest::new(IX, key, mode, span))
+                .unwrap();
         }
         t.table_lock(&a, TableId(9), TableMode::IntentExclusive, LONG, &NoHooks)
             .unwrap();
         // Both: what is stronger counts.
-        t.try_lock(&a, IX, &keys[0], Exclusive, Record).unwrap();
+        t.try_lock(&a, LockRequest::new(IX, &keys[0], Exclusive, Record))
+            .unwrap();
         let waiter = ask_in_thread(&t, &b, b"\0\x06", Exclusive, Record, LONG);
         t.release_at_prepare(&a);
         waiter.join().unwrap().unwrap();
         for (n, key) in keys.iter().enumerate() {
             let stays = n == 0 || n % 6 == 1 || n % 6 == 3;
-            let record = t.try_lock(&b, IX, key, Exclusive, Record).unwrap();
+            let record = t
+                .try_lock(&b, LockRequest::new(IX, key, Exclusive, Record))
+                .unwrap();
             assert_eq!(record == Attempt::Blocked, stays, "record {n}");
-            let gap = t.try_lock(&b, IX, key, Exclusive, InsertIntention).unwrap();
+            let gap = t
+                .try_lock(&b, LockRequest::new(IX, key, Exclusive, InsertIntention))
+                .unwrap();
             assert_eq!(gap == Attempt::Blocked, n % 6 == 3, "gap {n}");
         }
         assert_eq!(a.locks_held(), 1 + 50 + 50 + 1);
@@ -152,7 +158,10 @@ mod tests {
                 .unwrap();
         }
         t.release_at_prepare(&a);
-        let free = |n| t.try_lock(&b, IX, &key(n), Exclusive, NextKey).unwrap();
+        let free = |n| {
+            t.try_lock(&b, LockRequest::new(IX, &key(n), Exclusive, NextKey))
+                .unwrap()
+        };
         assert_eq!(free(20), Attempt::Granted);
         assert_eq!(free(120), Attempt::Blocked);
         t.release_all(&a);

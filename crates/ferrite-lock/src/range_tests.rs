@@ -6,7 +6,7 @@ use ferrite_types::Error;
 use crate::tests::{ask_in_thread, is_clean, owners, table, IX, LONG};
 use crate::Mode::{Exclusive, Shared};
 use crate::Span::{Gap, InsertIntention, NextKey, Record};
-use crate::{Attempt, NoHooks, WaitPolicy};
+use crate::{Attempt, LockRequest, NoHooks, WaitPolicy};
 
 #[test]
 fn a_range_is_a_lock_on_each_key_in_it() {
@@ -27,15 +27,26 @@ fn a_range_is_a_lock_on_each_key_in_it() {
         (b"g", InsertIntention, true),
         (b"h", InsertIntention, false),
     ] {
-        assert_eq!(t.conflicts(&b, IX, key, Exclusive, span), wait, "{key:?}");
-        assert!(!t.conflicts(&a, IX, key, Exclusive, span), "{key:?}");
+        assert_eq!(
+            t.conflicts(&b, LockRequest::new(IX, key, Exclusive, span)),
+            wait,
+            "{key:?}"
+        );
+        assert!(
+            !t.conflicts(&a, LockRequest::new(IX, key, Exclusive, span)),
+            "{key:?}"
+        );
         assert_eq!(
             t.is_untouched(IX, key),
             (b"b" > key) || (key > b"g") || key == b"b"
         );
     }
     assert!(!t.is_anchor(IX, b"e") && t.is_anchor(IX, b"g"));
-    assert!(t.try_lock(&a, IX, b"d", Shared, Record).unwrap() == Attempt::Held);
+    assert!(
+        t.try_lock(&a, LockRequest::new(IX, b"d", Shared, Record))
+            .unwrap()
+            == Attempt::Held
+    );
     t.release_all(&a);
     is_clean(&t);
 }
@@ -50,7 +61,12 @@ fn who_meets_a_range_waits_for_its_owner() {
         assert!(got.unwrap().is_granted());
     }
     let nowait = WaitPolicy::for_ms(0);
-    let got = t.lock_wait(&b, IX, b"e", Exclusive, Record, nowait, &NoHooks);
+    let got = t.lock_wait(
+        &b,
+        LockRequest::new(IX, b"e", Exclusive, Record),
+        nowait,
+        &NoHooks,
+    );
     assert_eq!(got, Err(Error::LockTimeout));
     let writer = ask_in_thread(&t, &b, b"e", Exclusive, Record, LONG);
     let insert = ask_in_thread(&t, &c, b"g", Exclusive, InsertIntention, LONG);
@@ -79,7 +95,12 @@ fn ranges_take_part_in_deadlocks() {
     let waiters = [(&a, b"c"), (&b, b"e")].map(|(owner, key)| {
         let (t, owner) = (t.clone(), owner.clone());
         thread::spawn("asks", move || {
-            let got = t.lock_wait(&owner, IX, key, Exclusive, Record, LONG, &NoHooks);
+            let got = t.lock_wait(
+                &owner,
+                LockRequest::new(IX, key, Exclusive, Record),
+                LONG,
+                &NoHooks,
+            );
             t.release_all(&owner);
             got
         })
@@ -101,11 +122,11 @@ fn gaps_at_the_ends_of_a_range_move() {
     }
     // Its own insert before the first key.
     t.inherit_gap(IX, b"c", b"b");
-    assert!(t.conflicts(&b, IX, b"b", Exclusive, InsertIntention));
+    assert!(t.conflicts(&b, LockRequest::new(IX, b"b", Exclusive, InsertIntention)));
     // The last key goes, and one in the middle.
     t.inherit_removed(IX, b"e", b"k");
     t.inherit_removed(IX, b"c", b"e");
-    assert!(t.conflicts(&b, IX, b"k", Exclusive, InsertIntention));
+    assert!(t.conflicts(&b, LockRequest::new(IX, b"k", Exclusive, InsertIntention)));
     assert_eq!(
         t.stats().keys,
         2,
@@ -123,7 +144,8 @@ fn a_key_taken_into_a_range_loses_its_own_lock() {
     t.try_lock_in_range(&a, IX, b"c", Exclusive, &mut range)
         .unwrap();
     for key in [b"d", b"f"] {
-        t.try_lock(&a, IX, key, Exclusive, NextKey).unwrap();
+        t.try_lock(&a, LockRequest::new(IX, key, Exclusive, NextKey))
+            .unwrap();
     }
     let waiter = ask_in_thread(&t, &b, b"f", Exclusive, Record, LONG);
     t.try_lock_in_range(&a, IX, b"g", Exclusive, &mut range)
@@ -132,7 +154,7 @@ fn a_key_taken_into_a_range_loses_its_own_lock() {
     t.absorb(&a, IX, Exclusive, range.unwrap(), taken.into_iter());
     assert_eq!(t.stats().keys, 1, "somebody stands in line for f");
     assert!(b.is_waiting());
-    assert!(t.conflicts(&b, IX, b"d", Shared, Record));
+    assert!(t.conflicts(&b, LockRequest::new(IX, b"d", Shared, Record)));
     t.release_all(&a);
     waiter.join().unwrap().unwrap();
     t.release_all(&b);
@@ -147,11 +169,12 @@ fn a_range_takes_in_what_was_locked_before_it_began() {
             let t = table();
             let [a, b] = owners();
             for key in &keys[..3] {
-                let got = t.try_lock(&a, IX, *key, mode, NextKey);
+                let got = t.try_lock(&a, LockRequest::new(IX, *key, mode, NextKey));
                 assert_eq!(got.unwrap(), Attempt::Granted);
             }
             // Of this one the range does not say everything.
-            t.try_lock(&a, IX, b"g", Exclusive, Record).unwrap();
+            t.try_lock(&a, LockRequest::new(IX, b"g", Exclusive, Record))
+                .unwrap();
             let mut range = None;
             t.try_lock_in_range(&a, IX, keys[3], mode, &mut range)
                 .unwrap();
@@ -163,16 +186,21 @@ fn a_range_takes_in_what_was_locked_before_it_began() {
             t.each_lock(&mut |l| shown.push((l.key.clone(), l.until.clone())));
             assert!(shown.contains(&(b"c".to_vec(), b"i".to_vec())));
             for key in [b"c", b"d", b"e", b"g", b"h", b"i"] {
-                assert!(t.conflicts(&b, IX, key, Exclusive, InsertIntention));
-                assert!(t.conflicts(&b, IX, key, Exclusive, Record));
+                assert!(t.conflicts(&b, LockRequest::new(IX, key, Exclusive, InsertIntention)));
+                assert!(t.conflicts(&b, LockRequest::new(IX, key, Exclusive, Record)));
             }
-            assert!(t.conflicts(&b, IX, b"g", Shared, Record), "its own lock");
+            assert!(
+                t.conflicts(&b, LockRequest::new(IX, b"g", Shared, Record)),
+                "its own lock"
+            );
             for key in [b"b", b"j"] {
-                assert!(t.is_untouched(IX, key));
+                // Not `is_untouched`, which says no of every key in the shard of another's lock.
+                assert!(!t.conflicts(&b, LockRequest::new(IX, key, Exclusive, Record)));
             }
             t.release_all(&a);
             // Its name is gone, and with it what it may take in.
-            t.try_lock(&a, IX, b"c", mode, NextKey).unwrap();
+            t.try_lock(&a, LockRequest::new(IX, b"c", mode, NextKey))
+                .unwrap();
             t.absorb(&a, IX, mode, range.unwrap(), singles);
             assert_eq!(t.stats().keys, 1);
             t.release_all(&a);
@@ -204,7 +232,7 @@ fn a_scan_whose_range_was_taken_in_goes_on_in_the_other() {
         t.each_lock(&mut |_| ranges += 1);
         assert_eq!(ranges, 1, "they do not overlap");
         t.release_all(&a);
-        let got = t.try_lock(&b, IX, b"e", Exclusive, NextKey);
+        let got = t.try_lock(&b, LockRequest::new(IX, b"e", Exclusive, NextKey));
         assert_eq!(got.unwrap(), Attempt::Granted, "nothing is left");
         t.release_all(&b);
         is_clean(&t);
@@ -219,7 +247,10 @@ fn who_holds_many_locks_folds_early() {
     let after = t.config.fold_after;
     assert!(!t.folds(&a, after) && t.folds(&a, after + 1));
     for n in 0..1025u32 {
-        let got = t.try_lock(&a, IX, &n.to_be_bytes(), Exclusive, NextKey);
+        let got = t.try_lock(
+            &a,
+            LockRequest::new(IX, &n.to_be_bytes(), Exclusive, NextKey),
+        );
         assert!(got.unwrap().is_granted());
     }
     assert!(!t.folds(&a, 2) && t.folds(&a, 3) && !t.folds(&b, 3));

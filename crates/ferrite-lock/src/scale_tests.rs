@@ -7,7 +7,7 @@ use ferrite_sync::{thread, time, Arc};
 use crate::tests::{is_clean, table, IX, LONG};
 use crate::Mode::{Exclusive, Shared};
 use crate::Span::{NextKey, Record};
-use crate::{Attempt, LockTable, NoHooks, Owner, WaitPolicy};
+use crate::{Attempt, LockRequest, LockTable, NoHooks, Owner, WaitPolicy};
 
 /// Best of three, in microseconds for each of `n`, times 1000.
 fn each_ns(n: u64, mut run: impl FnMut(u64)) -> u64 {
@@ -49,8 +49,14 @@ fn ranges_of_one_owner() {
             }
         }
         let other = owner(2);
-        assert!(t.conflicts(&other, IX, &33u64.to_be_bytes(), Shared, Record));
-        assert!(!t.conflicts(&other, IX, &37u64.to_be_bytes(), Shared, Record));
+        assert!(t.conflicts(
+            &other,
+            LockRequest::new(IX, &33u64.to_be_bytes(), Shared, Record)
+        ));
+        assert!(!t.conflicts(
+            &other,
+            LockRequest::new(IX, &37u64.to_be_bytes(), Shared, Record)
+        ));
         t.release_all(&me);
         is_clean(&t);
     });
@@ -118,7 +124,10 @@ fn locks_of_one_owner() {
         let t = table();
         let me = owner(1);
         for key in 0..n {
-            let got = t.try_lock(&me, IX, &key.to_be_bytes(), Exclusive, NextKey);
+            let got = t.try_lock(
+                &me,
+                LockRequest::new(IX, &key.to_be_bytes(), Exclusive, NextKey),
+            );
             assert_eq!(got.unwrap(), Attempt::Granted);
         }
         t.release_all(&me);
@@ -133,11 +142,11 @@ fn holders_of_one_key() {
         let t = table();
         let owners: Vec<_> = (0..n).map(owner).collect();
         for me in &owners {
-            let got = t.try_lock(me, IX, b"parent", Shared, Record);
+            let got = t.try_lock(me, LockRequest::new(IX, b"parent", Shared, Record));
             assert!(got.unwrap().is_granted());
         }
         let writer = owner(n);
-        assert!(t.conflicts(&writer, IX, b"parent", Exclusive, Record));
+        assert!(t.conflicts(&writer, LockRequest::new(IX, b"parent", Exclusive, Record)));
         owners.iter().for_each(|me| t.release_all(me));
         is_clean(&t);
     });
@@ -166,21 +175,33 @@ fn tables_of_one_owner() {
 fn wait_for_a_hot_row(n: u64, wanted: bool) -> (u64, u64) {
     let t = table();
     let holder = owner(0);
-    t.try_lock(&holder, IX, b"hot", Exclusive, Record).unwrap();
+    t.try_lock(&holder, LockRequest::new(IX, b"hot", Exclusive, Record))
+        .unwrap();
     let mut threads = Vec::new();
     for i in 1..=n {
         let me = owner(i);
         let own = i.to_be_bytes();
-        t.try_lock(&me, IX, &own, Exclusive, Record).unwrap();
+        t.try_lock(&me, LockRequest::new(IX, &own, Exclusive, Record))
+            .unwrap();
         if wanted {
             let asks = owner(100_000 + i);
             let short = WaitPolicy::for_ms(1);
-            let got = t.lock_wait(&asks, IX, &own, Exclusive, Record, short, &NoHooks);
+            let got = t.lock_wait(
+                &asks,
+                LockRequest::new(IX, &own, Exclusive, Record),
+                short,
+                &NoHooks,
+            );
             assert_eq!(got, Err(ferrite_types::Error::LockTimeout));
         }
         let (table, who) = (t.clone(), me.clone());
         threads.push(thread::spawn("waits", move || {
-            let got = table.lock_wait(&who, IX, b"hot", Exclusive, Record, LONG, &NoHooks);
+            let got = table.lock_wait(
+                &who,
+                LockRequest::new(IX, b"hot", Exclusive, Record),
+                LONG,
+                &NoHooks,
+            );
             table.release_all(&who);
             got.unwrap()
         }));
@@ -219,14 +240,21 @@ fn one_walk_through_long_lines() {
     let holders: Vec<_> = (0..lines).map(|i| owner(10 + i)).collect();
     for (i, holder) in holders.iter().enumerate() {
         let key = [i as u8];
-        t.try_lock(holder, IX, &key, Exclusive, Record).unwrap();
+        t.try_lock(holder, LockRequest::new(IX, &key, Exclusive, Record))
+            .unwrap();
     }
-    t.try_lock(&first, IX, b"first", Exclusive, Record).unwrap();
+    t.try_lock(&first, LockRequest::new(IX, b"first", Exclusive, Record))
+        .unwrap();
     let mut threads = Vec::new();
     let mut wait = |who: &Arc<Owner>, key: Vec<u8>| {
         let (table, me) = (t.clone(), who.clone());
         threads.push(thread::spawn("waits", move || {
-            let got = table.lock_wait(&me, IX, &key, Exclusive, Record, LONG, &NoHooks);
+            let got = table.lock_wait(
+                &me,
+                LockRequest::new(IX, &key, Exclusive, Record),
+                LONG,
+                &NoHooks,
+            );
             table.release_all(&me);
             got
         }));
@@ -280,8 +308,13 @@ fn release_of_many_ranges_lets_others_in() {
                 let who = owner(10 + n);
                 for scan in (n..2_000).step_by(40) {
                     let key = (scan * 10).to_be_bytes();
-                    t.lock_wait(&who, IX, &key, Exclusive, Record, LONG, &NoHooks)
-                        .unwrap();
+                    t.lock_wait(
+                        &who,
+                        LockRequest::new(IX, &key, Exclusive, Record),
+                        LONG,
+                        &NoHooks,
+                    )
+                    .unwrap();
                 }
                 t.release_all(&who);
             })

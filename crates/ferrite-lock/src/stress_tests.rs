@@ -9,7 +9,10 @@ use ferrite_sync::{thread, Arc, Mutex};
 use ferrite_types::{Error, IndexId, TxnId};
 
 use crate::mode::{conflicts, missing, row_mask, Mask, GAP, INSERT, REC};
-use crate::{Attempt, LockConfig, LockTable, Mode, NoHooks, Owner, RangeId, Span, WaitPolicy};
+use crate::{
+    Attempt, Implicit, LockConfig, LockRequest, LockTable, Mode, NoHooks, Owner, RangeId, Span,
+    WaitPolicy,
+};
 
 const IX: IndexId = IndexId(7);
 
@@ -148,13 +151,18 @@ fn compare_with_model(with_ranges: bool) {
                         }
                     }
                 }
-                3 | 4 => assert_eq!(t.conflicts(&owners[o], IX, &[key], mode, span), blocked),
+                3 | 4 => assert_eq!(
+                    t.conflicts(&owners[o], LockRequest::new(IX, &[key], mode, span)),
+                    blocked
+                ),
                 5 | 6 if with_ranges => {
                     let who = (o, mode);
                     grow_one(&t, &owners, who, &model, &mut ranges, &mut rng);
                 }
                 _ => {
-                    let got = t.try_lock(&owners[o], IX, &[key], mode, span).unwrap();
+                    let got = t
+                        .try_lock(&owners[o], LockRequest::new(IX, &[key], mode, span))
+                        .unwrap();
                     let expected = if need == 0 {
                         Attempt::Held
                     } else if blocked {
@@ -254,7 +262,12 @@ fn one_transaction(t: &LockTable, rows: &Rows, me: &Arc<Owner>, rng: &mut Rng) -
             Mode::Exclusive
         };
         let wait = WaitPolicy::for_ms(if rng.chance(1, 50) { 1 } else { 20_000 });
-        match t.lock_wait(me, IX, &[row as u8], mode, Span::Record, wait, &NoHooks) {
+        match t.lock_wait(
+            me,
+            LockRequest::new(IX, &[row as u8], mode, Span::Record),
+            wait,
+            &NoHooks,
+        ) {
             Ok(_) => {
                 rows.enter(row, mode);
                 mine.push((row, mode));
@@ -309,14 +322,23 @@ impl World {
                 Some(h) if header != my => {
                     drop(page);
                     let active = || self.is_active(header);
-                    self.table
-                        .wait_for_implicit(me, &h, &active, IX, &key, x, rec, wait, &NoHooks)?;
+                    self.table.wait_for_implicit(
+                        me,
+                        &Implicit {
+                            holder: &h,
+                            still_active: &active,
+                        },
+                        LockRequest::new(IX, &key, x, rec),
+                        wait,
+                        &NoHooks,
+                    )?;
                 }
                 _ if !self.table.is_untouched(IX, &key)
-                    && self.table.conflicts(me, IX, &key, x, rec) =>
+                    && self.table.conflicts(me, LockRequest::new(IX, &key, x, rec)) =>
                 {
                     drop(page);
-                    self.table.lock_wait(me, IX, &key, x, rec, wait, &NoHooks)?;
+                    self.table
+                        .lock_wait(me, LockRequest::new(IX, &key, x, rec), wait, &NoHooks)?;
                 }
                 _ => {
                     page[row] = my;
@@ -340,15 +362,28 @@ impl World {
                 Some(h) if header != my => {
                     drop(page);
                     let active = || self.is_active(header);
-                    self.table
-                        .wait_for_implicit(me, &h, &active, IX, &key, s, rec, wait, &NoHooks)?;
+                    self.table.wait_for_implicit(
+                        me,
+                        &Implicit {
+                            holder: &h,
+                            still_active: &active,
+                        },
+                        LockRequest::new(IX, &key, s, rec),
+                        wait,
+                        &NoHooks,
+                    )?;
                 }
                 _ => {
-                    if self.table.try_lock(me, IX, &key, s, rec)?.is_granted() {
+                    if self
+                        .table
+                        .try_lock(me, LockRequest::new(IX, &key, s, rec))?
+                        .is_granted()
+                    {
                         return Ok(());
                     }
                     drop(page);
-                    self.table.lock_wait(me, IX, &key, s, rec, wait, &NoHooks)?;
+                    self.table
+                        .lock_wait(me, LockRequest::new(IX, &key, s, rec), wait, &NoHooks)?;
                 }
             }
         }
@@ -433,10 +468,7 @@ fn a_hot_row_with_many_waiters_serves_all() {
                     let wait = WaitPolicy::for_ms(20_000);
                     t.lock_wait(
                         &me,
-                        IX,
-                        b"hot",
-                        Mode::Exclusive,
-                        Span::Record,
+                        LockRequest::new(IX, b"hot", Mode::Exclusive, Span::Record),
                         wait,
                         &NoHooks,
                     )

@@ -20,7 +20,7 @@ use ferrite_types::{Error, IndexId, Result};
 use crate::counters::Stats;
 use crate::hooks::{WaitHooks, WaitPolicy};
 use crate::journal::Journal;
-use crate::mode::{missing, row_mask, Mask, Mode, Span, REC_X};
+use crate::mode::{missing, row_mask, LockRequest, Mask, Mode, Span, REC_X};
 use crate::owner::{Handle, Owner};
 use crate::queue::Wakes;
 use crate::ranges::Ranges;
@@ -80,6 +80,15 @@ impl Attempt {
     pub fn is_new(self) -> bool {
         matches!(self, Attempt::Granted | Attempt::Stronger)
     }
+}
+
+/// A lock that no entry of the table stands for yet: the record bears its holder's id.
+pub struct Implicit<'a> {
+    /// Whose id the record bears.
+    pub holder: &'a Arc<Owner>,
+    /// Is the holder's transaction active? Asked under the holder's list mutex; must not call
+    /// into the lock table.
+    pub still_active: &'a dyn Fn() -> bool,
 }
 
 /// All explicit locks of one database.
@@ -175,15 +184,9 @@ impl LockTable {
     ///
     /// # Errors
     /// [`Error::LockTableFull`]: the memory limit is reached. Nothing changed.
-    pub fn try_lock(
-        &self,
-        owner: &Arc<Owner>,
-        index: IndexId,
-        key: &[u8],
-        mode: Mode,
-        span: Span,
-    ) -> Result<Attempt> {
-        self.attempt(owner, self.key(index, key), row_mask(mode, span))
+    pub fn try_lock(&self, owner: &Arc<Owner>, request: LockRequest<'_>) -> Result<Attempt> {
+        let k = self.key(request.index, request.key);
+        self.attempt(owner, k, request.mask())
     }
 
     pub(crate) fn attempt(&self, owner: &Arc<Owner>, k: KeyRef<'_>, mask: Mask) -> Result<Attempt> {
@@ -226,16 +229,9 @@ impl LockTable {
     /// Would this request have to wait? Takes nothing. For writers that will hold the row
     /// implicitly, and for inserts ([`Span::InsertIntention`] on the successor's key), under
     /// the page latch.
-    pub fn conflicts(
-        &self,
-        owner: &Arc<Owner>,
-        index: IndexId,
-        key: &[u8],
-        mode: Mode,
-        span: Span,
-    ) -> bool {
-        let k = self.key(index, key);
-        let mask = missing(row_mask(mode, span), self.ranges.held_by(owner, k));
+    pub fn conflicts(&self, owner: &Arc<Owner>, request: LockRequest<'_>) -> bool {
+        let k = self.key(request.index, request.key);
+        let mask = missing(request.mask(), self.ranges.held_by(owner, k));
         if mask == 0 {
             return false;
         }
@@ -255,77 +251,63 @@ impl LockTable {
     /// [`Error::LockTimeout`] (also at once under `nowait`), [`Error::Skipped`] at once under
     /// `skip_locked`, [`Error::Deadlock`] when this owner was chosen to give way,
     /// [`Error::Interrupted`], [`Error::LockTableFull`]. Nothing is queued afterwards.
-    #[allow(clippy::too_many_arguments)]
     pub fn lock_wait(
         &self,
         owner: &Arc<Owner>,
-        index: IndexId,
-        key: &[u8],
-        mode: Mode,
-        span: Span,
+        request: LockRequest<'_>,
         wait: WaitPolicy,
         hooks: &dyn WaitHooks,
     ) -> Result<Attempt> {
-        let k = self.key(index, key);
-        self.wait_in_line(owner, k, row_mask(mode, span), false, wait, hooks)
+        let k = self.key(request.index, request.key);
+        self.wait_in_line(owner, k, request.mask(), false, wait, hooks)
     }
 
-    /// The record bears the id of an active transaction, `holder`'s. Gives the holder an
-    /// explicit exclusive record lock on its behalf, if `still_active()` says true under the
-    /// holder's list mutex, and waits behind it as [`lock_wait`](Self::lock_wait) does. Ok
-    /// also if the holder ended meanwhile; in any case the caller looks at the record again.
-    /// `still_active` must not call into this table.
+    /// The record bears the id of an active transaction. Gives its holder an explicit exclusive
+    /// record lock on its behalf, if it is still active, and waits behind it as
+    /// [`lock_wait`](Self::lock_wait) does. Ok also if the holder ended meanwhile; in any case
+    /// the caller looks at the record again.
     ///
     /// An owner that was granted the key before the holder wrote its record (it had waited
     /// without a latch and came late) waits for the holder all the same.
     ///
     /// # Errors
     /// As `lock_wait`; [`Error::Bug`] if `holder` is `owner`.
-    #[allow(clippy::too_many_arguments)]
     pub fn wait_for_implicit(
         &self,
         owner: &Arc<Owner>,
-        holder: &Arc<Owner>,
-        still_active: &dyn Fn() -> bool,
-        index: IndexId,
-        key: &[u8],
-        mode: Mode,
-        span: Span,
+        implicit: &Implicit<'_>,
+        request: LockRequest<'_>,
         wait: WaitPolicy,
         hooks: &dyn WaitHooks,
     ) -> Result<()> {
-        if Arc::ptr_eq(owner, holder) {
+        if Arc::ptr_eq(owner, implicit.holder) {
             return Err(Error::Bug("waiting for an own row lock".into()));
         }
         if !wait.may_wait() {
-            return if still_active() {
+            return if (implicit.still_active)() {
                 Err(wait.refusal())
             } else {
                 Ok(())
             };
         }
-        let k = self.key(index, key);
-        if !self.make_explicit(holder, still_active, k) {
+        let k = self.key(request.index, request.key);
+        if !self.make_explicit(implicit, k) {
             return Ok(());
         }
-        self.wait_in_line(owner, k, row_mask(mode, span), true, wait, hooks)
+        self.wait_in_line(owner, k, request.mask(), true, wait, hooks)
             .map(|_| ())
     }
 
     /// True if the holder is active and has the explicit lock now.
-    fn make_explicit(
-        &self,
-        holder: &Arc<Owner>,
-        still_active: &dyn Fn() -> bool,
-        k: KeyRef<'_>,
-    ) -> bool {
+    fn make_explicit(&self, implicit: &Implicit<'_>, k: KeyRef<'_>) -> bool {
+        let holder = implicit.holder;
         assert!(
             k.index.get() != 0,
             "rows are locked implicitly, tables are not"
         );
         let mut wakes = Wakes::default();
         let mut list = holder.list.lock();
-        if list.closing || !still_active() {
+        if list.closing || !(implicit.still_active)() {
             return false;
         }
         let (number, mut shard) = self.lock_shard(k);

@@ -7,7 +7,8 @@ use ferrite_types::{Error, IndexId, Result, TableId};
 
 use crate::mode::{conflicts, missing, row_mask, table_mask};
 use crate::{
-    Attempt, LockConfig, LockTable, Mode, NoHooks, Owner, Span, TableMode, WaitHooks, WaitPolicy,
+    Attempt, LockConfig, LockRequest, LockTable, Mode, NoHooks, Owner, Span, TableMode, WaitHooks,
+    WaitPolicy,
 };
 use Mode::{Exclusive, Shared};
 use Span::{Gap, InsertIntention, NextKey, Record};
@@ -52,7 +53,7 @@ pub(crate) fn ask_in_thread(
 ) -> thread::JoinHandle<Result<Attempt>> {
     let (t, me) = (t.clone(), o.clone());
     let h = thread::spawn("asks", move || {
-        t.lock_wait(&me, IX, key, mode, span, wait, &NoHooks)
+        t.lock_wait(&me, LockRequest::new(IX, key, mode, span), wait, &NoHooks)
     });
     while !o.is_waiting() && !h.is_finished() {
         thread::yield_now();
@@ -118,14 +119,21 @@ fn the_table_agrees_with_the_matrix() {
             let t = table();
             let [a, b] = owners();
             assert!(t.is_untouched(IX, b"k"));
-            let first = t.try_lock(&a, IX, b"k", held.0, held.1).unwrap();
+            let first = t
+                .try_lock(&a, LockRequest::new(IX, b"k", held.0, held.1))
+                .unwrap();
             assert_eq!(first, Attempt::Granted);
             assert_eq!(t.is_untouched(IX, b"k"), held.1 == InsertIntention);
             let wait = conflicts(row_mask(asked.0, asked.1), row_mask(held.0, held.1));
-            assert_eq!(t.conflicts(&b, IX, b"k", asked.0, asked.1), wait);
-            assert!(!t.conflicts(&b, IX, b"other", asked.0, asked.1));
-            assert!(!t.conflicts(&b, IndexId(8), b"k", asked.0, asked.1));
-            let got = t.try_lock(&b, IX, b"k", asked.0, asked.1).unwrap();
+            assert_eq!(
+                t.conflicts(&b, LockRequest::new(IX, b"k", asked.0, asked.1)),
+                wait
+            );
+            assert!(!t.conflicts(&b, LockRequest::new(IX, b"other", asked.0, asked.1)));
+            assert!(!t.conflicts(&b, LockRequest::new(IndexId(8), b"k", asked.0, asked.1)));
+            let got = t
+                .try_lock(&b, LockRequest::new(IX, b"k", asked.0, asked.1))
+                .unwrap();
             assert_eq!(got.is_granted(), !wait, "held {held:?} asked {asked:?}");
             assert_eq!(t.has_gap_locks(IX), {
                 let gap = |s| s == Gap || s == NextKey;
@@ -143,40 +151,46 @@ fn what_is_held_is_not_added_again() {
     let t = table();
     let [a, b] = owners();
     assert_eq!(
-        t.try_lock(&a, IX, b"k", Exclusive, NextKey),
+        t.try_lock(&a, LockRequest::new(IX, b"k", Exclusive, NextKey)),
         Ok(Attempt::Granted)
     );
     let bytes = t.stats().bytes;
     for span in [Record, Gap, NextKey] {
         for mode in [Shared, Exclusive] {
-            assert_eq!(t.try_lock(&a, IX, b"k", mode, span), Ok(Attempt::Held));
+            assert_eq!(
+                t.try_lock(&a, LockRequest::new(IX, b"k", mode, span)),
+                Ok(Attempt::Held)
+            );
         }
     }
     assert_eq!((t.stats().bytes, a.locks_held()), (bytes, 1));
     // A gap lock first, then the record: the record part is new.
-    assert_eq!(t.try_lock(&b, IX, b"m", Shared, Gap), Ok(Attempt::Granted));
     assert_eq!(
-        t.try_lock(&b, IX, b"m", Shared, Record),
+        t.try_lock(&b, LockRequest::new(IX, b"m", Shared, Gap)),
         Ok(Attempt::Granted)
     );
     assert_eq!(
-        t.try_lock(&b, IX, b"m", Exclusive, Record),
+        t.try_lock(&b, LockRequest::new(IX, b"m", Shared, Record)),
+        Ok(Attempt::Granted)
+    );
+    assert_eq!(
+        t.try_lock(&b, LockRequest::new(IX, b"m", Exclusive, Record)),
         Ok(Attempt::Stronger)
     );
     assert_eq!(b.locks_held(), 1);
-    assert!(t.conflicts(&a, IX, b"m", Shared, Record));
+    assert!(t.conflicts(&a, LockRequest::new(IX, b"m", Shared, Record)));
     // Each mode is given back by itself.
     t.unlock(&b, IX, b"m", Exclusive);
-    assert!(!t.conflicts(&a, IX, b"m", Shared, Record));
-    assert!(t.conflicts(&a, IX, b"m", Exclusive, Record));
+    assert!(!t.conflicts(&a, LockRequest::new(IX, b"m", Shared, Record)));
+    assert!(t.conflicts(&a, LockRequest::new(IX, b"m", Exclusive, Record)));
     t.unlock(&b, IX, b"m", Shared);
     assert_eq!(
-        t.try_lock(&a, IX, b"m", Exclusive, Record),
+        t.try_lock(&a, LockRequest::new(IX, b"m", Exclusive, Record)),
         Ok(Attempt::Granted)
     );
-    assert!(t.conflicts(&a, IX, b"m", Exclusive, InsertIntention));
+    assert!(t.conflicts(&a, LockRequest::new(IX, b"m", Exclusive, InsertIntention)));
     t.release_all(&b);
-    assert!(!t.conflicts(&a, IX, b"m", Exclusive, InsertIntention));
+    assert!(!t.conflicts(&a, LockRequest::new(IX, b"m", Exclusive, InsertIntention)));
     t.release_all(&a);
     is_clean(&t);
 }
@@ -186,13 +200,19 @@ fn waiters_are_served_in_order() {
     let t = table();
     let [a, b, c, d, e] = owners();
     let order = Arc::new(Mutex::new(Vec::new()));
-    t.try_lock(&a, IX, b"k", Shared, Record).unwrap();
+    t.try_lock(&a, LockRequest::new(IX, b"k", Shared, Record))
+        .unwrap();
     let mut handles = Vec::new();
     for (o, mode) in [(&b, Exclusive), (&c, Shared), (&d, Shared), (&e, Exclusive)] {
         let (t2, o2, order) = (t.clone(), o.clone(), order.clone());
         handles.push(thread::spawn("waits", move || {
-            t2.lock_wait(&o2, IX, b"k", mode, Record, LONG, &NoHooks)
-                .unwrap();
+            t2.lock_wait(
+                &o2,
+                LockRequest::new(IX, b"k", mode, Record),
+                LONG,
+                &NoHooks,
+            )
+            .unwrap();
             order.lock().push(o2.thread_id);
             if mode == Shared {
                 // Both readers are in together before either leaves.
@@ -209,10 +229,13 @@ fn waiters_are_served_in_order() {
     // A new reader does not overtake the waiting writer; who has it already is served.
     let [_, _, _, _, _, f] = owners();
     assert_eq!(
-        t.try_lock(&f, IX, b"k", Shared, Record),
+        t.try_lock(&f, LockRequest::new(IX, b"k", Shared, Record)),
         Ok(Attempt::Blocked)
     );
-    assert_eq!(t.try_lock(&a, IX, b"k", Shared, Record), Ok(Attempt::Held));
+    assert_eq!(
+        t.try_lock(&a, LockRequest::new(IX, b"k", Shared, Record)),
+        Ok(Attempt::Held)
+    );
     let mut edges = Vec::new();
     t.each_wait(&mut |w| edges.push((w.wanted.thread_id, w.blocker_thread_id)));
     edges.sort();
@@ -232,14 +255,15 @@ fn waiters_are_served_in_order() {
 fn a_holder_strengthens_its_lock_past_those_who_wait_for_it() {
     let t = table();
     let [a, b, c] = owners();
-    t.try_lock(&a, IX, b"k", Shared, Record).unwrap();
+    t.try_lock(&a, LockRequest::new(IX, b"k", Shared, Record))
+        .unwrap();
     let h = ask_in_thread(&t, &b, b"k", Exclusive, Record, LONG);
     assert_eq!(
-        t.try_lock(&a, IX, b"k", Exclusive, Record),
+        t.try_lock(&a, LockRequest::new(IX, b"k", Exclusive, Record)),
         Ok(Attempt::Stronger)
     );
     assert_eq!(
-        t.try_lock(&c, IX, b"k", Shared, Record),
+        t.try_lock(&c, LockRequest::new(IX, b"k", Shared, Record)),
         Ok(Attempt::Blocked)
     );
     t.release_all(&a);
@@ -253,8 +277,16 @@ fn a_holder_strengthens_its_lock_past_those_who_wait_for_it() {
 fn timeouts_and_refusals_leave_nothing() {
     let t = table();
     let [a, b] = owners();
-    t.try_lock(&a, IX, b"k", Exclusive, NextKey).unwrap();
-    let ask = |wait| t.lock_wait(&b, IX, b"k", Shared, NextKey, wait, &NoHooks);
+    t.try_lock(&a, LockRequest::new(IX, b"k", Exclusive, NextKey))
+        .unwrap();
+    let ask = |wait| {
+        t.lock_wait(
+            &b,
+            LockRequest::new(IX, b"k", Shared, NextKey),
+            wait,
+            &NoHooks,
+        )
+    };
     let nowait = WaitPolicy {
         nowait: true,
         ..LONG
@@ -274,7 +306,8 @@ fn timeouts_and_refusals_leave_nothing() {
     assert!(b.waiting_since_us().is_none());
     // One who waited behind the one that gave up goes on.
     t.release_all(&a);
-    t.try_lock(&a, IX, b"k", Shared, Record).unwrap();
+    t.try_lock(&a, LockRequest::new(IX, b"k", Shared, Record))
+        .unwrap();
     let x = ask_in_thread(&t, &b, b"k", Exclusive, Record, WaitPolicy::for_ms(50));
     let [_, _, c] = owners();
     let s = ask_in_thread(&t, &c, b"k", Shared, Record, LONG);
@@ -289,12 +322,18 @@ fn timeouts_and_refusals_leave_nothing() {
 fn interrupts_end_a_wait_at_once() {
     let t = table();
     let [a, b] = owners();
-    t.try_lock(&a, IX, b"k", Exclusive, Record).unwrap();
+    t.try_lock(&a, LockRequest::new(IX, b"k", Exclusive, Record))
+        .unwrap();
     let h = ask_in_thread(&t, &b, b"k", Exclusive, Record, LONG);
     t.interrupt(&b);
     assert_eq!(h.join().unwrap(), Err(Error::Interrupted));
     // It lasts until the session clears it.
-    let again = t.lock_wait(&b, IX, b"k", Shared, Record, LONG, &NoHooks);
+    let again = t.lock_wait(
+        &b,
+        LockRequest::new(IX, b"k", Shared, Record),
+        LONG,
+        &NoHooks,
+    );
     assert_eq!(again, Err(Error::Interrupted));
     b.interrupted.store(false, Ordering::SeqCst);
 
@@ -314,7 +353,7 @@ fn interrupts_end_a_wait_at_once() {
         }
     }
     let hooks = Killed(AtomicBool::new(false), AtomicU64::new(0), Mutex::default());
-    let got = t.lock_wait(&b, IX, b"k", Shared, Record, LONG, &hooks);
+    let got = t.lock_wait(&b, LockRequest::new(IX, b"k", Shared, Record), LONG, &hooks);
     assert_eq!(got, Err(Error::Interrupted));
     assert_eq!(hooks.1.load(Ordering::SeqCst), 11);
     assert_eq!(*hooks.2.lock(), [1]);
@@ -334,13 +373,19 @@ fn ring_of(
     let os: [Arc<Owner>; 4] = owners();
     for (i, c) in changes.iter().enumerate() {
         os[i].changes.store(*c, Ordering::Relaxed);
-        t.try_lock(&os[i], IX, KEYS[i], Exclusive, Record).unwrap();
+        t.try_lock(&os[i], LockRequest::new(IX, KEYS[i], Exclusive, Record))
+            .unwrap();
     }
     let mut handles = Vec::new();
     for i in 0..n {
         let (t2, o) = (t.clone(), os[i].clone());
         handles.push(thread::spawn("asks", move || {
-            let r = t2.lock_wait(&o, IX, KEYS[(i + 1) % n], Exclusive, Record, LONG, hooks);
+            let r = t2.lock_wait(
+                &o,
+                LockRequest::new(IX, KEYS[(i + 1) % n], Exclusive, Record),
+                LONG,
+                hooks,
+            );
             t2.release_all(&o);
             r
         }));
@@ -405,10 +450,17 @@ fn the_journal_is_bounded() {
     let t = table();
     let [a, b]: [Arc<Owner>; 2] = owners();
     for _ in 0..120 {
-        t.try_lock(&a, IX, b"a", Exclusive, Record).unwrap();
-        t.try_lock(&b, IX, b"b", Exclusive, Record).unwrap();
+        t.try_lock(&a, LockRequest::new(IX, b"a", Exclusive, Record))
+            .unwrap();
+        t.try_lock(&b, LockRequest::new(IX, b"b", Exclusive, Record))
+            .unwrap();
         let h = ask_in_thread(&t, &a, b"b", Exclusive, Record, LONG);
-        let r = t.lock_wait(&b, IX, b"a", Exclusive, Record, LONG, &NoHooks);
+        let r = t.lock_wait(
+            &b,
+            LockRequest::new(IX, b"a", Exclusive, Record),
+            LONG,
+            &NoHooks,
+        );
         assert_eq!(r, Err(Error::Deadlock));
         t.release_all(&b);
         h.join().unwrap().unwrap();
@@ -423,11 +475,18 @@ fn without_detection_a_deadlock_times_out() {
     let t = table();
     t.set_deadlock_detect(false);
     let [a, b] = owners();
-    t.try_lock(&a, IX, b"a", Exclusive, Record).unwrap();
-    t.try_lock(&b, IX, b"b", Exclusive, Record).unwrap();
+    t.try_lock(&a, LockRequest::new(IX, b"a", Exclusive, Record))
+        .unwrap();
+    t.try_lock(&b, LockRequest::new(IX, b"b", Exclusive, Record))
+        .unwrap();
     let h = ask_in_thread(&t, &a, b"b", Exclusive, Record, LONG);
     let short = WaitPolicy::for_ms(50);
-    let r = t.lock_wait(&b, IX, b"a", Exclusive, Record, short, &NoHooks);
+    let r = t.lock_wait(
+        &b,
+        LockRequest::new(IX, b"a", Exclusive, Record),
+        short,
+        &NoHooks,
+    );
     assert_eq!(r, Err(Error::LockTimeout));
     t.release_all(&b);
     assert_eq!(h.join().unwrap(), Ok(Attempt::Granted));
@@ -439,22 +498,24 @@ fn without_detection_a_deadlock_times_out() {
 fn gaps_follow_inserts_and_removals() {
     let t = table();
     let [a, b, c] = owners();
-    t.try_lock(&a, IX, b"m", Shared, NextKey).unwrap();
-    assert!(t.conflicts(&b, IX, b"m", Exclusive, InsertIntention));
-    assert!(!t.conflicts(&a, IX, b"m", Exclusive, InsertIntention));
+    t.try_lock(&a, LockRequest::new(IX, b"m", Shared, NextKey))
+        .unwrap();
+    assert!(t.conflicts(&b, LockRequest::new(IX, b"m", Exclusive, InsertIntention)));
+    assert!(!t.conflicts(&a, LockRequest::new(IX, b"m", Exclusive, InsertIntention)));
     // The holder inserts "f": the gap before "f" is still locked for others.
     t.inherit_gap(IX, b"m", b"f");
-    assert!(t.conflicts(&b, IX, b"f", Exclusive, InsertIntention));
-    assert!(!t.conflicts(&b, IX, b"f", Exclusive, Record));
+    assert!(t.conflicts(&b, LockRequest::new(IX, b"f", Exclusive, InsertIntention)));
+    assert!(!t.conflicts(&b, LockRequest::new(IX, b"f", Exclusive, Record)));
     assert_eq!(a.locks_held(), 2);
     t.inherit_gap(IX, b"m", b"f");
     assert_eq!(a.locks_held(), 2);
     // "m" is purged: the holder keeps the gap up to "z"; a READ COMMITTED one does not.
     c.no_gaps.store(true, Ordering::Relaxed);
-    t.try_lock(&c, IX, b"m", Shared, Record).unwrap();
+    t.try_lock(&c, LockRequest::new(IX, b"m", Shared, Record))
+        .unwrap();
     t.inherit_removed(IX, b"m", b"z");
-    assert!(t.conflicts(&c, IX, b"z", Exclusive, InsertIntention));
-    assert!(!t.conflicts(&a, IX, b"z", Exclusive, InsertIntention));
+    assert!(t.conflicts(&c, LockRequest::new(IX, b"z", Exclusive, InsertIntention)));
+    assert!(!t.conflicts(&a, LockRequest::new(IX, b"z", Exclusive, InsertIntention)));
     // A waiting insert goes on when the gap is free.
     let h = ask_in_thread(&t, &b, b"z", Exclusive, InsertIntention, LONG);
     t.release_all(&a);
@@ -470,9 +531,12 @@ fn a_gap_that_moves_before_a_waiter_is_seen_by_the_detector() {
     // for a row of b. Then "p"'s gap moves to "k": b waits for c now, a cycle.
     let t = table();
     let [a, b, c] = owners();
-    t.try_lock(&a, IX, b"k", Shared, Gap).unwrap();
-    t.try_lock(&c, IX, b"p", Shared, Gap).unwrap();
-    t.try_lock(&b, IX, b"row", Exclusive, Record).unwrap();
+    t.try_lock(&a, LockRequest::new(IX, b"k", Shared, Gap))
+        .unwrap();
+    t.try_lock(&c, LockRequest::new(IX, b"p", Shared, Gap))
+        .unwrap();
+    t.try_lock(&b, LockRequest::new(IX, b"row", Exclusive, Record))
+        .unwrap();
     b.changes.store(5, Ordering::Relaxed);
     let hb = ask_in_thread(&t, &b, b"k", Exclusive, InsertIntention, LONG);
     let hc = ask_in_thread(&t, &c, b"row", Exclusive, Record, LONG);
@@ -531,7 +595,10 @@ fn memory_is_limited_and_given_back() {
     let [a] = owners();
     let mut n = 0u32;
     let full = loop {
-        match t.try_lock(&a, IX, &n.to_be_bytes(), Exclusive, Record) {
+        match t.try_lock(
+            &a,
+            LockRequest::new(IX, &n.to_be_bytes(), Exclusive, Record),
+        ) {
             Ok(_) => n += 1,
             Err(e) => break e,
         }
@@ -540,7 +607,10 @@ fn memory_is_limited_and_given_back() {
     assert!((100..200).contains(&n), "{n}");
     // What it has it may still ask for.
     assert!(t
-        .try_lock(&a, IX, &0u32.to_be_bytes(), Shared, Record)
+        .try_lock(
+            &a,
+            LockRequest::new(IX, &0u32.to_be_bytes(), Shared, Record)
+        )
         .is_ok());
     t.release_all(&a);
     is_clean(&t);
@@ -567,7 +637,8 @@ fn a_connection_does_not_end_while_it_is_named() {
     }
     let t = table();
     let [holder, b, c] = owners();
-    t.try_lock(&holder, IX, b"k", Exclusive, Record).unwrap();
+    t.try_lock(&holder, LockRequest::new(IX, b"k", Exclusive, Record))
+        .unwrap();
     let named = Arc::new(Mutex::new(Vec::new()));
     let (inside, go_on) = (
         Arc::new(AtomicBool::new(false)),
@@ -581,7 +652,12 @@ fn a_connection_does_not_end_while_it_is_named() {
             go_on: go_on.clone(),
         };
         thread::spawn("waits", move || {
-            let got = t.lock_wait(&who, IX, b"k", Exclusive, Record, LONG, &hooks);
+            let got = t.lock_wait(
+                &who,
+                LockRequest::new(IX, b"k", Exclusive, Record),
+                LONG,
+                &hooks,
+            );
             t.release_all(&who);
             got
         })
@@ -632,11 +708,17 @@ fn who_does_not_want_reports_gets_none() {
     }
     let t = table();
     let [a, b] = owners();
-    t.try_lock(&a, IX, b"k", Exclusive, Record).unwrap();
+    t.try_lock(&a, LockRequest::new(IX, b"k", Exclusive, Record))
+        .unwrap();
     for (wants, told) in [(false, vec![]), (true, vec![1])] {
         let hooks = Quiet(Mutex::default(), wants);
         let short = WaitPolicy::for_ms(20);
-        let got = t.lock_wait(&b, IX, b"k", Shared, Record, short, &hooks);
+        let got = t.lock_wait(
+            &b,
+            LockRequest::new(IX, b"k", Shared, Record),
+            short,
+            &hooks,
+        );
         assert_eq!(got, Err(Error::LockTimeout));
         assert_eq!(*hooks.0.lock(), told);
     }
@@ -650,7 +732,8 @@ fn who_does_not_want_reports_gets_none() {
 fn a_waiter_stays_while_it_is_looked_at() {
     let t = table();
     let [a, b] = owners();
-    t.try_lock(&a, IX, b"k", Exclusive, Record).unwrap();
+    t.try_lock(&a, LockRequest::new(IX, b"k", Exclusive, Record))
+        .unwrap();
     let waits = ask_in_thread(&t, &b, b"k", Exclusive, Record, LONG);
     let sequence = b.wait_sequence().unwrap();
     let thd = b.while_waiting(sequence, |thd| {

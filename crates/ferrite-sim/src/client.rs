@@ -9,7 +9,7 @@ use crate::rows::Row;
 use ferrite_engine::{DupInfo, Engine, Isolation, Session, Table, Xid};
 use ferrite_sync::random::Rng;
 use ferrite_sync::{sim, thread, Arc};
-use ferrite_types::{Error, TxnId};
+use ferrite_types::{Error, TxnId, UndoPosition};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A session that is let go without a rollback when its machine dies.
@@ -65,7 +65,7 @@ pub struct Tx {
     /// Ranges it has locked.
     pub ranges: Vec<LockedRange>,
     /// Savepoints.
-    pub saves: Vec<(u64, Writes)>,
+    pub saves: Vec<(UndoPosition, Writes)>,
     /// Tables it has tried to change.
     pub touched: BTreeSet<TableNo>,
     /// It is prepared and goes on without this client.

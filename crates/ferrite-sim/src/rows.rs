@@ -6,7 +6,7 @@
 //! payload: references u8 | each 16 bytes | stamp u64 | k u64 | u u64 | filling
 //! ```
 
-use ferrite_engine::OVERFLOW_REF_BYTES;
+use ferrite_engine::{OverflowRef, OVERFLOW_REF_BYTES};
 
 /// A kind of secondary index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,7 +60,7 @@ pub const NULL: u64 = u64::MAX;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Big {
     /// Its name in the engine.
-    pub reference: [u8; OVERFLOW_REF_BYTES],
+    pub reference: OverflowRef,
     /// Its bytes follow from this.
     pub seed: u64,
     /// Its length.
@@ -173,7 +173,7 @@ impl Shape {
     pub fn payload(&self, row: &Row) -> Vec<u8> {
         let mut out = vec![u8::from(row.big.is_some())];
         if let Some(big) = &row.big {
-            out.extend_from_slice(&big.reference);
+            out.extend_from_slice(big.reference.bytes());
         }
         for number in [row.stamp, row.k, row.u] {
             out.extend_from_slice(&number.to_be_bytes());

@@ -4,7 +4,9 @@ use crate::client::{After, Client, LockedRange, Tx};
 use crate::model::TableNo;
 use crate::plan::Corner;
 use crate::rows::{describe, pattern, Big, Row, Shape};
-use ferrite_engine::{Cursor, DupInfo, Entry, Isolation, ReadMode, SeekMode, Table, WaitMode};
+use ferrite_engine::{
+    Cursor, DupInfo, Entry, Isolation, ReadMode, RowChange, SeekMode, Table, WaitMode,
+};
 use ferrite_sync::Arc;
 use ferrite_types::Error;
 
@@ -361,11 +363,13 @@ impl Client {
         let mut dup = DupInfo::default();
         let result = self.s().update_row(
             table,
-            &shape.pk(n),
-            &shape.pk(m),
-            &shape.payload(&row),
-            &borrowed(&removed),
-            &borrowed(&added),
+            &RowChange {
+                old_pk: &shape.pk(n),
+                new_pk: &shape.pk(m),
+                payload: &shape.payload(&row),
+                removed: &borrowed(&removed),
+                added: &borrowed(&added),
+            },
             &mut dup,
         );
         if result.is_ok() {

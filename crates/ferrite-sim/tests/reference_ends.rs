@@ -2,7 +2,8 @@
 //! time: the places where they stop belong to the process.
 
 use ferrite_engine::{
-    Config, DupInfo, Engine, Entry, IndexSpec, NoCallbacks, Peer, Role, Session, Table, TableSpec,
+    Config, DupInfo, Engine, Entry, IndexSpec, NoCallbacks, Peer, Role, RowChange, Session, Table,
+    TableSpec,
 };
 use ferrite_io::sim::SimStorage;
 use ferrite_io::Storage;
@@ -95,7 +96,17 @@ impl Way {
                 delete(&mut s, t, from.0, from.1);
             }
             Way::Part | Way::PrimaryKey => s
-                .update_row(t, &was, &is, &[0; 100], &[entry(&old)], &[entry(&new)], dup)
+                .update_row(
+                    t,
+                    &RowChange {
+                        old_pk: &was,
+                        new_pk: &is,
+                        payload: &[0; 100],
+                        removed: &[entry(&old)],
+                        added: &[entry(&new)],
+                    },
+                    dup,
+                )
                 .unwrap(),
         }
         s.commit(false).unwrap();

@@ -6,8 +6,9 @@
 use ferrite_types::format::Codec;
 use ferrite_types::{IndexId, Lsn, PageId, PAGE_BYTES};
 
-use crate::blob::{self, PageHeader, PageImage, BLOB_HEADER_BYTES, MAX_BLOB_GRANULES};
+use crate::blob::{self, PageHeader, MAX_BLOB_GRANULES};
 use crate::deps::AlignedBuf;
+use crate::image::{PageImage, BLOB_HEADER_BYTES};
 use crate::pack::{granules_for, Packer};
 use crate::word::{Location, GRANULE_BYTES};
 

@@ -10,58 +10,20 @@
 use ferrite_types::format::{Codec, BLOB_MAGIC};
 use ferrite_types::{IndexId, Lsn, PageId, PAGE_BYTES};
 
+use crate::image::BLOB_HEADER_BYTES;
 use crate::pack::Unpacker;
 use crate::wire::{get_u16, get_u32, get_u64};
 use crate::word::GRANULE_BYTES;
 
-/// Bytes before the body of a blob. A page that leaves this many bytes unused fits its own
-/// size in granules.
-pub const BLOB_HEADER_BYTES: usize = 40;
-
 /// Version of the layout above.
 const BLOB_VERSION: u8 = 1;
 const CRC_AT: usize = 36;
-const _: () = assert!(CRC_AT + 4 == BLOB_HEADER_BYTES && BLOB_HEADER_BYTES < GRANULE_BYTES);
+const CRC_END: usize = 40;
+const _: () = assert!(CRC_END == BLOB_HEADER_BYTES && BLOB_HEADER_BYTES < GRANULE_BYTES);
 
 /// Granules of the largest blob.
 pub(crate) const MAX_BLOB_GRANULES: usize =
     (BLOB_HEADER_BYTES + PAGE_BYTES).div_ceil(GRANULE_BYTES);
-
-/// A page's bytes: what opens it and what closes it. Between them lies a gap nobody needs;
-/// it is not written and reads back as zeros.
-#[derive(Clone, Copy)]
-pub struct PageImage<'a> {
-    /// From the first byte of the page.
-    pub head: &'a [u8],
-    /// Up to the last byte of the page.
-    pub tail: &'a [u8],
-}
-
-impl<'a> PageImage<'a> {
-    /// A page without a gap.
-    pub fn whole(page: &'a [u8]) -> PageImage<'a> {
-        PageImage {
-            head: page,
-            tail: &[],
-        }
-    }
-
-    /// A page whose bytes `head_end..tail_start` are the gap. Panics when they are not in
-    /// the page in that order.
-    pub fn with_gap(page: &'a [u8], head_end: usize, tail_start: usize) -> PageImage<'a> {
-        assert!(head_end <= tail_start && tail_start <= page.len());
-        PageImage {
-            head: &page[..head_end],
-            tail: &page[tail_start..],
-        }
-    }
-
-    /// Bytes that are written.
-    #[allow(clippy::len_without_is_empty)]
-    pub fn len(&self) -> usize {
-        self.head.len() + self.tail.len()
-    }
-}
 
 /// What a blob says of itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -104,7 +66,7 @@ pub(crate) fn seal(blob: &mut [u8], h: &PageHeader, tag: u32) {
     blob[28..32].copy_from_slice(&h.stored.to_le_bytes());
     blob[32..36].copy_from_slice(&tag.to_le_bytes());
     let crc = checksum(blob, h.stored as usize);
-    blob[CRC_AT..BLOB_HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
+    blob[CRC_AT..CRC_END].copy_from_slice(&crc.to_le_bytes());
 }
 
 fn checksum(blob: &[u8], stored: usize) -> u32 {

@@ -3,10 +3,11 @@
 //! Where a checksum guards a structure it is made right first, so that what is behind it is
 //! reached; whether checksums are looked at is the business of other tests.
 
-use crate::blob::{self, BLOB_HEADER_BYTES};
+use crate::blob;
 use crate::checkpoint;
 use crate::delta;
 use crate::directory::Directory;
+use crate::image::BLOB_HEADER_BYTES;
 use crate::map::{self, MapBase};
 use crate::pack::Unpacker;
 use crate::superblock::Superblock;
@@ -78,7 +79,7 @@ pub fn blob(bytes: &[u8]) {
 /// A blob that is one, packed with the codec of that number.
 pub fn blob_sample(codec: u8) -> Vec<u8> {
     use crate::batch::Batch;
-    use crate::blob::PageImage;
+    use crate::image::PageImage;
     use ferrite_types::format::Codec;
     use ferrite_types::{IndexId, PageId};
     let page: Vec<u8> = (0..PAGE_BYTES).map(|i| (i / 100) as u8).collect();

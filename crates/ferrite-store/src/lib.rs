@@ -53,6 +53,7 @@ mod extents;
 mod files;
 #[doc(hidden)]
 pub mod fuzz;
+mod image;
 mod lifecycle;
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -70,9 +71,10 @@ mod wire;
 mod word;
 
 pub use batch::{Batch, Placed, BATCH_BYTES};
-pub use blob::{PageHeader, PageImage, BLOB_HEADER_BYTES};
+pub use blob::PageHeader;
 pub use checkpoint::Checkpoint;
 pub use directory::{Directory, EXTENT_PAGES};
+pub use image::{PageImage, BLOB_HEADER_BYTES};
 pub use lifecycle::{PassedOver, Survey};
 pub use map::MapBase;
 pub use scan::{rebuild_by_scan, FoundPage, ScanResult};

@@ -7,7 +7,7 @@
 use ferrite_types::format::Codec;
 use ferrite_types::PAGE_BYTES;
 
-use crate::blob::{PageImage, BLOB_HEADER_BYTES};
+use crate::image::{PageImage, BLOB_HEADER_BYTES};
 use crate::word::GRANULE_BYTES;
 
 const ZSTD_LEVEL: i32 = 1;

@@ -15,17 +15,16 @@
 
 use crate::compare;
 use crate::progress::Progress;
+use crate::tree::{primary_key, Tree};
 use crate::work::in_parallel;
 use ferrite_engine::offline::{MapFrom, Offline, OpenReport, Settled, StoredTable, TreeWalk};
-use ferrite_engine::overflow_references;
+use ferrite_engine::{overflow_references, OverflowRef};
 use ferrite_io::Storage;
 use ferrite_sync::Arc;
 use ferrite_tree::node;
 use ferrite_types::{IndexId, PageId, Result, PAGE_BYTES};
 use std::collections::HashSet;
 
-/// Bytes in front of a secondary entry's payload: length of the declared key parts.
-const ENTRY_PREFIX_BYTES: usize = 2;
 /// Blobs per job.
 const BLOBS: usize = 256;
 
@@ -139,31 +138,6 @@ fn check_blob(offline: &Offline, page: PageId, buf: &mut [u8]) -> Option<String>
 }
 
 // ---- trees ---------------------------------------------------------------------------------
-
-/// One tree of one table.
-pub(crate) struct Tree {
-    pub(crate) table: Arc<StoredTable>,
-    pub(crate) number: usize,
-}
-
-impl Tree {
-    pub(crate) fn index(&self) -> IndexId {
-        self.table.spec.indexes[self.number].id
-    }
-
-    pub(crate) fn root(&self) -> PageId {
-        self.table.spec.indexes[self.number].root
-    }
-
-    /// How messages call it.
-    pub(crate) fn name(&self) -> String {
-        let spec = &self.table.spec;
-        format!(
-            "table {} index {}",
-            spec.name, spec.indexes[self.number].name
-        )
-    }
-}
 
 /// What one tree holds.
 #[derive(Default)]
@@ -307,15 +281,6 @@ fn take_entry(
     }
 }
 
-/// The primary key that an entry stands for.
-pub(crate) fn primary_key<'k>(number: usize, key: &'k [u8], value: &[u8]) -> Option<&'k [u8]> {
-    if number == 0 {
-        return Some(key);
-    }
-    let declared = value.get(..ENTRY_PREFIX_BYTES)?;
-    key.get(usize::from(u16::from_le_bytes([declared[0], declared[1]]))..)
-}
-
 /// Values out of line met on the way through a tree.
 #[derive(Default)]
 struct Values {
@@ -324,7 +289,7 @@ struct Values {
 }
 
 impl Values {
-    fn read(&mut self, offline: &Offline, index: IndexId, reference: &[u8; 16]) -> Result<()> {
+    fn read(&mut self, offline: &Offline, index: IndexId, reference: &OverflowRef) -> Result<()> {
         let mut twice = None;
         offline.overflow(index, reference, &mut |page, _| {
             if !self.pages.insert(page) {

@@ -3,7 +3,7 @@
 //! Only called once the sums of an index and its rows differ: it reads both trees again and
 //! keeps a hash of every primary key in memory.
 
-use crate::check::{primary_key, Tree};
+use crate::tree::{primary_key, Tree};
 use ferrite_engine::offline::{Offline, Settled};
 use ferrite_tree::node;
 use std::collections::HashMap;

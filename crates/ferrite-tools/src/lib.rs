@@ -21,4 +21,5 @@ pub mod progress;
 pub mod row;
 pub mod salvage;
 pub mod text;
+mod tree;
 mod work;

@@ -4,7 +4,7 @@
 //! value made up. Locking: none.
 
 use crate::describe::{Column, Description, Index, Kind, Part, PartKind};
-use ferrite_engine::OVERFLOW_REF_BYTES;
+use ferrite_engine::{OverflowRef, OVERFLOW_REF_BYTES};
 use ferrite_types::ByteReader;
 use std::borrow::Cow;
 
@@ -19,7 +19,7 @@ pub enum Value<'r> {
     /// The bytes.
     Bytes(Cow<'r, [u8]>),
     /// Out of line: the reference.
-    Far([u8; OVERFLOW_REF_BYTES]),
+    Far(OverflowRef),
 }
 
 /// The values of the columns that are there ([`Column::is_there`]), in their order.
@@ -117,7 +117,9 @@ impl<'r> Payload<'r> {
         };
         let mut references = self.references.chunks_exact(OVERFLOW_REF_BYTES);
         let reference = references.nth(usize::from(number))?;
-        Some(Value::Far(reference.try_into().ok()?))
+        Some(Value::Far(OverflowRef::from_bytes(
+            reference.try_into().ok()?,
+        )))
     }
 }
 

@@ -287,6 +287,15 @@ pub fn used_bytes(page: &[u8]) -> usize {
     PAGE_BYTES - unused_bytes(page) - slots_at(page)
 }
 
+/// Room to ask for, in bytes, before a record of such a key and value goes into a leaf: its header
+/// is not known yet, and what the key has in common with the page's other keys is not counted on.
+#[inline]
+pub const fn room_for(key_bytes: usize, value_bytes: usize) -> usize {
+    const SPARE_BYTES: usize = 32;
+    const { assert!(SPARE_BYTES >= record::MAX_HEADER_BYTES + SLOT_BYTES) }
+    key_bytes + value_bytes + SPARE_BYTES
+}
+
 /// True if a record of `record_bytes` can be inserted.
 pub fn has_room(page: &[u8], record_bytes: usize) -> bool {
     free_bytes(page) >= record_bytes + SLOT_BYTES

@@ -465,7 +465,7 @@ mod tests {
     use super::*;
     use crate::record::Header;
     use ferrite_sync::random::Rng;
-    use ferrite_types::TxnId;
+    use ferrite_types::{TxnId, VersionAddr};
 
     /// Bytes of key suffix and value that are the same at the head and at the tail.
     fn common(old: &[u8], new: &[u8]) -> (usize, usize) {
@@ -530,7 +530,7 @@ mod tests {
         let header = Header {
             deleted: rng.below(5) == 0,
             txn: TxnId(rng.below(20)),
-            version: rng.below(3),
+            version: VersionAddr(rng.below(3)),
         };
         let value = vec![rng.below(3) as u8; rng.below(40) as usize];
         let mut bytes = Vec::new();

@@ -7,7 +7,7 @@
 //! A record at rest (frozen) has neither id nor address: five bytes, one of them flags.
 //! All numbers are little-endian.
 
-use ferrite_types::TxnId;
+use ferrite_types::{TxnId, VersionAddr};
 
 /// The row is deleted; the record stays for those who still see it.
 pub const DELETE_MARK: u8 = 1;
@@ -34,8 +34,8 @@ pub struct Header {
     pub deleted: bool,
     /// Who made this state; frozen when everybody sees it.
     pub txn: TxnId,
-    /// Where the state before this one is kept; 0 = none.
-    pub version: u64,
+    /// Where the state before this one is kept.
+    pub version: VersionAddr,
 }
 
 impl Header {
@@ -43,7 +43,7 @@ impl Header {
     pub fn len(&self) -> usize {
         FIXED_BYTES
             + if self.txn.is_frozen() { 0 } else { U48_BYTES }
-            + if self.version == 0 { 0 } else { U48_BYTES }
+            + if self.version.is_none() { 0 } else { U48_BYTES }
     }
 
     /// A header is never empty.
@@ -146,7 +146,7 @@ pub fn decode(bytes: &[u8]) -> Record<'_> {
         at += U48_BYTES;
     }
     if flags & HAS_VERSION != 0 {
-        header.version = u48(&bytes[at..]);
+        header.version = VersionAddr(u48(&bytes[at..]));
         at += U48_BYTES;
     }
     Record {
@@ -169,7 +169,7 @@ pub fn encode(header: &Header, suffix: &[u8], value: &[u8], out: &mut Vec<u8>) {
     if !header.txn.is_frozen() {
         flags |= HAS_TXN;
     }
-    if header.version != 0 {
+    if !header.version.is_none() {
         flags |= HAS_VERSION;
     }
     out.push(flags);
@@ -179,7 +179,7 @@ pub fn encode(header: &Header, suffix: &[u8], value: &[u8], out: &mut Vec<u8>) {
         put_u48(out, header.txn.0);
     }
     if flags & HAS_VERSION != 0 {
-        put_u48(out, header.version);
+        put_u48(out, header.version.0);
     }
     out.extend_from_slice(suffix);
     out.extend_from_slice(value);
@@ -199,7 +199,7 @@ mod tests {
                     let header = Header {
                         deleted,
                         txn: TxnId(txn),
-                        version,
+                        version: VersionAddr(version),
                     };
                     let mut out = Vec::new();
                     encode(&header, b"key", b"value", &mut out);

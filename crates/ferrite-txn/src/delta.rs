@@ -321,8 +321,9 @@ pub(crate) fn payload(all: &[Piece<'_>], newer: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::version::{VersionAddr, VERSION_DELETED};
+    use crate::version::VERSION_DELETED;
     use ferrite_sync::random::Rng;
+    use ferrite_types::VersionAddr;
     use ferrite_types::{IndexId, TxnId};
 
     fn head(p: &Packed) -> VersionHead {

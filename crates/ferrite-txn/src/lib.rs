@@ -54,6 +54,6 @@ pub use snapshot::{Snapshot, SnapshotInfo, SnapshotView};
 pub use store::{VersionConfig, VersionStats, VersionStore, Walk};
 pub use system::{ActiveTxn, Status, TxnSystem};
 pub use version::{
-    NewVersion, VersionAddr, VersionHead, SEGMENT_BYTES, VERSION_DELETED, VERSION_FULL,
-    VERSION_HEADER_BYTES, VERSION_PATCH,
+    NewVersion, VersionHead, SEGMENT_BYTES, VERSION_DELETED, VERSION_FULL, VERSION_HEADER_BYTES,
+    VERSION_PATCH,
 };

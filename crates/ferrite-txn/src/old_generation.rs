@@ -17,13 +17,13 @@ use std::collections::{BTreeMap, HashMap};
 
 use ferrite_sync::atomic::{AtomicU64, Ordering};
 use ferrite_sync::{CachePadded, Mutex};
-use ferrite_types::{Result, TxnId};
+use ferrite_types::{Result, TxnId, VersionAddr};
 
 use crate::extent::{Extent, Spot};
 use crate::scratch::Place;
 use crate::version::{
-    body_of, read_head, record_bytes, room_of, set_record_next, state_of, write_record, NewVersion,
-    VersionAddr, VersionHead,
+    body_of, read_head, record_bytes, room_of, set_record_next, state_of, write_record,
+    AddressParts, NewVersion, VersionHead,
 };
 
 const SHARDS: usize = 64;

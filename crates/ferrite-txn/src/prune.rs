@@ -10,7 +10,7 @@
 
 use core::ops::Range;
 
-use ferrite_types::Result;
+use ferrite_types::{Result, VersionAddr};
 
 use crate::delta::{compose, diff, pack, payload, payload_len, pieces, Packed, Piece};
 use crate::pruned::{Pruned, LOOK_AT, PAST_SETTLED_EVERY};
@@ -18,7 +18,7 @@ use crate::published::Need;
 use crate::segment::Found;
 use crate::store::Walk;
 use crate::system::TxnSystem;
-use crate::version::{NewVersion, VersionAddr, VersionHead, VERSION_FULL, VERSION_PATCH};
+use crate::version::{NewVersion, VersionHead, VERSION_FULL, VERSION_PATCH};
 
 /// A whole payload is stored when it is at most so much longer than the difference (bytes).
 const FULL_COSTS: usize = 32;

@@ -19,14 +19,14 @@
 //! [`FOLD_BATCH`] where each may have to be read from a scratch file.
 
 use ferrite_sync::atomic::Ordering;
-use ferrite_types::{Csn, TxnId};
+use ferrite_types::{Csn, TxnId, VersionAddr};
 
 use crate::delta::{compose, pack, pieces};
 use crate::prune::repacked;
 use crate::segment::Found;
 use crate::store::VersionStore;
 use crate::system::TxnSystem;
-use crate::version::{record_bytes, VersionAddr, VersionHead};
+use crate::version::{record_bytes, AddressParts, VersionHead};
 
 /// A segment is written as it is if all but one of so many parts of it are needed. What is not
 /// needed would lie in the file until its row changes again, and could not be folded.

@@ -14,11 +14,11 @@ use std::collections::BTreeSet;
 
 use ferrite_sync::atomic::{AtomicU64, Ordering};
 use ferrite_sync::{CachePadded, Mutex};
-use ferrite_types::TxnId;
+use ferrite_types::{TxnId, VersionAddr};
 
 use crate::version::{
     body_of, read_head, record_bytes, room_of, set_record_next, set_state, state_of, write_record,
-    NewVersion, VersionAddr, VersionHead, SEGMENT_BYTES, STATE_DEAD, STATE_MOVED, UNIT,
+    AddressParts, NewVersion, VersionHead, SEGMENT_BYTES, STATE_DEAD, STATE_MOVED, UNIT,
 };
 
 /// Buffers of freed segments kept for new ones.
@@ -136,7 +136,7 @@ impl Young {
         write_record(&mut s.bytes[at..], v);
         s.live += 1;
         s.max_end = s.max_end.max(v.end);
-        Some(VersionAddr::new(number, at))
+        Some(VersionAddr::at(number, at))
     }
 
     fn open_segment(&self) -> u64 {
@@ -292,7 +292,7 @@ impl Young {
         while at < s.bytes.len() {
             let rec = &s.bytes[at..];
             if state_of(rec) == 0 {
-                heads.push(read_head(rec, VersionAddr::new(number, at)));
+                heads.push(read_head(rec, VersionAddr::at(number, at)));
             }
             at += room_of(rec);
         }

@@ -19,13 +19,13 @@ use ferrite_io::Storage;
 use ferrite_sync::atomic::{AtomicBool, AtomicU64};
 use ferrite_sync::waits::{waiting, Of, Reason};
 use ferrite_sync::{Arc, CachePadded, Counter, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use ferrite_types::Result;
+use ferrite_types::{Result, VersionAddr};
 
 use crate::old_generation::OldGeneration;
 use crate::pruned::Pruned;
 use crate::scratch::Scratch;
 use crate::segment::{Found, Young};
-use crate::version::{NewVersion, VersionAddr, VersionHead, SEGMENT_BYTES};
+use crate::version::{NewVersion, VersionHead, SEGMENT_BYTES};
 
 const WALK_SHARDS: usize = 16;
 const OPEN_SEGMENTS: usize = 16;

@@ -11,7 +11,7 @@
 //! Invariants: an address is never used for another row or another place in a chain. It is
 //! `segment << 15 | offset / 8`; segments are numbered from 1 and never again.
 
-use ferrite_types::{IndexId, TxnId};
+use ferrite_types::{IndexId, TxnId, VersionAddr};
 
 /// Bytes of a young segment.
 pub const SEGMENT_BYTES: usize = 256 * 1024;
@@ -37,21 +37,24 @@ pub(crate) const STATE_DEAD: u8 = 1;
 /// Its content is in the old generation now.
 pub(crate) const STATE_MOVED: u8 = 2;
 
-/// Where a version is: 48 bits, 0 = none.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct VersionAddr(pub u64);
-
-impl VersionAddr {
-    /// No older state.
-    pub const NONE: VersionAddr = VersionAddr(0);
-
-    /// No older state?
-    #[inline]
-    pub const fn is_none(self) -> bool {
-        self.0 == 0
+/// How an address is made of a segment and an offset, and taken apart.
+pub(crate) trait AddressParts: Sized {
+    /// The address of `offset`, in bytes, of a segment.
+    fn at(segment: u64, offset: usize) -> Self;
+    /// The same with the offset in units.
+    fn of_unit(segment: u64, unit: u16) -> Self {
+        Self::at(segment, usize::from(unit) * UNIT)
     }
+    /// The segment's number.
+    fn segment(self) -> u64;
+    /// The offset in units, which is what is in the address.
+    fn unit(self) -> u16;
+    /// The offset in bytes.
+    fn offset(self) -> usize;
+}
 
-    pub(crate) fn new(segment: u64, offset: usize) -> VersionAddr {
+impl AddressParts for VersionAddr {
+    fn at(segment: u64, offset: usize) -> VersionAddr {
         assert!(segment <= SEGMENT_MAX, "version addresses are used up");
         // Segment 0 with offset 0 would be "no older version".
         debug_assert!(segment > 0, "segments are numbered from 1");
@@ -59,27 +62,16 @@ impl VersionAddr {
         VersionAddr(segment << OFFSET_BITS | (offset / UNIT) as u64)
     }
 
-    pub(crate) fn segment(self) -> u64 {
+    fn segment(self) -> u64 {
         self.0 >> OFFSET_BITS
     }
 
-    /// The offset in units, which is what is in the address.
-    pub(crate) fn unit(self) -> u16 {
+    fn unit(self) -> u16 {
         self.0 as u16 & ((1 << OFFSET_BITS) - 1)
     }
 
-    pub(crate) fn of_unit(segment: u64, unit: u16) -> VersionAddr {
-        VersionAddr::new(segment, usize::from(unit) * UNIT)
-    }
-
-    pub(crate) fn offset(self) -> usize {
+    fn offset(self) -> usize {
         (self.0 as usize & ((1 << OFFSET_BITS) - 1)) * UNIT
-    }
-}
-
-impl core::fmt::Debug for VersionAddr {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "Version({}:{})", self.segment(), self.offset())
     }
 }
 

@@ -8,11 +8,11 @@ use ferrite_lock::Owner;
 use ferrite_sync::atomic::{AtomicBool, Ordering};
 use ferrite_sync::random::Rng;
 use ferrite_sync::{thread, Arc, Mutex};
-use ferrite_types::{Csn, IndexId, TxnId};
+use ferrite_types::{Csn, IndexId, TxnId, VersionAddr};
 
 use crate::{
-    apply, diff, NewVersion, Snapshot, SnapshotInfo, TxnSystem, VersionAddr, VersionConfig,
-    VersionStats, VersionStore, VERSION_DELETED,
+    apply, diff, NewVersion, Snapshot, SnapshotInfo, TxnSystem, VersionConfig, VersionStats,
+    VersionStore, VERSION_DELETED,
 };
 
 /// A record on a page: its header and payload.

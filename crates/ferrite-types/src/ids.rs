@@ -59,10 +59,40 @@ id!(
     u64
 );
 id!(
+    /// How much of a transaction's undo list is before a point, in bytes: what a savepoint is.
+    UndoPosition,
+    u64
+);
+id!(
     /// Commit sequence number: the order in which transactions became visible.
     Csn,
     u64
 );
+
+id!(
+    /// Where an older state of a row is kept, in memory. 48 bits; 0 is none. What the bits mean is
+    /// the business of the version store alone.
+    VersionAddr,
+    u64
+);
+
+impl VersionAddr {
+    /// No older state.
+    pub const NONE: VersionAddr = VersionAddr(0);
+    /// Largest address that fits the record header.
+    pub const MAX: VersionAddr = VersionAddr((1 << 48) - 1);
+
+    /// No older state?
+    #[inline]
+    pub const fn is_none(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl UndoPosition {
+    /// Before all undo.
+    pub const START: UndoPosition = UndoPosition(0);
+}
 
 impl PageId {
     /// No page.

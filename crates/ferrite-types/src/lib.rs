@@ -7,10 +7,12 @@
 mod error;
 pub mod format;
 mod ids;
+mod overflow_ref;
 mod reader;
 
 pub use error::{Error, ForeignMisfit, Result};
-pub use ids::{Csn, IndexId, Lsn, PageId, TableId, TxnId};
+pub use ids::{Csn, IndexId, Lsn, PageId, TableId, TxnId, UndoPosition, VersionAddr};
+pub use overflow_ref::{OverflowRef, OVERFLOW_REF_BYTES};
 pub use reader::ByteReader;
 
 /// Size of a logical page, in bytes.

@@ -84,7 +84,7 @@ impl DeleteArchive {
     /// leaf exclusively and removes the entry from it before letting go.
     pub(crate) fn archive(&self, key: &[u8], header: Header, value: &[u8], newest: Csn) {
         assert!(
-            header.deleted && !header.txn.is_frozen() && header.version != 0,
+            header.deleted && !header.txn.is_frozen() && !header.version.is_none(),
             "{header:?} is archived: no snapshot needs it"
         );
         let entry = Archived {
@@ -220,6 +220,7 @@ mod tests {
     use super::*;
     use crate::testing::{create, open};
     use ferrite_io::sim::SimStorage;
+    use ferrite_types::VersionAddr;
 
     /// What a shutdown would throw away in a moment is not looked through before.
     #[test]
@@ -231,7 +232,7 @@ mod tests {
             let header = Header {
                 deleted: true,
                 txn: TxnId(1),
-                version: 1000 << 15,
+                version: VersionAddr(1000 << 15),
             };
             t.archives[0].archive(&n.to_be_bytes(), header, b"v", Csn(1));
         }

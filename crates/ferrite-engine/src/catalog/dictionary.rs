@@ -251,7 +251,7 @@ impl Dictionary {
             }
             drop(leaf);
             self.tree
-                .make_room(key, key.len() + value.len() + 32, NO_UNDO)?;
+                .make_room(key, node::room_for(key.len(), value.len()), NO_UNDO)?;
         }
     }
 

@@ -4,7 +4,7 @@ use super::{Cursor, Direction, Item, ReadMode, Resume, WaitMode};
 use crate::catalog::table::SUPREMUM;
 use crate::state::slot::Isolation;
 use crate::transaction::session::Session;
-use ferrite_lock::{Attempt, Mode, RangeId, Span};
+use ferrite_lock::{Attempt, LockRequest, Mode, RangeId, Span};
 use ferrite_sync::kill_point;
 use ferrite_tree::{node, LeafRef, Tree};
 use ferrite_types::{Error, IndexId, Lsn, PageId, Result, TxnId};
@@ -234,7 +234,10 @@ impl Cursor {
         let (locks, owner) = (&session.engine.locks, &session.txn.owner);
         let locked = tree.with_successor(&leaf, slot, &mut self.work, |above| {
             let above = above.unwrap_or(&SUPREMUM);
-            locks.try_lock(owner, tree.index(), above, scan.mode, Span::Gap)
+            locks.try_lock(
+                owner,
+                LockRequest::new(tree.index(), above, scan.mode, Span::Gap),
+            )
         });
         match locked {
             Ok(attempt) => {
@@ -291,10 +294,13 @@ impl Cursor {
         // Under the latch: nothing comes between the look and the lock.
         let (index, mode, span) = (tree.index(), scan.mode, Span::Gap);
         let locks = &session.engine.locks;
-        let granted = locks.try_lock(&session.txn.owner, index, &scan.key, mode, span)?;
+        let granted = locks.try_lock(
+            &session.txn.owner,
+            LockRequest::new(index, &scan.key, mode, span),
+        )?;
         drop(leaf);
         if !granted.is_granted() {
-            session.wait_for_lock(index, &scan.key, mode, span)?;
+            session.wait_for_lock(LockRequest::new(index, &scan.key, mode, span))?;
             scan.left.go_back(&mut self.resume);
             return Ok(Step::Again);
         }
@@ -396,13 +402,13 @@ impl Cursor {
     ) -> Result<Attempt> {
         let (locks, owner, key) = (&session.engine.locks, &session.txn.owner, &scan.key);
         if !scan.gaps || span != Span::NextKey || self.wait == WaitMode::SkipLocked {
-            return locks.try_lock(owner, index, key, scan.mode, span);
+            return locks.try_lock(owner, LockRequest::new(index, key, scan.mode, span));
         }
         let fold = &mut self.fold;
         fold.taken = fold.taken.saturating_add(1);
         let leaf_begins = scan.forward_gaps && (at == 0 || !scan.left.pages.is_empty());
         if leaf_begins || !locks.folds(owner, fold.taken) {
-            let attempt = locks.try_lock(owner, index, key, scan.mode, span)?;
+            let attempt = locks.try_lock(owner, LockRequest::new(index, key, scan.mode, span))?;
             if attempt == Attempt::Granted {
                 fold.singles.push(key);
             }
@@ -475,20 +481,19 @@ impl Cursor {
         }
         let index = self.table.tree(self.number).index();
         match holder {
-            Some(txn) => session.wait_for_holder(txn, index, key, mode, span),
-            None => session.wait_for_lock(index, key, mode, span),
+            Some(txn) => session.wait_for_holder(txn, LockRequest::new(index, key, mode, span)),
+            None => session.wait_for_lock(LockRequest::new(index, key, mode, span)),
         }
     }
 
     pub(super) fn lock_gap(&self, session: &mut Session, key: &[u8], mode: Mode) -> Result<()> {
         let index = self.table.tree(self.number).index();
-        let granted =
-            session
-                .engine
-                .locks
-                .try_lock(&session.txn.owner, index, key, mode, Span::Gap)?;
+        let granted = session.engine.locks.try_lock(
+            &session.txn.owner,
+            LockRequest::new(index, key, mode, Span::Gap),
+        )?;
         if !granted.is_granted() {
-            session.wait_for_lock(index, key, mode, Span::Gap)?;
+            session.wait_for_lock(LockRequest::new(index, key, mode, Span::Gap))?;
         }
         Ok(())
     }
@@ -539,7 +544,10 @@ impl Cursor {
             let attempt = match (own, foreign) {
                 (true, _) => Attempt::Held,
                 (_, true) => Attempt::Blocked,
-                _ => locks.try_lock(&session.txn.owner, index, pk, mode, Span::Record)?,
+                _ => locks.try_lock(
+                    &session.txn.owner,
+                    LockRequest::new(index, pk, mode, Span::Record),
+                )?,
             };
             if attempt.is_granted() {
                 if rec.header.deleted {
@@ -554,9 +562,12 @@ impl Cursor {
                 WaitMode::SkipLocked => return Err(Error::Skipped),
                 WaitMode::NoWait => return Err(Error::LockTimeout),
                 WaitMode::Wait if foreign => {
-                    session.wait_for_holder(holder, index, pk, mode, Span::Record)?;
+                    session
+                        .wait_for_holder(holder, LockRequest::new(index, pk, mode, Span::Record))?;
                 }
-                WaitMode::Wait => session.wait_for_lock(index, pk, mode, Span::Record)?,
+                WaitMode::Wait => {
+                    session.wait_for_lock(LockRequest::new(index, pk, mode, Span::Record))?
+                }
             }
         }
     }

@@ -10,9 +10,9 @@
 //! page latch at a time. Purge may go on meanwhile: what it frees is not missed.
 
 use crate::catalog::table::Table;
-use crate::rows::overflow::{length, references};
+use crate::rows::overflow::references;
 use crate::state::engine::Engine;
-use ferrite_types::{Error, IndexId, PageId, Result};
+use ferrite_types::{Error, IndexId, OverflowRef, PageId, Result};
 use std::collections::{HashMap, HashSet};
 
 /// What the pages of values out of line are for.
@@ -28,8 +28,6 @@ pub struct ValueAccount {
     pub pages: u64,
 }
 
-type Reference = [u8; crate::OVERFLOW_REF_BYTES];
-
 impl Engine {
     /// Accounts for every page that holds a value out of line.
     ///
@@ -40,7 +38,7 @@ impl Engine {
     /// `Corrupt` naming a page of no value, a page of two, or a value that is not whole; `Bug`
     /// when a transaction is at work; a page that cannot be read.
     pub fn check_values(&self) -> Result<ValueAccount> {
-        let mut pending: HashSet<(IndexId, Reference)> = HashSet::new();
+        let mut pending: HashSet<(IndexId, OverflowRef)> = HashSet::new();
         for slot in self.all_slots() {
             let state = slot.state.lock();
             if !state.txn.is_frozen() && state.xid().is_none() {
@@ -54,7 +52,7 @@ impl Engine {
         for table in self.dict.all_tables()? {
             let index = table.tree(0).index();
             let of_index = pending.iter().filter(|(i, _)| *i == index);
-            let of_index: Vec<Reference> = of_index.map(|(_, r)| *r).collect();
+            let of_index: Vec<OverflowRef> = of_index.map(|(_, r)| *r).collect();
             self.account_of(&table, &of_index, &mut account)?;
         }
         Ok(account)
@@ -63,29 +61,29 @@ impl Engine {
     fn account_of(
         &self,
         table: &Table,
-        pending: &[Reference],
+        pending: &[OverflowRef],
         account: &mut ValueAccount,
     ) -> Result<()> {
         let tree = table.tree(0);
         let index = tree.index();
-        let mut live: Vec<Reference> = Vec::new();
+        let mut live: Vec<OverflowRef> = Vec::new();
         tree.check(&mut |_, rec| {
             if !rec.header.deleted {
                 live.extend(references(rec.value));
             }
             Ok(())
         })?;
-        let mut owners: HashMap<PageId, Reference> = HashMap::new();
+        let mut owners: HashMap<PageId, OverflowRef> = HashMap::new();
         for reference in &live {
             let whole = self.take_pages(index, reference, &mut owners)?;
             if !whole {
                 return Err(fault(
                     index,
-                    first(reference),
+                    reference.first_page(),
                     "begins a value that is not whole",
                 ));
             }
-            account.live_bytes += length(reference);
+            account.live_bytes += reference.length();
         }
         for reference in pending {
             self.take_pages(index, reference, &mut owners)?;
@@ -109,8 +107,8 @@ impl Engine {
     fn take_pages(
         &self,
         index: IndexId,
-        reference: &Reference,
-        owners: &mut HashMap<PageId, Reference>,
+        reference: &OverflowRef,
+        owners: &mut HashMap<PageId, OverflowRef>,
     ) -> Result<bool> {
         let pages = self.value_pages(index, reference)?;
         for page in &pages {
@@ -118,12 +116,8 @@ impl Engine {
                 return Err(fault(index, *page, "is of two values"));
             }
         }
-        Ok(pages.len() == crate::rows::overflow::parts(reference).1 as usize)
+        Ok(pages.len() == reference.pages() as usize)
     }
-}
-
-fn first(reference: &Reference) -> PageId {
-    crate::rows::overflow::first_page(reference)
 }
 
 fn fault(index: IndexId, page: PageId, what: &str) -> Error {

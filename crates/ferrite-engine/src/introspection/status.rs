@@ -519,7 +519,7 @@ impl Engine {
                 }),
                 rows_changed: slot.rows_changed.load(Ordering::Relaxed),
                 locks_held,
-                undo_bytes: state.undo.position(),
+                undo_bytes: state.undo.position().0,
                 waiting_since_unix_s: waiting.map_or(0, unix_s),
                 state: name,
                 isolation: Isolation::name_of(slot.isolation.load(Ordering::Relaxed)),

@@ -17,7 +17,7 @@
 //! (u32), so that the list is read backwards; a position in it (savepoint, "undo left") counts
 //! bytes.
 
-use ferrite_types::{ByteReader, Error, IndexId, PageId, Result, TxnId};
+use ferrite_types::{ByteReader, Error, IndexId, PageId, Result, TxnId, UndoPosition};
 
 const PLAIN: u8 = 0;
 const CHANGE: u8 = 1;
@@ -191,12 +191,12 @@ pub fn encode_undo_header(txn: TxnId, entry: &[u8], out: &mut Vec<u8>) {
 }
 
 /// Opening of a change taken back; `left` bytes of the undo list remain to be undone.
-pub fn encode_undone_header(txn: TxnId, left: u64, out: &mut Vec<u8>) {
+pub fn encode_undone_header(txn: TxnId, left: UndoPosition, out: &mut Vec<u8>) {
     assert!(!txn.is_frozen(), "no transaction takes a change back");
     out.clear();
     out.push(UNDONE);
     put_u48(txn.0, out);
-    out.extend_from_slice(&left.to_le_bytes());
+    out.extend_from_slice(&left.0.to_le_bytes());
     debug_assert!(
         matches!(open_body(out), Ok((Opening::Undone { txn: t, left: l }, []))
             if t == txn && l == left),
@@ -219,8 +219,8 @@ pub enum Opening<'a> {
     Undone {
         /// Who.
         txn: TxnId,
-        /// Bytes of undo left.
-        left: u64,
+        /// What is left of its undo.
+        left: UndoPosition,
     },
 }
 
@@ -247,7 +247,7 @@ fn parse_opening<'a>(r: &mut ByteReader<'a>) -> Option<Opening<'a>> {
         },
         _ => Opening::Undone {
             txn: TxnId(r.u48()?),
-            left: r.u64()?,
+            left: UndoPosition(r.u64()?),
         },
     })
 }

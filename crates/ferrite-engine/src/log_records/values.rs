@@ -11,10 +11,10 @@
 //!
 //! Locking: none.
 
-use ferrite_types::{ByteReader, Error, IndexId, Result};
+use ferrite_types::{ByteReader, Error, IndexId, OverflowRef, Result};
 
 /// A value out of line: its index and its reference.
-pub(crate) type Value = (IndexId, [u8; 16]);
+pub(crate) type Value = (IndexId, OverflowRef);
 
 /// Values in one record: 8 KiB.
 pub(crate) const AT_ONCE: usize = 400;
@@ -32,7 +32,7 @@ pub(crate) fn encode_values(values: &[Value], out: &mut Vec<u8>) {
     out.extend_from_slice(&(values.len() as u32).to_le_bytes());
     for (index, reference) in values {
         out.extend_from_slice(&index.0.to_le_bytes());
-        out.extend_from_slice(reference);
+        out.extend_from_slice(reference.bytes());
     }
     assert_eq!(out.len() - start, 4 + values.len() * VALUE_BYTES);
     debug_assert!(
@@ -53,7 +53,7 @@ pub(crate) fn decode_values(bytes: &[u8]) -> Result<(usize, Vec<Value>)> {
         }
         let mut list = Vec::with_capacity(listed / VALUE_BYTES);
         for _ in 0..listed / VALUE_BYTES {
-            list.push((IndexId(r.u32()?), r.array()?));
+            list.push((IndexId(r.u32()?), OverflowRef::from_bytes(r.array()?)));
         }
         Some((count, list))
     };
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn lists_of_this_version_and_of_older_ones() {
-        let values = [(IndexId(3), [7; 16]), (IndexId(4), [8; 16])];
+        let values = [3, 4].map(|n| (IndexId(n), OverflowRef::from_bytes([n as u8; 16])));
         let mut listed = Vec::new();
         encode_values(&values, &mut listed);
         assert_eq!(decode_values(&listed).unwrap(), (2, values.to_vec()));

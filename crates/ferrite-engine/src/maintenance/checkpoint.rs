@@ -30,7 +30,7 @@ use crate::state::undo_list::Chunk;
 use ferrite_store::Checkpoint;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::kill_point;
-use ferrite_types::{ByteReader, Csn, Error, IndexId, Lsn, Result, TableId, TxnId};
+use ferrite_types::{ByteReader, Csn, Error, IndexId, Lsn, OverflowRef, Result, TableId, TxnId};
 use std::collections::BTreeMap;
 
 const STATE_VERSION: u8 = 4;
@@ -55,7 +55,7 @@ pub(crate) struct ActiveTxn {
     /// Undo of records that begin before this is in `chunks` and `tail`.
     pub exact_at: Lsn,
     pub xid: Option<Xid>,
-    pub garbage: Vec<(IndexId, [u8; 16])>,
+    pub garbage: Vec<(IndexId, OverflowRef)>,
     pub chunks: Vec<Chunk>,
     pub tail: Vec<u8>,
 }
@@ -67,7 +67,7 @@ pub(crate) struct EngineState {
     pub next_csn: Csn,
     pub next_ids: NextIds,
     pub active: Vec<ActiveTxn>,
-    pub overflow: Vec<(IndexId, [u8; 16])>,
+    pub overflow: Vec<(IndexId, OverflowRef)>,
     pub carried: BTreeMap<TableId, Carried>,
     /// The log was durable up to here; 0 when that is not known.
     pub log_durable: Lsn,
@@ -194,7 +194,9 @@ fn read_state(r: &mut ByteReader<'_>, version: u8) -> Option<Result<EngineState>
     }
     for _ in 0..r.u32()? {
         let index = IndexId(r.u32()?);
-        state.overflow.push((index, r.array()?));
+        state
+            .overflow
+            .push((index, OverflowRef::from_bytes(r.array()?)));
     }
     for _ in 0..r.u32()? {
         let table = TableId(r.u64()?);
@@ -219,7 +221,7 @@ fn read_active(r: &mut ByteReader<'_>) -> Option<ActiveTxn> {
     };
     let mut garbage = Vec::new();
     for _ in 0..r.u32()? {
-        garbage.push((IndexId(r.u32()?), r.array()?));
+        garbage.push((IndexId(r.u32()?), OverflowRef::from_bytes(r.array()?)));
     }
     let mut chunks = Vec::new();
     for _ in 0..r.u32()? {
@@ -365,7 +367,7 @@ mod tests {
         let mut state = EngineState {
             next_txn: TxnId(9),
             next_csn: Csn(8),
-            overflow: vec![(IndexId(17), [5; 16])],
+            overflow: vec![(IndexId(17), OverflowRef::from_bytes([5; 16]))],
             ..EngineState::default()
         };
         state.next_ids.table = 70;
@@ -395,40 +397,6 @@ mod tests {
                 other => panic!("version {version}: {:?}", other.err()),
             }
         }
-    }
-
-    /// A transaction began while an earlier version took a checkpoint, waited for a lock, and had no
-    /// record when the machine died: its id is not one of the future.
-    #[test]
-    fn a_transaction_above_the_next_id_is_taken_in() {
-        let active = ActiveTxn {
-            txn: TxnId(9),
-            exact_at: Lsn(8),
-            xid: None,
-            garbage: Vec::new(),
-            chunks: Vec::new(),
-            tail: Vec::new(),
-        };
-        let state = EngineState {
-            next_txn: TxnId(9),
-            next_csn: Csn(1),
-            active: vec![active],
-            ..EngineState::default()
-        };
-        let map = ferrite_store::MapBase {
-            slot: 0,
-            lsn: Lsn::ZERO,
-            sequence: 0,
-            bytes: 0,
-            crc: 0,
-        };
-        let analysis = crate::startup::recovery::Analysis::new(map, state);
-        let txns = ferrite_txn::TxnSystem::new(analysis.next_txn, analysis.next_csn);
-        for txn in analysis.unfinished.keys() {
-            txns.restore(*txn, ferrite_lock::Owner::new(0, 0), false);
-            assert!(txns.is_active(*txn));
-        }
-        assert_eq!(analysis.next_txn, TxnId(10));
     }
 
     /// Who makes room on a full disk takes a checkpoint: a connection, deep inside a statement, on

@@ -292,7 +292,7 @@ impl Engine {
         let mut header = rec.header;
         if self.keep_needed(&mut header, rec.value) && !ferrite_sync::mutant!("purge.lose_grave") {
             let newest = self.txns.last_csn();
-            debug_assert!(header.version != 0 && header.txn == rec.header.txn);
+            debug_assert!(!header.version.is_none() && header.txn == rec.header.txn);
             let delete_archive = &marked.table.archives[marked.number];
             delete_archive.archive(marked.key, header, rec.value, newest);
             self.purge.archived.fetch_add(1, Ordering::Relaxed);
@@ -344,7 +344,6 @@ pub(crate) struct Clean {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rows::overflow::first_page;
     use crate::rows::write::DupInfo;
     use crate::testing::{config, create, out_of_memory};
     use crate::{Callbacks, LogLevel, Session};
@@ -384,7 +383,7 @@ mod tests {
             let table = create(&engine);
             let mut s = Session::new(&engine, 0, 1);
             let value = s.write_overflow(&table, &[7; 100_000]).unwrap();
-            let row = [&[1u8][..], &value[..]].concat();
+            let row = [&[1u8][..], value.bytes()].concat();
             s.insert_row(
                 &table,
                 Some(b"k"),
@@ -485,7 +484,7 @@ mod tests {
         for fault in [Fault::FailRead, Fault::FlipBit] {
             let mut w = World::with_garbage();
             let (_, value) = w.engine.purge.pending_overflow()[0];
-            out_of_memory(&w.engine, first_page(&value));
+            out_of_memory(&w.engine, value.first_page());
             for nth in 1..100 {
                 w.disk.inject_in(fault, nth, "store.");
             }

@@ -27,7 +27,7 @@ use ferrite_sync::Arc;
 use ferrite_tree::op::{self, Op, Ops};
 use ferrite_tree::{node, record::Record};
 use ferrite_types::format::record_kind;
-use ferrite_types::{Error, IndexId, Lsn, PageId, Result, PAGE_BYTES};
+use ferrite_types::{Error, IndexId, Lsn, OverflowRef, PageId, Result, PAGE_BYTES};
 use std::collections::HashMap;
 
 pub use dictionary::StoredTable;
@@ -377,11 +377,12 @@ impl Offline {
     pub fn overflow(
         &self,
         index: IndexId,
-        reference: &[u8; crate::OVERFLOW_REF_BYTES],
+        reference: &OverflowRef,
         each: &mut dyn FnMut(PageId, &[u8]),
     ) -> Result<()> {
         let mut buf = vec![0; PAGE_BYTES];
-        let (mut page, count, len) = crate::rows::overflow::parts(reference);
+        let (mut page, count) = (reference.first_page(), reference.pages());
+        let len = reference.length();
         let (mut left, mut pages) = (len, 0);
         let broken = |page| Error::Corrupt(format!("page {page}: overflow chain is broken"));
         while left > 0 || pages == 0 {

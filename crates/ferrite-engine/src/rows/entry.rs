@@ -12,13 +12,13 @@ use crate::state::callbacks::LogLevel;
 use crate::state::engine::Engine;
 use crate::state::transaction::Phase;
 use crate::transaction::session::{Hooks, Session};
-use ferrite_lock::{Mode, Span};
+use ferrite_lock::{Implicit, LockRequest, Mode, Span};
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::Arc;
 use ferrite_tree::record::Header;
 use ferrite_tree::{node, LeafMut};
-use ferrite_txn::{diff, NewVersion, VersionAddr};
-use ferrite_types::{Error, IndexId, PageId, Result, TxnId};
+use ferrite_txn::{diff, NewVersion};
+use ferrite_types::{Error, IndexId, PageId, Result, TxnId, UndoPosition, VersionAddr};
 
 // Lengths of keys and values are 16 bits in undo entries and versions.
 const _: () = assert!(node::MAX_KEY_BYTES <= u16::MAX as usize);
@@ -32,6 +32,30 @@ pub(crate) enum Inserted {
     Occupied,
     /// Others have locked the gap before this key: it is to be waited for, then tried again.
     GapLocked(Vec<u8>),
+}
+
+/// What an entry is to become.
+#[derive(Clone, Copy)]
+struct Next<'a> {
+    value: &'a [u8],
+    deleted: bool,
+}
+
+impl<'a> Next<'a> {
+    fn live(value: &'a [u8]) -> Next<'a> {
+        Next {
+            value,
+            deleted: false,
+        }
+    }
+
+    /// `value`: the one it has.
+    fn deleted(value: &'a [u8]) -> Next<'a> {
+        Next {
+            value,
+            deleted: true,
+        }
+    }
 }
 
 /// How the entry in a slot stands towards a writer.
@@ -56,12 +80,8 @@ impl Session {
             return EntryConflict::HeldBy(header.txn);
         }
         let untouched = engine.locks.is_untouched(index, key);
-        let (mode, span) = (Mode::Exclusive, Span::Record);
-        if !untouched
-            && engine
-                .locks
-                .conflicts(&self.txn.owner, index, key, mode, span)
-        {
+        let change = LockRequest::new(index, key, Mode::Exclusive, Span::Record);
+        if !untouched && engine.locks.conflicts(&self.txn.owner, change) {
             return EntryConflict::Locked;
         }
         EntryConflict::None
@@ -85,53 +105,38 @@ impl Session {
             EntryConflict::None => Ok(()),
             EntryConflict::HeldBy(txn) => {
                 debug_assert!(!self.owns(txn), "{txn} waits for itself");
-                self.wait_for_holder(txn, index, key, mode, Span::Record)
+                self.wait_for_holder(txn, LockRequest::new(index, key, mode, Span::Record))
             }
-            EntryConflict::Locked => self.wait_for_lock(index, key, mode, Span::Record),
+            EntryConflict::Locked => {
+                self.wait_for_lock(LockRequest::new(index, key, mode, Span::Record))
+            }
         }
     }
 
     /// Waits for the transaction whose id an entry bears.
-    pub(crate) fn wait_for_holder(
-        &mut self,
-        txn: TxnId,
-        index: IndexId,
-        key: &[u8],
-        mode: Mode,
-        span: Span,
-    ) -> Result<()> {
+    pub(crate) fn wait_for_holder(&mut self, txn: TxnId, request: LockRequest<'_>) -> Result<()> {
         let engine = self.engine.clone();
         let Some(holder) = engine.txns.owner_of(txn) else {
             return Ok(());
         };
-        let active = || engine.txns.is_active(txn);
+        let implicit = Implicit {
+            holder: &holder,
+            still_active: &|| engine.txns.is_active(txn),
+        };
         let hooks = Hooks {
             engine: &engine,
             thd: self.thd,
         };
         let wait = self.wait_policy();
-        let result = engine.locks.wait_for_implicit(
-            &self.txn.owner,
-            &holder,
-            &active,
-            index,
-            key,
-            mode,
-            span,
-            wait,
-            &hooks,
-        );
+        let result =
+            engine
+                .locks
+                .wait_for_implicit(&self.txn.owner, &implicit, request, wait, &hooks);
         self.after_wait(result)
     }
 
     /// Waits for an explicit lock and takes it.
-    pub(crate) fn wait_for_lock(
-        &mut self,
-        index: IndexId,
-        key: &[u8],
-        mode: Mode,
-        span: Span,
-    ) -> Result<()> {
+    pub(crate) fn wait_for_lock(&mut self, request: LockRequest<'_>) -> Result<()> {
         let engine = self.engine.clone();
         let hooks = Hooks {
             engine: &engine,
@@ -140,7 +145,7 @@ impl Session {
         let wait = self.wait_policy();
         let result = engine
             .locks
-            .lock_wait(&self.txn.owner, index, key, mode, span, wait, &hooks);
+            .lock_wait(&self.txn.owner, request, wait, &hooks);
         self.after_wait(result.map(|_| ()))
     }
 
@@ -196,7 +201,7 @@ impl Session {
                         self.wait_for(&conflict, index, key, mode)?;
                         continue;
                     }
-                    if self.change(table, number, leaf, slot, key, value, false)? {
+                    if self.change(table, number, leaf, slot, key, Next::live(value))? {
                         return Ok(Inserted::Done);
                     }
                 }
@@ -239,7 +244,12 @@ impl Session {
 
     /// Waits until the gap before `successor` may be free.
     pub(crate) fn wait_for_gap(&mut self, index: IndexId, successor: &[u8]) -> Result<()> {
-        self.wait_for_lock(index, successor, Mode::Exclusive, Span::InsertIntention)
+        self.wait_for_lock(LockRequest::new(
+            index,
+            successor,
+            Mode::Exclusive,
+            Span::InsertIntention,
+        ))
     }
 
     /// Gives a live entry another value. The caller knows that it is there.
@@ -315,16 +325,16 @@ impl Session {
                 _ => Vec::new(),
             };
             let at = match gone.is_empty() {
-                true => 0,
-                false => self.undo_position() + 1,
+                true => UndoPosition::START,
+                false => UndoPosition(self.undo_position().0 + 1),
             };
             let done = match value {
-                Some(value) => self.change(table, number, leaf, slot, key, value, false)?,
+                Some(value) => self.change(table, number, leaf, slot, key, Next::live(value))?,
                 None => {
                     let mut value = std::mem::take(&mut self.buffers.value);
                     value.clear();
                     value.extend_from_slice(rec.value);
-                    let done = self.change(table, number, leaf, slot, key, &value, true);
+                    let done = self.change(table, number, leaf, slot, key, Next::deleted(&value));
                     self.buffers.value = value;
                     done?
                 }
@@ -341,7 +351,6 @@ impl Session {
 
     /// Gives the entry in `slot` a new state of this transaction. False: room was made,
     /// look again.
-    #[allow(clippy::too_many_arguments)]
     fn change(
         &mut self,
         table: &Arc<Table>,
@@ -349,9 +358,9 @@ impl Session {
         mut leaf: LeafMut<'_>,
         slot: usize,
         key: &[u8],
-        value: &[u8],
-        deleted: bool,
+        next: Next<'_>,
     ) -> Result<bool> {
+        let Next { value, deleted } = next;
         let index = table.tree(number).index();
         let rec = leaf.record(slot);
         let now = rec.header;
@@ -382,7 +391,7 @@ impl Session {
         let largest = Header {
             deleted,
             txn: self.txn.id(),
-            version: u64::MAX >> 16,
+            version: VersionAddr::MAX,
         };
         if !leaf.can_replace(slot, &largest, value.len()) {
             self.make_room(table, number, leaf, key, value.len())?;
@@ -405,7 +414,7 @@ impl Session {
                 .version_for_change(&now, self.txn.id(), index, rec.value, value, &prior)?;
         assert!(version <= largest.version, "version address {version}");
         debug_assert!(
-            version != 0 || now.deleted || self.owns(now.txn),
+            !version.is_none() || now.deleted || self.owns(now.txn),
             "index {index}: nobody could read the state before {}",
             self.txn.id()
         );
@@ -448,7 +457,7 @@ impl Session {
         key: &[u8],
         value_bytes: usize,
     ) -> Result<()> {
-        let need = key.len() + value_bytes + 32;
+        let need = node::room_for(key.len(), value_bytes);
         let scratch = &mut self.buffers.scratch;
         let clean = Clean {
             freeze: true,
@@ -480,7 +489,7 @@ impl Session {
         let checked = leaf.with_successor(slot, &mut self.buffers.key, |successor| {
             let successor = successor.unwrap_or(&SUPREMUM);
             debug_assert!(*key < *successor, "another gap is asked about");
-            if locks.conflicts(owner, index, successor, mode, span) {
+            if locks.conflicts(owner, LockRequest::new(index, successor, mode, span)) {
                 return GapCheck::Wait(successor.to_vec());
             }
             locks.inherit_gap(index, successor, key);
@@ -532,7 +541,7 @@ impl Engine {
         value: &[u8],
         new_value: &[u8],
         prior: &Prior<'_>,
-    ) -> Result<u64> {
+    ) -> Result<VersionAddr> {
         debug_assert!(!txn.is_frozen(), "a change of no transaction");
         if now.txn == txn {
             return self.rebase(now.version, value, new_value);
@@ -542,15 +551,18 @@ impl Engine {
             || (ferrite_sync::mutant!("entry.forget_version") && self.txns.last_csn().0 % 8 == 0)
         {
             // For everybody the row was not there: no version says that, too.
-            return Ok(0);
+            return Ok(VersionAddr::NONE);
         }
         let next = if settled {
             self.versions.count_single();
-            VersionAddr(0)
+            VersionAddr::NONE
         } else {
             self.prune_chain(now, value)
         };
-        debug_assert!(next.0 == 0 || now.version != 0, "a chain out of nothing");
+        debug_assert!(
+            next.is_none() || !now.version.is_none(),
+            "a chain out of nothing"
+        );
         let version = NewVersion {
             begin: now.txn,
             end: txn,
@@ -561,34 +573,33 @@ impl Engine {
             body: prior.mid,
             index,
         };
-        Ok(self.versions.add(version).0)
+        Ok(self.versions.add(version))
     }
 
     /// Drops the versions behind `now` that no snapshot needs; returns where the rest begins.
     /// The caller holds the leaf exclusively and will put the present state in front.
     fn prune_chain(&self, now: &Header, value: &[u8]) -> VersionAddr {
-        let first = VersionAddr(now.version);
         let walk = self.versions.walk();
-        let (start, pruned) = walk.prune_for_update(&self.txns, first, value);
+        let (start, pruned) = walk.prune_for_update(&self.txns, now.version, value);
         self.versions.count_chain(&pruned);
         start
     }
 
     /// The version at `addr`, told as a difference to `to` instead of `from`.
-    pub(crate) fn rebase(&self, addr: u64, from: &[u8], to: &[u8]) -> Result<u64> {
-        if addr == 0 || from == to {
+    pub(crate) fn rebase(&self, addr: VersionAddr, from: &[u8], to: &[u8]) -> Result<VersionAddr> {
+        if addr.is_none() || from == to {
             return Ok(addr);
         }
         let walk = self.versions.walk();
-        Ok(walk.rebase(VersionAddr(addr), from, to)?.0)
+        walk.rebase(addr, from, to)
     }
 
     /// Where the chain goes on after a version.
-    pub(crate) fn next_version(&self, addr: u64) -> Result<u64> {
-        assert!(addr != 0, "no version has no next");
+    pub(crate) fn next_version(&self, addr: VersionAddr) -> Result<VersionAddr> {
+        assert!(!addr.is_none(), "no version has no next");
         let mut body = Vec::new();
-        let head = self.versions.read(VersionAddr(addr), &mut body)?;
-        Ok(head.map_or(0, |head| head.next.0))
+        let head = self.versions.read(addr, &mut body)?;
+        Ok(head.map_or(VersionAddr::NONE, |head| head.next))
     }
 
     /// Explicit locks on the key in `slot`, which is about to go, become gap locks on the one that

@@ -101,7 +101,7 @@ fn put<'p>(
         }
         drop(here);
         tree.check_page_ids()?;
-        tree.make_room(key, key.len() + value.len() + 32, NO_UNDO)?;
+        tree.make_room(key, node::room_for(key.len(), value.len()), NO_UNDO)?;
     }
 }
 

@@ -4,7 +4,6 @@
 //! ```text
 //! page: the prefix every page has (index id, level 0, kind 2, used areas) | 16 next page u32
 //!       | 20 transaction that made the value u48, on its first page | 28 stamp u32 | 40 data
-//! reference (16 bytes): first page u32 | pages u32 | length u32 | stamp u32
 //! ```
 //! Every page is logged with an undo entry of its own, so a rollback frees exactly what was
 //! made, however far it got. When a committed change lets go of a value, its reference goes
@@ -31,10 +30,11 @@ use ferrite_buffer::page_prefix;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{kill_point, Arc};
 use ferrite_tree::{node, op};
-use ferrite_types::{ByteReader, Error, IndexId, PageId, Result, TxnId, PAGE_BYTES};
+use ferrite_types::{
+    ByteReader, Error, IndexId, OverflowRef, PageId, Result, TxnId, UndoPosition,
+    OVERFLOW_REF_BYTES, PAGE_BYTES,
+};
 
-/// Bytes of a reference.
-pub const OVERFLOW_REF_BYTES: usize = 16;
 const DATA_AT: usize = node::HEADER_BYTES;
 const MAKER: std::ops::Range<usize> = 20..26;
 const STAMP: std::ops::Range<usize> = 28..32;
@@ -62,12 +62,12 @@ pub fn reference_head(payload: &[u8]) -> (usize, usize) {
 }
 
 /// The references a row payload opens with.
-pub fn references(payload: &[u8]) -> impl Iterator<Item = [u8; 16]> + '_ {
+pub fn references(payload: &[u8]) -> impl Iterator<Item = OverflowRef> + '_ {
     let (count, at) = reference_head(payload);
     let end = (at + count * OVERFLOW_REF_BYTES).min(payload.len());
     payload[at.min(end)..end]
         .chunks_exact(OVERFLOW_REF_BYTES)
-        .map(|c| c.try_into().expect("chunks are of this size"))
+        .map(|c| OverflowRef::from_bytes(c.try_into().expect("chunks are of this size")))
 }
 
 /// What follows the references of a row payload.
@@ -79,31 +79,21 @@ pub(crate) fn columns(payload: &[u8]) -> &[u8] {
 
 /// References of a row payload that its next state does not have. Allocates nothing for a row without
 /// values out of line.
-pub(crate) fn no_longer_named(payload: &[u8], next: &[u8]) -> Vec<[u8; 16]> {
+pub(crate) fn no_longer_named(payload: &[u8], next: &[u8]) -> Vec<OverflowRef> {
     if payload.first().is_none_or(|count| *count == 0) {
         return Vec::new();
     }
-    let mut named: Vec<[u8; 16]> = references(next).collect();
+    let mut named: Vec<OverflowRef> = references(next).collect();
     named.sort_unstable();
     references(payload)
         .filter(|reference| named.binary_search(reference).is_err())
         .collect()
 }
 
-/// First page, pages, length of a reference.
-pub(crate) fn parts(reference: &[u8; 16]) -> (PageId, u32, u64) {
-    let at = |i: usize| ByteReader::new(&reference[i..]).u32().unwrap_or(0);
-    (PageId(at(0)), at(4), u64::from(at(8)))
-}
-
-fn stamp_of(reference: &[u8; 16]) -> &[u8] {
-    &reference[12..]
-}
-
 /// Is the page, of that index, a part of the value that the reference names?
-fn is_part(page: &[u8], index: IndexId, reference: &[u8; 16]) -> bool {
+fn is_part(page: &[u8], index: IndexId, reference: &OverflowRef) -> bool {
     let ours = page[5] == page_prefix::KIND_OVERFLOW && page_prefix::index(page) == index.0;
-    ours && &page[STAMP] == stamp_of(reference)
+    ours && page[STAMP] == reference.stamp().to_le_bytes()
 }
 
 /// Who made the value whose first page this is; frozen on its other pages.
@@ -113,20 +103,11 @@ fn maker_of(page: &[u8]) -> TxnId {
     TxnId(u64::from_le_bytes(bytes))
 }
 
-/// Length of the value a reference names, in bytes.
-pub fn length(reference: &[u8; 16]) -> u64 {
-    parts(reference).2
-}
-
-pub(crate) fn first_page(reference: &[u8; 16]) -> PageId {
-    parts(reference).0
-}
-
 /// The data of a page that should be part of that value; None: it is not.
 pub(crate) fn data_of<'p>(
     page: &'p [u8],
     index: IndexId,
-    reference: &[u8; 16],
+    reference: &OverflowRef,
 ) -> Option<&'p [u8]> {
     let (end, _) = page_prefix::used(page);
     (is_part(page, index, reference) && end >= DATA_AT).then(|| page.get(DATA_AT..end))?
@@ -172,7 +153,7 @@ impl Session {
     ///
     /// # Errors
     /// `DiskFull`; `RowTooBig` for a value of 4 GiB. Nothing of the row's values remains.
-    pub fn write_overflow(&mut self, table: &Arc<Table>, value: &[u8]) -> Result<[u8; 16]> {
+    pub fn write_overflow(&mut self, table: &Arc<Table>, value: &[u8]) -> Result<OverflowRef> {
         let position = self.undo_position();
         self.row_values.from.get_or_insert(position);
         self.throttle();
@@ -184,7 +165,7 @@ impl Session {
     }
 
     /// The undo position before the row change that follows: before the first of its values.
-    pub(crate) fn row_begins(&mut self) -> u64 {
+    pub(crate) fn row_begins(&mut self) -> UndoPosition {
         self.throttle();
         let now = self.undo_position();
         let from = self.row_values.from.take().unwrap_or(now);
@@ -237,7 +218,7 @@ impl Session {
         result
     }
 
-    fn store_value(&mut self, table: &Arc<Table>, value: &[u8]) -> Result<[u8; 16]> {
+    fn store_value(&mut self, table: &Arc<Table>, value: &[u8]) -> Result<OverflowRef> {
         let loading = table.loading.load(Ordering::Relaxed);
         if !loading {
             self.writing()?;
@@ -299,16 +280,7 @@ impl Session {
             pool.publish_new(page, frame);
         }
         debug_assert!(chunks.next().is_none(), "a value is cut off");
-        let mut reference = [0u8; 16];
-        reference[0..4].copy_from_slice(&ids[0].0.to_le_bytes());
-        reference[4..8].copy_from_slice(&(count as u32).to_le_bytes());
-        reference[8..12].copy_from_slice(&(value.len() as u32).to_le_bytes());
-        reference[12..].copy_from_slice(&stamp.to_le_bytes());
-        debug_assert_eq!(
-            parts(&reference),
-            (ids[0], count as u32, value.len() as u64),
-            "a reference reads differently"
-        );
+        let reference = OverflowRef::new(ids[0], count as u32, value.len() as u32, stamp);
         if loading {
             self.row_values.loaded.push((table.clone(), reference));
         }
@@ -323,7 +295,7 @@ impl Session {
     /// lock: the row was changed or rolled back since, and the value went with it; who reads the
     /// row again finds another state, or the value is corrupt.
     /// `SnapshotTooOld`; `Corrupt`; a page that cannot be read.
-    pub fn read_value(&self, reference: &[u8; 16], out: &mut [u8]) -> Result<()> {
+    pub fn read_value(&self, reference: &OverflowRef, out: &mut [u8]) -> Result<()> {
         let result = self.engine.read_overflow(reference, out);
         // Its pages may have gone while we read, and with them the reason to believe an error.
         self.snapshot_holds()?;
@@ -353,8 +325,9 @@ impl Engine {
     /// # Errors
     /// `Corrupt` when the chain is broken or the value is not there any more; a page that
     /// cannot be read.
-    pub fn read_overflow(&self, reference: &[u8; 16], out: &mut [u8]) -> Result<()> {
-        let (mut page, count, len) = parts(reference);
+    pub fn read_overflow(&self, reference: &OverflowRef, out: &mut [u8]) -> Result<()> {
+        let (mut page, count) = (reference.first_page(), reference.pages());
+        let len = reference.length();
         if out.len() as u64 != len {
             return Err(Error::Bug("overflow value read into another length".into()));
         }
@@ -385,8 +358,12 @@ impl Engine {
 
     /// The pages of a value that are still there, in its order. A value that is being freed
     /// loses its last page first, so what is there is the beginning of it.
-    pub(crate) fn value_pages(&self, index: IndexId, reference: &[u8; 16]) -> Result<Vec<PageId>> {
-        let (mut page, count, _) = parts(reference);
+    pub(crate) fn value_pages(
+        &self,
+        index: IndexId,
+        reference: &OverflowRef,
+    ) -> Result<Vec<PageId>> {
+        let (mut page, count) = (reference.first_page(), reference.pages());
         let mut chain = Vec::new();
         while page != PageId::NONE && chain.len() < count as usize {
             let Some(guard) = self.pool.shared(page)? else {
@@ -396,7 +373,7 @@ impl Engine {
             if !is_part(&guard, index, reference) {
                 break;
             }
-            debug_assert!(chain.first().is_none_or(|p| *p == first_page(reference)));
+            debug_assert!(chain.first().is_none_or(|p| *p == reference.first_page()));
             chain.push(page);
             page = node::right(&guard);
         }
@@ -410,8 +387,8 @@ impl Engine {
     }
 
     /// Who made a value; frozen when that is long ago, or the value gone.
-    pub(crate) fn overflow_maker(&self, index: IndexId, reference: &[u8; 16]) -> Result<TxnId> {
-        let guard = self.pool.shared(first_page(reference))?;
+    pub(crate) fn overflow_maker(&self, index: IndexId, reference: &OverflowRef) -> Result<TxnId> {
+        let guard = self.pool.shared(reference.first_page())?;
         let Some(guard) = guard.filter(|guard| is_part(guard, index, reference)) else {
             return Ok(TxnId::FROZEN);
         };
@@ -450,17 +427,13 @@ impl Engine {
     }
 
     /// Frees a value nobody needs any more, from its end to its first page.
-    pub(crate) fn free_overflow(&self, index: IndexId, reference: &[u8; 16]) -> Result<()> {
+    pub(crate) fn free_overflow(&self, index: IndexId, reference: &OverflowRef) -> Result<()> {
         let chain = self.value_pages(index, reference)?;
-        debug_assert!(
-            chain.len() <= parts(reference).1 as usize,
-            "{}",
-            chain.len()
-        );
+        debug_assert!(chain.len() <= reference.pages() as usize, "{}", chain.len());
         for i in (1..chain.len()).rev() {
             self.cut_chain(index, chain[i - 1], chain[i])?;
         }
-        let Some(guard) = self.pool.exclusive(parts(reference).0)? else {
+        let Some(guard) = self.pool.exclusive(reference.first_page())? else {
             return Ok(());
         };
         if !is_part(&guard, index, reference) {
@@ -517,10 +490,10 @@ mod tests {
         let t = create(&engine);
         let mut s = Session::new(&engine, 0, 1);
         let value = s.write_overflow(&t, &[7; 2000]).unwrap();
-        let row = [&[1u8][..], &value[..]].concat();
+        let row = [&[1u8][..], value.bytes()].concat();
         s.insert_row(&t, Some(b"k"), &row, &[], false, &mut DupInfo::default())
             .unwrap();
-        let (index, maker, page) = (t.tree(0).index(), s.txn.id(), first_page(&value));
+        let (index, maker, page) = (t.tree(0).index(), s.txn.id(), value.first_page());
         s.commit(false).unwrap();
         let undo = |txn| {
             let append = &mut |append: &mut dyn FnMut()| append();
@@ -547,7 +520,7 @@ mod tests {
         s.begin_load(&t);
         let mut write = |byte| s.write_overflow(&t, &[byte; 100_000]).unwrap();
         let values = [write(1), write(2), write(3)];
-        out_of_memory(&engine, first_page(&values[0]));
+        out_of_memory(&engine, values[0].first_page());
         disk.inject_in(ferrite_io::sim::Fault::FailRead, 1, "store.");
         let failed = s.take_values_back();
         assert!(matches!(failed, Err(Error::Io(_))), "{failed:?}");
@@ -591,7 +564,7 @@ mod tests {
             let found: Vec<_> = references(&payload).collect();
             assert_eq!(found.len(), count);
             for (n, reference) in found.iter().enumerate() {
-                assert_eq!(first_page(reference), PageId(n as u32 + 0x1_0000));
+                assert_eq!(reference.first_page(), PageId(n as u32 + 0x1_0000));
             }
             let (n, at) = reference_head(&payload);
             assert_eq!(&payload[at + n * OVERFLOW_REF_BYTES..], b"the rest");

@@ -15,12 +15,11 @@ use crate::catalog::table::Table;
 use crate::rows::overflow;
 use crate::state::engine::Engine;
 use crate::transaction::session::Session;
-use ferrite_lock::{Mode, Span};
+use ferrite_lock::{LockRequest, Mode, Span};
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{kill_point, mutant};
 use ferrite_tree::record::Header;
 use ferrite_tree::{node, LeafRef};
-use ferrite_txn::VersionAddr;
 use ferrite_types::{Error, Result, TxnId};
 
 /// Who is looked for.
@@ -146,7 +145,10 @@ impl Session {
     fn wait_for_outcome(&mut self, table: &Table, number: usize, txn: TxnId) -> Result<()> {
         let index = table.tree(number).index();
         let key = std::mem::take(&mut self.buffers.reference);
-        let result = self.wait_for_holder(txn, index, &key, Mode::Shared, Span::Record);
+        let result = self.wait_for_holder(
+            txn,
+            LockRequest::new(index, &key, Mode::Shared, Span::Record),
+        );
         if result.is_ok() {
             // Nothing else has this key: the lock is the wait's own.
             let locks = &self.engine.locks;
@@ -321,7 +323,7 @@ impl Engine {
             return Ok(false);
         }
         body.clear();
-        let before = self.versions.read(VersionAddr(header.version), body)?;
+        let before = self.versions.read(header.version, body)?;
         Ok(before.is_some_and(|v| v.end == header.txn && !v.is_deleted()))
     }
 }

@@ -6,11 +6,11 @@ use crate::catalog::table::Table;
 use crate::rows::entry::Inserted;
 use crate::state::purge_queue::Garbage;
 use crate::transaction::session::Session;
-use ferrite_lock::{Attempt, Mode, Span};
+use ferrite_lock::{Attempt, LockRequest, Mode, Span};
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{kill_point, Arc};
 use ferrite_tree::node;
-use ferrite_types::{Error, Result};
+use ferrite_types::{Error, OverflowRef, Result, UndoPosition};
 
 /// A secondary entry as the caller knows it: `key` is the declared key parts; the primary
 /// key is appended here.
@@ -63,6 +63,21 @@ pub(crate) fn entry_value(entry: &Entry<'_>) -> Vec<u8> {
     value
 }
 
+/// How a row is replaced. Entries whose key or payload changes are named; the same key among
+/// `removed` and `added` is a change of payload. If the primary key changes, all entries are in both.
+pub struct RowChange<'a> {
+    /// The key of the row as it is.
+    pub old_pk: &'a [u8],
+    /// Its key afterwards.
+    pub new_pk: &'a [u8],
+    /// The clustered record's value afterwards.
+    pub payload: &'a [u8],
+    /// Secondary entries that go.
+    pub removed: &'a [Entry<'a>],
+    /// Secondary entries that come.
+    pub added: &'a [Entry<'a>],
+}
+
 impl Session {
     /// Inserts a row with all its entries. `pk` None: the table hands out a row id, which is
     /// returned. `replace_hint`: a row in the way will be replaced, so it is locked
@@ -112,7 +127,7 @@ impl Session {
     }
 
     /// What a failed row change had done so far goes, its values out of line included.
-    fn undo_if_failed<T>(&mut self, before: u64, result: &Result<T>) -> Result<()> {
+    fn undo_if_failed<T>(&mut self, before: UndoPosition, result: &Result<T>) -> Result<()> {
         if result.is_ok() {
             self.row_ends();
             return Ok(());
@@ -132,14 +147,14 @@ impl Session {
     ///
     /// # Errors
     /// A page that cannot be read.
-    pub fn undo_row(&mut self, before: u64) -> Result<()> {
+    pub fn undo_row(&mut self, before: UndoPosition) -> Result<()> {
         if self.txn.has_changes() && self.undo_position() > before {
             self.rollback_to_inner(before)?;
         }
         Ok(())
     }
 
-    pub(crate) fn rollback_to_inner(&mut self, position: u64) -> Result<()> {
+    pub(crate) fn rollback_to_inner(&mut self, position: UndoPosition) -> Result<()> {
         let keep = self.stmt_undo;
         debug_assert!(
             keep <= position,
@@ -258,16 +273,19 @@ impl Session {
             }
             if self.engine.txns.is_active(header.txn) {
                 drop(leaf);
-                self.wait_for_holder(header.txn, index, key, mode, Span::Record)?;
+                self.wait_for_holder(header.txn, LockRequest::new(index, key, mode, Span::Record))?;
                 continue;
             }
             let locks = &self.engine.locks;
             if !locks
-                .try_lock(&self.txn.owner, index, key, mode, Span::Record)?
+                .try_lock(
+                    &self.txn.owner,
+                    LockRequest::new(index, key, mode, Span::Record),
+                )?
                 .is_granted()
             {
                 drop(leaf);
-                self.wait_for_lock(index, key, mode, Span::Record)?;
+                self.wait_for_lock(LockRequest::new(index, key, mode, Span::Record))?;
                 continue;
             }
             return Ok(!header.deleted);
@@ -291,7 +309,10 @@ impl Session {
         let mut waited = false;
         loop {
             let locks = &self.engine.locks;
-            let attempt = locks.try_lock(&self.txn.owner, index, entry.key, exclusive, span)?;
+            let attempt = locks.try_lock(
+                &self.txn.owner,
+                LockRequest::new(index, entry.key, exclusive, span),
+            )?;
             let fresh = waited || attempt == Attempt::Granted;
             let blind = ferrite_sync::mutant!("write.unique_value_not_locked");
             let found = self.entry_with_value(table, entry, pk);
@@ -301,7 +322,7 @@ impl Session {
             match found? {
                 None if attempt.is_granted() || blind => return Ok(fresh),
                 None => {
-                    self.wait_for_lock(index, entry.key, exclusive, span)?;
+                    self.wait_for_lock(LockRequest::new(index, entry.key, exclusive, span))?;
                     waited = true;
                 }
                 Some(key) => {
@@ -367,25 +388,18 @@ impl Session {
         }
     }
 
-    /// Replaces the row at `old_pk`. `removed` and `added`: entries whose key or payload
-    /// changed; the same key on both sides is a change of payload. If the primary key
-    /// changes, all entries stand on both sides.
+    /// Replaces a row.
     ///
     /// # Errors
     /// As [`Session::insert_row`], and `NotFound`. Nothing has changed.
-    #[allow(clippy::too_many_arguments)]
     pub fn update_row(
         &mut self,
         table: &Arc<Table>,
-        old_pk: &[u8],
-        new_pk: &[u8],
-        payload: &[u8],
-        removed: &[Entry<'_>],
-        added: &[Entry<'_>],
+        change: &RowChange<'_>,
         dup: &mut DupInfo,
     ) -> Result<()> {
         let before = self.row_begins();
-        let result = self.update_all(table, old_pk, new_pk, payload, removed, added, dup);
+        let result = self.update_all(table, change, dup);
         self.undo_if_failed(before, &result)?;
         result?;
         debug_assert!(self.undo_position() > before, "an update without undo");
@@ -396,17 +410,19 @@ impl Session {
         Ok(())
     }
 
-    #[allow(clippy::too_many_arguments)]
     fn update_all(
         &mut self,
         table: &Arc<Table>,
-        old_pk: &[u8],
-        new_pk: &[u8],
-        payload: &[u8],
-        removed: &[Entry<'_>],
-        added: &[Entry<'_>],
+        change: &RowChange<'_>,
         dup: &mut DupInfo,
     ) -> Result<()> {
+        let RowChange {
+            old_pk,
+            new_pk,
+            payload,
+            removed,
+            added,
+        } = *change;
         let same_pk = old_pk == new_pk;
         if same_pk {
             self.update_entry(table, 0, old_pk, payload)?;
@@ -475,9 +491,17 @@ impl Session {
 
     /// Values that a change of the row has let go of. `at`: the undo position after the change's first
     /// undo entry.
-    pub(crate) fn leave_values(&mut self, table: &Arc<Table>, at: u64, values: Vec<[u8; 16]>) {
+    pub(crate) fn leave_values(
+        &mut self,
+        table: &Arc<Table>,
+        at: UndoPosition,
+        values: Vec<OverflowRef>,
+    ) {
         for reference in values {
-            debug_assert!(at > 0 && self.txn.has_changes(), "values of no change");
+            debug_assert!(
+                at > UndoPosition::START && self.txn.has_changes(),
+                "values of no change"
+            );
             let piece = Garbage::overflow_of(table, reference);
             self.txn.garbage.add(at, piece);
         }

@@ -29,7 +29,7 @@ use ferrite_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use ferrite_sync::{kill_point, thread, time, Arc, Event, Mutex};
 use ferrite_tree::node;
 use ferrite_txn::{TxnSystem, VersionConfig, VersionStore};
-use ferrite_types::{Csn, Error, IndexId, Lsn, Result, TxnId};
+use ferrite_types::{Csn, Error, IndexId, Lsn, OverflowRef, Result, TxnId};
 use std::collections::BTreeMap;
 
 impl Engine {
@@ -305,7 +305,7 @@ impl Engine {
                 self.restore_versions(&slot)?;
                 let garbage = GarbageList::recovered(self.garbage_of(&slot)?);
                 self.adopt_prepared(Transaction::recovered(slot, garbage));
-            } else if slot.state.lock().undo.position() > self.config.background_undo_bytes {
+            } else if slot.state.lock().undo.position().0 > self.config.background_undo_bytes {
                 self.losers.add(slot);
             } else {
                 self.roll_back_loser(&slot)?;
@@ -364,7 +364,7 @@ impl Engine {
     /// Values that committed transactions of an earlier life let go of are in a slot of no
     /// transaction until they are free: the checkpointer runs beside the rest of recovery, and a
     /// checkpoint that does not name them would lose them with the next crash.
-    pub(crate) fn hold_pending(&self, values: Vec<(IndexId, [u8; 16])>) -> Arc<TxnSlot> {
+    pub(crate) fn hold_pending(&self, values: Vec<(IndexId, OverflowRef)>) -> Arc<TxnSlot> {
         let slot = Arc::new(TxnSlot::new(Owner::new(0, 0)));
         debug_assert!(slot.state.lock().txn.is_frozen(), "of no transaction");
         slot.state.lock().garbage = values;

@@ -17,7 +17,7 @@ use crate::state::transaction::{Phase, Transaction};
 use crate::transaction::session::Session;
 use ferrite_sync::waits::{waiting, Of, Reason};
 use ferrite_sync::{thread, time, Arc};
-use ferrite_types::{Error, Result};
+use ferrite_types::{Error, Result, UndoPosition};
 
 /// Between two looks of a waiting reader, in ms.
 const LOOK_MS: u64 = 2;
@@ -35,7 +35,11 @@ impl Engine {
             "a prepared transaction is rolled back"
         );
         let end = loser.roll_back(self, true)?;
-        debug_assert_eq!(slot.state.lock().undo.position(), 0, "changes are left");
+        debug_assert_eq!(
+            slot.state.lock().undo.position(),
+            UndoPosition::START,
+            "changes are left"
+        );
         self.log.request_flush(end);
         Ok(())
     }

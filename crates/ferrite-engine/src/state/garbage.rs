@@ -9,7 +9,7 @@
 use crate::catalog::table::Table;
 use crate::state::purge_queue::Garbage;
 use ferrite_sync::Arc;
-use ferrite_types::PageId;
+use ferrite_types::{PageId, UndoPosition};
 
 /// Pages remembered.
 const PAGES: usize = 32;
@@ -17,7 +17,7 @@ const PAGES: usize = 32;
 /// See the head of the file.
 pub(crate) struct GarbageList {
     /// Undo position at which each piece was made, and the piece.
-    pieces: Vec<(u64, Garbage)>,
+    pieces: Vec<(UndoPosition, Garbage)>,
     /// Pages that have a piece, as far as remembered, and where in `pieces` it is.
     pages: [(PageId, usize); PAGES],
 }
@@ -36,13 +36,16 @@ impl GarbageList {
     pub(crate) fn recovered(values: Vec<Garbage>) -> GarbageList {
         debug_assert!(values.iter().all(|piece| piece.overflow().is_some()));
         GarbageList {
-            pieces: values.into_iter().map(|piece| (0, piece)).collect(),
+            pieces: values
+                .into_iter()
+                .map(|piece| (UndoPosition::START, piece))
+                .collect(),
             ..GarbageList::default()
         }
     }
 
     /// A value out of line, made garbage at that undo position.
-    pub(crate) fn add(&mut self, at: u64, piece: Garbage) {
+    pub(crate) fn add(&mut self, at: UndoPosition, piece: Garbage) {
         debug_assert!(self.pieces.last().is_none_or(|(last, _)| *last <= at));
         self.pieces.push((at, piece));
     }
@@ -51,7 +54,7 @@ impl GarbageList {
     /// than its own key.
     pub(crate) fn add_entry(
         &mut self,
-        at: u64,
+        at: UndoPosition,
         page: PageId,
         (table, number): (&Arc<Table>, usize),
         key: &[u8],
@@ -63,13 +66,16 @@ impl GarbageList {
                 return;
             }
         }
-        debug_assert!(page != PageId::NONE && at > 0, "a mark on {page} at {at}");
+        debug_assert!(
+            page != PageId::NONE && at > UndoPosition::START,
+            "a mark on {page} at {at}"
+        );
         *place = (page, self.pieces.len());
         self.add(at, Garbage::entry(table, number, key, true));
     }
 
     /// Undone down to that position: pieces made above it are none.
-    pub(crate) fn undone_to(&mut self, position: u64) {
+    pub(crate) fn undone_to(&mut self, position: UndoPosition) {
         let before = self.pieces.len();
         while self.pieces.last().is_some_and(|(at, _)| *at > position) {
             self.pieces.pop();

@@ -11,7 +11,7 @@ use crate::catalog::table::Table;
 use crate::log_records::values::Value;
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use ferrite_sync::{time, Arc, Event, Mutex};
-use ferrite_types::{IndexId, TxnId};
+use ferrite_types::{IndexId, OverflowRef, TxnId};
 use std::collections::{HashMap, VecDeque};
 
 /// Pieces of one work: a transaction that leaves more leaves several works.
@@ -44,7 +44,7 @@ pub enum Garbage {
         /// Its table.
         table: Arc<Table>,
         /// Its reference.
-        reference: [u8; 16],
+        reference: OverflowRef,
     },
 }
 
@@ -64,7 +64,7 @@ impl Garbage {
         }
     }
 
-    pub(crate) fn overflow_of(table: &Arc<Table>, reference: [u8; 16]) -> Garbage {
+    pub(crate) fn overflow_of(table: &Arc<Table>, reference: OverflowRef) -> Garbage {
         Garbage::Overflow {
             table: table.clone(),
             reference,
@@ -72,7 +72,7 @@ impl Garbage {
     }
 
     /// Clustered index and reference of a value out of line.
-    pub(crate) fn overflow(&self) -> Option<(IndexId, &[u8; 16])> {
+    pub(crate) fn overflow(&self) -> Option<(IndexId, &OverflowRef)> {
         match self {
             Garbage::Overflow { table, reference } => Some((table.tree(0).index(), reference)),
             Garbage::Entry { .. } => None,
@@ -361,8 +361,7 @@ mod tests {
     fn values(table: &Arc<Table>, range: std::ops::Range<u64>) -> Vec<Garbage> {
         range
             .map(|n| {
-                let mut reference = [0; 16];
-                reference[..8].copy_from_slice(&n.to_le_bytes());
+                let reference = OverflowRef::new(ferrite_types::PageId(n as u32), 1, 1, 0);
                 Garbage::overflow_of(table, reference)
             })
             .collect()

@@ -13,7 +13,7 @@ use crate::state::undo_list::{UndoArea, UndoList};
 use ferrite_lock::Owner;
 use ferrite_sync::atomic::{AtomicU64, AtomicU8};
 use ferrite_sync::{Arc, Mutex};
-use ferrite_types::TxnId;
+use ferrite_types::{TxnId, UndoPosition};
 
 /// SQL isolation levels.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -84,7 +84,11 @@ impl SlotState {
             "{} and {txn}",
             self.txn
         );
-        debug_assert_eq!(self.undo.position(), 0, "{txn} begins with another's undo");
+        debug_assert_eq!(
+            self.undo.position(),
+            UndoPosition::START,
+            "{txn} begins with another's undo"
+        );
         debug_assert!(
             self.garbage.is_empty(),
             "{txn} begins with another's values"

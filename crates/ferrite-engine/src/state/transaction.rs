@@ -32,7 +32,7 @@ use ferrite_lock::Owner;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::Arc;
 use ferrite_txn::Snapshot;
-use ferrite_types::{Lsn, TxnId};
+use ferrite_types::{Lsn, TxnId, UndoPosition};
 
 /// Where a transaction stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -138,9 +138,9 @@ impl Transaction {
     }
 
     /// The undo position now: a savepoint, in bytes of undo.
-    pub(crate) fn undo_position(&self) -> u64 {
+    pub(crate) fn undo_position(&self) -> UndoPosition {
         if self.id.is_frozen() {
-            return 0;
+            return UndoPosition::START;
         }
         self.slot.state.lock().undo.position()
     }

@@ -17,7 +17,7 @@
 use ferrite_io::{OpenMode, Storage, StorageFile};
 use ferrite_sync::atomic::{AtomicBool, Ordering};
 use ferrite_sync::{kill_point, Arc, Mutex};
-use ferrite_types::{ByteReader, Error, Result};
+use ferrite_types::{ByteReader, Error, Result, UndoPosition};
 
 /// Bytes of a chunk.
 pub(crate) const CHUNK_BYTES: usize = 1 << 20;
@@ -297,8 +297,8 @@ impl UndoList {
     }
 
     /// The position at its end, in bytes.
-    pub(crate) fn position(&self) -> u64 {
-        self.base() + self.tail.len() as u64
+    pub(crate) fn position(&self) -> UndoPosition {
+        UndoPosition(self.base() + self.tail.len() as u64)
     }
 
     /// Adds an entry.
@@ -359,7 +359,7 @@ impl UndoList {
     ///
     /// # Errors
     /// A chunk that cannot be read.
-    pub(crate) fn last(&mut self, area: &UndoArea) -> Result<Option<(&[u8], u64)>> {
+    pub(crate) fn last(&mut self, area: &UndoArea) -> Result<Option<(&[u8], UndoPosition)>> {
         while entry_before(&self.tail, self.tail.len()).is_none() {
             if !self.recall(area)? {
                 return Ok(None);
@@ -367,13 +367,13 @@ impl UndoList {
         }
         let base = self.base();
         Ok(entry_before(&self.tail, self.tail.len())
-            .map(|(start, entry)| (entry, base + start as u64)))
+            .map(|(start, entry)| (entry, UndoPosition(base + start as u64))))
     }
 
     /// Forgets the entry that [`UndoList::last`] gave, `left` being the position before it.
-    pub(crate) fn drop_last(&mut self, left: u64) {
-        debug_assert!(left >= self.base(), "an entry that is not in memory");
-        let keep = left.saturating_sub(self.base());
+    pub(crate) fn drop_last(&mut self, left: UndoPosition) {
+        debug_assert!(left.0 >= self.base(), "an entry that is not in memory");
+        let keep = left.0.saturating_sub(self.base());
         self.tail.truncate(keep as usize);
     }
 
@@ -381,9 +381,9 @@ impl UndoList {
     ///
     /// # Errors
     /// A chunk that cannot be read; nothing was forgotten of it.
-    pub(crate) fn truncate(&mut self, position: u64, area: &UndoArea) -> Result<()> {
-        while position < self.base() {
-            if position <= self.base() - CHUNK_BYTES as u64 {
+    pub(crate) fn truncate(&mut self, position: UndoPosition, area: &UndoArea) -> Result<()> {
+        while position.0 < self.base() {
+            if position.0 <= self.base() - CHUNK_BYTES as u64 {
                 self.tail.clear();
                 self.chunks.pop().into_iter().for_each(|c| area.release(c));
             } else {
@@ -402,7 +402,7 @@ impl UndoList {
             self.tail = Vec::new();
         }
         self.chunks.drain(..).for_each(|c| area.release(c));
-        debug_assert_eq!(self.position(), 0, "undo is left");
+        debug_assert_eq!(self.position(), UndoPosition::START, "undo is left");
     }
 
     /// Reads the list backwards without changing it.

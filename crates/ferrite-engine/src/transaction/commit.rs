@@ -357,7 +357,7 @@ mod tests {
         let t = create(&engine);
         let mut s = Session::new(&engine, 0, 1);
         let value = s.write_overflow(&t, &[7; 2000]).unwrap();
-        let payload = [&[1u8][..], &value[..]].concat();
+        let payload = [&[1u8][..], value.bytes()].concat();
         let dup = &mut DupInfo::default();
         s.insert_row(&t, Some(b"k"), &payload, &[], false, dup)
             .unwrap();

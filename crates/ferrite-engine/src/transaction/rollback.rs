@@ -15,10 +15,10 @@ use crate::transaction::session::Session;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::kill_point;
 use ferrite_tree::record::Header;
-use ferrite_tree::Scratch;
-use ferrite_txn::{NewVersion, VersionAddr, VERSION_FULL};
+use ferrite_tree::{node, Scratch};
+use ferrite_txn::{NewVersion, VERSION_FULL};
 use ferrite_types::format::record_kind;
-use ferrite_types::{Error, IndexId, Lsn, PageId, Result, TxnId};
+use ferrite_types::{Error, IndexId, Lsn, PageId, Result, TxnId, UndoPosition, VersionAddr};
 use std::collections::HashMap;
 
 /// Buffers of a rollback.
@@ -31,6 +31,15 @@ struct Work {
     stale: bool,
 }
 
+/// An entry of an undo list that is being taken back.
+#[derive(Clone, Copy)]
+struct Undoing<'a> {
+    slot: &'a TxnSlot,
+    txn: TxnId,
+    /// What is left of the list afterwards.
+    left: UndoPosition,
+}
+
 impl Transaction {
     /// Undoes everything and ends the transaction; returns where its ROLLBACK_END record ends, which
     /// is in the log buffer. `stale`: see [`Engine::undo_to`].
@@ -40,10 +49,14 @@ impl Transaction {
     /// again.
     pub(crate) fn roll_back(&mut self, engine: &Engine, stale: bool) -> Result<Lsn> {
         self.begin_rollback();
-        self.undo_to(engine, 0, stale)?;
+        self.undo_to(engine, UndoPosition::START, stale)?;
         let mut state = self.slot.state.lock();
         assert_eq!(state.txn, self.id(), "the slot is of another transaction");
-        assert_eq!(state.undo.position(), 0, "changes are left");
+        assert_eq!(
+            state.undo.position(),
+            UndoPosition::START,
+            "changes are left"
+        );
         let body = rollback_body(state.txn);
         let at = engine.log.append(record_kind::ROLLBACK_END, &[&body]);
         assert!(
@@ -59,7 +72,7 @@ impl Transaction {
         Ok(at.end)
     }
 
-    fn undo_to(&mut self, engine: &Engine, position: u64, stale: bool) -> Result<()> {
+    fn undo_to(&mut self, engine: &Engine, position: UndoPosition, stale: bool) -> Result<()> {
         assert!(!self.id().is_frozen(), "no transaction is undone");
         if let Err(e) = engine.undo_to(&self.slot, self.id(), position, stale) {
             self.begin_rollback();
@@ -129,14 +142,14 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::rollback_statement`].
-    pub fn rollback_to(&mut self, savepoint: u64) -> Result<()> {
+    pub fn rollback_to(&mut self, savepoint: UndoPosition) -> Result<()> {
         self.check_not_rolled_back()?;
         self.undo_to(savepoint)?;
         self.stmt_undo = self.stmt_undo.min(savepoint);
         Ok(())
     }
 
-    fn undo_to(&mut self, position: u64) -> Result<()> {
+    fn undo_to(&mut self, position: UndoPosition) -> Result<()> {
         if !self.txn.has_changes() || self.txn.undo_position() <= position {
             return Ok(());
         }
@@ -160,7 +173,7 @@ impl Engine {
         &self,
         slot: &TxnSlot,
         txn: TxnId,
-        position: u64,
+        position: UndoPosition,
         stale: bool,
     ) -> Result<()> {
         let mut work = Work {
@@ -197,12 +210,13 @@ impl Engine {
                 "an entry from {left} is across {position}"
             );
             undo::encode_undone_header(txn, left, &mut work.prelude);
-            self.undo_one(slot, txn, left, &mut work)?;
+            self.undo_one(Undoing { slot, txn, left }, &mut work)?;
             kill_point!("rollback.one_undone");
         }
     }
 
-    fn undo_one(&self, slot: &TxnSlot, txn: TxnId, left: u64, work: &mut Work) -> Result<()> {
+    fn undo_one(&self, of: Undoing<'_>, work: &mut Work) -> Result<()> {
+        let Undoing { slot, txn, left } = of;
         let entry = std::mem::take(&mut work.entry);
         let undo = undo::decode(&entry)?;
         let found = match self.dict.table_of_index(undo.index()) {
@@ -225,10 +239,10 @@ impl Engine {
                 Ok(())
             }
             (Some(table), Undo::Insert { index, key }) => {
-                self.undo_insert(slot, txn, (table, index), key, left, work)
+                self.undo_insert(of, (table, index), key, work)
             }
             (Some(table), Undo::Update { index, key, prior }) => {
-                self.undo_update(slot, txn, (table, index), key, &prior, left, work)
+                self.undo_update(of, (table, index), key, &prior, work)
             }
             (Some(_), Undo::Overflow { index, page }) => {
                 let of = (index, txn);
@@ -245,13 +259,12 @@ impl Engine {
 
     fn undo_insert(
         &self,
-        slot: &TxnSlot,
-        txn: TxnId,
+        of: Undoing<'_>,
         (table, index): (&Table, IndexId),
         key: &[u8],
-        left: u64,
         work: &mut Work,
     ) -> Result<()> {
+        let Undoing { slot, txn, left } = of;
         let number = table.number_of(index).ok_or(Error::NotFound)?;
         if number > 0 && ferrite_sync::mutant!("rollback.forget_secondary") {
             slot.state.lock().undo.truncate(left, &self.undo_area)?;
@@ -286,17 +299,15 @@ impl Engine {
         Ok(())
     }
 
-    #[allow(clippy::too_many_arguments)]
     fn undo_update(
         &self,
-        slot: &TxnSlot,
-        txn: TxnId,
+        of: Undoing<'_>,
         (table, index): (&Table, IndexId),
         key: &[u8],
         prior: &Prior<'_>,
-        left: u64,
         work: &mut Work,
     ) -> Result<()> {
+        let Undoing { slot, txn, left } = of;
         let number = table.number_of(index).ok_or(Error::NotFound)?;
         let tree = table.tree(number);
         loop {
@@ -313,20 +324,21 @@ impl Engine {
             };
             if !leaf.can_replace(at, &largest, work.value.len()) {
                 drop(leaf);
-                tree.make_room(key, key.len() + work.value.len() + 32, undo::NO_UNDO)?;
+                let need = node::room_for(key.len(), work.value.len());
+                tree.make_room(key, need, undo::NO_UNDO)?;
                 continue;
             }
             let version = if work.stale {
-                0
+                VersionAddr::NONE
             } else {
                 self.version_before(&now, prior.txn, rec.value, &work.value)?
             };
             let header = Header { version, ..largest };
             debug_assert!(
-                !header.txn.is_frozen() || version == 0,
+                !header.txn.is_frozen() || version.is_none(),
                 "what everybody sees has an older state"
             );
-            debug_assert!(version <= u64::MAX >> 16, "version address {version}");
+            debug_assert!(version <= VersionAddr::MAX, "version address {version}");
             let same = (prior.keep_head, prior.keep_tail);
             {
                 let mut state = slot.state.lock();
@@ -360,18 +372,18 @@ impl Engine {
         prior_txn: TxnId,
         from: &[u8],
         to: &[u8],
-    ) -> Result<u64> {
+    ) -> Result<VersionAddr> {
         debug_assert!(!now.txn.is_frozen(), "nobody's change is undone");
         if prior_txn == now.txn {
             return self.rebase(now.version, from, to);
         }
-        if now.version == 0 {
-            return Ok(0);
+        if now.version.is_none() {
+            return Ok(VersionAddr::NONE);
         }
         let next = self.next_version(now.version)?;
-        self.versions.drop_version(VersionAddr(now.version));
+        self.versions.drop_version(now.version);
         if prior_txn.is_frozen() {
-            return Ok(0);
+            return Ok(VersionAddr::NONE);
         }
         Ok(next)
     }
@@ -439,11 +451,11 @@ impl Engine {
             .unwrap_or_else(|| rec.value.to_vec());
         let mut value = Vec::new();
         prior.value(&newer, &mut value)?;
-        if prior.txn != txn && rec.header.version != 0 {
+        if prior.txn != txn && !rec.header.version.is_none() {
             let version = self.versions.add(NewVersion {
                 begin: TxnId::FROZEN,
                 end: txn,
-                next: VersionAddr(0),
+                next: VersionAddr::NONE,
                 flags: VERSION_FULL | u8::from(prior.deleted),
                 keep_head: 0,
                 keep_tail: 0,
@@ -451,7 +463,7 @@ impl Engine {
                 index,
             });
             let header = Header {
-                version: version.0,
+                version,
                 ..rec.header
             };
             let keep = rec.value.to_vec();
@@ -476,7 +488,7 @@ impl Engine {
 
 /// An entry was taken back, and the log says so: its undo goes. Under the slot's mutex since
 /// before the append.
-fn undone(state: &mut SlotState, txn: TxnId, left: u64) {
+fn undone(state: &mut SlotState, txn: TxnId, left: UndoPosition) {
     assert_eq!(state.txn, txn, "another's change was undone");
     assert!(
         left < state.undo.position(),

@@ -4,14 +4,15 @@
 
 use crate::catalog::table::Table;
 use ferrite_sync::Arc;
+use ferrite_types::{OverflowRef, UndoPosition};
 
 /// A row change's values, written before it.
 #[derive(Default)]
 pub(crate) struct RowValues {
     /// Undo position before the first of them.
-    pub from: Option<u64>,
+    pub from: Option<UndoPosition>,
     /// Those written without undo, into a table that is being filled.
-    pub loaded: Vec<(Arc<Table>, [u8; 16])>,
+    pub loaded: Vec<(Arc<Table>, OverflowRef)>,
 }
 
 impl RowValues {
@@ -22,7 +23,7 @@ impl RowValues {
     }
 
     /// Undone down to that position: a mark there or above is done with.
-    pub(crate) fn undone_to(&mut self, position: u64) {
+    pub(crate) fn undone_to(&mut self, position: UndoPosition) {
         if self.from.is_some_and(|from| from >= position) {
             self.from = None;
         }

@@ -16,7 +16,7 @@ use ferrite_sync::atomic::Ordering;
 use ferrite_sync::Arc;
 use ferrite_tree::Scratch;
 use ferrite_txn::{Snapshot, SnapshotInfo};
-use ferrite_types::{Error, PageId, Result, TxnId};
+use ferrite_types::{Error, PageId, Result, TxnId, UndoPosition};
 
 /// Buffers that live as long as the session, so that rows allocate nothing.
 #[derive(Default)]
@@ -41,7 +41,7 @@ pub struct Session {
     pub(crate) thd: usize,
     pub(crate) thread_id: u64,
     pub(crate) isolation: Isolation,
-    pub(crate) stmt_undo: u64,
+    pub(crate) stmt_undo: UndoPosition,
     /// The log's position after the last pause for its budget.
     pub(crate) paused_at: u64,
     /// Values of the row change to come.
@@ -91,7 +91,7 @@ impl Session {
             thd,
             thread_id,
             isolation: Isolation::RepeatableRead,
-            stmt_undo: 0,
+            stmt_undo: UndoPosition::START,
             paused_at: 0,
             row_values: RowValues::default(),
             lock_timeout_ms: engine.config().lock_wait_timeout_ms,
@@ -251,13 +251,13 @@ impl Session {
     ///
     /// # Errors
     /// `RolledBack`: nothing but a rollback is left of the transaction.
-    pub fn savepoint(&self) -> Result<u64> {
+    pub fn savepoint(&self) -> Result<UndoPosition> {
         self.check_not_rolled_back()?;
         Ok(self.undo_position())
     }
 
-    /// The undo position now: a savepoint, in bytes of undo.
-    pub fn undo_position(&self) -> u64 {
+    /// The undo position now: a savepoint.
+    pub fn undo_position(&self) -> UndoPosition {
         self.txn.undo_position()
     }
 
@@ -376,7 +376,7 @@ impl Session {
     /// The transaction has ended: what the session knew of its statement means nothing.
     pub(crate) fn forget_statement(&mut self) {
         debug_assert_eq!(self.txn.phase(), Phase::Idle);
-        self.stmt_undo = 0;
+        self.stmt_undo = UndoPosition::START;
         self.row_values.forget();
     }
 }

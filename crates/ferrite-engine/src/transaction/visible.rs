@@ -5,7 +5,7 @@
 
 use crate::state::engine::Engine;
 use ferrite_tree::record::{Header, Record};
-use ferrite_txn::{apply, Snapshot, VersionAddr};
+use ferrite_txn::{apply, Snapshot};
 use ferrite_types::{Result, TxnId};
 
 /// Which state a reader is to see.
@@ -75,7 +75,7 @@ impl Engine {
         debug_assert!(!rec.header.txn.is_frozen(), "everybody sees what is frozen");
         let start = out.len();
         let walk = self.versions.walk();
-        let mut addr = VersionAddr(rec.header.version);
+        let mut addr = rec.header.version;
         let mut newer: Vec<u8> = rec.value.to_vec();
         let mut older: Vec<u8> = Vec::new();
         while addr.0 != 0 {
@@ -110,7 +110,7 @@ impl Engine {
         debug_assert!(header.deleted, "a live row is asked about");
         let walk = self.versions.walk();
         let mut body = Vec::new();
-        let mut addr = VersionAddr(header.version);
+        let mut addr = header.version;
         while !addr.is_none() {
             body.clear();
             let head = match walk.read(addr, &mut body) {
@@ -130,10 +130,10 @@ impl Engine {
     /// Prunes the chain of a delete-marked entry; false if nothing of it is needed any more.
     /// The caller alone can reach the chain, and uses the header it leaves.
     pub(crate) fn keep_needed(&self, header: &mut Header, value: &[u8]) -> bool {
-        let first = VersionAddr(header.version);
+        let first = header.version;
         let (rest, _) = self.versions.walk().prune(&self.txns, first, value);
         debug_assert!(header.deleted, "the chain of a live row goes");
-        header.version = rest.0;
+        header.version = rest;
         !rest.is_none()
     }
 }

@@ -4,8 +4,8 @@
 #![allow(dead_code)]
 
 use ferrite_engine::{
-    Config, Cursor, DupInfo, Engine, Entry, IndexSpec, ReadMode, Session, SilentCallbacks, Table,
-    TableSpec, WaitMode,
+    Config, Cursor, DupInfo, Engine, Entry, IndexSpec, ReadMode, RowChange, Session,
+    SilentCallbacks, Table, TableSpec, WaitMode,
 };
 use ferrite_io::sim::SimStorage;
 use ferrite_io::Storage;
@@ -105,11 +105,13 @@ pub fn update(
     let added = entries(&k_new, &u);
     s.update_row(
         t,
-        &key(n),
-        &key(n),
-        &payload,
-        &removed[..1],
-        &added[..1],
+        &RowChange {
+            old_pk: &key(n),
+            new_pk: &key(n),
+            payload: &payload,
+            removed: &removed[..1],
+            added: &added[..1],
+        },
         &mut DupInfo::default(),
     )
 }

@@ -235,7 +235,7 @@ impl<'o> Writer<'o> {
         Ok(())
     }
 
-    fn far(&self, reference: &[u8; 16]) -> std::result::Result<Vec<u8>, String> {
+    fn far(&self, reference: &ferrite_engine::OverflowRef) -> std::result::Result<Vec<u8>, String> {
         let mut value = Vec::new();
         let index = self.index();
         self.offline

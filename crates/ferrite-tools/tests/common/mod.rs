@@ -55,7 +55,7 @@ pub fn insert(s: &mut Session, t: &Arc<Table>, n: u64, text: &[u8]) {
     let mut payload = vec![0u8];
     if text.len() > 1000 {
         payload = vec![1u8];
-        payload.extend_from_slice(&s.write_overflow(t, text).unwrap());
+        payload.extend_from_slice(s.write_overflow(t, text).unwrap().bytes());
     } else {
         payload.extend_from_slice(text);
     }
@@ -163,13 +163,13 @@ pub fn read(engine: &Arc<Engine>) -> Result<Rows> {
 }
 
 /// Reads the value that a reference names into a buffer of its length.
-type Fetch<'f> = dyn FnMut(&[u8; 16], &mut [u8]) -> Result<()> + 'f;
+type Fetch<'f> = dyn FnMut(&ferrite_engine::OverflowRef, &mut [u8]) -> Result<()> + 'f;
 
 fn with_values(payload: &[u8], fetch: &mut Fetch<'_>) -> Result<Vec<u8>> {
     let count = usize::from(payload.first().copied().unwrap_or(0));
     let mut whole = payload.get(1 + 16 * count..).unwrap_or(&[]).to_vec();
     for reference in overflow_references(payload) {
-        let length = ferrite_engine::overflow_length(&reference);
+        let length = reference.length();
         if length > 1 << 20 {
             return Err(Error::Corrupt("a value of impossible length".into()));
         }
