@@ -34,7 +34,6 @@ APPLICATIONS = (
     Application("kea-admin", ("**/dhcpdb_create.mysql",)),
     Application("zabbix-server-mysql", ("**/schema.sql*", "**/images.sql*", "**/data.sql*")),
     Application("roundcube-core", ("**/mysql.initial.sql",)),
-    Application("icingaweb2-common", ("**/mysql.schema.sql",)),
     Application("pdns-backend-mysql", ("**/schema.mysql.sql", "**/enable-foreign-keys.mysql.sql")),
 )
 

@@ -173,6 +173,8 @@ impl Description {
         for _ in 0..r.u16()? {
             indexes.push(index(&mut r, columns.len())?);
         }
+        let inside = |part: &Part| usize::from(part.column) < columns.len();
+        debug_assert!(indexes.iter().all(|index| index.parts.iter().all(inside)));
         let whole = !indexes.is_empty();
         whole.then_some(Description { columns, indexes })
     }

@@ -130,6 +130,11 @@ pub(crate) fn table_of(table: &str) -> &str {
 }
 
 fn put_text(text: &str, out: &mut Vec<u8>) {
+    assert!(
+        u16::try_from(text.len()).is_ok(),
+        "a name of {} bytes",
+        text.len()
+    );
     out.extend_from_slice(&(text.len() as u16).to_le_bytes());
     out.extend_from_slice(text.as_bytes());
 }
@@ -139,6 +144,11 @@ fn text(r: &mut ByteReader<'_>) -> Option<String> {
 }
 
 fn put_pairs(pairs: &[(String, String)], out: &mut Vec<u8>) {
+    assert!(
+        u16::try_from(pairs.len()).is_ok(),
+        "{} columns",
+        pairs.len()
+    );
     out.extend_from_slice(&(pairs.len() as u16).to_le_bytes());
     for (a, b) in pairs {
         put_text(a, out);
@@ -156,6 +166,11 @@ fn pairs(r: &mut ByteReader<'_>) -> Option<Vec<(String, String)>> {
 
 /// The bytes of a table's constraints; None when they are too many.
 pub(crate) fn encode(keys: &[ForeignKey]) -> Option<Vec<u8>> {
+    assert!(
+        u32::try_from(keys.len()).is_ok(),
+        "{} constraints",
+        keys.len()
+    );
     let mut out = vec![VERSION];
     out.extend_from_slice(&(keys.len() as u32).to_le_bytes());
     for key in keys {
@@ -165,6 +180,10 @@ pub(crate) fn encode(keys: &[ForeignKey]) -> Option<Vec<u8>> {
         put_text(&key.parent, &mut out);
         put_pairs(&key.columns, &mut out);
     }
+    debug_assert!(
+        decode(&out).as_deref() == Some(keys),
+        "constraints read differently"
+    );
     (out.len() <= MAX_BYTES).then_some(out)
 }
 
@@ -191,11 +210,17 @@ pub fn decode(bytes: &[u8]) -> Option<Vec<ForeignKey>> {
 
 /// The chunks of encoded constraints, by number.
 pub(crate) fn chunks(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    assert!(
+        bytes.len() <= MAX_BYTES,
+        "{} bytes of constraints",
+        bytes.len()
+    );
     (0..=u16::MAX).zip(bytes.chunks(CHUNK_BYTES))
 }
 
 /// Key of a chunk.
 pub(crate) fn chunk_key(id: TableId, generation: u8, chunk: u16) -> [u8; 12] {
+    debug_assert!(id.0 != 0, "constraints of no table");
     let mut key = [KEY_MARK; 12];
     key[..8].copy_from_slice(&id.0.to_be_bytes());
     key[9] = generation;
@@ -215,9 +240,15 @@ pub(crate) fn split_chunk_key(key: &[u8]) -> Option<(TableId, u8, u16)> {
 impl Pending {
     /// Appends it to a definition.
     pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        assert!(self.stamp != 0, "a change that no constraint could follow");
         out.extend_from_slice(&self.stamp.to_le_bytes());
         put_text(&self.from, out);
         put_pairs(&self.columns, out);
+        debug_assert_eq!(
+            Pending::read(&mut ByteReader::new(&out[start..])).as_ref(),
+            Some(self)
+        );
     }
 
     /// Reads it from a definition.
@@ -235,6 +266,7 @@ impl Pending {
         if key.parent != self.from || key.stamp == self.stamp {
             return false;
         }
+        debug_assert!(!to.is_empty(), "{} loses its parent", key.name);
         key.parent = to.to_string();
         key.stamp = self.stamp;
         for (_, column) in &mut key.columns {
@@ -242,6 +274,7 @@ impl Pending {
                 *column = new.clone();
             }
         }
+        debug_assert!(!self.clone().apply(&mut key.clone(), to), "followed twice");
         true
     }
 }

@@ -25,6 +25,7 @@ pub struct Levels {
 
 impl Levels {
     fn of(part: &Part) -> Levels {
+        debug_assert!(part.levels.len() <= MAX_LEVELS, "{}", part.levels.len());
         let mut levels = Levels::default();
         for (to, level) in levels.each.iter_mut().zip(&part.levels) {
             *to = *level;
@@ -35,6 +36,7 @@ impl Levels {
 
     /// Bytes in a group, padded with spaces.
     pub(crate) fn each(&self) -> &[(u8, bool)] {
+        debug_assert!(usize::from(self.count) <= MAX_LEVELS);
         &self.each[..usize::from(self.count)]
     }
 }
@@ -182,6 +184,7 @@ impl RowEnd {
 
 /// Where the row has a column of fixed length, behind its references (`plugin/row_format.h`).
 fn place_in_row(table: &Description, number: usize) -> Option<usize> {
+    debug_assert!(number < table.columns.len(), "column {number}");
     let stored = |c: &&Column| c.stored() && c.pk_part.is_none();
     let column = table.columns.get(number).filter(stored)?;
     if column.kind != Kind::Fixed || column.nullable() || column.length as usize != ROW_END_BYTES {
@@ -225,6 +228,16 @@ pub struct Link {
     pub row_end: Option<RowEnd>,
     /// ALTER TABLE copies rows that satisfied the constraint in the original: no check while it does.
     pub carried: bool,
+}
+
+impl Link {
+    /// With an other table, each column of the constraint has its part; else there are none.
+    pub(crate) fn is_whole(&self) -> bool {
+        match &self.peer {
+            Some(_) => self.parts.len() == self.key.columns.len(),
+            None => self.parts.is_empty(),
+        }
+    }
 }
 
 /// All constraints of a table.

@@ -130,6 +130,7 @@ fn find<'d>(
     columns: &[&str],
     as_in: Option<&Found<'_>>,
 ) -> Result<Found<'d>, (Miss, Option<&'d Column>)> {
+    debug_assert!(as_in.is_none_or(|other| other.parts.len() == columns.len()));
     let mut miss = (Miss::None, None);
     'next: for (no, index) in table.indexes.iter().enumerate() {
         let parts = parts_of(table, index);
@@ -156,6 +157,7 @@ fn find<'d>(
             }
             found.push((*part, column));
         }
+        debug_assert_eq!(found.len(), columns.len(), "index {no}");
         return Ok(Found {
             index_no: no as u32,
             parts: found,
@@ -192,6 +194,7 @@ pub(crate) fn check_nullable(key: &ForeignKey, child: &Found<'_>) -> Result<(), 
     if key.on_delete != Action::SetNull && key.on_update != Action::SetNull {
         return Ok(());
     }
+    debug_assert_eq!(child.parts.len(), key.columns.len(), "{}", key.name);
     match child.parts.iter().find(|(_, c)| !c.nullable()) {
         Some((_, column)) => Err(Misfit::NotNull(column.name.clone())),
         None => Ok(()),

@@ -54,6 +54,7 @@ impl Session {
             self.wait_for_rollback()?;
         }
         for (number, link) in links.outgoing.iter().enumerate() {
+            debug_assert!(link.is_whole(), "{}", link.key.name);
             let Some(peer) = &link.peer else {
                 report(number, ForeignFault::NoParent);
                 continue;
@@ -75,6 +76,7 @@ impl Session {
         orphan: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Result<bool> {
         let number = link.index_no as usize;
+        debug_assert_eq!(link.parts.len(), link.key.columns.len());
         let mut child = Cursor::new(table, number, ReadMode::Snapshot, WaitMode::Wait);
         let mut parent = parent_cursor(peer);
         let (mut looked_for, mut prefix) = (Vec::new(), Vec::new());
@@ -92,6 +94,7 @@ impl Session {
             if !known && self.lives(&mut child, link.row_end)? {
                 let row = child.current()?;
                 let front = turn(&link.parts, row.key, &mut prefix).ok_or_else(cut_short)?;
+                debug_assert!(front.bytes > 0 && front.bytes <= row.key.len());
                 looked_for.clear();
                 looked_for.extend_from_slice(&row.key[..front.bytes]);
                 let there = match front.turned {
@@ -113,6 +116,7 @@ impl Session {
 
     /// Does the snapshot see a row of the parent whose key begins so?
     fn has_parent(&mut self, parent: &mut Cursor, peer: &Peer, prefix: &[u8]) -> Result<bool> {
+        debug_assert!(!prefix.is_empty(), "a look for any row");
         let _entered = peer.table.enter().ok_or(Error::TableChanged)?;
         let begins = |row: Row<'_>| row.key.starts_with(prefix);
         let mut found = parent.seek(self, prefix, SeekMode::Exact, true).map(begins);

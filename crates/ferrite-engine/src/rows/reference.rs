@@ -85,6 +85,7 @@ struct Walk<'a> {
 impl Walk<'_> {
     fn begin(&mut self) {
         self.from.clear();
+        debug_assert!(!self.prefix.is_empty(), "a look for any row");
         self.from.extend_from_slice(self.prefix);
         self.depends = None;
         self.visits = 0;
@@ -93,6 +94,7 @@ impl Walk<'_> {
 
     fn visit(&mut self, leaf: &LeafRef<'_>) {
         const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+        debug_assert!(self.visits < u32::MAX);
         self.visits += 1;
         for part in [u64::from(leaf.page_id().0), leaf.lsn().0] {
             self.pages = (self.pages ^ part).wrapping_mul(SPREAD).rotate_left(31);
@@ -145,6 +147,8 @@ impl Session {
     fn wait_for_outcome(&mut self, table: &Table, number: usize, txn: TxnId) -> Result<()> {
         let index = table.tree(number).index();
         let key = std::mem::take(&mut self.buffers.reference);
+        debug_assert!(!key.is_empty(), "{txn} is to be waited for nowhere");
+        debug_assert!(!self.owns(txn), "{txn} waits for itself");
         let result = self.wait_for_holder(
             txn,
             LockRequest::new(index, &key, Mode::Shared, Span::Record),
@@ -227,6 +231,7 @@ impl Session {
             if !walk.key.starts_with(walk.prefix) {
                 return Ok(Step::End);
             }
+            debug_assert!(walk.key >= walk.from, "the look goes back");
             if walk.is_of_the_past() {
                 continue;
             }
@@ -253,6 +258,7 @@ impl Session {
             return Ok(Says::Yes);
         };
         let row_id = &walk.key[start..];
+        debug_assert_eq!(row_id.len(), ROW_ID_BYTES);
         let leaf = walk.peer.table.tree(0).leaf(row_id)?;
         let Ok(slot) = leaf.find(row_id) else {
             return Ok(Says::No);
@@ -278,6 +284,7 @@ impl Session {
     /// wait could become one on the gap before it is given back, if purge takes the entry just then.
     fn note_dependence(&mut self, walk: &mut Walk<'_>, txn: TxnId, number: usize, skip: usize) {
         if walk.depends.is_none() {
+            debug_assert!(!txn.is_frozen() && skip <= walk.key.len());
             walk.depends = Some((txn, number));
             let key = &mut self.buffers.reference;
             key.clear();
@@ -313,6 +320,7 @@ impl Engine {
     /// there before, and the transaction did not remove it in between: a savepoint could take back
     /// the half of that which brought it back.
     fn outlives_its_writer(&self, header: &Header, body: &mut Vec<u8>) -> Result<bool> {
+        debug_assert!(!header.deleted && !header.txn.is_frozen());
         if self.losers.has(header.txn) {
             return Ok(false);
         }

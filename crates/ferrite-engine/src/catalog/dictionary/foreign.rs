@@ -84,6 +84,7 @@ fn folded(name: &str) -> String {
 }
 
 fn name_key(table: &str, name: &str) -> (String, String) {
+    debug_assert!(!name.is_empty(), "a constraint of {table} without a name");
     (folded(database_of(table)), folded(name))
 }
 
@@ -101,6 +102,11 @@ impl Foreign {
     /// The table has these constraints now.
     pub(super) fn set(&mut self, name: &str, child: TableId, keys: Vec<Owned>) {
         self.forget(name, child);
+        debug_assert!(
+            !self.of.contains_key(&child),
+            "{name} has constraints twice"
+        );
+        debug_assert!(keys.iter().all(|owned| !owned.key.columns.is_empty()));
         if keys.is_empty() {
             return;
         }
@@ -108,7 +114,8 @@ impl Foreign {
             let parent = owned.key.parent.clone();
             self.children.entry(parent).or_default().insert(child);
             if !is_copy(name) {
-                self.names.insert(name_key(name, &owned.key.name), child);
+                let before = self.names.insert(name_key(name, &owned.key.name), child);
+                debug_assert!(before.is_none_or(|before| before == child), "{name}");
             }
         }
         self.of.insert(child, keys);
@@ -119,6 +126,7 @@ impl Foreign {
         for owned in self.of.remove(&child).unwrap_or_default() {
             if let Some(children) = self.children.get_mut(&owned.key.parent) {
                 children.remove(&child);
+                debug_assert!(!children.contains(&child));
                 if children.is_empty() {
                     self.children.remove(&owned.key.parent);
                 }
@@ -128,11 +136,14 @@ impl Foreign {
                 self.names.remove(&taken);
             }
         }
+        debug_assert!(self.of(child).is_empty(), "{name} keeps constraints");
     }
 
     /// `id`, now called otherwise, is what `name` means until another table has that name.
     pub(super) fn stands_in(&mut self, name: &str, id: TableId) {
         if self.children.contains_key(name) {
+            debug_assert!(!is_copy(name), "{name} has children");
+            debug_assert!(id.0 != 0, "no table stands in for {name}");
             self.stand_ins.insert(name.to_string(), id);
         }
     }
@@ -141,6 +152,7 @@ impl Foreign {
     pub(super) fn no_stand_in(&mut self, name: &str, id: TableId) {
         self.stand_ins.remove(name);
         self.stand_ins.retain(|_, other| *other != id);
+        debug_assert!(!self.stand_ins.contains_key(name), "{name} is two tables");
     }
 
     /// Who has that constraint name in the table's database.
@@ -186,12 +198,17 @@ impl State {
             true => self.foreign.versions + 1,
             false => 0,
         };
+        debug_assert!(
+            version == 0 || version > table.links_version(),
+            "{name}: version {version} of its links is given twice"
+        );
         table.links_version.store(version, Ordering::SeqCst);
         // They keep other tables.
         if !ferrite_sync::mutant!("foreign.stale_links") {
             *table.links.lock() = None;
         }
         self.foreign.versions += 1;
+        debug_assert!(version <= self.foreign.versions);
     }
 
     /// Likewise of all that refer to `name` or that the table refers to.
@@ -204,6 +221,7 @@ impl State {
         around.push(id);
         around.sort_unstable();
         around.dedup();
+        debug_assert!(around.binary_search(&id).is_ok());
         for id in around {
             self.stale(id);
         }
@@ -257,6 +275,11 @@ impl Dictionary {
             outgoing: self.outgoing(&mut state, table.id(), &mut known)?,
             incoming: self.incoming(&mut state, table.id(), &mut known)?,
         });
+        debug_assert!(
+            version != 0 || links.outgoing.is_empty() && links.incoming.is_empty(),
+            "rows of table {} would not be checked",
+            table.id()
+        );
         *table.links.lock() = Some(links.clone());
         Ok(links)
     }
@@ -304,6 +327,8 @@ impl Dictionary {
             }
             links.push(link);
         }
+        debug_assert_eq!(links.len(), state.foreign.of(id).len());
+        debug_assert!(links.iter().all(Link::is_whole), "parts of a link of {id}");
         Ok(links)
     }
 
@@ -315,6 +340,7 @@ impl Dictionary {
     ) -> Result<Vec<Link>> {
         let name = state.name_of(id).to_string();
         let children: Vec<TableId> = state.referring_to(&name).collect();
+        debug_assert!(children.iter().all(|child| child.0 != 0));
         let mut links = Vec::new();
         for child in children {
             let keys = state.foreign.of(child).to_vec();
@@ -355,6 +381,11 @@ impl Dictionary {
         }
         let order = |l: &Link| (database_of(&l.other).to_string(), l.key.name.clone());
         links.sort_by_cached_key(order);
+        debug_assert!(links.iter().all(|link| link.key.parent == name));
+        debug_assert!(
+            links.iter().all(Link::is_whole),
+            "parts of a link to {name}"
+        );
         Ok(links)
     }
 
@@ -389,6 +420,7 @@ impl Dictionary {
             let fits = self.check_key(state, name, &own, key, new, known);
             fits.map_err(|why| misfit(at, key, &why))?;
         }
+        debug_assert_eq!(names.len(), new.keys.len(), "a name twice in {name}");
         match new.checks {
             true => self.check_waiting(state, name, &own, known),
             false => Ok(()),
@@ -404,6 +436,7 @@ impl Dictionary {
         new: &NewForeign,
         known: &mut Descriptions,
     ) -> std::result::Result<(), Misfit> {
+        debug_assert!(!key.columns.is_empty(), "{} of {name}", key.name);
         let found = matching::child_side(key, own)?;
         let parent = match key.parent == name {
             true => Some(own.clone()),
@@ -483,6 +516,10 @@ impl Dictionary {
         if state.foreign.of(id).is_empty() && state.referring_to(to).next().is_none() {
             return Ok(());
         }
+        debug_assert!(
+            state.specs.contains_key(&id),
+            "no table is to be called {to}"
+        );
         let mut known = Descriptions::default();
         let Some(own) = self.description(state, id, &mut known) else {
             return self.refuse_undescribed(state, to);
@@ -532,6 +569,7 @@ impl Dictionary {
         }
         let order = |r: &ForeignRow| (database_of(&r.child).to_string(), r.key.name.clone());
         rows.sort_by_cached_key(order);
+        debug_assert!(rows.iter().all(|row| !is_copy(&row.child)));
         rows
     }
 
@@ -546,6 +584,10 @@ impl Dictionary {
 
 /// The error for a constraint that does not fit; `at`: its number among the new ones.
 fn misfit(at: usize, key: &ForeignKey, why: &Misfit) -> Error {
+    debug_assert!(
+        at == usize::MAX || at < u32::MAX as usize,
+        "constraint {at}"
+    );
     let (reason, column, other) = why.parts();
     Error::ForeignKey(Box::new(ferrite_types::ForeignMisfit {
         at: at as u32,

@@ -66,6 +66,11 @@ impl State {
                 .into_iter()
                 .map(Owned::new)
                 .collect();
+            debug_assert!(
+                self.foreign.of(spec.id).is_empty(),
+                "{} is loaded twice",
+                spec.name
+            );
             self.foreign.set(&spec.name, spec.id, owned);
         }
         let strays = found.into_keys();
@@ -86,6 +91,7 @@ impl State {
         let Some(pending) = &parent.pending else {
             return Vec::new();
         };
+        debug_assert!(pending.stamp != 0, "{}", parent.name);
         let before = self.foreign.children_of(&pending.from);
         let mut children: Vec<TableId> = before
             .chain(self.foreign.children_of(&parent.name))
@@ -113,6 +119,7 @@ impl State {
     /// A table of that name and with these constraints is there.
     pub(super) fn now_named(&mut self, name: &str, id: TableId, keys: Vec<Owned>) {
         self.foreign.no_stand_in(name, id);
+        debug_assert_eq!(self.names.get(name), Some(&id), "{name}");
         self.foreign.set(name, id, keys);
         self.stale_around(id, name);
     }
@@ -123,6 +130,10 @@ impl State {
         self.foreign.forget(name, id);
         self.foreign.no_stand_in("", id);
         self.foreign.unfinished.remove(&id);
+        debug_assert!(
+            self.foreign.of(id).is_empty(),
+            "{name} has gone, not its constraints"
+        );
         self.stale_around(id, name);
         for parent in parents {
             if let Some(parent) = self.names.get(&parent).copied() {
@@ -231,6 +242,8 @@ impl Dictionary {
     /// Writes constraints to the generation that is not in use and has `spec` refer to them.
     pub(super) fn put_keys(&self, spec: &mut TableSpec, keys: &[Owned]) -> Result<()> {
         let generation = spec.foreign.map_or(0, |place| 1 - place.generation.min(1));
+        assert!(generation <= 1, "generation {generation} of {}", spec.name);
+        debug_assert_ne!(spec.foreign.map(|place| place.generation), Some(generation));
         // What a broken-off change may have left there.
         self.delete_chunks(spec.id, generation)?;
         if keys.is_empty() {
@@ -243,11 +256,19 @@ impl Dictionary {
         for (chunk, value) in chunks(&bytes) {
             self.put(&chunk_key(spec.id, generation, chunk), value)?;
         }
-        spec.foreign = Some(ForeignPlace {
+        assert!(u32::try_from(bytes.len()).is_ok(), "{} bytes", bytes.len());
+        let place = ForeignPlace {
             generation,
             length: bytes.len() as u32,
             checksum: crc32c::crc32c(&bytes),
-        });
+        };
+        debug_assert_eq!(
+            place.read(|generation, n| self.read(&chunk_key(spec.id, generation, n)).ok()),
+            Some(keys),
+            "constraints of {} read differently",
+            spec.name
+        );
+        spec.foreign = Some(place);
         kill_point!("dict.foreign.chunks");
         Ok(())
     }
@@ -280,6 +301,7 @@ impl Dictionary {
         let keys = state.foreign.of(child);
         let lost = usize::from(mutant!("foreign.lost_in_rewrite"));
         self.put_keys(&mut spec, &keys[lost.min(keys.len())..])?;
+        assert_eq!(spec.id, child, "another table's definition");
         self.put(&record_key(child, 0), &spec.encode())?;
         state.specs.insert(child, spec);
         kill_point!("dict.foreign.child");
@@ -296,6 +318,7 @@ impl Dictionary {
         while let Some(id) = state.foreign.unfinished.first().copied() {
             self.finish_one(state, id)?;
         }
+        debug_assert!(state.foreign.unfinished.is_empty());
         Ok(())
     }
 
@@ -304,6 +327,11 @@ impl Dictionary {
             for child in state.follow(&parent) {
                 self.rewrite_child(state, child)?;
             }
+            debug_assert!(
+                parent.pending.is_some(),
+                "{} has changed nothing",
+                parent.name
+            );
             kill_point!("dict.foreign.followed");
             // A child may be the table itself.
             let mut spec = state.specs.get(&id).ok_or(Error::NotFound)?.clone();
@@ -313,6 +341,10 @@ impl Dictionary {
             state.specs.insert(id, spec);
         }
         state.foreign.unfinished.remove(&id);
+        debug_assert!(state
+            .specs
+            .get(&id)
+            .is_none_or(|spec| spec.pending.is_none()));
         Ok(())
     }
 
@@ -363,6 +395,8 @@ impl Dictionary {
         }
         let keys = keys.unwrap_or_else(|| state.foreign.of(id).to_vec());
         self.note_renamed(&mut state, spec, from, keys);
+        debug_assert_eq!(state.names.get(to), Some(&id), "{from} renamed");
+        debug_assert!(!state.names.contains_key(from), "{from} is there twice");
         Ok(())
     }
 
@@ -390,6 +424,7 @@ impl Dictionary {
                 return Err(Error::Exists);
             }
         }
+        debug_assert_eq!(keys.len(), state.foreign.of(spec.id).len());
         Ok(changed.then(|| sorted(keys)))
     }
 
@@ -457,6 +492,8 @@ impl Dictionary {
         let pending = spec.pending.is_some();
         self.put_redefined(&mut state, &old, spec, Some(definition))?;
         let _ = self.delete_old_chunks(&old);
+        debug_assert!(state.specs.get(&id).is_some_and(|spec| spec.name == name));
+        debug_assert!(keys.iter().all(|owned| !owned.key.columns.is_empty()));
         state.foreign.set(name, id, keys);
         if pending {
             state.foreign.unfinished.insert(id);
@@ -485,6 +522,7 @@ impl Dictionary {
             .flat_map(|owned| owned.key.columns.iter().map(|(_, there)| there))
             .collect();
         columns.retain(|(old, _)| referred.iter().any(|name| same_name(name, old)));
+        debug_assert!(columns.len() <= referred.len() || referred.is_empty());
         columns
     }
 
