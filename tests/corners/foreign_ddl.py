@@ -35,7 +35,7 @@ def _said(session: Session) -> list[object]:
         if "which refers to the table, does not fit it" in text:
             continue  # InnoDB gives no reason
         text = text.replace("'corners/", "'")  # InnoDB's ID of a constraint in 1832 and 1833
-        words = [w for w in text.replace("InnoDB", "ENGINE").replace("FERRITE", "ENGINE").split(" ")]
+        words = text.replace("InnoDB", "ENGINE").replace("FERRITE", "ENGINE").split(" ")
         found.append((level, number, " ".join("COPY" if "#sql" in w else w for w in words)))
     return found
 

@@ -720,9 +720,7 @@ def _hunter(env: Env, seed: int, until: float, unexpected: list[object]) -> None
             for _ in range(dice.randint(1, 4)):
                 table = dice.choice("pccdde") if dice.random() < 0.9 else "e2"
                 row, up = dice.randint(1, 12), dice.randint(1, 12)
-                columns = (
-                    "(id, v) VALUES (%d, 0)" % row if table == "p" else "(id, p, v) VALUES (%d, %d, 0)" % (row, up)
-                )
+                columns = f"(id, v) VALUES ({row}, 0)" if table == "p" else f"(id, p, v) VALUES ({row}, {up}, 0)"
                 sql = dice.choice(
                     (
                         f"INSERT INTO {table} {columns}",
