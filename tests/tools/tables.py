@@ -147,7 +147,7 @@ def _shapes(cursor: Any, rng: Random) -> None:
     cursor.execute("ALTER TABLE renamed CHANGE old_name new_name INT, ALGORITHM=INSTANT")
     cursor.execute("SET foreign_key_checks = 0")
     cursor.execute(
-        "CREATE TABLE `a child` (id INT PRIMARY KEY, `up``` INT, down INT, CONSTRAINT `c-1`` ` FOREIGN KEY (`up```) "
+        "CREATE TABLE `a child` (id INT PRIMARY KEY, `up``` INT, down INT, CONSTRAINT `c-1`` x` FOREIGN KEY (`up```) "
         "REFERENCES `the parent` (`i d`) ON DELETE CASCADE ON UPDATE SET NULL, FOREIGN KEY (down) REFERENCES `a child` (id))"
     )
     cursor.execute("CREATE TABLE `the parent` (`i d` INT PRIMARY KEY)")
