@@ -208,8 +208,10 @@ bool ha_ferrite::changes_linked_type(Alter_inplace_info *info) {
       return true;
     }
     if (const Foreign_key *key = added_on(info, now->field_name)) {
-      my_error(ER_FK_COLUMN_CANNOT_CHANGE, MYF(0), name,
-               key->constraint_name.str ? key->constraint_name.str : "");
+      /* One without a name has no number yet. */
+      const std::string unnamed = std::string(table->s->table_name.str) + "_ibfk_0";
+      const char *given = key->constraint_name.str;
+      my_error(ER_FK_COLUMN_CANNOT_CHANGE, MYF(0), name, given ? given : unnamed.c_str());
       return true;
     }
   }
