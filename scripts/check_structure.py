@@ -25,7 +25,7 @@ PYTHON = ["bench/ferrite_bench"]
 KNOWN: dict[str, list[str]] = {
     "ferrite-capi": ["engine session"],
     "ferrite-redo": ["flush log"],
-    "ferrite-sim": ["bulk client damage ddl decide lifecycle verify write"],
+    "ferrite-sim": ["bulk client damage ddl decide foreign_ddl lifecycle verify write"],
     "ferrite-store": ["blob pack", "lifecycle store"],
     "ferrite-sync": ["futex hook latch nowait random sim thread time"],
     "ferrite-tools": ["check compare"],

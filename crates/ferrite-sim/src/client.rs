@@ -68,6 +68,8 @@ pub struct Tx {
     pub saves: Vec<(u64, Writes)>,
     /// Tables it has tried to change.
     pub touched: BTreeSet<TableNo>,
+    /// It is prepared and goes on without this client.
+    pub detached: bool,
 }
 
 /// Whether a transaction goes on after a statement.
@@ -271,6 +273,9 @@ impl Client {
     /// The transaction has ended, one way or the other.
     pub fn over(&mut self) {
         self.environment.statement_ends(self.thd);
+        if !self.tx.detached {
+            self.environment.disturbs_no_more(self.tx.serial);
+        }
         self.release_tables();
         self.tx = Tx::default();
     }
@@ -362,6 +367,7 @@ impl Client {
                 panic!("rows {a} and {b} of table {table} have the same unique value");
             }
         }
+        model.check_families();
     }
 
     fn answered(&mut self, serial: u64) {
@@ -426,6 +432,7 @@ impl Client {
     fn detach(&mut self, serial: u64) {
         self.note("is detached");
         self.s().detach_prepared();
+        self.tx.detached = true;
         if let Some(t) = self.environment.model().txns.get_mut(&serial) {
             t.detached = true;
         }

@@ -11,11 +11,14 @@
 
 use crate::client::Guarded;
 use crate::environment::Environment;
+use crate::family::{description, new_foreign};
+use crate::foreign_ddl::{family_ddl, others_refer};
 use crate::model::{Ddl, TableModel, TableNo, Version, MARKS};
 use crate::rows::{pattern, Big, Row, Secondary, Shape};
 use crate::write::{borrowed, entries_of};
 use ferrite_engine::{
-    Cursor, DdlCaller, DupInfo, Engine, IndexSpec, Isolation, ReadMode, Table, TableSpec, WaitMode,
+    Cursor, DdlCaller, DupInfo, Engine, IndexSpec, Isolation, ReadMode, References, Table,
+    TableSpec, WaitMode,
 };
 use ferrite_sync::random::Rng;
 use ferrite_sync::{sim, thread, time, Arc};
@@ -35,7 +38,10 @@ fn spec(table: &TableModel) -> TableSpec {
         indexes.push(index(&format!("s{at}"), *kind == Secondary::Unique));
     }
     TableSpec {
-        definition: table.name.as_bytes().to_vec(),
+        definition: match table.shape.kin {
+            None => table.name.as_bytes().to_vec(),
+            Some(_) => description(&table.shape),
+        },
         temporary: table.temporary,
         ..TableSpec::new(&table.name, indexes)
     }
@@ -51,7 +57,21 @@ pub fn create(
     no: TableNo,
     table: TableModel,
 ) -> Result<(), Error> {
-    make(environment, engine, no, table, Ddl::Create)?;
+    create_checked(environment, engine, no, table, true)
+}
+
+/// CREATE TABLE; `checks`: parents must be there.
+///
+/// # Errors
+/// As the engine's.
+pub fn create_checked(
+    environment: &Environment,
+    engine: &Engine,
+    no: TableNo,
+    table: TableModel,
+    checks: bool,
+) -> Result<(), Error> {
+    make(environment, engine, no, table, Ddl::Create, checks)?;
     environment
         .model()
         .tables
@@ -67,12 +87,14 @@ fn make(
     no: TableNo,
     mut table: TableModel,
     ddl: Ddl,
+    checks: bool,
 ) -> Result<Arc<Table>, Error> {
     let spec = spec(&table);
+    let foreign = new_foreign(&table.constraints, checks);
     table.ddl = Some(ddl);
     environment.model().tables.insert(no, table);
     let before = engine.commit_number();
-    let made = engine.dict().create_table(spec, 1);
+    let made = engine.dict().create_with_foreign(spec, 1, foreign);
     if made.is_err() {
         environment.model().tables.remove(&no);
     } else {
@@ -111,6 +133,10 @@ pub fn ddl_client(environment: &Arc<Environment>, engine: &Arc<Engine>, seed: u6
     let mut rng = Rng::new(seed);
     for _ in 0..rng.between(1, 6) {
         thread::sleep_us(rng.below(20_000));
+        if environment.plan.has_families() {
+            family_ddl(environment, engine, &mut rng);
+            continue;
+        }
         if rng.chance(1, 3) {
             let shape = environment.plan.new_shape(&mut rng);
             let no = environment.model().new_table();
@@ -138,11 +164,12 @@ pub fn ddl_client(environment: &Arc<Environment>, engine: &Arc<Engine>, seed: u6
             no,
             &what,
             wait_ms(environment, &mut rng),
+            References::Any,
         );
     }
 }
 
-fn wait_ms(environment: &Environment, rng: &mut Rng) -> u64 {
+pub(crate) fn wait_ms(environment: &Environment, rng: &mut Rng) -> u64 {
     if environment.plan.extra.ddl_beside {
         [0, 1, 20, 200][rng.below(4) as usize]
     } else {
@@ -151,7 +178,7 @@ fn wait_ms(environment: &Environment, rng: &mut Rng) -> u64 {
 }
 
 /// A table that no session uses.
-fn choose(environment: &Environment, rng: &mut Rng) -> Option<TableNo> {
+pub(crate) fn choose(environment: &Environment, rng: &mut Rng) -> Option<TableNo> {
     let model = environment.model();
     let beside = environment.plan.extra.ddl_beside;
     let free: Vec<TableNo> = model
@@ -167,7 +194,7 @@ fn choose(environment: &Environment, rng: &mut Rng) -> Option<TableNo> {
 }
 
 /// The metadata lock; None when somebody else has come first.
-fn begin(environment: &Environment, no: TableNo, what: &Ddl) -> Option<String> {
+pub(crate) fn begin(environment: &Environment, no: TableNo, what: &Ddl) -> Option<String> {
     let mut model = environment.model();
     let t = model.tables.get_mut(&no)?;
     if t.users > 0 || t.ddl.is_some() {
@@ -181,15 +208,16 @@ fn begin(environment: &Environment, no: TableNo, what: &Ddl) -> Option<String> {
 ///
 /// # Errors
 /// `LockTimeout`, rightly, or what the run injects.
-fn change(
+pub(crate) fn change(
     environment: &Environment,
     engine: &Engine,
     no: TableNo,
     what: &Ddl,
     wait_ms: u64,
+    references: References,
 ) -> Result<(), Error> {
     let name = begin(environment, no, what).ok_or(Error::LockTimeout)?;
-    let result = ask(environment, engine, no, &name, what, wait_ms);
+    let result = ask(environment, engine, no, &name, what, wait_ms, references);
     done(environment, no, what, result.is_ok());
     result
 }
@@ -202,20 +230,25 @@ fn ask(
     name: &str,
     what: &Ddl,
     wait_ms: u64,
+    references: References,
 ) -> Result<(), Error> {
+    let is_parent = others_refer(&environment.model(), no);
+    if references == References::None && matches!(what, Ddl::Drop | Ddl::Truncate) {
+        environment.model().went_unchecked(name);
+    }
     let before = environment.model().holders(no, false);
     let since_us = time::now_us();
     let number = engine.commit_number();
     let caller = DdlCaller {
         thd: THD,
         wait_ms,
-        ..DdlCaller::default()
+        references,
     };
     let result = match what {
         Ddl::Drop => engine.drop_table(name, &caller),
         Ddl::Truncate => engine.truncate_table(name, 1, &caller),
         Ddl::Rename(to) => engine.rename_table(name, to, &caller),
-        Ddl::Create | Ddl::Fill | Ddl::Copied => Ok(()),
+        Ddl::Create | Ddl::Fill | Ddl::Copied | Ddl::Constrain(_) => Ok(()),
     };
     let took_us = time::now_us() - since_us;
     sim::note(&format!("{what:?} of {name}: {result:?} in {took_us} us"));
@@ -230,6 +263,10 @@ fn ask(
                 hold.is_empty(),
                 "{what:?} of {name} is done and prepared transactions {hold:?} have changed it"
             );
+            assert!(
+                *what != Ddl::Drop || !is_parent || references == References::None,
+                "{name} is dropped and others refer to it"
+            );
             if *what == Ddl::Truncate {
                 renewed(environment, engine, no, number);
             }
@@ -240,12 +277,16 @@ fn ask(
                 "{what:?} of {name} has waited for nobody"
             );
         }
+        Err(Error::Referenced(by)) => assert!(
+            is_parent && *what == Ddl::Drop && references == References::Any,
+            "{what:?} of {name}: {by} refers to it"
+        ),
         Err(e) => assert!(environment.is_injected(e), "{what:?}: {e}"),
     }
     result
 }
 
-fn done(environment: &Environment, no: TableNo, what: &Ddl, is_done: bool) {
+pub(crate) fn done(environment: &Environment, no: TableNo, what: &Ddl, is_done: bool) {
     let mut model = environment.model();
     model.tables.entry(no).and_modify(|t| t.ddl = None);
     if !is_done {
@@ -256,10 +297,16 @@ fn done(environment: &Environment, no: TableNo, what: &Ddl, is_done: bool) {
             model.tables.remove(&no);
         }
         Ddl::Truncate => {
-            model.tables.entry(no).and_modify(|t| t.rows.clear());
+            model.tables.entry(no).and_modify(|t| {
+                t.rows.clear();
+                // Whatever comes from here on is checked.
+                t.constraints.iter_mut().for_each(|c| c.enforced = true);
+            });
         }
-        Ddl::Rename(to) => {
-            model.tables.entry(no).and_modify(|t| t.name.clone_from(to));
+        Ddl::Rename(to) => model.renamed(no, to),
+        Ddl::Constrain(new) => {
+            let new = new.clone();
+            model.tables.entry(no).and_modify(|t| t.constraints = new);
         }
         Ddl::Create | Ddl::Fill | Ddl::Copied => {}
     }
@@ -286,7 +333,7 @@ fn copy(environment: &Arc<Environment>, engine: &Arc<Engine>, no: TableNo, rng: 
         owner: Some(THD),
         ..TableModel::new(&format!("sim/c{to}"), shape.clone())
     };
-    let filled = make(environment, engine, to, new, Ddl::Fill)
+    let filled = make(environment, engine, to, new, Ddl::Fill, true)
         .and_then(|table| fill(environment, engine, no, &name, &shape, to, &table));
     // The old table keeps its metadata lock until the new one has its name.
     if let Err(e) = filled {
@@ -307,7 +354,8 @@ fn copy(environment: &Arc<Environment>, engine: &Arc<Engine>, no: TableNo, rng: 
         t.ddl = Some(aside.clone());
         t.owner = Some(THD);
     });
-    let moved = ask(environment, engine, no, &name, &aside, wait_ms);
+    let any = References::Any;
+    let moved = ask(environment, engine, no, &name, &aside, wait_ms, any);
     done(environment, no, &aside, moved.is_ok());
     if moved.is_err() {
         give_up_copy(environment, engine, to);
@@ -317,8 +365,8 @@ fn copy(environment: &Arc<Environment>, engine: &Arc<Engine>, no: TableNo, rng: 
             .tables
             .entry(to)
             .and_modify(|t| t.ddl = None);
-        let _ = change(environment, engine, to, &Ddl::Rename(name), wait_ms);
-        let _ = change(environment, engine, no, &Ddl::Drop, wait_ms);
+        let _ = change(environment, engine, to, &Ddl::Rename(name), wait_ms, any);
+        let _ = change(environment, engine, no, &Ddl::Drop, wait_ms, any);
     }
     for no in [no, to] {
         environment

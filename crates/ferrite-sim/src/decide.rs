@@ -59,6 +59,7 @@ fn decide_one(
             t.durable = true;
         }
         environment.resolve(engine);
+        environment.model().check_families();
         environment.tally().commits += 1;
     } else {
         environment.model().forget(serial);

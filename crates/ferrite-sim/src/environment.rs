@@ -4,7 +4,7 @@
 //! Locking: `model` and `tally` are real mutexes, held for moments, never over a call of the
 //! engine or of anything that may hand the baton to another task.
 
-use crate::model::{Model, State};
+use crate::model::{Model, State, TableNo};
 use crate::plan::{FaultMode, Plan};
 use ferrite_engine::{Callbacks, Engine, LogLevel, Status};
 use ferrite_io::sim::SimStorage;
@@ -12,6 +12,7 @@ use ferrite_lock::Owner;
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use ferrite_sync::{sim, stop, Arc, Event};
 use ferrite_types::Error;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
 
 /// What a run did.
@@ -78,6 +79,16 @@ struct Connection {
     kills: u64,
 }
 
+/// Index entries that a transaction takes away or brings.
+#[derive(Default)]
+struct Disturbance {
+    entries: BTreeSet<(TableNo, Vec<u8>)>,
+    /// It may have brought back one that it had taken away: then none of its entries is sure.
+    revives: bool,
+    /// Clock of the model when it was over.
+    over: Option<u64>,
+}
+
 /// Longest time beyond its timeout that a wait for a lock may last, in microseconds: a task that
 /// is out of time does not run at once.
 const WAIT_SLACK_US: u64 = 500_000;
@@ -93,6 +104,8 @@ pub struct Environment {
     held: Mutex<[Held; CLIENTS]>,
     connections: Mutex<[Connection; CLIENTS]>,
     released: Vec<Event>,
+    /// In tables with foreign keys, by transaction.
+    disturbances: Mutex<BTreeMap<u64, Disturbance>>,
     /// Crashes since the last completed recovery.
     depth: AtomicU64,
     /// A file was damaged behind the program's back.
@@ -114,6 +127,7 @@ impl Environment {
             held: Mutex::default(),
             connections: Mutex::default(),
             released: (0..CLIENTS).map(|_| Event::new()).collect(),
+            disturbances: Mutex::default(),
             depth: AtomicU64::new(0),
             damaged: AtomicBool::new(false),
             durable: AtomicU64::new(0),
@@ -254,6 +268,47 @@ impl Environment {
     pub fn disconnect_all(&self) {
         let mut all = self.connections.lock().unwrap_or_else(|e| e.into_inner());
         *all = Default::default();
+        self.disturbances().clear();
+    }
+
+    /// Has somebody killed its statement?
+    pub fn is_killed(&self, thd: usize) -> bool {
+        self.connection(thd, |c| c.killed)
+    }
+
+    // ---- who changes which keys ----------------------------------------------------------
+
+    fn disturbances(&self) -> MutexGuard<'_, BTreeMap<u64, Disturbance>> {
+        self.disturbances.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// A transaction is about to take away or bring these entries of a table.
+    pub fn disturbs(&self, serial: u64, table: TableNo, entries: Vec<Vec<u8>>) {
+        let mut all = self.disturbances();
+        let of = all.entry(serial).or_default();
+        for entry in entries {
+            of.revives |= !of.entries.insert((table, entry));
+        }
+    }
+
+    /// It is over.
+    pub fn disturbs_no_more(&self, serial: u64) {
+        let now = self.model().tick();
+        if let Some(disturbance) = self.disturbances().get_mut(&serial) {
+            disturbance.over = Some(now);
+        }
+    }
+
+    /// Has another transaction, since then, had an entry of the table on its mind that begins so?
+    pub fn is_disturbed(&self, serial: u64, table: TableNo, key: &[u8], since: u64) -> bool {
+        let all = self.disturbances();
+        let of_key = |d: &Disturbance| {
+            let mut entries = d.entries.iter();
+            d.revives || entries.any(|(no, entry)| *no == table && entry.starts_with(key))
+        };
+        all.iter().any(|(other, d)| {
+            *other != serial && d.over.is_none_or(|over| over >= since) && of_key(d)
+        })
     }
 
     // ---- answers held back ---------------------------------------------------------------
@@ -325,7 +380,7 @@ impl Callbacks for Server {
     }
 
     fn is_killed(&self, thd: usize) -> bool {
-        self.0.connection(thd, |c| c.killed)
+        self.0.is_killed(thd)
     }
 
     fn lock_wait_end(&self, thd: usize, waited_us: u64) {

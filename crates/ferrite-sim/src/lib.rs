@@ -7,6 +7,8 @@
 //! - `client`, `write`, `read`: what sessions do, and what they must see. `dirty`: reads at READ
 //!   UNCOMMITTED. `bulk`: transactions with very many values out of line. `temporary`: tables of
 //!   one connection.
+//! - `family`: foreign keys as the model has them. `foreign`: statements on tables that have some;
+//!   `foreign_look`: what they look at. `foreign_ddl`: tables and foreign keys come and go.
 //! - `decide`: prepared transactions without a session. `ddl`: tables come, go, and are copied.
 //!   `kill`: statements are killed. `damage`: files are.
 //! - `verify`: what must be there after a restart.
@@ -26,6 +28,10 @@ pub mod ddl;
 pub mod decide;
 pub mod dirty;
 pub mod environment;
+pub mod family;
+pub mod foreign;
+pub mod foreign_ddl;
+pub mod foreign_look;
 pub mod kill;
 pub mod lifecycle;
 pub mod model;

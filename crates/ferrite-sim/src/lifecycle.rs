@@ -3,12 +3,13 @@
 
 use crate::bulk::bulk_client;
 use crate::client::{reads_may_fail, After, Client};
-use crate::ddl::{create, ddl_client};
+use crate::ddl::{create, create_checked, ddl_client};
 use crate::decide::{decide_all, decider};
 use crate::environment::{Environment, Server};
+use crate::family::Constraint;
 use crate::kill::killer;
-use crate::model::{TableModel, MARKS};
-use crate::plan::Corner;
+use crate::model::{Model, TableModel, MARKS};
+use crate::plan::{Corner, Plan};
 use crate::rows::Shape;
 use crate::verify::{check_all, verify};
 use ferrite_engine::Engine;
@@ -149,6 +150,7 @@ fn marks_shape() -> Shape {
         u_values: 0,
         secondary: Vec::new(),
         covering: false,
+        kin: None,
     }
 }
 
@@ -163,11 +165,38 @@ fn make_tables(environment: &Arc<Environment>, engine: &Arc<Engine>) -> Result<(
         let name = format!("sim/t{at}");
         if !environment.model().was_made(&name) {
             let no = environment.model().new_table();
-            create(environment, engine, no, TableModel::new(&name, shape))?;
+            let (constraints, checks) =
+                constraints_of(&environment.plan, &environment.model(), at, &name);
+            let table = TableModel {
+                constraints,
+                ..TableModel::new(&name, shape)
+            };
+            create_checked(environment, engine, no, table, checks)?;
             environment.model().made(&name);
         }
     }
     Ok(())
+}
+
+/// The constraints of a table of the plan, for the names that its parents have now.
+fn constraints_of(plan: &Plan, model: &Model, at: usize, name: &str) -> (Vec<Constraint>, bool) {
+    let mut all_there = true;
+    let table = name.rsplit('/').next().unwrap_or(name);
+    let of_table = plan.bonds.iter().filter(|bond| bond.child == at);
+    let constraints = of_table
+        .enumerate()
+        .map(|(nth, bond)| {
+            let parent = format!("sim/t{}", bond.parent);
+            all_there &= bond.parent == at || model.named(&parent).is_some();
+            // Names that the server gives follow the table's.
+            let own = match nth {
+                0 => format!("{table}_ibfk_{nth}"),
+                _ => format!("c{at}_{nth}"),
+            };
+            Constraint::new(own, parent, bond)
+        })
+        .collect();
+    (constraints, all_there)
 }
 
 // ---- clients -------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ mod mutants;
 
 use clap::Parser;
 use ferrite_sim::environment::Tally;
+use ferrite_sim::plan::Plan;
 use ferrite_sim::run::{run, Finished};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -32,6 +33,9 @@ struct Options {
     /// The first seed (otherwise a random one); the others follow it
     #[arg(long, value_name = "S")]
     from: Option<u64>,
+    /// Of the fresh seeds only those that are about foreign keys
+    #[arg(long)]
+    families: bool,
     /// Seeds at the same time
     #[arg(long, value_name = "J", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..))]
     jobs: u64,
@@ -126,7 +130,7 @@ fn select(name: &str) {
 /// Runs one seed twice; true if it failed or the runs differ.
 fn replay(seed: u64, trace: bool) -> bool {
     let (a, b) = (run(seed, trace), run(seed, false));
-    println!("{:?}", ferrite_sim::plan::Plan::new(seed));
+    println!("{:?}", Plan::new(seed));
     a.report.trace.iter().for_each(|line| println!("{line}"));
     for done in [&a, &b] {
         let r = &done.report;
@@ -201,6 +205,8 @@ fn many(options: &Options) -> bool {
     }
     let from = Instant::now();
     let stop = AtomicBool::new(false);
+    let families = (first..).filter(|seed| Plan::new(*seed).has_families());
+    let families = Mutex::new(families);
     work(options.jobs, &sum, &|n| {
         let in_time = time.is_none_or(|t| from.elapsed() < t);
         let wanted = match seeds {
@@ -212,7 +218,11 @@ fn many(options: &Options) -> bool {
             stop.store(true, Ordering::Relaxed);
             return None;
         }
-        (in_time && wanted && !enough).then(|| first.wrapping_add(n))
+        let next = || match options.families {
+            true => families.lock().expect("no panic").next(),
+            false => Some(first.wrapping_add(n)),
+        };
+        (in_time && wanted && !enough).then(next).flatten()
     });
     let sum = sum.into_inner().expect("no panic");
     report(&sum, started.elapsed());

@@ -14,6 +14,7 @@
 //! Locking: one real mutex (`Environment::model`) that is never held over a call of the engine,
 //! since the engine may hand the baton to another task.
 
+use crate::family::{orphans_of, Constraint};
 use crate::rows::{Row, Secondary, Shape};
 use ferrite_engine::Xid;
 use ferrite_types::TxnId;
@@ -54,6 +55,8 @@ pub enum Ddl {
     Fill,
     /// Its rows go into another one.
     Copied,
+    /// It gets these foreign keys in place of those that it has.
+    Constrain(Vec<Constraint>),
 }
 
 /// One table.
@@ -77,6 +80,8 @@ pub struct TableModel {
     pub newer_than: u64,
     /// A snapshot from this number on is never refused.
     pub complete_at: u64,
+    /// Its foreign keys.
+    pub constraints: Vec<Constraint>,
 }
 
 impl TableModel {
@@ -92,6 +97,7 @@ impl TableModel {
             temporary: false,
             newer_than: 0,
             complete_at: 0,
+            constraints: Vec::new(),
         }
     }
 
@@ -391,5 +397,76 @@ impl Model {
             .collect();
         entries.sort_by(|a, b| a.0.cmp(&b.0));
         entries
+    }
+}
+
+// ---- foreign keys ----------------------------------------------------------------------------
+
+impl Model {
+    /// The table of that name.
+    pub fn named(&self, name: &str) -> Option<TableNo> {
+        let mut tables = self.tables.iter();
+        tables.find(|(_, t)| t.name == name).map(|(no, _)| *no)
+    }
+
+    /// Tables with constraints that refer to that name.
+    pub fn referring_to(&self, name: &str) -> Vec<TableNo> {
+        let refers = |t: &TableModel| t.constraints.iter().any(|c| c.parent == name);
+        let children = self.tables.iter().filter(|(_, t)| refers(t));
+        children.map(|(no, _)| *no).collect()
+    }
+
+    /// A table has another name: so it has in all constraints.
+    pub fn renamed(&mut self, no: TableNo, to: &str) {
+        let Some(from) = self.tables.get(&no).map(|t| t.name.clone()) else {
+            return;
+        };
+        for (child, t) in &mut self.tables {
+            for constraint in &mut t.constraints {
+                constraint.follow(*child == no, &from, to);
+            }
+        }
+        self.tables.entry(no).and_modify(|t| t.name = to.to_owned());
+    }
+
+    /// Parents of that name went and nobody looked for their children.
+    pub fn went_unchecked(&mut self, name: &str) {
+        for t in self.tables.values_mut() {
+            for constraint in t.constraints.iter_mut().filter(|c| c.parent == name) {
+                constraint.enforced = false;
+            }
+        }
+    }
+
+    /// Of each constraint of a table: rows without a parent for a snapshot, by what they refer to.
+    pub fn orphans(&self, no: TableNo, csn: u64) -> Vec<(&Constraint, BTreeMap<Vec<u64>, u64>)> {
+        let (t, none) = (self.table(no), Writes::new());
+        let rows = self.view_all(no, csn, &none);
+        let of = |constraint: &Constraint| match self.named(&constraint.parent) {
+            Some(parent) => orphans_of(constraint, &rows, &self.view_all(parent, csn, &none)),
+            None => orphans_of(constraint, &rows, &BTreeMap::new()),
+        };
+        t.constraints.iter().map(|c| (c, of(c))).collect()
+    }
+
+    /// Every row that is committed has its parents, wherever they are promised.
+    pub fn check_families(&self) {
+        for (no, t) in &self.tables {
+            if t.constraints.is_empty() || t.ddl.is_some() {
+                continue;
+            }
+            for (constraint, orphans) in self.orphans(*no, u64::MAX) {
+                // What is being emptied or dropped is gone in the core before the model knows.
+                let parent = self.named(&constraint.parent);
+                let changes = parent.is_none_or(|p| self.table(p).ddl.is_some());
+                assert!(
+                    orphans.is_empty() || changes || !constraint.enforced,
+                    "orphans of {} in {}: {orphans:?} are not in {}",
+                    constraint.name,
+                    t.name,
+                    constraint.parent
+                );
+            }
+        }
     }
 }

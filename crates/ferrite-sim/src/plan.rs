@@ -1,8 +1,9 @@
 //! The random configuration of a run, swarm style: each run has a random subset of the
 //! features, so that rare combinations are not drowned by the common ones.
 
-use crate::rows::{Secondary, Shape};
-use ferrite_engine::Config;
+use crate::family::{Bond, Column};
+use crate::rows::{Kin, Secondary, Shape};
+use ferrite_engine::{Action, Config};
 use ferrite_sync::random::Rng;
 use ferrite_types::format::Codec;
 
@@ -38,6 +39,8 @@ pub struct Plan {
     pub lives: u64,
     /// Shapes of the tables made at first.
     pub shapes: Vec<Shape>,
+    /// Foreign keys between them.
+    pub bonds: Vec<Bond>,
     /// Tables come and go.
     pub ddl: bool,
     /// Savepoints and rollback to them.
@@ -92,8 +95,8 @@ pub struct Extra {
     pub corner: Option<Corner>,
 }
 
-/// Nine seeds in 24 are about one thing that the others do too seldom. In all of them threads
-/// stand still at named places.
+/// Nine seeds in 24 are about one thing that the others do too seldom, and of the rest two in five are
+/// about foreign keys. In all of them threads stand still at named places.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Corner {
     /// Values of one length, written, freed and read at READ UNCOMMITTED: who follows a reference
@@ -118,6 +121,8 @@ pub enum Corner {
     /// Locked ranges with wide gaps, into which their owners and others insert; unique values that
     /// several want at once.
     Ranges,
+    /// Tables with foreign keys: parents and children come and go at the same time.
+    Families,
 }
 
 impl Corner {
@@ -131,13 +136,19 @@ impl Corner {
             5 => Some(Corner::Torn),
             6 => Some(Corner::Moves),
             7 | 8 => Some(Corner::Ranges),
-            _ => None,
+            _ => Rng::new(seed ^ FAMILIES)
+                .chance(2, 5)
+                .then_some(Corner::Families),
         }
     }
 
     /// Makes a run of it.
     fn shape(self, plan: &mut Plan) {
-        plan.faults = FaultMode::PowerOnly;
+        // What reads lie about nobody could tell from an orphan.
+        let keeps = self == Corner::Families && plan.faults != FaultMode::BadReads;
+        if !keeps {
+            plan.faults = FaultMode::PowerOnly;
+        }
         plan.extra.lost_writes = false;
         plan.extra.file_damage = self == Corner::Log;
         plan.extra.bulk = 0;
@@ -197,6 +208,7 @@ impl Corner {
             Corner::Torn => torn(plan),
             Corner::Moves => moves(plan),
             Corner::Ranges => ranges(plan),
+            Corner::Families => families(plan),
         }
     }
 }
@@ -264,6 +276,104 @@ fn ranges(plan: &mut Plan) {
     }
 }
 
+/// Of the stream that says which seeds are about foreign keys; no seed of `regressions.txt` is.
+const FAMILIES: u64 = 0x71a1_00ba;
+
+/// Few rows, so that everybody meets everybody.
+fn families(plan: &mut Plan) {
+    let rng = &mut Rng::new(plan.seed ^ 0x71a1_0006);
+    plan.clients = rng.between(3, 6);
+    plan.transactions = rng.between(6, 16);
+    plan.operations = rng.between(2, 6);
+    plan.big_transactions = false;
+    plan.savepoints = rng.chance(3, 4);
+    plan.ddl = rng.chance(2, 3);
+    plan.long_readers = plan.long_readers.min(1);
+    plan.config.lock_wait_timeout_ms = pick(rng, &[1, 5, 20, 100]);
+    plan.extra.copies = false;
+    // A key of nothing but 0xff has no successor, and a search for one opens no snapshot.
+    let (keys, prefix) = (pick(rng, &[5, 9, 24]), pick(rng, &[1, 1, 12, 200]));
+    let overflow = rng.chance(1, 4);
+    plan.shapes = (0..rng.between(2, 5))
+        .map(|_| family_shape(rng, keys, prefix, overflow))
+        .collect();
+    plan.bonds = bonds(rng, &plan.shapes);
+}
+
+fn family_shape(rng: &mut Rng, keys: u64, key_prefix: usize, overflow: bool) -> Shape {
+    let mut secondary = vec![Secondary::Plain];
+    if rng.chance(1, 3) {
+        secondary.push(Secondary::Unique);
+    }
+    Shape {
+        key_prefix,
+        keys,
+        // Many children have the same parent.
+        k_values: if rng.chance(1, 2) {
+            keys
+        } else {
+            keys.div_ceil(3)
+        },
+        u_values: keys,
+        secondary,
+        kin: Some(Kin {
+            nullable: rng.chance(1, 2),
+            descending: rng.chance(1, 4),
+            entry_fill: pick(rng, &[0, 0, 1500]),
+        }),
+        ..shape(rng, overflow)
+    }
+}
+
+/// Each table but the first has a parent or two among those before it, or itself.
+fn bonds(rng: &mut Rng, shapes: &[Shape]) -> Vec<Bond> {
+    let mut all: Vec<Bond> = Vec::new();
+    for child in 0..shapes.len() {
+        for _ in 0..rng.between(u64::from(child > 0), 2) {
+            let parent = match rng.below(4) {
+                0 => rng.below(child as u64 + 1) as usize,
+                1 => 0,
+                // Chains.
+                _ => child.saturating_sub(1),
+            };
+            let bond = bond(rng, shapes, child, parent);
+            if child > 0 || rng.chance(1, 3) {
+                all.push(bond);
+            }
+        }
+    }
+    all
+}
+
+/// Some foreign key between two of these tables.
+pub fn bond(rng: &mut Rng, shapes: &[Shape], child: usize, parent: usize) -> Bond {
+    let unique = |at: usize| shapes[at].secondary.contains(&Secondary::Unique);
+    let columns = match rng.below(8) {
+        0 => vec![(Column::K, Column::K), (Column::Id, Column::Id)],
+        1 | 2 if child != parent => vec![(Column::K, Column::K)],
+        3 if child != parent => vec![(Column::Id, Column::Id)],
+        4 if unique(child) => vec![(Column::U, Column::Id)],
+        5 if unique(parent) => vec![(Column::K, Column::U)],
+        _ => vec![(Column::K, Column::Id)],
+    };
+    let null = shapes[child].kin.is_some_and(|kin| kin.nullable);
+    let null = null && columns.iter().all(|(own, _)| *own == Column::K);
+    let mut action = || match rng.below(6) {
+        0 | 1 => Action::Cascade,
+        2 if null => Action::SetNull,
+        3 => Action::NoAction,
+        _ => Action::Restrict,
+    };
+    let (on_delete, on_update) = (action(), action());
+    Bond {
+        child,
+        parent,
+        columns,
+        on_delete,
+        on_update,
+    }
+}
+
 impl Extra {
     fn new(seed: u64) -> Extra {
         let rng = &mut Rng::new(seed ^ 0x71a1_0003);
@@ -323,6 +433,7 @@ fn shape(rng: &mut Rng, overflow: bool) -> Shape {
         u_values: keys * pick(rng, &[1, 2, 10]),
         secondary,
         covering: rng.chance(1, 2),
+        kin: None,
     }
 }
 
@@ -412,6 +523,7 @@ impl Plan {
             operations: rng.between(1, 9),
             lives: rng.between(2, 5),
             shapes: (0..tables).map(|_| shape(rng, overflow)).collect(),
+            bonds: Vec::new(),
             ddl: rng.chance(1, 3),
             savepoints: rng.chance(1, 2),
             prepare: rng.chance(1, 2),
@@ -424,6 +536,11 @@ impl Plan {
             stale_reads,
             extra: Extra::default(),
         }
+    }
+
+    /// Is the run about foreign keys?
+    pub fn has_families(&self) -> bool {
+        self.extra.corner == Some(Corner::Families)
     }
 
     /// The shape of a table that is made later.

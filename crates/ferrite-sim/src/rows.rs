@@ -38,7 +38,23 @@ pub struct Shape {
     pub secondary: Vec<Secondary>,
     /// Secondary entries carry the row's stamp.
     pub covering: bool,
+    /// It is one of the tables between which there are foreign keys.
+    pub kin: Option<Kin>,
 }
+
+/// How tables between which there are foreign keys differ from others: their columns can be compared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Kin {
+    /// `k` may be NULL.
+    pub nullable: bool,
+    /// The index on `k` is in descending order.
+    pub descending: bool,
+    /// Bytes that secondary entries carry besides: few of them go on a leaf.
+    pub entry_fill: usize,
+}
+
+/// `k` of a row where it is NULL.
+pub const NULL: u64 = u64::MAX;
 
 /// A value out of line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,6 +103,7 @@ fn number_at(bytes: &[u8], at: usize) -> Option<u64> {
 
 impl Shape {
     fn key(&self, letter: u8, n: u64) -> Vec<u8> {
+        let letter = self.kin.map_or(letter, |_| b'f');
         let mut key = vec![letter; self.key_prefix];
         key.extend_from_slice(&n.to_be_bytes());
         key
@@ -107,9 +124,27 @@ impl Shape {
     /// Declared part of the key in a secondary index.
     pub fn secondary_key(&self, index_no: usize, row: &Row) -> Vec<u8> {
         match self.secondary[index_no - 1] {
-            Secondary::Plain => self.key(b'k', row.k),
+            Secondary::Plain => match self.kin {
+                None => self.key(b'k', row.k),
+                Some(kin) => self.part(row.k, kin.nullable, kin.descending),
+            },
             Secondary::Unique => self.key(b'u', row.u),
         }
+    }
+
+    /// A column's value as a key part that may be NULL, or in descending order.
+    pub fn part(&self, value: u64, nullable: bool, descending: bool) -> Vec<u8> {
+        let mut part = Vec::new();
+        if nullable {
+            part.push(u8::from(value != NULL));
+        }
+        if value != NULL {
+            part.extend(self.key(b'f', value));
+        }
+        if descending {
+            part.iter_mut().for_each(|byte| *byte = !*byte);
+        }
+        part
     }
 
     /// The whole key of a row in an index.
@@ -124,11 +159,14 @@ impl Shape {
 
     /// Payload of a secondary entry.
     pub fn entry_payload(&self, row: &Row) -> Vec<u8> {
+        let mut payload = Vec::new();
         if self.covering {
-            row.stamp.to_be_bytes().to_vec()
-        } else {
-            Vec::new()
+            payload.extend_from_slice(&row.stamp.to_be_bytes());
         }
+        if let Some(kin) = self.kin {
+            payload.extend(pattern(row.k, kin.entry_fill));
+        }
+        payload
     }
 
     /// The row's payload.

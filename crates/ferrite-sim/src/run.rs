@@ -147,6 +147,16 @@ const ENDS: [&str; 7] = [
     "redo.after_sync_before_ack",
 ];
 
+/// Steps of foreign keys: between two looks, and as they are written to the dictionary.
+const FAMILIES: [&str; 6] = [
+    "dict.foreign.chunks",
+    "dict.foreign.child",
+    "dict.foreign.followed",
+    "dict.rename.logged",
+    "dict.rename.durable",
+    "dict.redefine.logged",
+];
+
 /// Steps of a page to its new place.
 const MOVES: [&str; 4] = [
     "store.after_write_before_sync",
@@ -174,6 +184,11 @@ fn stalls(corner: Corner, rng: &mut Rng) -> Vec<Stall> {
             ENDS.iter().copied().map(each).collect()
         }
         Corner::Ranges => vec![stall("write.value_checked", 4, 20_000)],
+        Corner::Families => vec![
+            stall("reference.leaf_left", 2, 20_000),
+            stall("rollback.one_undone", 4, 5_000),
+            stall("commit.visible", 8, 5_000),
+        ],
         Corner::Log | Corner::Ids | Corner::Torn | Corner::Moves => Vec::new(),
     };
     for _ in 0..2 {
@@ -229,7 +244,15 @@ fn corner_death(corner: Corner, recovering: bool, rng: &mut Rng) -> Option<Death
             Some(Death::Place("redo.blocks_written", any_scale(rng, 2)))
         }
         Corner::Moves if !recovering => Some(place_of(&MOVES, rng)),
-        Corner::Ends | Corner::Torn | Corner::Moves | Corner::Ranges => None,
+        Corner::Families if rng.chance(1, 3) => {
+            let place = FAMILIES[rng.below(FAMILIES.len() as u64) as usize];
+            Some(Death::Place(place, any_scale(rng, 3)))
+        }
+        // Late enough for something to come about.
+        Corner::Families if !recovering && rng.chance(1, 2) => {
+            Some(Death::Steps(rng.between(10_000, 150_000)))
+        }
+        Corner::Ends | Corner::Torn | Corner::Moves | Corner::Ranges | Corner::Families => None,
     }
 }
 

@@ -15,10 +15,14 @@
 
 use crate::client::Client;
 use crate::environment::Environment;
+use crate::family::Constraint;
 use crate::model::{Ddl, Model, State, TableModel, TableNo, Txn, Version, MARKS};
 use crate::rows::{describe, pattern, Shape};
 
-use ferrite_engine::{Cursor, DdlCaller, Engine, Isolation, ReadMode, Session, Table, WaitMode};
+use ferrite_engine::{
+    Cursor, DdlCaller, Engine, ForeignFault, ForeignKey, Isolation, ReadMode, Session, Table,
+    WaitMode,
+};
 use ferrite_sync::{sim, Arc};
 use ferrite_types::Error;
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,6 +38,8 @@ struct Found {
     rows: BTreeMap<TableNo, Rows>,
     /// Numbers of the prepared transactions.
     prepared: BTreeSet<u64>,
+    /// Foreign keys of each table that is there.
+    keys: BTreeMap<TableNo, Vec<Arc<ForeignKey>>>,
 }
 
 /// What became of a transaction.
@@ -60,6 +66,7 @@ pub fn verify(environment: &Arc<Environment>, engine: &Arc<Engine>) -> Result<()
     };
     read_values(engine, &tables)?;
     begin_life(&mut environment.model(), tables, &fates, &found);
+    environment.model().check_families();
     Ok(())
 }
 
@@ -142,18 +149,20 @@ fn find(environment: &Arc<Environment>, engine: &Arc<Engine>) -> Result<Found, E
         .iter()
         .map(|x| u64::from_be_bytes(x.data[..].try_into().expect("an xid of ours")))
         .collect();
-    let mut rows = BTreeMap::new();
+    let (mut rows, mut keys) = (BTreeMap::new(), BTreeMap::new());
     for name in &names {
         let (no, shape) = by_name
             .get(name)
             .unwrap_or_else(|| panic!("table {name} is unknown"));
         let table = engine.dict().open_table(name)?;
         rows.insert(*no, read_all(environment, engine, &table, shape)?);
+        keys.insert(*no, engine.dict().foreign_keys_of(name));
     }
     Ok(Found {
         names,
         rows,
         prepared,
+        keys,
     })
 }
 
@@ -234,14 +243,17 @@ fn settle_ddl(model: &mut Model, found: &Found) {
             continue;
         };
         let there = found.names.contains(&t.name);
-        match &t.ddl {
+        match t.ddl.clone() {
             Some(Ddl::Rename(to)) if !there => {
                 assert!(
-                    found.names.contains(to),
+                    found.names.contains(&to),
                     "table {} is lost by a rename to {to}",
                     t.name
                 );
-                t.name = to.clone();
+                model.renamed(no, &to);
+            }
+            Some(Ddl::Constrain(new)) if are_defined(&new, &found.keys[&no]) => {
+                t.constraints = new;
             }
             Some(Ddl::Create | Ddl::Drop) if !there => {
                 model.tables.remove(&no);
@@ -256,6 +268,12 @@ fn settle_ddl(model: &mut Model, found: &Found) {
     }
     let expected: BTreeSet<String> = model.tables.values().map(|t| t.name.clone()).collect();
     assert_eq!(found.names, expected, "tables after the restart");
+}
+
+/// Are these the foreign keys that the core has?
+fn are_defined(constraints: &[Constraint], keys: &[Arc<ForeignKey>]) -> bool {
+    let defined = |c: &Constraint| keys.iter().any(|key| c.is_defined_by(key));
+    constraints.len() == keys.len() && constraints.iter().all(defined)
 }
 
 fn fates(model: &Model, found: &Found) -> BTreeMap<u64, Fate> {
@@ -361,7 +379,13 @@ fn apply(model: &Model, fates: &BTreeMap<u64, Fate>) -> BTreeMap<TableNo, TableM
 
 fn compare(seed: u64, model: &Model, tables: &BTreeMap<TableNo, TableModel>, found: &Found) {
     for (no, t) in tables {
-        let rows = &found.rows[no];
+        let (rows, keys) = (&found.rows[no], &found.keys[no]);
+        assert!(
+            are_defined(&t.constraints, keys),
+            "foreign keys of {} after the restart: {keys:?}, expected {:?}",
+            t.name,
+            t.constraints
+        );
         let numbers: BTreeSet<u64> = t.rows.keys().chain(rows.keys()).copied().collect();
         for n in numbers {
             let expected = t.at(n, 0);
@@ -425,9 +449,59 @@ pub fn check_all(client: &mut Client) -> Result<(), Error> {
         if let Some(table) = client.use_table(no) {
             let environment = client.environment.clone();
             check_table(&environment, client.s(), &table)?;
+            check_parents(client, no, &table)?;
         }
     }
     client.commit();
+    Ok(())
+}
+
+/// CHECK TABLE finds the rows without a parent that the model has, and no others.
+fn check_parents(client: &mut Client, no: TableNo, table: &Arc<Table>) -> Result<(), Error> {
+    let links = client.engine.dict().links(table)?;
+    let mut found: BTreeMap<usize, Vec<Option<Vec<u8>>>> = BTreeMap::new();
+    client
+        .s()
+        .check_foreign(table, &links, &mut |number, fault| {
+            let of = found.entry(number).or_default();
+            match fault {
+                ForeignFault::Orphan(pk) => of.push(Some(pk.to_vec())),
+                ForeignFault::NoParent => of.push(None),
+                ForeignFault::ParentChanged => panic!("DDL while nobody does any"),
+            }
+            true
+        })?;
+    let csn = client.s().snapshot_number().expect("a check has one").get();
+    client.environment.resolve(&client.engine);
+    let model = client.environment.model();
+    let t = model.table(no);
+    for (constraint, orphans) in model.orphans(no, csn) {
+        let number = links
+            .outgoing
+            .iter()
+            .position(|l| l.key.name == constraint.name);
+        let of = number.and_then(|n| found.remove(&n)).unwrap_or_default();
+        if model.named(&constraint.parent).is_none() {
+            assert_eq!(of, [None], "{} of {}: no parent", constraint.name, t.name);
+            continue;
+        }
+        let refers = |pk: Option<Vec<u8>>| {
+            let n = t.shape.number_of(&pk?)?;
+            constraint.refers_to(n, t.at(n, csn)?)
+        };
+        let mut named: Vec<_> = of.into_iter().map(refers).collect();
+        named.sort();
+        let expected: Vec<_> = orphans.into_keys().map(Some).collect();
+        assert_eq!(
+            named, expected,
+            "orphans of {} in {}",
+            constraint.name, t.name
+        );
+    }
+    assert!(
+        found.is_empty(),
+        "orphans of unknown foreign keys: {found:?}"
+    );
     Ok(())
 }
 
@@ -452,6 +526,7 @@ mod tests {
             u_values: 1,
             secondary: Vec::new(),
             covering: false,
+            kin: None,
         };
         let mut marks = TableModel::new("sim/marks", shape);
         let before = Version {

@@ -78,6 +78,15 @@ impl Client {
 
     /// One statement that changes rows of that table.
     pub fn write_to(&mut self, no: TableNo) -> After {
+        let tables = self.environment.model();
+        let is_kin = tables
+            .tables
+            .get(&no)
+            .is_some_and(|t| t.shape.kin.is_some());
+        drop(tables);
+        if is_kin {
+            return self.family_write(no);
+        }
         let (table, shape) = match self.begin_write(no) {
             Ok(begun) => begun,
             Err(after) => return after,
@@ -134,7 +143,7 @@ impl Client {
         latest.saturating_sub(self.rng.between(1, 3))
     }
 
-    fn new_row(&mut self, table: &Arc<Table>, shape: &Shape) -> Result<Row, Error> {
+    pub(crate) fn new_row(&mut self, table: &Arc<Table>, shape: &Shape) -> Result<Row, Error> {
         let has_value = shape.max_big > 0 && self.rng.chance(1, 3);
         self.row_with(table, shape, has_value)
     }
@@ -174,7 +183,7 @@ impl Client {
         })
     }
 
-    fn now(&self, no: TableNo, n: u64) -> Option<Row> {
+    pub(crate) fn now(&self, no: TableNo, n: u64) -> Option<Row> {
         self.environment.resolve(&self.engine);
         self.environment
             .model()

@@ -231,7 +231,10 @@ impl Dictionary {
             return Err(Error::RowTooBig);
         }
         let (header, mut scratch) = (Header::default(), Scratch::default());
-        debug_assert!(split_key(key).is_some(), "a key of no definition");
+        debug_assert!(
+            split_key(key).is_some() || split_chunk_key(key).is_some(),
+            "a key of no definition"
+        );
         loop {
             let mut leaf = self.tree.leaf_mut(key, PageId::NONE)?;
             match leaf.find(key) {

@@ -414,7 +414,8 @@ impl Session {
             txn: self.txn.id(),
             version,
         };
-        if now.deleted && !deleted && now.txn == self.txn.id() {
+        let revives = now.deleted && !deleted && now.txn == self.txn.id();
+        if revives && !ferrite_sync::mutant!("foreign.revival_forgotten") {
             self.txn.owner.revives();
         }
         let mut kept = std::mem::take(&mut self.buffers.mid);

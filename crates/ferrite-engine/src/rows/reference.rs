@@ -16,6 +16,7 @@ use crate::state::engine::Engine;
 use crate::transaction::session::Session;
 use ferrite_lock::{Mode, Span};
 use ferrite_sync::atomic::Ordering;
+use ferrite_sync::{kill_point, mutant};
 use ferrite_tree::node;
 use ferrite_tree::record::Header;
 use ferrite_txn::VersionAddr;
@@ -138,6 +139,7 @@ impl Session {
                 _ => break Ok(Look::Nowhere),
             }
             drop(leaf);
+            kill_point!("reference.leaf_left");
             if let Err(e) = self.check_killed() {
                 break Err(e);
             }
@@ -158,6 +160,9 @@ impl Session {
         };
         if self.owns(header.txn) || !self.engine.txns.is_active(header.txn) {
             return Ok(live);
+        }
+        if header.deleted && mutant!("foreign.deletion_not_awaited") {
+            return Ok(Says::No);
         }
         if role == Role::Parent && !header.deleted {
             let body = &mut self.buffers.mid;

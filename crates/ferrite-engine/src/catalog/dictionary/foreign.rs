@@ -186,7 +186,9 @@ impl State {
         };
         table.links_version.store(version, Ordering::SeqCst);
         // They keep other tables.
-        *table.links.lock() = None;
+        if !ferrite_sync::mutant!("foreign.stale_links") {
+            *table.links.lock() = None;
+        }
         self.foreign.versions += 1;
     }
 
@@ -236,7 +238,10 @@ impl Dictionary {
             return Ok(Arc::default());
         }
         let made = table.links.lock().clone();
-        if let Some(links) = made.filter(|links| links.version == version) {
+        let is_fresh = |links: &Arc<Links>| {
+            links.version == version || ferrite_sync::mutant!("foreign.stale_links")
+        };
+        if let Some(links) = made.filter(is_fresh) {
             return Ok(links);
         }
         let mut state = self.state.lock();
@@ -269,6 +274,7 @@ impl Dictionary {
                 parent_index: None,
                 parts: Vec::new(),
                 peer: None,
+                row_end: None,
                 carried: owned.carried,
                 key: owned.key,
             };
@@ -277,11 +283,13 @@ impl Dictionary {
                 let there = self.description(state, parent, known);
                 let fits = |own: Arc<_>, there: Arc<_>| matching::fit(&link.key, &own, &there);
                 if let Some(fit) = own
+                    .clone()
                     .zip(there.clone())
                     .and_then(|(own, there)| fits(own, there))
                 {
                     let table = self.open_id(state, parent)?;
                     let index_no = fit.parent_index;
+                    link.row_end = own.and_then(|own| RowEnd::of(&own, fit.child_index));
                     let row_end = there.and_then(|there| RowEnd::of(&there, index_no));
                     link.parent_index = state.index_name(parent, index_no);
                     (link.index_no, link.parts) = (fit.child_index, fit.parts);
@@ -315,6 +323,7 @@ impl Dictionary {
                     parent_index: None,
                     parts: Vec::new(),
                     peer: None,
+                    row_end: None,
                     carried: false,
                     key: owned.key,
                 };
@@ -323,11 +332,12 @@ impl Dictionary {
                 let fits = |there: Arc<_>, own: Arc<_>| matching::fit(&link.key, &there, &own);
                 if let Some(fit) = there
                     .clone()
-                    .zip(own)
+                    .zip(own.clone())
                     .and_then(|(there, own)| fits(there, own))
                 {
                     let table = self.open_id(state, child)?;
                     let index_no = fit.child_index;
+                    link.row_end = own.and_then(|own| RowEnd::of(&own, fit.parent_index));
                     let row_end = there.and_then(|there| RowEnd::of(&there, index_no));
                     link.index_no = fit.parent_index;
                     link.parent_index = state.index_name(id, link.index_no);

@@ -14,7 +14,7 @@ use crate::catalog::foreign::{
     Pending,
 };
 use crate::catalog::spec::{record_key, TableSpec};
-use ferrite_sync::{kill_point, Arc};
+use ferrite_sync::{kill_point, mutant, Arc};
 use ferrite_types::{Error, Result, TableId};
 use std::collections::BTreeMap;
 
@@ -70,7 +70,9 @@ impl State {
         let strays = found.into_keys();
         let strays = strays.map(|(id, generation, n)| chunk_key(id, generation, n).to_vec());
         self.strays.extend(strays);
-        for spec in specs.iter().filter(|spec| spec.pending.is_some()) {
+        let has_pending =
+            |spec: &&TableSpec| spec.pending.is_some() && !mutant!("foreign.pending_not_finished");
+        for spec in specs.iter().filter(has_pending) {
             self.foreign.unfinished.insert(spec.id);
             self.follow(spec);
         }
@@ -237,7 +239,9 @@ impl Dictionary {
             return Ok(());
         };
         let mut spec = old.clone();
-        self.put_keys(&mut spec, state.foreign.of(child))?;
+        let keys = state.foreign.of(child);
+        let lost = usize::from(mutant!("foreign.lost_in_rewrite"));
+        self.put_keys(&mut spec, &keys[lost.min(keys.len())..])?;
         self.put(&record_key(child, 0), &spec.encode())?;
         state.specs.insert(child, spec);
         kill_point!("dict.foreign.child");
