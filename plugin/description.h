@@ -14,8 +14,8 @@
  *       u16 column, u8 kind (PartKind), u8 flags (1 nullable, 2 descending, 4 whole column,
  *       8 recoverable), u32 width, u32 prefix in characters (bytes of binary columns),
  *       u8 levels of weights, each: u8 group, u8 padded
- * The reader is crates/ferrite-engine/src/catalog/describe.rs. A change here is a change of the file
- * format.
+ * The reader is crates/ferrite-engine/src/catalog/describe.rs. A change here is a change of the
+ * file format.
  */
 #ifndef FERRITE_DESCRIPTION_H
 #define FERRITE_DESCRIPTION_H

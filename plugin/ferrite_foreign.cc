@@ -99,7 +99,6 @@ struct Clause {
         on_update(link.on_update) {}
 };
 
-
 static void append_columns(THD *thd, String *to, const Clause &clause,
                            const char *const fe_fk_column::*side) {
   to->append(STRING_WITH_LEN(" ("));
@@ -110,7 +109,8 @@ static void append_columns(THD *thd, String *to, const Clause &clause,
   to->append(')');
 }
 
-static void append_constraint(THD *thd, String *to, const Clause &clause, const std::string &child) {
+static void append_constraint(THD *thd, String *to, const Clause &clause,
+                              const std::string &child) {
   const std::string parent = clause.parent;
   to->append(STRING_WITH_LEN(" CONSTRAINT "));
   append_quoted(thd, to, clause.name);
@@ -264,9 +264,10 @@ void ForeignKeys::warn(const Foreign_key *key, const std::string &reason) const 
   const std::string table = quoted_table(m_thd, m_original.empty() ? m_name : m_original);
   /* InnoDB's grammar, too. */
   const bool no_column = reason.compare(0, 7, "Column ") == 0;
-  warn_misfit(m_thd, HA_ERR_CANNOT_ADD_FOREIGN, std::string(m_alter ? "Alter " : "Create ") + " table " + table +
-                         (no_column ? "" : " with") + " foreign key " + key_text(key) +
-                         " constraint failed. " + reason);
+  warn_misfit(m_thd, HA_ERR_CANNOT_ADD_FOREIGN,
+              std::string(m_alter ? "Alter " : "Create ") + " table " + table +
+                  (no_column ? "" : " with") + " foreign key " + key_text(key) +
+                  " constraint failed. " + reason);
 }
 
 std::string ForeignKeys::reason(const fe_fk_misfit &misfit, const Foreign_key *key) const {
@@ -311,9 +312,9 @@ int ForeignKeys::report() const {
   if (misfit.at < m_keys.size())
     warn(m_keys[misfit.at], reason(misfit, m_keys[misfit.at]));
   else
-    warn_misfit(m_thd, HA_ERR_CANNOT_ADD_FOREIGN, "Create table '" + m_name +
-                           "' with foreign key constraint failed. Constraint " + misfit.key +
-                           ", which refers to the table, does not fit it.");
+    warn_misfit(m_thd, HA_ERR_CANNOT_ADD_FOREIGN,
+                "Create table '" + m_name + "' with foreign key constraint failed. Constraint " +
+                    misfit.key + ", which refers to the table, does not fit it.");
   return HA_ERR_CANNOT_ADD_FOREIGN;
 }
 
@@ -372,18 +373,20 @@ int ForeignKeys::check() const {
       return HA_ERR_INTERNAL_ERROR;
     }
     if (m_temporary) {
-      warn_misfit(m_thd, HA_ERR_CANNOT_ADD_FOREIGN, std::string(m_alter ? "Alter " : "Create ") + " table `" +
-                             m_form->s->db.str + "`.`" + m_form->s->table_name.str +
-                             "` with foreign key constraint failed. Temporary tables can't have "
-                             "foreign key constraints.");
+      warn_misfit(m_thd, HA_ERR_CANNOT_ADD_FOREIGN,
+                  std::string(m_alter ? "Alter " : "Create ") + " table `" + m_form->s->db.str +
+                      "`.`" + m_form->s->table_name.str +
+                      "` with foreign key constraint failed. Temporary tables can't have "
+                      "foreign key constraints.");
       return HA_ERR_CANNOT_ADD_FOREIGN;
     }
     const bool changes =
         m_defs[i].on_delete == FE_FK_SET_NULL || m_defs[i].on_update >= FE_FK_CASCADE;
     if (!m_defs[i].carried && changes && on_base_of_stored(m_form, m_keys[i])) {
-      warn_misfit(m_thd, HA_ERR_CANNOT_ADD_FOREIGN, "Create table '" + m_name +
-                             "' with foreign key constraint failed. Cannot add foreign key "
-                             "constraint placed on the base column of stored column. \n");
+      warn_misfit(m_thd, HA_ERR_CANNOT_ADD_FOREIGN,
+                  "Create table '" + m_name +
+                      "' with foreign key constraint failed. Cannot add foreign key "
+                      "constraint placed on the base column of stored column. \n");
       return HA_ERR_CANNOT_ADD_FOREIGN;
     }
   }

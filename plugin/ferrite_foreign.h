@@ -20,7 +20,8 @@
 #include "ferrite.h"
 #include "ferrite_share.h"
 
-/* Rows are checked against foreign keys; were they not, CREATE and ALTER would have to refuse them. */
+/* Rows are checked against foreign keys; were they not, CREATE and ALTER would have to refuse them.
+ */
 constexpr bool ferrite_foreign_keys_enforced = true;
 
 namespace ferrite {
@@ -69,7 +70,8 @@ class ForeignKeys {
   std::vector<fe_fk_def> m_defs;
 };
 
-/* Changes foreign keys, names of columns and indexes, and the description of a table whose rows stay. */
+/* Changes foreign keys, names of columns and indexes, and the description of a table whose rows
+ * stay. */
 fe_code alter_foreign(const std::string &name, const TABLE *altered, const Layout &layout,
                       Alter_inplace_info *info, const std::string &definition, ForeignKeys *added);
 

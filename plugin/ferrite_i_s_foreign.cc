@@ -1,6 +1,6 @@
 /*
- * information_schema.FERRITE_SYS_FOREIGN and FERRITE_SYS_FOREIGN_COLS: the foreign keys of all tables,
- * whose parents may be missing. Columns and numbers are those of INNODB_SYS_FOREIGN and
+ * information_schema.FERRITE_SYS_FOREIGN and FERRITE_SYS_FOREIGN_COLS: the foreign keys of all
+ * tables, whose parents may be missing. Columns and numbers are those of INNODB_SYS_FOREIGN and
  * INNODB_SYS_FOREIGN_COLS. The rules of ferrite_i_s.cc hold here too.
  */
 #include <string>
@@ -90,12 +90,13 @@ int fill_foreign_cols(THD *thd, TABLE_LIST *tables, Item *) {
 
 namespace Show {
 
-static ST_FIELD_INFO ferrite_sys_foreign_fields[] = {Column("ID", Varchar(max_name), NOT_NULL),
-                                                     Column("FOR_NAME", Varchar(max_name), NOT_NULL),
-                                                     Column("REF_NAME", Varchar(max_name), NOT_NULL),
-                                                     Column("N_COLS", ULonglong(), NOT_NULL),
-                                                     Column("TYPE", ULonglong(), NOT_NULL),
-                                                     CEnd()};
+static ST_FIELD_INFO ferrite_sys_foreign_fields[] = {
+    Column("ID", Varchar(max_name), NOT_NULL),
+    Column("FOR_NAME", Varchar(max_name), NOT_NULL),
+    Column("REF_NAME", Varchar(max_name), NOT_NULL),
+    Column("N_COLS", ULonglong(), NOT_NULL),
+    Column("TYPE", ULonglong(), NOT_NULL),
+    CEnd()};
 
 static ST_FIELD_INFO ferrite_sys_foreign_cols_fields[] = {
     Column("ID", Varchar(max_name), NOT_NULL), Column("FOR_COL_NAME", Varchar(max_name), NOT_NULL),

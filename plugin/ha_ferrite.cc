@@ -323,7 +323,8 @@ int ha_ferrite::extra(ha_extra_function operation) {
 int ha_ferrite::begin_copy() {
   const TABLE_SHARE *s = table->s;
   if (m_sequence || s->long_unique_table || s->period.unique_keys) return 0;
-  /* Who deletes a parent must see its children: only copies under a name of their own are not seen. */
+  /* Who deletes a parent must see its children: only copies under a name of their own are not seen.
+   */
   if (is_linked() && m_share->name.find("/#sql-") == std::string::npos) return 0;
   if (int err = prepare_write()) return err;
   fe_table_begin_load(m_session, m_share->table);

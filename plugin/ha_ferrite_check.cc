@@ -1,9 +1,10 @@
 /*
- * CHECK TABLE ... EXTENDED and foreign keys: which rows have no parent. The core looks for them by one
- * snapshot of both tables; here their columns become words.
+ * CHECK TABLE ... EXTENDED and foreign keys: which rows have no parent. The core looks for them by
+ * one snapshot of both tables; here their columns become words.
  *
- * A row without a parent is no damage: foreign_key_checks=0 lets it in, and LOAD of a dump does so every
- * day. So each is a warning, and the table's status stays OK; of a parent that is not there it is a note.
+ * A row without a parent is no damage: foreign_key_checks=0 lets it in, and LOAD of a dump does so
+ * every day. So each is a warning, and the table's status stays OK; of a parent that is not there
+ * it is a note.
  *
  * Rules of this module
  * - What is kept of the rows that are found is bounded; their number is not counted.
@@ -93,8 +94,7 @@ static void append_values(THD *thd, String *text, const TABLE *table, const Link
 void ha_ferrite::report_orphan(THD *thd, const fe_link &link, const LinkKey &key,
                                const std::string &pk, fe_cursor *rows) {
   fe_row row;
-  fe_code rc =
-      fe_row_get(rows, {reinterpret_cast<const uint8_t *>(pk.data()), pk.size()}, &row);
+  fe_code rc = fe_row_get(rows, {reinterpret_cast<const uint8_t *>(pk.data()), pk.size()}, &row);
   if (rc == FE_OK) {
     m_index = &layout().indexes[0];
     check_plan();

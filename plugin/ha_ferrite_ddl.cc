@@ -208,10 +208,10 @@ int ha_ferrite::rename_table(const char *from, const char *to) {
   if (ferrite::is_temporary_path(to)) return refuse_temporary_name(to);
   THD *thd = ha_thd();
   const std::string old_name = core_table_name(from), new_name = core_table_name(to);
-  fe_code rc = fe_table_rename(ferrite_engine, old_name.c_str(), new_name.c_str(),
-                               ferrite_shown_name(old_name).c_str(),
-                               ferrite_shown_name(new_name).c_str(), ferrite_foreign_checks(thd),
-                               thd, ferrite_lock_wait_ms(thd));
+  fe_code rc =
+      fe_table_rename(ferrite_engine, old_name.c_str(), new_name.c_str(),
+                      ferrite_shown_name(old_name).c_str(), ferrite_shown_name(new_name).c_str(),
+                      ferrite_foreign_checks(thd), thd, ferrite_lock_wait_ms(thd));
   /* The server would report any failure as 1025; the first error reported is used. */
   if (rc == FE_LOCK_TIMEOUT) my_error(ER_LOCK_WAIT_TIMEOUT, MYF(0));
   if (rc == FE_INTERRUPTED) my_error(ER_QUERY_INTERRUPTED, MYF(0));

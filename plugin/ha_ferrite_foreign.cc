@@ -137,7 +137,8 @@ bool ha_ferrite::is_fk_defined_on_table_or_index(uint index) {
 static const char *name_before(const Field *field, Alter_inplace_info *info) {
   List_iterator_fast<Create_field> fields(info->alter_info->create_list);
   while (const Create_field *now = fields++)
-    if (now->field && same_name(now->field_name, field->field_name)) return now->field->field_name.str;
+    if (now->field && same_name(now->field_name, field->field_name))
+      return now->field->field_name.str;
   return "";
 }
 

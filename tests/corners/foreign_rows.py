@@ -17,7 +17,13 @@ FAMILY = [
     "INSERT INTO p (id, k) VALUES (1, 1), (2, 2), (3, 3), (4, NULL)",
     "INSERT INTO c (id, p) VALUES (10, 1), (11, 1), (20, 2), (90, NULL)",
 ]
-ACTIONS = ["", "ON DELETE CASCADE ON UPDATE CASCADE", "ON DELETE SET NULL ON UPDATE SET NULL", "ON DELETE NO ACTION", "ON UPDATE CASCADE"]
+ACTIONS = [
+    "",
+    "ON DELETE CASCADE ON UPDATE CASCADE",
+    "ON DELETE SET NULL ON UPDATE SET NULL",
+    "ON DELETE NO ACTION",
+    "ON UPDATE CASCADE",
+]
 CHANGES = [
     "INSERT INTO c (id, p) VALUES (30, 3), (31, 7), (32, 3)",
     "INSERT IGNORE INTO c (id, p) VALUES (30, 3), (31, 7), (32, 3)",
@@ -55,7 +61,10 @@ def _rows(session: Session, *tables: str) -> list[object]:
 
 
 def _said(session: Session) -> list[object]:
-    return [(level, number, text.replace("FERRITE", "InnoDB").replace("Ferrite:", "InnoDB:")) for level, number, text in session.warnings()]
+    return [
+        (level, number, text.replace("FERRITE", "InnoDB").replace("Ferrite:", "InnoDB:"))
+        for level, number, text in session.warnings()
+    ]
 
 
 def _outcome(session: Session, sql: str) -> list[object]:
@@ -161,7 +170,9 @@ def scenario_self(env: Env) -> None:
     """A table that refers to itself, and two that refer to each other."""
     for actions in ACTIONS:
         tables = [
-            "CREATE TABLE t (id INT PRIMARY KEY, up INT, CONSTRAINT f FOREIGN KEY (up) REFERENCES t (id) " + actions + ") ENGINE={e}",
+            "CREATE TABLE t (id INT PRIMARY KEY, up INT, CONSTRAINT f FOREIGN KEY (up) REFERENCES t (id) "
+            + actions
+            + ") ENGINE={e}",
             "INSERT INTO t VALUES (1, NULL), (2, 1), (3, 2), (4, 2), (6, 1)",
         ]
         changes = [
@@ -183,12 +194,20 @@ def scenario_self(env: Env) -> None:
     for actions in ACTIONS:
         tables = [
             "CREATE TABLE a (id INT PRIMARY KEY, b INT) ENGINE={e}",
-            "CREATE TABLE b (id INT PRIMARY KEY, a INT, CONSTRAINT ba FOREIGN KEY (a) REFERENCES a (id) " + actions + ") ENGINE={e}",
+            "CREATE TABLE b (id INT PRIMARY KEY, a INT, CONSTRAINT ba FOREIGN KEY (a) REFERENCES a (id) "
+            + actions
+            + ") ENGINE={e}",
             "INSERT INTO a VALUES (1, 1), (2, 1), (3, 2), (4, NULL)",
             "INSERT INTO b VALUES (1, 1), (2, 2), (3, 1)",
             "ALTER TABLE a ADD CONSTRAINT ab FOREIGN KEY (b) REFERENCES b (id) " + actions,
         ]
-        changes = ["DELETE FROM a WHERE id=1", "DELETE FROM b WHERE id=2", "DELETE FROM a", "UPDATE a SET id=9 WHERE id=1", "UPDATE b SET id=9 WHERE id=1"]
+        changes = [
+            "DELETE FROM a WHERE id=1",
+            "DELETE FROM b WHERE id=2",
+            "DELETE FROM a",
+            "UPDATE a SET id=9 WHERE id=1",
+            "UPDATE b SET id=9 WHERE id=1",
+        ]
         env.same_as_innodb(lambda engine, t=tables, c=changes: _play(env, engine, t, c, ("a", "b")))
 
 
@@ -197,12 +216,16 @@ def scenario_a_row_that_refers_to_itself(env: Env) -> None:
     for actions in ACTIONS:
         env.fresh_database()
         session = env.session()
-        session.run(f"CREATE TABLE t (id INT PRIMARY KEY, up INT, CONSTRAINT f FOREIGN KEY (up) REFERENCES t (id) {actions}) ENGINE=FERRITE")
+        session.run(
+            f"CREATE TABLE t (id INT PRIMARY KEY, up INT, CONSTRAINT f FOREIGN KEY (up) REFERENCES t (id) {actions}) ENGINE=FERRITE"
+        )
         session.run("INSERT INTO t VALUES (5, 5), (6, 5), (7, 7)")
         equal(session.answer("DELETE FROM t WHERE id=7"), [], "the row itself")
         refused = "DELETE CASCADE" not in actions and "DELETE SET NULL" not in actions
         equal(session.answer("DELETE FROM t WHERE id=5"), 1451 if refused else [], "a row with another child")
-        equal(session.answer("UPDATE t SET id=50, up=50 WHERE id=5"), 1451 if refused else [], "a row with another child")
+        equal(
+            session.answer("UPDATE t SET id=50, up=50 WHERE id=5"), 1451 if refused else [], "a row with another child"
+        )
 
 
 def scenario_depth(env: Env) -> None:
@@ -219,10 +242,17 @@ def scenario_depth(env: Env) -> None:
             )
             session.run(f"INSERT INTO t{n} VALUES (1)" + (", (2)" if n < 16 else ""))
         answers: list[object] = []
-        for sql in ("DELETE FROM t0 WHERE id=1", "UPDATE t0 SET id=5 WHERE id=1", "UPDATE t0 SET id=6 WHERE id=2", "DELETE FROM t0 WHERE id=6"):
+        for sql in (
+            "DELETE FROM t0 WHERE id=1",
+            "UPDATE t0 SET id=5 WHERE id=1",
+            "UPDATE t0 SET id=6 WHERE id=2",
+            "DELETE FROM t0 WHERE id=6",
+        ):
             answers.append(_fails(session, sql))
             answers.append([session.answer(f"SELECT * FROM t{n}") for n in range(18)])
-        session.run(f"CREATE TABLE s (id INT PRIMARY KEY, up INT, CONSTRAINT s FOREIGN KEY (up) REFERENCES s (id) ON DELETE CASCADE) ENGINE={engine}")
+        session.run(
+            f"CREATE TABLE s (id INT PRIMARY KEY, up INT, CONSTRAINT s FOREIGN KEY (up) REFERENCES s (id) ON DELETE CASCADE) ENGINE={engine}"
+        )
         session.run("INSERT INTO s SELECT seq, IF(seq=1, NULL, seq-1) FROM seq_1_to_40")
         for start in (20, 25, 26, 1):
             answers.append(_fails(session, f"DELETE FROM s WHERE id={start}"))
@@ -252,13 +282,23 @@ def scenario_values_and_columns(env: Env) -> None:
         "DELETE FROM p",
         "UPDATE p SET id='A' WHERE id='a'",
     ]
-    shown = ("p", "(SELECT id, p, MD5(big), n, g FROM c) AS c", "d", "said", "(SELECT id, g FROM c FORCE INDEX (g) WHERE g > 0) AS x")
+    shown = (
+        "p",
+        "(SELECT id, p, MD5(big), n, g FROM c) AS c",
+        "d",
+        "said",
+        "(SELECT id, g FROM c FORCE INDEX (g) WHERE g > 0) AS x",
+    )
     env.same_as_innodb(lambda engine: _play(env, engine, tables, changes, shown))
     session = env.session()
     session.run("UPDATE p SET id='longer again' WHERE id='a'")
     session.run("DELETE FROM p WHERE id='b'")
     for table in ("p", "c", "d"):
-        equal(session.answer(f"CHECK TABLE {table} EXTENDED"), [(f"{DATABASE}.{table}", "check", "status", "OK")], "CHECK TABLE")
+        equal(
+            session.answer(f"CHECK TABLE {table} EXTENDED"),
+            [(f"{DATABASE}.{table}", "check", "status", "OK")],
+            "CHECK TABLE",
+        )
 
 
 def scenario_duplicates_through_a_cascade(env: Env) -> None:
@@ -343,7 +383,11 @@ def scenario_versioned(env: Env) -> None:
                     session.run(f"SET timestamp={moment}")
                     answers.append([versioned, *_outcome(session, sql), *_rows(session, "p", "c")])
                     if with_c:
-                        answers.append(session.answer("SELECT id, p, v, row_start, row_end FROM c FOR SYSTEM_TIME ALL ORDER BY 1, 4, 5"))
+                        answers.append(
+                            session.answer(
+                                "SELECT id, p, v, row_start, row_end FROM c FOR SYSTEM_TIME ALL ORDER BY 1, 4, 5"
+                            )
+                        )
             return answers
 
         env.same_as_innodb(play)
@@ -355,7 +399,14 @@ def scenario_check_finds_orphans(env: Env) -> None:
     session.run("SET foreign_key_checks=0")
     session.run("INSERT INTO c (id, p) VALUES (70, 70), (71, NULL), (72, 70)")
     said = session.run("CHECK TABLE c EXTENDED")
-    equal([line[2:] for line in said], [("Warning", f"Ferrite: foreign key f: a row has no parent in `{DATABASE}`.`p`: (`p`) = (70)"), ("status", "OK")], "lines")
+    equal(
+        [line[2:] for line in said],
+        [
+            ("Warning", f"Ferrite: foreign key f: a row has no parent in `{DATABASE}`.`p`: (`p`) = (70)"),
+            ("status", "OK"),
+        ],
+        "lines",
+    )
     for kind in ("", "QUICK", "MEDIUM"):
         equal(len(session.run(f"CHECK TABLE c {kind}")), 1, f"lines of CHECK {kind}, which does not look")
     session.run("INSERT INTO p (id) VALUES (70)")
@@ -382,8 +433,14 @@ def scenario_check_reads_keys_of_each_type(env: Env) -> None:
         "DATETIME(6)": ("DATETIME(6)", "'2020-01-01 01:02:03.000004'"),
         "CHAR(10)": ("VARCHAR(40)", "'a'"),
         "VARCHAR(300) CHARACTER SET utf8mb4": ("CHAR(200) CHARACTER SET utf8mb4", "REPEAT('z', 150)"),
-        "VARCHAR(60) CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_520_nopad_ci": ("VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_520_nopad_ci", "'ßäé'"),
-        "VARCHAR(60) CHARACTER SET utf8mb4 COLLATE utf8mb4_thai_520_w2": ("VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_thai_520_w2", "'กขa'"),
+        "VARCHAR(60) CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_520_nopad_ci": (
+            "VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_520_nopad_ci",
+            "'ßäé'",
+        ),
+        "VARCHAR(60) CHARACTER SET utf8mb4 COLLATE utf8mb4_thai_520_w2": (
+            "VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_thai_520_w2",
+            "'กขa'",
+        ),
         "VARBINARY(20)": ("VARBINARY(90)", "'0123456789'"),
         "BINARY(10)": ("VARBINARY(90)", "'0123456789'"),
         "VARBINARY(30)": ("BINARY(10)", "'0123456789'"),
@@ -395,13 +452,17 @@ def scenario_check_reads_keys_of_each_type(env: Env) -> None:
     for own, (other, value) in types.items():
         for own_order, other_order in (("", "DESC"), ("DESC", ""), ("DESC", "DESC")):
             session.run("DROP TABLE IF EXISTS c, p")
-            session.run(f"CREATE TABLE p (x INT NOT NULL, k {other} NOT NULL, PRIMARY KEY (x {other_order}, k {other_order})) ENGINE=FERRITE")
+            session.run(
+                f"CREATE TABLE p (x INT NOT NULL, k {other} NOT NULL, PRIMARY KEY (x {other_order}, k {other_order})) ENGINE=FERRITE"
+            )
             session.run(
                 f"CREATE TABLE c (id INT PRIMARY KEY, x INT, k {own}, KEY (x {own_order}, k {own_order}, id),"
                 " CONSTRAINT f FOREIGN KEY (x, k) REFERENCES p (x, k)) ENGINE=FERRITE"
             )
             session.run(f"INSERT INTO p VALUES (5, {value}), (6, {value})")
-            session.run(f"INSERT INTO c VALUES (1, 5, {value}), (2, NULL, {value}), (3, 6, {value}), (4, 6, NULL), (5, 5, {value})")
+            session.run(
+                f"INSERT INTO c VALUES (1, 5, {value}), (2, NULL, {value}), (3, 6, {value}), (4, 6, NULL), (5, 5, {value})"
+            )
             equal(session.answer("CHECK TABLE c EXTENDED"), [(f"{DATABASE}.c", "check", "status", "OK")], own)
             session.run("SET foreign_key_checks=0")
             session.run("DELETE FROM p WHERE x=5")
@@ -414,7 +475,9 @@ def scenario_check_of_many_can_be_killed(env: Env) -> None:
     """CHECK of half a million children beside changes of both tables finds nothing, and KILL ends it."""
     session = env.session()
     session.run("CREATE TABLE p (id INT PRIMARY KEY, v INT DEFAULT 0) ENGINE=FERRITE")
-    session.run("CREATE TABLE c (id INT PRIMARY KEY, p INT, KEY (p DESC), CONSTRAINT f FOREIGN KEY (p) REFERENCES p (id) ON DELETE CASCADE) ENGINE=FERRITE")
+    session.run(
+        "CREATE TABLE c (id INT PRIMARY KEY, p INT, KEY (p DESC), CONSTRAINT f FOREIGN KEY (p) REFERENCES p (id) ON DELETE CASCADE) ENGINE=FERRITE"
+    )
     session.run("INSERT INTO p (id) SELECT seq FROM seq_1_to_500000")
     session.run("INSERT INTO c SELECT seq, seq FROM seq_1_to_500000")
     other = env.session()
@@ -497,7 +560,10 @@ def scenario_a_hot_parent(env: Env) -> None:
     # And nobody waits for an update of other columns.
     other = env.session(autocommit=False)
     other.run("UPDATE p SET v=0 WHERE id=1")
-    expect(not session.start("INSERT INTO c (id, p) VALUES (7, 1)").waits(5), "a child waits for its parent's other columns")
+    expect(
+        not session.start("INSERT INTO c (id, p) VALUES (7, 1)").waits(5),
+        "a child waits for its parent's other columns",
+    )
     other.run("ROLLBACK")
 
 
@@ -522,7 +588,13 @@ def scenario_both_orders(env: Env) -> None:
                 wanted = (1451 if child_first else 1452) if commit else []
                 equal(running.answer(), wanted, f"{after} at {level}")
                 second.run("COMMIT")
-                equal(env.session().value("SELECT COUNT(*) FROM c LEFT JOIN p ON p.id=c.p WHERE c.p IS NOT NULL AND p.id IS NULL"), 0, "orphans")
+                equal(
+                    env.session().value(
+                        "SELECT COUNT(*) FROM c LEFT JOIN p ON p.id=c.p WHERE c.p IS NOT NULL AND p.id IS NULL"
+                    ),
+                    0,
+                    "orphans",
+                )
                 env.close_sessions()
 
 
@@ -589,7 +661,9 @@ def _hunter(env: Env, seed: int, until: float, unexpected: list[object]) -> None
             for _ in range(dice.randint(1, 4)):
                 table = dice.choice("pccdde") if dice.random() < 0.9 else "e2"
                 row, up = dice.randint(1, 12), dice.randint(1, 12)
-                columns = "(id, v) VALUES (%d, 0)" % row if table == "p" else "(id, p, v) VALUES (%d, %d, 0)" % (row, up)
+                columns = (
+                    "(id, v) VALUES (%d, 0)" % row if table == "p" else "(id, p, v) VALUES (%d, %d, 0)" % (row, up)
+                )
                 sql = dice.choice(
                     (
                         f"INSERT INTO {table} {columns}",
@@ -632,7 +706,9 @@ def _hunt(env: Env, seed: int, seconds: float, crash: bool) -> None:
     for c, p in LINKS:
         equal(session.value(ORPHANS.replace("{c}", c).replace("{p}", p)), 0, f"orphans in {c}, seed {seed}")
     for table in ("p", "c", "d", "e", "e2"):
-        equal(session.answer(f"CHECK TABLE {table} EXTENDED"), [(f"{DATABASE}.{table}", "check", "status", "OK")], "CHECK")
+        equal(
+            session.answer(f"CHECK TABLE {table} EXTENDED"), [(f"{DATABASE}.{table}", "check", "status", "OK")], "CHECK"
+        )
 
 
 def _hunting_ground(env: Env) -> None:
