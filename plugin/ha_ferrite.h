@@ -160,7 +160,13 @@ class ha_ferrite final : public handler {
   void ask_semi_consistent();
   void unlock_entry();
   void make_plan();
-  void check_plan();
+  size_t read_set_bytes() const { return no_words_in_map(table->read_set) * sizeof(my_bitmap_map); }
+  /* The server changes read_set without telling at times: compare it at every row. */
+  void check_plan() {
+    if (m_plan_index != m_index || m_plan_lock != m_lock || m_plan_keyread != keyread_enabled() ||
+        memcmp(m_plan_bits.data(), table->read_set->bitmap, read_set_bytes()))
+      make_plan();
+  }
   int move(Step step, uchar *buf);
   fe_code step_cursor(Step step, fe_row *row);
   int deliver(fe_row *row, uchar *buf);
@@ -246,7 +252,8 @@ class ha_ferrite final : public handler {
   int wait_for_ddl();
   bool moves_entry(const fe_link &link, const ferrite::LinkKey &key, const MY_BITMAP *changed,
                    bool pk_changed) const;
-  fe_code find_parent(const ferrite::LinkSet &set, uint32_t no, const uchar *row);
+  bool passes_over() const;
+  fe_code find_parent(const ferrite::LinkSet &set, uint32_t no, const uchar *row, bool stay);
   int check_parents(const uchar *row, const MY_BITMAP *changed, bool pk_changed);
   int push_child_keys(const ferrite::LinkSet &set, const uchar *old_row, const uchar *new_row);
   int check_child(const ferrite::LinkSet &set, uint32_t no, size_t at, size_t len,

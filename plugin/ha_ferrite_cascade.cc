@@ -176,14 +176,18 @@ bool ha_ferrite::moves_entry(const fe_link &link, const LinkKey &key, const MY_B
   return false;
 }
 
-fe_code ha_ferrite::find_parent(const LinkSet &set, uint32_t no, const uchar *row) {
+/* IGNORE: the statement goes on without a row that violates a foreign key. So the reason stays
+   until the transaction ends, or a replica that runs the statement again might not meet it. */
+bool ha_ferrite::passes_over() const { return ha_thd()->lex->ignore; }
+
+fe_code ha_ferrite::find_parent(const LinkSet &set, uint32_t no, const uchar *row, bool stay) {
   const LinkKey &key = set.outgoing_keys[no];
   if (!set.outgoing[no].part_count) return FE_NOT_FOUND;
   const size_t at = m_link_keys.size();
   size_t len;
   fe_code rc = push_key(key, row, &len);
   if (rc == FE_OK)
-    rc = fe_links_probe(set.links(), 0, no, m_session, {m_link_keys.data() + at, len});
+    rc = fe_links_probe(set.links(), 0, no, m_session, {m_link_keys.data() + at, len}, stay);
   m_link_keys.set_size(at);
   return rc;
 }
@@ -199,7 +203,8 @@ int ha_ferrite::check_parents(const uchar *row, const MY_BITMAP *changed, bool p
       const fe_link &link = set->outgoing[i];
       if (link.carried || !moves_entry(link, set->outgoing_keys[i], changed, pk_changed)) continue;
       if (set->outgoing_keys[i].any_null(layout(), row)) continue;
-      rc = find_parent(*set, i, row);
+      rc = find_parent(*set, i, row, false);
+      if (rc == FE_NOT_FOUND && passes_over()) rc = find_parent(*set, i, row, true);
       if (rc == FE_NOT_FOUND) {
         ferrite_note_violation(ha_thd(), link, m_share->name, link.other);
         return HA_ERR_NO_REFERENCED_ROW;
@@ -246,13 +251,16 @@ int ha_ferrite::push_child_keys(const LinkSet &set, const uchar *old_row, const 
 int ha_ferrite::check_child(const LinkSet &set, uint32_t no, size_t at, size_t len,
                             const uchar *new_row) {
   const fe_link &link = set.incoming[no];
+  const uint32_t action = new_row ? link.on_update : link.on_delete;
+  const bool acts = action == FE_FK_CASCADE || action == FE_FK_SET_NULL;
   if (link.part_count) {
-    fe_code rc = fe_links_probe(set.links(), 1, no, m_session, {m_link_keys.data() + at, len});
+    const fe_slice key = {m_link_keys.data() + at, len};
+    fe_code rc = fe_links_probe(set.links(), 1, no, m_session, key, 0);
+    if (rc == FE_OK && !acts && passes_over())
+      rc = fe_links_probe(set.links(), 1, no, m_session, key, 1);
     if (rc == FE_NOT_FOUND) return 0;
     if (rc != FE_OK) return rc == FE_TABLE_CHANGED ? kLinksChanged : error(rc);
   }
-  const uint32_t action = new_row ? link.on_update : link.on_delete;
-  const bool acts = action == FE_FK_CASCADE || action == FE_FK_SET_NULL;
   if (!acts || !link.part_count) {
     ferrite_note_violation(ha_thd(), link, link.other, m_share->name);
     return HA_ERR_ROW_IS_REFERENCED;
@@ -472,7 +480,9 @@ bool ha_ferrite::is_linked() const { return fe_table_links_version(m_share->tabl
 
 /* Where to go back to if the row's foreign keys are violated; kNoPlace: the table had none. */
 uint64_t ha_ferrite::place_before_row() const {
-  return likely(!is_linked()) ? kNoPlace : fe_savepoint_set(m_session);
+  uint64_t place = kNoPlace;
+  if (unlikely(is_linked())) fe_savepoint_set(m_session, &place);
+  return place;
 }
 
 /* The row is written, and so is all that followed. A step of a cascade leaves it to the first

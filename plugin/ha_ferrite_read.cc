@@ -18,23 +18,12 @@ using ferrite::KeyPart;
 
 /* ---- the plan: which columns, from where ------------------------------------------- */
 
-static size_t read_set_bytes(const TABLE *table) {
-  return no_words_in_map(table->read_set) * sizeof(my_bitmap_map);
-}
-
-/* The server changes read_set without telling at times: compare it at every row. */
-inline void ha_ferrite::check_plan() {
-  if (m_plan_index != m_index || m_plan_lock != m_lock || m_plan_keyread != keyread_enabled() ||
-      memcmp(m_plan_bits.data(), table->read_set->bitmap, read_set_bytes(table)))
-    make_plan();
-}
-
 void ha_ferrite::make_plan() {
   const Index &index = *m_index;
   m_plan_index = m_index;
   m_plan_lock = m_lock;
   m_plan_keyread = keyread_enabled();
-  memcpy(m_plan_bits.data(), table->read_set->bitmap, read_set_bytes(table));
+  memcpy(m_plan_bits.data(), table->read_set->bitmap, read_set_bytes());
   m_plan_row.clear();
   m_plan_pk = false;
   m_plan_covering = index.no != 0;

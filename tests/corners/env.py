@@ -154,6 +154,9 @@ class Session:
 class Env:
     """A private server and what can be done to it."""
 
+    seconds = 0.0
+    """For scenarios that go on for as long as is wished (--time); 0: as short as they can be."""
+
     def __init__(self, server_options: list[str]) -> None:
         self.server = Server(find_places(), engine("ferrite"), [*SMALL, *server_options], home_in_memory())
         self.sessions: list[Session] = []

@@ -356,13 +356,15 @@ def scenario_versioned(env: Env) -> None:
             session = env.session()
             answers: list[object] = []
             moment = 1_000_000_000
-            for versioned in ("c", "p", "pc"):
+            for versioned, key in (
+                (v, k) for v in ("c", "p", "pc") for k in ("PRIMARY KEY (id)", "KEY (id)", "UNIQUE (id)")
+            ):
                 session.run("DROP TABLE IF EXISTS c, p")
                 with_p = "WITH SYSTEM VERSIONING" if "p" in versioned else ""
                 with_c = "WITH SYSTEM VERSIONING" if "c" in versioned else ""
-                session.run(f"CREATE TABLE p (id INT PRIMARY KEY, v INT) ENGINE={engine} {with_p}")
+                session.run(f"CREATE TABLE p (id INT, v INT, {key}) ENGINE={engine} {with_p}")
                 session.run(
-                    f"CREATE TABLE c (id INT PRIMARY KEY, p INT, v INT, CONSTRAINT f FOREIGN KEY (p) REFERENCES p (id) {actions})"
+                    f"CREATE TABLE c (id INT, p INT, v INT, {key}, CONSTRAINT f FOREIGN KEY (p) REFERENCES p (id) {actions})"
                     f" ENGINE={engine} {with_c}"
                 )
                 statements = [
@@ -381,7 +383,7 @@ def scenario_versioned(env: Env) -> None:
                 for sql in statements:
                     moment += 1
                     session.run(f"SET timestamp={moment}")
-                    answers.append([versioned, *_outcome(session, sql), *_rows(session, "p", "c")])
+                    answers.append([versioned, key, *_outcome(session, sql), *_rows(session, "p", "c")])
                     if with_c:
                         answers.append(
                             session.answer(

@@ -21,6 +21,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--engine", default="ferrite", choices=["ferrite"])
     parser.add_argument("--only", default="", metavar="NAME", help="one module, or scenarios whose name has NAME in it")
     parser.add_argument("--list", action="store_true", help="print the names of all scenarios")
+    parser.add_argument(
+        "--time", type=float, default=0, help="seconds for each scenario that goes on for as long as is wished"
+    )
     parser.add_argument("--ci", action="store_true", help="without those marked slow")
     parser.add_argument("--make-database", default="", metavar="NAME", help="create a database for upgrade.py")
     parser.add_argument("--killed", action="store_true", help="kill the server of that database under load")
@@ -106,6 +109,7 @@ def main() -> int:
     if arguments.make_database:
         importlib.import_module("corners.make_database").make(arguments.make_database, arguments.killed)
         return 0
+    Env.seconds = arguments.time
     runner = Runner()
     try:
         for module in _modules():

@@ -471,10 +471,11 @@ const fe_link *fe_links_incoming(const fe_links *links, uint32_t *count);
 /* Is there a row of the other table whose entry in other_index_no begins with `prefix` (part_count
    parts, encoded as that index has them)? `incoming`, `link_no`: which link. Reads the newest state,
    waits for transactions that it depends on, locks nothing. Only after the row is written that gives
-   rise to the question. FE_OK: yes. FE_NOT_FOUND: no, also when there is no other table.
-   FE_TABLE_CHANGED: the other table is dropped or emptied, get other links. */
+   rise to the question. `stay`: the answer is to stay as it is until the transaction ends (from
+   REPEATABLE READ on), which takes locks. FE_OK: yes. FE_NOT_FOUND: no, also when there is no other
+   table. FE_TABLE_CHANGED: the other table is dropped or emptied, get other links. */
 fe_code fe_links_probe(const fe_links *links, int incoming, uint32_t link_no, fe_session *session,
-                       fe_slice prefix);
+                       fe_slice prefix, int stay);
 
 /* What CHECK TABLE finds wrong with a foreign key. */
 typedef enum {

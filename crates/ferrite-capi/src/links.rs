@@ -174,6 +174,7 @@ pub unsafe extern "C" fn fe_links_probe(
     link_no: u32,
     session: *mut fe_session,
     prefix: fe_slice,
+    stay: std::ffi::c_int,
 ) -> fe_code {
     // SAFETY: valid handles and a slice.
     let (links, session, prefix) =
@@ -188,7 +189,11 @@ pub unsafe extern "C" fn fe_links_probe(
     let Some(peer) = &link.peer else {
         return FE_NOT_FOUND;
     };
-    match session.is_there(peer, prefix, role) {
+    let there = match stay {
+        0 => session.is_there(peer, prefix, role),
+        _ => session.is_there_to_stay(peer, prefix, role),
+    };
+    match there {
         Ok(true) => FE_OK,
         Ok(false) => FE_NOT_FOUND,
         Err(e) => fail(&e),

@@ -5,7 +5,7 @@
 mod common;
 
 use common::{check, create, delete, give_up, insert, key, open, update, wait_until};
-use ferrite_engine::{Engine, Isolation, Peer, Role, Session, Table, Xid};
+use ferrite_engine::{DupInfo, Engine, Isolation, Peer, Role, RowEnd, Session, Table, Xid};
 use ferrite_io::sim::SimStorage;
 use ferrite_sync::random::Rng;
 use ferrite_sync::{thread, Arc};
@@ -361,4 +361,55 @@ fn among_many_entries() {
     };
     f.engine.drop_table("d/c", &caller).unwrap();
     assert_eq!(f.child(&mut s, 2), Err(Error::TableChanged));
+}
+
+const NO_END: [u8; 7] = [0x7f, 0xff, 0xff, 0xff, 0x0f, 0x42, 0x3f];
+
+/// A table that keeps its history and has no primary key: the entries do not tell which rows are of the
+/// past, the rows do.
+#[test]
+fn rows_of_the_past_behind_entries_that_do_not_tell() {
+    for role in [Role::Parent, Role::Child] {
+        let f = Family::new(8);
+        let t = f.children.clone();
+        let text = |number: u8, lives: bool| match lives {
+            true => [&NO_END[..], &[number; 20]].concat(),
+            false => [&[1; 7][..], &[number; 20]].concat(),
+        };
+        let peer = Peer {
+            table: t.clone(),
+            index_no: 1,
+            row_end: Some(RowEnd::Row { at: 0 }),
+        };
+        let prefix = key(27);
+        let (mut s, mut other) = (f.session(1), f.session(2));
+        for n in 0..200 {
+            insert(&mut s, &t, n, &text(n as u8, false)).unwrap();
+        }
+        assert_eq!(s.is_there(&peer, &prefix, role), Ok(false), "own past");
+        s.commit(false).unwrap();
+        assert_eq!(s.is_there(&peer, &prefix, role), Ok(false), "past");
+        insert(&mut s, &t, 150_000, &text(1, true)).unwrap();
+        assert_eq!(s.is_there(&peer, &prefix, role), Ok(true), "own");
+        let looked = other.is_there(&peer, &prefix, role);
+        assert_eq!(looked, Err(Error::LockTimeout), "not committed");
+        s.commit(false).unwrap();
+        assert_eq!(other.is_there(&peer, &prefix, role), Ok(true), "live");
+        // The row becomes one of the past: its entry stays as it is.
+        let ends = |s: &mut Session| {
+            let payload = [&[0][..], &text(1, false)].concat();
+            let (pk, dup) = (key(150_000), &mut DupInfo::default());
+            s.update_row(&t, &pk, &pk, &payload, &[], &[], dup).unwrap();
+        };
+        ends(&mut s);
+        assert_eq!(s.is_there(&peer, &prefix, role), Ok(false), "own deletion");
+        let looked = other.is_there(&peer, &prefix, role);
+        assert_eq!(looked, Err(Error::LockTimeout), "by an active one");
+        s.rollback().unwrap();
+        assert_eq!(other.is_there(&peer, &prefix, role), Ok(true), "came back");
+        ends(&mut s);
+        s.commit(false).unwrap();
+        assert_eq!(other.is_there(&peer, &prefix, role), Ok(false), "gone");
+        assert_eq!(other.owner().locks_held(), 0, "a look leaves no lock");
+    }
 }

@@ -8,7 +8,7 @@
 //!
 //! Locking: `Table::links` for a moment, after the dictionary's state.
 
-use crate::catalog::describe::{Description, Part, PartKind};
+use crate::catalog::describe::{Column, Description, Kind, Part, PartKind};
 use crate::catalog::foreign::ForeignKey;
 use crate::catalog::table::Table;
 use ferrite_sync::Arc;
@@ -91,14 +91,25 @@ impl LinkPart {
     }
 }
 
-/// Where the key of an index entry has the end of its row's life, in a table that keeps its history.
+/// Where the end of a row's life stands, in a table that keeps its history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RowEnd {
-    from_end: usize,
-    descending: bool,
+pub enum RowEnd {
+    /// In the keys of the index.
+    Key {
+        /// Bytes behind it.
+        behind: usize,
+        /// The column is.
+        descending: bool,
+    },
+    /// In the row alone: the table has no primary key, so that the server has put the column into none of
+    /// the keys that are not unique.
+    Row {
+        /// So many bytes behind the references of the payload.
+        at: usize,
+    },
 }
 
-/// A TIMESTAMP(6) as a key has it.
+/// A TIMESTAMP(6) as a key or a row has it.
 const ROW_END_BYTES: usize = 7;
 /// The last moment there is, of servers before and after 11.5: rows that live end there.
 const LAST_MOMENTS: [[u8; ROW_END_BYTES]; 2] = [
@@ -106,41 +117,74 @@ const LAST_MOMENTS: [[u8; ROW_END_BYTES]; 2] = [
     [0xff, 0xff, 0xff, 0xff, 0x0f, 0x42, 0x3f],
 ];
 /// Bytes of a row id.
-const ROW_ID_BYTES: usize = 8;
+pub(crate) const ROW_ID_BYTES: usize = 8;
+/// The version of a row's layout, before its columns.
+const LAYOUT_VERSION_BYTES: usize = 1;
 
 impl RowEnd {
-    /// None: all rows of the table live, or its keys do not tell. The server puts the column behind the
-    /// declared ones of each unique key.
+    /// None: all rows of the table live. The server puts the column behind the declared ones of each
+    /// unique key.
     pub(crate) fn of(table: &Description, index_no: u32) -> Option<RowEnd> {
+        let number = table.columns.iter().position(Column::row_end)?;
         let primary = table.indexes.first()?;
-        let (index, from_end) = match primary.hidden {
+        let (index, behind) = match primary.hidden {
             true => (table.indexes.get(index_no as usize)?, ROW_ID_BYTES),
             false => (primary, 0),
         };
-        let part = index.parts.last()?;
-        let column = &table.columns[usize::from(part.column)];
-        let fits = column.row_end() && part.kind == PartKind::Bytes && !part.nullable;
-        (fits && part.width as usize == ROW_END_BYTES).then_some(RowEnd {
-            from_end,
-            descending: part.descending,
-        })
+        let in_key = |part: &&Part| {
+            usize::from(part.column) == number
+                && part.kind == PartKind::Bytes
+                && !part.nullable
+                && part.width as usize == ROW_END_BYTES
+        };
+        if let Some(part) = index.parts.last().filter(in_key) {
+            let descending = part.descending;
+            return Some(RowEnd::Key { behind, descending });
+        }
+        if !primary.hidden {
+            return None;
+        }
+        let at = place_in_row(table, number)?;
+        Some(RowEnd::Row { at })
     }
 
-    /// Does the row of that entry live?
-    pub(crate) fn lives(&self, key: &[u8]) -> bool {
-        let Some(end) = key.len().checked_sub(self.from_end) else {
+    /// Does the row of an entry with that key live? Yes if the key does not tell.
+    pub(crate) fn lives_by_key(&self, key: &[u8]) -> bool {
+        let RowEnd::Key { behind, descending } = *self else {
             return true;
         };
-        let Some(start) = end.checked_sub(ROW_END_BYTES) else {
+        let start = key.len().checked_sub(behind + ROW_END_BYTES);
+        let Some(bytes) = start.and_then(|start| key.get(start..start + ROW_END_BYTES)) else {
             return true;
         };
-        let flip = if self.descending { 0xff } else { 0 };
-        let is = |last: &[u8; ROW_END_BYTES]| {
-            let bytes = key[start..end].iter().zip(last);
-            bytes.into_iter().all(|(a, b)| a ^ flip == *b)
-        };
+        let flip = if descending { 0xff } else { 0 };
+        let is = |last: &[u8; ROW_END_BYTES]| bytes.iter().zip(last).all(|(a, b)| a ^ flip == *b);
         LAST_MOMENTS.iter().any(is)
     }
+
+    /// Does the row live whose payload goes on with `columns` behind its references? Yes if that does
+    /// not tell.
+    pub(crate) fn lives_by_row(&self, columns: &[u8]) -> bool {
+        let RowEnd::Row { at } = *self else {
+            return true;
+        };
+        let bytes = columns.get(at..at + ROW_END_BYTES);
+        bytes.is_none_or(|bytes| LAST_MOMENTS.iter().any(|last| bytes == last))
+    }
+}
+
+/// Where the row has a column of fixed length, behind its references (`plugin/row_format.h`).
+fn place_in_row(table: &Description, number: usize) -> Option<usize> {
+    let stored = |c: &&Column| c.stored() && c.pk_part.is_none();
+    let column = table.columns.get(number).filter(stored)?;
+    if column.kind != Kind::Fixed || column.nullable() || column.length as usize != ROW_END_BYTES {
+        return None;
+    }
+    let null_bits = table.columns.iter().filter(stored).filter(|c| c.nullable());
+    let before = table.columns[..number].iter().filter(stored);
+    let fixed = before.filter(|c| c.kind == Kind::Fixed);
+    let fixed: usize = fixed.map(|c| c.length as usize).sum();
+    Some(LAYOUT_VERSION_BYTES + null_bits.count().div_ceil(8) + fixed)
 }
 
 /// The other table of a link.

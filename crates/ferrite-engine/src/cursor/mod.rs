@@ -11,6 +11,7 @@ mod archived;
 mod locking;
 mod semi;
 mod snapshot;
+mod to_stay;
 
 use crate::catalog::table::Table;
 use crate::rows::write::ENTRY_PREFIX_BYTES;

@@ -7,10 +7,11 @@
 //! Locking: none but latches. The parent has no metadata lock: it is entered for each look, and if it is
 //! dropped or emptied meanwhile, that constraint is not looked at any further.
 
-use crate::catalog::links::{Link, Links, Peer};
+use crate::catalog::links::{Link, Links, Peer, RowEnd};
 use crate::catalog::table::Table;
 use crate::catalog::turned_key::{turn, Turned};
-use crate::cursor::{Cursor, ReadMode, SeekMode, WaitMode};
+use crate::cursor::{Cursor, ReadMode, Row, SeekMode, WaitMode};
+use crate::rows::overflow;
 use crate::state::slot::Isolation;
 use crate::transaction::session::Session;
 use ferrite_sync::Arc;
@@ -86,10 +87,10 @@ impl Session {
             if seen % KILL_CHECK == 0 {
                 self.check_killed()?;
             }
-            let row = child.current()?;
-            let known = !looked_for.is_empty() && row.key.starts_with(&looked_for);
-            let lives = link.row_end.is_none_or(|end| end.lives(row.key));
-            if !known && lives {
+            let same = |key: &[u8]| !looked_for.is_empty() && key.starts_with(&looked_for);
+            let known = same(child.current()?.key);
+            if !known && self.lives(&mut child, link.row_end)? {
+                let row = child.current()?;
                 let front = turn(&link.parts, row.key, &mut prefix).ok_or_else(cut_short)?;
                 looked_for.clear();
                 looked_for.extend_from_slice(&row.key[..front.bytes]);
@@ -113,17 +114,29 @@ impl Session {
     /// Does the snapshot see a row of the parent whose key begins so?
     fn has_parent(&mut self, parent: &mut Cursor, peer: &Peer, prefix: &[u8]) -> Result<bool> {
         let _entered = peer.table.enter().ok_or(Error::TableChanged)?;
-        let lives = |key: &[u8]| peer.row_end.is_none_or(|end| end.lives(key));
-        let mut found = parent.seek(self, prefix, SeekMode::Exact, true);
+        let begins = |row: Row<'_>| row.key.starts_with(prefix);
+        let mut found = parent.seek(self, prefix, SeekMode::Exact, true).map(begins);
         loop {
             match found {
-                Ok(row) if !row.key.starts_with(prefix) => return Ok(false),
-                Ok(row) if lives(row.key) => return Ok(true),
-                Ok(_) => {}
-                Err(Error::NotFound) => return Ok(false),
+                Ok(true) if self.lives(parent, peer.row_end)? => return Ok(true),
+                Ok(true) => {}
+                Ok(false) | Err(Error::NotFound) => return Ok(false),
                 Err(e) => return Err(e),
             }
-            found = parent.next_same(self, prefix);
+            found = parent.next_same(self, prefix).map(begins);
+        }
+    }
+
+    /// Is the row that the cursor stands on none of the past?
+    fn lives(&mut self, cursor: &mut Cursor, end: Option<RowEnd>) -> Result<bool> {
+        match end {
+            None => Ok(true),
+            Some(end @ RowEnd::Key { .. }) => Ok(end.lives_by_key(cursor.current()?.key)),
+            Some(end @ RowEnd::Row { .. }) => match cursor.fetch_row(self) {
+                Ok(row) => Ok(end.lives_by_row(overflow::columns(row.payload))),
+                Err(Error::NotFound) => Ok(false),
+                Err(e) => Err(e),
+            },
         }
     }
 }

@@ -70,6 +70,13 @@ pub fn references(payload: &[u8]) -> impl Iterator<Item = [u8; 16]> + '_ {
         .map(|c| c.try_into().expect("chunks are of this size"))
 }
 
+/// What follows the references of a row payload.
+pub(crate) fn columns(payload: &[u8]) -> &[u8] {
+    let (count, at) = reference_head(payload);
+    let end = (at + count * OVERFLOW_REF_BYTES).min(payload.len());
+    &payload[end..]
+}
+
 /// References of a row payload that its next state does not have. Allocates nothing for a row without
 /// values out of line.
 pub(crate) fn no_longer_named(payload: &[u8], next: &[u8]) -> Vec<[u8; 16]> {

@@ -10,15 +10,16 @@
 //!
 //! Locking: one leaf, shared, for the look at it; the table is entered meanwhile, not over a wait.
 
-use crate::catalog::links::Peer;
+use crate::catalog::links::{Peer, RowEnd, ROW_ID_BYTES};
 use crate::catalog::table::Table;
+use crate::rows::overflow;
 use crate::state::engine::Engine;
 use crate::transaction::session::Session;
 use ferrite_lock::{Mode, Span};
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{kill_point, mutant};
-use ferrite_tree::node;
 use ferrite_tree::record::Header;
+use ferrite_tree::{node, LeafRef};
 use ferrite_txn::VersionAddr;
 use ferrite_types::{Error, Result, TxnId};
 
@@ -43,11 +44,78 @@ enum Says {
 }
 
 /// What all entries with a key say.
-enum Look {
+#[derive(Clone, Copy)]
+pub(crate) enum Look {
+    /// One is there.
     There,
+    /// None is.
     Nowhere,
-    /// `Session::buffers.reference` has the key of the entry of that transaction.
-    Depends(TxnId),
+    /// That transaction is to be waited for at the key `Session::buffers.reference` of the index of that
+    /// number.
+    Depends(TxnId, usize),
+}
+
+/// What comes after a leaf.
+enum Step {
+    /// Nothing: one is there.
+    There,
+    /// Nothing: no more entries have the key.
+    End,
+    /// The leaf with `Walk::from`.
+    Leaf,
+    /// The row of the entry `Walk::key`: the entry does not tell whether the row is of the past.
+    Row,
+}
+
+/// From leaf to leaf over all entries with a key.
+struct Walk<'a> {
+    peer: &'a Peer,
+    prefix: &'a [u8],
+    role: Role,
+    /// Entries from here on.
+    from: Vec<u8>,
+    /// The entry that it stands on.
+    key: Vec<u8>,
+    depends: Option<(TxnId, usize)>,
+    /// Latches of leaves, one after the other.
+    visits: u32,
+    /// Tells which pages were visited, in which states.
+    pages: u64,
+}
+
+impl Walk<'_> {
+    fn begin(&mut self) {
+        self.from.clear();
+        self.from.extend_from_slice(self.prefix);
+        self.depends = None;
+        self.visits = 0;
+        self.pages = 0;
+    }
+
+    fn visit(&mut self, leaf: &LeafRef<'_>) {
+        const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+        self.visits += 1;
+        for part in [u64::from(leaf.page_id().0), leaf.lsn().0] {
+            self.pages = (self.pages ^ part).wrapping_mul(SPREAD).rotate_left(31);
+        }
+    }
+
+    /// The leaf has been read to its end.
+    fn beyond(&mut self, leaf: &LeafRef<'_>) -> Step {
+        match node::high(leaf) {
+            Some(high) if high.starts_with(self.prefix) || high <= self.from.as_slice() => {
+                self.from.clear();
+                self.from.extend_from_slice(high);
+                Step::Leaf
+            }
+            _ => Step::End,
+        }
+    }
+
+    fn is_of_the_past(&self) -> bool {
+        let end = self.peer.row_end;
+        end.is_some_and(|end| !end.lives_by_key(&self.key))
+    }
 }
 
 impl Session {
@@ -59,7 +127,6 @@ impl Session {
     /// lock.
     pub fn is_there(&mut self, peer: &Peer, prefix: &[u8], role: Role) -> Result<bool> {
         let table = &peer.table;
-        let number = peer.index_no as usize;
         loop {
             let look = {
                 let Some(_entered) = table.enter() else {
@@ -70,18 +137,18 @@ impl Session {
             match look {
                 Look::There => return Ok(true),
                 Look::Nowhere => return Ok(false),
-                Look::Depends(txn) => self.wait_for_outcome(table, number, txn)?,
+                Look::Depends(txn, number) => self.wait_for_outcome(table, number, txn)?,
             }
         }
     }
 
-    /// Waits until a transaction ends that wrote the entry in `buffers.reference`.
+    /// Waits until a transaction ends that wrote the entry before `buffers.reference`.
     fn wait_for_outcome(&mut self, table: &Table, number: usize, txn: TxnId) -> Result<()> {
         let index = table.tree(number).index();
         let key = std::mem::take(&mut self.buffers.reference);
         let result = self.wait_for_holder(txn, index, &key, Mode::Shared, Span::Record);
         if result.is_ok() {
-            // Nobody has had a lock on what another transaction wrote: this is the wait's own.
+            // Nothing else has this key: the lock is the wait's own.
             let locks = &self.engine.locks;
             locks.unlock(&self.txn.owner, index, &key, Mode::Shared);
         }
@@ -89,66 +156,130 @@ impl Session {
         result
     }
 
-    fn look(&mut self, peer: &Peer, prefix: &[u8], role: Role) -> Result<Look> {
-        let tree = peer.table.tree(peer.index_no as usize);
-        let mut depends = None;
-        let mut from = std::mem::take(&mut self.buffers.key);
-        from.clear();
-        from.extend_from_slice(prefix);
-        let mut key = std::mem::take(&mut self.buffers.entry_key);
-        let result = loop {
-            let leaf = match tree.leaf(&from) {
-                Ok(leaf) => leaf,
-                Err(e) => break Err(e),
-            };
-            let first = leaf.find(&from).unwrap_or_else(|slot| slot);
-            let mut end = None;
-            for slot in first..leaf.count() {
-                key.clear();
-                node::key_into(&leaf, slot, &mut key);
-                if !key.starts_with(prefix) {
-                    end = Some(Ok(Look::Nowhere));
-                    break;
-                }
-                if peer.row_end.is_some_and(|end| !end.lives(&key)) {
-                    continue;
-                }
-                let header = leaf.record(slot).header;
-                match self.says(&header, role) {
-                    Ok(Says::Yes) => end = Some(Ok(Look::There)),
-                    Ok(Says::Depends) if depends.is_none() => {
-                        depends = Some(header.txn);
-                        self.buffers.reference.clear();
-                        self.buffers.reference.extend_from_slice(&key);
-                    }
-                    Ok(_) => {}
-                    Err(e) => end = Some(Err(e)),
-                }
-                if end.is_some() {
-                    break;
-                }
-            }
-            if let Some(end) = end {
-                break end;
-            }
-            match node::high(&leaf) {
-                Some(high) if high.starts_with(prefix) || high <= from.as_slice() => {
-                    from.clear();
-                    from.extend_from_slice(high);
-                }
-                _ => break Ok(Look::Nowhere),
-            }
-            drop(leaf);
-            kill_point!("reference.leaf_left");
-            if let Err(e) = self.check_killed() {
-                break Err(e);
-            }
+    /// One look, without a wait. The table is entered.
+    pub(crate) fn look(&mut self, peer: &Peer, prefix: &[u8], role: Role) -> Result<Look> {
+        let mut walk = Walk {
+            peer,
+            prefix,
+            role,
+            from: std::mem::take(&mut self.buffers.key),
+            key: std::mem::take(&mut self.buffers.entry_key),
+            depends: None,
+            visits: 0,
+            pages: 0,
         };
-        self.buffers.key = from;
-        self.buffers.entry_key = key;
-        match (result?, depends) {
-            (Look::Nowhere, Some(txn)) => Ok(Look::Depends(txn)),
-            (look, _) => Ok(look),
+        let look = self.look_by(&mut walk);
+        self.buffers.key = walk.from;
+        self.buffers.entry_key = walk.key;
+        look
+    }
+
+    /// A parent's entry may move from a leaf that is yet to be read to one that was read, and that
+    /// transaction may end meanwhile. So "there is none" counts only when nothing has changed from one
+    /// walk to the next: then it was so between the two. A child that moves looks for its parent again.
+    fn look_by(&mut self, walk: &mut Walk<'_>) -> Result<Look> {
+        let mut look = self.walk(walk)?;
+        while walk.role == Role::Parent && matches!(look, Look::Nowhere) && walk.visits > 1 {
+            let before = walk.pages;
+            look = self.walk(walk)?;
+            if walk.pages == before {
+                break;
+            }
+        }
+        Ok(look)
+    }
+
+    fn walk(&mut self, walk: &mut Walk<'_>) -> Result<Look> {
+        let peer = walk.peer;
+        let tree = peer.table.tree(peer.index_no as usize);
+        walk.begin();
+        loop {
+            let leaf = tree.leaf(&walk.from)?;
+            walk.visit(&leaf);
+            let step = self.leaf_says(walk, &leaf)?;
+            drop(leaf);
+            match step {
+                Step::There => return Ok(Look::There),
+                Step::End => break,
+                Step::Leaf => kill_point!("reference.leaf_left"),
+                Step::Row => {
+                    if self.row_says(walk)? == Says::Yes {
+                        return Ok(Look::There);
+                    }
+                    walk.from.clear();
+                    walk.from.extend_from_slice(&walk.key);
+                    walk.from.push(0);
+                }
+            }
+            self.check_killed()?;
+        }
+        let depends = |(txn, number)| Look::Depends(txn, number);
+        Ok(walk.depends.map_or(Look::Nowhere, depends))
+    }
+
+    fn leaf_says(&mut self, walk: &mut Walk<'_>, leaf: &LeafRef<'_>) -> Result<Step> {
+        let first = leaf.find(&walk.from).unwrap_or_else(|slot| slot);
+        for slot in first..leaf.count() {
+            walk.key.clear();
+            node::key_into(leaf, slot, &mut walk.key);
+            if !walk.key.starts_with(walk.prefix) {
+                return Ok(Step::End);
+            }
+            if walk.is_of_the_past() {
+                continue;
+            }
+            let header = leaf.record(slot).header;
+            match self.says(&header, walk.role)? {
+                Says::No => {}
+                Says::Depends => {
+                    let number = walk.peer.index_no as usize;
+                    self.note_dependence(walk, header.txn, number, 0);
+                }
+                Says::Yes if matches!(walk.peer.row_end, Some(RowEnd::Row { .. })) => {
+                    return Ok(Step::Row);
+                }
+                Says::Yes => return Ok(Step::There),
+            }
+        }
+        Ok(walk.beyond(leaf))
+    }
+
+    /// What the row of the entry `Walk::key` says, where the entry does not tell whether the row is of
+    /// the past. Rows of the past never come back to life.
+    fn row_says(&mut self, walk: &mut Walk<'_>) -> Result<Says> {
+        let Some(start) = walk.key.len().checked_sub(ROW_ID_BYTES) else {
+            return Ok(Says::Yes);
+        };
+        let row_id = &walk.key[start..];
+        let leaf = walk.peer.table.tree(0).leaf(row_id)?;
+        let Ok(slot) = leaf.find(row_id) else {
+            return Ok(Says::No);
+        };
+        let row = leaf.record(slot);
+        let txn = row.header.txn;
+        let end = walk.peer.row_end;
+        let lives = !row.header.deleted && end.is_none_or(|end| end.lives_by_row(overflow::columns(row.value)));
+        if !self.owns(txn) && self.engine.txns.is_active(txn) {
+            drop(leaf);
+            self.note_dependence(walk, txn, 0, start);
+            return Ok(Says::Depends);
+        }
+        match lives {
+            true => Ok(Says::Yes),
+            false => Ok(Says::No),
+        }
+    }
+
+    /// The first transaction that the answer depends on is waited for: behind its entry's key (that of the
+    /// walk, without so many bytes in front), where no entry is. On the entry itself the lock that ends the
+    /// wait could become one on the gap before it is given back, if purge takes the entry just then.
+    fn note_dependence(&mut self, walk: &mut Walk<'_>, txn: TxnId, number: usize, skip: usize) {
+        if walk.depends.is_none() {
+            walk.depends = Some((txn, number));
+            let key = &mut self.buffers.reference;
+            key.clear();
+            key.extend_from_slice(&walk.key[skip..]);
+            key.push(0);
         }
     }
 

@@ -1,0 +1,242 @@
+"""Foreign keys and replication: a replica does again what cascades did, in every format, with parallel appliers, from and to InnoDB."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+import threading
+import time
+from collections.abc import Iterator
+
+import pymysql
+
+from corners.env import DATABASE, SMALL, Env, Session, equal, expect, options, slow
+from lib.engines import engine
+from lib.places import find_places
+from lib.server import Server, home_in_memory
+
+BINLOG = [
+    "--skip-networking=0",
+    "--bind-address=127.0.0.1",
+    "--sync-binlog=0",
+    "--log-bin=b",
+    "--log-slave-updates",
+    "--gtid-strict-mode=1",
+]
+SHOWN = ("p", "c", "d", "e")
+TABLES = [
+    "CREATE TABLE p (id INT PRIMARY KEY, v INT DEFAULT 0)",
+    "CREATE TABLE c (id INT PRIMARY KEY, p INT, v INT DEFAULT 0, KEY (p, v), FOREIGN KEY (p) REFERENCES p (id) ON DELETE CASCADE ON UPDATE CASCADE)",
+    "CREATE TABLE d (id INT PRIMARY KEY, p INT, t TEXT, FOREIGN KEY (p) REFERENCES c (id) ON DELETE SET NULL ON UPDATE CASCADE)",
+    "CREATE TABLE e (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES p (id))",
+]
+ORPHANS = "SELECT COUNT(*) FROM {c} LEFT JOIN {p} ON {p}.id={c}.p WHERE {c}.p IS NOT NULL AND {p}.id IS NULL"
+LINKS = (("c", "p"), ("d", "c"), ("e", "p"))
+EXPECTED = (1062, 1213, 1451, 1452, 1205, 1020)
+
+
+def _free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+@contextlib.contextmanager
+def _server(number: int, name: str, *more: str) -> Iterator[tuple[Server, int]]:
+    """A server whose tables are of that engine unless they say otherwise; it has Ferrite, too."""
+    port = _free_port()
+    own = [*SMALL[:2], *BINLOG, f"--server-id={number}", f"--port={port}", f"--default-storage-engine={name}", *more]
+    server = Server(find_places(), engine("ferrite"), own, home_in_memory())
+    try:
+        server.start()
+        yield server, port
+    finally:
+        server.kill()
+        server.remove()
+
+
+def _session(server: Server, database: str | None = DATABASE, autocommit: bool = True) -> Session:
+    return Session(server.connect(database=database, autocommit=autocommit, read_timeout=60))
+
+
+def _work(server: Server, seed: int, until: float, unexpected: list[object]) -> None:
+    dice = random.Random(seed)
+    session = _session(server, autocommit=False)
+    while time.monotonic() < until:
+        for _ in range(dice.randint(1, 4)):
+            row, up, table = dice.randint(1, 30), dice.randint(1, 15), dice.choice("ppcccde")
+            columns = f"(id, v) VALUES ({up}, {row})" if table == "p" else f"(id, p) VALUES ({row}, {up})"
+            statements = (
+                f"INSERT INTO {table} {columns}",
+                f"INSERT INTO {table} {columns}",
+                f"INSERT INTO {table} {columns}",
+                f"REPLACE INTO {table} {columns}",
+                f"INSERT IGNORE INTO {table} {columns}",
+                f"DELETE FROM {table} WHERE id={up}",
+                f"DELETE IGNORE FROM {table} WHERE id={up}",
+                f"UPDATE p SET v=v+1 WHERE id={up}",
+                f"UPDATE c SET v=v+1, p={up} WHERE id={row}",
+                f"UPDATE {table} SET id={row} WHERE id={up}",
+                "SAVEPOINT s",
+                "ROLLBACK TO s",
+            )
+            sql = dice.choice(statements)
+            answer = session.answer(sql)
+            if isinstance(answer, int) and answer not in (*EXPECTED, 1305):
+                unexpected.append((answer, sql))
+            if answer == 1213:
+                break
+        end = session.answer(dice.choice(("COMMIT", "COMMIT", "COMMIT", "ROLLBACK")))
+        if isinstance(end, int) and end != 1213:
+            unexpected.append((end, "COMMIT"))
+
+
+def _follow(replica: Server, port: int, mode: str, threads: int) -> Session:
+    session = _session(replica, None)
+    session.run("STOP SLAVE")
+    session.run(f"SET GLOBAL slave_parallel_threads={threads}, GLOBAL slave_parallel_mode='{mode}'")
+    session.run("SET GLOBAL ferrite_lock_wait_timeout=5, GLOBAL innodb_lock_wait_timeout=5")
+    session.run(
+        f"CHANGE MASTER TO master_host='127.0.0.1', master_port={port}, master_user='root', master_use_gtid=slave_pos, master_connect_retry=1"
+    )
+    session.run("START SLAVE")
+    return session
+
+
+def _catch_up(primary: Server, follower: Session, seconds: int) -> None:
+    position = _session(primary, None).value("SELECT @@gtid_binlog_pos")
+    done = follower.value(f"SELECT MASTER_GTID_WAIT('{position}', {seconds})")
+    if done != 0:
+        with follower.connection.cursor(pymysql.cursors.DictCursor) as cursor:
+            cursor.execute("SHOW SLAVE STATUS")
+            status = cursor.fetchone()
+        words = ("Last_SQL_Error", "Last_IO_Error", "Slave_SQL_Running_State", "Gtid_Slave_Pos", "Gtid_IO_Pos")
+        expect(False, "the replica does not catch up", [(w, status.get(w)) for w in words])
+
+
+def _story(primary_engine: str, replica_engine: str, formats: tuple[str, ...], mode: str, seconds: float) -> None:
+    with _server(1, primary_engine) as (primary, port), _server(2, replica_engine) as (replica, _):
+        follower = _follow(replica, port, mode, 6)
+        admin = _session(primary, None)
+        admin.run("SET GLOBAL ferrite_lock_wait_timeout=2, GLOBAL innodb_lock_wait_timeout=2")
+        for number, form in enumerate(formats):
+            admin.run(f"SET GLOBAL binlog_format={form}")
+            admin.run(f"DROP DATABASE IF EXISTS {DATABASE}")
+            admin.run(f"CREATE DATABASE {DATABASE}")
+            first = _session(primary)
+            for sql in TABLES:
+                first.run(sql)
+            unexpected: list[object] = []
+            until = time.monotonic() + seconds
+            threads = [
+                threading.Thread(target=_work, args=(primary, 100 * number + n, until, unexpected)) for n in range(6)
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            expect(not unexpected, "errors that nobody expects", unexpected[:3])
+            _catch_up(primary, follower, 50)
+            second = _session(replica)
+            for table in SHOWN:
+                rows = f"SELECT * FROM {table} ORDER BY id"
+                equal(
+                    second.answer(rows),
+                    first.answer(rows),
+                    f"{table}, {form}, {mode}, {primary_engine} to {replica_engine}",
+                )
+            for session in (first, second):
+                for c, p in LINKS:
+                    equal(
+                        session.value(ORPHANS.replace("{c}", c).replace("{p}", p)), 0, f"orphans in {c}, {form}, {mode}"
+                    )
+                for table in SHOWN:
+                    equal(session.answer(f"CHECK TABLE {table} EXTENDED")[-1][3], "OK", f"CHECK {table}")  # type: ignore[index]
+            expect(first.value("SELECT COUNT(*) FROM c") > 0, "nothing was done")
+
+
+@options()
+def scenario_replica_of_ferrite(env: Env) -> None:
+    """Each binlog format, applied by six threads that guess: the replica ends equal, without orphans."""
+    env.stop()
+    _story("FERRITE", "FERRITE", ("ROW", "STATEMENT", "MIXED"), "optimistic", 3)
+
+
+@options()
+def scenario_from_innodb(env: Env) -> None:
+    """An InnoDB primary: its foreign keys are the replica's, on Ferrite."""
+    env.stop()
+    _story("InnoDB", "FERRITE", ("ROW", "MIXED"), "optimistic", 3)
+
+
+@slow
+@options()
+def scenario_other_ways(env: Env) -> None:
+    """To InnoDB; and conservative and aggressive appliers."""
+    env.stop()
+    _story("FERRITE", "InnoDB", ("ROW", "STATEMENT", "MIXED"), "optimistic", 5)
+    for mode in ("conservative", "aggressive"):
+        _story("FERRITE", "FERRITE", ("ROW", "STATEMENT", "MIXED"), mode, 5)
+        _story("InnoDB", "FERRITE", ("STATEMENT",), mode, 5)
+
+
+@options()
+def scenario_a_child_behind_its_parent(env: Env) -> None:
+    """Parent and child of it in transactions one behind the other, in hundreds: the applier that was too early tries again."""
+    env.stop()
+    for name in ("FERRITE", "InnoDB"):
+        with _server(1, name) as (primary, port), _server(2, "FERRITE") as (replica, _):
+            first = _session(primary, None)
+            first.run(f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
+            first.run(f"USE {DATABASE}")
+            for sql in TABLES:
+                first.run(sql)
+            for n in range(300):
+                first.run(f"INSERT INTO p VALUES ({n}, 0)")
+                first.run(f"INSERT INTO c VALUES ({n}, {n}, 0)")
+                first.run(f"INSERT INTO d VALUES ({n}, {n}, REPEAT('x', 3000))")
+                if n % 3 == 0:
+                    first.run(f"UPDATE c SET id=id+10000 WHERE id={n}")
+                if n % 5 == 0:
+                    first.run(f"DELETE FROM p WHERE id={n}")
+            follower = _follow(replica, port, "optimistic", 8)
+            _catch_up(primary, follower, 50)
+            second = _session(replica)
+            for table in ("p", "c", "d"):
+                rows = f"SELECT * FROM {table} ORDER BY id"
+                equal(second.answer(rows), first.answer(rows), f"{table} from {name}")
+
+
+def scenario_what_ignore_has_passed_over(env: Env) -> None:
+    """IGNORE passed over a row: in a statement's log its reason must stay until the transaction ends, as in InnoDB."""
+    for violates, removes_reason, level in (
+        ("INSERT IGNORE INTO c (id, p) VALUES (50, 9)", "INSERT INTO p (id) VALUES (9)", "REPEATABLE READ"),
+        ("UPDATE IGNORE c SET p=9 WHERE id=10", "INSERT INTO p (id) VALUES (9)", "REPEATABLE READ"),
+        ("DELETE IGNORE FROM p WHERE id=2", "DELETE FROM c WHERE id=20", "REPEATABLE READ"),
+        ("UPDATE IGNORE p SET id=8 WHERE id=2", "UPDATE c SET p=1 WHERE id=20", "REPEATABLE READ"),
+    ):
+
+        def play(name: str, sql: str = violates, then: str = removes_reason, isolation: str = level) -> list[object]:
+            session, other = env.session(), env.session()
+            session.run(f"CREATE TABLE p (id INT PRIMARY KEY, v INT) ENGINE={name}")
+            session.run(
+                f"CREATE TABLE c (id INT PRIMARY KEY, p INT, CONSTRAINT f FOREIGN KEY (p) REFERENCES p (id)) ENGINE={name}"
+            )
+            session.run("INSERT INTO p (id) VALUES (1), (2), (20)")
+            session.run("INSERT INTO c VALUES (10, 1), (20, 2)")
+            session.run(f"SET SESSION TRANSACTION ISOLATION LEVEL {isolation}")
+            session.run("BEGIN")
+            answers: list[object] = [session.changed(sql)]
+            running = other.start(then)
+            answers.append(running.waits(0.3))
+            session.run("COMMIT")
+            answers.append(running.answer())
+            return [
+                *answers,
+                session.answer("SELECT * FROM p ORDER BY 1"),
+                session.answer("SELECT * FROM c ORDER BY 1"),
+            ]
+
+        answers = env.same_as_innodb(play)
+        equal(answers[1], True, "it waits")
