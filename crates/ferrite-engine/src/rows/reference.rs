@@ -258,7 +258,8 @@ impl Session {
         let row = leaf.record(slot);
         let txn = row.header.txn;
         let end = walk.peer.row_end;
-        let lives = !row.header.deleted && end.is_none_or(|end| end.lives_by_row(overflow::columns(row.value)));
+        let lives = !row.header.deleted
+            && end.is_none_or(|end| end.lives_by_row(overflow::columns(row.value)));
         if !self.owns(txn) && self.engine.txns.is_active(txn) {
             drop(leaf);
             self.note_dependence(walk, txn, 0, start);
