@@ -89,6 +89,27 @@ impl Step<'_> {
     }
 }
 
+/// What a transaction had written and read with locks. A row that it had brought itself is locked by being
+/// its own: once that is taken back, nothing of it is.
+struct Before {
+    writes: Writes,
+    ranges: usize,
+}
+
+impl Before {
+    fn of(client: &Client) -> Before {
+        Before {
+            writes: client.tx.writes.clone(),
+            ranges: client.tx.ranges.len(),
+        }
+    }
+
+    fn restore(self, client: &mut Client) {
+        client.tx.writes = self.writes;
+        client.tx.ranges.truncate(self.ranges);
+    }
+}
+
 impl Client {
     // ---- statements ------------------------------------------------------------------------
 
@@ -121,7 +142,7 @@ impl Client {
         }
         self.tx.touched.extend(opened);
         let shape = self.environment.model().table(no).shape.clone();
-        let before = self.tx.writes.clone();
+        let before = Before::of(self);
         self.statement();
         let result = rows(self, &table, &shape);
         let serial = self.tx.serial;
@@ -160,16 +181,16 @@ impl Client {
             .all(|child| self.use_table(child).is_some() && self.open_children(child, opened))
     }
 
-    fn taken_back(&mut self, e: &Error, before: Writes) -> After {
+    fn taken_back(&mut self, e: &Error, before: Before) -> After {
         let after = self.failed(e, "family");
         if after == After::GoesOn {
-            self.tx.writes = before;
+            before.restore(self);
         }
         after
     }
 
     /// A foreign key is violated: the statement fails, the transaction goes on.
-    fn refused(&mut self, before: Writes) -> After {
+    fn refused(&mut self, before: Before) -> After {
         self.environment.statement_ends(self.thd);
         self.environment.tally().errors += 1;
         if self.rng.chance(1, 6) {
@@ -179,7 +200,7 @@ impl Client {
             self.expect_injected(&e, "statement rollback");
             return self.roll_back();
         }
-        self.tx.writes = before;
+        before.restore(self);
         After::GoesOn
     }
 
@@ -213,11 +234,16 @@ impl Client {
             let change = change_of(no, table, shape, (n, None), new);
             c.row_or_nothing(&mut |_| Ok(Some(change.clone())))
         });
-        if after == After::GoesOn {
-            let us = self.rng.below(10_000);
-            thread::sleep_us(us);
+        if after == After::Over {
+            return after;
         }
-        after
+        // Others look, and then the half of it that brought the row back is taken back.
+        let us = self.rng.below(10_000);
+        thread::sleep_us(us);
+        match self.rng.chance(1, 2) {
+            true => self.back_to(self.tx.saves.len() - 1),
+            false => after,
+        }
     }
 
     // ---- rows ------------------------------------------------------------------------------
@@ -228,8 +254,11 @@ impl Client {
         table: &Arc<Table>,
         shape: &Shape,
     ) -> Result<Option<Change>, Error> {
-        let n = self.rng.below(shape.keys);
         let what = self.rng.below(20);
+        let n = match what < 8 {
+            true => self.rng.below(shape.keys),
+            false => self.some_number(no, shape, true),
+        };
         if what < 8 {
             let new = self.family_row(table, shape)?;
             return Ok(Some(change_of(no, table, shape, (n, None), (n, Some(new)))));
@@ -242,7 +271,10 @@ impl Client {
         };
         let mut new = self.family_row(table, shape)?;
         let moves = what >= 18;
-        let m = if moves { self.rng.below(shape.keys) } else { n };
+        let m = match moves {
+            true => self.some_number(no, shape, false),
+            false => n,
+        };
         if what < 15 || moves {
             // Other columns.
             (new.k, new.u) = (old.k, old.u);
@@ -258,8 +290,22 @@ impl Client {
         )))
     }
 
+    /// Often one that is there, or one that is not.
+    fn some_number(&mut self, no: TableNo, shape: &Shape, there: bool) -> u64 {
+        let any = self.rng.below(shape.keys);
+        let found = (0..shape.keys).map(|n| (n + any) % shape.keys);
+        let found = found
+            .into_iter()
+            .find(|n| self.now(no, *n).is_some() == there);
+        found.filter(|_| self.rng.chance(3, 4)).unwrap_or(any)
+    }
+
     fn family_row(&mut self, table: &Arc<Table>, shape: &Shape) -> Result<Row, Error> {
         let mut row = self.new_row(table, shape)?;
+        let latest = self.environment.model().latest;
+        if latest < shape.keys && self.rng.chance(1, 3) {
+            row.k = latest;
+        }
         let nullable = shape.kin.is_some_and(|kin| kin.nullable);
         if nullable && self.rng.chance(1, 4) {
             row.k = NULL;
@@ -284,8 +330,8 @@ impl Client {
         &mut self,
         make: &mut dyn FnMut(&mut Client) -> Result<Option<Change>, Error>,
     ) -> Result<(), Refusal> {
-        let before = self.s().undo_position();
-        let writes = self.tx.writes.clone();
+        let place = self.s().undo_position();
+        let before = Before::of(self);
         let Some(change) = &make(self)? else {
             return Ok(());
         };
@@ -302,8 +348,8 @@ impl Client {
         if matches!(why, Refusal::Core(Error::Deadlock | Error::RolledBack)) {
             return result;
         }
-        self.s().undo_row(before)?;
-        self.tx.writes = writes;
+        self.s().undo_row(place)?;
+        before.restore(self);
         match why {
             Refusal::Core(Error::Duplicate) | Refusal::NoParent | Refusal::Referenced
                 if self.rng.chance(1, 3) =>
@@ -332,6 +378,13 @@ impl Client {
     fn put(&mut self, change: &Change) -> Result<(), Error> {
         let Change { no, n, m, .. } = *change;
         let (table, shape) = (&change.table, &change.shape);
+        let k = |row: Option<Row>| row.map(|row| row.k);
+        sim::note(&format!(
+            "tx {}: table {no}: row {n} with k {:?} becomes {m} with {:?}",
+            self.tx.serial,
+            k(change.old),
+            k(change.new)
+        ));
         match (change.old, change.new) {
             (None, Some(new)) => self.insert_this(no, table, shape, m, new),
             (Some(old), Some(new)) => self.update_this(no, table, shape, (n, m), old, new),

@@ -319,7 +319,7 @@ fn family_shape(rng: &mut Rng, keys: u64, key_prefix: usize, overflow: bool) -> 
         kin: Some(Kin {
             nullable: rng.chance(1, 2),
             descending: rng.chance(1, 4),
-            entry_fill: pick(rng, &[0, 0, 1500]),
+            entry_fill: pick(rng, &[0, 0, 4000, 4000]),
         }),
         ..shape(rng, overflow)
     }

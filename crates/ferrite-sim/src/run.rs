@@ -185,7 +185,7 @@ fn stalls(corner: Corner, rng: &mut Rng) -> Vec<Stall> {
         }
         Corner::Ranges => vec![stall("write.value_checked", 4, 20_000)],
         Corner::Families => vec![
-            stall("reference.leaf_left", 2, 20_000),
+            stall("reference.leaf_left", 1, 20_000),
             stall("rollback.one_undone", 4, 5_000),
             stall("commit.visible", 8, 5_000),
         ],

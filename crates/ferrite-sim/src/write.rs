@@ -409,6 +409,12 @@ impl Client {
             return After::GoesOn;
         }
         let at = self.rng.below(saves.len() as u64) as usize;
+        self.back_to(at)
+    }
+
+    /// Goes back to a savepoint, which stays.
+    pub(crate) fn back_to(&mut self, at: usize) -> After {
+        let saves = &mut self.tx.saves;
         saves.truncate(at + 1);
         let (position, then) = saves[at].clone();
         self.statement();
