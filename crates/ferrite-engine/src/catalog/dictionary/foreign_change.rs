@@ -135,6 +135,30 @@ impl State {
         keys.map(|owned| owned.key.parent.clone()).collect()
     }
 
+    /// ALTER TABLE has read the constraints that it carries over some time ago, and holds nothing that
+    /// keeps their parents: the original's say what those are called now.
+    fn name_parents_anew(&self, new: &mut NewForeign) {
+        let Some(original) = new.original.as_ref() else {
+            return;
+        };
+        let Some(id) = self.names.get(original) else {
+            return;
+        };
+        for (key, _) in new.keys.iter_mut().filter(|(_, carried)| *carried) {
+            let mut current = self.foreign.of(*id).iter().map(|owned| &owned.key);
+            let Some(now) = current.find(|now| same_name(&now.name, &key.name)) else {
+                continue;
+            };
+            key.stamp = now.stamp;
+            if now.parent == *original {
+                continue;
+            }
+            key.parent.clone_from(&now.parent);
+            let pairs = key.columns.iter_mut().zip(&now.columns);
+            pairs.for_each(|((_, other), (_, now))| other.clone_from(now));
+        }
+    }
+
     /// Whether the table may be dropped.
     pub(super) fn check_unreferenced(&self, name: &str, references: References) -> Result<()> {
         if references == References::None {
@@ -177,9 +201,10 @@ impl Dictionary {
         &self,
         state: &mut State,
         spec: &TableSpec,
-        new: NewForeign,
+        mut new: NewForeign,
     ) -> Result<Vec<Owned>> {
         self.finish_pending(state)?;
+        state.name_parents_anew(&mut new);
         if new.keys.is_empty() && state.referring_to(&spec.name).next().is_none() {
             return Ok(Vec::new());
         }

@@ -218,7 +218,11 @@ fn a_copy_takes_the_place_of_its_original() {
         original: Some("d/c".into()),
         checks: true,
     };
+    // ALTER TABLE has read that before the parent got another name.
+    rename(&engine, "d/p", "d/q");
     make(&engine, "d/#sql-alter-2", carried).unwrap();
+    assert_eq!(links(&engine, "d/#sql-alter-2").outgoing[0].other, "d/q");
+    rename(&engine, "d/q", "d/p");
     assert_eq!(
         seen(&engine, "d/p").0,
         ["d/c"],
