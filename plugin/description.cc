@@ -65,7 +65,7 @@ static void put_part(std::string *out, const KeyPart &part) {
   put16(out, part.column.field_no);
   put8(out, static_cast<uint>(part.kind));
   put8(out, (part.nullable ? 1u : 0u) | (part.descending ? 2u : 0u) | (part.whole ? 4u : 0u) |
-                (part.recoverable ? 8u : 0u));
+                (part.recoverable ? 8u : 0u) | kDescribePartOfNow);
   put32(out, part.width);
   put32(out, part.kind == PartKind::kText ? part.prefix_chars : part.prefix_bytes);
   put8(out, static_cast<uint>(part.text.levels.size()));

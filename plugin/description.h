@@ -12,10 +12,9 @@
  *   u16 indexes, the clustered one first, each:
  *     u8 1 if it is a hidden row id, u16 parts, each:
  *       u16 column, u8 kind (PartKind), u8 flags (1 nullable, 2 descending, 4 whole column,
- *       8 recoverable), u32 width, u32 prefix in characters (bytes of binary columns),
- *       u8 levels of weights, each: u8 group, u8 padded
- * The reader is crates/ferrite-engine/src/catalog/describe.rs. A change here is a change of the
- * file format.
+ *       8 recoverable, 16 always, since kDescribeRowEnd), u32 width, u32 prefix in characters
+ * (bytes of binary columns), u8 levels of weights, each: u8 group, u8 padded The reader is
+ * crates/ferrite-engine/src/catalog/describe.rs. A change here is a change of the file format.
  */
 #ifndef FERRITE_DESCRIPTION_H
 #define FERRITE_DESCRIPTION_H
@@ -34,6 +33,8 @@ constexpr uint8_t kDescribeGenerated = 16; /* computed when written */
 constexpr uint8_t kDescribeAutoInc = 32;
 constexpr uint8_t kDescribeCompressed = 64; /* COLUMN COMPRESSED */
 constexpr uint8_t kDescribeRowEnd = 128;    /* ends the life of a row, of tables with history */
+/* Of a key part: written since there is kDescribeRowEnd. */
+constexpr uint8_t kDescribePartOfNow = 16;
 
 void append_description(const Layout &layout, const TABLE *table, std::string *out);
 

@@ -10,7 +10,7 @@
 #include <atomic>
 
 #include "ferrite_hton.h"
-#include "ferrite_links.h"
+#include "ferrite_violation.h"
 #include "ferrite_vars.h"
 
 namespace {

@@ -8,8 +8,14 @@
 
 /* ---- names ------------------------------------------------------------------------- */
 
+/* The server finishes or takes back what a crash has broken off, before there are connections. It
+   has checked what there was to check, and goes on whether the engine refuses or not: a parent
+   whose copy is complete is dropped under its own name. */
+static bool in_recovery(const THD *thd) { return !thd->thread_id; }
+
 bool ferrite_foreign_checks(THD *thd) {
-  return !thd || !thd_test_options(thd, OPTION_NO_FOREIGN_KEY_CHECKS);
+  if (!thd) return true;
+  return !in_recovery(thd) && !thd_test_options(thd, OPTION_NO_FOREIGN_KEY_CHECKS);
 }
 
 fe_references ferrite_references_that_keep(THD *thd) {
@@ -283,6 +289,10 @@ std::string ForeignKeys::reason(const fe_fk_misfit &misfit, const Foreign_key *k
     case FE_MISFIT_PARENT:
       return "Referenced table " + quoted_table(m_thd, parent_of(key)) +
              " not found in the data dictionary.";
+    case FE_MISFIT_PARENT_OLD:
+      return "An earlier version of Ferrite made the referenced table. Rebuild it with ALTER "
+             "TABLE " +
+             quoted_table(m_thd, parent_of(key)) + " FORCE.";
     case FE_MISFIT_TYPES:
       return std::string("Field type or character set for column '") + misfit.column +
              "' does not match referenced column '" + misfit.other + "'.";
@@ -336,6 +346,10 @@ int ForeignKeys::report_in_place() const {
       break;
     case FE_MISFIT_NOT_NULL:
       my_error(ER_FK_INCORRECT_OPTION, MYF(0), m_shown.c_str(), misfit.key);
+      break;
+    case FE_MISFIT_PARENT_OLD:
+      warn(key, reason(misfit, key));
+      my_error(ER_FK_NO_INDEX_PARENT, MYF(0), name, key->ref_table.str);
       break;
     default:
       my_error(ER_FK_NO_INDEX_PARENT, MYF(0), name, key->ref_table.str);
@@ -405,7 +419,8 @@ fe_code alter_foreign(const std::string &name, const TABLE *altered, const Layou
   std::vector<fe_fk_column> renamed;
   List_iterator_fast<Create_field> fields(info->alter_info->create_list);
   while (const Create_field *field = fields++) {
-    if (!field->field || same_name(field->field->field_name, field->field_name)) continue;
+    /* Another spelling is another name. */
+    if (!field->field || !strcmp(field->field->field_name.str, field->field_name.str)) continue;
     names.emplace_back(field->field->field_name.str, field->field->field_name.length);
     const char *before = names.back().c_str();
     names.emplace_back(field->field_name.str, field->field_name.length);

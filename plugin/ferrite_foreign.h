@@ -5,7 +5,6 @@
  * Rules of this module
  * - What later versions of the server do otherwise (lists of foreign keys move to TABLE_SHARE) is
  *   in ha_ferrite_foreign.cc.
- * - No constraint is accepted that nobody checks: see ferrite_foreign_keys_enforced.
  * - What is wrong with a constraint is said in InnoDB's words, as a warning beside the error.
  */
 #ifndef FERRITE_FOREIGN_H
@@ -19,10 +18,6 @@
 
 #include "ferrite.h"
 #include "ferrite_share.h"
-
-/* Rows are checked against foreign keys; were they not, CREATE and ALTER would have to refuse them.
- */
-constexpr bool ferrite_foreign_keys_enforced = true;
 
 namespace ferrite {
 
@@ -77,7 +72,7 @@ fe_code alter_foreign(const std::string &name, const TABLE *altered, const Layou
 
 }  // namespace ferrite
 
-/* foreign_key_checks of this session. */
+/* foreign_key_checks of this session; off while the server recovers DDL. */
 bool ferrite_foreign_checks(THD *thd);
 
 /* What keeps a table from being dropped by the session's present statement. */

@@ -14,6 +14,7 @@
 #include "ferrite_backup.h"
 #include "ferrite_error.h"
 #include "ferrite_i_s.h"
+#include "ferrite_share.h"
 #include "ferrite_trx.h"
 #include "ferrite_vars.h"
 #include "ferrite_version.h"
@@ -146,6 +147,15 @@ static void hton_drop_database(handlerton *, char *path) {
                  fe_last_error());
 }
 
+/* After a crash in ALTER TABLE in place: 0 if the table has the new definition, whose .frm is to be
+   used then. `before`: the old one's version; 0: not known (a partitioned table). */
+static int hton_check_version(handlerton *, const char *path, const LEX_CUSTRING *,
+                              ulonglong before) {
+  if (!before || !ferrite_engine) return 0;
+  const std::string name = ferrite::core_table_name(path);
+  return fe_table_definition_version(ferrite_engine, name.c_str()) == before;
+}
+
 static void fill_handlerton(handlerton *hton) {
   hton->create = ferrite_create_handler;
   hton->flags = HTON_SUPPORTS_EXTENDED_KEYS | HTON_REQUIRES_CLOSE_AFTER_TRUNCATE |
@@ -173,6 +183,7 @@ static void fill_handlerton(handlerton *hton) {
   hton->savepoint_rollback_can_release_mdl = ferrite_hton_savepoint_can_release_mdl;
 
   hton->drop_database = hton_drop_database;
+  hton->check_version = hton_check_version;
   hton->prepare_for_backup = ferrite_prepare_for_backup;
   hton->end_backup = ferrite_end_backup;
   hton->flush_logs = hton_flush_logs;
@@ -245,4 +256,6 @@ maria_declare_plugin(ferrite){MYSQL_STORAGE_ENGINE_PLUGIN,
                        ferrite_i_s_long_waits_init),
     FERRITE_I_S_PLUGIN("FERRITE_SYS_FOREIGN", "Ferrite foreign keys", ferrite_i_s_foreign_init),
     FERRITE_I_S_PLUGIN("FERRITE_SYS_FOREIGN_COLS", "Columns of Ferrite foreign keys",
-                       ferrite_i_s_foreign_cols_init) maria_declare_plugin_end;
+                       ferrite_i_s_foreign_cols_init),
+    FERRITE_I_S_PLUGIN("FERRITE_FOREIGN_KEY_ERRORS", "Latest violations of Ferrite foreign keys",
+                       ferrite_i_s_foreign_errors_init) maria_declare_plugin_end;

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "ferrite_hton.h"
+#include "ferrite_violation.h"
 
 struct st_mysql_information_schema ferrite_i_s_descriptor = {
     MYSQL_INFORMATION_SCHEMA_INTERFACE_VERSION};
@@ -31,6 +32,7 @@ time_t engine_started;
 
 constexpr uint max_query = 1024;
 constexpr uint max_lock_id = 32;
+constexpr uint max_foreign_error = 256;
 constexpr uint max_lock_data = 8192;
 
 /* Raises the error that names the missing privilege. */
@@ -96,6 +98,17 @@ void put_query(Field *field, uint64_t thread_id) {
     field->set_null();
   else
     put(field, text);
+}
+
+/* What a connection has set; NULL when it is gone. */
+void put_checks(Field *unique_checks, Field *foreign_checks, uint64_t thread_id) {
+  THD *other = thread_id ? find_thread_by_id(static_cast<longlong>(thread_id)) : nullptr;
+  unique_checks->set_null();
+  foreign_checks->set_null();
+  if (!other) return;
+  put(unique_checks, !thd_test_options(other, OPTION_RELAXED_UNIQUE_CHECKS));
+  put(foreign_checks, !thd_test_options(other, OPTION_NO_FOREIGN_KEY_CHECKS));
+  mysql_mutex_unlock(&other->LOCK_thd_kill);
 }
 
 /* ---- FERRITE_METRICS ------------------------------------------------------------------ */
@@ -170,6 +183,8 @@ int fill_trx(THD *thd, TABLE_LIST *tables, Item *) {
   std::unordered_map<uint64_t, uint64_t> requested;
   fe_each_trx(ferrite_engine, collect_trx, &list);
   fe_each_lock_wait(ferrite_engine, collect_requested_lock, &requested);
+  std::unordered_map<uint64_t, std::string> violated;
+  for (const ferrite::Violation &one : ferrite::violations()) violated[one.trx_id] = one.text;
   TABLE *table = tables->table;
   Field **f = table->field;
   for (const Trx &trx : list) {
@@ -177,7 +192,7 @@ int fill_trx(THD *thd, TABLE_LIST *tables, Item *) {
     put(f[0], trx.row.txn_id);
     put(f[1], trx.state);
     put_time(thd, f[2], trx.row.started_unix_s);
-    put_null(f, {3, 4, 8, 9, 10, 12, 15, 17, 18, 19, 21});
+    put_null(f, {3, 4, 8, 9, 10, 12, 15, 19, 21});
     auto wanted = requested.find(trx.row.txn_id);
     if (trx.row.waiting_since_unix_s) {
       put_time(thd, f[4], trx.row.waiting_since_unix_s);
@@ -191,6 +206,10 @@ int fill_trx(THD *thd, TABLE_LIST *tables, Item *) {
     put(f[13], trx.row.locks_held);
     put(f[14], trx.row.rows_changed);
     put(f[16], trx.isolation);
+    put_checks(f[17], f[18], trx.row.thread_id);
+    const auto error = violated.find(trx.row.txn_id);
+    if (trx.row.txn_id && error != violated.end())
+      put(f[19], error->second.substr(0, max_foreign_error));
     put(f[20], trx.row.txn_id == 0 ? 1 : 0);
     put(f[22], trx.row.undo_bytes);
     if (schema_table_store_record(thd, table)) return 1;
@@ -461,7 +480,7 @@ static ST_FIELD_INFO ferrite_trx_fields[] = {
     Column("trx_isolation_level", Varchar(16), NOT_NULL),
     Column("trx_unique_checks", SLong(1), NULLABLE),
     Column("trx_foreign_key_checks", SLong(1), NULLABLE),
-    Column("trx_last_foreign_key_error", Varchar(256), NULLABLE),
+    Column("trx_last_foreign_key_error", Varchar(max_foreign_error), NULLABLE),
     Column("trx_is_read_only", SLong(1), NOT_NULL),
     Column("trx_autocommit_non_locking", SLong(1), NULLABLE),
     Column("trx_undo_bytes", ULonglong(), NOT_NULL),

@@ -17,6 +17,7 @@ int ferrite_i_s_waits_init(void *schema_table);
 int ferrite_i_s_long_waits_init(void *schema_table);
 int ferrite_i_s_foreign_init(void *schema_table);
 int ferrite_i_s_foreign_cols_init(void *schema_table);
+int ferrite_i_s_foreign_errors_init(void *schema_table);
 int ferrite_i_s_deinit(void *);
 
 extern struct st_mysql_information_schema ferrite_i_s_descriptor;

@@ -17,6 +17,7 @@
 
 #include "ferrite.h"
 #include "ferrite_share.h"
+#include "ferrite_violation.h"
 
 namespace ferrite {
 
@@ -72,14 +73,5 @@ struct Cascade {
 };
 
 }  // namespace ferrite
-
-/* A row has violated a foreign key: the text for the error of this thread's statement. The names as
-   the core has them. */
-void ferrite_note_violation(THD *thd, const fe_link &link, const std::string &child,
-                            const std::string &parent);
-/* False: this thread has met none. */
-bool ferrite_violation_text(String *buf);
-/* The error to come names no constraint (DROP TABLE). */
-void ferrite_forget_violation();
 
 #endif

@@ -124,6 +124,7 @@ class ha_ferrite final : public handler {
   int get_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *list) override;
   int get_parent_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *list) override;
   bool referenced_by_foreign_key() const noexcept override;
+  ulonglong table_version() const override;
   bool can_switch_engines() override;
   bool is_fk_defined_on_table_or_index(uint index) override;
 

@@ -78,7 +78,7 @@ enum_alter_inplace_result ha_ferrite::check_if_supported_inplace_alter(
         my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_COLUMN_TYPE);
   if (loses_needed_index(altered_table, ha_alter_info)) return HA_ALTER_ERROR;
   alter_table_operations changes = ha_alter_info->handler_flags;
-  if (changes & ALTER_ADD_FOREIGN_KEY && ferrite_foreign_keys_enforced) {
+  if (changes & ALTER_ADD_FOREIGN_KEY) {
     if (ferrite_foreign_checks(ha_thd()))
       ha_alter_info->unsupported_reason =
           my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_FK_CHECK);
@@ -138,6 +138,11 @@ int ha_ferrite::redescribe(const TABLE *altered_table, Alter_inplace_info *info)
       ferrite::alter_foreign(m_share->name, altered_table, altered, info, text, &added);
   if (rc == FE_FOREIGN_KEY) return added.report_in_place();
   return rc == FE_OK ? 0 : error(rc);
+}
+
+/* The server asks before an ALTER in place and, by hton->check_version(), after a crash in it. */
+ulonglong ha_ferrite::table_version() const {
+  return fe_table_definition_version(ferrite_engine, m_share->name.c_str());
 }
 
 /* group_commit_ctx is left alone, so that every partition comes by here. */

@@ -206,7 +206,7 @@ int ha_ferrite::check_parents(const uchar *row, const MY_BITMAP *changed, bool p
       rc = find_parent(*set, i, row, false);
       if (rc == FE_NOT_FOUND && passes_over()) rc = find_parent(*set, i, row, true);
       if (rc == FE_NOT_FOUND) {
-        ferrite_note_violation(ha_thd(), link, m_share->name, link.other);
+        ferrite_note_violation(ha_thd(), link, m_share->name, link.other, true);
         return HA_ERR_NO_REFERENCED_ROW;
       }
     }

@@ -73,11 +73,6 @@ const char *ha_ferrite::find_bad_option(THD *thd, const HA_CREATE_INFO *info) {
 
 /* Clauses of CREATE TABLE that Ferrite cannot honour. */
 static int refuse_unsupported(const TABLE *form, const HA_CREATE_INFO *info) {
-  if (info->alter_info && !ferrite_foreign_keys_enforced) {
-    List_iterator_fast<Key> keys(info->alter_info->key_list);
-    while (Key *key = keys++)
-      if (key->type == Key::FOREIGN_KEY) return refuse("FOREIGN KEY constraints");
-  }
   for (uint i = 0; i < form->s->keys; i++) {
     const KEY &key = form->key_info[i];
     if (key.flags & HA_FULLTEXT || key.algorithm == HA_KEY_ALG_FULLTEXT)
@@ -215,6 +210,11 @@ int ha_ferrite::rename_table(const char *from, const char *to) {
   /* The server would report any failure as 1025; the first error reported is used. */
   if (rc == FE_LOCK_TIMEOUT) my_error(ER_LOCK_WAIT_TIMEOUT, MYF(0));
   if (rc == FE_INTERRUPTED) my_error(ER_QUERY_INTERRUPTED, MYF(0));
+  if (rc == FE_EXISTS) {
+    /* As InnoDB, also if what exists is the name of a foreign key. */
+    my_error(ER_TABLE_EXISTS_ERROR, MYF(0), to);
+    return HA_ERR_GENERIC;
+  }
   return ferrite_table_error(rc, thd);
 }
 

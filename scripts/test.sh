@@ -39,7 +39,7 @@ test_ci() {
     test_stage sim test_sim_ci
     test_suite launcher
     local suite
-    for suite in loom tools introspection sysbench bench mtr diff corners schedules crash soak; do
+    for suite in loom tools introspection applications sysbench bench mtr diff corners schedules crash soak; do
         test_suite "$suite" --ci
     done
 }
@@ -50,7 +50,7 @@ test_all() {
     test_stage sim test_sim
     test_suite launcher
     local suite
-    for suite in loom tools introspection sysbench bench mtr diff corners schedules crash soak perf; do
+    for suite in loom tools introspection applications sysbench bench mtr diff corners schedules crash soak perf; do
         test_suite "$suite" "$@"
     done
 }

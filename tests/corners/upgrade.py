@@ -65,6 +65,20 @@ def _check(session: Session) -> None:
         equal(session.answer(f"CHECK TABLE {name} EXTENDED"), [(name, "check", "status", "OK")], "CHECK TABLE")
 
 
+def _refer(session: Session) -> None:
+    """Foreign keys to an old table: it says that it must be rebuilt, or it need not be."""
+    for child in ("refers", "refers_too"):
+        create = f"CREATE TABLE {child} (n INT, FOREIGN KEY (n) REFERENCES gone (a)) ENGINE=FERRITE"
+        if session.error(create):
+            expect("ALTER TABLE `kept`.`gone` FORCE" in session.warnings()[0][2], "advice", session.warnings())
+            session.run("ALTER TABLE gone FORCE")
+            session.run(create)
+        equal(session.error(f"INSERT INTO {child} VALUES (-99)"), 1452, "a child without a parent")
+        session.run(f"INSERT INTO {child} VALUES (1)")
+    equal(session.error("DROP TABLE gone"), 1451, "the parent")
+    session.run("DROP TABLE refers, refers_too")
+
+
 def _goes_on(env: Env, name: str) -> None:
     wanted = _unpack(env, name)
     env.start()
@@ -82,6 +96,7 @@ def _goes_on(env: Env, name: str) -> None:
     expect(session.value("SELECT NEXTVAL(numbers)") >= wanted["sequence"], "the sequence went back")
     session.run("ALTER TABLE plain ADD INDEX (word, n)")
     session.run("CREATE TABLE young (a INT PRIMARY KEY) ENGINE=FERRITE AS SELECT id AS a FROM plain")
+    _refer(session)
     after = state_of(session)
     for again in (env.restart, env.crash):
         again()

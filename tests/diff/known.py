@@ -69,7 +69,6 @@ def _unsupported(words: str) -> Callable[[Step, Answer, Answer], bool]:
 
 
 KNOWN: list[Known] = [
-    Known("foreign-keys", _unsupported("FOREIGN KEY")),
     Known("fulltext-indexes", _unsupported("FULLTEXT")),
     Known("spatial-indexes", _unsupported("SPATIAL")),
     Known("tis620-keys", _unsupported("tis620_thai_ci")),

@@ -1,4 +1,5 @@
-"""Disk faults under a real server: a sync that fails once, a disk that becomes full and has space again."""
+"""Faults under a real server: a sync that fails once, a disk that becomes full and has space again, a death at each step
+of DDL."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ import sys
 import time
 from pathlib import Path
 
-from faults import load
+from faults import ddl, load
+from faults.shimmed import Failed, Shimmed, say
 from lib.engines import engine
 from lib.places import Places, find_places
 from lib.server import Server, home_in_memory, stop_on_signals
@@ -17,23 +19,6 @@ from lib.server import Server, home_in_memory, stop_on_signals
 CLIENTS = 8
 SKIPPED = 77
 DISK_BYTES = 900 << 20
-
-
-class Failed(Exception):
-    """The server did not do what it must."""
-
-
-class Shimmed(Server):
-    """A server whose syncs can be made to fail."""
-
-    environment: tuple[str, ...] = ()
-
-    def command(self) -> list[str]:
-        return ["env", *self.environment, *super().command()]
-
-
-def _say(text: str) -> None:
-    print(text, flush=True)
 
 
 def _wait(what: str, seconds: float, done: object) -> None:
@@ -67,7 +52,7 @@ def _sync_fails_once(places: Places, shim: Path, file: str) -> None:
         if faults:
             raise Failed(f"after a failed sync of {file}*: {faults[:5]}")
         commits = sum(w.commits for w in writers)
-        _say(f"failed sync of {file}*: {commits} commits, none missing; the server said: {said[-1][-160:]}")
+        say(f"failed sync of {file}*: {commits} commits, none missing; the server said: {said[-1][-160:]}")
     finally:
         server.remove()
 
@@ -97,7 +82,7 @@ def _disk_fills(places: Places, times: int) -> None:
     )
     if mount.returncode:
         server.remove()
-        _say(f"skipped: no small file system can be mounted here: {mount.stderr.decode().strip()}")
+        say(f"skipped: no small file system can be mounted here: {mount.stderr.decode().strip()}")
         sys.exit(SKIPPED)
     try:
         server.start()
@@ -135,7 +120,7 @@ def _disk_fills(places: Places, times: int) -> None:
         if faults:
             raise Failed(f"after {times} times a full disk, and kill -9: {faults[:5]}")
         commits, refused = sum(w.commits for w in writers), sum(w.refused for w in writers)
-        _say(f"full disk {times} times: {commits} commits, none missing; {refused} refused; large rows: {refusal}")
+        say(f"full disk {times} times: {commits} commits, none missing; {refused} refused; large rows: {refusal}")
     finally:
         server.kill()
         subprocess.run(["umount", "-l", str(disk)], check=False)
@@ -147,19 +132,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="./ferrite test faults", description=__doc__)
     parser.add_argument("--engine", default="ferrite", choices=["ferrite"])
     parser.add_argument("--times", type=int, default=20, help="how often the disk fills")
-    parser.add_argument("--only", choices=("sync", "full"), help="one kind of fault")
-    parser.add_argument("--ci", action="store_true", help="the disk fills 3 times")
+    parser.add_argument("--only", choices=("sync", "full", "ddl"), help="one kind of fault")
+    parser.add_argument("--ci", action="store_true", help="the disk fills 3 times, and only ALTER in place is killed")
     arguments = parser.parse_args()
     stop_on_signals()
     places = find_places()
     try:
-        if arguments.only != "full":
+        if arguments.only in (None, "sync"):
             for file in ("redo.", "store.", "map.", "checkpoint."):
                 _sync_fails_once(places, Path(os.environ["FAULT_SHIM"]), file)
-        if arguments.only != "sync":
+        if arguments.only in (None, "ddl"):
+            ddl.run(places, Path(os.environ["DDL_SHIM"]), arguments.ci)
+        if arguments.only in (None, "full"):
             _disk_fills(places, 3 if arguments.ci else arguments.times)
     except Failed as e:
-        _say(f"FAILED: {e}")
+        say(f"FAILED: {e}")
         return 1
     return 0
 

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import pymysql
+
 from lib.engines import engine
 from lib.places import find_places
 from lib.server import Server, home_in_memory, stop_on_signals
@@ -132,6 +134,46 @@ def _snapshot(server: Server) -> None:
     writer.close()
 
 
+def _foreign(server: Server) -> None:
+    """A row without a parent and a parent with children: in the journal, and at the transaction."""
+    connection = server.connect(database="test", autocommit=True)
+    statements = ("INSERT INTO child VALUES (9)", "DELETE FROM parent WHERE id = 1")
+    with connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE parent (id INT PRIMARY KEY) ENGINE=FERRITE")
+        cursor.execute(
+            "CREATE TABLE child (x INT, CONSTRAINT up FOREIGN KEY (x) REFERENCES parent (id)) ENGINE=FERRITE"
+        )
+        cursor.execute("INSERT INTO parent VALUES (1)")
+        cursor.execute("BEGIN")
+        cursor.execute("INSERT INTO child VALUES (1)")
+        for statement, code in zip(statements, (1452, 1451), strict=True):
+            try:
+                cursor.execute(statement)
+            except pymysql.err.IntegrityError as e:
+                _expect(e.args[0] == code, "the error", e)
+            else:
+                raise Failed(f"{statement}: no error")
+    told = _view(server, "FERRITE_FOREIGN_KEY_ERRORS")
+    _expect([row["reason"] for row in told] == ["NO PARENT", "HAS CHILDREN"], "the journal of foreign keys", told)
+    _expect(tuple(row["query"] for row in told) == statements, "the statements", told)
+    for row in told:
+        names = (row["child_table"], row["parent_table"], row["constraint_name"])
+        _expect(names == ("test/child", "test/parent", "up"), "the constraint", row)
+        _expect(
+            row["thread_id"] == connection.thread_id() and "CONSTRAINT `up`" in row["message"], "who, and what", row
+        )
+    trx = _view(server, "FERRITE_TRX", f"trx_mysql_thread_id = {connection.thread_id()}")
+    _expect(trx[0]["trx_id"] == told[1]["trx_id"], "the transaction", (trx, told))
+    _expect(trx[0]["trx_last_foreign_key_error"] == told[1]["message"][:256], "its last error", trx)
+    _expect(trx[0]["trx_foreign_key_checks"] == 1 and trx[0]["trx_unique_checks"] == 1, "its settings", trx)
+    for _ in range(150):
+        with connection.cursor() as cursor:
+            cursor.execute("INSERT IGNORE INTO child VALUES (9)")
+    told = _view(server, "FERRITE_FOREIGN_KEY_ERRORS")
+    _expect([row["number"] for row in told] == list(range(53, 153)), "the latest hundred", [r["number"] for r in told])
+    connection.close()
+
+
 def _status(server: Server) -> None:
     sections = {row["name"]: row["status"] for row in _rows(server, "SHOW ENGINE FERRITE STATUS")}
     for name in ("TRANSACTIONS", "HISTORY", "LOCKS", "WAITS"):
@@ -150,7 +192,7 @@ def main() -> int:
     try:
         server.start()
         _create(server)
-        for check in (_blocked, _snapshot, _status):
+        for check in (_blocked, _snapshot, _foreign, _status):
             check(server)
             print(f"{check.__name__.strip('_')}: shown as it is", flush=True)
     except Failed as e:

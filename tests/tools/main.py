@@ -15,7 +15,7 @@ from typing import Any
 from lib.engines import engine
 from lib.places import find_places
 from lib.server import Server, home_in_memory, stop_on_signals
-from tools.tables import contents, create
+from tools.tables import FOREIGN_KEYS, contents, create, foreign_keys
 
 GRANULE = 4096
 BLOB_MAGIC = bytes.fromhex("52454642")
@@ -76,7 +76,8 @@ def _load(places: Any, directory: Path, only: frozenset[str] | None = None) -> T
         with connection.cursor() as cursor:
             cursor.execute("SHOW TABLES")
             tables = [row[0] for row in cursor.fetchall()]
-        return {t: contents(connection, t, GENERATED) for t in tables if only is None or t in only}
+        found = {t: contents(connection, t, GENERATED) for t in tables if only is None or t in only}
+        return found | {FOREIGN_KEYS: foreign_keys(connection)} if only is None else found
     finally:
         server.remove()
 
@@ -145,6 +146,7 @@ class Test:
         connection = self.server.connect(database="test")
         tables = create(connection, self.rng)
         self.truth = {t: contents(connection, t, GENERATED) for t in tables}
+        self.truth[FOREIGN_KEYS] = foreign_keys(connection)
         _say(f"{len(tables)} tables, {sum(map(len, self.truth.values()))} rows")
 
     def running(self) -> None:
@@ -215,6 +217,7 @@ class Test:
         self.damaged()
         self.server.start()
         connection = self.server.connect(database="test")
+        del self.truth[FOREIGN_KEYS]
         _compare(self.truth, {t: contents(connection, t, GENERATED) for t in self.truth})
 
 

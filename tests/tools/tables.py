@@ -145,6 +145,15 @@ def _shapes(cursor: Any, rng: Random) -> None:
     cursor.execute("CREATE TABLE renamed (a INT PRIMARY KEY, old_name INT)")
     cursor.execute("INSERT INTO renamed VALUES (1, 1)")
     cursor.execute("ALTER TABLE renamed CHANGE old_name new_name INT, ALGORITHM=INSTANT")
+    cursor.execute("SET foreign_key_checks = 0")
+    cursor.execute(
+        "CREATE TABLE `a child` (id INT PRIMARY KEY, `up``` INT, down INT, CONSTRAINT `c-1`` ` FOREIGN KEY (`up```) "
+        "REFERENCES `the parent` (`i d`) ON DELETE CASCADE ON UPDATE SET NULL, FOREIGN KEY (down) REFERENCES `a child` (id))"
+    )
+    cursor.execute("CREATE TABLE `the parent` (`i d` INT PRIMARY KEY)")
+    cursor.execute("INSERT INTO `the parent` VALUES (1), (2)")
+    cursor.execute("INSERT INTO `a child` VALUES (1, 1, 1), (2, NULL, 1), (3, 99, NULL)")
+    cursor.execute("SET foreign_key_checks = 1")
     cursor.execute("CREATE TABLE big (id INT PRIMARY KEY, a INT, b VARCHAR(400), c TEXT, KEY (a), KEY (b, a))")
     for start in range(0, 20000, 500):
         rows = [
@@ -192,3 +201,18 @@ def contents(connection: Any, table: str, skip: frozenset[str] = frozenset()) ->
             told.append(f"IFNULL({column}, 'NULL')")
         cursor.execute(f"SELECT {', '.join(told)} FROM `{table.replace('`', '``')}`")
         return sorted(tuple(str(value) for value in row) for row in cursor.fetchall())
+
+
+FOREIGN_KEYS = "(foreign keys)"
+"""Stands among the names of tables."""
+
+
+def foreign_keys(connection: Any) -> list[tuple[str, ...]]:
+    """All constraints with their columns."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT constraint_name, k.table_name, column_name, k.referenced_table_name, referenced_column_name, "
+            "delete_rule, update_rule FROM information_schema.key_column_usage k "
+            "JOIN information_schema.referential_constraints USING (constraint_schema, constraint_name)"
+        )
+        return sorted(tuple(map(str, row)) for row in cursor.fetchall())

@@ -319,6 +319,9 @@ fe_code fe_table_rename(fe_engine *engine, const char *from, const char *to,
                         void *thd, uint32_t wait_ms);
 /* Gives the table another `definition`: for what a server does not need to read its rows. */
 fe_code fe_table_redefine(fe_engine *engine, const char *name, fe_slice definition);
+/* Another number after each fe_table_redefine() and fe_table_alter_foreign(), also over restarts; 0:
+   there is no such table. */
+uint64_t fe_table_definition_version(fe_engine *engine, const char *name);
 /* Empties the table, resets auto_increment to 1. Caller holds the server's exclusive lock. */
 fe_code fe_table_truncate(fe_engine *engine, const char *name, uint64_t auto_increment, void *thd,
                           uint32_t wait_ms);
@@ -391,7 +394,8 @@ typedef enum {
   FE_MISFIT_TYPES = 8,         /* type or collation differ */
   FE_MISFIT_NOT_NULL = 9,      /* SET NULL, and the column is NOT NULL */
   FE_MISFIT_NAME = 10,         /* the database has another one of that name */
-  FE_MISFIT_NAME_TWICE = 11    /* so has the table */
+  FE_MISFIT_NAME_TWICE = 11,   /* so has the table */
+  FE_MISFIT_PARENT_OLD = 12    /* the parent is to be rebuilt: an earlier version made it */
 } fe_misfit;
 
 typedef struct {

@@ -159,6 +159,16 @@ pub unsafe extern "C" fn fe_table_redefine(
 
 /// See the header.
 #[no_mangle]
+pub unsafe extern "C" fn fe_table_definition_version(
+    engine: *mut fe_engine,
+    name: *const c_char,
+) -> u64 {
+    // SAFETY: a valid handle and string.
+    unsafe { engine_of(engine).dict().definition_version(&text(name)) }
+}
+
+/// See the header.
+#[no_mangle]
 pub unsafe extern "C" fn fe_table_truncate(
     engine: *mut fe_engine,
     name: *const c_char,

@@ -2,6 +2,7 @@
 //!
 //! Invariant: decoding never panics and never makes more than the bytes can hold. Locking: none.
 
+use crate::catalog::foreign::same_name;
 use ferrite_types::ByteReader;
 
 /// The part of the plugin's bytes that servers read, in front of the description.
@@ -122,6 +123,8 @@ pub struct Part {
     pub whole: bool,
     /// The column's value can be had back.
     pub recoverable: bool,
+    /// Its maker would have said if the column were the end of a row's life.
+    pub row_end_known: bool,
     /// Bytes of a part of fixed width.
     pub width: u32,
     /// Length of a prefix, in characters or, of binary columns, bytes.
@@ -149,6 +152,13 @@ pub struct Description {
 }
 
 impl Description {
+    /// Writes a column's name as the table does; of a column that is not there, leaves it.
+    pub(crate) fn spell(&self, name: &mut String) {
+        if let Some(column) = self.columns.iter().find(|c| same_name(&c.name, name)) {
+            name.clone_from(&column.name);
+        }
+    }
+
     /// From the plugin's bytes; None: it has none (made by an earlier version) or it is cut.
     pub fn decode(definition: &[u8]) -> Option<Description> {
         let mut r = ByteReader::new(definition.get(FIXED_BYTES..)?);
@@ -232,6 +242,7 @@ fn part(r: &mut ByteReader<'_>) -> Option<Part> {
         descending: flags & 2 != 0,
         whole: flags & 4 != 0,
         recoverable: flags & 8 != 0,
+        row_end_known: flags & 16 != 0,
         width,
         prefix,
         levels,

@@ -231,10 +231,8 @@ impl Dictionary {
             return Err(Error::RowTooBig);
         }
         let (header, mut scratch) = (Header::default(), Scratch::default());
-        debug_assert!(
-            split_key(key).is_some() || split_chunk_key(key).is_some(),
-            "a key of no definition"
-        );
+        let known = split_key(key).is_some() || split_chunk_key(key).is_some();
+        debug_assert!(known, "a key of no definition");
         loop {
             let mut leaf = self.tree.leaf_mut(key, PageId::NONE)?;
             match leaf.find(key) {
@@ -352,6 +350,13 @@ impl Dictionary {
     /// True if there is a table of that name.
     pub fn exists(&self, name: &str) -> bool {
         self.state.lock().names.contains_key(name)
+    }
+
+    /// Another number with each new definition of the table; 0: there is no such table.
+    pub fn definition_version(&self, name: &str) -> u64 {
+        let state = self.state.lock();
+        let spec = state.names.get(name).and_then(|id| state.specs.get(id));
+        spec.map_or(0, TableSpec::definition_version)
     }
 
     /// Id and indexes of a table; None for a temporary one.
@@ -536,7 +541,9 @@ mod tests {
             let parts = if is_new { new } else { old };
             // What was broken off goes with the next change.
             assert!(records > parts, "seed {seed}: {records} records");
+            let before = engine.dict.definition_version("d/t");
             engine.dict.redefine("d/t", &bytes(3, 2)).unwrap();
+            assert_ne!(engine.dict.definition_version("d/t"), before);
             assert_eq!(whole(&engine.dict), (Some(bytes(3, 2)), 3), "seed {seed}");
             engine.dict.drop_table("d/t", References::Any).unwrap();
             engine.close().unwrap();

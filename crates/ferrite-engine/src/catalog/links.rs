@@ -148,6 +148,13 @@ impl RowEnd {
         Some(RowEnd::Row { at })
     }
 
+    /// Whether the description, of an earlier version, leaves it open if a row may be history.
+    pub(crate) fn is_unknown(table: &Description) -> bool {
+        let mut parts = table.indexes.iter().flat_map(|index| &index.parts);
+        let may_end = |c: &Column| !c.nullable() && c.sql_type.starts_with("timestamp(6)");
+        parts.any(|part| !part.row_end_known) && table.columns.iter().any(may_end)
+    }
+
     /// Does the row of an entry with that key live? Yes if the key does not tell.
     pub(crate) fn lives_by_key(&self, key: &[u8]) -> bool {
         let RowEnd::Key { behind, descending } = *self else {

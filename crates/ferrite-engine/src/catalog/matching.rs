@@ -8,7 +8,7 @@
 
 use crate::catalog::describe::{Column, Description, Index, Part, PartKind};
 use crate::catalog::foreign::{same_name, Action, ForeignKey};
-use crate::catalog::links::{Encoding, LinkPart};
+use crate::catalog::links::{Encoding, LinkPart, RowEnd};
 
 /// Why a constraint does not fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +35,8 @@ pub enum Misfit {
     Name,
     /// Another constraint of the table has the name.
     NameTwice,
+    /// An earlier version made the parent and did not describe it well enough.
+    ParentOld,
 }
 
 impl Misfit {
@@ -52,6 +54,7 @@ impl Misfit {
             Misfit::NotNull(column) => (9, column, ""),
             Misfit::Name => (10, "", ""),
             Misfit::NameTwice => (11, "", ""),
+            Misfit::ParentOld => (12, "", ""),
         }
     }
 }
@@ -211,6 +214,9 @@ pub(crate) fn parent_side(
             column.map_or(String::new(), |c| c.name.clone()),
         ),
     })?;
+    if RowEnd::is_unknown(parent) {
+        return Err(Misfit::ParentOld);
+    }
     let parts = child.parts.iter().zip(&found.parts);
     Ok(Fit {
         child_index: child.index_no,

@@ -201,6 +201,20 @@ impl TableSpec {
         }
     }
 
+    /// Changes with each new definition, not with the names, constraints and trees of the table.
+    pub(crate) fn definition_version(&self) -> u64 {
+        let (inline, rest) = self.split();
+        let (length, checksum) = rest.unwrap_or_default();
+        let mut sum = crc32c::crc32c(&[u8::from(self.in_second_half)]);
+        for part in [length, checksum] {
+            sum = crc32c::crc32c_append(sum, &part.to_le_bytes());
+        }
+        for index in &self.indexes {
+            sum = crc32c::crc32c_append(sum, index.name.as_bytes());
+        }
+        u64::from(crc32c::crc32c(inline)) << 32 | u64::from(sum)
+    }
+
     /// Number of the first part.
     pub(crate) fn first_part(&self) -> u8 {
         match self.in_second_half {

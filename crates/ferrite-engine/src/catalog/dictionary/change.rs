@@ -201,6 +201,10 @@ impl Dictionary {
         let mut state = self.state.lock();
         let id = *state.names.get(name).ok_or(Error::NotFound)?;
         state.check_unreferenced(name, references)?;
+        // With the table goes what its children have yet to follow.
+        if state.foreign.unfinished.contains(&id) {
+            self.finish_one(&mut state, id)?;
+        }
         let end = self.delete(&record_key(id, 0))?;
         // From here on the table is gone, whatever fails.
         if let Some(table) = state.open.get(&id) {

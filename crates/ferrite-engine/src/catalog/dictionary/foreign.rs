@@ -408,7 +408,7 @@ impl Dictionary {
             false => match state.parent_named(&key.parent) {
                 Some(id) => Some(
                     self.description(state, id, known)
-                        .ok_or(Misfit::ParentIndex)?,
+                        .ok_or(Misfit::ParentOld)?,
                 ),
                 None => None,
             },
@@ -419,6 +419,30 @@ impl Dictionary {
             None => {}
         }
         matching::check_nullable(key, &found)
+    }
+
+    /// Spells the columns of a constraint that fits as their tables do.
+    pub(super) fn spell(
+        &self,
+        state: &State,
+        name: &str,
+        own: &Description,
+        key: &mut ForeignKey,
+        known: &mut Descriptions,
+    ) {
+        let parent = match key.parent == name {
+            true => None,
+            false => state.parent_named(&key.parent),
+        };
+        let parent = parent.and_then(|id| self.description(state, id, known));
+        let itself = (key.parent == name).then_some(own);
+        let there = itself.or(parent.as_deref());
+        for (column, other) in &mut key.columns {
+            own.spell(column);
+            if let Some(there) = there {
+                there.spell(other);
+            }
+        }
     }
 
     /// Whether the constraints that refer to `name` fit a table with that description.
@@ -454,7 +478,7 @@ impl Dictionary {
         }
         let mut known = Descriptions::default();
         let Some(own) = self.description(state, id, &mut known) else {
-            return Ok(());
+            return self.refuse_undescribed(state, to);
         };
         for owned in state.foreign.of(id) {
             let found = matching::child_side(&owned.key, &own);
@@ -471,6 +495,16 @@ impl Dictionary {
             }
         }
         self.check_waiting(state, to, &own, &mut known)
+    }
+
+    /// A table that an earlier version made cannot be looked up by the constraints that refer to its name.
+    fn refuse_undescribed(&self, state: &State, name: &str) -> Result<()> {
+        let children = state.referring_to(name);
+        let mut keys = children.flat_map(|child| state.foreign.of(child));
+        match keys.find(|owned| owned.key.parent == name) {
+            Some(owned) => Err(misfit(usize::MAX, &owned.key, &Misfit::ParentOld)),
+            None => Ok(()),
+        }
     }
 
     /// All constraints, without those of copies.

@@ -9,6 +9,7 @@
 
 use super::foreign::{AlterForeign, NewForeign, Owned};
 use super::{Dictionary, State};
+use crate::catalog::describe::Description;
 use crate::catalog::foreign::{
     chunk_key, chunks, database_of, encode, is_copy, same_name, table_of, ForeignKey, ForeignPlace,
     Pending,
@@ -189,10 +190,15 @@ fn sorted(mut keys: Vec<Owned>) -> Vec<Owned> {
     keys
 }
 
-/// The name of a constraint after its table got another one, if it follows it.
+/// Characters of the longest name that the server reads.
+const MAX_NAME_CHARS: usize = 64;
+
+/// The name of a constraint after its table got another one, if it follows it: not if that would make it
+/// too long for a dump to be loaded.
 fn generated_name(name: &str, from: &str, to: &str) -> Option<String> {
     let number = name.strip_prefix(from)?.strip_prefix(GENERATED)?;
-    Some(format!("{to}{GENERATED}{number}"))
+    let name = format!("{to}{GENERATED}{number}");
+    (name.chars().count() <= MAX_NAME_CHARS).then_some(name)
 }
 
 impl Dictionary {
@@ -210,6 +216,11 @@ impl Dictionary {
         }
         let mut known = super::foreign::Descriptions::default();
         self.check_new(state, &spec.name, &spec.definition, &new, &mut known)?;
+        if let Some(own) = Description::decode(&spec.definition) {
+            for (key, _) in &mut new.keys {
+                self.spell(state, &spec.name, &own, key, &mut known);
+            }
+        }
         let owned = |(key, carried)| Owned {
             key: Arc::new(key),
             carried,
@@ -286,7 +297,7 @@ impl Dictionary {
         Ok(())
     }
 
-    fn finish_one(&self, state: &mut State, id: TableId) -> Result<()> {
+    pub(super) fn finish_one(&self, state: &mut State, id: TableId) -> Result<()> {
         if let Some(parent) = state.specs.get(&id).cloned() {
             for child in state.follow(&parent) {
                 self.rewrite_child(state, child)?;
@@ -507,6 +518,11 @@ impl Dictionary {
                 .iter()
                 .map(|(key, _)| Owned::new(key.clone())),
         );
+        if let Some(own) = Description::decode(definition) {
+            for owned in &mut keys {
+                self.spell(state, name, &own, Arc::make_mut(&mut owned.key), &mut known);
+            }
+        }
         Ok(sorted(keys))
     }
 }
@@ -522,6 +538,8 @@ mod tests {
         // As InnoDB's, whoever gave the name.
         assert_eq!(follow("t_ibfk_a").as_deref(), Some("u_ibfk_a"));
         assert_eq!(follow("t_x"), None);
+        assert_eq!(generated_name("t_ibfk_1", "t", &"ü".repeat(58)), None);
+        assert!(generated_name("t_ibfk_1", "t", &"ü".repeat(57)).is_some());
         assert_eq!(follow("tt_ibfk_1"), None);
     }
 }

@@ -2,9 +2,10 @@
 
 use super::foreign::{AlterForeign, NewForeign};
 use super::foreign_change::{References, Renaming};
+use crate::catalog::describe::Description;
 use crate::catalog::foreign::{Action, ForeignKey};
 use crate::catalog::links::Links;
-use crate::catalog::matching::Misfit;
+use crate::catalog::matching::{child_side, parent_side, Misfit};
 use crate::catalog::spec::{IndexSpec, TableSpec};
 use crate::catalog::table::Table;
 use crate::testing::{described, open};
@@ -408,4 +409,47 @@ fn many_children() {
     rename(&engine, "d/p", "d/q");
     assert_eq!(links(&engine, "d/q").incoming.len(), 600);
     engine.close().unwrap();
+}
+
+/// A table of an earlier version has no description, or one that does not tell history from living
+/// rows: it is not taken for a parent, whether it is there first or comes to the name later.
+#[test]
+fn parents_of_earlier_versions_are_to_be_rebuilt() {
+    const OLD: u32 = 12;
+    let engine = open(&SimStorage::new(5));
+    let bare = |name: &str| {
+        let spec = TableSpec::new(name, vec![IndexSpec::new("PRIMARY", true, 1)]);
+        engine.dict.create_table(spec, 1).unwrap();
+    };
+    bare("d/old");
+    assert_eq!(misfit(child(&engine, "d/c", "d/old", false)), OLD);
+    child(&engine, "d/c", "d/later", false).unwrap();
+    match engine
+        .dict
+        .rename_table("d/old", "d/later", &Renaming::default())
+    {
+        Err(Error::ForeignKey(misfit)) => assert_eq!(misfit.reason, OLD),
+        other => panic!("{other:?}"),
+    }
+    engine
+        .dict
+        .rename_table("d/old", "d/other", &Renaming::default())
+        .unwrap();
+
+    let of = |columns: &[&str], indexes: &[&[u16]]| {
+        Description::decode(&described(columns, indexes)).unwrap()
+    };
+    let (c, mut p) = (
+        of(&["id", "a"], &[&[0], &[1]]),
+        of(&["id", "e"], &[&[0, 1]]),
+    );
+    let key = foreign("f", "d/p", &[("a", "id")]);
+    let found = child_side(&key, &c).unwrap();
+    assert!(parent_side(&key, &found, &p).is_ok());
+    p.columns[1].sql_type = "timestamp(6)".into();
+    assert_eq!(parent_side(&key, &found, &p).err(), Some(Misfit::ParentOld));
+    for part in &mut p.indexes[0].parts {
+        part.row_end_known = true;
+    }
+    assert!(parent_side(&key, &found, &p).is_ok());
 }

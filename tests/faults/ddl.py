@@ -1,0 +1,181 @@
+"""kill -9 at every step of statements that change tables with foreign keys: the server's definitions and the engine's
+are those of before, or those of after, on both sides of each constraint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pymysql
+
+from faults.shimmed import Failed, Shimmed, say
+from lib.engines import engine
+from lib.places import Places
+from lib.server import home_in_memory
+
+DATABASE = "steps"
+OTHER = "steps2"
+MOST_STEPS = 60
+PARENT = "CREATE TABLE p (id INT PRIMARY KEY, a INT, KEY (a)) ENGINE=FERRITE"
+CHILD = "CREATE TABLE c (id INT PRIMARY KEY, x INT, y INT, CONSTRAINT f FOREIGN KEY (x) REFERENCES p (id) ON UPDATE CASCADE) ENGINE=FERRITE"
+SETUP = (
+    PARENT,
+    CHILD,
+    "CREATE TABLE d (id INT PRIMARY KEY, up INT, FOREIGN KEY (up) REFERENCES d (id), FOREIGN KEY (id) REFERENCES c (id)) ENGINE=FERRITE",
+    "SET foreign_key_checks=0",
+    "CREATE TABLE w (x INT, FOREIGN KEY (x) REFERENCES later (id)) ENGINE=FERRITE",
+    "SET foreign_key_checks=1",
+    "INSERT INTO p VALUES (1, 1), (2, 2)",
+    "INSERT INTO c VALUES (1, 1, 1), (2, 2, 2)",
+    "INSERT INTO d VALUES (1, 1), (2, 1)",
+)
+UNCHECKED = "SET STATEMENT foreign_key_checks=0 FOR "
+STATEMENTS = (
+    "CREATE TABLE later (id INT PRIMARY KEY) ENGINE=FERRITE",
+    UNCHECKED + "DROP TABLE p",
+    UNCHECKED + "CREATE OR REPLACE TABLE p (id INT PRIMARY KEY, z INT) ENGINE=FERRITE",
+    UNCHECKED + "TRUNCATE TABLE p",
+    UNCHECKED + "ALTER TABLE p MODIFY id BIGINT, ALGORITHM=COPY",
+    UNCHECKED + "ALTER TABLE p ENGINE=ARIA",
+    UNCHECKED + "ALTER TABLE c ADD FOREIGN KEY (y) REFERENCES p (a), ALGORITHM=INPLACE",
+    "CREATE TABLE e (x INT, FOREIGN KEY (x) REFERENCES p (a)) ENGINE=FERRITE",
+    "CREATE OR REPLACE TABLE d (x INT, FOREIGN KEY (x) REFERENCES p (a)) ENGINE=FERRITE",
+    "CREATE TABLE e (x INT, FOREIGN KEY (x) REFERENCES p (id)) ENGINE=FERRITE SELECT id AS x FROM p",
+    "DROP TABLE d",
+    "RENAME TABLE p TO q",
+    "RENAME TABLE c TO e",
+    "RENAME TABLE d TO steps2.d",
+    "RENAME TABLE p TO q, c TO p, q TO c",
+    "TRUNCATE TABLE d",
+    "ALTER TABLE c DROP FOREIGN KEY f, ALGORITHM=INPLACE",
+    "ALTER TABLE c ADD FOREIGN KEY (y) REFERENCES p (a)",
+    "ALTER TABLE c RENAME COLUMN x TO z, ALGORITHM=INPLACE",
+    "ALTER TABLE p RENAME COLUMN id TO k, ALGORITHM=INPLACE",
+    "ALTER TABLE c RENAME COLUMN id TO k, RENAME TO e, ALGORITHM=INPLACE",
+    "ALTER TABLE p ADD z INT FIRST, ALGORITHM=COPY",
+    "ALTER TABLE c ADD z INT FIRST, ALGORITHM=COPY",
+    "ALTER TABLE c ADD z INT FIRST, DROP FOREIGN KEY f, RENAME TO e, ALGORITHM=COPY",
+    "ALTER TABLE p RENAME COLUMN id TO k, ADD z INT FIRST, RENAME TO q, ALGORITHM=COPY",
+)
+BRIEF = tuple(s for s in STATEMENTS if "INPLACE" in s)
+
+
+class Steps:
+    """One server, and how its definitions look."""
+
+    def __init__(self, places: Places, shim: Path) -> None:
+        options = [
+            "--ferrite-buffer-pool-size=16M",
+            "--innodb-buffer-pool-size=32M",
+            "--log-bin",
+            "--binlog-format=ROW",
+        ]
+        self.server = Shimmed(places, engine("ferrite"), options, home_in_memory())
+        self.trigger = self.server.home / "trigger"
+        self.server.environment = (f"LD_PRELOAD={shim}", f"FAULT_TRIGGER={self.trigger}")
+
+    def run(self, *statements: str, database: str | None = DATABASE) -> list[tuple[Any, ...]]:
+        """The last one's rows."""
+        connection = self.server.connect(database=database, autocommit=True, read_timeout=60)
+        try:
+            with connection.cursor() as cursor:
+                for statement in statements:
+                    cursor.execute(statement)
+                return list(cursor.fetchall())
+        finally:
+            connection.close()
+
+    def reset(self) -> None:
+        """The tables as every statement finds them."""
+        fresh = [f"CREATE OR REPLACE DATABASE {name}" for name in (DATABASE, OTHER)]
+        self.run("SET foreign_key_checks=0", *fresh, database=None)
+        self.run(*SETUP)
+
+    def state(self) -> list[Any]:
+        """All definitions, as both sides have them, and how many rows there are."""
+        found: list[Any] = []
+        for database in (DATABASE, OTHER):
+            for (table,) in self.run(
+                f"SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA='{database}' ORDER BY 1"
+            ):
+                found += self.run(f"SHOW CREATE TABLE {database}.{table}")
+                found += self.run(f"SELECT '{table}', COUNT(*) FROM {database}.{table}")
+        found += self.run("SELECT * FROM information_schema.FERRITE_SYS_FOREIGN ORDER BY ID")
+        return found + self.run("SELECT * FROM information_schema.FERRITE_SYS_FOREIGN_COLS ORDER BY ID, POS")
+
+    def faults(self) -> list[str]:
+        """Where the two sides disagree."""
+        wrong = []
+        columns = {
+            (f"{row[0]}/{row[1]}", row[2])
+            for row in self.run(
+                "SELECT TABLE_SCHEMA, TABLE_NAME, COLUMN_NAME FROM information_schema.COLUMNS"
+                f" WHERE TABLE_SCHEMA IN ('{DATABASE}', '{OTHER}')"
+            )
+        }
+        tables = {table for table, _ in columns}
+        for child, own, parent, there in self.run(
+            "SELECT FOR_NAME, FOR_COL_NAME, REF_NAME, REF_COL_NAME FROM information_schema.FERRITE_SYS_FOREIGN"
+            " JOIN information_schema.FERRITE_SYS_FOREIGN_COLS USING (ID)"
+        ):
+            sides = ((child, own), (parent, there)) if parent in tables else ((child, own),)
+            wrong += [f"{table} has no column {column}" for table, column in sides if (table, column) not in columns]
+        for table in sorted(name.replace("/", ".") for name in tables):
+            said = self.run(f"CHECK TABLE {table} EXTENDED")
+            wrong += [f"CHECK TABLE {table}: {said}"] * (said[0][3] != "OK")
+        for name in "cdepq":
+            if f"{DATABASE}/{name}" not in tables:
+                # An orphan of the engine would be in the way.
+                create = f"CREATE TABLE {name} (a INT) ENGINE=FERRITE"
+                self.run("SET foreign_key_checks=0", create, f"DROP TABLE {name}")
+        return wrong
+
+    def killed(self, statement: str, step: int, when: str) -> bool:
+        """Run it with a death at that step; false: it has fewer."""
+        self.trigger.write_text(f"{step:8} {when}", encoding="ascii")
+        try:
+            self.run(statement)
+        except pymysql.err.OperationalError:
+            if self.trigger.exists():
+                raise
+        if self.trigger.exists():
+            self.trigger.unlink()
+            return False
+        assert self.server.child
+        self.server.child.wait(60)
+        self.server.start()
+        return True
+
+
+def _story(steps: Steps, statement: str) -> int:
+    """All steps of a statement; how many deaths."""
+    steps.reset()
+    before = steps.state()
+    steps.run(statement)
+    after = steps.state()
+    deaths = 0
+    for step in range(1, MOST_STEPS):
+        for when in "ba":
+            steps.reset()
+            if not steps.killed(statement, step, when):
+                return deaths
+            deaths += 1
+            place = f"{statement}: killed {'before' if when == 'b' else 'after'} step {step}"
+            now = steps.state()
+            if now not in (before, after):
+                raise Failed(f"{place}: neither before nor after: {now}\nafter: {after}")
+            wrong = steps.faults()
+            if wrong:
+                raise Failed(f"{place}: {wrong}")
+    raise Failed(f"{statement}: more than {MOST_STEPS} steps")
+
+
+def run(places: Places, shim: Path, brief: bool) -> None:
+    """Every step of every statement."""
+    steps = Steps(places, shim)
+    try:
+        steps.server.start()
+        deaths = sum(_story(steps, statement) for statement in (BRIEF if brief else STATEMENTS))
+        say(f"kill -9 at every step of DDL: {deaths} deaths, definitions are whole")
+    finally:
+        steps.server.remove()
