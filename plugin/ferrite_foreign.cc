@@ -234,7 +234,7 @@ fe_fk_defs ForeignKeys::defs() const {
   memset(&defs, 0, sizeof defs);
   defs.defs = m_defs.data();
   defs.count = static_cast<uint32_t>(m_defs.size());
-  defs.checks = ferrite_foreign_checks(m_thd);
+  defs.checks = (ferrite_foreign_checks(m_thd) ? 1u : 0u) | (m_thd->is_strict_mode() ? 2u : 0u);
   defs.original = m_original.empty() ? nullptr : m_original.c_str();
   return defs;
 }
@@ -319,7 +319,10 @@ int ForeignKeys::report() const {
     warn_misfit(m_thd, HA_ERR_FOUND_DUPP_KEY, std::string(text.ptr(), text.length()));
     return HA_ERR_FOUND_DUPP_KEY;
   }
-  if (misfit.at < m_keys.size())
+  if (misfit.reason == FE_MISFIT_NULL_FOLLOWS)
+    warn_misfit(m_thd, ER_CANNOT_ADD_FOREIGN,
+                "Cannot add foreign key constraint for `" + m_shown + "`");
+  else if (misfit.at < m_keys.size())
     warn(m_keys[misfit.at], reason(misfit, m_keys[misfit.at]));
   else
     warn_misfit(m_thd, HA_ERR_CANNOT_ADD_FOREIGN,

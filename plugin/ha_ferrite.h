@@ -231,6 +231,7 @@ class ha_ferrite final : public handler {
   const fe_links *links() const;
   void forget_links() const;
   bool loses_needed_index(TABLE *altered_table, Alter_inplace_info *info);
+  bool changes_linked_type(Alter_inplace_info *info);
 
   /* Rows and foreign keys (ha_ferrite_cascade.cc). */
   static constexpr uint64_t kNoPlace = UINT64_MAX;

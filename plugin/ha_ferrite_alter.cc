@@ -76,7 +76,8 @@ enum_alter_inplace_result ha_ferrite::check_if_supported_inplace_alter(
   if (ha_alter_info->handler_flags & ALTER_STORED_COLUMN_TYPE)
     ha_alter_info->unsupported_reason =
         my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_COLUMN_TYPE);
-  if (loses_needed_index(altered_table, ha_alter_info)) return HA_ALTER_ERROR;
+  if (loses_needed_index(altered_table, ha_alter_info) || changes_linked_type(ha_alter_info))
+    return HA_ALTER_ERROR;
   alter_table_operations changes = ha_alter_info->handler_flags;
   if (changes & ALTER_ADD_FOREIGN_KEY) {
     if (ferrite_foreign_checks(ha_thd()))

@@ -94,6 +94,9 @@ static FOREIGN_KEY_INFO *key_info(THD *thd, const fe_link &link, const std::stri
     info.foreign_fields.push_back(lex_text(thd, link.columns[i].own), thd->mem_root);
     info.referenced_fields.push_back(lex_text(thd, link.columns[i].other), thd->mem_root);
   }
+  /* As in InnoDB, a side without an index is taken for one that may be NULL. */
+  for (uint32_t i = link.part_count; i < link.column_count; i++)
+    info.set_nullable(thd, false, i, link.column_count);
   for (uint32_t i = 0; i < link.part_count; i++) {
     const fe_link_part &part = link.parts[i];
     const fe_link_side &of_child = of_parent ? part.other : part.own;
@@ -160,6 +163,52 @@ static bool is_dropped(const fe_link &link, Alter_inplace_info *info) {
     if (drop->type == Alter_drop::FOREIGN_KEY &&
         !my_strcasecmp(system_charset_info, drop->name, link.name))
       return true;
+  return false;
+}
+
+static bool has_column(const fe_link &link, const char *const fe_fk_column::*side,
+                       const char *name) {
+  for (uint32_t i = 0; i < link.column_count; i++)
+    if (!my_strcasecmp(system_charset_info, link.columns[i].*side, name)) return true;
+  return false;
+}
+
+static const Foreign_key *added_on(const Alter_inplace_info *info, const LEX_CSTRING &column) {
+  List_iterator_fast<Key> keys(info->alter_info->key_list);
+  while (const Key *key = keys++) {
+    if (key->type != Key::FOREIGN_KEY || key->old) continue;
+    List_iterator_fast<Key_part_spec> columns(const_cast<Key *>(key)->columns);
+    while (const Key_part_spec *part = columns++)
+      if (same_name(part->field_name, column)) return static_cast<const Foreign_key *>(key);
+  }
+  return nullptr;
+}
+
+/* Gives the error if a column of a foreign key becomes longer, or of another type: by copy, the
+   server refuses that, with and without foreign_key_checks. */
+bool ha_ferrite::changes_linked_type(Alter_inplace_info *info) {
+  if (!(info->handler_flags & ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE)) return false;
+  List_iterator_fast<Create_field> fields(info->alter_info->create_list);
+  while (const Create_field *now = fields++) {
+    if (!now->field || now->field->is_equal(*now)) continue;
+    const char *name = now->field->field_name.str;
+    for (const fe_link &link : outgoing(links())) {
+      if (is_dropped(link, info) || !has_column(link, &fe_fk_column::own, name)) continue;
+      my_error(ER_FK_COLUMN_CANNOT_CHANGE, MYF(0), name, link.name);
+      return true;
+    }
+    for (const fe_link &link : incoming(links())) {
+      if (!has_column(link, &fe_fk_column::other, name)) continue;
+      my_error(ER_FK_COLUMN_CANNOT_CHANGE_CHILD, MYF(0), name, link.name,
+               ferrite_shown_name(link.other).c_str());
+      return true;
+    }
+    if (const Foreign_key *key = added_on(info, now->field_name)) {
+      my_error(ER_FK_COLUMN_CANNOT_CHANGE, MYF(0), name,
+               key->constraint_name.str ? key->constraint_name.str : "");
+      return true;
+    }
+  }
   return false;
 }
 

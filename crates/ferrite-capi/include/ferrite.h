@@ -280,8 +280,8 @@ typedef struct {
 typedef struct {
   const fe_fk_def *defs;
   uint32_t count;
-  uint32_t checks;      /* bool, foreign_key_checks: parents must exist, and whoever waits for the
-                           table must fit it */
+  uint32_t checks;      /* 1: foreign_key_checks: parents must exist, and whoever waits for the table
+                           must fit it; 2: strict SQL mode */
   const char *original; /* the table that this one is to replace; NULL: none */
 } fe_fk_defs;
 
@@ -395,7 +395,8 @@ typedef enum {
   FE_MISFIT_NOT_NULL = 9,      /* SET NULL, and the column is NOT NULL */
   FE_MISFIT_NAME = 10,         /* the database has another one of that name */
   FE_MISFIT_NAME_TWICE = 11,   /* so has the table */
-  FE_MISFIT_PARENT_OLD = 12    /* the parent is to be rebuilt: an earlier version made it */
+  FE_MISFIT_PARENT_OLD = 12,   /* the parent is to be rebuilt: an earlier version made it */
+  FE_MISFIT_NULL_FOLLOWS = 13  /* ON UPDATE CASCADE from a column that may be NULL to one that may not */
 } fe_misfit;
 
 typedef struct {

@@ -71,7 +71,8 @@ pub(crate) unsafe fn new_foreign(defs: &fe_fk_defs) -> Result<NewForeign> {
     Ok(NewForeign {
         keys,
         original: (!original.is_empty()).then_some(original),
-        checks: defs.checks != 0,
+        checks: defs.checks & 1 != 0,
+        strict: defs.checks & 2 != 0,
     })
 }
 

@@ -37,6 +37,8 @@ pub enum Misfit {
     NameTwice,
     /// An earlier version made the parent and did not describe it well enough.
     ParentOld,
+    /// Under strict SQL mode: the parent's NULL would follow into a NOT NULL column.
+    NullFollows(String),
 }
 
 impl Misfit {
@@ -55,6 +57,7 @@ impl Misfit {
             Misfit::Name => (10, "", ""),
             Misfit::NameTwice => (11, "", ""),
             Misfit::ParentOld => (12, "", ""),
+            Misfit::NullFollows(column) => (13, column, ""),
         }
     }
 }
@@ -192,6 +195,18 @@ pub(crate) fn check_nullable(key: &ForeignKey, child: &Found<'_>) -> Result<(), 
     match child.parts.iter().find(|(_, c)| !c.nullable()) {
         Some((_, column)) => Err(Misfit::NotNull(column.name.clone())),
         None => Ok(()),
+    }
+}
+
+/// ON UPDATE CASCADE needs a child that takes the NULL that its parent may have.
+pub(crate) fn check_null_follows(key: &ForeignKey, fit: &Fit) -> Result<(), Misfit> {
+    assert_eq!(fit.parts.len(), key.columns.len(), "{}", key.name);
+    let refused = |part: &LinkPart| part.other.nullable && !part.own.nullable;
+    match fit.parts.iter().position(refused) {
+        Some(at) if key.on_update == Action::Cascade => {
+            Err(Misfit::NullFollows(key.columns[at].0.clone()))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -53,6 +53,8 @@ pub struct NewForeign {
     pub original: Option<String>,
     /// Parents must exist, and whoever waits for the table must fit it (`foreign_key_checks`).
     pub checks: bool,
+    /// NULL may not follow into a NOT NULL column (strict SQL mode).
+    pub strict: bool,
 }
 
 /// A change of constraints without a change of rows.
@@ -384,7 +386,7 @@ impl Dictionary {
             if owner.is_some_and(|owner| Some(&owner) != original) {
                 return Err(misfit(at, key, &Misfit::Name));
             }
-            let fits = self.check_key(state, name, &own, key, new.checks, known);
+            let fits = self.check_key(state, name, &own, key, new, known);
             fits.map_err(|why| misfit(at, key, &why))?;
         }
         match new.checks {
@@ -399,7 +401,7 @@ impl Dictionary {
         name: &str,
         own: &Arc<Description>,
         key: &ForeignKey,
-        checks: bool,
+        new: &NewForeign,
         known: &mut Descriptions,
     ) -> std::result::Result<(), Misfit> {
         let found = matching::child_side(key, own)?;
@@ -414,8 +416,13 @@ impl Dictionary {
             },
         };
         match parent {
-            Some(parent) => drop(matching::parent_side(key, &found, &parent)?),
-            None if checks => return Err(Misfit::Parent),
+            Some(parent) => {
+                let fit = matching::parent_side(key, &found, &parent)?;
+                if new.strict {
+                    matching::check_null_follows(key, &fit)?;
+                }
+            }
+            None if new.checks => return Err(Misfit::Parent),
             None => {}
         }
         matching::check_nullable(key, &found)
@@ -483,6 +490,8 @@ impl Dictionary {
         for owned in state.foreign.of(id) {
             let found = matching::child_side(&owned.key, &own);
             let found = found.map_err(|why| misfit(usize::MAX, &owned.key, &why))?;
+            let nullable = matching::check_nullable(&owned.key, &found);
+            nullable.map_err(|why| misfit(usize::MAX, &owned.key, &why))?;
             let parent = match owned.key.parent == to {
                 true => Some(own.clone()),
                 false => state

@@ -33,8 +33,8 @@ fn foreign(name: &str, parent: &str, columns: &[(&str, &str)]) -> ForeignKey {
 fn new(keys: Vec<ForeignKey>, checks: bool) -> NewForeign {
     NewForeign {
         keys: keys.into_iter().map(|key| (key, false)).collect(),
-        original: None,
         checks,
+        ..NewForeign::default()
     }
 }
 
