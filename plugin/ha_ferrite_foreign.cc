@@ -184,13 +184,17 @@ static const Foreign_key *added_on(const Alter_inplace_info *info, const LEX_CST
   return nullptr;
 }
 
-/* Gives the error if a column of a foreign key becomes longer, or of another type: by copy, the
+/* Gives the error if a column of a foreign key becomes longer, or of another charset: by copy, the
    server refuses that, with and without foreign_key_checks. */
 bool ha_ferrite::changes_linked_type(Alter_inplace_info *info) {
-  if (!(info->handler_flags & ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE)) return false;
+  constexpr alter_table_operations types =
+      ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE | ALTER_STORED_COLUMN_TYPE;
+  if (!(info->handler_flags & types)) return false;
   List_iterator_fast<Create_field> fields(info->alter_info->create_list);
   while (const Create_field *now = fields++) {
     if (!now->field || now->field->is_equal(*now)) continue;
+    /* All other changes copy the table. */
+    if (!can_convert_nocopy(*now->field, *now) && now->field->charset() == now->charset) continue;
     const char *name = now->field->field_name.str;
     for (const fe_link &link : outgoing(links())) {
       if (is_dropped(link, info) || !has_column(link, &fe_fk_column::own, name)) continue;

@@ -17,7 +17,7 @@ DATABASE = "steps"
 OTHER = "steps2"
 MOST_STEPS = 60
 PARENT = "CREATE TABLE p (id INT PRIMARY KEY, a INT, KEY (a)) ENGINE=FERRITE"
-CHILD = "CREATE TABLE c (id INT PRIMARY KEY, x INT, y INT, CONSTRAINT f FOREIGN KEY (x) REFERENCES p (id) ON UPDATE CASCADE) ENGINE=FERRITE"
+CHILD = "CREATE TABLE c (id INT PRIMARY KEY, x INT, y INT, KEY (y), CONSTRAINT f FOREIGN KEY (x) REFERENCES p (id) ON UPDATE CASCADE) ENGINE=FERRITE"
 SETUP = (
     PARENT,
     CHILD,
@@ -122,7 +122,8 @@ class Steps:
             wrong += [f"{table} has no column {column}" for table, column in sides if (table, column) not in columns]
         for table in sorted(name.replace("/", ".") for name in tables):
             said = self.run(f"CHECK TABLE {table} EXTENDED")
-            wrong += [f"CHECK TABLE {table}: {said}"] * (said[0][3] != "OK")
+            loud = [row for row in said if row[2].lower() != "note"]  # a missing parent is one
+            wrong += [f"CHECK TABLE {table}: {said}"] * ([row[3] for row in loud] != ["OK"])
         for name in "cdepq":
             if f"{DATABASE}/{name}" not in tables:
                 # An orphan of the engine would be in the way.
