@@ -135,8 +135,8 @@ pub fn new_foreign(constraints: &[Constraint], checks: bool) -> NewForeign {
     let keys = constraints.iter().map(|c| (c.definition(), false));
     NewForeign {
         keys: keys.collect(),
-        original: None,
         checks,
+        ..NewForeign::default()
     }
 }
 

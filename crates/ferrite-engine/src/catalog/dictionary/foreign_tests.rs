@@ -218,6 +218,7 @@ fn a_copy_takes_the_place_of_its_original() {
         keys: vec![(key, true)],
         original: Some("d/c".into()),
         checks: true,
+        strict: true,
     };
     // ALTER TABLE has read that before the parent got another name.
     rename(&engine, "d/p", "d/q");
