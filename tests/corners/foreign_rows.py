@@ -600,6 +600,53 @@ def scenario_both_orders(env: Env) -> None:
                 env.close_sessions()
 
 
+def scenario_written_before_looked_at(env: Env) -> None:
+    """The row is written before the other tables are looked at: who comes while a look waits finds it, and waits for it."""
+    tables = [
+        "CREATE TABLE {0} (id INT PRIMARY KEY) ENGINE=FERRITE",
+        "INSERT INTO {0} VALUES (1), (2)",
+    ]
+    child = (
+        "CREATE TABLE c (id INT PRIMARY KEY, p INT, q INT, CONSTRAINT a FOREIGN KEY (p) REFERENCES p (id) {0},"
+        " CONSTRAINT b FOREIGN KEY (q) REFERENCES q (id) {0}) ENGINE=FERRITE"
+    )
+    other = (
+        "CREATE TABLE d (id INT PRIMARY KEY, p INT, CONSTRAINT z FOREIGN KEY (p) REFERENCES p (id) {0}) ENGINE=FERRITE"
+    )
+    cascade = "ON DELETE CASCADE ON UPDATE CASCADE"
+    # What holds the second look, the statement with two looks, and what must not come between.
+    cases = [
+        ("", "DELETE FROM q WHERE id=2", "INSERT INTO c VALUES (5, 2, 2)", "DELETE FROM p WHERE id=2", 1451),
+        ("", "DELETE FROM q WHERE id=2", "UPDATE c SET p=2, q=2 WHERE id=4", "DELETE FROM p WHERE id=2", 1451),
+        (cascade, "UPDATE d SET id=8 WHERE id=7", "DELETE FROM p WHERE id=1", "INSERT INTO c VALUES (5, 1, 1)", 1452),
+        (cascade, "UPDATE d SET id=8 WHERE id=7", "UPDATE p SET id=9 WHERE id=1", "INSERT INTO c VALUES (5, 1, 1)", 1452),
+    ]
+    for actions, holds, statement, between, error in cases:
+        env.fresh_database()
+        session = env.session()
+        for sql in [*(sql.format(name) for name in "pq" for sql in tables), child.format(actions), other.format(actions)]:
+            session.run(sql)
+        session.run("INSERT INTO c VALUES (4, 1, 1)")
+        session.run("INSERT INTO d VALUES (7, 1)")
+        first, second, third = (env.session(autocommit=False) for _ in range(3))
+        for each in (first, second, third):
+            # Without gap locks: what is written first is all that keeps the others away.
+            each.run("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        first.run(holds)
+        looking = second.start(statement)
+        expect(looking.waits(), "the second look does not wait", statement)
+        late = third.start(between)
+        expect(late.waits(), "it has come between", (statement, between))
+        first.run("ROLLBACK")
+        equal(looking.answer(), [], statement)
+        second.run("COMMIT")
+        equal(late.answer(), error, between)
+        third.run("COMMIT")
+        for c, p in (("c", "p"), ("d", "p")):
+            equal(session.value(ORPHANS.replace("{c}", c).replace("{p}", p)), 0, "orphans")
+        env.close_sessions()
+
+
 def scenario_prepared_and_killed(env: Env) -> None:
     """A prepared parent or child is waited for, also by who is killed or out of patience meanwhile."""
     _family(env, ACTIONS[1])

@@ -115,7 +115,8 @@ impl Client {
 
     /// One statement that changes rows of a table with foreign keys.
     pub fn family_write(&mut self, no: TableNo) -> After {
-        if self.rng.chance(1, 12) {
+        if self.rng.chance(1, 8) {
+            let no = self.some_parent().unwrap_or(no);
             return self.revive(no);
         }
         let rows = self.rng.between(1, 3);
@@ -204,11 +205,21 @@ impl Client {
         After::GoesOn
     }
 
+    /// A table that others refer to.
+    fn some_parent(&mut self) -> Option<TableNo> {
+        let model = self.environment.model();
+        let kin = model.tables.iter().filter(|(_, t)| t.shape.kin.is_some());
+        let referred = kin.filter(|(_, t)| !model.referring_to(&t.name).is_empty());
+        let all: Vec<TableNo> = referred.map(|(no, _)| *no).collect();
+        drop(model);
+        all.get(self.rng.below(all.len() as u64) as usize).copied()
+    }
+
     /// A row is removed and brought back, with a savepoint between.
     fn revive(&mut self, no: TableNo) -> After {
         let mut gone = None;
         let after = self.family_statement(no, &mut |c, table, shape| {
-            let n = c.rng.below(shape.keys);
+            let n = c.some_number(no, shape, true);
             let mut old = None;
             c.row_or_nothing(&mut |c| {
                 let change = c.deletion(no, table, shape, n)?;
