@@ -281,12 +281,12 @@ impl Client {
             return Ok(None);
         };
         let mut new = self.family_row(table, shape)?;
-        let moves = what >= 18;
+        let moves = what >= 16;
         let m = match moves {
             true => self.some_number(no, shape, false),
             false => n,
         };
-        if what < 15 || moves {
+        if what < 14 || moves {
             // Other columns.
             (new.k, new.u) = (old.k, old.u);
         } else if self.rng.chance(2, 3) {
@@ -374,16 +374,19 @@ impl Client {
     /// Writes first, looks afterwards.
     pub(crate) fn change_row(&mut self, change: &Change, step: &Step<'_>) -> Result<(), Refusal> {
         self.disturbs(change);
-        if mutant!("foreign.look_before_write") {
-            self.look(change, step)?;
-            return Ok(self.put(change)?);
+        let early = mutant!("foreign.look_before_write");
+        match early {
+            true => self.look(change, step)?,
+            false => self.put(change)?,
         }
-        self.put(change)?;
         if self.rng.chance(1, 4) {
             let us = self.rng.below(3000);
             thread::sleep_us(us);
         }
-        self.look(change, step)
+        match early {
+            true => Ok(self.put(change)?),
+            false => self.look(change, step),
+        }
     }
 
     fn put(&mut self, change: &Change) -> Result<(), Error> {

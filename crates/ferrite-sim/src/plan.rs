@@ -292,7 +292,7 @@ fn families(plan: &mut Plan) {
     plan.config.lock_wait_timeout_ms = pick(rng, &[1, 5, 20, 100]);
     plan.extra.copies = false;
     // A key of nothing but 0xff has no successor, and a search for one opens no snapshot.
-    let (keys, prefix) = (pick(rng, &[5, 9, 24]), pick(rng, &[1, 1, 12, 200]));
+    let (keys, prefix) = (pick(rng, &[5, 9, 9, 24]), pick(rng, &[1, 1, 12, 200]));
     let overflow = rng.chance(1, 4);
     plan.shapes = (0..rng.between(2, 5))
         .map(|_| family_shape(rng, keys, prefix, overflow))
@@ -319,7 +319,7 @@ fn family_shape(rng: &mut Rng, keys: u64, key_prefix: usize, overflow: bool) -> 
         kin: Some(Kin {
             nullable: rng.chance(1, 2),
             descending: rng.chance(1, 4),
-            entry_fill: pick(rng, &[0, 0, 4000, 4000]),
+            entry_fill: pick(rng, &[0, 0, 4000, 4000, 4000]),
         }),
         ..shape(rng, overflow)
     }
