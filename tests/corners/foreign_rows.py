@@ -619,12 +619,22 @@ def scenario_written_before_looked_at(env: Env) -> None:
         ("", "DELETE FROM q WHERE id=2", "INSERT INTO c VALUES (5, 2, 2)", "DELETE FROM p WHERE id=2", 1451),
         ("", "DELETE FROM q WHERE id=2", "UPDATE c SET p=2, q=2 WHERE id=4", "DELETE FROM p WHERE id=2", 1451),
         (cascade, "UPDATE d SET id=8 WHERE id=7", "DELETE FROM p WHERE id=1", "INSERT INTO c VALUES (5, 1, 1)", 1452),
-        (cascade, "UPDATE d SET id=8 WHERE id=7", "UPDATE p SET id=9 WHERE id=1", "INSERT INTO c VALUES (5, 1, 1)", 1452),
+        (
+            cascade,
+            "UPDATE d SET id=8 WHERE id=7",
+            "UPDATE p SET id=9 WHERE id=1",
+            "INSERT INTO c VALUES (5, 1, 1)",
+            1452,
+        ),
     ]
     for actions, holds, statement, between, error in cases:
         env.fresh_database()
         session = env.session()
-        for sql in [*(sql.format(name) for name in "pq" for sql in tables), child.format(actions), other.format(actions)]:
+        for sql in [
+            *(sql.format(name) for name in "pq" for sql in tables),
+            child.format(actions),
+            other.format(actions),
+        ]:
             session.run(sql)
         session.run("INSERT INTO c VALUES (4, 1, 1)")
         session.run("INSERT INTO d VALUES (7, 1)")
