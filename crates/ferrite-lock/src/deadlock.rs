@@ -216,28 +216,54 @@ impl LockTable {
             .cloned()
     }
 
-    /// Whom the owner's wait number `sequence` waits for, up to `most` of them; empty if that wait
-    /// is over.
+    /// Whom the owner's wait number `sequence` waits for, up to `most` of them, each with the number of
+    /// the wait that it is in itself; empty if that wait is over.
     pub(crate) fn waits_for(
         &self,
         owner: &Arc<Owner>,
         sequence: u64,
         most: usize,
-    ) -> Vec<Arc<Owner>> {
+    ) -> Vec<(Arc<Owner>, Option<u64>)> {
         let mut others = Vec::new();
+        self.each_in_the_way(owner, sequence, &mut |other| {
+            others.push((other.clone(), other.wait_sequence()));
+            others.len() < most
+        });
+        others
+    }
+
+    /// Does the owner's wait number `sequence` wait for `other`?
+    pub(crate) fn stands_in_the_way(
+        &self,
+        owner: &Arc<Owner>,
+        sequence: u64,
+        other: &Arc<Owner>,
+    ) -> bool {
+        let mut found = false;
+        self.each_in_the_way(owner, sequence, &mut |one| {
+            found = Arc::ptr_eq(one, other);
+            !found
+        });
+        found
+    }
+
+    /// Calls `f` for each whom the owner's wait number `sequence` waits for, until it says no; under
+    /// the shard's mutex.
+    fn each_in_the_way(
+        &self,
+        owner: &Arc<Owner>,
+        sequence: u64,
+        f: &mut dyn FnMut(&Arc<Owner>) -> bool,
+    ) {
         let at = owner.wait_place();
         let shard = self.shard(at.shard).lock();
         let Some(q) = shard.queue(at.slot) else {
-            return others;
+            return;
         };
         let place = q.place_of(owner, sequence);
         if let Some((place, w)) = place.and_then(|p| Some((p, q.waiting.get(p)?))) {
-            q.obstacles(owner, w.mask, place, &mut |other| {
-                others.push(other.clone());
-                others.len() < most
-            });
+            q.obstacles(owner, w.mask, place, f);
         }
-        others
     }
 
     /// Breaks every cycle through this waiter, by letting somebody give way.

@@ -8,11 +8,12 @@
 //! one compare-and-swap, so that a wait has exactly one end, and a decision about an
 //! earlier wait cannot hit a later one.
 //!
-//! Locking: `list` comes before any shard. `looked_at` and then `thd` are held shared over a call
-//! of [`WaitHooks`](crate::WaitHooks) and nothing else; nobody waits for `thd` but the connection's
-//! end, for `looked_at` but the end of the wait. The rest are atomics.
+//! Locking: `list` comes before any shard. `looked_at` or `named`, and then `thd`, are held shared over
+//! a call of [`WaitHooks`](crate::WaitHooks) and nothing else (under `named` a shard's mutex comes and
+//! goes before); nobody waits for `thd` but the connection's end, for `looked_at` but the end of the
+//! wait, for `named` but the end of the transaction. The rest are atomics.
 
-use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use ferrite_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use ferrite_sync::{Arc, Event, Mutex, RwLock};
 use ferrite_types::{IndexId, TableId, TxnId};
 use std::collections::{BTreeSet, HashMap};
@@ -89,6 +90,13 @@ pub struct Owner {
     /// Held shared by who looks at this owner in its wait through the server. The owner goes on
     /// only when they have done.
     looked_at: RwLock<()>,
+    /// Held shared by who tells the server that this owner's transaction is waited for. The owner goes
+    /// on to its next transaction only when they have done: the server would take that one for it.
+    named: RwLock<()>,
+    /// How many are about to share `named`, or do: with none a transaction ends by one load.
+    named_by: AtomicU32,
+    /// Transactions that have ended.
+    ended: AtomicU64,
     /// How much would be lost by a rollback (rows changed). The lightest member of a
     /// deadlock gives way.
     pub changes: AtomicU64,
@@ -126,6 +134,9 @@ impl Owner {
             thread_id,
             thd: RwLock::new(thd),
             looked_at: RwLock::new(()),
+            named: RwLock::new(()),
+            named_by: AtomicU32::new(0),
+            ended: AtomicU64::new(0),
             changes: AtomicU64::new(0),
             interrupted: AtomicBool::new(false),
             no_gaps: AtomicBool::new(false),
@@ -150,7 +161,7 @@ impl Owner {
 
     /// Calls `f` with the handle of the connection, which does not end meanwhile. Not called if
     /// there is none (any more), or if it is just ending.
-    pub(crate) fn with_thd<R>(&self, f: impl FnOnce(usize) -> R) -> Option<R> {
+    fn with_thd<R>(&self, f: impl FnOnce(usize) -> R) -> Option<R> {
         let thd = self.thd.try_read()?;
         (*thd != 0).then(|| f(*thd))
     }
@@ -163,6 +174,44 @@ impl Owner {
             return None;
         }
         self.with_thd(f)
+    }
+
+    /// Calls `f` with the handle of the connection, whose transaction does not end meanwhile. Not
+    /// called if `in_the_way`, asked meanwhile, says that nothing of it stands in anybody's way, or if
+    /// there is no connection.
+    pub(crate) fn while_in_the_way<R>(
+        &self,
+        in_the_way: impl FnOnce() -> bool,
+        f: impl FnOnce(usize) -> R,
+    ) -> Option<R> {
+        // Before the question: an owner that has let go of everything before it was asked for need
+        // not see this, any other does.
+        self.named_by.fetch_add(1, Ordering::SeqCst);
+        let stay = self.named.try_read();
+        let told = match &stay {
+            Some(_) if in_the_way() => self.with_thd(f),
+            _ => None,
+        };
+        drop(stay);
+        self.named_by.fetch_sub(1, Ordering::SeqCst);
+        told
+    }
+
+    /// The transaction has ended and holds nothing any more: waits for those who tell the server of
+    /// it. By the owner's thread, which holds nothing.
+    pub fn transaction_ended(&self) {
+        debug_assert!(!self.is_waiting());
+        // Written by the owner's thread only: no need for one atomic step.
+        let ended = self.ended.load(Ordering::Relaxed);
+        self.ended.store(ended + 1, Ordering::Release);
+        if self.named_by.load(Ordering::SeqCst) != 0 {
+            drop(self.named.write());
+        }
+    }
+
+    /// Tells one transaction of this owner from the next.
+    pub(crate) fn transactions_ended(&self) -> u64 {
+        self.ended.load(Ordering::Acquire)
     }
 
     /// The wait is over: waits for those who look at this owner in it. By the owner's thread.

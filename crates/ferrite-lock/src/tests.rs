@@ -748,3 +748,113 @@ fn a_waiter_stays_while_it_is_looked_at() {
     t.release_all(&b);
     is_clean(&t);
 }
+
+/// The server may kill what a connection runs when it is told that somebody waits for it: it is told
+/// only of the transaction that is waited for, which does not end meanwhile.
+#[test]
+fn a_transaction_does_not_end_while_it_is_named() {
+    struct Slow {
+        inside: Arc<AtomicBool>,
+        go_on: Arc<AtomicBool>,
+    }
+    impl WaitHooks for Slow {
+        fn waiting_for(&self, _holder_thd: usize) {
+            self.inside.store(true, Ordering::SeqCst);
+            while !self.go_on.load(Ordering::SeqCst) {
+                thread::yield_now();
+            }
+            self.inside.store(false, Ordering::SeqCst);
+        }
+    }
+    let t = table();
+    let [holder, b] = owners();
+    t.try_lock(&holder, LockRequest::new(IX, b"k", Exclusive, Record))
+        .unwrap();
+    let (inside, go_on) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let waits = {
+        let (t, b) = (t.clone(), b.clone());
+        let hooks = Slow {
+            inside: inside.clone(),
+            go_on: go_on.clone(),
+        };
+        let request = || LockRequest::new(IX, b"k", Exclusive, Record);
+        thread::spawn("waits", move || t.lock_wait(&b, request(), LONG, &hooks))
+    };
+    while !inside.load(Ordering::SeqCst) {
+        thread::yield_now();
+    }
+    let ends = {
+        let (t, holder, inside) = (t.clone(), holder.clone(), inside.clone());
+        thread::spawn("ends", move || {
+            t.release_all(&holder);
+            holder.transaction_ended();
+            assert!(!inside.load(Ordering::SeqCst), "it is still named");
+        })
+    };
+    thread::sleep_ms(20);
+    assert!(!ends.is_finished(), "it waits for who names it");
+    go_on.store(true, Ordering::SeqCst);
+    ends.join().unwrap();
+    waits.join().unwrap().unwrap();
+    // Who has found it in the way and comes late says nothing of the next transaction.
+    let mut named = false;
+    holder.while_in_the_way(|| t.stands_in_the_way(&b, 1, &holder), |_| named = true);
+    assert!(!named, "it holds nothing any more");
+    t.release_all(&b);
+    b.transaction_ended();
+    is_clean(&t);
+}
+
+/// The next transaction of a connection is another one in the way.
+#[test]
+fn each_transaction_in_the_way_is_named() {
+    struct Counts(Arc<Mutex<Vec<usize>>>);
+    impl WaitHooks for Counts {
+        fn waiting_for(&self, thd: usize) {
+            self.0.lock().push(thd);
+        }
+    }
+    let t = Arc::new(LockTable::new(LockConfig {
+        ticker_us: 1000,
+        ..LockConfig::default()
+    }));
+    let [a, b, c, d] = owners();
+    let both = [&a, &b];
+    for owner in both {
+        let request = LockRequest::new(IX, b"k", Shared, Record);
+        t.try_lock(owner, request).unwrap();
+    }
+    let named = Arc::new(Mutex::new(Vec::new()));
+    let waits = {
+        let (t, c, hooks) = (t.clone(), c.clone(), Counts(named.clone()));
+        let request = || LockRequest::new(IX, b"k", Exclusive, Record);
+        thread::spawn("waits", move || t.lock_wait(&c, request(), LONG, &hooks))
+    };
+    while named.lock().len() < 2 {
+        thread::yield_now();
+    }
+    // Still in the way by b; a's next transaction takes the lock that the first has left.
+    t.release_all(&a);
+    a.transaction_ended();
+    let implicit = crate::Implicit {
+        holder: &a,
+        still_active: &|| true,
+    };
+    let request = LockRequest::new(IX, b"k", Exclusive, Record);
+    let got = t.wait_for_implicit(&d, &implicit, request, WaitPolicy::for_ms(1), &NoHooks);
+    assert_eq!(got, Err(Error::LockTimeout));
+    while named.lock().len() < 3 {
+        thread::yield_now();
+    }
+    assert_eq!(*named.lock(), [1, 2, 1]);
+    for owner in both {
+        t.release_all(owner);
+        owner.transaction_ended();
+    }
+    waits.join().unwrap().unwrap();
+    t.release_all(&c);
+    is_clean(&t);
+}

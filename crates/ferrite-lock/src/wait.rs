@@ -12,7 +12,7 @@
 //! safety net.
 //!
 //! Locking: hooks are called with no mutex held, but that a connection they name stays until they
-//! return.
+//! return, in the transaction that is waited for.
 
 use std::collections::HashSet;
 
@@ -42,7 +42,8 @@ const REPORTED_MOST: usize = 256;
 /// is in nobody's way.
 const TICKER_SLOWEST: u64 = 4;
 
-type Reported = HashSet<usize, foldhash::fast::FixedState>;
+/// Owners, each with the number of its transaction.
+type Reported = HashSet<(usize, u64), foldhash::fast::FixedState>;
 
 /// A place in a line.
 #[derive(Clone, Copy)]
@@ -260,14 +261,40 @@ impl LockTable {
         holder: &mut u64,
     ) {
         let most = if wanted { REPORTED_MOST } else { 1 };
-        for other in self.waits_for(owner, ticket.sequence, most) {
+        for (other, its_wait) in self.waits_for(owner, ticket.sequence, most) {
             if *holder == 0 {
                 *holder = other.thread_id;
             }
-            if wanted && reported.insert(Arc::as_ptr(&other) as usize) {
-                other.with_thd(|thd| hooks.waiting_for(thd));
+            if !wanted {
+                continue;
+            }
+            let transaction = (Arc::as_ptr(&other) as usize, other.transactions_ended());
+            if reported.contains(&transaction) {
+                continue;
+            }
+            if self.name(owner, ticket, &other, its_wait, hooks) {
+                reported.insert(transaction);
             }
         }
+    }
+
+    /// Names one of those to the server: while it stays in the transaction that is waited for. The
+    /// parallel applier may kill what the connection runs; that must not be the transaction after it,
+    /// which has done nothing yet that could be tried again: replication would stop. False: it was
+    /// not named. `its_wait`: who waits itself stays without a look at all who stand there.
+    fn name(
+        &self,
+        owner: &Arc<Owner>,
+        ticket: Ticket,
+        other: &Arc<Owner>,
+        its_wait: Option<u64>,
+        hooks: &dyn WaitHooks,
+    ) -> bool {
+        let tell = |thd| hooks.waiting_for(thd);
+        let told = its_wait.and_then(|wait| other.while_waiting(wait, tell));
+        let in_the_way = || self.stands_in_the_way(owner, ticket.sequence, other);
+        told.or_else(|| other.while_in_the_way(in_the_way, tell))
+            .is_some()
     }
 
     fn leave_line(&self, owner: &Arc<Owner>, ticket: Ticket) {

@@ -111,6 +111,7 @@ impl Transaction {
         self.snapshot = None;
         self.may_unlock(engine);
         engine.locks.release_all(&self.owner);
+        self.owner.transaction_ended();
         self.end(engine);
         debug_assert!(!self.has_changes() && self.phase() == Phase::Idle);
     }
