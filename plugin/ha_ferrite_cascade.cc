@@ -7,7 +7,7 @@
  * next.
  *
  * Rules of this module
- * - A table without foreign keys pays for one load.
+ * - A table without foreign keys pays for one load before its row is written, and one after.
  * - Nothing here grows with the number of rows that a cascade changes.
  * - Whoever fails leaves it to the statement's own row to undo all: nothing of it remains.
  * - The server's row events and triggers do not see what a cascade does.

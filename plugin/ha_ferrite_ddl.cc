@@ -162,7 +162,6 @@ int ha_ferrite::create(const char *name, TABLE *form, HA_CREATE_INFO *create_inf
   if (ferrite::is_temporary_path(name) && !create_info->tmp_table())
     return refuse_temporary_name(name);
   if (int err = refuse_unsupported(form, create_info)) return err;
-  warn_of_directories(ha_thd(), create_info);
   if (find_bad_option(ha_thd(), create_info)) return HA_WRONG_CREATE_OPTION;
   Layout layout;
   layout.init(form);
@@ -198,7 +197,10 @@ int ha_ferrite::create(const char *name, TABLE *form, HA_CREATE_INFO *create_inf
   bool refused;
   const fe_code rc = ferrite_create_table(&def, &refused);
   if (rc == FE_FOREIGN_KEY) return foreign.report();
-  if (rc == FE_OK && !refused) warn_system_table(ha_thd(), table_name);
+  if (rc == FE_OK && !refused) {
+    warn_of_directories(ha_thd(), create_info);
+    warn_system_table(ha_thd(), table_name);
+  }
   return refused ? HA_ERR_UNSUPPORTED : ferrite_table_error(rc, ha_thd());
 }
 

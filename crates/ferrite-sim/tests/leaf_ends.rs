@@ -1,12 +1,14 @@
 //! Races of locking scans at the ends of leaves, as small specs: story, order of stops, expected
 //! result. One test at a time: the places where they stop belong to the process.
 
+mod common;
+
+use common::{config, open_as};
 use ferrite_engine::{
-    Callbacks, Config, Cursor, DupInfo, Engine, Entry, IndexSpec, Isolation, LogLevel, NoCallbacks,
+    Callbacks, Config, Cursor, DupInfo, Engine, Entry, IndexSpec, Isolation, LogLevel,
     ReadMode, SeekMode, Session, Table, TableSpec, WaitMode,
 };
 use ferrite_io::sim::SimStorage;
-use ferrite_io::Storage;
 use ferrite_sync::stop::{arm_nth, disarm, hits, Action};
 use ferrite_sync::Arc;
 use ferrite_types::Error;
@@ -16,22 +18,6 @@ use std::sync::{Mutex, MutexGuard};
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(|e| e.into_inner())
-}
-
-fn config() -> Config {
-    Config {
-        buffer_pool_size_bytes: 4 << 20,
-        log_budget_bytes: 4 << 20,
-        log_segment_bytes: 1 << 20,
-        log_ring_bytes: 1 << 20,
-        direct_io: false,
-        ..Config::default()
-    }
-}
-
-fn open(disk: &SimStorage, config: Config) -> Arc<Engine> {
-    let storage: Arc<dyn Storage> = Arc::new(disk.boot());
-    Engine::open(config, storage, Arc::new(NoCallbacks)).unwrap()
 }
 
 fn open_with(disk: &SimStorage, callbacks: Arc<Killer>) -> Arc<Engine> {
@@ -88,7 +74,7 @@ fn locked(s: &mut Session, t: &Arc<Table>) -> Vec<u64> {
 fn a_row_at_the_end_of_a_leaf_is_not_missed() {
     let _alone = alone();
     let disk = SimStorage::new(1);
-    let engine = open(&disk, config());
+    let engine = open_as(&disk, config());
     let t = create(&engine);
     let mut s = Session::new(&engine, 0, 1);
     (0..30).for_each(|n| insert(&mut s, &t, n * 10).unwrap());

@@ -1,12 +1,14 @@
 //! Races of looks at the parent of a foreign key with parents that move between leaves. One test at a
 //! time: the places where they stop belong to the process.
 
+mod common;
+
+use common::open;
 use ferrite_engine::{
-    Config, DupInfo, Engine, Entry, IndexSpec, NoCallbacks, Peer, Role, RowChange, Session, Table,
+    DupInfo, Engine, Entry, IndexSpec, Peer, Role, RowChange, Session, Table,
     TableSpec,
 };
 use ferrite_io::sim::SimStorage;
-use ferrite_io::Storage;
 use ferrite_sync::stop::{arm_nth, disarm, Action};
 use ferrite_sync::Arc;
 use std::sync::{Mutex, MutexGuard};
@@ -20,19 +22,6 @@ const PLACE: &str = "reference.leaf_left";
 const ROWS: u64 = 60;
 /// The parts that children refer to, before the one that tells rows apart.
 const REFERRED: &[u8] = b"parent";
-
-fn open(disk: &SimStorage) -> Arc<Engine> {
-    let config = Config {
-        buffer_pool_size_bytes: 4 << 20,
-        log_budget_bytes: 4 << 20,
-        log_segment_bytes: 1 << 20,
-        log_ring_bytes: 1 << 20,
-        direct_io: false,
-        ..Config::default()
-    };
-    let storage: Arc<dyn Storage> = Arc::new(disk.boot());
-    Engine::open(config, storage, Arc::new(NoCallbacks)).unwrap()
-}
 
 fn create(engine: &Engine) -> Arc<Table> {
     let indexes = vec![

@@ -1,28 +1,17 @@
 //! Races as small specs: story, order of stops, expected result. And the simulator's own
 //! promises: a seed is a run, and a few seeds pass.
 
+mod common;
+
+use common::open;
 use ferrite_engine::{
-    Config, DdlCaller, DupInfo, Engine, IndexSpec, NoCallbacks, Session, Table, TableSpec, Xid,
+    DdlCaller, DupInfo, IndexSpec, Session, Table, TableSpec, Xid,
 };
 use ferrite_io::sim::SimStorage;
-use ferrite_io::Storage;
 use ferrite_sim::run::run;
 use ferrite_sync::stop::{arm_nth, disarm, Action};
 use ferrite_sync::Arc;
 use ferrite_types::Error;
-
-fn open(disk: &SimStorage) -> Arc<Engine> {
-    let config = Config {
-        buffer_pool_size_bytes: 4 << 20,
-        log_budget_bytes: 4 << 20,
-        log_segment_bytes: 1 << 20,
-        log_ring_bytes: 1 << 20,
-        direct_io: false,
-        ..Config::default()
-    };
-    let storage: Arc<dyn Storage> = Arc::new(disk.boot());
-    Engine::open(config, storage, Arc::new(NoCallbacks)).unwrap()
-}
 
 fn insert(s: &mut Session, t: &Arc<Table>, n: u64) -> Result<(), Error> {
     let mut dup = DupInfo::default();

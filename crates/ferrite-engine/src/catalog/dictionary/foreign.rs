@@ -293,39 +293,8 @@ impl Dictionary {
         let keys = state.foreign.of(id).to_vec();
         let mut links = Vec::with_capacity(keys.len());
         for owned in keys {
-            let mut link = Link {
-                other: owned.key.parent.clone(),
-                index_no: 0,
-                parent_index: None,
-                parts: Vec::new(),
-                peer: None,
-                row_end: None,
-                carried: owned.carried,
-                key: owned.key,
-            };
-            if let Some(parent) = state.parent_named(&link.other) {
-                let own = self.description(state, id, known);
-                let there = self.description(state, parent, known);
-                let fits = |own: Arc<_>, there: Arc<_>| matching::fit(&link.key, &own, &there);
-                if let Some(fit) = own
-                    .clone()
-                    .zip(there.clone())
-                    .and_then(|(own, there)| fits(own, there))
-                {
-                    let table = self.open_id(state, parent)?;
-                    let index_no = fit.parent_index;
-                    link.row_end = own.and_then(|own| RowEnd::of(&own, fit.child_index));
-                    let row_end = there.and_then(|there| RowEnd::of(&there, index_no));
-                    link.parent_index = state.index_name(parent, index_no);
-                    (link.index_no, link.parts) = (fit.child_index, fit.parts);
-                    link.peer = Some(Peer {
-                        table,
-                        index_no,
-                        row_end,
-                    });
-                }
-            }
-            links.push(link);
+            let parent = state.parent_named(&owned.key.parent);
+            links.push(self.link(state, (id, parent), true, owned, known)?);
         }
         debug_assert_eq!(links.len(), state.foreign.of(id).len());
         debug_assert!(links.iter().all(Link::is_whole), "parts of a link of {id}");
@@ -345,38 +314,7 @@ impl Dictionary {
         for child in children {
             let keys = state.foreign.of(child).to_vec();
             for owned in keys.into_iter().filter(|o| o.key.parent == name) {
-                let mut link = Link {
-                    other: state.name_of(child).to_string(),
-                    index_no: 0,
-                    parent_index: None,
-                    parts: Vec::new(),
-                    peer: None,
-                    row_end: None,
-                    carried: false,
-                    key: owned.key,
-                };
-                let there = self.description(state, child, known);
-                let own = self.description(state, id, known);
-                let fits = |there: Arc<_>, own: Arc<_>| matching::fit(&link.key, &there, &own);
-                if let Some(fit) = there
-                    .clone()
-                    .zip(own.clone())
-                    .and_then(|(there, own)| fits(there, own))
-                {
-                    let table = self.open_id(state, child)?;
-                    let index_no = fit.child_index;
-                    link.row_end = own.and_then(|own| RowEnd::of(&own, fit.parent_index));
-                    let row_end = there.and_then(|there| RowEnd::of(&there, index_no));
-                    link.index_no = fit.parent_index;
-                    link.parent_index = state.index_name(id, link.index_no);
-                    link.parts = fit.parts.iter().map(LinkPart::turned).collect();
-                    link.peer = Some(Peer {
-                        table,
-                        index_no,
-                        row_end,
-                    });
-                }
-                links.push(link);
+                links.push(self.link(state, (child, Some(id)), false, owned, known)?);
             }
         }
         let order = |l: &Link| (database_of(&l.other).to_string(), l.key.name.clone());
@@ -387,6 +325,66 @@ impl Dictionary {
             "parts of a link to {name}"
         );
         Ok(links)
+    }
+
+    /// A constraint as its child has it, or as its parent has it. Without an index that serves it on both
+    /// sides, or without a parent, it has no peer.
+    fn link(
+        &self,
+        state: &mut State,
+        (child, parent): (TableId, Option<TableId>),
+        of_child: bool,
+        owned: Owned,
+        known: &mut Descriptions,
+    ) -> Result<Link> {
+        let other = match of_child {
+            true => owned.key.parent.clone(),
+            false => state.name_of(child).to_string(),
+        };
+        let mut link = Link {
+            other,
+            index_no: 0,
+            parent_index: None,
+            parts: Vec::new(),
+            peer: None,
+            row_end: None,
+            carried: of_child && owned.carried,
+            key: owned.key,
+        };
+        let Some(parent) = parent else {
+            return Ok(link);
+        };
+        let described = self.description(state, child, known);
+        let described = described.zip(self.description(state, parent, known));
+        let fit = described.and_then(|(child, parent)| {
+            let fit = matching::fit(&link.key, &child, &parent)?;
+            let ends = (
+                RowEnd::of(&child, fit.child_index),
+                RowEnd::of(&parent, fit.parent_index),
+            );
+            Some((fit, ends))
+        });
+        let Some((fit, (child_end, parent_end))) = fit else {
+            return Ok(link);
+        };
+        link.parent_index = state.index_name(parent, fit.parent_index);
+        let of_the_child = (child, fit.child_index, child_end);
+        let of_the_parent = (parent, fit.parent_index, parent_end);
+        let (own, there) = match of_child {
+            true => (of_the_child, of_the_parent),
+            false => (of_the_parent, of_the_child),
+        };
+        (link.index_no, link.row_end) = (own.1, own.2);
+        link.peer = Some(Peer {
+            table: self.open_id(state, there.0)?,
+            index_no: there.1,
+            row_end: there.2,
+        });
+        link.parts = match of_child {
+            true => fit.parts,
+            false => fit.parts.iter().map(LinkPart::turned).collect(),
+        };
+        Ok(link)
     }
 
     /// Whether new constraints of a table called `name` and described by `definition` fit.
