@@ -5,8 +5,8 @@ mod common;
 
 use common::{config, open_as};
 use ferrite_engine::{
-    Callbacks, Config, Cursor, DupInfo, Engine, Entry, IndexSpec, Isolation, LogLevel,
-    ReadMode, SeekMode, Session, Table, TableSpec, WaitMode,
+    Callbacks, Config, Cursor, DupInfo, Engine, Entry, IndexSpec, Isolation, LogLevel, ReadMode,
+    SeekMode, Session, Table, TableSpec, WaitMode,
 };
 use ferrite_io::sim::SimStorage;
 use ferrite_sync::stop::{arm_nth, disarm, hits, Action};

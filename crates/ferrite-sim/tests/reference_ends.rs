@@ -5,8 +5,7 @@ mod common;
 
 use common::open;
 use ferrite_engine::{
-    DupInfo, Engine, Entry, IndexSpec, Peer, Role, RowChange, Session, Table,
-    TableSpec,
+    DupInfo, Engine, Entry, IndexSpec, Peer, Role, RowChange, Session, Table, TableSpec,
 };
 use ferrite_io::sim::SimStorage;
 use ferrite_sync::stop::{arm_nth, disarm, Action};

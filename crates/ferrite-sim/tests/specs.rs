@@ -4,9 +4,7 @@
 mod common;
 
 use common::open;
-use ferrite_engine::{
-    DdlCaller, DupInfo, IndexSpec, Session, Table, TableSpec, Xid,
-};
+use ferrite_engine::{DdlCaller, DupInfo, IndexSpec, Session, Table, TableSpec, Xid};
 use ferrite_io::sim::SimStorage;
 use ferrite_sim::run::run;
 use ferrite_sync::stop::{arm_nth, disarm, Action};
