@@ -164,23 +164,23 @@ static void fill_handlerton(handlerton *hton) {
   static const char *no_extensions[] = {nullptr};
   hton->tablefile_extensions = no_extensions;
 
-  hton->close_connection = ferrite_hton_close_connection;
+  hton->close_connection = FERRITE_TRX_CALL(ferrite_hton_close_connection);
   hton->kill_query = ferrite_hton_kill_query;
-  hton->commit = ferrite_hton_commit;
-  hton->commit_ordered = ferrite_hton_commit_ordered;
-  hton->rollback = ferrite_hton_rollback;
-  hton->prepare = ferrite_hton_prepare;
-  hton->recover = ferrite_hton_recover;
-  hton->commit_by_xid = ferrite_hton_commit_by_xid;
-  hton->rollback_by_xid = ferrite_hton_rollback_by_xid;
+  hton->commit = FERRITE_TRX_CALL(ferrite_hton_commit);
+  hton->commit_ordered = FERRITE_TRX_CALL(ferrite_hton_commit_ordered);
+  hton->rollback = FERRITE_TRX_CALL(ferrite_hton_rollback);
+  hton->prepare = FERRITE_TRX_CALL(ferrite_hton_prepare);
+  hton->recover = FERRITE_TRX_CALL(ferrite_hton_recover);
+  hton->commit_by_xid = FERRITE_TRX_CALL(ferrite_hton_commit_by_xid);
+  hton->rollback_by_xid = FERRITE_TRX_CALL(ferrite_hton_rollback_by_xid);
   hton->commit_checkpoint_request = ferrite_hton_checkpoint_request;
-  hton->start_consistent_snapshot = ferrite_hton_start_snapshot;
+  hton->start_consistent_snapshot = FERRITE_TRX_CALL(ferrite_hton_start_snapshot);
 
   hton->savepoint_offset = sizeof(uint64_t);
-  hton->savepoint_set = ferrite_hton_savepoint_set;
-  hton->savepoint_rollback = ferrite_hton_savepoint_rollback;
-  hton->savepoint_release = ferrite_hton_savepoint_release;
-  hton->savepoint_rollback_can_release_mdl = ferrite_hton_savepoint_can_release_mdl;
+  hton->savepoint_set = FERRITE_TRX_CALL(ferrite_hton_savepoint_set);
+  hton->savepoint_rollback = FERRITE_TRX_CALL(ferrite_hton_savepoint_rollback);
+  hton->savepoint_release = FERRITE_TRX_CALL(ferrite_hton_savepoint_release);
+  hton->savepoint_rollback_can_release_mdl = FERRITE_TRX_CALL(ferrite_hton_savepoint_can_release_mdl);
 
   hton->drop_database = hton_drop_database;
   hton->check_version = hton_check_version;
@@ -189,6 +189,7 @@ static void fill_handlerton(handlerton *hton) {
   hton->flush_logs = hton_flush_logs;
   hton->show_status = ferrite_show_status;
   hton->panic = hton_panic;
+  ferrite::set_optimizer_costs(hton);
 }
 
 static int ferrite_init(void *arg) {

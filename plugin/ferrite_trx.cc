@@ -37,8 +37,8 @@ namespace {
 
 bool ends_transaction(THD *thd, bool all) { return all || !ferrite_in_transaction(thd); }
 
-ferrite_conn *existing_conn(THD *thd, handlerton *hton) {
-  return static_cast<ferrite_conn *>(thd_get_ha_data(thd, hton));
+ferrite_conn *existing_conn(THD *thd) {
+  return static_cast<ferrite_conn *>(thd_get_ha_data(thd, ferrite_hton));
 }
 
 fe_isolation isolation_of(THD *thd) {
@@ -138,7 +138,7 @@ bool ferrite_in_transaction(THD *thd) {
 }
 
 ferrite_conn *ferrite_conn_of(THD *thd) {
-  ferrite_conn *conn = existing_conn(thd, ferrite_hton);
+  ferrite_conn *conn = existing_conn(thd);
   if (likely(conn != nullptr)) return conn;
   conn = new ferrite_conn;
   conn->thd = thd;
@@ -185,7 +185,7 @@ void ferrite_register_trx(THD *thd, fe_session *session) {
 }
 
 /* At READ COMMITTED every statement has a snapshot of its own: there is nothing to open. */
-int ferrite_hton_start_snapshot(handlerton *, THD *thd) {
+int ferrite_hton_start_snapshot(THD *thd) {
   ferrite_conn *conn = ferrite_conn_of(thd);
   fe_isolation isolation = isolation_of(thd);
   ferrite_register_trx(thd, conn->session);
@@ -201,8 +201,8 @@ int ferrite_hton_start_snapshot(handlerton *, THD *thd) {
 
 /* ---- end of a statement or a transaction ---------------------------------------------- */
 
-int ferrite_hton_commit(handlerton *hton, THD *thd, bool all) {
-  ferrite_conn *conn = existing_conn(thd, hton);
+int ferrite_hton_commit(THD *thd, bool all) {
+  ferrite_conn *conn = existing_conn(thd);
   if (!conn) return 0;
   if (!ends_transaction(thd, all)) {
     fe_stmt_end(conn->session);
@@ -221,15 +221,15 @@ int ferrite_hton_commit(handlerton *hton, THD *thd, bool all) {
   return error;
 }
 
-void ferrite_hton_commit_ordered(handlerton *hton, THD *thd, bool) {
-  ferrite_conn *conn = existing_conn(thd, hton);
+void ferrite_hton_commit_ordered(THD *thd, bool) {
+  ferrite_conn *conn = existing_conn(thd);
   if (!conn || !conn->prepared) return; /* nothing was changed: commit() ends it */
   fe_txn_commit_ordered(conn->session);
   conn->commit_ordered = true;
 }
 
-int ferrite_hton_rollback(handlerton *hton, THD *thd, bool all) {
-  ferrite_conn *conn = existing_conn(thd, hton);
+int ferrite_hton_rollback(THD *thd, bool all) {
+  ferrite_conn *conn = existing_conn(thd);
   if (!conn) return 0;
   if (!ends_transaction(thd, all)) {
     if (conn->rolled_back_by_core) return 0; /* the whole transaction is gone already */
@@ -242,8 +242,8 @@ int ferrite_hton_rollback(handlerton *hton, THD *thd, bool all) {
   return ferrite_to_ha_error(code, thd);
 }
 
-int ferrite_hton_prepare(handlerton *hton, THD *thd, bool all) {
-  ferrite_conn *conn = existing_conn(thd, hton);
+int ferrite_hton_prepare(THD *thd, bool all) {
+  ferrite_conn *conn = existing_conn(thd);
   /* With the binlog the server also calls this after every statement of a transaction: the
      commit of the statement follows and does everything. */
   if (!conn || !ends_transaction(thd, all)) return 0;
@@ -262,7 +262,7 @@ int ferrite_hton_prepare(handlerton *hton, THD *thd, bool all) {
 /* ---- XA and recovery by xid ----------------------------------------------------------- */
 
 /* The server calls again as long as it got `len` of them, so the list is kept meanwhile. */
-int ferrite_hton_recover(handlerton *, XID *list, uint len) {
+int ferrite_hton_recover(XID *list, uint len) {
   static std::mutex mutex;
   static std::vector<fe_xid> found;
   static size_t next = 0;
@@ -284,13 +284,13 @@ int ferrite_hton_recover(handlerton *, XID *list, uint len) {
   return static_cast<int>(n);
 }
 
-int ferrite_hton_commit_by_xid(handlerton *, XID *xid) {
+int ferrite_hton_commit_by_xid(XID *xid) {
   fe_xid x;
   to_fe_xid(xid, &x);
   return xa_result(fe_commit_by_xid(ferrite_engine, &x));
 }
 
-int ferrite_hton_rollback_by_xid(handlerton *, XID *xid) {
+int ferrite_hton_rollback_by_xid(XID *xid) {
   fe_xid x;
   to_fe_xid(xid, &x);
   return xa_result(fe_rollback_by_xid(ferrite_engine, &x));
@@ -302,16 +302,16 @@ void ferrite_hton_checkpoint_request(void *cookie) {
 
 /* ---- savepoints ----------------------------------------------------------------------- */
 
-int ferrite_hton_savepoint_set(handlerton *hton, THD *thd, void *area) {
-  ferrite_conn *conn = existing_conn(thd, hton);
+int ferrite_hton_savepoint_set(THD *thd, void *area) {
+  ferrite_conn *conn = existing_conn(thd);
   uint64_t position = 0;
   fe_code code = conn ? fe_savepoint_set(conn->session, &position) : FE_OK;
   memcpy(area, &position, sizeof position);
   return ferrite_to_ha_error(code, thd);
 }
 
-int ferrite_hton_savepoint_rollback(handlerton *hton, THD *thd, void *area) {
-  ferrite_conn *conn = existing_conn(thd, hton);
+int ferrite_hton_savepoint_rollback(THD *thd, void *area) {
+  ferrite_conn *conn = existing_conn(thd);
   if (!conn) return 0;
   uint64_t position;
   memcpy(&position, area, sizeof position);
@@ -320,21 +320,21 @@ int ferrite_hton_savepoint_rollback(handlerton *hton, THD *thd, void *area) {
   return ferrite_to_ha_error(code, thd);
 }
 
-int ferrite_hton_savepoint_release(handlerton *, THD *, void *) { return 0; }
+int ferrite_hton_savepoint_release(THD *, void *) { return 0; }
 
 /* Metadata locks taken after the savepoint may go only if no row lock outlives them. */
-bool ferrite_hton_savepoint_can_release_mdl(handlerton *hton, THD *thd) {
-  ferrite_conn *conn = existing_conn(thd, hton);
+bool ferrite_hton_savepoint_can_release_mdl(THD *thd) {
+  ferrite_conn *conn = existing_conn(thd);
   return !conn || !fe_txn_is_active(conn->session);
 }
 
 /* ---- end of a connection -------------------------------------------------------------- */
 
-int ferrite_hton_close_connection(handlerton *hton, THD *thd) {
-  ferrite_conn *conn = existing_conn(thd, hton);
+int ferrite_hton_close_connection(THD *thd) {
+  ferrite_conn *conn = existing_conn(thd);
   if (!conn) return 0;
   /* First out of sight of kill_query(), which holds the mutex that this call takes. */
-  thd_set_ha_data(thd, hton, nullptr);
+  thd_set_ha_data(thd, ferrite_hton, nullptr);
   if (conn->prepared && !conn->commit_ordered && fe_txn_detach_prepared(conn->session) != FE_OK)
     sql_print_error("Ferrite: cannot keep a prepared transaction: %s", fe_last_error());
   if (conn->sequences) fe_session_free(conn->sequences);
@@ -343,7 +343,7 @@ int ferrite_hton_close_connection(handlerton *hton, THD *thd) {
   return 0;
 }
 
-void ferrite_hton_kill_query(handlerton *hton, THD *thd, enum thd_kill_levels) {
-  ferrite_conn *conn = existing_conn(thd, hton);
+void ferrite_hton_kill_query(handlerton *, THD *thd, enum thd_kill_levels) {
+  ferrite_conn *conn = existing_conn(thd);
   if (conn) fe_session_interrupt(conn->session);
 }

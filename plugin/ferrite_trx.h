@@ -7,24 +7,24 @@
 
 #include "server_compat.h"
 
-int ferrite_hton_close_connection(handlerton *hton, THD *thd);
+int ferrite_hton_close_connection(THD *thd);
 void ferrite_hton_kill_query(handlerton *hton, THD *thd, enum thd_kill_levels level);
 
-int ferrite_hton_commit(handlerton *hton, THD *thd, bool all);
-void ferrite_hton_commit_ordered(handlerton *hton, THD *thd, bool all);
-int ferrite_hton_rollback(handlerton *hton, THD *thd, bool all);
-int ferrite_hton_prepare(handlerton *hton, THD *thd, bool all);
-int ferrite_hton_start_snapshot(handlerton *hton, THD *thd);
+int ferrite_hton_commit(THD *thd, bool all);
+void ferrite_hton_commit_ordered(THD *thd, bool all);
+int ferrite_hton_rollback(THD *thd, bool all);
+int ferrite_hton_prepare(THD *thd, bool all);
+int ferrite_hton_start_snapshot(THD *thd);
 
-int ferrite_hton_recover(handlerton *hton, XID *list, uint len);
-int ferrite_hton_commit_by_xid(handlerton *hton, XID *xid);
-int ferrite_hton_rollback_by_xid(handlerton *hton, XID *xid);
+int ferrite_hton_recover(XID *list, uint len);
+int ferrite_hton_commit_by_xid(XID *xid);
+int ferrite_hton_rollback_by_xid(XID *xid);
 void ferrite_hton_checkpoint_request(void *cookie);
 
-int ferrite_hton_savepoint_set(handlerton *hton, THD *thd, void *area);
-int ferrite_hton_savepoint_rollback(handlerton *hton, THD *thd, void *area);
-int ferrite_hton_savepoint_release(handlerton *hton, THD *thd, void *area);
-bool ferrite_hton_savepoint_can_release_mdl(handlerton *hton, THD *thd);
+int ferrite_hton_savepoint_set(THD *thd, void *area);
+int ferrite_hton_savepoint_rollback(THD *thd, void *area);
+int ferrite_hton_savepoint_release(THD *thd, void *area);
+bool ferrite_hton_savepoint_can_release_mdl(THD *thd);
 
 /* Logs the text and aborts the process: what was acknowledged cannot be kept otherwise. */
 [[noreturn]] void ferrite_fatal(const char *text);

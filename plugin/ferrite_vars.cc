@@ -28,8 +28,7 @@ char use_direct_io;
 char rollback_on_timeout;
 
 const char *compression_names[] = {"none", "lz4", "zstd", nullptr};
-TYPELIB compression_typelib = {array_elements(compression_names) - 1, "", compression_names,
-                               nullptr};
+TYPELIB compression_typelib = ferrite::typelib_of(compression_names);
 
 /* True if the core accepted the value; otherwise the statement has an error. */
 bool core_takes(const char *name, uint64_t value) {

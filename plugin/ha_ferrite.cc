@@ -52,7 +52,7 @@ handler::Table_flags ha_ferrite::table_flags() const {
 ulong ha_ferrite::index_flags(uint idx, uint, bool) const {
   /* May be called at CREATE with no table open. */
   const KEY &key = table_share->key_info[idx];
-  if (key.algorithm == HA_KEY_ALG_FULLTEXT || key.flags & (HA_FULLTEXT | HA_SPATIAL)) return 0;
+  if (ferrite::is_fulltext(key) || ferrite::is_spatial(key)) return 0;
   ulong flags = HA_READ_NEXT | HA_READ_PREV | HA_READ_ORDER | HA_READ_RANGE | HA_KEYREAD_ONLY |
                 HA_DO_INDEX_COND_PUSHDOWN | HA_DO_RANGE_FILTER_PUSHDOWN;
   if (idx == table_share->primary_key) flags |= HA_CLUSTERED_INDEX;
@@ -299,21 +299,28 @@ int ha_ferrite::extra(ha_extra_function operation) {
     case HA_EXTRA_NO_IGNORE_DUP_KEY:
       m_insert_update = false;
       break;
-    case HA_EXTRA_BEGIN_COPY:
-      return begin_copy();
-    case HA_EXTRA_BEGIN_ALTER_IGNORE_COPY:
-      /* CREATE TEMPORARY TABLE ... IGNORE SELECT is part of the transaction, as with InnoDB. */
-      if (thd_sql_command(ha_thd()) == SQLCOM_CREATE_TABLE && table->s->tmp_table) return 0;
-      return begin_copy();
-    case HA_EXTRA_END_COPY:
-      return end_copy();
     case HA_EXTRA_RESET_STATE:
       m_replace = m_insert_update = false;
       break;
     default:
-      break;
+      return copy_step(ferrite::copy_step(operation));
   }
   return 0;
+}
+
+int ha_ferrite::copy_step(ferrite::CopyStep step) {
+  switch (step) {
+    case ferrite::CopyStep::kBeginIgnore:
+      /* CREATE TEMPORARY TABLE ... IGNORE SELECT is part of the transaction, as with InnoDB. */
+      if (thd_sql_command(ha_thd()) == SQLCOM_CREATE_TABLE && table->s->tmp_table) return 0;
+      return begin_copy();
+    case ferrite::CopyStep::kBegin:
+      return begin_copy();
+    case ferrite::CopyStep::kEnd:
+      return end_copy();
+    default:
+      return 0;
+  }
 }
 
 /* Rows are about to be copied into a table that only this statement sees and that the server

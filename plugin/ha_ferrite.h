@@ -25,7 +25,7 @@
 #include "ferrite_links.h"
 #include "ferrite_share.h"
 
-class ha_ferrite final : public handler {
+class ha_ferrite final : public ferrite::PagedHandler {
  public:
   ha_ferrite(handlerton *hton, TABLE_SHARE *share);
   ~ha_ferrite() override;
@@ -84,7 +84,7 @@ class ha_ferrite final : public handler {
   int multi_range_read_next(range_id_t *range_info) override;
   ha_rows multi_range_read_info_const(uint keyno, RANGE_SEQ_IF *seq, void *seq_init_param,
                                       uint n_ranges, uint *bufsz, uint *flags,
-                                      Cost_estimate *cost) override;
+                                      FERRITE_MRR_LIMIT_PARAMETER Cost_estimate *cost) override;
   ha_rows multi_range_read_info(uint keyno, uint n_ranges, uint keys, uint key_parts, uint *bufsz,
                                 uint *flags, Cost_estimate *cost) override;
   int multi_range_read_explain_info(uint mrr_mode, char *str, size_t size) override;
@@ -133,8 +133,7 @@ class ha_ferrite final : public handler {
   ha_rows records_in_range(uint inx, const key_range *min_key, const key_range *max_key,
                            page_range *pages) override;
   ha_rows estimate_rows_upper_bound() override;
-  double scan_time() override;
-  double read_time(uint index, uint ranges, ha_rows rows) override;
+  double pages_to_scan() override;
 
  private:
   /* A cursor of the core and the statement for which it was last made ready. */
@@ -185,6 +184,7 @@ class ha_ferrite final : public handler {
 
   /* Writing. */
   int prepare_write();
+  int copy_step(ferrite::CopyStep step);
   int begin_copy();
   int end_copy();
   int prepare_write_buffers();

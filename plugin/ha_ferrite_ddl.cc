@@ -75,10 +75,8 @@ const char *ha_ferrite::find_bad_option(THD *thd, const HA_CREATE_INFO *info) {
 static int refuse_unsupported(const TABLE *form, const HA_CREATE_INFO *info) {
   for (uint i = 0; i < form->s->keys; i++) {
     const KEY &key = form->key_info[i];
-    if (key.flags & HA_FULLTEXT || key.algorithm == HA_KEY_ALG_FULLTEXT)
-      return refuse("FULLTEXT indexes");
-    if (key.flags & HA_SPATIAL || key.algorithm == HA_KEY_ALG_RTREE)
-      return refuse("SPATIAL indexes");
+    if (ferrite::is_fulltext(key)) return refuse("FULLTEXT indexes");
+    if (ferrite::is_spatial(key)) return refuse("SPATIAL indexes");
     /* The server's weights of Thai text do not order as its comparison does. */
     for (uint part = 0; part < key.user_defined_key_parts; part++) {
       const Field *field = key.key_part[part].field;

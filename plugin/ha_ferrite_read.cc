@@ -485,11 +485,12 @@ int ha_ferrite::multi_range_read_next(range_id_t *range_info) {
 
 ha_rows ha_ferrite::multi_range_read_info_const(uint keyno, RANGE_SEQ_IF *seq, void *seq_init_param,
                                                 uint n_ranges, uint *bufsz, uint *flags,
-                                                Cost_estimate *cost) {
+                                                FERRITE_MRR_LIMIT_PARAMETER Cost_estimate *cost) {
   m_ds_mrr.init(this, table);
   /* Locking reads keep to the order of the index. */
   if (m_lock != FE_READ_SNAPSHOT) *flags |= HA_MRR_USE_DEFAULT_IMPL;
-  return m_ds_mrr.dsmrr_info_const(keyno, seq, seq_init_param, n_ranges, bufsz, flags, cost);
+  return m_ds_mrr.dsmrr_info_const(keyno, seq, seq_init_param, n_ranges, bufsz, flags,
+                                   FERRITE_MRR_LIMIT cost);
 }
 
 ha_rows ha_ferrite::multi_range_read_info(uint keyno, uint n_ranges, uint keys, uint key_parts,

@@ -35,4 +35,148 @@ extern "C" int thd_need_wait_reports(const MYSQL_THD thd);
 extern "C" int thd_rpl_deadlock_check(MYSQL_THD thd, MYSQL_THD other_thd);
 void ignore_db_dirs_append(const char *dirname_arg);
 
+namespace ferrite {
+
+/* ---- the transaction members of the handlerton ------------------------------------------ */
+
+#if MYSQL_VERSION_ID >= 110800
+/* Called without the handlerton. */
+#define FERRITE_TRX_CALL(function) (function)
+#else
+/* Called with the handlerton, which this plugin has one of: `function` does without. */
+template <auto Function>
+struct TrxCall;
+template <class Result, class... Arguments, Result (*Function)(Arguments...)>
+struct TrxCall<Function> {
+  static Result call(handlerton *, Arguments... arguments) { return Function(arguments...); }
+};
+#define FERRITE_TRX_CALL(function) (&ferrite::TrxCall<function>::call)
+#endif
+
+/* The values of an ENUM variable: names, with a null pointer after the last. */
+template <size_t N>
+inline TYPELIB typelib_of(const char *(&names)[N]) {
+  TYPELIB lib{};
+  lib.count = N - 1;
+  lib.name = "";
+  lib.type_names = names;
+  return lib;
+}
+
+/* ---- kinds of keys ---------------------------------------------------------------------- */
+
+inline bool is_fulltext(const KEY &key) {
+#if MYSQL_VERSION_ID < 110800
+  if (key.flags & HA_FULLTEXT) return true;
+#endif
+  return key.algorithm == HA_KEY_ALG_FULLTEXT;
+}
+
+inline bool is_spatial(const KEY &key) {
+#if MYSQL_VERSION_ID < 110800
+  if (key.flags & HA_SPATIAL) return true;
+#endif
+  return key.algorithm == HA_KEY_ALG_RTREE;
+}
+
+/* ---- rows copied into a new table ------------------------------------------------------- */
+
+/* ALTER IGNORE and CREATE ... IGNORE SELECT (kBeginIgnore) say nothing on 11.8. */
+enum class CopyStep { kNone, kBegin, kBeginIgnore, kEnd };
+
+inline CopyStep copy_step(ha_extra_function operation) {
+  switch (operation) {
+#if MYSQL_VERSION_ID >= 110800
+    case HA_EXTRA_BEGIN_ALTER_COPY:
+      return CopyStep::kBegin;
+    case HA_EXTRA_END_ALTER_COPY:
+      return CopyStep::kEnd;
+#else
+    case HA_EXTRA_BEGIN_COPY:
+      return CopyStep::kBegin;
+    case HA_EXTRA_BEGIN_ALTER_IGNORE_COPY:
+      return CopyStep::kBeginIgnore;
+    case HA_EXTRA_END_COPY:
+      return CopyStep::kEnd;
+#endif
+    default:
+      return CopyStep::kNone;
+  }
+}
+
+/* ---- the optimizer ---------------------------------------------------------------------- */
+
+/* What an engine says of the rows with one key value is halved on 10.11, unless the user asks
+   otherwise; 11.8 takes the figure as it is. */
+inline double cardinality_divisor(THD *thd) {
+#if MYSQL_VERSION_ID >= 110800
+  (void)thd;
+  return 1;
+#else
+  return 1 + thd_double_innodb_cardinality(thd);
+#endif
+}
+
+/* 11.8 asks for the costs of MRR with the LIMIT of the statement. */
+#if MYSQL_VERSION_ID >= 110800
+#define FERRITE_MRR_LIMIT_PARAMETER ha_rows limit,
+#define FERRITE_MRR_LIMIT limit,
+#else
+#define FERRITE_MRR_LIMIT_PARAMETER
+#define FERRITE_MRR_LIMIT
+#endif
+
+/* The times of single operations, as InnoDB's on the same server: plans should not change with
+   the engine. 10.11 has one set of costs for all engines. */
+inline void set_optimizer_costs(handlerton *hton) {
+#if MYSQL_VERSION_ID >= 110800
+  hton->update_optimizer_costs = [](OPTIMIZER_COSTS *costs) {
+    costs->row_next_find_cost = 0.00007013;
+    costs->row_lookup_cost = 0.00076597;
+    costs->key_next_find_cost = 0.00009900;
+    costs->key_lookup_cost = 0.00079112;
+    costs->row_copy_cost = 0.00006087;
+  };
+#else
+  (void)hton;
+#endif
+}
+
+/* A handler whose costs follow from the pages that a scan of the table reads, as InnoDB's do. */
+class PagedHandler : public handler {
+ public:
+  using handler::handler;
+  /* 0 before the table is open. */
+  virtual double pages_to_scan() = 0;
+
+#if MYSQL_VERSION_ID >= 110800
+  /* In blocks of IO_SIZE, and what it costs to have one from the buffer pool. */
+  IO_AND_CPU_COST scan_time() override {
+    const double pages = pages_to_scan();
+    if (pages == 0) return handler::scan_time();
+    return {pages * stats.block_size / IO_SIZE, pages * costs->index_block_copy_cost};
+  }
+#else
+  double scan_time() override {
+    const double pages = pages_to_scan();
+    return pages == 0 ? handler::scan_time() : pages;
+  }
+
+  double read_time(uint index, uint ranges, ha_rows rows) override {
+    if (index != table->s->primary_key) return handler::read_time(index, ranges, rows);
+    const double scan = scan_time();
+    const ha_rows total = estimate_rows_upper_bound();
+    if (total < rows) return scan;
+    return ranges + static_cast<double>(rows) / static_cast<double>(total) * scan;
+  }
+#endif
+};
+
+/* ---- what InnoDB does by default -------------------------------------------------------- */
+
+/* innodb_snapshot_isolation is OFF on 10.11 and ON since 11.6. */
+constexpr bool kSnapshotIsolation = MYSQL_VERSION_ID >= 110602;
+
+}  // namespace ferrite
+
 #endif

@@ -11,8 +11,8 @@
 
 #include <sql_lex.h>
 
-#if MYSQL_VERSION_ID < 101100 || MYSQL_VERSION_ID >= 101200
-#error "Ferrite knows the handler interface of MariaDB 10.11 only"
+#if MYSQL_VERSION_ID / 100 != 1011 && MYSQL_VERSION_ID / 100 != 1108
+#error "Ferrite knows the handler interfaces of MariaDB 10.11 and 11.8 only"
 #endif
 
 #ifndef DBUG_OFF
@@ -33,5 +33,19 @@ static_assert(sizeof(Alter_inplace_info) == 168, "Alter_inplace_info");
 static_assert(sizeof(KEY) == 192, "KEY");
 static_assert(sizeof(Field) == 200, "Field");
 static_assert(sizeof(LEX) == 7472, "LEX");
+static_assert(sizeof(mysql_mutex_t) == 48, "mysql_mutex_t");
+#endif
+
+#if MYSQL_VERSION_ID == 110806 && defined(__x86_64__)
+static_assert(sizeof(THD) == 27552, "THD");
+static_assert(sizeof(TABLE) == 1008, "TABLE");
+static_assert(sizeof(TABLE_SHARE) == 1304, "TABLE_SHARE");
+static_assert(sizeof(handler) == 1416, "handler");
+static_assert(sizeof(handlerton) == 440, "handlerton");
+static_assert(sizeof(HA_CREATE_INFO) == 576, "HA_CREATE_INFO");
+static_assert(sizeof(Alter_inplace_info) == 192, "Alter_inplace_info");
+static_assert(sizeof(KEY) == 200, "KEY");
+static_assert(sizeof(Field) == 200, "Field");
+static_assert(sizeof(LEX) == 7568, "LEX");
 static_assert(sizeof(mysql_mutex_t) == 48, "mysql_mutex_t");
 #endif

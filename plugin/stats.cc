@@ -180,8 +180,7 @@ void ha_ferrite::publish_stats() {
         v = m_share->records_per_key[index.no][at];
       const bool unique = index.unique && i + 1 >= declared && !(key->flags & HA_NULL_PART_KEY);
       if (unique || (i >= declared && at + 1 == declared + layout().indexes[0].parts.size())) v = 1;
-      /* Half of it, as InnoDB: the optimizer prefers table scans too much. */
-      ulong n = static_cast<ulong>(v / (1 + thd_double_innodb_cardinality(ha_thd())));
+      ulong n = static_cast<ulong>(v / ferrite::cardinality_divisor(ha_thd()));
       key->rec_per_key[i] = n ? n : 1;
     }
   }
@@ -282,18 +281,10 @@ ha_rows ha_ferrite::estimate_rows_upper_bound() {
   return std::max(by_size, 2 * now.rows);
 }
 
-double ha_ferrite::scan_time() {
-  if (!m_share || !m_share->table) return handler::scan_time();
+double ha_ferrite::pages_to_scan() {
+  if (!m_share || !m_share->table) return 0;
   fe_table_stats now;
   fe_table_get_estimate(m_share->table, &now);
   return static_cast<double>(
       std::max<uint64_t>({now.clustered_leaf_pages, now.data_bytes / stats.block_size, 1}));
-}
-
-double ha_ferrite::read_time(uint index, uint ranges, ha_rows rows) {
-  if (index != table->s->primary_key) return handler::read_time(index, ranges, rows);
-  const double scan = scan_time();
-  const ha_rows total = estimate_rows_upper_bound();
-  if (total < rows) return scan;
-  return ranges + static_cast<double>(rows) / static_cast<double>(total) * scan;
 }

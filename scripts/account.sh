@@ -70,7 +70,7 @@ account_reaches() {
     (cd / && account_as sh -c 'test -r "$1" && { test ! -d "$1" || test -x "$1"; }' _ "$1")
 }
 
-# account_runtime: sets RUN_PREFIX, RUN_MARIADBD, RUN_LIBS and RUN_PLUGINS, the server's files as the account reaches them.
+# account_runtime: sets RUN_PREFIX, RUN_SHARE, RUN_MARIADBD, RUN_LIBS and RUN_PLUGINS, the server's files as the account reaches them.
 # Of what is closed to it (root's home usually is) there is a copy, of links where the file system allows.
 account_runtime() {
     local root=$FERRITE_SERVER_ROOT from to
@@ -81,7 +81,7 @@ account_runtime() {
     fi
     RUN_PREFIX=$root/usr RUN_MARIADBD=$root/usr/sbin/mariadbd
     # shellcheck disable=SC2034 # read by the files that source this one
-    RUN_LIBS=${FERRITE_SERVER_LIBS//"$FERRITE_SERVER_ROOT"/"$root"}
+    RUN_LIBS=${FERRITE_SERVER_LIBS//"$FERRITE_SERVER_ROOT"/"$root"} RUN_SHARE=${FERRITE_SERVER_SHARE/#"$FERRITE_SERVER_ROOT"/"$root"}
     RUN_PLUGINS=$(dirname -- "$HA_FERRITE_SO")
     account_reaches "$HA_FERRITE_SO" || account_copy_plugin
     { account_reaches "$RUN_MARIADBD" && account_reaches "$RUN_PLUGINS/ha_ferrite.so"; } ||

@@ -1,11 +1,16 @@
 # shellcheck shell=bash
 # The build: the Rust core as a static library, the handler around it, one shared object for the server to load.
 #
-# ferrite_build sets HA_FERRITE_SO. The shared object stands in a directory of its own, fit for --plugin-dir.
+# ferrite_build sets HA_FERRITE_SO. The shared object stands in a directory of its own, fit for --plugin-dir; each server
+# series has one.
 
 ferrite_target_dir() { printf '%s\n' "${CARGO_TARGET_DIR:-$FERRITE_ROOT/target}"; }
-ferrite_plugin_dir() { printf '%s/plugin/lib\n' "$(ferrite_target_dir)"; }
-ferrite_plugin_path() { printf '%s/ha_ferrite.so\n' "$(ferrite_plugin_dir)"; }
+ferrite_plugin_out() {
+    local suffix=
+    ! ferrite_server_is_other || suffix=-$FERRITE_SERVER
+    printf '%s/plugin%s\n' "$(ferrite_target_dir)" "$suffix"
+}
+ferrite_plugin_path() { printf '%s/lib/ha_ferrite.so\n' "$(ferrite_plugin_out)"; }
 
 ferrite_build() {
     ferrite_need_cargo
@@ -28,13 +33,13 @@ ferrite_build_core() {
 
 # make runs only when one process builds: two would write the same objects.
 ferrite_build_plugin() {
-    local target fd
-    target=$(ferrite_target_dir)
-    mkdir -p "$target/plugin"
-    exec {fd}>"$target/plugin/build.lock"
+    local out fd
+    out=$(ferrite_plugin_out)
+    mkdir -p "$out"
+    exec {fd}>"$out/build.lock"
     flock "$fd"
     make --no-print-directory -C "$FERRITE_ROOT/plugin" -j "$(nproc)" \
-        OUT="$target/plugin" CORE="$target/release/libferrite_capi.a" \
+        OUT="$out" CORE="$(ferrite_target_dir)/release/libferrite_capi.a" \
         SERVER_INCLUDES="$FERRITE_SERVER_INCLUDES" SERVICES="$FERRITE_SERVICES_LIB"
 }
 

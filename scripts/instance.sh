@@ -11,10 +11,31 @@ source "$FERRITE_ROOT/scripts/account.sh"
 INSTANCE_NOTE=ferrite.instance
 ACCESS=
 
+# The first series has the plain names; each other one has its own, so that both can run at a time.
 instance_defaults() {
+    local suffix=
     DIR=$FERRITE_ROOT/var/data
     PORT=3307
-    SOCKET=$FERRITE_ROOT/var/ferrite.sock
+    if ferrite_server_is_other; then
+        suffix=-$FERRITE_SERVER
+        PORT=3308
+    fi
+    DIR+=$suffix
+    SOCKET=$FERRITE_ROOT/var/ferrite$suffix.sock
+}
+
+# instance_choose_server: a directory stays with the series that made it. A series asked for must be that one.
+instance_choose_server() {
+    local noted
+    noted=$(instance_noted server)
+    # One that an older ./ferrite made has no word about it.
+    ! instance_exists || noted=${noted:-${FERRITE_SERIES[0]%% *}}
+    ferrite_choose_server "$noted"
+    if [[ -n $noted && $noted != "$FERRITE_SERVER" ]]; then
+        ferrite_die "$DIR was made for MariaDB $noted and MariaDB $FERRITE_SERVER is asked for" \
+            "leave --server and FERRITE_SERVER out, or choose another directory with --dir;" \
+            "to move the data: mariadb-dump on the one, ./ferrite sql on the other"
+    fi
 }
 
 # instance_take_dir WORDS...: for sql, down and status. Takes --dir out of the words, leaves the others in REST.
@@ -39,6 +60,7 @@ instance_take_dir() {
         shift
     done
     instance_paths
+    instance_choose_server
 }
 
 instance_paths() {
@@ -54,8 +76,8 @@ instance_paths() {
 }
 
 instance_note() {
-    printf 'state=%s\npid=%s\nport=%s\nsocket=%s\nplugin=%s\naccess=%s\n' \
-        "$1" "${2:-}" "$PORT" "$SOCKET" "${3:-}" "$ACCESS" | instance_write "$DIR/$INSTANCE_NOTE"
+    printf 'state=%s\npid=%s\nport=%s\nsocket=%s\nplugin=%s\naccess=%s\nserver=%s\n' \
+        "$1" "${2:-}" "$PORT" "$SOCKET" "${3:-}" "$ACCESS" "$FERRITE_SERVER" | instance_write "$DIR/$INSTANCE_NOTE"
 }
 
 # What is done in DIR is done with the rights of the server's account.
@@ -118,6 +140,10 @@ instance_query() { instance_client mariadb --batch --skip-column-names -e "$1" 2
 # The command line of ./ferrite WORD for this directory, as a person would type it.
 instance_command() {
     local words="./ferrite $1"
-    [[ $DIR == "$(realpath -m -- "$FERRITE_ROOT/var/data")" ]] || words+=" --dir $(printf '%q' "$DIR")"
+    if [[ $DIR == "$(realpath -m -- "$FERRITE_ROOT/var/data-$FERRITE_SERVER")" ]]; then
+        words+=" --server $FERRITE_SERVER"
+    elif [[ $DIR != "$(realpath -m -- "$FERRITE_ROOT/var/data")" ]]; then
+        words+=" --dir $(printf '%q' "$DIR")"
+    fi
     printf '%s' "$words"
 }

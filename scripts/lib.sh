@@ -143,6 +143,31 @@ ferrite_need_value() {
     fi
 }
 
+# ferrite_take_server WORDS...: takes --server out of the words before a "--", leaves the others in WORDS.
+ferrite_take_server() {
+    WORDS=()
+    while (($# > 0)); do
+        case $1 in
+            --server)
+                ferrite_need_value "$@"
+                export FERRITE_SERVER=$2
+                shift
+                ;;
+            --server=*)
+                ferrite_need_value --server "${1#--server=}"
+                export FERRITE_SERVER=${1#--server=}
+                ;;
+            --)
+                WORDS+=("$@")
+                break
+                ;;
+            *) WORDS+=("$1") ;;
+        esac
+        shift
+    done
+    [[ -z ${FERRITE_SERVER:-} ]] || ferrite_choose_server
+}
+
 # shellcheck source=scripts/server_files.sh
 source "$FERRITE_ROOT/scripts/server_files.sh"
 # shellcheck source=scripts/build.sh

@@ -1,22 +1,62 @@
 # shellcheck shell=bash
 # The private server: which version, and its files unpacked in the cache, beside whatever is installed.
 #
+# Each series comes from the Debian release that carries it. On that release, and on newer ones, its programs run with the
+# machine's own C library; on an older one they run by the loader and the libraries of their release, which are unpacked
+# beside them (server_loader.sh).
+#
 # ferrite_ensure_server sets and exports:
+#   FERRITE_SERVER           the series: 10.11 or 11.8
 #   FERRITE_SERVER_PACKAGE   the package version, such as 1:10.11.18-0+deb12u1
 #   FERRITE_SERVER_VERSION   the server version, such as 10.11.18
 #   FERRITE_SERVER_ROOT      where the packages are unpacked
-#   FERRITE_SERVER_PREFIX    the server's basedir: sbin/mariadbd, bin/mariadb, share/mysql, lib/mysql/plugin
+#   FERRITE_SERVER_PREFIX    the server's basedir: sbin/mariadbd, bin/mariadb, lib/mysql/plugin
+#   FERRITE_SERVER_SHARE     messages, character sets and the SQL of the system tables: share/mysql or share/mariadb in it
 #   FERRITE_MARIADBD         the server binary
-#   FERRITE_SERVER_LIBS      library directories for LD_LIBRARY_PATH (see ferrite_with_libs)
+#   FERRITE_SERVER_LIBS      library directories for LD_LIBRARY_PATH (see ferrite_with_libs); empty for a server that
+#                            runs by its own loader
 #   FERRITE_SRC              the server's source tree: include/, sql/ and little else
 #   FERRITE_SERVER_INCLUDES  the include options for a plugin, in the right order
 #   FERRITE_SERVICES_LIB     libmysqlservices.a
 
-# The server series whose handler interface the plugin knows.
-FERRITE_SERVER_SERIES=10.11
+# The series whose handler interface the plugin knows, the first by default: series, Debian release, its number.
+FERRITE_SERIES=("10.11 bookworm 12" "11.8 trixie 13")
+
+# ferrite_choose_server [DEFAULT]: sets FERRITE_SERVER, unless it is set, and what follows from it.
+ferrite_choose_server() {
+    local entry series known=()
+    FERRITE_SERVER=${FERRITE_SERVER:-$(ferrite_series_of_package "${FERRITE_SERVER_PACKAGE:-}")}
+    FERRITE_SERVER=${FERRITE_SERVER:-${1:-${FERRITE_SERIES[0]%% *}}}
+    for entry in "${FERRITE_SERIES[@]}"; do
+        series=${entry%% *}
+        known+=("$series")
+        [[ $series == "$FERRITE_SERVER" ]] || continue
+        read -r _ FERRITE_RELEASE FERRITE_RELEASE_NUMBER <<<"$entry"
+        export FERRITE_SERVER
+        # A package named for another series (by a program that runs this one) is not meant.
+        [[ $(ferrite_series_of_package "${FERRITE_SERVER_PACKAGE:-}") == "$series" ]] || unset FERRITE_SERVER_PACKAGE
+        return
+    done
+    ferrite_die "there is no Ferrite for MariaDB '$FERRITE_SERVER'" "give one of these to --server or FERRITE_SERVER: ${known[*]}"
+}
+
+# Whether another series than the default is asked for.
+ferrite_server_is_other() { [[ ${FERRITE_SERVER:-${FERRITE_SERIES[0]%% *}} != "${FERRITE_SERIES[0]%% *}" ]]; }
+
+# 1:10.11.18-0+deb12u1 is of 10.11.
+ferrite_series_of_package() { sed -nE 's/^([0-9]+:)?([0-9]+\.[0-9]+)\..*/\2/p' <<<"$1"; }
+
+# Whether the server's programs are of a newer Debian than this machine's.
+ferrite_server_is_newer() {
+    local ID VERSION_ID=
+    # shellcheck disable=SC1091
+    . /etc/os-release
+    [[ $ID == debian && $VERSION_ID =~ ^[0-9]+ ]] && ((BASH_REMATCH[0] < FERRITE_RELEASE_NUMBER))
+}
 
 ferrite_ensure_server() {
     [[ -n ${FERRITE_SERVER_READY:-} ]] && return
+    ferrite_choose_server
     if ! ferrite_server_known || ! ferrite_server_has core; then
         # shellcheck source=scripts/apt.sh
         source "$FERRITE_ROOT/scripts/apt.sh"
@@ -30,7 +70,8 @@ ferrite_ensure_server() {
 ferrite_ensure_test_suite() {
     ferrite_need_tool perl perl patch patch /etc/protocols netbase
     ferrite_ensure_feature tests mariadb-test mariadb-test-data mariadb-server
-    export FERRITE_MYSQL_TEST=$FERRITE_SERVER_PREFIX/share/mysql/mysql-test
+    export FERRITE_MYSQL_TEST=$FERRITE_SERVER_SHARE/mysql-test
+    [[ -d $FERRITE_MYSQL_TEST ]] || FERRITE_MYSQL_TEST=$FERRITE_SERVER_SHARE/mariadb-test
 }
 
 ferrite_ensure_rocksdb() {
@@ -54,12 +95,26 @@ ferrite_ensure_sysbench() {
 }
 
 ferrite_with_libs() {
+    if [[ -z $FERRITE_SERVER_LIBS ]]; then
+        "$@"
+        return
+    fi
     LD_LIBRARY_PATH=$FERRITE_SERVER_LIBS${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} "$@"
 }
 
+# The file of the cache that says which version of the series was chosen.
+ferrite_server_note() {
+    if ferrite_server_is_other; then
+        printf '%s/server-version-%s\n' "$FERRITE_CACHE" "$FERRITE_SERVER"
+    else
+        printf '%s/server-version\n' "$FERRITE_CACHE"
+    fi
+}
+
 ferrite_server_known() {
-    local version=${FERRITE_SERVER_PACKAGE:-}
-    [[ -n $version ]] || { [[ -r $FERRITE_CACHE/server-version ]] && version=$(<"$FERRITE_CACHE/server-version"); }
+    local version=${FERRITE_SERVER_PACKAGE:-} note
+    note=$(ferrite_server_note)
+    [[ -n $version ]] || { [[ -r $note ]] && version=$(<"$note"); }
     [[ -n $version ]] || return 1
     export FERRITE_SERVER_PACKAGE=$version
     FERRITE_SERVER_HOME=$FERRITE_CACHE/mariadb-${version#*:}
@@ -72,9 +127,12 @@ ferrite_server_paths() {
     local version=${FERRITE_SERVER_PACKAGE#*:}
     local lib=("$root"/usr/lib/*-linux-gnu*)
     include=$root/usr/include
-    export FERRITE_SERVER_VERSION=${version%%-*}
+    export FERRITE_SERVER_VERSION=${version%%[-+]*}
     export FERRITE_SERVER_ROOT=$root FERRITE_SERVER_PREFIX=$root/usr FERRITE_MARIADBD=$root/usr/sbin/mariadbd
     export FERRITE_SERVER_LIBS=${lib[0]}:$root/lib/${lib[0]##*/}
+    ! ferrite_server_is_newer || FERRITE_SERVER_LIBS=
+    export FERRITE_SERVER_SHARE=$root/usr/share/mysql
+    [[ -d $FERRITE_SERVER_SHARE/charsets ]] || FERRITE_SERVER_SHARE=$root/usr/share/mariadb
     export FERRITE_SRC=$src FERRITE_SERVICES_LIB=${lib[0]}/libmysqlservices.a
     export FERRITE_SERVER_INCLUDES="-isystem $include/mariadb/server -isystem $FERRITE_SERVER_HOME/generated \
 -isystem $src/include -isystem $src/sql -isystem $src/wsrep-lib/include -isystem $src/wsrep-lib/wsrep-API/v26 \
@@ -112,7 +170,7 @@ ferrite_fetch_server() {
     ferrite_apt_update
     for version in $(ferrite_server_candidates); do
         if ferrite_fetch_version "$version"; then
-            printf '%s\n' "$version" >"$FERRITE_CACHE/server-version"
+            printf '%s\n' "$version" >"$(ferrite_server_note)"
             ferrite_say "using MariaDB ${version#*:} (binaries and source of one version)"
             return
         fi
@@ -120,11 +178,11 @@ ferrite_fetch_server() {
         tried+=("${version#*:}")
         rm -rf "$FERRITE_CACHE/mariadb-${version#*:}"
     done
-    ferrite_die "no MariaDB $FERRITE_SERVER_SERIES with both binaries and source is available here" \
+    ferrite_die "no MariaDB $FERRITE_SERVER with both binaries and source is available here" \
         "tried: ${tried[*]:-none}" "check the network and the entries in /etc/apt"
 }
 
-# The version asked for; or the installed server's, then every offered one, newest first.
+# The version asked for; or the installed server's, then every offered one, newest first, then those of server_pins.txt.
 ferrite_server_candidates() {
     local installed
     if [[ -n ${FERRITE_SERVER_PACKAGE:-} ]]; then
@@ -134,8 +192,9 @@ ferrite_server_candidates() {
     # shellcheck disable=SC2016
     installed=$(dpkg-query -W -f '${db:Status-Abbrev}${Version}\n' mariadb-server-core 2>/dev/null |
         sed -n 's/^ii *//p' || true)
-    { [[ -z $installed ]] || printf '%s\n' "$installed"; ferrite_apt_versions mariadb-server-core; } |
-        grep -E "^([0-9]+:)?${FERRITE_SERVER_SERIES//./\\.}\\." | awk '!seen[$0]++' || true
+    { [[ -z $installed ]] || printf '%s\n' "$installed"; ferrite_apt_versions mariadb-server-core
+        ferrite_pinned_versions; } |
+        grep -E "^([0-9]+:)?${FERRITE_SERVER//./\\.}\\." | awk '!seen[$0]++' || true
 }
 
 ferrite_fetch_version() {
@@ -146,6 +205,9 @@ ferrite_fetch_version() {
         mariadb-server-core mariadb-client-core mariadb-client libmariadbd-dev libmariadb-dev || return
     ferrite_server_done core
 }
+
+# shellcheck source=scripts/server_loader.sh
+source "$FERRITE_ROOT/scripts/server_loader.sh"
 
 ferrite_fetch_source() {
     local version=$1 home=$FERRITE_SERVER_HOME package from=$FERRITE_SERVER_HOME/download-source
@@ -177,6 +239,7 @@ ferrite_unpack_packages() {
     mkdir -p "$from" "$FERRITE_SERVER_HOME/root"
     ferrite_progress "fetching $what" ferrite_fetch_with_libraries "$from" "$@" || return
     ferrite_progress "unpacking $what" ferrite_unpack_all "$from" || return
+    ! ferrite_server_is_newer || ferrite_wrap_programs "$FERRITE_SERVER_HOME/root/usr" || return
     rm -rf "$from"
 }
 
@@ -199,15 +262,16 @@ ferrite_fetch_with_libraries() {
 }
 
 ferrite_at_server_version() {
-    if ferrite_apt_versions "$1" | grep -qxF "$FERRITE_SERVER_PACKAGE"; then
+    if ferrite_apt_versions "$1" | grep -qxF "$FERRITE_SERVER_PACKAGE" ||
+        [[ -n $(ferrite_pin "$1" "$FERRITE_SERVER_PACKAGE") ]]; then
         printf '%s=%s\n' "$1" "$FERRITE_SERVER_PACKAGE"
     else
         printf '%s\n' "$1"
     fi
 }
 
-# The library packages that the downloaded packages depend on and that are not installed here. (Of -dev packages
-# only headers are taken, which need none.)
+# The library packages that the downloaded packages depend on and that are not installed here; of a newer release all of
+# them, the C library too. (Of -dev packages only headers are taken, which need none.)
 ferrite_missing_libraries() {
     local deb clause name
     for deb in "$1"/*.deb; do
@@ -215,8 +279,10 @@ ferrite_missing_libraries() {
     done | sed -E 's/^(Pre-)?Depends://; s/\([^)]*\)//g; s/:any//g; s/,/\n/g' | tr -d ' \t' | sort -u |
         while IFS= read -r clause; do
             name=${clause%%|*}
-            [[ $name == lib* && $name != *-perl ]] || continue
-            ferrite_any_installed "${clause//|/ }" || printf '%s\n' "$name"
+            [[ ($name == lib* || $name == zlib1g) && $name != *-perl ]] || continue
+            if ferrite_server_is_newer || ! ferrite_any_installed "${clause//|/ }"; then
+                printf '%s\n' "$name"
+            fi
         done
 }
 

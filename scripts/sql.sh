@@ -9,7 +9,7 @@ cmd_sql() {
     instance_running || ferrite_die "no server runs on $DIR" "start it with: $(instance_command up)"
     instance_recall
     ferrite_ensure_server
-    export LD_LIBRARY_PATH=$FERRITE_SERVER_LIBS${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
     instance_login
+    [[ -z $FERRITE_SERVER_LIBS ]] || export LD_LIBRARY_PATH=$FERRITE_SERVER_LIBS${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
     exec "$FERRITE_SERVER_PREFIX/bin/mariadb" --no-defaults "${LOGIN[@]}" "${REST[@]}"
 }

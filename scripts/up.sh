@@ -12,6 +12,7 @@ cmd_up() {
     instance_defaults
     up_options "$@"
     instance_paths
+    instance_choose_server
     up_check_options
     up_take_account
     up_open_dir
@@ -120,6 +121,7 @@ up_open_dir() {
 # enter root's home is not our decision.
 up_place_dir() {
     local asked=$FERRITE_ROOT/var/data
+    ! ferrite_server_is_other || asked+=-$FERRITE_SERVER
     account_choose "$DIR" "$ASKED_ACCOUNT"
     ! account_as test -x "$(dirname -- "$DIR")" || return 0
     if [[ $DIR == "$asked" ]] && ! instance_exists; then
@@ -217,7 +219,7 @@ up_install_db() {
     local me
     me=$(account_me)
     [[ ! $me =~ ^[0-9]+$ ]] || me=root
-    instance_as env -u TMPDIR LD_LIBRARY_PATH="$RUN_LIBS" "$RUN_PREFIX/bin/mariadb-install-db" --no-defaults \
+    instance_as env -u TMPDIR ${RUN_LIBS:+LD_LIBRARY_PATH="$RUN_LIBS"} "$RUN_PREFIX/bin/mariadb-install-db" --no-defaults \
         --basedir="$RUN_PREFIX" --datadir="$DIR" --force --auth-root-authentication-method=socket \
         --auth-root-socket-user="$me" --skip-test-db --skip-name-resolve --character-set-server=utf8mb4
 }
@@ -232,7 +234,7 @@ up_start() {
     (($(printf '%s' "$socket" | wc -c) <= 107)) || socket=ferrite.sock
     [[ $SOCKET == "$DIR/ferrite.sock" ]] || ln -sfn -- "$DIR/ferrite.sock" "$SOCKET"
     local command=("$RUN_MARIADBD" --no-defaults --basedir="$RUN_PREFIX" --datadir="$DIR"
-        --lc-messages-dir="$RUN_PREFIX/share/mysql" --character-sets-dir="$RUN_PREFIX/share/mysql/charsets"
+        --lc-messages-dir="$RUN_SHARE" --character-sets-dir="$RUN_SHARE/charsets"
         --plugin-dir="$RUN_PLUGINS" --plugin-maturity=experimental --plugin-load-add=ha_ferrite.so
         --default-storage-engine=FERRITE --character-set-server=utf8mb4
         --socket="$socket" --port="$PORT" --bind-address=127.0.0.1
@@ -250,7 +252,7 @@ up_detach() {
     cd /
     # Root may open as many files as a server asks for; the account it becomes may not.
     ((EUID != 0)) || [[ $(ulimit -Hn) == unlimited ]] || (($(ulimit -Hn) >= 65536)) || ulimit -Hn 65536 2>/dev/null || true
-    export LD_LIBRARY_PATH=$RUN_LIBS${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    [[ -z $RUN_LIBS ]] || export LD_LIBRARY_PATH=$RUN_LIBS${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
     # shellcheck disable=SC2016
     exec setsid nohup "${AS[@]}" bash -c 'umask 077 && log=$1 && shift && exec "$@" <"/dev/null" >>"$log" 2>&1' \
         _ "$ERROR_LOG" "$@" </dev/null >/dev/null 2>&1

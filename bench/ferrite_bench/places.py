@@ -47,7 +47,7 @@ def find_places() -> Places:
         cache=Path(_need("FERRITE_CACHE")),
         basedir=Path(_need("FERRITE_SERVER_PREFIX")),
         mariadbd=Path(_need("FERRITE_MARIADBD")),
-        library_path=_need("FERRITE_SERVER_LIBS"),
+        library_path=os.environ.get("FERRITE_SERVER_LIBS", ""),
         version=_need("FERRITE_SERVER_VERSION"),
         sysbench=Path(_need("FERRITE_SYSBENCH")),
         sysbench_lua=Path(_need("FERRITE_SYSBENCH_LUA")),

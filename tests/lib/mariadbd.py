@@ -21,7 +21,8 @@ from typing import Any
 
 import pymysql
 
-SYSTEM_TABLES = ("mysql_system_tables.sql", "mysql_performance_tables.sql", "mysql_system_tables_data.sql")
+SYSTEM_TABLES = ("system_tables.sql", "performance_tables.sql", "system_tables_data.sql")
+"""After the word mysql_ or, since 11, mariadb_."""
 
 
 class ServerFailed(RuntimeError):
@@ -36,12 +37,19 @@ class Installation:
     basedir: Path
     mariadbd: Path
     library_path: str
+    """For LD_LIBRARY_PATH; empty where the programs find their own."""
     version: str
 
     @property
     def share(self) -> Path:
         """Messages, character sets and the SQL of the system tables."""
-        return self.basedir / "share" / "mysql"
+        old = self.basedir / "share" / "mysql"
+        return old if (old / "charsets").exists() else self.basedir / "share" / "mariadb"
+
+    def system_tables(self) -> str:
+        """The SQL that makes the database mysql."""
+        files = [next(self.share.glob(f"m*_{name}")) for name in SYSTEM_TABLES]
+        return "\n".join(x.read_text(encoding="utf-8", errors="replace") for x in files)
 
     @property
     def plugin_dir(self) -> Path:
@@ -55,7 +63,8 @@ class Installation:
     def child_env(self) -> dict[str, str]:
         """Environment for binaries that were unpacked beside the system's own."""
         env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        env["LD_LIBRARY_PATH"] = self.library_path
+        if self.library_path:
+            env["LD_LIBRARY_PATH"] = self.library_path
         return env
 
 
@@ -83,7 +92,7 @@ def fresh_datadir(places: Installation, name: str, root: str, databases: str, op
     places.cache.mkdir(parents=True, exist_ok=True)
     work = Path(tempfile.mkdtemp(prefix="datadir-", dir=places.cache))
     sql = f"CREATE DATABASE IF NOT EXISTS mysql;\nUSE mysql;\nSET @auth_root_socket={root};\n"
-    sql += "\n".join((places.share / x).read_text(encoding="utf-8", errors="replace") for x in SYSTEM_TABLES)
+    sql += places.system_tables()
     run = subprocess.run(
         [*base_options(places, work), "--bootstrap", "--skip-grant-tables", *options],
         input=f"{sql}\n{databases}\n",

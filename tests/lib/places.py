@@ -31,7 +31,7 @@ def find_places() -> Places:
         cache=Path(_need("FERRITE_CACHE")),
         basedir=Path(_need("FERRITE_SERVER_PREFIX")),
         mariadbd=Path(_need("FERRITE_MARIADBD")),
-        library_path=_need("FERRITE_SERVER_LIBS"),
+        library_path=os.environ.get("FERRITE_SERVER_LIBS", ""),
         version=_need("FERRITE_SERVER_VERSION"),
         ferrite_so=Path(ferrite) if ferrite else None,
     )

@@ -53,8 +53,12 @@ class Tree:
         self.account = account
         self.home = self._home()
         self.usr = self.home / "usr"
-        self.mtr = self.usr / "share" / "mysql" / "mysql-test"
+        self.mtr = self.usr / places.share.relative_to(places.basedir) / self._name_of_tests()
         self.plugins = self.usr / "lib" / "mysql" / "plugin"
+
+    def _name_of_tests(self) -> str:
+        """Since 11 the folder has MariaDB's name."""
+        return "mysql-test" if (self.places.share / "mysql-test").exists() else "mariadb-test"
 
     def _home(self) -> Path:
         """In the cache; root's is often closed to others, and then the copy goes where the other user can reach it."""
