@@ -32,10 +32,6 @@ std::string shown(const std::string &file) {
   return std::string(text, len);
 }
 
-bool same_name(const LEX_CSTRING &a, const LEX_CSTRING &b) {
-  return !lex_string_cmp(system_charset_info, &a, &b);
-}
-
 std::string database_of(const std::string &core_name) {
   const size_t slash = core_name.rfind('/');
   return slash == std::string::npos ? std::string() : core_name.substr(0, slash);
@@ -47,13 +43,8 @@ static std::string table_of(const std::string &core_name) {
 
 static std::string file_name(const LEX_CSTRING &name) {
   char text[FN_REFLEN + 1];
-  std::string folded(name.str, name.length);
-  if (lower_case_table_names) {
-    std::vector<char> copy(folded.begin(), folded.end());
-    copy.push_back('\0');
-    my_casedn_str(system_charset_info, copy.data());
-    folded = copy.data();
-  }
+  const std::string folded =
+      lower_case_table_names ? lower_case(name) : std::string(name.str, name.length);
   const uint len = tablename_to_filename(folded.c_str(), text, sizeof text);
   return std::string(text, len);
 }
@@ -167,8 +158,9 @@ ForeignKeys::ForeignKeys(THD *thd, const TABLE *form, const HA_CREATE_INFO *info
   if (m_alter && thd->lex->query_tables) {
     const TABLE_LIST *table = thd->lex->first_select_lex()->table_list.first;
     m_original = file_name(table->db) + "/" + file_name(table->table_name);
-    const LEX_CSTRING &to = thd->lex->name.str ? thd->lex->name : table->table_name;
-    m_shown.assign(to.str, to.length);
+    const LEX_CSTRING *to = &thd->lex->name;
+    if (!to->str) to = &table->table_name;
+    m_shown.assign(to->str, to->length);
   }
   /* CREATE TABLE ... LIKE has those of the other table here. */
   const bool copy = table_of(name).compare(0, 5, "#sql-") == 0;
@@ -416,7 +408,7 @@ fe_code alter_foreign(const std::string &name, const TABLE *altered, const Layou
   std::vector<const char *> dropped;
   List_iterator_fast<Alter_drop> drops(info->alter_info->drop_list);
   while (const Alter_drop *drop = drops++)
-    if (drop->type == Alter_drop::FOREIGN_KEY) dropped.push_back(drop->name);
+    if (drop->type == Alter_drop::FOREIGN_KEY) dropped.push_back(text_of(drop->name));
   std::list<std::string> names;
   std::vector<fe_fk_column> renamed;
   List_iterator_fast<Create_field> fields(info->alter_info->create_list);

@@ -24,8 +24,6 @@ namespace ferrite {
 /* Parts of a name in the core, "db/table"; a part as users see it. */
 std::string database_of(const std::string &core_name);
 std::string shown(const std::string &file);
-/* Names of columns and constraints. */
-bool same_name(const LEX_CSTRING &a, const LEX_CSTRING &b);
 
 /* The foreign keys of a CREATE or ALTER TABLE, as the core wants them. */
 class ForeignKeys {

@@ -24,7 +24,7 @@ handler *ferrite_create_handler(handlerton *hton, TABLE_SHARE *share, MEM_ROOT *
   return new (mem_root) ha_ferrite(hton, share);
 }
 
-ha_ferrite::ha_ferrite(handlerton *hton, TABLE_SHARE *share) : handler(hton, share) {
+ha_ferrite::ha_ferrite(handlerton *hton, TABLE_SHARE *share) : PagedHandler(hton, share) {
   memset(static_cast<void *>(&m_changed), 0, sizeof m_changed);
 }
 

@@ -108,7 +108,7 @@ void LinkSet::add(const fe_link &link, bool is_child, const TABLE *table, const 
   for (uint32_t i = 0; !link.part_count && i < link.column_count; i++) {
     const char *name = is_child ? link.columns[i].own : link.columns[i].other;
     for (uint f = 0; f < table->s->fields; f++)
-      if (!my_strcasecmp(system_charset_info, table->field[f]->field_name.str, name))
+      if (ferrite::same_name(table->field[f]->field_name.str, name))
         key.columns.push_back(static_cast<uint16_t>(f));
   }
   to->push_back(std::move(key));

@@ -165,7 +165,7 @@ static bool serves(const KEY &key, const fe_link &link, const char *const fe_fk_
     const KEY_PART_INFO &part = key.key_part[i];
     if (part.key_part_flag & HA_PART_KEY_SEG) return false;
     const char *before = name_before(part.field, info);
-    if (my_strcasecmp(system_charset_info, before, link.columns[i].*side)) return false;
+    if (!ferrite::same_name(before, link.columns[i].*side)) return false;
   }
   return true;
 }
@@ -174,7 +174,7 @@ static bool is_dropped(const fe_link &link, Alter_inplace_info *info) {
   List_iterator_fast<Alter_drop> drops(info->alter_info->drop_list);
   while (const Alter_drop *drop = drops++)
     if (drop->type == Alter_drop::FOREIGN_KEY &&
-        !my_strcasecmp(system_charset_info, drop->name, link.name))
+        ferrite::same_name(ferrite::text_of(drop->name), link.name))
       return true;
   return false;
 }

@@ -40,7 +40,7 @@ void ha_ferrite::init_generated() {
 
 /* The geometry types are not among the blobs that can be put aside. */
 static bool can_compute(const TABLE *table, const Field *field) {
-  return !field->vcol_info->stored_in_db &&
+  return !ferrite::is_stored(*field->vcol_info) &&
          field->flags & (PART_KEY_FLAG | PART_INDIRECT_KEY_FLAG) &&
          (!(field->flags & BLOB_FLAG) || field->type() == MYSQL_TYPE_BLOB) &&
          bitmap_is_set(table->read_set, field->field_index);

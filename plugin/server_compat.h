@@ -27,6 +27,8 @@
 #include <sql_table.h>
 #include <tztime.h>
 
+#include <string>
+
 /* Exported by the server, declared in none of its headers. */
 extern "C" MYSQL_THD thd_increment_pending_ops(MYSQL_THD thd);
 extern "C" void thd_decrement_pending_ops(void *token);
@@ -52,6 +54,47 @@ struct TrxCall<Function> {
 };
 #define FERRITE_TRX_CALL(function) (&ferrite::TrxCall<function>::call)
 #endif
+
+/* ---- names ------------------------------------------------------------------------------ */
+
+/* Names of columns, keys and constraints: case does not count. */
+inline bool same_name(const LEX_CSTRING &a, const LEX_CSTRING &b) {
+#if MYSQL_VERSION_ID >= 110800
+  return Lex_ident_ci::streq(a, b);
+#else
+  return !lex_string_cmp(system_charset_info, &a, &b);
+#endif
+}
+
+inline bool same_name(const char *a, const char *b) {
+  return same_name(LEX_CSTRING{a, strlen(a)}, LEX_CSTRING{b, strlen(b)});
+}
+
+inline const char *text_of(const char *name) { return name; }
+inline const char *text_of(const LEX_CSTRING &name) { return name.str; }
+
+/* A name in the server's character set, in lower case. */
+inline std::string lower_case(const LEX_CSTRING &name) {
+#if MYSQL_VERSION_ID >= 110800
+  std::string lower(name.length * system_charset_info->casedn_multiply() + 1, '\0');
+  lower.resize(system_charset_info->casedn(name.str, name.length, lower.data(), lower.size()));
+#else
+  std::string lower(name.str, name.length);
+  lower.push_back('\0');
+  lower.resize(my_casedn_str(system_charset_info, lower.data()));
+#endif
+  return lower;
+}
+
+/* ---- columns ---------------------------------------------------------------------------- */
+
+inline bool is_stored(const Virtual_column_info &column) {
+#if MYSQL_VERSION_ID >= 110800
+  return column.is_stored();
+#else
+  return column.stored_in_db;
+#endif
+}
 
 /* The values of an ENUM variable: names, with a null pointer after the last. */
 template <size_t N>
