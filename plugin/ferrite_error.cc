@@ -130,6 +130,7 @@ int ferrite_to_ha_error(fe_code code, THD *thd) {
       request_rollback(thd, ferrite_rollback_on_timeout());
       return HA_ERR_LOCK_WAIT_TIMEOUT;
     case FE_RECORD_CHANGED:
+      note_rolled_back_by_core(thd);
       request_rollback(thd, true);
       return HA_ERR_RECORD_CHANGED;
     case FE_LOCK_TABLE_FULL:

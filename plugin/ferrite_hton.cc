@@ -180,7 +180,8 @@ static void fill_handlerton(handlerton *hton) {
   hton->savepoint_set = FERRITE_TRX_CALL(ferrite_hton_savepoint_set);
   hton->savepoint_rollback = FERRITE_TRX_CALL(ferrite_hton_savepoint_rollback);
   hton->savepoint_release = FERRITE_TRX_CALL(ferrite_hton_savepoint_release);
-  hton->savepoint_rollback_can_release_mdl = FERRITE_TRX_CALL(ferrite_hton_savepoint_can_release_mdl);
+  hton->savepoint_rollback_can_release_mdl =
+      FERRITE_TRX_CALL(ferrite_hton_savepoint_can_release_mdl);
 
   hton->drop_database = hton_drop_database;
   hton->check_version = hton_check_version;

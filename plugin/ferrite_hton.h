@@ -25,6 +25,7 @@ struct ferrite_conn {
   fe_session *sequences = nullptr; /* writes to SEQUENCEs; NULL before the first one */
   THD *thd = nullptr;
   uint32_t lock_wait_timeout_ms = 0;           /* last value handed to the core */
+  bool snapshot_isolation = false;             /* as handed to the core */
   bool prepared = false;                       /* fe_txn_prepare succeeded */
   bool commit_ordered = false;                 /* fe_txn_commit_ordered was called */
   bool rolled_back_by_core = false;            /* deadlock victim: server's rollback is to come */

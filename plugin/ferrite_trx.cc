@@ -61,6 +61,13 @@ void hand_over_lock_wait_timeout(ferrite_conn *conn) {
   fe_session_set_lock_wait_timeout(conn->session, conn->lock_wait_timeout_ms);
 }
 
+void hand_over_snapshot_isolation(ferrite_conn *conn) {
+  const bool wanted = ferrite_snapshot_isolation(conn->thd);
+  if (wanted == conn->snapshot_isolation) return;
+  conn->snapshot_isolation = wanted;
+  fe_session_set_snapshot_isolation(conn->session, wanted);
+}
+
 void forget_transaction(ferrite_conn *conn) {
   conn->prepared = false;
   conn->commit_ordered = false;
@@ -181,6 +188,7 @@ void ferrite_register_trx(THD *thd, fe_session *session) {
 
   ferrite_conn *conn = ferrite_conn_of(thd);
   hand_over_lock_wait_timeout(conn);
+  hand_over_snapshot_isolation(conn);
   fe_stmt_begin(session, isolation_of(thd));
 }
 

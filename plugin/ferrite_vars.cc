@@ -154,6 +154,12 @@ static MYSQL_THDVAR_ENUM(default_compression, PLUGIN_VAR_RQCMDARG,
                          " applies to all pages written. A session value has no effect yet.",
                          nullptr, nullptr, 0, &compression_typelib);
 
+static MYSQL_THDVAR_BOOL(snapshot_isolation, PLUGIN_VAR_OPCMDARG,
+                         "At REPEATABLE READ and above, fail with an error when a locking read or a"
+                         " write meets a row that has changed since the transaction's snapshot was"
+                         " created. The transaction is rolled back then.",
+                         nullptr, nullptr, ferrite::kSnapshotIsolation);
+
 static MYSQL_THDVAR_BOOL(
     allow_backup_stage, PLUGIN_VAR_OPCMDARG,
     "Allow BACKUP STAGE START while Ferrite tables exist, for tools that copy the directory"
@@ -161,25 +167,17 @@ static MYSQL_THDVAR_BOOL(
     " that directory.",
     nullptr, nullptr, 0);
 
-struct st_mysql_sys_var *ferrite_system_variables[] = {MYSQL_SYSVAR(buffer_pool_size),
-                                                       MYSQL_SYSVAR(log_budget),
-                                                       MYSQL_SYSVAR(flush_log_at_trx_commit),
-                                                       MYSQL_SYSVAR(flush_log_at_timeout),
-                                                       MYSQL_SYSVAR(history_ring_size),
-                                                       MYSQL_SYSVAR(max_history_bytes),
-                                                       MYSQL_SYSVAR(deadlock_detect),
-                                                       MYSQL_SYSVAR(print_all_deadlocks),
-                                                       MYSQL_SYSVAR(rollback_on_timeout),
-                                                       MYSQL_SYSVAR(use_direct_io),
-                                                       MYSQL_SYSVAR(purge_threads),
-                                                       MYSQL_SYSVAR(write_threads),
-                                                       MYSQL_SYSVAR(stats_sample_pages),
-                                                       MYSQL_SYSVAR(lock_wait_timeout),
-                                                       MYSQL_SYSVAR(default_compression),
-                                                       MYSQL_SYSVAR(purge_paused),
-                                                       MYSQL_SYSVAR(allow_backup_stage),
-                                                       MYSQL_SYSVAR(scrub),
-                                                       nullptr};
+struct st_mysql_sys_var *ferrite_system_variables[] = {
+    MYSQL_SYSVAR(buffer_pool_size),        MYSQL_SYSVAR(log_budget),
+    MYSQL_SYSVAR(flush_log_at_trx_commit), MYSQL_SYSVAR(flush_log_at_timeout),
+    MYSQL_SYSVAR(history_ring_size),       MYSQL_SYSVAR(max_history_bytes),
+    MYSQL_SYSVAR(deadlock_detect),         MYSQL_SYSVAR(print_all_deadlocks),
+    MYSQL_SYSVAR(rollback_on_timeout),     MYSQL_SYSVAR(use_direct_io),
+    MYSQL_SYSVAR(purge_threads),           MYSQL_SYSVAR(write_threads),
+    MYSQL_SYSVAR(stats_sample_pages),      MYSQL_SYSVAR(lock_wait_timeout),
+    MYSQL_SYSVAR(default_compression),     MYSQL_SYSVAR(purge_paused),
+    MYSQL_SYSVAR(allow_backup_stage),      MYSQL_SYSVAR(scrub),
+    MYSQL_SYSVAR(snapshot_isolation),      nullptr};
 
 void ferrite_fill_config(fe_config *config) {
   config->buffer_pool_size_bytes = buffer_pool_size;
@@ -215,6 +213,8 @@ unsigned long ferrite_lock_wait_timeout(THD *thd) {
 uint32_t ferrite_default_compression(THD *thd) {
   return static_cast<uint32_t>(THDVAR(thd, default_compression));
 }
+
+bool ferrite_snapshot_isolation(THD *thd) { return THDVAR(thd, snapshot_isolation); }
 
 bool ferrite_allow_backup_stage(THD *thd) { return THDVAR(thd, allow_backup_stage); }
 

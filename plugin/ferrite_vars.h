@@ -29,6 +29,7 @@ unsigned long ferrite_lock_wait_timeout(THD *thd);
 uint32_t ferrite_default_compression(THD *thd);
 /* Session: BACKUP STAGE START is allowed although there are Ferrite tables. */
 bool ferrite_allow_backup_stage(THD *thd);
+bool ferrite_snapshot_isolation(THD *thd);
 /* Pages that ANALYZE TABLE samples per index. */
 uint32_t ferrite_stats_sample_pages();
 /* A lock wait timeout rolls the whole transaction back. */

@@ -55,7 +55,8 @@ ulong ha_ferrite::index_flags(uint idx, uint, bool) const {
   if (ferrite::is_fulltext(key) || ferrite::is_spatial(key)) return 0;
   ulong flags = HA_READ_NEXT | HA_READ_PREV | HA_READ_ORDER | HA_READ_RANGE | HA_KEYREAD_ONLY |
                 HA_DO_INDEX_COND_PUSHDOWN | HA_DO_RANGE_FILTER_PUSHDOWN;
-  if (idx == table_share->primary_key) flags |= HA_CLUSTERED_INDEX;
+  if (idx == table_share->primary_key)
+    flags = (flags & ~ferrite::kClusteredIndexLacks) | HA_CLUSTERED_INDEX;
   /* A filter is built from the key alone, and virtual columns are not computed then: the prefix
      in an entry is not enough to detect the end of the range. */
   if (m_share) {

@@ -33,7 +33,6 @@ class ha_ferrite final : public ferrite::PagedHandler {
   /* ---- what the engine can do ---- */
   Table_flags table_flags() const override;
   ulong index_flags(uint idx, uint part, bool all_parts) const override;
-  const char *index_type(uint) override { return "BTREE"; }
   enum row_type get_row_type() const override { return ROW_TYPE_DYNAMIC; }
   uint max_supported_keys() const override { return MAX_KEY; }
   uint max_supported_key_length() const override { return 3500; }

@@ -185,12 +185,24 @@ inline void set_optimizer_costs(handlerton *hton) {
 #endif
 }
 
+/* 11.8 has costs of its own for a clustered index: that one is no covering index there. */
+#if MYSQL_VERSION_ID >= 110800
+constexpr ulong kClusteredIndexLacks = HA_KEYREAD_ONLY | HA_DO_RANGE_FILTER_PUSHDOWN;
+#else
+constexpr ulong kClusteredIndexLacks = 0;
+#endif
+
 /* A handler whose costs follow from the pages that a scan of the table reads, as InnoDB's do. */
 class PagedHandler : public handler {
  public:
   using handler::handler;
   /* 0 before the table is open. */
   virtual double pages_to_scan() = 0;
+
+#if MYSQL_VERSION_ID < 110800
+  /* 11.8 shows what CREATE TABLE has said. */
+  const char *index_type(uint) override { return "BTREE"; }
+#endif
 
 #if MYSQL_VERSION_ID >= 110800
   /* In blocks of IO_SIZE, and what it costs to have one from the buffer pool. */

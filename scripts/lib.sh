@@ -165,7 +165,7 @@ ferrite_take_server() {
         esac
         shift
     done
-    [[ -z ${FERRITE_SERVER:-} ]] || ferrite_choose_server
+    [[ -z ${FERRITE_SERVER:-} ]] || ferrite_choose_server ""
 }
 
 # shellcheck source=scripts/server_files.sh

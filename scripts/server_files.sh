@@ -22,7 +22,7 @@
 # The series whose handler interface the plugin knows, the first by default: series, Debian release, its number.
 FERRITE_SERIES=("10.11 bookworm 12" "11.8 trixie 13")
 
-# ferrite_choose_server [DEFAULT]: sets FERRITE_SERVER, unless it is set, and what follows from it.
+# ferrite_choose_server DEFAULT: sets FERRITE_SERVER, unless it is set, and what follows from it.
 ferrite_choose_server() {
     local entry series known=()
     FERRITE_SERVER=${FERRITE_SERVER:-$(ferrite_series_of_package "${FERRITE_SERVER_PACKAGE:-}")}
@@ -56,7 +56,7 @@ ferrite_server_is_newer() {
 
 ferrite_ensure_server() {
     [[ -n ${FERRITE_SERVER_READY:-} ]] && return
-    ferrite_choose_server
+    ferrite_choose_server ""
     if ! ferrite_server_known || ! ferrite_server_has core; then
         # shellcheck source=scripts/apt.sh
         source "$FERRITE_ROOT/scripts/apt.sh"

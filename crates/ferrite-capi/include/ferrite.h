@@ -187,6 +187,10 @@ void fe_session_free(fe_session *session);
 /* Ends a lock wait of this session at once with FE_INTERRUPTED; any thread; no blocking. */
 void fe_session_interrupt(fe_session *session);
 void fe_session_set_lock_wait_timeout(fe_session *session, uint32_t timeout_ms);
+/* For the statements that begin after it: at FE_REPEATABLE_READ and above a locking read or a write
+   that meets a row changed since the read view was opened fails with FE_RECORD_CHANGED, and the
+   transaction has been rolled back then, as with FE_DEADLOCK. */
+void fe_session_set_snapshot_isolation(fe_session *session, int on);
 
 /* Start of a statement: remembers the undo position for fe_stmt_rollback and opens or
    keeps a read view lazily: at FE_READ_COMMITTED and below a view lasts a statement. */

@@ -1,6 +1,6 @@
 //! Locking reads: one entry at a time, locked before it is delivered.
 
-use super::{Cursor, Direction, Item, ReadMode, Resume, WaitMode};
+use super::{prefix_end, Cursor, Direction, Item, ReadMode, Resume, WaitMode};
 use crate::catalog::table::SUPREMUM;
 use crate::state::slot::Isolation;
 use crate::transaction::session::Session;
@@ -8,6 +8,7 @@ use ferrite_lock::{Attempt, LockRequest, Mode, RangeId, Span};
 use ferrite_sync::kill_point;
 use ferrite_tree::{node, LeafRef, Tree};
 use ferrite_types::{Error, IndexId, Lsn, PageId, Result, TxnId};
+use std::ops::Bound;
 
 /// Leaves that a forward scan with gap locks has left at their ends, since the last entry it
 /// has locked. The gap behind them is locked only with the next entry, which stands on another
@@ -132,6 +133,49 @@ pub(super) enum Step<'t> {
 }
 
 impl Cursor {
+    /// As [`Cursor::fill_locked`], for a transaction that must not miss a row which was deleted after
+    /// its snapshot and is in the archive.
+    pub(super) fn fill_locked_checked(
+        &mut self,
+        session: &mut Session,
+        mode: Mode,
+        only: Option<&[u8]>,
+        unique_exact: bool,
+    ) -> Result<()> {
+        if self.number != 0 || !session.may_miss_deleted(&self.table) {
+            let result = self.fill_locked(session, mode, only, unique_exact);
+            return session.after_locking(result);
+        }
+        let (start, exclusive, edge) = {
+            let resume = &self.resume;
+            (resume.key.clone(), resume.exclusive, resume.edge)
+        };
+        let result = self.fill_locked(session, mode, only, unique_exact);
+        if !matches!(result, Ok(()) | Err(Error::NotFound)) {
+            return session.after_locking(result);
+        }
+        let near = match self.direction {
+            Direction::Backward if edge => Bound::Unbounded,
+            Direction::Backward => Bound::Excluded(start.as_slice()),
+            Direction::Forward if exclusive => Bound::Excluded(start.as_slice()),
+            Direction::Forward => Bound::Included(start.as_slice()),
+        };
+        let end = only.and_then(prefix_end);
+        let far = match (self.current(), self.direction) {
+            (Ok(row), _) => Bound::Included(row.key),
+            (Err(_), Direction::Forward) => {
+                end.as_deref().map_or(Bound::Unbounded, Bound::Excluded)
+            }
+            (Err(_), Direction::Backward) => only.map_or(Bound::Unbounded, Bound::Included),
+        };
+        let bounds = match self.direction {
+            Direction::Forward => (near, far),
+            Direction::Backward => (far, near),
+        };
+        let checked = session.check_archived(&self.table, bounds);
+        session.after_locking(checked).and(result)
+    }
+
     /// One entry, locked. `only`: entries that do not start with it are not wanted; the gap
     /// before the first of them is locked instead.
     pub(super) fn fill_locked(
@@ -329,6 +373,10 @@ impl Cursor {
         };
         let own = session.owns(header.txn);
         let foreign = !own && session.engine.txns.is_active(header.txn);
+        let counts = self.number == 0 || (scan.mode == Mode::Exclusive && !header.deleted);
+        if !foreign && counts && session.is_too_new(header.txn) {
+            return Err(Error::RecordChanged);
+        }
         let attempt = if foreign {
             Attempt::Blocked
         } else if own && span == Span::Record {
@@ -535,11 +583,18 @@ impl Cursor {
         let index = tree.index();
         loop {
             let leaf = tree.leaf(pk)?;
-            let slot = leaf.find(pk).map_err(|_| Error::NotFound)?;
+            let Ok(slot) = leaf.find(pk) else {
+                drop(leaf);
+                session.check_archived_key(&table, pk)?;
+                return Err(Error::NotFound);
+            };
             let rec = leaf.record(slot);
             let holder = rec.header.txn;
             let own = session.owns(holder);
             let foreign = !own && session.engine.txns.is_active(holder);
+            if !foreign && session.is_too_new(holder) {
+                return Err(Error::RecordChanged);
+            }
             let locks = &session.engine.locks;
             let attempt = match (own, foreign) {
                 (true, _) => Attempt::Held,

@@ -440,8 +440,10 @@ impl Cursor {
                 let result = self.fill_batch(session);
                 session.snapshot_holds().and(result)
             }
-            ReadMode::Shared => self.fill_locked(session, Mode::Shared, only, unique_exact),
-            ReadMode::Exclusive => self.fill_locked(session, Mode::Exclusive, only, unique_exact),
+            ReadMode::Shared => self.fill_locked_checked(session, Mode::Shared, only, unique_exact),
+            ReadMode::Exclusive => {
+                self.fill_locked_checked(session, Mode::Exclusive, only, unique_exact)
+            }
         }
     }
 
@@ -578,8 +580,14 @@ impl Cursor {
                 let result = self.get_visible(session, pk);
                 session.snapshot_holds().and(result)?;
             }
-            ReadMode::Shared => self.get_locked(session, pk, Mode::Shared)?,
-            ReadMode::Exclusive => self.get_locked(session, pk, Mode::Exclusive)?,
+            ReadMode::Shared => {
+                let got = self.get_locked(session, pk, Mode::Shared);
+                session.after_locking(got)?;
+            }
+            ReadMode::Exclusive => {
+                let got = self.get_locked(session, pk, Mode::Exclusive);
+                session.after_locking(got)?;
+            }
         }
         debug_assert!(self.row.starts_with(pk), "another row than was asked for");
         let (key, payload) = self.row.split_at(pk.len());

@@ -190,12 +190,15 @@ impl Session {
                 Ok(slot) => {
                     let header = leaf.record(slot).header;
                     let conflict = self.conflict(index, key, &header);
+                    let held = matches!(conflict, EntryConflict::HeldBy(_));
+                    if number == 0 && !held && self.is_too_new(header.txn) {
+                        return Err(Error::RecordChanged);
+                    }
                     // Of a row in the way a shared lock will do: others may have one as well.
-                    if !header.deleted && !matches!(conflict, EntryConflict::HeldBy(_)) {
+                    if !header.deleted && !held {
                         return Ok(Inserted::Occupied);
                     }
                     if !matches!(conflict, EntryConflict::None) {
-                        let held = matches!(conflict, EntryConflict::HeldBy(_));
                         let mode = if held { mode } else { Mode::Exclusive };
                         drop(leaf);
                         self.wait_for(&conflict, index, key, mode)?;
@@ -225,6 +228,9 @@ impl Session {
                         txn,
                         ..Header::default()
                     };
+                    if number == 0 {
+                        self.check_archived_key(table, key)?;
+                    }
                     if !leaf.has_room(&header, key, value) {
                         self.make_room(table, number, leaf, key, value.len())?;
                         continue;
@@ -316,6 +322,9 @@ impl Session {
                 drop(leaf);
                 self.wait_for(&conflict, index, key, Mode::Exclusive)?;
                 continue;
+            }
+            if number == 0 && self.is_too_new(rec.header.txn) {
+                return Err(Error::RecordChanged);
             }
             if rec.header.deleted {
                 return Err(Error::NotFound);

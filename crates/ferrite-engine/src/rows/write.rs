@@ -139,7 +139,11 @@ impl Session {
             self.undo_position() <= before,
             "something of a failed change is left"
         );
-        self.drop_loaded_values()
+        self.drop_loaded_values()?;
+        if matches!(result, Err(Error::RecordChanged)) {
+            self.roll_back_as_victim();
+        }
+        Ok(())
     }
 
     /// Undoes what the running statement has changed since `before`, cascades included. Nothing if
@@ -287,6 +291,9 @@ impl Session {
                 drop(leaf);
                 self.wait_for_lock(LockRequest::new(index, key, mode, Span::Record))?;
                 continue;
+            }
+            if number == 0 && self.is_too_new(header.txn) {
+                return Err(Error::RecordChanged);
             }
             return Ok(!header.deleted);
         }

@@ -1,7 +1,7 @@
 //! A transaction from its first change to its end.
 //!
 //! `session`: one connection with its transaction, statement and savepoints. `visible`: which state
-//! of an entry it sees. `row_values`: values out of line of a row change. `commit`, `rollback`: its end, by stages. `decide`: prepared ones without a session.
+//! of an entry it sees. `snapshot_isolation`: what it may not change any more. `row_values`: values out of line of a row change. `commit`, `rollback`: its end, by stages. `decide`: prepared ones without a session.
 //!
 //! Locking: see each file.
 
@@ -10,4 +10,5 @@ pub(crate) mod decide;
 pub(crate) mod rollback;
 pub(crate) mod row_values;
 pub(crate) mod session;
+mod snapshot_isolation;
 pub(crate) mod visible;

@@ -41,6 +41,8 @@ pub struct Session {
     pub(crate) thd: usize,
     pub(crate) thread_id: u64,
     pub(crate) isolation: Isolation,
+    /// See the module `snapshot_isolation`.
+    pub(crate) snapshot_isolation: bool,
     pub(crate) stmt_undo: UndoPosition,
     /// The log's position after the last pause for its budget.
     pub(crate) paused_at: u64,
@@ -91,6 +93,7 @@ impl Session {
             thd,
             thread_id,
             isolation: Isolation::RepeatableRead,
+            snapshot_isolation: false,
             stmt_undo: UndoPosition::START,
             paused_at: 0,
             row_values: RowValues::default(),
@@ -139,6 +142,7 @@ impl Session {
         if isolation <= Isolation::ReadCommitted {
             self.txn.snapshot = None;
         }
+        self.open_first_snapshot();
     }
 
     /// A statement ended inside a transaction that goes on.

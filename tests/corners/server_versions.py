@@ -1,0 +1,178 @@
+"""What newer servers add: vector indexes, ALTER by copy beside writers, new collations, plans by other costs."""
+
+from __future__ import annotations
+
+import threading
+
+from corners.env import Env, Session, equal, expect
+
+PLANS = (
+    "SELECT * FROM o WHERE id = 5",
+    "SELECT * FROM o WHERE id BETWEEN 100 AND 200",
+    "SELECT * FROM o WHERE id > 10",
+    "SELECT id FROM o ORDER BY id LIMIT 3",
+    "SELECT * FROM o WHERE c = 7",
+    "SELECT c FROM o WHERE c BETWEEN 3 AND 5",
+    "SELECT * FROM o WHERE c BETWEEN 3 AND 5",
+    "SELECT * FROM o WHERE c = 7 AND d = 3",
+    "SELECT * FROM o WHERE u IN (1, 20, 300)",
+    "SELECT COUNT(*) FROM o",
+    "SELECT c, COUNT(*) FROM o GROUP BY c",
+    "SELECT MAX(id) FROM o",
+    "SELECT * FROM o JOIN l ON l.o = o.id WHERE o.c = 7",
+    "SELECT * FROM l JOIN o ON l.o = o.id WHERE l.n = 3",
+    "SELECT * FROM o JOIN l ON l.o = o.id",
+    "SELECT * FROM o WHERE EXISTS (SELECT 1 FROM l WHERE l.o = o.id AND l.n = 5)",
+    "SELECT * FROM o ORDER BY c LIMIT 5",
+    "SELECT * FROM o ORDER BY s LIMIT 5",
+    "SELECT a.id FROM o a JOIN o b ON a.u = b.id JOIN l ON l.o = b.id WHERE a.c = 2 AND l.n < 4",
+    "UPDATE o SET s = 'x' WHERE c = 7",
+    "DELETE FROM l WHERE o = 5",
+)
+
+
+def _version(env: Env) -> tuple[int, ...]:
+    return tuple(int(part) for part in env.server.places.version.split(".")[:2])
+
+
+def _tables(session: Session, engine: str) -> None:
+    session.run(
+        f"CREATE OR REPLACE TABLE o (id INT PRIMARY KEY, u INT NOT NULL, c INT, d INT, s VARCHAR(80), UNIQUE KEY (u),"
+        f" KEY (c), KEY cd (d, c)) ENGINE={engine}"
+    )
+    session.run(
+        f"CREATE OR REPLACE TABLE l (o INT NOT NULL, n INT NOT NULL, p VARCHAR(40), PRIMARY KEY (o, n), KEY (n))"
+        f" ENGINE={engine}"
+    )
+    session.run("INSERT INTO o SELECT seq, 5001 - seq, seq % 50, seq % 7, REPEAT('s', 60) FROM seq_1_to_5000")
+    session.run("INSERT INTO l SELECT o.seq, n.seq, 'line' FROM seq_1_to_2000 o, seq_1_to_6 n")
+    session.run("ANALYZE TABLE o, l PERSISTENT FOR ALL")
+
+
+def scenario_plans_as_innodb(env: Env) -> None:
+    """Typical statements have the same plan on both engines: order of tables, kind of access, key, and what Extra says."""
+    session = env.session()
+    plans: dict[str, list[list[tuple[object, ...]]]] = {}
+    for engine in ("InnoDB", "FERRITE"):
+        _tables(session, engine)
+        found = []
+        for statement in PLANS:
+            rows = session.run(f"EXPLAIN {statement}")
+            # table, type, possible keys, key, its length, ref, Extra: all but the estimate of rows
+            found.append([(*row[2:8], row[9]) for row in rows])
+        plans[engine] = found
+    for statement, one, two in zip(PLANS, plans["InnoDB"], plans["FERRITE"], strict=True):
+        equal(two, one, statement)
+
+
+def scenario_vector_index(env: Env) -> None:
+    """A vector index is a table of the server's own in the same engine: rows, search, rollback, crash, ALTER, DROP."""
+    if _version(env) < (11, 7):
+        return
+    session = env.session()
+    session.run("CREATE TABLE v (id INT PRIMARY KEY, g INT, e VECTOR(4) NOT NULL, VECTOR INDEX (e)) ENGINE=FERRITE")
+    session.run("BEGIN")
+    for i in range(200):
+        session.run(f"INSERT INTO v VALUES ({i}, {i % 7}, VEC_FROMTEXT('[{i},{i % 13},{i % 5},1]'))")
+    session.run("COMMIT")
+    nearest = "SELECT id FROM v ORDER BY VEC_DISTANCE_EUCLIDEAN(e, VEC_FROMTEXT('[50,11,0,1]')) LIMIT 3"
+    equal(session.run(nearest)[0], (50,), "the nearest")
+    plan = session.run(f"EXPLAIN {nearest}")
+    equal(plan[0][5], "e", "the key of the search")
+    session.run("BEGIN")
+    session.run("DELETE FROM v WHERE id = 50")
+    session.run("INSERT INTO v VALUES (1000, 1, VEC_FROMTEXT('[50,11,0,1.5]'))")
+    equal(session.run(nearest)[0], (1000,), "the nearest in the transaction")
+    session.run("ROLLBACK")
+    equal(session.run(nearest)[0], (50,), "the nearest after ROLLBACK")
+    session.run("UPDATE v SET e = VEC_FROMTEXT('[900,0,0,0]') WHERE id = 50")
+    expect(session.run(nearest)[0] != (50,), "the row has moved")
+    env.kill()
+    env.start()
+    session = env.session()
+    equal(session.value("SELECT COUNT(*) FROM v"), 200, "rows after a crash")
+    far = "SELECT id FROM v ORDER BY VEC_DISTANCE_EUCLIDEAN(e, VEC_FROMTEXT('[900,0,0,0]')) LIMIT 1"
+    equal(session.value(far), 50, "the row that had moved")
+    session.run("ALTER TABLE v ADD f INT, ALGORITHM=COPY")
+    equal(session.value(far), 50, "after ALTER")
+    session.run("TRUNCATE v")
+    equal(session.run(nearest), [], "after TRUNCATE")
+    equal(session.run("CHECK TABLE v EXTENDED")[0][3], "OK", "CHECK")
+    session.run("RENAME TABLE v TO w")
+    session.run("INSERT INTO w (id, e) VALUES (1, VEC_FROMTEXT('[1,2,3,4]'))")
+    session.run("ALTER TABLE w DROP INDEX e")
+    session.run("DROP TABLE w")
+
+
+def scenario_online_copy(env: Env) -> None:
+    """ALTER ... ALGORITHM=COPY, LOCK=NONE beside writers: what they have done is in the new table."""
+    if _version(env) < (11, 2):
+        return
+    session, writer = env.session(), env.session()
+    session.run("CREATE TABLE t (a INT PRIMARY KEY, b INT, s VARCHAR(100), KEY (b)) ENGINE=FERRITE")
+    session.run("INSERT INTO t SELECT seq, seq, REPEAT('x', 50) FROM seq_1_to_20000")
+    failures: list[object] = []
+    ended = threading.Event()
+    done = [0]
+
+    def write() -> None:
+        i = 0
+        # No row is changed first and deleted later.
+        while not ended.is_set() and i < 9000:
+            i += 1
+            for sql in (
+                f"UPDATE t SET b = b + 1 WHERE a = {i % 19000 + 1}",
+                f"INSERT INTO t (a, b, s) VALUES ({30000 + i}, 0, 'new')",
+                f"DELETE FROM t WHERE a = {20001 - i}",
+            ):
+                answer = writer.answer(sql)
+                if answer != []:
+                    failures.append((sql, answer))
+            done[0] = i
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        session.run("ALTER TABLE t ADD c INT NOT NULL DEFAULT 4, ALGORITHM=COPY, LOCK=NONE")
+        session.run("ALTER TABLE t MODIFY b BIGINT, ADD KEY (s), ALGORITHM=COPY, LOCK=NONE")
+    finally:
+        ended.set()
+        thread.join()
+    equal(failures, [], "the writer's statements")
+    expect(done[0] > 0, "nothing was written meanwhile")
+    i = done[0]
+    equal(session.value("SELECT COUNT(*) FROM t"), 20000, "rows")
+    equal(session.value("SELECT COUNT(*) FROM t WHERE a > 30000 AND s = 'new'"), i, "rows inserted")
+    equal(session.value("SELECT SUM(b - a) FROM t WHERE a <= 20000"), i, "updates")
+    equal(session.run("CHECK TABLE t EXTENDED")[0][3], "OK", "CHECK")
+
+
+def scenario_default_collation(env: Env) -> None:
+    """Keys in the server's default collation, and in the newest ones: order, equality and uniqueness as with InnoDB."""
+    words = ["a", "A", "\u00e4", "b", "ab", "a ", "\u00df", "ss", "z", "\u017f", "\U0001f600", "\u0130", "i", ""]
+
+    def play(engine: str) -> list[object]:
+        session = env.session()
+        seen: list[object] = []
+        for collation in (
+            "",
+            "COLLATE utf8mb4_uca1400_ai_ci",
+            "COLLATE utf8mb4_uca1400_as_cs",
+            "COLLATE utf8mb4_uca1400_nopad_ai_ci",
+        ):
+            session.run(
+                f"CREATE OR REPLACE TABLE c (n INT, w VARCHAR(20) CHARACTER SET utf8mb4 {collation}, KEY (w)) ENGINE={engine}"
+            )
+            for number, word in enumerate(words):
+                session.run("INSERT INTO c VALUES (%s, %s)", number, word)
+            seen.append(session.run("SELECT w, COUNT(*) FROM c GROUP BY w ORDER BY w, MIN(n)"))
+            seen += [sorted(session.run("SELECT n FROM c FORCE INDEX (w) WHERE w = %s", word)) for word in words]
+            session.run(
+                f"CREATE OR REPLACE TABLE p (w VARCHAR(20) CHARACTER SET utf8mb4 {collation} PRIMARY KEY) ENGINE={engine}"
+            )
+            for word in words:
+                seen.append(len(session.run("INSERT IGNORE INTO p VALUES (%s) RETURNING w", word)))
+            seen.append(session.value("SELECT COUNT(*) FROM p"))
+        return seen
+
+    env.same_as_innodb(play)
