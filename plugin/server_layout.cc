@@ -11,6 +11,12 @@
 
 #include <sql_lex.h>
 
+/* For ./ferrite up, which looks for it in the file; the Makefile keeps the linker from dropping it. */
+extern "C" {
+extern const char ferrite_built_for[];
+const char ferrite_built_for[] = "Ferrite built for MariaDB " MYSQL_SERVER_VERSION;
+}
+
 #if MYSQL_VERSION_ID / 100 != 1011 && MYSQL_VERSION_ID / 100 != 1108
 #error "Ferrite knows the handler interfaces of MariaDB 10.11 and 11.8 only"
 #endif

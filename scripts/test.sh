@@ -10,7 +10,7 @@ PASSED=0 FAILED=0 SKIPPED=0
 FAILED_STAGES=()
 
 cmd_test() {
-    local what=${1:-ci}
+    local what=${1:-ci} FERRITE_SERVER_ASKED=${FERRITE_SERVER:-}
     (($# == 0)) || shift
     case $what in
         ci) test_ci ;;
@@ -42,6 +42,24 @@ test_ci() {
     for suite in loom tools introspection sysbench bench mtr diff corners schedules crash soak; do
         test_suite "$suite" --ci
     done
+    [[ -n ${FERRITE_SERVER_ASKED:-} ]] || test_other_server 11.8
+}
+
+# The plugin for another server version, and the shortest look at it: what is ours alone has been tested above.
+test_other_server() {
+    local series=$1
+    test_stage "build for $series" test_on "$series" test_build
+    test_stage "mtr on $series" test_on "$series" "$FERRITE_ROOT/tests/mtr/run.sh" storage_engine
+    test_stage "diff on $series" test_on "$series" "$FERRITE_ROOT/tests/diff/run.sh" --statements 4000
+    test_stage "corners on $series" test_on "$series" "$FERRITE_ROOT/tests/corners/run.sh" --only server_versions
+    test_stage "crash on $series" test_on "$series" "$FERRITE_ROOT/tests/crash/run.sh" --rounds 6 --longest 1.5
+}
+
+test_on() {
+    export FERRITE_SERVER=$1
+    shift
+    unset FERRITE_SERVER_PACKAGE HA_FERRITE_SO FERRITE_SERVER_READY
+    "$@"
 }
 
 test_all() {

@@ -156,7 +156,19 @@ up_programs() {
     ferrite_ensure_server
     [[ -n ${HA_FERRITE_SO:-} ]] || ferrite_build
     [[ -r $HA_FERRITE_SO ]] || ferrite_die "there is no plugin at $HA_FERRITE_SO" "HA_FERRITE_SO names it; unset it to build one"
+    up_check_plugin
     account_runtime
+}
+
+# A plugin works with the very version that it was built for.
+up_check_plugin() {
+    local built
+    built=$(grep -aom 1 'Ferrite built for MariaDB [0-9.]*' "$HA_FERRITE_SO" || true)
+    built=${built##* }
+    [[ -n $built ]] || ferrite_die "$HA_FERRITE_SO is no plugin of this version of Ferrite" "HA_FERRITE_SO names it; unset it to build one"
+    [[ $built == "$FERRITE_SERVER_VERSION" ]] ||
+        ferrite_die "the plugin $HA_FERRITE_SO was built for MariaDB $built, and this server is MariaDB $FERRITE_SERVER_VERSION" \
+            "a plugin works only with the version that it was built for: unset HA_FERRITE_SO to build one, or choose the server with --server"
 }
 
 up_already_running() {

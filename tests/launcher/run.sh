@@ -10,6 +10,9 @@ chmod 711 "$WORK"
 LISTENER=
 PASSED=0 FAILED=0
 PORT=$((20000 + RANDOM % 10000))
+# A server series that these tests do not run on.
+OTHER_SERIES=11.8
+[[ ${FERRITE_SERVER:-} != 11.8 ]] || OTHER_SERIES=10.11
 
 cleanup() {
     [[ -z $LISTENER ]] || kill "$LISTENER" 2>/dev/null || true
@@ -59,6 +62,9 @@ bad_words() {
     expect "port out of range" 1 'not a port' up --port 70000
     expect "socket path too long" 1 'longer than 107' up --socket "/tmp/$(printf 'x%.0s' {1..120})"
     expect "server option of the launcher's own" 1 'cannot be given after --' up -- --datadir=/nowhere
+    expect "unknown server" 1 "no Ferrite for MariaDB '9\.9'.*" up --server 9.9
+    expect "unknown servers name those that are known" 1 '10\.11 11\.8' "$ROOT/ferrite" build --server=9.9
+    expect "server without value" 1 '--server needs a value' "$ROOT/ferrite" build --server
     expect "unknown tests" 1 "no 'flying' tests" "$ROOT/ferrite" test flying
     expect "down with a stray word" 1 "unknown argument 'now'" "$ROOT/ferrite" down now
 }
@@ -120,6 +126,12 @@ a_life() {
         "SELECT COUNT(*) FROM mysql.global_priv WHERE User = 'ferrite'"
     expect "the option arrived" 0 '^77$' "$ROOT/ferrite" sql --dir "$WORK/data" -NBe 'SELECT @@max_connections'
     expect "down at last" 0 'cleanly' "$ROOT/ferrite" down --dir "$WORK/data"
+    expect "directory of another server series" 1 'was made for MariaDB .* is asked for' \
+        "$ROOT/ferrite" up --dir "$WORK/data" --server "$OTHER_SERIES"
+    expect "status of it says so too" 1 'was made for MariaDB' "$ROOT/ferrite" status --dir "$WORK/data" --server "$OTHER_SERIES"
+    printf 'Ferrite built for MariaDB 9.9.9-MariaDB' >"$WORK/alien.so"
+    expect "plugin of another version" 1 'was built for MariaDB 9\.9\.9, and this server is' \
+        env HA_FERRITE_SO="$WORK/alien.so" "$ROOT/ferrite" up --dir "$WORK/data" --socket "$WORK/s" --port "$PORT"
 }
 
 # A server with a binary log, such as a replica to be: what the launcher does for itself is not in it.
