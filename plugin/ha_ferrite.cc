@@ -178,6 +178,11 @@ int ha_ferrite::cursor_for(uint32_t index_no, fe_cursor **out) {
 static bool reads_snapshot(int sql_command, thr_lock_type lock_type, int isolation) {
   if (sql_command == SQLCOM_CHECKSUM || sql_command == SQLCOM_CREATE_SEQUENCE) return true;
   if (sql_command == SQLCOM_ANALYZE && lock_type == TL_READ) return true;
+  /* A table is copied beside writers: the server repeats in the copy what they have done since the
+     first row was read. */
+  if (ferrite::kCopiesOnline && sql_command == SQLCOM_ALTER_TABLE && lock_type == TL_READ &&
+      isolation == ISO_REPEATABLE_READ)
+    return true;
   if (isolation > ISO_READ_COMMITTED) return false;
   if (lock_type != TL_READ && lock_type != TL_READ_NO_INSERT) return false;
   return sql_command == SQLCOM_INSERT_SELECT || sql_command == SQLCOM_REPLACE_SELECT ||
@@ -344,6 +349,8 @@ int ha_ferrite::end_copy() {
   if (!m_copying) return 0;
   m_copying = false;
   fe_code rc = fe_table_end_load(m_session, m_share->table);
+  if (ferrite::kCopiesOnline && thd_sql_command(ha_thd()) == SQLCOM_ALTER_TABLE)
+    fe_txn_close_snapshot(m_session);
   return rc == FE_OK ? 0 : error(rc);
 }
 

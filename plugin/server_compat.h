@@ -124,6 +124,9 @@ inline bool is_spatial(const KEY &key) {
 
 /* ---- rows copied into a new table ------------------------------------------------------- */
 
+/* ALTER ... LOCK=NONE by copy: the old table is read by one snapshot. */
+constexpr bool kCopiesOnline = MYSQL_VERSION_ID >= 110200;
+
 /* ALTER IGNORE and CREATE ... IGNORE SELECT (kBeginIgnore) say nothing on 11.8. */
 enum class CopyStep { kNone, kBegin, kBeginIgnore, kEnd };
 

@@ -530,6 +530,9 @@ void fe_each_foreign_key(fe_engine *engine, void (*each)(void *arg, const fe_fk_
    entries of non-unique indexes sorted. Durable when end returns FE_OK. */
 void fe_table_begin_load(fe_session *session, fe_table *table);
 fe_code fe_table_end_load(fe_session *session, fe_table *table);
+/* The read view has served its purpose: the next consistent read opens another. For ALTER TABLE
+   beside writers, which then repeats their changes in the filled table, as it is at present. */
+void fe_txn_close_snapshot(fe_session *session);
 
 /* Stores a large value; `ref` gets 16 bytes for the payload. It belongs to the row that this
    session inserts or updates next, with nothing in between but further values of that row:

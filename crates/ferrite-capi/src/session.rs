@@ -76,6 +76,13 @@ pub unsafe extern "C" fn fe_session_set_lock_wait_timeout(session: *mut fe_sessi
 
 /// See the header.
 #[no_mangle]
+pub unsafe extern "C" fn fe_txn_close_snapshot(session: *mut fe_session) {
+    // SAFETY: a valid handle.
+    unsafe { session_of(session) }.close_snapshot();
+}
+
+/// See the header.
+#[no_mangle]
 pub unsafe extern "C" fn fe_session_set_snapshot_isolation(session: *mut fe_session, on: c_int) {
     // SAFETY: a valid handle.
     unsafe { session_of(session) }.set_snapshot_isolation(on != 0);

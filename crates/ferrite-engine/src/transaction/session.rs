@@ -160,6 +160,11 @@ impl Session {
         self.need_snapshot(true);
     }
 
+    /// The transaction reads on from the present: what its snapshot was for has been read.
+    pub fn close_snapshot(&mut self) {
+        self.txn.snapshot = None;
+    }
+
     pub(crate) fn need_snapshot(&mut self, long: bool) -> &Snapshot {
         let info = SnapshotInfo {
             thread_id: self.thread_id,
