@@ -221,7 +221,8 @@ mod tests {
     /// Its entry has left the tree: what the snapshot sees is in the archive.
     #[test]
     fn a_deleted_row_is_not_passed_over() {
-        let looks: [fn(&mut Session, &Arc<Table>) -> Result<()>; 4] = [
+        type Look = fn(&mut Session, &Arc<Table>) -> Result<()>;
+        let looks: [Look; 4] = [
             |s, t| read(s, t, b"c", ReadMode::Exclusive),
             |s, t| scan(s, t).map(|_| ()),
             |s, t| insert(s, t, b"c"),
