@@ -169,6 +169,14 @@ impl Session {
         }
     }
 
+    /// See the module `snapshot_isolation`. What others hold is waited for first.
+    fn refuse_newer(&self, number: usize, held: bool, header: &Header) -> Result<()> {
+        match number == 0 && !held && self.is_too_new(header.txn) {
+            true => Err(Error::RecordChanged),
+            false => Ok(()),
+        }
+    }
+
     /// Inserts an entry, over a delete-marked one if there is one. `mode`: how to lock an entry in
     /// the way, to see whether it stays.
     pub(crate) fn insert_entry(
@@ -191,9 +199,7 @@ impl Session {
                     let header = leaf.record(slot).header;
                     let conflict = self.conflict(index, key, &header);
                     let held = matches!(conflict, EntryConflict::HeldBy(_));
-                    if number == 0 && !held && self.is_too_new(header.txn) {
-                        return Err(Error::RecordChanged);
-                    }
+                    self.refuse_newer(number, held, &header)?;
                     // Of a row in the way a shared lock will do: others may have one as well.
                     if !header.deleted && !held {
                         return Ok(Inserted::Occupied);
@@ -228,9 +234,6 @@ impl Session {
                         txn,
                         ..Header::default()
                     };
-                    if number == 0 {
-                        self.check_archived_key(table, key)?;
-                    }
                     if !leaf.has_room(&header, key, value) {
                         self.make_room(table, number, leaf, key, value.len())?;
                         continue;

@@ -201,7 +201,8 @@ impl Session {
     ) -> Result<()> {
         loop {
             match self.insert_entry(table, 0, pk, payload, mode)? {
-                Inserted::Done => return Ok(()),
+                // A row that was here may have been deleted since the snapshot.
+                Inserted::Done => return self.check_archived_key(table, pk),
                 Inserted::GapLocked(next) => self.wait_for_gap(table.tree(0).index(), &next)?,
                 Inserted::Occupied => {
                     if self.confirm_duplicate(table, 0, pk, mode)? {
