@@ -7,7 +7,9 @@ from corners.env import Env, Session, expect
 FILLER = "f VARCHAR(400) DEFAULT REPEAT('f', 400)"
 
 
-def _is_filtered(session: Session, sql: str) -> None:
+def _is_filtered(env: Env, session: Session, sql: str) -> None:
+    if not env.server.places.version.startswith("10."):
+        return  # by the costs of 11 there is no filter for so few rows
     plan = session.run("EXPLAIN " + sql)
     expect("filter" in str(plan), "the optimizer takes no rowid filter here", plan)
 
@@ -24,7 +26,7 @@ def scenario_range_of_a_prefix_index(env: Env) -> None:
         s.run(
             "INSERT INTO t VALUES (49,NULL,'x'), (50,'z','y'), (36,'IV',NULL), (51,NULL,' '), (52,'a','a'), (66,'q','IV')"
         )
-        _is_filtered(s, query)
+        _is_filtered(env, s, query)
         return [s.answer(query), s.answer(query + " DESC"), s.answer(query + " FOR UPDATE")]
 
     env.same_as_innodb(play)
