@@ -182,7 +182,7 @@ static bool is_dropped(const fe_link &link, Alter_inplace_info *info) {
 static bool has_column(const fe_link &link, const char *const fe_fk_column::*side,
                        const char *name) {
   for (uint32_t i = 0; i < link.column_count; i++)
-    if (!my_strcasecmp(system_charset_info, link.columns[i].*side, name)) return true;
+    if (ferrite::same_name(link.columns[i].*side, name)) return true;
   return false;
 }
 
