@@ -11,7 +11,8 @@
 
 #include <sql_lex.h>
 
-/* For ./ferrite up, which looks for it in the file; the Makefile keeps the linker from dropping it. */
+/* For ./ferrite up, which looks for it in the file; the Makefile keeps the linker from dropping it.
+ */
 extern "C" {
 extern const char ferrite_built_for[];
 const char ferrite_built_for[] = "Ferrite built for MariaDB " MYSQL_SERVER_VERSION;
