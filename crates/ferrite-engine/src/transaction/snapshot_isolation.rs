@@ -118,7 +118,7 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rows::write::DupInfo;
+    use crate::rows::write::{DupInfo, RowChange};
     use crate::state::engine::Engine;
     use crate::testing::{create, open};
     use crate::{Cursor, ReadMode, SeekMode, WaitMode};
@@ -132,7 +132,14 @@ mod tests {
     }
 
     fn update(s: &mut Session, t: &Arc<Table>, key: &[u8]) -> Result<()> {
-        s.update_row(t, key, key, b"w", &[], &[], &mut DupInfo::default())
+        let change = RowChange {
+            old_pk: key,
+            new_pk: key,
+            payload: b"w",
+            removed: &[],
+            added: &[],
+        };
+        s.update_row(t, &change, &mut DupInfo::default())
     }
 
     fn read(s: &mut Session, t: &Arc<Table>, key: &[u8], mode: ReadMode) -> Result<()> {
