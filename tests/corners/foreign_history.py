@@ -206,7 +206,10 @@ def _rounds(env: Env, first: int, seconds: float) -> None:
     while seed < first + 3 or time.monotonic() < until:
         found = _round(env, seed, 4)
         constraints, rows, seed = constraints + found[0], rows + found[1], seed + 1
-    print(f"{seed - first} histories, {constraints} constraints and {rows} rows at their ends", flush=True)
+    print(
+        f"{seed - first} histories from seed {first} on, {constraints} constraints and {rows} rows at their ends",
+        flush=True,
+    )
     expect(constraints > 5 and rows > 5, "hardly anything was left to check", (constraints, rows))
 
 

@@ -19,7 +19,13 @@ FRAME = {"__init__", "env", "main", "make_database"}
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="./ferrite test corners", description=__doc__)
     parser.add_argument("--engine", default="ferrite", choices=["ferrite"])
-    parser.add_argument("--only", default="", metavar="NAME", help="one module, or scenarios whose name has NAME in it")
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a module, or scenarios whose name has NAME in it; may be given again",
+    )
     parser.add_argument("--list", action="store_true", help="print the names of all scenarios")
     parser.add_argument(
         "--time", type=float, default=0, help="seconds for each scenario that goes on for as long as is wished"
@@ -43,7 +49,7 @@ def _scenarios(module: ModuleType, arguments: argparse.Namespace) -> list[tuple[
         if not name.startswith("scenario_") or arguments.ci and getattr(function, "is_slow", False):
             continue
         title = f"{short}.{name.removeprefix('scenario_')}"
-        if arguments.only in (short, "") or arguments.only in title:
+        if not arguments.only or any(name == short or name in title for name in arguments.only):
             found.append((title, function))
     return found
 
@@ -123,7 +129,7 @@ def main() -> int:
     if arguments.list:
         return 0
     if not runner.passed and not runner.failed:
-        print(f"no scenario is called {arguments.only!r}")
+        print(f"no scenario is called {' or '.join(arguments.only)}")
         return 2
     print(f"{runner.passed} scenarios passed, {len(runner.failed)} failed" + "".join(f"\n  {t}" for t in runner.failed))
     return 1 if runner.failed else 0
