@@ -50,7 +50,7 @@ test_other_server() {
     local series=$1
     test_stage "build for $series" test_on "$series" test_build
     test_stage "mtr on $series" test_on "$series" "$FERRITE_ROOT/tests/mtr/run.sh" storage_engine
-    test_stage "diff on $series" test_on "$series" "$FERRITE_ROOT/tests/diff/run.sh" --statements 4000
+    test_stage "diff on $series" test_on "$series" "$FERRITE_ROOT/tests/diff/run.sh" --statements 2000
     test_stage "corners on $series" test_on "$series" "$FERRITE_ROOT/tests/corners/run.sh" --only server_versions
     test_stage "crash on $series" test_on "$series" "$FERRITE_ROOT/tests/crash/run.sh" --rounds 6 --longest 1.5
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import multiprocessing
 import sys
 import time
 import traceback
@@ -30,7 +31,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--time", type=float, default=0, help="seconds for each scenario that goes on for as long as is wished"
     )
-    parser.add_argument("--ci", action="store_true", help="without those marked slow")
+    parser.add_argument("--ci", action="store_true", help="without those marked slow, two modules at a time")
+    parser.add_argument("--jobs", type=int, default=0, metavar="N", help="modules at a time (1, with --ci 2)")
     parser.add_argument("--make-database", default="", metavar="NAME", help="create a database for upgrade.py")
     parser.add_argument("--killed", action="store_true", help="kill the server of that database under load")
     return parser.parse_args()
@@ -108,6 +110,32 @@ class Runner:
         self.env = None
 
 
+def _run_module(name: str, arguments: argparse.Namespace) -> tuple[int, list[str]]:
+    """The scenarios of one module: how many passed, and which failed."""
+    Env.seconds = arguments.time
+    runner = Runner()
+    try:
+        module = importlib.import_module(f"corners.{name}")
+        if scenarios := _scenarios(module, arguments):
+            runner.module(module, scenarios)
+    finally:
+        runner.close()
+    return runner.passed, runner.failed
+
+
+def _run(arguments: argparse.Namespace) -> tuple[int, list[str]]:
+    """All that is asked for. Much of it is waiting, for locks and for servers, so two modules get along on two cores."""
+    names = [m.__name__.rsplit(".", 1)[1] for m in _modules() if _scenarios(m, arguments)]
+    jobs = [(name, arguments) for name in names]
+    at_once = arguments.jobs or (2 if arguments.ci else 1)
+    if at_once == 1 or len(jobs) < 2:
+        results = [_run_module(*job) for job in jobs]
+    else:
+        with multiprocessing.get_context("fork").Pool(at_once, stop_on_signals) as pool:
+            results = pool.starmap(_run_module, jobs, chunksize=1)
+    return sum(passed for passed, _ in results), [title for _, failed in results for title in failed]
+
+
 def main() -> int:
     """Entry point."""
     arguments = _arguments()
@@ -115,24 +143,15 @@ def main() -> int:
     if arguments.make_database:
         importlib.import_module("corners.make_database").make(arguments.make_database, arguments.killed)
         return 0
-    Env.seconds = arguments.time
-    runner = Runner()
-    try:
-        for module in _modules():
-            scenarios = _scenarios(module, arguments)
-            if arguments.list:
-                print("\n".join(title for title, _ in scenarios))
-            elif scenarios:
-                runner.module(module, scenarios)
-    finally:
-        runner.close()
     if arguments.list:
+        print("\n".join(title for module in _modules() for title, _ in _scenarios(module, arguments)))
         return 0
-    if not runner.passed and not runner.failed:
+    passed, failed = _run(arguments)
+    if not passed and not failed:
         print(f"no scenario is called {' or '.join(arguments.only)}")
         return 2
-    print(f"{runner.passed} scenarios passed, {len(runner.failed)} failed" + "".join(f"\n  {t}" for t in runner.failed))
-    return 1 if runner.failed else 0
+    print(f"{passed} scenarios passed, {len(failed)} failed" + "".join(f"\n  {title}" for title in failed))
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
