@@ -23,9 +23,7 @@ Graph = dict[str, set[str]]
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON = ["bench/ferrite_bench"]
 KNOWN: dict[str, list[str]] = {
-    "ferrite-redo": ["flush log"],
     "ferrite-sim": ["bulk client damage ddl decide foreign_ddl lifecycle verify write"],
-    "ferrite-store": ["lifecycle store"],
     "ferrite-sync": ["futex hook latch nowait random sim thread time"],
     "ferrite-txn": ["published system"],
 }

@@ -17,6 +17,7 @@
 
 mod flush;
 mod format;
+mod gate;
 mod log;
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -27,7 +28,7 @@ mod stats;
 mod threads;
 mod writer;
 
-pub use flush::AckFn;
+pub use gate::AckFn;
 pub use log::Log;
 pub use stats::{Distribution, LogStats};
 

@@ -5,8 +5,8 @@
 //! Locking: `gate` (who leads) is never held over I/O; the leader holds `writer` over its
 //! round; `deferred` and `notices` are leaves. No lock is held over a hook.
 
-use crate::flush::{Flusher, Gate, Notice};
 use crate::format::{Geometry, BLOCK};
+use crate::gate::{Flusher, Gate, Notice};
 use crate::reader::{self, Tail};
 use crate::ring::Ring;
 use crate::segments::{self, Segments};

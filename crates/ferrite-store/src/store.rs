@@ -15,10 +15,10 @@ use crate::deps::{kill_point, AlignedBuf, AtomicBool, AtomicU32, Counter, Mutex,
 use crate::directory::Directory;
 use crate::extents::{self, Extents};
 use crate::files::Files;
-use crate::lifecycle::{PassedOver, Slots};
 use crate::pack::Unpacker;
 use crate::retired::Retired;
 use crate::runs::{FreeRuns, Run};
+use crate::slots::{PassedOver, Slots};
 use crate::superblock::Superblock;
 use crate::word::{Location, GRANULE_BYTES};
 

@@ -2,7 +2,7 @@
 //!
 //! `publish` reads its bounds first (`asof`, the last commit number; `low`), then visits
 //! the register shard by shard. A snapshot that is not in the list was opened after its
-//! shard was visited, so its commit number is at least `asof` (see the `snapshot` room).
+//! shard was visited, so its commit number is at least `asof` (see the `snapshot` module).
 //! Hence:
 //! - a transaction committed at or before `asof` and seen by the oldest listed snapshot is
 //!   seen by every live and future one;
