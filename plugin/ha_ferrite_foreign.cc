@@ -220,7 +220,10 @@ bool ha_ferrite::changes_linked_type(Alter_inplace_info *info) {
                ferrite_shown_name(link.other).c_str());
       return true;
     }
-    if (const Foreign_key *key = added_on(info, now->field_name)) {
+    /* With foreign_key_checks a new key is not added in place, so the copy finds out. */
+    const Foreign_key *key =
+        ferrite_foreign_checks(ha_thd()) ? nullptr : added_on(info, now->field_name);
+    if (key) {
       /* One without a name has no number yet. */
       const std::string unnamed = std::string(table->s->table_name.str) + "_ibfk_0";
       const char *given = key->constraint_name.str;
