@@ -68,7 +68,7 @@ test_all() {
     test_stage sim test_sim
     test_suite launcher
     local suite
-    for suite in loom tools introspection applications sysbench bench mtr diff corners schedules crash soak perf; do
+    for suite in loom tools introspection applications suites sysbench bench mtr diff corners schedules crash soak perf; do
         test_suite "$suite" "$@"
     done
 }
