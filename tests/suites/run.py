@@ -83,7 +83,7 @@ def read(path: Path, seconds: float) -> Outcomes:
 def _prepare(server: Server) -> None:
     """Databases that SQLAlchemy wants beside its own; the time zones of this machine, if it has any."""
     client = [str(server.places.program("mariadb")), "--no-defaults", f"--socket={server.socket}", "-uroot", "mysql"]
-    sql = "CREATE DATABASE test_schema; CREATE DATABASE test_schema_2;"
+    sql = "CREATE DATABASE test_schema; CREATE DATABASE test_schema_2; ALTER DATABASE test CHARACTER SET utf8mb4;"
     if ZONES.exists():
         sql += _said([str(server.places.program("mariadb-tzinfo-to-sql")), str(ZONES)], server)
     _said(client, server, sql)
@@ -98,7 +98,8 @@ def _said(words: list[str], server: Server, feed: str = "") -> str:
 
 def _process(server: Server, suite: Suite, root: Path, what: list[str], logs: Path) -> None:
     uri = f"mysql+pymysql://root@localhost/test?unix_socket={server.socket}&charset=utf8mb4"
-    words = [python(), *[word.replace("{uri}", uri) for word in suite.command], *what]
+    left_out = [f"--deselect={one.tests}" for one in suite.left_out]
+    words = [python(), *[word.replace("{uri}", uri) for word in suite.command], *left_out, *what]
     keep = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE")}
     environment = {
         **keep,
