@@ -7,7 +7,7 @@ import unittest
 from typing import Any
 
 from django.test.runner import DiscoverRunner  # type: ignore[import-not-found]
-from outcomes import record
+from outcomes import record  # type: ignore[import-not-found]
 
 
 class Result(unittest.TextTestResult):
