@@ -26,5 +26,5 @@ export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=0}"
 for kind in "${kinds[@]}"; do
     printf '%s sanitizer\n' "$kind"
     CARGO_TARGET_DIR=$target/sanitizer-$kind RUSTFLAGS="-Zsanitizer=$kind" \
-        cargo +nightly test --locked --quiet -Zbuild-std --target "$host" "${crates[@]}" --lib --tests "$@"
+        cargo +nightly test --locked --quiet -Zbuild-std --target "$host" "${crates[@]}" --lib --tests --no-fail-fast "$@"
 done

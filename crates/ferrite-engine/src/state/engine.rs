@@ -292,6 +292,8 @@ mod tests {
                 other => other.unwrap(),
             };
         }
+        // Nor does what the page writer frees meanwhile make any room.
+        disk.set_capacity(Some(0));
         let attempts = || engine.vain_attempts.load(Ordering::SeqCst);
         assert!(attempts() > 0, "it was refused without an attempt");
         // What is free has changed since the last attempt.
