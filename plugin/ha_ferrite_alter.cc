@@ -80,11 +80,11 @@ enum_alter_inplace_result ha_ferrite::check_if_supported_inplace_alter(
     return HA_ALTER_ERROR;
   alter_table_operations changes = ha_alter_info->handler_flags;
   if (changes & ALTER_ADD_FOREIGN_KEY) {
-    if (ferrite_foreign_checks(ha_thd()))
+    if (!ferrite_foreign_checks(ha_thd()))
+      changes &= ~ALTER_ADD_FOREIGN_KEY;
+    else if (!ha_alter_info->unsupported_reason)
       ha_alter_info->unsupported_reason =
           my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_FK_CHECK);
-    else
-      changes &= ~ALTER_ADD_FOREIGN_KEY;
   }
   if (changes & ~kNoData) return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (create_info->used_fields & kCheckedOptions) return HA_ALTER_INPLACE_NOT_SUPPORTED;

@@ -20,11 +20,13 @@ host=$(rustc -vV | sed -n 's/^host: //p')
 target=${CARGO_TARGET_DIR:-$FERRITE_ROOT/target}
 # The crates with threads of their own. Fixed seeds: a report should come again.
 crates=(-p ferrite-sync -p ferrite-io -p ferrite-lock -p ferrite-txn -p ferrite-redo -p ferrite-store -p ferrite-engine)
+# These measure time, which a sanitizer stretches.
+timed=(--skip scale_tests:: --skip a_hundred_thousand_pages_come_back_fast)
 # crc32c and zstd bring assembler and C that a sanitizer does not see; they are sequential.
 export TSAN_OPTIONS="${TSAN_OPTIONS:-halt_on_error=1 suppressions=$FERRITE_ROOT/tests/sanitizers/thread.supp}"
 export ASAN_OPTIONS="${ASAN_OPTIONS:-detect_leaks=0}"
 for kind in "${kinds[@]}"; do
     printf '%s sanitizer\n' "$kind"
     CARGO_TARGET_DIR=$target/sanitizer-$kind RUSTFLAGS="-Zsanitizer=$kind" \
-        cargo +nightly test --locked --quiet -Zbuild-std --target "$host" "${crates[@]}" --lib --tests --no-fail-fast "$@"
+        cargo +nightly test --locked --quiet -Zbuild-std --target "$host" "${crates[@]}" --lib --tests --no-fail-fast "$@" -- "${timed[@]}"
 done
