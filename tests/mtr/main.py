@@ -35,7 +35,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--tests", default="", help="only these tests, comma-separated, of the suites named")
     parser.add_argument("--seconds", type=float, default=60, help="how long engines/rr_trx runs")
     arguments = parser.parse_args()
-    known = {s.rpartition("/")[2]: s for s in ALL}
+    known = {s.rpartition("/")[2]: s for s in ALL} | {port_name(s): s for s in DERIVED}
     chosen = [known.get(s, s) for s in arguments.suites] or list(CI if arguments.ci else ALL)
     wrong = [s for s in chosen if s not in ALL]
     if wrong:
