@@ -299,7 +299,7 @@ mod tests {
             (o.seeds(), o.time().map(|t| t.as_secs()))
         };
         assert_eq!(runs(""), (None, None));
-        assert_eq!(runs("--seeds 7 --time 3m"), (Some(7), Some(150)));
+        assert_eq!(runs("--seeds 7 --time 3m"), (Some(7), Some(180)));
         assert_eq!(runs("--regressions"), (Some(0), None));
         assert_eq!(runs("--regressions --seeds 7"), (Some(7), None));
         assert_eq!(runs("--ci --from 9"), (None, Some(150)));
