@@ -39,7 +39,15 @@ test_ci() {
     test_stage sim test_sim_ci
     test_suite launcher
     local suite
-    for suite in loom tools introspection sysbench bench mtr diff corners schedules crash soak; do
+    for suite in loom tools introspection sysbench bench; do
+        test_suite "$suite" --ci
+    done
+    # mtr keeps one processor busy, diff and schedules less than one.
+    test_beside mtr "$FERRITE_ROOT/tests/mtr/run.sh" --ci
+    test_suite diff --ci
+    test_suite schedules --ci
+    test_beside_ends
+    for suite in corners crash soak; do
         test_suite "$suite" --ci
     done
     [[ -n ${FERRITE_SERVER_ASKED:-} ]] || test_other_server 11.8
@@ -49,10 +57,11 @@ test_ci() {
 test_other_server() {
     local series=$1
     test_stage "build for $series" test_on "$series" test_build
-    test_stage "mtr on $series" test_on "$series" "$FERRITE_ROOT/tests/mtr/run.sh" storage_engine
+    test_beside "mtr on $series" test_on "$series" "$FERRITE_ROOT/tests/mtr/run.sh" storage_engine
     test_stage "diff on $series" test_on "$series" "$FERRITE_ROOT/tests/diff/run.sh" --statements 2000
     test_stage "corners on $series" test_on "$series" "$FERRITE_ROOT/tests/corners/run.sh" --only server_versions
     test_stage "crash on $series" test_on "$series" "$FERRITE_ROOT/tests/crash/run.sh" --rounds 6 --longest 1.5
+    test_beside_ends
 }
 
 test_on() {
@@ -80,21 +89,49 @@ test_stage() {
     printf '\n=== %s\n' "$name"
     # A process of its own: what a stage sets or how it dies touches no other stage.
     ("$@") </dev/null || status=$?
-    case $status in
+    test_count "$name" "$status" "$((SECONDS - started))"
+}
+
+# test_count NAME STATUS SECONDS: a stage has ended.
+test_count() {
+    case $2 in
         0)
             PASSED=$((PASSED + 1))
-            printf '=== %s: passed, %s s\n' "$name" "$((SECONDS - started))"
+            printf '=== %s: passed, %s s\n' "$1" "$3"
             ;;
         77)
             SKIPPED=$((SKIPPED + 1))
-            printf '=== %s: skipped\n' "$name"
+            printf '=== %s: skipped\n' "$1"
             ;;
         *)
             FAILED=$((FAILED + 1))
-            FAILED_STAGES+=("$name")
-            printf '=== %s: FAILED (exit code %s), %s s\n' "$name" "$status" "$((SECONDS - started))"
+            FAILED_STAGES+=("$1")
+            printf '=== %s: FAILED (exit code %s), %s s\n' "$1" "$2" "$3"
             ;;
     esac
+}
+
+# test_beside NAME COMMAND...: a stage that runs beside those after it, until test_beside_ends shows what it printed.
+# Its time is that of the stages beside it, if they take longer.
+test_beside() {
+    BESIDE_NAME=$1 BESIDE_STARTED=$SECONDS
+    BESIDE_OUTPUT=$(mktemp)
+    shift
+    printf '\n=== %s: started beside the next ones\n' "$BESIDE_NAME"
+    ("$@") </dev/null >"$BESIDE_OUTPUT" 2>&1 &
+    BESIDE_PID=$!
+    # An interrupted run leaves no servers behind.
+    trap 'kill "$BESIDE_PID" 2>/dev/null || true' EXIT
+}
+
+test_beside_ends() {
+    local status=0
+    wait "$BESIDE_PID" || status=$?
+    trap - EXIT
+    printf '\n=== %s\n' "$BESIDE_NAME"
+    cat "$BESIDE_OUTPUT"
+    rm -f "$BESIDE_OUTPUT"
+    test_count "$BESIDE_NAME" "$status" "$((SECONDS - BESIDE_STARTED))"
 }
 
 test_suite() {
