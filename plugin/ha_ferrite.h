@@ -19,6 +19,7 @@
 
 #include "server_compat.h"
 
+#include <memory>
 #include <vector>
 
 #include "ferrite.h"
@@ -214,6 +215,22 @@ class ha_ferrite final : public ferrite::PagedHandler {
     TABLE *m_table;
     String *m_place;
   };
+  /* Copies of the records of one row, and where BlobsAside puts blobs. */
+  struct GeneratedPlace {
+    std::vector<uchar> old_image, new_image, blobs;
+  };
+  class GeneratedInUse {
+   public:
+    explicit GeneratedInUse(ha_ferrite *handler);
+    ~GeneratedInUse();
+    GeneratedInUse(const GeneratedInUse &) = delete;
+    GeneratedInUse &operator=(const GeneratedInUse &) = delete;
+    GeneratedPlace *operator->() const { return m_place; }
+
+   private:
+    ha_ferrite *m_handler;
+    GeneratedPlace *m_place;
+  };
   void init_generated();
   const uchar *compute_generated(const uchar *record, std::vector<uchar> *image);
   int insert_generated(const uchar *buf);
@@ -345,10 +362,10 @@ class ha_ferrite final : public ferrite::PagedHandler {
   MY_BITMAP m_changed;
   std::vector<my_bitmap_map> m_changed_bits;
   fe_dup_info m_dup;
-  /* Tables with virtual columns in an index: copies of records, places of BlobsAside. */
-  std::vector<uchar> m_old_image;
-  std::vector<uchar> m_new_image;
-  std::vector<uchar> m_blob_places;
+  /* Tables with virtual columns in an index: a place for each row that is being changed, for a
+     cascade may come back to this table before the change of the row above has ended. */
+  std::vector<std::unique_ptr<GeneratedPlace>> m_generated;
+  size_t m_generated_used = 0;
   size_t m_blob_place_bytes = 0;
   /* Read by info(HA_STATUS_ERRKEY), sometimes of another partition's handler. */
   static thread_local uint s_duplicate_key;

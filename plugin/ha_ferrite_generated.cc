@@ -9,6 +9,8 @@
  * Rules of this module
  * - Only tables with such columns use this module.
  * - Values go into copies of the records; the server's records and blob memory stay as they are.
+ * - Each row that is being changed has a place of its own: a cascade can come back to this table
+ *   while the row above it is still being changed.
  * - A warning of an expression is given only once.
  */
 #include "ha_ferrite.h"
@@ -33,9 +35,24 @@ ha_ferrite::BlobsAside::~BlobsAside() { m_table->restore_blob_values(m_place); }
 void ha_ferrite::init_generated() {
   if (!layout().has_indexed_virtual) return;
   m_blob_place_bytes = table->s->virtual_not_stored_blob_fields * sizeof(String);
-  m_blob_places.resize(2 * m_blob_place_bytes + sizeof(String));
-  m_old_image.resize(table->s->reclength);
-  m_new_image.resize(table->s->reclength);
+  m_generated.clear();
+  m_generated_used = 0;
+}
+
+ha_ferrite::GeneratedInUse::GeneratedInUse(ha_ferrite *handler) : m_handler(handler) {
+  auto &places = handler->m_generated;
+  if (handler->m_generated_used == places.size()) {
+    places.push_back(std::make_unique<GeneratedPlace>());
+    places.back()->blobs.resize(2 * handler->m_blob_place_bytes + sizeof(String));
+    places.back()->old_image.resize(handler->table->s->reclength);
+    places.back()->new_image.resize(handler->table->s->reclength);
+  }
+  m_place = places[handler->m_generated_used++].get();
+}
+
+ha_ferrite::GeneratedInUse::~GeneratedInUse() {
+  m_handler->m_generated_used--;
+  DBUG_ASSERT(m_handler->m_generated[m_handler->m_generated_used].get() == m_place);
 }
 
 /* The geometry types are not among the blobs that can be put aside. */
@@ -68,18 +85,21 @@ const uchar *ha_ferrite::compute_generated(const uchar *record, std::vector<ucha
 /* New rows have fresh values, but for the history of versions and what comes after a duplicate. */
 int ha_ferrite::insert_generated(const uchar *buf) {
   if (m_copying || !(table->versioned() || m_replace || m_insert_update)) return insert_row(buf);
-  BlobsAside of_server(table, m_blob_places.data());
-  return insert_row(compute_generated(buf, &m_new_image));
+  const GeneratedInUse place(this);
+  BlobsAside of_server(table, place->blobs.data());
+  return insert_row(compute_generated(buf, &place->new_image));
 }
 
 int ha_ferrite::update_generated(const uchar *old_data, const uchar *new_data) {
-  BlobsAside of_server(table, m_blob_places.data());
-  const uchar *old_row = compute_generated(old_data, &m_old_image);
-  BlobsAside of_old_row(table, m_blob_places.data() + m_blob_place_bytes);
-  return update(old_row, compute_generated(new_data, &m_new_image));
+  const GeneratedInUse place(this);
+  BlobsAside of_server(table, place->blobs.data());
+  const uchar *old_row = compute_generated(old_data, &place->old_image);
+  BlobsAside of_old_row(table, place->blobs.data() + m_blob_place_bytes);
+  return update(old_row, compute_generated(new_data, &place->new_image));
 }
 
 int ha_ferrite::remove_generated(const uchar *buf) {
-  BlobsAside of_server(table, m_blob_places.data());
-  return remove_row(compute_generated(buf, &m_old_image));
+  const GeneratedInUse place(this);
+  BlobsAside of_server(table, place->blobs.data());
+  return remove_row(compute_generated(buf, &place->old_image));
 }
