@@ -235,7 +235,16 @@ def scenario_cascades_that_come_back(env: Env) -> None:
                         told += [session.answer(f"SELECT a, p, v, n FROM {name} ORDER BY a") for name in s]
                         return told
 
-                    env.same_as_innodb(play)
+                    if not versioned:
+                        env.same_as_innodb(play)
+                        continue
+                    # InnoDB's cascade ends at the first versioned row and leaves that one's children without a parent.
+                    env.fresh_database()
+                    told = play("FERRITE")
+                    env.close_sessions()
+                    if "SET NULL" not in actions and len(shown) == 1:
+                        equal(told[0][2:], [[]], "what is left without row 1")
+                    _sound(env, *shown)
 
 
 def scenario_auto_increment(env: Env) -> None:
