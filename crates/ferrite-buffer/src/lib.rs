@@ -50,6 +50,7 @@ mod writer_state;
 pub use evict::{is_for_want_of_a_frame, patiently};
 pub use guard::{ExclusiveGuard, InnerRef, NewFrame, Node, SharedGuard};
 pub use pool::{Pool, PoolConfig, PoolStats, WriteFilter};
+pub use recover::{BlobState, RedoStep};
 pub use writer_state::WriterState;
 
 /// What this crate must know of a page's bytes; the tree owns the rest of the layout.

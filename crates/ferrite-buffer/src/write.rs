@@ -188,9 +188,17 @@ impl Pool {
     fn relocate(&self, batch: &mut WriteBatch) {
         let map = self.map_lock.lock();
         let mut moved: Vec<(PageId, Location)> = Vec::with_capacity(batch.placed.len());
-        for placed in &batch.placed {
-            if self.ticketed_frame(placed.page, batch.ticket).is_some() {
+        let mut written: Vec<(PageId, Lsn)> = Vec::with_capacity(batch.placed.len());
+        for (placed, copied) in batch.placed.iter().zip(&batch.copied) {
+            assert!(placed.page == copied.page, "{} is placed", placed.page);
+            if let Some(f) = self.ticketed_frame(placed.page, batch.ticket) {
                 moved.push((placed.page, placed.location));
+                // What the blob has; the page in memory may have more by now.
+                let lsn = match ferrite_sync::mutant!("buffer.lsn_of_changed_page") {
+                    true => self.frame(f).lsn(),
+                    false => copied.lsn,
+                };
+                written.push((placed.page, lsn));
             } else {
                 // Freed while it was written: nobody will ever point there.
                 self.store.free_now(placed.location);
@@ -210,6 +218,10 @@ impl Pool {
             at.start
         );
         kill_point!("buffer.after_delta_appended");
+        // Behind the delta, and before anything else about these pages: the map lock is held.
+        batch.delta.clear();
+        Store::encode_page_lsns(&written, &mut batch.delta);
+        self.log.append(record_kind::PAGE_LSNS, &[&batch.delta]);
         for (page, location) in moved {
             let f = self
                 .ticketed_frame(page, batch.ticket)

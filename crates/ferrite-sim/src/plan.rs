@@ -464,6 +464,8 @@ fn config(rng: &mut Rng) -> Config {
         store_reuse_soon: false,
         background_undo_bytes: 16 << 20,
         scrub: false,
+        recovery_threads: 0,
+        recovery_memory_bytes: 0,
     }
 }
 
@@ -481,6 +483,10 @@ impl Plan {
                 shape.max_big = shape.max_big.max(20_000);
             }
         }
+        // Batches of a few records up to the whole log.
+        let rng = &mut Rng::new(seed ^ 0x71a1_0018);
+        plan.config.recovery_threads = rng.between(1, 4) as u32;
+        plan.config.recovery_memory_bytes = 1 << rng.between(12, 22);
         if extra.background_undo {
             plan.config.background_undo_bytes = 500;
         }

@@ -12,7 +12,8 @@
 //! - `extents`: page ids, handed out in extents of 64 to indexes.
 //! - `files`: the segment files; growing and giving back.
 //! - `creation`: the mark that tells a broken-off creation from a database without superblock.
-//! - `superblock`, `checkpoint`, `map`, `delta`: what else is on disk, and the log records.
+//! - `superblock`, `checkpoint`, `map`, `delta`, `page_lsns`: what else is on disk, and the log
+//!   records.
 //! - `reserve`: space kept for the next checkpoint.
 //! - `store`, `lifecycle`, `space`: the room's door: pages and ids; open, recover and
 //!   checkpoint; space.
@@ -59,6 +60,7 @@ mod lifecycle;
 mod loom_tests;
 mod map;
 mod pack;
+mod page_lsns;
 mod reserve;
 mod retired;
 mod runs;

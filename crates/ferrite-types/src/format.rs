@@ -69,6 +69,9 @@ pub mod record_kind {
     pub const CHECKPOINT: u8 = 9;
     /// Values out of line that become garbage if a transaction commits.
     pub const GARBAGE: u8 = 10;
+    /// How new the pages are that the map delta before it has moved (store). Recovery does not need
+    /// it, and programs that do not know it pass over it.
+    pub const PAGE_LSNS: u8 = 11;
     /// Carries nothing: fills the last blocks of a log whose older part was overwritten.
     pub const PADDING: u8 = 255;
 }

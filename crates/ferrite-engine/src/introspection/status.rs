@@ -90,6 +90,7 @@ impl Engine {
         all.extend(self.metrics_buffer());
         all.extend(self.metrics_store());
         all.extend(self.metrics_log());
+        all.extend(self.metrics_recovery());
         all.extend(self.metrics_versions());
         all.extend(self.metrics_purge());
         all.extend(self.metrics_locks());
@@ -284,6 +285,34 @@ impl Engine {
                 log.flushed_bytes,
                 "log",
                 "Bytes written to the log",
+            ),
+        ]
+    }
+
+    /// Of the last start.
+    fn metrics_recovery(&self) -> Vec<Metric> {
+        let c = &self.counters;
+        let gauge = |name, value: &Counter, comment| gauge(name, value.get(), "recovery", comment);
+        vec![
+            gauge(
+                "recovery_time",
+                &c.recovery_ms,
+                "Duration of crash recovery at the last start, ms; 0 if there was none",
+            ),
+            gauge(
+                "recovery_log_bytes",
+                &c.recovery_log_bytes,
+                "Bytes of log that crash recovery read at the last start",
+            ),
+            gauge(
+                "recovery_pages_redone",
+                &c.recovery_pages_redone,
+                "Number of pages to which crash recovery applied changes at the last start",
+            ),
+            gauge(
+                "recovery_pages_read",
+                &c.recovery_pages_read,
+                "Number of pages that crash recovery read for it",
             ),
         ]
     }
