@@ -439,7 +439,8 @@ typedef struct {
   uint16_t column; /* number of the column */
   uint8_t kind;    /* the plugin's PartKind, FLOAT and DOUBLE both 3 */
   uint8_t flags;   /* FE_LINK_... */
-  uint32_t width;  /* bytes of a part of fixed width */
+  /* Bytes of a part of fixed width; of a CHAR whose padding counts (a NO PAD collation); else 0. */
+  uint32_t width;
 } fe_link_side;
 enum { FE_LINK_NULLABLE = 1, FE_LINK_DESCENDING = 2 };
 
@@ -490,7 +491,8 @@ fe_code fe_links_probe(const fe_links *links, int incoming, uint32_t link_no, fe
 typedef enum {
   FE_FAULT_ORPHAN = 1,     /* the row with this clustered key has no parent */
   FE_FAULT_NO_PARENT = 2,  /* there is no parent, or no index to look in */
-  FE_FAULT_PARENT_CHANGED = 3 /* the parent is newer than the snapshot: not looked at to the end */
+  FE_FAULT_PARENT_CHANGED = 3, /* the parent is newer than the snapshot: not looked at to the end */
+  FE_FAULT_PADDING = 4 /* a CHAR's padding counts in one of the indexes: not looked at */
 } fe_link_fault;
 
 /* Looks for the parents of all rows of the table, which the links are of, by one snapshot; not at READ

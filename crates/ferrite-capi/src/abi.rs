@@ -250,6 +250,7 @@ pub const FE_MISFIT_NULL_FOLLOWS: u32 = 13;
 pub const FE_FAULT_ORPHAN: u32 = 1;
 pub const FE_FAULT_NO_PARENT: u32 = 2;
 pub const FE_FAULT_PARENT_CHANGED: u32 = 3;
+pub const FE_FAULT_PADDING: u32 = 4;
 
 #[repr(C)]
 pub struct fe_fk_misfit {

@@ -244,8 +244,8 @@ pub(crate) fn parent_side(
             .map(|(own, other)| LinkPart {
                 own_column: own.0.column,
                 other_column: other.0.column,
-                own: Encoding::of(own.0),
-                other: Encoding::of(other.0),
+                own: Encoding::of(own.0, own.1),
+                other: Encoding::of(other.0, other.1),
             })
             .collect(),
     })
