@@ -88,6 +88,10 @@ class Definition:
                 return found.group(2)
         return None
 
+    def computes_columns(self) -> bool:
+        """It has virtual columns, perhaps the hidden one of a long UNIQUE key."""
+        return any(re.search(r"\bVIRTUAL\b|\bUSING HASH\b", re.sub(_QUOTED, "", part, flags=re.DOTALL)) for part in self.parts)
+
     def differences(self, after: Definition) -> list[str]:
         """What another definition has otherwise, engine and AUTO_INCREMENT apart."""
         mine, other = [*self.parts, *self.foreign], [*after.parts, *after.foreign]
