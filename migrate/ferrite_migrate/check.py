@@ -59,7 +59,9 @@ def show(made: Plan, rate: float) -> None:
         number += len(group) > 1
         if len(group) > 1:
             total = sum(table.bytes for table in group)
-            say(f"group {number}: {len(group)} tables connected by foreign keys are moved together; they wait {duration(total / rate)} or so")
+            say(
+                f"group {number}: {len(group)} tables connected by foreign keys are moved together; they wait {duration(total / rate)} or so"
+            )
         for table in group:
             show_table(table, made.verdicts[table.name], rate)
     for table in made.others:
@@ -77,5 +79,3 @@ def show_table(table: Table, verdict: Verdict, rate: float) -> None:
     say(f"{label(table.name)}: {word}; about {table.rows} rows, {size(table.bytes)}, {duration(table.bytes / rate)}")
     for line in [verdict.refused] if verdict.refused else verdict.changes:
         say(f"    {line}")
-
-

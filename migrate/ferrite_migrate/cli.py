@@ -44,46 +44,89 @@ def _positive(text: str) -> float:
 
 
 def _login_options(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("connection", "Without any: the private server of ./ferrite up (--dir DIR names another than ./var/data).")
+    group = parser.add_argument_group(
+        "connection", "Without any: the private server of ./ferrite up (--dir DIR names another than ./var/data)."
+    )
     group.add_argument("--socket", metavar="PATH", default="", help="Unix socket")
     group.add_argument("--host", metavar="NAME", default="", help="host name or address, for TCP")
     group.add_argument("--port", metavar="N", type=int, default=3306)
     group.add_argument("--user", metavar="NAME", default="", help="account (default: that of the operating system)")
-    group.add_argument("--ask-password", action="store_true", help="ask for the password; it can also be in MYSQL_PWD or the option file")
+    group.add_argument(
+        "--ask-password",
+        action="store_true",
+        help="ask for the password; it can also be in MYSQL_PWD or the option file",
+    )
     group.add_argument("--defaults-file", metavar="FILE", default="", help="option file; its section [client] is read")
     group.add_argument("--ssl-ca", metavar="FILE", default="", help="require TLS, with this authority")
 
 
 def _which_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("tables", "Without any: all but the server's own.")
-    group.add_argument("--database", metavar="NAME", action="append", default=[], help="all tables of a database; can be repeated")
-    group.add_argument("--table", metavar="DATABASE.TABLE", action="append", default=[], type=_table, help="one table; can be repeated")
-    group.add_argument("--connected", action="store_true", help="take along tables that foreign keys connect with those")
+    group.add_argument(
+        "--database", metavar="NAME", action="append", default=[], help="all tables of a database; can be repeated"
+    )
+    group.add_argument(
+        "--table", metavar="DATABASE.TABLE", action="append", default=[], type=_table, help="one table; can be repeated"
+    )
+    group.add_argument(
+        "--connected", action="store_true", help="take along tables that foreign keys connect with those"
+    )
 
 
 def _move_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("how")
-    group.add_argument("--verify", action=argparse.BooleanOptionalAction, default=True, help="compare row counts and checksums; the table is locked meanwhile")
-    group.add_argument("--lock-wait", metavar="SECONDS", type=int, default=5, help="longest wait for a table's lock at a time")
+    group.add_argument(
+        "--verify",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="compare row counts and checksums; the table is locked meanwhile",
+    )
+    group.add_argument(
+        "--lock-wait", metavar="SECONDS", type=int, default=5, help="longest wait for a table's lock at a time"
+    )
     group.add_argument("--lock-tries", metavar="N", type=int, default=60, help="how often to ask for it")
     group.add_argument("--no-space-check", action="store_true", help="do not compare sizes with the free disk space")
     log = group.add_mutually_exclusive_group()
-    log.add_argument("--skip-log-bin", action="store_true", help="keep the statements out of the binary log: replicas are converted by themselves")
+    log.add_argument(
+        "--skip-log-bin",
+        action="store_true",
+        help="keep the statements out of the binary log: replicas are converted by themselves",
+    )
     log.add_argument("--log-bin", action="store_true", help="let replicas execute the same statements")
     throttle = parser.add_argument_group("throttle", "Between tables; one that is being copied is not slowed down.")
     throttle.add_argument("--pause", metavar="SECONDS", type=float, default=0, help="between groups of tables")
-    throttle.add_argument("--max-threads-running", metavar="N", type=int, default=0, help="wait while Threads_running is greater")
-    throttle.add_argument("--max-lag", metavar="SECONDS", type=int, help="wait while a replica is further behind (with --replica)")
-    throttle.add_argument("--replica", metavar="HOST[:PORT]", action="append", default=[], help="a replica to look at, with the same account; can be repeated")
-    throttle.add_argument("--max-wait", metavar="SECONDS", type=float, default=3600, help="give up after waiting so long")
-    throttle.add_argument("--max-time", metavar="SECONDS", type=float, default=0, help="begin no further table after this time")
+    throttle.add_argument(
+        "--max-threads-running", metavar="N", type=int, default=0, help="wait while Threads_running is greater"
+    )
+    throttle.add_argument(
+        "--max-lag", metavar="SECONDS", type=int, help="wait while a replica is further behind (with --replica)"
+    )
+    throttle.add_argument(
+        "--replica",
+        metavar="HOST[:PORT]",
+        action="append",
+        default=[],
+        help="a replica to look at, with the same account; can be repeated",
+    )
+    throttle.add_argument(
+        "--max-wait", metavar="SECONDS", type=float, default=3600, help="give up after waiting so long"
+    )
+    throttle.add_argument(
+        "--max-time", metavar="SECONDS", type=float, default=0, help="begin no further table after this time"
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=PROGRAM, description="Moves tables from InnoDB to Ferrite, and back.", epilog=EXIT_CODES)
+    parser = argparse.ArgumentParser(
+        prog=PROGRAM, description="Moves tables from InnoDB to Ferrite, and back.", epilog=EXIT_CODES
+    )
     words = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     check = words.add_parser("check", help="say what a move would do, and what is refused", epilog=EXIT_CODES)
-    check.add_argument("--dump", metavar="FILE", help="look at the definitions in this SQL file (- is stdin) on a private server made for it")
+    check.add_argument(
+        "--dump",
+        metavar="FILE",
+        help="look at the definitions in this SQL file (- is stdin) on a private server made for it",
+    )
     convert = words.add_parser("convert", help="move tables from InnoDB to Ferrite", epilog=EXIT_CODES)
     convert.add_argument("--resume", action="store_true", help="go on where an earlier run ended")
     back = words.add_parser("back", help="move tables that were converted back to InnoDB", epilog=EXIT_CODES)
@@ -93,8 +136,15 @@ def _parser() -> argparse.ArgumentParser:
         _login_options(each)
     for each in (check, convert, back):
         _which_options(each)
-        each.add_argument("--rate", metavar="MB", type=_positive, help="MB per second, for estimates (default: as measured here before, else 20)")
-        each.add_argument("--allow-unencrypted", action="store_true", help="store tables that are encrypted as plain text")
+        each.add_argument(
+            "--rate",
+            metavar="MB",
+            type=_positive,
+            help="MB per second, for estimates (default: as measured here before, else 20)",
+        )
+        each.add_argument(
+            "--allow-unencrypted", action="store_true", help="store tables that are encrypted as plain text"
+        )
     for each in (convert, back):
         _move_options(each)
     return parser
@@ -104,7 +154,9 @@ def _login(options: argparse.Namespace) -> Login:
     password = getpass.getpass("Password: ") if options.ask_password else os.environ.get("MYSQL_PWD", "")
     if options.defaults_file and not os.access(options.defaults_file, os.R_OK):
         raise Problem(f"cannot read the option file {options.defaults_file}")
-    login = Login(options.host, options.port, options.socket, options.user, password, options.defaults_file, options.ssl_ca)
+    login = Login(
+        options.host, options.port, options.socket, options.user, password, options.defaults_file, options.ssl_ca
+    )
     if getattr(options, "skip_log_bin", False):
         login.settings.append("SET SESSION sql_log_bin=0")
     return login
@@ -154,7 +206,17 @@ def _run(options: argparse.Namespace) -> bool:
         return commands.check(login, wanted, rate, options.allow_unencrypted, options.dump)
     settings = Settings(options.verify, options.lock_wait, options.lock_tries)
     log = False if options.skip_log_bin else True if options.log_bin else None
-    job = commands.Job(login, wanted, settings, _throttle(options, login), Stop(), rate, options.allow_unencrypted, not options.no_space_check, log)
+    job = commands.Job(
+        login,
+        wanted,
+        settings,
+        _throttle(options, login),
+        Stop(),
+        rate,
+        options.allow_unencrypted,
+        not options.no_space_check,
+        log,
+    )
     return job.convert(options.resume) if options.command == "convert" else job.back()
 
 
@@ -168,4 +230,3 @@ def main(words: list[str] | None = None) -> int:
         return 2
     except (KeyboardInterrupt, BrokenPipeError):
         return 2
-

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,7 +28,7 @@ LEAST_MEASURED_BYTES = 16 << 20
 class Stoppable(Protocol):
     """Whether the user wants an end, and how to end the statement that runs."""
 
-    kill: object
+    kill: Callable[[], None]
 
     def __call__(self) -> bool: ...
 
@@ -78,7 +78,9 @@ def _take_sizes(made: checking.Plan, contents: dump.Contents) -> None:
 
 def _show_binary_log(session: Session) -> None:
     if session.variable("log_bin") == "ON":
-        say("The binary log is enabled: convert with --skip-log-bin (replicas by themselves, first) or --log-bin (replicas have the plugin).")
+        say(
+            "The binary log is enabled: convert with --skip-log-bin (replicas by themselves, first) or --log-bin (replicas have the plugin)."
+        )
 
 
 def status(login: Login) -> bool:
@@ -136,6 +138,7 @@ class Job:
             require_engine(main, "InnoDB")
             conditions.require_alone(main)
             take_turn(main, patient, say)
+            conditions.require_privileges(main, [], moving=True)
             conditions.require_unlogged(side)
             self.stop.kill = lambda: self._kill(main.id)
             yield main, side, Journal(side)
@@ -150,7 +153,9 @@ class Job:
             entries = book.read()
             unfinished = [x for x in entries if x.state in journal.UNFINISHED]
             if unfinished and not resume:
-                raise Problem(f"an earlier run did not finish {', '.join(label(x.name) for x in unfinished)}: give --resume, or use back")
+                raise Problem(
+                    f"an earlier run did not finish {', '.join(label(x.name) for x in unfinished)}: give --resume, or use back"
+                )
             self.rate = self.rate or measured_rate(entries)
             if resume:
                 return self._resume(main, side, book, entries)
@@ -192,12 +197,15 @@ class Job:
         else:
             names = [x for x in recorded if x in everything]
         pairs = [(a, b) for a, b in links(main) if a in everything and b in everything]
-        plan, complete = [], True
+        plan: list[list[Entry]] = []
+        complete = True
         for group in groups(names, pairs):
             outside = [x for x in group if x not in names]
             if outside and not self.wanted.connected:
                 complete = False
-                say(f"{', '.join(map(label, group))}: refused; connected with {', '.join(map(label, outside))}: name them, or give --connected")
+                say(
+                    f"{', '.join(map(label, group))}: refused; connected with {', '.join(map(label, outside))}: name them, or give --connected"
+                )
                 continue
             number = max((x.group for x in entries), default=0) + len(plan) + 1
             plan.append([self._returning(everything[x], recorded.get(x), number) for x in group])
@@ -235,7 +243,9 @@ class Job:
                 return False
             conditions.require_space(main, target, sum(x.bytes for x in group), self.space_checked)
             names = ", ".join(label(x.name) for x in group)
-            say(f"[{number + 1}/{len(plan)}] {names}: {size(sum(x.bytes for x in group))} of {size(left)}, about {duration(left / self.rate)} left")
+            say(
+                f"[{number + 1}/{len(plan)}] {names}: {size(sum(x.bytes for x in group))} of {size(left)}, about {duration(left / self.rate)} left"
+            )
             good = mover.move(group, target) and good
             left -= sum(x.bytes for x in group)
         say("done" if good else "done, except for what was not moved")
@@ -251,4 +261,3 @@ def _by_group(entries: list[Entry]) -> list[list[Entry]]:
     for entry in entries:
         found.setdefault(entry.group, []).append(entry)
     return list(found.values())
-

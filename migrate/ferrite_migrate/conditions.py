@@ -27,14 +27,21 @@ class Privileges:
     def __init__(self, session: Session) -> None:
         account = str(session.value("SELECT CURRENT_USER()")).rsplit("@", 1)
         grantees = [f"'{account[0]}'@'{account[1]}'", "PUBLIC", "''@''"]
-        roles = [str(r[0]) for r in session.run("SELECT ROLE_NAME FROM information_schema.ENABLED_ROLES WHERE ROLE_NAME IS NOT NULL")]
+        roles = [
+            str(r[0])
+            for r in session.run("SELECT ROLE_NAME FROM information_schema.ENABLED_ROLES WHERE ROLE_NAME IS NOT NULL")
+        ]
         grantees += roles + [f"'{x}'@''" for x in roles]
         self.who = f"GRANTEE IN ({','.join(literal(x) for x in grantees)})"
         rows = session.run(f"SELECT PRIVILEGE_TYPE FROM information_schema.USER_PRIVILEGES WHERE {self.who}")
         self.everywhere = {str(r[0]) for r in rows}
-        rows = session.run(f"SELECT TABLE_SCHEMA, PRIVILEGE_TYPE FROM information_schema.SCHEMA_PRIVILEGES WHERE {self.who}")
+        rows = session.run(
+            f"SELECT TABLE_SCHEMA, PRIVILEGE_TYPE FROM information_schema.SCHEMA_PRIVILEGES WHERE {self.who}"
+        )
         self.schemas = [(_pattern(str(r[0])), str(r[1])) for r in rows]
-        rows = session.run(f"SELECT TABLE_SCHEMA, TABLE_NAME, PRIVILEGE_TYPE FROM information_schema.TABLE_PRIVILEGES WHERE {self.who}")
+        rows = session.run(
+            f"SELECT TABLE_SCHEMA, TABLE_NAME, PRIVILEGE_TYPE FROM information_schema.TABLE_PRIVILEGES WHERE {self.who}"
+        )
         self.tables = {(str(r[0]), str(r[1]), str(r[2])) for r in rows}
         # --skip-grant-tables shows none, and asks for none.
         self.unasked = not (self.everywhere or self.schemas or self.tables)
@@ -78,7 +85,9 @@ def require_unlogged(session: Session) -> None:
         with session.unlogged():
             pass
     except Refused as e:
-        raise Problem(f"the binary log is enabled, and the journal is not to be in it: the account needs BINLOG ADMIN ({e})") from e
+        raise Problem(
+            f"the binary log is enabled, and the journal is not to be in it: the account needs BINLOG ADMIN ({e})"
+        ) from e
 
 
 def require_flush(session: Session, needed: bool) -> None:
@@ -119,7 +128,9 @@ def _applier_runs(session: Session) -> bool:
             names = [x[0] for x in cursor.description]
             return any(dict(zip(names, row, strict=True))["Slave_SQL_Running"] == "Yes" for row in cursor.fetchall())
     except Exception:  # without the privilege: the process list tells
-        rows = session.run("SELECT 1 FROM information_schema.PROCESSLIST WHERE COMMAND IN ('Slave_SQL', 'Slave_worker')")
+        rows = session.run(
+            "SELECT 1 FROM information_schema.PROCESSLIST WHERE COMMAND IN ('Slave_SQL', 'Slave_worker')"
+        )
         return bool(rows)
 
 

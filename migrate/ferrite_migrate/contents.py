@@ -41,7 +41,9 @@ def contents(session: Session, name: Name) -> Contents:
 
 def _columns(session: Session, name: Name) -> list[tuple[str, str]]:
     where = f"TABLE_SCHEMA={literal(name[0])} AND TABLE_NAME={literal(name[1])}"
-    rows = session.run(f"SELECT COLUMN_NAME, DATA_TYPE FROM information_schema.COLUMNS WHERE {where} ORDER BY ORDINAL_POSITION")
+    rows = session.run(
+        f"SELECT COLUMN_NAME, DATA_TYPE FROM information_schema.COLUMNS WHERE {where} ORDER BY ORDINAL_POSITION"
+    )
     return [(str(r[0]), str(r[1]).lower()) for r in rows]
 
 

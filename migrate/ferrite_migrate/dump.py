@@ -17,6 +17,7 @@ from ferrite_migrate.tables import SYSTEM
 
 DEFAULT_DATABASE = "dump"
 LONGEST_DEFINITION_BYTES = 4 << 20
+FIRST_WORDS_BYTES = 1024
 _OPEN = re.compile(r"['\"`]|/\*|--(?=\s)|#|^delimiter\s+(\S+)\s*$", re.IGNORECASE)
 _CLOSE = {
     "'": re.compile(r"[^'\\]*(?:\\.[^'\\]*)*'", re.DOTALL),
@@ -29,9 +30,13 @@ _KEPT = re.compile(
     re.IGNORECASE,
 )
 _KEYS_OFF = re.compile(r"ALTER\s+TABLE\s+.*\b(?:DISABLE|ENABLE)\s+KEYS", re.IGNORECASE | re.DOTALL)
-_INSERT = re.compile(r"\s*(?:INSERT|REPLACE)\s+(?:IGNORE\s+)?INTO\s+(?:`((?:[^`]|``)+)`\.)?(?:`((?:[^`]|``)+)`|([\w$]+))", re.IGNORECASE)
+_INSERT = re.compile(
+    r"\s*(?:INSERT|REPLACE)\s+(?:IGNORE\s+)?INTO\s+(?:`((?:[^`]|``)+)`\.)?(?:`((?:[^`]|``)+)`|([\w$]+))", re.IGNORECASE
+)
 _USE = re.compile(r"USE\s+`?((?:[^`;\s]|``)+)`?", re.IGNORECASE)
-_TABLE = re.compile(r"TABLE\s+(?:IF\s+NOT\s+EXISTS\s+)?((?:`(?:[^`]|``)+`|[\w$]+)(?:\.(?:`(?:[^`]|``)+`|[\w$]+))?)", re.IGNORECASE)
+_TABLE = re.compile(
+    r"TABLE\s+(?:IF\s+NOT\s+EXISTS\s+)?((?:`(?:[^`]|``)+`|[\w$]+)(?:\.(?:`(?:[^`]|``)+`|[\w$]+))?)", re.IGNORECASE
+)
 
 
 @dataclass
@@ -59,8 +64,8 @@ class Reader:
 
     def _keep(self, piece: str) -> None:
         self.length += len(piece)
-        if len(self.text) < LONGEST_DEFINITION_BYTES and (len(self.text) < 512 or _KEPT.match(self.text)):
-            self.text += piece
+        room = LONGEST_DEFINITION_BYTES if _KEPT.match(self.text[:200] + piece[:200]) else FIRST_WORDS_BYTES
+        self.text += piece[: max(0, room - len(self.text))]
 
     def _line(self, line: str) -> Iterator[tuple[str, int]]:
         at = 0

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from typing import Any
 
 from ferrite_migrate.errors import NO_SUCH_TABLE, UNKNOWN_DATABASE, Refused
 from ferrite_migrate.server import Session
@@ -65,6 +66,11 @@ class Entry:
     message: str = ""
 
 
+def _entry(schema: str, table: str, *values: Any) -> Entry:
+    group, state, source, target, original, before, foreign, *rest = values
+    return Entry((schema, table), group, state, source, target, original, before, json.loads(foreign), *rest)
+
+
 def _number(value: float | None) -> str:
     return "NULL" if value is None else str(value)
 
@@ -84,7 +90,7 @@ class Journal:
             if e.code in (NO_SUCH_TABLE, UNKNOWN_DATABASE):
                 return []
             raise
-        return [Entry((r[0], r[1]), *r[2:8], json.loads(r[8]), *r[9:]) for r in rows]
+        return [_entry(*r) for r in rows]
 
     def open(self) -> None:
         """Make it if it is not there. The session writes no binary log from here on."""

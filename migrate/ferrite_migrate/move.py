@@ -42,7 +42,9 @@ class Settings:
 class Mover:
     """Moves groups, one after the other, with two sessions of one server."""
 
-    def __init__(self, login: Login, main: Session, book: Journal, settings: Settings, stopped: Callable[[], bool]) -> None:
+    def __init__(
+        self, login: Login, main: Session, book: Journal, settings: Settings, stopped: Callable[[], bool]
+    ) -> None:
         self.login, self.main, self.book, self.settings, self.stopped = login, main, book, settings, stopped
 
     def move(self, group: list[Entry], target: str) -> bool:
@@ -135,9 +137,14 @@ class Mover:
             if entry.checksum is None or entry.rows is None:
                 continue
             require_same(entry.name, Contents(entry.rows, entry.checksum), contents(self.main, entry.name))
-            counters = [Definition.parse(x).option("AUTO_INCREMENT") for x in (entry.before, self.main.create_statement(entry.name))]
+            counters = [
+                Definition.parse(x).option("AUTO_INCREMENT")
+                for x in (entry.before, self.main.create_statement(entry.name))
+            ]
             if counters[0] != counters[1]:
-                raise Mismatch(f"{label(entry.name)}: AUTO_INCREMENT is {counters[1]} after the move, {counters[0]} before")
+                raise Mismatch(
+                    f"{label(entry.name)}: AUTO_INCREMENT is {counters[1]} after the move, {counters[0]} before"
+                )
             if target == "FERRITE":
                 found = require_sound(self.main, entry.name)
                 entry.message = "; ".join(filter(None, [entry.message, *found[:1]]))
@@ -193,7 +200,12 @@ class Mover:
     def _interrupted(self, entry: Entry, target: str) -> None:
         """The server had finished before anybody compared: writers have been at the table since."""
         found = require_sound(self.main, entry.name) if target == "FERRITE" else []
-        entry.message = "; ".join(["moved, but interrupted before the checksums were compared; CHECK TABLE EXTENDED finds no fault", *found[:1]])
+        entry.message = "; ".join(
+            [
+                "moved, but interrupted before the checksums were compared; CHECK TABLE EXTENDED finds no fault",
+                *found[:1],
+            ]
+        )
         self._end([entry], target)
 
     def _unlock(self) -> None:
@@ -235,7 +247,9 @@ class Mover:
         names = {entry.name for entry in group}
         for child, parent in links(self.main):
             if (child in names) != (parent in names) and self.main.engine(parent):
-                raise Problem(f"a foreign key of {label(child)} on {label(parent)} has been added meanwhile: plan again")
+                raise Problem(
+                    f"a foreign key of {label(child)} on {label(parent)} has been added meanwhile: plan again"
+                )
 
     def _thaw(self, group: list[Entry], target: str) -> None:
         """Finish a group that was left frozen, or was complete but for its guards."""
@@ -260,7 +274,9 @@ class Mover:
 
     def _unguarded(self, group: list[Entry]) -> None:
         """Somebody has taken guards away, and may have changed rows: no comparison would mean anything, and the keys are checked."""
-        say("  guards have been removed: rows may have changed, so contents are not compared, and foreign keys are checked")
+        say(
+            "  guards have been removed: rows may have changed, so contents are not compared, and foreign keys are checked"
+        )
         for entry in group:
             entry.checksum, entry.rows, entry.message = None, None, "not compared: the guards had been removed"
         guards.install(self.main, [entry.name for entry in group])
@@ -328,9 +344,13 @@ class Mover:
             if missing:
                 self.main.run(f"ALTER TABLE {full(entry.name)} {', '.join('ADD ' + x for x in missing)}")
                 points.reached("move.added")
-            renamed = renamed_indexes(Definition.parse(entry.before), Definition.parse(self.main.create_statement(entry.name)))
+            renamed = renamed_indexes(
+                Definition.parse(entry.before), Definition.parse(self.main.create_statement(entry.name))
+            )
             if renamed:
-                self.main.run(f"ALTER TABLE {full(entry.name)} {', '.join(f'RENAME INDEX {a} TO {b}' for a, b in renamed)}")
+                self.main.run(
+                    f"ALTER TABLE {full(entry.name)} {', '.join(f'RENAME INDEX {a} TO {b}' for a, b in renamed)}"
+                )
 
     # ---- what is told ----
 
@@ -343,7 +363,9 @@ class Mover:
     @staticmethod
     def _tell(group: list[Entry], seconds: float) -> None:
         for entry in group:
-            verified = f", {entry.rows} rows, checksum {entry.checksum} on both sides" if entry.checksum is not None else ""
+            verified = (
+                f", {entry.rows} rows, checksum {entry.checksum} on both sides" if entry.checksum is not None else ""
+            )
             say(f"  {label(entry.name)}: {entry.target}{verified}" + (f"; {entry.message}" if entry.message else ""))
         say(f"  {size(sum(entry.bytes for entry in group))} in {duration(seconds)}")
 

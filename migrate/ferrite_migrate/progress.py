@@ -21,12 +21,24 @@ def say(text: str) -> None:
 
 def size(count: int) -> str:
     """Bytes for people."""
-    return f"{-(-count // 1024)} KiB" if count < 1 << 20 else f"{-(-count >> 20)} MiB" if count < 1 << 33 else f"{count / 2**30:.0f} GiB"
+    return (
+        f"{-(-count // 1024)} KiB"
+        if count < 1 << 20
+        else f"{-(-count >> 20)} MiB"
+        if count < 1 << 33
+        else f"{count / 2**30:.0f} GiB"
+    )
 
 
 def duration(seconds: float) -> str:
     """Seconds for people."""
-    return f"{max(1, round(seconds))} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+    return (
+        f"{max(1, round(seconds))} s"
+        if seconds < 120
+        else f"{seconds / 60:.0f} min"
+        if seconds < 7200
+        else f"{seconds / 3600:.1f} h"
+    )
 
 
 class Watch:

@@ -73,7 +73,9 @@ class Session:
             self.connection = pymysql.connect(**login.keywords())
         except (pymysql.MySQLError, OSError) as e:
             words = e.args[1] if len(e.args) > 1 else e
-            raise ConnectionLost(f"cannot connect to {login.place()} as {login.user or 'the default user'}: {words}") from e
+            raise ConnectionLost(
+                f"cannot connect to {login.place()} as {login.user or 'the default user'}: {words}"
+            ) from e
         for sql in (*SETTINGS, *login.settings):
             self.run(sql)
         with contextlib.suppress(Refused):  # a server without InnoDB does not know it
@@ -123,7 +125,9 @@ class Session:
         sql = str(self.run(f"SHOW CREATE TABLE {full(name)}")[0][1])
         if "FOREIGN KEY" in sql:
             where = f"CONSTRAINT_SCHEMA={literal(name[0])} AND TABLE_NAME={literal(name[1])}"
-            for (key,) in self.run(f"SELECT CONSTRAINT_NAME FROM information_schema.REFERENTIAL_CONSTRAINTS WHERE {where}"):
+            for (key,) in self.run(
+                f"SELECT CONSTRAINT_NAME FROM information_schema.REFERENTIAL_CONSTRAINTS WHERE {where}"
+            ):
                 if "`" in key:
                     sql = sql.replace(f"CONSTRAINT `{key}` FOREIGN KEY", f"CONSTRAINT {quoted(key)} FOREIGN KEY")
         return sql
@@ -190,7 +194,9 @@ def take_turn(session: Session, patient: bool, tell: Callable[[str], None]) -> N
         rows = session.run(f"SELECT IFNULL(INFO, STATE) FROM information_schema.PROCESSLIST WHERE ID={int(holder)}")
         doing = f"connection {holder}" + (f", which runs: {rows[0][0]}" if rows and rows[0][0] else "")
         if not patient:
-            raise Problem(f"another ferrite-migrate works on this server ({doing}); if it is dead, --resume waits for what it left running")
+            raise Problem(
+                f"another ferrite-migrate works on this server ({doing}); if it is dead, --resume waits for what it left running"
+            )
         if not told:
             tell(f"waiting for another ferrite-migrate on this server ({doing})")
         told = True

@@ -90,7 +90,9 @@ class Definition:
 
     def computes_columns(self) -> bool:
         """It has virtual columns, perhaps the hidden one of a long UNIQUE key."""
-        return any(re.search(r"\bVIRTUAL\b|\bUSING HASH\b", re.sub(_QUOTED, "", part, flags=re.DOTALL)) for part in self.parts)
+        return any(
+            re.search(r"\bVIRTUAL\b|\bUSING HASH\b", re.sub(_QUOTED, "", part, flags=re.DOTALL)) for part in self.parts
+        )
 
     def differences(self, after: Definition) -> list[str]:
         """What another definition has otherwise, engine and AUTO_INCREMENT apart."""

@@ -43,7 +43,9 @@ class Throttle:
             if not obstacle:
                 return
             if time.monotonic() > until:
-                raise Problem(f"waited {self.max_wait_seconds:.0f} s: {obstacle}; nothing is unfinished, --resume goes on")
+                raise Problem(
+                    f"waited {self.max_wait_seconds:.0f} s: {obstacle}; nothing is unfinished, --resume goes on"
+                )
             if obstacle.split(":")[0] != told:
                 tell(f"waiting: {obstacle}")
             told = obstacle.split(":")[0]

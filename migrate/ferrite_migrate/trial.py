@@ -78,7 +78,9 @@ class Trial:
                 if isinstance(e, Refused) and e.code == VERSIONED_ENGINE
                 else ""
             )
-            return Verdict(refused=f"{e}{hint}".replace(f"{TRIAL_DATABASE}`.`{copy[1]}", f"{table.name[0]}`.`{table.name[1]}"))
+            return Verdict(
+                refused=f"{e}{hint}".replace(f"{TRIAL_DATABASE}`.`{copy[1]}", f"{table.name[0]}`.`{table.name[1]}")
+            )
         return verdict
 
     def _foreign(self, table: Table, place: Mapping[Name, Name], definition: Definition) -> None:
@@ -103,7 +105,9 @@ class Trial:
         options, verdict = definition.options, Verdict()
         encrypted = _ENCRYPTED.search(options) or self.encrypts_all and not _NOT_ENCRYPTED.search(options)
         if self.engine == "FERRITE" and encrypted and not self.allow_unencrypted:
-            verdict.refused = "it is encrypted, and Ferrite does not encrypt: --allow-unencrypted stores the rows as plain text"
+            verdict.refused = (
+                "it is encrypted, and Ferrite does not encrypt: --allow-unencrypted stores the rows as plain text"
+            )
         if self.engine == "FERRITE" and _PAGE_COMPRESSED.search(options):
             verdict.changes.append("PAGE_COMPRESSED has no effect in Ferrite; it is kept for the way back")
         if re.search(r"\b(DATA|INDEX) DIRECTORY\s*=", options):

@@ -9,6 +9,7 @@ import threading
 import time
 
 from ferrite_migrate.points import POINTS
+
 from lib.server import ServerFailed
 from migrate.env import DATABASE, Env, expect, same, uncounted
 
@@ -43,7 +44,9 @@ def _no_orphans(env: Env, where: str) -> None:
 def _finish(env: Env, command: str, where: str) -> None:
     env.tool(command, *(["--resume"] if command == "convert" else []), wanted=0)
     engine = "FERRITE" if command == "convert" else "InnoDB"
-    expect(set(env.tables().values()) == {engine}, f"killed at {where}: everything is {engine} in the end", env.tables())
+    expect(
+        set(env.tables().values()) == {engine}, f"killed at {where}: everything is {engine} in the end", env.tables()
+    )
     env.nothing_left()
 
 
@@ -70,14 +73,26 @@ def _killed(env: Env, points: list[str], server: bool) -> None:
 
 def scenario_program_killed(env: Env) -> None:
     "`kill -9` of the program at each point, there and back."
-    few = ["move.guard:4", "move.frozen", "move.dropped", "move.altered:3", "move.added", "move.verified", "move.unguard:5"]
+    few = [
+        "move.guard:4",
+        "move.frozen",
+        "move.dropped",
+        "move.altered:3",
+        "move.added",
+        "move.verified",
+        "move.unguard:5",
+    ]
     _killed(env, few if env.ci else [*POINTS, *few, "move.done:2"], server=False)
 
 
 def scenario_server_killed(env: Env) -> None:
     "`kill -9` of the server at each point, there and back."
     few = ["move.dropped", "move.added:2"]
-    _killed(env, few if env.ci else [*[x for x in POINTS if x != "move.planned"], *few, "move.altered:3", "move.guard:5"], server=True)
+    _killed(
+        env,
+        few if env.ci else [*[x for x in POINTS if x != "move.planned"], *few, "move.altered:3", "move.guard:5"],
+        server=True,
+    )
 
 
 def scenario_turned_around(env: Env) -> None:
@@ -109,7 +124,10 @@ class Writers:
         self.uncertain = [0] * clients
         self.unexpected: list[str] = []
         self.threads = [threading.Thread(target=self._work, args=(i,), daemon=True) for i in range(clients)]
-        env.run("CREATE TABLE tally (id INT PRIMARY KEY, n INT NOT NULL)", *[f"INSERT INTO tally VALUES ({i},0)" for i in range(clients)])
+        env.run(
+            "CREATE TABLE tally (id INT PRIMARY KEY, n INT NOT NULL)",
+            *[f"INSERT INTO tally VALUES ({i},0)" for i in range(clients)],
+        )
         for thread in self.threads:
             thread.start()
 
@@ -122,7 +140,11 @@ class Writers:
     def _work(self, number: int) -> None:
         rng = random.Random(number)
         while not self.ended.is_set():
-            with contextlib.suppress(Exception), self.env.session(database=DATABASE) as connection, connection.cursor() as cursor:
+            with (
+                contextlib.suppress(Exception),
+                self.env.session(database=DATABASE) as connection,
+                connection.cursor() as cursor,
+            ):
                 while not self.ended.is_set():
                     self._write(cursor, number, rng)
             time.sleep(0.05)
@@ -166,7 +188,11 @@ def scenario_writers_and_deaths(env: Env) -> None:
     try:
         for _ in range(env.rounds):
             for command in ("convert", "back"):
-                child = env.start(command, *(["--resume"] if command == "convert" and env.tool("status").code else []), "--lock-wait=1")
+                child = env.start(
+                    command,
+                    *(["--resume"] if command == "convert" and env.tool("status").code else []),
+                    "--lock-wait=1",
+                )
                 time.sleep(rng.random() * 2.5)
                 if rng.random() < 0.3:
                     env.restart()
@@ -189,7 +215,9 @@ def scenario_writers_and_deaths(env: Env) -> None:
     env.nothing_left()
     for number, n in env.run("SELECT id, n FROM tally"):
         least, most = writers.acknowledged[number], writers.acknowledged[number] + writers.uncertain[number]
-        expect(least <= n <= most, "what was acknowledged is there", f"{n}, acknowledged {least}, uncertain {most - least}")
+        expect(
+            least <= n <= most, "what was acknowledged is there", f"{n}, acknowledged {least}, uncertain {most - least}"
+        )
     expect(min(writers.acknowledged) > 10, "the writers did write", writers.acknowledged)
     for table in ("parent", "child", "tree"):
         expect(env.run(f"CHECK TABLE {table} EXTENDED")[0][3] == "OK", f"{table} is sound")

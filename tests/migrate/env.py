@@ -42,7 +42,11 @@ class Ran:
 
 def same(before: dict[tuple[str, str], object], after: dict[tuple[str, str], object], what: str) -> None:
     """Fail unless the two are equal, and say where they differ."""
-    other = [f"{x}\n{str(before.get(x))[:1500]}\n{str(after.get(x))[:1500]}" for x in {*before, *after} if before.get(x) != after.get(x)]
+    other = [
+        f"{x}\n{str(before.get(x))[:1500]}\n{str(after.get(x))[:1500]}"
+        for x in {*before, *after}
+        if before.get(x) != after.get(x)
+    ]
     expect(not other, what, "\n".join(other))
 
 
@@ -63,7 +67,9 @@ class Env:
         self.rounds, self.ci = rounds, ci
         chosen = engine("ferrite") if plugin else engine("innodb")
         settings = [x for x in SMALL if plugin or "ferrite" not in x]
-        self.server = Server(find_places(), chosen, [*settings, "--default-storage-engine=InnoDB", *options], home_in_memory())
+        self.server = Server(
+            find_places(), chosen, [*settings, "--default-storage-engine=InnoDB", *options], home_in_memory()
+        )
         self.server.start()
 
     def close(self) -> None:
@@ -144,14 +150,19 @@ class Env:
             rows = self.run(f"SELECT * FROM {quoted(name)}")
             # It is another one each time where columns are computed: they are in the rows above.
             computed = any("VIRTUAL" in x or "USING HASH" in x for x in self.definition(name)[1])
-            found[name] = sorted(map(repr, rows)), None if computed else self.run(f"CHECKSUM TABLE {quoted(name)} EXTENDED")[0][1]
+            found[name] = (
+                sorted(map(repr, rows)),
+                None if computed else self.run(f"CHECKSUM TABLE {quoted(name)} EXTENDED")[0][1],
+            )
         for (view,) in self.run(f"SELECT TABLE_NAME FROM information_schema.VIEWS WHERE TABLE_SCHEMA='{DATABASE}'"):
             found[DATABASE, view] = sorted(map(repr, self.run(f"SELECT * FROM `{view}`")))
         return found
 
     def nothing_left(self) -> None:
         """No guard, no trial."""
-        left = self.run("SELECT TRIGGER_NAME FROM information_schema.TRIGGERS WHERE TRIGGER_NAME LIKE 'ferrite\\_migrate\\_%'")
+        left = self.run(
+            "SELECT TRIGGER_NAME FROM information_schema.TRIGGERS WHERE TRIGGER_NAME LIKE 'ferrite\\_migrate\\_%'"
+        )
         expect(not left, "guards are left", left)
         left = self.run("SHOW DATABASES LIKE 'ferrite\\_migrate\\_trial'")
         expect(not left, "the trial database is left")
@@ -162,7 +173,10 @@ class Env:
         """Start the program, on this server unless the words name another; environment variables without their prefix."""
         here = [] if any(x.startswith("--host") for x in words) else [f"--socket={self.server.socket}"]
         command = [sys.executable, "-m", "ferrite_migrate", words[0], *here, f"--user={user}", *words[1:]]
-        given = {**os.environ, **{f"FERRITE_MIGRATE_{name}": value for name, value in environment.items() if name != "MYSQL_PWD"}}
+        given = {
+            **os.environ,
+            **{f"FERRITE_MIGRATE_{name}": value for name, value in environment.items() if name != "MYSQL_PWD"},
+        }
         given.pop("MYSQL_PWD", None)
         if "MYSQL_PWD" in environment:
             given["MYSQL_PWD"] = environment["MYSQL_PWD"]
@@ -179,5 +193,9 @@ class Env:
             raise Failed(f"{' '.join(words)} did not end in {TOOL_SECONDS} s:\n{text}") from None
         expect("Traceback" not in text, f"{' '.join(words)} died of its own fault", text)
         if wanted is not None:
-            expect(child.returncode == wanted, f"{' '.join(words)} ended with {child.returncode}, not {wanted}", "\n" + text)
+            expect(
+                child.returncode == wanted,
+                f"{' '.join(words)} ended with {child.returncode}, not {wanted}",
+                "\n" + text,
+            )
         return Ran(child.returncode, text)

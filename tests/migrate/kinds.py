@@ -8,14 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-ODD = "o`d'd \"t\\able\" ü.x"
+ODD = 'o`d\'d "t\\able" ü.x'
 """A table's name that needs quoting everywhere."""
 OTHER = "mig other"
 """A second database, with a space in its name."""
 
 MOVES: dict[str, list[str]] = {
     "empty": ["CREATE TABLE empty (a INT PRIMARY KEY, b VARCHAR(10))"],
-    "no_key": ["CREATE TABLE no_key (a INT, b TEXT)", "INSERT INTO no_key VALUES (1,'x'),(1,'x'),(NULL,NULL),(2,REPEAT('y',30000))"],
+    "no_key": [
+        "CREATE TABLE no_key (a INT, b TEXT)",
+        "INSERT INTO no_key VALUES (1,'x'),(1,'x'),(NULL,NULL),(2,REPEAT('y',30000))",
+    ],
     "counter": [
         "CREATE TABLE counter (id BIGINT UNSIGNED AUTO_INCREMENT PRIMARY KEY, v INT) AUTO_INCREMENT=1000",
         "INSERT INTO counter (v) VALUES (1),(2)",
@@ -41,7 +44,9 @@ MOVES: dict[str, list[str]] = {
         "INSERT INTO long_values VALUES (1,REPEAT(CHAR(0,255,1,2),300000),REPEAT('long',200000),REPEAT('z',5000)),(2,'',NULL,''),(3,NULL,'t',NULL)",
     ],
     "wide": [
-        "CREATE TABLE wide (id INT PRIMARY KEY, " + ", ".join(f"c{i} VARCHAR(300)" for i in range(60)) + ") ROW_FORMAT=DYNAMIC",
+        "CREATE TABLE wide (id INT PRIMARY KEY, "
+        + ", ".join(f"c{i} VARCHAR(300)" for i in range(60))
+        + ") ROW_FORMAT=DYNAMIC",
         "INSERT INTO wide SELECT seq, " + ", ".join("REPEAT('w', 100)" for _ in range(60)) + " FROM seq_1_to_50",
     ],
     "generated": [
@@ -57,17 +62,32 @@ MOVES: dict[str, list[str]] = {
         "CREATE TABLE compressed (id INT PRIMARY KEY, v VARCHAR(99)) ROW_FORMAT=COMPRESSED KEY_BLOCK_SIZE=8 COMMENT='ENGINE=InnoDB, it''s \\\\ odd'",
         "INSERT INTO compressed SELECT seq, seq FROM seq_1_to_100",
     ],
-    "redundant": ["CREATE TABLE redundant (id INT PRIMARY KEY) ROW_FORMAT=REDUNDANT STATS_PERSISTENT=1 STATS_AUTO_RECALC=0", "INSERT INTO redundant VALUES (1)"],
-    "page_compressed": ["CREATE TABLE page_compressed (id INT PRIMARY KEY) PAGE_COMPRESSED=1", "INSERT INTO page_compressed VALUES (7)"],
+    "redundant": [
+        "CREATE TABLE redundant (id INT PRIMARY KEY) ROW_FORMAT=REDUNDANT STATS_PERSISTENT=1 STATS_AUTO_RECALC=0",
+        "INSERT INTO redundant VALUES (1)",
+    ],
+    "page_compressed": [
+        "CREATE TABLE page_compressed (id INT PRIMARY KEY) PAGE_COMPRESSED=1",
+        "INSERT INTO page_compressed VALUES (7)",
+    ],
     "period": [
         "CREATE TABLE period (id INT, s DATE, e DATE, PERIOD FOR p(s,e), PRIMARY KEY (id, p WITHOUT OVERLAPS))",
         "INSERT INTO period VALUES (1,'2026-01-01','2026-02-01'),(1,'2026-02-01','2026-03-01')",
     ],
-    "shapes": ["CREATE TABLE shapes (id INT PRIMARY KEY, g GEOMETRY)", "INSERT INTO shapes VALUES (1,ST_GeomFromText('POINT(1 2)')),(2,NULL)"],
+    "shapes": [
+        "CREATE TABLE shapes (id INT PRIMARY KEY, g GEOMETRY)",
+        "INSERT INTO shapes VALUES (1,ST_GeomFromText('POINT(1 2)')),(2,NULL)",
+    ],
     "sequence": ["CREATE SEQUENCE sequence START WITH 10 INCREMENT BY 5 CACHE 0", "DO NEXTVAL(sequence)"],
-    ODD: ["CREATE TABLE {odd} (`a``b` INT PRIMARY KEY, `c d` VARCHAR(20) DEFAULT '),(''`' COMMENT 'x`y'',', KEY `k,(` (`c d`))", "INSERT INTO {odd} VALUES (1, DEFAULT)"],
+    ODD: [
+        "CREATE TABLE {odd} (`a``b` INT PRIMARY KEY, `c d` VARCHAR(20) DEFAULT '),(''`' COMMENT 'x`y'',', KEY `k,(` (`c d`))",
+        "INSERT INTO {odd} VALUES (1, DEFAULT)",
+    ],
     # ---- foreign keys ----
-    "parent": ["CREATE TABLE parent (id INT PRIMARY KEY, code VARCHAR(10), n INT DEFAULT 0, UNIQUE (code))", "INSERT INTO parent SELECT seq, seq, 0 FROM seq_1_to_100"],
+    "parent": [
+        "CREATE TABLE parent (id INT PRIMARY KEY, code VARCHAR(10), n INT DEFAULT 0, UNIQUE (code))",
+        "INSERT INTO parent SELECT seq, seq, 0 FROM seq_1_to_100",
+    ],
     "child": [
         "CREATE TABLE child (id INT AUTO_INCREMENT PRIMARY KEY, p INT, code VARCHAR(10), CONSTRAINT fk_p FOREIGN KEY (p) REFERENCES parent (id) ON DELETE CASCADE, "
         "FOREIGN KEY (code) REFERENCES parent (code) ON DELETE SET NULL ON UPDATE CASCADE)",
@@ -101,13 +121,25 @@ MOVES: dict[str, list[str]] = {
 }
 """Name of a table, and the statements; all in the database `mig` but for the parent of `abroad`."""
 
-ABROAD = ["CREATE TABLE `{other}`.`par``ent` (x INT, y INT, PRIMARY KEY (x, y))", "INSERT INTO `{other}`.`par``ent` VALUES (1,2),(3,4)"]
+ABROAD = [
+    "CREATE TABLE `{other}`.`par``ent` (x INT, y INT, PRIMARY KEY (x, y))",
+    "INSERT INTO `{other}`.`par``ent` VALUES (1,2),(3,4)",
+]
 
 REFUSED: dict[str, tuple[list[str], str]] = {
-    "words": (["CREATE TABLE words (id INT PRIMARY KEY, t TEXT, FULLTEXT KEY (t))", "INSERT INTO words VALUES (1,'a b')"], "FULLTEXT"),
-    "words_child": (["CREATE TABLE words_child (id INT PRIMARY KEY, w INT, FOREIGN KEY (w) REFERENCES words (id))"], "connected by foreign keys with mig.words"),
+    "words": (
+        ["CREATE TABLE words (id INT PRIMARY KEY, t TEXT, FULLTEXT KEY (t))", "INSERT INTO words VALUES (1,'a b')"],
+        "FULLTEXT",
+    ),
+    "words_child": (
+        ["CREATE TABLE words_child (id INT PRIMARY KEY, w INT, FOREIGN KEY (w) REFERENCES words (id))"],
+        "connected by foreign keys with mig.words",
+    ),
     "places": (["CREATE TABLE places (id INT PRIMARY KEY, g POINT NOT NULL, SPATIAL KEY (g))"], "SPATIAL"),
-    "versioned": (["CREATE TABLE versioned (id INT PRIMARY KEY) WITH SYSTEM VERSIONING", "INSERT INTO versioned VALUES (1)"], "4120"),
+    "versioned": (
+        ["CREATE TABLE versioned (id INT PRIMARY KEY) WITH SYSTEM VERSIONING", "INSERT INTO versioned VALUES (1)"],
+        "4120",
+    ),
     "thai": (["CREATE TABLE thai (v VARCHAR(9) COLLATE tis620_thai_ci, KEY (v)) DEFAULT CHARSET=tis620"], "1478"),
 }
 
@@ -135,7 +167,10 @@ def collation_tables(connection: Any, every: bool, width: int = 50) -> Iterator[
         )
         collations = list(cursor.fetchall())
     for i in range(0, len(collations), width):
-        columns = [f"c{j} VARCHAR(20) CHARACTER SET {cs} COLLATE {co}, KEY (c{j})" for j, (cs, co) in enumerate(collations[i : i + width])]
+        columns = [
+            f"c{j} VARCHAR(20) CHARACTER SET {cs} COLLATE {co}, KEY (c{j})"
+            for j, (cs, co) in enumerate(collations[i : i + width])
+        ]
         values = [f"{', '.join(repr(word) for _ in columns)}" for word in ("a", "B ", "Ab c")]
         name = f"collations_{i // width}"
         yield (

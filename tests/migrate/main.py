@@ -69,7 +69,9 @@ def main() -> int:
         print(f"unknown: {', '.join(unknown) or arguments.engine}")
         return 2
     failed = [name for name in arguments.only or scenarios if not _play(name, scenarios[name], arguments)]
-    print(f"{len(arguments.only or scenarios) - len(failed)} passed, {len(failed)} failed{': ' if failed else ''}{', '.join(failed)}")
+    print(
+        f"{len(arguments.only or scenarios) - len(failed)} passed, {len(failed)} failed{': ' if failed else ''}{', '.join(failed)}"
+    )
     return bool(failed)
 
 

@@ -33,7 +33,9 @@ def scenario_every_kind_there_and_back(env: Env) -> None:
     same(rows, env.contents(), "the same rows")
     for name, definition in env.definitions().items():
         before, after = definitions[name], definition
-        expect(_without_engine(before) == _without_engine(after), f"{name} has the same definition", f"{before}\n{after}")
+        expect(
+            _without_engine(before) == _without_engine(after), f"{name} has the same definition", f"{before}\n{after}"
+        )
     env.nothing_left()
     _use(env)
     env.tool("check", wanted=1)
@@ -60,10 +62,16 @@ def _use(env: Env) -> None:
     expect(env.error("INSERT INTO texts (id) VALUES (-1)") == 4025, "a check is checked")
     env.run("INSERT INTO grandchild VALUES (1000, 200, 'a')")
     expect(env.run("SELECT note FROM grandchild WHERE id=1000")[0][0] == "a!", "a trigger fires")
-    env.run("INSERT INTO parent VALUES (500, 'x', 0)", "INSERT INTO child (p) VALUES (500)", "DELETE FROM parent WHERE id=500")
+    env.run(
+        "INSERT INTO parent VALUES (500, 'x', 0)",
+        "INSERT INTO child (p) VALUES (500)",
+        "DELETE FROM parent WHERE id=500",
+    )
     expect(env.run("SELECT COUNT(*) FROM child WHERE p=500")[0][0] == 0, "a delete cascades")
     env.run("INSERT INTO counter (v) VALUES (3)")
-    expect(env.run("SELECT MAX(id) FROM counter")[0][0] == 1002, "the counter goes on", env.run("SELECT * FROM counter"))
+    expect(
+        env.run("SELECT MAX(id) FROM counter")[0][0] == 1002, "the counter goes on", env.run("SELECT * FROM counter")
+    )
     expect(env.run("SELECT NEXTVAL(sequence)")[0][0] == 15, "the sequence goes on")
     env.run("DELETE FROM counter WHERE v=3")
 
@@ -78,7 +86,11 @@ def scenario_selection(env: Env) -> None:
     env.tool("convert", f"--table={DATABASE}.empty", wanted=0)
     env.tool("convert", f"--table={DATABASE}.child", "--connected", wanted=0)
     engines = {name[1]: engine for name, engine in env.tables().items()}
-    expect([x for x, engine in engines.items() if engine == "InnoDB"] == ["no_key"], "what was not asked for stays", engines)
+    expect(
+        [x for x, engine in engines.items() if engine == "InnoDB"] == ["no_key"],
+        "what was not asked for stays",
+        engines,
+    )
     env.tool("back", f"--table={DATABASE}.parent", wanted=1)
     env.tool("back", f"--table={DATABASE}.parent", "--connected", wanted=0)
     engines = {name[1]: engine for name, engine in env.tables().items()}
@@ -101,10 +113,17 @@ def scenario_changed_between(env: Env) -> None:
     env.make(["parent", "child", "compressed"])
     env.tool("convert", wanted=0)
     env.run("ALTER TABLE compressed ADD COLUMN more INT DEFAULT 5, ROW_FORMAT=DEFAULT, KEY_BLOCK_SIZE=0")
-    env.run("ALTER TABLE child DROP FOREIGN KEY fk_p", "ALTER TABLE child ADD CONSTRAINT fk_new FOREIGN KEY (p) REFERENCES parent (id)")
+    env.run(
+        "ALTER TABLE child DROP FOREIGN KEY fk_p",
+        "ALTER TABLE child ADD CONSTRAINT fk_new FOREIGN KEY (p) REFERENCES parent (id)",
+    )
     env.tool("back", "--no-verify", wanted=0)
     made = str(env.run("SHOW CREATE TABLE compressed")[0][1])
-    expect("`more`" in made and "ROW_FORMAT=COMPRESSED" in made and "KEY_BLOCK_SIZE=8" in made, "a column stays, lost options return", made)
+    expect(
+        "`more`" in made and "ROW_FORMAT=COMPRESSED" in made and "KEY_BLOCK_SIZE=8" in made,
+        "a column stays, lost options return",
+        made,
+    )
     made = str(env.run("SHOW CREATE TABLE child")[0][1])
     expect("fk_new" in made and "fk_p" not in made and "ENGINE=InnoDB" in made, "new foreign keys stay", made)
 
@@ -116,7 +135,16 @@ def scenario_dump(env: Env) -> None:
     env.run(*kinds.MORE)
     program = env.server.places.program("mariadb-dump")
     dumped = subprocess.run(
-        [program, "--no-defaults", f"--socket={env.server.socket}", "--user=root", "--triggers", "--databases", DATABASE, kinds.OTHER],
+        [
+            program,
+            "--no-defaults",
+            f"--socket={env.server.socket}",
+            "--user=root",
+            "--triggers",
+            "--databases",
+            DATABASE,
+            kinds.OTHER,
+        ],
         env=env.server.places.child_env(),
         capture_output=True,
         check=True,
