@@ -73,6 +73,8 @@ def require_privileges(session: Session, groups: Iterable[list[Name]], moving: b
         lacking[OWN_DATABASE] = set(held.missing((OWN_DATABASE, ""), ON_OWN))
     lacking[TRIAL_DATABASE] = set(held.missing((TRIAL_DATABASE, ""), ON_TRIAL))
     told = [f"{', '.join(sorted(x))} on `{database}`.*" for database, x in lacking.items() if x]
+    if moving and not held.unasked and "PROCESS" not in held.everywhere:
+        told.append("PROCESS on *.*")
     if told:
         raise Problem(f"the account {session.value('SELECT CURRENT_USER()')} lacks privileges: {'; '.join(told)}")
 

@@ -56,9 +56,9 @@ def _killed(env: Env, points: list[str], server: bool) -> None:
     rows, definitions = env.contents(), env.definitions()
     for point in points:
         for command in ("convert", "back"):
-            victim = {"KILL_PID": str(env.server.pid)} if server else {}
+            victim = str(env.server.pid) if server else ""
             where = f"{point} of {command}, {'the server' if server else 'the program'}"
-            seen = env.tool(command, KILL=point, **victim)
+            seen = env.tool(command, KILL=point, KILL_PID=victim)
             expect(seen.code == (2 if server else -signal.SIGKILL), f"it comes to {where}", seen.text)
             if server:
                 expect("connection" in seen.text, "a message names the cause", seen.text)

@@ -19,7 +19,7 @@ Scenario = Callable[[Env], None]
 
 
 def _scenarios() -> dict[str, Scenario]:
-    found = {}
+    found: dict[str, Scenario] = {}
     for module in (moves, deaths, inputs):
         for name, function in inspect.getmembers(module, inspect.isfunction):
             if name.startswith("scenario_"):
