@@ -137,7 +137,7 @@ class Job:
             require_engine(main, "FERRITE")
             require_engine(main, "InnoDB")
             conditions.require_alone(main)
-            take_turn(main, patient, say)
+            take_turn(main, patient, say, self.stop)
             conditions.require_privileges(main, [], moving=True)
             conditions.require_unlogged(side)
             self.stop.kill = lambda: self._kill(main.id)

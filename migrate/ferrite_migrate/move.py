@@ -227,10 +227,10 @@ class Mover:
             try:
                 guards.install(self.main, names)
                 points.reached("move.guarded")
+                self._mark(group, journal.FROZEN)
             except Refused:
                 guards.remove(self.main, names)
                 raise
-            self._mark(group, journal.FROZEN)
             points.reached("move.frozen")
             self._frozen(group, target)
         finally:
@@ -322,9 +322,15 @@ class Mover:
         self._end(group, target)
 
     def _mark(self, group: list[Entry], state: str) -> None:
+        before = group[0].state
         for entry in group:
             entry.state = state
-        self.book.write(group)
+        try:
+            self.book.write(group)
+        except Refused:
+            for entry in group:
+                entry.state = before
+            raise
 
     def _drive(self, group: list[Entry], target: str) -> None:
         """From any mixture of engines and foreign keys to one engine and all keys."""

@@ -7,7 +7,6 @@ a server: `main` holds the user lock `ferrite_migrate` as long as the server run
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -184,7 +183,9 @@ def require_engine(session: Session, engine: str) -> None:
         raise Problem(f"the server has no engine {engine}{how}")
 
 
-def take_turn(session: Session, patient: bool, tell: Callable[[str], None]) -> None:
+def take_turn(
+    session: Session, patient: bool, tell: Callable[[str], None], stopped: Callable[[], bool] = lambda: False
+) -> None:
     """Be the only one of this kind on the server; `patient` waits for what another, perhaps dead, still has running there."""
     told = False
     while not session.value(f"SELECT GET_LOCK('{USER_LOCK}', {2 if patient else 0})"):
@@ -200,4 +201,5 @@ def take_turn(session: Session, patient: bool, tell: Callable[[str], None]) -> N
         if not told:
             tell(f"waiting for another ferrite-migrate on this server ({doing})")
         told = True
-        time.sleep(0.2)
+        if stopped():
+            raise Problem("stopped")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ferrite_migrate import guards
@@ -45,10 +45,12 @@ class Trial:
         verdicts: dict[Name, Verdict] = {}
         try:
             for table in tables:
-                verdicts[table.name] = self._one(table, place, definitions)
-            for table in tables:
-                if not any(x.refused for x in verdicts.values()):
-                    self._compare(table, place, definitions[table.name], verdicts[table.name])
+                self._step(self._make, table, place, definitions, verdicts)
+            # All parents are there by now, and in the same engine.
+            for step in (self._foreign, self._compare):
+                for table in tables:
+                    if not any(x.refused for x in verdicts.values()):
+                        self._step(step, table, place, definitions, verdicts)
         finally:
             for copy in place.values():
                 self.session.run(f"DROP TABLE IF EXISTS {full(copy)}")
@@ -58,32 +60,47 @@ class Trial:
                 verdict.refused = f"connected by foreign keys with {label(refused[0])}, which is refused"
         return verdicts
 
-    def _one(self, table: Table, place: Mapping[Name, Name], definitions: dict[Name, Definition]) -> Verdict:
-        copy = place[table.name]
+    def _step(
+        self,
+        step: Callable[[Table, Mapping[Name, Name], dict[Name, Definition], Verdict], None],
+        table: Table,
+        place: Mapping[Name, Name],
+        definitions: dict[Name, Definition],
+        verdicts: dict[Name, Verdict],
+    ) -> None:
+        """One step for one table: what the server says against it is the verdict."""
+        verdict = verdicts.setdefault(table.name, Verdict())
         try:
-            definition = definitions[table.name] = Definition.parse(self.session.create_statement(table.name))
-            verdict = self._of_definition(table, definition)
-            if verdict.refused:
-                return verdict
-            self.session.run(f"CREATE TABLE {full(copy)} LIKE {full(table.name)}")
-            self.session.run(f"ALTER TABLE {full(copy)} ENGINE={self.engine}")
-            verdict.changes += [text for _, text in self.session.warnings()]
-            if definition.foreign:
-                self._foreign(table, place, definition)
+            step(table, place, definitions, verdict)
+        except ConnectionLost:
+            raise
         except Problem as e:
-            if isinstance(e, ConnectionLost):
-                raise
-            hint = (
-                "; dump the table with mariadb-dump --dump-history and restore it with the other engine's name"
-                if isinstance(e, Refused) and e.code == VERSIONED_ENGINE
-                else ""
-            )
-            return Verdict(
-                refused=f"{e}{hint}".replace(f"{TRIAL_DATABASE}`.`{copy[1]}", f"{table.name[0]}`.`{table.name[1]}")
-            )
-        return verdict
+            copy, own = "`.`".join(place[table.name]), "`.`".join(table.name)
+            verdict.refused = str(e).replace(copy, own)
+            if isinstance(e, Refused) and e.code == VERSIONED_ENGINE:
+                verdict.refused += (
+                    "; dump it with mariadb-dump --dump-history and restore it with the other engine's name"
+                )
 
-    def _foreign(self, table: Table, place: Mapping[Name, Name], definition: Definition) -> None:
+    def _make(
+        self, table: Table, place: Mapping[Name, Name], definitions: dict[Name, Definition], verdict: Verdict
+    ) -> None:
+        definition = definitions[table.name] = Definition.parse(self.session.create_statement(table.name))
+        self._of_definition(table, definition, verdict)
+        if verdict.refused:
+            return
+        copy = place[table.name]
+        self.session.run(f"CREATE TABLE {full(copy)} LIKE {full(table.name)}")
+        self.session.run(f"ALTER TABLE {full(copy)} ENGINE={self.engine}")
+        verdict.changes += [text for _, text in self.session.warnings()]
+
+    def _foreign(
+        self, table: Table, place: Mapping[Name, Name], definitions: dict[Name, Definition], verdict: Verdict
+    ) -> None:
+        del verdict
+        definition = definitions[table.name]
+        if not definition.foreign:
+            return
         copy = place[table.name]
         clauses = [self._among_copies(clause, table.name, place) for clause in definition.foreign]
         self.session.run(f"ALTER TABLE {full(copy)} {', '.join('ADD ' + x for x in clauses)}")
@@ -100,9 +117,9 @@ class Trial:
                 return refers_elsewhere(clause, full(copy))
         return refers_elsewhere(clause, full((TRIAL_DATABASE, "missing")))
 
-    def _of_definition(self, table: Table, definition: Definition) -> Verdict:
+    def _of_definition(self, table: Table, definition: Definition, verdict: Verdict) -> None:
         """What the server does without a word."""
-        options, verdict = definition.options, Verdict()
+        options = definition.options
         encrypted = _ENCRYPTED.search(options) or self.encrypts_all and not _NOT_ENCRYPTED.search(options)
         if self.engine == "FERRITE" and encrypted and not self.allow_unencrypted:
             verdict.refused = (
@@ -118,10 +135,12 @@ class Trial:
             verdict.changes.append("ROW_FORMAT=COMPRESSED has no effect in Ferrite; it is kept for the way back")
         if table.kind == "SEQUENCE":
             verdict.changes.append("the values that the server has cached are skipped, as by a restart")
-        return verdict
 
-    def _compare(self, table: Table, place: Mapping[Name, Name], definition: Definition, verdict: Verdict) -> None:
+    def _compare(
+        self, table: Table, place: Mapping[Name, Name], definitions: dict[Name, Definition], verdict: Verdict
+    ) -> None:
         """What the server shows otherwise than before."""
+        definition = definitions[table.name]
         after = Definition.parse(self.session.create_statement(place[table.name]))
         before = Definition(definition.parts, (), definition.options)
         found = before.differences(Definition(after.parts, (), after.options))

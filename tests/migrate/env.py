@@ -10,7 +10,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from lib.engines import engine
@@ -38,6 +39,14 @@ class Ran:
 
     def __init__(self, code: int, text: str) -> None:
         self.code, self.text = code, text
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 30) -> None:
+    """Fail if it takes too long."""
+    until = time.monotonic() + seconds
+    while not condition():
+        expect(time.monotonic() < until, "waited too long")
+        time.sleep(0.05)
 
 
 def same(before: dict[tuple[str, str], object], after: dict[tuple[str, str], object], what: str) -> None:

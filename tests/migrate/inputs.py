@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
 import tempfile
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from migrate.env import DATABASE, Env, expect, same, uncounted
+from migrate.env import DATABASE, Env, expect, same, uncounted, wait_until
 
 Scenario = Callable[[Env], None]
 ACCOUNTS = """CREATE USER full@localhost IDENTIFIED BY 'right'; GRANT ALL ON *.* TO full@localhost;
@@ -212,3 +215,58 @@ def _fill(env: Env, mount: Path) -> None:
     (mount / "ballast").unlink()
     env.tool("convert", "--no-space-check", wanted=0)
     expect(env.run("SELECT COUNT(*), SUM(CRC32(v)) FROM big") == rows, "moved with its rows")
+
+
+def _sleep(cursor: Any) -> None:
+    with contextlib.suppress(Exception):  # it is killed
+        cursor.execute("SELECT SLEEP(60)")
+
+
+def scenario_throttle_and_signals(env: Env) -> None:
+    "A busy server makes it wait, a time limit ends it, and so does a signal: after the group, or in its midst, which is put back."
+    env.databases()
+    env.make(["empty", "no_key", "parent", "child", "grandchild"])
+    definitions, rows = env.definitions(), env.contents()
+    seen = env.tool("convert", "--max-threads-running=0.5", wanted=2).text
+    expect("invalid int" in seen, "a limit is a number", seen)
+    seen = env.tool("convert", "--max-lag=1", wanted=2).text
+    expect("--replica" in seen, "a lag needs a replica", seen)
+    with env.session() as busy, busy.cursor() as cursor:
+        sleeper = threading.Thread(target=_sleep, args=(cursor,), daemon=True)
+        sleeper.start()
+        seen = env.tool("convert", "--max-threads-running=1", "--max-wait=1", wanted=2).text
+        expect("threads running" in seen and "--resume" in seen, "it waits and gives up", seen)
+        env.run(f"KILL QUERY {busy.thread_id()}")
+        sleeper.join(10)
+    seen = env.tool("convert", "--resume", "--max-time=0.001", wanted=1).text
+    expect("stopped; 3 of 3 groups are left" in seen, "the time is up", seen)
+    same(definitions, env.definitions(), "nothing has been done")
+    with env.session(database=DATABASE) as holder, holder.cursor() as cursor:
+        cursor.execute("LOCK TABLES grandchild READ")
+        child = env.start("convert", "--resume", "--lock-wait=60")
+        wait_until(lambda: bool(env.run("SELECT 1 FROM information_schema.PROCESSLIST WHERE INFO LIKE 'LOCK TABLES%'")))
+        child.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        child.send_signal(signal.SIGTERM)
+        text, _ = child.communicate(timeout=60)
+    expect(
+        child.returncode == 1 and "stopping after this group" in text and "1317" in text, "the statement is ended", text
+    )
+    same(rows, env.contents(), "the rows are as before")
+    env.nothing_left()
+    env.tool("convert", wanted=0)
+    seen = env.tool("back", "--pause=0.1", wanted=0).text
+    same(definitions, env.definitions(), "the definitions are as before")
+
+
+@options("--innodb-flush-log-at-trx-commit=0", "--log-bin-trust-function-creators=0", "--log-bin=b", "--server-id=1")
+def scenario_lazy_log(env: Env) -> None:
+    "Where commits are not flushed, the journal still survives the server."
+    env.databases()
+    env.make(["parent", "child", "grandchild"])
+    definitions = env.definitions()
+    env.tool("convert", KILL="move.altered", KILL_PID=str(env.server.pid), wanted=2)
+    env.restart()
+    expect("frozen" in env.tool("status", wanted=1).text, "the journal is there")
+    env.tool("back", wanted=0)
+    same(definitions, env.definitions(), "the definitions are as before")
