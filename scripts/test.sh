@@ -39,7 +39,7 @@ test_ci() {
     test_stage sim test_sim_ci
     test_suite launcher
     local suite
-    for suite in loom tools introspection sysbench bench; do
+    for suite in loom tools introspection migrate sysbench bench; do
         test_suite "$suite" --ci
     done
     # mtr keeps one processor busy, diff and schedules less than one.
@@ -77,7 +77,7 @@ test_all() {
     test_stage sim test_sim
     test_suite launcher
     local suite
-    for suite in loom tools introspection applications suites sysbench bench mtr diff corners schedules crash soak perf; do
+    for suite in loom tools introspection migrate applications suites sysbench bench mtr diff corners schedules crash soak perf; do
         test_suite "$suite" "$@"
     done
 }

@@ -248,6 +248,16 @@ def _mentioned(tree: Tree) -> list[str]:
     pages += tree.under("docs/operating/", ".md") + tree.under("docs/measured/", ".md")
     for script in tree.under("scripts/", ".sh"):  # variables of the environment
         known |= {word for word in words(tree, script) if word.startswith("FERRITE_")}
+    for source in (
+        "tables.py",
+        "guards.py",
+    ):  # databases and triggers of ./ferrite migrate
+        known |= set(
+            re.findall(
+                r'"(ferrite_migrate\w*)"',
+                tree.text(f"migrate/ferrite_migrate/{source}"),
+            )
+        )
     return [
         f"{page}: {name} is no setting, status variable or view"
         for page in pages
