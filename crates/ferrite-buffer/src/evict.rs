@@ -72,6 +72,14 @@ impl Pool {
         }
     }
 
+    /// A free frame, if one can be had without waiting.
+    pub(crate) fn take_frame_at_once(&self) -> Option<u32> {
+        let evict = || (0..FOREGROUND_STEPS).find_map(|_| self.evict_at_hand());
+        let f = self.pop_free().or_else(evict)?;
+        assert!(self.frame(f).is_unused(), "frame {f} is in use");
+        Some(f)
+    }
+
     /// Will the writer make a frame free? While it writes it will.
     #[cold]
     fn may_wait(&self, failing_since_us: &mut Option<u64>) -> Result<()> {
@@ -203,6 +211,9 @@ impl Pool {
                 "{page} is dropped from another's frame"
             );
             self.stats.evictions.inc();
+            if frame.is_ahead() {
+                self.stats.read_ahead_unused.inc();
+            }
             if kind == Kind::Inner {
                 frame.retire_page();
                 let tag = self.epochs.retired_now();

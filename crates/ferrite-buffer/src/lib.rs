@@ -7,7 +7,7 @@
 //!   to an immutable inner node under an epoch pin.
 //! - `pool`: frames and directory, loading. `access`: from a page id to a guard.
 //! - `change`: logging, new pages, replacing inner nodes, freeing.
-//! - `evict`: free frames, the clock hand.
+//! - `evict`: free frames, the clock hand. `read_ahead`: pages read before they are asked for.
 //! - `writer_state`, `write`: write-back in batches, map deltas, the writer thread.
 //!
 //! # Invariants
@@ -41,14 +41,17 @@ mod evict;
 mod frame;
 mod guard;
 mod pool;
+mod read_ahead;
 mod recover;
 mod write;
 #[cfg(test)]
 mod write_tests;
 mod writer_state;
 
+pub use access::Keep;
 pub use evict::{is_for_want_of_a_frame, patiently};
 pub use guard::{ExclusiveGuard, InnerRef, NewFrame, Node, SharedGuard};
+pub use read_ahead::misses_here;
 pub use pool::{Pool, PoolConfig, PoolStats, WriteFilter};
 pub use writer_state::WriterState;
 

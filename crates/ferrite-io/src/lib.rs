@@ -16,6 +16,7 @@
 //!   as either of them, per 512-byte sector.
 
 mod buf;
+mod queue;
 mod readonly;
 mod real;
 pub mod sim;
@@ -26,6 +27,7 @@ use ferrite_sync::Arc;
 use ferrite_types::Result;
 
 pub use buf::AlignedBuf;
+pub use queue::{ReadPart, ReadQueue};
 pub use readonly::ReadOnly;
 pub use real::RealStorage;
 pub use stats::IoStats;
