@@ -13,7 +13,9 @@ use ferrite_types::{PageId, Result};
 pub enum Keep {
     /// It is hot.
     Yes,
-    /// A scan passes over it: as hot as it was before.
+    /// A scan comes to it, and will hardly come again soon.
+    Scanned,
+    /// The same scan once more: as hot as it was before.
     No,
 }
 
@@ -22,7 +24,8 @@ impl Pool {
     fn use_of(&self, frame: &Frame, keep: Keep) {
         let first = match keep {
             Keep::Yes => frame.touch(),
-            Keep::No => frame.pass_over(),
+            Keep::Scanned => frame.scan(),
+            Keep::No => false,
         };
         if first {
             self.used_ahead();

@@ -31,6 +31,7 @@ const HOT_MAX: u8 = 3;
 const COLD: u8 = 1;
 /// Clock count of a cold page that was read ahead and that nobody has used yet.
 const AHEAD: u8 = 0;
+const _: () = assert!(AHEAD + 1 == COLD && COLD < HOT_MAX);
 
 #[repr(align(64))]
 pub(crate) struct Frame {
@@ -202,14 +203,15 @@ impl Frame {
         hot == AHEAD
     }
 
-    /// A use that should not keep the page, by a scan. True: the first of a page read ahead.
+    /// A scan comes to the page. If it is cold and not new, another scan was here before: that
+    /// is worth one pass of the hand. True: the first use of a page read ahead.
     #[inline]
-    pub(crate) fn pass_over(&self) -> bool {
-        let is_ahead = self.hot.load(Ordering::Relaxed) == AHEAD;
-        if is_ahead {
-            self.hot.store(COLD, Ordering::Relaxed);
+    pub(crate) fn scan(&self) -> bool {
+        let hot = self.hot.load(Ordering::Relaxed);
+        if hot <= COLD {
+            self.hot.store(hot + 1, Ordering::Relaxed);
         }
-        is_ahead
+        hot == AHEAD
     }
 
     /// The page that is being loaded is not asked for yet. After [`Frame::assign`].

@@ -51,8 +51,8 @@ mod writer_state;
 pub use access::Keep;
 pub use evict::{is_for_want_of_a_frame, patiently};
 pub use guard::{ExclusiveGuard, InnerRef, NewFrame, Node, SharedGuard};
-pub use read_ahead::misses_here;
 pub use pool::{Pool, PoolConfig, PoolStats, WriteFilter};
+pub use read_ahead::misses_here;
 pub use writer_state::WriterState;
 
 /// What this crate must know of a page's bytes; the tree owns the rest of the layout.

@@ -241,3 +241,7 @@ impl Pool {
         self.stats.read_ahead_waits.inc();
     }
 }
+
+#[cfg(test)]
+#[path = "read_ahead_tests.rs"]
+mod tests;

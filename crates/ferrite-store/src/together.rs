@@ -56,8 +56,12 @@ impl Arrived<'_> {
     /// # Errors
     /// `Corrupt`. It is not counted as such: who wants the page reads it again, alone.
     pub fn restore(self, out: &mut [u8]) -> Result<PageHeader> {
+        let at = match ferrite_sync::mutant!("store.ahead_stale") {
+            true => self.at.with_mark(0),
+            false => self.at,
+        };
         self.store
-            .restore((self.page, self.at), self.blob, out, self.unpacker)
+            .restore((self.page, at), self.blob, out, self.unpacker)
             .map_err(|what| Error::Corrupt(format!("page {}: {what}", self.page)))
     }
 }
@@ -69,7 +73,8 @@ impl TogetherReader {
         self.by_place.clear();
         self.by_place
             .extend((0..wanted.len()).filter(|&n| fits(wanted[n].1)));
-        self.by_place.sort_unstable_by_key(|&n| wanted[n].1.granule());
+        self.by_place
+            .sort_unstable_by_key(|&n| wanted[n].1.granule());
         self.runs.clear();
         for (i, &n) in self.by_place.iter().enumerate() {
             let at = wanted[n].1;
@@ -152,8 +157,9 @@ impl Store {
                     let buf = here;
                     parts.push(ReadPart { file, offset, buf });
                 }
-                Err(e) => (0..run.pages)
-                    .for_each(|i| each(by_place[run.first + i], Err(e.clone()))),
+                Err(e) => {
+                    (0..run.pages).for_each(|i| each(by_place[run.first + i], Err(e.clone())))
+                }
             }
         }
         queue.read_all(&mut parts, &mut |part, bytes| {

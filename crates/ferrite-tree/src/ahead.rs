@@ -56,11 +56,13 @@ impl ReadAhead {
         self.end = false;
     }
 
-    /// Whether the pages the scan reads now should stay in memory: those of a long one should not.
-    pub fn keep(&self) -> Keep {
-        match self.steps > BEGINS_AFTER {
-            true => Keep::No,
-            false => Keep::Yes,
+    /// Whether the page that the scan comes to (or comes to again) should stay in memory: those of
+    /// a long scan should not.
+    pub fn keep(&self, again: bool) -> Keep {
+        match (self.steps > BEGINS_AFTER, again) {
+            (false, _) => Keep::Yes,
+            (true, false) => Keep::Scanned,
+            (true, true) => Keep::No,
         }
     }
 

@@ -13,15 +13,17 @@ use super::{Cursor, Direction};
 use ferrite_tree::{Tree, Way};
 use ferrite_types::PageId;
 
-/// Reads from disk, each counted up to this, that make it worth looking for more.
-const WORTH: u32 = 2;
+/// A row that was not in memory adds so much to the count; one that was takes 1 away.
+const MISS: u32 = 8;
 /// As high as the count goes.
-const MOST: u32 = 64;
+const MOST: u32 = 8 * MISS;
+/// The count at which it is worth looking for more: two rows that were not in memory within a few.
+const WORTH: u32 = MISS + 1;
 
 /// What a cursor knows of the rows it fetches.
 #[derive(Default)]
 pub(super) struct RowsAhead {
-    /// Rises by some with each row that was not in memory, falls by one with each that was.
+    /// See `MISS`.
     misses: u32,
     /// The leaves of the batch's rows are asked for.
     is_asked: bool,
@@ -38,7 +40,7 @@ impl RowsAhead {
     pub(super) fn fetched(&mut self, misses: u64) {
         match misses {
             0 => self.misses = self.misses.saturating_sub(1),
-            _ => self.misses = (self.misses + 8).min(MOST),
+            _ => self.misses = (self.misses + MISS).min(MOST),
         }
         debug_assert!(self.misses <= MOST, "{} misses", self.misses);
     }
@@ -59,7 +61,7 @@ impl Cursor {
 
     /// The row of the current entry is about to be fetched, and those of the others in the batch.
     pub(super) fn ahead_of_rows(&mut self) {
-        if self.rows_ahead.misses > 8 * WORTH - 8 && !self.rows_ahead.is_asked {
+        if self.rows_ahead.misses >= WORTH && !self.rows_ahead.is_asked {
             self.ask_for_rows();
         }
     }

@@ -6,7 +6,7 @@ use crate::state::slot::Isolation;
 use crate::transaction::session::Session;
 use ferrite_lock::{Attempt, LockRequest, Mode, RangeId, Span};
 use ferrite_sync::kill_point;
-use ferrite_tree::{node, LeafRef, Tree, Keep};
+use ferrite_tree::{node, Keep, LeafRef, Tree};
 use ferrite_types::{Error, IndexId, Lsn, PageId, Result, TxnId};
 use std::ops::Bound;
 

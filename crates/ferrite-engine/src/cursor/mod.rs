@@ -17,12 +17,12 @@ mod to_stay;
 use crate::catalog::table::Table;
 use crate::rows::write::ENTRY_PREFIX_BYTES;
 use crate::transaction::session::Session;
-use ferrite_lock::Mode;
+use ahead::RowsAhead;
 use ferrite_buffer::misses_here;
+use ferrite_lock::Mode;
 use ferrite_sync::Arc;
 use ferrite_tree::{node, LeafRef, ReadAhead};
 use ferrite_types::{Error, Lsn, PageId, Result};
-use ahead::RowsAhead;
 use locking::Fold;
 use semi::Semi;
 use std::ops::Range;
@@ -471,14 +471,16 @@ impl Cursor {
         if self.is_beyond_leaf {
             self.ahead_of_next_leaf(tree);
         }
-        let keep = self.ahead.keep();
         let resume = &self.resume;
         if resume.page != PageId::NONE {
-            if let Some(leaf) = tree.leaf_if_unchanged(resume.page, resume.lsn, keep)? {
+            if let Some(leaf) =
+                tree.leaf_if_unchanged(resume.page, resume.lsn, self.ahead.keep(true))?
+            {
                 debug_assert!(resume.slot <= leaf.count(), "slot {}", resume.slot);
                 return Ok((leaf, resume.slot));
             }
         }
+        let keep = self.ahead.keep(false);
         match self.direction {
             Direction::Forward => {
                 let leaf = tree.leaf_to(&resume.key, keep)?;
