@@ -3,10 +3,10 @@
 //! The fast path of a resident page is one load of its directory word, the latch, and a check
 //! that the frame still holds the page.
 
+use crate::ahead_state::{note_miss, ReadAheadState};
 use crate::arena::Arena;
 use crate::frame::{Frame, Kind};
 use crate::page_prefix;
-use crate::read_ahead::{self, ReadAheadState};
 use crate::writer_state::WriterState;
 use ferrite_redo::Log;
 use ferrite_store::{Location, PageHeader, Store, Word};
@@ -192,7 +192,7 @@ impl Pool {
         if !self.begin_load(f, page, at, false) {
             return Ok(None);
         }
-        read_ahead::note_miss();
+        note_miss();
         let result = self.fill(f, page, at);
         self.end_load(f, page, at, result.is_ok());
         result.map(|()| Some(f))

@@ -22,73 +22,15 @@
 //! The queue is a leaf. A thread here holds exclusive latches of several frames at once while it
 //! reads: they are frames that were free a moment ago, and it takes no latch of a published page.
 
+use crate::ahead_state::note_miss;
 use crate::pool::Pool;
 use ferrite_store::{Arrived, Location, TogetherReader};
-use ferrite_sync::atomic::{AtomicBool, Ordering};
-use ferrite_sync::{kill_point, Condvar, Mutex};
+use ferrite_sync::atomic::Ordering;
+use ferrite_sync::kill_point;
 use ferrite_types::{PageId, Result};
-use std::cell::Cell;
-use std::collections::VecDeque;
 
-/// Most pages that one thread reads together.
-const TOGETHER: usize = 16;
-/// The queue has room for one part of the pool of so many, and for so many pages at most.
-const QUEUE_SHARE: usize = 8;
-const QUEUE_PAGES: usize = 512;
 /// How long a thread sleeps without work, in us.
 const PAUSE_US: u64 = 1_000_000;
-
-thread_local! {
-    static MISSES: Cell<u64> = const { Cell::new(0) };
-}
-
-/// How often this thread has asked for a page that was not in memory, or would not have been had
-/// it not been read ahead.
-#[inline]
-pub fn misses_here() -> u64 {
-    MISSES.get()
-}
-
-pub(crate) fn note_miss() {
-    MISSES.set(MISSES.get() + 1);
-}
-
-struct Queue {
-    ids: VecDeque<PageId>,
-    /// Threads that wait for work.
-    idle: usize,
-}
-
-/// What those who ask and the threads that read share.
-pub(crate) struct ReadAheadState {
-    queue: Mutex<Queue>,
-    work: Condvar,
-    on: AtomicBool,
-    stop: AtomicBool,
-    /// Most ids in the queue.
-    room: usize,
-    /// Most pages that one thread reads together.
-    together: usize,
-}
-
-impl ReadAheadState {
-    /// For a pool of so many frames.
-    pub(crate) fn new(frames: usize) -> ReadAheadState {
-        let room = (frames / QUEUE_SHARE).min(QUEUE_PAGES);
-        assert!(room > 0, "{frames} frames");
-        ReadAheadState {
-            queue: Mutex::new(Queue {
-                ids: VecDeque::with_capacity(room),
-                idle: 0,
-            }),
-            work: Condvar::new(),
-            on: AtomicBool::new(true),
-            stop: AtomicBool::new(false),
-            room,
-            together: (frames / 64).clamp(1, TOGETHER),
-        }
-    }
-}
 
 /// A frame that waits for its page.
 struct Claim {

@@ -2,6 +2,7 @@
 //! not touched.
 
 use super::*;
+use crate::ahead_state::QUEUE_SHARE;
 use crate::frame::Kind;
 use crate::write_tests::{pool_on, INDEX};
 use ferrite_io::sim::{Fault, SimStorage};

@@ -9,7 +9,7 @@
 //!
 //! Locking: none but the file table's, not over I/O.
 
-use ferrite_types::{Error, PageId, Result};
+use ferrite_types::{Error, PageId, Result, PAGE_BYTES};
 
 use crate::blob::{PageHeader, MAX_BLOB_GRANULES};
 use crate::deps::{AlignedBuf, ReadPart, ReadQueue};
@@ -56,6 +56,8 @@ impl Arrived<'_> {
     /// # Errors
     /// `Corrupt`. It is not counted as such: who wants the page reads it again, alone.
     pub fn restore(self, out: &mut [u8]) -> Result<PageHeader> {
+        assert_eq!(out.len(), PAGE_BYTES, "a page is read whole");
+        debug_assert!(self.blob.len() == self.at.bytes(), "{}", self.page);
         let at = match ferrite_sync::mutant!("store.ahead_stale") {
             true => self.at.with_mark(0),
             false => self.at,
@@ -96,6 +98,9 @@ impl TogetherReader {
                 pages: 1,
             });
         }
+        let planned: usize = self.runs.iter().map(|run| run.pages).sum();
+        assert!(planned == self.by_place.len(), "{planned} pages in runs");
+        debug_assert!(self.runs.iter().all(|run| run.granules <= RUN_GRANULES));
     }
 
     /// A buffer for all runs.
@@ -105,6 +110,7 @@ impl TogetherReader {
         if self.buf.len() < bytes {
             self.buf = AlignedBuf::zeroed(bytes);
         }
+        assert!(self.buf.len() >= bytes, "room for {bytes} bytes");
     }
 }
 
@@ -164,6 +170,7 @@ impl Store {
         }
         queue.read_all(&mut parts, &mut |part, bytes| {
             let run = started[part];
+            debug_assert!(run.pages > 0, "a read for nobody");
             for &n in &by_place[run.first..run.first + run.pages] {
                 let (page, at) = wanted[n];
                 let blob = bytes.as_ref().map_err(|e| e.clone()).map(|bytes| {
