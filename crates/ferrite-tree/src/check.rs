@@ -29,6 +29,7 @@ struct Walk<'t, 'f> {
     census: Census,
     /// Right link the last page of each level announced.
     next_at_level: Vec<Option<PageId>>,
+    before: &'f mut dyn FnMut(&[u8]),
     each: &'f mut dyn FnMut(&[u8], Record<'_>) -> Result<()>,
 }
 
@@ -38,11 +39,24 @@ impl Tree {
     /// # Errors
     /// `Corrupt` with the first fault, a page that cannot be read, or what `each` returned.
     pub fn check(&self, each: &mut dyn FnMut(&[u8], Record<'_>) -> Result<()>) -> Result<Census> {
+        self.check_by_leaf(&mut |_| {}, each)
+    }
+
+    /// As [`Tree::check`]; `before` gets each leaf before its records are given to `each`.
+    ///
+    /// # Errors
+    /// As [`Tree::check`].
+    pub fn check_by_leaf(
+        &self,
+        before: &mut dyn FnMut(&[u8]),
+        each: &mut dyn FnMut(&[u8], Record<'_>) -> Result<()>,
+    ) -> Result<Census> {
         let _structure = self.structure.lock();
         let mut walk = Walk {
             tree: self,
             census: Census::default(),
             next_at_level: Vec::new(),
+            before,
             each,
         };
         walk.visit(self.root, None, b"", None)?;
@@ -114,6 +128,7 @@ impl Walk<'_, '_> {
     }
 
     fn leaf(&mut self, copy: &[u8]) -> Result<()> {
+        (self.before)(copy);
         let mut key = Vec::new();
         for slot in 0..node::count(copy) {
             let rec = node::record(copy, slot);

@@ -10,6 +10,7 @@
 //! and batches begin small: a LIMIT is overshot by no more. Locking: none held here.
 
 use super::{Cursor, Direction};
+use crate::rows::clustered_key;
 use ferrite_tree::{Tree, Way};
 use ferrite_types::PageId;
 
@@ -79,7 +80,7 @@ impl Cursor {
             }
             let key = &self.data[item.key.clone()];
             let value = &self.data[item.value.clone()];
-            if let Some(pk) = super::clustered_key(key, value) {
+            if let Some(pk) = clustered_key(key, value) {
                 tree.note_if_away(pk, &mut pages);
             }
         }

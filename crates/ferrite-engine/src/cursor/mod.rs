@@ -15,6 +15,7 @@ mod snapshot;
 mod to_stay;
 
 use crate::catalog::table::Table;
+use crate::rows::clustered_key;
 use crate::rows::write::ENTRY_PREFIX_BYTES;
 use crate::transaction::session::Session;
 use ahead::RowsAhead;
@@ -163,13 +164,6 @@ fn prefix_end(key: &[u8]) -> Option<Vec<u8>> {
         end.pop();
     }
     None
-}
-
-/// The clustered key in an entry of a secondary index; None: it is broken.
-fn clustered_key<'k>(key: &'k [u8], value: &[u8]) -> Option<&'k [u8]> {
-    let head = value.get(..ENTRY_PREFIX_BYTES)?;
-    let declared = u16::from_le_bytes([head[0], head[1]]) as usize;
-    key.get(declared..)
 }
 
 impl Cursor {
