@@ -33,7 +33,7 @@
 //!
 //! # Lock order
 //! structure lock of a tree > frame latches (left to right, parent never latched) > map
-//! lock > store's own locks > log ring. The free list and the dirty queue are leaves.
+//! lock > store's own locks > log ring. The free list, the dirty queue and the queue of pages to read ahead are leaves.
 
 mod access;
 mod ahead_state;
