@@ -1,10 +1,10 @@
 //! Reading ahead of a cursor: the leaves a scan will come to, and the rows of the entries in a
 //! batch of a secondary index.
 //!
-//! Rows of secondary entries lie anywhere. When two in a row were not in memory, the leaves of
-//! all that are left in the batch are asked for together. As long as every few rows would have
-//! been read from disk, so are those of the next batch; where everything is in memory nothing is
-//! looked for.
+//! Rows of secondary entries lie anywhere, or many of them in one leaf. When two of a few dozen were
+//! not in memory, the leaves of all that are left in the batch are asked for together. As long as
+//! one of a few dozen rows would have been read from disk, so are those of the next batch; where
+//! everything is in memory nothing is looked for.
 //!
 //! Invariants: hints only, see `ferrite_tree::ReadAhead`. Nothing beyond the batch is asked for,
 //! and batches begin small: a LIMIT is overshot by no more. Locking: none held here.
@@ -15,10 +15,11 @@ use ferrite_tree::{Tree, Way};
 use ferrite_types::PageId;
 
 /// A row that was not in memory adds so much to the count; one that was takes 1 away.
-const MISS: u32 = 8;
+const MISS: u32 = 32;
 /// As high as the count goes.
 const MOST: u32 = 8 * MISS;
-/// The count at which it is worth looking for more: two rows that were not in memory within a few.
+/// The count at which it is worth looking for more: two rows that were not in memory within a few
+/// dozen.
 const WORTH: u32 = MISS + 1;
 
 /// What a cursor knows of the rows it fetches.
