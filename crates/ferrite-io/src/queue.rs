@@ -33,7 +33,7 @@ pub struct Descriptor<'f> {
 /// What is known of the kernel's ring.
 enum Kernel {
     Unasked,
-    Has(Ring),
+    Has(Box<Ring>),
     HasNone,
 }
 
@@ -83,7 +83,7 @@ impl ReadQueue {
 
     fn ring(&mut self) -> Option<&mut Ring> {
         if matches!(self.kernel, Kernel::Unasked) {
-            self.kernel = Ring::new().map_or(Kernel::HasNone, Kernel::Has);
+            self.kernel = Ring::new().map_or(Kernel::HasNone, |ring| Kernel::Has(Box::new(ring)));
         }
         match &mut self.kernel {
             Kernel::Has(ring) => Some(ring),
