@@ -24,6 +24,7 @@ char deadlock_detect;
 char print_all_deadlocks;
 char purge_paused;
 char scrub;
+char read_ahead;
 char use_direct_io;
 char rollback_on_timeout;
 
@@ -60,6 +61,7 @@ UPDATE_FUNCTION(flush_log_at_timeout, unsigned int)
 UPDATE_FUNCTION(deadlock_detect, char)
 UPDATE_FUNCTION(purge_paused, char)
 UPDATE_FUNCTION(scrub, char)
+UPDATE_FUNCTION(read_ahead, char)
 UPDATE_FUNCTION(print_all_deadlocks, char)
 
 constexpr unsigned long long KiB = 1024, MiB = 1024 * KiB, GiB = 1024 * MiB;
@@ -134,6 +136,11 @@ static MYSQL_SYSVAR_BOOL(scrub, scrub, PLUGIN_VAR_OPCMDARG,
                          " with zeroes, in the background and at shutdown.",
                          nullptr, update_scrub, 0);
 
+static MYSQL_SYSVAR_BOOL(read_ahead, read_ahead, PLUGIN_VAR_OPCMDARG,
+                         "Read pages in the background before scans and row fetches from"
+                         " secondary indexes need them.",
+                         nullptr, update_read_ahead, 1);
+
 static MYSQL_SYSVAR_UINT(write_threads, write_threads, PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
                          "Number of threads that write dirty pages. 0: a quarter of the number"
                          " of processors, from 1 to 4.",
@@ -177,7 +184,8 @@ struct st_mysql_sys_var *ferrite_system_variables[] = {
     MYSQL_SYSVAR(stats_sample_pages),      MYSQL_SYSVAR(lock_wait_timeout),
     MYSQL_SYSVAR(default_compression),     MYSQL_SYSVAR(purge_paused),
     MYSQL_SYSVAR(allow_backup_stage),      MYSQL_SYSVAR(scrub),
-    MYSQL_SYSVAR(snapshot_isolation),      nullptr};
+    MYSQL_SYSVAR(snapshot_isolation),      MYSQL_SYSVAR(read_ahead),
+    nullptr};
 
 void ferrite_fill_config(fe_config *config) {
   config->buffer_pool_size_bytes = buffer_pool_size;
@@ -203,6 +211,8 @@ void ferrite_apply_settings() {
     sql_print_warning("Ferrite: ferrite_purge_paused: %s", fe_last_error());
   if (fe_engine_set(ferrite_engine, "scrub", scrub) != FE_OK)
     sql_print_warning("Ferrite: ferrite_scrub: %s", fe_last_error());
+  if (fe_engine_set(ferrite_engine, "read_ahead", read_ahead) != FE_OK)
+    sql_print_warning("Ferrite: ferrite_read_ahead: %s", fe_last_error());
 }
 
 unsigned long ferrite_lock_wait_timeout(THD *thd) {

@@ -3,12 +3,13 @@
 //! The fast path of a resident page is one load of its directory word, the latch, and a check
 //! that the frame still holds the page.
 
+use crate::ahead_state::{note_miss, ReadAheadState};
 use crate::arena::Arena;
 use crate::frame::{Frame, Kind};
 use crate::page_prefix;
 use crate::writer_state::WriterState;
 use ferrite_redo::Log;
-use ferrite_store::{Location, Store, Word};
+use ferrite_store::{Location, PageHeader, Store, Word};
 use ferrite_sync::atomic::{AtomicUsize, Ordering};
 use ferrite_sync::epoch::{EpochGuard, Epochs};
 use ferrite_sync::waits::{waiting, Of, Reason};
@@ -45,6 +46,14 @@ pub struct PoolStats {
     pub evictions: Counter,
     /// Waits for a frame's latch.
     pub latch_waits: Counter,
+    /// Pages read ahead of their use; of these, those used, and those dropped before.
+    pub read_ahead: Counter,
+    /// See `read_ahead`.
+    pub read_ahead_used: Counter,
+    /// See `read_ahead`.
+    pub read_ahead_unused: Counter,
+    /// Waits for a page that was being read ahead.
+    pub read_ahead_waits: Counter,
 }
 
 /// Puts into the second page what is to be written of the first, if that is smaller (else
@@ -70,6 +79,7 @@ pub struct Pool {
     pub(crate) hand: AtomicUsize,
     pub(crate) dirty_queue: Mutex<VecDeque<u32>>,
     pub(crate) writer: WriterState,
+    pub(crate) read_ahead: ReadAheadState,
     pub(crate) codec: Codec,
     pub(crate) write_filter: OnceLock<WriteFilter>,
     /// Counters, for status.
@@ -98,6 +108,7 @@ impl Pool {
             hand: AtomicUsize::new(0),
             dirty_queue: Mutex::new(VecDeque::new()),
             writer: WriterState::new(),
+            read_ahead: ReadAheadState::new(count),
             codec: cfg.codec,
             write_filter: OnceLock::new(),
             stats: PoolStats::default(),
@@ -178,23 +189,50 @@ impl Pool {
         assert!(!self.epochs.is_pinned_here(), "a page is read under a pin");
         assert!(!at.is_none(), "{page} is nowhere");
         let f = self.take_frame()?;
+        if !self.begin_load(f, page, at, false) {
+            return Ok(None);
+        }
+        note_miss();
+        let result = self.fill(f, page, at);
+        self.end_load(f, page, at, result.is_ok());
+        result.map(|()| Some(f))
+    }
+
+    /// The unused frame is to get the page that is at `at`: the directory names it from here on,
+    /// and its exclusive latch is held until [`Pool::end_load`]. False: the page is not there any
+    /// more, or somebody was faster; the frame is given back.
+    pub(crate) fn begin_load(&self, f: u32, page: PageId, at: Location, is_ahead: bool) -> bool {
         let frame = self.frame(f);
         frame.latch.exclusive();
         frame.assign(page, 0, at);
+        if is_ahead {
+            frame.set_ahead();
+        }
         frame.set_kind(Kind::Loading);
         let word = self.store.directory().word(page);
         let (old, new) = (Word::on_disk(at).0, Word::resident(f).0);
-        if word
+        let mut claimed = word
             .compare_exchange(old, new, Ordering::SeqCst, Ordering::SeqCst)
-            .is_err()
-        {
+            .is_ok();
+        if is_ahead && ferrite_sync::mutant!("buffer.ahead_not_claimed") {
+            word.store(new, Ordering::SeqCst);
+            claimed = true;
+        }
+        if !claimed {
             frame.clear();
             frame.latch.unlock_exclusive();
             self.give_back(f);
-            return Ok(None);
         }
-        let result = self.fill(f, page, at);
-        if result.is_err() {
+        claimed
+    }
+
+    /// The page is in the frame, or cannot be read: then it is where it was.
+    pub(crate) fn end_load(&self, f: u32, page: PageId, at: Location, is_filled: bool) {
+        let frame = self.frame(f);
+        assert!(frame.page() == page && frame.latch.is_exclusive(), "{page}");
+        if !is_filled {
+            let (old, new) = (Word::on_disk(at).0, Word::resident(f).0);
+            let word = self.store.directory().word(page);
             let before = word.swap(old, Ordering::SeqCst);
             assert!(
                 before == new,
@@ -203,17 +241,26 @@ impl Pool {
             frame.clear();
         }
         frame.latch.unlock_exclusive();
-        match result {
-            Ok(()) => Ok(Some(f)),
-            Err(e) => {
-                self.give_back(f);
-                Err(e)
-            }
+        if !is_filled {
+            self.give_back(f);
         }
     }
 
     /// The loading frame gets its bytes and its kind.
     fn fill(&self, f: u32, page: PageId, at: Location) -> Result<()> {
+        self.fill_from(f, page, |bytes| {
+            let read = || self.store.read_page(page, at, bytes);
+            waiting(Reason::PageRead, Of::Page(page.0), read)
+        })
+    }
+
+    /// As `fill`, with what reads the page.
+    pub(crate) fn fill_from(
+        &self,
+        f: u32,
+        page: PageId,
+        read: impl FnOnce(&mut [u8]) -> Result<PageHeader>,
+    ) -> Result<()> {
         self.stats.reads.inc();
         let frame = self.frame(f);
         assert!(
@@ -222,8 +269,7 @@ impl Pool {
         );
         // SAFETY: kind Loading under the exclusive latch: nobody else looks at the bytes.
         let bytes = unsafe { self.arena.page_mut(f) };
-        let read = || self.store.read_page(page, at, bytes);
-        let header = waiting(Reason::PageRead, Of::Page(page.0), read)?;
+        let header = read(bytes)?;
         assert!(header.page == page, "{} is read for {page}", header.page);
         if page_prefix::index(bytes) != header.index.0 {
             return Err(Error::Corrupt(format!(

@@ -11,13 +11,13 @@ use ferrite_sync::{thread, Arc};
 use ferrite_types::format::{record_kind, Codec};
 use ferrite_types::{Error, IndexId, Lsn, PageId, PAGE_BYTES};
 
-const INDEX: IndexId = IndexId(7);
+pub(crate) const INDEX: IndexId = IndexId(7);
 
 fn pool() -> Arc<Pool> {
     pool_on(&SimStorage::new(1))
 }
 
-fn pool_on(disk: &SimStorage) -> Arc<Pool> {
+pub(crate) fn pool_on(disk: &SimStorage) -> Arc<Pool> {
     pool_of(4 << 20, disk)
 }
 

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use ferrite_sync::{may_wait, time, Arc};
 use ferrite_types::{Error, Result};
 
-use crate::{IoStats, LockGuard, OpenMode, Storage, StorageFile};
+use crate::{Descriptor, IoStats, LockGuard, OpenMode, Storage, StorageFile};
 
 /// The file that [`Storage::lock_exclusive`] locks; it holds the owner's process id.
 const LOCK_FILE: &str = "ferrite.lock";
@@ -413,6 +413,13 @@ impl StorageFile for RealFile {
 
     fn direct_io_active(&self) -> bool {
         self.direct
+    }
+
+    fn descriptor(&self) -> Option<Descriptor<'_>> {
+        Some(Descriptor {
+            fd: self.fd(),
+            stats: &self.stats,
+        })
     }
 }
 

@@ -136,6 +136,17 @@ impl Files {
         file.ok_or_else(|| Error::Corrupt(format!("{} does not exist", file_name(n))))
     }
 
+    /// The file in which that granule is, and its offset there.
+    pub(crate) fn place(&self, granule: u64) -> Result<(Arc<dyn StorageFile>, u64)> {
+        let (n, offset) = self.geometry.place(granule);
+        Ok((self.file(n)?, offset))
+    }
+
+    /// Number of the file in which that granule is.
+    pub(crate) fn number(&self, granule: u64) -> usize {
+        self.geometry.place(granule).0
+    }
+
     pub(crate) fn read(&self, granule: u64, buf: &mut [u8]) -> Result<()> {
         let (n, offset) = self.geometry.place(granule);
         self.file(n)?.read_at(buf, offset)

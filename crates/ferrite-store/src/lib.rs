@@ -17,6 +17,7 @@
 //! - `reserve`: space kept for the next checkpoint.
 //! - `store`, `lifecycle`, `space`: the room's door: pages and ids; open, recover and
 //!   checkpoint; space.
+//! - `together`: many pages read at once.
 //! - `scrub`: free space overwritten with zeroes.
 //! - `scan`: rebuilds the map from the blobs themselves.
 //!
@@ -70,6 +71,7 @@ mod slots;
 mod space;
 mod store;
 mod superblock;
+mod together;
 mod wire;
 mod word;
 
@@ -83,4 +85,5 @@ pub use map::MapBase;
 pub use scan::{rebuild_by_scan, FoundPage, ScanResult};
 pub use slots::PassedOver;
 pub use store::{Store, StoreConfig, StoreStats};
+pub use together::{Arrived, TogetherReader};
 pub use word::{Location, Word, GRANULE_BYTES};

@@ -282,23 +282,35 @@ impl Store {
         })?;
         self.counters.pages_read.inc();
         self.counters.bytes_read.add(buf.len() as u64);
-        let mut checked = || {
-            let (header, body) = blob::parse(buf, self.superblock.tag())?;
-            if header.page != page {
-                return Err("blob of another page");
-            }
-            if header.granules() != at.granules() as usize || Some(header.codec) != at.codec() {
-                return Err("blob and directory disagree on length or codec");
-            }
-            if at.mark() != 0 && at.mark() != blob::mark(buf) {
-                return Err(
-                    "an older state of the page: a later write never came, or the read is stale",
-                );
-            }
-            blob::restore(&header, body, out, &mut scratch.unpacker)?;
-            Ok(header)
-        };
-        checked().map_err(|what| self.bad_page(page, at, what))
+        self.restore((page, at), buf, out, &mut scratch.unpacker)
+            .map_err(|what| self.bad_page(page, at, what))
+    }
+
+    /// Checks the blob that was read for `page` at `at`, and makes the page of it.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub(crate) fn restore(
+        &self,
+        (page, at): (PageId, Location),
+        blob: &[u8],
+        out: &mut [u8],
+        unpacker: &mut Unpacker,
+    ) -> std::result::Result<PageHeader, &'static str> {
+        let (header, body) = blob::parse(blob, self.superblock.tag())?;
+        if header.page != page {
+            return Err("blob of another page");
+        }
+        if header.granules() != at.granules() as usize || Some(header.codec) != at.codec() {
+            return Err("blob and directory disagree on length or codec");
+        }
+        if at.mark() != 0 && at.mark() != blob::mark(blob) {
+            return Err(
+                "an older state of the page: a later write never came, or the read is stale",
+            );
+        }
+        blob::restore(&header, body, out, unpacker)?;
+        Ok(header)
     }
 
     fn bad_page(&self, page: PageId, at: Location, what: &str) -> Error {

@@ -311,7 +311,7 @@ impl Dictionary {
             table.rows.store(carried.rows, Ordering::Relaxed);
         }
         if table.spec.hidden_row_id {
-            let last = table.tree(0).leaf_below(None)?;
+            let last = table.tree(0).leaf_below(None, ferrite_tree::Keep::Yes)?;
             if let Some(slot) = last.count().checked_sub(1) {
                 let mut key = Vec::new();
                 node::key_into(&last, slot, &mut key);

@@ -191,6 +191,26 @@ impl Engine {
                 "Number of clean pages evicted from the buffer pool",
             ),
             counter(
+                "buffer_pool_read_ahead",
+                &s.read_ahead,
+                "Number of pages read ahead of their use",
+            ),
+            counter(
+                "buffer_pool_read_ahead_used",
+                &s.read_ahead_used,
+                "Number of pages read ahead that were used",
+            ),
+            counter(
+                "buffer_pool_read_ahead_evicted",
+                &s.read_ahead_unused,
+                "Number of pages read ahead that were evicted before they were used",
+            ),
+            counter(
+                "buffer_pool_read_ahead_waits",
+                &s.read_ahead_waits,
+                "Number of waits for a page that was being read ahead",
+            ),
+            counter(
                 "buffer_pool_latch_waits",
                 &s.latch_waits,
                 "Number of waits for a page latch",

@@ -10,3 +10,10 @@ pub(crate) mod load;
 pub(crate) mod overflow;
 pub(crate) mod reference;
 pub(crate) mod write;
+
+/// The clustered key in an entry of a secondary index; None: it is broken.
+pub(crate) fn clustered_key<'k>(key: &'k [u8], value: &[u8]) -> Option<&'k [u8]> {
+    let head = value.get(..write::ENTRY_PREFIX_BYTES)?;
+    let declared = u16::from_le_bytes([head[0], head[1]]) as usize;
+    key.get(declared..)
+}

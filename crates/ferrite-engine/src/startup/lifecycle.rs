@@ -487,6 +487,7 @@ impl Engine {
         debug_assert!(self.log.durable_lsn() >= end, "closed and not on disk");
         let flushed = self.pool.flush_all_below(Lsn::MAX);
         self.pool.stop_writer();
+        self.pool.stop_read_ahead();
         for handle in std::mem::take(&mut *self.threads.lock()) {
             self.purge.wake();
             let _ = handle.join();
@@ -516,6 +517,7 @@ impl Engine {
         self.housekeeping.set();
         self.purge.wake();
         self.pool.stop_writer();
+        self.pool.stop_read_ahead();
         for handle in std::mem::take(&mut *self.threads.lock()) {
             self.purge.wake();
             let _ = handle.join();

@@ -242,6 +242,7 @@ impl Engine {
                 self.log.set_budget(value);
                 self.housekeeping.set();
             }
+            "read_ahead" => self.pool.set_read_ahead(value != 0),
             "scrub" => self.set_scrub(value != 0),
             "max_history_bytes" => self.max_history_bytes.store(value, Ordering::SeqCst),
             "purge_paused" => self.purge.hold_back(value != 0),
