@@ -40,6 +40,7 @@ mod change;
 mod evict;
 mod frame;
 mod guard;
+mod packing;
 mod pool;
 mod recover;
 mod write;

@@ -91,6 +91,8 @@ pub struct Extra {
     pub lost_writes: bool,
     /// Values out of line of one client's transactions, about; 0: there is no such client.
     pub bulk: u64,
+    /// How tables are packed: drawn for each new table, and changed while pages are written.
+    pub packings: bool,
     /// What the whole run is about, if it is about one thing.
     pub corner: Option<Corner>,
 }
@@ -392,6 +394,7 @@ impl Extra {
             background_undo: rng.chance(1, 3),
             lost_writes: rng.chance(1, 12),
             file_damage: rng.chance(1, 8),
+            packings: Rng::new(seed ^ 0x71a1_0018).chance(2, 3),
             corner: None,
             // Of all seeds one in thirteen has thousands.
             bulk: match rng.below(40) {
