@@ -8,6 +8,7 @@
 
 #include "ferrite_hton.h"
 #include "innodb_settings.h"
+#include "table_options.h"
 
 namespace {
 
