@@ -240,7 +240,7 @@ mod tests {
         assert!(fine.fits(12) && !fine.fits(13) && !fine.fits(8));
         assert_ne!(fine, old, "the word on disk tells them apart");
         assert_eq!(
-            Location::checked(MAX_GRANULES - 1 | 1 << 40),
+            Location::checked((MAX_GRANULES - 1) | (1 << 40)),
             None,
             "beyond every store"
         );
