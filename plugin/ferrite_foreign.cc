@@ -404,7 +404,8 @@ int ForeignKeys::check() const {
 /* ---- ALTER in place ---------------------------------------------------------------- */
 
 fe_code alter_foreign(const std::string &name, const TABLE *altered, const Layout &layout,
-                      Alter_inplace_info *info, const std::string &definition, ForeignKeys *added) {
+                      Alter_inplace_info *info, const std::string &definition,
+                      uint32_t compression, ForeignKeys *added) {
   std::vector<const char *> dropped;
   List_iterator_fast<Alter_drop> drops(info->alter_info->drop_list);
   while (const Alter_drop *drop = drops++)
@@ -433,6 +434,7 @@ fe_code alter_foreign(const std::string &name, const TABLE *altered, const Layou
                                                  : altered->key_info[index.server_no].name.str);
   alter.index_names = indexes.data();
   alter.index_count = static_cast<uint32_t>(indexes.size());
+  alter.compression = compression;
   alter.add = added->defs();
   return fe_table_alter_foreign(ferrite_engine, name.c_str(), &alter);
 }

@@ -19,6 +19,7 @@
 #include "ferrite_vars.h"
 #include "ferrite_version.h"
 #include "innodb_settings.h"
+#include "table_options.h"
 
 fe_engine *ferrite_engine = nullptr;
 handlerton *ferrite_hton = nullptr;

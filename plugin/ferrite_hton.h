@@ -60,7 +60,4 @@ uint32_t ferrite_lock_wait_ms(THD *thd);
 /* Defined with the handler, in ha_ferrite.cc. */
 handler *ferrite_create_handler(handlerton *hton, TABLE_SHARE *share, MEM_ROOT *mem_root);
 
-/* CREATE TABLE options. The handler's files define this list; without it there are none. */
-extern ha_create_table_option ferrite_table_options[] __attribute__((weak));
-
 #endif

@@ -8,6 +8,7 @@
 
 #include "ferrite_hton.h"
 #include "innodb_settings.h"
+#include "table_options.h"
 
 namespace {
 
@@ -157,8 +158,8 @@ static MYSQL_THDVAR_LONG(lock_wait_timeout, PLUGIN_VAR_RQCMDARG,
                          nullptr, nullptr, -1, -1, 100000000, 0);
 
 static MYSQL_THDVAR_ENUM(default_compression, PLUGIN_VAR_RQCMDARG,
-                         "Page compression: none, lz4 or zstd. The global value at server start"
-                         " applies to all pages written. A session value has no effect yet.",
+                         "Page compression of new tables that have no table option COMPRESSION:"
+                         " none, lz4 or zstd.",
                          nullptr, nullptr, 0, &compression_typelib);
 
 static MYSQL_THDVAR_BOOL(snapshot_isolation, PLUGIN_VAR_OPCMDARG,
@@ -173,6 +174,13 @@ static MYSQL_THDVAR_BOOL(
     " #ferrite in a volume snapshot or that need only the locks. mariadb-backup does not copy"
     " that directory.",
     nullptr, nullptr, 0);
+
+ha_create_table_option ferrite_table_options[] = {
+    HA_TOPTION_SYSVAR("COMPRESSION", compression, default_compression),
+    HA_TOPTION_NUMBER("COMPRESSION_LEVEL", compression_level, 0, 0, 22, 1),
+    HA_TOPTION_BOOL("PAGE_COMPRESSED", page_compressed, 0),
+    HA_TOPTION_NUMBER("PAGE_COMPRESSION_LEVEL", page_compression_level, 0, 0, 9, 1),
+    HA_TOPTION_END};
 
 struct st_mysql_sys_var *ferrite_system_variables[] = {
     MYSQL_SYSVAR(buffer_pool_size),        MYSQL_SYSVAR(log_budget),

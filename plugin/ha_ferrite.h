@@ -238,7 +238,7 @@ class ha_ferrite final : public ferrite::PagedHandler {
   int remove_generated(const uchar *buf);
 
   /* CREATE and ALTER TABLE. */
-  static const char *find_bad_option(THD *thd, const HA_CREATE_INFO *info);
+  static const char *find_bad_option(THD *thd, const TABLE *form, const HA_CREATE_INFO *info);
   int largest_autoinc(ulonglong *value);
   int redescribe(const TABLE *altered_table, Alter_inplace_info *info);
   int alter_autoinc(ulonglong next);

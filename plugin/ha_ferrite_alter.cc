@@ -12,6 +12,7 @@
 #include "ferrite_error.h"
 #include "ferrite_foreign.h"
 #include "ferrite_hton.h"
+#include "table_options.h"
 
 using ferrite::Layout;
 
@@ -67,8 +68,9 @@ enum_alter_inplace_result ha_ferrite::check_if_supported_inplace_alter(
     TABLE *altered_table, Alter_inplace_info *ha_alter_info) {
   if (table->s->tmp_table == NO_TMP_TABLE && ferrite_check_cluster(ha_thd())) return HA_ALTER_ERROR;
   const HA_CREATE_INFO *create_info = ha_alter_info->create_info;
-  if (create_info->used_fields & (HA_CREATE_USED_ROW_FORMAT | HA_CREATE_USED_KEY_BLOCK_SIZE)) {
-    if (const char *bad = find_bad_option(ha_thd(), create_info)) {
+  if (create_info->used_fields & (HA_CREATE_USED_ROW_FORMAT | HA_CREATE_USED_KEY_BLOCK_SIZE) ||
+      create_info->option_list) {
+    if (const char *bad = find_bad_option(ha_thd(), altered_table, create_info)) {
       my_error(ER_ILLEGAL_HA_CREATE_OPTION, MYF(0), table_type(), bad);
       return HA_ALTER_ERROR;
     }
@@ -135,8 +137,11 @@ int ha_ferrite::redescribe(const TABLE *altered_table, Alter_inplace_info *info)
   const std::string text = ferrite::make_definition(altered, altered_table);
   ferrite::ForeignKeys added(ha_thd(), altered_table, info->create_info, m_share->name, true);
   if (int err = added.check()) return err;
-  const fe_code rc =
-      ferrite::alter_foreign(m_share->name, altered_table, altered, info, text, &added);
+  /* Partitions may have options of their own: only what the ALTER changes is changed. */
+  const uint32_t compression = ferrite::compression_of(altered_table->s);
+  const bool keep = compression == ferrite::compression_of(table->s);
+  const fe_code rc = ferrite::alter_foreign(m_share->name, altered_table, altered, info, text,
+                                            keep ? FE_COMPRESSION_KEEP : compression, &added);
   if (rc == FE_FOREIGN_KEY) return added.report_in_place();
   return rc == FE_OK ? 0 : error(rc);
 }

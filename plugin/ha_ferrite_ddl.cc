@@ -15,6 +15,7 @@
 #include "ferrite_hton.h"
 #include "ferrite_vars.h"
 #include "innodb_settings.h"
+#include "table_options.h"
 
 using ferrite::Column;
 using ferrite::ColumnKind;
@@ -39,7 +40,7 @@ static void warn_option(THD *thd, const char *format, const char *text, uint num
    of its compressed blocks, so that tables may go from one engine to the other. What InnoDB
    refuses in its strict mode (the default) is refused in the same words; without it the words
    are a warning. */
-const char *ha_ferrite::find_bad_option(THD *thd, const HA_CREATE_INFO *info) {
+const char *ha_ferrite::find_bad_option(THD *thd, const TABLE *form, const HA_CREATE_INFO *info) {
   const uint size = info->key_block_size;
   const char *bad = nullptr, *format = nullptr;
   if (size > 16 || size & (size - 1)) {
@@ -68,6 +69,7 @@ const char *ha_ferrite::find_bad_option(THD *thd, const HA_CREATE_INFO *info) {
     warn_option(thd, "Ferrite: cannot specify ROW_FORMAT = %s with KEY_BLOCK_SIZE.", format, 0);
     bad = "KEY_BLOCK_SIZE";
   }
+  if (const char *option = ferrite::find_bad_compression(thd, form->s, info)) bad = option;
   return ferrite::innodb_strict_mode(thd, true) ? bad : nullptr;
 }
 
@@ -160,7 +162,7 @@ int ha_ferrite::create(const char *name, TABLE *form, HA_CREATE_INFO *create_inf
   if (ferrite::is_temporary_path(name) && !create_info->tmp_table())
     return refuse_temporary_name(name);
   if (int err = refuse_unsupported(form, create_info)) return err;
-  if (find_bad_option(ha_thd(), create_info)) return HA_WRONG_CREATE_OPTION;
+  if (find_bad_option(ha_thd(), form, create_info)) return HA_WRONG_CREATE_OPTION;
   Layout layout;
   layout.init(form);
   if (int err = refuse_wide_rows(layout)) return err;
@@ -186,7 +188,7 @@ int ha_ferrite::create(const char *name, TABLE *form, HA_CREATE_INFO *create_inf
   if (create_info->tmp_table()) def.flags |= FE_TABLE_TEMPORARY;
   if (layout.hidden_row_id) def.flags |= FE_TABLE_HIDDEN_ROWID;
   if (create_info->sequence) def.flags |= FE_TABLE_NO_ROLLBACK;
-  def.compression = ferrite_default_compression(ha_thd());
+  def.compression = ferrite::compression_of(form->s);
   def.indexes = indexes.data();
   def.index_count = static_cast<uint32_t>(indexes.size());
   def.definition = {reinterpret_cast<const uint8_t *>(definition.data()), definition.size()};

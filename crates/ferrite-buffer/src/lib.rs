@@ -42,6 +42,7 @@ mod change;
 mod evict;
 mod frame;
 mod guard;
+mod packing;
 mod pool;
 mod read_ahead;
 mod recover;

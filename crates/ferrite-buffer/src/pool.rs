@@ -6,6 +6,7 @@
 use crate::ahead_state::{note_miss, ReadAheadState};
 use crate::arena::Arena;
 use crate::frame::{Frame, Kind};
+use crate::packing::Packings;
 use crate::page_prefix;
 use crate::writer_state::WriterState;
 use ferrite_redo::Log;
@@ -14,15 +15,15 @@ use ferrite_sync::atomic::{AtomicUsize, Ordering};
 use ferrite_sync::epoch::{EpochGuard, Epochs};
 use ferrite_sync::waits::{waiting, Of, Reason};
 use ferrite_sync::{Arc, Condvar, Counter, Mutex, OnceLock};
-use ferrite_types::format::Codec;
-use ferrite_types::{Error, PageId, Result, PAGE_BYTES};
+use ferrite_types::format::{Codec, Packing};
+use ferrite_types::{Error, IndexId, PageId, Result, PAGE_BYTES};
 use std::collections::VecDeque;
 
 /// Sizes of a pool.
 pub struct PoolConfig {
     /// Memory for pages, in bytes; at least 256 pages are taken.
     pub size_bytes: u64,
-    /// Codec asked for when pages are written.
+    /// Codec of pages written of an index without a setting ([`Pool::set_packing`]).
     pub codec: Codec,
 }
 
@@ -40,6 +41,10 @@ pub struct PoolStats {
     pub pages_written: Counter,
     /// Bytes of blobs written.
     pub bytes_written: Counter,
+    /// Of the pages written, those that were packed.
+    pub pages_packed: Counter,
+    /// Attempts to pack a page that saved too little: it was written as it is.
+    pub packed_in_vain: Counter,
     /// Batches written, each with one sync.
     pub batches: Counter,
     /// Pages dropped from memory while clean.
@@ -80,7 +85,7 @@ pub struct Pool {
     pub(crate) dirty_queue: Mutex<VecDeque<u32>>,
     pub(crate) writer: WriterState,
     pub(crate) read_ahead: ReadAheadState,
-    pub(crate) codec: Codec,
+    pub(crate) packings: Packings,
     pub(crate) write_filter: OnceLock<WriteFilter>,
     /// Counters, for status.
     pub stats: PoolStats,
@@ -109,7 +114,7 @@ impl Pool {
             dirty_queue: Mutex::new(VecDeque::new()),
             writer: WriterState::new(),
             read_ahead: ReadAheadState::new(count),
-            codec: cfg.codec,
+            packings: Packings::new(Packing::of(cfg.codec)),
             write_filter: OnceLock::new(),
             stats: PoolStats::default(),
         })
@@ -118,6 +123,12 @@ impl Pool {
     /// From here on pages are written as `write_filter` makes them. The first call counts.
     pub fn set_write_filter(&self, write_filter: WriteFilter) {
         let _ = self.write_filter.set(write_filter);
+    }
+
+    /// How pages of the index are packed when they are written from now on. Those that are on disk
+    /// stay as they are until they are written again.
+    pub fn set_packing(&self, index: IndexId, packing: Packing) {
+        self.packings.set(index, packing);
     }
 
     pub(crate) fn arena(&self) -> &Arena {

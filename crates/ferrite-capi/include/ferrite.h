@@ -152,7 +152,7 @@ typedef struct {
   uint32_t deadlock_detect;       /* bool */
   uint32_t use_direct_io;         /* bool */
   uint32_t read_only;             /* bool */
-  uint32_t compression;           /* 0 none, 1 lz4, 2 zstd: default for new tables */
+  uint32_t compression;           /* 0 none, 1 lz4, 2 zstd: of pages that belong to no table */
   uint32_t simulate_crash_point;  /* 0 in production */
   uint64_t next_log_start;        /* reserved, 0 */
 } fe_config;
@@ -292,7 +292,7 @@ typedef struct {
 typedef struct {
   const char *name;           /* "db/table" in the server's file name encoding */
   uint32_t flags;
-  uint32_t compression;       /* 0 none, 1 lz4, 2 zstd */
+  uint32_t compression;       /* 0 none, 1 lz4, 2 zstd; bits 3..8: level of zstd, 0: the usual one */
   const fe_index_def *indexes; /* [0] is the clustered one */
   uint32_t index_count;
   fe_slice definition;        /* opaque bytes of the plugin, returned by fe_table_definition */
@@ -413,8 +413,10 @@ typedef struct {
 /* After FE_FOREIGN_KEY: what this thread met last. */
 void fe_last_misfit(fe_fk_misfit *out);
 
-/* Changes foreign keys, names of columns and indexes, and the definition, without the rows: all or nothing,
-   durable on return. The parents' side of what is added is not looked at if it is missing. */
+#define FE_COMPRESSION_KEEP UINT32_MAX
+
+/* Changes foreign keys, names of columns and indexes, compression, and the definition, without the
+   rows: all or nothing, durable on return. The parents' side of what is added is not looked at if it is missing. */
 typedef struct {
   fe_slice definition;
   const char *const *drop; /* names of foreign keys */
@@ -423,6 +425,7 @@ typedef struct {
   const fe_fk_column *renamed; /* columns. own: old name; other: new name */
   const char *const *index_names; /* of all indexes, as they are then */
   uint32_t index_count;
+  uint32_t compression; /* as in fe_table_def, or FE_COMPRESSION_KEEP; pages on disk stay as they are */
   fe_fk_defs add;
 } fe_fk_alter;
 fe_code fe_table_alter_foreign(fe_engine *engine, const char *name, const fe_fk_alter *alter);

@@ -261,6 +261,9 @@ pub struct fe_fk_misfit {
     pub other: [c_char; 256],
 }
 
+/// `fe_fk_alter::compression`: as it was.
+pub const FE_COMPRESSION_KEEP: u32 = u32::MAX;
+
 #[repr(C)]
 pub struct fe_fk_alter {
     pub definition: fe_slice,
@@ -270,6 +273,7 @@ pub struct fe_fk_alter {
     pub renamed: *const fe_fk_column,
     pub index_names: *const *const c_char,
     pub index_count: u32,
+    pub compression: u32,
     pub add: fe_fk_defs,
 }
 

@@ -1,7 +1,7 @@
 //! Foreign keys: definitions in, a list of all out.
 
 use crate::abi::*;
-use crate::boundary::{code, fail, last_misfit, text};
+use crate::boundary::{code, fail, last_misfit, packing_of, text};
 use crate::engine::{engine_of, fe_engine};
 use ferrite_engine::{Action, AlterForeign, ForeignKey, NewForeign};
 use ferrite_types::{Error, Result};
@@ -90,6 +90,13 @@ pub unsafe extern "C" fn fe_table_alter_foreign(
             Ok(add) => add,
             Err(e) => return fail(&e),
         };
+        let packing = match alter.compression {
+            FE_COMPRESSION_KEEP => None,
+            number => match packing_of(number) {
+                Ok(packing) => Some(packing),
+                Err(e) => return fail(&e),
+            },
+        };
         let drop = (0..alter.drop_count as usize).map(|i| text(*alter.drop.add(i)));
         let names = (0..alter.index_count as usize).map(|i| text(*alter.index_names.add(i)));
         let change = AlterForeign {
@@ -97,6 +104,7 @@ pub unsafe extern "C" fn fe_table_alter_foreign(
             add,
             renamed: pairs(alter.renamed, alter.renamed_count),
             index_names: names.collect(),
+            packing,
         };
         let dict = engine_of(engine).dict();
         code(dict.alter_foreign(&text(name), alter.definition.bytes(), &change))

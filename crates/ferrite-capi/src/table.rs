@@ -1,7 +1,7 @@
 //! Tables: definition, statistics, AUTO_INCREMENT, checks.
 
 use crate::abi::*;
-use crate::boundary::{code, fail, text, unknown};
+use crate::boundary::{code, fail, packing_of, text, unknown};
 use crate::engine::{engine_of, fe_engine};
 use crate::foreign::new_foreign;
 use crate::session::{fe_session, session_of};
@@ -10,6 +10,7 @@ use ferrite_engine::{
 };
 use ferrite_lock::TableMode;
 use ferrite_sync::{Arc, Mutex};
+use ferrite_types::format::Packing;
 use ferrite_types::{IndexId, PageId, Result};
 use std::ffi::{c_char, c_int, c_void, CString};
 
@@ -51,7 +52,7 @@ unsafe fn spec_of(def: *const fe_table_def) -> TableSpec {
             temporary: def.flags & FE_TABLE_TEMPORARY != 0,
             hidden_row_id: def.flags & FE_TABLE_HIDDEN_ROWID != 0,
             no_rollback: def.flags & FE_TABLE_NO_ROLLBACK != 0,
-            compression: def.compression as u8,
+            packing: packing_of(def.compression).unwrap_or(Packing::NONE),
             indexes,
             definition: def.definition.bytes().to_vec(),
             ..TableSpec::new("", Vec::new())
@@ -67,6 +68,10 @@ pub unsafe extern "C" fn fe_table_create(
 ) -> fe_code {
     // SAFETY: a valid handle and definition.
     let (engine, spec, first) = unsafe { (engine_of(engine), spec_of(def), (*def).auto_increment) };
+    // SAFETY: likewise.
+    if let Err(e) = packing_of(unsafe { (*def).compression }) {
+        return fail(&e);
+    }
     // SAFETY: likewise.
     let foreign = match unsafe { new_foreign(&(*def).foreign) } {
         Ok(foreign) => foreign,

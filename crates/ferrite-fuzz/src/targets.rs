@@ -351,7 +351,7 @@ fn dictionary() -> Vec<Vec<u8>> {
     let spec = |length: usize| TableSpec {
         id: TableId(9),
         hidden_row_id: true,
-        compression: 1,
+        packing: ferrite_types::format::Packing::of(ferrite_types::format::Codec::Lz4),
         created_unix_s: 77,
         definition: vec![5; length],
         ..TableSpec::new("db/table", (1..4).map(index).collect())

@@ -14,7 +14,9 @@ use crate::rows::Shape;
 use crate::verify::{check_all, verify};
 use ferrite_engine::Engine;
 use ferrite_io::Storage;
+use ferrite_sync::random::Rng;
 use ferrite_sync::{sim, thread, Arc};
+use ferrite_types::format::{Codec, Packing};
 use ferrite_types::Error;
 
 /// How a life ended, if it ended by itself.
@@ -221,6 +223,9 @@ fn run_clients(environment: &Arc<Environment>, engine: &Arc<Engine>, number: u64
     if environment.plan.extra.bulk > 0 {
         start("bulk", 13, bulk_client);
     }
+    if environment.plan.extra.packings {
+        start("packer", 11, |w, e, seed, _| packer(w, e, seed));
+    }
     if environment.plan.extra.kills {
         start("killer", 12, |w, e, seed, _| killer(w, e, seed));
     }
@@ -229,6 +234,36 @@ fn run_clients(environment: &Arc<Environment>, engine: &Arc<Engine>, number: u64
             std::panic::resume_unwind(payload);
         }
     }
+}
+
+/// ALTER TABLE ... COMPRESSION, while others write, drop and rename the tables.
+fn packer(environment: &Arc<Environment>, engine: &Arc<Engine>, seed: u64) {
+    let mut rng = Rng::new(seed);
+    for _ in 0..rng.between(4, 40) {
+        thread::sleep_us(rng.below(40_000));
+        let names: Vec<String> = {
+            let model = environment.model();
+            model.tables.values().map(|t| t.name.clone()).collect()
+        };
+        if names.is_empty() {
+            continue;
+        }
+        let name = &names[rng.below(names.len() as u64) as usize];
+        match engine.dict().repack(name, some_packing(&mut rng)) {
+            Ok(()) | Err(Error::NotFound) => {}
+            Err(e) => assert!(environment.is_injected(&e), "compression of {name}: {e}"),
+        }
+    }
+}
+
+/// One of those that a table may ask for; the strong levels of zstd take long.
+fn some_packing(rng: &mut Rng) -> Packing {
+    let codec = [Codec::None, Codec::Lz4, Codec::Zstd][rng.below(3) as usize];
+    let level = match codec {
+        Codec::Zstd => rng.below(6) as u8,
+        _ => 0,
+    };
+    Packing { codec, level }
 }
 
 fn writer(environment: &Arc<Environment>, engine: &Arc<Engine>, seed: u64, thd: usize) {

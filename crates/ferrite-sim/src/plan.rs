@@ -96,6 +96,8 @@ pub struct Extra {
     /// In runs about foreign keys: few children of two parents, whose entries move from leaf to leaf
     /// while they are looked for.
     pub movers: bool,
+    /// How tables are packed: drawn for each new table, and changed while pages are written.
+    pub packings: bool,
     /// What the whole run is about, if it is about one thing.
     pub corner: Option<Corner>,
 }
@@ -428,6 +430,7 @@ impl Extra {
             file_damage: rng.chance(1, 8),
             superblock_lost: false,
             movers: false,
+            packings: Rng::new(seed ^ 0x71a1_0018).chance(2, 3),
             corner: None,
             // Of all seeds one in thirteen has thousands.
             bulk: match rng.below(40) {

@@ -13,7 +13,7 @@ use ferrite_types::{IndexId, Lsn, PageId, PAGE_BYTES};
 use crate::image::BLOB_HEADER_BYTES;
 use crate::pack::Unpacker;
 use crate::wire::{get_u16, get_u32, get_u64};
-use crate::word::GRANULE_BYTES;
+use crate::word::{BLOCK_GRANULES, GRANULE_BYTES};
 
 /// Version of the layout above.
 const BLOB_VERSION: u8 = 1;
@@ -21,9 +21,10 @@ const CRC_AT: usize = 36;
 const CRC_END: usize = 40;
 const _: () = assert!(CRC_END == BLOB_HEADER_BYTES && BLOB_HEADER_BYTES < GRANULE_BYTES);
 
-/// Granules of the largest blob.
-pub(crate) const MAX_BLOB_GRANULES: usize =
-    (BLOB_HEADER_BYTES + PAGE_BYTES).div_ceil(GRANULE_BYTES);
+/// Granules of the largest blob, padded to the end of a block.
+pub(crate) const MAX_BLOB_GRANULES: usize = (BLOB_HEADER_BYTES + PAGE_BYTES)
+    .div_ceil(GRANULE_BYTES)
+    .next_multiple_of(BLOCK_GRANULES as usize);
 
 /// What a blob says of itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -80,13 +80,13 @@ pub fn blob(bytes: &[u8]) {
 pub fn blob_sample(codec: u8) -> Vec<u8> {
     use crate::batch::Batch;
     use crate::image::PageImage;
-    use ferrite_types::format::Codec;
+    use ferrite_types::format::{Codec, Packing};
     use ferrite_types::{IndexId, PageId};
     let page: Vec<u8> = (0..PAGE_BYTES).map(|i| (i / 100) as u8).collect();
-    let mut batch = Batch::new(1);
+    let mut batch = Batch::new(1, crate::deps::Arc::default());
     let codec = Codec::from_u8(codec).unwrap_or(Codec::None);
     let image = PageImage::with_gap(&page, 4000, 9000);
-    batch.push(PageId(7), IndexId(2), Lsn(99), image, codec);
+    batch.push(PageId(7), IndexId(2), Lsn(99), image, Packing::of(codec));
     batch.bytes().to_vec()
 }
 

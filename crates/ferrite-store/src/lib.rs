@@ -1,7 +1,7 @@
 //! Where a page lives is known here alone.
 //!
-//! One shared store of preallocated files `store.NNNN`, divided in segments of 4 KiB
-//! granules. A page is written as a checksummed, self-describing blob into a free run, out of
+//! One shared store of preallocated files `store.NNNN`, divided in segments of 1 KiB
+//! granules, four to a block. A page is written as a checksummed, self-describing blob into a free run, out of
 //! place, in batches of up to 1 MiB with one sync per batch. The page directory says for
 //! every page id whether the page is in memory (frame number) or on disk (location).
 //!
@@ -75,7 +75,7 @@ mod together;
 mod wire;
 mod word;
 
-pub use batch::{Batch, Placed, BATCH_BYTES};
+pub use batch::{Batch, Placed, Pushed, Staged, BATCH_BYTES};
 pub use blob::PageHeader;
 pub use checkpoint::Checkpoint;
 pub use directory::{Directory, EXTENT_PAGES};

@@ -103,7 +103,7 @@ mod tests {
         for lsn in [50, 10, 30, 30, 40] {
             r.push(at(lsn), Lsn(lsn));
         }
-        assert_eq!(r.bytes(), 10 * 4096);
+        assert_eq!(r.bytes(), 10 * GRANULE_BYTES as u64);
         assert!(r.take(Lsn(9)).is_empty());
         assert_eq!(r.take(Lsn(10)), [at(10)]);
         assert_eq!(r.take(Lsn(45)), [at(30), at(30), at(40)]);

@@ -15,12 +15,12 @@ use crate::blob::{PageHeader, MAX_BLOB_GRANULES};
 use crate::deps::{AlignedBuf, ReadPart, ReadQueue};
 use crate::pack::Unpacker;
 use crate::store::Store;
-use crate::word::{Location, GRANULE_BYTES};
+use crate::word::{Location, BLOCK_GRANULES, GRANULE_BYTES};
 
-/// Longest single read, in granules.
-const RUN_GRANULES: u64 = 64;
+/// Longest single read, in granules: 256 KiB.
+const RUN_GRANULES: u64 = 256;
 /// So many granules that nobody wants are read along rather than that a second read is made.
-const GAP_GRANULES: u64 = 4;
+const GAP_GRANULES: u64 = 16;
 const _: () = assert!(RUN_GRANULES as usize >= MAX_BLOB_GRANULES);
 
 /// One thread's buffers for [`Store::read_together`]; reusable.
@@ -33,7 +33,7 @@ pub struct TogetherReader {
     runs: Vec<Run>,
 }
 
-/// One read: `by_place[first..first + pages]`.
+/// One read of whole blocks: `by_place[first..first + pages]`.
 struct Run {
     granule: u64,
     granules: u64,
@@ -80,10 +80,13 @@ impl TogetherReader {
         self.runs.clear();
         for (i, &n) in self.by_place.iter().enumerate() {
             let at = wanted[n].1;
-            let end = at.granule() + u64::from(at.granules());
+            // The blocks that the blob lies in.
+            let block = u64::from(BLOCK_GRANULES);
+            let begin = at.granule() - at.granule() % block;
+            let end = (at.granule() + u64::from(at.granules())).next_multiple_of(block);
             if let Some(run) = self.runs.last_mut() {
                 let so_far = run.granule + run.granules;
-                let near = at.granule() <= so_far + GAP_GRANULES;
+                let near = begin <= so_far + GAP_GRANULES;
                 let short = end.max(so_far) - run.granule <= RUN_GRANULES;
                 if near && short && store.files.number(run.granule) == store.files.number(end - 1) {
                     run.granules = end.max(so_far) - run.granule;
@@ -92,8 +95,8 @@ impl TogetherReader {
                 }
             }
             self.runs.push(Run {
-                granule: at.granule(),
-                granules: u64::from(at.granules()),
+                granule: begin,
+                granules: end - begin,
                 first: i,
                 pages: 1,
             });

@@ -118,6 +118,18 @@ impl State {
     }
 }
 
+/// From now on the table's pages are packed as its definition says when they are written.
+fn set_packing(pool: &Pool, spec: &TableSpec) {
+    for index in &spec.indexes {
+        assert!(
+            index.id.0 >= FIRST_INDEX,
+            "{} is no table's index",
+            index.id
+        );
+        pool.set_packing(index.id, spec.packing);
+    }
+}
+
 /// The dictionary of one database.
 pub struct Dictionary {
     pool: Arc<Pool>,
@@ -188,6 +200,9 @@ impl Dictionary {
             }
             Ok(())
         })?;
+        for spec in state.specs.values() {
+            set_packing(&pool, spec);
+        }
         state.load_foreign(chunks)?;
         // Trees without a table still own page ids: their index ids are not given again.
         for index in pool.store().indexes() {

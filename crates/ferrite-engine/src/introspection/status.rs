@@ -234,6 +234,16 @@ impl Engine {
                 s.bytes_written.get(),
                 "Bytes written to pages",
             ),
+            counter(
+                "pages_compressed",
+                s.pages_packed.get(),
+                "Number of pages written compressed",
+            ),
+            counter(
+                "pages_compressed_in_vain",
+                s.packed_in_vain.get(),
+                "Number of pages written as they are because compression saved too little",
+            ),
             counter("data_read", store.bytes_read, "Bytes read from pages"),
             counter(
                 "data_fsyncs",

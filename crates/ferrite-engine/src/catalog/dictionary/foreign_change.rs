@@ -478,6 +478,7 @@ impl Dictionary {
         for (index, name) in spec.indexes.iter_mut().zip(&alter.index_names) {
             index.name.clone_from(name);
         }
+        spec.packing = alter.packing.unwrap_or(spec.packing);
         let parents = state.parents_of(id);
         let keys = self.altered_keys(&state, name, definition, alter, id)?;
         let known: Vec<(String, String)> = alter.renamed.clone();
