@@ -33,6 +33,12 @@ def options(*words: str, plugin: bool = True) -> Callable[[Scenario], Scenario]:
     return mark
 
 
+def slow(scenario: Scenario) -> Scenario:
+    """Not in --ci."""
+    scenario.slow = True  # type: ignore[attr-defined]
+    return scenario
+
+
 def _journal(env: Env) -> bool:
     return bool(env.run("SHOW DATABASES LIKE 'ferrite\\_migrate'", database=None))
 
@@ -168,6 +174,7 @@ def scenario_contents_that_change(env: Env) -> None:
     env.nothing_left()
 
 
+@slow
 def scenario_full_disk(env: Env) -> None:
     "Too little space is noticed before anything is done; a disk that becomes full leaves the table as it was."
     with tempfile.TemporaryDirectory(prefix="ferrite-migrate-") as mount:
