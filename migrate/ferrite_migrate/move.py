@@ -22,11 +22,15 @@ from ferrite_migrate.errors import LOCK_WAIT_TIMEOUT, Busy, ConnectionLost, Mism
 from ferrite_migrate.journal import Entry, Journal
 from ferrite_migrate.progress import duration, say, size, watching
 from ferrite_migrate.server import Login, Session
-from ferrite_migrate.sql import Definition, Name, constraint, full, label, renamed_indexes
+from ferrite_migrate.sql import Definition, Name, constraint, full, label, parent, renamed_indexes
 from ferrite_migrate.tables import links
 
 RESTORED = ("ROW_FORMAT", "KEY_BLOCK_SIZE")
 """Options of the original definition that are given again on the way back if they have been lost."""
+
+
+PARENT_NEEDED = 1217
+"""The server refuses to change the engine of a table that foreign keys refer to."""
 
 
 @dataclass(frozen=True)
@@ -245,11 +249,12 @@ class Mover:
                 entry.before, entry.foreign = now, list(Definition.parse(now).foreign)
                 self.book.write([entry])
         names = {entry.name for entry in group}
-        for child, parent in links(self.main):
-            if (child in names) != (parent in names) and self.main.engine(parent):
-                raise Problem(
-                    f"a foreign key of {label(child)} on {label(parent)} has been added meanwhile: plan again"
-                )
+        for entry in group:
+            strangers = [x for x in (parent(clause, entry.name[0]) for clause in entry.foreign) if x not in names]
+            for stranger in strangers:
+                # One that does not exist is possible under foreign_key_checks=0, and stays so.
+                if self.main.engine(stranger):
+                    raise Problem(f"{label(entry.name)} refers to {label(stranger)} meanwhile: plan again")
 
     def _thaw(self, group: list[Entry], target: str) -> None:
         """Finish a group that was left frozen, or was complete but for its guards."""
@@ -361,6 +366,12 @@ class Mover:
     # ---- what is told ----
 
     def _failed(self, group: list[Entry], why: str) -> None:
+        if why.startswith(f"error {PARENT_NEEDED}:"):
+            names = {entry.name for entry in group}
+            others = sorted(
+                {label(child) for child, parent in links(self.main) if parent in names and child not in names}
+            )
+            why += f"; {', '.join(others)} refers to it meanwhile: plan again" if others else ""
         for entry in group:
             entry.state, entry.message = journal.FAILED, why
         self.book.write(group)

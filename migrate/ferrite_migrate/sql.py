@@ -110,6 +110,15 @@ def constraint(clause: str) -> str:
     return found.group(1)
 
 
+def parent(clause: str, database: str) -> Name:
+    """The table that a foreign key of a table of this database refers to."""
+    outside = re.sub(r"\((?:`(?:[^`]|``)*`|[^()`])*\)", "()", clause)
+    found = re.search(rf"\bREFERENCES\s+{_NAME}(?:\s*\.\s*{_NAME})?", outside, re.IGNORECASE)
+    assert found, clause
+    names = [x[1:-1].replace("``", "`") if x.startswith("`") else x for x in found.groups() if x]
+    return (names[0], names[1]) if len(names) == 2 else (database, names[0])
+
+
 def renamed_indexes(before: Definition, after: Definition) -> list[tuple[str, str]]:
     """Indexes that have another name than before, as quoted names: new and old.
 

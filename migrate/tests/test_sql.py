@@ -6,7 +6,7 @@ import unittest
 
 from ferrite_migrate import dump
 from ferrite_migrate.errors import Problem
-from ferrite_migrate.sql import Definition, constraint, literal, quoted, refers_elsewhere, renamed_indexes
+from ferrite_migrate.sql import Definition, constraint, literal, parent, quoted, refers_elsewhere, renamed_indexes
 
 TRICKY = """CREATE TABLE `a``b` (
   `x` varchar(9) DEFAULT '),('' ENGINE=InnoDB' COMMENT 'CONSTRAINT `c` FOREIGN KEY (`x`)',
@@ -55,6 +55,8 @@ class Definitions(unittest.TestCase):
             refers_elsewhere(clause, "`d`.`t`"),
             "CONSTRAINT `f``k` FOREIGN KEY (`x`) REFERENCES `d`.`t` (`REFERENCES `) ON DELETE CASCADE",
         )
+        self.assertEqual(parent(clause, "d"), ("d", "p"))
+        self.assertEqual(parent(clause.replace("`p`", "`q``(`.`p.r`"), "d"), ("q`(", "p.r"))
         self.assertIn("REFERENCES z (", refers_elsewhere(clause.replace("`p`", "`q`.`p`"), "z"))
 
     def test_what_cannot_be_understood_is_no_definition(self) -> None:

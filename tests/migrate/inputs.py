@@ -18,7 +18,8 @@ Scenario = Callable[[Env], None]
 ACCOUNTS = """CREATE USER full@localhost IDENTIFIED BY 'right'; GRANT ALL ON *.* TO full@localhost;
 CREATE USER reader@localhost; GRANT SELECT ON *.* TO reader@localhost;
 CREATE USER `one`@localhost; GRANT ALL ON `mig%`.* TO `one`@localhost; GRANT ALL ON `ferrite\\_migrate`.* TO `one`@localhost;
-GRANT ALL ON `ferrite\\_migrate\\_trial`.* TO `one`@localhost; GRANT PROCESS, RELOAD ON *.* TO `one`@localhost;
+GRANT ALL ON `ferrite\\_migrate\\_trial`.* TO `one`@localhost; GRANT PROCESS, RELOAD, BINLOG ADMIN ON *.* TO `one`@localhost;
+CREATE USER unlogged@localhost; GRANT ALL ON *.* TO unlogged@localhost; REVOKE BINLOG ADMIN, SUPER ON *.* FROM unlogged@localhost;
 CREATE USER nobody@localhost; GRANT SELECT, ALTER ON mig.* TO nobody@localhost;
 """
 
@@ -33,6 +34,12 @@ def options(*words: str, plugin: bool = True) -> Callable[[Scenario], Scenario]:
     return mark
 
 
+def slow(scenario: Scenario) -> Scenario:
+    """Not in --ci."""
+    scenario.slow = True  # type: ignore[attr-defined]
+    return scenario
+
+
 def _journal(env: Env) -> bool:
     return bool(env.run("SHOW DATABASES LIKE 'ferrite\\_migrate'", database=None))
 
@@ -45,7 +52,7 @@ def scenario_server_without_ferrite(env: Env) -> None:
     expect(not _journal(env), "no journal is left")
 
 
-@options("--skip-grant-tables=0")
+@options("--skip-grant-tables=0", "--log-bin=b", "--server-id=1")
 def scenario_accounts(env: Env) -> None:
     "A wrong password, a missing host, a missing privilege."
     seen = env.tool("status", "--host=nowhere.invalid", wanted=2).text
@@ -66,8 +73,13 @@ def scenario_accounts(env: Env) -> None:
     )
     seen = env.tool("convert", user="nobody", wanted=2).text
     expect("lacks privileges" in seen, "the missing privileges are named", seen)
+    seen = env.tool("convert", user="unlogged", wanted=2).text
+    expect("BINLOG ADMIN" in seen, "the privilege for the binary log is named", seen)
     expect(not _journal(env), "no journal is left")
     env.nothing_left()
+    seen = env.tool("check", f"--database={DATABASE}", user="one", wanted=1).text
+    expect("1419" in seen and "log_bin_trust_function_creators" in seen, "guards need a privilege of their own", seen)
+    env.run("SET GLOBAL log_bin_trust_function_creators=1", database=None)
     env.tool("convert", f"--database={DATABASE}", user="one", wanted=0)
     env.tool("back", user="one", wanted=0)
 
@@ -168,6 +180,7 @@ def scenario_contents_that_change(env: Env) -> None:
     env.nothing_left()
 
 
+@slow
 def scenario_full_disk(env: Env) -> None:
     "Too little space is noticed before anything is done; a disk that becomes full leaves the table as it was."
     with tempfile.TemporaryDirectory(prefix="ferrite-migrate-") as mount:
@@ -270,3 +283,21 @@ def scenario_lazy_log(env: Env) -> None:
     expect("frozen" in env.tool("status", wanted=1).text, "the journal is there")
     env.tool("back", wanted=0)
     same(definitions, env.definitions(), "the definitions are as before")
+
+
+@options("--server-id=2", "--log-bin=b", "--skip-slave-start")
+def scenario_replica(env: Env) -> None:
+    "On a replica that applies changes, tables with foreign keys are not begun, and others are moved."
+    env.databases()
+    env.make(["empty", "parent", "child", "grandchild"])
+    env.run(
+        "CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT=1, MASTER_USER='nobody'",
+        "START SLAVE SQL_THREAD",
+        database=None,
+    )
+    seen = env.tool("convert", "--skip-log-bin", wanted=2).text
+    expect("STOP SLAVE SQL_THREAD" in seen and not _journal(env), "guards would not hold", seen)
+    env.tool("convert", "--skip-log-bin", f"--table={DATABASE}.empty", wanted=0)
+    env.run("STOP SLAVE SQL_THREAD", database=None)
+    env.tool("convert", "--skip-log-bin", wanted=0)
+    env.tool("back", "--skip-log-bin", wanted=0)

@@ -46,7 +46,7 @@ MOVES: dict[str, list[str]] = {
     "wide": [
         "CREATE TABLE wide (id INT PRIMARY KEY, "
         + ", ".join(f"c{i} VARCHAR(300)" for i in range(60))
-        + ") ROW_FORMAT=DYNAMIC",
+        + ") ROW_FORMAT=DYNAMIC DEFAULT CHARSET=latin1",
         "INSERT INTO wide SELECT seq, " + ", ".join("REPEAT('w', 100)" for _ in range(60)) + " FROM seq_1_to_50",
     ],
     "generated": [
@@ -143,6 +143,14 @@ REFUSED: dict[str, tuple[list[str], str]] = {
     "thai": (["CREATE TABLE thai (v VARCHAR(9) COLLATE tis620_thai_ci, KEY (v)) DEFAULT CHARSET=tis620"], "1478"),
 }
 
+MOVES_SINCE_11_8 = {
+    "vectors": [
+        "CREATE TABLE vectors (id INT PRIMARY KEY, v VECTOR(3) NOT NULL, VECTOR INDEX (v))",
+        "INSERT INTO vectors SELECT seq, VEC_FromText(CONCAT('[', seq, ',', seq % 7, ',1]')) FROM seq_1_to_50",
+    ],
+}
+"""What only later servers have."""
+
 MORE = [
     "CREATE VIEW seen AS SELECT p.id, COUNT(*) AS children FROM parent p JOIN child c ON c.p=p.id GROUP BY p.id",
     "CREATE TRIGGER count_children BEFORE INSERT ON grandchild FOR EACH ROW SET NEW.note=CONCAT(NEW.note,'!')",
@@ -153,7 +161,10 @@ MORE = [
 def statements(table: str) -> list[str]:
     """What makes and fills a table."""
     odd = "`" + ODD.replace("`", "``") + "`"
-    return [x.replace("{odd}", odd).replace("{other}", OTHER) for x in MOVES.get(table) or REFUSED[table][0]]
+    return [
+        x.replace("{odd}", odd).replace("{other}", OTHER)
+        for x in {**MOVES, **MOVES_SINCE_11_8}.get(table) or REFUSED[table][0]
+    ]
 
 
 def collation_tables(connection: Any, every: bool, width: int = 50) -> Iterator[tuple[str, list[str]]]:

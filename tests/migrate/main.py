@@ -10,12 +10,17 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from lib.server import stop_on_signals
 from migrate import deaths, inputs, moves
 from migrate.env import Env
 
 Scenario = Callable[[Env], None]
+AT_A_TIME = 2
+"""Each has a server of its own, and mostly waits."""
+LONG = ("program_killed", "server_killed", "writers_and_deaths")
+"""They begin first."""
 
 
 def _scenarios() -> dict[str, Scenario]:
@@ -68,10 +73,12 @@ def main() -> int:
     if unknown or arguments.engine != "ferrite":
         print(f"unknown: {', '.join(unknown) or arguments.engine}")
         return 2
-    failed = [name for name in arguments.only or scenarios if not _play(name, scenarios[name], arguments)]
-    print(
-        f"{len(arguments.only or scenarios) - len(failed)} passed, {len(failed)} failed{': ' if failed else ''}{', '.join(failed)}"
-    )
+    names = [x for x in scenarios if not (arguments.ci and getattr(scenarios[x], "slow", False))]
+    names = arguments.only or sorted(names, key=lambda x: x not in LONG)
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
+        played = pool.map(lambda name: _play(name, scenarios[name], arguments), names)
+        failed = [name for name, good in zip(names, played, strict=True) if not good]
+    print(f"{len(names) - len(failed)} passed, {len(failed)} failed{': ' if failed else ''}{', '.join(failed)}")
     return bool(failed)
 
 
