@@ -9,6 +9,7 @@
 use crate::catalog::dictionary::foreign_change::References;
 use crate::catalog::dictionary::{Dictionary, NextIds};
 use crate::maintenance::checkpoint::{not_shut_down, EngineState};
+use crate::rows::sort::remove_leftovers;
 use crate::startup::recovery::{self, Analysis};
 use crate::state::callbacks::{Callbacks, LogLevel};
 use crate::state::config::Config;
@@ -331,6 +332,7 @@ impl Engine {
             self.callbacks.log(LogLevel::Note, &text);
         }
         self.dict.drop_strays()?;
+        remove_leftovers(&*self.storage);
         self.dict.finish_pending_changes()?;
         let (orphans, temporary) = self.dict.leftovers();
         for name in temporary {
