@@ -45,9 +45,7 @@ unsafe fn spec_of(def: *const fe_table_def) -> TableSpec {
     unsafe {
         let def = &*def;
         let indexes = (0..def.index_count as usize)
-            .map(|i| {
-                index_spec(&*def.indexes.add(i))
-            })
+            .map(|i| index_spec(&*def.indexes.add(i)))
             .collect();
         TableSpec {
             name: text(def.name),

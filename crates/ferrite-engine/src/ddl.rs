@@ -135,7 +135,8 @@ impl Engine {
         };
         let indexes = sources.iter().map(new_index).collect::<Result<Vec<_>>>()?;
         debug_assert!(build.as_ref().is_none_or(|build| build.is_filled()));
-        self.dict.alter_table(name, definition, alter, Some(&indexes))?;
+        self.dict
+            .alter_table(name, definition, alter, Some(&indexes))?;
         if let Some(build) = build {
             build.set_taken();
         }

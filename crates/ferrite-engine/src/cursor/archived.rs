@@ -93,17 +93,19 @@ impl Cursor {
         let table = self.table.clone();
         let forward = self.direction == Direction::Forward;
         let stopped_at =
-            table.archive(self.number).visit(bounds, forward, WINDOW, &mut |key, rec| {
-                if hidden_by_own(leaf, key, view) {
-                    return true;
-                }
-                let view = match own_rows.contains(key) {
-                    true => View::Current,
-                    false => view,
-                };
-                result = archived.add(engine, key, rec, view);
-                result.is_ok() && archived.list.len() < room
-            });
+            table
+                .archive(self.number)
+                .visit(bounds, forward, WINDOW, &mut |key, rec| {
+                    if hidden_by_own(leaf, key, view) {
+                        return true;
+                    }
+                    let view = match own_rows.contains(key) {
+                        true => View::Current,
+                        false => view,
+                    };
+                    result = archived.add(engine, key, rec, view);
+                    result.is_ok() && archived.list.len() < room
+                });
         archived.cut = stopped_at.or(window_end);
         result.map(|()| Some(archived))
     }

@@ -451,8 +451,12 @@ mod tests {
     #[test]
     fn files_of_an_earlier_process_go() {
         let storage: Arc<dyn Storage> = Arc::new(SimStorage::new(3));
-        storage.open("sort.9.tmp", OpenMode::CreateNew, false).unwrap();
-        storage.open("undo.spill", OpenMode::CreateNew, false).unwrap();
+        storage
+            .open("sort.9.tmp", OpenMode::CreateNew, false)
+            .unwrap();
+        storage
+            .open("undo.spill", OpenMode::CreateNew, false)
+            .unwrap();
         remove_leftovers(&*storage);
         assert_eq!(storage.list().unwrap(), ["undo.spill"]);
     }

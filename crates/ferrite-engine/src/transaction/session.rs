@@ -204,7 +204,9 @@ impl Session {
             return Err(Error::RolledBack);
         }
         match &self.txn.snapshot {
-            Some(snapshot) if !table.is_usable_by(index_no, snapshot.csn()) => Err(Error::TableChanged),
+            Some(snapshot) if !table.is_usable_by(index_no, snapshot.csn()) => {
+                Err(Error::TableChanged)
+            }
             _ => Ok(()),
         }
     }

@@ -79,11 +79,13 @@ impl Session {
         let mut next: Option<Vec<u8>> = None;
         loop {
             let begin = next.as_deref().map_or(from, Bound::Excluded);
-            next = table.archive(0).visit((begin, to), true, WINDOW, &mut |_, rec| {
-                value.clear();
-                found = (self.engine).visible_value(rec, view, &mut work, &mut value);
-                matches!(found, Ok(false))
-            });
+            next = table
+                .archive(0)
+                .visit((begin, to), true, WINDOW, &mut |_, rec| {
+                    value.clear();
+                    found = (self.engine).visible_value(rec, view, &mut work, &mut value);
+                    matches!(found, Ok(false))
+                });
             match std::mem::replace(&mut found, Ok(false)) {
                 Ok(true) => return Err(Error::RecordChanged),
                 Ok(false) if next.is_none() => return Ok(()),
