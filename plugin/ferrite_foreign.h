@@ -63,8 +63,8 @@ class ForeignKeys {
   std::vector<fe_fk_def> m_defs;
 };
 
-/* Changes foreign keys, names of columns and indexes, indexes (if there is a `change` of them), and the
- * description of a table whose rows stay. */
+/* Changes foreign keys, names of columns and indexes, indexes (if there is a `change` of them), and
+ * the description of a table whose rows stay. */
 fe_code alter_table(THD *thd, const std::string &name, const TABLE *altered, const Layout &layout,
                     Alter_inplace_info *info, const std::string &definition, ForeignKeys *added,
                     const IndexChange *change);

@@ -2,10 +2,10 @@
  * ALTER TABLE: which changes only affect the .frm file or indexes, and the one that sets
  * AUTO_INCREMENT.
  *
- * Indexes come and go in place (ha_ferrite_index.cc). Of the rest, a change is instant if the new definition reads existing rows and keys in the same way. Two
- * conditions must hold: the server's list of changes contains only changes that are known not
- * to touch data, and the fingerprint of the formats is the one stored with the table.
- * Everything else copies the table.
+ * Indexes come and go in place (ha_ferrite_index.cc). Of the rest, a change is instant if the new
+ * definition reads existing rows and keys in the same way. Two conditions must hold: the server's
+ * list of changes contains only changes that are known not to touch data, and the fingerprint of
+ * the formats is the one stored with the table. Everything else copies the table.
  */
 #include "ha_ferrite.h"
 

@@ -59,7 +59,8 @@ static bool is_dropped(const Alter_inplace_info *info, const char *name) {
   return false;
 }
 
-/* Can its entries be computed from a row as the engine reads it, and does the engine alone check it? */
+/* Can its entries be computed from a row as the engine reads it, and does the engine alone check
+ * it? */
 static bool can_build(const TABLE *altered_table, const Index &index, size_t pk_bytes) {
   const KEY &key = altered_table->key_info[index.server_no];
   if (ferrite::is_fulltext(key) || ferrite::is_spatial(key)) return false;
@@ -74,7 +75,8 @@ bool ha_ferrite::plan_indexes(const TABLE *altered_table, const Alter_inplace_in
   const Layout &now = layout();
   Layout &altered = change->altered;
   altered.init(altered_table);
-  if (now.hidden_row_id != altered.hidden_row_id || !same_records(table, now, altered_table, altered))
+  if (now.hidden_row_id != altered.hidden_row_id ||
+      !same_records(table, now, altered_table, altered))
     return false;
   if (now.index_fingerprint(0) != altered.index_fingerprint(0)) return false;
   const Index *primary = altered.primary();
@@ -109,8 +111,8 @@ enum_alter_inplace_result ha_ferrite::can_change_indexes(TABLE *altered_table,
   IndexChange change;
   if (!plan_indexes(altered_table, info, &change)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (change.built.empty()) return HA_ALTER_INPLACE_NOCOPY_NO_LOCK;
-  /* The server's own copy lets writers go on, a build here does not: who has not asked for it, or for
-     a lock that it needs, keeps writing. */
+  /* The server's own copy lets writers go on, a build here does not: who has not asked for it, or
+     for a lock that it needs, keeps writing. */
   if (ferrite::kCopiesOnline) {
     const auto lock = info->alter_info->requested_lock;
     const auto algorithm = info->alter_info->algorithm(ha_thd());

@@ -1,4 +1,4 @@
-//! Tables as wholes: DROP, TRUNCATE and RENAME, beside prepared transactions.
+//! Tables as wholes: DROP, TRUNCATE, RENAME and ALTER, beside prepared transactions.
 //!
 //! The server's metadata locks keep DDL away from every transaction that has a connection. A
 //! prepared one outlives its connection and the metadata locks with it, so DDL waits for it
@@ -14,11 +14,14 @@
 use crate::catalog::dictionary::foreign::AlterForeign;
 use crate::catalog::dictionary::foreign_change::{References, Renaming};
 use crate::catalog::dictionary::index_change::NewIndex;
+use crate::catalog::spec::IndexSpec;
+use crate::catalog::table::Table;
 use crate::rows::index_build::IndexBuild;
 use crate::state::engine::Engine;
+use crate::transaction::session::Session;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::waits::{waiting, Of, Reason};
-use ferrite_sync::{thread, time};
+use ferrite_sync::{thread, time, Arc};
 use ferrite_types::{Error, IndexId, Result, TableId};
 
 /// Between two looks of a waiting statement, in ms.
@@ -144,7 +147,7 @@ impl Engine {
     }
 
     /// Waits while a prepared transaction has changed the table.
-    pub(crate) fn wait_for_prepared(&self, name: &str, caller: &DdlCaller) -> Result<()> {
+    fn wait_for_prepared(&self, name: &str, caller: &DdlCaller) -> Result<()> {
         let mut since_us = None;
         let result = loop {
             let Some((table, indexes)) = self.dict.durable_indexes_of(name)? else {
@@ -190,5 +193,26 @@ impl Engine {
             let holds = state.is_prepared() && indexes.iter().any(|i| state.touched.has(*i));
             holds.then_some(slot.owner.thread_id)
         })
+    }
+}
+
+impl Session {
+    /// Begins to build indexes for the table, on which no other session has changes that are not
+    /// committed. The session reads on from the present: what its snapshot was for has been read.
+    ///
+    /// # Errors
+    /// As [`Engine::drop_table`]: a prepared transaction is waited for; `DiskFull`.
+    pub fn begin_index_build(
+        &mut self,
+        table: &Arc<Table>,
+        specs: Vec<IndexSpec>,
+        caller: &DdlCaller,
+    ) -> Result<IndexBuild> {
+        // A table that is in use may have another name than when it was opened.
+        let names = self.engine.dict.names_of_index(table.spec.indexes[0].id);
+        let (name, _) = names.ok_or(Error::NotFound)?;
+        self.engine.wait_for_prepared(&name, caller)?;
+        self.close_snapshot();
+        self.new_index_build(specs)
     }
 }

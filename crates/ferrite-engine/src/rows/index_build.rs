@@ -21,8 +21,6 @@
 
 use crate::catalog::open_index::OpenIndex;
 use crate::catalog::spec::IndexSpec;
-use crate::catalog::table::Table;
-use crate::ddl::DdlCaller;
 use crate::rows::entry::check_size;
 use crate::rows::load::{put, Put, ENTRIES_PER_PAUSE};
 use crate::rows::sort::{Sorted, Sorter};
@@ -103,24 +101,13 @@ impl IndexBuild {
 }
 
 impl Session {
-    /// Begins to build indexes for the table, on which no other session has changes that are not
-    /// committed. The session reads on from the present: what its snapshot was for has been read.
+    /// A build of these indexes, without a row yet. See `Session::begin_index_build`.
     ///
     /// # Errors
-    /// As [`Engine::drop_table`]: a prepared transaction is waited for; `DiskFull`.
-    pub fn begin_index_build(
-        &mut self,
-        table: &Arc<Table>,
-        specs: Vec<IndexSpec>,
-        caller: &DdlCaller,
-    ) -> Result<IndexBuild> {
+    /// `DiskFull`, a page that cannot be read; nothing remains.
+    pub(crate) fn new_index_build(&mut self, specs: Vec<IndexSpec>) -> Result<IndexBuild> {
         assert!(!specs.is_empty(), "a build of no index");
         let engine = self.engine.clone();
-        // A table that is in use may have another name than when it was opened.
-        let names = engine.dict.names_of_index(table.spec.indexes[0].id);
-        let (name, _) = names.ok_or(Error::NotFound)?;
-        engine.wait_for_prepared(&name, caller)?;
-        self.close_snapshot();
         let most_bytes = SORT_BYTES / specs.len();
         let mut build = IndexBuild {
             engine: engine.clone(),
