@@ -403,9 +403,9 @@ int ForeignKeys::check() const {
 
 /* ---- ALTER in place ---------------------------------------------------------------- */
 
-fe_code alter_foreign(const std::string &name, const TABLE *altered, const Layout &layout,
-                      Alter_inplace_info *info, const std::string &definition,
-                      uint32_t compression, ForeignKeys *added) {
+fe_code alter_table(THD *thd, const std::string &name, const TABLE *altered, const Layout &layout,
+                    Alter_inplace_info *info, const std::string &definition, uint32_t compression,
+                    ForeignKeys *added, const IndexChange *change) {
   std::vector<const char *> dropped;
   List_iterator_fast<Alter_drop> drops(info->alter_info->drop_list);
   while (const Alter_drop *drop = drops++)
@@ -421,7 +421,7 @@ fe_code alter_foreign(const std::string &name, const TABLE *altered, const Layou
     names.emplace_back(field->field_name.str, field->field_name.length);
     renamed.push_back({before, names.back().c_str()});
   }
-  fe_fk_alter alter;
+  fe_table_change alter;
   memset(&alter, 0, sizeof alter);
   alter.definition = {reinterpret_cast<const uint8_t *>(definition.data()), definition.size()};
   alter.drop = dropped.data();
@@ -435,8 +435,12 @@ fe_code alter_foreign(const std::string &name, const TABLE *altered, const Layou
   alter.index_names = indexes.data();
   alter.index_count = static_cast<uint32_t>(indexes.size());
   alter.compression = compression;
+  if (change) {
+    alter.index_sources = change->sources.data();
+    alter.build = change->build;
+  }
   alter.add = added->defs();
-  return fe_table_alter_foreign(ferrite_engine, name.c_str(), &alter);
+  return fe_table_alter(ferrite_engine, name.c_str(), &alter, thd, ferrite_lock_wait_ms(thd));
 }
 
 }  // namespace ferrite

@@ -63,11 +63,11 @@ class ForeignKeys {
   std::vector<fe_fk_def> m_defs;
 };
 
-/* Changes foreign keys, names of columns and indexes, compression (FE_COMPRESSION_KEEP: not), and
- * the description of a table whose rows stay. */
-fe_code alter_foreign(const std::string &name, const TABLE *altered, const Layout &layout,
-                      Alter_inplace_info *info, const std::string &definition,
-                      uint32_t compression, ForeignKeys *added);
+/* Changes foreign keys, names of columns and indexes, indexes (if there is a `change` of them),
+ * compression (FE_COMPRESSION_KEEP: not), and the description of a table whose rows stay. */
+fe_code alter_table(THD *thd, const std::string &name, const TABLE *altered, const Layout &layout,
+                    Alter_inplace_info *info, const std::string &definition, uint32_t compression,
+                    ForeignKeys *added, const IndexChange *change);
 
 }  // namespace ferrite
 

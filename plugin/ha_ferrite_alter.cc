@@ -1,10 +1,11 @@
 /*
- * ALTER TABLE: which changes only affect the .frm file, and the one that sets AUTO_INCREMENT.
+ * ALTER TABLE: which changes only affect the .frm file or indexes, and the one that sets
+ * AUTO_INCREMENT.
  *
- * A change is instant if the new definition reads existing rows and keys in the same way. Two
- * conditions must hold: the server's list of changes contains only changes that are known not
- * to touch data, and the fingerprint of the formats is the one stored with the table.
- * Everything else copies the table.
+ * Indexes come and go in place (ha_ferrite_index.cc). Of the rest, a change is instant if the new
+ * definition reads existing rows and keys in the same way. Two conditions must hold: the server's
+ * list of changes contains only changes that are known not to touch data, and the fingerprint of
+ * the formats is the one stored with the table. Everything else copies the table.
  */
 #include "ha_ferrite.h"
 
@@ -25,6 +26,11 @@ static constexpr alter_table_operations kNoData =
     ALTER_RENAME_INDEX | ALTER_INDEX_ORDER | ALTER_RENAME | ALTER_PARTITIONED | ALTER_OPTIONS |
     ALTER_DROP_FOREIGN_KEY | ALTER_ADD_VIRTUAL_COLUMN | ALTER_DROP_VIRTUAL_COLUMN |
     ALTER_VIRTUAL_GCOL_EXPR;
+
+/* Of these, what does not go together with a change of indexes. */
+static constexpr alter_table_operations kNotWithIndexes =
+    ALTER_RENAME_INDEX | ALTER_ADD_VIRTUAL_COLUMN | ALTER_DROP_VIRTUAL_COLUMN |
+    ALTER_VIRTUAL_GCOL_EXPR | ALTER_PARTITIONED;
 
 /* Table options that create() has to see, because it may refuse them. */
 static constexpr ulong kCheckedOptions = HA_CREATE_USED_ENGINE | HA_CREATE_USED_ROW_FORMAT |
@@ -88,8 +94,13 @@ enum_alter_inplace_result ha_ferrite::check_if_supported_inplace_alter(
       ha_alter_info->unsupported_reason =
           my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_FK_CHECK);
   }
-  if (changes & ~kNoData) return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  if (changes & ~(kNoData | kIndexChanges)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (create_info->used_fields & kCheckedOptions) return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  if (changes & kIndexChanges) {
+    if (changes & kNotWithIndexes || create_info->used_fields & HA_CREATE_USED_AUTO)
+      return HA_ALTER_INPLACE_NOT_SUPPORTED;
+    return can_change_indexes(altered_table, ha_alter_info);
+  }
   Layout altered;
   altered.init(altered_table);
   if (altered.fingerprint() != layout().fingerprint()) return HA_ALTER_INPLACE_NOT_SUPPORTED;
@@ -140,10 +151,13 @@ int ha_ferrite::redescribe(const TABLE *altered_table, Alter_inplace_info *info)
   /* Partitions may have options of their own: only what the ALTER changes is changed. */
   const uint32_t compression = ferrite::compression_of(altered_table->s);
   const bool keep = compression == ferrite::compression_of(table->s);
-  const fe_code rc = ferrite::alter_foreign(m_share->name, altered_table, altered, info, text,
-                                            keep ? FE_COMPRESSION_KEEP : compression, &added);
+  const auto *indexes = static_cast<const ferrite::IndexChange *>(info->handler_ctx);
+  if (indexes) close_cursors();
+  const fe_code rc =
+      ferrite::alter_table(ha_thd(), m_share->name, altered_table, altered, info, text,
+                           keep ? FE_COMPRESSION_KEEP : compression, &added, indexes);
   if (rc == FE_FOREIGN_KEY) return added.report_in_place();
-  return rc == FE_OK ? 0 : error(rc);
+  return ferrite_table_error(rc, ha_thd());
 }
 
 /* The server asks before an ALTER in place and, by hton->check_version(), after a crash in it. */
@@ -154,7 +168,13 @@ ulonglong ha_ferrite::table_version() const {
 /* group_commit_ctx is left alone, so that every partition comes by here. */
 bool ha_ferrite::commit_inplace_alter_table(TABLE *altered_table, Alter_inplace_info *ha_alter_info,
                                             bool commit) {
-  if (!commit) return false;
+  if (!commit) {
+    if (auto *indexes = static_cast<ferrite::IndexChange *>(ha_alter_info->handler_ctx)) {
+      fe_index_build_close(indexes->build);
+      indexes->build = nullptr;
+    }
+    return false;
+  }
   const HA_CREATE_INFO *create_info = ha_alter_info->create_info;
   int err = redescribe(altered_table, ha_alter_info);
   if (!err && create_info->used_fields & HA_CREATE_USED_AUTO && table->found_next_number_field)

@@ -323,7 +323,7 @@ fe_code fe_table_rename(fe_engine *engine, const char *from, const char *to,
                         void *thd, uint32_t wait_ms);
 /* Gives the table another `definition`: for what a server does not need to read its rows. */
 fe_code fe_table_redefine(fe_engine *engine, const char *name, fe_slice definition);
-/* Another number after each fe_table_redefine() and fe_table_alter_foreign(), also over restarts; 0:
+/* Another number after each fe_table_redefine() and fe_table_alter(), also over restarts; 0:
    there is no such table. */
 uint64_t fe_table_definition_version(fe_engine *engine, const char *name);
 /* Empties the table, resets auto_increment to 1. Caller holds the server's exclusive lock. */
@@ -415,7 +415,10 @@ void fe_last_misfit(fe_fk_misfit *out);
 
 #define FE_COMPRESSION_KEEP UINT32_MAX
 
-/* Changes foreign keys, names of columns and indexes, compression, and the definition, without the
+/* Indexes being added to a table that has rows; see fe_index_build_begin(). */
+typedef struct fe_index_build fe_index_build;
+
+/* Changes foreign keys, names of columns and indexes, indexes, compression, and the definition, without the
    rows: all or nothing, durable on return. The parents' side of what is added is not looked at if it is missing. */
 typedef struct {
   fe_slice definition;
@@ -424,11 +427,16 @@ typedef struct {
   uint32_t renamed_count;
   const fe_fk_column *renamed; /* columns. own: old name; other: new name */
   const char *const *index_names; /* of all indexes, as they are then */
+  /* NULL: the indexes stay. Else for each where it comes from: its number now, or -1 - its number in `build`.
+     No session uses the table then. */
+  const int32_t *index_sources;
+  fe_index_build *build; /* NULL: none is new */
   uint32_t index_count;
   uint32_t compression; /* as in fe_table_def, or FE_COMPRESSION_KEEP; pages on disk stay as they are */
   fe_fk_defs add;
-} fe_fk_alter;
-fe_code fe_table_alter_foreign(fe_engine *engine, const char *name, const fe_fk_alter *alter);
+} fe_table_change;
+fe_code fe_table_alter(fe_engine *engine, const char *name, const fe_table_change *change, void *thd,
+                       uint32_t wait_ms);
 
 /* The greatest n in names of the table's foreign keys of the form SHOWN_ibfk_n; 0: none. */
 uint64_t fe_foreign_last_number(fe_engine *engine, const char *name, const char *shown);
@@ -587,6 +595,19 @@ fe_code fe_row_update(fe_session *session, fe_table *table, fe_slice old_pk,
 /* Deletes the row and its entries. */
 fe_code fe_row_delete(fe_session *session, fe_table *table, fe_slice pk,
                       const fe_entry *entries, uint32_t entry_count);
+
+/* Indexes being added to a table that has rows. Nobody changes rows meanwhile (the server's shared lock), and
+   every row is read by a snapshot that is opened after the beginning. */
+/* Waits for prepared transactions that have changed the table, as DDL does. Closes the session's snapshot. */
+fe_code fe_index_build_begin(fe_session *session, fe_table *table, const fe_index_def *defs,
+                             uint32_t count, void *thd, uint32_t wait_ms, fe_index_build **out);
+/* The entries of a row; their index_no counts the build's indexes from 0. */
+fe_code fe_index_build_add(fe_index_build *build, fe_slice pk, const fe_entry *entries,
+                           uint32_t count);
+/* Every row has been added. FE_DUPLICATE with dup filled: its index_no counts the build's indexes. */
+fe_code fe_index_build_fill(fe_session *session, fe_index_build *build, fe_dup_info *dup);
+/* Frees it; indexes that no table has taken go. */
+void fe_index_build_close(fe_index_build *build);
 
 /* ---- reading ---------------------------------------------------------------------- */
 

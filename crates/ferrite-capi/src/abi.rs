@@ -265,13 +265,15 @@ pub struct fe_fk_misfit {
 pub const FE_COMPRESSION_KEEP: u32 = u32::MAX;
 
 #[repr(C)]
-pub struct fe_fk_alter {
+pub struct fe_table_change {
     pub definition: fe_slice,
     pub drop: *const *const c_char,
     pub drop_count: u32,
     pub renamed_count: u32,
     pub renamed: *const fe_fk_column,
     pub index_names: *const *const c_char,
+    pub index_sources: *const i32,
+    pub build: *mut c_void,
     pub index_count: u32,
     pub compression: u32,
     pub add: fe_fk_defs,

@@ -1,9 +1,9 @@
 //! Foreign keys: definitions in, a list of all out.
 
 use crate::abi::*;
-use crate::boundary::{code, fail, last_misfit, packing_of, text};
+use crate::boundary::{last_misfit, text};
 use crate::engine::{engine_of, fe_engine};
-use ferrite_engine::{Action, AlterForeign, ForeignKey, NewForeign};
+use ferrite_engine::{Action, ForeignKey, NewForeign};
 use ferrite_types::{Error, Result};
 use std::ffi::{c_char, c_void, CString};
 
@@ -30,7 +30,7 @@ pub unsafe extern "C" fn fe_last_misfit(out: *mut fe_fk_misfit) {
 
 /// # Safety
 /// The header's rule: so many valid pairs at `columns`.
-unsafe fn pairs(columns: *const fe_fk_column, count: u32) -> Vec<(String, String)> {
+pub(crate) unsafe fn pairs(columns: *const fe_fk_column, count: u32) -> Vec<(String, String)> {
     // SAFETY: by the caller's promise.
     let pair = |i: usize| unsafe {
         let pair = &*columns.add(i);
@@ -74,41 +74,6 @@ pub(crate) unsafe fn new_foreign(defs: &fe_fk_defs) -> Result<NewForeign> {
         checks: defs.checks & 1 != 0,
         strict: defs.checks & 2 != 0,
     })
-}
-
-/// See the header.
-#[no_mangle]
-pub unsafe extern "C" fn fe_table_alter_foreign(
-    engine: *mut fe_engine,
-    name: *const c_char,
-    alter: *const fe_fk_alter,
-) -> fe_code {
-    // SAFETY: valid handle, string and structure.
-    unsafe {
-        let alter = &*alter;
-        let add = match new_foreign(&alter.add) {
-            Ok(add) => add,
-            Err(e) => return fail(&e),
-        };
-        let packing = match alter.compression {
-            FE_COMPRESSION_KEEP => None,
-            number => match packing_of(number) {
-                Ok(packing) => Some(packing),
-                Err(e) => return fail(&e),
-            },
-        };
-        let drop = (0..alter.drop_count as usize).map(|i| text(*alter.drop.add(i)));
-        let names = (0..alter.index_count as usize).map(|i| text(*alter.index_names.add(i)));
-        let change = AlterForeign {
-            drop: drop.collect(),
-            add,
-            renamed: pairs(alter.renamed, alter.renamed_count),
-            index_names: names.collect(),
-            packing,
-        };
-        let dict = engine_of(engine).dict();
-        code(dict.alter_foreign(&text(name), alter.definition.bytes(), &change))
-    }
 }
 
 /// See the header.

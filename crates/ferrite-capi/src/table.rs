@@ -11,7 +11,7 @@ use ferrite_engine::{
 use ferrite_lock::TableMode;
 use ferrite_sync::{Arc, Mutex};
 use ferrite_types::format::Packing;
-use ferrite_types::{IndexId, PageId, Result};
+use ferrite_types::Result;
 use std::ffi::{c_char, c_int, c_void, CString};
 
 /// An open table.
@@ -31,21 +31,22 @@ pub(crate) unsafe fn table_of<'a>(table: *const fe_table) -> &'a fe_table {
     unsafe { &*table }
 }
 
+/// An index that has no tree yet.
+///
+/// # Safety
+/// The header's rule: a valid definition during the call.
+pub(crate) unsafe fn index_spec(index: &fe_index_def) -> IndexSpec {
+    // SAFETY: by the caller's promise.
+    let name = unsafe { text(index.name) };
+    IndexSpec::new(&name, index.flags & FE_INDEX_UNIQUE != 0, index.key_parts)
+}
+
 unsafe fn spec_of(def: *const fe_table_def) -> TableSpec {
     // SAFETY: the header's rule: a valid definition during the call.
     unsafe {
         let def = &*def;
         let indexes = (0..def.index_count as usize)
-            .map(|i| {
-                let index = &*def.indexes.add(i);
-                IndexSpec {
-                    name: text(index.name),
-                    unique: index.flags & FE_INDEX_UNIQUE != 0,
-                    key_parts: index.key_parts,
-                    id: IndexId(0),
-                    root: PageId::NONE,
-                }
-            })
+            .map(|i| index_spec(&*def.indexes.add(i)))
             .collect();
         TableSpec {
             name: text(def.name),
@@ -88,7 +89,7 @@ pub unsafe extern "C" fn fe_table_create(
     }
 }
 
-fn caller(thd: *mut c_void, wait_ms: u32) -> DdlCaller {
+pub(crate) fn caller(thd: *mut c_void, wait_ms: u32) -> DdlCaller {
     DdlCaller {
         thd: thd as usize,
         wait_ms: u64::from(wait_ms),

@@ -14,6 +14,7 @@ pub(crate) mod foreign;
 pub(crate) mod foreign_change;
 #[cfg(test)]
 mod foreign_tests;
+pub(crate) mod index_change;
 
 use crate::catalog::foreign::split_chunk_key;
 use crate::catalog::spec::{record_key, split_key, TableSpec, MAX_SPEC_BYTES};

@@ -445,7 +445,7 @@ impl Cursor {
         only: Option<&[u8]>,
         unique_exact: bool,
     ) -> Result<()> {
-        session.may_read(&self.table)?;
+        session.may_read(&self.table, self.number)?;
         match self.mode {
             ReadMode::Snapshot => {
                 let result = self.fill_batch(session);
@@ -597,7 +597,7 @@ impl Cursor {
         self.fresh_lock = false;
         self.fresh_row = false;
         self.semi.call_begins();
-        session.may_read(&self.table)?;
+        session.may_read(&self.table, 0)?;
         match self.mode {
             ReadMode::Snapshot => {
                 let result = self.get_visible(session, pk);

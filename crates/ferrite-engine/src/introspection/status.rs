@@ -350,7 +350,7 @@ impl Engine {
     /// Entries in all delete archives, and their bytes.
     pub(crate) fn archived(&self) -> (u64, u64) {
         let tables = self.dict.open_tables();
-        let yards = tables.iter().flat_map(|t| &t.archives);
+        let yards = tables.iter().flat_map(|t| t.archives());
         yards.fold((0, 0), |(n, b), y| (n + y.count(), b + y.bytes()))
     }
 
@@ -602,7 +602,7 @@ impl Engine {
         self.txns.refresh();
         self.versions.each_held(&self.txns, &mut add);
         for table in self.dict.open_tables() {
-            for delete_archive in &table.archives {
+            for delete_archive in table.archives() {
                 delete_archive.each_held(&self.txns, &mut |csn, bytes| add(csn, bytes, 1));
             }
         }

@@ -2,13 +2,16 @@
 //!
 //! `write`: a row, across the indexes of its table. `entry`: one entry of one index, with its locks,
 //! version and undo. `overflow`: values out of line. `load`: filling a table that nobody else sees.
+//! `index_build`: adding indexes to a table that has rows. `sort`: more entries than fit in memory.
 //!
 //! Locking: see each file.
 
 pub(crate) mod entry;
+pub(crate) mod index_build;
 pub(crate) mod load;
 pub(crate) mod overflow;
 pub(crate) mod reference;
+pub(crate) mod sort;
 pub(crate) mod write;
 
 /// The clustered key in an entry of a secondary index; None: it is broken.

@@ -9,6 +9,7 @@
 use crate::catalog::dictionary::foreign_change::References;
 use crate::catalog::dictionary::{Dictionary, NextIds};
 use crate::maintenance::checkpoint::{not_shut_down, EngineState};
+use crate::rows::sort::remove_leftovers;
 use crate::startup::page_changes::Retained;
 use crate::startup::page_redo::{self, RedoWriter};
 use crate::startup::progress::Progress;
@@ -354,6 +355,7 @@ impl Engine {
             .add(analysis.pages_redone);
         self.counters.recovery_pages_read.add(analysis.pages_read);
         self.dict.drop_strays()?;
+        remove_leftovers(&*self.storage);
         self.dict.finish_pending_changes()?;
         let (orphans, temporary) = self.dict.leftovers();
         for name in temporary {
