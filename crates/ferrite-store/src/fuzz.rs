@@ -10,6 +10,7 @@ use crate::directory::Directory;
 use crate::image::BLOB_HEADER_BYTES;
 use crate::map::{self, MapBase};
 use crate::pack::Unpacker;
+use crate::store::Store;
 use crate::superblock::Superblock;
 use crate::wire::{get_u32, put_u32, put_u64};
 use ferrite_types::format::{BLOB_MAGIC, MAP_CHUNK_MAGIC, SUPERBLOCK_MAGIC};
@@ -109,4 +110,5 @@ pub fn map_chunk(bytes: &[u8]) {
 pub fn log_bodies(bytes: &[u8]) {
     let _ = delta::decode_map_delta(bytes, &mut |page, _| assert_ne!(page.0, 0));
     let _ = delta::decode_extent(bytes);
+    let _ = Store::decode_page_lsns(bytes, &mut |page, lsn| assert!(page.0 != 0 && lsn.0 != 0));
 }

@@ -337,7 +337,8 @@ impl Engine {
             gauge(
                 "recovery_pages_redone",
                 &c.recovery_pages_redone,
-                "Number of pages to which crash recovery applied changes at the last start",
+                "Number of pages to which crash recovery applied changes at the last start, in each of \
+                 its batches",
             ),
             gauge(
                 "recovery_pages_read",

@@ -146,6 +146,14 @@ impl PageChanges {
         &self.chunks[piece.chunk as usize][at..at + piece.len as usize]
     }
 
+    /// Passes over what no page lacks; its memory stays in use.
+    pub(crate) fn keep_missing(&mut self, fates: &PageFates) {
+        let before = self.pieces.len();
+        self.pieces
+            .retain(|p| fates.is_missing(p.page, p.index, p.end));
+        debug_assert!(self.pieces.len() <= before, "of {before} pieces");
+    }
+
     /// Throws away what no page lacks, by what is known now; the memory can be used again.
     pub(crate) fn compact(&mut self, fates: &PageFates) {
         let before = self.memory();

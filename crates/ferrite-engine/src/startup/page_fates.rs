@@ -9,13 +9,16 @@ use ferrite_buffer::BlobState;
 use ferrite_types::{IndexId, Lsn, PageId};
 use std::collections::HashMap;
 
+/// Ids are not chosen by anybody who means harm, and are looked up for each record.
+pub(crate) type Hasher = foldhash::fast::FixedState;
+
 /// What happened to pages and indexes, each by its last record.
 #[derive(Default)]
 pub(crate) struct PageFates {
-    freed: HashMap<PageId, Lsn>,
-    dropped: HashMap<IndexId, Lsn>,
+    freed: HashMap<PageId, Lsn, Hasher>,
+    dropped: HashMap<IndexId, Lsn, Hasher>,
     /// Pages that were written since the log's begin; None: nothing says what their blobs have.
-    written: HashMap<PageId, Option<Lsn>>,
+    written: HashMap<PageId, Option<Lsn>, Hasher>,
 }
 
 impl PageFates {

@@ -79,7 +79,7 @@ pub(crate) fn run(
         resume_at,
         ..
     } = first;
-    changes.compact(fates);
+    changes.keep_missing(fates);
     let resume = resume_at.unwrap_or(end);
     if changes.pieces.is_empty() && resume >= end {
         return Ok(0);
