@@ -51,14 +51,13 @@ class Watch:
 
     def _line(self, session: Session) -> str:
         rows = session.run(
-            f"SELECT IFNULL(STATE, ''), STAGE, MAX_STAGE, PROGRESS FROM information_schema.PROCESSLIST WHERE ID={self.watched}"
+            f"SELECT IFNULL(STATE, ''), MAX_STAGE, PROGRESS FROM information_schema.PROCESSLIST WHERE ID={self.watched}"
         )
         if not rows:
             return ""
-        state, stage, stages, percent = rows[0]
+        state, stages, percent = rows[0]
         passed = time.monotonic() - self.began
         told = f"{state or 'working'}, {percent:.0f}%" if stages else str(state or "working")
-        del stage
         left = f", about {duration(self.expected - passed)} left" if self.expected - passed > 1 else ""
         return f"    {told}, {duration(passed)}{left}"
 
