@@ -138,6 +138,7 @@ int ha_ferrite::redescribe(const TABLE *altered_table, Alter_inplace_info *info)
   const fe_code rc =
       ferrite::alter_foreign(m_share->name, altered_table, altered, info, text, &added);
   if (rc == FE_FOREIGN_KEY) return added.report_in_place();
+  if (rc == FE_OK) ferrite_child_has_come(m_share->name);
   return rc == FE_OK ? 0 : error(rc);
 }
 
