@@ -71,11 +71,19 @@ fe_code alter_table(THD *thd, const std::string &name, const TABLE *altered, con
 
 }  // namespace ferrite
 
+/* The table with this name may be a child that statements with a list of tables of their own do not
+   know: the routines of all sessions are read again, and open its children too. */
+void ferrite_child_has_come(const std::string &core_name);
+
+/* The statement has a list of tables that is older than a child it has to change. True: it will be
+   prepared again, and run again. */
+bool ferrite_prepare_again(THD *thd);
+
 /* foreign_key_checks of this session; off while the server recovers DDL. */
 bool ferrite_foreign_checks(THD *thd);
 
-/* What keeps a table from being dropped by the session's present statement. */
-fe_references ferrite_references_that_keep(THD *thd);
+/* What keeps the table with these files from being dropped by the session's present statement. */
+fe_references ferrite_references_that_keep(THD *thd, const char *path);
 
 /* "db/table" as the core has it -> the table's name as users see it. */
 std::string ferrite_shown_name(const std::string &core_name);

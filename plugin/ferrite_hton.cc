@@ -139,7 +139,7 @@ static void hton_drop_database(handlerton *, char *path) {
   memcpy(name, path + begin, end - begin);
   name[end - begin] = '\0';
   THD *thd = current_thd;
-  fe_code code = fe_database_drop(ferrite_engine, name, thd, ferrite_lock_wait_ms(thd));
+  fe_code code = fe_database_drop(ferrite_engine, name, thd, ferrite_ddl_wait_ms(thd));
   if (code == FE_OK || code == FE_NOT_FOUND) return;
   sql_print_error("Ferrite: cannot drop the tables of database %s: %s", name, fe_last_error());
   /* The server ignores the result, so the client gets a warning. */

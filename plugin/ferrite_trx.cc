@@ -138,6 +138,12 @@ uint32_t ferrite_lock_wait_ms(THD *thd) {
   return ms > UINT32_MAX ? UINT32_MAX : static_cast<uint32_t>(ms);
 }
 
+/* While the server recovers DDL there are no connections: nobody can decide the prepared
+   transaction that would be waited for. */
+uint32_t ferrite_ddl_wait_ms(THD *thd) {
+  return thd && thd->thread_id ? ferrite_lock_wait_ms(thd) : 0;
+}
+
 /* ---- registration --------------------------------------------------------------------- */
 
 bool ferrite_in_transaction(THD *thd) {

@@ -157,6 +157,7 @@ int ha_ferrite::redescribe(const TABLE *altered_table, Alter_inplace_info *info)
       ferrite::alter_table(ha_thd(), m_share->name, altered_table, altered, info, text,
                            keep ? FE_COMPRESSION_KEEP : compression, &added, indexes);
   if (rc == FE_FOREIGN_KEY) return added.report_in_place();
+  if (rc == FE_OK) ferrite_child_has_come(m_share->name);
   return ferrite_table_error(rc, ha_thd());
 }
 

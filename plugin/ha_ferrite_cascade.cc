@@ -345,7 +345,10 @@ int ha_ferrite::cascade(const fe_link &link, size_t at, size_t len, const uchar 
   const Cascade *own = m_cascade ? m_cascade : &top;
   ha_ferrite *child = find_child(link.other);
   /* The child is newer than the statement. */
-  if (!child || child->m_lock != FE_READ_EXCLUSIVE) return HA_ERR_TABLE_DEF_CHANGED;
+  if (!child || child->m_lock != FE_READ_EXCLUSIVE) {
+    ferrite_prepare_again(ha_thd());
+    return HA_ERR_TABLE_DEF_CHANGED;
+  }
   const bool removes = !new_row && link.on_delete == FE_FK_CASCADE;
   const Cascade step = {own, child->table->s, !removes, own->depth + 1};
   if (step.depth > kMaxDepth) {

@@ -198,6 +198,7 @@ int ha_ferrite::create(const char *name, TABLE *form, HA_CREATE_INFO *create_inf
   const fe_code rc = ferrite_create_table(&def, &refused);
   if (rc == FE_FOREIGN_KEY) return foreign.report();
   if (rc == FE_OK && !refused) {
+    ferrite_child_has_come(table_name);
     warn_of_directories(ha_thd(), create_info);
     warn_system_table(ha_thd(), table_name);
   }
@@ -207,8 +208,9 @@ int ha_ferrite::create(const char *name, TABLE *form, HA_CREATE_INFO *create_inf
 int ha_ferrite::delete_table(const char *name) {
   if (int err = ferrite_check_cluster_ddl(ha_thd(), name)) return err;
   THD *thd = ha_thd();
-  fe_code rc = fe_table_drop(ferrite_engine, core_table_name(name).c_str(),
-                             ferrite_references_that_keep(thd), thd, ferrite_lock_wait_ms(thd));
+  fe_code rc =
+      fe_table_drop(ferrite_engine, core_table_name(name).c_str(),
+                    ferrite_references_that_keep(thd, name), thd, ferrite_ddl_wait_ms(thd));
   return ferrite_table_error(rc, thd);
 }
 
@@ -220,7 +222,8 @@ int ha_ferrite::rename_table(const char *from, const char *to) {
   fe_code rc =
       fe_table_rename(ferrite_engine, old_name.c_str(), new_name.c_str(),
                       ferrite_shown_name(old_name).c_str(), ferrite_shown_name(new_name).c_str(),
-                      ferrite_foreign_checks(thd), thd, ferrite_lock_wait_ms(thd));
+                      ferrite_foreign_checks(thd), thd, ferrite_ddl_wait_ms(thd));
+  if (rc == FE_OK) ferrite_child_has_come(new_name);
   /* The server would report any failure as 1025; the first error reported is used. */
   if (rc == FE_LOCK_TIMEOUT) my_error(ER_LOCK_WAIT_TIMEOUT, MYF(0));
   if (rc == FE_INTERRUPTED) my_error(ER_QUERY_INTERRUPTED, MYF(0));
@@ -238,7 +241,7 @@ int ha_ferrite::truncate() {
   close_cursors();
   const uint64_t next = table->found_next_number_field ? 1 : 0;
   fe_code rc = fe_table_truncate(ferrite_engine, m_share->name.c_str(), next, ha_thd(),
-                                 ferrite_lock_wait_ms(ha_thd()));
+                                 ferrite_ddl_wait_ms(ha_thd()));
   if (rc != FE_OK) return ferrite_table_error(rc, ha_thd());
   int err = m_share->reopen(ha_thd());
   m_generation = m_share->generation;

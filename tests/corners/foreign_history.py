@@ -10,7 +10,7 @@ import time
 
 import pymysql
 
-from corners.env import DATABASE, Env, Session, equal, expect, options, slow
+from corners.env import DATABASE, Env, Failed, Session, equal, expect, options, slow
 
 TABLES = 8
 ROWS = 14
@@ -167,9 +167,12 @@ def _transaction(dice: random.Random, session: Session, xid: str | None, unexpec
     _play(session, [_change(dice) for _ in range(dice.randint(1, 4))], unexpected)
 
 
-def _play(session: Session, statements: list[str], unexpected: list[object]) -> None:
+def _play(session: Session, statements: list[str], unexpected: list[object], told: list[str] | None = None) -> None:
     for sql in statements:
+        begun = time.monotonic()
         answer = session.answer(sql)
+        if told is not None:
+            told.append(f"{begun:.3f} to {time.monotonic():.3f}: {sql}: {answer or 'done'}")
         if isinstance(answer, int) and answer not in OF_ROWS | OF_DDL | OF_OTHERS:
             unexpected.append((answer, sql, session.warnings()))
         if answer in (1213, 1402, 1614):
@@ -182,14 +185,14 @@ def _new_session(env: Env, definitions: bool) -> Session:
     return session
 
 
-def _client(env: Env, seed: int, until: float, definitions: bool, unexpected: list[object]) -> None:
+def _client(env: Env, seed: int, until: float, definitions: bool, unexpected: list[object], told: list[str]) -> None:
     dice = random.Random(seed)
     number = 0
     try:
         session = _new_session(env, definitions)
         while time.monotonic() < until:
             if definitions:
-                _play(session, _definition(dice), unexpected)
+                _play(session, _definition(dice), unexpected, told)
                 _alone(dice, session)
                 if dice.random() < 0.3:
                     _decide(dice, session)
@@ -230,8 +233,11 @@ def _round(env: Env, seed: int, seconds: float) -> tuple[int, int]:
     dice = random.Random(seed)
     _make(env, dice)
     unexpected: list[object] = []
+    told: list[str] = []
     until = time.monotonic() + seconds
-    threads = [threading.Thread(target=_client, args=(env, seed * 100 + n, until, n < 3, unexpected)) for n in range(8)]
+    threads = [
+        threading.Thread(target=_client, args=(env, seed * 100 + n, until, n < 3, unexpected, told)) for n in range(8)
+    ]
     for thread in threads:
         thread.start()
     if dice.random() < 0.5:
@@ -248,7 +254,11 @@ def _round(env: Env, seed: int, seconds: float) -> tuple[int, int]:
     session = env.session()
     _decide(dice, session)
     equal(session.run("XA RECOVER"), [], "prepared transactions that nobody can decide")
-    constraints = _no_orphans(session, seed)
+    try:
+        constraints = _no_orphans(session, seed)
+    except Failed:
+        print("\n".join(told[-100:]), flush=True)
+        raise
     rows = 0
     for (table,) in session.run("SHOW TABLES"):
         rows += session.value(f"SELECT COUNT(*) FROM {table}")

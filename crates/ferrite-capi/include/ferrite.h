@@ -441,6 +441,9 @@ fe_code fe_table_alter(fe_engine *engine, const char *name, const fe_table_chang
 /* The greatest n in names of the table's foreign keys of the form SHOWN_ibfk_n; 0: none. */
 uint64_t fe_foreign_last_number(fe_engine *engine, const char *name, const char *shown);
 
+/* Foreign keys of a table, those that it has as a child. */
+uint64_t fe_foreign_count(fe_engine *engine, const char *name);
+
 /* What a change of a row has to look at. 0: the table has no foreign key and none refers to it. Else
    links with this version are the right ones. To be asked AFTER the row is written. */
 uint64_t fe_table_links_version(const fe_table *table);

@@ -99,6 +99,14 @@ pub unsafe extern "C" fn fe_foreign_last_number(
         .unwrap_or(0)
 }
 
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_foreign_count(engine: *mut fe_engine, name: *const c_char) -> u64 {
+    // SAFETY: a valid handle and string.
+    let (engine, name) = unsafe { (engine_of(engine), text(name)) };
+    engine.dict().foreign_keys_of(&name).len() as u64
+}
+
 /// A constraint's texts, and the arrays that point to them.
 pub(crate) struct Texts {
     _kept: Vec<CString>,
