@@ -16,6 +16,7 @@
 //! - `reserve`: space kept for the next checkpoint.
 //! - `store`, `lifecycle`, `space`: the room's door: pages and ids; open, recover and
 //!   checkpoint; space.
+//! - `backup`: the pin of a backup, what it copies, and the files laid out again from it.
 //! - `scrub`: free space overwritten with zeroes.
 //! - `scan`: rebuilds the map from the blobs themselves.
 //!
@@ -42,6 +43,7 @@
 //! No lock is held over data reads and writes.
 #![forbid(unsafe_code)]
 
+mod backup;
 mod batch;
 mod blob;
 mod checkpoint;
@@ -71,6 +73,7 @@ mod superblock;
 mod wire;
 mod word;
 
+pub use backup::{BlobChecker, CopiedFile, Generation, Layout, StoredBlob};
 pub use batch::{Batch, Placed, BATCH_BYTES};
 pub use blob::PageHeader;
 pub use checkpoint::Checkpoint;

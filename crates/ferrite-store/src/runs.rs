@@ -34,6 +34,9 @@ struct Segment {
     longest: u32,
     /// Written to since its free runs were last given back to the file system.
     touched: bool,
+    /// For each granule the generation in which a blob last took it; None: none did since
+    /// generations are counted.
+    taken_in: Option<Box<[u8]>>,
 }
 
 impl Segment {
@@ -47,7 +50,17 @@ impl Segment {
             free: granules,
             longest: granules,
             touched: false,
+            taken_in: None,
         }
+    }
+
+    /// A blob takes these granules in that generation.
+    fn note_taken(&mut self, at: u32, n: u32, generation: u8) {
+        let granules = self.bits.len() * 64;
+        let taken_in = self
+            .taken_in
+            .get_or_insert_with(|| vec![0; granules].into());
+        taken_in[at as usize..(at + n) as usize].fill(generation);
     }
 
     /// `free` counts what is not in use, and nothing that is in use is stale.
@@ -157,6 +170,9 @@ pub(crate) struct FreeRuns {
     free: u64,
     /// The lowest free space goes first.
     lowest_first: bool,
+    /// Of backups since the store was opened; stays at the last one. 0: none yet, and nothing is
+    /// noted.
+    generation: u8,
 }
 
 impl FreeRuns {
@@ -170,6 +186,7 @@ impl FreeRuns {
             current: 0,
             cursor: 0,
             lowest_first: false,
+            generation: 0,
             free: segments as u64 * u64::from(segment_granules),
         }
     }
@@ -213,6 +230,27 @@ impl FreeRuns {
     /// From now on the lowest free space goes first.
     pub(crate) fn give_out_lowest_first(&mut self) {
         self.lowest_first = true;
+    }
+
+    /// A new generation begins: its number.
+    pub(crate) fn next_generation(&mut self) -> u8 {
+        self.generation = self.generation.saturating_add(1);
+        self.generation
+    }
+
+    /// Has a blob taken one of these granules in that generation or later?
+    pub(crate) fn taken_since(&self, granule: u64, n: u32, generation: u8) -> bool {
+        assert!(generation > 0 && n > 0, "{n} granules since {generation}");
+        let Some((segment, at)) = self.split(granule, n) else {
+            return true;
+        };
+        let Some(taken_in) = &self.segments[segment].taken_in else {
+            return false;
+        };
+        let range = at as usize..(at + n) as usize;
+        taken_in[range]
+            .iter()
+            .any(|in_which| *in_which >= generation)
     }
 
     /// A new, wholly free segment at the end.
@@ -357,6 +395,9 @@ impl FreeRuns {
             assert!(run.blobs > 0, "a run of {len} takes no blob of {need}");
             let taken = self.segments[segment].take(at, run.granules);
             assert!(taken, "a free run was not free");
+            if self.generation > 0 {
+                self.segments[segment].note_taken(at, run.granules, self.generation);
+            }
             self.free -= u64::from(run.granules);
             self.current = segment;
             self.cursor = at + run.granules;
@@ -446,6 +487,24 @@ mod tests {
             .collect();
         assert_eq!(got, [(0, 2, 1), (5, 5, 2), (11, 5, 1)]);
         assert_eq!(f.free(), 64 - 4 - 12);
+    }
+
+    #[test]
+    fn granules_remember_the_generation_that_took_them() {
+        let mut f = FreeRuns::new(64, 2);
+        let mut runs = Vec::new();
+        assert!(f.take([4].into_iter(), &mut runs));
+        let first = f.next_generation();
+        assert!(!f.taken_since(0, 4, first) && !f.taken_since(70, 1, first));
+        assert!(f.take([3].into_iter(), &mut runs));
+        assert!(f.taken_since(3, 2, first) && !f.taken_since(0, 4, first));
+        let second = f.next_generation();
+        assert!(f.taken_since(4, 3, first) && !f.taken_since(4, 3, second));
+        f.give(4, 3);
+        f.give_out_lowest_first();
+        assert!(f.take([2].into_iter(), &mut runs));
+        assert!(f.taken_since(4, 1, second) && !f.taken_since(6, 1, second));
+        assert!(f.taken_since(128, 1, second), "beyond the store");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //!
 //! Locking: `runs` (the space lock) and `scratch` are leaves, held for memory work only.
 
+use ferrite_sync::random;
 use ferrite_types::{Error, IndexId, Lsn, PageId, Result, PAGE_BYTES};
 
 use crate::batch::{Batch, Placed};
@@ -125,6 +126,8 @@ pub struct Store {
     pub(crate) counters: Counters,
     scratch: Mutex<Vec<Scratch>>,
     pub(crate) passed_over: Option<PassedOver>,
+    /// Tells this opening of the store from all others: generations mean something in it alone.
+    pub(crate) opening: u64,
 }
 
 impl Store {
@@ -150,6 +153,7 @@ impl Store {
             counters: Counters::default(),
             scratch: Mutex::new(Vec::new()),
             passed_over: None,
+            opening: random::next_u64(),
         }
     }
 
@@ -283,25 +287,14 @@ impl Store {
         self.counters.pages_read.inc();
         self.counters.bytes_read.add(buf.len() as u64);
         let mut checked = || {
-            let (header, body) = blob::parse(buf, self.superblock.tag())?;
-            if header.page != page {
-                return Err("blob of another page");
-            }
-            if header.granules() != at.granules() as usize || Some(header.codec) != at.codec() {
-                return Err("blob and directory disagree on length or codec");
-            }
-            if at.mark() != 0 && at.mark() != blob::mark(buf) {
-                return Err(
-                    "an older state of the page: a later write never came, or the read is stale",
-                );
-            }
+            let (header, body) = blob::parse_at(buf, self.superblock.tag(), page, at)?;
             blob::restore(&header, body, out, &mut scratch.unpacker)?;
             Ok(header)
         };
         checked().map_err(|what| self.bad_page(page, at, what))
     }
 
-    fn bad_page(&self, page: PageId, at: Location, what: &str) -> Error {
+    pub(crate) fn bad_page(&self, page: PageId, at: Location, what: &str) -> Error {
         self.counters.corrupt_pages.inc();
         let place = self.superblock.geometry.describe(at.granule());
         Error::Corrupt(format!("page {page} at {place}: {what}"))

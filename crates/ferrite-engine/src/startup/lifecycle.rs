@@ -10,6 +10,7 @@ use crate::catalog::dictionary::foreign_change::References;
 use crate::catalog::dictionary::{Dictionary, NextIds};
 use crate::maintenance::checkpoint::{not_shut_down, EngineState};
 use crate::startup::recovery::{self, Analysis};
+use crate::state::backup::BackupState;
 use crate::state::callbacks::{Callbacks, LogLevel};
 use crate::state::config::Config;
 use crate::state::counters::Counters;
@@ -185,6 +186,7 @@ impl Engine {
             dict: parts.dict,
             purge: PurgeQueue::new(),
             undo_area: parts.undo_area,
+            backup: BackupState::default(),
             counters: Counters::default(),
             checkpointing: Mutex::new(()),
             making_room: Mutex::new(None),
@@ -456,6 +458,8 @@ impl Engine {
         if self.stop.swap(true, Ordering::SeqCst) {
             return Ok(());
         }
+        self.end_backup(None, "the server was shut down");
+        self.backup.join();
         self.versions.wind_up();
         self.housekeeping.set();
         self.purge.wake();
@@ -489,6 +493,8 @@ impl Engine {
     /// was acknowledged is on the disk by definition.
     pub fn abandon(&self) {
         self.stop.store(true, Ordering::SeqCst);
+        self.end_backup(None, "the database was abandoned");
+        self.backup.join();
         self.versions.wind_up();
         self.housekeeping.set();
         self.purge.wake();
