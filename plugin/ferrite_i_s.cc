@@ -569,20 +569,19 @@ static ST_FIELD_INFO ferrite_snapshots_fields[] = {Column("thread_id", ULonglong
                                                    Column("query", Varchar(max_query), NULLABLE),
                                                    CEnd()};
 
-static ST_FIELD_INFO ferrite_backup_fields[] = {
-    Column("state", Varchar(16), NOT_NULL),
-    Column("directory", Varchar(512), NOT_NULL),
-    Column("base", Varchar(512), NULLABLE),
-    Column("id", Varchar(16), NOT_NULL),
-    Column("started", Datetime(0), NOT_NULL),
-    Column("position", ULonglong(), NULLABLE),
-    Column("page_bytes", ULonglong(), NOT_NULL),
-    Column("copied_bytes", ULonglong(), NOT_NULL),
-    Column("kept_log_bytes", ULonglong(), NOT_NULL),
-    Column("withheld_bytes", ULonglong(), NOT_NULL),
-    Column("thread_id", ULonglong(), NOT_NULL),
-    Column("error", Varchar(1024), NULLABLE),
-    CEnd()};
+static ST_FIELD_INFO ferrite_backup_fields[] = {Column("state", Varchar(16), NOT_NULL),
+                                                Column("directory", Varchar(512), NOT_NULL),
+                                                Column("base", Varchar(512), NULLABLE),
+                                                Column("id", Varchar(16), NOT_NULL),
+                                                Column("started", Datetime(0), NOT_NULL),
+                                                Column("position", ULonglong(), NULLABLE),
+                                                Column("page_bytes", ULonglong(), NOT_NULL),
+                                                Column("copied_bytes", ULonglong(), NOT_NULL),
+                                                Column("kept_log_bytes", ULonglong(), NOT_NULL),
+                                                Column("withheld_bytes", ULonglong(), NOT_NULL),
+                                                Column("thread_id", ULonglong(), NOT_NULL),
+                                                Column("error", Varchar(1024), NULLABLE),
+                                                CEnd()};
 
 static ST_FIELD_INFO ferrite_waits_fields[] = {
     Column("reason", Varchar(32), NOT_NULL),    Column("waits", ULonglong(), NOT_NULL),

@@ -70,7 +70,9 @@ def _backup(cursor: Any, load: Load, to: Path) -> tuple[float, float, float]:
     for stage in ("START", "BLOCK_COMMIT", "END"):
         cursor.execute(f"BACKUP STAGE {stage}")
     begun = time.monotonic()
-    while (state := _row(cursor, "SELECT state, copied_bytes, error FROM information_schema.FERRITE_BACKUP"))[0] == "COPYING":
+    while (state := _row(cursor, "SELECT state, copied_bytes, error FROM information_schema.FERRITE_BACKUP"))[
+        0
+    ] == "COPYING":
         time.sleep(0.02)
     assert state[0] == "COMPLETE", state
     speed = state[1] / 2**20 / (time.monotonic() - begun)
