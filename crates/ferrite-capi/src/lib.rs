@@ -12,6 +12,7 @@
 #![allow(non_camel_case_types)]
 
 pub mod abi;
+mod backup;
 mod boundary;
 mod callbacks;
 mod cursor;
