@@ -91,8 +91,6 @@ pub struct Extra {
     pub lost_writes: bool,
     /// Values out of line of one client's transactions, about; 0: there is no such client.
     pub bulk: u64,
-    /// Hot backups, whose copies the next life finds.
-    pub backup: bool,
     /// What the whole run is about, if it is about one thing.
     pub corner: Option<Corner>,
 }
@@ -394,7 +392,6 @@ impl Extra {
             background_undo: rng.chance(1, 3),
             lost_writes: rng.chance(1, 12),
             file_damage: rng.chance(1, 8),
-            backup: false,
             corner: None,
             // Of all seeds one in thirteen has thousands.
             bulk: match rng.below(40) {
@@ -494,8 +491,6 @@ impl Plan {
         plan.extra = extra;
         plan.extra.lost_writes &= plan.faults == FaultMode::PowerOnly;
         plan.extra.file_damage &= plan.faults == FaultMode::PowerOnly;
-        // Drawn apart, like all of them.
-        plan.extra.backup = Rng::new(seed ^ 0x71a1_0005).chance(1, 4);
         if let Some(corner) = Corner::new(seed) {
             corner.shape(&mut plan);
         }
