@@ -55,22 +55,29 @@ impl Pace {
         }
     }
 
-    /// So many bytes were copied: rests as long as they were faster than they may be.
-    fn take(&mut self, bytes: u64) {
-        const MOST_US: u64 = 100_000;
+    /// So many bytes were copied. How long they were faster than they may be, in us.
+    fn take(&mut self, bytes: u64) -> u64 {
         assert!(bytes <= 16 << 20, "{bytes} bytes between two rests");
         self.bytes += bytes;
-        let Some(due_us) = (self.bytes * 1_000_000).checked_div(self.bytes_per_s) else {
-            return;
-        };
+        let due_us = (self.bytes * 1_000_000).checked_div(self.bytes_per_s);
         let spent_us = time::now_us() - self.begun_us;
-        if due_us > spent_us {
-            thread::sleep_us((due_us - spent_us).min(MOST_US));
-        }
+        due_us.map_or(0, |due_us| due_us.saturating_sub(spent_us))
     }
 }
 
 impl Engine {
+    /// So many bytes were copied: rests as long as that was too fast, and looks whether to go on.
+    fn rest(&self, job: &Job, pace: &mut Pace, bytes: u64) -> Result<()> {
+        const LOOK_US: u64 = 50_000;
+        let mut left_us = pace.take(bytes);
+        while left_us > 0 {
+            self.check_backup(job)?;
+            thread::sleep_us(left_us.min(LOOK_US));
+            left_us = pace.take(0);
+        }
+        self.check_backup(job)
+    }
+
     /// Step 3; waits for step 2 first.
     pub(super) fn copy_backup(&self, job: &mut Job) -> Result<()> {
         let (end, generation) = self.wait_for_point(job)?;
@@ -130,14 +137,15 @@ impl Engine {
             map.visit(rec.start, rec.kind, rec.body)?;
             out.put(&rec)?;
             if rec.end.0 - looked.0 >= LOOK_BYTES {
-                pace.take(rec.end.0 - looked.0);
-                self.backup.add_copied(rec.end.0 - looked.0);
+                let bytes = rec.end.0 - looked.0;
+                self.backup.add_copied(bytes);
+                self.rest(job, &mut pace, bytes)?;
                 looked = rec.end;
-                self.check_backup(job)?;
             }
             Ok(())
         })?;
         self.backup.add_copied(end.0 - looked.0);
+        self.rest(job, &mut pace, end.0 - looked.0)?;
         job.files.push(out.finish(end)?);
         Ok(map)
     }
@@ -212,8 +220,8 @@ impl Engine {
             let (now, later) = rest.split_at(close_together(rest, |granule| {
                 self.store.granules_to_file_end(granule)
             }));
-            self.copy_some(&mut copy, now, &mut index)?;
-            self.check_backup(job)?;
+            let bytes = self.copy_some(&mut copy, now, &mut index)?;
+            self.rest(job, &mut copy.pace, bytes)?;
             rest = later;
         }
         job.files.push(copy.out.finish()?);
@@ -236,15 +244,15 @@ impl Engine {
         })
     }
 
-    /// Copies pages that lie close together.
+    /// Copies pages that lie close together; the bytes read.
     fn copy_some(
         &self,
         copy: &mut PageCopy<'_>,
         pages: &[(PageId, Location)],
         index: &mut Index,
-    ) -> Result<()> {
+    ) -> Result<u64> {
         let (Some((_, first)), Some((_, last))) = (pages.first(), pages.last()) else {
-            return Ok(());
+            return Ok(0);
         };
         let (begin, end) = (first.blocks().0, last.blocks().1);
         let granules = end - begin;
@@ -273,8 +281,7 @@ impl Engine {
             }
             index.entries.push(entry);
         }
-        copy.pace.take(buf.len() as u64);
-        Ok(())
+        Ok(buf.len() as u64)
     }
 
     /// A blob that is not what the map says may be gone because the backup was ended meanwhile.

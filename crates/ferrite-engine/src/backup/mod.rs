@@ -218,8 +218,9 @@ impl Engine {
                 let text = format!("backup {:016x} into {dir} is complete", job.id);
                 self.callbacks.log(LogLevel::Note, &text);
             }
-            Err(e) => {
-                let text = format!("backup into {dir} failed: {e}");
+            Err(_) => {
+                let why = self.backup.info().error;
+                let text = format!("backup into {dir} failed: {why}");
                 self.callbacks.log(LogLevel::Warning, &text);
             }
         }

@@ -221,6 +221,7 @@ impl BackupState {
         // Why it was ended says more than what failed for that reason.
         let error = match (&run.ended, result) {
             (Some(why), _) => Some(why.clone()),
+            (None, Err(Error::Unsupported(why))) => Some(why),
             (None, Err(e)) => Some(e.to_string()),
             (None, Ok(())) => None,
         };
