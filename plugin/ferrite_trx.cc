@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "ferrite_error.h"
+#include "ferrite_hot_backup.h"
 #include "ferrite_hton.h"
 #include "ferrite_trx.h"
 #include "ferrite_vars.h"
@@ -347,6 +348,7 @@ bool ferrite_hton_savepoint_can_release_mdl(THD *thd) {
 int ferrite_hton_close_connection(THD *thd) {
   ferrite_conn *conn = existing_conn(thd);
   if (!conn) return 0;
+  ferrite_hot_backup_owner_ends(thd);
   /* First out of sight of kill_query(), which holds the mutex that this call takes. */
   thd_set_ha_data(thd, ferrite_hton, nullptr);
   if (conn->prepared && !conn->commit_ordered && fe_txn_detach_prepared(conn->session) != FE_OK)

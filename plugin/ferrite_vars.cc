@@ -6,6 +6,7 @@
  */
 #include "ferrite_vars.h"
 
+#include "ferrite_hot_backup.h"
 #include "ferrite_hton.h"
 #include "innodb_settings.h"
 #include "table_options.h"
@@ -21,6 +22,10 @@ unsigned int flush_log_at_timeout;
 unsigned int purge_threads;
 unsigned int write_threads;
 unsigned int stats_sample_pages;
+unsigned long long backup_max_kept_bytes;
+unsigned long long backup_max_rate;
+char *backup_dir;
+char *backup_base;
 char deadlock_detect;
 char print_all_deadlocks;
 char purge_paused;
@@ -45,6 +50,40 @@ template <class T>
 void update_global(const char *name, void *to, const void *save) {
   T value = *static_cast<const T *>(save);
   if (core_takes(name, static_cast<uint64_t>(value))) *static_cast<T *>(to) = value;
+}
+
+/* A path, or nothing; only for users who may take backups. */
+int check_backup_path(THD *thd, struct st_mysql_sys_var *, void *save,
+                      struct st_mysql_value *value) {
+  if (ferrite_may_not_back_up(thd)) return 1;
+  char buffer[FN_REFLEN];
+  int length = sizeof buffer;
+  const char *path = value->val_str(value, buffer, &length);
+  if (path && length >= FN_REFLEN) return 1;
+  *static_cast<const char **>(save) = path ? thd_strmake(thd, path, length) : "";
+  return 0;
+}
+
+/* Texts of the variables are the server's to free. */
+void set_text(void *to, const char *text) {
+  char **at = static_cast<char **>(to);
+  char *before = *at;
+  *at = my_strdup(PSI_NOT_INSTRUMENTED, text, MYF(0));
+  my_free(before);
+}
+
+void update_backup_base(THD *, struct st_mysql_sys_var *, void *to, const void *save) {
+  set_text(to, *static_cast<const char *const *>(save));
+}
+
+void update_backup_dir(THD *thd, struct st_mysql_sys_var *, void *to, const void *save) {
+  const char *dir = *static_cast<const char *const *>(save);
+  const std::string base = backup_base ? backup_base : "";
+  const fe_backup_plan plan = {dir, base.c_str(), 0, backup_max_kept_bytes, backup_max_rate};
+  mysql_mutex_unlock(&LOCK_global_system_variables);
+  const bool begun = ferrite_hot_backup(thd, plan);
+  mysql_mutex_lock(&LOCK_global_system_variables);
+  if (begun) set_text(to, dir);
 }
 
 /* The server's struct of a variable is opaque, so every variable passes its name. */
@@ -182,6 +221,30 @@ ha_create_table_option ferrite_table_options[] = {
     HA_TOPTION_NUMBER("PAGE_COMPRESSION_LEVEL", page_compression_level, 0, 0, 9, 1),
     HA_TOPTION_END};
 
+static MYSQL_SYSVAR_STR(
+    backup_dir, backup_dir, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_MEMALLOC | PLUGIN_VAR_NOCMDOPT,
+    "Setting it to an absolute path of an empty or new directory begins a hot backup of Ferrite's"
+    " data into it. Its point in time is the end of the next BACKUP STAGE that blocked commits."
+    " Setting it to an empty string ends the backup.",
+    check_backup_path, update_backup_dir, "");
+
+static MYSQL_SYSVAR_STR(
+    backup_base, backup_base, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_MEMALLOC | PLUGIN_VAR_NOCMDOPT,
+    "Directory of an earlier hot backup: the next one contains only the pages that changed since."
+    " Empty: the next one is a full backup.",
+    check_backup_path, update_backup_base, "");
+
+static MYSQL_SYSVAR_ULONGLONG(
+    backup_max_kept_bytes, backup_max_kept_bytes, PLUGIN_VAR_RQCMDARG,
+    "Limit in bytes for the log and the replaced pages that a hot backup keeps while it runs. If"
+    " it is exceeded, the backup ends with an error. 0: no limit.",
+    nullptr, nullptr, 16 * GiB, 0, max_bytes, 0);
+
+static MYSQL_SYSVAR_ULONGLONG(backup_max_rate, backup_max_rate, PLUGIN_VAR_RQCMDARG,
+                              "Bytes that a hot backup copies per second at most. 0: no limit."
+                              " Applies to backups that begin after it is set.",
+                              nullptr, nullptr, 0, 0, max_bytes, 0);
+
 struct st_mysql_sys_var *ferrite_system_variables[] = {
     MYSQL_SYSVAR(buffer_pool_size),        MYSQL_SYSVAR(log_budget),
     MYSQL_SYSVAR(flush_log_at_trx_commit), MYSQL_SYSVAR(flush_log_at_timeout),
@@ -193,6 +256,8 @@ struct st_mysql_sys_var *ferrite_system_variables[] = {
     MYSQL_SYSVAR(default_compression),     MYSQL_SYSVAR(purge_paused),
     MYSQL_SYSVAR(allow_backup_stage),      MYSQL_SYSVAR(scrub),
     MYSQL_SYSVAR(snapshot_isolation),      MYSQL_SYSVAR(read_ahead),
+    MYSQL_SYSVAR(backup_dir),              MYSQL_SYSVAR(backup_base),
+    MYSQL_SYSVAR(backup_max_kept_bytes),   MYSQL_SYSVAR(backup_max_rate),
     nullptr};
 
 void ferrite_fill_config(fe_config *config) {

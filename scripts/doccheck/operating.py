@@ -121,6 +121,8 @@ def _range_told(cell: str, setting: dict[str, object]) -> bool:
     low, high, step = setting["low"], setting["high"], setting["step"]
     if setting["type"] == "BOOL":
         return cell in ("", "ON, OFF")
+    if setting["type"] == "STR":
+        return cell == ""
     if setting["names"]:
         return cell.split(", ") == setting["names"]
     if found := re.fullmatch(r"from (.*?)(?:, steps of (.*))?", cell):

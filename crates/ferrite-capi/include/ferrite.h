@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-#define FE_ABI_VERSION 6
+#define FE_ABI_VERSION 7
 
 typedef struct fe_engine fe_engine;
 typedef struct fe_session fe_session; /* one SQL connection and its transaction */
@@ -178,6 +178,44 @@ fe_code fe_engine_flush_log(fe_engine *engine);
 fe_code fe_engine_checkpoint(fe_engine *engine);
 /* Calls checkpoint_notify(cookie) once everything committed so far is durable. */
 void fe_checkpoint_request(fe_engine *engine, void *cookie);
+
+/* ---- hot backup ------------------------------------------------------------------ */
+
+typedef struct {
+  const char *dir;      /* an empty directory, or one that is to be created */
+  const char *base;     /* directory of the backup to be incremented; NULL: a full backup */
+  uint64_t owner;       /* the connection it belongs to */
+  uint64_t kept_bytes;  /* log and pages kept for it, beyond which it ends; 0: no limit */
+  uint64_t bytes_per_s; /* pace of copying; 0: no limit */
+} fe_backup_plan;
+
+/* Begins a backup: takes a checkpoint and pins it. One at a time: FE_IN_USE. It waits for
+   fe_backup_fix() and then copies in a thread of its own. */
+fe_code fe_backup_begin(fe_engine *engine, const fe_backup_plan *plan);
+/* The point in time of the backup that waits is now: flushes the log. FE_NOT_FOUND: none waits. */
+fe_code fe_backup_fix(fe_engine *engine);
+/* 1 while a backup waits for its point in time. */
+int fe_backup_waits(fe_engine *engine);
+/* Ends the backup of that connection (0: whosever) with that reason; 1 if there was one. */
+int fe_backup_end(fe_engine *engine, uint64_t owner, const char *why);
+
+/* The backup that runs, or ran last. Texts live during the callback. */
+typedef struct {
+  const char *state; /* NONE, WAITING, COPYING, COMPLETE, FAILED */
+  const char *dir;
+  const char *base;
+  const char *error;
+  uint64_t id;
+  uint64_t owner;
+  uint64_t started_unix_s;
+  uint64_t position; /* its point in time in the log; 0: not fixed yet */
+  uint64_t page_bytes;
+  uint64_t copied_bytes;
+  uint64_t kept_log_bytes;
+  uint64_t withheld_bytes;
+} fe_backup_row;
+void fe_backup_info(fe_engine *engine, void (*each)(void *arg, const fe_backup_row *row),
+                    void *arg);
 
 /* ---- sessions and transactions --------------------------------------------------- */
 

@@ -7,7 +7,7 @@
 use std::ffi::{c_char, c_int, c_void};
 
 /// Version of this boundary.
-pub const FE_ABI_VERSION: u32 = 6;
+pub const FE_ABI_VERSION: u32 = 7;
 
 /// A byte slice.
 #[repr(C)]
@@ -388,6 +388,31 @@ pub struct fe_lock_wait_row {
     pub requested_lock_id: u64,
     pub blocking_txn_id: u64,
     pub blocking_lock_id: u64,
+}
+
+#[repr(C)]
+pub struct fe_backup_plan {
+    pub dir: *const c_char,
+    pub base: *const c_char,
+    pub owner: u64,
+    pub kept_bytes: u64,
+    pub bytes_per_s: u64,
+}
+
+#[repr(C)]
+pub struct fe_backup_row {
+    pub state: *const c_char,
+    pub dir: *const c_char,
+    pub base: *const c_char,
+    pub error: *const c_char,
+    pub id: u64,
+    pub owner: u64,
+    pub started_unix_s: u64,
+    pub position: u64,
+    pub page_bytes: u64,
+    pub copied_bytes: u64,
+    pub kept_log_bytes: u64,
+    pub withheld_bytes: u64,
 }
 
 #[repr(C)]

@@ -13,6 +13,7 @@
 
 pub mod abi;
 mod alter;
+mod backup;
 mod boundary;
 mod callbacks;
 mod cursor;

@@ -1,6 +1,7 @@
 //! One life of the program: it opens the database, proves that nothing is lost, works, and
 //! closes it or is killed.
 
+use crate::backup;
 use crate::bulk::bulk_client;
 use crate::client::{reads_may_fail, After, Client};
 use crate::ddl::{create, create_checked, ddl_client};
@@ -62,6 +63,7 @@ fn work(environment: &Arc<Environment>, engine: &Arc<Engine>, number: u64) -> Re
     sim::note("settled");
     environment.recovered();
     make_tables(environment, engine)?;
+    let begun = backup::begin(environment, engine, seed_of(environment, number, 98))?;
     run_clients(environment, engine, number);
     let mut client = Client::new(environment, engine, 0, seed_of(environment, number, 99));
     // Now and then the next life finds what is prepared.
@@ -76,11 +78,15 @@ fn work(environment: &Arc<Environment>, engine: &Arc<Engine>, number: u64) -> Re
         check_quiet(environment, engine);
         account(environment, engine)?;
     }
+    let copy = backup::finish(engine, begun)?;
     engine.close()?;
     if !environment.may_be_damaged() {
         engine
             .check_space()
             .unwrap_or_else(|e| panic!("space: {e}"));
+    }
+    if let Some(copy) = copy {
+        environment.replace_disk(copy.snapshot());
     }
     Ok(())
 }

@@ -98,6 +98,8 @@ pub struct Extra {
     pub movers: bool,
     /// How tables are packed: drawn for each new table, and changed while pages are written.
     pub packings: bool,
+    /// Hot backups, whose copies the next life finds.
+    pub backup: bool,
     /// What the whole run is about, if it is about one thing.
     pub corner: Option<Corner>,
 }
@@ -431,6 +433,7 @@ impl Extra {
             superblock_lost: false,
             movers: false,
             packings: Rng::new(seed ^ 0x71a1_0018).chance(2, 3),
+            backup: false,
             corner: None,
             // Of all seeds one in thirteen has thousands.
             bulk: match rng.below(40) {
@@ -536,6 +539,8 @@ impl Plan {
         plan.extra = extra;
         plan.extra.lost_writes &= plan.faults == FaultMode::PowerOnly;
         plan.extra.file_damage &= plan.faults == FaultMode::PowerOnly;
+        // Drawn apart, like all of them.
+        plan.extra.backup = Rng::new(seed ^ 0x71a1_0005).chance(1, 4);
         if let Some(corner) = Corner::new(seed) {
             corner.shape(&mut plan);
         }

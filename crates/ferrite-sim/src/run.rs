@@ -316,6 +316,7 @@ fn operate(environment: &Arc<Environment>) {
             Some(End::Closed) => 0,
         };
         environment.disk.set_capacity(None);
+        environment.replaced_disk();
         let survives = match environment.plan.extra.corner {
             Some(Corner::Torn) => Survival::Anything,
             _ => survival(&mut rng),

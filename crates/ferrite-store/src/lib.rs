@@ -18,6 +18,7 @@
 //! - `store`, `lifecycle`, `space`: the room's door: pages and ids; open, recover and
 //!   checkpoint; space.
 //! - `together`: many pages read at once.
+//! - `backup`: the pin of a backup, what it copies, and the files laid out again from it.
 //! - `scrub`: free space overwritten with zeroes.
 //! - `scan`: rebuilds the map from the blobs themselves.
 //!
@@ -44,6 +45,7 @@
 //! No lock is held over data reads and writes.
 #![forbid(unsafe_code)]
 
+mod backup;
 mod batch;
 mod blob;
 mod checkpoint;
@@ -75,6 +77,7 @@ mod together;
 mod wire;
 mod word;
 
+pub use backup::{BlobChecker, CopiedFile, Generation, Layout, StoredBlob};
 pub use batch::{Batch, Placed, Pushed, Staged, BATCH_BYTES};
 pub use blob::PageHeader;
 pub use checkpoint::Checkpoint;

@@ -35,6 +35,12 @@ fn whole_blocks(granules: u32) -> u32 {
     granules.next_multiple_of(BLOCK_GRANULES)
 }
 
+/// The numbers of the blocks that those granules lie in.
+fn blocks_of(at: u32, n: u32) -> std::ops::Range<usize> {
+    debug_assert!(n > 0, "no granule at {at}");
+    (at / BLOCK_GRANULES) as usize..(at + n).div_ceil(BLOCK_GRANULES) as usize
+}
+
 /// Consecutive blobs of a batch that go to one run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Run {
@@ -67,6 +73,10 @@ struct Segment {
     longest: u32,
     /// Written to since its free runs were last given back to the file system.
     touched: bool,
+    /// For each block the generation in which a blob last took part of it; None: none did since
+    /// generations are counted. No block is written to while a blob lives in it, so that all blobs
+    /// of a block took it at once.
+    taken_in: Option<Box<[u8]>>,
 }
 
 impl Segment {
@@ -80,7 +90,29 @@ impl Segment {
             usable: 0,
             longest: 0,
             touched: false,
+            taken_in: None,
         }
+    }
+
+    /// Blobs take these blocks in that generation.
+    fn note_taken(&mut self, at: u32, n: u32, generation: u8) {
+        let whole = at % BLOCK_GRANULES == 0 && n % BLOCK_GRANULES == 0;
+        assert!(whole && n > 0 && generation > 0, "{n} granules at {at}");
+        let blocks = self.bits.len() * 64 / BLOCK_GRANULES as usize;
+        let taken_in = self.taken_in.get_or_insert_with(|| vec![0; blocks].into());
+        taken_in[blocks_of(at, n)].fill(generation);
+    }
+
+    /// The last generation in which a block of these granules was taken; 0: none is noted.
+    fn last_taken(&self, at: u32, n: u32) -> u8 {
+        let Some(taken_in) = &self.taken_in else {
+            return 0;
+        };
+        taken_in[blocks_of(at, n)]
+            .iter()
+            .copied()
+            .max()
+            .unwrap_or(0)
     }
 
     /// The range becomes free space of the store; `stale` when what its file holds there is not
@@ -265,6 +297,9 @@ pub(crate) struct FreeRuns {
     mean_run: u32,
     /// The lowest free space goes first.
     lowest_first: bool,
+    /// Of backups since the store was opened; stays at the last one. 0: none yet, and nothing is
+    /// noted.
+    generation: u8,
 }
 
 impl FreeRuns {
@@ -279,6 +314,7 @@ impl FreeRuns {
             end: 0,
             mean_run: ONE_RUN,
             lowest_first: false,
+            generation: 0,
             free: 0,
         };
         while runs.end < end {
@@ -338,6 +374,21 @@ impl FreeRuns {
     /// From now on the lowest free space goes first.
     pub(crate) fn give_out_lowest_first(&mut self) {
         self.lowest_first = true;
+    }
+
+    /// A new generation begins: its number.
+    pub(crate) fn next_generation(&mut self) -> u8 {
+        self.generation = self.generation.saturating_add(1);
+        self.generation
+    }
+
+    /// Has a blob taken a block of these granules in that generation or later?
+    pub(crate) fn taken_since(&self, granule: u64, n: u32, generation: u8) -> bool {
+        assert!(generation > 0 && n > 0, "{n} granules since {generation}");
+        let Some((segment, at)) = self.split(granule, n) else {
+            return true;
+        };
+        self.segments[segment].last_taken(at, n) >= generation
     }
 
     /// The store is longer now, by free space within one segment.
@@ -502,6 +553,9 @@ impl FreeRuns {
             assert!(run.blobs > 0, "a run of {len} takes no blob of {need}");
             let taken = self.segments[segment].take(at, run.granules);
             assert!(taken, "a free run was not free");
+            if self.generation > 0 {
+                self.segments[segment].note_taken(at, run.written(), self.generation);
+            }
             self.free -= u64::from(run.granules);
             self.current = segment;
             self.cursor = at + run.written();

@@ -200,3 +200,47 @@ fn agrees_with_a_naive_model() {
         }
     }
 }
+
+#[test]
+fn blocks_remember_the_generation_that_took_them() {
+    let mut f = FreeRuns::new(64, 128);
+    let mut runs = Vec::new();
+    assert!(f.take([4].into_iter(), &mut runs));
+    let first = f.next_generation();
+    assert!(!f.taken_since(0, 4, first) && !f.taken_since(70, 1, first));
+    // Granules 4 to 6 and 7 to 9: one blob in one block, one in two.
+    assert!(f.take([3, 3].into_iter(), &mut runs));
+    assert!(f.taken_since(4, 3, first) && f.taken_since(7, 3, first));
+    assert!(f.taken_since(3, 2, first) && !f.taken_since(0, 4, first));
+    let second = f.next_generation();
+    assert!(f.taken_since(7, 3, first) && !f.taken_since(7, 3, second));
+    // The first block is used again, in other pieces; the blob beside it stays.
+    f.give(4, 3);
+    f.give_out_lowest_first();
+    assert!(f.take([2].into_iter(), &mut runs));
+    assert_eq!(runs[0].granule, 12, "a blob lives in each block before");
+    f.give(7, 3);
+    assert!(f.take([2, 2].into_iter(), &mut runs));
+    assert_eq!((runs[0].granule, runs[0].blobs), (4, 2));
+    assert!(f.taken_since(4, 2, second) && f.taken_since(6, 2, second));
+    assert!(!f.taken_since(8, 2, second), "the next block was not");
+    assert!(!f.taken_since(0, 4, second) && !f.taken_since(16, 48, second));
+    assert!(f.taken_since(128, 1, second), "beyond the store");
+    assert!(f.taken_since(62, 4, second), "not one segment's");
+}
+
+#[test]
+fn a_segment_that_was_cut_off_forgets_its_generations() {
+    let mut f = FreeRuns::new(64, 128);
+    let mut runs = Vec::new();
+    assert!(f.mark(0, 64));
+    let first = f.next_generation();
+    assert!(f.take([5].into_iter(), &mut runs));
+    assert!(f.taken_since(64, 5, first));
+    f.give(64, 5);
+    assert_eq!(f.cut_free_tail(64, 64), Some(64));
+    assert!(f.taken_since(64, 5, first), "beyond the store");
+    f.add_to(128);
+    assert!(f.take([5].into_iter(), &mut runs));
+    assert!(f.taken_since(64, 5, first), "taken again");
+}

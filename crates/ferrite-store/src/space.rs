@@ -15,6 +15,7 @@ use ferrite_types::{Error, PageId, Result};
 
 use crate::batch::{Batch, BATCH_BYTES};
 use crate::deps::{kill_point, Ordering};
+use crate::files::Geometry;
 use crate::runs::{FreeRuns, Run};
 use crate::store::{Store, LOADING};
 use crate::word::{Location, GRANULE_BYTES};
@@ -32,6 +33,18 @@ const GROWTH_LEAST_BYTES: u64 = 4 << 20;
 const GROWTH_MOST_BYTES: u64 = 64 << 20;
 /// Shortest free run that is given back to the file system, in granules.
 const PUNCH_GRANULES: u32 = (1 << 20) / GRANULE_BYTES as u32;
+
+/// Where a store that ends at granule `from` ends when it was made longer: within one segment.
+pub(crate) fn grown_end(geometry: &Geometry, from: u64) -> u64 {
+    let granules = |bytes: u64| bytes / GRANULE_BYTES as u64;
+    let least = granules(GROWTH_LEAST_BYTES.min(geometry.segment_bytes / 4));
+    let by = (from / GROWTH_SHARE).clamp(least, granules(GROWTH_MOST_BYTES));
+    let segment = u64::from(geometry.segment_granules());
+    let last = (from / segment + 1) * segment;
+    let end = (from + by.next_multiple_of(geometry.step_granules())).min(last);
+    assert!(from < end && end <= last, "{from} to {end}, across {last}");
+    end
+}
 
 impl Store {
     /// Takes room for the batch, adding segments as long as it takes.
@@ -65,15 +78,10 @@ impl Store {
     /// Makes the store longer, by less where the disk has no room for as much as there should be.
     /// Caller holds the growth lock.
     fn grow(&self) -> Result<()> {
-        let step = self.superblock.geometry.step_granules();
-        let (from, last) = {
-            let runs = self.runs.lock();
-            (runs.total(), runs.segment_end())
-        };
-        let granules = |bytes: u64| bytes / GRANULE_BYTES as u64;
-        let least = granules(GROWTH_LEAST_BYTES.min(self.superblock.geometry.segment_bytes / 4));
-        let by = (from / GROWTH_SHARE).clamp(least, granules(GROWTH_MOST_BYTES));
-        let end = (from + by.next_multiple_of(step)).min(last);
+        let geometry = &self.superblock.geometry;
+        let step = geometry.step_granules();
+        let from = self.runs.lock().total();
+        let end = grown_end(geometry, from);
         match self.grow_to(from, end) {
             Err(Error::DiskFull(_)) if end > from + step => self.grow_to(from, from + step),
             other => other,

@@ -6,6 +6,7 @@
 //!
 //! Locking: `runs` (the space lock) and `scratch` are leaves, held for memory work only.
 
+use ferrite_sync::random;
 use ferrite_types::{Error, IndexId, Lsn, PageId, Result, PAGE_BYTES};
 
 use crate::batch::{Batch, Placed, BATCH_BYTES};
@@ -128,6 +129,8 @@ pub struct Store {
     /// Buffers of a batch's size, for [`Batch::run_bytes`].
     aside: Mutex<Vec<AlignedBuf>>,
     pub(crate) passed_over: Option<PassedOver>,
+    /// Tells this opening of the store from all others: generations mean something in it alone.
+    pub(crate) opening: u64,
 }
 
 impl Store {
@@ -150,6 +153,7 @@ impl Store {
             scratch: Mutex::new(Vec::new()),
             aside: Mutex::new(Vec::new()),
             passed_over: None,
+            opening: random::next_u64(),
         }
     }
 
@@ -287,8 +291,13 @@ impl Store {
             })?;
         self.counters.pages_read.inc();
         self.counters.bytes_read.add(buf.len() as u64);
-        self.restore((page, at), &buf[lead..lead + at.bytes()], out, &mut scratch.unpacker)
-            .map_err(|what| self.bad_page(page, at, what))
+        self.restore(
+            (page, at),
+            &buf[lead..lead + at.bytes()],
+            out,
+            &mut scratch.unpacker,
+        )
+        .map_err(|what| self.bad_page(page, at, what))
     }
 
     /// Checks the blob that was read for `page` at `at`, and makes the page of it.
@@ -302,23 +311,12 @@ impl Store {
         out: &mut [u8],
         unpacker: &mut Unpacker,
     ) -> std::result::Result<PageHeader, &'static str> {
-        let (header, body) = blob::parse(blob, self.superblock.tag())?;
-        if header.page != page {
-            return Err("blob of another page");
-        }
-        if !at.fits(header.granules()) || Some(header.codec) != at.codec() {
-            return Err("blob and directory disagree on length or codec");
-        }
-        if at.mark() != 0 && at.mark() != blob::mark(blob) {
-            return Err(
-                "an older state of the page: a later write never came, or the read is stale",
-            );
-        }
+        let (header, body) = blob::parse_at(blob, self.superblock.tag(), page, at)?;
         blob::restore(&header, body, out, unpacker)?;
         Ok(header)
     }
 
-    fn bad_page(&self, page: PageId, at: Location, what: &str) -> Error {
+    pub(crate) fn bad_page(&self, page: PageId, at: Location, what: &str) -> Error {
         self.counters.corrupt_pages.inc();
         let place = self.superblock.geometry.describe(at.granule());
         Error::Corrupt(format!("page {page} at {place}: {what}"))

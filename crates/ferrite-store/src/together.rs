@@ -15,7 +15,7 @@ use crate::blob::{PageHeader, MAX_BLOB_GRANULES};
 use crate::deps::{AlignedBuf, ReadPart, ReadQueue};
 use crate::pack::Unpacker;
 use crate::store::Store;
-use crate::word::{Location, BLOCK_GRANULES, GRANULE_BYTES};
+use crate::word::{Location, GRANULE_BYTES};
 
 /// Longest single read, in granules: 256 KiB.
 const RUN_GRANULES: u64 = 256;
@@ -80,10 +80,7 @@ impl TogetherReader {
         self.runs.clear();
         for (i, &n) in self.by_place.iter().enumerate() {
             let at = wanted[n].1;
-            // The blocks that the blob lies in.
-            let block = u64::from(BLOCK_GRANULES);
-            let begin = at.granule() - at.granule() % block;
-            let end = (at.granule() + u64::from(at.granules())).next_multiple_of(block);
+            let (begin, end) = at.blocks();
             if let Some(run) = self.runs.last_mut() {
                 let so_far = run.granule + run.granules;
                 let near = begin <= so_far + GAP_GRANULES;

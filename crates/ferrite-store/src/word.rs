@@ -135,6 +135,14 @@ impl Location {
         self.granules() as usize * GRANULE_BYTES
     }
 
+    /// The first granule of the blocks that the blob lies in, and one past their last.
+    pub const fn blocks(self) -> (u64, u64) {
+        let block = BLOCK_GRANULES as u64;
+        let end = self.granule() + self.granules() as u64;
+        debug_assert!(!self.is_none(), "nowhere is in no block");
+        (self.granule() / block * block, end.next_multiple_of(block))
+    }
+
     /// How the blob is packed; None if the number is of a later format.
     pub const fn codec(self) -> Option<Codec> {
         Codec::from_u8((self.0 >> CODEC_SHIFT) as u8 & ((1 << CODEC_BITS) - 1))

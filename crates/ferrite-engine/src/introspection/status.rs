@@ -94,6 +94,7 @@ impl Engine {
         all.extend(self.metrics_versions());
         all.extend(self.metrics_purge());
         all.extend(self.metrics_locks());
+        all.extend(self.metrics_backup());
         all
     }
 
@@ -344,6 +345,36 @@ impl Engine {
                 "recovery_pages_read",
                 &c.recovery_pages_read,
                 "Number of pages that crash recovery read for it",
+            ),
+        ]
+    }
+
+    fn metrics_backup(&self) -> Vec<Metric> {
+        let info = self.backup.info();
+        let (log, pages) = self.kept_for_backup();
+        let gauge = |name, value, comment| gauge(name, value, "backup", comment);
+        vec![
+            counter(
+                "backups_completed",
+                self.backup.completed.get(),
+                "backup",
+                "Number of hot backups completed",
+            ),
+            counter(
+                "backups_failed",
+                self.backup.failed.get(),
+                "backup",
+                "Number of hot backups that failed or were ended",
+            ),
+            gauge(
+                "backup_copied_bytes",
+                info.copied_bytes,
+                "Bytes copied by the hot backup that runs, or ran last",
+            ),
+            gauge(
+                "backup_kept_bytes",
+                log + pages,
+                "Bytes of log and of replaced pages kept for a running hot backup",
             ),
         ]
     }

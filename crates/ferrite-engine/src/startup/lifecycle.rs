@@ -14,6 +14,7 @@ use crate::startup::page_changes::Retained;
 use crate::startup::page_redo::{self, RedoWriter};
 use crate::startup::progress::Progress;
 use crate::startup::recovery::{self, Analysis};
+use crate::state::backup::BackupState;
 use crate::state::callbacks::{Callbacks, LogLevel};
 use crate::state::config::Config;
 use crate::state::counters::Counters;
@@ -189,6 +190,7 @@ impl Engine {
             dict: parts.dict,
             purge: PurgeQueue::new(),
             undo_area: parts.undo_area,
+            backup: BackupState::default(),
             counters: Counters::default(),
             checkpointing: Mutex::new(()),
             making_room: Mutex::new(None),
@@ -481,6 +483,8 @@ impl Engine {
         if self.stop.swap(true, Ordering::SeqCst) {
             return Ok(());
         }
+        self.end_backup(None, "the server was shut down");
+        self.backup.join();
         self.versions.wind_up();
         self.housekeeping.set();
         self.purge.wake();
@@ -516,6 +520,8 @@ impl Engine {
     /// was acknowledged is on the disk by definition.
     pub fn abandon(&self) {
         self.stop.store(true, Ordering::SeqCst);
+        self.end_backup(None, "the database was abandoned");
+        self.backup.join();
         self.versions.wind_up();
         self.housekeeping.set();
         self.purge.wake();
