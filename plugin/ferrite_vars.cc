@@ -245,20 +245,31 @@ static MYSQL_SYSVAR_ULONGLONG(backup_max_rate, backup_max_rate, PLUGIN_VAR_RQCMD
                               " Applies to backups that begin after it is set.",
                               nullptr, nullptr, 0, 0, max_bytes, 0);
 
-struct st_mysql_sys_var *ferrite_system_variables[] = {
-    MYSQL_SYSVAR(buffer_pool_size),        MYSQL_SYSVAR(log_budget),
-    MYSQL_SYSVAR(flush_log_at_trx_commit), MYSQL_SYSVAR(flush_log_at_timeout),
-    MYSQL_SYSVAR(history_ring_size),       MYSQL_SYSVAR(max_history_bytes),
-    MYSQL_SYSVAR(deadlock_detect),         MYSQL_SYSVAR(print_all_deadlocks),
-    MYSQL_SYSVAR(rollback_on_timeout),     MYSQL_SYSVAR(use_direct_io),
-    MYSQL_SYSVAR(purge_threads),           MYSQL_SYSVAR(write_threads),
-    MYSQL_SYSVAR(stats_sample_pages),      MYSQL_SYSVAR(lock_wait_timeout),
-    MYSQL_SYSVAR(default_compression),     MYSQL_SYSVAR(purge_paused),
-    MYSQL_SYSVAR(allow_backup_stage),      MYSQL_SYSVAR(scrub),
-    MYSQL_SYSVAR(snapshot_isolation),      MYSQL_SYSVAR(read_ahead),
-    MYSQL_SYSVAR(backup_dir),              MYSQL_SYSVAR(backup_base),
-    MYSQL_SYSVAR(backup_max_kept_bytes),   MYSQL_SYSVAR(backup_max_rate),
-    nullptr};
+struct st_mysql_sys_var *ferrite_system_variables[] = {MYSQL_SYSVAR(buffer_pool_size),
+                                                       MYSQL_SYSVAR(log_budget),
+                                                       MYSQL_SYSVAR(flush_log_at_trx_commit),
+                                                       MYSQL_SYSVAR(flush_log_at_timeout),
+                                                       MYSQL_SYSVAR(history_ring_size),
+                                                       MYSQL_SYSVAR(max_history_bytes),
+                                                       MYSQL_SYSVAR(deadlock_detect),
+                                                       MYSQL_SYSVAR(print_all_deadlocks),
+                                                       MYSQL_SYSVAR(rollback_on_timeout),
+                                                       MYSQL_SYSVAR(use_direct_io),
+                                                       MYSQL_SYSVAR(purge_threads),
+                                                       MYSQL_SYSVAR(write_threads),
+                                                       MYSQL_SYSVAR(stats_sample_pages),
+                                                       MYSQL_SYSVAR(lock_wait_timeout),
+                                                       MYSQL_SYSVAR(default_compression),
+                                                       MYSQL_SYSVAR(purge_paused),
+                                                       MYSQL_SYSVAR(allow_backup_stage),
+                                                       MYSQL_SYSVAR(scrub),
+                                                       MYSQL_SYSVAR(snapshot_isolation),
+                                                       MYSQL_SYSVAR(read_ahead),
+                                                       MYSQL_SYSVAR(backup_dir),
+                                                       MYSQL_SYSVAR(backup_base),
+                                                       MYSQL_SYSVAR(backup_max_kept_bytes),
+                                                       MYSQL_SYSVAR(backup_max_rate),
+                                                       nullptr};
 
 void ferrite_fill_config(fe_config *config) {
   config->buffer_pool_size_bytes = buffer_pool_size;

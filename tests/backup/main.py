@@ -457,7 +457,10 @@ def _damaged(server: Server, home: Path, seed: int) -> None:
         shutil.copytree(taken.ferrite, copy)
         victim = copy / file.name
         content = bytearray(victim.read_bytes())
-        content[rng.randrange(len(content))] ^= 0x20
+        if content:
+            content[rng.randrange(len(content))] ^= 0x20
+        else:
+            content.append(0x20)
         victim.write_bytes(content)
         for what in ("changed", "missing"):
             code, text = _run(os.environ["FERRITE_BACKUP"], "verify", copy)
