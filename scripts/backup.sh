@@ -26,6 +26,7 @@ cmd_backup() {
     account_choose "$DIR"
     backup_make_dir
     BACKUP_ERRORS=$(mktemp)
+    # shellcheck disable=SC2153 # coproc sets it
     trap 'rm -f -- "$BACKUP_ERRORS"; [[ -z ${CLIENT_PID:-} ]] || kill "$CLIENT_PID" 2>/dev/null || true' EXIT
     backup_begin
     backup_rest
@@ -101,7 +102,7 @@ backup_quoted() {
 # backup_ask SQL: what the connection answers.
 backup_ask() {
     local line
-    printf "%s;\nSELECT 'end of answer';\n" "$1" >&"$CLIENT_IN" 2>/dev/null || backup_failed
+    { printf "%s;\nSELECT 'end of answer';\n" "$1" >&"$CLIENT_IN"; } 2>/dev/null || backup_failed
     while true; do
         IFS= read -r -u "$CLIENT_OUT" line || backup_failed
         [[ $line != 'end of answer' ]] || return 0

@@ -14,7 +14,9 @@ def _fill(session: Session, table: str) -> None:
 
 
 def _rows(session: Session, table: str) -> object:
-    return session.answer(f"SELECT COUNT(*), SUM(CRC32(a)), SUM(CRC32(b)), SUM(CRC32(v)) FROM {table} FORCE INDEX (PRIMARY)")
+    return session.answer(
+        f"SELECT COUNT(*), SUM(CRC32(a)), SUM(CRC32(b)), SUM(CRC32(v)) FROM {table} FORCE INDEX (PRIMARY)"
+    )
 
 
 def _options(session: Session, table: str) -> str:

@@ -35,9 +35,14 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--binlog", choices=("never", "some", "always"), default="some", help="some: on every second directory"
     )
-    parser.add_argument("--pool", default="", help="size of the buffer pool in every round, such as 16M; default: varies")
     parser.add_argument(
-        "--in-recovery", type=float, default=0.15, help="share of the rounds in which the server is killed in recovery too"
+        "--pool", default="", help="size of the buffer pool in every round, such as 16M; default: varies"
+    )
+    parser.add_argument(
+        "--in-recovery",
+        type=float,
+        default=0.15,
+        help="share of the rounds in which the server is killed in recovery too",
     )
     parser.add_argument("--ci", action="store_true", help="20 rounds")
     parser.add_argument("--keep", default="", help="where to keep the data directory of a failed round")

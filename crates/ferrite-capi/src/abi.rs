@@ -262,7 +262,7 @@ pub struct fe_fk_misfit {
 }
 
 /// `fe_fk_alter::compression`: as it was.
-pub const FE_COMPRESSION_KEEP: u32 = u32::MAX;
+pub const FE_COMPRESSION_KEEP: u32 = 4294967295;
 
 #[repr(C)]
 pub struct fe_table_change {
