@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "ferrite_hot_backup.h"
 #include "ferrite_hton.h"
 #include "ferrite_vars.h"
 
@@ -32,6 +33,8 @@ bool make_files_current() {
 void ferrite_prepare_for_backup() {
   THD *thd = current_thd;
   if (!ferrite_engine || !thd) return;
+  /* The rows are in a backup of our own, which belongs to this one. */
+  if (ferrite_hot_backup_waits()) return;
   if (ferrite_allow_backup_stage(thd)) {
     if (!make_files_current())
       my_printf_error(ER_BACKUP_STAGE_FAILED,
@@ -49,12 +52,14 @@ void ferrite_prepare_for_backup() {
   my_printf_error(
       ER_BACKUP_STAGE_FAILED,
       "This backup would contain no rows of %llu FERRITE tables: mariadb-backup does not copy"
-      " the directory #ferrite. Use mariadb-dump or a volume snapshot (a tool that copies"
-      " #ferrite sets ferrite_allow_backup_stage=1)",
+      " the directory #ferrite. Begin a backup with ferrite_backup_dir first (./ferrite backup does"
+      " both), or use mariadb-dump or a volume snapshot (a tool that copies #ferrite sets"
+      " ferrite_allow_backup_stage=1)",
       MYF(ME_ERROR_LOG), static_cast<ulonglong>(tables));
 }
 
 void ferrite_end_backup() {
+  ferrite_hot_backup_stage_ends(current_thd);
   std::lock_guard<std::shared_mutex> guard(creating);
   runs_without_us = false;
 }

@@ -2,11 +2,11 @@
  * Backups without Ferrite's rows: refused when they begin, reported when one was restored.
  *
  * mariadb-backup copies table files by their extension and skips the directory #ferrite: its
- * copy has the .frm files but no rows, and it reports "completed OK!". Until Ferrite has a
- * hot backup of its own, BACKUP STAGE START (its first statement) fails while there are Ferrite
- * tables, and no Ferrite table can be created while a backup runs that began without any.
- * Tools that copy #ferrite by other means (a volume snapshot) or need only the locks (a
- * logical dump) set ferrite_allow_backup_stage.
+ * copy has the .frm files but no rows, and it reports "completed OK!". So BACKUP STAGE START (its
+ * first statement) fails while there are Ferrite tables, unless a hot backup of Ferrite's own
+ * waits for the stage (ferrite_hot_backup.h), and no Ferrite table can be created while a backup
+ * runs that began without any. Tools that copy #ferrite by other means (a volume snapshot) or need
+ * only the locks (a logical dump) set ferrite_allow_backup_stage.
  *
  * Rules of this module
  * - The server gives prepare_for_backup() no way to fail: it raises the error in the session

@@ -3,14 +3,17 @@
  */
 #include "ferrite_foreign.h"
 
+#include <sp_cache.h>
+#include <sql_prepare.h>
+
 #include "ferrite_error.h"
 #include "ferrite_hton.h"
 
 /* ---- names ------------------------------------------------------------------------- */
 
 /* The server finishes or takes back what a crash has broken off, before there are connections. It
-   has checked what there was to check, and goes on whether the engine refuses or not: a parent
-   whose copy is complete is dropped under its own name. */
+   has checked what there was to check, and goes on whether the engine refuses or not: in ALTER a
+   parent whose copy is complete is dropped under its own name. */
 static bool in_recovery(const THD *thd) { return !thd->thread_id; }
 
 bool ferrite_foreign_checks(THD *thd) {
@@ -18,7 +21,31 @@ bool ferrite_foreign_checks(THD *thd) {
   return !in_recovery(thd) && !thd_test_options(thd, OPTION_NO_FOREIGN_KEY_CHECKS);
 }
 
-fe_references ferrite_references_that_keep(THD *thd) {
+/* An ALTER TABLE that a crash has broken off has a definition of its own there, and may have to
+   drop the table that it takes the place of. */
+static bool is_altered(const char *path) {
+  char directory[FN_REFLEN];
+  size_t length;
+  dirname_part(directory, path, &length);
+  MY_DIR *files = my_dir(directory, MYF(MY_DONT_SORT));
+  if (!files) return true;
+  bool found = false;
+  for (size_t i = 0; i < files->number_of_files && !found; i++)
+    found = !strncmp(files->dir_entry[i].name, "#sql-alter", 10);
+  my_dirend(files);
+  return found;
+}
+
+/* A DROP that a crash has broken off is finished by the server, although it may be one that would
+   have been refused: the engine is asked after it is logged. */
+static bool is_whole(const char *path) {
+  char frm[FN_REFLEN];
+  fn_format(frm, path, "", reg_ext, MY_UNPACK_FILENAME | MY_APPEND_EXT);
+  return !my_access(frm, F_OK) && !is_altered(path);
+}
+
+fe_references ferrite_references_that_keep(THD *thd, const char *path) {
+  if (thd && in_recovery(thd)) return is_whole(path) ? FE_REFERENCES_ANY : FE_REFERENCES_NONE;
   if (!ferrite_foreign_checks(thd)) return FE_REFERENCES_NONE;
   const bool database = thd && thd_sql_command(thd) == SQLCOM_DROP_DB;
   return database ? FE_REFERENCES_OTHER_DATABASES : FE_REFERENCES_ANY;
@@ -403,8 +430,9 @@ int ForeignKeys::check() const {
 
 /* ---- ALTER in place ---------------------------------------------------------------- */
 
-fe_code alter_foreign(const std::string &name, const TABLE *altered, const Layout &layout,
-                      Alter_inplace_info *info, const std::string &definition, ForeignKeys *added) {
+fe_code alter_table(THD *thd, const std::string &name, const TABLE *altered, const Layout &layout,
+                    Alter_inplace_info *info, const std::string &definition, uint32_t compression,
+                    ForeignKeys *added, const IndexChange *change) {
   std::vector<const char *> dropped;
   List_iterator_fast<Alter_drop> drops(info->alter_info->drop_list);
   while (const Alter_drop *drop = drops++)
@@ -420,7 +448,7 @@ fe_code alter_foreign(const std::string &name, const TABLE *altered, const Layou
     names.emplace_back(field->field_name.str, field->field_name.length);
     renamed.push_back({before, names.back().c_str()});
   }
-  fe_fk_alter alter;
+  fe_table_change alter;
   memset(&alter, 0, sizeof alter);
   alter.definition = {reinterpret_cast<const uint8_t *>(definition.data()), definition.size()};
   alter.drop = dropped.data();
@@ -433,11 +461,28 @@ fe_code alter_foreign(const std::string &name, const TABLE *altered, const Layou
                                                  : altered->key_info[index.server_no].name.str);
   alter.index_names = indexes.data();
   alter.index_count = static_cast<uint32_t>(indexes.size());
+  alter.compression = compression;
+  if (change) {
+    alter.index_sources = change->sources.data();
+    alter.build = change->build;
+  }
   alter.add = added->defs();
-  return fe_table_alter_foreign(ferrite_engine, name.c_str(), &alter);
+  return fe_table_alter(ferrite_engine, name.c_str(), &alter, thd, ferrite_lock_wait_ms(thd));
 }
 
 }  // namespace ferrite
+
+/* A statement of a routine keeps the list of its tables, those included that the server adds
+   because something follows into them; nothing of it depends on the version of a parent. */
+void ferrite_child_has_come(const std::string &core_name) {
+  if (fe_foreign_count(ferrite_engine, core_name.c_str())) sp_cache_invalidate();
+}
+
+bool ferrite_prepare_again(THD *thd) {
+  const bool locked = thd->locked_tables_mode == LTM_LOCK_TABLES ||
+                      thd->locked_tables_mode == LTM_PRELOCKED_UNDER_LOCK_TABLES;
+  return !locked && thd->m_reprepare_observer && thd->m_reprepare_observer->report_error(thd);
+}
 
 std::string ferrite_shown_name(const std::string &core_name) {
   return ferrite::shown(ferrite::table_of(core_name));

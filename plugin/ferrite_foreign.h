@@ -63,18 +63,27 @@ class ForeignKeys {
   std::vector<fe_fk_def> m_defs;
 };
 
-/* Changes foreign keys, names of columns and indexes, and the description of a table whose rows
- * stay. */
-fe_code alter_foreign(const std::string &name, const TABLE *altered, const Layout &layout,
-                      Alter_inplace_info *info, const std::string &definition, ForeignKeys *added);
+/* Changes foreign keys, names of columns and indexes, indexes (if there is a `change` of them),
+ * compression (FE_COMPRESSION_KEEP: not), and the description of a table whose rows stay. */
+fe_code alter_table(THD *thd, const std::string &name, const TABLE *altered, const Layout &layout,
+                    Alter_inplace_info *info, const std::string &definition, uint32_t compression,
+                    ForeignKeys *added, const IndexChange *change);
 
 }  // namespace ferrite
+
+/* The table with this name may be a child that statements with a list of tables of their own do not
+   know: the routines of all sessions are read again, and open its children too. */
+void ferrite_child_has_come(const std::string &core_name);
+
+/* The statement has a list of tables that is older than a child it has to change. True: it will be
+   prepared again, and run again. */
+bool ferrite_prepare_again(THD *thd);
 
 /* foreign_key_checks of this session; off while the server recovers DDL. */
 bool ferrite_foreign_checks(THD *thd);
 
-/* What keeps a table from being dropped by the session's present statement. */
-fe_references ferrite_references_that_keep(THD *thd);
+/* What keeps the table with these files from being dropped by the session's present statement. */
+fe_references ferrite_references_that_keep(THD *thd, const char *path);
 
 /* "db/table" as the core has it -> the table's name as users see it. */
 std::string ferrite_shown_name(const std::string &core_name);

@@ -19,6 +19,7 @@
 #include "ferrite_vars.h"
 #include "ferrite_version.h"
 #include "innodb_settings.h"
+#include "table_options.h"
 
 fe_engine *ferrite_engine = nullptr;
 handlerton *ferrite_hton = nullptr;
@@ -138,7 +139,7 @@ static void hton_drop_database(handlerton *, char *path) {
   memcpy(name, path + begin, end - begin);
   name[end - begin] = '\0';
   THD *thd = current_thd;
-  fe_code code = fe_database_drop(ferrite_engine, name, thd, ferrite_lock_wait_ms(thd));
+  fe_code code = fe_database_drop(ferrite_engine, name, thd, ferrite_ddl_wait_ms(thd));
   if (code == FE_OK || code == FE_NOT_FOUND) return;
   sql_print_error("Ferrite: cannot drop the tables of database %s: %s", name, fe_last_error());
   /* The server ignores the result, so the client gets a warning. */
@@ -253,6 +254,8 @@ maria_declare_plugin(ferrite){MYSQL_STORAGE_ENGINE_PLUGIN,
                        ferrite_i_s_deadlocks_init),
     FERRITE_I_S_PLUGIN("FERRITE_SNAPSHOTS", "Ferrite snapshots and the history they hold",
                        ferrite_i_s_snapshots_init),
+    FERRITE_I_S_PLUGIN("FERRITE_BACKUP", "The latest hot backup of Ferrite",
+                       ferrite_i_s_backup_init),
     FERRITE_I_S_PLUGIN("FERRITE_WAITS", "Ferrite waits by reason", ferrite_i_s_waits_init),
     FERRITE_I_S_PLUGIN("FERRITE_LONG_WAITS", "Ferrite waits of 50 ms and more",
                        ferrite_i_s_long_waits_init),

@@ -57,10 +57,10 @@ bool ferrite_in_transaction(THD *thd);
 /* How long this statement waits for a lock, in ms; 0: not at all. */
 uint32_t ferrite_lock_wait_ms(THD *thd);
 
+/* How long a change of a table waits for prepared transactions. */
+uint32_t ferrite_ddl_wait_ms(THD *thd);
+
 /* Defined with the handler, in ha_ferrite.cc. */
 handler *ferrite_create_handler(handlerton *hton, TABLE_SHARE *share, MEM_ROOT *mem_root);
-
-/* CREATE TABLE options. The handler's files define this list; without it there are none. */
-extern ha_create_table_option ferrite_table_options[] __attribute__((weak));
 
 #endif

@@ -359,6 +359,44 @@ int fill_snapshots(THD *thd, TABLE_LIST *tables, Item *) {
   return 0;
 }
 
+/* ---- FERRITE_BACKUP ------------------------------------------------------------------- */
+
+struct Backup {
+  fe_backup_row row;
+  std::string state, dir, base, error;
+};
+
+void collect_backup(void *arg, const fe_backup_row *row) {
+  *static_cast<Backup *>(arg) = {*row, text_of(row->state), text_of(row->dir), text_of(row->base),
+                                 text_of(row->error)};
+}
+
+int fill_backup(THD *thd, TABLE_LIST *tables, Item *) {
+  if (may_not_look(thd)) return 1;
+  if (!ferrite_engine) return 0;
+  Backup backup{};
+  fe_backup_info(ferrite_engine, collect_backup, &backup);
+  if (!backup.row.id) return 0;
+  TABLE *table = tables->table;
+  Field **f = table->field;
+  restore_record(table, s->default_values);
+  char id[17];
+  snprintf(id, sizeof id, "%016llx", static_cast<unsigned long long>(backup.row.id));
+  put(f[0], backup.state);
+  put(f[1], backup.dir);
+  put_or_null(f[2], backup.base);
+  put(f[3], std::string(id));
+  put_time(thd, f[4], backup.row.started_unix_s);
+  put_or_null(f[5], backup.row.position);
+  put(f[6], backup.row.page_bytes);
+  put(f[7], backup.row.copied_bytes);
+  put(f[8], backup.row.kept_log_bytes);
+  put(f[9], backup.row.withheld_bytes);
+  put(f[10], backup.row.owner);
+  put_or_null(f[11], backup.error);
+  return schema_table_store_record(thd, table);
+}
+
 /* ---- FERRITE_WAITS, FERRITE_LONG_WAITS ------------------------------------------------ */
 
 struct Wait {
@@ -531,6 +569,20 @@ static ST_FIELD_INFO ferrite_snapshots_fields[] = {Column("thread_id", ULonglong
                                                    Column("query", Varchar(max_query), NULLABLE),
                                                    CEnd()};
 
+static ST_FIELD_INFO ferrite_backup_fields[] = {Column("state", Varchar(16), NOT_NULL),
+                                                Column("directory", Varchar(512), NOT_NULL),
+                                                Column("base", Varchar(512), NULLABLE),
+                                                Column("id", Varchar(16), NOT_NULL),
+                                                Column("started", Datetime(0), NOT_NULL),
+                                                Column("position", ULonglong(), NULLABLE),
+                                                Column("page_bytes", ULonglong(), NOT_NULL),
+                                                Column("copied_bytes", ULonglong(), NOT_NULL),
+                                                Column("kept_log_bytes", ULonglong(), NOT_NULL),
+                                                Column("withheld_bytes", ULonglong(), NOT_NULL),
+                                                Column("thread_id", ULonglong(), NOT_NULL),
+                                                Column("error", Varchar(1024), NULLABLE),
+                                                CEnd()};
+
 static ST_FIELD_INFO ferrite_waits_fields[] = {
     Column("reason", Varchar(32), NOT_NULL),    Column("waits", ULonglong(), NOT_NULL),
     Column("time_us", ULonglong(), NOT_NULL),   Column("longest_us", ULonglong(), NOT_NULL),
@@ -573,6 +625,10 @@ int ferrite_i_s_deadlocks_init(void *p) {
 
 int ferrite_i_s_snapshots_init(void *p) {
   return init_table(p, Show::ferrite_snapshots_fields, fill_snapshots);
+}
+
+int ferrite_i_s_backup_init(void *p) {
+  return init_table(p, Show::ferrite_backup_fields, fill_backup);
 }
 
 int ferrite_i_s_waits_init(void *p) {

@@ -21,11 +21,18 @@
 
 namespace ferrite {
 
+/* An own column, encoded as the other table's index has it. */
+struct LinkPart : KeyPart {
+  explicit LinkPart(const KeyPart &own) : KeyPart(own) {}
+  /* In a NO PAD collation, a CHAR on one side at least, and not the same CHAR on both: values are
+     compared without the padding of a CHAR, as SQL compares them. */
+  bool repadded = false;
+};
+
 /* What to look for in the other table of one constraint. */
 struct LinkKey {
-  std::vector<KeyPart> parts;    /* own columns, encoded as the other table's index has them */
+  std::vector<LinkPart> parts;
   std::vector<uint16_t> columns; /* numbers of the own columns */
-  bool never = false;            /* no value of one side is ever equal to one of the other */
 
   bool any_null(const Layout &layout, const uchar *record) const;
   bool any_changed(const MY_BITMAP *changed) const;

@@ -131,8 +131,10 @@ static uint64_t mix(uint64_t hash, uint64_t value) {
 
 /* A VARCHAR's greatest length leaves no trace in rows, and none in keys on all of it: such a
    column may grow without a copy of the table. */
-uint64_t Layout::fingerprint() const {
-  uint64_t h = 0xcbf29ce484222325ULL;
+static constexpr uint64_t kNoFingerprint = 0xcbf29ce484222325ULL;
+
+uint64_t Layout::columns_fingerprint() const {
+  uint64_t h = kNoFingerprint;
   for (const Column &c : rows.columns()) {
     if (!c.stored && c.pk_part < 0) continue;
     const bool may_grow = c.kind == ColumnKind::kVar;
@@ -140,14 +142,26 @@ uint64_t Layout::fingerprint() const {
     h = mix(h, (may_grow ? 0u : c.length_bytes) | (c.null_mask ? 256u : 0u) |
                    uint64_t{c.cs->number} << 16);
   }
-  for (const Index &index : indexes) {
-    h = mix(h, 0x1d | (index.unique ? 256u : 0u));
-    for (const KeyPart &p : index.parts) {
-      h = mix(h, p.column.field_no | static_cast<uint64_t>(p.kind) << 16);
-      const uint32_t bytes = p.whole && p.column.kind == ColumnKind::kVar ? 0 : p.prefix_bytes;
-      h = mix(h, bytes | (p.descending ? 1ULL << 32 : 0) | (p.nullable ? 2ULL << 32 : 0));
-    }
+  return h;
+}
+
+static uint64_t mix_index(uint64_t h, const Index &index) {
+  h = mix(h, 0x1d | (index.unique ? 256u : 0u));
+  for (const KeyPart &p : index.parts) {
+    h = mix(h, p.column.field_no | static_cast<uint64_t>(p.kind) << 16);
+    const uint32_t bytes = p.whole && p.column.kind == ColumnKind::kVar ? 0 : p.prefix_bytes;
+    h = mix(h, bytes | (p.descending ? 1ULL << 32 : 0) | (p.nullable ? 2ULL << 32 : 0));
   }
+  return h;
+}
+
+uint64_t Layout::index_fingerprint(uint32_t index_no) const {
+  return mix_index(kNoFingerprint, indexes[index_no]);
+}
+
+uint64_t Layout::fingerprint() const {
+  uint64_t h = columns_fingerprint();
+  for (const Index &index : indexes) h = mix_index(h, index);
   return h;
 }
 
@@ -271,6 +285,19 @@ uint8_t *encode_entry_payload(const Layout &layout, const Index &index, const uc
     memcpy(to + 2, v.ptr, v.len);
     to += 2 + v.len;
   }
+  return to;
+}
+
+uint8_t *encode_entry(const Layout &layout, const Index &index, const uchar *record, uint8_t *to,
+                      uint8_t *scratch, fe_entry *entry) {
+  entry->index_no = index.no;
+  entry->check_unique = index.unique && !index.any_null(record);
+  entry->key.ptr = to;
+  to = encode_key(index, record, to, scratch);
+  entry->key.len = static_cast<size_t>(to - entry->key.ptr);
+  entry->payload.ptr = to;
+  to = encode_entry_payload(layout, index, record, to);
+  entry->payload.len = static_cast<size_t>(to - entry->payload.ptr);
   return to;
 }
 

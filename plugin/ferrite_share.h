@@ -45,11 +45,25 @@ struct Layout {
   void init(const TABLE *table);
   /* A number that changes when rows or keys would be read wrongly. */
   uint64_t fingerprint() const;
+  /* The same for the rows, and for one index: of it, what does not follow from the rows. */
+  uint64_t columns_fingerprint() const;
+  uint64_t index_fingerprint(uint32_t index_no) const;
   const Index *primary() const { return hidden_row_id ? nullptr : &indexes[0]; }
 
  private:
   void add_index(const TABLE *table, uint server_no, const std::vector<Column> &columns);
   void finish_index(const TABLE *table, Index *index);
+};
+
+/* What ALTER TABLE in place does to a table's indexes. */
+class IndexChange final : public inplace_alter_handler_ctx {
+ public:
+  ~IndexChange() override;
+  Layout altered;
+  /* For each index of `altered`: its number now, or -1 - its number among those that are built. */
+  std::vector<int32_t> sources;
+  std::vector<uint32_t> built; /* their numbers in `altered` */
+  fe_index_build *build = nullptr;
 };
 
 class Share : public Handler_share {
@@ -96,6 +110,10 @@ int check_definition(const Layout &layout, fe_slice definition, const char *name
 /* Writes the entry payload of a record (columns that the key does not give back). */
 uint8_t *encode_entry_payload(const Layout &layout, const Index &index, const uchar *record,
                               uint8_t *to);
+
+/* Key and payload of a record's entry in an index, at `to`; the first byte behind them. */
+uint8_t *encode_entry(const Layout &layout, const Index &index, const uchar *record, uint8_t *to,
+                      uint8_t *scratch, fe_entry *entry);
 
 /* Reads the columns with wanted[field_no] from an index entry into `record`. */
 bool decode_entry(const Layout &layout, const Index &index, const fe_row &row,

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "ferrite_error.h"
+#include "ferrite_hot_backup.h"
 #include "ferrite_hton.h"
 #include "ferrite_trx.h"
 #include "ferrite_vars.h"
@@ -136,6 +137,12 @@ uint32_t ferrite_lock_wait_ms(THD *thd) {
   if (thd->variables.lock_wait_timeout < seconds) seconds = thd->variables.lock_wait_timeout;
   const uint64_t ms = seconds * 1000;
   return ms > UINT32_MAX ? UINT32_MAX : static_cast<uint32_t>(ms);
+}
+
+/* While the server recovers DDL there are no connections: nobody can decide the prepared
+   transaction that would be waited for. */
+uint32_t ferrite_ddl_wait_ms(THD *thd) {
+  return thd && thd->thread_id ? ferrite_lock_wait_ms(thd) : 0;
 }
 
 /* ---- registration --------------------------------------------------------------------- */
@@ -341,6 +348,7 @@ bool ferrite_hton_savepoint_can_release_mdl(THD *thd) {
 int ferrite_hton_close_connection(THD *thd) {
   ferrite_conn *conn = existing_conn(thd);
   if (!conn) return 0;
+  ferrite_hot_backup_owner_ends(thd);
   /* First out of sight of kill_query(), which holds the mutex that this call takes. */
   thd_set_ha_data(thd, ferrite_hton, nullptr);
   if (conn->prepared && !conn->commit_ordered && fe_txn_detach_prepared(conn->session) != FE_OK)

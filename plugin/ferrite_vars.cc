@@ -6,8 +6,10 @@
  */
 #include "ferrite_vars.h"
 
+#include "ferrite_hot_backup.h"
 #include "ferrite_hton.h"
 #include "innodb_settings.h"
+#include "table_options.h"
 
 namespace {
 
@@ -20,10 +22,15 @@ unsigned int flush_log_at_timeout;
 unsigned int purge_threads;
 unsigned int write_threads;
 unsigned int stats_sample_pages;
+unsigned long long backup_max_kept_bytes;
+unsigned long long backup_max_rate;
+char *backup_dir;
+char *backup_base;
 char deadlock_detect;
 char print_all_deadlocks;
 char purge_paused;
 char scrub;
+char read_ahead;
 char use_direct_io;
 char rollback_on_timeout;
 
@@ -45,6 +52,40 @@ void update_global(const char *name, void *to, const void *save) {
   if (core_takes(name, static_cast<uint64_t>(value))) *static_cast<T *>(to) = value;
 }
 
+/* A path, or nothing; only for users who may take backups. */
+int check_backup_path(THD *thd, struct st_mysql_sys_var *, void *save,
+                      struct st_mysql_value *value) {
+  if (ferrite_may_not_back_up(thd)) return 1;
+  char buffer[FN_REFLEN];
+  int length = sizeof buffer;
+  const char *path = value->val_str(value, buffer, &length);
+  if (path && length >= FN_REFLEN) return 1;
+  *static_cast<const char **>(save) = path ? thd_strmake(thd, path, length) : "";
+  return 0;
+}
+
+/* Texts of the variables are the server's to free. */
+void set_text(void *to, const char *text) {
+  char **at = static_cast<char **>(to);
+  char *before = *at;
+  *at = my_strdup(PSI_NOT_INSTRUMENTED, text, MYF(0));
+  my_free(before);
+}
+
+void update_backup_base(THD *, struct st_mysql_sys_var *, void *to, const void *save) {
+  set_text(to, *static_cast<const char *const *>(save));
+}
+
+void update_backup_dir(THD *thd, struct st_mysql_sys_var *, void *to, const void *save) {
+  const char *dir = *static_cast<const char *const *>(save);
+  const std::string base = backup_base ? backup_base : "";
+  const fe_backup_plan plan = {dir, base.c_str(), 0, backup_max_kept_bytes, backup_max_rate};
+  mysql_mutex_unlock(&LOCK_global_system_variables);
+  const bool begun = ferrite_hot_backup(thd, plan);
+  mysql_mutex_lock(&LOCK_global_system_variables);
+  if (begun) set_text(to, dir);
+}
+
 /* The server's struct of a variable is opaque, so every variable passes its name. */
 #define UPDATE_FUNCTION(name, type)                                                  \
   void update_##name(THD *, struct st_mysql_sys_var *, void *to, const void *save) { \
@@ -60,6 +101,7 @@ UPDATE_FUNCTION(flush_log_at_timeout, unsigned int)
 UPDATE_FUNCTION(deadlock_detect, char)
 UPDATE_FUNCTION(purge_paused, char)
 UPDATE_FUNCTION(scrub, char)
+UPDATE_FUNCTION(read_ahead, char)
 UPDATE_FUNCTION(print_all_deadlocks, char)
 
 constexpr unsigned long long KiB = 1024, MiB = 1024 * KiB, GiB = 1024 * MiB;
@@ -134,6 +176,11 @@ static MYSQL_SYSVAR_BOOL(scrub, scrub, PLUGIN_VAR_OPCMDARG,
                          " with zeroes, in the background and at shutdown.",
                          nullptr, update_scrub, 0);
 
+static MYSQL_SYSVAR_BOOL(read_ahead, read_ahead, PLUGIN_VAR_OPCMDARG,
+                         "Read pages in the background before scans and row fetches from"
+                         " secondary indexes need them.",
+                         nullptr, update_read_ahead, 1);
+
 static MYSQL_SYSVAR_UINT(write_threads, write_threads, PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
                          "Number of threads that write dirty pages. 0: a quarter of the number"
                          " of processors, from 1 to 4.",
@@ -150,8 +197,8 @@ static MYSQL_THDVAR_LONG(lock_wait_timeout, PLUGIN_VAR_RQCMDARG,
                          nullptr, nullptr, -1, -1, 100000000, 0);
 
 static MYSQL_THDVAR_ENUM(default_compression, PLUGIN_VAR_RQCMDARG,
-                         "Page compression: none, lz4 or zstd. The global value at server start"
-                         " applies to all pages written. A session value has no effect yet.",
+                         "Page compression of new tables that have no table option COMPRESSION:"
+                         " none, lz4 or zstd.",
                          nullptr, nullptr, 0, &compression_typelib);
 
 static MYSQL_THDVAR_BOOL(snapshot_isolation, PLUGIN_VAR_OPCMDARG,
@@ -167,17 +214,62 @@ static MYSQL_THDVAR_BOOL(
     " that directory.",
     nullptr, nullptr, 0);
 
-struct st_mysql_sys_var *ferrite_system_variables[] = {
-    MYSQL_SYSVAR(buffer_pool_size),        MYSQL_SYSVAR(log_budget),
-    MYSQL_SYSVAR(flush_log_at_trx_commit), MYSQL_SYSVAR(flush_log_at_timeout),
-    MYSQL_SYSVAR(history_ring_size),       MYSQL_SYSVAR(max_history_bytes),
-    MYSQL_SYSVAR(deadlock_detect),         MYSQL_SYSVAR(print_all_deadlocks),
-    MYSQL_SYSVAR(rollback_on_timeout),     MYSQL_SYSVAR(use_direct_io),
-    MYSQL_SYSVAR(purge_threads),           MYSQL_SYSVAR(write_threads),
-    MYSQL_SYSVAR(stats_sample_pages),      MYSQL_SYSVAR(lock_wait_timeout),
-    MYSQL_SYSVAR(default_compression),     MYSQL_SYSVAR(purge_paused),
-    MYSQL_SYSVAR(allow_backup_stage),      MYSQL_SYSVAR(scrub),
-    MYSQL_SYSVAR(snapshot_isolation),      nullptr};
+ha_create_table_option ferrite_table_options[] = {
+    HA_TOPTION_SYSVAR("COMPRESSION", compression, default_compression),
+    HA_TOPTION_NUMBER("COMPRESSION_LEVEL", compression_level, 0, 0, 22, 1),
+    HA_TOPTION_BOOL("PAGE_COMPRESSED", page_compressed, 0),
+    HA_TOPTION_NUMBER("PAGE_COMPRESSION_LEVEL", page_compression_level, 0, 0, 9, 1),
+    HA_TOPTION_END};
+
+static MYSQL_SYSVAR_STR(
+    backup_dir, backup_dir, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_MEMALLOC | PLUGIN_VAR_NOCMDOPT,
+    "Setting it to an absolute path of an empty or new directory begins a hot backup of Ferrite's"
+    " data into it. Its point in time is the end of the next BACKUP STAGE that blocked commits."
+    " Setting it to an empty string ends the backup.",
+    check_backup_path, update_backup_dir, "");
+
+static MYSQL_SYSVAR_STR(
+    backup_base, backup_base, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_MEMALLOC | PLUGIN_VAR_NOCMDOPT,
+    "Directory of an earlier hot backup: the next one contains only the pages that changed since."
+    " Empty: the next one is a full backup.",
+    check_backup_path, update_backup_base, "");
+
+static MYSQL_SYSVAR_ULONGLONG(
+    backup_max_kept_bytes, backup_max_kept_bytes, PLUGIN_VAR_RQCMDARG,
+    "Limit in bytes for the log and the replaced pages that a hot backup keeps while it runs. If"
+    " it is exceeded, the backup ends with an error. 0: no limit.",
+    nullptr, nullptr, 16 * GiB, 0, max_bytes, 0);
+
+static MYSQL_SYSVAR_ULONGLONG(backup_max_rate, backup_max_rate, PLUGIN_VAR_RQCMDARG,
+                              "Bytes that a hot backup copies per second at most. 0: no limit."
+                              " Applies to backups that begin after it is set.",
+                              nullptr, nullptr, 0, 0, max_bytes, 0);
+
+struct st_mysql_sys_var *ferrite_system_variables[] = {MYSQL_SYSVAR(buffer_pool_size),
+                                                       MYSQL_SYSVAR(log_budget),
+                                                       MYSQL_SYSVAR(flush_log_at_trx_commit),
+                                                       MYSQL_SYSVAR(flush_log_at_timeout),
+                                                       MYSQL_SYSVAR(history_ring_size),
+                                                       MYSQL_SYSVAR(max_history_bytes),
+                                                       MYSQL_SYSVAR(deadlock_detect),
+                                                       MYSQL_SYSVAR(print_all_deadlocks),
+                                                       MYSQL_SYSVAR(rollback_on_timeout),
+                                                       MYSQL_SYSVAR(use_direct_io),
+                                                       MYSQL_SYSVAR(purge_threads),
+                                                       MYSQL_SYSVAR(write_threads),
+                                                       MYSQL_SYSVAR(stats_sample_pages),
+                                                       MYSQL_SYSVAR(lock_wait_timeout),
+                                                       MYSQL_SYSVAR(default_compression),
+                                                       MYSQL_SYSVAR(purge_paused),
+                                                       MYSQL_SYSVAR(allow_backup_stage),
+                                                       MYSQL_SYSVAR(scrub),
+                                                       MYSQL_SYSVAR(snapshot_isolation),
+                                                       MYSQL_SYSVAR(read_ahead),
+                                                       MYSQL_SYSVAR(backup_dir),
+                                                       MYSQL_SYSVAR(backup_base),
+                                                       MYSQL_SYSVAR(backup_max_kept_bytes),
+                                                       MYSQL_SYSVAR(backup_max_rate),
+                                                       nullptr};
 
 void ferrite_fill_config(fe_config *config) {
   config->buffer_pool_size_bytes = buffer_pool_size;
@@ -203,6 +295,8 @@ void ferrite_apply_settings() {
     sql_print_warning("Ferrite: ferrite_purge_paused: %s", fe_last_error());
   if (fe_engine_set(ferrite_engine, "scrub", scrub) != FE_OK)
     sql_print_warning("Ferrite: ferrite_scrub: %s", fe_last_error());
+  if (fe_engine_set(ferrite_engine, "read_ahead", read_ahead) != FE_OK)
+    sql_print_warning("Ferrite: ferrite_read_ahead: %s", fe_last_error());
 }
 
 unsigned long ferrite_lock_wait_timeout(THD *thd) {

@@ -4,7 +4,7 @@
  * The class is grouped by the phases of a statement: open, lock, read, write, end; then DDL
  * and statistics. ha_ferrite.cc has open, locking and hints; ha_ferrite_read.cc,
  * ha_ferrite_write.cc, ha_ferrite_generated.cc, ha_ferrite_ddl.cc, ha_ferrite_alter.cc,
- * ha_ferrite_foreign.cc, ha_ferrite_cascade.cc and stats.cc the rest.
+ * ha_ferrite_index.cc, ha_ferrite_foreign.cc, ha_ferrite_cascade.cc and stats.cc the rest.
  *
  * Rules of this interface
  * - Every override is marked `override`: the server's signatures differ from MySQL's.
@@ -108,6 +108,8 @@ class ha_ferrite final : public ferrite::PagedHandler {
   bool check_if_incompatible_data(HA_CREATE_INFO *info, uint table_changes) override;
   enum_alter_inplace_result check_if_supported_inplace_alter(TABLE *altered_table,
                                                              Alter_inplace_info *info) override;
+  bool prepare_inplace_alter_table(TABLE *altered_table, Alter_inplace_info *info) override;
+  bool inplace_alter_table(TABLE *altered_table, Alter_inplace_info *info) override;
   bool commit_inplace_alter_table(TABLE *altered_table, Alter_inplace_info *info,
                                   bool commit) override;
   bool can_convert_nocopy(const Field &field, const Column_definition &to) const override;
@@ -136,6 +138,11 @@ class ha_ferrite final : public ferrite::PagedHandler {
   double pages_to_scan() override;
 
  private:
+  /* Changes of indexes that ALTER TABLE can do in place. */
+  static constexpr alter_table_operations kIndexChanges =
+      ALTER_ADD_NON_UNIQUE_NON_PRIM_INDEX | ALTER_DROP_NON_UNIQUE_NON_PRIM_INDEX |
+      ALTER_ADD_UNIQUE_INDEX | ALTER_DROP_UNIQUE_INDEX;
+
   /* A cursor of the core and the statement for which it was last made ready. */
   struct Cursor {
     fe_cursor *cursor = nullptr;
@@ -238,9 +245,17 @@ class ha_ferrite final : public ferrite::PagedHandler {
   int remove_generated(const uchar *buf);
 
   /* CREATE and ALTER TABLE. */
-  static const char *find_bad_option(THD *thd, const HA_CREATE_INFO *info);
+  static const char *find_bad_option(THD *thd, const TABLE *form, const HA_CREATE_INFO *info);
   int largest_autoinc(ulonglong *value);
   int redescribe(const TABLE *altered_table, Alter_inplace_info *info);
+  bool plan_indexes(const TABLE *altered_table, const Alter_inplace_info *info,
+                    ferrite::IndexChange *change) const;
+  enum_alter_inplace_result can_change_indexes(TABLE *altered_table, Alter_inplace_info *info);
+  int build_indexes(TABLE *altered_table, ferrite::IndexChange *change, fe_dup_info *dup);
+  int add_all_rows(ferrite::IndexChange *change);
+  int add_row(ferrite::IndexChange *change);
+  void report_duplicate(TABLE *altered_table, const ferrite::IndexChange &change,
+                        const fe_dup_info &dup);
   int alter_autoinc(ulonglong next);
 
   /* Foreign keys. */

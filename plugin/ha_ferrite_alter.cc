@@ -1,10 +1,11 @@
 /*
- * ALTER TABLE: which changes only affect the .frm file, and the one that sets AUTO_INCREMENT.
+ * ALTER TABLE: which changes only affect the .frm file or indexes, and the one that sets
+ * AUTO_INCREMENT.
  *
- * A change is instant if the new definition reads existing rows and keys in the same way. Two
- * conditions must hold: the server's list of changes contains only changes that are known not
- * to touch data, and the fingerprint of the formats is the one stored with the table.
- * Everything else copies the table.
+ * Indexes come and go in place (ha_ferrite_index.cc). Of the rest, a change is instant if the new
+ * definition reads existing rows and keys in the same way. Two conditions must hold: the server's
+ * list of changes contains only changes that are known not to touch data, and the fingerprint of
+ * the formats is the one stored with the table. Everything else copies the table.
  */
 #include "ha_ferrite.h"
 
@@ -12,6 +13,7 @@
 #include "ferrite_error.h"
 #include "ferrite_foreign.h"
 #include "ferrite_hton.h"
+#include "table_options.h"
 
 using ferrite::Layout;
 
@@ -24,6 +26,11 @@ static constexpr alter_table_operations kNoData =
     ALTER_RENAME_INDEX | ALTER_INDEX_ORDER | ALTER_RENAME | ALTER_PARTITIONED | ALTER_OPTIONS |
     ALTER_DROP_FOREIGN_KEY | ALTER_ADD_VIRTUAL_COLUMN | ALTER_DROP_VIRTUAL_COLUMN |
     ALTER_VIRTUAL_GCOL_EXPR;
+
+/* Of these, what does not go together with a change of indexes. */
+static constexpr alter_table_operations kNotWithIndexes =
+    ALTER_RENAME_INDEX | ALTER_ADD_VIRTUAL_COLUMN | ALTER_DROP_VIRTUAL_COLUMN |
+    ALTER_VIRTUAL_GCOL_EXPR | ALTER_PARTITIONED;
 
 /* Table options that create() has to see, because it may refuse them. */
 static constexpr ulong kCheckedOptions = HA_CREATE_USED_ENGINE | HA_CREATE_USED_ROW_FORMAT |
@@ -67,8 +74,9 @@ enum_alter_inplace_result ha_ferrite::check_if_supported_inplace_alter(
     TABLE *altered_table, Alter_inplace_info *ha_alter_info) {
   if (table->s->tmp_table == NO_TMP_TABLE && ferrite_check_cluster(ha_thd())) return HA_ALTER_ERROR;
   const HA_CREATE_INFO *create_info = ha_alter_info->create_info;
-  if (create_info->used_fields & (HA_CREATE_USED_ROW_FORMAT | HA_CREATE_USED_KEY_BLOCK_SIZE)) {
-    if (const char *bad = find_bad_option(ha_thd(), create_info)) {
+  if (create_info->used_fields & (HA_CREATE_USED_ROW_FORMAT | HA_CREATE_USED_KEY_BLOCK_SIZE) ||
+      create_info->option_list) {
+    if (const char *bad = find_bad_option(ha_thd(), altered_table, create_info)) {
       my_error(ER_ILLEGAL_HA_CREATE_OPTION, MYF(0), table_type(), bad);
       return HA_ALTER_ERROR;
     }
@@ -86,8 +94,13 @@ enum_alter_inplace_result ha_ferrite::check_if_supported_inplace_alter(
       ha_alter_info->unsupported_reason =
           my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_FK_CHECK);
   }
-  if (changes & ~kNoData) return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  if (changes & ~(kNoData | kIndexChanges)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (create_info->used_fields & kCheckedOptions) return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  if (changes & kIndexChanges) {
+    if (changes & kNotWithIndexes || create_info->used_fields & HA_CREATE_USED_AUTO)
+      return HA_ALTER_INPLACE_NOT_SUPPORTED;
+    return can_change_indexes(altered_table, ha_alter_info);
+  }
   Layout altered;
   altered.init(altered_table);
   if (altered.fingerprint() != layout().fingerprint()) return HA_ALTER_INPLACE_NOT_SUPPORTED;
@@ -135,10 +148,17 @@ int ha_ferrite::redescribe(const TABLE *altered_table, Alter_inplace_info *info)
   const std::string text = ferrite::make_definition(altered, altered_table);
   ferrite::ForeignKeys added(ha_thd(), altered_table, info->create_info, m_share->name, true);
   if (int err = added.check()) return err;
+  /* Partitions may have options of their own: only what the ALTER changes is changed. */
+  const uint32_t compression = ferrite::compression_of(altered_table->s);
+  const bool keep = compression == ferrite::compression_of(table->s);
+  const auto *indexes = static_cast<const ferrite::IndexChange *>(info->handler_ctx);
+  if (indexes) close_cursors();
   const fe_code rc =
-      ferrite::alter_foreign(m_share->name, altered_table, altered, info, text, &added);
+      ferrite::alter_table(ha_thd(), m_share->name, altered_table, altered, info, text,
+                           keep ? FE_COMPRESSION_KEEP : compression, &added, indexes);
   if (rc == FE_FOREIGN_KEY) return added.report_in_place();
-  return rc == FE_OK ? 0 : error(rc);
+  if (rc == FE_OK) ferrite_child_has_come(m_share->name);
+  return ferrite_table_error(rc, ha_thd());
 }
 
 /* The server asks before an ALTER in place and, by hton->check_version(), after a crash in it. */
@@ -149,7 +169,13 @@ ulonglong ha_ferrite::table_version() const {
 /* group_commit_ctx is left alone, so that every partition comes by here. */
 bool ha_ferrite::commit_inplace_alter_table(TABLE *altered_table, Alter_inplace_info *ha_alter_info,
                                             bool commit) {
-  if (!commit) return false;
+  if (!commit) {
+    if (auto *indexes = static_cast<ferrite::IndexChange *>(ha_alter_info->handler_ctx)) {
+      fe_index_build_close(indexes->build);
+      indexes->build = nullptr;
+    }
+    return false;
+  }
   const HA_CREATE_INFO *create_info = ha_alter_info->create_info;
   int err = redescribe(altered_table, ha_alter_info);
   if (!err && create_info->used_fields & HA_CREATE_USED_AUTO && table->found_next_number_field)

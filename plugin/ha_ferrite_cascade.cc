@@ -46,15 +46,40 @@ bool LinkKey::any_changed(const MY_BITMAP *changed) const {
 
 size_t LinkKey::max_bytes() const {
   size_t bytes = 16;
-  for (const KeyPart &part : parts) bytes += part.max_encoded + 16;
+  for (const LinkPart &part : parts) bytes += part.max_encoded + 16;
   return bytes;
 }
 
+/* The most that a CHAR of 255 characters takes. */
+static constexpr size_t kMaxCharBytes = 255 * 5;
+
+/* A value in a NO PAD collation for the other side, where it is or is not a CHAR. NULL: no row
+   there has it. */
+static uint8_t *encode_repadded(const LinkPart &part, const uchar *record, uint8_t *to,
+                                uint8_t *scratch) {
+  const fe_slice value = part.column.value(record);
+  if (!part.text.padded) return part.encode_there(value, to, scratch);
+  CHARSET_INFO *cs = part.text.cs;
+  const char *text = reinterpret_cast<const char *>(value.ptr);
+  if (part.column.kind == ColumnKind::kVar && cs->lengthsp(text, value.len) != value.len)
+    return nullptr;
+  const size_t chars = cs->numchars(text, text + value.len);
+  if (chars > part.prefix_chars) return nullptr;
+  char padded[kMaxCharBytes];
+  const size_t len = value.len + (part.prefix_chars - chars) * cs->mbminlen;
+  if (len > sizeof padded) return nullptr;
+  memcpy(padded, text, value.len);
+  cs->fill(padded + value.len, len - value.len, ' ');
+  return part.encode_there({reinterpret_cast<uint8_t *>(padded), len}, to, scratch);
+}
+
 uint8_t *LinkKey::encode(const uchar *record, uint8_t *to, uint8_t *scratch) const {
-  for (const KeyPart &part : parts) {
+  for (const LinkPart &part : parts) {
     if (part.kind == PartKind::kBytes && part.column.value(record).len != part.width)
       return nullptr;
-    to = part.encode_record(record, to, scratch);
+    to = part.repadded ? encode_repadded(part, record, to, scratch)
+                       : part.encode_record(record, to, scratch);
+    if (!to) return nullptr;
   }
   return to;
 }
@@ -70,8 +95,8 @@ static const KeyPart *find_part(const Layout &layout, uint32_t index_no, uint16_
 }
 
 /* The own part, encoded as the other index has it. */
-static KeyPart as_there(const KeyPart &own, const fe_link_side &there) {
-  KeyPart part = own;
+static LinkPart as_there(const KeyPart &own, const fe_link_side &there) {
+  LinkPart part(own);
   part.nullable = there.flags & FE_LINK_NULLABLE;
   part.descending = there.flags & FE_LINK_DESCENDING;
   if (own.kind == PartKind::kBytes || own.kind == PartKind::kBinary) {
@@ -81,6 +106,10 @@ static KeyPart as_there(const KeyPart &own, const fe_link_side &there) {
     const uint32_t bytes = std::max(own.column.length, there.width);
     part.prefix_bytes = own.column.length;
     part.max_encoded = (bytes / 8 + 2) * 9 + 1;
+  }
+  if (own.kind == PartKind::kText && there.width != (own.text.padded ? own.column.length : 0)) {
+    part.repadded = true;
+    part.pad_to(there.width);
   }
   return part;
 }
@@ -316,7 +345,10 @@ int ha_ferrite::cascade(const fe_link &link, size_t at, size_t len, const uchar 
   const Cascade *own = m_cascade ? m_cascade : &top;
   ha_ferrite *child = find_child(link.other);
   /* The child is newer than the statement. */
-  if (!child || child->m_lock != FE_READ_EXCLUSIVE) return HA_ERR_TABLE_DEF_CHANGED;
+  if (!child || child->m_lock != FE_READ_EXCLUSIVE) {
+    ferrite_prepare_again(ha_thd());
+    return HA_ERR_TABLE_DEF_CHANGED;
+  }
   const bool removes = !new_row && link.on_delete == FE_FK_CASCADE;
   const Cascade step = {own, child->table->s, !removes, own->depth + 1};
   if (step.depth > kMaxDepth) {

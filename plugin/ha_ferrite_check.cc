@@ -66,6 +66,10 @@ void ha_ferrite::report_link_fault(THD *thd, const fe_link &link, fe_link_fault 
     text.append(STRING_WITH_LEN(" is not checked: there is no table "));
     ferrite_append_table(thd, &text, link.other);
     text.append(STRING_WITH_LEN(" with an index on its columns"));
+  } else if (fault == FE_FAULT_PADDING) {
+    text.append(
+        STRING_WITH_LEN(" is not checked: with a NO PAD collation, CHAR and another type, or CHAR "
+                        "of another length"));
   } else {
     text.append(STRING_WITH_LEN(" is not checked: "));
     ferrite_append_table(thd, &text, link.other);

@@ -15,6 +15,7 @@
 #include "ferrite_hton.h"
 #include "ferrite_vars.h"
 #include "innodb_settings.h"
+#include "table_options.h"
 
 using ferrite::Column;
 using ferrite::ColumnKind;
@@ -39,7 +40,7 @@ static void warn_option(THD *thd, const char *format, const char *text, uint num
    of its compressed blocks, so that tables may go from one engine to the other. What InnoDB
    refuses in its strict mode (the default) is refused in the same words; without it the words
    are a warning. */
-const char *ha_ferrite::find_bad_option(THD *thd, const HA_CREATE_INFO *info) {
+const char *ha_ferrite::find_bad_option(THD *thd, const TABLE *form, const HA_CREATE_INFO *info) {
   const uint size = info->key_block_size;
   const char *bad = nullptr, *format = nullptr;
   if (size > 16 || size & (size - 1)) {
@@ -68,6 +69,7 @@ const char *ha_ferrite::find_bad_option(THD *thd, const HA_CREATE_INFO *info) {
     warn_option(thd, "Ferrite: cannot specify ROW_FORMAT = %s with KEY_BLOCK_SIZE.", format, 0);
     bad = "KEY_BLOCK_SIZE";
   }
+  if (const char *option = ferrite::find_bad_compression(thd, form->s, info)) bad = option;
   return ferrite::innodb_strict_mode(thd, true) ? bad : nullptr;
 }
 
@@ -160,7 +162,7 @@ int ha_ferrite::create(const char *name, TABLE *form, HA_CREATE_INFO *create_inf
   if (ferrite::is_temporary_path(name) && !create_info->tmp_table())
     return refuse_temporary_name(name);
   if (int err = refuse_unsupported(form, create_info)) return err;
-  if (find_bad_option(ha_thd(), create_info)) return HA_WRONG_CREATE_OPTION;
+  if (find_bad_option(ha_thd(), form, create_info)) return HA_WRONG_CREATE_OPTION;
   Layout layout;
   layout.init(form);
   if (int err = refuse_wide_rows(layout)) return err;
@@ -186,7 +188,7 @@ int ha_ferrite::create(const char *name, TABLE *form, HA_CREATE_INFO *create_inf
   if (create_info->tmp_table()) def.flags |= FE_TABLE_TEMPORARY;
   if (layout.hidden_row_id) def.flags |= FE_TABLE_HIDDEN_ROWID;
   if (create_info->sequence) def.flags |= FE_TABLE_NO_ROLLBACK;
-  def.compression = ferrite_default_compression(ha_thd());
+  def.compression = ferrite::compression_of(form->s);
   def.indexes = indexes.data();
   def.index_count = static_cast<uint32_t>(indexes.size());
   def.definition = {reinterpret_cast<const uint8_t *>(definition.data()), definition.size()};
@@ -196,6 +198,7 @@ int ha_ferrite::create(const char *name, TABLE *form, HA_CREATE_INFO *create_inf
   const fe_code rc = ferrite_create_table(&def, &refused);
   if (rc == FE_FOREIGN_KEY) return foreign.report();
   if (rc == FE_OK && !refused) {
+    ferrite_child_has_come(table_name);
     warn_of_directories(ha_thd(), create_info);
     warn_system_table(ha_thd(), table_name);
   }
@@ -205,8 +208,9 @@ int ha_ferrite::create(const char *name, TABLE *form, HA_CREATE_INFO *create_inf
 int ha_ferrite::delete_table(const char *name) {
   if (int err = ferrite_check_cluster_ddl(ha_thd(), name)) return err;
   THD *thd = ha_thd();
-  fe_code rc = fe_table_drop(ferrite_engine, core_table_name(name).c_str(),
-                             ferrite_references_that_keep(thd), thd, ferrite_lock_wait_ms(thd));
+  fe_code rc =
+      fe_table_drop(ferrite_engine, core_table_name(name).c_str(),
+                    ferrite_references_that_keep(thd, name), thd, ferrite_ddl_wait_ms(thd));
   return ferrite_table_error(rc, thd);
 }
 
@@ -218,7 +222,8 @@ int ha_ferrite::rename_table(const char *from, const char *to) {
   fe_code rc =
       fe_table_rename(ferrite_engine, old_name.c_str(), new_name.c_str(),
                       ferrite_shown_name(old_name).c_str(), ferrite_shown_name(new_name).c_str(),
-                      ferrite_foreign_checks(thd), thd, ferrite_lock_wait_ms(thd));
+                      ferrite_foreign_checks(thd), thd, ferrite_ddl_wait_ms(thd));
+  if (rc == FE_OK) ferrite_child_has_come(new_name);
   /* The server would report any failure as 1025; the first error reported is used. */
   if (rc == FE_LOCK_TIMEOUT) my_error(ER_LOCK_WAIT_TIMEOUT, MYF(0));
   if (rc == FE_INTERRUPTED) my_error(ER_QUERY_INTERRUPTED, MYF(0));
@@ -236,7 +241,7 @@ int ha_ferrite::truncate() {
   close_cursors();
   const uint64_t next = table->found_next_number_field ? 1 : 0;
   fe_code rc = fe_table_truncate(ferrite_engine, m_share->name.c_str(), next, ha_thd(),
-                                 ferrite_lock_wait_ms(ha_thd()));
+                                 ferrite_ddl_wait_ms(ha_thd()));
   if (rc != FE_OK) return ferrite_table_error(rc, ha_thd());
   int err = m_share->reopen(ha_thd());
   m_generation = m_share->generation;

@@ -28,15 +28,7 @@ int ha_ferrite::prepare_write_buffers() {
 
 uint8_t *ha_ferrite::encode_entry(const Index &index, const uchar *record, uint8_t *to,
                                   fe_entry *entry) {
-  entry->index_no = index.no;
-  entry->check_unique = index.unique && !index.any_null(record);
-  entry->key.ptr = to;
-  to = ferrite::encode_key(index, record, to, m_scratch.data());
-  entry->key.len = static_cast<size_t>(to - entry->key.ptr);
-  entry->payload.ptr = to;
-  to = ferrite::encode_entry_payload(layout(), index, record, to);
-  entry->payload.len = static_cast<size_t>(to - entry->payload.ptr);
-  return to;
+  return ferrite::encode_entry(layout(), index, record, to, m_scratch.data(), entry);
 }
 
 thread_local uint ha_ferrite::s_duplicate_key = MAX_KEY;

@@ -133,6 +133,14 @@ KeyPart describe_part(const KEY_PART_INFO &info, const Column &column) {
   return part;
 }
 
+void KeyPart::pad_to(uint32_t char_bytes) {
+  text.padded = char_bytes != 0;
+  if (!char_bytes) return;
+  prefix_bytes = char_bytes;
+  prefix_chars = char_bytes / column.cs->mbmaxlen;
+  max_encoded = std::max(max_encoded, static_cast<uint32_t>(max_text_bytes(*this, char_bytes)));
+}
+
 /* ---- encoding ---------------------------------------------------------------------- */
 
 static void put_big_endian(uint8_t *to, const uint8_t *le, size_t width) {
@@ -267,15 +275,19 @@ static void complement(uint8_t *from, const uint8_t *end) {
 }
 
 uint8_t *KeyPart::encode_record(const uchar *record, uint8_t *to, uint8_t *scratch) const {
-  uint8_t *start = to;
   if (nullable && column.is_null(record)) {
-    *to++ = 0;
-  } else {
-    if (nullable) *to++ = 1;
-    fe_slice v =
-        text.padded ? fe_slice{record + column.offset, column.length} : column.value(record);
-    to = encode_value(v.ptr, v.len, to, scratch);
+    *to = descending ? 0xff : 0;
+    return to + 1;
   }
+  return encode_there(
+      text.padded ? fe_slice{record + column.offset, column.length} : column.value(record), to,
+      scratch);
+}
+
+uint8_t *KeyPart::encode_there(fe_slice value, uint8_t *to, uint8_t *scratch) const {
+  uint8_t *start = to;
+  if (nullable) *to++ = 1;
+  to = encode_value(value.ptr, value.len, to, scratch);
   if (descending) complement(start, to);
   return to;
 }

@@ -78,6 +78,11 @@ struct KeyPart {
      max_encoded bytes. */
   uint8_t *encode_record(const uchar *record, uint8_t *to, uint8_t *scratch) const;
   uint8_t *encode_tuple(const uchar *tuple, uint8_t *to, uint8_t *scratch) const;
+  /* From now on the part is that of another table: a CHAR of so many bytes of a NO PAD collation,
+     whose padding counts; 0: no CHAR. */
+  void pad_to(uint32_t char_bytes);
+  /* Appends a value that is not NULL, the marker in front of it included. */
+  uint8_t *encode_there(fe_slice value, uint8_t *to, uint8_t *scratch) const;
   /* Bytes of the part when its value is as long as it may be and made of letters: what may be
      expected to fit. Weights of other characters may take more, up to max_encoded. Allocates. */
   size_t ordinary_bytes() const;

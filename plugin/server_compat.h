@@ -16,6 +16,7 @@
 #include <my_global.h>
 #include <sql_class.h>
 #include <sql_show.h>
+#include <create_options.h>
 #include <handler.h>
 #include <log.h>
 #include <mysql/plugin.h>

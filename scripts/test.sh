@@ -39,7 +39,7 @@ test_ci() {
     test_stage sim test_sim_ci
     test_suite launcher
     local suite
-    for suite in loom tools introspection sysbench bench; do
+    for suite in loom tools introspection migrate sysbench bench; do
         test_suite "$suite" --ci
     done
     # mtr keeps one processor busy, diff and schedules less than one.
@@ -47,7 +47,7 @@ test_ci() {
     test_suite diff --ci
     test_suite schedules --ci
     test_beside_ends
-    for suite in corners crash soak; do
+    for suite in corners backup crash soak; do
         test_suite "$suite" --ci
     done
     [[ -n ${FERRITE_SERVER_ASKED:-} ]] || test_other_server 11.8
@@ -77,7 +77,7 @@ test_all() {
     test_stage sim test_sim
     test_suite launcher
     local suite
-    for suite in loom tools introspection applications suites sysbench bench mtr diff corners schedules crash soak perf; do
+    for suite in loom tools introspection migrate applications suites sysbench bench mtr diff corners schedules backup crash soak perf; do
         test_suite "$suite" "$@"
     done
 }

@@ -121,6 +121,8 @@ def _range_told(cell: str, setting: dict[str, object]) -> bool:
     low, high, step = setting["low"], setting["high"], setting["step"]
     if setting["type"] == "BOOL":
         return cell in ("", "ON, OFF")
+    if setting["type"] == "STR":
+        return cell == ""
     if setting["names"]:
         return cell.split(", ") == setting["names"]
     if found := re.fullmatch(r"from (.*?)(?:, steps of (.*))?", cell):
@@ -248,6 +250,16 @@ def _mentioned(tree: Tree) -> list[str]:
     pages += tree.under("docs/operating/", ".md") + tree.under("docs/measured/", ".md")
     for script in tree.under("scripts/", ".sh"):  # variables of the environment
         known |= {word for word in words(tree, script) if word.startswith("FERRITE_")}
+    for source in (
+        "tables.py",
+        "guards.py",
+    ):  # databases and triggers of ./ferrite migrate
+        known |= set(
+            re.findall(
+                r'"(ferrite_migrate\w*)"',
+                tree.text(f"migrate/ferrite_migrate/{source}"),
+            )
+        )
     return [
         f"{page}: {name} is no setting, status variable or view"
         for page in pages

@@ -1,5 +1,5 @@
 """Schemas of real applications, from packages: loaded with both engines, they give the same tables, keys and foreign keys,
-the same statements fail, and a dump of them can be loaded again."""
+the same statements fail, and a dump of them can be loaded again. Then go-tpc's TPC-C and TPC-H (tpc.py)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import argparse
 import sys
 import time
 
+from applications import tpc
 from applications.fetch import NotHere, unpacked
 from applications.schemas import Failed, Loader, statements
 from applications.table import APPLICATIONS, Application
@@ -20,14 +21,22 @@ def main() -> int:
     """Entry point."""
     parser = argparse.ArgumentParser(prog="./ferrite test applications", description=__doc__)
     parser.add_argument("--engine", default="ferrite", choices=["ferrite"])
-    parser.add_argument("--ci", action="store_true", help="only the few with the most foreign keys")
+    parser.add_argument("--ci", action="store_true", help="only the few with the most foreign keys, and no go-tpc")
     parser.add_argument("--only", metavar="NAME", help="those whose name contains this")
+    parser.add_argument("--whole", action="store_true", help="go-tpc with 10 warehouses and all of scale factor 1")
     args = parser.parse_args()
     stop_on_signals()
-    chosen = [a for a in APPLICATIONS if a.short or not args.ci]
-    if args.only:
-        chosen = [a for a in chosen if args.only.lower() in a.name.lower()]
-    return schemas(find_places(), chosen)
+    only = (args.only or "").lower()
+    chosen = [a for a in APPLICATIONS if (a.short or not args.ci) and only in a.name.lower()]
+    benchmarks = [name for name in tpc.BENCHMARKS if not args.ci and only in name.lower()]
+    results = []
+    if chosen:
+        results.append(schemas(find_places(), chosen))
+    if benchmarks:
+        results.append(tpc.run(find_places(), benchmarks, tpc.WHOLE if args.whole else tpc.SMALL))
+    if any(result not in (0, SKIPPED) for result in results):
+        return 1
+    return 0 if 0 in results else SKIPPED
 
 
 def schemas(places: Places, chosen: list[Application]) -> int:

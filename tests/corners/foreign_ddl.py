@@ -484,6 +484,21 @@ def scenario_changes_of_tables(env: Env) -> None:
             "ALTER TABLE d MODIFY x INT NOT NULL, ALGORITHM=COPY",
             "SET sql_mode=DEFAULT",
         ],
+        "null may follow": [
+            "CREATE TABLE p (id INT PRIMARY KEY, a INT, KEY (a))",
+            *(
+                sql
+                for action in ("CASCADE", "SET NULL", "NO ACTION", "RESTRICT", "SET DEFAULT")
+                for sql in (
+                    f"CREATE TABLE c (x INT NOT NULL, FOREIGN KEY (x) REFERENCES p (a) ON UPDATE CASCADE ON DELETE {action})",
+                    "REPLACE INTO p VALUES (1, 1)",
+                    "INSERT INTO c VALUES (1)",
+                    "UPDATE p SET a=NULL",
+                    "SELECT p.a, c.x FROM p, c",
+                    "DROP TABLE IF EXISTS c",
+                )
+            ),
+        ],
         "longer columns": [
             PARENT,
             "CREATE TABLE c (v VARCHAR(10), w VARCHAR(10), KEY (w), CONSTRAINT f FOREIGN KEY (v) REFERENCES p (v))",

@@ -1,4 +1,5 @@
-"""Random histories over eight tables with foreign keys of every action, changed by DDL meanwhile, with crashes: no orphan, ever."""
+"""Random histories over eight tables with foreign keys of every action, changed by DDL meanwhile, with crashes, KILL, timeouts
+and transactions that are prepared: no orphan, ever."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import time
 
 import pymysql
 
-from corners.env import DATABASE, Env, Session, equal, expect, options, slow
+from corners.env import DATABASE, Env, Failed, Session, equal, expect, options, slow
 
 TABLES = 8
 ROWS = 14
@@ -17,6 +18,8 @@ ACTIONS = ("RESTRICT", "CASCADE", "SET NULL", "NO ACTION")
 LEVELS = ("READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE")
 # Of rows: duplicate, deadlock, referenced, no parent, timeout, changed since the snapshot, no savepoint, duplicate through a cascade, too deep.
 OF_ROWS = {1062, 1213, 1451, 1452, 1205, 1020, 1305, 1761, 1762, 1296, 193, 1030}
+# Of KILL, and of XA after a statement that has ended its transaction: interrupted, XAER_RMFAIL, XA_RB..., XAER_NOTA.
+OF_OTHERS = {1317, 1399, 1402, 1613, 1614, 1397}
 # Of DDL beside: no such table, another definition, no such column or key, names that are taken, constraints in the way.
 OF_DDL = {
     1146,
@@ -57,7 +60,8 @@ def _constraint(dice: random.Random, column: str) -> str:
 
 def _create(dice: random.Random, number: int) -> str:
     key = dice.choice(("KEY (up), KEY (too)", "KEY (up, v), KEY (too DESC)", "KEY (up DESC, id), KEY (too, up)"))
-    return f"CREATE TABLE t{number} (id INT PRIMARY KEY, up INT, too INT, v INT DEFAULT 0, {key}) ENGINE=FERRITE"
+    big = dice.choice(("", "", "big TEXT DEFAULT REPEAT('b', 9000), ", "near INT AS (up + 1) VIRTUAL, KEY (near), "))
+    return f"CREATE TABLE t{number} (id INT PRIMARY KEY, up INT, too INT, v INT DEFAULT 0, {big}{key}) ENGINE=FERRITE"
 
 
 def _make(env: Env, dice: random.Random) -> None:
@@ -125,27 +129,81 @@ def _definition(dice: random.Random) -> list[str]:
     )
 
 
-def _client(env: Env, seed: int, until: float, definitions: bool, unexpected: list[object]) -> None:
+def _alone(dice: random.Random, session: Session) -> None:
+    """A statement that other clients feel: KILL of one of them."""
+    clients = session.run(
+        f"SELECT id FROM information_schema.processlist WHERE db='{DATABASE}' AND id <> CONNECTION_ID()"
+    )
+    if clients and dice.random() < 0.3:
+        session.answer(f"KILL QUERY {dice.choice(clients)[0]}")
+
+
+def _decide(dice: random.Random, session: Session) -> None:
+    """Commit or roll back what was left prepared."""
+    for *_, xid in session.run("XA RECOVER"):
+        name = xid.decode() if isinstance(xid, bytes) else xid
+        session.answer(f"XA {dice.choice(('COMMIT', 'COMMIT', 'ROLLBACK'))} '{name}'")
+
+
+def _end(dice: random.Random, session: Session, xid: str | None) -> bool:
+    """End a transaction; True: it stays prepared, and its client is to go away."""
+    if not xid:
+        session.answer(dice.choice(("COMMIT", "COMMIT", "ROLLBACK")))
+        return False
+    session.answer(f"XA END '{xid}'")
+    if session.answer(f"XA PREPARE '{xid}'") != []:
+        session.answer(f"XA ROLLBACK '{xid}'")
+        return False
+    if dice.random() < 0.3:
+        return True
+    session.answer(f"XA {dice.choice(('COMMIT', 'COMMIT', 'ROLLBACK'))} '{xid}'")
+    return False
+
+
+def _transaction(dice: random.Random, session: Session, xid: str | None, unexpected: list[object]) -> None:
+    session.run(f"SET SESSION TRANSACTION ISOLATION LEVEL {dice.choice(LEVELS)}")
+    if xid:
+        session.run(f"XA START '{xid}'")
+    _play(session, [_change(dice) for _ in range(dice.randint(1, 4))], unexpected)
+
+
+def _play(session: Session, statements: list[str], unexpected: list[object], told: list[str] | None = None) -> None:
+    for sql in statements:
+        begun = time.monotonic()
+        answer = session.answer(sql)
+        if told is not None:
+            told.append(f"{begun:.3f} to {time.monotonic():.3f}: {sql}: {answer or 'done'}")
+        if isinstance(answer, int) and answer not in OF_ROWS | OF_DDL | OF_OTHERS:
+            unexpected.append((answer, sql, session.warnings()))
+        if answer in (1213, 1402, 1614):
+            break
+
+
+def _new_session(env: Env, definitions: bool) -> Session:
+    session = env.session(autocommit=definitions)
+    session.run("SET lock_wait_timeout=2")
+    return session
+
+
+def _client(env: Env, seed: int, until: float, definitions: bool, unexpected: list[object], told: list[str]) -> None:
     dice = random.Random(seed)
+    number = 0
     try:
-        session = env.session(autocommit=definitions)
-        session.run("SET lock_wait_timeout=2")
+        session = _new_session(env, definitions)
         while time.monotonic() < until:
             if definitions:
-                statements = _definition(dice)
-            else:
-                session.run(f"SET SESSION TRANSACTION ISOLATION LEVEL {dice.choice(LEVELS)}")
-                statements = [_change(dice) for _ in range(dice.randint(1, 4))]
-            for sql in statements:
-                answer = session.answer(sql)
-                if isinstance(answer, int) and answer not in OF_ROWS | OF_DDL:
-                    unexpected.append((answer, sql, session.warnings()))
-                if answer == 1213:
-                    break
-            if definitions:
+                _play(session, _definition(dice), unexpected, told)
+                _alone(dice, session)
+                if dice.random() < 0.3:
+                    _decide(dice, session)
                 time.sleep(dice.random() * 0.1)
-            else:
-                session.run(dice.choice(("COMMIT", "COMMIT", "ROLLBACK")))
+                continue
+            number += 1
+            xid = f"{seed}-{number}" if dice.random() < 0.2 else None
+            _transaction(dice, session, xid, unexpected)
+            if _end(dice, session, xid):
+                session.close()
+                session = _new_session(env, definitions)
     except (pymysql.err.OperationalError, pymysql.err.InterfaceError, OSError, AttributeError):
         return  # killed
 
@@ -175,8 +233,11 @@ def _round(env: Env, seed: int, seconds: float) -> tuple[int, int]:
     dice = random.Random(seed)
     _make(env, dice)
     unexpected: list[object] = []
+    told: list[str] = []
     until = time.monotonic() + seconds
-    threads = [threading.Thread(target=_client, args=(env, seed * 100 + n, until, n < 3, unexpected)) for n in range(8)]
+    threads = [
+        threading.Thread(target=_client, args=(env, seed * 100 + n, until, n < 3, unexpected, told)) for n in range(8)
+    ]
     for thread in threads:
         thread.start()
     if dice.random() < 0.5:
@@ -191,7 +252,13 @@ def _round(env: Env, seed: int, seconds: float) -> tuple[int, int]:
         thread.join()
     expect(not unexpected, f"errors that nobody expects, seed {seed}", unexpected[:3])
     session = env.session()
-    constraints = _no_orphans(session, seed)
+    _decide(dice, session)
+    equal(session.run("XA RECOVER"), [], "prepared transactions that nobody can decide")
+    try:
+        constraints = _no_orphans(session, seed)
+    except Failed:
+        print("\n".join(told[-100:]), flush=True)
+        raise
     rows = 0
     for (table,) in session.run("SHOW TABLES"):
         rows += session.value(f"SELECT COUNT(*) FROM {table}")

@@ -346,6 +346,48 @@ def scenario_where_statements_run(env: Env) -> None:
     _sound(env, "p", "c", "g", "t")
 
 
+def scenario_children_that_come_later(env: Env) -> None:
+    """Statements that were prepared, and routines that have run, follow into children that came, were renamed, or act otherwise since."""
+    child = (
+        "CREATE TABLE {n} (id INT PRIMARY KEY, p INT, CONSTRAINT {n}f FOREIGN KEY (p) REFERENCES p (id) {a}) ENGINE={e}"
+    )
+    changes = (
+        child.replace("{n}", "c").replace("{a}", "ON DELETE CASCADE"),
+        child.replace("{n}", "d").replace("{a}", "ON DELETE SET NULL"),
+        "RENAME TABLE c TO e",
+        "ALTER TABLE e DROP FOREIGN KEY cf",
+        "ALTER TABLE e ADD CONSTRAINT ef FOREIGN KEY (p) REFERENCES p (id)",
+        "ALTER TABLE e DROP FOREIGN KEY ef, ADD CONSTRAINT eg FOREIGN KEY (p) REFERENCES p (id) ON DELETE SET NULL",
+        "DROP TABLE d",
+        "CREATE TABLE d (id INT PRIMARY KEY, p INT, KEY (p)) ENGINE={e}",
+        "SET foreign_key_checks=0",
+        "ALTER TABLE d ADD CONSTRAINT dg FOREIGN KEY (p) REFERENCES p (id) ON DELETE CASCADE, ALGORITHM=INPLACE",
+        "SET foreign_key_checks=1",
+        "RENAME TABLE d TO h, e TO d, h TO e",
+    )
+
+    def play(engine: str) -> list[object]:
+        user, other = env.session(), env.session()
+        other.run(f"CREATE TABLE p (id INT PRIMARY KEY) ENGINE={engine}")
+        user.run("CREATE PROCEDURE away(n INT) DELETE FROM p WHERE id=n")
+        user.run("CREATE FUNCTION gone(n INT) RETURNS INT BEGIN DELETE FROM p WHERE id=n; RETURN ROW_COUNT(); END")
+        user.run("PREPARE s FROM 'DELETE FROM p WHERE id=?'")
+        user.run("PREPARE f FROM 'SELECT gone(?)'")
+        answers: list[object] = []
+        for number, change in enumerate(("SET @none=0", *changes)):
+            answers.append(other.answer(change.replace("{e}", engine)))
+            other.run("INSERT IGNORE INTO p VALUES (1), (2), (3), (4), (5)")
+            for name in ("c", "d", "e"):
+                other.answer(f"REPLACE INTO {name} VALUES (1, 1), (2, 2), (3, 3), (4, 4), (5, 5)")
+            user.run("SET @one=1, @four=4")
+            for sql in ("EXECUTE s USING @one", "CALL away(2)", "SELECT gone(3)", "EXECUTE f USING @four"):
+                answers.append([number, sql, user.answer(sql), user.warnings()])
+            answers += [user.answer(f"SELECT * FROM {name} ORDER BY 1") for name in ("p", "c", "d", "e")]
+        return answers
+
+    env.same_as_innodb(play)
+
+
 def scenario_checks_off_and_on(env: Env) -> None:
     """foreign_key_checks=0 in one session is that session's matter; rows of then are found by the checks of later."""
 

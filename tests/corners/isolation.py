@@ -155,3 +155,48 @@ def scenario_default_of_the_version(env: Env) -> None:
     session.run(f"SET GLOBAL ferrite_snapshot_isolation = {1 - before}")
     equal(env.session().value("SELECT @@ferrite_snapshot_isolation"), 1 - before, "a new session")
     session.run(f"SET GLOBAL ferrite_snapshot_isolation = {before}")
+
+
+def _family(env: Env, engine: str, others: str, own: str) -> list[object]:
+    reader, other = env.session(autocommit=False), env.session()
+    for sql in (
+        "DROP TABLE IF EXISTS c",
+        f"CREATE OR REPLACE TABLE p (id INT PRIMARY KEY, v INT DEFAULT 0) ENGINE={engine}",
+        "CREATE TABLE c (id INT PRIMARY KEY, p INT, v INT DEFAULT 0, FOREIGN KEY (p) REFERENCES p (id)"
+        f" ON DELETE CASCADE ON UPDATE SET NULL) ENGINE={engine}",
+        "INSERT INTO p (id) VALUES (1), (2), (3), (4)",
+        "INSERT INTO c (id, p) VALUES (1, 1), (2, 2), (3, 3), (4, 4)",
+    ):
+        other.run(sql)
+    reader.run(_setting(engine, True))
+    reader.run("INSERT INTO p (id) VALUES (70)")
+    reader.run("SELECT * FROM p, c")
+    other.run(others)
+    seen: list[object] = [reader.answer(own), reader.value("SELECT @@in_transaction"), reader.answer("COMMIT")]
+    seen += [reader.run("SELECT * FROM p ORDER BY id"), reader.run("SELECT * FROM c ORDER BY id")]
+    env.close_sessions()
+    return seen
+
+
+def scenario_foreign_keys(env: Env) -> None:
+    """Children that a cascade changes are compared with the snapshot, and the whole transaction goes, as with InnoDB; parents that
+    are looked for are not."""
+    for others, own, wanted in (
+        ("UPDATE c SET v=1 WHERE id=4", "DELETE FROM p WHERE id=4", CHANGED),
+        ("UPDATE c SET v=1 WHERE id=4", "DELETE FROM p WHERE id IN (2, 4)", CHANGED),
+        ("UPDATE c SET v=1 WHERE id=4", "UPDATE p SET id=44 WHERE id=4", CHANGED),
+        ("UPDATE c SET v=1 WHERE id=4", "DELETE FROM p WHERE id=1", []),
+        ("INSERT INTO c (id, p) VALUES (50, 1)", "DELETE FROM p WHERE id=1", CHANGED),
+        ("DELETE FROM p WHERE id=4", "INSERT INTO c (id, p) VALUES (9, 1)", []),
+        ("DELETE FROM c WHERE id=4", "DELETE FROM p WHERE id=3", []),
+    ):
+        seen = {e: _family(env, e, others, own) for e in ("innodb", "ferrite")}
+        equal(seen["ferrite"], seen["innodb"], f"{own} after {others}")
+        equal(seen["ferrite"][0], wanted, f"{own} after {others}")
+    for others, own, wanted in (
+        ("INSERT INTO p (id) VALUES (9)", "INSERT INTO c (id, p) VALUES (9, 9)", []),
+        ("INSERT INTO p (id) VALUES (9)", "UPDATE c SET p=9 WHERE id=2", []),
+        ("UPDATE p SET v=1 WHERE id=1", "INSERT INTO c (id, p) VALUES (9, 1)", []),
+        ("DELETE FROM p WHERE id=4", "UPDATE c SET p=4 WHERE id=2", 1452),
+    ):
+        equal(_family(env, "ferrite", others, own)[0], wanted, f"{own} after {others}")

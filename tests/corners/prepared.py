@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from corners.env import Env, Session, equal, expect
+from corners.env import Env, Session, equal, expect, options
 
 
 def _sound(session: Session, table: str) -> None:
@@ -217,3 +217,23 @@ def scenario_drop_database_tells_what_stays(env: Env) -> None:
         expect(len(told) == 1, "DROP DATABASE warns", session.warnings())
     session.run("XA ROLLBACK 'lost'")
     session.run("SET GLOBAL ferrite_lock_wait_timeout=50")
+
+
+@options("--ferrite-lock-wait-timeout=40", "--lock-wait-timeout=40")
+def scenario_recovered_ddl_waits_for_nobody(env: Env) -> None:
+    """A crash in a DROP that waits for a prepared transaction: the start does not wait for it, and the table is as it was."""
+    session = env.session()
+    session.run("CREATE TABLE p (id INT PRIMARY KEY, v INT) ENGINE=FERRITE")
+    session.run("INSERT INTO p VALUES (1, 1)")
+    _prepare_and_go(env, "x", "UPDATE p SET v=2")
+    dropping = session.start("DROP TABLE p")
+    expect(dropping.waits(), "DROP does not wait")
+    env.kill()
+    dropping.thread.join()
+    begun = time.monotonic()
+    env.start()
+    expect(time.monotonic() - begun < 30, "the start has waited", time.monotonic() - begun)
+    session = env.session()
+    session.run("XA COMMIT 'x'")
+    equal(session.answer("SELECT * FROM p"), [(1, 2)], "the table")
+    _sound(session, "p")

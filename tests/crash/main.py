@@ -35,6 +35,15 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--binlog", choices=("never", "some", "always"), default="some", help="some: on every second directory"
     )
+    parser.add_argument(
+        "--pool", default="", help="size of the buffer pool in every round, such as 16M; default: varies"
+    )
+    parser.add_argument(
+        "--in-recovery",
+        type=float,
+        default=0.15,
+        help="share of the rounds in which the server is killed in recovery too",
+    )
     parser.add_argument("--ci", action="store_true", help="20 rounds")
     parser.add_argument("--keep", default="", help="where to keep the data directory of a failed round")
     parser.add_argument(
@@ -50,7 +59,7 @@ def random_options(kind: Engine, rng: Random, arguments: argparse.Namespace, bin
     """Server options that change from start to start; a commit survives the process in each, the binlog stays on or off."""
     options = [
         kind.flush(rng.choice((1, 1, 2))),
-        kind.pool(rng.choice(("16M", "24M", "64M"))),
+        kind.pool(rng.choice((arguments.pool,) if arguments.pool else ("16M", "24M", "64M"))),
         kind.lock_wait(5),
         "--max-allowed-packet=64M",
     ]
@@ -153,7 +162,9 @@ class Rounds:
             if died:
                 return [f"the server ended by itself: {died}"]
             server.options = random_options(self.kind, self.rng, self.arguments, self.binlog)
-            if self.rng.random() < 0.15:
+            for _ in range(3):
+                if self.rng.random() >= self.arguments.in_recovery:
+                    break
                 self._kill_in_recovery()
             took = server.start()
         except ServerFailed as error:
@@ -228,6 +239,9 @@ class Rounds:
         assert self.server
         starter = threading.Thread(target=self._start_quietly)
         starter.start()
+        begun = time.monotonic()
+        while not self.server.alive() and time.monotonic() < begun + 5:
+            time.sleep(0.002)
         time.sleep(self.rng.uniform(0.02, 0.6))
         self.server.kill()
         starter.join()

@@ -12,6 +12,7 @@ from ferrite_bench.workloads.base import TPS, Bars, Case, Experiment, Setup, Tim
 from ferrite_bench.workloads.common import oltp, oltp_data
 
 CASE = "kill -9 under load"
+SMALL = "kill -9 under load, cache smaller than the data"
 
 
 def _kill_after(session: Session, threads: int, seconds: float, rows: int) -> None:
@@ -36,7 +37,7 @@ def _down(session: Session, begin: float, end: float) -> None:
     session.writer.sample(session.place, end, {"tps": 0.0})
 
 
-def _case(rows: int, seconds: float, after: float) -> Case:
+def _case(name: str, rows: int, seconds: float, after: float) -> Case:
     def run(session: Session) -> None:
         origin = time.monotonic()
         _kill_after(session, 16, seconds, rows)
@@ -52,14 +53,22 @@ def _case(rows: int, seconds: float, after: float) -> Case:
         outcome = session.load(oltp("oltp_write_only", 16, after, rows, uniform=True))
         session.figure("tps_after_restart", outcome.average("tps"), "1/s")
 
-    return Case(CASE, run, seconds + after + 6)
+    return Case(name, run, seconds + after + 6)
 
 
 def _setups(size: Size) -> list[Setup]:
     rows = size.pick(2_000, 200_000, 4_000_000)
     seconds, after = size.pick(2, 12, 60), size.pick(2, 6, 20)
-    needs = Needs(pool_mb=size.pick(64, 512, 2048), flush=1)
-    return [Setup("crash", needs, oltp_data(rows), (_case(rows, seconds, after),), size.pick(1, 1, 2))]
+    rounds = size.pick(1, 1, 2)
+
+    def setup(word: str, name: str, pool_mb: int) -> Setup:
+        needs = Needs(pool_mb=pool_mb, flush=1)
+        return Setup(word, needs, oltp_data(rows), (_case(name, rows, seconds, after),), rounds)
+
+    return [
+        setup("crash", CASE, size.pick(64, 512, 2048)),
+        setup("crash-small-cache", SMALL, size.pick(32, 64, 256)),
+    ]
 
 
 EXPERIMENT = Experiment(
@@ -67,7 +76,8 @@ EXPERIMENT = Experiment(
     title="Restart after a crash",
     question="The server is killed under heavy writes. How long does it take until it answers, and how fast is it then?",
     method="sysbench oltp_write_only, 16 threads, uniform keys, durable commits; kill -9; restart; the clock runs from the "
-    "start of the new process to the first answer and to the first rows read. The picture shows the load before and after.",
+    "start of the new process to the first answer and to the first rows read. Once with the data in the cache, once with a cache "
+    "that holds a part of them. The picture shows the load before and after.",
     setups=_setups,
     charts=(
         Bars("Seconds to the first answer", "first_answer"),

@@ -2,13 +2,36 @@
 //!
 //! Locking: the page's latch, which the guard gives back; see the crate's invariants.
 
-use crate::frame::Kind;
+use crate::frame::{Frame, Kind};
 use crate::guard::{ExclusiveGuard, InnerRef, Node, SharedGuard};
 use crate::pool::Pool;
 use ferrite_sync::epoch::EpochGuard;
 use ferrite_types::{PageId, Result};
 
+/// Whether a page should stay in memory for its next use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Keep {
+    /// It is hot.
+    Yes,
+    /// A scan comes to it, and will hardly come again soon.
+    Scanned,
+    /// The same scan once more: as hot as it was before.
+    No,
+}
+
 impl Pool {
+    #[inline]
+    fn use_of(&self, frame: &Frame, keep: Keep) {
+        let first = match keep {
+            Keep::Yes => frame.touch(),
+            Keep::Scanned => frame.scan(),
+            Keep::No => false,
+        };
+        if first {
+            self.used_ahead();
+        }
+    }
+
     /// The page as the way down needs it: inner nodes by reference, leaves by name only. Reads
     /// nothing.
     pub fn node<'e>(&self, page: PageId, pin: &'e EpochGuard<'_>) -> Node<'e> {
@@ -23,7 +46,7 @@ impl Pool {
             match frame.kind() {
                 Kind::Inner if frame.page() == page => {
                     debug_assert!(page != PageId::NONE, "no page is in frame {f}");
-                    frame.touch();
+                    self.use_of(frame, Keep::Yes);
                     // SAFETY: kind Inner and this page were published before we looked, after
                     // our pin was taken; the frame is reused only when the pin is gone.
                     let bytes: &'e [u8] = unsafe { self.arena().page(f) };
@@ -55,6 +78,14 @@ impl Pool {
     /// # Errors
     /// As [`Pool::read_in`].
     pub fn shared(&self, page: PageId) -> Result<Option<SharedGuard<'_>>> {
+        self.shared_to(page, Keep::Yes)
+    }
+
+    /// Like [`Pool::shared`], with a word on whether the page will be wanted again.
+    ///
+    /// # Errors
+    /// As [`Pool::read_in`].
+    pub fn shared_to(&self, page: PageId, keep: Keep) -> Result<Option<SharedGuard<'_>>> {
         loop {
             let Some(f) = self.resident(page)? else {
                 return Ok(None);
@@ -63,7 +94,7 @@ impl Pool {
             self.latch_shared(frame, page);
             match self.latched_kind(f, page) {
                 Some(Kind::Leaf) => {
-                    frame.touch();
+                    self.use_of(frame, keep);
                     return Ok(Some(SharedGuard {
                         pool: self,
                         frame: f,
@@ -106,7 +137,7 @@ impl Pool {
             debug_assert!(frame.latch.is_exclusive(), "{page} is not latched");
             let found = self.latched_kind(f, page);
             if found == Some(kind) {
-                frame.touch();
+                self.use_of(frame, Keep::Yes);
                 return Ok(Some(ExclusiveGuard {
                     pool: self,
                     frame: f,

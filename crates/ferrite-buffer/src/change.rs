@@ -279,6 +279,7 @@ impl Pool {
             let _map = self.map_lock.lock();
             homes.extend(batch.iter().filter_map(|page| self.drop_one(*page)));
         }
+        self.packings.forget(index);
         kill_point!("buffer.index_dropped");
         let at = {
             let _map = self.map_lock.lock();

@@ -4,8 +4,8 @@
 //! never writes. The writer thread keeps frames free ahead of need.
 //!
 //! The clock gives each page a small count, raised by use and lowered by each pass of the
-//! hand. Pages start at zero, so that a page read once by a scan goes before one that was
-//! used again: this is the probation.
+//! hand. Pages start cold, and a scan leaves them so: they go before one that was used again. This
+//! is the probation. Pages read ahead come in as cold ones too.
 
 use crate::frame::Kind;
 use crate::pool::Pool;
@@ -18,6 +18,8 @@ use std::cell::Cell;
 
 /// Steps of the hand a foreground thread makes before it waits.
 const FOREGROUND_STEPS: usize = 128;
+/// Steps of the hand for a page that nobody has asked for yet.
+const READ_AHEAD_STEPS: usize = 8;
 /// Longest wait for a free frame before looking again, in ms.
 const WAIT_MS: u64 = 20;
 /// How long a thread waits for a frame while no page can be written, in us. The writer tries
@@ -70,6 +72,14 @@ impl Pool {
             waiting(Reason::FreeFrame, Of::Nothing, || self.wait_for_free());
             self.may_wait(&mut failing_since_us)?;
         }
+    }
+
+    /// A free frame, if one can be had without waiting.
+    pub(crate) fn take_frame_at_once(&self) -> Option<u32> {
+        let evict = || (0..READ_AHEAD_STEPS).find_map(|_| self.evict_at_hand());
+        let f = self.pop_free().or_else(evict)?;
+        assert!(self.frame(f).is_unused(), "frame {f} is in use");
+        Some(f)
     }
 
     /// Will the writer make a frame free? While it writes it will.
@@ -203,6 +213,9 @@ impl Pool {
                 "{page} is dropped from another's frame"
             );
             self.stats.evictions.inc();
+            if frame.is_ahead() {
+                self.stats.read_ahead_unused.inc();
+            }
             if kind == Kind::Inner {
                 frame.retire_page();
                 let tag = self.epochs.retired_now();

@@ -25,8 +25,13 @@ pub(crate) enum Kind {
 }
 
 const CLEAN: u64 = u64::MAX;
-/// Highest clock count: passes of the hand a hot page survives.
-const HOT_MAX: u8 = 2;
+/// Highest clock count; a hot page survives so many passes of the hand as it is above `COLD`.
+const HOT_MAX: u8 = 3;
+/// Clock count of a page that goes when the hand comes by.
+const COLD: u8 = 1;
+/// Clock count of a cold page that was read ahead and that nobody has used yet.
+const AHEAD: u8 = 0;
+const _: () = assert!(AHEAD + 1 == COLD && COLD < HOT_MAX);
 
 #[repr(align(64))]
 pub(crate) struct Frame {
@@ -49,7 +54,7 @@ impl Frame {
             page: AtomicU32::new(0),
             index: AtomicU32::new(0),
             kind: AtomicU8::new(Kind::Free as u8),
-            hot: AtomicU8::new(0),
+            hot: AtomicU8::new(COLD),
             ticket: AtomicU64::new(0),
             lsn: AtomicU64::new(0),
             rec_lsn: AtomicU64::new(CLEAN),
@@ -141,7 +146,7 @@ impl Frame {
         self.set_home(home);
         self.set_rec_lsn(None);
         self.ticket.store(0, Ordering::SeqCst);
-        self.hot.store(0, Ordering::Relaxed);
+        self.hot.store(COLD, Ordering::Relaxed);
         self.page.store(page.0, Ordering::Release);
     }
 
@@ -164,7 +169,7 @@ impl Frame {
         assert!(self.is_dirty(), "{page} is not logged");
         self.index.store(index, Ordering::Relaxed);
         self.set_home(home);
-        self.hot.store(0, Ordering::Relaxed);
+        self.hot.store(COLD, Ordering::Relaxed);
         self.page.store(page.0, Ordering::Release);
     }
 
@@ -187,19 +192,44 @@ impl Frame {
     }
 
     /// A use that should keep the page: written only when it changes something, so that hot
-    /// pages' lines are not passed between processors.
+    /// pages' lines are not passed between processors. True: the first use of a page read ahead.
     #[inline]
-    pub(crate) fn touch(&self) {
-        if self.hot.load(Ordering::Relaxed) < HOT_MAX {
-            self.hot.store(HOT_MAX, Ordering::Relaxed);
+    pub(crate) fn touch(&self) -> bool {
+        let hot = self.hot.load(Ordering::Relaxed);
+        if hot >= HOT_MAX {
+            return false;
         }
+        self.hot.store(HOT_MAX, Ordering::Relaxed);
+        hot == AHEAD
+    }
+
+    /// A scan comes to the page. If it is cold and not new, another scan was here before: that
+    /// is worth one pass of the hand. True: the first use of a page read ahead.
+    #[inline]
+    pub(crate) fn scan(&self) -> bool {
+        let hot = self.hot.load(Ordering::Relaxed);
+        if hot <= COLD {
+            self.hot.store(hot + 1, Ordering::Relaxed);
+        }
+        hot == AHEAD
+    }
+
+    /// The page that is being loaded is not asked for yet. After [`Frame::assign`].
+    pub(crate) fn set_ahead(&self) {
+        debug_assert!(self.latch.is_exclusive(), "{} is not loaded", self.page());
+        self.hot.store(AHEAD, Ordering::Relaxed);
+    }
+
+    /// The page was read ahead, and nobody has used it yet.
+    pub(crate) fn is_ahead(&self) -> bool {
+        self.hot.load(Ordering::Relaxed) == AHEAD
     }
 
     /// One pass of the clock hand: true when the page is cold.
     pub(crate) fn cool(&self) -> bool {
         let hot = self.hot.load(Ordering::Relaxed);
         debug_assert!(hot <= HOT_MAX, "{hot} uses of {}", self.page());
-        if hot == 0 {
+        if hot <= COLD {
             return true;
         }
         self.hot.store(hot - 1, Ordering::Relaxed);

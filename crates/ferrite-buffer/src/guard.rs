@@ -181,7 +181,8 @@ impl Pool {
     pub(crate) fn latch_shared(&self, frame: &Frame, page: PageId) {
         if !frame.latch.try_shared() {
             self.stats.latch_waits.inc();
-            waiting(waits_for(frame), Of::Page(page.0), || frame.latch.shared());
+            let reason = self.waits_for(frame);
+            waiting(reason, Of::Page(page.0), || frame.latch.shared());
         }
     }
 
@@ -189,9 +190,8 @@ impl Pool {
     pub(crate) fn latch_exclusive(&self, frame: &Frame, page: PageId) {
         if !frame.latch.try_exclusive() {
             self.stats.latch_waits.inc();
-            waiting(waits_for(frame), Of::Page(page.0), || {
-                frame.latch.exclusive()
-            });
+            let reason = self.waits_for(frame);
+            waiting(reason, Of::Page(page.0), || frame.latch.exclusive());
         }
     }
 
@@ -200,16 +200,21 @@ impl Pool {
             !self.epochs.is_pinned_here(),
             "waits for {page} under a pin"
         );
+        let _ = self.waits_for(self.frame(f));
         let latch = &self.frame(f).latch;
         waiting(Reason::PageRead, Of::Page(page.0), || latch.shared());
         latch.unlock_shared();
     }
-}
 
-/// Why somebody waits who finds the frame's latch taken.
-fn waits_for(frame: &Frame) -> Reason {
-    match frame.kind() {
-        Kind::Loading => Reason::PageRead,
-        _ => Reason::PageLatch,
+    /// Why somebody waits who finds the frame's latch taken; counted if it is for a page that is
+    /// read ahead.
+    fn waits_for(&self, frame: &Frame) -> Reason {
+        if frame.kind() != Kind::Loading {
+            return Reason::PageLatch;
+        }
+        if frame.is_ahead() {
+            self.waits_for_ahead();
+        }
+        Reason::PageRead
     }
 }

@@ -7,7 +7,8 @@
 //!   to an immutable inner node under an epoch pin.
 //! - `pool`: frames and directory, loading. `access`: from a page id to a guard.
 //! - `change`: logging, new pages, replacing inner nodes, freeing.
-//! - `evict`: free frames, the clock hand.
+//! - `evict`: free frames, the clock hand. `ahead_state`, `read_ahead`: pages read before
+//!   they are asked for.
 //! - `writer_state`, `write`: write-back in batches, map deltas, the writer thread.
 //!
 //! # Invariants
@@ -32,24 +33,30 @@
 //!
 //! # Lock order
 //! structure lock of a tree > frame latches (left to right, parent never latched) > map
-//! lock > store's own locks > log ring. The free list and the dirty queue are leaves.
+//! lock > store's own locks > log ring. The free list, the dirty queue and the queue of pages to read ahead are leaves.
 
 mod access;
+mod ahead_state;
 mod arena;
 mod change;
 mod evict;
 mod frame;
 mod guard;
+mod packing;
 mod pool;
+mod read_ahead;
 mod recover;
 mod write;
 #[cfg(test)]
 mod write_tests;
 mod writer_state;
 
+pub use access::Keep;
+pub use ahead_state::misses_here;
 pub use evict::{is_for_want_of_a_frame, patiently};
 pub use guard::{ExclusiveGuard, InnerRef, NewFrame, Node, SharedGuard};
 pub use pool::{Pool, PoolConfig, PoolStats, WriteFilter};
+pub use recover::{BlobState, RedoStep};
 pub use writer_state::WriterState;
 
 /// What this crate must know of a page's bytes; the tree owns the rest of the layout.

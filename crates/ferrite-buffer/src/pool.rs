@@ -3,25 +3,27 @@
 //! The fast path of a resident page is one load of its directory word, the latch, and a check
 //! that the frame still holds the page.
 
+use crate::ahead_state::{note_miss, ReadAheadState};
 use crate::arena::Arena;
 use crate::frame::{Frame, Kind};
+use crate::packing::Packings;
 use crate::page_prefix;
 use crate::writer_state::WriterState;
 use ferrite_redo::Log;
-use ferrite_store::{Location, Store, Word};
+use ferrite_store::{Location, PageHeader, Store, Word};
 use ferrite_sync::atomic::{AtomicUsize, Ordering};
 use ferrite_sync::epoch::{EpochGuard, Epochs};
 use ferrite_sync::waits::{waiting, Of, Reason};
 use ferrite_sync::{Arc, Condvar, Counter, Mutex, OnceLock};
-use ferrite_types::format::Codec;
-use ferrite_types::{Error, PageId, Result, PAGE_BYTES};
+use ferrite_types::format::{Codec, Packing};
+use ferrite_types::{Error, IndexId, PageId, Result, PAGE_BYTES};
 use std::collections::VecDeque;
 
 /// Sizes of a pool.
 pub struct PoolConfig {
     /// Memory for pages, in bytes; at least 256 pages are taken.
     pub size_bytes: u64,
-    /// Codec asked for when pages are written.
+    /// Codec of pages written of an index without a setting ([`Pool::set_packing`]).
     pub codec: Codec,
 }
 
@@ -39,12 +41,24 @@ pub struct PoolStats {
     pub pages_written: Counter,
     /// Bytes of blobs written.
     pub bytes_written: Counter,
+    /// Of the pages written, those that were packed.
+    pub pages_packed: Counter,
+    /// Attempts to pack a page that saved too little: it was written as it is.
+    pub packed_in_vain: Counter,
     /// Batches written, each with one sync.
     pub batches: Counter,
     /// Pages dropped from memory while clean.
     pub evictions: Counter,
     /// Waits for a frame's latch.
     pub latch_waits: Counter,
+    /// Pages read ahead of their use; of these, those used, and those dropped before.
+    pub read_ahead: Counter,
+    /// See `read_ahead`.
+    pub read_ahead_used: Counter,
+    /// See `read_ahead`.
+    pub read_ahead_unused: Counter,
+    /// Waits for a page that was being read ahead.
+    pub read_ahead_waits: Counter,
 }
 
 /// Puts into the second page what is to be written of the first, if that is smaller (else
@@ -70,7 +84,8 @@ pub struct Pool {
     pub(crate) hand: AtomicUsize,
     pub(crate) dirty_queue: Mutex<VecDeque<u32>>,
     pub(crate) writer: WriterState,
-    pub(crate) codec: Codec,
+    pub(crate) read_ahead: ReadAheadState,
+    pub(crate) packings: Packings,
     pub(crate) write_filter: OnceLock<WriteFilter>,
     /// Counters, for status.
     pub stats: PoolStats,
@@ -98,7 +113,8 @@ impl Pool {
             hand: AtomicUsize::new(0),
             dirty_queue: Mutex::new(VecDeque::new()),
             writer: WriterState::new(),
-            codec: cfg.codec,
+            read_ahead: ReadAheadState::new(count),
+            packings: Packings::new(Packing::of(cfg.codec)),
             write_filter: OnceLock::new(),
             stats: PoolStats::default(),
         })
@@ -107,6 +123,12 @@ impl Pool {
     /// From here on pages are written as `write_filter` makes them. The first call counts.
     pub fn set_write_filter(&self, write_filter: WriteFilter) {
         let _ = self.write_filter.set(write_filter);
+    }
+
+    /// How pages of the index are packed when they are written from now on. Those that are on disk
+    /// stay as they are until they are written again.
+    pub fn set_packing(&self, index: IndexId, packing: Packing) {
+        self.packings.set(index, packing);
     }
 
     pub(crate) fn arena(&self) -> &Arena {
@@ -178,23 +200,50 @@ impl Pool {
         assert!(!self.epochs.is_pinned_here(), "a page is read under a pin");
         assert!(!at.is_none(), "{page} is nowhere");
         let f = self.take_frame()?;
+        if !self.begin_load(f, page, at, false) {
+            return Ok(None);
+        }
+        note_miss();
+        let result = self.fill(f, page, at);
+        self.end_load(f, page, at, result.is_ok());
+        result.map(|()| Some(f))
+    }
+
+    /// The unused frame is to get the page that is at `at`: the directory names it from here on,
+    /// and its exclusive latch is held until [`Pool::end_load`]. False: the page is not there any
+    /// more, or somebody was faster; the frame is given back.
+    pub(crate) fn begin_load(&self, f: u32, page: PageId, at: Location, is_ahead: bool) -> bool {
         let frame = self.frame(f);
         frame.latch.exclusive();
         frame.assign(page, 0, at);
+        if is_ahead {
+            frame.set_ahead();
+        }
         frame.set_kind(Kind::Loading);
         let word = self.store.directory().word(page);
         let (old, new) = (Word::on_disk(at).0, Word::resident(f).0);
-        if word
+        let mut claimed = word
             .compare_exchange(old, new, Ordering::SeqCst, Ordering::SeqCst)
-            .is_err()
-        {
+            .is_ok();
+        if is_ahead && ferrite_sync::mutant!("buffer.ahead_not_claimed") {
+            word.store(new, Ordering::SeqCst);
+            claimed = true;
+        }
+        if !claimed {
             frame.clear();
             frame.latch.unlock_exclusive();
             self.give_back(f);
-            return Ok(None);
         }
-        let result = self.fill(f, page, at);
-        if result.is_err() {
+        claimed
+    }
+
+    /// The page is in the frame, or cannot be read: then it is where it was.
+    pub(crate) fn end_load(&self, f: u32, page: PageId, at: Location, is_filled: bool) {
+        let frame = self.frame(f);
+        assert!(frame.page() == page && frame.latch.is_exclusive(), "{page}");
+        if !is_filled {
+            let (old, new) = (Word::on_disk(at).0, Word::resident(f).0);
+            let word = self.store.directory().word(page);
             let before = word.swap(old, Ordering::SeqCst);
             assert!(
                 before == new,
@@ -203,17 +252,26 @@ impl Pool {
             frame.clear();
         }
         frame.latch.unlock_exclusive();
-        match result {
-            Ok(()) => Ok(Some(f)),
-            Err(e) => {
-                self.give_back(f);
-                Err(e)
-            }
+        if !is_filled {
+            self.give_back(f);
         }
     }
 
     /// The loading frame gets its bytes and its kind.
     fn fill(&self, f: u32, page: PageId, at: Location) -> Result<()> {
+        self.fill_from(f, page, |bytes| {
+            let read = || self.store.read_page(page, at, bytes);
+            waiting(Reason::PageRead, Of::Page(page.0), read)
+        })
+    }
+
+    /// As `fill`, with what reads the page.
+    pub(crate) fn fill_from(
+        &self,
+        f: u32,
+        page: PageId,
+        read: impl FnOnce(&mut [u8]) -> Result<PageHeader>,
+    ) -> Result<()> {
         self.stats.reads.inc();
         let frame = self.frame(f);
         assert!(
@@ -222,8 +280,7 @@ impl Pool {
         );
         // SAFETY: kind Loading under the exclusive latch: nobody else looks at the bytes.
         let bytes = unsafe { self.arena.page_mut(f) };
-        let read = || self.store.read_page(page, at, bytes);
-        let header = waiting(Reason::PageRead, Of::Page(page.0), read)?;
+        let header = read(bytes)?;
         assert!(header.page == page, "{} is read for {page}", header.page);
         if page_prefix::index(bytes) != header.index.0 {
             return Err(Error::Corrupt(format!(

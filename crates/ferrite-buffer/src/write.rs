@@ -16,7 +16,7 @@
 
 use crate::frame::Kind;
 use crate::pool::Pool;
-use ferrite_store::{Batch, Location, PageImage, Placed, Store};
+use ferrite_store::{Batch, Location, PageImage, Placed, Staged, Store};
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{kill_point, Arc};
 use ferrite_types::format::record_kind;
@@ -27,8 +27,12 @@ const PAUSE_US: u64 = 20_000;
 /// While nothing can be written, so many dirty pages are tried at a time: the frames of readers have
 /// to come from clean ones.
 const TRIAL_PAGES: usize = 8;
-/// Retired bytes that make the writer ask for a log flush so that they can be reused.
-const RETIRED_PRESSURE_BYTES: u64 = 64 << 20;
+/// Retired bytes that make the writer ask for a log flush so that they can be reused, rather than
+/// that the files grow by them: this share of what is in use ...
+const RETIRED_SHARE: u64 = 8;
+/// ... within these bounds.
+const RETIRED_LEAST_BYTES: u64 = 8 << 20;
+const RETIRED_MOST_BYTES: u64 = 64 << 20;
 
 /// One page of a batch between copy and completion.
 struct Copied {
@@ -88,8 +92,12 @@ impl Pool {
         }
     }
 
-    /// Copies the dirty page of frame `f` into the batch. False: batch full.
+    /// Copies the dirty page of frame `f` into the batch. False: batch full. It is packed when its
+    /// latch is free again.
     pub(crate) fn copy_into(&self, f: u32, batch: &mut WriteBatch) -> bool {
+        if batch.blobs.is_full() {
+            return false;
+        }
         let frame = self.frame(f);
         if !frame.latch.try_shared() {
             self.dirty_queue.lock().push_back(f);
@@ -103,7 +111,7 @@ impl Pool {
                 .ticket
                 .compare_exchange(0, batch.ticket, Ordering::SeqCst, Ordering::SeqCst)
                 .is_ok();
-        let mut room = true;
+        let mut staged = None;
         if writable {
             let lsn = frame.lsn();
             // A leaf is changed under its exclusive latch, record and bytes together. The
@@ -126,20 +134,33 @@ impl Pool {
             let rec = frame.rec_lsn();
             assert!(rec.is_some_and(|rec| rec < lsn), "{page}: {rec:?}, {lsn:?}");
             let image = self.image(bytes, &mut batch.tidied);
-            let index = IndexId(index);
-            room = batch.blobs.push(page, index, lsn, image, self.codec);
-            if room {
-                batch.copied.push(Copied {
-                    page,
-                    lsn,
-                    next_rec,
-                });
-            } else {
-                frame.ticket.store(0, Ordering::SeqCst);
-            }
+            let copied = Copied {
+                page,
+                lsn,
+                next_rec,
+            };
+            staged = Some((batch.blobs.stage(image), IndexId(index), copied));
         }
         frame.latch.unlock_shared();
-        room
+        if let Some((staged, index, copied)) = staged {
+            self.pack_into(staged, index, copied, batch);
+        }
+        true
+    }
+
+    /// The page that was staged becomes a blob of the batch, which has room for it.
+    fn pack_into(&self, staged: Staged, index: IndexId, copied: Copied, batch: &mut WriteBatch) {
+        let of = self.packings.of(index);
+        let packing = of.next();
+        let (page, lsn) = (copied.page, copied.lsn);
+        let pushed = batch.blobs.push_staged(page, index, lsn, staged, packing);
+        let Some(pushed) = pushed else {
+            panic!("{page} does not fit a batch that is not full");
+        };
+        self.stats.pages_packed.add(u64::from(pushed.packed));
+        let vain = of.note(packing, pushed.packed);
+        self.stats.packed_in_vain.add(u64::from(vain));
+        batch.copied.push(copied);
     }
 
     /// Writes what the batch holds and completes it. Returns pages written.
@@ -188,9 +209,17 @@ impl Pool {
     fn relocate(&self, batch: &mut WriteBatch) {
         let map = self.map_lock.lock();
         let mut moved: Vec<(PageId, Location)> = Vec::with_capacity(batch.placed.len());
-        for placed in &batch.placed {
-            if self.ticketed_frame(placed.page, batch.ticket).is_some() {
+        let mut written: Vec<(PageId, Lsn)> = Vec::with_capacity(batch.placed.len());
+        for (placed, copied) in batch.placed.iter().zip(&batch.copied) {
+            assert!(placed.page == copied.page, "{} is placed", placed.page);
+            if let Some(f) = self.ticketed_frame(placed.page, batch.ticket) {
                 moved.push((placed.page, placed.location));
+                // What the blob has; the page in memory may have more by now.
+                let lsn = match ferrite_sync::mutant!("buffer.lsn_of_changed_page") {
+                    true => self.frame(f).lsn(),
+                    false => copied.lsn,
+                };
+                written.push((placed.page, lsn));
             } else {
                 // Freed while it was written: nobody will ever point there.
                 self.store.free_now(placed.location);
@@ -210,6 +239,10 @@ impl Pool {
             at.start
         );
         kill_point!("buffer.after_delta_appended");
+        // Behind the delta, and before anything else about these pages: the map lock is held.
+        batch.delta.clear();
+        Store::encode_page_lsns(&written, &mut batch.delta);
+        self.log.append(record_kind::PAGE_LSNS, &[&batch.delta]);
         for (page, location) in moved {
             let f = self
                 .ticketed_frame(page, batch.ticket)
@@ -336,7 +369,8 @@ impl Pool {
         self.store.reclaim(self.log.durable_lsn());
         let retired = self.store.retired_bytes();
         let short = self.writer.disk_full.load(Ordering::Relaxed) && retired > 0;
-        if short || retired > RETIRED_PRESSURE_BYTES {
+        let share = self.store.used_bytes() / RETIRED_SHARE;
+        if short || retired > share.clamp(RETIRED_LEAST_BYTES, RETIRED_MOST_BYTES) {
             self.log.request_flush(self.log.current_lsn());
         }
         let grown = self.store.grow_ahead();

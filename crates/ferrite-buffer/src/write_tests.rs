@@ -1,23 +1,23 @@
 //! Write-back against changes that come between its steps.
 
 use crate::frame::Kind;
-use crate::{page_prefix, Node, Pool, PoolConfig};
+use crate::{page_prefix, BlobState, Node, Pool, PoolConfig, RedoStep};
 use ferrite_io::sim::{Fault, SimStorage};
 use ferrite_io::Storage;
-use ferrite_redo::{Log, LogConfig};
+use ferrite_redo::{Appended, Log, LogConfig};
 use ferrite_store::{Store, StoreConfig, Word};
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{thread, Arc};
 use ferrite_types::format::{record_kind, Codec};
 use ferrite_types::{Error, IndexId, Lsn, PageId, PAGE_BYTES};
 
-const INDEX: IndexId = IndexId(7);
+pub(crate) const INDEX: IndexId = IndexId(7);
 
 fn pool() -> Arc<Pool> {
     pool_on(&SimStorage::new(1))
 }
 
-fn pool_on(disk: &SimStorage) -> Arc<Pool> {
+pub(crate) fn pool_on(disk: &SimStorage) -> Arc<Pool> {
     pool_of(4 << 20, disk)
 }
 
@@ -114,6 +114,27 @@ fn an_image_replaces_a_node_that_was_evicted_meanwhile() {
     assert!(!pool.frame(frame).is_dirty());
 }
 
+/// One record's change, as recovery redoes it.
+fn redo(
+    pool: &Pool,
+    page: PageId,
+    at: &Appended,
+    creates: bool,
+    change: &mut dyn FnMut(&mut [u8]),
+) {
+    pool.redo_from(at.start);
+    let step = RedoStep {
+        start: at.start,
+        end: at.end,
+        creates,
+    };
+    let done = pool.redo(page, BlobState::Unknown, &[step], &mut |_, bytes| {
+        change(bytes);
+        Ok(())
+    });
+    assert_eq!(done, Ok(1), "{page}");
+}
+
 /// A leaf is copied for write-back during recovery, and redo goes on with it before the copy is
 /// written: a crash after the next checkpoint must find the log from that change on.
 #[test]
@@ -122,23 +143,15 @@ fn a_page_redone_while_it_is_written_stays_dirty_from_that_change() {
     let page = pool.alloc_page(INDEX);
     let [first, second, _] = [b"first", b"other", b"third"]
         .map(|body| pool.log().append(record_kind::MINI_TXN, &[&body[..]]));
-    let leaf = |bytes: &mut [u8]| {
+    let mut leaf = |bytes: &mut [u8]| {
         build(bytes, 1);
         bytes[4] = 0;
-        Ok(())
     };
-    let span = (first.start, first.end);
-    pool.redo(page, INDEX, span, true, &mut |b| leaf(b))
-        .unwrap();
+    redo(&pool, page, &first, true, &mut leaf);
     let mut batch = pool.new_write_batch();
     let frame = pool.store().directory().get(page).as_frame().unwrap();
     assert!(pool.copy_into(frame, &mut batch));
-    let span = (second.start, second.end);
-    let mut change = |b: &mut [u8]| {
-        b[40] = 2;
-        Ok(())
-    };
-    pool.redo(page, INDEX, span, false, &mut change).unwrap();
+    redo(&pool, page, &second, false, &mut |b| b[40] = 2);
     assert_eq!(pool.write_out(&mut batch).unwrap(), 1);
     let rec = pool.frame(frame).rec_lsn().expect("it is dirty");
     assert!(
@@ -173,26 +186,20 @@ fn the_writer_waits_for_no_latch() {
 fn a_page_evicted_before_redo_has_its_latch_is_read_again() {
     let pool = pool();
     let page = pool.alloc_page(INDEX);
-    let spans = [b"first", b"other"].map(|body| {
-        let at = pool.log().append(record_kind::MINI_TXN, &[&body[..]]);
-        (at.start, at.end)
-    });
+    let spans =
+        [b"first", b"other"].map(|body| pool.log().append(record_kind::MINI_TXN, &[&body[..]]));
     let mut leaf = |bytes: &mut [u8]| {
         build(bytes, 1);
         bytes[4] = 0;
-        Ok(())
     };
-    pool.redo(page, INDEX, spans[0], true, &mut leaf).unwrap();
+    redo(&pool, page, &spans[0], true, &mut leaf);
     pool.flush_all_below(Lsn::MAX).unwrap();
     let f = pool.store().directory().get(page).as_frame().unwrap();
     let frame = pool.frame(f);
     frame.latch.exclusive();
     let (other, waits) = (pool.clone(), pool.stats.latch_waits.get());
-    let redo = thread::spawn("redo", move || {
-        other.redo(page, INDEX, spans[1], false, &mut |bytes| {
-            bytes[40] = 2;
-            Ok(())
-        })
+    let second = thread::spawn("redo", move || {
+        redo(&other, page, &spans[1], false, &mut |bytes| bytes[40] = 2);
     });
     while pool.stats.latch_waits.get() == waits {
         thread::yield_now();
@@ -202,7 +209,7 @@ fn a_page_evicted_before_redo_has_its_latch_is_read_again() {
     word.store(Word::on_disk(frame.home()).0, Ordering::SeqCst);
     frame.clear();
     frame.latch.unlock_exclusive();
-    redo.join().unwrap().unwrap();
+    second.join().unwrap();
     assert_eq!(pool.shared(page).unwrap().unwrap()[40], 2);
     let frame = pool.store().directory().get(page).as_frame().unwrap();
     assert!(pool.frame(frame).is_dirty());
@@ -278,4 +285,41 @@ fn readers_find_clean_frames_on_a_full_disk() {
     disk.clear_faults();
     pool.stop_writer();
     writer.join().unwrap();
+}
+
+/// A page that redo creates is not read, and one that the log says is newer than it is, is refused.
+#[test]
+fn redo_reads_no_page_that_it_creates_and_believes_no_old_one() {
+    let pool = pool();
+    let page = new_inner(&pool);
+    pool.flush_all_below(Lsn::MAX).unwrap();
+    let lsn = {
+        let f = pool.store().directory().get(page).as_frame().unwrap();
+        let lsn = pool.frame(f).lsn();
+        pool.evict_clean(f, Kind::Inner);
+        lsn
+    };
+    let at = pool.log().append(record_kind::MINI_TXN, &[b"third"]);
+    let step = |creates| RedoStep {
+        start: at.start,
+        end: at.end,
+        creates,
+    };
+    pool.redo_from(at.start);
+    let newer = BlobState::Has(at.start);
+    let refused = pool.redo(page, newer, &[step(false)], &mut |_, _| Ok(()));
+    assert!(matches!(refused, Err(Error::Corrupt(text)) if text.contains("older state")));
+    let f = pool.store().directory().get(page).as_frame().unwrap();
+    pool.evict_clean(f, Kind::Inner);
+    let reads = pool.stats.reads.get();
+    let mut make = |_, bytes: &mut [u8]| {
+        build(bytes, 3);
+        Ok(())
+    };
+    let done = pool.redo(page, BlobState::Has(lsn), &[step(true)], &mut make);
+    assert_eq!((done, pool.stats.reads.get()), (Ok(1), reads));
+    let again = pool.redo(page, BlobState::Has(lsn), &[step(true)], &mut make);
+    assert_eq!(again, Ok(0), "it is redone twice");
+    pool.flush_all_below(Lsn::MAX).unwrap();
+    assert_eq!(pool.check_space(), Ok(()));
 }

@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-#define FE_ABI_VERSION 6
+#define FE_ABI_VERSION 7
 
 typedef struct fe_engine fe_engine;
 typedef struct fe_session fe_session; /* one SQL connection and its transaction */
@@ -152,7 +152,7 @@ typedef struct {
   uint32_t deadlock_detect;       /* bool */
   uint32_t use_direct_io;         /* bool */
   uint32_t read_only;             /* bool */
-  uint32_t compression;           /* 0 none, 1 lz4, 2 zstd: default for new tables */
+  uint32_t compression;           /* 0 none, 1 lz4, 2 zstd: of pages that belong to no table */
   uint32_t simulate_crash_point;  /* 0 in production */
   uint64_t next_log_start;        /* reserved, 0 */
 } fe_config;
@@ -178,6 +178,44 @@ fe_code fe_engine_flush_log(fe_engine *engine);
 fe_code fe_engine_checkpoint(fe_engine *engine);
 /* Calls checkpoint_notify(cookie) once everything committed so far is durable. */
 void fe_checkpoint_request(fe_engine *engine, void *cookie);
+
+/* ---- hot backup ------------------------------------------------------------------ */
+
+typedef struct {
+  const char *dir;      /* an empty directory, or one that is to be created */
+  const char *base;     /* directory of the backup to be incremented; NULL: a full backup */
+  uint64_t owner;       /* the connection it belongs to */
+  uint64_t kept_bytes;  /* log and pages kept for it, beyond which it ends; 0: no limit */
+  uint64_t bytes_per_s; /* pace of copying; 0: no limit */
+} fe_backup_plan;
+
+/* Begins a backup: takes a checkpoint and pins it. One at a time: FE_IN_USE. It waits for
+   fe_backup_fix() and then copies in a thread of its own. */
+fe_code fe_backup_begin(fe_engine *engine, const fe_backup_plan *plan);
+/* The point in time of the backup that waits is now: flushes the log. FE_NOT_FOUND: none waits. */
+fe_code fe_backup_fix(fe_engine *engine);
+/* 1 while a backup waits for its point in time. */
+int fe_backup_waits(fe_engine *engine);
+/* Ends the backup of that connection (0: whosever) with that reason; 1 if there was one. */
+int fe_backup_end(fe_engine *engine, uint64_t owner, const char *why);
+
+/* The backup that runs, or ran last. Texts live during the callback. */
+typedef struct {
+  const char *state; /* NONE, WAITING, COPYING, COMPLETE, FAILED */
+  const char *dir;
+  const char *base;
+  const char *error;
+  uint64_t id;
+  uint64_t owner;
+  uint64_t started_unix_s;
+  uint64_t position; /* its point in time in the log; 0: not fixed yet */
+  uint64_t page_bytes;
+  uint64_t copied_bytes;
+  uint64_t kept_log_bytes;
+  uint64_t withheld_bytes;
+} fe_backup_row;
+void fe_backup_info(fe_engine *engine, void (*each)(void *arg, const fe_backup_row *row),
+                    void *arg);
 
 /* ---- sessions and transactions --------------------------------------------------- */
 
@@ -292,7 +330,7 @@ typedef struct {
 typedef struct {
   const char *name;           /* "db/table" in the server's file name encoding */
   uint32_t flags;
-  uint32_t compression;       /* 0 none, 1 lz4, 2 zstd */
+  uint32_t compression;       /* 0 none, 1 lz4, 2 zstd; bits 3..8: level of zstd, 0: the usual one */
   const fe_index_def *indexes; /* [0] is the clustered one */
   uint32_t index_count;
   fe_slice definition;        /* opaque bytes of the plugin, returned by fe_table_definition */
@@ -323,7 +361,7 @@ fe_code fe_table_rename(fe_engine *engine, const char *from, const char *to,
                         void *thd, uint32_t wait_ms);
 /* Gives the table another `definition`: for what a server does not need to read its rows. */
 fe_code fe_table_redefine(fe_engine *engine, const char *name, fe_slice definition);
-/* Another number after each fe_table_redefine() and fe_table_alter_foreign(), also over restarts; 0:
+/* Another number after each fe_table_redefine() and fe_table_alter(), also over restarts; 0:
    there is no such table. */
 uint64_t fe_table_definition_version(fe_engine *engine, const char *name);
 /* Empties the table, resets auto_increment to 1. Caller holds the server's exclusive lock. */
@@ -413,8 +451,13 @@ typedef struct {
 /* After FE_FOREIGN_KEY: what this thread met last. */
 void fe_last_misfit(fe_fk_misfit *out);
 
-/* Changes foreign keys, names of columns and indexes, and the definition, without the rows: all or nothing,
-   durable on return. The parents' side of what is added is not looked at if it is missing. */
+#define FE_COMPRESSION_KEEP UINT32_MAX
+
+/* Indexes being added to a table that has rows; see fe_index_build_begin(). */
+typedef struct fe_index_build fe_index_build;
+
+/* Changes foreign keys, names of columns and indexes, indexes, compression, and the definition, without the
+   rows: all or nothing, durable on return. The parents' side of what is added is not looked at if it is missing. */
 typedef struct {
   fe_slice definition;
   const char *const *drop; /* names of foreign keys */
@@ -422,13 +465,22 @@ typedef struct {
   uint32_t renamed_count;
   const fe_fk_column *renamed; /* columns. own: old name; other: new name */
   const char *const *index_names; /* of all indexes, as they are then */
+  /* NULL: the indexes stay. Else for each where it comes from: its number now, or -1 - its number in `build`.
+     No session uses the table then. */
+  const int32_t *index_sources;
+  fe_index_build *build; /* NULL: none is new */
   uint32_t index_count;
+  uint32_t compression; /* as in fe_table_def, or FE_COMPRESSION_KEEP; pages on disk stay as they are */
   fe_fk_defs add;
-} fe_fk_alter;
-fe_code fe_table_alter_foreign(fe_engine *engine, const char *name, const fe_fk_alter *alter);
+} fe_table_change;
+fe_code fe_table_alter(fe_engine *engine, const char *name, const fe_table_change *change, void *thd,
+                       uint32_t wait_ms);
 
 /* The greatest n in names of the table's foreign keys of the form SHOWN_ibfk_n; 0: none. */
 uint64_t fe_foreign_last_number(fe_engine *engine, const char *name, const char *shown);
+
+/* Foreign keys of a table, those that it has as a child. */
+uint64_t fe_foreign_count(fe_engine *engine, const char *name);
 
 /* What a change of a row has to look at. 0: the table has no foreign key and none refers to it. Else
    links with this version are the right ones. To be asked AFTER the row is written. */
@@ -439,7 +491,8 @@ typedef struct {
   uint16_t column; /* number of the column */
   uint8_t kind;    /* the plugin's PartKind, FLOAT and DOUBLE both 3 */
   uint8_t flags;   /* FE_LINK_... */
-  uint32_t width;  /* bytes of a part of fixed width */
+  /* Bytes of a part of fixed width; of a CHAR whose padding counts (a NO PAD collation); else 0. */
+  uint32_t width;
 } fe_link_side;
 enum { FE_LINK_NULLABLE = 1, FE_LINK_DESCENDING = 2 };
 
@@ -490,7 +543,8 @@ fe_code fe_links_probe(const fe_links *links, int incoming, uint32_t link_no, fe
 typedef enum {
   FE_FAULT_ORPHAN = 1,     /* the row with this clustered key has no parent */
   FE_FAULT_NO_PARENT = 2,  /* there is no parent, or no index to look in */
-  FE_FAULT_PARENT_CHANGED = 3 /* the parent is newer than the snapshot: not looked at to the end */
+  FE_FAULT_PARENT_CHANGED = 3, /* the parent is newer than the snapshot: not looked at to the end */
+  FE_FAULT_PADDING = 4 /* a CHAR's padding counts in one of the indexes: not looked at */
 } fe_link_fault;
 
 /* Looks for the parents of all rows of the table, which the links are of, by one snapshot; not at READ
@@ -582,6 +636,19 @@ fe_code fe_row_update(fe_session *session, fe_table *table, fe_slice old_pk,
 /* Deletes the row and its entries. */
 fe_code fe_row_delete(fe_session *session, fe_table *table, fe_slice pk,
                       const fe_entry *entries, uint32_t entry_count);
+
+/* Indexes being added to a table that has rows. Nobody changes rows meanwhile (the server's shared lock), and
+   every row is read by a snapshot that is opened after the beginning. */
+/* Waits for prepared transactions that have changed the table, as DDL does. Closes the session's snapshot. */
+fe_code fe_index_build_begin(fe_session *session, fe_table *table, const fe_index_def *defs,
+                             uint32_t count, void *thd, uint32_t wait_ms, fe_index_build **out);
+/* The entries of a row; their index_no counts the build's indexes from 0. */
+fe_code fe_index_build_add(fe_index_build *build, fe_slice pk, const fe_entry *entries,
+                           uint32_t count);
+/* Every row has been added. FE_DUPLICATE with dup filled: its index_no counts the build's indexes. */
+fe_code fe_index_build_fill(fe_session *session, fe_index_build *build, fe_dup_info *dup);
+/* Frees it; indexes that no table has taken go. */
+void fe_index_build_close(fe_index_build *build);
 
 /* ---- reading ---------------------------------------------------------------------- */
 

@@ -7,7 +7,7 @@
 use std::ffi::{c_char, c_int, c_void};
 
 /// Version of this boundary.
-pub const FE_ABI_VERSION: u32 = 6;
+pub const FE_ABI_VERSION: u32 = 7;
 
 /// A byte slice.
 #[repr(C)]
@@ -250,6 +250,7 @@ pub const FE_MISFIT_NULL_FOLLOWS: u32 = 13;
 pub const FE_FAULT_ORPHAN: u32 = 1;
 pub const FE_FAULT_NO_PARENT: u32 = 2;
 pub const FE_FAULT_PARENT_CHANGED: u32 = 3;
+pub const FE_FAULT_PADDING: u32 = 4;
 
 #[repr(C)]
 pub struct fe_fk_misfit {
@@ -260,15 +261,21 @@ pub struct fe_fk_misfit {
     pub other: [c_char; 256],
 }
 
+/// `fe_fk_alter::compression`: as it was.
+pub const FE_COMPRESSION_KEEP: u32 = 4294967295;
+
 #[repr(C)]
-pub struct fe_fk_alter {
+pub struct fe_table_change {
     pub definition: fe_slice,
     pub drop: *const *const c_char,
     pub drop_count: u32,
     pub renamed_count: u32,
     pub renamed: *const fe_fk_column,
     pub index_names: *const *const c_char,
+    pub index_sources: *const i32,
+    pub build: *mut c_void,
     pub index_count: u32,
+    pub compression: u32,
     pub add: fe_fk_defs,
 }
 
@@ -381,6 +388,31 @@ pub struct fe_lock_wait_row {
     pub requested_lock_id: u64,
     pub blocking_txn_id: u64,
     pub blocking_lock_id: u64,
+}
+
+#[repr(C)]
+pub struct fe_backup_plan {
+    pub dir: *const c_char,
+    pub base: *const c_char,
+    pub owner: u64,
+    pub kept_bytes: u64,
+    pub bytes_per_s: u64,
+}
+
+#[repr(C)]
+pub struct fe_backup_row {
+    pub state: *const c_char,
+    pub dir: *const c_char,
+    pub base: *const c_char,
+    pub error: *const c_char,
+    pub id: u64,
+    pub owner: u64,
+    pub started_unix_s: u64,
+    pub position: u64,
+    pub page_bytes: u64,
+    pub copied_bytes: u64,
+    pub kept_log_bytes: u64,
+    pub withheld_bytes: u64,
 }
 
 #[repr(C)]

@@ -2,6 +2,7 @@
 
 use crate::abi::*;
 use ferrite_engine::Xid;
+use ferrite_types::format::Packing;
 use ferrite_types::{Error, ForeignMisfit, Result};
 use std::cell::RefCell;
 use std::ffi::{c_char, CStr, CString};
@@ -115,4 +116,10 @@ pub(crate) unsafe fn xid_of(xid: *const fe_xid) -> Xid {
         gtrid_len: xid.gtrid_len,
         data: xid.data[..len].to_vec(),
     }
+}
+
+/// A number of the header's: a codec, and a level in the bits above it.
+pub(crate) fn packing_of(number: u32) -> Result<Packing> {
+    let packing = u8::try_from(number).ok().and_then(Packing::from_u8);
+    packing.ok_or_else(|| Error::BadConfig(format!("compression {number} of a table")))
 }

@@ -1,9 +1,9 @@
 //! Foreign keys: definitions in, a list of all out.
 
 use crate::abi::*;
-use crate::boundary::{code, fail, last_misfit, text};
+use crate::boundary::{last_misfit, text};
 use crate::engine::{engine_of, fe_engine};
-use ferrite_engine::{Action, AlterForeign, ForeignKey, NewForeign};
+use ferrite_engine::{Action, ForeignKey, NewForeign};
 use ferrite_types::{Error, Result};
 use std::ffi::{c_char, c_void, CString};
 
@@ -30,7 +30,7 @@ pub unsafe extern "C" fn fe_last_misfit(out: *mut fe_fk_misfit) {
 
 /// # Safety
 /// The header's rule: so many valid pairs at `columns`.
-unsafe fn pairs(columns: *const fe_fk_column, count: u32) -> Vec<(String, String)> {
+pub(crate) unsafe fn pairs(columns: *const fe_fk_column, count: u32) -> Vec<(String, String)> {
     // SAFETY: by the caller's promise.
     let pair = |i: usize| unsafe {
         let pair = &*columns.add(i);
@@ -78,33 +78,6 @@ pub(crate) unsafe fn new_foreign(defs: &fe_fk_defs) -> Result<NewForeign> {
 
 /// See the header.
 #[no_mangle]
-pub unsafe extern "C" fn fe_table_alter_foreign(
-    engine: *mut fe_engine,
-    name: *const c_char,
-    alter: *const fe_fk_alter,
-) -> fe_code {
-    // SAFETY: valid handle, string and structure.
-    unsafe {
-        let alter = &*alter;
-        let add = match new_foreign(&alter.add) {
-            Ok(add) => add,
-            Err(e) => return fail(&e),
-        };
-        let drop = (0..alter.drop_count as usize).map(|i| text(*alter.drop.add(i)));
-        let names = (0..alter.index_count as usize).map(|i| text(*alter.index_names.add(i)));
-        let change = AlterForeign {
-            drop: drop.collect(),
-            add,
-            renamed: pairs(alter.renamed, alter.renamed_count),
-            index_names: names.collect(),
-        };
-        let dict = engine_of(engine).dict();
-        code(dict.alter_foreign(&text(name), alter.definition.bytes(), &change))
-    }
-}
-
-/// See the header.
-#[no_mangle]
 pub unsafe extern "C" fn fe_foreign_last_number(
     engine: *mut fe_engine,
     name: *const c_char,
@@ -124,6 +97,14 @@ pub unsafe extern "C" fn fe_foreign_last_number(
         .filter_map(|key| number(&key.name))
         .max()
         .unwrap_or(0)
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_foreign_count(engine: *mut fe_engine, name: *const c_char) -> u64 {
+    // SAFETY: a valid handle and string.
+    let (engine, name) = unsafe { (engine_of(engine), text(name)) };
+    engine.dict().foreign_keys_of(&name).len() as u64
 }
 
 /// A constraint's texts, and the arrays that point to them.

@@ -12,6 +12,8 @@
 #![allow(non_camel_case_types)]
 
 pub mod abi;
+mod alter;
+mod backup;
 mod boundary;
 mod callbacks;
 mod cursor;

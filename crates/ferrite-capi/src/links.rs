@@ -217,6 +217,7 @@ pub unsafe extern "C" fn fe_links_check(
             ForeignFault::Orphan(pk) => (FE_FAULT_ORPHAN, pk),
             ForeignFault::NoParent => (FE_FAULT_NO_PARENT, &[][..]),
             ForeignFault::ParentChanged => (FE_FAULT_PARENT_CHANGED, &[][..]),
+            ForeignFault::Padding => (FE_FAULT_PADDING, &[][..]),
         };
         // SAFETY: the callback takes what the header says.
         unsafe { report(arg, number as u32, kind, fe_slice::of(pk)) != 0 }

@@ -11,7 +11,7 @@ use ferrite_types::{Error, Result};
 const MAX_ENTRIES: usize = 64;
 
 /// The caller's entries as the engine wants them, without an allocation.
-struct Entries<'a> {
+pub(crate) struct Entries<'a> {
     list: [Entry<'a>; MAX_ENTRIES],
     count: usize,
 }
@@ -22,7 +22,7 @@ impl<'a> Entries<'a> {
     ///
     /// # Errors
     /// `Bug` beyond [`MAX_ENTRIES`]: an entry left out would be an index that lacks a row.
-    unsafe fn new(entries: *const fe_entry, count: u32) -> Result<Entries<'a>> {
+    pub(crate) unsafe fn new(entries: *const fe_entry, count: u32) -> Result<Entries<'a>> {
         let count = count as usize;
         if count > MAX_ENTRIES {
             return Err(Error::Bug(format!("{count} index entries of a row")));
@@ -49,14 +49,14 @@ impl<'a> Entries<'a> {
         Ok(Entries { list, count })
     }
 
-    fn as_slice(&self) -> &[Entry<'a>] {
+    pub(crate) fn as_slice(&self) -> &[Entry<'a>] {
         &self.list[..self.count]
     }
 }
 
 /// # Safety
 /// `out` is NULL or a place for the answer.
-unsafe fn put_dup(result: &Result<()>, dup: &DupInfo, out: *mut fe_dup_info) {
+pub(crate) unsafe fn put_dup(result: &Result<()>, dup: &DupInfo, out: *mut fe_dup_info) {
     if !matches!(result, Err(Error::Duplicate)) || out.is_null() {
         return;
     }

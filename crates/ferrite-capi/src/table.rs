@@ -1,7 +1,7 @@
 //! Tables: definition, statistics, AUTO_INCREMENT, checks.
 
 use crate::abi::*;
-use crate::boundary::{code, fail, text, unknown};
+use crate::boundary::{code, fail, packing_of, text, unknown};
 use crate::engine::{engine_of, fe_engine};
 use crate::foreign::new_foreign;
 use crate::session::{fe_session, session_of};
@@ -10,7 +10,8 @@ use ferrite_engine::{
 };
 use ferrite_lock::TableMode;
 use ferrite_sync::{Arc, Mutex};
-use ferrite_types::{IndexId, PageId, Result};
+use ferrite_types::format::Packing;
+use ferrite_types::Result;
 use std::ffi::{c_char, c_int, c_void, CString};
 
 /// An open table.
@@ -30,28 +31,29 @@ pub(crate) unsafe fn table_of<'a>(table: *const fe_table) -> &'a fe_table {
     unsafe { &*table }
 }
 
+/// An index that has no tree yet.
+///
+/// # Safety
+/// The header's rule: a valid definition during the call.
+pub(crate) unsafe fn index_spec(index: &fe_index_def) -> IndexSpec {
+    // SAFETY: by the caller's promise.
+    let name = unsafe { text(index.name) };
+    IndexSpec::new(&name, index.flags & FE_INDEX_UNIQUE != 0, index.key_parts)
+}
+
 unsafe fn spec_of(def: *const fe_table_def) -> TableSpec {
     // SAFETY: the header's rule: a valid definition during the call.
     unsafe {
         let def = &*def;
         let indexes = (0..def.index_count as usize)
-            .map(|i| {
-                let index = &*def.indexes.add(i);
-                IndexSpec {
-                    name: text(index.name),
-                    unique: index.flags & FE_INDEX_UNIQUE != 0,
-                    key_parts: index.key_parts,
-                    id: IndexId(0),
-                    root: PageId::NONE,
-                }
-            })
+            .map(|i| index_spec(&*def.indexes.add(i)))
             .collect();
         TableSpec {
             name: text(def.name),
             temporary: def.flags & FE_TABLE_TEMPORARY != 0,
             hidden_row_id: def.flags & FE_TABLE_HIDDEN_ROWID != 0,
             no_rollback: def.flags & FE_TABLE_NO_ROLLBACK != 0,
-            compression: def.compression as u8,
+            packing: packing_of(def.compression).unwrap_or(Packing::NONE),
             indexes,
             definition: def.definition.bytes().to_vec(),
             ..TableSpec::new("", Vec::new())
@@ -68,6 +70,10 @@ pub unsafe extern "C" fn fe_table_create(
     // SAFETY: a valid handle and definition.
     let (engine, spec, first) = unsafe { (engine_of(engine), spec_of(def), (*def).auto_increment) };
     // SAFETY: likewise.
+    if let Err(e) = packing_of(unsafe { (*def).compression }) {
+        return fail(&e);
+    }
+    // SAFETY: likewise.
     let foreign = match unsafe { new_foreign(&(*def).foreign) } {
         Ok(foreign) => foreign,
         Err(e) => return fail(&e),
@@ -83,7 +89,7 @@ pub unsafe extern "C" fn fe_table_create(
     }
 }
 
-fn caller(thd: *mut c_void, wait_ms: u32) -> DdlCaller {
+pub(crate) fn caller(thd: *mut c_void, wait_ms: u32) -> DdlCaller {
     DdlCaller {
         thd: thd as usize,
         wait_ms: u64::from(wait_ms),

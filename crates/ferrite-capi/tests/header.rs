@@ -29,6 +29,8 @@ fn layouts() -> Vec<Layout> {
         fe_slice: ptr, len;
         fe_callbacks: log, is_killed, lock_wait_begin, lock_wait_end, wants_wait_reports, report_wait_for, async_begin, async_done, checkpoint_notify, fatal, current_connection, query_of_waiter, prefer_victim;
         fe_config: abi_version, data_dir, buffer_pool_size_bytes, log_budget_bytes, history_ring_bytes, max_history_bytes, flush_log_at_commit, flush_interval_ms, lock_wait_timeout_ms, purge_threads, write_threads, deadlock_detect, use_direct_io, read_only, compression, simulate_crash_point, next_log_start;
+        fe_backup_plan: dir, base, owner, kept_bytes, bytes_per_s;
+        fe_backup_row: state, dir, base, error, id, owner, started_unix_s, position, page_bytes, copied_bytes, kept_log_bytes, withheld_bytes;
         fe_xid: format_id, gtrid_len, bqual_len, data;
         fe_index_def: name, flags, key_parts;
         fe_table_def: name, flags, compression, indexes, index_count, definition, auto_increment, foreign;
@@ -36,7 +38,7 @@ fn layouts() -> Vec<Layout> {
         fe_fk_def: name, parent, columns, column_count, on_delete, on_update, carried;
         fe_fk_defs: defs, count, checks, original;
         fe_fk_misfit: at, reason, key, column, other;
-        fe_fk_alter: definition, drop, drop_count, renamed_count, renamed, index_names, index_count, add;
+        fe_table_change: definition, drop, drop_count, renamed_count, renamed, index_names, index_sources, build, index_count, compression, add;
         fe_link_side: column, kind, flags, width;
         fe_link_part: own, other;
         fe_link: name, other, columns, column_count, on_delete, on_update, carried, index_no, other_index_no, parent_index, parts, part_count;

@@ -1,4 +1,4 @@
-//! Tables as wholes: DROP, TRUNCATE and RENAME, beside prepared transactions.
+//! Tables as wholes: DROP, TRUNCATE, RENAME and ALTER, beside prepared transactions.
 //!
 //! The server's metadata locks keep DDL away from every transaction that has a connection. A
 //! prepared one outlives its connection and the metadata locks with it, so DDL waits for it
@@ -11,11 +11,17 @@
 //!
 //! Locking: `slots`, then one slot's mutex, each for a moment; nothing is held over the sleep.
 
+use crate::catalog::dictionary::foreign::AlterForeign;
 use crate::catalog::dictionary::foreign_change::{References, Renaming};
+use crate::catalog::dictionary::index_change::NewIndex;
+use crate::catalog::spec::IndexSpec;
+use crate::catalog::table::Table;
+use crate::rows::index_build::IndexBuild;
 use crate::state::engine::Engine;
+use crate::transaction::session::Session;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::waits::{waiting, Of, Reason};
-use ferrite_sync::{thread, time};
+use ferrite_sync::{thread, time, Arc};
 use ferrite_types::{Error, IndexId, Result, TableId};
 
 /// Between two looks of a waiting statement, in ms.
@@ -30,6 +36,23 @@ pub struct DdlCaller {
     pub wait_ms: u64,
     /// What keeps a table from being dropped.
     pub references: References,
+}
+
+/// Where an index of a table's new definition comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IndexSource {
+    /// The index with this number in the old definition.
+    Kept(usize),
+    /// The index with this number in the build.
+    Built(usize),
+}
+
+/// The indexes of a table's new definition, in order.
+pub struct IndexesAfter<'b> {
+    /// The first one is the clustered one, as before.
+    pub sources: Vec<IndexSource>,
+    /// Those that are new.
+    pub build: Option<&'b mut IndexBuild>,
 }
 
 impl Engine {
@@ -87,6 +110,42 @@ impl Engine {
         }
     }
 
+    /// Gives a table another definition, with what foreign keys have to know of it and, if given, other
+    /// indexes; all or nothing of it, durably. No session uses the table.
+    ///
+    /// # Errors
+    /// As [`Engine::drop_table`], and `ForeignKey`, `RowTooBig`; nothing changed.
+    pub fn alter_table(
+        &self,
+        name: &str,
+        definition: &[u8],
+        alter: &AlterForeign,
+        indexes: Option<IndexesAfter<'_>>,
+        caller: &DdlCaller,
+    ) -> Result<()> {
+        let Some(IndexesAfter { sources, build }) = indexes else {
+            return self.dict.alter_table(name, definition, alter, None);
+        };
+        // What it has changed in an index that goes must not be missed when it is decided.
+        self.wait_for_prepared(name, caller)?;
+        let new_index = |source: &IndexSource| match source {
+            IndexSource::Kept(number) => Ok(NewIndex::Kept(*number)),
+            IndexSource::Built(number) => {
+                let part = build.as_ref().and_then(|build| build.parts.get(*number));
+                let part = part.ok_or_else(|| Error::Bug("an index that was not built".into()))?;
+                Ok(NewIndex::Built(part.spec.clone(), part.open.clone()))
+            }
+        };
+        let indexes = sources.iter().map(new_index).collect::<Result<Vec<_>>>()?;
+        debug_assert!(build.as_ref().is_none_or(|build| build.is_filled()));
+        self.dict
+            .alter_table(name, definition, alter, Some(&indexes))?;
+        if let Some(build) = build {
+            build.set_taken();
+        }
+        Ok(())
+    }
+
     /// Waits while a prepared transaction has changed the table.
     fn wait_for_prepared(&self, name: &str, caller: &DdlCaller) -> Result<()> {
         let mut since_us = None;
@@ -134,5 +193,26 @@ impl Engine {
             let holds = state.is_prepared() && indexes.iter().any(|i| state.touched.has(*i));
             holds.then_some(slot.owner.thread_id)
         })
+    }
+}
+
+impl Session {
+    /// Begins to build indexes for the table, on which no other session has changes that are not
+    /// committed. The session reads on from the present: what its snapshot was for has been read.
+    ///
+    /// # Errors
+    /// As [`Engine::drop_table`]: a prepared transaction is waited for; `DiskFull`.
+    pub fn begin_index_build(
+        &mut self,
+        table: &Arc<Table>,
+        specs: Vec<IndexSpec>,
+        caller: &DdlCaller,
+    ) -> Result<IndexBuild> {
+        // A table that is in use may have another name than when it was opened.
+        let names = self.engine.dict.names_of_index(table.spec.indexes[0].id);
+        let (name, _) = names.ok_or(Error::NotFound)?;
+        self.engine.wait_for_prepared(&name, caller)?;
+        self.close_snapshot();
+        self.new_index_build(table.id(), specs)
     }
 }

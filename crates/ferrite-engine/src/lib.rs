@@ -9,6 +9,7 @@
 //! - `transaction`: sessions; commit, prepare, rollback, decisions by XID.
 //! - `maintenance`: purge, checkpoint, threads.
 //! - `rows`: changes of rows. `cursor`: reading.
+//! - `backup`: hot backups, and what is restored from them.
 //! - `startup`: open, recovery, close. `ddl`: changes of whole tables. `introspection`: what users and
 //!   tests look at. `offline`: a database that nobody has open, for tools.
 //!
@@ -22,6 +23,7 @@
 //! 3. A transaction is visible (commit number) before its locks go, and acknowledged only
 //!    when its commit record is durable.
 
+mod backup;
 mod catalog;
 mod cursor;
 mod ddl;
@@ -38,6 +40,8 @@ mod state;
 mod testing;
 mod transaction;
 
+pub use backup::chain::{Chain, ChainSummary, Link as BackupLink};
+pub use backup::{BackupLimits, BackupPlace, Manifest as BackupManifest};
 pub use catalog::describe;
 pub use catalog::dictionary::foreign::{AlterForeign, ForeignRow, NewForeign};
 pub use catalog::dictionary::foreign_change::{References, Renaming};
@@ -47,7 +51,7 @@ pub use catalog::matching::Misfit;
 pub use catalog::spec::{IndexSpec, TableSpec};
 pub use catalog::table::{Table, TableStats};
 pub use cursor::{Cursor, ReadMode, Row, SeekMode, WaitMode};
-pub use ddl::DdlCaller;
+pub use ddl::{DdlCaller, IndexSource, IndexesAfter};
 pub use ferrite_tree::node::{MAX_KEY_BYTES, MAX_RECORD_BYTES};
 pub use ferrite_txn::Status;
 pub use ferrite_types::{OverflowRef, OVERFLOW_REF_BYTES};
@@ -56,10 +60,12 @@ pub use introspection::check_foreign::ForeignFault;
 pub use introspection::status::{Metric, SnapshotRow, TrxRow};
 pub use introspection::wait_report::{DeadlockRow, LongWaitRow, WaitSum};
 pub use log_records::xid::Xid;
+pub use rows::index_build::IndexBuild;
 pub use rows::overflow::MANY_OVERFLOW_REFS;
 pub use rows::overflow::{reference_head as overflow_head, references as overflow_references};
 pub use rows::reference::Role;
 pub use rows::write::{DupInfo, Entry, RowChange};
+pub use state::backup::{BackupInfo, BackupPhase};
 pub use state::callbacks::{Callbacks, LogLevel, NoCallbacks, SilentCallbacks};
 pub use state::config::Config;
 pub use state::engine::Engine;

@@ -142,6 +142,9 @@ fn records() -> Target {
     let at = ferrite_store::Location::new(5, 1, ferrite_types::format::Codec::None);
     Store::encode_map_delta(&[(PageId(70), at), (PageId(71), at)], &mut delta);
     corpus.push(with_kind(record_kind::MAP_DELTA, &delta));
+    let mut lsns = Vec::new();
+    Store::encode_page_lsns(&[(PageId(70), Lsn(1)), (PageId(71), Lsn(8))], &mut lsns);
+    corpus.push(with_kind(record_kind::PAGE_LSNS, &lsns));
     let commit = [&[1, 0, 0, 0, 0, 0, 1, 0, 0, 0], &[7; 20][..]].concat();
     corpus.push(with_kind(record_kind::COMMIT, &commit));
     corpus.push(with_kind(record_kind::GARBAGE, &commit));
@@ -351,7 +354,7 @@ fn dictionary() -> Vec<Vec<u8>> {
     let spec = |length: usize| TableSpec {
         id: TableId(9),
         hidden_row_id: true,
-        compression: 1,
+        packing: ferrite_types::format::Packing::of(ferrite_types::format::Codec::Lz4),
         created_unix_s: 77,
         definition: vec![5; length],
         ..TableSpec::new("db/table", (1..4).map(index).collect())

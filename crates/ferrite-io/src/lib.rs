@@ -16,16 +16,19 @@
 //!   as either of them, per 512-byte sector.
 
 mod buf;
+mod queue;
 mod readonly;
 mod real;
 pub mod sim;
 mod stats;
+mod uring;
 mod watched;
 
 use ferrite_sync::Arc;
 use ferrite_types::Result;
 
 pub use buf::AlignedBuf;
+pub use queue::{Descriptor, ReadPart, ReadQueue};
 pub use readonly::ReadOnly;
 pub use real::RealStorage;
 pub use stats::IoStats;
@@ -115,6 +118,11 @@ pub trait StorageFile: Send + Sync {
 
     /// True if reads and writes pass by the system's cache.
     fn direct_io_active(&self) -> bool;
+
+    /// The open file of the system behind it, if there is one (see [`ReadQueue`]).
+    fn descriptor(&self) -> Option<Descriptor<'_>> {
+        None
+    }
 }
 
 /// Holds a directory for this process; see [`Storage::lock_exclusive`].

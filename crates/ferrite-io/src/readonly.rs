@@ -6,7 +6,7 @@
 use ferrite_sync::Arc;
 use ferrite_types::{Error, Result};
 
-use crate::{IoStats, LockGuard, OpenMode, Storage, StorageFile};
+use crate::{Descriptor, IoStats, LockGuard, OpenMode, Storage, StorageFile};
 
 /// Reads through to another storage; see the head of the file.
 pub struct ReadOnly {
@@ -107,6 +107,10 @@ impl StorageFile for ReadOnlyFile {
 
     fn direct_io_active(&self) -> bool {
         self.inner.direct_io_active()
+    }
+
+    fn descriptor(&self) -> Option<Descriptor<'_>> {
+        self.inner.descriptor()
     }
 }
 

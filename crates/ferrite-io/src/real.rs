@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use ferrite_sync::{may_wait, time, Arc};
 use ferrite_types::{Error, Result};
 
-use crate::{IoStats, LockGuard, OpenMode, Storage, StorageFile};
+use crate::{Descriptor, IoStats, LockGuard, OpenMode, Storage, StorageFile};
 
 /// The file that [`Storage::lock_exclusive`] locks; it holds the owner's process id.
 const LOCK_FILE: &str = "ferrite.lock";
@@ -91,6 +91,34 @@ impl RealStorage {
             dir: dir.to_owned(),
             stats: Arc::new(IoStats::new()),
         })
+    }
+
+    /// The directory at `dir`, empty, created if missing; also whether it was.
+    ///
+    /// # Errors
+    /// `BadConfig` naming what is there.
+    pub fn empty(dir: &Path) -> Result<(RealStorage, bool)> {
+        let missing = !dir.exists();
+        let storage = RealStorage::new(dir)?;
+        let bad = |e: std::io::Error| failed("list directory", dir, None, &e);
+        if let Some(entry) = std::fs::read_dir(dir).map_err(bad)?.next() {
+            let name = entry.map_err(bad)?.file_name();
+            let text = format!(
+                "{} is not empty: {} is there",
+                dir.display(),
+                name.to_string_lossy()
+            );
+            return Err(Error::BadConfig(text));
+        }
+        Ok((storage, missing))
+    }
+
+    /// Removes the directory if it is empty.
+    ///
+    /// # Errors
+    /// `Io`: it is not.
+    pub fn remove_empty(dir: &Path) -> Result<()> {
+        std::fs::remove_dir(dir).map_err(|e| failed("remove directory", dir, None, &e))
     }
 
     /// Keeps others from taking the directory while it is read, and writes nothing. None when
@@ -413,6 +441,13 @@ impl StorageFile for RealFile {
 
     fn direct_io_active(&self) -> bool {
         self.direct
+    }
+
+    fn descriptor(&self) -> Option<Descriptor<'_>> {
+        Some(Descriptor {
+            fd: self.fd(),
+            stats: &self.stats,
+        })
     }
 }
 

@@ -11,7 +11,7 @@
 use ferrite_sync::{Arc, Mutex};
 use ferrite_types::{Error, Result};
 
-use crate::{IoStats, LockGuard, OpenMode, Storage, StorageFile};
+use crate::{Descriptor, IoStats, LockGuard, OpenMode, Storage, StorageFile};
 
 type Hook = Arc<dyn Fn(&str) + Send + Sync>;
 
@@ -158,6 +158,10 @@ impl StorageFile for WatchedFile {
 
     fn direct_io_active(&self) -> bool {
         self.inner.direct_io_active()
+    }
+
+    fn descriptor(&self) -> Option<Descriptor<'_>> {
+        self.inner.descriptor()
     }
 }
 

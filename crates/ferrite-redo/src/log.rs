@@ -180,7 +180,7 @@ impl Log {
         let mut reread = || {
             drop(self.writer.lock());
             thread::yield_now();
-            left -= 1;
+            left = left.saturating_sub(1);
             left > 0
         };
         let tail = reader::scan(&self.segs, from.0, to, &mut reread, visit)?;

@@ -311,7 +311,9 @@ pub(crate) fn scan(
     }
     let mut scan = Scan::new(segs, from, until)?;
     while !scan.ended && scan.take_sector(reread)? {
-        let due = scan.ended || scan.records.bytes.len() >= READ_BYTES;
+        // Where `until` is the end of a sector, the next one may be none yet.
+        let enough = scan.records.at + scan.records.bytes.len() as u64 >= until;
+        let due = scan.ended || enough || scan.records.bytes.len() >= READ_BYTES;
         if due && scan.records.deliver(visit)? {
             break;
         }

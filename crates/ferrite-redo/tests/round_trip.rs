@@ -53,6 +53,38 @@ fn sizes_and_segments() {
     }
 }
 
+/// Nothing is read behind the end of what is asked for, even where a sector ends with it: there may
+/// be nothing of the log yet, and reading it again and again would take seconds.
+#[test]
+fn a_scan_up_to_the_end_of_a_sector_reads_no_further() {
+    let disk = SimStorage::new(1);
+    let log = create(boot(&disk), Lsn::ZERO, small()).expect("create");
+    // Envelope and body fill a sector.
+    let a = put(&log, 7, 480);
+    assert_eq!(a.end, Lsn(488));
+    log.flush_to(a.end);
+    let before = disk.calls();
+    assert_eq!(rescan(&log, a.start, a.end), [(a.start, a.end, 7)]);
+    let calls = disk.calls() - before;
+    assert!(calls < 10, "{calls} calls of the disk for one sector");
+}
+
+/// A sector that stays unreadable ends a scan with an error.
+#[test]
+fn a_scan_does_not_read_a_damaged_sector_for_ever() {
+    let disk = SimStorage::new(1);
+    let log = create(boot(&disk), Lsn::ZERO, small()).expect("create");
+    let end = (0..40)
+        .map(|n| put(&log, n, 480).end)
+        .last()
+        .expect("forty");
+    log.flush_to(end);
+    disk.corrupt("redo.00000000", 512 * 20 + 100, 0xff)
+        .expect("the file is there");
+    let scanned = log.scan(Lsn::ZERO, end, &mut |_| Ok(()));
+    assert!(matches!(scanned, Err(Error::Corrupt(_))), "{scanned:?}");
+}
+
 #[test]
 fn every_small_size_at_every_offset() {
     let disk = SimStorage::new(1);

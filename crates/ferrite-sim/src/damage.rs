@@ -81,6 +81,16 @@ pub fn damage_a_file(environment: &Arc<Environment>, rng: &mut Rng, clean: bool)
     true
 }
 
+/// The superblock is lost: what is left must not be taken for the remains of a creation.
+pub fn lose_superblock(environment: &Environment) {
+    const NAME: &str = "superblock";
+    sim::note("damage: the superblock is lost");
+    if let Err(e) = environment.disk.damage_file(NAME, FileDamage::Lost) {
+        panic!("loss of the superblock: {e}");
+    }
+    environment.is_damaged();
+}
+
 fn is_log(name: &str) -> bool {
     name.starts_with("redo.")
 }

@@ -7,7 +7,7 @@
 use crate::model::{Model, State, TableNo};
 use crate::plan::{FaultMode, Plan};
 use ferrite_engine::{Callbacks, Engine, LogLevel, Status};
-use ferrite_io::sim::SimStorage;
+use ferrite_io::sim::{SimSnapshot, SimStorage};
 use ferrite_lock::Owner;
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use ferrite_sync::{sim, stop, Arc, Event};
@@ -104,6 +104,8 @@ pub struct Environment {
     held: Mutex<[Held; CLIENTS]>,
     connections: Mutex<[Connection; CLIENTS]>,
     released: Vec<Event>,
+    /// What the disk is to be replaced with before the next life.
+    replacement: Mutex<Option<SimSnapshot>>,
     /// In tables with foreign keys, by transaction.
     disturbances: Mutex<BTreeMap<u64, Disturbance>>,
     /// Crashes since the last completed recovery.
@@ -127,6 +129,7 @@ impl Environment {
             held: Mutex::default(),
             connections: Mutex::default(),
             released: (0..CLIENTS).map(|_| Event::new()).collect(),
+            replacement: Mutex::default(),
             disturbances: Mutex::default(),
             depth: AtomicU64::new(0),
             damaged: AtomicBool::new(false),
@@ -143,6 +146,20 @@ impl Environment {
     /// The tally.
     pub fn tally(&self) -> MutexGuard<'_, Tally> {
         self.tally.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// The next life finds that in place of the disk.
+    pub fn replace_disk(&self, with: SimSnapshot) {
+        let mut replacement = self.replacement.lock().unwrap_or_else(|e| e.into_inner());
+        *replacement = Some(with);
+    }
+
+    /// Replaces the disk, if that was asked for. Between two lives.
+    pub fn replaced_disk(&self) {
+        let mut replacement = self.replacement.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(with) = replacement.take() {
+            self.disk.restore(&with);
+        }
     }
 
     /// A restart is complete and proved.

@@ -265,7 +265,7 @@ impl Client {
         table: &Arc<Table>,
         shape: &Shape,
     ) -> Result<Option<Change>, Error> {
-        let what = self.rng.below(20);
+        let what = self.some_kind(no);
         let n = match what < 8 {
             true => self.rng.below(shape.keys),
             false => self.some_number(no, shape, true),
@@ -301,6 +301,24 @@ impl Client {
         )))
     }
 
+    /// What is done with a row, of twenty: inserts are below 8, deletions below 12, updates below 16, the
+    /// others have another number afterwards. In runs about children that move these do it more often, and
+    /// their parents come and go.
+    fn some_kind(&mut self, no: TableNo) -> u64 {
+        let any = self.rng.below(20);
+        if !self.environment.plan.extra.movers || any % 4 == 0 {
+            return any;
+        }
+        let is_child = !self.environment.model().table(no).constraints.is_empty();
+        match is_child {
+            true if any < 5 => 0,
+            true if any < 8 => 8,
+            true => 16,
+            false if any < 6 => 0,
+            false => 8,
+        }
+    }
+
     /// Often one that is there, or one that is not.
     fn some_number(&mut self, no: TableNo, shape: &Shape, there: bool) -> u64 {
         let any = self.rng.below(shape.keys);
@@ -314,7 +332,8 @@ impl Client {
     fn family_row(&mut self, table: &Arc<Table>, shape: &Shape) -> Result<Row, Error> {
         let mut row = self.new_row(table, shape)?;
         let latest = self.environment.model().latest;
-        if latest < shape.keys && self.rng.chance(1, 3) {
+        let movers = self.environment.plan.extra.movers;
+        if !movers && latest < shape.keys && self.rng.chance(1, 3) {
             row.k = latest;
         }
         let nullable = shape.kin.is_some_and(|kin| kin.nullable);

@@ -7,7 +7,7 @@ use crate::family::{description, new_foreign, Constraint};
 use crate::model::{Ddl, Model, TableModel, TableNo, Writes, MARKS};
 use crate::plan;
 use crate::rows::{Secondary, Shape};
-use ferrite_engine::{AlterForeign, Engine, References};
+use ferrite_engine::{AlterForeign, DdlCaller, Engine, References};
 use ferrite_sync::random::Rng;
 use ferrite_sync::{sim, Arc};
 use ferrite_types::Error;
@@ -156,9 +156,8 @@ fn constrain(environment: &Arc<Environment>, engine: &Arc<Engine>, rng: &mut Rng
     if begin(environment, no, &what).is_none() {
         return;
     }
-    let result = engine
-        .dict()
-        .alter_foreign(&name, &description(&shape), &alter);
+    let caller = DdlCaller::default();
+    let result = engine.alter_table(&name, &description(&shape), &alter, None, &caller);
     sim::note(&format!("{what:?} of {name}: {result:?}"));
     done(environment, no, &what, result.is_ok());
     if let Err(e) = result {

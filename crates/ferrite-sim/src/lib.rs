@@ -11,6 +11,7 @@
 //!   `foreign_look`: what they look at. `foreign_ddl`: tables and foreign keys come and go.
 //! - `decide`: prepared transactions without a session. `ddl`: tables come, go, and are copied.
 //!   `kill`: statements are killed. `damage`: files are.
+//! - `backup`: hot backups, whose copies replace the disk.
 //! - `verify`: what must be there after a restart.
 //! - `lifecycle`: one life of the program. `run`: lives, crashes and faults; the whole of a run.
 //!
@@ -21,6 +22,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod backup;
 pub mod bulk;
 pub mod client;
 pub mod damage;

@@ -1,6 +1,7 @@
 //! One life of the program: it opens the database, proves that nothing is lost, works, and
 //! closes it or is killed.
 
+use crate::backup;
 use crate::bulk::bulk_client;
 use crate::client::{reads_may_fail, After, Client};
 use crate::ddl::{create, create_checked, ddl_client};
@@ -14,7 +15,9 @@ use crate::rows::Shape;
 use crate::verify::{check_all, verify};
 use ferrite_engine::Engine;
 use ferrite_io::Storage;
+use ferrite_sync::random::Rng;
 use ferrite_sync::{sim, thread, Arc};
+use ferrite_types::format::{Codec, Packing};
 use ferrite_types::Error;
 
 /// How a life ended, if it ended by itself.
@@ -60,6 +63,7 @@ fn work(environment: &Arc<Environment>, engine: &Arc<Engine>, number: u64) -> Re
     sim::note("settled");
     environment.recovered();
     make_tables(environment, engine)?;
+    let begun = backup::begin(environment, engine, seed_of(environment, number, 98))?;
     run_clients(environment, engine, number);
     let mut client = Client::new(environment, engine, 0, seed_of(environment, number, 99));
     // Now and then the next life finds what is prepared.
@@ -74,11 +78,15 @@ fn work(environment: &Arc<Environment>, engine: &Arc<Engine>, number: u64) -> Re
         check_quiet(environment, engine);
         account(environment, engine)?;
     }
+    let copy = backup::finish(engine, begun)?;
     engine.close()?;
     if !environment.may_be_damaged() {
         engine
             .check_space()
             .unwrap_or_else(|e| panic!("space: {e}"));
+    }
+    if let Some(copy) = copy {
+        environment.replace_disk(copy.snapshot());
     }
     Ok(())
 }
@@ -221,6 +229,9 @@ fn run_clients(environment: &Arc<Environment>, engine: &Arc<Engine>, number: u64
     if environment.plan.extra.bulk > 0 {
         start("bulk", 13, bulk_client);
     }
+    if environment.plan.extra.packings {
+        start("packer", 11, |w, e, seed, _| packer(w, e, seed));
+    }
     if environment.plan.extra.kills {
         start("killer", 12, |w, e, seed, _| killer(w, e, seed));
     }
@@ -229,6 +240,36 @@ fn run_clients(environment: &Arc<Environment>, engine: &Arc<Engine>, number: u64
             std::panic::resume_unwind(payload);
         }
     }
+}
+
+/// ALTER TABLE ... COMPRESSION, while others write, drop and rename the tables.
+fn packer(environment: &Arc<Environment>, engine: &Arc<Engine>, seed: u64) {
+    let mut rng = Rng::new(seed);
+    for _ in 0..rng.between(4, 40) {
+        thread::sleep_us(rng.below(40_000));
+        let names: Vec<String> = {
+            let model = environment.model();
+            model.tables.values().map(|t| t.name.clone()).collect()
+        };
+        if names.is_empty() {
+            continue;
+        }
+        let name = &names[rng.below(names.len() as u64) as usize];
+        match engine.dict().repack(name, some_packing(&mut rng)) {
+            Ok(()) | Err(Error::NotFound) => {}
+            Err(e) => assert!(environment.is_injected(&e), "compression of {name}: {e}"),
+        }
+    }
+}
+
+/// One of those that a table may ask for; the strong levels of zstd take long.
+fn some_packing(rng: &mut Rng) -> Packing {
+    let codec = [Codec::None, Codec::Lz4, Codec::Zstd][rng.below(3) as usize];
+    let level = match codec {
+        Codec::Zstd => rng.below(6) as u8,
+        _ => 0,
+    };
+    Packing { codec, level }
 }
 
 fn writer(environment: &Arc<Environment>, engine: &Arc<Engine>, seed: u64, thd: usize) {

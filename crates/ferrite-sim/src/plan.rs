@@ -91,6 +91,15 @@ pub struct Extra {
     pub lost_writes: bool,
     /// Values out of line of one client's transactions, about; 0: there is no such client.
     pub bulk: u64,
+    /// At the end of a run that ends well the superblock is lost.
+    pub superblock_lost: bool,
+    /// In runs about foreign keys: few children of two parents, whose entries move from leaf to leaf
+    /// while they are looked for.
+    pub movers: bool,
+    /// How tables are packed: drawn for each new table, and changed while pages are written.
+    pub packings: bool,
+    /// Hot backups, whose copies the next life finds.
+    pub backup: bool,
     /// What the whole run is about, if it is about one thing.
     pub corner: Option<Corner>,
 }
@@ -325,6 +334,35 @@ fn family_shape(rng: &mut Rng, keys: u64, key_prefix: usize, overflow: bool) -> 
     }
 }
 
+/// One parent table of two rows and one table of their few children. A look for a child goes over leaves of
+/// one entry or two, and seldom is another child there to be found instead of the one that moves.
+fn movers(plan: &mut Plan) {
+    plan.extra.movers = true;
+    plan.clients = plan.clients.max(5);
+    plan.transactions = 40;
+    plan.operations = 2;
+    plan.lives = 2;
+    plan.ddl = false;
+    plan.long_readers = 0;
+    plan.shapes.truncate(2);
+    for (shape, keys) in plan.shapes.iter_mut().zip([2, 12]) {
+        shape.keys = keys;
+        shape.u_values = keys;
+        shape.k_values = 2;
+        shape.secondary = vec![Secondary::Plain];
+        if let Some(kin) = &mut shape.kin {
+            kin.entry_fill = 7000;
+        }
+    }
+    plan.bonds = vec![Bond {
+        child: 1,
+        parent: 0,
+        columns: vec![(Column::K, Column::Id)],
+        on_delete: Action::Restrict,
+        on_update: Action::Restrict,
+    }];
+}
+
 /// Each table but the first has a parent or two among those before it, or itself.
 fn bonds(rng: &mut Rng, shapes: &[Shape]) -> Vec<Bond> {
     let mut all: Vec<Bond> = Vec::new();
@@ -392,6 +430,10 @@ impl Extra {
             background_undo: rng.chance(1, 3),
             lost_writes: rng.chance(1, 12),
             file_damage: rng.chance(1, 8),
+            superblock_lost: false,
+            movers: false,
+            packings: Rng::new(seed ^ 0x71a1_0018).chance(2, 3),
+            backup: false,
             corner: None,
             // Of all seeds one in thirteen has thousands.
             bulk: match rng.below(40) {
@@ -464,6 +506,8 @@ fn config(rng: &mut Rng) -> Config {
         store_reuse_soon: false,
         background_undo_bytes: 16 << 20,
         scrub: false,
+        recovery_threads: 0,
+        recovery_memory_bytes: 0,
     }
 }
 
@@ -481,6 +525,10 @@ impl Plan {
                 shape.max_big = shape.max_big.max(20_000);
             }
         }
+        // Batches of a few records up to the whole log.
+        let rng = &mut Rng::new(seed ^ 0x71a1_0018);
+        plan.config.recovery_threads = rng.between(1, 4) as u32;
+        plan.config.recovery_memory_bytes = 1 << rng.between(12, 22);
         if extra.background_undo {
             plan.config.background_undo_bytes = 500;
         }
@@ -491,8 +539,15 @@ impl Plan {
         plan.extra = extra;
         plan.extra.lost_writes &= plan.faults == FaultMode::PowerOnly;
         plan.extra.file_damage &= plan.faults == FaultMode::PowerOnly;
+        // Drawn apart, like all of them.
+        plan.extra.backup = Rng::new(seed ^ 0x71a1_0005).chance(1, 4);
         if let Some(corner) = Corner::new(seed) {
             corner.shape(&mut plan);
+        }
+        // Drawn apart, so that the other choices of a seed stay what they were.
+        plan.extra.superblock_lost = Rng::new(seed ^ 0x71a1_5b10).chance(1, 8);
+        if plan.has_families() && Rng::new(seed ^ 0x71a1_00c4).chance(1, 4) {
+            movers(&mut plan);
         }
         plan
     }

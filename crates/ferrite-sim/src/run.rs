@@ -4,10 +4,10 @@
 //! The operator is the simulation's main task: it survives crashes. Everything that a run
 //! does follows from its seed.
 
-use crate::damage::{damage_a_file, has_long_log, judge, names_a_place};
+use crate::damage::{damage_a_file, has_long_log, judge, lose_superblock, names_a_place};
 use crate::environment::{Environment, Tally};
 use crate::lifecycle::{life, End};
-use crate::plan::{Corner, FaultMode, Plan};
+use crate::plan::{Corner, Extra, FaultMode, Plan};
 use ferrite_io::sim::{Fault, Survival};
 use ferrite_sync::random::Rng;
 use ferrite_sync::sim::{self, Report, Simulation, Stall, ANYWHERE};
@@ -166,7 +166,7 @@ const MOVES: [&str; 4] = [
 ];
 
 /// Threads stand still at places of the corner's own, and at two others.
-fn stalls(corner: Corner, rng: &mut Rng) -> Vec<Stall> {
+fn stalls(corner: Corner, extra: &Extra, rng: &mut Rng) -> Vec<Stall> {
     let stall = |place, one_in, up_to_us| Stall {
         place,
         one_in,
@@ -185,7 +185,12 @@ fn stalls(corner: Corner, rng: &mut Rng) -> Vec<Stall> {
         }
         Corner::Ranges => vec![stall("write.value_checked", 4, 20_000)],
         Corner::Families => vec![
-            stall("reference.leaf_left", 1, 20_000),
+            // Long enough for whole transactions, where these are about it.
+            stall(
+                "reference.leaf_left",
+                1,
+                if extra.movers { 60_000 } else { 20_000 },
+            ),
             stall("rollback.one_undone", 4, 5_000),
             stall("commit.visible", 8, 5_000),
         ],
@@ -292,7 +297,7 @@ fn operate(environment: &Arc<Environment>) {
         };
         let death = match environment.plan.extra.corner {
             Some(corner) => {
-                sim::stall_at(stalls(corner, apart));
+                sim::stall_at(stalls(corner, &environment.plan.extra, apart));
                 corner_death(corner, depth > 0, apart).filter(|_| !calm)
             }
             None => None,
@@ -311,6 +316,7 @@ fn operate(environment: &Arc<Environment>) {
             Some(End::Closed) => 0,
         };
         environment.disk.set_capacity(None);
+        environment.replaced_disk();
         let survives = match environment.plan.extra.corner {
             Some(Corner::Torn) => Survival::Anything,
             _ => survival(&mut rng),
@@ -318,16 +324,7 @@ fn operate(environment: &Arc<Environment>) {
         environment.disk.crash_with(survives, &mut rng);
         let clean = end == Some(End::Closed);
         let ends = last && clean;
-        let breaks = environment.plan.extra.file_damage && number > 0 && apart.chance(1, 4);
-        let breaks = breaks || (!clean && has_long_log(environment));
-        if environment.plan.extra.file_damage && (ends || breaks) {
-            if damage_a_file(environment, apart, clean) {
-                arm(environment, Death::Never);
-                judge(boot(environment, number + 1, false).as_ref());
-            }
-            return;
-        }
-        if ends {
+        if last_act(environment, apart, number, clean, ends) || ends {
             return;
         }
         if calm && depth > NESTED + 2 {
@@ -342,6 +339,36 @@ fn operate(environment: &Arc<Environment>) {
         }
         number += 1;
     }
+}
+
+/// Some runs end with a damaged file; true: this one has.
+fn last_act(
+    environment: &Arc<Environment>,
+    apart: &mut Rng,
+    number: u64,
+    clean: bool,
+    ends: bool,
+) -> bool {
+    let extra = &environment.plan.extra;
+    let breaks = extra.file_damage && number > 0 && apart.chance(1, 4);
+    let breaks = breaks || (!clean && has_long_log(environment));
+    if extra.file_damage && (ends || breaks) {
+        if damage_a_file(environment, apart, clean) {
+            arm(environment, Death::Never);
+            judge(boot(environment, number + 1, false).as_ref());
+        }
+        return true;
+    }
+    if ends && extra.superblock_lost {
+        lose_superblock(environment);
+        arm(environment, Death::Never);
+        let end = boot(environment, number + 1, false);
+        let refused = matches!(end, Some(End::Failed(_)));
+        assert!(refused, "without a superblock it opens: {end:?}");
+        judge(end.as_ref());
+        return true;
+    }
+    false
 }
 
 fn survival(rng: &mut Rng) -> Survival {

@@ -3,14 +3,14 @@
 //! Invariants: each blob starts on a granule; the bytes between a blob and the next granule
 //! are zero; `blobs` in order are exactly the buffer's first `used` bytes.
 
-use ferrite_types::format::Codec;
+use ferrite_types::format::{Codec, Packing};
 use ferrite_types::{IndexId, Lsn, PageId, PAGE_BYTES};
 
 use crate::blob::{self, PageHeader, MAX_BLOB_GRANULES};
-use crate::deps::AlignedBuf;
+use crate::deps::{AlignedBuf, Arc, AtomicBool, Ordering};
 use crate::image::{PageImage, BLOB_HEADER_BYTES};
 use crate::pack::{granules_for, Packer};
-use crate::word::{Location, GRANULE_BYTES};
+use crate::word::{Location, BLOCK_BYTES, BLOCK_GRANULES, GRANULE_BYTES};
 
 /// Capacity of a batch.
 pub const BATCH_BYTES: usize = 1 << 20;
@@ -38,6 +38,21 @@ pub(crate) struct Packed {
     pub(crate) mark: u8,
 }
 
+/// A page whose bytes are staged.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct Staged {
+    head: u16,
+    tail: u16,
+}
+
+/// What became of a page that was pushed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pushed {
+    /// It takes less space than its bytes would.
+    pub packed: bool,
+}
+
 /// A reusable buffer of pages to be written together ([`crate::Store::write_batch`]).
 pub struct Batch {
     buf: AlignedBuf,
@@ -45,14 +60,17 @@ pub struct Batch {
     blobs: Vec<Packed>,
     packer: Packer,
     tag: u32,
+    /// Blobs are padded to the end of their block.
+    blocks_apart: Arc<AtomicBool>,
 }
 
 impl Batch {
-    pub(crate) fn new(tag: u32) -> Batch {
+    pub(crate) fn new(tag: u32, blocks_apart: Arc<AtomicBool>) -> Batch {
         Batch {
+            blocks_apart,
             buf: AlignedBuf::zeroed(BATCH_BYTES),
             used: 0,
-            blobs: Vec::with_capacity(BATCH_BYTES / GRANULE_BYTES),
+            blobs: Vec::with_capacity(BATCH_BYTES / BLOCK_BYTES),
             packer: Packer::new(),
             tag,
         }
@@ -84,54 +102,75 @@ impl Batch {
         self.blobs.clear();
     }
 
-    /// Packs a page, with `codec` where that saves a granule and 20%. False (and nothing
-    /// changed) when it does not fit any more; into an empty batch every page fits. The
-    /// image's bytes are copied: the caller's latch may go when this returns.
+    /// Copies the page's bytes, for [`Batch::push_staged`] to pack: the caller's latch on the page
+    /// may go in between.
     ///
     /// Panics when head and tail together are longer than a page.
+    pub fn stage(&mut self, image: PageImage<'_>) -> Staged {
+        assert!(image.len() <= PAGE_BYTES, "image longer than a page");
+        self.packer.stage(image);
+        Staged {
+            head: image.head.len() as u16,
+            tail: image.tail.len() as u16,
+        }
+    }
+
+    /// Stages and packs a page: see [`Batch::push_staged`].
     pub fn push(
         &mut self,
         page: PageId,
         index: IndexId,
         lsn: Lsn,
         image: PageImage<'_>,
-        codec: Codec,
-    ) -> bool {
-        assert!(image.len() <= PAGE_BYTES, "image longer than a page");
-        let packed = self.packer.pack(image, codec);
-        let stored = packed.map_or(image.len(), <[u8]>::len);
-        let granules = granules_for(stored);
+        packing: Packing,
+    ) -> Option<Pushed> {
+        let staged = self.stage(image);
+        self.push_staged(page, index, lsn, staged, packing)
+    }
+
+    /// Packs the page staged last, as `packing` says where that saves a granule and an eighth.
+    /// None (and nothing changed) when it does not fit any more; into an empty batch every page
+    /// fits.
+    pub fn push_staged(
+        &mut self,
+        page: PageId,
+        index: IndexId,
+        lsn: Lsn,
+        staged: Staged,
+        packing: Packing,
+    ) -> Option<Pushed> {
+        let raw = staged.head as usize + staged.tail as usize;
+        let (codec, body_bytes) = self.packer.pack(packing);
+        let stored = body_bytes.len();
+        assert!(
+            codec != Codec::None || stored == raw,
+            "{stored} of {raw} bytes"
+        );
+        let mut granules = granules_for(stored);
+        if self.blocks_apart.load(Ordering::Relaxed) {
+            granules = granules.next_multiple_of(BLOCK_GRANULES as usize);
+        }
         let bytes = granules * GRANULE_BYTES;
         assert!(granules <= MAX_BLOB_GRANULES, "{granules} for {page}");
         if self.used + bytes > BATCH_BYTES {
             assert!(!self.is_empty(), "{page} does not fit an empty batch");
-            return false;
+            return None;
         }
         let blob = &mut self.buf[self.used..self.used + bytes];
         let body = &mut blob[BLOB_HEADER_BYTES..];
-        let codec = match packed {
-            Some(bytes) => {
-                body[..stored].copy_from_slice(bytes);
-                codec
-            }
-            None => {
-                body[..image.head.len()].copy_from_slice(image.head);
-                body[image.head.len()..stored].copy_from_slice(image.tail);
-                Codec::None
-            }
-        };
+        body[..stored].copy_from_slice(body_bytes);
         body[stored..].fill(0);
         let header = PageHeader {
             page,
             index,
             lsn,
             codec,
-            head: image.head.len() as u16,
-            tail: image.tail.len() as u16,
+            head: staged.head,
+            tail: staged.tail,
             stored: stored as u32,
         };
         assert!(
-            header.granules() == granules,
+            Location::new(0, granules as u32, codec).fits(header.granules()),
             "{stored} bytes in {granules}"
         );
         blob::seal(blob, &header, self.tag);
@@ -140,10 +179,15 @@ impl Batch {
         self.blobs.push(Packed {
             page,
             granules: granules as u32,
-            codec,
+            codec: match ferrite_sync::mutant!("store.codec_as_wished") {
+                true => packing.codec,
+                false => codec,
+            },
             mark: blob::mark(blob),
         });
-        true
+        Some(Pushed {
+            packed: codec != Codec::None,
+        })
     }
 
     pub(crate) fn blobs(&self) -> &[Packed] {
@@ -162,5 +206,24 @@ impl Batch {
             "the blobs are not the buffer's content"
         );
         &self.buf[..self.used]
+    }
+
+    /// The bytes from `at` on for `blobs` of `granules` together, up to the end of a block, from
+    /// where they can be written: in place where they begin there, else copied into `aside`.
+    pub(crate) fn run_bytes<'a>(
+        &'a self,
+        at: usize,
+        granules: u32,
+        aside: &'a mut AlignedBuf,
+    ) -> &'a [u8] {
+        let bytes = granules as usize * GRANULE_BYTES;
+        let written = bytes.next_multiple_of(BLOCK_BYTES);
+        assert!(at + bytes <= self.used && bytes > 0, "{bytes} at {at}");
+        if at % BLOCK_BYTES == 0 && written == bytes {
+            return &self.buf[at..at + bytes];
+        }
+        aside[..bytes].copy_from_slice(&self.buf[at..at + bytes]);
+        aside[bytes..written].fill(0);
+        &aside[..written]
     }
 }

@@ -13,7 +13,7 @@ use ferrite_types::{IndexId, Lsn, PageId, PAGE_BYTES};
 use crate::image::BLOB_HEADER_BYTES;
 use crate::pack::Unpacker;
 use crate::wire::{get_u16, get_u32, get_u64};
-use crate::word::GRANULE_BYTES;
+use crate::word::{Location, BLOCK_GRANULES, GRANULE_BYTES};
 
 /// Version of the layout above.
 const BLOB_VERSION: u8 = 1;
@@ -21,9 +21,10 @@ const CRC_AT: usize = 36;
 const CRC_END: usize = 40;
 const _: () = assert!(CRC_END == BLOB_HEADER_BYTES && BLOB_HEADER_BYTES < GRANULE_BYTES);
 
-/// Granules of the largest blob.
-pub(crate) const MAX_BLOB_GRANULES: usize =
-    (BLOB_HEADER_BYTES + PAGE_BYTES).div_ceil(GRANULE_BYTES);
+/// Granules of the largest blob, padded to the end of a block.
+pub(crate) const MAX_BLOB_GRANULES: usize = (BLOB_HEADER_BYTES + PAGE_BYTES)
+    .div_ceil(GRANULE_BYTES)
+    .next_multiple_of(BLOCK_GRANULES as usize);
 
 /// What a blob says of itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,6 +84,34 @@ pub(crate) fn mark(blob: &[u8]) -> u8 {
 /// True when the bytes open like a blob. Cheap; says nothing more.
 pub(crate) fn has_magic(bytes: &[u8]) -> bool {
     get_u32(bytes, 0) == Some(BLOB_MAGIC)
+}
+
+/// The checksum that a blob bears.
+pub(crate) fn stored_checksum(blob: &[u8]) -> u32 {
+    get_u32(blob, CRC_AT).unwrap_or(0)
+}
+
+/// As [`parse`], for the blob that the directory says is that page's.
+///
+/// # Errors
+/// What is wrong, in words.
+pub(crate) fn parse_at(
+    bytes: &[u8],
+    tag: u32,
+    page: PageId,
+    at: Location,
+) -> Result<(PageHeader, &[u8]), &'static str> {
+    let (header, body) = parse(bytes, tag)?;
+    if header.page != page {
+        return Err("blob of another page");
+    }
+    if !at.fits(header.granules()) || Some(header.codec) != at.codec() {
+        return Err("blob and directory disagree on length or codec");
+    }
+    if at.mark() != 0 && at.mark() != mark(bytes) {
+        return Err("an older state of the page: a later write never came, or the read is stale");
+    }
+    Ok((header, body))
 }
 
 /// Checks the blob that `bytes` open with and takes it apart.

@@ -220,6 +220,18 @@ pub(crate) fn useless_slots(storage: &dyn Storage, uuid: &[u8; 16]) -> Vec<Strin
     useless
 }
 
+/// Bytes of the checkpoint in that slot, without the space kept behind it.
+///
+/// # Errors
+/// `Corrupt`: there is none.
+pub(crate) fn used_bytes(storage: &dyn Storage, slot: u8) -> Result<u64> {
+    let bytes = read(storage, &name(slot))?.unwrap_or_default();
+    match get_u64(&bytes, 16) {
+        Some(used) if used >= HEAD as u64 && used <= bytes.len() as u64 => Ok(used),
+        _ => Err(Error::Corrupt(format!("{}: impossible length", name(slot)))),
+    }
+}
+
 fn read(storage: &dyn Storage, name: &str) -> Result<Option<Vec<u8>>> {
     let file = match storage.open(name, OpenMode::ReadOnly, false) {
         Err(Error::NotFound) => return Ok(None),

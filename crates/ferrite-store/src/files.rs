@@ -1,7 +1,8 @@
 //! The store's files: `store.0000`, `store.0001`, ... each a row of segments.
 //!
 //! Invariants: file n+1 is made only when file n is full; files go from the end only. A
-//! segment of the store is a segment of exactly one file, so a blob never crosses files.
+//! segment of the store is a segment of exactly one file, so a blob never crosses files. The
+//! last segment may be there in part: files grow and shrink in whole steps.
 //!
 //! Locking: the table of open files is a leaf, held to look up or to change an entry, never
 //! over I/O on data. Growing and cutting are done by one thread at a time (the caller's
@@ -10,9 +11,11 @@
 use ferrite_types::{Error, Result};
 
 use crate::deps::{Arc, OpenMode, RwLock, Storage, StorageFile};
-use crate::word::{GRANULE_BYTES, MAX_GRANULES};
+use crate::word::{BLOCK_BYTES, GRANULE_BYTES, MAX_GRANULES};
 
 const PREFIX: &str = "store.";
+/// Lengths of files are multiples of this, in bytes.
+const STEP_BYTES: u64 = 1 << 20;
 
 /// How the store is divided; fixed at creation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,7 +27,7 @@ pub(crate) struct Geometry {
 impl Geometry {
     /// None if the numbers cannot be a store's.
     pub(crate) fn checked(segment_bytes: u64, file_bytes: u64) -> Option<Geometry> {
-        let unit = GRANULE_BYTES as u64 * 64;
+        let unit = BLOCK_BYTES as u64 * 64;
         let sane = (unit..=1 << 30).contains(&segment_bytes)
             && segment_bytes % unit == 0
             && file_bytes >= segment_bytes
@@ -40,8 +43,17 @@ impl Geometry {
         (self.segment_bytes / GRANULE_BYTES as u64) as u32
     }
 
-    pub(crate) fn segments_per_file(&self) -> usize {
-        (self.file_bytes / self.segment_bytes) as usize
+    /// The least by which files grow, in bytes: it divides a segment.
+    fn step_bytes(&self) -> u64 {
+        match self.segment_bytes % STEP_BYTES {
+            0 => STEP_BYTES,
+            _ => BLOCK_BYTES as u64 * 64,
+        }
+    }
+
+    /// The same in granules.
+    pub(crate) fn step_granules(&self) -> u64 {
+        self.step_bytes() / GRANULE_BYTES as u64
     }
 
     /// Number of the file and offset in it.
@@ -55,13 +67,6 @@ impl Geometry {
     pub(crate) fn describe(&self, granule: u64) -> String {
         let (file, offset) = self.place(granule);
         format!("{} offset {offset}", file_name(file))
-    }
-
-    /// File and offset of a segment.
-    fn segment_place(&self, segment: usize) -> (usize, u64) {
-        let file = segment / self.segments_per_file();
-        let in_file = (segment % self.segments_per_file()) as u64;
-        (file, in_file * self.segment_bytes)
     }
 }
 
@@ -83,13 +88,13 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// Opens what is there; also the number of whole segments.
+    /// Opens what is there; also how many granules there are, in whole steps.
     pub(crate) fn open(
         storage: &Arc<dyn Storage>,
         geometry: Geometry,
         direct: bool,
         mode: OpenMode,
-    ) -> Result<(Files, usize)> {
+    ) -> Result<(Files, u64)> {
         let mut numbers: Vec<usize> = storage
             .list()?
             .iter()
@@ -97,7 +102,7 @@ impl Files {
             .collect();
         numbers.sort_unstable();
         let mut open: Vec<Arc<dyn StorageFile>> = Vec::new();
-        let mut segments = 0;
+        let mut bytes = 0;
         for (n, &found) in numbers.iter().enumerate() {
             let name = file_name(n);
             if n != found {
@@ -106,7 +111,7 @@ impl Files {
                     "{name} is missing but {later} is there"
                 )));
             }
-            if n > 0 && segments != n * geometry.segments_per_file() {
+            if bytes != n as u64 * geometry.file_bytes {
                 let before = file_name(n - 1);
                 return Err(Error::Corrupt(format!(
                     "{before} is too short: {name} follows it"
@@ -114,7 +119,7 @@ impl Files {
             }
             let file = storage.open(&name, mode, direct)?;
             let len = file.len()?.min(geometry.file_bytes);
-            segments += (len / geometry.segment_bytes) as usize;
+            bytes += len - len % geometry.step_bytes();
             open.push(file);
         }
         let files = Files {
@@ -123,7 +128,7 @@ impl Files {
             direct,
             open: RwLock::new(open),
         };
-        Ok((files, segments))
+        Ok((files, bytes / GRANULE_BYTES as u64))
     }
 
     /// Files open now.
@@ -136,16 +141,36 @@ impl Files {
         file.ok_or_else(|| Error::Corrupt(format!("{} does not exist", file_name(n))))
     }
 
+    /// The file in which that granule is, and its offset there.
+    pub(crate) fn place(&self, granule: u64) -> Result<(Arc<dyn StorageFile>, u64)> {
+        let (n, offset) = self.geometry.place(granule);
+        Ok((self.file(n)?, offset))
+    }
+
+    /// Number of the file in which that granule is.
+    pub(crate) fn number(&self, granule: u64) -> usize {
+        self.geometry.place(granule).0
+    }
+
+    /// Reads whole blocks.
     pub(crate) fn read(&self, granule: u64, buf: &mut [u8]) -> Result<()> {
         let (n, offset) = self.geometry.place(granule);
+        let len = buf.len();
+        debug_assert!(
+            offset % BLOCK_BYTES as u64 == 0 && len % BLOCK_BYTES == 0,
+            "{len} bytes at {offset}: within a block"
+        );
         self.file(n)?.read_at(buf, offset)
     }
 
-    /// Writes granules; the number of the file that is to be synced.
+    /// Writes whole blocks; the number of the file that is to be synced.
     pub(crate) fn write(&self, granule: u64, bytes: &[u8]) -> Result<usize> {
         let (n, offset) = self.geometry.place(granule);
         let len = bytes.len();
-        assert!(len > 0 && len % GRANULE_BYTES == 0, "{len} bytes");
+        assert!(
+            len > 0 && len % BLOCK_BYTES == 0 && offset % BLOCK_BYTES as u64 == 0,
+            "{len} bytes at {offset}: within a block"
+        );
         assert!(
             offset + len as u64 <= self.geometry.file_bytes,
             "{len} bytes at {offset} of {}: beyond its end",
@@ -164,10 +189,15 @@ impl Files {
         self.file(n)?.len()
     }
 
-    /// Makes the segment exist on disk. On error nothing remains of it.
-    pub(crate) fn grow(&self, segment: usize) -> Result<()> {
-        let (n, offset) = self.geometry.segment_place(segment);
-        if segment as u64 * u64::from(self.geometry.segment_granules()) >= MAX_GRANULES {
+    /// Makes the range, within one segment, exist on disk. On error nothing remains of it.
+    pub(crate) fn grow(&self, from: u64, end: u64) -> Result<()> {
+        let (n, offset) = self.geometry.place(from);
+        let step = self.geometry.step_granules();
+        assert!(
+            from < end && (from % step, end % step) == (0, 0),
+            "{from} to {end}"
+        );
+        if end > MAX_GRANULES {
             return Err(Error::DiskFull(
                 "the store's address space is used up".into(),
             ));
@@ -184,7 +214,7 @@ impl Files {
             self.file(n)?
         };
         let grown = file
-            .allocate(offset, self.geometry.segment_bytes)
+            .allocate(offset, (end - from) * GRANULE_BYTES as u64)
             .and_then(|()| file.sync_data())
             .and_then(|()| {
                 if fresh {
@@ -209,10 +239,10 @@ impl Files {
         Ok(())
     }
 
-    /// Gives the last segment back to the file system.
-    pub(crate) fn cut(&self, segment: usize) -> Result<()> {
-        let (n, offset) = self.geometry.segment_place(segment);
-        assert!(segment > 0, "the only segment is cut");
+    /// Gives what lies behind `end`, within one segment, back to the file system.
+    pub(crate) fn cut(&self, end: u64) -> Result<()> {
+        let (n, offset) = self.geometry.place(end);
+        assert!(end > 0, "all of the store is cut");
         let files = self.count();
         assert!(n + 1 == files, "file {n} of {files} is cut");
         let file = self.file(n)?;

@@ -10,6 +10,7 @@ use crate::directory::Directory;
 use crate::image::BLOB_HEADER_BYTES;
 use crate::map::{self, MapBase};
 use crate::pack::Unpacker;
+use crate::store::Store;
 use crate::superblock::Superblock;
 use crate::wire::{get_u32, put_u32, put_u64};
 use ferrite_types::format::{BLOB_MAGIC, MAP_CHUNK_MAGIC, SUPERBLOCK_MAGIC};
@@ -80,13 +81,13 @@ pub fn blob(bytes: &[u8]) {
 pub fn blob_sample(codec: u8) -> Vec<u8> {
     use crate::batch::Batch;
     use crate::image::PageImage;
-    use ferrite_types::format::Codec;
+    use ferrite_types::format::{Codec, Packing};
     use ferrite_types::{IndexId, PageId};
     let page: Vec<u8> = (0..PAGE_BYTES).map(|i| (i / 100) as u8).collect();
-    let mut batch = Batch::new(1);
+    let mut batch = Batch::new(1, crate::deps::Arc::default());
     let codec = Codec::from_u8(codec).unwrap_or(Codec::None);
     let image = PageImage::with_gap(&page, 4000, 9000);
-    batch.push(PageId(7), IndexId(2), Lsn(99), image, codec);
+    batch.push(PageId(7), IndexId(2), Lsn(99), image, Packing::of(codec));
     batch.bytes().to_vec()
 }
 
@@ -109,4 +110,5 @@ pub fn map_chunk(bytes: &[u8]) {
 pub fn log_bodies(bytes: &[u8]) {
     let _ = delta::decode_map_delta(bytes, &mut |page, _| assert_ne!(page.0, 0));
     let _ = delta::decode_extent(bytes);
+    let _ = Store::decode_page_lsns(bytes, &mut |page, lsn| assert!(page.0 != 0 && lsn.0 != 0));
 }

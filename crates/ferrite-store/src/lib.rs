@@ -1,7 +1,7 @@
 //! Where a page lives is known here alone.
 //!
-//! One shared store of preallocated files `store.NNNN`, divided in segments of 4 KiB
-//! granules. A page is written as a checksummed, self-describing blob into a free run, out of
+//! One shared store of preallocated files `store.NNNN`, divided in segments of 1 KiB
+//! granules, four to a block. A page is written as a checksummed, self-describing blob into a free run, out of
 //! place, in batches of up to 1 MiB with one sync per batch. The page directory says for
 //! every page id whether the page is in memory (frame number) or on disk (location).
 //!
@@ -12,10 +12,13 @@
 //! - `extents`: page ids, handed out in extents of 64 to indexes.
 //! - `files`: the segment files; growing and giving back.
 //! - `creation`: the mark that tells a broken-off creation from a database without superblock.
-//! - `superblock`, `checkpoint`, `map`, `delta`: what else is on disk, and the log records.
+//! - `superblock`, `checkpoint`, `map`, `delta`, `page_lsns`: what else is on disk, and the log
+//!   records.
 //! - `reserve`: space kept for the next checkpoint.
 //! - `store`, `lifecycle`, `space`: the room's door: pages and ids; open, recover and
 //!   checkpoint; space.
+//! - `together`: many pages read at once.
+//! - `backup`: the pin of a backup, what it copies, and the files laid out again from it.
 //! - `scrub`: free space overwritten with zeroes.
 //! - `scan`: rebuilds the map from the blobs themselves.
 //!
@@ -42,6 +45,7 @@
 //! No lock is held over data reads and writes.
 #![forbid(unsafe_code)]
 
+mod backup;
 mod batch;
 mod blob;
 mod checkpoint;
@@ -59,6 +63,7 @@ mod lifecycle;
 mod loom_tests;
 mod map;
 mod pack;
+mod page_lsns;
 mod reserve;
 mod retired;
 mod runs;
@@ -68,10 +73,12 @@ mod slots;
 mod space;
 mod store;
 mod superblock;
+mod together;
 mod wire;
 mod word;
 
-pub use batch::{Batch, Placed, BATCH_BYTES};
+pub use backup::{BlobChecker, CopiedFile, Generation, Layout, StoredBlob};
+pub use batch::{Batch, Placed, Pushed, Staged, BATCH_BYTES};
 pub use blob::PageHeader;
 pub use checkpoint::Checkpoint;
 pub use directory::{Directory, EXTENT_PAGES};
@@ -81,4 +88,5 @@ pub use map::MapBase;
 pub use scan::{rebuild_by_scan, FoundPage, ScanResult};
 pub use slots::PassedOver;
 pub use store::{Store, StoreConfig, StoreStats};
+pub use together::{Arrived, TogetherReader};
 pub use word::{Location, Word, GRANULE_BYTES};

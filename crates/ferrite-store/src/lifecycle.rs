@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 
 use ferrite_sync::{random, time};
-use ferrite_types::format::{FEATURE_PAGE_MARKS, FEATURE_VALUE_STAMPS};
+use ferrite_types::format::KNOWN_INCOMPATIBLE_FEATURES;
 use ferrite_types::{Error, IndexId, Lsn, PageId, Result};
 
 use crate::checkpoint::{self, Checkpoint, Found};
@@ -79,7 +79,7 @@ pub struct Survey {
 }
 
 impl Store {
-    /// Makes an empty store with one segment, an empty map and a first checkpoint at
+    /// Makes an empty store with one step of a segment, an empty map and a first checkpoint at
     /// position 0, ready for use. What an interrupted earlier attempt left is removed.
     ///
     /// # Errors
@@ -118,11 +118,12 @@ impl Store {
             uuid,
             geometry,
             created_us: time::unix_us(),
-            features: FEATURE_PAGE_MARKS | FEATURE_VALUE_STAMPS,
+            features: KNOWN_INCOMPATIBLE_FEATURES,
         };
         let (files, left) = Files::open(&storage, geometry, cfg.direct, OpenMode::ReadWrite)?;
-        assert!(left == 0, "{left} segments of an earlier creation are left");
-        files.grow(0)?;
+        assert!(left == 0, "{left} granules of an earlier creation are left");
+        let end = geometry.step_granules();
+        files.grow(0, end)?;
         let slots = Slots {
             storage: storage.clone(),
             sequence: 0,
@@ -135,7 +136,7 @@ impl Store {
             map_bytes: 0,
             checkpoint_bytes: [None; 2],
         };
-        let store = Store::assemble(superblock, files, 1, slots);
+        let store = Store::assemble(superblock, files, end, slots);
         store.directory.set_extent_owner(0, DICTIONARY);
         store.finish_recovery()?;
         Ok(store)
@@ -184,7 +185,7 @@ impl Store {
         let superblock = creation::superblock_of(&*storage)?;
         let found = checkpoint::valid(&*storage, &superblock.uuid)?;
         let (found, directory, passed_over) = first_with_map(&*storage, found, superblock.uuid)?;
-        let (files, segments) = Files::open(
+        let (files, end) = Files::open(
             &storage,
             superblock.geometry,
             cfg.direct,
@@ -202,7 +203,7 @@ impl Store {
             map_bytes: found.checkpoint.map.bytes,
             checkpoint_bytes: [None; 2],
         };
-        let mut store = Store::assemble(superblock, files, segments, slots);
+        let mut store = Store::assemble(superblock, files, end, slots);
         store.directory = directory;
         store.passed_over = passed_over;
         Ok((store, found.checkpoint))
@@ -242,8 +243,7 @@ impl Store {
     /// Those of [`Store::open`] about superblock and files.
     pub fn open_by_scan(storage: Arc<dyn Storage>, scan: &ScanResult) -> Result<Store> {
         let superblock = Superblock::read(&*storage)?;
-        let (files, segments) =
-            Files::open(&storage, superblock.geometry, false, OpenMode::ReadOnly)?;
+        let (files, end) = Files::open(&storage, superblock.geometry, false, OpenMode::ReadOnly)?;
         let slots = Slots {
             storage,
             sequence: 0,
@@ -256,7 +256,7 @@ impl Store {
             map_bytes: 0,
             checkpoint_bytes: [None; 2],
         };
-        let store = Store::assemble(superblock, files, segments, slots);
+        let store = Store::assemble(superblock, files, end, slots);
         let mut newest: BTreeMap<u32, (Lsn, IndexId)> = BTreeMap::new();
         for (page, found) in &scan.pages {
             store.directory.set_location(*page, found.location);

@@ -1,7 +1,8 @@
 //! Blobs whose page lives elsewhere, until the record that says so is durable.
 //!
 //! Invariant: the queue is sorted by log position; `first` is the first one's position
-//! (`u64::MAX`: empty), so that asking costs one load when nothing is due.
+//! (`u64::MAX`: empty), so that asking costs one load when nothing is due. While a backup has a
+//! pin, nothing that was retired behind the pin's position is taken out.
 //!
 //! Locking: one mutex, a leaf.
 
@@ -19,6 +20,8 @@ pub(crate) struct Retired {
     queue: Mutex<VecDeque<(Lsn, Location)>>,
     first: AtomicU64,
     granules: AtomicU64,
+    /// Position of a backup's pin (`u64::MAX`: there is none); changed under the mutex.
+    pin: AtomicU64,
 }
 
 impl Retired {
@@ -27,7 +30,19 @@ impl Retired {
             queue: Mutex::new(VecDeque::new()),
             first: AtomicU64::new(u64::MAX),
             granules: AtomicU64::new(0),
+            pin: AtomicU64::new(u64::MAX),
         }
+    }
+
+    /// From now on blobs retired behind `at` stay ([`Lsn::MAX`]: none of them). Under the mutex: who
+    /// took blobs out before this did so by a position that was durable before.
+    pub(crate) fn set_pin(&self, at: Lsn) {
+        let _queue = self.queue.lock();
+        let before = self.pin.swap(at.0, Ordering::SeqCst);
+        assert!(
+            at == Lsn::MAX || before == u64::MAX,
+            "a pin at {at:?} beside one at {before}"
+        );
     }
 
     /// Sorted by position (looked at around `i`), and `first` is the first one's. Under the mutex.
@@ -65,6 +80,7 @@ impl Retired {
             return Vec::new();
         }
         let mut queue = self.queue.lock();
+        let durable = self.before_pin(durable);
         let due = queue.partition_point(|(moved, _)| *moved <= durable);
         let due = due.min(TAKE_MOST);
         let out: Vec<Location> = queue.drain(..due).map(|(_, at)| at).collect();
@@ -79,6 +95,14 @@ impl Retired {
         let before = self.granules.fetch_sub(granules, Ordering::Relaxed);
         assert!(before >= granules, "{granules} of {before} granules");
         out
+    }
+
+    /// How far blobs may be taken out. Under the mutex.
+    fn before_pin(&self, durable: Lsn) -> Lsn {
+        match ferrite_sync::mutant!("store.pin_ignored") {
+            true => durable,
+            false => durable.min(Lsn(self.pin.load(Ordering::SeqCst))),
+        }
     }
 
     /// Every blob in the queue.
@@ -97,13 +121,25 @@ mod tests {
     use ferrite_types::format::Codec;
 
     #[test]
+    fn a_pin_keeps_what_was_retired_behind_it() {
+        let r = Retired::new();
+        let at = |n| Location::new(n, 1, Codec::None);
+        (1..=4).for_each(|n| r.push(at(n), Lsn(n * 10)));
+        r.set_pin(Lsn(20));
+        assert_eq!(r.take(Lsn(35)), [at(1), at(2)]);
+        assert!(r.take(Lsn(35)).is_empty());
+        r.set_pin(Lsn::MAX);
+        assert_eq!(r.take(Lsn(35)), [at(3)]);
+    }
+
+    #[test]
     fn comes_back_in_log_order() {
         let r = Retired::new();
         let at = |n| Location::new(n, 2, Codec::None);
         for lsn in [50, 10, 30, 30, 40] {
             r.push(at(lsn), Lsn(lsn));
         }
-        assert_eq!(r.bytes(), 10 * 4096);
+        assert_eq!(r.bytes(), 10 * GRANULE_BYTES as u64);
         assert!(r.take(Lsn(9)).is_empty());
         assert_eq!(r.take(Lsn(10)), [at(10)]);
         assert_eq!(r.take(Lsn(45)), [at(30), at(30), at(40)]);

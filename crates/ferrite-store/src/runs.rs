@@ -1,25 +1,62 @@
 //! Free space: one bitmap per segment, granules given out in runs.
 //!
-//! Invariants: `free` of a segment is the number of its clear bits; `longest` is never below
-//! its longest free run; no run crosses a segment. A bit is set while the granule belongs to
-//! a blob (live, retired or being written). A granule is stale while it is free and may still
-//! hold what was there before (see `scrub.rs`); whatever is in use is not stale.
+//! Invariants: `free` of a segment is the number of its clear bits, `usable` the granules of its
+//! blocks that are wholly free; `longest` is never below its longest run of those; no run crosses
+//! a segment. A bit is set while the granule belongs to a blob (live, retired or being written),
+//! or lies beyond the end of the store, which may be within the last segment. A granule is stale
+//! while it is free and may still hold what was there before (see `scrub.rs`); whatever is in use
+//! is not stale.
+//!
+//! A run is handed out in whole free blocks and begins on one: blobs follow one another in it
+//! without a gap, but no block is written to while a blob lives in it. So a free granule beside a
+//! live blob, in the block of both, is of no use until that blob moves.
 //!
 //! Policy: blobs go into the current segment's free runs in address order; then into the
 //! segment with the most free space that may have a run long enough. Nobody waits: when no
-//! run is left, the caller adds a segment or reports a full disk.
+//! run is left, the caller makes the store longer or reports a full disk.
 //!
 //! Locking: none here; the store keeps it under its space lock.
+
+use crate::word::BLOCK_GRANULES;
+
+/// What `mean_run` says of a batch that went into one run, in granules.
+const ONE_RUN: u32 = 1024;
+/// The lowest bit of each block.
+const BLOCKS: u64 = 0x1111_1111_1111_1111;
+const _: () = assert!(BLOCK_GRANULES == 4, "a digit of a word is a block");
+
+/// The lowest bit of each block of the word that is wholly free.
+fn free_blocks(word: u64) -> u64 {
+    !(word | word >> 1 | word >> 2 | word >> 3) & BLOCKS
+}
+
+/// Up to the next block.
+fn whole_blocks(granules: u32) -> u32 {
+    granules.next_multiple_of(BLOCK_GRANULES)
+}
+
+/// The numbers of the blocks that those granules lie in.
+fn blocks_of(at: u32, n: u32) -> std::ops::Range<usize> {
+    debug_assert!(n > 0, "no granule at {at}");
+    (at / BLOCK_GRANULES) as usize..(at + n).div_ceil(BLOCK_GRANULES) as usize
+}
 
 /// Consecutive blobs of a batch that go to one run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Run {
-    /// First granule in the store.
+    /// First granule in the store, the first of a block.
     pub(crate) granule: u64,
     /// Length.
     pub(crate) granules: u32,
     /// Number of blobs in it.
     pub(crate) blobs: usize,
+}
+
+impl Run {
+    /// Length of what is written: the rest of the last block is free, and nobody else's.
+    pub(crate) fn written(&self) -> u32 {
+        whole_blocks(self.granules)
+    }
 }
 
 struct Segment {
@@ -30,53 +67,147 @@ struct Segment {
     /// Some stale granules may be zeroes already.
     doubtful: bool,
     free: u32,
+    /// Granules of blocks that are wholly free.
+    usable: u32,
     /// No free run is longer.
     longest: u32,
     /// Written to since its free runs were last given back to the file system.
     touched: bool,
+    /// For each block the generation in which a blob last took part of it; None: none did since
+    /// generations are counted. No block is written to while a blob lives in it, so that all blobs
+    /// of a block took it at once.
+    taken_in: Option<Box<[u8]>>,
 }
 
 impl Segment {
-    /// A free segment; `stale` when what its file holds there is not known.
-    fn new(granules: u32, stale: bool) -> Segment {
-        let word = if stale { u64::MAX } else { 0 };
+    /// A segment of that length that has no part in the store yet.
+    fn new(granules: u32) -> Segment {
         Segment {
-            bits: vec![0; granules as usize / 64].into(),
-            stale: vec![word; granules as usize / 64].into(),
-            doubtful: stale,
-            free: granules,
-            longest: granules,
+            bits: vec![u64::MAX; granules as usize / 64].into(),
+            stale: vec![0; granules as usize / 64].into(),
+            doubtful: false,
+            free: 0,
+            usable: 0,
+            longest: 0,
             touched: false,
+            taken_in: None,
         }
     }
 
-    /// `free` counts what is not in use, and nothing that is in use is stale.
-    fn is_sound(&self) -> bool {
-        let free: u32 = self.bits.iter().map(|w| w.count_zeros()).sum();
-        let both = self.bits.iter().zip(&self.stale).any(|(a, b)| a & b != 0);
-        free == self.free && !both
+    /// Blobs take these blocks in that generation.
+    fn note_taken(&mut self, at: u32, n: u32, generation: u8) {
+        let whole = at % BLOCK_GRANULES == 0 && n % BLOCK_GRANULES == 0;
+        assert!(whole && n > 0 && generation > 0, "{n} granules at {at}");
+        let blocks = self.bits.len() * 64 / BLOCK_GRANULES as usize;
+        let taken_in = self.taken_in.get_or_insert_with(|| vec![0; blocks].into());
+        taken_in[blocks_of(at, n)].fill(generation);
     }
 
-    /// The first free run at or after `from`: start and length.
+    /// The last generation in which a block of these granules was taken; 0: none is noted.
+    fn last_taken(&self, at: u32, n: u32) -> u8 {
+        let Some(taken_in) = &self.taken_in else {
+            return 0;
+        };
+        taken_in[blocks_of(at, n)]
+            .iter()
+            .copied()
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// The range becomes free space of the store; `stale` when what its file holds there is not
+    /// known.
+    fn open(&mut self, at: u32, n: u32, stale: bool) {
+        assert!(
+            at % BLOCK_GRANULES == 0 && n % BLOCK_GRANULES == 0,
+            "{at}+{n}"
+        );
+        let touched = self.touched;
+        self.give(at, n, stale);
+        self.doubtful |= stale;
+        self.touched = touched;
+    }
+
+    /// `free` and `usable` count what is not in use, and nothing that is in use is stale.
+    fn is_sound(&self) -> bool {
+        let free: u32 = self.bits.iter().map(|w| w.count_zeros()).sum();
+        let blocks: u32 = self.bits.iter().map(|&w| free_blocks(w).count_ones()).sum();
+        let both = self.bits.iter().zip(&self.stale).any(|(a, b)| a & b != 0);
+        free == self.free && blocks * BLOCK_GRANULES == self.usable && !both
+    }
+
+    /// One past the last granule in use before `end`.
+    fn used_end(&self, end: u32) -> u32 {
+        assert!(
+            end as usize <= self.bits.len() * 64 && end % 4 == 0,
+            "{end}"
+        );
+        let before = |i: usize| match end - i as u32 * 64 {
+            n @ 0..64 => self.bits[i] & !(u64::MAX << n),
+            _ => self.bits[i],
+        };
+        let words = end.div_ceil(64) as usize;
+        let last = (0..words).rfind(|&i| before(i) != 0);
+        last.map_or(0, |i| i as u32 * 64 + 64 - before(i).leading_zeros())
+    }
+
+    /// The first run of wholly free blocks at or after `from`: start and length.
     fn next_run(&self, from: u32) -> Option<(u32, u32)> {
-        let start = self.find(from, false)?;
+        let start = self.find_block(whole_blocks(from), true)?;
         let end = self
-            .find(start, true)
+            .find_block(start, false)
             .unwrap_or(self.bits.len() as u32 * 64);
         debug_assert!(start >= from && end > start, "{start}..{end} from {from}");
         Some((start, end - start))
     }
 
-    /// The first granule at or after `from` that is in use, or not in use.
-    fn find(&self, from: u32, used: bool) -> Option<u32> {
-        find_bit(&self.bits, from, used)
+    /// The first block at or after `from` that is wholly free, or not: its first granule.
+    fn find_block(&self, from: u32, free: bool) -> Option<u32> {
+        debug_assert!(from % BLOCK_GRANULES == 0, "{from} is within a block");
+        let found_free = |word: u64| match ferrite_sync::mutant!("store.block_with_live_blob") {
+            true => !word & BLOCKS,
+            false => free_blocks(word),
+        };
+        let want = |word: u64| match free {
+            true => found_free(word),
+            false => !found_free(word) & BLOCKS,
+        };
+        let mut i = from as usize / 64;
+        let mut found = want(*self.bits.get(i)?) & (u64::MAX << (from % 64));
+        while found == 0 {
+            i += 1;
+            found = want(*self.bits.get(i)?);
+        }
+        Some(i as u32 * 64 + found.trailing_zeros())
     }
 
-    /// The first stale run at or after `from`, of at most `most` granules: start and length.
+    /// The first run of blocks at or after `from` that are wholly free and not wholly scrubbed,
+    /// of at most `most` granules: start and length.
     fn stale_run(&self, from: u32, most: u32) -> Option<(u32, u32)> {
-        let start = find_bit(&self.stale, from, true)?;
-        let end = find_bit(&self.stale, start, false).unwrap_or(self.stale.len() as u32 * 64);
-        Some((start, (end - start).min(most)))
+        let most = most - most % BLOCK_GRANULES;
+        let mut from = from;
+        loop {
+            let stale = find_bit(&self.stale, from, true)?;
+            let at = stale - stale % BLOCK_GRANULES;
+            let (start, length) = self.next_run(at)?;
+            if start == at {
+                let end = find_bit(&self.stale, stale, false);
+                let end = whole_blocks(end.unwrap_or(self.stale.len() as u32 * 64));
+                return Some((start, (end - start).min(length).min(most)));
+            }
+            // Beside a live blob: not to be written to.
+            from = start.max(at + BLOCK_GRANULES);
+        }
+    }
+
+    /// Wholly free blocks of the words that the range touches, in granules.
+    fn usable_around(&self, at: u32, n: u32) -> u32 {
+        let words = &self.bits[at as usize / 64..(at + n).div_ceil(64) as usize];
+        words
+            .iter()
+            .map(|&w| free_blocks(w).count_ones())
+            .sum::<u32>()
+            * BLOCK_GRANULES
     }
 
     /// Marks granules used; false (and nothing changed) if one is already.
@@ -87,10 +218,12 @@ impl Segment {
         if clash != 0 {
             return false;
         }
+        let before = self.usable_around(at, n);
         each_word(&mut self.bits, at, n, |w, mask| *w |= mask);
         each_word(&mut self.stale, at, n, |w, mask| *w &= !mask);
         assert!(self.free >= n, "{n} of {} granules", self.free);
         self.free -= n;
+        self.usable -= before - self.usable_around(at, n);
         self.touched = true;
         debug_assert!(self.is_sound(), "after {at}+{n} was taken");
         true
@@ -99,6 +232,7 @@ impl Segment {
     fn give(&mut self, at: u32, n: u32, stale: bool) {
         assert!(n > 0, "nothing is given back at {at}");
         let mut all = true;
+        let before = self.usable_around(at, n);
         each_word(&mut self.bits, at, n, |w, mask| {
             all &= *w & mask == mask;
             *w &= !mask;
@@ -108,8 +242,10 @@ impl Segment {
             each_word(&mut self.stale, at, n, |w, mask| *w |= mask);
         }
         self.free += n;
+        self.usable += self.usable_around(at, n) - before;
         self.longest = self.bits.len() as u32 * 64;
         assert!(self.free <= self.longest, "{} are free", self.free);
+        assert!(self.usable <= self.free, "{} are usable", self.usable);
         debug_assert!(self.is_sound(), "after {at}+{n} was given back");
     }
 }
@@ -154,24 +290,37 @@ pub(crate) struct FreeRuns {
     /// Where the next blob is looked for.
     current: usize,
     cursor: u32,
+    /// One past the last granule of the store.
+    end: u64,
     free: u64,
+    /// Granules to a run, of late; of long runs no more than `ONE_RUN`.
+    mean_run: u32,
     /// The lowest free space goes first.
     lowest_first: bool,
+    /// Of backups since the store was opened; stays at the last one. 0: none yet, and nothing is
+    /// noted.
+    generation: u8,
 }
 
 impl FreeRuns {
-    pub(crate) fn new(segment_granules: u32, segments: usize) -> FreeRuns {
+    /// A store that ends there, of which nothing is in use yet.
+    pub(crate) fn new(segment_granules: u32, end: u64) -> FreeRuns {
         assert!(segment_granules % 64 == 0 && segment_granules > 0);
-        FreeRuns {
-            segments: (0..segments)
-                .map(|_| Segment::new(segment_granules, true))
-                .collect(),
+        let mut runs = FreeRuns {
+            segments: Vec::new(),
             segment_granules,
             current: 0,
             cursor: 0,
+            end: 0,
+            mean_run: ONE_RUN,
             lowest_first: false,
-            free: segments as u64 * u64::from(segment_granules),
+            generation: 0,
+            free: 0,
+        };
+        while runs.end < end {
+            runs.extend(end.min(runs.segment_end()), true);
         }
+        runs
     }
 
     /// Free granules.
@@ -181,11 +330,23 @@ impl FreeRuns {
 
     /// All granules.
     pub(crate) fn total(&self) -> u64 {
-        self.segments.len() as u64 * u64::from(self.segment_granules)
+        self.end
     }
 
-    pub(crate) fn segments(&self) -> usize {
-        self.segments.len()
+    /// Of the free ones, those in wholly free blocks.
+    pub(crate) fn usable(&self) -> u64 {
+        self.segments.iter().map(|s| u64::from(s.usable)).sum()
+    }
+
+    /// Granules to a run, of late.
+    pub(crate) fn mean_run(&self) -> u32 {
+        self.mean_run
+    }
+
+    /// How far the store may be made longer at once: the end of the segment that comes next.
+    pub(crate) fn segment_end(&self) -> u64 {
+        let segment = u64::from(self.segment_granules);
+        (self.end / segment + 1) * segment
     }
 
     /// The sum is that of the segments, and the next blob is looked for in one of them.
@@ -215,40 +376,78 @@ impl FreeRuns {
         self.lowest_first = true;
     }
 
-    /// A new, wholly free segment at the end.
-    pub(crate) fn add_segment(&mut self) {
-        self.segments
-            .push(Segment::new(self.segment_granules, false));
-        self.free += u64::from(self.segment_granules);
+    /// A new generation begins: its number.
+    pub(crate) fn next_generation(&mut self) -> u8 {
+        self.generation = self.generation.saturating_add(1);
+        self.generation
+    }
+
+    /// Has a blob taken a block of these granules in that generation or later?
+    pub(crate) fn taken_since(&self, granule: u64, n: u32, generation: u8) -> bool {
+        assert!(generation > 0 && n > 0, "{n} granules since {generation}");
+        let Some((segment, at)) = self.split(granule, n) else {
+            return true;
+        };
+        self.segments[segment].last_taken(at, n) >= generation
+    }
+
+    /// The store is longer now, by free space within one segment.
+    pub(crate) fn add_to(&mut self, end: u64) {
+        self.extend(end, false);
         debug_assert!(self.is_sound(), "{} are free", self.free);
     }
 
-    /// Takes the last segment away if it is wholly free and not the only one.
-    pub(crate) fn drop_free_tail(&mut self) -> bool {
-        let whole = |s: &Segment| s.free == self.segment_granules;
-        if self.segments.len() < 2 || !self.segments.last().is_some_and(whole) {
-            return false;
+    fn extend(&mut self, end: u64, stale: bool) {
+        let (from, last) = (self.end, self.segment_end());
+        assert!(from < end && end <= last, "{from} to {end}, across {last}");
+        let at = (from % u64::from(self.segment_granules)) as u32;
+        if at == 0 {
+            self.segments.push(Segment::new(self.segment_granules));
         }
-        self.segments.pop();
-        assert!(
-            self.free >= u64::from(self.segment_granules),
-            "{}",
-            self.free
-        );
-        self.free -= u64::from(self.segment_granules);
+        let n = (end - from) as u32;
+        if let Some(segment) = self.segments.last_mut() {
+            segment.open(at, n, stale);
+        }
+        self.end = end;
+        self.free += u64::from(n);
+    }
+
+    /// Takes free space at the end of the last segment away: in whole steps, at most `most`
+    /// granules, and never the first step of the store. Where the store ends now, if elsewhere.
+    pub(crate) fn cut_free_tail(&mut self, step: u64, most: u64) -> Option<u64> {
+        let segment = u64::from(self.segment_granules);
+        let first = self.end.saturating_sub(1) / segment * segment;
+        let last = self.segments.last_mut()?;
+        let in_use = last.used_end((self.end - first) as u32);
+        let keep = (first + u64::from(in_use))
+            .max(self.end.saturating_sub(most))
+            .max(1);
+        let end = keep.next_multiple_of(step);
+        if end >= self.end {
+            return None;
+        }
+        let (at, n) = ((end - first) as u32, (self.end - end) as u32);
+        let taken = last.take(at, n);
+        assert!(taken, "the free end {end} to {} was in use", self.end);
+        self.free -= u64::from(n);
+        self.end = end;
+        if end == first {
+            self.segments.pop();
+        }
         if self.current >= self.segments.len() {
             self.current = 0;
             self.cursor = 0;
         }
         debug_assert!(self.is_sound(), "{} are free", self.free);
-        true
+        Some(end)
     }
 
     /// Segment and granule in it, if the range is within one segment of the store.
     fn split(&self, granule: u64, n: u32) -> Option<(usize, u32)> {
         let segment = granule / u64::from(self.segment_granules);
         let at = (granule % u64::from(self.segment_granules)) as u32;
-        let fits = segment < self.segments.len() as u64 && n <= self.segment_granules - at;
+        let inside = granule + u64::from(n) <= self.end;
+        let fits = inside && n <= self.segment_granules - at;
         fits.then_some((segment as usize, at))
     }
 
@@ -307,7 +506,7 @@ impl FreeRuns {
             let first = i as u64 * u64::from(self.segment_granules);
             let doubtful = self.segments[i].doubtful;
             while let Some((at, n)) = self.segments[i].stale_run(0, left) {
-                if left == 0 {
+                if n == 0 {
                     return found;
                 }
                 let taken = self.segments[i].take(at, n);
@@ -319,9 +518,6 @@ impl FreeRuns {
                     granules: n,
                     doubtful,
                 });
-            }
-            if left == 0 {
-                return found;
             }
             self.segments[i].doubtful = false;
             *from = i + 1;
@@ -357,13 +553,28 @@ impl FreeRuns {
             assert!(run.blobs > 0, "a run of {len} takes no blob of {need}");
             let taken = self.segments[segment].take(at, run.granules);
             assert!(taken, "a free run was not free");
+            if self.generation > 0 {
+                self.segments[segment].note_taken(at, run.written(), self.generation);
+            }
             self.free -= u64::from(run.granules);
             self.current = segment;
-            self.cursor = at + run.granules;
+            self.cursor = at + run.written();
             runs.push(run);
         }
+        self.note_runs(runs);
         debug_assert!(self.is_sound(), "{} are free", self.free);
         true
+    }
+
+    fn note_runs(&mut self, runs: &[Run]) {
+        let granules: u32 = runs.iter().map(|run| run.granules).sum();
+        let mean = match runs.len() {
+            0 => return,
+            1 => ONE_RUN,
+            n => (granules / n as u32).min(ONE_RUN),
+        };
+        self.mean_run = (self.mean_run * 7 + mean).div_ceil(8);
+        debug_assert!(self.mean_run <= ONE_RUN, "{} to a run", self.mean_run);
     }
 
     /// The next free run of at least `need` granules: segment, start, length.
@@ -377,12 +588,12 @@ impl FreeRuns {
             return Some((self.current, at, len));
         }
         loop {
-            let fits = |s: &&Segment| s.longest >= need && s.free >= need;
-            let emptiest = self.segments.iter().filter(fits).map(|s| s.free).max()?;
+            let fits = |s: &&Segment| s.longest >= need && s.usable >= need;
+            let emptiest = self.segments.iter().filter(fits).map(|s| s.usable).max()?;
             let segment = self
                 .segments
                 .iter()
-                .position(|s| s.free == emptiest && fits(&s))?;
+                .position(|s| s.usable == emptiest && fits(&s))?;
             if let Some((at, len)) = self.scan(segment, 0, need) {
                 return Some((segment, at, len));
             }
@@ -428,162 +639,5 @@ impl FreeRuns {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use ferrite_sync::random::Rng;
-    use std::collections::{BTreeMap, BTreeSet};
-
-    #[test]
-    fn fills_in_address_order_and_splits() {
-        let mut f = FreeRuns::new(64, 1);
-        assert!(f.mark(2, 3) && f.mark(10, 1));
-        assert!(!f.mark(4, 2) && !f.mark(62, 3) && !f.mark(64, 1));
-        let mut runs = Vec::new();
-        assert!(f.take([2, 4, 1, 5].into_iter(), &mut runs));
-        let got: Vec<_> = runs
-            .iter()
-            .map(|r| (r.granule, r.granules, r.blobs))
-            .collect();
-        assert_eq!(got, [(0, 2, 1), (5, 5, 2), (11, 5, 1)]);
-        assert_eq!(f.free(), 64 - 4 - 12);
-    }
-
-    #[test]
-    fn failure_takes_nothing() {
-        let mut f = FreeRuns::new(64, 1);
-        let mut runs = Vec::new();
-        assert!(!f.take([5; 13].into_iter(), &mut runs));
-        assert!(runs.is_empty());
-        assert_eq!(f.free(), 64);
-        f.add_segment();
-        assert!(f.take([5; 13].into_iter(), &mut runs));
-        assert_eq!(runs.len(), 2);
-        assert!(!f.drop_free_tail());
-    }
-
-    #[test]
-    fn prefers_the_emptiest_segment() {
-        let mut f = FreeRuns::new(128, 3);
-        assert!(f.mark(0, 128) && f.mark(128, 100) && f.mark(256, 20));
-        let mut runs = Vec::new();
-        assert!(f.take([4].into_iter(), &mut runs));
-        assert_eq!(runs[0].granule, 276);
-    }
-
-    #[test]
-    fn tail_goes_when_free() {
-        let mut f = FreeRuns::new(64, 3);
-        assert!(f.mark(64, 1));
-        assert!(f.drop_free_tail());
-        assert!(!f.drop_free_tail());
-        f.give(64, 1);
-        assert!(f.drop_free_tail());
-        assert!(!f.drop_free_tail(), "one segment stays");
-        assert_eq!((f.segments(), f.free()), (1, 64));
-    }
-
-    #[test]
-    fn long_runs_are_reported_once() {
-        let mut f = FreeRuns::new(64, 1);
-        assert!(f.take_long_runs(8).is_empty(), "never written to");
-        assert!(f.mark(10, 1));
-        let runs = f.take_long_runs(11);
-        assert_eq!(runs, [(11, 53)]);
-        assert_eq!(f.free(), 10);
-        f.give(11, 53);
-        assert!(f.take_long_runs(8).is_empty());
-    }
-
-    #[test]
-    fn stale_is_what_was_freed_and_not_scrubbed() {
-        let mut f = FreeRuns::new(64, 1);
-        let mut from = 0;
-        let runs = |f: &mut FreeRuns, most, from: &mut usize| -> Vec<(u64, u32, bool)> {
-            let found = f.take_stale(most, from);
-            found
-                .iter()
-                .for_each(|r| f.give_zeroed(r.granule, r.granules));
-            let told = found.iter().map(|r| (r.granule, r.granules, r.doubtful));
-            told.collect()
-        };
-        // After opening nothing is known of what is free.
-        assert!(f.mark(10, 5));
-        assert_eq!(runs(&mut f, 60, &mut from), [(0, 10, true), (15, 49, true)]);
-        assert!(runs(&mut f, 60, &mut from).is_empty());
-        f.give(10, 5);
-        f.add_segment();
-        from = 0;
-        assert!(f.mark(70, 2));
-        f.give(70, 2);
-        assert_eq!(runs(&mut f, 4, &mut from), [(10, 4, false)]);
-        assert_eq!(runs(&mut f, 4, &mut from), [(14, 1, false), (70, 2, false)]);
-        // What is in use again is not stale.
-        assert!(f.mark(3, 4));
-        f.give(3, 4);
-        assert!(f.mark(3, 4));
-        assert!(runs(&mut f, 64, &mut from).is_empty());
-        assert_eq!(f.free(), 124);
-    }
-
-    #[test]
-    #[should_panic(expected = "freed twice")]
-    fn freeing_twice_is_a_bug() {
-        let mut f = FreeRuns::new(64, 1);
-        assert!(f.mark(3, 4));
-        f.give(3, 4);
-        f.give(5, 1);
-    }
-
-    /// Free space is exactly what the model has not handed out; nothing overlaps.
-    #[test]
-    fn agrees_with_a_naive_model() {
-        for seed in 0..30 {
-            let mut rng = Rng::new(seed);
-            let (size, mut segments) = (256u64, 3u64);
-            let mut f = FreeRuns::new(size as u32, segments as usize);
-            let mut used: BTreeSet<u64> = BTreeSet::new();
-            let mut blobs: BTreeMap<u64, u32> = BTreeMap::new();
-            let mut runs = Vec::new();
-            for _ in 0..400 {
-                if rng.chance(1, 2) {
-                    let lens: Vec<u32> = (0..=rng.below(40))
-                        .map(|_| 1 + rng.below(5) as u32)
-                        .collect();
-                    if f.take(lens.iter().copied(), &mut runs) {
-                        let mut next = lens.iter();
-                        for run in &runs {
-                            let mut at = run.granule;
-                            for n in next.by_ref().take(run.blobs) {
-                                assert_eq!(at / size, (at + u64::from(*n) - 1) / size);
-                                (at..at + u64::from(*n)).for_each(|g| assert!(used.insert(g)));
-                                blobs.insert(at, *n);
-                                at += u64::from(*n);
-                            }
-                            assert_eq!(at, run.granule + u64::from(run.granules));
-                        }
-                        assert!(next.next().is_none());
-                    } else if segments < 8 {
-                        f.add_segment();
-                        segments += 1;
-                    }
-                } else {
-                    for _ in 0..rng.below(40) {
-                        let Some((&at, &n)) = blobs.range(rng.below(size * segments)..).next()
-                        else {
-                            continue;
-                        };
-                        blobs.remove(&at);
-                        (at..at + u64::from(n)).for_each(|g| assert!(used.remove(&g)));
-                        f.give(at, n);
-                    }
-                }
-                assert_eq!(f.total() - f.free(), used.len() as u64);
-                for g in 0..size * segments {
-                    let (s, at) = f.split(g, 1).unwrap();
-                    let bit = f.segments[s].bits[at as usize / 64] >> (at % 64) & 1;
-                    assert_eq!(bit == 1, used.contains(&g));
-                }
-            }
-        }
-    }
-}
+#[path = "runs_tests.rs"]
+mod tests;

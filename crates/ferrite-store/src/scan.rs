@@ -14,7 +14,7 @@ use crate::blob::{self, MAX_BLOB_GRANULES};
 use crate::deps::{AlignedBuf, Arc, OpenMode, Storage};
 use crate::files::{Files, Geometry};
 use crate::superblock::Superblock;
-use crate::word::{Location, GRANULE_BYTES};
+use crate::word::{Location, BLOCK_GRANULES, GRANULE_BYTES};
 
 /// Bytes read at once.
 const WINDOW: usize = 1 << 20;
@@ -80,6 +80,7 @@ impl Scan {
     fn file(&mut self, files: &Files, geometry: &Geometry, n: usize) -> Result<()> {
         let first = n as u64 * (geometry.file_bytes / GRANULE_BYTES as u64);
         let end = first + files.len(n)?.min(geometry.file_bytes) / GRANULE_BYTES as u64;
+        let end = end - end % u64::from(BLOCK_GRANULES);
         let mut buf = AlignedBuf::zeroed(WINDOW + MAX_BLOB_GRANULES * GRANULE_BYTES);
         let window = (WINDOW / GRANULE_BYTES) as u64;
         let (mut at, mut next) = (first, first);
@@ -106,6 +107,7 @@ impl Scan {
             return 1;
         }
         let bytes = &bytes[..bytes.len().min(MAX_BLOB_GRANULES * GRANULE_BYTES)];
+        // Padding up to the end of a block is not the blob's here: nothing is written.
         let Ok((header, _)) = blob::parse(bytes, self.tag) else {
             self.result.broken += 1;
             if let Some((page, lsn)) = blob::claim(bytes, self.tag) {

@@ -2,7 +2,9 @@
 //! files.
 //!
 //! What is stale (free, and never overwritten since) is known from `runs.rs`. A round takes some
-//! of it, as if for blobs, overwrites it, syncs, and gives it back as free. So a run that is in
+//! of it, as if for blobs, overwrites it, syncs, and gives it back as free. While scrubbing is on
+//! every blob is padded to the end of its block ([`Store::keep_blocks_apart`]), or what is left of
+//! an old blob beside a live one could not be overwritten before that moves. So a run that is in
 //! use, or retired and not yet free, is never touched, and one that is being scrubbed is never
 //! handed out. After a start nothing is known of free space: it is read first, and what is
 //! zeroes already is left alone. So is what was given back to the file system, where a write
@@ -19,7 +21,7 @@ use ferrite_types::Result;
 use crate::deps::{kill_point, AlignedBuf, Ordering};
 use crate::runs::StaleRun;
 use crate::store::{Store, LOADING};
-use crate::word::GRANULE_BYTES;
+use crate::word::{BLOCK_GRANULES, GRANULE_BYTES};
 
 /// Bytes written at once.
 const WRITE_BYTES: usize = 1 << 20;
@@ -27,6 +29,12 @@ const WRITE_BYTES: usize = 1 << 20;
 pub(crate) const ROUND_BYTES: usize = 8 << 20;
 
 impl Store {
+    /// Whether blobs to come share no block with another: what is freed can then be overwritten at
+    /// once. It takes space.
+    pub fn keep_blocks_apart(&self, on: bool) {
+        self.blocks_apart.store(on, Ordering::SeqCst);
+    }
+
     /// Overwrites some of the free space that may still hold what was deleted, and makes that
     /// durable. The bytes looked at; 0 when nothing is stale.
     ///
@@ -98,8 +106,14 @@ impl Store {
             return;
         }
         for at in self.retired.all() {
-            let zeroes = AlignedBuf::zeroed(at.bytes());
-            let _ = self.files.write(at.granule(), &zeroes);
+            // The whole blocks in it.
+            let blocks = u64::from(BLOCK_GRANULES);
+            let start = at.granule().next_multiple_of(blocks);
+            let end = at.granule() + u64::from(at.granules());
+            let bytes = (end - end % blocks).saturating_sub(start) as usize * GRANULE_BYTES;
+            if bytes > 0 {
+                let _ = self.files.write(start, &AlignedBuf::zeroed(bytes));
+            }
         }
     }
 }

@@ -1,27 +1,50 @@
 //! Space: room for a batch, growing ahead of need, giving back.
 //!
-//! Policy: a store keeps 15% of its granules free (at least a quarter segment, at most
-//! 16 MiB of that minimum), so that free runs stay long; the background adds a segment when
-//! there is less. A writer adds one only when no run is left. Nobody cleans. Once more than
-//! half is free, and at least two segments, long free runs and free segments at the end go back to
-//! the file system: less is soon written again, and a hole must then be allocated anew.
+//! Policy: the background keeps room for a few batches ahead of the writers, and makes the files
+//! longer in steps (a thirty-second of the store, 4 to 64 MiB) when there is less. That is all
+//! while batches go to long runs: a table that is only loaded needs no more. Once they fall into
+//! short ones (pages are rewritten, and free space is in pieces), 15% of the store is kept free,
+//! which makes them longer again. A writer grows the store itself only when no run is left. Nobody
+//! cleans. Once more than half is free, and at least two segments, long free runs and free space at
+//! the end go back to the file system: less is soon written again, and a hole must then be
+//! allocated anew.
 //!
 //! Locking: growth lock > space lock; file calls under the growth lock only.
 
 use ferrite_types::{Error, PageId, Result};
 
-use crate::batch::Batch;
+use crate::batch::{Batch, BATCH_BYTES};
 use crate::deps::{kill_point, Ordering};
+use crate::files::Geometry;
 use crate::runs::{FreeRuns, Run};
 use crate::store::{Store, LOADING};
 use crate::word::{Location, GRANULE_BYTES};
 
-/// Free share below which the background grows the store, in percent.
+/// Share of the store that is kept free while runs are short, in percent.
 const FREE_PERCENT: u64 = 15;
-/// Cap of the smallest free space kept, in bytes.
-const MARGIN_BYTES: u64 = 16 << 20;
+/// Runs are short when the mean of late is below this, in granules.
+const SHORT_RUN: u32 = (128 << 10) / GRANULE_BYTES as u32;
+/// Free space always kept, in bytes: a few batches.
+const MARGIN_BYTES: u64 = 4 << 20;
+/// The store grows by this share of itself ...
+const GROWTH_SHARE: u64 = 32;
+/// ... and within these bounds, in bytes.
+const GROWTH_LEAST_BYTES: u64 = 4 << 20;
+const GROWTH_MOST_BYTES: u64 = 64 << 20;
 /// Shortest free run that is given back to the file system, in granules.
 const PUNCH_GRANULES: u32 = (1 << 20) / GRANULE_BYTES as u32;
+
+/// Where a store that ends at granule `from` ends when it was made longer: within one segment.
+pub(crate) fn grown_end(geometry: &Geometry, from: u64) -> u64 {
+    let granules = |bytes: u64| bytes / GRANULE_BYTES as u64;
+    let least = granules(GROWTH_LEAST_BYTES.min(geometry.segment_bytes / 4));
+    let by = (from / GROWTH_SHARE).clamp(least, granules(GROWTH_MOST_BYTES));
+    let segment = u64::from(geometry.segment_granules());
+    let last = (from / segment + 1) * segment;
+    let end = (from + by.next_multiple_of(geometry.step_granules())).min(last);
+    assert!(from < end && end <= last, "{from} to {end}, across {last}");
+    end
+}
 
 impl Store {
     /// Takes room for the batch, adding segments as long as it takes.
@@ -29,16 +52,11 @@ impl Store {
         let sizes = || batch.blobs().iter().map(|b| b.granules);
         while !self.runs.lock().take(sizes(), runs) {
             let _growth = self.growth.lock();
-            // Somebody may have added a segment, or finished giving space back, meanwhile.
-            let segments = {
-                let mut free = self.runs.lock();
-                if free.take(sizes(), runs) {
-                    return Ok(());
-                }
-                free.segments()
-            };
-            self.add_segment(segments)
-                .map_err(|e| self.no_room(batch, e))?;
+            // Somebody may have made the store longer, or finished giving space back, meanwhile.
+            if self.runs.lock().take(sizes(), runs) {
+                return Ok(());
+            }
+            self.grow().map_err(|e| self.no_room(batch, e))?;
             self.counters.grown_in_foreground.inc();
         }
         Ok(())
@@ -50,28 +68,40 @@ impl Store {
         };
         Error::DiskFull(format!(
             "no room for {} KiB of pages in {} MiB of store files, {} KiB free in short runs; \
-             adding a segment failed: {why}",
+             making them longer failed: {why}",
             batch.len() >> 10,
             self.file_bytes() >> 20,
             self.free_bytes() >> 10,
         ))
     }
 
+    /// Makes the store longer, by less where the disk has no room for as much as there should be.
     /// Caller holds the growth lock.
-    fn add_segment(&self, segment: usize) -> Result<()> {
-        self.files.grow(segment)?;
+    fn grow(&self) -> Result<()> {
+        let geometry = &self.superblock.geometry;
+        let step = geometry.step_granules();
+        let from = self.runs.lock().total();
+        let end = grown_end(geometry, from);
+        match self.grow_to(from, end) {
+            Err(Error::DiskFull(_)) if end > from + step => self.grow_to(from, from + step),
+            other => other,
+        }
+    }
+
+    fn grow_to(&self, from: u64, end: u64) -> Result<()> {
+        self.files.grow(from, end)?;
         kill_point!("store.segment_grown");
         let mut runs = self.runs.lock();
-        let known = runs.segments();
-        assert!(known == segment, "segment {segment} is added to {known}");
-        runs.add_segment();
+        let known = runs.total();
+        assert!(known == from, "granules from {from} are added to {known}");
+        runs.add_to(end);
         drop(runs);
         self.counters.segments_grown.inc();
         Ok(())
     }
 
-    /// Adds a segment when free space is low; true if it did. For background threads: cheap
-    /// when there is nothing to do.
+    /// Makes the store longer when free space is low; true if it did. For background threads:
+    /// cheap when there is nothing to do.
     ///
     /// # Errors
     /// `DiskFull` or `Io`; the store goes on with what it has.
@@ -85,8 +115,7 @@ impl Store {
         if !self.wants_segment() {
             return Ok(false);
         }
-        let segments = self.runs.lock().segments();
-        self.add_segment(segments)?;
+        self.grow()?;
         Ok(true)
     }
 
@@ -94,21 +123,26 @@ impl Store {
         if self.phase.load(Ordering::Acquire) == LOADING {
             return false;
         }
-        let (free, total) = self.free_and_total();
-        free < self.free_wanted(total)
-    }
-
-    /// Granules.
-    fn free_and_total(&self) -> (u64, u64) {
         let runs = self.runs.lock();
-        debug_assert!(runs.free() <= runs.total(), "{} are free", runs.free());
-        (runs.free(), runs.total())
+        runs.usable() < self.free_wanted(runs.total(), runs.mean_run())
     }
 
-    /// Granules to keep free out of so many.
-    fn free_wanted(&self, total: u64) -> u64 {
-        let margin = MARGIN_BYTES.min(self.superblock.geometry.segment_bytes / 4);
-        (total * FREE_PERCENT / 100).max(margin / GRANULE_BYTES as u64)
+    /// Granules: those that can be handed out, and all.
+    fn usable_and_total(&self) -> (u64, u64) {
+        let runs = self.runs.lock();
+        debug_assert!(runs.usable() <= runs.free(), "{} are usable", runs.usable());
+        debug_assert!(runs.free() <= runs.total(), "{} are free", runs.free());
+        (runs.usable(), runs.total())
+    }
+
+    /// Granules to keep free out of so many, while runs are so long.
+    fn free_wanted(&self, total: u64, mean_run: u32) -> u64 {
+        let margin = MARGIN_BYTES.min(self.superblock.geometry.segment_bytes / 2);
+        let share = match mean_run < SHORT_RUN {
+            true => total * FREE_PERCENT / 100,
+            false => 0,
+        };
+        share.max(margin / GRANULE_BYTES as u64)
     }
 
     /// Like [`shrink`](Self::shrink) if more than half of the store is free, and at least two
@@ -118,7 +152,7 @@ impl Store {
     /// As `shrink`.
     pub fn shrink_if_half_free(&self) -> Result<u64> {
         let least = 2 * u64::from(self.superblock.geometry.segment_granules());
-        let (free, total) = self.free_and_total();
+        let (free, total) = self.usable_and_total();
         if free >= least && free * 2 > total {
             self.shrink()
         } else {
@@ -126,7 +160,7 @@ impl Store {
         }
     }
 
-    /// Gives free space back to the file system: whole segments at the end, as long as
+    /// Gives free space back to the file system: what is free at the end, as long as
     /// enough stays free, and free runs of at least 1 MiB that were written to since the
     /// last call. Returns the bytes given back.
     ///
@@ -139,36 +173,54 @@ impl Store {
         let _growth = self.growth.lock();
         let mut given = 0;
         let result = self
-            .cut_tail(&mut given)
+            .cut_tail(true, &mut given)
             .and_then(|()| self.punch_runs(&mut given));
         self.counters.bytes_given_back.add(given);
         result.map(|()| given)
     }
 
-    fn cut_tail(&self, given: &mut u64) -> Result<()> {
-        let segment = u64::from(self.superblock.geometry.segment_granules());
+    /// A clean end: nothing will be written, and what is free behind the last blob goes back to the
+    /// file system, but for room for one batch: the next start may find the disk full. Else it
+    /// grows anew. Returns the bytes given back.
+    ///
+    /// # Errors
+    /// `Io`; what was given back until then is.
+    pub fn trim(&self) -> Result<u64> {
+        let _growth = self.growth.lock();
+        let mut given = 0;
+        let result = self.cut_tail(false, &mut given);
+        self.counters.bytes_given_back.add(given);
+        result.map(|()| given)
+    }
+
+    /// Cuts what is free at the end: with a `reserve` as while the store is in use, else nearly all.
+    fn cut_tail(&self, reserve: bool, given: &mut u64) -> Result<()> {
+        let step = self.superblock.geometry.step_granules();
         loop {
-            let last = {
+            let (before, end) = {
                 let mut runs = self.runs.lock();
-                let left = runs.total() - segment;
-                if runs.free() < segment + self.free_wanted(left) || !runs.drop_free_tail() {
-                    return Ok(());
+                let before = runs.total();
+                // What would be kept of the store as it is: a little too much, not too little.
+                let keep = match reserve {
+                    true => self.free_wanted(before, 0),
+                    false => (BATCH_BYTES / GRANULE_BYTES) as u64,
+                };
+                let most = runs.usable().saturating_sub(keep);
+                match runs.cut_free_tail(step, most) {
+                    Some(end) => (before, end),
+                    None => return Ok(()),
                 }
-                runs.segments()
             };
-            assert!(last > 0, "the only segment is cut");
-            if let Err(e) = self.files.cut(last) {
-                // Perhaps it is gone, perhaps not: a segment that is missing must not be used.
-                return self.files.grow(last).and_then(|()| {
-                    let mut runs = self.runs.lock();
-                    let known = runs.segments();
-                    assert!(known == last, "segment {last} is added to {known}");
-                    runs.add_segment();
-                    Err(e)
-                });
+            assert!(
+                0 < end && end < before,
+                "{before} granules are cut to {end}"
+            );
+            if let Err(e) = self.files.cut(end) {
+                // Perhaps it is gone, perhaps not: what is missing must not be used.
+                return self.grow_to(end, before).and(Err(e));
             }
             kill_point!("store.tail_cut");
-            *given += self.superblock.geometry.segment_bytes;
+            *given += (before - end) * GRANULE_BYTES as u64;
         }
     }
 
@@ -194,9 +246,9 @@ impl Store {
     /// # Errors
     /// `Corrupt` when two blobs share a granule, one lies in free space, or space is lost.
     pub fn check_space(&self, home_of: &dyn Fn(u32) -> Location) -> Result<()> {
-        let segments = self.runs.lock().segments();
+        let end = self.runs.lock().total();
         let granules = self.superblock.geometry.segment_granules();
-        let mut named = FreeRuns::new(granules, segments);
+        let mut named = FreeRuns::new(granules, end);
         for n in 1..self.directory.end() {
             let page = PageId(n);
             let word = self.directory.get(page);

@@ -6,12 +6,13 @@
 //!
 //! Locking: `runs` (the space lock) and `scratch` are leaves, held for memory work only.
 
+use ferrite_sync::random;
 use ferrite_types::{Error, IndexId, Lsn, PageId, Result, PAGE_BYTES};
 
-use crate::batch::{Batch, Placed};
+use crate::batch::{Batch, Placed, BATCH_BYTES};
 use crate::blob::{self, PageHeader, MAX_BLOB_GRANULES};
 use crate::delta::{self, decode_extent, ExtentChange};
-use crate::deps::{kill_point, AlignedBuf, AtomicBool, AtomicU32, Counter, Mutex, Ordering};
+use crate::deps::{kill_point, AlignedBuf, Arc, AtomicBool, AtomicU32, Counter, Mutex, Ordering};
 use crate::directory::Directory;
 use crate::extents::{self, Extents};
 use crate::files::Files;
@@ -20,7 +21,7 @@ use crate::retired::Retired;
 use crate::runs::{FreeRuns, Run};
 use crate::slots::{PassedOver, Slots};
 use crate::superblock::Superblock;
-use crate::word::{Location, GRANULE_BYTES};
+use crate::word::{Location, BLOCK_BYTES, BLOCK_GRANULES, GRANULE_BYTES};
 
 /// How a store is made and opened.
 #[derive(Clone, Debug)]
@@ -29,8 +30,8 @@ pub struct StoreConfig {
     pub direct: bool,
     /// Largest size of one `store.NNNN`; fixed at creation.
     pub file_bytes: u64,
-    /// Size of a segment, the step in which files grow; fixed at creation. A multiple of
-    /// 256 KiB, and `file_bytes` a multiple of it.
+    /// Size of a segment, which no blob crosses; fixed at creation. A multiple of 256 KiB, and
+    /// `file_bytes` a multiple of it. Files grow in smaller steps.
     pub segment_bytes: u64,
 }
 
@@ -64,7 +65,7 @@ pub struct StoreStats {
     pub runs: u64,
     /// Flushes of store files.
     pub syncs: u64,
-    /// Segments added.
+    /// How often the files were made longer.
     pub segments_grown: u64,
     /// Of these, added by a writer that found no room.
     pub grown_in_foreground: u64,
@@ -121,25 +122,25 @@ pub struct Store {
     /// dump taken after the drop knows no owner any more for locations that the log, read
     /// from before the drop, brings back.
     pub(crate) drop_replayed: AtomicBool,
-    /// A sync of a file failed: what is durable is unknown from then on.
     pub(crate) counters: Counters,
+    /// See [`Store::keep_blocks_apart`].
+    pub(crate) blocks_apart: Arc<AtomicBool>,
     scratch: Mutex<Vec<Scratch>>,
+    /// Buffers of a batch's size, for [`Batch::run_bytes`].
+    aside: Mutex<Vec<AlignedBuf>>,
     pub(crate) passed_over: Option<PassedOver>,
+    /// Tells this opening of the store from all others: generations mean something in it alone.
+    pub(crate) opening: u64,
 }
 
 impl Store {
-    pub(crate) fn assemble(
-        superblock: Superblock,
-        files: Files,
-        segments: usize,
-        slots: Slots,
-    ) -> Store {
+    pub(crate) fn assemble(superblock: Superblock, files: Files, end: u64, slots: Slots) -> Store {
         let granules = superblock.geometry.segment_granules();
         Store {
             directory: Directory::new(),
             extents: Extents::new(),
             files,
-            runs: Mutex::new(FreeRuns::new(granules, segments)),
+            runs: Mutex::new(FreeRuns::new(granules, end)),
             growth: Mutex::new(()),
             scrub_from: Mutex::new(0),
             retired: Retired::new(),
@@ -148,8 +149,11 @@ impl Store {
             phase: AtomicU32::new(LOADING),
             drop_replayed: AtomicBool::new(false),
             counters: Counters::default(),
+            blocks_apart: Arc::new(AtomicBool::new(false)),
             scratch: Mutex::new(Vec::new()),
+            aside: Mutex::new(Vec::new()),
             passed_over: None,
+            opening: random::next_u64(),
         }
     }
 
@@ -260,7 +264,7 @@ impl Store {
         }
         let kept = self.scratch.lock().pop();
         let mut scratch = kept.unwrap_or_else(|| Scratch {
-            buf: AlignedBuf::zeroed(MAX_BLOB_GRANULES * GRANULE_BYTES),
+            buf: AlignedBuf::zeroed(MAX_BLOB_GRANULES * GRANULE_BYTES + BLOCK_BYTES),
             unpacker: Unpacker::new(),
         });
         let result = self.read_with(&mut scratch, page, at, out);
@@ -275,33 +279,44 @@ impl Store {
         at: Location,
         out: &mut [u8],
     ) -> Result<PageHeader> {
-        let buf = &mut scratch.buf[..at.bytes()];
-        self.files.read(at.granule(), buf).map_err(|e| match e {
-            Error::Corrupt(what) => self.bad_page(page, at, &what),
-            other => other,
-        })?;
+        // The blocks that the blob lies in.
+        let before = at.granule() % u64::from(BLOCK_GRANULES);
+        let lead = before as usize * GRANULE_BYTES;
+        let buf = &mut scratch.buf[..(lead + at.bytes()).next_multiple_of(BLOCK_BYTES)];
+        self.files
+            .read(at.granule() - before, buf)
+            .map_err(|e| match e {
+                Error::Corrupt(what) => self.bad_page(page, at, &what),
+                other => other,
+            })?;
         self.counters.pages_read.inc();
         self.counters.bytes_read.add(buf.len() as u64);
-        let mut checked = || {
-            let (header, body) = blob::parse(buf, self.superblock.tag())?;
-            if header.page != page {
-                return Err("blob of another page");
-            }
-            if header.granules() != at.granules() as usize || Some(header.codec) != at.codec() {
-                return Err("blob and directory disagree on length or codec");
-            }
-            if at.mark() != 0 && at.mark() != blob::mark(buf) {
-                return Err(
-                    "an older state of the page: a later write never came, or the read is stale",
-                );
-            }
-            blob::restore(&header, body, out, &mut scratch.unpacker)?;
-            Ok(header)
-        };
-        checked().map_err(|what| self.bad_page(page, at, what))
+        self.restore(
+            (page, at),
+            &buf[lead..lead + at.bytes()],
+            out,
+            &mut scratch.unpacker,
+        )
+        .map_err(|what| self.bad_page(page, at, what))
     }
 
-    fn bad_page(&self, page: PageId, at: Location, what: &str) -> Error {
+    /// Checks the blob that was read for `page` at `at`, and makes the page of it.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub(crate) fn restore(
+        &self,
+        (page, at): (PageId, Location),
+        blob: &[u8],
+        out: &mut [u8],
+        unpacker: &mut Unpacker,
+    ) -> std::result::Result<PageHeader, &'static str> {
+        let (header, body) = blob::parse_at(blob, self.superblock.tag(), page, at)?;
+        blob::restore(&header, body, out, unpacker)?;
+        Ok(header)
+    }
+
+    pub(crate) fn bad_page(&self, page: PageId, at: Location, what: &str) -> Error {
         self.counters.corrupt_pages.inc();
         let place = self.superblock.geometry.describe(at.granule());
         Error::Corrupt(format!("page {page} at {place}: {what}"))
@@ -309,7 +324,7 @@ impl Store {
 
     /// An empty batch for this store; reusable.
     pub fn new_batch(&self) -> Batch {
-        Batch::new(self.superblock.tag())
+        Batch::new(self.superblock.tag(), self.blocks_apart.clone())
     }
 
     /// Writes a batch into free runs and makes it durable; appends to `placed` where each
@@ -372,16 +387,20 @@ impl Store {
 
     fn write_runs(&self, batch: &Batch, runs: &[Run]) -> Result<()> {
         let mut touched: Vec<usize> = Vec::new();
-        let mut bytes = batch.bytes();
+        let kept = self.aside.lock().pop();
+        let mut aside = kept.unwrap_or_else(|| AlignedBuf::zeroed(BATCH_BYTES));
+        let mut at = 0;
         for run in runs {
-            let (here, rest) = bytes.split_at(run.granules as usize * GRANULE_BYTES);
+            let here = batch.run_bytes(at, run.granules, &mut aside);
+            assert!(here.len() == run.written() as usize * GRANULE_BYTES);
             let file = self.files.write(run.granule, here)?;
             if !touched.contains(&file) {
                 touched.push(file);
             }
-            bytes = rest;
+            at += run.granules as usize * GRANULE_BYTES;
         }
-        assert!(bytes.is_empty(), "{} bytes in no run", bytes.len());
+        self.aside.lock().push(aside);
+        assert!(at == batch.len(), "{at} of {} bytes in runs", batch.len());
         kill_point!("store.after_write_before_sync");
         for file in touched {
             if ferrite_sync::mutant!("store.skip_page_sync") {

@@ -9,14 +9,15 @@
 //! renamed), and it is the last thing the making of a store writes.
 
 use ferrite_types::format::{
-    FEATURE_PAGE_MARKS, FORMAT_VERSION, KNOWN_INCOMPATIBLE_FEATURES, SUPERBLOCK_MAGIC,
+    FEATURE_PAGE_MARKS, FEATURE_SMALL_GRANULES, FORMAT_VERSION, KNOWN_INCOMPATIBLE_FEATURES,
+    SUPERBLOCK_MAGIC,
 };
 use ferrite_types::{Error, Result, PAGE_BYTES};
 
 use crate::deps::{kill_point, AlignedBuf, OpenMode, Storage, StorageFile};
 use crate::files::Geometry;
 use crate::wire::{get_u32, get_u64, put_u32, put_u64};
-use crate::word::GRANULE_BYTES;
+use crate::word::{BLOCK_BYTES, GRANULE_BYTES};
 
 pub(crate) const NAME: &str = "superblock";
 pub(crate) const ASIDE: &str = "superblock.new";
@@ -39,6 +40,14 @@ impl Superblock {
         self.features & FEATURE_PAGE_MARKS != 0
     }
 
+    /// What it says of granules. An older database says blocks, and has locations in both units.
+    fn granule_bytes(&self) -> usize {
+        match self.features & FEATURE_SMALL_GRANULES {
+            0 => BLOCK_BYTES,
+            _ => GRANULE_BYTES,
+        }
+    }
+
     /// Marks every blob of this database.
     pub(crate) fn tag(&self) -> u32 {
         crc32c::crc32c(&self.uuid)
@@ -53,7 +62,7 @@ impl Superblock {
         put_u64(&mut b, 24, self.features);
         b[32..48].copy_from_slice(&self.uuid);
         put_u32(&mut b, 48, PAGE_BYTES as u32);
-        put_u32(&mut b, 52, GRANULE_BYTES as u32);
+        put_u32(&mut b, 52, self.granule_bytes() as u32);
         put_u64(&mut b, 56, self.geometry.segment_bytes);
         put_u64(&mut b, 64, self.geometry.file_bytes);
         put_u64(&mut b, 72, self.created_us);
@@ -91,12 +100,14 @@ impl Superblock {
                 bits.join(", ")
             )));
         }
-        if u32_at(48) as usize != PAGE_BYTES || u32_at(52) as usize != GRANULE_BYTES {
+        let granule_bytes = u32_at(52) as usize;
+        let known = granule_bytes == GRANULE_BYTES || granule_bytes == BLOCK_BYTES;
+        if u32_at(48) as usize != PAGE_BYTES || !known {
             return Err(Error::Format(format!(
                 "{NAME}: pages of {} and granules of {} bytes; this program has {PAGE_BYTES} and \
                  {GRANULE_BYTES}",
                 u32_at(48),
-                u32_at(52)
+                granule_bytes
             )));
         }
         let geometry = Geometry::checked(u64_at(56), u64_at(64))

@@ -3,9 +3,10 @@
 //! Layout of a word: 0 is an unused page id; bit 63 set means resident and the low 32 bits
 //! are the frame number; anything else is a [`Location`].
 //!
-//! Layout of a location: bits 0..40 granule (4 KiB units from the start of the store),
-//! bits 40..50 length in granules (never 0), bits 50..53 codec, bits 53..61 mark, bits 61..63
-//! reserved (zero in this format: garbage bit, tier).
+//! Layout of a location: bits 0..40 first unit from the start of the store, bits 40..50 length in
+//! units (never 0), bits 50..53 codec, bits 53..61 mark, bit 61 the unit: a granule of 1 KiB if it
+//! is set, else a block of 4 KiB (written before granules were that small, and read for ever),
+//! bit 62 reserved (zero). Outside of this file there are granules only.
 //!
 //! The mark is made of the blob's checksum, never 0; 0 stands for none (databases without the
 //! feature). By it a blob that once stood at the place, though it be one of the same page, is
@@ -15,8 +16,13 @@ use core::fmt;
 
 use ferrite_types::format::Codec;
 
-/// The unit in which space is given out, and the alignment of every blob.
-pub const GRANULE_BYTES: usize = 4096;
+/// The unit in which blobs are measured, and their alignment.
+pub const GRANULE_BYTES: usize = 1024;
+/// Granules of a block: what is written or read at once begins and ends on one. A device may
+/// replace 4 KiB whole, so that a block with a live blob in it is never written to.
+pub(crate) const BLOCK_GRANULES: u32 = 4;
+/// The unit of writes and reads.
+pub(crate) const BLOCK_BYTES: usize = BLOCK_GRANULES as usize * GRANULE_BYTES;
 
 const RESIDENT: u64 = 1 << 63;
 const GRANULE_BITS: u32 = 40;
@@ -26,10 +32,13 @@ const LEN_SHIFT: u32 = GRANULE_BITS;
 const CODEC_SHIFT: u32 = LEN_SHIFT + LEN_BITS;
 const MARK_BITS: u32 = 8;
 const MARK_SHIFT: u32 = CODEC_SHIFT + CODEC_BITS;
-const USED_BITS: u32 = MARK_SHIFT + MARK_BITS;
+const UNIT_BITS: u32 = 1;
+const UNIT_SHIFT: u32 = MARK_SHIFT + MARK_BITS;
+const FINE: u64 = 1 << UNIT_SHIFT;
+const USED_BITS: u32 = UNIT_SHIFT + UNIT_BITS;
 
 // A word that is not resident is a location: bit 63 is not the location's.
-const _: () = assert!(USED_BITS <= 61 && GRANULE_BITS == LEN_SHIFT);
+const _: () = assert!(USED_BITS <= 62 && GRANULE_BITS == LEN_SHIFT);
 
 /// Granules a location can address.
 pub const MAX_GRANULES: u64 = 1 << GRANULE_BITS;
@@ -46,7 +55,21 @@ impl Location {
     pub const fn new(granule: u64, granules: u32, codec: Codec) -> Location {
         assert!(granule < MAX_GRANULES);
         assert!(granules > 0 && granules < 1 << LEN_BITS);
-        Location(granule | (granules as u64) << LEN_SHIFT | (codec as u64) << CODEC_SHIFT)
+        Location(granule | (granules as u64) << LEN_SHIFT | (codec as u64) << CODEC_SHIFT | FINE)
+    }
+
+    /// As [`Location::new`] was before granules were of 1 KiB: units of 4 KiB, for tests.
+    #[doc(hidden)]
+    pub const fn in_blocks(block: u64, blocks: u32, codec: Codec) -> Location {
+        Location(Location::new(block, blocks, codec).0 & !FINE)
+    }
+
+    /// Granules of its unit.
+    const fn unit(self) -> u32 {
+        match self.0 & FINE {
+            0 => BLOCK_GRANULES,
+            _ => 1,
+        }
     }
 
     /// The same place with a mark.
@@ -77,6 +100,7 @@ impl Location {
     pub fn checked(raw: u64) -> Option<Location> {
         let at = Location(raw);
         let sane = raw == 0 || (raw >> USED_BITS == 0 && at.granules() > 0 && at.codec().is_some());
+        let sane = sane && at.granule() < MAX_GRANULES;
         sane.then_some(at)
     }
 
@@ -89,19 +113,34 @@ impl Location {
     /// Index of the first granule.
     #[inline]
     pub const fn granule(self) -> u64 {
-        self.0 & (MAX_GRANULES - 1)
+        (self.0 & (MAX_GRANULES - 1)) * self.unit() as u64
     }
 
     /// Length in granules; 0 only for [`Location::NONE`].
     #[inline]
     pub const fn granules(self) -> u32 {
-        (self.0 >> LEN_SHIFT) as u32 & ((1 << LEN_BITS) - 1)
+        ((self.0 >> LEN_SHIFT) as u32 & ((1 << LEN_BITS) - 1)) * self.unit()
+    }
+
+    /// Is a blob of so many granules as long as the location says? It may be padded to the end of
+    /// a block.
+    pub(crate) const fn fits(self, granules: usize) -> bool {
+        let padded = self.granules() as usize;
+        granules <= padded && padded < granules + BLOCK_GRANULES as usize
     }
 
     /// Length in bytes.
     #[inline]
     pub const fn bytes(self) -> usize {
         self.granules() as usize * GRANULE_BYTES
+    }
+
+    /// The first granule of the blocks that the blob lies in, and one past their last.
+    pub const fn blocks(self) -> (u64, u64) {
+        let block = BLOCK_GRANULES as u64;
+        let end = self.granule() + self.granules() as u64;
+        debug_assert!(!self.is_none(), "nowhere is in no block");
+        (self.granule() / block * block, end.next_multiple_of(block))
     }
 
     /// How the blob is packed; None if the number is of a later format.
@@ -195,6 +234,27 @@ mod tests {
     }
 
     #[test]
+    fn locations_in_blocks_are_read_for_ever() {
+        // Written by release 0.1.0: unit 9, three units of 4 KiB, LZ4.
+        let old = Location::checked(9 | 3 << 40 | 1 << 50).unwrap();
+        assert_eq!(old, Location::in_blocks(9, 3, Codec::Lz4));
+        assert_eq!(
+            (old.granule(), old.granules(), old.bytes()),
+            (36, 12, 12 << 10)
+        );
+        assert!(old.fits(9) && old.fits(12) && !old.fits(8) && !old.fits(13));
+        let fine = Location::new(36, 12, Codec::Lz4);
+        assert_eq!((fine.granule(), fine.granules()), (36, 12));
+        assert!(fine.fits(12) && !fine.fits(13) && !fine.fits(8));
+        assert_ne!(fine, old, "the word on disk tells them apart");
+        assert_eq!(
+            Location::checked((MAX_GRANULES - 1) | (1 << 40)),
+            None,
+            "beyond every store"
+        );
+    }
+
+    #[test]
     fn a_word_is_one_of_three() {
         assert!(Word::FREE.is_free());
         assert_eq!(Word::FREE.as_location(), None);
@@ -209,7 +269,7 @@ mod tests {
     fn later_formats_are_recognised() {
         let at = Location::new(7, 3, Codec::None).raw();
         assert!(Location::checked(at).is_some());
-        assert_eq!(Location::checked(at | 1 << 61), None);
+        assert_eq!(Location::checked(at | 1 << 62), None);
         assert_eq!(Location::checked(at | 7 << 50), None);
         assert_eq!(Location::checked(7), None);
     }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use common::{corrupt, disk, page_bytes, small, Engine, Model};
 use ferrite_io::sim::SimStorage;
-use ferrite_store::{rebuild_by_scan, Location, Store};
+use ferrite_store::{rebuild_by_scan, Location, Store, GRANULE_BYTES};
 use ferrite_sync::random::Rng;
 use ferrite_types::{Error, IndexId, Lsn, PageId, Result, PAGE_BYTES};
 
@@ -18,7 +18,7 @@ fn sample() -> (SimStorage, Model) {
     let mut rng = Rng::new(9);
     (0..150).for_each(|_| engine.step(&mut rng).unwrap());
     // A page in the second file.
-    let second = small().file_bytes / 4096;
+    let second = small().file_bytes / GRANULE_BYTES as u64;
     loop {
         let page = engine.alloc(IndexId(1));
         engine.write(&[page]).unwrap();
@@ -89,8 +89,9 @@ fn every_byte_of_a_blob() {
 }
 
 fn place(at: Location) -> (String, u64) {
-    let (file, granule) = (at.granule() / 256, at.granule() % 256);
-    (format!("store.{file:04}"), granule * 4096)
+    let offset = at.granule() * GRANULE_BYTES as u64;
+    let file = offset / small().file_bytes;
+    (format!("store.{file:04}"), offset % small().file_bytes)
 }
 
 /// What is said of damage by a start that finds all pages whole, or by one that is refused.

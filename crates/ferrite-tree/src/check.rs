@@ -5,8 +5,11 @@
 
 use crate::tree::Tree;
 use crate::{node, record::Record};
-use ferrite_buffer::Node;
+use ferrite_buffer::{Keep, Node};
 use ferrite_types::{Error, PageId, Result};
+
+/// Leaves that the walk reads ahead at most.
+const WINDOW: usize = 64;
 
 /// What a walk over a sound tree found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,6 +29,7 @@ struct Walk<'t, 'f> {
     census: Census,
     /// Right link the last page of each level announced.
     next_at_level: Vec<Option<PageId>>,
+    before: &'f mut dyn FnMut(&[u8]),
     each: &'f mut dyn FnMut(&[u8], Record<'_>) -> Result<()>,
 }
 
@@ -35,11 +39,24 @@ impl Tree {
     /// # Errors
     /// `Corrupt` with the first fault, a page that cannot be read, or what `each` returned.
     pub fn check(&self, each: &mut dyn FnMut(&[u8], Record<'_>) -> Result<()>) -> Result<Census> {
+        self.check_by_leaf(&mut |_| {}, each)
+    }
+
+    /// As [`Tree::check`]; `before` gets each leaf before its records are given to `each`.
+    ///
+    /// # Errors
+    /// As [`Tree::check`].
+    pub fn check_by_leaf(
+        &self,
+        before: &mut dyn FnMut(&[u8]),
+        each: &mut dyn FnMut(&[u8], Record<'_>) -> Result<()>,
+    ) -> Result<Census> {
         let _structure = self.structure.lock();
         let mut walk = Walk {
             tree: self,
             census: Census::default(),
             next_at_level: Vec::new(),
+            before,
             each,
         };
         walk.visit(self.root, None, b"", None)?;
@@ -87,7 +104,7 @@ impl Walk<'_, '_> {
     fn copy(&self, page: PageId) -> Result<Vec<u8>> {
         let pool = &self.tree.pool;
         loop {
-            if let Some(leaf) = pool.shared(page)? {
+            if let Some(leaf) = pool.shared_to(page, Keep::Scanned)? {
                 return Ok(leaf.to_vec());
             }
             match pool.node(page, &pool.pin()) {
@@ -111,6 +128,7 @@ impl Walk<'_, '_> {
     }
 
     fn leaf(&mut self, copy: &[u8]) -> Result<()> {
+        (self.before)(copy);
         let mut key = Vec::new();
         for slot in 0..node::count(copy) {
             let rec = node::record(copy, slot);
@@ -123,6 +141,23 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
+    /// The walk comes to the child in `slot`: half a window of those behind it is asked for when
+    /// half of the window before is used up.
+    fn read_ahead(&self, copy: &[u8], slot: usize) {
+        let pool = &self.tree.pool;
+        let most = if node::level(copy) == 1 { WINDOW } else { 2 };
+        let half = pool.read_ahead_window().min(most) / 2;
+        if half == 0 || slot % half != 0 {
+            return;
+        }
+        let from = if slot == 0 { 1 } else { slot + half };
+        let to = node::count(copy).min(slot + 2 * half);
+        let children = (from..to).map(|slot| node::child(copy, slot));
+        let pages: Vec<PageId> = children.filter(|&page| pool.is_away(page)).collect();
+        debug_assert!(pages.len() <= WINDOW, "{} pages", pages.len());
+        pool.read_ahead(&pages);
+    }
+
     fn children(&mut self, page: PageId, copy: &[u8]) -> Result<()> {
         let n = node::count(copy);
         if n == 0 {
@@ -131,6 +166,7 @@ impl Walk<'_, '_> {
         let mut low = Vec::new();
         let mut high = Vec::new();
         for slot in 0..n {
+            self.read_ahead(copy, slot);
             low.clear();
             node::key_into(copy, slot, &mut low);
             if slot == 0 && low != node::low(copy) {

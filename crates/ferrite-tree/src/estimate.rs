@@ -5,7 +5,7 @@
 
 use crate::node;
 use crate::tree::{Goal, Tree, Tries};
-use ferrite_buffer::Node;
+use ferrite_buffer::{Keep, Node};
 use ferrite_types::Result;
 
 /// Leaves walked before a range is estimated.
@@ -111,7 +111,7 @@ impl Tree {
                 self.overcome(obstacle, &mut tries)?;
                 continue;
             }
-            let leaf = self.leaf_shared(goal)?;
+            let leaf = self.leaf_shared(goal, Keep::Yes)?;
             let at = match key {
                 Some(key) => leaf.find(key).unwrap_or_else(|slot| slot),
                 None => leaf.count(),

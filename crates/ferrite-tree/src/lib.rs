@@ -7,6 +7,7 @@
 //! - `tree`: the way down, latched leaves, edits that are logged.
 //! - `split`, `merge`: structure changes.
 //! - `check`: the structural verifier.
+//! - `ahead`: which leaves a scan will come to.
 //! - `estimate`: records in a range, a sample of the keys, for the optimizer.
 //!
 //! # Invariants
@@ -21,6 +22,7 @@
 //!
 //! The tree knows of transactions only that a record has a header.
 
+mod ahead;
 pub mod check;
 mod estimate;
 mod leaf;
@@ -31,6 +33,8 @@ pub mod record;
 mod split;
 mod tree;
 
+pub use ahead::{ReadAhead, Way};
+pub use ferrite_buffer::Keep;
 pub use leaf::{LeafMut, LeafRef, Scratch};
 pub use merge::is_worth_merging;
 pub use tree::{Tree, TreeStats};

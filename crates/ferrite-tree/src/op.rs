@@ -206,6 +206,11 @@ impl<'a> Ops<'a> {
         Ops { rest: bytes }
     }
 
+    /// What was not walked over yet.
+    pub fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
     fn take(&mut self, len: usize) -> Option<&'a [u8]> {
         if self.rest.len() < len {
             return None;

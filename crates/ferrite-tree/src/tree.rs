@@ -11,7 +11,7 @@
 
 use crate::leaf::{LeafMut, LeafRef};
 use crate::{node, op};
-use ferrite_buffer::{InnerRef, Node, Pool};
+use ferrite_buffer::{InnerRef, Keep, Node, Pool};
 use ferrite_sync::atomic::{AtomicBool, Ordering};
 use ferrite_sync::epoch::EpochGuard;
 use ferrite_sync::waits::{waiting, Of, Reason};
@@ -283,12 +283,12 @@ impl Tree {
         node::index(page) == self.index && node::level(page) == 0
     }
 
-    pub(crate) fn leaf_shared(&self, goal: Goal<'_>) -> Result<LeafRef<'_>> {
+    pub(crate) fn leaf_shared(&self, goal: Goal<'_>, keep: Keep) -> Result<LeafRef<'_>> {
         let mut tries = Tries::default();
         'down: loop {
             let mut page = self.leaf_page(goal)?;
             loop {
-                let Some(guard) = self.pool.shared(page)? else {
+                let Some(guard) = self.pool.shared_to(page, keep)? else {
                     self.restart(&mut tries)?;
                     continue 'down;
                 };
@@ -315,30 +315,23 @@ impl Tree {
     /// # Errors
     /// A page that cannot be read.
     pub fn leaf(&self, key: &[u8]) -> Result<LeafRef<'_>> {
-        self.leaf_shared(Goal::Covers(key))
+        self.leaf_to(key, Keep::Yes)
+    }
+
+    /// As [`Tree::leaf`], for a scan that may pass over the leaf.
+    ///
+    /// # Errors
+    /// A page that cannot be read.
+    pub fn leaf_to(&self, key: &[u8], keep: Keep) -> Result<LeafRef<'_>> {
+        self.leaf_shared(Goal::Covers(key), keep)
     }
 
     /// The leaf that covers the keys just below `key`; None: the last leaf.
     ///
     /// # Errors
     /// A page that cannot be read.
-    pub fn leaf_below(&self, key: Option<&[u8]>) -> Result<LeafRef<'_>> {
-        self.leaf_shared(Goal::Below(key))
-    }
-
-    /// The leaf that covers `key`, tried first at `hint`, the page it was last found on.
-    ///
-    /// # Errors
-    /// A page that cannot be read.
-    pub fn leaf_with_hint(&self, key: &[u8], hint: PageId) -> Result<LeafRef<'_>> {
-        if hint != PageId::NONE {
-            if let Some(guard) = self.pool.shared(hint)? {
-                if self.is_our_leaf(&guard) && node::covers(&guard, key) {
-                    return Ok(LeafRef { guard });
-                }
-            }
-        }
-        self.leaf(key)
+    pub fn leaf_below(&self, key: Option<&[u8]>, keep: Keep) -> Result<LeafRef<'_>> {
+        self.leaf_shared(Goal::Below(key), keep)
     }
 
     /// The leaf on `page` if nothing changed there since `lsn`.
@@ -349,10 +342,11 @@ impl Tree {
         &self,
         page: PageId,
         lsn: ferrite_types::Lsn,
+        keep: Keep,
     ) -> Result<Option<LeafRef<'_>>> {
         Ok(self
             .pool
-            .shared(page)?
+            .shared_to(page, keep)?
             .filter(|guard| guard.lsn() == lsn && self.is_our_leaf(guard))
             .map(|guard| LeafRef { guard }))
     }

@@ -4,13 +4,18 @@
 pub const FORMAT_VERSION: u32 = 1;
 
 /// Opening a database with an unknown bit in its incompatible set is refused.
-pub const KNOWN_INCOMPATIBLE_FEATURES: u64 = FEATURE_PAGE_MARKS | FEATURE_VALUE_STAMPS;
+pub const KNOWN_INCOMPATIBLE_FEATURES: u64 =
+    FEATURE_PAGE_MARKS | FEATURE_VALUE_STAMPS | FEATURE_SMALL_GRANULES;
 /// A page's location tells a part of its blob's checksum (incompatible).
 pub const FEATURE_PAGE_MARKS: u64 = 1;
 /// References to values out of line may bear a stamp above a length of 32 bits, and a row may
 /// have more than 254 of them (incompatible). A database without the bit may have them, too: it
 /// was made by an older program and written to by this one.
 pub const FEATURE_VALUE_STAMPS: u64 = 2;
+/// Locations are in granules of 1 KiB, and the last segment may be there in part (incompatible).
+/// A database without the bit may have such locations and segments too, beside those in units of
+/// 4 KiB: it was made by an older program and written to by this one.
+pub const FEATURE_SMALL_GRANULES: u64 = 4;
 /// Unknown bits here are harmless to an older binary.
 pub const KNOWN_COMPATIBLE_FEATURES: u64 = 0;
 
@@ -47,6 +52,53 @@ impl Codec {
     }
 }
 
+/// Strongest level of zstd that a table may ask for.
+pub const MAX_ZSTD_LEVEL: u8 = 22;
+/// Level of zstd where none is asked for.
+const DEFAULT_ZSTD_LEVEL: u8 = 3;
+
+/// How pages are to be packed: what a table asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packing {
+    /// With what.
+    pub codec: Codec,
+    /// How hard to try, with zstd: 1 to 22; 0 says that it is not said.
+    pub level: u8,
+}
+
+impl Packing {
+    /// As they are.
+    pub const NONE: Packing = Packing::of(Codec::None);
+
+    /// With the codec's usual level.
+    pub const fn of(codec: Codec) -> Packing {
+        Packing { codec, level: 0 }
+    }
+
+    /// The level for zstd.
+    pub const fn zstd_level(self) -> u8 {
+        match self.level {
+            0 => DEFAULT_ZSTD_LEVEL,
+            level => level,
+        }
+    }
+
+    /// As it is in a table's definition: codec in bits 0..3, level in bits 3..8.
+    pub const fn to_u8(self) -> u8 {
+        debug_assert!(self.level <= MAX_ZSTD_LEVEL);
+        self.codec as u8 | self.level << 3
+    }
+
+    /// What that number in a table's definition means.
+    pub const fn from_u8(n: u8) -> Option<Packing> {
+        let level = n >> 3;
+        match Codec::from_u8(n & 7) {
+            Some(codec) if level <= MAX_ZSTD_LEVEL => Some(Packing { codec, level }),
+            _ => None,
+        }
+    }
+}
+
 /// First byte of a log record's body: which room reads it. Numbers not named are reserved.
 pub mod record_kind {
     /// A mini-transaction: page operations that apply together, and the undo they need.
@@ -69,6 +121,9 @@ pub mod record_kind {
     pub const CHECKPOINT: u8 = 9;
     /// Values out of line that become garbage if a transaction commits.
     pub const GARBAGE: u8 = 10;
+    /// How new the pages are that the map delta before it has moved (store). Recovery does not need
+    /// it, and programs that do not know it pass over it.
+    pub const PAGE_LSNS: u8 = 11;
     /// Carries nothing: fills the last blocks of a log whose older part was overwritten.
     pub const PADDING: u8 = 255;
 }

@@ -234,15 +234,15 @@ mod tests {
                 txn: TxnId(1),
                 version: VersionAddr(1000 << 15),
             };
-            t.archives[0].archive(&n.to_be_bytes(), header, b"v", Csn(1));
+            t.archive(0).archive(&n.to_be_bytes(), header, b"v", Csn(1));
         }
         engine.stop.store(true, Ordering::SeqCst);
-        let left = t.archives[0].count();
+        let left = t.archive(0).count();
         assert!(left > 0);
         assert_eq!(engine.sweep_archives(), 0);
         engine.stop.store(false, Ordering::SeqCst);
         assert!(engine.sweep_archives() <= left);
-        assert_eq!(t.archives[0].count(), 0);
+        assert_eq!(t.archive(0).count(), 0);
         engine.close().unwrap();
     }
 }

@@ -77,6 +77,10 @@ impl Column {
     pub fn auto_increment(&self) -> bool {
         self.flags & AUTO_INCREMENT != 0
     }
+    /// Trailing spaces count.
+    pub fn is_no_pad(&self) -> bool {
+        self.collation.contains("nopad")
+    }
     /// Values are packed by the server.
     pub fn compressed(&self) -> bool {
         self.flags & COMPRESSED != 0

@@ -14,6 +14,7 @@ pub(crate) mod foreign;
 pub(crate) mod foreign_change;
 #[cfg(test)]
 mod foreign_tests;
+pub(crate) mod index_change;
 
 use crate::catalog::foreign::split_chunk_key;
 use crate::catalog::spec::{record_key, split_key, TableSpec, MAX_SPEC_BYTES};
@@ -118,6 +119,18 @@ impl State {
     }
 }
 
+/// From now on the table's pages are packed as its definition says when they are written.
+fn set_packing(pool: &Pool, spec: &TableSpec) {
+    for index in &spec.indexes {
+        assert!(
+            index.id.0 >= FIRST_INDEX,
+            "{} is no table's index",
+            index.id
+        );
+        pool.set_packing(index.id, spec.packing);
+    }
+}
+
 /// The dictionary of one database.
 pub struct Dictionary {
     pool: Arc<Pool>,
@@ -188,6 +201,9 @@ impl Dictionary {
             }
             Ok(())
         })?;
+        for spec in state.specs.values() {
+            set_packing(&pool, spec);
+        }
         state.load_foreign(chunks)?;
         // Trees without a table still own page ids: their index ids are not given again.
         for index in pool.store().indexes() {
@@ -311,7 +327,7 @@ impl Dictionary {
             table.rows.store(carried.rows, Ordering::Relaxed);
         }
         if table.spec.hidden_row_id {
-            let last = table.tree(0).leaf_below(None)?;
+            let last = table.tree(0).leaf_below(None, ferrite_tree::Keep::Yes)?;
             if let Some(slot) = last.count().checked_sub(1) {
                 let mut key = Vec::new();
                 node::key_into(&last, slot, &mut key);

@@ -50,19 +50,28 @@ pub struct Encoding {
     pub nullable: bool,
     /// All bytes are complemented.
     pub descending: bool,
-    /// Bytes of a part of fixed width.
+    /// Bytes of a part of fixed width; of a CHAR whose padding counts, with it; else 0.
     pub width: u32,
     /// Of a text.
     pub levels: Levels,
 }
 
 impl Encoding {
-    pub(crate) fn of(part: &Part) -> Encoding {
+    pub(crate) fn of(part: &Part, column: &Column) -> Encoding {
+        let text = part.kind == PartKind::Text;
+        debug_assert!(
+            !text || part.width == 0,
+            "{}: a text of fixed width",
+            column.name
+        );
         Encoding {
             kind: part.kind,
             nullable: part.nullable,
             descending: part.descending,
-            width: part.width,
+            width: match text && column.kind == Kind::Char && column.is_no_pad() {
+                true => column.length,
+                false => part.width,
+            },
             levels: Levels::of(part),
         }
     }
@@ -82,6 +91,12 @@ pub struct LinkPart {
 }
 
 impl LinkPart {
+    /// Are equal values equal bytes on both sides? A CHAR's padding may count in one key, and not in
+    /// the other, or be longer there.
+    pub(crate) fn same_padding(&self) -> bool {
+        self.own.kind != PartKind::Text || self.own.width == self.other.width
+    }
+
     /// As the other side sees it.
     pub(crate) fn turned(&self) -> LinkPart {
         LinkPart {

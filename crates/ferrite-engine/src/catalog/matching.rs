@@ -201,12 +201,13 @@ pub(crate) fn check_nullable(key: &ForeignKey, child: &Found<'_>) -> Result<(), 
     }
 }
 
-/// ON UPDATE CASCADE needs a child that takes the NULL that its parent may have.
+/// ON UPDATE CASCADE needs a child that takes the NULL that its parent may have; as in InnoDB, not if there
+/// is an action ON DELETE too, be it NO ACTION. The update that makes it NULL is refused then.
 pub(crate) fn check_null_follows(key: &ForeignKey, fit: &Fit) -> Result<(), Misfit> {
     assert_eq!(fit.parts.len(), key.columns.len(), "{}", key.name);
     let refused = |part: &LinkPart| part.other.nullable && !part.own.nullable;
     match fit.parts.iter().position(refused) {
-        Some(at) if key.on_update == Action::Cascade => {
+        Some(at) if key.on_update == Action::Cascade && key.on_delete == Action::Restrict => {
             Err(Misfit::NullFollows(key.columns[at].0.clone()))
         }
         _ => Ok(()),
@@ -244,8 +245,8 @@ pub(crate) fn parent_side(
             .map(|(own, other)| LinkPart {
                 own_column: own.0.column,
                 other_column: other.0.column,
-                own: Encoding::of(own.0),
-                other: Encoding::of(other.0),
+                own: Encoding::of(own.0, own.1),
+                other: Encoding::of(other.0, other.1),
             })
             .collect(),
     })

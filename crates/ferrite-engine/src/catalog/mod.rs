@@ -2,7 +2,7 @@
 //!
 //! `spec`: a table's definition and its encoding. `describe`: what the plugin says in it of columns and
 //! keys. `foreign`: foreign keys and their encoding. `matching`: do they fit two tables. `table`: a table
-//! in use, with its trees, counters and AUTO_INCREMENT. `links`: the foreign keys of a table in use.
+//! in use, with its counters and AUTO_INCREMENT, `open_index`: an index of it, with its tree. `links`: the foreign keys of a table in use.
 //! `turned_key`: the key of one table as the other one of a foreign key has it.
 //! `dictionary`: tables by name and id. `delete_archive`: deleted entries that old snapshots need.
 //! `load_buffer`: rows of a table that is being filled.
@@ -16,6 +16,7 @@ pub(crate) mod foreign;
 pub(crate) mod links;
 pub(crate) mod load_buffer;
 pub(crate) mod matching;
+pub(crate) mod open_index;
 pub(crate) mod spec;
 pub(crate) mod table;
 pub(crate) mod turned_key;

@@ -18,6 +18,7 @@
 //! it says so. Locking: none.
 
 use crate::catalog::foreign::{ForeignPlace, Pending};
+use ferrite_types::format::Packing;
 use ferrite_types::{ByteReader, Error, IndexId, PageId, Result, TableId};
 
 /// Largest encoded definition.
@@ -78,8 +79,8 @@ pub struct TableSpec {
     pub hidden_row_id: bool,
     /// Changes are their own transactions (SEQUENCE).
     pub no_rollback: bool,
-    /// Codec number asked for.
-    pub compression: u8,
+    /// How its pages are to be packed.
+    pub packing: Packing,
     /// Creation, seconds since 1970.
     pub created_unix_s: u64,
     /// Indexes; the first is the clustered one.
@@ -130,7 +131,7 @@ impl TableSpec {
             temporary: false,
             hidden_row_id: false,
             no_rollback: false,
-            compression: 0,
+            packing: Packing::NONE,
             created_unix_s: 0,
             indexes,
             definition: Vec::new(),
@@ -157,7 +158,7 @@ impl TableSpec {
             | self.foreign.map_or(0, |_| HAS_FOREIGN)
             | self.pending.as_ref().map_or(0, |_| HAS_PENDING);
         out.push(flags);
-        out.push(self.compression);
+        out.push(self.packing.to_u8());
         out.extend_from_slice(&self.created_unix_s.to_le_bytes());
         put_str(self.name.as_bytes(), &mut out);
         put_str(inline, &mut out);
@@ -206,6 +207,9 @@ impl TableSpec {
         let (inline, rest) = self.split();
         let (length, checksum) = rest.unwrap_or_default();
         let mut sum = crc32c::crc32c(&[u8::from(self.in_second_half)]);
+        if self.packing != Packing::NONE {
+            sum = crc32c::crc32c_append(sum, &[self.packing.to_u8()]);
+        }
         for part in [length, checksum] {
             sum = crc32c::crc32c_append(sum, &part.to_le_bytes());
         }
@@ -280,7 +284,8 @@ impl TableSpec {
             return None;
         }
         let flags = r.u8()?;
-        let compression = r.u8()?;
+        // A later one that is not known here: as it is, which every program reads.
+        let packing = Packing::from_u8(r.u8()?).unwrap_or(Packing::NONE);
         let created_unix_s = r.u64()?;
         let name = text(&mut r)?;
         let definition = r.bytes32()?.to_vec();
@@ -319,7 +324,7 @@ impl TableSpec {
             hidden_row_id: flags & 2 != 0,
             no_rollback: flags & 4 != 0,
             in_second_half: flags & IN_SECOND_HALF != 0,
-            compression,
+            packing,
             created_unix_s,
             indexes,
             definition,
@@ -347,6 +352,7 @@ pub(crate) fn record_key(id: TableId, part: u8) -> [u8; 9] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ferrite_types::format::Codec;
 
     fn spec(definition: usize) -> TableSpec {
         let index = |n: u32| IndexSpec {
@@ -359,7 +365,10 @@ mod tests {
         TableSpec {
             id: TableId(9),
             hidden_row_id: true,
-            compression: 1,
+            packing: Packing {
+                codec: Codec::Zstd,
+                level: 19,
+            },
             created_unix_s: 77,
             definition: (0..definition).map(|i| (i * 7) as u8).collect(),
             ..TableSpec::new("db/table", (1..4).map(index).collect())

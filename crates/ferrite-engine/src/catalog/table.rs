@@ -6,13 +6,14 @@
 use crate::catalog::delete_archive::DeleteArchive;
 use crate::catalog::links::Links;
 use crate::catalog::load_buffer::LoadBuffer;
+use crate::catalog::open_index::OpenIndex;
 use crate::catalog::spec::TableSpec;
 use ferrite_buffer::Pool;
 use ferrite_sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use ferrite_sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use ferrite_tree::node::MAX_KEY_BYTES;
 use ferrite_tree::Tree;
-use ferrite_types::{Csn, IndexId, PageId, TableId};
+use ferrite_types::{Csn, IndexId, TableId};
 
 /// The optimizer's sizes are counted again when one in so many changes is new.
 const ESTIMATE_SHARE: u64 = 1024;
@@ -46,9 +47,8 @@ pub struct TableStats {
 pub struct Table {
     /// What the dictionary says of it.
     pub spec: TableSpec,
-    pub(crate) trees: Vec<Tree>,
-    /// One for each index.
-    pub(crate) archives: Vec<DeleteArchive>,
+    /// In the order of the definition; shared with the table as it was before its definition changed.
+    indexes: Vec<Arc<OpenIndex>>,
     pub(crate) next_row_id: AtomicU64,
     pub(crate) auto_increment: AtomicU64,
     pub(crate) rows: AtomicI64,
@@ -67,10 +67,12 @@ pub struct Table {
     /// Which links are the right ones; 0: it has no foreign keys and none refers to it.
     pub(crate) links_version: AtomicU64,
     pub(crate) links: Mutex<Option<Arc<Links>>>,
-    /// Dropped or truncated away: nobody may clean up in it any more.
+    /// Dropped, truncated away, or another one took its place: who looks up rows in it has to open it
+    /// anew.
     pub(crate) dropped: AtomicBool,
-    /// Held shared by background work in the table, exclusively while its trees go.
-    pub(crate) in_use: RwLock<()>,
+    /// Held shared by background work in the table, exclusively while trees of it go. Shared with the
+    /// table as it was before its definition changed.
+    pub(crate) in_use: Arc<RwLock<()>>,
 }
 
 /// While it lives nobody works in the background in the table, and no tree of it changes its
@@ -87,28 +89,25 @@ pub struct Entered<'t> {
 
 impl Table {
     pub(crate) fn new(spec: TableSpec, pool: &Arc<Pool>) -> Table {
-        let archives = spec
-            .indexes
-            .iter()
-            .map(|_| DeleteArchive::default())
-            .collect();
-        let trees = spec
-            .indexes
-            .iter()
-            .map(|i| Tree::new(pool.clone(), i.id, i.root))
-            .collect();
-        debug_assert!(
-            !spec.indexes.is_empty(),
-            "a table without a clustered index"
+        let open = |i| Arc::new(OpenIndex::new(i, pool));
+        let indexes = spec.indexes.iter().map(open).collect();
+        Table::of(spec, indexes)
+    }
+
+    fn of(spec: TableSpec, indexes: Vec<Arc<OpenIndex>>) -> Table {
+        assert!(!indexes.is_empty(), "a table without a clustered index");
+        assert!(
+            spec.indexes.len() == indexes.len()
+                && spec
+                    .indexes
+                    .iter()
+                    .zip(&indexes)
+                    .all(|(spec, open)| spec.id == open.tree.index()),
+            "indexes of another table"
         );
-        debug_assert!(spec
-            .indexes
-            .iter()
-            .all(|i| i.root != PageId::NONE && i.id.0 != 0));
         Table {
             spec,
-            trees,
-            archives,
+            indexes,
             next_row_id: AtomicU64::new(0),
             auto_increment: AtomicU64::new(1),
             rows: AtomicI64::new(0),
@@ -122,7 +121,30 @@ impl Table {
             links_version: AtomicU64::new(0),
             links: Mutex::new(None),
             dropped: AtomicBool::new(false),
-            in_use: RwLock::new(()),
+            in_use: Arc::new(RwLock::new(())),
+        }
+    }
+
+    /// The table under another definition, which has these indexes; the caller sees to it that no
+    /// session uses it. What this one has counted goes along.
+    pub(crate) fn with_indexes(&self, spec: TableSpec, indexes: Vec<Arc<OpenIndex>>) -> Table {
+        assert_eq!(spec.id, self.spec.id, "a definition of another table");
+        assert!(
+            Arc::ptr_eq(&indexes[0], &self.indexes[0]),
+            "rows are copied with other statements"
+        );
+        let carried = |from: &AtomicU64| AtomicU64::new(from.load(Ordering::SeqCst));
+        Table {
+            next_row_id: carried(&self.next_row_id),
+            auto_increment: carried(&self.auto_increment),
+            rows: AtomicI64::new(self.rows.load(Ordering::SeqCst)),
+            changes: carried(&self.changes),
+            updated_unix_s: carried(&self.updated_unix_s),
+            usable_from: carried(&self.usable_from),
+            links_version: carried(&self.links_version),
+            stats_blob: Mutex::new(self.stats_blob.lock().clone()),
+            in_use: self.in_use.clone(),
+            ..Table::of(spec, indexes)
         }
     }
 
@@ -133,18 +155,33 @@ impl Table {
 
     /// The tree of an index by its number in the definition.
     pub fn tree(&self, index_no: usize) -> &Tree {
-        &self.trees[index_no]
+        &self.indexes[index_no].tree
+    }
+
+    /// Deleted entries of an index that old snapshots need.
+    pub(crate) fn archive(&self, index_no: usize) -> &DeleteArchive {
+        &self.indexes[index_no].archive
+    }
+
+    /// All of them.
+    pub(crate) fn archives(&self) -> impl Iterator<Item = &DeleteArchive> {
+        self.indexes.iter().map(|index| &index.archive)
+    }
+
+    /// An index for a table under another definition.
+    pub(crate) fn index(&self, index_no: usize) -> &Arc<OpenIndex> {
+        &self.indexes[index_no]
     }
 
     /// How many indexes it has.
     pub fn index_count(&self) -> usize {
-        self.trees.len()
+        self.indexes.len()
     }
 
     /// Index number of an index id.
     pub(crate) fn number_of(&self, index: IndexId) -> Option<usize> {
         let number = self.spec.indexes.iter().position(|i| i.id == index);
-        debug_assert!(number.is_none_or(|n| self.trees[n].index() == index));
+        debug_assert!(number.is_none_or(|n| self.tree(n).index() == index));
         number
     }
 
@@ -173,9 +210,17 @@ impl Table {
             "table {} is in use and its trees go",
             self.spec.id
         );
+        self.close_indexes(&self.indexes)
+    }
+
+    /// As [`Table::close`], for those of its indexes that go.
+    pub(crate) fn close_indexes<'t>(&'t self, going: &'t [Arc<OpenIndex>]) -> Closed<'t> {
+        for index in going {
+            index.set_gone();
+        }
         let alone = self.in_use.write();
         Closed {
-            _structures: self.trees.iter().map(Tree::close).collect(),
+            _structures: going.iter().map(|index| index.tree.close()).collect(),
             _alone: alone,
         }
     }
@@ -196,8 +241,8 @@ impl Table {
 
     fn count_pages(&self) -> (u64, u64) {
         let pages = |tree: &Tree| tree.pool().store().page_count(tree.index());
-        let data_pages = pages(&self.trees[0]);
-        (data_pages, self.trees[1..].iter().map(pages).sum())
+        let others = self.indexes[1..].iter().map(|index| pages(&index.tree));
+        (pages(self.tree(0)), others.sum())
     }
 
     /// The figures now.
@@ -247,10 +292,11 @@ impl Table {
         }
     }
 
-    /// May a snapshot of everything up to `csn` read it?
-    pub(crate) fn is_usable_by(&self, csn: Csn) -> bool {
-        csn.get() >= self.usable_from.load(Ordering::Acquire)
-            || ferrite_sync::mutant!("read.usable_from_ignored")
+    /// May a snapshot of everything up to `csn` read it by that index?
+    pub(crate) fn is_usable_by(&self, index_no: usize, csn: Csn) -> bool {
+        let usable = csn.get() >= self.usable_from.load(Ordering::Acquire)
+            || ferrite_sync::mutant!("read.usable_from_ignored");
+        usable && self.indexes[index_no].is_usable_by(csn)
     }
 
     /// Raises the AUTO_INCREMENT counter to at least `next`. True if it moved.
@@ -267,7 +313,7 @@ impl Table {
 
     /// Pages of an index.
     pub fn index_pages(&self, index_no: usize) -> u64 {
-        let tree = &self.trees[index_no];
+        let tree = self.tree(index_no);
         tree.pool().store().page_count(tree.index())
     }
 

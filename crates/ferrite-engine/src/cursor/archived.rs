@@ -69,7 +69,7 @@ impl Cursor {
         let View::At { snapshot, .. } = view else {
             return Ok(None);
         };
-        if !self.table.archives[self.number].concerns(snapshot.csn()) {
+        if !self.table.archive(self.number).concerns(snapshot.csn()) {
             return Ok(None);
         }
         let here = self.resume.key.clone();
@@ -93,17 +93,19 @@ impl Cursor {
         let table = self.table.clone();
         let forward = self.direction == Direction::Forward;
         let stopped_at =
-            table.archives[self.number].visit(bounds, forward, WINDOW, &mut |key, rec| {
-                if hidden_by_own(leaf, key, view) {
-                    return true;
-                }
-                let view = match own_rows.contains(key) {
-                    true => View::Current,
-                    false => view,
-                };
-                result = archived.add(engine, key, rec, view);
-                result.is_ok() && archived.list.len() < room
-            });
+            table
+                .archive(self.number)
+                .visit(bounds, forward, WINDOW, &mut |key, rec| {
+                    if hidden_by_own(leaf, key, view) {
+                        return true;
+                    }
+                    let view = match own_rows.contains(key) {
+                        true => View::Current,
+                        false => view,
+                    };
+                    result = archived.add(engine, key, rec, view);
+                    result.is_ok() && archived.list.len() < room
+                });
         archived.cut = stopped_at.or(window_end);
         result.map(|()| Some(archived))
     }
@@ -137,7 +139,7 @@ impl Cursor {
             return (BTreeSet::new(), None);
         }
         let mut doubtful = Vec::new();
-        let delete_archive = &self.table.archives[self.number];
+        let delete_archive = self.table.archive(self.number);
         let forward = self.direction == Direction::Forward;
         let end = delete_archive.visit(bounds, forward, WINDOW, &mut |key, rec| {
             if !hidden_by_own(leaf, key, view) {

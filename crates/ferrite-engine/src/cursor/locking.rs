@@ -6,7 +6,7 @@ use crate::state::slot::Isolation;
 use crate::transaction::session::Session;
 use ferrite_lock::{Attempt, LockRequest, Mode, RangeId, Span};
 use ferrite_sync::kill_point;
-use ferrite_tree::{node, LeafRef, Tree};
+use ferrite_tree::{node, Keep, LeafRef, Tree};
 use ferrite_types::{Error, IndexId, Lsn, PageId, Result, TxnId};
 use std::ops::Bound;
 
@@ -35,7 +35,7 @@ impl LeftBehind {
     fn go_back_if_changed(&mut self, tree: &Tree, resume: &mut Resume) -> Result<bool> {
         for (page, lsn) in &self.pages {
             let blind = ferrite_sync::mutant!("cursor.leaf_change_unnoticed");
-            if !blind && tree.leaf_if_unchanged(*page, *lsn)?.is_none() {
+            if !blind && tree.leaf_if_unchanged(*page, *lsn, Keep::Yes)?.is_none() {
                 self.go_back(resume);
                 return Ok(true);
             }

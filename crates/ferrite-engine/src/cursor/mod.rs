@@ -7,6 +7,7 @@
 //! A cursor remembers the page, its version (LSN) and the slot it stopped at; if the page is
 //! unchanged it goes on there, else it finds its place by key.
 
+mod ahead;
 mod archived;
 mod locking;
 mod semi;
@@ -14,11 +15,14 @@ mod snapshot;
 mod to_stay;
 
 use crate::catalog::table::Table;
+use crate::rows::clustered_key;
 use crate::rows::write::ENTRY_PREFIX_BYTES;
 use crate::transaction::session::Session;
+use ahead::RowsAhead;
+use ferrite_buffer::misses_here;
 use ferrite_lock::Mode;
 use ferrite_sync::Arc;
-use ferrite_tree::{node, LeafRef};
+use ferrite_tree::{node, LeafRef, ReadAhead};
 use ferrite_types::{Error, Lsn, PageId, Result};
 use locking::Fold;
 use semi::Semi;
@@ -143,6 +147,10 @@ pub struct Cursor {
     start_open: bool,
     /// A search of the clustered index begins with the key itself.
     start_inclusive: bool,
+    /// The scan has used up a leaf and has not looked for the next one yet.
+    is_beyond_leaf: bool,
+    ahead: ReadAhead,
+    rows_ahead: RowsAhead,
 }
 
 /// First key after all that start with `key`; None: nothing can follow.
@@ -194,6 +202,9 @@ impl Cursor {
             between: false,
             start_open: false,
             start_inclusive: false,
+            is_beyond_leaf: false,
+            ahead: ReadAhead::default(),
+            rows_ahead: RowsAhead::default(),
         }
     }
 
@@ -219,6 +230,7 @@ impl Cursor {
         self.data.clear();
         self.items.clear();
         self.at = 0;
+        self.rows_ahead.new_batch();
         self.fresh_lock = false;
         self.fresh_row = false;
         self.between = false;
@@ -237,11 +249,8 @@ impl Cursor {
                 pk: key,
             });
         }
-        let (head, payload) = value
-            .split_at_checked(ENTRY_PREFIX_BYTES)
-            .ok_or_else(|| self.broken_entry())?;
-        let declared = u16::from_le_bytes([head[0], head[1]]) as usize;
-        let pk = key.get(declared..).ok_or_else(|| self.broken_entry())?;
+        let pk = clustered_key(key, value).ok_or_else(|| self.broken_entry())?;
+        let payload = &value[ENTRY_PREFIX_BYTES..];
         Ok(Row { key, payload, pk })
     }
 
@@ -417,6 +426,8 @@ impl Cursor {
         self.fold.begin();
         self.start_open = false;
         self.start_inclusive = false;
+        self.is_beyond_leaf = false;
+        self.ahead.begin();
         let resume = &mut self.resume;
         resume.key.clear();
         resume.key.extend_from_slice(key);
@@ -434,7 +445,7 @@ impl Cursor {
         only: Option<&[u8]>,
         unique_exact: bool,
     ) -> Result<()> {
-        session.may_read(&self.table)?;
+        session.may_read(&self.table, self.number)?;
         match self.mode {
             ReadMode::Snapshot => {
                 let result = self.fill_batch(session);
@@ -450,17 +461,23 @@ impl Cursor {
     // ---- finding the place -----------------------------------------------------------------
 
     /// The leaf to go on at and the slot: forward the next to look at, backward one above it.
-    fn place<'t>(&self, tree: &'t ferrite_tree::Tree) -> Result<(LeafRef<'t>, usize)> {
+    fn place<'t>(&mut self, tree: &'t ferrite_tree::Tree) -> Result<(LeafRef<'t>, usize)> {
+        if self.is_beyond_leaf {
+            self.ahead_of_next_leaf(tree);
+        }
         let resume = &self.resume;
         if resume.page != PageId::NONE {
-            if let Some(leaf) = tree.leaf_if_unchanged(resume.page, resume.lsn)? {
+            if let Some(leaf) =
+                tree.leaf_if_unchanged(resume.page, resume.lsn, self.ahead.keep(true))?
+            {
                 debug_assert!(resume.slot <= leaf.count(), "slot {}", resume.slot);
                 return Ok((leaf, resume.slot));
             }
         }
+        let keep = self.ahead.keep(false);
         match self.direction {
             Direction::Forward => {
-                let leaf = tree.leaf_with_hint(&resume.key, PageId::NONE)?;
+                let leaf = tree.leaf_to(&resume.key, keep)?;
                 debug_assert!(node::covers(&leaf, &resume.key), "rows are passed over");
                 let slot = match leaf.find(&resume.key) {
                     Ok(slot) => slot + usize::from(resume.exclusive),
@@ -469,12 +486,12 @@ impl Cursor {
                 Ok((leaf, slot))
             }
             Direction::Backward if resume.edge => {
-                let leaf = tree.leaf_below(None)?;
+                let leaf = tree.leaf_below(None, keep)?;
                 let slot = leaf.count();
                 Ok((leaf, slot))
             }
             Direction::Backward => {
-                let leaf = tree.leaf_below(Some(&resume.key))?;
+                let leaf = tree.leaf_below(Some(&resume.key), keep)?;
                 debug_assert!(
                     node::high(&leaf).is_none_or(|high| *high >= *resume.key),
                     "rows are passed over"
@@ -503,7 +520,8 @@ impl Cursor {
                 resume.end = resume.key.is_empty();
             }
         }
-        !resume.end
+        self.is_beyond_leaf = !resume.end;
+        self.is_beyond_leaf
     }
 
     /// The leaf's fence is beyond where the scan stands.
@@ -559,7 +577,12 @@ impl Cursor {
     /// `NotFound` when it is not visible (READ UNCOMMITTED, or deleted meanwhile).
     pub fn fetch_row(&mut self, session: &mut Session) -> Result<Row<'_>> {
         let pk = self.current()?.pk.to_vec();
-        self.get(session, &pk)
+        self.ahead_of_rows();
+        let misses = misses_here();
+        let got = self.get(session, &pk).map(drop);
+        self.rows_ahead.fetched(misses_here() - misses);
+        got?;
+        Ok(self.clustered_row())
     }
 
     /// A row by its clustered key; the position stays.
@@ -574,7 +597,7 @@ impl Cursor {
         self.fresh_lock = false;
         self.fresh_row = false;
         self.semi.call_begins();
-        session.may_read(&self.table)?;
+        session.may_read(&self.table, 0)?;
         match self.mode {
             ReadMode::Snapshot => {
                 let result = self.get_visible(session, pk);
@@ -590,12 +613,13 @@ impl Cursor {
             }
         }
         debug_assert!(self.row.starts_with(pk), "another row than was asked for");
-        let (key, payload) = self.row.split_at(pk.len());
-        Ok(Row {
-            key,
-            payload,
-            pk: key,
-        })
+        Ok(self.clustered_row())
+    }
+
+    fn clustered_row(&self) -> Row<'_> {
+        let (key, payload) = self.row.split_at(self.row_key_bytes);
+        let pk = key;
+        Row { key, payload, pk }
     }
 }
 

@@ -254,7 +254,7 @@ impl Cursor {
         }
         let mut found = Ok(false);
         if let View::At { snapshot, .. } = view {
-            let delete_archive = &self.table.archives[0];
+            let delete_archive = self.table.archive(0);
             if delete_archive.concerns(snapshot.csn()) && !hidden_by_own(&leaf, pk, view) {
                 let only = Bound::Included(pk);
                 delete_archive.visit((only, only), true, 1, &mut |_, rec| {

@@ -1,14 +1,47 @@
 //! CHECK TABLE: every tree's structure, and every live entry's row.
 
 use crate::catalog::table::Table;
-use crate::rows::write::ENTRY_PREFIX_BYTES;
+use crate::rows::clustered_key;
 use crate::transaction::session::{Hooks, Session};
+use ferrite_buffer::misses_here;
 use ferrite_lock::TableMode;
 use ferrite_sync::Arc;
-use ferrite_types::{Error, Result, TxnId};
+use ferrite_tree::node;
+use ferrite_types::{Error, PageId, Result, TxnId};
 
 /// Entries between two looks at KILL.
 const KILL_CHECK: u64 = 1024;
+/// Pages not in memory during one leaf that make it worth looking for those of the next.
+const WORTH: u64 = 4;
+
+/// Reads ahead the rows of a leaf's entries, if those of the leaf before were not in memory.
+#[derive(Default)]
+struct RowsAhead {
+    misses: u64,
+    pages: Vec<PageId>,
+    key: Vec<u8>,
+}
+
+impl RowsAhead {
+    fn of_leaf(&mut self, table: &Table, leaf: &[u8]) {
+        let misses = misses_here();
+        debug_assert!(self.misses <= misses, "misses are taken back");
+        let is_worth_it = misses - self.misses >= WORTH;
+        self.misses = misses;
+        if !is_worth_it {
+            return;
+        }
+        self.pages.clear();
+        for slot in 0..node::count(leaf) {
+            self.key.clear();
+            node::key_into(leaf, slot, &mut self.key);
+            if let Some(pk) = clustered_key(&self.key, node::record(leaf, slot).value) {
+                table.tree(0).note_if_away(pk, &mut self.pages);
+            }
+        }
+        table.tree(0).pool().read_ahead(&self.pages);
+    }
+}
 
 impl Session {
     /// Verifies a table while others use it; `report` gets a line for each fault.
@@ -47,35 +80,41 @@ impl Session {
     ) -> Result<u64> {
         let mut faults = 0;
         let mut seen = 0u64;
-        table.tree(number).check(&mut |key, rec| {
-            seen += 1;
-            if seen % KILL_CHECK == 0 && self.engine.callbacks.is_killed(self.thd) {
-                return Err(Error::Interrupted);
+        let mut rows = RowsAhead::default();
+        let has_rows = number > 0 && !quick;
+        let mut before = |leaf: &[u8]| {
+            if has_rows {
+                rows.of_leaf(table, leaf);
             }
-            if rec.header.txn >= self.engine.txns.next_txn() {
-                faults += 1;
-                report(&format!(
-                    "index {number}: a record has transaction id {}, which was never assigned",
-                    rec.header.txn
-                ));
-            }
-            if number == 0 || rec.header.deleted || quick {
-                return Ok(());
-            }
-            let declared = rec.value.get(..ENTRY_PREFIX_BYTES);
-            let declared =
-                declared.map_or(usize::MAX, |b| u16::from_le_bytes([b[0], b[1]]) as usize);
-            let Some(pk) = key.get(declared..) else {
-                faults += 1;
-                report(&format!("index {number}: an entry without its primary key"));
-                return Ok(());
-            };
-            if self.is_orphan(table, number, key, pk)? {
-                faults += 1;
-                report(&format!("index {number}: an entry without a row"));
-            }
-            Ok(())
-        })?;
+        };
+        table
+            .tree(number)
+            .check_by_leaf(&mut before, &mut |key, rec| {
+                seen += 1;
+                if seen % KILL_CHECK == 0 && self.engine.callbacks.is_killed(self.thd) {
+                    return Err(Error::Interrupted);
+                }
+                if rec.header.txn >= self.engine.txns.next_txn() {
+                    faults += 1;
+                    report(&format!(
+                        "index {number}: a record has transaction id {}, which was never assigned",
+                        rec.header.txn
+                    ));
+                }
+                if number == 0 || rec.header.deleted || quick {
+                    return Ok(());
+                }
+                let Some(pk) = clustered_key(key, rec.value) else {
+                    faults += 1;
+                    report(&format!("index {number}: an entry without its primary key"));
+                    return Ok(());
+                };
+                if self.is_orphan(table, number, key, pk)? {
+                    faults += 1;
+                    report(&format!("index {number}: an entry without a row"));
+                }
+                Ok(())
+            })?;
         Ok(faults)
     }
 

@@ -7,7 +7,7 @@
 //! Locking: none but latches. The parent has no metadata lock: it is entered for each look, and if it is
 //! dropped or emptied meanwhile, that constraint is not looked at any further.
 
-use crate::catalog::links::{Link, Links, Peer, RowEnd};
+use crate::catalog::links::{Link, LinkPart, Links, Peer, RowEnd};
 use crate::catalog::table::Table;
 use crate::catalog::turned_key::{turn, Turned};
 use crate::cursor::{Cursor, ReadMode, Row, SeekMode, WaitMode};
@@ -29,6 +29,8 @@ pub enum ForeignFault<'r> {
     NoParent,
     /// The parent is newer than the snapshot, or was dropped meanwhile.
     ParentChanged,
+    /// Keys of a NO PAD collation, where one side is a CHAR and the other is not the same CHAR: not looked at.
+    Padding,
 }
 
 impl Session {
@@ -59,6 +61,10 @@ impl Session {
                 report(number, ForeignFault::NoParent);
                 continue;
             };
+            if !link.parts.iter().all(LinkPart::same_padding) {
+                report(number, ForeignFault::Padding);
+                continue;
+            }
             let orphan = &mut |pk: &[u8]| report(number, ForeignFault::Orphan(pk));
             if !self.check_link(table, link, peer, orphan)? {
                 report(number, ForeignFault::ParentChanged);

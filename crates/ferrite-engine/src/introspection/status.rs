@@ -90,9 +90,11 @@ impl Engine {
         all.extend(self.metrics_buffer());
         all.extend(self.metrics_store());
         all.extend(self.metrics_log());
+        all.extend(self.metrics_recovery());
         all.extend(self.metrics_versions());
         all.extend(self.metrics_purge());
         all.extend(self.metrics_locks());
+        all.extend(self.metrics_backup());
         all
     }
 
@@ -190,6 +192,26 @@ impl Engine {
                 "Number of clean pages evicted from the buffer pool",
             ),
             counter(
+                "buffer_pool_read_ahead",
+                &s.read_ahead,
+                "Number of pages read ahead of their use",
+            ),
+            counter(
+                "buffer_pool_read_ahead_used",
+                &s.read_ahead_used,
+                "Number of pages read ahead that were used",
+            ),
+            counter(
+                "buffer_pool_read_ahead_evicted",
+                &s.read_ahead_unused,
+                "Number of pages read ahead that were evicted before they were used",
+            ),
+            counter(
+                "buffer_pool_read_ahead_waits",
+                &s.read_ahead_waits,
+                "Number of waits for a page that was being read ahead",
+            ),
+            counter(
                 "buffer_pool_latch_waits",
                 &s.latch_waits,
                 "Number of waits for a page latch",
@@ -212,6 +234,16 @@ impl Engine {
                 "data_written",
                 s.bytes_written.get(),
                 "Bytes written to pages",
+            ),
+            counter(
+                "pages_compressed",
+                s.pages_packed.get(),
+                "Number of pages written compressed",
+            ),
+            counter(
+                "pages_compressed_in_vain",
+                s.packed_in_vain.get(),
+                "Number of pages written as they are because compression saved too little",
             ),
             counter("data_read", store.bytes_read, "Bytes read from pages"),
             counter(
@@ -288,10 +320,69 @@ impl Engine {
         ]
     }
 
+    /// Of the last start.
+    fn metrics_recovery(&self) -> Vec<Metric> {
+        let c = &self.counters;
+        let gauge = |name, value: &Counter, comment| gauge(name, value.get(), "recovery", comment);
+        vec![
+            gauge(
+                "recovery_time",
+                &c.recovery_ms,
+                "Duration of crash recovery at the last start, ms; 0 if there was none",
+            ),
+            gauge(
+                "recovery_log_bytes",
+                &c.recovery_log_bytes,
+                "Bytes of log that crash recovery read at the last start",
+            ),
+            gauge(
+                "recovery_pages_redone",
+                &c.recovery_pages_redone,
+                "Number of pages to which crash recovery applied changes at the last start, in each of \
+                 its batches",
+            ),
+            gauge(
+                "recovery_pages_read",
+                &c.recovery_pages_read,
+                "Number of pages that crash recovery read for it",
+            ),
+        ]
+    }
+
+    fn metrics_backup(&self) -> Vec<Metric> {
+        let info = self.backup.info();
+        let (log, pages) = self.kept_for_backup();
+        let gauge = |name, value, comment| gauge(name, value, "backup", comment);
+        vec![
+            counter(
+                "backups_completed",
+                self.backup.completed.get(),
+                "backup",
+                "Number of hot backups completed",
+            ),
+            counter(
+                "backups_failed",
+                self.backup.failed.get(),
+                "backup",
+                "Number of hot backups that failed or were ended",
+            ),
+            gauge(
+                "backup_copied_bytes",
+                info.copied_bytes,
+                "Bytes copied by the hot backup that runs, or ran last",
+            ),
+            gauge(
+                "backup_kept_bytes",
+                log + pages,
+                "Bytes of log and of replaced pages kept for a running hot backup",
+            ),
+        ]
+    }
+
     /// Entries in all delete archives, and their bytes.
     pub(crate) fn archived(&self) -> (u64, u64) {
         let tables = self.dict.open_tables();
-        let yards = tables.iter().flat_map(|t| &t.archives);
+        let yards = tables.iter().flat_map(|t| t.archives());
         yards.fold((0, 0), |(n, b), y| (n + y.count(), b + y.bytes()))
     }
 
@@ -543,7 +634,7 @@ impl Engine {
         self.txns.refresh();
         self.versions.each_held(&self.txns, &mut add);
         for table in self.dict.open_tables() {
-            for delete_archive in &table.archives {
+            for delete_archive in table.archives() {
                 delete_archive.each_held(&self.txns, &mut |csn, bytes| add(csn, bytes, 1));
             }
         }

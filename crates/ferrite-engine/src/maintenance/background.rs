@@ -3,6 +3,7 @@
 //! | thread | does | pace |
 //! | --- | --- | --- |
 //! | `ferrite-write` | write-back, free frames | as needed, every 20 ms at least |
+//! | `ferrite-ahead` | pages that scans will come to, read before they do | as asked |
 //! | `ferrite-chkpt` | checkpoints by log produced; free space scrubbed, and given back | 100 ms, or by log (`brake.rs`) |
 //! | `ferrite-purge` | purge after commits | as needed |
 //! | `ferrite-hist` | versions: retirement, spilling, old generation | 50 ms / 1 s |
@@ -37,6 +38,8 @@ const RETRY_US: u64 = 1_000_000;
 const _: () = assert!(REST_US < CHECKPOINT_US && RETRY_US < CHECKPOINT_US);
 /// That it goes on failing for the same reason is said again after that time, in us.
 const REMIND_US: u64 = 60_000_000;
+/// Threads that read ahead.
+const READ_AHEAD_THREADS: usize = 4;
 /// Pause of a purge thread without work, in us.
 const PURGE_PAUSE_US: u64 = 20_000;
 
@@ -49,6 +52,11 @@ pub(crate) fn start(engine: &Arc<Engine>) -> Vec<JoinHandle<()>> {
     for _ in 0..writers {
         let pool = engine.pool.clone();
         threads.push(thread::spawn("ferrite-write", move || pool.run_writer()));
+    }
+    for _ in 0..READ_AHEAD_THREADS {
+        let pool = engine.pool.clone();
+        let read = move || pool.run_read_ahead();
+        threads.push(thread::spawn("ferrite-ahead", read));
     }
     let e = engine.clone();
     threads.push(thread::spawn("ferrite-chkpt", move || e.run_checkpoints()));
@@ -187,7 +195,16 @@ impl Engine {
     /// What large deletes have freed goes back to the file system.
     pub(crate) fn give_back_space(&self) {
         self.store.reclaim(self.log.durable_lsn());
-        if let Err(e) = self.store.shrink_if_half_free() {
+        self.told_of_space(self.store.shrink_if_half_free());
+    }
+
+    /// A clean end, after the last page was written: free space is not kept for the next start.
+    pub(crate) fn trim_space(&self) {
+        self.told_of_space(self.store.trim());
+    }
+
+    fn told_of_space(&self, given: Result<u64>) {
+        if let Err(e) = given {
             let text = format!("cannot return free space to the file system: {e}");
             self.callbacks.log(LogLevel::Warning, &text);
         }

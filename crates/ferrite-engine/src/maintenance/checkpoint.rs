@@ -252,7 +252,8 @@ impl Engine {
         result
     }
 
-    fn take_checkpoint(&self) -> Result<()> {
+    /// The caller holds `checkpointing`.
+    pub(crate) fn take_checkpoint(&self) -> Result<()> {
         // Positions first, the rest after: see `copy_state` and the pool's invariant 4.
         let bound = self.log.current_lsn();
         let redo_start = if ferrite_sync::mutant!("checkpoint.forget_dirty_pages") {
@@ -306,7 +307,10 @@ impl Engine {
         } else {
             start
         };
-        self.log.set_oldest_needed(needed);
+        let kept = self.backup.log_kept_from();
+        let kept = kept.filter(|_| !ferrite_sync::mutant!("backup.log_recycled"));
+        self.log
+            .set_oldest_needed(needed.min(kept.unwrap_or(needed)));
         self.counters.checkpoints.inc();
         Ok(())
     }

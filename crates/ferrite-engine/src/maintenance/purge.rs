@@ -120,7 +120,7 @@ impl Engine {
                 alone,
             } => {
                 let _use = table.in_use.read();
-                if table.dropped.load(Ordering::SeqCst) {
+                if table.index(*number as usize).is_gone() {
                     return Ok(true);
                 }
                 let clean = Clean {
@@ -131,7 +131,7 @@ impl Engine {
             }
             Garbage::Overflow { table, reference } => {
                 let _use = table.in_use.read();
-                if table.dropped.load(Ordering::SeqCst) {
+                if table.index(0).is_gone() {
                     return Ok(true);
                 }
                 if !self.txns.visible_to_all(txn)
@@ -293,7 +293,7 @@ impl Engine {
         if self.keep_needed(&mut header, rec.value) && !ferrite_sync::mutant!("purge.lose_grave") {
             let newest = self.txns.last_csn();
             debug_assert!(!header.version.is_none() && header.txn == rec.header.txn);
-            let delete_archive = &marked.table.archives[marked.number];
+            let delete_archive = marked.table.archive(marked.number);
             delete_archive.archive(marked.key, header, rec.value, newest);
             self.purge.archived.fetch_add(1, Ordering::Relaxed);
         }
@@ -304,7 +304,7 @@ impl Engine {
     pub(crate) fn sweep_archives(&self) -> u64 {
         let mut gone = 0;
         for table in self.dict.open_tables() {
-            for delete_archive in &table.archives {
+            for delete_archive in table.archives() {
                 gone += delete_archive
                     .sweep(&self.stop, &|header, value| self.keep_needed(header, value));
             }

@@ -24,6 +24,7 @@ impl Engine {
     pub(crate) fn set_scrub(&self, on: bool) {
         self.scrub.store(on, Ordering::SeqCst);
         self.log.set_scrub(on);
+        self.store.keep_blocks_apart(on);
         if let Err(e) = self.undo_area.set_scrub(on) {
             self.cannot_scrub(&e.to_string());
         }

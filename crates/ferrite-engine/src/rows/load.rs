@@ -18,13 +18,13 @@ use crate::transaction::session::Session;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::Arc;
 use ferrite_tree::record::Header;
-use ferrite_tree::{node, LeafMut, Scratch};
+use ferrite_tree::{node, LeafMut, Scratch, Tree};
 use ferrite_types::{Error, PageId, Result};
 
 /// Bytes of entries gathered before they are inserted.
 const BUFFER_BYTES: usize = 32 << 20;
 /// Entries that are inserted without a look at the log.
-const ENTRIES_PER_PAUSE: usize = 64;
+pub(crate) const ENTRIES_PER_PAUSE: usize = 64;
 
 /// Inserts everything gathered, index by index, in key order. `pause` is called once in a while,
 /// under no latch.
@@ -51,7 +51,7 @@ fn insert_all(
                 pause()?;
             }
             let (key, value) = (run.key(entry), run.value(entry));
-            leaf = match put(table, number, key, value, leaf, &mut buffer.scratch)? {
+            leaf = match put(table.tree(number), key, value, leaf, &mut buffer.scratch)? {
                 Put::Done(leaf) => Some(leaf),
                 Put::Occupied => return Err(twice(table, number)),
             };
@@ -69,22 +69,20 @@ fn twice(table: &Table, number: usize) -> Error {
     ))
 }
 
-enum Put<'p> {
+pub(crate) enum Put<'p> {
     /// It is in this leaf.
     Done(LeafMut<'p>),
     Occupied,
 }
 
 /// Inserts one frozen entry; `leaf` is where the one before went.
-fn put<'p>(
-    table: &'p Table,
-    number: usize,
+pub(crate) fn put<'p>(
+    tree: &'p Tree,
     key: &[u8],
     value: &[u8],
     mut leaf: Option<LeafMut<'p>>,
     scratch: &mut Scratch,
 ) -> Result<Put<'p>> {
-    let tree = table.tree(number);
     let header = Header::default();
     loop {
         let mut here = match leaf.take().filter(|l| node::covers(l, key)) {
@@ -151,7 +149,7 @@ impl Session {
     }
 
     /// Between entries of a full buffer, which is more than a small log takes at once.
-    fn may_go_on(&mut self) -> Result<()> {
+    pub(crate) fn may_go_on(&mut self) -> Result<()> {
         self.engine.admission()?;
         self.throttle();
         Ok(())
@@ -180,7 +178,7 @@ impl Session {
         let Some(buffer) = load.as_mut() else {
             return Err(Error::Bug("a table is filled without a buffer".into()));
         };
-        if let Put::Occupied = put(table, 0, pk, payload, None, &mut buffer.scratch)? {
+        if let Put::Occupied = put(table.tree(0), pk, payload, None, &mut buffer.scratch)? {
             dup.is_of(0, pk);
             return Err(Error::Duplicate);
         }
@@ -202,7 +200,8 @@ impl Session {
                 take_back(buffer, table, pk, &entries[..done])?;
                 return Err(Error::Duplicate);
             }
-            if let Put::Occupied = put(table, number, &key, &value, None, &mut buffer.scratch)? {
+            let tree = table.tree(number);
+            if let Put::Occupied = put(tree, &key, &value, None, &mut buffer.scratch)? {
                 return Err(twice(table, number));
             }
         }

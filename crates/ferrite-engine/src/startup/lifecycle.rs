@@ -9,7 +9,12 @@
 use crate::catalog::dictionary::foreign_change::References;
 use crate::catalog::dictionary::{Dictionary, NextIds};
 use crate::maintenance::checkpoint::{not_shut_down, EngineState};
+use crate::rows::sort::remove_leftovers;
+use crate::startup::page_changes::Retained;
+use crate::startup::page_redo::{self, RedoWriter};
+use crate::startup::progress::Progress;
 use crate::startup::recovery::{self, Analysis};
+use crate::state::backup::BackupState;
 use crate::state::callbacks::{Callbacks, LogLevel};
 use crate::state::config::Config;
 use crate::state::counters::Counters;
@@ -185,6 +190,7 @@ impl Engine {
             dict: parts.dict,
             purge: PurgeQueue::new(),
             undo_area: parts.undo_area,
+            backup: BackupState::default(),
             counters: Counters::default(),
             checkpointing: Mutex::new(()),
             making_room: Mutex::new(None),
@@ -237,11 +243,16 @@ impl Engine {
         let mut analysis = Analysis::new(checkpoint.map, state);
         let log_config = Engine::log_config(&config);
         let from = checkpoint.redo_start;
+        let limits = config.redo_limits();
+        let mut retained = Retained::new(limits.limit_bytes);
+        let mut progress = Progress::new(callbacks.clone(), from);
         let log = Log::open(storage.clone(), span, log_config, &mut |rec| {
             if log_unreadable {
                 return Err(not_shut_down());
             }
-            analysis.visit(&store, &undo_area, &rec)
+            analysis.visit(&store, &undo_area, &rec)?;
+            progress.read_to(rec.end, || Log::guess_end(storage.clone(), from));
+            retained.take(&rec, &analysis.fates)
         })?;
         for found in analysis.unfinished.values() {
             undo_area.verify(&found.undo)?;
@@ -252,7 +263,12 @@ impl Engine {
         assert!(from <= end, "redo from {from}, the log ends at {end}");
         let pool = Engine::make_pool(&config, &store, &log)?;
         let writer = RedoWriter::start(&pool);
-        log.scan(from, end, &mut |rec| recovery::redo(&pool, &analysis, &rec))?;
+        let fates = analysis.fates.clone();
+        let span = (from, end);
+        let pages = (&pool, &*log);
+        analysis.pages_redone =
+            page_redo::run(pages, retained, &fates, span, limits, &mut progress)?;
+        analysis.pages_read = pool.stats.reads.get();
         store.finish_recovery()?;
         let carried = std::mem::take(&mut analysis.carried);
         assert!(
@@ -322,15 +338,26 @@ impl Engine {
         let bytes = end.0 - from.0;
         if bytes > 0 {
             let text = format!(
-                "recovered {bytes} bytes of log ({} records) in {ms} ms; transactions: \
-                 {rolled_back} rolled back, {} prepared, {} being rolled back",
+                "recovered {bytes} bytes of log ({} records, {} pages redone, {} read for it) in \
+                 {ms} ms; transactions: {rolled_back} rolled back, {} prepared, {} being rolled back",
                 analysis.records,
+                analysis.pages_redone,
+                analysis.pages_read,
                 self.prepared.lock().len(),
                 self.losers.count()
             );
             self.callbacks.log(LogLevel::Note, &text);
         }
+        if bytes > 0 {
+            self.counters.recovery_ms.add(ms);
+        }
+        self.counters.recovery_log_bytes.add(bytes);
+        self.counters
+            .recovery_pages_redone
+            .add(analysis.pages_redone);
+        self.counters.recovery_pages_read.add(analysis.pages_read);
         self.dict.drop_strays()?;
+        remove_leftovers(&*self.storage);
         self.dict.finish_pending_changes()?;
         let (orphans, temporary) = self.dict.leftovers();
         for name in temporary {
@@ -456,6 +483,8 @@ impl Engine {
         if self.stop.swap(true, Ordering::SeqCst) {
             return Ok(());
         }
+        self.end_backup(None, "the server was shut down");
+        self.backup.join();
         self.versions.wind_up();
         self.housekeeping.set();
         self.purge.wake();
@@ -464,6 +493,7 @@ impl Engine {
         debug_assert!(self.log.durable_lsn() >= end, "closed and not on disk");
         let flushed = self.pool.flush_all_below(Lsn::MAX);
         self.pool.stop_writer();
+        self.pool.stop_read_ahead();
         for handle in std::mem::take(&mut *self.threads.lock()) {
             self.purge.wake();
             let _ = handle.join();
@@ -475,6 +505,7 @@ impl Engine {
         if result.is_ok() {
             self.scrub_before_end();
             self.give_back_space();
+            self.trim_space();
         }
         self.log.stop_threads();
         if result.is_ok() {
@@ -489,10 +520,13 @@ impl Engine {
     /// was acknowledged is on the disk by definition.
     pub fn abandon(&self) {
         self.stop.store(true, Ordering::SeqCst);
+        self.end_backup(None, "the database was abandoned");
+        self.backup.join();
         self.versions.wind_up();
         self.housekeeping.set();
         self.purge.wake();
         self.pool.stop_writer();
+        self.pool.stop_read_ahead();
         for handle in std::mem::take(&mut *self.threads.lock()) {
             self.purge.wake();
             let _ = handle.join();
@@ -528,35 +562,6 @@ fn named_with_its_cause(e: Error, storage: &dyn Storage, passed_over: Option<Str
     Error::Corrupt(format!(
         "{text} (started from the other checkpoint, because {damage})"
     ))
-}
-
-/// A page writer for the second pass over the log and for the reading of the dictionary after it,
-/// in case the pool is smaller than the work: all frames may be dirty, and nobody else writes
-/// pages before [`Engine::start`]. It ends with the value.
-struct RedoWriter {
-    pool: Arc<Pool>,
-    thread: Option<thread::JoinHandle<()>>,
-}
-
-impl RedoWriter {
-    fn start(pool: &Arc<Pool>) -> RedoWriter {
-        let writer = pool.clone();
-        let thread = thread::spawn("ferrite-redo-wr", move || writer.run_writer());
-        RedoWriter {
-            pool: pool.clone(),
-            thread: Some(thread),
-        }
-    }
-}
-
-impl Drop for RedoWriter {
-    fn drop(&mut self) {
-        self.pool.stop_writer();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-        self.pool.restart_writer();
-    }
 }
 
 /// A database that is there.

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `Opened` | superblock, newest checkpoint, its map |
 //! | `Analysed` | one pass over the log: where pages live, who was active, what they changed |
-//! | `Redone` | second pass: changes that the pages on disk do not have |
+//! | `Redone` | changes that the pages on disk do not have (`page_redo`) |
 //! | `Loaded` | dictionary read |
 //! | `Undone` | transactions without a commit are rolled back; prepared ones wait for word |
 //! | `Ready` | leftovers of broken-off DDL dropped, a checkpoint taken |
@@ -16,10 +16,12 @@ use crate::log_records::undo::{self, Opening};
 use crate::log_records::values::decode_values;
 use crate::log_records::xid::{decode_xid, Xid};
 use crate::maintenance::checkpoint::EngineState;
+use crate::startup::page_fates::PageFates;
 use crate::state::undo_list::{UndoArea, UndoList};
 use ferrite_redo::LogRecord;
 use ferrite_store::{MapBase, Store};
-use ferrite_tree::op::{self, Ops};
+use ferrite_sync::Arc;
+use ferrite_tree::op::Ops;
 use ferrite_types::format::record_kind;
 use ferrite_types::{Error, IndexId, Lsn, OverflowRef, PageId, Result, TableId, TxnId};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -45,9 +47,12 @@ pub(crate) struct Analysis {
     /// Values that became garbage, and where in the log.
     pub overflow: Vec<(IndexId, OverflowRef, Lsn)>,
     pub carried: BTreeMap<TableId, Carried>,
-    freed: HashMap<PageId, Lsn>,
-    dropped: HashMap<IndexId, Lsn>,
+    /// Shared with nobody while the log is read.
+    pub fates: Arc<PageFates>,
     pub records: u64,
+    /// Pages that the redo has changed, and those that it has read.
+    pub pages_redone: u64,
+    pub pages_read: u64,
     /// Where the last record ends.
     read_to: Lsn,
 }
@@ -92,9 +97,10 @@ impl Analysis {
                 .map(|(i, r)| (i, r, map.lsn))
                 .collect(),
             carried: state.carried,
-            freed: HashMap::new(),
-            dropped: HashMap::new(),
+            fates: Arc::default(),
             records: 0,
+            pages_redone: 0,
+            pages_read: 0,
             read_to: Lsn::ZERO,
         }
     }
@@ -120,9 +126,8 @@ impl Analysis {
         match rec.kind {
             record_kind::MINI_TXN => self.mini_txn(store, area, rec, map_counts)?,
             record_kind::MAP_DELTA if ferrite_sync::mutant!("recovery.forget_map_deltas") => {}
-            record_kind::MAP_DELTA if map_counts => {
-                Store::decode_map_delta(rec.body, &mut |page, at| store.set_location(page, at))?;
-            }
+            record_kind::MAP_DELTA => self.map_delta(store, rec, map_counts)?,
+            record_kind::PAGE_LSNS => self.page_lsns(rec.body)?,
             record_kind::EXTENT if ferrite_sync::mutant!("recovery.forget_extents") => {}
             record_kind::EXTENT if map_counts => store.apply_extent(rec.body)?,
             record_kind::INDEX_DROP => self.index_drop(store, rec, map_counts)?,
@@ -215,13 +220,48 @@ impl Analysis {
             let op = op?;
             self.next_ids.above_index(op.index);
             if op.frees() {
-                self.freed.insert(op.page, rec.end);
+                self.fates().freed(op.page, rec.end);
                 if map_counts {
                     store.set_location(op.page, ferrite_store::Location::NONE);
                 }
             }
         }
         Ok(())
+    }
+
+    /// What the log tells about pages, to be added to.
+    fn fates(&mut self) -> &mut PageFates {
+        Arc::get_mut(&mut self.fates).expect("nobody reads it while the log is read")
+    }
+
+    /// A move from before the map was dumped tells of the blob as well: the map has the place of
+    /// this move, or of a later one, which is in the log as well.
+    fn map_delta(&mut self, store: &Store, rec: &LogRecord<'_>, map_counts: bool) -> Result<()> {
+        let fates = self.fates();
+        Store::decode_map_delta(rec.body, &mut |page, at| {
+            fates.moved(page);
+            if map_counts {
+                store.set_location(page, at);
+            }
+        })
+    }
+
+    fn page_lsns(&mut self, body: &[u8]) -> Result<()> {
+        let read_to = self.read_to;
+        let fates = self.fates();
+        let mut ahead = None;
+        Store::decode_page_lsns(body, &mut |page, lsn| {
+            fates.has(page, lsn);
+            if lsn > read_to {
+                ahead = Some(page);
+            }
+        })?;
+        match ahead {
+            None => Ok(()),
+            Some(page) => Err(Error::Corrupt(format!(
+                "log: page {page} was written with changes that come later"
+            ))),
+        }
     }
 
     fn index_drop(&mut self, store: &Store, rec: &LogRecord<'_>, map_counts: bool) -> Result<()> {
@@ -234,7 +274,7 @@ impl Analysis {
             return Err(Error::Corrupt("log: a drop of no index".into()));
         }
         self.next_ids.above_index(index);
-        self.dropped.insert(index, rec.end);
+        self.fates().dropped(index, rec.end);
         if map_counts {
             store.release_index(index);
         }
@@ -286,11 +326,7 @@ impl Analysis {
 
     /// False when the page was freed, or its index dropped, later in the log.
     pub(crate) fn matters(&self, page: PageId, index: IndexId, end: Lsn) -> bool {
-        let freed = self
-            .freed
-            .get(&page)
-            .filter(|_| !ferrite_sync::mutant!("recovery.redo_freed_pages"));
-        freed.is_none_or(|at| *at < end) && self.dropped.get(&index).is_none_or(|at| *at < end)
+        self.fates.matters(page, index, end)
     }
 
     /// Values still to be freed, each once: those whose first page was not freed afterwards.
@@ -299,50 +335,12 @@ impl Analysis {
         let mut named = HashSet::with_capacity(self.overflow.len());
         for (index, reference, at) in &self.overflow {
             let first = reference.first_page();
-            if self.matters_after(first, *index, *at) && named.insert((*index, *reference)) {
+            if self.fates.is_kept(first, *index, *at) && named.insert((*index, *reference)) {
                 pending.push((*index, *reference));
             }
         }
         pending
     }
-
-    fn matters_after(&self, page: PageId, index: IndexId, at: Lsn) -> bool {
-        self.freed.get(&page).is_none_or(|freed| *freed < at) && !self.dropped.contains_key(&index)
-    }
-}
-
-/// Second pass: one record's page operations.
-pub(crate) fn redo(
-    pool: &ferrite_buffer::Pool,
-    analysis: &Analysis,
-    rec: &LogRecord<'_>,
-) -> Result<()> {
-    if rec.kind != record_kind::MINI_TXN {
-        return Ok(());
-    }
-    let (_, ops) = undo::open_body(rec.body)?;
-    // Several operations of one record may be for one page: its LSN moves after the last.
-    let mut ops: Vec<op::Op<'_>> = Ops::new(ops).collect::<Result<_>>()?;
-    ops.retain(|op| !op.frees() && analysis.matters(op.page, op.index, rec.end));
-    let mut done: Vec<PageId> = Vec::new();
-    for i in 0..ops.len() {
-        let page = ops[i].page;
-        if done.contains(&page) {
-            continue;
-        }
-        done.push(page);
-        let creates = ops[i].creates();
-        let (index, rest) = (ops[i].index, &ops[i..]);
-        debug_assert!(!ops[i].frees(), "page {page} is made anew by being freed");
-        let span = (rec.start, rec.end);
-        pool.redo(page, index, span, creates, &mut |bytes| {
-            for op in rest.iter().filter(|op| op.page == page) {
-                op::apply(op, bytes)?;
-            }
-            Ok(())
-        })?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Every setting of an open database, with its unit in its name.
 
 use ferrite_lock::LockConfig;
+use ferrite_sync::thread;
 use ferrite_types::format::Codec;
 use ferrite_types::{Error, Result};
 
@@ -56,6 +57,10 @@ pub struct Config {
     pub background_undo_bytes: u64,
     /// What was deleted is overwritten in the files.
     pub scrub: bool,
+    /// Threads that redo pages at start, each with one read in flight; 0: by processors.
+    pub recovery_threads: u32,
+    /// Memory for changes of pages that are to be redone; 0: by the size of the buffer pool.
+    pub recovery_memory_bytes: u64,
 }
 
 impl Default for Config {
@@ -84,6 +89,8 @@ impl Default for Config {
             lock_fold_after: LockConfig::default().fold_after,
             store_reuse_soon: false,
             background_undo_bytes: 16 << 20,
+            recovery_threads: 0,
+            recovery_memory_bytes: 0,
         }
     }
 }
@@ -106,4 +113,28 @@ impl Config {
         }
         Ok(())
     }
+
+    /// What the redo of pages may use. It is over before the buffer pool is full.
+    pub(crate) fn redo_limits(&self) -> RedoLimits {
+        let threads = match self.recovery_threads {
+            0 => (4 * thread::processors()).clamp(8, 32),
+            n => n as usize,
+        };
+        let limit_bytes = match self.recovery_memory_bytes {
+            0 => (self.buffer_pool_size_bytes / 4).clamp(32 << 20, 512 << 20) as usize,
+            n => n as usize,
+        };
+        assert!(threads > 0 && limit_bytes > 0, "nothing to recover with");
+        RedoLimits {
+            threads,
+            limit_bytes,
+        }
+    }
+}
+
+/// How much the redo of pages at start may use.
+#[derive(Clone, Copy)]
+pub(crate) struct RedoLimits {
+    pub threads: usize,
+    pub limit_bytes: usize,
 }

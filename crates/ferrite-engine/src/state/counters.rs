@@ -13,5 +13,9 @@ pub(crate) struct Counters {
     pub rows_updated: Counter,
     pub rows_deleted: Counter,
     pub checkpoints: Counter,
+    pub recovery_ms: Counter,
+    pub recovery_log_bytes: Counter,
+    pub recovery_pages_redone: Counter,
+    pub recovery_pages_read: Counter,
     pub throttled: Counter,
 }

@@ -4,6 +4,7 @@
 
 use crate::catalog::dictionary::Dictionary;
 use crate::log_records::xid::Xid;
+use crate::state::backup::BackupState;
 use crate::state::callbacks::Callbacks;
 use crate::state::config::Config;
 use crate::state::counters::Counters;
@@ -42,6 +43,7 @@ pub struct Engine {
     pub(crate) dict: Dictionary,
     pub(crate) purge: PurgeQueue,
     pub(crate) undo_area: UndoArea,
+    pub(crate) backup: BackupState,
     pub(crate) counters: Counters,
     /// Stamp of the next value out of line.
     pub(crate) value_stamp: AtomicU32,
@@ -164,6 +166,10 @@ impl Engine {
                 }
                 durable_looks += 1;
             }
+            if durable_looks > 1 {
+                let why = "the server's disk is full, and what the backup keeps is needed";
+                self.end_backup(None, why);
+            }
             self.pool.wake_writer();
             if self.room().is_ok() {
                 *last = None;
@@ -175,6 +181,39 @@ impl Engine {
         *last = Some((time::now_us(), left));
         self.vain_attempts.fetch_add(1, Ordering::SeqCst);
         Err(full)
+    }
+
+    /// Ends the backup that runs, if it is `owner`'s (None: whosever), and lets go of what it
+    /// keeps at once; true if there was one.
+    pub fn end_backup(&self, owner: Option<u64>, why: &str) -> bool {
+        let ended = self.backup.end(owner, why);
+        if ended {
+            self.unpin_backup();
+            self.backup.wake();
+        }
+        ended
+    }
+
+    /// Bytes of log, and of pages that are not free, for the sake of a backup. Some of the latter
+    /// would not be free without it either; what is free beside them in their blocks is not counted.
+    pub(crate) fn kept_for_backup(&self) -> (u64, u64) {
+        match self.backup.log_kept_from() {
+            Some(from) => {
+                let log = self.log.current_lsn().0.saturating_sub(from.0);
+                (log, self.store.retired_bytes())
+            }
+            None => (0, 0),
+        }
+    }
+
+    /// What a backup kept is free again.
+    pub(crate) fn unpin_backup(&self) {
+        let _pins = self.backup.pins.lock();
+        self.store.unpin();
+        self.undo_area.hold(false);
+        self.backup.keep_log_from(None);
+        assert!(self.backup.log_kept_from().is_none(), "log is kept");
+        self.housekeeping.set();
     }
 
     pub(crate) fn register_slot(&self, slot: &Arc<TxnSlot>) {
@@ -242,6 +281,7 @@ impl Engine {
                 self.log.set_budget(value);
                 self.housekeeping.set();
             }
+            "read_ahead" => self.pool.set_read_ahead(value != 0),
             "scrub" => self.set_scrub(value != 0),
             "max_history_bytes" => self.max_history_bytes.store(value, Ordering::SeqCst),
             "purge_paused" => self.purge.hold_back(value != 0),

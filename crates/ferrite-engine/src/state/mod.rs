@@ -5,10 +5,12 @@
 //! `transaction`: its id, phase and what it holds; of that, `slot`: what others see of it;
 //! `undo_list`; `touched` and `changed`: the indexes and tables it has changed; `garbage`: what it
 //! will leave. `prepared` and `losers`: those without a session. `purge_queue`: what is to be purged.
+//! `backup`: what is known of the backup that runs.
 //! `throttle`: what writes pay for the log's budget.
 //!
 //! Locking: see each file.
 
+pub(crate) mod backup;
 pub(crate) mod callbacks;
 pub(crate) mod changed;
 pub(crate) mod config;

@@ -26,7 +26,7 @@ const SPILL_BYTES: usize = 2 * CHUNK_BYTES;
 /// A tail of so many bytes takes no more of a transaction whose changes can be refused.
 const MOST_TAIL_BYTES: usize = 3 * CHUNK_BYTES;
 /// Name of the file.
-const NAME: &str = "undo.spill";
+pub(crate) const NAME: &str = "undo.spill";
 // What is left after a spill is less than what may be, and a full tail has been due before.
 const _: () = assert!(SPILL_BYTES > CHUNK_BYTES && MOST_TAIL_BYTES > SPILL_BYTES);
 
@@ -65,6 +65,8 @@ pub(crate) struct UndoArea {
     read_only: bool,
     /// Chunks nobody needs are overwritten.
     scrub: AtomicBool,
+    /// A backup still reads the chunks that its checkpoint names.
+    held: AtomicBool,
     slots: Mutex<Slots>,
 }
 
@@ -75,6 +77,7 @@ impl UndoArea {
             storage,
             read_only: false,
             scrub: AtomicBool::new(false),
+            held: AtomicBool::new(false),
             slots: Mutex::new(Slots::default()),
         }
     }
@@ -217,6 +220,7 @@ impl UndoArea {
 
     /// The checkpoint is on disk, or (false) it failed and the one before still counts.
     pub(crate) fn end_checkpoint(&self, released: Vec<u32>, written: bool) {
+        let written = written && !self.held.load(Ordering::SeqCst);
         if written && self.scrub.load(Ordering::Relaxed) {
             let file = self.slots.lock().file.clone();
             // What fails here is tried again when scrubbing is switched on, or by a restart.
@@ -261,6 +265,21 @@ impl UndoArea {
         let zeroed = zero_chunks(&*file, &free);
         self.slots.lock().free.extend(free);
         zeroed
+    }
+
+    /// From now on (not), no slot is free for use that was given back, as if checkpoints failed: a
+    /// checkpoint that names them is being copied.
+    pub(crate) fn hold(&self, on: bool) {
+        self.held.store(on, Ordering::SeqCst);
+    }
+
+    /// Reads a chunk that is held.
+    ///
+    /// # Errors
+    /// `Corrupt` naming the file; `Io`.
+    pub(crate) fn read_held(&self, chunk: Chunk) -> Result<Vec<u8>> {
+        debug_assert!(!self.slots.lock().free.contains(&chunk.slot), "{chunk:?}");
+        self.read(chunk)
     }
 
     /// Bytes of the file in use.

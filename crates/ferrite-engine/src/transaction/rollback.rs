@@ -226,9 +226,12 @@ impl Engine {
         let _use = found.as_ref().map(|table| table.in_use.read());
         // What was not gone here stays until this entry is undone: a DROP takes it out of the
         // dictionary beside us, but waits with its pages.
-        let table = found
-            .as_deref()
-            .filter(|table| !table.dropped.load(Ordering::SeqCst));
+        let index = undo.index();
+        let stays = |table: &&Table| {
+            let number = table.number_of(index);
+            number.is_some_and(|number| !table.index(number).is_gone())
+        };
+        let table = found.as_deref().filter(stays);
         kill_point!("rollback.table_found");
         let result = match (table, undo) {
             (None, _) => {

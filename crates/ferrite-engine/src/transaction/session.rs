@@ -193,18 +193,20 @@ impl Session {
     }
 
     /// A table that was created, emptied or filled after the transaction's snapshot was opened
-    /// has no rows as of then: it is refused, to locking reads too, as InnoDB does. A snapshot
+    /// has no rows as of then, and so has an index that was added: it is refused, to locking reads too, as InnoDB does. A snapshot
     /// yet to be opened sees all there is. So is every table after a deadlock: locks and snapshot
     /// are gone, and what was read would be of another transaction.
     ///
     /// # Errors
     /// `TableChanged`, `RolledBack`.
-    pub(crate) fn may_read(&self, table: &Table) -> Result<()> {
+    pub(crate) fn may_read(&self, table: &Table, index_no: usize) -> Result<()> {
         if self.txn.phase() == Phase::Aborted {
             return Err(Error::RolledBack);
         }
         match &self.txn.snapshot {
-            Some(snapshot) if !table.is_usable_by(snapshot.csn()) => Err(Error::TableChanged),
+            Some(snapshot) if !table.is_usable_by(index_no, snapshot.csn()) => {
+                Err(Error::TableChanged)
+            }
             _ => Ok(()),
         }
     }

@@ -56,7 +56,7 @@ impl Session {
         self.snapshot_isolation
             && self.isolation >= Isolation::RepeatableRead
             && (self.txn.snapshot.as_ref())
-                .is_some_and(|snapshot| table.archives[0].concerns(snapshot.csn()))
+                .is_some_and(|snapshot| table.archive(0).concerns(snapshot.csn()))
     }
 
     /// Refuses if a row that the snapshot sees between these keys was deleted and is in the archive.
@@ -79,11 +79,13 @@ impl Session {
         let mut next: Option<Vec<u8>> = None;
         loop {
             let begin = next.as_deref().map_or(from, Bound::Excluded);
-            next = table.archives[0].visit((begin, to), true, WINDOW, &mut |_, rec| {
-                value.clear();
-                found = (self.engine).visible_value(rec, view, &mut work, &mut value);
-                matches!(found, Ok(false))
-            });
+            next = table
+                .archive(0)
+                .visit((begin, to), true, WINDOW, &mut |_, rec| {
+                    value.clear();
+                    found = (self.engine).visible_value(rec, view, &mut work, &mut value);
+                    matches!(found, Ok(false))
+                });
             match std::mem::replace(&mut found, Ok(false)) {
                 Ok(true) => return Err(Error::RecordChanged),
                 Ok(false) if next.is_none() => return Ok(()),
@@ -248,10 +250,10 @@ mod tests {
                 other.commit(false).unwrap();
                 if archived {
                     let mut scratch = ferrite_tree::Scratch::default();
-                    while t.archives[0].count() == 0 {
+                    while t.archive(0).count() == 0 {
                         engine.purge_round(&mut scratch);
                     }
-                    assert_eq!(t.archives[0].count(), 1);
+                    assert_eq!(t.archive(0).count(), 1);
                 }
                 let result = look(&mut s, &t);
                 refuses(&mut s, result);

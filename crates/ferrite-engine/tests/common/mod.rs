@@ -10,6 +10,7 @@ use ferrite_engine::{
 use ferrite_io::sim::SimStorage;
 use ferrite_io::Storage;
 use ferrite_sync::Arc;
+use ferrite_types::format::Packing;
 use ferrite_types::Error;
 use std::collections::BTreeMap;
 
@@ -55,6 +56,15 @@ pub fn create_as(engine: &Engine, name: &str, temporary: bool) -> Arc<Table> {
             name,
             vec![index("PRIMARY", true), index("k", false), index("u", true)],
         )
+    };
+    engine.dict().create_table(spec, 1).unwrap()
+}
+
+pub fn create_packed(engine: &Engine, name: &str, packing: Packing) -> Arc<Table> {
+    let indexes = vec![index("PRIMARY", true), index("k", false), index("u", true)];
+    let spec = TableSpec {
+        packing,
+        ..TableSpec::new(name, indexes)
     };
     engine.dict().create_table(spec, 1).unwrap()
 }

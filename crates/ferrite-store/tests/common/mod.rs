@@ -7,10 +7,12 @@ use std::sync::Arc;
 
 use ferrite_io::sim::SimStorage;
 use ferrite_io::Storage;
-use ferrite_store::{Batch, Checkpoint, Location, PageImage, Placed, Store, StoreConfig, Word};
+use ferrite_store::{
+    Batch, Checkpoint, Location, PageImage, Placed, Store, StoreConfig, Word, GRANULE_BYTES,
+};
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::random::Rng;
-use ferrite_types::format::Codec;
+use ferrite_types::format::{Codec, Packing};
 use ferrite_types::{Error, IndexId, Lsn, PageId, Result, PAGE_BYTES};
 
 /// Small segments and files, so that little data fills many of them.
@@ -114,11 +116,13 @@ impl Engine {
             let (bytes, head, tail) = page_bytes(page, self.version);
             let image = PageImage::with_gap(&bytes, head, tail);
             let codec = [Codec::None, Codec::Lz4, Codec::Zstd][self.version as usize % 3];
+            let packing = Packing::of(codec);
             let index = self.store.index_of(page);
             let lsn = Lsn(self.version);
-            if !self.batch.push(page, index, lsn, image, codec) {
+            if self.batch.push(page, index, lsn, image, packing).is_none() {
                 self.write_batch(std::mem::take(&mut versions))?;
-                assert!(self.batch.push(page, index, lsn, image, codec));
+                let pushed = self.batch.push(page, index, lsn, image, packing);
+                assert!(pushed.is_some());
             }
             versions.push((page, self.version));
         }
@@ -292,7 +296,7 @@ impl Engine {
             known += pages.len();
         }
         assert_eq!(known, model.len());
-        let live = granules * 4096 + self.store.retired_bytes();
+        let live = granules * GRANULE_BYTES as u64 + self.store.retired_bytes();
         assert_eq!(self.store.used_bytes(), live);
         assert_eq!(self.store.free_bytes() + live, self.store.file_bytes());
     }

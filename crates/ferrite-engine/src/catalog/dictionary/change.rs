@@ -5,7 +5,7 @@
 
 use super::foreign::NewForeign;
 use super::foreign_change::References;
-use super::{log_auto_increment, Carried, Dictionary, State};
+use super::{log_auto_increment, set_packing, Carried, Dictionary, State};
 use crate::catalog::spec::{
     record_key, TableSpec, FIRST_PART, HALF_PARTS, INLINE_BYTES, MAX_REST_BYTES, SECOND_HALF,
 };
@@ -14,6 +14,7 @@ use crate::log_records::undo::NO_UNDO;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{kill_point, time, Arc};
 use ferrite_tree::Tree;
+use ferrite_types::format::Packing;
 use ferrite_types::{Error, IndexId, Lsn, PageId, Result, TableId};
 
 impl Dictionary {
@@ -73,6 +74,7 @@ impl Dictionary {
         let other = state.names.insert(spec.name.clone(), spec.id);
         assert!(other.is_none(), "{} is there already", spec.name);
         state.specs.insert(spec.id, spec.clone());
+        set_packing(&self.pool, &spec);
         let table = Arc::new(Table::new(spec, &self.pool));
         table.raise_auto_increment(auto_increment.max(1));
         table.set_usable_from(self.txns.mark());
@@ -137,6 +139,21 @@ impl Dictionary {
         self.put_redefined(&mut state, &old, old.clone(), Some(definition))
     }
 
+    /// Says how a table's pages are to be packed when they are written from now on, durably.
+    ///
+    /// # Errors
+    /// `NotFound`; a page that cannot be read.
+    pub fn repack(&self, name: &str, packing: Packing) -> Result<()> {
+        let mut state = self.state.lock();
+        let id = *state.names.get(name).ok_or(Error::NotFound)?;
+        let old = state.specs.get(&id).ok_or(Error::NotFound)?.clone();
+        let spec = TableSpec {
+            packing,
+            ..old.clone()
+        };
+        self.put_redefined(&mut state, &old, spec, None)
+    }
+
     /// Writes `spec` over `old`, with another definition if there is one.
     pub(super) fn put_redefined(
         &self,
@@ -171,6 +188,7 @@ impl Dictionary {
         kill_point!("dict.redefine.logged");
         self.log.flush_to(end);
         debug_assert!(self.log.durable_lsn() >= end, "redefined and not on disk");
+        set_packing(&self.pool, &spec);
         state.specs.insert(spec.id, spec);
         if apart {
             self.delete_parts(old.id, old.first_part())?;
@@ -294,6 +312,7 @@ impl Dictionary {
             let other = state.by_index.insert(index.id, id);
             assert!(other.is_none(), "index {} was given out twice", index.id);
         }
+        set_packing(&self.pool, &spec);
         state.specs.insert(id, spec);
         debug_assert!(state.is_sound(), "after {id} was emptied");
         let fresh = self.open_id(&mut state, id);

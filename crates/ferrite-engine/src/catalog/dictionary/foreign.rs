@@ -16,6 +16,7 @@ use crate::catalog::spec::record_key;
 use crate::catalog::table::Table;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::Arc;
+use ferrite_types::format::Packing;
 use ferrite_types::{Error, Result, TableId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -60,6 +61,8 @@ pub struct NewForeign {
 /// A change of constraints without a change of rows.
 #[derive(Clone, Default)]
 pub struct AlterForeign {
+    /// How the table's pages are packed from now on; None: as before.
+    pub packing: Option<Packing>,
     /// Names of constraints that go.
     pub drop: Vec<String>,
     /// New ones.

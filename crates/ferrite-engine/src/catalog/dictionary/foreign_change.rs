@@ -8,6 +8,7 @@
 //! Locking: all under the dictionary's `state`.
 
 use super::foreign::{AlterForeign, NewForeign, Owned};
+use super::index_change::NewIndex;
 use super::{Dictionary, State};
 use crate::catalog::describe::Description;
 use crate::catalog::foreign::{
@@ -464,20 +465,32 @@ impl Dictionary {
         }
     }
 
-    /// Gives a table other constraints, other names of its columns, and another definition, all or
-    /// nothing of it, durably.
+    /// Gives a table other constraints, other names of its columns, other indexes (if any are given)
+    /// and another definition, all or nothing of it, durably.
     ///
     /// # Errors
     /// `NotFound`, `ForeignKey`, `RowTooBig`; nothing changed.
-    pub fn alter_foreign(&self, name: &str, definition: &[u8], alter: &AlterForeign) -> Result<()> {
+    pub(crate) fn alter_table(
+        &self,
+        name: &str,
+        definition: &[u8],
+        alter: &AlterForeign,
+        indexes: Option<&[NewIndex]>,
+    ) -> Result<()> {
         let mut state = self.state.lock();
         self.finish_pending(&mut state)?;
         let id = *state.names.get(name).ok_or(Error::NotFound)?;
         let old = state.specs.get(&id).ok_or(Error::NotFound)?.clone();
-        let mut spec = old.clone();
+        let mut spec = match indexes {
+            Some(indexes) => Dictionary::with_new_indexes(&old, indexes)?,
+            None => old.clone(),
+        };
+        // What can fail comes before the definition changes.
+        let open = indexes.map(|_| self.open_id(&mut state, id)).transpose()?;
         for (index, name) in spec.indexes.iter_mut().zip(&alter.index_names) {
             index.name.clone_from(name);
         }
+        spec.packing = alter.packing.unwrap_or(spec.packing);
         let parents = state.parents_of(id);
         let keys = self.altered_keys(&state, name, definition, alter, id)?;
         let known: Vec<(String, String)> = alter.renamed.clone();
@@ -495,6 +508,12 @@ impl Dictionary {
         debug_assert!(state.specs.get(&id).is_some_and(|spec| spec.name == name));
         debug_assert!(keys.iter().all(|owned| !owned.key.columns.is_empty()));
         state.foreign.set(name, id, keys);
+        let replaced = match (indexes, open) {
+            (Some(indexes), Some(open)) => {
+                Some(self.switch_indexes(&mut state, &old, open, indexes)?)
+            }
+            _ => None,
+        };
         if pending {
             state.foreign.unfinished.insert(id);
             let _ = self.finish_one(&mut state, id);
@@ -504,6 +523,10 @@ impl Dictionary {
             if let Some(parent) = state.names.get(&parent).copied() {
                 state.stale(parent);
             }
+        }
+        drop(state);
+        if let Some(replaced) = &replaced {
+            self.drop_replaced(replaced);
         }
         Ok(())
     }

@@ -324,7 +324,7 @@ fn change_parents(engine: &Engine, column: bool) -> Result<()> {
         ..AlterForeign::default()
     };
     let definition = described(&["key", "a", "b?"], &[&[0], &[1, 2]]);
-    engine.dict.alter_foreign("d/p", &definition, &renamed)
+    engine.dict.alter_table("d/p", &definition, &renamed, None)
 }
 
 /// The power fails at any write while a table's constraints change: all old ones or all new ones.
@@ -354,7 +354,7 @@ fn constraints_change_as_a_whole() {
         let done = catch_unwind(AssertUnwindSafe(|| {
             engine
                 .dict
-                .alter_foreign("d/c", &definition, &change)
+                .alter_table("d/c", &definition, &change, None)
                 .is_ok()
         }));
         disk.crash(&mut Rng::new(seed));

@@ -1,0 +1,68 @@
+//! What those who ask for pages ahead and the threads that read them share (see `read_ahead`); and
+//! how often a thread would have had to wait for the disk.
+//!
+//! Invariant: no more than `room` ids are queued. Locking: the queue is a leaf.
+
+use ferrite_sync::atomic::AtomicBool;
+use ferrite_sync::{Condvar, Mutex};
+use ferrite_types::PageId;
+use std::cell::Cell;
+use std::collections::VecDeque;
+
+/// Most pages that one thread reads together.
+const TOGETHER: usize = 16;
+/// The queue has room for one part of the pool of so many, and for so many pages at most.
+pub(crate) const QUEUE_SHARE: usize = 8;
+const QUEUE_PAGES: usize = 512;
+
+thread_local! {
+    static MISSES: Cell<u64> = const { Cell::new(0) };
+}
+
+/// How often this thread has asked for a page that was not in memory, or would not have been had
+/// it not been read ahead.
+#[inline]
+pub fn misses_here() -> u64 {
+    MISSES.get()
+}
+
+pub(crate) fn note_miss() {
+    MISSES.set(MISSES.get() + 1);
+}
+
+pub(crate) struct Queue {
+    pub(crate) ids: VecDeque<PageId>,
+    /// Threads that wait for work.
+    pub(crate) idle: usize,
+}
+
+/// What those who ask and the threads that read share.
+pub(crate) struct ReadAheadState {
+    pub(crate) queue: Mutex<Queue>,
+    pub(crate) work: Condvar,
+    pub(crate) on: AtomicBool,
+    pub(crate) stop: AtomicBool,
+    /// Most ids in the queue.
+    pub(crate) room: usize,
+    /// Most pages that one thread reads together.
+    pub(crate) together: usize,
+}
+
+impl ReadAheadState {
+    /// For a pool of so many frames.
+    pub(crate) fn new(frames: usize) -> ReadAheadState {
+        let room = (frames / QUEUE_SHARE).min(QUEUE_PAGES);
+        assert!(room > 0, "{frames} frames");
+        ReadAheadState {
+            queue: Mutex::new(Queue {
+                ids: VecDeque::with_capacity(room),
+                idle: 0,
+            }),
+            work: Condvar::new(),
+            on: AtomicBool::new(true),
+            stop: AtomicBool::new(false),
+            room,
+            together: (frames / 64).clamp(1, TOGETHER),
+        }
+    }
+}

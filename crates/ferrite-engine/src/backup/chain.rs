@@ -1,0 +1,374 @@
+//! A full backup and its increments, in order: verified, and made a database again.
+//!
+//! The last backup says which pages there are; a page's blob is in the newest backup that has it.
+//! Log, undo, checkpoint and map are those of the last one. The restored log is written anew,
+//! record by record, so that it ends exactly at the point in time; each record must come to lie at
+//! the position it had.
+//!
+//! What is on disk if we die: the superblock is written last, and a directory without one is
+//! refused.
+//!
+//! Locking: none.
+
+use super::copy::UNDO_HEAD;
+use super::files::{self, Index, KeptRecord, PageEntry, INDEX, LOG, PAGES, UNDO};
+use super::manifest::Manifest;
+use super::map::MapAt;
+use super::named;
+use crate::state::undo_list::{CHUNK_BYTES, NAME as UNDO_SPILL};
+use ferrite_io::{OpenMode, ReadOnly, Storage, StorageFile};
+use ferrite_redo::{Log, LogConfig};
+use ferrite_store::{BlobChecker, CopiedFile, Layout, StoredBlob};
+use ferrite_sync::Arc;
+use ferrite_types::{ByteReader, Error, Lsn, Result};
+
+/// Bytes of restored log between two flushes.
+const LOG_FLUSH_BYTES: u64 = 2 << 20;
+
+/// A backup's directory and what it says of itself.
+pub struct Link {
+    /// Its name, for messages.
+    pub name: String,
+    storage: Arc<dyn Storage>,
+    /// What it says of itself.
+    pub manifest: Manifest,
+    index: Index,
+}
+
+/// See the head of the file.
+pub struct Chain {
+    links: Vec<Link>,
+}
+
+/// What was verified or restored.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct ChainSummary {
+    /// Pages.
+    pub pages: u64,
+    /// Bytes of them.
+    pub page_bytes: u64,
+    /// Bytes of log.
+    pub log_bytes: u64,
+    /// The point in time.
+    pub position: Lsn,
+}
+
+impl Link {
+    fn open(name: String, storage: Arc<dyn Storage>) -> Result<Link> {
+        let open = || {
+            let manifest = Manifest::read(&*storage)?;
+            let index = Index::read(&*storage, manifest.id, file_of(&manifest, INDEX)?)?;
+            Ok((manifest, index))
+        };
+        let (manifest, index) = open().map_err(|e| named(&name, e))?;
+        Ok(Link {
+            name,
+            storage,
+            manifest,
+            index,
+        })
+    }
+}
+
+fn file_of<'a>(manifest: &'a Manifest, name: &str) -> Result<&'a CopiedFile> {
+    let missing = || Error::Corrupt(format!("manifest: names no file {name}"));
+    manifest.file(name).ok_or_else(missing)
+}
+
+impl Chain {
+    /// Opens the directories, the full backup first.
+    ///
+    /// # Errors
+    /// `BadConfig`: they do not follow each other. `Corrupt`, `Format`: one is no backup, or damaged;
+    /// the text names directory and file.
+    pub fn open(dirs: Vec<(String, Arc<dyn Storage>)>) -> Result<Chain> {
+        let mut links: Vec<Link> = Vec::new();
+        for (name, storage) in dirs {
+            let storage: Arc<dyn Storage> = Arc::new(ReadOnly::new(storage));
+            let link = Link::open(name, storage)?;
+            let before = links.last().map(|l| (l.manifest.id, l.manifest.position));
+            if link.manifest.base != before {
+                return Err(out_of_order(&link, links.last()));
+            }
+            links.push(link);
+        }
+        if links.is_empty() {
+            return Err(Error::BadConfig("no backup is given".into()));
+        }
+        debug_assert!(
+            links[0].manifest.base.is_none(),
+            "a chain without a beginning"
+        );
+        Ok(Chain { links })
+    }
+
+    /// The backups, the full one first.
+    pub fn links(&self) -> &[Link] {
+        &self.links
+    }
+
+    fn last(&self) -> &Link {
+        self.links.last().expect("a chain has a link")
+    }
+
+    /// The backup that has the blob of a page, and where.
+    fn source(&self, entry: &PageEntry) -> Result<(&Link, u64)> {
+        for link in self.links.iter().rev() {
+            let same = (link.index.find(entry.page))
+                .filter(|e| (e.at, e.crc, e.lsn) == (entry.at, entry.crc, entry.lsn));
+            let Some(found) = same else {
+                break;
+            };
+            if let Some(place) = found.place {
+                return Ok((link, place));
+            }
+        }
+        Err(Error::Corrupt(format!(
+            "{}: index: page {} is in none of the backups",
+            self.last().name,
+            entry.page
+        )))
+    }
+
+    /// Reads every file of every backup: all are whole, and what the last one needs is there.
+    /// `progress` is told the bytes read.
+    ///
+    /// # Errors
+    /// `Corrupt` naming directory and file.
+    pub fn verify(&self, progress: &mut dyn FnMut(u64)) -> Result<ChainSummary> {
+        for link in &self.links {
+            for file in &link.manifest.files {
+                let read = &mut |bytes: &[u8]| progress(bytes.len() as u64);
+                files::check_whole(&*link.storage, file, read).map_err(|e| named(&link.name, e))?;
+            }
+        }
+        let last = self.last();
+        let summary = self.verify_map().map_err(|e| named(&last.name, e))?;
+        let checker = self.checker()?;
+        self.each_blob(progress, &mut |entry, bytes| {
+            check_entry(entry, checker.check(entry.page, entry.at, bytes)?)
+        })?;
+        Ok(summary)
+    }
+
+    fn checker(&self) -> Result<BlobChecker> {
+        let last = self.last();
+        BlobChecker::of(&*last.storage).map_err(|e| named(&last.name, e))
+    }
+
+    /// The index names exactly the pages of the map at the point in time.
+    fn verify_map(&self) -> Result<ChainSummary> {
+        let last = self.last();
+        let manifest = &last.manifest;
+        let map = MapAt::of_checkpoint(last.storage.clone())?;
+        if map.uuid() != manifest.uuid {
+            return Err(Error::Corrupt("superblock: of another database".into()));
+        }
+        if map.checkpoint.redo_start != manifest.log_start {
+            return Err(Error::Corrupt(
+                "checkpoint: not that of the manifest".into(),
+            ));
+        }
+        self.each_record(&mut |rec| map.visit(rec.start, rec.kind, rec.body))?;
+        let pages = map.pages()?;
+        let entries = &last.index.entries;
+        let same = pages.len() == entries.len()
+            && pages
+                .iter()
+                .zip(entries)
+                .all(|((page, at), e)| (*page, *at) == (e.page, e.at));
+        if !same {
+            let text = format!("{INDEX}: does not name the pages that map and log name");
+            return Err(Error::Corrupt(text));
+        }
+        Ok(ChainSummary {
+            pages: entries.len() as u64,
+            page_bytes: entries.iter().map(|e| e.at.bytes() as u64).sum(),
+            log_bytes: manifest.position.0 - manifest.log_start.0,
+            position: manifest.position,
+        })
+    }
+
+    fn each_record(&self, each: &mut dyn FnMut(&KeptRecord<'_>) -> Result<()>) -> Result<()> {
+        let last = self.last();
+        let span = (last.manifest.log_start, last.manifest.position);
+        if span.0 > span.1 {
+            return Err(Error::Corrupt(
+                "manifest: the log ends before it begins".into(),
+            ));
+        }
+        files::each_record(&*last.storage, file_of(&last.manifest, LOG)?, span, each)
+    }
+
+    /// Calls `each` with the blob of every page of the last backup.
+    fn each_blob(
+        &self,
+        progress: &mut dyn FnMut(u64),
+        each: &mut dyn FnMut(&PageEntry, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        for link in &self.links {
+            let file = file_of(&link.manifest, PAGES)?;
+            let opened = files::open(&*link.storage, file).map_err(|e| named(&link.name, e))?;
+            let mut wanted: Vec<(u64, &PageEntry)> = Vec::new();
+            for entry in &self.last().index.entries {
+                let (source, place) = self.source(entry)?;
+                if std::ptr::eq(source, link) {
+                    wanted.push((place, entry));
+                }
+            }
+            // In the order of the file.
+            wanted.sort_unstable_by_key(|(place, _)| *place);
+            let mut bytes = Vec::new();
+            for (place, entry) in wanted {
+                bytes.resize(entry.at.bytes(), 0);
+                debug_assert!(!bytes.is_empty(), "page {} has no blob", entry.page);
+                let end = place.checked_add(bytes.len() as u64);
+                if end.is_none_or(|end| end > file.bytes) {
+                    let text = format!("{INDEX}: page {} is beyond {PAGES}", entry.page);
+                    return Err(named(&link.name, Error::Corrupt(text)));
+                }
+                opened.read_at(&mut bytes, place)?;
+                each(entry, &bytes).map_err(|e| in_pages(link, e))?;
+                progress(bytes.len() as u64);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a database of it in `to`, an empty directory. Verify it first.
+    ///
+    /// # Errors
+    /// `BadConfig`: the directory is not empty. `Corrupt` naming directory and file; `DiskFull`, `Io`.
+    pub fn restore(
+        &self,
+        to: &Arc<dyn Storage>,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<ChainSummary> {
+        if let Some(name) = to.list()?.first() {
+            return Err(Error::BadConfig(format!("not empty: {name} is there")));
+        }
+        let last = self.last();
+        let in_last = |e| named(&last.name, e);
+        let summary = self.verify_map().map_err(in_last)?;
+        let checker = self.checker()?;
+        let mut layout = Layout::begin(&*last.storage, to.clone()).map_err(in_last)?;
+        self.each_blob(progress, &mut |entry, bytes| {
+            check_entry(entry, checker.check(entry.page, entry.at, bytes)?)?;
+            layout.put(entry.at, bytes)
+        })?;
+        layout.sync()?;
+        let state_files =
+            |f: &&CopiedFile| f.name.starts_with("checkpoint.") || f.name.starts_with("map.");
+        for file in last.manifest.files.iter().filter(state_files) {
+            copy_back(&*last.storage, file, &**to).map_err(in_last)?;
+        }
+        if let Some(undo) = last.manifest.file(UNDO) {
+            restore_undo(&*last.storage, undo, &**to).map_err(in_last)?;
+        }
+        self.restore_log(to, progress)?;
+        to.sync_dir()?;
+        debug_assert!(!to.exists("superblock")?, "there is a database too soon");
+        layout.finish()?;
+        Ok(summary)
+    }
+
+    fn restore_log(&self, to: &Arc<dyn Storage>, progress: &mut dyn FnMut(u64)) -> Result<()> {
+        let manifest = &self.last().manifest;
+        let config = LogConfig {
+            segment_bytes: manifest.log_segment_bytes,
+            direct: false,
+            ..LogConfig::default()
+        };
+        let log = Log::create(to.clone(), manifest.log_start, config)?;
+        let mut flushed = manifest.log_start;
+        let written = self.each_record(&mut |rec| {
+            let at = log.append(rec.kind, &[rec.body]);
+            assert!(
+                (at.start, at.end) == (rec.start, rec.end),
+                "the record of {} comes to lie at {}",
+                rec.start,
+                at.start
+            );
+            if at.end.0 - flushed.0 >= LOG_FLUSH_BYTES {
+                log.flush_to(at.end);
+                progress(at.end.0 - flushed.0);
+                flushed = at.end;
+            }
+            Ok(())
+        });
+        log.flush_to(log.current_lsn());
+        assert!(
+            written.is_err() || log.durable_lsn() == manifest.position,
+            "the log ends at {}",
+            log.durable_lsn()
+        );
+        written.map_err(|e| named(&self.last().name, e))
+    }
+}
+
+fn in_pages(link: &Link, e: Error) -> Error {
+    match e {
+        Error::Corrupt(text) => Error::Corrupt(format!("{}: {PAGES}: {text}", link.name)),
+        other => other,
+    }
+}
+
+fn check_entry(entry: &PageEntry, found: StoredBlob) -> Result<()> {
+    match (found.crc, found.lsn) == (entry.crc, entry.lsn) {
+        true => Ok(()),
+        false => Err(Error::Corrupt(format!(
+            "page {}: not the blob that the index names",
+            entry.page
+        ))),
+    }
+}
+
+fn out_of_order(link: &Link, before: Option<&Link>) -> Error {
+    let name = &link.name;
+    let text = match (link.manifest.base, before) {
+        (Some((id, _)), None) => format!(
+            "{name} is an increment of backup {id:016x}: give that one, and what it is an increment \
+             of, before it"
+        ),
+        (None, _) => format!("{name} is a full backup: nothing stands before it"),
+        (Some((id, _)), Some(before)) => format!(
+            "{name} is an increment of backup {id:016x}, and {} is backup {:016x}",
+            before.name, before.manifest.id
+        ),
+    };
+    Error::BadConfig(text)
+}
+
+fn copy_back(from: &dyn Storage, file: &CopiedFile, to: &dyn Storage) -> Result<()> {
+    let target = to.open(&file.name, OpenMode::CreateNew, false)?;
+    let mut at = 0;
+    let mut result = Ok(());
+    files::check_whole(from, file, &mut |bytes| {
+        if result.is_ok() {
+            result = target.write_at(bytes, at);
+            at += bytes.len() as u64;
+        }
+    })?;
+    result?;
+    target.sync_data()
+}
+
+fn restore_undo(from: &dyn Storage, file: &CopiedFile, to: &dyn Storage) -> Result<()> {
+    let source = files::open(from, file)?;
+    let target: Arc<dyn StorageFile> = to.open(UNDO_SPILL, OpenMode::CreateNew, false)?;
+    let mut chunk = vec![0; UNDO_HEAD + CHUNK_BYTES];
+    let mut at = 0;
+    while at < file.bytes {
+        source.read_at(&mut chunk, at)?;
+        let (head, bytes) = chunk.split_at(UNDO_HEAD);
+        let mut r = ByteReader::new(head);
+        debug_assert!(bytes.len() == CHUNK_BYTES, "{} bytes", bytes.len());
+        let (slot, crc) = (r.u32().unwrap_or(0), r.u32().unwrap_or(0));
+        if crc32c::crc32c(bytes) != crc {
+            return Err(Error::Corrupt(format!("{UNDO}: checksum differs at {at}")));
+        }
+        target.write_at(bytes, u64::from(slot) * CHUNK_BYTES as u64)?;
+        at += chunk.len() as u64;
+    }
+    target.sync_data()
+}

@@ -1,0 +1,335 @@
+//! Page operations collected from the log in memory of a given size, and put in order by page.
+//!
+//! A record may change several pages (a split changes three), but what it does to one page depends
+//! on that page alone: it is taken apart, a piece for each page. Only the order of the pieces of
+//! one page counts.
+//!
+//! Locking: none; one thread fills, then many read.
+
+use crate::log_records::undo;
+use crate::startup::page_fates::PageFates;
+use ferrite_redo::LogRecord;
+use ferrite_store::Store;
+use ferrite_tree::op::{Op, Ops};
+use ferrite_types::format::record_kind;
+use ferrite_types::{Error, IndexId, Lsn, PageId, Result};
+use std::ops::Range;
+
+/// Bytes that are allocated at a time.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// What one record does to one page.
+#[derive(Clone, Copy)]
+pub(crate) struct Piece {
+    pub page: PageId,
+    pub index: IndexId,
+    pub start: Lsn,
+    pub end: Lsn,
+    chunk: u32,
+    at: u32,
+    len: u32,
+    pub creates: bool,
+}
+
+/// One operation of a record that is being taken apart.
+struct Part {
+    page: PageId,
+    index: IndexId,
+    bytes: Range<usize>,
+    creates: bool,
+    taken: bool,
+}
+
+/// Pieces in the order of the log, then (see [`PageChanges::in_order`]) by page.
+#[derive(Default)]
+pub(crate) struct PageChanges {
+    chunks: Vec<Vec<u8>>,
+    pub pieces: Vec<Piece>,
+    bytes: usize,
+    parts: Vec<Part>,
+}
+
+impl PageChanges {
+    /// Takes in what the record does to pages, as far as `wanted` says so.
+    ///
+    /// # Errors
+    /// `Corrupt`: the record cannot be read.
+    pub(crate) fn add(
+        &mut self,
+        rec: &LogRecord<'_>,
+        wanted: &mut dyn FnMut(&Op<'_>) -> bool,
+    ) -> Result<()> {
+        if rec.kind != record_kind::MINI_TXN {
+            return Ok(());
+        }
+        let last = self.pieces.last().map_or(Lsn::ZERO, |p| p.end);
+        assert!(last <= rec.start, "a record at {} after {last}", rec.start);
+        let (_, body) = undo::open_body(rec.body)?;
+        self.parts.clear();
+        let mut ops = Ops::new(body);
+        let mut from = 0;
+        while let Some(op) = ops.next() {
+            let op = op?;
+            let to = body.len() - ops.rest().len();
+            if !op.frees() && wanted(&op) {
+                self.parts.push(Part {
+                    page: op.page,
+                    index: op.index,
+                    bytes: from..to,
+                    creates: op.creates(),
+                    taken: false,
+                });
+            }
+            from = to;
+        }
+        self.take_apart(rec, body)
+    }
+
+    fn take_apart(&mut self, rec: &LogRecord<'_>, body: &[u8]) -> Result<()> {
+        let mut parts = std::mem::take(&mut self.parts);
+        for i in 0..parts.len() {
+            if parts[i].taken {
+                continue;
+            }
+            let page = parts[i].page;
+            let len = parts[i..].iter().filter(|p| p.page == page);
+            let len: usize = len.map(|p| p.bytes.len()).sum();
+            let (chunk, at) = self.room(len)?;
+            let piece = Piece {
+                page,
+                index: parts[i].index,
+                start: rec.start,
+                end: rec.end,
+                chunk,
+                at,
+                len: len as u32,
+                creates: parts[i].creates,
+            };
+            for part in parts[i..].iter_mut().filter(|p| p.page == page) {
+                part.taken = true;
+                self.chunks[chunk as usize].extend_from_slice(&body[part.bytes.clone()]);
+            }
+            assert!(self.ops_of(&piece).len() == len, "{page} at {}", rec.start);
+            self.pieces.push(piece);
+            self.bytes += len;
+        }
+        self.parts = parts;
+        Ok(())
+    }
+
+    /// Room for so many bytes: which chunk, and where in it.
+    fn room(&mut self, len: usize) -> Result<(u32, u32)> {
+        let fits = |c: &Vec<u8>| c.capacity() - c.len() >= len;
+        if !self.chunks.last().is_some_and(fits) {
+            let small = self.chunks.is_empty() && len < CHUNK_BYTES / 64;
+            let bytes = if small { CHUNK_BYTES / 16 } else { CHUNK_BYTES };
+            self.chunks.push(Vec::with_capacity(bytes.max(len)));
+        }
+        let chunk = self.chunks.len() - 1;
+        let at = self.chunks[chunk].len();
+        match (u32::try_from(chunk), u32::try_from(at)) {
+            (Ok(chunk), Ok(at)) if self.pieces.len() < u32::MAX as usize => Ok((chunk, at)),
+            _ => Err(Error::Bug(format!(
+                "too many page changes in memory: {chunk}"
+            ))),
+        }
+    }
+
+    /// Bytes of memory in use.
+    pub(crate) fn memory(&self) -> usize {
+        self.bytes + self.pieces.len() * std::mem::size_of::<Piece>()
+    }
+
+    /// The piece's operations, encoded.
+    pub(crate) fn ops_of(&self, piece: &Piece) -> &[u8] {
+        let at = piece.at as usize;
+        &self.chunks[piece.chunk as usize][at..at + piece.len as usize]
+    }
+
+    /// Passes over what no page lacks; its memory stays in use.
+    pub(crate) fn keep_missing(&mut self, fates: &PageFates) {
+        let before = self.pieces.len();
+        self.pieces
+            .retain(|p| fates.is_missing(p.page, p.index, p.end));
+        debug_assert!(self.pieces.len() <= before, "of {before} pieces");
+    }
+
+    /// Throws away what no page lacks, by what is known now; the memory can be used again.
+    pub(crate) fn compact(&mut self, fates: &PageFates) {
+        let before = self.memory();
+        let old = std::mem::take(&mut self.chunks);
+        let pieces = std::mem::take(&mut self.pieces);
+        self.bytes = 0;
+        let mut old: Vec<Option<Vec<u8>>> = old.into_iter().map(Some).collect();
+        let mut at_chunk = 0;
+        for mut piece in pieces {
+            // In the order of the log, so in that of the chunks: those behind us are done with.
+            let chunk = piece.chunk as usize;
+            assert!(at_chunk <= chunk, "chunk {chunk} after {at_chunk}");
+            old[at_chunk..chunk].fill(None);
+            at_chunk = chunk;
+            if !fates.is_missing(piece.page, piece.index, piece.end) {
+                continue;
+            }
+            let (from, len) = (piece.at as usize, piece.len as usize);
+            let bytes = old[chunk].as_ref().map(|c| &c[from..from + len]);
+            let bytes = bytes.unwrap_or_else(|| panic!("chunk {chunk} is gone"));
+            let fits = |c: &Vec<u8>| c.capacity() - c.len() >= len;
+            if !self.chunks.last().is_some_and(fits) {
+                self.chunks.push(Vec::with_capacity(CHUNK_BYTES.max(len)));
+            }
+            let target = self.chunks.len() - 1;
+            piece.chunk = target as u32;
+            piece.at = self.chunks[target].len() as u32;
+            self.chunks[target].extend_from_slice(bytes);
+            self.bytes += len;
+            self.pieces.push(piece);
+        }
+        assert!(self.memory() <= before, "{} of {before}", self.memory());
+    }
+
+    /// Puts the pieces in order by page, those of one page as in the log. Gives the ranges of
+    /// `pieces` of each page, in the order in which the pages lie on disk.
+    pub(crate) fn in_order(&mut self, store: &Store) -> Vec<Range<usize>> {
+        self.pieces.sort_unstable_by_key(|p| (p.page, p.start));
+        let mut pages: Vec<Range<usize>> = Vec::new();
+        let mut from = 0;
+        for to in 1..=self.pieces.len() {
+            let over = to == self.pieces.len() || self.pieces[to].page != self.pieces[from].page;
+            let torn = ferrite_sync::mutant!("recovery.page_of_two_workers") && to % 3 == 0;
+            if over || torn {
+                pages.push(from..to);
+                from = to;
+            }
+        }
+        let place = |range: &Range<usize>| {
+            let word = store.directory().get(self.pieces[range.start].page);
+            word.as_location().map_or(0, |at| at.granule() + 1)
+        };
+        pages.sort_by_cached_key(place);
+        let all: usize = pages.iter().map(Range::len).sum();
+        assert!(all == self.pieces.len(), "{all} pieces of pages");
+        pages
+    }
+}
+
+/// The pieces of the first pass over the log: all of them, or those before the memory was full.
+pub(crate) struct Retained {
+    pub changes: PageChanges,
+    limit_bytes: usize,
+    /// The first record that is not among them any more.
+    pub resume_at: Option<Lsn>,
+}
+
+impl Retained {
+    pub(crate) fn new(limit_bytes: usize) -> Retained {
+        assert!(limit_bytes > 0, "no memory for page changes");
+        Retained {
+            changes: PageChanges::default(),
+            limit_bytes,
+            resume_at: None,
+        }
+    }
+
+    /// Takes one record in, unless the memory is full. `fates` knows of the record already.
+    ///
+    /// # Errors
+    /// `Corrupt`: the record cannot be read.
+    pub(crate) fn take(&mut self, rec: &LogRecord<'_>, fates: &PageFates) -> Result<()> {
+        if self.resume_at.is_some() {
+            return Ok(());
+        }
+        self.changes.add(rec, &mut |_| true)?;
+        if self.changes.memory() > self.limit_bytes {
+            self.changes.compact(fates);
+            // Each time a quarter is free again at least: the work is no more than linear.
+            if self.changes.memory() > self.limit_bytes / 4 * 3 {
+                self.resume_at = Some(rec.end);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ferrite_tree::op;
+
+    const INDEX: IndexId = IndexId(3);
+
+    /// The body of a mini-transaction with so many changes of each of these pages, in turn.
+    fn body(pages: &[u32], each: usize) -> Vec<u8> {
+        let mut body = undo::NO_UNDO.to_vec();
+        for slot in 0..each {
+            for page in pages {
+                op::remove(PageId(*page), INDEX, slot, &mut body);
+            }
+        }
+        body
+    }
+
+    fn record(body: &[u8], nth: u64) -> LogRecord<'_> {
+        LogRecord {
+            start: Lsn(nth * 1000),
+            end: Lsn((nth + 1) * 1000),
+            kind: record_kind::MINI_TXN,
+            body,
+        }
+    }
+
+    /// The piece has so many changes of its page, in order, and nothing else.
+    fn is_whole(changes: &PageChanges, piece: &Piece, each: usize) -> bool {
+        let alone = body(&[piece.page.0], each);
+        piece.index == INDEX && changes.ops_of(piece) == &alone[undo::NO_UNDO.len()..]
+    }
+
+    #[test]
+    fn a_record_is_taken_apart_by_page() {
+        let mut changes = PageChanges::default();
+        let body = body(&[9, 7, 8], 2);
+        changes
+            .add(&record(&body, 1), &mut |op| op.page != PageId(8))
+            .unwrap();
+        let pages: Vec<PageId> = changes.pieces.iter().map(|p| p.page).collect();
+        assert_eq!(pages, [PageId(9), PageId(7)]);
+        for piece in &changes.pieces {
+            assert!(is_whole(&changes, piece, 2));
+            assert_eq!((piece.start, piece.end), (Lsn(1000), Lsn(2000)));
+        }
+    }
+
+    /// Memory is full: what pages have goes, what they lack stays as it is, and when that is too
+    /// much, it is said where to go on.
+    #[test]
+    fn what_is_retained_is_needed_and_complete() {
+        let mut fates = PageFates::default();
+        let mut retained = Retained::new(20_000);
+        let body = body(&[7, 8, 9], 3);
+        let mut read = 0;
+        while retained.resume_at.is_none() {
+            read += 1;
+            if read == 60 {
+                // Two of the three pages are written.
+                for page in [7, 8] {
+                    fates.moved(PageId(page));
+                    fates.has(PageId(page), Lsn(read * 1000));
+                }
+            }
+            retained.take(&record(&body, read), &fates).unwrap();
+            assert!(
+                retained.changes.memory() <= 20_000 + 3 * 100,
+                "without bound"
+            );
+        }
+        assert_eq!(retained.resume_at, Some(Lsn((read + 1) * 1000)));
+        retained.take(&record(&body, read + 1), &fates).unwrap();
+        let changes = &retained.changes;
+        for (page, from) in [(7, 60), (8, 60), (9, 1)] {
+            let pieces = changes.pieces.iter().filter(|p| p.page == PageId(page));
+            let starts: Vec<u64> = pieces.clone().map(|p| p.start.0 / 1000).collect();
+            assert_eq!(starts, (from..=read).collect::<Vec<_>>(), "page {page}");
+            pieces.for_each(|p| assert!(is_whole(changes, p, 3)));
+        }
+    }
+}

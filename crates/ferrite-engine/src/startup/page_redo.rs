@@ -1,0 +1,301 @@
+//! The redo of pages at start, by several threads: many reads are in flight at a time.
+//!
+//! What the first pass over the log has collected is the first batch; if it is not all, the rest of
+//! the log is read again, a batch at a time, while the threads work on the batch before. In a
+//! batch each page is there once, with all its changes in order, and one thread redoes it. The
+//! next batch begins when the one before is finished, so a page's changes stay in order.
+//!
+//! Memory: `limit_bytes` for the first batch, half of it for each of two others.
+//!
+//! Locking: `state` is a leaf, never held over work.
+
+use crate::startup::page_changes::{PageChanges, Piece, Retained};
+use crate::startup::page_fates::PageFates;
+use crate::startup::progress::Progress;
+use crate::state::config::RedoLimits;
+use ferrite_buffer::{Pool, RedoStep};
+use ferrite_redo::{Log, LogRecord};
+use ferrite_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use ferrite_sync::{kill_point, thread, Arc, Condvar, Mutex};
+use ferrite_tree::op::{self, Ops};
+use ferrite_types::{Lsn, Result};
+use std::ops::Range;
+
+/// Between two looks at the clock of who waits, in ms.
+const LOOK_MS: u64 = 500;
+
+/// A batch that is being redone.
+struct Batch {
+    changes: PageChanges,
+    pages: Vec<Range<usize>>,
+    /// The next of `pages` that nobody has taken.
+    next: AtomicUsize,
+}
+
+#[derive(Default)]
+struct State {
+    batch: Option<Arc<Batch>>,
+    /// Number of the batch, for threads that have finished it.
+    number: u64,
+    /// Threads that work on it.
+    busy: usize,
+    failure: Option<ferrite_types::Error>,
+    over: bool,
+}
+
+struct Shared {
+    pool: Arc<Pool>,
+    fates: Arc<PageFates>,
+    state: Mutex<State>,
+    /// For threads: a batch, or the end.
+    work: Condvar,
+    /// For the coordinator: nobody is busy.
+    idle: Condvar,
+    stop: AtomicBool,
+    redone: AtomicU64,
+}
+
+/// The threads.
+struct Workers {
+    shared: Arc<Shared>,
+    threads: Vec<thread::JoinHandle<()>>,
+}
+
+/// Redoes what pages lack of the log from `from` to `end`. Returns the number of pages changed.
+///
+/// # Errors
+/// A page or a record that cannot be read; they disagree.
+pub(crate) fn run(
+    (pool, log): (&Arc<Pool>, &Log),
+    first: Retained,
+    fates: &Arc<PageFates>,
+    (from, end): (Lsn, Lsn),
+    limits: RedoLimits,
+    progress: &mut Progress,
+) -> Result<u64> {
+    assert!(from <= end, "redo from {from} to {end}");
+    let Retained {
+        mut changes,
+        resume_at,
+        ..
+    } = first;
+    changes.keep_missing(fates);
+    let resume = resume_at.unwrap_or(end);
+    if changes.pieces.is_empty() && resume >= end {
+        return Ok(0);
+    }
+    let workers = Workers::start(pool, fates, limits.threads);
+    workers.submit(changes, from, progress)?;
+    progress.redoing((from, resume), end);
+    let mut next = PageChanges::default();
+    let mut begun = resume;
+    log.scan(resume, end, &mut |rec| {
+        let before = next.pieces.len();
+        next.add(&rec, &mut |op| fates.is_missing(op.page, op.index, rec.end))?;
+        if next.memory() > limits.limit_bytes / 2 {
+            if ferrite_sync::mutant!("recovery.batch_edge_lost") {
+                next.pieces.truncate(before);
+            }
+            workers.submit(std::mem::take(&mut next), begun, progress)?;
+            progress.redoing((begun, rec.end), end);
+            begun = rec.end;
+        }
+        look_at(&rec, progress, &workers);
+        Ok(())
+    })?;
+    if !next.pieces.is_empty() {
+        workers.submit(next, begun, progress)?;
+        progress.redoing((begun, end), end);
+    }
+    workers.wait(progress)?;
+    Ok(workers.shared.redone.load(Ordering::Relaxed))
+}
+
+fn look_at(rec: &LogRecord<'_>, progress: &mut Progress, workers: &Workers) {
+    if progress.is_due(rec.end) {
+        workers.tell(progress);
+    }
+}
+
+impl Workers {
+    fn start(pool: &Arc<Pool>, fates: &Arc<PageFates>, threads: usize) -> Workers {
+        assert!(threads > 0, "nobody redoes pages");
+        let shared = Arc::new(Shared {
+            pool: pool.clone(),
+            fates: fates.clone(),
+            state: Mutex::new(State::default()),
+            work: Condvar::new(),
+            idle: Condvar::new(),
+            stop: AtomicBool::new(false),
+            redone: AtomicU64::new(0),
+        });
+        let one = |_| {
+            let shared = shared.clone();
+            thread::spawn("ferrite-redo", move || shared.run())
+        };
+        let threads = (0..threads).map(one).collect();
+        Workers { shared, threads }
+    }
+
+    /// Waits for the batch before and hands out this one. No record in it begins before `start`.
+    fn submit(&self, mut changes: PageChanges, start: Lsn, progress: &mut Progress) -> Result<()> {
+        let first = changes.pieces.iter().map(|p| p.start).min();
+        assert!(first.is_none_or(|f| f >= start), "{first:?} before {start}");
+        if !ferrite_sync::mutant!("recovery.batch_not_awaited") {
+            self.wait(progress)?;
+        }
+        let pages = changes.in_order(self.shared.pool.store());
+        kill_point!("recovery.batch_begins");
+        // Before anybody has a page of it, and after everybody has finished with the last one.
+        self.shared.pool.redo_from(start);
+        let mut state = self.shared.state.lock();
+        state.batch = Some(Arc::new(Batch {
+            changes,
+            pages,
+            next: AtomicUsize::new(0),
+        }));
+        state.number += 1;
+        state.busy = self.threads.len();
+        drop(state);
+        self.shared.work.notify_all();
+        Ok(())
+    }
+
+    /// Nobody works on a batch any more.
+    fn wait(&self, progress: &mut Progress) -> Result<()> {
+        loop {
+            let mut state = self.shared.state.lock();
+            if state.busy == 0 || state.failure.is_some() {
+                state.batch = None;
+                return state.failure.clone().map_or(Ok(()), Err);
+            }
+            drop(self.shared.idle.wait_timeout_ms(state, LOOK_MS));
+            if progress.is_time() {
+                self.tell(progress);
+            }
+        }
+    }
+
+    /// A line in the error log.
+    fn tell(&self, progress: &mut Progress) {
+        let share = self.shared.state.lock().batch.as_ref().map(|batch| {
+            let taken = batch.next.load(Ordering::Relaxed).min(batch.pages.len());
+            taken as f64 / batch.pages.len().max(1) as f64
+        });
+        let redone = self.shared.redone.load(Ordering::Relaxed);
+        progress.tell_pages(share.unwrap_or(1.0), redone);
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        self.shared.state.lock().over = true;
+        self.shared.work.notify_all();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    /// Body of a thread.
+    fn run(&self) {
+        let mut done = 0;
+        let mut steps = Vec::new();
+        loop {
+            let batch = {
+                let mut state = self.state.lock();
+                while !state.over && (state.number == done || state.batch.is_none()) {
+                    state = self.work.wait(state);
+                }
+                if state.over {
+                    return;
+                }
+                done = state.number;
+                state.batch.clone()
+            };
+            let result = batch.map_or(Ok(()), |batch| self.redo_batch(&batch, &mut steps));
+            let mut state = self.state.lock();
+            if let Err(e) = result {
+                self.stop.store(true, Ordering::SeqCst);
+                state.failure.get_or_insert(e);
+            }
+            state.busy = state.busy.saturating_sub(1);
+            let idle = state.busy == 0 || state.failure.is_some();
+            drop(state);
+            if idle {
+                self.idle.notify_all();
+            }
+        }
+    }
+
+    /// Pages of the batch, until there is none left.
+    fn redo_batch(&self, batch: &Batch, steps: &mut Vec<RedoStep>) -> Result<()> {
+        while !self.stop.load(Ordering::Relaxed) {
+            let nth = batch.next.fetch_add(1, Ordering::Relaxed);
+            let Some(range) = batch.pages.get(nth) else {
+                return Ok(());
+            };
+            let pieces = &batch.changes.pieces[range.clone()];
+            self.redo_page(&batch.changes, pieces, steps)?;
+        }
+        Ok(())
+    }
+
+    fn redo_page(
+        &self,
+        changes: &PageChanges,
+        pieces: &[Piece],
+        steps: &mut Vec<RedoStep>,
+    ) -> Result<()> {
+        let page = pieces[0].page;
+        debug_assert!(pieces.iter().all(|p| p.page == page), "of another page");
+        steps.clear();
+        steps.extend(pieces.iter().map(|p| RedoStep {
+            start: p.start,
+            end: p.end,
+            creates: p.creates,
+        }));
+        let blob = self.fates.blob(page);
+        let applied = self.pool.redo(page, blob, steps, &mut |nth, bytes| {
+            for op in Ops::new(changes.ops_of(&pieces[nth])) {
+                op::apply(&op?, bytes)?;
+            }
+            Ok(())
+        })?;
+        assert!(applied <= steps.len(), "{applied} of {} steps", steps.len());
+        if applied > 0 {
+            self.redone.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}
+
+/// A page writer for the redo of pages and for the reading of the dictionary after it, in case the pool is smaller than the work: all frames may be dirty, and nobody else writes
+/// pages before [`Engine::start`]. It ends with the value.
+pub(crate) struct RedoWriter {
+    pool: Arc<Pool>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl RedoWriter {
+    pub(crate) fn start(pool: &Arc<Pool>) -> RedoWriter {
+        let writer = pool.clone();
+        let thread = thread::spawn("ferrite-redo-wr", move || writer.run_writer());
+        RedoWriter {
+            pool: pool.clone(),
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for RedoWriter {
+    fn drop(&mut self) {
+        self.pool.stop_writer();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        self.pool.restart_writer();
+    }
+}

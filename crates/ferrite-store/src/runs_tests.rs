@@ -1,0 +1,246 @@
+//! Free space against a model, and case by case.
+
+use super::*;
+use ferrite_sync::random::Rng;
+use std::collections::{BTreeMap, BTreeSet};
+
+#[test]
+fn fills_in_address_order_and_splits() {
+    let mut f = FreeRuns::new(64, 64);
+    assert!(f.mark(8, 12) && f.mark(40, 4));
+    assert!(!f.mark(16, 8) && !f.mark(62, 3) && !f.mark(64, 1));
+    let mut runs = Vec::new();
+    assert!(f.take([7, 15, 5, 18].into_iter(), &mut runs));
+    let got: Vec<_> = runs
+        .iter()
+        .map(|r| (r.granule, r.granules, r.blobs))
+        .collect();
+    assert_eq!(got, [(0, 7, 1), (20, 20, 2), (44, 18, 1)]);
+    assert_eq!(runs[2].written(), 20);
+    assert_eq!(f.free(), 64 - 16 - 45);
+}
+
+#[test]
+fn a_block_with_a_live_granule_is_not_handed_out() {
+    let mut f = FreeRuns::new(64, 64);
+    assert!(f.mark(5, 1) && f.mark(14, 3) && f.mark(24, 40));
+    assert_eq!((f.free(), f.usable()), (20, 4 + 4 + 4));
+    let mut runs = Vec::new();
+    assert!(!f.take([5].into_iter(), &mut runs));
+    assert!(f.take([3, 2, 4].into_iter(), &mut runs));
+    let at: Vec<_> = runs.iter().map(|r| r.granule).collect();
+    assert_eq!(at, [0, 8, 20]);
+    assert_eq!((f.free(), f.usable()), (11, 0));
+    f.give(5, 1);
+    assert_eq!(f.usable(), 4);
+}
+
+#[test]
+fn failure_takes_nothing() {
+    let mut f = FreeRuns::new(64, 64);
+    let mut runs = Vec::new();
+    assert!(!f.take([20; 4].into_iter(), &mut runs));
+    assert!(runs.is_empty());
+    assert_eq!(f.free(), 64);
+    f.add_to(128);
+    assert!(f.take([20; 4].into_iter(), &mut runs));
+    assert_eq!(runs.len(), 2);
+    assert_eq!(f.cut_free_tail(64, 128), None);
+}
+
+#[test]
+fn prefers_the_emptiest_segment() {
+    let mut f = FreeRuns::new(128, 384);
+    assert!(f.mark(0, 128) && f.mark(128, 100) && f.mark(256, 20));
+    let mut runs = Vec::new();
+    assert!(f.take([4].into_iter(), &mut runs));
+    assert_eq!(runs[0].granule, 276);
+}
+
+#[test]
+fn grows_and_shrinks_within_a_segment() {
+    let mut f = FreeRuns::new(64, 16);
+    assert_eq!((f.total(), f.free(), f.segment_end()), (16, 16, 64));
+    assert!(!f.contains(12, 5) && !f.mark(12, 5) && f.mark(12, 4));
+    f.add_to(32);
+    f.add_to(64);
+    f.add_to(80);
+    assert_eq!((f.total(), f.free(), f.usable()), (80, 76, 76));
+    assert_eq!(f.cut_free_tail(16, 8), None, "no step may go");
+    assert_eq!(f.cut_free_tail(16, 100), Some(64));
+    assert!(f.mark(33, 1));
+    assert_eq!(f.cut_free_tail(16, 100), Some(48));
+    f.give(33, 1);
+    assert_eq!(f.cut_free_tail(16, 16), Some(32));
+    assert_eq!(f.cut_free_tail(16, 100), Some(16), "up to what is in use");
+    f.give(12, 4);
+    assert_eq!(f.cut_free_tail(16, 100), None, "one step stays");
+    f.add_to(32);
+    assert_eq!((f.total(), f.free()), (32, 32));
+}
+
+#[test]
+fn short_runs_are_noticed() {
+    let mut f = FreeRuns::new(64, 64);
+    let mut runs = Vec::new();
+    assert!(f.take([20].into_iter(), &mut runs));
+    assert_eq!(f.mean_run(), ONE_RUN);
+    f.give(runs[0].granule, 20);
+    (0..64).step_by(8).for_each(|at| assert!(f.mark(at, 4)));
+    for _ in 0..20 {
+        assert!(f.take([4; 6].into_iter(), &mut runs));
+        runs.iter().for_each(|r| f.give(r.granule, r.granules));
+    }
+    assert!(f.mean_run() < ONE_RUN / 8, "{}", f.mean_run());
+}
+
+#[test]
+fn long_runs_are_reported_once() {
+    let mut f = FreeRuns::new(64, 64);
+    assert!(f.take_long_runs(8).is_empty(), "never written to");
+    assert!(f.mark(10, 1));
+    let runs = f.take_long_runs(12);
+    assert_eq!(runs, [(12, 52)]);
+    assert_eq!(f.free(), 11);
+    f.give(12, 52);
+    assert!(f.take_long_runs(12).is_empty());
+}
+
+#[test]
+fn stale_is_what_was_freed_and_not_scrubbed() {
+    let mut f = FreeRuns::new(64, 64);
+    let mut from = 0;
+    let runs = |f: &mut FreeRuns, most, from: &mut usize| -> Vec<(u64, u32, bool)> {
+        let found = f.take_stale(most, from);
+        found
+            .iter()
+            .for_each(|r| f.give_zeroed(r.granule, r.granules));
+        let told = found.iter().map(|r| (r.granule, r.granules, r.doubtful));
+        told.collect()
+    };
+    // After opening nothing is known of what is free. A block with a live blob waits.
+    assert!(f.mark(12, 6));
+    assert_eq!(runs(&mut f, 60, &mut from), [(0, 12, true), (20, 44, true)]);
+    assert!(runs(&mut f, 60, &mut from).is_empty());
+    f.give(12, 6);
+    f.add_to(128);
+    from = 0;
+    assert!(f.mark(72, 4));
+    f.give(72, 4);
+    assert_eq!(runs(&mut f, 4, &mut from), [(12, 4, false)]);
+    assert_eq!(runs(&mut f, 8, &mut from), [(16, 4, false), (72, 4, false)]);
+    // What is in use again is not stale.
+    assert!(f.mark(4, 4));
+    f.give(4, 4);
+    assert!(f.mark(4, 4));
+    assert!(runs(&mut f, 64, &mut from).is_empty());
+    assert_eq!(f.free(), 124);
+}
+
+#[test]
+#[should_panic(expected = "freed twice")]
+fn freeing_twice_is_a_bug() {
+    let mut f = FreeRuns::new(64, 64);
+    assert!(f.mark(3, 4));
+    f.give(3, 4);
+    f.give(5, 1);
+}
+
+/// Free space is exactly what the model has not handed out; nothing overlaps.
+#[test]
+fn agrees_with_a_naive_model() {
+    for seed in 0..30 {
+        let mut rng = Rng::new(seed);
+        let (size, mut segments) = (256u64, 3u64);
+        let mut f = FreeRuns::new(size as u32, size * segments);
+        let mut used: BTreeSet<u64> = BTreeSet::new();
+        let mut blobs: BTreeMap<u64, u32> = BTreeMap::new();
+        let mut runs = Vec::new();
+        for _ in 0..400 {
+            if rng.chance(1, 2) {
+                let lens: Vec<u32> = (0..=rng.below(40))
+                    .map(|_| 1 + rng.below(18) as u32)
+                    .collect();
+                if f.take(lens.iter().copied(), &mut runs) {
+                    let mut next = lens.iter();
+                    for run in &runs {
+                        let mut at = run.granule;
+                        assert_eq!(at % 4, 0);
+                        let written = at..at + u64::from(run.written());
+                        assert!(written.clone().all(|g| !used.contains(&g)), "{written:?}");
+                        for n in next.by_ref().take(run.blobs) {
+                            assert_eq!(at / size, (at + u64::from(*n) - 1) / size);
+                            (at..at + u64::from(*n)).for_each(|g| assert!(used.insert(g)));
+                            blobs.insert(at, *n);
+                            at += u64::from(*n);
+                        }
+                        assert_eq!(at, run.granule + u64::from(run.granules));
+                    }
+                    assert!(next.next().is_none());
+                } else if segments < 8 {
+                    segments += 1;
+                    f.add_to(size * segments);
+                }
+            } else {
+                for _ in 0..rng.below(40) {
+                    let Some((&at, &n)) = blobs.range(rng.below(size * segments)..).next() else {
+                        continue;
+                    };
+                    blobs.remove(&at);
+                    (at..at + u64::from(n)).for_each(|g| assert!(used.remove(&g)));
+                    f.give(at, n);
+                }
+            }
+            assert_eq!(f.total() - f.free(), used.len() as u64);
+            for g in 0..size * segments {
+                let (s, at) = f.split(g, 1).unwrap();
+                let bit = f.segments[s].bits[at as usize / 64] >> (at % 64) & 1;
+                assert_eq!(bit == 1, used.contains(&g));
+            }
+        }
+    }
+}
+
+#[test]
+fn blocks_remember_the_generation_that_took_them() {
+    let mut f = FreeRuns::new(64, 128);
+    let mut runs = Vec::new();
+    assert!(f.take([4].into_iter(), &mut runs));
+    let first = f.next_generation();
+    assert!(!f.taken_since(0, 4, first) && !f.taken_since(70, 1, first));
+    // Granules 4 to 6 and 7 to 9: one blob in one block, one in two.
+    assert!(f.take([3, 3].into_iter(), &mut runs));
+    assert!(f.taken_since(4, 3, first) && f.taken_since(7, 3, first));
+    assert!(f.taken_since(3, 2, first) && !f.taken_since(0, 4, first));
+    let second = f.next_generation();
+    assert!(f.taken_since(7, 3, first) && !f.taken_since(7, 3, second));
+    // The first block is used again, in other pieces; the blob beside it stays.
+    f.give(4, 3);
+    f.give_out_lowest_first();
+    assert!(f.take([2].into_iter(), &mut runs));
+    assert_eq!(runs[0].granule, 12, "a blob lives in each block before");
+    f.give(7, 3);
+    assert!(f.take([2, 2].into_iter(), &mut runs));
+    assert_eq!((runs[0].granule, runs[0].blobs), (4, 2));
+    assert!(f.taken_since(4, 2, second) && f.taken_since(6, 2, second));
+    assert!(!f.taken_since(8, 2, second), "the next block was not");
+    assert!(!f.taken_since(0, 4, second) && !f.taken_since(16, 48, second));
+    assert!(f.taken_since(128, 1, second), "beyond the store");
+    assert!(f.taken_since(62, 4, second), "not one segment's");
+}
+
+#[test]
+fn a_segment_that_was_cut_off_forgets_its_generations() {
+    let mut f = FreeRuns::new(64, 128);
+    let mut runs = Vec::new();
+    assert!(f.mark(0, 64));
+    let first = f.next_generation();
+    assert!(f.take([5].into_iter(), &mut runs));
+    assert!(f.taken_since(64, 5, first));
+    f.give(64, 5);
+    assert_eq!(f.cut_free_tail(64, 64), Some(64));
+    assert!(f.taken_since(64, 5, first), "beyond the store");
+    f.add_to(128);
+    assert!(f.take([5].into_iter(), &mut runs));
+    assert!(f.taken_since(64, 5, first), "taken again");
+}

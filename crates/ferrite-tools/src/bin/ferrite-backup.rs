@@ -1,0 +1,176 @@
+//! `ferrite-backup`: verifies hot backups of Ferrite's data, and restores them. They are taken by
+//! the server (ferrite_backup_dir).
+//!
+//! Exit codes: 0 done, 1 a backup is damaged, 2 could not run.
+//! Invariants: nothing is written to a backup; what is restored is verified first; a directory that
+//! is not restored completely cannot be opened by a server. Locking: a lock on the restored
+//! directory while it is written.
+
+use clap::{Args, Parser, Subcommand};
+use ferrite_engine::{Chain, ChainSummary};
+use ferrite_io::{RealStorage, Storage};
+use ferrite_sync::{time, Arc};
+use ferrite_types::{Error, Result};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Between two lines of progress, in us.
+const PROGRESS_US: u64 = 5_000_000;
+
+/// Verifies and restores hot backups of Ferrite's data
+///
+/// BACKUP is a directory that the server wrote (ferrite_backup_dir). Increments follow the full
+/// backup, in order.
+#[derive(Parser)]
+#[command(
+    name = "ferrite-backup",
+    version,
+    after_help = "Exit code: 0 done, 1 a backup is damaged, 2 cannot run."
+)]
+struct Options {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Print what a backup is
+    Info(One),
+    /// Read every file: all are whole, and nothing is missing
+    Verify(Backups),
+    /// Make the directory #ferrite of a new data directory
+    Restore(Restore),
+}
+
+#[derive(Args)]
+struct One {
+    /// The backup
+    #[arg(value_name = "BACKUP")]
+    dir: PathBuf,
+}
+
+#[derive(Args)]
+struct Backups {
+    /// The full backup, then its increments
+    #[arg(value_name = "BACKUP", required = true)]
+    dirs: Vec<PathBuf>,
+    /// Print no progress
+    #[arg(long)]
+    quiet: bool,
+}
+
+#[derive(Args)]
+struct Restore {
+    #[command(flatten)]
+    backups: Backups,
+    /// A data directory without #ferrite
+    #[arg(long, value_name = "DATADIR")]
+    into: PathBuf,
+}
+
+fn main() -> ExitCode {
+    match run(&Options::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("ferrite-backup: {e}");
+            match e {
+                Error::Corrupt(_) => ExitCode::from(1),
+                _ => ExitCode::from(2),
+            }
+        }
+    }
+}
+
+fn run(command: &Command) -> Result<()> {
+    match command {
+        Command::Info(one) => info(&one.dir),
+        Command::Verify(backups) => {
+            let summary = open(&backups.dirs)?.verify(&mut progress(backups, "verified"))?;
+            tell("verified", &summary);
+            Ok(())
+        }
+        Command::Restore(options) => restore(options),
+    }
+}
+
+fn storage(dir: &Path) -> Result<Arc<dyn Storage>> {
+    Ok(Arc::new(RealStorage::existing(dir)?))
+}
+
+fn open(dirs: &[PathBuf]) -> Result<Chain> {
+    let named = |dir: &PathBuf| Ok((dir.display().to_string(), storage(dir)?));
+    Chain::open(dirs.iter().map(named).collect::<Result<_>>()?)
+}
+
+fn info(dir: &Path) -> Result<()> {
+    let manifest = ferrite_engine::BackupManifest::read(&*storage(dir)?).map_err(|e| match e {
+        Error::Corrupt(text) => Error::Corrupt(format!("{}: {text}", dir.display())),
+        other => other,
+    })?;
+    println!("id {:016x}", manifest.id);
+    match manifest.base {
+        Some((id, _)) => println!("increment of {id:016x}"),
+        None => println!("full"),
+    }
+    println!("position {}", manifest.position);
+    println!("begun {} s after 1970", manifest.taken_unix_s);
+    let bytes: u64 = manifest.files.iter().map(|f| f.bytes).sum();
+    println!("{} MiB in {} files", bytes >> 20, manifest.files.len());
+    Ok(())
+}
+
+fn restore(options: &Restore) -> Result<()> {
+    let into = options.into.join("#ferrite");
+    if into.exists() {
+        return Err(Error::BadConfig(format!("{} exists", into.display())));
+    }
+    let chain = open(&options.backups.dirs)?;
+    chain.verify(&mut progress(&options.backups, "verified"))?;
+    let real = RealStorage::new(&into)?;
+    let lock = real.lock_exclusive()?;
+    let to: Arc<dyn Storage> = Arc::new(real);
+    let summary = chain.restore(&to, &mut progress(&options.backups, "restored"))?;
+    drop(lock);
+    tell("restored", &summary);
+    Ok(())
+}
+
+fn tell(what: &str, summary: &ChainSummary) {
+    println!(
+        "{what}: {} pages ({} MiB), {} MiB of log, up to position {}",
+        summary.pages,
+        summary.page_bytes >> 20,
+        summary.log_bytes >> 20,
+        summary.position
+    );
+}
+
+/// Says now and then how much was done.
+fn progress(backups: &Backups, what: &'static str) -> impl FnMut(u64) {
+    let quiet = backups.quiet;
+    let (mut bytes, mut told_us) = (0, time::now_us());
+    move |more| {
+        bytes += more;
+        let now_us = time::now_us();
+        if !quiet && now_us - told_us >= PROGRESS_US {
+            told_us = now_us;
+            eprintln!("ferrite-backup: {what} {} MiB", bytes >> 20);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_that_go_together() {
+        let parse = |line: &str| Options::try_parse_from(line.split(' '));
+        assert!(parse("ferrite-backup verify a b c").is_ok());
+        assert!(parse("ferrite-backup restore a b --into d").is_ok());
+        for wrong in ["", "verify", "restore a", "info a b", "take a"] {
+            let fault = parse(&format!("ferrite-backup {wrong}")).err();
+            assert_eq!(fault.map(|e| e.exit_code()), Some(2), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,1 @@
+"""Unit tests of ferrite_migrate, without a server: `python3 -m unittest discover -s tests -t .` in migrate/."""

@@ -1,0 +1,140 @@
+"""Groups, privileges, space, contents, estimates."""
+
+from __future__ import annotations
+
+import unittest
+from typing import Any
+from unittest import mock
+
+from ferrite_migrate import conditions, contents, guards, journal
+from ferrite_migrate.commands import RATE_BYTES, measured_rate
+from ferrite_migrate.errors import Mismatch, Problem
+from ferrite_migrate.journal import Entry
+from ferrite_migrate.move import alteration
+from ferrite_migrate.tables import groups
+
+
+def name(table: str) -> tuple[str, str]:
+    """A table of one database."""
+    return "d", table
+
+
+class FakeServer:
+    """Answers what it was told."""
+
+    def __init__(self, answers: dict[str, list[tuple[Any, ...]]], variables: dict[str, str] | None = None) -> None:
+        self.answers, self.variables = answers, variables or {}
+
+    def run(self, sql: str) -> list[tuple[Any, ...]]:
+        return next((rows for part, rows in self.answers.items() if part in sql), [])
+
+    def value(self, sql: str) -> Any:
+        rows = self.run(sql)
+        return rows[0][0] if rows else None
+
+    def variable(self, word: str) -> str:
+        return self.variables.get(word, "")
+
+
+def fake(answers: dict[str, Any], variables: dict[str, str] | None = None) -> Any:
+    """In the place of a session."""
+    return FakeServer(answers, variables)
+
+
+class Groups(unittest.TestCase):
+    def test_chains_circles_and_strangers(self) -> None:
+        pairs = [
+            (name("a"), name("c")),
+            (name("c"), name("e")),
+            (name("e"), name("e")),
+            (name("x"), name("y")),
+            (name("e"), name("a")),
+        ]
+        found = groups([name("a"), name("b"), name("f")], pairs)
+        self.assertEqual(found, [[name("a"), name("c"), name("e")], [name("b")], [name("f")]])
+
+    def test_ten_thousand_in_a_chain(self) -> None:
+        names = [name(f"{i:05}") for i in range(10_000)]
+        self.assertEqual(groups(names, list(zip(names, names[1:], strict=False))), [names])
+
+
+class Privileges(unittest.TestCase):
+    def held(self, **answers: list[tuple[Any, ...]]) -> conditions.Privileges:
+        return conditions.Privileges(
+            fake({"CURRENT_USER": [("u@h",)], **{f"{x}_PRIVILEGES": rows for x, rows in answers.items()}})
+        )
+
+    def test_patterns_in_grants(self) -> None:
+        held = self.held(SCHEMA=[("shop\\_%", "ALTER"), ("o_e", "DROP")], TABLE=[("d", "t", "SELECT")])
+        self.assertEqual(held.missing(("shop_1", "t"), ["ALTER"]), [])
+        self.assertEqual(held.missing(("shopx1", "t"), ["ALTER"]), ["ALTER"])
+        self.assertEqual(held.missing(("one", "t"), ["DROP", "ALTER"]), ["ALTER"])
+        self.assertEqual(held.missing(("d", "t"), ["SELECT", "ALTER"]), ["ALTER"])
+
+    def test_a_server_that_asks_nobody(self) -> None:
+        self.assertEqual(self.held().missing(("d", "t"), ["ALTER"]), [])
+
+
+class Space(unittest.TestCase):
+    def test_too_little_and_unknown(self) -> None:
+        with mock.patch.object(conditions, "free_bytes", return_value=1 << 30):
+            conditions.require_space(fake({}), "FERRITE", 400 << 20, True)
+            with self.assertRaisesRegex(Problem, "are free"):
+                conditions.require_space(fake({}), "FERRITE", 1 << 30, True)
+        with mock.patch.object(conditions, "free_bytes", return_value=None):
+            with self.assertRaisesRegex(Problem, "--no-space-check"):
+                conditions.require_space(fake({}), "FERRITE", 1, True)
+            conditions.require_space(fake({}), "FERRITE", 1, False)
+
+    def test_the_servers_own_disk(self) -> None:
+        answers = {"PLUGINS": [(1,)], "DISKS": [("/", 5), ("/data", 7), ("/other", 9)]}
+        self.assertEqual(
+            conditions.free_bytes(fake(answers, {"datadir": "/data/x/", "hostname": "elsewhere"}), "FERRITE"), 7 << 10
+        )
+
+
+class Contents(unittest.TestCase):
+    def test_a_difference_is_found(self) -> None:
+        one = contents.Contents(3, 7)
+        contents.require_same(name("t"), one, contents.Contents(3, 7))
+        for other in (contents.Contents(2, 7), contents.Contents(3, 8)):
+            with self.assertRaises(Mismatch):
+                contents.require_same(name("t"), one, other)
+
+    def test_floats_are_compared_as_doubles(self) -> None:
+        sql = contents.query(name("t"), [("f`", "float"), ("d", "double")])
+        self.assertIn("CRC32(`f```+0e0)", sql)
+        self.assertIn("CRC32(`d`)", sql)
+
+
+class Moves(unittest.TestCase):
+    def test_lost_options_are_given_again_on_the_way_back(self) -> None:
+        entry = Entry(
+            name("t"),
+            1,
+            journal.MOVED,
+            "FERRITE",
+            "InnoDB",
+            original="CREATE TABLE `t` (\n `a` int\n) ENGINE=InnoDB ROW_FORMAT=COMPACT",
+        )
+        now = "CREATE TABLE `t` (\n `a` int\n) ENGINE=FERRITE"
+        self.assertEqual(alteration(entry, now, "InnoDB"), "ALTER TABLE `d`.`t` ENGINE=InnoDB ROW_FORMAT=COMPACT")
+        self.assertEqual(alteration(entry, now + " ROW_FORMAT=DYNAMIC", "InnoDB"), "ALTER TABLE `d`.`t` ENGINE=InnoDB")
+        self.assertEqual(alteration(entry, now, "FERRITE"), "ALTER TABLE `d`.`t` ENGINE=FERRITE")
+
+    def test_guards_have_names_and_messages_that_fit(self) -> None:
+        long = ("d" * 64, "t" * 64)
+        self.assertLessEqual(len(guards.trigger(long, "INSERT")), 64)
+        told = guards.statement(long, "INSERT").split("MESSAGE_TEXT='")[1]
+        self.assertLessEqual(len(told), 129)
+        self.assertIn("--resume", told)
+        self.assertNotEqual(guards.trigger(("a", "b"), "INSERT"), guards.trigger(("a", "c"), "INSERT"))
+
+    def test_estimates_use_what_was_measured(self) -> None:
+        done = [Entry(name(x), 1, journal.MOVED, "InnoDB", "FERRITE", "x", bytes=32 << 20, seconds=2.0) for x in "ab"]
+        self.assertEqual(measured_rate(done), 32 << 20)
+        self.assertEqual(measured_rate(done[:0]), RATE_BYTES)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,185 @@
+# shellcheck shell=bash
+# `./ferrite backup`: a hot backup of a running instance.
+#
+# 1. A connection of our own begins Ferrite's backup, which waits for its point in time.
+# 2. mariadb-backup copies the rest. At the end of its BACKUP STAGE, commits are blocked: that is the point in time of
+#    both, and of the position in the binary log.
+# 3. The server copies Ferrite's pages; this waits for it.
+# 4. Everything is read again and compared with its checksums; then backup.info is written.
+#
+# Ferrite's backup ends with the connection: whatever ends this script leaves nothing behind in the server.
+# shellcheck source=scripts/backup_files.sh
+source "$FERRITE_ROOT/scripts/backup_files.sh"
+
+BACKUP_TO='' BACKUP_BASE='' BACKUP_CHAIN=()
+
+cmd_backup() {
+    instance_defaults
+    backup_options "$@"
+    instance_paths
+    instance_choose_server
+    instance_running || ferrite_die "no server runs on $DIR" "start it with: $(instance_command up)"
+    instance_recall
+    backup_new_dir backup "$BACKUP_TO"
+    backup_take_base
+    backup_tools
+    account_choose "$DIR"
+    backup_make_dir
+    BACKUP_ERRORS=$(mktemp)
+    # shellcheck disable=SC2153 # coproc sets it
+    trap 'rm -f -- "$BACKUP_ERRORS"; [[ -z ${CLIENT_PID:-} ]] || kill "$CLIENT_PID" 2>/dev/null || true' EXIT
+    backup_begin
+    backup_rest
+    backup_wait
+    backup_close
+    printf 'Backup of %s is complete and verified: %s (%s).\n' "$DIR" "$BACKUP_TO" "$(du -sh -- "$BACKUP_TO" | cut -f 1)"
+}
+
+backup_options() {
+    while (($# > 0)); do
+        case $1 in
+            --dir | --incremental-from)
+                ferrite_need_value "$@"
+                backup_set "$1" "$2"
+                shift
+                ;;
+            --dir=* | --incremental-from=*) backup_set "${1%%=*}" "${1#*=}" ;;
+            -*) ferrite_die "backup: unknown option '$1'" "see ./ferrite help" ;;
+            *)
+                [[ -z $BACKUP_TO ]] || ferrite_die "backup: a second directory '$1'" "see ./ferrite help"
+                BACKUP_TO=$(realpath -m -- "$1")
+                ;;
+        esac
+        shift
+    done
+    [[ -n $BACKUP_TO ]] || ferrite_die "backup: give the directory that the backup goes to" "see ./ferrite help"
+}
+
+backup_set() {
+    case $1 in
+        --dir) DIR=$2 ;;
+        --incremental-from) BACKUP_BASE=$(realpath -m -- "$2") ;;
+    esac
+}
+
+# The backup to be incremented, and all before it: BACKUP_CHAIN, the full one first.
+backup_take_base() {
+    local at=$BACKUP_BASE
+    while [[ -n $at ]]; do
+        backup_must_be "$at"
+        BACKUP_CHAIN=("$at" "${BACKUP_CHAIN[@]}")
+        at=$(backup_noted "$at" base)
+        ((${#BACKUP_CHAIN[@]} < 1000)) || ferrite_die "the increments before $BACKUP_BASE have no beginning"
+    done
+}
+
+# The server writes into it with its own rights.
+backup_make_dir() {
+    local above
+    above=$(dirname -- "$BACKUP_TO")
+    mkdir -p -- "$above" 2>/dev/null || ferrite_die "cannot create $above" "check the permissions or give another directory"
+    account_as test -x "$above" || ferrite_die "the server's account $ACCOUNT cannot enter $above" "give another directory"
+    mkdir -p -- "$BACKUP_TO" || ferrite_die "cannot create $BACKUP_TO"
+    chmod 700 -- "$BACKUP_TO"
+    ((EUID != 0)) || chown -- "$ACCOUNT" "$BACKUP_TO"
+}
+
+backup_begin() {
+    instance_login
+    coproc CLIENT { ferrite_with_libs "$FERRITE_SERVER_PREFIX/bin/mariadb" --no-defaults "${LOGIN[@]}" --batch --skip-column-names --unbuffered 2>"$BACKUP_ERRORS"; }
+    # shellcheck disable=SC2153
+    exec {CLIENT_IN}>&"${CLIENT[1]}" {CLIENT_OUT}<&"${CLIENT[0]}"
+    ferrite_say "beginning a backup into $BACKUP_TO"
+    backup_ask "SET GLOBAL ferrite_backup_base='$(backup_quoted "${BACKUP_BASE:+$BACKUP_BASE/ferrite}")'" >/dev/null
+    backup_ask "SET GLOBAL ferrite_backup_dir='$(backup_quoted "$BACKUP_TO/ferrite")'" >/dev/null
+}
+
+backup_quoted() {
+    local text=${1//\\/\\\\}
+    printf '%s' "${text//\'/\'\'}"
+}
+
+# backup_ask SQL: what the connection answers.
+backup_ask() {
+    local line
+    { printf "%s;\nSELECT 'end of answer';\n" "$1" >&"$CLIENT_IN"; } 2>/dev/null || backup_failed
+    while true; do
+        IFS= read -r -u "$CLIENT_OUT" line || backup_failed
+        [[ $line != 'end of answer' ]] || return 0
+        printf '%s\n' "$line"
+    done
+}
+
+# Nothing in the directory is a backup without backup.info; what was copied so far is removed.
+backup_failed() {
+    local why=${1:-$(tail -n 1 "$BACKUP_ERRORS")}
+    backup_remove
+    ferrite_die "the backup failed: ${why:-the connection to the server was lost}" "there is no backup in $BACKUP_TO"
+}
+
+backup_remove() {
+    exec {CLIENT_IN}>&- 2>/dev/null || true
+    rm -rf -- "$BACKUP_TO/server" "$BACKUP_TO/server.sha256" "$BACKUP_TO/server.log"
+    # The server removes its own part when it hears that the connection is gone.
+    local ticks=0
+    while [[ -d $BACKUP_TO/ferrite && -n $(ls -A -- "$BACKUP_TO/ferrite" 2>/dev/null) && $ticks -lt 100 ]]; do
+        sleep 0.1
+        ticks=$((ticks + 1))
+    done
+    rm -rf -- "$BACKUP_TO/ferrite"
+}
+
+# With our own rights: we may read the data directory and connect, as root or as the server's account.
+backup_rest() {
+    ferrite_say "copying the rest of the instance with mariadb-backup"
+    mkdir -- "$BACKUP_TO/server"
+    # Its point in time is later.
+    BACKUP_TAKEN=$(date +%s)
+    FERRITE_LAST_LINES=12 ferrite_progress "mariadb-backup" backup_run_tool "$BACKUP_TO/server.log" \
+        --backup --target-dir="$BACKUP_TO/server" --datadir="$DIR" "${LOGIN[@]}" ||
+        backup_failed "mariadb-backup failed; its last words are above"
+}
+
+# backup_run_tool LOG WORDS...
+backup_run_tool() {
+    local log=$1
+    shift
+    ferrite_with_libs "$FERRITE_MARIADB_BACKUP" --no-defaults "$@" 2>&1 | tee "$log"
+    [[ ${PIPESTATUS[0]} -eq 0 ]] && grep -q 'completed OK!' "$log"
+}
+
+backup_wait() {
+    local state copied pages error ticks=0
+    while true; do
+        IFS=$'\t' read -r state copied pages error < <(backup_ask "SELECT state, copied_bytes DIV 1048576, page_bytes DIV 1048576, IFNULL(error, '') FROM information_schema.FERRITE_BACKUP")
+        case $state in
+            COMPLETE) return 0 ;;
+            COPYING) ;;
+            WAITING) ((ticks < 50)) || backup_failed "mariadb-backup blocked no commits: its copy and Ferrite's would not agree" ;;
+            *) backup_failed "${error:-$(tail -n 1 "$BACKUP_ERRORS")}" ;;
+        esac
+        sleep 0.1
+        ticks=$((ticks + 1))
+        ((ticks % 50 != 0)) || ferrite_say "  ... Ferrite's data: $copied MiB copied, $pages MiB of them pages"
+    done
+}
+
+backup_close() {
+    local info=$BACKUP_TO/server/xtrabackup_binlog_info
+    [[ -f $info ]] || info=$BACKUP_TO/server/mariadb_backup_binlog_info
+    ferrite_say "verifying the backup"
+    (cd -- "$BACKUP_TO/server" && find . -type f -print0 | sort -z | xargs -0 sha256sum >../server.sha256) ||
+        backup_failed "cannot read back $BACKUP_TO/server"
+    backup_verify_chain "${BACKUP_CHAIN[@]}" "$BACKUP_TO" || backup_failed "a file is not what was written; it is named above"
+    [[ ! -r $DIR/ferrite.password ]] || install -m 600 -- "$DIR/ferrite.password" "$BACKUP_TO/ferrite.password"
+    rm -f -- "$BACKUP_TO/server.log"
+    {
+        printf 'version=1\nserver=%s\nserver_version=%s\nbase=%s\n' "$FERRITE_SERVER" "$FERRITE_SERVER_VERSION" "$BACKUP_BASE"
+        printf 'taken=%s\n' "$BACKUP_TAKEN"
+        [[ ! -s $info ]] || awk -F '\t' '{printf "binlog_file=%s\nbinlog_position=%s\ngtid=%s\n", $1, $2, $3}' "$info"
+    } >"$BACKUP_TO/$BACKUP_INFO.new"
+    sync -f -- "$BACKUP_TO"
+    mv -- "$BACKUP_TO/$BACKUP_INFO.new" "$BACKUP_TO/$BACKUP_INFO"
+    sync -f -- "$BACKUP_TO"
+    printf 'exit\n' >&"$CLIENT_IN"
+}

@@ -1,0 +1,64 @@
+# shellcheck shell=bash
+# What `./ferrite backup` and `./ferrite restore` share: what is in a backup's directory, and the programs for it.
+#
+#   TO/backup.info      what the backup is, as NAME=VALUE lines; written last: a directory without it holds no backup
+#   TO/ferrite          Ferrite's data, as the server wrote it (docs/internals/backup.md)
+#   TO/server           everything else of the instance, as mariadb-backup wrote it
+#   TO/server.sha256    checksums of the files in TO/server
+#   TO/ferrite.password the password of the instance's user ferrite
+# shellcheck source=scripts/instance.sh
+source "$FERRITE_ROOT/scripts/instance.sh"
+
+BACKUP_INFO=backup.info
+
+backup_noted() { sed -n "s/^$2=//p" "$1/$BACKUP_INFO" 2>/dev/null || true; }
+
+# backup_must_be DIR: it holds a whole backup.
+backup_must_be() {
+    [[ -d $1 ]] || ferrite_die "there is no directory $1"
+    [[ -f $1/$BACKUP_INFO ]] ||
+        ferrite_die "$1/$BACKUP_INFO is missing: $1 is no backup of ./ferrite backup, or one that was cut off" \
+            "take another one; what is there can be removed"
+    [[ $(backup_noted "$1" version) == 1 ]] ||
+        ferrite_die "$1/$BACKUP_INFO is of version '$(backup_noted "$1" version)', and this ./ferrite knows version 1"
+}
+
+# backup_tools: sets FERRITE_BACKUP and FERRITE_CHECK, and FERRITE_MARIADB_BACKUP.
+backup_tools() {
+    ferrite_need_cargo
+    ferrite_ensure_server
+    ferrite_ensure_backup_tool
+    [[ -x $FERRITE_MARIADB_BACKUP ]] || ferrite_die "mariadb-backup is missing: $FERRITE_MARIADB_BACKUP" \
+        "it copies what is not Ferrite's; it comes from Debian's package mariadb-backup of the server's version"
+    ferrite_progress "building ferrite-backup and ferrite-check" \
+        cargo build --manifest-path "$FERRITE_ROOT/Cargo.toml" --release --locked -p ferrite-tools ||
+        ferrite_die "the tools do not build" "the compiler's messages are above"
+    FERRITE_BACKUP=$(ferrite_target_dir)/release/ferrite-backup
+    # shellcheck disable=SC2034 # read by the files that source this one
+    FERRITE_CHECK=$(ferrite_target_dir)/release/ferrite-check
+}
+
+# backup_new_dir WHAT DIR: it is absent or empty, and in no data directory.
+backup_new_dir() {
+    local what=$1 dir=$2 above=$2
+    [[ ! -e $dir || -d $dir ]] || ferrite_die "$what: $dir is not a directory"
+    if [[ -d $dir && -n $(ls -A -- "$dir") ]]; then
+        [[ ! -f $dir/$INSTANCE_NOTE ]] || ferrite_die "$what: $dir is the data directory of an instance; nothing in it was changed" \
+            "give a new directory"
+        ferrite_die "$what: $dir is not empty: $(find "$dir" -mindepth 1 -maxdepth 1 -printf '%f\n' -quit) is there" "give a new or an empty directory"
+    fi
+    while [[ $above != / ]]; do
+        above=$(dirname -- "$above")
+        [[ ! -f $above/$INSTANCE_NOTE ]] || ferrite_die "$what: $dir is inside the data directory $above" "give another directory"
+    done
+}
+
+# backup_verify_chain BACKUP...: every file, the full backup first.
+backup_verify_chain() {
+    local last=${!#}
+    "$FERRITE_BACKUP" verify "${@/%//ferrite}" >/dev/null || return 1
+    (cd -- "$last/server" && sha256sum --quiet --strict -c ../server.sha256 >&2) || {
+        ferrite_warn "a file of $last/server is missing or damaged; it is named above"
+        return 1
+    }
+}

@@ -1,0 +1,165 @@
+# shellcheck shell=bash
+# `./ferrite restore`: a new data directory from a full backup and its increments, to a point in time if that is asked for.
+#
+# Everything is verified before anything is written. The note that makes a directory one of ./ferrite is written last.
+# shellcheck source=scripts/backup_files.sh
+source "$FERRITE_ROOT/scripts/backup_files.sh"
+
+RESTORE_FROM=() RESTORE_INTO='' RESTORE_UNTIL='' RESTORE_BINLOGS=''
+
+cmd_restore() {
+    restore_options "$@"
+    restore_check
+    backup_tools
+    ferrite_progress "verifying ${#RESTORE_FROM[@]} backup(s)" backup_verify_chain "${RESTORE_FROM[@]}" ||
+        ferrite_die "the backup is damaged, and $RESTORE_INTO was not made" "file and reason are above"
+    restore_dir
+    trap restore_cut_off EXIT
+    restore_server_files
+    restore_ferrite
+    restore_note
+    [[ -z $RESTORE_UNTIL ]] || restore_replay
+    trap - EXIT
+    printf 'Restored %s into %s.\nStart it with: ./ferrite up --dir %q\n' "${RESTORE_FROM[*]}" "$DIR" "$DIR"
+}
+
+restore_options() {
+    while (($# > 0)); do
+        case $1 in
+            --into | --until | --binlogs)
+                ferrite_need_value "$@"
+                restore_set "$1" "$2"
+                shift
+                ;;
+            --into=* | --until=* | --binlogs=*) restore_set "${1%%=*}" "${1#*=}" ;;
+            -*) ferrite_die "restore: unknown option '$1'" "see ./ferrite help" ;;
+            *) RESTORE_FROM+=("$(realpath -m -- "$1")") ;;
+        esac
+        shift
+    done
+    ((${#RESTORE_FROM[@]} > 0)) || ferrite_die "restore: give a backup" "see ./ferrite help"
+    [[ -n $RESTORE_INTO ]] || ferrite_die "restore: give a new directory with --into" "see ./ferrite help"
+    [[ -z $RESTORE_UNTIL || -n $RESTORE_BINLOGS ]] || ferrite_die "--until needs --binlogs, the directory of the binary log's files"
+    [[ -z $RESTORE_BINLOGS || -n $RESTORE_UNTIL ]] || ferrite_die "--binlogs needs --until, a time or a GTID"
+}
+
+restore_set() {
+    case $1 in
+        --into) RESTORE_INTO=$(realpath -m -- "$2") ;;
+        --until) RESTORE_UNTIL=$2 ;;
+        --binlogs) RESTORE_BINLOGS=$(realpath -m -- "$2") ;;
+    esac
+}
+
+restore_check() {
+    local dir
+    for dir in "${RESTORE_FROM[@]}"; do backup_must_be "$dir"; done
+    RESTORE_LAST=${RESTORE_FROM[-1]}
+    backup_new_dir restore "$RESTORE_INTO"
+    FERRITE_SERVER=$(backup_noted "$RESTORE_LAST" server)
+    export FERRITE_SERVER
+    ferrite_choose_server ""
+    ferrite_ensure_server
+    local made
+    made=$(backup_noted "$RESTORE_LAST" server_version)
+    ferrite_version_at_least "$FERRITE_SERVER_VERSION" "$made" ||
+        ferrite_die "$RESTORE_LAST was made by MariaDB $made, and this one is $FERRITE_SERVER_VERSION"
+    [[ -z $RESTORE_UNTIL ]] || restore_check_until
+}
+
+# The binary log has to begin where the backup ends.
+restore_check_until() {
+    local first until
+    [[ -d $RESTORE_BINLOGS ]] || ferrite_die "--binlogs: there is no directory $RESTORE_BINLOGS"
+    first=$(backup_noted "$RESTORE_LAST" binlog_file)
+    [[ -n $first ]] || ferrite_die "$RESTORE_LAST has no position in a binary log: the server ran without one (log_bin)" \
+        "only what the backup has can be restored: leave --until out"
+    [[ -f $RESTORE_BINLOGS/$first ]] ||
+        ferrite_die "$RESTORE_BINLOGS/$first is missing: the backup ends in this file of the binary log"
+    [[ ! $RESTORE_UNTIL =~ ^[0-9]+-[0-9]+-[0-9]+$ ]] || return 0
+    until=$(date -d "$RESTORE_UNTIL" +%s 2>/dev/null) ||
+        ferrite_die "--until '$RESTORE_UNTIL' is no time and no GTID" "for instance '2026-01-31 12:00:00' or 0-1-4711"
+    ((until >= $(backup_noted "$RESTORE_LAST" taken))) ||
+        ferrite_die "--until '$RESTORE_UNTIL' is before the backup $RESTORE_LAST" "give an earlier backup"
+    RESTORE_TIME=$(date -d "@$until" '+%Y-%m-%d %H:%M:%S')
+}
+
+restore_dir() {
+    instance_defaults
+    DIR=$RESTORE_INTO
+    instance_paths
+    account_choose "$DIR"
+    mkdir -p -- "$DIR" 2>/dev/null || ferrite_die "cannot create $DIR" "check the permissions or give another directory"
+    # Closed while it is filled: what is copied brings rights of its own with it.
+    chmod 700 -- "$DIR"
+}
+
+restore_cut_off() {
+    [[ ! -f $DIR/$INSTANCE_NOTE || -n ${RESTORE_UNTIL:-} ]] || return 0
+    ferrite_warn "the restore was cut off: $DIR is incomplete and can be removed"
+    rm -f -- "$DIR/$INSTANCE_NOTE"
+}
+
+restore_server_files() {
+    ferrite_progress "copying the server's files" cp -r --preserve=timestamps -- "$RESTORE_LAST/server/." "$DIR/" ||
+        ferrite_die "cannot copy $RESTORE_LAST/server to $DIR"
+    FERRITE_LAST_LINES=12 ferrite_progress "preparing them with mariadb-backup" restore_prepare ||
+        ferrite_die "mariadb-backup --prepare failed on $DIR" "its last words are above"
+    rm -f -- "$DIR"/xtrabackup_* "$DIR"/mariadb_backup_* "$DIR/backup-my.cnf"
+}
+
+restore_prepare() { ferrite_with_libs "$FERRITE_MARIADB_BACKUP" --no-defaults --prepare --target-dir="$DIR"; }
+
+restore_ferrite() {
+    "$FERRITE_BACKUP" restore "${RESTORE_FROM[@]/%//ferrite}" --into "$DIR" ||
+        ferrite_die "Ferrite's data was not restored" "the reason is above; $DIR can be removed"
+    ferrite_progress "checking the restored database" "$FERRITE_CHECK" --quiet "$DIR" ||
+        ferrite_die "the restored database has faults" "they are above; $DIR can be removed"
+}
+
+# From here on it is a directory of ./ferrite.
+restore_note() {
+    [[ ! -f $RESTORE_LAST/ferrite.password ]] || install -m 600 -- "$RESTORE_LAST/ferrite.password" "$DIR/ferrite.password"
+    ((EUID != 0)) || chown -R --no-dereference -- "$(id -u "$ACCOUNT"):$(id -g "$ACCOUNT")" "$DIR"
+    instance_as chmod 700 "$DIR"
+    ACCESS=
+    [[ ! -f $RESTORE_LAST/ferrite.password ]] || ACCESS=1
+    sync -f -- "$DIR"
+    instance_note ready
+}
+
+# The binary log from the backup's position to the moment asked for, on a server that nobody else can connect to.
+restore_replay() {
+    local position files=() range=()
+    position=$(backup_noted "$RESTORE_LAST" binlog_position)
+    restore_binlog_files
+    if [[ $RESTORE_UNTIL =~ ^[0-9]+-[0-9]+-[0-9]+$ ]]; then
+        local gtid
+        gtid=$(backup_noted "$RESTORE_LAST" gtid)
+        range=("--stop-position=$RESTORE_UNTIL")
+        [[ -z $gtid ]] || range+=("--start-position=$gtid")
+    else
+        range=("--start-position=$position" "--stop-datetime=$RESTORE_TIME")
+    fi
+    ferrite_say "applying the binary log up to $RESTORE_UNTIL (${#files[@]} files)"
+    "$FERRITE_ROOT/ferrite" up --dir "$DIR" --port "$(restore_free_port)" --socket "$DIR/ferrite.sock" \
+        -- --skip-networking --skip-log-bin --skip-slave-start --event-scheduler=OFF >/dev/null ||
+        ferrite_die "the restored server does not start" "see $DIR/ferrite.err"
+    local status=0
+    ferrite_with_libs "$FERRITE_SERVER_PREFIX/bin/mariadb-binlog" --no-defaults "${range[@]}" "${files[@]}" |
+        "$FERRITE_ROOT/ferrite" sql --dir "$DIR" --binary-mode || status=1
+    "$FERRITE_ROOT/ferrite" down --dir "$DIR" >/dev/null || status=1
+    ((status == 0)) || ferrite_die "the binary log was not applied to its end" "the reason is above; $DIR can be removed"
+}
+
+# Sets files: from the one in which the backup ends on.
+restore_binlog_files() {
+    local first file
+    first=$(backup_noted "$RESTORE_LAST" binlog_file)
+    for file in "$RESTORE_BINLOGS/${first%.*}".*; do
+        [[ ${file##*.} =~ ^[0-9]+$ ]] || continue
+        [[ ${file##*/} < $first ]] || files+=("$file")
+    done
+}
+
+restore_free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])' 2>/dev/null || echo 33999; }

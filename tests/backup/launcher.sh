@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# ./ferrite backup and ./ferrite restore: a full backup, an increment, a point in time, and what is refused.
+set -euo pipefail
+
+ROOT=$(cd -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/../.." && pwd)
+WORK=$(mktemp -d /var/tmp/ferrite-backup.XXXXXXXX)
+chmod 711 "$WORK"
+PORT=$((20000 + RANDOM % 10000))
+PASSED=0 FAILED=0
+
+cleanup() {
+    local dir
+    for dir in "$WORK"/*/; do "$ROOT/ferrite" down --dir "$dir" >/dev/null 2>&1 || true; done
+    rm -rf "$WORK"
+}
+trap cleanup EXIT
+
+# expect NAME CODE PATTERN COMMAND...: the exit code, and a pattern that stdout and stderr together contain.
+expect() {
+    local name=$1 code=$2 pattern=$3 status=0 output
+    shift 3
+    output=$("$@" 2>&1 </dev/null) || status=$?
+    if [[ $status == "$code" ]] && grep -qE -- "$pattern" <<<"$output"; then
+        PASSED=$((PASSED + 1))
+    else
+        FAILED=$((FAILED + 1))
+        printf 'FAILED: %s\n  expected exit code %s and /%s/, got %s and:\n' "$name" "$code" "$pattern" "$status"
+        printf '%s\n' "$output" | sed 's/^/    /'
+    fi
+}
+
+up() { "$ROOT/ferrite" up --dir "$1" --socket "$1.sock" --port "$PORT" -- --log-bin=bin --server-id=1 --gtid-domain-id=3; }
+sql() { "$ROOT/ferrite" sql --dir "$1" --batch --skip-column-names -e "$2"; }
+backup() { "$ROOT/ferrite" backup --dir "$WORK/data" "$@"; }
+restore() { "$ROOT/ferrite" restore "$@"; }
+rows() { sql "$1" "SELECT GROUP_CONCAT(n ORDER BY n) FROM d.t"; }
+
+# restored DIR ROWS: a server on it has these rows, of both engines.
+restored() {
+    expect "$1 starts" 0 'Ferrite is up' up "$WORK/$1"
+    expect "$1 has the rows" 0 "^$2\$" rows "$WORK/$1"
+    expect "$1 has InnoDB's" 0 '^7$' sql "$WORK/$1" "SELECT n FROM d.i"
+    expect "$1 is shut down" 0 'cleanly' "$ROOT/ferrite" down --dir "$WORK/$1"
+}
+
+refusals() {
+    mkdir "$WORK/full" "$WORK/cut" "$WORK/cut/ferrite"
+    touch "$WORK/full/there"
+    expect "no directory" 1 'give the directory' backup
+    expect "a full directory" 1 'full is not empty: there is there' backup "$WORK/full"
+    expect "inside the data directory" 1 'is inside the data directory' backup "$WORK/data/b"
+    expect "a base that was cut off" 1 'backup.info is missing' backup "$WORK/x" --incremental-from "$WORK/cut"
+    expect "a backup that was cut off" 1 'backup.info is missing' restore "$WORK/cut" --into "$WORK/x"
+    expect "over a live directory" 1 'is the data directory of an instance' restore "$WORK/b1" --into "$WORK/data"
+    expect "into a full directory" 1 'full is not empty' restore "$WORK/b1" --into "$WORK/full"
+    expect "an increment alone" 1 'is an increment of backup' restore "$WORK/b2" --into "$WORK/x"
+    expect "--until alone" 1 'needs --binlogs' restore "$WORK/b1" --into "$WORK/x" --until 2030-01-01
+    expect "no time" 1 'is no time and no GTID' restore "$WORK/b1" --into "$WORK/x" --until soon --binlogs "$WORK/binlogs"
+    [[ ! -e $WORK/x ]] || { FAILED=$((FAILED + 1)) && echo "FAILED: something refused was made"; }
+}
+
+damage() {
+    cp -a "$WORK/b1" "$WORK/bad"
+    # So little was written that it may all be in the log, and no page in the store.
+    printf 'x' | dd of="$WORK/bad/ferrite/log" bs=1 seek=100 conv=notrunc status=none
+    expect "a damaged log is named" 1 'bad/ferrite: log: checksum differs' restore "$WORK/bad" --into "$WORK/x"
+    cp -a "$WORK/b1/ferrite/log" "$WORK/bad/ferrite/log"
+    printf 'x' | dd of="$WORK/bad/server/ibdata1" bs=1 seek=5000 conv=notrunc status=none
+    expect "a damaged file is named" 1 'ibdata1: FAILED' restore "$WORK/bad" --into "$WORK/x"
+}
+
+expect "up" 0 'Ferrite is up' up "$WORK/data"
+sql "$WORK/data" "CREATE DATABASE d; CREATE TABLE d.t (n INT PRIMARY KEY) ENGINE=FERRITE;
+    CREATE TABLE d.i (n INT PRIMARY KEY) ENGINE=InnoDB; INSERT INTO d.i VALUES (7); INSERT INTO d.t VALUES (1), (2)"
+expect "a full backup" 0 'is complete and verified' backup "$WORK/b1"
+sql "$WORK/data" "CREATE TABLE d.u (n INT) ENGINE=FERRITE; INSERT INTO d.t VALUES (3)"
+expect "an increment" 0 'is complete and verified' backup "$WORK/b2" --incremental-from "$WORK/b1"
+sql "$WORK/data" "INSERT INTO d.t VALUES (4)"
+GTID=$(sql "$WORK/data" "SELECT @@gtid_binlog_pos")
+sleep 1.1
+TIME=$(date '+%Y-%m-%d %H:%M:%S')
+sleep 1.1
+sql "$WORK/data" "INSERT INTO d.t VALUES (5); FLUSH BINARY LOGS; INSERT INTO d.t VALUES (6)"
+mkdir "$WORK/binlogs"
+cp "$WORK/data"/bin.[0-9]* "$WORK/binlogs/"
+refusals
+expect "mariadb-backup alone is refused" 1 'no rows of 2 FERRITE tables' \
+    "$ROOT/ferrite" sql --dir "$WORK/data" --force -e "BACKUP STAGE START"
+damage
+"$ROOT/ferrite" down --dir "$WORK/data" >/dev/null
+expect "restore" 0 'Restored' restore "$WORK/b1" --into "$WORK/r1"
+restored r1 1,2
+expect "restore an increment" 0 'Restored' restore "$WORK/b1" "$WORK/b2" --into "$WORK/r2"
+restored r2 1,2,3
+expect "restore up to a time" 0 'Restored' restore "$WORK/b1" --into "$WORK/r3" --until "$TIME" --binlogs "$WORK/binlogs"
+restored r3 1,2,3,4
+expect "restore up to a GTID" 0 'Restored' restore "$WORK/b1" "$WORK/b2" --into "$WORK/r4" --until "$GTID" --binlogs "$WORK/binlogs"
+restored r4 1,2,3,4
+
+printf 'launcher: %s passed, %s failed\n' "$PASSED" "$FAILED"
+((FAILED == 0))

@@ -1,0 +1,69 @@
+"""Foreign keys between texts: CHAR and VARCHAR, of different lengths, in collations with and without PAD SPACE."""
+
+from __future__ import annotations
+
+from corners.env import Env, Session, equal
+
+KINDS = ("CHAR(10)", "CHAR(12)", "VARCHAR(10)", "VARCHAR(20)")
+COLLATIONS = (
+    "utf8mb4_nopad_bin",
+    "utf8mb4_general_nopad_ci",
+    "latin1_nopad_bin",
+    "ucs2_general_nopad_ci",
+    "latin1_bin",
+)
+VALUES = ("a", "B", "ss", "")
+
+
+def _tables(session: Session, parent: str, child: str, collation: str) -> None:
+    text = f"CHARACTER SET {collation.split('_', maxsplit=1)[0]} COLLATE {collation}"
+    session.run("DROP TABLE IF EXISTS c, p")
+    session.run(f"CREATE TABLE p (k {parent} {text} PRIMARY KEY) ENGINE=FERRITE")
+    session.run(
+        f"CREATE TABLE c (id INT PRIMARY KEY, k {child} {text}, KEY (k DESC), CONSTRAINT f FOREIGN KEY (k) REFERENCES p (k)"
+        " ON UPDATE CASCADE ON DELETE CASCADE) ENGINE=FERRITE"
+    )
+    session.run("INSERT INTO p VALUES ('a'), ('B'), ('ss'), ('')")
+
+
+def _follows(session: Session, what: str) -> None:
+    """The values meet as SQL compares them: a CHAR without its padding."""
+    for number, value in enumerate(VALUES):
+        equal(session.answer(f"INSERT INTO c VALUES ({number}, '{value}')"), [], f"{what}: insert {value!r}")
+    equal(session.answer("INSERT INTO c VALUES (9, 'x')"), 1452, f"{what}: no parent")
+    equal(session.answer("INSERT INTO c VALUES (9, '0123456789')"), 1452, f"{what}: as long as it may be, no parent")
+    session.run("UPDATE p SET k=CONCAT(k, 'z')")
+    children = [(number, value + "z") for number, value in enumerate(VALUES)]
+    equal(session.run("SELECT id, TRIM(k) FROM c ORDER BY id"), children, f"{what}: updated")
+    equal(session.value("SELECT COUNT(*) FROM c JOIN p ON c.k = p.k"), len(VALUES), f"{what}: joined")
+    session.run("DELETE FROM p WHERE k='az'")
+    equal(session.value("SELECT COUNT(*) FROM c"), len(VALUES) - 1, f"{what}: deleted")
+
+
+def scenario_padding_of_char(env: Env) -> None:
+    """Each kind of text finds its parent and its children in each other kind."""
+    session = env.session()
+    for collation in COLLATIONS:
+        for parent in KINDS:
+            for child in KINDS:
+                what = f"{collation}, {parent} <- {child}"
+                _tables(session, parent, child, collation)
+                _follows(session, what)
+                answer = session.run("CHECK TABLE c EXTENDED")
+                equal(answer[-1][2:], ("status", "OK"), f"{what}: CHECK")
+                unlike = "CHAR" in (parent[:4], child[:4]) and parent != child and "nopad" in collation
+                equal(len(answer), 2 if unlike else 1, f"{what}: what CHECK says of it")
+
+
+def scenario_spaces_that_count(env: Env) -> None:
+    """A VARCHAR's trailing spaces count without PAD SPACE, and no CHAR has any."""
+    session = env.session()
+    for parent, child in (("CHAR(10)", "VARCHAR(10)"), ("VARCHAR(10)", "VARCHAR(20)")):
+        _tables(session, parent, child, "utf8mb4_nopad_bin")
+        equal(session.answer("INSERT INTO c VALUES (1, 'a ')"), 1452, f"{parent} <- {child}")
+    _tables(session, "VARCHAR(10)", "CHAR(10)", "utf8mb4_nopad_bin")
+    session.run("INSERT INTO p VALUES ('b ')")
+    equal(session.answer("INSERT INTO c VALUES (1, 'b ')"), 1452, "a CHAR and a parent with a space")
+    session.run("INSERT INTO c VALUES (1, 'a')")
+    equal(session.answer("UPDATE p SET k='c ' WHERE k='a'"), 1452, "a parent's space cannot follow")
+    equal(session.answer("SELECT id, k FROM c"), [(1, "a")], "nothing has changed")
