@@ -257,14 +257,14 @@ std::string make_definition(const Layout &layout, const TABLE *table) {
 int check_definition(const Layout &layout, fe_slice definition, const char *name) {
   if (definition.len < kDefinitionBytes || memcmp(definition.ptr, kDefinitionMagic, 4)) {
     sql_print_error("Ferrite: table %s has a definition of an unknown format", name);
-    return HA_ERR_TABLE_DEF_CHANGED;
+    return HA_ERR_INCOMPATIBLE_DEFINITION;
   }
   if (uint8korr(definition.ptr + 16) == layout.fingerprint()) return 0;
   sql_print_error(
       "Ferrite: the columns or keys of table %s in its .frm file are not those it was created "
       "with (by server version %u); restore the matching .frm file",
       name, static_cast<uint>(uint4korr(definition.ptr + 4)));
-  return HA_ERR_TABLE_DEF_CHANGED;
+  return HA_ERR_INCOMPATIBLE_DEFINITION;
 }
 
 /* ---- index entries ----------------------------------------------------------------- */

@@ -104,7 +104,9 @@ bool is_temporary_path(const char *path);
 /* The definition blob kept with a table: who made it and with which layout, and for tools what
    rows and keys mean (description.h). */
 std::string make_definition(const Layout &layout, const TABLE *table);
-/* 0, or HA_ERR_TABLE_DEF_CHANGED after saying why in the error log. */
+/* 0, or HA_ERR_INCOMPATIBLE_DEFINITION after saying why in the error log. Not
+   HA_ERR_TABLE_DEF_CHANGED: the server would ask the engine for a .frm file, get none, and remove
+   its own. */
 int check_definition(const Layout &layout, fe_slice definition, const char *name);
 
 /* Writes the entry payload of a record (columns that the key does not give back). */

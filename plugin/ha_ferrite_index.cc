@@ -21,6 +21,7 @@ using ferrite::Index;
 using ferrite::IndexChange;
 using ferrite::KeyPart;
 using ferrite::Layout;
+using ferrite::same_name;
 
 /* ---- which changes ----------------------------------------------------------------- */
 
@@ -41,10 +42,6 @@ static bool same_records(const TABLE *table, const Layout &now, const TABLE *alt
 
 static const char *name_of(const TABLE *table, const Index &index) {
   return table->key_info[index.server_no].name.str;
-}
-
-static bool same_name(const char *a, const char *b) {
-  return !my_strcasecmp(system_charset_info, a, b);
 }
 
 static bool is_added(const Alter_inplace_info *info, const char *name) {

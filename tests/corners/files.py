@@ -115,3 +115,22 @@ def scenario_a_lower_log_budget_gives_files_back(env: Env) -> None:
     write(20)
     # Files are of 64 MiB each: the budget may lie across two, and two more are spare.
     env.eventually("files given back", lambda: log_bytes() <= 4 * (64 << 20), seconds=60)
+
+
+def scenario_wrong_frm_file_is_kept(env: Env) -> None:
+    """A .frm file that is not the table's is refused and stays where it is; the right one opens the table again."""
+    session = env.session()
+    session.run("CREATE TABLE t (id INT PRIMARY KEY, a INT) ENGINE=FERRITE")
+    session.run("CREATE TABLE other (id INT PRIMARY KEY, b VARCHAR(20), KEY (b)) ENGINE=FERRITE")
+    session.run("INSERT INTO t VALUES (1, 2)")
+    here = env.datadir / "corners"
+    right, wrong = (here / "t.frm").read_bytes(), (here / "other.frm").read_bytes()
+    session.run("FLUSH TABLES")
+    (here / "t.frm").write_bytes(wrong)
+    for _ in range(2):
+        equal(session.error("SELECT * FROM t"), 1030, "the answer under another definition")
+        equal((here / "t.frm").read_bytes(), wrong, "the file")
+    expect("restore the matching .frm file" in env.log(), "the error log says nothing")
+    session.run("FLUSH TABLES")
+    (here / "t.frm").write_bytes(right)
+    equal(session.run("SELECT * FROM t"), [(1, 2)], "the rows under the right definition")
