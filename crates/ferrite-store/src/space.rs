@@ -1,7 +1,7 @@
 //! Space: room for a batch, growing ahead of need, giving back.
 //!
 //! Policy: the background keeps room for a few batches ahead of the writers, and makes the files
-//! longer in steps (a thirty-second of the store, 4 to 64 MiB) when there is less. That is all
+//! longer in steps (64 MiB) when there is less. That is all
 //! while batches go to long runs: a table that is only loaded needs no more. Once they fall into
 //! short ones (pages are rewritten, and free space is in pieces), 15% of the store is kept free,
 //! which makes them longer again. A writer grows the store itself only when no run is left. Nobody
@@ -29,7 +29,7 @@ const MARGIN_BYTES: u64 = 4 << 20;
 /// The store grows by this share of itself ...
 const GROWTH_SHARE: u64 = 32;
 /// ... and within these bounds, in bytes.
-const GROWTH_LEAST_BYTES: u64 = 4 << 20;
+const GROWTH_LEAST_BYTES: u64 = 64 << 20;
 const GROWTH_MOST_BYTES: u64 = 64 << 20;
 /// Shortest free run that is given back to the file system, in granules.
 const PUNCH_GRANULES: u32 = (1 << 20) / GRANULE_BYTES as u32;
@@ -37,7 +37,12 @@ const PUNCH_GRANULES: u32 = (1 << 20) / GRANULE_BYTES as u32;
 /// Where a store that ends at granule `from` ends when it was made longer: within one segment.
 pub(crate) fn grown_end(geometry: &Geometry, from: u64) -> u64 {
     let granules = |bytes: u64| bytes / GRANULE_BYTES as u64;
-    let least = granules(GROWTH_LEAST_BYTES.min(geometry.segment_bytes / 4));
+    // A disk that becomes full between two steps must leave room for what a statement adds until it is
+    // ended, and for its rollback: small steps left a database without.
+    let least = granules(match geometry.segment_bytes >= GROWTH_LEAST_BYTES {
+        true => GROWTH_LEAST_BYTES,
+        false => geometry.segment_bytes / 4,
+    });
     let by = (from / GROWTH_SHARE).clamp(least, granules(GROWTH_MOST_BYTES));
     let segment = u64::from(geometry.segment_granules());
     let last = (from / segment + 1) * segment;

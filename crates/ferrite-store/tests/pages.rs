@@ -548,7 +548,7 @@ fn zstd_has_levels() {
     assert!(sizes[1] < sizes[0] && sizes[0] == sizes[2], "{sizes:?}");
 }
 
-/// Files grow by small steps; where the disk has not even room for one, what is there is used to
+/// Files of short segments grow by small steps; where the disk has not even room for one, what is there is used to
 /// the end, and what comes free is used again.
 #[test]
 fn grows_in_steps_until_the_disk_is_full() {
@@ -556,7 +556,7 @@ fn grows_in_steps_until_the_disk_is_full() {
     let cfg = StoreConfig {
         direct: true,
         file_bytes: 1 << 30,
-        segment_bytes: 64 << 20,
+        segment_bytes: 16 << 20,
     };
     let store = Store::create(disk(&sim), cfg.clone()).unwrap();
     let step = 4 << 20;

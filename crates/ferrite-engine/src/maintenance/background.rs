@@ -198,11 +198,6 @@ impl Engine {
         self.told_of_space(self.store.shrink_if_half_free());
     }
 
-    /// A clean end, after the last page was written: free space is not kept for the next start.
-    pub(crate) fn trim_space(&self) {
-        self.told_of_space(self.store.trim());
-    }
-
     fn told_of_space(&self, given: Result<u64>) {
         if let Err(e) = given {
             let text = format!("cannot return free space to the file system: {e}");

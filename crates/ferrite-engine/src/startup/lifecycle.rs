@@ -505,7 +505,6 @@ impl Engine {
         if result.is_ok() {
             self.scrub_before_end();
             self.give_back_space();
-            self.trim_space();
         }
         self.log.stop_threads();
         if result.is_ok() {
