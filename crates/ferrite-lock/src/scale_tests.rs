@@ -230,6 +230,20 @@ fn waiters_of_a_hot_row() {
     assert!(walked <= 100 * 103, "{walked} steps of 100 waiters");
 }
 
+/// Steps walked until now, once no walk is under way: a waiter walks after it is seen waiting, so that a count read at
+/// once may lack the walk of the one before.
+fn steps_at_rest(t: &LockTable) -> u64 {
+    let mut seen = t.stats.walked.load(Ordering::Relaxed);
+    loop {
+        thread::sleep_ms(50);
+        let now = t.stats.walked.load(Ordering::Relaxed);
+        if now == seen {
+            return now;
+        }
+        seen = now;
+    }
+}
+
 /// One walk through a line in which all wait for a chain of others is as long as the line.
 #[test]
 fn one_walk_through_long_lines() {
@@ -271,12 +285,9 @@ fn one_walk_through_long_lines() {
         wait(&holders[i as usize], vec![i as u8 + 1]);
     }
     wait(&last, b"first".to_vec());
-    let before = t.stats.walked.load(Ordering::Relaxed);
+    let before = steps_at_rest(&t);
     wait(&first, vec![0]);
-    while t.stats.walked.load(Ordering::Relaxed) == before {
-        thread::yield_now();
-    }
-    let walked = t.stats.walked.load(Ordering::Relaxed) - before;
+    let walked = steps_at_rest(&t) - before;
     assert!(
         (lines..20 * lines).contains(&walked),
         "{walked} steps through {lines} lines of eleven"

@@ -6,10 +6,11 @@
 //!
 //! Locking: none over a call of the engine.
 
+use crate::client::Guarded;
 use crate::environment::Environment;
 use crate::plan::FaultMode;
 use ferrite_engine::{BackupLimits, BackupPhase, BackupPlace, Chain, DdlCaller, DupInfo, Engine};
-use ferrite_engine::{IndexSpec, Session, TableSpec};
+use ferrite_engine::{IndexSpec, TableSpec};
 use ferrite_io::sim::SimStorage;
 use ferrite_io::Storage;
 use ferrite_sync::random::Rng;
@@ -102,11 +103,12 @@ fn churn(engine: &Arc<Engine>, rng: &mut Rng) -> Result<(), Error> {
         Err(e) => return Err(e),
     }
     let table = engine.dict().create_table(spec, 1)?;
-    let mut session = Session::new(engine, 0, 1);
+    // A crash unwinds through here, perhaps in the middle of a commit.
+    let mut session = Guarded::new(engine, 1);
     let payload = vec![0; 3000];
     for n in 0..rng.between(5, 40) {
         let key = n.to_be_bytes();
-        session.insert_row(
+        session.get().insert_row(
             &table,
             Some(&key),
             &payload,
@@ -116,8 +118,8 @@ fn churn(engine: &Arc<Engine>, rng: &mut Rng) -> Result<(), Error> {
         )?;
     }
     match rng.chance(1, 2) {
-        true => session.commit(false)?,
-        false => session.rollback()?,
+        true => session.get().commit(false)?,
+        false => session.get().rollback()?,
     }
     drop((session, table));
     engine.checkpoint()?;

@@ -13,7 +13,7 @@ use crate::catalog::table::Table;
 use crate::rows::overflow::references;
 use crate::state::engine::Engine;
 use ferrite_types::{Error, IndexId, OverflowRef, PageId, Result};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// What the pages of values out of line are for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,22 +38,28 @@ impl Engine {
     /// `Corrupt` naming a page of no value, a page of two, or a value that is not whole; `Bug`
     /// when a transaction is at work; a page that cannot be read.
     pub fn check_values(&self) -> Result<ValueAccount> {
-        let mut pending: HashSet<(IndexId, OverflowRef)> = HashSet::new();
+        // By index, and in order: the simulator repeats a run from its seed alone.
+        let mut pending: BTreeMap<IndexId, BTreeSet<OverflowRef>> = BTreeMap::new();
+        let mut add = |(index, value)| pending.entry(index).or_default().insert(value);
         for slot in self.all_slots() {
             let state = slot.state.lock();
             if !state.txn.is_frozen() && state.xid().is_none() {
                 let text = format!("transaction {} is at work during an account", state.txn);
                 return Err(Error::Bug(text));
             }
-            pending.extend(state.garbage.iter().copied());
+            for value in state.garbage.iter() {
+                add(*value);
+            }
         }
-        pending.extend(self.purge.pending_overflow());
+        for value in self.purge.pending_overflow() {
+            add(value);
+        }
+        let none = BTreeSet::new();
         let mut account = ValueAccount::default();
         for table in self.dict.all_tables()? {
             let index = table.tree(0).index();
-            let of_index = pending.iter().filter(|(i, _)| *i == index);
-            let of_index: Vec<OverflowRef> = of_index.map(|(_, r)| *r).collect();
-            self.account_of(&table, &of_index, &mut account)?;
+            let of_index = pending.get(&index).unwrap_or(&none);
+            self.account_of(&table, of_index, &mut account)?;
         }
         Ok(account)
     }
@@ -61,7 +67,7 @@ impl Engine {
     fn account_of(
         &self,
         table: &Table,
-        pending: &[OverflowRef],
+        pending: &BTreeSet<OverflowRef>,
         account: &mut ValueAccount,
     ) -> Result<()> {
         let tree = table.tree(0);
