@@ -364,7 +364,8 @@ fn a_hundred_thousand_pages_come_back_fast() {
     let us = ferrite_sync::time::now_us() - begin;
     assert_eq!(store.page_count(IndexId(2)), 100_000 - 64);
     println!("100 K pages: {us} us");
-    assert!(us < 1_000_000, "{us} us");
+    // Half a second on an idle machine; what is quadratic takes minutes.
+    assert!(us < 10_000_000, "{us} us");
 }
 
 #[test]
