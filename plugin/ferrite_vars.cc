@@ -6,6 +6,8 @@
  */
 #include "ferrite_vars.h"
 
+#include <unistd.h>
+
 #include "ferrite_hot_backup.h"
 #include "ferrite_hton.h"
 #include "innodb_settings.h"
@@ -14,6 +16,7 @@
 namespace {
 
 unsigned long long buffer_pool_size;
+unsigned long long buffer_pool_size_max;
 unsigned long long log_budget;
 unsigned long long history_ring_size;
 unsigned long long max_history_bytes;
@@ -107,12 +110,25 @@ UPDATE_FUNCTION(print_all_deadlocks, char)
 constexpr unsigned long long KiB = 1024, MiB = 1024 * KiB, GiB = 1024 * MiB;
 constexpr unsigned long long max_bytes = 1ULL << 62;
 
+/* What the pool may grow to if nobody says more. Only addresses are reserved for it. */
+unsigned long long machine_memory_bytes() {
+  const long pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
+  return pages > 0 && page_bytes > 0 ? 1ULL * pages * page_bytes : 0;
+}
+
 }  // namespace
 
 static MYSQL_SYSVAR_ULONGLONG(
     buffer_pool_size, buffer_pool_size, PLUGIN_VAR_RQCMDARG,
-    "Size in bytes of the buffer pool, which caches index and data pages.", nullptr,
-    update_buffer_pool_size, 128 * MiB, 5 * MiB, max_bytes, MiB);
+    "Size in bytes of the buffer pool, which caches index and data pages. Can be changed while the"
+    " server runs, up to ferrite_buffer_pool_size_max.",
+    nullptr, update_buffer_pool_size, 128 * MiB, 5 * MiB, max_bytes, MiB);
+
+static MYSQL_SYSVAR_ULONGLONG(
+    buffer_pool_size_max, buffer_pool_size_max, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
+    "Largest size in bytes that ferrite_buffer_pool_size can be set to while the server runs. 0:"
+    " the size of the machine's memory. A larger ferrite_buffer_pool_size at startup raises it.",
+    nullptr, nullptr, 0, 0, max_bytes, MiB);
 
 static MYSQL_SYSVAR_ULONGLONG(
     log_budget, log_budget, PLUGIN_VAR_RQCMDARG,
@@ -246,6 +262,7 @@ static MYSQL_SYSVAR_ULONGLONG(backup_max_rate, backup_max_rate, PLUGIN_VAR_RQCMD
                               nullptr, nullptr, 0, 0, max_bytes, 0);
 
 struct st_mysql_sys_var *ferrite_system_variables[] = {MYSQL_SYSVAR(buffer_pool_size),
+                                                       MYSQL_SYSVAR(buffer_pool_size_max),
                                                        MYSQL_SYSVAR(log_budget),
                                                        MYSQL_SYSVAR(flush_log_at_trx_commit),
                                                        MYSQL_SYSVAR(flush_log_at_timeout),
@@ -273,6 +290,8 @@ struct st_mysql_sys_var *ferrite_system_variables[] = {MYSQL_SYSVAR(buffer_pool_
 
 void ferrite_fill_config(fe_config *config) {
   config->buffer_pool_size_bytes = buffer_pool_size;
+  config->buffer_pool_size_max_bytes =
+      buffer_pool_size_max ? buffer_pool_size_max : machine_memory_bytes();
   config->log_budget_bytes = log_budget;
   config->history_ring_bytes = history_ring_size;
   config->max_history_bytes = max_history_bytes;

@@ -1,7 +1,7 @@
 //! What those who ask for pages ahead and the threads that read them share (see `read_ahead`); and
 //! how often a thread would have had to wait for the disk.
 //!
-//! Invariant: no more than `room` ids are queued. Locking: the queue is a leaf.
+//! Invariant: no more ids are queued than there was [`room`] for when they came. Locking: the queue is a leaf.
 
 use ferrite_sync::atomic::AtomicBool;
 use ferrite_sync::{Condvar, Mutex};
@@ -42,27 +42,30 @@ pub(crate) struct ReadAheadState {
     pub(crate) work: Condvar,
     pub(crate) on: AtomicBool,
     pub(crate) stop: AtomicBool,
-    /// Most ids in the queue.
-    pub(crate) room: usize,
-    /// Most pages that one thread reads together.
-    pub(crate) together: usize,
 }
 
 impl ReadAheadState {
-    /// For a pool of so many frames.
-    pub(crate) fn new(frames: usize) -> ReadAheadState {
-        let room = (frames / QUEUE_SHARE).min(QUEUE_PAGES);
-        assert!(room > 0, "{frames} frames");
+    pub(crate) fn new() -> ReadAheadState {
         ReadAheadState {
             queue: Mutex::new(Queue {
-                ids: VecDeque::with_capacity(room),
+                ids: VecDeque::with_capacity(QUEUE_PAGES),
                 idle: 0,
             }),
             work: Condvar::new(),
             on: AtomicBool::new(true),
             stop: AtomicBool::new(false),
-            room,
-            together: (frames / 64).clamp(1, TOGETHER),
         }
     }
+}
+
+/// Most ids in the queue of a pool of so many frames.
+pub(crate) fn room(frames: usize) -> usize {
+    let room = (frames / QUEUE_SHARE).min(QUEUE_PAGES);
+    assert!(room > 0, "{frames} frames");
+    room
+}
+
+/// Most pages that one thread reads together into a pool of so many frames.
+pub(crate) fn together(frames: usize) -> usize {
+    (frames / 64).clamp(1, TOGETHER)
 }

@@ -42,7 +42,7 @@ pub fn patiently<T>(f: impl FnOnce() -> T) -> T {
 impl Pool {
     /// Frames kept free ahead of need.
     pub(crate) fn free_target(&self) -> usize {
-        (self.frame_count() / 64).clamp(64, 2048)
+        (self.frames.limit() / 64).clamp(64, 2048)
     }
 
     /// A free frame; waits for the writer when there is none.
@@ -104,18 +104,18 @@ impl Pool {
         // The writer goes by the count: one too high, and it makes nothing free for us, for ever.
         assert_eq!(
             self.free_count.load(Ordering::Relaxed),
-            free.len(),
+            free.list.len(),
             "count of free frames"
         );
-        if free.is_empty() {
+        if free.list.is_empty() {
             let _ = self.free_signal.wait_timeout_ms(free, WAIT_MS);
         }
     }
 
     fn pop_free(&self) -> Option<u32> {
         let mut free = self.free.lock();
-        let f = free.pop()?;
-        let left = free.len();
+        let f = free.list.pop()?;
+        let left = free.list.len();
         self.free_count.store(left, Ordering::Relaxed);
         drop(free);
         if left < self.free_target() / 2 {
@@ -124,21 +124,24 @@ impl Pool {
         Some(f)
     }
 
-    /// An unused frame goes back.
+    /// An unused frame goes back; while the pool shrinks, to those that are given to no page.
     pub(crate) fn give_back(&self, f: u32) {
         self.frame(f).clear();
         let mut free = self.free.lock();
         debug_assert!(
-            !free.iter().rev().take(64).any(|g| *g == f),
+            !free.list.iter().rev().take(64).any(|g| *g == f),
             "{f} is free twice"
         );
         assert!(
-            free.len() < self.frame_count(),
+            free.list.len() < self.frame_count(),
             "{} frames are free",
-            free.len()
+            free.list.len()
         );
-        free.push(f);
-        self.free_count.store(free.len(), Ordering::Relaxed);
+        if f as usize >= self.frames.limit() {
+            return free.park(f);
+        }
+        free.list.push(f);
+        self.free_count.store(free.list.len(), Ordering::Relaxed);
         drop(free);
         self.free_signal.notify_one();
     }
@@ -179,7 +182,19 @@ impl Pool {
 
     pub(crate) fn advance_hand(&self) -> u32 {
         let at = self.hand.fetch_add(1, Ordering::Relaxed);
-        (at % self.frame_count()) as u32
+        // Those that leave are the writer's.
+        (at % self.frames.limit()) as u32
+    }
+
+    /// The latched frame holds a page that equals its image on disk, and nobody writes it.
+    pub(crate) fn is_idle(&self, f: u32, kind: Kind) -> bool {
+        let frame = self.frame(f);
+        debug_assert!(frame.latch.is_exclusive(), "frame {f} is not latched");
+        frame.page() != PageId::NONE
+            && frame.kind() == kind
+            && !frame.is_dirty()
+            && frame.ticket.load(Ordering::SeqCst) == 0
+            && !frame.home().is_none()
     }
 
     /// Drops the clean page in frame `f`, unless it is in use.
@@ -189,12 +204,7 @@ impl Pool {
             return None;
         }
         let page = frame.page();
-        let idle = page.0 != 0
-            && frame.kind() == kind
-            && !frame.is_dirty()
-            && frame.ticket.load(Ordering::SeqCst) == 0
-            && !frame.home().is_none();
-        let dropped = idle
+        let dropped = self.is_idle(f, kind)
             && self
                 .store
                 .directory()
@@ -216,16 +226,24 @@ impl Pool {
             if frame.is_ahead() {
                 self.stats.read_ahead_unused.inc();
             }
-            if kind == Kind::Inner {
-                frame.retire_page();
-                let tag = self.epochs.retired_now();
-                self.retired.lock().push_back((tag, f));
-            } else {
-                frame.clear();
-            }
+            self.leave_frame(f, kind);
         }
         frame.latch.unlock_exclusive();
         (dropped && kind == Kind::Leaf).then_some(f)
+    }
+
+    /// The latched frame's page, which is clean, is elsewhere from here on. A leaf's frame is unused
+    /// now; an inner node's goes to the retired ones.
+    pub(crate) fn leave_frame(&self, f: u32, kind: Kind) {
+        let frame = self.frame(f);
+        debug_assert!(frame.latch.is_exclusive() && !frame.is_dirty(), "frame {f}");
+        if kind == Kind::Inner {
+            frame.retire_page();
+            let tag = self.epochs.retired_now();
+            self.retired.lock().push_back((tag, f));
+        } else {
+            frame.clear();
+        }
     }
 }
 

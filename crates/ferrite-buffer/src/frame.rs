@@ -225,6 +225,11 @@ impl Frame {
         self.hot.load(Ordering::Relaxed) == AHEAD
     }
 
+    /// The page goes when the hand comes by.
+    pub(crate) fn is_cold(&self) -> bool {
+        self.hot.load(Ordering::Relaxed) <= COLD
+    }
+
     /// One pass of the clock hand: true when the page is cold.
     pub(crate) fn cool(&self) -> bool {
         let hot = self.hot.load(Ordering::Relaxed);

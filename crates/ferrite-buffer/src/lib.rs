@@ -1,13 +1,14 @@
 //! The buffer pool: frames in memory, their latches, replacement and write-back.
 //!
 //! # What is where
-//! - `arena`: the memory of all frames; the only unsafe code of this crate.
-//! - `frame`: one frame's header words and their named transitions.
+//! - `reserved`: addresses of which a growing part is memory. `arena`: the memory of all frames.
+//! - `frame`: one frame's header words and their named transitions. `frames`: the headers of all.
 //! - `guard`: what a caller holds: a shared or exclusive latch on a leaf, or a reference
 //!   to an immutable inner node under an epoch pin.
 //! - `pool`: frames and directory, loading. `access`: from a page id to a guard.
 //! - `change`: logging, new pages, replacing inner nodes, freeing.
-//! - `evict`: free frames, the clock hand. `ahead_state`, `read_ahead`: pages read before
+//! - `evict`: free frames, the clock hand. `free_frames`, `resize`: more or fewer frames, while all work goes on.
+//! - `ahead_state`, `read_ahead`: pages read before
 //!   they are asked for.
 //! - `writer_state`, `write`: write-back in batches, map deltas, the writer thread.
 //!
@@ -41,11 +42,17 @@ mod arena;
 mod change;
 mod evict;
 mod frame;
+mod frames;
+mod free_frames;
 mod guard;
 mod packing;
 mod pool;
 mod read_ahead;
 mod recover;
+mod reserved;
+mod resize;
+#[cfg(test)]
+mod resize_tests;
 mod write;
 #[cfg(test)]
 mod write_tests;
@@ -54,6 +61,7 @@ mod writer_state;
 pub use access::Keep;
 pub use ahead_state::misses_here;
 pub use evict::{is_for_want_of_a_frame, patiently};
+pub use free_frames::Resized;
 pub use guard::{ExclusiveGuard, InnerRef, NewFrame, Node, SharedGuard};
 pub use pool::{Pool, PoolConfig, PoolStats, WriteFilter};
 pub use recover::{BlobState, RedoStep};

@@ -6,6 +6,8 @@
 use crate::ahead_state::{note_miss, ReadAheadState};
 use crate::arena::Arena;
 use crate::frame::{Frame, Kind};
+use crate::frames::Frames;
+use crate::free_frames::{FreeFrames, Resized};
 use crate::packing::Packings;
 use crate::page_prefix;
 use crate::writer_state::WriterState;
@@ -23,12 +25,20 @@ use std::collections::VecDeque;
 pub struct PoolConfig {
     /// Memory for pages, in bytes; at least 256 pages are taken.
     pub size_bytes: u64,
+    /// The largest size that [`Pool::resize`] may give it; addresses are reserved for so much. No
+    /// less than `size_bytes` is taken.
+    pub max_bytes: u64,
     /// Codec of pages written of an index without a setting ([`Pool::set_packing`]).
     pub codec: Codec,
 }
 
 /// Frames for the smallest pool that can work: deep splits plus a writer's batch.
 const MIN_FRAMES: usize = 256;
+
+/// Frames of a pool of that size.
+pub(crate) fn frames_of(bytes: u64) -> usize {
+    usize::try_from(bytes / PAGE_BYTES as u64).map_or(usize::MAX, |n| n.max(MIN_FRAMES))
+}
 
 /// What the pool counts.
 #[derive(Default)]
@@ -69,13 +79,13 @@ pub type WriteFilter = Box<dyn Fn(&[u8], &mut [u8]) -> bool + Send + Sync>;
 /// The buffer pool.
 pub struct Pool {
     arena: Arena,
-    frames: Box<[Frame]>,
+    pub(crate) frames: Frames,
     pub(crate) store: Arc<Store>,
     pub(crate) log: Arc<Log>,
     pub(crate) epochs: Epochs,
-    pub(crate) free: Mutex<Vec<u32>>,
+    pub(crate) free: Mutex<FreeFrames>,
     pub(crate) free_signal: Condvar,
-    /// Length of `free`; changed with its lock held, or two changes might be stored in the wrong order.
+    /// Length of `free.list`; changed with its lock held, or two changes might be stored in the wrong order.
     pub(crate) free_count: AtomicUsize,
     /// Frames taken out of use: reusable when their tag is quiet.
     pub(crate) retired: Mutex<VecDeque<(u64, u32)>>,
@@ -83,6 +93,10 @@ pub struct Pool {
     pub(crate) map_lock: Mutex<()>,
     pub(crate) hand: AtomicUsize,
     pub(crate) dirty_queue: Mutex<VecDeque<u32>>,
+    /// Held while the number of frames changes; what has changed, until somebody asks.
+    pub(crate) resizing: Mutex<Option<Resized>>,
+    /// Where the writer goes on to clear the frames of a pool that shrinks.
+    pub(crate) leaving_at: AtomicUsize,
     pub(crate) writer: WriterState,
     pub(crate) read_ahead: ReadAheadState,
     pub(crate) packings: Packings,
@@ -94,26 +108,33 @@ pub struct Pool {
 impl Pool {
     /// An empty pool over `store` and `log`.
     pub fn new(cfg: &PoolConfig, store: Arc<Store>, log: Arc<Log>) -> Result<Pool> {
-        let count = ((cfg.size_bytes / PAGE_BYTES as u64) as usize).max(MIN_FRAMES);
-        if count > u32::MAX as usize / 2 {
+        let count = frames_of(cfg.size_bytes);
+        let most = frames_of(cfg.max_bytes).max(count);
+        if most > u32::MAX as usize / 2 {
             return Err(Error::BadConfig("buffer_pool_size is too large".into()));
         }
-        let frames: Box<[Frame]> = (0..count).map(|_| Frame::new()).collect();
+        let (arena, frames) = (Arena::new(most)?, Frames::new(most)?);
+        arena.open_to(count)?;
+        frames.make(count)?;
+        frames.set_count(count);
+        frames.set_limit(count);
         Ok(Pool {
-            arena: Arena::new(count)?,
+            arena,
             frames,
             store,
             log,
             epochs: Epochs::new(),
-            free: Mutex::new((0..count as u32).rev().collect()),
+            free: Mutex::new(FreeFrames::of(count)),
             free_signal: Condvar::new(),
             free_count: AtomicUsize::new(count),
             retired: Mutex::new(VecDeque::new()),
             map_lock: Mutex::new(()),
             hand: AtomicUsize::new(0),
             dirty_queue: Mutex::new(VecDeque::new()),
+            resizing: Mutex::new(None),
+            leaving_at: AtomicUsize::new(0),
             writer: WriterState::new(),
-            read_ahead: ReadAheadState::new(count),
+            read_ahead: ReadAheadState::new(),
             packings: Packings::new(Packing::of(cfg.codec)),
             write_filter: OnceLock::new(),
             stats: PoolStats::default(),
@@ -136,16 +157,16 @@ impl Pool {
     }
 
     pub(crate) fn frame(&self, f: u32) -> &Frame {
-        &self.frames[f as usize]
+        self.frames.get(f)
     }
 
     pub(crate) fn frames(&self) -> &[Frame] {
-        &self.frames
+        self.frames.all()
     }
 
-    /// Frames in the pool.
+    /// Frames in the pool; while it shrinks, those that are to go among them.
     pub fn frame_count(&self) -> usize {
-        self.frames.len()
+        self.frames.count()
     }
 
     /// The log that changes go to.

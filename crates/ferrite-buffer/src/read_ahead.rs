@@ -22,7 +22,7 @@
 //! The queue is a leaf. A thread here holds exclusive latches of several frames at once while it
 //! reads: they are frames that were free a moment ago, and it takes no latch of a published page.
 
-use crate::ahead_state::note_miss;
+use crate::ahead_state::{note_miss, room, together};
 use crate::pool::Pool;
 use ferrite_store::{Arrived, Location, TogetherReader};
 use ferrite_sync::atomic::Ordering;
@@ -56,7 +56,7 @@ impl Pool {
     /// Pages of one scan that may be read ahead at a time; 0: it is switched off.
     pub fn read_ahead_window(&self) -> usize {
         let on = self.read_ahead.on.load(Ordering::Relaxed);
-        usize::from(on) * self.read_ahead.room / 2
+        usize::from(on) * room(self.frames.limit()) / 2
     }
 
     /// Is the page on disk only? A hint.
@@ -71,10 +71,10 @@ impl Pool {
             return;
         }
         let mut queue = self.read_ahead.queue.lock();
-        let room = self.read_ahead.room - queue.ids.len();
-        queue.ids.extend(pages.iter().take(room));
-        debug_assert!(queue.ids.len() <= self.read_ahead.room, "no room was left");
-        let wanted = queue.ids.len().div_ceil(self.read_ahead.together);
+        let frames = self.frames.limit();
+        let left = room(frames).saturating_sub(queue.ids.len());
+        queue.ids.extend(pages.iter().take(left));
+        let wanted = queue.ids.len().div_ceil(together(frames));
         let woken = wanted.min(queue.idle);
         drop(queue);
         for _ in 0..woken {
@@ -112,7 +112,7 @@ impl Pool {
             if state.stop.load(Ordering::SeqCst) {
                 return false;
             }
-            let some = queue.ids.len().min(state.together);
+            let some = queue.ids.len().min(together(self.frames.limit()));
             if some > 0 {
                 ids.extend(queue.ids.drain(..some));
                 return true;

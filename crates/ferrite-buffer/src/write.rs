@@ -379,13 +379,14 @@ impl Pool {
         }
         self.collect_old(batch);
         self.collect_cold(batch);
+        let cleared = self.collect_leaving(batch);
         match self.write_out(batch) {
             Ok(0) => {
                 // While changes are refused no page gets dirty: room alone must end that.
                 if grown.is_ok() {
                     self.note_success();
                 }
-                false
+                cleared > 0
             }
             Ok(_) => {
                 self.note_success();
@@ -425,9 +426,8 @@ impl Pool {
     /// free.
     fn collect_cold(&self, batch: &mut WriteBatch) {
         let target = self.free_target();
-        let failing = self.writer.disk_full.load(Ordering::Relaxed);
-        let most = if failing { TRIAL_PAGES } else { usize::MAX };
-        let mut steps = self.frame_count() * 3;
+        let most = self.most_copied();
+        let mut steps = self.frames.limit() * 3;
         while steps > 0 {
             // What is copied will be free, if it can be written.
             let coming = batch.copied.len().min(most);
@@ -450,6 +450,21 @@ impl Pool {
                 self.give_back(f);
             }
         }
+    }
+
+    /// Pages that are copied into a batch before it is written.
+    fn most_copied(&self) -> usize {
+        let failing = self.writer.disk_full.load(Ordering::Relaxed);
+        if failing {
+            TRIAL_PAGES
+        } else {
+            usize::MAX
+        }
+    }
+
+    /// As [`Pool::copy_into`]; few pages while none can be written.
+    pub(crate) fn copy_trial(&self, f: u32, batch: &mut WriteBatch) -> bool {
+        batch.copied.len() < self.most_copied() && self.copy_into(f, batch)
     }
 
     fn note_failure(&self, error: &Error) {

@@ -21,7 +21,7 @@ pub(crate) fn pool_on(disk: &SimStorage) -> Arc<Pool> {
     pool_of(4 << 20, disk)
 }
 
-fn pool_of(size_bytes: u64, disk: &SimStorage) -> Arc<Pool> {
+pub(crate) fn pool_of(size_bytes: u64, disk: &SimStorage) -> Arc<Pool> {
     let storage: Arc<dyn Storage> = Arc::new(disk.boot());
     let config = StoreConfig {
         direct: false,
@@ -36,6 +36,7 @@ fn pool_of(size_bytes: u64, disk: &SimStorage) -> Arc<Pool> {
     let log = Log::create(storage, Lsn::ZERO, log_config).unwrap();
     let config = PoolConfig {
         size_bytes,
+        max_bytes: 64 << 20,
         codec: Codec::None,
     };
     Arc::new(Pool::new(&config, store, log).unwrap())
@@ -51,7 +52,7 @@ fn build(bytes: &mut [u8], text: u8) {
     bytes[40] = text;
 }
 
-fn new_inner(pool: &Pool) -> PageId {
+pub(crate) fn new_inner(pool: &Pool) -> PageId {
     let page = pool.alloc_page(INDEX);
     let mut frame = pool.reserve(1).unwrap().pop().unwrap();
     build(frame.bytes_mut(), 1);

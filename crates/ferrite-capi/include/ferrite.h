@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-#define FE_ABI_VERSION 7
+#define FE_ABI_VERSION 8
 
 typedef struct fe_engine fe_engine;
 typedef struct fe_session fe_session; /* one SQL connection and its transaction */
@@ -141,6 +141,7 @@ typedef struct {
   uint32_t abi_version; /* FE_ABI_VERSION */
   const char *data_dir; /* the server's data directory; files live in #ferrite below it */
   uint64_t buffer_pool_size_bytes;
+  uint64_t buffer_pool_size_max_bytes; /* largest that fe_engine_set takes for it */
   uint64_t log_budget_bytes;      /* target size of the redo log */
   uint64_t history_ring_bytes;    /* size of the history ring */
   uint64_t max_history_bytes;     /* 0: off */

@@ -7,7 +7,7 @@
 use std::ffi::{c_char, c_int, c_void};
 
 /// Version of this boundary.
-pub const FE_ABI_VERSION: u32 = 7;
+pub const FE_ABI_VERSION: u32 = 8;
 
 /// A byte slice.
 #[repr(C)]
@@ -138,6 +138,7 @@ pub struct fe_config {
     pub abi_version: u32,
     pub data_dir: *const c_char,
     pub buffer_pool_size_bytes: u64,
+    pub buffer_pool_size_max_bytes: u64,
     pub log_budget_bytes: u64,
     pub history_ring_bytes: u64,
     pub max_history_bytes: u64,

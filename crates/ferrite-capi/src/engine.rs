@@ -30,6 +30,7 @@ fn config_of(c: &fe_config) -> Result<Config> {
         .ok_or_else(|| Error::BadConfig("compression must be none, lz4 or zstd".into()))?;
     Ok(Config {
         buffer_pool_size_bytes: c.buffer_pool_size_bytes,
+        buffer_pool_size_max_bytes: c.buffer_pool_size_max_bytes,
         log_budget_bytes: c.log_budget_bytes,
         log_segment_bytes: (c.log_budget_bytes / 4).clamp(1 << 20, 64 << 20) & !0xffff,
         history_ring_bytes: c.history_ring_bytes,

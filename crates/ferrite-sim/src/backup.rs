@@ -6,8 +6,8 @@
 //!
 //! Locking: none over a call of the engine.
 
-use crate::client::Guarded;
 use crate::environment::Environment;
+use crate::guarded::Guarded;
 use crate::plan::FaultMode;
 use ferrite_engine::{BackupLimits, BackupPhase, BackupPlace, Chain, DdlCaller, DupInfo, Engine};
 use ferrite_engine::{IndexSpec, TableSpec};

@@ -3,6 +3,7 @@
 
 use crate::damage::note_durable;
 use crate::environment::Environment;
+use crate::guarded::Guarded;
 use crate::model::{State, TableNo, Writes, MARKS};
 use crate::plan::{Corner, FaultMode};
 use crate::rows::Row;
@@ -11,31 +12,6 @@ use ferrite_sync::random::Rng;
 use ferrite_sync::{sim, thread, Arc};
 use ferrite_types::{Error, TxnId, UndoPosition};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// A session that is let go without a rollback when its machine dies.
-pub struct Guarded(Option<Session>);
-
-impl Guarded {
-    /// A new session.
-    pub fn new(engine: &Arc<Engine>, thd: usize) -> Guarded {
-        Guarded(Some(Session::new(engine, thd, thd as u64)))
-    }
-
-    /// The session.
-    pub fn get(&mut self) -> &mut Session {
-        self.0.as_mut().expect("it is there until the end")
-    }
-}
-
-impl Drop for Guarded {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            if let Some(session) = self.0.take() {
-                session.abandon();
-            }
-        }
-    }
-}
 
 /// A range of an index that this transaction has locked, gaps included.
 pub struct LockedRange {

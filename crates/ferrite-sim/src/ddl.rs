@@ -9,10 +9,10 @@
 //!   the table, and waits only for those that may.
 //! - It ends within its time.
 
-use crate::client::Guarded;
 use crate::environment::Environment;
 use crate::family::{description, new_foreign};
 use crate::foreign_ddl::{family_ddl, others_refer};
+use crate::guarded::Guarded;
 use crate::model::{Ddl, TableModel, TableNo, Version, MARKS};
 use crate::rows::{pattern, Big, Row, Secondary, Shape};
 use crate::write::{borrowed, entries_of};

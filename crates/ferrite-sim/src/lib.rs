@@ -10,7 +10,8 @@
 //! - `family`: foreign keys as the model has them. `foreign`: statements on tables that have some;
 //!   `foreign_look`: what they look at. `foreign_ddl`: tables and foreign keys come and go.
 //! - `decide`: prepared transactions without a session. `ddl`: tables come, go, and are copied.
-//!   `kill`: statements are killed. `damage`: files are.
+//!   `kill`: statements are killed. `damage`: files are. `pool`: the buffer pool changes its size.
+//! - `guarded`: sessions that a crash unwinds.
 //! - `backup`: hot backups, whose copies replace the disk.
 //! - `verify`: what must be there after a restart.
 //! - `lifecycle`: one life of the program. `run`: lives, crashes and faults; the whole of a run.
@@ -34,10 +35,12 @@ pub mod family;
 pub mod foreign;
 pub mod foreign_ddl;
 pub mod foreign_look;
+pub mod guarded;
 pub mod kill;
 pub mod lifecycle;
 pub mod model;
 pub mod plan;
+pub mod pool;
 pub mod read;
 pub mod rows;
 pub mod run;

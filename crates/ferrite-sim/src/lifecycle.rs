@@ -11,6 +11,7 @@ use crate::family::Constraint;
 use crate::kill::killer;
 use crate::model::{Model, TableModel, MARKS};
 use crate::plan::{Corner, Plan};
+use crate::pool;
 use crate::rows::Shape;
 use crate::verify::{check_all, verify};
 use ferrite_engine::Engine;
@@ -231,6 +232,12 @@ fn run_clients(environment: &Arc<Environment>, engine: &Arc<Engine>, number: u64
     }
     if environment.plan.extra.packings {
         start("packer", 11, |w, e, seed, _| packer(w, e, seed));
+    }
+    if environment.plan.extra.resizes {
+        start("resizer", 10, |w, e, seed, _| pool::resizer(w, e, seed));
+    }
+    if environment.plan.extra.ahead {
+        start("ahead", 20, |_, e, seed, _| pool::read_ahead(e, seed));
     }
     if environment.plan.extra.kills {
         start("killer", 12, |w, e, seed, _| killer(w, e, seed));

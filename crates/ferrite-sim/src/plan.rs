@@ -98,6 +98,10 @@ pub struct Extra {
     pub movers: bool,
     /// How tables are packed: drawn for each new table, and changed while pages are written.
     pub packings: bool,
+    /// The buffer pool grows and shrinks.
+    pub resizes: bool,
+    /// Pages are read ahead that nobody asks for.
+    pub ahead: bool,
     /// Hot backups, whose copies the next life finds.
     pub backup: bool,
     /// What the whole run is about, if it is about one thing.
@@ -433,6 +437,8 @@ impl Extra {
             superblock_lost: false,
             movers: false,
             packings: Rng::new(seed ^ 0x71a1_0018).chance(2, 3),
+            resizes: Rng::new(seed ^ 0x71a1_0019).chance(1, 2),
+            ahead: Rng::new(seed ^ 0x71a1_001a).chance(1, 2),
             backup: false,
             corner: None,
             // Of all seeds one in thirteen has thousands.
@@ -483,6 +489,7 @@ fn config(rng: &mut Rng) -> Config {
     let segment = pick(rng, &[64 << 10, 128 << 10, 256 << 10]);
     Config {
         buffer_pool_size_bytes: 4 << 20,
+        buffer_pool_size_max_bytes: 12 << 20,
         log_budget_bytes: segment * rng.between(4, 8),
         log_segment_bytes: segment,
         log_ring_bytes: pick(rng, &[256 << 10, 512 << 10]),

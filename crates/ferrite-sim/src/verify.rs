@@ -173,7 +173,7 @@ fn read_all(
     table: &Arc<Table>,
     shape: &Shape,
 ) -> Result<Rows, Error> {
-    let mut client = crate::client::Guarded::new(engine, 0);
+    let mut client = crate::guarded::Guarded::new(engine, 0);
     let s = client.get();
     s.begin_statement(Isolation::RepeatableRead);
     let mut rows = Rows::new();

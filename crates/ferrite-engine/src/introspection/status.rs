@@ -150,7 +150,7 @@ impl Engine {
         let s = &self.pool.stats;
         let total = self.pool.frame_count() as u64;
         let free = self.pool.free_frames() as u64;
-        let data = (total - free) * ferrite_types::PAGE_BYTES as u64;
+        let data = total.saturating_sub(free) * ferrite_types::PAGE_BYTES as u64;
         let dirty = self.pool.dirty_pages() as u64;
         let gauge = |name, value, comment| gauge(name, value, "buffer", comment);
         let counter =
@@ -160,6 +160,12 @@ impl Engine {
                 "buffer_pool_pages_total",
                 total,
                 "Size of the buffer pool in pages",
+            ),
+            gauge(
+                "buffer_pool_pages_leaving",
+                self.pool.leaving_frames() as u64,
+                "Number of pages that the buffer pool still has to clear before it is as small as \
+                 ferrite_buffer_pool_size says",
             ),
             gauge(
                 "buffer_pool_pages_free",

@@ -186,9 +186,23 @@ impl Engine {
                 last_us = time::now_us();
             }
             self.move_attention();
+            self.tell_of_resize();
             // However often it is woken, the walks over all frames leave the memory to others.
             let took_us = time::now_us() - since_us;
             thread::sleep_us(REST_US.max(took_us.min(20 * REST_US) * REST_FACTOR));
+        }
+    }
+
+    /// A buffer pool that has its new size is worth a line: a small one comes after a while.
+    fn tell_of_resize(&self) {
+        if let Some(done) = self.pool.take_resized() {
+            let mib = |bytes: u64| bytes >> 20;
+            let text = format!(
+                "the buffer pool has {} MiB now, it had {} MiB",
+                mib(done.to_bytes),
+                mib(done.from_bytes)
+            );
+            self.callbacks.log(LogLevel::Note, &text);
         }
     }
 

@@ -135,6 +135,7 @@ impl Engine {
     fn make_pool(config: &Config, store: &Arc<Store>, log: &Arc<Log>) -> Result<Arc<Pool>> {
         let pool_config = PoolConfig {
             size_bytes: config.buffer_pool_size_bytes,
+            max_bytes: config.buffer_pool_size_max_bytes,
             codec: config.codec,
         };
         Ok(Arc::new(Pool::new(

@@ -10,6 +10,9 @@ use ferrite_types::{Error, Result};
 pub struct Config {
     /// Memory for pages.
     pub buffer_pool_size_bytes: u64,
+    /// Largest size that the buffer pool may be given while the engine runs; 0: it stays as it is
+    /// or gets smaller.
+    pub buffer_pool_size_max_bytes: u64,
     /// Log that a checkpoint lets grow before it is recycled.
     pub log_budget_bytes: u64,
     /// Size of one log file.
@@ -63,10 +66,14 @@ pub struct Config {
     pub recovery_memory_bytes: u64,
 }
 
+/// The smallest buffer pool.
+pub(crate) const SMALLEST_POOL_BYTES: u64 = 4 << 20;
+
 impl Default for Config {
     fn default() -> Config {
         Config {
             buffer_pool_size_bytes: 128 << 20,
+            buffer_pool_size_max_bytes: 0,
             log_budget_bytes: 1 << 30,
             log_segment_bytes: 64 << 20,
             log_ring_bytes: 16 << 20,
@@ -102,7 +109,7 @@ impl Config {
     /// `BadConfig` naming the setting.
     pub fn validate(&self) -> Result<()> {
         let fault = |text: &str| Err(Error::BadConfig(text.into()));
-        if self.buffer_pool_size_bytes < 4 << 20 {
+        if self.buffer_pool_size_bytes < SMALLEST_POOL_BYTES {
             return fault("buffer_pool_size must be at least 4 MiB");
         }
         if self.flush_log_at_commit > 2 {

@@ -6,7 +6,7 @@ use crate::catalog::dictionary::Dictionary;
 use crate::log_records::xid::Xid;
 use crate::state::backup::BackupState;
 use crate::state::callbacks::Callbacks;
-use crate::state::config::Config;
+use crate::state::config::{Config, SMALLEST_POOL_BYTES};
 use crate::state::counters::Counters;
 use crate::state::losers::Losers;
 use crate::state::prepared::Prepared;
@@ -22,7 +22,7 @@ use ferrite_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use ferrite_sync::thread::JoinHandle;
 use ferrite_sync::{thread, time, Arc, Event, Mutex};
 use ferrite_txn::{TxnSystem, VersionStore};
-use ferrite_types::{Error, Result};
+use ferrite_types::{Error, PageId, Result};
 use std::collections::BTreeMap;
 
 /// After room could not be made on a full disk, and nothing was freed since, how long it is not
@@ -281,6 +281,7 @@ impl Engine {
                 self.log.set_budget(value);
                 self.housekeeping.set();
             }
+            "buffer_pool_size" if value >= SMALLEST_POOL_BYTES => self.pool.resize(value)?,
             "read_ahead" => self.pool.set_read_ahead(value != 0),
             "scrub" => self.set_scrub(value != 0),
             "max_history_bytes" => self.max_history_bytes.store(value, Ordering::SeqCst),
@@ -292,8 +293,7 @@ impl Engine {
             | "history_ring_size"
             | "rollback_on_timeout"
             | "compression"
-            | "stats_sample_pages"
-            | "buffer_pool_size" => {
+            | "stats_sample_pages" => {
                 return Err(Error::BadConfig(format!(
                     "{name} cannot be changed while the server runs"
                 )))
@@ -301,6 +301,11 @@ impl Engine {
             _ => return Err(Error::BadConfig(format!("{name} = {value}"))),
         }
         Ok(())
+    }
+
+    /// Reads these pages in the background, as a scan does with those it will need. For tests.
+    pub fn read_ahead(&self, pages: &[PageId]) {
+        self.pool.read_ahead(pages);
     }
 
     /// The storage below, for tools and tests.

@@ -1,0 +1,38 @@
+//! What happens to the buffer pool beside the clients: it grows and shrinks, and pages are read ahead.
+//!
+//! Locking: none over a call of the engine.
+
+use crate::environment::Environment;
+use ferrite_engine::Engine;
+use ferrite_sync::random::Rng;
+use ferrite_sync::{thread, Arc};
+use ferrite_types::PageId;
+
+/// Page ids below this one are asked for: the tables are small.
+const PAGES: u64 = 1500;
+
+/// SET GLOBAL ferrite_buffer_pool_size.
+pub fn resizer(environment: &Arc<Environment>, engine: &Arc<Engine>, seed: u64) {
+    let mut rng = Rng::new(seed);
+    for _ in 0..rng.between(2, 30) {
+        thread::sleep_us(rng.below(50_000));
+        let bytes = rng.between(4, 12) << 20;
+        match engine.set("buffer_pool_size", bytes) {
+            Ok(()) => {}
+            Err(e) => assert!(environment.is_injected(&e), "a pool of {bytes} bytes: {e}"),
+        }
+    }
+}
+
+/// Scans of small tables hardly read ahead: this does, whatever the pages are.
+pub fn read_ahead(engine: &Arc<Engine>, seed: u64) {
+    let mut rng = Rng::new(seed);
+    for _ in 0..rng.between(10, 200) {
+        thread::sleep_us(rng.below(10_000));
+        let first = rng.below(PAGES);
+        let pages: Vec<PageId> = (0..rng.between(1, 40))
+            .map(|n| PageId((first + n) as u32))
+            .collect();
+        engine.read_ahead(&pages);
+    }
+}
