@@ -124,7 +124,9 @@ mod tests {
         memory.open_to(1 << 20).unwrap();
         memory.open_to(1 << 19).unwrap();
         assert_eq!(memory.open_bytes(), 1 << 20, "it does not shrink");
+        // SAFETY: offsets below what is open.
         let at = |offset: usize| unsafe { memory.base().add(offset) };
+        // SAFETY: open, and nobody else has the memory.
         unsafe {
             at(100).write(1);
             at((1 << 20) - 1).write(2);

@@ -40,6 +40,11 @@ fn frame_of(pool: &Pool, page: PageId) -> Option<u32> {
     pool.store().directory().get(page).as_frame()
 }
 
+fn bytes_of(pool: &Pool, f: u32) -> Vec<u8> {
+    // SAFETY: an inner node's image, and this thread alone works on the pool.
+    unsafe { pool.arena().page(f) }.to_vec()
+}
+
 #[test]
 fn new_frames_can_be_had_at_once() {
     let pool = pool_of(SMALL, &SimStorage::new(1));
@@ -99,16 +104,16 @@ fn a_page_in_use_moves() {
     let f = frame_of(&pool, page).unwrap();
     let (lsn, home) = (pool.frame(f).lsn(), pool.frame(f).home());
     let before = pool.pin();
-    let old = unsafe { pool.arena().page(f) }.to_vec();
+    let old = bytes_of(&pool, f);
     let reads = pool.stats.reads.get();
     assert!(pool.move_page(f, Kind::Inner));
     let g = frame_of(&pool, page).expect("it is in memory");
     assert_ne!(f, g);
     assert_eq!((pool.frame(g).lsn(), pool.frame(g).home()), (lsn, home));
-    assert_eq!(unsafe { pool.arena().page(g) }, old);
+    assert_eq!(bytes_of(&pool, g), old);
     // Who came before still sees the old image.
     pool.reclaim_retired();
-    assert_eq!(unsafe { pool.arena().page(f) }, old);
+    assert_eq!(bytes_of(&pool, f), old);
     assert_eq!(pool.stats.reads.get(), reads);
     drop(before);
     // A dirty one does not move: its batch, or a checkpoint's scan, might miss it.
