@@ -8,8 +8,8 @@ use ferrite_sync::random::Rng;
 use ferrite_sync::{thread, Arc};
 use ferrite_types::PageId;
 
-/// Page ids below this one are asked for: the tables are small.
-const PAGES: u64 = 1500;
+/// Page ids below one of these are asked for: the tables are small, some very.
+const PAGES: [u64; 3] = [150, 400, 1500];
 
 /// SET GLOBAL ferrite_buffer_pool_size.
 pub fn resizer(environment: &Arc<Environment>, engine: &Arc<Engine>, seed: u64) {
@@ -27,9 +27,12 @@ pub fn resizer(environment: &Arc<Environment>, engine: &Arc<Engine>, seed: u64) 
 /// Scans of small tables hardly read ahead: this does, whatever the pages are.
 pub fn read_ahead(engine: &Arc<Engine>, seed: u64) {
     let mut rng = Rng::new(seed);
-    for _ in 0..rng.between(10, 200) {
-        thread::sleep_us(rng.below(10_000));
-        let first = rng.below(PAGES);
+    let pages = PAGES[rng.below(3) as usize];
+    for round in 0..rng.between(50, 300) {
+        // After a restart no page is in memory, and clients want the same ones.
+        let pause_us = if round < 40 { 500 } else { 10_000 };
+        thread::sleep_us(rng.below(pause_us));
+        let first = rng.below(pages);
         let pages: Vec<PageId> = (0..rng.between(1, 40))
             .map(|n| PageId((first + n) as u32))
             .collect();
