@@ -34,6 +34,7 @@ pub mod family;
 pub mod foreign;
 pub mod foreign_ddl;
 pub mod foreign_look;
+pub mod kept;
 pub mod kill;
 pub mod lifecycle;
 pub mod model;

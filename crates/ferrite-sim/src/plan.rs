@@ -100,6 +100,8 @@ pub struct Extra {
     pub packings: bool,
     /// Hot backups, whose copies the next life finds.
     pub backup: bool,
+    /// Snapshots that are kept, and rewound to.
+    pub kept: bool,
     /// What the whole run is about, if it is about one thing.
     pub corner: Option<Corner>,
 }
@@ -434,6 +436,7 @@ impl Extra {
             movers: false,
             packings: Rng::new(seed ^ 0x71a1_0018).chance(2, 3),
             backup: false,
+            kept: false,
             corner: None,
             // Of all seeds one in thirteen has thousands.
             bulk: match rng.below(40) {
@@ -541,6 +544,7 @@ impl Plan {
         plan.extra.file_damage &= plan.faults == FaultMode::PowerOnly;
         // Drawn apart, like all of them.
         plan.extra.backup = Rng::new(seed ^ 0x71a1_0005).chance(1, 4);
+        plan.extra.kept = Rng::new(seed ^ 0x71a1_0ee9).chance(1, 4);
         if let Some(corner) = Corner::new(seed) {
             corner.shape(&mut plan);
         }
