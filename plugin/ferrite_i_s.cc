@@ -406,8 +406,7 @@ struct Kept {
 
 void collect_kept(void *arg, const fe_kept_row *row) {
   static_cast<std::vector<Kept> *>(arg)->push_back({*row, text_of(row->name), text_of(row->lost),
-                                                    text_of(row->binlog_file),
-                                                    text_of(row->gtid)});
+                                                    text_of(row->binlog_file), text_of(row->gtid)});
 }
 
 int fill_kept_snapshots(THD *thd, TABLE_LIST *tables, Item *) {

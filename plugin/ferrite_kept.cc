@@ -225,8 +225,9 @@ bool ferrite_kept_create(THD *thd, const char *name) {
   static const char *const variable = "ferrite_snapshot_create";
   if (thd->current_backup_stage != BACKUP_FINISHED || thd->global_read_lock.is_acquired() ||
       thd->locked_tables_mode || thd->mdl_backup_lock) {
-    refuse(variable, name, "this connection holds BACKUP STAGE, BACKUP LOCK, FLUSH TABLES WITH READ"
-                           " LOCK or LOCK TABLES");
+    refuse(variable, name,
+           "this connection holds BACKUP STAGE, BACKUP LOCK, FLUSH TABLES WITH READ"
+           " LOCK or LOCK TABLES");
     return false;
   }
   std::string why;

@@ -2,9 +2,9 @@
  * Kept snapshots: ferrite_snapshot_create, ferrite_snapshot_drop, and the schedule.
  *
  * A snapshot has one point in time with the definitions of tables (.frm) and the position in the
- * binary log: DDL is blocked while the files are read, and commits, too, while the point is fixed, by
- * the lock that BACKUP STAGE takes. Both are blocked for moments; the checkpoint before and what is
- * written after block nobody.
+ * binary log: DDL is blocked while the files are read, and commits, too, while the point is fixed,
+ * by the lock that BACKUP STAGE takes. Both are blocked for moments; the checkpoint before and what
+ * is written after block nobody.
  *
  * Rules of this module
  * - While a BACKUP STAGE of another connection is active there is no point: the statement fails

@@ -285,11 +285,11 @@ static MYSQL_SYSVAR_ULONGLONG(backup_max_rate, backup_max_rate, PLUGIN_VAR_RQCMD
                               " Applies to backups that begin after it is set.",
                               nullptr, nullptr, 0, 0, max_bytes, 0);
 
-static MYSQL_SYSVAR_STR(
-    snapshot_create, snapshot_create,
-    PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_MEMALLOC | PLUGIN_VAR_NOCMDOPT,
-    "Setting it to a name takes a snapshot of all Ferrite tables, which is kept until it is dropped.",
-    check_snapshot_name, update_snapshot_create, "");
+static MYSQL_SYSVAR_STR(snapshot_create, snapshot_create,
+                        PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_MEMALLOC | PLUGIN_VAR_NOCMDOPT,
+                        "Setting it to a name takes a snapshot of all Ferrite tables, which is "
+                        "kept until it is dropped.",
+                        check_snapshot_name, update_snapshot_create, "");
 
 static MYSQL_SYSVAR_STR(snapshot_drop, snapshot_drop,
                         PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_MEMALLOC | PLUGIN_VAR_NOCMDOPT,
@@ -300,16 +300,17 @@ static MYSQL_SYSVAR_UINT(snapshot_interval, snapshot_interval, PLUGIN_VAR_RQCMDA
                          "A snapshot is taken every so many seconds, and kept. 0: none.", nullptr,
                          update_snapshot_schedule, 0, 0, 31536000, 0);
 
-static MYSQL_SYSVAR_UINT(snapshots_kept, snapshots_kept, PLUGIN_VAR_RQCMDARG,
-                         "Of the snapshots taken by ferrite_snapshot_interval, so many are kept; the"
-                         " oldest are dropped. 0: all.",
-                         nullptr, update_snapshot_schedule, 24, 0, 100000, 0);
+static MYSQL_SYSVAR_UINT(
+    snapshots_kept, snapshots_kept, PLUGIN_VAR_RQCMDARG,
+    "Of the snapshots taken by ferrite_snapshot_interval, so many are kept; the"
+    " oldest are dropped. 0: all.",
+    nullptr, update_snapshot_schedule, 24, 0, 100000, 0);
 
-static MYSQL_SYSVAR_ULONGLONG(
-    snapshot_max_bytes, snapshot_max_bytes, PLUGIN_VAR_RQCMDARG,
-    "Limit in bytes for what kept snapshots take: their files, and pages that have changed since. If"
-    " it is exceeded, the oldest snapshot is dropped. 0: no limit.",
-    nullptr, update_snapshot_max_bytes, 16 * GiB, 0, max_bytes, 0);
+static MYSQL_SYSVAR_ULONGLONG(snapshot_max_bytes, snapshot_max_bytes, PLUGIN_VAR_RQCMDARG,
+                              "Limit in bytes for what kept snapshots take: their files, and pages "
+                              "that have changed since. If"
+                              " it is exceeded, the oldest snapshot is dropped. 0: no limit.",
+                              nullptr, update_snapshot_max_bytes, 16 * GiB, 0, max_bytes, 0);
 
 struct st_mysql_sys_var *ferrite_system_variables[] = {MYSQL_SYSVAR(buffer_pool_size),
                                                        MYSQL_SYSVAR(log_budget),

@@ -124,7 +124,8 @@ rewind_start() {
 rewind_binlog() {
     [[ $REWIND_BINLOG == reset ]] || return 0
     if [[ -n $1 ]]; then
-        instance_running && instance_query "RESET MASTER" || ferrite_die "the tables are back, but RESET MASTER failed" "run it yourself"
+        instance_running || ferrite_die "the tables are back, but the server does not run" "run RESET MASTER when it does"
+        instance_query "RESET MASTER" || ferrite_die "the tables are back, but RESET MASTER failed" "run it yourself"
     else
         ferrite_warn "the server does not run: run RESET MASTER when it does"
     fi

@@ -60,21 +60,20 @@ def _contents(server: Server) -> dict[str, Any]:
 def _take(server: Server, name: str) -> dict[str, Any]:
     """Takes a snapshot while nothing can change, and what a client sees then."""
     holder, taker = server.connect(autocommit=True), server.connect(autocommit=True)
-    with contextlib.closing(holder), contextlib.closing(taker):
-        with holder.cursor() as cursor, taker.cursor() as other:
-            cursor.execute("FLUSH TABLES WITH READ LOCK")
-            other.execute(f"SET GLOBAL ferrite_snapshot_create = '{name}'")
-            truth = contents(other)
-            other.execute("SHOW MASTER STATUS")
-            file, position = other.fetchone()[:2]
-            other.execute(
-                "SELECT binlog_file, binlog_position, gtid = @@gtid_binlog_pos"
-                f" FROM information_schema.FERRITE_KEPT_SNAPSHOTS WHERE name = '{name}'"
-            )
-            found = other.fetchone()
-            if found != (file, position, 1):
-                raise Failed(f"{name}: the binary log is at {file} {position}, the snapshot says {found}")
-            cursor.execute("UNLOCK TABLES")
+    with contextlib.closing(holder), contextlib.closing(taker), holder.cursor() as cursor, taker.cursor() as other:
+        cursor.execute("FLUSH TABLES WITH READ LOCK")
+        other.execute(f"SET GLOBAL ferrite_snapshot_create = '{name}'")
+        truth = contents(other)
+        other.execute("SHOW MASTER STATUS")
+        file, position = other.fetchone()[:2]
+        other.execute(
+            "SELECT binlog_file, binlog_position, gtid = @@gtid_binlog_pos"
+            f" FROM information_schema.FERRITE_KEPT_SNAPSHOTS WHERE name = '{name}'"
+        )
+        found = other.fetchone()
+        if found != (file, position, 1):
+            raise Failed(f"{name}: the binary log is at {file} {position}, the snapshot says {found}")
+        cursor.execute("UNLOCK TABLES")
     return truth
 
 

@@ -54,7 +54,9 @@ def _pairs(server: Server, say: Any) -> None:
                 _drop_all(cursor)
                 after = _rate(load)
                 ratios.append(with_ / ((without + after) / 2))
-                say(f"pair {pair}: {without:.0f}, {after:.0f} commits/s; with {KEPT} kept, {kept} MiB, {with_:.0f} commits/s")
+                say(
+                    f"pair {pair}: {without:.0f}, {after:.0f} commits/s; with {KEPT} kept, {kept} MiB, {with_:.0f} commits/s"
+                )
             cursor.execute("SET GLOBAL ferrite_snapshot_create = 'there'")
             time.sleep(SLICE_S)
         finally:

@@ -4,7 +4,7 @@
 //! Locking: `model` and `tally` are real mutexes, held for moments, never over a call of the
 //! engine or of anything that may hand the baton to another task.
 
-use crate::kept::Kept;
+use crate::kept_state::Kept;
 use crate::model::{Model, State, TableNo};
 use crate::plan::{FaultMode, Plan};
 use ferrite_engine::{Callbacks, Engine, LogLevel, Status};

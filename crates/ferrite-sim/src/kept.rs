@@ -9,7 +9,7 @@
 //! Locking: a real mutex, held for moments, never over a call of the engine or the disk.
 
 use crate::environment::Environment;
-use crate::model::Model;
+use crate::kept_state::{Plan, Snapshot};
 use crate::plan::FaultMode;
 use ferrite_engine::snapshots::{rewind, ServerState};
 use ferrite_engine::Engine;
@@ -17,63 +17,9 @@ use ferrite_io::Storage;
 use ferrite_sync::random::Rng;
 use ferrite_sync::{sim, Arc};
 use ferrite_types::Error;
-use std::sync::{Mutex, MutexGuard};
 
 /// More are dropped.
 const MOST: usize = 6;
-
-struct Snapshot {
-    name: String,
-    model: Model,
-    /// It was answered, and is not being dropped.
-    must_be_there: bool,
-}
-
-#[derive(Clone)]
-struct Plan {
-    to: String,
-    present: String,
-    decided: bool,
-}
-
-#[derive(Default)]
-struct State {
-    /// The oldest first.
-    snapshots: Vec<Snapshot>,
-    rewinding: Option<Plan>,
-    taken: u64,
-}
-
-/// What there must be.
-#[derive(Default)]
-pub struct Kept {
-    state: Mutex<State>,
-}
-
-impl Kept {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
-    /// The disk is another one.
-    pub fn forget(&self) {
-        *self.state() = State::default();
-    }
-
-    fn find(&self, name: &str) -> Option<Model> {
-        let state = self.state();
-        let found = state.snapshots.iter().find(|s| s.name == name);
-        found.map(|s| s.model.clone())
-    }
-
-    fn mark(&self, name: &str, must_be_there: bool) {
-        for s in &mut self.state().snapshots {
-            if s.name == name {
-                s.must_be_there = must_be_there;
-            }
-        }
-    }
-}
 
 /// Does the run keep snapshots? What is known of a damaged disk is not known of them.
 fn is_on(environment: &Environment) -> bool {

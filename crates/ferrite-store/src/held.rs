@@ -6,20 +6,13 @@
 //!
 //! Invariants: what is held is never given out, since it is in use or kept, and what is kept counts
 //! as in use in `runs.rs`. A blob is held wholly or not at all. Runs come from disk at a start,
-//! before free space is known ([`Store::hold`], then `free_space_known`).
+//! before free space is known (`Store::hold`, then `free_space_known`).
 //!
 //! What is on disk if we die: nothing of this; the next start reads the snapshots' runs.
 //!
 //! Locking: under the space lock, but for the runs themselves.
 
-use ferrite_types::{Error, Result};
-
-use crate::deps::kill_point;
-use crate::runs::FreeRuns;
-use crate::store::Store;
-use crate::superblock::Superblock;
 use crate::word::{Location, GRANULE_BYTES};
-use ferrite_types::format::FEATURE_SNAPSHOTS;
 
 /// Most granules of a run, so that its length is a u32.
 const MOST_RUN: u64 = 1 << 30;
@@ -60,7 +53,7 @@ impl GranuleRuns {
     }
 
     /// One past the last granule.
-    fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         (self.runs.last()).map_or(0, |(start, n)| start + u64::from(*n))
     }
 
@@ -95,7 +88,7 @@ impl GranuleRuns {
     }
 
     /// Calls `each` with every word of 64 granules and those of it that are in the runs.
-    fn each_word(&self, mut each: impl FnMut(usize, u64)) {
+    pub(crate) fn each_word(&self, mut each: impl FnMut(usize, u64)) {
         for &(start, n) in &self.runs {
             let (mut at, end) = (start, start + u64::from(n));
             while at < end {
@@ -131,7 +124,7 @@ fn take_number(bytes: &mut &[u8]) -> Option<u64> {
 }
 
 /// The runs of bits that are set: first bit and length.
-fn runs_of_word(mut word: u64) -> impl Iterator<Item = (u32, u32)> {
+pub(crate) fn runs_of_word(mut word: u64) -> impl Iterator<Item = (u32, u32)> {
     std::iter::from_fn(move || {
         if word == 0 {
             return None;
@@ -147,13 +140,13 @@ fn runs_of_word(mut word: u64) -> impl Iterator<Item = (u32, u32)> {
 /// What is held, of a store: a bit for each granule, 64 to a word.
 #[derive(Default)]
 pub(crate) struct Held {
-    held: Vec<u64>,
-    kept: Vec<u64>,
-    kept_granules: u64,
+    pub(crate) held: Vec<u64>,
+    pub(crate) kept: Vec<u64>,
+    pub(crate) kept_granules: u64,
 }
 
 impl Held {
-    fn add(&mut self, runs: &GranuleRuns) {
+    pub(crate) fn add(&mut self, runs: &GranuleRuns) {
         let words = runs.end().div_ceil(64) as usize;
         if self.held.len() < words {
             self.held.resize(words, 0);
@@ -164,7 +157,7 @@ impl Held {
     }
 
     /// What is kept is held, and counted.
-    fn is_sound(&self) -> bool {
+    pub(crate) fn is_sound(&self) -> bool {
         let both = self.held.iter().zip(&self.kept);
         let kept: u64 = self.kept.iter().map(|w| u64::from(w.count_ones())).sum();
         self.held.len() == self.kept.len()
@@ -199,106 +192,11 @@ impl Held {
     }
 
     /// What is kept: runs, ascending.
-    pub(crate) fn kept(&self) -> Vec<(u64, u32)> {
+    pub(crate) fn kept_runs(&self) -> Vec<(u64, u32)> {
         let runs = |(at, word): (usize, &u64)| {
             runs_of_word(*word).map(move |(bit, n)| (at as u64 * 64 + u64::from(bit), n))
         };
         self.kept.iter().enumerate().flat_map(runs).collect()
-    }
-}
-
-impl Store {
-    /// A snapshot holds these blobs: before free space is known, or while they are pinned.
-    ///
-    /// # Errors
-    /// `Corrupt`: some lie beyond the files.
-    pub fn hold(&self, runs: &GranuleRuns) -> Result<()> {
-        let mut space = self.runs.lock();
-        let (end, total) = (runs.end(), space.total());
-        if end > total {
-            let text = format!("granules up to {end} are held, and the files end at {total}");
-            return Err(Error::Corrupt(text));
-        }
-        space.held.add(runs);
-        Ok(())
-    }
-
-    /// At a start: what is held and in no page's place is kept. Caller has the space lock.
-    pub(crate) fn keep_what_is_held(&self, runs: &mut FreeRuns) {
-        for word in 0..runs.held.held.len() {
-            let unnamed = runs.held.held[word] & !runs.used_word(word);
-            for (bit, n) in runs_of_word(unnamed) {
-                let marked = runs.mark(word as u64 * 64 + u64::from(bit), n);
-                assert!(marked, "{n} granules in word {word} are free and in use");
-            }
-            runs.held.kept[word] |= unnamed;
-            runs.held.kept_granules += u64::from(unnamed.count_ones());
-        }
-        debug_assert!(runs.held.is_sound(), "after a start");
-    }
-
-    /// From now on only these snapshots hold blobs; what was kept for others alone is free. Their
-    /// end is durable.
-    pub fn hold_only<'a>(&self, snapshots: impl Iterator<Item = &'a GranuleRuns>) {
-        let mut wanted = Held::default();
-        snapshots.for_each(|runs| wanted.add(runs));
-        kill_point!("store.held_counted");
-        let mut space = self.runs.lock();
-        for word in 0..space.held.held.len() {
-            let still = wanted.held.get(word).copied().unwrap_or(0);
-            assert!(
-                still & !space.held.held[word] == 0,
-                "word {word} was not held"
-            );
-            let gone = space.held.kept[word] & !still;
-            space.held.held[word] = still;
-            space.held.kept[word] &= still;
-            space.held.kept_granules -= u64::from(gone.count_ones());
-            for (bit, n) in runs_of_word(gone) {
-                space.give_back(word as u64 * 64 + u64::from(bit), n, true);
-            }
-        }
-        debug_assert!(space.held.is_sound(), "after less is held");
-    }
-
-    /// Bytes that would be free without snapshots.
-    pub fn kept_bytes(&self) -> u64 {
-        self.runs.lock().held.kept_granules * GRANULE_BYTES as u64
-    }
-
-    /// Of these, bytes that the snapshot with those runs holds, alone or with others.
-    pub fn kept_bytes_of(&self, runs: &GranuleRuns) -> u64 {
-        let space = self.runs.lock();
-        let mut granules = 0;
-        runs.each_word(|word, mask| {
-            let kept = space.held.kept.get(word).copied().unwrap_or(0);
-            granules += u64::from((kept & mask).count_ones());
-        });
-        granules * GRANULE_BYTES as u64
-    }
-
-    /// Notes in the superblock whether there are snapshots, durable: programs that do not know of
-    /// them must not open the database.
-    ///
-    /// # Errors
-    /// `DiskFull`, `Io`, `Corrupt`: what was noted before still is.
-    pub fn note_snapshots(&self, there: bool) -> Result<()> {
-        let slots = self.slots.lock();
-        let storage = &*slots.storage;
-        let superblock = Superblock::read(storage)?;
-        assert!(superblock.uuid == self.superblock.uuid, "another database");
-        let features = match there {
-            true => superblock.features | FEATURE_SNAPSHOTS,
-            false => superblock.features & !FEATURE_SNAPSHOTS,
-        };
-        if features == superblock.features {
-            return Ok(());
-        }
-        Superblock {
-            features,
-            ..superblock
-        }
-        .write(storage)
     }
 }
 
@@ -331,7 +229,7 @@ mod tests {
         held.add(&runs(&[(8, 4), (60, 9)]));
         assert!(held.keeps(60, 9) && !held.keeps(12, 4) && !held.keeps(200, 8));
         assert_eq!(
-            (held.kept_granules, held.kept()),
+            (held.kept_granules, held.kept_runs()),
             (9, vec![(60, 4), (64, 5)])
         );
     }

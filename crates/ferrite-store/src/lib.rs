@@ -19,7 +19,7 @@
 //!   checkpoint; space.
 //! - `together`: many pages read at once.
 //! - `backup`: the pin of a backup, what it copies, and the files laid out again from it.
-//! - `held`: blobs that snapshots hold.
+//! - `held`, `keeping`: blobs that snapshots hold.
 //! - `scrub`: free space overwritten with zeroes.
 //! - `scan`: rebuilds the map from the blobs themselves.
 //!
@@ -60,6 +60,7 @@ mod files;
 pub mod fuzz;
 mod held;
 mod image;
+mod keeping;
 mod lifecycle;
 #[cfg(all(test, loom))]
 mod loom_tests;

@@ -101,6 +101,7 @@ fn files_of(storage: &Arc<dyn Storage>, name: &str) -> Arc<dyn Storage> {
 fn remove_files(from: &dyn Storage) -> Result<()> {
     let mut names = from.list()?;
     names.sort_by_key(|name| name != manifest::NAME);
+    debug_assert!(names.iter().skip(1).all(|name| name != manifest::NAME));
     names.iter().try_for_each(|name| from.remove(name))
 }
 
@@ -112,7 +113,9 @@ fn read_runs(from: &dyn Storage, manifest: &Manifest) -> Result<GranuleRuns> {
 
 fn write_runs(to: &dyn Storage, runs: &GranuleRuns) -> Result<CopiedFile> {
     let mut out = Output::create(to, HELD)?;
-    out.put(&runs.encode())?;
+    let bytes = runs.encode();
+    out.put(&bytes)?;
+    assert!(out.position() == bytes.len() as u64, "a part of the runs");
     out.finish()
 }
 
@@ -143,6 +146,7 @@ impl Engine {
         };
         let end = self.log.current_lsn();
         if self.log_age() > LOG_BYTES {
+            assert!(end.0 > LOG_BYTES, "a log that ends at {end}");
             self.pool.flush_all_below(Lsn(end.0 - LOG_BYTES))?;
         }
         job.copy_checkpoint()?;
@@ -198,6 +202,7 @@ impl Engine {
         kill_point!("snapshot.drop_begun");
         from.sync_dir()?;
         kill_point!("snapshot.drop_durable");
+        debug_assert!(!from.exists(manifest::NAME)?, "{name} is not gone");
         self.snapshots.remove(name);
         if !early {
             self.hold_rest(name);
@@ -270,6 +275,7 @@ impl Engine {
         let Some(oldest) = self.snapshots.all().into_iter().next() else {
             return false;
         };
+        assert!(!why.is_empty(), "dropped for no reason");
         let result = self.drop_claimed(&oldest.name);
         let text = match &result {
             Ok(()) => format!("snapshot {} was dropped: {why}", oldest.name),
@@ -296,6 +302,11 @@ impl SnapshotJob {
         engine.snapshots.keep_log_from(Some(self.log_start));
         self.files = engine.store.copy_checkpoint(&*self.to)?;
         assert!(self.files.len() == 3, "{} files", self.files.len());
+        assert!(
+            self.log_start <= engine.log.durable_lsn(),
+            "log kept from {}",
+            self.log_start
+        );
         Ok(())
     }
 
@@ -397,6 +408,7 @@ impl SnapshotJob {
         let mut out = Output::create(&*self.to, UNDO)?;
         for chunk in chunks {
             let bytes = self.engine.undo_area.read_held(chunk)?;
+            debug_assert!(!bytes.is_empty(), "an empty chunk");
             crate::backup::copy::put_undo(&mut out, chunk, &bytes)?;
         }
         self.files.push(out.finish()?);

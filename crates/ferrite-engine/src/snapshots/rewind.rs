@@ -123,6 +123,7 @@ pub fn prepare(
     present: &str,
     server: Option<&dyn DataDirectory>,
 ) -> Result<()> {
+    assert!(to != present, "there and back");
     if is_pending(&**storage)? {
         return Err(Error::InUse("another rewind is not finished".into()));
     }
@@ -179,6 +180,7 @@ fn write_log(from: &dyn Storage, manifest: &Manifest, into: &Arc<dyn Storage>) -
         ..LogConfig::default()
     };
     let (start, end) = (manifest.log_start, manifest.info.position);
+    assert!(start <= end, "log from {start} to {end}");
     let log = Log::create(into.clone(), start, config)?;
     let mut flushed = start;
     let written = files::each_record(from, manifest.file(LOG)?, (start, end), &mut |rec| {
@@ -208,6 +210,10 @@ fn write_log(from: &dyn Storage, manifest: &Manifest, into: &Arc<dyn Storage>) -
 fn clear(storage: &Arc<dyn Storage>) -> Result<()> {
     let left = aside(storage);
     let names = left.list()?;
+    assert!(
+        names.iter().all(|n| n != INTENT),
+        "what was decided is removed"
+    );
     names.iter().try_for_each(|name| left.remove(name))?;
     match names.is_empty() {
         true => Ok(()),

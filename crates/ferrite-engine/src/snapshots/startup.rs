@@ -79,10 +79,15 @@ fn read(from: &dyn Storage, store: &Store, name: &str) -> Result<KeptInfo> {
 fn look(from: &dyn Storage) -> Result<(Manifest, GranuleRuns)> {
     let manifest = Manifest::read(from)?;
     let runs = read_runs(from, &manifest)?;
+    assert!(
+        manifest.log_start <= manifest.info.position,
+        "a log that ends before it begins"
+    );
     Ok((manifest, runs))
 }
 
 fn lose(from: &dyn Storage, name: &str, e: &Error, callbacks: &dyn Callbacks) -> Result<KeptInfo> {
+    debug_assert!(from.exists(manifest::NAME)?, "{name} is not there");
     from.rename(manifest::NAME, manifest::LOST)?;
     from.sync_dir()?;
     kill_point!("snapshot.lost");

@@ -109,6 +109,7 @@ impl Snapshots {
     /// Log from that position on is kept; None: no longer.
     pub(crate) fn keep_log_from(&self, from: Option<Lsn>) {
         let floor = from.map_or(0, |at| at.0 + 1);
+        assert!(self.busy.load(Ordering::SeqCst), "nobody takes a snapshot");
         self.log_floor.store(floor, Ordering::SeqCst);
     }
 
