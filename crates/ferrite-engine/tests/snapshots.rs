@@ -334,3 +334,35 @@ fn one_that_is_given_up_leaves_nothing() {
     let left = disk.boot().list().unwrap();
     assert!(left.iter().any(|f| f == "snapshot.a.manifest"), "{left:?}");
 }
+
+/// Snapshots give way before a write fails.
+#[test]
+fn on_a_full_disk_the_oldest_go() {
+    let (disk, engine, t, mut s) = database(23);
+    let (mut rows, mut rng) = (Rows::new(), Rng::new(23));
+    change(&mut s, &t, &mut rows, &mut rng, 60);
+    for name in ["a", "b"] {
+        take(&engine, name).unwrap();
+        change(&mut s, &t, &mut rows, &mut rng, 60);
+    }
+    disk.set_capacity(Some(disk.used_bytes() + (3 << 20)));
+    let u = create(&engine, "d/u");
+    for n in 0.. {
+        match insert(&mut s, &u, n, &[5; 4000]) {
+            Err(Error::DiskFull(_)) => break,
+            other => other.unwrap(),
+        }
+    }
+    assert!(
+        engine.kept_snapshots().is_empty(),
+        "a write failed before they went"
+    );
+    disk.set_capacity(None);
+    s.rollback().unwrap();
+    drop((s, t, u));
+    engine.close().unwrap();
+    engine.check_space().unwrap();
+    let engine = open(&disk);
+    assert_eq!(rows_of(&engine, "d/t"), rows);
+    engine.close().unwrap();
+}

@@ -12,14 +12,18 @@ use crate::environment::Environment;
 use crate::kept_state::{Plan, Snapshot};
 use crate::plan::FaultMode;
 use ferrite_engine::snapshots::{rewind, ServerState};
-use ferrite_engine::Engine;
+use ferrite_engine::{DdlCaller, DupInfo, Engine, IndexSpec, Session, TableSpec};
 use ferrite_io::Storage;
+use ferrite_sync::atomic::{AtomicBool, Ordering};
 use ferrite_sync::random::Rng;
-use ferrite_sync::{sim, Arc};
+use ferrite_sync::{sim, thread, Arc};
 use ferrite_types::Error;
+use std::mem::ManuallyDrop;
 
 /// More are dropped.
 const MOST: usize = 6;
+/// The table that nobody else knows.
+const CHURN: &str = "churn/kept";
 
 /// Does the run keep snapshots? What is known of a damaged disk is not known of them.
 fn is_on(environment: &Environment) -> bool {
@@ -98,11 +102,54 @@ fn new_name(environment: &Environment) -> String {
     format!("s{}", state.taken)
 }
 
-/// While nobody works: takes and drops some, and perhaps plans a rewind.
+/// While nobody changes what the model knows: takes and drops some, and perhaps plans a rewind. Pages
+/// are written meanwhile.
 pub fn act(environment: &Environment, engine: &Arc<Engine>, seed: u64) -> Result<(), Error> {
     if !is_on(environment) {
         return Ok(());
     }
+    let stop = Arc::new(AtomicBool::new(false));
+    let (e, s) = (engine.clone(), stop.clone());
+    let churner = thread::spawn("churn", move || churn(&e, &s, seed ^ 0xc4));
+    let result = take_and_drop(environment, engine, seed);
+    stop.store(true, Ordering::SeqCst);
+    if let Err(payload) = churner.join() {
+        std::panic::resume_unwind(payload);
+    }
+    result
+}
+
+/// Fills and empties a table that the model does not know. What fails (the power goes) ends it.
+fn churn(engine: &Arc<Engine>, stop: &AtomicBool, seed: u64) {
+    let mut rng = Rng::new(seed);
+    while !stop.load(Ordering::SeqCst) {
+        if churn_once(engine, &mut rng).is_err() {
+            return;
+        }
+        thread::sleep_us(rng.below(5_000));
+    }
+    let _ = engine.drop_table(CHURN, &DdlCaller::default());
+}
+
+fn churn_once(engine: &Arc<Engine>, rng: &mut Rng) -> Result<(), Error> {
+    match engine.drop_table(CHURN, &DdlCaller::default()) {
+        Ok(()) | Err(Error::NotFound) => {}
+        Err(e) => return Err(e),
+    }
+    let spec = TableSpec::new(CHURN, vec![IndexSpec::new("PRIMARY", true, 1)]);
+    let table = engine.dict().create_table(spec, 1)?;
+    // A crash unwinds through here: then nothing is rolled back.
+    let mut session = ManuallyDrop::new(Session::new(engine, 0, 1));
+    for n in 0..rng.between(5, 40) {
+        let (key, dup) = (n.to_be_bytes(), &mut DupInfo::default());
+        session.insert_row(&table, Some(&key), &[0; 3000], &[], false, dup)?;
+    }
+    session.commit(false)?;
+    drop(ManuallyDrop::into_inner(session));
+    engine.checkpoint()
+}
+
+fn take_and_drop(environment: &Environment, engine: &Arc<Engine>, seed: u64) -> Result<(), Error> {
     let mut rng = Rng::new(seed);
     let names = || -> Vec<String> {
         let state = environment.kept.state();

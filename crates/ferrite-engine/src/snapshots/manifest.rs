@@ -54,6 +54,10 @@ impl Manifest {
         use std::fmt::Write;
         let mut s = String::new();
         let i = &self.info;
+        assert!(
+            self.log_start <= i.position,
+            "a log that ends before it begins"
+        );
         let uuid: String = self.uuid.iter().map(|b| format!("{b:02x}")).collect();
         // Writing to a string does not fail.
         let _ = write!(
@@ -185,6 +189,9 @@ fn decode_body(body: &str) -> Option<Manifest> {
             return None;
         }
         files.push(CopiedFile { name, bytes, crc });
+    }
+    if log_start > position {
+        return None;
     }
     let file_bytes = files.iter().map(|f| f.bytes).sum();
     Some(Manifest {

@@ -130,7 +130,10 @@ pub fn prepare(
     clear(storage)?;
     let (from, manifest) = snapshot(storage, to)?;
     let (now, now_manifest) = snapshot(storage, present)?;
-    assert!(manifest.uuid == now_manifest.uuid, "of two databases");
+    if manifest.uuid != now_manifest.uuid {
+        let text = format!("snapshot {to} is of another database");
+        return Err(Error::Corrupt(text));
+    }
     if let Some(server) = server {
         let files = files_of_server(&*from, &manifest)?;
         let known = files_of_server(&*now, &now_manifest)?;

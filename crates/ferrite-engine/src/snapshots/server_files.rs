@@ -231,6 +231,7 @@ pub(super) fn clashes(
     to: &ServerFiles,
 ) -> Result<Vec<String>> {
     let known: BTreeSet<&str> = present.iter().map(|(path, _)| path.as_str()).collect();
+    debug_assert!(known.len() == present.len(), "a file twice");
     let mut found = Vec::new();
     for (path, _) in to.iter().filter(|(path, _)| !known.contains(path.as_str())) {
         let (database, file) = path.split_once('/').unwrap_or(("", path));
@@ -251,6 +252,7 @@ pub(super) fn swap(
     to: &ServerFiles,
 ) -> Result<()> {
     let wanted: BTreeSet<&str> = to.iter().map(|(path, _)| path.as_str()).collect();
+    debug_assert!(wanted.len() == to.len(), "a file twice");
     let mut gone: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (path, _) in present.iter().filter(|(p, _)| !wanted.contains(p.as_str())) {
         if let Some((database, file)) = path.split_once('/') {
