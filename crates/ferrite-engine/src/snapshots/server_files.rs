@@ -19,6 +19,8 @@ const MAGIC: u64 = 0x4656_5253_5252_4546;
 const VERSION: u32 = 1;
 /// Options of a database.
 const OPTIONS: &str = "db.opt";
+/// Databases of the server itself.
+const OF_SERVER: [&str; 3] = ["mysql", "performance_schema", "sys"];
 /// Files of a table, by what follows its name.
 const OF_TABLE: [&str; 3] = [".frm", ".par", ".TRG"];
 /// A trigger's file.
@@ -31,6 +33,12 @@ pub type ServerFiles = Vec<(String, Vec<u8>)>;
 
 /// The server's data directory: a directory for each database.
 pub trait DataDirectory {
+    /// Names of the users' databases, sorted.
+    ///
+    /// # Errors
+    /// `Io`.
+    fn databases(&self) -> Result<Vec<String>>;
+
     /// Names of the files of a database; none if that is not there.
     ///
     /// # Errors
@@ -76,6 +84,12 @@ impl RealDirectory {
 }
 
 impl DataDirectory for RealDirectory {
+    fn databases(&self) -> Result<Vec<String>> {
+        let mut names = RealStorage::directories(&self.root)?;
+        names.retain(|n| !n.starts_with(['.', '#']) && !OF_SERVER.contains(&n.as_str()));
+        Ok(names)
+    }
+
     fn list(&self, database: &str) -> Result<Vec<String>> {
         let dir = self.database(database)?;
         match dir.is_dir() {
@@ -149,7 +163,14 @@ fn by_database(tables: &[String]) -> BTreeMap<&str, BTreeSet<&str>> {
 /// `Io`.
 pub fn collect(from: &dyn DataDirectory, tables: &[String]) -> Result<ServerFiles> {
     let mut files = ServerFiles::new();
-    for (database, tables) in by_database(tables) {
+    let all = by_database(tables);
+    // That one without tables of ours was there is known by its options.
+    let mut databases = from.databases()?;
+    databases.extend(all.keys().map(|name| (*name).to_owned()));
+    databases.sort_unstable();
+    databases.dedup();
+    for database in &databases {
+        let tables = all.get(database.as_str()).cloned().unwrap_or_default();
         for file in from.list(database)? {
             let of_table = (OF_TABLE.iter())
                 .any(|end| file.strip_suffix(end).is_some_and(|t| tables.contains(t)));
@@ -268,8 +289,16 @@ pub(super) fn swap(
         debug_assert!(whole || files.iter().all(|f| f != OPTIONS));
         there.remove(database, files, whole)?;
     }
+    let database_of = |path: &str| path.split_once('/').map_or("", |(d, _)| d).to_owned();
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    (to.iter()).for_each(|(path, _)| *counts.entry(database_of(path)).or_default() += 1);
     for (path, content) in to {
-        if let Some((database, file)) = path.split_once('/') {
+        let Some((database, file)) = path.split_once('/') else {
+            continue;
+        };
+        // A database without tables of ours that is gone by now is not ours to bring back.
+        let with_tables = counts.get(database).is_some_and(|n| *n > 1);
+        if file != OPTIONS || with_tables || !there.list(database)?.is_empty() {
             there.write(database, file, content)?;
         }
     }
