@@ -12,6 +12,7 @@
 #include "ferrite_hton.h"
 
 #include "ferrite_backup.h"
+#include "ferrite_kept.h"
 #include "ferrite_error.h"
 #include "ferrite_i_s.h"
 #include "ferrite_share.h"
@@ -112,6 +113,7 @@ static int on_prefer_victim(void *a, void *b) {
 
 static int close_engine() {
   if (!ferrite_engine) return 0;
+  ferrite_kept_stop();
   fe_code code = fe_engine_close(ferrite_engine);
   if (code != FE_OK) sql_print_error("Ferrite: cannot close the database: %s", fe_last_error());
   ferrite_engine = nullptr;
@@ -256,6 +258,8 @@ maria_declare_plugin(ferrite){MYSQL_STORAGE_ENGINE_PLUGIN,
                        ferrite_i_s_snapshots_init),
     FERRITE_I_S_PLUGIN("FERRITE_BACKUP", "The latest hot backup of Ferrite",
                        ferrite_i_s_backup_init),
+    FERRITE_I_S_PLUGIN("FERRITE_KEPT_SNAPSHOTS", "Kept snapshots of Ferrite's tables",
+                       ferrite_i_s_kept_snapshots_init),
     FERRITE_I_S_PLUGIN("FERRITE_WAITS", "Ferrite waits by reason", ferrite_i_s_waits_init),
     FERRITE_I_S_PLUGIN("FERRITE_LONG_WAITS", "Ferrite waits of 50 ms and more",
                        ferrite_i_s_long_waits_init),

@@ -397,6 +397,43 @@ int fill_backup(THD *thd, TABLE_LIST *tables, Item *) {
   return schema_table_store_record(thd, table);
 }
 
+/* ---- FERRITE_KEPT_SNAPSHOTS ------------------------------------------------------------ */
+
+struct Kept {
+  fe_kept_row row;
+  std::string name, lost, binlog_file, gtid;
+};
+
+void collect_kept(void *arg, const fe_kept_row *row) {
+  static_cast<std::vector<Kept> *>(arg)->push_back({*row, text_of(row->name), text_of(row->lost),
+                                                    text_of(row->binlog_file), text_of(row->gtid)});
+}
+
+int fill_kept_snapshots(THD *thd, TABLE_LIST *tables, Item *) {
+  if (may_not_look(thd)) return 1;
+  if (!ferrite_engine) return 0;
+  std::vector<Kept> list;
+  fe_kept_each(ferrite_engine, collect_kept, &list);
+  TABLE *table = tables->table;
+  Field **f = table->field;
+  for (const Kept &kept : list) {
+    restore_record(table, s->default_values);
+    put(f[0], kept.name);
+    put(f[1], std::string(kept.lost.empty() ? "READY" : "LOST"));
+    put_time(thd, f[2], kept.row.taken_unix_s);
+    put(f[3], std::string(kept.row.scheduled ? "YES" : "NO"));
+    put(f[4], kept.row.position);
+    put(f[5], kept.row.changed_bytes);
+    put(f[6], kept.row.file_bytes);
+    put_or_null(f[7], kept.binlog_file);
+    put_or_null(f[8], kept.row.binlog_position);
+    put_or_null(f[9], kept.gtid);
+    put_or_null(f[10], kept.lost);
+    if (schema_table_store_record(thd, table)) return 1;
+  }
+  return 0;
+}
+
 /* ---- FERRITE_WAITS, FERRITE_LONG_WAITS ------------------------------------------------ */
 
 struct Wait {
@@ -583,6 +620,20 @@ static ST_FIELD_INFO ferrite_backup_fields[] = {Column("state", Varchar(16), NOT
                                                 Column("error", Varchar(1024), NULLABLE),
                                                 CEnd()};
 
+static ST_FIELD_INFO ferrite_kept_snapshots_fields[] = {
+    Column("name", Varchar(64), NOT_NULL),
+    Column("state", Varchar(16), NOT_NULL),
+    Column("taken", Datetime(0), NOT_NULL),
+    Column("scheduled", Varchar(3), NOT_NULL),
+    Column("position", ULonglong(), NOT_NULL),
+    Column("changed_bytes", ULonglong(), NOT_NULL),
+    Column("file_bytes", ULonglong(), NOT_NULL),
+    Column("binlog_file", Varchar(512), NULLABLE),
+    Column("binlog_position", ULonglong(), NULLABLE),
+    Column("gtid", Varchar(1024), NULLABLE),
+    Column("error", Varchar(1024), NULLABLE),
+    CEnd()};
+
 static ST_FIELD_INFO ferrite_waits_fields[] = {
     Column("reason", Varchar(32), NOT_NULL),    Column("waits", ULonglong(), NOT_NULL),
     Column("time_us", ULonglong(), NOT_NULL),   Column("longest_us", ULonglong(), NOT_NULL),
@@ -629,6 +680,10 @@ int ferrite_i_s_snapshots_init(void *p) {
 
 int ferrite_i_s_backup_init(void *p) {
   return init_table(p, Show::ferrite_backup_fields, fill_backup);
+}
+
+int ferrite_i_s_kept_snapshots_init(void *p) {
+  return init_table(p, Show::ferrite_kept_snapshots_fields, fill_kept_snapshots);
 }
 
 int ferrite_i_s_waits_init(void *p) {

@@ -14,6 +14,7 @@ int ferrite_i_s_lock_waits_init(void *schema_table);
 int ferrite_i_s_deadlocks_init(void *schema_table);
 int ferrite_i_s_snapshots_init(void *schema_table);
 int ferrite_i_s_backup_init(void *schema_table);
+int ferrite_i_s_kept_snapshots_init(void *schema_table);
 int ferrite_i_s_waits_init(void *schema_table);
 int ferrite_i_s_long_waits_init(void *schema_table);
 int ferrite_i_s_foreign_init(void *schema_table);

@@ -10,6 +10,7 @@
 
 #include "ferrite_hot_backup.h"
 #include "ferrite_hton.h"
+#include "ferrite_kept.h"
 #include "innodb_settings.h"
 #include "table_options.h"
 
@@ -29,6 +30,11 @@ unsigned long long backup_max_kept_bytes;
 unsigned long long backup_max_rate;
 char *backup_dir;
 char *backup_base;
+char *snapshot_create;
+char *snapshot_drop;
+unsigned int snapshot_interval;
+unsigned int snapshots_kept;
+unsigned long long snapshot_max_bytes;
 char deadlock_detect;
 char print_all_deadlocks;
 char purge_paused;
@@ -89,6 +95,39 @@ void update_backup_dir(THD *thd, struct st_mysql_sys_var *, void *to, const void
   if (begun) set_text(to, dir);
 }
 
+/* The name of a snapshot, or nothing; only for users who may take them. */
+int check_snapshot_name(THD *thd, struct st_mysql_sys_var *, void *save,
+                        struct st_mysql_value *value) {
+  if (ferrite_may_not_keep(thd)) return 1;
+  char buffer[NAME_LEN + 1];
+  int length = sizeof buffer;
+  const char *name = value->val_str(value, buffer, &length);
+  if (name && length > NAME_LEN) return 1;
+  *static_cast<const char **>(save) = name ? thd_strmake(thd, name, length) : "";
+  return 0;
+}
+
+void update_snapshot_create(THD *thd, struct st_mysql_sys_var *, void *to, const void *save) {
+  const char *name = *static_cast<const char *const *>(save);
+  mysql_mutex_unlock(&LOCK_global_system_variables);
+  const bool taken = ferrite_kept_create(thd, name);
+  mysql_mutex_lock(&LOCK_global_system_variables);
+  if (taken) set_text(to, name);
+}
+
+void update_snapshot_drop(THD *, struct st_mysql_sys_var *, void *to, const void *save) {
+  const char *name = *static_cast<const char *const *>(save);
+  mysql_mutex_unlock(&LOCK_global_system_variables);
+  const bool dropped = ferrite_kept_drop(name);
+  mysql_mutex_lock(&LOCK_global_system_variables);
+  if (dropped) set_text(to, name);
+}
+
+void update_snapshot_schedule(THD *, struct st_mysql_sys_var *, void *to, const void *save) {
+  *static_cast<unsigned int *>(to) = *static_cast<const unsigned int *>(save);
+  ferrite_kept_schedule(snapshot_interval, snapshots_kept);
+}
+
 /* The server's struct of a variable is opaque, so every variable passes its name. */
 #define UPDATE_FUNCTION(name, type)                                                  \
   void update_##name(THD *, struct st_mysql_sys_var *, void *to, const void *save) { \
@@ -106,6 +145,7 @@ UPDATE_FUNCTION(purge_paused, char)
 UPDATE_FUNCTION(scrub, char)
 UPDATE_FUNCTION(read_ahead, char)
 UPDATE_FUNCTION(print_all_deadlocks, char)
+UPDATE_FUNCTION(snapshot_max_bytes, unsigned long long)
 
 constexpr unsigned long long KiB = 1024, MiB = 1024 * KiB, GiB = 1024 * MiB;
 constexpr unsigned long long max_bytes = 1ULL << 62;
@@ -261,6 +301,33 @@ static MYSQL_SYSVAR_ULONGLONG(backup_max_rate, backup_max_rate, PLUGIN_VAR_RQCMD
                               " Applies to backups that begin after it is set.",
                               nullptr, nullptr, 0, 0, max_bytes, 0);
 
+static MYSQL_SYSVAR_STR(snapshot_create, snapshot_create,
+                        PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_MEMALLOC | PLUGIN_VAR_NOCMDOPT,
+                        "Setting it to a name takes a snapshot of all Ferrite tables, which is "
+                        "kept until it is dropped.",
+                        check_snapshot_name, update_snapshot_create, "");
+
+static MYSQL_SYSVAR_STR(snapshot_drop, snapshot_drop,
+                        PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_MEMALLOC | PLUGIN_VAR_NOCMDOPT,
+                        "Setting it to the name of a kept snapshot drops that snapshot.",
+                        check_snapshot_name, update_snapshot_drop, "");
+
+static MYSQL_SYSVAR_UINT(snapshot_interval, snapshot_interval, PLUGIN_VAR_RQCMDARG,
+                         "A snapshot is taken every so many seconds, and kept. 0: none.", nullptr,
+                         update_snapshot_schedule, 0, 0, 31536000, 0);
+
+static MYSQL_SYSVAR_UINT(
+    snapshots_kept, snapshots_kept, PLUGIN_VAR_RQCMDARG,
+    "Of the snapshots taken by ferrite_snapshot_interval, so many are kept; the"
+    " oldest are dropped. 0: all.",
+    nullptr, update_snapshot_schedule, 24, 0, 100000, 0);
+
+static MYSQL_SYSVAR_ULONGLONG(snapshot_max_bytes, snapshot_max_bytes, PLUGIN_VAR_RQCMDARG,
+                              "Limit in bytes for what kept snapshots take: their files, and pages "
+                              "that have changed since. If"
+                              " it is exceeded, the oldest snapshot is dropped. 0: no limit.",
+                              nullptr, update_snapshot_max_bytes, 16 * GiB, 0, max_bytes, 0);
+
 struct st_mysql_sys_var *ferrite_system_variables[] = {MYSQL_SYSVAR(buffer_pool_size),
                                                        MYSQL_SYSVAR(buffer_pool_size_max),
                                                        MYSQL_SYSVAR(log_budget),
@@ -286,6 +353,11 @@ struct st_mysql_sys_var *ferrite_system_variables[] = {MYSQL_SYSVAR(buffer_pool_
                                                        MYSQL_SYSVAR(backup_base),
                                                        MYSQL_SYSVAR(backup_max_kept_bytes),
                                                        MYSQL_SYSVAR(backup_max_rate),
+                                                       MYSQL_SYSVAR(snapshot_create),
+                                                       MYSQL_SYSVAR(snapshot_drop),
+                                                       MYSQL_SYSVAR(snapshot_interval),
+                                                       MYSQL_SYSVAR(snapshots_kept),
+                                                       MYSQL_SYSVAR(snapshot_max_bytes),
                                                        nullptr};
 
 void ferrite_fill_config(fe_config *config) {
@@ -316,6 +388,9 @@ void ferrite_apply_settings() {
     sql_print_warning("Ferrite: ferrite_scrub: %s", fe_last_error());
   if (fe_engine_set(ferrite_engine, "read_ahead", read_ahead) != FE_OK)
     sql_print_warning("Ferrite: ferrite_read_ahead: %s", fe_last_error());
+  if (fe_engine_set(ferrite_engine, "snapshot_max_bytes", snapshot_max_bytes) != FE_OK)
+    sql_print_warning("Ferrite: ferrite_snapshot_max_bytes: %s", fe_last_error());
+  ferrite_kept_schedule(snapshot_interval, snapshots_kept);
 }
 
 unsigned long ferrite_lock_wait_timeout(THD *thd) {

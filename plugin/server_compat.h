@@ -37,6 +37,10 @@ extern "C" int thd_deadlock_victim_preference(const MYSQL_THD thd1, const MYSQL_
 extern "C" int thd_need_wait_reports(const MYSQL_THD thd);
 extern "C" int thd_rpl_deadlock_check(MYSQL_THD thd, MYSQL_THD other_thd);
 void ignore_db_dirs_append(const char *dirname_arg);
+MYSQL_THD create_background_thd();
+void destroy_background_thd(MYSQL_THD thd);
+void *thd_attach_thd(MYSQL_THD thd);
+void thd_detach_thd(void *mysysvar);
 
 namespace ferrite {
 

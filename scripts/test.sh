@@ -45,6 +45,7 @@ test_ci() {
         test_suite "$suite" --ci
     done
     test_beside_ends
+    test_suite snapshots --ci
     for suite in sysbench bench; do
         test_suite "$suite" --ci
     done
@@ -85,7 +86,7 @@ test_all() {
     test_stage sim test_sim
     test_suite launcher
     local suite
-    for suite in loom tools introspection migrate applications suites sysbench bench mtr diff corners schedules backup crash soak perf; do
+    for suite in loom tools introspection migrate applications suites sysbench bench mtr diff corners schedules backup snapshots crash soak perf; do
         test_suite "$suite" "$@"
     done
 }

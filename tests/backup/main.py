@@ -134,7 +134,7 @@ class Writers:
             raise Failed(f"a client failed: {self.error}")
 
 
-def _contents(cursor: Any) -> dict[str, Any]:
+def contents_of(cursor: Any) -> dict[str, Any]:
     """A checksum of every table, and what defines it."""
     cursor.execute("SHOW TABLES FROM test")
     tables = [row[0] for row in cursor.fetchall()]
@@ -188,7 +188,7 @@ class Taken:
         self.cursor.execute("BACKUP STAGE BLOCK_COMMIT")
         reader = self.server.connect(autocommit=True)
         with contextlib.closing(reader), reader.cursor() as cursor:
-            self.truth = _contents(cursor)
+            self.truth = contents_of(cursor)
         # Without the time that this test takes to read everything.
         begun = time.monotonic()
         self.cursor.execute("BACKUP STAGE END")
@@ -242,7 +242,7 @@ def _compare(places: Places, taken: Taken) -> None:
 
 
 def _look(cursor: Any, truth: dict[str, Any]) -> None:
-    found = _contents(cursor)
+    found = contents_of(cursor)
     if found != truth:
         different = [t for t in sorted(found.keys() | truth.keys()) if found.get(t) != truth.get(t)]
         raise Failed("\n".join(f"{t}: {truth.get(t)} at the backup, {found.get(t)} restored" for t in different))
@@ -255,7 +255,7 @@ def _look(cursor: Any, truth: dict[str, Any]) -> None:
             raise Failed(f"CHECK TABLE {table}: {answers}")
 
 
-def _fill(server: Server) -> None:
+def fill_tables(server: Server) -> None:
     connection = server.connect(database="test", autocommit=True)
     with contextlib.closing(connection), connection.cursor() as cursor:
         cursor.execute("CREATE TABLE account (n INT PRIMARY KEY, v INT NOT NULL, pad VARCHAR(1000), KEY (v))")
@@ -498,7 +498,7 @@ def main() -> int:
     work.mkdir()
     try:
         server.start()
-        _fill(server)
+        fill_tables(server)
         if options.only in (None, "rounds"):
             _rounds(places, server, work, count, writers, options.seed)
         if options.only in (None, "rest"):

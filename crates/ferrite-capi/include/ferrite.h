@@ -218,6 +218,47 @@ typedef struct {
 void fe_backup_info(fe_engine *engine, void (*each)(void *arg, const fe_backup_row *row),
                     void *arg);
 
+/* ---- kept snapshots --------------------------------------------------------------- */
+
+typedef struct fe_kept_job fe_kept_job;
+
+/* What the server knows of the point in time. */
+typedef struct {
+  const char *binlog_file; /* NULL: no binary log */
+  uint64_t binlog_position;
+  const char *gtid; /* NULL: none */
+  int scheduled;    /* bool: taken by the schedule */
+} fe_kept_point;
+
+/* Begins to take a snapshot of that name: takes a checkpoint and copies it. FE_EXISTS. Then, in
+   this order: _files while no DDL runs, _fix while no commit runs either, _finish. */
+fe_code fe_kept_begin(fe_engine *engine, const char *name, fe_kept_job **out);
+/* Reads the definitions of tables that the server keeps in that data directory. */
+fe_code fe_kept_files(fe_kept_job *job, const char *data_dir);
+/* The point in time is now: flushes the log. */
+void fe_kept_fix(fe_kept_job *job);
+/* Makes the snapshot durable. The job is gone, whatever the result. */
+fe_code fe_kept_finish(fe_kept_job *job, const fe_kept_point *point);
+/* Gives it up; nothing is left of it. */
+void fe_kept_abandon(fe_kept_job *job);
+fe_code fe_kept_drop(fe_engine *engine, const char *name);
+
+/* A kept snapshot. Texts live during the callback. */
+typedef struct {
+  const char *name;
+  const char *lost; /* why it cannot be used; empty: it can */
+  const char *binlog_file;
+  const char *gtid;
+  uint64_t binlog_position;
+  uint64_t taken_unix_s;
+  uint64_t position; /* its point in time in the log */
+  uint64_t file_bytes;
+  uint64_t changed_bytes; /* of pages that the present does not have any more */
+  int scheduled;
+} fe_kept_row;
+/* The oldest first. */
+void fe_kept_each(fe_engine *engine, void (*each)(void *arg, const fe_kept_row *row), void *arg);
+
 /* ---- sessions and transactions --------------------------------------------------- */
 
 fe_session *fe_session_new(fe_engine *engine, void *thd, uint64_t thread_id);

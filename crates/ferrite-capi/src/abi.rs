@@ -417,6 +417,28 @@ pub struct fe_backup_row {
 }
 
 #[repr(C)]
+pub struct fe_kept_point {
+    pub binlog_file: *const c_char,
+    pub binlog_position: u64,
+    pub gtid: *const c_char,
+    pub scheduled: c_int,
+}
+
+#[repr(C)]
+pub struct fe_kept_row {
+    pub name: *const c_char,
+    pub lost: *const c_char,
+    pub binlog_file: *const c_char,
+    pub gtid: *const c_char,
+    pub binlog_position: u64,
+    pub taken_unix_s: u64,
+    pub position: u64,
+    pub file_bytes: u64,
+    pub changed_bytes: u64,
+    pub scheduled: c_int,
+}
+
+#[repr(C)]
 pub struct fe_snapshot_row {
     pub thread_id: u64,
     pub age_ms: u64,

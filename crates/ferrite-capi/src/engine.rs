@@ -3,6 +3,8 @@
 use crate::abi::*;
 use crate::boundary::{code, fail, text, xid_of};
 use crate::callbacks::{tell_connections, Server};
+use ferrite_engine::snapshots::rewind;
+use ferrite_engine::snapshots::server_files::RealDirectory;
 use ferrite_engine::{Callbacks, Config, Engine, LogLevel};
 use ferrite_io::{RealStorage, Storage};
 use ferrite_sync::Arc;
@@ -57,6 +59,25 @@ fn install_panic_hook(server: &Arc<dyn Callbacks>) {
     }));
 }
 
+/// A rewind that was decided comes before everything else: the server has opened no table yet.
+fn finish_rewind(
+    storage: &Arc<dyn Storage>,
+    data_dir: &Path,
+    server: &Arc<dyn Callbacks>,
+) -> Result<()> {
+    if !rewind::is_pending(&**storage)? {
+        return Ok(());
+    }
+    let lock = storage.lock_exclusive()?;
+    let went = rewind::finish(storage, Some(&RealDirectory::new(data_dir)))?;
+    drop(lock);
+    if let Some((to, from)) = went {
+        let text = format!("the database went back to snapshot {to}; before, it was {from}");
+        server.log(LogLevel::Note, &text);
+    }
+    Ok(())
+}
+
 unsafe fn open(config: *const fe_config, callbacks: *const fe_callbacks) -> Result<Arc<Engine>> {
     // SAFETY: the header's rule: both point to valid structures during the call.
     let (config, callbacks) = unsafe { (&*config, *callbacks) };
@@ -67,6 +88,7 @@ unsafe fn open(config: *const fe_config, callbacks: *const fe_callbacks) -> Resu
     let storage: Arc<dyn Storage> = Arc::new(RealStorage::new(&Path::new(&dir).join("#ferrite"))?);
     install_panic_hook(&server);
     tell_connections(callbacks.current_connection);
+    finish_rewind(&storage, Path::new(&dir), &server)?;
     Engine::open(config, storage, server)
 }
 

@@ -20,6 +20,7 @@ mod cursor;
 mod engine;
 mod foreign;
 mod introspection;
+mod kept;
 mod links;
 mod rows;
 mod session;

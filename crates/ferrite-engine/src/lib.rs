@@ -10,6 +10,7 @@
 //! - `maintenance`: purge, checkpoint, threads.
 //! - `rows`: changes of rows. `cursor`: reading.
 //! - `backup`: hot backups, and what is restored from them.
+//! - `snapshots`: snapshots that are kept; the way back to one.
 //! - `startup`: open, recovery, close. `ddl`: changes of whole tables. `introspection`: what users and
 //!   tests look at. `offline`: a database that nobody has open, for tools.
 //!
@@ -34,6 +35,7 @@ mod log_records;
 mod maintenance;
 pub mod offline;
 mod rows;
+pub mod snapshots;
 mod startup;
 mod state;
 #[cfg(test)]
@@ -70,4 +72,5 @@ pub use state::callbacks::{Callbacks, LogLevel, NoCallbacks, SilentCallbacks};
 pub use state::config::Config;
 pub use state::engine::Engine;
 pub use state::slot::Isolation;
+pub use state::snapshots::KeptInfo;
 pub use transaction::session::Session;

@@ -1,6 +1,7 @@
 //! Files, behind a trait: the real disk ([`RealStorage`]) and a simulated one with faults
 //! ([`sim::SimStorage`]); [`ReadOnly`] is a view of either
-//! for tools that must not write, [`Watched`] one that lets no failed sync go by.
+//! for tools that must not write, [`Watched`] one that lets no failed sync go by, [`Prefixed`]
+//! a part of one.
 //!
 //! A [`Storage`] is one directory with flat names. Everything above reads and writes
 //! through it and nothing else touches files.
@@ -16,6 +17,7 @@
 //!   as either of them, per 512-byte sector.
 
 mod buf;
+mod prefixed;
 mod queue;
 mod readonly;
 mod real;
@@ -28,6 +30,7 @@ use ferrite_sync::Arc;
 use ferrite_types::Result;
 
 pub use buf::AlignedBuf;
+pub use prefixed::Prefixed;
 pub use queue::{Descriptor, ReadPart, ReadQueue};
 pub use readonly::ReadOnly;
 pub use real::RealStorage;

@@ -121,6 +121,23 @@ impl RealStorage {
         std::fs::remove_dir(dir).map_err(|e| failed("remove directory", dir, None, &e))
     }
 
+    /// Names of the directories in `dir`, sorted.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn directories(dir: &Path) -> Result<Vec<String>> {
+        let bad = |e: std::io::Error| failed("list directory", dir, None, &e);
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(dir).map_err(bad)? {
+            let entry = entry.map_err(bad)?;
+            if entry.path().is_dir() {
+                names.extend(entry.file_name().into_string());
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
     /// Keeps others from taking the directory while it is read, and writes nothing. None when
     /// nobody ever locked it.
     ///

@@ -4,6 +4,7 @@
 //! Locking: `model` and `tally` are real mutexes, held for moments, never over a call of the
 //! engine or of anything that may hand the baton to another task.
 
+use crate::kept_state::Kept;
 use crate::model::{Model, State, TableNo};
 use crate::plan::{FaultMode, Plan};
 use ferrite_engine::{Callbacks, Engine, LogLevel, Status};
@@ -108,6 +109,8 @@ pub struct Environment {
     replacement: Mutex<Option<SimSnapshot>>,
     /// In tables with foreign keys, by transaction.
     disturbances: Mutex<BTreeMap<u64, Disturbance>>,
+    /// Snapshots that there must be.
+    pub kept: Kept,
     /// Crashes since the last completed recovery.
     depth: AtomicU64,
     /// A file was damaged behind the program's back.
@@ -131,6 +134,7 @@ impl Environment {
             released: (0..CLIENTS).map(|_| Event::new()).collect(),
             replacement: Mutex::default(),
             disturbances: Mutex::default(),
+            kept: Kept::default(),
             depth: AtomicU64::new(0),
             damaged: AtomicBool::new(false),
             durable: AtomicU64::new(0),
@@ -159,6 +163,7 @@ impl Environment {
         let mut replacement = self.replacement.lock().unwrap_or_else(|e| e.into_inner());
         if let Some(with) = replacement.take() {
             self.disk.restore(&with);
+            self.kept.forget();
         }
     }
 

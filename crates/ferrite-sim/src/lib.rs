@@ -36,6 +36,8 @@ pub mod foreign;
 pub mod foreign_ddl;
 pub mod foreign_look;
 pub mod guarded;
+pub mod kept;
+pub mod kept_state;
 pub mod kill;
 pub mod lifecycle;
 pub mod model;

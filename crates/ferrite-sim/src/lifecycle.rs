@@ -8,6 +8,7 @@ use crate::ddl::{create, create_checked, ddl_client};
 use crate::decide::{decide_all, decider};
 use crate::environment::{Environment, Server};
 use crate::family::Constraint;
+use crate::kept;
 use crate::kill::killer;
 use crate::model::{Model, TableModel, MARKS};
 use crate::plan::{Corner, Plan};
@@ -40,7 +41,9 @@ pub fn life(environment: &Arc<Environment>, number: u64) -> End {
     environment.disconnect_all();
     let storage: Arc<dyn Storage> = Arc::new(environment.disk.boot());
     let server = Arc::new(Server(environment.clone()));
-    let engine = match Engine::open(environment.plan.config.clone(), storage, server) {
+    let opened = kept::before_open(environment, &storage)
+        .and_then(|()| Engine::open(environment.plan.config.clone(), storage.clone(), server));
+    let engine = match opened {
         Ok(engine) => engine,
         Err(e) => {
             assert!(environment.is_injected(&e), "open: {e}");
@@ -49,7 +52,7 @@ pub fn life(environment: &Arc<Environment>, number: u64) -> End {
         }
     };
     sim::note("opened");
-    match work(environment, &engine, number) {
+    match work(environment, &engine, &storage, number) {
         Ok(()) => End::Closed,
         Err(e) => {
             assert!(environment.is_injected(&e), "life {number}: {e}");
@@ -59,7 +62,13 @@ pub fn life(environment: &Arc<Environment>, number: u64) -> End {
     }
 }
 
-fn work(environment: &Arc<Environment>, engine: &Arc<Engine>, number: u64) -> Result<(), Error> {
+fn work(
+    environment: &Arc<Environment>,
+    engine: &Arc<Engine>,
+    storage: &Arc<dyn Storage>,
+    number: u64,
+) -> Result<(), Error> {
+    kept::check(environment, engine);
     verify(environment, engine)?;
     sim::note("settled");
     environment.recovered();
@@ -80,6 +89,9 @@ fn work(environment: &Arc<Environment>, engine: &Arc<Engine>, number: u64) -> Re
         account(environment, engine)?;
     }
     let copy = backup::finish(engine, begun)?;
+    if copy.is_none() {
+        kept::act(environment, engine, seed_of(environment, number, 97))?;
+    }
     engine.close()?;
     if !environment.may_be_damaged() {
         engine
@@ -89,6 +101,7 @@ fn work(environment: &Arc<Environment>, engine: &Arc<Engine>, number: u64) -> Re
     if let Some(copy) = copy {
         environment.replace_disk(copy.snapshot());
     }
+    kept::rewind_now(environment, storage)?;
     Ok(())
 }
 

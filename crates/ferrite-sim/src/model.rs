@@ -176,7 +176,7 @@ pub struct Txn {
 }
 
 /// All of it.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Model {
     /// Tables by their number.
     pub tables: BTreeMap<TableNo, TableModel>,

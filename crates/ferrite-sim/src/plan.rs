@@ -104,6 +104,8 @@ pub struct Extra {
     pub ahead: bool,
     /// Hot backups, whose copies the next life finds.
     pub backup: bool,
+    /// Snapshots that are kept, and rewound to.
+    pub kept: bool,
     /// What the whole run is about, if it is about one thing.
     pub corner: Option<Corner>,
 }
@@ -440,6 +442,7 @@ impl Extra {
             resizes: Rng::new(seed ^ 0x71a1_0019).chance(1, 2),
             ahead: Rng::new(seed ^ 0x71a1_001a).chance(1, 2),
             backup: false,
+            kept: false,
             corner: None,
             // Of all seeds one in thirteen has thousands.
             bulk: match rng.below(40) {
@@ -548,6 +551,7 @@ impl Plan {
         plan.extra.file_damage &= plan.faults == FaultMode::PowerOnly;
         // Drawn apart, like all of them.
         plan.extra.backup = Rng::new(seed ^ 0x71a1_0005).chance(1, 4);
+        plan.extra.kept = Rng::new(seed ^ 0x71a1_0ee9).chance(1, 4);
         if let Some(corner) = Corner::new(seed) {
             corner.shape(&mut plan);
         }

@@ -128,6 +128,23 @@ const PLACES: [&str; 50] = [
     "redo.before_sleep",
 ];
 
+/// Steps of snapshots that are kept.
+const KEPT: [&str; 13] = [
+    "snapshot.noted",
+    "snapshot.checkpoint_pinned",
+    "snapshot.fixed",
+    "snapshot.files_written",
+    "snapshot.manifest_written",
+    "snapshot.drop_begun",
+    "snapshot.drop_durable",
+    "store.held_counted",
+    "rewind.prepared",
+    "rewind.decided",
+    "rewind.old_removed",
+    "rewind.in_place",
+    "rewind.done",
+];
+
 /// Places of a recovery.
 const RECOVERY: [&str; 4] = [
     "recovery.values_held",
@@ -286,6 +303,7 @@ fn operate(environment: &Arc<Environment>) {
     let mut number = 0;
     let mut depth = 0;
     let apart = &mut Rng::new(environment.plan.seed ^ 0x0dab_a6e5);
+    let kept = &mut Rng::new(environment.plan.seed ^ 0x0dab_0ee9);
     loop {
         let last =
             number >= environment.plan.lives && depth == 0 && environment.tally().crashes > 0;
@@ -303,6 +321,12 @@ fn operate(environment: &Arc<Environment>) {
             None => None,
         }
         .unwrap_or(death);
+        let death = match environment.plan.extra.kept && !calm && kept.chance(1, 2) {
+            // Half of the lives end well, so that something is taken and rewound to.
+            true if kept.chance(1, 2) => Death::Never,
+            true => Death::Place(KEPT[kept.below(KEPT.len() as u64) as usize], 1),
+            false => death,
+        };
         arm(environment, death);
         if !calm {
             plan_faults(environment, &mut rng);

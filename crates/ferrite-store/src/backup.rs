@@ -33,6 +33,7 @@ use crate::checkpoint;
 use crate::deps::{AlignedBuf, Arc, OpenMode, Ordering, Storage};
 use crate::files::Files;
 use crate::map;
+use crate::retired::PinOwner;
 use crate::space::grown_end;
 use crate::store::Store;
 use crate::superblock::{self, Superblock};
@@ -72,16 +73,16 @@ pub struct StoredBlob {
 
 impl Store {
     /// From now on no blob that was retired behind `at` becomes free space, until
-    /// [`unpin`](Self::unpin). One pin at a time. The pinned position is any that the log reaches
-    /// after this call.
-    pub fn pin(&self, at: Lsn) {
+    /// [`unpin`](Self::unpin). One pin at a time of each owner. The pinned position is any that the
+    /// log reaches after this call.
+    pub fn pin(&self, owner: PinOwner, at: Lsn) {
         assert!(at < Lsn::MAX, "a pin behind all");
-        self.retired.set_pin(at);
+        self.retired.set_pin(owner, at);
     }
 
     /// The pin is gone; [`reclaim`](Self::reclaim) frees what waited. Does nothing without one.
-    pub fn unpin(&self) {
-        self.retired.set_pin(Lsn::MAX);
+    pub fn unpin(&self, owner: PinOwner) {
+        self.retired.set_pin(owner, Lsn::MAX);
     }
 
     /// Begins a new generation.

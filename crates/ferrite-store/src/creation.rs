@@ -24,7 +24,7 @@ const NAME: &str = "creating";
 /// What it says to whoever looks at it.
 const TEXT: &[u8] = b"A Ferrite database is being created here. No data was committed yet.\n";
 /// How names of a database's files begin, in all rooms.
-const OURS: [&str; 8] = [
+const OURS: [&str; 9] = [
     "store.",
     "map.",
     "checkpoint.",
@@ -32,6 +32,7 @@ const OURS: [&str; 8] = [
     "redo.",
     "undo.spill",
     "history.",
+    "snapshot.",
     NAME,
 ];
 /// Names told in a message.

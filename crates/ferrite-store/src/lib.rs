@@ -19,12 +19,13 @@
 //!   checkpoint; space.
 //! - `together`: many pages read at once.
 //! - `backup`: the pin of a backup, what it copies, and the files laid out again from it.
+//! - `held`, `keeping`: blobs that snapshots hold.
 //! - `scrub`: free space overwritten with zeroes.
 //! - `scan`: rebuilds the map from the blobs themselves.
 //!
 //! # Invariants
 //! 1. A granule belongs to at most one of: the blob of a page, a retired blob, a batch being
-//!    written, free space. All of it that is not free is known from the directory after a
+//!    written, free space. All of it that is not free is known from the directory, and from snapshots, after a
 //!    restart; nothing on disk describes free space.
 //! 2. A blob is never overwritten before the record that says the page moved away is
 //!    durable ([`Store::retire`], [`Store::reclaim`]).
@@ -57,7 +58,9 @@ mod extents;
 mod files;
 #[doc(hidden)]
 pub mod fuzz;
+mod held;
 mod image;
+mod keeping;
 mod lifecycle;
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -82,9 +85,11 @@ pub use batch::{Batch, Placed, Pushed, Staged, BATCH_BYTES};
 pub use blob::PageHeader;
 pub use checkpoint::Checkpoint;
 pub use directory::{Directory, EXTENT_PAGES};
+pub use held::GranuleRuns;
 pub use image::{PageImage, BLOB_HEADER_BYTES};
 pub use lifecycle::Survey;
 pub use map::MapBase;
+pub use retired::PinOwner;
 pub use scan::{rebuild_by_scan, FoundPage, ScanResult};
 pub use slots::PassedOver;
 pub use store::{Store, StoreConfig, StoreStats};

@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 
 use ferrite_sync::{random, time};
-use ferrite_types::format::KNOWN_INCOMPATIBLE_FEATURES;
+use ferrite_types::format::FEATURES_OF_NEW;
 use ferrite_types::{Error, IndexId, Lsn, PageId, Result};
 
 use crate::checkpoint::{self, Checkpoint, Found};
@@ -118,7 +118,7 @@ impl Store {
             uuid,
             geometry,
             created_us: time::unix_us(),
-            features: KNOWN_INCOMPATIBLE_FEATURES,
+            features: FEATURES_OF_NEW,
         };
         let (files, left) = Files::open(&storage, geometry, cfg.direct, OpenMode::ReadWrite)?;
         assert!(left == 0, "{left} granules of an earlier creation are left");
@@ -302,6 +302,7 @@ impl Store {
                 }
             }
         }
+        self.keep_what_is_held(&mut runs);
         drop(runs);
         let before = self.phase.swap(WRITABLE, Ordering::AcqRel);
         assert!(before == LOADING, "free space is known twice: {before}");

@@ -1,8 +1,9 @@
 //! Blobs whose page lives elsewhere, until the record that says so is durable.
 //!
 //! Invariant: the queue is sorted by log position; `first` is the first one's position
-//! (`u64::MAX`: empty), so that asking costs one load when nothing is due. While a backup has a
-//! pin, nothing that was retired behind the pin's position is taken out.
+//! (`u64::MAX`: empty), so that asking costs one load when nothing is due. While a backup or a
+//! snapshot that is being taken has a pin, nothing that was retired behind the pin's position is
+//! taken out.
 //!
 //! Locking: one mutex, a leaf.
 
@@ -16,12 +17,21 @@ use crate::word::{Location, GRANULE_BYTES};
 /// Blobs taken out under one hold of the mutex.
 const TAKE_MOST: usize = 4096;
 
+/// Who may have a pin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PinOwner {
+    /// A hot backup, until its pages are copied.
+    Backup,
+    /// A snapshot that is being taken, until it is known which blobs it holds.
+    Snapshot,
+}
+
 pub(crate) struct Retired {
     queue: Mutex<VecDeque<(Lsn, Location)>>,
     first: AtomicU64,
     granules: AtomicU64,
-    /// Position of a backup's pin (`u64::MAX`: there is none); changed under the mutex.
-    pin: AtomicU64,
+    /// Positions of the pins, by owner (`u64::MAX`: there is none); changed under the mutex.
+    pins: [AtomicU64; 2],
 }
 
 impl Retired {
@@ -30,15 +40,15 @@ impl Retired {
             queue: Mutex::new(VecDeque::new()),
             first: AtomicU64::new(u64::MAX),
             granules: AtomicU64::new(0),
-            pin: AtomicU64::new(u64::MAX),
+            pins: [AtomicU64::new(u64::MAX), AtomicU64::new(u64::MAX)],
         }
     }
 
     /// From now on blobs retired behind `at` stay ([`Lsn::MAX`]: none of them). Under the mutex: who
     /// took blobs out before this did so by a position that was durable before.
-    pub(crate) fn set_pin(&self, at: Lsn) {
+    pub(crate) fn set_pin(&self, owner: PinOwner, at: Lsn) {
         let _queue = self.queue.lock();
-        let before = self.pin.swap(at.0, Ordering::SeqCst);
+        let before = self.pins[owner as usize].swap(at.0, Ordering::SeqCst);
         assert!(
             at == Lsn::MAX || before == u64::MAX,
             "a pin at {at:?} beside one at {before}"
@@ -101,7 +111,9 @@ impl Retired {
     fn before_pin(&self, durable: Lsn) -> Lsn {
         match ferrite_sync::mutant!("store.pin_ignored") {
             true => durable,
-            false => durable.min(Lsn(self.pin.load(Ordering::SeqCst))),
+            false => {
+                (self.pins.iter()).fold(durable, |at, pin| at.min(Lsn(pin.load(Ordering::SeqCst))))
+            }
         }
     }
 
@@ -125,11 +137,14 @@ mod tests {
         let r = Retired::new();
         let at = |n| Location::new(n, 1, Codec::None);
         (1..=4).for_each(|n| r.push(at(n), Lsn(n * 10)));
-        r.set_pin(Lsn(20));
+        r.set_pin(PinOwner::Backup, Lsn(20));
         assert_eq!(r.take(Lsn(35)), [at(1), at(2)]);
         assert!(r.take(Lsn(35)).is_empty());
-        r.set_pin(Lsn::MAX);
-        assert_eq!(r.take(Lsn(35)), [at(3)]);
+        r.set_pin(PinOwner::Snapshot, Lsn(30));
+        r.set_pin(PinOwner::Backup, Lsn::MAX);
+        assert_eq!(r.take(Lsn(45)), [at(3)]);
+        r.set_pin(PinOwner::Snapshot, Lsn::MAX);
+        assert_eq!(r.take(Lsn(45)), [at(4)]);
     }
 
     #[test]

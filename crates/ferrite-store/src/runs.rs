@@ -17,6 +17,7 @@
 //!
 //! Locking: none here; the store keeps it under its space lock.
 
+use crate::held::Held;
 use crate::word::BLOCK_GRANULES;
 
 /// What `mean_run` says of a batch that went into one run, in granules.
@@ -300,6 +301,8 @@ pub(crate) struct FreeRuns {
     /// Of backups since the store was opened; stays at the last one. 0: none yet, and nothing is
     /// noted.
     generation: u8,
+    /// What snapshots hold.
+    pub(crate) held: Held,
 }
 
 impl FreeRuns {
@@ -315,6 +318,7 @@ impl FreeRuns {
             mean_run: ONE_RUN,
             lowest_first: false,
             generation: 0,
+            held: Held::default(),
             free: 0,
         };
         while runs.end < end {
@@ -470,9 +474,11 @@ impl FreeRuns {
     }
 
     /// Marks used granules free. Panics if one is free already: space handed out twice is a
-    /// page lost.
+    /// page lost. What a snapshot holds stays in use.
     pub(crate) fn give(&mut self, granule: u64, n: u32) {
-        self.give_back(granule, n, true);
+        if !self.held.keeps(granule, n) {
+            self.give_back(granule, n, true);
+        }
     }
 
     /// The same of granules that were overwritten with zeroes.
@@ -488,7 +494,14 @@ impl FreeRuns {
         }
     }
 
-    fn give_back(&mut self, granule: u64, n: u32, stale: bool) {
+    /// What is in use among 64 granules from that word's on.
+    pub(crate) fn used_word(&self, word: usize) -> u64 {
+        let words = self.segment_granules as usize / 64;
+        let segment = self.segments.get(word / words);
+        segment.map_or(0, |s| s.bits[word % words])
+    }
+
+    pub(crate) fn give_back(&mut self, granule: u64, n: u32, stale: bool) {
         let Some((segment, at)) = self.split(granule, n) else {
             panic!("granules {granule}+{n} are beyond the store");
         };

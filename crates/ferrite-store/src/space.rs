@@ -270,6 +270,12 @@ impl Store {
                 return Err(Error::Corrupt(format!("store: retired {at:?} is in use")));
             }
         }
+        for (granule, granules) in self.runs.lock().held.kept_runs() {
+            if !named.mark(granule, granules) {
+                let text = format!("store: granules {granule}+{granules} of a snapshot are in use");
+                return Err(Error::Corrupt(text));
+            }
+        }
         match self.runs.lock().difference(&named) {
             None => Ok(()),
             Some((granule, used)) => Err(Error::Corrupt(format!(

@@ -5,7 +5,7 @@ mod common;
 use common::{disk, small, Engine};
 use ferrite_io::sim::SimStorage;
 use ferrite_io::{OpenMode, Storage};
-use ferrite_store::{Layout, Location, PageImage, Store, GRANULE_BYTES};
+use ferrite_store::{Layout, Location, PageImage, PinOwner, Store, GRANULE_BYTES};
 use ferrite_sync::random::Rng;
 use ferrite_types::format::Packing;
 use ferrite_types::{IndexId, Lsn, PageId};
@@ -74,7 +74,7 @@ fn a_pinned_blob_keeps_its_block() {
     store.reuse_soon();
     let before = write(&store, 1..5, 1500);
     let then: Vec<_> = before.iter().map(|&at| blob(&store, at)).collect();
-    store.pin(Lsn(10));
+    store.pin(PinOwner::Backup, Lsn(10));
     store.retire(before[0], Lsn(10));
     (1..4).for_each(|n| store.retire(before[n], Lsn(11)));
     store.reclaim(Lsn(20));
@@ -84,7 +84,7 @@ fn a_pinned_blob_keeps_its_block() {
         assert!(before.iter().all(|b| b.blocks() != at.blocks()), "{at:?}");
     }
     assert!((1..4).all(|n| blob(&store, before[n]) == then[n]));
-    store.unpin();
+    store.unpin(PinOwner::Backup);
     store.reclaim(Lsn(20));
     assert_eq!(store.retired_bytes(), 0);
     assert_eq!(write(&store, 5..6, 900)[0].granule(), before[0].granule());

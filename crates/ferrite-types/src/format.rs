@@ -4,8 +4,9 @@
 pub const FORMAT_VERSION: u32 = 1;
 
 /// Opening a database with an unknown bit in its incompatible set is refused.
-pub const KNOWN_INCOMPATIBLE_FEATURES: u64 =
-    FEATURE_PAGE_MARKS | FEATURE_VALUE_STAMPS | FEATURE_SMALL_GRANULES;
+pub const KNOWN_INCOMPATIBLE_FEATURES: u64 = FEATURES_OF_NEW | FEATURE_SNAPSHOTS;
+/// Those of a new database.
+pub const FEATURES_OF_NEW: u64 = FEATURE_PAGE_MARKS | FEATURE_VALUE_STAMPS | FEATURE_SMALL_GRANULES;
 /// A page's location tells a part of its blob's checksum (incompatible).
 pub const FEATURE_PAGE_MARKS: u64 = 1;
 /// References to values out of line may bear a stamp above a length of 32 bits, and a row may
@@ -16,6 +17,9 @@ pub const FEATURE_VALUE_STAMPS: u64 = 2;
 /// A database without the bit may have such locations and segments too, beside those in units of
 /// 4 KiB: it was made by an older program and written to by this one.
 pub const FEATURE_SMALL_GRANULES: u64 = 4;
+/// There are, or were a moment ago, snapshots: a program that does not know of them would write over
+/// what they hold (incompatible).
+pub const FEATURE_SNAPSHOTS: u64 = 8;
 /// Unknown bits here are harmless to an older binary.
 pub const KNOWN_COMPATIBLE_FEATURES: u64 = 0;
 

@@ -339,7 +339,7 @@ fn out_of_order(link: &Link, before: Option<&Link>) -> Error {
     Error::BadConfig(text)
 }
 
-fn copy_back(from: &dyn Storage, file: &CopiedFile, to: &dyn Storage) -> Result<()> {
+pub(crate) fn copy_back(from: &dyn Storage, file: &CopiedFile, to: &dyn Storage) -> Result<()> {
     let target = to.open(&file.name, OpenMode::CreateNew, false)?;
     let mut at = 0;
     let mut result = Ok(());
@@ -353,7 +353,7 @@ fn copy_back(from: &dyn Storage, file: &CopiedFile, to: &dyn Storage) -> Result<
     target.sync_data()
 }
 
-fn restore_undo(from: &dyn Storage, file: &CopiedFile, to: &dyn Storage) -> Result<()> {
+pub(crate) fn restore_undo(from: &dyn Storage, file: &CopiedFile, to: &dyn Storage) -> Result<()> {
     let source = files::open(from, file)?;
     let target: Arc<dyn StorageFile> = to.open(UNDO_SPILL, OpenMode::CreateNew, false)?;
     let mut chunk = vec![0; UNDO_HEAD + CHUNK_BYTES];

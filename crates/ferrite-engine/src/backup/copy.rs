@@ -39,6 +39,16 @@ pub(super) fn remove_files(from: &dyn Storage) -> Result<()> {
     from.sync_dir()
 }
 
+/// Writes a chunk of undo behind its head.
+pub(crate) fn put_undo(out: &mut Output, chunk: Chunk, bytes: &[u8]) -> Result<()> {
+    let mut head = [0; UNDO_HEAD];
+    head[..4].copy_from_slice(&chunk.slot.to_le_bytes());
+    head[4..8].copy_from_slice(&chunk.crc.to_le_bytes());
+    debug_assert!(crc32c::crc32c(bytes) == chunk.crc, "another chunk");
+    out.put(&head)?;
+    out.put(bytes)
+}
+
 /// Keeps the pace that was asked for.
 struct Pace {
     bytes_per_s: u64,
@@ -164,11 +174,7 @@ impl Engine {
             self.check_backup(job)?;
             let bytes = self.undo_area.read_held(chunk)?;
             debug_assert_eq!(crc32c::crc32c(&bytes), chunk.crc, "another chunk");
-            let mut head = [0; UNDO_HEAD];
-            head[..4].copy_from_slice(&chunk.slot.to_le_bytes());
-            head[4..8].copy_from_slice(&chunk.crc.to_le_bytes());
-            out.put(&head)?;
-            out.put(&bytes)?;
+            put_undo(&mut out, chunk, &bytes)?;
             self.backup.add_copied((UNDO_HEAD + bytes.len()) as u64);
         }
         job.files.push(out.finish()?);

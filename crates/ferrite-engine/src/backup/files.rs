@@ -215,7 +215,7 @@ pub(crate) fn open(from: &dyn Storage, file: &CopiedFile) -> Result<Arc<dyn Stor
 }
 
 /// Reads a file of a size that memory can hold.
-fn read_whole(from: &dyn Storage, file: &CopiedFile) -> Result<Vec<u8>> {
+pub(crate) fn read_whole(from: &dyn Storage, file: &CopiedFile) -> Result<Vec<u8>> {
     let mut bytes = vec![0; file.bytes as usize];
     open(from, file)?.read_at(&mut bytes, 0)?;
     match crc32c::crc32c(&bytes) == file.crc {

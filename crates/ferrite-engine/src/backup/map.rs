@@ -12,7 +12,7 @@ use ferrite_types::format::record_kind;
 use ferrite_types::{Error, IndexId, Lsn, PageId, Result};
 
 /// See the head of the file.
-pub(super) struct MapAt {
+pub(crate) struct MapAt {
     store: Store,
     pub checkpoint: Checkpoint,
 }
@@ -22,14 +22,14 @@ impl MapAt {
     ///
     /// # Errors
     /// `Corrupt`, `Format`, `Io`.
-    pub(super) fn of_checkpoint(from: Arc<dyn Storage>) -> Result<MapAt> {
+    pub(crate) fn of_checkpoint(from: Arc<dyn Storage>) -> Result<MapAt> {
         let (store, checkpoint) = Store::open(from, StoreConfig::default())?;
         assert!(store.file_bytes() == 0, "store files beside a backup's map");
         Ok(MapAt { store, checkpoint })
     }
 
     /// The database's identity.
-    pub(super) fn uuid(&self) -> [u8; 16] {
+    pub(crate) fn uuid(&self) -> [u8; 16] {
         self.store.uuid()
     }
 
@@ -37,7 +37,7 @@ impl MapAt {
     ///
     /// # Errors
     /// `Corrupt`: not a record of this log.
-    pub(super) fn visit(&self, start: Lsn, kind: u8, body: &[u8]) -> Result<()> {
+    pub(crate) fn visit(&self, start: Lsn, kind: u8, body: &[u8]) -> Result<()> {
         if start < self.checkpoint.map.lsn {
             return Ok(());
         }
@@ -74,7 +74,7 @@ impl MapAt {
     ///
     /// # Errors
     /// `Corrupt`: the map contradicts itself.
-    pub(super) fn pages(&self) -> Result<Vec<(PageId, Location)>> {
+    pub(crate) fn pages(&self) -> Result<Vec<(PageId, Location)>> {
         let mut pages = Vec::new();
         self.store.each_stored(&mut |page, at| {
             pages.push((page, at));

@@ -22,16 +22,16 @@
 //! Locking: `checkpointing`, then the pins' mutex; nothing is held while the thread copies.
 
 pub mod chain;
-mod copy;
-mod files;
+pub(crate) mod copy;
+pub(crate) mod files;
 mod manifest;
-mod map;
+pub(crate) mod map;
 
 use crate::state::callbacks::LogLevel;
 use crate::state::engine::Engine;
 use crate::BackupInfo;
 use ferrite_io::Storage;
-use ferrite_store::CopiedFile;
+use ferrite_store::{CopiedFile, PinOwner};
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{kill_point, random, thread, time, Arc};
 use ferrite_types::{Error, Lsn, Result};
@@ -131,7 +131,7 @@ impl Engine {
         {
             let _pins = self.backup.pins.lock();
             self.backup.check()?;
-            self.undo_area.hold(true);
+            self.undo_area.hold(PinOwner::Backup, true);
             self.backup.keep_log_from(Some(Lsn::ZERO));
         }
         self.take_checkpoint()?;
@@ -163,11 +163,11 @@ impl Engine {
                 return Err(Error::NotFound);
             }
             // In this order: what was freed until the pin left the map before the point.
-            self.store.pin(self.log.current_lsn());
+            self.store.pin(PinOwner::Backup, self.log.current_lsn());
             let generation = self.store.begin_generation();
             let end = self.log.current_lsn();
             if !self.backup.fix(end, generation) {
-                self.store.unpin();
+                self.store.unpin(PinOwner::Backup);
                 return Err(Error::Unsupported("the backup was ended".into()));
             }
             end

@@ -401,6 +401,14 @@ impl Dictionary {
             .collect()
     }
 
+    /// Names of all tables that are not temporary, in order.
+    pub fn table_names(&self) -> Vec<String> {
+        let state = self.state.lock();
+        let permanent = |id| state.specs.get(id).is_some_and(|spec| !spec.temporary);
+        let names = state.names.iter().filter(|(_, id)| permanent(id));
+        names.map(|(name, _)| name.clone()).collect()
+    }
+
     /// Stores the plugin's statistics of a table.
     ///
     /// # Errors

@@ -95,6 +95,7 @@ impl Engine {
         all.extend(self.metrics_purge());
         all.extend(self.metrics_locks());
         all.extend(self.metrics_backup());
+        all.extend(self.metrics_snapshots());
         all
     }
 
@@ -381,6 +382,33 @@ impl Engine {
                 "backup_kept_bytes",
                 log + pages,
                 "Bytes of log and of replaced pages kept for a running hot backup",
+            ),
+        ]
+    }
+
+    fn metrics_snapshots(&self) -> Vec<Metric> {
+        let gauge = |name, value, comment| gauge(name, value, "kept_snapshots", comment);
+        let counter = |name, value, comment| counter(name, value, "kept_snapshots", comment);
+        vec![
+            gauge(
+                "kept_snapshots",
+                self.snapshots.count() as u64,
+                "Number of snapshots that are kept",
+            ),
+            gauge(
+                "kept_snapshots_bytes",
+                self.snapshot_bytes(),
+                "Bytes that they take: their files, and pages that have changed since",
+            ),
+            counter(
+                "kept_snapshots_taken",
+                self.snapshots.taken.get(),
+                "Number of snapshots taken",
+            ),
+            counter(
+                "kept_snapshots_evicted",
+                self.snapshots.evicted.get(),
+                "Number of snapshots dropped for ferrite_snapshot_max_bytes or on a full disk",
             ),
         ]
     }

@@ -185,6 +185,7 @@ impl Engine {
                 self.give_back_space();
                 last_us = time::now_us();
             }
+            self.evict_snapshots();
             self.move_attention();
             self.tell_of_resize();
             // However often it is woken, the walks over all frames leave the memory to others.

@@ -309,8 +309,9 @@ impl Engine {
         };
         let kept = self.backup.log_kept_from();
         let kept = kept.filter(|_| !ferrite_sync::mutant!("backup.log_recycled"));
+        let copied = self.snapshots.log_kept_from().unwrap_or(needed);
         self.log
-            .set_oldest_needed(needed.min(kept.unwrap_or(needed)));
+            .set_oldest_needed(needed.min(kept.unwrap_or(needed)).min(copied));
         self.counters.checkpoints.inc();
         Ok(())
     }

@@ -10,6 +10,7 @@ use crate::catalog::dictionary::foreign_change::References;
 use crate::catalog::dictionary::{Dictionary, NextIds};
 use crate::maintenance::checkpoint::{not_shut_down, EngineState};
 use crate::rows::sort::remove_leftovers;
+use crate::snapshots::{rewind, startup as kept_snapshots};
 use crate::startup::page_changes::Retained;
 use crate::startup::page_redo::{self, RedoWriter};
 use crate::startup::progress::Progress;
@@ -23,6 +24,7 @@ use crate::state::garbage::GarbageList;
 use crate::state::losers::Losers;
 use crate::state::purge_queue::PurgeQueue;
 use crate::state::slot::TxnSlot;
+use crate::state::snapshots::Snapshots;
 use crate::state::transaction::Transaction;
 use crate::state::undo_list::UndoArea;
 use ferrite_buffer::{Pool, PoolConfig};
@@ -50,6 +52,11 @@ impl Engine {
     ) -> Result<Arc<Engine>> {
         config.validate()?;
         let lock = storage.lock_exclusive()?;
+        if rewind::is_pending(&*storage)? {
+            return Err(Error::InUse(
+                "a rewind was begun and is not finished".into(),
+            ));
+        }
         let storage = Arc::new(Watched::new(storage));
         let started = time::now_us();
         match Store::open(storage.clone(), Engine::store_config(&config)) {
@@ -120,6 +127,7 @@ impl Engine {
             dict,
             undo_area: UndoArea::new(storage.clone()),
             txns,
+            snapshots: Snapshots::default(),
         };
         let engine = Engine::assemble(config, storage, callbacks, lock, parts);
         // The superblock comes last: a creation that dies before it is begun anew.
@@ -192,6 +200,7 @@ impl Engine {
             purge: PurgeQueue::new(),
             undo_area: parts.undo_area,
             backup: BackupState::default(),
+            snapshots: parts.snapshots,
             counters: Counters::default(),
             checkpointing: Mutex::new(()),
             making_room: Mutex::new(None),
@@ -259,6 +268,9 @@ impl Engine {
             undo_area.verify(&found.undo)?;
         }
         stop_at_failed_sync(&storage, &log);
+        // What they hold is not free.
+        let all: Arc<dyn Storage> = storage.clone();
+        let snapshots = kept_snapshots::load(&all, &store, &*callbacks)?;
         store.free_space_known()?;
         let end = log.current_lsn();
         assert!(from <= end, "redo from {from}, the log ends at {end}");
@@ -295,6 +307,7 @@ impl Engine {
             dict,
             undo_area,
             txns,
+            snapshots,
         };
         let engine = Engine::assemble(config, storage, callbacks, lock, parts);
         engine.checkpoint_lsn.store(from.0, Ordering::SeqCst);
@@ -578,4 +591,5 @@ struct Parts {
     dict: Dictionary,
     undo_area: UndoArea,
     txns: Arc<TxnSystem>,
+    snapshots: Snapshots,
 }

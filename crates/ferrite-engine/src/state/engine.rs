@@ -12,12 +12,13 @@ use crate::state::losers::Losers;
 use crate::state::prepared::Prepared;
 use crate::state::purge_queue::PurgeQueue;
 use crate::state::slot::TxnSlot;
+use crate::state::snapshots::Snapshots;
 use crate::state::undo_list::UndoArea;
 use ferrite_buffer::Pool;
 use ferrite_io::{LockGuard, Storage};
 use ferrite_lock::LockTable;
 use ferrite_redo::Log;
-use ferrite_store::Store;
+use ferrite_store::{PinOwner, Store};
 use ferrite_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use ferrite_sync::thread::JoinHandle;
 use ferrite_sync::{thread, time, Arc, Event, Mutex};
@@ -44,6 +45,7 @@ pub struct Engine {
     pub(crate) purge: PurgeQueue,
     pub(crate) undo_area: UndoArea,
     pub(crate) backup: BackupState,
+    pub(crate) snapshots: Snapshots,
     pub(crate) counters: Counters,
     /// Stamp of the next value out of line.
     pub(crate) value_stamp: AtomicU32,
@@ -169,6 +171,8 @@ impl Engine {
             if durable_looks > 1 {
                 let why = "the server's disk is full, and what the backup keeps is needed";
                 self.end_backup(None, why);
+                // One at each look.
+                self.evict_for_room();
             }
             self.pool.wake_writer();
             if self.room().is_ok() {
@@ -209,8 +213,8 @@ impl Engine {
     /// What a backup kept is free again.
     pub(crate) fn unpin_backup(&self) {
         let _pins = self.backup.pins.lock();
-        self.store.unpin();
-        self.undo_area.hold(false);
+        self.store.unpin(PinOwner::Backup);
+        self.undo_area.hold(PinOwner::Backup, false);
         self.backup.keep_log_from(None);
         assert!(self.backup.log_kept_from().is_none(), "log is kept");
         self.housekeeping.set();
@@ -284,6 +288,10 @@ impl Engine {
             "buffer_pool_size" if value >= SMALLEST_POOL_BYTES => self.pool.resize(value)?,
             "read_ahead" => self.pool.set_read_ahead(value != 0),
             "scrub" => self.set_scrub(value != 0),
+            "snapshot_max_bytes" => {
+                self.snapshots.max_bytes.store(value, Ordering::SeqCst);
+                self.housekeeping.set();
+            }
             "max_history_bytes" => self.max_history_bytes.store(value, Ordering::SeqCst),
             "purge_paused" => self.purge.hold_back(value != 0),
             "deadlock_detect" => self.locks.set_deadlock_detect(value != 0),

@@ -5,7 +5,7 @@
 //! `transaction`: its id, phase and what it holds; of that, `slot`: what others see of it;
 //! `undo_list`; `touched` and `changed`: the indexes and tables it has changed; `garbage`: what it
 //! will leave. `prepared` and `losers`: those without a session. `purge_queue`: what is to be purged.
-//! `backup`: what is known of the backup that runs.
+//! `backup`: what is known of the backup that runs; `snapshots`: of those that are kept.
 //! `throttle`: what writes pay for the log's budget.
 //!
 //! Locking: see each file.
@@ -21,6 +21,7 @@ pub(crate) mod losers;
 pub(crate) mod prepared;
 pub(crate) mod purge_queue;
 pub(crate) mod slot;
+pub(crate) mod snapshots;
 pub(crate) mod throttle;
 pub(crate) mod touched;
 pub(crate) mod transaction;

@@ -15,7 +15,8 @@
 //! held when a list spills or reads a chunk back.
 
 use ferrite_io::{OpenMode, Storage, StorageFile};
-use ferrite_sync::atomic::{AtomicBool, Ordering};
+use ferrite_store::PinOwner;
+use ferrite_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use ferrite_sync::{kill_point, Arc, Mutex};
 use ferrite_types::{ByteReader, Error, Result, UndoPosition};
 
@@ -65,8 +66,8 @@ pub(crate) struct UndoArea {
     read_only: bool,
     /// Chunks nobody needs are overwritten.
     scrub: AtomicBool,
-    /// A backup still reads the chunks that its checkpoint names.
-    held: AtomicBool,
+    /// Who still reads the chunks that a checkpoint of theirs names: a bit for each owner.
+    held: AtomicU32,
     slots: Mutex<Slots>,
 }
 
@@ -77,7 +78,7 @@ impl UndoArea {
             storage,
             read_only: false,
             scrub: AtomicBool::new(false),
-            held: AtomicBool::new(false),
+            held: AtomicU32::new(0),
             slots: Mutex::new(Slots::default()),
         }
     }
@@ -220,7 +221,7 @@ impl UndoArea {
 
     /// The checkpoint is on disk, or (false) it failed and the one before still counts.
     pub(crate) fn end_checkpoint(&self, released: Vec<u32>, written: bool) {
-        let written = written && !self.held.load(Ordering::SeqCst);
+        let written = written && self.held.load(Ordering::SeqCst) == 0;
         if written && self.scrub.load(Ordering::Relaxed) {
             let file = self.slots.lock().file.clone();
             // What fails here is tried again when scrubbing is switched on, or by a restart.
@@ -269,8 +270,12 @@ impl UndoArea {
 
     /// From now on (not), no slot is free for use that was given back, as if checkpoints failed: a
     /// checkpoint that names them is being copied.
-    pub(crate) fn hold(&self, on: bool) {
-        self.held.store(on, Ordering::SeqCst);
+    pub(crate) fn hold(&self, owner: PinOwner, on: bool) {
+        let bit = 1 << owner as u32;
+        match on {
+            true => self.held.fetch_or(bit, Ordering::SeqCst),
+            false => self.held.fetch_and(!bit, Ordering::SeqCst),
+        };
     }
 
     /// Reads a chunk that is held.

@@ -1,0 +1,321 @@
+//! What the server keeps of tables in files of its own: definitions (`.frm`, `.par`), triggers (`.TRG`,
+//! `.TRN`), options of databases (`db.opt`). They belong to a snapshot.
+//!
+//! File `server` (little-endian): magic "FERRSRVF", version u32, count u32; then each file: length of
+//! the path u32, path (`DATABASE/FILE`), length u32, content. Its checksum is in the manifest.
+//!
+//! [`swap`] can be repeated: what it does depends on the two lists alone.
+//!
+//! Locking: none; DDL is kept out by the caller.
+
+use crate::backup::files::{read_whole, Output};
+use ferrite_io::{OpenMode, RealStorage, Storage};
+use ferrite_store::CopiedFile;
+use ferrite_types::{ByteReader, Error, Result};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+const MAGIC: u64 = 0x4656_5253_5252_4546;
+const VERSION: u32 = 1;
+/// Options of a database.
+const OPTIONS: &str = "db.opt";
+/// Databases of the server itself.
+const OF_SERVER: [&str; 3] = ["mysql", "performance_schema", "sys"];
+/// Files of a table, by what follows its name.
+const OF_TABLE: [&str; 3] = [".frm", ".par", ".TRG"];
+/// A trigger's file.
+const TRIGGER: &str = ".TRN";
+/// The line of it that names its table begins so.
+const TRIGGER_TABLE: &str = "trigger_table=";
+
+/// Paths, `DATABASE/FILE`, and contents.
+pub type ServerFiles = Vec<(String, Vec<u8>)>;
+
+/// The server's data directory: a directory for each database.
+pub trait DataDirectory {
+    /// Names of the users' databases, sorted.
+    ///
+    /// # Errors
+    /// `Io`.
+    fn databases(&self) -> Result<Vec<String>>;
+
+    /// Names of the files of a database; none if that is not there.
+    ///
+    /// # Errors
+    /// `Io`.
+    fn list(&self, database: &str) -> Result<Vec<String>>;
+
+    /// # Errors
+    /// `NotFound`, `Io`.
+    fn read(&self, database: &str, file: &str) -> Result<Vec<u8>>;
+
+    /// Makes or replaces a file in one step, durable, and its database if that is not there.
+    ///
+    /// # Errors
+    /// `DiskFull`, `Io`.
+    fn write(&self, database: &str, file: &str, content: &[u8]) -> Result<()>;
+
+    /// Removes files that are there, durable, and the database when it is empty then and `whole`.
+    ///
+    /// # Errors
+    /// `Io`.
+    fn remove(&self, database: &str, files: &[String], whole: bool) -> Result<()>;
+}
+
+/// One on the real disk.
+pub struct RealDirectory {
+    root: PathBuf,
+}
+
+impl RealDirectory {
+    /// The data directory there.
+    pub fn new(root: &Path) -> RealDirectory {
+        RealDirectory {
+            root: root.to_owned(),
+        }
+    }
+
+    fn database(&self, name: &str) -> Result<PathBuf> {
+        match name.is_empty() || name.contains('/') || name.starts_with('.') || name == "#ferrite" {
+            true => Err(Error::Corrupt(format!("'{name}' is no database"))),
+            false => Ok(self.root.join(name)),
+        }
+    }
+}
+
+impl DataDirectory for RealDirectory {
+    fn databases(&self) -> Result<Vec<String>> {
+        let mut names = RealStorage::directories(&self.root)?;
+        names.retain(|n| !n.starts_with(['.', '#']) && !OF_SERVER.contains(&n.as_str()));
+        Ok(names)
+    }
+
+    fn list(&self, database: &str) -> Result<Vec<String>> {
+        let dir = self.database(database)?;
+        match dir.is_dir() {
+            true => RealStorage::existing(&dir)?.list(),
+            false => Ok(Vec::new()),
+        }
+    }
+
+    fn read(&self, database: &str, file: &str) -> Result<Vec<u8>> {
+        let storage = RealStorage::existing(&self.database(database)?)?;
+        let file = storage.open(file, OpenMode::ReadOnly, false)?;
+        let mut bytes = vec![0; file.len()? as usize];
+        file.read_at(&mut bytes, 0)?;
+        Ok(bytes)
+    }
+
+    fn write(&self, database: &str, file: &str, content: &[u8]) -> Result<()> {
+        let storage = RealStorage::new(&self.database(database)?)?;
+        let aside = format!("{file}.rewind~");
+        if storage.exists(&aside)? {
+            storage.remove(&aside)?;
+        }
+        let out = storage.open(&aside, OpenMode::CreateNew, false)?;
+        out.write_at(content, 0)?;
+        out.sync_data()?;
+        storage.rename(&aside, file)?;
+        storage.sync_dir()
+    }
+
+    fn remove(&self, database: &str, files: &[String], whole: bool) -> Result<()> {
+        let dir = self.database(database)?;
+        if !dir.is_dir() {
+            return Ok(());
+        }
+        let storage = RealStorage::existing(&dir)?;
+        for file in files {
+            match storage.remove(file) {
+                Ok(()) | Err(Error::NotFound) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        storage.sync_dir()?;
+        if whole {
+            // Something of others may be in it; then it stays.
+            let _ = RealStorage::remove_empty(&dir);
+        }
+        Ok(())
+    }
+}
+
+/// The tables of each database, by the names that their files have.
+fn by_database(tables: &[String]) -> BTreeMap<&str, BTreeSet<&str>> {
+    let mut all: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for name in tables {
+        let Some((database, table)) = name.split_once('/') else {
+            continue;
+        };
+        // A partition's table.
+        let base = table.split("#P#").next().unwrap_or(table);
+        let base = base.split("#p#").next().unwrap_or(base);
+        if !base.starts_with("#sql") {
+            all.entry(database).or_default().insert(base);
+        }
+    }
+    all
+}
+
+/// The files of these tables (`DATABASE/TABLE`, as the dictionary names them), and of their databases.
+///
+/// # Errors
+/// `Io`.
+pub fn collect(from: &dyn DataDirectory, tables: &[String]) -> Result<ServerFiles> {
+    let mut files = ServerFiles::new();
+    let all = by_database(tables);
+    // That one without tables of ours was there is known by its options.
+    let mut databases = from.databases()?;
+    databases.extend(all.keys().map(|name| (*name).to_owned()));
+    databases.sort_unstable();
+    databases.dedup();
+    for database in &databases {
+        let tables = all.get(database.as_str()).cloned().unwrap_or_default();
+        for file in from.list(database)? {
+            let of_table = (OF_TABLE.iter())
+                .any(|end| file.strip_suffix(end).is_some_and(|t| tables.contains(t)));
+            let trigger = file.ends_with(TRIGGER);
+            if !of_table && !trigger && file != OPTIONS {
+                continue;
+            }
+            let content = match from.read(database, &file) {
+                Err(Error::NotFound) => continue,
+                other => other?,
+            };
+            if !trigger || trigger_table(&content).is_some_and(|t| tables.contains(t)) {
+                files.push((format!("{database}/{file}"), content));
+            }
+        }
+    }
+    debug_assert!(files.is_sorted_by(|a, b| a.0 != b.0), "a file twice");
+    Ok(files)
+}
+
+fn trigger_table(content: &[u8]) -> Option<&str> {
+    let text = std::str::from_utf8(content).ok()?;
+    text.lines()
+        .find_map(|line| line.strip_prefix(TRIGGER_TABLE))
+}
+
+pub(super) fn write(
+    to: &dyn Storage,
+    name: &'static str,
+    files: &[(String, Vec<u8>)],
+) -> Result<CopiedFile> {
+    let mut out = Output::create(to, name)?;
+    out.put(&MAGIC.to_le_bytes())?;
+    out.put(&VERSION.to_le_bytes())?;
+    out.put(&(files.len() as u32).to_le_bytes())?;
+    for (path, content) in files {
+        assert!(path.contains('/'), "{path} is in no database");
+        out.put(&(path.len() as u32).to_le_bytes())?;
+        out.put(path.as_bytes())?;
+        out.put(&(content.len() as u32).to_le_bytes())?;
+        out.put(content)?;
+    }
+    out.finish()
+}
+
+pub(super) fn read(from: &dyn Storage, file: &CopiedFile) -> Result<ServerFiles> {
+    let bytes = read_whole(from, file)?;
+    let bad = || Error::Corrupt(format!("{}: unreadable", file.name));
+    decode(&bytes).ok_or_else(bad)
+}
+
+fn decode(bytes: &[u8]) -> Option<ServerFiles> {
+    let mut r = ByteReader::new(bytes);
+    if r.u64()? != MAGIC || r.u32()? != VERSION {
+        return None;
+    }
+    let count = r.u32()?;
+    let mut files = ServerFiles::new();
+    for _ in 0..count {
+        let path = String::from_utf8(r.bytes32()?.to_vec()).ok()?;
+        let (database, file) = path.split_once('/')?;
+        let sound = |name: &str| !name.is_empty() && !name.contains('/') && name != "..";
+        if !sound(database) || !sound(file) {
+            return None;
+        }
+        files.push((path, r.bytes32()?.to_vec()));
+    }
+    Some(files)
+}
+
+/// Paths of `to` that the present does not have as its own but that are there: of tables that are
+/// another engine's by now.
+///
+/// # Errors
+/// `Io`.
+pub(super) fn clashes(
+    there: &dyn DataDirectory,
+    present: &ServerFiles,
+    to: &ServerFiles,
+) -> Result<Vec<String>> {
+    let known: BTreeSet<&str> = present.iter().map(|(path, _)| path.as_str()).collect();
+    debug_assert!(known.len() == present.len(), "a file twice");
+    let mut found = Vec::new();
+    for (path, _) in to.iter().filter(|(path, _)| !known.contains(path.as_str())) {
+        let (database, file) = path.split_once('/').unwrap_or(("", path));
+        if file != OPTIONS && there.list(database)?.iter().any(|f| f == file) {
+            found.push(path.clone());
+        }
+    }
+    Ok(found)
+}
+
+/// The present's files go, those of `to` come.
+///
+/// # Errors
+/// `DiskFull`, `Io`: some are swapped; the call can be repeated.
+pub(super) fn swap(
+    there: &dyn DataDirectory,
+    present: &ServerFiles,
+    to: &ServerFiles,
+) -> Result<()> {
+    let wanted: BTreeSet<&str> = to.iter().map(|(path, _)| path.as_str()).collect();
+    debug_assert!(wanted.len() == to.len(), "a file twice");
+    let mut gone: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for (path, _) in present.iter().filter(|(p, _)| !wanted.contains(p.as_str())) {
+        if let Some((database, file)) = path.split_once('/') {
+            gone.entry(database).or_default().push(file.to_owned());
+        }
+    }
+    for (database, files) in &mut gone {
+        // Its options stay as long as others have tables in it.
+        let ours: BTreeSet<&String> = files.iter().collect();
+        let others = there.list(database)?.iter().any(|f| !ours.contains(f));
+        let whole = files.iter().any(|f| f == OPTIONS) && !others;
+        files.retain(|f| whole || f != OPTIONS);
+        debug_assert!(whole || files.iter().all(|f| f != OPTIONS));
+        there.remove(database, files, whole)?;
+    }
+    let database_of = |path: &str| path.split_once('/').map_or("", |(d, _)| d).to_owned();
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    (to.iter()).for_each(|(path, _)| *counts.entry(database_of(path)).or_default() += 1);
+    for (path, content) in to {
+        let Some((database, file)) = path.split_once('/') else {
+            continue;
+        };
+        // A database without tables of ours that is gone by now is not ours to bring back.
+        let with_tables = counts.get(database).is_some_and(|n| *n > 1);
+        if file != OPTIONS || with_tables || !there.list(database)?.is_empty() {
+            there.write(database, file, content)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_by_their_files() {
+        let names = ["d/t", "d/p#P#p0", "d/p#P#p1#SP#s", "e/x", "d/#sql-1"].map(str::to_owned);
+        let all = by_database(&names);
+        assert_eq!(all["d"].iter().copied().collect::<Vec<_>>(), ["p", "t"]);
+        assert_eq!(all["e"].len(), 1);
+        let trigger = b"TYPE=TRIGGERNAME\ntrigger_table=t1\n";
+        assert_eq!(trigger_table(trigger), Some("t1"));
+    }
+}

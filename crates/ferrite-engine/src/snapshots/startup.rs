@@ -1,0 +1,108 @@
+//! Which snapshots there are, at a start, before free space is known.
+//!
+//! A snapshot of which it cannot be read what it holds is lost: its manifest gets another name before
+//! anything is written, so that nobody believes it again when what it held was written over. The
+//! database opens all the same.
+//!
+//! Locking: none; nothing else runs yet.
+
+use super::{files_of, manifest, read_runs, Manifest, PREFIX};
+use crate::state::callbacks::{Callbacks, LogLevel};
+use crate::state::snapshots::{KeptInfo, Snapshots};
+use ferrite_io::Storage;
+use ferrite_store::{GranuleRuns, Store};
+use ferrite_sync::{kill_point, Arc};
+use ferrite_types::{Error, Result};
+use std::collections::BTreeSet;
+
+/// Finds the snapshots; the store holds what they hold.
+///
+/// # Errors
+/// `Io`, `DiskFull`: a lost one cannot be marked as such.
+pub(crate) fn load(
+    storage: &Arc<dyn Storage>,
+    store: &Store,
+    callbacks: &dyn Callbacks,
+) -> Result<Snapshots> {
+    let mut kept: Vec<KeptInfo> = Vec::new();
+    for name in names(&**storage)? {
+        let from = files_of(storage, &name);
+        if !from.exists(manifest::NAME)? {
+            match from.exists(manifest::LOST)? {
+                true => kept.push(lost_before(&*from, &name)),
+                // One that was being taken, or dropped.
+                false => drop(super::remove_files(&*from)),
+            }
+            continue;
+        }
+        match read(&*from, store, &name) {
+            Ok(info) => kept.push(info),
+            Err(e) => kept.push(lose(&*from, &name, &e, callbacks)?),
+        }
+    }
+    kept.sort_by_key(|k| k.number);
+    // Lost ones whose number is not known are the oldest.
+    let unknown = kept.iter().take_while(|k| k.number == 0).count();
+    debug_assert!(kept[unknown..]
+        .windows(2)
+        .all(|k| k[0].number < k[1].number));
+    if kept.is_empty() {
+        // If it stays, older programs do not open the database; nothing else.
+        let _ = store.note_snapshots(false);
+    }
+    Ok(Snapshots::new(kept))
+}
+
+fn names(storage: &dyn Storage) -> Result<BTreeSet<String>> {
+    let all = storage.list()?;
+    let name = |file: &String| Some(file.strip_prefix(PREFIX)?.split_once('.')?.0.to_owned());
+    let names = all.iter().filter_map(name);
+    Ok(names.filter(|n| super::check_name(n).is_ok()).collect())
+}
+
+fn read(from: &dyn Storage, store: &Store, name: &str) -> Result<KeptInfo> {
+    // The first time the fault may be one of reading.
+    let found = look(from).or_else(|_| look(from));
+    let (manifest, runs) = found?;
+    if manifest.uuid != store.uuid() || manifest.info.name != name {
+        return Err(Error::Corrupt(format!(
+            "{}: of another snapshot",
+            manifest::NAME
+        )));
+    }
+    if !ferrite_sync::mutant!("snapshot.not_held_at_start") {
+        store.hold(&runs)?;
+    }
+    Ok(manifest.info)
+}
+
+fn look(from: &dyn Storage) -> Result<(Manifest, GranuleRuns)> {
+    let manifest = Manifest::read(from)?;
+    let runs = read_runs(from, &manifest)?;
+    Ok((manifest, runs))
+}
+
+fn lose(from: &dyn Storage, name: &str, e: &Error, callbacks: &dyn Callbacks) -> Result<KeptInfo> {
+    debug_assert!(from.exists(manifest::NAME)?, "{name} is not there");
+    from.rename(manifest::NAME, manifest::LOST)?;
+    from.sync_dir()?;
+    kill_point!("snapshot.lost");
+    let text = format!("snapshot {name} is lost: {e}");
+    callbacks.log(LogLevel::Error, &text);
+    let mut info = lost_before(from, name);
+    info.lost = e.to_string();
+    Ok(info)
+}
+
+/// One that an earlier start found damaged.
+fn lost_before(from: &dyn Storage, name: &str) -> KeptInfo {
+    let text = manifest::read_text(from, manifest::LOST);
+    let known = text.and_then(|text| Manifest::decode(&text));
+    let info = known.map(|m| m.info).unwrap_or_default();
+    debug_assert!(info.lost.is_empty(), "a manifest says what was found later");
+    KeptInfo {
+        name: name.to_owned(),
+        lost: "its files were damaged at an earlier start".into(),
+        ..info
+    }
+}

@@ -1,0 +1,190 @@
+//! What is known of kept snapshots: which there are, and who is at work on them.
+//!
+//! Invariant: `kept` is ordered by number, the oldest first, and names what is durable. One thread at
+//! a time takes, drops or evicts ([`Snapshots::claim`]).
+//!
+//! Locking: `kept`, a leaf held for moments.
+
+use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use ferrite_sync::{thread, Counter, Mutex};
+use ferrite_types::{Error, Lsn, Result};
+
+/// A kept snapshot, as users see it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeptInfo {
+    /// Its name.
+    pub name: String,
+    /// The later, the higher.
+    pub number: u64,
+    /// Why it cannot be used; empty: it can.
+    pub lost: String,
+    /// When it was taken, seconds since 1970.
+    pub taken_unix_s: u64,
+    /// Its point in time, a log position.
+    pub position: Lsn,
+    /// Bytes of its own files.
+    pub file_bytes: u64,
+    /// Bytes of pages that it holds and the present does not have any more.
+    pub changed_bytes: u64,
+    /// The binary log's file at its point in time; empty: there was none.
+    pub binlog_file: String,
+    /// The position in it.
+    pub binlog_position: u64,
+    /// The GTID position of the binary log.
+    pub gtid: String,
+    /// It was taken by the schedule.
+    pub scheduled: bool,
+}
+
+/// See the head of the file.
+#[derive(Default)]
+pub(crate) struct Snapshots {
+    kept: Mutex<Vec<KeptInfo>>,
+    busy: AtomicBool,
+    /// One more than the position that log is kept from; 0: no log is kept.
+    log_floor: AtomicU64,
+    /// Bytes that all of them may take; 0: no limit.
+    pub max_bytes: AtomicU64,
+    /// Snapshots taken.
+    pub taken: Counter,
+    /// Snapshots dropped because they took more than they may, or the disk was full.
+    pub evicted: Counter,
+}
+
+/// Who has it is alone at work on snapshots.
+pub(crate) struct Claim<'a>(&'a Snapshots);
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.0.busy.store(false, Ordering::SeqCst);
+    }
+}
+
+impl Snapshots {
+    pub(crate) fn new(kept: Vec<KeptInfo>) -> Snapshots {
+        debug_assert!(kept.is_sorted_by_key(|k| k.number), "out of order");
+        Snapshots {
+            kept: Mutex::new(kept),
+            ..Snapshots::default()
+        }
+    }
+
+    /// None: somebody is at work.
+    pub(crate) fn try_claim(&self) -> Option<Claim<'_>> {
+        let free = self
+            .busy
+            .compare_exchange(false, true, Ordering::SeqCst, Ordering::SeqCst);
+        free.is_ok().then_some(Claim(self))
+    }
+
+    /// Waits for who is at work.
+    ///
+    /// # Errors
+    /// `InUse`: it takes too long.
+    pub(crate) fn claim(&self) -> Result<Claim<'_>> {
+        const LOOK_MS: u64 = 5;
+        const LOOKS: u32 = 12_000;
+        for _ in 0..LOOKS {
+            if let Some(claim) = self.try_claim() {
+                return Ok(claim);
+            }
+            thread::sleep_ms(LOOK_MS);
+        }
+        Err(Error::InUse(
+            "another snapshot is being taken or dropped".into(),
+        ))
+    }
+
+    /// The claim of somebody whose work goes on in other calls; [`Snapshots::release`] ends it.
+    pub(crate) fn hand_over(claim: Claim<'_>) {
+        assert!(claim.0.busy.load(Ordering::SeqCst), "a claim of nobody");
+        std::mem::forget(claim);
+    }
+
+    pub(crate) fn release(&self) {
+        let before = self.busy.swap(false, Ordering::SeqCst);
+        assert!(before, "released without a claim");
+    }
+
+    /// Log from that position on is kept; None: no longer.
+    pub(crate) fn keep_log_from(&self, from: Option<Lsn>) {
+        let floor = from.map_or(0, |at| at.0 + 1);
+        assert!(self.busy.load(Ordering::SeqCst), "nobody takes a snapshot");
+        self.log_floor.store(floor, Ordering::SeqCst);
+    }
+
+    /// Where the log is kept from.
+    pub(crate) fn log_kept_from(&self) -> Option<Lsn> {
+        let floor = self.log_floor.load(Ordering::SeqCst);
+        floor.checked_sub(1).map(Lsn)
+    }
+
+    pub(crate) fn all(&self) -> Vec<KeptInfo> {
+        self.kept.lock().clone()
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.kept.lock().len()
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Option<KeptInfo> {
+        self.kept.lock().iter().find(|k| k.name == name).cloned()
+    }
+
+    pub(crate) fn next_number(&self) -> u64 {
+        self.kept.lock().last().map_or(1, |k| k.number + 1)
+    }
+
+    pub(crate) fn add(&self, info: KeptInfo) {
+        let mut kept = self.kept.lock();
+        assert!(
+            kept.last().is_none_or(|last| last.number < info.number),
+            "snapshot {} out of order",
+            info.number
+        );
+        assert!(
+            kept.iter().all(|k| k.name != info.name),
+            "{} twice",
+            info.name
+        );
+        kept.push(info);
+    }
+
+    pub(crate) fn remove(&self, name: &str) {
+        self.kept.lock().retain(|k| k.name != name);
+    }
+
+    /// Bytes of all their files.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        self.kept.lock().iter().map(|k| k.file_bytes).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_at_a_time_and_the_oldest_first() {
+        let s = Snapshots::default();
+        let claim = s.try_claim().unwrap();
+        assert!(s.try_claim().is_none());
+        drop(claim);
+        Snapshots::hand_over(s.claim().unwrap());
+        assert!(s.try_claim().is_none());
+        s.release();
+        for name in ["a", "b"] {
+            let number = s.next_number();
+            s.add(KeptInfo {
+                name: name.into(),
+                number,
+                file_bytes: 10,
+                ..KeptInfo::default()
+            });
+        }
+        assert_eq!((s.file_bytes(), s.next_number()), (20, 3));
+        assert_eq!(s.find("a").unwrap().number, 1);
+        s.remove("a");
+        assert_eq!(s.all().len(), 1);
+    }
+}

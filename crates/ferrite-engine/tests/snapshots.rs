@@ -1,0 +1,368 @@
+//! Snapshots that are kept over restarts and crashes, rewound to, dropped and lost.
+
+mod common;
+
+use common::*;
+use ferrite_engine::snapshots::{rewind, ServerState};
+use ferrite_engine::{DdlCaller, Engine, Session, Table};
+use ferrite_io::sim::{FileDamage, SimStorage};
+use ferrite_io::Storage;
+use ferrite_sync::random::Rng;
+use ferrite_sync::Arc;
+use ferrite_types::Error;
+use std::collections::BTreeMap;
+
+type Rows = BTreeMap<u64, Vec<u8>>;
+
+fn take(engine: &Arc<Engine>, name: &str) -> Result<(), Error> {
+    let mut job = engine.begin_snapshot(name)?;
+    job.fix();
+    job.finish(&ServerState::default())
+}
+
+fn rows_of(engine: &Arc<Engine>, name: &str) -> Rows {
+    let t = engine.dict().open_table(name).unwrap();
+    check(engine, &t);
+    let mut s = Session::new(engine, 0, 9);
+    let rows = scan(&mut s, &t, 0);
+    s.rollback().unwrap();
+    rows
+}
+
+/// Rows change, in transactions of some rows.
+fn change(s: &mut Session, t: &Arc<Table>, rows: &mut Rows, rng: &mut Rng, times: usize) {
+    for _ in 0..times {
+        for _ in 0..40 {
+            let n = rng.below(2000);
+            let text = vec![rng.below(256) as u8; rng.between(10, 900) as usize];
+            match rows.get(&n).cloned() {
+                None => insert(s, t, n, &text).unwrap(),
+                Some(old) if rng.chance(1, 5) => {
+                    delete(s, t, n, &old).unwrap();
+                    rows.remove(&n);
+                    continue;
+                }
+                Some(old) => match update(s, t, n, &old, &text) {
+                    Err(Error::Same) => {}
+                    other => other.unwrap(),
+                },
+            }
+            rows.insert(n, text);
+        }
+        s.commit(false).unwrap();
+    }
+}
+
+/// Back to a snapshot, the present kept under that name.
+fn go_to(disk: &SimStorage, name: &str, present: &str) {
+    let engine = open(disk);
+    take(&engine, present).unwrap();
+    engine.close().unwrap();
+    drop(engine);
+    let storage: Arc<dyn Storage> = Arc::new(disk.boot());
+    rewind::prepare(&storage, name, present, None).unwrap();
+    let went = rewind::finish(&storage, None).unwrap();
+    assert_eq!(went, Some((name.to_owned(), present.to_owned())));
+}
+
+fn names(engine: &Engine) -> Vec<String> {
+    let all = engine.kept_snapshots();
+    assert!(all.iter().all(|k| k.lost.is_empty()), "{all:?}");
+    all.into_iter().map(|k| k.name).collect()
+}
+
+#[test]
+fn back_and_forth_over_crashes() {
+    for seed in 1..=3 {
+        let (disk, engine, t, mut s) = database(seed);
+        let (mut rows, mut rng) = (Rows::new(), Rng::new(seed));
+        let mut at: Vec<Rows> = Vec::new();
+        change(&mut s, &t, &mut rows, &mut rng, 40);
+        let (mut engine, mut t, mut s) = (engine, t, s);
+        for n in 0..4 {
+            take(&engine, &format!("s{n}")).unwrap();
+            at.push(rows.clone());
+            change(&mut s, &t, &mut rows, &mut rng, 30);
+            // What is open then is not in it.
+            engine.checkpoint().unwrap();
+            drop((s, t));
+            match n % 2 {
+                0 => {
+                    // All pages are written.
+                    engine.close().unwrap();
+                    engine.check_space().unwrap();
+                }
+                _ => {
+                    engine.abandon();
+                    disk.crash_clean();
+                }
+            }
+            engine = open(&disk);
+            assert_eq!(engine.kept_snapshots().len(), n + 1);
+            t = engine.dict().open_table("d/t").unwrap();
+            s = Session::new(&engine, 0, 1);
+            assert_eq!(rows_of(&engine, "d/t"), rows);
+        }
+        drop((s, t));
+        engine.close().unwrap();
+        engine.check_space().unwrap();
+        for (i, n) in [1, 3, 0, 2].into_iter().enumerate() {
+            go_to(&disk, &format!("s{n}"), &format!("p{i}"));
+            let engine = open(&disk);
+            assert_eq!(rows_of(&engine, "d/t"), at[n], "snapshot {n}");
+            // It goes on from there.
+            let t = engine.dict().open_table("d/t").unwrap();
+            let mut s = Session::new(&engine, 0, 1);
+            let mut mine = at[n].clone();
+            change(&mut s, &t, &mut mine, &mut rng, 30);
+            assert_eq!(rows_of(&engine, "d/t"), mine);
+            drop((s, t));
+            engine.close().unwrap();
+            engine.check_space().unwrap();
+        }
+        go_to(&disk, "p0", "last");
+        let engine = open(&disk);
+        assert_eq!(rows_of(&engine, "d/t"), rows, "forth again");
+        engine.close().unwrap();
+    }
+}
+
+#[test]
+fn definitions_come_back_and_unfinished_changes_do_not() {
+    let (disk, engine, t, mut s) = database(7);
+    let mut rows = Rows::new();
+    change(&mut s, &t, &mut rows, &mut Rng::new(7), 10);
+    let u = create(&engine, "d/u");
+    // Long enough to be spilled, and not committed.
+    let mut other = Session::new(&engine, 0, 2);
+    for n in 0..6000 {
+        insert(&mut other, &u, n, &[3; 600]).unwrap();
+    }
+    take(&engine, "s").unwrap();
+    other.commit(false).unwrap();
+    drop((other, u, s, t));
+    engine.drop_table("d/t", &DdlCaller::default()).unwrap();
+    create(&engine, "d/new");
+    engine.close().unwrap();
+    drop(engine);
+    go_to(&disk, "s", "before");
+    let engine = open(&disk);
+    assert_eq!(engine.dict().table_names(), ["d/t", "d/u"]);
+    assert_eq!(rows_of(&engine, "d/t"), rows);
+    assert!(rows_of(&engine, "d/u").is_empty());
+    engine.close().unwrap();
+    drop(engine);
+    go_to(&disk, "before", "again");
+    let engine = open(&disk);
+    assert_eq!(engine.dict().table_names(), ["d/new", "d/u"]);
+    assert_eq!(rows_of(&engine, "d/u").len(), 6000);
+    engine.close().unwrap();
+}
+
+#[test]
+fn what_is_dropped_gives_its_space_back() {
+    let (disk, engine, t, mut s) = database(9);
+    let (mut rows, mut rng) = (Rows::new(), Rng::new(9));
+    change(&mut s, &t, &mut rows, &mut rng, 60);
+    for name in ["a", "b", "c"] {
+        take(&engine, name).unwrap();
+        change(&mut s, &t, &mut rows, &mut rng, 60);
+        engine.checkpoint().unwrap();
+    }
+    assert_eq!(names(&engine), ["a", "b", "c"]);
+    assert_eq!(take(&engine, "b").err(), Some(Error::Exists));
+    for wrong in ["", "a/b", "a.b", "ä"] {
+        assert!(
+            matches!(take(&engine, wrong), Err(Error::BadConfig(_))),
+            "{wrong}"
+        );
+    }
+    let changed = engine.kept_snapshots()[0].changed_bytes;
+    assert!(changed > 0 && engine.snapshot_bytes() > changed);
+    engine.drop_snapshot("b").unwrap();
+    assert_eq!(engine.drop_snapshot("b").err(), Some(Error::NotFound));
+    engine.drop_snapshot("a").unwrap();
+    assert_eq!(names(&engine), ["c"]);
+    // Too much: the oldest goes.
+    take(&engine, "d").unwrap();
+    engine.set("snapshot_max_bytes", 1).unwrap();
+    for _ in 0..200 {
+        if names(&engine).is_empty() {
+            break;
+        }
+        ferrite_sync::thread::sleep_ms(20);
+    }
+    assert!(names(&engine).is_empty(), "{:?}", engine.kept_snapshots());
+    assert_eq!(engine.snapshot_bytes(), 0);
+    drop((s, t));
+    engine.close().unwrap();
+    engine.check_space().unwrap();
+    let left = disk.boot().list().unwrap();
+    assert!(left.iter().all(|f| !f.starts_with("snapshot.")), "{left:?}");
+    let engine = open(&disk);
+    assert_eq!(rows_of(&engine, "d/t"), rows);
+    engine.close().unwrap();
+}
+
+#[test]
+fn a_damaged_snapshot_is_lost_and_the_database_opens() {
+    for file in ["manifest", "held"] {
+        let (disk, engine, t, mut s) = database(11);
+        let (mut rows, mut rng) = (Rows::new(), Rng::new(11));
+        change(&mut s, &t, &mut rows, &mut rng, 30);
+        drop((s, t));
+        // All pages are written.
+        engine.close().unwrap();
+        let engine = open(&disk);
+        let t = engine.dict().open_table("d/t").unwrap();
+        let mut s = Session::new(&engine, 0, 1);
+        take(&engine, "a").unwrap();
+        change(&mut s, &t, &mut rows, &mut rng, 30);
+        take(&engine, "b").unwrap();
+        drop((s, t));
+        engine.close().unwrap();
+        drop(engine);
+        let path = format!("snapshot.a.{file}");
+        let damage = FileDamage::Cut { keep_bytes: 1 };
+        disk.damage_file(&path, damage).unwrap();
+        for _ in 0..2 {
+            let engine = open(&disk);
+            let all = engine.kept_snapshots();
+            let lost: Vec<bool> = all.iter().map(|k| !k.lost.is_empty()).collect();
+            assert_eq!(lost, [true, false], "{all:?}");
+            assert_eq!(rows_of(&engine, "d/t"), rows);
+            engine.close().unwrap();
+            engine.check_space().unwrap();
+        }
+        let storage: Arc<dyn Storage> = Arc::new(disk.boot());
+        assert!(rewind::prepare(&storage, "a", "b", None).is_err());
+        assert_eq!(rewind::finish(&storage, None), Ok(None));
+        let engine = open(&disk);
+        engine.drop_snapshot("a").unwrap();
+        assert_eq!(names(&engine), ["b"]);
+        engine.close().unwrap();
+    }
+}
+
+/// At each call of the disk after a rewind was decided, the power goes: it is finished by the next start.
+/// (The simulator cuts what comes before.)
+#[test]
+fn a_rewind_that_is_cut_off_after_it_was_decided() {
+    let (disk, engine, t, mut s) = database(13);
+    let (mut rows, mut rng) = (Rows::new(), Rng::new(13));
+    change(&mut s, &t, &mut rows, &mut rng, 10);
+    take(&engine, "s").unwrap();
+    let then = rows.clone();
+    change(&mut s, &t, &mut rows, &mut rng, 10);
+    take(&engine, "p").unwrap();
+    drop((s, t));
+    engine.close().unwrap();
+    drop(engine);
+    let storage: Arc<dyn Storage> = Arc::new(disk.boot());
+    rewind::prepare(&storage, "s", "p", None).unwrap();
+    disk.crash(&mut rng);
+    let decided = disk.snapshot();
+    let mut calls = 0;
+    loop {
+        disk.restore(&decided);
+        disk.power_off_after(calls + 1);
+        let storage: Arc<dyn Storage> = Arc::new(disk.boot());
+        let done = rewind::finish(&storage, None);
+        disk.power_off_after(u64::MAX / 2);
+        disk.crash(&mut rng);
+        let storage: Arc<dyn Storage> = Arc::new(disk.boot());
+        rewind::finish(&storage, None).unwrap();
+        let engine = open(&disk);
+        assert_eq!(rows_of(&engine, "d/t"), then, "cut off at call {calls}");
+        assert_eq!(names(&engine), ["s", "p"]);
+        engine.close().unwrap();
+        if done.is_ok() {
+            break;
+        }
+        calls += 1;
+        assert!(calls < 1000, "no end");
+    }
+    assert!(calls > 8, "{calls} calls");
+}
+
+/// Beside a backup, one begun before the other either way.
+#[test]
+fn beside_a_backup() {
+    use ferrite_engine::{BackupLimits, BackupPhase, BackupPlace};
+    let (disk, engine, t, mut s) = database(17);
+    let (mut rows, mut rng) = (Rows::new(), Rng::new(17));
+    change(&mut s, &t, &mut rows, &mut rng, 40);
+    let to = SimStorage::new(18);
+    let place = BackupPlace {
+        storage: Arc::new(to),
+        name: "to".into(),
+    };
+    let job = engine.begin_snapshot("a").unwrap();
+    (engine.begin_backup(place, None, BackupLimits::default(), 1)).unwrap();
+    change(&mut s, &t, &mut rows, &mut rng, 20);
+    engine.fix_backup().unwrap();
+    let mut job = job;
+    job.fix();
+    let at_a = rows.clone();
+    change(&mut s, &t, &mut rows, &mut rng, 20);
+    job.finish(&ServerState::default()).unwrap();
+    engine.wait_for_backup();
+    assert_eq!(engine.backup_info().phase, BackupPhase::Complete);
+    drop((s, t));
+    engine.close().unwrap();
+    engine.check_space().unwrap();
+    drop(engine);
+    go_to(&disk, "a", "p");
+    let engine = open(&disk);
+    assert_eq!(rows_of(&engine, "d/t"), at_a);
+    engine.close().unwrap();
+}
+
+#[test]
+fn one_that_is_given_up_leaves_nothing() {
+    let (disk, engine, t, mut s) = database(19);
+    let (mut rows, mut rng) = (Rows::new(), Rng::new(19));
+    change(&mut s, &t, &mut rows, &mut rng, 20);
+    let mut job = engine.begin_snapshot("a").unwrap();
+    job.fix();
+    drop(job);
+    assert!(engine.kept_snapshots().is_empty());
+    take(&engine, "a").unwrap();
+    drop((s, t));
+    engine.close().unwrap();
+    engine.check_space().unwrap();
+    let left = disk.boot().list().unwrap();
+    assert!(left.iter().any(|f| f == "snapshot.a.manifest"), "{left:?}");
+}
+
+/// Snapshots give way before a write fails.
+#[test]
+fn on_a_full_disk_the_oldest_go() {
+    let (disk, engine, t, mut s) = database(23);
+    let (mut rows, mut rng) = (Rows::new(), Rng::new(23));
+    change(&mut s, &t, &mut rows, &mut rng, 60);
+    for name in ["a", "b"] {
+        take(&engine, name).unwrap();
+        change(&mut s, &t, &mut rows, &mut rng, 60);
+    }
+    disk.set_capacity(Some(disk.used_bytes() + (3 << 20)));
+    let u = create(&engine, "d/u");
+    for n in 0.. {
+        match insert(&mut s, &u, n, &[5; 4000]) {
+            Err(Error::DiskFull(_)) => break,
+            other => other.unwrap(),
+        }
+    }
+    assert!(
+        engine.kept_snapshots().is_empty(),
+        "a write failed before they went"
+    );
+    disk.set_capacity(None);
+    s.rollback().unwrap();
+    drop((s, t, u));
+    engine.close().unwrap();
+    engine.check_space().unwrap();
+    let engine = open(&disk);
+    assert_eq!(rows_of(&engine, "d/t"), rows);
+    engine.close().unwrap();
+}

@@ -1,0 +1,236 @@
+//! Blobs that snapshots hold: they stay where they are when their pages have moved on.
+//!
+//! A snapshot's *runs* are all granules of the blobs that the map named at its point in time. A
+//! granule is *held* if it is in the runs of a snapshot, and *kept* if it is held and would be free
+//! otherwise.
+//!
+//! Invariants: what is held is never given out, since it is in use or kept, and what is kept counts
+//! as in use in `runs.rs`. A blob is held wholly or not at all. Runs come from disk at a start,
+//! before free space is known (`Store::hold`, then `free_space_known`).
+//!
+//! What is on disk if we die: nothing of this; the next start reads the snapshots' runs.
+//!
+//! Locking: under the space lock, but for the runs themselves.
+
+use crate::word::{Location, GRANULE_BYTES};
+
+/// Most granules of a run, so that its length is a u32.
+const MOST_RUN: u64 = 1 << 30;
+
+/// Granules of many blobs: runs, ascending, with gaps between them.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct GranuleRuns {
+    runs: Vec<(u64, u32)>,
+}
+
+impl GranuleRuns {
+    /// Of blobs at these places, in any order.
+    pub fn of(places: impl Iterator<Item = Location>) -> GranuleRuns {
+        let mut all: Vec<(u64, u32)> = places.map(|at| (at.granule(), at.granules())).collect();
+        all.sort_unstable();
+        let mut runs: Vec<(u64, u32)> = Vec::new();
+        for (granule, n) in all {
+            match runs.last_mut() {
+                Some((start, len))
+                    if *start + u64::from(*len) == granule && u64::from(*len) < MOST_RUN =>
+                {
+                    *len += n;
+                }
+                last => {
+                    let end = last.map_or(0, |(start, len)| *start + u64::from(*len));
+                    assert!(granule >= end, "two blobs at granule {granule}");
+                    runs.push((granule, n));
+                }
+            }
+        }
+        GranuleRuns { runs }
+    }
+
+    /// Bytes of the blobs.
+    pub fn bytes(&self) -> u64 {
+        let granules: u64 = self.runs.iter().map(|(_, n)| u64::from(*n)).sum();
+        granules * GRANULE_BYTES as u64
+    }
+
+    /// One past the last granule.
+    pub(crate) fn end(&self) -> u64 {
+        (self.runs.last()).map_or(0, |(start, n)| start + u64::from(*n))
+    }
+
+    /// Each run as two numbers: granules since the end of the one before, and its length.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut end = 0;
+        for (start, n) in &self.runs {
+            debug_assert!(*start >= end && *n > 0, "{n} granules at {start}");
+            put_number(start - end, &mut out);
+            put_number(u64::from(*n), &mut out);
+            end = start + u64::from(*n);
+        }
+        debug_assert_eq!(GranuleRuns::decode(&out).as_ref(), Some(self));
+        out
+    }
+
+    /// None: not what [`encode`](Self::encode) writes.
+    pub fn decode(mut bytes: &[u8]) -> Option<GranuleRuns> {
+        let mut runs = Vec::new();
+        let mut end: u64 = 0;
+        while !bytes.is_empty() {
+            let start = end.checked_add(take_number(&mut bytes)?)?;
+            let n = take_number(&mut bytes)?;
+            if n == 0 || n > 2 * MOST_RUN || start >= 1 << 40 {
+                return None;
+            }
+            runs.push((start, n as u32));
+            end = start + n;
+        }
+        Some(GranuleRuns { runs })
+    }
+
+    /// Calls `each` with every word of 64 granules and those of it that are in the runs.
+    pub(crate) fn each_word(&self, mut each: impl FnMut(usize, u64)) {
+        for &(start, n) in &self.runs {
+            let (mut at, end) = (start, start + u64::from(n));
+            while at < end {
+                let here = (64 - at % 64).min(end - at);
+                let mask = (u64::MAX >> (64 - here)) << (at % 64);
+                each((at / 64) as usize, mask);
+                at += here;
+            }
+        }
+    }
+}
+
+/// Seven bits a byte, the lowest first; the eighth says that more follow.
+fn put_number(mut n: u64, out: &mut Vec<u8>) {
+    while n >= 0x80 {
+        out.push(n as u8 | 0x80);
+        n >>= 7;
+    }
+    out.push(n as u8);
+}
+
+fn take_number(bytes: &mut &[u8]) -> Option<u64> {
+    let mut n = 0;
+    for shift in (0..63).step_by(7) {
+        let (first, rest) = bytes.split_first()?;
+        *bytes = rest;
+        n |= u64::from(first & 0x7f) << shift;
+        if first & 0x80 == 0 {
+            return Some(n);
+        }
+    }
+    None
+}
+
+/// The runs of bits that are set: first bit and length.
+pub(crate) fn runs_of_word(mut word: u64) -> impl Iterator<Item = (u32, u32)> {
+    std::iter::from_fn(move || {
+        if word == 0 {
+            return None;
+        }
+        let at = word.trailing_zeros();
+        let n = (!(word >> at)).trailing_zeros();
+        let mask = (u64::MAX >> (64 - n)) << at;
+        word &= !mask;
+        Some((at, n))
+    })
+}
+
+/// What is held, of a store: a bit for each granule, 64 to a word.
+#[derive(Default)]
+pub(crate) struct Held {
+    pub(crate) held: Vec<u64>,
+    pub(crate) kept: Vec<u64>,
+    pub(crate) kept_granules: u64,
+}
+
+impl Held {
+    pub(crate) fn add(&mut self, runs: &GranuleRuns) {
+        let words = runs.end().div_ceil(64) as usize;
+        if self.held.len() < words {
+            self.held.resize(words, 0);
+            self.kept.resize(words, 0);
+        }
+        runs.each_word(|word, mask| self.held[word] |= mask);
+        debug_assert!(self.is_sound(), "after more is held");
+    }
+
+    /// What is kept is held, and counted.
+    pub(crate) fn is_sound(&self) -> bool {
+        let both = self.held.iter().zip(&self.kept);
+        let kept: u64 = self.kept.iter().map(|w| u64::from(w.count_ones())).sum();
+        self.held.len() == self.kept.len()
+            && both.into_iter().all(|(held, kept)| kept & !held == 0)
+            && kept == self.kept_granules
+    }
+
+    /// The blob would be free now: true, and it is kept from here on, if it is held.
+    pub(crate) fn keeps(&mut self, granule: u64, n: u32) -> bool {
+        if self.held.is_empty() || ferrite_sync::mutant!("store.held_ignored") {
+            return false;
+        }
+        let run = GranuleRuns {
+            runs: vec![(granule, n)],
+        };
+        let mut found = 0;
+        run.each_word(|word, mask| {
+            found += (self.held.get(word).unwrap_or(&0) & mask).count_ones();
+        });
+        assert!(
+            found == 0 || found == n,
+            "{found} of {n} granules at {granule} are held"
+        );
+        if found > 0 {
+            run.each_word(|word, mask| {
+                assert!(self.kept[word] & mask == 0, "{granule}+{n} is freed twice");
+                self.kept[word] |= mask;
+            });
+            self.kept_granules += u64::from(n);
+        }
+        found > 0
+    }
+
+    /// What is kept: runs, ascending.
+    pub(crate) fn kept_runs(&self) -> Vec<(u64, u32)> {
+        let runs = |(at, word): (usize, &u64)| {
+            runs_of_word(*word).map(move |(bit, n)| (at as u64 * 64 + u64::from(bit), n))
+        };
+        self.kept.iter().enumerate().flat_map(runs).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ferrite_types::format::Codec;
+
+    fn runs(of: &[(u64, u32)]) -> GranuleRuns {
+        GranuleRuns::of(of.iter().map(|(at, n)| Location::new(*at, *n, Codec::None)))
+    }
+
+    #[test]
+    fn runs_are_put_together_and_read_back() {
+        let all = runs(&[(300, 3), (4, 8), (12, 4), (1 << 33, 16)]);
+        assert_eq!(all.runs, [(4, 12), (300, 3), (1 << 33, 16)]);
+        assert_eq!(all.bytes(), 31 * GRANULE_BYTES as u64);
+        let bytes = all.encode();
+        assert_eq!(GranuleRuns::decode(&bytes), Some(all));
+        assert!(GranuleRuns::decode(&bytes[..bytes.len() - 1]).is_none());
+        assert_eq!(GranuleRuns::decode(&[]), Some(GranuleRuns::default()));
+        assert!(GranuleRuns::decode(&[1, 0]).is_none(), "an empty run");
+        assert!(GranuleRuns::decode(&[0xff; 12]).is_none(), "too large");
+    }
+
+    #[test]
+    fn what_is_held_is_kept_until_nobody_holds_it() {
+        let mut held = Held::default();
+        assert!(!held.keeps(8, 4));
+        held.add(&runs(&[(8, 4), (60, 9)]));
+        assert!(held.keeps(60, 9) && !held.keeps(12, 4) && !held.keeps(200, 8));
+        assert_eq!(
+            (held.kept_granules, held.kept_runs()),
+            (9, vec![(60, 4), (64, 5)])
+        );
+    }
+}

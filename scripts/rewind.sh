@@ -1,0 +1,132 @@
+# shellcheck shell=bash
+# `./ferrite rewind`: the Ferrite tables of an instance go back to a snapshot, or forth again.
+#
+# 1. What a rewind would break is found first: tables of other engines, replication, the binary log.
+# 2. The server is shut down. ferrite-rewind keeps the present as a snapshot, and goes back in one step; if it is
+#    killed, the tables are either what they were or what they were to be, and the next start finishes it.
+# 3. If the server ran before, it is started again.
+# shellcheck source=scripts/snapshot.sh
+source "$FERRITE_ROOT/scripts/snapshot.sh"
+
+REWIND_FORCE='' REWIND_BINLOG='' REWIND_UP=()
+
+cmd_rewind() {
+    instance_defaults
+    rewind_options "$@"
+    instance_paths
+    instance_choose_server
+    instance_exists || ferrite_die "$DIR is not the data directory of an instance" "it was not made by ./ferrite up"
+    [[ -d $DIR/#ferrite ]] || ferrite_die "$DIR has no Ferrite tables"
+    ferrite_ensure_server
+    instance_recall
+    account_choose "$DIR"
+    rewind_tool
+    local ran=
+    ! instance_running || ran=1
+    rewind_check "$ran"
+    [[ -z $ran ]] || "$FERRITE_ROOT/ferrite" down --dir "$DIR" >/dev/null || ferrite_die "the server was not shut down" "see $DIR/ferrite.err"
+    rewind_go || {
+        local status=$?
+        [[ -z $ran ]] || rewind_start
+        ferrite_die "the rewind failed with code $status" "the reason is above; nothing has changed"
+    }
+    [[ -z $ran ]] || rewind_start
+    rewind_binlog "$ran"
+}
+
+rewind_options() {
+    while (($# > 0)); do
+        case $1 in
+            --dir | --binlog)
+                ferrite_need_value "$@"
+                rewind_set "$1" "$2"
+                shift
+                ;;
+            --dir=* | --binlog=*) rewind_set "${1%%=*}" "${1#*=}" ;;
+            --force) REWIND_FORCE=1 ;;
+            --)
+                shift
+                REWIND_UP=(-- "$@")
+                break
+                ;;
+            -*) ferrite_die "rewind: unknown option '$1'" "see ./ferrite help" ;;
+            *)
+                [[ -z $SNAPSHOT_NAME ]] || ferrite_die "rewind: a second name '$1'" "see ./ferrite help"
+                SNAPSHOT_NAME=$1
+                ;;
+        esac
+        shift
+    done
+    snapshot_check_name "$SNAPSHOT_NAME"
+    [[ -z $REWIND_BINLOG || $REWIND_BINLOG == reset || $REWIND_BINLOG == continue ]] ||
+        ferrite_die "rewind: --binlog is reset or continue, not '$REWIND_BINLOG'"
+}
+
+rewind_set() {
+    case $1 in
+        --dir) DIR=$2 ;;
+        --binlog) REWIND_BINLOG=$2 ;;
+    esac
+}
+
+rewind_tool() {
+    ferrite_need_cargo
+    ferrite_progress "building ferrite-rewind" \
+        cargo build --manifest-path "$FERRITE_ROOT/Cargo.toml" --release --locked -p ferrite-tools --bin ferrite-rewind ||
+        ferrite_die "ferrite-rewind does not build" "the compiler's messages are above"
+    FERRITE_REWIND=$(ferrite_target_dir)/release/ferrite-rewind
+}
+
+# rewind_check RAN: nothing is changed before this has passed.
+rewind_check() {
+    local others logs
+    [[ -f $DIR/#ferrite/snapshot.$SNAPSHOT_NAME.manifest ]] ||
+        ferrite_die "there is no snapshot $SNAPSHOT_NAME" "see: $(instance_command 'snapshot --list')"
+    others=$(rewind_others)
+    if [[ -n $others && -z $REWIND_FORCE ]]; then
+        ferrite_die "tables of other engines exist and WOULD NOT GO BACK: ${others//$'\n'/, }" \
+            "only Ferrite tables are rewound; with --force these stay as they are now"
+    fi
+    if [[ -n $1 && -z $REWIND_FORCE && -n $(instance_query "SHOW ALL SLAVES STATUS") ]]; then
+        ferrite_die "this server is a replica: what it has replicated since would be missing, and not come again" \
+            "with --force its replication position stays as it is now"
+    fi
+    logs=$(rewind_has_binlog "$1")
+    if [[ -n $logs && -z $REWIND_BINLOG ]]; then
+        ferrite_die "there is a binary log: after a rewind its events are not what the tables have" \
+            "--binlog reset: it is emptied (RESET MASTER); replicas and point-in-time restores begin anew" \
+            "--binlog continue: it goes on behind them; replicas keep what this server loses" \
+            "see docs/operating/snapshots.md"
+    fi
+}
+
+# Tables of other engines in users' databases, by their files.
+rewind_others() {
+    (cd -- "$DIR" && find . -mindepth 2 -maxdepth 2 -type f \( -name '*.ibd' -o -name '*.MYD' -o -name '*.MAD' -o -name '*.CSV' -o -name '*.ARZ' \) \
+        ! -path './mysql/*' ! -path './sys/*' ! -path './performance_schema/*' ! -path './#*' -printf '%P\n' 2>/dev/null | sort | head -n 5)
+}
+
+rewind_has_binlog() {
+    if [[ -n $1 ]]; then
+        instance_query "SELECT 'yes' FROM DUAL WHERE @@log_bin"
+    else
+        find "$DIR" -maxdepth 1 -name '*.index' ! -name '*relay*' -printf 'yes\n' 2>/dev/null | head -n 1
+    fi
+}
+
+rewind_go() { instance_as "$FERRITE_REWIND" "$DIR" "$SNAPSHOT_NAME"; }
+
+rewind_start() {
+    "$FERRITE_ROOT/ferrite" up --dir "$DIR" --port "$PORT" --socket "$SOCKET" "${REWIND_UP[@]}" ||
+        ferrite_die "the server does not start" "see $DIR/ferrite.err"
+}
+
+rewind_binlog() {
+    [[ $REWIND_BINLOG == reset ]] || return 0
+    if [[ -n $1 ]]; then
+        instance_running || ferrite_die "the tables are back, but the server does not run" "run RESET MASTER when it does"
+        instance_query "RESET MASTER" || ferrite_die "the tables are back, but RESET MASTER failed" "run it yourself"
+    else
+        ferrite_warn "the server does not run: run RESET MASTER when it does"
+    fi
+}

@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# ./ferrite snapshot and ./ferrite rewind: taken, listed, rewound to, dropped, and what is refused.
+set -euo pipefail
+
+ROOT=$(cd -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/../.." && pwd)
+WORK=$(mktemp -d /var/tmp/ferrite-snapshots.XXXXXXXX)
+chmod 711 "$WORK"
+DATA=$WORK/data
+PORT=$((20000 + RANDOM % 10000))
+PASSED=0 FAILED=0
+
+cleanup() {
+    "$ROOT/ferrite" down --dir "$DATA" >/dev/null 2>&1 || true
+    rm -rf "$WORK"
+}
+trap cleanup EXIT
+
+# expect NAME CODE PATTERN COMMAND...: the exit code, and a pattern that stdout and stderr together contain.
+expect() {
+    local name=$1 code=$2 pattern=$3 status=0 output
+    shift 3
+    output=$("$@" 2>&1 </dev/null) || status=$?
+    if [[ $status == "$code" ]] && grep -qE -- "$pattern" <<<"$output"; then
+        PASSED=$((PASSED + 1))
+    else
+        FAILED=$((FAILED + 1))
+        printf 'FAILED: %s\n  expected exit code %s and /%s/, got %s and:\n' "$name" "$code" "$pattern" "$status"
+        printf '%s\n' "$output" | sed 's/^/    /'
+    fi
+}
+
+sql() { "$ROOT/ferrite" sql --dir "$DATA" --batch --skip-column-names -e "$1"; }
+snapshot() { "$ROOT/ferrite" snapshot --dir "$DATA" "$@"; }
+rewind() { "$ROOT/ferrite" rewind --dir "$DATA" "$@"; }
+
+expect "up" 0 'Ferrite is up' "$ROOT/ferrite" up --dir "$DATA" --socket "$WORK/sock" --port "$PORT" -- --log-bin=bin --server-id=1
+sql "CREATE DATABASE d; CREATE TABLE d.t (n INT PRIMARY KEY) ENGINE=FERRITE; INSERT INTO d.t VALUES (1), (2)"
+expect "a snapshot" 0 'Snapshot one is kept' snapshot one
+expect "once" 1 'there is such a snapshot' snapshot one
+expect "no name" 1 'is not a name' snapshot 'a/b'
+expect "--list" 0 'one .*READY' snapshot --list
+sql "INSERT INTO d.t VALUES (3); CREATE TABLE d.u (n INT) ENGINE=FERRITE; CREATE TABLE d.i (n INT) ENGINE=InnoDB"
+expect "no such snapshot" 1 'there is no snapshot two' rewind two
+expect "InnoDB stays" 1 'WOULD NOT GO BACK: d/i.ibd' rewind one
+expect "the binary log" 1 'there is a binary log' rewind one --force
+expect "rewind" 0 'the database is one now' rewind one --force --binlog reset -- --log-bin=bin --server-id=1
+expect "the rows" 0 '^1,2$' sql "SELECT GROUP_CONCAT(n ORDER BY n) FROM d.t"
+expect "the tables" 0 '^i,t$' sql "SELECT GROUP_CONCAT(table_name ORDER BY 1) FROM information_schema.TABLES WHERE table_schema = 'd'"
+BEFORE=$(sql "SELECT name FROM information_schema.FERRITE_KEPT_SNAPSHOTS WHERE name LIKE 'before%'")
+expect "forth again" 0 'now; what it was before is kept' rewind "$BEFORE" --force --binlog continue -- --log-bin=bin --server-id=1
+expect "the rows again" 0 '^1,2,3$' sql "SELECT GROUP_CONCAT(n ORDER BY n) FROM d.t"
+expect "--drop" 0 'Snapshot one is dropped' snapshot --drop one
+expect "once more" 1 'there is no such snapshot' snapshot --drop one
+
+printf 'launcher: %s passed, %s failed\n' "$PASSED" "$FAILED"
+((FAILED == 0))

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# Runs tests/snapshots with the arguments given; see --help. Then the launcher's own commands, in launcher.sh.
+set -euo pipefail
+# shellcheck source=tests/lib/env.sh
+. "$(dirname "${BASH_SOURCE[0]}")/../lib/env.sh"
+ft_setup "$@"
+ferrite_need_cargo
+cargo build --manifest-path "$FERRITE_ROOT/Cargo.toml" --release --locked --quiet -p ferrite-tools
+RELEASE="${CARGO_TARGET_DIR:-$FERRITE_ROOT/target}/release"
+export FERRITE_REWIND="$RELEASE/ferrite-rewind" FERRITE_CHECK="$RELEASE/ferrite-check"
+case " $* " in *" --help "* | *" -h "* | *" --only "*) exec "$FT_PYTHON" -m snapshots.main "$@" ;; esac
+"$FT_PYTHON" -m snapshots.main "$@"
+exec "$FERRITE_ROOT/tests/snapshots/launcher.sh"
