@@ -137,6 +137,8 @@ class Deadlocks:
     timeouts: int
     mean_ms: float
     longest_ms: float
+    elsewhere: float
+    """Of the processor time of the machine, the share that other processes and the host took."""
 
 
 def _waits(server: Server) -> tuple[int, float, float]:
@@ -161,18 +163,45 @@ def _waits(server: Server) -> tuple[int, float, float]:
     return found
 
 
+@dataclass
+class Processors:
+    """Processor seconds so far."""
+
+    all: float
+    """Of the machine, idle or not."""
+    busy: float
+    """With those that the host took away."""
+    ours: float
+    """Of the server and of the load generators that have ended."""
+
+    @staticmethod
+    def now(server: Server) -> Processors:
+        """Read them from /proc."""
+        ticks = [int(n) for n in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+        idle = ticks[3] + ticks[4]
+        children = resource.getrusage(resource.RUSAGE_CHILDREN)
+        load = children.ru_utime + children.ru_stime
+        return Processors(sum(ticks) / 100, (sum(ticks) - idle) / 100, Usage.now(server).cpu + load)
+
+    def elsewhere(self, before: Processors) -> float:
+        """The share of all since then that went elsewhere."""
+        return max((self.busy - before.busy) - (self.ours - before.ours), 0) / max(self.all - before.all, 1)
+
+
 def deadlocks(server: Server, arguments: argparse.Namespace) -> Deadlocks:
     """One run."""
     options = (f"--rows={arguments.rows}", f"--threads={arguments.threads}")
     sysbench(server, SCRIPT, "prepare", *options)
-    before = _waits(server)
+    before, processors = _waits(server), Processors.now(server)
     done = sysbench(server, SCRIPT, "run", *options, f"--time={arguments.time}", "--mysql-ignore-errors=1213")
     late = len(re.findall(r"FATAL: .* error 1205", done.text))
     if not done.tps or done.text.count("FATAL") > late:
         sys.exit(f"{server.engine.name} failed:\n{done.text[-2000:]}")
+    elsewhere = Processors.now(server).elsewhere(processors)
     after = _waits(server)
     waits = max(after[0] - before[0], 1)
-    return Deadlocks(done.tps, done.ignored_errors, late, (after[1] - before[1]) / waits, after[2])
+    mean = (after[1] - before[1]) / waits
+    return Deadlocks(done.tps, done.ignored_errors, late, mean, after[2], elsewhere)
 
 
 # ---- both engines in turn ----------------------------------------------------------------------
@@ -217,13 +246,15 @@ def compare_deadlocks(servers: list[Server], arguments: argparse.Namespace) -> b
         for server, one in zip(servers, pair, strict=True):
             print(
                 f"  deadlocks {number}: {server.engine.name:8} {one.tps:8.0f} tps, {one.deadlocks} deadlocks, {one.timeouts} out of time,"
-                f" mean wait {one.mean_ms:.2f} ms, longest so far {one.longest_ms:.0f} ms",
+                f" mean wait {one.mean_ms:.2f} ms, longest so far {one.longest_ms:.0f} ms;"
+                f" {one.elsewhere:.0%} of the processor time went elsewhere",
                 flush=True,
             )
     tps = _ratio([(a.tps, b.tps) for a, b in pairs], 1)
     late = sum(b.timeouts for _, b in pairs)
-    # A client that the system does not let run while its transaction holds rows makes others wait that long: with
-    # other work on the machine the reference's figure tells how much of ours is that.
+    # A session that the system does not let run while its transaction holds rows makes others wait that long: with
+    # other work on the machine the longest wait is that (the share of it is printed, and the reference's figure tells,
+    # too). `crates/ferrite-lock/tests/fair.rs` has the same load under a scheduler that is fair.
     theirs, mine = (_spread(list(runs)) for runs in zip(*pairs, strict=True))
     print(
         f"deadlocks: {arguments.threads} threads on {arguments.rows} rows, throughput {tps:.2f} of the reference (at least 1), {late} waits"
