@@ -105,7 +105,7 @@ class Steps:
         thread = threading.Thread(target=alter, daemon=True)
         thread.start()
         until = time.monotonic() + 60
-        look = "SELECT 1 FROM information_schema.processlist WHERE state='copy to tmp table'"
+        look = "SELECT 1 FROM information_schema.processlist WHERE state='Waiting for row lock'"
         while not self.run(look):
             if time.monotonic() > until:
                 raise Failed("ALTER TABLE does not copy")
