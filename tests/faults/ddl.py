@@ -4,8 +4,6 @@ are those of before, or those of after, on both sides of each constraint."""
 from __future__ import annotations
 
 import contextlib
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +29,6 @@ SETUP = (
     "INSERT INTO p VALUES (1, 1), (2, 2)",
     "INSERT INTO c VALUES (1, 1, 1), (2, 2, 2)",
     "INSERT INTO d VALUES (1, 1), (2, 1)",
-    "CREATE TABLE busy (id INT PRIMARY KEY) ENGINE=FERRITE",
 )
 UNCHECKED = "SET STATEMENT foreign_key_checks=0 FOR "
 STATEMENTS = (
@@ -65,8 +62,6 @@ STATEMENTS = (
     "ALTER TABLE p RENAME COLUMN id TO k, ADD z INT FIRST, RENAME TO q, ALGORITHM=COPY",
 )
 BRIEF = tuple(s for s in STATEMENTS if "INPLACE" in s)
-# Killed also while a copying ALTER TABLE of another table is under way.
-BESIDE = ("DROP TABLE p",)
 
 
 class Steps:
@@ -94,28 +89,8 @@ class Steps:
         finally:
             connection.close()
 
-    def begin_beside(self) -> threading.Thread:
-        """An ALTER TABLE of another table that copies, and waits for a row of a prepared transaction."""
-        self.run("XA START 'beside'", "INSERT INTO busy VALUES (1)", "XA END 'beside'", "XA PREPARE 'beside'")
-
-        def alter() -> None:
-            with contextlib.suppress(pymysql.err.MySQLError):  # its server is killed
-                self.run("ALTER TABLE busy ADD z INT, ALGORITHM=COPY")
-
-        thread = threading.Thread(target=alter, daemon=True)
-        thread.start()
-        until = time.monotonic() + 60
-        look = "SELECT 1 FROM information_schema.processlist WHERE state='Waiting for row lock'"
-        while not self.run(look):
-            if time.monotonic() > until:
-                raise Failed("ALTER TABLE does not copy")
-            time.sleep(0.02)
-        return thread
-
     def reset(self) -> None:
         """The tables as every statement finds them."""
-        if self.run("XA RECOVER", database=None):
-            self.run("XA ROLLBACK 'beside'", database=None)
         fresh = [f"CREATE OR REPLACE DATABASE {name}" for name in (DATABASE, OTHER)]
         self.run("SET foreign_key_checks=0", *fresh, database=None)
         self.run(*SETUP)
@@ -165,28 +140,21 @@ class Steps:
         with contextlib.suppress(pymysql.err.IntegrityError):
             self.run(statement)
 
-    def killed(self, statement: str, step: int, when: str, beside: bool) -> bool:
+    def killed(self, statement: str, step: int, when: str) -> bool:
         """Run it with a death at that step; false: it has fewer."""
-        other = self.begin_beside() if beside else None
         self.trigger.write_text(f"{step:8} {when}", encoding="ascii")
         try:
             self.answered(statement)
         except pymysql.err.OperationalError:
             if self.trigger.exists():
                 raise
-        survived = self.trigger.exists()
-        if survived:
+        if self.trigger.exists():
             self.trigger.unlink()
-            if other:
-                self.server.kill()
+            return False
         assert self.server.child
-        if other or not survived:
-            self.server.child.wait(60)
-            self.server.start()
-        if other:
-            other.join()
-            self.run("XA ROLLBACK 'beside'")
-        return not survived
+        self.server.child.wait(60)
+        self.server.start()
+        return True
 
 
 def _ends(steps: Steps, statement: str) -> list[list[Any]]:
@@ -202,17 +170,17 @@ def _ends(steps: Steps, statement: str) -> list[list[Any]]:
     return ends
 
 
-def _story(steps: Steps, statement: str, beside: bool = False) -> int:
+def _story(steps: Steps, statement: str) -> int:
     """All steps of a statement; how many deaths."""
     ends = _ends(steps, statement)
     deaths = 0
     for step in range(1, MOST_STEPS):
         for when in "ba":
             steps.reset()
-            if not steps.killed(statement, step, when, beside):
+            if not steps.killed(statement, step, when):
                 return deaths
             deaths += 1
-            place = f"{statement}{', beside ALTER TABLE' * beside}: killed {'before' if when == 'b' else 'after'} step {step}"
+            place = f"{statement}: killed {'before' if when == 'b' else 'after'} step {step}"
             now = steps.state()
             if now not in ends:
                 raise Failed(f"{place}: neither before nor after: {now}\nafter: {ends[-1]}")
@@ -225,10 +193,10 @@ def _story(steps: Steps, statement: str, beside: bool = False) -> int:
 def run(places: Places, shim: Path, brief: bool, part: str) -> None:
     """Every step of every statement that has `part` in it."""
     steps = Steps(places, shim)
-    stories = [(s, False) for s in (BRIEF if brief else STATEMENTS)] + [(s, True) for s in BESIDE]
+    stories = [s for s in (BRIEF if brief else STATEMENTS) if part in s]
     try:
         steps.server.start()
-        deaths = sum(_story(steps, statement, beside) for statement, beside in stories if part in statement)
+        deaths = sum(_story(steps, statement) for statement in stories)
         say(f"kill -9 at every step of DDL: {deaths} deaths, definitions are whole")
     finally:
         steps.server.remove()
