@@ -21,31 +21,9 @@ bool ferrite_foreign_checks(THD *thd) {
   return !in_recovery(thd) && !thd_test_options(thd, OPTION_NO_FOREIGN_KEY_CHECKS);
 }
 
-/* An ALTER TABLE that a crash has broken off has a definition of its own there, and may have to
-   drop the table that it takes the place of. */
-static bool is_altered(const char *path) {
-  char directory[FN_REFLEN];
-  size_t length;
-  dirname_part(directory, path, &length);
-  MY_DIR *files = my_dir(directory, MYF(MY_DONT_SORT));
-  if (!files) return true;
-  bool found = false;
-  for (size_t i = 0; i < files->number_of_files && !found; i++)
-    found = !strncmp(files->dir_entry[i].name, "#sql-alter", 10);
-  my_dirend(files);
-  return found;
-}
-
-/* A DROP that a crash has broken off is finished by the server, although it may be one that would
-   have been refused: the engine is asked after it is logged. */
-static bool is_whole(const char *path) {
-  char frm[FN_REFLEN];
-  fn_format(frm, path, "", reg_ext, MY_UNPACK_FILENAME | MY_APPEND_EXT);
-  return !my_access(frm, F_OK) && !is_altered(path);
-}
-
-fe_references ferrite_references_that_keep(THD *thd, const char *path) {
-  if (thd && in_recovery(thd)) return is_whole(path) ? FE_REFERENCES_ANY : FE_REFERENCES_NONE;
+fe_references ferrite_references_that_keep(THD *thd) {
+  /* A DROP is logged before the engine is asked, so it may be one that would have been refused. */
+  if (thd && in_recovery(thd)) return FE_REFERENCES_UNLESS_REPLACED;
   if (!ferrite_foreign_checks(thd)) return FE_REFERENCES_NONE;
   const bool database = thd && thd_sql_command(thd) == SQLCOM_DROP_DB;
   return database ? FE_REFERENCES_OTHER_DATABASES : FE_REFERENCES_ANY;
@@ -182,11 +160,12 @@ ForeignKeys::ForeignKeys(THD *thd, const TABLE *form, const HA_CREATE_INFO *info
       m_alter(thd_sql_command(thd) == SQLCOM_ALTER_TABLE),
       m_temporary(info->tmp_table()) {
   if (!info->alter_info) return;
-  if (m_alter && thd->lex->query_tables) {
-    const TABLE_LIST *table = thd->lex->first_select_lex()->table_list.first;
-    m_original = file_name(table->db) + "/" + file_name(table->table_name);
-    const LEX_CSTRING *to = &thd->lex->name;
-    if (!to->str) to = &table->table_name;
+  /* Also of OPTIMIZE, CREATE INDEX and whatever else copies a table. */
+  if (const TABLE *original = info->alter_info->original_table) {
+    const TABLE_SHARE *s = original->s;
+    m_original = file_name(s->db) + "/" + file_name(s->table_name);
+    const LEX_CSTRING *to = &s->table_name;
+    if (m_alter && thd->lex->name.str) to = &thd->lex->name;
     m_shown.assign(to->str, to->length);
   }
   /* CREATE TABLE ... LIKE has those of the other table here. */

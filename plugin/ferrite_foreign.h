@@ -82,8 +82,8 @@ bool ferrite_prepare_again(THD *thd);
 /* foreign_key_checks of this session; off while the server recovers DDL. */
 bool ferrite_foreign_checks(THD *thd);
 
-/* What keeps the table with these files from being dropped by the session's present statement. */
-fe_references ferrite_references_that_keep(THD *thd, const char *path);
+/* What keeps a table from being dropped by the session's present statement. */
+fe_references ferrite_references_that_keep(THD *thd);
 
 /* "db/table" as the core has it -> the table's name as users see it. */
 std::string ferrite_shown_name(const std::string &core_name);

@@ -208,9 +208,8 @@ int ha_ferrite::create(const char *name, TABLE *form, HA_CREATE_INFO *create_inf
 int ha_ferrite::delete_table(const char *name) {
   if (int err = ferrite_check_cluster_ddl(ha_thd(), name)) return err;
   THD *thd = ha_thd();
-  fe_code rc =
-      fe_table_drop(ferrite_engine, core_table_name(name).c_str(),
-                    ferrite_references_that_keep(thd, name), thd, ferrite_ddl_wait_ms(thd));
+  fe_code rc = fe_table_drop(ferrite_engine, core_table_name(name).c_str(),
+                             ferrite_references_that_keep(thd), thd, ferrite_ddl_wait_ms(thd));
   return ferrite_table_error(rc, thd);
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 from corners.disk import fill, small_disk
@@ -323,3 +324,43 @@ def scenario_ddl_of_the_parent_of_a_prepared_child(env: Env) -> None:
         equal(session.answer("DELETE FROM p WHERE id=5"), 1451, "the parent of a committed child")
         equal(session.value(ORPHANS), 0, "orphans")
         _sound(session, *TABLES)
+
+
+def scenario_copies_beside_renames_of_parents(env: Env) -> None:
+    """A table is copied, by whatever statement, while its parent gets another name: its constraint follows."""
+    session, other = env.session(), env.session()
+    session.run("CREATE TABLE p (id INT PRIMARY KEY) ENGINE=FERRITE")
+    session.run("CREATE TABLE q (id INT PRIMARY KEY) ENGINE=FERRITE")
+    session.run(
+        "CREATE TABLE c (id INT PRIMARY KEY, x INT, CONSTRAINT f FOREIGN KEY (x) REFERENCES p (id)) ENGINE=FERRITE"
+    )
+    copies = (
+        "OPTIMIZE TABLE c",
+        "ALTER TABLE c FORCE, ALGORITHM=COPY",
+        "CREATE INDEX k ON c (id)",
+        "DROP INDEX k ON c",
+    )
+    other.run("SET alter_algorithm=COPY")
+    names = ["p", "q"]
+    seen = 0
+    renamed = threading.Event()
+
+    def copy() -> None:
+        while not renamed.is_set():
+            for sql in copies:
+                other.run(sql)
+
+    copying = threading.Thread(target=copy, daemon=True)
+    copying.start()
+    try:
+        for _ in range(800):
+            session.run("RENAME TABLE p TO aside, q TO p, aside TO q")
+            names.reverse()
+            # While the copy takes its place there is no table c.
+            found = session.run("SELECT REF_NAME FROM information_schema.FERRITE_SYS_FOREIGN WHERE FOR_NAME LIKE '%/c'")
+            expect(found in ([], [(f"{DATABASE}/{names[0]}",)]), f"the parent is {names[0]} now", found)
+            seen += len(found)
+    finally:
+        renamed.set()
+        copying.join()
+    expect(seen > 3, "hardly anything was seen", seen)

@@ -133,6 +133,9 @@ def main() -> int:
     parser.add_argument("--engine", default="ferrite", choices=["ferrite"])
     parser.add_argument("--times", type=int, default=20, help="how often the disk fills")
     parser.add_argument("--only", choices=("sync", "full", "ddl"), help="one kind of fault")
+    parser.add_argument(
+        "--statement", default="", metavar="PART", help="of DDL, only statements that have PART in them"
+    )
     parser.add_argument("--ci", action="store_true", help="the disk fills 3 times, and only ALTER in place is killed")
     arguments = parser.parse_args()
     stop_on_signals()
@@ -142,7 +145,7 @@ def main() -> int:
             for file in ("redo.", "store.", "map.", "checkpoint."):
                 _sync_fails_once(places, Path(os.environ["FAULT_SHIM"]), file)
         if arguments.only in (None, "ddl"):
-            ddl.run(places, Path(os.environ["DDL_SHIM"]), arguments.ci)
+            ddl.run(places, Path(os.environ["DDL_SHIM"]), arguments.ci, arguments.statement)
         if arguments.only in (None, "full"):
             _disk_fills(places, 3 if arguments.ci else arguments.times)
     except Failed as e:

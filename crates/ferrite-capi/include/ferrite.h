@@ -381,11 +381,13 @@ typedef struct {
 } fe_table_def;
 
 /* What keeps a table from being dropped: any foreign key of another table that refers to it, those
-   of other databases (this one is dropped), none (foreign_key_checks=0). */
+   of other databases (this one is dropped), none (foreign_key_checks=0), any unless there is a copy
+   that is to take the table's place (fe_fk_defs.original; after a crash). */
 typedef enum {
   FE_REFERENCES_ANY = 0,
   FE_REFERENCES_OTHER_DATABASES = 1,
-  FE_REFERENCES_NONE = 2
+  FE_REFERENCES_NONE = 2,
+  FE_REFERENCES_UNLESS_REPLACED = 3
 } fe_references;
 
 /* Each of these is atomic and durable on return. Those with `thd` (NULL: none, else checked for

@@ -203,6 +203,7 @@ const _: () = assert!(FE_FK_SET_NULL == ferrite_engine::Action::SetNull as u32);
 pub const FE_REFERENCES_ANY: c_int = 0;
 pub const FE_REFERENCES_OTHER_DATABASES: c_int = 1;
 pub const FE_REFERENCES_NONE: c_int = 2;
+pub const FE_REFERENCES_UNLESS_REPLACED: c_int = 3;
 
 pub const FE_NO_INDEX: u32 = 4294967295;
 

@@ -102,6 +102,7 @@ fn references(number: c_int) -> Result<References> {
         FE_REFERENCES_ANY => Ok(References::Any),
         FE_REFERENCES_OTHER_DATABASES => Ok(References::OtherDatabases),
         FE_REFERENCES_NONE => Ok(References::None),
+        FE_REFERENCES_UNLESS_REPLACED => Ok(References::UnlessReplaced),
         _ => unknown("fe_references", number),
     }
 }

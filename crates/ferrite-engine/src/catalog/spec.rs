@@ -43,6 +43,8 @@ const IN_SECOND_HALF: u8 = 16;
 const HAS_FOREIGN: u8 = 32;
 /// Flag: its children have yet to follow a change of names.
 const HAS_PENDING: u8 = 64;
+/// Flag of a copy that says which table it is to take the place of.
+const HAS_REPLACES: u8 = 128;
 const _: () = assert!(
     FIRST_PART > 1 && FIRST_PART < SECOND_HALF,
     "0 and 1 are taken"
@@ -95,6 +97,8 @@ pub struct TableSpec {
     pub foreign: Option<ForeignPlace>,
     /// What those that refer to it have yet to follow.
     pub pending: Option<Pending>,
+    /// Of a copy (`#sql-...`): the table that it is to take the place of, "db/table".
+    pub replaces: Option<String>,
 }
 
 impl IndexSpec {
@@ -139,6 +143,7 @@ impl TableSpec {
             in_second_half: false,
             foreign: None,
             pending: None,
+            replaces: None,
         }
     }
 
@@ -156,7 +161,8 @@ impl TableSpec {
                 0
             }
             | self.foreign.map_or(0, |_| HAS_FOREIGN)
-            | self.pending.as_ref().map_or(0, |_| HAS_PENDING);
+            | self.pending.as_ref().map_or(0, |_| HAS_PENDING)
+            | self.replaces.as_ref().map_or(0, |_| HAS_REPLACES);
         out.push(flags);
         out.push(self.packing.to_u8());
         out.extend_from_slice(&self.created_unix_s.to_le_bytes());
@@ -182,9 +188,13 @@ impl TableSpec {
         if let Some(pending) = &self.pending {
             pending.put(&mut out);
         }
+        if let Some(replaces) = &self.replaces {
+            put_str(replaces.as_bytes(), &mut out);
+        }
         debug_assert!(
             TableSpec::decode(self.id, &out).is_ok_and(|read| {
                 (&read.name, &read.indexes, read.rest) == (&self.name, &self.indexes, rest)
+                    && read.replaces == self.replaces
             }),
             "the definition of {} reads differently",
             self.name
@@ -316,6 +326,10 @@ impl TableSpec {
             0 => None,
             _ => Some(Pending::read(&mut r)?),
         };
+        let replaces = match flags & HAS_REPLACES {
+            0 => None,
+            _ => Some(text(&mut r)?),
+        };
         Some(TableSpec {
             id,
             name,
@@ -330,6 +344,7 @@ impl TableSpec {
             definition,
             foreign,
             pending,
+            replaces,
         })
     }
 }
@@ -412,7 +427,13 @@ mod tests {
 
     #[test]
     fn every_cut_is_refused() {
-        let bytes = spec(INLINE_BYTES + 5).encode();
+        let copy = TableSpec {
+            replaces: Some("db/t".into()),
+            ..spec(INLINE_BYTES + 5)
+        };
+        let bytes = copy.encode();
+        let read = TableSpec::decode(TableId(9), &bytes).unwrap();
+        assert_eq!(read.replaces, copy.replaces);
         for cut in 0..bytes.len() {
             TableSpec::decode(TableId(9), &bytes[..cut]).unwrap_err();
         }

@@ -6,6 +6,7 @@
 use super::foreign::NewForeign;
 use super::foreign_change::References;
 use super::{log_auto_increment, set_packing, Carried, Dictionary, State};
+use crate::catalog::foreign::is_copy;
 use crate::catalog::spec::{
     record_key, TableSpec, FIRST_PART, HALF_PARTS, INLINE_BYTES, MAX_REST_BYTES, SECOND_HALF,
 };
@@ -40,6 +41,7 @@ impl Dictionary {
         if state.names.contains_key(&spec.name) {
             return Err(Error::Exists);
         }
+        spec.replaces = foreign.original.clone().filter(|_| is_copy(&spec.name));
         let keys = self.admit_new(&mut state, &spec, foreign)?;
         spec.id = TableId(state.next.table);
         spec.created_unix_s = time::unix_us() / 1_000_000;

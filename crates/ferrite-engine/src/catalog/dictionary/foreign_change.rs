@@ -33,6 +33,9 @@ pub enum References {
     OtherDatabases,
     /// None (`foreign_key_checks=0`).
     None,
+    /// Any that refers to it, unless there is a copy that is to take its place: the server finishes what
+    /// a crash has broken off, a DROP that would have been refused as well as the end of an ALTER.
+    UnlessReplaced,
 }
 
 /// A new name for a table, and what its constraints have to do with it.
@@ -174,19 +177,34 @@ impl State {
 
     /// Whether the table may be dropped.
     pub(super) fn check_unreferenced(&self, name: &str, references: References) -> Result<()> {
-        if references == References::None {
+        let replaced = references == References::UnlessReplaced && self.is_replaced(name);
+        if references == References::None || replaced {
             return Ok(());
         }
+        let whole_database = references == References::OtherDatabases;
         for child in self.referring_to(name) {
             let child = self.specs.get(&child).map_or("", |spec| &spec.name);
-            let apart = references == References::Any || database_of(child) != database_of(name);
+            let apart = !whole_database || database_of(child) != database_of(name);
             if child != name && apart {
                 return Err(Error::Referenced(child.to_string()));
             }
         }
         Ok(())
     }
+
+    /// Whether there is a copy that is to take the table's place, or one that an earlier version made,
+    /// which does not say of what. For a start only: looks at all tables.
+    fn is_replaced(&self, name: &str) -> bool {
+        debug_assert!(!name.is_empty(), "a table without a name");
+        self.specs.values().any(|spec| match &spec.replaces {
+            Some(replaced) => replaced == name,
+            None => table_of(&spec.name).starts_with(COPY),
+        })
+    }
 }
+
+/// How the names of tables begin that ALTER TABLE fills.
+const COPY: &str = "#sql-alter-";
 
 impl Owned {
     fn new(key: ForeignKey) -> Owned {
@@ -372,6 +390,8 @@ impl Dictionary {
         let old = state.specs.get(&id).ok_or(Error::NotFound)?.clone();
         let mut spec = old.clone();
         spec.name = to.to_string();
+        // It has its place, or is what a copy takes the place of.
+        spec.replaces = None;
         let keys = self.renamed_keys(&state, &spec, from, how)?;
         let linked = !is_copy(from) && !is_copy(to);
         if linked && state.foreign.children_of(from).next().is_some() {

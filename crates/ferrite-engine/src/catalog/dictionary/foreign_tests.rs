@@ -454,3 +454,38 @@ fn parents_of_earlier_versions_are_to_be_rebuilt() {
     }
     assert!(parent_side(&key, &found, &p).is_ok());
 }
+
+/// A DROP that a crash broke off may be one that would have been refused, whatever other ALTER there was:
+/// only a table that a copy is to take the place of may go although others refer to it.
+#[test]
+fn a_start_drops_a_parent_only_for_its_copy() {
+    let disk = SimStorage::new(7);
+    let engine = open(&disk);
+    for name in ["d/p", "d/q"] {
+        parent(&engine, name);
+    }
+    child(&engine, "d/c", "d/p", true).unwrap();
+    child(&engine, "d/e", "d/q", true).unwrap();
+    let copy_of = |original: &str| NewForeign {
+        original: Some(original.into()),
+        ..NewForeign::default()
+    };
+    // The copy may be in the database that the table goes to.
+    make(&engine, "f/#sql-alter-1-2", copy_of("d/q")).unwrap();
+    make(&engine, "d/other", copy_of("d/p")).unwrap();
+    let _ = catch_unwind(AssertUnwindSafe(|| engine.abandon()));
+    drop(engine);
+    let engine = open(&disk);
+    let drop_after_crash = |name| engine.dict.drop_table(name, References::UnlessReplaced);
+    let is_refused = |result| matches!(result, Err(Error::Referenced(_)));
+    assert!(is_refused(drop_after_crash("d/p")));
+    drop_after_crash("d/q").unwrap();
+    rename(&engine, "f/#sql-alter-1-2", "d/q");
+    assert!(is_refused(drop_after_crash("d/q")), "the copy is in place");
+    rename(&engine, "d/q", "d/#sql-backup-1-2");
+    assert!(is_refused(drop_after_crash("d/p")), "no copy of it");
+    // An earlier version made it, and did not say of what.
+    make(&engine, "d/#sql-alter-1-3", NewForeign::default()).unwrap();
+    drop_after_crash("d/p").unwrap();
+    engine.close().unwrap();
+}
