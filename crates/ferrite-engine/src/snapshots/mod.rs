@@ -52,7 +52,7 @@ const PREFIX: &str = "snapshot.";
 const MOST_NAME: usize = 64;
 /// No more log than this is copied with a snapshot, but for what is written meanwhile: older pages
 /// are written first, in bytes.
-const LOG_BYTES: u64 = 64 << 20;
+const LOG_BYTES: u64 = 16 << 20;
 
 /// What the server knows of the point in time.
 #[derive(Clone, Debug, Default)]
