@@ -11,6 +11,8 @@
  */
 #include "ferrite_hton.h"
 
+#include <atomic>
+
 #include "ferrite_backup.h"
 #include "ferrite_error.h"
 #include "ferrite_i_s.h"
@@ -19,6 +21,7 @@
 #include "ferrite_vars.h"
 #include "ferrite_version.h"
 #include "innodb_settings.h"
+#include "systemd_notice.h"
 #include "table_options.h"
 
 fe_engine *ferrite_engine = nullptr;
@@ -36,7 +39,11 @@ static const char data_subdir[] = "#ferrite";
 
 /* ---- what the core calls --------------------------------------------------------------- */
 
+/* While the database is being opened: then a word of the core is a sign of progress. */
+static std::atomic<bool> opening{false};
+
 static void on_log(fe_log_level level, const char *text) {
+  if (opening.load(std::memory_order_relaxed)) ferrite::extend_start_timeout(text);
   switch (level) {
     case FE_LOG_NOTE:
       sql_print_information("Ferrite: %s", text);
@@ -211,7 +218,9 @@ static int ferrite_init(void *arg) {
   /* Else the directory of our files would show up as a database. */
   ignore_db_dirs_append(data_subdir);
 
+  opening = true;
   fe_code code = fe_engine_open(&config, &callbacks, &ferrite_engine);
+  opening = false;
   if (code != FE_OK) {
     sql_print_error("Ferrite: cannot open the database in %s%s: %s", config.data_dir, data_subdir,
                     fe_last_error());

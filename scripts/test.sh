@@ -57,6 +57,7 @@ test_ci() {
     test_beside backup "$FERRITE_ROOT/tests/backup/run.sh" --ci
     test_suite crash --ci
     test_beside_ends
+    test_suite package --ci
     test_suite soak --ci
     [[ -n ${FERRITE_SERVER_ASKED:-} ]] || test_other_server 11.8
 }
@@ -85,7 +86,7 @@ test_all() {
     test_stage sim test_sim
     test_suite launcher
     local suite
-    for suite in loom tools introspection migrate applications suites sysbench bench mtr diff corners schedules backup crash soak perf; do
+    for suite in loom tools introspection migrate applications suites sysbench bench mtr diff corners schedules backup crash package soak perf; do
         test_suite "$suite" "$@"
     done
 }
