@@ -115,6 +115,14 @@ static int on_prefer_victim(void *a, void *b) {
   return thd_deadlock_victim_preference(static_cast<THD *>(a), static_cast<THD *>(b));
 }
 
+/* A token is the THD, which lives until its pending operation is done. A statement that somebody is
+   looking at just then is not shown. */
+static int64_t on_connection_of_token(void *token, uint64_t *thread_id, char *query, size_t room) {
+  THD *thd = static_cast<THD *>(token);
+  *thread_id = thd->thread_id;
+  return static_cast<int64_t>(thd_query_safe(thd, query, room));
+}
+
 /* ---- the rest of the handlerton -------------------------------------------------------- */
 
 static int close_engine() {
@@ -207,7 +215,7 @@ static int ferrite_init(void *arg) {
       on_lock_wait_end, on_wants_wait_reports, on_report_wait_for,
       on_async_begin,   on_async_done,         on_checkpoint_notify,
       on_fatal,         on_current_connection, on_query_of_waiter,
-      on_prefer_victim};
+      on_prefer_victim, on_connection_of_token};
   ferrite_hton = static_cast<handlerton *>(arg);
   ferrite::find_innodb_settings();
   fe_config config;
@@ -266,8 +274,9 @@ maria_declare_plugin(ferrite){MYSQL_STORAGE_ENGINE_PLUGIN,
     FERRITE_I_S_PLUGIN("FERRITE_BACKUP", "The latest hot backup of Ferrite",
                        ferrite_i_s_backup_init),
     FERRITE_I_S_PLUGIN("FERRITE_WAITS", "Ferrite waits by reason", ferrite_i_s_waits_init),
-    FERRITE_I_S_PLUGIN("FERRITE_LONG_WAITS", "Ferrite waits of 50 ms and more",
-                       ferrite_i_s_long_waits_init),
+    FERRITE_I_S_PLUGIN("FERRITE_LONG_WAITS", "Long waits in Ferrite", ferrite_i_s_long_waits_init),
+    FERRITE_I_S_PLUGIN("FERRITE_STALLS", "Long waits of statements in Ferrite",
+                       ferrite_i_s_stalls_init),
     FERRITE_I_S_PLUGIN("FERRITE_SYS_FOREIGN", "Ferrite foreign keys", ferrite_i_s_foreign_init),
     FERRITE_I_S_PLUGIN("FERRITE_SYS_FOREIGN_COLS", "Columns of Ferrite foreign keys",
                        ferrite_i_s_foreign_cols_init),

@@ -7,7 +7,7 @@
 use std::ffi::{c_char, c_int, c_void};
 
 /// Version of this boundary.
-pub const FE_ABI_VERSION: u32 = 7;
+pub const FE_ABI_VERSION: u32 = 8;
 
 /// A byte slice.
 #[repr(C)]
@@ -127,6 +127,8 @@ pub struct fe_callbacks {
     pub current_connection: Option<CurrentConnection>,
     pub query_of_waiter: Option<unsafe extern "C" fn(*mut c_void, *mut c_char, usize) -> usize>,
     pub prefer_victim: Option<unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int>,
+    pub connection_of_token:
+        Option<unsafe extern "C" fn(*mut c_void, *mut u64, *mut c_char, usize) -> i64>,
 }
 
 /// See the header.
@@ -464,4 +466,5 @@ pub struct fe_long_wait_row {
     pub page: u64,
     pub holder_thread_id: u64,
     pub query: fe_slice,
+    pub txn_id: u64,
 }

@@ -281,6 +281,9 @@ impl Engine {
                 self.log.set_budget(value);
                 self.housekeeping.set();
             }
+            "stall_threshold_ms" if value > 0 => {
+                ferrite_sync::waits::set_long_us(value.saturating_mul(1000))
+            }
             "read_ahead" => self.pool.set_read_ahead(value != 0),
             "scrub" => self.set_scrub(value != 0),
             "max_history_bytes" => self.max_history_bytes.store(value, Ordering::SeqCst),
