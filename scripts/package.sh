@@ -143,16 +143,23 @@ package_tools() {
         package_strip "$PACKAGE_BIN/$tool" "$dir/usr/bin/$tool" 755
         package_zipped "$FERRITE_ROOT/packaging/man/$tool.1" "$dir/usr/share/man/man1/$tool.1.gz"
     done
+    package_file 755 "$FERRITE_ROOT/packaging/ferrite-top" "$dir/usr/bin/ferrite-top"
+    package_zipped "$FERRITE_ROOT/packaging/man/ferrite-top.1" "$dir/usr/share/man/man1/ferrite-top.1.gz"
+    for tool in "$FERRITE_ROOT"/top/ferrite_top/*.py; do
+        package_file 644 "$tool" "$dir/usr/share/ferrite-tools/ferrite_top/${tool##*/}"
+    done
     package_papers "$dir" "$name" ferrite-tools "$(package_version)-$PACKAGE_REVISION"
     package_control "$dir" <<CONTROL
 Package: $name
 Version: $PACKAGE_NUMBER
 Section: database
 Depends: $(package_libraries "${PACKAGE_TOOLS[@]/#/$dir/usr/bin/}")
+Recommends: python3, python3-pymysql
 Suggests: mariadb-plugin-ferrite
 Description: tools for databases of the storage engine Ferrite
  ferrite-check verifies the files of a database without a server and salvages
  rows from a damaged one. ferrite-backup verifies hot backups and restores them.
+ ferrite-top shows what a server is doing; it needs Python and PyMySQL.
 CONTROL
 }
 

@@ -41,7 +41,7 @@ test_ci() {
     local suite
     # migrate and backup wait for servers more than they compute; what measures time is not beside them.
     test_beside migrate "$FERRITE_ROOT/tests/migrate/run.sh" --ci
-    for suite in loom tools introspection; do
+    for suite in loom tools introspection monitoring; do
         test_suite "$suite" --ci
     done
     test_beside_ends
@@ -86,7 +86,7 @@ test_all() {
     test_stage sim test_sim
     test_suite launcher
     local suite
-    for suite in loom tools introspection migrate applications suites sysbench bench mtr diff corners schedules backup crash package soak perf; do
+    for suite in loom tools introspection monitoring migrate applications suites sysbench bench mtr diff corners schedules backup crash package soak perf; do
         test_suite "$suite" "$@"
     done
 }

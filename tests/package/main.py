@@ -176,6 +176,8 @@ class Life:
             _expect(self.root.run(tool, "--version").stdout.startswith(tool), "its version", tool)
         checked = self.root.run("ferrite-check", "/var/lib/mysql")
         _expect(checked.returncode == 0, "ferrite-check", checked)
+        needs = self.root.run("ferrite-top", "--help")
+        _expect(needs.returncode == 1 and "python3-pymysql" in needs.stderr, "what ferrite-top needs", needs)
         self._good("--purge", "ferrite-tools")
 
     def elsewhere(self) -> None:
