@@ -5,17 +5,21 @@ No check depends on the machine's pace: each wait is made at least so long, and 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from typing import Any
 
+import pymysql
+
 from faults.shimmed import Shimmed
-from introspection.seen import Failed, eventually, expect, rows, view
+from introspection.seen import eventually, expect, rows, view
 from lib.engines import engine
 from lib.places import Places
 from lib.server import Server, home_in_memory
 
 STALL_MS = 300
+HOUR_MS = 3_600_000
 CLIENTS = 4
 
 
@@ -105,22 +109,29 @@ def _insert(client: Any, number: int, rows_of: dict[int, str]) -> None:
 
 def full_log(places: Places) -> None:
     """While no checkpoint comes to its end the log reaches its budget: changes of rows wait, and are rows."""
-    server = _shimmed(places, "checkpoint.", 2000, "--ferrite-log-budget=16M")
+    server = _shimmed(places, "checkpoint.", HOUR_MS, "--ferrite-log-budget=16M")
     try:
         server.start()
         client = server.connect(database="test", autocommit=True)
-        (server.home / "trigger").touch()
         with client.cursor() as cursor:
             cursor.execute("CREATE TABLE f (id INT PRIMARY KEY, c VARCHAR(2000)) ENGINE=FERRITE")
-            for i in range(64):
-                cursor.execute(f"REPLACE INTO f SELECT seq, REPEAT('{chr(97 + i % 26)}', 2000) FROM seq_1_to_1000")
-                seen = view(server, "FERRITE_STALLS", "reason = 'log budget'")
-                if seen:
-                    break
-            else:
-                raise Failed("no change waited for the log's budget")
+        (server.home / "trigger").touch()
+        load = threading.Thread(target=_fill, args=(client,))
+        load.start()
+        seen = eventually(
+            "a wait for the log's budget", lambda: view(server, "FERRITE_STALLS", "reason = 'log budget'"), 300
+        )
         expect(seen[0]["query"].startswith("REPLACE INTO f"), "the statement", seen[0])
         expect(seen[0]["thread_id"] == client.thread_id(), "its connection", seen[0])
-        (server.home / "trigger").unlink()
+        # The sync that stalls is never done: only the end of the process ends it.
+        server.kill()
+        load.join()
     finally:
         server.remove()
+
+
+def _fill(client: Any) -> None:
+    """More log than its budget, until the server is gone."""
+    with contextlib.suppress(pymysql.err.Error), client.cursor() as cursor:
+        for i in range(10_000):
+            cursor.execute(f"REPLACE INTO f SELECT seq, REPEAT('{chr(97 + i % 26)}', 2000) FROM seq_1_to_1000")
