@@ -172,10 +172,10 @@ package_zipped() {
     gzip -9n <"$1" >"$2"
 }
 
-# package_strip FROM TO MODE
+# package_strip FROM TO MODE. The build id stays: taking its section out takes the header of RELRO along.
 package_strip() {
     package_file "$3" "$1" "$2"
-    strip --strip-unneeded --remove-section=.comment --remove-section=.note.gnu.build-id -- "$2"
+    strip --strip-unneeded --remove-section=.comment -- "$2"
 }
 
 # package_papers DIR NAME CRATE VERSION: licences and changes; sets PACKAGE_NUMBER, the version.

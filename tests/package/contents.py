@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import struct
 import subprocess
 import tarfile
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ NEEDED = {
         "usr/share/man/man1/ferrite-backup.1.gz",
     ),
 }
+PT_GNU_RELRO = 0x6474E552
 PAPERS = ("copyright", "changelog.gz", "changelog.Debian.gz")
 
 
@@ -66,6 +68,8 @@ def faults(package: Package, epoch: int, forbidden: list[str]) -> list[str]:
     wrong = [f"{path} is missing" for path in (*NEEDED[name], *doc) if path not in package.files]
     for path, (member, data) in package.files.items():
         wrong += [f"{path}: {text}" for text in _faults_of(path, member, epoch)]
+        if data.startswith(b"\x7fELF") and not _relro(data):
+            wrong.append(f"{path} has no RELRO: what the linker resolved stays writable")
         wrong += [f"{path} contains {text}" for text in forbidden if text.encode() in _plain(path, data)]
     wrong += _sums(package)
     for field in (
@@ -98,6 +102,13 @@ def _faults_of(path: str, member: tarfile.TarInfo, epoch: int) -> list[str]:
     if not (member.isdir() or member.isfile()):
         wrong.append("neither a file nor a directory")
     return wrong
+
+
+def _relro(program: bytes) -> bool:
+    """Whether a program of 64 bits has the header that makes its table of addresses read-only."""
+    (at,) = struct.unpack_from("<Q", program, 32)
+    size, count = struct.unpack_from("<HH", program, 54)
+    return any(struct.unpack_from("<I", program, at + i * size) == (PT_GNU_RELRO,) for i in range(count))
 
 
 def _plain(path: str, data: bytes) -> bytes:
