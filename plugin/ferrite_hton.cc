@@ -11,6 +11,8 @@
  */
 #include "ferrite_hton.h"
 
+#include <atomic>
+
 #include "ferrite_backup.h"
 #include "ferrite_kept.h"
 #include "ferrite_error.h"
@@ -20,6 +22,7 @@
 #include "ferrite_vars.h"
 #include "ferrite_version.h"
 #include "innodb_settings.h"
+#include "systemd_notice.h"
 #include "table_options.h"
 
 fe_engine *ferrite_engine = nullptr;
@@ -37,7 +40,11 @@ static const char data_subdir[] = "#ferrite";
 
 /* ---- what the core calls --------------------------------------------------------------- */
 
+/* While the database is being opened: then a word of the core is a sign of progress. */
+static std::atomic<bool> opening{false};
+
 static void on_log(fe_log_level level, const char *text) {
+  if (opening.load(std::memory_order_relaxed)) ferrite::extend_start_timeout(text);
   switch (level) {
     case FE_LOG_NOTE:
       sql_print_information("Ferrite: %s", text);
@@ -107,6 +114,14 @@ static size_t on_query_of_waiter(void *thd, char *query, size_t room) {
 /* Parallel replication: the transaction that commits later is the victim. */
 static int on_prefer_victim(void *a, void *b) {
   return thd_deadlock_victim_preference(static_cast<THD *>(a), static_cast<THD *>(b));
+}
+
+/* A token is the THD, which lives until its pending operation is done. A statement that somebody is
+   looking at just then is not shown. */
+static int64_t on_connection_of_token(void *token, uint64_t *thread_id, char *query, size_t room) {
+  THD *thd = static_cast<THD *>(token);
+  *thread_id = thd->thread_id;
+  return static_cast<int64_t>(thd_query_safe(thd, query, room));
 }
 
 /* ---- the rest of the handlerton -------------------------------------------------------- */
@@ -202,7 +217,7 @@ static int ferrite_init(void *arg) {
       on_lock_wait_end, on_wants_wait_reports, on_report_wait_for,
       on_async_begin,   on_async_done,         on_checkpoint_notify,
       on_fatal,         on_current_connection, on_query_of_waiter,
-      on_prefer_victim};
+      on_prefer_victim, on_connection_of_token};
   ferrite_hton = static_cast<handlerton *>(arg);
   ferrite::find_innodb_settings();
   fe_config config;
@@ -213,7 +228,9 @@ static int ferrite_init(void *arg) {
   /* Else the directory of our files would show up as a database. */
   ignore_db_dirs_append(data_subdir);
 
+  opening = true;
   fe_code code = fe_engine_open(&config, &callbacks, &ferrite_engine);
+  opening = false;
   if (code != FE_OK) {
     sql_print_error("Ferrite: cannot open the database in %s%s: %s", config.data_dir, data_subdir,
                     fe_last_error());
@@ -261,8 +278,9 @@ maria_declare_plugin(ferrite){MYSQL_STORAGE_ENGINE_PLUGIN,
     FERRITE_I_S_PLUGIN("FERRITE_KEPT_SNAPSHOTS", "Kept snapshots of Ferrite's tables",
                        ferrite_i_s_kept_snapshots_init),
     FERRITE_I_S_PLUGIN("FERRITE_WAITS", "Ferrite waits by reason", ferrite_i_s_waits_init),
-    FERRITE_I_S_PLUGIN("FERRITE_LONG_WAITS", "Ferrite waits of 50 ms and more",
-                       ferrite_i_s_long_waits_init),
+    FERRITE_I_S_PLUGIN("FERRITE_LONG_WAITS", "Long waits in Ferrite", ferrite_i_s_long_waits_init),
+    FERRITE_I_S_PLUGIN("FERRITE_STALLS", "Long waits of statements in Ferrite",
+                       ferrite_i_s_stalls_init),
     FERRITE_I_S_PLUGIN("FERRITE_SYS_FOREIGN", "Ferrite foreign keys", ferrite_i_s_foreign_init),
     FERRITE_I_S_PLUGIN("FERRITE_SYS_FOREIGN_COLS", "Columns of Ferrite foreign keys",
                        ferrite_i_s_foreign_cols_init),

@@ -1,6 +1,6 @@
 /*
  * information_schema.FERRITE_METRICS, _TRX, _LOCKS, _LOCK_WAITS, _DEADLOCKS, _SNAPSHOTS, _WAITS
- * and _LONG_WAITS.
+ * _LONG_WAITS and _STALLS.
  *
  * Rules of this module
  * - Columns have the names of the corresponding INNODB_... columns, in the same order, so
@@ -434,7 +434,7 @@ int fill_kept_snapshots(THD *thd, TABLE_LIST *tables, Item *) {
   return 0;
 }
 
-/* ---- FERRITE_WAITS, FERRITE_LONG_WAITS ------------------------------------------------ */
+/* ---- FERRITE_WAITS, FERRITE_LONG_WAITS, FERRITE_STALLS -------------------------------- */
 
 struct Wait {
   fe_wait_row row;
@@ -497,6 +497,33 @@ int fill_long_waits(THD *thd, TABLE_LIST *tables, Item *) {
     put_or_null(f[7], wait.row.page);
     put_or_null(f[8], wait.row.holder_thread_id);
     put_or_null(f[9], wait.query);
+    if (schema_table_store_record(thd, table)) return 1;
+  }
+  return 0;
+}
+
+/* The same journal; only those that a connection had to wait for. */
+int fill_stalls(THD *thd, TABLE_LIST *tables, Item *) {
+  if (may_not_look(thd)) return 1;
+  if (!ferrite_engine) return 0;
+  std::vector<LongWait> list;
+  fe_each_long_wait(ferrite_engine, collect_long_wait, &list);
+  TABLE *table = tables->table;
+  Field **f = table->field;
+  for (const LongWait &wait : list) {
+    if (!wait.row.thread_id) continue;
+    const uint64_t began = wait.row.ended_unix_us - wait.row.waited_us;
+    restore_record(table, s->default_values);
+    put_time(thd, f[0], began / 1000000, began % 1000000);
+    put(f[1], wait.row.waited_us / 1000);
+    put(f[2], wait.reason);
+    put(f[3], wait.row.thread_id);
+    put_or_null(f[4], wait.row.txn_id);
+    put_or_null(f[5], wait.query);
+    put_or_null(f[6], wait.table);
+    put_or_null(f[7], wait.index);
+    put_or_null(f[8], wait.row.page);
+    put_or_null(f[9], wait.row.holder_thread_id);
     if (schema_table_store_record(thd, table)) return 1;
   }
   return 0;
@@ -653,6 +680,18 @@ static ST_FIELD_INFO ferrite_long_waits_fields[] = {
     Column("query", Varchar(max_query), NULLABLE),
     CEnd()};
 
+static ST_FIELD_INFO ferrite_stalls_fields[] = {Column("began", Datetime(6), NOT_NULL),
+                                                Column("waited_ms", ULonglong(), NOT_NULL),
+                                                Column("reason", Varchar(32), NOT_NULL),
+                                                Column("thread_id", ULonglong(), NOT_NULL),
+                                                Column("trx_id", ULonglong(), NULLABLE),
+                                                Column("query", Varchar(max_query), NULLABLE),
+                                                Column("table_name", Varchar(1024), NULLABLE),
+                                                Column("index_name", Varchar(1024), NULLABLE),
+                                                Column("page", ULonglong(), NULLABLE),
+                                                Column("holder_thread_id", ULonglong(), NULLABLE),
+                                                CEnd()};
+
 }  // namespace Show
 
 int ferrite_i_s_metrics_init(void *p) {
@@ -692,4 +731,8 @@ int ferrite_i_s_waits_init(void *p) {
 
 int ferrite_i_s_long_waits_init(void *p) {
   return init_table(p, Show::ferrite_long_waits_fields, fill_long_waits);
+}
+
+int ferrite_i_s_stalls_init(void *p) {
+  return init_table(p, Show::ferrite_stalls_fields, fill_stalls);
 }

@@ -17,6 +17,7 @@ int ferrite_i_s_backup_init(void *schema_table);
 int ferrite_i_s_kept_snapshots_init(void *schema_table);
 int ferrite_i_s_waits_init(void *schema_table);
 int ferrite_i_s_long_waits_init(void *schema_table);
+int ferrite_i_s_stalls_init(void *schema_table);
 int ferrite_i_s_foreign_init(void *schema_table);
 int ferrite_i_s_foreign_cols_init(void *schema_table);
 int ferrite_i_s_foreign_errors_init(void *schema_table);

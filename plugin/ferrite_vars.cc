@@ -26,6 +26,7 @@ unsigned int flush_log_at_timeout;
 unsigned int purge_threads;
 unsigned int write_threads;
 unsigned int stats_sample_pages;
+unsigned int stall_threshold_ms;
 unsigned long long backup_max_kept_bytes;
 unsigned long long backup_max_rate;
 char *backup_dir;
@@ -144,6 +145,7 @@ UPDATE_FUNCTION(deadlock_detect, char)
 UPDATE_FUNCTION(purge_paused, char)
 UPDATE_FUNCTION(scrub, char)
 UPDATE_FUNCTION(read_ahead, char)
+UPDATE_FUNCTION(stall_threshold_ms, unsigned int)
 UPDATE_FUNCTION(print_all_deadlocks, char)
 UPDATE_FUNCTION(snapshot_max_bytes, unsigned long long)
 
@@ -245,6 +247,11 @@ static MYSQL_SYSVAR_UINT(write_threads, write_threads, PLUGIN_VAR_OPCMDARG | PLU
 static MYSQL_SYSVAR_UINT(stats_sample_pages, stats_sample_pages, PLUGIN_VAR_OPCMDARG,
                          "Number of leaf pages that ANALYZE TABLE samples in each index.", nullptr,
                          nullptr, 20, 1, 65536, 0);
+
+static MYSQL_SYSVAR_UINT(stall_threshold_ms, stall_threshold_ms, PLUGIN_VAR_RQCMDARG,
+                         "Waits of at least so many milliseconds are rows of"
+                         " information_schema.FERRITE_STALLS and FERRITE_LONG_WAITS.",
+                         nullptr, update_stall_threshold_ms, 50, 1, 3600000, 0);
 
 static MYSQL_THDVAR_LONG(lock_wait_timeout, PLUGIN_VAR_RQCMDARG,
                          "Time in seconds that a statement waits for a row lock before it fails."
@@ -349,6 +356,7 @@ struct st_mysql_sys_var *ferrite_system_variables[] = {MYSQL_SYSVAR(buffer_pool_
                                                        MYSQL_SYSVAR(scrub),
                                                        MYSQL_SYSVAR(snapshot_isolation),
                                                        MYSQL_SYSVAR(read_ahead),
+                                                       MYSQL_SYSVAR(stall_threshold_ms),
                                                        MYSQL_SYSVAR(backup_dir),
                                                        MYSQL_SYSVAR(backup_base),
                                                        MYSQL_SYSVAR(backup_max_kept_bytes),
@@ -391,6 +399,8 @@ void ferrite_apply_settings() {
   if (fe_engine_set(ferrite_engine, "snapshot_max_bytes", snapshot_max_bytes) != FE_OK)
     sql_print_warning("Ferrite: ferrite_snapshot_max_bytes: %s", fe_last_error());
   ferrite_kept_schedule(snapshot_interval, snapshots_kept);
+  if (fe_engine_set(ferrite_engine, "stall_threshold_ms", stall_threshold_ms) != FE_OK)
+    sql_print_warning("Ferrite: ferrite_stall_threshold_ms: %s", fe_last_error());
 }
 
 unsigned long ferrite_lock_wait_timeout(THD *thd) {

@@ -9,6 +9,7 @@
 #   ferrite_ensure_sysbench    sysbench beside it; sets FERRITE_SYSBENCH and FERRITE_SYSBENCH_LUA
 #   ferrite_ensure_backup_tool mariadb-backup beside it; sets FERRITE_MARIADB_BACKUP
 #   ferrite_ensure_galera      the Galera library beside it; sets FERRITE_GALERA
+#   ferrite_ensure_prometheus  Prometheus and mysqld_exporter beside it; sets FERRITE_PROMETHEUS, their directory
 #   ferrite_build              builds the plugin; sets HA_FERRITE_SO
 #   ferrite_with_libs CMD...   runs a server, client or sysbench binary with the libraries that came with it
 #   ferrite_venv NAME REQ      a private Python environment of pinned packages; sets VENV

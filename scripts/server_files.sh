@@ -89,6 +89,12 @@ ferrite_ensure_galera() {
     export FERRITE_GALERA=$FERRITE_SERVER_PREFIX/lib/galera/libgalera_smm.so
 }
 
+# Prometheus and the exporter that reads the server's status.
+ferrite_ensure_prometheus() {
+    ferrite_ensure_feature prometheus prometheus prometheus-mysqld-exporter
+    export FERRITE_PROMETHEUS=$FERRITE_SERVER_PREFIX/bin
+}
+
 ferrite_ensure_sysbench() {
     ferrite_ensure_feature sysbench sysbench
     export FERRITE_SYSBENCH=$FERRITE_SERVER_PREFIX/bin/sysbench FERRITE_SYSBENCH_LUA=$FERRITE_SERVER_PREFIX/share/sysbench

@@ -41,7 +41,7 @@ test_ci() {
     local suite
     # migrate and backup wait for servers more than they compute; what measures time is not beside them.
     test_beside migrate "$FERRITE_ROOT/tests/migrate/run.sh" --ci
-    for suite in loom tools introspection; do
+    for suite in loom tools introspection monitoring; do
         test_suite "$suite" --ci
     done
     test_beside_ends
@@ -58,6 +58,7 @@ test_ci() {
     test_beside backup "$FERRITE_ROOT/tests/backup/run.sh" --ci
     test_suite crash --ci
     test_beside_ends
+    test_suite package --ci
     test_suite soak --ci
     [[ -n ${FERRITE_SERVER_ASKED:-} ]] || test_other_server 11.8
 }
@@ -86,7 +87,7 @@ test_all() {
     test_stage sim test_sim
     test_suite launcher
     local suite
-    for suite in loom tools introspection migrate applications suites sysbench bench mtr diff corners schedules backup snapshots crash soak perf; do
+    for suite in loom tools introspection monitoring migrate applications suites sysbench bench mtr diff corners schedules backup snapshots crash package soak perf; do
         test_suite "$suite" "$@"
     done
 }

@@ -248,7 +248,8 @@ def _mentioned(tree: Tree) -> list[str]:
     known |= set(_columns(tree))
     pages = [p for p in tree.paths if re.match(r"README\.md$|docs/[^/]+\.md$", p)]
     pages += tree.under("docs/operating/", ".md") + tree.under("docs/measured/", ".md")
-    for script in tree.under("scripts/", ".sh"):  # variables of the environment
+    scripts = tree.under("scripts/", ".sh") + tree.under("packaging/", "/prerm")
+    for script in scripts:  # variables of the environment
         known |= {word for word in words(tree, script) if word.startswith("FERRITE_")}
     for source in (
         "tables.py",

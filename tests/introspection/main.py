@@ -8,11 +8,15 @@ import argparse
 import sys
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
 
 import pymysql
 
+from introspection import stalls
+from introspection.seen import Failed
+from introspection.seen import eventually as _eventually
+from introspection.seen import expect as _expect
+from introspection.seen import rows as _rows
+from introspection.seen import view as _view
 from lib.engines import engine
 from lib.places import find_places
 from lib.server import Server, home_in_memory, stop_on_signals
@@ -20,40 +24,6 @@ from lib.server import Server, home_in_memory, stop_on_signals
 ROWS = 2000
 HELD_SECONDS = 0.4
 """How long a lock is kept from a waiter: a long wait, by the journal's measure of 50 ms."""
-
-
-class Failed(Exception):
-    """A view does not show what is there."""
-
-
-def _rows(server: Server, sql: str) -> list[dict[str, Any]]:
-    connection = server.connect(autocommit=True)
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute(sql)
-            names = [column[0].lower() for column in cursor.description]
-            return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-    finally:
-        connection.close()
-
-
-def _view(server: Server, name: str, where: str = "1") -> list[dict[str, Any]]:
-    return _rows(server, f"SELECT * FROM information_schema.{name} WHERE {where}")
-
-
-def _expect(condition: bool, what: str, seen: object) -> None:
-    if not condition:
-        raise Failed(f"{what}: {seen}")
-
-
-def _eventually(what: str, look: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
-    until = time.monotonic() + 10
-    while time.monotonic() < until:
-        seen = look()
-        if seen:
-            return seen
-        time.sleep(0.02)
-    raise Failed(f"never seen: {what}")
 
 
 def _create(server: Server) -> None:
@@ -106,6 +76,11 @@ def _long_wait(server: Server, holder: int, waiter: int, update: str) -> None:
     now = _rows(server, "SELECT NOW(6) AS now")[0]["now"]
     _expect(abs((now - line["ended"]).total_seconds()) < 60, "when it ended", line)
     sums = {row["reason"]: row for row in _view(server, "FERRITE_WAITS")}
+    stall = _view(server, "FERRITE_STALLS", f"reason = 'row lock' AND thread_id = {waiter}")
+    _expect(len(stall) == 1 and stall[0]["waited_ms"] == line["waited_ms"], "the same as a stall", stall)
+    _expect(stall[0]["trx_id"] is None and stall[0]["query"] == update, "of a transaction without changes", stall)
+    _expect(stall[0]["holder_thread_id"] == holder and stall[0]["index_name"] == "PRIMARY", "its object", stall)
+    _expect(abs((line["ended"] - stall[0]["began"]).total_seconds() * 1000 - line["waited_ms"]) < 2, "its begin", stall)
     _expect(sums["row lock"]["waits"] == 1, "one row lock was waited for", sums["row lock"])
     _expect(sums["row lock"]["longest_us"] // 1000 == line["waited_ms"], "the longest wait", sums["row lock"])
     _expect(sums["log flush"]["waits"] > 0, "commits waited for the log", sums["log flush"])
@@ -192,9 +167,13 @@ def main() -> int:
     try:
         server.start()
         _create(server)
-        for check in (_blocked, _snapshot, _foreign, _status):
+        for check in (_blocked, _snapshot, _foreign, _status, stalls.threshold):
             check(server)
             print(f"{check.__name__.strip('_')}: shown as it is", flush=True)
+        server.remove()
+        for fault in (stalls.stalled_sync, stalls.full_log):
+            fault(server.places)
+            print(f"{fault.__name__}: shown as it is", flush=True)
     except Failed as e:
         print(f"FAILED: {e}", flush=True)
         return 1

@@ -40,3 +40,11 @@ ft_setup() {
     export FERRITE_CACHE
     export PYTHONPATH="$FERRITE_ROOT/tests" PYTHONDONTWRITEBYTECODE=1 HA_FERRITE_SO="${HA_FERRITE_SO:-}"
 }
+
+# ft_shim SOURCE: the library made from a file of tests/faults, for LD_PRELOAD.
+ft_shim() {
+    local made="$FERRITE_CACHE/${1%.c}.so"
+    "${CC:-cc}" -shared -fPIC -O1 -Wall -Werror -o "$made.$$" "$FERRITE_ROOT/tests/faults/$1" -ldl
+    mv "$made.$$" "$made"
+    printf '%s\n' "$made"
+}

@@ -135,6 +135,9 @@ typedef struct {
   /* Likewise: which of two members should be the victim: negative the first, positive the
      second, 0 no preference. Must not wait. May be NULL. */
   int (*prefer_victim)(void *a_thd, void *b_thd);
+  /* Any thread, before async_done of a token whose OK was delayed for long: whose it is, else as
+     current_connection. Must not wait. May be NULL. */
+  int64_t (*connection_of_token)(void *token, uint64_t *thread_id, char *query, size_t room);
 } fe_callbacks;
 
 typedef struct {
@@ -838,7 +841,7 @@ typedef struct {
 void fe_each_deadlock(fe_engine *engine, void (*each)(void *arg, const fe_deadlock_row *row),
                       void *arg);
 
-/* Waits of 50 ms and more, oldest first, the last thousand or so. */
+/* Long waits (stall_threshold_ms), oldest first, the last thousand or so. */
 typedef struct {
   uint64_t ended_unix_us;
   uint64_t waited_us;
@@ -850,6 +853,7 @@ typedef struct {
   uint64_t page;             /* 0: for no page */
   uint64_t holder_thread_id; /* connection that had the lock; 0: not known */
   fe_slice query;
+  uint64_t txn_id; /* 0: not known, or it had changed nothing */
 } fe_long_wait_row;
 void fe_each_long_wait(fe_engine *engine,
                        void (*each)(void *arg, const fe_long_wait_row *row), void *arg);

@@ -127,6 +127,8 @@ pub struct fe_callbacks {
     pub current_connection: Option<CurrentConnection>,
     pub query_of_waiter: Option<unsafe extern "C" fn(*mut c_void, *mut c_char, usize) -> usize>,
     pub prefer_victim: Option<unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int>,
+    pub connection_of_token:
+        Option<unsafe extern "C" fn(*mut c_void, *mut u64, *mut c_char, usize) -> i64>,
 }
 
 /// See the header.
@@ -488,4 +490,5 @@ pub struct fe_long_wait_row {
     pub page: u64,
     pub holder_thread_id: u64,
     pub query: fe_slice,
+    pub txn_id: u64,
 }

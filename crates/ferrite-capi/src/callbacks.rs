@@ -38,11 +38,16 @@ pub(crate) fn tell_connections(ask: Option<CurrentConnection>) {
 
 fn current_connection() -> Option<Who> {
     let ask = CURRENT_CONNECTION.get()?;
+    // SAFETY: the header allows any thread; both places live during the call.
+    connection(|thread_id, query| unsafe { ask(thread_id, query.as_mut_ptr().cast(), query.len()) })
+}
+
+/// A connection as `ask` tells it: its id, its statement and how long that is (negative: there is none).
+fn connection(ask: impl FnOnce(&mut u64, &mut [u8]) -> i64) -> Option<Who> {
     let mut thread_id = 0;
     let mut query = vec![0u8; QUERY_ROOM];
-    // SAFETY: the header allows any thread; both places live during the call.
-    let len = unsafe { ask(&mut thread_id, query.as_mut_ptr().cast(), query.len()) };
-    query.truncate(usize::try_from(len).ok()?);
+    let len = usize::try_from(ask(&mut thread_id, &mut query)).ok()?;
+    query.truncate(len);
     Some(Who {
         thread_id,
         thread: String::new(),
@@ -110,6 +115,20 @@ impl Callbacks for Server {
             }
             _ => None,
         }
+    }
+
+    fn deferred_by(&self, token: usize) -> Option<Who> {
+        let ask = self.0.connection_of_token?;
+        // SAFETY: the header allows any thread; the token came from `async_begin` and is not done,
+        // so its connection is there; both places live during the call.
+        connection(|thread_id, query| unsafe {
+            ask(
+                ptr(token),
+                thread_id,
+                query.as_mut_ptr().cast(),
+                query.len(),
+            )
+        })
     }
 
     fn async_done(&self, token: usize) {

@@ -260,6 +260,7 @@ pub unsafe extern "C" fn fe_each_long_wait(
                 page: u64::from(row.page),
                 holder_thread_id: row.holder_thread_id,
                 query: fe_slice::of(&row.query),
+                txn_id: row.txn,
             };
             each(arg, &out);
         }

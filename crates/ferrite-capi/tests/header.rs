@@ -27,7 +27,7 @@ macro_rules! layouts {
 fn layouts() -> Vec<Layout> {
     layouts! {
         fe_slice: ptr, len;
-        fe_callbacks: log, is_killed, lock_wait_begin, lock_wait_end, wants_wait_reports, report_wait_for, async_begin, async_done, checkpoint_notify, fatal, current_connection, query_of_waiter, prefer_victim;
+        fe_callbacks: log, is_killed, lock_wait_begin, lock_wait_end, wants_wait_reports, report_wait_for, async_begin, async_done, checkpoint_notify, fatal, current_connection, query_of_waiter, prefer_victim, connection_of_token;
         fe_config: abi_version, data_dir, buffer_pool_size_bytes, buffer_pool_size_max_bytes, log_budget_bytes, history_ring_bytes, max_history_bytes, flush_log_at_commit, flush_interval_ms, lock_wait_timeout_ms, purge_threads, write_threads, deadlock_detect, use_direct_io, read_only, compression, simulate_crash_point, next_log_start;
         fe_backup_plan: dir, base, owner, kept_bytes, bytes_per_s;
         fe_backup_row: state, dir, base, error, id, owner, started_unix_s, position, page_bytes, copied_bytes, kept_log_bytes, withheld_bytes;
@@ -53,7 +53,7 @@ fn layouts() -> Vec<Layout> {
         fe_snapshot_row: thread_id, age_ms, csn, held_bytes, held_rows;
         fe_wait_row: reason, meaning, count, sum_us, max_us, p50_us, p99_us;
         fe_deadlock_row: number, at_unix_us, position, victim, thread_id, txn_id, rows_changed, table, index, key, waits_for, holds, query;
-        fe_long_wait_row: ended_unix_us, waited_us, reason, thread_id, thread, table, index, page, holder_thread_id, query;
+        fe_long_wait_row: ended_unix_us, waited_us, reason, thread_id, thread, table, index, page, holder_thread_id, query, txn_id;
     }
 }
 

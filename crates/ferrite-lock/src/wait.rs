@@ -17,7 +17,7 @@
 use std::collections::HashSet;
 
 use ferrite_sync::atomic::Ordering;
-use ferrite_sync::waits::{booked, Of, Reason};
+use ferrite_sync::waits::{booked_in, Of, Reason};
 use ferrite_sync::{time, Arc};
 use ferrite_types::{Error, Result, TableId};
 
@@ -110,7 +110,7 @@ impl LockTable {
                 debug_assert!(waiting > 0, "more waits end than began");
                 self.stats.wait_us.record_us(us);
                 let (reason, of) = waited_for(k, holder);
-                booked(reason, of, us);
+                booked_in(reason, of, us, owner.txn.load(Ordering::Relaxed));
                 owner.waiting_since_us.store(0, Ordering::Relaxed);
                 verdict
             }

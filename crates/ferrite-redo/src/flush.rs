@@ -16,7 +16,7 @@
 //! sleeps; the flusher says that it sleeps before it looks at them.
 //! Locking: see `log.rs`; hooks (acknowledgements, notices, fatal) are called without locks.
 
-use crate::gate::{AckFn, Waiter};
+use crate::gate::{Ack, AckFn, Deferred, Waiter};
 use crate::log::Log;
 use crate::writer::{Desk, Level, Round, Writer};
 use crate::CommitAck;
@@ -284,9 +284,15 @@ impl Log {
             if let Some(token) = make_token() {
                 kill_point!("redo.before_queue");
                 self.requested.fetch_max(lsn, Ordering::SeqCst);
+                // Its client waits from here on, though this thread does not.
+                let since_us = time::now_us();
                 {
                     let mut queue = self.deferred.lock();
-                    queue.push((lsn, token));
+                    queue.push(Deferred {
+                        lsn,
+                        token,
+                        since_us,
+                    });
                     let before = self.pending.fetch_add(1, Ordering::SeqCst);
                     assert!(before + 1 >= queue.len(), "{before} of {}", queue.len());
                 }
@@ -321,7 +327,7 @@ impl Log {
             let all = std::mem::take(&mut *queue);
             let pending = self.pending.load(Ordering::SeqCst);
             assert!(all.len() <= pending, "{} of {pending} deferred", all.len());
-            let (group, rest): (Vec<_>, Vec<_>) = all.into_iter().partition(|a| a.0 <= durable);
+            let (group, rest): (Vec<_>, Vec<_>) = all.into_iter().partition(|a| a.lsn <= durable);
             *queue = rest;
             group
         };
@@ -329,19 +335,20 @@ impl Log {
             return;
         }
         group.sort_unstable();
-        let tokens: Vec<usize> = group.iter().map(|a| a.1).collect();
-        self.stats.groups.record_us(tokens.len() as u64);
+        let now_us = time::now_us();
+        let released = |d: &Deferred| Ack {
+            token: d.token,
+            waited_us: now_us.saturating_sub(d.since_us),
+        };
+        let acks: Vec<Ack> = group.iter().map(released).collect();
+        self.stats.groups.record_us(acks.len() as u64);
         let hook = self.ack.read().clone();
         assert!(hook.is_some(), "deferred commits that nobody can release");
         if let Some(hook) = hook {
-            hook(&tokens);
+            hook(&acks);
         }
-        let before = self.pending.fetch_sub(tokens.len(), Ordering::SeqCst);
-        assert!(
-            before >= tokens.len(),
-            "{} of {before} released",
-            tokens.len()
-        );
+        let before = self.pending.fetch_sub(acks.len(), Ordering::SeqCst);
+        assert!(before >= acks.len(), "{} of {before} released", acks.len());
     }
 
     /// Calls `f` once everything before `lsn` is durable: at once, or from a thread that

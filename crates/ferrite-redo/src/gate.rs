@@ -11,8 +11,26 @@ pub(crate) struct Waiter {
     pub woken: Event,
 }
 
-/// Releases a group of deferred tokens.
-pub type AckFn = Box<dyn Fn(&[usize]) + Send + Sync>;
+/// A deferred commit that is durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ack {
+    /// What stands for it.
+    pub token: usize,
+    /// How long it has waited for that, us.
+    pub waited_us: u64,
+}
+
+/// Releases a group of deferred commits.
+pub type AckFn = Box<dyn Fn(&[Ack]) + Send + Sync>;
+
+/// A commit in the queue.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Deferred {
+    pub lsn: u64,
+    pub token: usize,
+    /// Since when, us.
+    pub since_us: u64,
+}
 
 /// A callback for a durable position.
 pub(crate) type Notice = (u64, Box<dyn FnOnce() + Send>);

@@ -29,7 +29,7 @@ mod stats;
 mod threads;
 mod writer;
 
-pub use gate::AckFn;
+pub use gate::{Ack, AckFn};
 pub use log::Log;
 pub use stats::{Distribution, LogStats};
 

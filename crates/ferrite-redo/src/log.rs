@@ -6,7 +6,7 @@
 //! round; `deferred` and `notices` are leaves. No lock is held over a hook.
 
 use crate::format::{Geometry, BLOCK};
-use crate::gate::{Flusher, Gate, Notice};
+use crate::gate::{Ack, Deferred, Flusher, Gate, Notice};
 use crate::reader::{self, Tail};
 use crate::ring::Ring;
 use crate::segments::{self, Segments};
@@ -28,7 +28,7 @@ const MIN_BYTES: u64 = 64 << 10;
 /// Reads of a sector that is just being rewritten, before it counts as damaged.
 const REREADS: u32 = 1000;
 
-pub(crate) type AckHook = Arc<dyn Fn(&[usize]) + Send + Sync>;
+pub(crate) type AckHook = Arc<dyn Fn(&[Ack]) + Send + Sync>;
 pub(crate) type FatalHook = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// The redo log. See the crate's page.
@@ -41,7 +41,7 @@ pub struct Log {
     pub(crate) written: AtomicU64,
     pub(crate) requested: CachePadded<AtomicU64>,
     pub(crate) gate: Mutex<Gate>,
-    pub(crate) deferred: Mutex<Vec<(u64, usize)>>,
+    pub(crate) deferred: Mutex<Vec<Deferred>>,
     pub(crate) pending: AtomicUsize,
     pub(crate) notices: Mutex<Vec<Notice>>,
     pub(crate) notice_count: AtomicUsize,

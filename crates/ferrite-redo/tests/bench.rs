@@ -45,10 +45,10 @@ fn run(storage: &Arc<dyn Storage>, how: How, clients: usize) {
     let log = Log::create(storage.clone(), Lsn(0), LogConfig::default()).expect("create");
     let answers: Arc<Vec<Event>> = Arc::new((0..clients).map(|_| Event::new()).collect());
     let all = answers.clone();
-    log.set_ack(Box::new(move |tokens| {
+    log.set_ack(Box::new(move |acks| {
         let base = all.as_ptr() as usize;
-        for t in tokens {
-            all[(t - base) / size_of::<Event>()].set();
+        for ack in acks {
+            all[(ack.token - base) / size_of::<Event>()].set();
         }
     }));
     log.start_threads(1000);

@@ -240,8 +240,9 @@ fn threads_and_a_power_cut() {
         let log = create(boot(&disk), Lsn(0), small()).expect("create");
         let acknowledged = Arc::new(Mutex::new(Vec::<Lsn>::new()));
         let acks = acknowledged.clone();
-        log.set_ack(Box::new(move |tokens| {
-            acks.lock().extend(tokens.iter().map(|t| Lsn(*t as u64)));
+        log.set_ack(Box::new(move |released| {
+            acks.lock()
+                .extend(released.iter().map(|a| Lsn(a.token as u64)));
         }));
         log.start_threads(if rng.chance(1, 2) { 1 } else { 0 });
         disk.power_off_after(rng.between(1, 400));

@@ -246,11 +246,12 @@ fn many_threads_append_and_commit() {
         let log = create(boot(&disk), Lsn(0), cfg.clone()).expect("create");
         let released = Arc::new(Mutex::new(Vec::new()));
         let (r, l) = (released.clone(), Arc::downgrade(&log));
-        log.set_ack(Box::new(move |tokens| {
+        log.set_ack(Box::new(move |acks| {
+            let tokens: Vec<usize> = acks.iter().map(|a| a.token).collect();
             let durable = l.upgrade().expect("log").durable_lsn();
             assert!(tokens.windows(2).all(|w| w[0] < w[1]), "not in LSN order");
             assert!(tokens.iter().all(|t| *t as u64 <= durable.0));
-            r.lock().extend_from_slice(tokens);
+            r.lock().extend(tokens);
         }));
         log.start_threads(100);
         let queued = Arc::new(AtomicUsize::new(0));

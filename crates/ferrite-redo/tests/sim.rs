@@ -81,8 +81,8 @@ fn program(disk: &SimStorage, known: &Arc<Mutex<Known>>, seed: u64, first: bool)
     let clients = rng.between(1, 5);
     let answers: Arc<Vec<Event>> = Arc::new((0..clients).map(|_| Event::new()).collect());
     let events = answers.clone();
-    log.set_ack(Box::new(move |tokens| {
-        tokens.iter().for_each(|t| events[*t].set());
+    log.set_ack(Box::new(move |acks| {
+        acks.iter().for_each(|a| events[a.token].set());
     }));
     log.start_threads(rng.below(3) as u32);
     let threads: Vec<_> = (0..clients)

@@ -1,5 +1,5 @@
-//! Every wait has a reason. For each reason: how often and how long; of waits of 50 ms and more
-//! also when, who, and for what.
+//! Every wait has a reason. For each reason: how often and how long; of long waits (50 ms and more,
+//! unless another threshold is set) also when, who, and for what.
 //!
 //! One set per process, as a server has one engine. Sleeping until there is work is no wait.
 //! The clock is asked only by those who have to wait anyway.
@@ -8,10 +8,11 @@
 
 use crate::{time, Histogram};
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 // Statistics are no part of any model: the real ones, under loom and in simulations too.
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
-/// Waits this long or longer are kept in the journal, in us.
+/// Waits this long or longer are kept in the journal, in us, until [`set_long_us`] says otherwise.
 pub const LONG_US: u64 = 50_000;
 /// Of how many long waits the journal tells.
 const JOURNAL: usize = 1024;
@@ -154,9 +155,13 @@ pub struct LongWait {
     pub of: Of,
     /// By whom.
     pub who: Who,
+    /// In which transaction; 0: not known, or it had changed nothing.
+    pub txn: u64,
 }
 
 static TIMES: [Histogram; Reason::ALL.len()] = [const { Histogram::new() }; Reason::ALL.len()];
+static LONG_COUNT: AtomicU64 = AtomicU64::new(0);
+static LONG: AtomicU64 = AtomicU64::new(LONG_US);
 static JOURNAL_OF: Mutex<VecDeque<LongWait>> = Mutex::new(VecDeque::new());
 static CONNECTION: OnceLock<fn() -> Option<Who>> = OnceLock::new();
 
@@ -177,26 +182,54 @@ pub fn waiting<T>(reason: Reason, of: Of, wait: impl FnOnce() -> T) -> T {
 /// Books a wait that took so many microseconds and has just ended in this thread.
 #[inline]
 pub fn booked(reason: Reason, of: Of, us: u64) {
+    booked_in(reason, of, us, 0);
+}
+
+/// As [`booked`], by that transaction.
+#[inline]
+pub fn booked_in(reason: Reason, of: Of, us: u64, txn: u64) {
     TIMES[reason as usize].record_us(us);
-    if us >= LONG_US {
-        note_long(reason, of, us);
+    if us >= LONG.load(Ordering::Relaxed) {
+        note_long(reason, of, us, txn, this_thread());
     }
 }
 
+/// Books a wait that this thread ends for another connection. `who` is asked after a long one.
+#[inline]
+pub fn booked_for(reason: Reason, us: u64, who: impl FnOnce() -> Option<Who>) {
+    TIMES[reason as usize].record_us(us);
+    if us >= LONG.load(Ordering::Relaxed) {
+        let who = who().unwrap_or_else(this_thread);
+        note_long(reason, Of::Nothing, us, 0, who);
+    }
+}
+
+/// From now on waits this long or longer are kept in the journal, in us.
+pub fn set_long_us(us: u64) {
+    assert!(us > 0, "every wait would be a long one");
+    LONG.store(us, Ordering::Relaxed);
+}
+
 #[cold]
-fn note_long(reason: Reason, of: Of, us: u64) {
+fn this_thread() -> Who {
     let connection = CONNECTION.get().and_then(|ask| ask());
-    let who = connection.unwrap_or_else(|| Who {
+    connection.unwrap_or_else(|| Who {
         thread: std::thread::current().name().unwrap_or("").to_string(),
         ..Who::default()
-    });
+    })
+}
+
+#[cold]
+fn note_long(reason: Reason, of: Of, us: u64, txn: u64, who: Who) {
     let line = LongWait {
         ended_unix_us: time::unix_us(),
         us,
         reason,
         of,
         who,
+        txn,
     };
+    LONG_COUNT.fetch_add(1, Ordering::Relaxed);
     let mut journal = journal();
     if journal.len() == JOURNAL {
         journal.pop_front();
@@ -214,6 +247,11 @@ pub fn set_connection(ask: fn() -> Option<Who>) {
 /// How long waits for that reason took.
 pub fn times(reason: Reason) -> &'static Histogram {
     &TIMES[reason as usize]
+}
+
+/// How many long waits there were, those that the journal has forgotten too.
+pub fn long_count() -> u64 {
+    LONG_COUNT.load(Ordering::Relaxed)
 }
 
 /// The long waits, oldest first.
@@ -247,6 +285,17 @@ mod tests {
         assert_eq!(told.len(), 1);
         assert_eq!((told[0].us, told[0].reason), (LONG_US, Reason::LogSegment));
         assert!(!told[0].who.thread.is_empty());
+        let other = || {
+            Some(Who {
+                thread_id: 77,
+                ..Who::default()
+            })
+        };
+        booked_for(Reason::LogSegment, LONG_US - 1, other);
+        booked_for(Reason::LogSegment, LONG_US, other);
+        booked_in(Reason::LogSegment, Of::Nothing, LONG_US, 88);
+        let mine = |w: &LongWait| w.who.thread_id == 77 || w.txn == 88;
+        assert_eq!(long_waits().iter().filter(|w| mine(w)).count(), 2);
         for _ in 0..JOURNAL {
             booked(Reason::LogSegment, Of::Page(1), LONG_US);
         }

@@ -1,6 +1,6 @@
 //! What users, tools and tests look at.
 //!
-//! `status`: counters, transactions and snapshots as rows. `wait_report`: waits and deadlocks as rows.
+//! `status`: counters, transactions and snapshots as rows. `metric`, `wait_metrics`: figures. `wait_report`: waits and deadlocks as rows.
 //! `check`: CHECK TABLE. `check_foreign`: its foreign keys. `account`: who owns which page of values. `inspect`: for tests and the
 //! simulator.
 //!
@@ -10,5 +10,7 @@ pub(crate) mod account;
 pub(crate) mod check;
 pub(crate) mod check_foreign;
 pub(crate) mod inspect;
+pub(crate) mod metric;
 pub(crate) mod status;
+pub(crate) mod wait_metrics;
 pub(crate) mod wait_report;

@@ -1,26 +1,13 @@
 //! What the engine says of itself: counters by name, sections of text, who runs what.
 
+use crate::introspection::metric::{counter, gauge, Metric};
+use crate::introspection::wait_metrics;
 use crate::state::engine::Engine;
 use crate::state::slot::{Isolation, Standing};
 use ferrite_sync::atomic::{AtomicU64, Ordering};
 use ferrite_sync::{time, Counter};
 use ferrite_txn::SnapshotView;
 use ferrite_types::Csn;
-
-/// One figure.
-#[derive(Clone, Debug)]
-pub struct Metric {
-    /// Name without the prefix "Ferrite_".
-    pub name: &'static str,
-    /// Value now.
-    pub value: u64,
-    /// Part it belongs to.
-    pub subsystem: &'static str,
-    /// Meaning and unit.
-    pub comment: &'static str,
-    /// It only rises.
-    pub is_counter: bool,
-}
 
 /// A running transaction.
 #[derive(Clone, Debug)]
@@ -61,28 +48,6 @@ pub struct SnapshotRow {
     pub held_rows: u64,
 }
 
-fn counter(
-    name: &'static str,
-    value: u64,
-    subsystem: &'static str,
-    comment: &'static str,
-) -> Metric {
-    Metric {
-        name,
-        value,
-        subsystem,
-        comment,
-        is_counter: true,
-    }
-}
-
-fn gauge(name: &'static str, value: u64, subsystem: &'static str, comment: &'static str) -> Metric {
-    Metric {
-        is_counter: false,
-        ..counter(name, value, subsystem, comment)
-    }
-}
-
 impl Engine {
     /// Every figure there is.
     pub fn metrics(&self) -> Vec<Metric> {
@@ -96,6 +61,7 @@ impl Engine {
         all.extend(self.metrics_locks());
         all.extend(self.metrics_backup());
         all.extend(self.metrics_snapshots());
+        all.extend(wait_metrics::metrics());
         all
     }
 

@@ -29,7 +29,7 @@ pub struct WaitSum {
     pub p99_us: u64,
 }
 
-/// A wait of 50 ms or more.
+/// A long wait.
 #[derive(Clone, Debug)]
 pub struct LongWaitRow {
     /// When it ended, us since 1970.
@@ -52,6 +52,8 @@ pub struct LongWaitRow {
     pub holder_thread_id: u64,
     /// What the connection ran.
     pub query: Vec<u8>,
+    /// In which transaction, if that is known and it had changed something; else 0.
+    pub txn: u64,
 }
 
 /// A transaction in a deadlock, for display.
@@ -117,6 +119,7 @@ impl Engine {
             page,
             holder_thread_id,
             query: wait.who.query,
+            txn: wait.txn,
         }
     }
 

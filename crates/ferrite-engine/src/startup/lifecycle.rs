@@ -30,9 +30,10 @@ use crate::state::undo_list::UndoArea;
 use ferrite_buffer::{Pool, PoolConfig};
 use ferrite_io::{LockGuard, Storage, Watched};
 use ferrite_lock::{LockConfig, LockTable, Owner};
-use ferrite_redo::{Log, LogConfig, LogSpan};
+use ferrite_redo::{Ack, Log, LogConfig, LogSpan};
 use ferrite_store::{Checkpoint, Store, StoreConfig};
 use ferrite_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use ferrite_sync::waits::{self, Reason};
 use ferrite_sync::{kill_point, thread, time, Arc, Event, Mutex};
 use ferrite_tree::node;
 use ferrite_txn::{TxnSystem, VersionConfig, VersionStore};
@@ -173,8 +174,9 @@ impl Engine {
         let version_config = VersionConfig::with_memory(config.history_ring_bytes as usize);
         let versions = VersionStore::new(version_config, Some(storage.clone()));
         let ack = callbacks.clone();
-        parts.log.set_ack(Box::new(move |tokens| {
-            for token in tokens {
+        parts.log.set_ack(Box::new(move |released| {
+            for Ack { token, waited_us } in released {
+                waits::booked_for(Reason::LogFlush, *waited_us, || ack.deferred_by(*token));
                 ack.async_done(*token);
             }
         }));

@@ -1,5 +1,7 @@
 //! What the core asks of the server around it. Handed down at start-up.
 
+use ferrite_sync::waits::Who;
+
 /// How loud a message is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LogLevel {
@@ -34,6 +36,10 @@ pub trait Callbacks: Send + Sync {
     fn report_wait_for(&self, _waiter: usize, _holder: usize) {}
     /// The commit's answer to the client will be held back; None: this connection cannot.
     fn async_begin(&self, _thd: usize) -> Option<usize> {
+        None
+    }
+    /// Whose answer is held back, with what it runs; None: not known. Any thread; does not wait.
+    fn deferred_by(&self, _token: usize) -> Option<Who> {
         None
     }
     /// Releases an answer held back; any thread.

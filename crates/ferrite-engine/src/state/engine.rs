@@ -286,6 +286,9 @@ impl Engine {
                 self.housekeeping.set();
             }
             "buffer_pool_size" if value >= SMALLEST_POOL_BYTES => self.pool.resize(value)?,
+            "stall_threshold_ms" if value > 0 => {
+                ferrite_sync::waits::set_long_us(value.saturating_mul(1000))
+            }
             "read_ahead" => self.pool.set_read_ahead(value != 0),
             "scrub" => self.set_scrub(value != 0),
             "snapshot_max_bytes" => {

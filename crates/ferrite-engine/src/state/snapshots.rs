@@ -132,7 +132,9 @@ impl Snapshots {
     }
 
     pub(crate) fn next_number(&self) -> u64 {
-        self.kept.lock().last().map_or(1, |k| k.number + 1)
+        let kept = self.kept.lock();
+        debug_assert!(kept.is_sorted_by_key(|k| k.number), "out of order");
+        kept.last().map_or(1, |k| k.number + 1)
     }
 
     pub(crate) fn add(&self, info: KeptInfo) {
@@ -151,7 +153,10 @@ impl Snapshots {
     }
 
     pub(crate) fn remove(&self, name: &str) {
-        self.kept.lock().retain(|k| k.name != name);
+        let mut kept = self.kept.lock();
+        let before = kept.len();
+        kept.retain(|k| k.name != name);
+        assert!(kept.len() + 1 >= before, "{name} twice");
     }
 
     /// Bytes of all their files.

@@ -1,0 +1,20 @@
+# shellcheck shell=bash
+# `./ferrite top`: ferrite-top (top/ferrite_top: Python, PyMySQL, curses) on the private server, or on the one that the
+# options name.
+# shellcheck source=scripts/migrate.sh
+source "$FERRITE_ROOT/scripts/migrate.sh"
+
+cmd_top() {
+    migrate_python
+    export PYTHONPATH=$FERRITE_ROOT/top PYTHONDONTWRITEBYTECODE=1
+    if migrate_has "--socket|--socket=*|-S|--host|--host=*|-h|--defaults-file|--defaults-file=*|--help" "$@"; then
+        exec "$VENV/bin/python3" -m ferrite_top "$@"
+    fi
+    instance_defaults
+    instance_take_dir "$@"
+    instance_running || ferrite_die "no server runs on $DIR" \
+        "start it with: $(instance_command up); or name another server with --socket, --host or --defaults-file"
+    instance_recall
+    instance_login
+    exec "$VENV/bin/python3" -m ferrite_top --no-defaults "${LOGIN[@]/#--protocol=*/--host=127.0.0.1}" "${REST[@]}"
+}

@@ -1,0 +1,1 @@
+"""ferrite-top: what the storage engine Ferrite is doing, on one screen of a terminal."""
