@@ -31,6 +31,8 @@ fn layouts() -> Vec<Layout> {
         fe_config: abi_version, data_dir, buffer_pool_size_bytes, buffer_pool_size_max_bytes, log_budget_bytes, history_ring_bytes, max_history_bytes, flush_log_at_commit, flush_interval_ms, lock_wait_timeout_ms, purge_threads, write_threads, deadlock_detect, use_direct_io, read_only, compression, simulate_crash_point, next_log_start;
         fe_backup_plan: dir, base, owner, kept_bytes, bytes_per_s;
         fe_backup_row: state, dir, base, error, id, owner, started_unix_s, position, page_bytes, copied_bytes, kept_log_bytes, withheld_bytes;
+        fe_kept_point: binlog_file, binlog_position, gtid, scheduled;
+        fe_kept_row: name, lost, binlog_file, gtid, binlog_position, taken_unix_s, position, file_bytes, changed_bytes, scheduled;
         fe_xid: format_id, gtrid_len, bqual_len, data;
         fe_index_def: name, flags, key_parts;
         fe_table_def: name, flags, compression, indexes, index_count, definition, auto_increment, foreign;
