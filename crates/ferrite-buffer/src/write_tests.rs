@@ -37,6 +37,7 @@ fn pool_of(size_bytes: u64, disk: &SimStorage) -> Arc<Pool> {
     let config = PoolConfig {
         size_bytes,
         codec: Codec::None,
+        delta_share: 1,
     };
     Arc::new(Pool::new(&config, store, log).unwrap())
 }
