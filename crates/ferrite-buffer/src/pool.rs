@@ -5,7 +5,7 @@
 
 use crate::ahead_state::{note_miss, ReadAheadState};
 use crate::arena::Arena;
-use crate::changes::ChangeRoom;
+use crate::changes::{ChangeRoom, Changes};
 use crate::frame::{Frame, Kind};
 use crate::packing::Packings;
 use crate::page_prefix;
@@ -97,6 +97,8 @@ pub struct Pool {
     pub(crate) writer: WriterState,
     pub(crate) read_ahead: ReadAheadState,
     pub(crate) packings: Packings,
+    /// Of each frame, since the blob at its home was written. Apart: a frame fits a cache line.
+    changes: Box<[Changes]>,
     pub(crate) change_room: ChangeRoom,
     pub(crate) delta_share: u32,
     pub(crate) write_filter: OnceLock<WriteFilter>,
@@ -128,6 +130,7 @@ impl Pool {
             writer: WriterState::new(),
             read_ahead: ReadAheadState::new(count),
             packings: Packings::new(Packing::of(cfg.codec)),
+            changes: (0..count).map(|_| Changes::default()).collect(),
             change_room: ChangeRoom::new(count * PAGE_BYTES),
             delta_share: cfg.delta_share,
             write_filter: OnceLock::new(),
@@ -152,6 +155,10 @@ impl Pool {
 
     pub(crate) fn frame(&self, f: u32) -> &Frame {
         &self.frames[f as usize]
+    }
+
+    pub(crate) fn changes(&self, f: u32) -> &Changes {
+        &self.changes[f as usize]
     }
 
     pub(crate) fn frames(&self) -> &[Frame] {
@@ -320,7 +327,7 @@ impl Pool {
         frame.set_lsn(header.lsn);
         let kind = kind_of(bytes);
         if kind == Kind::Leaf {
-            frame.changes.begin(base, changes, &self.change_room);
+            self.changes(f).begin(base, changes, &self.change_room);
         }
         frame.set_kind(kind);
         Ok(())
