@@ -216,6 +216,11 @@ fn every_damaged_file_is_named() {
     assert_eq!(ended(&engine).phase, BackupPhase::Complete);
     for name in to.list().unwrap() {
         let bytes = to.contents(&name).unwrap();
+        if bytes.is_empty() {
+            // No page was on disk yet: all of them are in the log.
+            assert_eq!(name, "pages");
+            continue;
+        }
         let offset = rng.below(bytes.len() as u64);
         let copy = SimStorage::from_snapshot(&to.snapshot(), 1);
         copy.corrupt(&name, offset, 0x40).unwrap();

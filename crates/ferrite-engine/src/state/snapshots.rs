@@ -74,7 +74,8 @@ impl Snapshots {
         let free = self
             .busy
             .compare_exchange(false, true, Ordering::SeqCst, Ordering::SeqCst);
-        free.is_ok().then_some(Claim(self))
+        // Not `then_some`: a claim that is made is given back.
+        free.is_ok().then(|| Claim(self))
     }
 
     /// Waits for who is at work.
