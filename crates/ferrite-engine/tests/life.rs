@@ -581,8 +581,10 @@ fn a_creation_that_dies_is_repeated() {
         }));
         if let Ok(Ok(engine)) = opened {
             disk.power_off_after(u64::MAX / 2);
-            engine.close().unwrap();
-            return;
+            if engine.close().is_ok() {
+                return;
+            }
+            // A thread in the background met the end of the power just behind the creation.
         }
         disk.crash(&mut rng);
         let engine = open(&disk);
