@@ -63,7 +63,8 @@ STATEMENTS = (
     "ALTER TABLE p ADD z INT FIRST, ALGORITHM=COPY",
     "ALTER TABLE c ADD z INT FIRST, ALGORITHM=COPY",
     "ALTER TABLE c ADD z INT FIRST, DROP FOREIGN KEY f, RENAME TO e, ALGORITHM=COPY",
-    "ALTER TABLE p RENAME COLUMN id TO k, ADD z INT FIRST, RENAME TO q, ALGORITHM=COPY",
+    # The server renames no column of a foreign key by copy (1846).
+    "ALTER TABLE p RENAME COLUMN a TO b, ADD z INT FIRST, RENAME TO q, ALGORITHM=COPY",
 )
 BRIEF = tuple(s for s in STATEMENTS if "INPLACE" in s)
 # Killed also while a copying ALTER TABLE of another table is under way.
