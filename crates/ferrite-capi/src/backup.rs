@@ -3,13 +3,13 @@
 //! Locking: none of its own.
 
 use crate::abi::*;
-use crate::boundary::{code, text};
+use crate::boundary::{c_text, code, text};
 use crate::engine::{engine_of, fe_engine};
 use ferrite_engine::{BackupLimits, BackupPlace, Engine};
 use ferrite_io::RealStorage;
 use ferrite_sync::Arc;
 use ferrite_types::{Error, Result};
-use std::ffi::{c_char, c_int, c_void, CString};
+use std::ffi::{c_char, c_int, c_void};
 use std::path::Path;
 
 /// What the caller plans, in our types.
@@ -98,10 +98,6 @@ pub unsafe extern "C" fn fe_backup_end(
     // SAFETY: a valid handle and string.
     let (engine, why) = unsafe { (engine_of(engine), text(why)) };
     c_int::from(engine.end_backup((owner != 0).then_some(owner), &why))
-}
-
-fn c_text(text: &str) -> CString {
-    CString::new(text.replace('\0', " ")).unwrap_or_default()
 }
 
 /// See the header.

@@ -57,7 +57,7 @@ pub(crate) fn fail(error: &Error) -> fe_code {
 
 /// Keeps the text of a failure for `fe_last_error`.
 pub(crate) fn remember(error: &Error) {
-    let text = CString::new(error.to_string().replace('\0', " ")).unwrap_or_default();
+    let text = c_text(&error.to_string());
     LAST_ERROR.with(|slot| *slot.borrow_mut() = text);
 }
 
@@ -77,6 +77,11 @@ pub(crate) fn code(result: Result<()>) -> fe_code {
         Ok(()) => FE_OK,
         Err(e) => fail(&e),
     }
+}
+
+/// Text as a C string; a zero byte in it becomes a space.
+pub(crate) fn c_text(text: &str) -> CString {
+    CString::new(text.replace('\0', " ")).unwrap_or_default()
 }
 
 /// A C string as text; lossy, empty for NULL.

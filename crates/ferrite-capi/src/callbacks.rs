@@ -2,10 +2,11 @@
 //! as long as the process (the plugin is never unloaded).
 
 use crate::abi::{fe_callbacks, CurrentConnection, FE_LOG_ERROR, FE_LOG_NOTE, FE_LOG_WARNING};
+use crate::boundary::c_text;
 use ferrite_engine::{Callbacks, LogLevel};
 use ferrite_sync::waits::{self, Who};
 use ferrite_sync::OnceLock;
-use std::ffi::{c_int, c_void, CString};
+use std::ffi::{c_int, c_void};
 
 pub(crate) struct Server(pub(crate) fe_callbacks);
 
@@ -14,10 +15,6 @@ pub(crate) struct Server(pub(crate) fe_callbacks);
 unsafe impl Send for Server {}
 // SAFETY: as above.
 unsafe impl Sync for Server {}
-
-fn c_text(text: &str) -> CString {
-    CString::new(text.replace('\0', " ")).unwrap_or_default()
-}
 
 fn ptr(thd: usize) -> *mut c_void {
     thd as *mut c_void

@@ -1,7 +1,7 @@
 //! Foreign keys: definitions in, a list of all out.
 
 use crate::abi::*;
-use crate::boundary::{last_misfit, text};
+use crate::boundary::{c_text, last_misfit, text};
 use crate::engine::{engine_of, fe_engine};
 use ferrite_engine::{Action, ForeignKey, NewForeign};
 use ferrite_types::{Error, Result};
@@ -119,7 +119,7 @@ impl Texts {
     pub(crate) fn new(key: &ForeignKey, other: &str) -> Texts {
         let mut kept = Vec::new();
         let mut keep = |text: &str| {
-            kept.push(CString::new(text.replace('\0', " ")).unwrap_or_default());
+            kept.push(c_text(text));
             // The bytes stay where they are when the vector grows.
             kept.last().map_or(std::ptr::null(), |t| t.as_ptr())
         };

@@ -1,13 +1,10 @@
 //! What the engine shows: figures, sections, transactions, locks, snapshots, waits.
 
 use crate::abi::*;
+use crate::boundary::c_text;
 use crate::engine::{engine_of, fe_engine};
 use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_void, CString};
-
-fn c_text(text: &str) -> CString {
-    CString::new(text.replace('\0', " ")).unwrap_or_default()
-}
 
 /// See the header.
 #[no_mangle]

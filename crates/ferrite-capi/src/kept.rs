@@ -3,14 +3,14 @@
 //! Locking: none of its own.
 
 use crate::abi::*;
-use crate::boundary::{code, text};
+use crate::boundary::{c_text, code, text};
 use crate::engine::{engine_of, fe_engine};
 use ferrite_engine::snapshots::server_files::{self, RealDirectory};
 use ferrite_engine::snapshots::{ServerState, SnapshotJob};
 use ferrite_engine::Engine;
 use ferrite_sync::Arc;
 use ferrite_types::Result;
-use std::ffi::{c_char, c_int, c_void, CString};
+use std::ffi::{c_char, c_int, c_void};
 use std::path::Path;
 
 /// One that is being taken.
@@ -93,10 +93,6 @@ pub unsafe extern "C" fn fe_kept_drop(engine: *mut fe_engine, name: *const c_cha
     // SAFETY: a valid handle and string.
     let (engine, name) = unsafe { (engine_of(engine), text(name)) };
     code(engine.drop_snapshot(&name))
-}
-
-fn c_text(text: &str) -> CString {
-    CString::new(text.replace('\0', " ")).unwrap_or_default()
 }
 
 /// See the header.

@@ -1,7 +1,7 @@
 //! Tables: definition, statistics, AUTO_INCREMENT, checks.
 
 use crate::abi::*;
-use crate::boundary::{code, fail, packing_of, text, unknown};
+use crate::boundary::{c_text, code, fail, packing_of, text, unknown};
 use crate::engine::{engine_of, fe_engine};
 use crate::foreign::new_foreign;
 use crate::session::{fe_session, session_of};
@@ -12,7 +12,7 @@ use ferrite_lock::TableMode;
 use ferrite_sync::{Arc, Mutex};
 use ferrite_types::format::Packing;
 use ferrite_types::Result;
-use std::ffi::{c_char, c_int, c_void, CString};
+use std::ffi::{c_char, c_int, c_void};
 
 /// An open table.
 pub struct fe_table {
@@ -427,7 +427,7 @@ pub unsafe extern "C" fn fe_table_check(
         let session = session_of(session);
         let handle = table_of(table);
         let result = session.check_table(&handle.table, quick != 0, &mut |line| {
-            let line = CString::new(line.replace('\0', " ")).unwrap_or_default();
+            let line = c_text(line);
             report(arg, line.as_ptr());
         });
         code(result)
