@@ -90,15 +90,24 @@ impl GranuleRuns {
     /// Calls `each` with every word of 64 granules and those of it that are in the runs.
     pub(crate) fn each_word(&self, mut each: impl FnMut(usize, u64)) {
         for &(start, n) in &self.runs {
-            let (mut at, end) = (start, start + u64::from(n));
-            while at < end {
-                let here = (64 - at % 64).min(end - at);
-                let mask = (u64::MAX >> (64 - here)) << (at % 64);
-                each((at / 64) as usize, mask);
-                at += here;
-            }
+            words_of_run(start, n).for_each(|(word, mask)| each(word, mask));
         }
     }
+}
+
+/// The words of 64 granules that a run lies in, and those of each that are in the run.
+fn words_of_run(start: u64, n: u32) -> impl Iterator<Item = (usize, u64)> {
+    let (mut at, end) = (start, start + u64::from(n));
+    std::iter::from_fn(move || {
+        if at == end {
+            return None;
+        }
+        let here = (64 - at % 64).min(end - at);
+        let mask = (u64::MAX >> (64 - here)) << (at % 64);
+        let word = (at / 64) as usize;
+        at += here;
+        Some((word, mask))
+    })
 }
 
 /// Seven bits a byte, the lowest first; the eighth says that more follow.
@@ -170,22 +179,18 @@ impl Held {
         if self.held.is_empty() || ferrite_sync::mutant!("store.held_ignored") {
             return false;
         }
-        let run = GranuleRuns {
-            runs: vec![(granule, n)],
-        };
-        let mut found = 0;
-        run.each_word(|word, mask| {
-            found += (self.held.get(word).unwrap_or(&0) & mask).count_ones();
-        });
+        let of_word =
+            |(word, mask): (usize, u64)| (self.held.get(word).unwrap_or(&0) & mask).count_ones();
+        let found: u32 = words_of_run(granule, n).map(of_word).sum();
         assert!(
             found == 0 || found == n,
             "{found} of {n} granules at {granule} are held"
         );
         if found > 0 {
-            run.each_word(|word, mask| {
+            for (word, mask) in words_of_run(granule, n) {
                 assert!(self.kept[word] & mask == 0, "{granule}+{n} is freed twice");
                 self.kept[word] |= mask;
-            });
+            }
             self.kept_granules += u64::from(n);
         }
         found > 0

@@ -13,7 +13,7 @@
 
 use ferrite_types::{Error, PageId, Result};
 
-use crate::batch::{Batch, BATCH_BYTES};
+use crate::batch::Batch;
 use crate::deps::{kill_point, Ordering};
 use crate::files::Geometry;
 use crate::runs::{FreeRuns, Run};
@@ -26,11 +26,10 @@ const FREE_PERCENT: u64 = 15;
 const SHORT_RUN: u32 = (128 << 10) / GRANULE_BYTES as u32;
 /// Free space always kept, in bytes: a few batches.
 const MARGIN_BYTES: u64 = 4 << 20;
-/// The store grows by this share of itself ...
+/// The store grows by so many bytes; where its segments are shorter, as in tests, by a share of itself that is
+/// a quarter of a segment or more.
+const GROWTH_BYTES: u64 = 64 << 20;
 const GROWTH_SHARE: u64 = 32;
-/// ... and within these bounds, in bytes.
-const GROWTH_LEAST_BYTES: u64 = 64 << 20;
-const GROWTH_MOST_BYTES: u64 = 64 << 20;
 /// Shortest free run that is given back to the file system, in granules.
 const PUNCH_GRANULES: u32 = (1 << 20) / GRANULE_BYTES as u32;
 
@@ -39,11 +38,13 @@ pub(crate) fn grown_end(geometry: &Geometry, from: u64) -> u64 {
     let granules = |bytes: u64| bytes / GRANULE_BYTES as u64;
     // A disk that becomes full between two steps must leave room for what a statement adds until it is
     // ended, and for its rollback: small steps left a database without.
-    let least = granules(match geometry.segment_bytes >= GROWTH_LEAST_BYTES {
-        true => GROWTH_LEAST_BYTES,
-        false => geometry.segment_bytes / 4,
-    });
-    let by = (from / GROWTH_SHARE).clamp(least, granules(GROWTH_MOST_BYTES));
+    let by = match geometry.segment_bytes >= GROWTH_BYTES {
+        true => granules(GROWTH_BYTES),
+        false => {
+            let least = granules(geometry.segment_bytes / 4);
+            (from / GROWTH_SHARE).clamp(least, granules(GROWTH_BYTES))
+        }
+    };
     let segment = u64::from(geometry.segment_granules());
     let last = (from / segment + 1) * segment;
     let end = (from + by.next_multiple_of(geometry.step_granules())).min(last);
@@ -178,39 +179,21 @@ impl Store {
         let _growth = self.growth.lock();
         let mut given = 0;
         let result = self
-            .cut_tail(true, &mut given)
+            .cut_tail(&mut given)
             .and_then(|()| self.punch_runs(&mut given));
         self.counters.bytes_given_back.add(given);
         result.map(|()| given)
     }
 
-    /// A clean end: nothing will be written, and what is free behind the last blob goes back to the
-    /// file system, but for room for one batch: the next start may find the disk full. Else it
-    /// grows anew. Returns the bytes given back.
-    ///
-    /// # Errors
-    /// `Io`; what was given back until then is.
-    pub fn trim(&self) -> Result<u64> {
-        let _growth = self.growth.lock();
-        let mut given = 0;
-        let result = self.cut_tail(false, &mut given);
-        self.counters.bytes_given_back.add(given);
-        result.map(|()| given)
-    }
-
-    /// Cuts what is free at the end: with a `reserve` as while the store is in use, else nearly all.
-    fn cut_tail(&self, reserve: bool, given: &mut u64) -> Result<()> {
+    /// Cuts what is free at the end, as long as enough stays free.
+    fn cut_tail(&self, given: &mut u64) -> Result<()> {
         let step = self.superblock.geometry.step_granules();
         loop {
             let (before, end) = {
                 let mut runs = self.runs.lock();
                 let before = runs.total();
                 // What would be kept of the store as it is: a little too much, not too little.
-                let keep = match reserve {
-                    true => self.free_wanted(before, 0),
-                    false => (BATCH_BYTES / GRANULE_BYTES) as u64,
-                };
-                let most = runs.usable().saturating_sub(keep);
+                let most = runs.usable().saturating_sub(self.free_wanted(before, 0));
                 match runs.cut_free_tail(step, most) {
                     Some(end) => (before, end),
                     None => return Ok(()),
