@@ -66,9 +66,10 @@ impl Pool {
             free.divide(n);
             self.free_count.store(free.list.len(), Ordering::Relaxed);
         }
-        for new in (count..n).collect::<Vec<_>>().chunks(GROW_FRAMES) {
+        for first in (count..n).step_by(GROW_FRAMES) {
+            let last = (first + GROW_FRAMES).min(n);
             let mut free = self.free.lock();
-            free.list.extend(new.iter().rev().map(|f| *f as u32));
+            free.list.extend((first as u32..last as u32).rev());
             self.free_count.store(free.list.len(), Ordering::Relaxed);
         }
         if n > count {
