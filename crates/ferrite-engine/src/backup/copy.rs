@@ -101,7 +101,7 @@ impl Engine {
         // All is copied: was it there all the time?
         self.backup.check()?;
         assert!(
-            self.backup.log_kept_from() <= Some(job.log_start),
+            self.backup.log_floor.kept_from() <= Some(job.log_start),
             "the log was kept from another position"
         );
         job.files.push(index.write(&*job.to.storage, job.id)?);

@@ -19,15 +19,14 @@
 //!
 //! Invariant: decoding takes nothing that encoding does not write. Locking: none.
 
-use ferrite_io::{AlignedBuf, OpenMode, Storage};
+use super::sealed;
+use ferrite_io::Storage;
 use ferrite_store::{CopiedFile, Generation};
 use ferrite_types::{Error, Lsn, Result};
 
 pub(crate) const NAME: &str = "manifest";
 const ASIDE: &str = "manifest.new";
 const VERSION: u32 = 1;
-/// A manifest is far shorter.
-const MOST_BYTES: u64 = 1 << 20;
 
 /// See the head of the file.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -60,7 +59,7 @@ impl Manifest {
             Some((id, at)) => (format!("{id:016x}"), at),
             None => ("none".to_owned(), Lsn::ZERO),
         };
-        let uuid: String = self.uuid.iter().map(|b| format!("{b:02x}")).collect();
+        let uuid = sealed::uuid_text(&self.uuid);
         // Writing to a string does not fail.
         let _ = write!(
             s,
@@ -76,11 +75,8 @@ impl Manifest {
             self.generation.number,
             self.taken_unix_s
         );
-        for file in &self.files {
-            let _ = writeln!(s, "file {} {} {:08x}", file.name, file.bytes, file.crc);
-        }
-        let crc = crc32c::crc32c(s.as_bytes());
-        let _ = writeln!(s, "end {crc:08x}");
+        sealed::put_files(&self.files, &mut s);
+        sealed::seal(&mut s);
         debug_assert_eq!(Manifest::decode(&s).as_ref(), Ok(self));
         s
     }
@@ -89,20 +85,9 @@ impl Manifest {
     /// `Format` for a later version; `Corrupt` saying what is wrong.
     pub(crate) fn decode(text: &str) -> Result<Manifest> {
         let bad = |what: &str| Error::Corrupt(format!("{NAME}: {what}"));
-        let body_end = text.rfind("end ").ok_or_else(|| bad("cut off"))?;
-        let (body, end) = text.split_at(body_end);
-        let first = body.lines().next().unwrap_or("");
-        match first.strip_prefix("ferrite-backup ").map(str::parse) {
-            Some(Ok(VERSION)) => {}
-            Some(Ok(n)) if n > VERSION => {
-                return Err(Error::Format(format!("{NAME}: a backup of version {n}")))
-            }
-            _ => return Err(bad("not the manifest of a backup")),
-        }
-        let crc = end.strip_prefix("end ").and_then(|e| e.strip_suffix('\n'));
-        if crc.and_then(|c| u32::from_str_radix(c, 16).ok())
-            != Some(crc32c::crc32c(body.as_bytes()))
-        {
+        let (body, is_whole) = sealed::split(text).ok_or_else(|| bad("cut off"))?;
+        sealed::check_head(body, NAME, "backup", VERSION)?;
+        if !is_whole {
             return Err(bad("checksum differs"));
         }
         decode_body(body).ok_or_else(|| bad("unreadable"))
@@ -110,12 +95,7 @@ impl Manifest {
 
     /// Writes it, durable with its name and everything else in the directory.
     pub(crate) fn write(&self, to: &dyn Storage) -> Result<()> {
-        let file = to.open(ASIDE, OpenMode::CreateNew, false)?;
-        file.write_at(self.encode().as_bytes(), 0)?;
-        file.sync_data()?;
-        to.sync_dir()?;
-        to.rename(ASIDE, NAME)?;
-        to.sync_dir()
+        sealed::write(to, ASIDE, NAME, &self.encode())
     }
 
     /// The manifest of the backup in that directory.
@@ -123,22 +103,12 @@ impl Manifest {
     /// # Errors
     /// `Corrupt`: there is none, or it is damaged. `Format`. `Io`.
     pub fn read(from: &dyn Storage) -> Result<Manifest> {
-        let file = match from.open(NAME, OpenMode::ReadOnly, false) {
+        match sealed::read(from, NAME) {
             Err(Error::NotFound) => {
                 let text = format!("{NAME} is missing: no backup, or one that was cut off");
-                return Err(Error::Corrupt(text));
+                Err(Error::Corrupt(text))
             }
-            other => other?,
-        };
-        let bytes = file.len()?;
-        if bytes > MOST_BYTES {
-            return Err(Error::Corrupt(format!("{NAME}: {bytes} bytes")));
-        }
-        let mut text = AlignedBuf::zeroed(bytes as usize);
-        file.read_at(&mut text, 0)?;
-        match std::str::from_utf8(&text) {
-            Ok(text) => Manifest::decode(text),
-            Err(_) => Err(Error::Corrupt(format!("{NAME}: not text"))),
+            other => Manifest::decode(&other?),
         }
     }
 
@@ -156,10 +126,7 @@ fn decode_body(body: &str) -> Option<Manifest> {
     };
     let hex = |s: &str| u64::from_str_radix(s, 16).ok();
     let id = hex(&word("id")?)?;
-    let uuid_hex = word("database")?;
-    let uuid: Vec<u8> = (0..16)
-        .map(|i| u8::from_str_radix(uuid_hex.get(2 * i..2 * i + 2)?, 16).ok())
-        .collect::<Option<_>>()?;
+    let uuid = sealed::uuid_of(&word("database")?)?;
     let base = word("base")?;
     let base_position = Lsn(word("base-position")?.parse().ok()?);
     let base = match &*base {
@@ -172,20 +139,10 @@ fn decode_body(body: &str) -> Option<Manifest> {
     let generation = word("generation")?;
     let (opening, number) = generation.split_once(' ')?;
     let taken_unix_s = word("taken")?.parse().ok()?;
-    let mut files = Vec::new();
-    for line in lines {
-        let mut words = line.strip_prefix("file ")?.split(' ');
-        let name = words.next()?.to_owned();
-        let bytes = words.next()?.parse().ok()?;
-        let crc = u32::from_str_radix(words.next()?, 16).ok()?;
-        if words.next().is_some() || name.contains('/') {
-            return None;
-        }
-        files.push(CopiedFile { name, bytes, crc });
-    }
+    let files = sealed::files_of(lines)?;
     Some(Manifest {
         id,
-        uuid: uuid.try_into().ok()?,
+        uuid,
         base,
         position,
         log_start,

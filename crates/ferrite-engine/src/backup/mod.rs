@@ -13,7 +13,7 @@
 //! What is restored from it is a database as after a power failure at the point in time: ordinary
 //! recovery opens it.
 //!
-//! `manifest`, `files`: what is in a backup's directory. `copy`: step 3. `map`: the map at the point.
+//! `manifest`, `files`: what is in a backup's directory; `sealed`: texts with a checksum. `copy`: step 3. `map`: the map at the point.
 //! `chain`: backups verified and restored.
 //!
 //! What is on disk if we die: nothing of the pins; a directory without a manifest, which is no
@@ -26,6 +26,7 @@ pub(crate) mod copy;
 pub(crate) mod files;
 mod manifest;
 pub(crate) mod map;
+pub(crate) mod sealed;
 
 use crate::state::callbacks::LogLevel;
 use crate::state::engine::Engine;
@@ -132,7 +133,7 @@ impl Engine {
             let _pins = self.backup.pins.lock();
             self.backup.check()?;
             self.undo_area.hold(PinOwner::Backup, true);
-            self.backup.keep_log_from(Some(Lsn::ZERO));
+            self.backup.log_floor.keep_from(Some(Lsn::ZERO));
         }
         self.take_checkpoint()?;
         kill_point!("backup.checkpoint_pinned");
@@ -140,7 +141,7 @@ impl Engine {
         {
             let _pins = self.backup.pins.lock();
             self.backup.check()?;
-            self.backup.keep_log_from(Some(job.log_start));
+            self.backup.log_floor.keep_from(Some(job.log_start));
         }
         job.files = self.store.copy_checkpoint(&*job.to.storage)?;
         assert!(job.files.len() == 3, "{} files", job.files.len());
@@ -211,7 +212,7 @@ impl Engine {
             let _ = copy::remove_files(&*job.to.storage);
         }
         let result = self.backup.finish(result);
-        debug_assert!(self.backup.log_kept_from().is_none() || self.backup.is_waiting());
+        debug_assert!(self.backup.log_floor.kept_from().is_none() || self.backup.is_waiting());
         let dir = &job.to.name;
         match &result {
             Ok(()) => {

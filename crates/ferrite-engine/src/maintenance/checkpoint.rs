@@ -307,7 +307,7 @@ impl Engine {
         } else {
             start
         };
-        let kept = self.backup.log_kept_from();
+        let kept = self.backup.log_floor.kept_from();
         let kept = kept.filter(|_| !ferrite_sync::mutant!("backup.log_recycled"));
         let copied = self.snapshots.log_kept_from().unwrap_or(needed);
         self.log

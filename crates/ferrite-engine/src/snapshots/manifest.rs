@@ -21,8 +21,9 @@
 //!
 //! Invariant: decoding takes nothing that encoding does not write. Locking: none.
 
+use crate::backup::sealed;
 use crate::state::snapshots::KeptInfo;
-use ferrite_io::{OpenMode, Storage};
+use ferrite_io::Storage;
 use ferrite_store::CopiedFile;
 use ferrite_types::{Error, Lsn, Result};
 
@@ -31,8 +32,6 @@ pub(crate) const NAME: &str = "manifest";
 pub(crate) const LOST: &str = "lost";
 const ASIDE: &str = "manifest.new";
 const VERSION: u32 = 1;
-/// A manifest is far shorter.
-const MOST_BYTES: u64 = 1 << 20;
 
 /// See the head of the file.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -58,7 +57,7 @@ impl Manifest {
             self.log_start <= i.position,
             "a log that ends before it begins"
         );
-        let uuid: String = self.uuid.iter().map(|b| format!("{b:02x}")).collect();
+        let uuid = sealed::uuid_text(&self.uuid);
         // Writing to a string does not fail.
         let _ = write!(
             s,
@@ -76,11 +75,8 @@ impl Manifest {
             line(&i.binlog_file),
             line(&i.gtid),
         );
-        for file in &self.files {
-            let _ = writeln!(s, "file {} {} {:08x}", file.name, file.bytes, file.crc);
-        }
-        let crc = crc32c::crc32c(s.as_bytes());
-        let _ = writeln!(s, "end {crc:08x}");
+        sealed::put_files(&self.files, &mut s);
+        sealed::seal(&mut s);
         debug_assert!(Manifest::decode(&s).is_ok(), "{s}");
         s
     }
@@ -89,29 +85,20 @@ impl Manifest {
     /// `Format` for a later version; `Corrupt` saying what is wrong.
     pub(crate) fn decode(text: &str) -> Result<Manifest> {
         let bad = |what: &str| Error::Corrupt(format!("{NAME}: {what}"));
-        let body = sealed_body(text).ok_or_else(|| bad("checksum differs, or cut off"))?;
-        let first = body.lines().next().unwrap_or("");
-        match first.strip_prefix("ferrite-snapshot ").map(str::parse) {
-            Some(Ok(VERSION)) => {}
-            Some(Ok(n)) if n > VERSION => {
-                return Err(Error::Format(format!("{NAME}: a snapshot of version {n}")))
-            }
-            _ => return Err(bad("not the manifest of a snapshot")),
-        }
+        let body = sealed::body(text).ok_or_else(|| bad("checksum differs, or cut off"))?;
+        sealed::check_head(body, NAME, "snapshot", VERSION)?;
         decode_body(body).ok_or_else(|| bad("unreadable"))
     }
 
     /// Writes it, durable with its name and everything else in the directory.
-    pub(crate) fn write(&self, to: &dyn Storage) -> Result<u64> {
-        let text = self.encode();
-        write_sealed(to, ASIDE, NAME, &text)?;
-        Ok(text.len() as u64)
+    pub(crate) fn write(&self, to: &dyn Storage) -> Result<()> {
+        sealed::write(to, ASIDE, NAME, &self.encode())
     }
 
     /// # Errors
     /// `Corrupt`, `Format`, `Io`; `NotFound`: there is no snapshot.
     pub(crate) fn read(from: &dyn Storage) -> Result<Manifest> {
-        Manifest::decode(&read_text(from, NAME)?)
+        Manifest::decode(&sealed::read(from, NAME)?)
     }
 
     pub(crate) fn file(&self, name: &str) -> Result<&CopiedFile> {
@@ -125,40 +112,6 @@ impl Manifest {
     }
 }
 
-/// What stands before the last line, if that has the checksum of it.
-pub(crate) fn sealed_body(text: &str) -> Option<&str> {
-    let (body, end) = text.split_at(text.rfind("end ")?);
-    let crc = end.strip_prefix("end ")?.strip_suffix('\n')?;
-    let crc = u32::from_str_radix(crc, 16).ok()?;
-    (crc == crc32c::crc32c(body.as_bytes())).then_some(body)
-}
-
-/// Writes a text aside and gives it its name when it is durable; then the name is durable, too.
-pub(crate) fn write_sealed(to: &dyn Storage, aside: &str, name: &str, text: &str) -> Result<()> {
-    assert!(sealed_body(text).is_some(), "{name} without its checksum");
-    if to.exists(aside)? {
-        to.remove(aside)?;
-    }
-    let file = to.open(aside, OpenMode::CreateNew, false)?;
-    file.write_at(text.as_bytes(), 0)?;
-    file.sync_data()?;
-    // The other files' names before this one's.
-    to.sync_dir()?;
-    to.rename(aside, name)?;
-    to.sync_dir()
-}
-
-pub(crate) fn read_text(from: &dyn Storage, name: &str) -> Result<String> {
-    let file = from.open(name, OpenMode::ReadOnly, false)?;
-    let len = file.len()?;
-    if len > MOST_BYTES {
-        return Err(Error::Corrupt(format!("{name}: {len} bytes")));
-    }
-    let mut bytes = vec![0; len as usize];
-    file.read_at(&mut bytes, 0)?;
-    String::from_utf8(bytes).map_err(|_| Error::Corrupt(format!("{name}: not a text")))
-}
-
 fn decode_body(body: &str) -> Option<Manifest> {
     let mut lines = body.lines().skip(1);
     let mut rest = |key: &str| {
@@ -167,10 +120,7 @@ fn decode_body(body: &str) -> Option<Manifest> {
     };
     let name = rest("name")?.to_owned();
     let number = rest("number")?.parse().ok()?;
-    let uuid = rest("database")?;
-    let uuid: Option<Vec<u8>> = (0..16)
-        .map(|i| u8::from_str_radix(uuid.get(2 * i..2 * i + 2)?, 16).ok())
-        .collect();
+    let uuid = sealed::uuid_of(rest("database")?)?;
     let position = Lsn(rest("position")?.parse().ok()?);
     let log_start = Lsn(rest("log-start")?.parse().ok()?);
     let log_segment_bytes = rest("log-segment-bytes")?.parse().ok()?;
@@ -179,17 +129,7 @@ fn decode_body(body: &str) -> Option<Manifest> {
     let binlog_position = rest("binlog-position")?.parse().ok()?;
     let binlog_file = rest("binlog-file")?.to_owned();
     let gtid = rest("gtid")?.to_owned();
-    let mut files = Vec::new();
-    for line in lines {
-        let mut words = line.strip_prefix("file ")?.split(' ');
-        let name = words.next()?.to_owned();
-        let bytes = words.next()?.parse().ok()?;
-        let crc = u32::from_str_radix(words.next()?, 16).ok()?;
-        if words.next().is_some() || name.contains('/') {
-            return None;
-        }
-        files.push(CopiedFile { name, bytes, crc });
-    }
+    let files = sealed::files_of(lines)?;
     if log_start > position {
         return None;
     }
@@ -207,7 +147,7 @@ fn decode_body(body: &str) -> Option<Manifest> {
             scheduled,
             ..KeptInfo::default()
         },
-        uuid: uuid?.try_into().ok()?,
+        uuid,
         log_start,
         log_segment_bytes,
         files,

@@ -19,11 +19,11 @@
 //!
 //! Locking: the caller has the directory.
 
-use super::manifest::{read_text, sealed_body, write_sealed};
 use super::server_files::{self, DataDirectory, ServerFiles};
 use super::{check_name, files_of, manifest, Manifest, SERVER};
 use crate::backup::chain::{copy_back, restore_undo};
 use crate::backup::files::{self, LOG, UNDO};
+use crate::backup::sealed;
 use crate::state::undo_list::NAME as UNDO_SPILL;
 use ferrite_io::{Prefixed, Storage};
 use ferrite_redo::{Log, LogConfig};
@@ -53,13 +53,13 @@ impl Intent {
             self.to, self.from
         );
         self.files.iter().for_each(|f| s += &format!("file {f}\n"));
-        s += &format!("end {:08x}\n", crc32c::crc32c(s.as_bytes()));
+        sealed::seal(&mut s);
         debug_assert_eq!(Intent::decode(&s).as_ref(), Some(self));
         s
     }
 
     fn decode(text: &str) -> Option<Intent> {
-        let mut lines = sealed_body(text)?.lines();
+        let mut lines = sealed::body(text)?.lines();
         let mut word = |key: &str| Some(lines.next()?.strip_prefix(key)?.to_owned());
         let version = word("ferrite-rewind ")?;
         let (to, from) = (word("to ")?, word("from ")?);
@@ -170,7 +170,7 @@ pub fn prepare(
         files: into.list()?,
     };
     assert!(intent.files.len() >= 3, "only {:?}", intent.files);
-    write_sealed(&*into, "intent.new", INTENT, &intent.encode())?;
+    sealed::write(&*into, "intent.new", INTENT, &intent.encode())?;
     kill_point!("rewind.decided");
     Ok(())
 }
@@ -239,11 +239,11 @@ pub fn finish(
         return Ok(None);
     }
     let bad = || Error::Corrupt(format!("{ASIDE}{INTENT}: unreadable"));
-    let text = read_text(&*new, INTENT)?;
+    let text = sealed::read(&*new, INTENT)?;
     // The first time the fault may be one of reading.
     let intent = match Intent::decode(&text) {
         Some(intent) => intent,
-        None => Intent::decode(&read_text(&*new, INTENT)?).ok_or_else(bad)?,
+        None => Intent::decode(&sealed::read(&*new, INTENT)?).ok_or_else(bad)?,
     };
     for name in storage.list()? {
         let stays = ferrite_sync::mutant!("rewind.old_files_stay");

@@ -7,6 +7,7 @@
 //! Locking: none; nothing else runs yet.
 
 use super::{files_of, manifest, read_runs, Manifest, PREFIX};
+use crate::backup::sealed;
 use crate::state::callbacks::{Callbacks, LogLevel};
 use crate::state::snapshots::{KeptInfo, Snapshots};
 use ferrite_io::Storage;
@@ -96,7 +97,7 @@ fn lose(from: &dyn Storage, name: &str, e: &Error, callbacks: &dyn Callbacks) ->
 
 /// One that an earlier start found damaged.
 fn lost_before(from: &dyn Storage, name: &str) -> KeptInfo {
-    let text = manifest::read_text(from, manifest::LOST);
+    let text = sealed::read(from, manifest::LOST);
     let known = text.and_then(|text| Manifest::decode(&text));
     let info = known.map(|m| m.info).unwrap_or_default();
     debug_assert!(info.lost.is_empty(), "a manifest says what was found later");

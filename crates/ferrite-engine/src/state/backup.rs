@@ -10,6 +10,7 @@
 //!
 //! Locking: `pins`, then `run`, a leaf; both are held for moments.
 
+use crate::state::log_floor::LogFloor;
 use ferrite_store::Generation;
 use ferrite_sync::atomic::{AtomicU64, Ordering};
 use ferrite_sync::thread::JoinHandle;
@@ -94,8 +95,8 @@ pub(crate) struct BackupState {
     run: Mutex<Run>,
     /// The point in time is fixed, or the backup was ended.
     go: Event,
-    /// One more than the position that log is kept from; 0: no log is kept.
-    log_floor: AtomicU64,
+    /// Where the log is kept from.
+    pub log_floor: LogFloor,
     copied: AtomicU64,
     thread: Mutex<Option<JoinHandle<()>>>,
     /// Backups that are complete.
@@ -116,7 +117,7 @@ impl BackupState {
             return Err(Error::InUse(text));
         }
         assert!(
-            self.log_kept_from().is_none(),
+            self.log_floor.kept_from().is_none(),
             "the backup before still keeps log"
         );
         self.copied.store(0, Ordering::SeqCst);
@@ -131,18 +132,6 @@ impl BackupState {
             ..BackupInfo::default()
         };
         Ok(())
-    }
-
-    /// Log from that position on is kept; None: no longer.
-    pub(crate) fn keep_log_from(&self, from: Option<Lsn>) {
-        let floor = from.map_or(0, |at| at.0 + 1);
-        self.log_floor.store(floor, Ordering::SeqCst);
-    }
-
-    /// Where the log is kept from.
-    pub(crate) fn log_kept_from(&self) -> Option<Lsn> {
-        let floor = self.log_floor.load(Ordering::SeqCst);
-        floor.checked_sub(1).map(Lsn)
     }
 
     pub(crate) fn set_id(&self, id: u64) {

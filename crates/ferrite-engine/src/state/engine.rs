@@ -201,7 +201,7 @@ impl Engine {
     /// Bytes of log, and of pages that are not free, for the sake of a backup. Some of the latter
     /// would not be free without it either; what is free beside them in their blocks is not counted.
     pub(crate) fn kept_for_backup(&self) -> (u64, u64) {
-        match self.backup.log_kept_from() {
+        match self.backup.log_floor.kept_from() {
             Some(from) => {
                 let log = self.log.current_lsn().0.saturating_sub(from.0);
                 (log, self.store.retired_bytes())
@@ -215,8 +215,8 @@ impl Engine {
         let _pins = self.backup.pins.lock();
         self.store.unpin(PinOwner::Backup);
         self.undo_area.hold(PinOwner::Backup, false);
-        self.backup.keep_log_from(None);
-        assert!(self.backup.log_kept_from().is_none(), "log is kept");
+        self.backup.log_floor.keep_from(None);
+        assert!(self.backup.log_floor.kept_from().is_none(), "log is kept");
         self.housekeeping.set();
     }
 

@@ -5,7 +5,8 @@
 //! `transaction`: its id, phase and what it holds; of that, `slot`: what others see of it;
 //! `undo_list`; `touched` and `changed`: the indexes and tables it has changed; `garbage`: what it
 //! will leave. `prepared` and `losers`: those without a session. `purge_queue`: what is to be purged.
-//! `backup`: what is known of the backup that runs; `snapshots`: of those that are kept.
+//! `backup`: what is known of the backup that runs; `snapshots`: of those that are kept; `log_floor`: the
+//! log that either needs.
 //! `throttle`: what writes pay for the log's budget.
 //!
 //! Locking: see each file.
@@ -17,6 +18,7 @@ pub(crate) mod config;
 pub(crate) mod counters;
 pub(crate) mod engine;
 pub(crate) mod garbage;
+pub(crate) mod log_floor;
 pub(crate) mod losers;
 pub(crate) mod prepared;
 pub(crate) mod purge_queue;

@@ -5,6 +5,7 @@
 //!
 //! Locking: `kept`, a leaf held for moments.
 
+use crate::state::log_floor::LogFloor;
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use ferrite_sync::{thread, Counter, Mutex};
 use ferrite_types::{Error, Lsn, Result};
@@ -41,8 +42,7 @@ pub struct KeptInfo {
 pub(crate) struct Snapshots {
     kept: Mutex<Vec<KeptInfo>>,
     busy: AtomicBool,
-    /// One more than the position that log is kept from; 0: no log is kept.
-    log_floor: AtomicU64,
+    log_floor: LogFloor,
     /// Bytes that all of them may take; 0: no limit.
     pub max_bytes: AtomicU64,
     /// Snapshots taken.
@@ -109,15 +109,13 @@ impl Snapshots {
 
     /// Log from that position on is kept; None: no longer.
     pub(crate) fn keep_log_from(&self, from: Option<Lsn>) {
-        let floor = from.map_or(0, |at| at.0 + 1);
         assert!(self.busy.load(Ordering::SeqCst), "nobody takes a snapshot");
-        self.log_floor.store(floor, Ordering::SeqCst);
+        self.log_floor.keep_from(from);
     }
 
     /// Where the log is kept from.
     pub(crate) fn log_kept_from(&self) -> Option<Lsn> {
-        let floor = self.log_floor.load(Ordering::SeqCst);
-        floor.checked_sub(1).map(Lsn)
+        self.log_floor.kept_from()
     }
 
     pub(crate) fn all(&self) -> Vec<KeptInfo> {
