@@ -259,6 +259,11 @@ fn settle_ddl(model: &mut Model, found: &Found) {
                 model.tables.remove(&no);
                 continue;
             }
+            // The life that made it died before it noted so; under another name it is not to be made again.
+            Some(Ddl::Create) => {
+                let name = t.name.clone();
+                model.made(&name);
+            }
             // It is seen below whether the rows are gone.
             Some(Ddl::Truncate) if found.rows.get(&no).is_some_and(BTreeMap::is_empty) => {
                 t.rows.clear();

@@ -56,6 +56,7 @@ impl Output {
 
     /// Bytes so far.
     pub(crate) fn position(&self) -> u64 {
+        debug_assert!(self.filled < WRITE_BYTES, "full and not written");
         self.at + self.filled as u64
     }
 

@@ -63,12 +63,15 @@ pub(crate) fn uuid_text(uuid: &[u8; 16]) -> String {
 pub(crate) fn uuid_of(text: &str) -> Option<[u8; 16]> {
     let byte = |i: usize| u8::from_str_radix(text.get(2 * i..2 * i + 2)?, 16).ok();
     let bytes: Option<Vec<u8>> = (0..16).map(byte).collect();
-    bytes?.try_into().ok()
+    let uuid = bytes?.try_into().ok()?;
+    (uuid_text(&uuid) == text).then_some(uuid)
 }
 
 /// A line for each file.
 pub(crate) fn put_files(files: &[CopiedFile], text: &mut String) {
     for file in files {
+        let splits = |c: char| c.is_whitespace() || c == '/';
+        assert!(!file.name.contains(splits), "'{}' in a line", file.name);
         text.push_str(&format!(
             "file {} {} {:08x}\n",
             file.name, file.bytes, file.crc
@@ -93,6 +96,11 @@ pub(crate) fn files_of<'t>(lines: impl Iterator<Item = &'t str>) -> Option<Vec<C
 /// so is everything else in the directory.
 pub(crate) fn write(to: &dyn Storage, aside: &str, name: &str, text: &str) -> Result<()> {
     assert!(body(text).is_some(), "{name} without its checksum");
+    assert!(
+        text.len() as u64 <= MOST_BYTES,
+        "{name}: {} bytes",
+        text.len()
+    );
     if to.exists(aside)? {
         to.remove(aside)?;
     }

@@ -107,6 +107,7 @@ impl DataDirectory for RealDirectory {
     }
 
     fn write(&self, database: &str, file: &str, content: &[u8]) -> Result<()> {
+        assert!(!file.contains('/'), "{file} is in another directory");
         let storage = RealStorage::new(&self.database(database)?)?;
         let aside = format!("{file}.rewind~");
         if storage.exists(&aside)? {
@@ -124,6 +125,7 @@ impl DataDirectory for RealDirectory {
         if !dir.is_dir() {
             return Ok(());
         }
+        assert!(files.iter().all(|f| !f.contains('/')), "{files:?}");
         let storage = RealStorage::existing(&dir)?;
         for file in files {
             match storage.remove(file) {
@@ -154,6 +156,7 @@ fn by_database(tables: &[String]) -> BTreeMap<&str, BTreeSet<&str>> {
             all.entry(database).or_default().insert(base);
         }
     }
+    debug_assert!(all.values().all(|tables| !tables.is_empty()));
     all
 }
 
