@@ -1,23 +1,20 @@
 /*
- * information_schema.FERRITE_METRICS, _TRX, _LOCKS, _LOCK_WAITS, _DEADLOCKS, _SNAPSHOTS, _WAITS
- * _LONG_WAITS and _STALLS.
+ * information_schema.FERRITE_METRICS, _TRX, _LOCKS, _LOCK_WAITS, _DEADLOCKS, _SNAPSHOTS, _BACKUP
+ * and _KEPT_SNAPSHOTS. Waits are in ferrite_i_s_waits.cc, foreign keys in ferrite_i_s_foreign.cc.
  *
  * Rules of this module
  * - Columns have the names of the corresponding INNODB_... columns, in the same order, so
  *   that queries and joins written for those need only a new table name. What does not exist
  *   in Ferrite is NULL, never an invented number. Columns of our own come last. None is ever
  * renamed.
- * - PROCESS is required; without it a query fails, as with InnoDB's.
  * - The core's callbacks only copy: rows are stored after the core has released its
  *   locks. The text of a running query is then requested from the server, by thread id.
  */
 #include "ferrite_i_s.h"
 
-#include <string>
 #include <unordered_map>
-#include <vector>
 
-#include "ferrite_hton.h"
+#include "ferrite_i_s_rows.h"
 #include "ferrite_violation.h"
 
 struct st_mysql_information_schema ferrite_i_s_descriptor = {
@@ -25,62 +22,18 @@ struct st_mysql_information_schema ferrite_i_s_descriptor = {
 
 int ferrite_i_s_deinit(void *) { return 0; }
 
+using namespace ferrite;
+
 namespace {
 
 /* Counters since when; TIME_ENABLED of the metrics. */
 time_t engine_started;
 
-constexpr uint max_query = 1024;
 constexpr uint max_lock_id = 32;
 constexpr uint max_foreign_error = 256;
 constexpr uint max_lock_data = 8192;
 
-/* Raises the error that names the missing privilege. */
-bool may_not_look(THD *thd) { return check_global_access(thd, PROCESS_ACL); }
-
-/* ---- storing values ------------------------------------------------------------------- */
-
-void put(Field *field, uint64_t value) {
-  field->set_notnull();
-  field->store(static_cast<longlong>(value), true);
-}
-
-void put(Field *field, const char *text, size_t len) {
-  field->set_notnull();
-  field->store(text, len, system_charset_info);
-}
-
-void put(Field *field, const std::string &text) { put(field, text.data(), text.size()); }
-
-void put_time(THD *thd, Field *field, uint64_t unix_s, uint64_t us = 0) {
-  MYSQL_TIME t;
-  thd->variables.time_zone->gmt_sec_to_TIME(&t, static_cast<my_time_t>(unix_s));
-  t.second_part = us;
-  field->set_notnull();
-  field->store_time(&t);
-}
-
-void put_null(Field **fields, std::initializer_list<uint> columns) {
-  for (uint column : columns) fields[column]->set_null();
-}
-
-void put_or_null(Field *field, uint64_t value) {
-  if (value)
-    put(field, value);
-  else
-    field->set_null();
-}
-
-void put_or_null(Field *field, const std::string &text) {
-  if (text.empty())
-    field->set_null();
-  else
-    put(field, text);
-}
-
 std::string lock_id(uint64_t id) { return std::to_string(id); }
-
-std::string text_of(const char *text) { return text ? text : ""; }
 
 /* What a connection runs at this moment; empty when it is idle or busy changing that. */
 std::string query_of_thread(uint64_t thread_id) {
@@ -122,7 +75,7 @@ struct Metric {
 void collect_metric(void *arg, const char *name, uint64_t value, const char *subsystem,
                     const char *comment, int is_counter) {
   static_cast<std::vector<Metric> *>(arg)->push_back(
-      {text_of(name), text_of(subsystem), text_of(comment), value, is_counter != 0});
+      {copy_of(name), copy_of(subsystem), copy_of(comment), value, is_counter != 0});
 }
 
 int fill_metrics(THD *thd, TABLE_LIST *tables, Item *) {
@@ -130,11 +83,8 @@ int fill_metrics(THD *thd, TABLE_LIST *tables, Item *) {
   if (!ferrite_engine) return 0;
   std::vector<Metric> metrics;
   fe_status_each(ferrite_engine, collect_metric, &metrics);
-  TABLE *table = tables->table;
-  Field **f = table->field;
   const time_t elapsed = time(nullptr) - engine_started;
-  for (const Metric &m : metrics) {
-    restore_record(table, s->default_values);
+  return store_rows(thd, tables, metrics, [thd, elapsed](Field **f, const Metric &m) {
     put(f[0], m.name);
     put(f[1], m.subsystem);
     put(f[2], m.value);
@@ -147,11 +97,9 @@ int fill_metrics(THD *thd, TABLE_LIST *tables, Item *) {
     put_time(thd, f[10], static_cast<uint64_t>(engine_started));
     put(f[12], static_cast<uint64_t>(elapsed));
     put(f[14], 1);
-    put(f[15], m.is_counter ? "counter" : "value", m.is_counter ? 7 : 5);
+    put(f[15], m.is_counter ? "counter" : "value");
     put(f[16], m.comment);
-    if (schema_table_store_record(thd, table)) return 1;
-  }
-  return 0;
+  });
 }
 
 /* ---- FERRITE_TRX ---------------------------------------------------------------------- */
@@ -161,14 +109,9 @@ struct Trx {
   std::string state, isolation;
 };
 
-std::string text_of(fe_slice slice) {
-  return slice.ptr ? std::string(reinterpret_cast<const char *>(slice.ptr), slice.len)
-                   : std::string();
-}
-
 void collect_trx(void *arg, const fe_trx_row *row) {
   static_cast<std::vector<Trx> *>(arg)->push_back(
-      {*row, text_of(row->state), text_of(row->isolation)});
+      {*row, copy_of(row->state), copy_of(row->isolation)});
 }
 
 void collect_requested_lock(void *arg, const fe_lock_wait_row *row) {
@@ -184,11 +127,8 @@ int fill_trx(THD *thd, TABLE_LIST *tables, Item *) {
   fe_each_trx(ferrite_engine, collect_trx, &list);
   fe_each_lock_wait(ferrite_engine, collect_requested_lock, &requested);
   std::unordered_map<uint64_t, std::string> violated;
-  for (const ferrite::Violation &one : ferrite::violations()) violated[one.trx_id] = one.text;
-  TABLE *table = tables->table;
-  Field **f = table->field;
-  for (const Trx &trx : list) {
-    restore_record(table, s->default_values);
+  for (const Violation &one : violations()) violated[one.trx_id] = one.text;
+  return store_rows(thd, tables, list, [&](Field **f, const Trx &trx) {
     put(f[0], trx.row.txn_id);
     put(f[1], trx.state);
     put_time(thd, f[2], trx.row.started_unix_s);
@@ -212,9 +152,7 @@ int fill_trx(THD *thd, TABLE_LIST *tables, Item *) {
       put(f[19], error->second.substr(0, max_foreign_error));
     put(f[20], trx.row.txn_id == 0 ? 1 : 0);
     put(f[22], trx.row.undo_bytes);
-    if (schema_table_store_record(thd, table)) return 1;
-  }
-  return 0;
+  });
 }
 
 /* ---- FERRITE_LOCKS, FERRITE_LOCK_WAITS ------------------------------------------------ */
@@ -237,60 +175,41 @@ std::string hex(fe_slice key) {
 
 void collect_lock(void *arg, const fe_lock_row *row) {
   static_cast<std::vector<Lock> *>(arg)->push_back(
-      {*row, text_of(row->mode), text_of(row->table), text_of(row->index),
+      {*row, copy_of(row->mode), copy_of(row->table), copy_of(row->index),
        row->until.len ? hex(row->key) + ".." + hex(row->until) : hex(row->key)});
 }
 
 int fill_locks(THD *thd, TABLE_LIST *tables, Item *) {
-  if (may_not_look(thd)) return 1;
-  if (!ferrite_engine) return 0;
-  std::vector<Lock> list;
-  fe_each_lock(ferrite_engine, collect_lock, &list);
-  TABLE *table = tables->table;
-  Field **f = table->field;
-  for (const Lock &lock : list) {
-    restore_record(table, s->default_values);
-    put(f[0], lock_id(lock.row.lock_id));
-    put(f[1], lock.row.txn_id);
-    put(f[2], lock.mode);
-    const bool record = !lock.index.empty();
-    put(f[3], record ? "RECORD" : "TABLE", record ? 6 : 5);
-    char name[2 * FN_REFLEN];
-    size_t len =
-        explain_filename(thd, lock.table.c_str(), name, sizeof name, EXPLAIN_PARTITIONS_AS_COMMENT);
-    put(f[4], name, len);
-    put_null(f, {5, 6, 7, 8, 9});
-    if (record) {
-      put(f[5], lock.index);
-      put(f[9], lock.data);
-    }
-    put(f[10], lock.row.thread_id);
-    put(f[11], lock.row.granted ? 1 : 0);
-    if (schema_table_store_record(thd, table)) return 1;
-  }
-  return 0;
-}
-
-void collect_lock_wait(void *arg, const fe_lock_wait_row *row) {
-  static_cast<std::vector<fe_lock_wait_row> *>(arg)->push_back(*row);
+  return fill_rows<Lock>(thd, tables, fe_each_lock, collect_lock,
+                         [thd](Field **f, const Lock &lock) {
+                           put(f[0], lock_id(lock.row.lock_id));
+                           put(f[1], lock.row.txn_id);
+                           put(f[2], lock.mode);
+                           const bool record = !lock.index.empty();
+                           put(f[3], record ? "RECORD" : "TABLE");
+                           char name[2 * FN_REFLEN];
+                           size_t len = explain_filename(thd, lock.table.c_str(), name, sizeof name,
+                                                         EXPLAIN_PARTITIONS_AS_COMMENT);
+                           put(f[4], name, len);
+                           put_null(f, {5, 6, 7, 8, 9});
+                           if (record) {
+                             put(f[5], lock.index);
+                             put(f[9], lock.data);
+                           }
+                           put(f[10], lock.row.thread_id);
+                           put(f[11], lock.row.granted ? 1 : 0);
+                         });
 }
 
 int fill_lock_waits(THD *thd, TABLE_LIST *tables, Item *) {
-  if (may_not_look(thd)) return 1;
-  if (!ferrite_engine) return 0;
-  std::vector<fe_lock_wait_row> list;
-  fe_each_lock_wait(ferrite_engine, collect_lock_wait, &list);
-  TABLE *table = tables->table;
-  Field **f = table->field;
-  for (const fe_lock_wait_row &wait : list) {
-    restore_record(table, s->default_values);
-    put(f[0], wait.requesting_txn_id);
-    put(f[1], lock_id(wait.requested_lock_id));
-    put(f[2], wait.blocking_txn_id);
-    put(f[3], lock_id(wait.blocking_lock_id));
-    if (schema_table_store_record(thd, table)) return 1;
-  }
-  return 0;
+  return fill_rows<fe_lock_wait_row>(thd, tables, fe_each_lock_wait,
+                                     collect_as_told<fe_lock_wait_row>,
+                                     [](Field **f, const fe_lock_wait_row &wait) {
+                                       put(f[0], wait.requesting_txn_id);
+                                       put(f[1], lock_id(wait.requested_lock_id));
+                                       put(f[2], wait.blocking_txn_id);
+                                       put(f[3], lock_id(wait.blocking_lock_id));
+                                     });
 }
 
 /* ---- FERRITE_DEADLOCKS ---------------------------------------------------------------- */
@@ -302,61 +221,41 @@ struct Deadlocked {
 
 void collect_deadlocked(void *arg, const fe_deadlock_row *row) {
   static_cast<std::vector<Deadlocked> *>(arg)->push_back(
-      {*row, text_of(row->table), text_of(row->index), hex(row->key), text_of(row->waits_for),
-       text_of(row->holds), text_of(row->query)});
+      {*row, copy_of(row->table), copy_of(row->index), hex(row->key), copy_of(row->waits_for),
+       copy_of(row->holds), copy_of(row->query)});
 }
 
 int fill_deadlocks(THD *thd, TABLE_LIST *tables, Item *) {
-  if (may_not_look(thd)) return 1;
-  if (!ferrite_engine) return 0;
-  std::vector<Deadlocked> list;
-  fe_each_deadlock(ferrite_engine, collect_deadlocked, &list);
-  TABLE *table = tables->table;
-  Field **f = table->field;
-  for (const Deadlocked &one : list) {
-    restore_record(table, s->default_values);
-    put(f[0], one.row.number);
-    put_time(thd, f[1], one.row.at_unix_us / 1000000, one.row.at_unix_us % 1000000);
-    put(f[2], one.row.position);
-    put(f[3], one.row.victim ? 1 : 0);
-    put(f[4], one.row.thread_id);
-    put(f[5], one.row.txn_id);
-    put(f[6], one.row.rows_changed);
-    put_or_null(f[7], one.query);
-    put_or_null(f[8], one.table);
-    put_or_null(f[9], one.index);
-    put_or_null(f[10], one.index.empty() ? std::string() : one.key);
-    put_or_null(f[11], one.waits_for);
-    put_or_null(f[12], one.holds);
-    if (schema_table_store_record(thd, table)) return 1;
-  }
-  return 0;
+  return fill_rows<Deadlocked>(thd, tables, fe_each_deadlock, collect_deadlocked,
+                               [thd](Field **f, const Deadlocked &one) {
+                                 put(f[0], one.row.number);
+                                 put_time_us(thd, f[1], one.row.at_unix_us);
+                                 put(f[2], one.row.position);
+                                 put(f[3], one.row.victim ? 1 : 0);
+                                 put(f[4], one.row.thread_id);
+                                 put(f[5], one.row.txn_id);
+                                 put(f[6], one.row.rows_changed);
+                                 put_or_null(f[7], one.query);
+                                 put_or_null(f[8], one.table);
+                                 put_or_null(f[9], one.index);
+                                 put_or_null(f[10], one.index.empty() ? std::string() : one.key);
+                                 put_or_null(f[11], one.waits_for);
+                                 put_or_null(f[12], one.holds);
+                               });
 }
 
 /* ---- FERRITE_SNAPSHOTS ---------------------------------------------------------------- */
 
-void collect_snapshot(void *arg, const fe_snapshot_row *row) {
-  static_cast<std::vector<fe_snapshot_row> *>(arg)->push_back(*row);
-}
-
 int fill_snapshots(THD *thd, TABLE_LIST *tables, Item *) {
-  if (may_not_look(thd)) return 1;
-  if (!ferrite_engine) return 0;
-  std::vector<fe_snapshot_row> list;
-  fe_each_snapshot(ferrite_engine, collect_snapshot, &list);
-  TABLE *table = tables->table;
-  Field **f = table->field;
-  for (const fe_snapshot_row &snapshot : list) {
-    restore_record(table, s->default_values);
-    put(f[0], snapshot.thread_id);
-    put(f[1], snapshot.age_ms);
-    put(f[2], snapshot.csn);
-    put(f[3], snapshot.held_bytes);
-    put(f[4], snapshot.held_rows);
-    put_query(f[5], snapshot.thread_id);
-    if (schema_table_store_record(thd, table)) return 1;
-  }
-  return 0;
+  return fill_rows<fe_snapshot_row>(thd, tables, fe_each_snapshot, collect_as_told<fe_snapshot_row>,
+                                    [](Field **f, const fe_snapshot_row &snapshot) {
+                                      put(f[0], snapshot.thread_id);
+                                      put(f[1], snapshot.age_ms);
+                                      put(f[2], snapshot.csn);
+                                      put(f[3], snapshot.held_bytes);
+                                      put(f[4], snapshot.held_rows);
+                                      put_query(f[5], snapshot.thread_id);
+                                    });
 }
 
 /* ---- FERRITE_BACKUP ------------------------------------------------------------------- */
@@ -367,8 +266,8 @@ struct Backup {
 };
 
 void collect_backup(void *arg, const fe_backup_row *row) {
-  *static_cast<Backup *>(arg) = {*row, text_of(row->state), text_of(row->dir), text_of(row->base),
-                                 text_of(row->error)};
+  *static_cast<Backup *>(arg) = {*row, copy_of(row->state), copy_of(row->dir), copy_of(row->base),
+                                 copy_of(row->error)};
 }
 
 int fill_backup(THD *thd, TABLE_LIST *tables, Item *) {
@@ -405,135 +304,25 @@ struct Kept {
 };
 
 void collect_kept(void *arg, const fe_kept_row *row) {
-  static_cast<std::vector<Kept> *>(arg)->push_back({*row, text_of(row->name), text_of(row->lost),
-                                                    text_of(row->binlog_file), text_of(row->gtid)});
+  static_cast<std::vector<Kept> *>(arg)->push_back({*row, copy_of(row->name), copy_of(row->lost),
+                                                    copy_of(row->binlog_file), copy_of(row->gtid)});
 }
 
 int fill_kept_snapshots(THD *thd, TABLE_LIST *tables, Item *) {
-  if (may_not_look(thd)) return 1;
-  if (!ferrite_engine) return 0;
-  std::vector<Kept> list;
-  fe_kept_each(ferrite_engine, collect_kept, &list);
-  TABLE *table = tables->table;
-  Field **f = table->field;
-  for (const Kept &kept : list) {
-    restore_record(table, s->default_values);
-    put(f[0], kept.name);
-    put(f[1], std::string(kept.lost.empty() ? "READY" : "LOST"));
-    put_time(thd, f[2], kept.row.taken_unix_s);
-    put(f[3], std::string(kept.row.scheduled ? "YES" : "NO"));
-    put(f[4], kept.row.position);
-    put(f[5], kept.row.changed_bytes);
-    put(f[6], kept.row.file_bytes);
-    put_or_null(f[7], kept.binlog_file);
-    put_or_null(f[8], kept.row.binlog_position);
-    put_or_null(f[9], kept.gtid);
-    put_or_null(f[10], kept.lost);
-    if (schema_table_store_record(thd, table)) return 1;
-  }
-  return 0;
-}
-
-/* ---- FERRITE_WAITS, FERRITE_LONG_WAITS, FERRITE_STALLS -------------------------------- */
-
-struct Wait {
-  fe_wait_row row;
-  std::string reason, meaning;
-};
-
-void collect_wait(void *arg, const fe_wait_row *row) {
-  static_cast<std::vector<Wait> *>(arg)->push_back(
-      {*row, text_of(row->reason), text_of(row->meaning)});
-}
-
-int fill_waits(THD *thd, TABLE_LIST *tables, Item *) {
-  if (may_not_look(thd)) return 1;
-  if (!ferrite_engine) return 0;
-  std::vector<Wait> list;
-  fe_each_wait(ferrite_engine, collect_wait, &list);
-  TABLE *table = tables->table;
-  Field **f = table->field;
-  for (const Wait &wait : list) {
-    restore_record(table, s->default_values);
-    put(f[0], wait.reason);
-    put(f[1], wait.row.count);
-    put(f[2], wait.row.sum_us);
-    put(f[3], wait.row.max_us);
-    put(f[4], wait.row.p50_us);
-    put(f[5], wait.row.p99_us);
-    put(f[6], wait.meaning);
-    if (schema_table_store_record(thd, table)) return 1;
-  }
-  return 0;
-}
-
-struct LongWait {
-  fe_long_wait_row row;
-  std::string reason, thread, table, index, query;
-};
-
-void collect_long_wait(void *arg, const fe_long_wait_row *row) {
-  static_cast<std::vector<LongWait> *>(arg)->push_back({*row, text_of(row->reason),
-                                                        text_of(row->thread), text_of(row->table),
-                                                        text_of(row->index), text_of(row->query)});
-}
-
-int fill_long_waits(THD *thd, TABLE_LIST *tables, Item *) {
-  if (may_not_look(thd)) return 1;
-  if (!ferrite_engine) return 0;
-  std::vector<LongWait> list;
-  fe_each_long_wait(ferrite_engine, collect_long_wait, &list);
-  TABLE *table = tables->table;
-  Field **f = table->field;
-  for (const LongWait &wait : list) {
-    restore_record(table, s->default_values);
-    put_time(thd, f[0], wait.row.ended_unix_us / 1000000, wait.row.ended_unix_us % 1000000);
-    put(f[1], wait.row.waited_us / 1000);
-    put(f[2], wait.reason);
-    put_or_null(f[3], wait.row.thread_id);
-    put_or_null(f[4], wait.thread);
-    put_or_null(f[5], wait.table);
-    put_or_null(f[6], wait.index);
-    put_or_null(f[7], wait.row.page);
-    put_or_null(f[8], wait.row.holder_thread_id);
-    put_or_null(f[9], wait.query);
-    if (schema_table_store_record(thd, table)) return 1;
-  }
-  return 0;
-}
-
-/* The same journal; only those that a connection had to wait for. */
-int fill_stalls(THD *thd, TABLE_LIST *tables, Item *) {
-  if (may_not_look(thd)) return 1;
-  if (!ferrite_engine) return 0;
-  std::vector<LongWait> list;
-  fe_each_long_wait(ferrite_engine, collect_long_wait, &list);
-  TABLE *table = tables->table;
-  Field **f = table->field;
-  for (const LongWait &wait : list) {
-    if (!wait.row.thread_id) continue;
-    const uint64_t began = wait.row.ended_unix_us - wait.row.waited_us;
-    restore_record(table, s->default_values);
-    put_time(thd, f[0], began / 1000000, began % 1000000);
-    put(f[1], wait.row.waited_us / 1000);
-    put(f[2], wait.reason);
-    put(f[3], wait.row.thread_id);
-    put_or_null(f[4], wait.row.txn_id);
-    put_or_null(f[5], wait.query);
-    put_or_null(f[6], wait.table);
-    put_or_null(f[7], wait.index);
-    put_or_null(f[8], wait.row.page);
-    put_or_null(f[9], wait.row.holder_thread_id);
-    if (schema_table_store_record(thd, table)) return 1;
-  }
-  return 0;
-}
-
-int init_table(void *p, ST_FIELD_INFO *fields, int (*fill)(THD *, TABLE_LIST *, Item *)) {
-  ST_SCHEMA_TABLE *schema = static_cast<ST_SCHEMA_TABLE *>(p);
-  schema->fields_info = fields;
-  schema->fill_table = fill;
-  return 0;
+  return fill_rows<Kept>(thd, tables, fe_kept_each, collect_kept,
+                         [thd](Field **f, const Kept &kept) {
+                           put(f[0], kept.name);
+                           put(f[1], std::string(kept.lost.empty() ? "READY" : "LOST"));
+                           put_time(thd, f[2], kept.row.taken_unix_s);
+                           put(f[3], std::string(kept.row.scheduled ? "YES" : "NO"));
+                           put(f[4], kept.row.position);
+                           put(f[5], kept.row.changed_bytes);
+                           put(f[6], kept.row.file_bytes);
+                           put_or_null(f[7], kept.binlog_file);
+                           put_or_null(f[8], kept.row.binlog_position);
+                           put_or_null(f[9], kept.gtid);
+                           put_or_null(f[10], kept.lost);
+                         });
 }
 
 }  // namespace
@@ -661,37 +450,6 @@ static ST_FIELD_INFO ferrite_kept_snapshots_fields[] = {
     Column("error", Varchar(1024), NULLABLE),
     CEnd()};
 
-static ST_FIELD_INFO ferrite_waits_fields[] = {
-    Column("reason", Varchar(32), NOT_NULL),    Column("waits", ULonglong(), NOT_NULL),
-    Column("time_us", ULonglong(), NOT_NULL),   Column("longest_us", ULonglong(), NOT_NULL),
-    Column("median_us", ULonglong(), NOT_NULL), Column("p99_us", ULonglong(), NOT_NULL),
-    Column("meaning", Varchar(128), NOT_NULL),  CEnd()};
-
-static ST_FIELD_INFO ferrite_long_waits_fields[] = {
-    Column("ended", Datetime(6), NOT_NULL),
-    Column("waited_ms", ULonglong(), NOT_NULL),
-    Column("reason", Varchar(32), NOT_NULL),
-    Column("thread_id", ULonglong(), NULLABLE),
-    Column("engine_thread", Varchar(32), NULLABLE),
-    Column("table_name", Varchar(1024), NULLABLE),
-    Column("index_name", Varchar(1024), NULLABLE),
-    Column("page", ULonglong(), NULLABLE),
-    Column("holder_thread_id", ULonglong(), NULLABLE),
-    Column("query", Varchar(max_query), NULLABLE),
-    CEnd()};
-
-static ST_FIELD_INFO ferrite_stalls_fields[] = {Column("began", Datetime(6), NOT_NULL),
-                                                Column("waited_ms", ULonglong(), NOT_NULL),
-                                                Column("reason", Varchar(32), NOT_NULL),
-                                                Column("thread_id", ULonglong(), NOT_NULL),
-                                                Column("trx_id", ULonglong(), NULLABLE),
-                                                Column("query", Varchar(max_query), NULLABLE),
-                                                Column("table_name", Varchar(1024), NULLABLE),
-                                                Column("index_name", Varchar(1024), NULLABLE),
-                                                Column("page", ULonglong(), NULLABLE),
-                                                Column("holder_thread_id", ULonglong(), NULLABLE),
-                                                CEnd()};
-
 }  // namespace Show
 
 int ferrite_i_s_metrics_init(void *p) {
@@ -723,16 +481,4 @@ int ferrite_i_s_backup_init(void *p) {
 
 int ferrite_i_s_kept_snapshots_init(void *p) {
   return init_table(p, Show::ferrite_kept_snapshots_fields, fill_kept_snapshots);
-}
-
-int ferrite_i_s_waits_init(void *p) {
-  return init_table(p, Show::ferrite_waits_fields, fill_waits);
-}
-
-int ferrite_i_s_long_waits_init(void *p) {
-  return init_table(p, Show::ferrite_long_waits_fields, fill_long_waits);
-}
-
-int ferrite_i_s_stalls_init(void *p) {
-  return init_table(p, Show::ferrite_stalls_fields, fill_stalls);
 }

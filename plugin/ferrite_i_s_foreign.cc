@@ -4,13 +4,11 @@
  * INNODB_SYS_FOREIGN_COLS. FERRITE_FOREIGN_KEY_ERRORS: the latest rows that were refused. The rules
  * of ferrite_i_s.cc hold here too.
  */
-#include <string>
-#include <vector>
-
-#include "ferrite.h"
-#include "ferrite_hton.h"
 #include "ferrite_i_s.h"
+#include "ferrite_i_s_rows.h"
 #include "ferrite_violation.h"
+
+using namespace ferrite;
 
 namespace {
 
@@ -43,77 +41,56 @@ void collect(void *arg, const fe_fk_row *row) {
   static_cast<std::vector<ForeignKey> *>(arg)->push_back(std::move(key));
 }
 
-void put(Field *field, const std::string &text) {
-  field->set_notnull();
-  field->store(text.data(), text.size(), system_charset_info);
-}
-
-void put(Field *field, uint64_t value) {
-  field->set_notnull();
-  field->store(static_cast<longlong>(value), true);
-}
-
 int fill_foreign(THD *thd, TABLE_LIST *tables, Item *) {
-  if (check_global_access(thd, PROCESS_ACL)) return 1;
-  if (!ferrite_engine) return 0;
+  return fill_rows<ForeignKey>(thd, tables, fe_each_foreign_key, collect,
+                               [](Field **f, const ForeignKey &key) {
+                                 put(f[0], key.id);
+                                 put(f[1], key.child);
+                                 put(f[2], key.parent);
+                                 put(f[3], static_cast<uint64_t>(key.columns.size()));
+                                 put(f[4], key.type);
+                               });
+}
+
+/* A column of a constraint. */
+struct KeyColumn {
+  std::string id, own, other;
+  uint64_t pos;
+};
+
+void collect_columns(void *arg, const fe_fk_row *row) {
   std::vector<ForeignKey> keys;
-  fe_each_foreign_key(ferrite_engine, collect, &keys);
-  TABLE *table = tables->table;
-  for (const ForeignKey &key : keys) {
-    put(table->field[0], key.id);
-    put(table->field[1], key.child);
-    put(table->field[2], key.parent);
-    put(table->field[3], static_cast<uint64_t>(key.columns.size()));
-    put(table->field[4], key.type);
-    if (schema_table_store_record(thd, table)) return 1;
-  }
-  return 0;
+  collect(&keys, row);
+  uint64_t pos = 0;
+  for (const auto &column : keys.front().columns)
+    static_cast<std::vector<KeyColumn> *>(arg)->push_back(
+        {keys.front().id, column.first, column.second, pos++});
 }
 
 int fill_foreign_cols(THD *thd, TABLE_LIST *tables, Item *) {
-  if (check_global_access(thd, PROCESS_ACL)) return 1;
-  if (!ferrite_engine) return 0;
-  std::vector<ForeignKey> keys;
-  fe_each_foreign_key(ferrite_engine, collect, &keys);
-  TABLE *table = tables->table;
-  for (const ForeignKey &key : keys) {
-    uint64_t pos = 0;
-    for (const auto &column : key.columns) {
-      put(table->field[0], key.id);
-      put(table->field[1], column.first);
-      put(table->field[2], column.second);
-      put(table->field[3], pos++);
-      if (schema_table_store_record(thd, table)) return 1;
-    }
-  }
-  return 0;
-}
-
-void put_time(THD *thd, Field *field, uint64_t unix_us) {
-  MYSQL_TIME t;
-  thd->variables.time_zone->gmt_sec_to_TIME(&t, static_cast<my_time_t>(unix_us / 1000000));
-  t.second_part = unix_us % 1000000;
-  field->set_notnull();
-  field->store_time(&t);
+  return fill_rows<KeyColumn>(thd, tables, fe_each_foreign_key, collect_columns,
+                              [](Field **f, const KeyColumn &column) {
+                                put(f[0], column.id);
+                                put(f[1], column.own);
+                                put(f[2], column.other);
+                                put(f[3], column.pos);
+                              });
 }
 
 int fill_errors(THD *thd, TABLE_LIST *tables, Item *) {
-  if (check_global_access(thd, PROCESS_ACL)) return 1;
-  TABLE *table = tables->table;
-  for (const ferrite::Violation &one : ferrite::violations()) {
-    put(table->field[0], one.number);
-    put_time(thd, table->field[1], one.at_unix_us);
-    put(table->field[2], one.thread_id);
-    put(table->field[3], one.trx_id);
-    put(table->field[4], one.in_child ? "NO PARENT" : "HAS CHILDREN");
-    put(table->field[5], one.child);
-    put(table->field[6], one.parent);
-    put(table->field[7], one.name);
-    put(table->field[8], one.query);
-    put(table->field[9], one.text);
-    if (schema_table_store_record(thd, table)) return 1;
-  }
-  return 0;
+  if (may_not_look(thd)) return 1;
+  return store_rows(thd, tables, violations(), [thd](Field **f, const Violation &one) {
+    put(f[0], one.number);
+    put_time_us(thd, f[1], one.at_unix_us);
+    put(f[2], one.thread_id);
+    put(f[3], one.trx_id);
+    put(f[4], one.in_child ? "NO PARENT" : "HAS CHILDREN");
+    put(f[5], one.child);
+    put(f[6], one.parent);
+    put(f[7], one.name);
+    put(f[8], one.query);
+    put(f[9], one.text);
+  });
 }
 
 }  // namespace
@@ -149,22 +126,13 @@ static ST_FIELD_INFO ferrite_sys_foreign_cols_fields[] = {
 }  // namespace Show
 
 int ferrite_i_s_foreign_init(void *p) {
-  ST_SCHEMA_TABLE *schema = static_cast<ST_SCHEMA_TABLE *>(p);
-  schema->fields_info = Show::ferrite_sys_foreign_fields;
-  schema->fill_table = fill_foreign;
-  return 0;
+  return init_table(p, Show::ferrite_sys_foreign_fields, fill_foreign);
 }
 
 int ferrite_i_s_foreign_cols_init(void *p) {
-  ST_SCHEMA_TABLE *schema = static_cast<ST_SCHEMA_TABLE *>(p);
-  schema->fields_info = Show::ferrite_sys_foreign_cols_fields;
-  schema->fill_table = fill_foreign_cols;
-  return 0;
+  return init_table(p, Show::ferrite_sys_foreign_cols_fields, fill_foreign_cols);
 }
 
 int ferrite_i_s_foreign_errors_init(void *p) {
-  ST_SCHEMA_TABLE *schema = static_cast<ST_SCHEMA_TABLE *>(p);
-  schema->fields_info = Show::ferrite_foreign_key_errors_fields;
-  schema->fill_table = fill_errors;
-  return 0;
+  return init_table(p, Show::ferrite_foreign_key_errors_fields, fill_errors);
 }
