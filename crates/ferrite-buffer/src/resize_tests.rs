@@ -147,8 +147,10 @@ fn it_waits_for_who_is_at_a_page_and_may_be_called_back() {
     let pages: Vec<PageId> = (0..LARGE_FRAMES).map(|_| new_inner(&pool)).collect();
     pool.flush_all_below(Lsn::MAX).unwrap();
     let f = LARGE_FRAMES as u32 - 1;
+    // Before the writer begins, which may free the frame: nobody waits for a frame without a page.
+    assert!(pool.frame(f).latch.try_exclusive());
+    assert!(pages.contains(&pool.frame(f).page()));
     with_writer(&pool, || {
-        assert!(pool.frame(f).latch.try_exclusive());
         pool.resize(SMALL).unwrap();
         while pool.leaving_frames() > 1 {
             thread::sleep_ms(1);
