@@ -33,6 +33,7 @@ def oracle(tree: Tree) -> None:
         return
     print("mtr: recording storage_engine's results from InnoDB (once per server version, some minutes)", flush=True)
     _forget_shipped(tree)
+    _mask_estimates(tree)
     for suite in SUITES:
         names = test_names(tree, suite)
         result = run_mtr(
@@ -56,6 +57,17 @@ def _forget_shipped(tree: Tree) -> None:
     for found in [tree.mtr / "suite" / "storage_engine" / "disabled.def", *disabled]:
         if found.exists():
             tree.write(found, re.sub(r"^(?=[a-z])", "# ", found.read_text(), flags=re.MULTILINE))
+
+
+def _mask_estimates(tree: Tree) -> None:
+    """How many rows InnoDB expects depends on when its statistics were computed, in the background: no plan shows them."""
+    for found in (tree.mtr / "suite" / "storage_engine").rglob("*.test"):
+        text = found.read_text(encoding="utf-8", errors="surrogateescape")
+        masked = re.sub(
+            r"^(?!--replace_column)(.*\n)(?=EXPLAIN SELECT )", r"\1--replace_column 9 #\n", text, flags=re.MULTILINE
+        )
+        if masked != text:
+            tree.write(found, masked)
 
 
 def _move(tree: Tree, suite: str) -> int:
