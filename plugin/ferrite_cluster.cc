@@ -3,6 +3,13 @@
  */
 #include "ferrite_cluster.h"
 
+int ferrite_refuse_in_snapshot() {
+  my_printf_error(ER_OPEN_AS_READONLY,
+                  "FERRITE tables can only be read: they are a snapshot (ferrite_open_snapshot)",
+                  MYF(0));
+  return HA_ERR_TABLE_READONLY;
+}
+
 int ferrite_refuse_in_cluster() {
   my_printf_error(ER_GALERA_REPLICATION_NOT_SUPPORTED,
                   "FERRITE tables cannot be changed while wsrep_on=ON: Galera would not replicate"
@@ -12,8 +19,9 @@ int ferrite_refuse_in_cluster() {
 }
 
 int ferrite_check_cluster_ddl(const THD *thd, const char *path) {
-  if (!ferrite_must_replicate(thd)) return 0;
+  if (!ferrite_opened_snapshot() && !ferrite_must_replicate(thd)) return 0;
   const char *name = strrchr(path, FN_LIBCHAR);
   name = name ? name + 1 : path;
-  return strncmp(name, "#sql", 4) ? ferrite_refuse_in_cluster() : 0;
+  if (!strncmp(name, "#sql", 4)) return 0;
+  return ferrite_opened_snapshot() ? ferrite_refuse_in_snapshot() : ferrite_refuse_in_cluster();
 }

@@ -1,5 +1,6 @@
 /*
- * Galera is not supported.
+ * Galera is not supported; and a snapshot of another server can only be read
+ * (ferrite_open_snapshot).
  *
  * With wsrep on, a statement on a Ferrite table would be executed on this node but not
  * replicated: the nodes would silently differ. Statements that change permanent Ferrite
@@ -16,14 +17,19 @@
 
 #include <wsrep_on.h>
 
+#include "ferrite_vars.h"
+
 /* Raises the error; HA_ERR_LOGGING_IMPOSSIBLE. (DROP TABLE takes HA_ERR_UNSUPPORTED for "there is
    no such table" and removes the .frm file.) */
 int ferrite_refuse_in_cluster();
+/* The same on a server that has a snapshot open. */
+int ferrite_refuse_in_snapshot();
 
 inline bool ferrite_must_replicate(const THD *thd) { return WSREP_ON && thd && WSREP_NNULL(thd); }
 
 /* 0, or the statement's error. */
 inline int ferrite_check_cluster(const THD *thd) {
+  if (ferrite_opened_snapshot()) return ferrite_refuse_in_snapshot();
   return ferrite_must_replicate(thd) ? ferrite_refuse_in_cluster() : 0;
 }
 

@@ -73,7 +73,7 @@ impl Intent {
 }
 
 /// Is it one of the files that say what the database is, beside its pages?
-fn is_state(name: &str) -> bool {
+pub(super) fn is_state(name: &str) -> bool {
     ["checkpoint.", "map.", "redo."]
         .iter()
         .any(|p| name.starts_with(p))
@@ -92,7 +92,10 @@ pub fn is_pending(storage: &dyn Storage) -> Result<bool> {
     storage.exists(&format!("{ASIDE}{INTENT}"))
 }
 
-fn snapshot(storage: &Arc<dyn Storage>, name: &str) -> Result<(Arc<dyn Storage>, Manifest)> {
+pub(super) fn snapshot(
+    storage: &Arc<dyn Storage>,
+    name: &str,
+) -> Result<(Arc<dyn Storage>, Manifest)> {
     check_name(name)?;
     let from = files_of(storage, name);
     let named = |e| match e {
@@ -107,7 +110,7 @@ fn snapshot(storage: &Arc<dyn Storage>, name: &str) -> Result<(Arc<dyn Storage>,
     Ok((from, manifest))
 }
 
-fn files_of_server(from: &dyn Storage, manifest: &Manifest) -> Result<ServerFiles> {
+pub(super) fn files_of_server(from: &dyn Storage, manifest: &Manifest) -> Result<ServerFiles> {
     server_files::read(from, manifest.file(SERVER)?)
 }
 
@@ -176,7 +179,11 @@ pub fn prepare(
 }
 
 /// The log up to the snapshot's point, each record at its position.
-fn write_log(from: &dyn Storage, manifest: &Manifest, into: &Arc<dyn Storage>) -> Result<()> {
+pub(super) fn write_log(
+    from: &dyn Storage,
+    manifest: &Manifest,
+    into: &Arc<dyn Storage>,
+) -> Result<()> {
     let config = LogConfig {
         segment_bytes: manifest.log_segment_bytes,
         direct: false,
