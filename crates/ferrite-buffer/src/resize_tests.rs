@@ -178,9 +178,14 @@ fn a_full_disk_holds_it_up_and_no_longer() {
     }
     with_writer(&pool, || {
         pool.resize(SMALL).unwrap();
-        thread::sleep_ms(200);
-        assert_eq!(pool.frame_count(), LARGE_FRAMES);
+        for _ in 0..10_000 {
+            if pool.write_failure().is_some() {
+                break;
+            }
+            thread::sleep_ms(1);
+        }
         assert!(pool.leaving_frames() > 0 && pool.write_failure().is_some());
+        assert_eq!(pool.frame_count(), LARGE_FRAMES);
         disk.clear_faults();
         wait_until_small(&pool, SMALL_FRAMES);
         assert!(pages.iter().all(|page| pool.read_in(*page).is_ok()));
