@@ -29,7 +29,7 @@ uint64_t type_bits(const fe_fk_def &def) {
          (def.on_update < 4 ? of_update[def.on_update] : 0);
 }
 
-void collect(void *arg, const fe_fk_row *row) {
+ForeignKey key_of(const fe_fk_row *row) {
   const std::string child = row->child;
   ForeignKey key;
   key.id = child.substr(0, child.rfind('/') + 1) + row->def.name;
@@ -38,7 +38,11 @@ void collect(void *arg, const fe_fk_row *row) {
   key.type = type_bits(row->def);
   for (uint32_t i = 0; i < row->def.column_count; i++)
     key.columns.emplace_back(row->def.columns[i].own, row->def.columns[i].other);
-  static_cast<std::vector<ForeignKey> *>(arg)->push_back(std::move(key));
+  return key;
+}
+
+void collect(void *arg, const fe_fk_row *row) {
+  static_cast<std::vector<ForeignKey> *>(arg)->push_back(key_of(row));
 }
 
 int fill_foreign(THD *thd, TABLE_LIST *tables, Item *) {
@@ -59,12 +63,11 @@ struct KeyColumn {
 };
 
 void collect_columns(void *arg, const fe_fk_row *row) {
-  std::vector<ForeignKey> keys;
-  collect(&keys, row);
+  const ForeignKey key = key_of(row);
   uint64_t pos = 0;
-  for (const auto &column : keys.front().columns)
+  for (const auto &column : key.columns)
     static_cast<std::vector<KeyColumn> *>(arg)->push_back(
-        {keys.front().id, column.first, column.second, pos++});
+        {key.id, column.first, column.second, pos++});
 }
 
 int fill_foreign_cols(THD *thd, TABLE_LIST *tables, Item *) {

@@ -42,6 +42,14 @@ void collect_long_wait(void *arg, const fe_long_wait_row *row) {
                                                         copy_of(row->index), copy_of(row->query)});
 }
 
+/* What was waited for, in four columns. */
+void put_place(Field **f, const LongWait &wait) {
+  put_or_null(f[0], wait.table);
+  put_or_null(f[1], wait.index);
+  put_or_null(f[2], wait.row.page);
+  put_or_null(f[3], wait.row.holder_thread_id);
+}
+
 int fill_long_waits(THD *thd, TABLE_LIST *tables, Item *) {
   return fill_rows<LongWait>(thd, tables, fe_each_long_wait, collect_long_wait,
                              [thd](Field **f, const LongWait &wait) {
@@ -50,10 +58,7 @@ int fill_long_waits(THD *thd, TABLE_LIST *tables, Item *) {
                                put(f[2], wait.reason);
                                put_or_null(f[3], wait.row.thread_id);
                                put_or_null(f[4], wait.thread);
-                               put_or_null(f[5], wait.table);
-                               put_or_null(f[6], wait.index);
-                               put_or_null(f[7], wait.row.page);
-                               put_or_null(f[8], wait.row.holder_thread_id);
+                               put_place(f + 5, wait);
                                put_or_null(f[9], wait.query);
                              });
 }
@@ -72,10 +77,7 @@ int fill_stalls(THD *thd, TABLE_LIST *tables, Item *) {
                                put(f[3], wait.row.thread_id);
                                put_or_null(f[4], wait.row.txn_id);
                                put_or_null(f[5], wait.query);
-                               put_or_null(f[6], wait.table);
-                               put_or_null(f[7], wait.index);
-                               put_or_null(f[8], wait.row.page);
-                               put_or_null(f[9], wait.row.holder_thread_id);
+                               put_place(f + 6, wait);
                              });
 }
 

@@ -74,9 +74,10 @@ fn rows_of(engine: &Arc<Engine>) -> Rows {
 
 /// Some rows change, in one transaction.
 fn change_some(s: &mut Session, t: &Arc<Table>, rows: &mut Rows, rng: &mut Rng) {
-    many_of(3000, s, t, rows, rng, 1);
+    change_some_of(3000, s, t, rows, rng);
 }
 
+/// The same of the rows below that key.
 fn change_some_of(keys: u64, s: &mut Session, t: &Arc<Table>, rows: &mut Rows, rng: &mut Rng) {
     for _ in 0..40 {
         let n = rng.below(keys);
