@@ -173,10 +173,16 @@ std::string hex(fe_slice key) {
   return out;
 }
 
+/* What a lock is on. */
+std::string lock_data(const fe_lock_row &row) {
+  if (row.records)
+    return std::to_string(row.records) + " records";
+  return row.until.len ? hex(row.key) + ".." + hex(row.until) : hex(row.key);
+}
+
 void collect_lock(void *arg, const fe_lock_row *row) {
   static_cast<std::vector<Lock> *>(arg)->push_back(
-      {*row, copy_of(row->mode), copy_of(row->table), copy_of(row->index),
-       row->until.len ? hex(row->key) + ".." + hex(row->until) : hex(row->key)});
+      {*row, copy_of(row->mode), copy_of(row->table), copy_of(row->index), lock_data(*row)});
 }
 
 int fill_locks(THD *thd, TABLE_LIST *tables, Item *) {

@@ -783,6 +783,7 @@ typedef struct {
   const char *index;
   fe_slice key;
   fe_slice until; /* empty: the one key; else a range of keys, both ends included */
+  uint64_t records; /* a set of so many record locks, without their keys; 0: no set */
   int granted;
 } fe_lock_row;
 void fe_each_lock(fe_engine *engine, void (*each)(void *arg, const fe_lock_row *row),

@@ -383,6 +383,7 @@ pub struct fe_lock_row {
     pub index: *const c_char,
     pub key: fe_slice,
     pub until: fe_slice,
+    pub records: u64,
     pub granted: c_int,
 }
 

@@ -111,7 +111,9 @@ pub unsafe extern "C" fn fe_each_lock(
                 (c_text(&t), c_text(&i))
             });
             let mode = c_text(info.mode);
-            let range = [&info.key[..], &info.until[..]].concat();
+            // An owner has two sets in an index at most, one in each mode.
+            let set = if info.records == 0 { "" } else { info.mode };
+            let range = [&info.key[..], &info.until[..], set.as_bytes()].concat();
             let out = fe_lock_row {
                 lock_id: lock_id(info.thread_id, info.index.0, &range),
                 txn_id: info.txn.0,
@@ -121,6 +123,7 @@ pub unsafe extern "C" fn fe_each_lock(
                 index: index.as_ptr(),
                 key: fe_slice::of(&info.key),
                 until: fe_slice::of(&info.until),
+                records: info.records,
                 granted: c_int::from(!info.waiting),
             };
             each(arg, &out);

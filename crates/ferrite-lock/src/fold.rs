@@ -1,5 +1,5 @@
-//! Ranges and single locks: when a scan goes on with a range, and how the lock of one key is made
-//! explicit again. What ranges are for is in `ranges`.
+//! Ranges, sets and single locks: when a scan goes on with a range, and how the lock of one key is
+//! made explicit again. What they are for is in `ranges` and `lock_set`.
 //!
 //! Locking: as `ranges`.
 
@@ -8,7 +8,7 @@ use ferrite_sync::Arc;
 use ferrite_types::{IndexId, Result};
 
 use crate::index_ranges::RangeId;
-use crate::mode::{missing, row_mask, Mask, Mode, Span};
+use crate::mode::{missing, row_mask, Mask, Mode, Span, REC, REC_S};
 use crate::owner::{Handle, Owner};
 use crate::queue::Wakes;
 use crate::shard::{KeyRef, Locked, Outcome};
@@ -17,6 +17,8 @@ use crate::table::{Attempt, LockTable};
 /// Locks of an owner from which on its scans fold early, and after how many in a row they do then.
 const MANY_LOCKS: u64 = 1024;
 const FOLD_EARLY_AFTER: u32 = 2;
+/// Shards in which sets are released under one hold of the owner's list.
+const SHARDS_AT_ONCE: usize = 16;
 
 impl LockTable {
     /// Should a scan that has taken so many next-key locks in a row grow a range? An owner that holds
@@ -126,7 +128,7 @@ impl LockTable {
         })
     }
 
-    /// Somebody else's range is in the way of a request for this key, and not in the key's
+    /// Somebody else's range or set is in the way of a request for this key, and not in the key's
     /// line itself.
     pub(crate) fn is_folded(
         &self,
@@ -140,16 +142,24 @@ impl LockTable {
             queue.is_some_and(|q| missing(mask, q.held_by(other)) == 0)
         };
         let folded = |other: &Arc<Owner>, mask: Mask| !in_line(other, mask);
-        asked != 0 && !self.ranges.others(owner, k, asked, &folded).is_empty()
+        let asked = missing(asked, shard.sets().held_by(owner, k));
+        shard.sets().in_the_way(owner, k, asked)
+            || asked != 0 && !self.ranges.others(owner, k, asked, &folded).is_empty()
     }
 
-    /// Gives the owners of ranges in the way of a request an explicit lock on its key.
+    /// Gives the owners of ranges and sets in the way of a request an explicit lock on its key.
     pub(crate) fn unfold(&self, owner: &Arc<Owner>, k: KeyRef<'_>, asked: Mask) {
-        for holder in self.ranges.others(owner, k, asked, &|_, _| true) {
+        let mut holders = self.ranges.others(owner, k, asked, &|_, _| true);
+        {
+            let (_, shard) = self.lock_shard(k);
+            holders.extend(shard.sets().others(owner, k, asked).cloned());
+        }
+        for holder in holders {
             let mut wakes = Wakes::default();
             let mut list = holder.list.lock();
             let (number, mut shard) = self.lock_shard(k);
-            let mask = self.ranges.held_by(&holder, k);
+            let kept = shard.take_from_sets(&holder, k, REC, &self.tally);
+            let mask = self.ranges.held_by(&holder, k) | kept;
             if mask == 0 {
                 continue;
             }
@@ -162,8 +172,43 @@ impl LockTable {
                     slot,
                 });
             }
+            if kept != 0 {
+                // What a range stands for is counted with it, what comes out of a set as an entry.
+                holder.lock_count.fetch_add(u64::from(new_entry), Relaxed);
+                holder.count_gone(u64::from(kept.count_ones()));
+            }
             drop(list);
             wakes.send();
+        }
+    }
+
+    /// Some of the sets of an owner go, in these shards. Under its list mutex. False: it has none
+    /// left.
+    pub(crate) fn release_some_sets(&self, owner: &Arc<Owner>, shards: &mut Vec<u32>) -> bool {
+        if shards.is_empty() {
+            shards.shrink_to(64);
+            return false;
+        }
+        let stay = shards.len().saturating_sub(SHARDS_AT_ONCE);
+        for number in shards.drain(stay..) {
+            let mut shard = self.shard(number).lock();
+            shard.release_sets(owner, REC, &self.tally);
+        }
+        debug_assert_eq!(shards.len(), stay);
+        true
+    }
+
+    /// The owner's shared locks in sets go, as those in queues do. By the owner's thread.
+    pub(crate) fn release_shared_sets(&self, owner: &Arc<Owner>) {
+        let shards: Vec<u32> = owner.list.lock().sets.clone();
+        for number in shards {
+            // Under the list's mutex: nobody takes a lock out of a set meanwhile, to count it anew.
+            let list = owner.list.lock();
+            let mut shard = self.shard(number).lock();
+            let gone = shard.release_sets(owner, REC_S, &self.tally);
+            drop(shard);
+            owner.count_gone(gone);
+            drop(list);
         }
     }
 

@@ -66,6 +66,11 @@ impl LockTable {
                         .map(|g| g.owner.clone()),
                 );
             }
+            let kept = shard.sets().owners(from);
+            heirs.extend(
+                kept.filter(|(owner, mask)| part(owner, *mask) != 0)
+                    .map(|(owner, _)| owner.clone()),
+            );
         }
         // The shard first: a lock that a range takes in leaves it once the range has it.
         heirs.extend(self.ranges.owners(from));
@@ -91,7 +96,8 @@ impl LockTable {
         let held = {
             let (_, shard) = self.lock_shard(from);
             let q = shard.find(from).and_then(|slot| shard.queue(slot));
-            q.map_or(0, |q| q.held_by(owner)) | self.ranges.held_by(owner, from)
+            let in_shard = q.map_or(0, |q| q.held_by(owner)) | shard.sets().held_by(owner, from);
+            in_shard | self.ranges.held_by(owner, from)
         };
         let part = part(owner, held);
         debug_assert_eq!(part & !GAP, 0, "only gaps move, not {part:#x}");

@@ -3,11 +3,13 @@
 //! Locking: shard by shard, copied out under the mutex and handed on without it; the
 //! picture is exact per key, not across keys.
 
+use std::collections::BTreeMap;
+
 use ferrite_sync::atomic::Ordering;
-use ferrite_sync::Histogram;
+use ferrite_sync::{Arc, Histogram};
 use ferrite_types::{IndexId, TableId, TxnId};
 
-use crate::mode::words;
+use crate::mode::{words, Mask};
 use crate::owner::Owner;
 use crate::queue::Queue;
 use crate::table::LockTable;
@@ -35,7 +37,7 @@ pub struct LockStats {
     pub interrupts: u64,
     /// Owners waiting now.
     pub waiting: u64,
-    /// Keys (and table stripes) with locks now.
+    /// Keys (and table stripes) with locks now; a set counts with its locks.
     pub keys: u64,
     /// Memory in use (bytes, accounted).
     pub bytes: u64,
@@ -54,6 +56,8 @@ pub struct LockInfo {
     pub key: Vec<u8>,
     /// A range from `key` to this one; empty: the one key.
     pub until: Vec<u8>,
+    /// A set of so many record locks; their keys are not known. 0: no set.
+    pub records: u64,
     /// The table, for a table lock. One row per stripe.
     pub table: Option<TableId>,
     /// InnoDB's words: `X`, `S,GAP`, `X,REC_NOT_GAP`, `X,GAP,INSERT_INTENTION`, `IX` ...
@@ -87,27 +91,53 @@ fn info(q: &Queue, owner: &Owner, mask: crate::mode::Mask, waiting: bool) -> Loc
             q.key.clone()
         },
         until: Vec::new(),
+        records: 0,
         table,
         mode: words(mask),
         waiting,
     }
 }
 
+/// Sets of one owner, index and mode, and how many locks they are.
+type SetSizes = BTreeMap<(usize, IndexId, Mask), (Arc<Owner>, u64)>;
+
 impl LockTable {
-    /// Calls `f` for each lock, granted or waited for, and each range.
+    /// Calls `f` for each lock, granted or waited for, each range, and each set: once for all shards.
     pub fn each_lock(&self, f: &mut dyn FnMut(&LockInfo)) {
+        let mut sets = SetSizes::new();
         for cell in self.shards() {
             if cell.count.load(Ordering::Acquire) == 0 {
                 continue;
             }
             let mut found = Vec::new();
-            for q in cell.lock().each() {
+            let shard = cell.lock();
+            for set in shard.sets().iter() {
+                let name = (Arc::as_ptr(&set.owner) as usize, set.index, set.mask);
+                let size = sets.entry(name).or_insert_with(|| (set.owner.clone(), 0));
+                size.1 += set.len();
+            }
+            for q in shard.each() {
                 found.extend(q.granted.iter().map(|g| info(q, &g.owner, g.mask, false)));
                 found.extend(q.waiting.iter().map(|w| info(q, &w.owner, w.mask, true)));
             }
+            drop(shard);
             found.iter().for_each(&mut *f);
         }
-        let mut found = Vec::new();
+        let mut found: Vec<LockInfo> = sets
+            .iter()
+            .filter(|(_, (_, records))| *records != 0)
+            .map(|((_, index, mask), (owner, records))| LockInfo {
+                txn: owner.txn_id(),
+                thread_id: owner.thread_id,
+                index: *index,
+                key: Vec::new(),
+                until: Vec::new(),
+                records: *records,
+                table: None,
+                mode: words(*mask),
+                waiting: false,
+            })
+            .collect();
         self.ranges.each(&mut |index, r, mask| {
             found.push(LockInfo {
                 txn: r.data.owner.txn_id(),
@@ -115,6 +145,7 @@ impl LockTable {
                 index,
                 key: r.low.clone(),
                 until: r.high.clone(),
+                records: 0,
                 table: None,
                 mode: words(mask),
                 waiting: false,
@@ -165,7 +196,8 @@ impl LockTable {
             keys: self
                 .shards()
                 .map(|c| u64::from(c.count.load(Ordering::Relaxed)))
-                .sum(),
+                .sum::<u64>()
+                + self.tally.kept(),
             bytes: self.tally.bytes.load(Ordering::Relaxed) as u64,
         }
     }

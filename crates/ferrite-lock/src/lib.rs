@@ -17,6 +17,7 @@
 //! | `wait` | the wait itself: enqueue, sleep, time out, abort as victim |
 //! | `deadlock`, `journal` | walking the wait-for graph, choosing a victim; the latest deadlocks |
 //! | `ranges`, `fold` | what a long locking scan holds, told once; from locks to ranges and back |
+//! | `lock_set` | the record locks of an owner of thousands, as fingerprints |
 //! | `index_ranges`, `interval` | ranges of one index; by key |
 //! | `prepare` | what a prepared transaction gives back |
 //! | `gaps` | gap locks that move when records come and go |
@@ -48,6 +49,7 @@ mod info;
 mod interval;
 mod journal;
 mod line;
+mod lock_set;
 mod mode;
 mod owner;
 mod prepare;
@@ -60,6 +62,8 @@ mod wait;
 
 #[cfg(all(test, not(loom)))]
 mod cycle_tests;
+#[cfg(all(test, not(loom)))]
+mod lock_set_tests;
 #[cfg(all(test, loom))]
 mod loom_tests;
 #[cfg(all(test, not(loom)))]

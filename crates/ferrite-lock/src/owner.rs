@@ -47,6 +47,8 @@ pub(crate) struct Held {
     pub tables: HashMap<TableId, Mask, foldhash::fast::FixedState>,
     /// The indexes with ranges.
     pub ranges: BTreeSet<IndexId>,
+    /// A shard for each set in it that is the owner's.
+    pub sets: Vec<u32>,
     /// `release_all` has taken the list and is at work: nothing may be added on behalf of
     /// this owner.
     pub closing: bool,
@@ -55,9 +57,9 @@ pub(crate) struct Held {
 impl Held {
     /// A new entry in a queue.
     pub fn add(&mut self, h: Handle) {
-        // Locks are taken off the list once no range is left.
+        // Locks are taken off the list once no range and no set is left.
         debug_assert!(
-            !self.closing || !self.ranges.is_empty(),
+            !self.closing || !self.ranges.is_empty() || !self.sets.is_empty(),
             "{h:?} would never be released"
         );
         debug_assert!(
@@ -249,6 +251,15 @@ impl Owner {
     /// How many keys and tables this owner has locks on.
     pub fn locks_held(&self) -> u64 {
         self.lock_count.load(Ordering::Relaxed)
+    }
+
+    /// So many of the locks counted go.
+    pub(crate) fn count_gone(&self, locks: u64) {
+        if locks == 0 {
+            return;
+        }
+        let before = self.lock_count.fetch_sub(locks, Ordering::Relaxed);
+        debug_assert!(before >= locks, "{self:?} gives back more than it had");
     }
 
     /// True while the owner waits for a lock.

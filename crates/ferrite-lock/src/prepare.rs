@@ -7,8 +7,8 @@
 //! | record, exclusive; with its gap or without | stays |
 //! | record, shared; with its gap or without | goes |
 //! | gap alone, also behind the last record | goes |
-//! | range of shared next-key locks | goes |
-//! | range of exclusive ones; tables | stay |
+//! | range of shared next-key locks, set of shared record locks | goes |
+//! | range or set of exclusive ones; tables | stay |
 //!
 //! Locking: owner's list, then one shard or one stripe of ranges; each for some locks at a time.
 
@@ -50,6 +50,7 @@ impl LockTable {
                 }
             }
         }
+        self.release_shared_sets(owner);
         let mut at = 0;
         while self.release_some_at_prepare(owner, &mut at) {}
     }

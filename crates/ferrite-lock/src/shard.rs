@@ -1,18 +1,19 @@
 //! The keys of one shard: a chained hash over slots that are used again.
 //!
 //! Invariants: a queue that is not empty stays in its slot; an empty one is freed before
-//! the mutex is released. `count` is the number of queues: zero means that no key of this
-//! shard has any lock, readable without the mutex. `mark` has a bit for each key's hash, and some for
+//! the mutex is released. `count` is the number of queues and sets: zero means that no key of this
+//! shard has any lock, readable without the mutex. `mark` has a bit for each queue's hash, and some for
 //! keys that are gone: most keys without a lock are told by it alone, from the line that the mutex is
 //! in anyway.
 //!
 //! Locking: one mutex per shard, held for a few dozen instructions per lock.
 
-use ferrite_sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use ferrite_sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use ferrite_sync::{Arc, Mutex, MutexGuard};
 use ferrite_types::{Error, IndexId, Result};
 
-use crate::mode::{Mask, CHECKED_MOST, GAP, INSERT, REC};
+use crate::lock_set::LockSets;
+use crate::mode::{missing, Mask, CHECKED_MOST, GAP, INSERT, REC};
 use crate::owner::Owner;
 use crate::queue::{Added, Queue, Wakes};
 
@@ -33,15 +34,34 @@ pub(crate) struct Tally {
     /// Memory in use and its limit.
     pub bytes: AtomicUsize,
     pub limit_bytes: usize,
+    /// Locks in sets.
+    kept: AtomicU64,
+    /// An owner of so many locks gets record locks in sets.
+    sets_after: u64,
 }
 
 impl Tally {
-    pub fn new(limit_bytes: usize) -> Tally {
+    pub fn new(limit_bytes: usize, sets_after: u64) -> Tally {
         Tally {
             gaps: (0..GAP_COUNTERS).map(|_| AtomicU32::new(0)).collect(),
             bytes: AtomicUsize::new(0),
             limit_bytes,
+            kept: AtomicU64::new(0),
+            sets_after,
         }
+    }
+
+    pub fn keep(&self, locks: u64) {
+        self.kept.fetch_add(locks, Ordering::Relaxed);
+    }
+
+    pub fn unkeep(&self, locks: u64) {
+        let before = self.kept.fetch_sub(locks, Ordering::Relaxed);
+        debug_assert!(before >= locks, "{locks} locks of {before} leave sets");
+    }
+
+    pub fn kept(&self) -> u64 {
+        self.kept.load(Ordering::Relaxed)
     }
 
     fn gap(&self, index: IndexId) -> &AtomicU32 {
@@ -110,6 +130,8 @@ pub(crate) enum Outcome {
         new_entry: bool,
         fresh: Fresh,
     },
+    /// Granted, in a set of the shard; one that has `begun` must go into the owner's list.
+    InSet { begun: bool, fresh: Fresh },
     /// Granted and nothing kept (insert intention).
     Free,
     /// Somebody is in the way.
@@ -147,6 +169,7 @@ pub(crate) struct Shard {
     slots: Vec<Queue>,
     free: u32,
     used: u32,
+    sets: LockSets,
 }
 
 /// A shard whose mutex is held.
@@ -183,11 +206,66 @@ impl Locked<'_> {
 
     /// Would the owner have to stand in the key's line for what it lacks of `mask`?
     pub fn has_obstacle(&self, owner: &Arc<Owner>, k: KeyRef<'_>, mask: Mask) -> bool {
-        let Some(q) = self.find(k).and_then(|slot| self.queue(slot)) else {
-            return false;
-        };
-        let need = q.missing(owner, mask);
-        need != 0 && q.has_obstacle(owner, need, q.waiting.len())
+        let queue = self.find(k).and_then(|slot| self.queue(slot));
+        let held = self.held(queue, owner, k);
+        self.blocks(queue, owner, k, missing(mask, held))
+    }
+
+    /// What the owner holds on a key, in its queue and in sets.
+    fn held(&self, queue: Option<&Queue>, owner: &Arc<Owner>, k: KeyRef<'_>) -> Mask {
+        queue.map_or(0, |q| q.held_by(owner)) | self.shard.sets.held_by(owner, k)
+    }
+
+    fn blocks(&self, queue: Option<&Queue>, owner: &Arc<Owner>, k: KeyRef<'_>, need: Mask) -> bool {
+        let in_line = |q: &Queue| q.has_obstacle(owner, need, q.waiting.len());
+        need != 0 && (queue.is_some_and(in_line) || self.shard.sets.in_the_way(owner, k, need))
+    }
+
+    /// The locks without a queue.
+    pub fn sets(&self) -> &LockSets {
+        &self.shard.sets
+    }
+
+    /// Locks of these modes on a key leave the owner's sets; what that was.
+    pub fn take_from_sets(
+        &mut self,
+        owner: &Arc<Owner>,
+        k: KeyRef<'_>,
+        mask: Mask,
+        tally: &Tally,
+    ) -> Mask {
+        self.shard.sets.take(owner, k, mask, tally)
+    }
+
+    /// The owner's sets of these modes go; how many locks that were.
+    pub fn release_sets(&mut self, owner: &Arc<Owner>, mask: Mask, tally: &Tally) -> u64 {
+        let gone = self.shard.sets.release(owner, mask, tally);
+        self.publish_count();
+        gone
+    }
+
+    fn publish_count(&self) {
+        let count = self.shard.used + self.shard.sets.len() as u32;
+        self.count.store(count, Ordering::Release);
+    }
+
+    /// Keeps a record lock that nothing is in the way of in a set, if its owner has many and its
+    /// key no queue. True: a set has begun.
+    fn keep(
+        &mut self,
+        owner: &Arc<Owner>,
+        k: KeyRef<'_>,
+        need: Mask,
+        tally: &Tally,
+    ) -> Option<bool> {
+        if need & !REC != 0 || owner.locks_held() < tally.sets_after {
+            return None;
+        }
+        let begun = self.shard.sets.keep(owner, k, need, tally)?;
+        if begun {
+            self.publish_count();
+        }
+        Some(begun)
     }
 
     /// All queues that are not empty.
@@ -225,7 +303,7 @@ impl Locked<'_> {
         s.mark |= mark_of(k.hash);
         s.used += 1;
         debug_assert!(s.used as usize <= s.slots.len(), "{} queues", s.used);
-        self.count.store(s.used, Ordering::Release);
+        self.publish_count();
         tally.take(QUEUE_BYTES + k.key.len());
         debug_assert_eq!(self.find(k), Some(slot), "a queue that is not found");
         slot
@@ -240,35 +318,36 @@ impl Locked<'_> {
         tally: &Tally,
         wakes: &mut Wakes,
     ) -> Result<Outcome> {
-        let slot = self.find(k);
-        let (need, held) = match slot.map(|s| &self.shard.slots[s as usize]) {
-            None => (mask, 0),
-            Some(q) => {
-                let need = q.missing(owner, mask);
-                if need == 0 {
-                    return Ok(Outcome::Covered);
-                }
-                if q.has_obstacle(owner, need, q.waiting.len()) {
-                    return Ok(Outcome::Blocked);
-                }
-                (need, q.held_by(owner))
-            }
-        };
-        debug_assert!(need != 0 && need & !mask == 0, "{need:#x} of {mask:#x}");
+        let queue = self.find(k).and_then(|slot| self.queue(slot));
+        let held = self.held(queue, owner, k);
+        let need = missing(mask, held);
+        if need == 0 {
+            return Ok(Outcome::Covered);
+        }
+        if self.blocks(queue, owner, k, need) {
+            return Ok(Outcome::Blocked);
+        }
+        debug_assert!(need & !mask == 0, "{need:#x} of {mask:#x}");
         if need & INSERT != 0 {
             return Ok(Outcome::Free);
         }
-        if held == 0 {
+        let has_entry = queue.is_some_and(|q| q.held_by(owner) != 0);
+        if !has_entry {
             tally.check_room()?;
         }
-        let slot = self.find_or_make(k, tally);
-        let new_entry = self.add(slot, owner, need, tally, wakes);
-        debug_assert_eq!(new_entry, held == 0, "an entry in the owner's list");
         let fresh = match (held & REC, need & REC) {
             (0, _) => Fresh::Record,
             (_, 0) => Fresh::Gap,
             _ => Fresh::Mode,
         };
+        if queue.is_none() {
+            if let Some(begun) = self.keep(owner, k, need, tally) {
+                return Ok(Outcome::InSet { begun, fresh });
+            }
+        }
+        let slot = self.find_or_make(k, tally);
+        let new_entry = self.add(slot, owner, need, tally, wakes);
+        debug_assert_eq!(new_entry, !has_entry, "an entry in the owner's list");
         Ok(Outcome::Granted {
             slot,
             new_entry,
@@ -396,7 +475,7 @@ impl Locked<'_> {
         };
         s.slots.iter().enumerate().all(is_found)
             && s.slots.iter().filter(|q| !q.is_empty()).count() == s.used as usize
-            && self.count.load(Ordering::Relaxed) == s.used
+            && self.count.load(Ordering::Relaxed) == s.used + s.sets.len() as u32
     }
 
     fn release_slot(&mut self, slot: u32, tally: &Tally) {
@@ -430,13 +509,17 @@ impl Locked<'_> {
         s.stale += 1;
         if s.used == 0 && s.slots.len() > 64 {
             // Give a burst's memory back.
-            *s = Shard::new();
+            let sets = core::mem::take(&mut s.sets);
+            *s = Shard {
+                sets,
+                ..Shard::new()
+            };
         } else if s.used == 0 {
             (s.mark, s.stale) = (0, 0);
         } else if s.stale as usize > s.slots.len() + STALE_MOST {
             s.mark_anew();
         }
-        self.count.store(s.used, Ordering::Release);
+        self.publish_count();
     }
 }
 
@@ -471,6 +554,7 @@ impl Shard {
             slots: Vec::new(),
             free: NONE,
             used: 0,
+            sets: LockSets::default(),
         }
     }
 

@@ -17,8 +17,13 @@ use crate::{
 const IX: IndexId = IndexId(7);
 
 fn table() -> Arc<LockTable> {
+    table_with_sets(LockConfig::default().sets_after)
+}
+
+fn table_with_sets(sets_after: u64) -> Arc<LockTable> {
     Arc::new(LockTable::new(LockConfig {
         shards: 8,
+        sets_after,
         ..LockConfig::default()
     }))
 }
@@ -46,12 +51,24 @@ fn pick(rng: &mut Rng) -> (Mode, Span) {
 
 #[test]
 fn one_thread_agrees_with_a_naive_model() {
-    compare_with_model(false);
+    compare_with_model(false, u64::MAX);
+}
+
+#[test]
+fn so_it_does_with_sets() {
+    compare_with_model(false, 0);
+    compare_with_model(false, 3);
 }
 
 #[test]
 fn so_it_does_with_ranges() {
-    compare_with_model(true);
+    compare_with_model(true, u64::MAX);
+}
+
+#[test]
+fn so_it_does_with_ranges_and_sets() {
+    compare_with_model(true, 0);
+    compare_with_model(true, 3);
 }
 
 /// A range of the model: which owner, its lock table's name, from key to key, what it gives.
@@ -104,10 +121,10 @@ fn grow_one(
     }
 }
 
-fn compare_with_model(with_ranges: bool) {
+fn compare_with_model(with_ranges: bool, sets_after: u64) {
     for seed in 0..20 {
         let mut rng = Rng::new(seed);
-        let t = table();
+        let t = table_with_sets(sets_after);
         let owners: Vec<_> = (0..5).map(|i| Owner::new(i, 0)).collect();
         let mut model: BTreeMap<(usize, u8), Mask> = BTreeMap::new();
         let mut ranges = Vec::new();
@@ -182,7 +199,9 @@ fn compare_with_model(with_ranges: bool) {
             }
         }
         let held: usize = owners.iter().map(|o| o.locks_held() as usize).sum();
-        assert!(held == model.len() || with_ranges);
+        // What is in a set is counted for each mode, and beside the gap lock in the key's queue.
+        let with_sets = sets_after != u64::MAX && held >= model.len();
+        assert!(held == model.len() || with_ranges || with_sets);
         owners.iter().for_each(|o| t.release_all(o));
         is_clean(&t);
     }
@@ -219,7 +238,15 @@ impl Rows {
 
 #[test]
 fn many_threads_wait_deadlock_and_time_out() {
-    let t = table();
+    wait_deadlock_and_time_out(&table());
+}
+
+#[test]
+fn so_they_do_with_sets() {
+    wait_deadlock_and_time_out(&table_with_sets(0));
+}
+
+fn wait_deadlock_and_time_out(t: &Arc<LockTable>) {
     let rows = Arc::new(Rows((0..6).map(|_| AtomicU64::new(0)).collect()));
     let handles: Vec<_> = (0..8u64)
         .map(|n| {
@@ -241,7 +268,7 @@ fn many_threads_wait_deadlock_and_time_out() {
         let e = h.join().unwrap();
         (0..4).for_each(|i| ends[i] += e[i]);
     }
-    is_clean(&t);
+    is_clean(t);
     assert!(ends[0] > 0 && ends[1] > 0, "{ends:?}");
     assert_eq!(u64::from(ends[1]), t.stats().deadlocks);
     assert!(t.stats().wait_us_max < 10_000_000, "{:?}", t.stats());
@@ -431,8 +458,17 @@ impl World {
 
 #[test]
 fn implicit_locks_become_explicit_while_their_holders_end() {
+    make_explicit_while_holders_end(table());
+}
+
+#[test]
+fn so_they_do_beside_sets() {
+    make_explicit_while_holders_end(table_with_sets(0));
+}
+
+fn make_explicit_while_holders_end(table: Arc<LockTable>) {
     let w = Arc::new(World {
-        table: table(),
+        table,
         page: Mutex::new(vec![0; 5]),
         active: Mutex::default(),
         next: AtomicU64::new(1),

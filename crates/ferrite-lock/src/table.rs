@@ -40,6 +40,8 @@ pub struct LockConfig {
     pub ticker_us: u64,
     /// A scan that has taken so many next-key locks in a row goes on with a range.
     pub fold_after: u32,
+    /// An owner that holds so many locks gets further record locks in sets.
+    pub sets_after: u64,
 }
 
 impl Default for LockConfig {
@@ -50,6 +52,7 @@ impl Default for LockConfig {
             deadlock_detect: true,
             ticker_us: 1_000_000,
             fold_after: 64,
+            sets_after: 4096,
         }
     }
 }
@@ -79,6 +82,16 @@ impl Attempt {
     /// The lock on the record is there and was not before: [`LockTable::unlock`] may take it back.
     pub fn is_new(self) -> bool {
         matches!(self, Attempt::Granted | Attempt::Stronger)
+    }
+}
+
+impl From<Fresh> for Attempt {
+    fn from(fresh: Fresh) -> Attempt {
+        match fresh {
+            Fresh::Record => Attempt::Granted,
+            Fresh::Mode => Attempt::Stronger,
+            Fresh::Gap => Attempt::Held,
+        }
     }
 }
 
@@ -112,7 +125,7 @@ impl LockTable {
         LockTable {
             cells: (0..shards).map(|_| CachePadded::new(Cell::new())).collect(),
             seed: foldhash::quality::FixedState::with_seed(random::next_u64()),
-            tally: Tally::new(config.limit_bytes),
+            tally: Tally::new(config.limit_bytes, config.sets_after),
             ranges: Ranges::new(),
             deadlock_detect: ferrite_sync::atomic::AtomicBool::new(config.deadlock_detect),
             journal: Journal::default(),
@@ -209,6 +222,13 @@ impl LockTable {
             Outcome::Blocked => Attempt::Blocked,
             Outcome::Covered => Attempt::Held,
             Outcome::Free => Attempt::Granted,
+            Outcome::InSet { begun, fresh } => {
+                if begun {
+                    owner.list.lock().sets.push(shard);
+                }
+                owner.lock_count.fetch_add(1, Ordering::Relaxed);
+                Attempt::from(fresh)
+            }
             Outcome::Granted {
                 slot,
                 new_entry,
@@ -217,11 +237,7 @@ impl LockTable {
                 if new_entry {
                     note_entry(owner, Handle { shard, slot });
                 }
-                match fresh {
-                    Fresh::Record => Attempt::Granted,
-                    Fresh::Mode => Attempt::Stronger,
-                    Fresh::Gap => Attempt::Held,
-                }
+                Attempt::from(fresh)
             }
         }
     }
@@ -336,19 +352,19 @@ impl LockTable {
             if list.tables.capacity() > 1024 {
                 list.tables.shrink_to_fit();
             }
-            if list.locks.is_empty() && list.ranges.is_empty() {
+            if list.locks.is_empty() && list.ranges.is_empty() && list.sets.is_empty() {
                 return;
             }
             list.closing = true;
         }
         let mut locks = loop {
-            // Who comes in between may still unfold a range that is left.
+            // Who comes in between may still unfold a range, or a set, that is left.
             let mut list = owner.list.lock();
             let list = &mut *list;
-            if !self
+            let more = self
                 .ranges
-                .release_some(owner, &mut list.ranges, &self.tally)
-            {
+                .release_some(owner, &mut list.ranges, &self.tally);
+            if !more && !self.release_some_sets(owner, &mut list.sets) {
                 break core::mem::take(&mut list.locks);
             }
         };
@@ -366,6 +382,7 @@ impl LockTable {
         let mut list = owner.list.lock();
         debug_assert!(list.locks.is_empty(), "added to one that is closing");
         debug_assert!(list.ranges.is_empty() && list.tables.is_empty());
+        debug_assert!(list.sets.is_empty(), "a set is left");
         if locks.capacity() <= 1024 {
             list.locks = locks;
         }
@@ -389,18 +406,17 @@ impl LockTable {
         let mut list = owner.list.lock();
         let (number, mut shard) = self.lock_shard(k);
         debug_assert!(!list.closing, "by the owner's thread");
-        let Some(slot) = shard.find(k) else { return };
-        let gone = shard.remove(slot, owner, mask, &self.tally, &mut wakes);
+        let kept = shard.take_from_sets(owner, k, mask, &self.tally);
+        let slot = shard.find(k);
+        let gone = slot.filter(|slot| shard.remove(*slot, owner, mask, &self.tally, &mut wakes));
         drop(shard);
-        if gone {
-            let h = Handle {
+        if let Some(slot) = gone {
+            list.forget(Handle {
                 shard: number,
                 slot,
-            };
-            list.forget(h);
-            let before = owner.lock_count.fetch_sub(1, Ordering::Relaxed);
-            debug_assert!(before > 0, "{owner:?} gives back more than it had");
+            });
         }
+        owner.count_gone(u64::from(kept.count_ones()) + u64::from(gone.is_some()));
         drop(list);
         wakes.send();
     }
