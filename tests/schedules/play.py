@@ -216,7 +216,9 @@ class Player:
                 cursor.execute(LOCK_WAITS)
                 for waiter, holder, index, data, mode, place in cursor.fetchall():
                     key = _first_number(data)
-                    wait = Wait(connections[waiter], connections[holder], index, place, key, mode.endswith("GAP"))
+                    # Of the supremum there is only the gap; InnoDB does not say so.
+                    gap = mode.endswith("GAP") or (data or "").startswith("supremum")
+                    wait = Wait(connections[waiter], connections[holder], index, place, key, gap)
                     evidence.waits.append(wait)
             if any(outcome.detail == str(DEADLOCK) for _, outcome in found):
                 cursor.execute("SHOW ENGINE INNODB STATUS")

@@ -160,7 +160,7 @@ impl LockTable {
             let (number, mut shard) = self.lock_shard(k);
             let kept = shard.take_from_sets(&holder, k, REC, &self.tally);
             let mask = self.ranges.held_by(&holder, k) | kept;
-            if mask == 0 {
+            if mask == 0 || ferrite_sync::mutant!("lock.sets_lost_at_unfold") && kept != 0 {
                 continue;
             }
             debug_assert!(!Arc::ptr_eq(&holder, owner), "an own range is in the way");

@@ -13,7 +13,7 @@ use ferrite_sync::{Arc, Mutex, MutexGuard};
 use ferrite_types::{Error, IndexId, Result};
 
 use crate::lock_set::LockSets;
-use crate::mode::{missing, Mask, CHECKED_MOST, GAP, INSERT, REC};
+use crate::mode::{conflicts, missing, Mask, CHECKED_MOST, GAP, INSERT, REC};
 use crate::owner::Owner;
 use crate::queue::{Added, Queue, Wakes};
 
@@ -206,19 +206,10 @@ impl Locked<'_> {
 
     /// Would the owner have to stand in the key's line for what it lacks of `mask`?
     pub fn has_obstacle(&self, owner: &Arc<Owner>, k: KeyRef<'_>, mask: Mask) -> bool {
+        let (own, others) = self.shard.sets.held(owner, k);
         let queue = self.find(k).and_then(|slot| self.queue(slot));
-        let held = self.held(queue, owner, k);
-        self.blocks(queue, owner, k, missing(mask, held))
-    }
-
-    /// What the owner holds on a key, in its queue and in sets.
-    fn held(&self, queue: Option<&Queue>, owner: &Arc<Owner>, k: KeyRef<'_>) -> Mask {
-        queue.map_or(0, |q| q.held_by(owner)) | self.shard.sets.held_by(owner, k)
-    }
-
-    fn blocks(&self, queue: Option<&Queue>, owner: &Arc<Owner>, k: KeyRef<'_>, need: Mask) -> bool {
-        let in_line = |q: &Queue| q.has_obstacle(owner, need, q.waiting.len());
-        need != 0 && (queue.is_some_and(in_line) || self.shard.sets.in_the_way(owner, k, need))
+        let need = missing(mask, own | queue.map_or(0, |q| q.held_by(owner)));
+        need != 0 && (conflicts(need, others) || blocks(queue, owner, need))
     }
 
     /// The locks without a queue.
@@ -318,13 +309,14 @@ impl Locked<'_> {
         tally: &Tally,
         wakes: &mut Wakes,
     ) -> Result<Outcome> {
+        let (in_sets, others) = self.shard.sets.held(owner, k);
         let queue = self.find(k).and_then(|slot| self.queue(slot));
-        let held = self.held(queue, owner, k);
+        let held = in_sets | queue.map_or(0, |q| q.held_by(owner));
         let need = missing(mask, held);
         if need == 0 {
             return Ok(Outcome::Covered);
         }
-        if self.blocks(queue, owner, k, need) {
+        if conflicts(need, others) || blocks(queue, owner, need) {
             return Ok(Outcome::Blocked);
         }
         debug_assert!(need & !mask == 0, "{need:#x} of {mask:#x}");
@@ -521,6 +513,10 @@ impl Locked<'_> {
         }
         self.publish_count();
     }
+}
+
+fn blocks(queue: Option<&Queue>, owner: &Arc<Owner>, need: Mask) -> bool {
+    queue.is_some_and(|q| q.has_obstacle(owner, need, q.waiting.len()))
 }
 
 fn count_added(tally: &Tally, index: IndexId, added: Added) {

@@ -513,6 +513,7 @@ fn config(rng: &mut Rng) -> Config {
         txn_ring_bits: pick(rng, &[10, 11, 12]),
         manual_background: false,
         lock_fold_after: 64,
+        lock_sets_after: 4096,
         store_reuse_soon: false,
         background_undo_bytes: 16 << 20,
         scrub: false,
@@ -574,6 +575,7 @@ impl Plan {
         config.lock_fold_after = pick(apart, &[0, 0, 1, 3, 64]);
         config.store_reuse_soon = apart.chance(1, 3);
         config.scrub = Rng::new(seed ^ 0x71a1_5c4b).chance(1, 4);
+        config.lock_sets_after = pick(&mut Rng::new(seed ^ 0x71a1_5e75), &[0, 0, 2, 4096]);
         let stale_reads = apart.chance(1, 2);
         Plan {
             seed,

@@ -169,6 +169,7 @@ impl Engine {
         let lock_config = LockConfig {
             deadlock_detect: config.deadlock_detect,
             fold_after: config.lock_fold_after,
+            sets_after: config.lock_sets_after,
             ..LockConfig::default()
         };
         let version_config = VersionConfig::with_memory(config.history_ring_bytes as usize);

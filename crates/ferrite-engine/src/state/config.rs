@@ -53,6 +53,8 @@ pub struct Config {
     pub manual_background: bool,
     /// A locking scan tells its locks as a range after so many.
     pub lock_fold_after: u32,
+    /// A transaction that holds so many locks gets further record locks in sets.
+    pub lock_sets_after: u64,
     /// Free space in the store is used again as soon as can be (simulator).
     pub store_reuse_soon: bool,
     /// A transaction that a crash cut off and whose undo is longer, in bytes, is rolled back while
@@ -94,6 +96,7 @@ impl Default for Config {
             manual_background: false,
             scrub: false,
             lock_fold_after: LockConfig::default().fold_after,
+            lock_sets_after: LockConfig::default().sets_after,
             store_reuse_soon: false,
             background_undo_bytes: 16 << 20,
             recovery_threads: 0,
