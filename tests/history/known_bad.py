@@ -53,6 +53,18 @@ CASES: list[tuple[str, str, list[Txn], dict[int, list[int]]]] = [
         [_txn(1, [("read", 1, []), ("append", 2, 20)]), _txn(2, [("read", 2, []), ("append", 1, 10)])],
         {1: [10], 2: [20]},
     ),
+    (
+        "read of a commit that a crash took back, by a transaction that has changed something",
+        "G1a",
+        [_txn(1, [("append", 1, 10)], "open"), _txn(2, [("read", 1, [10]), ("append", 2, 20)])],
+        {1: [], 2: [20]},
+    ),
+    (
+        "the same, by one that only reads",
+        "",
+        [_txn(1, [("append", 1, 10)], "open"), _txn(2, [("read", 1, [10])])],
+        {1: []},
+    ),
     ("lost commit", "lost", [_txn(1, [("append", 1, 10)])], {1: []}),
     ("half a commit", "lost", [_txn(1, [("append", 1, 10), ("append", 2, 20)], "open")], {1: [10], 2: []}),
     (
