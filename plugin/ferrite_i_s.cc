@@ -175,8 +175,7 @@ std::string hex(fe_slice key) {
 
 /* What a lock is on. */
 std::string lock_data(const fe_lock_row &row) {
-  if (row.records)
-    return std::to_string(row.records) + " records";
+  if (row.records) return std::to_string(row.records) + " records";
   return row.until.len ? hex(row.key) + ".." + hex(row.until) : hex(row.key);
 }
 

@@ -172,6 +172,7 @@ impl LockTable {
                     slot,
                 });
             }
+            debug_assert_eq!(kept & !REC, 0, "only record locks are in sets");
             if kept != 0 {
                 // What a range stands for is counted with it, what comes out of a set as an entry.
                 holder.lock_count.fetch_add(u64::from(new_entry), Relaxed);
@@ -207,6 +208,7 @@ impl LockTable {
             let mut shard = self.shard(number).lock();
             let gone = shard.release_sets(owner, REC_S, &self.tally);
             drop(shard);
+            debug_assert!(!list.closing, "by the owner's thread");
             owner.count_gone(gone);
             drop(list);
         }

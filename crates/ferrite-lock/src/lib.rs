@@ -22,6 +22,7 @@
 //! | `prepare` | what a prepared transaction gives back |
 //! | `gaps` | gap locks that move when records come and go |
 //! | `table_locks` | IS, IX, S, X on whole tables |
+//! | `tally` | what all shards count together; a key with its hash |
 //! | `info`, `counters` | what `information_schema` shows |
 //!
 //! Invariants:
@@ -58,6 +59,7 @@ mod ranges;
 mod shard;
 mod table;
 mod table_locks;
+mod tally;
 mod wait;
 
 #[cfg(all(test, not(loom)))]

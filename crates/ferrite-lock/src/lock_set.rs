@@ -25,7 +25,7 @@ use ferrite_types::IndexId;
 
 use crate::mode::{conflicts, missing, Mask, CHECKED_MOST, REC, REC_S, REC_X};
 use crate::owner::Owner;
-use crate::shard::{KeyRef, Tally};
+use crate::tally::{KeyRef, Tally};
 
 /// Sets in one shard; further owners' locks stay single.
 const SETS_MOST: usize = 16;
@@ -272,6 +272,7 @@ impl LockSets {
         if found.is_some() || self.0.len() >= SETS_MOST {
             return found;
         }
+        debug_assert!(index.get() != 0, "tables are in no set");
         self.0.reserve_exact(1);
         self.0.push(LockSet {
             owner: owner.clone(),
@@ -300,6 +301,7 @@ impl LockSets {
 
     /// An owner's sets of these modes go. How many locks that were.
     pub fn release(&mut self, owner: &Arc<Owner>, mask: Mask, tally: &Tally) -> u64 {
+        assert!(mask != 0 && mask & !REC == 0, "{mask:#x} is in no set");
         let mut gone = 0;
         self.0.retain(|set| {
             let stays = set.mask & mask == 0 || !Arc::ptr_eq(&set.owner, owner);
@@ -313,6 +315,12 @@ impl LockSets {
         if self.0.is_empty() {
             self.0 = Vec::new();
         }
+        debug_assert!(
+            self.0
+                .iter()
+                .all(|set| set.mask & mask == 0 || !Arc::ptr_eq(&set.owner, owner)),
+            "a set stays"
+        );
         gone
     }
 }

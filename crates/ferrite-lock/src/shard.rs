@@ -8,14 +8,15 @@
 //!
 //! Locking: one mutex per shard, held for a few dozen instructions per lock.
 
-use ferrite_sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use ferrite_sync::atomic::{AtomicU32, Ordering};
 use ferrite_sync::{Arc, Mutex, MutexGuard};
-use ferrite_types::{Error, IndexId, Result};
+use ferrite_types::{IndexId, Result};
 
 use crate::lock_set::LockSets;
 use crate::mode::{conflicts, missing, Mask, CHECKED_MOST, GAP, INSERT, REC};
 use crate::owner::Owner;
 use crate::queue::{Added, Queue, Wakes};
+pub(crate) use crate::tally::{KeyRef, Tally};
 
 const NONE: u32 = u32::MAX;
 /// The mark is made anew when as many keys have gone as there are slots, and so many more: its cost is
@@ -24,90 +25,6 @@ const STALE_MOST: usize = 16;
 /// Accounted size of a queue besides its key, and of an entry in it (bytes).
 const QUEUE_BYTES: usize = 128;
 const ENTRY_BYTES: usize = 24;
-/// Counters of gap locks, by index modulo this. A model has one: loom looks at each.
-const GAP_COUNTERS: usize = if cfg!(loom) { 1 } else { 4096 };
-
-/// Counters over all shards.
-pub(crate) struct Tally {
-    /// Entries (granted or waiting) with a gap part, by index.
-    gaps: Box<[AtomicU32]>,
-    /// Memory in use and its limit.
-    pub bytes: AtomicUsize,
-    pub limit_bytes: usize,
-    /// Locks in sets.
-    kept: AtomicU64,
-    /// An owner of so many locks gets record locks in sets.
-    sets_after: u64,
-}
-
-impl Tally {
-    pub fn new(limit_bytes: usize, sets_after: u64) -> Tally {
-        Tally {
-            gaps: (0..GAP_COUNTERS).map(|_| AtomicU32::new(0)).collect(),
-            bytes: AtomicUsize::new(0),
-            limit_bytes,
-            kept: AtomicU64::new(0),
-            sets_after,
-        }
-    }
-
-    pub fn keep(&self, locks: u64) {
-        self.kept.fetch_add(locks, Ordering::Relaxed);
-    }
-
-    pub fn unkeep(&self, locks: u64) {
-        let before = self.kept.fetch_sub(locks, Ordering::Relaxed);
-        debug_assert!(before >= locks, "{locks} locks of {before} leave sets");
-    }
-
-    pub fn kept(&self) -> u64 {
-        self.kept.load(Ordering::Relaxed)
-    }
-
-    fn gap(&self, index: IndexId) -> &AtomicU32 {
-        &self.gaps[index.get() as usize % GAP_COUNTERS]
-    }
-
-    pub fn has_gaps(&self, index: IndexId) -> bool {
-        self.gap(index).load(Ordering::Acquire) != 0
-    }
-
-    pub fn count_gap(&self, index: IndexId) {
-        self.gap(index).fetch_add(1, Ordering::Release);
-    }
-
-    pub fn uncount_gap(&self, index: IndexId) {
-        let before = self.gap(index).fetch_sub(1, Ordering::Release);
-        debug_assert!(
-            before > 0,
-            "a gap lock on {index:?} goes that was not counted"
-        );
-    }
-
-    pub fn take(&self, bytes: usize) {
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-    }
-
-    pub fn give(&self, bytes: usize) {
-        let before = self.bytes.fetch_sub(bytes, Ordering::Relaxed);
-        debug_assert!(before >= bytes, "{bytes} bytes of {before} are given back");
-    }
-
-    pub fn check_room(&self) -> Result<()> {
-        if self.bytes.load(Ordering::Relaxed) >= self.limit_bytes {
-            return Err(Error::LockTableFull);
-        }
-        Ok(())
-    }
-}
-
-/// A key with its hash.
-#[derive(Clone, Copy)]
-pub(crate) struct KeyRef<'a> {
-    pub hash: u64,
-    pub index: IndexId,
-    pub key: &'a [u8],
-}
 
 /// What of a granted request the owner did not hold before.
 #[derive(Clone, Copy, PartialEq, Eq)]
