@@ -9,6 +9,7 @@
 #include <string>
 
 #include "ferrite_hton.h"
+#include "ferrite_vars.h"
 
 namespace {
 
@@ -49,6 +50,9 @@ bool ferrite_hot_backup(THD *thd, const fe_backup_plan &plan) {
     fe_backup_end(ferrite_engine, 0, "SET GLOBAL ferrite_backup_dir = '' ended it");
     return true;
   }
+  if (ferrite_opened_snapshot())
+    return refuse(ER_WRONG_VALUE_FOR_VAR, "this server has a snapshot of another one open",
+                  plan.dir);
   if (is_within(plan.dir, mysql_real_data_home))
     return refuse(ER_WRONG_VALUE_FOR_VAR, "it is inside the data directory", plan.dir);
   /* So that the end of this connection is heard of. */

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "ferrite_hton.h"
+#include "ferrite_vars.h"
 
 namespace {
 
@@ -230,6 +231,10 @@ bool ferrite_kept_create(THD *thd, const char *name) {
            " LOCK or LOCK TABLES");
     return false;
   }
+  if (ferrite_opened_snapshot()) {
+    refuse(variable, name, "this server has a snapshot of another one open");
+    return false;
+  }
   std::string why;
   switch (take(thd, name, false, &why)) {
     case Taken::YES:
@@ -252,7 +257,7 @@ bool ferrite_kept_drop(const char *name) {
 }
 
 void ferrite_kept_schedule(unsigned int interval_s, unsigned int most) {
-  if (ferrite_engine) schedule.set(interval_s, most);
+  if (ferrite_engine && !ferrite_opened_snapshot()) schedule.set(interval_s, most);
 }
 
 void ferrite_kept_stop() { schedule.stop(); }

@@ -33,6 +33,7 @@ char *backup_dir;
 char *backup_base;
 char *snapshot_create;
 char *snapshot_drop;
+char *open_snapshot;
 unsigned int snapshot_interval;
 unsigned int snapshots_kept;
 unsigned long long snapshot_max_bytes;
@@ -62,17 +63,20 @@ void update_global(const char *name, void *to, const void *save) {
   if (core_takes(name, static_cast<uint64_t>(value))) *static_cast<T *>(to) = value;
 }
 
-/* A path, or nothing; only for users who may take backups. */
-int check_backup_path(THD *thd, struct st_mysql_sys_var *, void *save,
-                      struct st_mysql_value *value) {
-  if (ferrite_may_not_back_up(thd)) return 1;
-  char buffer[FN_REFLEN];
+/* A text shorter than `Room`, or nothing; only for users whom `may_not` does not refuse. */
+template <bool (*may_not)(THD *), int Room>
+int check_text(THD *thd, struct st_mysql_sys_var *, void *save, struct st_mysql_value *value) {
+  if (may_not(thd)) return 1;
+  char buffer[Room];
   int length = sizeof buffer;
-  const char *path = value->val_str(value, buffer, &length);
-  if (path && length >= FN_REFLEN) return 1;
-  *static_cast<const char **>(save) = path ? thd_strmake(thd, path, length) : "";
+  const char *text = value->val_str(value, buffer, &length);
+  if (text && length >= Room) return 1;
+  *static_cast<const char **>(save) = text ? thd_strmake(thd, text, length) : "";
   return 0;
 }
+
+constexpr auto check_backup_path = check_text<ferrite_may_not_back_up, FN_REFLEN>;
+constexpr auto check_snapshot_name = check_text<ferrite_may_not_keep, NAME_LEN + 1>;
 
 /* Texts of the variables are the server's to free. */
 void set_text(void *to, const char *text) {
@@ -86,42 +90,31 @@ void update_backup_base(THD *, struct st_mysql_sys_var *, void *to, const void *
   set_text(to, *static_cast<const char *const *>(save));
 }
 
+/* Settings that do something keep their old text if it fails; meanwhile other settings can be
+ * changed. */
+template <class Do>
+void set_if_done(void *to, const char *text, Do act) {
+  mysql_mutex_unlock(&LOCK_global_system_variables);
+  const bool done = act();
+  mysql_mutex_lock(&LOCK_global_system_variables);
+  if (done) set_text(to, text);
+}
+
 void update_backup_dir(THD *thd, struct st_mysql_sys_var *, void *to, const void *save) {
   const char *dir = *static_cast<const char *const *>(save);
   const std::string base = backup_base ? backup_base : "";
   const fe_backup_plan plan = {dir, base.c_str(), 0, backup_max_kept_bytes, backup_max_rate};
-  mysql_mutex_unlock(&LOCK_global_system_variables);
-  const bool begun = ferrite_hot_backup(thd, plan);
-  mysql_mutex_lock(&LOCK_global_system_variables);
-  if (begun) set_text(to, dir);
-}
-
-/* The name of a snapshot, or nothing; only for users who may take them. */
-int check_snapshot_name(THD *thd, struct st_mysql_sys_var *, void *save,
-                        struct st_mysql_value *value) {
-  if (ferrite_may_not_keep(thd)) return 1;
-  char buffer[NAME_LEN + 1];
-  int length = sizeof buffer;
-  const char *name = value->val_str(value, buffer, &length);
-  if (name && length > NAME_LEN) return 1;
-  *static_cast<const char **>(save) = name ? thd_strmake(thd, name, length) : "";
-  return 0;
+  set_if_done(to, dir, [&] { return ferrite_hot_backup(thd, plan); });
 }
 
 void update_snapshot_create(THD *thd, struct st_mysql_sys_var *, void *to, const void *save) {
   const char *name = *static_cast<const char *const *>(save);
-  mysql_mutex_unlock(&LOCK_global_system_variables);
-  const bool taken = ferrite_kept_create(thd, name);
-  mysql_mutex_lock(&LOCK_global_system_variables);
-  if (taken) set_text(to, name);
+  set_if_done(to, name, [&] { return ferrite_kept_create(thd, name); });
 }
 
 void update_snapshot_drop(THD *, struct st_mysql_sys_var *, void *to, const void *save) {
   const char *name = *static_cast<const char *const *>(save);
-  mysql_mutex_unlock(&LOCK_global_system_variables);
-  const bool dropped = ferrite_kept_drop(name);
-  mysql_mutex_lock(&LOCK_global_system_variables);
-  if (dropped) set_text(to, name);
+  set_if_done(to, name, [&] { return ferrite_kept_drop(name); });
 }
 
 void update_snapshot_schedule(THD *, struct st_mysql_sys_var *, void *to, const void *save) {
@@ -319,6 +312,12 @@ static MYSQL_SYSVAR_STR(snapshot_drop, snapshot_drop,
                         "Setting it to the name of a kept snapshot drops that snapshot.",
                         check_snapshot_name, update_snapshot_drop, "");
 
+static MYSQL_SYSVAR_STR(
+    open_snapshot, open_snapshot, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
+    "DATADIR:NAME: opens a kept snapshot of the server with that data directory, which may run, in"
+    " place of tables of this server's own. They can only be read.",
+    nullptr, nullptr, nullptr);
+
 static MYSQL_SYSVAR_UINT(snapshot_interval, snapshot_interval, PLUGIN_VAR_RQCMDARG,
                          "A snapshot is taken every so many seconds, and kept. 0: none.", nullptr,
                          update_snapshot_schedule, 0, 0, 31536000, 0);
@@ -363,10 +362,25 @@ struct st_mysql_sys_var *ferrite_system_variables[] = {MYSQL_SYSVAR(buffer_pool_
                                                        MYSQL_SYSVAR(backup_max_rate),
                                                        MYSQL_SYSVAR(snapshot_create),
                                                        MYSQL_SYSVAR(snapshot_drop),
+                                                       MYSQL_SYSVAR(open_snapshot),
                                                        MYSQL_SYSVAR(snapshot_interval),
                                                        MYSQL_SYSVAR(snapshots_kept),
                                                        MYSQL_SYSVAR(snapshot_max_bytes),
                                                        nullptr};
+
+/* The part before the last colon, and that behind it. */
+static void fill_opened_snapshot(fe_config *config) {
+  static std::string of, name;
+  of = open_snapshot;
+  name.clear();
+  const size_t colon = of.rfind(':');
+  if (colon != std::string::npos) {
+    name = of.substr(colon + 1);
+    of.resize(colon);
+  }
+  config->snapshot_of = of.c_str();
+  config->snapshot = name.c_str();
+}
 
 void ferrite_fill_config(fe_config *config) {
   config->buffer_pool_size_bytes = buffer_pool_size;
@@ -385,22 +399,23 @@ void ferrite_fill_config(fe_config *config) {
   config->deadlock_detect = deadlock_detect;
   config->use_direct_io = use_direct_io;
   config->compression = ferrite_default_compression(nullptr);
+  if (ferrite_opened_snapshot()) fill_opened_snapshot(config);
 }
 
+bool ferrite_opened_snapshot() { return open_snapshot && *open_snapshot; }
+
 void ferrite_apply_settings() {
-  if (fe_engine_set(ferrite_engine, "print_all_deadlocks", print_all_deadlocks) != FE_OK)
-    sql_print_warning("Ferrite: ferrite_print_all_deadlocks: %s", fe_last_error());
-  if (fe_engine_set(ferrite_engine, "purge_paused", purge_paused) != FE_OK)
-    sql_print_warning("Ferrite: ferrite_purge_paused: %s", fe_last_error());
-  if (fe_engine_set(ferrite_engine, "scrub", scrub) != FE_OK)
-    sql_print_warning("Ferrite: ferrite_scrub: %s", fe_last_error());
-  if (fe_engine_set(ferrite_engine, "read_ahead", read_ahead) != FE_OK)
-    sql_print_warning("Ferrite: ferrite_read_ahead: %s", fe_last_error());
-  if (fe_engine_set(ferrite_engine, "snapshot_max_bytes", snapshot_max_bytes) != FE_OK)
-    sql_print_warning("Ferrite: ferrite_snapshot_max_bytes: %s", fe_last_error());
+  const std::pair<const char *, uint64_t> settings[] = {
+      {"print_all_deadlocks", print_all_deadlocks},
+      {"purge_paused", purge_paused},
+      {"scrub", scrub},
+      {"read_ahead", read_ahead},
+      {"snapshot_max_bytes", snapshot_max_bytes},
+      {"stall_threshold_ms", stall_threshold_ms}};
+  for (const auto &[name, value] : settings)
+    if (fe_engine_set(ferrite_engine, name, value) != FE_OK)
+      sql_print_warning("Ferrite: ferrite_%s: %s", name, fe_last_error());
   ferrite_kept_schedule(snapshot_interval, snapshots_kept);
-  if (fe_engine_set(ferrite_engine, "stall_threshold_ms", stall_threshold_ms) != FE_OK)
-    sql_print_warning("Ferrite: ferrite_stall_threshold_ms: %s", fe_last_error());
 }
 
 unsigned long ferrite_lock_wait_timeout(THD *thd) {

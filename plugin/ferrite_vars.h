@@ -27,6 +27,8 @@ void ferrite_apply_settings();
 unsigned long ferrite_lock_wait_timeout(THD *thd);
 /* Session: how new tables are compressed without an option: 0 none, 1 lz4, 2 zstd. */
 uint32_t ferrite_default_compression(THD *thd);
+/* A snapshot of another server is open, to be read alone. */
+bool ferrite_opened_snapshot();
 /* Session: BACKUP STAGE START is allowed although there are Ferrite tables. */
 bool ferrite_allow_backup_stage(THD *thd);
 bool ferrite_snapshot_isolation(THD *thd);

@@ -6,10 +6,10 @@
 #include "ha_ferrite.h"
 
 #include "ferrite_backup.h"
-#include "ferrite_cluster.h"
 #include "ferrite_error.h"
 #include "ferrite_hton.h"
 #include "ferrite_vars.h"
+#include "ferrite_writable.h"
 
 /* Exported by the server, declared in none of its headers. */
 extern "C" int thd_binlog_format(const MYSQL_THD thd);
@@ -244,7 +244,7 @@ int ha_ferrite::external_lock(THD *thd, int lock_type) {
   /* SELECT ... FOR UPDATE asks for write locks, and changes nothing. */
   if (lock_type == F_WRLCK && table->s->tmp_table == NO_TMP_TABLE &&
       thd_sql_command(thd) != SQLCOM_SELECT)
-    if (int err = ferrite_check_cluster(thd)) return err;
+    if (int err = ferrite_check_writable(thd)) return err;
   begin_statement(thd);
   m_locked = true;
   const bool in_trx = thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN);

@@ -9,10 +9,10 @@
  */
 #include "ha_ferrite.h"
 
-#include "ferrite_cluster.h"
 #include "ferrite_error.h"
 #include "ferrite_foreign.h"
 #include "ferrite_hton.h"
+#include "ferrite_writable.h"
 #include "table_options.h"
 
 using ferrite::Layout;
@@ -72,7 +72,8 @@ Compare_keys ha_ferrite::compare_key_parts(const Field &old_field,
 
 enum_alter_inplace_result ha_ferrite::check_if_supported_inplace_alter(
     TABLE *altered_table, Alter_inplace_info *ha_alter_info) {
-  if (table->s->tmp_table == NO_TMP_TABLE && ferrite_check_cluster(ha_thd())) return HA_ALTER_ERROR;
+  if (table->s->tmp_table == NO_TMP_TABLE && ferrite_check_writable(ha_thd()))
+    return HA_ALTER_ERROR;
   const HA_CREATE_INFO *create_info = ha_alter_info->create_info;
   if (create_info->used_fields & (HA_CREATE_USED_ROW_FORMAT | HA_CREATE_USED_KEY_BLOCK_SIZE) ||
       create_info->option_list) {

@@ -9,11 +9,11 @@
 #include "ha_ferrite.h"
 
 #include "ferrite_backup.h"
-#include "ferrite_cluster.h"
 #include "ferrite_error.h"
 #include "ferrite_foreign.h"
 #include "ferrite_hton.h"
 #include "ferrite_vars.h"
+#include "ferrite_writable.h"
 #include "innodb_settings.h"
 #include "table_options.h"
 
@@ -158,7 +158,7 @@ static int refuse_temporary_name(const char *path) {
 
 int ha_ferrite::create(const char *name, TABLE *form, HA_CREATE_INFO *create_info) {
   if (!create_info->tmp_table())
-    if (int err = ferrite_check_cluster(ha_thd())) return err;
+    if (int err = ferrite_check_writable(ha_thd())) return err;
   if (ferrite::is_temporary_path(name) && !create_info->tmp_table())
     return refuse_temporary_name(name);
   if (int err = refuse_unsupported(form, create_info)) return err;
@@ -206,7 +206,7 @@ int ha_ferrite::create(const char *name, TABLE *form, HA_CREATE_INFO *create_inf
 }
 
 int ha_ferrite::delete_table(const char *name) {
-  if (int err = ferrite_check_cluster_ddl(ha_thd(), name)) return err;
+  if (int err = ferrite_check_writable_ddl(ha_thd(), name)) return err;
   THD *thd = ha_thd();
   fe_code rc = fe_table_drop(ferrite_engine, core_table_name(name).c_str(),
                              ferrite_references_that_keep(thd), thd, ferrite_ddl_wait_ms(thd));
@@ -214,7 +214,7 @@ int ha_ferrite::delete_table(const char *name) {
 }
 
 int ha_ferrite::rename_table(const char *from, const char *to) {
-  if (int err = ferrite_check_cluster_ddl(ha_thd(), from)) return err;
+  if (int err = ferrite_check_writable_ddl(ha_thd(), from)) return err;
   if (ferrite::is_temporary_path(to)) return refuse_temporary_name(to);
   THD *thd = ha_thd();
   const std::string old_name = core_table_name(from), new_name = core_table_name(to);
@@ -236,7 +236,7 @@ int ha_ferrite::rename_table(const char *from, const char *to) {
 
 int ha_ferrite::truncate() {
   if (table->s->tmp_table == NO_TMP_TABLE)
-    if (int err = ferrite_check_cluster(ha_thd())) return err;
+    if (int err = ferrite_check_writable(ha_thd())) return err;
   close_cursors();
   const uint64_t next = table->found_next_number_field ? 1 : 0;
   fe_code rc = fe_table_truncate(ferrite_engine, m_share->name.c_str(), next, ha_thd(),

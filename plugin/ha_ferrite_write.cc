@@ -9,6 +9,7 @@
 
 #include "ferrite_error.h"
 #include "ferrite_hton.h"
+#include "ferrite_writable.h"
 
 using ferrite::Column;
 using ferrite::ColumnKind;
@@ -47,6 +48,8 @@ int ha_ferrite::duplicate(const fe_dup_info &dup) {
 /* A temporary SEQUENCE is written at its creation without a lock call before. */
 int ha_ferrite::prepare_write() {
   if (unlikely(!m_session)) begin_statement(ha_thd());
+  if (table->s->tmp_table == NO_TMP_TABLE)
+    if (int err = ferrite_check_writable(ha_thd())) return err;
   return prepare_write_buffers();
 }
 
@@ -221,7 +224,7 @@ int ha_ferrite::update(const uchar *old_data, const uchar *new_data) {
 /* ---- delete ------------------------------------------------------------------------ */
 
 int ha_ferrite::delete_row(const uchar *buf) {
-  if (int err = prepare_write_buffers()) return err;
+  if (int err = prepare_write()) return err;
   return layout().has_indexed_virtual ? remove_generated(buf) : remove_row(buf);
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# ./ferrite snapshot and ./ferrite rewind: taken, listed, rewound to, dropped, and what is refused.
+# ./ferrite snapshot, open and rewind: taken, listed, opened beside, rewound to, dropped, and what is refused.
 set -euo pipefail
 
 ROOT=$(cd -- "$(dirname -- "$(readlink -f -- "${BASH_SOURCE[0]}")")/../.." && pwd)
@@ -10,6 +10,7 @@ PORT=$((20000 + RANDOM % 10000))
 PASSED=0 FAILED=0
 
 cleanup() {
+    "$ROOT/ferrite" down --dir "$DATA-open-one" >/dev/null 2>&1 || true
     "$ROOT/ferrite" down --dir "$DATA" >/dev/null 2>&1 || true
     rm -rf "$WORK"
 }
@@ -31,6 +32,7 @@ expect() {
 
 sql() { "$ROOT/ferrite" sql --dir "$DATA" --batch --skip-column-names -e "$1"; }
 snapshot() { "$ROOT/ferrite" snapshot --dir "$DATA" "$@"; }
+opened() { "$ROOT/ferrite" open --dir "$DATA" "$@"; }
 rewind() { "$ROOT/ferrite" rewind --dir "$DATA" "$@"; }
 
 expect "up" 0 'Ferrite is up' "$ROOT/ferrite" up --dir "$DATA" --socket "$WORK/sock" --port "$PORT" -- --log-bin=bin --server-id=1
@@ -40,6 +42,20 @@ expect "once" 1 'there is such a snapshot' snapshot one
 expect "no name" 1 'is not a name' snapshot 'a/b'
 expect "--list" 0 'one .*READY' snapshot --list
 sql "INSERT INTO d.t VALUES (3); CREATE TABLE d.u (n INT) ENGINE=FERRITE; CREATE TABLE d.i (n INT) ENGINE=InnoDB"
+expect "open without a port" 1 'needs a port of its own' opened one
+expect "open what is not there" 1 'there is no snapshot two' opened two --port $((PORT + 1))
+expect "open elsewhere" 1 'is not empty' opened one --port $((PORT + 1)) --at "$DATA"
+expect "open on a port in use" 1 'snapshot one was not opened' opened one --port "$PORT"
+expect "open" 0 'Snapshot one is open' opened one --port $((PORT + 1))
+second() { "$ROOT/ferrite" sql --dir "$DATA-open-one" --batch --skip-column-names -e "$1"; }
+expect "the rows of then" 0 '^1,2$' second "SELECT GROUP_CONCAT(n ORDER BY n) FROM d.t"
+expect "read-only" 1 'can only be read' second "INSERT INTO d.t VALUES (9)"
+expect "open again" 1 'a server runs on' opened one --port $((PORT + 1))
+expect "drop what is open" 1 'is open in another server' snapshot --drop one
+expect "down" 0 'Ferrite is down' "$ROOT/ferrite" down --dir "$DATA-open-one"
+expect "up on what was opened" 1 'this data directory is not whole' "$ROOT/ferrite" up --dir "$DATA-open-one" --socket "$WORK/two" --port $((PORT + 1)) -- --ferrite=FORCE
+expect "open anew" 0 'Snapshot one is open' opened one --port $((PORT + 1))
+expect "down again" 0 'Ferrite is down' "$ROOT/ferrite" down --dir "$DATA-open-one"
 expect "no such snapshot" 1 'there is no snapshot two' rewind two
 expect "InnoDB stays" 1 'WOULD NOT GO BACK: d/i.ibd' rewind one
 expect "the binary log" 1 'there is a binary log' rewind one --force

@@ -18,6 +18,7 @@ from lib.engines import engine
 from lib.places import find_places
 from lib.server import Server, home_in_memory, stop_on_signals
 from snapshots.measure import measure
+from snapshots.opened import opened
 from snapshots.work import Failed, Writers, contents, fill, one
 
 OPTIONS = [
@@ -321,7 +322,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, help="snapshots under load (20; 5 with --ci)")
     parser.add_argument("--crashes", type=int, help="kill -9 of each kind (20; 2 with --ci)")
     parser.add_argument("--seed", type=int, default=1)
-    parts = ["rounds", "crashes", "rest", "measure"]
+    parts = ["rounds", "opened", "crashes", "rest", "measure"]
     parser.add_argument("--only", choices=parts, help="a part of it, without the launcher")
     options = parser.parse_args()
     stop_on_signals()
@@ -338,6 +339,8 @@ def main() -> int:
         fill(server)
         if options.only in (None, "rounds"):
             _rounds(server, count, 4, options.seed)
+        if options.only in (None, "opened"):
+            opened(server, home, _rewind, _say)
         if options.only in (None, "rest"):
             _definitions(server)
         if options.only in (None, "crashes"):

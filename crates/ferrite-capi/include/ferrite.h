@@ -159,6 +159,8 @@ typedef struct {
   uint32_t compression;           /* 0 none, 1 lz4, 2 zstd: of pages that belong to no table */
   uint32_t simulate_crash_point;  /* 0 in production */
   uint64_t next_log_start;        /* reserved, 0 */
+  const char *snapshot_of; /* another server's data directory: a snapshot of it is opened; or NULL */
+  const char *snapshot;    /* its name */
 } fe_config;
 
 /* Opens or creates the database and recovers it. On failure *out is NULL, nothing was

@@ -155,6 +155,8 @@ pub struct fe_config {
     pub compression: u32,
     pub simulate_crash_point: u32,
     pub next_log_start: u64,
+    pub snapshot_of: *const c_char,
+    pub snapshot: *const c_char,
 }
 
 /// A distributed transaction's name.

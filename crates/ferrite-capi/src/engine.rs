@@ -3,10 +3,13 @@
 use crate::abi::*;
 use crate::boundary::{code, fail, text, xid_of};
 use crate::callbacks::{tell_connections, Server};
-use ferrite_engine::snapshots::rewind;
 use ferrite_engine::snapshots::server_files::RealDirectory;
+use ferrite_engine::snapshots::{
+    beside::{self, Beside},
+    rewind,
+};
 use ferrite_engine::{Callbacks, Config, Engine, LogLevel};
-use ferrite_io::{RealStorage, Storage};
+use ferrite_io::{LockGuard, RealStorage, Storage};
 use ferrite_sync::Arc;
 use ferrite_types::format::Codec;
 use ferrite_types::{Error, Result};
@@ -16,6 +19,8 @@ use std::path::Path;
 /// An open engine.
 pub struct fe_engine {
     pub(crate) engine: Arc<Engine>,
+    /// Keeps the snapshot that is open.
+    _keeps: Option<LockGuard>,
 }
 
 fn config_of(c: &fe_config) -> Result<Config> {
@@ -78,18 +83,42 @@ fn finish_rewind(
     Ok(())
 }
 
-unsafe fn open(config: *const fe_config, callbacks: *const fe_callbacks) -> Result<Arc<Engine>> {
+/// A snapshot of another server's database.
+struct Opened {
+    of: String,
+    name: String,
+}
+
+fn lay_out(snapshot: &Opened, own: &Arc<dyn Storage>, dir: &Path) -> Result<Beside> {
+    let of = RealStorage::existing(&Path::new(&snapshot.of).join("#ferrite"))?;
+    let of: Arc<dyn Storage> = Arc::new(of);
+    beside::lay_out(&of, own, &snapshot.name, Some(&RealDirectory::new(dir)))
+}
+
+unsafe fn open(
+    config: *const fe_config,
+    callbacks: *const fe_callbacks,
+) -> Result<(Arc<Engine>, Option<LockGuard>)> {
     // SAFETY: the header's rule: both point to valid structures during the call.
     let (config, callbacks) = unsafe { (&*config, *callbacks) };
     let server: Arc<dyn Callbacks> = Arc::new(Server(callbacks));
     // SAFETY: a string of the caller, valid during the call.
     let dir = unsafe { text(config.data_dir) };
+    // SAFETY: strings of the caller or NULL, valid during the call.
+    let (of, name) = unsafe { (text(config.snapshot_of), text(config.snapshot)) };
+    let opened = (!of.is_empty()).then_some(Opened { of, name });
     let config = config_of(config)?;
     let storage: Arc<dyn Storage> = Arc::new(RealStorage::new(&Path::new(&dir).join("#ferrite"))?);
     install_panic_hook(&server);
     tell_connections(callbacks.current_connection);
+    if let Some(opened) = opened {
+        let beside = lay_out(&opened, &storage, Path::new(&dir))?;
+        let engine = Engine::open(config, beside.storage, server)?;
+        return Ok((engine, Some(beside.guard)));
+    }
+    beside::check_none(&*storage)?;
     finish_rewind(&storage, Path::new(&dir), &server)?;
-    Engine::open(config, storage, server)
+    Ok((Engine::open(config, storage, server)?, None))
 }
 
 /// See the header.
@@ -103,8 +132,11 @@ pub unsafe extern "C" fn fe_engine_open(
     unsafe {
         *out = std::ptr::null_mut();
         match open(config, callbacks) {
-            Ok(engine) => {
-                *out = Box::into_raw(Box::new(fe_engine { engine }));
+            Ok((engine, keeps)) => {
+                *out = Box::into_raw(Box::new(fe_engine {
+                    engine,
+                    _keeps: keeps,
+                }));
                 FE_OK
             }
             Err(e) => {

@@ -1,7 +1,7 @@
 //! Files, behind a trait: the real disk ([`RealStorage`]) and a simulated one with faults
 //! ([`sim::SimStorage`]); [`ReadOnly`] is a view of either
 //! for tools that must not write, [`Watched`] one that lets no failed sync go by, [`Prefixed`]
-//! a part of one.
+//! a part of one, [`Overlay`] one that is written to above another.
 //!
 //! A [`Storage`] is one directory with flat names. Everything above reads and writes
 //! through it and nothing else touches files.
@@ -17,6 +17,7 @@
 //!   as either of them, per 512-byte sector.
 
 mod buf;
+mod overlay;
 mod prefixed;
 mod queue;
 mod readonly;
@@ -30,6 +31,7 @@ use ferrite_sync::Arc;
 use ferrite_types::Result;
 
 pub use buf::AlignedBuf;
+pub use overlay::Overlay;
 pub use prefixed::Prefixed;
 pub use queue::{Descriptor, ReadPart, ReadQueue};
 pub use readonly::ReadOnly;
@@ -77,6 +79,15 @@ pub trait Storage: Send + Sync {
     /// Takes the directory for this process until the guard is dropped;
     /// `Error::InUse` names the holder if it can.
     fn lock_exclusive(&self) -> Result<LockGuard>;
+
+    /// Keeps others from taking that file until the guard is dropped: all of them (`alone`), or those
+    /// that want it alone. None: somebody has it. On a simulated disk, which one process has, it is nobody's.
+    ///
+    /// # Errors
+    /// `NotFound`; `Io`.
+    fn lock_file(&self, _name: &str, _alone: bool) -> Result<Option<LockGuard>> {
+        Ok(Some(LockGuard::new(())))
+    }
 
     /// Bytes that can still be allocated on the file system.
     fn free_bytes(&self) -> Result<u64>;

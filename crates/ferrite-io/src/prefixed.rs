@@ -60,6 +60,10 @@ impl Storage for Prefixed {
         Err(Error::Bug("a part of a directory is locked".into()))
     }
 
+    fn lock_file(&self, name: &str, alone: bool) -> Result<Option<LockGuard>> {
+        self.inner.lock_file(&self.full(name), alone)
+    }
+
     fn free_bytes(&self) -> Result<u64> {
         self.inner.free_bytes()
     }

@@ -63,6 +63,10 @@ impl Storage for ReadOnly {
         refused("lock", "directory")
     }
 
+    fn lock_file(&self, name: &str, alone: bool) -> Result<Option<LockGuard>> {
+        self.inner.lock_file(name, alone)
+    }
+
     fn free_bytes(&self) -> Result<u64> {
         self.inner.free_bytes()
     }

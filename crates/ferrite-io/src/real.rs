@@ -9,7 +9,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use ferrite_sync::{may_wait, time, Arc};
@@ -84,6 +84,11 @@ impl RealStorage {
 
     /// The directory at `dir`, which must be there.
     pub fn existing(dir: &Path) -> Result<RealStorage> {
+        if let Err(e) = std::fs::metadata(dir) {
+            if e.kind() == ErrorKind::PermissionDenied {
+                return Err(failed("look up", dir, None, &e));
+            }
+        }
         if !dir.is_dir() {
             return Err(Error::Io(format!("{} is not a directory", dir.display())));
         }
@@ -291,6 +296,28 @@ impl Storage for RealStorage {
             .and_then(|()| writeln!(file, "{}", std::process::id()));
         written.map_err(|e| failed("write", &path, None, &e))?;
         Ok(LockGuard::new(file))
+    }
+
+    fn lock_file(&self, name: &str, alone: bool) -> Result<Option<LockGuard>> {
+        let path = self.path(name)?;
+        let file = match File::open(&path) {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Err(Error::NotFound),
+            other => other.map_err(|e| failed("open", &path, None, &e))?,
+        };
+        let kind = if alone { libc::LOCK_EX } else { libc::LOCK_SH };
+        let fd = file.as_raw_fd();
+        // SAFETY: the descriptor is open for the call.
+        match retry(|| unsafe { libc::flock(fd, kind | libc::LOCK_NB) }) {
+            Ok(()) => {}
+            Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(None),
+            Err(e) => return Err(failed("lock", &path, None, &e)),
+        }
+        // Whoever had it alone may have removed it.
+        let inode = |m: std::io::Result<std::fs::Metadata>| m.ok().map(|m| (m.dev(), m.ino()));
+        match inode(file.metadata()) == inode(std::fs::metadata(&path)) {
+            true => Ok(Some(LockGuard::new(file))),
+            false => Err(Error::NotFound),
+        }
     }
 
     fn free_bytes(&self) -> Result<u64> {

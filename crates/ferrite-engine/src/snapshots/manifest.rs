@@ -155,14 +155,12 @@ fn decode_body(body: &str) -> Option<Manifest> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_changed_byte_and_every_cut_is_noticed() {
-        let manifest = Manifest {
+impl Manifest {
+    /// One for tests.
+    pub(crate) fn sample(name: &str) -> Manifest {
+        Manifest {
             info: KeptInfo {
-                name: "before-the-upgrade".into(),
+                name: name.into(),
                 number: 3,
                 position: Lsn(4096),
                 taken_unix_s: 1_700_000_000,
@@ -180,7 +178,17 @@ mod tests {
                 bytes: 8192,
                 crc: 0xfeed,
             }],
-        };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_changed_byte_and_every_cut_is_noticed() {
+        let manifest = Manifest::sample("before-the-upgrade");
         let text = manifest.encode();
         assert_eq!(Manifest::decode(&text), Ok(manifest));
         for i in 0..text.len() {

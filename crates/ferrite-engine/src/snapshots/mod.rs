@@ -15,7 +15,8 @@
 //! beside the database (`server_files`); `manifest`, the last.
 //!
 //! `manifest`: that file. `startup`: which snapshots there are. `rewind`: the database goes back to
-//! one. `server_files`: definitions of tables that the server has in files of its own.
+//! one. `beside`: a second program opens one. `server_files`: definitions of tables that the server has
+//! in files of its own.
 //!
 //! What is on disk if we die: while one is taken, files without a manifest, which the next start
 //! removes. Once the manifest has its name, the snapshot, whose runs the next start holds before
@@ -24,6 +25,7 @@
 //!
 //! Locking: the claim (`state/snapshots.rs`), then `checkpointing`, then leaves.
 
+pub mod beside;
 mod manifest;
 pub mod rewind;
 pub mod server_files;
@@ -35,7 +37,7 @@ use crate::maintenance::checkpoint::EngineState;
 use crate::state::callbacks::LogLevel;
 use crate::state::engine::Engine;
 use crate::state::snapshots::{KeptInfo, Snapshots};
-use ferrite_io::{Prefixed, Storage};
+use ferrite_io::{LockGuard, Prefixed, Storage};
 use ferrite_store::{CopiedFile, GranuleRuns, PinOwner};
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{kill_point, time, Arc};
@@ -103,6 +105,26 @@ fn remove_files(from: &dyn Storage) -> Result<()> {
     names.sort_by_key(|name| name != manifest::NAME);
     debug_assert!(names.iter().skip(1).all(|name| name != manifest::NAME));
     names.iter().try_for_each(|name| from.remove(name))
+}
+
+/// No other process opens the snapshot until the guard is dropped.
+///
+/// # Errors
+/// `InUse`: one has it open. `Io`.
+fn alone(from: &dyn Storage, name: &str) -> Result<Vec<LockGuard>> {
+    let mut guards = Vec::new();
+    for head in [manifest::NAME, manifest::LOST] {
+        match from.lock_file(head, true) {
+            Ok(Some(guard)) => guards.push(guard),
+            Ok(None) => {
+                let text = format!("snapshot {name} is open in another server");
+                return Err(Error::InUse(text));
+            }
+            Err(Error::NotFound) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(guards)
 }
 
 fn read_runs(from: &dyn Storage, manifest: &Manifest) -> Result<GranuleRuns> {
@@ -190,6 +212,7 @@ impl Engine {
             return Err(Error::NotFound);
         }
         let from = files_of(&self.storage, name);
+        let _alone = alone(&*from, name)?;
         let early = ferrite_sync::mutant!("snapshot.freed_too_early");
         if early {
             self.hold_rest(name);
@@ -272,20 +295,22 @@ impl Engine {
 
     /// The caller has the claim.
     fn evict_oldest(&self, why: &str) -> bool {
-        let Some(oldest) = self.snapshots.all().into_iter().next() else {
-            return false;
-        };
         assert!(!why.is_empty(), "dropped for no reason");
-        let result = self.drop_claimed(&oldest.name);
-        let text = match &result {
-            Ok(()) => format!("snapshot {} was dropped: {why}", oldest.name),
-            Err(e) => format!("snapshot {} cannot be dropped ({e}): {why}", oldest.name),
-        };
-        self.callbacks.log(LogLevel::Warning, &text);
-        if result.is_ok() {
-            self.snapshots.evicted.inc();
+        for KeptInfo { name, .. } in self.snapshots.all() {
+            let result = self.drop_claimed(&name);
+            let text = match &result {
+                Ok(()) => format!("snapshot {name} was dropped: {why}"),
+                // It goes when it is closed.
+                Err(Error::InUse(_)) => continue,
+                Err(e) => format!("snapshot {name} cannot be dropped ({e}): {why}"),
+            };
+            self.callbacks.log(LogLevel::Warning, &text);
+            if result.is_ok() {
+                self.snapshots.evicted.inc();
+            }
+            return result.is_ok();
         }
-        result.is_ok()
+        false
     }
 }
 

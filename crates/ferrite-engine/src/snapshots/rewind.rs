@@ -73,7 +73,7 @@ impl Intent {
 }
 
 /// Is it one of the files that say what the database is, beside its pages?
-fn is_state(name: &str) -> bool {
+pub(super) fn is_state(name: &str) -> bool {
     ["checkpoint.", "map.", "redo."]
         .iter()
         .any(|p| name.starts_with(p))
@@ -92,7 +92,10 @@ pub fn is_pending(storage: &dyn Storage) -> Result<bool> {
     storage.exists(&format!("{ASIDE}{INTENT}"))
 }
 
-fn snapshot(storage: &Arc<dyn Storage>, name: &str) -> Result<(Arc<dyn Storage>, Manifest)> {
+pub(super) fn snapshot(
+    storage: &Arc<dyn Storage>,
+    name: &str,
+) -> Result<(Arc<dyn Storage>, Manifest)> {
     check_name(name)?;
     let from = files_of(storage, name);
     let named = |e| match e {
@@ -107,7 +110,7 @@ fn snapshot(storage: &Arc<dyn Storage>, name: &str) -> Result<(Arc<dyn Storage>,
     Ok((from, manifest))
 }
 
-fn files_of_server(from: &dyn Storage, manifest: &Manifest) -> Result<ServerFiles> {
+pub(super) fn files_of_server(from: &dyn Storage, manifest: &Manifest) -> Result<ServerFiles> {
     server_files::read(from, manifest.file(SERVER)?)
 }
 
@@ -144,16 +147,7 @@ pub fn prepare(
             )));
         }
     }
-    let need: u64 = manifest.files.iter().map(|f| f.bytes).sum();
-    let room = storage.free_bytes()?;
-    if room < need + 2 * manifest.log_segment_bytes {
-        let text = format!(
-            "{} MiB are needed for the way back, {} are free",
-            need >> 20,
-            room >> 20
-        );
-        return Err(Error::DiskFull(text));
-    }
+    check_room(&**storage, &manifest)?;
     let into = aside(storage);
     for head in ["checkpoint.", "map."] {
         copy_back(&*from, manifest.file_starting(head)?, &*into)?;
@@ -175,8 +169,28 @@ pub fn prepare(
     Ok(())
 }
 
+/// There is room for copies of the snapshot's files, and its log with a file in reserve: [`write_log`]
+/// would wait for it.
+pub(super) fn check_room(to: &dyn Storage, manifest: &Manifest) -> Result<()> {
+    let need: u64 = manifest.files.iter().map(|f| f.bytes).sum();
+    let room = to.free_bytes()?;
+    debug_assert!(manifest.log_segment_bytes > 0, "a log of no size");
+    match room < need + 2 * manifest.log_segment_bytes {
+        true => Err(Error::DiskFull(format!(
+            "{} MiB are needed for the snapshot's log and lists of pages, {} are free",
+            (need + 2 * manifest.log_segment_bytes) >> 20,
+            room >> 20
+        ))),
+        false => Ok(()),
+    }
+}
+
 /// The log up to the snapshot's point, each record at its position.
-fn write_log(from: &dyn Storage, manifest: &Manifest, into: &Arc<dyn Storage>) -> Result<()> {
+pub(super) fn write_log(
+    from: &dyn Storage,
+    manifest: &Manifest,
+    into: &Arc<dyn Storage>,
+) -> Result<()> {
     let config = LogConfig {
         segment_bytes: manifest.log_segment_bytes,
         direct: false,

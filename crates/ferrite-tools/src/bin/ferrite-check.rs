@@ -5,6 +5,7 @@
 //! directory for as long as it runs, so that no server starts meanwhile.
 
 use clap::Parser;
+use ferrite_engine::snapshots::beside;
 use ferrite_io::{ReadOnly, RealStorage, Storage};
 use ferrite_sync::Arc;
 use ferrite_tools::check::{check, summary};
@@ -63,6 +64,7 @@ fn engine_dir(dir: &Path) -> PathBuf {
 fn run(options: &Options) -> Result<bool> {
     let real = RealStorage::existing(&engine_dir(&options.dir))?;
     let _lock = real.lock_shared()?;
+    beside::check_none(&real)?;
     let storage: Arc<dyn Storage> = Arc::new(ReadOnly::new(Arc::new(real)));
     let progress = Arc::new(match options.quiet {
         true => Progress::silent(),

@@ -8,7 +8,7 @@
 
 use clap::Parser;
 use ferrite_engine::snapshots::server_files::{self, DataDirectory, RealDirectory};
-use ferrite_engine::snapshots::{rewind, ServerState};
+use ferrite_engine::snapshots::{beside, rewind, ServerState};
 use ferrite_engine::{Callbacks, Config, Engine, LogLevel};
 use ferrite_io::{RealStorage, Storage};
 use ferrite_sync::{time, Arc};
@@ -77,6 +77,7 @@ fn run(options: &Options) -> Result<()> {
     let storage: Arc<dyn Storage> = Arc::new(RealStorage::existing(&options.dir.join("#ferrite"))?);
     let server = RealDirectory::new(&options.dir);
     let lock = storage.lock_exclusive()?;
+    beside::check_none(&*storage)?;
     if let Some((to, _)) = rewind::finish(&storage, Some(&server))? {
         println!("finished a rewind to {to} that had been cut off");
     }
