@@ -152,8 +152,9 @@ def scenario_killed_alter_leaves_nothing(env: Env) -> None:
         running = session.start("ALTER TABLE t ADD KEY kb (b, a), ALGORITHM=NOCOPY")
         time.sleep(0.05 * n)
         other.run(f"KILL QUERY {session.id}")
-        answer = str(running.answer())
-        expect("1317" in answer or answer.startswith("(0") or "ok" in answer.lower(), "an answer", answer)
+        # On a fast machine it is done before the KILL comes.
+        answer = running.answer()
+        expect("1317" in str(answer) or answer == [], "an answer", answer)
         if len(session.run("SHOW KEYS FROM t")) > 1:
             session.run("ALTER TABLE t DROP KEY kb, ALGORITHM=NOCOPY")
     expect("1062" in str(session.answer("ALTER TABLE t ADD UNIQUE ub (b), ALGORITHM=NOCOPY")), "no duplicate")
