@@ -93,14 +93,16 @@ def fresh_datadir(places: Installation, name: str, root: str, databases: str, op
     work = Path(tempfile.mkdtemp(prefix="datadir-", dir=places.cache))
     sql = f"CREATE DATABASE IF NOT EXISTS mysql;\nUSE mysql;\nSET @auth_root_socket={root};\n"
     sql += places.system_tables()
-    run = subprocess.run(
-        [*base_options(places, work), "--bootstrap", "--skip-grant-tables", *options],
-        input=f"{sql}\n{databases}\n",
-        env=places.child_env(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    # A server that starts removes what it takes for its own remains from tmpdir, so two must not share one.
+    with tempfile.TemporaryDirectory(prefix="bootstrap-", dir=places.cache) as scratch:
+        run = subprocess.run(
+            [*base_options(places, work), "--bootstrap", "--skip-grant-tables", f"--tmpdir={scratch}", *options],
+            input=f"{sql}\n{databases}\n",
+            env=places.child_env(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     if run.returncode != 0:
         shutil.rmtree(work, ignore_errors=True)
         raise ServerFailed(f"a fresh data directory cannot be made:\n{run.stderr[-3000:]}")
