@@ -133,3 +133,50 @@ def scenario_two_maxima(env: Env) -> None:
         return seen
 
     env.same_as_innodb(play)
+
+
+DELETED_READS = (
+    "SELECT id FROM t FORCE INDEX (PRIMARY) WHERE id = 30",
+    "SELECT id FROM t FORCE INDEX (PRIMARY) WHERE id = 30 ORDER BY id DESC",
+    "SELECT id FROM t FORCE INDEX (PRIMARY) WHERE id IN (20, 30)",
+    "SELECT id FROM t FORCE INDEX (PRIMARY) WHERE id >= 30",
+    "SELECT id FROM t FORCE INDEX (PRIMARY) WHERE id <= 30 ORDER BY id DESC",
+    "SELECT id FROM t FORCE INDEX (u) WHERE u = 30",
+    "SELECT id FROM t FORCE INDEX (k) WHERE k = 30",
+    "UPDATE t FORCE INDEX (PRIMARY) SET v = v + 1 WHERE id = 30 ORDER BY id DESC",
+    "DELETE FROM t WHERE id = 30",
+)
+"""Of a row that is deleted."""
+
+
+def _beside_deleted(env: Env, engine: str, level: str, own: bool) -> list[object]:
+    """What others can insert beside a read of a row that the reader, or another who has committed, has deleted."""
+    first, other, keeper = env.session(), _impatient(env), env.session()
+    seen: list[object] = []
+    for read in DELETED_READS:
+        first.run("DROP TABLE IF EXISTS t")
+        _make(first, engine, "plain")
+        # An old snapshot keeps the deleted row from being purged.
+        keeper.run("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+        keeper.run("SELECT COUNT(*) FROM t")
+        first.run(f"SET SESSION TRANSACTION ISOLATION LEVEL {level}")
+        if not own:
+            other.run("DELETE FROM t WHERE id = 30")
+        first.run("START TRANSACTION")
+        if own:
+            first.run("DELETE FROM t WHERE id = 30")
+        locking = " FOR UPDATE" if read.startswith("SELECT") else ""
+        rows = first.run(read + locking)
+        refused = [n for n in (*BETWEEN, 30) if _refused(other, "id", n)]
+        seen.append((level, own, read, rows, refused))
+        equal(first.run(read + locking), rows, f"the same again: {read}")
+        first.run("ROLLBACK")
+        keeper.run("ROLLBACK")
+    return seen
+
+
+def scenario_deleted_rows(env: Env) -> None:
+    """A read of a deleted row locks what InnoDB locks: of the primary key the row alone."""
+    for level in ("REPEATABLE READ", "READ COMMITTED", "SERIALIZABLE"):
+        for own in (True, False):
+            env.same_as_innodb(lambda engine, x=level, y=own: _beside_deleted(env, engine, x, y))

@@ -365,7 +365,7 @@ impl Cursor {
     ) -> Result<Step<'t>> {
         let index = tree.index();
         let header = leaf.record(at).header;
-        let alone = !header.deleted && (scan.unique_exact || self.is_start(scan));
+        let alone = self.is_alone(scan, header.deleted);
         let span = if scan.gaps && !alone {
             Span::NextKey
         } else {
@@ -398,11 +398,14 @@ impl Cursor {
         }
         self.fresh_lock = attempt.is_new() && span == Span::Record;
         if header.deleted {
-            if self.fresh_lock {
+            if self.fresh_lock && !scan.gaps {
                 let locks = &session.engine.locks;
                 locks.unlock(&session.txn.owner, index, &scan.key, scan.mode);
             }
             self.stop_at(&leaf, at);
+            if scan.left.pages.is_empty() && alone && scan.unique_exact {
+                return Ok(Step::Nothing);
+            }
             if scan.left.pages.is_empty() {
                 return Ok(Step::Passed(leaf));
             }
@@ -425,6 +428,19 @@ impl Cursor {
             return Ok(Step::Again);
         }
         Ok(Step::Delivered)
+    }
+
+    /// Is the entry locked without the gap before it? It is the one that can match, and stands for
+    /// its key as long as it is there, deleted or not; when it is removed, the lock becomes one on
+    /// the gap. As with InnoDB, a deleted entry of a unique secondary key does not: another row can
+    /// have the same value, before it or behind it.
+    fn is_alone(&self, scan: &LockedScan, deleted: bool) -> bool {
+        let is_row = self.number == 0 && self.direction == Direction::Forward;
+        debug_assert!(
+            !scan.unique_exact || self.items.is_empty(),
+            "one row has that key"
+        );
+        (scan.unique_exact && (is_row || !deleted)) || self.is_start(scan)
     }
 
     /// Is the entry the very primary key that a search "at or above" asked for? Nothing that is
