@@ -1,9 +1,9 @@
 """The kinds of differences that are intended; each has its line in docs/compatibility.md.
 
 A kind is recognised by what InnoDB itself says of the locks in question (who waits for which record, or the report of the deadlock),
-not by the look of the schedule alone. In own-waiter, unique-check and
-inherited-gap InnoDB waits or ends in a deadlock where Ferrite goes on; in
-changed-row it is the other way round, and in second-obstacle both are in a deadlock, but InnoDB has not seen it.
+not by the look of the schedule alone. In own-waiter, unique-check and inherited-gap InnoDB waits or ends in a deadlock where
+Ferrite goes on, or where Ferrite goes on to wait for something else; in changed-row it is the other way round, and in
+second-obstacle both are in a deadlock, but InnoDB has not seen it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ Story = list[list[tuple[int, Outcome]]]
 
 
 def known_kind(
-    level: str, schedule: Schedule, stories: tuple[Story, Story], index: int, evidence: Evidence
+    level: str, schedule: Schedule, stories: tuple[Story, Story], index: int, evidence: Evidence, ours: Evidence
 ) -> str | None:
-    """The name of the intended difference, if it is one. `evidence`: InnoDB's, after the statement that differs."""
+    """The name of the intended difference, if it is one. `evidence`: InnoDB's, after the statement that differs; `ours`: Ferrite's
+    before it."""
     if index >= len(schedule.acts):
         return None
     words = [{session: outcome.word for session, outcome in story[index]} for story in stories]
@@ -27,8 +28,9 @@ def known_kind(
         return "second-obstacle"
     actor = schedule.acts[index].session
     if words[0].get(actor) == "done" and words[1].get(actor) in ("waits", "deadlock"):
-        low = level in ("READ COMMITTED", "READ UNCOMMITTED")
-        return "changed-row" if low and _has_changed_row(evidence, schedule, index) else None
+        if level in ("READ COMMITTED", "READ UNCOMMITTED") and _has_changed_row(evidence, schedule, index):
+            return "changed-row"
+        return _of_earlier_wait(evidence, ours, schedule, stories[0], index)
     if "deadlock" in words[1].values():
         return None
     if "deadlock" in words[0].values():
@@ -39,11 +41,24 @@ def known_kind(
         # Who waits for InnoDB, now or still, and does not for Ferrite.
         done = {s for s, word in words[1].items() if word in ("done", "error") and words[0].get(s) in (None, "waits")}
         waits = [wait for wait in evidence.waits if wait.session in done]
-    if any(_is_of_unique_check(wait, schedule, stories[0], index) for wait in waits):
+    return _of_waits(waits, schedule, stories[0], index)
+
+
+def _of_waits(waits: list[Wait], schedule: Schedule, story: Story, index: int) -> str | None:
+    """The kind of lock that InnoDB alone has, if it is one that these wait for."""
+    if any(_is_of_unique_check(wait, schedule, story, index) for wait in waits):
         return "unique-check"
-    if any(_is_of_inherited_gap(wait, stories[0], schedule, index) for wait in waits):
+    if any(_is_of_inherited_gap(wait, story, schedule, index) for wait in waits):
         return "inherited-gap"
     return None
+
+
+def _of_earlier_wait(evidence: Evidence, ours: Evidence, schedule: Schedule, story: Story, index: int) -> str | None:
+    """A session waits on both sides, but not for the same: Ferrite's has gone on to what InnoDB's has not come to, since InnoDB's
+    waits for a lock that InnoDB alone has."""
+    farther = {wait.session: (wait.index, wait.key) for wait in ours.waits}
+    waits = [x for x in evidence.waits if x.session in farther and farther[x.session] != (x.index, x.key)]
+    return _of_waits(waits, schedule, story, index)
 
 
 def _waits_for_own_waiter(cycle: list[Wait]) -> bool:
@@ -62,7 +77,7 @@ def _is_in_cycle(waits: list[Wait]) -> bool:
 
 def _has_changed_row(evidence: Evidence, schedule: Schedule, index: int) -> bool:
     """The statement comes by a secondary index to a row that its own transaction has changed, and another, who came by the same
-    index, has the entry and waits for the row."""
+    index (an INSERT by its check of the unique key), has the entry and waits for the row."""
     act = schedule.acts[index]
     return any(
         wait.holder == act.session
@@ -79,6 +94,8 @@ def _has_changed_row(evidence: Evidence, schedule: Schedule, index: int) -> bool
 
 def _secondary_index(sql: str) -> str | None:
     """The secondary index by which a statement finds its rows."""
+    if sql.startswith(("INSERT", "REPLACE")):
+        return "u"
     found = re.search(r"FORCE INDEX \((k|u)\)", sql) or re.search(r"^DELETE FROM t WHERE (k|u) ", sql)
     return found[1] if found else None
 

@@ -173,7 +173,9 @@ def run_level(players: tuple[Player, Player], level: str, arguments: argparse.Na
         if is_race(index, evidence):
             totals.races += 1
             continue
-        kind = known_kind(level, schedule, stories, index, evidence[index] if index < len(evidence) else Evidence())
+        seen = [player.evidence[index] if index < len(player.evidence) else Evidence() for player in players]
+        before = players[1].evidence[index - 1] if 0 < index <= len(players[1].evidence) else Evidence()
+        kind = known_kind(level, schedule, stories, index, seen[0], before)
         if kind:
             totals.known[kind] += 1
             continue

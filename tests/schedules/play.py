@@ -38,20 +38,26 @@ LOCK_WAITS = (
     " JOIN information_schema.INNODB_LOCKS l ON l.lock_id = w.requested_lock_id"
 )
 """Who waits for whom, and for which record."""
+OUR_LOCK_WAITS = (
+    "SELECT r.lock_thread_id, b.lock_thread_id, r.lock_index, r.lock_data, r.lock_mode, CONCAT(r.lock_index, ':', r.lock_data)"
+    " FROM information_schema.FERRITE_LOCK_WAITS w"
+    " JOIN information_schema.FERRITE_LOCKS r ON r.lock_id = w.requested_lock_id AND r.lock_trx_id = w.requesting_trx_id"
+    " JOIN information_schema.FERRITE_LOCKS b ON b.lock_id = w.blocking_lock_id AND b.lock_trx_id = w.blocking_trx_id"
+)
 CACHE_SECONDS = 0.15
 """InnoDB's tables of information_schema are made anew after 0.1 s."""
 
 
 @dataclass(frozen=True)
 class Wait:
-    """A session that waits for a record lock of InnoDB."""
+    """A session that waits for a record lock."""
 
     session: int
     holder: int | None
     """None in a deadlock: the others."""
     index: str
     record: str
-    """Its place: space, page, and number in the page."""
+    """Its place: space, page, and number in the page; for Ferrite index and key."""
     key: int | None
     """First column of the record; None: the supremum, or a row id."""
     inserts: bool = False
@@ -60,11 +66,11 @@ class Wait:
 
 @dataclass
 class Evidence:
-    """What InnoDB says of its locks after a statement."""
+    """What an engine says of its locks after a statement."""
 
     waits: list[Wait] = field(default_factory=list)
     cycle: list[Wait] = field(default_factory=list)
-    """The waits of the latest deadlock, if the statement ended in one."""
+    """The waits of the latest deadlock, if the statement ended in one; InnoDB's only."""
 
 
 class Stuck(RuntimeError):
@@ -130,6 +136,14 @@ def _first_number(data: str | None) -> int | None:
     return int(first) if first.isdigit() else None
 
 
+def _first_of_entry(index: str, data: str) -> int | None:
+    """The first column, a number, of an entry's key in hexadecimal; one that can be NULL has a byte before it."""
+    digits = data.removeprefix("0x")
+    if index not in ("PRIMARY", "GEN_CLUST_INDEX", "id"):
+        digits = digits.removeprefix("01")
+    return int(digits[:8], 16) - (1 << 31) if digits[:2] in ("7f", "80") else None
+
+
 def _cycle(status: str, connections: dict[int, int]) -> list[Wait]:
     """The waits in InnoDB's report of its latest deadlock."""
     report = status.partition("LATEST DETECTED DEADLOCK")[2].partition("WE ROLL BACK TRANSACTION")[0]
@@ -164,7 +178,7 @@ class Player:
         self.kind = ""
         self.looks = STEADY_LOOKS
         self.evidence: list[Evidence] = []
-        """By statement, when InnoDB is looked at patiently."""
+        """By statement, when the locks are looked at patiently."""
         self.busy: set[int] = set()
 
     def close(self) -> None:
@@ -203,9 +217,22 @@ class Player:
                 found.append((number, self.sessions[number].answer))
             elif number == act.session:
                 found.append((number, Outcome("waits")))
-        if self.looks == PATIENT_LOOKS and self.server.engine.prefix == "innodb":
-            self.evidence.append(self._look_at_locks(found))
+        if self.looks == PATIENT_LOOKS:
+            innodb = self.server.engine.prefix == "innodb"
+            self.evidence.append(self._look_at_locks(found) if innodb else self._look_at_our_locks())
         return found
+
+    def _look_at_our_locks(self) -> Evidence:
+        connections = {s.connection.thread_id(): n for n, s in enumerate(self.sessions)}
+        evidence = Evidence()
+        with self.monitor.connection.cursor() as cursor:
+            cursor.execute(OUR_LOCK_WAITS)
+            for waiter, holder, index, data, mode, place in cursor.fetchall():
+                key = _first_of_entry(index, data)
+                evidence.waits.append(
+                    Wait(connections[waiter], connections[holder], index, place, key, "INSERT" in mode)
+                )
+        return evidence
 
     def _look_at_locks(self, found: list[tuple[int, Outcome]]) -> Evidence:
         connections = {s.connection.thread_id(): n for n, s in enumerate(self.sessions)}
