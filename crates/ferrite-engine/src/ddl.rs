@@ -147,7 +147,7 @@ impl Engine {
     }
 
     /// Waits while a prepared transaction has changed the table.
-    fn wait_for_prepared(&self, name: &str, caller: &DdlCaller) -> Result<()> {
+    pub(crate) fn wait_for_prepared(&self, name: &str, caller: &DdlCaller) -> Result<()> {
         let mut since_us = None;
         let result = loop {
             let Some((table, indexes)) = self.dict.durable_indexes_of(name)? else {

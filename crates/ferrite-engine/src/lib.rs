@@ -11,7 +11,8 @@
 //! - `rows`: changes of rows. `cursor`: reading.
 //! - `backup`: hot backups, and what is restored from them.
 //! - `snapshots`: snapshots that are kept; the way back to one.
-//! - `startup`: open, recovery, close. `ddl`: changes of whole tables. `introspection`: what users and
+//! - `startup`: open, recovery, close. `ddl`: changes of whole tables. `exported`: tables in files of their
+//!   own. `introspection`: what users and
 //!   tests look at. `offline`: a database that nobody has open, for tools.
 //!
 //! # Invariants
@@ -28,6 +29,7 @@ mod backup;
 mod catalog;
 mod cursor;
 mod ddl;
+mod exported;
 #[doc(hidden)]
 pub mod fuzz;
 mod introspection;
@@ -54,6 +56,7 @@ pub use catalog::spec::{IndexSpec, TableSpec};
 pub use catalog::table::{Table, TableStats};
 pub use cursor::{Cursor, ReadMode, Row, SeekMode, WaitMode};
 pub use ddl::{DdlCaller, IndexSource, IndexesAfter};
+pub use exported::{ExportAbout, ImportFrom};
 pub use ferrite_tree::node::{MAX_KEY_BYTES, MAX_RECORD_BYTES};
 pub use ferrite_txn::Status;
 pub use ferrite_types::{OverflowRef, OVERFLOW_REF_BYTES};

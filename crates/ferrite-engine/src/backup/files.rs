@@ -35,7 +35,7 @@ const WRITE_BYTES: usize = 1 << 20;
 /// A file that is being written, front to back.
 pub(crate) struct Output {
     file: Arc<dyn StorageFile>,
-    name: &'static str,
+    name: String,
     buf: AlignedBuf,
     filled: usize,
     at: u64,
@@ -43,10 +43,10 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    pub(crate) fn create(to: &dyn Storage, name: &'static str) -> Result<Output> {
+    pub(crate) fn create(to: &dyn Storage, name: &str) -> Result<Output> {
         Ok(Output {
             file: to.open(name, OpenMode::CreateNew, false)?,
-            name,
+            name: name.to_owned(),
             buf: AlignedBuf::zeroed(WRITE_BYTES),
             filled: 0,
             at: 0,
@@ -102,7 +102,7 @@ impl Output {
         assert!(self.filled == 0, "{} bytes are left", self.filled);
         self.file.sync_data()?;
         Ok(CopiedFile {
-            name: self.name.to_owned(),
+            name: self.name,
             bytes: self.at,
             crc: self.crc,
         })

@@ -8,12 +8,13 @@ use super::foreign_change::References;
 use super::{log_auto_increment, set_packing, Carried, Dictionary, State};
 use crate::catalog::foreign::is_copy;
 use crate::catalog::spec::{
-    record_key, TableSpec, FIRST_PART, HALF_PARTS, INLINE_BYTES, MAX_REST_BYTES, SECOND_HALF,
+    record_key, IndexSpec, TableSpec, FIRST_PART, HALF_PARTS, INLINE_BYTES, MAX_REST_BYTES,
+    SECOND_HALF,
 };
 use crate::catalog::table::Table;
 use crate::log_records::undo::NO_UNDO;
 use ferrite_sync::atomic::Ordering;
-use ferrite_sync::{kill_point, time, Arc};
+use ferrite_sync::{kill_point, time, Arc, MutexGuard};
 use ferrite_tree::Tree;
 use ferrite_types::format::Packing;
 use ferrite_types::{Error, IndexId, Lsn, PageId, Result, TableId};
@@ -277,8 +278,48 @@ impl Dictionary {
         let mut state = self.state.lock();
         let id = *state.names.get(name).ok_or(Error::NotFound)?;
         let mut spec = state.specs.get(&id).ok_or(Error::NotFound)?.clone();
-        let old: Vec<IndexId> = spec.indexes.iter().map(|i| i.id).collect();
         self.make_trees(&mut state, &mut spec)?;
+        let carried = Carried {
+            auto_increment: auto_increment.max(1),
+            rows: 0,
+        };
+        self.replace_trees(state, spec, carried)
+    }
+
+    /// Gives a table trees that have been filled for it, in the place of its own.
+    ///
+    /// # Errors
+    /// `NotFound`; a page that cannot be read. Nothing changed, and the trees have gone.
+    pub(crate) fn take_filled(
+        &self,
+        name: &str,
+        trees: Vec<IndexSpec>,
+        carried: Carried,
+    ) -> Result<()> {
+        let state = self.state.lock();
+        let id = *state.names.get(name).ok_or(Error::NotFound)?;
+        let mut spec = state.specs.get(&id).ok_or(Error::NotFound)?.clone();
+        assert!(
+            spec.indexes.len() == trees.len() && carried.auto_increment > 0,
+            "table {id}: {} trees for {} indexes",
+            trees.len(),
+            spec.indexes.len()
+        );
+        spec.indexes = trees;
+        self.replace_trees(state, spec, carried)
+    }
+
+    /// The table's definition is `spec` from here on, which names other trees. None of them remains if that
+    /// fails.
+    fn replace_trees(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        spec: TableSpec,
+        carried: Carried,
+    ) -> Result<()> {
+        let (id, name) = (spec.id, spec.name.clone());
+        let before = state.specs.get(&id).map(|spec| spec.indexes.iter());
+        let old: Vec<IndexId> = before.into_iter().flatten().map(|i| i.id).collect();
         assert!(
             spec.indexes.len() == old.len() && spec.indexes.iter().all(|i| !old.contains(&i.id)),
             "table {id}: a tree that goes stays"
@@ -291,21 +332,15 @@ impl Dictionary {
             }
         };
         self.log.flush_to(end);
-        debug_assert!(self.log.durable_lsn() >= end, "emptied and not on disk");
-        log_auto_increment(&self.log, id, auto_increment.max(1), true);
+        debug_assert!(self.log.durable_lsn() >= end, "replaced and not on disk");
+        log_auto_increment(&self.log, id, carried.auto_increment, true);
         kill_point!("dict.truncate.durable");
         let open = state.open.remove(&id);
         if let Some(table) = &open {
             *table.links.lock() = None;
             table.dropped.store(true, Ordering::SeqCst);
         }
-        state.carried.insert(
-            id,
-            Carried {
-                auto_increment: auto_increment.max(1),
-                rows: 0,
-            },
-        );
+        state.carried.insert(id, carried);
         for index in &old {
             let of = state.by_index.remove(index);
             assert_eq!(of, Some(id), "an index of another table is emptied");
@@ -316,9 +351,9 @@ impl Dictionary {
         }
         set_packing(&self.pool, &spec);
         state.specs.insert(id, spec);
-        debug_assert!(state.is_sound(), "after {id} was emptied");
+        debug_assert!(state.is_sound(), "after the trees of {id} were replaced");
         let fresh = self.open_id(&mut state, id);
-        state.stale_around(id, name);
+        state.stale_around(id, &name);
         if let Ok(table) = &fresh {
             table.set_usable_from(self.txns.mark());
         }
@@ -327,6 +362,8 @@ impl Dictionary {
         for index in old {
             self.pool.drop_index(index);
         }
-        fresh.map(|_| ())
+        // Replaced they are: whoever opens the table next meets the error.
+        drop(fresh);
+        Ok(())
     }
 }
