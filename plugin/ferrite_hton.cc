@@ -16,6 +16,7 @@
 #include "ferrite_backup.h"
 #include "ferrite_kept.h"
 #include "ferrite_error.h"
+#include "ferrite_exported.h"
 #include "ferrite_i_s.h"
 #include "ferrite_share.h"
 #include "ferrite_trx.h"
@@ -155,6 +156,7 @@ static void hton_drop_database(handlerton *, char *path) {
   if (end == begin || end - begin > FN_REFLEN) return;
   memcpy(name, path + begin, end - begin);
   name[end - begin] = '\0';
+  ferrite_remove_exported(path);
   THD *thd = current_thd;
   fe_code code = fe_database_drop(ferrite_engine, name, thd, ferrite_ddl_wait_ms(thd));
   if (code == FE_OK || code == FE_NOT_FOUND) return;

@@ -43,7 +43,7 @@ handler::Table_flags ha_ferrite::table_flags() const {
       HA_PRIMARY_KEY_REQUIRED_FOR_POSITION | HA_PRIMARY_KEY_IN_READ_INDEX | HA_TABLE_SCAN_ON_INDEX |
       HA_REQUIRES_KEY_COLUMNS_FOR_DELETE | HA_BINLOG_ROW_CAPABLE | HA_CAN_VIRTUAL_COLUMNS |
       HA_CAN_GEOMETRY | HA_CAN_SQL_HANDLER | HA_CAN_SKIP_LOCKED | HA_CAN_TABLES_WITHOUT_ROLLBACK |
-      HA_CAN_ONLINE_BACKUPS | HA_CONCURRENT_OPTIMIZE | HA_ONLINE_ANALYZE;
+      HA_CAN_ONLINE_BACKUPS | HA_CONCURRENT_OPTIMIZE | HA_ONLINE_ANALYZE | HA_CAN_EXPORT;
   /* The server caches these at open and in external_lock, when the isolation is known. */
   if (thd_tx_isolation(ha_thd()) <= ISO_READ_COMMITTED) return flags | HA_CHECK_UNIQUE_AFTER_WRITE;
   return flags | HA_BINLOG_STMT_CAPABLE;
@@ -231,6 +231,7 @@ void ha_ferrite::begin_statement(THD *thd) {
 int ha_ferrite::external_lock(THD *thd, int lock_type) {
   if (lock_type == F_UNLCK) {
     m_locked = false;
+    end_export();
     return m_sequence ? end_write(0) : 0;
   }
   if (lock_type == F_WRLCK && thd_tx_isolation(thd) <= ISO_READ_COMMITTED &&
@@ -259,7 +260,7 @@ int ha_ferrite::external_lock(THD *thd, int lock_type) {
     fe_code rc = fe_table_lock(m_session, m_share->table, m_lock == FE_READ_EXCLUSIVE);
     if (rc != FE_OK) return error(rc);
   }
-  return 0;
+  return is_export(thd, lock_type) ? export_table(thd) : 0;
 }
 
 /* A statement under LOCK TABLES, or a table used by a stored function or trigger. */

@@ -104,6 +104,7 @@ class ha_ferrite final : public ferrite::PagedHandler {
   int delete_table(const char *name) override;
   int rename_table(const char *from, const char *to) override;
   int truncate() override;
+  int discard_or_import_tablespace(my_bool discard) override;
   void update_create_info(HA_CREATE_INFO *create_info) override;
   bool check_if_incompatible_data(HA_CREATE_INFO *info, uint table_changes) override;
   enum_alter_inplace_result check_if_supported_inplace_alter(TABLE *altered_table,
@@ -258,6 +259,12 @@ class ha_ferrite final : public ferrite::PagedHandler {
                         const fe_dup_info &dup);
   int alter_autoinc(ulonglong next);
 
+  /* Tables in files of their own. */
+  static bool is_export(THD *thd, int lock_type);
+  int export_table(THD *thd);
+  int import_table(THD *thd);
+  void end_export();
+
   /* Foreign keys. */
   const fe_links *links() const;
   void forget_links() const;
@@ -331,7 +338,8 @@ class ha_ferrite final : public ferrite::PagedHandler {
   uint32_t m_statement = 1;
   bool m_replace = false; /* duplicates will be replaced */
   bool m_insert_update = false;
-  bool m_copying = false; /* between begin_copy() and end_copy() */
+  bool m_exported = false; /* its file is there until the table is unlocked */
+  bool m_copying = false;  /* between begin_copy() and end_copy() */
 
   std::vector<Cursor> m_cursors;
   fe_cursor *m_cursor = nullptr; /* of the running scan */

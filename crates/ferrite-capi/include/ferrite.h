@@ -416,6 +416,24 @@ uint64_t fe_table_definition_version(fe_engine *engine, const char *name);
 /* Empties the table, resets auto_increment to 1. Caller holds the server's exclusive lock. */
 fe_code fe_table_truncate(fe_engine *engine, const char *name, uint64_t auto_increment, void *thd,
                           uint32_t wait_ms);
+/* A file of an exported table. */
+typedef struct fe_exported_file {
+  const char *dir;
+  const char *file;
+  uint64_t layout; /* how rows and keys are laid out */
+} fe_exported_file;
+
+/* Writes what a new snapshot sees of the table `name` to the file, for fe_table_import(). `server`:
+   its version. `bytes`: of the file. Writers are kept away. FE_EXISTS: the file is there. On
+   failure there is none. */
+fe_code fe_table_export(fe_session *session, fe_table *table, const fe_exported_file *to,
+                        const char *name, const char *server, uint64_t *bytes);
+/* Fills the empty table from such a file; durable on return, and the table is to be opened anew.
+   Caller holds the server's exclusive lock. FE_NOT_FOUND: no such file. FE_EXISTS: the table has
+   rows. FE_FORMAT: it has other columns or keys than the file's, or the file is of a later
+   version. FE_CORRUPT: it is damaged. On failure the table is empty. */
+fe_code fe_table_import(fe_session *session, const char *name, const fe_exported_file *from,
+                        void *thd, uint32_t wait_ms);
 /* Drops every table whose name starts with "db/". */
 fe_code fe_database_drop(fe_engine *engine, const char *db, void *thd, uint32_t wait_ms);
 

@@ -398,6 +398,13 @@ pub struct fe_lock_wait_row {
 }
 
 #[repr(C)]
+pub struct fe_exported_file {
+    pub dir: *const c_char,
+    pub file: *const c_char,
+    pub layout: u64,
+}
+
+#[repr(C)]
 pub struct fe_backup_plan {
     pub dir: *const c_char,
     pub base: *const c_char,

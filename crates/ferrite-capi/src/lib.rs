@@ -18,6 +18,7 @@ mod boundary;
 mod callbacks;
 mod cursor;
 mod engine;
+mod exported;
 mod foreign;
 mod introspection;
 mod kept;

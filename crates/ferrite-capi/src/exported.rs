@@ -1,0 +1,73 @@
+//! Tables that travel in files of their own.
+//!
+//! Locking: none of its own.
+
+use crate::abi::*;
+use crate::boundary::{code, text};
+use crate::session::{fe_session, session_of};
+use crate::table::{caller, fe_table, table_of};
+use ferrite_engine::{ExportAbout, ImportFrom};
+use ferrite_io::RealStorage;
+use ferrite_types::Result;
+use std::ffi::{c_char, c_void};
+use std::path::Path;
+
+/// The file's directory, its name there, and the number of the layout.
+///
+/// # Safety
+/// The header's rule: valid strings during the call.
+unsafe fn file_of(file: *const fe_exported_file) -> Result<(RealStorage, String, u64)> {
+    // SAFETY: by the caller's promise.
+    let (dir, name, layout) = unsafe { (text((*file).dir), text((*file).file), (*file).layout) };
+    debug_assert!(!name.contains('/'), "{name} in {dir}");
+    Ok((RealStorage::existing(Path::new(&dir))?, name, layout))
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_table_export(
+    session: *mut fe_session,
+    table: *mut fe_table,
+    to: *const fe_exported_file,
+    name: *const c_char,
+    server: *const c_char,
+    bytes: *mut u64,
+) -> fe_code {
+    // SAFETY: the header's rules: valid handles, strings and a place for the answer.
+    unsafe {
+        *bytes = 0;
+        let (table_name, server) = (text(name), text(server));
+        let (session, table) = (session_of(session), &table_of(table).table);
+        let written = file_of(to).and_then(|(storage, file, layout)| {
+            let about = ExportAbout {
+                table: &table_name,
+                layout,
+                server: &server,
+            };
+            session.export_table(table, &storage, &file, &about)
+        });
+        code(written.map(|n| *bytes = n))
+    }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_table_import(
+    session: *mut fe_session,
+    name: *const c_char,
+    from: *const fe_exported_file,
+    thd: *mut c_void,
+    wait_ms: u32,
+) -> fe_code {
+    // SAFETY: the header's rules: a valid handle and strings.
+    let (session, name, from) = unsafe { (session_of(session), text(name), file_of(from)) };
+    let imported = from.and_then(|(storage, file, layout)| {
+        let from = ImportFrom {
+            storage: &storage,
+            name: &file,
+            layout,
+        };
+        session.import_table(&name, &from, &caller(thd, wait_ms))
+    });
+    code(imported)
+}

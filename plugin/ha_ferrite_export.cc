@@ -1,0 +1,161 @@
+/*
+ * Tables that travel: FLUSH TABLES ... FOR EXPORT, ALTER TABLE ... DISCARD and IMPORT TABLESPACE.
+ *
+ * An exported table is one file beside its .frm, TABLE.ferrite, written while FLUSH TABLES takes
+ * its locks and removed with them. IMPORT reads such a file into an empty table with the same
+ * columns and keys, all or nothing, and removes it; DISCARD empties a table. The server exports
+ * partitions one by one, each into its file, and does not pass DISCARD and IMPORT on to them.
+ *
+ * Rows that are imported are not checked against foreign keys: a table that has or is the parent
+ * of some takes them only without foreign_key_checks.
+ */
+#include "ha_ferrite.h"
+
+#include "ferrite_error.h"
+#include "ferrite_exported.h"
+#include "ferrite_foreign.h"
+#include "ferrite_hton.h"
+#include "ferrite_writable.h"
+
+#include <dirent.h>
+#include <unistd.h>
+
+static constexpr char kExportedEnd[] = ".ferrite";
+/* While it is written (ferrite-engine, exported/export.rs). */
+static constexpr char kPartEnd[] = ".ferrite.part";
+
+namespace {
+
+/* Where a table's file is. */
+struct ExportedPlace {
+  std::string dir, file;
+
+  /* "db/t": names as files have them. */
+  explicit ExportedPlace(const std::string &core_name) {
+    const size_t slash = core_name.rfind('/');
+    dir = std::string(mysql_real_data_home) + core_name.substr(0, slash);
+    file = core_name.substr(slash + 1) + kExportedEnd;
+  }
+  std::string path() const { return dir + "/" + file; }
+  fe_exported_file of(const ferrite::Layout &layout) const {
+    return {dir.c_str(), file.c_str(), layout.fingerprint()};
+  }
+};
+
+/* The first error of a statement is the one that the client gets: what the server adds to this
+   one does not matter. */
+int raised() { return HA_ERR_GENERIC; }
+
+int refuse(const char *what, const char *why, const char *instead) {
+  my_error(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON, MYF(0), what, why, instead);
+  return raised();
+}
+
+}  // namespace
+
+static bool ends_with(const char *text, const char *end) {
+  const size_t len = strlen(text), end_len = strlen(end);
+  return len > end_len && !strcmp(text + len - end_len, end);
+}
+
+void ferrite_remove_exported(const char *dir) {
+  DIR *entries = opendir(dir);
+  if (!entries) return;
+  while (const dirent *entry = readdir(entries)) {
+    if (!ends_with(entry->d_name, kExportedEnd) && !ends_with(entry->d_name, kPartEnd)) continue;
+    const std::string path = std::string(dir) + "/" + entry->d_name;
+    if (unlink(path.c_str()) && errno != ENOENT)
+      sql_print_warning("Ferrite: cannot remove the exported table %s: %s", path.c_str(),
+                        strerror(errno));
+  }
+  closedir(entries);
+}
+
+/* ---- export ------------------------------------------------------------------------ */
+
+bool ha_ferrite::is_export(THD *thd, int lock_type) {
+  return lock_type == F_RDLCK && thd_sql_command(thd) == SQLCOM_FLUSH &&
+         (thd->lex->type & REFRESH_FOR_EXPORT);
+}
+
+/* The table is locked against writers from here to UNLOCK TABLES. */
+int ha_ferrite::export_table(THD *thd) {
+  const ExportedPlace place(m_share->name);
+  const fe_exported_file file = place.of(layout());
+  /* A snapshot of its own, whatever the statement's isolation is. */
+  fe_stmt_begin(m_session, FE_READ_COMMITTED);
+  uint64_t bytes = 0;
+  const fe_code rc = fe_table_export(m_session, m_share->table, &file, m_share->name.c_str(),
+                                     MYSQL_SERVER_VERSION, &bytes);
+  fe_txn_close_snapshot(m_session);
+  if (rc == FE_EXISTS) {
+    my_error(ER_FILE_EXISTS_ERROR, MYF(0), place.path().c_str());
+    return raised();
+  }
+  if (rc == FE_INTERRUPTED) my_error(ER_QUERY_INTERRUPTED, MYF(0));
+  if (rc != FE_OK) return error(rc);
+  m_exported = true;
+  push_warning_printf(thd, Sql_condition::WARN_LEVEL_NOTE, ER_UNKNOWN_ERROR,
+                      "Ferrite: exported to %s, %llu bytes", place.path().c_str(),
+                      static_cast<ulonglong>(bytes));
+  return 0;
+}
+
+/* Who has moved the file away needs it no longer. */
+void ha_ferrite::end_export() {
+  if (!m_exported) return;
+  m_exported = false;
+  const std::string path = ExportedPlace(m_share->name).path();
+  if (unlink(path.c_str()) && errno != ENOENT)
+    sql_print_warning("Ferrite: cannot remove the exported table %s: %s", path.c_str(),
+                      strerror(errno));
+}
+
+/* ---- discard and import ------------------------------------------------------------ */
+
+int ha_ferrite::discard_or_import_tablespace(my_bool discard) {
+  THD *thd = ha_thd();
+  if (table->s->tmp_table != NO_TMP_TABLE) {
+    my_error(ER_CANNOT_DISCARD_TEMPORARY_TABLE, MYF(0));
+    return raised();
+  }
+  if (int err = ferrite_check_writable(thd)) return err;
+  const char *what = discard ? "DISCARD TABLESPACE" : "IMPORT TABLESPACE";
+  if (m_sequence) return refuse(what, "the table is a sequence", "ALTER SEQUENCE");
+  if (is_linked() && ferrite_foreign_checks(thd))
+    return refuse(what, "the rows are not checked against the table's foreign keys",
+                  "SET foreign_key_checks=0");
+  close_cursors();
+  return discard ? truncate() : import_table(thd);
+}
+
+int ha_ferrite::import_table(THD *thd) {
+  const ExportedPlace place(m_share->name);
+  const fe_exported_file file = place.of(layout());
+  fe_stmt_begin(m_session, FE_READ_COMMITTED);
+  const fe_code rc =
+      fe_table_import(m_session, m_share->name.c_str(), &file, thd, ferrite_ddl_wait_ms(thd));
+  switch (rc) {
+    case FE_OK:
+      break;
+    case FE_NOT_FOUND:
+      my_error(ER_FILE_NOT_FOUND, MYF(0), place.path().c_str(), ENOENT);
+      return raised();
+    case FE_EXISTS:
+      my_error(ER_TABLESPACE_EXISTS, MYF(0), table->s->table_name.str);
+      return raised();
+    case FE_FORMAT:
+      my_error(ER_TABLE_SCHEMA_MISMATCH, MYF(0), fe_last_error());
+      return raised();
+    case FE_CORRUPT:
+      my_printf_error(ER_NOT_KEYFILE, "Ferrite: %s", MYF(0), fe_last_error());
+      return raised();
+    default:
+      return ferrite_table_error(rc, thd);
+  }
+  const int err = m_share->reopen(thd);
+  m_generation = m_share->generation;
+  m_exported = true;
+  end_export();
+  return err;
+}

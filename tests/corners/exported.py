@@ -1,0 +1,335 @@
+"""Tables that travel: FLUSH TABLES ... FOR EXPORT, DISCARD TABLESPACE, IMPORT TABLESPACE."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from corners.env import DATABASE, Env, Session, equal, expect, options
+
+ROWS = 2000
+TABLES = {
+    "plain": (
+        "id INT AUTO_INCREMENT PRIMARY KEY, k INT, u VARCHAR(40) NOT NULL, KEY k (k, u(5)), UNIQUE KEY u (u)",
+        "SELECT seq, IF(seq % 7, seq % 50, NULL), CONCAT('u', seq)",
+    ),
+    "values": (
+        "id INT PRIMARY KEY, b LONGBLOB, t TEXT, KEY t (t(20))",
+        "SELECT seq, IF(seq % 40, 'short', REPEAT(MD5(seq), IF(seq = 80, 60000, 900))), REPEAT(CHAR(65 + seq % 26), seq)",
+    ),
+    "no_key": (
+        "a INT, b VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci, KEY b (b)",
+        "SELECT seq % 9, CONCAT('é', seq % 100)",
+    ),
+    "computed": (
+        "id INT PRIMARY KEY, a INT, d INT AS (a * 2) VIRTUAL, s INT AS (a + 1) STORED, KEY d (d), KEY s (s)",
+        None,
+    ),
+    "descending": ("a INT, b DECIMAL(8,2), c DATETIME(3), PRIMARY KEY (a DESC, b), KEY c (c DESC)", None),
+    "packed": ("id INT PRIMARY KEY, t VARCHAR(200), KEY t (t)", None),
+}
+OPTIONS_OF = {"packed": " COMPRESSION='zstd'"}
+OTHER_ROWS = {
+    "computed": "INSERT INTO t (id, a) SELECT seq, seq % 100 FROM seq_1_to_2000",
+    "descending": "INSERT INTO t SELECT seq % 30, seq / 4, FROM_UNIXTIME(1e9 + seq) FROM seq_1_to_2000",
+    "packed": "INSERT INTO t SELECT seq, REPEAT('abc', seq % 60) FROM seq_1_to_2000",
+}
+
+
+def _place(env: Env, table: str, database: str = DATABASE) -> Path:
+    return env.datadir / database / f"{table}.ferrite"
+
+
+def _make(session: Session, name: str, table: str = "t", empty: bool = False) -> None:
+    columns, rows = TABLES[name]
+    session.run(f"CREATE TABLE {table} ({columns}) ENGINE=FERRITE{OPTIONS_OF.get(name, '')}")
+    if empty:
+        return
+    session.run(OTHER_ROWS.get(name, f"INSERT INTO t {rows} FROM seq_1_to_{ROWS}"))
+
+
+def _export(env: Env, session: Session, table: str = "t") -> Path:
+    """A copy of the table's file."""
+    session.run(f"FLUSH TABLES {table} FOR EXPORT")
+    file = _place(env, table)
+    copy = env.server.home / f"copy-{table}.ferrite"
+    shutil.copy(file, copy)
+    session.run("UNLOCK TABLES")
+    expect(not file.exists(), "UNLOCK TABLES leaves the file", file)
+    return copy
+
+
+def _sound(session: Session, table: str) -> None:
+    answer = session.run(f"CHECK TABLE {table} EXTENDED")
+    equal([row[2:] for row in answer], [("status", "OK")], f"CHECK TABLE {table}")
+
+
+def _contents(session: Session, table: str) -> object:
+    return session.run(f"CHECKSUM TABLE {table} EXTENDED")[0][1], session.run(f"SELECT COUNT(*) FROM {table}")
+
+
+def scenario_there_and_back(env: Env) -> None:
+    """Tables of every kind come along whole, survive a crash, and go on as they were."""
+    for name in TABLES:
+        env.fresh_database()
+        session = env.session()
+        _make(session, name)
+        columns = [row[0] for row in session.run("SHOW COLUMNS FROM t")]
+        rows = sorted(session.run("SELECT * FROM t"), key=repr)
+        copy = _export(env, session)
+        session.run("RENAME TABLE t TO t_old")
+        session.run("CREATE TABLE t LIKE t_old")
+        if name == "plain":
+            session.run("ALTER TABLE t AUTO_INCREMENT=1")
+        session.run("ALTER TABLE t DISCARD TABLESPACE")
+        shutil.copy(copy, _place(env, "t"))
+        session.run("ALTER TABLE t IMPORT TABLESPACE")
+        expect(not _place(env, "t").exists(), "IMPORT leaves the file")
+        equal(sorted(session.run("SELECT * FROM t"), key=repr), rows, name)
+        for key in {row[2] for row in session.run("SHOW INDEX FROM t")}:
+            found = sorted(session.run(f"SELECT * FROM t FORCE INDEX (`{key}`)"), key=repr)
+            equal(found, rows, f"{name} by {key}")
+        _sound(session, "t")
+        if name != "computed":
+            equal(_contents(session, "t"), _contents(session, "t_old"), name)
+        session.run(f"UPDATE t SET {columns[1]} = {columns[1]} LIMIT 10")
+        session.run("DELETE FROM t LIMIT 100")
+        if name == "plain":
+            session.run("INSERT INTO t (u) VALUES ('new')")
+            equal(
+                session.value("SELECT MAX(id) FROM t"), session.value("SELECT MAX(id) + 1 FROM t_old"), "AUTO_INCREMENT"
+            )
+        count = session.value("SELECT COUNT(*) FROM t")
+        env.crash()
+        session = env.session()
+        equal(session.value("SELECT COUNT(*) FROM t"), count, f"{name} after a crash")
+        _sound(session, "t")
+
+
+def scenario_while_it_is_exported(env: Env) -> None:
+    """Readers go on and writers wait; the file goes with the locks, also when the client goes."""
+    session, other = env.session(), env.session()
+    _make(session, "plain")
+    session.run("CREATE TABLE second (a INT PRIMARY KEY) ENGINE=FERRITE")
+    session.run("FLUSH TABLES t, second FOR EXPORT")
+    notes = [row[2] for row in session.warnings()]
+    expect(len(notes) == 2 and all("exported to" in text for text in notes), "a note for each table", notes)
+    equal(other.value("SELECT COUNT(*) FROM t"), ROWS, "a reader")
+    equal(session.value("SELECT COUNT(*) FROM t"), ROWS, "its own reader")
+    writer = other.start("UPDATE t SET k=1 WHERE id=5")
+    expect(writer.waits(), "a writer does not wait")
+    expect(_place(env, "t").exists() and _place(env, "second").exists(), "no files")
+    session.close()
+    equal(writer.answer(), [], "the writer")
+    env.eventually("the files go", lambda: not _place(env, "t").exists() and not _place(env, "second").exists())
+    # One of the two cannot be exported: neither is.
+    _place(env, "second").write_text("somebody's", encoding="ascii")
+    session = env.session()
+    equal(session.error("FLUSH TABLES t, second FOR EXPORT"), 1086, "a file that is there")
+    expect(not _place(env, "t").exists(), "the first table's file stays")
+    equal(_place(env, "second").read_text(encoding="ascii"), "somebody's", "the file that was there")
+    equal(other.error("UPDATE t SET k=2 WHERE id=5"), 0, "a writer afterwards")
+    _place(env, "second").unlink()
+    equal(session.error("FLUSH TABLES t WITH READ LOCK"), 0, "WITH READ LOCK")
+    expect(not _place(env, "t").exists(), "WITH READ LOCK exports")
+
+
+def scenario_refused(env: Env) -> None:
+    """What cannot be imported is refused with the reason, and the table stays as it was."""
+    session = env.session()
+    _make(session, "plain")
+    copy = _export(env, session)
+    importing = "ALTER TABLE t IMPORT TABLESPACE"
+    equal(session.error(importing), 1813, "a table with rows")
+    session.run("ALTER TABLE t DISCARD TABLESPACE")
+    equal(session.value("SELECT COUNT(*) FROM t"), 0, "discarded")
+    equal(session.error(importing), 1017, "no file")
+    for change in (
+        "MODIFY k BIGINT",
+        "DROP KEY k",
+        "DROP KEY u, ADD KEY u (u)",
+        "ADD COLUMN z INT",
+        "MODIFY u VARCHAR(40)",
+    ):
+        session.run("CREATE OR REPLACE TABLE other LIKE t")
+        session.run(f"ALTER TABLE other {change}")
+        shutil.copy(copy, _place(env, "other"))
+        equal(session.error("ALTER TABLE other IMPORT TABLESPACE"), 1808, change)
+        expect(_place(env, "other").exists(), "the file goes though it was not imported")
+    damaged = bytearray(copy.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    _place(env, "t").write_bytes(damaged)
+    equal(session.error(importing), 1034, "a damaged file")
+    _place(env, "t").write_bytes(copy.read_bytes()[:-3])
+    equal(session.error(importing), 1034, "a file that is cut off")
+    _place(env, "t").write_bytes(b"")
+    equal(session.error(importing), 1034, "an empty file")
+    equal(session.value("SELECT COUNT(*) FROM t"), 0, "after damaged files")
+    # Files left over are no obstacle to DROP DATABASE.
+    session.run("CREATE DATABASE d2")
+    _place(env, "x", "d2").write_text("left", encoding="ascii")
+    (env.datadir / "d2" / "y.ferrite.part").write_text("left", encoding="ascii")
+    session.run("DROP DATABASE d2")
+    session.run("CREATE TEMPORARY TABLE tmp (a INT PRIMARY KEY) ENGINE=FERRITE")
+    equal(session.error("ALTER TABLE tmp DISCARD TABLESPACE"), 3007, "a temporary table")
+    equal(session.error("ALTER TABLE tmp IMPORT TABLESPACE"), 3007, "a temporary table")
+    session.run("CREATE SEQUENCE s ENGINE=FERRITE")
+    equal(session.error("ALTER TABLE s IMPORT TABLESPACE"), 1846, "a sequence")
+    shutil.copy(copy, _place(env, "t"))
+    session.run(importing)
+    equal(session.value("SELECT COUNT(*) FROM t"), ROWS, "after all")
+    _sound(session, "t")
+
+
+def scenario_foreign_keys(env: Env) -> None:
+    """Rows that come in unchecked need foreign_key_checks=0, of a child and of a parent."""
+    session = env.session()
+    session.run("CREATE TABLE p (id INT PRIMARY KEY) ENGINE=FERRITE")
+    session.run("CREATE TABLE c (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES p (id)) ENGINE=FERRITE")
+    session.run("INSERT INTO p VALUES (1), (2)")
+    session.run("INSERT INTO c VALUES (1, 1), (2, 2)")
+    copies = {table: _export(env, session, table) for table in ("p", "c")}
+    for table in ("p", "c"):
+        equal(session.error(f"ALTER TABLE {table} DISCARD TABLESPACE"), 1846, f"DISCARD of {table}")
+        equal(session.error(f"ALTER TABLE {table} IMPORT TABLESPACE"), 1846, f"IMPORT of {table}")
+    session.run("SET foreign_key_checks=0")
+    for table in ("c", "p"):
+        session.run(f"ALTER TABLE {table} DISCARD TABLESPACE")
+        shutil.copy(copies[table], _place(env, table))
+        session.run(f"ALTER TABLE {table} IMPORT TABLESPACE")
+    session.run("SET foreign_key_checks=1")
+    equal(session.error("DELETE FROM p WHERE id=1"), 1451, "a parent in use")
+    equal(session.error("INSERT INTO c VALUES (3, 3)"), 1452, "an orphan")
+    _sound(session, "c")
+
+
+def scenario_beside_others(env: Env) -> None:
+    """Prepared transactions and old snapshots beside an export and an import."""
+    session, prepared = env.session(), env.session()
+    _make(session, "plain")
+    prepared.run("XA START 'x'")
+    prepared.run("DELETE FROM t WHERE id <= 10")
+    prepared.run("XA END 'x'")
+    prepared.run("XA PREPARE 'x'")
+    env.crash()
+    session = env.session()
+    copy = _export(env, session)
+    session.run("SET innodb_lock_wait_timeout=1, ferrite_lock_wait_timeout=1")
+    equal(session.error("ALTER TABLE t DISCARD TABLESPACE"), 1205, "a prepared transaction has changed it")
+    session.run("XA COMMIT 'x'")
+    equal(session.value("SELECT COUNT(*) FROM t"), ROWS - 10, "the prepared transaction")
+    session.run("ALTER TABLE t DISCARD TABLESPACE")
+    old = env.session()
+    old.run("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+    shutil.copy(copy, _place(env, "t"))
+    session.run("ALTER TABLE t IMPORT TABLESPACE")
+    equal(session.value("SELECT COUNT(*) FROM t"), ROWS, "the state before the prepared transaction")
+    equal(old.error("SELECT COUNT(*) FROM t"), 1412, "an older snapshot")
+    old.run("COMMIT")
+    equal(old.value("SELECT COUNT(*) FROM t"), ROWS, "a newer one")
+    for level in ("READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"):
+        session.run(f"SET SESSION TRANSACTION ISOLATION LEVEL {level}")
+        session.run("SET autocommit=0")
+        session.run("FLUSH TABLES t FOR EXPORT")
+        equal(_place(env, "t").stat().st_size, copy.stat().st_size, level)
+        session.run("UNLOCK TABLES")
+        session.run("COMMIT")
+    prepared = env.session()
+    session.run("DELETE FROM t")
+    session.run("COMMIT")
+    prepared.run("XA START 'y'")
+    prepared.run("INSERT INTO t (u) VALUES ('prepared')")
+    prepared.run("XA END 'y'")
+    prepared.run("XA PREPARE 'y'")
+    env.crash()
+    session = env.session()
+    session.run("SET innodb_lock_wait_timeout=1, ferrite_lock_wait_timeout=1")
+    shutil.copy(copy, _place(env, "t"))
+    equal(session.error("ALTER TABLE t IMPORT TABLESPACE"), 1205, "rows of a prepared transaction")
+    session.run("XA ROLLBACK 'y'")
+    session.run("ALTER TABLE t IMPORT TABLESPACE")
+    _sound(session, "t")
+
+
+def scenario_killed(env: Env) -> None:
+    """KILL and kill -9 while a file is written or read."""
+    session, other = env.session(), env.session()
+    session.run("CREATE TABLE t (id INT PRIMARY KEY, a CHAR(100), KEY a (a)) ENGINE=FERRITE")
+    session.run("INSERT INTO t SELECT seq, MD5(seq) FROM seq_1_to_200000")
+    sizes = []
+    for statement in ("FLUSH TABLES t FOR EXPORT", "ALTER TABLE t IMPORT TABLESPACE"):
+        for wait_ms in (1, 20, 60, 150):
+            running = session.start(statement)
+            running.waits(wait_ms / 1000)
+            other.run(f"KILL QUERY {session.id}")
+            answer = running.answer()
+            expect(answer in ([], 1317), f"{statement} after KILL", answer)
+            if statement.startswith("FLUSH"):
+                expect(_place(env, "t").exists() == (answer == []), "the file", answer)
+                session.answer("UNLOCK TABLES")
+                continue
+            equal(session.value("SELECT COUNT(*) FROM t"), 200000 if answer == [] else 0, f"rows after {answer}")
+            session.run("ALTER TABLE t DISCARD TABLESPACE")
+            _place(env, "t").write_bytes(sizes[0])
+        if statement.startswith("FLUSH"):
+            copy = _export(env, session)
+            sizes.append(copy.read_bytes())
+            session.run("ALTER TABLE t DISCARD TABLESPACE")
+            shutil.copy(copy, _place(env, "t"))
+    for wait_ms in (20, 200, 400):
+        running = session.start("ALTER TABLE t IMPORT TABLESPACE")
+        running.waits(wait_ms / 1000)
+        env.crash()
+        session = env.session()
+        expect(session.value("SELECT COUNT(*) FROM t") in (0, 200000), "half a table")
+        _sound(session, "t")
+        session.run("ALTER TABLE t DISCARD TABLESPACE")
+        _place(env, "t").write_bytes(sizes[0])
+    session.run("ALTER TABLE t IMPORT TABLESPACE")
+    running = session.start("FLUSH TABLES t FOR EXPORT")
+    running.waits(0.1)
+    env.crash()
+    session = env.session()
+    _place(env, "t").unlink(missing_ok=True)
+    _export(env, session)
+
+
+def scenario_partitions(env: Env) -> None:
+    """Each partition is a file; one comes back by EXCHANGE PARTITION."""
+    session = env.session()
+    parts = "PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (100), PARTITION p1 VALUES LESS THAN MAXVALUE)"
+    session.run(f"CREATE TABLE t (id INT PRIMARY KEY, a INT, KEY a (a)) ENGINE=FERRITE {parts}")
+    session.run("INSERT INTO t SELECT seq, seq % 10 FROM seq_1_to_300")
+    session.run("FLUSH TABLES t FOR EXPORT")
+    copy = env.server.home / "copy-p1.ferrite"
+    shutil.copy(_place(env, "t#P#p1"), copy)
+    expect(_place(env, "t#P#p0").exists(), "the other partition's file")
+    session.run("UNLOCK TABLES")
+    expect(not _place(env, "t#P#p0").exists() and not _place(env, "t#P#p1").exists(), "the files stay")
+    expect(session.error("ALTER TABLE t DISCARD TABLESPACE") != 0, "DISCARD of a partitioned table")
+    session.run("DELETE FROM t WHERE id >= 100")
+    session.run("CREATE TABLE one LIKE t")
+    session.run("ALTER TABLE one REMOVE PARTITIONING")
+    shutil.copy(copy, _place(env, "one"))
+    session.run("ALTER TABLE one IMPORT TABLESPACE")
+    session.run("ALTER TABLE t EXCHANGE PARTITION p1 WITH TABLE one")
+    equal(session.run("SELECT COUNT(*), SUM(a) FROM t"), [(300, 1350)], "the table")
+    _sound(session, "t")
+
+
+@options("--log-bin", "--binlog-format=ROW", "--ferrite-buffer-pool-size=16M")
+def scenario_binary_log(env: Env) -> None:
+    """The statements are in the binary log; a table larger than the buffer pool goes through."""
+    session = env.session()
+    session.run("CREATE TABLE t (id INT PRIMARY KEY, a CHAR(200), b TEXT) ENGINE=FERRITE")
+    session.run("INSERT INTO t SELECT seq, MD5(seq), IF(seq % 100, '', REPEAT('x', 30000)) FROM seq_1_to_100000")
+    before = _contents(session, "t")
+    copy = _export(env, session)
+    session.run("ALTER TABLE t DISCARD TABLESPACE")
+    shutil.copy(copy, _place(env, "t"))
+    session.run("ALTER TABLE t IMPORT TABLESPACE")
+    equal(_contents(session, "t"), before, "the table")
+    events = [str(row[5]) for row in session.run("SHOW BINLOG EVENTS")]
+    for word in ("DISCARD", "IMPORT"):
+        expect(any(f"{word} TABLESPACE" in text for text in events), f"{word} is not in the binary log")
+    _sound(session, "t")
