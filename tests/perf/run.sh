@@ -6,7 +6,7 @@ set -euo pipefail
 ft_setup "$@"
 ferrite_ensure_sysbench
 case "${1:-}" in
-    waits | held | foreign | resize)
+    waits | held | foreign | resize | travel)
         part=$1
         shift
         exec "$FT_PYTHON" -m "perf.$part" "$@"

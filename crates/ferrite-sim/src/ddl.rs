@@ -13,8 +13,9 @@ use crate::environment::Environment;
 use crate::family::{description, new_foreign};
 use crate::foreign_ddl::{family_ddl, others_refer};
 use crate::guarded::Guarded;
-use crate::model::{Ddl, TableModel, TableNo, Version, MARKS};
+use crate::model::{Ddl, TableModel, TableNo, MARKS};
 use crate::rows::{pattern, Big, Row, Secondary, Shape};
+use crate::travel::{travel, versions};
 use crate::write::{borrowed, entries_of};
 use ferrite_engine::{
     Cursor, DdlCaller, DupInfo, Engine, IndexSpec, Isolation, ReadMode, References, Table,
@@ -105,7 +106,7 @@ fn make(
 }
 
 /// The table's contents came into being without a history, after the commit number `before`.
-fn renewed(environment: &Environment, engine: &Engine, no: TableNo, before: Csn) {
+pub(crate) fn renewed(environment: &Environment, engine: &Engine, no: TableNo, before: Csn) {
     let now = engine.commit_number().get();
     let mut model = environment.model();
     model.tables.entry(no).and_modify(|t| {
@@ -149,6 +150,10 @@ pub fn ddl_client(environment: &Arc<Environment>, engine: &Arc<Engine>, seed: u6
         let Some(no) = choose(environment, &mut rng) else {
             continue;
         };
+        if environment.plan.extra.travels && rng.chance(1, 2) {
+            travel(environment, engine, no, THD, &mut rng);
+            continue;
+        }
         if environment.plan.extra.copies && rng.chance(1, 2) {
             copy(environment, engine, no, &mut rng);
             continue;
@@ -248,7 +253,7 @@ fn ask(
         Ddl::Drop => engine.drop_table(name, &caller),
         Ddl::Truncate => engine.truncate_table(name, 1, &caller),
         Ddl::Rename(to) => engine.rename_table(name, to, &caller),
-        Ddl::Create | Ddl::Fill | Ddl::Copied | Ddl::Constrain(_) => Ok(()),
+        Ddl::Create | Ddl::Fill | Ddl::Copied | Ddl::Import(_) | Ddl::Constrain(_) => Ok(()),
     };
     let took_us = time::now_us() - since_us;
     sim::note(&format!("{what:?} of {name}: {result:?} in {took_us} us"));
@@ -308,7 +313,7 @@ pub(crate) fn done(environment: &Environment, no: TableNo, what: &Ddl, is_done: 
             let new = new.clone();
             model.tables.entry(no).and_modify(|t| t.constraints = new);
         }
-        Ddl::Create | Ddl::Fill | Ddl::Copied => {}
+        Ddl::Create | Ddl::Fill | Ddl::Copied | Ddl::Import(_) => {}
     }
     // Writes of the past are not to be brought back after a crash.
     if matches!(what, Ddl::Drop | Ddl::Truncate) {
@@ -457,15 +462,7 @@ fn fill(
     s.end_load(table)?;
     renewed(environment, engine, to, before);
     s.commit(false)?;
-    let versions = |row: Row| {
-        vec![Version {
-            csn: 0,
-            by: 0,
-            row: Some(row),
-        }]
-    };
-    let rows = copied.into_iter().map(|(n, row)| (n, versions(row)));
-    let rows = rows.collect();
+    let rows = versions(copied);
     environment.model().tables.entry(to).and_modify(|t| {
         t.rows = rows;
         // From here on it is a table like any other, under a name that nobody uses yet.

@@ -10,7 +10,7 @@
 //! - `family`: foreign keys as the model has them. `foreign`: statements on tables that have some;
 //!   `foreign_look`: what they look at. `foreign_ddl`: tables and foreign keys come and go.
 //! - `decide`: prepared transactions without a session. `ddl`: tables come, go, and are copied.
-//!   `kill`: statements are killed. `damage`: files are. `pool`: the buffer pool changes its size.
+//!   `travel`: one goes to a file and back. `kill`: statements are killed. `damage`: files are. `pool`: the buffer pool changes its size.
 //! - `guarded`: sessions that a crash unwinds.
 //! - `backup`: hot backups, whose copies replace the disk.
 //! - `verify`: what must be there after a restart.
@@ -48,5 +48,6 @@ pub mod rows;
 pub mod run;
 pub mod semi;
 pub mod temporary;
+pub mod travel;
 pub mod verify;
 pub mod write;

@@ -53,8 +53,10 @@ pub enum Ddl {
     Rename(String),
     /// It is being filled with another one's rows; unfinished, it is nobody's.
     Fill,
-    /// Its rows go into another one.
+    /// Its rows go into another one, or to a file.
     Copied,
+    /// It is empty, and these rows come into it, all at once.
+    Import(BTreeMap<u64, Row>),
     /// It gets these foreign keys in place of those that it has.
     Constrain(Vec<Constraint>),
 }

@@ -75,6 +75,8 @@ pub struct Extra {
     pub ddl_beside: bool,
     /// Tables are copied: a new one is made, filled and renamed into the old one's place.
     pub copies: bool,
+    /// Tables go to a file and come back.
+    pub travels: bool,
     /// Temporary tables beside the others.
     pub temporary: bool,
     /// Statements are killed.
@@ -205,6 +207,8 @@ impl Corner {
             Corner::Ids => {
                 plan.ddl = plan.seed % 2 == 0;
                 plan.extra.copies = false;
+                plan.extra.travels = false;
+    plan.extra.travels = false;
                 plan.prepare = true;
                 plan.extra.comebacks = true;
                 plan.extra.temporary = true;
@@ -277,6 +281,7 @@ fn ranges(plan: &mut Plan) {
     plan.ddl = false;
     plan.extra.ddl_beside = false;
     plan.extra.copies = false;
+    plan.extra.travels = false;
     plan.config.lock_wait_timeout_ms = 100;
     // Not folded: gap by gap.
     plan.config.lock_fold_after = 64;
@@ -306,6 +311,7 @@ fn families(plan: &mut Plan) {
     plan.long_readers = plan.long_readers.min(1);
     plan.config.lock_wait_timeout_ms = pick(rng, &[1, 5, 20, 100]);
     plan.extra.copies = false;
+    plan.extra.travels = false;
     // A key of nothing but 0xff has no successor, and a search for one opens no snapshot.
     let (keys, prefix) = (pick(rng, &[5, 9, 9, 24]), pick(rng, &[1, 1, 12, 200]));
     let overflow = rng.chance(1, 4);
@@ -429,6 +435,7 @@ impl Extra {
             comebacks,
             ddl_beside: comebacks && rng.chance(2, 3),
             copies: rng.chance(1, 3),
+            travels: Rng::new(seed ^ 0x71a1_001b).chance(1, 4),
             temporary: rng.chance(1, 2),
             kills: rng.chance(1, 2),
             dirty: rng.chance(1, 3),
@@ -528,7 +535,7 @@ impl Plan {
         let mut plan = Plan::plain(seed);
         let extra = Extra::new(seed);
         plan.prepare |= extra.comebacks;
-        plan.ddl |= extra.ddl_beside || extra.copies;
+        plan.ddl |= extra.ddl_beside || extra.copies || extra.travels;
         plan.isolation_mix |= extra.dirty;
         if extra.dirty || extra.ignore {
             // Both are about values out of line.

@@ -8,6 +8,7 @@ use crate::damage::{damage_a_file, has_long_log, judge, lose_superblock, names_a
 use crate::environment::{Environment, Tally};
 use crate::lifecycle::{life, End};
 use crate::plan::{Corner, Extra, FaultMode, Plan};
+use crate::travel::PLACES as TRAVELS;
 use ferrite_io::sim::{Fault, Survival};
 use ferrite_sync::random::Rng;
 use ferrite_sync::sim::{self, Report, Simulation, Stall, ANYWHERE};
@@ -304,6 +305,7 @@ fn operate(environment: &Arc<Environment>) {
     let mut depth = 0;
     let apart = &mut Rng::new(environment.plan.seed ^ 0x0dab_a6e5);
     let kept = &mut Rng::new(environment.plan.seed ^ 0x0dab_0ee9);
+    let travels = &mut Rng::new(environment.plan.seed ^ 0x0dab_0eea);
     loop {
         let last =
             number >= environment.plan.lives && depth == 0 && environment.tally().crashes > 0;
@@ -321,6 +323,13 @@ fn operate(environment: &Arc<Environment>) {
             None => None,
         }
         .unwrap_or(death);
+        let death = match environment.plan.extra.travels && !calm && travels.chance(1, 3) {
+            true => Death::Place(
+                TRAVELS[travels.below(TRAVELS.len() as u64) as usize],
+                any_scale(travels, 2),
+            ),
+            false => death,
+        };
         let death = match environment.plan.extra.kept && !calm && kept.chance(1, 2) {
             // Half of the lives end well, so that something is taken and rewound to.
             true if kept.chance(1, 2) => Death::Never,

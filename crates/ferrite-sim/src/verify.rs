@@ -18,6 +18,7 @@ use crate::environment::Environment;
 use crate::family::Constraint;
 use crate::model::{Ddl, Model, State, TableModel, TableNo, Txn, Version, MARKS};
 use crate::rows::{describe, pattern, Shape};
+use crate::travel::{placed, versions};
 
 use ferrite_engine::{
     Cursor, DdlCaller, Engine, ForeignFault, ForeignKey, Isolation, ReadMode, Session, Table,
@@ -263,6 +264,13 @@ fn settle_ddl(model: &mut Model, found: &Found) {
             Some(Ddl::Create) => {
                 let name = t.name.clone();
                 model.made(&name);
+            }
+            // All or none of them; it is seen below whether they are the same.
+            Some(Ddl::Import(rows)) => {
+                let payloads = found.rows.get(&no).filter(|rows| !rows.is_empty());
+                if let Some(rows) = payloads.and_then(|p| placed(&rows, p)) {
+                    t.rows = versions(rows);
+                }
             }
             // It is seen below whether the rows are gone.
             Some(Ddl::Truncate) if found.rows.get(&no).is_some_and(BTreeMap::is_empty) => {

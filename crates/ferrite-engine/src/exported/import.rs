@@ -147,6 +147,8 @@ impl Session {
         // It has the rows in any case: whoever opens it next meets the error.
         if let Ok(table) = engine.dict.open_table(name) {
             table.note_commit(engine.now_s.load(Ordering::Relaxed));
+            // What statistics say is of the table that it was.
+            table.changes.store(rows.entries, Ordering::Relaxed);
         }
         Ok(())
     }
