@@ -19,15 +19,15 @@ const OLD: [&str; 3] = ["PRIMARY", "k", "u"];
 /// `u` goes, two come.
 const NEW: [&str; 4] = ["PRIMARY", "k", "seventh", "back"];
 
-fn fill(s: &mut Session, t: &Arc<Table>) {
-    for n in 0..ROWS {
+fn fill(s: &mut Session, t: &Arc<Table>, rows: u64) {
+    for n in 0..rows {
         insert(s, t, n, TEXT).unwrap();
     }
     s.commit(false).unwrap();
 }
 
-/// What ALTER TABLE does: builds, then changes the definition.
-fn alter(engine: &Arc<Engine>, t: &Arc<Table>, s: &mut Session) -> Result<(), Error> {
+/// What ALTER TABLE does: builds, then changes the definition. Keys are `wide` numbers wide.
+fn alter(engine: &Arc<Engine>, t: &Arc<Table>, s: &mut Session, wide: usize) -> Result<(), Error> {
     let specs = vec![
         IndexSpec::new("seventh", false, 1),
         IndexSpec::new("back", true, 1),
@@ -39,7 +39,7 @@ fn alter(engine: &Arc<Engine>, t: &Arc<Table>, s: &mut Session) -> Result<(), Er
     while more.is_ok() {
         let pk = cursor.current()?.pk.to_vec();
         let n = u64::from_be_bytes(pk[..].try_into().unwrap());
-        let (seventh, back) = (key(n % 7), key(u64::MAX - n));
+        let (seventh, back) = (key(n % 7).repeat(wide), key(u64::MAX - n).repeat(wide));
         let entry = |index_no, check_unique, key| Entry {
             index_no,
             check_unique,
@@ -72,12 +72,12 @@ fn names(t: &Table) -> Vec<&str> {
 }
 
 /// The table has these indexes, and every row is in each of them.
-fn assert_whole(engine: &Arc<Engine>, wanted: &[&str]) {
+fn assert_whole(engine: &Arc<Engine>, wanted: &[&str], rows: u64) {
     let t = engine.dict().open_table("d/t").unwrap();
     assert_eq!(names(&t), wanted);
     let mut s = Session::new(engine, 0, 8);
     for number in 0..wanted.len() {
-        assert_eq!(scan(&mut s, &t, number).len() as u64, ROWS, "{number}");
+        assert_eq!(scan(&mut s, &t, number).len() as u64, rows, "{number}");
     }
     s.commit(false).unwrap();
     check(engine, &t);
@@ -90,11 +90,11 @@ fn a_crash_leaves_the_old_indexes_or_the_new_ones() {
     let (mut before, mut after) = (0, 0);
     for round in 0..30u64 {
         let (disk, engine, t, mut s) = database(200 + round);
-        fill(&mut s, &t);
+        fill(&mut s, &t, ROWS);
         drop(s);
         let mut s = Session::new(&engine, 0, 2);
         disk.power_off_after(1 + round * round / 8);
-        let done = catch_unwind(AssertUnwindSafe(|| alter(&engine, &t, &mut s)));
+        let done = catch_unwind(AssertUnwindSafe(|| alter(&engine, &t, &mut s, 1)));
         disk.power_off();
         s.abandon();
         give_up(&engine);
@@ -106,7 +106,7 @@ fn a_crash_leaves_the_old_indexes_or_the_new_ones() {
         if matches!(done, Ok(Ok(()))) {
             assert!(has_new, "indexes that were acknowledged are lost");
         }
-        assert_whole(&engine, if has_new { &NEW } else { &OLD });
+        assert_whole(&engine, if has_new { &NEW } else { &OLD }, ROWS);
         *(if has_new { &mut after } else { &mut before }) += 1;
         drop(t);
         engine.close().unwrap();
@@ -117,26 +117,28 @@ fn a_crash_leaves_the_old_indexes_or_the_new_ones() {
 #[test]
 fn a_full_disk_leaves_the_old_indexes() {
     let (disk, engine, t, mut s) = database(41);
-    fill(&mut s, &t);
+    // More than what is buffered takes.
+    let rows = 4 * ROWS;
+    fill(&mut s, &t, rows);
     let mut refused = 0;
     // From no room at all to enough of it.
     for room in (0..8).map(|n| n * (128 << 10)) {
         disk.set_capacity(Some(disk.used_bytes() + room));
-        match alter(&engine, &t, &mut s) {
+        match alter(&engine, &t, &mut s, 200) {
             Ok(()) => break,
             Err(Error::DiskFull(_)) => refused += 1,
             Err(e) => panic!("{e}"),
         }
         s.rollback().unwrap();
         disk.set_capacity(None);
-        assert_whole(&engine, &OLD);
+        assert_whole(&engine, &OLD, rows);
     }
     disk.set_capacity(None);
     assert!(refused > 0, "no disk was full");
     let t = engine.dict().open_table("d/t").unwrap();
     if names(&t) == OLD {
-        alter(&engine, &t, &mut s).unwrap();
+        alter(&engine, &t, &mut s, 200).unwrap();
     }
     drop(t);
-    assert_whole(&engine, &NEW);
+    assert_whole(&engine, &NEW, rows);
 }

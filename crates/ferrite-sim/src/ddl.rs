@@ -13,9 +13,9 @@ use crate::environment::Environment;
 use crate::family::{description, new_foreign};
 use crate::foreign_ddl::{family_ddl, others_refer};
 use crate::guarded::Guarded;
-use crate::model::{Ddl, TableModel, TableNo, MARKS};
+use crate::model::{versions, Ddl, TableModel, TableNo, MARKS};
 use crate::rows::{pattern, Big, Row, Secondary, Shape};
-use crate::travel::{travel, versions};
+use crate::travel::travel;
 use crate::write::{borrowed, entries_of};
 use ferrite_engine::{
     Cursor, DdlCaller, DupInfo, Engine, IndexSpec, Isolation, ReadMode, References, Table,

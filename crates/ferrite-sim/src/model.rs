@@ -216,6 +216,15 @@ impl Model {
         self.latest = n;
     }
 
+    /// A table has these rows, which no statement wrote.
+    pub fn imported(&mut self, table: TableNo, rows: BTreeMap<u64, Row>) {
+        for (n, row) in &rows {
+            self.offered.insert((table, row.stamp), (*n, *row));
+        }
+        let t = self.tables.get_mut(&table).expect("an imported table");
+        t.rows = versions(rows);
+    }
+
     /// A table is gone, or its rows are: what was written to it must not come back.
     pub fn forget_writes(&mut self, table: TableNo) {
         for t in self.txns.values_mut() {
@@ -471,4 +480,15 @@ impl Model {
             }
         }
     }
+}
+
+/// Each row as if it had been there for ever.
+pub fn versions(rows: BTreeMap<u64, Row>) -> BTreeMap<u64, Vec<Version>> {
+    let version = |row| Version {
+        csn: 0,
+        by: 0,
+        row: Some(row),
+    };
+    let each = rows.into_iter().map(|(n, row)| (n, vec![version(row)]));
+    each.collect()
 }

@@ -208,7 +208,7 @@ impl Corner {
                 plan.ddl = plan.seed % 2 == 0;
                 plan.extra.copies = false;
                 plan.extra.travels = false;
-    plan.extra.travels = false;
+                plan.extra.travels = false;
                 plan.prepare = true;
                 plan.extra.comebacks = true;
                 plan.extra.temporary = true;

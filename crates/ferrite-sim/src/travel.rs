@@ -5,7 +5,7 @@
 use crate::ddl::{begin, change, done, renewed, wait_ms};
 use crate::environment::Environment;
 use crate::guarded::Guarded;
-use crate::model::{Ddl, TableNo, Version};
+use crate::model::{Ddl, TableNo};
 use crate::rows::{Row, Shape};
 use ferrite_engine::{
     Cursor, DdlCaller, Engine, ExportAbout, ImportFrom, Isolation, OverflowRef, ReadMode,
@@ -87,9 +87,7 @@ fn export(
     if !environment.model().holders(no, false).is_empty() {
         return None;
     }
-    let rows = environment
-        .model()
-        .view_all(no, u64::MAX, &BTreeMap::new());
+    let rows = environment.model().view_all(no, u64::MAX, &BTreeMap::new());
     let about = ExportAbout {
         table: name,
         layout: LAYOUT,
@@ -161,13 +159,12 @@ fn read_back(
     let rows = placed(rows, &payloads).unwrap_or_else(|| panic!("{name} has other rows"));
     for (n, row) in &rows {
         let same = shape.is_payload_of(&payloads[n], row);
-        assert!(same, "row {n} of {name}, which was imported, is not {row:?}");
+        assert!(
+            same,
+            "row {n} of {name}, which was imported, is not {row:?}"
+        );
     }
-    environment
-        .model()
-        .tables
-        .entry(no)
-        .and_modify(|t| t.rows = versions(rows));
+    environment.model().imported(no, rows);
     done(environment, no, back, true);
 }
 
@@ -210,15 +207,4 @@ pub fn placed(rows: &Rows, payloads: &BTreeMap<u64, Vec<u8>>) -> Option<Rows> {
         }
     }
     Some(rows)
-}
-
-/// Each row as if it had been there for ever.
-pub fn versions(rows: Rows) -> BTreeMap<u64, Vec<Version>> {
-    let version = |row| Version {
-        csn: 0,
-        by: 0,
-        row: Some(row),
-    };
-    let each = rows.into_iter().map(|(n, row)| (n, vec![version(row)]));
-    each.collect()
 }

@@ -18,7 +18,7 @@ use crate::environment::Environment;
 use crate::family::Constraint;
 use crate::model::{Ddl, Model, State, TableModel, TableNo, Txn, Version, MARKS};
 use crate::rows::{describe, pattern, Shape};
-use crate::travel::{placed, versions};
+use crate::travel::placed;
 
 use ferrite_engine::{
     Cursor, DdlCaller, Engine, ForeignFault, ForeignKey, Isolation, ReadMode, Session, Table,
@@ -269,7 +269,7 @@ fn settle_ddl(model: &mut Model, found: &Found) {
             Some(Ddl::Import(rows)) => {
                 let payloads = found.rows.get(&no).filter(|rows| !rows.is_empty());
                 if let Some(rows) = payloads.and_then(|p| placed(&rows, p)) {
-                    t.rows = versions(rows);
+                    model.imported(no, rows);
                 }
             }
             // It is seen below whether the rows are gone.
