@@ -23,7 +23,6 @@ Graph = dict[str, set[str]]
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON = ["bench/ferrite_bench"]
 KNOWN: dict[str, list[str]] = {
-    "ferrite-sim": ["bulk client damage ddl decide foreign_ddl lifecycle verify write"],
     "ferrite-sync": ["futex hook latch nowait random sim thread time"],
     "ferrite-txn": ["published system"],
 }

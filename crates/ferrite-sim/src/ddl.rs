@@ -11,24 +11,22 @@
 
 use crate::environment::Environment;
 use crate::family::{description, new_foreign};
-use crate::foreign_ddl::{family_ddl, others_refer};
 use crate::guarded::Guarded;
 use crate::model::{versions, Ddl, TableModel, TableNo, MARKS};
 use crate::rows::{pattern, Big, Row, Secondary, Shape};
-use crate::travel::travel;
 use crate::write::{borrowed, entries_of};
 use ferrite_engine::{
     Cursor, DdlCaller, DupInfo, Engine, IndexSpec, Isolation, ReadMode, References, Table,
     TableSpec, WaitMode,
 };
 use ferrite_sync::random::Rng;
-use ferrite_sync::{sim, thread, time, Arc};
+use ferrite_sync::{sim, time, Arc};
 
 use ferrite_types::{Csn, Error};
 use std::collections::BTreeMap;
 
 /// The connection of the client that does DDL.
-const THD: usize = 15;
+pub(crate) const THD: usize = 15;
 /// DDL lasts no longer than its timeout and this, in microseconds (a slow or full disk).
 const DDL_SLACK_US: u64 = 20_000_000;
 
@@ -129,51 +127,6 @@ pub fn drop_now(environment: &Environment, engine: &Engine, no: TableNo) -> Resu
     result
 }
 
-/// DDL on tables that no session uses.
-pub fn ddl_client(environment: &Arc<Environment>, engine: &Arc<Engine>, seed: u64) {
-    let mut rng = Rng::new(seed);
-    for _ in 0..rng.between(1, 6) {
-        thread::sleep_us(rng.below(20_000));
-        if environment.plan.has_families() {
-            family_ddl(environment, engine, &mut rng);
-            continue;
-        }
-        if rng.chance(1, 3) {
-            let shape = environment.plan.new_shape(&mut rng);
-            let no = environment.model().new_table();
-            let table = TableModel::new(&format!("sim/n{no}"), shape);
-            if let Err(e) = create(environment, engine, no, table) {
-                assert!(environment.is_injected(&e), "create: {e}");
-            }
-            continue;
-        }
-        let Some(no) = choose(environment, &mut rng) else {
-            continue;
-        };
-        if environment.plan.extra.travels && rng.chance(1, 2) {
-            travel(environment, engine, no, THD, &mut rng);
-            continue;
-        }
-        if environment.plan.extra.copies && rng.chance(1, 2) {
-            copy(environment, engine, no, &mut rng);
-            continue;
-        }
-        let what = match rng.below(3) {
-            0 => Ddl::Drop,
-            1 => Ddl::Truncate,
-            _ => Ddl::Rename(format!("sim/r{no}_{}", environment.model().new_stamp())),
-        };
-        let _ = change(
-            environment,
-            engine,
-            no,
-            &what,
-            wait_ms(environment, &mut rng),
-            References::Any,
-        );
-    }
-}
-
 pub(crate) fn wait_ms(environment: &Environment, rng: &mut Rng) -> u64 {
     if environment.plan.extra.ddl_beside {
         [0, 1, 20, 200][rng.below(4) as usize]
@@ -237,7 +190,7 @@ fn ask(
     wait_ms: u64,
     references: References,
 ) -> Result<(), Error> {
-    let is_parent = others_refer(&environment.model(), no);
+    let is_parent = environment.model().others_refer(no);
     if references == References::None && matches!(what, Ddl::Drop | Ddl::Truncate) {
         environment.model().went_unchecked(name);
     }
@@ -328,7 +281,12 @@ pub(crate) fn done(environment: &Environment, no: TableNo, what: &Ddl, is_done: 
 /// ALTER TABLE by copy: a new table is filled and takes the old one's name. Each step is a
 /// change of its own, so that a crash may come between any two; a table that was still being
 /// filled is dropped after it (`settle`), as the server's log of DDL does.
-fn copy(environment: &Arc<Environment>, engine: &Arc<Engine>, no: TableNo, rng: &mut Rng) {
+pub(crate) fn copy(
+    environment: &Arc<Environment>,
+    engine: &Arc<Engine>,
+    no: TableNo,
+    rng: &mut Rng,
+) {
     let Some(name) = begin(environment, no, &Ddl::Copied) else {
         return;
     };

@@ -16,6 +16,15 @@ use ferrite_types::Error;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
 
+/// How a life ended, if it ended by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Closed.
+    Closed,
+    /// The database could not be opened or read, or not be closed: a fault was injected.
+    Failed(Error),
+}
+
 /// What a run did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {

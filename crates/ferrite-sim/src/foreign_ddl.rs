@@ -4,7 +4,7 @@
 use crate::ddl::{begin, change, choose, create_checked, done, wait_ms};
 use crate::environment::Environment;
 use crate::family::{description, new_foreign, Constraint};
-use crate::model::{Ddl, Model, TableModel, TableNo, Writes, MARKS};
+use crate::model::{Ddl, TableModel, TableNo, Writes, MARKS};
 use crate::plan;
 use crate::rows::{Secondary, Shape};
 use ferrite_engine::{AlterForeign, DdlCaller, Engine, References};
@@ -34,20 +34,12 @@ pub fn family_ddl(environment: &Arc<Environment>, engine: &Arc<Engine>, rng: &mu
         false => References::Any,
     };
     // The server refuses that.
-    let is_parent = others_refer(&environment.model(), no);
+    let is_parent = environment.model().others_refer(no);
     if what == Ddl::Truncate && references == References::Any && is_parent {
         return;
     }
     let wait_ms = wait_ms(environment, rng);
     let _ = change(environment, engine, no, &what, wait_ms, references);
-}
-
-/// Do other tables have constraints that refer to it?
-pub fn others_refer(model: &Model, no: TableNo) -> bool {
-    let Some(t) = model.tables.get(&no) else {
-        return false;
-    };
-    model.referring_to(&t.name).iter().any(|other| *other != no)
 }
 
 /// A table with foreign keys, as any client sees it.

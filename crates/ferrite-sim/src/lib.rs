@@ -10,7 +10,8 @@
 //! - `family`: foreign keys as the model has them. `foreign`: statements on tables that have some;
 //!   `foreign_look`: what they look at. `foreign_ddl`: tables and foreign keys come and go.
 //! - `decide`: prepared transactions without a session. `ddl`: tables come, go, and are copied.
-//!   `travel`: one goes to a file and back. `kill`: statements are killed. `damage`: files are. `pool`: the buffer pool changes its size.
+//!   `travel`: one goes to a file and back. `ddl_client`: chooses among all of it. `kill`: statements
+//!   are killed. `damage`: files are. `pool`: the buffer pool changes its size.
 //! - `guarded`: sessions that a crash unwinds.
 //! - `backup`: hot backups, whose copies replace the disk.
 //! - `verify`: what must be there after a restart.
@@ -28,6 +29,7 @@ pub mod bulk;
 pub mod client;
 pub mod damage;
 pub mod ddl;
+pub mod ddl_client;
 pub mod decide;
 pub mod dirty;
 pub mod environment;

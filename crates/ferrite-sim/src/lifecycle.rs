@@ -4,9 +4,10 @@
 use crate::backup;
 use crate::bulk::bulk_client;
 use crate::client::{reads_may_fail, After, Client};
-use crate::ddl::{create, create_checked, ddl_client};
+use crate::ddl::{create, create_checked};
+use crate::ddl_client::ddl_client;
 use crate::decide::{decide_all, decider};
-use crate::environment::{Environment, Server};
+use crate::environment::{End, Environment, Server};
 use crate::family::Constraint;
 use crate::kept;
 use crate::kill::killer;
@@ -21,15 +22,6 @@ use ferrite_sync::random::Rng;
 use ferrite_sync::{sim, thread, Arc};
 use ferrite_types::format::{Codec, Packing};
 use ferrite_types::Error;
-
-/// How a life ended, if it ended by itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum End {
-    /// Closed.
-    Closed,
-    /// The database could not be opened or read, or not be closed: a fault was injected.
-    Failed(Error),
-}
 
 /// Seeds of the tasks of a life.
 fn seed_of(environment: &Environment, life: u64, task: u64) -> u64 {

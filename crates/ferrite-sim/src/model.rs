@@ -245,6 +245,15 @@ impl Model {
         list.map(|(serial, _)| *serial).collect()
     }
 
+    /// Do other tables have constraints that refer to it?
+    pub fn others_refer(&self, table: TableNo) -> bool {
+        let Some(t) = self.tables.get(&table) else {
+            return false;
+        };
+        let others = self.referring_to(&t.name);
+        others.iter().any(|other| *other != table)
+    }
+
     /// Number of a new table; never that of the marks.
     pub fn new_table(&mut self) -> TableNo {
         self.next_table += 1;

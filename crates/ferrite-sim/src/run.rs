@@ -5,8 +5,8 @@
 //! does follows from its seed.
 
 use crate::damage::{damage_a_file, has_long_log, judge, lose_superblock, names_a_place};
-use crate::environment::{Environment, Tally};
-use crate::lifecycle::{life, End};
+use crate::environment::{End, Environment, Tally};
+use crate::lifecycle::life;
 use crate::plan::{Corner, Extra, FaultMode, Plan};
 use crate::travel::PLACES as TRAVELS;
 use ferrite_io::sim::{Fault, Survival};

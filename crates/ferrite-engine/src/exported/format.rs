@@ -261,6 +261,8 @@ impl Writer {
     /// All of it is durable. Returns the bytes of the file.
     pub(super) fn finish(mut self, sums: &[Sum]) -> Result<u64> {
         self.end_block()?;
+        let indexes = usize::from(self.index) + 1;
+        assert_eq!(sums.len(), indexes, "not all indexes are written");
         let mut body = (sums.len() as u16).to_le_bytes().to_vec();
         for sum in sums {
             body.extend_from_slice(&sum.entries.to_le_bytes());
@@ -346,6 +348,7 @@ impl Reader {
             return Err(self.fault("a block has the wrong checksum"));
         }
         self.at += (HEAD_BYTES + len) as u64;
+        assert!(self.at <= self.bytes, "read beyond the end");
         Ok(Block {
             kind,
             last: last != 0,

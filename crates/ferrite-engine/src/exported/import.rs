@@ -121,6 +121,9 @@ impl Session {
                 }
             }
         }
+        let pairs = made.iter().zip(&table.spec.indexes);
+        assert!(pairs.clone().all(|(new, old)| new.id != old.id));
+        assert_eq!(pairs.len(), table.index_count(), "an index has no tree");
         kill_point!("import.trees_made");
         let spec = TableSpec {
             indexes: made,
@@ -137,6 +140,7 @@ impl Session {
     /// The table has the trees from here on.
     fn take_over(&mut self, name: &str, filling: &Filling, head: &Head, rows: Sum) -> Result<()> {
         kill_point!("import.filled");
+        assert!(!filling.taken, "its trees are a table's");
         let engine = &self.engine;
         let carried = Carried {
             auto_increment: head.auto_increment.max(1),
@@ -201,6 +205,7 @@ impl Session {
         last: bool,
         values: &mut Values,
     ) -> Result<()> {
+        assert!(values.open || values.piece.is_empty(), "a value is left");
         if values.piece.len() + reader.body().len() > u32::MAX as usize {
             return Err(reader.fault("a value of more than 4 GiB"));
         }
