@@ -67,7 +67,9 @@ def _place(server: Server) -> Path:
 
 
 def _make(cursor: Any) -> None:
-    cursor.execute(f"CREATE OR REPLACE TABLE t ({COLUMNS}) ENGINE=FERRITE")
+    cursor.execute(
+        f"CREATE OR REPLACE TABLE t ({COLUMNS}) ENGINE=FERRITE CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci"
+    )
 
 
 def _checksum(cursor: Any) -> object:

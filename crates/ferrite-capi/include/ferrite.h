@@ -430,7 +430,7 @@ fe_code fe_table_export(fe_session *session, fe_table *table, const fe_exported_
                         const char *name, const char *server, uint64_t *bytes);
 /* Fills the empty table from such a file; durable on return, and the table is to be opened anew.
    Caller holds the server's exclusive lock. FE_NOT_FOUND: no such file. FE_EXISTS: the table has
-   rows. FE_FORMAT: it has other columns or keys than the file's, or the file is of a later
+   rows. FE_FORMAT: it has other columns, keys or collations than the file's, or the file is of a later
    version. FE_CORRUPT: it is damaged. On failure the table is empty. */
 fe_code fe_table_import(fe_session *session, const char *name, const fe_exported_file *from,
                         void *thd, uint32_t wait_ms);

@@ -53,24 +53,30 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
+    try_spawn(name, f).unwrap_or_else(|| panic!("the system refuses a thread, {name}"))
+}
+
+/// Starts a thread, for work that goes on without it, too. None when the system refuses one.
+pub fn try_spawn<T, F>(name: &str, f: F) -> Option<JoinHandle<T>>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
     #[cfg(all(feature = "sim", not(loom)))]
     if hook::simulated() {
-        return crate::sim::spawn(name, f);
+        return Some(crate::sim::spawn(name, f));
     }
     #[cfg(loom)]
     {
         let _ = name;
-        JoinHandle(Inner::Real(loom::thread::spawn(f)))
+        Some(JoinHandle(Inner::Real(loom::thread::spawn(f))))
     }
     #[cfg(not(loom))]
     {
         let _masked = MaskSignals::new();
-        let h = std::thread::Builder::new()
-            .name(name.to_owned())
-            .stack_size(STACK_BYTES)
-            .spawn(f)
-            .unwrap_or_else(|e| panic!("cannot start thread {name}: {e}"));
-        JoinHandle(Inner::Real(h))
+        let builder = std::thread::Builder::new().name(name.to_owned());
+        let h = builder.stack_size(STACK_BYTES).spawn(f).ok()?;
+        Some(JoinHandle(Inner::Real(h)))
     }
 }
 

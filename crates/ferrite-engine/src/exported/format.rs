@@ -1,4 +1,4 @@
-//! The file of an exported table: blocks, each with its checksum, written and read front to back.
+//! The file of an exported table: blocks, each with its checksum, written front to back.
 //!
 //! ```text
 //! block    kind u8 | last u8 | index u16 | body bytes u32 | CRC-32C of the 8 bytes before and the body u32 | body
@@ -290,6 +290,15 @@ pub(super) struct Block {
     pub index: usize,
 }
 
+/// What stands before a block's body.
+struct BlockHead {
+    block: Block,
+    len: usize,
+    crc: u32,
+    /// Of what is before the checksum.
+    crc_before_body: u32,
+}
+
 impl Reader {
     /// # Errors
     /// `NotFound`: there is no such file. `Format`: it is of a later version. `Corrupt`: it is damaged, or
@@ -315,23 +324,49 @@ impl Reader {
         Ok((reader, head))
     }
 
+    /// The same file, read from the same place by another.
+    pub(super) fn again(&self) -> Reader {
+        Reader {
+            file: self.file.clone(),
+            name: self.name.clone(),
+            at: self.at,
+            bytes: self.bytes,
+            body: Vec::new(),
+        }
+    }
+
+    /// Goes on to the first block of that index, or of a later one, or to the end. What is passed over is
+    /// not checked: it is somebody else's.
+    pub(super) fn skip_to(&mut self, index: usize) -> Result<()> {
+        loop {
+            let head = self.head()?;
+            if head.block.kind == Kind::End || head.block.index >= index {
+                return Ok(());
+            }
+            self.at += (HEAD_BYTES + head.len) as u64;
+        }
+    }
+
+    /// Has the next block nothing of that index, or of an earlier one?
+    pub(super) fn is_past(&self, index: usize) -> Result<bool> {
+        let next = self.head()?.block;
+        Ok(next.kind == Kind::End || next.index > index)
+    }
+
     /// An error that names the file and the place after the latest block.
     pub(super) fn fault(&self, what: &str) -> Error {
         Error::Corrupt(format!("file {} at {}: {what}", self.name, self.at))
     }
 
-    /// The next block.
-    ///
-    /// # Errors
-    /// `Corrupt`: it is damaged or cut off. An I/O error.
-    pub(super) fn next(&mut self) -> Result<Block> {
-        let mut head = [0; HEAD_BYTES];
+    /// The head of the next block, which is in the file as a whole; its checksum is not compared.
+    fn head(&self) -> Result<BlockHead> {
+        let mut bytes = [0; HEAD_BYTES];
         let left = self.bytes.saturating_sub(self.at);
         if left < HEAD_BYTES as u64 {
             return Err(self.fault("the file is cut off"));
         }
-        self.file.read_at(&mut head, self.at)?;
-        let [kind, last, i0, i1, l0, l1, l2, l3, c0, c1, c2, c3] = head;
+        self.file.read_at(&mut bytes, self.at)?;
+        let [kind, last, i0, i1, l0, l1, l2, l3, c0, c1, c2, c3] = bytes;
         let len = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
         let kind = Kind::of(kind).filter(|_| len <= MOST_BYTES && last <= 1);
         let Some(kind) = kind else {
@@ -340,20 +375,33 @@ impl Reader {
         if left - (HEAD_BYTES as u64) < len as u64 {
             return Err(self.fault("the file is cut off"));
         }
-        self.body.resize(len, 0);
+        Ok(BlockHead {
+            block: Block {
+                kind,
+                last: last != 0,
+                index: usize::from(u16::from_le_bytes([i0, i1])),
+            },
+            len,
+            crc: u32::from_le_bytes([c0, c1, c2, c3]),
+            crc_before_body: crc32c::crc32c(&bytes[..8]),
+        })
+    }
+
+    /// The next block.
+    ///
+    /// # Errors
+    /// `Corrupt`: it is damaged or cut off. An I/O error.
+    pub(super) fn next(&mut self) -> Result<Block> {
+        let head = self.head()?;
+        self.body.resize(head.len, 0);
         self.file
             .read_at(&mut self.body, self.at + HEAD_BYTES as u64)?;
-        let crc = crc32c::crc32c_append(crc32c::crc32c(&head[..8]), &self.body);
-        if crc != u32::from_le_bytes([c0, c1, c2, c3]) {
+        if crc32c::crc32c_append(head.crc_before_body, &self.body) != head.crc {
             return Err(self.fault("a block has the wrong checksum"));
         }
-        self.at += (HEAD_BYTES + len) as u64;
+        self.at += (HEAD_BYTES + head.len) as u64;
         assert!(self.at <= self.bytes, "read beyond the end");
-        Ok(Block {
-            kind,
-            last: last != 0,
-            index: usize::from(u16::from_le_bytes([i0, i1])),
-        })
+        Ok(head.block)
     }
 
     /// The body of the latest block.

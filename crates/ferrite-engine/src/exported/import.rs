@@ -12,24 +12,20 @@
 //!
 //! The caller keeps everybody away from the table; a prepared transaction that has changed it is waited for.
 //!
-//! Locking: none of its own; a leaf's latch for each entry.
+//! Locking: none of its own; see `fill`.
 
-use super::format::{entry_at, Head, Kind, Reader, Sum};
+use super::fill::fill;
+use super::format::{Head, Reader, Sum};
 use crate::catalog::dictionary::Carried;
 use crate::catalog::spec::{IndexSpec, TableSpec};
 use crate::catalog::table::Table;
 use crate::cursor::{Cursor, ReadMode, WaitMode};
 use crate::ddl::DdlCaller;
-use crate::rows::clustered_key;
-use crate::rows::entry::check_size;
-use crate::rows::load::{put, Put, ENTRIES_PER_PAUSE};
-use crate::rows::overflow::{reference_head, references};
 use crate::transaction::session::Session;
 use ferrite_io::Storage;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{kill_point, Arc};
-use ferrite_tree::{LeafMut, Scratch};
-use ferrite_types::{Error, OverflowRef, Result, OVERFLOW_REF_BYTES};
+use ferrite_types::{Error, Result};
 
 /// Where an exported table is read from.
 #[derive(Clone, Copy)]
@@ -46,15 +42,6 @@ pub struct ImportFrom<'a> {
 struct Filling {
     table: Arc<Table>,
     taken: bool,
-}
-
-/// Out-of-line values that the next row will name.
-#[derive(Default)]
-struct Values {
-    /// The value whose pieces are being read.
-    piece: Vec<u8>,
-    open: bool,
-    stored: Vec<OverflowRef>,
 }
 
 impl Session {
@@ -78,7 +65,7 @@ impl Session {
         let (mut reader, head) = Reader::open(from.storage, from.name)?;
         check_fits(&table.spec, &head, from)?;
         let mut filling = self.begin_filling(&table)?;
-        let filled = self.fill_from(&mut reader, &filling.table);
+        let filled = fill(self, &mut reader, &filling.table);
         // What was written without undo goes with the trees, or is the rows'.
         self.row_values.forget();
         let filled = match filled {
@@ -156,159 +143,6 @@ impl Session {
         }
         Ok(())
     }
-
-    /// Reads the file to its end. Returns what each of the indexes has.
-    fn fill_from(&mut self, reader: &mut Reader, table: &Arc<Table>) -> Result<Sum> {
-        let mut sums = vec![Sum::default(); table.index_count()];
-        let mut values = Values::default();
-        let mut index = 0;
-        let mut before = Vec::new();
-        loop {
-            let block = reader.next()?;
-            match block.kind {
-                Kind::End => break,
-                Kind::Value if index == 0 && block.index == 0 => {
-                    self.take_piece(reader, table, block.last, &mut values)?;
-                }
-                Kind::Entries if (index..sums.len()).contains(&block.index) => {
-                    if block.index != index {
-                        before.clear();
-                    }
-                    index = block.index;
-                    self.take_entries(
-                        reader,
-                        table,
-                        index,
-                        &mut values,
-                        &mut before,
-                        &mut sums[index],
-                    )?;
-                }
-                _ => return Err(reader.fault("a block out of its order")),
-            }
-            self.check_killed()?;
-        }
-        if !reader.is_end(&sums) || values.open || !values.stored.is_empty() {
-            return Err(reader.fault("rows or entries are missing"));
-        }
-        if sums.iter().any(|sum| *sum != sums[0]) {
-            return Err(reader.fault("the indexes have other rows than the table"));
-        }
-        Ok(sums[0])
-    }
-
-    /// A piece of a value out of line; the last one stores it.
-    fn take_piece(
-        &mut self,
-        reader: &Reader,
-        table: &Arc<Table>,
-        last: bool,
-        values: &mut Values,
-    ) -> Result<()> {
-        assert!(values.open || values.piece.is_empty(), "a value is left");
-        if values.piece.len() + reader.body().len() > u32::MAX as usize {
-            return Err(reader.fault("a value of more than 4 GiB"));
-        }
-        values.piece.extend_from_slice(reader.body());
-        values.open = !last;
-        if last {
-            self.may_go_on()?;
-            values
-                .stored
-                .push(self.write_overflow(table, &values.piece)?);
-            values.piece.clear();
-        }
-        Ok(())
-    }
-
-    /// The entries of a block.
-    fn take_entries(
-        &mut self,
-        reader: &Reader,
-        table: &Arc<Table>,
-        index: usize,
-        values: &mut Values,
-        before: &mut Vec<u8>,
-        sum: &mut Sum,
-    ) -> Result<()> {
-        let body = reader.body();
-        let mut scratch = Scratch::default();
-        let mut leaf: Option<LeafMut<'_>> = None;
-        let mut own = Vec::new();
-        let (mut at, mut count) = (0, 0);
-        while let Some((key, value, next)) = entry_at(body, at) {
-            if sum.entries > 0 && key <= before.as_slice() {
-                return Err(reader.fault("entries out of their order"));
-            }
-            if check_size(key.len(), value.len()).is_err() {
-                return Err(reader.fault("an entry that fits no page"));
-            }
-            let whole = match index {
-                0 => named_anew(key, value, values, &mut own),
-                _ => clustered_key(key, value).filter(|pk| !pk.is_empty()),
-            };
-            let Some(pk) = whole else {
-                return Err(reader.fault("an entry that is no row's"));
-            };
-            sum.add(pk);
-            before.clear();
-            before.extend_from_slice(key);
-            if count % ENTRIES_PER_PAUSE == 0 {
-                drop(leaf.take());
-                self.may_go_on()?;
-            }
-            count += 1;
-            let value = if index == 0 && !own.is_empty() {
-                own.as_slice()
-            } else {
-                value
-            };
-            leaf = match put(table.tree(index), key, value, leaf, &mut scratch)? {
-                Put::Done(leaf) => Some(leaf),
-                Put::Occupied => return Err(reader.fault("an entry that is there twice")),
-            };
-            // The values are the row's.
-            self.row_values.forget();
-            at = next;
-        }
-        if at != body.len() {
-            return Err(reader.fault("an entry breaks off"));
-        }
-        Ok(())
-    }
-}
-
-/// The clustered key of a row whose references now name this table's values; `own` is the row then, and
-/// empty for a row that names none. None: the row names other values than came before it.
-fn named_anew<'k>(
-    key: &'k [u8],
-    payload: &[u8],
-    values: &mut Values,
-    own: &mut Vec<u8>,
-) -> Option<&'k [u8]> {
-    own.clear();
-    let (count, at) = reference_head(payload);
-    let end = at + count * OVERFLOW_REF_BYTES;
-    let same = |old: OverflowRef, new: &OverflowRef| old.length() == new.length();
-    let fits = !key.is_empty()
-        && end <= payload.len()
-        && count == values.stored.len()
-        && !values.open
-        && references(payload)
-            .zip(&values.stored)
-            .all(|(old, new)| same(old, new));
-    if !fits {
-        return None;
-    }
-    if count > 0 {
-        own.extend_from_slice(&payload[..at]);
-        for reference in values.stored.drain(..) {
-            own.extend_from_slice(reference.bytes());
-        }
-        own.extend_from_slice(&payload[end..]);
-        assert_eq!(own.len(), payload.len(), "a row has grown");
-    }
-    Some(key)
 }
 
 /// The table's rows and keys are laid out as those in the file.
@@ -337,7 +171,7 @@ fn check_fits(spec: &TableSpec, head: &Head, from: &ImportFrom<'_>) -> Result<()
         }
     }
     if head.layout != from.layout {
-        return misfit("has other columns or keys".into());
+        return misfit("has other columns, keys or collations".into());
     }
     Ok(())
 }
