@@ -28,6 +28,8 @@ impl LeftBehind {
             self.key.clone_from(&resume.key);
             self.exclusive = resume.exclusive;
         }
+        let is_next = self.pages.last().is_none_or(|(p, _)| *p != leaf.page_id());
+        debug_assert!(is_next, "a leaf is left twice");
         self.pages.push((leaf.page_id(), leaf.lsn()));
     }
 

@@ -233,6 +233,7 @@ impl Part {
         if values.piece.len() + reader.body().len() > u32::MAX as usize {
             return Err(reader.fault("a value of more than 4 GiB"));
         }
+        assert_eq!(self.index, 0, "a value of an index");
         values.piece.extend_from_slice(reader.body());
         values.open = !last;
         if last {
@@ -299,7 +300,9 @@ impl Part {
             0 => named_anew(key, value, &mut self.values, own),
             _ => clustered_key(key, value).filter(|pk| !pk.is_empty()),
         };
-        self.sum.add(pk.ok_or("an entry that is no row's")?);
+        let pk = pk.ok_or("an entry that is no row's")?;
+        debug_assert!(key.ends_with(pk), "an entry of another row");
+        self.sum.add(pk);
         self.before.clear();
         self.before.extend_from_slice(key);
         Ok(())
@@ -313,6 +316,8 @@ impl Part {
 /// `Corrupt`: the file is damaged. `Interrupted`, `DiskFull`, an I/O error. The trees have some entries, and no
 /// thread is at work.
 pub(super) fn fill(session: &mut Session, reader: &mut Reader, table: &Arc<Table>) -> Result<Sum> {
+    let is_hidden = table.loading.load(Ordering::SeqCst);
+    assert!(is_hidden, "somebody may see the table");
     let sums = vec![None; table.index_count()];
     let work = Arc::new(Work {
         engine: session.engine.clone(),

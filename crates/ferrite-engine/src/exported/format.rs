@@ -22,7 +22,7 @@ use ferrite_io::{OpenMode, Storage, StorageFile};
 use ferrite_sync::Arc;
 use ferrite_types::{ByteReader, Error, Result};
 
-const MAGIC: &[u8; 8] = b"FERRXPRT";
+const MAGIC: u64 = 0x5452_5058_5252_4546;
 /// Of the format; a later one is refused.
 pub(super) const VERSION: u32 = 1;
 /// Bytes of entries after which a block ends, and of a piece of a value.
@@ -108,7 +108,7 @@ fn text(r: &mut ByteReader<'_>) -> Option<String> {
 
 impl Head {
     fn encode(&self) -> Vec<u8> {
-        let mut out = MAGIC.to_vec();
+        let mut out = MAGIC.to_le_bytes().to_vec();
         out.extend_from_slice(&VERSION.to_le_bytes());
         for number in [self.layout, self.written_unix_s, self.auto_increment] {
             out.extend_from_slice(&number.to_le_bytes());
@@ -129,7 +129,7 @@ impl Head {
     /// None: it is cut off, or not such a head.
     fn decode(body: &[u8]) -> std::result::Result<Option<Head>, u32> {
         let mut r = ByteReader::new(body);
-        if r.take(MAGIC.len()) != Some(MAGIC) {
+        if r.u64() != Some(MAGIC) {
             return Ok(None);
         }
         match r.u32() {

@@ -113,6 +113,7 @@ impl Trouble {
             return (failures > 0).then_some((LogLevel::Note, text));
         };
         self.failures += 1;
+        assert!(self.told_us <= now_us, "told later than now");
         self.tried_us = now_us;
         let text = e.to_string();
         let reason: String = text.chars().filter(|c| !c.is_ascii_digit()).collect();

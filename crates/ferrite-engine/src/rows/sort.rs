@@ -150,6 +150,8 @@ impl Sorter {
             run.extend_from_slice(&self.bytes[from..from + HEAD_BYTES + key.len() + value.len()]);
         }
         assert_eq!(run.len(), self.bytes.len(), "entries of a run are lost");
+        let before = self.spilled.last().map_or(0, |r| r.offset + r.bytes);
+        assert_eq!(before, self.end, "runs do not follow on each other");
         let free = self.storage.free_bytes()?;
         if free < LEAVE_FREE_BYTES + run.len() as u64 {
             let text = format!("{free} bytes are free: none left for sorting an index");
@@ -376,6 +378,8 @@ impl Sorted {
             self.advance(last)?;
         }
         self.current = self.heap.pop();
+        let follows = |head: &Head| self.heap.peek().is_none_or(|next| head.key < next.key);
+        debug_assert!(self.current.as_ref().is_none_or(follows), "a key twice");
         let entry = self.current.as_ref();
         Ok(entry.map(|head| (head.key.as_slice(), head.value.as_slice())))
     }
