@@ -234,7 +234,7 @@ static MYSQL_SYSVAR_BOOL(read_ahead, read_ahead, PLUGIN_VAR_OPCMDARG,
 
 static MYSQL_SYSVAR_UINT(write_threads, write_threads, PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
                          "Number of threads that write dirty pages. 0: a quarter of the number"
-                         " of processors, from 1 to 4.",
+                         " of processors, from 4 to 8.",
                          nullptr, nullptr, 0, 0, 64, 0);
 
 static MYSQL_SYSVAR_UINT(stats_sample_pages, stats_sample_pages, PLUGIN_VAR_OPCMDARG,

@@ -46,7 +46,8 @@ const PURGE_PAUSE_US: u64 = 20_000;
 pub(crate) fn start(engine: &Arc<Engine>) -> Vec<JoinHandle<()>> {
     let mut threads = Vec::new();
     let writers = match engine.config().write_threads {
-        0 => (thread::processors() / 4).clamp(1, 4),
+        // They mostly wait for the disk: with fewer, frames are not free in time.
+        0 => (thread::processors() / 4).clamp(4, 8),
         n => n as usize,
     };
     for _ in 0..writers {
