@@ -81,7 +81,8 @@ class Share : public Handler_share {
   std::string name;
   fe_table *table = nullptr;
   std::atomic<uint32_t> generation{0};
-  std::mutex autoinc_mutex; /* read-and-reserve of AUTO_INCREMENT values */
+  std::atomic<THD *> exporter{nullptr}; /* whose FLUSH TABLES ... FOR EXPORT has made its file */
+  std::mutex autoinc_mutex;             /* read-and-reserve of AUTO_INCREMENT values */
 
   /* rec_per_key of the whole table, by the server's key number and part; guarded. */
   std::mutex stats_mutex;

@@ -10,6 +10,7 @@
 
 #include "ferrite_backup.h"
 #include "ferrite_error.h"
+#include "ferrite_exported.h"
 #include "ferrite_foreign.h"
 #include "ferrite_hton.h"
 #include "ferrite_vars.h"
@@ -210,6 +211,8 @@ int ha_ferrite::delete_table(const char *name) {
   THD *thd = ha_thd();
   fe_code rc = fe_table_drop(ferrite_engine, core_table_name(name).c_str(),
                              ferrite_references_that_keep(thd), thd, ferrite_ddl_wait_ms(thd));
+  if (rc == FE_OK && !ferrite::is_temporary_path(name))
+    ferrite_remove_exported_table(core_table_name(name));
   return ferrite_table_error(rc, thd);
 }
 

@@ -18,10 +18,11 @@
 #include "ferrite_writable.h"
 
 #include <dirent.h>
+#include <limits.h>
 #include <unistd.h>
 
 static constexpr char kExportedEnd[] = ".ferrite";
-/* While it is written (ferrite-engine, exported/export.rs). */
+/* Of a file while it is written (ferrite-engine, exported/export.rs). */
 static constexpr char kPartEnd[] = ".ferrite.part";
 
 namespace {
@@ -37,10 +38,63 @@ struct ExportedPlace {
     file = core_name.substr(slash + 1) + kExportedEnd;
   }
   std::string path() const { return dir + "/" + file; }
-  fe_exported_file of(const ferrite::Layout &layout) const {
-    return {dir.c_str(), file.c_str(), layout.fingerprint()};
+  fe_exported_file of(const ferrite::Layout &layout, const std::string &columns) const {
+    const auto *bytes = reinterpret_cast<const uint8_t *>(columns.data());
+    return {dir.c_str(), file.c_str(), layout.fingerprint(), {bytes, columns.size()}};
   }
 };
+
+/* A longer text is cut off there, and its checksum stands for the rest. */
+constexpr size_t kColumnBytes = 400;
+
+/* Everything of a column that decides what its bytes in a row mean. */
+std::string column_text(THD *thd, Field *field) {
+  StringBuffer<MAX_FIELD_WIDTH> text(system_charset_info);
+  append_identifier(thd, &text, &field->field_name);
+  text.append(' ');
+  StringBuffer<MAX_FIELD_WIDTH> type(system_charset_info);
+  field->sql_type(type);
+  text.append(type);
+  if (field->has_charset()) {
+    const LEX_CSTRING &collation = field->charset()->coll_name;
+    text.append(STRING_WITH_LEN(" COLLATE "));
+    text.append(collation.str, collation.length);
+  }
+  if (!field->real_maybe_null()) text.append(STRING_WITH_LEN(" NOT NULL"));
+  if (const Virtual_column_info *computed = field->vcol_info) {
+    StringBuffer<MAX_FIELD_WIDTH> expression(system_charset_info);
+    field->vcol_info->print(&expression);
+    text.append(STRING_WITH_LEN(" AS ("));
+    text.append(expression);
+    const bool is_stored = ferrite::is_stored(*computed);
+    if (is_stored)
+      text.append(STRING_WITH_LEN(") STORED"));
+    else
+      text.append(STRING_WITH_LEN(") VIRTUAL"));
+  }
+  std::string out(text.ptr(), text.length());
+  if (out.size() > kColumnBytes) {
+    char rest[24];
+    const ha_checksum sum = my_checksum(0, out.data(), out.size());
+    snprintf(rest, sizeof rest, "... (%08lx)", static_cast<ulong>(sum));
+    out.resize(kColumnBytes);
+    out += rest;
+  }
+  return out;
+}
+
+std::string columns_text(THD *thd, const TABLE *table) {
+  std::string all;
+  for (Field **field = table->field; *field; field++) all += column_text(thd, *field) + '\0';
+  return all;
+}
+
+/* A name in another alphabet takes five bytes a character in the names of files. */
+bool is_too_long(const ExportedPlace &place, const char *table_name) {
+  if (place.file.size() <= NAME_MAX) return false;
+  my_error(ER_TOO_LONG_IDENT, MYF(0), table_name);
+  return true;
+}
 
 /* The first error of a statement is the one that the client gets: what the server adds to this
    one does not matter. */
@@ -71,6 +125,13 @@ void ferrite_remove_exported(const char *dir) {
   closedir(entries);
 }
 
+void ferrite_remove_exported_table(const std::string &core_name) {
+  const std::string path = ExportedPlace(core_name).path();
+  if (unlink(path.c_str()) && errno != ENOENT && errno != ENAMETOOLONG)
+    sql_print_warning("Ferrite: cannot remove the exported table %s: %s", path.c_str(),
+                      strerror(errno));
+}
+
 /* ---- export ------------------------------------------------------------------------ */
 
 bool ha_ferrite::is_export(THD *thd, int lock_type) {
@@ -80,8 +141,13 @@ bool ha_ferrite::is_export(THD *thd, int lock_type) {
 
 /* The table is locked against writers from here to UNLOCK TABLES. */
 int ha_ferrite::export_table(THD *thd) {
+  if (m_sequence) return HA_ERR_WRONG_COMMAND;
+  /* Named twice, by views: it is there already, and goes when the first of them is unlocked. */
+  if (m_share->exporter == thd) return 0;
   const ExportedPlace place(m_share->name);
-  const fe_exported_file file = place.of(layout());
+  if (is_too_long(place, table->s->table_name.str)) return raised();
+  const std::string columns = columns_text(thd, table);
+  const fe_exported_file file = place.of(layout(), columns);
   /* A snapshot of its own, whatever the statement's isolation is. */
   fe_stmt_begin(m_session, FE_READ_COMMITTED);
   uint64_t bytes = 0;
@@ -92,9 +158,10 @@ int ha_ferrite::export_table(THD *thd) {
     my_error(ER_FILE_EXISTS_ERROR, MYF(0), place.path().c_str());
     return raised();
   }
-  if (rc == FE_INTERRUPTED) my_error(ER_QUERY_INTERRUPTED, MYF(0));
+  if (rc == FE_INTERRUPTED) return ferrite_table_error(rc, thd);
   if (rc != FE_OK) return error(rc);
   m_exported = true;
+  m_share->exporter = thd;
   push_warning_printf(thd, Sql_condition::WARN_LEVEL_NOTE, ER_UNKNOWN_ERROR,
                       "Ferrite: exported to %s, %llu bytes", place.path().c_str(),
                       static_cast<ulonglong>(bytes));
@@ -105,10 +172,8 @@ int ha_ferrite::export_table(THD *thd) {
 void ha_ferrite::end_export() {
   if (!m_exported) return;
   m_exported = false;
-  const std::string path = ExportedPlace(m_share->name).path();
-  if (unlink(path.c_str()) && errno != ENOENT)
-    sql_print_warning("Ferrite: cannot remove the exported table %s: %s", path.c_str(),
-                      strerror(errno));
+  m_share->exporter = nullptr;
+  ferrite_remove_exported_table(m_share->name);
 }
 
 /* ---- discard and import ------------------------------------------------------------ */
@@ -123,7 +188,9 @@ int ha_ferrite::discard_or_import_tablespace(my_bool discard) {
   const char *what = discard ? "DISCARD TABLESPACE" : "IMPORT TABLESPACE";
   if (m_sequence) return refuse(what, "the table is a sequence", "ALTER SEQUENCE");
   if (is_linked() && ferrite_foreign_checks(thd))
-    return refuse(what, "the rows are not checked against the table's foreign keys",
+    return refuse(what,
+                  discard ? "rows of other tables may refer to the table's"
+                          : "the rows are not checked against the table's foreign keys",
                   "SET foreign_key_checks=0");
   close_cursors();
   return discard ? truncate() : import_table(thd);
@@ -131,7 +198,9 @@ int ha_ferrite::discard_or_import_tablespace(my_bool discard) {
 
 int ha_ferrite::import_table(THD *thd) {
   const ExportedPlace place(m_share->name);
-  const fe_exported_file file = place.of(layout());
+  if (is_too_long(place, table->s->table_name.str)) return raised();
+  const std::string columns = columns_text(thd, table);
+  const fe_exported_file file = place.of(layout(), columns);
   fe_stmt_begin(m_session, FE_READ_COMMITTED);
   const fe_code rc =
       fe_table_import(m_session, m_share->name.c_str(), &file, thd, ferrite_ddl_wait_ms(thd));

@@ -327,8 +327,8 @@ struct RowFormat::Item {
   bool out;               /* to be put out of line now */
 };
 
-void RowFormat::gather(const uchar *record, const MY_BITMAP *changed, const View *old,
-                       Item *items) const {
+fe_code RowFormat::gather(const uchar *record, const MY_BITMAP *changed, const View *old,
+                          Item *items) const {
   for (size_t i = 0; i < var_count_; i++) {
     const Column &c = columns_[variable_[i]];
     Item &item = items[i];
@@ -337,8 +337,10 @@ void RowFormat::gather(const uchar *record, const MY_BITMAP *changed, const View
       bool far;
       if (old->is_null(c)) continue;
       item.data = old->variable(static_cast<uint>(i), &far);
+      if (!item.data.ptr) return FE_CORRUPT;
       if (far) {
         item.old_ref = old->ref(item.data);
+        if (!item.old_ref) return FE_CORRUPT;
         item.data.len = 1;
       }
       continue;
@@ -347,6 +349,7 @@ void RowFormat::gather(const uchar *record, const MY_BITMAP *changed, const View
     item.data = c.value(record);
     item.out = c.kind == ColumnKind::kBlob && item.data.len > kBlobInlineBytes;
   }
+  return FE_OK;
 }
 
 size_t RowFormat::total_bytes(size_t base, const Item *items, size_t count, size_t *refs) {
@@ -385,7 +388,7 @@ fe_code RowFormat::build(fe_session *session, fe_table *table, const uchar *reco
   size_t items_at = FE_MAX_INLINE_PAYLOAD + 64;
   if (!out->reserve(items_at + var_count_ * sizeof(Item))) return FE_OUT_OF_MEMORY;
   Item *items = reinterpret_cast<Item *>(out->data() + items_at);
-  gather(record, changed, old, items);
+  if (fe_code rc = gather(record, changed, old, items); rc != FE_OK) return rc;
   size_t ref_count;
   size_t total = total_bytes(min_payload(), items, var_count_, &ref_count);
   total = move_out(kRowTargetBytes, kMinOutOfLineBytes, total, items, &ref_count);

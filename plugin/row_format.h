@@ -153,7 +153,7 @@ class RowFormat {
   bool parse(fe_slice payload, View *view) const;
   fe_code build(fe_session *session, fe_table *table, const uchar *record, const MY_BITMAP *changed,
                 const View *old, Buffer *out) const;
-  void gather(const uchar *record, const MY_BITMAP *changed, const View *old, Item *items) const;
+  fe_code gather(const uchar *record, const MY_BITMAP *changed, const View *old, Item *items) const;
   static size_t ref_number_bytes(size_t number) { return number < 256 ? 1 : 2; }
   static size_t total_bytes(size_t base, const Item *items, size_t count, size_t *refs);
   size_t move_out(size_t target, size_t shortest, size_t total, Item *items, size_t *refs) const;

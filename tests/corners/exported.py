@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -333,3 +334,143 @@ def scenario_binary_log(env: Env) -> None:
     for word in ("DISCARD", "IMPORT"):
         expect(any(f"{word} TABLESPACE" in text for text in events), f"{word} is not in the binary log")
     _sound(session, "t")
+
+
+ALIKE = (
+    ("FLOAT", "INT"),
+    ("INT", "INT UNSIGNED"),
+    ("INT", "TIMESTAMP NULL"),
+    ("BIGINT", "DOUBLE"),
+    ("BIGINT", "DATETIME(6)"),
+    ("DECIMAL(9,2)", "DECIMAL(9,1)"),
+    ("VARCHAR(50)", "VARCHAR(40)"),
+    ("BLOB COMPRESSED", "BLOB"),
+    ("LONGBLOB", "GEOMETRY"),
+    ("ENUM('a','b')", "ENUM('b','a')"),
+    ("SET('a','b','c')", "SET('a','b')"),
+    ("INT AS (id * 2) VIRTUAL", "INT AS (id * 3) VIRTUAL"),
+    ("INT AS (id * 2) STORED", "INT AS (id * 3) STORED"),
+    ("INET6", "UUID"),
+)
+"""Columns that lie in a row in the same way, and mean something else."""
+
+
+def scenario_alike(env: Env) -> None:
+    """What lies in a row in the same way, but means something else, is refused, and the error names the column."""
+    session = env.session()
+    for theirs, ours in ALIKE:
+        session.run(f"CREATE OR REPLACE TABLE t (id INT PRIMARY KEY, c {theirs}) ENGINE=FERRITE")
+        session.run("INSERT INTO t (id) VALUES (1), (2)")
+        copy = _export(env, session)
+        session.run(f"CREATE OR REPLACE TABLE other (id INT PRIMARY KEY, c {ours}) ENGINE=FERRITE")
+        shutil.copy(copy, _place(env, "other"))
+        equal(session.error("ALTER TABLE other IMPORT TABLESPACE"), 1808, f"{theirs} as {ours}")
+        text = session.run("SHOW WARNINGS")[0][2]
+        expect("has the column `c`" in text, "the column is not named", text)
+    session.run("CREATE OR REPLACE TABLE other (id INT PRIMARY KEY, d INET6) ENGINE=FERRITE")
+    shutil.copy(copy, _place(env, "other"))
+    equal(session.error("ALTER TABLE other IMPORT TABLESPACE"), 1808, "another name")
+
+
+def scenario_named_twice(env: Env) -> None:
+    """A table that comes into the statement more than once is exported once."""
+    session = env.session()
+    _make(session, "plain")
+    session.run("CREATE VIEW v1 AS SELECT * FROM t")
+    session.run("CREATE VIEW v2 AS SELECT a.id FROM t a JOIN t b ON a.id = b.k")
+    file = _place(env, "t")
+    for names in ("t, v1", "v1, v2", "v2"):
+        session.run(f"FLUSH TABLES {names} FOR EXPORT")
+        expect(file.exists(), "no file", names)
+        session.run("UNLOCK TABLES")
+        expect(not file.exists(), "UNLOCK TABLES leaves the file", names)
+    _export(env, session)
+
+
+def scenario_odd_files(env: Env) -> None:
+    """What is no file is refused at once; a file goes with its table; long names."""
+    session = env.session()
+    session.run("CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY) ENGINE=FERRITE AUTO_INCREMENT=5000")
+    session.run("CREATE TABLE small LIKE t")
+    session.run("ALTER TABLE small AUTO_INCREMENT=7")
+    session.run("INSERT INTO small VALUES (3)")
+    copy = _export(env, session, "small")
+    file = _place(env, "t")
+    os.mkfifo(file)
+    equal(session.error("ALTER TABLE t IMPORT TABLESPACE"), 1296, "a pipe")
+    file.unlink()
+    file.mkdir()
+    equal(session.error("ALTER TABLE t IMPORT TABLESPACE"), 1296, "a directory")
+    file.rmdir()
+    file.symlink_to("nowhere")
+    equal(session.error("FLUSH TABLES t FOR EXPORT"), 1086, "a link in the way")
+    file.unlink()
+    file.write_bytes(copy.read_bytes() + b"more")
+    equal(session.error("ALTER TABLE t IMPORT TABLESPACE"), 1034, "more than a file")
+    shutil.copy(copy, file)
+    session.run("ALTER TABLE t IMPORT TABLESPACE")
+    session.run("INSERT INTO t VALUES (NULL)")
+    equal(session.value("SELECT MAX(id) FROM t"), 5000, "the next value")
+    shutil.copy(copy, file)
+    session.run("DROP TABLE t")
+    expect(not file.exists(), "DROP TABLE leaves what would be the next table's", file)
+    session.run("CREATE SEQUENCE s ENGINE=FERRITE")
+    equal(session.error("FLUSH TABLES s FOR EXPORT"), 1031, "a sequence")
+    for length, wanted in ((49, None), (50, 1059)):
+        name = "日" * length
+        session.run(f"CREATE TABLE {name} (id INT PRIMARY KEY) ENGINE=FERRITE")
+        if wanted:
+            equal(session.error(f"FLUSH TABLES {name} FOR EXPORT"), wanted, f"{length} characters")
+            equal(session.error(f"ALTER TABLE {name} IMPORT TABLESPACE"), wanted, f"{length} characters")
+        else:
+            session.run(f"FLUSH TABLES {name} FOR EXPORT")
+            session.run("UNLOCK TABLES")
+    session.run("CREATE TABLE slow (id INT PRIMARY KEY, t TEXT) ENGINE=FERRITE")
+    session.run("INSERT INTO slow SELECT seq, REPEAT('x', 400) FROM seq_1_to_200000")
+    session.run("SET max_statement_time=0.01")
+    equal(session.error("FLUSH TABLES slow FOR EXPORT"), 1969, "max_statement_time")
+    session.run("SET max_statement_time=0")
+    expect(not list((env.datadir / DATABASE).glob("*.part")), "a piece of a file is left", "")
+
+
+def _crc32c(data: bytes) -> int:
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def scenario_wrong_rows(env: Env) -> None:
+    """A file whose checksums are right and whose rows are not: an error at most, when they are read or changed."""
+    session = env.session()
+    session.run("CREATE TABLE t (id INT PRIMARY KEY, v INT, u VARCHAR(30), b BLOB) ENGINE=FERRITE")
+    session.run("INSERT INTO t SELECT seq, seq, CONCAT('u', seq), REPEAT('q', seq * 300) FROM seq_1_to_6")
+    copy = bytearray(_export(env, session).read_bytes())
+    at, places = 0, []
+    while at < len(copy):
+        kind, size = copy[at], int.from_bytes(copy[at + 4 : at + 8], "little")
+        if kind == 2:
+            places += [(at, at + 12 + n, size) for n in range(size)]
+        at += 12 + size
+    taken = 0
+    for block, place, size in places:
+        damaged = bytearray(copy)
+        damaged[place] ^= 0xF1
+        sum_of = _crc32c(bytes(damaged[block : block + 8]) + bytes(damaged[block + 12 : block + 12 + size]))
+        damaged[block + 8 : block + 12] = sum_of.to_bytes(4, "little")
+        session.run("CREATE OR REPLACE TABLE o LIKE t")
+        _place(env, "o").write_bytes(damaged)
+        if session.error("ALTER TABLE o IMPORT TABLESPACE"):
+            continue
+        taken += 1
+        for statement in (
+            "UPDATE o SET v = v + 1",
+            "SELECT id, HEX(u), HEX(b) FROM o",
+            "UPDATE o SET b = 'x'",
+            "DELETE FROM o",
+        ):
+            expect(session.error(statement) in (0, 1034, 1296), "another error", f"{statement} at {place}")
+    expect(taken > 20, "few files were taken", taken)
+    session.run("SELECT 1")

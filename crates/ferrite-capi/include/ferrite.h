@@ -420,7 +420,8 @@ fe_code fe_table_truncate(fe_engine *engine, const char *name, uint64_t auto_inc
 typedef struct fe_exported_file {
   const char *dir;
   const char *file;
-  uint64_t layout; /* how rows and keys are laid out */
+  uint64_t layout;  /* how rows and keys are laid out */
+  fe_slice columns; /* what each column is, for people, each ended by a zero byte; must be equal */
 } fe_exported_file;
 
 /* Writes what a new snapshot sees of the table `name` to the file, for fe_table_import(). `server`:

@@ -402,6 +402,7 @@ pub struct fe_exported_file {
     pub dir: *const c_char,
     pub file: *const c_char,
     pub layout: u64,
+    pub columns: fe_slice,
 }
 
 #[repr(C)]

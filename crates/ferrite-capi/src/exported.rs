@@ -12,15 +12,27 @@ use ferrite_types::Result;
 use std::ffi::{c_char, c_void};
 use std::path::Path;
 
-/// The file's directory, its name there, and the number of the layout.
-///
+/// A file of an exported table.
+struct File<'a> {
+    storage: RealStorage,
+    name: String,
+    layout: u64,
+    columns: &'a [u8],
+}
+
 /// # Safety
-/// The header's rule: valid strings during the call.
-unsafe fn file_of(file: *const fe_exported_file) -> Result<(RealStorage, String, u64)> {
+/// The header's rule: valid strings and bytes during the call.
+unsafe fn file_of<'a>(file: *const fe_exported_file) -> Result<File<'a>> {
     // SAFETY: by the caller's promise.
-    let (dir, name, layout) = unsafe { (text((*file).dir), text((*file).file), (*file).layout) };
+    let (dir, name, file) = unsafe { (text((*file).dir), text((*file).file), &*file) };
     debug_assert!(!name.contains('/'), "{name} in {dir}");
-    Ok((RealStorage::existing(Path::new(&dir))?, name, layout))
+    Ok(File {
+        storage: RealStorage::existing(Path::new(&dir))?,
+        name,
+        layout: file.layout,
+        // SAFETY: by the caller's promise.
+        columns: unsafe { file.columns.bytes() },
+    })
 }
 
 /// See the header.
@@ -38,13 +50,14 @@ pub unsafe extern "C" fn fe_table_export(
         *bytes = 0;
         let (table_name, server) = (text(name), text(server));
         let (session, table) = (session_of(session), &table_of(table).table);
-        let written = file_of(to).and_then(|(storage, file, layout)| {
+        let written = file_of(to).and_then(|file| {
             let about = ExportAbout {
                 table: &table_name,
-                layout,
+                layout: file.layout,
+                columns: file.columns,
                 server: &server,
             };
-            session.export_table(table, &storage, &file, &about)
+            session.export_table(table, &file.storage, &file.name, &about)
         });
         code(written.map(|n| *bytes = n))
     }
@@ -61,11 +74,12 @@ pub unsafe extern "C" fn fe_table_import(
 ) -> fe_code {
     // SAFETY: the header's rules: a valid handle and strings.
     let (session, name, from) = unsafe { (session_of(session), text(name), file_of(from)) };
-    let imported = from.and_then(|(storage, file, layout)| {
+    let imported = from.and_then(|file| {
         let from = ImportFrom {
-            storage: &storage,
-            name: &file,
-            layout,
+            storage: &file.storage,
+            name: &file.name,
+            layout: file.layout,
+            columns: file.columns,
         };
         session.import_table(&name, &from, &caller(thd, wait_ms))
     });

@@ -17,9 +17,11 @@ use std::panic::{catch_unwind, AssertUnwindSafe};
 
 const FILE: &str = "t.ferrite";
 const LAYOUT: u64 = 77;
+const COLUMNS: &[u8] = b"`n` int\0`text` varchar(9000)\0";
 const ABOUT: ExportAbout<'_> = ExportAbout {
     table: "d/t",
     layout: LAYOUT,
+    columns: COLUMNS,
     server: "10.11.1",
 };
 
@@ -101,6 +103,7 @@ fn import(engine: &Arc<Engine>, from: &dyn Storage, layout: u64) -> Result<(), E
         storage: from,
         name: FILE,
         layout,
+        columns: COLUMNS,
     };
     s.import_table("d/t", &from, &DdlCaller::default())
 }

@@ -197,6 +197,10 @@ impl RealStorage {
         let mut options = OpenOptions::new();
         options.read(true).write(mode != OpenMode::ReadOnly);
         options.create_new(mode == OpenMode::CreateNew).mode(0o660);
+        // Opening a pipe would wait for its other end.
+        if path.metadata().is_ok_and(|found| !found.is_file()) {
+            return Err(std::io::Error::other("not a regular file"));
+        }
         options.custom_flags(flags | libc::O_CLOEXEC).open(path)
     }
 }
@@ -238,8 +242,12 @@ impl Storage for RealStorage {
 
     fn exists(&self, name: &str) -> Result<bool> {
         let path = self.path(name)?;
-        path.try_exists()
-            .map_err(|e| failed("look up", &path, None, &e))
+        // A link that leads nowhere is in the way, too.
+        match path.symlink_metadata() {
+            Ok(_) => Ok(true),
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(failed("look up", &path, None, &e)),
+        }
     }
 
     fn remove(&self, name: &str) -> Result<()> {

@@ -91,6 +91,7 @@ fn export(
     let about = ExportAbout {
         table: name,
         layout: LAYOUT,
+        columns: b"",
         server: "sim",
     };
     let mut session = Guarded::new(engine, thd);
@@ -123,6 +124,7 @@ fn import(
         storage: files,
         name: FILE,
         layout: LAYOUT,
+        columns: b"",
     };
     let number = engine.commit_number();
     let mut session = Guarded::new(engine, thd);

@@ -2,7 +2,7 @@
 //!
 //! | stage | on disk | after a crash |
 //! | --- | --- | --- |
-//! | begun | a file under another name, `.part` at its end | it stays, and goes with the next export |
+//! | begun | a file under another name, `#export-HASH.ferrite.part` | it stays, and goes with the next export |
 //! | written | the file under its name, durable | it stays until somebody removes it |
 //!
 //! The caller keeps writers away. What a prepared transaction has changed is not in the file, which has the
@@ -30,6 +30,8 @@ pub struct ExportAbout<'a> {
     pub table: &'a str,
     /// How its rows and keys are laid out, as a number of the plugin's.
     pub layout: u64,
+    /// What each column is, in words of the plugin's, each ended by a zero byte: at most 3 MiB.
+    pub columns: &'a [u8],
     /// The server's version.
     pub server: &'a str,
 }
@@ -49,7 +51,7 @@ impl Session {
         if to.exists(name)? {
             return Err(Error::Exists);
         }
-        let aside = format!("{name}.part");
+        let aside = aside(name);
         // What an export that died has left.
         if to.exists(&aside)? {
             to.remove(&aside)?;
@@ -88,6 +90,7 @@ impl Session {
             hidden_row_id: spec.hidden_row_id,
             server: about.server.to_owned(),
             table: about.table.to_owned(),
+            columns: about.columns.to_vec(),
             indexes: spec.indexes.iter().map(index).collect(),
         };
         let mut writer = Writer::create(to, aside, &head)?;
@@ -146,6 +149,13 @@ impl Session {
             other => other,
         }
     }
+}
+
+/// The name of the file while it is written: the table's own may be as long as a file's name can be.
+fn aside(name: &str) -> String {
+    let fnv = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, fnv);
+    format!("#export-{hash:016x}.ferrite.part")
 }
 
 /// Nobody changes the table: a value that has gone is damage at every isolation level.

@@ -352,7 +352,10 @@ pub(super) fn fill(session: &mut Session, reader: &mut Reader, table: &Arc<Table
 fn all_equal(reader: &mut Reader, sums: &[Sum]) -> Result<Sum> {
     reader.skip_to(usize::MAX)?;
     let last = reader.next()?;
-    if last.kind != Kind::End || !reader.is_end(sums) {
+    if !reader.is_at_end() {
+        return Err(reader.fault("something follows the end"));
+    }
+    if last.kind != Kind::End || !reader.has_sums(sums) {
         return Err(reader.fault("rows or entries are missing"));
     }
     if sums.iter().any(|sum| *sum != sums[0]) {

@@ -4,6 +4,7 @@
 //! block    kind u8 | last u8 | index u16 | body bytes u32 | CRC-32C of the 8 bytes before and the body u32 | body
 //! Head     magic "FERRXPRT" | version u32 | layout u64 | written (seconds since 1970) u64
 //!          | AUTO_INCREMENT u64 | hidden row id u8 | server (text16) | table (text16)
+//!          | columns: bytes u32, then for each a text and a zero byte
 //!          | indexes u16, each: unique u8 | declared key parts u32 | name (text16)
 //! Entries  of one index, ascending: key bytes u16 | value bytes u16 | key | value
 //! Value    a piece of a value out of line; `last`: it ends with this piece
@@ -27,8 +28,10 @@ const MAGIC: u64 = 0x5452_5058_5252_4546;
 pub(super) const VERSION: u32 = 1;
 /// Bytes of entries after which a block ends, and of a piece of a value.
 pub(super) const BLOCK_BYTES: usize = 256 << 10;
-/// No body is longer: one entry more.
+/// No body is longer but the head's: one entry more.
 const MOST_BYTES: usize = BLOCK_BYTES + (64 << 10);
+/// The server allows 4,096 columns.
+const MOST_HEAD_BYTES: usize = 4 << 20;
 const HEAD_BYTES: usize = 12;
 /// Bytes of an entry before its key.
 const ENTRY_HEAD_BYTES: usize = 4;
@@ -45,6 +48,14 @@ pub(super) enum Kind {
 }
 
 impl Kind {
+    /// No body of that kind is longer.
+    fn most_bytes(self) -> usize {
+        match self {
+            Kind::Head => MOST_HEAD_BYTES,
+            _ => MOST_BYTES,
+        }
+    }
+
     fn of(number: u8) -> Option<Kind> {
         [Kind::Head, Kind::Entries, Kind::Value, Kind::End]
             .into_iter()
@@ -72,6 +83,8 @@ pub(super) struct Head {
     pub server: String,
     /// "db/table".
     pub table: String,
+    /// What each column is, in words of the plugin's; a zero byte ends each.
+    pub columns: Vec<u8>,
     pub indexes: Vec<IndexHead>,
 }
 
@@ -116,6 +129,8 @@ impl Head {
         out.push(u8::from(self.hidden_row_id));
         put_text(&self.server, &mut out);
         put_text(&self.table, &mut out);
+        out.extend_from_slice(&(self.columns.len() as u32).to_le_bytes());
+        out.extend_from_slice(&self.columns);
         out.extend_from_slice(&(self.indexes.len() as u16).to_le_bytes());
         for index in &self.indexes {
             out.push(u8::from(index.unique));
@@ -143,6 +158,8 @@ impl Head {
         let (layout, written_unix_s, auto_increment) = (r.u64()?, r.u64()?, r.u64()?);
         let hidden_row_id = r.u8()? != 0;
         let (server, table) = (text(r)?, text(r)?);
+        let columns_bytes = r.u32()? as usize;
+        let columns = r.take(columns_bytes)?.to_vec();
         let mut indexes = Vec::new();
         for _ in 0..r.u16()? {
             indexes.push(IndexHead {
@@ -159,6 +176,7 @@ impl Head {
             hidden_row_id,
             server,
             table,
+            columns,
             indexes,
         })
     }
@@ -190,7 +208,7 @@ impl Writer {
     }
 
     fn block(&mut self, kind: Kind, last: bool, body: &[u8]) -> Result<()> {
-        assert!(body.len() <= MOST_BYTES, "a block of {} bytes", body.len());
+        assert!(body.len() <= kind.most_bytes(), "{} bytes", body.len());
         let mut head = [0; HEAD_BYTES];
         head[0] = kind as u8;
         head[1] = u8::from(last);
@@ -368,7 +386,7 @@ impl Reader {
         self.file.read_at(&mut bytes, self.at)?;
         let [kind, last, i0, i1, l0, l1, l2, l3, c0, c1, c2, c3] = bytes;
         let len = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
-        let kind = Kind::of(kind).filter(|_| len <= MOST_BYTES && last <= 1);
+        let kind = Kind::of(kind).filter(|kind| len <= kind.most_bytes() && last <= 1);
         let Some(kind) = kind else {
             return Err(self.fault("not a block of an exported table"));
         };
@@ -409,15 +427,20 @@ impl Reader {
         &self.body
     }
 
-    /// Nothing follows the latest block, which ended the file with these sums.
-    pub(super) fn is_end(&self, sums: &[Sum]) -> bool {
+    /// Nothing follows the latest block.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.at == self.bytes
+    }
+
+    /// The latest block, which ended the file, has these sums.
+    pub(super) fn has_sums(&self, sums: &[Sum]) -> bool {
         let mut r = ByteReader::new(&self.body);
         let count = r.u16().map(usize::from);
         let mut sum = || {
             let (entries, rows) = (r.u64()?, r.u64()?);
             Some(Sum { entries, rows })
         };
-        count == Some(sums.len()) && self.at == self.bytes && sums.iter().all(|s| sum() == Some(*s))
+        count == Some(sums.len()) && sums.iter().all(|s| sum() == Some(*s))
     }
 }
 

@@ -36,6 +36,8 @@ pub struct ImportFrom<'a> {
     pub name: &'a str,
     /// How the rows and keys of the table that takes it are laid out.
     pub layout: u64,
+    /// What each column of that table is, as the file's were written ([`super::ExportAbout`]).
+    pub columns: &'a [u8],
 }
 
 /// Trees that no table has yet; they go if none takes them.
@@ -129,8 +131,11 @@ impl Session {
         kill_point!("import.filled");
         assert!(!filling.taken, "its trees are a table's");
         let engine = &self.engine;
+        // Values below that may have been given away, or be kept for somebody.
+        let table = engine.dict.open_table(name)?;
+        let own = table.auto_increment.load(Ordering::SeqCst).max(1);
         let carried = Carried {
-            auto_increment: head.auto_increment.max(1),
+            auto_increment: head.auto_increment.max(own),
             rows: i64::try_from(rows.entries).unwrap_or(i64::MAX),
         };
         let trees = filling.table.spec.indexes.clone();
@@ -170,8 +175,29 @@ fn check_fits(spec: &TableSpec, head: &Head, from: &ImportFrom<'_>) -> Result<()
             return misfit(format!("has another index `{theirs}` than `{ours}`"));
         }
     }
+    if let Some(what) = other_column(&head.columns, from.columns) {
+        return misfit(what);
+    }
     if head.layout != from.layout {
         return misfit("has other columns, keys or collations".into());
     }
     Ok(())
+}
+
+/// How the first column that differs does, or their number.
+fn other_column(theirs: &[u8], ours: &[u8]) -> Option<String> {
+    let all = |columns: &[u8]| -> Vec<String> {
+        let texts = columns.split(|byte| *byte == 0);
+        let mut texts: Vec<String> = texts.map(|t| String::from_utf8_lossy(t).into()).collect();
+        // A zero byte ends the last one.
+        texts.pop();
+        texts
+    };
+    let (theirs, ours) = (all(theirs), all(ours));
+    let differs = theirs.iter().zip(&ours).find(|(a, b)| a != b);
+    if let Some((a, b)) = differs {
+        return Some(format!("has the column {a}, not {b}"));
+    }
+    let (a, b) = (theirs.len(), ours.len());
+    (a != b).then(|| format!("has {a} columns, not {b}"))
 }
