@@ -48,6 +48,7 @@ impl Session {
         name: &str,
         about: &ExportAbout<'_>,
     ) -> Result<u64> {
+        assert!(about.columns.len() <= 3 << 20, "{name}: too many words");
         if to.exists(name)? {
             return Err(Error::Exists);
         }
@@ -155,7 +156,9 @@ impl Session {
 fn aside(name: &str) -> String {
     let fnv = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, fnv);
-    format!("#export-{hash:016x}.ferrite.part")
+    let aside = format!("#export-{hash:016x}.ferrite.part");
+    debug_assert_ne!(aside, name, "the file itself");
+    aside
 }
 
 /// Nobody changes the table: a value that has gone is damage at every isolation level.

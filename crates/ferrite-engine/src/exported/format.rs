@@ -121,6 +121,8 @@ fn text(r: &mut ByteReader<'_>) -> Option<String> {
 
 impl Head {
     fn encode(&self) -> Vec<u8> {
+        let is_ended = matches!(self.columns.last(), None | Some(0));
+        assert!(is_ended, "the last column has no end");
         let mut out = MAGIC.to_le_bytes().to_vec();
         out.extend_from_slice(&VERSION.to_le_bytes());
         for number in [self.layout, self.written_unix_s, self.auto_increment] {
