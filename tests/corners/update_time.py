@@ -52,3 +52,20 @@ def scenario_follows_decisions(env: Env) -> None:
     equal(_age(session), None, "after a crash")
     session.run("XA COMMIT 'x'")
     _recent(session, "after XA COMMIT")
+
+
+def scenario_follows_what_is_undone(env: Env) -> None:
+    """What a savepoint or a failed statement takes back has changed nothing; what was changed before it has."""
+    writer, reader = env.session(), env.session()
+    writer.run("CREATE TABLE t (a INT PRIMARY KEY, b LONGTEXT) ENGINE=FERRITE")
+    writer.run("CREATE TABLE other (a INT PRIMARY KEY) ENGINE=FERRITE")
+    for sql in ("BEGIN", "INSERT INTO other VALUES (1)", "SAVEPOINT s"):
+        writer.run(sql)
+    writer.run("INSERT INTO t VALUES (1, REPEAT('x', 100000)), (2, 'y')")
+    writer.run("ROLLBACK TO s")
+    equal(writer.error("INSERT INTO t VALUES (3, 'a'), (3, 'b')"), 1062, "a failed statement")
+    writer.run("COMMIT")
+    equal(_age(reader), None, "all of it was taken back")
+    for sql in ("BEGIN", "INSERT INTO t VALUES (1, 'x')", "SAVEPOINT s", "DELETE FROM t", "ROLLBACK TO s", "COMMIT"):
+        writer.run(sql)
+    _recent(reader, "changed before the savepoint")

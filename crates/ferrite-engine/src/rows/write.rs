@@ -120,7 +120,7 @@ impl Session {
         result?;
         debug_assert!(self.undo_position() > before, "an insert without undo");
         table.note_change(1);
-        self.txn.changed.add(table);
+        self.txn.changed.add(table, before);
         self.txn.slot.rows_changed.fetch_add(1, Ordering::Relaxed);
         self.engine.counters.rows_inserted.inc();
         Ok(row_id)
@@ -412,7 +412,7 @@ impl Session {
         result?;
         debug_assert!(self.undo_position() > before, "an update without undo");
         table.note_change(0);
-        self.txn.changed.add(table);
+        self.txn.changed.add(table, before);
         self.txn.slot.rows_changed.fetch_add(1, Ordering::Relaxed);
         self.engine.counters.rows_updated.inc();
         Ok(())
@@ -480,7 +480,7 @@ impl Session {
         result?;
         debug_assert!(self.undo_position() > before, "a deletion without undo");
         table.note_change(-1);
-        self.txn.changed.add(table);
+        self.txn.changed.add(table, before);
         self.txn.slot.rows_changed.fetch_add(1, Ordering::Relaxed);
         self.engine.counters.rows_deleted.inc();
         Ok(())

@@ -8,7 +8,7 @@
 
 use crate::catalog::table::Table;
 use ferrite_sync::Arc;
-use ferrite_types::TableId;
+use ferrite_types::{TableId, UndoPosition};
 
 /// Tables remembered by place, so that the rows of one table cost a comparison each.
 const RECENT: usize = 8;
@@ -17,32 +17,41 @@ const RECENT: usize = 8;
 #[derive(Default)]
 pub(crate) struct ChangedTables {
     recent: [TableId; RECENT],
-    /// Sorted by id.
-    all: Vec<Arc<Table>>,
+    /// Sorted by id, each with where the first change of a row of it began.
+    all: Vec<(Arc<Table>, UndoPosition)>,
 }
 
 impl ChangedTables {
-    /// A row of that table was changed.
+    /// A row of that table was changed; the change began at `since`.
     #[inline]
-    pub(crate) fn add(&mut self, table: &Arc<Table>) {
+    pub(crate) fn add(&mut self, table: &Arc<Table>, since: UndoPosition) {
         if self.recent[table.id().0 as usize % RECENT] != table.id() {
-            self.add_new(table);
+            self.add_new(table, since);
         }
     }
 
     #[cold]
-    fn add_new(&mut self, table: &Arc<Table>) {
+    fn add_new(&mut self, table: &Arc<Table>, since: UndoPosition) {
         let id = table.id();
         assert_ne!(id, TableId(0), "a change in no table");
         self.recent[id.0 as usize % RECENT] = id;
-        if let Err(at) = self.all.binary_search_by_key(&id, |t| t.id()) {
-            self.all.insert(at, table.clone());
+        if let Err(at) = self.all.binary_search_by_key(&id, |(t, _)| t.id()) {
+            self.all.insert(at, (table.clone(), since));
+        }
+    }
+
+    /// What the transaction changed after that position is undone.
+    pub(crate) fn undone_to(&mut self, position: UndoPosition) {
+        let count = self.all.len();
+        self.all.retain(|(_, since)| *since < position);
+        if self.all.len() < count {
+            self.recent = Default::default();
         }
     }
 
     /// The transaction has committed, at that second since 1970.
     pub(crate) fn committed(&self, now_s: u64) {
-        for table in &self.all {
+        for (table, _) in &self.all {
             table.note_commit(now_s);
         }
     }

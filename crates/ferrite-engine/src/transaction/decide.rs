@@ -16,7 +16,7 @@ use crate::state::purge_queue::Garbage;
 use crate::state::slot::TxnSlot;
 use crate::state::transaction::{Phase, Transaction};
 use ferrite_sync::{thread, Arc};
-use ferrite_types::{Error, Result};
+use ferrite_types::{Error, Result, UndoPosition};
 use std::collections::btree_map::Entry;
 
 /// Longest wait, in steps of 1 ms, for a connection to let go of its prepared transaction.
@@ -103,7 +103,7 @@ impl Engine {
             .iter()
             .filter_map(|i| self.dict.table_of_index(*i).ok())
         {
-            transaction.changed.add(&table);
+            transaction.changed.add(&table, UndoPosition::START);
         }
     }
 

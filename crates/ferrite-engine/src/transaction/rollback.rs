@@ -161,7 +161,9 @@ impl Session {
         }
         let (txn, engine) = (&mut self.txn, &self.engine);
         let result = ferrite_buffer::patiently(|| txn.undo_to(engine, position, false));
-        self.row_values.undone_to(self.txn.undo_position());
+        let reached = self.txn.undo_position();
+        self.row_values.undone_to(reached);
+        self.txn.changed.undone_to(reached);
         result
     }
 }
