@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 import threading
 import time
@@ -165,6 +166,28 @@ def _prepared(second: Server) -> None:
         _must(one(cursor, sql) == 1, "READ UNCOMMITTED")
 
 
+def _fetch_back(first: Server, second: Server, truth: list[Any]) -> None:
+    """Tables of the snapshot come back into the first server in files."""
+    checksums = {row[0]: row[1] for row in truth if len(row) == 2 and row[0] in ("o.value", "o.keyed", "o.child")}
+    _must(len(checksums) == 3, f"checksums: {checksums}")
+    with _cursor(first) as cursor, _cursor(second) as other:
+        cursor.execute("CREATE DATABASE back")
+        cursor.execute("USE back")
+        cursor.execute("SET foreign_key_checks = 0")
+        for table, checksum in checksums.items():
+            name = table.partition(".")[2]
+            other.execute(f"SHOW CREATE TABLE {table}")
+            cursor.execute(other.fetchone()[1])
+            other.execute(f"FLUSH TABLES {table} FOR EXPORT")
+            shutil.copy(second.datadir / "o" / f"{name}.ferrite", first.datadir / "back" / f"{name}.ferrite")
+            other.execute("UNLOCK TABLES")
+            cursor.execute(f"ALTER TABLE {name} IMPORT TABLESPACE")
+            cursor.execute(f"CHECKSUM TABLE {name} EXTENDED")
+            found = cursor.fetchone()[1]
+            _must(found == checksum, f"{table} came back as another one: {found}, not {checksum}")
+        cursor.execute("DROP DATABASE back")
+
+
 def _kill_query(second: Server) -> None:
     connection = second.connect(autocommit=True)
     with contextlib.closing(connection), connection.cursor() as cursor, _cursor(second) as other:
@@ -255,6 +278,7 @@ def opened(first: Server, home: Path, rewind: Callable[[Server, str, str], float
         _same(second, truth, "beside a first server that works")
         _read_only(second)
         _prepared(second)
+        _fetch_back(first, second, truth)
         _kill_query(second)
         _keeps(first, second, home)
         second.kill()
