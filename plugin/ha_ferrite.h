@@ -316,7 +316,7 @@ class ha_ferrite final : public ferrite::PagedHandler {
                      const std::string &pk, fe_cursor *rows);
   int check_indexes(THD *thd);
   int check_row_entries(const uchar *record, std::vector<fe_cursor *> *cursors, uint *faults);
-  ulonglong count_entries(fe_cursor *cursor);
+  fe_code count_entries(fe_cursor *cursor, ulonglong *count);
   void refresh_stats(bool force);
   void publish_stats();
 

@@ -307,12 +307,13 @@ int ha_ferrite::check_row_entries(const uchar *record, std::vector<fe_cursor *> 
   return 0;
 }
 
-ulonglong ha_ferrite::count_entries(fe_cursor *cursor) {
-  ulonglong n = 0;
+/* FE_END: all were counted. */
+fe_code ha_ferrite::count_entries(fe_cursor *cursor, ulonglong *count) {
+  *count = 0;
   fe_row row;
-  for (fe_code rc = fe_cursor_first(cursor, &row); rc == FE_OK; rc = fe_cursor_next(cursor, &row))
-    n++;
-  return n;
+  fe_code rc = fe_cursor_first(cursor, &row);
+  for (; rc == FE_OK; rc = fe_cursor_next(cursor, &row)) ++*count;
+  return rc;
 }
 
 int ha_ferrite::check_indexes(THD *thd) {
@@ -335,7 +336,13 @@ int ha_ferrite::check_indexes(THD *thd) {
     return err == HA_ERR_ABORTED_BY_USER ? HA_ADMIN_FAILED : HA_ADMIN_CORRUPT;
   for (const Index &index : layout().indexes) {
     if (!index.no) continue;
-    ulonglong entries = count_entries(cursors[index.no]);
+    ulonglong entries;
+    const fe_code rc = count_entries(cursors[index.no], &entries);
+    if (rc == FE_INTERRUPTED) return HA_ADMIN_FAILED;
+    if (rc != FE_END) {
+      report_fault(thd, fe_last_error());
+      return HA_ADMIN_FAILED;
+    }
     if (entries == rows) continue;
     faults++;
     ferrite_warn(thd, ER_NOT_KEYFILE, "Ferrite: index %s has %llu entries for %llu rows",

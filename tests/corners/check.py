@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from corners.env import Env, equal
+from corners.env import Env, equal, expect
 
 LOADS = {
     "inserts taken back": ("BEGIN", "INSERT INTO t VALUES ({n}, {c})", "ROLLBACK"),
@@ -46,3 +46,24 @@ def scenario_beside_changes(env: Env) -> None:
             thread.join()
         equal(answers[:3], [], f"what checks said beside {name} ({len(answers)} of them)")
         equal(session.run("CHECK TABLE t EXTENDED")[-1][3], "OK", "in the end")
+
+
+def scenario_killed(env: Env) -> None:
+    """A check that is ended at any moment ends at once, and says nothing of faults."""
+    session = env.session()
+    keys = ", ".join(f"KEY k{n} (c{n})" for n in range(4))
+    columns = ", ".join(f"c{n} INT" for n in range(4))
+    session.run(f"CREATE TABLE t (a INT PRIMARY KEY, {columns}, {keys}) ENGINE=FERRITE")
+    session.run("INSERT INTO t SELECT seq, seq * 7919 % 60013, seq, -seq, seq % 7 FROM seq_1_to_60000")
+    begun = time.monotonic()
+    equal(session.run("CHECK TABLE t")[-1][3], "OK", "the whole check")
+    whole = time.monotonic() - begun
+    moments = 40
+    for moment in range(1, moments):
+        limit = whole * moment / moments
+        begun = time.monotonic()
+        answer = session.answer(f"SET STATEMENT max_statement_time={limit:.4f} FOR CHECK TABLE t")
+        took = time.monotonic() - begun
+        expect(took < limit + 1, "it went on", f"{took:.2f} s, limit {limit:.2f} s")
+        expect("entries for" not in str(answer) and "orrupt" not in str(answer), "a fault that is none", answer)
+    equal(session.run("CHECK TABLE t EXTENDED")[-1][3], "OK", "in the end")
