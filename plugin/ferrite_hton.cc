@@ -58,9 +58,7 @@ static void on_log(fe_log_level level, const char *text) {
   }
 }
 
-static int on_is_killed(void *thd) {
-  return thd && thd_kill_level(static_cast<THD *>(thd)) != THD_IS_NOT_KILLED;
-}
+static int on_is_killed(void *thd) { return thd && ferrite::is_killed(static_cast<THD *>(thd)); }
 
 /* The thread pool may start another thread meanwhile; SHOW PROCESSLIST shows the reason. */
 static void on_lock_wait_begin(void *arg) {

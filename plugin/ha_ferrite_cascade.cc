@@ -188,7 +188,7 @@ bool ha_ferrite::is_history(const uchar *row) const {
 /* Another table was dropped or emptied in the middle of a look at it. */
 int ha_ferrite::wait_for_ddl() {
   my_sleep(1000);
-  return thd_killed(ha_thd()) ? HA_ERR_ABORTED_BY_USER : 0;
+  return ferrite::is_killed(ha_thd()) ? HA_ERR_ABORTED_BY_USER : 0;
 }
 
 /* ---- parents ----------------------------------------------------------------------- */
@@ -426,7 +426,7 @@ int ha_ferrite::follow(const Cascade &step, const fe_link &link, const ha_ferrit
     }
     if (rc != FE_OK)
       err = error(rc == FE_NOT_FOUND ? FE_CORRUPT : rc);
-    else if (thd_killed(ha_thd()))
+    else if (ferrite::is_killed(ha_thd()))
       err = HA_ERR_ABORTED_BY_USER;
     else if (!is_history(table->record[0]))
       err = step.updates ? follow_update(link, parent, new_row) : follow_delete();

@@ -328,7 +328,7 @@ int ha_ferrite::check_indexes(THD *thd) {
   while (!err && !(err = ha_rnd_next(table->record[0]))) {
     rows++;
     err = check_row_entries(table->record[0], &cursors, &faults);
-    if (thd_killed(thd)) err = HA_ERR_ABORTED_BY_USER;
+    if (ferrite::is_killed(thd)) err = HA_ERR_ABORTED_BY_USER;
   }
   ha_rnd_end();
   tmp_restore_column_map(&table->read_set, old_read);

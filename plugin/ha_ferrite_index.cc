@@ -199,7 +199,7 @@ int ha_ferrite::add_all_rows(IndexChange *change) {
   int err = ha_rnd_init(true);
   while (!err && !(err = ha_rnd_next(table->record[0]))) {
     err = add_row(change);
-    if (!err && ++rows % kRowsBetweenLooks == 0 && thd_killed(ha_thd()))
+    if (!err && ++rows % kRowsBetweenLooks == 0 && ferrite::is_killed(ha_thd()))
       err = HA_ERR_ABORTED_BY_USER;
   }
   if (inited == RND) ha_rnd_end();

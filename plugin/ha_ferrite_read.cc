@@ -339,7 +339,7 @@ int ha_ferrite::deliver_clustered(fe_row row, uchar *buf) {
     if (rc != FE_NOT_FOUND) return rc == FE_OK ? 0 : error(rc);
     /* A state that was the last committed one when it was copied: the next step locks the row. */
     if (was_semi_consistent_read()) return HA_ERR_RECORD_DELETED;
-    if (thd_killed(ha_thd())) return HA_ERR_ABORTED_BY_USER;
+    if (ferrite::is_killed(ha_thd())) return HA_ERR_ABORTED_BY_USER;
     if (!m_compare.assign(row.payload)) return HA_ERR_OUT_OF_MEM;
     rc = fe_row_get(m_cursor, m_row_pk.slice(), &row);
     if (rc == FE_NOT_FOUND || rc == FE_SKIPPED) return HA_ERR_RECORD_DELETED;

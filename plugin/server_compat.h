@@ -91,6 +91,12 @@ inline std::string lower_case(const LEX_CSTRING &name) {
   return lower;
 }
 
+/* ---- statements ------------------------------------------------------------------------- */
+
+/* KILL in any form, max_statement_time included: thd_killed() does not know of those that are to
+   end a statement softly. */
+inline bool is_killed(THD *thd) { return thd_kill_level(thd) != THD_IS_NOT_KILLED; }
+
 /* ---- columns ---------------------------------------------------------------------------- */
 
 inline bool is_stored(const Virtual_column_info &column) {

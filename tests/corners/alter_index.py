@@ -223,3 +223,20 @@ def scenario_readers_go_on(env: Env) -> None:
     running.answer()
     equal(session.run("SELECT id FROM t FORCE INDEX (kb) WHERE b = 'new'"), [(1000000,)], "the row of a writer")
     equal(session.run("CHECK TABLE t EXTENDED")[-1][-1], "OK", "afterwards")
+
+
+def scenario_time_limit(env: Env) -> None:
+    """max_statement_time ends what goes over many rows inside the engine: builds of indexes and cascades."""
+    session = env.session()
+    session.run("CREATE TABLE p (id INT PRIMARY KEY) ENGINE=FERRITE")
+    session.run(
+        "CREATE TABLE c (id INT PRIMARY KEY, p INT, d CHAR(40), FOREIGN KEY (p) REFERENCES p (id) ON DELETE CASCADE) ENGINE=FERRITE"
+    )
+    session.run("INSERT INTO p VALUES (1)")
+    session.run("INSERT INTO c SELECT seq, 1, MD5(seq) FROM seq_1_to_200000")
+    for statement in ("ALTER TABLE c ADD INDEX k (d), ALGORITHM=INPLACE", "DELETE FROM p"):
+        begun = time.monotonic()
+        equal(session.error(f"SET STATEMENT max_statement_time=0.05 FOR {statement}"), 1969, statement)
+        expect(time.monotonic() - begun < 5, "it went on", statement)
+    equal(session.value("SELECT COUNT(*) FROM c"), 200000, "rows")
+    equal(session.run("CHECK TABLE c EXTENDED")[-1][3], "OK", "in the end")
