@@ -112,24 +112,26 @@ static bool ends_with(const char *text, const char *end) {
   return len > end_len && !strcmp(text + len - end_len, end);
 }
 
+/* A name that is too long is no file's. */
+static void remove_file(const std::string &path) {
+  if (unlink(path.c_str()) && errno != ENOENT && errno != ENAMETOOLONG)
+    sql_print_warning("Ferrite: cannot remove the exported table %s: %s", path.c_str(),
+                      strerror(errno));
+}
+
 void ferrite_remove_exported(const char *dir) {
   DIR *entries = opendir(dir);
   if (!entries) return;
   while (const dirent *entry = readdir(entries)) {
     if (!ends_with(entry->d_name, kExportedEnd) && !ends_with(entry->d_name, kPartEnd)) continue;
     const std::string path = std::string(dir) + "/" + entry->d_name;
-    if (unlink(path.c_str()) && errno != ENOENT)
-      sql_print_warning("Ferrite: cannot remove the exported table %s: %s", path.c_str(),
-                        strerror(errno));
+    remove_file(path);
   }
   closedir(entries);
 }
 
 void ferrite_remove_exported_table(const std::string &core_name) {
-  const std::string path = ExportedPlace(core_name).path();
-  if (unlink(path.c_str()) && errno != ENOENT && errno != ENAMETOOLONG)
-    sql_print_warning("Ferrite: cannot remove the exported table %s: %s", path.c_str(),
-                      strerror(errno));
+  remove_file(ExportedPlace(core_name).path());
 }
 
 /* ---- export ------------------------------------------------------------------------ */

@@ -13,7 +13,7 @@ mod reader;
 pub use error::{Error, ForeignMisfit, Result};
 pub use ids::{Csn, IndexId, Lsn, PageId, TableId, TxnId, UndoPosition, VersionAddr};
 pub use overflow_ref::{OverflowRef, OVERFLOW_REF_BYTES};
-pub use reader::ByteReader;
+pub use reader::{put_text16, ByteReader};
 
 /// Size of a logical page, in bytes.
 pub const PAGE_BYTES: usize = 16384;

@@ -82,6 +82,11 @@ impl<'a> ByteReader<'a> {
         self.with_length(|r| r.u16().map(u64::from))
     }
 
+    /// A length (u16) and so many bytes of UTF-8, as [`put_text16`] has put them.
+    pub fn text16(&mut self) -> Option<String> {
+        String::from_utf8(self.bytes16()?.to_vec()).ok()
+    }
+
     /// A length (u32) and so many bytes.
     #[inline]
     pub fn bytes32(&mut self) -> Option<&'a [u8]> {
@@ -102,6 +107,17 @@ impl<'a> ByteReader<'a> {
         *self = at;
         Some(bytes)
     }
+}
+
+/// Puts a length (u16) and the text.
+pub fn put_text16(text: &str, out: &mut Vec<u8>) {
+    assert!(
+        u16::try_from(text.len()).is_ok(),
+        "a text of {} bytes",
+        text.len()
+    );
+    out.extend_from_slice(&(text.len() as u16).to_le_bytes());
+    out.extend_from_slice(text.as_bytes());
 }
 
 #[cfg(test)]

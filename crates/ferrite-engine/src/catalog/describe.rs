@@ -184,10 +184,6 @@ impl Description {
     }
 }
 
-fn text(r: &mut ByteReader<'_>) -> Option<String> {
-    String::from_utf8(r.bytes16()?.to_vec()).ok()
-}
-
 fn column(r: &mut ByteReader<'_>) -> Option<Column> {
     let kind = match r.u8()? {
         0 => Kind::Fixed,
@@ -204,10 +200,10 @@ fn column(r: &mut ByteReader<'_>) -> Option<Column> {
         pk_part: r.u16().map(|n| (n != u16::MAX).then_some(n))?,
         length: r.u32()?,
         precision: r.u32()?,
-        name: text(r)?,
-        sql_type: text(r)?,
-        charset: text(r)?,
-        collation: text(r)?,
+        name: r.text16()?,
+        sql_type: r.text16()?,
+        charset: r.text16()?,
+        collation: r.text16()?,
     })
 }
 

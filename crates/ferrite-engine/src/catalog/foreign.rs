@@ -14,7 +14,7 @@
 //!
 //! Invariant: decoding never panics and never makes more than the bytes can hold. Locking: none.
 
-use ferrite_types::{ByteReader, TableId};
+use ferrite_types::{put_text16, ByteReader, TableId};
 
 /// Bytes in one chunk.
 const CHUNK_BYTES: usize = 4000;
@@ -129,20 +129,6 @@ pub(crate) fn table_of(table: &str) -> &str {
     table.rsplit_once('/').map_or(table, |(_, name)| name)
 }
 
-fn put_text(text: &str, out: &mut Vec<u8>) {
-    assert!(
-        u16::try_from(text.len()).is_ok(),
-        "a name of {} bytes",
-        text.len()
-    );
-    out.extend_from_slice(&(text.len() as u16).to_le_bytes());
-    out.extend_from_slice(text.as_bytes());
-}
-
-fn text(r: &mut ByteReader<'_>) -> Option<String> {
-    String::from_utf8(r.bytes16()?.to_vec()).ok()
-}
-
 fn put_pairs(pairs: &[(String, String)], out: &mut Vec<u8>) {
     assert!(
         u16::try_from(pairs.len()).is_ok(),
@@ -151,15 +137,15 @@ fn put_pairs(pairs: &[(String, String)], out: &mut Vec<u8>) {
     );
     out.extend_from_slice(&(pairs.len() as u16).to_le_bytes());
     for (a, b) in pairs {
-        put_text(a, out);
-        put_text(b, out);
+        put_text16(a, out);
+        put_text16(b, out);
     }
 }
 
 fn pairs(r: &mut ByteReader<'_>) -> Option<Vec<(String, String)>> {
     let mut pairs = Vec::new();
     for _ in 0..r.u16()? {
-        pairs.push((text(r)?, text(r)?));
+        pairs.push((r.text16()?, r.text16()?));
     }
     Some(pairs)
 }
@@ -176,8 +162,8 @@ pub(crate) fn encode(keys: &[ForeignKey]) -> Option<Vec<u8>> {
     for key in keys {
         out.extend_from_slice(&[key.on_delete as u8, key.on_update as u8]);
         out.extend_from_slice(&key.stamp.to_le_bytes());
-        put_text(&key.name, &mut out);
-        put_text(&key.parent, &mut out);
+        put_text16(&key.name, &mut out);
+        put_text16(&key.parent, &mut out);
         put_pairs(&key.columns, &mut out);
     }
     debug_assert!(
@@ -200,8 +186,8 @@ pub fn decode(bytes: &[u8]) -> Option<Vec<ForeignKey>> {
             on_delete,
             on_update,
             stamp: r.u64()?,
-            name: text(&mut r)?,
-            parent: text(&mut r)?,
+            name: r.text16()?,
+            parent: r.text16()?,
             columns: pairs(&mut r)?,
         });
     }
@@ -243,7 +229,7 @@ impl Pending {
         let start = out.len();
         assert!(self.stamp != 0, "a change that no constraint could follow");
         out.extend_from_slice(&self.stamp.to_le_bytes());
-        put_text(&self.from, out);
+        put_text16(&self.from, out);
         put_pairs(&self.columns, out);
         debug_assert_eq!(
             Pending::read(&mut ByteReader::new(&out[start..])).as_ref(),
@@ -255,7 +241,7 @@ impl Pending {
     pub(crate) fn read(r: &mut ByteReader<'_>) -> Option<Pending> {
         Some(Pending {
             stamp: r.u64()?,
-            from: text(r)?,
+            from: r.text16()?,
             columns: pairs(r)?,
         })
     }

@@ -21,13 +21,13 @@
 use crate::backup::files::Output;
 use ferrite_io::{OpenMode, Storage, StorageFile};
 use ferrite_sync::Arc;
-use ferrite_types::{ByteReader, Error, Result};
+use ferrite_types::{put_text16, ByteReader, Error, Result};
 
 const MAGIC: u64 = 0x5452_5058_5252_4546;
 /// Of the format; a later one is refused.
-pub(super) const VERSION: u32 = 1;
+const VERSION: u32 = 1;
 /// Bytes of entries after which a block ends, and of a piece of a value.
-pub(super) const BLOCK_BYTES: usize = 256 << 10;
+const BLOCK_BYTES: usize = 256 << 10;
 /// No body is longer but the head's: one entry more.
 const MOST_BYTES: usize = BLOCK_BYTES + (64 << 10);
 /// The server allows 4,096 columns.
@@ -105,20 +105,6 @@ impl Sum {
     }
 }
 
-fn put_text(text: &str, out: &mut Vec<u8>) {
-    // A name has 64 characters, a version 60 bytes.
-    let bytes = text
-        .as_bytes()
-        .get(..usize::from(u16::MAX))
-        .unwrap_or(text.as_bytes());
-    out.extend_from_slice(&(bytes.len() as u16).to_le_bytes());
-    out.extend_from_slice(bytes);
-}
-
-fn text(r: &mut ByteReader<'_>) -> Option<String> {
-    String::from_utf8(r.bytes16()?.to_vec()).ok()
-}
-
 impl Head {
     fn encode(&self) -> Vec<u8> {
         let is_ended = matches!(self.columns.last(), None | Some(0));
@@ -129,15 +115,15 @@ impl Head {
             out.extend_from_slice(&number.to_le_bytes());
         }
         out.push(u8::from(self.hidden_row_id));
-        put_text(&self.server, &mut out);
-        put_text(&self.table, &mut out);
+        put_text16(&self.server, &mut out);
+        put_text16(&self.table, &mut out);
         out.extend_from_slice(&(self.columns.len() as u32).to_le_bytes());
         out.extend_from_slice(&self.columns);
         out.extend_from_slice(&(self.indexes.len() as u16).to_le_bytes());
         for index in &self.indexes {
             out.push(u8::from(index.unique));
             out.extend_from_slice(&index.key_parts.to_le_bytes());
-            put_text(&index.name, &mut out);
+            put_text16(&index.name, &mut out);
         }
         debug_assert_eq!(Head::decode(&out).ok().flatten().as_ref(), Some(self));
         out
@@ -159,15 +145,14 @@ impl Head {
     fn fields(r: &mut ByteReader<'_>) -> Option<Head> {
         let (layout, written_unix_s, auto_increment) = (r.u64()?, r.u64()?, r.u64()?);
         let hidden_row_id = r.u8()? != 0;
-        let (server, table) = (text(r)?, text(r)?);
-        let columns_bytes = r.u32()? as usize;
-        let columns = r.take(columns_bytes)?.to_vec();
+        let (server, table) = (r.text16()?, r.text16()?);
+        let columns = r.bytes32()?.to_vec();
         let mut indexes = Vec::new();
         for _ in 0..r.u16()? {
             indexes.push(IndexHead {
                 unique: r.u8()? != 0,
                 key_parts: r.u32()?,
-                name: text(r)?,
+                name: r.text16()?,
             });
         }
         let few = (1..=MOST_INDEXES).contains(&indexes.len());
@@ -242,8 +227,8 @@ impl Writer {
         Ok(())
     }
 
-    /// The next entry. True: a block has ended with it.
-    pub(super) fn entry(&mut self, key: &[u8], value: [&[u8]; 2]) -> Result<bool> {
+    /// The next entry.
+    pub(super) fn entry(&mut self, key: &[u8], value: [&[u8]; 2]) -> Result<()> {
         let value_bytes = value[0].len() + value[1].len();
         let most = usize::from(u16::MAX);
         assert!(key.len() <= most && value_bytes <= most, "{}", key.len());
@@ -254,11 +239,10 @@ impl Writer {
         for bytes in [key, value[0], value[1]] {
             self.body.extend_from_slice(bytes);
         }
-        let full = self.body.len() >= BLOCK_BYTES;
-        if full {
-            self.end_block()?;
+        match self.body.len() >= BLOCK_BYTES {
+            true => self.end_block(),
+            false => Ok(()),
         }
-        Ok(full)
     }
 
     /// A value out of line of the row that begins the next block.
