@@ -169,7 +169,7 @@ ForeignKeys::ForeignKeys(THD *thd, const TABLE *form, const HA_CREATE_INFO *info
     m_shown.assign(to->str, to->length);
   }
   /* CREATE TABLE ... LIKE has those of the other table here. */
-  const bool copy = table_of(name).compare(0, 5, "#sql-") == 0;
+  const bool copy = !m_temporary && table_of(name).compare(0, 5, "#sql-") == 0;
   List_iterator_fast<Key> keys(info->alter_info->key_list);
   while (const Key *key = keys++)
     if (key->type == Key::FOREIGN_KEY && !(key->old && (only_new || !copy)))
@@ -346,6 +346,9 @@ int ForeignKeys::report_in_place() const {
       break;
     case FE_MISFIT_NOT_NULL:
       my_error(ER_FK_INCORRECT_OPTION, MYF(0), m_shown.c_str(), misfit.key);
+      break;
+    case FE_MISFIT_NULL_FOLLOWS:
+      my_error(ER_CANNOT_ADD_FOREIGN, MYF(0), m_shown.c_str());
       break;
     case FE_MISFIT_PARENT_OLD:
       warn(key, reason(misfit, key));

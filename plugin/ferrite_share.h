@@ -83,6 +83,7 @@ class Share : public Handler_share {
   std::atomic<uint32_t> generation{0};
   std::atomic<THD *> exporter{nullptr}; /* whose FLUSH TABLES ... FOR EXPORT has made its file */
   std::mutex autoinc_mutex;             /* read-and-reserve of AUTO_INCREMENT values */
+  std::atomic<uint32_t> autoinc_lockers{0}; /* statements that have them alone, or wait for that */
 
   /* rec_per_key of the whole table, by the server's key number and part; guarded. */
   std::mutex stats_mutex;
@@ -101,6 +102,10 @@ class Share : public Handler_share {
 std::string core_table_name(const char *path);
 /* Is this the path of a session's temporary table? */
 bool is_temporary_path(const char *path);
+
+/* Names that InnoDB keeps for itself are refused as it does: 0, or the error code after the error.
+ */
+int refuse_reserved_names(THD *thd, const TABLE *form);
 
 /* The definition blob kept with a table: who made it and with which layout, and for tools what
    rows and keys mean (description.h). */

@@ -18,10 +18,16 @@ int ferrite_refuse_in_cluster() {
   return HA_ERR_LOGGING_IMPOSSIBLE;
 }
 
-int ferrite_check_writable_ddl(const THD *thd, const char *path) {
-  if (!ferrite_opened_snapshot() && !ferrite_must_replicate(thd)) return 0;
+static bool is_of_the_server(const char *path) {
   const char *name = strrchr(path, FN_LIBCHAR);
-  name = name ? name + 1 : path;
-  if (!strncmp(name, "#sql", 4)) return 0;
-  return ferrite_opened_snapshot() ? ferrite_refuse_in_snapshot() : ferrite_refuse_in_cluster();
+  return !strncmp(name ? name + 1 : path, "#sql", 4);
+}
+
+int ferrite_check_permanent(const char *path) {
+  return ferrite_opened_snapshot() && !is_of_the_server(path) ? ferrite_refuse_in_snapshot() : 0;
+}
+
+int ferrite_check_writable_ddl(const THD *thd, const char *path) {
+  if (int err = ferrite_check_permanent(path)) return err;
+  return ferrite_must_replicate(thd) && !is_of_the_server(path) ? ferrite_refuse_in_cluster() : 0;
 }

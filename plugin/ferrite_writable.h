@@ -6,6 +6,7 @@
  * replicated: the nodes would silently differ. Statements that change permanent Ferrite
  * tables, and DDL on them, are therefore refused while they would have to be replicated
  * (wsrep_on for the session, a provider loaded). Of a snapshot, nothing would outlive the server.
+ * Dropping is not: the cluster executes it on every node, and what is gone cannot differ.
  * Temporary tables belong to one session of one node and stay allowed; so do reads.
  *
  * Asked at the beginning of a statement and at each row: what a stored function changes is part of
@@ -33,6 +34,9 @@ inline int ferrite_check_writable(const THD *thd) {
   if (unlikely(ferrite_opened_snapshot())) return ferrite_refuse_in_snapshot();
   return ferrite_must_replicate(thd) ? ferrite_refuse_in_cluster() : 0;
 }
+
+/* The same for DROP, by file name; refused of a snapshot only. */
+int ferrite_check_permanent(const char *path);
 
 /* As above for DDL by file name: tables that the server makes for itself ("#sql...": copies of
    ALTER TABLE, temporary tables) come and go. */

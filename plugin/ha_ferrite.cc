@@ -367,6 +367,7 @@ int ha_ferrite::reset() {
   m_cursor = nullptr;
   m_replace = m_insert_update = false;
   m_autoinc_last = 0;
+  if (unlikely(m_autoinc_locked)) unlock_autoinc();
   m_plan_index = nullptr;
   m_have_payload = false;
   m_semi = false;

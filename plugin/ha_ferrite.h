@@ -206,6 +206,10 @@ class ha_ferrite final : public ferrite::PagedHandler {
   int duplicate(const fe_dup_info &dup);
   int after_autoinc_write(int err);
   void raise_autoinc(ulonglong value);
+  void take_autoinc(ulonglong offset, ulonglong increment, ulonglong rows, ulonglong *first_value,
+                    ulonglong *reserved, bool ahead);
+  int lock_autoinc();
+  void unlock_autoinc();
   bool column_changed(const ferrite::Column &column, const uchar *old_row, const uchar *new_row);
   bool find_changes(const uchar *old_row, const uchar *new_row);
   int change_entries(const uchar *old_row, const uchar *new_row, bool pk_changed, uint *removed,
@@ -402,7 +406,9 @@ class ha_ferrite final : public ferrite::PagedHandler {
   std::vector<Follower> m_followers;
   const ferrite::Cascade *m_cascade = nullptr;
 
-  ulonglong m_autoinc_rows = 0; /* values still to come of a multi-row INSERT */
+  bool m_autoinc_locked = false; /* this statement is among its table's autoinc_lockers */
+  int m_autoinc_error = 0;       /* why there was no value */
+  ulonglong m_autoinc_rows = 0;  /* values still to come of a multi-row INSERT */
   ulonglong m_autoinc_last = 0;
   ulonglong m_autoinc_offset = 0;
   ulonglong m_autoinc_increment = 1;

@@ -32,6 +32,10 @@ static constexpr alter_table_operations kNotWithIndexes =
     ALTER_RENAME_INDEX | ALTER_ADD_VIRTUAL_COLUMN | ALTER_DROP_VIRTUAL_COLUMN |
     ALTER_VIRTUAL_GCOL_EXPR | ALTER_PARTITIONED;
 
+/* What may bring a name that create() would refuse. */
+static constexpr alter_table_operations kNewNames =
+    ALTER_COLUMN_NAME | ALTER_RENAME_INDEX | ALTER_ADD_VIRTUAL_COLUMN;
+
 /* Table options that create() has to see, because it may refuse them. */
 static constexpr ulong kCheckedOptions = HA_CREATE_USED_ENGINE | HA_CREATE_USED_ROW_FORMAT |
                                          HA_CREATE_USED_KEY_BLOCK_SIZE | HA_CREATE_USED_DATADIR |
@@ -96,6 +100,9 @@ enum_alter_inplace_result ha_ferrite::check_if_supported_inplace_alter(
           my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_FK_CHECK);
   }
   if (changes & ~(kNoData | kIndexChanges)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  if (changes & (kIndexChanges | kNewNames) &&
+      ferrite::refuse_reserved_names(ha_thd(), altered_table))
+    return HA_ALTER_ERROR;
   if (create_info->used_fields & kCheckedOptions) return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (changes & kIndexChanges) {
     if (changes & kNotWithIndexes || create_info->used_fields & HA_CREATE_USED_AUTO)

@@ -371,7 +371,8 @@ int ha_ferrite::cascade(const fe_link &link, size_t at, size_t len, const uchar 
   return err;
 }
 
-/* A cursor that nobody below this step uses. */
+/* A cursor that nobody below this step uses. It locks rows only: who adds a child finds its parent
+   gone, and waits for that. */
 int ha_ferrite::take_cursor(uint32_t index_no, size_t *out) {
   if (m_generation != m_share->generation) {
     close_cursors();
@@ -382,6 +383,7 @@ int ha_ferrite::take_cursor(uint32_t index_no, size_t *out) {
     if (f.busy || f.index_no != index_no) continue;
     fe_code rc = fe_cursor_reset(f.cursor, m_session, FE_READ_EXCLUSIVE, FE_WAIT);
     if (rc != FE_OK) return error(rc);
+    fe_cursor_lock_rows_only(f.cursor);
     f.busy = true;
     *out = i;
     return 0;
@@ -390,6 +392,7 @@ int ha_ferrite::take_cursor(uint32_t index_no, size_t *out) {
   fe_code rc =
       fe_cursor_open(m_session, m_share->table, index_no, FE_READ_EXCLUSIVE, FE_WAIT, &f.cursor);
   if (rc != FE_OK) return error(rc);
+  fe_cursor_lock_rows_only(f.cursor);
   m_followers.push_back(f);
   *out = m_followers.size() - 1;
   return 0;

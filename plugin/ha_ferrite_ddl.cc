@@ -137,17 +137,55 @@ static int refuse_long_keys(const Layout &layout, const TABLE *form) {
 }
 
 /* The server's own tables may be in any engine, and enforce_storage_engine moves them with a
-   dump that holds them. It reads its accounts from them at start, so it must have the engine
-   by then without asking a table of its own. (Refusing would not help: the dump has dropped the
-   old table by now.) Replication's position and the versioning registry are meant to be moved. */
+   dump that holds them. All but one are read after the plugins are there. In mysql.plugin it says
+   which plugins INSTALL SONAME has added: of the engine it is in it must know without asking it, or
+   the accounts cannot be read. (Refusing would not help: the dump has dropped the old table by
+   now.) */
 static void warn_system_table(THD *thd, const std::string &path) {
   if (path.compare(0, 6, "mysql/") != 0 || !thd->lex->query_tables) return;
   const char *table = thd->lex->query_tables->table_name.str;
-  if (!strncmp(table, "gtid_slave_pos", 14) || !strcmp(table, "transaction_registry")) return;
+  if (strcmp(table, "plugin")) return;
   ferrite_warn(thd, ER_ILLEGAL_HA_CREATE_OPTION,
-               "Ferrite: the system table `mysql`.`%s` now uses FERRITE. The server will not start "
-               "again with INSTALL SONAME alone; it needs plugin_load_add=ha_ferrite.so",
-               table);
+               "Ferrite: the system table `mysql`.`plugin` now uses FERRITE. The server will not "
+               "start again with INSTALL SONAME alone; it needs plugin_load_add=ha_ferrite.so");
+}
+
+/* ---- names ------------------------------------------------------------------------- */
+
+/* InnoDB has hidden columns and a hidden index, and refuses their names. A table with one could
+   not go back to it. */
+static const char *const reserved_columns[] = {"DB_ROW_ID", "DB_TRX_ID", "DB_ROLL_PTR"};
+static const char reserved_index[] = "GEN_CLUST_INDEX";
+
+static bool is_named(const LEX_CSTRING &name, const char *reserved) {
+  return name.str && !my_strcasecmp(system_charset_info, name.str, reserved);
+}
+
+static int refuse_reserved_column(const Field *field) {
+  for (const char *reserved : reserved_columns) {
+    if (!is_named(field->field_name, reserved)) continue;
+    my_error(ER_WRONG_COLUMN_NAME, MYF(0), field->field_name.str);
+    return HA_WRONG_CREATE_OPTION;
+  }
+  return 0;
+}
+
+static int refuse_reserved_index(THD *thd, const KEY *key) {
+  if (!is_named(key->name, reserved_index)) return 0;
+  ferrite_warn(thd, ER_WRONG_NAME_FOR_INDEX,
+               "Cannot Create Index with name '%s'. The name is reserved for the system default "
+               "primary index.",
+               reserved_index);
+  my_error(ER_WRONG_NAME_FOR_INDEX, MYF(0), reserved_index);
+  return HA_ERR_WRONG_INDEX;
+}
+
+int ferrite::refuse_reserved_names(THD *thd, const TABLE *form) {
+  for (Field *const *field = form->field; *field; field++)
+    if (int err = refuse_reserved_column(*field)) return err;
+  for (uint no = 0; no < form->s->keys; no++)
+    if (int err = refuse_reserved_index(thd, &form->key_info[no])) return err;
+  return 0;
 }
 
 /* Temporary tables are recognized by their file names: only they may have such a name. */
@@ -163,6 +201,7 @@ int ha_ferrite::create(const char *name, TABLE *form, HA_CREATE_INFO *create_inf
   if (ferrite::is_temporary_path(name) && !create_info->tmp_table())
     return refuse_temporary_name(name);
   if (int err = refuse_unsupported(form, create_info)) return err;
+  if (int err = ferrite::refuse_reserved_names(ha_thd(), form)) return err;
   if (find_bad_option(ha_thd(), form, create_info)) return HA_WRONG_CREATE_OPTION;
   Layout layout;
   layout.init(form);
@@ -206,8 +245,10 @@ int ha_ferrite::create(const char *name, TABLE *form, HA_CREATE_INFO *create_inf
   return refused ? HA_ERR_UNSUPPORTED : ferrite_table_error(rc, ha_thd());
 }
 
+/* Also in a cluster, on every node alike: nothing is left that could differ. By now the server has
+   removed what names a partitioned table, or its partition, or the table that was converted. */
 int ha_ferrite::delete_table(const char *name) {
-  if (int err = ferrite_check_writable_ddl(ha_thd(), name)) return err;
+  if (int err = ferrite_check_permanent(name)) return err;
   THD *thd = ha_thd();
   fe_code rc = fe_table_drop(ferrite_engine, core_table_name(name).c_str(),
                              ferrite_references_that_keep(thd), thd, ferrite_ddl_wait_ms(thd));

@@ -1,5 +1,5 @@
 /*
- * Changing rows: insert, update, delete, and AUTO_INCREMENT.
+ * Changing rows: insert, update, delete. AUTO_INCREMENT is in ha_ferrite_autoinc.cc.
  *
  * The server passes whole records; the core gets an encoded primary key, a row payload and
  * the secondary entries that change. An update starts from the payload of the
@@ -68,7 +68,7 @@ int ha_ferrite::write_row(const uchar *buf) {
 int ha_ferrite::insert(const uchar *buf) {
   const bool autoinc = table->next_number_field && buf == table->record[0];
   if (autoinc)
-    if (int err = update_auto_increment()) return err;
+    if (int err = update_auto_increment()) return m_autoinc_error ? m_autoinc_error : err;
   if (int err = prepare_write()) return err;
   int err = layout().has_indexed_virtual ? insert_generated(buf) : insert_row(buf);
   return autoinc ? after_autoinc_write(err) : err;
@@ -236,87 +236,4 @@ int ha_ferrite::remove_row(const uchar *buf) {
   const uint64_t before = place_before_row();
   fe_code rc = fe_row_delete(m_session, m_share->table, m_row_pk.slice(), m_removed.data(), count);
   return rc == FE_OK ? check_deleted(buf, before) : error(rc);
-}
-
-/* ---- AUTO_INCREMENT ---------------------------------------------------------------- */
-
-/* The first value after `current` of the series, `need` values further; ULONGLONG_MAX when
-   there is none. InnoDB's arithmetic: the values users see must be the same. */
-static ulonglong next_autoinc(ulonglong current, ulonglong need, ulonglong step, ulonglong offset,
-                              ulonglong max_value) {
-  unsigned __int128 block = static_cast<unsigned __int128>(need) * step;
-  if (current > max_value) return ULONGLONG_MAX;
-  if (offset > step) offset = 0;
-  unsigned __int128 next = current > offset ? current - offset : offset - current;
-  next -= next % step;
-  next += offset;
-  next += block;
-  return next > ULONGLONG_MAX ? ULONGLONG_MAX : static_cast<ulonglong>(next);
-}
-
-void ha_ferrite::get_auto_increment(ulonglong offset, ulonglong increment,
-                                    ulonglong nb_desired_values, ulonglong *first_value,
-                                    ulonglong *nb_reserved_values) {
-  std::lock_guard<std::mutex> guard(m_share->autoinc_mutex);
-  ulonglong next = fe_autoinc_read(m_share->table);
-  if (!next) next = 1;
-  const ulonglong max_value = table->next_number_field->get_max_int_value();
-  if (increment > 1 && increment <= ~next && next < max_value &&
-      thd_sql_command(ha_thd()) != SQLCOM_ALTER_TABLE) {
-    ulonglong before = next;
-    next = (next - 1 + increment - offset) / increment;
-    next = next * increment + offset;
-    if (next >= max_value) next = before;
-  }
-  if (m_autoinc_rows == 0) {
-    m_autoinc_rows = nb_desired_values ? nb_desired_values : 1;
-    if (*first_value < next) *first_value = next;
-  } else if (m_autoinc_last == 0) {
-    if (*first_value < next) *first_value = next;
-  }
-  if (*first_value > max_value) {
-    /* The server reports the value as out of range. */
-    m_autoinc_last = 0;
-    *nb_reserved_values = 0;
-    return;
-  }
-  *nb_reserved_values = m_autoinc_rows;
-  m_autoinc_last = next_autoinc(*first_value, *nb_reserved_values, increment, offset, max_value);
-  if (m_autoinc_last < *first_value)
-    *first_value = ULONGLONG_MAX;
-  else
-    fe_autoinc_update(m_share->table, m_autoinc_last);
-  m_autoinc_offset = offset;
-  m_autoinc_increment = increment;
-}
-
-void ha_ferrite::raise_autoinc(ulonglong value) {
-  const ulonglong max_value = table->found_next_number_field->get_max_int_value();
-  if (value > max_value) return; /* a negative value given by the user */
-  ulonglong next = next_autoinc(value, 1, m_autoinc_increment, m_autoinc_offset, max_value);
-  std::lock_guard<std::mutex> guard(m_share->autoinc_mutex);
-  fe_autoinc_update(m_share->table, next);
-}
-
-/* A value given by the user moves the counter, some failed ones as well. */
-int ha_ferrite::after_autoinc_write(int err) {
-  if (m_autoinc_rows > 0) m_autoinc_rows--;
-  const ulonglong value = table->next_number_field->val_uint();
-  if (err == 0) {
-    if (value >= m_autoinc_last) raise_autoinc(value);
-  } else if (err == HA_ERR_FOUND_DUPP_KEY) {
-    switch (thd_sql_command(ha_thd())) {
-      case SQLCOM_LOAD:
-        if (!m_replace && !m_insert_update) break;
-        [[fallthrough]];
-      case SQLCOM_REPLACE:
-      case SQLCOM_INSERT_SELECT:
-      case SQLCOM_REPLACE_SELECT:
-        raise_autoinc(value);
-        break;
-      default:
-        break;
-    }
-  }
-  return err;
 }

@@ -19,6 +19,11 @@ struct SessionBool {
   const char def_val;
   DECLARE_THDVAR_FUNC(char);
 };
+struct GlobalLong {
+  MYSQL_PLUGIN_VAR_HEADER;
+  long *value;
+  const long def_val, min_val, max_val, blk_sz;
+};
 struct GlobalBool {
   MYSQL_PLUGIN_VAR_HEADER;
   char *value;
@@ -30,6 +35,7 @@ const SessionNumber<unsigned int> *lock_wait_timeout = nullptr;
 const SessionNumber<unsigned long> *long_lock_wait_timeout = nullptr;
 const SessionBool *strict_mode = nullptr;
 const GlobalBool *rollback_on_timeout = nullptr;
+const GlobalLong *autoinc_lock_mode = nullptr;
 
 /* The lowest bits are the type. */
 constexpr int kKind = 0x007f | PLUGIN_VAR_UNSIGNED | PLUGIN_VAR_THDLOCAL;
@@ -66,6 +72,7 @@ void find_innodb_settings() {
         find<SessionNumber<unsigned long>>(plugin, timeout, PLUGIN_VAR_LONG | session_number);
     strict_mode = find<SessionBool>(plugin, "strict_mode", session_bool);
     rollback_on_timeout = find<GlobalBool>(plugin, "rollback_on_timeout", PLUGIN_VAR_BOOL);
+    autoinc_lock_mode = find<GlobalLong>(plugin, "autoinc_lock_mode", PLUGIN_VAR_LONG);
   }
   plugin_unlock(nullptr, plugin);
 }
@@ -85,6 +92,10 @@ bool innodb_strict_mode(THD *thd, bool otherwise) {
 
 bool innodb_rollback_on_timeout(bool otherwise) {
   return rollback_on_timeout ? *rollback_on_timeout->value != 0 : otherwise;
+}
+
+long innodb_autoinc_lock_mode(long otherwise) {
+  return autoinc_lock_mode ? *autoinc_lock_mode->value : otherwise;
 }
 
 }  // namespace ferrite

@@ -28,6 +28,8 @@ unsigned long innodb_lock_wait_timeout(THD *thd, unsigned long otherwise);
 bool innodb_strict_mode(THD *thd, bool otherwise);
 /* innodb_rollback_on_timeout, which is set at start. */
 bool innodb_rollback_on_timeout(bool otherwise);
+/* innodb_autoinc_lock_mode, which is set at start: 0, 1 or 2. */
+long innodb_autoinc_lock_mode(long otherwise);
 
 }  // namespace ferrite
 

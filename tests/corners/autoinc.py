@@ -1,8 +1,8 @@
-"""AUTO_INCREMENT at its edges: values given by the user, negative, zero, beyond BIGINT; as InnoDB counts on."""
+"""AUTO_INCREMENT at its edges: values given by the user, negative, zero, beyond BIGINT; and who gets values while others do."""
 
 from __future__ import annotations
 
-from corners.env import Env
+from corners.env import Env, Running, equal, expect, options
 
 TYPES = ("TINYINT", "INT", "INT UNSIGNED", "BIGINT", "BIGINT UNSIGNED", "FLOAT", "DOUBLE")
 GIVEN = (
@@ -55,3 +55,113 @@ def scenario_a_value_beyond_bigint(env: Env) -> None:
         return seen
 
     env.same_as_innodb(play)
+
+
+SLOW_ROWS = 20
+SLOW = f"INSERT INTO t (n) SELECT SLEEP(0.04) + seq FROM seq_1_to_{SLOW_ROWS}"
+TABLE = "CREATE OR REPLACE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, n INT) ENGINE=FERRITE"
+LOGGED = ("--log-bin=corners-bin", "--server-id=1", "--local-infile=1")
+
+
+def _beside(env: Env, slow: str, log_format: str) -> tuple[list[int], list[int]]:
+    """Values of the rows of a slow statement, and of those that another session inserted meanwhile."""
+    session, other = env.session(local_infile=True), env.session()
+    for one in (session, other):
+        one.run(f"SET binlog_format = {log_format}")
+    session.run(TABLE)
+    session.run("INSERT INTO t (n) VALUES (-1)")
+    running = session.start(slow)
+    expect(running.waits(0.2), "the slow statement takes its time", slow)
+    for _ in range(5):
+        other.run("INSERT INTO t (n) VALUES (1000), (1000)")
+    expect(isinstance(running.answer(), list), "the slow statement ends well", running.seen)
+    rows = other.run("SELECT id, n FROM t WHERE n >= 0 ORDER BY id")
+    return [i for i, n in rows if n < 1000], [i for i, n in rows if n == 1000]
+
+
+@options(*LOGGED)
+def scenario_values_of_a_statement_in_the_binary_log(env: Env) -> None:
+    """Logged as a statement, with its first value only, its values are consecutive; logged as rows, nobody waits."""
+    path = env.datadir.parent / "slow.txt"
+    path.write_text("".join(f"{n}\n" for n in range(SLOW_ROWS)), encoding="utf-8")
+    load = f"LOAD DATA LOCAL INFILE '{path}' INTO TABLE t (@n) SET n = @n + SLEEP(0.04)"
+    for log_format, slow in (("STATEMENT", SLOW), ("STATEMENT", load)):
+        mine, others = _beside(env, slow, log_format)
+        equal(mine, list(range(2, 2 + SLOW_ROWS)), f"{log_format}: {slow}")
+        expect(len(others) == 10 and min(others) > max(mine), f"{log_format}: the other session waited", others)
+    mine, others = _beside(env, SLOW, "ROW")
+    expect(len(mine) == SLOW_ROWS and min(others) < max(mine), "ROW: nobody waited", (mine, others))
+
+
+@options(*LOGGED, "--binlog-format=STATEMENT")
+def scenario_values_and_row_locks(env: Env) -> None:
+    """A deadlock through the values is found at once; a timeout and KILL say so, and take no value."""
+    bulk, other, holder, watcher = (env.session() for _ in range(4))
+    holder.run(TABLE)
+    holder.run("CREATE TABLE s (id INT PRIMARY KEY) ENGINE=FERRITE")
+    holder.run("INSERT INTO s VALUES (1), (2), (3)")
+    waits = "SELECT COUNT(*) FROM information_schema.FERRITE_LOCK_WAITS"
+    held = "SELECT COUNT(*) FROM information_schema.FERRITE_LOCKS WHERE LOCK_MODE = 'AUTO_INC'"
+
+    def begin_bulk() -> Running:
+        """It has the values, and waits for a row."""
+        holder.run("BEGIN")
+        holder.run("SELECT * FROM s WHERE id = 3 FOR UPDATE")
+        running = bulk.start("INSERT INTO t (n) SELECT id FROM s ORDER BY id")
+        env.eventually("the bulk statement waits", lambda: watcher.value(waits) == 1)
+        return running
+
+    running = begin_bulk()
+    equal(watcher.value(held), 1, "shown among the locks")
+    other.run("SET innodb_lock_wait_timeout = 1")
+    equal(other.error("INSERT INTO t (n) VALUES (9)"), 1205, "a timeout")
+    other.run("SET innodb_lock_wait_timeout = 50")
+    waiting = other.start("INSERT INTO t (n) VALUES (9)")
+    env.eventually("the other one waits, too", lambda: watcher.value(waits) == 2)
+    watcher.run(f"KILL QUERY {other.id}")
+    equal(waiting.answer(), 1317, "KILL QUERY")
+    holder.run("COMMIT")
+    equal(running.answer(), [], "the bulk statement")
+    equal(watcher.value(held), 0, "given back at the end of the statement")
+    other.run("INSERT INTO t (n) VALUES (4)")
+    rows = other.run("SELECT id, n FROM t ORDER BY id")
+    equal([n for _, n in rows], [1, 2, 3, 4], "rows")
+    equal([i for i, _ in rows[:3]], [1, 2, 3], "values of the bulk statement")
+
+    running = begin_bulk()
+    mine = holder.error("INSERT INTO t (n) VALUES (9)")
+    if mine:
+        holder.run("ROLLBACK")
+    else:
+        holder.run("COMMIT")
+    equal({mine, running.answer() or 0}, {0, 1213}, "one of the two is the victim")
+    env.eventually("nothing is left", lambda: watcher.value(held) == 0)
+
+
+@options("--innodb-autoinc-lock-mode=0")
+def scenario_no_value_for_a_row_that_fails(env: Env) -> None:
+    """innodb_autoinc_lock_mode = 0: one statement at a time, and no gaps."""
+
+    def play(engine: str) -> list[object]:
+        session = env.session()
+        session.run(f"CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, n INT UNIQUE) ENGINE={engine}")
+        seen = [session.answer("INSERT INTO t (n) VALUES (1)")]
+        seen += [session.answer(f"INSERT INTO t (n) VALUES ({n})") for n in (1, 1, 2, 2, 3)]
+        seen.append(session.answer("INSERT INTO t (n) VALUES (4), (5), (1)"))
+        seen.append(session.answer("INSERT IGNORE INTO t (n) VALUES (6), (1), (7)"))
+        seen.append(session.answer("INSERT INTO t (n) SELECT seq FROM seq_8_to_20"))
+        seen.append(session.answer("REPLACE INTO t (n) VALUES (1), (2)"))
+        seen.append(session.answer("INSERT INTO t (n) VALUES (1) ON DUPLICATE KEY UPDATE n = 30"))
+        seen.append(session.answer("INSERT INTO t (n) VALUES (31)"))
+        seen.append(session.answer("SELECT id, n FROM t ORDER BY id"))
+        seen.append(session.run("SHOW CREATE TABLE t")[0][1].partition("AUTO_INCREMENT=")[2].split()[0])
+        return seen
+
+    env.same_as_innodb(play)
+    session, other = env.session(), env.session()
+    session.run(TABLE)
+    running = session.start(SLOW)
+    expect(running.waits(0.2), "the slow statement takes its time", SLOW)
+    other.run("INSERT INTO t (n) VALUES (1000)")
+    running.answer()
+    equal(other.value("SELECT id FROM t WHERE n = 1000"), SLOW_ROWS + 1, "the value after the slow statement's")

@@ -52,7 +52,6 @@ def scenario_changes_are_refused_on_a_node(env: Env) -> None:
         "ALTER TABLE t ALTER b SET DEFAULT 5",
         "ALTER TABLE i ENGINE=FERRITE",
         "RENAME TABLE t TO u",
-        "DROP TABLE t",
         "CREATE TABLE n (a INT PRIMARY KEY) ENGINE=FERRITE",
         "CREATE TABLE n ENGINE=FERRITE SELECT * FROM i",
         "LOCK TABLES t WRITE",
@@ -73,3 +72,44 @@ def scenario_changes_are_refused_on_a_node(env: Env) -> None:
     env.stop()
     env.start()
     env.session().run("UPDATE t SET b = 5")
+
+
+PARTS = "PARTITION p0 VALUES LESS THAN (10), PARTITION p1 VALUES LESS THAN (20), PARTITION p2 VALUES LESS THAN (30)"
+PARTITIONED = f"(a INT PRIMARY KEY, b INT) ENGINE=FERRITE PARTITION BY RANGE (a) ({PARTS})"
+
+
+@options()
+def scenario_what_only_removes_leaves_nothing(env: Env) -> None:
+    """DROP, DROP PARTITION and another engine: the server has removed the name before the engine is asked."""
+    node = _node()
+    if node is None:
+        return
+    env.restart(*node)
+    s = env.session()
+    env.eventually("the node is ready", lambda: s.run("SHOW STATUS LIKE 'wsrep_ready'")[0][1] == "ON", 30)
+    s.run("SET wsrep_on=OFF")
+    for name in ("p", "q"):
+        s.run(f"CREATE TABLE {name} {PARTITIONED}")
+        s.run(f"INSERT INTO {name} SELECT seq, seq FROM seq_1_to_29")
+    s.run("CREATE TABLE t (a INT PRIMARY KEY) ENGINE=FERRITE")
+    s.run("INSERT INTO t VALUES (1), (2)")
+    s.run("CREATE DATABASE other")
+    s.run(f"CREATE TABLE other.p {PARTITIONED}")
+    s.run("SET wsrep_on=ON")
+    equal(s.error("ALTER TABLE p TRUNCATE PARTITION p0"), REFUSED, "what changes is refused")
+    s.run("ALTER TABLE p DROP PARTITION p1")
+    equal(s.value("SELECT COUNT(*) FROM p"), 19, "rows of the other partitions")
+    s.run("ALTER TABLE t ENGINE=InnoDB")
+    equal(s.answer("SELECT * FROM t"), [(1,), (2,)], "rows with the other engine")
+    s.run("DROP TABLE q")
+    s.run("DROP DATABASE other")
+    s.run("SET wsrep_on=OFF")
+    s.run(
+        "ALTER TABLE p REORGANIZE PARTITION p2 INTO (PARTITION p1 VALUES LESS THAN (20), PARTITION p2 VALUES LESS THAN (30))"
+    )
+    s.run("ALTER TABLE t ENGINE=FERRITE")
+    s.run(f"CREATE TABLE q {PARTITIONED}")
+    s.run("CREATE DATABASE other")
+    s.run(f"CREATE TABLE other.p {PARTITIONED}")
+    equal(s.value("SELECT COUNT(*) FROM p"), 19, "rows at the end")
+    s.run("DROP DATABASE other")

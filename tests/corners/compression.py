@@ -47,10 +47,18 @@ def scenario_compression_options(env: Env) -> None:
         ("COMPRESSION=lz4 COMPRESSION_LEVEL=3", 1005),
         ("PAGE_COMPRESSION_LEVEL=3", 1005),
         ("PAGE_COMPRESSED=1 ROW_FORMAT=COMPRESSED", 1005),
-        ("PAGE_COMPRESSED=1 COMPRESSION=none", 1005),
     ):
         equal(s.error(f"CREATE TABLE w {COLUMNS} ENGINE=FERRITE {wrong}"), code, wrong)
     equal(s.error("ALTER TABLE d COMPRESSION_LEVEL=4"), 1478, "ALTER TABLE")
+    parts = "PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (9), PARTITION p1 VALUES LESS THAN (99) COMPRESSION=none)"
+    s.run(f"CREATE TABLE q (id INT PRIMARY KEY, a TEXT) ENGINE=FERRITE {parts}")
+    for statement in (
+        "ALTER TABLE q PAGE_COMPRESSED=1",
+        "ALTER TABLE q FORCE",
+        "ALTER TABLE q REBUILD PARTITION p1",
+        "CREATE TABLE r LIKE q",
+    ):
+        equal(s.error(statement), 0, f"a partition's own option and the table's: {statement}")
     expect("LEVEL" not in _options(s, "d"), "a refused ALTER TABLE changes nothing", _options(s, "d"))
 
 

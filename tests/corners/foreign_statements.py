@@ -418,6 +418,23 @@ def scenario_checks_off_and_on(env: Env) -> None:
     env.same_as_innodb(play)
 
 
+def scenario_like(env: Env) -> None:
+    """CREATE TABLE ... LIKE has the child's columns and keys, and none of its foreign keys."""
+
+    def play(engine: str) -> list[object]:
+        s = env.session()
+        s.run(f"CREATE TABLE p (id INT PRIMARY KEY) ENGINE={engine}")
+        s.run(f"CREATE TABLE c (id INT PRIMARY KEY, x INT, FOREIGN KEY (x) REFERENCES p (id)) ENGINE={engine}")
+        seen: list[object] = []
+        for kind in ("", "TEMPORARY ", "OR REPLACE TEMPORARY "):
+            seen.append(s.answer(f"CREATE {kind}TABLE l LIKE c"))
+            seen.append(s.answer("INSERT INTO l VALUES (1, 99)"))
+            seen.append("REFERENCES" in s.run("SHOW CREATE TABLE l")[0][1])
+        return seen
+
+    env.same_as_innodb(play)
+
+
 def scenario_partitions(env: Env) -> None:
     """A partitioned table has no foreign keys, and is nobody's parent: refused as the server does."""
 

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 from lib.engines import Engine
+from mtr.adapt import adapt
 from mtr.tree import Tree
 
 DERIVED = ("gcol", "vcol", "sql_sequence", "versioning", "period", "handler", "parts", "innodb")
@@ -72,6 +73,8 @@ class Derivation:
                 text = path.read_text(encoding="utf-8", errors="surrogateescape")
                 path.write_text(self._substitute(text), encoding="utf-8", errors="surrogateescape")
         self._combinations()
+        if self.kind.prefix != "innodb":
+            adapt(self.suite, self.target)
         self.tree.give(self.target)
         return sorted(t.stem for t in portable)
 

@@ -475,13 +475,15 @@ uint32_t fe_index_sample(fe_table *table, uint32_t index_no, uint32_t pages,
 uint64_t fe_records_in_range(fe_table *table, uint32_t index_no, fe_slice low,
                              fe_slice high);
 
-/* AUTO_INCREMENT: next value to assign. fe_autoinc_reserve returns `count` values of
-   the series offset + k*increment, all >= the counter, and moves the counter past them.
-   fe_autoinc_update raises it to at least `next`. Logged with the next change. */
+/* AUTO_INCREMENT: next value to assign. fe_autoinc_update raises it to at least `next`.
+   Logged with the next change. */
 uint64_t fe_autoinc_read(fe_table *table);
-uint64_t fe_autoinc_reserve(fe_table *table, uint64_t offset, uint64_t increment,
-                            uint64_t count, uint64_t max_value);
 void fe_autoinc_update(fe_table *table, uint64_t next);
+/* The values are one statement's alone, as InnoDB's AUTO-INC lock: it waits as for a row lock
+   (same errors, same search for deadlocks), and ends with the transaction if it is not given back
+   before. Whoever does not ask for it is not kept from taking values: that is the caller's affair. */
+fe_code fe_autoinc_lock(fe_session *session, fe_table *table);
+void fe_autoinc_unlock(fe_session *session, fe_table *table);
 /* ALTER TABLE ... AUTO_INCREMENT=n; durable on return. */
 fe_code fe_autoinc_set(fe_table *table, uint64_t next);
 
@@ -760,6 +762,9 @@ void fe_cursor_unlock_row(fe_cursor *cursor);
    (FE_NOT_FOUND), and the next step returns it again, locked, unless fe_cursor_unlock_row() is
    called before. */
 void fe_cursor_try_semi_consistent(fe_cursor *cursor, int yes);
+/* Until fe_cursor_reset(): no gap is locked, at any isolation level. For a cascade: whoever adds a
+   child waits for its parent. Before the first search of a cursor that locks. */
+void fe_cursor_lock_rows_only(fe_cursor *cursor);
 int fe_cursor_was_semi_consistent(const fe_cursor *cursor);
 
 /* Point read by clustered key without a cursor of its own (rnd_pos). */

@@ -196,6 +196,13 @@ pub unsafe extern "C" fn fe_cursor_try_semi_consistent(cursor: *mut fe_cursor, y
 
 /// See the header.
 #[no_mangle]
+pub unsafe extern "C" fn fe_cursor_lock_rows_only(cursor: *mut fe_cursor) {
+    // SAFETY: a valid handle.
+    unsafe { (*cursor).cursor.lock_rows_only() };
+}
+
+/// See the header.
+#[no_mangle]
 pub unsafe extern "C" fn fe_cursor_was_semi_consistent(cursor: *const fe_cursor) -> c_int {
     // SAFETY: a valid handle.
     c_int::from(unsafe { (*cursor).cursor.was_semi_consistent() })

@@ -5,9 +5,7 @@ use crate::boundary::{c_text, code, fail, packing_of, text, unknown};
 use crate::engine::{engine_of, fe_engine};
 use crate::foreign::new_foreign;
 use crate::session::{fe_session, session_of};
-use ferrite_engine::{
-    DdlCaller, Engine, IndexSpec, References, Renaming, Session, Table, TableSpec,
-};
+use ferrite_engine::{DdlCaller, Engine, IndexSpec, References, Renaming, Table, TableSpec};
 use ferrite_lock::TableMode;
 use ferrite_sync::{Arc, Mutex};
 use ferrite_types::format::Packing;
@@ -381,19 +379,21 @@ pub unsafe extern "C" fn fe_autoinc_read(table: *mut fe_table) -> u64 {
 
 /// See the header.
 #[no_mangle]
-pub unsafe extern "C" fn fe_autoinc_reserve(
+pub unsafe extern "C" fn fe_autoinc_lock(
+    session: *mut fe_session,
     table: *mut fe_table,
-    offset: u64,
-    increment: u64,
-    count: u64,
-    max_value: u64,
-) -> u64 {
-    // SAFETY: a valid handle.
-    let handle = unsafe { table_of(table) };
-    let table = &handle.table;
-    let first = Session::reserve_auto_increment(table, offset, increment, count, max_value);
-    handle.engine.log_auto_increment(table);
-    first
+) -> fe_code {
+    // SAFETY: valid handles.
+    let (session, handle) = unsafe { (session_of(session), table_of(table)) };
+    code(session.auto_inc_lock(&handle.table))
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_autoinc_unlock(session: *mut fe_session, table: *mut fe_table) {
+    // SAFETY: valid handles.
+    let (session, handle) = unsafe { (session_of(session), table_of(table)) };
+    session.auto_inc_unlock(&handle.table);
 }
 
 /// See the header.

@@ -23,10 +23,11 @@ use ferrite_types::IndexId;
 
 use crate::hooks::WaitHooks;
 use crate::journal::{Deadlock, DeadlockMember};
-use crate::mode::{conflicts, words, Mask};
+use crate::mode::{conflicts, Mask};
 use crate::owner::{Handle, Owner, VICTIM};
 use crate::queue::Queue;
 use crate::table::LockTable;
+use crate::table_locks::words_of;
 
 /// Members of one of them that are told, the walker first.
 const MEMBERS_TOLD: usize = 16;
@@ -361,13 +362,17 @@ impl LockTable {
             let shard = self.shard(node.at.shard).lock();
             shard.queue(node.at.slot).and_then(|q| {
                 let place = q.place_of(&node.owner, node.sequence)?;
-                Some((q.index, q.key.clone(), words(q.waiting.get(place)?.mask)))
+                let mask = q.waiting.get(place)?.mask;
+                Some((q.index, q.key.clone(), words_of(q.index, &q.key, mask)))
             })
         };
         let held = {
             let shard = self.shard(before.at.shard).lock();
             let q = shard.queue(before.at.slot);
-            q.map_or(0, |q| q.held_by(&node.owner))
+            q.map_or("", |q| match q.held_by(&node.owner) {
+                0 => "",
+                held => words_of(q.index, &q.key, held),
+            })
         };
         let (index, key, wanted) = waited.unwrap_or((IndexId(0), Vec::new(), ""));
         let query = |thd| hooks.query_of(thd);
@@ -378,7 +383,7 @@ impl LockTable {
             index,
             key,
             wanted,
-            held: if held == 0 { "" } else { words(held) },
+            held,
             query: node
                 .owner
                 .while_waiting(node.sequence, query)

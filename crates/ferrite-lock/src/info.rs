@@ -13,7 +13,7 @@ use crate::mode::{words, Mask};
 use crate::owner::Owner;
 use crate::queue::Queue;
 use crate::table::LockTable;
-use crate::table_locks::{table_of, TABLES};
+use crate::table_locks::{table_of, words_of, TABLES};
 
 /// Of so many in a waiter's way each is told: a line of a thousand has half a million pairs.
 const BLOCKERS_SHOWN: usize = 16;
@@ -60,7 +60,7 @@ pub struct LockInfo {
     pub records: u64,
     /// The table, for a table lock. One row per stripe.
     pub table: Option<TableId>,
-    /// InnoDB's words: `X`, `S,GAP`, `X,REC_NOT_GAP`, `X,GAP,INSERT_INTENTION`, `IX` ...
+    /// InnoDB's words: `X`, `S,GAP`, `X,REC_NOT_GAP`, `X,GAP,INSERT_INTENTION`, `IX`, `AUTO_INC` ...
     pub mode: &'static str,
     /// Not granted yet.
     pub waiting: bool,
@@ -93,7 +93,7 @@ fn info(q: &Queue, owner: &Owner, mask: crate::mode::Mask, waiting: bool) -> Loc
         until: Vec::new(),
         records: 0,
         table,
-        mode: words(mask),
+        mode: words_of(q.index, &q.key, mask),
         waiting,
     }
 }

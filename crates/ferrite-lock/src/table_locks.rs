@@ -4,6 +4,10 @@
 //! intention locks take the stripe of their connection, so that sixteen writers of a table
 //! do not meet in one queue; S and X (LOCK TABLES, rare) take all stripes in order.
 //!
+//! Beside the stripes a table has one more queue, for statements that give out its AUTO_INCREMENT
+//! values alone until they end (`AUTO_INC`, as InnoDB calls it). It is of its own: it conflicts with
+//! nothing but itself, and deadlocks through it are found as those of rows are.
+//!
 //! Invariant: an owner's `list.tables` names exactly what it has in the stripes; asking
 //! again for what is there touches nothing else.
 
@@ -11,11 +15,13 @@ use ferrite_sync::Arc;
 use ferrite_types::{IndexId, Result, TableId};
 
 use crate::hooks::{WaitHooks, WaitPolicy};
-use crate::mode::{missing, table_mask, Mask, TableMode, TAB, TAB_S, TAB_X};
+use crate::mode::{missing, table_mask, words, Mask, TableMode, TAB, TAB_S, TAB_X};
 use crate::owner::Owner;
 use crate::table::LockTable;
 
 const STRIPES: u8 = 16;
+/// The queue of AUTO_INCREMENT, behind the stripes.
+const AUTO_INC: u8 = STRIPES;
 /// The index that table locks are filed under.
 pub(crate) const TABLES: IndexId = IndexId(0);
 
@@ -31,6 +37,15 @@ fn stripe_key(table: TableId, stripe: u8) -> [u8; 9] {
 pub(crate) fn table_of(key: &[u8]) -> Option<TableId> {
     let id: [u8; 8] = key.get(..8)?.try_into().ok()?;
     Some(TableId(u64::from_be_bytes(id)))
+}
+
+/// For display: InnoDB's words for a set of locks on that key.
+pub(crate) fn words_of(index: IndexId, key: &[u8], mask: Mask) -> &'static str {
+    if index == TABLES && key.get(8) == Some(&AUTO_INC) {
+        debug_assert_eq!(mask, TAB_X, "a mode that AUTO_INC does not have");
+        return "AUTO_INC";
+    }
+    words(mask)
 }
 
 /// Which stripes a mode takes.
@@ -104,6 +119,36 @@ impl LockTable {
             let key = stripe_key(table, stripe);
             self.remove_modes(owner, self.key(TABLES, &key), mask);
         }
+    }
+
+    /// Locks the AUTO_INCREMENT values of a table, until [`auto_inc_unlock`](Self::auto_inc_unlock)
+    /// or the transaction's end. No latch may be held. Nothing happens if the owner has it.
+    ///
+    /// # Errors
+    /// As [`lock_wait`](Self::lock_wait). It is not held afterwards.
+    pub fn auto_inc_lock(
+        &self,
+        owner: &Arc<Owner>,
+        table: TableId,
+        wait: WaitPolicy,
+        hooks: &dyn WaitHooks,
+    ) -> Result<()> {
+        let key = stripe_key(table, AUTO_INC);
+        debug_assert_eq!(words_of(TABLES, &key, TAB_X), "AUTO_INC");
+        self.wait_in_line(owner, self.key(TABLES, &key), TAB_X, false, wait, hooks)?;
+        debug_assert!(owner.locks_held() > 0, "granted and not counted");
+        Ok(())
+    }
+
+    /// Gives the AUTO_INCREMENT values of a table to the next who waits. By the owner's thread;
+    /// nothing happens if its transaction has ended since, or if it never had them.
+    pub fn auto_inc_unlock(&self, owner: &Arc<Owner>, table: TableId) {
+        if owner.locks_held() == 0 {
+            return;
+        }
+        let key = stripe_key(table, AUTO_INC);
+        self.remove_modes(owner, self.key(TABLES, &key), TAB_X);
+        debug_assert!(!owner.is_waiting(), "{owner:?} unlocks while it waits");
     }
 }
 

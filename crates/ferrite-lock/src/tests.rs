@@ -586,6 +586,41 @@ fn table_locks() {
 }
 
 #[test]
+fn auto_inc_is_a_lock_of_its_own() {
+    let t = table();
+    let os: [Arc<Owner>; 2] = owners();
+    let [a, b] = &os;
+    let id = TableId(3);
+    let auto_inc = |o, ms| t.auto_inc_lock(o, id, WaitPolicy::for_ms(ms), &NoHooks);
+    let whole = |o, ms| {
+        t.table_lock(
+            o,
+            id,
+            TableMode::Exclusive,
+            WaitPolicy::for_ms(ms),
+            &NoHooks,
+        )
+    };
+    auto_inc(a, 1).unwrap();
+    auto_inc(a, 1).unwrap();
+    assert_eq!(a.locks_held(), 1, "once, however often it is asked for");
+    assert_eq!(auto_inc(b, 10), Err(Error::LockTimeout));
+    t.auto_inc_lock(b, TableId(4), WaitPolicy::for_ms(1), &NoHooks)
+        .unwrap();
+    whole(b, 1).unwrap();
+    let mut words = Vec::new();
+    t.each_lock(&mut |l| words.extend((l.thread_id == a.thread_id).then_some(l.mode)));
+    assert_eq!(words, ["AUTO_INC"]);
+    t.auto_inc_unlock(b, id);
+    t.auto_inc_unlock(a, id);
+    t.auto_inc_unlock(a, id);
+    assert_eq!(a.locks_held(), 0);
+    auto_inc(b, 1).unwrap();
+    os.iter().for_each(|o| t.release_all(o));
+    is_clean(&t);
+}
+
+#[test]
 fn memory_is_limited_and_given_back() {
     let t = LockTable::new(LockConfig {
         shards: 4,

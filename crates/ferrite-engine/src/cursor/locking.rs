@@ -1,114 +1,15 @@
 //! Locking reads: one entry at a time, locked before it is delivered.
 
-use super::{prefix_end, Cursor, Direction, Item, ReadMode, Resume, WaitMode};
+use super::scan_locks::LeftBehind;
+use super::{prefix_end, Cursor, Direction, Item, ReadMode, WaitMode};
 use crate::catalog::table::SUPREMUM;
 use crate::state::slot::Isolation;
 use crate::transaction::session::Session;
-use ferrite_lock::{Attempt, LockRequest, Mode, RangeId, Span};
+use ferrite_lock::{Attempt, LockRequest, Mode, Span};
 use ferrite_sync::kill_point;
-use ferrite_tree::{node, Keep, LeafRef, Tree};
-use ferrite_types::{Error, IndexId, Lsn, PageId, Result, TxnId};
+use ferrite_tree::{node, LeafRef, Tree};
+use ferrite_types::{Error, IndexId, PageId, Result, TxnId};
 use std::ops::Bound;
-
-/// Leaves that a forward scan with gap locks has left at their ends, since the last entry it
-/// has locked. The gap behind them is locked only with the next entry, which stands on another
-/// leaf: until then somebody may insert there. So once that lock is held, a leaf that has
-/// changed sends the scan back to look again.
-#[derive(Default)]
-struct LeftBehind {
-    pages: Vec<(PageId, Lsn)>,
-    key: Vec<u8>,
-    exclusive: bool,
-}
-
-impl LeftBehind {
-    /// The scan leaves `leaf`, where it had come from `resume`.
-    fn note(&mut self, resume: &Resume, leaf: &LeafRef<'_>) {
-        if self.pages.is_empty() {
-            self.key.clone_from(&resume.key);
-            self.exclusive = resume.exclusive;
-        }
-        let is_next = self.pages.last().is_none_or(|(p, _)| *p != leaf.page_id());
-        debug_assert!(is_next, "a leaf is left twice");
-        self.pages.push((leaf.page_id(), leaf.lsn()));
-    }
-
-    /// The lock behind them is held: true, and the scan goes back, if one has changed before.
-    fn go_back_if_changed(&mut self, tree: &Tree, resume: &mut Resume) -> Result<bool> {
-        for (page, lsn) in &self.pages {
-            let blind = ferrite_sync::mutant!("cursor.leaf_change_unnoticed");
-            if !blind && tree.leaf_if_unchanged(*page, *lsn, Keep::Yes)?.is_none() {
-                self.go_back(resume);
-                return Ok(true);
-            }
-        }
-        self.pages.clear();
-        Ok(false)
-    }
-
-    /// The scan goes on where it was before it left the first of them.
-    fn go_back(&mut self, resume: &mut Resume) {
-        if self.pages.is_empty() {
-            return;
-        }
-        self.pages.clear();
-        resume.key.clone_from(&self.key);
-        resume.exclusive = self.exclusive;
-        resume.edge = false;
-        resume.end = false;
-        resume.page = PageId::NONE;
-    }
-}
-
-/// How a long scan's next-key locks become a range.
-#[derive(Default)]
-pub(super) struct Fold {
-    /// Next-key locks in a row.
-    taken: u32,
-    range: Option<RangeId>,
-    /// New locks on single keys that the range is to take in: those before it began, and the first
-    /// entry of a leaf, for until its lock is held, entries may come at the end of the leaf before.
-    singles: Keys,
-}
-
-impl Fold {
-    /// A scan begins: what it locks does not follow on what was locked before.
-    pub(super) fn begin(&mut self) {
-        self.taken = 0;
-        self.range = None;
-        self.singles.clear();
-    }
-}
-
-/// Keys, one behind the other.
-#[derive(Default)]
-struct Keys {
-    bytes: Vec<u8>,
-    ends: Vec<usize>,
-}
-
-impl Keys {
-    /// Memory that a cursor keeps for them between two scans.
-    const KEPT_BYTES: usize = 16 * 1024;
-
-    fn push(&mut self, key: &[u8]) {
-        debug_assert!(!key.is_empty(), "a key of nothing");
-        self.bytes.extend_from_slice(key);
-        self.ends.push(self.bytes.len());
-    }
-
-    fn iter(&self) -> impl Iterator<Item = &[u8]> + Clone {
-        let starts = std::iter::once(0).chain(self.ends.iter().copied());
-        let ends = self.ends.iter().copied();
-        starts.zip(ends).map(|(start, end)| &self.bytes[start..end])
-    }
-
-    fn clear(&mut self) {
-        self.bytes.clear();
-        self.bytes.shrink_to(Keys::KEPT_BYTES);
-        self.ends.clear();
-    }
-}
 
 /// One call's way to the next entry.
 struct LockedScan {
@@ -135,6 +36,15 @@ pub(super) enum Step<'t> {
 }
 
 impl Cursor {
+    /// Until [`Cursor::reset`] it locks the rows it finds and no gap, at any isolation level: for
+    /// who has made sure in another way that no row is added (a cascade: whoever adds a child waits
+    /// for the parent).
+    pub fn lock_rows_only(&mut self) {
+        debug_assert!(self.mode != ReadMode::Snapshot, "nothing is locked");
+        debug_assert!(self.items.is_empty(), "a scan has begun");
+        self.rows_only = true;
+    }
+
     /// As [`Cursor::fill_locked`], for a transaction that must not miss a row which was deleted after
     /// its snapshot and is in the archive.
     pub(super) fn fill_locked_checked(
@@ -189,7 +99,7 @@ impl Cursor {
     ) -> Result<()> {
         let table = self.table.clone();
         let tree = table.tree(self.number);
-        let gaps = session.isolation >= Isolation::RepeatableRead;
+        let gaps = !self.rows_only && session.isolation >= Isolation::RepeatableRead;
         let mut scan = LockedScan {
             mode,
             gaps,
@@ -482,7 +392,7 @@ impl Cursor {
         }
         let attempt = locks.try_lock_in_range(owner, index, key, scan.mode, &mut fold.range)?;
         let range = fold.range.filter(|_| attempt.is_granted());
-        if let (Some(range), false) = (range, fold.singles.ends.is_empty()) {
+        if let (Some(range), false) = (range, fold.singles.is_empty()) {
             locks.absorb(owner, index, scan.mode, range, fold.singles.iter());
             fold.singles.clear();
         }

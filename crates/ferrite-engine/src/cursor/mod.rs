@@ -10,6 +10,7 @@
 mod ahead;
 mod archived;
 mod locking;
+mod scan_locks;
 mod semi;
 mod snapshot;
 mod to_stay;
@@ -24,7 +25,7 @@ use ferrite_lock::Mode;
 use ferrite_sync::Arc;
 use ferrite_tree::{node, LeafRef, ReadAhead};
 use ferrite_types::{Error, Lsn, PageId, Result};
-use locking::Fold;
+use scan_locks::Fold;
 use semi::Semi;
 use std::ops::Range;
 
@@ -117,6 +118,8 @@ pub struct Cursor {
     number: usize,
     mode: ReadMode,
     wait: WaitMode,
+    /// Rows are locked, and no gaps.
+    rows_only: bool,
     direction: Direction,
     data: Vec<u8>,
     items: Vec<Item>,
@@ -174,6 +177,7 @@ impl Cursor {
             number,
             mode,
             wait,
+            rows_only: false,
             direction: Direction::Forward,
             data: Vec::new(),
             items: Vec::new(),
@@ -212,6 +216,7 @@ impl Cursor {
     pub fn reset(&mut self, mode: ReadMode, wait: WaitMode) {
         self.mode = mode;
         self.wait = wait;
+        self.rows_only = false;
         self.clear_batch();
         self.resume.end = true;
         self.bounded = false;

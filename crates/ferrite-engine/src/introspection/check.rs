@@ -2,9 +2,8 @@
 
 use crate::catalog::table::Table;
 use crate::rows::clustered_key;
-use crate::transaction::session::{Hooks, Session};
+use crate::transaction::session::Session;
 use ferrite_buffer::misses_here;
-use ferrite_lock::TableMode;
 use ferrite_sync::Arc;
 use ferrite_tree::node;
 use ferrite_types::{Error, PageId, Result, TxnId};
@@ -143,22 +142,5 @@ impl Session {
         let leaf = table.tree(number).leaf(key)?;
         let header = leaf.find(key).ok().map(|slot| leaf.record(slot).header);
         Ok(header.filter(|h| !h.deleted).map(|h| h.txn))
-    }
-
-    /// Locks a whole table until the transaction ends.
-    ///
-    /// # Errors
-    /// Lock errors.
-    pub fn lock_table(&mut self, table: &Table, mode: TableMode) -> Result<()> {
-        let engine = self.engine.clone();
-        let hooks = Hooks {
-            engine: &engine,
-            thd: self.thd,
-        };
-        let wait = self.wait_policy();
-        let result = engine
-            .locks
-            .table_lock(&self.txn.owner, table.id(), mode, wait, &hooks);
-        self.after_wait(result)
     }
 }

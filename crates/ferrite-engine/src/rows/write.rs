@@ -514,52 +514,6 @@ impl Session {
             self.txn.garbage.add(at, piece);
         }
     }
-
-    /// Hands out AUTO_INCREMENT values: `count` of the series `offset + k * increment`, all at
-    /// or above the counter, which moves past them. Returns the first.
-    pub fn reserve_auto_increment(
-        table: &Table,
-        offset: u64,
-        increment: u64,
-        count: u64,
-        max: u64,
-    ) -> u64 {
-        let increment = increment.max(1);
-        loop {
-            let now = table.auto_increment.load(Ordering::SeqCst);
-            let first = first_of_series(now, offset, increment);
-            if first > max {
-                return first;
-            }
-            let span = increment.saturating_mul(count.max(1));
-            let next = first
-                .saturating_add(span)
-                .min(max.saturating_add(1))
-                .max(now);
-            debug_assert!(next >= now && first >= now, "{first} of {now}, then {next}");
-            let moved = table.auto_increment.compare_exchange(
-                now,
-                next,
-                Ordering::SeqCst,
-                Ordering::SeqCst,
-            );
-            if moved.is_ok() {
-                return first;
-            }
-        }
-    }
-}
-
-/// Smallest value of `offset + k * increment` (k >= 0) that is at least `from`.
-fn first_of_series(from: u64, offset: u64, increment: u64) -> u64 {
-    let offset = if offset > increment { 0 } else { offset };
-    if from <= offset {
-        return offset.max(from);
-    }
-    let steps = (from - offset).div_ceil(increment);
-    let first = offset.saturating_add(steps.saturating_mul(increment));
-    debug_assert!(first >= from, "{first} was given out before");
-    first
 }
 
 fn lost_entry(error: Error, table: &Table, number: usize) -> Error {
@@ -643,16 +597,5 @@ mod tests {
         s.commit(false).unwrap();
         drop((s, other));
         engine.close().unwrap();
-    }
-
-    #[test]
-    fn auto_increment_series() {
-        assert_eq!(first_of_series(1, 1, 1), 1);
-        assert_eq!(first_of_series(7, 1, 1), 7);
-        assert_eq!(first_of_series(1, 5, 10), 5);
-        assert_eq!(first_of_series(6, 5, 10), 15);
-        assert_eq!(first_of_series(15, 5, 10), 15);
-        assert_eq!(first_of_series(16, 5, 10), 25);
-        assert_eq!(first_of_series(3, 7, 2), 4);
     }
 }
