@@ -158,7 +158,7 @@ static const char *const reserved_columns[] = {"DB_ROW_ID", "DB_TRX_ID", "DB_ROL
 static const char reserved_index[] = "GEN_CLUST_INDEX";
 
 static bool is_named(const LEX_CSTRING &name, const char *reserved) {
-  return name.str && !my_strcasecmp(system_charset_info, name.str, reserved);
+  return name.str && ferrite::same_name(name.str, reserved);
 }
 
 static int refuse_reserved_column(const Field *field) {
