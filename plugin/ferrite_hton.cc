@@ -60,6 +60,10 @@ static void on_log(fe_log_level level, const char *text) {
 
 static int on_is_killed(void *thd) { return thd && ferrite::is_killed(static_cast<THD *>(thd)); }
 
+static void on_progress(void *thd, uint64_t done, uint64_t total) {
+  if (thd) thd_progress_report(static_cast<THD *>(thd), done, total);
+}
+
 /* The thread pool may start another thread meanwhile; SHOW PROCESSLIST shows the reason. */
 static void on_lock_wait_begin(void *arg) {
   THD *thd = static_cast<THD *>(arg);
@@ -212,12 +216,21 @@ static void fill_handlerton(handlerton *hton) {
 }
 
 static int ferrite_init(void *arg) {
-  static const fe_callbacks callbacks = {
-      on_log,           on_is_killed,          on_lock_wait_begin,
-      on_lock_wait_end, on_wants_wait_reports, on_report_wait_for,
-      on_async_begin,   on_async_done,         on_checkpoint_notify,
-      on_fatal,         on_current_connection, on_query_of_waiter,
-      on_prefer_victim, on_connection_of_token};
+  static const fe_callbacks callbacks = {on_log,
+                                         on_is_killed,
+                                         on_progress,
+                                         on_lock_wait_begin,
+                                         on_lock_wait_end,
+                                         on_wants_wait_reports,
+                                         on_report_wait_for,
+                                         on_async_begin,
+                                         on_async_done,
+                                         on_checkpoint_notify,
+                                         on_fatal,
+                                         on_current_connection,
+                                         on_query_of_waiter,
+                                         on_prefer_victim,
+                                         on_connection_of_token};
   ferrite_hton = static_cast<handlerton *>(arg);
   ferrite::find_innodb_settings();
   fe_config config;

@@ -24,6 +24,7 @@
 
 #include "ferrite.h"
 #include "ferrite_links.h"
+#include "ferrite_progress.h"
 #include "ferrite_share.h"
 
 class ha_ferrite final : public ferrite::PagedHandler {
@@ -257,7 +258,7 @@ class ha_ferrite final : public ferrite::PagedHandler {
                     ferrite::IndexChange *change) const;
   enum_alter_inplace_result can_change_indexes(TABLE *altered_table, Alter_inplace_info *info);
   int build_indexes(TABLE *altered_table, ferrite::IndexChange *change, fe_dup_info *dup);
-  int add_all_rows(ferrite::IndexChange *change);
+  int add_all_rows(ferrite::IndexChange *change, ferrite::Progress *progress);
   int add_row(ferrite::IndexChange *change);
   void report_duplicate(TABLE *altered_table, const ferrite::IndexChange &change,
                         const fe_dup_info &dup);
@@ -318,9 +319,10 @@ class ha_ferrite final : public ferrite::PagedHandler {
   void report_link_fault(THD *thd, const fe_link &link, fe_link_fault fault);
   void report_orphan(THD *thd, const fe_link &link, const ferrite::LinkKey &key,
                      const std::string &pk, fe_cursor *rows);
-  int check_indexes(THD *thd);
+  int check_indexes(THD *thd, ferrite::Progress *progress);
   int check_row_entries(const uchar *record, std::vector<fe_cursor *> *cursors, uint *faults);
-  fe_code count_entries(fe_cursor *cursor, ulonglong *count);
+  fe_code count_entries(const ferrite::Index &index, fe_cursor *cursor, ulonglong rows,
+                        ferrite::Progress *progress, ulonglong *count);
   void refresh_stats(bool force);
   void publish_stats();
 

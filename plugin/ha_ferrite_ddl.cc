@@ -299,6 +299,8 @@ static void report_fault(void *thd, const char *text) {
   ferrite_warn(static_cast<THD *>(thd), ER_NOT_KEYFILE, "Ferrite: %s", text);
 }
 
+static constexpr uint kRowsBetweenLooks = 1024;
+
 int ha_ferrite::check(THD *thd, HA_CHECK_OPT *check_opt) {
   const bool quick = check_opt->flags & T_QUICK;
   /* One snapshot for rows and entries, whatever the statement's locks are. */
@@ -308,6 +310,8 @@ int ha_ferrite::check(THD *thd, HA_CHECK_OPT *check_opt) {
     m_dirty = false;
     fe_stmt_begin(m_session, FE_READ_COMMITTED);
   }
+  /* Of the trees, their entries one by one, rows, the numbers of entries, foreign keys. */
+  ferrite::Progress progress(thd, quick ? 1 : check_opt->flags & T_EXTEND ? 4 : 3);
   fe_code rc = fe_table_check(m_session, m_share->table, quick, report_fault, thd);
   if (rc == FE_INTERRUPTED) return HA_ADMIN_FAILED;
   if (rc == FE_CORRUPT) return HA_ADMIN_CORRUPT;
@@ -316,8 +320,10 @@ int ha_ferrite::check(THD *thd, HA_CHECK_OPT *check_opt) {
     return HA_ADMIN_FAILED;
   }
   if (quick) return HA_ADMIN_OK;
-  int found = check_indexes(thd);
+  progress.next_stage();
+  int found = check_indexes(thd, &progress);
   if (found != HA_ADMIN_OK || !(check_opt->flags & T_EXTEND)) return found;
+  progress.next_stage();
   return check_foreign_keys(thd);
 }
 
@@ -349,17 +355,22 @@ int ha_ferrite::check_row_entries(const uchar *record, std::vector<fe_cursor *> 
 }
 
 /* FE_END: all were counted. A cursor looks for KILL only where it finds nothing. */
-fe_code ha_ferrite::count_entries(fe_cursor *cursor, ulonglong *count) {
-  constexpr uint kEntriesBetweenLooks = 1024;
+fe_code ha_ferrite::count_entries(const Index &index, fe_cursor *cursor, ulonglong rows,
+                                  ferrite::Progress *progress, ulonglong *count) {
+  const ulonglong before = (index.no - 1) * rows, all = (layout().indexes.size() - 1) * rows;
   *count = 0;
   fe_row row;
   fe_code rc = fe_cursor_first(cursor, &row);
-  for (; rc == FE_OK; rc = fe_cursor_next(cursor, &row))
-    if (++*count % kEntriesBetweenLooks == 0 && ferrite::is_killed(ha_thd())) return FE_INTERRUPTED;
+  for (; rc == FE_OK; rc = fe_cursor_next(cursor, &row)) {
+    if (++*count % kRowsBetweenLooks != 0) continue;
+    progress->report(before + *count, all);
+    if (ferrite::is_killed(ha_thd())) return FE_INTERRUPTED;
+  }
   return rc;
 }
 
-int ha_ferrite::check_indexes(THD *thd) {
+int ha_ferrite::check_indexes(THD *thd, ferrite::Progress *progress) {
+  info(HA_STATUS_VARIABLE | HA_STATUS_NO_LOCK);
   if (prepare_write_buffers()) return HA_ADMIN_FAILED;
   MY_BITMAP *old_read = tmp_use_all_columns(table, &table->read_set);
   std::vector<fe_cursor *> cursors(layout().indexes.size(), nullptr);
@@ -369,7 +380,7 @@ int ha_ferrite::check_indexes(THD *thd) {
   ulonglong rows = 0;
   int err = ha_rnd_init(true);
   while (!err && !(err = ha_rnd_next(table->record[0]))) {
-    rows++;
+    if (++rows % kRowsBetweenLooks == 0) progress->report(rows, stats.records);
     err = check_row_entries(table->record[0], &cursors, &faults);
     if (ferrite::is_killed(thd)) err = HA_ERR_ABORTED_BY_USER;
   }
@@ -377,10 +388,11 @@ int ha_ferrite::check_indexes(THD *thd) {
   tmp_restore_column_map(&table->read_set, old_read);
   if (err != HA_ERR_END_OF_FILE)
     return err == HA_ERR_ABORTED_BY_USER ? HA_ADMIN_FAILED : HA_ADMIN_CORRUPT;
+  progress->next_stage();
   for (const Index &index : layout().indexes) {
     if (!index.no) continue;
     ulonglong entries;
-    const fe_code rc = count_entries(cursors[index.no], &entries);
+    const fe_code rc = count_entries(index, cursors[index.no], rows, progress, &entries);
     if (rc == FE_INTERRUPTED) return HA_ADMIN_FAILED;
     if (rc != FE_END) {
       report_fault(thd, fe_last_error());

@@ -165,7 +165,9 @@ int ha_ferrite::build_indexes(TABLE *altered_table, IndexChange *change, fe_dup_
                                     static_cast<uint32_t>(defs.size()), ha_thd(),
                                     ferrite_lock_wait_ms(ha_thd()), &change->build);
   if (rc != FE_OK) return ferrite_table_error(rc, ha_thd());
-  if (int err = add_all_rows(change)) return err;
+  ferrite::Progress progress(ha_thd(), 2);
+  if (int err = add_all_rows(change, &progress)) return err;
+  progress.next_stage();
   rc = fe_index_build_fill(m_session, change->build, dup);
   if (rc == FE_DUPLICATE) return HA_ERR_FOUND_DUPP_KEY;
   return rc == FE_OK ? 0 : error(rc);
@@ -181,7 +183,7 @@ static void mark_columns(const IndexChange &change, MY_BITMAP *map) {
   }
 }
 
-int ha_ferrite::add_all_rows(IndexChange *change) {
+int ha_ferrite::add_all_rows(IndexChange *change, ferrite::Progress *progress) {
   /* One snapshot, whatever the statement's locks and isolation are: nobody writes. */
   m_lock = FE_READ_SNAPSHOT;
   if (m_dirty) {
@@ -195,12 +197,13 @@ int ha_ferrite::add_all_rows(IndexChange *change) {
   mark_columns(*change, &table->tmp_set);
   table->read_set = &table->tmp_set;
   constexpr uint kRowsBetweenLooks = 1024;
-  uint rows = 0;
+  ulonglong rows = 0;
   int err = ha_rnd_init(true);
   while (!err && !(err = ha_rnd_next(table->record[0]))) {
     err = add_row(change);
-    if (!err && ++rows % kRowsBetweenLooks == 0 && ferrite::is_killed(ha_thd()))
-      err = HA_ERR_ABORTED_BY_USER;
+    if (err || ++rows % kRowsBetweenLooks != 0) continue;
+    progress->report(rows, stats.records);
+    if (ferrite::is_killed(ha_thd())) err = HA_ERR_ABORTED_BY_USER;
   }
   if (inited == RND) ha_rnd_end();
   table->read_set = old_read;

@@ -107,6 +107,8 @@ typedef struct {
   void (*log)(fe_log_level level, const char *text);
   /* 1 when the connection was killed. Called by the connection's own thread. */
   int (*is_killed)(void *thd);
+  /* Own thread, now and then in a long statement: so much of so much is done, of its stage. */
+  void (*progress)(void *thd, uint64_t done, uint64_t total);
   /* Own thread, around a wait for a row lock. */
   void (*lock_wait_begin)(void *thd);
   void (*lock_wait_end)(void *thd, uint64_t waited_us);

@@ -116,6 +116,7 @@ const _: () = assert!(FE_MAX_INLINE_PAYLOAD < FE_MAX_RECORD_BYTES);
 pub struct fe_callbacks {
     pub log: Option<unsafe extern "C" fn(c_int, *const c_char)>,
     pub is_killed: Option<unsafe extern "C" fn(*mut c_void) -> c_int>,
+    pub progress: Option<unsafe extern "C" fn(*mut c_void, u64, u64)>,
     pub lock_wait_begin: Option<unsafe extern "C" fn(*mut c_void)>,
     pub lock_wait_end: Option<unsafe extern "C" fn(*mut c_void, u64)>,
     pub wants_wait_reports: Option<unsafe extern "C" fn(*mut c_void) -> c_int>,

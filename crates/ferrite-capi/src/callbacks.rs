@@ -73,6 +73,13 @@ impl Callbacks for Server {
         }
     }
 
+    fn progress(&self, thd: usize, done: u64, total: u64) {
+        if let (Some(f), true) = (self.0.progress, thd != 0) {
+            // SAFETY: as in `is_killed`.
+            unsafe { f(ptr(thd), done, total) }
+        }
+    }
+
     fn lock_wait_begin(&self, thd: usize) {
         if let (Some(f), true) = (self.0.lock_wait_begin, thd != 0) {
             // SAFETY: as in `is_killed`.

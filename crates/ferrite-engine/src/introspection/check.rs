@@ -79,19 +79,22 @@ impl Session {
     ) -> Result<u64> {
         let mut faults = 0;
         let mut seen = 0u64;
-        let mut rows = RowsAhead::default();
+        let rows = table.estimate().rows;
+        let before = number as u64 * rows;
+        let all = table.index_count() as u64 * rows;
+        let mut ahead = RowsAhead::default();
         let has_rows = number > 0 && !quick;
-        let mut before = |leaf: &[u8]| {
+        let mut begin_leaf = |leaf: &[u8]| {
             if has_rows {
-                rows.of_leaf(table, leaf);
+                ahead.of_leaf(table, leaf);
             }
         };
         table
             .tree(number)
-            .check_by_leaf(&mut before, &mut |key, rec| {
+            .check_by_leaf(&mut begin_leaf, &mut |key, rec| {
                 seen += 1;
-                if seen % KILL_CHECK == 0 && self.engine.callbacks.is_killed(self.thd) {
-                    return Err(Error::Interrupted);
+                if seen % KILL_CHECK == 0 {
+                    self.report_progress(before + seen.min(rows), all)?;
                 }
                 if rec.header.txn >= self.engine.txns.next_txn() {
                     faults += 1;

@@ -55,6 +55,8 @@ impl Session {
         while self.engine.losers.count() > 0 {
             self.wait_for_rollback()?;
         }
+        let rows = table.estimate().rows;
+        let all = rows * links.outgoing.len() as u64;
         for (number, link) in links.outgoing.iter().enumerate() {
             debug_assert!(link.is_whole(), "{}", link.key.name);
             let Some(peer) = &link.peer else {
@@ -66,7 +68,11 @@ impl Session {
                 continue;
             }
             let orphan = &mut |pk: &[u8]| report(number, ForeignFault::Orphan(pk));
-            if !self.check_link(table, link, peer, orphan)? {
+            let before = number as u64 * rows;
+            let progress = &mut |session: &Session, seen: u64| {
+                session.report_progress(before + seen.min(rows), all)
+            };
+            if !self.check_link(table, link, peer, orphan, progress)? {
                 report(number, ForeignFault::ParentChanged);
             }
         }
@@ -80,6 +86,7 @@ impl Session {
         link: &Link,
         peer: &Peer,
         orphan: &mut dyn FnMut(&[u8]) -> bool,
+        progress: &mut dyn FnMut(&Session, u64) -> Result<()>,
     ) -> Result<bool> {
         let number = link.index_no as usize;
         debug_assert_eq!(link.parts.len(), link.key.columns.len());
@@ -93,7 +100,7 @@ impl Session {
                 moved => moved?,
             }
             if seen % KILL_CHECK == 0 {
-                self.check_killed()?;
+                progress(self, seen)?;
             }
             let same = |key: &[u8]| !looked_for.is_empty() && key.starts_with(&looked_for);
             let known = same(child.current()?.key);

@@ -481,7 +481,8 @@ mod tests {
     /// What cannot be read is not tried again and again: it is said, and left.
     #[test]
     fn garbage_that_cannot_be_read_is_given_up() {
-        for fault in [Fault::FailRead, Fault::FlipBit] {
+        // A flipped bit may be one behind the blob, in its last granule, where nothing is.
+        for fault in [Fault::FailRead, Fault::MisdirectedRead] {
             let mut w = World::with_garbage();
             let (_, value) = w.engine.purge.pending_overflow()[0];
             out_of_memory(&w.engine, value.first_page());

@@ -50,6 +50,8 @@ pub struct IndexBuild {
     pub(crate) parts: Vec<Part>,
     /// They are the table's now.
     taken: bool,
+    /// Rows added.
+    rows: u64,
     key: Vec<u8>,
     value: Vec<u8>,
 }
@@ -73,6 +75,7 @@ impl IndexBuild {
     /// `KeyTooLong`, `RowTooBig`, `DiskFull`, an I/O error: nothing comes of the build.
     pub fn add(&mut self, pk: &[u8], entries: &[Entry<'_>]) -> Result<()> {
         debug_assert!(!self.taken, "rows for an index that is in use");
+        self.rows += 1;
         for entry in entries {
             let value_bytes = ENTRY_PREFIX_BYTES + entry.payload.len();
             check_size(entry.key.len() + pk.len(), value_bytes)?;
@@ -117,6 +120,7 @@ impl Session {
             engine: engine.clone(),
             parts: Vec::with_capacity(specs.len()),
             taken: false,
+            rows: 0,
             key: Vec::new(),
             value: Vec::new(),
         };
@@ -139,11 +143,15 @@ impl Session {
     /// `Duplicate` with `dup` filled, where `index_no` counts the indexes of the build; `Interrupted`;
     /// `DiskFull`, a page that cannot be read or written: nothing comes of the build.
     pub fn fill_indexes(&mut self, build: &mut IndexBuild, dup: &mut DupInfo) -> Result<()> {
+        let (rows, total) = (build.rows, build.rows * build.parts.len() as u64);
         for number in 0..build.parts.len() {
             let part = &mut build.parts[number];
             let sorter = part.sorter.take();
             let sorter = sorter.ok_or_else(|| Error::Bug("an index is filled twice".into()))?;
-            self.fill_index(part, sorter.sorted()?, number, dup)?;
+            let done = number as u64 * rows;
+            let mut report_progress =
+                |session: &Session, count| session.report_progress(done + count, total);
+            self.fill_index(part, sorter.sorted()?, number, &mut report_progress, dup)?;
             kill_point!("index.filled");
         }
         debug_assert!(build.is_filled());
@@ -155,6 +163,7 @@ impl Session {
         part: &Part,
         mut entries: Sorted,
         number: usize,
+        report_progress: &mut dyn FnMut(&Session, u64) -> Result<()>,
         dup: &mut DupInfo,
     ) -> Result<()> {
         let tree = &part.open.tree;
@@ -179,7 +188,7 @@ impl Session {
             if count % ENTRIES_PER_PAUSE == 0 {
                 drop(leaf.take());
                 self.may_go_on()?;
-                self.check_killed()?;
+                report_progress(self, count as u64)?;
             }
             count += 1;
             leaf = match put(tree, key, value, leaf, &mut scratch)? {

@@ -24,6 +24,9 @@ pub trait Callbacks: Send + Sync {
     fn is_killed(&self, _thd: usize) -> bool {
         false
     }
+    /// Of what the connection's statement has to do, so much is done: for its process list. By its
+    /// own thread, which holds latches perhaps.
+    fn progress(&self, _thd: usize, _done: u64, _total: u64) {}
     /// A wait for a row lock begins.
     fn lock_wait_begin(&self, _thd: usize) {}
     /// It ended after so many microseconds.

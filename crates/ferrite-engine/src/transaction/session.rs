@@ -222,6 +222,18 @@ impl Session {
         Ok(())
     }
 
+    /// Now and then in a long statement: whether it was killed, and for others how far it is.
+    ///
+    /// # Errors
+    /// `Interrupted`.
+    pub(crate) fn report_progress(&self, done: u64, total: u64) -> Result<()> {
+        self.check_killed()?;
+        let total = total.max(done).max(1);
+        debug_assert!(done <= total, "{done} of {total}");
+        self.engine.callbacks.progress(self.thd, done, total);
+        Ok(())
+    }
+
     /// What was just read counts only if the snapshot was not ended meanwhile: its versions may
     /// have gone while we looked.
     pub(crate) fn snapshot_holds(&self) -> Result<()> {
