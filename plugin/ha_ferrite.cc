@@ -231,6 +231,7 @@ void ha_ferrite::begin_statement(THD *thd) {
 int ha_ferrite::external_lock(THD *thd, int lock_type) {
   if (lock_type == F_UNLCK) {
     m_locked = false;
+    if (unlikely(m_autoinc_locked)) unlock_autoinc();
     end_export();
     return m_sequence ? end_write(0) : 0;
   }
@@ -367,7 +368,7 @@ int ha_ferrite::reset() {
   m_cursor = nullptr;
   m_replace = m_insert_update = false;
   m_autoinc_last = 0;
-  if (unlikely(m_autoinc_locked)) unlock_autoinc();
+  if (unlikely(m_autoinc_locked)) end_autoinc();
   m_plan_index = nullptr;
   m_have_payload = false;
   m_semi = false;

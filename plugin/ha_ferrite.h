@@ -206,11 +206,12 @@ class ha_ferrite final : public ferrite::PagedHandler {
   int update(const uchar *old_data, const uchar *new_data);
   int duplicate(const fe_dup_info &dup);
   int after_autoinc_write(int err);
-  void raise_autoinc(ulonglong value);
+  int raise_autoinc(ulonglong value);
   void take_autoinc(ulonglong offset, ulonglong increment, ulonglong rows, ulonglong *first_value,
                     ulonglong *reserved, bool ahead);
   int lock_autoinc();
   void unlock_autoinc();
+  void end_autoinc();
   bool column_changed(const ferrite::Column &column, const uchar *old_row, const uchar *new_row);
   bool find_changes(const uchar *old_row, const uchar *new_row);
   int change_entries(const uchar *old_row, const uchar *new_row, bool pk_changed, uint *removed,
@@ -319,10 +320,26 @@ class ha_ferrite final : public ferrite::PagedHandler {
   void report_link_fault(THD *thd, const fe_link &link, fe_link_fault fault);
   void report_orphan(THD *thd, const fe_link &link, const ferrite::LinkKey &key,
                      const std::string &pk, fe_cursor *rows);
-  int check_indexes(THD *thd, ferrite::Progress *progress);
-  int check_row_entries(const uchar *record, std::vector<fe_cursor *> *cursors, uint *faults);
-  fe_code count_entries(const ferrite::Index &index, fe_cursor *cursor, ulonglong rows,
-                        ferrite::Progress *progress, ulonglong *count);
+  /* Entries of an index, in whatever order: how many, and the sum of what they hash to. */
+  struct EntrySum {
+    ulonglong count = 0;
+    uint64_t sum = 0;
+    void add(const fe_slice &key, const fe_slice &payload);
+  };
+  struct CheckedIndex {
+    fe_cursor *cursor = nullptr;
+    EntrySum of_rows, of_entries;
+  };
+  int check_trees(THD *thd, bool with_rows);
+  int check_indexes(THD *thd, ferrite::Progress *progress, bool by_key);
+  int check_rows(std::vector<CheckedIndex> *checked, ferrite::Progress *progress, bool by_key,
+                 uint *faults);
+  int check_row_entries(const uchar *record, std::vector<CheckedIndex> *checked,
+                        ferrite::Buffer *whole, bool by_key, uint *faults);
+  fe_code sum_entries(const ferrite::Index &index, CheckedIndex *state,
+                      ferrite::Progress *progress);
+  bool has_other_entries(const ferrite::Index &index, const CheckedIndex &state, bool by_key,
+                         uint faults) const;
   void refresh_stats(bool force);
   void publish_stats();
 

@@ -6,8 +6,9 @@
  *   held over no wait and no I/O.
  * - A statement that the binary log keeps as text gets consecutive values, since it holds only the
  *   first: of its rows' number in advance (INSERT ... VALUES), or with the lock AUTO_INC of the
- * core until its end. Whoever has that lock, or waits for it, is counted in autoinc_lockers; while
- * that is not 0 every other statement that needs values asks for the lock, too.
+ * core until its end (of a function or trigger: until the end of the client's statement). Whoever
+ * has that lock, or waits for it, is counted in autoinc_lockers; while that is not 0 every other
+ *   statement that needs a value, or raises the counter with one of its own, asks for it, too.
  * - Locking: AUTO_INC (waits as for a row) before autoinc_mutex, never the other way round.
  */
 #include "ha_ferrite.h"
@@ -55,8 +56,11 @@ static bool is_bulk(int sql_command) {
 /* Must this statement ask for the lock, whatever others do? */
 static bool needs_lock(THD *thd, AutoincLocking locking) {
   if (locking == kTraditional) return true;
+  /* Functions and triggers are logged with the statement that calls them: the server takes the
+     option back meanwhile. */
+  const bool logged = thd_test_options(thd, OPTION_BIN_LOG) || thd->in_sub_stmt;
   return locking == kConsecutive && is_bulk(thd_sql_command(thd)) && mysql_bin_log.is_open() &&
-         thd_test_options(thd, OPTION_BIN_LOG) && !thd->is_current_stmt_binlog_format_row();
+         logged && thd->variables.sql_log_bin && !thd->is_current_stmt_binlog_format_row();
 }
 
 /* Until the end of the statement; 0, or why it was not granted. */
@@ -69,6 +73,11 @@ int ha_ferrite::lock_autoinc() {
   if (rc == FE_OK) return 0;
   unlock_autoinc();
   return error(rc);
+}
+
+/* A function or trigger has come to its end, perhaps: what called it has not. */
+void ha_ferrite::end_autoinc() {
+  if (!ha_thd()->in_sub_stmt) unlock_autoinc();
 }
 
 void ha_ferrite::unlock_autoinc() {
@@ -140,12 +149,20 @@ void ha_ferrite::take_autoinc(ulonglong offset, ulonglong increment, ulonglong r
     fe_autoinc_update(m_share->table, m_autoinc_last);
 }
 
-void ha_ferrite::raise_autoinc(ulonglong value) {
+/* A row has a value of the user's. Who has the values alone must not find the counter behind it. */
+int ha_ferrite::raise_autoinc(ulonglong value) {
   const ulonglong max_value = table->found_next_number_field->get_max_int_value();
-  if (value > max_value) return; /* a negative value given by the user */
+  if (value > max_value) return 0; /* a negative value given by the user */
   ulonglong next = next_autoinc(value, 1, m_autoinc_increment, m_autoinc_offset, max_value);
-  std::lock_guard<std::mutex> guard(m_share->autoinc_mutex);
+  std::unique_lock<std::mutex> guard(m_share->autoinc_mutex);
+  if (next <= fe_autoinc_read(m_share->table)) return 0;
+  if (!m_autoinc_locked && m_share->autoinc_lockers.load()) {
+    guard.unlock();
+    if (int err = lock_autoinc()) return err;
+    guard.lock();
+  }
   fe_autoinc_update(m_share->table, next);
+  return 0;
 }
 
 /* A value given by the user moves the counter, some failed ones as well. */
@@ -153,7 +170,7 @@ int ha_ferrite::after_autoinc_write(int err) {
   if (m_autoinc_rows > 0) m_autoinc_rows--;
   const ulonglong value = table->next_number_field->val_uint();
   if (err == 0) {
-    if (value >= m_autoinc_last) raise_autoinc(value);
+    if (value >= m_autoinc_last) return raise_autoinc(value);
   } else if (err == HA_ERR_FOUND_DUPP_KEY) {
     switch (thd_sql_command(ha_thd())) {
       case SQLCOM_LOAD:
@@ -162,7 +179,7 @@ int ha_ferrite::after_autoinc_write(int err) {
       case SQLCOM_REPLACE:
       case SQLCOM_INSERT_SELECT:
       case SQLCOM_REPLACE_SELECT:
-        raise_autoinc(value);
+        if (int lock_err = raise_autoinc(value)) return lock_err;
         break;
       default:
         break;

@@ -428,7 +428,7 @@ int ha_ferrite::follow(const Cascade &step, const fe_link &link, const ha_ferrit
       rc = deliver_state(row, table->record[0]);
     }
     if (rc != FE_OK)
-      err = error(rc == FE_NOT_FOUND ? FE_CORRUPT : rc);
+      err = error(rc == FE_NOT_FOUND ? fe_damaged("an entry of an index has no row") : rc);
     else if (ferrite::is_killed(ha_thd()))
       err = HA_ERR_ABORTED_BY_USER;
     else if (!is_history(table->record[0]))

@@ -318,13 +318,14 @@ int ha_ferrite::deliver(fe_row *row, uchar *buf) {
   if (m_plan_keyread || (m_plan_covering && !exclusive)) {
     if (int err = keep_row(*row)) return err;
     if (!ferrite::decode_entry(layout(), *m_index, *row, m_plan_entry.data(), buf))
-      return error(FE_CORRUPT);
+      return error(fe_damaged("an entry of an index does not fit the table's definition"));
     if (m_plan_covering && !exclusive) return 0;
   }
   fe_row clustered;
   fe_code rc = fe_cursor_fetch_row(m_cursor, &clustered);
   if (rc == FE_SKIPPED || (rc == FE_NOT_FOUND && reads_dirty())) return HA_ERR_RECORD_DELETED;
-  if (rc != FE_OK) return error(rc == FE_NOT_FOUND ? FE_CORRUPT : rc);
+  if (rc == FE_NOT_FOUND) rc = fe_damaged("an entry of an index has no row");
+  if (rc != FE_OK) return error(rc);
   return deliver_clustered(clustered, buf);
 }
 
@@ -347,7 +348,7 @@ int ha_ferrite::deliver_clustered(fe_row row, uchar *buf) {
     /* The row still names a value that is not there. */
     if (row.payload.len == m_compare.size() &&
         !memcmp(row.payload.ptr, m_compare.data(), m_compare.size()))
-      return error(FE_CORRUPT);
+      return error(fe_damaged("a row names a value out of line that is not there"));
   }
   return HA_ERR_RECORD_DELETED;
 }
@@ -360,7 +361,7 @@ fe_code ha_ferrite::deliver_state(const fe_row &row, uchar *buf) {
     m_have_payload = true;
   }
   if (m_plan_pk && !ferrite::decode_primary_key(layout(), row.pk, m_plan_wanted.data(), buf))
-    return FE_CORRUPT;
+    return fe_damaged("the primary key of a row does not fit the table's definition");
   if (m_plan_row.empty()) return FE_OK;
   return layout().rows.decode(m_session, m_share->table, row.payload, m_plan_row.data(),
                               m_plan_row.size(), buf, &m_blobs);

@@ -213,7 +213,8 @@ int ha_ferrite::update(const uchar *old_data, const uchar *new_data) {
     field->move_field_offset(diff);
     ulonglong value = field->val_uint();
     field->move_field_offset(-diff);
-    if (value && value <= field->get_max_int_value()) raise_autoinc(value);
+    if (value && value <= field->get_max_int_value())
+      if (int err = raise_autoinc(value)) return err;
   }
   /* The same row may be changed once more (ON DUPLICATE KEY, several tables). */
   if (!m_row_pk.assign(new_pk) || !m_row_payload.assign(m_payload.slice()))

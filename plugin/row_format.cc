@@ -236,13 +236,16 @@ bool RowFormat::parse(fe_slice payload, View *view) const {
   return true;
 }
 
+/* Its checksums are right, perhaps: an imported file's, or a definition that is another table's. */
+static fe_code damaged_row() { return fe_damaged("a row does not fit the table's definition"); }
+
 /* ---- reading ----------------------------------------------------------------------- */
 
 fe_code RowFormat::decode(fe_session *session, fe_table *table, fe_slice payload,
                           const uint16_t *wanted, size_t count, uchar *record,
                           Buffer *blobs) const {
   View view;
-  if (!parse(payload, &view)) return FE_CORRUPT;
+  if (!parse(payload, &view)) return damaged_row();
   size_t blob_bytes = 0;
   bool blobs_sized = false;
   for (size_t i = 0; i < count; i++) {
@@ -258,9 +261,9 @@ fe_code RowFormat::decode(fe_session *session, fe_table *table, fe_slice payload
     }
     bool far;
     fe_slice v = view.variable(c.var_no, &far);
-    if (!v.ptr) return FE_CORRUPT;
+    if (!v.ptr) return damaged_row();
     if (!far && c.kind != ColumnKind::kBlob) {
-      if (v.len > c.length) return FE_CORRUPT;
+      if (v.len > c.length) return damaged_row();
       c.store(record, v.ptr, v.len);
       continue;
     }
@@ -274,7 +277,7 @@ fe_code RowFormat::decode(fe_session *session, fe_table *table, fe_slice payload
         fe_slice number = view.variable(b.var_no, &b_far);
         if (!b_far) continue;
         const uint8_t *ref = view.ref(number);
-        if (!ref) return FE_CORRUPT;
+        if (!ref) return damaged_row();
         need += fe_overflow_len(ref);
       }
       if (!blobs->reserve(need)) return FE_OUT_OF_MEMORY;
@@ -284,9 +287,9 @@ fe_code RowFormat::decode(fe_session *session, fe_table *table, fe_slice payload
     size_t len = v.len;
     if (far) {
       const uint8_t *ref = view.ref(v);
-      if (!ref) return FE_CORRUPT;
+      if (!ref) return damaged_row();
       len = fe_overflow_len(ref);
-      if (c.kind != ColumnKind::kBlob && len > c.length) return FE_CORRUPT;
+      if (c.kind != ColumnKind::kBlob && len > c.length) return damaged_row();
       fe_code rc = fe_overflow_read(session, table, ref, to);
       if (rc != FE_OK) return rc;
     } else {
@@ -337,10 +340,10 @@ fe_code RowFormat::gather(const uchar *record, const MY_BITMAP *changed, const V
       bool far;
       if (old->is_null(c)) continue;
       item.data = old->variable(static_cast<uint>(i), &far);
-      if (!item.data.ptr) return FE_CORRUPT;
+      if (!item.data.ptr) return damaged_row();
       if (far) {
         item.old_ref = old->ref(item.data);
-        if (!item.old_ref) return FE_CORRUPT;
+        if (!item.old_ref) return damaged_row();
         item.data.len = 1;
       }
       continue;
@@ -461,7 +464,7 @@ fe_code RowFormat::encode(fe_session *session, fe_table *table, const uchar *rec
 fe_code RowFormat::merge(fe_session *session, fe_table *table, const uchar *record,
                          const MY_BITMAP *changed, fe_slice old, Buffer *out) const {
   View view;
-  if (!parse(old, &view)) return FE_CORRUPT;
+  if (!parse(old, &view)) return damaged_row();
   return build(session, table, record, changed, &view, out);
 }
 

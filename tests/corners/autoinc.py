@@ -93,6 +93,64 @@ def scenario_values_of_a_statement_in_the_binary_log(env: Env) -> None:
     expect(len(mine) == SLOW_ROWS and min(others) < max(mine), "ROW: nobody waited", (mine, others))
 
 
+OWN_VALUES = (
+    "INSERT INTO t (id, n) VALUES (1000, 1000)",
+    "REPLACE INTO t (id, n) VALUES (1000, 1000)",
+    "UPDATE t SET id = 1000 WHERE id = 1",
+    "INSERT INTO t (id, n) VALUES (1, 9) ON DUPLICATE KEY UPDATE id = 1000",
+    "INSERT INTO t (id, n) SELECT 1000 + seq, 1 FROM seq_1_to_3",
+    "INSERT INTO t (id, n) VALUES (1000, 1), (NULL, 2)",
+    "SET STATEMENT binlog_format=ROW FOR INSERT INTO t (id, n) VALUES (1000, 1000)",
+)
+
+
+@options(*LOGGED, "--binlog-format=STATEMENT")
+def scenario_values_of_ones_own_beside_a_statement(env: Env) -> None:
+    """Who gives a value above the counter waits, too: the slow statement would go on behind it."""
+    session, other = env.session(), env.session()
+    for act in OWN_VALUES:
+        session.run(TABLE)
+        session.run("INSERT INTO t (n) VALUES (-1)")
+        running = session.start(f"INSERT INTO t (n) SELECT SLEEP(0.02) + 5000 + seq FROM seq_1_to_{SLOW_ROWS}")
+        expect(running.waits(0.15), "the slow statement takes its time", act)
+        other.run(act)
+        equal(running.answer(), [], act)
+        rows = other.run("SELECT id FROM t WHERE n >= 5000 ORDER BY id")
+        equal([i for (i,) in rows], list(range(2, 2 + SLOW_ROWS)), act)
+
+
+@options(*LOGGED, "--binlog-format=STATEMENT", "--log-bin-trust-function-creators=1")
+def scenario_values_of_a_function_and_a_trigger(env: Env) -> None:
+    """They are part of the client's statement: what they insert is as consecutive, until that statement ends."""
+    session, other = env.session(), env.session()
+    session.run(TABLE)
+    session.run("CREATE TABLE u (id INT AUTO_INCREMENT PRIMARY KEY, n INT) ENGINE=FERRITE")
+    session.run(
+        "CREATE FUNCTION f() RETURNS INT BEGIN INSERT INTO t (n) SELECT SLEEP(0.04) + seq FROM seq_1_to_9; RETURN 1; END"
+    )
+    trigger = "INSERT INTO u (n) SELECT NEW.n + SLEEP(0.05) + seq FROM seq_1_to_2"
+    session.run(f"CREATE TRIGGER g AFTER INSERT ON t FOR EACH ROW {trigger}")
+    for statement, table, wanted in (
+        ("INSERT INTO t (n) SELECT seq FROM seq_1_to_4", "u", 8),
+        ("DO f()", "u", 18),
+        ("SELECT f(), f()", "t", 18),
+    ):
+        session.run("TRUNCATE t")
+        session.run("TRUNCATE u")
+        running = session.start(statement)
+        expect(running.waits(0.15), "the slow statement takes its time", statement)
+        other.run(f"INSERT INTO {table} (n) VALUES (1000)")
+        running.answer()
+        mine = [i for (i,) in other.run(f"SELECT id FROM {table} WHERE n < 1000 ORDER BY id")]
+        equal(len(mine), wanted, f"rows of {statement}")
+        waited = other.value(f"SELECT id FROM {table} WHERE n = 1000")
+        expect(waited > max(mine), f"{statement}: the other session waited", (waited, mine))
+    env.eventually(
+        "nothing is left",
+        lambda: other.value("SELECT COUNT(*) FROM information_schema.FERRITE_LOCKS WHERE LOCK_MODE = 'AUTO_INC'") == 0,
+    )
+
+
 @options(*LOGGED, "--binlog-format=STATEMENT")
 def scenario_values_and_row_locks(env: Env) -> None:
     """A deadlock through the values is found at once; a timeout and KILL say so, and take no value."""
@@ -112,7 +170,10 @@ def scenario_values_and_row_locks(env: Env) -> None:
         return running
 
     running = begin_bulk()
-    equal(watcher.value(held), 1, "shown among the locks")
+    shown = watcher.run(
+        "SELECT LOCK_TYPE, LOCK_TABLE FROM information_schema.FERRITE_LOCKS WHERE LOCK_MODE = 'AUTO_INC'"
+    )
+    equal(shown, [("TABLE", "`corners`.`t`")], "shown among the locks")
     other.run("SET innodb_lock_wait_timeout = 1")
     equal(other.error("INSERT INTO t (n) VALUES (9)"), 1205, "a timeout")
     other.run("SET innodb_lock_wait_timeout = 50")

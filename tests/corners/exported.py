@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 from corners.env import DATABASE, Env, Session, equal, expect, options
@@ -442,24 +443,48 @@ def _crc32c(data: bytes) -> int:
     return crc ^ 0xFFFFFFFF
 
 
-def scenario_wrong_rows(env: Env) -> None:
-    """A file whose checksums are right and whose rows are not: an error at most, when they are read or changed."""
-    session = env.session()
-    session.run("CREATE TABLE t (id INT PRIMARY KEY, v INT, u VARCHAR(30), b BLOB) ENGINE=FERRITE")
-    session.run("INSERT INTO t SELECT seq, seq, CONCAT('u', seq), REPEAT('q', seq * 300) FROM seq_1_to_6")
-    copy = bytearray(_export(env, session).read_bytes())
+def _damaged(copy: bytes) -> Iterator[tuple[int, bytes]]:
+    """Copies with one byte of their entries changed and checksums that are right; and where."""
     at, places = 0, []
     while at < len(copy):
         kind, size = copy[at], int.from_bytes(copy[at + 4 : at + 8], "little")
         if kind == 2:
             places += [(at, at + 12 + n, size) for n in range(size)]
         at += 12 + size
-    taken = 0
     for block, place, size in places:
         damaged = bytearray(copy)
         damaged[place] ^= 0xF1
         sum_of = _crc32c(bytes(damaged[block : block + 8]) + bytes(damaged[block + 12 : block + 12 + size]))
         damaged[block + 8 : block + 12] = sum_of.to_bytes(4, "little")
+        yield place, bytes(damaged)
+
+
+def scenario_check_finds_wrong_entries(env: Env) -> None:
+    """Indexes and rows that do not agree: CHECK TABLE, which compares sums, finds what EXTENDED finds entry by entry."""
+    session = env.session()
+    session.run("CREATE TABLE t (id INT PRIMARY KEY, v INT, u VARCHAR(9), KEY kv (v), KEY ku (u(4), v)) ENGINE=FERRITE")
+    session.run("INSERT INTO t SELECT seq, seq * 1000, CONCAT('u', seq) FROM seq_1_to_5")
+    verdicts = {True: 0, False: 0}
+    for place, file in _damaged(_export(env, session).read_bytes()):
+        session.run("CREATE OR REPLACE TABLE o LIKE t")
+        _place(env, "o").write_bytes(file)
+        if session.error("ALTER TABLE o IMPORT TABLESPACE"):
+            continue
+        answers = [session.answer(f"CHECK TABLE o {how}") for how in ("", "EXTENDED")]
+        expect(all(isinstance(answer, list) for answer in answers), f"byte {place}: no verdict", answers)
+        whole, extended = ([row[2:] for row in answer] for answer in answers if isinstance(answer, list))
+        equal(whole, extended, f"byte {place}: what CHECK TABLE says")
+        verdicts[extended[-1][1] == "OK"] += 1
+    expect(verdicts[False] > 10, "few wrong entries came in", verdicts)
+
+
+def scenario_wrong_rows(env: Env) -> None:
+    """A file whose checksums are right and whose rows are not: an error at most, when they are read or changed."""
+    session = env.session()
+    session.run("CREATE TABLE t (id INT PRIMARY KEY, v INT, u VARCHAR(30), b BLOB) ENGINE=FERRITE")
+    session.run("INSERT INTO t SELECT seq, seq, CONCAT('u', seq), REPEAT('q', seq * 300) FROM seq_1_to_6")
+    taken = 0
+    for place, damaged in _damaged(_export(env, session).read_bytes()):
         session.run("CREATE OR REPLACE TABLE o LIKE t")
         _place(env, "o").write_bytes(damaged)
         if session.error("ALTER TABLE o IMPORT TABLESPACE"):

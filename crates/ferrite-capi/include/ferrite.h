@@ -178,6 +178,8 @@ fe_code fe_engine_set(fe_engine *engine, const char *name, uint64_t value);
 
 /* Text of the calling thread's last failure; never NULL; valid till its next call. */
 const char *fe_last_error(void);
+/* The caller has found damage in what it was given; `what` is the text. Returns FE_CORRUPT. */
+fe_code fe_damaged(const char *what);
 const char *fe_version(void);
 
 /* Makes the whole redo log durable (FLUSH LOGS). */

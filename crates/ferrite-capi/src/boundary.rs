@@ -104,6 +104,13 @@ pub extern "C" fn fe_last_error() -> *const c_char {
     LAST_ERROR.with(|slot| slot.borrow().as_ptr())
 }
 
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_damaged(what: *const c_char) -> fe_code {
+    // SAFETY: the header's rule for strings handed in.
+    fail(&Error::Corrupt(unsafe { text(what) }))
+}
+
 /// Version of the engine.
 #[no_mangle]
 pub extern "C" fn fe_version() -> *const c_char {

@@ -3,6 +3,7 @@
 use crate::abi::*;
 use crate::boundary::c_text;
 use crate::engine::{engine_of, fe_engine};
+use ferrite_types::TableId;
 use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_void, CString};
 
@@ -103,10 +104,15 @@ pub unsafe extern "C" fn fe_each_lock(
         engine
             .locks()
             .each_lock(&mut |info| rows.push(info.clone()));
-        let mut names: HashMap<u32, (CString, CString)> = HashMap::new();
+        let mut names: HashMap<(u32, Option<TableId>), (CString, CString)> = HashMap::new();
         for info in &rows {
-            let (table, index) = names.entry(info.index.0).or_insert_with(|| {
-                let found = engine.dict().names_of_index(info.index);
+            let (table, index) = names.entry((info.index.0, info.table)).or_insert_with(|| {
+                let dict = engine.dict();
+                let of_table = info.table.and_then(|table| dict.name_of(table));
+                let found = match of_table {
+                    Some(table) => Some((table, String::new())),
+                    None => dict.names_of_index(info.index),
+                };
                 let (t, i) = found.unwrap_or_default();
                 (c_text(&t), c_text(&i))
             });
