@@ -118,7 +118,8 @@ backup_failed() {
 }
 
 backup_remove() {
-    exec {CLIENT_IN}>&- 2>/dev/null || true
+    # In braces: exec alone would keep the second redirection, and nobody would hear why it failed.
+    { exec {CLIENT_IN}>&-; } 2>/dev/null || true
     rm -rf -- "$BACKUP_TO/server" "$BACKUP_TO/server.sha256" "$BACKUP_TO/server.log"
     # The server removes its own part when it hears that the connection is gone.
     local ticks=0

@@ -120,7 +120,11 @@ impl Engine {
         }
         // A database that was restored goes on from an earlier position, and not the same way.
         if manifest.position > self.log.current_lsn() {
-            let text = format!("{} is newer than the database", base.name);
+            let text = format!(
+                "{} is newer than the database, which has gone back (a restore, a rewind): take a full \
+                 backup, or an increment from one before that",
+                base.name
+            );
             return Err(Error::BadConfig(text));
         }
         Ok((base, manifest))
