@@ -156,3 +156,15 @@ def scenario_state_4(env: Env) -> None:
 def scenario_state_4_killed(env: Env) -> None:
     """As before, killed with a transaction open and one prepared."""
     _goes_on(env, "state-4-killed")
+
+
+@options(*OPTIONS)
+def scenario_deltas(env: Env) -> None:
+    """Pages have deltas; shut down cleanly."""
+    _goes_on(env, "deltas")
+
+
+@options(*OPTIONS)
+def scenario_deltas_killed(env: Env) -> None:
+    """As before, killed with a transaction open and one prepared."""
+    _goes_on(env, "deltas-killed")

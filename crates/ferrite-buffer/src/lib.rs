@@ -6,11 +6,12 @@
 //! - `guard`: what a caller holds: a shared or exclusive latch on a leaf, or a reference
 //!   to an immutable inner node under an epoch pin.
 //! - `pool`: frames and directory, loading. `access`: from a page id to a guard.
-//! - `change`: logging, new pages, replacing inner nodes, freeing.
+//! - `change`: logging, new pages, replacing inner nodes, freeing. `changes`: what has changed in
+//!   a leaf since it was written.
 //! - `evict`: free frames, the clock hand. `free_frames`, `resize`: more or fewer frames, while all work goes on.
 //! - `ahead_state`, `read_ahead`: pages read before
 //!   they are asked for.
-//! - `writer_state`, `write`: write-back in batches, map deltas, the writer thread.
+//! - `writer_state`, `write_copy`, `write`: write-back in batches, map deltas, the writer thread.
 //!
 //! # Invariants
 //! 1. A page's directory word names its frame while it is resident; only the holder of the
@@ -40,6 +41,9 @@ mod access;
 mod ahead_state;
 mod arena;
 mod change;
+mod changes;
+#[cfg(test)]
+mod delta_tests;
 mod evict;
 mod frame;
 mod frames;
@@ -54,6 +58,7 @@ mod resize;
 #[cfg(test)]
 mod resize_tests;
 mod write;
+mod write_copy;
 #[cfg(test)]
 mod write_tests;
 mod writer_state;

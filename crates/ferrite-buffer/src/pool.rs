@@ -5,6 +5,7 @@
 
 use crate::ahead_state::{note_miss, ReadAheadState};
 use crate::arena::Arena;
+use crate::changes::ChangeRoom;
 use crate::frame::{Frame, Kind};
 use crate::frames::Frames;
 use crate::free_frames::{FreeFrames, Resized};
@@ -12,7 +13,7 @@ use crate::packing::Packings;
 use crate::page_prefix;
 use crate::writer_state::WriterState;
 use ferrite_redo::Log;
-use ferrite_store::{Location, PageHeader, Store, Word};
+use ferrite_store::{Location, PageRead, Store, Word};
 use ferrite_sync::atomic::{AtomicUsize, Ordering};
 use ferrite_sync::epoch::{EpochGuard, Epochs};
 use ferrite_sync::waits::{waiting, Of, Reason};
@@ -30,6 +31,14 @@ pub struct PoolConfig {
     pub max_bytes: u64,
     /// Codec of pages written of an index without a setting ([`Pool::set_packing`]).
     pub codec: Codec,
+    /// A delta is at most one part in so many of the blob beside which it is written; 0: there are
+    /// none.
+    pub delta_share: u32,
+}
+
+impl PoolConfig {
+    /// Where nothing else is asked for.
+    pub const DELTA_SHARE: u32 = 4;
 }
 
 /// Frames for the smallest pool that can work: deep splits plus a writer's batch.
@@ -51,6 +60,8 @@ pub struct PoolStats {
     pub pages_written: Counter,
     /// Bytes of blobs written.
     pub bytes_written: Counter,
+    /// Of the pages written, those of which only the changes were.
+    pub deltas_written: Counter,
     /// Of the pages written, those that were packed.
     pub pages_packed: Counter,
     /// Attempts to pack a page that saved too little: it was written as it is.
@@ -100,6 +111,8 @@ pub struct Pool {
     pub(crate) writer: WriterState,
     pub(crate) read_ahead: ReadAheadState,
     pub(crate) packings: Packings,
+    pub(crate) change_room: ChangeRoom,
+    pub(crate) delta_share: u32,
     pub(crate) write_filter: OnceLock<WriteFilter>,
     /// Counters, for status.
     pub stats: PoolStats,
@@ -136,6 +149,8 @@ impl Pool {
             writer: WriterState::new(),
             read_ahead: ReadAheadState::new(),
             packings: Packings::new(Packing::of(cfg.codec)),
+            change_room: ChangeRoom::new(count * PAGE_BYTES),
+            delta_share: cfg.delta_share,
             write_filter: OnceLock::new(),
             stats: PoolStats::default(),
         })
@@ -162,6 +177,11 @@ impl Pool {
 
     pub(crate) fn frames(&self) -> &[Frame] {
         self.frames.all()
+    }
+
+    /// Bytes of memory for changes of pages that are not written yet, or written as deltas.
+    pub fn change_bytes(&self) -> usize {
+        self.change_room.used_bytes()
     }
 
     /// Frames in the pool; while it shrinks, those that are to go among them.
@@ -281,7 +301,9 @@ impl Pool {
     /// The loading frame gets its bytes and its kind.
     fn fill(&self, f: u32, page: PageId, at: Location) -> Result<()> {
         self.fill_from(f, page, |bytes| {
-            let read = || self.store.read_page(page, at, bytes);
+            // Claimed: nobody changes it.
+            let delta = self.store.delta_of(page);
+            let read = || self.store.read_stored(page, at, delta, bytes);
             waiting(Reason::PageRead, Of::Page(page.0), read)
         })
     }
@@ -291,7 +313,7 @@ impl Pool {
         &self,
         f: u32,
         page: PageId,
-        read: impl FnOnce(&mut [u8]) -> Result<PageHeader>,
+        read: impl FnOnce(&mut [u8]) -> Result<PageRead>,
     ) -> Result<()> {
         self.stats.reads.inc();
         let frame = self.frame(f);
@@ -301,7 +323,11 @@ impl Pool {
         );
         // SAFETY: kind Loading under the exclusive latch: nobody else looks at the bytes.
         let bytes = unsafe { self.arena.page_mut(f) };
-        let header = read(bytes)?;
+        let PageRead {
+            header,
+            base,
+            changes,
+        } = read(bytes)?;
         assert!(header.page == page, "{} is read for {page}", header.page);
         if page_prefix::index(bytes) != header.index.0 {
             return Err(Error::Corrupt(format!(
@@ -313,7 +339,11 @@ impl Pool {
         assert!(!frame.is_dirty(), "{page} is changed while it is read");
         frame.set_index(header.index.0);
         frame.set_lsn(header.lsn);
-        frame.set_kind(kind_of(bytes));
+        let kind = kind_of(bytes);
+        if kind == Kind::Leaf {
+            frame.changes.begin(base, changes, &self.change_room);
+        }
+        frame.set_kind(kind);
         Ok(())
     }
 }

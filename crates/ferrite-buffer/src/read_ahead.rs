@@ -24,7 +24,7 @@
 
 use crate::ahead_state::{note_miss, room, together};
 use crate::pool::Pool;
-use ferrite_store::{Arrived, Location, TogetherReader};
+use ferrite_store::{Arrived, TogetherReader, Wanted};
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::kill_point;
 use ferrite_types::{PageId, Result};
@@ -43,7 +43,7 @@ struct Claim {
 struct Work {
     ids: Vec<PageId>,
     claims: Vec<Claim>,
-    wanted: Vec<(PageId, Location)>,
+    wanted: Vec<Wanted>,
     reader: TogetherReader,
 }
 
@@ -141,7 +141,8 @@ impl Pool {
                     frame,
                     is_done: false,
                 });
-                work.wanted.push((page, at));
+                let delta = self.store.delta_of(page);
+                work.wanted.push(Wanted { page, at, delta });
             }
         }
     }
@@ -155,14 +156,15 @@ impl Pool {
         } = work;
         debug_assert!(claims.len() == wanted.len(), "{} claims", claims.len());
         self.store.read_together(reader, wanted, &mut |n, arrived| {
-            assert!(!claims[n].is_done, "{} has arrived twice", wanted[n].0);
+            assert!(!claims[n].is_done, "{} has arrived twice", wanted[n].page);
             claims[n].is_done = true;
             self.arrive(claims[n].frame, wanted[n], arrived);
         });
         assert!(claims.iter().all(|c| c.is_done), "a page never arrived");
     }
 
-    fn arrive(&self, f: u32, (page, at): (PageId, Location), arrived: Result<Arrived<'_>>) {
+    fn arrive(&self, f: u32, wanted: Wanted, arrived: Result<Arrived<'_>>) {
+        let Wanted { page, at, .. } = wanted;
         let filled = self.fill_from(f, page, |bytes| arrived?.restore(bytes));
         if filled.is_ok() {
             self.stats.read_ahead.inc();

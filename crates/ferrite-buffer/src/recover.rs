@@ -120,6 +120,8 @@ impl Pool {
             // SAFETY: exclusive latch, and recovery has the pool for itself: even an inner node has
             // no reader yet.
             let bytes = unsafe { self.arena().page_mut(f) };
+            // Much may be redone in many pages: they are written as a whole.
+            frame.changes.forget(&self.change_room);
             apply(nth, bytes)?;
             // The start: the next recovery must read this record again.
             if frame.mark_dirty(step.start) {

@@ -38,6 +38,7 @@ pub(crate) fn pool_of(size_bytes: u64, disk: &SimStorage) -> Arc<Pool> {
         size_bytes,
         max_bytes: 64 << 20,
         codec: Codec::None,
+        delta_share: 1,
     };
     Arc::new(Pool::new(&config, store, log).unwrap())
 }

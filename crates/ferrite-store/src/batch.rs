@@ -6,10 +6,11 @@
 use ferrite_types::format::{Codec, Packing};
 use ferrite_types::{IndexId, Lsn, PageId, PAGE_BYTES};
 
-use crate::blob::{self, PageHeader, MAX_BLOB_GRANULES};
+use crate::blob::{self, PageHeader, StoredBlob, MAX_BLOB_GRANULES};
 use crate::deps::{AlignedBuf, Arc, AtomicBool, Ordering};
 use crate::image::{PageImage, BLOB_HEADER_BYTES};
 use crate::pack::{granules_for, Packer};
+use crate::page_delta::{self, delta_granules, DELTA_HEAD, MAX_DELTA_BYTES};
 use crate::word::{Location, BLOCK_BYTES, BLOCK_GRANULES, GRANULE_BYTES};
 
 /// Capacity of a batch.
@@ -26,6 +27,8 @@ pub struct Placed {
     pub page: PageId,
     /// Its new blob.
     pub location: Location,
+    /// The checksum of that.
+    pub crc: u32,
 }
 
 /// One blob of a batch.
@@ -36,6 +39,8 @@ pub(crate) struct Packed {
     pub(crate) codec: Codec,
     /// See [`blob::mark`].
     pub(crate) mark: u8,
+    pub(crate) crc: u32,
+    pub(crate) is_delta: bool,
 }
 
 /// A page whose bytes are staged.
@@ -51,6 +56,14 @@ pub struct Staged {
 pub struct Pushed {
     /// It takes less space than its bytes would.
     pub packed: bool,
+}
+
+/// Granules of a blob that needs so many.
+fn padded(blocks_apart: &AtomicBool, granules: usize) -> usize {
+    match blocks_apart.load(Ordering::Relaxed) {
+        true => granules.next_multiple_of(BLOCK_GRANULES as usize),
+        false => granules,
+    }
 }
 
 /// A reusable buffer of pages to be written together ([`crate::Store::write_batch`]).
@@ -146,10 +159,7 @@ impl Batch {
             codec != Codec::None || stored == raw,
             "{stored} of {raw} bytes"
         );
-        let mut granules = granules_for(stored);
-        if self.blocks_apart.load(Ordering::Relaxed) {
-            granules = granules.next_multiple_of(BLOCK_GRANULES as usize);
-        }
+        let granules = padded(&self.blocks_apart, granules_for(stored));
         let bytes = granules * GRANULE_BYTES;
         assert!(granules <= MAX_BLOB_GRANULES, "{granules} for {page}");
         if self.used + bytes > BATCH_BYTES {
@@ -168,6 +178,7 @@ impl Batch {
             head: staged.head,
             tail: staged.tail,
             stored: stored as u32,
+            is_delta: false,
         };
         assert!(
             Location::new(0, granules as u32, codec).fits(header.granules()),
@@ -184,10 +195,57 @@ impl Batch {
                 false => codec,
             },
             mark: blob::mark(blob),
+            crc: blob::stored_checksum(blob),
+            is_delta: false,
         });
         Some(Pushed {
             packed: codec != Codec::None,
         })
+    }
+
+    /// Adds a delta: what has changed in the page since `base` was written. False (and nothing
+    /// changed) when it does not fit any more.
+    pub fn push_delta(
+        &mut self,
+        (page, index): (PageId, IndexId),
+        lsn: Lsn,
+        base: StoredBlob,
+        changes: &[u8],
+    ) -> bool {
+        assert!(changes.len() <= MAX_DELTA_BYTES, "{page}: too long a delta");
+        assert!(base.lsn < lsn, "{page}: nothing has changed since {lsn}");
+        let granules = padded(&self.blocks_apart, delta_granules(changes.len()));
+        let bytes = granules * GRANULE_BYTES;
+        if self.used + bytes > BATCH_BYTES {
+            return false;
+        }
+        let blob = &mut self.buf[self.used..self.used + bytes];
+        let stored = DELTA_HEAD + changes.len();
+        let (body, rest) = blob[BLOB_HEADER_BYTES..].split_at_mut(stored);
+        page_delta::encode_body(base, changes, body);
+        rest.fill(0);
+        let header = PageHeader {
+            page,
+            index,
+            lsn,
+            codec: Codec::None,
+            head: 0,
+            tail: 0,
+            stored: stored as u32,
+            is_delta: true,
+        };
+        blob::seal(blob, &header, self.tag);
+        debug_assert!(blob::parse(blob, self.tag).is_ok_and(|(read, _)| read == header));
+        self.used += bytes;
+        self.blobs.push(Packed {
+            page,
+            granules: granules as u32,
+            codec: Codec::None,
+            mark: blob::mark(blob),
+            crc: blob::stored_checksum(blob),
+            is_delta: true,
+        });
+        true
     }
 
     pub(crate) fn blobs(&self) -> &[Packed] {

@@ -17,7 +17,8 @@
 //! - `reserve`: space kept for the next checkpoint.
 //! - `store`, `lifecycle`, `space`: the room's door: pages and ids; open, recover and
 //!   checkpoint; space.
-//! - `together`: many pages read at once.
+//! - `page_delta`, `deltas`: what has changed in a page since its blob was written.
+//! - `together_plan`, `together`: many pages read at once.
 //! - `backup`: the pin of a backup, what it copies, and the files laid out again from it.
 //! - `held`, `keeping`: blobs that snapshots hold.
 //! - `scrub`: free space overwritten with zeroes.
@@ -52,6 +53,7 @@ mod blob;
 mod checkpoint;
 mod creation;
 mod delta;
+mod deltas;
 mod deps;
 mod directory;
 mod extents;
@@ -66,6 +68,7 @@ mod lifecycle;
 mod loom_tests;
 mod map;
 mod pack;
+mod page_delta;
 mod page_lsns;
 mod reserve;
 mod retired;
@@ -77,21 +80,24 @@ mod space;
 mod store;
 mod superblock;
 mod together;
+mod together_plan;
 mod wire;
 mod word;
 
-pub use backup::{BlobChecker, CopiedFile, Generation, Layout, StoredBlob};
+pub use backup::{BlobChecker, CopiedFile, Generation, Layout};
 pub use batch::{Batch, Placed, Pushed, Staged, BATCH_BYTES};
-pub use blob::PageHeader;
+pub use blob::{PageHeader, StoredBlob};
 pub use checkpoint::Checkpoint;
 pub use directory::{Directory, EXTENT_PAGES};
 pub use held::GranuleRuns;
 pub use image::{PageImage, BLOB_HEADER_BYTES};
 pub use lifecycle::Survey;
 pub use map::MapBase;
+pub use page_delta::{changes_that_fit, ApplyChanges, PageRead, MAX_DELTA_BYTES};
 pub use retired::PinOwner;
 pub use scan::{rebuild_by_scan, FoundPage, ScanResult};
 pub use slots::PassedOver;
 pub use store::{Store, StoreConfig, StoreStats};
-pub use together::{Arrived, TogetherReader};
+pub use together::Arrived;
+pub use together_plan::{TogetherReader, Wanted};
 pub use word::{Location, Word, GRANULE_BYTES};

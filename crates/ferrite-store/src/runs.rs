@@ -22,6 +22,11 @@ use crate::word::BLOCK_GRANULES;
 
 /// What `mean_run` says of a batch that went into one run, in granules.
 const ONE_RUN: u32 = 1024;
+/// Small blobs (deltas) look for runs of so many granules first: each run is a write, and the blocks
+/// between live blobs, of which there are many, would each be one.
+const GOOD_RUN: u32 = 16;
+/// Blobs up to so many granules are small.
+const SMALL_BLOB: u32 = 4;
 /// The lowest bit of each block.
 const BLOCKS: u64 = 0x1111_1111_1111_1111;
 const _: () = assert!(BLOCK_GRANULES == 4, "a digit of a word is a block");
@@ -541,14 +546,35 @@ impl FreeRuns {
 
     /// Room for blobs of those lengths (granules), in order, as few runs as the free space
     /// allows; false (nothing taken, `runs` empty) when there is not enough.
-    pub(crate) fn take(&mut self, blobs: impl Iterator<Item = u32>, runs: &mut Vec<Run>) -> bool {
+    pub(crate) fn take(
+        &mut self,
+        blobs: impl Iterator<Item = u32> + Clone,
+        runs: &mut Vec<Run>,
+    ) -> bool {
+        let small = !self.lowest_first && blobs.clone().any(|n| n <= SMALL_BLOB);
+        (small && self.take_runs(blobs.clone(), runs, GOOD_RUN)) || self.take_runs(blobs, runs, 0)
+    }
+
+    /// As `take`; where a small blob begins a run, that has `good` granules or what is left to be placed.
+    fn take_runs(
+        &mut self,
+        blobs: impl Iterator<Item = u32> + Clone,
+        runs: &mut Vec<Run>,
+        good: u32,
+    ) -> bool {
         runs.clear();
+        let mut left: u32 = blobs.clone().sum();
         if self.lowest_first {
             (self.current, self.cursor) = (0, 0);
         }
         let mut blobs = blobs.peekable();
         while let Some(&need) = blobs.peek() {
-            let Some((segment, at, len)) = self.find_run(need) else {
+            let wanted = match need <= SMALL_BLOB {
+                true => need.max(good.min(left)),
+                false => need,
+            };
+            let found = self.find_run(wanted).or_else(|| self.find_run(need));
+            let Some((segment, at, len)) = found else {
                 for run in runs.drain(..) {
                     self.give(run.granule, run.granules);
                 }
@@ -564,6 +590,7 @@ impl FreeRuns {
                 run.blobs += 1;
             }
             assert!(run.blobs > 0, "a run of {len} takes no blob of {need}");
+            left -= run.granules;
             let taken = self.segments[segment].take(at, run.granules);
             assert!(taken, "a free run was not free");
             if self.generation > 0 {

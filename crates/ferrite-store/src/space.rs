@@ -244,8 +244,15 @@ impl Store {
                 Some(frame) => home_of(frame),
                 None => word.as_location().unwrap_or(Location::NONE),
             };
-            if !at.is_none() && !named.mark(at.granule(), at.granules()) {
-                return Err(self.clash(page, at, named.contains(at.granule(), at.granules())));
+            for at in [at, self.directory.delta(page)] {
+                if !at.is_none() && !named.mark(at.granule(), at.granules()) {
+                    return Err(self.clash(page, at, named.contains(at.granule(), at.granules())));
+                }
+            }
+            if at.is_none() && !self.directory.delta(page).is_none() {
+                return Err(Error::Corrupt(format!(
+                    "store: page {page} has a delta and no blob"
+                )));
             }
         }
         for at in self.retired.all() {

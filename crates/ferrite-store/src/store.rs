@@ -10,17 +10,22 @@ use ferrite_sync::random;
 use ferrite_types::{Error, IndexId, Lsn, PageId, Result, PAGE_BYTES};
 
 use crate::batch::{Batch, Placed, BATCH_BYTES};
-use crate::blob::{self, PageHeader, MAX_BLOB_GRANULES};
+use crate::blob::{self, PageHeader, StoredBlob, MAX_BLOB_GRANULES};
 use crate::delta::{self, decode_extent, ExtentChange};
-use crate::deps::{kill_point, AlignedBuf, Arc, AtomicBool, AtomicU32, Counter, Mutex, Ordering};
+use crate::deps::{
+    kill_point, AlignedBuf, Arc, AtomicBool, AtomicU32, AtomicU64, Counter, Mutex, OnceLock,
+    Ordering,
+};
 use crate::directory::Directory;
 use crate::extents::{self, Extents};
 use crate::files::Files;
 use crate::pack::Unpacker;
+use crate::page_delta::{ApplyChanges, PageRead};
 use crate::retired::Retired;
 use crate::runs::{FreeRuns, Run};
 use crate::slots::{PassedOver, Slots};
 use crate::superblock::Superblock;
+use crate::together_plan::{TogetherReader, Wanted};
 use crate::word::{Location, BLOCK_BYTES, BLOCK_GRANULES, GRANULE_BYTES};
 
 /// How a store is made and opened.
@@ -59,6 +64,12 @@ pub struct StoreStats {
     pub bytes_written: u64,
     /// Of the pages written, those packed with a codec.
     pub pages_packed: u64,
+    /// Of the pages written, those of which only the changes were.
+    pub deltas_written: u64,
+    /// Deltas read with their pages.
+    pub deltas_read: u64,
+    /// Pages that have a delta now.
+    pub deltas_live: u64,
     /// Batches written.
     pub batches: u64,
     /// Runs the batches went to: one write each.
@@ -84,6 +95,9 @@ pub(crate) struct Counters {
     pub(crate) pages_written: Counter,
     pub(crate) bytes_written: Counter,
     pub(crate) pages_packed: Counter,
+    pub(crate) deltas_written: Counter,
+    pub(crate) deltas_read: Counter,
+    pub(crate) deltas_live: AtomicU64,
     pub(crate) batches: Counter,
     pub(crate) runs: Counter,
     pub(crate) syncs: Counter,
@@ -102,6 +116,8 @@ pub(crate) const OPEN: u32 = 2;
 struct Scratch {
     buf: AlignedBuf,
     unpacker: Unpacker,
+    /// For a page and its delta.
+    both: Option<Box<TogetherReader>>,
 }
 
 /// The page store of one database.
@@ -125,6 +141,8 @@ pub struct Store {
     pub(crate) counters: Counters,
     /// See [`Store::keep_blocks_apart`].
     pub(crate) blocks_apart: Arc<AtomicBool>,
+    /// See [`Store::set_apply`].
+    pub(crate) apply: OnceLock<ApplyChanges>,
     scratch: Mutex<Vec<Scratch>>,
     /// Buffers of a batch's size, for [`Batch::run_bytes`].
     aside: Mutex<Vec<AlignedBuf>>,
@@ -150,6 +168,7 @@ impl Store {
             drop_replayed: AtomicBool::new(false),
             counters: Counters::default(),
             blocks_apart: Arc::new(AtomicBool::new(false)),
+            apply: OnceLock::new(),
             scratch: Mutex::new(Vec::new()),
             aside: Mutex::new(Vec::new()),
             passed_over: None,
@@ -251,12 +270,29 @@ impl Store {
         extents::replay(&self.directory, change);
     }
 
-    /// Reads the page whose blob is at `at` into `out` (one page long).
+    /// Reads the page whose blob is at `at` into `out` (one page long), with the changes of the
+    /// delta that the directory has for it.
     ///
     /// # Errors
     /// `Corrupt` naming page, file and offset when the blob is not that page's or fails its
     /// checks: the page is lost, or the caller's location is not current any more. `Io`.
     pub fn read_page(&self, page: PageId, at: Location, out: &mut [u8]) -> Result<PageHeader> {
+        self.read_stored(page, at, self.directory.delta(page), out)
+            .map(|read| read.header)
+    }
+
+    /// As [`Store::read_page`], with a delta from there ([`Location::NONE`]: without one), and what
+    /// the page was made of.
+    ///
+    /// # Errors
+    /// As [`Store::read_page`].
+    pub fn read_stored(
+        &self,
+        page: PageId,
+        at: Location,
+        delta: Location,
+        out: &mut [u8],
+    ) -> Result<PageRead> {
         assert_eq!(out.len(), PAGE_BYTES, "a page is read whole");
         let granules = at.granules() as usize;
         if granules == 0 || granules > MAX_BLOB_GRANULES {
@@ -266,10 +302,41 @@ impl Store {
         let mut scratch = kept.unwrap_or_else(|| Scratch {
             buf: AlignedBuf::zeroed(MAX_BLOB_GRANULES * GRANULE_BYTES + BLOCK_BYTES),
             unpacker: Unpacker::new(),
+            both: None,
         });
-        let result = self.read_with(&mut scratch, page, at, out);
+        let result = match delta.is_none() {
+            true => self.read_with(&mut scratch, page, at, out),
+            false => {
+                let new = || Box::new(self.together_reader());
+                let reader = scratch.both.get_or_insert_with(new);
+                self.read_both(reader, Wanted { page, at, delta }, out)
+            }
+        };
         self.scratch.lock().push(scratch);
         result
+    }
+
+    /// Blob and delta, both at once.
+    fn read_both(
+        &self,
+        reader: &mut TogetherReader,
+        wanted: Wanted,
+        out: &mut [u8],
+    ) -> Result<PageRead> {
+        let mut result = None;
+        self.read_together(reader, &[wanted], &mut |_, arrived| {
+            debug_assert!(result.is_none(), "{} has arrived twice", wanted.page);
+            result = Some(arrived.and_then(|arrived| arrived.restore(out)));
+        });
+        let result = result.unwrap_or(Err(Error::Bug("a page never arrived".into())));
+        result.map_err(|e| match e {
+            Error::Corrupt(what) => {
+                let prefix = format!("page {}: ", wanted.page);
+                let what = what.strip_prefix(&prefix).unwrap_or(&what);
+                self.bad_page(wanted.page, wanted.at, what)
+            }
+            other => other,
+        })
     }
 
     fn read_with(
@@ -278,7 +345,7 @@ impl Store {
         page: PageId,
         at: Location,
         out: &mut [u8],
-    ) -> Result<PageHeader> {
+    ) -> Result<PageRead> {
         // The blocks that the blob lies in.
         let before = at.granule() % u64::from(BLOCK_GRANULES);
         let lead = before as usize * GRANULE_BYTES;
@@ -297,7 +364,7 @@ impl Store {
             out,
             &mut scratch.unpacker,
         )
-        .map_err(|what| self.bad_page(page, at, what))
+        .map_err(|what| self.bad_page(page, at, &what))
     }
 
     /// Checks the blob that was read for `page` at `at`, and makes the page of it.
@@ -310,10 +377,15 @@ impl Store {
         blob: &[u8],
         out: &mut [u8],
         unpacker: &mut Unpacker,
-    ) -> std::result::Result<PageHeader, &'static str> {
+    ) -> std::result::Result<PageRead, String> {
         let (header, body) = blob::parse_at(blob, self.superblock.tag(), page, at)?;
         blob::restore(&header, body, out, unpacker)?;
-        Ok(header)
+        let (lsn, crc) = (header.lsn, blob::stored_checksum(blob));
+        Ok(PageRead {
+            header,
+            base: StoredBlob { lsn, crc },
+            changes: Vec::new(),
+        })
     }
 
     pub(crate) fn bad_page(&self, page: PageId, at: Location, what: &str) -> Error {
@@ -364,9 +436,14 @@ impl Store {
                 } else {
                     0
                 };
+                let location = match b.is_delta {
+                    true => Location::of_delta(at, b.granules),
+                    false => Location::new(at, b.granules, b.codec),
+                };
                 placed.push(Placed {
                     page: b.page,
-                    location: Location::new(at, b.granules, b.codec).with_mark(mark),
+                    location: location.with_mark(mark),
+                    crc: b.crc,
                 });
                 at += u64::from(b.granules);
             }
@@ -378,6 +455,8 @@ impl Store {
         let plain = ferrite_types::format::Codec::None;
         let packed = batch.blobs().iter().filter(|b| b.codec != plain).count();
         self.counters.pages_packed.add(packed as u64);
+        let deltas = batch.blobs().iter().filter(|b| b.is_delta).count();
+        self.counters.deltas_written.add(deltas as u64);
         self.counters.pages_written.add(batch.pages() as u64);
         self.counters.bytes_written.add(batch.len() as u64);
         self.counters.batches.inc();
@@ -413,7 +492,8 @@ impl Store {
         Ok(())
     }
 
-    /// Appends the body of a MAP_DELTA record to `out`: these pages live there now
+    /// Appends the body of a MAP_DELTA record to `out`: these pages live there now, without a
+    /// delta, or have that delta now and live where they did
     /// ([`Location::NONE`]: nowhere, the page is no more).
     pub fn encode_map_delta(moved: &[(PageId, Location)], out: &mut Vec<u8>) {
         delta::encode_map_delta(moved, out);
@@ -479,6 +559,9 @@ impl Store {
             pages_written: c.pages_written.get(),
             bytes_written: c.bytes_written.get(),
             pages_packed: c.pages_packed.get(),
+            deltas_written: c.deltas_written.get(),
+            deltas_read: c.deltas_read.get(),
+            deltas_live: c.deltas_live.load(Ordering::Relaxed),
             batches: c.batches.get(),
             runs: c.runs.get(),
             syncs: c.syncs.get(),

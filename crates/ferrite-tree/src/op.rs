@@ -305,6 +305,22 @@ pub fn apply(op: &Op<'_>, page: &mut [u8]) -> Result<()> {
     result
 }
 
+/// Applies all operations of a page's delta to its bytes.
+///
+/// # Errors
+/// As [`apply`]; `Corrupt` also when one is of another page, or makes or frees one.
+pub fn apply_changes(page: PageId, ops: &[u8], bytes: &mut [u8]) -> Result<()> {
+    debug_assert!(bytes.len() == PAGE_BYTES, "{page} is not whole");
+    for op in Ops::new(ops) {
+        let op = op?;
+        if op.page != page || op.creates() || op.frees() {
+            return Err(disagree(&op, "a delta of something else"));
+        }
+        apply(&op, bytes)?;
+    }
+    Ok(())
+}
+
 fn apply_to_node(op: &Op<'_>, page: &mut [u8]) -> Result<()> {
     let o = op.operands;
     match op.code {

@@ -6,7 +6,8 @@ pub const FORMAT_VERSION: u32 = 1;
 /// Opening a database with an unknown bit in its incompatible set is refused.
 pub const KNOWN_INCOMPATIBLE_FEATURES: u64 = FEATURES_OF_NEW | FEATURE_SNAPSHOTS;
 /// Those of a new database.
-pub const FEATURES_OF_NEW: u64 = FEATURE_PAGE_MARKS | FEATURE_VALUE_STAMPS | FEATURE_SMALL_GRANULES;
+pub const FEATURES_OF_NEW: u64 =
+    FEATURE_PAGE_MARKS | FEATURE_VALUE_STAMPS | FEATURE_SMALL_GRANULES | FEATURE_PAGE_DELTAS;
 /// A page's location tells a part of its blob's checksum (incompatible).
 pub const FEATURE_PAGE_MARKS: u64 = 1;
 /// References to values out of line may bear a stamp above a length of 32 bits, and a row may
@@ -20,6 +21,10 @@ pub const FEATURE_SMALL_GRANULES: u64 = 4;
 /// There are, or were a moment ago, snapshots: a program that does not know of them would write over
 /// what they hold (incompatible).
 pub const FEATURE_SNAPSHOTS: u64 = 8;
+/// A page may have a delta beside its blob: a location with bit 62, a blob with flag 1
+/// (incompatible). A database without the bit may have them too: it was made by an older program
+/// and written to by this one.
+pub const FEATURE_PAGE_DELTAS: u64 = 16;
 /// Unknown bits here are harmless to an older binary.
 pub const KNOWN_COMPATIBLE_FEATURES: u64 = 0;
 
@@ -27,6 +32,8 @@ pub const KNOWN_COMPATIBLE_FEATURES: u64 = 0;
 pub const SUPERBLOCK_MAGIC: u64 = 0x3145_5449_5252_4546;
 /// Opens every page blob in the store.
 pub const BLOB_MAGIC: u32 = 0x4246_4552;
+/// Flag of a blob: a delta, which changes the page of another blob.
+pub const BLOB_IS_DELTA: u16 = 1;
 /// Opens every chunk of a map base.
 pub const MAP_CHUNK_MAGIC: u32 = 0x4d46_4552;
 /// Opens every log block.

@@ -218,6 +218,26 @@ impl Engine {
                 s.packed_in_vain.get(),
                 "Number of pages written as they are because compression saved too little",
             ),
+            counter(
+                "page_deltas_written",
+                s.deltas_written.get(),
+                "Number of pages of which only the changes were written",
+            ),
+            counter(
+                "page_deltas_read",
+                store.deltas_read,
+                "Number of pages read with changes that were written apart",
+            ),
+            gauge(
+                "page_deltas",
+                store.deltas_live,
+                "Pages whose changes are written apart now",
+            ),
+            gauge(
+                "page_change_bytes",
+                self.pool.change_bytes() as u64,
+                "Bytes of memory for changes of pages that may be written apart",
+            ),
             counter("data_read", store.bytes_read, "Bytes read from pages"),
             counter(
                 "data_fsyncs",

@@ -35,7 +35,7 @@ use ferrite_store::{Checkpoint, Store, StoreConfig};
 use ferrite_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use ferrite_sync::waits::{self, Reason};
 use ferrite_sync::{kill_point, thread, time, Arc, Event, Mutex};
-use ferrite_tree::node;
+use ferrite_tree::{node, op};
 use ferrite_txn::{TxnSystem, VersionConfig, VersionStore};
 use ferrite_types::{Csn, Error, IndexId, Lsn, OverflowRef, Result, TxnId};
 use std::collections::BTreeMap;
@@ -142,10 +142,12 @@ impl Engine {
     }
 
     fn make_pool(config: &Config, store: &Arc<Store>, log: &Arc<Log>) -> Result<Arc<Pool>> {
+        store.set_apply(op::apply_changes);
         let pool_config = PoolConfig {
             size_bytes: config.buffer_pool_size_bytes,
             max_bytes: config.buffer_pool_size_max_bytes,
             codec: config.codec,
+            delta_share: config.page_delta_share,
         };
         Ok(Arc::new(Pool::new(
             &pool_config,
