@@ -27,7 +27,7 @@ impl Pool {
     /// frames) and stamps them with its end.
     pub fn append(&self, kind: u8, parts: &[&[u8]], frames: &[u32]) -> Appended {
         for &f in frames {
-            self.frame(f).changes.forget(&self.change_room);
+            self.changes(f).forget(&self.change_room);
         }
         self.append_for(kind, parts, frames)
     }
@@ -38,9 +38,9 @@ impl Pool {
         let frame = self.frame(f);
         debug_assert!(!ops.is_empty(), "{} does not change", frame.page());
         match frame.ticket.load(Ordering::SeqCst) {
-            0 => frame.changes.add(ops, &self.change_room),
+            0 => self.changes(f).add(ops, &self.change_room),
             // It is being written and changes on: a hot page.
-            _ => frame.changes.forget(&self.change_room),
+            _ => self.changes(f).forget(&self.change_room),
         }
         self.append_for(record_kind::MINI_TXN, &[prelude, ops], &[f])
     }
@@ -362,7 +362,7 @@ impl Pool {
             "{} is not latched",
             frame.page()
         );
-        frame.changes.forget(&self.change_room);
+        self.changes(f).forget(&self.change_room);
         frame.retire_page();
         let tag = self.epochs.retired_now();
         self.retired.lock().push_back((tag, f));

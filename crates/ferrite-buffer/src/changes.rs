@@ -24,15 +24,23 @@ const FIRST_BYTES: usize = 256;
 /// Memory for the changes of all frames.
 pub(crate) struct ChangeRoom {
     used_bytes: AtomicUsize,
-    most_bytes: usize,
+    most_bytes: AtomicUsize,
 }
 
 impl ChangeRoom {
     pub(crate) fn new(pool_bytes: usize) -> ChangeRoom {
         ChangeRoom {
             used_bytes: AtomicUsize::new(0),
-            most_bytes: pool_bytes / ROOM_SHARE,
+            most_bytes: AtomicUsize::new(pool_bytes / ROOM_SHARE),
         }
+    }
+
+    /// The pool has another size. What is in use beyond the new share stays until it is forgotten;
+    /// there is no more until then.
+    pub(crate) fn resize(&self, pool_bytes: usize) {
+        let most = pool_bytes / ROOM_SHARE;
+        assert!(most > 0, "a pool of {pool_bytes} bytes");
+        self.most_bytes.store(most, Ordering::Relaxed);
     }
 
     /// Bytes in use.
@@ -41,7 +49,7 @@ impl ChangeRoom {
     }
 
     fn take(&self, bytes: usize) -> bool {
-        if self.used_bytes() + bytes > self.most_bytes {
+        if self.used_bytes() + bytes > self.most_bytes.load(Ordering::Relaxed) {
             return false;
         }
         self.used_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -124,6 +132,17 @@ impl Changes {
             self.is_known.store(false, Ordering::Relaxed);
             let known = std::mem::take(&mut *self.known.lock());
             room.give(known.ops.capacity());
+        }
+    }
+
+    /// What is known goes on as the changes of another frame, to which the page moves. Under the
+    /// exclusive latch of the one, and before the other is published.
+    pub(crate) fn move_to(&self, other: &Changes) {
+        assert!(!other.is_known(), "changes of two pages in one frame");
+        if self.is_known() {
+            self.is_known.store(false, Ordering::Relaxed);
+            *other.known.lock() = std::mem::take(&mut *self.known.lock());
+            other.is_known.store(true, Ordering::Relaxed);
         }
     }
 

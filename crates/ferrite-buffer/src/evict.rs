@@ -127,7 +127,7 @@ impl Pool {
     /// An unused frame goes back; while the pool shrinks, to those that are given to no page.
     pub(crate) fn give_back(&self, f: u32) {
         self.frame(f).clear();
-        self.frame(f).changes.forget(&self.change_room);
+        self.changes(f).forget(&self.change_room);
         let mut free = self.free.lock();
         debug_assert!(
             !free.list.iter().rev().take(64).any(|g| *g == f),
@@ -244,7 +244,7 @@ impl Pool {
             self.retired.lock().push_back((tag, f));
         } else {
             frame.clear();
-            frame.changes.forget(&self.change_room);
+            self.changes(f).forget(&self.change_room);
         }
     }
 }

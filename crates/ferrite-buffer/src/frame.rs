@@ -5,7 +5,6 @@
 //! sets it to clean under the shared latch (which excludes changes of the page). `home` and
 //! `ticket` of a published frame change under the pool's map lock. `hot` is a hint.
 
-use crate::changes::Changes;
 use ferrite_store::Location;
 use ferrite_sync::atomic::{AtomicU32, AtomicU64, AtomicU8, Ordering};
 use ferrite_sync::Latch;
@@ -46,8 +45,6 @@ pub(crate) struct Frame {
     lsn: AtomicU64,
     rec_lsn: AtomicU64,
     home: AtomicU64,
-    /// Since the blob at `home` was written.
-    pub(crate) changes: Changes,
 }
 
 impl Frame {
@@ -62,7 +59,6 @@ impl Frame {
             lsn: AtomicU64::new(0),
             rec_lsn: AtomicU64::new(CLEAN),
             home: AtomicU64::new(0),
-            changes: Changes::default(),
         }
     }
 
@@ -159,7 +155,6 @@ impl Frame {
         self.kind() == Kind::Free
             && self.page() == PageId::NONE
             && !self.is_dirty()
-            && !self.changes.is_known()
             && self.ticket.load(Ordering::SeqCst) == 0
     }
 

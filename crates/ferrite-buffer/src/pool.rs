@@ -5,7 +5,7 @@
 
 use crate::ahead_state::{note_miss, ReadAheadState};
 use crate::arena::Arena;
-use crate::changes::ChangeRoom;
+use crate::changes::{ChangeRoom, Changes};
 use crate::frame::{Frame, Kind};
 use crate::frames::Frames;
 use crate::free_frames::{FreeFrames, Resized};
@@ -175,6 +175,11 @@ impl Pool {
         self.frames.get(f)
     }
 
+    /// Of the page in frame `f`, since the blob at its home was written.
+    pub(crate) fn changes(&self, f: u32) -> &Changes {
+        self.frames.changes(f)
+    }
+
     pub(crate) fn frames(&self) -> &[Frame] {
         self.frames.all()
     }
@@ -341,7 +346,7 @@ impl Pool {
         frame.set_lsn(header.lsn);
         let kind = kind_of(bytes);
         if kind == Kind::Leaf {
-            frame.changes.begin(base, changes, &self.change_room);
+            self.changes(f).begin(base, changes, &self.change_room);
         }
         frame.set_kind(kind);
         Ok(())

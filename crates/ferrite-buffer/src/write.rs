@@ -240,7 +240,7 @@ impl Pool {
                     frame.set_rec_lsn(None);
                     // A page that has changed meanwhile has forgotten its changes.
                     if let (Some(base), Kind::Leaf) = (copied.whole, frame.kind()) {
-                        frame.changes.begin(base, Vec::new(), &self.change_room);
+                        self.changes(f).begin(base, Vec::new(), &self.change_room);
                     }
                 } else {
                     if late.written {

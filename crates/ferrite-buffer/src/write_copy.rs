@@ -98,11 +98,11 @@ impl Pool {
             whole: None,
         };
         debug_assert!(
-            frame.kind() == Kind::Leaf || !frame.changes.is_known(),
+            frame.kind() == Kind::Leaf || !self.changes(f).is_known(),
             "{page}: changes of an inner node"
         );
         let most = self.most_changes(frame.home());
-        let part = match frame.changes.copy(most, &mut batch.changes) {
+        let part = match self.changes(f).copy(most, &mut batch.changes) {
             Some(base) => Part::Delta(base),
             None => {
                 let image = self.image(bytes, &mut batch.tidied);
