@@ -160,7 +160,7 @@ impl Store {
             if self.directory.owner(page) != IndexId(0) {
                 each(page, at)?;
                 let delta = self.directory.delta(page);
-                if !delta.is_none() {
+                if !delta.is_none() && !ferrite_sync::mutant!("backup.deltas_left_out") {
                     each(page, delta)?;
                 }
             } else if !self.drop_replayed.load(Ordering::Acquire) {

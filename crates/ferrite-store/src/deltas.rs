@@ -1,8 +1,12 @@
 //! Deltas of pages in the store: where each is, and the changes applied to their pages.
 //!
-//! Invariants: see `page_delta`. Locking: none.
+//! Invariants: see `page_delta`; and no delta is written before the superblock says that there may
+//! be some. What is on disk if we die: of the note, the superblock of before or after it.
+//!
+//! Locking: none, but for the checkpoint state while the superblock is written.
 
-use ferrite_types::{Error, PageId};
+use ferrite_types::format::FEATURE_PAGE_DELTAS;
+use ferrite_types::{Error, PageId, Result};
 
 use crate::blob::PageHeader;
 use crate::deps::Ordering;
@@ -14,6 +18,19 @@ impl Store {
     /// Who applies the changes of deltas. Before the first page is read; the first call counts.
     pub fn set_apply(&self, apply: ApplyChanges) {
         let _ = self.apply.set(apply);
+    }
+
+    /// From here on pages may have deltas, which the superblock says, durable: programs that do not
+    /// know of them must not open the database. A database made by one of them says so from its first
+    /// opening by this one on.
+    ///
+    /// # Errors
+    /// `DiskFull`, `Io`, `Corrupt`: no delta may be written.
+    pub fn note_deltas(&self) -> Result<()> {
+        if self.superblock.features & FEATURE_PAGE_DELTAS != 0 {
+            return Ok(());
+        }
+        self.note_feature(FEATURE_PAGE_DELTAS, true)
     }
 
     /// Where the page's delta is; [`Location::NONE`]: it has none.
@@ -60,6 +77,9 @@ impl Store {
             return Err("its delta belongs to another state of the page".into());
         }
         let apply = self.apply.get().ok_or("nobody can apply its delta")?;
+        if ferrite_sync::mutant!("store.delta_merged_twice") {
+            let _ = apply(page, changes, out);
+        }
         apply(page, changes, out).map_err(|e| match e {
             Error::Corrupt(what) => format!("its delta does not fit: {what}"),
             other => other.to_string(),
@@ -72,5 +92,44 @@ impl Store {
             base: base.base,
             changes: changes.to_vec(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::deps::Arc;
+    use crate::superblock::Superblock;
+    use crate::{Store, StoreConfig};
+    use ferrite_io::sim::SimStorage;
+    use ferrite_io::Storage;
+    use ferrite_types::format::{FEATURE_PAGE_DELTAS, KNOWN_INCOMPATIBLE_FEATURES};
+
+    fn features(storage: &dyn Storage) -> u64 {
+        Superblock::read(storage).unwrap().features
+    }
+
+    /// A program without deltas knows no bit 4, and refuses what it does not know (`superblock`).
+    #[test]
+    fn an_older_database_says_that_it_may_have_deltas() {
+        let sim = SimStorage::new(1);
+        let storage: Arc<dyn Storage> = Arc::new(sim.boot());
+        let store = Store::create(storage.clone(), StoreConfig::default()).unwrap();
+        let new = features(&*storage);
+        assert!(new & FEATURE_PAGE_DELTAS != 0 && FEATURE_PAGE_DELTAS == 16);
+        drop(store);
+        let old = Superblock {
+            features: new & !FEATURE_PAGE_DELTAS,
+            ..Superblock::read(&*storage).unwrap()
+        };
+        old.write(&*storage).unwrap();
+        let (store, _) = Store::open(storage.clone(), StoreConfig::default()).unwrap();
+        assert_eq!(features(&*storage), old.features, "opening alone");
+        store.note_deltas().unwrap();
+        assert_eq!(features(&*storage), new);
+        store.note_snapshots(true).unwrap();
+        store.note_deltas().unwrap();
+        assert_eq!(features(&*storage), KNOWN_INCOMPATIBLE_FEATURES);
+        store.note_snapshots(false).unwrap();
+        assert_eq!(features(&*storage), new, "each bit for itself");
     }
 }

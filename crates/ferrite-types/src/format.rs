@@ -22,8 +22,7 @@ pub const FEATURE_SMALL_GRANULES: u64 = 4;
 /// what they hold (incompatible).
 pub const FEATURE_SNAPSHOTS: u64 = 8;
 /// A page may have a delta beside its blob: a location with bit 62, a blob with flag 1
-/// (incompatible). A database without the bit may have them too: it was made by an older program
-/// and written to by this one.
+/// (incompatible). A database that an older program made gets the bit before its first delta.
 pub const FEATURE_PAGE_DELTAS: u64 = 16;
 /// Unknown bits here are harmless to an older binary.
 pub const KNOWN_COMPATIBLE_FEATURES: u64 = 0;

@@ -110,7 +110,7 @@ impl Engine {
         )?);
         let log = Log::create(storage.clone(), Lsn::ZERO, Engine::log_config(&config))?;
         stop_at_failed_sync(&storage, &log);
-        let pool = Engine::make_pool(&config, &store, &log)?;
+        let pool = Engine::make_pool(&config, &store, &log, &*callbacks)?;
         Dictionary::create(&pool)?;
         let txns = Engine::make_txns(&config, TxnId(1), Csn(1));
         let dict = Dictionary::load(
@@ -141,19 +141,40 @@ impl Engine {
         Ok(engine)
     }
 
-    fn make_pool(config: &Config, store: &Arc<Store>, log: &Arc<Log>) -> Result<Arc<Pool>> {
+    fn make_pool(
+        config: &Config,
+        store: &Arc<Store>,
+        log: &Arc<Log>,
+        callbacks: &dyn Callbacks,
+    ) -> Result<Arc<Pool>> {
         store.set_apply(op::apply_changes);
         let pool_config = PoolConfig {
             size_bytes: config.buffer_pool_size_bytes,
             max_bytes: config.buffer_pool_size_max_bytes,
             codec: config.codec,
-            delta_share: config.page_delta_share,
+            delta_share: Engine::delta_share(config, store, callbacks),
         };
         Ok(Arc::new(Pool::new(
             &pool_config,
             store.clone(),
             log.clone(),
         )?))
+    }
+
+    /// How long deltas may be: none are written unless the superblock says so.
+    fn delta_share(config: &Config, store: &Store, callbacks: &dyn Callbacks) -> u32 {
+        let share = config.page_delta_share;
+        if share == 0 {
+            return 0;
+        }
+        match store.note_deltas() {
+            Ok(()) => share,
+            Err(e) => {
+                let text = format!("pages are written as a whole until the next start: {e}");
+                callbacks.log(LogLevel::Warning, &text);
+                0
+            }
+        }
     }
 
     fn make_txns(config: &Config, next_txn: TxnId, next_csn: Csn) -> Arc<TxnSystem> {
@@ -279,7 +300,7 @@ impl Engine {
         store.free_space_known()?;
         let end = log.current_lsn();
         assert!(from <= end, "redo from {from}, the log ends at {end}");
-        let pool = Engine::make_pool(&config, &store, &log)?;
+        let pool = Engine::make_pool(&config, &store, &log, &*callbacks)?;
         let writer = RedoWriter::start(&pool);
         let fates = analysis.fates.clone();
         let span = (from, end);
