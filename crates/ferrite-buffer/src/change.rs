@@ -26,9 +26,7 @@ impl Pool {
     /// Appends one log record for changes of the given frames (exclusive guards or new
     /// frames) and stamps them with its end.
     pub fn append(&self, kind: u8, parts: &[&[u8]], frames: &[u32]) -> Appended {
-        for &f in frames {
-            self.changes(f).forget(&self.change_room);
-        }
+        frames.iter().for_each(|f| self.forget_changes(*f));
         self.append_for(kind, parts, frames)
     }
 
@@ -37,10 +35,12 @@ impl Pool {
     pub fn append_change(&self, prelude: &[u8], ops: &[u8], f: u32) -> Appended {
         let frame = self.frame(f);
         debug_assert!(!ops.is_empty(), "{} does not change", frame.page());
-        match frame.ticket.load(Ordering::SeqCst) {
-            0 => self.changes(f).add(ops, &self.change_room),
+        if frame.knows_changes() {
             // It is being written and changes on: a hot page.
-            _ => self.changes(f).forget(&self.change_room),
+            let is_written = frame.ticket.load(Ordering::SeqCst) != 0;
+            if is_written || !self.changes(f).add(ops, &self.change_room) {
+                self.forget_changes(f);
+            }
         }
         self.append_for(record_kind::MINI_TXN, &[prelude, ops], &[f])
     }
@@ -362,7 +362,7 @@ impl Pool {
             "{} is not latched",
             frame.page()
         );
-        self.changes(f).forget(&self.change_room);
+        self.forget_changes(f);
         frame.retire_page();
         let tag = self.epochs.retired_now();
         self.retired.lock().push_back((tag, f));

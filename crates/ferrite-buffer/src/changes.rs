@@ -8,12 +8,14 @@
 //! 2. A change that comes while a batch has copied the page makes them forgotten: such a page is
 //!    hot, and will be written as a whole.
 //! 3. All of them together take a small part of the pool's memory; what does not fit is forgotten.
+//! 4. They move with their page when it goes to another frame.
 //!
 //! Locking: changed under the frame's exclusive latch, or its shared one by who has the frame's
-//! ticket. The mutex within is a leaf and nobody ever waits for it.
+//! ticket; so is the frame's word that says if they are known. The mutex within is a leaf and nobody
+//! ever waits for it.
 
 use ferrite_store::{StoredBlob, MAX_DELTA_BYTES};
-use ferrite_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use ferrite_sync::atomic::{AtomicUsize, Ordering};
 use ferrite_sync::Mutex;
 
 /// Share of the pool's memory.
@@ -65,94 +67,86 @@ impl ChangeRoom {
 #[derive(Default)]
 struct Known {
     base: StoredBlob,
+    /// Bytes of operations up to which a delta of the base is worth it.
+    most_bytes: usize,
     ops: Vec<u8>,
 }
 
-/// The changes of one frame.
+/// The changes of one frame. Whether they are known is in the frame's header, so that who changes a
+/// page of which they are not looks at nothing else.
 #[derive(Default)]
 pub(crate) struct Changes {
-    is_known: AtomicBool,
     known: Mutex<Known>,
 }
 
 impl Changes {
-    pub(crate) fn is_known(&self) -> bool {
-        self.is_known.load(Ordering::Relaxed)
-    }
-
-    /// The page is the blob `base` with these changes.
-    pub(crate) fn begin(&self, base: StoredBlob, ops: Vec<u8>, room: &ChangeRoom) {
-        self.forget(room);
+    /// They are not known, and are from here on: the page is the blob `base` with these operations.
+    /// False: they take too much room.
+    #[must_use]
+    pub(crate) fn begin(
+        &self,
+        base: StoredBlob,
+        ops: Vec<u8>,
+        most_bytes: usize,
+        room: &ChangeRoom,
+    ) -> bool {
+        assert!(
+            most_bytes <= MAX_DELTA_BYTES,
+            "{most_bytes} bytes of a delta"
+        );
         debug_assert!(base.lsn.0 > 0, "changes of no blob");
-        if ops.len() > MAX_DELTA_BYTES || !room.take(ops.capacity()) {
-            return;
+        if ops.len() > most_bytes || most_bytes == 0 || !room.take(ops.capacity()) {
+            return false;
         }
-        *self.known.lock() = Known { base, ops };
-        self.is_known.store(true, Ordering::Relaxed);
+        let mut known = self.known.lock();
+        debug_assert!(known.ops.capacity() == 0, "changes of another page");
+        *known = Known {
+            base,
+            most_bytes,
+            ops,
+        };
+        true
     }
 
-    /// The page changes by that as well.
-    #[inline]
-    pub(crate) fn add(&self, op: &[u8], room: &ChangeRoom) {
-        if self.is_known() && !self.has_added(op, room) {
-            self.forget(room);
-        }
-    }
-
-    fn has_added(&self, op: &[u8], room: &ChangeRoom) -> bool {
+    /// The page, whose changes are known, changes by that as well. False: that is too much, and they
+    /// are to be forgotten.
+    #[must_use]
+    pub(crate) fn add(&self, op: &[u8], room: &ChangeRoom) -> bool {
+        debug_assert!(!op.is_empty(), "a change of nothing");
         if ferrite_sync::mutant!("buffer.lost_change_of_delta") && op.len() % 5 == 0 {
             return true;
         }
         let mut known = self.known.lock();
+        let most = known.most_bytes;
         let ops = &mut known.ops;
         let needed = ops.len() + op.len();
-        if needed > MAX_DELTA_BYTES {
+        if needed > most || !room_for(ops, needed, room) {
             return false;
         }
-        debug_assert!(!op.is_empty(), "a change of nothing");
-        if needed > ops.capacity() {
-            let more = needed.next_power_of_two().max(FIRST_BYTES) - ops.len();
-            let before = ops.capacity();
-            if !room.take(ops.len() + more - before) {
-                return false;
-            }
-            ops.reserve_exact(more);
-            // The allocator may give more than was asked for.
-            let surplus = ops.capacity() - (ops.len() + more);
-            room.used_bytes.fetch_add(surplus, Ordering::Relaxed);
-        }
         ops.extend_from_slice(op);
+        debug_assert!(ops.len() == needed, "{} of {needed} bytes", ops.len());
         true
     }
 
-    /// The page has changed in a way that is not kept.
-    #[inline]
+    /// They are not known any more.
     pub(crate) fn forget(&self, room: &ChangeRoom) {
-        if self.is_known() {
-            self.is_known.store(false, Ordering::Relaxed);
-            let known = std::mem::take(&mut *self.known.lock());
-            room.give(known.ops.capacity());
-        }
+        let known = std::mem::take(&mut *self.known.lock());
+        debug_assert!(known.most_bytes > 0, "forgotten twice");
+        room.give(known.ops.capacity());
     }
 
-    /// What is known goes on as the changes of another frame, to which the page moves. Under the
-    /// exclusive latch of the one, and before the other is published.
+    /// What is known goes on as the changes of another frame, to which the page moves.
     pub(crate) fn move_to(&self, other: &Changes) {
-        assert!(!other.is_known(), "changes of two pages in one frame");
-        if self.is_known() {
-            self.is_known.store(false, Ordering::Relaxed);
-            *other.known.lock() = std::mem::take(&mut *self.known.lock());
-            other.is_known.store(true, Ordering::Relaxed);
-        }
+        let known = std::mem::take(&mut *self.known.lock());
+        debug_assert!(known.most_bytes > 0, "changes that are not known move");
+        let before = std::mem::replace(&mut *other.known.lock(), known);
+        assert!(before.most_bytes == 0, "changes of two pages in one frame");
     }
 
-    /// Copies them to `ops`, if they are known and there are some that are no more than `most_bytes`:
-    /// the blob that they belong to.
+    /// Copies them to `ops`, if there are some that are no more than `most_bytes`: the blob that they
+    /// belong to.
     pub(crate) fn copy(&self, most_bytes: usize, ops: &mut Vec<u8>) -> Option<StoredBlob> {
         ops.clear();
-        if !self.is_known() {
-            return None;
-        }
         let known = self.known.lock();
         debug_assert!(known.base.lsn.0 > 0, "changes of no blob");
         let fits = !known.ops.is_empty() && known.ops.len() <= most_bytes;
@@ -163,50 +157,74 @@ impl Changes {
     }
 }
 
+/// Makes `ops` so large that `needed` bytes fit. False: there is no room.
+fn room_for(ops: &mut Vec<u8>, needed: usize, room: &ChangeRoom) -> bool {
+    let before = ops.capacity();
+    if needed <= before {
+        return true;
+    }
+    let wanted = needed.next_power_of_two().max(FIRST_BYTES);
+    if !room.take(wanted - before) {
+        return false;
+    }
+    ops.reserve_exact(wanted - ops.len());
+    // The allocator may give more than was asked for.
+    room.used_bytes
+        .fetch_add(ops.capacity() - wanted, Ordering::Relaxed);
+    assert!(ops.capacity() >= needed, "{} for {needed}", ops.capacity());
+    true
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use ferrite_types::Lsn;
 
-    fn base() -> StoredBlob {
-        StoredBlob {
-            lsn: Lsn(7),
-            crc: 9,
-        }
-    }
+    const BASE: StoredBlob = StoredBlob {
+        lsn: Lsn(7),
+        crc: 9,
+    };
 
     #[test]
     fn they_are_kept_in_order_until_they_are_too_many() {
         let (room, changes, mut out) = (ChangeRoom::new(1 << 20), Changes::default(), Vec::new());
-        changes.add(b"before", &room);
-        assert_eq!(changes.copy(MAX_DELTA_BYTES, &mut out), None);
-        changes.begin(base(), Vec::new(), &room);
+        assert!(!changes.begin(BASE, Vec::new(), 0, &room), "no deltas");
+        assert!(!changes.begin(BASE, vec![1; 9], 8, &room), "too many");
+        assert_eq!(room.used_bytes(), 0);
+        assert!(changes.begin(BASE, Vec::new(), 1000, &room));
         assert_eq!(changes.copy(MAX_DELTA_BYTES, &mut out), None, "none yet");
-        changes.add(b"one", &room);
-        changes.add(b"two", &room);
+        assert!(changes.add(b"one", &room) && changes.add(b"two", &room));
         assert_eq!(changes.copy(5, &mut out), None);
-        assert_eq!(changes.copy(6, &mut out), Some(base()));
+        assert_eq!(changes.copy(6, &mut out), Some(BASE));
         assert_eq!(out, b"onetwo");
         assert!(room.used_bytes() >= 6);
-        for _ in 0..MAX_DELTA_BYTES {
-            changes.add(b"x", &room);
-        }
-        assert!(!changes.is_known());
+        let more = (0..2000).take_while(|_| changes.add(b"x", &room)).count();
+        assert_eq!(more, 1000 - 6);
+        changes.forget(&room);
         assert_eq!(room.used_bytes(), 0);
     }
 
     #[test]
-    fn what_does_not_fit_the_room_is_forgotten() {
+    fn what_does_not_fit_the_room_is_not_kept() {
         let (room, mut out) = (ChangeRoom::new(16 * 1000), Vec::new());
         let frames: Vec<Changes> = (0..8).map(|_| Changes::default()).collect();
-        for changes in &frames {
-            changes.begin(base(), Vec::new(), &room);
-            changes.add(&[1; 200], &room);
-        }
-        let known = frames.iter().filter(|c| c.is_known()).count();
-        assert_eq!(known, 3, "256 bytes each");
+        let kept = |changes: &&Changes| {
+            assert!(changes.begin(BASE, Vec::new(), 1000, &room));
+            changes.add(&[1; 200], &room)
+        };
+        assert_eq!(frames.iter().filter(kept).count(), 3, "256 bytes each");
         assert!(frames[0].copy(300, &mut out).is_some());
-        frames.iter().for_each(|c| c.forget(&room));
+        // The pool gets smaller, and larger again.
+        room.resize(16 * 500);
+        assert_eq!(room.used_bytes(), 3 * 256);
+        assert!(!frames[0].add(&[1; 200], &room));
+        room.resize(16 * 5000);
+        assert!(frames[0].add(&[1; 200], &room));
+        let elsewhere = Changes::default();
+        frames[0].move_to(&elsewhere);
+        assert!(elsewhere.copy(400, &mut out).is_some() && out.len() == 400);
+        elsewhere.forget(&room);
+        frames[1..].iter().for_each(|changes| changes.forget(&room));
         assert_eq!(room.used_bytes(), 0);
     }
 }

@@ -3,11 +3,11 @@
 use crate::frame::Kind;
 use crate::write_tests::{pool_on, INDEX};
 use crate::Pool;
-use ferrite_io::sim::SimStorage;
+use ferrite_io::sim::{Fault, SimStorage};
 use ferrite_store::Location;
 use ferrite_sync::Arc;
 use ferrite_types::format::record_kind;
-use ferrite_types::{Lsn, PageId, Result, PAGE_BYTES};
+use ferrite_types::{Error, Lsn, PageId, Result, PAGE_BYTES};
 
 /// An operation is a place (u16) and a byte.
 fn apply(_: PageId, ops: &[u8], page: &mut [u8]) -> Result<()> {
@@ -18,8 +18,22 @@ fn apply(_: PageId, ops: &[u8], page: &mut [u8]) -> Result<()> {
 }
 
 fn pool_with_leaf() -> (Arc<Pool>, PageId) {
-    let pool = pool_on(&SimStorage::new(1));
+    pool_with_leaf_on(&SimStorage::new(1))
+}
+
+fn pool_with_leaf_on(sim: &SimStorage) -> (Arc<Pool>, PageId) {
+    let pool = pool_on(sim);
     pool.store().set_apply(apply);
+    let page = new_leaf(&pool);
+    flush(&pool);
+    (pool, page)
+}
+
+fn frame_of(pool: &Pool, page: PageId) -> u32 {
+    pool.store().directory().get(page).as_frame().unwrap()
+}
+
+fn new_leaf(pool: &Pool) -> PageId {
     let page = pool.alloc_page(INDEX);
     let mut frame = pool.reserve(1).unwrap().pop().unwrap();
     let bytes = frame.bytes_mut();
@@ -30,8 +44,7 @@ fn pool_with_leaf() -> (Arc<Pool>, PageId) {
     bytes[10..8000].fill(1);
     pool.append(record_kind::MINI_TXN, &[b"leaf"], &[frame.frame_no()]);
     pool.publish_new(page, frame);
-    flush(&pool);
-    (pool, page)
+    page
 }
 
 fn flush(pool: &Pool) {
@@ -159,4 +172,102 @@ fn there_are_no_deltas_while_deleted_data_is_overwritten() {
     flush(&pool);
     assert_eq!(pool.stats.deltas_written.get(), 0);
     assert!(pool.store().delta_of(page).is_none());
+}
+
+/// A page that moves to another frame, because the pool shrinks, takes its changes along.
+#[test]
+fn changes_move_with_their_page() {
+    let (pool, page) = pool_with_leaf();
+    change(&pool, page, 100, 7);
+    flush(&pool);
+    let (f, kept) = (frame_of(&pool, page), pool.change_bytes());
+    assert!(kept > 0 && pool.frame(f).knows_changes());
+    assert!(pool.move_page(f, Kind::Leaf));
+    let g = frame_of(&pool, page);
+    assert!(g != f && pool.frame(g).knows_changes() && !pool.frame(f).knows_changes());
+    assert_eq!(pool.change_bytes(), kept);
+    change(&pool, page, 101, 8);
+    flush(&pool);
+    assert_eq!(pool.stats.deltas_written.get(), 2, "not as a whole");
+    put_away(&pool, page);
+    assert_eq!(text(&pool, page), [7, 8, 1]);
+    put_away(&pool, page);
+    assert_eq!(pool.change_bytes(), 0);
+}
+
+/// Frames that a larger pool has got keep changes, and so does what is left of a smaller one.
+#[test]
+fn changes_of_a_pool_that_grows_and_shrinks() {
+    let (pool, first) = pool_with_leaf();
+    let small = pool.size_bytes();
+    pool.resize(small * 3).unwrap();
+    let pages: Vec<PageId> = (0..pool.free_frames()).map(|_| new_leaf(&pool)).collect();
+    flush(&pool);
+    for page in &pages {
+        (0..100).for_each(|_| change(&pool, *page, 100, 7));
+    }
+    assert!(
+        pool.change_bytes() > small as usize / 16,
+        "its larger share"
+    );
+    assert!(pages
+        .iter()
+        .any(|p| frame_of(&pool, *p) as u64 * (PAGE_BYTES as u64) >= small));
+    flush(&pool);
+    let deltas = pool.store().stats().deltas_live;
+    assert!(deltas > 0 && deltas == pool.stats.deltas_written.get());
+    pool.resize(small).unwrap();
+    let mut batch = pool.new_write_batch();
+    while pool.leaving_frames() > 0 {
+        // The pool is full of pages in use: those that do not move are dropped.
+        pool.frames()
+            .iter()
+            .for_each(|frame| assert!(!frame.is_ahead() || frame.cool()));
+        pool.collect_leaving(&mut batch);
+        pool.write_out(&mut batch).unwrap();
+    }
+    assert!(pool.change_bytes() <= small as usize / 16);
+    for page in pages.iter().chain([&first]) {
+        if pool.is_away(*page) {
+            continue;
+        }
+        assert!((frame_of(&pool, *page) as u64) < small / PAGE_BYTES as u64);
+        change(&pool, *page, 101, 8);
+    }
+    flush(&pool);
+    for page in &pages {
+        if !pool.is_away(*page) {
+            put_away(&pool, *page);
+        }
+        let [a, b, _] = text(&pool, *page);
+        assert!(a == 7 && (b == 8 || b == 1), "{page}: {a} {b}");
+        put_away(&pool, *page);
+    }
+    put_away_all(&pool, &[first]);
+    assert_eq!(pool.change_bytes(), 0, "nothing is in memory");
+}
+
+fn put_away_all(pool: &Pool, pages: &[PageId]) {
+    for page in pages.iter().filter(|page| !pool.is_away(**page)) {
+        put_away(pool, *page);
+    }
+}
+
+/// What could not be written is in the next delta, with what has come since.
+#[test]
+fn changes_outlive_a_full_disk() {
+    let sim = SimStorage::new(1);
+    let (pool, page) = pool_with_leaf_on(&sim);
+    for n in 0..3u16 {
+        change(&pool, page, 100 + n, 7 + n as u8);
+        sim.inject_in(Fault::Full, 1, "store.");
+        let refused = pool.flush_all_below(Lsn::MAX);
+        assert!(matches!(refused, Err(Error::DiskFull(_))), "{refused:?}");
+        sim.clear_faults();
+        assert!(pool.frame(frame_of(&pool, page)).is_dirty());
+    }
+    flush(&pool);
+    assert_eq!(pool.stats.deltas_written.get(), 1);
+    put_away(&pool, page);
+    assert_eq!(text(&pool, page), [7, 8, 9]);
 }

@@ -127,7 +127,7 @@ impl Pool {
     /// An unused frame goes back; while the pool shrinks, to those that are given to no page.
     pub(crate) fn give_back(&self, f: u32) {
         self.frame(f).clear();
-        self.changes(f).forget(&self.change_room);
+        self.forget_changes(f);
         let mut free = self.free.lock();
         debug_assert!(
             !free.list.iter().rev().take(64).any(|g| *g == f),
@@ -243,8 +243,8 @@ impl Pool {
             let tag = self.epochs.retired_now();
             self.retired.lock().push_back((tag, f));
         } else {
+            self.forget_changes(f);
             frame.clear();
-            self.changes(f).forget(&self.change_room);
         }
     }
 }

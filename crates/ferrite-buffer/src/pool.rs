@@ -13,7 +13,7 @@ use crate::packing::Packings;
 use crate::page_prefix;
 use crate::writer_state::WriterState;
 use ferrite_redo::Log;
-use ferrite_store::{Location, PageRead, Store, Word};
+use ferrite_store::{changes_that_fit, Location, PageRead, Store, StoredBlob, Word};
 use ferrite_sync::atomic::{AtomicUsize, Ordering};
 use ferrite_sync::epoch::{EpochGuard, Epochs};
 use ferrite_sync::waits::{waiting, Of, Reason};
@@ -178,6 +178,47 @@ impl Pool {
     /// Of the page in frame `f`, since the blob at its home was written.
     pub(crate) fn changes(&self, f: u32) -> &Changes {
         self.frames.changes(f)
+    }
+
+    /// The page in frame `f` is the blob `base` at its home with these changes, and those to come.
+    pub(crate) fn begin_changes(&self, f: u32, base: StoredBlob, ops: Vec<u8>) {
+        self.forget_changes(f);
+        let frame = self.frame(f);
+        let most = self.most_changes(frame.home());
+        if self.changes(f).begin(base, ops, most, &self.change_room) {
+            frame.set_knows_changes(true);
+        }
+    }
+
+    /// The page in frame `f` changes in a way that is not kept, or is no more.
+    #[inline]
+    pub(crate) fn forget_changes(&self, f: u32) {
+        let frame = self.frame(f);
+        if frame.knows_changes() {
+            frame.set_knows_changes(false);
+            self.changes(f).forget(&self.change_room);
+        }
+    }
+
+    /// The page in frame `f`, exclusively latched, goes to frame `g`, which is not published yet.
+    pub(crate) fn move_changes(&self, f: u32, g: u32) {
+        let (old, new) = (self.frame(f), self.frame(g));
+        assert!(f != g && !new.knows_changes(), "frame {f} to {g}");
+        if old.knows_changes() {
+            old.set_knows_changes(false);
+            self.changes(f).move_to(self.changes(g));
+            new.set_knows_changes(true);
+        }
+    }
+
+    /// Bytes of changes up to which a delta is written beside that blob.
+    pub(crate) fn most_changes(&self, home: Location) -> usize {
+        // A delta leaves in its base what was deleted.
+        if self.store.keeps_blocks_apart() {
+            return 0;
+        }
+        let granules = home.granules().checked_div(self.delta_share);
+        changes_that_fit(granules.unwrap_or(0))
     }
 
     pub(crate) fn frames(&self) -> &[Frame] {
@@ -346,7 +387,7 @@ impl Pool {
         frame.set_lsn(header.lsn);
         let kind = kind_of(bytes);
         if kind == Kind::Leaf {
-            self.changes(f).begin(base, changes, &self.change_room);
+            self.begin_changes(f, base, changes);
         }
         frame.set_kind(kind);
         Ok(())

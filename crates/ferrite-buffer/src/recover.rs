@@ -121,7 +121,7 @@ impl Pool {
             // no reader yet.
             let bytes = unsafe { self.arena().page_mut(f) };
             // Much may be redone in many pages: they are written as a whole.
-            self.changes(f).forget(&self.change_room);
+            self.forget_changes(f);
             apply(nth, bytes)?;
             // The start: the next recovery must read this record again.
             if frame.mark_dirty(step.start) {

@@ -190,7 +190,7 @@ impl Pool {
         // SAFETY: `g` is not published, and `f` is under its exclusive latch.
         unsafe { self.arena().page_mut(g) }.copy_from_slice(unsafe { self.arena().page(f) });
         new.touch();
-        self.changes(f).move_to(self.changes(g));
+        self.move_changes(f, g);
         new.set_kind(kind);
         // Only who has the frame's latch changes the word that names it.
         let shown = self.store.directory().word(page).compare_exchange(

@@ -240,7 +240,7 @@ impl Pool {
                     frame.set_rec_lsn(None);
                     // A page that has changed meanwhile has forgotten its changes.
                     if let (Some(base), Kind::Leaf) = (copied.whole, frame.kind()) {
-                        self.changes(f).begin(base, Vec::new(), &self.change_room);
+                        self.begin_changes(f, base, Vec::new());
                     }
                 } else {
                     if late.written {

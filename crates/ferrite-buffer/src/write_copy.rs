@@ -6,7 +6,7 @@
 use crate::frame::Kind;
 use crate::pool::Pool;
 use crate::write::{Copied, WriteBatch};
-use ferrite_store::{changes_that_fit, Location, PageImage, Staged, StoredBlob};
+use ferrite_store::{PageImage, Staged, StoredBlob};
 use ferrite_sync::atomic::Ordering;
 use ferrite_types::{IndexId, Lsn, PAGE_BYTES};
 
@@ -98,11 +98,14 @@ impl Pool {
             whole: None,
         };
         debug_assert!(
-            frame.kind() == Kind::Leaf || !self.changes(f).is_known(),
+            frame.kind() == Kind::Leaf || !frame.knows_changes(),
             "{page}: changes of an inner node"
         );
-        let most = self.most_changes(frame.home());
-        let part = match self.changes(f).copy(most, &mut batch.changes) {
+        let known = frame.knows_changes().then(|| {
+            let most = self.most_changes(frame.home());
+            self.changes(f).copy(most, &mut batch.changes)
+        });
+        let part = match known.flatten() {
             Some(base) => Part::Delta(base),
             None => {
                 let image = self.image(bytes, &mut batch.tidied);
@@ -110,16 +113,6 @@ impl Pool {
             }
         };
         (part, IndexId(index), copied)
-    }
-
-    /// Bytes of changes up to which a delta is written beside that blob.
-    fn most_changes(&self, home: Location) -> usize {
-        // A delta leaves in its base what was deleted.
-        if self.store.keeps_blocks_apart() {
-            return 0;
-        }
-        let granules = home.granules().checked_div(self.delta_share);
-        changes_that_fit(granules.unwrap_or(0))
     }
 
     /// The changes that were copied become a delta of the batch, which has room for it.
