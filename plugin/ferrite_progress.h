@@ -19,7 +19,8 @@ namespace ferrite {
 class Progress {
  public:
   /* Stages that take as long as each other, as far as one can tell. */
-  Progress(THD *thd, uint stages) : m_thd(thd), m_is_first(!thd->progress.arena) {
+  Progress(THD *thd, uint stages)
+      : m_thd(thd), m_is_first(!thd->progress.arena), m_to_come(stages - 1) {
     if (m_is_first) thd_progress_init(thd, stages);
   }
   ~Progress() {
@@ -28,8 +29,11 @@ class Progress {
   Progress(const Progress &) = delete;
   Progress &operator=(const Progress &) = delete;
 
+  /* More than were said go on within the last one. */
   void next_stage() {
-    if (m_is_first) thd_progress_next_stage(m_thd);
+    if (!m_is_first || !m_to_come) return;
+    m_to_come--;
+    thd_progress_next_stage(m_thd);
   }
   /* Of a number that is an estimate. */
   void report(ulonglong done, ulonglong about) {
@@ -39,6 +43,7 @@ class Progress {
  private:
   THD *const m_thd;
   const bool m_is_first;
+  uint m_to_come;
 };
 
 }  // namespace ferrite

@@ -72,7 +72,10 @@ int ha_ferrite::check(THD *thd, HA_CHECK_OPT *check_opt) {
     /* Which one it is. */
     found = check_trees(thd, true);
     if (found == HA_ADMIN_OK) found = check_indexes(thd, &progress, true);
-    DBUG_ASSERT(found != HA_ADMIN_OK);
+    if (found == HA_ADMIN_OK) {
+      report_fault(thd, "indexes had other entries than the rows when they were read first");
+      return HA_ADMIN_CORRUPT;
+    }
   }
   if (found == kEntriesDiffer) return HA_ADMIN_CORRUPT;
   if (found != HA_ADMIN_OK || !extended) return found;

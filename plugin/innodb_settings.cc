@@ -19,10 +19,11 @@ struct SessionBool {
   const char def_val;
   DECLARE_THDVAR_FUNC(char);
 };
-struct GlobalLong {
+template <class Number>
+struct GlobalNumber {
   MYSQL_PLUGIN_VAR_HEADER;
-  long *value;
-  const long def_val, min_val, max_val, blk_sz;
+  Number *value;
+  const Number def_val, min_val, max_val, blk_sz;
 };
 struct GlobalBool {
   MYSQL_PLUGIN_VAR_HEADER;
@@ -35,7 +36,9 @@ const SessionNumber<unsigned int> *lock_wait_timeout = nullptr;
 const SessionNumber<unsigned long> *long_lock_wait_timeout = nullptr;
 const SessionBool *strict_mode = nullptr;
 const GlobalBool *rollback_on_timeout = nullptr;
-const GlobalLong *autoinc_lock_mode = nullptr;
+/* Of one kind or the other, by the version of the server. */
+const GlobalNumber<long> *long_autoinc_lock_mode = nullptr;
+const GlobalNumber<unsigned int> *autoinc_lock_mode = nullptr;
 
 /* The lowest bits are the type. */
 constexpr int kKind = 0x007f | PLUGIN_VAR_UNSIGNED | PLUGIN_VAR_THDLOCAL;
@@ -45,7 +48,11 @@ const Variable *find(const plugin_ref plugin, const char *name, int kind) {
   struct st_mysql_sys_var **variables = plugin_decl(plugin)->system_vars;
   for (; variables && *variables; variables++) {
     const Variable *variable = reinterpret_cast<const Variable *>(*variables);
-    if (!strcmp(variable->name, name))
+    /* Newer servers have put the plugin's name in front. */
+    static constexpr char kPrefix[] = "innodb_";
+    const size_t skip =
+        strncmp(variable->name, kPrefix, sizeof kPrefix - 1) ? 0 : sizeof kPrefix - 1;
+    if (!strcmp(variable->name + skip, name))
       return (variable->flags & kKind) == kind ? variable : nullptr;
   }
   return nullptr;
@@ -72,7 +79,10 @@ void find_innodb_settings() {
         find<SessionNumber<unsigned long>>(plugin, timeout, PLUGIN_VAR_LONG | session_number);
     strict_mode = find<SessionBool>(plugin, "strict_mode", session_bool);
     rollback_on_timeout = find<GlobalBool>(plugin, "rollback_on_timeout", PLUGIN_VAR_BOOL);
-    autoinc_lock_mode = find<GlobalLong>(plugin, "autoinc_lock_mode", PLUGIN_VAR_LONG);
+    const char *locking = "autoinc_lock_mode";
+    long_autoinc_lock_mode = find<GlobalNumber<long>>(plugin, locking, PLUGIN_VAR_LONG);
+    autoinc_lock_mode =
+        find<GlobalNumber<unsigned int>>(plugin, locking, PLUGIN_VAR_INT | PLUGIN_VAR_UNSIGNED);
   }
   plugin_unlock(nullptr, plugin);
 }
@@ -95,7 +105,8 @@ bool innodb_rollback_on_timeout(bool otherwise) {
 }
 
 long innodb_autoinc_lock_mode(long otherwise) {
-  return autoinc_lock_mode ? *autoinc_lock_mode->value : otherwise;
+  if (long_autoinc_lock_mode) return *long_autoinc_lock_mode->value;
+  return autoinc_lock_mode ? static_cast<long>(*autoinc_lock_mode->value) : otherwise;
 }
 
 }  // namespace ferrite
