@@ -5,10 +5,11 @@
  * - A counter only rises (but for ALTER TABLE). It is read and raised under autoinc_mutex, which is
  *   held over no wait and no I/O.
  * - A statement that the binary log keeps as text gets consecutive values, since it holds only the
- *   first: of its rows' number in advance (INSERT ... VALUES), or with the lock AUTO_INC of the
- * core until its end (of a function or trigger: until the end of the client's statement). Whoever
- * has that lock, or waits for it, is counted in autoinc_lockers; while that is not 0 every other
- *   statement that needs a value, or raises the counter with one of its own, asks for it, too.
+ *   first: those of as many rows as it has (INSERT ... VALUES), or all of them, with the lock
+ *   AUTO_INC of the core until its end (in a function or trigger: that of the client's statement).
+ *   Whoever has that lock, or waits for it, is counted in autoinc_lockers; while that is not 0
+ *   every other statement that needs a value, or raises the counter with one of its own, asks for
+ *   it, too.
  * - Locking: AUTO_INC (waits as for a row) before autoinc_mutex, never the other way round.
  */
 #include "ha_ferrite.h"
