@@ -242,6 +242,44 @@ def scenario_what_ignore_has_passed_over(env: Env) -> None:
         equal(answers[1], True, "it waits")
 
 
+def scenario_what_ignore_looks_at_is_waited_for(env: Env) -> None:
+    """IGNORE waits for a lock on a child: that wait can be part of a deadlock, which is found at once, and ends by KILL."""
+    for key in ("PRIMARY KEY", "KEY"):
+
+        def play(name: str, kind: str = key) -> list[object]:
+            first, second, admin = env.session(), env.session(), env.session()
+            first.run(f"CREATE TABLE p (id INT PRIMARY KEY, v INT) ENGINE={name}")
+            first.run(f"CREATE TABLE c (p INT, v INT, {kind} (p), FOREIGN KEY (p) REFERENCES p (id)) ENGINE={name}")
+            first.run("INSERT INTO p (id) VALUES (1), (2), (3)")
+            first.run("INSERT INTO c VALUES (1, 0), (2, 0)")
+            answers: list[object] = []
+            for session in (first, second):
+                session.run("SET innodb_lock_wait_timeout=30, ferrite_lock_wait_timeout=30")
+            second.run("BEGIN")
+            second.run("SELECT * FROM c WHERE p=2 FOR UPDATE")
+            first.run("BEGIN")
+            first.run("UPDATE p SET v=1 WHERE id=3")
+            running = first.start("DELETE IGNORE FROM p WHERE id=2")
+            answers.append(running.waits(0.3))
+            start = time.monotonic()
+            closing = second.start("UPDATE p SET v=2 WHERE id=3")
+            ends = [running.answer(), closing.answer()]
+            answers.append(1213 in ends)
+            expect(time.monotonic() - start < 5, f"the deadlock is found late: {name}", time.monotonic() - start)
+            for session in (first, second):
+                session.run("ROLLBACK")
+            second.run("BEGIN")
+            second.run("SELECT * FROM c WHERE p=2 FOR UPDATE")
+            running = first.start("DELETE IGNORE FROM p WHERE id=2")
+            answers.append(running.waits(0.3))
+            admin.run(f"KILL QUERY {first.id}")
+            answers.append(running.answer())
+            second.run("ROLLBACK")
+            return [*answers, first.answer("SELECT * FROM p ORDER BY id")]
+
+        env.same_as_innodb(play)
+
+
 VERSIONED = [
     "CREATE TABLE p (id INT PRIMARY KEY, v INT DEFAULT 0) WITH SYSTEM VERSIONING",
     "CREATE TABLE c (id INT PRIMARY KEY, p INT, v INT DEFAULT 0, FOREIGN KEY (p) REFERENCES p (id) ON DELETE CASCADE) WITH SYSTEM VERSIONING",

@@ -3,7 +3,8 @@
 //! Invariants:
 //! - Waiters stand in the order of their arrival numbers, which rise within a line: a waiter is
 //!   found by its number, not by a look at all of them.
-//! - `kinds` counts the modes waited for, `mixed` the waiters that hold something on the key, too.
+//! - `kinds` counts the modes waited for, `mixed` the waiters that hold something on the key, too,
+//!   `reporting` those whose server wants to know whom they wait for.
 //!
 //! Locking: under the shard's mutex, as the queue it belongs to.
 
@@ -23,6 +24,8 @@ pub(crate) struct Waiting {
     pub arrival: u64,
     /// The owner has a granted entry on this key.
     pub holds: bool,
+    /// The server wants to know whom it waits for, also of those who come later.
+    pub reports: bool,
 }
 
 #[derive(Default)]
@@ -30,6 +33,7 @@ pub(crate) struct Line {
     waiting: VecDeque<Waiting>,
     kinds: Counts,
     mixed: u32,
+    reporting: u32,
 }
 
 impl Line {
@@ -58,15 +62,18 @@ impl Line {
     fn is_sound(&self) -> bool {
         let few = self.waiting.len() <= CHECKED_MOST;
         let mixed = || self.waiting.iter().filter(|w| w.holds).count();
+        let reporting = || self.waiting.iter().filter(|w| w.reports).count();
         !few || self.waiting.iter().is_sorted_by_key(|w| w.arrival)
             && self.waiting.iter().all(|w| w.mask != 0)
             && self.mixed as usize == mixed()
+            && self.reporting as usize == reporting()
     }
 
     pub fn push(&mut self, w: Waiting) {
         debug_assert!(self.waiting.back().is_none_or(|b| b.arrival < w.arrival));
         self.kinds.add(w.mask);
         self.mixed += u32::from(w.holds);
+        self.reporting += u32::from(w.reports);
         debug_assert!(
             self.waiting.len() > CHECKED_MOST
                 || !self.iter().any(|other| Arc::ptr_eq(&other.owner, &w.owner)),
@@ -81,6 +88,11 @@ impl Line {
         self.kinds.sub(w.mask);
         assert!(self.mixed >= u32::from(w.holds), "waiters that hold, too");
         self.mixed -= u32::from(w.holds);
+        assert!(
+            self.reporting >= u32::from(w.reports),
+            "waiters that report"
+        );
+        self.reporting -= u32::from(w.reports);
         debug_assert!(self.is_sound(), "a waiter has gone");
         debug_assert!(!self.is_empty() || self.kinds.without(0) == 0, "kinds");
         Some(w)
@@ -105,6 +117,13 @@ impl Line {
             self.mixed += 1;
             debug_assert!(self.mixed as usize <= self.waiting.len());
         }
+    }
+
+    /// Those whose server wants to know that `mask` has come to stand in their way.
+    pub fn reporting(&self, mask: Mask) -> impl Iterator<Item = &Waiting> {
+        let few = if self.reporting == 0 { 0 } else { self.len() };
+        let stands = move |w: &&Waiting| w.reports && conflicts(w.mask, mask);
+        self.waiting.range(..few).filter(stands)
     }
 
     /// Do waiters who ask for `blocked` stand in the way of everybody behind them? A gap is never

@@ -112,15 +112,21 @@ impl Queue {
                 wakes.recheck.push(owner.clone());
             }
         }
-        let added = self.merge(owner, mask);
+        let added = self.merge(owner, mask, wakes);
         debug_assert_eq!(self.missing(owner, mask), 0, "granted and not held");
         added
     }
 
-    fn merge(&mut self, owner: &Arc<Owner>, mask: Mask) -> Added {
+    fn merge(&mut self, owner: &Arc<Owner>, mask: Mask, wakes: &mut Wakes) -> Added {
+        let new = mask & !self.held_by(owner);
         let added = self.granted.add(owner, mask);
         if !self.waiting.is_empty() {
             owner.wanted.store(true, Ordering::SeqCst);
+            // Locks on gaps are granted whoever waits to insert there: a parallel replica must hear of it,
+            // for they may be of a transaction that is to commit later and waits for its turn.
+            let others = self.waiting.reporting(new);
+            let others = others.filter(|w| !Arc::ptr_eq(&w.owner, owner));
+            wakes.recheck.extend(others.map(|w| w.owner.clone()));
             if added.new_entry && owner.is_waiting() {
                 self.waiting.now_holds(owner);
             }
@@ -201,7 +207,7 @@ impl Queue {
             // Who still waits and is newly behind it will look for cycles when it waits itself.
             let added = match kept {
                 0 => Added::default(),
-                kept => self.merge(&w.owner, kept),
+                kept => self.merge(&w.owner, kept, wakes),
             };
             debug_assert_eq!(added.new_entry, new);
             debug_assert_eq!(missing(kept, self.held_by(&w.owner)), 0, "handed on");

@@ -761,6 +761,51 @@ fn who_does_not_want_reports_gets_none() {
     is_clean(&t);
 }
 
+/// A lock on a gap is given whoever waits to insert there. A parallel replica hears of it at once, by
+/// either way: taken, or given with a row that was waited for.
+#[test]
+fn who_comes_to_stand_in_the_way_is_reported() {
+    struct Told(Arc<Mutex<Vec<usize>>>);
+    impl WaitHooks for Told {
+        fn waiting_for(&self, thd: usize) {
+            self.0.lock().push(thd);
+        }
+    }
+    let t = table();
+    let [a, b, c, d] = owners();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let is_told = |thds: &[usize]| {
+        for _ in 0..2_000 {
+            if *told.lock() == thds {
+                return;
+            }
+            thread::sleep_ms(10);
+        }
+        panic!("told of {:?}, not of {thds:?}", *told.lock());
+    };
+    let next = LockRequest::new(IX, b"k", Exclusive, NextKey);
+    t.try_lock(&a, next).unwrap();
+    let (table, inserts, hooks) = (t.clone(), b.clone(), Told(told.clone()));
+    let inserts = thread::spawn("inserts", move || {
+        let request = LockRequest::new(IX, b"k", Exclusive, InsertIntention);
+        table.lock_wait(&inserts, request, LONG, &hooks)
+    });
+    is_told(&[1]);
+    let gap = LockRequest::new(IX, b"k", Shared, Gap);
+    assert_eq!(t.try_lock(&c, gap), Ok(Attempt::Granted));
+    is_told(&[1, 3]);
+    let waits = ask_in_thread(&t, &d, b"k", Exclusive, NextKey, LONG);
+    t.release_all(&a);
+    waits.join().unwrap().unwrap();
+    is_told(&[1, 3, 4]);
+    t.release_all(&c);
+    assert!(!inserts.is_finished(), "behind the fourth");
+    t.release_all(&d);
+    inserts.join().unwrap().unwrap();
+    t.release_all(&b);
+    is_clean(&t);
+}
+
 /// Who looks at a waiter through the server is waited for by it: its connection does not go on
 /// with its transaction meanwhile.
 #[test]

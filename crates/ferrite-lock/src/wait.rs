@@ -50,6 +50,8 @@ type Reported = HashSet<(usize, u64), foldhash::fast::FixedState>;
 pub(crate) struct Ticket {
     pub at: Handle,
     pub sequence: u64,
+    /// The server wants to know whom this waits for.
+    pub reports: bool,
 }
 
 enum Line {
@@ -84,8 +86,9 @@ impl LockTable {
         assert!(mask != 0, "{owner:?} asks for nothing");
         debug_assert!(!owner.is_waiting(), "{owner:?} waits in two lines");
         let number = self.shard_of(k.hash);
+        let wants_reports = hooks.wants_reports();
         let line = loop {
-            match self.stand_in_line(owner, k, mask, forced, wait)? {
+            match self.stand_in_line(owner, k, mask, forced, wait, wants_reports)? {
                 Line::Folded => self.unfold(owner, k, mask),
                 line => break line,
             }
@@ -124,6 +127,7 @@ impl LockTable {
         mask: Mask,
         forced: bool,
         wait: WaitPolicy,
+        reports: bool,
     ) -> Result<Line> {
         let mut wakes = Wakes::default();
         let (number, mut shard) = self.lock_shard(k);
@@ -168,9 +172,15 @@ impl LockTable {
             sequence,
             arrival,
             holds,
+            reports,
         };
         shard.enqueue(slot, w, &self.tally);
-        Ok(Line::Standing(Ticket { at, sequence }))
+        let ticket = Ticket {
+            at,
+            sequence,
+            reports,
+        };
+        Ok(Line::Standing(ticket))
     }
 
     fn sleep(
@@ -184,7 +194,6 @@ impl LockTable {
     ) -> Result<Attempt> {
         let deadline = begun_us.saturating_add(wait.timeout_ms.saturating_mul(1000));
         let mut reported = HashSet::default();
-        let wants_reports = hooks.wants_reports();
         let slowest_us = self.config.ticker_us * TICKER_SLOWEST;
         let mut tick_us = self.config.ticker_us;
         let mut look = true;
@@ -198,8 +207,8 @@ impl LockTable {
             }
             if look {
                 look = false;
-                if wants_reports || *holder == 0 {
-                    self.report(owner, ticket, wants_reports, &mut reported, hooks, holder);
+                if ticket.reports || *holder == 0 {
+                    self.report(owner, ticket, &mut reported, hooks, holder);
                 }
                 // Who holds nothing that anybody waits for closes no cycle.
                 let wanted = owner.wanted.load(Ordering::SeqCst);
@@ -255,17 +264,16 @@ impl LockTable {
         &self,
         owner: &Arc<Owner>,
         ticket: Ticket,
-        wanted: bool,
         reported: &mut Reported,
         hooks: &dyn WaitHooks,
         holder: &mut u64,
     ) {
-        let most = if wanted { REPORTED_MOST } else { 1 };
+        let most = if ticket.reports { REPORTED_MOST } else { 1 };
         for (other, its_wait) in self.waits_for(owner, ticket.sequence, most) {
             if *holder == 0 {
                 *holder = other.thread_id;
             }
-            if !wanted {
+            if !ticket.reports {
                 continue;
             }
             let transaction = (Arc::as_ptr(&other) as usize, other.transactions_ended());

@@ -1,6 +1,7 @@
 //! Locking reads: one entry at a time, locked before it is delivered.
 
 use super::scan_locks::LeftBehind;
+use super::to_stay::Refused;
 use super::{prefix_end, Cursor, Direction, Item, ReadMode, WaitMode};
 use crate::catalog::table::SUPREMUM;
 use crate::state::slot::Isolation;
@@ -445,7 +446,7 @@ impl Cursor {
     }
 
     fn wait_for_entry(
-        &self,
+        &mut self,
         session: &mut Session,
         holder: Option<TxnId>,
         key: &[u8],
@@ -453,7 +454,7 @@ impl Cursor {
         span: Span,
     ) -> Result<()> {
         if self.wait != WaitMode::Wait {
-            return Err(Error::LockTimeout);
+            return Err(self.refuse(session, key, Refused::new(self.number, holder, mode, span)));
         }
         let index = self.table.tree(self.number).index();
         match holder {
@@ -543,7 +544,11 @@ impl Cursor {
             drop(leaf);
             match self.wait {
                 WaitMode::SkipLocked => return Err(Error::Skipped),
-                WaitMode::NoWait => return Err(Error::LockTimeout),
+                WaitMode::NoWait => {
+                    let holder = foreign.then_some(holder);
+                    let refused = Refused::new(0, holder, mode, Span::Record);
+                    return Err(self.refuse(session, pk, refused));
+                }
                 WaitMode::Wait if foreign => {
                     session
                         .wait_for_holder(holder, LockRequest::new(index, pk, mode, Span::Record))?;

@@ -28,6 +28,7 @@ use ferrite_types::{Error, Lsn, PageId, Result};
 use scan_locks::Fold;
 use semi::Semi;
 use std::ops::Range;
+use to_stay::Refused;
 
 /// How a cursor reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -154,6 +155,8 @@ pub struct Cursor {
     is_beyond_leaf: bool,
     ahead: ReadAhead,
     rows_ahead: RowsAhead,
+    /// The lock that it was refused last, where it does not wait.
+    refused: Option<Refused>,
 }
 
 /// First key after all that start with `key`; None: nothing can follow.
@@ -209,6 +212,7 @@ impl Cursor {
             is_beyond_leaf: false,
             ahead: ReadAhead::default(),
             rows_ahead: RowsAhead::default(),
+            refused: None,
         }
     }
 

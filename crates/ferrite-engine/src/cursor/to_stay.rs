@@ -1,14 +1,53 @@
 //! A look at the other table of a foreign key (`rows/reference.rs`) whose answer is to stay.
 //!
-//! Locking: as a locking cursor, without a wait while the table is entered.
+//! Locking: as a locking cursor, without a wait while the table is entered: its DROP would wait as well.
+//! What the cursor is refused is waited for outside, in the lock table, where deadlocks are found and the
+//! server is told who waits for whom (a parallel replica kills who has come too early).
 
 use super::{Cursor, ReadMode, Row, SeekMode, WaitMode};
 use crate::catalog::links::{Peer, RowEnd};
 use crate::rows::reference::{Look, Role};
 use crate::state::slot::Isolation;
 use crate::transaction::session::Session;
-use ferrite_sync::thread;
-use ferrite_types::{Error, Result};
+use ferrite_lock::{LockRequest, Mode, Span};
+use ferrite_types::{Error, Result, TxnId};
+
+/// The lock that a cursor was refused which does not wait; its key is in `Session::buffers.reference`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Refused {
+    /// Of the index.
+    number: usize,
+    /// Who holds it by having written the entry; none: a lock of the lock table is in the way.
+    holder: Option<TxnId>,
+    mode: Mode,
+    span: Span,
+}
+
+impl Refused {
+    pub(super) fn new(number: usize, holder: Option<TxnId>, mode: Mode, span: Span) -> Refused {
+        Refused {
+            number,
+            holder,
+            mode,
+            span,
+        }
+    }
+}
+
+impl Cursor {
+    /// Notes what it was refused, and gives the error to end with.
+    pub(super) fn refuse(&mut self, session: &mut Session, key: &[u8], refused: Refused) -> Error {
+        debug_assert!(
+            self.wait != WaitMode::Wait,
+            "a cursor that waits is refused"
+        );
+        let kept = &mut session.buffers.reference;
+        kept.clear();
+        kept.extend_from_slice(key);
+        self.refused = Some(refused);
+        Error::LockTimeout
+    }
+}
 
 impl Session {
     /// As [`Session::is_there`], and from REPEATABLE READ on the answer stays as it is until the transaction
@@ -18,7 +57,6 @@ impl Session {
     /// # Errors
     /// As [`Session::is_there`].
     pub fn is_there_to_stay(&mut self, peer: &Peer, prefix: &[u8], role: Role) -> Result<bool> {
-        let mut patience_ms = self.lock_timeout_ms;
         loop {
             let there = self.is_there(peer, prefix, role)?;
             if self.isolation <= Isolation::ReadCommitted {
@@ -27,27 +65,38 @@ impl Session {
             let Some(entered) = peer.table.enter() else {
                 return Err(Error::TableChanged);
             };
-            match self.lock_entries(peer, prefix) {
+            let refused = match self.lock_entries(peer, prefix) {
                 // No cursor reads a table that is newer than the snapshot; a look does.
-                Ok(()) | Err(Error::TableChanged) => match self.look(peer, prefix, role)? {
+                Ok(None) | Err(Error::TableChanged) => match self.look(peer, prefix, role)? {
                     Look::There => return Ok(true),
                     Look::Nowhere => return Ok(false),
                     Look::Depends(..) => continue,
                 },
-                Err(Error::LockTimeout) if patience_ms > 0 => {}
+                Ok(Some(refused)) => refused,
                 Err(e) => return Err(e),
-            }
-            // Somebody has a lock on a row that is not there, and changes nothing. That is not waited for
-            // in the table: its DROP would wait as well.
+            };
             drop(entered);
-            self.check_killed()?;
-            thread::sleep_ms(1);
-            patience_ms -= 1;
+            self.wait_where_refused(peer, refused)?;
         }
     }
 
+    /// Waits for a lock that a cursor was refused, and takes it.
+    fn wait_where_refused(&mut self, peer: &Peer, refused: Refused) -> Result<()> {
+        let index = peer.table.tree(refused.number).index();
+        let key = std::mem::take(&mut self.buffers.reference);
+        debug_assert!(!key.is_empty(), "refused nowhere");
+        let request = LockRequest::new(index, &key, refused.mode, refused.span);
+        let result = match refused.holder {
+            Some(txn) => self.wait_for_holder(txn, request),
+            None => self.wait_for_lock(request),
+        };
+        self.buffers.reference = key;
+        result
+    }
+
     /// Locks entries with the key up to the first that lives; if there is none, also where one could come.
-    fn lock_entries(&mut self, peer: &Peer, prefix: &[u8]) -> Result<()> {
+    /// What it was refused, if anything.
+    fn lock_entries(&mut self, peer: &Peer, prefix: &[u8]) -> Result<Option<Refused>> {
         let number = peer.index_no as usize;
         let mut cursor = Cursor::new(&peer.table, number, ReadMode::Shared, WaitMode::NoWait);
         let lives = |row: Row<'_>| match peer.row_end {
@@ -60,7 +109,8 @@ impl Session {
             found = cursor.next_same(self, prefix).map(lives);
         }
         match found {
-            Ok(_) | Err(Error::NotFound) => Ok(()),
+            Ok(_) | Err(Error::NotFound) => Ok(None),
+            Err(Error::LockTimeout) if cursor.refused.is_some() => Ok(cursor.refused),
             Err(e) => Err(e),
         }
     }
