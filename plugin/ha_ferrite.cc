@@ -215,6 +215,12 @@ void ha_ferrite::choose_lock_for(thr_lock_type lock_type, int sql_command, int i
   m_lock = m_stored_lock = mode;
 }
 
+/* Row events of a replica, or of BINLOG statements. */
+static bool applies_row_events(const THD *thd) {
+  const rpl_group_info *rgi = thd->rgi_slave ? thd->rgi_slave : thd->rgi_fake;
+  return rgi && rgi->tables_to_lock;
+}
+
 void ha_ferrite::begin_statement(THD *thd) {
   m_session = ferrite_session_of(thd);
   ferrite_register_trx(thd, m_session);
@@ -222,6 +228,7 @@ void ha_ferrite::begin_statement(THD *thd) {
   m_statement++;
   m_low_isolation = thd_tx_isolation(thd) <= ISO_READ_COMMITTED;
   m_dirty = thd_tx_isolation(thd) == ISO_READ_UNCOMMITTED;
+  m_whole_rows = applies_row_events(thd);
   m_autoinc_rows = 0;
   m_have_payload = false;
   /* init_table_handle_for_HANDLER() is not called for partitions. */

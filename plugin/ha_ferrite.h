@@ -173,6 +173,7 @@ class ha_ferrite final : public ferrite::PagedHandler {
   /* The server changes read_set without telling at times: compare it at every row. */
   void check_plan() {
     if (m_plan_index != m_index || m_plan_lock != m_lock || m_plan_keyread != keyread_enabled() ||
+        m_plan_whole != m_whole_rows ||
         memcmp(m_plan_bits.data(), table->read_set->bitmap, read_set_bytes()))
       make_plan();
   }
@@ -356,6 +357,10 @@ class ha_ferrite final : public ferrite::PagedHandler {
   fe_wait_policy m_wait = FE_WAIT;
   bool m_locked = false; /* external_lock() was called */
   bool m_low_isolation = false;
+  /* A row event of binlog_row_image=MINIMAL or NOBLOB has some columns in read_set, but the row
+     that is changed needs all of them: for its index entries, generated columns, triggers, and the
+     partition that it moves to. */
+  bool m_whole_rows = false;
   bool m_dirty = false; /* READ UNCOMMITTED */
   bool m_semi = false;  /* the server asks for semi-consistent reads */
   uint32_t m_statement = 1;
@@ -386,6 +391,7 @@ class ha_ferrite final : public ferrite::PagedHandler {
   std::vector<my_bitmap_map> m_plan_bits;
   const ferrite::Index *m_plan_index = nullptr;
   fe_lock_mode m_plan_lock = FE_READ_SNAPSHOT;
+  bool m_plan_whole = false;
   bool m_plan_keyread = false;
   bool m_plan_covering = false;
   bool m_plan_pk = false;             /* some wanted column comes from the primary key */

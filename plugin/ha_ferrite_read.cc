@@ -23,6 +23,8 @@ void ha_ferrite::make_plan() {
   m_plan_index = m_index;
   m_plan_lock = m_lock;
   m_plan_keyread = keyread_enabled();
+  m_plan_whole = m_whole_rows;
+  const bool whole = m_whole_rows && m_lock == FE_READ_EXCLUSIVE;
   memcpy(m_plan_bits.data(), table->read_set->bitmap, read_set_bytes());
   m_plan_row.clear();
   m_plan_pk = false;
@@ -31,7 +33,7 @@ void ha_ferrite::make_plan() {
     /* Lookups inside a change (WITHOUT OVERLAPS) ask for the key, not by read_set; a key on
        the prefix of a column needs the column. */
     const bool wanted =
-        bitmap_is_set(table->read_set, c.field_no) ||
+        whole || bitmap_is_set(table->read_set, c.field_no) ||
         (m_plan_keyread && m_lock == FE_READ_EXCLUSIVE && index.touched_by[c.field_no]);
     m_plan_wanted[c.field_no] = wanted;
     m_plan_entry[c.field_no] = wanted && index.covered[c.field_no];
