@@ -17,10 +17,16 @@ Story = list[list[tuple[int, Outcome]]]
 
 
 def known_kind(
-    level: str, schedule: Schedule, stories: tuple[Story, Story], index: int, evidence: Evidence, ours: Evidence
+    level: str,
+    schedule: Schedule,
+    stories: tuple[Story, Story],
+    index: int,
+    seen: tuple[Evidence, Evidence],
+    ours: Evidence,
 ) -> str | None:
-    """The name of the intended difference, if it is one. `evidence`: InnoDB's, after the statement that differs; `ours`: Ferrite's
-    before it."""
+    """The name of the intended difference, if it is one. `seen`: InnoDB's and Ferrite's evidence after the statement that differs;
+    `ours`: Ferrite's before it."""
+    evidence, after = seen
     if index >= len(schedule.acts):
         return None
     words = [{session: outcome.word for session, outcome in story[index]} for story in stories]
@@ -28,7 +34,9 @@ def known_kind(
         return "second-obstacle"
     actor = schedule.acts[index].session
     if words[0].get(actor) == "done" and words[1].get(actor) in ("waits", "deadlock"):
-        if level in ("READ COMMITTED", "READ UNCOMMITTED") and _has_changed_row(evidence, schedule, index):
+        if level in ("READ COMMITTED", "READ UNCOMMITTED") and (
+            _has_changed_row(evidence, schedule, index) or _is_entry_of_own_row(after, schedule, index)
+        ):
             return "changed-row"
         return _of_earlier_wait(evidence, ours, schedule, stories[0], index)
     if "deadlock" in words[1].values():
@@ -90,6 +98,14 @@ def _has_changed_row(evidence: Evidence, schedule: Schedule, index: int) -> bool
         )
         for wait in evidence.waits
     )
+
+
+def _is_entry_of_own_row(after: Evidence, schedule: Schedule, index: int) -> bool:
+    """By Ferrite's tables the statement waits for the entry of a row that one of the two has locked for itself and may have
+    changed: by an UPDATE, or it is the statement's own INSERT."""
+    actor = schedule.acts[index].session
+    changed = {act.session for act in schedule.acts[:index] if act.sql.startswith(("UPDATE", "INSERT", "REPLACE"))}
+    return any(wait.session == actor and wait.own_row and changed & {wait.session, wait.holder} for wait in after.waits)
 
 
 def _secondary_index(sql: str) -> str | None:

@@ -175,7 +175,7 @@ def run_level(players: tuple[Player, Player], level: str, arguments: argparse.Na
             continue
         seen = [player.evidence[index] if index < len(player.evidence) else Evidence() for player in players]
         before = players[1].evidence[index - 1] if 0 < index <= len(players[1].evidence) else Evidence()
-        kind = known_kind(level, schedule, stories, index, seen[0], before)
+        kind = known_kind(level, schedule, stories, index, (seen[0], seen[1]), before)
         if kind:
             totals.known[kind] += 1
             continue

@@ -44,6 +44,10 @@ OUR_LOCK_WAITS = (
     " JOIN information_schema.FERRITE_LOCKS r ON r.lock_id = w.requested_lock_id AND r.lock_trx_id = w.requesting_trx_id"
     " JOIN information_schema.FERRITE_LOCKS b ON b.lock_id = w.blocking_lock_id AND b.lock_trx_id = w.blocking_trx_id"
 )
+OUR_ROW_LOCKS = (
+    "SELECT lock_thread_id, lock_data FROM information_schema.FERRITE_LOCKS"
+    " WHERE lock_index NOT IN ('k', 'u') AND lock_mode LIKE 'X%' AND lock_mode NOT LIKE '%GAP%INSERT%' AND lock_data LIKE '0x%'"
+)
 CACHE_SECONDS = 0.15
 """InnoDB's tables of information_schema are made anew after 0.1 s."""
 
@@ -62,6 +66,8 @@ class Wait:
     """First column of the record; None: the supremum, or a row id."""
     inserts: bool = False
     """It waits for the gap before the record."""
+    own_row: bool = False
+    """Ferrite's: an entry of a secondary index, of which one of the two has the row."""
 
 
 @dataclass
@@ -227,10 +233,16 @@ class Player:
         evidence = Evidence()
         with self.monitor.connection.cursor() as cursor:
             cursor.execute(OUR_LOCK_WAITS)
-            for waiter, holder, index, data, mode, place in cursor.fetchall():
+            waits = cursor.fetchall()
+            cursor.execute(OUR_ROW_LOCKS)
+            rows = [(thread, data[2:]) for thread, data in cursor.fetchall()]
+            for waiter, holder, index, data, mode, place in waits:
                 key = _first_of_entry(index, data)
+                own_row = index in ("k", "u") and any(
+                    thread in (waiter, holder) and data.endswith(row) for thread, row in rows
+                )
                 evidence.waits.append(
-                    Wait(connections[waiter], connections[holder], index, place, key, "INSERT" in mode)
+                    Wait(connections[waiter], connections[holder], index, place, key, "INSERT" in mode, own_row)
                 )
         return evidence
 
