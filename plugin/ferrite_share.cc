@@ -51,7 +51,7 @@ void Layout::init(const TABLE *table) {
       for (const KeyPart &part : pk.parts) pk_bytes += part.width;
     }
   }
-  rows.init(std::move(columns));
+  rows.init(std::move(columns), pk_bytes);
   for (Index &index : indexes) finish_index(table, &index);
 }
 

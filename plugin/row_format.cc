@@ -159,7 +159,10 @@ bool Buffer::assign(fe_slice from) {
 
 /* ---- layout ------------------------------------------------------------------------ */
 
-void RowFormat::init(std::vector<Column> columns) {
+void RowFormat::init(std::vector<Column> columns, size_t pk_bytes) {
+  static_assert(FE_MAX_KEY_BYTES < FE_MAX_RECORD_BYTES, "a row beside its key");
+  const size_t beside_key = FE_MAX_RECORD_BYTES - std::min<size_t>(pk_bytes, FE_MAX_KEY_BYTES);
+  target_bytes_ = std::min<size_t>(FE_MAX_INLINE_PAYLOAD, beside_key);
   columns_ = std::move(columns);
   stored_.clear();
   variable_.clear();
@@ -350,7 +353,6 @@ fe_code RowFormat::gather(const uchar *record, const MY_BITMAP *changed, const V
     }
     if (c.is_null(record)) continue;
     item.data = c.value(record);
-    item.out = c.kind == ColumnKind::kBlob && item.data.len > kBlobInlineBytes;
   }
   return FE_OK;
 }
@@ -394,7 +396,7 @@ fe_code RowFormat::build(fe_session *session, fe_table *table, const uchar *reco
   if (fe_code rc = gather(record, changed, old, items); rc != FE_OK) return rc;
   size_t ref_count;
   size_t total = total_bytes(min_payload(), items, var_count_, &ref_count);
-  total = move_out(kRowTargetBytes, kMinOutOfLineBytes, total, items, &ref_count);
+  total = move_out(target_bytes_, kMinOutOfLineBytes, total, items, &ref_count);
   total = move_out(FE_MAX_INLINE_PAYLOAD, kShortestOutOfLineBytes, total, items, &ref_count);
   /* Nothing may be refused from here on but by the core: it takes back the values that the row
      has brought so far. */

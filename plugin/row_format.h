@@ -30,10 +30,6 @@ namespace ferrite {
 
 constexpr uint8_t kRowVersion = 1;
 constexpr uint16_t kOutOfLine = 0x8000;
-/* A BLOB or TEXT value above this many bytes never lies in the row. */
-constexpr size_t kBlobInlineBytes = 1024;
-/* Beyond this the longest values leave the row, so that a leaf holds several rows. */
-constexpr size_t kRowTargetBytes = 3600;
 /* A value shorter than this is not worth a reference. */
 constexpr size_t kMinOutOfLineBytes = 64;
 /* ... unless the row would not fit at all. */
@@ -122,8 +118,9 @@ class Buffer {
 /* The layout of one table's row payload. */
 class RowFormat {
  public:
-  /* `columns` in field order, with pk_part set. Gives each stored column its place. */
-  void init(std::vector<Column> columns);
+  /* `columns` in field order, with pk_part set. Gives each stored column its place. `pk_bytes`: of
+     the longest primary key, for which a record must have room beside the row. */
+  void init(std::vector<Column> columns, size_t pk_bytes);
   const std::vector<Column> &columns() const { return columns_; }
   const Column &column(uint field_no) const { return columns_[field_no]; }
   /* Bytes of a row whose variable columns are all empty. */
@@ -164,6 +161,9 @@ class RowFormat {
   size_t null_bytes_ = 0;
   size_t fixed_bytes_ = 0;
   size_t var_count_ = 0;
+  /* Of a longer row the longest values are put out of line. Each takes a page of the buffer pool of
+     its own there, whatever its length, and a read of its own. */
+  size_t target_bytes_ = 0;
 };
 
 }  // namespace ferrite

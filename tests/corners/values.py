@@ -282,3 +282,57 @@ def scenario_large_buffers_go_with_the_statement(env: Env) -> None:
         lambda: env.resident_bytes() - before < 60 << 20,
         15,
     )
+
+
+def scenario_long_rows_beside_keys(env: Env) -> None:
+    """Rows up to what a page holds lie in it; with long keys beside them, or several long values, the longest go out of line."""
+    keys = ("INT", "BINARY(16)", "VARCHAR(200)", "VARBINARY(2900)")
+    lengths = (
+        0,
+        1,
+        1023,
+        1024,
+        1025,
+        3599,
+        3600,
+        4100,
+        4200,
+        5000,
+        7890,
+        7970,
+        7990,
+        8000,
+        8001,
+        8200,
+        9000,
+        16400,
+        70000,
+    )
+
+    def play(name: str) -> list[object]:
+        session = env.session()
+        answers: list[object] = []
+        for number, key in enumerate(keys):
+            table = f"r{number}"
+            long_key = key == "VARBINARY(2900)"
+            session.run(
+                f"CREATE TABLE {table} (k {key} PRIMARY KEY, n INT, a LONGTEXT, b BLOB, c VARCHAR(6000), KEY (n)) ENGINE={name}"
+            )
+            for at, length in enumerate(lengths):
+                value = f"CONCAT('{at:03}', REPEAT('k', 2800))" if long_key else str(at)
+                second, third = lengths[-1 - at], min(lengths[(at * 7) % len(lengths)], 6000)
+                session.run(
+                    f"INSERT INTO {table} VALUES ({value}, {at}, REPEAT('a', {length}), REPEAT('b', {min(second, 65000)}), REPEAT('c', {third}))"
+                )
+            session.run(f"UPDATE {table} SET n=n+1")
+            session.run(f"UPDATE {table} SET a=CONCAT(a, 'x') WHERE n % 2")
+            session.run(f"UPDATE {table} SET b=NULL WHERE n % 3 = 0")
+            session.run(f"UPDATE {table} SET c=REPEAT('d', 5990) WHERE n % 5 = 0")
+            answers.append(
+                session.answer(f"SELECT n, LENGTH(a), CRC32(a), LENGTH(b), CRC32(b), CRC32(c) FROM {table} ORDER BY n")
+            )
+            answers.append(session.answer(f"SELECT n FROM {table} WHERE a LIKE '%x' ORDER BY k DESC"))
+            answers.append(session.answer(f"CHECK TABLE {table} EXTENDED")[-1][3])  # type: ignore[index]
+        return answers
+
+    env.same_as_innodb(play)

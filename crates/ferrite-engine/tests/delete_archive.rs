@@ -86,6 +86,52 @@ fn a_reader_of_many_graves_misses_nothing() {
     engine.close().unwrap();
 }
 
+/// Long rows are archived without their payloads, which are versions then: these go to scratch files.
+#[test]
+fn what_is_archived_of_long_rows_is_short() {
+    const LONG: usize = 4000;
+    let long = |n: u64| -> Vec<u8> { (0..LONG as u64).map(|at| (n * 31 + at * 7) as u8).collect() };
+    let (_disk, engine, t, mut w) = database(43);
+    let mut model = BTreeMap::new();
+    for n in 0..ROWS / 3 {
+        insert(&mut w, &t, n, &long(n)).unwrap();
+        model.insert(n, long(n));
+    }
+    w.commit(false).unwrap();
+    let mut s = Session::new(&engine, 0, 2);
+    s.open_snapshot();
+    // Some have been changed since: their chains have two states.
+    for n in (0..ROWS / 3).step_by(3) {
+        let mut changed = long(n);
+        changed[LONG / 2] ^= 0xff;
+        update(&mut w, &t, n, &long(n), &changed).unwrap();
+        w.commit(false).unwrap();
+        delete(&mut w, &t, n, &changed).unwrap();
+    }
+    for n in (0..ROWS / 3).filter(|n| n % 3 != 0) {
+        delete(&mut w, &t, n, &long(n)).unwrap();
+    }
+    w.commit(false).unwrap();
+    wait_until("the end of cleaning up", || {
+        metric(&engine, "history_list_length") == 0
+    });
+    let entries = metric(&engine, "delete_archive_entries");
+    assert!(entries > ROWS * 9 / 10, "{entries} entries");
+    let bytes = metric(&engine, "delete_archive_bytes");
+    assert!(bytes < entries * 256, "{bytes} bytes of {entries} entries");
+    for index_no in 0..3 {
+        assert!(scan(&mut s, &t, index_no) == model, "index {index_no}");
+        assert!(scan_back(&mut s, &t, index_no) == model, "index {index_no}");
+    }
+    s.rollback().unwrap();
+    drop((s, w));
+    wait_until("an empty archive", || {
+        metric(&engine, "delete_archive_entries") == 0
+    });
+    check(&engine, &t);
+    engine.close().unwrap();
+}
+
 /// Archived entries that the reader does not see: it finds nothing for long.
 #[test]
 fn a_reader_of_many_graves_hears_kill() {

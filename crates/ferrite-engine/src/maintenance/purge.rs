@@ -20,6 +20,7 @@ use ferrite_buffer::is_for_want_of_a_frame;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{time, Arc};
 use ferrite_tree::op::{GC_FREEZE, GC_REMOVE};
+use ferrite_tree::record::Header;
 use ferrite_tree::{is_worth_merging, node, LeafMut, Scratch};
 use ferrite_types::{Error, PageId, Result, TxnId};
 use std::ops::Range;
@@ -31,6 +32,8 @@ const DEBT_BATCH: usize = 2;
 /// Locks moved off the records of a leaf under one hold of its latch; beyond that a locked record
 /// stays until the next visit.
 const MOVES_AT_ONCE: usize = 256;
+/// A payload of so many bytes is not kept in the archive of deleted entries.
+const LONG_PAYLOAD_BYTES: usize = 512;
 /// Readers do not add to a queue longer than this.
 const FOUND_MOST: usize = 256;
 
@@ -293,11 +296,36 @@ impl Engine {
         if self.keep_needed(&mut header, rec.value) && !ferrite_sync::mutant!("purge.lose_grave") {
             let newest = self.txns.last_csn();
             debug_assert!(!header.version.is_none() && header.txn == rec.header.txn);
+            let value = self.payload_to_archive(marked.number, &mut header, rec.value);
             let delete_archive = marked.table.archive(marked.number);
-            delete_archive.archive(marked.key, header, rec.value, newest);
+            delete_archive.archive(marked.key, header, value, newest);
             self.purge.archived.fetch_add(1, Ordering::Relaxed);
         }
         true
+    }
+
+    /// What is archived of a deleted entry's payload. That of a long row goes with the row's earlier
+    /// state, which becomes a difference to nothing: versions go to scratch files where memory ends,
+    /// the archive stays in it. The caller alone can reach the chain, and uses the header it leaves.
+    fn payload_to_archive<'v>(
+        &self,
+        number: usize,
+        header: &mut Header,
+        payload: &'v [u8],
+    ) -> &'v [u8] {
+        debug_assert!(header.deleted && !header.version.is_none());
+        // What an entry of another index says is its payload: where its key ends.
+        if number != 0 || payload.len() < LONG_PAYLOAD_BYTES {
+            return payload;
+        }
+        match self.rebase(header.version, payload, &[]) {
+            Ok(version) if !version.is_none() => {
+                header.version = version;
+                &[]
+            }
+            // It cannot be read just now, or went a moment ago: nothing has changed.
+            Ok(_) | Err(_) => payload,
+        }
     }
 
     /// Lets go of archived entries that no snapshot needs any more; how many.
