@@ -178,6 +178,30 @@ static int hton_check_version(handlerton *, const char *path, const LEX_CUSTRING
   return fe_table_definition_version(ferrite_engine, name.c_str()) == before;
 }
 
+static int is_table_defined(void *, const char *name) {
+  char path[FN_REFLEN + 1];
+  const char *end = strchr(name, '/');
+  end = end ? strstr(end, "#P#") : nullptr;
+  const size_t len = end ? static_cast<size_t>(end - name) : strlen(name);
+  if (len + sizeof "./" + sizeof reg_ext > sizeof path) return true;
+  snprintf(path, sizeof path, "./%.*s%s", static_cast<int>(len), name, reg_ext);
+  return !access(path, F_OK);
+}
+
+static void note_dropped_copy(void *, const char *name) {
+  sql_print_information("Ferrite: dropped %s, which an ALTER TABLE had not finished", name);
+}
+
+/* What a DDL statement had left when the server ended is gone. What a rewind or a restore has
+   brought back of one, the server's own log of DDL does not know. */
+static int hton_ddl_recovery_done(handlerton *) {
+  if (!ferrite_engine || ferrite_opened_snapshot()) return 0;
+  if (fe_copies_drop(ferrite_engine, is_table_defined, note_dropped_copy, nullptr) != FE_OK)
+    sql_print_warning("Ferrite: cannot drop the tables of an unfinished ALTER TABLE: %s",
+                      fe_last_error());
+  return 0;
+}
+
 static void fill_handlerton(handlerton *hton) {
   hton->create = ferrite_create_handler;
   hton->flags = HTON_SUPPORTS_EXTENDED_KEYS | HTON_REQUIRES_CLOSE_AFTER_TRUNCATE |
@@ -207,6 +231,7 @@ static void fill_handlerton(handlerton *hton) {
 
   hton->drop_database = hton_drop_database;
   hton->check_version = hton_check_version;
+  hton->signal_ddl_recovery_done = hton_ddl_recovery_done;
   hton->prepare_for_backup = ferrite_prepare_for_backup;
   hton->end_backup = ferrite_end_backup;
   hton->flush_logs = hton_flush_logs;

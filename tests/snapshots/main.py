@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from random import Random
 from typing import Any
@@ -315,6 +316,55 @@ def _bounds(server: Server) -> None:
     _say("names are checked, the schedule keeps two, and the oldest go")
 
 
+def _check(server: Server) -> str:
+    """What ferrite-check says of the stopped server's data."""
+    check = [os.environ["FERRITE_CHECK"], str(server.datadir)]
+    run = subprocess.run(check, capture_output=True, text=True, check=False, timeout=300)
+    if run.returncode:
+        raise Failed(f"ferrite-check: exit code {run.returncode}: {run.stdout}{run.stderr}")
+    return run.stdout
+
+
+def _amid_alter(server: Server) -> None:
+    """A snapshot taken while ALTER TABLE copies: going back to it brings no half of a table."""
+    for partitions in ("", " PARTITION BY HASH (id) PARTITIONS 3"):
+        connection, other = server.connect(autocommit=True), server.connect(autocommit=True)
+        with contextlib.closing(connection), contextlib.closing(other), connection.cursor() as cursor:
+            cursor.execute("DROP TABLE IF EXISTS test.amid")
+            cursor.execute(f"CREATE TABLE test.amid (id INT PRIMARY KEY, v INT, KEY (v)) ENGINE=FERRITE{partitions}")
+            cursor.execute("INSERT INTO test.amid SELECT seq, seq FROM test.seq_1_to_400000")
+            alter = threading.Thread(
+                target=other.cursor().execute, args=("ALTER TABLE test.amid FORCE, ALGORITHM=COPY",)
+            )
+            alter.start()
+            copied = 0.0
+            while alter.is_alive() and copied <= 20:
+                cursor.execute(f"SELECT progress FROM information_schema.PROCESSLIST WHERE id = {other.thread_id()}")
+                copied = float(cursor.fetchone()[0])
+            cursor.execute("SET GLOBAL ferrite_snapshot_create = 'amid'")
+            during = alter.is_alive()
+            alter.join()
+        if not during:
+            raise Failed("ALTER TABLE had ended before the snapshot was taken")
+        server.stop()
+        code, text = _tool(server, "amid", "--keep-as", "after")
+        if code:
+            raise Failed(f"rewind to amid: exit code {code}: {text}")
+        if "not finished" not in _check(server):
+            raise Failed("the snapshot has no copy in it")
+        server.start()
+        if "which an ALTER TABLE had not finished" not in server.log_tail(200):
+            raise Failed(f"the copy is not dropped: {server.log_tail()}")
+        if _ask(server, "SELECT COUNT(*) FROM test.amid FORCE INDEX (v)") != 400000:
+            raise Failed("rows are lost")
+        server.stop()
+        if "not finished" in _check(server):
+            raise Failed("the copy is still there")
+        server.start()
+        for name in ("amid", "after"):
+            _ask(server, f"SET GLOBAL ferrite_snapshot_drop = '{name}'")
+
+
 def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="tests/snapshots/run.sh", description=__doc__)
@@ -343,6 +393,7 @@ def main() -> int:
             opened(server, home, _rewind, _say)
         if options.only in (None, "rest"):
             _definitions(server)
+            _amid_alter(server)
         if options.only in (None, "crashes"):
             _cut_off(server, crashes, options.seed)
             _crashes(server, crashes, options.seed)

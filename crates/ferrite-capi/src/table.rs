@@ -10,7 +10,7 @@ use ferrite_lock::TableMode;
 use ferrite_sync::{Arc, Mutex};
 use ferrite_types::format::Packing;
 use ferrite_types::Result;
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_void, CString};
 
 /// An open table.
 pub struct fe_table {
@@ -202,6 +202,35 @@ pub unsafe extern "C" fn fe_database_drop(
         }
     }
     FE_OK
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_copies_drop(
+    engine: *mut fe_engine,
+    is_defined: unsafe extern "C" fn(*mut c_void, *const c_char) -> c_int,
+    dropped: unsafe extern "C" fn(*mut c_void, *const c_char),
+    arg: *mut c_void,
+) -> fe_code {
+    // SAFETY: a valid handle.
+    let engine = unsafe { engine_of(engine) };
+    // A name with a zero byte cannot be asked for: it stays.
+    let known = |name: &str| {
+        CString::new(name).map_or(true, |name| {
+            // SAFETY: the callback takes what the header says.
+            unsafe { is_defined(arg, name.as_ptr()) != 0 }
+        })
+    };
+    match engine.drop_abandoned_copies(&known) {
+        Ok(names) => {
+            for name in names.into_iter().filter_map(|n| CString::new(n).ok()) {
+                // SAFETY: the callback takes what the header says.
+                unsafe { dropped(arg, name.as_ptr()) };
+            }
+            FE_OK
+        }
+        Err(e) => fail(&e),
+    }
 }
 
 /// See the header.

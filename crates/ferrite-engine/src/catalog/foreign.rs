@@ -119,6 +119,24 @@ pub(crate) fn is_copy(table: &str) -> bool {
     name.starts_with("#sql-")
 }
 
+/// How the names of tables begin that ALTER TABLE fills.
+pub(crate) const ALTER_COPY: &str = "#sql-alter-";
+/// And of what it has put aside for that.
+const ALTER_ORIGINAL: &str = "#sql-backup-";
+
+/// True for a table, or a partition of one, that an ALTER TABLE fills: as long as it has this name, entries
+/// of its indexes may be missing.
+pub fn is_alter_copy(table: &str) -> bool {
+    original_of(table).is_some()
+}
+
+/// What the table is called meanwhile that such a copy is to take the place of, if it is put aside.
+pub(crate) fn original_of(copy: &str) -> Option<String> {
+    let (database, name) = copy.rsplit_once('/')?;
+    let rest = name.strip_prefix(ALTER_COPY)?;
+    Some(format!("{database}/{ALTER_ORIGINAL}{rest}"))
+}
+
 /// "db" of "db/table".
 pub(crate) fn database_of(table: &str) -> &str {
     table.rsplit_once('/').map_or("", |(db, _)| db)

@@ -13,7 +13,7 @@ use super::{Dictionary, State};
 use crate::catalog::describe::Description;
 use crate::catalog::foreign::{
     chunk_key, chunks, database_of, decode, encode, is_copy, same_name, table_of, ForeignKey,
-    ForeignPlace, Pending,
+    ForeignPlace, Pending, ALTER_COPY,
 };
 use crate::catalog::spec::{record_key, TableSpec};
 use ferrite_sync::{kill_point, mutant, Arc};
@@ -198,13 +198,10 @@ impl State {
         debug_assert!(!name.is_empty(), "a table without a name");
         self.specs.values().any(|spec| match &spec.replaces {
             Some(replaced) => replaced == name,
-            None => table_of(&spec.name).starts_with(COPY),
+            None => table_of(&spec.name).starts_with(ALTER_COPY),
         })
     }
 }
-
-/// How the names of tables begin that ALTER TABLE fills.
-const COPY: &str = "#sql-alter-";
 
 impl Owned {
     fn new(key: ForeignKey) -> Owned {
