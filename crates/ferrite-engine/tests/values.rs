@@ -490,3 +490,70 @@ fn read_dirty(
         }
     }
 }
+
+/// A leaf that is merged away may become a page of a value of the same table before somebody who was on
+/// the way to it gets there. What stands on such a page where a leaf has the length of its fence is part
+/// of a transaction id, which is small in short tests.
+#[test]
+fn a_value_in_the_place_of_a_leaf_is_no_leaf() {
+    const WRITERS: u64 = 4;
+    const ROWS: u64 = 40;
+    const ROUNDS: u64 = 4_000;
+    let (_disk, engine, t, mut s) = database(77);
+    for n in 0..17_000u64 {
+        insert(&mut s, &t, 1_000_000, &n.to_be_bytes()).unwrap();
+        s.commit(false).unwrap();
+        delete(&mut s, &t, 1_000_000, &n.to_be_bytes()).unwrap();
+        s.commit(false).unwrap();
+    }
+    let work = |writer: u64| {
+        let (engine, t) = (engine.clone(), t.clone());
+        move || {
+            let mut s = Session::new(&engine, 0, 100 + writer);
+            let mut rows: Vec<Option<Vec<u8>>> = vec![None; ROWS as usize];
+            for round in 0..ROUNDS {
+                let seed = round * 7 + writer;
+                for step in 0..5 {
+                    // Neighbours in the tree are of different writers.
+                    let at = (seed * 5 + step) % ROWS;
+                    let n = at * WRITERS + writer;
+                    let put = match rows[at as usize].take() {
+                        Some(payload) => {
+                            let (k, u) = (key(n), key(n));
+                            s.delete_row(&t, &key(n), &entries(&k, &u)).unwrap();
+                            drop(payload);
+                            continue;
+                        }
+                        None if seed % 2 == 0 => {
+                            payload_of(&mut s, &t, &[value_of(n, 20_000)], b"")
+                        }
+                        None => payload_of(&mut s, &t, &[], &value_of(n, 7_000)),
+                    };
+                    let (k, u) = (key(n), key(n));
+                    let dup = &mut DupInfo::default();
+                    s.insert_row(&t, Some(&key(n)), &put, &entries(&k, &u), false, dup)
+                        .unwrap();
+                    rows[at as usize] = Some(put);
+                }
+                s.commit(false).unwrap();
+            }
+            rows.iter().flatten().count()
+        }
+    };
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|n| thread::spawn("writes", work(n)))
+        .collect();
+    let rows: usize = writers.into_iter().map(|w| w.join().unwrap()).sum();
+    settle(&engine);
+    let mut cursor = Cursor::new(&t, 0, ReadMode::Exclusive, WaitMode::Wait);
+    let mut found = usize::from(cursor.first(&mut s).is_ok());
+    while cursor.next(&mut s).is_ok() {
+        found += 1;
+    }
+    assert_eq!(found, rows, "rows");
+    s.commit(false).unwrap();
+    drop(cursor);
+    drop(s);
+    check(&engine, &t);
+    engine.close().unwrap();
+}

@@ -59,6 +59,11 @@ fn get32(page: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([page[at], page[at + 1], page[at + 2], page[at + 3]])
 }
 
+/// A page of a tree: the pages of values begin alike, and say other things behind that.
+#[inline]
+pub fn is_node(page: &[u8]) -> bool {
+    page[5] == KIND_NODE
+}
 /// Index the page belongs to.
 pub fn index(page: &[u8]) -> IndexId {
     IndexId(get32(page, 0))

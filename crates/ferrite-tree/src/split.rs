@@ -156,8 +156,8 @@ impl Tree {
                 Ok(leaf) => leaf.expect("the structure lock keeps the leaf"),
                 Err(e) => break Err(e),
             };
-            assert!(node::covers(&leaf, key), "path and leaf disagree");
             assert!(self.is_our_leaf(&leaf), "{leaf_page} is another tree's");
+            assert!(node::covers(&leaf, key), "path and leaf disagree");
             if node::has_room(&leaf, record_bytes) {
                 break Ok(());
             }

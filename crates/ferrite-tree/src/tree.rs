@@ -279,8 +279,11 @@ impl Tree {
         Ok(())
     }
 
+    /// To be asked before anything else is read of a page that was found without its parent's latch: it
+    /// may have become another tree's, or a value of this index's rows, since its number was read.
     pub(crate) fn is_our_leaf(&self, page: &[u8]) -> bool {
-        node::index(page) == self.index && node::level(page) == 0
+        let is_leaf = node::is_node(page) && node::level(page) == 0;
+        is_leaf && node::index(page) == self.index
     }
 
     pub(crate) fn leaf_shared(&self, goal: Goal<'_>, keep: Keep) -> Result<LeafRef<'_>> {
@@ -393,17 +396,16 @@ impl Tree {
         let mut tries = Tries::default();
         loop {
             if page != PageId::NONE {
-                if let Some(guard) = self.pool.exclusive(page)? {
-                    let covers =
-                        node::covers(&guard, key) || ferrite_sync::mutant!("tree.no_fence_check");
-                    if self.is_our_leaf(&guard) && covers {
+                let guard = self.pool.exclusive(page)?;
+                if let Some(guard) = guard.filter(|guard| self.is_our_leaf(guard)) {
+                    if node::covers(&guard, key) || ferrite_sync::mutant!("tree.no_fence_check") {
                         return Ok(LeafMut {
                             guard,
                             pool: &self.pool,
                             index: self.index,
                         });
                     }
-                    if self.is_our_leaf(&guard) && node::low(&guard) <= key && page != hint {
+                    if node::low(&guard) <= key && page != hint {
                         page = node::right(&guard);
                         continue;
                     }
