@@ -83,9 +83,11 @@ const uchar *ha_ferrite::compute_generated(const uchar *record, std::vector<ucha
   return image->data();
 }
 
-/* New rows have fresh values, but for the history of versions and what comes after a duplicate. */
+/* New rows have fresh values, but for the history of versions, what comes after a duplicate, and
+   row events from a table that does not have the column. */
 int ha_ferrite::insert_generated(const uchar *buf) {
-  if (m_copying || !(table->versioned() || m_replace || m_insert_update)) return insert_row(buf);
+  const bool fresh = !(table->versioned() || m_replace || m_insert_update || m_whole_rows);
+  if (m_copying || fresh) return insert_row(buf);
   const GeneratedInUse place(this);
   BlobsAside of_server(table, place->blobs.data());
   return insert_row(compute_generated(buf, &place->new_image));

@@ -116,6 +116,23 @@ def _replicate(image: str, *replica_options: str) -> None:
                 first.run(sql)
                 _catch_up(primary, follower, 30)
                 _compare(first, second, f"{image}, {name}: {sql}")
+        _fill(first, "CREATE TABLE a (id INT PRIMARY KEY, x INT, y INT)", "(0, 0, 0)")
+        _catch_up(primary, follower, 30)
+        second.run("SET sql_log_bin=0")
+        second.run("ALTER TABLE a ADD COLUMN more INT AS (x + y) VIRTUAL, ADD KEY (more)")
+        for sql in (
+            "INSERT INTO a VALUES (1, 1, 1), (2, 2, 2)",
+            "UPDATE a SET y=9 WHERE id=2",
+            "DELETE FROM a WHERE id=1",
+        ):
+            first.run(sql)
+            _catch_up(primary, follower, 30)
+            equal(
+                second.answer("SELECT id, x, y FROM a ORDER BY 1"), first.answer(ROWS), f"{image}, more columns: {sql}"
+            )
+            equal(second.answer("CHECK TABLE a EXTENDED")[-1][3], "OK", f"CHECK, {image}, more columns: {sql}")  # type: ignore[index]
+        equal(second.answer("SELECT more FROM a FORCE INDEX (more)"), [(0,), (11,)], "the column of the replica alone")
+        second.run("SET sql_log_bin=1")
         second.run("SET GLOBAL slave_run_triggers_for_rbr=YES")
         _fill(first, "CREATE TABLE a (id INT PRIMARY KEY, x INT, y INT)", "(1, 1, 1), (2, 2, 2)")
         _catch_up(primary, follower, 30)
