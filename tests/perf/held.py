@@ -23,6 +23,8 @@ SCANNED = 90
 """Rows of one range."""
 APART = 100
 """Rows from the start of one range to the next: ranges that touch would become one."""
+VALUE_BYTES = 8300
+"""Longer than a row that lies in one page."""
 
 
 def _arguments() -> argparse.Namespace:
@@ -95,7 +97,7 @@ def values(server: Server, arguments: argparse.Namespace) -> float:
     with _session(server) as (_, cursor), _session(server, autocommit=False) as (old, reader):
         cursor.execute(f"CREATE OR REPLACE TABLE blobs (id INT PRIMARY KEY, b TEXT) ENGINE={server.engine.name}")
         cursor.execute(f"CREATE OR REPLACE TABLE beside (id INT PRIMARY KEY, n INT) ENGINE={server.engine.name}")
-        cursor.execute(f"INSERT INTO blobs SELECT seq, REPEAT('x', 3000) FROM seq_1_to_{arguments.values}")
+        cursor.execute(f"INSERT INTO blobs SELECT seq, REPEAT('x', {VALUE_BYTES}) FROM seq_1_to_{arguments.values}")
         cursor.execute("INSERT INTO beside VALUES (1, 0)")
         reader.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
         cursor.execute("DELETE FROM blobs")
@@ -107,7 +109,7 @@ def values(server: Server, arguments: argparse.Namespace) -> float:
             longest = max(longest, time.monotonic() - begun)
         reader.execute("SELECT COUNT(*), SUM(LENGTH(b)) FROM blobs")
         kept = reader.fetchone()
-        if kept != (arguments.values, 3000 * arguments.values):
+        if kept != (arguments.values, VALUE_BYTES * arguments.values):
             sys.exit(f"{server.engine.name}: the snapshot finds {kept}")
         old.rollback()
     return longest * 1000
