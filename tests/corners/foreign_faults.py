@@ -23,7 +23,7 @@ def _family(env: Env, engine: str = "FERRITE", actions: str = "ON DELETE CASCADE
         f"CREATE TABLE d (id INT PRIMARY KEY, c INT, CONSTRAINT g FOREIGN KEY (c) REFERENCES c (id)) ENGINE={engine}"
     )
     session.run("INSERT INTO p (id) VALUES (1), (2), (3), (4), (5)")
-    session.run("INSERT INTO c (id, p, big) SELECT seq, 1 + (seq - 1) DIV 2, REPEAT('b', 5000) FROM seq_1_to_10")
+    session.run("INSERT INTO c (id, p, big) SELECT seq, 1 + (seq - 1) DIV 2, REPEAT('b', 9000) FROM seq_1_to_10")
     session.run("INSERT INTO d VALUES (1, 6)")
     return session
 

@@ -195,7 +195,7 @@ def scenario_a_child_behind_its_parent(env: Env) -> None:
             for n in range(300):
                 first.run(f"INSERT INTO p VALUES ({n}, 0)")
                 first.run(f"INSERT INTO c VALUES ({n}, {n}, 0)")
-                first.run(f"INSERT INTO d VALUES ({n}, {n}, REPEAT('x', 3000))")
+                first.run(f"INSERT INTO d VALUES ({n}, {n}, REPEAT('x', 9000))")
                 if n % 3 == 0:
                     first.run(f"UPDATE c SET id=id+10000 WHERE id={n}")
                 if n % 5 == 0:
