@@ -180,12 +180,8 @@ static int hton_check_version(handlerton *, const char *path, const LEX_CUSTRING
 
 static int is_table_defined(void *, const char *name) {
   char path[FN_REFLEN + 1];
-  const char *end = strchr(name, '/');
-  end = end ? strstr(end, "#P#") : nullptr;
-  const size_t len = end ? static_cast<size_t>(end - name) : strlen(name);
-  if (len + sizeof "./" + sizeof reg_ext > sizeof path) return true;
-  snprintf(path, sizeof path, "./%.*s%s", static_cast<int>(len), name, reg_ext);
-  return !access(path, F_OK);
+  const int len = snprintf(path, sizeof path, "./%s%s", name, reg_ext);
+  return len >= static_cast<int>(sizeof path) || !access(path, F_OK);
 }
 
 static void note_dropped_copy(void *, const char *name) {

@@ -361,6 +361,9 @@ class ha_ferrite final : public ferrite::PagedHandler {
      that is changed needs all of them: for its index entries, generated columns, triggers, and the
      partition that it moves to. */
   bool m_whole_rows = false;
+  bool is_read(uint field_no) const {
+    return m_whole_rows || bitmap_is_set(table->read_set, field_no);
+  }
   bool m_dirty = false; /* READ UNCOMMITTED */
   bool m_semi = false;  /* the server asks for semi-consistent reads */
   uint32_t m_statement = 1;

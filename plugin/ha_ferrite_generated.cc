@@ -56,11 +56,10 @@ ha_ferrite::GeneratedInUse::~GeneratedInUse() {
 }
 
 /* The geometry types are not among the blobs that can be put aside. */
-static bool can_compute(const TABLE *table, const Field *field, bool whole) {
+static bool can_compute(const Field *field) {
   return !ferrite::is_stored(*field->vcol_info) &&
          field->flags & (PART_KEY_FLAG | PART_INDIRECT_KEY_FLAG) &&
-         (!(field->flags & BLOB_FLAG) || field->type() == MYSQL_TYPE_BLOB) &&
-         (whole || bitmap_is_set(table->read_set, field->field_index));
+         (!(field->flags & BLOB_FLAG) || field->type() == MYSQL_TYPE_BLOB);
 }
 
 /* Copies a record, with its virtual columns as they follow from the others. */
@@ -74,7 +73,7 @@ const uchar *ha_ferrite::compute_generated(const uchar *record, std::vector<ucha
   thd->push_internal_handler(&silent);
   table->move_fields(table->field, image->data(), table->record[0]);
   for (Field **field = table->vfield; *field; field++)
-    if (can_compute(table, *field, m_whole_rows))
+    if (can_compute(*field) && is_read((*field)->field_index))
       (*field)->vcol_info->expr->save_in_field(*field, false);
   table->move_fields(table->field, table->record[0], image->data());
   thd->pop_internal_handler();

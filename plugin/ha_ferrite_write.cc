@@ -107,8 +107,7 @@ int ha_ferrite::insert_row(const uchar *buf) {
    written but was not read is in the payload alone: a row that stays the same must be
    reported so. */
 bool ha_ferrite::column_changed(const Column &c, const uchar *old_row, const uchar *new_row) {
-  const bool read = m_whole_rows || bitmap_is_set(table->read_set, c.field_no);
-  if (!read) {
+  if (!is_read(c.field_no)) {
     if (!bitmap_is_set(table->write_set, c.field_no)) return false;
     return !c.stored || !layout().rows.same_value(m_session, m_share->table, m_row_payload.slice(),
                                                   c, new_row, &m_compare);

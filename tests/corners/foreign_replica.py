@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
-import socket
 import threading
 import time
-from collections.abc import Iterator
 
-import pymysql
+from corners.env import DATABASE, Env, equal, expect, options, slow
+from corners.replicas import catch_up, follow, replicating_server, session_on
+from lib.server import Server
 
-from corners.env import DATABASE, SMALL, Env, Session, equal, expect, options, slow
-from lib.engines import engine
-from lib.places import find_places
-from lib.server import Server, home_in_memory
-
-BINLOG = [
-    "--skip-networking=0",
-    "--bind-address=127.0.0.1",
-    "--sync-binlog=0",
-    "--log-bin=b",
-    "--log-slave-updates",
-    "--gtid-strict-mode=1",
-]
 SHOWN = ("p", "c", "d", "e")
 TABLES = [
     "CREATE TABLE p (id INT PRIMARY KEY, v INT DEFAULT 0)",
@@ -36,33 +22,9 @@ LINKS = (("c", "p"), ("d", "c"), ("e", "p"))
 EXPECTED = (1062, 1213, 1451, 1452, 1205, 1020)
 
 
-def _free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
-
-
-@contextlib.contextmanager
-def _server(number: int, name: str, *more: str) -> Iterator[tuple[Server, int]]:
-    """A server whose tables are of that engine unless they say otherwise; it has Ferrite, too."""
-    port = _free_port()
-    own = [*SMALL[:2], *BINLOG, f"--server-id={number}", f"--port={port}", f"--default-storage-engine={name}", *more]
-    server = Server(find_places(), engine("ferrite"), own, home_in_memory())
-    try:
-        server.start()
-        yield server, port
-    finally:
-        server.kill()
-        server.remove()
-
-
-def _session(server: Server, database: str | None = DATABASE, autocommit: bool = True) -> Session:
-    return Session(server.connect(database=database, autocommit=autocommit, read_timeout=60))
-
-
 def _work(server: Server, seed: int, until: float, unexpected: list[object]) -> None:
     dice = random.Random(seed)
-    session = _session(server, autocommit=False)
+    session = session_on(server, autocommit=False)
     while time.monotonic() < until:
         for _ in range(dice.randint(1, 4)):
             row, up, table = dice.randint(1, 30), dice.randint(1, 15), dice.choice("ppcccde")
@@ -92,39 +54,19 @@ def _work(server: Server, seed: int, until: float, unexpected: list[object]) -> 
             unexpected.append((end, "COMMIT"))
 
 
-def _follow(replica: Server, port: int, mode: str, threads: int) -> Session:
-    session = _session(replica, None)
-    session.run("STOP SLAVE")
-    session.run(f"SET GLOBAL slave_parallel_threads={threads}, GLOBAL slave_parallel_mode='{mode}'")
-    session.run("SET GLOBAL ferrite_lock_wait_timeout=5, GLOBAL innodb_lock_wait_timeout=5")
-    session.run(
-        f"CHANGE MASTER TO master_host='127.0.0.1', master_port={port}, master_user='root', master_use_gtid=slave_pos, master_connect_retry=1"
-    )
-    session.run("START SLAVE")
-    return session
-
-
-def _catch_up(primary: Server, follower: Session, seconds: int) -> None:
-    position = _session(primary, None).value("SELECT @@gtid_binlog_pos")
-    done = follower.value(f"SELECT MASTER_GTID_WAIT('{position}', {seconds})")
-    if done != 0:
-        with follower.connection.cursor(pymysql.cursors.DictCursor) as cursor:
-            cursor.execute("SHOW SLAVE STATUS")
-            status = cursor.fetchone()
-        words = ("Last_SQL_Error", "Last_IO_Error", "Slave_SQL_Running_State", "Gtid_Slave_Pos", "Gtid_IO_Pos")
-        expect(False, "the replica does not catch up", [(w, status.get(w)) for w in words])
-
-
 def _story(primary_engine: str, replica_engine: str, formats: tuple[str, ...], mode: str, seconds: float) -> None:
-    with _server(1, primary_engine) as (primary, port), _server(2, replica_engine) as (replica, _):
-        follower = _follow(replica, port, mode, 6)
-        admin = _session(primary, None)
+    with (
+        replicating_server(1, primary_engine) as (primary, port),
+        replicating_server(2, replica_engine) as (replica, _),
+    ):
+        follower = follow(replica, port, mode, 6)
+        admin = session_on(primary, None)
         admin.run("SET GLOBAL ferrite_lock_wait_timeout=2, GLOBAL innodb_lock_wait_timeout=2")
         for number, form in enumerate(formats):
             admin.run(f"SET GLOBAL binlog_format={form}")
             admin.run(f"DROP DATABASE IF EXISTS {DATABASE}")
             admin.run(f"CREATE DATABASE {DATABASE}")
-            first = _session(primary)
+            first = session_on(primary)
             for sql in TABLES:
                 first.run(sql)
             unexpected: list[object] = []
@@ -137,8 +79,8 @@ def _story(primary_engine: str, replica_engine: str, formats: tuple[str, ...], m
             for thread in threads:
                 thread.join()
             expect(not unexpected, "errors that nobody expects", unexpected[:3])
-            _catch_up(primary, follower, 50)
-            second = _session(replica)
+            catch_up(primary, follower, 50)
+            second = session_on(replica)
             for table in SHOWN:
                 rows = f"SELECT * FROM {table} ORDER BY id"
                 equal(
@@ -186,8 +128,8 @@ def scenario_a_child_behind_its_parent(env: Env) -> None:
     """Parent and child of it in transactions one behind the other, in hundreds: the applier that was too early tries again."""
     env.stop()
     for name in ("FERRITE", "InnoDB"):
-        with _server(1, name) as (primary, port), _server(2, "FERRITE") as (replica, _):
-            first = _session(primary, None)
+        with replicating_server(1, name) as (primary, port), replicating_server(2, "FERRITE") as (replica, _):
+            first = session_on(primary, None)
             first.run(f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
             first.run(f"USE {DATABASE}")
             for sql in TABLES:
@@ -200,9 +142,9 @@ def scenario_a_child_behind_its_parent(env: Env) -> None:
                     first.run(f"UPDATE c SET id=id+10000 WHERE id={n}")
                 if n % 5 == 0:
                     first.run(f"DELETE FROM p WHERE id={n}")
-            follower = _follow(replica, port, "optimistic", 8)
-            _catch_up(primary, follower, 50)
-            second = _session(replica)
+            follower = follow(replica, port, "optimistic", 8)
+            catch_up(primary, follower, 50)
+            second = session_on(replica)
             for table in ("p", "c", "d"):
                 rows = f"SELECT * FROM {table} ORDER BY id"
                 equal(second.answer(rows), first.answer(rows), f"{table} from {name}")
@@ -293,8 +235,11 @@ def scenario_history_goes_by_row_events(env: Env) -> None:
     """A row that goes from a table WITH SYSTEM VERSIONING is an update in a row event: its children go all the same."""
     env.stop()
     for name, triggers in (("FERRITE", "NO"), ("InnoDB", "NO"), ("FERRITE", "YES")):
-        with _server(1, name, "--binlog-format=ROW") as (primary, port), _server(2, "FERRITE") as (replica, _):
-            first = _session(primary, None)
+        with (
+            replicating_server(1, name, "--binlog-format=ROW") as (primary, port),
+            replicating_server(2, "FERRITE") as (replica, _),
+        ):
+            first = session_on(primary, None)
             first.run(f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
             first.run(f"USE {DATABASE}")
             for sql in VERSIONED:
@@ -309,11 +254,11 @@ def scenario_history_goes_by_row_events(env: Env) -> None:
             first.run("DELETE FROM c WHERE id=5")
             first.run("DELETE FROM c WHERE p=6")
             first.run("DELETE p, c FROM p JOIN c ON c.p=p.id WHERE p.id=7")
-            second = _session(replica, None)
+            second = session_on(replica, None)
             second.run(f"SET GLOBAL slave_run_triggers_for_rbr={triggers}")
-            follower = _follow(replica, port, "optimistic", 4)
-            _catch_up(primary, follower, 50)
-            second = _session(replica)
+            follower = follow(replica, port, "optimistic", 4)
+            catch_up(primary, follower, 50)
+            second = session_on(replica)
             for table in SHOWN:
                 rows = f"SELECT * FROM {table} ORDER BY id"
                 equal(second.answer(rows), first.answer(rows), f"{table} from {name}")

@@ -14,7 +14,7 @@ from types import ModuleType
 from corners.env import Env, Scenario
 from lib.server import stop_on_signals
 
-FRAME = {"__init__", "env", "main", "make_database"}
+FRAME = {"__init__", "env", "main", "make_database", "replicas"}
 
 
 def _arguments() -> argparse.Namespace:

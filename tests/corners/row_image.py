@@ -7,7 +7,7 @@ import itertools
 from pathlib import Path
 
 from corners.env import DATABASE, Env, Session, equal, expect, options
-from corners.foreign_replica import _catch_up, _follow, _server, _session
+from corners.replicas import catch_up, follow, replicating_server, session_on
 
 ROWS = "SELECT * FROM a ORDER BY 1, 2"
 TRIGGERS = [
@@ -101,23 +101,23 @@ def _compare(primary: Session, replica: Session, what: str) -> None:
 
 def _replicate(image: str, *replica_options: str) -> None:
     with (
-        _server(1, "FERRITE", "--binlog-format=ROW", f"--binlog-row-image={image}") as (primary, port),
-        _server(2, "FERRITE", *replica_options) as (replica, _),
+        replicating_server(1, "FERRITE", "--binlog-format=ROW", f"--binlog-row-image={image}") as (primary, port),
+        replicating_server(2, "FERRITE", *replica_options) as (replica, _),
     ):
-        admin = _session(primary, None)
+        admin = session_on(primary, None)
         admin.run(f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
-        first = _session(primary)
-        follower = _follow(replica, port, "conservative", 2)
-        _catch_up(primary, follower, 30)
-        second = _session(replica)
+        first = session_on(primary)
+        follower = follow(replica, port, "conservative", 2)
+        catch_up(primary, follower, 30)
+        second = session_on(replica)
         for name, table, rows, changes in _stories():
             _fill(first, table, rows)
             for sql in changes:
                 first.run(sql)
-                _catch_up(primary, follower, 30)
+                catch_up(primary, follower, 30)
                 _compare(first, second, f"{image}, {name}: {sql}")
         _fill(first, "CREATE TABLE a (id INT PRIMARY KEY, x INT, y INT)", "(0, 0, 0)")
-        _catch_up(primary, follower, 30)
+        catch_up(primary, follower, 30)
         second.run("SET sql_log_bin=0")
         second.run("ALTER TABLE a ADD COLUMN more INT AS (x + y) VIRTUAL, ADD KEY (more)")
         for sql in (
@@ -126,7 +126,7 @@ def _replicate(image: str, *replica_options: str) -> None:
             "DELETE FROM a WHERE id=1",
         ):
             first.run(sql)
-            _catch_up(primary, follower, 30)
+            catch_up(primary, follower, 30)
             equal(
                 second.answer("SELECT id, x, y FROM a ORDER BY 1"), first.answer(ROWS), f"{image}, more columns: {sql}"
             )
@@ -135,13 +135,13 @@ def _replicate(image: str, *replica_options: str) -> None:
         second.run("SET sql_log_bin=1")
         second.run("SET GLOBAL slave_run_triggers_for_rbr=YES")
         _fill(first, "CREATE TABLE a (id INT PRIMARY KEY, x INT, y INT)", "(1, 1, 1), (2, 2, 2)")
-        _catch_up(primary, follower, 30)
+        catch_up(primary, follower, 30)
         second.run("SET sql_log_bin=0")
         for sql in TRIGGERS:
             second.run(sql)
         first.run("UPDATE a SET x=4 WHERE id=1")
         first.run("DELETE FROM a WHERE id=2")
-        _catch_up(primary, follower, 30)
+        catch_up(primary, follower, 30)
         equal(second.answer("SELECT * FROM seen ORDER BY 1"), [(1, 1), (2, 2)], f"{image}: what triggers see")
 
 

@@ -46,7 +46,7 @@ OUR_LOCK_WAITS = (
 )
 OUR_ROW_LOCKS = (
     "SELECT lock_thread_id, lock_data FROM information_schema.FERRITE_LOCKS"
-    " WHERE lock_index NOT IN ('k', 'u') AND lock_mode LIKE 'X%' AND lock_mode NOT LIKE '%GAP%INSERT%' AND lock_data LIKE '0x%'"
+    " WHERE lock_index NOT IN ('k', 'u') AND lock_mode LIKE 'X%' AND lock_mode NOT LIKE 'X,GAP%' AND lock_data LIKE '0x%'"
 )
 CACHE_SECONDS = 0.15
 """InnoDB's tables of information_schema are made anew after 0.1 s."""

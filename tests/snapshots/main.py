@@ -20,7 +20,7 @@ from lib.places import find_places
 from lib.server import Server, home_in_memory, stop_on_signals
 from snapshots.measure import measure
 from snapshots.opened import opened
-from snapshots.work import Failed, Writers, contents, fill, one
+from snapshots.work import Failed, Writers, contents, ferrite_check, fill, one
 
 OPTIONS = [
     "--log-bin=bin",
@@ -318,8 +318,7 @@ def _bounds(server: Server) -> None:
 
 def _check(server: Server) -> str:
     """What ferrite-check says of the stopped server's data."""
-    check = [os.environ["FERRITE_CHECK"], str(server.datadir)]
-    run = subprocess.run(check, capture_output=True, text=True, check=False, timeout=300)
+    run = ferrite_check(server)
     if run.returncode:
         raise Failed(f"ferrite-check: exit code {run.returncode}: {run.stdout}{run.stderr}")
     return run.stdout

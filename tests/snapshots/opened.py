@@ -16,7 +16,7 @@ import pymysql
 
 from lib.engines import engine
 from lib.server import Server, ServerFailed
-from snapshots.work import Failed, Writers, one
+from snapshots.work import Failed, Writers, ferrite_check, one
 
 NAME = "opened"
 CLOSED = "FERRITE tables can only be read"
@@ -221,8 +221,7 @@ def _keeps(first: Server, second: Server, home: Path) -> None:
         _does_not_start(third, "another snapshot than this")
         third.options = ["--ferrite=FORCE"]
         _does_not_start(third, "this data directory is not whole")
-        check = [os.environ["FERRITE_CHECK"], str(third.datadir)]
-        code = subprocess.run(check, capture_output=True, check=False).returncode
+        code = ferrite_check(third).returncode
         _must(code == 2, f"ferrite-check of an opened snapshot: exit code {code}")
         _does_not_start(_second(first, home / "third", "nobody"), "there is no snapshot nobody")
     finally:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import subprocess
 from typing import Any
 
 from backup.main import Failed, Writers
@@ -10,7 +12,13 @@ from backup.main import contents_of as contents
 from backup.main import fill_tables as fill
 from lib.server import Server
 
-__all__ = ["Failed", "Server", "Writers", "contents", "fill", "one"]
+__all__ = ["Failed", "Server", "Writers", "contents", "ferrite_check", "fill", "one"]
+
+
+def ferrite_check(server: Server) -> subprocess.CompletedProcess[str]:
+    """ferrite-check of the stopped server's data."""
+    command = [os.environ["FERRITE_CHECK"], str(server.datadir)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
 
 def one(cursor: Any, sql: str, column: int = 0) -> Any:

@@ -414,7 +414,7 @@ fe_code fe_table_rename(fe_engine *engine, const char *from, const char *to,
                         void *thd, uint32_t wait_ms);
 /* Drops copies that an ALTER TABLE was filling at the moment to which the database was rewound, or of
    which a backup was restored, and calls `dropped` for each. `is_defined`: the server knows that
-   table ("db/table", a partition with its name), which stays. */
+   table ("db/table", also of its partitions), which stays. */
 fe_code fe_copies_drop(fe_engine *engine, int (*is_defined)(void *arg, const char *name),
                        void (*dropped)(void *arg, const char *name), void *arg);
 /* Gives the table another `definition`: for what a server does not need to read its rows. */

@@ -14,7 +14,7 @@
 use crate::catalog::dictionary::foreign::AlterForeign;
 use crate::catalog::dictionary::foreign_change::{References, Renaming};
 use crate::catalog::dictionary::index_change::NewIndex;
-use crate::catalog::foreign::{is_alter_copy, original_of};
+use crate::catalog::foreign::{is_alter_copy, original_of, whole_table};
 use crate::catalog::spec::IndexSpec;
 use crate::catalog::table::Table;
 use crate::rows::index_build::IndexBuild;
@@ -24,7 +24,6 @@ use ferrite_sync::atomic::Ordering;
 use ferrite_sync::waits::{waiting, Of, Reason};
 use ferrite_sync::{thread, time, Arc};
 use ferrite_types::{Error, IndexId, Result, TableId};
-use std::collections::BTreeSet;
 
 /// Between two looks of a waiting statement, in ms.
 const LOOK_MS: u64 = 5;
@@ -70,18 +69,19 @@ impl Engine {
 
     /// Drops the copies that an ALTER TABLE was filling at the moment of which this database is: it was
     /// rewound to that, or restored. After a crash the server knows of them and has dropped them by now.
-    /// `is_defined`: the server has a definition of the table with that name, which stays then, as does
-    /// the copy of what is put aside. Returns their names.
+    /// `is_defined`: the server has a definition of the table with that name, which stays then, with its
+    /// partitions, as does the copy of what is put aside. Returns the names of those that went.
     ///
     /// # Errors
     /// As [`Engine::drop_table`]; some may be left.
     pub fn drop_abandoned_copies(&self, is_defined: &dyn Fn(&str) -> bool) -> Result<Vec<String>> {
-        let names: BTreeSet<String> = self.dict.table_names().into_iter().collect();
-        let is_abandoned = |name: &&String| {
-            original_of(name).is_some_and(|original| !names.contains(&original))
-                && !is_defined(name)
-        };
-        let abandoned: Vec<String> = names.iter().filter(is_abandoned).cloned().collect();
+        let names = self.dict.table_names();
+        let is_aside = |original: &str| names.iter().any(|name| whole_table(name) == original);
+        let abandoned = names.iter().filter(|name| {
+            original_of(name).is_some_and(|original| !is_aside(&original))
+                && !is_defined(whole_table(name))
+        });
+        let abandoned: Vec<String> = abandoned.cloned().collect();
         for name in &abandoned {
             debug_assert!(is_alter_copy(name), "{name} is no copy");
             self.dict.drop_table(name, References::Any)?;

@@ -287,3 +287,38 @@ fn a_crash_during_a_large_drop_leaves_no_page_behind() {
 fn scan_count(engine: &Arc<Engine>, t: &Arc<Table>) -> usize {
     scan(&mut Session::new(engine, 0, 3), t, 0).len()
 }
+
+/// Of the copies that ALTER TABLE fills go those that nobody knows and that take nobody's place: what is put
+/// aside for one may have other partitions.
+#[test]
+fn copies_that_nobody_waits_for_go() {
+    let (_disk, engine, _t, s) = database(91);
+    let names = [
+        "d/#sql-alter-1-1",
+        "d/#sql-alter-1-2#P#p0",
+        "d/#sql-alter-1-2#P#p1",
+        "d/#sql-alter-1-3#p#p0",
+        "d/#sql-alter-1-4#P#p0",
+        "d/#sql-backup-1-4",
+        "d/#sql-alter-1-5",
+        "d/#sql-backup-1-5#P#p0",
+        "e/#sql-backup-1-1",
+    ];
+    for name in names {
+        create(&engine, name);
+    }
+    let asked = |name: &str| {
+        assert!(!name.contains("#P#"), "{name} is asked for");
+        name == "d/#sql-alter-1-2"
+    };
+    let mut gone = engine.drop_abandoned_copies(&asked).unwrap();
+    gone.sort_unstable();
+    assert_eq!(gone, [names[0], names[3]]);
+    assert_eq!(engine.drop_abandoned_copies(&|_| true), Ok(Vec::new()));
+    for name in names {
+        let is_there = engine.dict().open_table(name).is_ok();
+        assert_eq!(is_there, !gone.iter().any(|g| g == name), "{name}");
+    }
+    drop(s);
+    engine.close().unwrap();
+}

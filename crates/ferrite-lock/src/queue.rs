@@ -104,8 +104,7 @@ impl Queue {
     /// looks for cycles again: they all go through it.
     pub fn add(&mut self, owner: &Arc<Owner>, mask: Mask, wakes: &mut Wakes) -> Added {
         debug_assert!(mask & INSERT == 0);
-        let new = mask & !self.held_by(owner) != 0;
-        if new && !self.waiting.is_empty() {
+        if !self.waiting.is_empty() && mask & !self.held_by(owner) != 0 {
             // Marked before the look: an owner that begins to wait now sees the mark itself.
             owner.wanted.store(true, Ordering::SeqCst);
             if owner.is_waiting() {
@@ -118,18 +117,19 @@ impl Queue {
     }
 
     fn merge(&mut self, owner: &Arc<Owner>, mask: Mask, wakes: &mut Wakes) -> Added {
+        if self.waiting.is_empty() {
+            return self.granted.add(owner, mask);
+        }
         let new = mask & !self.held_by(owner);
         let added = self.granted.add(owner, mask);
-        if !self.waiting.is_empty() {
-            owner.wanted.store(true, Ordering::SeqCst);
-            // Locks on gaps are granted whoever waits to insert there: a parallel replica must hear of it,
-            // for they may be of a transaction that is to commit later and waits for its turn.
-            let others = self.waiting.reporting(new);
-            let others = others.filter(|w| !Arc::ptr_eq(&w.owner, owner));
-            wakes.recheck.extend(others.map(|w| w.owner.clone()));
-            if added.new_entry && owner.is_waiting() {
-                self.waiting.now_holds(owner);
-            }
+        owner.wanted.store(true, Ordering::SeqCst);
+        // Locks on gaps are granted whoever waits to insert there: a parallel replica must hear of it,
+        // for they may be of a transaction that is to commit later and waits for its turn.
+        let others = self.waiting.reporting(new);
+        let others = others.filter(|w| !Arc::ptr_eq(&w.owner, owner));
+        wakes.recheck.extend(others.map(|w| w.owner.clone()));
+        if added.new_entry && owner.is_waiting() {
+            self.waiting.now_holds(owner);
         }
         added
     }

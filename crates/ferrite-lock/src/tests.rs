@@ -33,6 +33,15 @@ pub(crate) fn owners<const N: usize>() -> [Arc<Owner>; N] {
     })
 }
 
+/// Keeps whom a wait is told to be for.
+struct Told(Arc<Mutex<Vec<usize>>>);
+
+impl WaitHooks for Told {
+    fn waiting_for(&self, thd: usize) {
+        self.0.lock().push(thd);
+    }
+}
+
 pub(crate) fn is_clean(t: &LockTable) {
     let s = t.stats();
     assert_eq!((s.keys, s.bytes, s.waiting), (0, 0, 0), "{s:?}");
@@ -765,12 +774,6 @@ fn who_does_not_want_reports_gets_none() {
 /// either way: taken, or given with a row that was waited for.
 #[test]
 fn who_comes_to_stand_in_the_way_is_reported() {
-    struct Told(Arc<Mutex<Vec<usize>>>);
-    impl WaitHooks for Told {
-        fn waiting_for(&self, thd: usize) {
-            self.0.lock().push(thd);
-        }
-    }
     let t = table();
     let [a, b, c, d] = owners();
     let told = Arc::new(Mutex::new(Vec::new()));
@@ -891,12 +894,6 @@ fn a_transaction_does_not_end_while_it_is_named() {
 /// The next transaction of a connection is another one in the way.
 #[test]
 fn each_transaction_in_the_way_is_named() {
-    struct Counts(Arc<Mutex<Vec<usize>>>);
-    impl WaitHooks for Counts {
-        fn waiting_for(&self, thd: usize) {
-            self.0.lock().push(thd);
-        }
-    }
     let t = Arc::new(LockTable::new(LockConfig {
         ticker_us: 1000,
         ..LockConfig::default()
@@ -909,7 +906,7 @@ fn each_transaction_in_the_way_is_named() {
     }
     let named = Arc::new(Mutex::new(Vec::new()));
     let waits = {
-        let (t, c, hooks) = (t.clone(), c.clone(), Counts(named.clone()));
+        let (t, c, hooks) = (t.clone(), c.clone(), Told(named.clone()));
         let request = || LockRequest::new(IX, b"k", Exclusive, Record);
         thread::spawn("waits", move || t.lock_wait(&c, request(), LONG, &hooks))
     };

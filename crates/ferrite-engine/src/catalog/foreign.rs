@@ -119,22 +119,27 @@ pub(crate) fn is_copy(table: &str) -> bool {
     name.starts_with("#sql-")
 }
 
-/// How the names of tables begin that ALTER TABLE fills.
-pub(crate) const ALTER_COPY: &str = "#sql-alter-";
-/// And of what it has put aside for that.
+/// How the names of tables begin that ALTER TABLE fills, and of what it has put aside for that.
+const ALTER_COPY: &str = "#sql-alter-";
 const ALTER_ORIGINAL: &str = "#sql-backup-";
 
 /// True for a table, or a partition of one, that an ALTER TABLE fills: as long as it has this name, entries
 /// of its indexes may be missing.
 pub fn is_alter_copy(table: &str) -> bool {
-    original_of(table).is_some()
+    table_of(table).starts_with(ALTER_COPY)
 }
 
-/// What the table is called meanwhile that such a copy is to take the place of, if it is put aside.
+/// "db/table" of what such a copy is to take the place of, if it is put aside meanwhile.
 pub(crate) fn original_of(copy: &str) -> Option<String> {
-    let (database, name) = copy.rsplit_once('/')?;
-    let rest = name.strip_prefix(ALTER_COPY)?;
-    Some(format!("{database}/{ALTER_ORIGINAL}{rest}"))
+    let rest = table_of(whole_table(copy)).strip_prefix(ALTER_COPY)?;
+    Some(format!("{}/{ALTER_ORIGINAL}{rest}", database_of(copy)))
+}
+
+/// "db/table" of a partition of it, or of the table itself. On a volume that does not tell capitals apart,
+/// the server writes the mark small.
+pub fn whole_table(table: &str) -> &str {
+    let end = table.find("#P#").or_else(|| table.find("#p#"));
+    end.map_or(table, |end| &table[..end])
 }
 
 /// "db" of "db/table".

@@ -457,10 +457,7 @@ impl Cursor {
             return Err(self.refuse(session, key, Refused::new(self.number, holder, mode, span)));
         }
         let index = self.table.tree(self.number).index();
-        match holder {
-            Some(txn) => session.wait_for_holder(txn, LockRequest::new(index, key, mode, span)),
-            None => session.wait_for_lock(LockRequest::new(index, key, mode, span)),
-        }
+        session.wait_for_either(holder, LockRequest::new(index, key, mode, span))
     }
 
     pub(super) fn lock_gap(&self, session: &mut Session, key: &[u8], mode: Mode) -> Result<()> {
@@ -542,20 +539,15 @@ impl Cursor {
                 return Ok(());
             }
             drop(leaf);
+            let holder = foreign.then_some(holder);
             match self.wait {
                 WaitMode::SkipLocked => return Err(Error::Skipped),
                 WaitMode::NoWait => {
-                    let holder = foreign.then_some(holder);
                     let refused = Refused::new(0, holder, mode, Span::Record);
                     return Err(self.refuse(session, pk, refused));
                 }
-                WaitMode::Wait if foreign => {
-                    session
-                        .wait_for_holder(holder, LockRequest::new(index, pk, mode, Span::Record))?;
-                }
-                WaitMode::Wait => {
-                    session.wait_for_lock(LockRequest::new(index, pk, mode, Span::Record))?
-                }
+                WaitMode::Wait => session
+                    .wait_for_either(holder, LockRequest::new(index, pk, mode, Span::Record))?,
             }
         }
     }

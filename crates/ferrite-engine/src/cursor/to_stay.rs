@@ -86,10 +86,7 @@ impl Session {
         let key = std::mem::take(&mut self.buffers.reference);
         debug_assert!(!key.is_empty(), "refused nowhere");
         let request = LockRequest::new(index, &key, refused.mode, refused.span);
-        let result = match refused.holder {
-            Some(txn) => self.wait_for_holder(txn, request),
-            None => self.wait_for_lock(request),
-        };
+        let result = self.wait_for_either(refused.holder, request);
         self.buffers.reference = key;
         result
     }

@@ -113,6 +113,19 @@ impl Session {
         }
     }
 
+    /// Waits for the transaction whose id an entry bears, or, without one, for an explicit lock, and takes
+    /// the lock.
+    pub(crate) fn wait_for_either(
+        &mut self,
+        holder: Option<TxnId>,
+        request: LockRequest<'_>,
+    ) -> Result<()> {
+        match holder {
+            Some(txn) => self.wait_for_holder(txn, request),
+            None => self.wait_for_lock(request),
+        }
+    }
+
     /// Waits for the transaction whose id an entry bears.
     pub(crate) fn wait_for_holder(&mut self, txn: TxnId, request: LockRequest<'_>) -> Result<()> {
         let engine = self.engine.clone();

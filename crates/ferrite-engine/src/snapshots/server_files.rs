@@ -9,6 +9,7 @@
 //! Locking: none; DDL is kept out by the caller.
 
 use crate::backup::files::{read_whole, Output};
+use crate::catalog::foreign::whole_table;
 use ferrite_io::{OpenMode, RealStorage, Storage};
 use ferrite_store::CopiedFile;
 use ferrite_types::{ByteReader, Error, Result};
@@ -150,8 +151,7 @@ fn by_database(tables: &[String]) -> BTreeMap<&str, BTreeSet<&str>> {
             continue;
         };
         // A partition's table.
-        let base = table.split("#P#").next().unwrap_or(table);
-        let base = base.split("#p#").next().unwrap_or(base);
+        let base = whole_table(table);
         if !base.starts_with("#sql") {
             all.entry(database).or_default().insert(base);
         }

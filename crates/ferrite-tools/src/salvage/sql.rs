@@ -8,7 +8,7 @@
 use crate::describe::{Column, Description, Index, Part, PartKind};
 use crate::text::{self, LoadAs};
 use ferrite_engine::offline::StoredTable;
-use ferrite_engine::{Action, ForeignKey, TableSpec};
+use ferrite_engine::{whole_table, Action, ForeignKey, TableSpec};
 
 /// Settings under which every value goes in as it was.
 pub(super) fn load_header() -> String {
@@ -31,8 +31,7 @@ fn quoted(name: &str) -> String {
 /// names; a partition's rows go to its table.
 fn names(engine_name: &str) -> (String, String) {
     let (db, table) = engine_name.split_once('/').unwrap_or(("", engine_name));
-    let table = table.split("#P#").next().unwrap_or(table);
-    (decode_file_name(db), decode_file_name(table))
+    (decode_file_name(db), decode_file_name(whole_table(table)))
 }
 
 /// `@0024` is the character with that number. Other codes (letters of some alphabets) stay.

@@ -12,8 +12,8 @@ use super::index_change::NewIndex;
 use super::{Dictionary, State};
 use crate::catalog::describe::Description;
 use crate::catalog::foreign::{
-    chunk_key, chunks, database_of, decode, encode, is_copy, same_name, table_of, ForeignKey,
-    ForeignPlace, Pending, ALTER_COPY,
+    chunk_key, chunks, database_of, decode, encode, is_alter_copy, is_copy, same_name, table_of,
+    ForeignKey, ForeignPlace, Pending,
 };
 use crate::catalog::spec::{record_key, TableSpec};
 use ferrite_sync::{kill_point, mutant, Arc};
@@ -198,7 +198,7 @@ impl State {
         debug_assert!(!name.is_empty(), "a table without a name");
         self.specs.values().any(|spec| match &spec.replaces {
             Some(replaced) => replaced == name,
-            None => table_of(&spec.name).starts_with(ALTER_COPY),
+            None => is_alter_copy(&spec.name),
         })
     }
 }
