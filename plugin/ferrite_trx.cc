@@ -257,12 +257,19 @@ int ferrite_hton_rollback(THD *thd, bool all) {
   return ferrite_to_ha_error(code, thd);
 }
 
-int ferrite_hton_prepare(THD *thd, bool all) {
-  ferrite_conn *conn = existing_conn(thd);
-  /* With the binlog the server also calls this after every statement of a transaction: the
-     commit of the statement follows and does everything. */
-  if (!conn || !ends_transaction(thd, all)) return 0;
-  if (!fe_txn_has_changes(conn->session)) return 0;
+/* The server keeps parallel workers of a replica in order by the binary log, or, where one engine
+   takes part, by waiting at the commit. A transaction of two engines (mysql.gtid_slave_pos is in
+   another one) of which nothing goes to the binary log comes past both: it waits here, still able
+   to be rolled back if one before it needs its locks. */
+static int wait_for_earlier_workers(THD *thd) {
+  const rpl_group_info *rgi = thd->rgi_slave;
+  if (!rgi || !rgi->is_parallel_exec || !opt_bin_log) return 0;
+  const bool goes_to_binlog =
+      !thd->is_current_stmt_binlog_disabled() && trans_has_updated_trans_table(thd);
+  return goes_to_binlog ? 0 : thd->wait_for_prior_commit();
+}
+
+static int prepare(THD *thd, ferrite_conn *conn) {
   fe_xid xid;
   to_fe_xid(thd->get_xid(), &xid);
   fe_code code = fe_txn_prepare(conn->session, &xid);
@@ -272,6 +279,17 @@ int ferrite_hton_prepare(THD *thd, bool all) {
   if (conn->prepared && thd_sql_command(thd) == SQLCOM_XA_PREPARE)
     fe_txn_release_reads(conn->session);
   return ferrite_to_ha_error(code, thd);
+}
+
+int ferrite_hton_prepare(THD *thd, bool all) {
+  ferrite_conn *conn = existing_conn(thd);
+  /* With the binlog the server also calls this after every statement of a transaction: the
+     commit of the statement follows and does everything. */
+  if (!conn || !ends_transaction(thd, all)) return 0;
+  /* Waiting comes second: workers flush the log together. */
+  if (fe_txn_has_changes(conn->session))
+    if (int error = prepare(thd, conn)) return error;
+  return wait_for_earlier_workers(thd);
 }
 
 /* ---- XA and recovery by xid ----------------------------------------------------------- */

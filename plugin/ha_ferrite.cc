@@ -221,6 +221,12 @@ static bool applies_row_events(const THD *thd) {
   return rgi && rgi->tables_to_lock;
 }
 
+/* DELETE changes the end of the row's period, and the row moves to another partition: it is written
+   there as it was read. */
+static bool moves_deleted_rows(const TABLE *table) {
+  return table->part_info && table->versioned();
+}
+
 void ha_ferrite::begin_statement(THD *thd) {
   m_session = ferrite_session_of(thd);
   ferrite_register_trx(thd, m_session);
@@ -228,7 +234,7 @@ void ha_ferrite::begin_statement(THD *thd) {
   m_statement++;
   m_low_isolation = thd_tx_isolation(thd) <= ISO_READ_COMMITTED;
   m_dirty = thd_tx_isolation(thd) == ISO_READ_UNCOMMITTED;
-  m_whole_rows = applies_row_events(thd);
+  m_whole_rows = applies_row_events(thd) || moves_deleted_rows(table);
   m_autoinc_rows = 0;
   m_have_payload = false;
   /* init_table_handle_for_HANDLER() is not called for partitions. */

@@ -11,6 +11,12 @@ namespace ferrite {
 
 /* ---- columns and buffers ----------------------------------------------------------- */
 
+/* The server's own record of NULL in a VECTOR has the length of a vector, and it compares records.
+ */
+static bool is_vector(const Field *field) {
+  return ferrite::same_name(field->type_handler()->name().lex_cstring().str, "vector");
+}
+
 Column describe_column(const Field *field, const uchar *record_start, const uchar *defaults,
                        bool virtual_column) {
   Column c;
@@ -33,6 +39,7 @@ Column describe_column(const Field *field, const uchar *record_start, const ucha
     c.kind = ColumnKind::kVar;
     c.length_bytes = static_cast<uint8_t>(var->length_bytes);
     c.length = var->pack_length() - var->length_bytes;
+    c.null_as_default = is_vector(field);
   } else {
     c.length = field->pack_length();
     bool text =
@@ -46,6 +53,8 @@ void Column::set_null(uchar *record) const {
   record[null_offset] |= null_mask;
   if (kind == ColumnKind::kFixed || kind == ColumnKind::kChar)
     memcpy(record + offset, null_image, length);
+  else if (null_as_default)
+    memcpy(record + offset, null_image, length_bytes + length);
   else
     memset(record + offset, 0, length_bytes + (kind == ColumnKind::kBlob ? sizeof(uchar *) : 0));
 }

@@ -54,9 +54,10 @@ enum class ColumnKind : uint8_t {
 struct Column {
   uint16_t field_no = 0;
   ColumnKind kind = ColumnKind::kFixed;
-  bool stored = false;      /* has a place in the row payload */
-  uint8_t length_bytes = 0; /* kVar: 1 or 2; kBlob: 1 to 4 */
-  uint8_t null_mask = 0;    /* 0: NOT NULL */
+  bool stored = false;          /* has a place in the row payload */
+  uint8_t length_bytes = 0;     /* kVar: 1 or 2; kBlob: 1 to 4 */
+  bool null_as_default = false; /* kVar: NULL has the bytes of null_image, not the length 0 */
+  uint8_t null_mask = 0;        /* 0: NOT NULL */
   uint8_t payload_null_mask = 0;
   uint16_t payload_null_byte = 0;
   uint16_t fixed_pos = 0;   /* kFixed: place in the fixed area */

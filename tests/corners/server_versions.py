@@ -116,6 +116,36 @@ def scenario_vector_index(env: Env) -> None:
     env.same_as_innodb(play)
 
 
+def scenario_vector_null_is_no_change(env: Env) -> None:
+    """NULL that stays NULL in a VECTOR was a change: a row counted, and ON UPDATE moved its time."""
+    if _version(env) < (11, 7):
+        return
+
+    def play(engine: str) -> list[object]:
+        session = env.session()
+        session.run("SET timestamp = 1800000000")
+        session.run(
+            "CREATE OR REPLACE TABLE v (id INT PRIMARY KEY, e VECTOR(2), f VECTOR(300), t TIMESTAMP DEFAULT NOW()"
+            f" ON UPDATE NOW()) ENGINE={engine}"
+        )
+        session.run("INSERT INTO v (id, e) VALUES (1, VEC_FROMTEXT('[1,2]')), (2, NULL)")
+        session.run("SET timestamp = 1800000100")
+        session.run("SELECT * FROM v ORDER BY id")
+        seen: list[object] = []
+        for statement in (
+            "UPDATE v SET e = NULL WHERE id = 2",
+            "UPDATE v SET f = NULL",
+            "INSERT INTO v (id, e) VALUES (2, NULL) ON DUPLICATE KEY UPDATE e = NULL",
+            "UPDATE v SET e = NULL",
+            "UPDATE v SET e = VEC_FROMTEXT('[1,2]')",
+        ):
+            session.run(statement)
+            seen += [session.value("SELECT ROW_COUNT()"), session.run("SELECT id, HEX(e), f, t FROM v")]
+        return seen
+
+    env.same_as_innodb(play)
+
+
 def scenario_vector_index_and_a_crash(env: Env) -> None:
     """What was committed is found after kill -9, what was not is gone, in the index too."""
     if _version(env) < (11, 7):

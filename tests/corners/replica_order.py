@@ -1,0 +1,126 @@
+"""Parallel workers of a replica whose position is in another engine: they commit in the order of the primary, also where nothing of a
+transaction goes to the replica's binary log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from corners.env import DATABASE, Env, Session, equal, expect
+from corners.replicas import catch_up, follow, replicating_server, session_on
+from lib.server import Server
+
+SLOW = "UPDATE o SET x = x + 1 WHERE id = 1 AND SLEEP(1.5) = 0"
+"""So long the first transaction takes on the replica, too, before it comes to table t."""
+
+
+@dataclass
+class Pair:
+    """A primary and its replica, which stands still."""
+
+    primary: Server
+    first: Session
+    replica: Server
+    follower: Session
+
+    def slow_transaction(self, change: str) -> None:
+        self.first.run("SET binlog_format = STATEMENT")
+        for sql in ("BEGIN", SLOW, change, "COMMIT"):
+            self.first.run(sql)
+        self.first.run("SET binlog_format = ROW")
+
+    def compare(self, what: str) -> None:
+        catch_up(self.primary, self.follower, 30)
+        second = session_on(self.replica)
+        for table in ("t", "o"):
+            equal(
+                second.answer(f"SELECT * FROM {table} ORDER BY 1"),
+                self.first.answer(f"SELECT * FROM {table} ORDER BY 1"),
+                f"{what}: {table}",
+            )
+
+
+@contextmanager
+def _pair(*replica_options: str) -> Iterator[Pair]:
+    with (
+        replicating_server(1, "FERRITE") as (primary, port),
+        replicating_server(2, "FERRITE", *replica_options) as (replica, _),
+    ):
+        session_on(primary, None).run(f"CREATE DATABASE IF NOT EXISTS {DATABASE}")
+        first = session_on(primary)
+        follower = follow(replica, port, "optimistic", 4)
+        for sql in (
+            "CREATE TABLE o (id INT PRIMARY KEY, x INT)",
+            "INSERT INTO o VALUES (1, 0)",
+            "CREATE TABLE t (id INT PRIMARY KEY, k INT, s VARCHAR(20), KEY (k))",
+            "INSERT INTO t VALUES (1, 1, 'a'), (2, 1, 'b'), (3, 1, 'c'), (9, 9, 'd')",
+        ):
+            first.run(sql)
+        catch_up(primary, follower, 30)
+        where = follower.value("SELECT engine FROM information_schema.TABLES WHERE TABLE_NAME = 'gtid_slave_pos'")
+        expect(where != "FERRITE", "the position is in another engine", where)
+        follower.run("STOP SLAVE")
+        yield Pair(primary, first, replica, follower)
+
+
+def _restart(pair: Pair) -> None:
+    """The replica dies while the first transaction has not ended; the second one must not have."""
+    time.sleep(0.7)
+    pair.replica.kill()
+    pair.replica.start()
+    pair.follower = session_on(pair.replica, None)
+    pair.follower.run("START SLAVE")
+
+
+def _same_row(pair: Pair, meanwhile: Callable[[Pair], None]) -> None:
+    """The second finds the row as it would leave it: nothing of it goes to the replica's binary log."""
+    pair.slow_transaction("UPDATE t SET s = 'B' WHERE k = 9")
+    pair.first.run("UPDATE t SET s = 'd' WHERE id = 9")
+    pair.follower.run("START SLAVE")
+    meanwhile(pair)
+    pair.compare("a change that was none on the replica")
+
+
+def _other_row(pair: Pair, meanwhile: Callable[[Pair], None]) -> None:
+    pair.slow_transaction("UPDATE t SET s = 'B' WHERE k = 9")
+    pair.first.run("UPDATE t SET s = 'C' WHERE id = 2")
+    pair.follower.run("START SLAVE")
+    meanwhile(pair)
+    pair.compare("a change of another row")
+
+
+def _rows_come_back(pair: Pair) -> None:
+    """What the second has not changed, a third deletes."""
+    pair.slow_transaction("UPDATE t SET k = 7 WHERE k = 1")
+    pair.first.run("UPDATE t SET k = 1 WHERE k = 7")
+    pair.follower.run("START SLAVE")
+    time.sleep(2.5)
+    pair.first.run("SET binlog_format = MIXED")
+    pair.first.run("DELETE FROM t WHERE k = 1")
+    pair.compare("deleted rows")
+
+
+def scenario_nothing_for_the_binary_log(env: Env) -> None:
+    """A later transaction of which nothing was written to the replica's binary log committed first, before its predecessor
+    changed the same row: three rows too many, and no error."""
+    with _pair() as pair:
+        _same_row(pair, lambda _: None)
+    with _pair() as pair:
+        _rows_come_back(pair)
+
+
+def scenario_no_binary_log_of_updates(env: Env) -> None:
+    """Without log_slave_updates that was so for each transaction."""
+    options = ("--skip-log-slave-updates",)
+    with _pair(*options) as pair:
+        _same_row(pair, lambda _: None)
+    with _pair(*options) as pair:
+        _other_row(pair, _restart)
+
+
+def scenario_a_crash_between(env: Env) -> None:
+    """The position was that of the second, and the first was never applied."""
+    with _pair() as pair:
+        _same_row(pair, _restart)
