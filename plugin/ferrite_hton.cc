@@ -15,6 +15,7 @@
 
 #include "ferrite_backup.h"
 #include "ferrite_kept.h"
+#include "ferrite_encryption.h"
 #include "ferrite_error.h"
 #include "ferrite_exported.h"
 #include "ferrite_i_s.h"
@@ -251,7 +252,9 @@ static int ferrite_init(void *arg) {
                                          on_current_connection,
                                          on_query_of_waiter,
                                          on_prefer_victim,
-                                         on_connection_of_token};
+                                         on_connection_of_token,
+                                         ferrite::newest_key_version,
+                                         ferrite::encryption_key};
   ferrite_hton = static_cast<handlerton *>(arg);
   ferrite::find_innodb_settings();
   fe_config config;

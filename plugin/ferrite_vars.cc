@@ -8,6 +8,7 @@
 
 #include <unistd.h>
 
+#include "ferrite_encryption.h"
 #include "ferrite_hot_backup.h"
 #include "ferrite_hton.h"
 #include "ferrite_kept.h"
@@ -44,6 +45,8 @@ char scrub;
 char read_ahead;
 char use_direct_io;
 char rollback_on_timeout;
+char encrypt;
+unsigned int encryption_key_id;
 
 const char *compression_names[] = {"none", "lz4", "zstd", nullptr};
 TYPELIB compression_typelib = ferrite::typelib_of(compression_names);
@@ -120,6 +123,11 @@ void update_snapshot_drop(THD *, struct st_mysql_sys_var *, void *to, const void
 void update_snapshot_schedule(THD *, struct st_mysql_sys_var *, void *to, const void *save) {
   *static_cast<unsigned int *>(to) = *static_cast<const unsigned int *>(save);
   ferrite_kept_schedule(snapshot_interval, snapshots_kept);
+}
+
+void update_encryption_key_id(THD *, struct st_mysql_sys_var *, void *to, const void *save) {
+  const unsigned int id = *static_cast<const unsigned int *>(save);
+  if (ferrite::rotate_encryption_key(id)) *static_cast<unsigned int *>(to) = id;
 }
 
 /* The server's struct of a variable is opaque, so every variable passes its name. */
@@ -275,6 +283,8 @@ ha_create_table_option ferrite_table_options[] = {
     HA_TOPTION_NUMBER("COMPRESSION_LEVEL", compression_level, 0, 0, 22, 1),
     HA_TOPTION_BOOL("PAGE_COMPRESSED", page_compressed, 0),
     HA_TOPTION_NUMBER("PAGE_COMPRESSION_LEVEL", page_compression_level, 0, 0, 9, 1),
+    HA_TOPTION_ENUM("ENCRYPTED", encrypted, "DEFAULT,YES,NO", 0),
+    HA_TOPTION_NUMBER("ENCRYPTION_KEY_ID", encryption_key_id, 0, 0, UINT_MAX32, 1),
     HA_TOPTION_END};
 
 static MYSQL_SYSVAR_STR(
@@ -334,6 +344,17 @@ static MYSQL_SYSVAR_ULONGLONG(snapshot_max_bytes, snapshot_max_bytes, PLUGIN_VAR
                               " it is exceeded, the oldest snapshot is dropped. 0: no limit.",
                               nullptr, update_snapshot_max_bytes, 16 * GiB, 0, max_bytes, 0);
 
+static MYSQL_SYSVAR_BOOL(encrypt, encrypt, PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
+                         "A new database is encrypted: tables, log and scratch files, with a key"
+                         " that is kept encrypted with a key of the server's key management. A"
+                         " database that exists is encrypted or not from its creation on.",
+                         nullptr, nullptr, 0);
+
+static MYSQL_SYSVAR_UINT(encryption_key_id, encryption_key_id, PLUGIN_VAR_RQCMDARG,
+                         "Number of the key with whose newest version the data key is kept from"
+                         " now on. 0: the one that it is kept with, 1 for a new database.",
+                         nullptr, update_encryption_key_id, 0, 0, UINT_MAX32 - 1, 0);
+
 struct st_mysql_sys_var *ferrite_system_variables[] = {MYSQL_SYSVAR(buffer_pool_size),
                                                        MYSQL_SYSVAR(buffer_pool_size_max),
                                                        MYSQL_SYSVAR(log_budget),
@@ -366,6 +387,8 @@ struct st_mysql_sys_var *ferrite_system_variables[] = {MYSQL_SYSVAR(buffer_pool_
                                                        MYSQL_SYSVAR(snapshot_interval),
                                                        MYSQL_SYSVAR(snapshots_kept),
                                                        MYSQL_SYSVAR(snapshot_max_bytes),
+                                                       MYSQL_SYSVAR(encrypt),
+                                                       MYSQL_SYSVAR(encryption_key_id),
                                                        nullptr};
 
 /* The part before the last colon, and that behind it. */
@@ -399,6 +422,8 @@ void ferrite_fill_config(fe_config *config) {
   config->deadlock_detect = deadlock_detect;
   config->use_direct_io = use_direct_io;
   config->compression = ferrite_default_compression(nullptr);
+  config->encrypt = encrypt;
+  config->encryption_key_id = encryption_key_id;
   if (ferrite_opened_snapshot()) fill_opened_snapshot(config);
 }
 

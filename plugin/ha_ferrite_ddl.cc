@@ -9,6 +9,7 @@
 #include "ha_ferrite.h"
 
 #include "ferrite_backup.h"
+#include "ferrite_encryption.h"
 #include "ferrite_error.h"
 #include "ferrite_exported.h"
 #include "ferrite_foreign.h"
@@ -71,6 +72,8 @@ const char *ha_ferrite::find_bad_option(THD *thd, const TABLE *form, const HA_CR
     bad = "KEY_BLOCK_SIZE";
   }
   if (const char *option = ferrite::find_bad_compression(thd, form->s, info)) bad = option;
+  /* Not to be encrypted is no matter of a mode. */
+  if (const char *option = ferrite::find_unmet_encryption(thd, form->s)) return option;
   return ferrite::innodb_strict_mode(thd, true) ? bad : nullptr;
 }
 

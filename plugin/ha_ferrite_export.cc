@@ -12,6 +12,7 @@
 #include "ha_ferrite.h"
 
 #include "ferrite_error.h"
+#include "ferrite_encryption.h"
 #include "ferrite_exported.h"
 #include "ferrite_foreign.h"
 #include "ferrite_hton.h"
@@ -144,6 +145,14 @@ bool ha_ferrite::is_export(THD *thd, int lock_type) {
 /* The table is locked against writers from here to UNLOCK TABLES. */
 int ha_ferrite::export_table(THD *thd) {
   if (m_sequence) return HA_ERR_WRONG_COMMAND;
+  if (ferrite::is_encrypted()) {
+    my_printf_error(
+        ER_ILLEGAL_HA,
+        "Ferrite: table %s is encrypted, and a file of FLUSH TABLES ... FOR EXPORT would "
+        "not be: use mariadb-dump, or a backup",
+        MYF(0), m_share->name.c_str());
+    return raised();
+  }
   /* Named twice, by views: it is there already, and goes when the first of them is unlocked. */
   if (m_share->exporter == thd) return 0;
   const ExportedPlace place(m_share->name);

@@ -6,6 +6,8 @@
  *   PAGE_COMPRESSION_LEVEL, as InnoDB spells it, mean zstd unless COMPRESSION says otherwise.
  * - A table without COMPRESSION gets ferrite_default_compression, and the server writes that
  *   into its definition: SHOW CREATE TABLE and dumps say what the table has.
+ * - ENCRYPTED and ENCRYPTION_KEY_ID, as InnoDB spells them, are checked against the database, which
+ *   is encrypted as a whole (ferrite_encryption.h).
  * - Unknown values are refused by the server, which names the option.
  */
 #ifndef FERRITE_TABLE_OPTIONS_H
@@ -19,12 +21,16 @@ struct ha_table_option_struct {
   ulonglong compression_level;
   bool page_compressed;
   ulonglong page_compression_level;
+  uint encrypted; /* 0 nobody said, 1 yes, 2 no */
+  ulonglong encryption_key_id;
 };
 
 /* In ferrite_vars.cc, beside the variable that one of them follows. */
 extern ha_create_table_option ferrite_table_options[];
 
 namespace ferrite {
+
+constexpr uint kEncrypted = 1, kNotEncrypted = 2;
 
 /* As fe_table_def has it. */
 uint32_t compression_of(const TABLE_SHARE *share);

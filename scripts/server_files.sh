@@ -74,6 +74,12 @@ ferrite_ensure_test_suite() {
     [[ -d $FERRITE_MYSQL_TEST ]] || FERRITE_MYSQL_TEST=$FERRITE_SERVER_SHARE/mariadb-test
 }
 
+# The plugin file_key_management.
+ferrite_ensure_key_management() {
+    ferrite_ensure_feature keys mariadb-server
+    export FERRITE_KEY_MANAGEMENT_SO=$FERRITE_SERVER_PREFIX/lib/mysql/plugin/file_key_management.so
+}
+
 ferrite_ensure_rocksdb() {
     ferrite_ensure_feature rocksdb mariadb-plugin-rocksdb
     export FERRITE_ROCKSDB_SO=$FERRITE_SERVER_PREFIX/lib/mysql/plugin/ha_rocksdb.so

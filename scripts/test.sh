@@ -45,7 +45,9 @@ test_ci() {
         test_suite "$suite" --ci
     done
     test_beside_ends
+    test_beside encryption "$FERRITE_ROOT/tests/encryption/run.sh" --ci
     test_suite snapshots --ci
+    test_beside_ends
     for suite in sysbench bench; do
         test_suite "$suite" --ci
     done
@@ -87,7 +89,7 @@ test_all() {
     test_stage sim test_sim
     test_suite launcher
     local suite
-    for suite in loom tools introspection monitoring migrate applications suites sysbench bench mtr diff corners schedules backup snapshots crash package soak perf; do
+    for suite in loom tools introspection monitoring migrate applications suites sysbench bench mtr diff corners schedules backup snapshots encryption crash package soak perf; do
         test_suite "$suite" "$@"
     done
 }

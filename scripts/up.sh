@@ -253,10 +253,22 @@ up_start() {
         --secure-file-priv="$DIR/.files" --tmpdir="$DIR/.tmp" --ignore-db-dirs=.files --ignore-db-dirs=.tmp
         --pid-file="$PID_FILE" --log-error="$ERROR_LOG" "${ACCESS_OPTION[@]}")
     [[ $ACCOUNT != root ]] || command+=(--user=root)
+    [[ -z ${FERRITE_ENCRYPTION_KEYS:-} ]] || up_keys
     command+=("${SERVER_OPTIONS[@]}")
     up_detach "${command[@]}" {UP_LOCK}<&- &
     PID=$!
     instance_note ready "$PID" "$PLUGIN_TIME"
+}
+
+# FERRITE_ENCRYPTION_KEYS names a key file for the server's plugin file_key_management.
+up_keys() {
+    local keys
+    keys=$(realpath -- "$FERRITE_ENCRYPTION_KEYS")
+    account_reaches "$keys" ||
+        ferrite_die "the server's account $ACCOUNT cannot read $keys (FERRITE_ENCRYPTION_KEYS)" "put it where that account can read it"
+    ferrite_ensure_key_management
+    install -m 644 -- "$FERRITE_KEY_MANAGEMENT_SO" "$RUN_PLUGINS/"
+    command+=(--plugin-load-add=file_key_management.so --file-key-management-filename="$keys")
 }
 
 # The server in a session of its own, its files and its log for its account alone whatever the umask here.

@@ -24,8 +24,9 @@ from ferrite_migrate.progress import duration, say, size, watching
 from ferrite_migrate.server import Login, Session
 from ferrite_migrate.sql import Definition, Name, constraint, full, label, parent, renamed_indexes
 from ferrite_migrate.tables import links
+from ferrite_migrate.trial import encrypts, says_encrypted
 
-RESTORED = ("ROW_FORMAT", "KEY_BLOCK_SIZE")
+RESTORED = ("ROW_FORMAT", "KEY_BLOCK_SIZE", "ENCRYPTED")
 """Options of the original definition that are given again on the way back if they have been lost."""
 
 
@@ -122,7 +123,7 @@ class Mover:
             self.main.run("SET SESSION lock_wait_timeout=86400")
 
     def _alter(self, entry: Entry, target: str, patient: bool = False) -> None:
-        sql = alteration(entry, self.main.create_statement(entry.name), target)
+        sql = alteration(entry, self.main.create_statement(entry.name), target, encrypts(self.main))
         with watching(self.login, self.main.id, entry.bytes / self.settings.bytes_per_second):
             if patient:
                 self._patiently(sql, label(entry.name))
@@ -393,9 +394,11 @@ def replace_target(entry: Entry, target: str) -> Entry:
     return entry
 
 
-def alteration(entry: Entry, now: str, target: str) -> str:
-    """The ALTER TABLE that changes the engine, with what the way back restores."""
+def alteration(entry: Entry, now: str, target: str, encrypted: bool) -> str:
+    """The ALTER TABLE that changes the engine, with what the way back restores. `encrypted`: Ferrite's database is."""
     sql = f"ALTER TABLE {full(entry.name)} ENGINE={target}"
+    if target == "FERRITE" and not encrypted and says_encrypted(Definition.parse(now).options):
+        return sql + " ENCRYPTED=DEFAULT"
     if target != "InnoDB" or not entry.original:
         return sql
     original, current = Definition.parse(entry.original), Definition.parse(now)

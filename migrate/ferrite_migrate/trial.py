@@ -23,6 +23,17 @@ _NOT_ENCRYPTED = re.compile(r"`?ENCRYPTED`?\s*=\s*'?NO'?", re.IGNORECASE)
 _PAGE_COMPRESSED = re.compile(r"`?PAGE_COMPRESSED`?\s*=\s*'?(1|YES|ON)'?", re.IGNORECASE)
 
 
+def encrypts(session: Session) -> bool:
+    """Is the server's Ferrite database encrypted?"""
+    rows = session.run("SHOW GLOBAL STATUS LIKE 'Ferrite_store_encrypted'")
+    return bool(rows) and str(rows[0][1]) == "1"
+
+
+def says_encrypted(options: str) -> bool:
+    """ENCRYPTED=YES is among the options of a definition."""
+    return bool(_ENCRYPTED.search(options))
+
+
 @dataclass
 class Verdict:
     """What would become of a table."""
@@ -36,6 +47,7 @@ class Trial:
 
     def __init__(self, session: Session, engine: str, allow_unencrypted: bool = False) -> None:
         self.session, self.engine, self.allow_unencrypted = session, engine, allow_unencrypted
+        self.encrypted = encrypts(session)
         self.encrypts_all = session.variable("innodb_encrypt_tables") in ("ON", "FORCE")
 
     def group(self, tables: list[Table]) -> dict[Name, Verdict]:
@@ -91,7 +103,8 @@ class Trial:
             return
         copy = place[table.name]
         self.session.run(f"CREATE TABLE {full(copy)} LIKE {full(table.name)}")
-        self.session.run(f"ALTER TABLE {full(copy)} ENGINE={self.engine}")
+        plain = " ENCRYPTED=DEFAULT" if self.engine == "FERRITE" and not self.encrypted else ""
+        self.session.run(f"ALTER TABLE {full(copy)} ENGINE={self.engine}{plain}")
         verdict.changes += [text for _, text in self.session.warnings()]
 
     def _foreign(
@@ -121,10 +134,10 @@ class Trial:
         """What the server does without a word."""
         options = definition.options
         encrypted = _ENCRYPTED.search(options) or self.encrypts_all and not _NOT_ENCRYPTED.search(options)
-        if self.engine == "FERRITE" and encrypted and not self.allow_unencrypted:
-            verdict.refused = (
-                "it is encrypted, and Ferrite does not encrypt: --allow-unencrypted stores the rows as plain text"
-            )
+        if self.engine == "FERRITE" and encrypted and not self.encrypted:
+            if not self.allow_unencrypted:
+                verdict.refused = "it is encrypted, and Ferrite's database is not (ferrite_encrypt): --allow-unencrypted stores the rows as plain text"
+            verdict.changes.append("it is not encrypted in Ferrite")
         if self.engine == "FERRITE" and _PAGE_COMPRESSED.search(options):
             verdict.changes.append("PAGE_COMPRESSED has no effect in Ferrite; it is kept for the way back")
         if re.search(r"\b(DATA|INDEX) DIRECTORY\s*=", options):

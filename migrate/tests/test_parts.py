@@ -118,9 +118,18 @@ class Moves(unittest.TestCase):
             original="CREATE TABLE `t` (\n `a` int\n) ENGINE=InnoDB ROW_FORMAT=COMPACT",
         )
         now = "CREATE TABLE `t` (\n `a` int\n) ENGINE=FERRITE"
-        self.assertEqual(alteration(entry, now, "InnoDB"), "ALTER TABLE `d`.`t` ENGINE=InnoDB ROW_FORMAT=COMPACT")
-        self.assertEqual(alteration(entry, now + " ROW_FORMAT=DYNAMIC", "InnoDB"), "ALTER TABLE `d`.`t` ENGINE=InnoDB")
-        self.assertEqual(alteration(entry, now, "FERRITE"), "ALTER TABLE `d`.`t` ENGINE=FERRITE")
+        self.assertEqual(
+            alteration(entry, now, "InnoDB", False), "ALTER TABLE `d`.`t` ENGINE=InnoDB ROW_FORMAT=COMPACT"
+        )
+        self.assertEqual(
+            alteration(entry, now + " ROW_FORMAT=DYNAMIC", "InnoDB", False), "ALTER TABLE `d`.`t` ENGINE=InnoDB"
+        )
+        self.assertEqual(alteration(entry, now, "FERRITE", False), "ALTER TABLE `d`.`t` ENGINE=FERRITE")
+        hidden = now.replace("FERRITE", "InnoDB `ENCRYPTED`=YES")
+        self.assertEqual(
+            alteration(entry, hidden, "FERRITE", False), "ALTER TABLE `d`.`t` ENGINE=FERRITE ENCRYPTED=DEFAULT"
+        )
+        self.assertEqual(alteration(entry, hidden, "FERRITE", True), "ALTER TABLE `d`.`t` ENGINE=FERRITE")
 
     def test_guards_have_names_and_messages_that_fit(self) -> None:
         long = ("d" * 64, "t" * 64)

@@ -271,7 +271,7 @@ def _compress(server: Server, number: int) -> None:
             cursor.execute(f"ALTER TABLE {table} COMPRESSION={COMPRESSIONS[way % len(COMPRESSIONS)]}")
 
 
-def _rounds(places: Places, server: Server, home: Path, count: int, writers: int, seed: int) -> None:
+def under_load(places: Places, server: Server, home: Path, count: int, writers: int, seed: int) -> None:
     """Backups under load, every second one an increment of the one before."""
     before: Taken | None = None
     for number in range(count):
@@ -500,7 +500,7 @@ def main() -> int:
         server.start()
         fill_tables(server)
         if options.only in (None, "rounds"):
-            _rounds(places, server, work, count, writers, options.seed)
+            under_load(places, server, work, count, writers, options.seed)
         if options.only in (None, "rest"):
             _prepared(places, server, work)
             _bad_input(server, work)

@@ -7,7 +7,7 @@ import shutil
 import signal
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from lib.engines import Engine
 from lib.mariadbd import Mariadbd, ServerFailed, fresh_datadir
@@ -38,6 +38,8 @@ class Server(Mariadbd):
     """A mariadbd with the engine under test."""
 
     places: Places
+    everywhere: ClassVar[list[str]] = []
+    """Options of each server of this program, whatever else it has."""
 
     def __init__(self, places: Places, engine: Engine, options: list[str], home: Path | None = None) -> None:
         home = home or Path(tempfile.mkdtemp(prefix="ferrite-test-"))
@@ -75,7 +77,7 @@ class Server(Mariadbd):
         if self.engine.plugin:
             line.append(f"--plugin-load-add={self.engine.plugin}")
         line.append(f"--default-storage-engine={self.engine.name}")
-        return [*line, *self.engine.extra, *self.options]
+        return [*line, *self.engine.extra, *self.everywhere, *self.options]
 
     def client_settings(self) -> dict[str, Any]:
         """How a client connects."""

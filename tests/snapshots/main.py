@@ -85,7 +85,7 @@ def _tool(server: Server, *words: str) -> tuple[int, str]:
     return run.returncode, run.stdout + run.stderr
 
 
-def _rewind(server: Server, to: str, keep_as: str) -> float:
+def rewound(server: Server, to: str, keep_as: str) -> float:
     """The stopped server goes to a snapshot, and starts: seconds of the rewind alone."""
     begun = time.monotonic()
     code, text = _tool(server, to, "--keep-as", keep_as)
@@ -110,7 +110,7 @@ def _must_be(server: Server, truth: dict[str, Any], what: str) -> None:
                 raise Failed(f"{what}: CHECK TABLE {table}: {words}")
 
 
-def _rounds(server: Server, count: int, writers: int, seed: int) -> None:
+def under_load(server: Server, count: int, writers: int, seed: int) -> None:
     """Snapshots under load, with restarts and kill -9 between them; back to some of them, and forth again."""
     rng = Random(seed)
     truths: dict[str, dict[str, Any]] = {}
@@ -137,19 +137,19 @@ def _rounds(server: Server, count: int, writers: int, seed: int) -> None:
     longest = 0.0
     turns = rng.sample(list(truths), 5 if count >= 10 else 2)
     for turn, to in enumerate(turns):
-        longest = max(longest, _rewind(server, to, f"p{turn}"))
+        longest = max(longest, rewound(server, to, f"p{turn}"))
         _must_be(server, truths[to], f"rewound to {to}")
         # It goes on from there.
         clients = Writers(server, 2, seed + 100 + turn)
         time.sleep(0.3)
         clients.stop()
         server.stop()
-    _rewind(server, "p0", "last")
+    rewound(server, "p0", "last")
     _must_be(server, present, "forth again")
     _say(f"{count} snapshots under load: back to {', '.join(turns)} and forth again, {longest:.1f} s at most")
 
 
-def _cut_off(server: Server, times: int, seed: int) -> None:
+def cut_off(server: Server, times: int, seed: int) -> None:
     """kill -9 in the middle of a rewind: the one or the other, whole."""
     rng = Random(seed)
     old = _contents(server)
@@ -240,7 +240,7 @@ def _definitions(server: Server) -> None:
         ):
             cursor.execute(sql)
     server.stop()
-    _rewind(server, "defs", "defs-now")
+    rewound(server, "defs", "defs-now")
     connection = server.connect(autocommit=True)
     with contextlib.closing(connection), connection.cursor() as cursor:
         cursor.execute("INSERT INTO d1.p VALUES (1000, 1)")
@@ -257,7 +257,7 @@ def _definitions(server: Server) -> None:
         if found != (101, 7, 100000, 0, "d3"):
             raise Failed(f"definitions: {found}")
     server.stop()
-    _rewind(server, "defs-now", "defs-then")
+    rewound(server, "defs-now", "defs-then")
     connection = server.connect(autocommit=True)
     with contextlib.closing(connection), connection.cursor() as cursor:
         found = (
@@ -387,14 +387,14 @@ def main() -> int:
         server.start()
         fill(server)
         if options.only in (None, "rounds"):
-            _rounds(server, count, 4, options.seed)
+            under_load(server, count, 4, options.seed)
         if options.only in (None, "opened"):
-            opened(server, home, _rewind, _say)
+            opened(server, home, rewound, _say)
         if options.only in (None, "rest"):
             _definitions(server)
             _amid_alter(server)
         if options.only in (None, "crashes"):
-            _cut_off(server, crashes, options.seed)
+            cut_off(server, crashes, options.seed)
             _crashes(server, crashes, options.seed)
         if options.only in (None, "rest"):
             _bounds(server)

@@ -27,7 +27,8 @@
 extern "C" {
 #endif
 
-#define FE_ABI_VERSION 8
+#define FE_ABI_VERSION 9
+#define FE_NO_KEY 4294967295 /* no such key */
 
 typedef struct fe_engine fe_engine;
 typedef struct fe_session fe_session; /* one SQL connection and its transaction */
@@ -140,6 +141,11 @@ typedef struct {
   /* Any thread, before async_done of a token whose OK was delayed for long: whose it is, else as
      current_connection. Must not wait. May be NULL. */
   int64_t (*connection_of_token)(void *token, uint64_t *thread_id, char *query, size_t room);
+  /* In fe_engine_open(), fe_encryption_rotate() and fe_backup_begin(): the newest version of a key of the
+     server's key management; FE_NO_KEY: there is no such key. May be NULL: there is none. */
+  uint32_t (*newest_key_version)(uint32_t id);
+  /* Likewise: copies a key of at most `room` bytes and returns its length; 0: there is none. */
+  size_t (*encryption_key)(uint32_t id, uint32_t version, uint8_t *key, size_t room);
 } fe_callbacks;
 
 typedef struct {
@@ -163,6 +169,8 @@ typedef struct {
   uint64_t next_log_start;        /* reserved, 0 */
   const char *snapshot_of; /* another server's data directory: a snapshot of it is opened; or NULL */
   const char *snapshot;    /* its name */
+  uint32_t encrypt;           /* bool: a new database is encrypted. One that exists must be, too */
+  uint32_t encryption_key_id; /* the server's key that the data key is kept with; 0: it stays which it is */
 } fe_config;
 
 /* Opens or creates the database and recovers it. On failure *out is NULL, nothing was
@@ -188,6 +196,14 @@ fe_code fe_engine_flush_log(fe_engine *engine);
 fe_code fe_engine_checkpoint(fe_engine *engine);
 /* Calls checkpoint_notify(cookie) once everything committed so far is durable. */
 void fe_checkpoint_request(fe_engine *engine, void *cookie);
+
+/* ---- encryption at rest ---------------------------------------------------------- */
+
+/* Keeps the data key with the newest version of that key of the server's (0: of the one it is kept with). On
+   failure it is kept as before. FE_BAD_CONFIG: no such key, or the database is not encrypted. */
+fe_code fe_encryption_rotate(fe_engine *engine, uint32_t key_id);
+/* 1 if the database is encrypted: the server's key that the data key is kept with; else 0. */
+int fe_encryption_key(fe_engine *engine, uint32_t *id, uint32_t *version);
 
 /* ---- hot backup ------------------------------------------------------------------ */
 

@@ -7,7 +7,9 @@
 use std::ffi::{c_char, c_int, c_void};
 
 /// Version of this boundary.
-pub const FE_ABI_VERSION: u32 = 8;
+pub const FE_ABI_VERSION: u32 = 9;
+/// No such key.
+pub const FE_NO_KEY: u32 = u32::MAX;
 
 /// A byte slice.
 #[repr(C)]
@@ -130,6 +132,8 @@ pub struct fe_callbacks {
     pub prefer_victim: Option<unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int>,
     pub connection_of_token:
         Option<unsafe extern "C" fn(*mut c_void, *mut u64, *mut c_char, usize) -> i64>,
+    pub newest_key_version: Option<unsafe extern "C" fn(u32) -> u32>,
+    pub encryption_key: Option<unsafe extern "C" fn(u32, u32, *mut u8, usize) -> usize>,
 }
 
 /// See the header.
@@ -158,6 +162,8 @@ pub struct fe_config {
     pub next_log_start: u64,
     pub snapshot_of: *const c_char,
     pub snapshot: *const c_char,
+    pub encrypt: u32,
+    pub encryption_key_id: u32,
 }
 
 /// A distributed transaction's name.

@@ -4,9 +4,10 @@
 
 use crate::abi::*;
 use crate::boundary::{c_text, code, text};
-use crate::engine::{engine_of, fe_engine};
-use ferrite_engine::{BackupLimits, BackupPlace, Engine};
-use ferrite_io::RealStorage;
+use crate::engine::{engine_of, fe_engine, handle_of};
+use crate::keys::{backup_in, ServerKeys};
+use ferrite_engine::{BackupLimits, BackupPlace};
+use ferrite_io::{encryption, RealStorage, Storage};
 use ferrite_sync::Arc;
 use ferrite_types::{Error, Result};
 use std::ffi::{c_char, c_int, c_void};
@@ -20,7 +21,7 @@ struct Plan {
     limits: BackupLimits,
 }
 
-fn begin(engine: &Arc<Engine>, plan: &Plan) -> Result<()> {
+fn begin(handle: &fe_engine, plan: &Plan) -> Result<()> {
     for name in [&plan.dir, &plan.base] {
         if !name.is_empty() && !Path::new(name).is_absolute() {
             let text = format!("{name} is not an absolute path");
@@ -29,26 +30,37 @@ fn begin(engine: &Arc<Engine>, plan: &Plan) -> Result<()> {
     }
     let base = match plan.base.is_empty() {
         true => None,
-        false => Some(place(
-            &plan.base,
-            RealStorage::existing(Path::new(&plan.base))?,
-        )),
+        false => Some(BackupPlace {
+            storage: backup_in(&plan.base, &ServerKeys::of(&handle.callbacks))?,
+            name: plan.base.clone(),
+        }),
     };
     let (storage, made) = RealStorage::empty(Path::new(&plan.dir))?;
-    let to = place(&plan.dir, storage);
-    let begun = engine.begin_backup(to, base, plan.limits, plan.owner);
-    if begun.is_err() && made {
-        // If something is in it after all, it is in nobody's way.
-        let _ = RealStorage::remove_empty(Path::new(&plan.dir));
+    let beneath: Arc<dyn Storage> = Arc::new(storage);
+    let begun = encrypted_as(handle, &beneath).and_then(|storage| {
+        let name = plan.dir.clone();
+        let to = BackupPlace { storage, name };
+        handle
+            .engine
+            .begin_backup(to, base, plan.limits, plan.owner)
+    });
+    if begun.is_err() {
+        let _ = beneath.remove(encryption::NAME);
+        if made {
+            // If something is in it after all, it is in nobody's way.
+            let _ = RealStorage::remove_empty(Path::new(&plan.dir));
+        }
     }
     begun
 }
 
-fn place(name: &str, storage: RealStorage) -> BackupPlace {
-    BackupPlace {
-        storage: Arc::new(storage),
-        name: name.to_owned(),
-    }
+/// A backup of an encrypted database is encrypted with the same data key.
+fn encrypted_as(handle: &fe_engine, beneath: &Arc<dyn Storage>) -> Result<Arc<dyn Storage>> {
+    let Some(kept) = &handle.encryption else {
+        return Ok(beneath.clone());
+    };
+    kept.encryption.share_with(&**beneath)?;
+    Ok(Arc::new(kept.encryption.view(beneath.clone())))
 }
 
 /// See the header.
@@ -58,7 +70,7 @@ pub unsafe extern "C" fn fe_backup_begin(
     plan: *const fe_backup_plan,
 ) -> fe_code {
     // SAFETY: the header's rules: a valid handle, plan and strings.
-    let (engine, plan) = unsafe {
+    let (handle, plan) = unsafe {
         let plan = &*plan;
         let ours = Plan {
             dir: text(plan.dir),
@@ -69,9 +81,9 @@ pub unsafe extern "C" fn fe_backup_begin(
                 bytes_per_s: plan.bytes_per_s,
             },
         };
-        (engine_of(engine), ours)
+        (handle_of(engine), ours)
     };
-    code(begin(engine, &plan))
+    code(begin(handle, &plan))
 }
 
 /// See the header.

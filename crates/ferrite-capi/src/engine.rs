@@ -3,12 +3,14 @@
 use crate::abi::*;
 use crate::boundary::{code, fail, text, xid_of};
 use crate::callbacks::{tell_connections, Server};
+use crate::keys::{self, Kept, ServerKeys, Wish};
 use ferrite_engine::snapshots::server_files::RealDirectory;
 use ferrite_engine::snapshots::{
     beside::{self, Beside},
     rewind,
 };
 use ferrite_engine::{Callbacks, Config, Engine, LogLevel};
+use ferrite_io::encryption::Encryption;
 use ferrite_io::{LockGuard, RealStorage, Storage};
 use ferrite_sync::Arc;
 use ferrite_types::format::Codec;
@@ -19,6 +21,10 @@ use std::path::Path;
 /// An open engine.
 pub struct fe_engine {
     pub(crate) engine: Arc<Engine>,
+    /// None: the database is not encrypted.
+    pub(crate) encryption: Option<Kept>,
+    /// For backups of other times, which may be encrypted, too.
+    pub(crate) callbacks: fe_callbacks,
     /// Keeps the snapshot that is open.
     _keeps: Option<LockGuard>,
 }
@@ -89,16 +95,25 @@ struct Opened {
     name: String,
 }
 
-fn lay_out(snapshot: &Opened, own: &Arc<dyn Storage>, dir: &Path) -> Result<Beside> {
+/// Its own files are encrypted with the key of the database that it belongs to.
+fn lay_out(
+    snapshot: &Opened,
+    own: &Arc<dyn Storage>,
+    dir: &Path,
+    keys: &ServerKeys,
+) -> Result<Beside> {
     let of = RealStorage::existing(&Path::new(&snapshot.of).join("#ferrite"))?;
-    let of: Arc<dyn Storage> = Arc::new(of);
-    beside::lay_out(&of, own, &snapshot.name, Some(&RealDirectory::new(dir)))
+    let (mut of, mut own): (Arc<dyn Storage>, _) = (Arc::new(of), own.clone());
+    if let Some(encryption) = Encryption::of(&*of, keys)? {
+        (of, own) = (
+            Arc::new(encryption.view(of)),
+            Arc::new(encryption.view(own)),
+        );
+    }
+    beside::lay_out(&of, &own, &snapshot.name, Some(&RealDirectory::new(dir)))
 }
 
-unsafe fn open(
-    config: *const fe_config,
-    callbacks: *const fe_callbacks,
-) -> Result<(Arc<Engine>, Option<LockGuard>)> {
+unsafe fn open(config: *const fe_config, callbacks: *const fe_callbacks) -> Result<fe_engine> {
     // SAFETY: the header's rule: both point to valid structures during the call.
     let (config, callbacks) = unsafe { (&*config, *callbacks) };
     let server: Arc<dyn Callbacks> = Arc::new(Server(callbacks));
@@ -107,18 +122,37 @@ unsafe fn open(
     // SAFETY: strings of the caller or NULL, valid during the call.
     let (of, name) = unsafe { (text(config.snapshot_of), text(config.snapshot)) };
     let opened = (!of.is_empty()).then_some(Opened { of, name });
+    let wish = Wish {
+        encrypt: config.encrypt != 0,
+        key_id: config.encryption_key_id,
+    };
     let config = config_of(config)?;
-    let storage: Arc<dyn Storage> = Arc::new(RealStorage::new(&Path::new(&dir).join("#ferrite"))?);
+    let dir = Path::new(&dir);
+    let beneath: Arc<dyn Storage> = Arc::new(RealStorage::new(&dir.join("#ferrite"))?);
     install_panic_hook(&server);
     tell_connections(callbacks.current_connection);
+    let source = ServerKeys::of(&callbacks);
+    let opened_as = |engine, encryption, keeps| fe_engine {
+        engine,
+        encryption,
+        callbacks,
+        _keeps: keeps,
+    };
     if let Some(opened) = opened {
-        let beside = lay_out(&opened, &storage, Path::new(&dir))?;
+        let beside = lay_out(&opened, &beneath, dir, &source)?;
         let engine = Engine::open(config, beside.storage, server)?;
-        return Ok((engine, Some(beside.guard)));
+        return Ok(opened_as(engine, None, Some(beside.guard)));
     }
-    beside::check_none(&*storage)?;
-    finish_rewind(&storage, Path::new(&dir), &server)?;
-    Ok((Engine::open(config, storage, server)?, None))
+    beside::check_none(&*beneath)?;
+    let warn = |text: &str| server.log(LogLevel::Warning, text);
+    let kept = keys::open(&beneath, source, &wish, &warn)?;
+    let storage: Arc<dyn Storage> = match &kept {
+        Some(kept) => Arc::new(kept.encryption.view(beneath)),
+        None => beneath,
+    };
+    finish_rewind(&storage, dir, &server)?;
+    let engine = Engine::open(config, storage, server)?;
+    Ok(opened_as(engine, kept, None))
 }
 
 /// See the header.
@@ -132,11 +166,8 @@ pub unsafe extern "C" fn fe_engine_open(
     unsafe {
         *out = std::ptr::null_mut();
         match open(config, callbacks) {
-            Ok((engine, keeps)) => {
-                *out = Box::into_raw(Box::new(fe_engine {
-                    engine,
-                    _keeps: keeps,
-                }));
+            Ok(engine) => {
+                *out = Box::into_raw(Box::new(engine));
                 FE_OK
             }
             Err(e) => {
@@ -149,10 +180,19 @@ pub unsafe extern "C" fn fe_engine_open(
     }
 }
 
-/// The engine behind a handle.
+/// What a handle is of.
 ///
 /// # Safety
 /// The header's rule: the handle came from `fe_engine_open` and was not closed.
+pub(crate) unsafe fn handle_of<'a>(engine: *const fe_engine) -> &'a fe_engine {
+    // SAFETY: by the caller's promise.
+    unsafe { &*engine }
+}
+
+/// The engine behind a handle.
+///
+/// # Safety
+/// As for `handle_of`.
 pub(crate) unsafe fn engine_of<'a>(engine: *const fe_engine) -> &'a Arc<Engine> {
     // SAFETY: by the caller's promise.
     unsafe { &(*engine).engine }

@@ -1,7 +1,8 @@
 //! Files, behind a trait: the real disk ([`RealStorage`]) and a simulated one with faults
 //! ([`sim::SimStorage`]); [`ReadOnly`] is a view of either
 //! for tools that must not write, [`Watched`] one that lets no failed sync go by, [`Prefixed`]
-//! a part of one, [`Overlay`] one that is written to above another.
+//! a part of one, [`Overlay`] one that is written to above another,
+//! [`encryption::Encrypted`] one whose files are encrypted.
 //!
 //! A [`Storage`] is one directory with flat names. Everything above reads and writes
 //! through it and nothing else touches files.
@@ -17,6 +18,7 @@
 //!   as either of them, per 512-byte sector.
 
 mod buf;
+pub mod encryption;
 mod overlay;
 mod prefixed;
 mod queue;
@@ -94,6 +96,11 @@ pub trait Storage: Send + Sync {
 
     /// What was read, written and synced through this object so far.
     fn stats(&self) -> &IoStats;
+
+    /// True if what is written here is encrypted beneath.
+    fn is_encrypted(&self) -> bool {
+        false
+    }
 }
 
 /// One open file.
@@ -136,6 +143,14 @@ pub trait StorageFile: Send + Sync {
     /// The open file of the system behind it, if there is one (see [`ReadQueue`]).
     fn descriptor(&self) -> Option<Descriptor<'_>> {
         None
+    }
+
+    /// What was read through [`descriptor`](Self::descriptor), as [`read_at`](Self::read_at) would have given it.
+    ///
+    /// # Errors
+    /// `Bug`: it is no such read.
+    fn decode(&self, _buf: &mut [u8], _offset: u64) -> Result<()> {
+        Ok(())
     }
 }
 

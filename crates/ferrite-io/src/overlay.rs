@@ -171,6 +171,12 @@ impl Storage for Overlay {
     fn stats(&self) -> &IoStats {
         self.own.stats()
     }
+
+    fn is_encrypted(&self) -> bool {
+        // Both or none: pages go from one to the other.
+        debug_assert!(self.own.is_encrypted() == self.below.is_encrypted());
+        self.own.is_encrypted()
+    }
 }
 
 impl OverlayFile {

@@ -71,6 +71,10 @@ impl Storage for Prefixed {
     fn stats(&self) -> &IoStats {
         self.inner.stats()
     }
+
+    fn is_encrypted(&self) -> bool {
+        self.inner.is_encrypted()
+    }
 }
 
 #[cfg(test)]

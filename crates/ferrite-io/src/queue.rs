@@ -125,7 +125,8 @@ fn read_through(
                 file.stats.read_bytes.add(part.buf.len() as u64);
                 file.stats.read_us.record_us(time::now_us() - began_us);
             }
-            arrived(first + n, Ok(&*part.buf));
+            let decoded = part.file.decode(part.buf, part.offset);
+            arrived(first + n, decoded.map(|()| &*part.buf));
         };
         // SAFETY: the parts are borrowed for the whole call, with their buffers and open files; a
         // buffer is looked at only when its read is over.

@@ -74,6 +74,10 @@ impl Storage for ReadOnly {
     fn stats(&self) -> &IoStats {
         self.inner.stats()
     }
+
+    fn is_encrypted(&self) -> bool {
+        self.inner.is_encrypted()
+    }
 }
 
 impl StorageFile for ReadOnlyFile {
@@ -115,6 +119,10 @@ impl StorageFile for ReadOnlyFile {
 
     fn descriptor(&self) -> Option<Descriptor<'_>> {
         self.inner.descriptor()
+    }
+
+    fn decode(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.inner.decode(buf, offset)
     }
 }
 

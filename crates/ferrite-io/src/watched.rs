@@ -125,6 +125,10 @@ impl Storage for Watched {
     fn stats(&self) -> &IoStats {
         self.inner.stats()
     }
+
+    fn is_encrypted(&self) -> bool {
+        self.inner.is_encrypted()
+    }
 }
 
 impl StorageFile for WatchedFile {
@@ -166,6 +170,10 @@ impl StorageFile for WatchedFile {
 
     fn descriptor(&self) -> Option<Descriptor<'_>> {
         self.inner.descriptor()
+    }
+
+    fn decode(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.inner.decode(buf, offset)
     }
 }
 

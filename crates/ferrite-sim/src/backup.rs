@@ -12,7 +12,6 @@ use crate::plan::FaultMode;
 use ferrite_engine::{BackupLimits, BackupPhase, BackupPlace, Chain, DdlCaller, DupInfo, Engine};
 use ferrite_engine::{IndexSpec, TableSpec};
 use ferrite_io::sim::SimStorage;
-use ferrite_io::Storage;
 use ferrite_sync::random::Rng;
 use ferrite_sync::{sim, thread, Arc};
 use ferrite_types::Error;
@@ -44,7 +43,7 @@ pub fn begin(
     }
     let to = SimStorage::new(seed);
     let place = BackupPlace {
-        storage: Arc::new(to.clone()),
+        storage: environment.view(to.clone()),
         name: "backup".to_owned(),
     };
     let limits = BackupLimits {
@@ -56,7 +55,11 @@ pub fn begin(
 }
 
 /// Fixes it, now that nobody works, and waits for its end: what is restored from it.
-pub fn finish(engine: &Arc<Engine>, begun: Option<Begun>) -> Result<Option<SimStorage>, Error> {
+pub fn finish(
+    environment: &Environment,
+    engine: &Arc<Engine>,
+    begun: Option<Begun>,
+) -> Result<Option<SimStorage>, Error> {
     let Some(Begun { to, mut rng }) = begun else {
         return Ok(None);
     };
@@ -79,16 +82,14 @@ pub fn finish(engine: &Arc<Engine>, begun: Option<Begun>) -> Result<Option<SimSt
         (info.kept_log_bytes, info.withheld_bytes) == (0, 0),
         "kept behind its end: {info:?}"
     );
-    restored(&to).map(Some)
+    restored(environment, &to).map(Some)
 }
 
-fn restored(from: &SimStorage) -> Result<SimStorage, Error> {
-    let storage: Arc<dyn Storage> = Arc::new(from.clone());
-    let chain = Chain::open(vec![("backup".to_owned(), storage)])?;
+fn restored(environment: &Environment, from: &SimStorage) -> Result<SimStorage, Error> {
+    let chain = Chain::open(vec![("backup".to_owned(), environment.view(from.clone()))])?;
     chain.verify(&mut |_| {})?;
     let copy = SimStorage::new(1);
-    let to: Arc<dyn Storage> = Arc::new(copy.clone());
-    chain.restore(&to, &mut |_| {})?;
+    chain.restore(&environment.view(copy.clone()), &mut |_| {})?;
     // What is not durable is not there.
     copy.crash_clean();
     sim::note("backup restored");

@@ -8,7 +8,9 @@ use crate::kept_state::Kept;
 use crate::model::{Model, State, TableNo};
 use crate::plan::{FaultMode, Plan};
 use ferrite_engine::{Callbacks, Engine, LogLevel, Status};
+use ferrite_io::encryption::Encrypted;
 use ferrite_io::sim::{SimSnapshot, SimStorage};
+use ferrite_io::Storage;
 use ferrite_lock::Owner;
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use ferrite_sync::{sim, stop, Arc, Event};
@@ -148,6 +150,15 @@ impl Environment {
             damaged: AtomicBool::new(false),
             durable: AtomicU64::new(0),
             durable_before: AtomicU64::new(0),
+        }
+    }
+
+    /// A disk as the engine has it: encrypted if the run says so.
+    pub fn view(&self, disk: SimStorage) -> Arc<dyn Storage> {
+        let disk: Arc<dyn Storage> = Arc::new(disk);
+        match self.plan.extra.encrypted {
+            true => Arc::new(Encrypted::simulated(disk)),
+            false => disk,
         }
     }
 

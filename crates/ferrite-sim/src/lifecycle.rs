@@ -31,7 +31,7 @@ fn seed_of(environment: &Environment, life: u64, task: u64) -> u64 {
 /// The program, from opening to closing.
 pub fn life(environment: &Arc<Environment>, number: u64) -> End {
     environment.disconnect_all();
-    let storage: Arc<dyn Storage> = Arc::new(environment.disk.boot());
+    let storage = environment.view(environment.disk.boot());
     let server = Arc::new(Server(environment.clone()));
     let opened = kept::before_open(environment, &storage)
         .and_then(|()| Engine::open(environment.plan.config.clone(), storage.clone(), server));
@@ -80,7 +80,7 @@ fn work(
         check_quiet(environment, engine);
         account(environment, engine)?;
     }
-    let copy = backup::finish(engine, begun)?;
+    let copy = backup::finish(environment, engine, begun)?;
     if copy.is_none() {
         kept::act(environment, engine, seed_of(environment, number, 97))?;
     }

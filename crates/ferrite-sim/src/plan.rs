@@ -108,6 +108,8 @@ pub struct Extra {
     pub backup: bool,
     /// Snapshots that are kept, and rewound to.
     pub kept: bool,
+    /// The files are encrypted.
+    pub encrypted: bool,
     /// What the whole run is about, if it is about one thing.
     pub corner: Option<Corner>,
 }
@@ -448,6 +450,7 @@ impl Extra {
             packings: Rng::new(seed ^ 0x71a1_0018).chance(2, 3),
             resizes: Rng::new(seed ^ 0x71a1_0019).chance(1, 2),
             ahead: Rng::new(seed ^ 0x71a1_001a).chance(1, 2),
+            encrypted: Rng::new(seed ^ 0x71a1_001b).chance(1, 4),
             backup: false,
             kept: false,
             corner: None,

@@ -226,7 +226,7 @@ impl Layout {
     /// # Errors
     /// `Corrupt`, `Format`: the superblock in `from`. `Io`.
     pub fn begin(from: &dyn Storage, to: Arc<dyn Storage>) -> Result<Layout> {
-        let superblock = Superblock::read(from)?;
+        let superblock = Superblock::read(from)?.in_storage(&*to);
         let (files, end) = Files::open(&to, superblock.geometry, false, OpenMode::ReadWrite)?;
         if files.count() > 0 || to.exists(superblock::NAME)? {
             return Err(Error::InUse("there is a database already".into()));

@@ -119,7 +119,8 @@ impl Store {
             geometry,
             created_us: time::unix_us(),
             features: FEATURES_OF_NEW,
-        };
+        }
+        .in_storage(&*storage);
         let (files, left) = Files::open(&storage, geometry, cfg.direct, OpenMode::ReadWrite)?;
         assert!(left == 0, "{left} granules of an earlier creation are left");
         let end = geometry.step_granules();

@@ -7,6 +7,7 @@
 //! Locking: `runs` (the space lock) and `scratch` are leaves, held for memory work only.
 
 use ferrite_sync::random;
+use ferrite_types::format::FEATURE_ENCRYPTED;
 use ferrite_types::{Error, IndexId, Lsn, PageId, Result, PAGE_BYTES};
 
 use crate::batch::{Batch, Placed, BATCH_BYTES};
@@ -166,6 +167,11 @@ impl Store {
     /// The database's identity.
     pub fn uuid(&self) -> [u8; 16] {
         self.superblock.uuid
+    }
+
+    /// Are its files encrypted?
+    pub fn is_encrypted(&self) -> bool {
+        self.superblock.features & FEATURE_ENCRYPTED != 0
     }
 
     /// When the database was made, in microseconds since 1970.

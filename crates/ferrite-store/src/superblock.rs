@@ -9,8 +9,8 @@
 //! renamed), and it is the last thing the making of a store writes.
 
 use ferrite_types::format::{
-    FEATURE_PAGE_MARKS, FEATURE_SMALL_GRANULES, FORMAT_VERSION, KNOWN_INCOMPATIBLE_FEATURES,
-    SUPERBLOCK_MAGIC,
+    FEATURE_ENCRYPTED, FEATURE_PAGE_MARKS, FEATURE_SMALL_GRANULES, FORMAT_VERSION,
+    KNOWN_INCOMPATIBLE_FEATURES, SUPERBLOCK_MAGIC,
 };
 use ferrite_types::{Error, Result, PAGE_BYTES};
 
@@ -122,8 +122,33 @@ impl Superblock {
         })
     }
 
+    /// The same, of a database whose files are in `storage`: encrypted or not.
+    pub(crate) fn in_storage(self, storage: &dyn Storage) -> Superblock {
+        let features = match storage.is_encrypted() {
+            true => self.features | FEATURE_ENCRYPTED,
+            false => self.features & !FEATURE_ENCRYPTED,
+        };
+        Superblock { features, ..self }
+    }
+
+    /// Is the database encrypted as `storage` has it?
+    fn check_encryption(self, storage: &dyn Storage) -> Result<Superblock> {
+        match (self.features & FEATURE_ENCRYPTED != 0, storage.is_encrypted()) {
+            (true, false) => Err(Error::Corrupt(format!(
+                "{NAME}: the database is encrypted, and the file encryption with its key is missing: restore that file \
+                 from a backup or from where it was moved to"
+            ))),
+            (false, true) => Err(Error::Corrupt(format!(
+                "{NAME}: the database is not encrypted, and there is a file encryption, of another database: \
+                 move it away"
+            ))),
+            _ => Ok(self),
+        }
+    }
+
     /// Makes the file appear, complete and durable.
     pub(crate) fn write(&self, storage: &dyn Storage) -> Result<()> {
+        assert!(self.check_encryption(storage).is_ok(), "{self:?}");
         if storage.exists(ASIDE)? {
             storage.remove(ASIDE)?;
         }
@@ -153,7 +178,7 @@ impl Superblock {
         let mut first = None;
         for copy in 0..COPIES {
             match Superblock::read_copy(&*file, copy) {
-                Ok(superblock) => return Ok(superblock),
+                Ok(superblock) => return superblock.check_encryption(storage),
                 // A later version or feature is no damage: the second copy says the same.
                 Err(e) => first = first.or(Some(e)),
             }

@@ -17,6 +17,7 @@
 pub mod check;
 mod compare;
 pub use ferrite_engine::describe;
+pub mod keys;
 pub mod progress;
 pub mod row;
 pub mod salvage;

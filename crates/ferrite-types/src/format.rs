@@ -4,7 +4,8 @@
 pub const FORMAT_VERSION: u32 = 1;
 
 /// Opening a database with an unknown bit in its incompatible set is refused.
-pub const KNOWN_INCOMPATIBLE_FEATURES: u64 = FEATURES_OF_NEW | FEATURE_SNAPSHOTS;
+pub const KNOWN_INCOMPATIBLE_FEATURES: u64 =
+    FEATURES_OF_NEW | FEATURE_SNAPSHOTS | FEATURE_ENCRYPTED;
 /// Those of a new database.
 pub const FEATURES_OF_NEW: u64 = FEATURE_PAGE_MARKS | FEATURE_VALUE_STAMPS | FEATURE_SMALL_GRANULES;
 /// A page's location tells a part of its blob's checksum (incompatible).
@@ -20,6 +21,8 @@ pub const FEATURE_SMALL_GRANULES: u64 = 4;
 /// There are, or were a moment ago, snapshots: a program that does not know of them would write over
 /// what they hold (incompatible).
 pub const FEATURE_SNAPSHOTS: u64 = 8;
+/// All other files are encrypted; the file `encryption` has the key (incompatible).
+pub const FEATURE_ENCRYPTED: u64 = 16;
 /// Unknown bits here are harmless to an older binary.
 pub const KNOWN_COMPATIBLE_FEATURES: u64 = 0;
 

@@ -16,7 +16,7 @@ use super::{named, Job};
 use crate::maintenance::checkpoint::EngineState;
 use crate::state::engine::Engine;
 use crate::state::undo_list::Chunk;
-use ferrite_io::{AlignedBuf, Storage};
+use ferrite_io::{encryption, AlignedBuf, Storage};
 use ferrite_store::{Generation, Location, GRANULE_BYTES};
 use ferrite_sync::{kill_point, thread, time};
 use ferrite_types::{Error, Lsn, PageId, Result};
@@ -36,6 +36,11 @@ pub(super) fn remove_files(from: &dyn Storage) -> Result<()> {
     names.sort_by_key(|name| name != manifest::NAME);
     debug_assert!(names.iter().skip(1).all(|name| name != manifest::NAME));
     names.iter().try_for_each(|name| from.remove(name))?;
+    // Not among the names of encrypted files; last, so that nothing is ever without its key.
+    match from.remove(encryption::NAME) {
+        Err(Error::NotFound) => {}
+        other => other?,
+    }
     from.sync_dir()
 }
 

@@ -244,6 +244,11 @@ impl Engine {
                 self.store.free_bytes(),
                 "Bytes of the store free for reuse",
             ),
+            gauge(
+                "store_encrypted",
+                u64::from(self.store.is_encrypted()),
+                "1 if all files are encrypted",
+            ),
         ]
     }
 

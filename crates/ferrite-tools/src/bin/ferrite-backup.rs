@@ -8,8 +8,10 @@
 
 use clap::{Args, Parser, Subcommand};
 use ferrite_engine::{Chain, ChainSummary};
+use ferrite_io::encryption::{Encryption, KeySource};
 use ferrite_io::{RealStorage, Storage};
 use ferrite_sync::{time, Arc};
+use ferrite_tools::keys::{self, KeyOptions};
 use ferrite_types::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -28,6 +30,8 @@ const PROGRESS_US: u64 = 5_000_000;
     after_help = "Exit code: 0 done, 1 a backup is damaged, 2 cannot run."
 )]
 struct Options {
+    #[command(flatten)]
+    keys: KeyOptions,
     #[command(subcommand)]
     command: Command,
 }
@@ -66,10 +70,17 @@ struct Restore {
     /// A data directory without #ferrite
     #[arg(long, value_name = "DATADIR")]
     into: PathBuf,
+    /// Encrypt what is restored with a new data key, which is kept with this key of the key file; without --encrypt and
+    /// --decrypt it is encrypted as the backup is
+    #[arg(long, value_name = "NUMBER", conflicts_with = "decrypt", value_parser = clap::value_parser!(u32).range(1..))]
+    encrypt: Option<u32>,
+    /// Do not encrypt what is restored
+    #[arg(long)]
+    decrypt: bool,
 }
 
 fn main() -> ExitCode {
-    match run(&Options::parse().command) {
+    match run(&Options::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             eprintln!("ferrite-backup: {e}");
@@ -81,32 +92,34 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: &Command) -> Result<()> {
-    match command {
-        Command::Info(one) => info(&one.dir),
+fn run(options: &Options) -> Result<()> {
+    let keys = &*options.keys.read()?;
+    match &options.command {
+        Command::Info(one) => info(&one.dir, keys),
         Command::Verify(backups) => {
-            let summary = open(&backups.dirs)?.verify(&mut progress(backups, "verified"))?;
+            let summary = open(&backups.dirs, keys)?.verify(&mut progress(backups, "verified"))?;
             tell("verified", &summary);
             Ok(())
         }
-        Command::Restore(options) => restore(options),
+        Command::Restore(options) => restore(options, keys),
     }
 }
 
-fn storage(dir: &Path) -> Result<Arc<dyn Storage>> {
-    Ok(Arc::new(RealStorage::existing(dir)?))
+fn storage(dir: &Path, keys: &dyn KeySource) -> Result<Arc<dyn Storage>> {
+    keys::open(RealStorage::existing(dir)?, keys)
 }
 
-fn open(dirs: &[PathBuf]) -> Result<Chain> {
-    let named = |dir: &PathBuf| Ok((dir.display().to_string(), storage(dir)?));
+fn open(dirs: &[PathBuf], keys: &dyn KeySource) -> Result<Chain> {
+    let named = |dir: &PathBuf| Ok((dir.display().to_string(), storage(dir, keys)?));
     Chain::open(dirs.iter().map(named).collect::<Result<_>>()?)
 }
 
-fn info(dir: &Path) -> Result<()> {
-    let manifest = ferrite_engine::BackupManifest::read(&*storage(dir)?).map_err(|e| match e {
-        Error::Corrupt(text) => Error::Corrupt(format!("{}: {text}", dir.display())),
-        other => other,
-    })?;
+fn info(dir: &Path, keys: &dyn KeySource) -> Result<()> {
+    let manifest =
+        ferrite_engine::BackupManifest::read(&*storage(dir, keys)?).map_err(|e| match e {
+            Error::Corrupt(text) => Error::Corrupt(format!("{}: {text}", dir.display())),
+            other => other,
+        })?;
     println!("id {:016x}", manifest.id);
     match manifest.base {
         Some((id, _)) => println!("increment of {id:016x}"),
@@ -119,20 +132,41 @@ fn info(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-fn restore(options: &Restore) -> Result<()> {
+fn restore(options: &Restore, keys: &dyn KeySource) -> Result<()> {
     let into = options.into.join("#ferrite");
     if into.exists() {
         return Err(Error::BadConfig(format!("{} exists", into.display())));
     }
-    let chain = open(&options.backups.dirs)?;
+    let chain = open(&options.backups.dirs, keys)?;
     chain.verify(&mut progress(&options.backups, "verified"))?;
     let real = RealStorage::new(&into)?;
     let lock = real.lock_exclusive()?;
-    let to: Arc<dyn Storage> = Arc::new(real);
+    let to = target(options, Arc::new(real), keys)?;
     let summary = chain.restore(&to, &mut progress(&options.backups, "restored"))?;
     drop(lock);
     tell("restored", &summary);
     Ok(())
+}
+
+/// Where the database goes, encrypted or not.
+fn target(
+    options: &Restore,
+    beneath: Arc<dyn Storage>,
+    keys: &dyn KeySource,
+) -> Result<Arc<dyn Storage>> {
+    let last = options.backups.dirs.last().expect("at least one");
+    let encryption = match (options.encrypt, options.decrypt) {
+        (Some(id), _) => Some(Encryption::create(&*beneath, keys, id)?),
+        (None, true) => None,
+        (None, false) => Encryption::of(&RealStorage::existing(last)?, keys)?,
+    };
+    let Some(encryption) = encryption else {
+        return Ok(beneath);
+    };
+    if options.encrypt.is_none() {
+        encryption.share_with(&*beneath)?;
+    }
+    Ok(Arc::new(encryption.view(beneath)))
 }
 
 fn tell(what: &str, summary: &ChainSummary) {
@@ -168,7 +202,16 @@ mod tests {
         let parse = |line: &str| Options::try_parse_from(line.split(' '));
         assert!(parse("ferrite-backup verify a b c").is_ok());
         assert!(parse("ferrite-backup restore a b --into d").is_ok());
-        for wrong in ["", "verify", "restore a", "info a b", "take a"] {
+        assert!(parse("ferrite-backup restore a --into d --encrypt 1 --encryption-keys k").is_ok());
+        for wrong in [
+            "",
+            "verify",
+            "restore a",
+            "info a b",
+            "take a",
+            "restore a --into d --encrypt 0",
+            "restore a --into d --encrypt 1 --decrypt",
+        ] {
             let fault = parse(&format!("ferrite-backup {wrong}")).err();
             assert_eq!(fault.map(|e| e.exit_code()), Some(2), "{wrong}");
         }

@@ -9,6 +9,7 @@ use ferrite_engine::snapshots::beside;
 use ferrite_io::{ReadOnly, RealStorage, Storage};
 use ferrite_sync::Arc;
 use ferrite_tools::check::{check, summary};
+use ferrite_tools::keys::{self, KeyOptions};
 use ferrite_tools::progress::Progress;
 use ferrite_tools::salvage::{salvage, DirOutput, Salvage};
 use ferrite_types::{Error, Result};
@@ -37,6 +38,8 @@ struct Options {
     /// With --salvage: scan all pages of the store, even if the page map is intact
     #[arg(long, requires = "salvage")]
     scan: bool,
+    #[command(flatten)]
+    keys: KeyOptions,
     /// Print only faults, no progress and no summary
     #[arg(long)]
     quiet: bool,
@@ -65,7 +68,8 @@ fn run(options: &Options) -> Result<bool> {
     let real = RealStorage::existing(&engine_dir(&options.dir))?;
     let _lock = real.lock_shared()?;
     beside::check_none(&real)?;
-    let storage: Arc<dyn Storage> = Arc::new(ReadOnly::new(Arc::new(real)));
+    let storage = keys::open(real, &*options.keys.read()?)?;
+    let storage: Arc<dyn Storage> = Arc::new(ReadOnly::new(storage));
     let progress = Arc::new(match options.quiet {
         true => Progress::silent(),
         false => Progress::on_terminal(),

@@ -10,8 +10,9 @@ use clap::Parser;
 use ferrite_engine::snapshots::server_files::{self, DataDirectory, RealDirectory};
 use ferrite_engine::snapshots::{beside, rewind, ServerState};
 use ferrite_engine::{Callbacks, Config, Engine, LogLevel};
-use ferrite_io::{RealStorage, Storage};
+use ferrite_io::RealStorage;
 use ferrite_sync::{time, Arc};
+use ferrite_tools::keys::{self, KeyOptions};
 use ferrite_types::{Error, Result};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -38,6 +39,8 @@ struct Options {
     /// Print the names of the snapshots that there are, the oldest first
     #[arg(long)]
     list: bool,
+    #[command(flatten)]
+    keys: KeyOptions,
     /// Only finish a rewind that was cut off
     #[arg(long, conflicts_with_all = ["list", "to"])]
     finish: bool,
@@ -74,7 +77,8 @@ impl Callbacks for Told {
 
 fn run(options: &Options) -> Result<()> {
     let begun_us = time::now_us();
-    let storage: Arc<dyn Storage> = Arc::new(RealStorage::existing(&options.dir.join("#ferrite"))?);
+    let real = RealStorage::existing(&options.dir.join("#ferrite"))?;
+    let storage = keys::open(real, &*options.keys.read()?)?;
     let server = RealDirectory::new(&options.dir);
     let lock = storage.lock_exclusive()?;
     beside::check_none(&*storage)?;

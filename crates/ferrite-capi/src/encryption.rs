@@ -1,0 +1,47 @@
+//! The key that the data key of a database is kept with: which it is, and another one.
+//!
+//! Locking: none of its own.
+
+use crate::abi::*;
+use crate::boundary::code;
+use crate::engine::{fe_engine, handle_of};
+use ferrite_types::Error;
+use std::ffi::c_int;
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_encryption_rotate(engine: *mut fe_engine, key_id: u32) -> fe_code {
+    // SAFETY: a valid handle.
+    let Some(kept) = unsafe { handle_of(engine) }.encryption.as_ref() else {
+        return code(Err(Error::BadConfig(
+            "the database is not encrypted".into(),
+        )));
+    };
+    let id = match key_id {
+        0 => kept.encryption.wrapped_by().id,
+        id => id,
+    };
+    code(
+        kept.encryption
+            .rotate(&*kept.beneath, &kept.keys, id)
+            .map(|_| ()),
+    )
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_encryption_key(
+    engine: *mut fe_engine,
+    id: *mut u32,
+    version: *mut u32,
+) -> c_int {
+    // SAFETY: a valid handle, and two places.
+    unsafe {
+        let by = (*engine)
+            .encryption
+            .as_ref()
+            .map(|kept| kept.encryption.wrapped_by());
+        (*id, *version) = by.map_or((0, 0), |by| (by.id, by.version));
+        c_int::from(by.is_some())
+    }
+}

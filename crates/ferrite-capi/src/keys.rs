@@ -1,0 +1,136 @@
+//! Encryption at rest: keys of the server's key management, and the data key of the database.
+//!
+//! Locking: none of its own.
+
+use crate::abi::*;
+use ferrite_io::encryption::{Encryption, KeyRef, KeySource};
+use ferrite_io::{RealStorage, Storage};
+use ferrite_sync::Arc;
+use ferrite_types::{Error, Result};
+use std::path::Path;
+
+/// Longer than any key.
+const KEY_ROOM: usize = 256;
+/// The key of a new database if none is named; ENCRYPTION_KEY_SYSTEM_DATA, as everywhere in the server.
+const USUAL_KEY: u32 = 1;
+/// What the file of a whole database is called.
+const SUPERBLOCK: &str = "superblock";
+/// And that of one that is being made.
+const CREATING: &str = "creating";
+
+/// Asks the server.
+pub(crate) struct ServerKeys {
+    newest: Option<unsafe extern "C" fn(u32) -> u32>,
+    key: Option<unsafe extern "C" fn(u32, u32, *mut u8, usize) -> usize>,
+}
+
+impl ServerKeys {
+    pub(crate) fn of(callbacks: &fe_callbacks) -> ServerKeys {
+        ServerKeys {
+            newest: callbacks.newest_key_version,
+            key: callbacks.encryption_key,
+        }
+    }
+}
+
+impl KeySource for ServerKeys {
+    fn newest(&self, id: u32) -> Result<KeyRef> {
+        // SAFETY: the header allows any thread.
+        let version = self.newest.map_or(FE_NO_KEY, |f| unsafe { f(id) });
+        match version {
+            FE_NO_KEY => Err(Error::BadConfig(format!(
+                "the server has no encryption key {id}: is a key management plugin loaded, and does it have \
+                 this key?"
+            ))),
+            version => Ok(KeyRef { id, version }),
+        }
+    }
+
+    fn key(&self, key: KeyRef) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; KEY_ROOM];
+        let len = self.key.map_or(0, |f| {
+            // SAFETY: the header allows any thread; the place lives during the call.
+            unsafe { f(key.id, key.version, bytes.as_mut_ptr(), bytes.len()) }
+        });
+        if len == 0 || len > KEY_ROOM {
+            return Err(Error::BadConfig(format!(
+                "the database is encrypted with key {} (version {}), which the server does not have: is its key \
+                 management plugin loaded, with the key?",
+                key.id, key.version
+            )));
+        }
+        bytes.truncate(len);
+        Ok(bytes)
+    }
+}
+
+/// The data key of a database that is opened, and where it is kept.
+pub(crate) struct Kept {
+    pub(crate) encryption: Encryption,
+    pub(crate) beneath: Arc<dyn Storage>,
+    pub(crate) keys: ServerKeys,
+}
+
+/// What is to be known of encryption at open.
+pub(crate) struct Wish {
+    /// A new database is to be encrypted.
+    pub(crate) encrypt: bool,
+    /// Number of the server's key; 0: it stays which it is.
+    pub(crate) key_id: u32,
+}
+
+/// There is no database in that directory, and nothing that looks like the rest of one.
+fn is_new(beneath: &dyn Storage) -> Result<bool> {
+    let names = beneath.list()?;
+    let is = |name: &str| names.iter().any(|n| n == name);
+    Ok(!is(SUPERBLOCK) && (names.is_empty() || is(CREATING)))
+}
+
+/// The encryption of the database in a directory, made if it is wished for and the database is a new one. `warn` is
+/// told what does not keep it from being opened.
+///
+/// # Errors
+/// `BadConfig`: there is no such key, or the database is not encrypted. `Corrupt`, `Io`, `DiskFull`.
+pub(crate) fn open(
+    beneath: &Arc<dyn Storage>,
+    keys: ServerKeys,
+    wish: &Wish,
+    warn: &dyn Fn(&str),
+) -> Result<Option<Kept>> {
+    // Two servers at the same new directory would each make a key.
+    let _lock = beneath.lock_exclusive()?;
+    let found = Encryption::of(&**beneath, &keys)?;
+    let encryption = match found {
+        Some(encryption) => {
+            let by = encryption.wrapped_by();
+            let id = if wish.key_id == 0 { by.id } else { wish.key_id };
+            if let Err(e) = encryption.rotate(&**beneath, &keys, id) {
+                warn(&format!("the data key stays encrypted with key {} (version {}): {e}", by.id, by.version));
+            }
+            encryption
+        }
+        None if !wish.encrypt => return Ok(None),
+        None if is_new(&**beneath)? => {
+            let id = if wish.key_id == 0 { USUAL_KEY } else { wish.key_id };
+            Encryption::create(&**beneath, &keys, id)?
+        }
+        None => {
+            return Err(Error::BadConfig(
+                "ferrite_encrypt is ON, and the database is not encrypted, which it only can be from its creation \
+                 on: take a backup and restore it with --encrypt, or start without ferrite_encrypt"
+                    .into(),
+            ))
+        }
+    };
+    Ok(Some(Kept {
+        encryption,
+        beneath: beneath.clone(),
+        keys,
+    }))
+}
+
+/// A directory of a backup as it is, or decrypted.
+pub(crate) fn backup_in(dir: &str, keys: &ServerKeys) -> Result<Arc<dyn Storage>> {
+    let real: Arc<dyn Storage> = Arc::new(RealStorage::existing(Path::new(dir))?);
+    ferrite_io::encryption::decrypted(real, keys)
+}
