@@ -88,7 +88,7 @@ impl Pool {
         if self.writer.is_stopped() {
             return Err(Error::Interrupted);
         }
-        let Some(failure) = self.failure() else {
+        let Some(failure) = self.write_failure() else {
             return Ok(());
         };
         let now_us = time::now_us();

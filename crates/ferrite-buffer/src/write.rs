@@ -16,7 +16,7 @@
 
 use crate::frame::Kind;
 use crate::pool::Pool;
-use ferrite_store::{Batch, Location, PageImage, Placed, Staged, Store};
+use ferrite_store::{Ahead, Batch, Location, PageImage, Placed, Staged, Store};
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{kill_point, Arc};
 use ferrite_types::format::record_kind;
@@ -24,8 +24,9 @@ use ferrite_types::{Error, IndexId, Lsn, PageId, Result, PAGE_BYTES};
 
 /// Longest pause of the writer thread, in microseconds.
 const PAUSE_US: u64 = 20_000;
-/// While nothing can be written, so many dirty pages are tried at a time: the frames of readers have
-/// to come from clean ones.
+/// After a failure so many dirty pages are tried at a time: the frames of readers have to come from
+/// clean ones. With each failure it is half as many, down to one page, which may find room where two
+/// do not, and leaves its old place; with each success twice as many.
 const TRIAL_PAGES: usize = 8;
 /// Retired bytes that make the writer ask for a log flush so that they can be reused, rather than
 /// that the files grow by them: this share of what is in use ...
@@ -374,29 +375,54 @@ impl Pool {
             self.log.request_flush(self.log.current_lsn());
         }
         let grown = self.store.grow_ahead();
-        if let Err(e) = &grown {
-            self.note_failure(e);
-        }
         self.collect_old(batch);
         self.collect_cold(batch);
         let cleared = self.collect_leaving(batch);
-        match self.write_out(batch) {
-            Ok(0) => {
-                // While changes are refused no page gets dirty: room alone must end that.
-                if grown.is_ok() {
-                    self.note_success();
-                }
-                cleared > 0
-            }
-            Ok(_) => {
-                self.note_success();
-                true
+        let tried = batch.copied.len();
+        let written = self.write_out(batch);
+        self.note_trial(tried, written.is_ok());
+        match written {
+            Ok(count) => {
+                self.note_room(&grown);
+                count > 0 || cleared > 0
             }
             Err(e) => {
                 self.note_failure(&e);
                 false
             }
         }
+    }
+
+    /// So many pages were written, or could not be.
+    fn note_trial(&self, tried: usize, written: bool) {
+        let trial = &self.writer.trial;
+        match (tried, written) {
+            (0, _) => {}
+            (_, true) => {
+                let more = trial.load(Ordering::Relaxed).saturating_mul(2);
+                trial.store(more, Ordering::Relaxed);
+            }
+            (n, false) => {
+                trial.store((n / 2).clamp(1, TRIAL_PAGES), Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// What was to be written was, or there was nothing: may there be more of it? That the files get
+    /// no longer refuses nobody while there is room for all that is dirty. While changes are refused
+    /// no page gets dirty: room alone must end that.
+    fn note_room(&self, grown: &Result<Ahead>) {
+        match grown {
+            Ok(Ahead::Busy) => {}
+            Err(e) if !self.has_room() => self.note_failure(e),
+            _ => self.note_success(),
+        }
+    }
+
+    /// Could all dirty pages be written now? A walk over frames and free space.
+    #[cold]
+    fn has_room(&self) -> bool {
+        self.store.has_room_for(self.dirty_pages() as u64)
     }
 
     /// Pages first changed before the checkpointer's mark, oldest first.
@@ -415,7 +441,7 @@ impl Pool {
                 self.dirty_queue.lock().push_front(f);
                 return;
             }
-            if !self.copy_into(f, batch) {
+            if !self.copy_trial(f, batch) {
                 self.dirty_queue.lock().push_front(f);
                 return;
             }
@@ -454,15 +480,12 @@ impl Pool {
 
     /// Pages that are copied into a batch before it is written.
     fn most_copied(&self) -> usize {
-        let failing = self.writer.disk_full.load(Ordering::Relaxed);
-        if failing {
-            TRIAL_PAGES
-        } else {
-            usize::MAX
-        }
+        let most = self.writer.trial.load(Ordering::Relaxed);
+        assert!(most > 0, "no page is tried");
+        most
     }
 
-    /// As [`Pool::copy_into`]; few pages while none can be written.
+    /// As [`Pool::copy_into`]; few pages after none could be written.
     pub(crate) fn copy_trial(&self, f: u32, batch: &mut WriteBatch) -> bool {
         batch.copied.len() < self.most_copied() && self.copy_into(f, batch)
     }
@@ -479,11 +502,7 @@ impl Pool {
     }
 
     /// The reason why pages cannot be written at the moment, if so.
-    pub fn write_failure(&self) -> Option<String> {
-        self.failure().map(|e| e.to_string())
-    }
-
-    pub(crate) fn failure(&self) -> Option<Error> {
+    pub fn write_failure(&self) -> Option<Error> {
         if !self.writer.disk_full.load(Ordering::Relaxed) {
             return None;
         }

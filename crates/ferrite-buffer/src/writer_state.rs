@@ -2,7 +2,7 @@
 //!
 //! Locking: `failure` is a leaf.
 
-use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use ferrite_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use ferrite_sync::{Event, Mutex};
 use ferrite_types::Error;
 
@@ -17,7 +17,10 @@ pub struct WriterState {
     /// Start of the record that redo applies at this moment; the greatest number when there is
     /// no redo.
     pub(crate) redo_at: AtomicU64,
+    /// Changes are refused: pages cannot be written, or no more than are dirty.
     pub(crate) disk_full: AtomicBool,
+    /// Pages that are tried at a time.
+    pub(crate) trial: AtomicUsize,
     pub(crate) failure: Mutex<Option<Error>>,
 }
 
@@ -31,6 +34,7 @@ impl WriterState {
             flush_below: AtomicU64::new(0),
             redo_at: AtomicU64::new(u64::MAX),
             disk_full: AtomicBool::new(false),
+            trial: AtomicUsize::new(usize::MAX),
             failure: Mutex::new(None),
         }
     }

@@ -115,10 +115,11 @@ impl Engine {
 
     fn room(&self) -> Result<()> {
         self.log.admission()?;
-        if let Some(text) = self.pool.write_failure() {
-            return Err(Error::DiskFull(text));
+        match self.pool.write_failure() {
+            None => Ok(()),
+            Some(Error::DiskFull(text)) => Err(Error::DiskFull(text)),
+            Some(other) => Err(Error::DiskFull(other.to_string())),
         }
-        Ok(())
     }
 
     /// Before a change is refused for want of space, what was freed is made available: dropped
@@ -159,7 +160,12 @@ impl Engine {
         for _ in 0..LOOKS {
             if self.log.durable_lsn() >= end {
                 self.store.reclaim(self.log.durable_lsn());
-                if durable_looks % CHECKPOINT_LOOKS == 0 && self.log.admission().is_err() {
+                let again = durable_looks % CHECKPOINT_LOOKS == 0;
+                if again && self.pool.write_failure().is_some() {
+                    // What is dirty needs room as long as it is.
+                    self.pool.flush_below(end);
+                }
+                if again && self.log.admission().is_err() {
                     // A failure leaves things as they are; the message of interest is `full`.
                     let _ = self.checkpoint();
                     self.give_back_space();
