@@ -60,6 +60,9 @@ static void on_log(fe_log_level level, const char *text) {
 
 static int on_is_killed(void *thd) { return thd && ferrite::is_killed(static_cast<THD *>(thd)); }
 
+/* Connections end before the engine is told anything. */
+static int on_is_shutting_down() { return abort_loop; }
+
 static void on_progress(void *thd, uint64_t done, uint64_t total) {
   if (thd) thd_progress_report(static_cast<THD *>(thd), done, total);
 }
@@ -251,7 +254,8 @@ static int ferrite_init(void *arg) {
                                          on_current_connection,
                                          on_query_of_waiter,
                                          on_prefer_victim,
-                                         on_connection_of_token};
+                                         on_connection_of_token,
+                                         on_is_shutting_down};
   ferrite_hton = static_cast<handlerton *>(arg);
   ferrite::find_innodb_settings();
   fe_config config;

@@ -16,18 +16,14 @@
 
 use crate::frame::Kind;
 use crate::pool::Pool;
-use ferrite_store::{Ahead, Batch, Location, PageImage, Placed, Staged, Store};
+use ferrite_store::{Batch, Location, PageImage, Placed, Staged, Store};
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{kill_point, Arc};
 use ferrite_types::format::record_kind;
-use ferrite_types::{Error, IndexId, Lsn, PageId, Result, PAGE_BYTES};
+use ferrite_types::{IndexId, Lsn, PageId, Result, PAGE_BYTES};
 
 /// Longest pause of the writer thread, in microseconds.
 const PAUSE_US: u64 = 20_000;
-/// After a failure so many dirty pages are tried at a time: the frames of readers have to come from
-/// clean ones. With each failure it is half as many, down to one page, which may find room where two
-/// do not, and leaves its old place; with each success twice as many.
-const TRIAL_PAGES: usize = 8;
 /// Retired bytes that make the writer ask for a log flush so that they can be reused, rather than
 /// that the files grow by them: this share of what is in use ...
 const RETIRED_SHARE: u64 = 8;
@@ -55,6 +51,13 @@ pub(crate) struct WriteBatch {
     /// Pages of this and earlier batches whose tickets could not be released: their latches were
     /// wanted by others.
     late: Vec<Late>,
+}
+
+impl WriteBatch {
+    /// Pages in it.
+    pub(crate) fn pages(&self) -> usize {
+        self.copied.len()
+    }
 }
 
 /// A page that was written, whose frame still has the batch's ticket.
@@ -152,7 +155,7 @@ impl Pool {
     /// The page that was staged becomes a blob of the batch, which has room for it.
     fn pack_into(&self, staged: Staged, index: IndexId, copied: Copied, batch: &mut WriteBatch) {
         let of = self.packings.of(index);
-        let packing = of.next();
+        let packing = self.packing_with(of.next());
         let (page, lsn) = (copied.page, copied.lsn);
         let pushed = batch.blobs.push_staged(page, index, lsn, staged, packing);
         let Some(pushed) = pushed else {
@@ -393,38 +396,6 @@ impl Pool {
         }
     }
 
-    /// So many pages were written, or could not be.
-    fn note_trial(&self, tried: usize, written: bool) {
-        let trial = &self.writer.trial;
-        match (tried, written) {
-            (0, _) => {}
-            (_, true) => {
-                let more = trial.load(Ordering::Relaxed).saturating_mul(2);
-                trial.store(more, Ordering::Relaxed);
-            }
-            (n, false) => {
-                trial.store((n / 2).clamp(1, TRIAL_PAGES), Ordering::Relaxed);
-            }
-        }
-    }
-
-    /// What was to be written was, or there was nothing: may there be more of it? That the files get
-    /// no longer refuses nobody while there is room for all that is dirty. While changes are refused
-    /// no page gets dirty: room alone must end that.
-    fn note_room(&self, grown: &Result<Ahead>) {
-        match grown {
-            Ok(Ahead::Busy) => {}
-            Err(e) if !self.has_room() => self.note_failure(e),
-            _ => self.note_success(),
-        }
-    }
-
-    /// Could all dirty pages be written now? A walk over frames and free space.
-    #[cold]
-    fn has_room(&self) -> bool {
-        self.store.has_room_for(self.dirty_pages() as u64)
-    }
-
     /// Pages first changed before the checkpointer's mark, oldest first.
     fn collect_old(&self, batch: &mut WriteBatch) {
         let below = Lsn(self.writer.flush_below.load(Ordering::SeqCst));
@@ -476,37 +447,6 @@ impl Pool {
                 self.give_back(f);
             }
         }
-    }
-
-    /// Pages that are copied into a batch before it is written.
-    fn most_copied(&self) -> usize {
-        let most = self.writer.trial.load(Ordering::Relaxed);
-        assert!(most > 0, "no page is tried");
-        most
-    }
-
-    /// As [`Pool::copy_into`]; few pages after none could be written.
-    pub(crate) fn copy_trial(&self, f: u32, batch: &mut WriteBatch) -> bool {
-        batch.copied.len() < self.most_copied() && self.copy_into(f, batch)
-    }
-
-    fn note_failure(&self, error: &Error) {
-        self.writer.disk_full.store(true, Ordering::SeqCst);
-        *self.writer.failure.lock() = Some(error.clone());
-    }
-
-    fn note_success(&self) {
-        if self.writer.disk_full.swap(false, Ordering::SeqCst) {
-            *self.writer.failure.lock() = None;
-        }
-    }
-
-    /// The reason why pages cannot be written at the moment, if so.
-    pub fn write_failure(&self) -> Option<Error> {
-        if !self.writer.disk_full.load(Ordering::Relaxed) {
-            return None;
-        }
-        self.writer.failure.lock().clone()
     }
 
     // ---- for the checkpointer ----------------------------------------------------------------

@@ -325,6 +325,79 @@ fn files_that_get_no_longer_refuse_nobody_while_there_is_room() {
     writer.join().unwrap();
 }
 
+/// Rolling back makes pages dirty, whatever the disk is like; readers find frames all the same. When the
+/// process is to end, nobody waits any more.
+#[test]
+fn who_waits_for_the_disk_leaves_frames_to_readers() {
+    let disk = SimStorage::new(11);
+    let pool = pool_of(16 << 20, &disk);
+    let frames = pool.frame_count();
+    let clean: Vec<PageId> = (0..200).map(|_| new_inner(&pool)).collect();
+    pool.flush_all_below(Lsn::MAX).unwrap();
+    for _ in 0..frames - 16 {
+        new_inner(&pool);
+    }
+    for nth in 1..5000 {
+        disk.inject_in(Fault::Full, nth, "store.");
+    }
+    pool.flush_below(Lsn::MAX);
+    let writer = {
+        let pool = pool.clone();
+        thread::spawn("writer", move || pool.run_writer())
+    };
+    while pool.write_failure().is_none() {
+        thread::sleep_ms(1);
+    }
+    let patient = {
+        let pool = pool.clone();
+        thread::spawn("patient", move || {
+            crate::patiently(|| pool.reserve(1).map(|_| ()))
+        })
+    };
+    for page in clean.iter().cycle().take(600) {
+        pool.read_in(*page).unwrap();
+    }
+    thread::sleep_ms(100);
+    assert!(!patient.is_finished(), "it took one of the last frames");
+    pool.end_patience();
+    assert_eq!(patient.join().unwrap(), Err(Error::Interrupted));
+    assert!(pool.read_in(clean[0]).is_ok());
+    pool.stop_writer();
+    writer.join().unwrap();
+}
+
+/// A page of text that finds no place as it is finds one packed.
+#[test]
+fn pages_are_packed_where_they_do_not_fit_otherwise() {
+    let disk = SimStorage::new(12);
+    let pool = pool_on(&disk);
+    disk.set_capacity(Some(disk.used_bytes() + (8 << 20)));
+    let full = fill_up(&pool, &disk, 4000);
+    let page = new_inner(&pool);
+    let mut image = pool.reserve(1).unwrap().pop().unwrap();
+    build(image.bytes_mut(), 2);
+    image.bytes_mut()[6..8].copy_from_slice(&12_000u16.to_le_bytes());
+    image.bytes_mut()[41..12_000].fill(b'x');
+    pool.append(record_kind::MINI_TXN, &[b"second"], &[image.frame_no()]);
+    pool.publish_image(page, image, None);
+    pool.store().free_now(full[5]);
+    pool.flush_below(Lsn::MAX);
+    let writer = {
+        let pool = pool.clone();
+        thread::spawn("writer", move || pool.run_writer())
+    };
+    for _ in 0..200 {
+        pool.wake_writer();
+        thread::sleep_ms(5);
+        if pool.dirty_pages() == 0 {
+            break;
+        }
+    }
+    pool.stop_writer();
+    writer.join().unwrap();
+    assert_eq!(pool.dirty_pages(), 0, "one block is enough");
+}
+
 /// Nothing is free but a place for fewer pages than are tried at a time: what fits is written, and its
 /// old place is the next one's.
 #[test]

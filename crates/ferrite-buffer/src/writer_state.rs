@@ -19,6 +19,8 @@ pub struct WriterState {
     pub(crate) redo_at: AtomicU64,
     /// Changes are refused: pages cannot be written, or no more than are dirty.
     pub(crate) disk_full: AtomicBool,
+    /// Nobody waits without an end for pages to be written.
+    pub(crate) impatient: AtomicBool,
     /// Pages that are tried at a time.
     pub(crate) trial: AtomicUsize,
     pub(crate) failure: Mutex<Option<Error>>,
@@ -34,6 +36,7 @@ impl WriterState {
             flush_below: AtomicU64::new(0),
             redo_at: AtomicU64::new(u64::MAX),
             disk_full: AtomicBool::new(false),
+            impatient: AtomicBool::new(false),
             trial: AtomicUsize::new(usize::MAX),
             failure: Mutex::new(None),
         }

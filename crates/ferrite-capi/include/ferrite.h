@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-#define FE_ABI_VERSION 8
+#define FE_ABI_VERSION 9
 
 typedef struct fe_engine fe_engine;
 typedef struct fe_session fe_session; /* one SQL connection and its transaction */
@@ -140,6 +140,9 @@ typedef struct {
   /* Any thread, before async_done of a token whose OK was delayed for long: whose it is, else as
      current_connection. Must not wait. May be NULL. */
   int64_t (*connection_of_token)(void *token, uint64_t *thread_id, char *query, size_t room);
+  /* Any thread, now and then: 1 from the moment on at which the server begins to shut down. Must not
+     wait. May be NULL. */
+  int (*is_shutting_down)(void);
 } fe_callbacks;
 
 typedef struct {

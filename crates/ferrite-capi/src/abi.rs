@@ -7,7 +7,7 @@
 use std::ffi::{c_char, c_int, c_void};
 
 /// Version of this boundary.
-pub const FE_ABI_VERSION: u32 = 8;
+pub const FE_ABI_VERSION: u32 = 9;
 
 /// A byte slice.
 #[repr(C)]
@@ -130,6 +130,7 @@ pub struct fe_callbacks {
     pub prefer_victim: Option<unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int>,
     pub connection_of_token:
         Option<unsafe extern "C" fn(*mut c_void, *mut u64, *mut c_char, usize) -> i64>,
+    pub is_shutting_down: Option<unsafe extern "C" fn() -> c_int>,
 }
 
 /// See the header.

@@ -5,8 +5,9 @@ mod common;
 use common::{check, config, create, delete, give_up, insert, metric, scan, update, wait_until};
 use ferrite_engine::{Callbacks, Config, DdlCaller, Engine, LogLevel, Session, Table};
 use ferrite_io::sim::{Fault, SimStorage};
+use ferrite_sync::atomic::{AtomicBool, Ordering};
 use ferrite_sync::random::Rng;
-use ferrite_sync::{Arc, Mutex};
+use ferrite_sync::{thread, Arc, Mutex};
 use ferrite_types::Error;
 
 const ROWS: u64 = 20_000;
@@ -156,4 +157,85 @@ fn change_and_die(disk: &SimStorage, heard: &Arc<Heard>) -> usize {
     std::mem::forget(s);
     give_up(&engine);
     rows
+}
+
+/// A server that is told to end while no page can be written.
+#[derive(Default)]
+struct Ending {
+    ends: AtomicBool,
+    said: Mutex<Vec<String>>,
+}
+
+impl Callbacks for Ending {
+    fn is_shutting_down(&self) -> bool {
+        self.ends.load(Ordering::SeqCst)
+    }
+    fn log(&self, _level: LogLevel, text: &str) {
+        self.said.lock().push(text.to_owned());
+    }
+    fn fatal(&self, text: &str) {
+        panic!("{text}");
+    }
+}
+
+/// All pages in memory are dirty, and none can be written: a rollback waits for the disk, and gives up
+/// when the server shuts down. The next start rolls back what is left, whatever the last checkpoint.
+#[test]
+fn a_shutdown_leaves_a_rollback_that_cannot_go_on_to_the_next_start() {
+    for checkpoint in [false, true] {
+        let disk = SimStorage::new(52);
+        let server = Arc::new(Ending::default());
+        let settings = Config {
+            log_budget_bytes: 1 << 30,
+            log_segment_bytes: 64 << 20,
+            ..config()
+        };
+        let engine = Engine::open(settings.clone(), Arc::new(disk.boot()), server.clone()).unwrap();
+        let t = create(&engine, "d/t");
+        let mut s = Session::new(&engine, 0, 1);
+        fill(&mut s, &t, 0..ROWS).unwrap();
+        let before = scan(&mut s, &t, 0);
+        s.commit(false).unwrap();
+        for n in 0..ROWS {
+            update(&mut s, &t, n, &TEXT, b"short").unwrap();
+        }
+        for nth in 1..100_000 {
+            disk.inject_in(Fault::Full, nth, "store.0");
+        }
+        let rolling = thread::spawn("rollback", move || {
+            let result = s.rollback();
+            (s, result)
+        });
+        wait_until("a write that fails", || {
+            server.said.lock().clear();
+            metric(&engine, "buffer_pool_pages_dirty") * 16 > 3 << 10
+        });
+        thread::sleep_ms(300);
+        assert!(!rolling.is_finished(), "the pool holds all of the table");
+        server.ends.store(true, Ordering::SeqCst);
+        let (s, result) = rolling.join().unwrap();
+        assert_eq!(result, Err(Error::Interrupted));
+        drop(s);
+        let said = server.said.lock().clone();
+        assert!(
+            said.iter().any(|text| text.contains("the next start")),
+            "{said:?}"
+        );
+        if checkpoint {
+            disk.clear_faults();
+        }
+        let closed = engine.close();
+        assert_eq!(closed.is_ok(), checkpoint, "{closed:?}");
+        drop((t, engine));
+        disk.clear_faults();
+        let engine =
+            Engine::open(settings, Arc::new(disk.boot()), Arc::new(Ending::default())).unwrap();
+        wait_until("the end of the rollback", || engine.trx_rows().is_empty());
+        let t = engine.dict().open_table("d/t").unwrap();
+        let mut s = Session::new(&engine, 0, 1);
+        assert_eq!(scan(&mut s, &t, 0), before, "checkpoint: {checkpoint}");
+        drop(s);
+        check(&engine, &t);
+        engine.close().unwrap();
+    }
 }

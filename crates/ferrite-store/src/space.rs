@@ -32,8 +32,10 @@ const MARGIN_BYTES: u64 = 4 << 20;
 /// what is dirtied by changes that were let in, until it is known that the disk is full. A rollback
 /// moves pages, which need a place before they leave theirs.
 const SPARE_PAGES: u64 = 32;
+/// So many of them are for the longest blobs.
+const SPARE_LONGEST: u64 = 8;
 /// A place for any page: whole blocks, as granules.
-const PLACE_GRANULES: u32 = (MAX_BLOB_GRANULES as u32).next_multiple_of(BLOCK_GRANULES);
+const LONGEST_GRANULES: u32 = (MAX_BLOB_GRANULES as u32).next_multiple_of(BLOCK_GRANULES);
 /// The store grows by so many bytes; where its segments are shorter, as in tests, by a share of itself that is
 /// a quarter of a segment or more.
 const GROWTH_BYTES: u64 = 64 << 20;
@@ -145,12 +147,29 @@ impl Store {
         Ok(Ahead::Grown)
     }
 
-    /// Could so many pages be written although the files get no longer, and a few more? They are
-    /// counted as if none got smaller. A walk over the free space.
+    /// Could so many pages be written although the files get no longer, and a few more? Pages are taken
+    /// to be as long as those written of late, rounded up; there has to be room for a few of the
+    /// longest, too. A walk over the free space.
     pub fn has_room_for(&self, pages: u64) -> bool {
         let least = self.superblock.geometry.segment_bytes / 2 / GRANULE_BYTES as u64;
-        let spare = SPARE_PAGES.min(least / u64::from(PLACE_GRANULES));
-        self.runs.lock().has_places(pages + spare, PLACE_GRANULES)
+        let most = least / u64::from(LONGEST_GRANULES);
+        let usual = self.usual_granules();
+        let runs = self.runs.lock();
+        runs.has_places(pages + SPARE_PAGES.min(most), usual)
+            && runs.has_places(SPARE_LONGEST.min(most), LONGEST_GRANULES)
+    }
+
+    /// What a page takes in whole blocks, as granules: by those written since the store was opened.
+    fn usual_granules(&self) -> u32 {
+        let pages = self.counters.pages_written.get();
+        let granules = self.counters.bytes_written.get() / GRANULE_BYTES as u64;
+        let mean = match granules.checked_div(pages) {
+            // Nothing of them is known: a page that is two thirds full.
+            None => u64::from(LONGEST_GRANULES) * 2 / 3,
+            Some(mean) => mean + 1,
+        };
+        let usual = (mean as u32).next_multiple_of(BLOCK_GRANULES);
+        usual.clamp(BLOCK_GRANULES, LONGEST_GRANULES)
     }
 
     fn wants_segment(&self) -> bool {

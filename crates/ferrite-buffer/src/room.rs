@@ -1,0 +1,102 @@
+//! The page writer on a full disk: how many pages it tries at a time, and whether changes are refused.
+//!
+//! Changes are refused (`disk_full`, asked for by [`Pool::write_failure`]) from a write that failed on,
+//! or when the files get no longer and the free space in them has no places for all pages that are
+//! dirty and a few more. So what was let in can be written out, and a rollback, which moves pages and
+//! hardly makes any, finds places for them. That the files are shorter than they should be refuses
+//! nobody. Every round of a writer looks again, so no refusal lasts longer than its reason.
+//!
+//! Invariant: `trial` is at least 1. Locking: `failure` is a leaf.
+
+use crate::pool::Pool;
+use crate::write::WriteBatch;
+use ferrite_store::Ahead;
+use ferrite_sync::atomic::Ordering;
+use ferrite_types::format::{Codec, Packing};
+use ferrite_types::{Error, Result};
+
+/// After a failure so many dirty pages are tried at a time: the frames of readers have to come from
+/// clean ones. With each failure it is half as many, down to one page, which may find room where two
+/// do not, and leaves its old place; with each success twice as many.
+const TRIAL_PAGES: usize = 8;
+
+impl Pool {
+    /// So many pages were written, or could not be.
+    pub(crate) fn note_trial(&self, tried: usize, written: bool) {
+        let trial = &self.writer.trial;
+        match (tried, written) {
+            (0, _) => {}
+            (_, true) => {
+                let more = trial.load(Ordering::Relaxed).saturating_mul(2);
+                trial.store(more, Ordering::Relaxed);
+            }
+            (n, false) => {
+                trial.store((n / 2).clamp(1, TRIAL_PAGES), Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// What was to be written was, or there was nothing: may there be more of it? That the files get
+    /// no longer refuses nobody while there is room for all that is dirty. While changes are refused
+    /// no page gets dirty: room alone must end that.
+    pub(crate) fn note_room(&self, grown: &Result<Ahead>) {
+        match grown {
+            Ok(Ahead::Busy) => {}
+            Err(e) if !self.has_room() => self.note_failure(e),
+            // Free space enough, and pages find hardly any: that one did says little of the next.
+            Ok(Ahead::Enough) if self.is_tight() && self.dirty_pages() > 0 && !self.has_room() => {}
+            _ => self.note_success(),
+        }
+    }
+
+    /// Could all dirty pages be written now? A walk over frames and free space.
+    #[cold]
+    fn has_room(&self) -> bool {
+        self.store.has_room_for(self.dirty_pages() as u64)
+    }
+
+    /// Pages that are copied into a batch before it is written.
+    pub(crate) fn most_copied(&self) -> usize {
+        let most = self.writer.trial.load(Ordering::Relaxed);
+        assert!(most > 0, "no page is tried");
+        most
+    }
+
+    /// Of late pages could not be written.
+    fn is_tight(&self) -> bool {
+        self.most_copied() <= TRIAL_PAGES
+    }
+
+    /// As [`Pool::copy_into`]; few pages after none could be written.
+    pub(crate) fn copy_trial(&self, f: u32, batch: &mut WriteBatch) -> bool {
+        batch.pages() < self.most_copied() && self.copy_into(f, batch)
+    }
+
+    pub(crate) fn note_failure(&self, error: &Error) {
+        self.writer.disk_full.store(true, Ordering::SeqCst);
+        *self.writer.failure.lock() = Some(error.clone());
+    }
+
+    fn note_success(&self) {
+        if self.writer.disk_full.swap(false, Ordering::SeqCst) {
+            *self.writer.failure.lock() = None;
+        }
+    }
+
+    /// The reason why pages cannot be written at the moment, if so.
+    pub fn write_failure(&self) -> Option<Error> {
+        if !self.writer.disk_full.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.writer.failure.lock().clone()
+    }
+
+    /// How a page is packed that is to be packed like that. With hardly any room left what is shorter
+    /// may find some, whatever the table's setting.
+    pub(crate) fn packing_with(&self, wish: Packing) -> Packing {
+        match wish.codec == Codec::None && self.is_tight() {
+            true => Packing::of(Codec::Lz4),
+            false => wish,
+        }
+    }
+}
