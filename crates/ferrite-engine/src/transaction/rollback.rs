@@ -299,7 +299,14 @@ impl Engine {
             undone(&mut state, txn, left);
         }
         debug_assert!(leaf.find(key).is_err(), "an entry is there twice");
+        let is_empty = leaf.count() == 0;
         drop(leaf);
+        if is_empty {
+            // Else each locked entry of a large insert looks for the next key across all that were
+            // undone before it: across more leaves, perhaps, than there are frames. It is no part of
+            // the rollback: what cannot be merged stays.
+            let _ = tree.merge_at(key, undo::NO_UNDO);
+        }
         if number == 0 {
             table.note_change(-1);
         }
