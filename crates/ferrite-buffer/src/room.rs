@@ -1,8 +1,8 @@
 //! The page writer on a full disk: how many pages it tries at a time, and whether changes are refused.
 //!
-//! Changes are refused (`disk_full`, asked for by [`Pool::write_failure`]) from a write that failed on,
-//! or when the files get no longer and the free space in them has no places for all pages that are
-//! dirty and a few more. So what was let in can be written out, and a rollback, which moves pages and
+//! Changes are refused ([`Pool::refusal`]) from a write that failed on, or when the files get no longer
+//! and the free space in them has no places for all pages that are dirty and a few more. Deletions
+//! are let in for longer than others, so that a database that has filled its disk is not stuck. So what was let in can be written out, and a rollback, which moves pages and
 //! hardly makes any, finds places for them. That the files are shorter than they should be refuses
 //! nobody. Every round of a writer looks again, so no refusal lasts longer than its reason.
 //!
@@ -10,7 +10,7 @@
 
 use crate::pool::Pool;
 use crate::write::WriteBatch;
-use ferrite_store::Ahead;
+use ferrite_store::{Ahead, Room};
 use ferrite_sync::atomic::Ordering;
 use ferrite_types::format::{Codec, Packing};
 use ferrite_types::{Error, Result};
@@ -42,17 +42,22 @@ impl Pool {
     pub(crate) fn note_room(&self, grown: &Result<Ahead>) {
         match grown {
             Ok(Ahead::Busy) => {}
-            Err(e) if !self.has_room() => self.note_failure(e),
+            Err(e) => match self.room_left() {
+                Room::Enough => self.note_success(),
+                Room::Little => self.note_little(e),
+                Room::None => self.note_failure(e),
+            },
             // Free space enough, and pages find hardly any: that one did says little of the next.
-            Ok(Ahead::Enough) if self.is_tight() && self.dirty_pages() > 0 && !self.has_room() => {}
+            Ok(Ahead::Enough)
+                if self.is_tight() && self.dirty_pages() > 0 && self.room_left() == Room::None => {}
             _ => self.note_success(),
         }
     }
 
-    /// Could all dirty pages be written now? A walk over frames and free space.
+    /// Could all dirty pages be written now, and more? A walk over frames and free space.
     #[cold]
-    fn has_room(&self) -> bool {
-        self.store.has_room_for(self.dirty_pages() as u64)
+    fn room_left(&self) -> Room {
+        self.store.room_for(self.dirty_pages() as u64)
     }
 
     /// Pages that are copied into a batch before it is written.
@@ -77,10 +82,26 @@ impl Pool {
         *self.writer.failure.lock() = Some(error.clone());
     }
 
+    fn note_little(&self, error: &Error) {
+        *self.writer.failure.lock() = Some(error.clone());
+        self.writer.little_room.store(true, Ordering::SeqCst);
+        self.writer.disk_full.store(false, Ordering::SeqCst);
+    }
+
     fn note_success(&self) {
-        if self.writer.disk_full.swap(false, Ordering::SeqCst) {
+        let was_little = self.writer.little_room.swap(false, Ordering::SeqCst);
+        if self.writer.disk_full.swap(false, Ordering::SeqCst) || was_little {
             *self.writer.failure.lock() = None;
         }
+    }
+
+    /// The reason why changes are refused at the moment, if so. `deletes`: those that make room in the
+    /// end.
+    pub fn refusal(&self, deletes: bool) -> Option<Error> {
+        if deletes || !self.writer.little_room.load(Ordering::Relaxed) {
+            return self.write_failure();
+        }
+        self.writer.failure.lock().clone()
     }
 
     /// The reason why pages cannot be written at the moment, if so.

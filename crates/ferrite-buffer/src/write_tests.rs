@@ -279,7 +279,8 @@ fn fill_up(pool: &Pool, disk: &SimStorage, bytes: usize) -> Vec<Location> {
 }
 
 /// On a full disk, what is free for pages is less than it should be and more than is dirty: nobody
-/// is refused. When hardly anything is free, changes are, and no longer than that.
+/// is refused. When hardly anything is free, changes are, and no longer than that; deletions, which make
+/// room, later than others.
 #[test]
 fn files_that_get_no_longer_refuse_nobody_while_there_is_room() {
     let disk = SimStorage::new(9);
@@ -301,24 +302,29 @@ fn files_that_get_no_longer_refuse_nobody_while_there_is_room() {
         (0..200).any(|_| {
             pool.wake_writer();
             thread::sleep_ms(5);
-            pool.write_failure().is_some() == refused
+            pool.refusal(false).is_some() == refused
         })
     };
     thread::sleep_ms(200);
-    assert_eq!(pool.write_failure(), None, "of 100 free places");
+    assert_eq!(pool.refusal(false), None, "of 100 free places");
     let page = new_inner(&pool);
     pool.flush_all_below(Lsn::MAX).unwrap();
     assert!(pool.read_in(page).is_ok());
     // All of it but a few places is used.
     let rest = fill_up(&pool, &disk, 16_300);
     assert!(becomes(true), "nothing is free");
+    assert!(
+        pool.refusal(true).is_some(),
+        "nothing is free for deletions"
+    );
     rest[1..12].iter().for_each(|at| pool.store().free_now(*at));
     thread::sleep_ms(200);
-    let why = pool.write_failure().expect("a few places are enough");
+    let why = pool.refusal(false).expect("a few places are enough");
     assert!(
         matches!(&why, Error::DiskFull(text) if !text.contains("disk full")),
         "{why}"
     );
+    assert_eq!(pool.refusal(true), None, "deletions make room");
     free(100, 200);
     assert!(becomes(false), "it stays refused");
     pool.stop_writer();

@@ -17,12 +17,14 @@ pub struct WriterState {
     /// Start of the record that redo applies at this moment; the greatest number when there is
     /// no redo.
     pub(crate) redo_at: AtomicU64,
-    /// Changes are refused: pages cannot be written, or no more than are dirty.
+    /// All changes are refused: pages cannot be written, or no more than are dirty.
     pub(crate) disk_full: AtomicBool,
     /// Nobody waits without an end for pages to be written.
     pub(crate) impatient: AtomicBool,
     /// Pages that are tried at a time.
     pub(crate) trial: AtomicUsize,
+    /// Changes are refused but deletions.
+    pub(crate) little_room: AtomicBool,
     pub(crate) failure: Mutex<Option<Error>>,
 }
 
@@ -38,6 +40,7 @@ impl WriterState {
             disk_full: AtomicBool::new(false),
             impatient: AtomicBool::new(false),
             trial: AtomicUsize::new(usize::MAX),
+            little_room: AtomicBool::new(false),
             failure: Mutex::new(None),
         }
     }

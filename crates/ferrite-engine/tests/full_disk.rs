@@ -239,3 +239,60 @@ fn a_shutdown_leaves_a_rollback_that_cannot_go_on_to_the_next_start() {
         engine.close().unwrap();
     }
 }
+
+/// A database that has filled its disk, with free space in short pieces: rows can be
+/// deleted, all of them, and then there is room again.
+#[test]
+fn what_has_filled_its_disk_can_be_emptied() {
+    let disk = SimStorage::new(53);
+    let settings = Config {
+        log_budget_bytes: 16 << 20,
+        ..config()
+    };
+    let server = Arc::new(Ending::default());
+    let engine = Engine::open(settings, Arc::new(disk.boot()), server).unwrap();
+    let t = create(&engine, "d/t");
+    let mut s = Session::new(&engine, 0, 1);
+    let mut rng = Rng::new(7);
+    let mut lengths = Vec::new();
+    let long = [b'r'; 3000];
+    disk.set_capacity(Some(disk.used_bytes() + (48 << 20)));
+    // Until it is refused again and again: what is dirty has been written by then.
+    let mut refused = 0;
+    while refused < 20 {
+        let n = lengths.len() as u64;
+        let len = 500 + rng.below(2500) as usize;
+        let mut result = insert(&mut s, &t, n, &long[..len]);
+        if result.is_ok() {
+            lengths.push(len);
+            let of = rng.below(n + 1) as usize;
+            let len = 500 + rng.below(2500) as usize;
+            result = update(&mut s, &t, of as u64, &long[..lengths[of]], &long[..len]);
+            if result.is_ok() {
+                lengths[of] = len;
+            }
+        }
+        s.commit(true).unwrap();
+        match result {
+            Ok(()) => refused = 0,
+            Err(Error::DiskFull(_)) => refused += 1,
+            Err(e) => panic!("{e}"),
+        }
+        if refused > 0 {
+            disk.set_capacity(Some(disk.used_bytes()));
+            thread::sleep_ms(50);
+        }
+    }
+    for (n, len) in lengths.iter().enumerate() {
+        wait_until("a deletion", || {
+            let result = delete(&mut s, &t, n as u64, &long[..*len]);
+            s.commit(true).unwrap();
+            result.is_ok()
+        });
+    }
+    wait_until("a new row", || insert(&mut s, &t, 1 << 40, &long).is_ok());
+    s.commit(false).unwrap();
+    drop(s);
+    check(&engine, &t);
+    engine.close().unwrap();
+}

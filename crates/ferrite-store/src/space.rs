@@ -6,7 +6,8 @@
 //! short ones (pages are rewritten, and free space is in pieces), 15% of the store is kept free,
 //! which makes them longer again. A writer grows the store itself only when no run is left. Nobody
 //! cleans. On a disk that is full changes are refused when the free runs have no place for what is to
-//! be written and `SPARE_PAGES` more: less than the files should have is no reason. Once more than half is free, and at least two segments, long free runs and free space at
+//! be written and `SPARE_PAGES` more (deletions: `LEAST_PAGES`); that the files are shorter than they should be
+//! is no reason. Once more than half is free, and at least two segments, long free runs and free space at
 //! the end go back to the file system: less is soon written again, and a hole must then be
 //! allocated anew.
 //!
@@ -28,12 +29,13 @@ const FREE_PERCENT: u64 = 15;
 const SHORT_RUN: u32 = (128 << 10) / GRANULE_BYTES as u32;
 /// Free space always kept, in bytes: a few batches.
 const MARGIN_BYTES: u64 = 4 << 20;
-/// Places for pages that are kept free on a full disk, beside those for the pages that are dirty: for
-/// what is dirtied by changes that were let in, until it is known that the disk is full. A rollback
-/// moves pages, which need a place before they leave theirs.
-const SPARE_PAGES: u64 = 32;
-/// So many of them are for the longest blobs.
-const SPARE_LONGEST: u64 = 8;
+/// Places for pages that are kept free on a full disk, beside those for the pages that are dirty, and
+/// how many of them for the longest: for what is dirtied by changes that were let in, until it is
+/// known that the disk is full; for rollback and purge, which move pages, and need a place before they
+/// leave one; and for deletions, which make room in the end.
+const SPARE_PAGES: (u64, u64) = (48, 8);
+/// With fewer than these, not even deletions are let in.
+const LEAST_PAGES: (u64, u64) = (8, 2);
 /// A place for any page: whole blocks, as granules.
 const LONGEST_GRANULES: u32 = (MAX_BLOB_GRANULES as u32).next_multiple_of(BLOCK_GRANULES);
 /// The store grows by so many bytes; where its segments are shorter, as in tests, by a share of itself that is
@@ -71,6 +73,17 @@ pub enum Ahead {
     Grown,
     /// Somebody else is at it.
     Busy,
+}
+
+/// What is left on a full disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Room {
+    /// For what is dirty and for more of it.
+    Enough,
+    /// For what is dirty, and for deletions.
+    Little,
+    /// Hardly for what is dirty.
+    None,
 }
 
 impl Store {
@@ -150,13 +163,22 @@ impl Store {
     /// Could so many pages be written although the files get no longer, and a few more? Pages are taken
     /// to be as long as those written of late, rounded up; there has to be room for a few of the
     /// longest, too. A walk over the free space.
-    pub fn has_room_for(&self, pages: u64) -> bool {
+    pub fn room_for(&self, pages: u64) -> Room {
         let least = self.superblock.geometry.segment_bytes / 2 / GRANULE_BYTES as u64;
         let most = least / u64::from(LONGEST_GRANULES);
         let usual = self.usual_granules();
         let runs = self.runs.lock();
-        runs.has_places(pages + SPARE_PAGES.min(most), usual)
-            && runs.has_places(SPARE_LONGEST.min(most), LONGEST_GRANULES)
+        let has = |(spare, longest): (u64, u64)| {
+            runs.has_places(pages + spare.min(most), usual)
+                && runs.has_places(longest.min(most), LONGEST_GRANULES)
+        };
+        if has(SPARE_PAGES) {
+            return Room::Enough;
+        }
+        match has(LEAST_PAGES) {
+            true => Room::Little,
+            false => Room::None,
+        }
     }
 
     /// What a page takes in whole blocks, as granules: by those written since the store was opened.

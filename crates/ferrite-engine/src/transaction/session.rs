@@ -290,10 +290,15 @@ impl Session {
     /// # Errors
     /// `RolledBack` after a deadlock; `DiskFull` while the log or the store cannot grow.
     pub(crate) fn writing(&mut self) -> Result<TxnId> {
+        self.writing_of(false)
+    }
+
+    /// As [`Session::writing`]; what `deletes` is let in where others are not.
+    pub(crate) fn writing_of(&mut self, deletes: bool) -> Result<TxnId> {
         if self.txn.phase() != Phase::Active {
             self.may_begin()?;
         }
-        self.engine.admission()?;
+        self.engine.admission_of(deletes)?;
         if self.txn.spill_due {
             self.spill_undo()?;
         }
