@@ -99,6 +99,7 @@ impl Pool {
     #[cold]
     fn is_nearly_dirty(&self) -> bool {
         let leaves = self.frames.limit() / LEAVES_SHARE;
+        debug_assert!(leaves > 0, "a pool of {} frames", self.frames.limit());
         let free = self.free_count.load(Ordering::Relaxed);
         if free >= leaves {
             return false;

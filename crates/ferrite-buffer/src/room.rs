@@ -34,6 +34,10 @@ impl Pool {
                 trial.store((n / 2).clamp(1, TRIAL_PAGES), Ordering::Relaxed);
             }
         }
+        debug_assert!(
+            self.most_copied() > 0,
+            "{tried} pages, and none the next time"
+        );
     }
 
     /// What was to be written was, or there was nothing: may there be more of it? That the files get
@@ -83,6 +87,10 @@ impl Pool {
     }
 
     fn note_little(&self, error: &Error) {
+        debug_assert!(
+            !matches!(error, Error::Interrupted),
+            "no reason why files do not grow"
+        );
         *self.writer.failure.lock() = Some(error.clone());
         self.writer.little_room.store(true, Ordering::SeqCst);
         self.writer.disk_full.store(false, Ordering::SeqCst);
