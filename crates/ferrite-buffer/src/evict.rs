@@ -11,8 +11,8 @@ use crate::frame::Kind;
 use crate::pool::Pool;
 use ferrite_store::Word;
 use ferrite_sync::atomic::Ordering;
-use ferrite_sync::time;
 use ferrite_sync::waits::{waiting, Of, Reason};
+use ferrite_sync::{thread, time};
 use ferrite_types::{Error, PageId, Result};
 use std::cell::Cell;
 
@@ -61,7 +61,8 @@ impl Pool {
     pub(crate) fn take_frame(&self) -> Result<u32> {
         let mut failing_since_us = None;
         loop {
-            if !self.leaves_to_others() {
+            let leaves = self.leaves_to_others();
+            if !leaves {
                 if let Some(f) = self.find_frame() {
                     assert!(self.frame(f).is_unused(), "frame {f} is in use");
                     return Ok(f);
@@ -69,7 +70,11 @@ impl Pool {
             }
             self.stats.free_waits.inc();
             self.writer.wake();
-            waiting(Reason::FreeFrame, Of::Nothing, || self.wait_for_free());
+            waiting(Reason::FreeFrame, Of::Nothing, || match leaves {
+                // There are free ones, and they are not for this thread.
+                true => thread::sleep_ms(WAIT_MS),
+                false => self.wait_for_free(),
+            });
             self.may_wait(&mut failing_since_us)?;
         }
     }

@@ -363,8 +363,11 @@ fn who_waits_for_the_disk_leaves_frames_to_readers() {
     for page in clean.iter().cycle().take(600) {
         pool.read_in(*page).unwrap();
     }
-    thread::sleep_ms(100);
+    let waits = pool.stats.free_waits.get();
+    thread::sleep_ms(200);
     assert!(!patient.is_finished(), "it took one of the last frames");
+    let waits = pool.stats.free_waits.get() - waits;
+    assert!(waits < 40, "{waits} waits of 20 ms");
     pool.end_patience();
     assert_eq!(patient.join().unwrap(), Err(Error::Interrupted));
     assert!(pool.read_in(clean[0]).is_ok());
