@@ -291,7 +291,7 @@ fn files_that_get_no_longer_refuse_nobody_while_there_is_room() {
         let blobs = full[from..to].iter();
         blobs.for_each(|at| pool.store().free_now(*at));
     };
-    free(0, 100);
+    free(0, 200);
     let grown = pool.store().grow_ahead();
     assert!(matches!(grown, Err(Error::DiskFull(_))), "{grown:?}");
     let writer = {
@@ -306,7 +306,7 @@ fn files_that_get_no_longer_refuse_nobody_while_there_is_room() {
         })
     };
     thread::sleep_ms(200);
-    assert_eq!(pool.refusal(false), None, "of 100 free places");
+    assert_eq!(pool.refusal(false), None, "of 170 free places");
     let page = new_inner(&pool);
     pool.flush_all_below(Lsn::MAX).unwrap();
     assert!(pool.read_in(page).is_ok());
@@ -325,7 +325,7 @@ fn files_that_get_no_longer_refuse_nobody_while_there_is_room() {
         "{why}"
     );
     assert_eq!(pool.refusal(true), None, "deletions make room");
-    free(100, 200);
+    free(200, 400);
     assert!(becomes(false), "it stays refused");
     pool.stop_writer();
     writer.join().unwrap();

@@ -33,7 +33,7 @@ const MARGIN_BYTES: u64 = 4 << 20;
 /// how many of them for the longest: for what is dirtied by changes that were let in, until it is
 /// known that the disk is full; for rollback and purge, which move pages, and need a place before they
 /// leave one; and for deletions, which make room in the end.
-const SPARE_PAGES: (u64, u64) = (48, 8);
+const SPARE_PAGES: (u64, u64) = (160, 8);
 /// With fewer than these, not even deletions are let in.
 const LEAST_PAGES: (u64, u64) = (8, 2);
 /// A place for any page: whole blocks, as granules.
