@@ -61,6 +61,9 @@ static void on_log(fe_log_level level, const char *text) {
 
 static int on_is_killed(void *thd) { return thd && ferrite::is_killed(static_cast<THD *>(thd)); }
 
+/* Connections end before the engine is told anything. */
+static int on_is_shutting_down() { return abort_loop; }
+
 static void on_progress(void *thd, uint64_t done, uint64_t total) {
   if (thd) thd_progress_report(static_cast<THD *>(thd), done, total);
 }
@@ -254,7 +257,8 @@ static int ferrite_init(void *arg) {
                                          on_prefer_victim,
                                          on_connection_of_token,
                                          ferrite::newest_key_version,
-                                         ferrite::encryption_key};
+                                         ferrite::encryption_key,
+                                         on_is_shutting_down};
   ferrite_hton = static_cast<handlerton *>(arg);
   ferrite::find_innodb_settings();
   fe_config config;

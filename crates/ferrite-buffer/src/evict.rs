@@ -11,8 +11,8 @@ use crate::frame::Kind;
 use crate::pool::Pool;
 use ferrite_store::Word;
 use ferrite_sync::atomic::Ordering;
-use ferrite_sync::time;
 use ferrite_sync::waits::{waiting, Of, Reason};
+use ferrite_sync::{thread, time};
 use ferrite_types::{Error, PageId, Result};
 use std::cell::Cell;
 
@@ -30,8 +30,16 @@ thread_local! {
     static PATIENT: Cell<bool> = const { Cell::new(false) };
 }
 
+/// A patient thread leaves so many of the frames that could be freed to others while no page can be
+/// written: one of so many.
+const LEAVES_SHARE: usize = 32;
+
 /// For what must not fail for want of a frame, as taking changes back: in `f` this thread waits
-/// until pages can be written again, or the pool is closed.
+/// until pages can be written again, the pool is closed, or the patience of all has ended
+/// ([`Pool::end_patience`]).
+///
+/// It makes pages dirty that nobody admitted. So that those who only read find frames, it leaves the
+/// last ones that are clean to them.
 pub fn patiently<T>(f: impl FnOnce() -> T) -> T {
     let before = PATIENT.replace(true);
     let result = f();
@@ -49,29 +57,68 @@ impl Pool {
     ///
     /// # Errors
     /// All are in use, and none can be had: `DiskFull` or `Io` when pages cannot be written,
-    /// `Interrupted` when the pool is being closed.
+    /// `Interrupted` when the pool is being closed, or patience has ended.
     pub(crate) fn take_frame(&self) -> Result<u32> {
         let mut failing_since_us = None;
         loop {
-            if let Some(f) = self.pop_free() {
-                assert!(self.frame(f).is_unused(), "free frame {f} is in use");
-                return Ok(f);
-            }
-            if self.reclaim_retired() > 0 {
-                continue;
-            }
-            for _ in 0..FOREGROUND_STEPS {
-                if let Some(f) = self.evict_at_hand() {
-                    assert!(self.frame(f).is_unused(), "evicted frame {f} is in use");
-                    self.writer.wake();
+            let leaves = self.leaves_to_others();
+            if !leaves {
+                if let Some(f) = self.find_frame() {
+                    assert!(self.frame(f).is_unused(), "frame {f} is in use");
                     return Ok(f);
                 }
             }
             self.stats.free_waits.inc();
             self.writer.wake();
-            waiting(Reason::FreeFrame, Of::Nothing, || self.wait_for_free());
+            waiting(Reason::FreeFrame, Of::Nothing, || match leaves {
+                // There are free ones, and they are not for this thread.
+                true => thread::sleep_ms(WAIT_MS),
+                false => self.wait_for_free(),
+            });
             self.may_wait(&mut failing_since_us)?;
         }
+    }
+
+    /// A free frame, or one whose page is dropped for it.
+    fn find_frame(&self) -> Option<u32> {
+        if let Some(f) = self.pop_free() {
+            return Some(f);
+        }
+        if self.reclaim_retired() > 0 {
+            if let Some(f) = self.pop_free() {
+                return Some(f);
+            }
+        }
+        let f = (0..FOREGROUND_STEPS).find_map(|_| self.evict_at_hand())?;
+        self.writer.wake();
+        Some(f)
+    }
+
+    /// Is this thread one that waits, while no page can be written and hardly a frame is left?
+    #[inline]
+    fn leaves_to_others(&self) -> bool {
+        PATIENT.get() && self.writer.disk_full.load(Ordering::Relaxed) && self.is_nearly_dirty()
+    }
+
+    /// Hardly a frame is free or has a clean page. Looks at frames until enough are.
+    #[cold]
+    fn is_nearly_dirty(&self) -> bool {
+        let leaves = self.frames.limit() / LEAVES_SHARE;
+        debug_assert!(leaves > 0, "a pool of {} frames", self.frames.limit());
+        let free = self.free_count.load(Ordering::Relaxed);
+        if free >= leaves {
+            return false;
+        }
+        let frames = self.frames().iter().take(self.frames.limit());
+        let clean =
+            frames.filter(|f| matches!(f.kind(), Kind::Leaf | Kind::Inner) && !f.is_dirty());
+        clean.take(leaves - free).count() < leaves - free
+    }
+
+    /// From here on nobody is patient any more ([`patiently`]) while no page can be written: the
+    /// process is to end.
+    pub fn end_patience(&self) {
+        self.writer.impatient.store(true, Ordering::SeqCst);
     }
 
     /// A free frame, if one can be had without waiting.
@@ -88,9 +135,12 @@ impl Pool {
         if self.writer.is_stopped() {
             return Err(Error::Interrupted);
         }
-        let Some(failure) = self.failure() else {
+        let Some(failure) = self.write_failure() else {
             return Ok(());
         };
+        if PATIENT.get() && self.writer.impatient.load(Ordering::SeqCst) {
+            return Err(Error::Interrupted);
+        }
         let now_us = time::now_us();
         let since_us = *failing_since_us.get_or_insert(now_us);
         if now_us - since_us < GIVE_UP_US || PATIENT.get() {

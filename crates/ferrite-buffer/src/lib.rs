@@ -10,7 +10,8 @@
 //! - `evict`: free frames, the clock hand. `free_frames`, `resize`: more or fewer frames, while all work goes on.
 //! - `ahead_state`, `read_ahead`: pages read before
 //!   they are asked for.
-//! - `writer_state`, `write`: write-back in batches, map deltas, the writer thread.
+//! - `writer_state`, `write`: write-back in batches, map deltas, the writer thread. `room`: the same on a
+//!   full disk.
 //!
 //! # Invariants
 //! 1. A page's directory word names its frame while it is resident; only the holder of the
@@ -53,6 +54,7 @@ mod reserved;
 mod resize;
 #[cfg(test)]
 mod resize_tests;
+mod room;
 mod write;
 #[cfg(test)]
 mod write_tests;

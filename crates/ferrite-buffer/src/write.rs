@@ -20,13 +20,10 @@ use ferrite_store::{Batch, Location, PageImage, Placed, Staged, Store};
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{kill_point, Arc};
 use ferrite_types::format::record_kind;
-use ferrite_types::{Error, IndexId, Lsn, PageId, Result, PAGE_BYTES};
+use ferrite_types::{IndexId, Lsn, PageId, Result, PAGE_BYTES};
 
 /// Longest pause of the writer thread, in microseconds.
 const PAUSE_US: u64 = 20_000;
-/// While nothing can be written, so many dirty pages are tried at a time: the frames of readers have
-/// to come from clean ones.
-const TRIAL_PAGES: usize = 8;
 /// Retired bytes that make the writer ask for a log flush so that they can be reused, rather than
 /// that the files grow by them: this share of what is in use ...
 const RETIRED_SHARE: u64 = 8;
@@ -54,6 +51,13 @@ pub(crate) struct WriteBatch {
     /// Pages of this and earlier batches whose tickets could not be released: their latches were
     /// wanted by others.
     late: Vec<Late>,
+}
+
+impl WriteBatch {
+    /// Pages in it.
+    pub(crate) fn pages(&self) -> usize {
+        self.copied.len()
+    }
 }
 
 /// A page that was written, whose frame still has the batch's ticket.
@@ -151,7 +155,7 @@ impl Pool {
     /// The page that was staged becomes a blob of the batch, which has room for it.
     fn pack_into(&self, staged: Staged, index: IndexId, copied: Copied, batch: &mut WriteBatch) {
         let of = self.packings.of(index);
-        let packing = of.next();
+        let packing = self.packing_with(of.next());
         let (page, lsn) = (copied.page, copied.lsn);
         let pushed = batch.blobs.push_staged(page, index, lsn, staged, packing);
         let Some(pushed) = pushed else {
@@ -374,23 +378,16 @@ impl Pool {
             self.log.request_flush(self.log.current_lsn());
         }
         let grown = self.store.grow_ahead();
-        if let Err(e) = &grown {
-            self.note_failure(e);
-        }
         self.collect_old(batch);
         self.collect_cold(batch);
         let cleared = self.collect_leaving(batch);
-        match self.write_out(batch) {
-            Ok(0) => {
-                // While changes are refused no page gets dirty: room alone must end that.
-                if grown.is_ok() {
-                    self.note_success();
-                }
-                cleared > 0
-            }
-            Ok(_) => {
-                self.note_success();
-                true
+        let tried = batch.copied.len();
+        let written = self.write_out(batch);
+        self.note_trial(tried, written.is_ok());
+        match written {
+            Ok(count) => {
+                self.note_room(&grown);
+                count > 0 || cleared > 0
             }
             Err(e) => {
                 self.note_failure(&e);
@@ -415,7 +412,7 @@ impl Pool {
                 self.dirty_queue.lock().push_front(f);
                 return;
             }
-            if !self.copy_into(f, batch) {
+            if !self.copy_trial(f, batch) {
                 self.dirty_queue.lock().push_front(f);
                 return;
             }
@@ -450,44 +447,6 @@ impl Pool {
                 self.give_back(f);
             }
         }
-    }
-
-    /// Pages that are copied into a batch before it is written.
-    fn most_copied(&self) -> usize {
-        let failing = self.writer.disk_full.load(Ordering::Relaxed);
-        if failing {
-            TRIAL_PAGES
-        } else {
-            usize::MAX
-        }
-    }
-
-    /// As [`Pool::copy_into`]; few pages while none can be written.
-    pub(crate) fn copy_trial(&self, f: u32, batch: &mut WriteBatch) -> bool {
-        batch.copied.len() < self.most_copied() && self.copy_into(f, batch)
-    }
-
-    fn note_failure(&self, error: &Error) {
-        self.writer.disk_full.store(true, Ordering::SeqCst);
-        *self.writer.failure.lock() = Some(error.clone());
-    }
-
-    fn note_success(&self) {
-        if self.writer.disk_full.swap(false, Ordering::SeqCst) {
-            *self.writer.failure.lock() = None;
-        }
-    }
-
-    /// The reason why pages cannot be written at the moment, if so.
-    pub fn write_failure(&self) -> Option<String> {
-        self.failure().map(|e| e.to_string())
-    }
-
-    pub(crate) fn failure(&self) -> Option<Error> {
-        if !self.writer.disk_full.load(Ordering::Relaxed) {
-            return None;
-        }
-        self.writer.failure.lock().clone()
     }
 
     // ---- for the checkpointer ----------------------------------------------------------------

@@ -5,10 +5,10 @@ use crate::{page_prefix, BlobState, Node, Pool, PoolConfig, RedoStep};
 use ferrite_io::sim::{Fault, SimStorage};
 use ferrite_io::Storage;
 use ferrite_redo::{Appended, Log, LogConfig};
-use ferrite_store::{Store, StoreConfig, Word};
+use ferrite_store::{Location, PageImage, Store, StoreConfig, Word};
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{thread, Arc};
-use ferrite_types::format::{record_kind, Codec};
+use ferrite_types::format::{record_kind, Codec, Packing};
 use ferrite_types::{Error, IndexId, Lsn, PageId, PAGE_BYTES};
 
 pub(crate) const INDEX: IndexId = IndexId(7);
@@ -255,6 +255,198 @@ fn nobody_waits_for_a_frame_that_cannot_come() {
         }
     };
     assert_eq!(end, Error::Interrupted);
+}
+
+/// Blobs of that many bytes fill the store to the end of the disk: where they are.
+fn fill_up(pool: &Pool, disk: &SimStorage, bytes: usize) -> Vec<Location> {
+    let page = vec![1; bytes];
+    let mut placed = Vec::new();
+    for pages in [32, 1] {
+        loop {
+            let mut batch = pool.store().new_batch();
+            for n in 1..=pages {
+                let image = PageImage::whole(&page);
+                let pushed = batch.push(PageId(n), INDEX, Lsn(4), image, Packing::NONE);
+                assert!(pushed.is_some(), "{n} pages are no batch");
+            }
+            if pool.store().write_batch(&batch, &mut placed).is_err() {
+                break;
+            }
+        }
+    }
+    disk.set_capacity(Some(disk.used_bytes()));
+    placed.iter().map(|placed| placed.location).collect()
+}
+
+/// On a full disk, what is free for pages is less than it should be: changes are refused, deletions, which make
+/// room, only when hardly anything is free, and none longer than that.
+#[test]
+fn files_that_get_no_longer_refuse_no_deletion_while_there_is_room() {
+    let disk = SimStorage::new(9);
+    let pool = pool_on(&disk);
+    disk.set_capacity(Some(disk.used_bytes() + (8 << 20)));
+    let full = fill_up(&pool, &disk, 16_300);
+    let free = |from: usize, to: usize| {
+        let blobs = full[from..to].iter();
+        blobs.for_each(|at| pool.store().free_now(*at));
+    };
+    free(0, 200);
+    let grown = pool.store().grow_ahead();
+    assert!(matches!(grown, Err(Error::DiskFull(_))), "{grown:?}");
+    let writer = {
+        let pool = pool.clone();
+        thread::spawn("writer", move || pool.run_writer())
+    };
+    let becomes = |refused: bool| {
+        (0..200).any(|_| {
+            pool.wake_writer();
+            thread::sleep_ms(5);
+            pool.refusal(false).is_some() == refused
+        })
+    };
+    assert!(becomes(true), "less is free than should be");
+    assert_eq!(pool.refusal(true), None, "of 170 free places");
+    let page = new_inner(&pool);
+    pool.flush_all_below(Lsn::MAX).unwrap();
+    assert!(pool.read_in(page).is_ok());
+    // All of it but a few places is used.
+    let rest = fill_up(&pool, &disk, 16_300);
+    assert!(becomes(true), "nothing is free");
+    assert!(
+        pool.refusal(true).is_some(),
+        "nothing is free for deletions"
+    );
+    rest[1..60].iter().for_each(|at| pool.store().free_now(*at));
+    thread::sleep_ms(200);
+    let why = pool.refusal(false).expect("a few places are enough");
+    assert!(
+        matches!(&why, Error::DiskFull(text) if !text.contains("disk full")),
+        "{why}"
+    );
+    assert_eq!(pool.refusal(true), None, "deletions make room");
+    free(200, 400);
+    disk.set_capacity(None);
+    assert!(becomes(false), "it stays refused");
+    pool.stop_writer();
+    writer.join().unwrap();
+}
+
+/// Rolling back makes pages dirty, whatever the disk is like; readers find frames all the same. When the
+/// process is to end, nobody waits any more.
+#[test]
+fn who_waits_for_the_disk_leaves_frames_to_readers() {
+    let disk = SimStorage::new(11);
+    let pool = pool_of(16 << 20, &disk);
+    let frames = pool.frame_count();
+    let clean: Vec<PageId> = (0..200).map(|_| new_inner(&pool)).collect();
+    pool.flush_all_below(Lsn::MAX).unwrap();
+    for _ in 0..frames - 16 {
+        new_inner(&pool);
+    }
+    for nth in 1..5000 {
+        disk.inject_in(Fault::Full, nth, "store.");
+    }
+    pool.flush_below(Lsn::MAX);
+    let writer = {
+        let pool = pool.clone();
+        thread::spawn("writer", move || pool.run_writer())
+    };
+    while pool.write_failure().is_none() {
+        thread::sleep_ms(1);
+    }
+    let patient = {
+        let pool = pool.clone();
+        thread::spawn("patient", move || {
+            crate::patiently(|| pool.reserve(1).map(|_| ()))
+        })
+    };
+    for page in clean.iter().cycle().take(600) {
+        pool.read_in(*page).unwrap();
+    }
+    let waits = pool.stats.free_waits.get();
+    thread::sleep_ms(200);
+    assert!(!patient.is_finished(), "it took one of the last frames");
+    let waits = pool.stats.free_waits.get() - waits;
+    assert!(waits < 40, "{waits} waits of 20 ms");
+    pool.end_patience();
+    assert_eq!(patient.join().unwrap(), Err(Error::Interrupted));
+    assert!(pool.read_in(clean[0]).is_ok());
+    pool.stop_writer();
+    writer.join().unwrap();
+}
+
+/// A page of text that finds no place as it is finds one packed.
+#[test]
+fn pages_are_packed_where_they_do_not_fit_otherwise() {
+    let disk = SimStorage::new(12);
+    let pool = pool_on(&disk);
+    disk.set_capacity(Some(disk.used_bytes() + (8 << 20)));
+    let full = fill_up(&pool, &disk, 4000);
+    let page = new_inner(&pool);
+    let mut image = pool.reserve(1).unwrap().pop().unwrap();
+    build(image.bytes_mut(), 2);
+    image.bytes_mut()[6..8].copy_from_slice(&12_000u16.to_le_bytes());
+    image.bytes_mut()[41..12_000].fill(b'x');
+    pool.append(record_kind::MINI_TXN, &[b"second"], &[image.frame_no()]);
+    pool.publish_image(page, image, None);
+    pool.store().free_now(full[5]);
+    pool.flush_below(Lsn::MAX);
+    let writer = {
+        let pool = pool.clone();
+        thread::spawn("writer", move || pool.run_writer())
+    };
+    for _ in 0..200 {
+        pool.wake_writer();
+        thread::sleep_ms(5);
+        if pool.dirty_pages() == 0 {
+            break;
+        }
+    }
+    pool.stop_writer();
+    writer.join().unwrap();
+    assert_eq!(pool.dirty_pages(), 0, "one block is enough");
+}
+
+/// Nothing is free but a place for fewer pages than are tried at a time: what fits is written, and its
+/// old place is the next one's.
+#[test]
+fn so_many_pages_are_written_as_fit_into_what_is_left() {
+    let disk = SimStorage::new(10);
+    let pool = pool_on(&disk);
+    let in_a_block_of_its_own = |_| {
+        let page = new_inner(&pool);
+        pool.flush_all_below(Lsn::MAX).unwrap();
+        page
+    };
+    let pages: Vec<PageId> = (0..64).map(in_a_block_of_its_own).collect();
+    disk.set_capacity(Some(disk.used_bytes() + (8 << 20)));
+    // A block each, and one of them is free: it has room for four of the pages.
+    let full = fill_up(&pool, &disk, 4000);
+    pool.store().free_now(full[0]);
+    for page in &pages {
+        let mut image = pool.reserve(1).unwrap().pop().unwrap();
+        build(image.bytes_mut(), 2);
+        pool.append(record_kind::MINI_TXN, &[b"second"], &[image.frame_no()]);
+        pool.publish_image(*page, image, None);
+    }
+    let dirty = pool.dirty_pages();
+    assert_eq!(dirty, pages.len());
+    pool.flush_below(Lsn::MAX);
+    let writer = {
+        let pool = pool.clone();
+        thread::spawn("writer", move || pool.run_writer())
+    };
+    for _ in 0..1000 {
+        pool.wake_writer();
+        pool.log().flush_to(pool.log().current_lsn());
+        if pool.dirty_pages() == 0 {
+            break;
+        }
+        thread::sleep_ms(5);
+    }
+    assert_eq!(pool.dirty_pages(), 0, "pages that find no place");
+    pool.stop_writer();
+    writer.join().unwrap();
 }
 
 /// While nothing can be written, the writer goes past dirty pages: readers live on the clean ones.

@@ -2,7 +2,7 @@
 //!
 //! Locking: `failure` is a leaf.
 
-use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use ferrite_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use ferrite_sync::{Event, Mutex};
 use ferrite_types::Error;
 
@@ -17,7 +17,14 @@ pub struct WriterState {
     /// Start of the record that redo applies at this moment; the greatest number when there is
     /// no redo.
     pub(crate) redo_at: AtomicU64,
+    /// All changes are refused: pages cannot be written, or no more than are dirty.
     pub(crate) disk_full: AtomicBool,
+    /// Nobody waits without an end for pages to be written.
+    pub(crate) impatient: AtomicBool,
+    /// Pages that are tried at a time.
+    pub(crate) trial: AtomicUsize,
+    /// Changes are refused but deletions.
+    pub(crate) little_room: AtomicBool,
     pub(crate) failure: Mutex<Option<Error>>,
 }
 
@@ -31,6 +38,9 @@ impl WriterState {
             flush_below: AtomicU64::new(0),
             redo_at: AtomicU64::new(u64::MAX),
             disk_full: AtomicBool::new(false),
+            impatient: AtomicBool::new(false),
+            trial: AtomicUsize::new(usize::MAX),
+            little_room: AtomicBool::new(false),
             failure: Mutex::new(None),
         }
     }

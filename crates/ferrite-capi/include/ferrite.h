@@ -146,6 +146,9 @@ typedef struct {
   uint32_t (*newest_key_version)(uint32_t id);
   /* Likewise: copies a key of at most `room` bytes and returns its length; 0: there is none. */
   size_t (*encryption_key)(uint32_t id, uint32_t version, uint8_t *key, size_t room);
+  /* Any thread, now and then: 1 from the moment on at which the server begins to shut down. Must not
+     wait. May be NULL. */
+  int (*is_shutting_down)(void);
 } fe_callbacks;
 
 typedef struct {

@@ -9,7 +9,7 @@ use std::ffi::{c_char, c_int, c_void};
 /// Version of this boundary.
 pub const FE_ABI_VERSION: u32 = 9;
 /// No such key.
-pub const FE_NO_KEY: u32 = u32::MAX;
+pub const FE_NO_KEY: u32 = 4294967295;
 
 /// A byte slice.
 #[repr(C)]
@@ -134,6 +134,7 @@ pub struct fe_callbacks {
         Option<unsafe extern "C" fn(*mut c_void, *mut u64, *mut c_char, usize) -> i64>,
     pub newest_key_version: Option<unsafe extern "C" fn(u32) -> u32>,
     pub encryption_key: Option<unsafe extern "C" fn(u32, u32, *mut u8, usize) -> usize>,
+    pub is_shutting_down: Option<unsafe extern "C" fn() -> c_int>,
 }
 
 /// See the header.

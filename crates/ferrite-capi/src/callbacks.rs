@@ -73,6 +73,11 @@ impl Callbacks for Server {
         }
     }
 
+    fn is_shutting_down(&self) -> bool {
+        // SAFETY: the header allows any thread.
+        self.0.is_shutting_down.is_some_and(|f| unsafe { f() } != 0)
+    }
+
     fn progress(&self, thd: usize, done: u64, total: u64) {
         if let (Some(f), true) = (self.0.progress, thd != 0) {
             // SAFETY: as in `is_killed`.

@@ -5,8 +5,9 @@ mod common;
 use common::{check, config, create, delete, give_up, insert, metric, scan, update, wait_until};
 use ferrite_engine::{Callbacks, Config, DdlCaller, Engine, LogLevel, Session, Table};
 use ferrite_io::sim::{Fault, SimStorage};
+use ferrite_sync::atomic::{AtomicBool, Ordering};
 use ferrite_sync::random::Rng;
-use ferrite_sync::{Arc, Mutex};
+use ferrite_sync::{thread, Arc, Mutex};
 use ferrite_types::Error;
 
 const ROWS: u64 = 20_000;
@@ -156,4 +157,142 @@ fn change_and_die(disk: &SimStorage, heard: &Arc<Heard>) -> usize {
     std::mem::forget(s);
     give_up(&engine);
     rows
+}
+
+/// A server that is told to end while no page can be written.
+#[derive(Default)]
+struct Ending {
+    ends: AtomicBool,
+    said: Mutex<Vec<String>>,
+}
+
+impl Callbacks for Ending {
+    fn is_shutting_down(&self) -> bool {
+        self.ends.load(Ordering::SeqCst)
+    }
+    fn log(&self, _level: LogLevel, text: &str) {
+        self.said.lock().push(text.to_owned());
+    }
+    fn fatal(&self, text: &str) {
+        panic!("{text}");
+    }
+}
+
+/// All pages in memory are dirty, and none can be written: a rollback waits for the disk, and gives up
+/// when the server shuts down. The next start rolls back what is left, whatever the last checkpoint.
+#[test]
+fn a_shutdown_leaves_a_rollback_that_cannot_go_on_to_the_next_start() {
+    for checkpoint in [false, true] {
+        let disk = SimStorage::new(52);
+        let server = Arc::new(Ending::default());
+        let settings = Config {
+            log_budget_bytes: 1 << 30,
+            log_segment_bytes: 64 << 20,
+            ..config()
+        };
+        let engine = Engine::open(settings.clone(), Arc::new(disk.boot()), server.clone()).unwrap();
+        let t = create(&engine, "d/t");
+        let mut s = Session::new(&engine, 0, 1);
+        fill(&mut s, &t, 0..ROWS).unwrap();
+        let before = scan(&mut s, &t, 0);
+        s.commit(false).unwrap();
+        for n in 0..ROWS {
+            update(&mut s, &t, n, &TEXT, b"short").unwrap();
+        }
+        for nth in 1..100_000 {
+            disk.inject_in(Fault::Full, nth, "store.0");
+        }
+        let rolling = thread::spawn("rollback", move || {
+            let result = s.rollback();
+            (s, result)
+        });
+        wait_until("a write that fails", || {
+            server.said.lock().clear();
+            metric(&engine, "buffer_pool_pages_dirty") * 16 > 3 << 10
+        });
+        thread::sleep_ms(300);
+        assert!(!rolling.is_finished(), "the pool holds all of the table");
+        server.ends.store(true, Ordering::SeqCst);
+        let (s, result) = rolling.join().unwrap();
+        assert_eq!(result, Err(Error::Interrupted));
+        drop(s);
+        let said = server.said.lock().clone();
+        assert!(
+            said.iter().any(|text| text.contains("the next start")),
+            "{said:?}"
+        );
+        if checkpoint {
+            disk.clear_faults();
+        }
+        let closed = engine.close();
+        assert_eq!(closed.is_ok(), checkpoint, "{closed:?}");
+        drop((t, engine));
+        disk.clear_faults();
+        let engine =
+            Engine::open(settings, Arc::new(disk.boot()), Arc::new(Ending::default())).unwrap();
+        wait_until("the end of the rollback", || engine.trx_rows().is_empty());
+        let t = engine.dict().open_table("d/t").unwrap();
+        let mut s = Session::new(&engine, 0, 1);
+        assert_eq!(scan(&mut s, &t, 0), before, "checkpoint: {checkpoint}");
+        drop(s);
+        check(&engine, &t);
+        engine.close().unwrap();
+    }
+}
+
+/// A database that has filled its disk, with free space in short pieces: rows can be
+/// deleted, all of them, and then there is room again.
+#[test]
+fn what_has_filled_its_disk_can_be_emptied() {
+    let disk = SimStorage::new(53);
+    let settings = Config {
+        log_budget_bytes: 16 << 20,
+        ..config()
+    };
+    let server = Arc::new(Ending::default());
+    let engine = Engine::open(settings, Arc::new(disk.boot()), server).unwrap();
+    let t = create(&engine, "d/t");
+    let mut s = Session::new(&engine, 0, 1);
+    let mut rng = Rng::new(7);
+    let mut lengths = Vec::new();
+    let long = [b'r'; 3000];
+    disk.set_capacity(Some(disk.used_bytes() + (48 << 20)));
+    // Until it is refused again and again: what is dirty has been written by then.
+    let mut refused = 0;
+    while refused < 20 {
+        let n = lengths.len() as u64;
+        let len = 500 + rng.below(2500) as usize;
+        let mut result = insert(&mut s, &t, n, &long[..len]);
+        if result.is_ok() {
+            lengths.push(len);
+            let of = rng.below(n + 1) as usize;
+            let len = 500 + rng.below(2500) as usize;
+            result = update(&mut s, &t, of as u64, &long[..lengths[of]], &long[..len]);
+            if result.is_ok() {
+                lengths[of] = len;
+            }
+        }
+        s.commit(true).unwrap();
+        match result {
+            Ok(()) => refused = 0,
+            Err(Error::DiskFull(_)) => refused += 1,
+            Err(e) => panic!("{e}"),
+        }
+        if refused > 0 {
+            disk.set_capacity(Some(disk.used_bytes()));
+            thread::sleep_ms(50);
+        }
+    }
+    for (n, len) in lengths.iter().enumerate() {
+        wait_until("a deletion", || {
+            let result = delete(&mut s, &t, n as u64, &long[..*len]);
+            s.commit(true).unwrap();
+            result.is_ok()
+        });
+    }
+    wait_until("a new row", || insert(&mut s, &t, 1 << 40, &long).is_ok());
+    s.commit(false).unwrap();
+    drop(s);
+    check(&engine, &t);
+    engine.close().unwrap();
 }

@@ -92,6 +92,7 @@ pub use map::MapBase;
 pub use retired::PinOwner;
 pub use scan::{rebuild_by_scan, FoundPage, ScanResult};
 pub use slots::PassedOver;
+pub use space::Ahead;
 pub use store::{Store, StoreConfig, StoreStats};
 pub use together::{Arrived, TogetherReader};
 pub use word::{Location, Word, GRANULE_BYTES};

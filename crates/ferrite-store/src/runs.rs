@@ -579,6 +579,27 @@ impl FreeRuns {
         true
     }
 
+    /// Are there free runs for `count` blobs of `need` granules, each in a place of its own? Looks at
+    /// segments until there are: for who has found the disk full.
+    pub(crate) fn has_places(&self, count: u64, need: u32) -> bool {
+        assert!(
+            need > 0 && need % BLOCK_GRANULES == 0,
+            "{need} granules are no whole blocks"
+        );
+        let mut left = count;
+        for segment in self.segments.iter().filter(|s| s.usable >= need) {
+            let mut from = 0;
+            while let Some((at, len)) = segment.next_run(from) {
+                left = left.saturating_sub(u64::from(len / need));
+                if left == 0 {
+                    return true;
+                }
+                from = at + len;
+            }
+        }
+        left == 0
+    }
+
     fn note_runs(&mut self, runs: &[Run]) {
         let granules: u32 = runs.iter().map(|run| run.granules).sum();
         let mean = match runs.len() {

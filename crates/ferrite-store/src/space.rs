@@ -5,7 +5,8 @@
 //! while batches go to long runs: a table that is only loaded needs no more. Once they fall into
 //! short ones (pages are rewritten, and free space is in pieces), 15% of the store is kept free,
 //! which makes them longer again. A writer grows the store itself only when no run is left. Nobody
-//! cleans. Once more than half is free, and at least two segments, long free runs and free space at
+//! cleans. On a disk that is full changes are refused when the files are shorter than that, and deletions only
+//! when the free runs have no place for what is to be written and `LEAST_PAGES` more. Once more than half is free, and at least two segments, long free runs and free space at
 //! the end go back to the file system: less is soon written again, and a hole must then be
 //! allocated anew.
 //!
@@ -14,11 +15,12 @@
 use ferrite_types::{Error, PageId, Result};
 
 use crate::batch::Batch;
+use crate::blob::MAX_BLOB_GRANULES;
 use crate::deps::{kill_point, Ordering};
 use crate::files::Geometry;
 use crate::runs::{FreeRuns, Run};
 use crate::store::{Store, LOADING};
-use crate::word::{Location, GRANULE_BYTES};
+use crate::word::{Location, BLOCK_GRANULES, GRANULE_BYTES};
 
 /// Share of the store that is kept free while runs are short, in percent.
 const FREE_PERCENT: u64 = 15;
@@ -26,6 +28,12 @@ const FREE_PERCENT: u64 = 15;
 const SHORT_RUN: u32 = (128 << 10) / GRANULE_BYTES as u32;
 /// Free space always kept, in bytes: a few batches.
 const MARGIN_BYTES: u64 = 4 << 20;
+/// Places for pages that deletions leave free on a full disk, beside those for the pages that are dirty, and
+/// how many of them for the longest: for rollback and purge, which move pages, and need a place before
+/// they leave one.
+const LEAST_PAGES: (u64, u64) = (48, 4);
+/// A place for any page: whole blocks, as granules.
+const LONGEST_GRANULES: u32 = (MAX_BLOB_GRANULES as u32).next_multiple_of(BLOCK_GRANULES);
 /// The store grows by so many bytes; where its segments are shorter, as in tests, by a share of itself that is
 /// a quarter of a segment or more.
 const GROWTH_BYTES: u64 = 64 << 20;
@@ -52,6 +60,17 @@ pub(crate) fn grown_end(geometry: &Geometry, from: u64) -> u64 {
     end
 }
 
+/// What came of looking ahead.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ahead {
+    /// There is as much free space as there should be.
+    Enough,
+    /// The store is longer now.
+    Grown,
+    /// Somebody else is at it.
+    Busy,
+}
+
 impl Store {
     /// Takes room for the batch, adding segments as long as it takes.
     pub(crate) fn take_runs(&self, batch: &Batch, runs: &mut Vec<Run>) -> Result<()> {
@@ -73,11 +92,12 @@ impl Store {
             return why;
         };
         Error::DiskFull(format!(
-            "no room for {} KiB of pages in {} MiB of store files, {} KiB free in short runs; \
-             making them longer failed: {why}",
+            "no room for {} KiB of pages in {} MiB of store files, {} KiB free ({} KiB in \
+             whole blocks) in short runs; making them longer failed: {why}",
             batch.len() >> 10,
             self.file_bytes() >> 20,
             self.free_bytes() >> 10,
+            (self.usable_and_total().0 * GRANULE_BYTES as u64) >> 10,
         ))
     }
 
@@ -106,23 +126,49 @@ impl Store {
         Ok(())
     }
 
-    /// Makes the store longer when free space is low; true if it did. For background threads:
-    /// cheap when there is nothing to do.
+    /// Makes the store longer when free space is low. For background threads: cheap when there is
+    /// nothing to do.
     ///
     /// # Errors
     /// `DiskFull` or `Io`; the store goes on with what it has.
-    pub fn grow_ahead(&self) -> Result<bool> {
+    pub fn grow_ahead(&self) -> Result<Ahead> {
         if !self.wants_segment() {
-            return Ok(false);
+            return Ok(Ahead::Enough);
         }
         let Some(_growth) = self.growth.try_lock() else {
-            return Ok(false);
+            return Ok(Ahead::Busy);
         };
         if !self.wants_segment() {
-            return Ok(false);
+            return Ok(Ahead::Enough);
         }
         self.grow()?;
-        Ok(true)
+        Ok(Ahead::Grown)
+    }
+
+    /// Could so many pages be written although the files get no longer, and a few more? Pages are taken
+    /// to be as long as those written of late, rounded up; there has to be room for a few of the
+    /// longest, too. A walk over the free space.
+    pub fn has_room_for(&self, pages: u64) -> bool {
+        let least = self.superblock.geometry.segment_bytes / 2 / GRANULE_BYTES as u64;
+        let most = least / u64::from(LONGEST_GRANULES);
+        let usual = self.usual_granules();
+        let (spare, longest) = LEAST_PAGES;
+        let runs = self.runs.lock();
+        runs.has_places(pages + spare.min(most), usual)
+            && runs.has_places(longest.min(most), LONGEST_GRANULES)
+    }
+
+    /// What a page takes in whole blocks, as granules: by those written since the store was opened.
+    fn usual_granules(&self) -> u32 {
+        let pages = self.counters.pages_written.get();
+        let granules = self.counters.bytes_written.get() / GRANULE_BYTES as u64;
+        let mean = match granules.checked_div(pages) {
+            // Nothing of them is known: a page that is two thirds full.
+            None => u64::from(LONGEST_GRANULES) * 2 / 3,
+            Some(mean) => mean + 1,
+        };
+        let usual = (mean as u32).next_multiple_of(BLOCK_GRANULES);
+        usual.clamp(BLOCK_GRANULES, LONGEST_GRANULES)
     }
 
     fn wants_segment(&self) -> bool {

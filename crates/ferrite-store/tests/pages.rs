@@ -6,7 +6,7 @@ use common::{check_page, disk, page_bytes, small, Engine};
 use ferrite_io::sim::{Fault, SimStorage};
 use ferrite_io::{OpenMode, RealStorage, Storage};
 use ferrite_store::{
-    Location, PageImage, Pushed, Store, StoreConfig, Word, BLOB_HEADER_BYTES, GRANULE_BYTES,
+    Ahead, Location, PageImage, Pushed, Store, StoreConfig, Word, BLOB_HEADER_BYTES, GRANULE_BYTES,
 };
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::random::Rng;
@@ -158,7 +158,7 @@ fn a_full_disk_is_an_error_and_nothing_is_taken() {
     assert_eq!(engine.store.used_bytes(), used);
     assert!(matches!(
         engine.store.grow_ahead(),
-        Err(Error::DiskFull(_)) | Ok(false)
+        Err(Error::DiskFull(_)) | Ok(Ahead::Enough)
     ));
     engine.check(&engine.model(engine.log.len()));
     // Space that comes free is used.
@@ -191,7 +191,7 @@ fn grows_ahead_and_gives_back() {
     let pages: Vec<PageId> = (0..150).map(|_| engine.alloc(IndexId(2))).collect();
     for chunk in pages.chunks(4) {
         engine.write(chunk).unwrap();
-        while engine.store.grow_ahead().unwrap() {}
+        while engine.store.grow_ahead().unwrap() == Ahead::Grown {}
     }
     let stats = engine.store.stats();
     assert_eq!(stats.grown_in_foreground, 0, "the background kept ahead");
@@ -204,8 +204,9 @@ fn grows_ahead_and_gives_back() {
         engine.store.file_bytes() < before,
         "free space at the end went"
     );
-    assert!(
-        !engine.store.grow_ahead().unwrap(),
+    assert_eq!(
+        engine.store.grow_ahead().unwrap(),
+        Ahead::Enough,
         "it does not come back at once"
     );
     engine.check(&engine.model(engine.log.len()));
@@ -575,7 +576,7 @@ fn grows_in_steps_until_the_disk_is_full() {
     let store = Store::create(disk(&sim), cfg.clone()).unwrap();
     let step = 4 << 20;
     assert_eq!(store.file_bytes(), 1 << 20);
-    assert!(store.grow_ahead().unwrap());
+    assert_eq!(store.grow_ahead().unwrap(), Ahead::Grown);
     // Room for three steps and a half: the last one is smaller.
     sim.set_capacity(Some(sim.used_bytes() + 3 * step + step / 2));
     let most = store.file_bytes() + 3 * step + step / 2;

@@ -338,6 +338,9 @@ impl Engine {
         while !self.stopping() {
             thread::sleep_ms(50);
             self.tick();
+            if self.callbacks.is_shutting_down() {
+                self.pool.end_patience();
+            }
             self.txns.refresh_if_stale();
             if self.versions.needs_retire() {
                 self.versions.retire(&self.txns);

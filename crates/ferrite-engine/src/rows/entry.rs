@@ -325,7 +325,7 @@ impl Session {
     ) -> Result<()> {
         let tree = table.tree(number);
         let index = tree.index();
-        self.writing()?;
+        self.writing_of(value.is_none())?;
         loop {
             let leaf = tree.leaf_mut(key, PageId::NONE)?;
             let Ok(slot) = leaf.find(key) else {

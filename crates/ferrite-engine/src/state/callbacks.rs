@@ -24,6 +24,10 @@ pub trait Callbacks: Send + Sync {
     fn is_killed(&self, _thd: usize) -> bool {
         false
     }
+    /// Is the server shutting down? Any thread; does not wait.
+    fn is_shutting_down(&self) -> bool {
+        false
+    }
     /// Of what the connection's statement has to do, so much is done: for its process list. By its
     /// own thread, which holds latches perhaps.
     fn progress(&self, _thd: usize, _done: u64, _total: u64) {}

@@ -103,22 +103,29 @@ impl Engine {
     /// `DiskFull` while neither log nor store can grow, nor row versions be written out.
     #[inline]
     pub(crate) fn admission(&self) -> Result<()> {
+        self.admission_of(false)
+    }
+
+    /// As [`Engine::admission`]; what `deletes` is let in where others are not.
+    #[inline]
+    pub(crate) fn admission_of(&self, deletes: bool) -> Result<()> {
         if self.history_full.load(Ordering::Relaxed) {
             let text = "row versions of running transactions cannot be written to scratch files";
             return Err(Error::DiskFull(text.into()));
         }
-        match self.room() {
-            Err(Error::DiskFull(_)) => self.make_room(),
+        match self.room(deletes) {
+            Err(Error::DiskFull(_)) => self.make_room(deletes),
             other => other,
         }
     }
 
-    fn room(&self) -> Result<()> {
+    fn room(&self, deletes: bool) -> Result<()> {
         self.log.admission()?;
-        if let Some(text) = self.pool.write_failure() {
-            return Err(Error::DiskFull(text));
+        match self.pool.refusal(deletes) {
+            None => Ok(()),
+            Some(Error::DiskFull(text)) => Err(Error::DiskFull(text)),
+            Some(other) => Err(Error::DiskFull(other.to_string())),
         }
-        Ok(())
     }
 
     /// Before a change is refused for want of space, what was freed is made available: dropped
@@ -126,21 +133,21 @@ impl Engine {
     /// does without them, and what the one does not need the other may have. Takes a fraction of
     /// a second at most, and is done by one thread at a time.
     #[cold]
-    pub(crate) fn make_room(&self) -> Result<()> {
-        self.make_room_since(self.vain_attempts.load(Ordering::SeqCst))
+    pub(crate) fn make_room(&self, deletes: bool) -> Result<()> {
+        self.make_room_since(self.vain_attempts.load(Ordering::SeqCst), deletes)
     }
 
     /// `seen_attempts`: those that had failed when the caller asked. One that has failed since
     /// counts for all who waited for it: a hundred who try it one after the other would take
     /// minutes, and hear no KILL.
-    fn make_room_since(&self, seen_attempts: u64) -> Result<()> {
+    fn make_room_since(&self, seen_attempts: u64, deletes: bool) -> Result<()> {
         /// Between two looks at what the writer has made of it, how many, and between checkpoints.
         const LOOK_MS: u64 = 5;
         const LOOKS: u32 = 40;
         const CHECKPOINT_LOOKS: u32 = 16;
         let mut last = self.making_room.lock();
         // Somebody else may have made room meanwhile.
-        let full = match self.room() {
+        let full = match self.room(deletes) {
             Err(Error::DiskFull(text)) => Error::DiskFull(text),
             other => return other,
         };
@@ -159,7 +166,12 @@ impl Engine {
         for _ in 0..LOOKS {
             if self.log.durable_lsn() >= end {
                 self.store.reclaim(self.log.durable_lsn());
-                if durable_looks % CHECKPOINT_LOOKS == 0 && self.log.admission().is_err() {
+                let again = durable_looks % CHECKPOINT_LOOKS == 0;
+                if again && self.pool.refusal(deletes).is_some() {
+                    // What is dirty needs room as long as it is.
+                    self.pool.flush_below(end);
+                }
+                if again && self.log.admission().is_err() {
                     // A failure leaves things as they are; the message of interest is `full`.
                     let _ = self.checkpoint();
                     self.give_back_space();
@@ -175,7 +187,7 @@ impl Engine {
                 self.evict_for_room();
             }
             self.pool.wake_writer();
-            if self.room().is_ok() {
+            if self.room(deletes).is_ok() {
                 *last = None;
                 return Ok(());
             }
@@ -355,10 +367,10 @@ mod tests {
         // What is free has changed since the last attempt.
         *engine.making_room.lock() = Some((time::now_us(), (1, 1)));
         let before = attempts();
-        let waited = engine.make_room_since(before - 1);
+        let waited = engine.make_room_since(before - 1, false);
         assert!(matches!(waited, Err(Error::DiskFull(_))), "{waited:?}");
         assert_eq!(attempts(), before, "who had waited tried again");
-        assert!(engine.make_room_since(before).is_err());
+        assert!(engine.make_room_since(before, false).is_err());
         assert_eq!(attempts(), before + 1, "who had not did not try");
         disk.set_capacity(None);
         s.rollback().unwrap();

@@ -88,8 +88,8 @@ impl Session {
     /// Rolls the whole transaction back and ends it.
     ///
     /// # Errors
-    /// A page that cannot be read: the transaction stays as far as it got, with its locks. `Bug`: it
-    /// is committed.
+    /// A page that cannot be read, or `Interrupted` by a shutdown while pages cannot be written: the
+    /// transaction stays as far as it got, with its locks. `Bug`: it is committed.
     pub fn rollback(&mut self) -> Result<()> {
         match self.txn.phase() {
             Phase::Ordered(_) => {
@@ -122,6 +122,8 @@ impl Session {
     pub(crate) fn roll_back_as_victim(&mut self) {
         match self.rollback() {
             Ok(()) => self.txn.abort_as_victim(),
+            // The server shuts down: nothing but a rollback is left of it.
+            Err(Error::Interrupted) if self.engine.callbacks.is_shutting_down() => {}
             Err(e) => {
                 let text = format!("rollback of a deadlock victim failed: {e}");
                 self.engine.callbacks.fatal(&text);
@@ -297,7 +299,14 @@ impl Engine {
             undone(&mut state, txn, left);
         }
         debug_assert!(leaf.find(key).is_err(), "an entry is there twice");
+        let is_empty = leaf.count() == 0;
         drop(leaf);
+        if is_empty {
+            // Else each locked entry of a large insert looks for the next key across all that were
+            // undone before it: across more leaves, perhaps, than there are frames. It is no part of
+            // the rollback: what cannot be merged stays.
+            let _ = tree.merge_at(key, undo::NO_UNDO);
+        }
         if number == 0 {
             table.note_change(-1);
         }

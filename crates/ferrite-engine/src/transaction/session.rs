@@ -5,6 +5,7 @@
 
 use crate::catalog::table::Table;
 use crate::log_records::undo::{self, Undo};
+use crate::state::callbacks::LogLevel;
 use crate::state::engine::Engine;
 use crate::state::slot::Isolation;
 use crate::state::transaction::{Phase, Transaction};
@@ -289,10 +290,15 @@ impl Session {
     /// # Errors
     /// `RolledBack` after a deadlock; `DiskFull` while the log or the store cannot grow.
     pub(crate) fn writing(&mut self) -> Result<TxnId> {
+        self.writing_of(false)
+    }
+
+    /// As [`Session::writing`]; what `deletes` is let in where others are not.
+    pub(crate) fn writing_of(&mut self, deletes: bool) -> Result<TxnId> {
         if self.txn.phase() != Phase::Active {
             self.may_begin()?;
         }
-        self.engine.admission()?;
+        self.engine.admission_of(deletes)?;
         if self.txn.spill_due {
             self.spill_undo()?;
         }
@@ -404,6 +410,32 @@ impl Session {
     }
 }
 
+impl Session {
+    /// The server shuts down, and pages can neither be written nor be taken back: the next start rolls
+    /// the transaction back, from where this one got to. Until then it stays among those that have not
+    /// ended, for a checkpoint to name. False: the server goes on.
+    fn left_to_recovery(&self) -> bool {
+        let engine = &self.engine;
+        if !engine.callbacks.is_shutting_down() {
+            return false;
+        }
+        let left = self.txn.undo_position();
+        let txn = self.txn.id();
+        assert!(!txn.is_frozen(), "no transaction is left to recovery");
+        let text = format!(
+            "transaction {txn} cannot be rolled back before the shutdown, {left} bytes of undo are \
+             left: the next start does it"
+        );
+        engine.callbacks.log(LogLevel::Warning, &text);
+        self.txn.owner.forget_thd();
+        debug_assert!(engine
+            .all_slots()
+            .iter()
+            .any(|s| Arc::ptr_eq(s, &self.txn.slot)));
+        true
+    }
+}
+
 impl Drop for Session {
     fn drop(&mut self) {
         match self.txn.phase() {
@@ -412,7 +444,11 @@ impl Drop for Session {
             }
             Phase::Prepared => self.detach_prepared(),
             _ if self.is_active() => {
-                if let Err(e) = self.rollback() {
+                let result = self.rollback();
+                if matches!(result, Err(Error::Interrupted)) && self.left_to_recovery() {
+                    return;
+                }
+                if let Err(e) = result {
                     let text = format!("rollback at disconnect failed: {e}");
                     self.engine.callbacks.fatal(&text);
                 }
