@@ -32,6 +32,12 @@ enum Part {
     All,
 }
 
+/// Reads fail soon, one after the other: one may be of a page that a leaf could be merged with, which a rollback
+/// does without.
+fn fail_reads(disk: &SimStorage) {
+    (40..48).for_each(|n| disk.inject_in(Fault::FailRead, n, "store."));
+}
+
 /// A transaction with a row before the statement that could not be undone, and the table without it.
 fn half_undone(seed: u64, part: Part) -> (SimStorage, Arc<Engine>, Arc<Table>, Session, Rows) {
     let (disk, engine, t, mut s) = database(seed);
@@ -50,12 +56,13 @@ fn half_undone(seed: u64, part: Part) -> (SimStorage, Arc<Engine>, Arc<Table>, S
         update(&mut s, &t, n, &TEXT, b"short").unwrap();
     }
     // The pool holds a part of the table only: sooner or later a page cannot be read.
-    disk.inject_in(Fault::FailRead, 40, "store.");
+    fail_reads(&disk);
     let failed = match part {
         Part::Statement => s.rollback_statement(),
         Part::Savepoint => s.rollback_to(savepoint),
         Part::All => s.rollback(),
     };
+    disk.clear_faults();
     assert!(matches!(failed, Err(Error::Io(_))), "{failed:?}");
     (disk, engine, t, s, before)
 }
@@ -88,8 +95,9 @@ fn what_is_undone_in_part_can_be_rolled_back_only() {
         let (disk, engine, t, mut s, before) = half_undone(seed, part);
         refused(&mut s, &t);
         // It fails again, and goes on from where it came.
-        disk.inject_in(Fault::FailRead, 40, "store.");
+        fail_reads(&disk);
         let failed = s.rollback();
+        disk.clear_faults();
         assert!(matches!(failed, Err(Error::Io(_))), "{part:?}: {failed:?}");
         refused(&mut s, &t);
         s.rollback().unwrap();
