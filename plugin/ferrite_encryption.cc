@@ -41,6 +41,27 @@ bool rotate_encryption_key(uint32_t id) {
   return false;
 }
 
+/* The statement itself says it. */
+static bool sets_encrypted(THD *thd) {
+  for (const engine_option_value *option = thd->lex->create_info.option_list; option;
+       option = option->next)
+    if (same_name(option->name.str, "ENCRYPTED")) return true;
+  return false;
+}
+
+/* A Ferrite table that the statement has open says it, and is not encrypted: of an older version of
+   Ferrite, which did not know the option, or restored without encryption. It must be able to be
+   altered. */
+static bool had_it_before(THD *thd) {
+  for (const TABLE_LIST *list = thd->lex->query_tables; list; list = list->next_global) {
+    const TABLE *table = list->table;
+    if (!table || !table->file || table->file->partition_ht() != ferrite_hton) continue;
+    const ha_table_option_struct *options = table->s->option_struct;
+    if (options && options->encrypted == kEncrypted) return true;
+  }
+  return false;
+}
+
 const char *find_unmet_encryption(THD *thd, const TABLE_SHARE *share) {
   const ha_table_option_struct *options = share->option_struct;
   if (!options) return nullptr;
@@ -49,7 +70,7 @@ const char *find_unmet_encryption(THD *thd, const TABLE_SHARE *share) {
     ferrite_warn(thd, ER_ILLEGAL_HA_CREATE_OPTION,
                  "Ferrite: ENCRYPTED=YES needs an encrypted database, and this one was created "
                  "without ferrite_encrypt");
-    return "ENCRYPTED";
+    if (!had_it_before(thd) || sets_encrypted(thd)) return "ENCRYPTED";
   }
   if (options->encrypted == kNotEncrypted && encrypted)
     ferrite_warn(thd, ER_ILLEGAL_HA_CREATE_OPTION,

@@ -232,6 +232,51 @@ def _take(server: Server, home: Path) -> backup.Taken:
     return taken
 
 
+def _snapshot_is_not_exported(server: Server, home: Path) -> None:
+    """A server that has an encrypted snapshot open exports nothing either."""
+    _run(server, "SET GLOBAL ferrite_snapshot_create = 'travels'")
+    second = Server(
+        server.places,
+        engine("ferrite"),
+        [f"--ferrite-open-snapshot={server.datadir}:travels", "--read-only=1"],
+        home / "travels",
+    )
+    try:
+        second.start()
+        _refused(second, "FLUSH TABLES account FOR EXPORT", "would not be")
+        _refused(second, "SET GLOBAL ferrite_encryption_key_id = 2", "belongs to another server")
+        second.stop()
+    finally:
+        second.remove()
+    _run(server, "SET GLOBAL ferrite_snapshot_drop = 'travels'")
+
+
+def _foreign_key_file(server: Server, other: Path) -> None:
+    """The key of another database is told from its own; a creation that was cut off is no database."""
+    server.stop()
+    file = server.datadir / "#ferrite" / "encryption"
+    own = file.read_bytes()
+    file.write_bytes((other / "#ferrite" / "encryption").read_bytes())
+    _does_not_start(server, "the file encryption is of another database")
+    file.write_bytes(own)
+    shutil.rmtree(other / "#ferrite")
+    (other / "#ferrite").mkdir()
+    (other / "#ferrite" / "encryption.new").write_bytes(b"\0" * 512)
+    server.start()
+
+
+def _option_without_encryption(server: Server) -> None:
+    """A table that says it is encrypted, and is not any more, can be altered; that is not how one gets there."""
+    _refused(server, "ALTER TABLE account ENCRYPTED=YES", "needs an encrypted database")
+    for sql in ("ALTER TABLE account ADD COLUMN c INT", "OPTIMIZE TABLE account", "ALTER TABLE account FORCE"):
+        _run(server, sql)
+    _run(server, "CREATE TABLE alike LIKE account", "ALTER TABLE alike ENCRYPTED=DEFAULT")
+    _refused(server, "CREATE TABLE alike2 (a INT PRIMARY KEY) ENCRYPTED=YES", "needs an encrypted database")
+    _run(server, "CREATE TABLE i (a INT PRIMARY KEY) ENGINE=InnoDB ENCRYPTED=YES")
+    _refused(server, "ALTER TABLE i ENGINE=FERRITE", "needs an encrypted database")
+    _run(server, "DROP TABLE alike, i")
+
+
 def _converted(places: Places, work: Path) -> None:
     """A plain database is refused where an encrypted one is wished for; backup and restore make it one, and plain again."""
     encrypt = Server.everywhere.pop(Server.everywhere.index("--ferrite-encrypt=1"))
@@ -256,18 +301,30 @@ def _converted(places: Places, work: Path) -> None:
     other = _restored(places, taken, "--encrypt", "2")
     try:
         _must(not _readable(other.datadir / "#ferrite"), "readable in what was restored encrypted")
+        wrong = subprocess.run(
+            [os.environ["FERRITE_BACKUP"], "restore", taken.ferrite, "--into", work, "--encrypt", "9"], check=False
+        )
+        _must(wrong.returncode == 2 and not (work / "#ferrite").exists(), "restored with a key that is not there")
         truth = _run(other, "CHECKSUM TABLE account EXTENDED")
         _run(other, "ALTER TABLE account ENCRYPTED=YES", "UPDATE account SET v = v + 1 WHERE n = 1")
         _run(other, "UPDATE account SET v = v - 1 WHERE n = 1")
         again = _take(other, work / "encrypted")
         _must(not _readable(again.ferrite), "readable in a backup")
+        third = Server(places, engine("ferrite"), [*SMALL, encrypt], home_in_memory())
+        try:
+            third.start()
+            third.stop()
+            _foreign_key_file(other, third.datadir)
+            third.start()
+        finally:
+            third.remove()
     finally:
         other.remove()
     back = _restored(places, again, "--decrypt")
     try:
         _must(_run(back, "CHECKSUM TABLE account EXTENDED") == truth, "rows after all that")
         _must(not (back.datadir / "#ferrite" / "encryption").exists(), "a key where nothing is encrypted")
-        _refused(back, "INSERT INTO account VALUES (-1, 1, '')", "")
+        _option_without_encryption(back)
     finally:
         back.remove()
         Server.everywhere.append(encrypt)
@@ -301,6 +358,7 @@ def main() -> int:
         snapshots.under_load(server, rounds, 4, options.seed)
         opened(server, home, snapshots.rewound, _say)
         snapshots.cut_off(server, rounds, options.seed)
+        _snapshot_is_not_exported(server, home)
         _keys(server, keys)
         server.stop()
         keys.write_text(KEYS, encoding="ascii")

@@ -205,7 +205,8 @@ void fe_checkpoint_request(fe_engine *engine, void *cookie);
 /* Keeps the data key with the newest version of that key of the server's (0: of the one it is kept with). On
    failure it is kept as before. FE_BAD_CONFIG: no such key, or the database is not encrypted. */
 fe_code fe_encryption_rotate(fe_engine *engine, uint32_t key_id);
-/* 1 if the database is encrypted: the server's key that the data key is kept with; else 0. */
+/* 1 if the database is encrypted, else 0. The server's key that the data key is kept with; zeros of a snapshot of
+   another server. */
 int fe_encryption_key(fe_engine *engine, uint32_t *id, uint32_t *version);
 
 /* ---- hot backup ------------------------------------------------------------------ */

@@ -12,20 +12,20 @@ use std::ffi::c_int;
 #[no_mangle]
 pub unsafe extern "C" fn fe_encryption_rotate(engine: *mut fe_engine, key_id: u32) -> fe_code {
     // SAFETY: a valid handle.
-    let Some(kept) = unsafe { handle_of(engine) }.encryption.as_ref() else {
-        return code(Err(Error::BadConfig(
-            "the database is not encrypted".into(),
-        )));
+    let handle = unsafe { handle_of(engine) };
+    let Some(kept) = handle.encryption.as_ref() else {
+        let text = match handle.engine.is_encrypted() {
+            true => "the snapshot that is open belongs to another server, which has its key",
+            false => "the database is not encrypted",
+        };
+        return code(Err(Error::BadConfig(text.into())));
     };
     let id = match key_id {
         0 => kept.encryption.wrapped_by().id,
         id => id,
     };
-    code(
-        kept.encryption
-            .rotate(&*kept.beneath, &kept.keys, id)
-            .map(|_| ()),
-    )
+    let rotated = kept.encryption.rotate(&*kept.beneath, &kept.keys, id);
+    code(rotated.map(|_| ()))
 }
 
 /// See the header.
@@ -35,13 +35,10 @@ pub unsafe extern "C" fn fe_encryption_key(
     id: *mut u32,
     version: *mut u32,
 ) -> c_int {
-    // SAFETY: a valid handle, and two places.
-    unsafe {
-        let by = (*engine)
-            .encryption
-            .as_ref()
-            .map(|kept| kept.encryption.wrapped_by());
-        (*id, *version) = by.map_or((0, 0), |by| (by.id, by.version));
-        c_int::from(by.is_some())
-    }
+    // SAFETY: a valid handle.
+    let handle = unsafe { handle_of(engine) };
+    let by = (handle.encryption.as_ref()).map(|kept| kept.encryption.wrapped_by());
+    // SAFETY: two places for the answer.
+    unsafe { (*id, *version) = by.map_or((0, 0), |by| (by.id, by.version)) };
+    c_int::from(handle.engine.is_encrypted())
 }

@@ -101,14 +101,23 @@ fn lay_out(
     own: &Arc<dyn Storage>,
     dir: &Path,
     keys: &ServerKeys,
+    wish: &Wish,
 ) -> Result<Beside> {
     let of = RealStorage::existing(&Path::new(&snapshot.of).join("#ferrite"))?;
     let (mut of, mut own): (Arc<dyn Storage>, _) = (Arc::new(of), own.clone());
-    if let Some(encryption) = Encryption::of(&*of, keys)? {
-        (of, own) = (
-            Arc::new(encryption.view(of)),
-            Arc::new(encryption.view(own)),
-        );
+    match Encryption::of(&*of, keys)? {
+        Some(encryption) => {
+            (of, own) = (
+                Arc::new(encryption.view(of)),
+                Arc::new(encryption.view(own)),
+            );
+        }
+        None if wish.encrypt => {
+            let text =
+                "ferrite_encrypt is ON, and the snapshot is of a database that is not encrypted";
+            return Err(Error::BadConfig(text.into()));
+        }
+        None => {}
     }
     beside::lay_out(&of, &own, &snapshot.name, Some(&RealDirectory::new(dir)))
 }
@@ -139,13 +148,13 @@ unsafe fn open(config: *const fe_config, callbacks: *const fe_callbacks) -> Resu
         _keeps: keeps,
     };
     if let Some(opened) = opened {
-        let beside = lay_out(&opened, &beneath, dir, &source)?;
+        let beside = lay_out(&opened, &beneath, dir, &source, &wish)?;
         let engine = Engine::open(config, beside.storage, server)?;
         return Ok(opened_as(engine, None, Some(beside.guard)));
     }
     beside::check_none(&*beneath)?;
-    let warn = |text: &str| server.log(LogLevel::Warning, text);
-    let kept = keys::open(&beneath, source, &wish, &warn)?;
+    let tell = |level, text: &str| server.log(level, text);
+    let kept = keys::open(&beneath, source, &wish, &tell)?;
     let storage: Arc<dyn Storage> = match &kept {
         Some(kept) => Arc::new(kept.encryption.view(beneath)),
         None => beneath,

@@ -3,11 +3,13 @@
 //! Locking: none of its own.
 
 use crate::abi::*;
-use ferrite_io::encryption::{Encryption, KeyRef, KeySource};
+use ferrite_engine::LogLevel;
+use ferrite_io::encryption::{self, Encryption, KeyRef, KeySource};
 use ferrite_io::{RealStorage, Storage};
 use ferrite_sync::Arc;
 use ferrite_types::{Error, Result};
 use std::path::Path;
+use zeroize::Zeroizing;
 
 /// Longer than any key.
 const KEY_ROOM: usize = 256;
@@ -46,8 +48,8 @@ impl KeySource for ServerKeys {
         }
     }
 
-    fn key(&self, key: KeyRef) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; KEY_ROOM];
+    fn key(&self, key: KeyRef) -> Result<Zeroizing<Vec<u8>>> {
+        let mut bytes = Zeroizing::new(vec![0; KEY_ROOM]);
         let len = self.key.map_or(0, |f| {
             // SAFETY: the header allows any thread; the place lives during the call.
             unsafe { f(key.id, key.version, bytes.as_mut_ptr(), bytes.len()) }
@@ -81,12 +83,13 @@ pub(crate) struct Wish {
 
 /// There is no database in that directory, and nothing that looks like the rest of one.
 fn is_new(beneath: &dyn Storage) -> Result<bool> {
-    let names = beneath.list()?;
+    let mut names = beneath.list()?;
+    names.retain(|name| !name.starts_with(encryption::NAME));
     let is = |name: &str| names.iter().any(|n| n == name);
     Ok(!is(SUPERBLOCK) && (names.is_empty() || is(CREATING)))
 }
 
-/// The encryption of the database in a directory, made if it is wished for and the database is a new one. `warn` is
+/// The encryption of the database in a directory, made if it is wished for and the database is a new one. `tell` is
 /// told what does not keep it from being opened.
 ///
 /// # Errors
@@ -95,24 +98,23 @@ pub(crate) fn open(
     beneath: &Arc<dyn Storage>,
     keys: ServerKeys,
     wish: &Wish,
-    warn: &dyn Fn(&str),
+    tell: &dyn Fn(LogLevel, &str),
 ) -> Result<Option<Kept>> {
     // Two servers at the same new directory would each make a key.
     let _lock = beneath.lock_exclusive()?;
     let found = Encryption::of(&**beneath, &keys)?;
     let encryption = match found {
         Some(encryption) => {
-            let by = encryption.wrapped_by();
-            let id = if wish.key_id == 0 { by.id } else { wish.key_id };
-            if let Err(e) = encryption.rotate(&**beneath, &keys, id) {
-                warn(&format!("the data key stays encrypted with key {} (version {}): {e}", by.id, by.version));
-            }
+            encryption::remove_remains(&**beneath)?;
+            rotate_at_start(&encryption, &**beneath, &keys, wish, tell);
             encryption
         }
         None if !wish.encrypt => return Ok(None),
         None if is_new(&**beneath)? => {
             let id = if wish.key_id == 0 { USUAL_KEY } else { wish.key_id };
-            Encryption::create(&**beneath, &keys, id)?
+            let encryption = Encryption::new(&keys, id)?;
+            encryption.share_with(&**beneath)?;
+            encryption
         }
         None => {
             return Err(Error::BadConfig(
@@ -129,8 +131,37 @@ pub(crate) fn open(
     }))
 }
 
+/// A newer version of its key, or another key, from now on; what does not work stays as it is.
+fn rotate_at_start(
+    encryption: &Encryption,
+    beneath: &dyn Storage,
+    keys: &ServerKeys,
+    wish: &Wish,
+    tell: &dyn Fn(LogLevel, &str),
+) {
+    let by = encryption.wrapped_by();
+    let id = if wish.key_id == 0 { by.id } else { wish.key_id };
+    let (number, version) = (by.id, by.version);
+    match encryption.rotate(beneath, keys, id) {
+        Ok(false) => {}
+        Ok(true) => {
+            let now = encryption.wrapped_by();
+            let text = format!(
+                "the data key is encrypted with key {} (version {}); before, it was with key {number} (version {version})",
+                now.id, now.version
+            );
+            tell(LogLevel::Note, &text);
+        }
+        Err(e) => {
+            let text =
+                format!("the data key stays encrypted with key {number} (version {version}): {e}");
+            tell(LogLevel::Warning, &text);
+        }
+    }
+}
+
 /// A directory of a backup as it is, or decrypted.
 pub(crate) fn backup_in(dir: &str, keys: &ServerKeys) -> Result<Arc<dyn Storage>> {
     let real: Arc<dyn Storage> = Arc::new(RealStorage::existing(Path::new(dir))?);
-    ferrite_io::encryption::decrypted(real, keys)
+    encryption::decrypted(real, keys)
 }

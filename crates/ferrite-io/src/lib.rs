@@ -97,9 +97,9 @@ pub trait Storage: Send + Sync {
     /// What was read, written and synced through this object so far.
     fn stats(&self) -> &IoStats;
 
-    /// True if what is written here is encrypted beneath.
-    fn is_encrypted(&self) -> bool {
-        false
+    /// If what is written here is encrypted beneath: a number that tells the key from others, never 0.
+    fn key_check(&self) -> Option<u64> {
+        None
     }
 }
 

@@ -172,10 +172,10 @@ impl Storage for Overlay {
         self.own.stats()
     }
 
-    fn is_encrypted(&self) -> bool {
+    fn key_check(&self) -> Option<u64> {
         // Both or none: pages go from one to the other.
-        debug_assert!(self.own.is_encrypted() == self.below.is_encrypted());
-        self.own.is_encrypted()
+        debug_assert!(self.own.key_check() == self.below.key_check());
+        self.own.key_check()
     }
 }
 

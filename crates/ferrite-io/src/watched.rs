@@ -126,8 +126,8 @@ impl Storage for Watched {
         self.inner.stats()
     }
 
-    fn is_encrypted(&self) -> bool {
-        self.inner.is_encrypted()
+    fn key_check(&self) -> Option<u64> {
+        self.inner.key_check()
     }
 }
 

@@ -119,6 +119,7 @@ impl Store {
             geometry,
             created_us: time::unix_us(),
             features: FEATURES_OF_NEW,
+            key_check: 0,
         }
         .in_storage(&*storage);
         let (files, left) = Files::open(&storage, geometry, cfg.direct, OpenMode::ReadWrite)?;

@@ -3,7 +3,7 @@
 //! Layout of a copy (4 KiB, little-endian): 0 magic, 8 CRC32C of bytes 12..4096, 12 format
 //! version, 16 compatible features, 24 incompatible features, 32 uuid, 48 page bytes,
 //! 52 granule bytes, 56 segment bytes, 64 file bytes, 72 creation time (us since 1970),
-//! zeros. Magic, checksum, version and the features keep their places in every version.
+//! 80 what tells the key of an encrypted database from others (else 0), zeros. Magic, checksum, version and the features keep their places in every version.
 //!
 //! Invariant: the file appears under its name complete or not at all (written aside, synced,
 //! renamed), and it is the last thing the making of a store writes.
@@ -32,6 +32,8 @@ pub(crate) struct Superblock {
     pub(crate) created_us: u64,
     /// Incompatible features it was made with.
     pub(crate) features: u64,
+    /// Of an encrypted database: tells its key from others; else 0.
+    pub(crate) key_check: u64,
 }
 
 impl Superblock {
@@ -66,6 +68,7 @@ impl Superblock {
         put_u64(&mut b, 56, self.geometry.segment_bytes);
         put_u64(&mut b, 64, self.geometry.file_bytes);
         put_u64(&mut b, 72, self.created_us);
+        put_u64(&mut b, 80, self.key_check);
         let crc = crc32c::crc32c(&b[12..]);
         put_u32(&mut b, 8, crc);
         debug_assert!(Superblock::decode(&b).is_ok_and(|read| read == *self));
@@ -119,26 +122,35 @@ impl Superblock {
             geometry,
             created_us: u64_at(72),
             features: u64_at(24),
+            key_check: u64_at(80),
         })
     }
 
     /// The same, of a database whose files are in `storage`: encrypted or not.
     pub(crate) fn in_storage(self, storage: &dyn Storage) -> Superblock {
-        let features = match storage.is_encrypted() {
-            true => self.features | FEATURE_ENCRYPTED,
-            false => self.features & !FEATURE_ENCRYPTED,
+        let key_check = storage.key_check().unwrap_or(0);
+        let features = match key_check {
+            0 => self.features & !FEATURE_ENCRYPTED,
+            _ => self.features | FEATURE_ENCRYPTED,
         };
-        Superblock { features, ..self }
+        Superblock {
+            features,
+            key_check,
+            ..self
+        }
     }
 
     /// Is the database encrypted as `storage` has it?
     fn check_encryption(self, storage: &dyn Storage) -> Result<Superblock> {
-        match (self.features & FEATURE_ENCRYPTED != 0, storage.is_encrypted()) {
-            (true, false) => Err(Error::Corrupt(format!(
+        match (self.features & FEATURE_ENCRYPTED != 0, storage.key_check()) {
+            (true, None) => Err(Error::Corrupt(format!(
                 "{NAME}: the database is encrypted, and the file encryption with its key is missing: restore that file \
                  from a backup or from where it was moved to"
             ))),
-            (false, true) => Err(Error::Corrupt(format!(
+            (true, Some(check)) if check != self.key_check => Err(Error::Corrupt(format!(
+                "{NAME}: the file encryption is of another database: restore that file from a backup or from where it was moved to"
+            ))),
+            (false, Some(_)) => Err(Error::Corrupt(format!(
                 "{NAME}: the database is not encrypted, and there is a file encryption, of another database: \
                  move it away"
             ))),
@@ -209,6 +221,7 @@ mod tests {
             geometry: Geometry::checked(64 << 20, 1 << 30).unwrap(),
             created_us: 99,
             features: FEATURE_PAGE_MARKS,
+            key_check: 0,
         }
     }
 

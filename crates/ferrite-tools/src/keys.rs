@@ -71,6 +71,7 @@ pub fn open(real: RealStorage, keys: &dyn KeySource) -> Result<Arc<dyn Storage>>
     let dir = real.dir().display().to_string();
     decrypted(Arc::new(real), keys).map_err(|e| match e {
         Error::BadConfig(why) => Error::BadConfig(format!("{dir}: {why}")),
+        Error::Corrupt(why) => Error::Corrupt(format!("{dir}: {why}")),
         other => other,
     })
 }

@@ -60,7 +60,14 @@ impl Link {
             let index = Index::read(&*storage, manifest.id, file_of(&manifest, INDEX)?)?;
             Ok((manifest, index))
         };
-        let (manifest, index) = open().map_err(|e| named(&name, e))?;
+        let (manifest, index) = open().map_err(|e| {
+            // What is encrypted and has lost its key is no text.
+            let why = match (&e, BlobChecker::of(&*storage)) {
+                (Error::Corrupt(_), Err(first @ Error::Corrupt(_))) => first,
+                _ => e,
+            };
+            named(&name, why)
+        })?;
         Ok(Link {
             name,
             storage,

@@ -65,6 +65,11 @@ impl Engine {
         all
     }
 
+    /// Are the files encrypted?
+    pub fn is_encrypted(&self) -> bool {
+        self.store.is_encrypted()
+    }
+
     fn metrics_rows(&self) -> Vec<Metric> {
         let c = &self.counters;
         vec![
@@ -246,7 +251,7 @@ impl Engine {
             ),
             gauge(
                 "store_encrypted",
-                u64::from(self.store.is_encrypted()),
+                u64::from(self.is_encrypted()),
                 "1 if all files are encrypted",
             ),
         ]

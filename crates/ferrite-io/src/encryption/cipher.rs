@@ -16,10 +16,15 @@
 use aes::cipher::{Array, BlockCipherDecrypt, BlockCipherEncrypt, KeyInit};
 use aes::{Aes256, Block};
 use ferrite_types::{Error, Result};
+use hkdf::Hkdf;
+use sha2::Sha256;
 use xts_mode::Xts128;
+use zeroize::Zeroize;
 
 /// Bytes of a unit.
 pub(super) const SECTOR: usize = 512;
+/// What the number that tells a key from others is derived for.
+const CHECK: &[u8] = b"Ferrite key check, version 1";
 /// The shortest that the mode can encrypt.
 pub(super) const LEAST: usize = 16;
 
@@ -28,16 +33,25 @@ pub(super) struct DataKey(pub(super) [u8; 64]);
 
 impl DataKey {
     pub(super) fn generate() -> Result<DataKey> {
-        let mut key = [0; 64];
-        getrandom::fill(&mut key).map_err(|e| Error::Io(format!("getrandom: {e}")))?;
-        Ok(DataKey(key))
+        let mut key = DataKey([0; 64]);
+        getrandom::fill(&mut key.0).map_err(|e| Error::Io(format!("getrandom: {e}")))?;
+        Ok(key)
+    }
+}
+
+impl DataKey {
+    /// Tells the key from others and nothing else of it; never 0.
+    fn check(&self) -> u64 {
+        let mut bytes = [0; 8];
+        let expanded = Hkdf::<Sha256>::new(None, &self.0).expand(CHECK, &mut bytes);
+        expanded.expect("8 bytes are not too many");
+        u64::from_le_bytes(bytes).max(1)
     }
 }
 
 impl Drop for DataKey {
     fn drop(&mut self) {
-        self.0.fill(0);
-        std::hint::black_box(&self.0);
+        self.0.zeroize();
     }
 }
 
@@ -56,6 +70,7 @@ pub(super) struct SectorCipher {
     tweak: Aes256,
     /// For units of other lengths, whose ends it handles.
     other: Xts128<Aes256>,
+    key_check: u64,
 }
 
 const BLOCK: usize = 16;
@@ -72,7 +87,13 @@ impl SectorCipher {
             data: half(data),
             tweak: half(tweak),
             other: Xts128::new(half(data), half(tweak)),
+            key_check: key.check(),
         }
+    }
+
+    /// Tells the key from others; never 0.
+    pub(super) fn key_check(&self) -> u64 {
+        self.key_check
     }
 
     /// Encrypts whole sectors, the last of which may be longer or shorter, in place.

@@ -13,6 +13,8 @@ use ferrite_types::{Error, Result};
 use hkdf::Hkdf;
 use sha2::Sha256;
 
+use zeroize::Zeroizing;
+
 use super::cipher::DataKey;
 use super::KeyRef;
 use crate::{AlignedBuf, OpenMode, Storage};
@@ -37,15 +39,15 @@ pub(super) struct Envelope {
     tag: [u8; 16],
 }
 
-fn derived(server_key: &[u8]) -> Result<Aes256Gcm> {
+fn derived(server_key: &Zeroizing<Vec<u8>>) -> Result<Aes256Gcm> {
     if !matches!(server_key.len(), 16 | 24 | 32) {
         let text = format!("an encryption key of {} bytes", server_key.len());
         return Err(Error::BadConfig(text));
     }
-    let mut key = [0; 32];
-    let expanded = Hkdf::<Sha256>::new(None, server_key).expand(PURPOSE, &mut key);
+    let mut key = Zeroizing::new([0; 32]);
+    let expanded = Hkdf::<Sha256>::new(None, server_key).expand(PURPOSE, &mut *key);
     expanded.map_err(|e| Error::Bug(format!("hkdf: {e}")))?;
-    Ok(Aes256Gcm::new(&key.into()))
+    Ok(Aes256Gcm::new(&(*key).into()))
 }
 
 fn authenticated(by: KeyRef) -> [u8; 8] {
@@ -60,7 +62,11 @@ impl Envelope {
         self.by
     }
 
-    pub(super) fn seal(key: &DataKey, by: KeyRef, server_key: &[u8]) -> Result<Envelope> {
+    pub(super) fn seal(
+        key: &DataKey,
+        by: KeyRef,
+        server_key: &Zeroizing<Vec<u8>>,
+    ) -> Result<Envelope> {
         let mut nonce = [0; 12];
         getrandom::fill(&mut nonce).map_err(|e| Error::Io(format!("getrandom: {e}")))?;
         let mut sealed = key.0;
@@ -82,7 +88,7 @@ impl Envelope {
         Ok(envelope)
     }
 
-    pub(super) fn open(&self, server_key: &[u8]) -> Result<DataKey> {
+    pub(super) fn open(&self, server_key: &Zeroizing<Vec<u8>>) -> Result<DataKey> {
         let mut key = DataKey(self.sealed);
         let cipher = derived(server_key)?;
         let opened = cipher.decrypt_inout_detached(
@@ -158,9 +164,23 @@ impl Envelope {
 
     /// Replaces the file, in one step; durable.
     pub(super) fn write(&self, storage: &dyn Storage) -> Result<()> {
-        if storage.exists(ASIDE)? {
-            storage.remove(ASIDE)?;
+        Envelope::remove_aside(storage)?;
+        let written = self.write_aside(storage);
+        if written.is_err() {
+            // It would be in the way of whoever wants an empty directory.
+            let _ = storage.remove(ASIDE);
         }
+        written
+    }
+
+    pub(super) fn remove_aside(storage: &dyn Storage) -> Result<()> {
+        match storage.remove(ASIDE) {
+            Err(Error::NotFound) => Ok(()),
+            other => other,
+        }
+    }
+
+    fn write_aside(&self, storage: &dyn Storage) -> Result<()> {
         let file = storage.open(ASIDE, OpenMode::CreateNew, false)?;
         let bytes = AlignedBuf::copy_of(&self.encode());
         file.write_at(&bytes[..FILE_BYTES], 0)?;
@@ -178,17 +198,24 @@ mod tests {
 
     const BY: KeyRef = KeyRef { id: 5, version: 7 };
 
+    fn server_key(byte: u8, bytes: usize) -> Zeroizing<Vec<u8>> {
+        Zeroizing::new(vec![byte; bytes])
+    }
+
     #[test]
     fn only_the_right_key_opens_it() {
         let key = DataKey(std::array::from_fn(|i| i as u8));
-        let envelope = Envelope::seal(&key, BY, &[1; 32]).unwrap();
-        assert_eq!(envelope.open(&[1; 32]).unwrap().0, key.0);
-        let wrong = envelope.open(&[2; 32]).err().unwrap().to_string();
+        let envelope = Envelope::seal(&key, BY, &server_key(1, 32)).unwrap();
+        assert_eq!(envelope.open(&server_key(1, 32)).unwrap().0, key.0);
+        let wrong = envelope.open(&server_key(2, 32)).err().unwrap().to_string();
         assert!(wrong.contains("key 5 (version 7)"), "{wrong}");
-        assert!(envelope.open(&[1; 31]).is_err());
+        assert!(envelope.open(&server_key(1, 31)).is_err());
         let mut other = envelope.clone();
         other.by.version = 8;
-        assert!(other.open(&[1; 32]).is_err(), "under another number");
+        assert!(
+            other.open(&server_key(1, 32)).is_err(),
+            "under another number"
+        );
     }
 
     #[test]
@@ -196,7 +223,7 @@ mod tests {
         let disk = SimStorage::new(1);
         assert!(Envelope::read(&disk).unwrap().is_none());
         let key = DataKey::generate().unwrap();
-        let envelope = Envelope::seal(&key, BY, &[3; 16]).unwrap();
+        let envelope = Envelope::seal(&key, BY, &server_key(3, 16)).unwrap();
         envelope.write(&disk).unwrap();
         envelope.write(&disk).unwrap();
         assert!(Envelope::read(&disk).unwrap() == Some(envelope.clone()));

@@ -48,15 +48,16 @@ impl Encryption {
         Ok(Some(Encryption::with(key, envelope)))
     }
 
-    /// A new data key for an empty directory, kept with the newest version of that key of the server's; durable.
+    /// A new data key, kept with the newest version of that key of the server's; nowhere yet ([`share_with`]).
     ///
     /// # Errors
-    /// `BadConfig`: there is no such key. `Io`, `DiskFull`.
-    pub fn create(storage: &dyn Storage, keys: &dyn KeySource, id: u32) -> Result<Encryption> {
+    /// `BadConfig`: there is no such key. `Io`.
+    ///
+    /// [`share_with`]: Self::share_with
+    pub fn new(keys: &dyn KeySource, id: u32) -> Result<Encryption> {
         let key = DataKey::generate()?;
         let by = keys.newest(id)?;
         let envelope = Envelope::seal(&key, by, &keys.key(by)?)?;
-        envelope.write(storage)?;
         Ok(Encryption::with(key, envelope))
     }
 
@@ -73,14 +74,16 @@ impl Encryption {
         self.envelope.lock().wrapped_by()
     }
 
-    /// Keeps the data key with the newest version of that key of the server's from now on; false: it is.
+    /// Keeps the data key with the newest version of that key of the server's from now on; false: it is, or with a
+    /// newer one.
     ///
     /// # Errors
-    /// As [`create`](Self::create); then it is kept as it was.
+    /// As [`new`](Self::new), and `DiskFull`; then it is kept as it was.
     pub fn rotate(&self, storage: &dyn Storage, keys: &dyn KeySource, id: u32) -> Result<bool> {
         let by = keys.newest(id)?;
         let mut envelope = self.envelope.lock();
-        if envelope.wrapped_by() == by {
+        let now = envelope.wrapped_by();
+        if now.id == by.id && now.version >= by.version {
             return Ok(false);
         }
         let new = Envelope::seal(&self.key, by, &keys.key(by)?)?;
@@ -89,10 +92,10 @@ impl Encryption {
         Ok(true)
     }
 
-    /// Lets another directory, an empty one, have the same data key: writes its file there.
+    /// Lets a directory, an empty one, have the data key: writes its file there, durable.
     ///
     /// # Errors
-    /// `Io`, `DiskFull`, `Exists`.
+    /// `Io`, `DiskFull`: nothing is left there. `Exists`.
     pub fn share_with(&self, storage: &dyn Storage) -> Result<()> {
         if storage.exists(NAME)? {
             return Err(Error::Exists);
@@ -141,11 +144,29 @@ fn is_plain(name: &str) -> bool {
     PLAIN.iter().any(|plain| name.starts_with(plain))
 }
 
-/// What else than its place tells a file's sectors from those of others: their number for the files of the store, whose
-/// names stay; nothing for the others, which are renamed.
+/// Kinds of files that have an identity of their own, in order; the numbers are written to disk.
+const KINDS: [&str; 6] = ["redo.", "history.", "sort.", "undo.", "map.", "checkpoint."];
+/// What a rewind prepares is called so before it takes its name.
+const PREPARED: &str = "rewind.";
+
+/// What else than its place tells a file's sectors from those of others: its number for the files of the store, whose
+/// names stay; its kind for others, which are renamed.
 fn identity(name: &str) -> u64 {
-    let number = name.strip_prefix("store.").and_then(|n| n.parse().ok());
-    number.map_or(0, |n: u32| 1 << 32 | u64::from(n))
+    if let Some(number) = name.strip_prefix("store.").and_then(|n| n.parse().ok()) {
+        let number: u32 = number;
+        return 1 << 32 | u64::from(number);
+    }
+    let name = name.strip_prefix(PREPARED).unwrap_or(name);
+    let kind = KINDS.iter().position(|kind| name.starts_with(kind));
+    kind.map_or(0, |kind| (kind as u64 + 2) << 32)
+}
+
+/// Removes what a rotation that was cut off has left in a directory.
+///
+/// # Errors
+/// `Io`.
+pub fn remove_remains(storage: &dyn Storage) -> Result<()> {
+    Envelope::remove_aside(storage)
 }
 
 impl Storage for Encrypted {
@@ -201,8 +222,8 @@ impl Storage for Encrypted {
         self.inner.stats()
     }
 
-    fn is_encrypted(&self) -> bool {
-        true
+    fn key_check(&self) -> Option<u64> {
+        Some(self.cipher.key_check())
     }
 }
 

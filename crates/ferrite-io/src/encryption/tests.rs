@@ -12,13 +12,19 @@ impl KeySource for Key {
         let version = self.1;
         Ok(KeyRef { id, version })
     }
-    fn key(&self, key: KeyRef) -> Result<Vec<u8>> {
-        Ok(vec![self.0 + key.version as u8; 32])
+    fn key(&self, key: KeyRef) -> Result<zeroize::Zeroizing<Vec<u8>>> {
+        Ok(vec![self.0 + key.version as u8; 32].into())
     }
 }
 
+fn create(storage: &dyn Storage) -> Encryption {
+    let encryption = Encryption::new(&Key(1, 1), 1).unwrap();
+    encryption.share_with(storage).unwrap();
+    encryption
+}
+
 fn encrypted(disk: &SimStorage) -> Encrypted {
-    let encryption = Encryption::create(disk, &Key(1, 1), 1).unwrap();
+    let encryption = create(disk);
     encryption.view(Arc::new(disk.clone()))
 }
 
@@ -106,13 +112,15 @@ fn nothing_written_can_be_read_beneath() {
     assert!(above.rename("superblock", "other").is_err());
     assert!(above.rename("store.0001", "store.0002").is_err());
     above.rename("anything", "else").unwrap();
+    above.rename("redo.00000001", "redo.tmp").unwrap();
+    above.rename("redo.tmp", "rewind.redo.00000007").unwrap();
 }
 
 #[test]
 fn many_reads_in_flight_arrive_decrypted() {
     let dir = std::env::temp_dir().join(format!("ferrite-encrypted-{}", std::process::id()));
     let real: Arc<dyn Storage> = Arc::new(RealStorage::new(&dir).unwrap());
-    let encryption = Encryption::create(&*real, &Key(1, 1), 1).unwrap();
+    let encryption = create(&*real);
     let above = encryption.view(real);
     let file = above.open("store.0000", OpenMode::CreateNew, true).unwrap();
     let mut bytes = AlignedBuf::zeroed(100 * BLOCK_BYTES);
@@ -141,11 +149,12 @@ fn many_reads_in_flight_arrive_decrypted() {
 fn the_data_key_outlives_keys_of_the_server() {
     let disk = SimStorage::new(1);
     assert!(Encryption::of(&disk, &Key(1, 1)).unwrap().is_none());
-    let first = Encryption::create(&disk, &Key(1, 1), 1).unwrap();
+    let first = create(&disk);
     let view = |e: &Encryption| e.view(Arc::new(disk.clone()));
     let file = view(&first).open("f", OpenMode::CreateNew, false).unwrap();
     file.write_at(b"what was written before", 0).unwrap();
     assert!(!first.rotate(&disk, &Key(1, 1), 1).unwrap());
+    assert!(!first.rotate(&disk, &Key(1, 0), 1).unwrap(), "an older one");
     assert!(first.rotate(&disk, &Key(1, 2), 1).unwrap());
     assert!(first.rotate(&disk, &Key(1, 2), 8).unwrap());
     let again = Encryption::of(&disk, &Key(1, 9)).unwrap().unwrap();
@@ -162,4 +171,8 @@ fn the_data_key_outlives_keys_of_the_server() {
     assert!(again.share_with(&other).is_err());
     let same = Encryption::of(&other, &Key(1, 1)).unwrap().unwrap();
     assert!(same.key.0 == again.key.0);
+    let check = |e: &Encryption| view(e).key_check();
+    assert_eq!(check(&same), check(&first));
+    let another = Encryption::new(&Key(1, 1), 1).unwrap();
+    assert_ne!(check(&another), check(&first));
 }

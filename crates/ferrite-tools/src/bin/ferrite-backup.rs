@@ -139,34 +139,32 @@ fn restore(options: &Restore, keys: &dyn KeySource) -> Result<()> {
     }
     let chain = open(&options.backups.dirs, keys)?;
     chain.verify(&mut progress(&options.backups, "verified"))?;
+    // A key that is not there is found out before there is a directory.
+    let encryption = encryption_of(options, keys)?;
     let real = RealStorage::new(&into)?;
     let lock = real.lock_exclusive()?;
-    let to = target(options, Arc::new(real), keys)?;
+    let beneath: Arc<dyn Storage> = Arc::new(real);
+    let to = match encryption {
+        None => beneath,
+        Some(encryption) => {
+            encryption.share_with(&*beneath)?;
+            Arc::new(encryption.view(beneath))
+        }
+    };
     let summary = chain.restore(&to, &mut progress(&options.backups, "restored"))?;
     drop(lock);
     tell("restored", &summary);
     Ok(())
 }
 
-/// Where the database goes, encrypted or not.
-fn target(
-    options: &Restore,
-    beneath: Arc<dyn Storage>,
-    keys: &dyn KeySource,
-) -> Result<Arc<dyn Storage>> {
+/// How what is restored is to be encrypted.
+fn encryption_of(options: &Restore, keys: &dyn KeySource) -> Result<Option<Encryption>> {
     let last = options.backups.dirs.last().expect("at least one");
-    let encryption = match (options.encrypt, options.decrypt) {
-        (Some(id), _) => Some(Encryption::create(&*beneath, keys, id)?),
-        (None, true) => None,
-        (None, false) => Encryption::of(&RealStorage::existing(last)?, keys)?,
-    };
-    let Some(encryption) = encryption else {
-        return Ok(beneath);
-    };
-    if options.encrypt.is_none() {
-        encryption.share_with(&*beneath)?;
+    match (options.encrypt, options.decrypt) {
+        (Some(id), _) => Encryption::new(keys, id).map(Some),
+        (None, true) => Ok(None),
+        (None, false) => Encryption::of(&RealStorage::existing(last)?, keys),
     }
-    Ok(Arc::new(encryption.view(beneath)))
 }
 
 fn tell(what: &str, summary: &ChainSummary) {
