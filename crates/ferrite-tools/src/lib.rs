@@ -6,6 +6,7 @@
 //! - `salvage`: writes the rows that can be read to files that LOAD DATA takes.
 //! - `row`: a row's columns from key and payload; `text`: one value as LOAD DATA wants it.
 //! - `work`: many small jobs on all processors.
+//! - `keys`: keys of an encrypted database.
 //! - `progress`: what is shown while one waits.
 //!
 //! # Invariants
