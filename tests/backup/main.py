@@ -32,6 +32,9 @@ OPTIONS = [
 KEYS = 4000
 COMPRESSIONS = ["none", "zstd", "lz4"]
 SECONDS_TO_COPY = 60.0
+ALTERS = threading.Lock()
+"""Held by a running ALTER TABLE, and by who blocks DDL and reads tables: an ALTER has its table alone by the time it waits
+for DDL to be allowed again, and whoever reads the table then waits for it."""
 
 
 class Failed(Exception):
@@ -121,7 +124,7 @@ class Writers:
                 )
                 with contextlib.suppress(
                     pymysql.err.ProgrammingError, pymysql.err.IntegrityError, pymysql.err.OperationalError
-                ):
+                ), ALTERS if sql.startswith("ALTER") else contextlib.nullcontext():
                     cursor.execute(sql)
                 time.sleep(0.01)
 
@@ -182,6 +185,10 @@ class Taken:
 
     def fix(self) -> None:
         """Its point in time: what a client sees while commits are blocked."""
+        with ALTERS:
+            self._fix()
+
+    def _fix(self) -> None:
         for stage in ("START", "FLUSH", "BLOCK_DDL"):
             self.cursor.execute(f"BACKUP STAGE {stage}")
         _copy_definitions(self.server, self.home)

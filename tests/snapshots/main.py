@@ -20,7 +20,7 @@ from lib.places import find_places
 from lib.server import Server, home_in_memory, stop_on_signals
 from snapshots.measure import measure
 from snapshots.opened import opened
-from snapshots.work import Failed, Writers, contents, ferrite_check, fill, one
+from snapshots.work import ALTERS, Failed, Writers, contents, ferrite_check, fill, one
 
 OPTIONS = [
     "--log-bin=bin",
@@ -61,6 +61,11 @@ def _contents(server: Server) -> dict[str, Any]:
 
 def _take(server: Server, name: str) -> dict[str, Any]:
     """Takes a snapshot while nothing can change, and what a client sees then."""
+    with ALTERS:
+        return _take_quietly(server, name)
+
+
+def _take_quietly(server: Server, name: str) -> dict[str, Any]:
     holder, taker = server.connect(autocommit=True), server.connect(autocommit=True)
     with contextlib.closing(holder), contextlib.closing(taker), holder.cursor() as cursor, taker.cursor() as other:
         cursor.execute("FLUSH TABLES WITH READ LOCK")

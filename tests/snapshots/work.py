@@ -7,12 +7,12 @@ import os
 import subprocess
 from typing import Any
 
-from backup.main import Failed, Writers
+from backup.main import ALTERS, Failed, Writers
 from backup.main import contents_of as contents
 from backup.main import fill_tables as fill
 from lib.server import Server
 
-__all__ = ["Failed", "Server", "Writers", "contents", "ferrite_check", "fill", "one"]
+__all__ = ["ALTERS", "Failed", "Server", "Writers", "contents", "ferrite_check", "fill", "one"]
 
 
 def ferrite_check(server: Server) -> subprocess.CompletedProcess[str]:
