@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Fresh seeds that `--ci` runs for so long.
-const CI_TIME: Duration = Duration::from_secs(150);
+const CI_TIME: Duration = Duration::from_secs(120);
 
 /// The whole core under a deterministic scheduler on a simulated disk, against a model
 #[derive(Parser)]
@@ -302,7 +302,7 @@ mod tests {
         assert_eq!(runs("--seeds 7 --time 3m"), (Some(7), Some(180)));
         assert_eq!(runs("--regressions"), (Some(0), None));
         assert_eq!(runs("--regressions --seeds 7"), (Some(7), None));
-        assert_eq!(runs("--ci --from 9"), (None, Some(150)));
+        assert_eq!(runs("--ci --from 9"), (None, Some(120)));
         assert_eq!(runs("--ci --time 20"), (None, Some(20)));
         let part = |line: &str| options(line).unwrap().mutants;
         assert_eq!(part("--mutants --time 1h").as_deref(), Some(""));
