@@ -122,9 +122,12 @@ class Writers:
                         f"RENAME TABLE {name} TO t{rng.randrange(6)}",
                     ]
                 )
-                with contextlib.suppress(
-                    pymysql.err.ProgrammingError, pymysql.err.IntegrityError, pymysql.err.OperationalError
-                ), ALTERS if sql.startswith("ALTER") else contextlib.nullcontext():
+                with (
+                    contextlib.suppress(
+                        pymysql.err.ProgrammingError, pymysql.err.IntegrityError, pymysql.err.OperationalError
+                    ),
+                    ALTERS if sql.startswith("ALTER") else contextlib.nullcontext(),
+                ):
                     cursor.execute(sql)
                 time.sleep(0.01)
 
