@@ -16,6 +16,7 @@ int ferrite_i_s_snapshots_init(void *schema_table);
 int ferrite_i_s_backup_init(void *schema_table);
 int ferrite_i_s_kept_snapshots_init(void *schema_table);
 int ferrite_i_s_waits_init(void *schema_table);
+int ferrite_i_s_memory_init(void *schema_table);
 int ferrite_i_s_long_waits_init(void *schema_table);
 int ferrite_i_s_stalls_init(void *schema_table);
 int ferrite_i_s_foreign_init(void *schema_table);

@@ -8,6 +8,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "ferrite_encryption.h"
 #include "ferrite_hot_backup.h"
 #include "ferrite_hton.h"
@@ -17,6 +19,7 @@
 
 namespace {
 
+unsigned long long memory;
 unsigned long long buffer_pool_size;
 unsigned long long buffer_pool_size_max;
 unsigned long long log_budget;
@@ -136,6 +139,12 @@ void update_encryption_key_id(THD *, struct st_mysql_sys_var *, void *to, const 
     update_global<type>(#name, to, save);                                            \
   }
 
+/* Without a budget the buffer pool has the size that its own variable says. */
+void update_memory(THD *, struct st_mysql_sys_var *, void *to, const void *save) {
+  update_global<unsigned long long>("memory", to, save);
+  if (!memory) core_takes("buffer_pool_size", buffer_pool_size);
+}
+
 UPDATE_FUNCTION(buffer_pool_size, unsigned long long)
 UPDATE_FUNCTION(log_budget, unsigned long long)
 UPDATE_FUNCTION(history_ring_size, unsigned long long)
@@ -160,6 +169,13 @@ unsigned long long machine_memory_bytes() {
 }
 
 }  // namespace
+
+static MYSQL_SYSVAR_ULONGLONG(
+    memory, memory, PLUGIN_VAR_RQCMDARG,
+    "Memory in bytes for all of Ferrite: the buffer pool gets what row versions, locks, the"
+    " dictionary and other parts leave of it, and ferrite_buffer_pool_size is not used. 0: no"
+    " such budget. information_schema.FERRITE_MEMORY shows the parts.",
+    nullptr, update_memory, 0, 0, max_bytes, MiB);
 
 static MYSQL_SYSVAR_ULONGLONG(
     buffer_pool_size, buffer_pool_size, PLUGIN_VAR_RQCMDARG,
@@ -355,7 +371,8 @@ static MYSQL_SYSVAR_UINT(encryption_key_id, encryption_key_id, PLUGIN_VAR_RQCMDA
                          " now on. 0: the one that it is kept with, 1 for a new database.",
                          nullptr, update_encryption_key_id, 0, 0, UINT_MAX32 - 1, 0);
 
-struct st_mysql_sys_var *ferrite_system_variables[] = {MYSQL_SYSVAR(buffer_pool_size),
+struct st_mysql_sys_var *ferrite_system_variables[] = {MYSQL_SYSVAR(memory),
+                                                       MYSQL_SYSVAR(buffer_pool_size),
                                                        MYSQL_SYSVAR(buffer_pool_size_max),
                                                        MYSQL_SYSVAR(log_budget),
                                                        MYSQL_SYSVAR(flush_log_at_trx_commit),
@@ -406,9 +423,10 @@ static void fill_opened_snapshot(fe_config *config) {
 }
 
 void ferrite_fill_config(fe_config *config) {
-  config->buffer_pool_size_bytes = buffer_pool_size;
+  /* With a budget: most of it, until it is known what the rest takes. */
+  config->buffer_pool_size_bytes = memory ? std::max(memory / 4 * 3, 5 * MiB) : buffer_pool_size;
   config->buffer_pool_size_max_bytes =
-      buffer_pool_size_max ? buffer_pool_size_max : machine_memory_bytes();
+      std::max(buffer_pool_size_max ? buffer_pool_size_max : machine_memory_bytes(), memory);
   config->log_budget_bytes = log_budget;
   config->history_ring_bytes = history_ring_size;
   config->max_history_bytes = max_history_bytes;
@@ -431,6 +449,7 @@ bool ferrite_opened_snapshot() { return open_snapshot && *open_snapshot; }
 
 void ferrite_apply_settings() {
   const std::pair<const char *, uint64_t> settings[] = {
+      {"memory", memory},
       {"print_all_deadlocks", print_all_deadlocks},
       {"purge_paused", purge_paused},
       {"scrub", scrub},

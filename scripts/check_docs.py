@@ -68,7 +68,7 @@ PLANTS = {
         ),
         (operating.DOCUMENT, r"\| from \d+ MiB", "| from 3 MiB", "range is not"),
         (operating.DOCUMENT, r"\| [\d,]+ to [\d,]+ \|", "| 3 to 5 |", "range is not"),
-        (operating.DOCUMENT, r"\| no \|", "| yes |", "dynamic is not"),
+        (operating.DOCUMENT, r"\| no \(read-only\) \|", "| yes |", "dynamic is not"),
         (operating.DOCUMENT, r"\| ON \|", "| OFF |", "default is not"),
         (operating.DOCUMENT, r"\| none, lz4", "| lz4", "range is not"),
         (operating.DOCUMENT, r"`trx_id`", "`trx_planted`", "planted"),

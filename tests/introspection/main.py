@@ -12,6 +12,7 @@ import time
 import pymysql
 
 from introspection import stalls
+from introspection.memory import memory
 from introspection.seen import Failed
 from introspection.seen import eventually as _eventually
 from introspection.seen import expect as _expect
@@ -167,7 +168,7 @@ def main() -> int:
     try:
         server.start()
         _create(server)
-        for check in (_blocked, _snapshot, _foreign, _status, stalls.threshold):
+        for check in (_blocked, _snapshot, _foreign, _status, memory, stalls.threshold):
             check(server)
             print(f"{check.__name__.strip('_')}: shown as it is", flush=True)
         server.remove()

@@ -36,7 +36,7 @@ def expect(condition: object, what: str, seen: object) -> None:
         raise Failed(f"{what}: {seen}")
 
 
-def eventually(what: str, look: Callable[[], list[dict[str, Any]]], seconds: float = 10) -> list[dict[str, Any]]:
+def eventually(what: str, look: Callable[[], Any], seconds: float = 10) -> Any:
     """Look until there is something."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:

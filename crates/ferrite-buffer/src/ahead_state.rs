@@ -1,7 +1,8 @@
 //! What those who ask for pages ahead and the threads that read them share (see `read_ahead`); and
 //! how often a thread would have had to wait for the disk.
 //!
-//! Invariant: no more ids are queued than there was [`room`] for when they came. Locking: the queue is a leaf.
+//! Invariant: no more ids are queued than there was [`room`] for when they came. Locking: the queue
+//! is a leaf.
 
 use ferrite_sync::atomic::AtomicBool;
 use ferrite_sync::{Condvar, Mutex};
@@ -28,6 +29,35 @@ pub fn misses_here() -> u64 {
 
 pub(crate) fn note_miss() {
     MISSES.set(MISSES.get() + 1);
+}
+
+/// A step that missed a page adds so much to the rate; one that did not takes 1 away.
+const MISS: u32 = 32;
+/// As high as the rate goes.
+const MOST: u32 = 8 * MISS;
+/// The rate at which it is worth looking for what comes next: two misses within a few dozen steps.
+const WORTH: u32 = MISS + 1;
+
+/// How often the steps of some work, each of one row or so, found pages that were not in memory.
+#[derive(Default)]
+pub struct MissRate(u32);
+
+impl MissRate {
+    /// A step was made, with so many misses (see [`misses_here`]).
+    #[inline]
+    pub fn note(&mut self, misses: u64) {
+        self.0 = match misses {
+            0 => self.0.saturating_sub(1),
+            _ => (self.0 + MISS).min(MOST),
+        };
+        debug_assert!(self.0 <= MOST, "{} misses", self.0);
+    }
+
+    /// It is worth asking for pages ahead.
+    #[inline]
+    pub fn is_high(&self) -> bool {
+        self.0 >= WORTH
+    }
 }
 
 pub(crate) struct Queue {

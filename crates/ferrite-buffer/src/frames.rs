@@ -34,6 +34,11 @@ impl Frames {
         })
     }
 
+    /// Memory of the headers that were made, in bytes.
+    pub(crate) fn header_bytes(&self) -> usize {
+        self.memory.open_bytes()
+    }
+
     /// Frames that there can be.
     pub(crate) fn most(&self) -> usize {
         self.most

@@ -7,11 +7,12 @@
 //!   to an immutable inner node under an epoch pin.
 //! - `pool`: frames and directory, loading. `access`: from a page id to a guard.
 //! - `change`: logging, new pages, replacing inner nodes, freeing.
-//! - `evict`: free frames, the clock hand. `free_frames`, `resize`: more or fewer frames, while all work goes on.
+//! - `evict`: free frames, the clock hand. `free_frames`, `resize`: more or fewer frames, while all
+//!   work goes on.
 //! - `ahead_state`, `read_ahead`: pages read before
 //!   they are asked for.
-//! - `writer_state`, `write`: write-back in batches, map deltas, the writer thread. `room`: the same on a
-//!   full disk.
+//! - `writer_state`, `write`: write-back in batches, map deltas, the writer thread. `room`: the
+//!   same on a full disk.
 //!
 //! # Invariants
 //! 1. A page's directory word names its frame while it is resident; only the holder of the
@@ -34,8 +35,9 @@
 //!    free when nobody is: two who waited for a frame under a pin would wait for each other.
 //!
 //! # Lock order
-//! structure lock of a tree > frame latches (left to right, parent never latched) > map
-//! lock > store's own locks > log ring. The free list, the dirty queue and the queue of pages to read ahead are leaves.
+//! structure lock of a tree > frame latches (left to right, parent never latched) > map lock >
+//! store's own locks > log ring. The free list, the dirty queue and the queue of pages to read
+//! ahead are leaves.
 
 mod access;
 mod ahead_state;
@@ -61,7 +63,7 @@ mod write_tests;
 mod writer_state;
 
 pub use access::Keep;
-pub use ahead_state::misses_here;
+pub use ahead_state::{misses_here, MissRate};
 pub use evict::{is_for_want_of_a_frame, patiently};
 pub use free_frames::Resized;
 pub use guard::{ExclusiveGuard, InnerRef, NewFrame, Node, SharedGuard};

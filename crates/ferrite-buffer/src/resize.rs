@@ -106,6 +106,18 @@ impl Pool {
         bytes_of(self.frames.limit())
     }
 
+    /// The largest size that it can be given, in bytes.
+    pub fn most_bytes(&self) -> u64 {
+        bytes_of(self.frames.most())
+    }
+
+    /// Memory of the pages, and of what the pool knows of each frame, in bytes. What was given back to
+    /// the system, when the pool shrank, does not count.
+    pub fn memory_bytes(&self) -> (u64, u64) {
+        let in_use = self.frames.limit() + self.leaving_frames();
+        (bytes_of(in_use), self.frames.header_bytes() as u64)
+    }
+
     /// Clears frames of a pool that shrinks, as far as it goes: what is dirty is copied into the
     /// batch, and its frame can be cleared when it is written. Returns frames cleared.
     pub(crate) fn collect_leaving(&self, batch: &mut WriteBatch) -> usize {

@@ -1,10 +1,11 @@
 //! The page writer on a full disk: how many pages it tries at a time, and whether changes are refused.
 //!
-//! Changes are refused ([`Pool::refusal`]) from a write that failed on, and when the files are shorter than they
-//! should be and get no longer: what was let in is to be written out, and rollbacks, which move pages,
-//! are to find places for them. Deletions make room in the end: they are let in as long as the free space has places
-//! for all pages that are dirty and a few more, so that a database that has filled its disk is not stuck. Every
-//! round of a writer looks again, so no refusal lasts longer than its reason.
+//! Changes are refused ([`Pool::refusal`]) from a write that failed on, and when the files are
+//! shorter than they should be and get no longer: what was let in is to be written out, and
+//! rollbacks, which move pages, are to find places for them. Deletions make room in the end: they
+//! are let in as long as the free space has places for all pages that are dirty and a few more, so
+//! that a database that has filled its disk is not stuck. Every round of a writer looks again, so
+//! no refusal lasts longer than its reason.
 //!
 //! Invariant: `trial` is at least 1. Locking: `failure` is a leaf.
 

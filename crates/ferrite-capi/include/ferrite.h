@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-#define FE_ABI_VERSION 9
+#define FE_ABI_VERSION 10
 #define FE_NO_KEY 4294967295 /* no such key */
 
 typedef struct fe_engine fe_engine;
@@ -875,6 +875,15 @@ typedef struct {
   uint64_t p99_us;
 } fe_wait_row;
 void fe_each_wait(fe_engine *engine, void (*each)(void *arg, const fe_wait_row *row), void *arg);
+
+/* The core's memory by parts, which add up to all of it. */
+typedef struct {
+  const char *part;
+  const char *meaning;
+  uint64_t bytes;
+  uint64_t limit_bytes; /* 0: no limit of its own */
+} fe_memory_row;
+void fe_each_memory(fe_engine *engine, void (*each)(void *arg, const fe_memory_row *row), void *arg);
 
 /* The last hundred deadlocks, oldest first; a row for each of their transactions, at most 17 of
    one. Each waits for the next, the last for the first. */

@@ -7,7 +7,7 @@
 use std::ffi::{c_char, c_int, c_void};
 
 /// Version of this boundary.
-pub const FE_ABI_VERSION: u32 = 9;
+pub const FE_ABI_VERSION: u32 = 10;
 /// No such key.
 pub const FE_NO_KEY: u32 = 4294967295;
 
@@ -478,6 +478,14 @@ pub struct fe_wait_row {
     pub max_us: u64,
     pub p50_us: u64,
     pub p99_us: u64,
+}
+
+#[repr(C)]
+pub struct fe_memory_row {
+    pub part: *const c_char,
+    pub meaning: *const c_char,
+    pub bytes: u64,
+    pub limit_bytes: u64,
 }
 
 #[repr(C)]

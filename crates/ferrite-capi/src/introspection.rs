@@ -212,6 +212,28 @@ pub unsafe extern "C" fn fe_each_wait(
 
 /// See the header.
 #[no_mangle]
+pub unsafe extern "C" fn fe_each_memory(
+    engine: *mut fe_engine,
+    each: unsafe extern "C" fn(*mut c_void, *const fe_memory_row),
+    arg: *mut c_void,
+) {
+    // SAFETY: a valid handle; the callback takes what the header says.
+    unsafe {
+        for part in engine_of(engine).memory() {
+            let (name, meaning) = (c_text(part.name), c_text(part.meaning));
+            let out = fe_memory_row {
+                part: name.as_ptr(),
+                meaning: meaning.as_ptr(),
+                bytes: part.bytes,
+                limit_bytes: part.limit_bytes,
+            };
+            each(arg, &out);
+        }
+    }
+}
+
+/// See the header.
+#[no_mangle]
 pub unsafe extern "C" fn fe_each_deadlock(
     engine: *mut fe_engine,
     each: unsafe extern "C" fn(*mut c_void, *const fe_deadlock_row),

@@ -15,10 +15,6 @@ use zeroize::Zeroizing;
 const KEY_ROOM: usize = 256;
 /// The key of a new database if none is named; ENCRYPTION_KEY_SYSTEM_DATA, as everywhere in the server.
 const USUAL_KEY: u32 = 1;
-/// What the file of a whole database is called.
-const SUPERBLOCK: &str = "superblock";
-/// And that of one that is being made.
-const CREATING: &str = "creating";
 
 /// Asks the server.
 pub(crate) struct ServerKeys {
@@ -81,19 +77,12 @@ pub(crate) struct Wish {
     pub(crate) key_id: u32,
 }
 
-/// There is no database in that directory, and nothing that looks like the rest of one.
-fn is_new(beneath: &dyn Storage) -> Result<bool> {
-    let mut names = beneath.list()?;
-    names.retain(|name| !name.starts_with(encryption::NAME));
-    let is = |name: &str| names.iter().any(|n| n == name);
-    Ok(!is(SUPERBLOCK) && (names.is_empty() || is(CREATING)))
-}
-
 /// The encryption of the database in a directory, made if it is wished for and the database is a new one. `tell` is
 /// told what does not keep it from being opened.
 ///
 /// # Errors
-/// `BadConfig`: there is no such key, or the database is not encrypted. `Corrupt`, `Io`, `DiskFull`.
+/// `BadConfig`: there is no such key, or the database is not encrypted. `Corrupt`, also of a database that has lost
+/// its superblock. `Io`, `DiskFull`.
 pub(crate) fn open(
     beneath: &Arc<dyn Storage>,
     keys: ServerKeys,
@@ -110,7 +99,7 @@ pub(crate) fn open(
             encryption
         }
         None if !wish.encrypt => return Ok(None),
-        None if is_new(&**beneath)? => {
+        None if ferrite_engine::may_create(&**beneath)? => {
             let id = if wish.key_id == 0 { USUAL_KEY } else { wish.key_id };
             let encryption = Encryption::new(&keys, id)?;
             encryption.share_with(&**beneath)?;

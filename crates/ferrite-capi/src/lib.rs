@@ -28,3 +28,7 @@ mod links;
 mod rows;
 mod session;
 mod table;
+
+/// What the core has of the heap is counted, for `FERRITE_MEMORY` and the memory budget.
+#[global_allocator]
+static ALLOCATOR: ferrite_sync::memory::Counted = ferrite_sync::memory::Counted;

@@ -54,6 +54,7 @@ fn layouts() -> Vec<Layout> {
         fe_lock_row: lock_id, txn_id, thread_id, mode, table, index, key, until, records, granted;
         fe_lock_wait_row: requesting_txn_id, requested_lock_id, blocking_txn_id, blocking_lock_id;
         fe_snapshot_row: thread_id, age_ms, csn, held_bytes, held_rows;
+        fe_memory_row: part, meaning, bytes, limit_bytes;
         fe_wait_row: reason, meaning, count, sum_us, max_us, p50_us, p99_us;
         fe_deadlock_row: number, at_unix_us, position, victim, thread_id, txn_id, rows_changed, table, index, key, waits_for, holds, query;
         fe_long_wait_row: ended_unix_us, waited_us, reason, thread_id, thread, table, index, page, holder_thread_id, query, txn_id;

@@ -11,9 +11,9 @@
 //! - `rows`: changes of rows. `cursor`: reading.
 //! - `backup`: hot backups, and what is restored from them.
 //! - `snapshots`: snapshots that are kept; the way back to one.
-//! - `startup`: open, recovery, close. `ddl`: changes of whole tables. `exported`: tables in files of their
-//!   own. `introspection`: what users and
-//!   tests look at. `offline`: a database that nobody has open, for tools.
+//! - `startup`: open, recovery, close. `ddl`: changes of whole tables. `exported`: tables in files
+//!   of their own. `introspection`: what users and tests look at. `offline`: a database that nobody
+//!   has open, for tools.
 //!
 //! # Invariants
 //! 1. A change of a row is: log record with undo, then the page, both under the leaf's
@@ -57,11 +57,13 @@ pub use catalog::table::{Table, TableStats};
 pub use cursor::{Cursor, ReadMode, Row, SeekMode, WaitMode};
 pub use ddl::{DdlCaller, IndexSource, IndexesAfter};
 pub use exported::{ExportAbout, ImportFrom};
+pub use ferrite_store::may_create;
 pub use ferrite_tree::node::{MAX_KEY_BYTES, MAX_RECORD_BYTES};
 pub use ferrite_txn::Status;
 pub use ferrite_types::{OverflowRef, OVERFLOW_REF_BYTES};
 pub use introspection::account::ValueAccount;
 pub use introspection::check_foreign::ForeignFault;
+pub use introspection::memory::MemoryPart;
 pub use introspection::metric::Metric;
 pub use introspection::status::{SnapshotRow, TrxRow};
 pub use introspection::wait_report::{DeadlockRow, LongWaitRow, WaitSum};

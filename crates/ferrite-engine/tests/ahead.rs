@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{check, database, insert, key, metric, open};
+use common::{check, database, insert, key, metric, open, scan, update};
 use ferrite_engine::{Cursor, Engine, ReadMode, SeekMode, Session, Table, WaitMode};
 use ferrite_io::sim::SimStorage;
 use ferrite_sync::{thread, Arc};
@@ -127,5 +127,32 @@ fn rows_of_a_secondary_index_are_read_ahead() {
     assert!(used > ROWS / OF_A_LEAF / 4, "{used} pages");
     s.commit(false).unwrap();
     drop((cursor, s, t));
+    engine.close().unwrap();
+}
+
+/// Rows of a table larger than the pool, changed in an order that only the undo list knows.
+#[test]
+fn a_rollback_reads_ahead() {
+    const ROWS: u64 = 9_000;
+    let (_disk, engine, t, mut s) = database(12);
+    let (old, new) = ([b'x'; 900], [b'y'; 900]);
+    for n in 0..ROWS {
+        insert(&mut s, &t, n, &old).unwrap();
+        if n % 100 == 0 {
+            s.commit(false).unwrap();
+        }
+    }
+    s.commit(false).unwrap();
+    // A prime that does not divide the number of rows: each is changed once, far from the one before.
+    for n in (0..ROWS).map(|n| n * 1009 % ROWS) {
+        update(&mut s, &t, n, &old, &new).unwrap();
+    }
+    let before = metric(&engine, "buffer_pool_read_ahead_used");
+    s.rollback().unwrap();
+    let used = metric(&engine, "buffer_pool_read_ahead_used") - before;
+    assert!(used > ROWS / 10, "{used} pages for {ROWS} rows");
+    assert!(scan(&mut s, &t, 0).values().all(|text| **text == old));
+    s.commit(false).unwrap();
+    check(&engine, &t);
     engine.close().unwrap();
 }

@@ -1,4 +1,5 @@
-//! Many archived entries in the range of one leaf: who must look at them does so in pieces, and hears KILL.
+//! Many archived entries in the range of one leaf: who must look at them does so in pieces, and
+//! hears KILL.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! Tables that travel in a file: everything comes along, nothing of a damaged or foreign file does, and a
-//! machine that dies in between leaves an empty table or a full one.
+//! Tables that travel in a file: everything comes along, nothing of a damaged or foreign file does,
+//! and a machine that dies in between leaves an empty table or a full one.
 
 mod common;
 

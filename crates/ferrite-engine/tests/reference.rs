@@ -1,6 +1,6 @@
-//! Looks at the other table of a foreign key: who waits for whom, and who does not. The parent is `d/p`,
-//! found by its primary key or by its secondary index `k`; a child of parent n is a row of `d/c` whose text
-//! has n bytes (index `k`).
+//! Looks at the other table of a foreign key: who waits for whom, and who does not. The parent is
+//! `d/p`, found by its primary key or by its secondary index `k`; a child of parent n is a row of
+//! `d/c` whose text has n bytes (index `k`).
 
 mod common;
 

@@ -20,6 +20,7 @@
 mod buf;
 pub mod encryption;
 mod overlay;
+mod pass_on;
 mod prefixed;
 mod queue;
 mod readonly;

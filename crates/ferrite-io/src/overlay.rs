@@ -11,8 +11,8 @@
 //! may change meanwhile: whoever reads through this reads only blocks that stay, so what is beyond the
 //! end of a file below reads as zeroes.
 //!
-//! Locking: one lock for each file's block table, over no call but for a write of a part of a block, which
-//! brings the rest of it from below; `gone` and `lock` are leaves.
+//! Locking: one lock for each file's block table, over no call but for a write of a part of a
+//! block, which brings the rest of it from below; `gone` and `lock` are leaves.
 
 use std::collections::BTreeSet;
 

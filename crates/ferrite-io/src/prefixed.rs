@@ -6,7 +6,8 @@
 use ferrite_sync::Arc;
 use ferrite_types::{Error, Result};
 
-use crate::{IoStats, LockGuard, OpenMode, Storage, StorageFile};
+use crate::pass_on::pass_on_storage;
+use crate::{LockGuard, OpenMode, Storage, StorageFile};
 
 /// See the head of the file.
 pub struct Prefixed {
@@ -52,10 +53,6 @@ impl Storage for Prefixed {
         Ok(ours.map(str::to_owned).collect())
     }
 
-    fn sync_dir(&self) -> Result<()> {
-        self.inner.sync_dir()
-    }
-
     fn lock_exclusive(&self) -> Result<LockGuard> {
         Err(Error::Bug("a part of a directory is locked".into()))
     }
@@ -64,17 +61,7 @@ impl Storage for Prefixed {
         self.inner.lock_file(&self.full(name), alone)
     }
 
-    fn free_bytes(&self) -> Result<u64> {
-        self.inner.free_bytes()
-    }
-
-    fn stats(&self) -> &IoStats {
-        self.inner.stats()
-    }
-
-    fn key_check(&self) -> Option<u64> {
-        self.inner.key_check()
-    }
+    pass_on_storage!(sync_dir, free_bytes, stats, key_check);
 }
 
 #[cfg(test)]

@@ -6,7 +6,8 @@
 use ferrite_sync::Arc;
 use ferrite_types::{Error, Result};
 
-use crate::{Descriptor, IoStats, LockGuard, OpenMode, Storage, StorageFile};
+use crate::pass_on::{pass_on_file, pass_on_storage};
+use crate::{LockGuard, OpenMode, Storage, StorageFile};
 
 /// Reads through to another storage; see the head of the file.
 pub struct ReadOnly {
@@ -39,20 +40,12 @@ impl Storage for ReadOnly {
         Ok(Arc::new(ReadOnlyFile { inner }))
     }
 
-    fn exists(&self, name: &str) -> Result<bool> {
-        self.inner.exists(name)
-    }
-
     fn remove(&self, name: &str) -> Result<()> {
         refused("remove", name)
     }
 
     fn rename(&self, from: &str, _to: &str) -> Result<()> {
         refused("rename", from)
-    }
-
-    fn list(&self) -> Result<Vec<String>> {
-        self.inner.list()
     }
 
     fn sync_dir(&self) -> Result<()> {
@@ -63,38 +56,16 @@ impl Storage for ReadOnly {
         refused("lock", "directory")
     }
 
-    fn lock_file(&self, name: &str, alone: bool) -> Result<Option<LockGuard>> {
-        self.inner.lock_file(name, alone)
-    }
-
-    fn free_bytes(&self) -> Result<u64> {
-        self.inner.free_bytes()
-    }
-
-    fn stats(&self) -> &IoStats {
-        self.inner.stats()
-    }
-
-    fn key_check(&self) -> Option<u64> {
-        self.inner.key_check()
-    }
+    pass_on_storage!(exists, list, lock_file, free_bytes, stats, key_check);
 }
 
 impl StorageFile for ReadOnlyFile {
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        self.inner.read_at(buf, offset)
-    }
-
     fn write_at(&self, _buf: &[u8], _offset: u64) -> Result<()> {
         refused("write", self.name())
     }
 
     fn sync_data(&self) -> Result<()> {
         refused("sync", self.name())
-    }
-
-    fn len(&self) -> Result<u64> {
-        self.inner.len()
     }
 
     fn allocate(&self, _offset: u64, _len: u64) -> Result<()> {
@@ -109,21 +80,7 @@ impl StorageFile for ReadOnlyFile {
         refused("punch hole", self.name())
     }
 
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn direct_io_active(&self) -> bool {
-        self.inner.direct_io_active()
-    }
-
-    fn descriptor(&self) -> Option<Descriptor<'_>> {
-        self.inner.descriptor()
-    }
-
-    fn decode(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        self.inner.decode(buf, offset)
-    }
+    pass_on_file!(read_at, len, name, direct_io_active, descriptor, decode);
 }
 
 #[cfg(test)]

@@ -11,7 +11,8 @@
 use ferrite_sync::{Arc, Mutex};
 use ferrite_types::{Error, Result};
 
-use crate::{Descriptor, IoStats, LockGuard, OpenMode, Storage, StorageFile};
+use crate::pass_on::{pass_on_file, pass_on_storage};
+use crate::{OpenMode, Storage, StorageFile};
 
 type Hook = Arc<dyn Fn(&str) + Send + Sync>;
 
@@ -90,91 +91,40 @@ impl Storage for Watched {
         Ok(Arc::new(WatchedFile { inner, alarm }))
     }
 
-    fn exists(&self, name: &str) -> Result<bool> {
-        self.inner.exists(name)
-    }
-
-    fn remove(&self, name: &str) -> Result<()> {
-        self.inner.remove(name)
-    }
-
-    fn rename(&self, from: &str, to: &str) -> Result<()> {
-        self.inner.rename(from, to)
-    }
-
-    fn list(&self) -> Result<Vec<String>> {
-        self.inner.list()
-    }
-
     fn sync_dir(&self) -> Result<()> {
         self.alarm.check(self.inner.sync_dir())
     }
 
-    fn lock_exclusive(&self) -> Result<LockGuard> {
-        self.inner.lock_exclusive()
-    }
-
-    fn lock_file(&self, name: &str, alone: bool) -> Result<Option<LockGuard>> {
-        self.inner.lock_file(name, alone)
-    }
-
-    fn free_bytes(&self) -> Result<u64> {
-        self.inner.free_bytes()
-    }
-
-    fn stats(&self) -> &IoStats {
-        self.inner.stats()
-    }
-
-    fn key_check(&self) -> Option<u64> {
-        self.inner.key_check()
-    }
+    pass_on_storage!(
+        exists,
+        remove,
+        rename,
+        list,
+        lock_exclusive,
+        lock_file,
+        free_bytes,
+        stats,
+        key_check,
+    );
 }
 
 impl StorageFile for WatchedFile {
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        self.inner.read_at(buf, offset)
-    }
-
-    fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
-        self.inner.write_at(buf, offset)
-    }
-
     fn sync_data(&self) -> Result<()> {
         self.alarm.check(self.inner.sync_data())
     }
 
-    fn len(&self) -> Result<u64> {
-        self.inner.len()
-    }
-
-    fn allocate(&self, offset: u64, len: u64) -> Result<()> {
-        self.inner.allocate(offset, len)
-    }
-
-    fn truncate(&self, len: u64) -> Result<()> {
-        self.inner.truncate(len)
-    }
-
-    fn punch_hole(&self, offset: u64, len: u64) -> Result<()> {
-        self.inner.punch_hole(offset, len)
-    }
-
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn direct_io_active(&self) -> bool {
-        self.inner.direct_io_active()
-    }
-
-    fn descriptor(&self) -> Option<Descriptor<'_>> {
-        self.inner.descriptor()
-    }
-
-    fn decode(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        self.inner.decode(buf, offset)
-    }
+    pass_on_file!(
+        read_at,
+        write_at,
+        len,
+        allocate,
+        truncate,
+        punch_hole,
+        name,
+        direct_io_active,
+        descriptor,
+        decode,
+    );
 }
 
 #[cfg(test)]

@@ -102,6 +102,16 @@ fn info(q: &Queue, owner: &Owner, mask: crate::mode::Mask, waiting: bool) -> Loc
 type SetSizes = BTreeMap<(usize, IndexId, Mask), (Arc<Owner>, u64)>;
 
 impl LockTable {
+    /// Memory that locks take, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        self.tally.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Memory that they may take, in bytes.
+    pub fn limit_bytes(&self) -> usize {
+        self.tally.limit_bytes
+    }
+
     /// Calls `f` for each lock, granted or waited for, each range, and each set: once for all shards.
     pub fn each_lock(&self, f: &mut dyn FnMut(&LockInfo)) {
         let mut sets = SetSizes::new();

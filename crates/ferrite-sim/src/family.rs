@@ -1,9 +1,9 @@
-//! Foreign keys as the model has them: which there are, what they mean for rows, and what the core is told
-//! of the tables' columns.
+//! Foreign keys as the model has them: which there are, what they mean for rows, and what the core
+//! is told of the tables' columns.
 //!
-//! Such a table has the columns `id` (its row number), `k` and `u`; its indexes are PRIMARY (id), one on
-//! `k` and perhaps a unique one on `u`, each with `id` behind it. So a constraint may have one column or two,
-//! and its parent's key may be unique or not.
+//! Such a table has the columns `id` (its row number), `k` and `u`; its indexes are PRIMARY (id),
+//! one on `k` and perhaps a unique one on `u`, each with `id` behind it. So a constraint may have
+//! one column or two, and its parent's key may be unique or not.
 
 use crate::rows::{Row, Secondary, Shape, NULL};
 use ferrite_engine::{Action, ForeignKey, NewForeign};

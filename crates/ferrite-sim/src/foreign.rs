@@ -1,6 +1,6 @@
-//! Statements on tables with foreign keys, in the order of `plugin/ha_ferrite_cascade.cc`: the row is written,
-//! then the links are loaded, then the other table is looked at; what follows is done row by row, each with
-//! its own looks before the next.
+//! Statements on tables with foreign keys, in the order of `plugin/ha_ferrite_cascade.cc`: the row
+//! is written, then the links are loaded, then the other table is looked at; what follows is done
+//! row by row, each with its own looks before the next.
 //!
 //! # What is checked
 //! - No commit leaves an orphan (`Model::check_families`).

@@ -1,5 +1,5 @@
-//! Looks at the other tables of foreign keys, and what follows from them (`plugin/ha_ferrite_cascade.cc`). The row
-//! is written before.
+//! Looks at the other tables of foreign keys, and what follows from them
+//! (`plugin/ha_ferrite_cascade.cc`). The row is written before.
 
 use crate::client::Client;
 use crate::family::{Column, COLUMNS};

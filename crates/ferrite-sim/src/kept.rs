@@ -1,10 +1,10 @@
-//! Snapshots that are kept over lives and crashes, dropped, and rewound to: then the model is what it was
-//! when the snapshot was taken.
+//! Snapshots that are kept over lives and crashes, dropped, and rewound to: then the model is what
+//! it was when the snapshot was taken.
 //!
-//! Snapshots are taken while nobody works, so that a model belongs to each. Whether one is there that was
-//! being taken or dropped when the program died, the next life sees; one that was answered must be there.
-//! A rewind is made by the program itself, between closing and its end, and cut off anywhere; once its
-//! decision is on disk, the next life finds what it goes to.
+//! Snapshots are taken while nobody works, so that a model belongs to each. Whether one is there
+//! that was being taken or dropped when the program died, the next life sees; one that was answered
+//! must be there. A rewind is made by the program itself, between closing and its end, and cut off
+//! anywhere; once its decision is on disk, the next life finds what it goes to.
 //!
 //! Locking: a real mutex, held for moments, never over a call of the engine or the disk.
 

@@ -1,6 +1,6 @@
-//! Tables that travel: one is written to a file on a disk of its own, emptied, and taken in again. It must be
-//! the table that it was, but for where its values out of line are, and after a crash in between it is empty
-//! or whole.
+//! Tables that travel: one is written to a file on a disk of its own, emptied, and taken in again.
+//! It must be the table that it was, but for where its values out of line are, and after a crash in
+//! between it is empty or whole.
 
 use crate::ddl::{begin, change, done, renewed, wait_ms};
 use crate::environment::Environment;

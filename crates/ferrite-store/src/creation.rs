@@ -53,6 +53,17 @@ pub(crate) fn superblock_of(storage: &dyn Storage) -> Result<Superblock> {
     }
 }
 
+/// Whether there is no database, and one may be made here. Nothing is read of what there is.
+///
+/// # Errors
+/// `Corrupt` when there must have been one, with what is missing. `Io`.
+pub fn may_create(storage: &dyn Storage) -> Result<bool> {
+    if storage.exists(superblock::NAME)? {
+        return Ok(false);
+    }
+    refuse_lost(storage).map(|()| true)
+}
+
 /// The superblock is missing: may a database be made here?
 fn refuse_lost(storage: &dyn Storage) -> Result<()> {
     let names: Vec<String> = storage
@@ -88,10 +99,9 @@ fn refuse_lost(storage: &dyn Storage) -> Result<()> {
 /// # Errors
 /// `Exists` when there is a database. `Corrupt` when there was one. `DiskFull`, `Io`.
 pub(crate) fn begin(storage: &dyn Storage) -> Result<()> {
-    if storage.exists(superblock::NAME)? {
+    if !may_create(storage)? {
         return Err(Error::Exists);
     }
-    refuse_lost(storage)?;
     let file = match storage.open(NAME, OpenMode::CreateNew, false) {
         Err(Error::Exists) => storage.open(NAME, OpenMode::ReadWrite, false)?,
         other => other?,

@@ -36,6 +36,11 @@ impl<T> Sparse<T> {
         }
     }
 
+    fn memory_bytes(&self) -> usize {
+        let chunks = self.chunks.iter().filter(|c| c.get().is_some()).count();
+        size_of_val(&*self.chunks) + chunks * CHUNK * size_of::<T>()
+    }
+
     #[inline]
     fn get(&self, i: usize) -> Option<&T> {
         self.chunks[i / CHUNK].get().map(|c| &c[i % CHUNK])
@@ -61,6 +66,11 @@ impl Directory {
             owners: Sparse::new(EXTENTS),
             end: AtomicU32::new(0),
         }
+    }
+
+    /// Memory that it takes, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        self.words.memory_bytes() + self.owners.memory_bytes()
     }
 
     /// The word of a page id that was handed out. Panics for an id that never was.

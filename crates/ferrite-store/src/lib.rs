@@ -1,9 +1,9 @@
 //! Where a page lives is known here alone.
 //!
-//! One shared store of preallocated files `store.NNNN`, divided in segments of 1 KiB
-//! granules, four to a block. A page is written as a checksummed, self-describing blob into a free run, out of
-//! place, in batches of up to 1 MiB with one sync per batch. The page directory says for
-//! every page id whether the page is in memory (frame number) or on disk (location).
+//! One shared store of preallocated files `store.NNNN`, divided in segments of 1 KiB granules, four
+//! to a block. A page is written as a checksummed, self-describing blob into a free run, out of
+//! place, in batches of up to 1 MiB with one sync per batch. The page directory says for every page
+//! id whether the page is in memory (frame number) or on disk (location).
 //!
 //! # What is where
 //! - `word`, `directory`: locations, the 64-bit word, the array of words and extent owners.
@@ -25,8 +25,8 @@
 //!
 //! # Invariants
 //! 1. A granule belongs to at most one of: the blob of a page, a retired blob, a batch being
-//!    written, free space. All of it that is not free is known from the directory, and from snapshots, after a
-//!    restart; nothing on disk describes free space.
+//!    written, free space. All of it that is not free is known from the directory, and from
+//!    snapshots, after a restart; nothing on disk describes free space.
 //! 2. A blob is never overwritten before the record that says the page moved away is
 //!    durable ([`Store::retire`], [`Store::reclaim`]).
 //! 3. Nothing on disk is believed without a checksum; a failed check is a value naming the
@@ -84,6 +84,7 @@ pub use backup::{BlobChecker, CopiedFile, Generation, Layout, StoredBlob};
 pub use batch::{Batch, Placed, Pushed, Staged, BATCH_BYTES};
 pub use blob::PageHeader;
 pub use checkpoint::Checkpoint;
+pub use creation::may_create;
 pub use directory::{Directory, EXTENT_PAGES};
 pub use held::GranuleRuns;
 pub use image::{PageImage, BLOB_HEADER_BYTES};

@@ -1,14 +1,14 @@
 //! Space: room for a batch, growing ahead of need, giving back.
 //!
 //! Policy: the background keeps room for a few batches ahead of the writers, and makes the files
-//! longer in steps (64 MiB) when there is less. That is all
-//! while batches go to long runs: a table that is only loaded needs no more. Once they fall into
-//! short ones (pages are rewritten, and free space is in pieces), 15% of the store is kept free,
-//! which makes them longer again. A writer grows the store itself only when no run is left. Nobody
-//! cleans. On a disk that is full changes are refused when the files are shorter than that, and deletions only
-//! when the free runs have no place for what is to be written and `LEAST_PAGES` more. Once more than half is free, and at least two segments, long free runs and free space at
-//! the end go back to the file system: less is soon written again, and a hole must then be
-//! allocated anew.
+//! longer in steps (64 MiB) when there is less. That is all while batches go to long runs: a table
+//! that is only loaded needs no more. Once they fall into short ones (pages are rewritten, and free
+//! space is in pieces), 15% of the store is kept free, which makes them longer again. A writer
+//! grows the store itself only when no run is left. Nobody cleans. On a disk that is full changes
+//! are refused when the files are shorter than that, and deletions only when the free runs have no
+//! place for what is to be written and `LEAST_PAGES` more. Once more than half is free, and at
+//! least two segments, long free runs and free space at the end go back to the file system: less is
+//! soon written again, and a hole must then be allocated anew.
 //!
 //! Locking: growth lock > space lock; file calls under the growth lock only.
 

@@ -1,9 +1,10 @@
 //! The file `superblock`: what this database is, in two equal copies.
 //!
-//! Layout of a copy (4 KiB, little-endian): 0 magic, 8 CRC32C of bytes 12..4096, 12 format
-//! version, 16 compatible features, 24 incompatible features, 32 uuid, 48 page bytes,
-//! 52 granule bytes, 56 segment bytes, 64 file bytes, 72 creation time (us since 1970),
-//! 80 what tells the key of an encrypted database from others (else 0), zeros. Magic, checksum, version and the features keep their places in every version.
+//! Layout of a copy (4 KiB, little-endian): 0 magic, 8 CRC32C of bytes 12..4096, 12 format version,
+//! 16 compatible features, 24 incompatible features, 32 uuid, 48 page bytes, 52 granule bytes, 56
+//! segment bytes, 64 file bytes, 72 creation time (us since 1970), 80 what tells the key of an
+//! encrypted database from others (else 0), zeros. Magic, checksum, version and the features keep
+//! their places in every version.
 //!
 //! Invariant: the file appears under its name complete or not at all (written aside, synced,
 //! renamed), and it is the last thing the making of a store writes.

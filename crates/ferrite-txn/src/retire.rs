@@ -83,7 +83,7 @@ impl VersionStore {
     /// background thread when [`needs_retire`](Self::needs_retire); returns at once if
     /// another thread is at it. No page latch may be held.
     pub fn retire(&self, sys: &TxnSystem) -> RetireStats {
-        self.retire_down_to(sys, self.config.ring_budget_bytes)
+        self.retire_down_to(sys, self.ring_budget_bytes())
     }
 
     /// As [`retire`](Self::retire), with another budget (bytes; 0 = everything).

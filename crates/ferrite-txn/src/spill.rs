@@ -38,12 +38,12 @@ const SPARSE_ROUND: usize = 16;
 
 impl VersionStore {
     pub(crate) fn old_has_room(&self, bytes: usize) -> bool {
-        self.scratch.is_none() || self.old.bytes() as usize + bytes <= self.config.old_budget_bytes
+        self.scratch.is_none() || self.old.bytes() as usize + bytes <= self.old_budget_bytes()
     }
 
     /// Within one call of `retire`, so that it need not choose what to spill at each segment.
     pub(crate) fn old_is_far_over(&self) -> bool {
-        let budget = self.config.old_budget_bytes;
+        let budget = self.old_budget_bytes();
         self.old.bytes() as usize > budget + (budget / 4).max(4 * SEGMENT_BYTES)
     }
 
@@ -98,7 +98,7 @@ impl VersionStore {
     /// `compact`, a few extents that became sparse; how many versions were written.
     /// `retiring` is held.
     pub(crate) fn spill_old(&self, compact: bool) -> u64 {
-        let (Some(scratch), budget) = (&self.scratch, self.config.old_budget_bytes) else {
+        let (Some(scratch), budget) = (&self.scratch, self.old_budget_bytes()) else {
             return 0;
         };
         if self.old.bytes() as usize <= budget && !(compact && self.old.file_bytes() > 0) {

@@ -16,7 +16,7 @@
 //! none.
 
 use ferrite_io::Storage;
-use ferrite_sync::atomic::{AtomicBool, AtomicU64};
+use ferrite_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use ferrite_sync::waits::{waiting, Of, Reason};
 use ferrite_sync::{Arc, CachePadded, Counter, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use ferrite_types::{Result, VersionAddr};
@@ -29,6 +29,8 @@ use crate::version::{NewVersion, VersionHead, SEGMENT_BYTES};
 
 const WALK_SHARDS: usize = 16;
 const OPEN_SEGMENTS: usize = 16;
+/// Slots for young segments: a ring that is made larger later shares them.
+const LEAST_SLOTS: usize = 1024;
 
 /// Sizes of the version store.
 #[derive(Clone, Copy, Debug)]
@@ -107,7 +109,8 @@ pub struct VersionStore {
     pub(crate) old: OldGeneration,
     pub(crate) scratch: Option<Scratch>,
     walks: Box<[CachePadded<RwLock<()>>]>,
-    pub(crate) config: VersionConfig,
+    ring_budget_bytes: AtomicUsize,
+    old_budget_bytes: AtomicUsize,
     /// What the last failed write to a scratch file said.
     pub(crate) spill_error: Mutex<Option<String>>,
     /// The last attempt to write to a scratch file failed.
@@ -132,13 +135,14 @@ impl VersionStore {
     /// An empty store. Scratch files go to `scratch` (what an earlier process left of them is
     /// removed); without it everything stays in memory.
     pub fn new(config: VersionConfig, scratch: Option<Arc<dyn Storage>>) -> VersionStore {
-        let slots = (2 * config.ring_budget_bytes / SEGMENT_BYTES + 64).min(1 << 16);
+        let slots = (2 * config.ring_budget_bytes / SEGMENT_BYTES).clamp(LEAST_SLOTS, 1 << 16);
         VersionStore {
             young: Young::new(slots, OPEN_SEGMENTS),
             old: OldGeneration::new(),
             scratch: scratch.map(Scratch::new),
             walks: (0..WALK_SHARDS).map(|_| CachePadded::default()).collect(),
-            config,
+            ring_budget_bytes: AtomicUsize::new(config.ring_budget_bytes),
+            old_budget_bytes: AtomicUsize::new(config.old_budget_bytes),
             spill_error: Mutex::new(None),
             spill_fails: AtomicBool::new(false),
             unspilled: AtomicU64::new(0),
@@ -147,6 +151,29 @@ impl VersionStore {
             count: Counters::default(),
             chains: (0..CHAIN_LENGTHS).map(|_| Counter::new()).collect(),
         }
+    }
+
+    /// From now on versions may take so much memory (bytes). What is beyond it is looked through, or
+    /// written out, in the next rounds of [`retire`](Self::retire).
+    pub fn set_memory(&self, bytes: usize) {
+        let config = VersionConfig::with_memory(bytes);
+        let (ring, old) = (config.ring_budget_bytes, config.old_budget_bytes);
+        self.ring_budget_bytes.store(ring, Ordering::Relaxed);
+        self.old_budget_bytes.store(old, Ordering::Relaxed);
+        debug_assert_eq!(self.memory_bytes(), bytes, "set by two at a time");
+    }
+
+    /// Memory that versions may take (bytes).
+    pub fn memory_bytes(&self) -> usize {
+        self.ring_budget_bytes() + self.old_budget_bytes()
+    }
+
+    pub(crate) fn ring_budget_bytes(&self) -> usize {
+        self.ring_budget_bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn old_budget_bytes(&self) -> usize {
+        self.old_budget_bytes.load(Ordering::Relaxed)
     }
 
     /// An update made its row's only version.
@@ -251,7 +278,7 @@ impl VersionStore {
 
     /// The young ring is over its budget: somebody should call `retire`.
     pub fn needs_retire(&self) -> bool {
-        self.young.bytes() > self.config.ring_budget_bytes
+        self.young.bytes() > self.ring_budget_bytes()
     }
 
     /// Counters and sizes now.

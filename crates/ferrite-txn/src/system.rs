@@ -127,6 +127,11 @@ impl TxnSystem {
         }
     }
 
+    /// Memory of the status ring, in bytes.
+    pub fn ring_memory_bytes(&self) -> usize {
+        self.ring.len() as usize * size_of::<u64>()
+    }
+
     fn owner_shard(&self, txn: TxnId) -> &OwnerShard {
         &self.owners[txn.get() as usize % OWNER_SHARDS]
     }

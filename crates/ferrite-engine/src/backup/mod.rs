@@ -13,8 +13,8 @@
 //! What is restored from it is a database as after a power failure at the point in time: ordinary
 //! recovery opens it.
 //!
-//! `manifest`, `files`: what is in a backup's directory; `sealed`: texts with a checksum. `copy`: step 3. `map`: the map at the point.
-//! `chain`: backups verified and restored.
+//! `manifest`, `files`: what is in a backup's directory; `sealed`: texts with a checksum. `copy`:
+//! step 3. `map`: the map at the point. `chain`: backups verified and restored.
 //!
 //! What is on disk if we die: nothing of the pins; a directory without a manifest, which is no
 //! backup.

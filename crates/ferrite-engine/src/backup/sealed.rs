@@ -1,6 +1,6 @@
-//! Texts that end in their own checksum: the manifests of backups and of snapshots, and what a rewind
-//! is to do. One fact a line; files as `file NAME BYTES CRC32C`; the last line is `end CRC32C`, of all that
-//! stands before it.
+//! Texts that end in their own checksum: the manifests of backups and of snapshots, and what a
+//! rewind is to do. One fact a line; files as `file NAME BYTES CRC32C`; the last line is `end
+//! CRC32C`, of all that stands before it.
 //!
 //! Locking: none.
 

@@ -69,6 +69,10 @@ impl NextIds {
     }
 }
 
+/// What a name's entry in a map takes beside the name, and a number's, in bytes.
+const NAME_BYTES: usize = 48;
+const NUMBER_BYTES: usize = 16;
+
 #[derive(Default)]
 struct State {
     names: BTreeMap<String, TableId>,
@@ -313,6 +317,15 @@ impl Dictionary {
         let mut state = self.state.lock();
         let id = *state.by_index.get(&index).ok_or(Error::NotFound)?;
         self.open_id(&mut state, id)
+    }
+
+    /// Memory of all definitions, in bytes, about.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let state = self.state.lock();
+        let specs: usize = state.specs.values().map(TableSpec::memory_bytes).sum();
+        // Each table's name stands in a map of its own, and each index's number.
+        let names: usize = state.names.keys().map(|name| NAME_BYTES + name.len()).sum();
+        (specs + names + state.by_index.len() * NUMBER_BYTES) as u64
     }
 
     fn open_id(&self, state: &mut State, id: TableId) -> Result<Arc<Table>> {

@@ -101,6 +101,22 @@ pub struct TableSpec {
     pub replaces: Option<String>,
 }
 
+impl TableSpec {
+    /// Memory that it takes, in bytes, about.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let indexes = self
+            .indexes
+            .iter()
+            .map(|i| size_of::<IndexSpec>() + i.name.len());
+        let replaces = self.replaces.as_ref().map_or(0, String::len);
+        size_of::<TableSpec>()
+            + self.name.len()
+            + self.definition.len()
+            + replaces
+            + indexes.sum::<usize>()
+    }
+}
+
 impl IndexSpec {
     /// An index that has no tree yet.
     pub fn new(name: &str, unique: bool, key_parts: u32) -> IndexSpec {

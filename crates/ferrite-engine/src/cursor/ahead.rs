@@ -11,22 +11,14 @@
 
 use super::{Cursor, Direction};
 use crate::rows::clustered_key;
+use ferrite_buffer::MissRate;
 use ferrite_tree::{Tree, Way};
 use ferrite_types::PageId;
-
-/// A row that was not in memory adds so much to the count; one that was takes 1 away.
-const MISS: u32 = 32;
-/// As high as the count goes.
-const MOST: u32 = 8 * MISS;
-/// The count at which it is worth looking for more: two rows that were not in memory within a few
-/// dozen.
-const WORTH: u32 = MISS + 1;
 
 /// What a cursor knows of the rows it fetches.
 #[derive(Default)]
 pub(super) struct RowsAhead {
-    /// See `MISS`.
-    misses: u32,
+    rate: MissRate,
     /// The leaves of the batch's rows are asked for.
     is_asked: bool,
     pages: Vec<PageId>,
@@ -40,11 +32,7 @@ impl RowsAhead {
 
     /// A row was fetched, with so many pages that were not in memory or were read ahead.
     pub(super) fn fetched(&mut self, misses: u64) {
-        match misses {
-            0 => self.misses = self.misses.saturating_sub(1),
-            _ => self.misses = (self.misses + MISS).min(MOST),
-        }
-        debug_assert!(self.misses <= MOST, "{} misses", self.misses);
+        self.rate.note(misses);
     }
 }
 
@@ -63,7 +51,7 @@ impl Cursor {
 
     /// The row of the current entry is about to be fetched, and those of the others in the batch.
     pub(super) fn ahead_of_rows(&mut self) {
-        if self.rows_ahead.misses >= WORTH && !self.rows_ahead.is_asked {
+        if self.rows_ahead.rate.is_high() && !self.rows_ahead.is_asked {
             self.ask_for_rows();
         }
     }

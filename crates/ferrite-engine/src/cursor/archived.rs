@@ -1,7 +1,7 @@
-//! An old snapshot's view of a leaf: its entries together with the archived entries of its keys (see the
-//! `delete_archive` module). The archived entries in a leaf's range may be millions, so one look takes a window of
-//! them, and the scan goes on behind it from a new look: under a latch taken anew, with an ear for
-//! KILL in between.
+//! An old snapshot's view of a leaf: its entries together with the archived entries of its keys
+//! (see the `delete_archive` module). The archived entries in a leaf's range may be millions, so
+//! one look takes a window of them, and the scan goes on behind it from a new look: under a latch
+//! taken anew, with an ear for KILL in between.
 
 use super::snapshot::Stop;
 use super::{Cursor, Direction, Item};

@@ -1,8 +1,9 @@
 //! A look at the other table of a foreign key (`rows/reference.rs`) whose answer is to stay.
 //!
-//! Locking: as a locking cursor, without a wait while the table is entered: its DROP would wait as well.
-//! What the cursor is refused is waited for outside, in the lock table, where deadlocks are found and the
-//! server is told who waits for whom (a parallel replica kills who has come too early).
+//! Locking: as a locking cursor, without a wait while the table is entered: its DROP would wait as
+//! well. What the cursor is refused is waited for outside, in the lock table, where deadlocks are
+//! found and the server is told who waits for whom (a parallel replica kills who has come too
+//! early).
 
 use super::{Cursor, ReadMode, Row, SeekMode, WaitMode};
 use crate::catalog::links::{Peer, RowEnd};

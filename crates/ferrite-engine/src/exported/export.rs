@@ -5,8 +5,8 @@
 //! | begun | a file under another name, `#export-HASH.ferrite.part` | it stays, and goes with the next export |
 //! | written | the file under its name, durable | it stays until somebody removes it |
 //!
-//! The caller keeps writers away. What a prepared transaction has changed is not in the file, which has the
-//! state before it.
+//! The caller keeps writers away. What a prepared transaction has changed is not in the file, which
+//! has the state before it.
 //!
 //! Locking: none; a cursor's latches.
 

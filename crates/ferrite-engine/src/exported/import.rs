@@ -6,11 +6,12 @@
 //! | begun, filled | empty; trees without a table | empty; the trees go at the next start |
 //! | taken | has all rows | has all rows: their records are before the definition's in the log |
 //!
-//! What is read is checked beyond its checksums: entries ascend, keys and rows fit a page, each row comes with
-//! the values that it names, and all indexes have the same rows. Whether a row's columns mean what the
-//! table's do, the layout's number says.
+//! What is read is checked beyond its checksums: entries ascend, keys and rows fit a page, each row
+//! comes with the values that it names, and all indexes have the same rows. Whether a row's columns
+//! mean what the table's do, the layout's number says.
 //!
-//! The caller keeps everybody away from the table; a prepared transaction that has changed it is waited for.
+//! The caller keeps everybody away from the table; a prepared transaction that has changed it is
+//! waited for.
 //!
 //! Locking: none of its own; see `fill`.
 

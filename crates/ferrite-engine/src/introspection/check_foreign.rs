@@ -1,8 +1,9 @@
 //! CHECK TABLE of a child: each row's parent is there.
 //!
-//! Both tables are read by one snapshot, which sees each constraint kept: what a transaction has left is
-//! whole when it commits. The child's index is read in its order, and each key in it is looked for in the
-//! parent's once, so that the work is that of the rows and nothing grows with them.
+//! Both tables are read by one snapshot, which sees each constraint kept: what a transaction has
+//! left is whole when it commits. The child's index is read in its order, and each key in it is
+//! looked for in the parent's once, so that the work is that of the rows and nothing grows with
+//! them.
 //!
 //! Locking: none but latches. The parent has no metadata lock: it is entered for each look, and if it is
 //! dropped or emptied meanwhile, that constraint is not looked at any further.

@@ -1,8 +1,8 @@
 //! What users, tools and tests look at.
 //!
-//! `status`: counters, transactions and snapshots as rows. `metric`, `wait_metrics`: figures. `wait_report`: waits and deadlocks as rows.
-//! `check`: CHECK TABLE. `check_foreign`: its foreign keys. `account`: who owns which page of values. `inspect`: for tests and the
-//! simulator.
+//! `status`: counters, transactions and snapshots as rows. `metric`, `wait_metrics`: figures.
+//! `memory`: memory by parts. `wait_report`: waits and deadlocks as rows. `check`: CHECK TABLE. `check_foreign`: its foreign
+//! keys. `account`: who owns which page of values. `inspect`: for tests and the simulator.
 //!
 //! Locking: see each file.
 
@@ -10,6 +10,7 @@ pub(crate) mod account;
 pub(crate) mod check;
 pub(crate) mod check_foreign;
 pub(crate) mod inspect;
+pub(crate) mod memory;
 pub(crate) mod metric;
 pub(crate) mod status;
 pub(crate) mod wait_metrics;

@@ -129,6 +129,11 @@ impl Engine {
             |name, value: &Counter, comment| counter(name, value.get(), "buffer", comment);
         vec![
             gauge(
+                "memory_bytes",
+                self.memory_bytes(),
+                "Bytes of memory that Ferrite has, the buffer pool included",
+            ),
+            gauge(
                 "buffer_pool_pages_total",
                 total,
                 "Size of the buffer pool in pages",

@@ -198,7 +198,9 @@ impl Engine {
 
     /// A buffer pool that has its new size is worth a line: a small one comes after a while.
     fn tell_of_resize(&self) {
-        if let Some(done) = self.pool.take_resized() {
+        let done = self.pool.take_resized();
+        // With a budget it changes all the time.
+        if let Some(done) = done.filter(|_| !self.has_memory_budget()) {
             let mib = |bytes: u64| bytes >> 20;
             let text = format!(
                 "the buffer pool has {} MiB now, it had {} MiB",
@@ -335,6 +337,8 @@ impl Engine {
         let mut archived = 0;
         let mut sweeps = Sweeps::default();
         let mut warned = false;
+        let mut memory = self.versions.memory_bytes();
+        let mut is_over = false;
         while !self.stopping() {
             thread::sleep_ms(50);
             self.tick();
@@ -342,9 +346,11 @@ impl Engine {
                 self.pool.end_patience();
             }
             self.txns.refresh_if_stale();
-            if self.versions.needs_retire() {
+            let now = self.versions.memory_bytes();
+            if self.versions.needs_retire() || now < memory {
                 self.versions.retire(&self.txns);
             }
+            memory = now;
             self.warn_of_spill(&mut warned);
             self.limit_history();
             rounds += 1;
@@ -354,6 +360,7 @@ impl Engine {
             }
             self.limit_history_memory(archived, look);
             if look {
+                self.keep_memory_budget(&mut is_over);
                 self.versions.free_seen(&self.txns);
                 self.sweep_when_due(&mut sweeps);
                 self.give_back(&mut held_most);

@@ -22,7 +22,7 @@ const LEAST_WITH_GRAVES: u64 = 1 << 30;
 impl Engine {
     /// Memory at which snapshots end, with `least` beyond the ring: see the head of the file.
     fn limit_with(&self, least: u64) -> u64 {
-        let ring = self.config.history_ring_bytes;
+        let ring = self.versions.memory_bytes() as u64;
         let beyond = match self.config.history_beyond_ring_bytes {
             0 => ring.max(least),
             bytes => bytes,

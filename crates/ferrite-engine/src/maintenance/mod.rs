@@ -1,13 +1,14 @@
 //! What goes on beside the sessions.
 //!
 //! `background`: every thread. `purge`: entries and values that nobody needs after a commit.
-//! `checkpoint`. `history_limit`: what history may take of memory. `scrub`: what was deleted is
-//! overwritten in the files.
+//! `checkpoint`. `history_limit`: what history may take of memory. `memory_budget`: what the buffer
+//! pool may. `scrub`: what was deleted is overwritten in the files.
 //!
 //! Locking: see each file.
 
 pub(crate) mod background;
 pub(crate) mod checkpoint;
 pub(crate) mod history_limit;
+pub(crate) mod memory_budget;
 pub(crate) mod purge;
 pub(crate) mod scrub;

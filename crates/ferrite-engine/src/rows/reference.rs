@@ -1,9 +1,9 @@
 //! Looking at the other table of a foreign key, after a row is written: is the parent there, is a
 //! child there?
 //!
-//! Each look reads the newest state of the index, whatever the session's snapshot or isolation, and takes no
-//! lock on the other table: the row that was written before is the lock. Why no orphan comes of
-//! that: `docs/internals/foreign_keys.md`.
+//! Each look reads the newest state of the index, whatever the session's snapshot or isolation, and
+//! takes no lock on the other table: the row that was written before is the lock. Why no orphan
+//! comes of that: `docs/internals/foreign_keys.md`.
 //!
 //! Invariant: the answer "there is none" rests on no entry of an active transaction. Nor does "there
 //! is a parent", unless the parent is there however that transaction ends, rolled back in part or whole.

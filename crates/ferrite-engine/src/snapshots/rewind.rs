@@ -1,7 +1,8 @@
 //! The database goes back to a snapshot, or forth again, while nobody has it open.
 //!
-//! 1. [`prepare`] writes what the database is to be, checkpoint, map, log and undo, under names that begin
-//!    with `rewind.`, and makes it durable. Nothing else has changed: the pages are where they were.
+//! 1. [`prepare`] writes what the database is to be, checkpoint, map, log and undo, under names
+//!    that begin with `rewind.`, and makes it durable. Nothing else has changed: the pages are
+//!    where they were.
 //! 2. The file `rewind.intent` gets its name. **This is the one step**: before it the database is what
 //!    it was, after it what it is to be.
 //! 3. [`finish`] puts the new files in place of the old ones and swaps the server's files; then the

@@ -191,6 +191,7 @@ impl Engine {
             flush_mode: AtomicU32::new(config.flush_log_at_commit),
             log_budget: AtomicU64::new(config.log_budget_bytes),
             max_history_bytes: AtomicU64::new(config.max_history_bytes),
+            memory_budget_bytes: AtomicU64::new(0),
             callbacks,
             storage,
             store: parts.store,

@@ -1,11 +1,11 @@
 //! Large transactions that a crash cut off: rolled back while the database is open.
 //!
-//! Small ones (`Config::background_undo_bytes`) are rolled back before anybody comes. Of a large one the rows stay locked by its
-//! id, as they were; writers wait for it as for any other holder. Versions of its rows died
-//! with the process, so a reader who needs an earlier state waits until the row is rolled
-//! back. A stop in the middle is harmless: each step is logged, and the next start goes on.
-//! One that cannot be rolled back (a damaged page) stays as it is until the next start; who waits
-//! for it gets the reason.
+//! Small ones (`Config::background_undo_bytes`) are rolled back before anybody comes. Of a large
+//! one the rows stay locked by its id, as they were; writers wait for it as for any other holder.
+//! Versions of its rows died with the process, so a reader who needs an earlier state waits until
+//! the row is rolled back. A stop in the middle is harmless: each step is logged, and the next
+//! start goes on. One that cannot be rolled back (a damaged page) stays as it is until the next
+//! start; who waits for it gets the reason.
 //!
 //! Locking: none of its own.
 

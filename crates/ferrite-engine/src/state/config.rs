@@ -70,6 +70,10 @@ pub struct Config {
 
 /// The smallest buffer pool.
 pub(crate) const SMALLEST_POOL_BYTES: u64 = 4 << 20;
+/// The smallest memory budget.
+pub(crate) const SMALLEST_BUDGET_BYTES: u64 = 64 << 20;
+/// The smallest memory for versions.
+pub(crate) const SMALLEST_RING_BYTES: u64 = 1 << 20;
 
 impl Default for Config {
     fn default() -> Config {

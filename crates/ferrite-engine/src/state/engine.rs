@@ -6,7 +6,9 @@ use crate::catalog::dictionary::Dictionary;
 use crate::log_records::xid::Xid;
 use crate::state::backup::BackupState;
 use crate::state::callbacks::Callbacks;
-use crate::state::config::{Config, SMALLEST_POOL_BYTES};
+use crate::state::config::{
+    Config, SMALLEST_BUDGET_BYTES, SMALLEST_POOL_BYTES, SMALLEST_RING_BYTES,
+};
 use crate::state::counters::Counters;
 use crate::state::losers::Losers;
 use crate::state::prepared::Prepared;
@@ -52,6 +54,8 @@ pub struct Engine {
     pub(crate) flush_mode: AtomicU32,
     pub(crate) log_budget: AtomicU64,
     pub(crate) max_history_bytes: AtomicU64,
+    /// All memory of the engine is to stay within so many bytes; 0: no such limit.
+    pub(crate) memory_budget_bytes: AtomicU64,
     pub(crate) checkpointing: Mutex<()>,
     /// Taken by who makes room on a full disk, before `checkpointing`. When that last failed, in
     /// us, and the bytes free and retired then.
@@ -297,7 +301,17 @@ impl Engine {
                 self.log.set_budget(value);
                 self.housekeeping.set();
             }
+            "buffer_pool_size" if self.has_memory_budget() => {
+                return Err(Error::BadConfig("ferrite_memory sets it".into()))
+            }
             "buffer_pool_size" if value >= SMALLEST_POOL_BYTES => self.pool.resize(value)?,
+            "memory" if value == 0 || value >= SMALLEST_BUDGET_BYTES => {
+                self.memory_budget_bytes.store(value, Ordering::SeqCst);
+            }
+            "memory" => return Err(Error::BadConfig("the least is 64 MiB; 0: no budget".into())),
+            "history_ring_size" if value >= SMALLEST_RING_BYTES => {
+                self.versions.set_memory(value as usize)
+            }
             "stall_threshold_ms" if value > 0 => {
                 ferrite_sync::waits::set_long_us(value.saturating_mul(1000))
             }
@@ -313,7 +327,6 @@ impl Engine {
             "lock_wait_timeout"
             | "purge_threads"
             | "write_threads"
-            | "history_ring_size"
             | "rollback_on_timeout"
             | "compression"
             | "stats_sample_pages" => {
@@ -324,6 +337,11 @@ impl Engine {
             _ => return Err(Error::BadConfig(format!("{name} = {value}"))),
         }
         Ok(())
+    }
+
+    /// The size of the buffer pool follows from the memory budget.
+    pub(crate) fn has_memory_budget(&self) -> bool {
+        self.memory_budget_bytes.load(Ordering::Relaxed) != 0
     }
 
     /// Reads these pages in the background, as a scan does with those it will need. For tests.

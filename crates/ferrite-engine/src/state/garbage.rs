@@ -12,7 +12,16 @@ use ferrite_sync::Arc;
 use ferrite_types::{PageId, UndoPosition};
 
 /// Pages remembered.
-const PAGES: usize = 32;
+const PAGE_BITS: u32 = 5;
+const PAGES: usize = 1 << PAGE_BITS;
+/// Pieces that a list keeps room for when it is empty.
+const KEPT_ROOM: usize = 1024;
+
+/// Where a page is remembered. The indexes of a table have their pages in extents of the same length, and
+/// fill them alike: what the lowest bits say, pages of all of them would say.
+fn place_of(page: PageId) -> usize {
+    (page.0.wrapping_mul(0x9E37_79B1) >> (u32::BITS - PAGE_BITS)) as usize
+}
 
 /// See the head of the file.
 pub(crate) struct GarbageList {
@@ -59,7 +68,7 @@ impl GarbageList {
         (table, number): (&Arc<Table>, usize),
         key: &[u8],
     ) {
-        let place = &mut self.pages[page.0 as usize % PAGES];
+        let place = &mut self.pages[place_of(page)];
         if place.0 == page {
             if let Some((_, Garbage::Entry { alone, .. })) = self.pieces.get_mut(place.1) {
                 *alone = false;
@@ -99,13 +108,16 @@ impl GarbageList {
     pub(crate) fn take(&mut self) -> Vec<Garbage> {
         self.forget_pages();
         debug_assert!(self.pieces.is_sorted_by_key(|(at, _)| *at));
-        self.pieces.drain(..).map(|(_, piece)| piece).collect()
+        let pieces = self.pieces.drain(..).map(|(_, piece)| piece).collect();
+        self.pieces.shrink_to(KEPT_ROOM);
+        pieces
     }
 
     /// None is left.
     pub(crate) fn clear(&mut self) {
         if !self.pieces.is_empty() {
             self.pieces.clear();
+            self.pieces.shrink_to(KEPT_ROOM);
             self.forget_pages();
         }
     }
@@ -117,5 +129,30 @@ impl GarbageList {
 
     fn forget_pages(&mut self) {
         self.pages = [(PageId::NONE, 0); PAGES];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{create, open};
+    use ferrite_io::sim::SimStorage;
+
+    #[test]
+    fn pages_of_indexes_that_fill_alike_have_one_piece_each() {
+        let engine = open(&SimStorage::new(1));
+        let table = create(&engine);
+        let mut list = GarbageList::default();
+        for n in 0..100u64 {
+            for index in 0..3u32 {
+                let page = PageId(64 * (5 + index) + (n / 50) as u32);
+                let at = UndoPosition(n * 3 + u64::from(index) + 1);
+                list.add_entry(at, page, (&table, 0), &n.to_be_bytes());
+            }
+        }
+        assert_eq!(list.take().len(), 6);
+        assert!(list.is_empty());
+        drop((list, table));
+        engine.close().unwrap();
     }
 }

@@ -4,10 +4,9 @@
 //! `engine`: owns all of it. `config`, `callbacks`: what the server sets and answers. `counters`.
 //! `transaction`: its id, phase and what it holds; of that, `slot`: what others see of it;
 //! `undo_list`; `touched` and `changed`: the indexes and tables it has changed; `garbage`: what it
-//! will leave. `prepared` and `losers`: those without a session. `purge_queue`: what is to be purged.
-//! `backup`: what is known of the backup that runs; `snapshots`: of those that are kept; `log_floor`: the
-//! log that either needs.
-//! `throttle`: what writes pay for the log's budget.
+//! will leave. `prepared` and `losers`: those without a session. `purge_queue`: what is to be
+//! purged. `backup`: what is known of the backup that runs; `snapshots`: of those that are kept;
+//! `log_floor`: the log that either needs. `throttle`: what writes pay for the log's budget.
 //!
 //! Locking: see each file.
 

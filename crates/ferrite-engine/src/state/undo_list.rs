@@ -316,6 +316,11 @@ impl UndoList {
         (&self.chunks, &self.tail)
     }
 
+    /// Memory that it takes, in bytes.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.tail.capacity() + self.chunks.capacity() * size_of::<Chunk>()
+    }
+
     fn base(&self) -> u64 {
         (self.chunks.len() * CHUNK_BYTES) as u64
     }
@@ -392,6 +397,15 @@ impl UndoList {
         let base = self.base();
         Ok(entry_before(&self.tail, self.tail.len())
             .map(|(start, entry)| (entry, UndoPosition(base + start as u64))))
+    }
+
+    /// The entry that ends at `end`, and where it begins, if it is in memory.
+    pub(crate) fn in_memory_before(&self, end: UndoPosition) -> Option<(UndoPosition, &[u8])> {
+        debug_assert!(end <= self.position(), "{end} is beyond the list");
+        let base = self.base();
+        let end = end.0.checked_sub(base)? as usize;
+        let (start, entry) = entry_before(&self.tail, end)?;
+        Some((UndoPosition(base + start as u64), entry))
     }
 
     /// Forgets the entry that [`UndoList::last`] gave, `left` being the position before it.

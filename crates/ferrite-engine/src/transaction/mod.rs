@@ -1,7 +1,9 @@
 //! A transaction from its first change to its end.
 //!
 //! `session`: one connection with its transaction, statement and savepoints. `visible`: which state
-//! of an entry it sees. `snapshot_isolation`: what it may not change any more. `row_values`: values out of line of a row change. `commit`, `rollback`: its end, by stages. `decide`: prepared ones without a session. `table_locks`: locks that are not of rows.
+//! of an entry it sees. `snapshot_isolation`: what it may not change any more. `row_values`: values
+//! out of line of a row change. `commit`, `rollback`: its end, by stages. `decide`: prepared ones
+//! without a session. `table_locks`: locks that are not of rows.
 //!
 //! Locking: see each file.
 
@@ -12,4 +14,5 @@ pub(crate) mod row_values;
 pub(crate) mod session;
 mod snapshot_isolation;
 mod table_locks;
+mod undo_ahead;
 pub(crate) mod visible;

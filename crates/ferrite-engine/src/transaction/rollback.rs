@@ -12,6 +12,8 @@ use crate::state::throttle::Eased;
 use crate::state::touched::Touched;
 use crate::state::transaction::{Phase, Transaction};
 use crate::transaction::session::Session;
+use crate::transaction::undo_ahead::UndoAhead;
+use ferrite_buffer::misses_here;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::kill_point;
 use ferrite_tree::record::Header;
@@ -184,39 +186,54 @@ impl Engine {
             stale,
             ..Work::default()
         };
-        let mut eased = Eased::default();
+        let (mut eased, mut ahead) = (Eased::default(), UndoAhead::new());
         loop {
             self.ease_off(&mut eased);
             if stale && self.stop.load(Ordering::SeqCst) {
                 return Err(Error::Interrupted);
             }
-            let left = {
-                let mut state = slot.state.lock();
-                assert_eq!(state.txn, txn, "the slot is of another transaction");
-                if state.undo.position() <= position {
-                    state.pause_rollback();
-                    return Ok(());
-                }
-                // The word is given: after a crash the rest goes, too, unasked.
-                if !(state.is_prepared() && ferrite_sync::mutant!("rollback.keep_xid")) {
-                    state.begin_rollback();
-                }
-                let (entry, left) = state
-                    .undo
-                    .last(&self.undo_area)?
-                    .ok_or_else(|| Error::Bug("undo list is broken".into()))?;
-                work.entry.clear();
-                work.entry.extend_from_slice(entry);
-                left
+            let Some(left) = self.next_undo(slot, txn, position, &mut work.entry, &mut ahead)?
+            else {
+                return Ok(());
             };
-            debug_assert!(
-                left >= position,
-                "an entry from {left} is across {position}"
-            );
+            ahead.ask(self)?;
             undo::encode_undone_header(txn, left, &mut work.prelude);
+            let misses = misses_here();
             self.undo_one(Undoing { slot, txn, left }, &mut work)?;
+            ahead.undone(misses_here() - misses);
             kill_point!("rollback.one_undone");
         }
+    }
+
+    /// Copies the last entry of a list to `into`; the position before it, or none if that is undone
+    /// back to `until`.
+    fn next_undo(
+        &self,
+        slot: &TxnSlot,
+        txn: TxnId,
+        until: UndoPosition,
+        into: &mut Vec<u8>,
+        ahead: &mut UndoAhead,
+    ) -> Result<Option<UndoPosition>> {
+        let mut state = slot.state.lock();
+        assert_eq!(state.txn, txn, "the slot is of another transaction");
+        if state.undo.position() <= until {
+            state.pause_rollback();
+            return Ok(None);
+        }
+        // The word is given: after a crash the rest goes, too, unasked.
+        if !(state.is_prepared() && ferrite_sync::mutant!("rollback.keep_xid")) {
+            state.begin_rollback();
+        }
+        let (entry, left) = state
+            .undo
+            .last(&self.undo_area)?
+            .ok_or_else(|| Error::Bug("undo list is broken".into()))?;
+        into.clear();
+        into.extend_from_slice(entry);
+        debug_assert!(left >= until, "an entry from {left} is across {until}");
+        ahead.look(&self.pool, &state.undo, left, until);
+        Ok(Some(left))
     }
 
     fn undo_one(&self, of: Undoing<'_>, work: &mut Work) -> Result<()> {

@@ -1,15 +1,16 @@
 //! The cipher of an encrypted file: AES-256 in XTS mode (IEEE 1619), as full-disk encryption has it.
 //!
-//! A unit of encryption is a sector of 512 bytes: what a disk writes as a whole, so a torn write leaves each unit
-//! old or new. The tweak is the file's identity and the sector's number. A file whose length is no multiple of
-//! that has a last unit of 16 to 527 bytes; one shorter than 16 bytes is as it is.
+//! A unit of encryption is a sector of 512 bytes: what a disk writes as a whole, so a torn write
+//! leaves each unit old or new. The tweak is the file's identity and the sector's number. A file
+//! whose length is no multiple of that has a last unit of 16 to 527 bytes; one shorter than 16
+//! bytes is as it is.
 //!
-//! A unit of zeros stays zeros, in both directions: space that was reserved, never written, punched or scrubbed reads
-//! as zeros. Who sees the files sees which sectors are zeros.
+//! A unit of zeros stays zeros, in both directions: space that was reserved, never written, punched
+//! or scrubbed reads as zeros. Who sees the files sees which sectors are zeros.
 //!
-//! The same plaintext in the same sector gives the same ciphertext: who sees a file twice sees which 16 bytes have
-//! changed. Nothing is authenticated beyond the checksums of what is encrypted: no protection from somebody
-//! who can write the files. Both are so with full-disk encryption.
+//! The same plaintext in the same sector gives the same ciphertext: who sees a file twice sees
+//! which 16 bytes have changed. Nothing is authenticated beyond the checksums of what is encrypted:
+//! no protection from somebody who can write the files. Both are so with full-disk encryption.
 //!
 //! Locking: none.
 

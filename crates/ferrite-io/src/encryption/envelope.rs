@@ -1,11 +1,12 @@
 //! The file `encryption`: the data key, encrypted with a key of the server's.
 //!
-//! Layout (512 bytes, little-endian): 0 magic, 8 version, 12 CRC32C of bytes 16..512, 16 number of the server's key,
-//! 20 its version, 24 nonce (12), 36 the encrypted data key (64) and its tag (16), 116 zeros. The key that encrypts
-//! is HKDF-SHA-256 of the server's; AES-256-GCM, with bytes 16..24 as what is authenticated beside.
+//! Layout (512 bytes, little-endian): 0 magic, 8 version, 12 CRC32C of bytes 16..512, 16 number of
+//! the server's key, 20 its version, 24 nonce (12), 36 the encrypted data key (64) and its tag
+//! (16), 116 zeros. The key that encrypts is HKDF-SHA-256 of the server's; AES-256-GCM, with bytes
+//! 16..24 as what is authenticated beside.
 //!
-//! Invariant: the file appears under its name complete or not at all (written aside, synced, renamed), so a
-//! rotation that is cut off leaves the old one. Locking: none.
+//! Invariant: the file appears under its name complete or not at all (written aside, synced,
+//! renamed), so a rotation that is cut off leaves the old one. Locking: none.
 
 use aes_gcm::aead::{AeadInOut, KeyInit};
 use aes_gcm::Aes256Gcm;

@@ -1,15 +1,15 @@
 //! One encrypted file.
 //!
-//! Whole sectors of a file that ends with a whole sector, which is how all files of pages and of the log are read and
-//! written, are decrypted where they were read to, and encrypted in a buffer of the thread's. Everything else
-//! goes through a copy of the units that it touches.
+//! Whole sectors of a file that ends with a whole sector, which is how all files of pages and of the
+//! log are read and written, are decrypted where they were read to, and encrypted in a buffer of the
+//! thread's. Everything else goes through a copy of the units that it touches.
 //!
-//! Invariants: the units of a file are those of its length (`cipher`): whoever changes a length that is, or becomes,
-//! no multiple of a sector encrypts the last unit anew, which is not safe against a crash. Files that are written that way are
-//! complete or of no use after one.
+//! Invariants: the units of a file are those of its length (`cipher`): whoever changes a length that is,
+//! or becomes, no multiple of a sector encrypts the last unit anew, which is not safe against a crash.
+//! Files that are written that way are complete or of no use after one.
 //!
-//! Locking: `odd`, over such a change, and over every call while the length is odd. Writes of parts of one sector through
-//! two handles at the same time are not kept apart.
+//! Locking: `odd`, over such a change, and over every call while the length is odd. Writes of parts of
+//! one sector through two handles at the same time are not kept apart.
 
 use std::cell::RefCell;
 
@@ -18,6 +18,7 @@ use ferrite_sync::{Arc, Mutex};
 use ferrite_types::{Error, Result};
 
 use super::cipher::{SectorCipher, LEAST, SECTOR};
+use crate::pass_on::pass_on_file;
 use crate::{AlignedBuf, Descriptor, StorageFile, BLOCK_BYTES};
 
 /// Bytes encrypted and written at once.
@@ -205,14 +206,6 @@ impl StorageFile for EncryptedFile {
         self.write_part(buf, offset)
     }
 
-    fn sync_data(&self) -> Result<()> {
-        self.inner.sync_data()
-    }
-
-    fn len(&self) -> Result<u64> {
-        self.inner.len()
-    }
-
     fn allocate(&self, offset: u64, len: u64) -> Result<()> {
         let end = offset + len;
         if self.is_even() && is_whole(end) {
@@ -245,14 +238,6 @@ impl StorageFile for EncryptedFile {
         }
     }
 
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn direct_io_active(&self) -> bool {
-        self.inner.direct_io_active()
-    }
-
     fn descriptor(&self) -> Option<Descriptor<'_>> {
         // Reads past this one are of whole sectors (`decode`), which an odd file may not have.
         self.inner.descriptor().filter(|_| self.is_even())
@@ -266,4 +251,6 @@ impl StorageFile for EncryptedFile {
         self.decrypt(buf, offset);
         Ok(())
     }
+
+    pass_on_file!(sync_data, len, name, direct_io_active);
 }

@@ -1,5 +1,5 @@
-//! Where the keys come from that data keys are kept with: the server's key management, or a file in the format of its plugin
-//! `file_key_management`, for programs that run without a server.
+//! Where the keys come from that data keys are kept with: the server's key management, or a file in
+//! the format of its plugin `file_key_management`, for programs that run without a server.
 //!
 //! Locking: none.
 

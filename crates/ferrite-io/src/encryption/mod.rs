@@ -1,8 +1,8 @@
 //! A directory whose files are encrypted: what is written through [`Encrypted`] is ciphertext beneath.
 //!
-//! One random key, the data key, encrypts all files of a database (`cipher`). It is kept in the directory,
-//! in the file [`NAME`], itself encrypted with a key of the server's key management (`envelope`).
-//! So a new key of the server's costs one small file, and a lost one the database.
+//! One random key, the data key, encrypts all files of a database (`cipher`). It is kept in the
+//! directory, in the file [`NAME`], itself encrypted with a key of the server's key management
+//! (`envelope`). So a new key of the server's costs one small file, and a lost one the database.
 //!
 //! Not encrypted: what must be readable before there is a key, and has nothing of a row ([`PLAIN`]).
 //!
@@ -17,7 +17,8 @@ mod keys;
 use ferrite_sync::{Arc, Mutex};
 use ferrite_types::{Error, Result};
 
-use crate::{IoStats, LockGuard, OpenMode, Storage, StorageFile};
+use crate::pass_on::pass_on_storage;
+use crate::{OpenMode, Storage, StorageFile};
 use cipher::{DataKey, SectorCipher};
 use envelope::Envelope;
 
@@ -179,14 +180,6 @@ impl Storage for Encrypted {
         Ok(Arc::new(file))
     }
 
-    fn exists(&self, name: &str) -> Result<bool> {
-        self.inner.exists(name)
-    }
-
-    fn remove(&self, name: &str) -> Result<()> {
-        self.inner.remove(name)
-    }
-
     fn rename(&self, from: &str, to: &str) -> Result<()> {
         // Under the other name it would be read with another tweak, or as it is.
         if is_plain(from) != is_plain(to) || identity(from) != identity(to) {
@@ -202,29 +195,19 @@ impl Storage for Encrypted {
         Ok(names)
     }
 
-    fn sync_dir(&self) -> Result<()> {
-        self.inner.sync_dir()
-    }
-
-    fn lock_exclusive(&self) -> Result<LockGuard> {
-        self.inner.lock_exclusive()
-    }
-
-    fn lock_file(&self, name: &str, alone: bool) -> Result<Option<LockGuard>> {
-        self.inner.lock_file(name, alone)
-    }
-
-    fn free_bytes(&self) -> Result<u64> {
-        self.inner.free_bytes()
-    }
-
-    fn stats(&self) -> &IoStats {
-        self.inner.stats()
-    }
-
     fn key_check(&self) -> Option<u64> {
         Some(self.cipher.key_check())
     }
+
+    pass_on_storage!(
+        exists,
+        remove,
+        sync_dir,
+        lock_exclusive,
+        lock_file,
+        free_bytes,
+        stats
+    );
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! Foreign keys in the dictionary: who refers to whom, whether a new constraint fits, what its
 //! tables have at hand. Stored changes: `foreign_change`.
 //!
-//! Invariant: each constraint is found by its child, and by the name of its parent, whether there is such
-//! a table or not. The names of constraints are taken once in a database. Copies (`#sql-...`) are
-//! children of nobody and take no names.
+//! Invariant: each constraint is found by its child, and by the name of its parent, whether there
+//! is such a table or not. The names of constraints are taken once in a database. Copies
+//! (`#sql-...`) are children of nobody and take no names.
 //!
 //! Locking: all under the dictionary's `state`; a table's links after it.
 

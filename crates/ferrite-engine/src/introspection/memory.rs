@@ -1,0 +1,135 @@
+//! Where the engine's memory is.
+//!
+//! The parts that can grow are told by those who have them; what the allocator has given out beyond
+//! them is one more part, so that the parts add up to all there is.
+//!
+//! Locking: that of the parts, one after the other.
+
+use crate::state::engine::Engine;
+use ferrite_sync::memory::heap_bytes;
+
+/// Memory of one part of the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryPart {
+    /// What it is called.
+    pub name: &'static str,
+    /// What it takes, in bytes.
+    pub bytes: u64,
+    /// What it may take, in bytes; 0: there is no limit of its own.
+    pub limit_bytes: u64,
+    /// What is in it.
+    pub meaning: &'static str,
+}
+
+const fn part(
+    name: &'static str,
+    bytes: u64,
+    limit_bytes: u64,
+    meaning: &'static str,
+) -> MemoryPart {
+    MemoryPart {
+        name,
+        bytes,
+        limit_bytes,
+        meaning,
+    }
+}
+
+impl Engine {
+    /// Memory by parts, the largest first as a rule; they add up to all that the core has. Looks at every
+    /// table's definition: for users, not for a loop.
+    pub fn memory(&self) -> Vec<MemoryPart> {
+        let (pages, headers) = self.pool.memory_bytes();
+        debug_assert!(
+            pages >= self.pool.size_bytes(),
+            "frames in use that are no memory"
+        );
+        let mut parts = self.heap_parts();
+        let known: u64 = parts.iter().map(|p| p.bytes).sum();
+        let rest = heap_bytes().saturating_sub(known);
+        parts.push(part(
+            "other",
+            rest,
+            0,
+            "buffers of sessions and threads, open tables, statistics",
+        ));
+        let pool = [
+            part(
+                "buffer pool",
+                pages,
+                self.pool.size_bytes(),
+                "pages of tables and indexes",
+            ),
+            part(
+                "page headers",
+                headers,
+                0,
+                "state and latch of each page of the buffer pool",
+            ),
+        ];
+        pool.into_iter().chain(parts).collect()
+    }
+
+    /// All memory that the core has, in bytes.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let (pages, headers) = self.pool.memory_bytes();
+        debug_assert!(headers > 0, "a pool without frames");
+        pages + headers + heap_bytes()
+    }
+
+    /// The parts that are in the heap.
+    fn heap_parts(&self) -> Vec<MemoryPart> {
+        let ring = self.versions.memory_bytes() as u64;
+        let directory = self.store.directory().memory_bytes() as u64;
+        let log = self.config.log_ring_bytes as u64;
+        let status = self.txns.ring_memory_bytes() as u64;
+        let locks = (
+            self.locks.memory_bytes() as u64,
+            self.locks.limit_bytes() as u64,
+        );
+        vec![
+            part(
+                "row versions",
+                self.versions.bytes(),
+                ring,
+                "row versions for consistent reads",
+            ),
+            part(
+                "deleted rows",
+                self.archived().1,
+                0,
+                "deleted rows that old snapshots need",
+            ),
+            part("locks", locks.0, locks.1, "row locks and gap locks"),
+            part(
+                "undo",
+                self.undo_memory_bytes(),
+                0,
+                "undo of running transactions",
+            ),
+            part(
+                "dictionary",
+                self.dict.memory_bytes(),
+                0,
+                "definitions of tables",
+            ),
+            part("page directory", directory, 0, "where each page is"),
+            part("log buffer", log, log, "redo log that is not yet written"),
+            part(
+                "transaction status",
+                status,
+                status,
+                "commit numbers of transactions",
+            ),
+        ]
+    }
+
+    /// Undo that is not in the file.
+    fn undo_memory_bytes(&self) -> u64 {
+        let slots: Vec<_> = self.slots.lock().clone();
+        let each = slots
+            .iter()
+            .map(|slot| slot.state.lock().undo.memory_bytes());
+        each.sum::<usize>() as u64
+    }
+}
