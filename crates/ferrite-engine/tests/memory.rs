@@ -1,0 +1,54 @@
+//! Parts of the engine's memory, against what the allocator has given out.
+
+mod common;
+
+use common::{database, delete, insert, metric, wait_until};
+use ferrite_engine::{Engine, Session};
+use ferrite_sync::memory::{heap_bytes, Counted};
+
+#[global_allocator]
+static COUNTED: Counted = Counted;
+
+const ROWS: u64 = 20_000;
+const TEXT: [u8; 10] = [b'x'; 10];
+
+fn part(engine: &Engine, name: &str) -> u64 {
+    let parts = engine.memory();
+    let found = parts.iter().find(|p| p.name == name);
+    found.unwrap_or_else(|| panic!("{name} in {parts:?}")).bytes
+}
+
+#[test]
+fn parts_add_up_and_tell_what_deleted_rows_take() {
+    let (_disk, engine, t, mut s) = database(71);
+    for n in 0..ROWS {
+        insert(&mut s, &t, n, &TEXT).unwrap();
+    }
+    s.commit(false).unwrap();
+    let mut old = Session::new(&engine, 0, 2);
+    old.open_snapshot();
+    let sum = engine.memory().iter().map(|p| p.bytes).sum::<u64>();
+    let all = metric(&engine, "memory_bytes");
+    assert!(sum.abs_diff(all) < all / 20, "{sum} of {all}");
+    for n in 0..ROWS {
+        delete(&mut s, &t, n, &TEXT).unwrap();
+    }
+    s.commit(false).unwrap();
+    wait_until("the end of purge", || {
+        metric(&engine, "history_list_length") == 0
+            && metric(&engine, "delete_archive_entries") > ROWS * 2
+    });
+    let (with, told) = (heap_bytes(), part(&engine, "deleted rows"));
+    drop(old);
+    wait_until("an empty archive", || {
+        metric(&engine, "delete_archive_entries") == 0
+    });
+    let taken = with.saturating_sub(heap_bytes());
+    assert_eq!(part(&engine, "deleted rows"), 0);
+    assert!(
+        told.abs_diff(taken) < taken / 4,
+        "{told} told, {taken} taken"
+    );
+    drop((s, t));
+    engine.close().unwrap();
+}
