@@ -277,7 +277,7 @@ static int prepare(THD *thd, ferrite_conn *conn) {
   /* In a commit of the server's own others might change what was read and come into the binary log
      first: a replica that runs the statements would then read what they have written. */
   if (conn->prepared && thd_sql_command(thd) == SQLCOM_XA_PREPARE)
-    fe_txn_release_reads(conn->session);
+    fe_txn_release_reads(conn->session, thd->rgi_slave != nullptr);
   return ferrite_to_ha_error(code, thd);
 }
 

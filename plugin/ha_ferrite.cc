@@ -221,10 +221,12 @@ static bool applies_row_events(const THD *thd) {
   return rgi && rgi->tables_to_lock;
 }
 
-/* DELETE changes the end of the row's period, and the row moves to another partition: it is written
-   there as it was read. */
-static bool moves_deleted_rows(const TABLE *table) {
-  return table->part_info && table->versioned();
+/* DELETE changes the end of the row's period. To another partition, and to a binary log without
+   full images, which has it as an UPDATE, the row is then written as it was read. */
+static bool writes_deleted_rows(const THD *thd, const TABLE *table) {
+  const bool is_logged_in_part =
+      opt_bin_log && thd->variables.binlog_row_image != BINLOG_ROW_IMAGE_FULL;
+  return table->versioned() && (table->part_info || is_logged_in_part);
 }
 
 void ha_ferrite::begin_statement(THD *thd) {
@@ -234,7 +236,7 @@ void ha_ferrite::begin_statement(THD *thd) {
   m_statement++;
   m_low_isolation = thd_tx_isolation(thd) <= ISO_READ_COMMITTED;
   m_dirty = thd_tx_isolation(thd) == ISO_READ_UNCOMMITTED;
-  m_whole_rows = applies_row_events(thd) || moves_deleted_rows(table);
+  m_whole_rows = applies_row_events(thd) || writes_deleted_rows(thd, table);
   m_autoinc_rows = 0;
   m_have_payload = false;
   /* init_table_handle_for_HANDLER() is not called for partitions. */

@@ -330,8 +330,9 @@ typedef struct {
 } fe_xid;
 fe_code fe_txn_prepare(fe_session *session, const fe_xid *xid);
 /* After an XA PREPARE statement of the client: releases shared locks and gap locks, unless the
-   transaction is SERIALIZABLE. Not for a commit with the binary log, whose order they keep. */
-void fe_txn_release_reads(fe_session *session);
+   transaction is SERIALIZABLE. Not for a commit with the binary log, whose order they keep. Of a
+   replica's worker: all locks but those of what it has changed, at any level. */
+void fe_txn_release_reads(fe_session *session, int is_replica);
 /* In memory: writes the commit record to the log buffer, makes it visible, releases
    locks. Never blocks, never fails. The log's order of these calls is the binlog's. */
 void fe_txn_commit_ordered(fe_session *session);

@@ -169,9 +169,13 @@ pub unsafe extern "C" fn fe_txn_prepare(session: *mut fe_session, xid: *const fe
 
 /// See the header.
 #[no_mangle]
-pub unsafe extern "C" fn fe_txn_release_reads(session: *mut fe_session) {
+pub unsafe extern "C" fn fe_txn_release_reads(session: *mut fe_session, is_replica: c_int) {
     // SAFETY: a valid handle.
-    unsafe { session_of(session) }.release_reads();
+    let session = unsafe { session_of(session) };
+    match is_replica != 0 {
+        true => session.release_all_but_changes(),
+        false => session.release_reads(),
+    }
 }
 
 /// See the header.

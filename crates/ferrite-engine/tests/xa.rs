@@ -4,7 +4,7 @@
 mod common;
 
 use common::{
-    check, create, create_as, database, delete, give_up, insert, key, open, scan, update,
+    check, create, create_as, database, delete, give_up, insert, key, metric, open, scan, update,
     wait_until,
 };
 
@@ -355,4 +355,59 @@ fn an_answered_rollback_outlives_a_crash() {
         assert_eq!(found, Err(Error::NotFound), "by xid: {by_xid}");
         engine.close().unwrap();
     }
+}
+
+/// What a replica's worker has prepared keeps nothing but its changes, and keeps those from a waiter
+/// that had stood behind a lock of its.
+#[test]
+fn a_replica_keeps_its_changes_alone() {
+    let (_disk, engine, t, mut s) = database(40);
+    for n in [1, 5, 9] {
+        insert(&mut s, &t, n, b"row").unwrap();
+    }
+    s.commit(false).unwrap();
+    s.begin_statement(Isolation::RepeatableRead);
+    let mut cursor = Cursor::new(&t, 0, ReadMode::Exclusive, WaitMode::Wait);
+    let mut more = cursor.first(&mut s).map(drop);
+    while more.is_ok() {
+        more = cursor.next(&mut s).map(drop);
+    }
+    update(&mut s, &t, 5, b"row", b"changed").unwrap();
+    let waiter = {
+        let (engine, t) = (engine.clone(), t.clone());
+        thread::spawn("waiter", move || {
+            let mut w = Session::new(&engine, 0, 2);
+            w.set_lock_wait_timeout_ms(20_000);
+            w.begin_statement(Isolation::RepeatableRead);
+            update(&mut w, &t, 5, b"changed", b"after it").unwrap();
+            w.commit(false).unwrap();
+        })
+    };
+    wait_until("somebody waits", || {
+        metric(&engine, "row_lock_current_waits") == 1
+    });
+    s.prepare(&xid("worker")).unwrap();
+    s.release_all_but_changes();
+    let mut other = Session::new(&engine, 0, 3);
+    other.set_lock_wait_timeout_ms(0);
+    other.begin_statement(Isolation::RepeatableRead);
+    update(&mut other, &t, 1, b"row", b"free").unwrap();
+    insert(&mut other, &t, 4, b"gap").unwrap();
+    insert(&mut other, &t, 99, b"end").unwrap();
+    assert_eq!(
+        update(&mut other, &t, 5, b"changed", b"no"),
+        Err(Error::LockTimeout)
+    );
+    other.commit(false).unwrap();
+    thread::sleep_ms(50);
+    assert!(!waiter.is_finished(), "it came past what is prepared");
+    s.commit_ordered();
+    s.commit_finish(true).unwrap();
+    waiter.join().unwrap();
+    let rows = scan(&mut s, &t, 0);
+    assert_eq!(rows[&5], b"after it");
+    s.commit(false).unwrap();
+    check(&engine, &t);
+    drop((cursor, s, other));
+    engine.close().unwrap();
 }

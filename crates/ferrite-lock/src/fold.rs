@@ -8,7 +8,7 @@ use ferrite_sync::Arc;
 use ferrite_types::{IndexId, Result};
 
 use crate::index_ranges::RangeId;
-use crate::mode::{missing, row_mask, Mask, Mode, Span, REC, REC_S};
+use crate::mode::{missing, row_mask, Mask, Mode, Span, REC};
 use crate::owner::{Handle, Owner};
 use crate::queue::Wakes;
 use crate::shard::{KeyRef, Locked, Outcome};
@@ -199,14 +199,14 @@ impl LockTable {
         true
     }
 
-    /// The owner's shared locks in sets go, as those in queues do. By the owner's thread.
-    pub(crate) fn release_shared_sets(&self, owner: &Arc<Owner>) {
+    /// The owner's locks of these modes in sets go, as those in queues do. By the owner's thread.
+    pub(crate) fn release_sets_of(&self, owner: &Arc<Owner>, modes: Mask) {
         let shards: Vec<u32> = owner.list.lock().sets.clone();
         for number in shards {
             // Under the list's mutex: nobody takes a lock out of a set meanwhile, to count it anew.
             let list = owner.list.lock();
             let mut shard = self.shard(number).lock();
-            let gone = shard.release_sets(owner, REC_S, &self.tally);
+            let gone = shard.release_sets(owner, modes, &self.tally);
             drop(shard);
             debug_assert!(!list.closing, "by the owner's thread");
             owner.count_gone(gone);

@@ -83,4 +83,5 @@ pub use info::{LockInfo, LockStats, WaitEdge};
 pub use journal::{Deadlock, DeadlockMember};
 pub use mode::{LockRequest, Mode, Span, TableMode};
 pub use owner::Owner;
+pub use prepare::AtPrepare;
 pub use table::{Attempt, Implicit, LockConfig, LockTable};

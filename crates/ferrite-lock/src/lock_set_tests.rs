@@ -128,7 +128,7 @@ fn a_prepared_transaction_keeps_what_it_may_have_changed() {
         let mode = if n % 2 == 0 { Shared } else { Exclusive };
         assert_eq!(ask(&t, &a, key, mode), Attempt::Granted);
     }
-    t.release_at_prepare(&a);
+    t.release_at_prepare(&a, crate::AtPrepare::Reads);
     assert_eq!(a.locks_held(), 50);
     for (n, key) in keys.iter().enumerate() {
         let blocked = ask(&t, &b, key, Exclusive) == Attempt::Blocked;

@@ -416,7 +416,8 @@ fn loom_unfold_at_prepare() {
             assert_eq!(w.grow(A, key, Shared, &mut range), Attempt::Held);
         }
         let others = [B, C].map(|o| w.spawn(move |w| w.look_and_change(o)));
-        w.table.release_at_prepare(&w.owners[A]);
+        w.table
+            .release_at_prepare(&w.owners[A], crate::AtPrepare::Reads);
         for other in others {
             other.join().unwrap();
         }

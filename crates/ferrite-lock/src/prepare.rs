@@ -2,13 +2,17 @@
 //! what it has read, not what it has changed. Nothing can be read any more, and the decision may
 //! be long in coming.
 //!
-//! | held | afterwards |
-//! | --- | --- |
-//! | record, exclusive; with its gap or without | stays |
-//! | record, shared; with its gap or without | goes |
-//! | gap alone, also behind the last record | goes |
-//! | range of shared next-key locks, set of shared record locks | goes |
-//! | range or set of exclusive ones; tables | stay |
+//! | held | [`AtPrepare::Reads`] | [`AtPrepare::AllButChanges`] |
+//! | --- | --- | --- |
+//! | record, exclusive; with its gap or without | stays | goes |
+//! | record, shared; with its gap or without | goes | goes |
+//! | gap alone, also behind the last record | goes | goes |
+//! | range of shared next-key locks, set of shared record locks | goes | goes |
+//! | range or set of exclusive ones | stays | goes |
+//! | tables | stay | stay |
+//!
+//! A changed record bears the transaction's id: it is locked as after a restart, and whoever is
+//! given its explicit lock meets the id and waits on (`LockTable::wait_for_implicit`).
 //!
 //! Locking: owner's list, then one shard or one stripe of ranges; each for some locks at a time.
 
@@ -16,7 +20,7 @@ use ferrite_sync::atomic::Ordering;
 use ferrite_sync::Arc;
 use ferrite_types::IndexId;
 
-use crate::mode::{Mask, GAP, REC, REC_X};
+use crate::mode::{Mask, GAP, REC, REC_S, REC_X};
 use crate::owner::{Handle, Owner};
 use crate::queue::Wakes;
 use crate::table::LockTable;
@@ -25,9 +29,19 @@ use crate::table_locks::TABLES;
 /// Locks looked at under one hold of the owner's list.
 const AT_ONCE: usize = 128;
 
+/// What goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtPrepare {
+    /// What guards reads only.
+    Reads,
+    /// All but what records themselves say. For a replica: its decision stands behind transactions
+    /// that met only the locks of changes where they ran first, and would never come past others.
+    AllButChanges,
+}
+
 /// The part of a lock that a prepared transaction does not need.
-fn not_needed(index: IndexId, held: Mask) -> Mask {
-    match index == TABLES || held & REC_X != 0 {
+fn not_needed(index: IndexId, held: Mask, goes: AtPrepare) -> Mask {
+    match index == TABLES || held & REC_X != 0 && goes == AtPrepare::Reads {
         true => 0,
         false => held & (REC | GAP),
     }
@@ -36,7 +50,7 @@ fn not_needed(index: IndexId, held: Mask) -> Mask {
 impl LockTable {
     /// Gives back what a prepared transaction does not need, and hands it to those who wait. By
     /// the owner's thread.
-    pub fn release_at_prepare(&self, owner: &Arc<Owner>) {
+    pub fn release_at_prepare(&self, owner: &Arc<Owner>, goes: AtPrepare) {
         if owner.locks_held() == 0 {
             return;
         }
@@ -45,25 +59,32 @@ impl LockTable {
             loop {
                 // Who comes in between may still unfold a range that is left.
                 let _list = owner.list.lock();
-                if !self.ranges.release_shared(owner, index, &self.tally) {
+                if !self
+                    .ranges
+                    .release_at_prepare(owner, index, goes, &self.tally)
+                {
                     break;
                 }
             }
         }
-        self.release_shared_sets(owner);
+        let modes = match goes {
+            AtPrepare::Reads => REC_S,
+            AtPrepare::AllButChanges => REC,
+        };
+        self.release_sets_of(owner, modes);
         let mut at = 0;
-        while self.release_some_at_prepare(owner, &mut at) {}
+        while self.release_some_at_prepare(owner, goes, &mut at) {}
     }
 
     /// False when all have been looked at.
-    fn release_some_at_prepare(&self, owner: &Arc<Owner>, at: &mut usize) -> bool {
+    fn release_some_at_prepare(&self, owner: &Arc<Owner>, goes: AtPrepare, at: &mut usize) -> bool {
         let mut wakes = Wakes::default();
         let mut list = owner.list.lock();
         for _ in 0..AT_ONCE {
             let Some(&lock) = list.locks.get(*at) else {
                 break;
             };
-            match self.shrink_at_prepare(owner, lock, &mut wakes) {
+            match self.shrink_at_prepare(owner, lock, goes, &mut wakes) {
                 true => {
                     list.locks.swap_remove(*at);
                     let before = owner.lock_count.fetch_sub(1, Ordering::Relaxed);
@@ -79,14 +100,20 @@ impl LockTable {
     }
 
     /// True when nothing is left of the lock.
-    fn shrink_at_prepare(&self, owner: &Arc<Owner>, h: Handle, wakes: &mut Wakes) -> bool {
+    fn shrink_at_prepare(
+        &self,
+        owner: &Arc<Owner>,
+        h: Handle,
+        goes: AtPrepare,
+        wakes: &mut Wakes,
+    ) -> bool {
         let mut shard = self.shard(h.shard).lock();
         let Some(queue) = shard.queue(h.slot) else {
             return false;
         };
-        let mask = not_needed(queue.index, queue.held_by(owner));
+        let mask = not_needed(queue.index, queue.held_by(owner), goes);
         assert!(
-            mask & REC_X == 0,
+            mask & REC_X == 0 || goes == AtPrepare::AllButChanges,
             "the lock on a changed row goes at prepare"
         );
         mask != 0 && shard.remove(h.slot, owner, mask, &self.tally, wakes)
@@ -96,7 +123,7 @@ impl LockTable {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use crate::tests::{ask_in_thread, is_clean, owners, table, IX, LONG};
-    use crate::{Attempt, LockRequest, Mode, NoHooks, Span, TableMode};
+    use crate::{AtPrepare, Attempt, LockRequest, Mode, NoHooks, Span, TableMode};
     use ferrite_types::TableId;
     use Mode::{Exclusive, Shared};
     use Span::{Gap, InsertIntention, NextKey, Record};
@@ -124,7 +151,7 @@ mod tests {
         t.try_lock(&a, LockRequest::new(IX, &keys[0], Exclusive, Record))
             .unwrap();
         let waiter = ask_in_thread(&t, &b, b"\0\x06", Exclusive, Record, LONG);
-        t.release_at_prepare(&a);
+        t.release_at_prepare(&a, AtPrepare::Reads);
         waiter.join().unwrap().unwrap();
         for (n, key) in keys.iter().enumerate() {
             let stays = n == 0 || n % 6 == 1 || n % 6 == 3;
@@ -158,7 +185,7 @@ mod tests {
             t.try_lock_in_range(&a, IX, &key(n), Exclusive, &mut range)
                 .unwrap();
         }
-        t.release_at_prepare(&a);
+        t.release_at_prepare(&a, AtPrepare::Reads);
         let free = |n| {
             t.try_lock(&b, LockRequest::new(IX, &key(n), Exclusive, NextKey))
                 .unwrap()
@@ -167,6 +194,28 @@ mod tests {
         assert_eq!(free(120), Attempt::Blocked);
         t.release_all(&a);
         assert_eq!(free(120), Attempt::Granted);
+        t.release_all(&b);
+        is_clean(&t);
+    }
+
+    #[test]
+    fn a_replica_keeps_tables_alone() {
+        let t = table();
+        let [a, b] = owners();
+        let keys: Vec<[u8; 2]> = (0..300u16).map(u16::to_be_bytes).collect();
+        for (n, key) in keys.iter().enumerate() {
+            let mode = if n % 2 == 0 { Shared } else { Exclusive };
+            let span = [Record, NextKey, Gap][n % 3];
+            t.try_lock(&a, LockRequest::new(IX, key, mode, span))
+                .unwrap();
+        }
+        t.table_lock(&a, TableId(9), TableMode::IntentExclusive, LONG, &NoHooks)
+            .unwrap();
+        let waiter = ask_in_thread(&t, &b, b"\0\x01", Exclusive, Record, LONG);
+        t.release_at_prepare(&a, AtPrepare::AllButChanges);
+        waiter.join().unwrap().unwrap();
+        assert_eq!(a.locks_held(), 1);
+        t.release_all(&a);
         t.release_all(&b);
         is_clean(&t);
     }

@@ -36,6 +36,7 @@ use ferrite_types::IndexId;
 use crate::index_ranges::{mask_of, name, Hasher, IndexRanges, Range, RangeId};
 use crate::mode::{missing, row_mask, Mask, Mode, Span};
 use crate::owner::Owner;
+use crate::prepare::AtPrepare;
 use crate::shard::{KeyRef, Tally};
 
 /// Counters of ranges, by index modulo this; and stripes. A model has one: loom looks at each.
@@ -307,17 +308,29 @@ impl Ranges {
         true
     }
 
-    /// Some shared ranges of an owner in an index go. Under its list mutex. False: none is left.
-    pub fn release_shared(&self, owner: &Arc<Owner>, index: IndexId, tally: &Tally) -> bool {
+    /// Some ranges of an owner in an index go, of those that do at prepare. Under its list mutex. False:
+    /// none is left.
+    pub fn release_at_prepare(
+        &self,
+        owner: &Arc<Owner>,
+        index: IndexId,
+        goes: AtPrepare,
+        tally: &Tally,
+    ) -> bool {
         let mut stripe = self.stripe(index).lock();
         let Some(ranges) = stripe.get_mut(&index) else {
             return false;
         };
-        let some: Vec<u32> = ranges.owners.get(&name(owner)).map_or(Vec::new(), |own| {
-            own[0].values().copied().take(AT_ONCE).collect()
+        let sets = 0..match goes {
+            AtPrepare::Reads => 1,
+            AtPrepare::AllButChanges => 2,
+        };
+        let some: Vec<(usize, u32)> = ranges.owners.get(&name(owner)).map_or(Vec::new(), |own| {
+            let of = |set: usize| own[set].values().map(move |slot| (set, *slot));
+            sets.flat_map(of).take(AT_ONCE).collect()
         });
-        for slot in &some {
-            let gone = ranges.take(0, *slot, tally);
+        for (set, slot) in &some {
+            let gone = ranges.take(*set, *slot, tally);
             assert!(
                 gone.is_some_and(|range| Arc::ptr_eq(&range.data.owner, owner)),
                 "another's range goes at prepare"

@@ -37,4 +37,4 @@ pub use ahead::{ReadAhead, Way};
 pub use ferrite_buffer::Keep;
 pub use leaf::{LeafMut, LeafRef, Scratch};
 pub use merge::is_worth_merging;
-pub use tree::{Tree, TreeStats};
+pub use tree::Tree;

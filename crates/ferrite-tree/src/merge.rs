@@ -219,7 +219,6 @@ impl Tree {
         kill_point!("tree.after_merge_logged");
         left.bytes_mut().copy_from_slice(&bytes);
         self.pool.publish_image(pair.parent, image, None);
-        self.stats.merges.inc();
     }
 
     fn ops(&self, pair: &Pair, bytes: &[u8]) -> Vec<u8> {
@@ -289,7 +288,6 @@ impl Tree {
             .free_pages(&[prelude, &self.ops(pair, bytes)], &stamp, vec![right]);
         self.pool.publish_image(pair.left, left_image, None);
         self.pool.publish_image(pair.parent, parent_image, None);
-        self.stats.merges.inc();
         Ok(())
     }
 }

@@ -229,7 +229,6 @@ impl Tree {
             let guard = (id == page).then_some(&*leaf);
             work.pool.publish_image(id, frame, guard);
         }
-        self.stats.splits.inc();
     }
 }
 

@@ -15,7 +15,7 @@ use ferrite_buffer::{InnerRef, Keep, Node, Pool};
 use ferrite_sync::atomic::{AtomicBool, Ordering};
 use ferrite_sync::epoch::EpochGuard;
 use ferrite_sync::waits::{waiting, Of, Reason};
-use ferrite_sync::{thread, Arc, Counter, Mutex, MutexGuard};
+use ferrite_sync::{thread, Arc, Mutex, MutexGuard};
 use ferrite_types::format::record_kind;
 use ferrite_types::{Error, IndexId, PageId, Result};
 
@@ -26,17 +26,6 @@ const YIELDS: u32 = 1000;
 /// Restarts after that, each after 1 ms: more than any change of structure takes.
 const PAUSES: u32 = 30_000;
 
-/// What a tree counts.
-#[derive(Default)]
-pub struct TreeStats {
-    /// Leaf or inner splits.
-    pub splits: Counter,
-    /// Merged pairs of pages.
-    pub merges: Counter,
-    /// Ways down that had to start again.
-    pub restarts: Counter,
-}
-
 /// One B+tree.
 pub struct Tree {
     pub(crate) pool: Arc<Pool>,
@@ -46,8 +35,6 @@ pub struct Tree {
     pub(crate) structure: Mutex<()>,
     /// Its table is dropped; its pages are gone or about to go.
     closed: AtomicBool,
-    /// Counters.
-    pub stats: TreeStats,
 }
 
 /// Where a way down is to end.
@@ -122,7 +109,6 @@ impl Tree {
             root,
             structure: Mutex::new(()),
             closed: AtomicBool::new(false),
-            stats: TreeStats::default(),
         }
     }
 
@@ -265,7 +251,6 @@ impl Tree {
     /// # Errors
     /// `TableChanged` when the tree is closed; `Corrupt` after far too many tries.
     pub(crate) fn restart(&self, tries: &mut Tries) -> Result<()> {
-        self.stats.restarts.inc();
         self.check_open()?;
         tries.0 += 1;
         if tries.0 <= YIELDS {

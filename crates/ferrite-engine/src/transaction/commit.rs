@@ -27,7 +27,7 @@ use crate::state::engine::Engine;
 use crate::state::slot::Isolation;
 use crate::state::transaction::{Phase, Transaction};
 use crate::transaction::session::Session;
-use ferrite_lock::Owner;
+use ferrite_lock::{AtPrepare, Owner};
 use ferrite_redo::CommitAck;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{kill_point, NoWait};
@@ -288,8 +288,19 @@ impl Session {
     /// must stand in the binary log after this transaction. Not at SERIALIZABLE either, where the
     /// order of commits is that of the locks.
     pub fn release_reads(&mut self) {
-        if self.txn.phase() == Phase::Prepared && self.isolation != Isolation::Serializable {
-            self.engine.locks.release_at_prepare(&self.txn.owner);
+        if self.isolation != Isolation::Serializable {
+            self.release_locks(AtPrepare::Reads);
+        }
+    }
+
+    /// As [`Session::release_reads`], of a replica's worker: all explicit locks go. See [`AtPrepare`].
+    pub fn release_all_but_changes(&mut self) {
+        self.release_locks(AtPrepare::AllButChanges);
+    }
+
+    fn release_locks(&mut self, goes: AtPrepare) {
+        if self.txn.phase() == Phase::Prepared {
+            self.engine.locks.release_at_prepare(&self.txn.owner, goes);
         }
     }
 
