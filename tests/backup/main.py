@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import resource
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -480,6 +482,37 @@ def _damaged(server: Server, home: Path, seed: int) -> None:
         shutil.rmtree(copy)
     taken.close()
     _say("damaged and missing files are named")
+    _restore_fails(taken.ferrite, home / "again")
+
+
+def _small_files() -> None:
+    """For a program whose disk is to be too small."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+
+
+def _restore_fails(backup: Path, into: Path) -> None:
+    """Nothing is left of it, and the next one works; what a killed one leaves is told."""
+    tool, made = os.environ["FERRITE_BACKUP"], into / "#ferrite"
+    command = [tool, "restore", "--quiet", str(backup), "--into", str(into)]
+    into.mkdir()
+    run = subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=_small_files)
+    if run.returncode != 2 or made.exists() or "File too large" not in run.stderr:
+        raise Failed(f"restore to a disk that is too small: exit code {run.returncode}: {run.stderr}")
+    made.mkdir()
+    (made / "store.0000").write_bytes(b"cut off")
+    code, text = _run(*command)
+    if code != 2 or "has no whole database in it" not in text:
+        raise Failed(f"restore after one that was killed: exit code {code}: {text}")
+    shutil.rmtree(made)
+    code, text = _run(*command)
+    if code:
+        raise Failed(f"restore: exit code {code}: {text}")
+    code, text = _run(*command)
+    if code != 2 or not text.strip().endswith("#ferrite exists"):
+        raise Failed(f"restore over a database: exit code {code}: {text}")
+    shutil.rmtree(into)
+    _say("a restore that fails leaves nothing")
 
 
 def main() -> int:

@@ -31,7 +31,8 @@ fn begin(handle: &fe_engine, plan: &Plan) -> Result<()> {
     let base = match plan.base.is_empty() {
         true => None,
         false => Some(BackupPlace {
-            storage: backup_in(&plan.base, &ServerKeys::of(&handle.callbacks))?,
+            storage: backup_in(&plan.base, &ServerKeys::of(&handle.callbacks))
+                .map_err(|e| of_base(&plan.base, e))?,
             name: plan.base.clone(),
         }),
     };
@@ -52,6 +53,15 @@ fn begin(handle: &fe_engine, plan: &Plan) -> Result<()> {
         }
     }
     begun
+}
+
+/// What is wrong with the base, not with the database that is backed up.
+fn of_base(dir: &str, e: Error) -> Error {
+    match e {
+        Error::BadConfig(text) => Error::BadConfig(format!("the base {dir}: {text}")),
+        Error::Corrupt(text) => Error::Corrupt(format!("the base {dir}: {text}")),
+        other => other,
+    }
 }
 
 /// A backup of an encrypted database is encrypted with the same data key.

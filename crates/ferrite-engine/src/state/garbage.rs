@@ -108,7 +108,8 @@ impl GarbageList {
     pub(crate) fn take(&mut self) -> Vec<Garbage> {
         self.forget_pages();
         debug_assert!(self.pieces.is_sorted_by_key(|(at, _)| *at));
-        let pieces = self.pieces.drain(..).map(|(_, piece)| piece).collect();
+        let pieces: Vec<_> = self.pieces.drain(..).map(|(_, piece)| piece).collect();
+        debug_assert!(self.pieces.is_empty(), "pieces are purged twice");
         self.pieces.shrink_to(KEPT_ROOM);
         pieces
     }

@@ -299,6 +299,7 @@ impl Session {
     }
 
     fn release_locks(&mut self, goes: AtPrepare) {
+        debug_assert!(self.txn.phase() != Phase::Active, "its reads are not over");
         if self.txn.phase() == Phase::Prepared {
             self.engine.locks.release_at_prepare(&self.txn.owner, goes);
         }

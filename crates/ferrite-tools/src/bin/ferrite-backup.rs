@@ -135,14 +135,53 @@ fn info(dir: &Path, keys: &dyn KeySource) -> Result<()> {
 fn restore(options: &Restore, keys: &dyn KeySource) -> Result<()> {
     let into = options.into.join("#ferrite");
     if into.exists() {
-        return Err(Error::BadConfig(format!("{} exists", into.display())));
+        return Err(in_the_way(&into));
     }
     let chain = open(&options.backups.dirs, keys)?;
-    chain.verify(&mut progress(&options.backups, "verified"))?;
+    let found = chain.verify(&mut progress(&options.backups, "verified"))?;
     // A key that is not there is found out before there is a directory.
     let encryption = encryption_of(options, keys)?;
     let real = RealStorage::new(&into)?;
-    let lock = real.lock_exclusive()?;
+    let done =
+        has_room(&real, &found).and_then(|()| restore_into(options, &chain, real, encryption));
+    if done.is_err() {
+        // The directory is this restore's own; on a full disk nothing of it is to stay.
+        let _ = std::fs::remove_dir_all(&into);
+    }
+    tell("restored", &done?);
+    Ok(())
+}
+
+/// Why nothing is restored over a directory.
+fn in_the_way(into: &Path) -> Error {
+    let whole = into.join("superblock").exists();
+    let rest = match whole {
+        true => "",
+        false => " and has no whole database in it, as after a restore that was cut off: remove it, and restore again",
+    };
+    Error::BadConfig(format!("{} exists{rest}", into.display()))
+}
+
+/// A disk that is too small is told before it is full.
+fn has_room(to: &dyn Storage, found: &ChainSummary) -> Result<()> {
+    let (needed, free) = (found.page_bytes + found.log_bytes, to.free_bytes()?);
+    match needed <= free {
+        true => Ok(()),
+        false => Err(Error::DiskFull(format!(
+            "{} MiB are restored, {} MiB are free",
+            needed.div_ceil(1 << 20),
+            free >> 20
+        ))),
+    }
+}
+
+fn restore_into(
+    options: &Restore,
+    chain: &Chain,
+    real: RealStorage,
+    encryption: Option<Encryption>,
+) -> Result<ChainSummary> {
+    let _lock = real.lock_exclusive()?;
     let beneath: Arc<dyn Storage> = Arc::new(real);
     let to = match encryption {
         None => beneath,
@@ -151,10 +190,7 @@ fn restore(options: &Restore, keys: &dyn KeySource) -> Result<()> {
             Arc::new(encryption.view(beneath))
         }
     };
-    let summary = chain.restore(&to, &mut progress(&options.backups, "restored"))?;
-    drop(lock);
-    tell("restored", &summary);
-    Ok(())
+    chain.restore(&to, &mut progress(&options.backups, "restored"))
 }
 
 /// How what is restored is to be encrypted.
