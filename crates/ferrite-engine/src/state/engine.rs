@@ -32,6 +32,9 @@ use std::collections::BTreeMap;
 /// tried again, in us.
 const RETRY_US: u64 = 500_000;
 
+/// Versions take no more than one part of the memory budget of so many.
+const RING_SHARE: u64 = 4;
+
 /// One open database.
 pub struct Engine {
     pub(crate) config: Config,
@@ -56,6 +59,8 @@ pub struct Engine {
     pub(crate) max_history_bytes: AtomicU64,
     /// All memory of the engine is to stay within so many bytes; 0: no such limit.
     pub(crate) memory_budget_bytes: AtomicU64,
+    /// What versions may take of memory, as it was set.
+    pub(crate) history_ring_bytes: AtomicU64,
     pub(crate) checkpointing: Mutex<()>,
     /// Taken by who makes room on a full disk, before `checkpointing`. When that last failed, in
     /// us, and the bytes free and retired then.
@@ -307,10 +312,12 @@ impl Engine {
             "buffer_pool_size" if value >= SMALLEST_POOL_BYTES => self.pool.resize(value)?,
             "memory" if value == 0 || value >= SMALLEST_BUDGET_BYTES => {
                 self.memory_budget_bytes.store(value, Ordering::SeqCst);
+                self.give_memory_to_versions();
             }
             "memory" => return Err(Error::BadConfig("the least is 64 MiB; 0: no budget".into())),
             "history_ring_size" if value >= SMALLEST_RING_BYTES => {
-                self.versions.set_memory(value as usize)
+                self.history_ring_bytes.store(value, Ordering::SeqCst);
+                self.give_memory_to_versions();
             }
             "stall_threshold_ms" if value > 0 => {
                 ferrite_sync::waits::set_long_us(value.saturating_mul(1000))
@@ -342,6 +349,19 @@ impl Engine {
     /// The size of the buffer pool follows from the memory budget.
     pub(crate) fn has_memory_budget(&self) -> bool {
         self.memory_budget_bytes.load(Ordering::Relaxed) != 0
+    }
+
+    /// Versions get what was set for them, and no more than a part of the budget: they can be written
+    /// out.
+    fn give_memory_to_versions(&self) {
+        let set = self.history_ring_bytes.load(Ordering::SeqCst);
+        let budget = self.memory_budget_bytes.load(Ordering::SeqCst);
+        let bytes = match budget {
+            0 => set,
+            budget => set.min(budget / RING_SHARE),
+        };
+        debug_assert!(bytes >= SMALLEST_RING_BYTES, "{bytes} bytes for versions");
+        self.versions.set_memory(bytes as usize);
     }
 
     /// Reads these pages in the background, as a scan does with those it will need. For tests.
