@@ -408,9 +408,7 @@ fn one_that_is_given_up_is_not_decided() {
             break;
         }
         let whole = rng.chance(1, 2);
-        if !whole {
-            disk.power_off_after(rng.between(1, 30));
-        }
+        disk.power_off_after(if whole { 5000 } else { rng.between(1, 30) });
         let gave_up = rewind::give_up(&storage, "p");
         disk.power_off_after(u64::MAX / 2);
         disk.crash(&mut rng);

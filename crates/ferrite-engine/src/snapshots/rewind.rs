@@ -211,7 +211,11 @@ fn present_bytes(storage: &dyn Storage) -> Result<u64> {
     let mut names = storage.list()?;
     names.retain(|n| n.starts_with("checkpoint.") || n.starts_with("map."));
     debug_assert!(names.iter().all(|n| is_state(n)), "{names:?}");
-    let bytes = |name: &String| storage.open(name, OpenMode::ReadOnly, false)?.len();
+    let bytes = |name: &String| match storage.open(name, OpenMode::ReadOnly, false) {
+        // The database is open, and replaces them.
+        Err(Error::NotFound) => Ok(0),
+        file => file?.len(),
+    };
     names.iter().map(bytes).sum()
 }
 
@@ -351,19 +355,8 @@ pub fn give_up(storage: &Arc<dyn Storage>, present: &str) -> Result<bool> {
     Ok(true)
 }
 
-/// Step 3, if a rewind was decided: the snapshots it goes to, and that of what was the present. Before
-/// the database is opened.
-///
-/// # Errors
-/// `Corrupt`: a file of it is damaged or missing. `DiskFull`, `Io`: it can be repeated.
-pub fn finish(
-    storage: &Arc<dyn Storage>,
-    server: Option<&dyn DataDirectory>,
-) -> Result<Option<(String, String)>> {
-    let Some(intent) = intent_of(storage)? else {
-        clear(storage)?;
-        return Ok(None);
-    };
+/// Files of the present go, those that were prepared take their names. Can be repeated.
+fn put_in_place(storage: &Arc<dyn Storage>, intent: &Intent) -> Result<()> {
     let new = aside(storage);
     for name in storage.list()? {
         let stays = ferrite_sync::mutant!("rewind.old_files_stay");
@@ -381,6 +374,24 @@ pub fn finish(
     }
     storage.sync_dir()?;
     kill_point!("rewind.in_place");
+    debug_assert!(is_pending(&**storage)?, "the intent goes last");
+    Ok(())
+}
+
+/// Step 3, if a rewind was decided: the snapshots it goes to, and that of what was the present. Before
+/// the database is opened.
+///
+/// # Errors
+/// `Corrupt`: a file of it is damaged or missing. `DiskFull`, `Io`: it can be repeated.
+pub fn finish(
+    storage: &Arc<dyn Storage>,
+    server: Option<&dyn DataDirectory>,
+) -> Result<Option<(String, String)>> {
+    let Some(intent) = intent_of(storage)? else {
+        clear(storage)?;
+        return Ok(None);
+    };
+    put_in_place(storage, &intent)?;
     if let Some(server) = server {
         let read = |name: &str| {
             let from = files_of(storage, name);
@@ -390,7 +401,7 @@ pub fn finish(
         server_files::swap(server, &read(&intent.from)?, &read(&intent.to)?)?;
         kill_point!("rewind.server_files_swapped");
     }
-    new.remove(INTENT)?;
+    aside(storage).remove(INTENT)?;
     // Before anything is written: with an intent that comes back, this would be done again.
     storage.sync_dir()?;
     kill_point!("rewind.done");
