@@ -28,7 +28,7 @@ cmd_rewind() {
     rewind_go || {
         local status=$?
         [[ -z $ran ]] || rewind_start
-        ferrite_die "the rewind failed with code $status" "the reason is above; nothing has changed"
+        ferrite_die "the rewind failed with code $status" "the reason is above; nothing has changed, unless it says so"
     }
     [[ -z $ran ]] || rewind_start
     rewind_binlog "$ran"

@@ -5,8 +5,9 @@ mod common;
 use common::*;
 use ferrite_engine::snapshots::{rewind, ServerState};
 use ferrite_engine::{DdlCaller, Engine, Session, Table};
-use ferrite_io::sim::{FileDamage, SimStorage};
+use ferrite_io::sim::{FileDamage, IoEvent, IoOp, SimStorage};
 use ferrite_io::Storage;
+use ferrite_sync::atomic::{AtomicU64, Ordering};
 use ferrite_sync::random::Rng;
 use ferrite_sync::Arc;
 use ferrite_types::Error;
@@ -283,6 +284,152 @@ fn a_rewind_that_is_cut_off_after_it_was_decided() {
         assert!(calls < 1000, "no end");
     }
     assert!(calls > 8, "{calls} calls");
+}
+
+fn remains(disk: &SimStorage) -> Vec<String> {
+    let mut names = disk.boot().list().unwrap();
+    names.retain(|n| n.starts_with("rewind."));
+    names
+}
+
+/// At calls of the disk before a rewind was decided, the power goes: the next start removes what it left.
+#[test]
+fn what_a_rewind_left_before_it_was_decided_goes_at_a_start() {
+    let (disk, rows) = two_snapshots(29);
+    let mut rng = Rng::new(29);
+    let closed = disk.snapshot();
+    let (mut left, mut calls) = (0, 5);
+    loop {
+        disk.restore(&closed);
+        disk.power_off_after(calls);
+        let storage: Arc<dyn Storage> = Arc::new(disk.boot());
+        let done = rewind::prepare(&storage, "s", "p", None);
+        disk.power_off_after(u64::MAX / 2);
+        disk.crash(&mut rng);
+        if rewind::is_pending(&disk.boot()).unwrap() {
+            break;
+        }
+        assert!(done.is_err(), "lost at call {calls}");
+        left += remains(&disk).len();
+        let engine = open(&disk);
+        assert_eq!(remains(&disk), [""; 0], "cut off at call {calls}");
+        assert_eq!(names(&engine), ["s", "p"]);
+        assert_eq!(rows_of(&engine, "d/t"), rows);
+        engine.close().unwrap();
+        calls += 7;
+        assert!(calls < 5000, "no end");
+    }
+    assert!(left > 0, "there was nothing to remove");
+}
+
+/// A database with the snapshots s and p, closed, and its rows.
+fn two_snapshots(seed: u64) -> (SimStorage, Rows) {
+    let (disk, engine, t, mut s) = database(seed);
+    let (mut rows, mut rng) = (Rows::new(), Rng::new(seed));
+    change(&mut s, &t, &mut rows, &mut rng, 10);
+    take(&engine, "s").unwrap();
+    change(&mut s, &t, &mut rows, &mut rng, 10);
+    take(&engine, "p").unwrap();
+    drop((s, t));
+    engine.close().unwrap();
+    (disk, rows)
+}
+
+/// What stops a rewind is known before the present becomes a snapshot, and nothing is written for that.
+#[test]
+fn a_target_is_checked_before_anything_is_written() {
+    let (disk, _) = two_snapshots(31);
+    let storage: Arc<dyn Storage> = Arc::new(disk.boot());
+    let files = storage.list().unwrap();
+    assert_eq!(rewind::check_target(&storage, "s", None), Ok(()));
+    assert!(matches!(
+        rewind::check_target(&storage, "none", None),
+        Err(Error::BadConfig(_))
+    ));
+    disk.set_capacity(Some(disk.used_bytes() + (1 << 20)));
+    let full = rewind::check_target(&storage, "s", None);
+    assert!(matches!(full, Err(Error::DiskFull(_))), "{full:?}");
+    disk.set_capacity(None);
+    let whole = disk.snapshot();
+    let of_it: Vec<&String> = (files.iter())
+        .filter(|f| f.starts_with("snapshot.s.") && !f.ends_with("manifest"))
+        .collect();
+    assert!(of_it.len() >= 6, "{of_it:?}");
+    for file in of_it {
+        disk.restore(&whole);
+        let storage: Arc<dyn Storage> = Arc::new(disk.boot());
+        disk.corrupt(file, 0, 1).unwrap();
+        match rewind::check_target(&storage, "s", None) {
+            Err(Error::Corrupt(text)) => assert!(text.contains(file.as_str()), "{text}"),
+            // As long as no page of it was written.
+            Ok(()) if disk.contents(file).unwrap().is_empty() => {}
+            other => panic!("{file}: {other:?}"),
+        }
+        disk.restore(&whole);
+        let storage: Arc<dyn Storage> = Arc::new(disk.boot());
+        storage.remove(file).unwrap();
+        match rewind::check_target(&storage, "s", None) {
+            Err(Error::Corrupt(text)) => assert!(text.contains(file.as_str()), "{text}"),
+            other => panic!("{file}: {other:?}"),
+        }
+        assert_eq!(remains(&disk), [""; 0]);
+    }
+}
+
+/// The n-th call of the disk fails, those of the log left out: it would end the process. Reads are none of
+/// them, and what was asked of the disk before this stays.
+fn fail_call(disk: &SimStorage, n: u64) {
+    let calls = AtomicU64::new(0);
+    disk.set_hook(Some(Arc::new(move |event: &IoEvent<'_>| {
+        let counts = event.op != IoOp::Read && !event.name.starts_with("rewind.redo");
+        match counts && calls.fetch_add(1, Ordering::SeqCst) == n {
+            true => Err(Error::Io("a call that fails".into())),
+            false => Ok(()),
+        }
+    })));
+}
+
+/// The preparation fails at each call of the disk in turn and is given up, until the power goes at some call
+/// of that. The snapshot of the present is gone then, or the rewind is decided: never both.
+#[test]
+fn one_that_is_given_up_is_not_decided() {
+    let (disk, rows) = two_snapshots(37);
+    let closed = disk.snapshot();
+    let mut rng = Rng::new(37);
+    let (mut dropped, mut decided) = (0, 0);
+    for n in 0.. {
+        assert!(n < 500, "no end");
+        disk.restore(&closed);
+        let storage: Arc<dyn Storage> = Arc::new(disk.boot());
+        fail_call(&disk, n);
+        let done = rewind::prepare(&storage, "s", "p", None);
+        disk.set_hook(None);
+        if done.is_ok() {
+            break;
+        }
+        let whole = rng.chance(1, 2);
+        disk.power_off_after(if whole { 5000 } else { rng.between(1, 30) });
+        let gave_up = rewind::give_up(&storage, "p");
+        disk.power_off_after(u64::MAX / 2);
+        disk.crash(&mut rng);
+        let storage: Arc<dyn Storage> = Arc::new(disk.boot());
+        let went = rewind::finish(&storage, None).unwrap().is_some();
+        let engine = open(&disk);
+        let kept = names(&engine);
+        if whole && !went && gave_up != Ok(false) {
+            assert_eq!((gave_up, kept.len()), (Ok(true), 1), "call {n}");
+            dropped += 1;
+        } else if went || gave_up == Ok(false) {
+            assert_ne!(gave_up, Ok(true), "call {n}");
+            assert_eq!(kept, ["s", "p"], "call {n}: no way back");
+            decided += 1;
+        }
+        assert_eq!(kept[0], "s", "call {n}");
+        assert!(went || rows_of(&engine, "d/t") == rows, "call {n}");
+        engine.close().unwrap();
+        engine.check_space().unwrap();
+    }
+    assert!(dropped > 5 && decided > 0, "{dropped}, {decided}");
 }
 
 /// Beside a backup, one begun before the other either way.

@@ -136,7 +136,7 @@ pub fn lay_out(
         own.remove(&left)?;
     }
     kill_point!("beside.emptied");
-    rewind::check_room(&**own, &manifest)?;
+    rewind::check_room(&**own, &manifest, 0)?;
     for head in ["checkpoint.", "map."] {
         copy_back(&*from, manifest.file_starting(head)?, &**own)?;
     }

@@ -127,6 +127,20 @@ fn alone(from: &dyn Storage, name: &str) -> Result<Vec<LockGuard>> {
     Ok(guards)
 }
 
+/// It is no snapshot any more, durably: then what it held may be free. The caller is alone with it.
+fn end(from: &dyn Storage) -> Result<()> {
+    for head in [manifest::NAME, manifest::LOST] {
+        if from.exists(head)? {
+            from.remove(head)?;
+        }
+    }
+    kill_point!("snapshot.drop_begun");
+    from.sync_dir()?;
+    kill_point!("snapshot.drop_durable");
+    debug_assert!(!from.exists(manifest::NAME)?, "it is not gone");
+    Ok(())
+}
+
 fn read_runs(from: &dyn Storage, manifest: &Manifest) -> Result<GranuleRuns> {
     let bytes = crate::backup::files::read_whole(from, manifest.file(HELD)?)?;
     let bad = || Error::Corrupt(format!("{HELD}: unreadable"));
@@ -217,15 +231,7 @@ impl Engine {
         if early {
             self.hold_rest(name);
         }
-        for head in [manifest::NAME, manifest::LOST] {
-            if from.exists(head)? {
-                from.remove(head)?;
-            }
-        }
-        kill_point!("snapshot.drop_begun");
-        from.sync_dir()?;
-        kill_point!("snapshot.drop_durable");
-        debug_assert!(!from.exists(manifest::NAME)?, "{name} is not gone");
+        end(&*from)?;
         self.snapshots.remove(name);
         if !early {
             self.hold_rest(name);

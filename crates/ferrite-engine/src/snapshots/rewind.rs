@@ -21,12 +21,12 @@
 //! Locking: the caller has the directory.
 
 use super::server_files::{self, DataDirectory, ServerFiles};
-use super::{check_name, files_of, manifest, Manifest, SERVER};
+use super::{alone, check_name, end, files_of, manifest, remove_files, Manifest, PREFIX, SERVER};
 use crate::backup::chain::{copy_back, restore_undo};
 use crate::backup::files::{self, LOG, UNDO};
 use crate::backup::sealed;
 use crate::state::undo_list::NAME as UNDO_SPILL;
-use ferrite_io::{Prefixed, Storage};
+use ferrite_io::{OpenMode, Prefixed, Storage};
 use ferrite_redo::{Log, LogConfig};
 use ferrite_sync::{kill_point, Arc};
 use ferrite_types::{Error, Result};
@@ -93,6 +93,50 @@ pub fn is_pending(storage: &dyn Storage) -> Result<bool> {
     storage.exists(&format!("{ASIDE}{INTENT}"))
 }
 
+/// The snapshot that the database goes to when a rewind that was cut off is finished.
+///
+/// # Errors
+/// `Corrupt`: it cannot be finished, because of a file that the text names. `Io`.
+pub fn pending(storage: &Arc<dyn Storage>) -> Result<Option<String>> {
+    Ok(intent_of(storage)?.map(|intent| intent.to))
+}
+
+/// Before the database is opened: what was never decided goes.
+///
+/// # Errors
+/// `InUse`: a rewind must be finished first. `Io`.
+pub(crate) fn none_pending(storage: &Arc<dyn Storage>) -> Result<()> {
+    if is_pending(&**storage)? {
+        let text = "a rewind was begun and is not finished";
+        return Err(Error::InUse(text.into()));
+    }
+    // What stays takes room and nothing else; the next start tries again.
+    let _ = clear(storage);
+    Ok(())
+}
+
+/// What was decided and is not finished. Each file of it is there, under either name.
+fn intent_of(storage: &Arc<dyn Storage>) -> Result<Option<Intent>> {
+    let new = aside(storage);
+    if !new.exists(INTENT)? {
+        return Ok(None);
+    }
+    let bad = || Error::Corrupt(format!("{ASIDE}{INTENT}: unreadable"));
+    let text = sealed::read(&*new, INTENT)?;
+    // The first time the fault may be one of reading.
+    let intent = match Intent::decode(&text) {
+        Some(intent) => intent,
+        None => Intent::decode(&sealed::read(&*new, INTENT)?).ok_or_else(bad)?,
+    };
+    for name in &intent.files {
+        if !new.exists(name)? && !storage.exists(name)? {
+            return Err(Error::Corrupt(format!("{ASIDE}{name} is missing")));
+        }
+    }
+    debug_assert!(intent.to != intent.from, "there and back");
+    Ok(Some(intent))
+}
+
 pub(super) fn snapshot(
     storage: &Arc<dyn Storage>,
     name: &str,
@@ -101,7 +145,10 @@ pub(super) fn snapshot(
     let from = files_of(storage, name);
     let named = |e| match e {
         Error::NotFound => Error::BadConfig(format!("there is no snapshot {name}")),
-        Error::Corrupt(text) => Error::Corrupt(format!("snapshot {name}: {text}")),
+        // The text begins with the file.
+        Error::Corrupt(text) => {
+            Error::Corrupt(format!("snapshot {name} is damaged: {PREFIX}{name}.{text}"))
+        }
         other => other,
     };
     let manifest = Manifest::read(&*from).map_err(named)?;
@@ -115,12 +162,70 @@ pub(super) fn files_of_server(from: &dyn Storage, manifest: &Manifest) -> Result
     server_files::read(from, manifest.file(SERVER)?)
 }
 
+/// What [`prepare`] would refuse, before the present becomes a snapshot: nothing is written. `known`: the
+/// server's files of the present.
+///
+/// # Errors
+/// As [`prepare`].
+pub fn check_target(
+    storage: &Arc<dyn Storage>,
+    to: &str,
+    server: Option<(&dyn DataDirectory, &ServerFiles)>,
+) -> Result<()> {
+    let (from, manifest) = target(storage, to)?;
+    if let Some((server, known)) = server {
+        check_clashes(server, known, &*from, &manifest)?;
+    }
+    check_room(&**storage, &manifest, present_bytes(&**storage)?)
+}
+
+fn target(storage: &Arc<dyn Storage>, to: &str) -> Result<(Arc<dyn Storage>, Manifest)> {
+    if is_pending(&**storage)? {
+        return Err(Error::InUse("another rewind is not finished".into()));
+    }
+    let (from, manifest) = snapshot(storage, to)?;
+    debug_assert!(manifest.log_start <= manifest.info.position, "{to}");
+    Ok((from, manifest))
+}
+
+/// No table of the snapshot is another engine's now.
+fn check_clashes(
+    server: &dyn DataDirectory,
+    known: &ServerFiles,
+    from: &dyn Storage,
+    manifest: &Manifest,
+) -> Result<()> {
+    let to = &manifest.info.name;
+    let files = files_of_server(from, manifest)?;
+    match server_files::clashes(server, known, &files)?.first() {
+        None => Ok(()),
+        Some(path) => Err(Error::BadConfig(format!(
+            "{path} is of another engine now, and of FERRITE in snapshot {to}: rename or drop that \
+             table first"
+        ))),
+    }
+}
+
+/// Room for the snapshot of the present: its checkpoint is written anew, and copied.
+fn present_bytes(storage: &dyn Storage) -> Result<u64> {
+    let mut names = storage.list()?;
+    names.retain(|n| n.starts_with("checkpoint.") || n.starts_with("map."));
+    debug_assert!(names.iter().all(|n| is_state(n)), "{names:?}");
+    let bytes = |name: &String| match storage.open(name, OpenMode::ReadOnly, false) {
+        // The database is open, and replaces them.
+        Err(Error::NotFound) => Ok(0),
+        file => file?.len(),
+    };
+    names.iter().map(bytes).sum()
+}
+
 /// Steps 1 and 2: the database is `to` from here on; `present` is the snapshot that was taken of it
-/// just before. Call [`finish`] then.
+/// just before. Call [`finish`] then; if it failed, [`give_up`].
 ///
 /// # Errors
 /// `BadConfig`: there is no such snapshot, or a table of it has become another engine's. `Corrupt`: it
-/// is damaged. `InUse`: another rewind is not finished. `DiskFull`, `Io`. Nothing has changed.
+/// is damaged. `InUse`: another rewind is not finished. `DiskFull`, `Io`. Nothing has changed, unless the
+/// rewind is pending.
 pub fn prepare(
     storage: &Arc<dyn Storage>,
     to: &str,
@@ -128,27 +233,18 @@ pub fn prepare(
     server: Option<&dyn DataDirectory>,
 ) -> Result<()> {
     assert!(to != present, "there and back");
-    if is_pending(&**storage)? {
-        return Err(Error::InUse("another rewind is not finished".into()));
-    }
+    let (from, manifest) = target(storage, to)?;
     clear(storage)?;
-    let (from, manifest) = snapshot(storage, to)?;
     let (now, now_manifest) = snapshot(storage, present)?;
     if manifest.uuid != now_manifest.uuid {
         let text = format!("snapshot {to} is of another database");
         return Err(Error::Corrupt(text));
     }
     if let Some(server) = server {
-        let files = files_of_server(&*from, &manifest)?;
         let known = files_of_server(&*now, &now_manifest)?;
-        if let Some(path) = server_files::clashes(server, &known, &files)?.first() {
-            return Err(Error::BadConfig(format!(
-                "{path} is of another engine now, and of FERRITE in snapshot {to}: rename or drop \
-                 that table first"
-            )));
-        }
+        check_clashes(server, &known, &*from, &manifest)?;
     }
-    check_room(&**storage, &manifest)?;
+    check_room(&**storage, &manifest, 0)?;
     let into = aside(storage);
     for head in ["checkpoint.", "map."] {
         copy_back(&*from, manifest.file_starting(head)?, &*into)?;
@@ -171,9 +267,9 @@ pub fn prepare(
 }
 
 /// There is room for copies of the snapshot's files, and its log with a file in reserve: [`write_log`]
-/// would wait for it.
-pub(super) fn check_room(to: &dyn Storage, manifest: &Manifest) -> Result<()> {
-    let need: u64 = manifest.files.iter().map(|f| f.bytes).sum();
+/// would wait for it. `more`: bytes for something else.
+pub(super) fn check_room(to: &dyn Storage, manifest: &Manifest, more: u64) -> Result<()> {
+    let need = more + manifest.files.iter().map(|f| f.bytes).sum::<u64>();
     let room = to.free_bytes()?;
     debug_assert!(manifest.log_segment_bytes > 0, "a log of no size");
     match room < need + 2 * manifest.log_segment_bytes {
@@ -239,27 +335,29 @@ fn clear(storage: &Arc<dyn Storage>) -> Result<()> {
     }
 }
 
-/// Step 3, if a rewind was decided: the snapshots it goes to, and that of what was the present. Before
-/// the database is opened.
+/// After [`prepare`] failed: what it has left goes, and the snapshot of the present with it. False: the
+/// rewind is decided all the same, and the snapshot stays: it is the way back.
 ///
 /// # Errors
-/// `Corrupt`: a file of it is damaged or missing. `DiskFull`, `Io`: it can be repeated.
-pub fn finish(
-    storage: &Arc<dyn Storage>,
-    server: Option<&dyn DataDirectory>,
-) -> Result<Option<(String, String)>> {
-    let new = aside(storage);
-    if !new.exists(INTENT)? {
-        clear(storage)?;
-        return Ok(None);
+/// `InUse`: the snapshot is open in another server. `Io`. It is dropped or whole.
+pub fn give_up(storage: &Arc<dyn Storage>, present: &str) -> Result<bool> {
+    check_name(present)?;
+    if is_pending(&**storage)? {
+        return Ok(false);
     }
-    let bad = || Error::Corrupt(format!("{ASIDE}{INTENT}: unreadable"));
-    let text = sealed::read(&*new, INTENT)?;
-    // The first time the fault may be one of reading.
-    let intent = match Intent::decode(&text) {
-        Some(intent) => intent,
-        None => Intent::decode(&sealed::read(&*new, INTENT)?).ok_or_else(bad)?,
-    };
+    // What stays of either goes at the next start.
+    let _ = clear(storage);
+    let now = files_of(storage, present);
+    let _alone = alone(&*now, present)?;
+    end(&*now)?;
+    let _ = remove_files(&*now);
+    debug_assert!(!is_pending(&**storage)?, "decided after it was given up");
+    Ok(true)
+}
+
+/// Files of the present go, those that were prepared take their names. Can be repeated.
+fn put_in_place(storage: &Arc<dyn Storage>, intent: &Intent) -> Result<()> {
+    let new = aside(storage);
     for name in storage.list()? {
         let stays = ferrite_sync::mutant!("rewind.old_files_stay");
         if is_state(&name) && !intent.files.contains(&name) && !stays {
@@ -276,6 +374,24 @@ pub fn finish(
     }
     storage.sync_dir()?;
     kill_point!("rewind.in_place");
+    debug_assert!(is_pending(&**storage)?, "the intent goes last");
+    Ok(())
+}
+
+/// Step 3, if a rewind was decided: the snapshots it goes to, and that of what was the present. Before
+/// the database is opened.
+///
+/// # Errors
+/// `Corrupt`: a file of it is damaged or missing. `DiskFull`, `Io`: it can be repeated.
+pub fn finish(
+    storage: &Arc<dyn Storage>,
+    server: Option<&dyn DataDirectory>,
+) -> Result<Option<(String, String)>> {
+    let Some(intent) = intent_of(storage)? else {
+        clear(storage)?;
+        return Ok(None);
+    };
+    put_in_place(storage, &intent)?;
     if let Some(server) = server {
         let read = |name: &str| {
             let from = files_of(storage, name);
@@ -285,7 +401,7 @@ pub fn finish(
         server_files::swap(server, &read(&intent.from)?, &read(&intent.to)?)?;
         kill_point!("rewind.server_files_swapped");
     }
-    new.remove(INTENT)?;
+    aside(storage).remove(INTENT)?;
     // Before anything is written: with an intent that comes back, this would be done again.
     storage.sync_dir()?;
     kill_point!("rewind.done");

@@ -53,11 +53,7 @@ impl Engine {
     ) -> Result<Arc<Engine>> {
         config.validate()?;
         let lock = storage.lock_exclusive()?;
-        if rewind::is_pending(&*storage)? {
-            return Err(Error::InUse(
-                "a rewind was begun and is not finished".into(),
-            ));
-        }
+        rewind::none_pending(&storage)?;
         let storage = Arc::new(Watched::new(storage));
         let started = time::now_us();
         match Store::open(storage.clone(), Engine::store_config(&config)) {

@@ -1,11 +1,12 @@
 //! `ferrite-check`: verifies a database that no server has open, or rescues its rows.
 //!
-//! Exit codes: 0 sound (or everything rescued), 1 damage found, 2 could not run.
+//! Exit codes: 0 sound (or everything rescued), 1 damage found, 2 could not run, also because a rewind
+//! is to be finished first.
 //! Invariant: nothing is written into the data directory. Locking: a shared lock on the
 //! directory for as long as it runs, so that no server starts meanwhile.
 
 use clap::Parser;
-use ferrite_engine::snapshots::beside;
+use ferrite_engine::snapshots::{beside, rewind};
 use ferrite_io::{ReadOnly, RealStorage, Storage};
 use ferrite_sync::Arc;
 use ferrite_tools::check::{check, summary};
@@ -48,8 +49,7 @@ struct Options {
 fn main() -> ExitCode {
     let options = Options::parse();
     match run(&options) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(1),
+        Ok(code) => code,
         Err(e) => failed(&options, &e),
     }
 }
@@ -64,25 +64,61 @@ fn engine_dir(dir: &Path) -> PathBuf {
     }
 }
 
-fn run(options: &Options) -> Result<bool> {
+fn run(options: &Options) -> Result<ExitCode> {
     let real = RealStorage::existing(&engine_dir(&options.dir))?;
     let _lock = real.lock_shared()?;
     beside::check_none(&real)?;
     let storage = keys::open(real, &*options.keys.read()?)?;
     let storage: Arc<dyn Storage> = Arc::new(ReadOnly::new(storage));
+    if is_amid_rewind(options, &storage)? {
+        return Ok(ExitCode::from(2));
+    }
     let progress = Arc::new(match options.quiet {
         true => Progress::silent(),
         false => Progress::on_terminal(),
     });
-    match &options.salvage {
-        None => run_check(options, &storage, &progress),
+    let is_whole = match &options.salvage {
+        None => run_check(options, &storage, &progress)?,
         Some(to) => {
             let mut out = DirOutput::new(to)?;
             let result = salvage(&storage, options.scan, &mut out, &progress)?;
             print_salvage(options, &result);
-            Ok(result.is_whole())
+            result.is_whole()
         }
+    };
+    Ok(ExitCode::from(u8::from(!is_whole)))
+}
+
+/// A database amid a rewind is neither what it was nor what it is to be: nothing can be said of it, and
+/// that is no damage. Only a scan reads neither.
+///
+/// # Errors
+/// `Corrupt`: the rewind cannot be finished. `Io`.
+fn is_amid_rewind(options: &Options, storage: &Arc<dyn Storage>) -> Result<bool> {
+    let text = match rewind::pending(storage) {
+        Ok(None) => return Ok(false),
+        Ok(Some(to)) => format!(
+            "a rewind to {to} was cut off; the next start of the server finishes it, or \
+             ferrite-rewind --finish"
+        ),
+        Err(Error::Corrupt(why)) => {
+            let text = format!("a rewind was cut off and cannot be finished: {why}");
+            if !options.scan {
+                return Err(Error::Corrupt(text));
+            }
+            text
+        }
+        Err(e) => return Err(e),
+    };
+    match options.scan {
+        true => eprintln!(
+            "ferrite-check: {text}. The newest state of each page is salvaged, whichever it is of"
+        ),
+        false => eprintln!(
+            "ferrite-check: {text}. Nothing was verified or salvaged: run this again then"
+        ),
     }
+    Ok(!options.scan)
 }
 
 fn run_check(

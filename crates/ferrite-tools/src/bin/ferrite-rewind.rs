@@ -2,15 +2,15 @@
 //!
 //! Exit codes: 0 done, 1 a snapshot is damaged, 2 could not run: then nothing has changed, unless it
 //! says otherwise.
-//! Invariants: the present is kept as a snapshot before anything changes; the change is one step
-//! (`ferrite-engine/src/snapshots/rewind.rs`). Locking: a lock on the directory of the data while it is
+//! Invariants: the present is kept as a snapshot before anything changes, and not kept if nothing does; the
+//! change is one step (`ferrite-engine/src/snapshots/rewind.rs`). Locking: a lock on the directory of the data while it is
 //! not open.
 
 use clap::Parser;
 use ferrite_engine::snapshots::server_files::{self, DataDirectory, RealDirectory};
 use ferrite_engine::snapshots::{beside, rewind, ServerState};
 use ferrite_engine::{Callbacks, Config, Engine, LogLevel};
-use ferrite_io::RealStorage;
+use ferrite_io::{RealStorage, Storage};
 use ferrite_sync::{time, Arc};
 use ferrite_tools::keys::{self, KeyOptions};
 use ferrite_types::{Error, Result};
@@ -89,30 +89,12 @@ fn run(options: &Options) -> Result<()> {
     if options.finish {
         return Ok(());
     }
-    let engine = Engine::open(Config::default(), storage.clone(), Arc::new(Told))?;
-    let done = match (&options.to, options.list) {
-        (Some(to), false) => keep_present(&engine, &server, options, to).map(Some),
-        _ => {
-            for kept in engine.kept_snapshots() {
-                println!(
-                    "{}{}",
-                    kept.name,
-                    if kept.lost.is_empty() { "" } else { " (lost)" }
-                );
-            }
-            Ok(None)
-        }
+    let to = match &options.to {
+        Some(to) if !options.list => to,
+        _ => return list(&storage),
     };
-    let closed = engine.close();
-    drop(engine);
-    let (Some(present), Some(to)) = (done?, &options.to) else {
-        return closed;
-    };
-    closed?;
-    let lock = storage.lock_exclusive()?;
-    rewind::prepare(&storage, to, &present, Some(&server))?;
-    rewind::finish(&storage, Some(&server))?;
-    drop(lock);
+    let present = keep_present(&storage, &server, options, to)?;
+    go(&storage, &server, to, &present)?;
     println!(
         "the database is {to} now; what it was before is kept as snapshot {present} ({} ms)",
         (time::now_us() - begun_us) / 1000
@@ -120,9 +102,48 @@ fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
+fn open(storage: &Arc<dyn Storage>) -> Result<Arc<Engine>> {
+    Engine::open(Config::default(), storage.clone(), Arc::new(Told))
+}
+
+fn list(storage: &Arc<dyn Storage>) -> Result<()> {
+    let engine = open(storage)?;
+    for kept in engine.kept_snapshots() {
+        println!(
+            "{}{}",
+            kept.name,
+            if kept.lost.is_empty() { "" } else { " (lost)" }
+        );
+    }
+    engine.close()
+}
+
 /// The present becomes a snapshot: its name.
 fn keep_present(
+    storage: &Arc<dyn Storage>,
+    server: &dyn DataDirectory,
+    options: &Options,
+    to: &str,
+) -> Result<String> {
+    let engine = open(storage)?;
+    let kept = take_present(&engine, storage, server, options, to);
+    let closed = engine.close();
+    drop(engine);
+    let present = kept?;
+    if let Err(e) = closed {
+        match storage.lock_exclusive() {
+            Ok(_lock) => give_up(storage, to, &present),
+            Err(why) => left_over(&present, &why),
+        }
+        return Err(e);
+    }
+    Ok(present)
+}
+
+/// What would stop the rewind is looked for first.
+fn take_present(
     engine: &Arc<Engine>,
+    storage: &Arc<dyn Storage>,
     server: &dyn DataDirectory,
     options: &Options,
     to: &str,
@@ -137,25 +158,102 @@ fn keep_present(
             found.lost
         )));
     }
+    let names: Vec<&str> = there.iter().map(|k| k.name.as_str()).collect();
     let now_s = time::unix_us() / 1_000_000;
-    let name = (options.keep_as.clone()).unwrap_or_else(|| format!("before-rewind-{now_s}"));
+    let name = present_name(options.keep_as.as_deref(), &names, now_s)?;
     let state = ServerState {
         files: server_files::collect(server, &engine.dict().table_names())?,
         ..ServerState::default()
     };
+    rewind::check_target(storage, to, Some((server, &state.files)))?;
     let mut job = engine.begin_snapshot(&name)?;
     job.fix();
     job.finish(&state)?;
     if engine.kept_snapshots().iter().all(|k| k.name != to) {
-        let text = "it was dropped: all snapshots took more than they may";
-        return Err(Error::BadConfig(text.into()));
+        if let Err(e) = engine.drop_snapshot(&name) {
+            left_over(&name, &e);
+        }
+        let text = format!("snapshot {to} was dropped, because the disk is full");
+        return Err(Error::DiskFull(text));
     }
     Ok(name)
+}
+
+/// The name asked for, or one of the time that no snapshot has.
+fn present_name(asked: Option<&str>, there: &[&str], now_s: u64) -> Result<String> {
+    match asked {
+        Some(name) if there.contains(&name) => Err(Error::BadConfig(format!(
+            "there is a snapshot {name} already: give another name with --keep-as, or drop that one \
+             first (SET GLOBAL ferrite_snapshot_drop = '{name}')"
+        ))),
+        Some(name) => Ok(name.to_owned()),
+        None => {
+            // Rewinds of the same second.
+            let mut name = format!("before-rewind-{now_s}");
+            let mut n = 2;
+            while there.contains(&name.as_str()) {
+                name = format!("before-rewind-{now_s}-{n}");
+                n += 1;
+            }
+            Ok(name)
+        }
+    }
+}
+
+/// The database becomes the snapshot.
+fn go(
+    storage: &Arc<dyn Storage>,
+    server: &dyn DataDirectory,
+    to: &str,
+    present: &str,
+) -> Result<()> {
+    let _lock = storage
+        .lock_exclusive()
+        .inspect_err(|e| left_over(present, e))?;
+    rewind::prepare(storage, to, present, Some(server))
+        .inspect_err(|_| give_up(storage, to, present))?;
+    // From here on the snapshot of the present is the way back, whatever fails.
+    rewind::finish(storage, Some(server)).inspect_err(|_| decided(to))?;
+    Ok(())
+}
+
+/// The rewind failed: the snapshot of the present goes, unless it is the way back. The caller has the
+/// directory.
+fn give_up(storage: &Arc<dyn Storage>, to: &str, present: &str) {
+    match rewind::give_up(storage, present) {
+        Ok(true) => {}
+        Ok(false) => decided(to),
+        Err(e) => left_over(present, &e),
+    }
+}
+
+fn decided(to: &str) {
+    eprintln!(
+        "ferrite-rewind: the rewind to {to} is decided: the next start of the server, or \
+         ferrite-rewind --finish, finishes it"
+    );
+}
+
+fn left_over(present: &str, why: &Error) {
+    eprintln!(
+        "ferrite-rewind: nothing has changed, but snapshot {present} of the present stays ({why}): drop it"
+    );
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_the_present() {
+        let there = ["a", "before-rewind-7", "before-rewind-7-2"];
+        let name = |asked, now_s| present_name(asked, &there, now_s);
+        assert_eq!(name(None, 6).unwrap(), "before-rewind-6");
+        assert_eq!(name(None, 7).unwrap(), "before-rewind-7-3");
+        assert_eq!(name(Some("b"), 7).unwrap(), "b");
+        let refused = name(Some("a"), 7).unwrap_err().to_string();
+        assert!(refused.contains("a snapshot a already"), "{refused}");
+    }
 
     #[test]
     fn words_that_go_together() {
