@@ -81,7 +81,6 @@ pub use hooks::{NoHooks, WaitHooks, WaitPolicy};
 pub use index_ranges::RangeId;
 pub use info::{LockInfo, LockStats, WaitEdge};
 pub use journal::{Deadlock, DeadlockMember};
-pub use mode::{LockRequest, Mode, Span, TableMode};
+pub use mode::{AtPrepare, LockRequest, Mode, Span, TableMode};
 pub use owner::Owner;
-pub use prepare::AtPrepare;
 pub use table::{Attempt, Implicit, LockConfig, LockTable};

@@ -249,3 +249,12 @@ pub(crate) fn words(mask: Mask) -> &'static str {
         (false, _, false) => "S,GAP",
     }
 }
+/// What goes when a transaction is prepared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtPrepare {
+    /// What guards reads only.
+    Reads,
+    /// All but what records themselves say. For a replica: its decision stands behind transactions
+    /// that met only the locks of changes where they ran first, and would never come past others.
+    AllButChanges,
+}

@@ -20,7 +20,7 @@ use ferrite_sync::atomic::Ordering;
 use ferrite_sync::Arc;
 use ferrite_types::IndexId;
 
-use crate::mode::{Mask, GAP, REC, REC_S, REC_X};
+use crate::mode::{AtPrepare, Mask, GAP, REC, REC_S, REC_X};
 use crate::owner::{Handle, Owner};
 use crate::queue::Wakes;
 use crate::table::LockTable;
@@ -28,16 +28,6 @@ use crate::table_locks::TABLES;
 
 /// Locks looked at under one hold of the owner's list.
 const AT_ONCE: usize = 128;
-
-/// What goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AtPrepare {
-    /// What guards reads only.
-    Reads,
-    /// All but what records themselves say. For a replica: its decision stands behind transactions
-    /// that met only the locks of changes where they ran first, and would never come past others.
-    AllButChanges,
-}
 
 /// The part of a lock that a prepared transaction does not need.
 fn not_needed(index: IndexId, held: Mask, goes: AtPrepare) -> Mask {

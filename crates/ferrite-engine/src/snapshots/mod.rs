@@ -40,7 +40,7 @@ use crate::state::snapshots::{KeptInfo, Snapshots};
 use ferrite_io::{LockGuard, Prefixed, Storage};
 use ferrite_store::{CopiedFile, GranuleRuns, PinOwner};
 use ferrite_sync::atomic::Ordering;
-use ferrite_sync::{kill_point, time, Arc};
+use ferrite_sync::{kill_point, thread, time, Arc};
 use ferrite_types::{Error, Lsn, Result};
 use manifest::Manifest;
 
@@ -195,15 +195,37 @@ impl Engine {
     /// None but those of reading their files.
     pub fn kept_snapshots(&self) -> Vec<KeptInfo> {
         let mut all = self.snapshots.all();
-        for info in all.iter_mut().filter(|info| info.lost.is_empty()) {
-            let from = files_of(&self.storage, &info.name);
-            let runs = Manifest::read(&*from).and_then(|m| read_runs(&*from, &m));
-            match runs {
-                Ok(runs) => info.changed_bytes = self.store.kept_bytes_of(&runs),
-                Err(e) => info.lost = e.to_string(),
-            }
-        }
+        all.retain_mut(|info| !info.lost.is_empty() || self.look_at(info));
         all
+    }
+
+    /// Fills in what its files say. False: it has been dropped meanwhile.
+    fn look_at(&self, info: &mut KeptInfo) -> bool {
+        let from = files_of(&self.storage, &info.name);
+        match Manifest::read(&*from).and_then(|m| read_runs(&*from, &m)) {
+            Ok(runs) => info.changed_bytes = self.store.kept_bytes_of(&runs),
+            // Its files go before it does.
+            Err(_) if self.is_being_dropped(&info.name) => return false,
+            Err(e) => info.lost = e.to_string(),
+        }
+        true
+    }
+
+    /// Waits a while for who is at work on snapshots: whether it is gone then.
+    fn is_being_dropped(&self, name: &str) -> bool {
+        const LOOK_MS: u64 = 5;
+        const LOOKS: u32 = 200;
+        for _ in 0..LOOKS {
+            let nobody = self.snapshots.try_claim().is_some();
+            if self.snapshots.find(name).is_none() {
+                return true;
+            }
+            if nobody {
+                break;
+            }
+            thread::sleep_ms(LOOK_MS);
+        }
+        false
     }
 
     /// Bytes that snapshots take: their files, and pages that the present does not have any more.
