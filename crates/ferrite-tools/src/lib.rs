@@ -15,6 +15,15 @@
 //!    of the files makes a tool panic.
 #![forbid(unsafe_code)]
 
+/// A line on standard error, or none: a program must not end in the middle because its log is on a disk that is full.
+#[macro_export]
+macro_rules! say {
+    ($($words:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($words)*);
+    }};
+}
+
 pub mod check;
 mod compare;
 pub use ferrite_engine::describe;

@@ -12,6 +12,7 @@ use ferrite_io::encryption::{Encryption, KeySource};
 use ferrite_io::{RealStorage, Storage};
 use ferrite_sync::{time, Arc};
 use ferrite_tools::keys::{self, KeyOptions};
+use ferrite_tools::say;
 use ferrite_types::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -83,7 +84,7 @@ fn main() -> ExitCode {
     match run(&Options::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("ferrite-backup: {e}");
+            say!("ferrite-backup: {e}");
             match e {
                 Error::Corrupt(_) => ExitCode::from(1),
                 _ => ExitCode::from(2),
@@ -222,7 +223,7 @@ fn progress(backups: &Backups, what: &'static str) -> impl FnMut(u64) {
         let now_us = time::now_us();
         if !quiet && now_us - told_us >= PROGRESS_US {
             told_us = now_us;
-            eprintln!("ferrite-backup: {what} {} MiB", bytes >> 20);
+            say!("ferrite-backup: {what} {} MiB", bytes >> 20);
         }
     }
 }

@@ -13,6 +13,7 @@ use ferrite_tools::check::{check, summary};
 use ferrite_tools::keys::{self, KeyOptions};
 use ferrite_tools::progress::Progress;
 use ferrite_tools::salvage::{salvage, DirOutput, Salvage};
+use ferrite_tools::say;
 use ferrite_types::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -111,12 +112,12 @@ fn is_amid_rewind(options: &Options, storage: &Arc<dyn Storage>) -> Result<bool>
         Err(e) => return Err(e),
     };
     match options.scan {
-        true => eprintln!(
+        true => say!(
             "ferrite-check: {text}. The newest state of each page is salvaged, whichever it is of"
         ),
-        false => eprintln!(
-            "ferrite-check: {text}. Nothing was verified or salvaged: run this again then"
-        ),
+        false => {
+            say!("ferrite-check: {text}. Nothing was verified or salvaged: run this again then")
+        }
     }
     Ok(!options.scan)
 }
@@ -181,8 +182,8 @@ fn print_salvage(options: &Options, result: &Salvage) {
 fn failed(options: &Options, e: &Error) -> ExitCode {
     let dir = options.dir.display();
     match e {
-        Error::NotFound => eprintln!("ferrite-check: {dir} holds no Ferrite database"),
-        Error::InUse(text) => eprintln!("ferrite-check: a server is running: {text}"),
+        Error::NotFound => say!("ferrite-check: {dir} holds no Ferrite database"),
+        Error::InUse(text) => say!("ferrite-check: a server is running: {text}"),
         Error::Corrupt(_) if options.salvage.is_none() => {
             println!("fault: {e}");
             println!(
@@ -190,7 +191,7 @@ fn failed(options: &Options, e: &Error) -> ExitCode {
             );
             return ExitCode::from(1);
         }
-        e => eprintln!("ferrite-check: {e}"),
+        e => say!("ferrite-check: {e}"),
     }
     ExitCode::from(2)
 }

@@ -13,6 +13,7 @@ use ferrite_engine::{Callbacks, Config, Engine, LogLevel};
 use ferrite_io::{RealStorage, Storage};
 use ferrite_sync::{time, Arc};
 use ferrite_tools::keys::{self, KeyOptions};
+use ferrite_tools::say;
 use ferrite_types::{Error, Result};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -50,7 +51,7 @@ fn main() -> ExitCode {
     match run(&Options::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("ferrite-rewind: {e}");
+            say!("ferrite-rewind: {e}");
             match e {
                 Error::Corrupt(_) => ExitCode::from(1),
                 _ => ExitCode::from(2),
@@ -65,12 +66,12 @@ struct Told;
 impl Callbacks for Told {
     fn log(&self, level: LogLevel, text: &str) {
         if level != LogLevel::Note {
-            eprintln!("ferrite-rewind: {text}");
+            say!("ferrite-rewind: {text}");
         }
     }
 
     fn fatal(&self, text: &str) {
-        eprintln!("ferrite-rewind: {text}");
+        say!("ferrite-rewind: {text}");
         std::process::abort();
     }
 }
@@ -228,14 +229,14 @@ fn give_up(storage: &Arc<dyn Storage>, to: &str, present: &str) {
 }
 
 fn decided(to: &str) {
-    eprintln!(
+    say!(
         "ferrite-rewind: the rewind to {to} is decided: the next start of the server, or \
          ferrite-rewind --finish, finishes it"
     );
 }
 
 fn left_over(present: &str, why: &Error) {
-    eprintln!(
+    say!(
         "ferrite-rewind: nothing has changed, but snapshot {present} of the present stays ({why}): drop it"
     );
 }
