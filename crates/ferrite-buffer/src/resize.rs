@@ -114,7 +114,10 @@ impl Pool {
     /// Memory of the pages, and of what the pool knows of each frame, in bytes. What was given back to
     /// the system, when the pool shrank, does not count.
     pub fn memory_bytes(&self) -> (u64, u64) {
-        let in_use = self.frames.limit() + self.leaving_frames();
+        let in_use = {
+            let free = self.free.lock();
+            self.frames.count() - free.parked.len()
+        };
         (bytes_of(in_use), self.frames.header_bytes() as u64)
     }
 

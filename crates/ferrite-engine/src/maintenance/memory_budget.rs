@@ -43,9 +43,11 @@ impl Engine {
             self.callbacks.log(LogLevel::Warning, &text);
         }
         *told = is_over;
-        if let Some(bytes) = new_size(budget, rest, self.pool.size_bytes()) {
-            // The system may refuse it, or there are not so many addresses; then it stays as it is.
-            let _ = self.pool.resize(bytes.min(self.pool.most_bytes()));
+        // No more than there are addresses for.
+        let within = budget.min(rest + self.pool.most_bytes());
+        if let Some(bytes) = new_size(within, rest, self.pool.size_bytes()) {
+            // The system may refuse it; then it stays as it is.
+            let _ = self.pool.resize(bytes);
         }
     }
 }

@@ -196,7 +196,7 @@ impl Engine {
             else {
                 return Ok(());
             };
-            ahead.ask(self)?;
+            ahead.ask(self);
             undo::encode_undone_header(txn, left, &mut work.prelude);
             let misses = misses_here();
             self.undo_one(Undoing { slot, txn, left }, &mut work)?;

@@ -13,7 +13,7 @@ use crate::log_records::undo::{self, Undo};
 use crate::state::engine::Engine;
 use crate::state::undo_list::UndoList;
 use ferrite_buffer::{MissRate, Pool};
-use ferrite_types::{Error, IndexId, PageId, Result, UndoPosition};
+use ferrite_types::{IndexId, PageId, UndoPosition};
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -116,24 +116,20 @@ impl UndoAhead {
     }
 
     /// Asks for what was copied. The caller holds nothing.
-    ///
-    /// # Errors
-    /// Of the dictionary.
     #[inline]
-    pub(super) fn ask(&mut self, engine: &Engine) -> Result<()> {
-        match self.needs.is_empty() {
-            true => Ok(()),
-            false => self.ask_for_needs(engine),
+    pub(super) fn ask(&mut self, engine: &Engine) {
+        if !self.needs.is_empty() {
+            self.ask_for_needs(engine);
         }
     }
 
     #[cold]
-    fn ask_for_needs(&mut self, engine: &Engine) -> Result<()> {
+    fn ask_for_needs(&mut self, engine: &Engine) {
         self.pages.clear();
         let mut needs = std::mem::take(&mut self.needs);
         for need in needs.drain(..) {
             match need {
-                Need::Leaf(index, key) => self.note_leaf(engine, index, key)?,
+                Need::Leaf(index, key) => self.note_leaf(engine, index, key),
                 Need::Page(page) if engine.pool.is_away(page) => self.pages.push(page),
                 Need::Page(_) => {}
             }
@@ -148,13 +144,12 @@ impl UndoAhead {
         engine.pool.read_ahead(&self.pages);
         self.looks.push_back((self.edge, self.pages.len()));
         debug_assert!(self.looks.len() <= LOOKS, "{} looks", self.looks.len());
-        Ok(())
     }
 
-    fn note_leaf(&mut self, engine: &Engine, index: IndexId, key: Range<usize>) -> Result<()> {
-        let table = match engine.dict.table_of_index(index) {
-            Err(Error::NotFound) => return Ok(()),
-            other => other?,
+    fn note_leaf(&mut self, engine: &Engine, index: IndexId, key: Range<usize>) {
+        // What is wrong with a table is told when an entry of it is undone.
+        let Ok(table) = engine.dict.table_of_index(index) else {
+            return;
         };
         let _use = table.in_use.read();
         if let Some(number) = table.number_of(index) {
@@ -163,6 +158,5 @@ impl UndoAhead {
                 tree.note_if_away(&self.keys[key], &mut self.pages);
             }
         }
-        Ok(())
     }
 }
