@@ -19,6 +19,7 @@
 #include "ferrite_error.h"
 #include "ferrite_exported.h"
 #include "ferrite_i_s.h"
+#include "ferrite_psi.h"
 #include "ferrite_share.h"
 #include "ferrite_trx.h"
 #include "ferrite_vars.h"
@@ -269,6 +270,7 @@ static int ferrite_init(void *arg) {
   /* Else the directory of our files would show up as a database. */
   ignore_db_dirs_append(data_subdir);
 
+  ferrite_observe_core();
   opening = true;
   fe_code code = fe_engine_open(&config, &callbacks, &ferrite_engine);
   opening = false;

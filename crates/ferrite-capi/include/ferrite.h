@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-#define FE_ABI_VERSION 10
+#define FE_ABI_VERSION 11
 #define FE_NO_KEY 4294967295 /* no such key */
 
 typedef struct fe_engine fe_engine;
@@ -175,6 +175,31 @@ typedef struct {
   uint32_t encrypt;           /* bool: a new database is encrypted. One that exists must be, too */
   uint32_t encryption_key_id; /* the server's key that the data key is kept with; 0: it stays which it is */
 } fe_config;
+
+/* Somebody who watches the core: the server's Performance Schema. Called by any thread; must not
+   wait, nor call back in. What has begun is ended by the same thread. `room`: FE_ROOM_BYTES for the
+   observer's own use until then, at a multiple of 16. None may be NULL. */
+#define FE_ROOM_BYTES 128
+typedef enum { FE_FILE_READ = 0, FE_FILE_WRITE = 1, FE_FILE_SYNC = 2 } fe_file_call;
+typedef struct {
+  /* A thread of the core begins and ends. */
+  void (*thread_begins)(const char *name);
+  void (*thread_ends)(void);
+  /* A wait, for a reason as fe_wait_reason() numbers them; NULL: it is not followed. */
+  void *(*wait_begins)(uint32_t reason, void *room);
+  void (*wait_ends)(void *wait);
+  /* The class of a file that was opened; NULL: nobody follows its calls. */
+  void *(*file_opened)(const char *path);
+  void *(*file_begins)(void *file_class, fe_file_call call, size_t bytes, void *room);
+  void (*file_ends)(void *followed, size_t bytes);
+  /* Every few seconds, for each part as fe_each_memory() names it: what it has now. */
+  void (*memory)(const char *part, uint64_t bytes);
+} fe_observer;
+
+/* Before fe_engine_open(), at most once in a process. */
+void fe_observe(const fe_observer *observer);
+/* Why one waits; NULL behind the last. Valid for ever. */
+const char *fe_wait_reason(uint32_t number);
 
 /* Opens or creates the database and recovers it. On failure *out is NULL, nothing was
    overwritten, no thread runs. */

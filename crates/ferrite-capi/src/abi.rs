@@ -7,7 +7,7 @@
 use std::ffi::{c_char, c_int, c_void};
 
 /// Version of this boundary.
-pub const FE_ABI_VERSION: u32 = 10;
+pub const FE_ABI_VERSION: u32 = 11;
 /// No such key.
 pub const FE_NO_KEY: u32 = 4294967295;
 
@@ -135,6 +135,27 @@ pub struct fe_callbacks {
     pub newest_key_version: Option<unsafe extern "C" fn(u32) -> u32>,
     pub encryption_key: Option<unsafe extern "C" fn(u32, u32, *mut u8, usize) -> usize>,
     pub is_shutting_down: Option<unsafe extern "C" fn() -> c_int>,
+}
+
+pub const FE_ROOM_BYTES: usize = 128;
+pub const FE_FILE_READ: c_int = 0;
+pub const FE_FILE_WRITE: c_int = 1;
+pub const FE_FILE_SYNC: c_int = 2;
+
+const _: () = assert!(FE_ROOM_BYTES == ferrite_sync::observed::ROOM_BYTES);
+
+/// Who watches the core.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct fe_observer {
+    pub thread_begins: unsafe extern "C" fn(*const c_char),
+    pub thread_ends: unsafe extern "C" fn(),
+    pub wait_begins: unsafe extern "C" fn(u32, *mut c_void) -> *mut c_void,
+    pub wait_ends: unsafe extern "C" fn(*mut c_void),
+    pub file_opened: unsafe extern "C" fn(*const c_char) -> *mut c_void,
+    pub file_begins: unsafe extern "C" fn(*mut c_void, c_int, usize, *mut c_void) -> *mut c_void,
+    pub file_ends: unsafe extern "C" fn(*mut c_void, usize),
+    pub memory: unsafe extern "C" fn(*const c_char, u64),
 }
 
 /// See the header.

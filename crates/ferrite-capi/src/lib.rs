@@ -25,6 +25,7 @@ mod introspection;
 mod kept;
 mod keys;
 mod links;
+mod observer;
 mod rows;
 mod session;
 mod table;

@@ -12,6 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use ferrite_sync::observed::{self, FileCall, FileClass};
 use ferrite_sync::{may_wait, time, Arc};
 use ferrite_types::{Error, Result};
 
@@ -32,6 +33,8 @@ struct RealFile {
     path: PathBuf,
     direct: bool,
     stats: Arc<IoStats>,
+    /// None: nobody follows its calls.
+    class: Option<FileClass>,
 }
 
 fn is_full(e: &std::io::Error) -> bool {
@@ -234,6 +237,7 @@ impl Storage for RealStorage {
         Ok(Arc::new(RealFile {
             file,
             name: name.to_owned(),
+            class: observed::file(&path),
             path,
             direct: direct_active,
             stats: self.stats.clone(),
@@ -353,6 +357,46 @@ impl RealFile {
         self.file.as_raw_fd()
     }
 
+    /// Reads until the buffer is full.
+    fn fill(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        let mut done = 0;
+        while done < buf.len() {
+            match self.file.read_at(&mut buf[done..], offset + done as u64) {
+                Ok(0) => {
+                    return Err(Error::Corrupt(format!(
+                        "{} ends at offset {} where {} more bytes were expected",
+                        self.path.display(),
+                        offset + done as u64,
+                        buf.len() - done
+                    )));
+                }
+                Ok(n) => done += n,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(self.failed("read", Some(offset + done as u64), &e)),
+            }
+        }
+        debug_assert!(done == buf.len(), "{done} bytes");
+        Ok(())
+    }
+
+    /// Writes all of the buffer.
+    fn put(&self, buf: &[u8], offset: u64) -> Result<()> {
+        let mut done = 0;
+        while done < buf.len() {
+            match self.file.write_at(&buf[done..], offset + done as u64) {
+                Ok(0) => {
+                    let e = std::io::Error::from(ErrorKind::WriteZero);
+                    return Err(self.failed("write", Some(offset + done as u64), &e));
+                }
+                Ok(n) => done += n,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(self.failed("write", Some(offset + done as u64), &e)),
+            }
+        }
+        debug_assert!(done == buf.len(), "{done} bytes");
+        Ok(())
+    }
+
     fn check_alignment(&self, buf: &[u8], offset: u64) {
         debug_assert!(
             !self.direct
@@ -379,25 +423,10 @@ impl StorageFile for RealFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         may_wait("read of a file");
         self.check_alignment(buf, offset);
-        let began = time::now_us();
-        let mut done = 0;
-        while done < buf.len() {
-            match self.file.read_at(&mut buf[done..], offset + done as u64) {
-                Ok(0) => {
-                    return Err(Error::Corrupt(format!(
-                        "{} ends at offset {} where {} more bytes were expected",
-                        self.path.display(),
-                        offset + done as u64,
-                        buf.len() - done
-                    )));
-                }
-                Ok(n) => done += n,
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) => return Err(self.failed("read", Some(offset + done as u64), &e)),
-            }
-        }
+        let (began, bytes) = (time::now_us(), buf.len());
+        observed::call(self.class, FileCall::Read, bytes, || self.fill(buf, offset))?;
         self.stats.reads.inc();
-        self.stats.read_bytes.add(done as u64);
+        self.stats.read_bytes.add(bytes as u64);
         self.stats.read_us.record_us(time::now_us() - began);
         Ok(())
     }
@@ -406,20 +435,11 @@ impl StorageFile for RealFile {
         may_wait("write of a file");
         self.check_alignment(buf, offset);
         let began = time::now_us();
-        let mut done = 0;
-        while done < buf.len() {
-            match self.file.write_at(&buf[done..], offset + done as u64) {
-                Ok(0) => {
-                    let e = std::io::Error::from(ErrorKind::WriteZero);
-                    return Err(self.failed("write", Some(offset + done as u64), &e));
-                }
-                Ok(n) => done += n,
-                Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                Err(e) => return Err(self.failed("write", Some(offset + done as u64), &e)),
-            }
-        }
+        observed::call(self.class, FileCall::Write, buf.len(), || {
+            self.put(buf, offset)
+        })?;
         self.stats.writes.inc();
-        self.stats.write_bytes.add(done as u64);
+        self.stats.write_bytes.add(buf.len() as u64);
         self.stats.write_us.record_us(time::now_us() - began);
         Ok(())
     }
@@ -428,9 +448,12 @@ impl StorageFile for RealFile {
         may_wait("sync of a file");
         let began = time::now_us();
         let fd = self.fd();
-        // SAFETY: the descriptor is open for the call. Not repeated after an error other
-        // than an interruption: the kernel reports a lost write once.
-        retry(|| unsafe { libc::fdatasync(fd) }).map_err(|e| self.failed("sync", None, &e))?;
+        observed::call(self.class, FileCall::Sync, 0, || {
+            // SAFETY: the descriptor is open for the call. Not repeated after an error other
+            // than an interruption: the kernel reports a lost write once.
+            retry(|| unsafe { libc::fdatasync(fd) })
+        })
+        .map_err(|e| self.failed("sync", None, &e))?;
         self.stats.syncs.inc();
         self.stats.sync_us.record_us(time::now_us() - began);
         Ok(())
@@ -499,6 +522,7 @@ impl StorageFile for RealFile {
         Some(Descriptor {
             fd: self.fd(),
             stats: &self.stats,
+            class: self.class,
         })
     }
 }

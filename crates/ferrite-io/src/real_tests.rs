@@ -94,6 +94,7 @@ fn a_full_device_is_disk_full() {
         path: full.to_owned(),
         direct: false,
         stats: Arc::new(IoStats::new()),
+        class: None,
     };
     assert!(matches!(f.write_at(b"x", 0), Err(Error::DiskFull(_))));
 }

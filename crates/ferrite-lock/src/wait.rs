@@ -18,7 +18,7 @@ use std::collections::HashSet;
 
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::waits::{booked_in, Of, Reason};
-use ferrite_sync::{time, Arc};
+use ferrite_sync::{observed, time, Arc};
 use ferrite_types::{Error, Result, TableId};
 
 use crate::hooks::{WaitHooks, WaitPolicy};
@@ -104,7 +104,9 @@ impl LockTable {
                 hooks.begin();
                 let mut holder = 0;
                 debug_assert_eq!(ticket.at.shard, number, "another key's line");
-                let verdict = self.sleep(owner, ticket, begun, wait, hooks, &mut holder);
+                let verdict = observed::wait(waited_for(k, 0).0 as u32, || {
+                    self.sleep(owner, ticket, begun, wait, hooks, &mut holder)
+                });
                 assert!(!owner.is_waiting(), "{owner:?} goes on in its wait");
                 owner.leave_wait();
                 let us = time::now_us().saturating_sub(begun);

@@ -54,6 +54,7 @@ mod lock;
 pub mod memory;
 pub mod mutation;
 mod nowait;
+pub mod observed;
 pub mod random;
 mod shard;
 pub mod stop;

@@ -4,6 +4,8 @@
 //! SIGPIPE (the server's signal thread must get them): they are blocked before it exists.
 
 use crate::hook;
+#[cfg(not(loom))]
+use crate::observed;
 
 /// Stack of every spawned thread, in bytes.
 pub const STACK_BYTES: usize = 1 << 20;
@@ -75,7 +77,9 @@ where
     {
         let _masked = MaskSignals::new();
         let builder = std::thread::Builder::new().name(name.to_owned());
-        let h = builder.stack_size(STACK_BYTES).spawn(f).ok()?;
+        let name = name.to_owned();
+        let run = move || observed::thread(&name, f);
+        let h = builder.stack_size(STACK_BYTES).spawn(run).ok()?;
         Some(JoinHandle(Inner::Real(h)))
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! Locking: the journal's mutex is a leaf, taken after a long wait and by who reads it.
 
-use crate::{time, Histogram};
+use crate::{observed, time, Histogram};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 // Statistics are no part of any model: the real ones, under loom and in simulations too.
@@ -174,7 +174,7 @@ fn journal() -> MutexGuard<'static, VecDeque<LongWait>> {
 pub fn waiting<T>(reason: Reason, of: Of, wait: impl FnOnce() -> T) -> T {
     crate::may_wait(reason.name());
     let begun = time::now_us();
-    let result = wait();
+    let result = observed::wait(reason as u32, wait);
     booked(reason, of, time::now_us().saturating_sub(begun));
     result
 }

@@ -5,8 +5,10 @@
 //!
 //! Locking: that of the parts, one after the other.
 
+use crate::maintenance::background::SWEEP_ROUNDS;
 use crate::state::engine::Engine;
 use ferrite_sync::memory::heap_bytes;
+use ferrite_sync::observed;
 
 /// Memory of one part of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +67,20 @@ impl Engine {
             ),
         ];
         pool.into_iter().chain(parts).collect()
+    }
+
+    /// Tells who watches the process what each part has, every few seconds; `rounds` of the history
+    /// thread so far.
+    pub(crate) fn tell_memory(&self, rounds: u64) {
+        /// 5 s.
+        const EVERY: u64 = 100;
+        const _: () = assert!(EVERY % SWEEP_ROUNDS == 0);
+        debug_assert!(rounds % SWEEP_ROUNDS == 0, "round {rounds}");
+        if rounds % EVERY == 0 && observed::wants_memory() {
+            for part in self.memory() {
+                observed::memory(part.name, part.bytes);
+            }
+        }
     }
 
     /// All memory that the core has, in bytes.

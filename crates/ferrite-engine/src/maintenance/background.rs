@@ -20,7 +20,7 @@ use ferrite_types::{Lsn, Result};
 /// Longest time between checkpoints while there is something new, in us.
 const CHECKPOINT_US: u64 = 30_000_000;
 /// Rounds of 50 ms between two looks at what is kept for old snapshots.
-const SWEEP_ROUNDS: u64 = 5;
+pub(crate) const SWEEP_ROUNDS: u64 = 5;
 /// Of these, so many pass at most without a look at all of it.
 const SWEEP_LOOKS: u32 = 40;
 /// Looking through all that is kept takes no more than one part of so many of a processor: with
@@ -361,6 +361,7 @@ impl Engine {
             self.limit_history_memory(archived, look);
             if look {
                 self.keep_memory_budget(&mut is_over);
+                self.tell_memory(rounds);
                 self.versions.free_seen(&self.txns);
                 self.sweep_when_due(&mut sweeps);
                 self.give_back(&mut held_most);
