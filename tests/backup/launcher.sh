@@ -72,6 +72,39 @@ damage() {
     expect "a damaged file is named" 1 'ibdata1: FAILED' restore "$WORK/bad" --into "$WORK/x"
 }
 
+# contents DIR: all rows of the table that changes between the moments.
+contents() { sql "$1" "SELECT * FROM d.p ORDER BY n"; }
+
+# Three moments with work before, between and after them: MOMENTS, and what the table holds at each.
+MOMENTS=()
+moments() {
+    local n
+    sql "$WORK/data" "CREATE TABLE d.p (n INT PRIMARY KEY, v DOUBLE, w VARCHAR(40), KEY (v)) ENGINE=FERRITE"
+    for n in 0 1 2 3; do
+        sql "$WORK/data" "USE test; INSERT INTO d.p SELECT seq + $n * 500, RAND(), UUID() FROM seq_1_to_1000
+                ON DUPLICATE KEY UPDATE v = VALUES(v);
+            UPDATE d.p SET v = v + 1, w = REVERSE(w) WHERE n % 7 = $n; DELETE FROM d.p WHERE n % 11 = $n"
+        ((n < 3)) || break
+        sleep 1.1
+        MOMENTS+=("$(date '+%Y-%m-%d %H:%M:%S')")
+        contents "$WORK/data" >"$WORK/moment.$n"
+        sleep 1.1
+    done
+}
+
+# To each of the moments, from the full backup or the increment; row by row.
+back_to_moments() {
+    local n
+    for n in 0 1 2; do
+        expect "restore up to ${MOMENTS[n]}" 0 'Restored' \
+            restore "$WORK/b1" "$WORK/b2" --into "$WORK/m$n" --until "${MOMENTS[n]}" --binlogs "$WORK/binlogs"
+        expect "m$n starts" 0 'Ferrite is up' up "$WORK/m$n"
+        expect "m$n has the rows of ${MOMENTS[n]}" 0 '^$' diff <(contents "$WORK/m$n") "$WORK/moment.$n"
+        expect "m$n is whole" 0 'OK' sql "$WORK/m$n" "CHECK TABLE d.p EXTENDED"
+        expect "m$n is shut down" 0 'cleanly' "$ROOT/ferrite" down --dir "$WORK/m$n"
+    done
+}
+
 expect "up" 0 'Ferrite is up' up "$WORK/data"
 sql "$WORK/data" "CREATE DATABASE d; CREATE TABLE d.t (n INT PRIMARY KEY) ENGINE=FERRITE;
     CREATE TABLE d.i (n INT PRIMARY KEY) ENGINE=InnoDB; INSERT INTO d.i VALUES (7); INSERT INTO d.t VALUES (1), (2)"
@@ -84,10 +117,11 @@ sleep 1.1
 TIME=$(date '+%Y-%m-%d %H:%M:%S')
 sleep 1.1
 sql "$WORK/data" "INSERT INTO d.t VALUES (5); FLUSH BINARY LOGS; INSERT INTO d.t VALUES (6)"
+moments
 mkdir "$WORK/binlogs"
 cp "$WORK/data"/bin.[0-9]* "$WORK/binlogs/"
 refusals
-expect "mariadb-backup alone is refused" 1 'no rows of 2 FERRITE tables' \
+expect "mariadb-backup alone is refused" 1 'no rows of 3 FERRITE tables' \
     "$ROOT/ferrite" sql --dir "$WORK/data" --force -e "BACKUP STAGE START"
 damage
 "$ROOT/ferrite" down --dir "$WORK/data" >/dev/null
@@ -99,6 +133,7 @@ expect "restore up to a time" 0 'Restored' restore "$WORK/b1" --into "$WORK/r3" 
 restored r3 1,2,3,4
 expect "restore up to a GTID" 0 'Restored' restore "$WORK/b1" "$WORK/b2" --into "$WORK/r4" --until "$GTID" --binlogs "$WORK/binlogs"
 restored r4 1,2,3,4
+back_to_moments
 
 printf 'launcher: %s passed, %s failed\n' "$PASSED" "$FAILED"
 ((FAILED == 0))

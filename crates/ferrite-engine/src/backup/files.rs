@@ -9,7 +9,7 @@
 //!
 //! Invariant: nothing read is believed before its checksum was right. Locking: none.
 
-use ferrite_io::{AlignedBuf, OpenMode, Storage, StorageFile};
+use ferrite_io::{AlignedBuf, OpenMode, Storage, StorageFile, BLOCK_BYTES};
 use ferrite_redo::LogRecord;
 use ferrite_store::{CopiedFile, Location};
 use ferrite_sync::Arc;
@@ -34,7 +34,10 @@ const WRITE_BYTES: usize = 1 << 20;
 
 /// A file that is being written, front to back.
 pub(crate) struct Output {
+    /// Past the system's cache: written back all at once, a cache full of backup delays the log.
     file: Arc<dyn StorageFile>,
+    /// The same file through the cache, for an end that fills no block.
+    tail: Arc<dyn StorageFile>,
     name: String,
     buf: AlignedBuf,
     filled: usize,
@@ -45,7 +48,8 @@ pub(crate) struct Output {
 impl Output {
     pub(crate) fn create(to: &dyn Storage, name: &str) -> Result<Output> {
         Ok(Output {
-            file: to.open(name, OpenMode::CreateNew, false)?,
+            file: to.open(name, OpenMode::CreateNew, true)?,
+            tail: to.open(name, OpenMode::ReadWrite, false)?,
             name: name.to_owned(),
             buf: AlignedBuf::zeroed(WRITE_BYTES),
             filled: 0,
@@ -85,7 +89,12 @@ impl Output {
         );
         let bytes = &self.buf[..self.filled];
         self.crc = crc32c::crc32c_append(self.crc, bytes);
-        self.file.write_at(bytes, self.at)?;
+        let file = if bytes.len() % BLOCK_BYTES == 0 {
+            &self.file
+        } else {
+            &self.tail
+        };
+        file.write_at(bytes, self.at)?;
         self.at += self.filled as u64;
         self.filled = 0;
         if (self.at / WRITE_BYTES as u64) % SYNC_EVERY == 0 {
