@@ -37,6 +37,14 @@ int ha_ferrite::error(fe_code code) { return ferrite_to_ha_error(code, ha_thd())
 
 /* ---- what the engine can do -------------------------------------------------------- */
 
+/* Is this handler one of a partitioned table's, or that of a table which has been one until now? */
+bool ha_ferrite::is_in_partitions() const {
+  if (table && table->part_info) return true;
+  const LEX *lex = ha_thd()->lex;
+  return lex && lex->sql_command == SQLCOM_ALTER_TABLE &&
+         lex->alter_info.partition_flags & ALTER_PARTITION_REMOVE;
+}
+
 handler::Table_flags ha_ferrite::table_flags() const {
   Table_flags flags =
       HA_REC_NOT_IN_SEQ | HA_NULL_IN_KEY | HA_CAN_INDEX_BLOBS | HA_PARTIAL_COLUMN_READ |
@@ -44,6 +52,7 @@ handler::Table_flags ha_ferrite::table_flags() const {
       HA_REQUIRES_KEY_COLUMNS_FOR_DELETE | HA_BINLOG_ROW_CAPABLE | HA_CAN_VIRTUAL_COLUMNS |
       HA_CAN_GEOMETRY | HA_CAN_SQL_HANDLER | HA_CAN_SKIP_LOCKED | HA_CAN_TABLES_WITHOUT_ROLLBACK |
       HA_CAN_ONLINE_BACKUPS | HA_CONCURRENT_OPTIMIZE | HA_ONLINE_ANALYZE | HA_CAN_EXPORT;
+  if (is_in_partitions()) flags |= ferrite::kNoOnlineCopy;
   /* The server caches these at open and in external_lock, when the isolation is known. */
   if (thd_tx_isolation(ha_thd()) <= ISO_READ_COMMITTED) return flags | HA_CHECK_UNIQUE_AFTER_WRITE;
   return flags | HA_BINLOG_STMT_CAPABLE;
@@ -59,7 +68,8 @@ ulong ha_ferrite::index_flags(uint idx, uint, bool) const {
     flags = (flags & ~ferrite::kClusteredIndexLacks) | HA_CLUSTERED_INDEX;
   /* A filter is built from the key alone, and virtual columns are not computed then: the prefix
      in an entry is not enough to detect the end of the range. */
-  if (m_share) {
+  /* The server asks about its VECTOR INDEX, too, which is a table of its own and stands behind ours. */
+  if (m_share && idx < layout().by_server.size()) {
     const ferrite::Index &index = layout().indexes[layout().by_server[idx]];
     if (index.has_prefix && index.has_virtual)
       flags &= ~static_cast<ulong>(HA_DO_RANGE_FILTER_PUSHDOWN);
@@ -243,6 +253,13 @@ void ha_ferrite::begin_statement(THD *thd) {
   m_handler_mode = thd_sql_command(thd) == SQLCOM_HA_READ;
 }
 
+/* A copy into another engine's table, which does not say kNoOnlineCopy. */
+static bool leaves_partitions_online(const THD *thd, const TABLE *table) {
+  if (!table->part_info || !ferrite::may_copy_online(thd)) return false;
+  const HA_CREATE_INFO &wanted = thd->lex->create_info;
+  return wanted.used_fields & HA_CREATE_USED_ENGINE && wanted.db_type != ferrite_hton;
+}
+
 int ha_ferrite::external_lock(THD *thd, int lock_type) {
   if (lock_type == F_UNLCK) {
     m_locked = false;
@@ -257,6 +274,11 @@ int ha_ferrite::external_lock(THD *thd, int lock_type) {
              " FERRITE is limited to row-logging when transaction isolation level is READ "
              "COMMITTED or READ UNCOMMITTED.");
     return HA_ERR_LOGGING_IMPOSSIBLE;
+  }
+  if (leaves_partitions_online(thd, table)) {
+    my_error(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON, MYF(0), "LOCK=NONE",
+             "a partitioned table is copied into one of another engine", "LOCK=SHARED");
+    return HA_ERR_UNSUPPORTED;
   }
   /* SELECT ... FOR UPDATE asks for write locks, and changes nothing. */
   if (lock_type == F_WRLCK && table->s->tmp_table == NO_TMP_TABLE &&

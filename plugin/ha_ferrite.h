@@ -34,6 +34,7 @@ class ha_ferrite final : public ferrite::PagedHandler {
 
   /* ---- what the engine can do ---- */
   Table_flags table_flags() const override;
+  bool is_in_partitions() const;
   ulong index_flags(uint idx, uint part, bool all_parts) const override;
   enum row_type get_row_type() const override { return ROW_TYPE_DYNAMIC; }
   uint max_supported_keys() const override { return MAX_KEY; }

@@ -139,6 +139,27 @@ inline bool is_spatial(const KEY &key) {
 /* ALTER ... LOCK=NONE by copy: the old table is read by one snapshot. */
 constexpr bool kCopiesOnline = MYSQL_VERSION_ID >= 110200;
 
+/* What others change during such a copy is logged and repeated in the new table. Of a partitioned
+   table what they roll back is repeated, too, since the server asks the engine "partition" whether
+   it can roll back: no such copy then. */
+#if MYSQL_VERSION_ID >= 110200
+constexpr ulonglong kNoOnlineCopy = HA_NO_ONLINE_ALTER;
+#else
+constexpr ulonglong kNoOnlineCopy = 0;
+#endif
+
+/* May the ALTER that this thread runs make such a copy, for all that is known before it asks us? */
+inline bool may_copy_online(const THD *thd) {
+#if MYSQL_VERSION_ID >= 110200
+  return thd->lex->sql_command == SQLCOM_ALTER_TABLE &&
+         thd->lex->alter_info.requested_lock <= Alter_info::ALTER_TABLE_LOCK_NONE &&
+         !(thd->variables.old_behavior & OLD_MODE_LOCK_ALTER_TABLE_COPY);
+#else
+  (void)thd;
+  return false;
+#endif
+}
+
 /* ALTER IGNORE and CREATE ... IGNORE SELECT (kBeginIgnore) say nothing on 11.8. */
 enum class CopyStep { kNone, kBegin, kBeginIgnore, kEnd };
 

@@ -261,3 +261,22 @@ def scenario_innodb_settings(env: Env) -> None:
     equal(waiter.error("INSERT INTO t (v) VALUES (1)"), 1062, "a duplicate")
     waiter.run("INSERT INTO t (v) VALUES (2)")
     equal(waiter.value("SELECT id FROM t WHERE v = 2"), 2, "innodb_autoinc_lock_mode = 0: the duplicate used no value")
+
+
+def scenario_keys_of_vector_tables_are_shown(env: Env) -> None:
+    """The server asked what the VECTOR INDEX can do, which is a table of its own: it was looked up behind the end of our indexes."""
+    if _version(env) < (11, 7):
+        return
+    session = env.session()
+    for n in range(40):
+        keys = "".join(f", KEY k{k} (g, id)" for k in range(n % 8))
+        session.run(
+            f"CREATE TABLE v{n} (id INT PRIMARY KEY, g INT, e VECTOR(3) NOT NULL, VECTOR INDEX e (e){keys}) ENGINE=FERRITE"
+        )
+    for _ in range(20):
+        session.run("FLUSH TABLES")
+        shown = session.run(
+            "SELECT COUNT(*) FROM information_schema.STATISTICS WHERE table_name LIKE 'v%' AND index_name = 'e'"
+        )
+        equal(shown, [(40,)], "vector indexes")
+        equal(len(session.run("SHOW KEYS FROM v7")), 2 + 2 * 7, "keys of one table")

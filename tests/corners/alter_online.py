@@ -1,0 +1,95 @@
+"""What others roll back while a table is copied beside them (11.8) is not in the copy."""
+
+from __future__ import annotations
+
+import time
+
+from corners.env import SMALL, Env, Session, equal, expect
+
+OPTIONS = [*SMALL]
+
+ROWS = 200_000
+PARTITIONS = " PARTITION BY HASH (id) PARTITIONS 3"
+CHANGES = [
+    "ADD KEY ka (a)",
+    "ADD COLUMN n INT DEFAULT 1",
+    "MODIFY a BIGINT",
+    "FORCE",
+    "FORCE, ALGORITHM=COPY",
+    "REMOVE PARTITIONING",
+    "ENGINE=INNODB, LOCK=SHARED",
+    "ENGINE=FERRITE, FORCE",
+    "ADD KEY ka (a), LOCK=SHARED",
+    "PARTITION BY KEY (id) PARTITIONS 2",
+]
+
+
+def _table(session: Session, name: str, partitions: str) -> None:
+    session.run(f"CREATE OR REPLACE TABLE {name} (id INT PRIMARY KEY, a INT) ENGINE=FERRITE{partitions}")
+    session.run(f"INSERT INTO {name} SELECT seq, 0 FROM seq_1_to_{ROWS}")
+
+
+def _rolls_back(other: Session, third: Session) -> None:
+    """A transaction; a savepoint's part and a statement's of one that commits."""
+    other.run("BEGIN")
+    other.run("DELETE FROM t WHERE id <= 1000")
+    other.run("UPDATE t SET a = 7 WHERE id BETWEEN 2000 AND 3000")
+    other.run("ROLLBACK")
+    third.run("BEGIN")
+    third.run("UPDATE t SET a = 1 WHERE id = 5")
+    third.run("SAVEPOINT s")
+    third.run("DELETE FROM t WHERE id <= 1000")
+    third.run("ROLLBACK TO SAVEPOINT s")
+    equal(third.error("INSERT INTO t (id, a) VALUES (-1, 5), (-2, 5), (1, 5)"), 1062, "a row is there")
+    third.run("COMMIT")
+
+
+def _copying(watcher: Session, running: Session) -> None:
+    """Until rows are being copied, if they are at all."""
+    state = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE state LIKE 'copy to tmp%'"
+    while running.waits(0.005) and not watcher.value(state):
+        pass
+    time.sleep(0.02)
+
+
+def _changes(env: Env, partitions: str, changes: list[str]) -> None:
+    session, other, third, watcher = (env.session() for _ in range(4))
+    for change in changes:
+        _table(session, "t", partitions)
+        running = session.start(f"ALTER TABLE t {change}")
+        _copying(watcher, running)
+        _rolls_back(other, third)
+        equal(running.answer(), [], change)
+        equal(session.run("SELECT COUNT(*), SUM(a) FROM t"), [(ROWS, 1)], f"rows after {change}")
+        equal(session.run("CHECK TABLE t EXTENDED")[-1][-1], "OK", change)
+        session.run("DROP TABLE t")
+
+
+def scenario_partitions(env: Env) -> None:
+    """The server's log of such a copy repeats what was rolled back in partitions: there is none, then."""
+    _changes(env, PARTITIONS, CHANGES)
+
+
+def scenario_no_partitions(env: Env) -> None:
+    """Beside a table without partitions writers go on."""
+    _changes(env, "", [c for c in CHANGES if "REMOVE" not in c])
+
+
+def scenario_foreign_copies(env: Env) -> None:
+    """Into another engine's table it has to be said that writers wait; from one it need not."""
+    session = env.session()
+    _table(session, "t", PARTITIONS)
+    if session.value("SELECT @@version").startswith("10."):
+        session.run("ALTER TABLE t ENGINE=InnoDB")
+    else:
+        for words in ("", ", LOCK=NONE", " REMOVE PARTITIONING"):
+            equal(session.error(f"ALTER TABLE t ENGINE=InnoDB{words}"), 1846, f"InnoDB{words}")
+        equal(session.error("ALTER TABLE t FORCE, LOCK=NONE"), 1846, "asked for")
+        session.run("SET old_mode = 'LOCK_ALTER_TABLE_COPY'")
+        session.run("ALTER TABLE t ENGINE=InnoDB")
+        session.run("SET old_mode = ''")
+    session.run("ALTER TABLE t ENGINE=FERRITE")
+    session.run("ALTER TABLE t ENGINE=InnoDB, LOCK=SHARED")
+    session.run("ALTER TABLE t ENGINE=FERRITE REMOVE PARTITIONING")
+    equal(session.run("SELECT COUNT(*) FROM t"), [(ROWS,)], "rows")
+    expect("PARTITION" not in session.run("SHOW CREATE TABLE t")[0][1], "no partitions", "t")
