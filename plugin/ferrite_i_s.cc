@@ -35,33 +35,49 @@ constexpr uint max_lock_data = 8192;
 
 std::string lock_id(uint64_t id) { return std::to_string(id); }
 
-/* What a connection runs at this moment; empty when it is idle or busy changing that. */
-std::string query_of_thread(uint64_t thread_id) {
-  THD *other = thread_id ? find_thread_by_id(static_cast<longlong>(thread_id)) : nullptr;
-  if (!other) return std::string();
+/* Of a connection: what it runs at this moment (empty when it is idle or busy changing that), and
+   what it has set. */
+struct Connection {
+  std::string query;
+  bool unique_checks, foreign_checks;
+};
+
+using Connections = std::unordered_map<uint64_t, Connection>;
+
+my_bool add_connection(THD *other, Connections *all) {
   char text[max_query + 1];
-  size_t len = thd_query_safe(other, text, sizeof text);
-  mysql_mutex_unlock(&other->LOCK_thd_kill); /* find_thread_by_id() locked it */
-  return std::string(text, len);
+  const size_t length = thd_query_safe(other, text, sizeof text);
+  (*all)[other->thread_id] = {std::string(text, length),
+                              !thd_test_options(other, OPTION_RELAXED_UNIQUE_CHECKS),
+                              !thd_test_options(other, OPTION_NO_FOREIGN_KEY_CHECKS)};
+  return 0;
 }
 
-void put_query(Field *field, uint64_t thread_id) {
-  std::string text = query_of_thread(thread_id);
-  if (text.empty())
+/* All of them in one walk: to look one up by its id is a walk, too. None is gone before the walk
+ * ends. */
+Connections connections_now() {
+  Connections all;
+  server_threads.iterate(add_connection, &all);
+  return all;
+}
+
+void put_query(Field *field, const Connections &all, uint64_t thread_id) {
+  const auto found = all.find(thread_id);
+  if (found == all.end() || found->second.query.empty())
     field->set_null();
   else
-    put(field, text);
+    put(field, found->second.query);
 }
 
-/* What a connection has set; NULL when it is gone. */
-void put_checks(Field *unique_checks, Field *foreign_checks, uint64_t thread_id) {
-  THD *other = thread_id ? find_thread_by_id(static_cast<longlong>(thread_id)) : nullptr;
+/* NULL when it is gone. */
+void put_checks(Field *unique_checks, Field *foreign_checks, const Connections &all,
+                uint64_t thread_id) {
   unique_checks->set_null();
   foreign_checks->set_null();
-  if (!other) return;
-  put(unique_checks, !thd_test_options(other, OPTION_RELAXED_UNIQUE_CHECKS));
-  put(foreign_checks, !thd_test_options(other, OPTION_NO_FOREIGN_KEY_CHECKS));
-  mysql_mutex_unlock(&other->LOCK_thd_kill);
+  const auto found = all.find(thread_id);
+  if (found == all.end()) return;
+  put(unique_checks, found->second.unique_checks);
+  put(foreign_checks, found->second.foreign_checks);
 }
 
 /* ---- FERRITE_METRICS ------------------------------------------------------------------ */
@@ -128,6 +144,7 @@ int fill_trx(THD *thd, TABLE_LIST *tables, Item *) {
   fe_each_lock_wait(ferrite_engine, collect_requested_lock, &requested);
   std::unordered_map<uint64_t, std::string> violated;
   for (const Violation &one : violations()) violated[one.trx_id] = one.text;
+  const Connections connections = connections_now();
   return store_rows(thd, tables, list, [&](Field **f, const Trx &trx) {
     put(f[0], trx.row.txn_id);
     put(f[1], trx.state);
@@ -141,12 +158,12 @@ int fill_trx(THD *thd, TABLE_LIST *tables, Item *) {
     /* InnoDB's weight: what it would take to undo, and what others would get back. */
     put(f[5], trx.row.rows_changed + trx.row.locks_held);
     put(f[6], trx.row.thread_id);
-    put_query(f[7], trx.row.thread_id);
+    put_query(f[7], connections, trx.row.thread_id);
     put(f[11], trx.row.locks_held);
     put(f[13], trx.row.locks_held);
     put(f[14], trx.row.rows_changed);
     put(f[16], trx.isolation);
-    put_checks(f[17], f[18], trx.row.thread_id);
+    put_checks(f[17], f[18], connections, trx.row.thread_id);
     const auto error = violated.find(trx.row.txn_id);
     if (trx.row.txn_id && error != violated.end())
       put(f[19], error->second.substr(0, max_foreign_error));
@@ -252,14 +269,15 @@ int fill_deadlocks(THD *thd, TABLE_LIST *tables, Item *) {
 /* ---- FERRITE_SNAPSHOTS ---------------------------------------------------------------- */
 
 int fill_snapshots(THD *thd, TABLE_LIST *tables, Item *) {
+  const Connections connections = connections_now();
   return fill_rows<fe_snapshot_row>(thd, tables, fe_each_snapshot, collect_as_told<fe_snapshot_row>,
-                                    [](Field **f, const fe_snapshot_row &snapshot) {
+                                    [&](Field **f, const fe_snapshot_row &snapshot) {
                                       put(f[0], snapshot.thread_id);
                                       put(f[1], snapshot.age_ms);
                                       put(f[2], snapshot.csn);
                                       put(f[3], snapshot.held_bytes);
                                       put(f[4], snapshot.held_rows);
-                                      put_query(f[5], snapshot.thread_id);
+                                      put_query(f[5], connections, snapshot.thread_id);
                                     });
 }
 

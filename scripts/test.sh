@@ -71,7 +71,10 @@ test_other_server() {
     test_stage "build for $series" test_on "$series" test_build
     test_beside "mtr on $series" test_on "$series" "$FERRITE_ROOT/tests/mtr/run.sh" storage_engine
     test_stage "diff on $series" test_on "$series" "$FERRITE_ROOT/tests/diff/run.sh" --statements 2000
-    test_stage "corners on $series" test_on "$series" "$FERRITE_ROOT/tests/corners/run.sh" --only server_versions
+    test_stage "corners on $series" test_on "$series" "$FERRITE_ROOT/tests/corners/run.sh" \
+        --only server_versions --only alter_online
+    test_stage "migrate on $series" test_on "$series" "$FERRITE_ROOT/tests/migrate/run.sh" --ci \
+        --only every_kind_there_and_back
     test_stage "crash on $series" test_on "$series" "$FERRITE_ROOT/tests/crash/run.sh" --rounds 6 --longest 1.5
     test_beside_ends
 }
