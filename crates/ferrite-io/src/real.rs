@@ -121,6 +121,18 @@ impl RealStorage {
         Ok((storage, missing))
     }
 
+    /// Makes everything that was written to the directory's file system durable, by whomever.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn sync_file_system(&self) -> Result<()> {
+        may_wait("sync of a file system");
+        let bad = |e: std::io::Error| failed("sync the file system of", &self.dir, None, &e);
+        let dir = File::open(&self.dir).map_err(bad)?;
+        // SAFETY: the descriptor is open for the call.
+        retry(|| unsafe { libc::syncfs(dir.as_raw_fd()) }).map_err(bad)
+    }
+
     /// Removes the directory if it is empty.
     ///
     /// # Errors

@@ -24,7 +24,7 @@
 //! waits for it.
 
 use super::rewind::{files_of_server, snapshot, write_log};
-use super::server_files::DataDirectory;
+use super::server_files::{databases_of, DataDirectory};
 use super::{check_name, files_of, manifest, rewind, Manifest};
 use crate::backup::chain::{copy_back, restore_undo};
 use crate::backup::files::UNDO;
@@ -145,9 +145,8 @@ pub fn lay_out(
     }
     write_log(&*from, &manifest, own)?;
     if let Some(server) = server {
-        for (path, content) in files_of_server(&*from, &manifest)? {
-            let (database, file) = path.split_once('/').unwrap_or(("", &path));
-            server.write(database, file, &content)?;
+        for (database, files) in databases_of(&files_of_server(&*from, &manifest)?) {
+            server.write(database, &files)?;
         }
     }
     kill_point!("beside.server_files_written");

@@ -50,11 +50,12 @@ pub trait DataDirectory {
     /// `NotFound`, `Io`.
     fn read(&self, database: &str, file: &str) -> Result<Vec<u8>>;
 
-    /// Makes or replaces a file in one step, durable, and its database if that is not there.
+    /// Makes or replaces files of a database, durable, each in one step; and the database if that is
+    /// not there. What is as it should be stays.
     ///
     /// # Errors
-    /// `DiskFull`, `Io`.
-    fn write(&self, database: &str, file: &str, content: &[u8]) -> Result<()>;
+    /// `DiskFull`, `Io`: some are there.
+    fn write(&self, database: &str, files: &[(&str, &[u8])]) -> Result<()>;
 
     /// Removes files that are there, durable, and the database when it is empty then and `whole`.
     ///
@@ -107,17 +108,38 @@ impl DataDirectory for RealDirectory {
         Ok(bytes)
     }
 
-    fn write(&self, database: &str, file: &str, content: &[u8]) -> Result<()> {
-        assert!(!file.contains('/'), "{file} is in another directory");
-        let storage = RealStorage::new(&self.database(database)?)?;
-        let aside = format!("{file}.rewind~");
-        if storage.exists(&aside)? {
-            storage.remove(&aside)?;
+    fn write(&self, database: &str, files: &[(&str, &[u8])]) -> Result<()> {
+        /// From so many files on the whole file system is synced, once.
+        const MANY: usize = 64;
+        let dir = self.database(database)?;
+        assert!(files.iter().all(|f| !f.0.contains('/')), "in a directory");
+        let storage = RealStorage::new(&dir)?;
+        let there: BTreeSet<String> = storage.list()?.into_iter().collect();
+        let mut new = Vec::new();
+        for (file, content) in files {
+            let is_as_it_should =
+                there.contains(*file) && self.read(database, file)?.as_slice() == *content;
+            if !is_as_it_should {
+                new.push((*file, *content, aside(file)));
+            }
         }
-        let out = storage.open(&aside, OpenMode::CreateNew, false)?;
-        out.write_at(content, 0)?;
-        out.sync_data()?;
-        storage.rename(&aside, file)?;
+        for (_, content, aside) in &new {
+            if there.contains(aside) {
+                storage.remove(aside)?;
+            }
+            let out = storage.open(aside, OpenMode::CreateNew, false)?;
+            out.write_at(content, 0)?;
+            if new.len() < MANY {
+                out.sync_data()?;
+            }
+        }
+        if new.len() >= MANY {
+            storage.sync_file_system()?;
+        }
+        for (file, _, aside) in &new {
+            storage.rename(aside, file)?;
+        }
+        // Also for what an earlier call has renamed.
         storage.sync_dir()
     }
 
@@ -143,6 +165,11 @@ impl DataDirectory for RealDirectory {
     }
 }
 
+/// A file that is to take the other's place.
+fn aside(file: &str) -> String {
+    format!("{file}.rewind~")
+}
+
 /// The tables of each database, by the names that their files have.
 fn by_database(tables: &[String]) -> BTreeMap<&str, BTreeSet<&str>> {
     let mut all: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
@@ -157,6 +184,18 @@ fn by_database(tables: &[String]) -> BTreeMap<&str, BTreeSet<&str>> {
         }
     }
     debug_assert!(all.values().all(|tables| !tables.is_empty()));
+    all
+}
+
+/// Names and contents of files, by database.
+pub(super) fn databases_of(files: &ServerFiles) -> BTreeMap<&str, Vec<(&str, &[u8])>> {
+    let mut all: BTreeMap<&str, Vec<(&str, &[u8])>> = BTreeMap::new();
+    for (path, content) in files {
+        if let Some((database, file)) = path.split_once('/') {
+            all.entry(database).or_default().push((file, content));
+        }
+    }
+    debug_assert!(all.values().map(Vec::len).sum::<usize>() == files.len());
     all
 }
 
@@ -257,9 +296,14 @@ pub(super) fn clashes(
     let known: BTreeSet<&str> = present.iter().map(|(path, _)| path.as_str()).collect();
     debug_assert!(known.len() == present.len(), "a file twice");
     let mut found = Vec::new();
+    let mut lists: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     for (path, _) in to.iter().filter(|(path, _)| !known.contains(path.as_str())) {
         let (database, file) = path.split_once('/').unwrap_or(("", path));
-        if file != OPTIONS && there.list(database)?.iter().any(|f| f == file) {
+        if !lists.contains_key(database) {
+            let list = there.list(database)?.into_iter().collect();
+            lists.insert(database, list);
+        }
+        if file != OPTIONS && lists[database].contains(file) {
             found.push(path.clone());
         }
     }
@@ -292,17 +336,11 @@ pub(super) fn swap(
         debug_assert!(whole || files.iter().all(|f| f != OPTIONS));
         there.remove(database, files, whole)?;
     }
-    let database_of = |path: &str| path.split_once('/').map_or("", |(d, _)| d).to_owned();
-    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    (to.iter()).for_each(|(path, _)| *counts.entry(database_of(path)).or_default() += 1);
-    for (path, content) in to {
-        let Some((database, file)) = path.split_once('/') else {
-            continue;
-        };
+    for (database, files) in &databases_of(to) {
         // A database without tables of ours that is gone by now is not ours to bring back.
-        let with_tables = counts.get(database).is_some_and(|n| *n > 1);
-        if file != OPTIONS || with_tables || !there.list(database)?.is_empty() {
-            there.write(database, file, content)?;
+        let with_tables = files.iter().any(|(file, _)| *file != OPTIONS);
+        if with_tables || !there.list(database)?.is_empty() {
+            there.write(database, files)?;
         }
     }
     Ok(())
