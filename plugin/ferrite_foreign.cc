@@ -470,6 +470,10 @@ std::string ferrite_shown_name(const std::string &core_name) {
   return ferrite::shown(ferrite::table_of(core_name));
 }
 
+std::string ferrite_shown_with_database(const std::string &core_name) {
+  return ferrite::shown(ferrite::database_of(core_name)) + "." + ferrite_shown_name(core_name);
+}
+
 void ferrite_append_table(THD *thd, String *to, const std::string &core_name) {
   ferrite::append_quoted(thd, to, ferrite::shown(ferrite::database_of(core_name)));
   to->append('.');

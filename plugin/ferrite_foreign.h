@@ -87,6 +87,8 @@ fe_references ferrite_references_that_keep(THD *thd);
 
 /* "db/table" as the core has it -> the table's name as users see it. */
 std::string ferrite_shown_name(const std::string &core_name);
+/* With its database, for texts. */
+std::string ferrite_shown_with_database(const std::string &core_name);
 
 /* "db/table" as the core has it -> `db`.`table`. */
 void ferrite_append_table(THD *thd, String *to, const std::string &core_name);

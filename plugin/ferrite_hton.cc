@@ -18,6 +18,7 @@
 #include "ferrite_encryption.h"
 #include "ferrite_error.h"
 #include "ferrite_exported.h"
+#include "ferrite_foreign.h"
 #include "ferrite_i_s.h"
 #include "ferrite_psi.h"
 #include "ferrite_share.h"
@@ -193,6 +194,32 @@ static void note_dropped_copy(void *, const char *name) {
   sql_print_information("Ferrite: dropped %s, which an ALTER TABLE had not finished", name);
 }
 
+/* Tables that the server does not know, for its log. */
+struct Unknown {
+  static constexpr size_t kNamed = 10;
+  size_t count = 0;
+  std::string names;
+};
+
+static void collect_unknown(void *arg, const char *name, uint64_t partitions) {
+  Unknown *all = static_cast<Unknown *>(arg);
+  if (all->count++ >= Unknown::kNamed) return;
+  all->names += (all->names.empty() ? "" : ", ") + ferrite_shown_with_database(name);
+  if (partitions) all->names += " (" + std::to_string(partitions) + " partitions)";
+}
+
+static void report_unknown_tables() {
+  Unknown all;
+  fe_each_unknown_table(ferrite_engine, is_table_defined, collect_unknown, &all);
+  if (!all.count) return;
+  sql_print_warning(
+      "Ferrite: %zu tables are in the engine and have no .frm file: %s%s. The server was killed in "
+      "DROP"
+      " or CREATE TABLE, or its files were lost. DROP TABLE removes one, or its .frm file brings "
+      "it back",
+      all.count, all.names.c_str(), all.count > Unknown::kNamed ? ", ..." : "");
+}
+
 /* What a DDL statement had left when the server ended is gone. What a rewind or a restore has
    brought back of one, the server's own log of DDL does not know. */
 static int hton_ddl_recovery_done(handlerton *) {
@@ -200,6 +227,7 @@ static int hton_ddl_recovery_done(handlerton *) {
   if (fe_copies_drop(ferrite_engine, is_table_defined, note_dropped_copy, nullptr) != FE_OK)
     sql_print_warning("Ferrite: cannot drop the tables of an unfinished ALTER TABLE: %s",
                       fe_last_error());
+  report_unknown_tables();
   return 0;
 }
 

@@ -245,7 +245,22 @@ int ha_ferrite::create(const char *name, TABLE *form, HA_CREATE_INFO *create_inf
     warn_of_directories(ha_thd(), create_info);
     warn_system_table(ha_thd(), table_name);
   }
+  /* The server has looked for a definition, and there is none. */
+  if (rc == FE_EXISTS && !refused)
+    ferrite_warn(
+        ha_thd(), ER_TABLE_EXISTS_ERROR,
+        "Ferrite has a table %s, whose definition the server does not have (it was killed in"
+        " DROP or CREATE TABLE, or lost the .frm file): DROP TABLE removes it",
+        ferrite_shown_with_database(table_name).c_str());
   return refused ? HA_ERR_UNSUPPORTED : ferrite_table_error(rc, ha_thd());
+}
+
+/* What is left of a partitioned table whose definition is gone: the server asks for it by the
+   table's name when it is told to drop a table that it does not know. */
+static fe_code drop_left_parts(const char *path, const std::string &name, THD *thd) {
+  for (const char *end : {".frm", ".par"})
+    if (!access((std::string(path) + end).c_str(), F_OK)) return FE_NOT_FOUND;
+  return fe_parts_drop(ferrite_engine, name.c_str(), thd, ferrite_ddl_wait_ms(thd));
 }
 
 /* Also in a cluster, on every node alike: nothing is left that could differ. By now the server has
@@ -253,10 +268,12 @@ int ha_ferrite::create(const char *name, TABLE *form, HA_CREATE_INFO *create_inf
 int ha_ferrite::delete_table(const char *name) {
   if (int err = ferrite_check_permanent(name)) return err;
   THD *thd = ha_thd();
-  fe_code rc = fe_table_drop(ferrite_engine, core_table_name(name).c_str(),
-                             ferrite_references_that_keep(thd), thd, ferrite_ddl_wait_ms(thd));
-  if (rc == FE_OK && !ferrite::is_temporary_path(name))
-    ferrite_remove_exported_table(core_table_name(name));
+  const std::string core_name = core_table_name(name);
+  fe_code rc = fe_table_drop(ferrite_engine, core_name.c_str(), ferrite_references_that_keep(thd),
+                             thd, ferrite_ddl_wait_ms(thd));
+  const bool is_temporary = ferrite::is_temporary_path(name);
+  if (rc == FE_NOT_FOUND && !is_temporary) rc = drop_left_parts(name, core_name, thd);
+  if (rc == FE_OK && !is_temporary) ferrite_remove_exported_table(core_name);
   return ferrite_table_error(rc, thd);
 }
 

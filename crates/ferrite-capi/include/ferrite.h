@@ -490,8 +490,15 @@ fe_code fe_table_export(fe_session *session, fe_table *table, const fe_exported_
    version. FE_CORRUPT: it is damaged. On failure the table is empty. */
 fe_code fe_table_import(fe_session *session, const char *name, const fe_exported_file *from,
                         void *thd, uint32_t wait_ms);
-/* Drops every table whose name starts with "db/". */
+/* Drops every table whose name starts with "db/"; those that it cannot, it leaves, and says why the
+   first one is. It waits for one alone. */
 fe_code fe_database_drop(fe_engine *engine, const char *db, void *thd, uint32_t wait_ms);
+/* Drops what is left of partitions of "db/table", which is not there itself. FE_NOT_FOUND: nothing is. */
+fe_code fe_parts_drop(fe_engine *engine, const char *name, void *thd, uint32_t wait_ms);
+/* Tables that the server does not know, as fe_copies_drop() asks; with how many partitions (0: none). */
+void fe_each_unknown_table(fe_engine *engine, int (*is_defined)(void *arg, const char *name),
+                           void (*each)(void *arg, const char *name, uint64_t partitions),
+                           void *arg);
 
 fe_code fe_table_open(fe_engine *engine, const char *name, fe_table **out);
 void fe_table_close(fe_table *table);

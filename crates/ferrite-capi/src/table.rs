@@ -196,12 +196,60 @@ pub unsafe extern "C" fn fe_database_drop(
 ) -> fe_code {
     // SAFETY: a valid handle and string.
     let (engine, db) = unsafe { (engine_of(engine), text(db)) };
+    let mut result = FE_OK;
     for name in engine.dict().tables_of(&db) {
-        if let Err(e) = engine.drop_table(&name, &caller(thd, wait_ms)) {
-            return fail(&e);
+        // Who waits for one need not wait for all.
+        let wait_ms = if result == FE_OK { wait_ms } else { 0 };
+        match engine.drop_table(&name, &caller(thd, wait_ms)) {
+            Err(e) if result == FE_OK => result = fail(&e),
+            _ => {}
         }
     }
-    FE_OK
+    result
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_parts_drop(
+    engine: *mut fe_engine,
+    name: *const c_char,
+    thd: *mut c_void,
+    wait_ms: u32,
+) -> fe_code {
+    // SAFETY: a valid handle and string.
+    let (engine, name) = unsafe { (engine_of(engine), text(name)) };
+    code(engine.drop_parts(&name, &caller(thd, wait_ms)))
+}
+
+/// What the server answers to "db/table": a name with a zero byte cannot be asked for, and is known.
+fn is_known(
+    is_defined: unsafe extern "C" fn(*mut c_void, *const c_char) -> c_int,
+    arg: *mut c_void,
+) -> impl Fn(&str) -> bool {
+    move |name: &str| {
+        CString::new(name).map_or(true, |name| {
+            // SAFETY: the callback takes what the header says.
+            unsafe { is_defined(arg, name.as_ptr()) != 0 }
+        })
+    }
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_each_unknown_table(
+    engine: *mut fe_engine,
+    is_defined: unsafe extern "C" fn(*mut c_void, *const c_char) -> c_int,
+    each: unsafe extern "C" fn(*mut c_void, *const c_char, u64),
+    arg: *mut c_void,
+) {
+    // SAFETY: a valid handle.
+    let engine = unsafe { engine_of(engine) };
+    for (name, parts) in engine.unknown_tables(&is_known(is_defined, arg)) {
+        if let Ok(name) = CString::new(name) {
+            // SAFETY: the callback takes what the header says.
+            unsafe { each(arg, name.as_ptr(), parts as u64) };
+        }
+    }
 }
 
 /// See the header.
@@ -214,14 +262,7 @@ pub unsafe extern "C" fn fe_copies_drop(
 ) -> fe_code {
     // SAFETY: a valid handle.
     let engine = unsafe { engine_of(engine) };
-    // A name with a zero byte cannot be asked for: it stays.
-    let known = |name: &str| {
-        CString::new(name).map_or(true, |name| {
-            // SAFETY: the callback takes what the header says.
-            unsafe { is_defined(arg, name.as_ptr()) != 0 }
-        })
-    };
-    match engine.drop_abandoned_copies(&known) {
+    match engine.drop_abandoned_copies(&is_known(is_defined, arg)) {
         Ok(names) => {
             for name in names.into_iter().filter_map(|n| CString::new(n).ok()) {
                 // SAFETY: the callback takes what the header says.

@@ -14,7 +14,7 @@
 use crate::catalog::dictionary::foreign::AlterForeign;
 use crate::catalog::dictionary::foreign_change::{References, Renaming};
 use crate::catalog::dictionary::index_change::NewIndex;
-use crate::catalog::foreign::{is_alter_copy, original_of, whole_table};
+use crate::catalog::foreign::{database_of, is_alter_copy, original_of, table_of, whole_table};
 use crate::catalog::spec::IndexSpec;
 use crate::catalog::table::Table;
 use crate::rows::index_build::IndexBuild;
@@ -24,6 +24,7 @@ use ferrite_sync::atomic::Ordering;
 use ferrite_sync::waits::{waiting, Of, Reason};
 use ferrite_sync::{thread, time, Arc};
 use ferrite_types::{Error, IndexId, Result, TableId};
+use std::collections::HashSet;
 
 /// Between two looks of a waiting statement, in ms.
 const LOOK_MS: u64 = 5;
@@ -76,7 +77,8 @@ impl Engine {
     /// As [`Engine::drop_table`]; some may be left.
     pub fn drop_abandoned_copies(&self, is_defined: &dyn Fn(&str) -> bool) -> Result<Vec<String>> {
         let names = self.dict.table_names();
-        let is_aside = |original: &str| names.iter().any(|name| whole_table(name) == original);
+        let whole: HashSet<&str> = names.iter().map(|name| whole_table(name)).collect();
+        let is_aside = |original: &str| whole.contains(original);
         let abandoned = names.iter().filter(|name| {
             original_of(name).is_some_and(|original| !is_aside(&original))
                 && !is_defined(whole_table(name))
@@ -87,6 +89,50 @@ impl Engine {
             self.dict.drop_table(name, References::Any)?;
         }
         Ok(abandoned)
+    }
+
+    /// Tables that the server does not know, by what `is_defined` says of "db/table", each with the
+    /// number of its partitions (0: it has none): left when the server was killed in DROP or CREATE
+    /// TABLE of many partitions, or their definitions were lost. In order.
+    pub fn unknown_tables(&self, is_defined: &dyn Fn(&str) -> bool) -> Vec<(String, usize)> {
+        let mut unknown: Vec<(String, usize)> = Vec::new();
+        let mut asked = String::new();
+        let mut defined = true;
+        for name in self.dict.table_names() {
+            let whole = whole_table(&name);
+            let is_part = usize::from(whole != name);
+            if asked == whole {
+                if let Some(last) = unknown.last_mut().filter(|_| !defined) {
+                    last.1 += is_part;
+                }
+                continue;
+            }
+            asked = whole.to_owned();
+            // Names that the server gives for the time of a statement are its log's.
+            defined = table_of(whole).starts_with("#sql") || is_defined(whole);
+            if !defined {
+                unknown.push((asked.clone(), is_part));
+            }
+        }
+        debug_assert!(unknown.is_sorted(), "{unknown:?}");
+        unknown
+    }
+
+    /// Drops what is left of partitions of a table that is not there itself, durably.
+    ///
+    /// # Errors
+    /// `NotFound`: there are none. As [`Engine::drop_table`]; some may be left.
+    pub fn drop_parts(&self, table: &str, caller: &DdlCaller) -> Result<()> {
+        let names = self.dict.tables_of(database_of(table));
+        let parts = names
+            .iter()
+            .filter(|name| *name != table && whole_table(name) == table);
+        let mut dropped = Err(Error::NotFound);
+        for part in parts {
+            self.drop_table(part, caller)?;
+            dropped = Ok(());
+        }
+        dropped
     }
 
     /// Empties a table, durably, and sets its AUTO_INCREMENT counter.
