@@ -186,12 +186,10 @@ void memory(const char *name, uint64_t bytes) {
     PSI_server->register_memory(category, &info, 1);
   }
   if (!part.key || bytes == part.bytes) return;
+  /* One piece for all of the part, so that the server's counts of pieces are never below zero. */
   PSI_thread *owner = nullptr;
-  if (bytes < part.bytes)
-    PSI_server->memory_free(part.key, part.bytes - bytes, owner);
-  else if (!PSI_server->memory_alloc(part.key, bytes - part.bytes, &owner))
-    return;
-  part.bytes = bytes;
+  if (part.bytes) PSI_server->memory_free(part.key, part.bytes, owner);
+  part.bytes = bytes && PSI_server->memory_alloc(part.key, bytes, &owner) ? bytes : 0;
 }
 
 bool is_on() {

@@ -145,6 +145,14 @@ bool ha_ferrite::is_export(THD *thd, int lock_type) {
 /* The table is locked against writers from here to UNLOCK TABLES. */
 int ha_ferrite::export_table(THD *thd) {
   if (m_sequence) return HA_ERR_WRONG_COMMAND;
+  if (ferrite::vector_indexes(table)) {
+    my_printf_error(
+        ER_ILLEGAL_HA,
+        "Ferrite: table %s has a VECTOR INDEX, and a file of FLUSH TABLES ... FOR EXPORT "
+        "would not: drop the index first, or use mariadb-dump or a backup",
+        MYF(0), table->s->table_name.str);
+    return raised();
+  }
   if (ferrite::is_encrypted()) {
     my_printf_error(
         ER_ILLEGAL_HA,

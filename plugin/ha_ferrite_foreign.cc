@@ -216,8 +216,10 @@ bool ha_ferrite::changes_linked_type(Alter_inplace_info *info) {
     }
     for (const fe_link &link : incoming(links())) {
       if (!has_column(link, &fe_fk_column::other, name)) continue;
-      my_error(ER_FK_COLUMN_CANNOT_CHANGE_CHILD, MYF(0), name, link.name,
-               ferrite_shown_name(link.other).c_str());
+      const std::string child = ferrite::kNamesDatabaseOfChild
+                                    ? ferrite_shown_with_database(link.other)
+                                    : ferrite_shown_name(link.other);
+      my_error(ER_FK_COLUMN_CANNOT_CHANGE_CHILD, MYF(0), name, link.name, child.c_str());
       return true;
     }
     /* With foreign_key_checks a new key is not added in place, so the copy finds out. */

@@ -118,6 +118,16 @@ inline TYPELIB typelib_of(const char *(&names)[N]) {
   return lib;
 }
 
+/* Its VECTOR INDEXes, which are tables of their own. */
+inline uint vector_indexes(const TABLE *table) {
+#if MYSQL_VERSION_ID >= 110700
+  return table->s->hlindexes();
+#else
+  (void)table;
+  return 0;
+#endif
+}
+
 /* ---- kinds of keys ---------------------------------------------------------------------- */
 
 inline bool is_fulltext(const KEY &key) {
@@ -138,6 +148,10 @@ inline bool is_spatial(const KEY &key) {
 
 /* ALTER ... LOCK=NONE by copy: the old table is read by one snapshot. */
 constexpr bool kCopiesOnline = MYSQL_VERSION_ID >= 110200;
+
+/* A parent's column that keeps its type for the child's sake: 11.8 always copies for another
+   character set, and names the child with its database then. */
+constexpr bool kNamesDatabaseOfChild = MYSQL_VERSION_ID >= 110800;
 
 /* What others change during such a copy is logged and repeated in the new table. Of a partitioned
    table what they roll back is repeated, too, since the server asks the engine "partition" whether

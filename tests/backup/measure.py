@@ -1,10 +1,14 @@
-"""What a hot backup costs those who work beside it: commits a second with and without, and the longest commit."""
+"""What a hot backup at 200 MB/s costs those who work beside it: commits a second with and without, and the longest commit.
+Beside it a program that only reads and writes as many bytes, on the same disk: what the disk leaves."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -16,9 +20,13 @@ from lib.engines import engine
 from lib.places import Places
 from lib.server import Server
 
-ROWS = 300_000
+ROWS = 1_000_000
 CLIENTS = 4
 PAIRS = 3
+RATE = 200_000_000
+"""Bytes a second that are copied."""
+SECONDS = 6
+"""How long the clients are watched without a backup, and beside the program that only copies."""
 
 
 class Load:
@@ -64,7 +72,7 @@ def _row(cursor: Any, sql: str) -> Any:
 
 
 def _backup(cursor: Any, load: Load, to: Path) -> tuple[float, float, float]:
-    """Commits a second while it runs, the longest commit in ms, MiB a second copied."""
+    """Commits a second while it runs, the longest commit in ms, MB a second copied."""
     since = load.now()
     cursor.execute(f"SET GLOBAL ferrite_backup_dir = '{to}'")
     for stage in ("START", "BLOCK_COMMIT", "END"):
@@ -73,12 +81,29 @@ def _backup(cursor: Any, load: Load, to: Path) -> tuple[float, float, float]:
     while (state := _row(cursor, "SELECT state, copied_bytes, error FROM information_schema.FERRITE_BACKUP"))[
         0
     ] == "COPYING":
-        time.sleep(0.02)
+        time.sleep(0.1)
     assert state[0] == "COMPLETE", state
-    speed = state[1] / 2**20 / (time.monotonic() - begun)
+    speed = state[1] / 1e6 / (time.monotonic() - begun)
     result = load.rate(since), max(load.longest) * 1000, speed
     shutil.rmtree(to)
     return result
+
+
+def _watched(load: Load) -> tuple[float, float]:
+    """Commits a second, and the longest in ms."""
+    since = load.now()
+    time.sleep(SECONDS)
+    return load.rate(since), max(load.longest) * 1000
+
+
+def _beside_a_copy(load: Load, home: Path) -> float:
+    """Commits a second beside a program that only copies."""
+    words = [sys.executable, "-m", "backup.copier", home / "from", home / "copy", str(RATE), str(SECONDS + 2)]
+    with subprocess.Popen(words) as copier:
+        time.sleep(1)
+        rate, _ = _watched(load)
+        copier.wait()
+    return rate
 
 
 def measure(places: Places, say: Any) -> None:
@@ -91,23 +116,29 @@ def measure(places: Places, say: Any) -> None:
         with contextlib.closing(connection), connection.cursor() as cursor:
             cursor.execute("CREATE TABLE wide (n INT PRIMARY KEY, v INT NOT NULL, pad VARCHAR(1000))")
             cursor.execute(f"INSERT INTO wide SELECT seq, 0, REPEAT(CHAR(65 + seq % 26), 900) FROM seq_0_to_{ROWS - 1}")
+            cursor.execute(f"SET GLOBAL ferrite_backup_max_rate = {RATE}")
+            with open(home / "from", "wb") as file:
+                for _ in range(512):
+                    file.write(os.urandom(1 << 20))
             load = Load(server)
             try:
                 time.sleep(5)
-                ratios = []
+                ratios, of_copies = [], []
                 for pair in range(PAIRS):
-                    since = load.now()
-                    time.sleep(5)
-                    without, longest = load.rate(since), max(load.longest) * 1000
+                    without, longest = _watched(load)
                     with_, longest_with, speed = _backup(cursor, load, home / "to")
+                    again, _ = _watched(load)
+                    copy = _beside_a_copy(load, home)
                     ratios.append(with_ / without)
+                    of_copies.append(copy / again)
                     say(
-                        f"pair {pair}: {without:.0f} commits/s, longest {longest:.1f} ms; with a backup at {speed:.0f} MiB/s"
-                        f" {with_:.0f} commits/s, longest {longest_with:.1f} ms"
+                        f"pair {pair}: {without:.0f} commits/s, longest {longest:.1f} ms; with a backup at {speed:.0f} MB/s"
+                        f" {with_:.0f} commits/s ({ratios[-1]:.2f}), longest {longest_with:.1f} ms; beside a program that"
+                        f" only copies {copy:.0f} of {again:.0f} ({of_copies[-1]:.2f})"
                     )
             finally:
                 load.stop()
-            say(f"ratio of commits: median {statistics.median(ratios):.2f}")
+            say(f"commits: median {statistics.median(ratios):.2f}, beside a copy {statistics.median(of_copies):.2f}")
         server.stop()
     finally:
         server.remove()

@@ -93,3 +93,46 @@ def scenario_foreign_copies(env: Env) -> None:
     session.run("ALTER TABLE t ENGINE=FERRITE REMOVE PARTITIONING")
     equal(session.run("SELECT COUNT(*) FROM t"), [(ROWS,)], "rows")
     expect("PARTITION" not in session.run("SHOW CREATE TABLE t")[0][1], "no partitions", "t")
+
+
+def _prepared(session: Session) -> None:
+    """A distributed transaction whose connection goes."""
+    for sql in (
+        "XA START 'x'",
+        "UPDATE t SET a = 9 WHERE id = 5",
+        "INSERT INTO t (id, a) VALUES (-1, 7)",
+        "DELETE FROM t WHERE id = 6",
+        "XA END 'x'",
+        "XA PREPARE 'x'",
+    ):
+        session.run(sql)
+    session.close()
+
+
+def _prepared_stays(env: Env, change: str, partitions: str, is_amid: bool) -> None:
+    session, decider, watcher = (env.session() for _ in range(3))
+    _table(session, "t", partitions)
+    session.run("SET innodb_lock_wait_timeout = 20, lock_wait_timeout = 20")
+    if not is_amid:
+        _prepared(env.session())
+    running = session.start(f"ALTER TABLE t {change}")
+    if is_amid:
+        _copying(watcher, running)
+        _prepared(env.session())
+    time.sleep(0.7)
+    decider.run("XA COMMIT 'x'")
+    expect(running.answer() in ([], 1205, 1412), f"{change}: the ALTER ends, or says why not", running.answer())
+    seen = session.run("SELECT id, a FROM t WHERE id IN (-1, 5, 6) ORDER BY id")
+    equal(seen, [(-1, 7), (5, 9)], f"what was committed beside {change}{partitions}, amid it: {is_amid}")
+    equal(session.run("CHECK TABLE t EXTENDED")[-1][-1], "OK", change)
+    session.run("DROP TABLE t")
+
+
+def scenario_prepared_transactions(env: Env) -> None:
+    """No lock of the server's keeps one whose connection is gone from the old table, and its log may not have it."""
+    for change in ("ADD KEY ka (a)", "FORCE, ALGORITHM=COPY"):
+        for partitions in ("", PARTITIONS):
+            _prepared_stays(env, change, partitions, False)
+        _prepared_stays(env, change, "", True)
+    _prepared_stays(env, "REMOVE PARTITIONING", PARTITIONS, False)
+    _prepared_stays(env, "ENGINE=InnoDB", "", False)

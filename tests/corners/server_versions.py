@@ -280,3 +280,20 @@ def scenario_keys_of_vector_tables_are_shown(env: Env) -> None:
         )
         equal(shown, [(40,)], "vector indexes")
         equal(len(session.run("SHOW KEYS FROM v7")), 2 + 2 * 7, "keys of one table")
+
+
+def scenario_vector_index_and_its_table(env: Env) -> None:
+    """The index is a table without a definition of its own: none that the server does not know; it is not exported."""
+    if _version(env) < (11, 7):
+        return
+    session = env.session()
+    session.run("CREATE TABLE v (id INT PRIMARY KEY, e VECTOR(2) NOT NULL, VECTOR INDEX (e)) ENGINE=FERRITE")
+    session.run("INSERT INTO v VALUES (1, VEC_FromText('[1,2]'))")
+    equal(session.error("FLUSH TABLES v FOR EXPORT"), 1031, "a file would not have the index")
+    expect("VECTOR INDEX" in str(session.warnings()), "why", session.warnings())
+    session.run("UNLOCK TABLES")
+    env.crash()
+    expect("have no .frm file" not in env.log(), "no false alarm", "the warning")
+    session = env.session()
+    found = session.run("SELECT id FROM v ORDER BY VEC_DISTANCE_EUCLIDEAN(e, VEC_FromText('[1,2]')) LIMIT 1")
+    equal(found, [(1,)], "the index is there")

@@ -458,6 +458,11 @@ fe_code fe_table_drop(fe_engine *engine, const char *name, fe_references referen
 fe_code fe_table_rename(fe_engine *engine, const char *from, const char *to,
                         const char *shown_from, const char *shown_to, int foreign_checks,
                         void *thd, uint32_t wait_ms);
+/* Waits while a prepared transaction has changed the table. */
+fe_code fe_table_wait_for_prepared(fe_engine *engine, const char *name, void *thd,
+                                   uint32_t wait_ms);
+/* Another number after each commit of a prepared transaction by its xid, and while one goes on. */
+uint64_t fe_decided_commits(fe_engine *engine);
 /* Drops copies that an ALTER TABLE was filling at the moment to which the database was rewound, or of
    which a backup was restored, and calls `dropped` for each. `is_defined`: the server knows that
    table ("db/table", also of its partitions), which stays. */

@@ -331,6 +331,26 @@ pub unsafe extern "C" fn fe_table_exists(engine: *mut fe_engine, name: *const c_
 
 /// See the header.
 #[no_mangle]
+pub unsafe extern "C" fn fe_table_wait_for_prepared(
+    engine: *mut fe_engine,
+    name: *const c_char,
+    thd: *mut c_void,
+    wait_ms: u32,
+) -> fe_code {
+    // SAFETY: a valid handle and string.
+    let (engine, name) = unsafe { (engine_of(engine), text(name)) };
+    code(engine.wait_for_prepared(&name, &caller(thd, wait_ms)))
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_decided_commits(engine: *mut fe_engine) -> u64 {
+    // SAFETY: a valid handle.
+    unsafe { engine_of(engine).decided_commits() }
+}
+
+/// See the header.
+#[no_mangle]
 pub unsafe extern "C" fn fe_table_count(engine: *mut fe_engine) -> u64 {
     // SAFETY: a valid handle.
     unsafe { engine_of(engine).dict().permanent_count() as u64 }

@@ -57,6 +57,12 @@ pub struct IndexesAfter<'b> {
     pub build: Option<&'b mut IndexBuild>,
 }
 
+/// The table whose VECTOR INDEX the server keeps as a table of that name, `TABLE#i#NUMBER`, without a
+/// definition of its own; else the name itself. A user's name has no `#`: it is written as `@0023`.
+fn without_index_mark(name: &str) -> &str {
+    name.find("#i#").map_or(name, |end| &name[..end])
+}
+
 impl Engine {
     /// Drops a table, durably.
     ///
@@ -99,7 +105,7 @@ impl Engine {
         let mut asked = String::new();
         let mut defined = true;
         for name in self.dict.table_names() {
-            let whole = whole_table(&name);
+            let whole = without_index_mark(whole_table(&name));
             let is_part = usize::from(whole != name);
             if asked == whole {
                 if let Some(last) = unknown.last_mut().filter(|_| !defined) {
@@ -216,7 +222,10 @@ impl Engine {
     }
 
     /// Waits while a prepared transaction has changed the table.
-    pub(crate) fn wait_for_prepared(&self, name: &str, caller: &DdlCaller) -> Result<()> {
+    ///
+    /// # Errors
+    /// `LockTimeout`, `Interrupted`.
+    pub fn wait_for_prepared(&self, name: &str, caller: &DdlCaller) -> Result<()> {
         let mut since_us = None;
         let result = loop {
             let Some((table, indexes)) = self.dict.durable_indexes_of(name)? else {

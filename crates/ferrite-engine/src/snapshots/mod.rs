@@ -252,6 +252,8 @@ impl Engine {
         let early = ferrite_sync::mutant!("snapshot.freed_too_early");
         if early {
             self.hold_rest(name);
+            // Others write over what was freed.
+            thread::sleep_ms(50);
         }
         end(&*from)?;
         self.snapshots.remove(name);

@@ -218,6 +218,7 @@ impl Engine {
             prepared: Mutex::new(BTreeMap::new()),
             losers: Losers::default(),
             now_s: AtomicU64::new(time::unix_us() / 1_000_000),
+            decided_commits: AtomicU64::new(0),
             threads: Mutex::new(Vec::new()),
             config,
             lock: Mutex::new(Some(lock)),

@@ -86,6 +86,9 @@ pub struct Engine {
     pub(crate) losers: Losers,
     /// The time at the last tick of a background thread, seconds since 1970.
     pub(crate) now_s: AtomicU64,
+    /// Begun and ended commits of prepared transactions by their xids; see
+    /// [`Engine::decided_commits`](crate::Engine::decided_commits).
+    pub(crate) decided_commits: AtomicU64,
     pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
     pub(crate) lock: Mutex<Option<LockGuard>>,
 }

@@ -15,6 +15,7 @@ use crate::state::prepared::Prepared;
 use crate::state::purge_queue::Garbage;
 use crate::state::slot::TxnSlot;
 use crate::state::transaction::{Phase, Transaction};
+use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{thread, Arc};
 use ferrite_types::{Error, Result, UndoPosition};
 use std::collections::btree_map::Entry;
@@ -87,12 +88,21 @@ impl Engine {
         }
         self.find_changed_tables(&mut transaction);
         debug_assert_eq!(transaction.xid().as_ref(), Some(xid), "another's decision");
+        // Before and after: who looks in between sees that something goes on.
+        self.decided_commits.fetch_add(1, Ordering::SeqCst);
         let end = transaction.order(self);
         transaction.finish_commit(self);
+        self.decided_commits.fetch_add(1, Ordering::SeqCst);
         self.log.flush_to(end);
         debug_assert!(self.log.durable_lsn() >= end, "decided and not on disk");
         self.end_decision(xid, &transaction);
         Ok(())
+    }
+
+    /// Another number after each commit of a prepared transaction by its xid, and while one goes on:
+    /// such a commit has no session, and nothing of the server's keeps it from a table.
+    pub fn decided_commits(&self) -> u64 {
+        self.decided_commits.load(Ordering::SeqCst)
     }
 
     /// A restart knows the indexes only; what its session knew may be of tables that are gone.
