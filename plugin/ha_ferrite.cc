@@ -282,7 +282,8 @@ int ha_ferrite::external_lock(THD *thd, int lock_type) {
   const bool is_online_copy = ferrite::may_copy_online(thd) && table->s->tmp_table == NO_TMP_TABLE;
   if (lock_type == F_UNLCK) {
     m_locked = false;
-    if (unlikely(is_online_copy)) end_online_copy(thd);
+    /* Partitions are copied while writers wait. */
+    if (unlikely(is_online_copy && !table->part_info)) end_online_copy(thd);
     if (unlikely(m_autoinc_locked)) unlock_autoinc();
     end_export();
     return m_sequence ? end_write(0) : 0;

@@ -134,5 +134,6 @@ def scenario_prepared_transactions(env: Env) -> None:
         for partitions in ("", PARTITIONS):
             _prepared_stays(env, change, partitions, False)
         _prepared_stays(env, change, "", True)
-    _prepared_stays(env, "REMOVE PARTITIONING", PARTITIONS, False)
+    for change in ("REMOVE PARTITIONING", "COALESCE PARTITION 1", "ADD PARTITION PARTITIONS 1"):
+        _prepared_stays(env, change, PARTITIONS, False)
     _prepared_stays(env, "ENGINE=InnoDB", "", False)
