@@ -213,10 +213,9 @@ static void report_unknown_tables() {
   fe_each_unknown_table(ferrite_engine, is_table_defined, collect_unknown, &all);
   if (!all.count) return;
   sql_print_warning(
-      "Ferrite: %zu tables are in the engine and have no .frm file: %s%s. The server was killed in "
-      "DROP"
-      " or CREATE TABLE, or its files were lost. DROP TABLE removes one, or its .frm file brings "
-      "it back",
+      "Ferrite: %zu tables are in the engine and have no .frm file: %s%s. The server was killed in"
+      " DROP or CREATE TABLE, or its files were lost. DROP TABLE removes one, or its .frm file"
+      " brings it back",
       all.count, all.names.c_str(), all.count > Unknown::kNamed ? ", ..." : "");
 }
 

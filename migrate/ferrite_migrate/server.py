@@ -93,7 +93,7 @@ class Session:
             code = e.args[0] if e.args and isinstance(e.args[0], int) else 0
             words = str(e.args[1] if len(e.args) > 1 else e)
             if code in LOST or isinstance(e, pymysql.InterfaceError):
-                raise ConnectionLost(f"the connection to the server is lost ({words}) {sql}") from e
+                raise ConnectionLost(f"the connection to the server is lost ({words})") from e
             raise Refused(code, words, self._reasons(code)) from e
         except OSError as e:
             raise ConnectionLost(f"the connection to the server is lost ({e})") from e
