@@ -68,8 +68,7 @@ ulong ha_ferrite::index_flags(uint idx, uint, bool) const {
     flags = (flags & ~ferrite::kClusteredIndexLacks) | HA_CLUSTERED_INDEX;
   /* A filter is built from the key alone, and virtual columns are not computed then: the prefix
      in an entry is not enough to detect the end of the range. */
-  /* The server asks about its VECTOR INDEX, too, which is a table of its own and stands behind
-   * ours. */
+  /* The server asks about its VECTOR INDEX, too: a table of its own, numbered behind ours. */
   if (m_share && idx < layout().by_server.size()) {
     const ferrite::Index &index = layout().indexes[layout().by_server[idx]];
     if (index.has_prefix && index.has_virtual)

@@ -278,11 +278,10 @@ int ha_ferrite::delete_table(const char *name) {
 
 /* The first rename of an ALTER that has copied the table beside writers: 0, or the error. What is
    prepared, or was committed by its xid since, may not be in the copy. */
-static int check_online_copy(THD *thd, const std::string &name, uint32_t *wait_ms) {
+static int check_online_copy(THD *thd, const std::string &name) {
   ferrite_conn *conn = ferrite_conn_of(thd);
   if (conn->copied_by != thd->query_id || thd->lex->sql_command != SQLCOM_ALTER_TABLE) return 0;
   conn->copied_by = 0;
-  *wait_ms = 0;
   const fe_code rc = fe_table_wait_for_prepared(ferrite_engine, name.c_str(), thd, 0);
   if (rc != FE_OK) {
     if (rc == FE_LOCK_TIMEOUT) my_error(ER_LOCK_WAIT_TIMEOUT, MYF(0));
@@ -298,11 +297,11 @@ int ha_ferrite::rename_table(const char *from, const char *to) {
   if (ferrite::is_temporary_path(to)) return refuse_temporary_name(to);
   THD *thd = ha_thd();
   const std::string old_name = core_table_name(from), new_name = core_table_name(to);
-  uint32_t wait_ms = ferrite_ddl_wait_ms(thd);
-  if (int err = check_online_copy(thd, old_name, &wait_ms)) return err;
-  fe_code rc = fe_table_rename(
-      ferrite_engine, old_name.c_str(), new_name.c_str(), ferrite_shown_name(old_name).c_str(),
-      ferrite_shown_name(new_name).c_str(), ferrite_foreign_checks(thd), thd, wait_ms);
+  if (int err = check_online_copy(thd, old_name)) return err;
+  fe_code rc =
+      fe_table_rename(ferrite_engine, old_name.c_str(), new_name.c_str(),
+                      ferrite_shown_name(old_name).c_str(), ferrite_shown_name(new_name).c_str(),
+                      ferrite_foreign_checks(thd), thd, ferrite_ddl_wait_ms(thd));
   if (rc == FE_OK) ferrite_child_has_come(new_name);
   /* The server would report any failure as 1025; the first error reported is used. */
   if (rc == FE_LOCK_TIMEOUT) my_error(ER_LOCK_WAIT_TIMEOUT, MYF(0));
