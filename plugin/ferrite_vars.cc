@@ -46,6 +46,7 @@ char print_all_deadlocks;
 char purge_paused;
 char scrub;
 char read_ahead;
+unsigned int change_buffer_max_size;
 char use_direct_io;
 char rollback_on_timeout;
 char encrypt;
@@ -155,6 +156,7 @@ UPDATE_FUNCTION(deadlock_detect, char)
 UPDATE_FUNCTION(purge_paused, char)
 UPDATE_FUNCTION(scrub, char)
 UPDATE_FUNCTION(read_ahead, char)
+UPDATE_FUNCTION(change_buffer_max_size, unsigned int)
 UPDATE_FUNCTION(stall_threshold_ms, unsigned int)
 UPDATE_FUNCTION(print_all_deadlocks, char)
 UPDATE_FUNCTION(snapshot_max_bytes, unsigned long long)
@@ -255,6 +257,12 @@ static MYSQL_SYSVAR_BOOL(read_ahead, read_ahead, PLUGIN_VAR_OPCMDARG,
                          "Read pages in the background before scans and row fetches from"
                          " secondary indexes need them.",
                          nullptr, update_read_ahead, 1);
+
+static MYSQL_SYSVAR_UINT(change_buffer_max_size, change_buffer_max_size, PLUGIN_VAR_RQCMDARG,
+                         "Memory of the change buffer, in percent of"
+                         " ferrite_buffer_pool_size and beside it. It keeps new entries of"
+                         " secondary indexes whose page is not in memory. 0: none are kept.",
+                         nullptr, update_change_buffer_max_size, 25, 0, 50, 0);
 
 static MYSQL_SYSVAR_UINT(write_threads, write_threads, PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
                          "Number of threads that write dirty pages. 0: a quarter of the number"
@@ -393,6 +401,7 @@ struct st_mysql_sys_var *ferrite_system_variables[] = {MYSQL_SYSVAR(memory),
                                                        MYSQL_SYSVAR(scrub),
                                                        MYSQL_SYSVAR(snapshot_isolation),
                                                        MYSQL_SYSVAR(read_ahead),
+                                                       MYSQL_SYSVAR(change_buffer_max_size),
                                                        MYSQL_SYSVAR(stall_threshold_ms),
                                                        MYSQL_SYSVAR(backup_dir),
                                                        MYSQL_SYSVAR(backup_base),
@@ -454,6 +463,7 @@ void ferrite_apply_settings() {
       {"purge_paused", purge_paused},
       {"scrub", scrub},
       {"read_ahead", read_ahead},
+      {"change_buffer_max_size", change_buffer_max_size},
       {"snapshot_max_bytes", snapshot_max_bytes},
       {"stall_threshold_ms", stall_threshold_ms}};
   for (const auto &[name, value] : settings)

@@ -319,6 +319,7 @@ impl Pool {
                 let at = now.as_location()?;
                 let gone = word.compare_exchange(now.0, 0, Ordering::SeqCst, Ordering::SeqCst);
                 if gone.is_ok() {
+                    self.forget_kept(page);
                     return Some(at);
                 }
             }

@@ -254,7 +254,11 @@ impl Pool {
             return None;
         }
         let page = frame.page();
-        let dropped = self.is_idle(f, kind)
+        let idle = self.is_idle(f, kind);
+        if idle && kind == Kind::Leaf {
+            self.note_room_of(f);
+        }
+        let dropped = idle
             && self
                 .store
                 .directory()

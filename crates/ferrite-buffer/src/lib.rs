@@ -11,6 +11,7 @@
 //!   work goes on.
 //! - `ahead_state`, `read_ahead`: pages read before
 //!   they are asked for.
+//! - `kept`, `change_buffer`, `merge_kept`: changes of leaves that are not in memory, and the reading of those leaves in time.
 //! - `writer_state`, `write`: write-back in batches, map deltas, the writer thread. `room`: the
 //!   same on a full disk.
 //!
@@ -36,18 +37,21 @@
 //!
 //! # Lock order
 //! structure lock of a tree > frame latches (left to right, parent never latched) > map lock >
-//! store's own locks > log ring. The free list, the dirty queue and the queue of pages to read
+//! store's own locks > log ring. Frame latches > a shard of the change buffer > log ring. The free list, the dirty queue and the queue of pages to read
 //! ahead are leaves.
 
 mod access;
 mod ahead_state;
 mod arena;
 mod change;
+mod change_buffer;
 mod evict;
 mod frame;
 mod frames;
 mod free_frames;
 mod guard;
+mod kept;
+mod merge_kept;
 mod packing;
 mod pool;
 mod read_ahead;
@@ -64,9 +68,12 @@ mod writer_state;
 
 pub use access::Keep;
 pub use ahead_state::{misses_here, MissRate};
+pub use change_buffer::AwayPage;
 pub use evict::{is_for_want_of_a_frame, patiently};
 pub use free_frames::Resized;
 pub use guard::{ExclusiveGuard, InnerRef, NewFrame, Node, SharedGuard};
+pub use kept::{ApplyKept, ChangeBuffer};
+pub use merge_kept::Merging;
 pub use pool::{Pool, PoolConfig, PoolStats, WriteFilter};
 pub use recover::{BlobState, RedoStep};
 pub use writer_state::WriterState;

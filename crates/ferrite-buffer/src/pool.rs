@@ -8,6 +8,7 @@ use crate::arena::Arena;
 use crate::frame::{Frame, Kind};
 use crate::frames::Frames;
 use crate::free_frames::{FreeFrames, Resized};
+use crate::kept::ChangeBuffer;
 use crate::packing::Packings;
 use crate::page_prefix;
 use crate::writer_state::WriterState;
@@ -100,6 +101,7 @@ pub struct Pool {
     pub(crate) writer: WriterState,
     pub(crate) read_ahead: ReadAheadState,
     pub(crate) packings: Packings,
+    pub(crate) changes: ChangeBuffer,
     pub(crate) write_filter: OnceLock<WriteFilter>,
     /// Counters, for status.
     pub stats: PoolStats,
@@ -136,6 +138,7 @@ impl Pool {
             writer: WriterState::new(),
             read_ahead: ReadAheadState::new(),
             packings: Packings::new(Packing::of(cfg.codec)),
+            changes: ChangeBuffer::new(),
             write_filter: OnceLock::new(),
             stats: PoolStats::default(),
         })
@@ -278,6 +281,20 @@ impl Pool {
         }
     }
 
+    /// The latched leaf may leave memory now: the room on it is noted for the change buffer.
+    pub(crate) fn note_room_of(&self, f: u32) {
+        let frame = self.frame(f);
+        let page = frame.page();
+        debug_assert!(frame.latch.is_exclusive(), "{page} is not latched");
+        // SAFETY: the exclusive latch is held.
+        let bytes = unsafe { self.arena.page(f) };
+        let (head, tail) = page_prefix::used(bytes);
+        assert!(head <= tail && tail <= PAGE_BYTES, "gap {head}..{tail}");
+        let is_node = bytes[5] == page_prefix::KIND_NODE;
+        let room = if is_node { tail - head } else { 0 };
+        self.changes.rooms.set(page, room);
+    }
+
     /// The loading frame gets its bytes and its kind.
     fn fill(&self, f: u32, page: PageId, at: Location) -> Result<()> {
         self.fill_from(f, page, |bytes| {
@@ -313,7 +330,11 @@ impl Pool {
         assert!(!frame.is_dirty(), "{page} is changed while it is read");
         frame.set_index(header.index.0);
         frame.set_lsn(header.lsn);
+        self.merge_kept(frame, bytes)?;
         frame.set_kind(kind_of(bytes));
+        if frame.is_dirty() {
+            self.dirty_queue.lock().push_back(f);
+        }
         Ok(())
     }
 }

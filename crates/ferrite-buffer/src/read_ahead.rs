@@ -33,15 +33,15 @@ use ferrite_types::{PageId, Result};
 const PAUSE_US: u64 = 1_000_000;
 
 /// A frame that waits for its page.
-struct Claim {
+pub(crate) struct Claim {
     frame: u32,
     /// The page is read, or given up.
     is_done: bool,
 }
 
 /// One reading thread's buffers.
-struct Work {
-    ids: Vec<PageId>,
+pub(crate) struct Work {
+    pub(crate) ids: Vec<PageId>,
     claims: Vec<Claim>,
     wanted: Vec<(PageId, Location)>,
     reader: TogetherReader,
@@ -82,18 +82,28 @@ impl Pool {
         }
     }
 
-    /// A reading thread's life, until [`Pool::stop_read_ahead`].
-    pub fn run_read_ahead(&self) {
-        let mut work = Work {
+    /// Buffers for [`Pool::read_ids`].
+    pub(crate) fn reading_work(&self) -> Work {
+        Work {
             ids: Vec::new(),
             claims: Vec::new(),
             wanted: Vec::new(),
             reader: self.store.together_reader(),
-        };
-        while self.next_ids(&mut work.ids) {
-            self.claim(&mut work);
-            self.read_claimed(&mut work);
         }
+    }
+
+    /// A reading thread's life, until [`Pool::stop_read_ahead`].
+    pub fn run_read_ahead(&self) {
+        let mut work = self.reading_work();
+        while self.next_ids(&mut work.ids) {
+            self.read_ids(&mut work);
+        }
+    }
+
+    /// Reads the pages of `work.ids` that are on disk, as far as there are frames at once.
+    pub(crate) fn read_ids(&self, work: &mut Work) {
+        self.claim(work);
+        self.read_claimed(work);
     }
 
     /// Ends the reading threads; the caller joins them.

@@ -51,15 +51,21 @@ impl Pool {
                 false => self.note_failure(e),
             },
             // Free space enough, and pages find hardly any: that one did says little of the next.
-            Ok(Ahead::Enough) if self.is_tight() && self.dirty_pages() > 0 && !self.has_room() => {}
+            Ok(Ahead::Enough)
+                if self.is_tight() && self.to_be_written() > 0 && !self.has_room() => {}
             _ => self.note_success(),
         }
+    }
+
+    /// Pages that are dirty, or will be when they are read.
+    fn to_be_written(&self) -> usize {
+        self.dirty_pages() + self.changes.pages()
     }
 
     /// Could all dirty pages be written now, and more? A walk over frames and free space.
     #[cold]
     fn has_room(&self) -> bool {
-        self.store.has_room_for(self.dirty_pages() as u64)
+        self.store.has_room_for(self.to_be_written() as u64)
     }
 
     /// Pages that are copied into a batch before it is written.

@@ -470,6 +470,7 @@ impl Pool {
     /// # Errors
     /// `DiskFull` or `Io`: the rest stays dirty.
     pub fn flush_all_below(&self, lsn: Lsn) -> Result<usize> {
+        self.merge_all_below(lsn)?;
         let mut batch = self.new_write_batch();
         let written = self.flush_below_with(lsn, &mut batch);
         self.end_batch(batch);
@@ -496,11 +497,13 @@ impl Pool {
     /// Where redo must start for what is dirty now. See the crate's invariant 4.
     pub fn oldest_rec_lsn(&self) -> Lsn {
         let bound = self.log.current_lsn();
+        // Before the frames: from here changes go there, and never back.
+        let kept = self.changes.oldest().unwrap_or(bound);
         let _pin = self.epochs.pin();
         self.frames()
             .iter()
             .filter_map(|frame| frame.rec_lsn())
-            .fold(bound, Lsn::min)
+            .fold(bound.min(kept), Lsn::min)
     }
 
     /// Dirty pages now (a walk over all frames).

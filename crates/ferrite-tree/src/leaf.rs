@@ -105,8 +105,8 @@ pub(crate) fn with_successor<R>(
 /// Buffers an edit needs; kept by the caller so that edits allocate nothing.
 #[derive(Default)]
 pub struct Scratch {
-    ops: Vec<u8>,
-    rec: Vec<u8>,
+    pub(crate) ops: Vec<u8>,
+    pub(crate) rec: Vec<u8>,
 }
 
 impl LeafMut<'_> {

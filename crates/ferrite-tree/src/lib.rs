@@ -23,6 +23,7 @@
 //! The tree knows of transactions only that a record has a header.
 
 mod ahead;
+mod away;
 pub mod check;
 mod estimate;
 mod leaf;
@@ -34,6 +35,7 @@ mod split;
 mod tree;
 
 pub use ahead::{ReadAhead, Way};
+pub use away::LeafAway;
 pub use ferrite_buffer::Keep;
 pub use leaf::{LeafMut, LeafRef, Scratch};
 pub use merge::is_worth_merging;

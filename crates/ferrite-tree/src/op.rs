@@ -11,15 +11,17 @@
 //! 7 SET_RIGHT   right u32
 //! 8 GC          count u16, then slot u16 + action u8 each       (1 freeze, 2 remove)
 //! 9 REPLACE     slot u16, keep head u16, keep tail u16, len u16, new header, mid
+//! 10 PUT        len u16, record with the whole key                (over a delete-marked one, if there is one)
 //! ```
 //! Applying is deterministic in what the slots hold, which is all later operations refer to.
 //! Stamps are the exception: the written page may lack some that the page in memory has
 //! ([`node::strip_for_write`]), so no operation refers to those of a record that it finds. (3 was a
 //! REPLACE that did.)
 
+use crate::record::{Header, Record};
 use crate::{node, record};
 use ferrite_buffer::page_prefix;
-use ferrite_types::{Error, IndexId, PageId, Result, PAGE_BYTES};
+use ferrite_types::{Error, IndexId, PageId, Result, VersionAddr, PAGE_BYTES};
 
 const IMAGE: u8 = 1;
 const INSERT: u8 = 2;
@@ -29,6 +31,7 @@ const TRUNCATE: u8 = 6;
 const SET_RIGHT: u8 = 7;
 const GC: u8 = 8;
 const REPLACE: u8 = 9;
+const PUT: u8 = 10;
 
 /// Freeze the record in the slot: everybody sees it.
 pub const GC_FREEZE: u8 = 1;
@@ -111,6 +114,17 @@ pub fn replace(
     out.extend_from_slice(header);
     out.extend_from_slice(mid);
     debug_assert!(reads_back(out, start, page), "the replace in {page}");
+}
+
+/// A record, encoded with its whole key, goes where its key belongs. Only this operation can be made
+/// without the page: it names no slot.
+pub fn put(page: PageId, index: IndexId, rec: &[u8], out: &mut Vec<u8>) {
+    let start = out.len();
+    debug_assert_eq!(record::length(rec), Some(rec.len()), "no record");
+    begin(PUT, page, index, out);
+    push16(out, rec.len());
+    out.extend_from_slice(rec);
+    debug_assert!(reads_back(out, start, page), "the put in {page}");
 }
 
 /// The record in `slot` goes.
@@ -233,6 +247,7 @@ impl<'a> Ops<'a> {
                 4 + head + PAGE_BYTES - tail
             }
             INSERT => 4 + at(2)?,
+            PUT => 2 + at(0)?,
             REPLACE => 8 + at(6)?,
             REMOVE => 2,
             FREE => 0,
@@ -310,6 +325,7 @@ fn apply_to_node(op: &Op<'_>, page: &mut [u8]) -> Result<()> {
     match op.code {
         INSERT => apply_insert(op, page),
         REPLACE => apply_replace(op, page),
+        PUT => apply_put_op(op, page, &mut |_, _| Ok(VersionAddr::NONE)),
         REMOVE if num(o, 0) < node::count(page) => {
             node::remove(page, num(o, 0));
             Ok(())
@@ -385,6 +401,66 @@ fn apply_replace(op: &Op<'_>, page: &mut [u8]) -> Result<()> {
         return fault();
     }
     node::replace(page, slot, &new);
+    Ok(())
+}
+
+/// Makes the version that keeps the state of a record which a PUT replaces: its address. See
+/// [`apply_put`].
+pub type KeepState<'a> = dyn FnMut(&Record<'_>, &Record<'_>) -> Result<VersionAddr> + 'a;
+
+/// Applies a PUT to the page that it was made without. `keep` is called with the delete-marked record
+/// in its place, if there is one, and the new one: redo needs no versions, but readers may.
+///
+/// # Errors
+/// `Corrupt`, as [`apply`], or what `keep` returns: the page is as before.
+pub fn apply_put(bytes: &[u8], page: &mut [u8], keep: &mut KeepState<'_>) -> Result<()> {
+    let op = Ops::new(bytes).next();
+    let op = op.ok_or_else(|| Error::Corrupt("a change without an operation".into()))??;
+    if op.code != PUT || node::index(page) != op.index || !node::is_node(page) {
+        return Err(disagree(&op, "a change that was put off"));
+    }
+    apply_put_op(&op, page, keep)
+}
+
+fn apply_put_op(op: &Op<'_>, page: &mut [u8], keep: &mut KeepState<'_>) -> Result<()> {
+    let bytes = &op.operands[2..];
+    if record::length(bytes) != Some(bytes.len()) || node::level(page) > 0 {
+        return Err(disagree(op, "no record of a leaf"));
+    }
+    let whole = record::decode(bytes);
+    if !node::covers(page, whole.suffix) {
+        return Err(disagree(op, "a key of another page"));
+    }
+    let suffix = &whole.suffix[node::prefix(page).len()..];
+    let mut rec = Vec::with_capacity(bytes.len() + record::U48_BYTES);
+    match node::find(page, whole.suffix) {
+        Err(slot) => {
+            record::encode(&whole.header, suffix, whole.value, &mut rec);
+            if !node::has_room(page, rec.len()) {
+                return Err(disagree(op, "put does not fit"));
+            }
+            node::insert(page, slot, &rec);
+        }
+        Ok(slot) => {
+            let old = node::record(page, slot);
+            if !old.header.deleted {
+                return Err(disagree(op, "an entry of this key is there"));
+            }
+            let header = Header {
+                version: keep(&old, &whole)?,
+                ..whole.header
+            };
+            record::encode(&header, suffix, whole.value, &mut rec);
+            if !node::can_replace(page, slot, rec.len()) {
+                return Err(disagree(op, "put does not fit"));
+            }
+            node::replace(page, slot, &rec);
+        }
+    }
+    debug_assert!(
+        node::find(page, whole.suffix).is_ok(),
+        "it is not found again"
+    );
     Ok(())
 }
 
@@ -468,9 +544,8 @@ pub fn apply_gc(page: &mut [u8], actions: &[(u16, u8)]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Header;
     use ferrite_sync::random::Rng;
-    use ferrite_types::{TxnId, VersionAddr};
+    use ferrite_types::TxnId;
 
     /// Bytes of key suffix and value that are the same at the head and at the tail.
     fn common(old: &[u8], new: &[u8]) -> (usize, usize) {
@@ -603,7 +678,7 @@ mod tests {
             let len = rng.below(60) as usize;
             let mut bytes: Vec<u8> = (0..len).map(|_| rng.next_u64() as u8).collect();
             if len > 10 {
-                bytes[0] = 1 + (bytes[0] % 9);
+                bytes[0] = 1 + (bytes[0] % 10);
                 bytes[5..9].copy_from_slice(&3u32.to_le_bytes());
                 bytes[10] = 0;
             }

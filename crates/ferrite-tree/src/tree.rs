@@ -209,7 +209,7 @@ impl Tree {
         }
     }
 
-    fn leaf_page(&self, goal: Goal<'_>) -> Result<PageId> {
+    pub(crate) fn leaf_page(&self, goal: Goal<'_>) -> Result<PageId> {
         self.levels_and_leaf(goal).map(|(_, page)| page)
     }
 
@@ -377,7 +377,7 @@ impl Tree {
     /// # Errors
     /// A page that cannot be read.
     pub fn leaf_mut(&self, key: &[u8], hint: PageId) -> Result<LeafMut<'_>> {
-        let mut page = hint;
+        let (mut page, mut is_hint) = (hint, true);
         let mut tries = Tries::default();
         loop {
             if page != PageId::NONE {
@@ -390,15 +390,17 @@ impl Tree {
                             index: self.index,
                         });
                     }
-                    if node::low(&guard) <= key && page != hint {
+                    if node::low(&guard) <= key && !is_hint {
                         page = node::right(&guard);
                         continue;
                     }
                 }
-                if page != hint {
+                if !is_hint {
                     self.restart(&mut tries)?;
                 }
             }
+            // The way down may lead to the same page again: then it is no hint.
+            is_hint = false;
             page = self.leaf_page(Goal::Covers(key))?;
         }
     }

@@ -115,6 +115,12 @@ impl Engine {
             ),
             part("locks", locks.0, locks.1, "row locks and gap locks"),
             part(
+                "change buffer",
+                self.pool.change_buffer().memory_bytes() as u64,
+                self.pool.change_buffer_limit_bytes() as u64,
+                "index entries whose page is not in memory",
+            ),
+            part(
                 "undo",
                 self.undo_memory_bytes(),
                 0,

@@ -124,6 +124,7 @@ impl Engine {
         let free = self.pool.free_frames() as u64;
         let data = total.saturating_sub(free) * ferrite_types::PAGE_BYTES as u64;
         let dirty = self.pool.dirty_pages() as u64;
+        let changes = self.pool.change_buffer();
         let gauge = |name, value, comment| gauge(name, value, "buffer", comment);
         let counter =
             |name, value: &Counter, comment| counter(name, value.get(), "buffer", comment);
@@ -198,6 +199,31 @@ impl Engine {
                 "buffer_pool_latch_waits",
                 &s.latch_waits,
                 "Number of waits for a page latch",
+            ),
+            gauge(
+                "change_buffer_bytes",
+                changes.bytes() as u64,
+                "Bytes in the change buffer",
+            ),
+            gauge(
+                "change_buffer_pages",
+                changes.pages() as u64,
+                "Number of pages with changes in the change buffer",
+            ),
+            counter(
+                "change_buffer_changes",
+                &changes.changes,
+                "Number of index entries put into the change buffer",
+            ),
+            counter(
+                "change_buffer_merged",
+                &changes.merged,
+                "Number of index entries merged from the change buffer",
+            ),
+            counter(
+                "change_buffer_merges",
+                &changes.merges,
+                "Number of pages into which entries were merged from the change buffer",
             ),
         ]
     }

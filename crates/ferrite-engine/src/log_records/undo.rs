@@ -11,6 +11,7 @@
 //!   kind 2 UPDATE    index u32 | key length u16 | key | prior flags u8 | prior txn u48
 //!                    | keep head u16 | keep tail u16 | mid length u16 | mid
 //!   kind 3 OVERFLOW  index u32 | page u32
+//!   kind 4 PUT       index u32 | key length u16 | key
 //! ```
 //! The prior value is `new[..keep head] + mid + new[len - keep tail..]`.
 //! In a transaction's undo list (see the `undo_list` room) every entry is followed by its length
@@ -26,6 +27,7 @@ const UNDONE: u8 = 2;
 const INSERT: u8 = 1;
 const UPDATE: u8 = 2;
 const OVERFLOW: u8 = 3;
+const PUT: u8 = 4;
 
 /// Opening of a mini-transaction that needs no undo.
 pub const NO_UNDO: &[u8] = &[PLAIN];
@@ -56,6 +58,13 @@ pub enum Undo<'a> {
         /// The page.
         page: PageId,
     },
+    /// The entry was made without a look at its place: remove it, or restore what its version says.
+    Put {
+        /// Index.
+        index: IndexId,
+        /// Whole key.
+        key: &'a [u8],
+    },
 }
 
 impl Undo<'_> {
@@ -63,6 +72,7 @@ impl Undo<'_> {
     pub fn index(&self) -> IndexId {
         match *self {
             Undo::Insert { index, .. } | Undo::Update { index, .. } => index,
+            Undo::Put { index, .. } => index,
             Undo::Overflow { index, .. } => index,
         }
     }
@@ -117,6 +127,7 @@ pub fn encode(undo: &Undo<'_>, out: &mut Vec<u8>) {
     let start = out.len();
     match *undo {
         Undo::Insert { index, key } => put_key(INSERT, index, key, out),
+        Undo::Put { index, key } => put_key(PUT, index, key, out),
         Undo::Update { index, key, prior } => {
             let mid = prior.mid.len();
             assert!(mid <= usize::from(u16::MAX), "{mid} bytes of a value");
@@ -147,7 +158,10 @@ fn cut_off() -> Error {
 /// # Errors
 /// `Corrupt` when it cannot be read.
 pub fn decode(bytes: &[u8]) -> Result<Undo<'_>> {
-    if !matches!(bytes.first(), None | Some(&(INSERT | UPDATE | OVERFLOW))) {
+    if !matches!(
+        bytes.first(),
+        None | Some(&(INSERT | UPDATE | OVERFLOW | PUT))
+    ) {
         return Err(Error::Corrupt("undo entry of an unknown kind".into()));
     }
     parse(&mut ByteReader::new(bytes)).ok_or_else(cut_off)
@@ -161,8 +175,10 @@ fn parse<'a>(r: &mut ByteReader<'a>) -> Option<Undo<'a>> {
         return Some(Undo::Overflow { index, page });
     }
     let key = r.bytes16()?;
-    if kind == INSERT {
-        return Some(Undo::Insert { index, key });
+    match kind {
+        INSERT => return Some(Undo::Insert { index, key }),
+        PUT => return Some(Undo::Put { index, key }),
+        _ => {}
     }
     let prior = Prior {
         deleted: r.u8()? != 0,
@@ -278,6 +294,10 @@ mod tests {
             Undo::Overflow {
                 index: IndexId(5),
                 page: PageId(6),
+            },
+            Undo::Put {
+                index: IndexId(7),
+                key: b"key",
             },
         ];
         for undo in &all {

@@ -6,6 +6,7 @@
 //! | `ferrite-ahead` | pages that scans will come to, read before they do | as asked |
 //! | `ferrite-chkpt` | checkpoints by log produced; free space scrubbed, and given back | 100 ms, or by log (`brake.rs`) |
 //! | `ferrite-purge` | purge after commits | as needed |
+//! | `ferrite-merge` | pages with changes in the change buffer, read in time (`merges.rs`) | as needed, every 100 ms |
 //! | `ferrite-hist` | versions: retirement, spilling, old generation | 50 ms / 1 s |
 
 use crate::state::callbacks::LogLevel;
@@ -61,6 +62,8 @@ pub(crate) fn start(engine: &Arc<Engine>) -> Vec<JoinHandle<()>> {
     }
     let e = engine.clone();
     threads.push(thread::spawn("ferrite-chkpt", move || e.run_checkpoints()));
+    let e = engine.clone();
+    threads.push(thread::spawn("ferrite-merge", move || e.run_merges()));
     let purgers = match engine.config().purge_threads {
         0 => (thread::processors() / 4).clamp(1, 4),
         n => n as usize,
@@ -166,7 +169,7 @@ impl Sweeps {
 }
 
 impl Engine {
-    fn stopping(&self) -> bool {
+    pub(super) fn stopping(&self) -> bool {
         self.stop.load(Ordering::SeqCst)
     }
 

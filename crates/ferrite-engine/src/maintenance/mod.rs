@@ -10,5 +10,6 @@ pub(crate) mod background;
 pub(crate) mod checkpoint;
 pub(crate) mod history_limit;
 pub(crate) mod memory_budget;
+mod merges;
 pub(crate) mod purge;
 pub(crate) mod scrub;

@@ -51,8 +51,11 @@ impl Unsettled {
     fn add(&mut self, found: &Unfinished, area: &UndoArea) -> Result<()> {
         let mut entries = found.undo.backwards();
         while let Some(entry) = entries.prev(area)? {
-            if let Ok(Undo::Insert { index, key } | Undo::Update { index, key, .. }) =
-                undo::decode(&entry)
+            if let Ok(
+                Undo::Insert { index, key }
+                | Undo::Update { index, key, .. }
+                | Undo::Put { index, key },
+            ) = undo::decode(&entry)
             {
                 let keys = self.by_index.entry(index).or_default();
                 let list = keys.entry(key.to_vec()).or_default();
@@ -74,7 +77,7 @@ impl Unsettled {
         let mut value = Cow::Borrowed(rec.value);
         for entry in entries {
             match undo::decode(entry) {
-                Ok(Undo::Insert { .. }) => return Settled::Gone,
+                Ok(Undo::Insert { .. } | Undo::Put { .. }) => return Settled::Gone,
                 Ok(Undo::Update { prior, .. }) => {
                     let mut before = Vec::new();
                     if prior.value(&value, &mut before).is_err() {

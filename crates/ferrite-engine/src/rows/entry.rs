@@ -206,7 +206,14 @@ impl Session {
         let txn = self.writing()?;
         debug_assert!(self.owns(txn), "{txn} is not the session's");
         loop {
-            let mut leaf = tree.leaf_mut(key, PageId::NONE)?;
+            let page = match number {
+                0 => PageId::NONE,
+                _ => tree.leaf_of(key)?,
+            };
+            if number > 0 && self.put_off(table, number, page, key, value) {
+                return Ok(Inserted::Done);
+            }
+            let mut leaf = tree.leaf_mut(key, page)?;
             match leaf.find(key) {
                 Ok(slot) => {
                     let header = leaf.record(slot).header;
@@ -470,6 +477,9 @@ impl Session {
         debug_assert_eq!(leaf.find(key), Ok(slot), "the entry has moved");
         debug_assert!(holds(&leaf, slot, &header, value), "another state");
         self.buffers.mid = kept;
+        if deleted && number > 0 {
+            self.txn.marked.add(index, key);
+        }
         Ok(true)
     }
 
@@ -558,7 +568,7 @@ impl Engine {
     /// Keeps the present state for those who need it and returns the new header's version
     /// address. A second change by the same transaction needs no version of its own, since
     /// nobody sees between; but the one that is there is told from the new value on.
-    fn version_for_change(
+    pub(crate) fn version_for_change(
         &self,
         now: &Header,
         txn: TxnId,

@@ -10,6 +10,7 @@ pub(crate) mod entry;
 pub(crate) mod index_build;
 pub(crate) mod load;
 pub(crate) mod overflow;
+pub(crate) mod put_off;
 pub(crate) mod reference;
 pub(crate) mod sort;
 pub(crate) mod write;

@@ -40,6 +40,9 @@ use ferrite_txn::{TxnSystem, VersionConfig, VersionStore};
 use ferrite_types::{Csn, Error, IndexId, Lsn, OverflowRef, Result, TxnId};
 use std::collections::BTreeMap;
 
+/// Default of `change_buffer_max_size`, in per cent of the buffer pool.
+const CHANGE_BUFFER_PERCENT: usize = 25;
+
 impl Engine {
     /// Opens the database in `storage`, or makes one there.
     ///
@@ -467,6 +470,8 @@ impl Engine {
         self.log.start_threads(self.config.flush_interval_ms);
         self.log.set_budget(self.log_budget.load(Ordering::SeqCst));
         self.filter_page_writes();
+        self.take_up_put_off();
+        self.pool.set_change_buffer(CHANGE_BUFFER_PERCENT);
         self.set_scrub(self.config.scrub);
         if self.config.manual_background {
             return;
@@ -503,6 +508,7 @@ impl Engine {
         self.backup.join();
         self.versions.wind_up();
         self.housekeeping.set();
+        self.pool.wake_merging();
         self.purge.wake();
         let end = self.log.current_lsn();
         self.log.flush_to(end);
@@ -539,6 +545,7 @@ impl Engine {
         self.backup.join();
         self.versions.wind_up();
         self.housekeeping.set();
+        self.pool.wake_merging();
         self.purge.wake();
         self.pool.stop_writer();
         self.pool.stop_read_ahead();

@@ -326,6 +326,9 @@ impl Engine {
                 ferrite_sync::waits::set_long_us(value.saturating_mul(1000))
             }
             "read_ahead" => self.pool.set_read_ahead(value != 0),
+            "change_buffer_max_size" if value <= 50 => {
+                self.pool.set_change_buffer(value as usize);
+            }
             "scrub" => self.set_scrub(value != 0),
             "snapshot_max_bytes" => {
                 self.snapshots.max_bytes.store(value, Ordering::SeqCst);

@@ -19,6 +19,7 @@ pub(crate) mod engine;
 pub(crate) mod garbage;
 pub(crate) mod log_floor;
 pub(crate) mod losers;
+pub(crate) mod marked_keys;
 pub(crate) mod prepared;
 pub(crate) mod purge_queue;
 pub(crate) mod slot;

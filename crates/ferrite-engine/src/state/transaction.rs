@@ -27,6 +27,7 @@ use crate::log_records::xid::Xid;
 use crate::state::changed::ChangedTables;
 use crate::state::engine::Engine;
 use crate::state::garbage::GarbageList;
+use crate::state::marked_keys::MarkedKeys;
 use crate::state::slot::TxnSlot;
 use ferrite_lock::Owner;
 use ferrite_sync::atomic::Ordering;
@@ -63,6 +64,8 @@ pub(crate) struct Transaction {
     pub garbage: GarbageList,
     /// Tables that it has changed.
     pub changed: ChangedTables,
+    /// Secondary entries that it has delete-marked.
+    pub marked: MarkedKeys,
     /// The undo list has grown long: its older part leaves memory before the next change.
     pub spill_due: bool,
     /// Where the record of its last change ends.
@@ -82,6 +85,7 @@ impl Transaction {
             snapshot: None,
             garbage: GarbageList::default(),
             changed: ChangedTables::default(),
+            marked: MarkedKeys::default(),
             spill_due: false,
             last_change: Lsn::ZERO,
         }
@@ -109,6 +113,7 @@ impl Transaction {
             snapshot: None,
             garbage,
             changed: ChangedTables::default(),
+            marked: MarkedKeys::default(),
             spill_due: false,
             last_change: Lsn::ZERO,
         }
@@ -222,6 +227,7 @@ impl Transaction {
         self.spill_due = false;
         self.garbage.clear();
         self.changed.clear();
+        self.marked.clear();
     }
 
     /// The machine is gone: nothing is rolled back or written.

@@ -265,6 +265,7 @@ impl Engine {
             (Some(table), Undo::Insert { index, key }) => {
                 self.undo_insert(of, (table, index), key, work)
             }
+            (Some(table), Undo::Put { index, key }) => self.undo_put(of, (table, index), key, work),
             (Some(table), Undo::Update { index, key, prior }) => {
                 self.undo_update(of, (table, index), key, &prior, work)
             }
@@ -328,6 +329,46 @@ impl Engine {
             table.note_change(-1);
         }
         Ok(())
+    }
+
+    /// As [`Engine::undo_insert`], of an entry that may have replaced a delete-marked one which others
+    /// need: that comes back.
+    fn undo_put(
+        &self,
+        of: Undoing<'_>,
+        (table, index): (&Table, IndexId),
+        key: &[u8],
+        work: &mut Work,
+    ) -> Result<()> {
+        let Undoing { slot, txn, left } = of;
+        let number = table.number_of(index).ok_or(Error::NotFound)?;
+        let tree = table.tree(number);
+        loop {
+            let mut leaf = tree.leaf_mut(key, PageId::NONE)?;
+            let at = leaf.find(key).map_err(|_| missing(index))?;
+            let now = leaf.record(at).header;
+            owned(&now, index, txn)?;
+            let before = self.replaced_by_put(&leaf, at, work.stale, &mut work.value)?;
+            let Some(header) = before else {
+                drop(leaf);
+                return self.undo_insert(of, (table, index), key, work);
+            };
+            if !leaf.can_replace(at, &header, work.value.len()) {
+                drop(leaf);
+                let need = node::room_for(key.len(), work.value.len());
+                tree.make_room(key, need, undo::NO_UNDO)?;
+                continue;
+            }
+            {
+                let mut state = slot.state.lock();
+                let (value, scratch) = (&work.value, &mut work.scratch);
+                leaf.replace(&work.prelude, at, &header, value, (0, 0), scratch);
+                undone(&mut state, txn, left);
+            }
+            self.versions.drop_version(now.version);
+            debug_assert_eq!(leaf.record(at).header, header, "index {index}");
+            return Ok(());
+        }
     }
 
     fn undo_update(
@@ -434,12 +475,14 @@ impl Engine {
         while let Some(entry) = entries.prev(&self.undo_area)? {
             let undo = undo::decode(&entry)?;
             touched.add(undo.index());
-            let Undo::Update { index, key, prior } = undo else {
-                continue;
+            let there = match undo {
+                Undo::Update { index, key, prior } => {
+                    self.restore_version(txn, index, key, &prior, &mut values)?
+                }
+                Undo::Put { index, key } => self.clear_version_of_put(txn, index, key)?,
+                _ => continue,
             };
-            if !self.restore_version(txn, index, key, &prior, &mut values)? {
-                passed_over += 1;
-            }
+            passed_over += u64::from(!there);
         }
         if passed_over > 0 {
             let text = format!(

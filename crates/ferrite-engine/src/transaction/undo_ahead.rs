@@ -104,7 +104,11 @@ impl UndoAhead {
     fn copy_need(&mut self, entry: &[u8]) {
         // What is damaged is told when it is undone.
         let need = match undo::decode(entry) {
-            Ok(Undo::Insert { index, key } | Undo::Update { index, key, .. }) => {
+            Ok(
+                Undo::Insert { index, key }
+                | Undo::Update { index, key, .. }
+                | Undo::Put { index, key },
+            ) => {
                 let start = self.keys.len();
                 self.keys.extend_from_slice(key);
                 Need::Leaf(index, start..self.keys.len())

@@ -1,0 +1,229 @@
+//! The change buffer: changes of leaves that are not in memory, kept until the leaf is read.
+//!
+//! A change that says by itself where it belongs on its page (`ferrite_tree::op`, PUT) need not wait for the page.
+//! It goes to the log like any other, in the one order of the log, and its operation is kept here, by
+//! page. Whoever reads the page ([`Pool::fill_from`]) applies what is kept before anybody sees the
+//! page, which is dirty then. What is kept is in the log and nowhere else on disk: after a crash redo
+//! applies it as it does with all operations.
+//!
+//! # Invariants
+//! 1. Something is kept for a page only while its directory word says that it is on disk. It is put
+//!    here under the shard's lock, after a look at the word; who reads a page has claimed the word
+//!    before it looks here, under the same lock. So nothing comes too late for the reader, and a
+//!    page in memory lacks nothing.
+//! 2. While the shard is locked and the word says "on disk", the page cannot change in any way: no
+//!    thread gets past the reading of it. A way down the tree that ends at it then is still right
+//!    when the change is logged.
+//! 3. `oldest` of a shard is not above the position of any record kept there that is not yet covered
+//!    by its frame's `rec_lsn`: it is lowered before the record takes its place in the log, and
+//!    raised after the frame is marked. A checkpointer reads it first and the frames afterwards.
+//! 4. All that is kept for a page fits it, by the room that the page had when it left memory. A page
+//!    that has not been in memory since the start has no known room: nothing is kept for it.
+//!
+//! # Locking
+//! frame latch of a page that is read > shard > undo slot > log. A thread holds one shard at a time. A checkpointer takes
+//! none of them, for a thread may wait for space in the log with one locked.
+
+use crate::frame::Frame;
+use crate::kept::{ApplyKept, ChangeBuffer, Kept, Shard, ShardOf};
+use crate::pool::Pool;
+use ferrite_redo::Appended;
+use ferrite_sync::atomic::Ordering;
+use ferrite_sync::{kill_point, MutexGuard};
+use ferrite_types::{Error, IndexId, Lsn, PageId, Result, PAGE_BYTES};
+
+/// Bytes of a page's room that are not used here: what every page keeps unused, and some to spare.
+const SPARE_BYTES: usize = 64;
+
+/// A page that is not in memory, while a change for it may be put into the change buffer. The
+/// page's shard is locked.
+pub struct AwayPage<'p> {
+    pool: &'p Pool,
+    page: PageId,
+    index: IndexId,
+    /// Room that the change needs at the most.
+    room: usize,
+    of: &'p ShardOf,
+    shard: MutexGuard<'p, Shard>,
+}
+
+impl AwayPage<'_> {
+    /// Which page this is.
+    pub fn page_id(&self) -> PageId {
+        self.page
+    }
+
+    /// Appends a log record whose only page operation is `op`, and keeps that for the page.
+    pub fn append(mut self, kind: u8, prelude: &[u8], op: &[u8]) -> Appended {
+        let (pool, page) = (self.pool, self.page);
+        let bound = pool.log.current_lsn();
+        // Before the record takes its place: a checkpointer must not miss it.
+        self.of.oldest.fetch_min(bound.0, Ordering::SeqCst);
+        let at = pool.log.append(kind, &[prelude, op]);
+        assert!(
+            bound <= at.start,
+            "a record at {:?} below {bound}",
+            at.start
+        );
+        kill_point!("buffer.change_kept");
+        let shard = &mut *self.shard;
+        let is_new = !shard.pages.contains_key(&page);
+        let kept = shard.pages.entry(page).or_insert_with(|| Kept {
+            index: self.index,
+            rec: bound,
+            end: Lsn::ZERO,
+            room: 0,
+            ops: Vec::new(),
+        });
+        assert_eq!(kept.index, self.index, "{page} is kept for another index");
+        let before = if is_new { 0 } else { kept.cost_bytes() };
+        kept.push(at.end, op);
+        kept.room += self.room;
+        assert!(kept.room < PAGE_BYTES, "{page}: {} bytes", kept.room);
+        debug_assert!(kept.rec <= at.start, "{page}: {} and {at:?}", kept.rec);
+        let more = kept.cost_bytes() - before;
+        shard.bytes += more;
+        pool.changes.bytes.fetch_add(more, Ordering::Relaxed);
+        if is_new {
+            shard.by_age.insert((bound, page));
+            pool.changes.pages.fetch_add(1, Ordering::Relaxed);
+        }
+        self.of.show_oldest(shard);
+        pool.changes.changes.inc();
+        at
+    }
+}
+
+impl Pool {
+    /// What has been put off, for status.
+    pub fn change_buffer(&self) -> &ChangeBuffer {
+        &self.changes
+    }
+
+    /// How an operation that was kept is applied. The first call counts; before it nothing is kept.
+    pub fn set_apply_kept(&self, apply: ApplyKept) {
+        let _ = self.changes.apply.set(apply);
+    }
+
+    /// The change buffer may take so many per cent of the buffer pool's size, beside it. 0: nothing
+    /// is put into it any more; what is there stays until it is merged.
+    pub fn set_change_buffer(&self, percent: usize) {
+        assert!(percent <= 100, "{percent} per cent");
+        self.changes.percent.store(percent, Ordering::SeqCst);
+        self.changes.work.set();
+    }
+
+    /// Most bytes that it may take now.
+    pub fn change_buffer_limit_bytes(&self) -> usize {
+        let percent = self.changes.percent.load(Ordering::Relaxed);
+        self.frames.limit() * PAGE_BYTES / 100 * percent
+    }
+
+    /// The page, if it is not in memory and a change that needs so much room on it can be kept for
+    /// it. The caller makes sure that the page is the right one while it has this.
+    pub fn away_page(&self, page: PageId, index: IndexId, room: usize) -> Option<AwayPage<'_>> {
+        let changes = &self.changes;
+        changes.apply.get()?;
+        let limit = self.change_buffer_limit_bytes();
+        if changes.bytes() >= limit / 4 * 3 {
+            changes.work.set();
+        }
+        if changes.bytes() >= limit {
+            return None;
+        }
+        let of = changes.of(page);
+        let shard = of.shard.lock();
+        if !self.is_away(page) || self.store.directory().owner(page) != index {
+            return None;
+        }
+        debug_assert!(room > 0, "a change of {page} that takes nothing");
+        let known = changes.rooms.get(page);
+        let taken = shard.pages.get(&page).map_or(0, |kept| kept.room);
+        (taken + room + SPARE_BYTES <= known).then_some(AwayPage {
+            pool: self,
+            page,
+            index,
+            room,
+            of,
+            shard,
+        })
+    }
+
+    /// What is kept for the page that has just been read into the frame is applied to it.
+    pub(crate) fn merge_kept(&self, frame: &Frame, bytes: &mut [u8]) -> Result<()> {
+        let (changes, page) = (&self.changes, frame.page());
+        debug_assert!(frame.latch.is_exclusive(), "{page} is not latched");
+        let of = changes.of(page);
+        let mut shard = of.shard.lock();
+        let Some(kept) = shard.pages.get(&page) else {
+            return Ok(());
+        };
+        self.apply_to(frame, bytes, kept)?;
+        debug_assert!(kept.rec < kept.end, "{page}: {} to {}", kept.rec, kept.end);
+        let rec = kept.rec;
+        assert!(
+            frame.lsn() < kept.end && !frame.is_dirty(),
+            "{page} is merged twice"
+        );
+        // Before it leaves the shard: see invariant 3.
+        frame.mark_dirty(rec);
+        frame.set_lsn(kept.end);
+        let lost = ferrite_sync::mutant!("buffer.merged_page_is_clean");
+        if lost {
+            frame.set_rec_lsn(None);
+        }
+        if !ferrite_sync::mutant!("buffer.merged_twice") {
+            self.forget(of, &mut shard, page);
+        }
+        changes.merges.inc();
+        Ok(())
+    }
+
+    fn apply_to(&self, frame: &Frame, bytes: &mut [u8], kept: &Kept) -> Result<()> {
+        let page = frame.page();
+        if frame.index() != kept.index.0 {
+            let text = format!(
+                "page {page}: changes of index {} are kept for it, it is of index {}",
+                kept.index,
+                frame.index()
+            );
+            return Err(Error::Corrupt(text));
+        }
+        let apply = self
+            .changes
+            .apply
+            .get()
+            .expect("it was set before anything was kept");
+        let mut count = 0;
+        for (end, op) in kept.each() {
+            debug_assert!(frame.lsn() < end, "{page} has the change at {end}");
+            if ferrite_sync::mutant!("buffer.kept_change_lost") && end.0 % 8 == 0 {
+                continue;
+            }
+            apply(bytes, op)?;
+            count += 1;
+        }
+        self.changes.merged.add(count);
+        Ok(())
+    }
+
+    fn forget(&self, of: &ShardOf, shard: &mut Shard, page: PageId) {
+        let Some(kept) = shard.pages.remove(&page) else {
+            return;
+        };
+        let was_there = shard.by_age.remove(&(kept.rec, page));
+        assert!(was_there, "{page} has no age");
+        let cost = kept.cost_bytes();
+        assert!(cost <= shard.bytes, "{cost} of {} bytes", shard.bytes);
+        shard.bytes -= cost;
+        self.changes.bytes.fetch_sub(cost, Ordering::Relaxed);
+        self.changes.pages.fetch_sub(1, Ordering::Relaxed);
+        of.show_oldest(shard);
+    }
+
+    /// The page is no more: nothing has to be kept for it.
+    pub(crate) fn forget_kept(&self, page: PageId) {
+        let of = self.changes.of(page);
+        self.forget(of, &mut of.shard.lock(), page);
+    }
+}

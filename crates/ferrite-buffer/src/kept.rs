@@ -1,0 +1,235 @@
+//! What the change buffer keeps, by page; see `change_buffer` for what it is, its invariants and its
+//! locks.
+
+use ferrite_sync::atomic::{AtomicU16, AtomicU64, AtomicUsize, Ordering};
+use ferrite_sync::{Counter, Event, Mutex, OnceLock};
+use ferrite_types::{IndexId, Lsn, PageId, Result, PAGE_BYTES};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Locks of their own for the pages whose ids have the same remainder.
+const SHARDS: usize = 256;
+/// What a page costs here beside its operations, in bytes: its place in two trees.
+const PAGE_COST_BYTES: usize = 160;
+/// Bytes before an operation: where its record ends in the log, and its length.
+const OP_PREFIX_BYTES: usize = 8 + 4;
+/// Pages of one piece of the table of rooms.
+const ROOM_CHUNK: usize = 1 << 18;
+
+/// Applies one operation that was kept to the page's bytes.
+pub type ApplyKept = Box<dyn Fn(&mut [u8], &[u8]) -> Result<()> + Send + Sync>;
+
+/// What is kept for one page.
+pub(crate) struct Kept {
+    pub(crate) index: IndexId,
+    /// Not above the first record's begin.
+    pub(crate) rec: Lsn,
+    /// Where the last record ends: the page's LSN once it has them.
+    pub(crate) end: Lsn,
+    /// Room that the operations take on the page, in bytes, at the most.
+    pub(crate) room: usize,
+    /// Each with its prefix.
+    pub(crate) ops: Vec<u8>,
+}
+
+impl Kept {
+    pub(crate) fn cost_bytes(&self) -> usize {
+        PAGE_COST_BYTES + self.ops.capacity()
+    }
+
+    /// The operations in the order of the log, each with the end of its record.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (Lsn, &[u8])> {
+        let mut rest = self.ops.as_slice();
+        std::iter::from_fn(move || {
+            if rest.is_empty() {
+                return None;
+            }
+            let (prefix, more) = rest.split_at(OP_PREFIX_BYTES);
+            let end = u64::from_le_bytes(prefix[..8].try_into().expect("eight bytes"));
+            let len = u32::from_le_bytes(prefix[8..].try_into().expect("four bytes"));
+            let (op, more) = more.split_at(len as usize);
+            rest = more;
+            Some((Lsn(end), op))
+        })
+    }
+
+    pub(crate) fn push(&mut self, end: Lsn, op: &[u8]) {
+        assert!(self.end < end, "a change at {end} after {}", self.end);
+        self.ops.extend_from_slice(&end.0.to_le_bytes());
+        self.ops.extend_from_slice(&(op.len() as u32).to_le_bytes());
+        self.ops.extend_from_slice(op);
+        self.end = end;
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Shard {
+    pub(crate) pages: BTreeMap<PageId, Kept>,
+    pub(crate) by_age: BTreeSet<(Lsn, PageId)>,
+    /// Of `pages`, in bytes.
+    pub(crate) bytes: usize,
+}
+
+pub(crate) struct ShardOf {
+    pub(crate) shard: Mutex<Shard>,
+    /// See invariant 3; the greatest number: nothing is kept.
+    pub(crate) oldest: AtomicU64,
+}
+
+impl ShardOf {
+    pub(crate) fn show_oldest(&self, shard: &Shard) {
+        debug_assert_eq!(shard.by_age.len(), shard.pages.len(), "pages and ages");
+        let oldest = shard.by_age.first().map_or(u64::MAX, |(rec, _)| rec.0);
+        self.oldest.store(oldest, Ordering::SeqCst);
+    }
+}
+
+/// The room that pages had when they left memory, in bytes; 0: not known.
+pub(crate) struct Rooms {
+    chunks: Box<[OnceLock<Box<[AtomicU16]>>]>,
+}
+
+impl Rooms {
+    fn new() -> Rooms {
+        let chunks = (1usize << 32) / ROOM_CHUNK;
+        Rooms {
+            chunks: (0..chunks).map(|_| OnceLock::new()).collect(),
+        }
+    }
+
+    pub(crate) fn get(&self, page: PageId) -> usize {
+        let at = page.0 as usize;
+        let chunk = self.chunks[at / ROOM_CHUNK].get();
+        chunk.map_or(0, |c| {
+            usize::from(c[at % ROOM_CHUNK].load(Ordering::SeqCst))
+        })
+    }
+
+    pub(crate) fn set(&self, page: PageId, bytes: usize) {
+        debug_assert!(bytes <= PAGE_BYTES, "{page} has room for {bytes}");
+        let at = page.0 as usize;
+        let zero = || (0..ROOM_CHUNK).map(|_| AtomicU16::new(0)).collect();
+        let chunk = self.chunks[at / ROOM_CHUNK].get_or_init(zero);
+        chunk[at % ROOM_CHUNK].store(bytes as u16, Ordering::SeqCst);
+    }
+
+    fn memory_bytes(&self) -> usize {
+        let there = self.chunks.iter().filter(|c| c.get().is_some()).count();
+        size_of_val(&*self.chunks) + there * ROOM_CHUNK * size_of::<AtomicU16>()
+    }
+}
+
+/// See the head of the file.
+pub struct ChangeBuffer {
+    shards: Box<[ShardOf]>,
+    pub(crate) rooms: Rooms,
+    pub(crate) apply: OnceLock<ApplyKept>,
+    pub(crate) bytes: AtomicUsize,
+    pub(crate) pages: AtomicUsize,
+    /// Per cent of the buffer pool that it may take beside it; 0: nothing is kept any more.
+    pub(crate) percent: AtomicUsize,
+    /// The next shard that is merged to make room.
+    pub(crate) turn: AtomicUsize,
+    pub(crate) work: Event,
+    /// Changes kept so far.
+    pub changes: Counter,
+    /// Of these, those applied to their page.
+    pub merged: Counter,
+    /// Pages to which some were applied.
+    pub merges: Counter,
+}
+
+impl ChangeBuffer {
+    pub(crate) fn new() -> ChangeBuffer {
+        let shard = |_| ShardOf {
+            shard: Mutex::new(Shard::default()),
+            oldest: AtomicU64::new(u64::MAX),
+        };
+        ChangeBuffer {
+            shards: (0..SHARDS).map(shard).collect(),
+            rooms: Rooms::new(),
+            apply: OnceLock::new(),
+            bytes: AtomicUsize::new(0),
+            pages: AtomicUsize::new(0),
+            percent: AtomicUsize::new(0),
+            turn: AtomicUsize::new(0),
+            work: Event::new(),
+            changes: Counter::default(),
+            merged: Counter::default(),
+            merges: Counter::default(),
+        }
+    }
+
+    pub(crate) fn of(&self, page: PageId) -> &ShardOf {
+        &self.shards[page.0 as usize % SHARDS]
+    }
+
+    /// Bytes of what is kept now.
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Pages for which something is kept now.
+    pub fn pages(&self) -> usize {
+        self.pages.load(Ordering::Relaxed)
+    }
+
+    /// Memory that it takes in all, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        self.bytes() + self.rooms.memory_bytes() + size_of_val(&*self.shards)
+    }
+
+    /// Not above any record that is kept; None: nothing is.
+    pub fn oldest(&self) -> Option<Lsn> {
+        let all = self.shards.iter().map(|s| s.oldest.load(Ordering::SeqCst));
+        all.min().filter(|lsn| *lsn != u64::MAX).map(Lsn)
+    }
+
+    /// Is something kept for the page?
+    pub(crate) fn has(&self, page: PageId) -> bool {
+        self.of(page).shard.lock().pages.contains_key(&page)
+    }
+
+    /// Up to `most` pages for which records that begin before `lsn` are kept, the oldest of each shard first.
+    pub(crate) fn older_than(&self, lsn: Lsn, most: usize, out: &mut Vec<PageId>) {
+        for of in self.shards.iter() {
+            if of.oldest.load(Ordering::SeqCst) >= lsn.0 || out.len() >= most {
+                continue;
+            }
+            let shard = of.shard.lock();
+            assert!(out.len() < most, "{} pages", out.len());
+            let left = most - out.len();
+            let old = shard.by_age.iter().take_while(|(rec, _)| *rec < lsn);
+            out.extend(old.take(left).map(|(_, page)| *page));
+        }
+        debug_assert!(out.len() <= most, "{} of {most} pages", out.len());
+    }
+
+    /// Pages of the next shard that hold at least as much as a page of it does on average: to
+    /// read them gains most.
+    pub(crate) fn fullest(&self, out: &mut Vec<PageId>) {
+        for _ in 0..SHARDS {
+            let turn = self.turn.fetch_add(1, Ordering::Relaxed) % SHARDS;
+            let shard = self.shards[turn].shard.lock();
+            if shard.pages.is_empty() {
+                continue;
+            }
+            let mean: usize = shard
+                .pages
+                .values()
+                .map(|kept| kept.ops.len())
+                .sum::<usize>()
+                / shard.pages.len();
+            assert!(
+                shard.bytes > 0,
+                "{} pages without a byte",
+                shard.pages.len()
+            );
+            let full = shard
+                .pages
+                .iter()
+                .filter(|(_, kept)| kept.ops.len() >= mean);
+            out.extend(full.map(|(page, _)| *page));
+            return;
+        }
+    }
+}

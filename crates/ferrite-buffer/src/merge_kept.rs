@@ -1,0 +1,118 @@
+//! Reading the pages whose changes are in the change buffer, before it is full, before the log is too
+//! long, or because nobody does anything else.
+//!
+//! Who reads a page merges what is kept for it ([`Pool::merge_kept`]); here it is decided which are
+//! read. Several at a time, as in `read_ahead`: the pages come in cold, are dirty, and go with the
+//! next batches of the writer threads.
+//!
+//! Locking: as `read_ahead`. Nothing is held between two reads.
+
+use crate::ahead_state::together;
+use crate::pool::Pool;
+use crate::read_ahead::Work;
+use ferrite_sync::atomic::Ordering;
+use ferrite_sync::kill_point;
+use ferrite_types::{Error, Lsn, PageId, Result};
+
+/// Pages of one round in which nothing presses.
+const IDLE_PAGES: usize = 64;
+/// Pages of one round for the log's sake.
+const ROUND_PAGES: usize = 1024;
+
+/// What one who merges remembers from round to round.
+pub struct Merging {
+    work: Work,
+    pages: Vec<PageId>,
+    /// Changes that had been kept at the last round.
+    seen: u64,
+}
+
+impl Pool {
+    /// For [`Pool::merge_round`].
+    pub fn merging(&self) -> Merging {
+        Merging {
+            work: self.reading_work(),
+            pages: Vec::new(),
+            seen: 0,
+        }
+    }
+
+    /// Waits until there may be something to merge, for so many us at the most.
+    pub fn wait_for_kept(&self, us: u64) {
+        self.changes.work.wait_timeout_us(us);
+    }
+
+    /// Ends such a wait.
+    pub fn wake_merging(&self) {
+        self.changes.work.set();
+    }
+
+    /// Merges some pages, those that are due. Returns how many (0: none is due), and why one of them
+    /// could not be read: its changes stay.
+    pub fn merge_round(&self, merging: &mut Merging) -> (usize, Option<Error>) {
+        let changes = &self.changes;
+        merging.pages.clear();
+        if self.writer.disk_full.load(Ordering::Relaxed) {
+            // It would make the frames dirty that readers need.
+            return (0, None);
+        }
+        let seen = changes.changes.get();
+        let quiet = seen == merging.seen;
+        merging.seen = seen;
+        let below = Lsn(self.writer.flush_below.load(Ordering::SeqCst));
+        if changes.bytes() > self.change_buffer_limit_bytes() / 4 * 3 {
+            changes.fullest(&mut merging.pages);
+        } else if changes.oldest().is_some_and(|oldest| oldest < below) {
+            changes.older_than(below, ROUND_PAGES, &mut merging.pages);
+        } else if quiet {
+            changes.older_than(Lsn::MAX, IDLE_PAGES, &mut merging.pages);
+        }
+        debug_assert!(merging.pages.iter().all(|p| *p != PageId::NONE));
+        let read = self.read_all(&mut merging.work, &merging.pages);
+        (merging.pages.len(), read.err())
+    }
+
+    /// Merges everything that is kept and begins before `lsn`.
+    pub(crate) fn merge_all_below(&self, lsn: Lsn) -> Result<()> {
+        let mut merging = self.merging();
+        while self.changes.oldest().is_some_and(|oldest| oldest < lsn) {
+            merging.pages.clear();
+            self.changes
+                .older_than(lsn, ROUND_PAGES, &mut merging.pages);
+            self.read_all(&mut merging.work, &merging.pages)?;
+        }
+        Ok(())
+    }
+
+    /// Every one of the pages has been in memory afterwards, or is no more; or it could not be read:
+    /// the first error.
+    fn read_all(&self, work: &mut Work, pages: &[PageId]) -> Result<()> {
+        let mut result = Ok(());
+        debug_assert!(!self.epochs.is_pinned_here(), "pages are read under a pin");
+        for some in pages.chunks(together(self.frames.limit())) {
+            work.ids.clear();
+            work.ids.extend_from_slice(some);
+            self.read_ids(work);
+            kill_point!("buffer.kept_merged");
+            // Without a frame at once, or if it cannot be read: that is waited for, and told.
+            for page in some.iter().filter(|page| self.changes.has(**page)) {
+                let read = self.read_in(*page).map_err(|e| in_merge(*page, e));
+                if self.writer.is_stopped() && read.is_err() {
+                    return read;
+                }
+                result = result.and(read);
+            }
+        }
+        result
+    }
+}
+
+fn in_merge(page: PageId, e: Error) -> Error {
+    let told =
+        |text: String| format!("changes that are kept for page {page} cannot be merged: {text}");
+    match e {
+        Error::Corrupt(text) => Error::Corrupt(told(text)),
+        Error::Io(text) => Error::Io(told(text)),
+        other => other,
+    }
+}

@@ -1,0 +1,388 @@
+//! Entries of a secondary index larger than the buffer pool: put off, merged, taken back, and found
+//! again after a crash.
+
+mod common;
+
+use common::{check, config, give_up, key, metric, wait_until};
+use ferrite_engine::{
+    Cursor, DupInfo, Engine, Entry, IndexSpec, Isolation, ReadMode, SeekMode, Session,
+    SilentCallbacks, Table, TableSpec, WaitMode, Xid,
+};
+use ferrite_io::sim::SimStorage;
+use ferrite_sync::random::Rng;
+use ferrite_sync::Arc;
+use ferrite_types::Error;
+use std::collections::BTreeSet;
+
+/// Every second one, with keys of 200 bytes: some 9 MiB in the index, a pool of 4 MiB.
+const ROWS: u64 = 60_000;
+
+fn open(disk: &SimStorage) -> Arc<Engine> {
+    let engine = Engine::open(config(), Arc::new(disk.boot()), Arc::new(SilentCallbacks)).unwrap();
+    // It would be purged, and the leaf read for that.
+    engine.set("purge_paused", 1).unwrap();
+    engine
+}
+
+/// In no order.
+fn wide(n: u64) -> [u8; 200] {
+    let mut key = [0; 200];
+    key[..8].copy_from_slice(&n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
+    key
+}
+
+fn entry(key: &[u8]) -> Entry<'_> {
+    Entry {
+        index_no: 1,
+        check_unique: false,
+        key,
+        payload: b"",
+    }
+}
+
+fn insert(s: &mut Session, t: &Arc<Table>, n: u64) {
+    let k = wide(n);
+    let mut dup = DupInfo::default();
+    s.insert_row(t, Some(&key(n)), b"\0row", &[entry(&k)], false, &mut dup)
+        .unwrap();
+}
+
+fn delete(s: &mut Session, t: &Arc<Table>, n: u64) {
+    s.delete_row(t, &key(n), &[entry(&wide(n))]).unwrap();
+}
+
+/// The numbers of all rows, by the index; both ways the same.
+fn rows(s: &mut Session, t: &Arc<Table>) -> BTreeSet<u64> {
+    let number =
+        |cursor: &Cursor| u64::from_be_bytes(cursor.current().unwrap().pk.try_into().unwrap());
+    let mut all = [BTreeSet::new(), BTreeSet::new()];
+    for (way, found) in all.iter_mut().enumerate() {
+        let mut cursor = Cursor::new(t, 1, ReadMode::Snapshot, WaitMode::Wait);
+        let mut more = if way == 0 {
+            cursor.first(s)
+        } else {
+            cursor.last(s)
+        }
+        .map(drop);
+        while more.is_ok() {
+            assert!(found.insert(number(&cursor)), "a row twice");
+            more = if way == 0 {
+                cursor.next(s)
+            } else {
+                cursor.prev(s)
+            }
+            .map(drop);
+        }
+        assert_eq!(more, Err(Error::NotFound));
+    }
+    assert_eq!(all[0], all[1]);
+    std::mem::take(&mut all[0])
+}
+
+/// Is the row found by its entry?
+fn is_there(s: &mut Session, t: &Arc<Table>, n: u64) -> bool {
+    let mut cursor = Cursor::new(t, 1, ReadMode::Snapshot, WaitMode::Wait);
+    let at = wide(n);
+    let found = cursor.seek(s, &at, SeekMode::AtOrAfter, true);
+    let same = found.is_ok() && cursor.current().unwrap().pk == key(n);
+    same
+}
+
+/// A table whose index does not fit the pool, with every second row.
+fn filled(disk: &SimStorage) -> (Arc<Engine>, Arc<Table>, Session) {
+    let engine = open(disk);
+    let indexes = vec![
+        IndexSpec::new("PRIMARY", true, 1),
+        IndexSpec::new("k", false, 1),
+    ];
+    let spec = TableSpec {
+        definition: b"definition".to_vec(),
+        ..TableSpec::new("d/t", indexes)
+    };
+    let t = engine.dict().create_table(spec, 1).unwrap();
+    let mut s = Session::new(&engine, 0, 1);
+    for n in (0..ROWS).step_by(2) {
+        insert(&mut s, &t, n);
+        if n % 1000 == 0 {
+            s.commit(false).unwrap();
+        }
+    }
+    s.commit(false).unwrap();
+    (engine, t, s)
+}
+
+fn kept(engine: &Engine) -> u64 {
+    metric(engine, "change_buffer_changes")
+}
+
+/// No change waits for its page.
+fn wait_for_merges(engine: &Engine) {
+    wait_until("the end of merging", || {
+        metric(engine, "change_buffer_pages") == 0
+    });
+}
+
+fn evens() -> BTreeSet<u64> {
+    (0..ROWS).step_by(2).collect()
+}
+
+#[test]
+fn entries_that_were_put_off_are_found_by_all_ways() {
+    let disk = SimStorage::new(1);
+    let (engine, t, mut s) = filled(&disk);
+    assert!(kept(&engine) > 100, "{} were put off", kept(&engine));
+    let reads = metric(&engine, "buffer_pool_reads");
+    let before = kept(&engine);
+    for n in (1..ROWS).step_by(50) {
+        insert(&mut s, &t, n);
+        assert!(
+            n % 500 != 1 || is_there(&mut s, &t, n),
+            "row {n} before its commit"
+        );
+    }
+    assert!(
+        kept(&engine) - before > 200,
+        "{} of 600",
+        kept(&engine) - before
+    );
+    assert!(metric(&engine, "buffer_pool_reads") - reads < 900);
+    s.commit(false).unwrap();
+    let all: BTreeSet<u64> = evens().into_iter().chain((1..ROWS).step_by(50)).collect();
+    assert_eq!(rows(&mut s, &t), all);
+    s.commit(false).unwrap();
+    check(&engine, &t);
+    wait_for_merges(&engine);
+    assert_eq!(metric(&engine, "change_buffer_merged"), kept(&engine));
+    assert_eq!(metric(&engine, "change_buffer_bytes"), 0);
+    drop((s, t));
+    engine.close().unwrap();
+}
+
+#[test]
+fn what_was_put_off_survives_a_crash_and_a_shutdown() {
+    for crash in [true, false] {
+        let disk = SimStorage::new(2);
+        let (engine, t, mut s) = filled(&disk);
+        for n in (1..ROWS).step_by(30) {
+            insert(&mut s, &t, n);
+        }
+        s.commit(false).unwrap();
+        let mut open_one = Session::new(&engine, 0, 2);
+        for n in (3..ROWS).step_by(3000) {
+            insert(&mut open_one, &t, n);
+        }
+        engine.flush_log();
+        if crash {
+            assert!(metric(&engine, "change_buffer_pages") > 0);
+            disk.crash(&mut Rng::new(3));
+            give_up(&engine);
+            open_one.abandon();
+            s.abandon();
+        } else {
+            open_one.rollback().unwrap();
+            drop(open_one);
+            drop((s, t));
+            engine.close().unwrap();
+        }
+        drop(engine);
+        let engine = open(&disk);
+        let t = engine.dict().open_table("d/t").unwrap();
+        let mut s = Session::new(&engine, 0, 1);
+        wait_until("the rollback", || {
+            metric(&engine, "active_transactions") == 0
+        });
+        let all: BTreeSet<u64> = evens().into_iter().chain((1..ROWS).step_by(30)).collect();
+        assert_eq!(rows(&mut s, &t), all, "crash {crash}");
+        s.commit(false).unwrap();
+        check(&engine, &t);
+        drop((s, t));
+        engine.close().unwrap();
+    }
+}
+
+/// A row goes and comes again while a snapshot still sees its first life: its entry is put off over the
+/// delete-marked one.
+#[test]
+fn an_entry_in_the_place_of_one_that_a_snapshot_needs() {
+    for commit in [true, false] {
+        let disk = SimStorage::new(4);
+        let (engine, t, mut s) = filled(&disk);
+        let mut old = Session::new(&engine, 0, 2);
+        old.begin_statement(Isolation::RepeatableRead);
+        assert!(is_there(&mut old, &t, 0));
+        let some: Vec<u64> = (0..ROWS).step_by(600).collect();
+        for n in &some {
+            delete(&mut s, &t, *n);
+        }
+        s.commit(false).unwrap();
+        // The leaves leave memory, and the room on them is known.
+        let mut other = Session::new(&engine, 0, 3);
+        assert_eq!(rows(&mut other, &t).len(), (ROWS / 2) as usize - some.len());
+        other.commit(false).unwrap();
+        let before = kept(&engine);
+        for n in &some {
+            insert(&mut s, &t, *n);
+        }
+        assert!(kept(&engine) > before + 10, "{}", kept(&engine) - before);
+        let mut new = Session::new(&engine, 0, 4);
+        assert!(some.iter().all(|n| is_there(&mut s, &t, *n)));
+        assert!(!some.iter().any(|n| is_there(&mut new, &t, *n)));
+        assert!(some.iter().all(|n| is_there(&mut old, &t, *n)));
+        new.commit(false).unwrap();
+        match commit {
+            true => s.commit(false).unwrap(),
+            false => s.rollback().unwrap(),
+        }
+        assert!(some.iter().all(|n| is_there(&mut old, &t, *n)));
+        assert!(some.iter().all(|n| is_there(&mut new, &t, *n) == commit));
+        assert_eq!(rows(&mut old, &t), evens());
+        old.commit(false).unwrap();
+        new.commit(false).unwrap();
+        engine.set("purge_paused", 0).unwrap();
+        check(&engine, &t);
+        drop((old, new, other, s, t));
+        engine.close().unwrap();
+    }
+}
+
+/// Deleted and inserted again in one transaction: it must find what it has marked itself.
+#[test]
+fn an_entry_that_its_own_transaction_has_marked() {
+    let disk = SimStorage::new(5);
+    let (engine, t, mut s) = filled(&disk);
+    for n in (0..ROWS).step_by(1000) {
+        let begin = s.undo_position();
+        delete(&mut s, &t, n);
+        let mut other = Session::new(&engine, 0, 3);
+        for m in (500..ROWS).step_by(3000) {
+            is_there(&mut other, &t, m);
+        }
+        other.commit(false).unwrap();
+        insert(&mut s, &t, n);
+        if n % 2000 == 0 {
+            s.rollback_to(begin).unwrap();
+        }
+    }
+    s.rollback().unwrap();
+    assert_eq!(rows(&mut s, &t), evens());
+    s.commit(false).unwrap();
+    check(&engine, &t);
+    drop((s, t));
+    engine.close().unwrap();
+}
+
+#[test]
+fn nothing_is_put_off_into_a_gap_that_others_have_locked() {
+    let disk = SimStorage::new(6);
+    let (engine, t, mut s) = filled(&disk);
+    let mut holder = Session::new(&engine, 0, 2);
+    holder.begin_statement(Isolation::RepeatableRead);
+    let mut cursor = Cursor::new(&t, 1, ReadMode::Exclusive, WaitMode::Wait);
+    cursor
+        .seek(&mut holder, &wide(10), SeekMode::AtOrAfter, false)
+        .unwrap();
+    cursor.next(&mut holder).unwrap();
+    let before = kept(&engine);
+    for n in (1..ROWS).step_by(1500) {
+        insert(&mut s, &t, n);
+    }
+    assert_eq!(kept(&engine), before);
+    s.rollback().unwrap();
+    holder.rollback().unwrap();
+    for n in (1..ROWS).step_by(150) {
+        insert(&mut s, &t, n);
+    }
+    assert!(kept(&engine) > before);
+    s.rollback().unwrap();
+    assert_eq!(rows(&mut s, &t), evens());
+    s.commit(false).unwrap();
+    check(&engine, &t);
+    drop((cursor, holder, s, t));
+    engine.close().unwrap();
+}
+
+#[test]
+fn a_prepared_transaction_whose_entries_were_put_off() {
+    for commit in [true, false] {
+        let disk = SimStorage::new(7);
+        let (engine, t, mut s) = filled(&disk);
+        let some: Vec<u64> = (0..ROWS).step_by(1000).collect();
+        for n in &some {
+            delete(&mut s, &t, *n);
+        }
+        s.commit(false).unwrap();
+        let mut old = Session::new(&engine, 0, 3);
+        assert_eq!(rows(&mut old, &t).len(), (ROWS / 2) as usize - some.len());
+        let before = kept(&engine);
+        for n in some.iter().copied().chain((1..ROWS).step_by(100)) {
+            insert(&mut s, &t, n);
+        }
+        assert!(kept(&engine) > before + 100);
+        let xid = Xid {
+            format_id: 1,
+            gtrid_len: 1,
+            data: b"x".to_vec(),
+        };
+        s.prepare(&xid).unwrap();
+        engine.flush_log();
+        disk.crash(&mut Rng::new(8));
+        give_up(&engine);
+        old.abandon();
+        s.abandon();
+        drop((t, engine));
+        let engine = open(&disk);
+        let t = engine.dict().open_table("d/t").unwrap();
+        let mut s = Session::new(&engine, 0, 1);
+        let without: BTreeSet<u64> = evens().into_iter().filter(|n| !some.contains(n)).collect();
+        assert_eq!(rows(&mut s, &t), without);
+        s.commit(false).unwrap();
+        let with: BTreeSet<u64> = evens().into_iter().chain((1..ROWS).step_by(100)).collect();
+        let expected = match commit {
+            true => engine.commit_by_xid(&xid).map(|()| with),
+            false => engine.rollback_by_xid(&xid).map(|()| without),
+        };
+        assert_eq!(rows(&mut s, &t), expected.unwrap());
+        s.commit(false).unwrap();
+        check(&engine, &t);
+        drop((s, t));
+        engine.close().unwrap();
+    }
+}
+
+#[test]
+fn a_dropped_index_takes_what_was_put_off_with_it() {
+    let disk = SimStorage::new(9);
+    let (engine, t, mut s) = filled(&disk);
+    for n in (1..ROWS).step_by(20) {
+        insert(&mut s, &t, n);
+    }
+    s.commit(false).unwrap();
+    assert!(metric(&engine, "change_buffer_pages") > 0);
+    drop((s, t));
+    let caller = ferrite_engine::DdlCaller {
+        thd: 0,
+        wait_ms: 0,
+        references: ferrite_engine::References::Any,
+    };
+    engine.drop_table("d/t", &caller).unwrap();
+    assert_eq!(metric(&engine, "change_buffer_pages"), 0);
+    assert_eq!(metric(&engine, "change_buffer_bytes"), 0);
+    engine.close().unwrap();
+}
+
+#[test]
+fn switched_off_it_keeps_nothing_and_gives_back_what_it_has() {
+    let disk = SimStorage::new(10);
+    let (engine, t, mut s) = filled(&disk);
+    engine.set("change_buffer_max_size", 0).unwrap();
+    let before = kept(&engine);
+    for n in (1..ROWS).step_by(500) {
+        insert(&mut s, &t, n);
+    }
+    s.commit(false).unwrap();
+    assert_eq!(kept(&engine), before);
+    wait_for_merges(&engine);
+    assert!(engine.set("change_buffer_max_size", 51).is_err());
+    drop((s, t));
+    engine.close().unwrap();
+}

@@ -1,0 +1,82 @@
+//! A leaf that is not in memory, and a record that goes to it without reading it: the tree's side of
+//! the change buffer (see `ferrite_buffer`'s module `change_buffer`).
+//!
+//! Invariant: between the second look at the way down and the end of the [`LeafAway`] the leaf covers
+//! the key. A split or merge of it would need it in memory, and publishes the new ways before it
+//! lets go of its latch.
+//!
+//! Locking: the leaf's shard of the change buffer, while the [`LeafAway`] lives. The way down is
+//! looked at again under it, with a pin and without waiting for anything.
+
+use crate::leaf::Scratch;
+use crate::record::{self, Header};
+use crate::tree::{Goal, Tree};
+use crate::{node, op};
+use ferrite_buffer::AwayPage;
+use ferrite_redo::Appended;
+use ferrite_types::format::record_kind;
+use ferrite_types::{IndexId, PageId, Result};
+
+/// Longest key and value, in bytes, of a record that is kept for its page.
+const MOST_BYTES: usize = 1024;
+
+/// A leaf on disk that gets a record. The record's key lies between its fences.
+pub struct LeafAway<'t> {
+    away: AwayPage<'t>,
+    index: IndexId,
+}
+
+impl Tree {
+    /// The page of the leaf that covers `key`, to be tried first: it may have been split since.
+    ///
+    /// # Errors
+    /// A page that cannot be read.
+    pub fn leaf_of(&self, key: &[u8]) -> Result<PageId> {
+        self.leaf_page(Goal::Covers(key))
+    }
+
+    /// The leaf `page`, which was found for `key`, if it is not in memory and can get a record of that key and
+    /// so long a value there.
+    pub fn leaf_away(&self, page: PageId, key: &[u8], value_bytes: usize) -> Option<LeafAway<'_>> {
+        if !self.pool.is_away(page) || key.len() + value_bytes > MOST_BYTES {
+            return None;
+        }
+        let room = node::room_for(key.len(), value_bytes);
+        let away = self.pool.away_page(page, self.index, room)?;
+        let pin = self.pool.pin();
+        let now = self.path(Goal::Covers(key), &pin, |_| {});
+        drop(pin);
+        let same = matches!(now, Ok(now) if now == page);
+        let same = same || ferrite_sync::mutant!("tree.kept_for_another_leaf");
+        same.then_some(LeafAway {
+            away,
+            index: self.index,
+        })
+    }
+}
+
+impl LeafAway<'_> {
+    /// Which page this is.
+    pub fn page_id(&self) -> PageId {
+        self.away.page_id()
+    }
+
+    /// A record for the whole key `key` goes to the leaf; over a delete-marked one of that key.
+    pub fn put(
+        self,
+        prelude: &[u8],
+        header: &Header,
+        key: &[u8],
+        value: &[u8],
+        scratch: &mut Scratch,
+    ) -> Appended {
+        assert!(!header.deleted && header.version.is_none(), "a new record");
+        assert!(key.len() + value.len() <= MOST_BYTES, "{} bytes", key.len());
+        scratch.rec.clear();
+        scratch.ops.clear();
+        record::encode(header, key, value, &mut scratch.rec);
+        op::put(self.page_id(), self.index, &scratch.rec, &mut scratch.ops);
+        self.away
+            .append(record_kind::MINI_TXN, prelude, &scratch.ops)
+    }
+}
