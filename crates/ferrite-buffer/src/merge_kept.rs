@@ -8,6 +8,7 @@
 //! Locking: as `read_ahead`. Nothing is held between two reads.
 
 use crate::ahead_state::together;
+use crate::frame::Kind;
 use crate::pool::Pool;
 use crate::read_ahead::Work;
 use ferrite_sync::atomic::Ordering;
@@ -70,6 +71,27 @@ impl Pool {
         debug_assert!(merging.pages.iter().all(|p| *p != PageId::NONE));
         let read = self.read_all(&mut merging.work, &merging.pages);
         (merging.pages.len(), read.err())
+    }
+
+    /// Writes what is dirty and drops every page that nobody uses, so that changes are kept for
+    /// those that come next. For tests.
+    ///
+    /// # Errors
+    /// `DiskFull` or `Io`: nothing was dropped.
+    pub fn make_cold(&self) -> Result<()> {
+        let mut batch = self.new_write_batch();
+        let written = self.flush_below_with(Lsn::MAX, &mut batch);
+        self.end_batch(batch);
+        written?;
+        for f in 0..self.frame_count() as u32 {
+            let kind = self.frame(f).kind();
+            if kind == Kind::Leaf && !self.frame(f).is_dirty() {
+                if let Some(f) = self.evict_clean(f, kind) {
+                    self.give_back(f);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Merges everything that is kept and begins before `lsn`.

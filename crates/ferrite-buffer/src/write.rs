@@ -312,7 +312,7 @@ impl Pool {
     }
 
     /// The batch goes: its tickets must not stay. Not for the writer while others need frames.
-    fn end_batch(&self, mut batch: WriteBatch) {
+    pub(crate) fn end_batch(&self, mut batch: WriteBatch) {
         self.release_late(&mut batch);
         while !batch.late.is_empty() {
             ferrite_sync::thread::sleep_ms(1);
@@ -477,7 +477,7 @@ impl Pool {
         written
     }
 
-    fn flush_below_with(&self, lsn: Lsn, batch: &mut WriteBatch) -> Result<usize> {
+    pub(crate) fn flush_below_with(&self, lsn: Lsn, batch: &mut WriteBatch) -> Result<usize> {
         let mut written = 0;
         for f in 0..self.frame_count() as u32 {
             let due = self.frame(f).rec_lsn().is_some_and(|rec| rec < lsn);

@@ -36,6 +36,7 @@ fn shape(extra: &Extra) -> Shape {
         u_values: 1,
         secondary: Vec::new(),
         covering: false,
+        entry_fill: 0,
         kin: None,
     }
 }

@@ -164,6 +164,7 @@ fn marks_shape() -> Shape {
         u_values: 0,
         secondary: Vec::new(),
         covering: false,
+        entry_fill: 0,
         kin: None,
     }
 }
@@ -243,6 +244,9 @@ fn run_clients(environment: &Arc<Environment>, engine: &Arc<Engine>, number: u64
     }
     if environment.plan.extra.ahead {
         start("ahead", 20, |_, e, seed, _| pool::read_ahead(e, seed));
+    }
+    if environment.plan.extra.cold {
+        start("cooler", 21, |_, e, seed, _| pool::cooler(e, seed));
     }
     if environment.plan.extra.kills {
         start("killer", 12, |w, e, seed, _| killer(w, e, seed));

@@ -104,6 +104,8 @@ pub struct Extra {
     pub resizes: bool,
     /// Pages are read ahead that nobody asks for.
     pub ahead: bool,
+    /// Leaves leave the buffer pool, and secondary indexes have several.
+    pub cold: bool,
     /// Hot backups, whose copies the next life finds.
     pub backup: bool,
     /// Snapshots that are kept, and rewound to.
@@ -348,6 +350,20 @@ fn family_shape(rng: &mut Rng, keys: u64, key_prefix: usize, overflow: bool) -> 
     }
 }
 
+/// Secondary indexes of several leaves, whose entries are short enough to be put off, and leaves that
+/// leave memory.
+fn cold(plan: &mut Plan, seed: u64) {
+    let rng = &mut Rng::new(seed ^ 0x71a1_c01e);
+    plan.extra.cold = true;
+    for shape in &mut plan.shapes {
+        shape.key_prefix = shape.key_prefix.min(200);
+        shape.entry_fill = pick(rng, &[300, 500]);
+        if let Some(kin) = &mut shape.kin {
+            kin.entry_fill = 0;
+        }
+    }
+}
+
 /// One parent table of two rows and one table of their few children. A look for a child goes over leaves of
 /// one entry or two, and seldom is another child there to be found instead of the one that moves.
 fn movers(plan: &mut Plan) {
@@ -451,6 +467,7 @@ impl Extra {
             resizes: Rng::new(seed ^ 0x71a1_0019).chance(1, 2),
             ahead: Rng::new(seed ^ 0x71a1_001a).chance(1, 2),
             encrypted: Rng::new(seed ^ 0x71a1_001b).chance(1, 4),
+            cold: false,
             backup: false,
             kept: false,
             corner: None,
@@ -494,6 +511,7 @@ fn shape(rng: &mut Rng, overflow: bool) -> Shape {
         u_values: keys * pick(rng, &[1, 2, 10]),
         secondary,
         covering: rng.chance(1, 2),
+        entry_fill: 0,
         kin: None,
     };
     // As long as a payload can be. Without the dice: the plans of other seeds stay what they were.
@@ -575,6 +593,9 @@ impl Plan {
         plan.extra.superblock_lost = Rng::new(seed ^ 0x71a1_5b10).chance(1, 8);
         if plan.has_families() && Rng::new(seed ^ 0x71a1_00c4).chance(1, 4) {
             movers(&mut plan);
+        }
+        if !plan.extra.movers && Rng::new(seed ^ 0x71a1_c01d).chance(1, 3) {
+            cold(&mut plan, seed);
         }
         plan
     }

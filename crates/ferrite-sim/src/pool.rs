@@ -1,4 +1,4 @@
-//! What happens to the buffer pool beside the clients: it grows and shrinks, and pages are read ahead.
+//! What happens to the buffer pool beside the clients: it grows and shrinks, gets cold, and pages are read ahead.
 //!
 //! Locking: none over a call of the engine.
 
@@ -21,6 +21,16 @@ pub fn resizer(environment: &Arc<Environment>, engine: &Arc<Engine>, seed: u64) 
             Ok(()) => {}
             Err(e) => assert!(environment.is_injected(&e), "a pool of {bytes} bytes: {e}"),
         }
+    }
+}
+
+/// The tables are smaller than the pool: leaves leave it here, so that entries are put off.
+pub fn cooler(engine: &Arc<Engine>, seed: u64) {
+    let mut rng = Rng::new(seed);
+    for _ in 0..rng.between(20, 120) {
+        thread::sleep_us(rng.below(20_000));
+        // On a full disk nothing gets cold.
+        let _ = engine.make_cold();
     }
 }
 

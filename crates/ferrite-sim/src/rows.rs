@@ -38,6 +38,8 @@ pub struct Shape {
     pub secondary: Vec<Secondary>,
     /// Secondary entries carry the row's stamp.
     pub covering: bool,
+    /// Bytes that secondary entries carry besides.
+    pub entry_fill: usize,
     /// It is one of the tables between which there are foreign keys.
     pub kin: Option<Kin>,
 }
@@ -166,6 +168,7 @@ impl Shape {
         if let Some(kin) = self.kin {
             payload.extend(pattern(row.k, kin.entry_fill));
         }
+        payload.extend(pattern(row.k, self.entry_fill));
         payload
     }
 

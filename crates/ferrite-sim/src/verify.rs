@@ -540,6 +540,7 @@ mod tests {
             u_values: 1,
             secondary: Vec::new(),
             covering: false,
+            entry_fill: 0,
             kin: None,
         };
         let mut marks = TableModel::new("sim/marks", shape);

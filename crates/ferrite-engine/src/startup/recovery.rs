@@ -202,7 +202,11 @@ impl Analysis {
                 let found = self.entry_of(txn);
                 if rec.start >= found.exact_at || ferrite_sync::mutant!("recovery.undo_twice") {
                     found.undo.push(entry);
-                    found.undo.spill(area)?;
+                    match found.undo.spill(area) {
+                        // It stays in memory: rolled back, it takes no space on the disk.
+                        Err(Error::DiskFull(_)) => {}
+                        other => other?,
+                    }
                 }
             }
             Opening::Undone { txn, left } => {

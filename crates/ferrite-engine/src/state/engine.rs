@@ -375,6 +375,14 @@ impl Engine {
         self.pool.read_ahead(pages);
     }
 
+    /// Writes what is dirty and empties the buffer pool as far as nobody uses it. For tests.
+    ///
+    /// # Errors
+    /// A page that cannot be written.
+    pub fn make_cold(&self) -> Result<()> {
+        self.pool.make_cold()
+    }
+
     /// The storage below, for tools and tests.
     pub fn storage(&self) -> &Arc<dyn Storage> {
         &self.storage
