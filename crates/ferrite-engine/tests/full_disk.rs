@@ -5,6 +5,7 @@ mod common;
 use common::{check, config, create, delete, give_up, insert, metric, scan, update, wait_until};
 use ferrite_engine::{Callbacks, Config, DdlCaller, Engine, LogLevel, Session, Table};
 use ferrite_io::sim::{Fault, SimStorage};
+use ferrite_io::Storage;
 use ferrite_sync::atomic::{AtomicBool, Ordering};
 use ferrite_sync::random::Rng;
 use ferrite_sync::{thread, Arc, Mutex};
@@ -294,5 +295,46 @@ fn what_has_filled_its_disk_can_be_emptied() {
     s.commit(false).unwrap();
     drop(s);
     check(&engine, &t);
+    engine.close().unwrap();
+}
+
+/// The undo of a transaction that a crash cut off is longer than what is kept in memory, and the disk has no
+/// room for the rest of it.
+#[test]
+fn a_long_transaction_is_rolled_back_on_a_full_disk() {
+    let disk = SimStorage::new(53);
+    let heard = Arc::new(Heard::default());
+    let engine = start(&disk, &heard).unwrap();
+    let t = create(&engine, "d/t");
+    let mut s = Session::new(&engine, 0, 1);
+    fill(&mut s, &t, 0..ROWS / 2).unwrap();
+    let before = scan(&mut s, &t, 0);
+    s.commit(false).unwrap();
+    engine.checkpoint().unwrap();
+    for n in 0..ROWS / 2 {
+        update(&mut s, &t, n, &TEXT, &[b'y'; 901]).unwrap();
+    }
+    engine.flush_log();
+    assert!(metric(&engine, "undo_spilled_bytes") > 0);
+    disk.crash(&mut Rng::new(3));
+    s.abandon();
+    give_up(&engine);
+    drop((t, engine));
+    // The log has it all since the checkpoint.
+    let storage: Arc<dyn Storage> = Arc::new(disk.boot());
+    storage.remove("undo.spill").unwrap();
+    drop(storage);
+    disk.set_capacity(Some(disk.used_bytes()));
+    let engine = start(&disk, &heard).unwrap();
+    wait_until("the rollback", || {
+        metric(&engine, "active_transactions") == 0
+    });
+    disk.set_capacity(None);
+    let t = engine.dict().open_table("d/t").unwrap();
+    let mut s = Session::new(&engine, 0, 1);
+    assert_eq!(scan(&mut s, &t, 0), before);
+    s.commit(false).unwrap();
+    check(&engine, &t);
+    drop((s, t));
     engine.close().unwrap();
 }
