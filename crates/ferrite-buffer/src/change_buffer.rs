@@ -53,6 +53,12 @@ impl AwayPage<'_> {
         self.page
     }
 
+    /// Is an operation kept for the page that `is_it` knows?
+    pub fn has_kept(&self, is_it: impl Fn(&[u8]) -> bool) -> bool {
+        let kept = self.shard.pages.get(&self.page);
+        kept.is_some_and(|kept| kept.each().any(|(_, op)| is_it(op)))
+    }
+
     /// Appends a log record whose only page operation is `op`, and keeps that for the page.
     pub fn append(mut self, kind: u8, prelude: &[u8], op: &[u8]) -> Appended {
         let (pool, page) = (self.pool, self.page);
@@ -149,6 +155,53 @@ impl Pool {
         })
     }
 
+    /// The page, if it is not in memory and something is kept for it: for a change that takes no room.
+    pub fn kept_page(&self, page: PageId, index: IndexId) -> Option<AwayPage<'_>> {
+        let of = self.changes.of(page);
+        let shard = of.shard.lock();
+        let kept = shard.pages.get(&page)?;
+        let there = kept.index == index && self.is_away(page);
+        there.then_some(AwayPage {
+            pool: self,
+            page,
+            index,
+            room: 0,
+            of,
+            shard,
+        })
+    }
+
+    /// Recovery cannot read the page: operations that were made without it, each with the begin and the
+    /// end of its record, are kept for it again. Nobody else uses the pool.
+    pub fn keep_again(&self, page: PageId, index: IndexId, ops: &[(Lsn, Lsn, &[u8])]) {
+        let of = self.changes.of(page);
+        let mut shard = of.shard.lock();
+        let Some((rec, _, _)) = ops.first() else {
+            return;
+        };
+        let kept = shard.pages.remove(&page);
+        let before = kept.as_ref().map_or(0, Kept::cost_bytes);
+        let is_new = kept.is_none();
+        let mut kept = kept.unwrap_or(Kept {
+            index,
+            rec: *rec,
+            end: Lsn::ZERO,
+            room: 0,
+            ops: Vec::new(),
+        });
+        assert_eq!(kept.index, index, "{page} is kept for another index");
+        ops.iter().for_each(|(_, end, op)| kept.push(*end, op));
+        let more = kept.cost_bytes() - before;
+        if is_new {
+            shard.by_age.insert((kept.rec, page));
+            self.changes.pages.fetch_add(1, Ordering::Relaxed);
+        }
+        shard.pages.insert(page, kept);
+        shard.bytes += more;
+        self.changes.bytes.fetch_add(more, Ordering::Relaxed);
+        of.show_oldest(&shard);
+    }
+
     /// What is kept for the page that has just been read into the frame is applied to it.
     pub(crate) fn merge_kept(&self, frame: &Frame, bytes: &mut [u8]) -> Result<()> {
         let (changes, page) = (&self.changes, frame.page());
@@ -161,13 +214,10 @@ impl Pool {
         self.apply_to(frame, bytes, kept)?;
         debug_assert!(kept.rec < kept.end, "{page}: {} to {}", kept.rec, kept.end);
         let rec = kept.rec;
-        assert!(
-            frame.lsn() < kept.end && !frame.is_dirty(),
-            "{page} is merged twice"
-        );
+        assert!(!frame.is_dirty(), "{page} is merged twice");
         // Before it leaves the shard: see invariant 3.
         frame.mark_dirty(rec);
-        frame.set_lsn(kept.end);
+        frame.set_lsn(kept.end.max(frame.lsn()));
         let lost = ferrite_sync::mutant!("buffer.merged_page_is_clean");
         if lost {
             frame.set_rec_lsn(None);
@@ -189,14 +239,16 @@ impl Pool {
             );
             return Err(Error::Corrupt(text));
         }
-        let apply = self
-            .changes
-            .apply
-            .get()
-            .expect("it was set before anything was kept");
+        let Some(apply) = self.changes.apply.get() else {
+            let text = format!("page {page} could not be read at first, and can now");
+            return Err(Error::Corrupt(text));
+        };
         let mut count = 0;
         for (end, op) in kept.each() {
-            debug_assert!(frame.lsn() < end, "{page} has the change at {end}");
+            if end <= frame.lsn() {
+                // Kept again by a recovery that could not read the page.
+                continue;
+            }
             if ferrite_sync::mutant!("buffer.kept_change_lost") && end.0 % 8 == 0 {
                 continue;
             }

@@ -191,7 +191,10 @@ impl ChangeBuffer {
 
     /// Up to `most` pages for which records that begin before `lsn` are kept, the oldest of each shard first.
     pub(crate) fn older_than(&self, lsn: Lsn, most: usize, out: &mut Vec<PageId>) {
-        for of in self.shards.iter() {
+        // Not always the same first: pages that cannot be read stay.
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        for n in 0..SHARDS {
+            let of = &self.shards[(turn + n) % SHARDS];
             if of.oldest.load(Ordering::SeqCst) >= lsn.0 || out.len() >= most {
                 continue;
             }

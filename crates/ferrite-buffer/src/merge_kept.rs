@@ -50,7 +50,7 @@ impl Pool {
 
     /// Merges some pages, those that are due. Returns how many (0: none is due), and why one of them
     /// could not be read: its changes stay.
-    pub fn merge_round(&self, merging: &mut Merging) -> (usize, Option<Error>) {
+    pub fn merge_round(&self, merging: &mut Merging) -> (usize, Option<(PageId, Error)>) {
         let changes = &self.changes;
         merging.pages.clear();
         if self.writer.disk_full.load(Ordering::Relaxed) {
@@ -101,14 +101,19 @@ impl Pool {
             merging.pages.clear();
             self.changes
                 .older_than(lsn, ROUND_PAGES, &mut merging.pages);
-            self.read_all(&mut merging.work, &merging.pages)?;
+            self.read_all(&mut merging.work, &merging.pages)
+                .map_err(|(_, e)| e)?;
         }
         Ok(())
     }
 
     /// Every one of the pages has been in memory afterwards, or is no more; or it could not be read:
     /// the first error.
-    fn read_all(&self, work: &mut Work, pages: &[PageId]) -> Result<()> {
+    fn read_all(
+        &self,
+        work: &mut Work,
+        pages: &[PageId],
+    ) -> std::result::Result<(), (PageId, Error)> {
         let mut result = Ok(());
         debug_assert!(!self.epochs.is_pinned_here(), "pages are read under a pin");
         for some in pages.chunks(together(self.frames.limit())) {
@@ -118,7 +123,7 @@ impl Pool {
             kill_point!("buffer.kept_merged");
             // Without a frame at once, or if it cannot be read: that is waited for, and told.
             for page in some.iter().filter(|page| self.changes.has(**page)) {
-                let read = self.read_in(*page).map_err(|e| in_merge(*page, e));
+                let read = self.read_in(*page).map_err(|e| (*page, in_merge(*page, e)));
                 if self.writer.is_stopped() && read.is_err() {
                     return read;
                 }

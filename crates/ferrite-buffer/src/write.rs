@@ -468,13 +468,14 @@ impl Pool {
     /// Writes every page first changed before `lsn` now, in the calling thread.
     ///
     /// # Errors
-    /// `DiskFull` or `Io`: the rest stays dirty.
+    /// `DiskFull` or `Io`: the rest stays dirty. `Corrupt`: of a page that cannot be read changes stay in
+    /// the change buffer; all others are written.
     pub fn flush_all_below(&self, lsn: Lsn) -> Result<usize> {
-        self.merge_all_below(lsn)?;
+        let merged = self.merge_all_below(lsn);
         let mut batch = self.new_write_batch();
         let written = self.flush_below_with(lsn, &mut batch);
         self.end_batch(batch);
-        written
+        merged.and(written)
     }
 
     pub(crate) fn flush_below_with(&self, lsn: Lsn, batch: &mut WriteBatch) -> Result<usize> {

@@ -9,6 +9,7 @@ use ferrite_engine::{
     SilentCallbacks, Table, TableSpec, WaitMode, Xid,
 };
 use ferrite_io::sim::SimStorage;
+use ferrite_io::OpenMode;
 use ferrite_sync::random::Rng;
 use ferrite_sync::Arc;
 use ferrite_types::Error;
@@ -384,5 +385,92 @@ fn switched_off_it_keeps_nothing_and_gives_back_what_it_has() {
     wait_for_merges(&engine);
     assert!(engine.set("change_buffer_max_size", 51).is_err());
     drop((s, t));
+    engine.close().unwrap();
+}
+
+/// The leaf of a row's entry, if it is not in memory: damaged on disk from here on.
+fn damage_leaf_of(engine: &Engine, t: &Arc<Table>, n: u64) -> bool {
+    let mut whole = wide(n).to_vec();
+    whole.extend_from_slice(&key(n));
+    let tree = t.tree(1);
+    let page = tree.leaf_of(&whole).unwrap();
+    let Some(at) = tree.pool().store().directory().get(page).as_location() else {
+        return false;
+    };
+    let file = engine
+        .storage()
+        .open("store.0000", OpenMode::ReadWrite, false)
+        .unwrap();
+    file.write_at(&[0xee; 1024], at.granule() * 1024).unwrap();
+    file.sync_data().unwrap();
+    true
+}
+
+/// Changes are kept for a leaf that turns out to be damaged: who made them can end either way, and
+/// the database opens.
+#[test]
+fn changes_of_a_damaged_leaf_keep_nobody_from_ending() {
+    let disk = SimStorage::new(11);
+    let (engine, t, mut s) = filled(&disk);
+    let mut damaged = 0;
+    for n in (1..ROWS).step_by(100) {
+        let before = kept(&engine);
+        insert(&mut s, &t, n);
+        if damaged < 3 && kept(&engine) > before && damage_leaf_of(&engine, &t, n) {
+            damaged += 1;
+        }
+    }
+    assert_eq!(damaged, 3);
+    s.rollback().unwrap();
+    insert(&mut s, &t, 51);
+    s.commit(false).unwrap();
+    // One that stays, one that a crash cuts off.
+    let mut damaged = 0;
+    let mut more = (7..ROWS).step_by(100).filter(|n| {
+        let before = kept(&engine);
+        insert(&mut s, &t, *n);
+        kept(&engine) > before && damage_leaf_of(&engine, &t, *n)
+    });
+    damaged += more.by_ref().take(2).count();
+    drop(more);
+    s.commit(false).unwrap();
+    let mut cut = Session::new(&engine, 0, 3);
+    for n in (13..ROWS).step_by(1000) {
+        let before = kept(&engine);
+        insert(&mut cut, &t, n);
+        damaged += usize::from(kept(&engine) > before && damage_leaf_of(&engine, &t, n));
+    }
+    assert!(damaged >= 3, "{damaged}");
+    engine.flush_log();
+    disk.crash(&mut Rng::new(12));
+    s.abandon();
+    cut.abandon();
+    give_up(&engine);
+    drop((t, engine));
+    for _ in 0..2 {
+        let engine = open(&disk);
+        wait_until("the rollback", || {
+            metric(&engine, "active_transactions") == 0
+        });
+        let t = engine.dict().open_table("d/t").unwrap();
+        let mut s = Session::new(&engine, 0, 1);
+        let mut cursor = Cursor::new(&t, 0, ReadMode::Snapshot, WaitMode::Wait);
+        let mut count = usize::from(cursor.first(&mut s).is_ok());
+        while cursor.next(&mut s).is_ok() {
+            count += 1;
+        }
+        assert!(count > (ROWS / 2) as usize, "{count} rows");
+        s.commit(false).unwrap();
+        drop((cursor, s, t));
+        let closed = engine.close();
+        assert!(matches!(closed, Err(Error::Corrupt(_))), "{closed:?}");
+    }
+    let engine = open(&disk);
+    let caller = ferrite_engine::DdlCaller {
+        thd: 0,
+        wait_ms: 0,
+        references: ferrite_engine::References::Any,
+    };
+    engine.drop_table("d/t", &caller).unwrap();
     engine.close().unwrap();
 }

@@ -15,7 +15,7 @@ use crate::{node, op};
 use ferrite_buffer::AwayPage;
 use ferrite_redo::Appended;
 use ferrite_types::format::record_kind;
-use ferrite_types::{IndexId, PageId, Result};
+use ferrite_types::{IndexId, PageId, Result, TxnId};
 
 /// Longest key and value, in bytes, of a record that is kept for its page.
 const MOST_BYTES: usize = 1024;
@@ -52,6 +52,42 @@ impl Tree {
             away,
             index: self.index,
         })
+    }
+}
+
+/// A leaf on disk for which a record is kept.
+pub struct LeafKept<'t> {
+    away: AwayPage<'t>,
+    index: IndexId,
+}
+
+impl Tree {
+    /// The leaf that covers `key`, if it is not in memory and a record of that key and transaction is kept for
+    /// it.
+    ///
+    /// # Errors
+    /// An inner node that cannot be read.
+    pub fn leaf_kept(&self, key: &[u8], txn: TxnId) -> Result<Option<LeafKept<'_>>> {
+        let page = self.leaf_of(key)?;
+        let Some(away) = self.pool.kept_page(page, self.index) else {
+            return Ok(None);
+        };
+        let is_it = |op: &[u8]| {
+            let mut ops = op::Ops::new(op);
+            matches!(ops.next(), Some(Ok(op)) if op.puts(key, txn))
+        };
+        let index = self.index;
+        Ok(away.has_kept(is_it).then_some(LeafKept { away, index }))
+    }
+}
+
+impl LeafKept<'_> {
+    /// The record is taken back, without reading the leaf.
+    pub fn take_back(self, prelude: &[u8], txn: TxnId, key: &[u8], scratch: &mut Scratch) {
+        scratch.ops.clear();
+        op::take_back(self.away.page_id(), self.index, txn, key, &mut scratch.ops);
+        self.away
+            .append(record_kind::MINI_TXN, prelude, &scratch.ops);
     }
 }
 

@@ -35,7 +35,7 @@ mod split;
 mod tree;
 
 pub use ahead::{ReadAhead, Way};
-pub use away::LeafAway;
+pub use away::{LeafAway, LeafKept};
 pub use ferrite_buffer::Keep;
 pub use leaf::{LeafMut, LeafRef, Scratch};
 pub use merge::is_worth_merging;

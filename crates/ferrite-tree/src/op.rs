@@ -12,6 +12,7 @@
 //! 8 GC          count u16, then slot u16 + action u8 each       (1 freeze, 2 remove)
 //! 9 REPLACE     slot u16, keep head u16, keep tail u16, len u16, new header, mid
 //! 10 PUT        len u16, record with the whole key                (over a delete-marked one, if there is one)
+//! 11 TAKE_BACK  txn u48, len u16, whole key                       (a PUT of that transaction: delete-marked from here on)
 //! ```
 //! Applying is deterministic in what the slots hold, which is all later operations refer to.
 //! Stamps are the exception: the written page may lack some that the page in memory has
@@ -21,7 +22,7 @@
 use crate::record::{Header, Record};
 use crate::{node, record};
 use ferrite_buffer::page_prefix;
-use ferrite_types::{Error, IndexId, PageId, Result, VersionAddr, PAGE_BYTES};
+use ferrite_types::{Error, IndexId, PageId, Result, TxnId, VersionAddr, PAGE_BYTES};
 
 const IMAGE: u8 = 1;
 const INSERT: u8 = 2;
@@ -32,6 +33,7 @@ const SET_RIGHT: u8 = 7;
 const GC: u8 = 8;
 const REPLACE: u8 = 9;
 const PUT: u8 = 10;
+const TAKE_BACK: u8 = 11;
 
 /// Freeze the record in the slot: everybody sees it.
 pub const GC_FREEZE: u8 = 1;
@@ -127,6 +129,17 @@ pub fn put(page: PageId, index: IndexId, rec: &[u8], out: &mut Vec<u8>) {
     debug_assert!(reads_back(out, start, page), "the put in {page}");
 }
 
+/// What `txn` has put under that key is taken back; made without the page, as a PUT.
+pub fn take_back(page: PageId, index: IndexId, txn: TxnId, key: &[u8], out: &mut Vec<u8>) {
+    let start = out.len();
+    assert!(!txn.is_frozen() && txn.0 < 1 << 48, "{txn} takes back");
+    begin(TAKE_BACK, page, index, out);
+    out.extend_from_slice(&txn.0.to_le_bytes()[..6]);
+    push16(out, key.len());
+    out.extend_from_slice(key);
+    debug_assert!(reads_back(out, start, page), "the take back in {page}");
+}
+
 /// The record in `slot` goes.
 pub fn remove(page: PageId, index: IndexId, slot: usize, out: &mut Vec<u8>) {
     begin(REMOVE, page, index, out);
@@ -203,6 +216,20 @@ impl Op<'_> {
         self.code == IMAGE
     }
 
+    /// True if it may have been made without the page.
+    pub fn is_put_off(&self) -> bool {
+        matches!(self.code, PUT | TAKE_BACK)
+    }
+
+    /// True if it puts a record of that key and transaction.
+    pub fn puts(&self, key: &[u8], txn: TxnId) -> bool {
+        if self.code != PUT || record::length(&self.operands[2..]).is_none() {
+            return false;
+        }
+        let rec = record::decode(&self.operands[2..]);
+        rec.suffix == key && rec.header.txn == txn
+    }
+
     /// True if the page is no more after this.
     pub fn frees(&self) -> bool {
         self.code == FREE
@@ -248,6 +275,7 @@ impl<'a> Ops<'a> {
             }
             INSERT => 4 + at(2)?,
             PUT => 2 + at(0)?,
+            TAKE_BACK => 8 + at(6)?,
             REPLACE => 8 + at(6)?,
             REMOVE => 2,
             FREE => 0,
@@ -326,6 +354,7 @@ fn apply_to_node(op: &Op<'_>, page: &mut [u8]) -> Result<()> {
         INSERT => apply_insert(op, page),
         REPLACE => apply_replace(op, page),
         PUT => apply_put_op(op, page, &mut |_, _| Ok(VersionAddr::NONE)),
+        TAKE_BACK => apply_take_back_op(op, page, &mut |_, _| Ok(None)),
         REMOVE if num(o, 0) < node::count(page) => {
             node::remove(page, num(o, 0));
             Ok(())
@@ -405,21 +434,64 @@ fn apply_replace(op: &Op<'_>, page: &mut [u8]) -> Result<()> {
 }
 
 /// Makes the version that keeps the state of a record which a PUT replaces: its address. See
-/// [`apply_put`].
+/// [`apply_kept`].
 pub type KeepState<'a> = dyn FnMut(&Record<'_>, &Record<'_>) -> Result<VersionAddr> + 'a;
 
-/// Applies a PUT to the page that it was made without. `keep` is called with the delete-marked record
-/// in its place, if there is one, and the new one: redo needs no versions, but readers may.
+/// What a PUT that is taken back had replaced: the header is returned, the value is put into the
+/// buffer. None: nothing that anybody needs. See [`apply_kept`].
+pub type RestoreState<'a> = dyn FnMut(&Record<'_>, &mut Vec<u8>) -> Result<Option<Header>> + 'a;
+
+/// Applies a PUT or a TAKE_BACK to the page that it was made without. `keep` is called with the delete-marked
+/// record in the place of a PUT, if there is one, and the new one; `restore` with the record that is taken
+/// back: redo needs no versions, but readers may.
 ///
 /// # Errors
-/// `Corrupt`, as [`apply`], or what `keep` returns: the page is as before.
-pub fn apply_put(bytes: &[u8], page: &mut [u8], keep: &mut KeepState<'_>) -> Result<()> {
+/// `Corrupt`, as [`apply`], or what `keep` or `restore` returns: the page is as before.
+pub fn apply_kept(
+    bytes: &[u8],
+    page: &mut [u8],
+    keep: &mut KeepState<'_>,
+    restore: &mut RestoreState<'_>,
+) -> Result<()> {
     let op = Ops::new(bytes).next();
     let op = op.ok_or_else(|| Error::Corrupt("a change without an operation".into()))??;
-    if op.code != PUT || node::index(page) != op.index || !node::is_node(page) {
+    if node::index(page) != op.index || !node::is_node(page) {
         return Err(disagree(&op, "a change that was put off"));
     }
-    apply_put_op(&op, page, keep)
+    match op.code {
+        PUT => apply_put_op(&op, page, keep),
+        TAKE_BACK => apply_take_back_op(&op, page, restore),
+        _ => Err(disagree(&op, "no change that is put off")),
+    }
+}
+
+/// The record stays, delete-marked: what a PUT has replaced, or that it has replaced something, is not known
+/// to redo, and the slots must be the same.
+fn apply_take_back_op(op: &Op<'_>, page: &mut [u8], restore: &mut RestoreState<'_>) -> Result<()> {
+    let (o, key) = (op.operands, &op.operands[8..]);
+    let mut id = [0; 8];
+    id[..6].copy_from_slice(&o[..6]);
+    let Ok(slot) = node::find(page, key) else {
+        return Err(disagree(op, "nothing to take back"));
+    };
+    let old = node::record(page, slot);
+    if node::level(page) > 0 || old.header.txn != TxnId(u64::from_le_bytes(id)) {
+        return Err(disagree(op, "another's record is taken back"));
+    }
+    let mut value = old.value.to_vec();
+    let gone = Header {
+        deleted: true,
+        ..Header::default()
+    };
+    let header = restore(&old, &mut value)?.unwrap_or(gone);
+    assert!(header.deleted, "{}: a live record comes back", op.page);
+    let mut rec = Vec::new();
+    record::encode(&header, node::suffix(page, slot), &value, &mut rec);
+    if !node::can_replace(page, slot, rec.len()) {
+        return Err(disagree(op, "what comes back does not fit"));
+    }
+    node::replace(page, slot, &rec);
+    Ok(())
 }
 
 fn apply_put_op(op: &Op<'_>, page: &mut [u8], keep: &mut KeepState<'_>) -> Result<()> {
@@ -545,7 +617,6 @@ pub fn apply_gc(page: &mut [u8], actions: &[(u16, u8)]) {
 mod tests {
     use super::*;
     use ferrite_sync::random::Rng;
-    use ferrite_types::TxnId;
 
     /// Bytes of key suffix and value that are the same at the head and at the tail.
     fn common(old: &[u8], new: &[u8]) -> (usize, usize) {
@@ -593,6 +664,70 @@ mod tests {
         assert_eq!(node::count(&page), node::count(&replayed));
         for slot in 0..node::count(&page) {
             assert_eq!(node::raw(&page, slot), node::raw(&replayed, slot));
+        }
+    }
+
+    fn kept(key: &[u8], txn: u64) -> (Vec<u8>, Vec<u8>) {
+        let header = Header {
+            txn: TxnId(txn),
+            ..Header::default()
+        };
+        let (mut rec, mut op_put, mut op_back) = (Vec::new(), Vec::new(), Vec::new());
+        record::encode(&header, key, b"new", &mut rec);
+        put(PageId(4), IndexId(3), &rec, &mut op_put);
+        take_back(PageId(4), IndexId(3), TxnId(txn), key, &mut op_back);
+        (op_put, op_back)
+    }
+
+    /// With versions or without, as redo does it, the slots are the same.
+    #[test]
+    fn what_is_put_off_replays_to_the_same_slots() {
+        let mut page = sample_page();
+        let ghost = Header {
+            deleted: true,
+            txn: TxnId(7),
+            version: VersionAddr::NONE,
+        };
+        let mut rec = Vec::new();
+        record::encode(&ghost, b"k005", b"before", &mut rec);
+        node::replace(&mut page, 5, &rec);
+        let mut redone = page.clone();
+        for (key, back) in [(&b"k0055"[..], false), (b"k005", true), (b"zz", true)] {
+            let (put, take_back) = kept(key, 9);
+            let ops = [Some(put), back.then_some(take_back)];
+            for bytes in ops.iter().flatten() {
+                let keep = &mut |old: &Record<'_>, new: &Record<'_>| {
+                    assert_eq!((old.header, new.header.txn), (ghost, TxnId(9)));
+                    Ok(VersionAddr(11))
+                };
+                let restore = &mut |rec: &Record<'_>, value: &mut Vec<u8>| {
+                    if rec.header.version.is_none() {
+                        return Ok(None);
+                    }
+                    *value = b"before".to_vec();
+                    Ok(Some(ghost))
+                };
+                apply_kept(bytes, &mut page, keep, restore).unwrap();
+                apply(&Ops::new(bytes).next().unwrap().unwrap(), &mut redone).unwrap();
+            }
+        }
+        node::validate(&page, PageId(4)).unwrap();
+        node::validate(&redone, PageId(4)).unwrap();
+        assert_eq!(node::count(&page), 22);
+        for slot in 0..node::count(&page) {
+            let (a, b) = (node::record(&page, slot), node::record(&redone, slot));
+            assert_eq!((a.suffix, a.header.deleted), (b.suffix, b.header.deleted));
+        }
+        let slot = node::find(&page, b"k005").unwrap();
+        let back = node::record(&page, slot);
+        assert_eq!((back.header, back.value), (ghost, &b"before"[..]));
+        let (put, take_back) = kept(b"k006", 9);
+        let nothing = &mut |_: &Record<'_>, _: &Record<'_>| Ok(VersionAddr::NONE);
+        let none = &mut |_: &Record<'_>, _: &mut Vec<u8>| Ok(None);
+        for bytes in [put, take_back] {
+            let before = page.clone();
+            assert!(apply_kept(&bytes, &mut page, nothing, none).is_err());
+            assert_eq!(before, page, "a refused change changes the page");
         }
     }
 
@@ -678,7 +813,7 @@ mod tests {
             let len = rng.below(60) as usize;
             let mut bytes: Vec<u8> = (0..len).map(|_| rng.next_u64() as u8).collect();
             if len > 10 {
-                bytes[0] = 1 + (bytes[0] % 10);
+                bytes[0] = 1 + (bytes[0] % 11);
                 bytes[5..9].copy_from_slice(&3u32.to_le_bytes());
                 bytes[10] = 0;
             }

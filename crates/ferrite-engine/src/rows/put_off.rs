@@ -21,8 +21,8 @@ use crate::log_records::undo::{self, Prior, Undo};
 use crate::state::engine::Engine;
 use crate::transaction::session::Session;
 use ferrite_sync::{kill_point, Arc};
+use ferrite_tree::op;
 use ferrite_tree::record::{Header, Record};
-use ferrite_tree::{op, LeafMut};
 use ferrite_txn::diff;
 use ferrite_types::{Error, IndexId, PageId, Result, TxnId, VersionAddr};
 
@@ -71,9 +71,13 @@ impl Engine {
     /// Applies an entry that was put off to its leaf, which has been read.
     pub(crate) fn apply_put_off(&self, page: &mut [u8], bytes: &[u8]) -> Result<()> {
         let index = ferrite_tree::node::index(page);
-        op::apply_put(bytes, page, &mut |old, new| {
-            self.keep_replaced(index, old, new)
-        })
+        let keep = &mut |old: &Record<'_>, new: &Record<'_>| self.keep_replaced(index, old, new);
+        let restore = &mut |rec: &Record<'_>, value: &mut Vec<u8>| {
+            let before = self.replaced_by_put(rec, false, value)?;
+            self.versions.drop_version(rec.header.version);
+            Ok(before)
+        };
+        op::apply_kept(bytes, page, keep, restore)
     }
 
     /// The delete-marked entry that a new one replaces, for those who see what was before it.
@@ -114,7 +118,7 @@ impl Engine {
         )
     }
 
-    /// What the entry in `slot` of a leaf, which was put off and is taken back, has replaced: its header,
+    /// What an entry which was put off and is taken back has replaced: its header,
     /// and in `value` its value. None: nothing that anybody needs. `stale`: its version is of an
     /// earlier life.
     ///
@@ -122,12 +126,10 @@ impl Engine {
     /// A version that cannot be read.
     pub(crate) fn replaced_by_put(
         &self,
-        leaf: &LeafMut<'_>,
-        slot: usize,
+        rec: &Record<'_>,
         stale: bool,
         value: &mut Vec<u8>,
     ) -> Result<Option<Header>> {
-        let rec = leaf.record(slot);
         let at = rec.header.version;
         if stale || at.is_none() {
             return Ok(None);
@@ -139,8 +141,7 @@ impl Engine {
         // As long as the entry is not committed, whoever comes needs the state before it.
         if !head.is_deleted() || head.end != rec.header.txn {
             let text = format!(
-                "{}: an entry of {} has not replaced a deleted one",
-                leaf.page_id(),
+                "an entry of {} has not replaced a deleted one",
                 rec.header.txn
             );
             return Err(Error::Bug(text));
@@ -171,7 +172,11 @@ impl Engine {
             other => other?,
         };
         let number = table.number_of(index).ok_or(Error::NotFound)?;
-        let mut leaf = table.tree(number).leaf_mut(key, PageId::NONE)?;
+        let mut leaf = match table.tree(number).leaf_mut(key, PageId::NONE) {
+            // Then nobody reads it, and what is kept for it makes its version when it is merged.
+            Err(Error::Corrupt(_)) => return Ok(true),
+            other => other?,
+        };
         let Ok(at) = leaf.find(key) else {
             return Ok(false);
         };

@@ -212,6 +212,7 @@ impl Engine {
             checkpoint_lsn: AtomicU64::new(0),
             attention_lsn: AtomicU64::new(crate::state::throttle::UNWATCHED),
             checkpoint_fails: AtomicBool::new(false),
+            merges_fail: AtomicBool::new(false),
             scrub: Arc::new(AtomicBool::new(false)),
             history_full: AtomicBool::new(false),
             print_deadlocks: AtomicBool::new(false),
@@ -521,9 +522,10 @@ impl Engine {
             let _ = handle.join();
         }
         debug_assert!(self.threads.lock().is_empty(), "threads go on");
-        let result = flushed
-            .and_then(|_| self.pool.flush_all_below(Lsn::MAX))
-            .and_then(|_| self.checkpoint());
+        let again = self.pool.flush_all_below(Lsn::MAX);
+        // What could not be merged or written is redone.
+        let checkpoint = self.checkpoint();
+        let result = flushed.and(again).and(checkpoint);
         if result.is_ok() {
             self.scrub_before_end();
             self.give_back_space();

@@ -18,7 +18,7 @@ use ferrite_redo::{Log, LogRecord};
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use ferrite_sync::{kill_point, thread, Arc, Condvar, Mutex};
 use ferrite_tree::op::{self, Ops};
-use ferrite_types::{Lsn, Result};
+use ferrite_types::{Error, Lsn, Result};
 use std::ops::Range;
 
 /// Between two looks at the clock of who waits, in ms.
@@ -243,6 +243,27 @@ impl Shared {
         Ok(())
     }
 
+    /// The page cannot be read. If all that it lacks was made without it, that is kept in the change buffer, and
+    /// the database opens without that page. False: something else is needed.
+    fn keep_again(&self, changes: &PageChanges, pieces: &[Piece]) -> bool {
+        let mut kept = Vec::new();
+        let mut index = None;
+        for piece in pieces {
+            let bytes = changes.ops_of(piece);
+            for op in Ops::new(bytes) {
+                let Ok(op) = op else { return false };
+                if !op.is_put_off() {
+                    return false;
+                }
+                index = Some(op.index);
+            }
+            kept.push((piece.start, piece.end, bytes));
+        }
+        let Some(index) = index else { return false };
+        self.pool.keep_again(pieces[0].page, index, &kept);
+        true
+    }
+
     fn redo_page(
         &self,
         changes: &PageChanges,
@@ -258,12 +279,20 @@ impl Shared {
             creates: p.creates,
         }));
         let blob = self.fates.blob(page);
-        let applied = self.pool.redo(page, blob, steps, &mut |nth, bytes| {
+        let redone = self.pool.redo(page, blob, steps, &mut |nth, bytes| {
             for op in Ops::new(changes.ops_of(&pieces[nth])) {
                 op::apply(&op?, bytes)?;
             }
             Ok(())
-        })?;
+        });
+        let applied = match redone {
+            Err(Error::Corrupt(_))
+                if self.pool.is_away(page) && self.keep_again(changes, pieces) =>
+            {
+                0
+            }
+            other => other?,
+        };
         assert!(applied <= steps.len(), "{applied} of {} steps", steps.len());
         if applied > 0 {
             self.redone.fetch_add(1, Ordering::Relaxed);

@@ -72,6 +72,8 @@ pub struct Engine {
     pub(crate) attention_lsn: AtomicU64,
     /// The last checkpoint failed.
     pub(crate) checkpoint_fails: AtomicBool,
+    /// Changes in the change buffer hold the log, and their page cannot be read.
+    pub(crate) merges_fail: AtomicBool,
     /// What was deleted is overwritten in the files; read by the pool when it writes a page.
     pub(crate) scrub: Arc<AtomicBool>,
     /// Versions of running transactions take all memory there is for them.

@@ -20,7 +20,7 @@
 //! at the moment: admission decides then.
 
 use crate::state::engine::Engine;
-use ferrite_sync::atomic::Ordering;
+use ferrite_sync::atomic::{AtomicBool, Ordering};
 use ferrite_sync::thread;
 use ferrite_sync::waits::{waiting, Of, Reason};
 
@@ -111,7 +111,10 @@ impl Engine {
 
     /// Neither pages nor checkpoints can be written: the log does not get shorter by waiting.
     fn log_is_stuck(&self) -> bool {
-        self.checkpoint_fails.load(Ordering::Relaxed) || self.pool.write_failure().is_some()
+        let fails = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+        fails(&self.checkpoint_fails)
+            || fails(&self.merges_fail)
+            || self.pool.write_failure().is_some()
     }
 
     /// Before a row change. `paused_at`: the log's position after the session's last pause.

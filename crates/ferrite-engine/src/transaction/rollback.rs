@@ -17,7 +17,7 @@ use ferrite_buffer::misses_here;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::kill_point;
 use ferrite_tree::record::Header;
-use ferrite_tree::{node, Scratch};
+use ferrite_tree::{node, Scratch, Tree};
 use ferrite_txn::{NewVersion, VERSION_FULL};
 use ferrite_types::format::record_kind;
 use ferrite_types::{Error, IndexId, Lsn, PageId, Result, TxnId, UndoPosition, VersionAddr};
@@ -344,11 +344,16 @@ impl Engine {
         let number = table.number_of(index).ok_or(Error::NotFound)?;
         let tree = table.tree(number);
         loop {
-            let mut leaf = tree.leaf_mut(key, PageId::NONE)?;
+            let mut leaf = match tree.leaf_mut(key, PageId::NONE) {
+                Err(e @ (Error::Corrupt(_) | Error::Io(_))) => {
+                    return self.undo_kept(of, tree, key, work).unwrap_or(Err(e))
+                }
+                other => other?,
+            };
             let at = leaf.find(key).map_err(|_| missing(index))?;
             let now = leaf.record(at).header;
             owned(&now, index, txn)?;
-            let before = self.replaced_by_put(&leaf, at, work.stale, &mut work.value)?;
+            let before = self.replaced_by_put(&leaf.record(at), work.stale, &mut work.value)?;
             let Some(header) = before else {
                 drop(leaf);
                 return self.undo_insert(of, (table, index), key, work);
@@ -369,6 +374,26 @@ impl Engine {
             debug_assert_eq!(leaf.record(at).header, header, "index {index}");
             return Ok(());
         }
+    }
+
+    /// The leaf cannot be read, and the entry is kept for it: it is taken back there. None: it is not
+    /// kept.
+    fn undo_kept(
+        &self,
+        of: Undoing<'_>,
+        tree: &Tree,
+        key: &[u8],
+        work: &mut Work,
+    ) -> Option<Result<()>> {
+        let Undoing { slot, txn, left } = of;
+        let kept = match tree.leaf_kept(key, txn) {
+            Ok(kept) => kept?,
+            Err(e) => return Some(Err(e)),
+        };
+        let mut state = slot.state.lock();
+        kept.take_back(&work.prelude, txn, key, &mut work.scratch);
+        undone(&mut state, txn, left);
+        Some(Ok(()))
     }
 
     fn undo_update(
