@@ -17,7 +17,7 @@ SETTINGS = [
     "--performance-schema-instrument=wait/synch/mutex/ferrite/%=ON",
     "--ferrite-buffer-pool-size=8M",
 ]
-THREADS = {"log-flush", "log-files", "write", "ahead", "chkpt", "purge", "hist"}
+THREADS = {"log-flush", "log-files", "write", "ahead", "chkpt", "merge", "purge", "hist"}
 FILES = {"redo", "store", "map", "checkpoint", "superblock", "undo", "history", "other"}
 
 
