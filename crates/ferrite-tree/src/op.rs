@@ -118,8 +118,8 @@ pub fn replace(
     debug_assert!(reads_back(out, start, page), "the replace in {page}");
 }
 
-/// A record, encoded with its whole key, goes where its key belongs. Only this operation can be made
-/// without the page: it names no slot.
+/// A record, encoded with its whole key, goes where its key belongs. It can be made without the page, for
+/// it names no slot.
 pub fn put(page: PageId, index: IndexId, rec: &[u8], out: &mut Vec<u8>) {
     let start = out.len();
     debug_assert_eq!(record::length(rec), Some(rec.len()), "no record");
@@ -134,7 +134,7 @@ pub fn take_back(page: PageId, index: IndexId, txn: TxnId, key: &[u8], out: &mut
     let start = out.len();
     assert!(!txn.is_frozen() && txn.0 < 1 << 48, "{txn} takes back");
     begin(TAKE_BACK, page, index, out);
-    out.extend_from_slice(&txn.0.to_le_bytes()[..6]);
+    record::put_u48(out, txn.0);
     push16(out, key.len());
     out.extend_from_slice(key);
     debug_assert!(reads_back(out, start, page), "the take back in {page}");
@@ -468,14 +468,12 @@ pub fn apply_kept(
 /// The record stays, delete-marked: what a PUT has replaced, or that it has replaced something, is not known
 /// to redo, and the slots must be the same.
 fn apply_take_back_op(op: &Op<'_>, page: &mut [u8], restore: &mut RestoreState<'_>) -> Result<()> {
-    let (o, key) = (op.operands, &op.operands[8..]);
-    let mut id = [0; 8];
-    id[..6].copy_from_slice(&o[..6]);
+    let (txn, key) = (TxnId(record::u48(op.operands)), &op.operands[8..]);
     let Ok(slot) = node::find(page, key) else {
         return Err(disagree(op, "nothing to take back"));
     };
     let old = node::record(page, slot);
-    if node::level(page) > 0 || old.header.txn != TxnId(u64::from_le_bytes(id)) {
+    if node::level(page) > 0 || old.header.txn != txn {
         return Err(disagree(op, "another's record is taken back"));
     }
     let mut value = old.value.to_vec();

@@ -63,12 +63,12 @@ pub struct Record<'a> {
     pub value: &'a [u8],
 }
 
-fn u48(b: &[u8]) -> u64 {
+pub(crate) fn u48(b: &[u8]) -> u64 {
     u64::from(u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
         | u64::from(u16::from_le_bytes([b[4], b[5]])) << 32
 }
 
-fn put_u48(out: &mut Vec<u8>, n: u64) {
+pub(crate) fn put_u48(out: &mut Vec<u8>, n: u64) {
     debug_assert!(n < 1 << 48);
     out.extend_from_slice(&n.to_le_bytes()[..U48_BYTES]);
 }

@@ -21,8 +21,9 @@ impl Engine {
         let mut told_us = None;
         while !self.stopping() {
             let (merged, failed) = self.pool.merge_round(&mut merging);
-            if merged > 0 {
-                // Who waits for a shorter log would wait in vain.
+            // Who waits for a shorter log would wait in vain. A round that had nothing to do says nothing
+            // of it, unless nothing is left: the index may have been dropped.
+            if merged > 0 || self.pool.change_buffer().pages() == 0 {
                 self.merges_fail.store(failed.is_some(), Ordering::Relaxed);
             }
             if let Some((page, e)) = failed {
