@@ -72,29 +72,15 @@ impl AwayPage<'_> {
             at.start
         );
         kill_point!("buffer.change_kept");
-        let shard = &mut *self.shard;
-        let is_new = !shard.pages.contains_key(&page);
-        let kept = shard.pages.entry(page).or_insert_with(|| Kept {
-            index: self.index,
-            rec: bound,
-            end: Lsn::ZERO,
-            room: 0,
-            ops: Vec::new(),
-        });
-        assert_eq!(kept.index, self.index, "{page} is kept for another index");
-        let before = if is_new { 0 } else { kept.cost_bytes() };
-        kept.push(at.end, op);
-        kept.room += self.room;
-        assert!(kept.room < PAGE_BYTES, "{page}: {} bytes", kept.room);
-        debug_assert!(kept.rec <= at.start, "{page}: {} and {at:?}", kept.rec);
-        let more = kept.cost_bytes() - before;
-        shard.bytes += more;
-        pool.changes.bytes.fetch_add(more, Ordering::Relaxed);
-        if is_new {
-            shard.by_age.insert((bound, page));
-            pool.changes.pages.fetch_add(1, Ordering::Relaxed);
-        }
-        self.of.show_oldest(shard);
+        let op = (at.end, op);
+        pool.keep(
+            self.of,
+            &mut self.shard,
+            (page, self.index),
+            bound,
+            op,
+            self.room,
+        );
         pool.changes.changes.inc();
         at
     }
@@ -160,6 +146,7 @@ impl Pool {
         let of = self.changes.of(page);
         let shard = of.shard.lock();
         let kept = shard.pages.get(&page)?;
+        assert!(page != PageId::NONE && !kept.ops.is_empty(), "{page}");
         let there = kept.index == index && self.is_away(page);
         there.then_some(AwayPage {
             pool: self,
@@ -176,30 +163,46 @@ impl Pool {
     pub fn keep_again(&self, page: PageId, index: IndexId, ops: &[(Lsn, Lsn, &[u8])]) {
         let of = self.changes.of(page);
         let mut shard = of.shard.lock();
-        let Some((rec, _, _)) = ops.first() else {
-            return;
-        };
-        let kept = shard.pages.remove(&page);
-        let before = kept.as_ref().map_or(0, Kept::cost_bytes);
-        let is_new = kept.is_none();
-        let mut kept = kept.unwrap_or(Kept {
+        assert!(!ops.is_empty(), "nothing is kept again for {page}");
+        for (start, end, op) in ops {
+            assert!(start < end, "{page}: a record from {start} to {end}");
+            self.keep(of, &mut shard, (page, index), *start, (*end, op), 0);
+        }
+    }
+
+    /// Keeps an operation, with the end of its record, for the page; its record does not begin before
+    /// `rec`.
+    fn keep(
+        &self,
+        of: &ShardOf,
+        shard: &mut Shard,
+        (page, index): (PageId, IndexId),
+        rec: Lsn,
+        (end, op): (Lsn, &[u8]),
+        room: usize,
+    ) {
+        let is_new = !shard.pages.contains_key(&page);
+        let kept = shard.pages.entry(page).or_insert_with(|| Kept {
             index,
-            rec: *rec,
+            rec,
             end: Lsn::ZERO,
             room: 0,
             ops: Vec::new(),
         });
         assert_eq!(kept.index, index, "{page} is kept for another index");
-        ops.iter().for_each(|(_, end, op)| kept.push(*end, op));
+        let before = if is_new { 0 } else { kept.cost_bytes() };
+        kept.push(end, op);
+        kept.room += room;
+        assert!(kept.room < PAGE_BYTES, "{page}: {} bytes", kept.room);
+        debug_assert!(kept.rec < end, "{page}: {} and {end}", kept.rec);
         let more = kept.cost_bytes() - before;
-        if is_new {
-            shard.by_age.insert((kept.rec, page));
-            self.changes.pages.fetch_add(1, Ordering::Relaxed);
-        }
-        shard.pages.insert(page, kept);
         shard.bytes += more;
         self.changes.bytes.fetch_add(more, Ordering::Relaxed);
-        of.show_oldest(&shard);
+        if is_new {
+            shard.by_age.insert((rec, page));
+            self.changes.pages.fetch_add(1, Ordering::Relaxed);
+        }
+        of.show_oldest(shard);
     }
 
     /// What is kept for the page that has just been read into the frame is applied to it.

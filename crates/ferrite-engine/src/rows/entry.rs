@@ -235,20 +235,14 @@ impl Session {
                     }
                 }
                 Err(slot) => {
-                    if self.engine.locks.has_gap_locks(index)
-                        && !ferrite_sync::mutant!("entry.insert_ignores_gaps")
-                    {
-                        match self.gap_check(&leaf, slot, index, key) {
-                            GapCheck::Free => {}
-                            GapCheck::Load(page) => {
-                                drop(leaf);
-                                drop(self.engine.pool.shared(page)?);
-                                continue;
-                            }
-                            GapCheck::Wait(successor) => {
-                                return Ok(Inserted::GapLocked(successor));
-                            }
+                    match self.gap_check(&leaf, slot, index, key) {
+                        GapCheck::Free => {}
+                        GapCheck::Load(page) => {
+                            drop(leaf);
+                            drop(self.engine.pool.shared(page)?);
+                            continue;
                         }
+                        GapCheck::Wait(successor) => return Ok(Inserted::GapLocked(successor)),
                     }
                     let header = Header {
                         txn,
@@ -512,6 +506,7 @@ impl Session {
     }
 
     /// May a new key go before what follows `slot`? The leaf stays latched.
+    #[inline]
     fn gap_check(
         &mut self,
         leaf: &LeafMut<'_>,
@@ -520,6 +515,9 @@ impl Session {
         key: &[u8],
     ) -> GapCheck {
         let (locks, owner) = (&self.engine.locks, &self.txn.owner);
+        if !locks.has_gap_locks(index) || ferrite_sync::mutant!("entry.insert_ignores_gaps") {
+            return GapCheck::Free;
+        }
         let (mode, span) = (Mode::Exclusive, Span::InsertIntention);
         let checked = leaf.with_successor(slot, &mut self.buffers.key, |successor| {
             let successor = successor.unwrap_or(&SUPREMUM);
