@@ -5,8 +5,8 @@ mod common;
 
 use common::{check, config, give_up, key, metric, wait_until};
 use ferrite_engine::{
-    Cursor, DupInfo, Engine, Entry, IndexSpec, Isolation, ReadMode, SeekMode, Session,
-    SilentCallbacks, Table, TableSpec, WaitMode, Xid,
+    Cursor, DdlCaller, DupInfo, Engine, Entry, IndexSpec, Isolation, ReadMode, References,
+    SeekMode, Session, SilentCallbacks, Table, TableSpec, WaitMode, Xid,
 };
 use ferrite_io::sim::SimStorage;
 use ferrite_io::OpenMode;
@@ -17,6 +17,12 @@ use std::collections::BTreeSet;
 
 /// Every second one, with keys of 200 bytes: some 9 MiB in the index, a pool of 4 MiB.
 const ROWS: u64 = 60_000;
+
+const NOWAIT: DdlCaller = DdlCaller {
+    thd: 0,
+    wait_ms: 0,
+    references: References::Any,
+};
 
 fn open(disk: &SimStorage) -> Arc<Engine> {
     let engine = Engine::open(config(), Arc::new(disk.boot()), Arc::new(SilentCallbacks)).unwrap();
@@ -356,12 +362,7 @@ fn a_dropped_index_takes_what_was_put_off_with_it() {
     s.commit(false).unwrap();
     assert!(metric(&engine, "change_buffer_pages") > 0);
     drop((s, t));
-    let caller = ferrite_engine::DdlCaller {
-        thd: 0,
-        wait_ms: 0,
-        references: ferrite_engine::References::Any,
-    };
-    engine.drop_table("d/t", &caller).unwrap();
+    engine.drop_table("d/t", &NOWAIT).unwrap();
     assert_eq!(metric(&engine, "change_buffer_pages"), 0);
     assert_eq!(metric(&engine, "change_buffer_bytes"), 0);
     engine.close().unwrap();
@@ -462,11 +463,6 @@ fn changes_of_a_damaged_leaf_keep_nobody_from_ending() {
         assert!(matches!(closed, Err(Error::Corrupt(_))), "{closed:?}");
     }
     let engine = open(&disk);
-    let caller = ferrite_engine::DdlCaller {
-        thd: 0,
-        wait_ms: 0,
-        references: ferrite_engine::References::Any,
-    };
-    engine.drop_table("d/t", &caller).unwrap();
+    engine.drop_table("d/t", &NOWAIT).unwrap();
     engine.close().unwrap();
 }
