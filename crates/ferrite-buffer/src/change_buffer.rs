@@ -4,7 +4,7 @@
 //! It goes to the log like any other, in the one order of the log, and its operation is kept here, by
 //! page. Whoever reads the page ([`Pool::fill_from`]) applies what is kept before anybody sees the
 //! page, which is dirty then. What is kept is in the log and nowhere else on disk: after a crash redo
-//! applies it as it does with all operations.
+//! applies it as it does with all operations, or keeps it here again ([`Pool::put_off_redo`]).
 //!
 //! # Invariants
 //! 1. Something is kept for a page only while its directory word says that it is on disk. It is put
@@ -158,21 +158,9 @@ impl Pool {
         })
     }
 
-    /// Recovery cannot read the page: operations that were made without it, each with the begin and the
-    /// end of its record, are kept for it again. Nobody else uses the pool.
-    pub fn keep_again(&self, page: PageId, index: IndexId, ops: &[(Lsn, Lsn, &[u8])]) {
-        let of = self.changes.of(page);
-        let mut shard = of.shard.lock();
-        assert!(!ops.is_empty(), "nothing is kept again for {page}");
-        for (start, end, op) in ops {
-            assert!(start < end, "{page}: a record from {start} to {end}");
-            self.keep(of, &mut shard, (page, index), *start, (*end, op), 0);
-        }
-    }
-
     /// Keeps an operation, with the end of its record, for the page; its record does not begin before
     /// `rec`.
-    fn keep(
+    pub(crate) fn keep(
         &self,
         of: &ShardOf,
         shard: &mut Shard,
@@ -188,6 +176,7 @@ impl Pool {
             end: Lsn::ZERO,
             room: 0,
             ops: Vec::new(),
+            redo: None,
         });
         assert_eq!(kept.index, index, "{page} is kept for another index");
         let before = if is_new { 0 } else { kept.cost_bytes() };
@@ -214,25 +203,29 @@ impl Pool {
         let Some(kept) = shard.pages.get(&page) else {
             return Ok(());
         };
-        self.apply_to(frame, bytes, kept)?;
+        let applied = match kept.redo {
+            Some(least) => self.redo_kept(frame, bytes, kept, least)?,
+            None => self.apply_to(frame, bytes, kept)?,
+        };
         debug_assert!(kept.rec < kept.end, "{page}: {} to {}", kept.rec, kept.end);
         let rec = kept.rec;
         assert!(!frame.is_dirty(), "{page} is merged twice");
-        // Before it leaves the shard: see invariant 3.
-        frame.mark_dirty(rec);
-        frame.set_lsn(kept.end.max(frame.lsn()));
-        let lost = ferrite_sync::mutant!("buffer.merged_page_is_clean");
-        if lost {
+        if applied > 0 {
+            // Before it leaves the shard: see invariant 3.
+            frame.mark_dirty(rec);
+            frame.set_lsn(kept.end.max(frame.lsn()));
+        }
+        if ferrite_sync::mutant!("buffer.merged_page_is_clean") {
             frame.set_rec_lsn(None);
         }
         if !ferrite_sync::mutant!("buffer.merged_twice") {
             self.forget(of, &mut shard, page);
         }
-        changes.merges.inc();
         Ok(())
     }
 
-    fn apply_to(&self, frame: &Frame, bytes: &mut [u8], kept: &Kept) -> Result<()> {
+    /// Gives the number of operations applied.
+    fn apply_to(&self, frame: &Frame, bytes: &mut [u8], kept: &Kept) -> Result<usize> {
         let page = frame.page();
         if frame.index() != kept.index.0 {
             let text = format!(
@@ -242,24 +235,19 @@ impl Pool {
             );
             return Err(Error::Corrupt(text));
         }
-        let Some(apply) = self.changes.apply.get() else {
-            let text = format!("page {page} could not be read at first, and can now");
-            return Err(Error::Corrupt(text));
-        };
+        let apply = self.changes.apply.get().ok_or(Error::Interrupted)?;
         let mut count = 0;
         for (end, op) in kept.each() {
-            if end <= frame.lsn() {
-                // Kept again by a recovery that could not read the page.
-                continue;
-            }
+            assert!(end > frame.lsn(), "{page} has what is kept for it");
             if ferrite_sync::mutant!("buffer.kept_change_lost") && end.0 % 8 == 0 {
                 continue;
             }
             apply(bytes, op)?;
             count += 1;
         }
-        self.changes.merged.add(count);
-        Ok(())
+        self.changes.merged.add(count as u64);
+        self.changes.merges.inc();
+        Ok(count)
     }
 
     fn forget(&self, of: &ShardOf, shard: &mut Shard, page: PageId) {
@@ -273,6 +261,10 @@ impl Pool {
         shard.bytes -= cost;
         self.changes.bytes.fetch_sub(cost, Ordering::Relaxed);
         self.changes.pages.fetch_sub(1, Ordering::Relaxed);
+        if kept.redo.is_some() {
+            let before = self.changes.to_redo.fetch_sub(1, Ordering::Relaxed);
+            assert!(before > 0, "the redo of {page} was not counted");
+        }
         of.show_oldest(shard);
     }
 

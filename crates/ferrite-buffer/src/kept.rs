@@ -29,6 +29,8 @@ pub(crate) struct Kept {
     pub(crate) room: usize,
     /// Each with its prefix.
     pub(crate) ops: Vec<u8>,
+    /// It is redo that was put off (`deferred`): the LSN that the page on disk has at the least.
+    pub(crate) redo: Option<Lsn>,
 }
 
 impl Kept {
@@ -123,6 +125,12 @@ pub struct ChangeBuffer {
     shards: Box<[ShardOf]>,
     pub(crate) rooms: Rooms,
     pub(crate) apply: OnceLock<ApplyKept>,
+    /// For redo that was put off.
+    pub(crate) apply_redo: OnceLock<ApplyKept>,
+    /// Pages whose redo was put off, the next one to be read last.
+    pub(crate) sweep: Mutex<Vec<PageId>>,
+    /// Pages whose redo is put off now.
+    pub(crate) to_redo: AtomicUsize,
     pub(crate) bytes: AtomicUsize,
     pub(crate) pages: AtomicUsize,
     /// Per cent of the buffer pool that it may take beside it; 0: nothing is kept any more.
@@ -136,6 +144,8 @@ pub struct ChangeBuffer {
     pub merged: Counter,
     /// Pages to which some were applied.
     pub merges: Counter,
+    /// Pages whose redo was put off, and that had it since.
+    pub redone: Counter,
 }
 
 impl ChangeBuffer {
@@ -148,6 +158,9 @@ impl ChangeBuffer {
             shards: (0..SHARDS).map(shard).collect(),
             rooms: Rooms::new(),
             apply: OnceLock::new(),
+            apply_redo: OnceLock::new(),
+            sweep: Mutex::new(Vec::new()),
+            to_redo: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
             pages: AtomicUsize::new(0),
             percent: AtomicUsize::new(0),
@@ -156,6 +169,7 @@ impl ChangeBuffer {
             changes: Counter::default(),
             merged: Counter::default(),
             merges: Counter::default(),
+            redone: Counter::default(),
         }
     }
 
@@ -171,6 +185,11 @@ impl ChangeBuffer {
     /// Pages for which something is kept now.
     pub fn pages(&self) -> usize {
         self.pages.load(Ordering::Relaxed)
+    }
+
+    /// Pages that lack changes of before the start.
+    pub fn pages_to_redo(&self) -> usize {
+        self.to_redo.load(Ordering::Relaxed)
     }
 
     /// Memory that it takes in all, in bytes.

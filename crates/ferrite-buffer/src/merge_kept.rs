@@ -61,7 +61,10 @@ impl Pool {
         let quiet = seen == merging.seen;
         merging.seen = seen;
         let below = Lsn(self.writer.flush_below.load(Ordering::SeqCst));
-        if changes.bytes() > self.change_buffer_limit_bytes() / 4 * 3 {
+        self.next_of_sweep(ROUND_PAGES, &mut merging.pages);
+        if !merging.pages.is_empty() {
+            // Pages that recovery has left.
+        } else if changes.bytes() > self.change_buffer_limit_bytes() / 4 * 3 {
             changes.fullest(&mut merging.pages);
         } else if changes.oldest().is_some_and(|oldest| oldest < below) {
             changes.older_than(below, ROUND_PAGES, &mut merging.pages);

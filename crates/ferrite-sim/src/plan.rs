@@ -552,6 +552,7 @@ fn config(rng: &mut Rng) -> Config {
         scrub: false,
         recovery_threads: 0,
         recovery_memory_bytes: 0,
+        recovery_puts_off: None,
     }
 }
 

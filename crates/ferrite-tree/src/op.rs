@@ -216,11 +216,6 @@ impl Op<'_> {
         self.code == IMAGE
     }
 
-    /// True if it may have been made without the page.
-    pub fn is_put_off(&self) -> bool {
-        matches!(self.code, PUT | TAKE_BACK)
-    }
-
     /// True if it puts a record of that key and transaction.
     pub fn puts(&self, key: &[u8], txn: TxnId) -> bool {
         if self.code != PUT || record::length(&self.operands[2..]).is_none() {
@@ -430,6 +425,17 @@ fn apply_replace(op: &Op<'_>, page: &mut [u8]) -> Result<()> {
         return fault();
     }
     node::replace(page, slot, &new);
+    Ok(())
+}
+
+/// Applies all operations in `bytes`, which are of this page.
+///
+/// # Errors
+/// As [`apply`]; the page is in between.
+pub fn apply_all(bytes: &[u8], page: &mut [u8]) -> Result<()> {
+    for op in Ops::new(bytes) {
+        apply(&op?, page)?;
+    }
     Ok(())
 }
 

@@ -203,11 +203,11 @@ impl Engine {
             gauge(
                 "change_buffer_bytes",
                 changes.bytes() as u64,
-                "Bytes in the change buffer",
+                "Bytes in the change buffer, after a crash those of pages to be redone among them",
             ),
             gauge(
                 "change_buffer_pages",
-                changes.pages() as u64,
+                changes.pages().saturating_sub(changes.pages_to_redo()) as u64,
                 "Number of pages with changes in the change buffer",
             ),
             counter(
@@ -337,27 +337,34 @@ impl Engine {
     /// Of the last start.
     fn metrics_recovery(&self) -> Vec<Metric> {
         let c = &self.counters;
-        let gauge = |name, value: &Counter, comment| gauge(name, value.get(), "recovery", comment);
+        let changes = self.pool.change_buffer();
+        let redone = c.recovery_pages_redone.get() + changes.redone.get();
+        let gauge = |name, value, comment| gauge(name, value, "recovery", comment);
         vec![
             gauge(
                 "recovery_time",
-                &c.recovery_ms,
+                c.recovery_ms.get(),
                 "Duration of crash recovery at the last start, ms; 0 if there was none",
             ),
             gauge(
                 "recovery_log_bytes",
-                &c.recovery_log_bytes,
+                c.recovery_log_bytes.get(),
                 "Bytes of log that crash recovery read at the last start",
             ),
             gauge(
                 "recovery_pages_redone",
-                &c.recovery_pages_redone,
-                "Number of pages to which crash recovery applied changes at the last start, in each of \
+                redone,
+                "Number of pages to which crash recovery has applied changes since the last start, in each of \
                  its batches",
             ),
             gauge(
+                "recovery_pages_left",
+                changes.pages_to_redo() as u64,
+                "Number of pages that are redone when they are read, or in the background",
+            ),
+            gauge(
                 "recovery_pages_read",
-                &c.recovery_pages_read,
+                c.recovery_pages_read.get(),
                 "Number of pages that crash recovery read for it",
             ),
         ]

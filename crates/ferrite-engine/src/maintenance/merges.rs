@@ -1,4 +1,5 @@
-//! The thread that empties the change buffer in time: see `ferrite_buffer`'s module `merge_kept`.
+//! The thread that empties the change buffer in time, and redoes behind the start what recovery has put off: see
+//! `ferrite_buffer`'s modules `merge_kept` and `deferred`.
 //!
 //! Locking: none of its own.
 
@@ -12,15 +13,65 @@ use ferrite_types::PageId;
 const PAUSE_US: u64 = 100_000;
 /// Pause after a page that could not be read, in us.
 const RETRY_US: u64 = 1_000_000;
+/// Between two notes of how far the redo behind the start has come, in us.
+const SWEEP_NOTE_US: u64 = 5_000_000;
 /// That pages cannot be read is said again after that time, in us.
 const REMIND_US: u64 = 60_000_000;
+
+/// What is said of the redo behind the start.
+struct Sweep {
+    /// Pages at its begin.
+    all: usize,
+    begun_us: u64,
+    told_us: u64,
+    is_over: bool,
+}
+
+impl Sweep {
+    fn of(all: usize) -> Sweep {
+        let now_us = time::now_us();
+        Sweep {
+            all,
+            begun_us: now_us,
+            told_us: now_us,
+            is_over: all == 0,
+        }
+    }
+
+    /// What is to be said now that so many pages are left.
+    fn note(&mut self, left: usize) -> Option<String> {
+        let now_us = time::now_us();
+        let ms = (now_us - self.begun_us) / 1000;
+        if self.is_over || (left > 0 && now_us < self.told_us + SWEEP_NOTE_US) {
+            return None;
+        }
+        self.told_us = now_us;
+        self.is_over = left == 0;
+        let all = self.all;
+        let done = all.saturating_sub(left).max(1);
+        debug_assert!(all > 0, "a sweep over no page");
+        Some(match left {
+            0 => format!("recovery: all pages are redone ({all} since the start, in {ms} ms)"),
+            _ => format!(
+                "recovery: redoing pages in the background: {:.0}% ({done} of {all} pages), about \
+                 {:.0} s left",
+                done as f64 * 100.0 / all as f64,
+                ms as f64 / 1e3 * left as f64 / done as f64
+            ),
+        })
+    }
+}
 
 impl Engine {
     pub(super) fn run_merges(&self) {
         let mut merging = self.pool.merging();
+        let mut sweep = Sweep::of(self.pool.change_buffer().pages_to_redo());
         let mut told_us = None;
         while !self.stopping() {
             let (merged, failed) = self.pool.merge_round(&mut merging);
+            if let Some(text) = sweep.note(self.pool.change_buffer().pages_to_redo()) {
+                self.callbacks.log(LogLevel::Note, &text);
+            }
             // Who waits for a shorter log would wait in vain. A round that had nothing to do says nothing
             // of it, unless nothing is left: the index may have been dropped.
             if merged > 0 || self.pool.change_buffer().pages() == 0 {
@@ -33,7 +84,8 @@ impl Engine {
                     let index = self.index_name(page);
                     let text = format!(
                         "{index}: {e}; the log is kept from the first of these changes on. If the page is \
-                         damaged, drop the index and add it again"
+                         damaged, drop the index and add it again, or restore or drop the table if it is its \
+                         primary key"
                     );
                     self.callbacks.log(LogLevel::Error, &text);
                 }

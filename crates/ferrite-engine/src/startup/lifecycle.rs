@@ -35,7 +35,7 @@ use ferrite_store::{Checkpoint, Store, StoreConfig};
 use ferrite_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use ferrite_sync::waits::{self, Reason};
 use ferrite_sync::{kill_point, thread, time, Arc, Event, Mutex};
-use ferrite_tree::node;
+use ferrite_tree::{node, op};
 use ferrite_txn::{TxnSystem, VersionConfig, VersionStore};
 use ferrite_types::{Csn, Error, IndexId, Lsn, OverflowRef, Result, TxnId};
 use std::collections::BTreeMap;
@@ -281,12 +281,12 @@ impl Engine {
         let end = log.current_lsn();
         assert!(from <= end, "redo from {from}, the log ends at {end}");
         let pool = Engine::make_pool(&config, &store, &log)?;
+        pool.set_apply_redo(Box::new(|page, ops| op::apply_all(ops, page)));
         let writer = RedoWriter::start(&pool);
         let fates = analysis.fates.clone();
         let span = (from, end);
         let pages = (&pool, &*log);
-        analysis.pages_redone =
-            page_redo::run(pages, retained, &fates, span, limits, &mut progress)?;
+        analysis.redone = page_redo::run(pages, retained, &fates, span, limits, &mut progress)?;
         analysis.pages_read = pool.stats.reads.get();
         store.finish_recovery()?;
         let carried = std::mem::take(&mut analysis.carried);
@@ -358,11 +358,12 @@ impl Engine {
         let bytes = end.0 - from.0;
         if bytes > 0 {
             let text = format!(
-                "recovered {bytes} bytes of log ({} records, {} pages redone, {} read for it) in \
-                 {ms} ms; transactions: {rolled_back} rolled back, {} prepared, {} being rolled back",
+                "recovered {bytes} bytes of log ({} records, {} pages redone, {} read for it, {} \
+                 left to be redone when they are read) in {ms} ms; transactions: {rolled_back} rolled back, {} prepared, {} being rolled back",
                 analysis.records,
-                analysis.pages_redone,
+                analysis.redone.pages,
                 analysis.pages_read,
+                analysis.redone.put_off,
                 self.prepared.lock().len(),
                 self.losers.count()
             );
@@ -374,7 +375,7 @@ impl Engine {
         self.counters.recovery_log_bytes.add(bytes);
         self.counters
             .recovery_pages_redone
-            .add(analysis.pages_redone);
+            .add(analysis.redone.pages);
         self.counters.recovery_pages_read.add(analysis.pages_read);
         self.dict.drop_strays()?;
         remove_leftovers(&*self.storage);

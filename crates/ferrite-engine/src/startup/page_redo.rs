@@ -5,6 +5,11 @@
 //! batch each page is there once, with all its changes in order, and one thread redoes it. The
 //! next batch begins when the one before is finished, so a page's changes stay in order.
 //!
+//! The last batch, which most often is the only one, is put off as far as possible: what its pages lack is given
+//! to the buffer pool, which redoes a page when it is read, and sweeps over them behind the start
+//! (`ferrite_buffer`'s module `deferred`). Only pages that get their whole content from the log, that lack a
+//! lot, or that are in memory are redone at once.
+//!
 //! Memory: `limit_bytes` for the first batch, half of it for each of two others.
 //!
 //! Locking: `state` is a leaf, never held over work.
@@ -13,16 +18,28 @@ use crate::startup::page_changes::{PageChanges, Piece, Retained};
 use crate::startup::page_fates::PageFates;
 use crate::startup::progress::Progress;
 use crate::state::config::RedoLimits;
-use ferrite_buffer::{Pool, RedoStep};
+use ferrite_buffer::{Pool, RedoOps, RedoStep};
 use ferrite_redo::{Log, LogRecord};
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use ferrite_sync::{kill_point, thread, Arc, Condvar, Mutex};
-use ferrite_tree::op::{self, Ops};
+use ferrite_tree::op;
 use ferrite_types::{Error, Lsn, Result};
 use std::ops::Range;
 
 /// Between two looks at the clock of who waits, in ms.
 const LOOK_MS: u64 = 500;
+
+/// Of a page that lacks more than this, in bytes, the redo is not put off: its reader would wait for long.
+const MOST_PUT_OFF_BYTES: usize = 256 << 10;
+
+/// What the redo of pages has done.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Redone {
+    /// Pages that were changed.
+    pub pages: u64,
+    /// Pages that are redone when they are read.
+    pub put_off: u64,
+}
 
 /// A batch that is being redone.
 struct Batch {
@@ -53,6 +70,7 @@ struct Shared {
     idle: Condvar,
     stop: AtomicBool,
     redone: AtomicU64,
+    put_off: AtomicU64,
 }
 
 /// The threads.
@@ -61,7 +79,7 @@ struct Workers {
     threads: Vec<thread::JoinHandle<()>>,
 }
 
-/// Redoes what pages lack of the log from `from` to `end`. Returns the number of pages changed.
+/// Redoes what pages lack of the log from `from` to `end`, or puts it off.
 ///
 /// # Errors
 /// A page or a record that cannot be read; they disagree.
@@ -72,7 +90,7 @@ pub(crate) fn run(
     (from, end): (Lsn, Lsn),
     limits: RedoLimits,
     progress: &mut Progress,
-) -> Result<u64> {
+) -> Result<Redone> {
     assert!(from <= end, "redo from {from} to {end}");
     let Retained {
         mut changes,
@@ -82,10 +100,11 @@ pub(crate) fn run(
     changes.keep_missing(fates);
     let resume = resume_at.unwrap_or(end);
     if changes.pieces.is_empty() && resume >= end {
-        return Ok(0);
+        return Ok(Redone::default());
     }
     let workers = Workers::start(pool, fates, limits.threads);
-    workers.submit(changes, from, progress)?;
+    let last = |is_last| is_last && limits.puts_off;
+    workers.submit(changes, from, last(resume >= end), progress)?;
     progress.redoing((from, resume), end);
     let mut next = PageChanges::default();
     let mut begun = resume;
@@ -96,7 +115,7 @@ pub(crate) fn run(
             if ferrite_sync::mutant!("recovery.batch_edge_lost") {
                 next.pieces.truncate(before);
             }
-            workers.submit(std::mem::take(&mut next), begun, progress)?;
+            workers.submit(std::mem::take(&mut next), begun, false, progress)?;
             progress.redoing((begun, rec.end), end);
             begun = rec.end;
         }
@@ -104,11 +123,15 @@ pub(crate) fn run(
         Ok(())
     })?;
     if !next.pieces.is_empty() {
-        workers.submit(next, begun, progress)?;
+        workers.submit(next, begun, last(true), progress)?;
         progress.redoing((begun, end), end);
     }
     workers.wait(progress)?;
-    Ok(workers.shared.redone.load(Ordering::Relaxed))
+    let shared = &workers.shared;
+    Ok(Redone {
+        pages: shared.redone.load(Ordering::Relaxed),
+        put_off: shared.put_off.load(Ordering::Relaxed),
+    })
 }
 
 fn look_at(rec: &LogRecord<'_>, progress: &mut Progress, workers: &Workers) {
@@ -128,6 +151,7 @@ impl Workers {
             idle: Condvar::new(),
             stop: AtomicBool::new(false),
             redone: AtomicU64::new(0),
+            put_off: AtomicU64::new(0),
         });
         let one = |_| {
             let shared = shared.clone();
@@ -137,14 +161,24 @@ impl Workers {
         Workers { shared, threads }
     }
 
-    /// Waits for the batch before and hands out this one. No record in it begins before `start`.
-    fn submit(&self, mut changes: PageChanges, start: Lsn, progress: &mut Progress) -> Result<()> {
+    /// Waits for the batch before and hands out this one. No record in it begins before `start`. What can
+    /// be put off is, if it is the last one.
+    fn submit(
+        &self,
+        mut changes: PageChanges,
+        start: Lsn,
+        is_last: bool,
+        progress: &mut Progress,
+    ) -> Result<()> {
         let first = changes.pieces.iter().map(|p| p.start).min();
         assert!(first.is_none_or(|f| f >= start), "{first:?} before {start}");
         if !ferrite_sync::mutant!("recovery.batch_not_awaited") {
             self.wait(progress)?;
         }
-        let pages = changes.in_order(self.shared.pool.store());
+        let mut pages = changes.in_order(self.shared.pool.store());
+        if is_last {
+            self.shared.put_off_all(&changes, &mut pages);
+        }
         kill_point!("recovery.batch_begins");
         // Before anybody has a page of it, and after everybody has finished with the last one.
         self.shared.pool.redo_from(start);
@@ -243,25 +277,40 @@ impl Shared {
         Ok(())
     }
 
-    /// The page cannot be read. If all that it lacks was made without it, that is kept in the change buffer, and
-    /// the database opens without that page. False: something else is needed.
-    fn keep_again(&self, changes: &PageChanges, pieces: &[Piece]) -> bool {
-        let mut kept = Vec::new();
-        let mut index = None;
-        for piece in pieces {
-            let bytes = changes.ops_of(piece);
-            for op in Ops::new(bytes) {
-                let Ok(op) = op else { return false };
-                if !op.is_put_off() {
-                    return false;
-                }
-                index = Some(op.index);
+    /// Puts off what can be; the others of `pages` stay. Nobody works on a batch.
+    fn put_off_all(&self, changes: &PageChanges, pages: &mut Vec<Range<usize>>) {
+        let mut sweep = Vec::with_capacity(pages.len());
+        let all = pages.len();
+        pages.retain(|range| {
+            let pieces = &changes.pieces[range.clone()];
+            let bytes: usize = pieces.iter().map(|p| changes.ops_of(p).len()).sum();
+            let stays = bytes > MOST_PUT_OFF_BYTES || !self.put_off(changes, pieces);
+            if !stays {
+                sweep.push(pieces[0].page);
             }
-            kept.push((piece.start, piece.end, bytes));
+            stays
+        });
+        assert_eq!(sweep.len() + pages.len(), all, "pages of the last batch");
+        kill_point!("recovery.redo_put_off");
+        self.put_off
+            .fetch_add(sweep.len() as u64, Ordering::Relaxed);
+        self.pool.sweep_in_order(sweep);
+    }
+
+    /// The page is redone when somebody reads it. False: one of its changes gives it its whole
+    /// content, or it is in memory.
+    fn put_off(&self, changes: &PageChanges, pieces: &[Piece]) -> bool {
+        if pieces.iter().any(|piece| piece.creates) {
+            return false;
         }
-        let Some(index) = index else { return false };
-        self.pool.keep_again(pieces[0].page, index, &kept);
-        true
+        let Piece { page, index, .. } = pieces[0];
+        debug_assert!(pieces.iter().all(|p| p.index == index), "{page} has two");
+        let ops: Vec<RedoOps<'_>> = pieces
+            .iter()
+            .map(|piece| (piece.start, piece.end, changes.ops_of(piece)))
+            .collect();
+        self.pool
+            .put_off_redo((page, index), self.fates.blob(page), &ops)
     }
 
     fn redo_page(
@@ -280,17 +329,11 @@ impl Shared {
         }));
         let blob = self.fates.blob(page);
         let redone = self.pool.redo(page, blob, steps, &mut |nth, bytes| {
-            for op in Ops::new(changes.ops_of(&pieces[nth])) {
-                op::apply(&op?, bytes)?;
-            }
-            Ok(())
+            op::apply_all(changes.ops_of(&pieces[nth]), bytes)
         });
         let applied = match redone {
-            Err(Error::Corrupt(_))
-                if self.pool.is_away(page) && self.keep_again(changes, pieces) =>
-            {
-                0
-            }
+            // The database opens without it: statements that need the page fail.
+            Err(Error::Corrupt(_)) if self.put_off(changes, pieces) => 0,
             other => other?,
         };
         assert!(applied <= steps.len(), "{applied} of {} steps", steps.len());

@@ -17,6 +17,7 @@ use crate::log_records::values::decode_values;
 use crate::log_records::xid::{decode_xid, Xid};
 use crate::maintenance::checkpoint::EngineState;
 use crate::startup::page_fates::PageFates;
+use crate::startup::page_redo::Redone;
 use crate::state::undo_list::{UndoArea, UndoList};
 use ferrite_redo::LogRecord;
 use ferrite_store::{MapBase, Store};
@@ -50,8 +51,8 @@ pub(crate) struct Analysis {
     /// Shared with nobody while the log is read.
     pub fates: Arc<PageFates>,
     pub records: u64,
-    /// Pages that the redo has changed, and those that it has read.
-    pub pages_redone: u64,
+    pub redone: Redone,
+    /// Pages that the redo has read.
     pub pages_read: u64,
     /// Where the last record ends.
     read_to: Lsn,
@@ -99,7 +100,7 @@ impl Analysis {
             carried: state.carried,
             fates: Arc::default(),
             records: 0,
-            pages_redone: 0,
+            redone: Redone::default(),
             pages_read: 0,
             read_to: Lsn::ZERO,
         }

@@ -66,6 +66,8 @@ pub struct Config {
     pub recovery_threads: u32,
     /// Memory for changes of pages that are to be redone; 0: by the size of the buffer pool.
     pub recovery_memory_bytes: u64,
+    /// Pages are redone when they are read, and behind the start; None: unless there are no background threads.
+    pub recovery_puts_off: Option<bool>,
 }
 
 /// The smallest buffer pool.
@@ -105,6 +107,7 @@ impl Default for Config {
             background_undo_bytes: 16 << 20,
             recovery_threads: 0,
             recovery_memory_bytes: 0,
+            recovery_puts_off: None,
         }
     }
 }
@@ -142,6 +145,7 @@ impl Config {
         RedoLimits {
             threads,
             limit_bytes,
+            puts_off: self.recovery_puts_off.unwrap_or(!self.manual_background),
         }
     }
 }
@@ -151,4 +155,6 @@ impl Config {
 pub(crate) struct RedoLimits {
     pub threads: usize,
     pub limit_bytes: usize,
+    /// The redo of pages may be put off until they are read.
+    pub puts_off: bool,
 }

@@ -1,0 +1,196 @@
+//! A database that opens before its pages are redone: what is read is right, a checkpoint waits for
+//! the last page, and a page that cannot be read keeps nobody else from anything.
+
+mod common;
+
+use common::{check, config, create, give_up, insert, key, metric, scan, update, wait_until};
+use ferrite_engine::{
+    Config, Cursor, DdlCaller, Engine, ReadMode, References, SeekMode, Session, SilentCallbacks,
+    Table, WaitMode,
+};
+use ferrite_io::sim::SimStorage;
+use ferrite_io::OpenMode;
+use ferrite_sync::random::Rng;
+use ferrite_sync::Arc;
+use ferrite_types::Error;
+use std::collections::BTreeMap;
+
+const ROWS: u64 = 3000;
+/// Updated so often that its page's redo is not put off.
+const HOT: u64 = 1500;
+/// Of updates of the hot row.
+const HOT_UPDATES: usize = 3000;
+
+fn no_sweep() -> Config {
+    Config {
+        buffer_pool_size_bytes: 32 << 20,
+        log_budget_bytes: 64 << 20,
+        manual_background: true,
+        recovery_puts_off: Some(true),
+        ..config()
+    }
+}
+
+fn open(disk: &SimStorage, config: Config) -> Arc<Engine> {
+    Engine::open(config, Arc::new(disk.boot()), Arc::new(SilentCallbacks)).unwrap()
+}
+
+fn text(version: u8) -> Vec<u8> {
+    vec![version; 200 + usize::from(version)]
+}
+
+fn crash(disk: &SimStorage, seed: u64, engine: Arc<Engine>) {
+    engine.flush_log();
+    disk.crash(&mut Rng::new(seed));
+    give_up(&engine);
+}
+
+/// A crash after every row was updated, to version 2, and none of their pages written. One
+/// transaction is cut off.
+fn crashed(disk: &SimStorage) {
+    let engine = open(disk, no_sweep());
+    let t = create(&engine, "d/t");
+    let mut s = Session::new(&engine, 0, 1);
+    for n in 0..ROWS {
+        insert(&mut s, &t, n, &text(1)).unwrap();
+    }
+    s.commit(false).unwrap();
+    engine.close().unwrap();
+    drop((s, t, engine));
+    let engine = open(disk, no_sweep());
+    let t = engine.dict().open_table("d/t").unwrap();
+    let mut s = Session::new(&engine, 0, 1);
+    for n in 0..ROWS {
+        update(&mut s, &t, n, &text(1), &text(2)).unwrap();
+    }
+    for _ in 0..HOT_UPDATES / 2 {
+        update(&mut s, &t, HOT, &text(2), &text(3)).unwrap();
+        update(&mut s, &t, HOT, &text(3), &text(2)).unwrap();
+    }
+    s.commit(false).unwrap();
+    let mut cut = Session::new(&engine, 0, 2);
+    update(&mut cut, &t, 7, &text(2), &text(4)).unwrap();
+    engine.flush_log();
+    cut.abandon();
+    drop((s, t));
+    crash(disk, 5, engine);
+}
+
+fn all(version: u8) -> BTreeMap<u64, Vec<u8>> {
+    (0..ROWS).map(|n| (n, text(version))).collect()
+}
+
+/// What the row is, by its key.
+fn row(s: &mut Session, t: &Arc<Table>, n: u64) -> Result<Vec<u8>, Error> {
+    let mut cursor = Cursor::new(t, 0, ReadMode::Snapshot, WaitMode::Wait);
+    cursor.seek(s, &key(n), SeekMode::AtOrAfter, true)?;
+    let payload = cursor.fetch_row(s)?.payload[1..].to_vec();
+    Ok(payload)
+}
+
+#[test]
+fn pages_are_redone_when_they_are_read() {
+    let disk = SimStorage::new(31);
+    crashed(&disk);
+    let engine = open(&disk, no_sweep());
+    let left = metric(&engine, "recovery_pages_left");
+    assert!(left > 30, "{left} pages are left");
+    let t = engine.dict().open_table("d/t").unwrap();
+    // The hot page's redo has been done, and the one that the rollback needed.
+    let hot = t.tree(0).leaf_of(&key(HOT)).unwrap();
+    assert!(!t.tree(0).pool().is_away(hot), "left for its reader");
+    let redone = metric(&engine, "recovery_pages_redone");
+    assert!(redone >= 2, "{redone}");
+    let mut s = Session::new(&engine, 0, 1);
+    assert_eq!(row(&mut s, &t, 7), Ok(text(2)));
+    assert_eq!(row(&mut s, &t, 2000), Ok(text(2)));
+    assert!(metric(&engine, "recovery_pages_left") < left);
+    assert_eq!(scan(&mut s, &t, 0), all(2));
+    assert_eq!(scan(&mut s, &t, 1), all(2));
+    s.commit(false).unwrap();
+    check(&engine, &t);
+    engine.close().unwrap();
+    drop((s, t, engine));
+    let engine = open(&disk, no_sweep());
+    assert_eq!(metric(&engine, "recovery_log_bytes"), 0);
+    assert_eq!(metric(&engine, "recovery_pages_left"), 0);
+    engine.close().unwrap();
+}
+
+/// The rows of some pages are changed again, a checkpoint is taken, and the next crash comes while others still
+/// are what they were before the first.
+#[test]
+fn a_checkpoint_keeps_what_pages_still_lack() {
+    let disk = SimStorage::new(32);
+    crashed(&disk);
+    let mut rows = all(2);
+    for (round, version) in [(0, 5), (1, 6), (2, 7)] {
+        let engine = open(&disk, no_sweep());
+        let t = engine.dict().open_table("d/t").unwrap();
+        let mut s = Session::new(&engine, 0, 1);
+        for n in (round * 400)..(round * 400 + 300) {
+            update(&mut s, &t, n, &text(2), &text(version)).unwrap();
+            rows.insert(n, text(version));
+        }
+        s.commit(false).unwrap();
+        engine.checkpoint().unwrap();
+        assert!(metric(&engine, "recovery_pages_left") > 10);
+        drop((s, t));
+        crash(&disk, 40 + round, engine);
+    }
+    let engine = open(&disk, config());
+    wait_until("the sweep", || metric(&engine, "recovery_pages_left") == 0);
+    let t = engine.dict().open_table("d/t").unwrap();
+    let mut s = Session::new(&engine, 0, 1);
+    assert_eq!(scan(&mut s, &t, 0), rows);
+    assert_eq!(scan(&mut s, &t, 1), rows);
+    s.commit(false).unwrap();
+    check(&engine, &t);
+    engine.close().unwrap();
+}
+
+#[test]
+fn a_damaged_page_is_missed_by_who_needs_it_alone() {
+    let disk = SimStorage::new(33);
+    crashed(&disk);
+    let engine = open(&disk, no_sweep());
+    let t = engine.dict().open_table("d/t").unwrap();
+    let page = t.tree(0).leaf_of(&key(2000)).unwrap();
+    let at = t.tree(0).pool().store().directory().get(page).as_location();
+    let at = at.expect("it has been read").granule() * 1024;
+    drop(t);
+    crash(&disk, 6, engine);
+    let storage = disk.boot();
+    let file = ferrite_io::Storage::open(&storage, "store.0000", OpenMode::ReadWrite, false);
+    let file = file.unwrap();
+    file.write_at(&[0xee; 1024], at).unwrap();
+    file.sync_data().unwrap();
+    drop((file, storage));
+    for config in [no_sweep(), config()] {
+        let engine = open(&disk, config);
+        let t = engine.dict().open_table("d/t").unwrap();
+        let mut s = Session::new(&engine, 0, 1);
+        assert_eq!(row(&mut s, &t, 7), Ok(text(2)));
+        let read = row(&mut s, &t, 2000);
+        assert!(matches!(read, Err(Error::Corrupt(_))), "{read:?}");
+        // What is committed now survives, although the log cannot get shorter.
+        update(&mut s, &t, 8, &text(2), &text(2)).unwrap();
+        s.commit(false).unwrap();
+        drop((s, t));
+        let closed = engine.close();
+        assert!(matches!(closed, Err(Error::Corrupt(_))), "{closed:?}");
+    }
+    let engine = open(&disk, config());
+    let caller = DdlCaller {
+        thd: 0,
+        wait_ms: 0,
+        references: References::Any,
+    };
+    engine.drop_table("d/t", &caller).unwrap();
+    assert_eq!(metric(&engine, "recovery_pages_left"), 0);
+    engine.close().unwrap();
+    drop(engine);
+    let engine = open(&disk, no_sweep());
+    assert_eq!(metric(&engine, "recovery_log_bytes"), 0);
+    engine.close().unwrap();
+}
