@@ -46,6 +46,7 @@ char print_all_deadlocks;
 char purge_paused;
 char scrub;
 char read_ahead;
+char warm_start;
 unsigned int change_buffer_max_size;
 char use_direct_io;
 char rollback_on_timeout;
@@ -156,6 +157,7 @@ UPDATE_FUNCTION(deadlock_detect, char)
 UPDATE_FUNCTION(purge_paused, char)
 UPDATE_FUNCTION(scrub, char)
 UPDATE_FUNCTION(read_ahead, char)
+UPDATE_FUNCTION(warm_start, char)
 UPDATE_FUNCTION(change_buffer_max_size, unsigned int)
 UPDATE_FUNCTION(stall_threshold_ms, unsigned int)
 UPDATE_FUNCTION(print_all_deadlocks, char)
@@ -257,6 +259,11 @@ static MYSQL_SYSVAR_BOOL(read_ahead, read_ahead, PLUGIN_VAR_OPCMDARG,
                          "Read pages in the background before scans and row fetches from"
                          " secondary indexes need them.",
                          nullptr, update_read_ahead, 1);
+
+static MYSQL_SYSVAR_BOOL(warm_start, warm_start, PLUGIN_VAR_OPCMDARG,
+                         "Note which pages are in memory, and read them back in the background "
+                         "after the next start",
+                         nullptr, update_warm_start, 1);
 
 static MYSQL_SYSVAR_UINT(change_buffer_max_size, change_buffer_max_size, PLUGIN_VAR_RQCMDARG,
                          "Memory of the change buffer, in percent of"
@@ -401,6 +408,7 @@ struct st_mysql_sys_var *ferrite_system_variables[] = {MYSQL_SYSVAR(memory),
                                                        MYSQL_SYSVAR(scrub),
                                                        MYSQL_SYSVAR(snapshot_isolation),
                                                        MYSQL_SYSVAR(read_ahead),
+                                                       MYSQL_SYSVAR(warm_start),
                                                        MYSQL_SYSVAR(change_buffer_max_size),
                                                        MYSQL_SYSVAR(stall_threshold_ms),
                                                        MYSQL_SYSVAR(backup_dir),
@@ -463,6 +471,7 @@ void ferrite_apply_settings() {
       {"purge_paused", purge_paused},
       {"scrub", scrub},
       {"read_ahead", read_ahead},
+      {"warm_start", warm_start},
       {"change_buffer_max_size", change_buffer_max_size},
       {"snapshot_max_bytes", snapshot_max_bytes},
       {"stall_threshold_ms", stall_threshold_ms}};

@@ -225,6 +225,11 @@ impl Frame {
         self.hot.load(Ordering::Relaxed) == AHEAD
     }
 
+    /// 0 for a page that was used a moment ago, more the longer ago that is.
+    pub(crate) fn coolness(&self) -> u8 {
+        HOT_MAX - self.hot.load(Ordering::Relaxed).min(HOT_MAX)
+    }
+
     /// The page goes when the hand comes by.
     pub(crate) fn is_cold(&self) -> bool {
         self.hot.load(Ordering::Relaxed) <= COLD

@@ -62,6 +62,7 @@ mod resize;
 #[cfg(test)]
 mod resize_tests;
 mod room;
+mod warm;
 mod write;
 #[cfg(test)]
 mod write_tests;

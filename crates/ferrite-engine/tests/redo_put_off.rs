@@ -9,7 +9,7 @@ use ferrite_engine::{
     Table, WaitMode,
 };
 use ferrite_io::sim::SimStorage;
-use ferrite_io::OpenMode;
+use ferrite_io::{OpenMode, Storage};
 use ferrite_sync::random::Rng;
 use ferrite_sync::Arc;
 use ferrite_types::Error;
@@ -20,6 +20,12 @@ const ROWS: u64 = 3000;
 const HOT: u64 = 1500;
 /// Of updates of the hot row.
 const HOT_UPDATES: usize = 3000;
+
+const CALLER: DdlCaller = DdlCaller {
+    thd: 0,
+    wait_ms: 0,
+    references: References::Any,
+};
 
 fn no_sweep() -> Config {
     Config {
@@ -161,7 +167,7 @@ fn a_damaged_page_is_missed_by_who_needs_it_alone() {
     drop(t);
     crash(&disk, 6, engine);
     let storage = disk.boot();
-    let file = ferrite_io::Storage::open(&storage, "store.0000", OpenMode::ReadWrite, false);
+    let file = storage.open("store.0000", OpenMode::ReadWrite, false);
     let file = file.unwrap();
     file.write_at(&[0xee; 1024], at).unwrap();
     file.sync_data().unwrap();
@@ -181,16 +187,75 @@ fn a_damaged_page_is_missed_by_who_needs_it_alone() {
         assert!(matches!(closed, Err(Error::Corrupt(_))), "{closed:?}");
     }
     let engine = open(&disk, config());
-    let caller = DdlCaller {
-        thd: 0,
-        wait_ms: 0,
-        references: References::Any,
-    };
-    engine.drop_table("d/t", &caller).unwrap();
+    engine.drop_table("d/t", &CALLER).unwrap();
     assert_eq!(metric(&engine, "recovery_pages_left"), 0);
     engine.close().unwrap();
     drop(engine);
     let engine = open(&disk, no_sweep());
     assert_eq!(metric(&engine, "recovery_log_bytes"), 0);
     engine.close().unwrap();
+}
+
+/// After a clean shutdown the pages that were in memory come back by themselves; a list that is damaged, or that
+/// names pages which are no more, costs nothing but that.
+#[test]
+fn pages_that_were_in_memory_are_read_again() {
+    let disk = SimStorage::new(34);
+    let engine = open(&disk, no_sweep());
+    let t = create(&engine, "d/t");
+    let mut s = Session::new(&engine, 0, 1);
+    for n in 0..ROWS {
+        insert(&mut s, &t, n, &text(1)).unwrap();
+    }
+    s.commit(false).unwrap();
+    engine.close().unwrap();
+    drop((s, t, engine));
+    let sweeps = Config {
+        manual_background: false,
+        ..no_sweep()
+    };
+    let engine = open(&disk, sweeps.clone());
+    wait_until("the warm start", || {
+        metric(&engine, "warm_start_pages") > 30
+    });
+    let t = engine.dict().open_table("d/t").unwrap();
+    let leaf = t.tree(0).leaf_of(&key(2000)).unwrap();
+    wait_until("the leaf", || !t.tree(0).pool().is_away(leaf));
+    let mut s = Session::new(&engine, 0, 1);
+    assert_eq!(scan(&mut s, &t, 0), all(1));
+    s.commit(false).unwrap();
+    check(&engine, &t);
+    engine.close().unwrap();
+    drop((s, t, engine));
+    // The list stays, the table goes.
+    let list = disk.contents("warm.pages").unwrap();
+    let engine = open(&disk, no_sweep());
+    engine.drop_table("d/t", &CALLER).unwrap();
+    engine.close().unwrap();
+    drop(engine);
+    let mut damaged = list.clone();
+    damaged[30] ^= 1;
+    for list in [list, damaged] {
+        let storage = disk.boot();
+        let file = storage
+            .open("warm.pages", OpenMode::ReadWrite, false)
+            .unwrap();
+        file.truncate(0).unwrap();
+        file.write_at(&list, 0).unwrap();
+        drop((file, storage));
+        let engine = open(&disk, sweeps.clone());
+        let t = create(&engine, "d/u");
+        let mut s = Session::new(&engine, 0, 1);
+        for n in 0..ROWS {
+            insert(&mut s, &t, n, &text(3)).unwrap();
+        }
+        s.commit(false).unwrap();
+        check(&engine, &t);
+        assert_eq!(scan(&mut s, &t, 0), all(3));
+        s.commit(false).unwrap();
+        drop((s, t));
+        engine.drop_table("d/u", &CALLER).unwrap();
+        assert_eq!(metric(&engine, "warm_start_pages"), 0);
+        engine.close().unwrap();
+    }
 }

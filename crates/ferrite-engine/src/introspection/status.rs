@@ -367,6 +367,11 @@ impl Engine {
                 c.recovery_pages_read.get(),
                 "Number of pages that crash recovery read for it",
             ),
+            gauge(
+                "warm_start_pages",
+                c.warmed.get(),
+                "Number of pages read since the start because they were in memory before it",
+            ),
         ]
     }
 

@@ -6,7 +6,7 @@
 //! | `ferrite-ahead` | pages that scans will come to, read before they do | as asked |
 //! | `ferrite-chkpt` | checkpoints by log produced; free space scrubbed, and given back | 100 ms, or by log (`brake.rs`) |
 //! | `ferrite-purge` | purge after commits | as needed |
-//! | `ferrite-merge` | pages with changes in the change buffer, read in time (`merges.rs`) | as needed, every 100 ms |
+//! | `ferrite-merge` | pages with changes in the change buffer, read in time (`merges.rs`); after the start pages that lack redo, and those that were in memory before (`warm.rs`) | as needed, every 100 ms |
 //! | `ferrite-hist` | versions: retirement, spilling, old generation | 50 ms / 1 s |
 
 use crate::state::callbacks::LogLevel;
@@ -187,6 +187,7 @@ impl Engine {
             if self.pace(last_us, &mut looked) && trouble.may_try(since_us) {
                 let result = self.checkpoint();
                 trouble.tell(self, &result, time::now_us());
+                self.save_warm(false);
                 self.give_back_space();
                 last_us = time::now_us();
             }

@@ -65,6 +65,7 @@ impl Sweep {
 impl Engine {
     pub(super) fn run_merges(&self) {
         let mut merging = self.pool.merging();
+        let mut warming = self.warming();
         let mut sweep = Sweep::of(self.pool.change_buffer().pages_to_redo());
         let mut told_us = None;
         while !self.stopping() {
@@ -91,7 +92,8 @@ impl Engine {
                 }
                 self.pool.wait_for_kept(RETRY_US);
             } else if merged == 0 {
-                self.pool.wait_for_kept(PAUSE_US);
+                let pause_us = self.warm_some(&mut warming, &mut merging);
+                self.pool.wait_for_kept(pause_us.unwrap_or(PAUSE_US));
             }
         }
     }

@@ -13,3 +13,4 @@ pub(crate) mod memory_budget;
 mod merges;
 pub(crate) mod purge;
 pub(crate) mod scrub;
+pub(crate) mod warm;

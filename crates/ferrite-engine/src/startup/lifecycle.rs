@@ -213,6 +213,8 @@ impl Engine {
             attention_lsn: AtomicU64::new(crate::state::throttle::UNWATCHED),
             checkpoint_fails: AtomicBool::new(false),
             merges_fail: AtomicBool::new(false),
+            warm_start: AtomicBool::new(true),
+            warm_saved_us: AtomicU64::new(time::now_us()),
             scrub: Arc::new(AtomicBool::new(false)),
             history_full: AtomicBool::new(false),
             print_deadlocks: AtomicBool::new(false),
@@ -527,6 +529,7 @@ impl Engine {
         // What could not be merged or written is redone.
         let checkpoint = self.checkpoint();
         let result = flushed.and(again).and(checkpoint);
+        self.save_warm(true);
         if result.is_ok() {
             self.scrub_before_end();
             self.give_back_space();

@@ -17,5 +17,7 @@ pub(crate) struct Counters {
     pub recovery_log_bytes: Counter,
     pub recovery_pages_redone: Counter,
     pub recovery_pages_read: Counter,
+    /// Pages read after the start because they were in memory before.
+    pub warmed: Counter,
     pub throttled: Counter,
 }

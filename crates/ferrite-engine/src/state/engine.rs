@@ -74,6 +74,10 @@ pub struct Engine {
     pub(crate) checkpoint_fails: AtomicBool,
     /// Changes in the change buffer hold the log, and their page cannot be read.
     pub(crate) merges_fail: AtomicBool,
+    /// Which pages are in memory is noted, and they are read after the next start.
+    pub(crate) warm_start: AtomicBool,
+    /// When that was noted last.
+    pub(crate) warm_saved_us: AtomicU64,
     /// What was deleted is overwritten in the files; read by the pool when it writes a page.
     pub(crate) scrub: Arc<AtomicBool>,
     /// Versions of running transactions take all memory there is for them.
@@ -328,6 +332,7 @@ impl Engine {
                 ferrite_sync::waits::set_long_us(value.saturating_mul(1000))
             }
             "read_ahead" => self.pool.set_read_ahead(value != 0),
+            "warm_start" => self.warm_start.store(value != 0, Ordering::SeqCst),
             "change_buffer_max_size" if value <= 50 => {
                 self.pool.set_change_buffer(value as usize);
             }
