@@ -155,6 +155,28 @@ fn a_checkpoint_keeps_what_pages_still_lack() {
     engine.close().unwrap();
 }
 
+/// The log cannot get shorter for a damaged page: nobody waits for that.
+fn writes_beyond_the_budget(disk: &SimStorage) {
+    let engine = open(disk, config());
+    let t = create(&engine, "d/other");
+    let mut s = Session::new(&engine, 0, 1);
+    let mut waits = [0; 3];
+    for (round, waited) in waits.iter_mut().enumerate() {
+        let before = metric(&engine, "waits_log_budget");
+        for n in 0..8000 {
+            insert(&mut s, &t, round as u64 * 8000 + n, &text(1)).unwrap();
+        }
+        s.commit(false).unwrap();
+        *waited = metric(&engine, "waits_log_budget") - before;
+    }
+    assert!(metric(&engine, "checkpoint_age") > config().log_budget_bytes);
+    // One or two, while rounds of merging that did not meet the page said that they go well.
+    assert!(waits[2] < 10, "{waits:?}");
+    drop((s, t));
+    let closed = engine.close();
+    assert!(matches!(closed, Err(Error::Corrupt(_))), "{closed:?}");
+}
+
 #[test]
 fn a_damaged_page_is_missed_by_who_needs_it_alone() {
     let disk = SimStorage::new(33);
@@ -186,6 +208,7 @@ fn a_damaged_page_is_missed_by_who_needs_it_alone() {
         let closed = engine.close();
         assert!(matches!(closed, Err(Error::Corrupt(_))), "{closed:?}");
     }
+    writes_beyond_the_budget(&disk);
     let engine = open(&disk, config());
     engine.drop_table("d/t", &CALLER).unwrap();
     assert_eq!(metric(&engine, "recovery_pages_left"), 0);

@@ -24,6 +24,8 @@ struct Sweep {
     all: usize,
     begun_us: u64,
     told_us: u64,
+    /// Pages that were left then: of those that cannot be read nothing more is said here.
+    told_left: usize,
     is_over: bool,
 }
 
@@ -34,6 +36,7 @@ impl Sweep {
             all,
             begun_us: now_us,
             told_us: now_us,
+            told_left: all,
             is_over: all == 0,
         }
     }
@@ -42,10 +45,12 @@ impl Sweep {
     fn note(&mut self, left: usize) -> Option<String> {
         let now_us = time::now_us();
         let ms = (now_us - self.begun_us) / 1000;
-        if self.is_over || (left > 0 && now_us < self.told_us + SWEEP_NOTE_US) {
+        let waits = now_us < self.told_us + SWEEP_NOTE_US || left == self.told_left;
+        if self.is_over || (left > 0 && waits) {
             return None;
         }
         self.told_us = now_us;
+        self.told_left = left;
         self.is_over = left == 0;
         let all = self.all;
         let done = all.saturating_sub(left).max(1);

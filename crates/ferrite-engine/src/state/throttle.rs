@@ -17,7 +17,7 @@
 //! Invariants: no pause is taken under a latch or a mutex of the lock table or of a transaction's
 //! slot, so what makes the log shorter (writing pages, a checkpoint) never waits for one who
 //! pauses. Every pause ends by itself. Nobody is kept beyond 1 ms by a log that cannot get shorter
-//! at the moment: admission decides then.
+//! at the moment, and not at all by one that is kept for a damaged page: admission decides then.
 
 use crate::state::engine::Engine;
 use ferrite_sync::atomic::{AtomicBool, Ordering};
@@ -126,6 +126,11 @@ impl Engine {
             return;
         }
         debug_assert!(*paused_at <= self.log.current_lsn().0, "of another log");
+        if self.merges_fail.load(Ordering::Relaxed) {
+            // For a page that cannot be read the log is kept until somebody drops its index.
+            self.housekeeping.set();
+            return;
+        }
         if self.log.current_lsn().0 < *paused_at + marks.allowance(age) {
             return;
         }
