@@ -24,7 +24,7 @@ const NAME: &str = "creating";
 /// What it says to whoever looks at it.
 const TEXT: &[u8] = b"A Ferrite database is being created here. No data was committed yet.\n";
 /// How names of a database's files begin, in all rooms.
-const OURS: [&str; 9] = [
+const OURS: [&str; 10] = [
     "store.",
     "map.",
     "checkpoint.",
@@ -33,6 +33,7 @@ const OURS: [&str; 9] = [
     "undo.spill",
     "history.",
     "snapshot.",
+    "warm.",
     NAME,
 ];
 /// Names told in a message.
