@@ -203,6 +203,14 @@ impl Pool {
         let Some(kept) = shard.pages.get(&page) else {
             return Ok(());
         };
+        if frame.index() != kept.index.0 {
+            let text = format!(
+                "page {page}: changes of index {} are kept for it, it is of index {}",
+                kept.index,
+                frame.index()
+            );
+            return Err(Error::Corrupt(text));
+        }
         let applied = match kept.redo {
             Some(least) => self.redo_kept(frame, bytes, kept, least)?,
             None => self.apply_to(frame, bytes, kept)?,
@@ -227,14 +235,6 @@ impl Pool {
     /// Gives the number of operations applied.
     fn apply_to(&self, frame: &Frame, bytes: &mut [u8], kept: &Kept) -> Result<usize> {
         let page = frame.page();
-        if frame.index() != kept.index.0 {
-            let text = format!(
-                "page {page}: changes of index {} are kept for it, it is of index {}",
-                kept.index,
-                frame.index()
-            );
-            return Err(Error::Corrupt(text));
-        }
         let apply = self.changes.apply.get().ok_or(Error::Interrupted)?;
         let mut count = 0;
         for (end, op) in kept.each() {

@@ -11,7 +11,7 @@
 use crate::frame::Frame;
 use crate::kept::{ApplyKept, Kept};
 use crate::pool::Pool;
-use crate::recover::BlobState;
+use crate::recover::{older_state, BlobState};
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::kill_point;
 use ferrite_types::{Error, IndexId, Lsn, PageId, Result};
@@ -90,19 +90,8 @@ impl Pool {
     ) -> Result<usize> {
         let (page, has) = (frame.page(), frame.lsn());
         kill_point!("buffer.redo_of_a_page");
-        if frame.index() != kept.index.0 {
-            let text = format!(
-                "page {page}: the log has changes of index {} for it, it is of index {}",
-                kept.index,
-                frame.index()
-            );
-            return Err(Error::Corrupt(text));
-        }
         if has < least {
-            return Err(Error::Corrupt(format!(
-                "page {page}: an older state, of position {has}; the log says that position {least} \
-                 was written"
-            )));
+            return Err(older_state(frame, least));
         }
         let apply = self.changes.apply_redo.get().ok_or(Error::Interrupted)?;
         let mut applied = 0;

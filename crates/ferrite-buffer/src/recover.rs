@@ -7,6 +7,7 @@
 //! Invariant: no change is redone that begins before the position of the last
 //! [`Pool::redo_from`], and that position only rises.
 
+use crate::frame::Frame;
 use crate::page_prefix;
 use crate::pool::{kind_of, Pool};
 use ferrite_store::{Location, Word};
@@ -145,12 +146,7 @@ impl Pool {
             return Ok(());
         };
         if frame.lsn() < lsn && frame.lsn() != Lsn::ZERO {
-            return Err(Error::Corrupt(format!(
-                "page {}: an older state, of position {}; the log says that position {lsn} was \
-                 written",
-                frame.page(),
-                frame.lsn()
-            )));
+            return Err(older_state(frame, lsn));
         }
         Ok(())
     }
@@ -207,4 +203,14 @@ impl Pool {
         self.give_back(f);
         Ok(None)
     }
+}
+
+/// The page on disk is not the one that the log says was written last, at `least`.
+pub(crate) fn older_state(frame: &Frame, least: Lsn) -> Error {
+    let (page, has) = (frame.page(), frame.lsn());
+    debug_assert!(has < least, "{page} has {has}, of {least}");
+    Error::Corrupt(format!(
+        "page {page}: an older state, of position {has}; the log says that position {least} was \
+         written"
+    ))
 }

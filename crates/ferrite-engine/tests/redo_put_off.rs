@@ -51,9 +51,8 @@ fn crash(disk: &SimStorage, seed: u64, engine: Arc<Engine>) {
     give_up(&engine);
 }
 
-/// A crash after every row was updated, to version 2, and none of their pages written. One
-/// transaction is cut off.
-fn crashed(disk: &SimStorage) {
+/// A new database with all rows in version 1, shut down.
+fn filled(disk: &SimStorage) {
     let engine = open(disk, no_sweep());
     let t = create(&engine, "d/t");
     let mut s = Session::new(&engine, 0, 1);
@@ -62,7 +61,12 @@ fn crashed(disk: &SimStorage) {
     }
     s.commit(false).unwrap();
     engine.close().unwrap();
-    drop((s, t, engine));
+}
+
+/// A crash after every row was updated, to version 2, and none of their pages written. One
+/// transaction is cut off.
+fn crashed(disk: &SimStorage) {
+    filled(disk);
     let engine = open(disk, no_sweep());
     let t = engine.dict().open_table("d/t").unwrap();
     let mut s = Session::new(&engine, 0, 1);
@@ -224,15 +228,7 @@ fn a_damaged_page_is_missed_by_who_needs_it_alone() {
 #[test]
 fn pages_that_were_in_memory_are_read_again() {
     let disk = SimStorage::new(34);
-    let engine = open(&disk, no_sweep());
-    let t = create(&engine, "d/t");
-    let mut s = Session::new(&engine, 0, 1);
-    for n in 0..ROWS {
-        insert(&mut s, &t, n, &text(1)).unwrap();
-    }
-    s.commit(false).unwrap();
-    engine.close().unwrap();
-    drop((s, t, engine));
+    filled(&disk);
     let sweeps = Config {
         manual_background: false,
         ..no_sweep()
