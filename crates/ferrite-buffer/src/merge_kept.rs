@@ -76,12 +76,16 @@ impl Pool {
         (merging.pages.len(), read.err())
     }
 
-    /// Reads the pages, as far as there are frames at once.
-    pub(crate) fn read_these(&self, merging: &mut Merging, pages: impl Iterator<Item = PageId>) {
+    /// Reads the pages, as far as there are frames at once. Gives the number of those that came.
+    pub(crate) fn read_these(
+        &self,
+        merging: &mut Merging,
+        pages: impl Iterator<Item = PageId>,
+    ) -> usize {
         debug_assert!(!self.epochs.is_pinned_here(), "pages are read under a pin");
         merging.work.ids.clear();
         merging.work.ids.extend(pages);
-        self.read_ids(&mut merging.work);
+        self.read_ids(&mut merging.work)
     }
 
     /// Writes what is dirty and drops every page that nobody uses, so that changes are kept for

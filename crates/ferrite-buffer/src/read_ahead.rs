@@ -101,9 +101,9 @@ impl Pool {
     }
 
     /// Reads the pages of `work.ids` that are on disk, as far as there are frames at once.
-    pub(crate) fn read_ids(&self, work: &mut Work) {
+    pub(crate) fn read_ids(&self, work: &mut Work) -> usize {
         self.claim(work);
-        self.read_claimed(work);
+        self.read_claimed(work)
     }
 
     /// Ends the reading threads; the caller joins them.
@@ -156,7 +156,7 @@ impl Pool {
         }
     }
 
-    fn read_claimed(&self, work: &mut Work) {
+    fn read_claimed(&self, work: &mut Work) -> usize {
         let Work {
             claims,
             wanted,
@@ -164,20 +164,25 @@ impl Pool {
             ..
         } = work;
         debug_assert!(claims.len() == wanted.len(), "{} claims", claims.len());
+        let mut came = 0;
         self.store.read_together(reader, wanted, &mut |n, arrived| {
             assert!(!claims[n].is_done, "{} has arrived twice", wanted[n].0);
             claims[n].is_done = true;
-            self.arrive(claims[n].frame, wanted[n], arrived);
+            came += usize::from(self.arrive(claims[n].frame, wanted[n], arrived));
         });
         assert!(claims.iter().all(|c| c.is_done), "a page never arrived");
+        debug_assert!(came <= wanted.len(), "{came} of {} pages", wanted.len());
+        came
     }
 
-    fn arrive(&self, f: u32, (page, at): (PageId, Location), arrived: Result<Arrived<'_>>) {
+    /// True if the page is in memory now.
+    fn arrive(&self, f: u32, (page, at): (PageId, Location), arrived: Result<Arrived<'_>>) -> bool {
         let filled = self.fill_from(f, page, |bytes| arrived?.restore(bytes));
         if filled.is_ok() {
             self.stats.read_ahead.inc();
         }
         self.end_load(f, page, at, filled.is_ok());
+        filled.is_ok()
     }
 
     /// A page that was read ahead is used for the first time.

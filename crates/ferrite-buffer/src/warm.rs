@@ -52,16 +52,17 @@ impl Pool {
         placed.sort_unstable();
         let limit = self.frames.limit();
         let spare = (limit / FREE_SHARE).max(self.free_target());
-        let before = self.stats.read_ahead.get();
+        let mut came = 0;
         for some in placed.chunks(together(limit)) {
             let free = self.free_count.load(Ordering::Relaxed);
             if free < spare + some.len() || self.writer.is_stopped() {
                 return None;
             }
             let ids = some.iter().map(|(_, page)| *page);
-            self.read_these(merging, ids);
+            came += self.read_these(merging, ids);
             kill_point!("buffer.warmed");
         }
-        Some((self.stats.read_ahead.get() - before) as usize)
+        debug_assert!(came <= pages.len(), "{came} of {} pages", pages.len());
+        Some(came)
     }
 }

@@ -4,7 +4,9 @@
 mod common;
 
 use common::open;
-use ferrite_engine::{DdlCaller, DupInfo, IndexSpec, Session, Table, TableSpec, Xid};
+use ferrite_engine::{
+    Cursor, DdlCaller, DupInfo, IndexSpec, ReadMode, Session, Table, TableSpec, WaitMode, Xid,
+};
 use ferrite_io::sim::SimStorage;
 use ferrite_sim::run::run;
 use ferrite_sync::stop::{arm_nth, disarm, Action};
@@ -72,6 +74,75 @@ fn a_table_goes_between_finding_it_and_undoing_a_change_in_it() {
         drop((s, t));
         engine.close().unwrap();
     }
+}
+
+fn metric(engine: &ferrite_engine::Engine, name: &str) -> u64 {
+    let all = engine.metrics();
+    all.iter().find(|m| m.name == name).expect(name).value
+}
+
+fn scan(s: &mut Session, t: &Arc<Table>, most: usize) -> usize {
+    let mut cursor = Cursor::new(t, 0, ReadMode::Snapshot, WaitMode::Wait);
+    let mut rows = 0;
+    let mut more = cursor.first(s).map(drop);
+    while more.is_ok() && rows < most {
+        rows += 1;
+        more = cursor.next(s).map(drop);
+    }
+    s.commit(false).unwrap();
+    rows
+}
+
+/// Story: a scan reads ahead while the pages of the life before are read again.
+/// Stops: the warm start at `buffer.warmed`, until the scan is over.
+/// Expected: the warm start counts its own pages only.
+#[test]
+fn a_scan_beside_the_warm_start() {
+    let disk = SimStorage::new(9);
+    let engine = open(&disk);
+    let spec = TableSpec::new("d/t", vec![IndexSpec::new("PRIMARY", true, 1)]);
+    let t = engine.dict().create_table(spec, 1).unwrap();
+    let mut s = Session::new(&engine, 0, 1);
+    (0..1000).for_each(|n| insert(&mut s, &t, n).unwrap());
+    s.commit(false).unwrap();
+    engine.set("warm_start", 0).unwrap();
+    drop((s, t));
+    engine.close().unwrap();
+    let engine = open(&disk);
+    // The list of this life is short: a few pages were read.
+    engine.set("read_ahead", 0).unwrap();
+    let t = engine.dict().open_table("d/t").unwrap();
+    let mut s = Session::new(&engine, 0, 1);
+    assert_eq!(scan(&mut s, &t, 10), 10);
+    drop((s, t));
+    engine.close().unwrap();
+    let list = disk.contents("warm.pages").unwrap();
+    let listed = u64::from(u32::from_le_bytes(list[12..16].try_into().unwrap()));
+    assert!((1..60).contains(&listed), "{listed} pages");
+    let scanned = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let is_over = scanned.clone();
+    let wait = move || {
+        for _ in 0..2000 {
+            if is_over.load(std::sync::atomic::Ordering::SeqCst) {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    };
+    arm_nth("buffer.warmed", 1, Action::callback(wait));
+    let engine = open(&disk);
+    let t = engine.dict().open_table("d/t").unwrap();
+    let mut s = Session::new(&engine, 0, 1);
+    let rows = scan(&mut s, &t, usize::MAX);
+    let ahead = metric(&engine, "buffer_pool_read_ahead");
+    scanned.store(true, std::sync::atomic::Ordering::SeqCst);
+    disarm("buffer.warmed");
+    assert_eq!(rows, 1000);
+    assert!(ahead > listed, "{ahead} read ahead, {listed} listed");
+    let warmed = metric(&engine, "warm_start_pages");
+    assert!(warmed <= listed, "{warmed} of {listed}");
+    drop((s, t));
+    engine.close().unwrap();
 }
 
 #[test]

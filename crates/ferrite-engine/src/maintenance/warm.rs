@@ -21,6 +21,8 @@ const MAGIC: &[u8; 8] = b"FERRWARM";
 const VERSION: u32 = 1;
 const HEAD_BYTES: usize = 16;
 const CRC_BYTES: usize = 4;
+/// Pages of a list, at the most: 1 TiB of them.
+const MOST_PAGES: usize = 1 << 26;
 /// Between two notes of which pages are in memory, in us, but at shutdown.
 const SAVE_US: u64 = 60_000_000;
 /// Pages that are put in the order of the disk at a time.
@@ -64,9 +66,18 @@ fn write(storage: &dyn Storage, bytes: &[u8]) -> Result<()> {
     storage.rename(ASIDE, NAME)
 }
 
+/// Empty if the file cannot be as long as its head says.
 fn read(storage: &dyn Storage) -> Result<Vec<u8>> {
     let file = storage.open(NAME, OpenMode::ReadOnly, false)?;
-    let mut bytes = vec![0; file.len()? as usize];
+    let len = file.len()?;
+    let mut head = [0; HEAD_BYTES];
+    file.read_at(&mut head, 0)?;
+    let count = u32::from_le_bytes(head[12..].try_into().expect("four bytes")) as usize;
+    let whole = HEAD_BYTES + 4 * count + CRC_BYTES;
+    if count > MOST_PAGES || len != whole as u64 {
+        return Ok(Vec::new());
+    }
+    let mut bytes = vec![0; whole];
     file.read_at(&mut bytes, 0)?;
     Ok(bytes)
 }
@@ -85,11 +96,14 @@ impl Engine {
         let last_us = self.warm_saved_us.load(Ordering::Relaxed);
         let now_us = time::now_us();
         let due = now || now_us >= last_us + SAVE_US;
-        if !due || !self.warm_start.load(Ordering::Relaxed) {
+        // Until the last list is read it is the better one.
+        let warms = self.is_warming.load(Ordering::Relaxed);
+        if !due || warms || !self.warm_start.load(Ordering::Relaxed) {
             return;
         }
         self.warm_saved_us.store(now_us, Ordering::Relaxed);
-        let pages = self.pool.resident_hottest_first();
+        let mut pages = self.pool.resident_hottest_first();
+        pages.truncate(MOST_PAGES);
         if write(&*self.storage, &encode(&pages)).is_err() {
             let _ = self.storage.remove(ASIDE);
         }
@@ -98,8 +112,11 @@ impl Engine {
     /// What there is to be read after the start.
     pub(super) fn warming(&self) -> Warming {
         let pages = read(&*self.storage).ok().and_then(|b| decode(&b));
+        let pages = pages.unwrap_or_default();
+        let any = !pages.is_empty() && self.warm_start.load(Ordering::Relaxed);
+        self.is_warming.store(any, Ordering::Relaxed);
         Warming {
-            pages: pages.unwrap_or_default(),
+            pages,
             next: 0,
             read: 0,
             begun_us: time::now_us(),
@@ -134,6 +151,7 @@ impl Engine {
         let all = warming.pages.len();
         assert!(warming.read <= all, "{} of {all} pages", warming.read);
         warming.pages = Vec::new();
+        self.is_warming.store(false, Ordering::Relaxed);
         if on && warming.read > 0 {
             let text = format!(
                 "{} of {all} pages that were in memory before the start were read again in {ms} ms",
@@ -147,6 +165,21 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ferrite_io::sim::SimStorage;
+
+    /// A file that is longer than its head says is not even read.
+    #[test]
+    fn an_enormous_file_is_no_list() {
+        let storage = SimStorage::new(1).boot();
+        write(&storage, &encode(&[PageId(7)])).unwrap();
+        assert_eq!(decode(&read(&storage).unwrap()), Some(vec![PageId(7)]));
+        let file = storage.open(NAME, OpenMode::ReadWrite, false).unwrap();
+        for byte in [0, 0xff] {
+            file.write_at(&[byte], 5 << 20).unwrap();
+            file.write_at(&[byte; 4], 12).unwrap();
+            assert_eq!(read(&storage).unwrap(), Vec::<u8>::new());
+        }
+    }
 
     #[test]
     fn only_a_whole_list_is_read() {

@@ -215,6 +215,7 @@ impl Engine {
             merges_fail: AtomicBool::new(false),
             warm_start: AtomicBool::new(true),
             warm_saved_us: AtomicU64::new(time::now_us()),
+            is_warming: AtomicBool::new(false),
             scrub: Arc::new(AtomicBool::new(false)),
             history_full: AtomicBool::new(false),
             print_deadlocks: AtomicBool::new(false),

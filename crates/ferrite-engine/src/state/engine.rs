@@ -78,6 +78,8 @@ pub struct Engine {
     pub(crate) warm_start: AtomicBool,
     /// When that was noted last.
     pub(crate) warm_saved_us: AtomicU64,
+    /// The pages of the last note are still being read.
+    pub(crate) is_warming: AtomicBool,
     /// What was deleted is overwritten in the files; read by the pool when it writes a page.
     pub(crate) scrub: Arc<AtomicBool>,
     /// Versions of running transactions take all memory there is for them.
