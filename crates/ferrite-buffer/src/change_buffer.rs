@@ -53,10 +53,17 @@ impl AwayPage<'_> {
         self.page
     }
 
-    /// Is an operation kept for the page that `is_it` knows?
-    pub fn has_kept(&self, is_it: impl Fn(&[u8]) -> bool) -> bool {
+    /// The operations that are kept for the page, in the order of the log.
+    pub fn each_kept(&self, mut each: impl FnMut(&[u8])) {
+        if let Some(kept) = self.shard.pages.get(&self.page) {
+            kept.each().for_each(|(_, op)| each(op));
+        }
+    }
+
+    /// Is it redo of before the start that is kept for the page? Its operations are of all kinds.
+    pub fn lacks_redo(&self) -> bool {
         let kept = self.shard.pages.get(&self.page);
-        kept.is_some_and(|kept| kept.each().any(|(_, op)| is_it(op)))
+        kept.is_some_and(|kept| kept.redo.is_some())
     }
 
     /// Appends a log record whose only page operation is `op`, and keeps that for the page.

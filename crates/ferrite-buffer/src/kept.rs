@@ -204,7 +204,7 @@ impl ChangeBuffer {
     }
 
     /// Is something kept for the page?
-    pub(crate) fn has(&self, page: PageId) -> bool {
+    pub fn has(&self, page: PageId) -> bool {
         self.of(page).shard.lock().pages.contains_key(&page)
     }
 

@@ -65,6 +65,7 @@ pub fn undo_samples() -> Vec<Vec<u8>> {
         Undo::Update { index, key, prior },
         Undo::Overflow { index, page },
         Undo::Put { index, key },
+        Undo::Mark { index, key },
     ];
     let mut samples = vec![undo::NO_UNDO.to_vec()];
     for entry in &all {

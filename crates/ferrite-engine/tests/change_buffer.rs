@@ -5,7 +5,7 @@ mod common;
 
 use common::{check, config, give_up, key, metric, wait_until};
 use ferrite_engine::{
-    Cursor, DdlCaller, DupInfo, Engine, Entry, IndexSpec, Isolation, ReadMode, References,
+    Config, Cursor, DdlCaller, DupInfo, Engine, Entry, IndexSpec, Isolation, ReadMode, References,
     SeekMode, Session, SilentCallbacks, Table, TableSpec, WaitMode, Xid,
 };
 use ferrite_io::sim::SimStorage;
@@ -25,7 +25,12 @@ const NOWAIT: DdlCaller = DdlCaller {
 };
 
 fn open(disk: &SimStorage) -> Arc<Engine> {
-    let engine = Engine::open(config(), Arc::new(disk.boot()), Arc::new(SilentCallbacks)).unwrap();
+    // Changes that are held back hold the log, too.
+    let config = Config {
+        log_budget_bytes: 16 << 20,
+        ..config()
+    };
+    let engine = Engine::open(config, Arc::new(disk.boot()), Arc::new(SilentCallbacks)).unwrap();
     // It would be purged, and the leaf read for that.
     engine.set("purge_paused", 1).unwrap();
     engine
@@ -129,6 +134,12 @@ fn wait_for_merges(engine: &Engine) {
     });
 }
 
+/// What is put off from here on stays. Not what is there already: a checkpoint may need it.
+fn hold_merges(engine: &Engine) {
+    wait_for_merges(engine);
+    engine.hold_merges(true);
+}
+
 fn evens() -> BTreeSet<u64> {
     (0..ROWS).step_by(2).collect()
 }
@@ -170,6 +181,9 @@ fn what_was_put_off_survives_a_crash_and_a_shutdown() {
     for crash in [true, false] {
         let disk = SimStorage::new(2);
         let (engine, t, mut s) = filled(&disk);
+        if crash {
+            hold_merges(&engine);
+        }
         for n in (1..ROWS).step_by(30) {
             insert(&mut s, &t, n);
         }
@@ -356,6 +370,7 @@ fn a_prepared_transaction_whose_entries_were_put_off() {
 fn a_dropped_index_takes_what_was_put_off_with_it() {
     let disk = SimStorage::new(9);
     let (engine, t, mut s) = filled(&disk);
+    hold_merges(&engine);
     for n in (1..ROWS).step_by(20) {
         insert(&mut s, &t, n);
     }
@@ -385,6 +400,189 @@ fn switched_off_it_keeps_nothing_and_gives_back_what_it_has() {
     engine.close().unwrap();
 }
 
+/// Deletions are put off, too; whoever looks finds them, or what was before.
+#[test]
+fn entries_that_were_marked_unseen() {
+    for commit in [true, false] {
+        let disk = SimStorage::new(13);
+        let (engine, t, mut s) = filled(&disk);
+        let mut old = Session::new(&engine, 0, 2);
+        old.begin_statement(Isolation::RepeatableRead);
+        assert!(is_there(&mut old, &t, 0));
+        let gone: BTreeSet<u64> = (0..ROWS).step_by(50).collect();
+        let before = kept(&engine);
+        let reads = metric(&engine, "buffer_pool_reads");
+        for n in &gone {
+            delete(&mut s, &t, *n);
+            assert!(n % 1000 != 0 || !is_there(&mut s, &t, *n), "{n} is deleted");
+        }
+        assert!(kept(&engine) - before > 400, "{}", kept(&engine) - before);
+        let reads = metric(&engine, "buffer_pool_reads") - reads;
+        assert!(reads < 2000, "{reads} for {}", gone.len());
+        let mut new = Session::new(&engine, 0, 3);
+        assert!(gone.iter().step_by(7).all(|n| is_there(&mut new, &t, *n)));
+        new.commit(false).unwrap();
+        match commit {
+            true => s.commit(false).unwrap(),
+            false => s.rollback().unwrap(),
+        }
+        assert_eq!(rows(&mut old, &t), evens());
+        let left = match commit {
+            true => evens().difference(&gone).copied().collect(),
+            false => evens(),
+        };
+        assert_eq!(rows(&mut new, &t), left);
+        old.commit(false).unwrap();
+        new.commit(false).unwrap();
+        engine.set("purge_paused", 0).unwrap();
+        check(&engine, &t);
+        drop((old, new, s, t));
+        engine.close().unwrap();
+    }
+}
+
+#[test]
+fn marks_that_were_put_off_survive_a_crash() {
+    for prepare in [true, false] {
+        let disk = SimStorage::new(14);
+        let (engine, t, mut s) = filled(&disk);
+        let gone: BTreeSet<u64> = (0..ROWS).step_by(100).collect();
+        let undecided: BTreeSet<u64> = (20..ROWS).step_by(100).collect();
+        hold_merges(&engine);
+        let before = kept(&engine);
+        for n in &gone {
+            delete(&mut s, &t, *n);
+        }
+        s.commit(false).unwrap();
+        let mut open_one = Session::new(&engine, 0, 2);
+        for n in &undecided {
+            delete(&mut open_one, &t, *n);
+            if n % 1000 == 20 {
+                insert(&mut open_one, &t, *n);
+            }
+        }
+        assert!(kept(&engine) - before > 400, "{}", kept(&engine) - before);
+        let xid = Xid {
+            format_id: 1,
+            gtrid_len: 1,
+            data: b"x".to_vec(),
+        };
+        if prepare {
+            open_one.prepare(&xid).unwrap();
+        }
+        engine.flush_log();
+        assert!(metric(&engine, "change_buffer_pages") > 0);
+        disk.crash(&mut Rng::new(3));
+        give_up(&engine);
+        open_one.abandon();
+        s.abandon();
+        drop((t, engine));
+        let engine = open(&disk);
+        let t = engine.dict().open_table("d/t").unwrap();
+        let mut s = Session::new(&engine, 0, 1);
+        let mut left: BTreeSet<u64> = evens().difference(&gone).copied().collect();
+        if !prepare {
+            wait_until("the rollback", || {
+                metric(&engine, "active_transactions") == 0
+            });
+        }
+        assert_eq!(rows(&mut s, &t), left, "prepared {prepare}");
+        s.commit(false).unwrap();
+        if prepare {
+            engine.commit_by_xid(&xid).unwrap();
+            left.retain(|n| !undecided.contains(n) || n % 1000 == 20);
+            assert_eq!(rows(&mut s, &t), left);
+            s.commit(false).unwrap();
+        }
+        check(&engine, &t);
+        drop((s, t));
+        engine.close().unwrap();
+    }
+}
+
+/// What nobody needs is erased without a look at it, and leaves that are empty then go.
+#[test]
+fn marked_entries_are_erased_unseen() {
+    let disk = SimStorage::new(15);
+    let (engine, t, mut s) = filled(&disk);
+    let leaves = || t.tree(1).check(&mut |_, _| Ok(())).unwrap().leaves;
+    let before = leaves();
+    engine.set("purge_paused", 0).unwrap();
+    for n in (0..ROWS).step_by(2) {
+        delete(&mut s, &t, n);
+        if n % 200 == 0 {
+            s.commit(false).unwrap();
+        }
+    }
+    s.commit(false).unwrap();
+    wait_until("the end of purge", || {
+        metric(&engine, "history_list_length") == 0
+    });
+    assert!(kept(&engine) > ROWS / 4, "{} changes", kept(&engine));
+    wait_for_merges(&engine);
+    assert_eq!(rows(&mut s, &t), BTreeSet::new());
+    s.commit(false).unwrap();
+    let left = leaves();
+    assert!(left < before / 4, "{left} of {before} leaves");
+    check(&engine, &t);
+    drop((s, t));
+    engine.close().unwrap();
+}
+
+/// The entry of a row that the same transaction has inserted is looked at: undo could not tell what was
+/// before.
+#[test]
+fn an_entry_that_its_own_transaction_has_made_is_not_marked_unseen() {
+    let disk = SimStorage::new(17);
+    let (engine, t, mut s) = filled(&disk);
+    for n in (1..ROWS).step_by(1000) {
+        insert(&mut s, &t, n);
+        let begin = s.undo_position();
+        engine.make_cold().unwrap();
+        delete(&mut s, &t, n);
+        engine.make_cold().unwrap();
+        assert!(!is_there(&mut s, &t, n));
+        s.rollback_to(begin).unwrap();
+        assert!(is_there(&mut s, &t, n), "{n}");
+        if n % 2000 == 1 {
+            delete(&mut s, &t, n);
+        }
+    }
+    s.commit(false).unwrap();
+    let odd = (1..ROWS).step_by(1000).filter(|n| n % 2000 == 1001);
+    assert_eq!(rows(&mut s, &t), evens().into_iter().chain(odd).collect());
+    s.commit(false).unwrap();
+    check(&engine, &t);
+    drop((s, t));
+    engine.close().unwrap();
+}
+
+/// Who has locked an entry is waited for, though nothing is read for a deletion.
+#[test]
+fn a_mark_is_not_put_off_over_a_lock() {
+    let disk = SimStorage::new(16);
+    let (engine, t, mut s) = filled(&disk);
+    let mut holder = Session::new(&engine, 0, 2);
+    holder.begin_statement(Isolation::RepeatableRead);
+    let mut cursor = Cursor::new(&t, 1, ReadMode::Shared, WaitMode::Wait);
+    // The entry alone, not the row.
+    cursor
+        .seek(&mut holder, &wide(0), SeekMode::AtOrAfter, false)
+        .unwrap();
+    engine.make_cold().unwrap();
+    s.set_lock_wait_timeout_ms(20);
+    let failed = s.delete_row(&t, &key(0), &[entry(&wide(0))]);
+    assert!(matches!(failed, Err(Error::LockTimeout)), "{failed:?}");
+    s.rollback().unwrap();
+    holder.rollback().unwrap();
+    delete(&mut s, &t, 0);
+    s.commit(false).unwrap();
+    drop((cursor, holder));
+    check(&engine, &t);
+    drop((s, t));
+    engine.close().unwrap();
+}
+
 /// The leaf of a row's entry, if it is not in memory: damaged on disk from here on.
 fn damage_leaf_of(engine: &Engine, t: &Arc<Table>, n: u64) -> bool {
     let mut whole = wide(n).to_vec();
@@ -403,12 +601,71 @@ fn damage_leaf_of(engine: &Engine, t: &Arc<Table>, n: u64) -> bool {
     true
 }
 
+/// Deletes every hundredth row from `from` on until some were put off whose leaf is damaged now; how many.
+fn delete_on_damaged(engine: &Engine, t: &Arc<Table>, s: &mut Session, from: u64) -> usize {
+    let mut damaged = 0;
+    for n in (from..ROWS).step_by(100) {
+        let before = kept(engine);
+        delete(s, t, n);
+        damaged += usize::from(kept(engine) > before && damage_leaf_of(engine, t, n));
+        if damaged == 3 {
+            break;
+        }
+    }
+    damaged
+}
+
+/// Deletions are kept for a leaf that turns out to be damaged: taken back, decided after a crash, or cut off.
+#[test]
+fn marks_on_a_damaged_leaf_keep_nobody_from_ending() {
+    let disk = SimStorage::new(18);
+    let (engine, t, mut s) = filled(&disk);
+    hold_merges(&engine);
+    assert_eq!(delete_on_damaged(&engine, &t, &mut s, 0), 3);
+    s.rollback().unwrap();
+    assert_eq!(delete_on_damaged(&engine, &t, &mut s, 20), 3);
+    s.commit(false).unwrap();
+    let mut cut = Session::new(&engine, 0, 2);
+    assert!(delete_on_damaged(&engine, &t, &mut cut, 40) > 0);
+    let mut undecided = Session::new(&engine, 0, 3);
+    assert!(delete_on_damaged(&engine, &t, &mut undecided, 60) > 0);
+    let xid = Xid {
+        format_id: 1,
+        gtrid_len: 1,
+        data: b"x".to_vec(),
+    };
+    undecided.prepare(&xid).unwrap();
+    engine.set("purge_paused", 0).unwrap();
+    engine.flush_log();
+    disk.crash(&mut Rng::new(12));
+    [s, cut, undecided].into_iter().for_each(Session::abandon);
+    give_up(&engine);
+    drop((t, engine));
+    for nth in 0..2 {
+        let engine = open(&disk);
+        let left = usize::from(nth == 0);
+        wait_until("the rollback", || {
+            metric(&engine, "active_transactions") <= left as u64
+        });
+        assert_eq!(engine.prepared_xids().len(), left);
+        if left > 0 {
+            engine.rollback_by_xid(&xid).unwrap();
+        }
+        let closed = engine.close();
+        assert!(matches!(closed, Err(Error::Corrupt(_))), "{closed:?}");
+    }
+    let engine = open(&disk);
+    engine.drop_table("d/t", &NOWAIT).unwrap();
+    engine.close().unwrap();
+}
+
 /// Changes are kept for a leaf that turns out to be damaged: who made them can end either way, and
 /// the database opens.
 #[test]
 fn changes_of_a_damaged_leaf_keep_nobody_from_ending() {
     let disk = SimStorage::new(11);
     let (engine, t, mut s) = filled(&disk);
+    hold_merges(&engine);
     let mut damaged = 0;
     for n in (1..ROWS).step_by(100) {
         let before = kept(&engine);

@@ -9,9 +9,9 @@ use ferrite_store::{ScanResult, Store, StoreConfig};
 use ferrite_sync::Arc;
 use ferrite_tools::describe::Description;
 use ferrite_tools::{row, text};
-use ferrite_tree::node;
 use ferrite_tree::op::{self, Ops};
 use ferrite_tree::record::{self, Header};
+use ferrite_tree::{apply, node};
 use ferrite_types::format::record_kind;
 use ferrite_types::{ByteReader, IndexId, Lsn, PageId, TableId, TxnId, VersionAddr, PAGE_BYTES};
 
@@ -326,7 +326,7 @@ fn page_operations() -> Target {
     target("operations", corpus, move |bytes| {
         let mut page = page.clone();
         for op in Ops::new(bytes).flatten() {
-            if op::apply(&op, &mut page).is_err() {
+            if apply::apply(&op, &mut page).is_err() {
                 break;
             }
         }

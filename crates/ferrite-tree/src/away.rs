@@ -9,6 +9,7 @@
 //! looked at again under it, with a pin and without waiting for anything.
 
 use crate::leaf::Scratch;
+use crate::op::KeptChange;
 use crate::record::{self, Header};
 use crate::tree::{Goal, Tree};
 use crate::{node, op};
@@ -19,6 +20,8 @@ use ferrite_types::{IndexId, PageId, Result, TxnId};
 
 /// Longest key and value, in bytes, of a record that is kept for its page.
 const MOST_BYTES: usize = 1024;
+/// A delete-mark makes a record larger by so many bytes at the most: its stamps.
+const MARK_ROOM_BYTES: usize = record::MAX_HEADER_BYTES - record::FIXED_BYTES;
 
 /// A leaf on disk that gets a record. The record's key lies between its fences.
 pub struct LeafAway<'t> {
@@ -38,10 +41,24 @@ impl Tree {
     /// The leaf `page`, which was found for `key`, if it is not in memory and can get a record of that key and
     /// so long a value there.
     pub fn leaf_away(&self, page: PageId, key: &[u8], value_bytes: usize) -> Option<LeafAway<'_>> {
-        if !self.pool.is_away(page) || key.len() + value_bytes > MOST_BYTES {
+        if key.len() + value_bytes > MOST_BYTES {
             return None;
         }
-        let room = node::room_for(key.len(), value_bytes);
+        self.away_with_room(page, key, node::room_for(key.len(), value_bytes))
+    }
+
+    /// As [`Tree::leaf_away`], for a delete-mark of that key's record.
+    pub fn leaf_away_to_mark(&self, page: PageId, key: &[u8]) -> Option<LeafAway<'_>> {
+        if key.len() > MOST_BYTES {
+            return None;
+        }
+        self.away_with_room(page, key, MARK_ROOM_BYTES)
+    }
+
+    fn away_with_room(&self, page: PageId, key: &[u8], room: usize) -> Option<LeafAway<'_>> {
+        if !self.pool.is_away(page) {
+            return None;
+        }
         let away = self.pool.away_page(page, self.index, room)?;
         let pin = self.pool.pin();
         let now = self.path(Goal::Covers(key), &pin, |_| {});
@@ -61,31 +78,63 @@ pub struct LeafKept<'t> {
     index: IndexId,
 }
 
+/// What is kept of a key for the leaf that covers it.
+pub enum KeptLeaf<'t> {
+    /// The last change of it is one of those that were asked for.
+    Kept(LeafKept<'t>),
+    /// Nothing, or another change.
+    Other,
+    /// Something is kept, but the leaf is being read just now.
+    There,
+}
+
 impl Tree {
-    /// The leaf that covers `key`, if it is not in memory and a record of that key and transaction is kept for
-    /// it.
+    /// Looks for the last change of `key` that is kept for its leaf: is it one that `last` means?
     ///
     /// # Errors
     /// An inner node that cannot be read.
-    pub fn leaf_kept(&self, key: &[u8], txn: TxnId) -> Result<Option<LeafKept<'_>>> {
+    pub fn leaf_kept(&self, key: &[u8], last: impl Fn(KeptChange) -> bool) -> Result<KeptLeaf<'_>> {
         let page = self.leaf_of(key)?;
         let Some(away) = self.pool.kept_page(page, self.index) else {
-            return Ok(None);
+            // Where something is kept, somebody has been reading the page.
+            return Ok(match self.pool.change_buffer().has(page) {
+                true => KeptLeaf::There,
+                false => KeptLeaf::Other,
+            });
         };
-        let is_it = |op: &[u8]| {
-            let mut ops = op::Ops::new(op);
-            matches!(ops.next(), Some(Ok(op)) if op.puts(key, txn))
-        };
+        let mut found = None;
+        away.each_kept(|bytes| {
+            let changes = op::Ops::new(bytes).flatten();
+            found = changes.filter_map(|op| op.change_of(key)).last().or(found);
+        });
         let index = self.index;
-        Ok(away.has_kept(is_it).then_some(LeafKept { away, index }))
+        Ok(match found.is_some_and(last) {
+            true => KeptLeaf::Kept(LeafKept { away, index }),
+            false => KeptLeaf::Other,
+        })
     }
 }
 
 impl LeafKept<'_> {
-    /// The record is taken back, without reading the leaf.
+    /// What `txn` has put or delete-marked is taken back, without reading the leaf.
     pub fn take_back(self, prelude: &[u8], txn: TxnId, key: &[u8], scratch: &mut Scratch) {
         scratch.ops.clear();
         op::take_back(self.away.page_id(), self.index, txn, key, &mut scratch.ops);
+        self.away
+            .append(record_kind::MINI_TXN, prelude, &scratch.ops);
+    }
+
+    /// May a record of it be erased? Not while it lacks redo, whose operations name slots: they may concern
+    /// the same record.
+    pub fn can_erase(&self) -> bool {
+        !self.away.lacks_redo()
+    }
+
+    /// The record of that key goes: the last change that is kept of it is its delete-mark.
+    pub fn erase(self, prelude: &[u8], key: &[u8], scratch: &mut Scratch) {
+        assert!(self.can_erase(), "{} lacks redo", self.away.page_id());
+        scratch.ops.clear();
+        op::erase(self.away.page_id(), self.index, key, &mut scratch.ops);
         self.away
             .append(record_kind::MINI_TXN, prelude, &scratch.ops);
     }
@@ -112,6 +161,15 @@ impl LeafAway<'_> {
         scratch.ops.clear();
         record::encode(header, key, value, &mut scratch.rec);
         op::put(self.page_id(), self.index, &scratch.rec, &mut scratch.ops);
+        self.away
+            .append(record_kind::MINI_TXN, prelude, &scratch.ops)
+    }
+
+    /// `txn` delete-marks the live record of the whole key `key`, which another one has made.
+    pub fn mark(self, prelude: &[u8], txn: TxnId, key: &[u8], scratch: &mut Scratch) -> Appended {
+        assert!(key.len() <= MOST_BYTES, "{} bytes", key.len());
+        scratch.ops.clear();
+        op::mark(self.page_id(), self.index, txn, key, &mut scratch.ops);
         self.away
             .append(record_kind::MINI_TXN, prelude, &scratch.ops)
     }

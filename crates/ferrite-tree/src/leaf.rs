@@ -1,7 +1,7 @@
 //! A latched leaf: reading it, and editing it so that log and page agree.
 
 use crate::record::{self, Header, Record};
-use crate::{node, op};
+use crate::{apply, node, op};
 use ferrite_buffer::{ExclusiveGuard, Pool, SharedGuard};
 use ferrite_redo::Appended;
 use ferrite_types::format::record_kind;
@@ -256,7 +256,7 @@ impl LeafMut<'_> {
         );
         op::gc(self.page_id(), self.index, actions, &mut scratch.ops);
         let at = self.log(prelude, &scratch.ops);
-        op::apply_gc(self.guard.bytes_mut(), actions);
+        apply::apply_gc(self.guard.bytes_mut(), actions);
         at
     }
 }

@@ -3,7 +3,8 @@
 //! # Rooms
 //! - `node`: every byte of a node page; searching and editing one page.
 //! - `record`: the record header (delete mark, transaction id, version address).
-//! - `op`: changes of one page as log operations; applying them at redo.
+//! - `op`: changes of one page as log operations.
+//! - `apply`: applying them at redo, or when a page is read.
 //! - `tree`: the way down, latched leaves, edits that are logged.
 //! - `split`, `merge`: structure changes.
 //! - `check`: the structural verifier.
@@ -23,6 +24,7 @@
 //! The tree knows of transactions only that a record has a header.
 
 mod ahead;
+pub mod apply;
 mod away;
 pub mod check;
 mod estimate;
@@ -35,7 +37,7 @@ mod split;
 mod tree;
 
 pub use ahead::{ReadAhead, Way};
-pub use away::{LeafAway, LeafKept};
+pub use away::{KeptLeaf, LeafAway, LeafKept};
 pub use ferrite_buffer::Keep;
 pub use leaf::{LeafMut, LeafRef, Scratch};
 pub use merge::is_worth_merging;

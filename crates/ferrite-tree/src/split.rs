@@ -6,7 +6,7 @@
 //! nothing happened; after, all of it did.
 
 use crate::tree::{Goal, Tree, Tries, SPLIT_PAGES};
-use crate::{node, op, record};
+use crate::{apply, node, op, record};
 use ferrite_buffer::{ExclusiveGuard, InnerRef, NewFrame, Pool};
 use ferrite_sync::kill_point;
 use ferrite_types::format::record_kind;
@@ -219,7 +219,7 @@ impl Tree {
         work.pool.append(record_kind::MINI_TXN, &parts, &stamp);
         kill_point!("tree.after_split_logged");
         if let Some(right) = change {
-            op::apply_truncate(leaf.bytes_mut(), keep, right, &sep);
+            apply::apply_truncate(leaf.bytes_mut(), keep, right, &sep);
             assert!(node::high(leaf) == Some(&sep), "{page} ends elsewhere");
         }
         for (id, frame) in work.new_pages.drain(..) {

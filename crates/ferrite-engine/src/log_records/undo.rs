@@ -12,6 +12,7 @@
 //!                    | keep head u16 | keep tail u16 | mid length u16 | mid
 //!   kind 3 OVERFLOW  index u32 | page u32
 //!   kind 4 PUT       index u32 | key length u16 | key
+//!   kind 5 MARK      index u32 | key length u16 | key
 //! ```
 //! The prior value is `new[..keep head] + mid + new[len - keep tail..]`.
 //! In a transaction's undo list (see the `undo_list` room) every entry is followed by its length
@@ -28,6 +29,7 @@ const INSERT: u8 = 1;
 const UPDATE: u8 = 2;
 const OVERFLOW: u8 = 3;
 const PUT: u8 = 4;
+const MARK: u8 = 5;
 
 /// Opening of a mini-transaction that needs no undo.
 pub const NO_UNDO: &[u8] = &[PLAIN];
@@ -65,6 +67,14 @@ pub enum Undo<'a> {
         /// Whole key.
         key: &'a [u8],
     },
+    /// The entry, which another transaction had made, was delete-marked without a look at it: make it live
+    /// again, as its version says, or for everybody.
+    Mark {
+        /// Index.
+        index: IndexId,
+        /// Whole key.
+        key: &'a [u8],
+    },
 }
 
 impl Undo<'_> {
@@ -72,7 +82,7 @@ impl Undo<'_> {
     pub fn index(&self) -> IndexId {
         match *self {
             Undo::Insert { index, .. } | Undo::Update { index, .. } => index,
-            Undo::Put { index, .. } => index,
+            Undo::Put { index, .. } | Undo::Mark { index, .. } => index,
             Undo::Overflow { index, .. } => index,
         }
     }
@@ -128,6 +138,7 @@ pub fn encode(undo: &Undo<'_>, out: &mut Vec<u8>) {
     match *undo {
         Undo::Insert { index, key } => put_key(INSERT, index, key, out),
         Undo::Put { index, key } => put_key(PUT, index, key, out),
+        Undo::Mark { index, key } => put_key(MARK, index, key, out),
         Undo::Update { index, key, prior } => {
             let mid = prior.mid.len();
             assert!(mid <= usize::from(u16::MAX), "{mid} bytes of a value");
@@ -160,7 +171,7 @@ fn cut_off() -> Error {
 pub fn decode(bytes: &[u8]) -> Result<Undo<'_>> {
     if !matches!(
         bytes.first(),
-        None | Some(&(INSERT | UPDATE | OVERFLOW | PUT))
+        None | Some(&(INSERT | UPDATE | OVERFLOW | PUT | MARK))
     ) {
         return Err(Error::Corrupt("undo entry of an unknown kind".into()));
     }
@@ -178,6 +189,7 @@ fn parse<'a>(r: &mut ByteReader<'a>) -> Option<Undo<'a>> {
     match kind {
         INSERT => return Some(Undo::Insert { index, key }),
         PUT => return Some(Undo::Put { index, key }),
+        MARK => return Some(Undo::Mark { index, key }),
         _ => {}
     }
     let prior = Prior {
@@ -297,6 +309,10 @@ mod tests {
             },
             Undo::Put {
                 index: IndexId(7),
+                key: b"key",
+            },
+            Undo::Mark {
+                index: IndexId(8),
                 key: b"key",
             },
         ];

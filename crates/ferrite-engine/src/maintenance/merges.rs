@@ -74,6 +74,10 @@ impl Engine {
         let mut sweep = Sweep::of(self.pool.change_buffer().pages_to_redo());
         let mut told_us = None;
         while !self.stopping() {
+            if self.merges_held.load(Ordering::Relaxed) {
+                self.pool.wait_for_kept(PAUSE_US);
+                continue;
+            }
             let (merged, failed) = self.pool.merge_round(&mut merging);
             if let Some(text) = sweep.note(self.pool.change_buffer().pages_to_redo()) {
                 self.callbacks.log(LogLevel::Note, &text);

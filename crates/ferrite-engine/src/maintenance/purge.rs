@@ -46,7 +46,28 @@ fn is_passing(e: &Error) -> bool {
 impl Engine {
     /// One round of cleaning up. Returns pieces done.
     pub(crate) fn purge_round(&self, scratch: &mut Scratch) -> usize {
+        self.merge_sparse();
         self.purge_batch(BATCH, scratch)
+    }
+
+    /// Merges leaves that entries were erased from without a look at them. It is no part of anything: what
+    /// cannot be merged stays.
+    fn merge_sparse(&self) {
+        for (index, key) in self.purge.take_sparse() {
+            let Ok(table) = self.dict.table_of_index(index) else {
+                continue;
+            };
+            let _use = table.in_use.read();
+            let number = table.number_of(index);
+            let Some(number) = number.filter(|number| !table.index(*number).is_gone()) else {
+                continue;
+            };
+            debug_assert!(number > 0, "a row was erased without a look at it");
+            if self.stop.load(Ordering::Relaxed) {
+                return;
+            }
+            let _ = table.tree(number).merge_at(&key, NO_UNDO);
+        }
     }
 
     /// A reader passed over delete-marks that nobody needs: left by a crash, or once kept by a
@@ -130,7 +151,16 @@ impl Engine {
                     freeze: false,
                     archive: due,
                 };
-                self.purge_entry(table, *number as usize, key, *alone, clean, scratch)
+                let number = *number as usize;
+                let kept = self.pool.change_buffer().bytes() > 0;
+                if kept && *alone && number > 0 && !txn.is_frozen() {
+                    if let Some(gone) =
+                        self.purge_unseen(table, number, key, (txn, due), scratch)?
+                    {
+                        return Ok(gone);
+                    }
+                }
+                self.purge_entry(table, number, key, *alone, clean, scratch)
             }
             Garbage::Overflow { table, reference } => {
                 let _use = table.in_use.read();
@@ -150,6 +180,26 @@ impl Engine {
                 Ok(true)
             }
         }
+    }
+
+    /// Purges an entry whose delete-mark was put off and whose leaf has not been read since. `due`: as in
+    /// [`Engine::purge_piece`]. None: its leaf is to be latched; false: it stays for now.
+    fn purge_unseen(
+        &self,
+        table: &Table,
+        number: usize,
+        key: &[u8],
+        (txn, due): (TxnId, bool),
+        scratch: &mut Scratch,
+    ) -> Result<Option<bool>> {
+        let tree = table.tree(number);
+        if self.txns.visible_to_all(txn) || ferrite_sync::mutant!("put_off.erased_too_early") {
+            let erased = self.erase_put_off(tree, key, txn, scratch)?;
+            return Ok(erased.then_some(true));
+        }
+        // What a short snapshot needs is not read for that.
+        let waits = !due && self.is_mark_put_off(tree, key, txn)?;
+        Ok(waits.then_some(false))
     }
 
     /// Cleans the leaf of that key, or of the key alone; false if something has to stay for

@@ -24,8 +24,8 @@ use ferrite_redo::{Log, LogRecord, LogSpan};
 use ferrite_store::{rebuild_by_scan, Checkpoint, Location, MapBase, ScanResult};
 use ferrite_store::{Store, StoreConfig, Survey};
 use ferrite_sync::Arc;
-use ferrite_tree::op::{self, Op, Ops};
-use ferrite_tree::{node, record::Record};
+use ferrite_tree::op::{Op, Ops};
+use ferrite_tree::{apply, node, record::Record};
 use ferrite_types::format::record_kind;
 use ferrite_types::{Error, IndexId, Lsn, OverflowRef, PageId, Result, PAGE_BYTES};
 use std::collections::HashMap;
@@ -230,7 +230,7 @@ impl Offline {
             return Ok(());
         }
         for op in ops.iter().filter(|op| op.page == page) {
-            op::apply(op, &mut base.bytes)?;
+            apply::apply(op, &mut base.bytes)?;
         }
         base.lsn = end;
         self.lost.remove(&page);

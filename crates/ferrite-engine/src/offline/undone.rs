@@ -54,7 +54,8 @@ impl Unsettled {
             if let Ok(
                 Undo::Insert { index, key }
                 | Undo::Update { index, key, .. }
-                | Undo::Put { index, key },
+                | Undo::Put { index, key }
+                | Undo::Mark { index, key },
             ) = undo::decode(&entry)
             {
                 let keys = self.by_index.entry(index).or_default();
@@ -78,6 +79,7 @@ impl Unsettled {
         for entry in entries {
             match undo::decode(entry) {
                 Ok(Undo::Insert { .. } | Undo::Put { .. }) => return Settled::Gone,
+                Ok(Undo::Mark { .. }) => deleted = false,
                 Ok(Undo::Update { prior, .. }) => {
                     let mut before = Vec::new();
                     if prior.value(&value, &mut before).is_err() {

@@ -275,7 +275,8 @@ impl Session {
         ))
     }
 
-    /// Gives a live entry another value. The caller knows that it is there.
+    /// Gives a live entry another value. The caller knows that it is there. Returns who had made the state
+    /// before.
     ///
     /// # Errors
     /// `NotFound` when there is no live entry of that key.
@@ -285,55 +286,72 @@ impl Session {
         number: usize,
         key: &[u8],
         value: &[u8],
-    ) -> Result<()> {
+    ) -> Result<TxnId> {
         check_size(key.len(), value.len())?;
-        self.change_live(table, number, key, Some(value), &[])
+        self.change_live(table, number, (PageId::NONE, key), Some(value), &[])
     }
 
-    /// Delete-marks a live entry.
+    /// Delete-marks a row's own entry. Returns who had made the state before.
     ///
     /// # Errors
     /// `NotFound` when there is no live entry of that key.
+    pub(crate) fn delete_clustered(&mut self, table: &Arc<Table>, pk: &[u8]) -> Result<TxnId> {
+        self.change_live(table, 0, (PageId::NONE, pk), None, &[])
+    }
+
+    /// Delete-marks a live entry of a secondary index. `made_by`: who had made the state of its row
+    /// before the change that this belongs to.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no live entry of that key, if its leaf is looked at.
     pub(crate) fn delete_entry(
         &mut self,
         table: &Arc<Table>,
         number: usize,
         key: &[u8],
+        made_by: TxnId,
     ) -> Result<()> {
-        self.change_live(table, number, key, None, &[])
+        self.writing_of(true)?;
+        let page = table.tree(number).leaf_of(key)?;
+        if self.put_off_mark(table, number, page, key, made_by) {
+            return Ok(());
+        }
+        self.change_live(table, number, (page, key), None, &[])
+            .map(drop)
     }
 
-    /// As [`delete_entry`](Self::delete_entry), of a row that moves: `payload` is what it will be at
+    /// As [`delete_clustered`](Self::delete_clustered), of a row that moves: `payload` is what it will be at
     /// its new place, and its values out of line stay.
     pub(crate) fn delete_moved(
         &mut self,
         table: &Arc<Table>,
         pk: &[u8],
         payload: &[u8],
-    ) -> Result<()> {
-        self.change_live(table, 0, pk, None, payload)
+    ) -> Result<TxnId> {
+        self.change_live(table, 0, (PageId::NONE, pk), None, payload)
     }
 
-    /// Values out of line that the entry's present state names become garbage, unless its next state
-    /// or `moved` (a row payload) names them.
+    /// `page`: where the leaf was found, or none. Values out of line that the entry's present state names
+    /// become garbage, unless its next state or `moved` (a row payload) names them.
     fn change_live(
         &mut self,
         table: &Arc<Table>,
         number: usize,
-        key: &[u8],
+        (page, key): (PageId, &[u8]),
         value: Option<&[u8]>,
         moved: &[u8],
-    ) -> Result<()> {
+    ) -> Result<TxnId> {
         let tree = table.tree(number);
         let index = tree.index();
         self.writing_of(value.is_none())?;
         loop {
-            let leaf = tree.leaf_mut(key, PageId::NONE)?;
+            let leaf = tree.leaf_mut(key, page)?;
             let Ok(slot) = leaf.find(key) else {
                 return Err(Error::NotFound);
             };
             let page = leaf.page_id();
             let rec = leaf.record(slot);
+            let made_by = rec.header.txn;
             let conflict = self.conflict(index, key, &rec.header);
             if !matches!(conflict, EntryConflict::None) {
                 drop(leaf);
@@ -370,7 +388,7 @@ impl Session {
                 if value.is_none() {
                     self.leave_entry(page, table, number, key);
                 }
-                return Ok(());
+                return Ok(made_by);
             }
         }
     }

@@ -1,5 +1,6 @@
-//! Entries of secondary indexes whose leaf is not in memory: they are put into the change buffer
-//! (`ferrite_buffer`'s module `change_buffer`), and nothing is read.
+//! Changes of secondary indexes whose leaf is not in memory: they are put into the change buffer
+//! (`ferrite_buffer`'s module `change_buffer`), and nothing is read. A new entry (PUT), the delete-mark of an old
+//! one (MARK), and the end of a delete-marked one that nobody needs (ERASE).
 //!
 //! What is known without the leaf: no live entry of that key is there, for it ends with the row's primary
 //! key, and the row is this transaction's. A delete-marked one may be there, left by an earlier
@@ -14,17 +15,29 @@
 //! version. That is so only as long as what it has replaced was not made by the same transaction:
 //! keys that it has delete-marked are not put off ([`MarkedKeys`]).
 //!
+//! A delete-mark is put off if the row's state before this change was not this transaction's: then the entry
+//! is not, either, for whoever changes an entry changes its row. What was before it becomes a version when the
+//! leaf is read, as above, and undo (`Undo::Mark`) finds it there.
+//!
+//! An entry is erased without its leaf while its delete-mark is still kept for the leaf and is the last that is
+//! kept of it: so it is known what is there, however the page on disk looks.
+//!
 //! Locking: the leaf's shard of the change buffer, over the lock table's and the log's.
 
 use crate::catalog::table::Table;
 use crate::log_records::undo::{self, Prior, Undo};
 use crate::state::engine::Engine;
+use crate::state::purge_queue::Garbage;
 use crate::transaction::session::Session;
 use ferrite_sync::{kill_point, Arc};
-use ferrite_tree::op;
+use ferrite_tree::op::KeptChange;
 use ferrite_tree::record::{Header, Record};
+use ferrite_tree::{apply, is_worth_merging, KeptLeaf, Scratch, Tree};
 use ferrite_txn::diff;
 use ferrite_types::{Error, IndexId, PageId, Result, TxnId, VersionAddr};
+
+/// Delete-marks are put off until a transaction leaves so many pieces to purge.
+const MARKS_MOST: usize = 100_000;
 
 impl Session {
     /// Puts a new entry into the change buffer if its leaf, which was found on `page`, is not in
@@ -67,20 +80,105 @@ impl Session {
     }
 }
 
+impl Session {
+    /// Puts the delete-mark of an entry into the change buffer if its leaf, which was found on `page`, is not
+    /// in memory. `made_by`: who had made the row's state before this change of it. False: the leaf is
+    /// to be latched.
+    pub(crate) fn put_off_mark(
+        &mut self,
+        table: &Arc<Table>,
+        number: usize,
+        page: PageId,
+        key: &[u8],
+        made_by: TxnId,
+    ) -> bool {
+        assert!(number > 0, "a row is never put off");
+        let tree = table.tree(number);
+        let index = tree.index();
+        if self.owns(made_by) && !ferrite_sync::mutant!("put_off.mark_of_own") {
+            return false;
+        }
+        // Each leaves a piece of garbage of its own, in memory.
+        if self.txn.garbage.len() >= MARKS_MOST {
+            return false;
+        }
+        let Some(leaf) = tree.leaf_away_to_mark(page, key) else {
+            return false;
+        };
+        // Under the shard's lock, as above.
+        let blind = ferrite_sync::mutant!("put_off.mark_ignores_locks");
+        if !self.engine.locks.is_untouched(index, key) && !blind {
+            return false;
+        }
+        let txn = self.txn.id();
+        assert!(self.owns(txn), "a deletion of {txn}");
+        let undo = Undo::Mark { index, key };
+        self.logged(&undo, |prelude, scratch| {
+            leaf.mark(prelude, txn, key, scratch)
+        });
+        self.txn.marked.add(index, key);
+        let at = self.undo_position();
+        let piece = Garbage::entry(table, number, key, true);
+        self.txn.garbage.add(at, piece);
+        kill_point!("entry.mark_put_off");
+        true
+    }
+}
+
 impl Engine {
-    /// Applies an entry that was put off to its leaf, which has been read.
+    /// Erases a delete-marked entry, whose deletion by `txn` everybody sees, if its leaf is not in memory and
+    /// the mark is kept for it. False: the leaf is to be latched.
+    ///
+    /// # Errors
+    /// An inner node that cannot be read.
+    pub(crate) fn erase_put_off(
+        &self,
+        tree: &Tree,
+        key: &[u8],
+        txn: TxnId,
+        scratch: &mut Scratch,
+    ) -> Result<bool> {
+        debug_assert!(self.txns.is_committed(txn), "{txn} may be undone");
+        let last = |change| change == KeptChange::Mark(txn);
+        let KeptLeaf::Kept(leaf) = tree.leaf_kept(key, last)? else {
+            return Ok(false);
+        };
+        // Under the shard's lock: who locks the entry reads its leaf first.
+        if self.locks.is_anchor(tree.index(), key) || !leaf.can_erase() {
+            return Ok(false);
+        }
+        leaf.erase(undo::NO_UNDO, key, scratch);
+        kill_point!("purge.erase_put_off");
+        Ok(true)
+    }
+
+    /// Is the entry's delete-mark by `txn` kept for its leaf, which is not in memory?
+    ///
+    /// # Errors
+    /// An inner node that cannot be read.
+    pub(crate) fn is_mark_put_off(&self, tree: &Tree, key: &[u8], txn: TxnId) -> Result<bool> {
+        debug_assert!(!txn.is_frozen(), "nobody's deletion");
+        let last = |change| change == KeptChange::Mark(txn);
+        Ok(matches!(tree.leaf_kept(key, last)?, KeptLeaf::Kept(_)))
+    }
+
+    /// Applies a change that was put off to its leaf, which has been read.
     pub(crate) fn apply_put_off(&self, page: &mut [u8], bytes: &[u8]) -> Result<()> {
         let index = ferrite_tree::node::index(page);
         let keep = &mut |old: &Record<'_>, new: &Record<'_>| self.keep_replaced(index, old, new);
         let restore = &mut |rec: &Record<'_>, value: &mut Vec<u8>| {
-            let before = self.replaced_by_put(rec, false, value)?;
+            let before = self.replaced_unseen(rec, false, value)?;
             self.versions.drop_version(rec.header.version);
             Ok(before)
         };
-        op::apply_kept(bytes, page, keep, restore)
+        if apply::apply_kept(bytes, page, keep, restore)? && is_worth_merging(page) {
+            self.purge
+                .found_sparse(index, ferrite_tree::node::low(page));
+        }
+        Ok(())
     }
 
-    /// The delete-marked entry that a new one replaces, for those who see what was before it.
+    /// The state that a change which was put off replaces, for those who see what was before it.
     fn keep_replaced(
         &self,
         index: IndexId,
@@ -88,8 +186,13 @@ impl Engine {
         new: &Record<'_>,
     ) -> Result<VersionAddr> {
         assert!(
-            old.header.deleted,
-            "index {index}: a live entry is replaced"
+            old.header.deleted != new.header.deleted,
+            "index {index}: an entry stays {}",
+            if old.header.deleted {
+                "deleted"
+            } else {
+                "live"
+            }
         );
         assert!(
             old.header.txn != new.header.txn,
@@ -99,10 +202,14 @@ impl Engine {
         if ferrite_sync::mutant!("put_off.version_forgotten") {
             return Ok(VersionAddr::NONE);
         }
+        // No version says of a deleted entry that for everybody it is not there.
+        if new.header.deleted && self.txns.visible_to_all(new.header.txn) {
+            return Ok(VersionAddr::NONE);
+        }
         let (keep_head, keep_tail) = diff(old.value, new.value);
         let mid = &old.value[keep_head as usize..old.value.len() - keep_tail as usize];
         let prior = Prior {
-            deleted: true,
+            deleted: old.header.deleted,
             txn: old.header.txn,
             keep_head,
             keep_tail,
@@ -118,13 +225,13 @@ impl Engine {
         )
     }
 
-    /// What an entry which was put off and is taken back has replaced: its header,
-    /// and in `value` its value. None: nothing that anybody needs. `stale`: its version is of an
+    /// What a change which was put off and is taken back has replaced: the header,
+    /// and in `value` the value. None: nothing that anybody needs. `stale`: its version is of an
     /// earlier life.
     ///
     /// # Errors
     /// A version that cannot be read.
-    pub(crate) fn replaced_by_put(
+    pub(crate) fn replaced_unseen(
         &self,
         rec: &Record<'_>,
         stale: bool,
@@ -139,11 +246,8 @@ impl Engine {
             return Ok(None);
         };
         // As long as the entry is not committed, whoever comes needs the state before it.
-        if !head.is_deleted() || head.end != rec.header.txn {
-            let text = format!(
-                "an entry of {} has not replaced a deleted one",
-                rec.header.txn
-            );
+        if head.is_deleted() == rec.header.deleted || head.end != rec.header.txn {
+            let text = format!("an entry of {} has replaced another one", rec.header.txn);
             return Err(Error::Bug(text));
         }
         value.clear();
@@ -153,49 +257,10 @@ impl Engine {
             false => head.next,
         };
         Ok(Some(Header {
-            deleted: true,
+            deleted: head.is_deleted(),
             txn: head.begin,
             version,
         }))
-    }
-
-    /// After a restart the version behind an entry of a prepared transaction is of an earlier life, and
-    /// everybody sees that nothing was there before.
-    pub(crate) fn clear_version_of_put(
-        &self,
-        txn: TxnId,
-        index: IndexId,
-        key: &[u8],
-    ) -> Result<bool> {
-        let table = match self.dict.table_of_index(index) {
-            Err(Error::NotFound) => return Ok(false),
-            other => other?,
-        };
-        let number = table.number_of(index).ok_or(Error::NotFound)?;
-        let mut leaf = match table.tree(number).leaf_mut(key, PageId::NONE) {
-            // Then nobody reads it, and what is kept for it makes its version when it is merged.
-            Err(Error::Corrupt(_)) => return Ok(true),
-            other => other?,
-        };
-        let Ok(at) = leaf.find(key) else {
-            return Ok(false);
-        };
-        let rec = leaf.record(at);
-        if rec.header.txn != txn {
-            return Ok(false);
-        }
-        if !rec.header.version.is_none() {
-            let header = Header {
-                version: VersionAddr::NONE,
-                ..rec.header
-            };
-            let value = rec.value.to_vec();
-            let same = (value.len() as u16, 0);
-            let scratch = &mut ferrite_tree::Scratch::default();
-            leaf.replace(undo::NO_UNDO, at, &header, &value, same, scratch);
-            debug_assert_eq!(leaf.record(at).header, header, "index {index}");
-        }
-        Ok(true)
     }
 
     /// The hook of the change buffer.

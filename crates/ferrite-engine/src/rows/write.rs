@@ -432,12 +432,14 @@ impl Session {
             added,
         } = *change;
         let same_pk = old_pk == new_pk;
-        if same_pk {
-            self.update_entry(table, 0, old_pk, payload)?;
-        } else {
-            self.delete_moved(table, old_pk, payload)?;
-            self.insert_clustered(table, new_pk, payload, Mode::Shared, dup)?;
-        }
+        let made_by = match same_pk {
+            true => self.update_entry(table, 0, old_pk, payload)?,
+            false => {
+                let made_by = self.delete_moved(table, old_pk, payload)?;
+                self.insert_clustered(table, new_pk, payload, Mode::Shared, dup)?;
+                made_by
+            }
+        };
         let mut key = Vec::new();
         let kept = |e: &Entry<'_>, others: &[Entry<'_>]| {
             same_pk
@@ -448,7 +450,7 @@ impl Session {
         for entry in removed {
             if !kept(entry, added) {
                 full_key(entry.key, old_pk, &mut key);
-                self.delete_entry(table, entry.index_no, &key)
+                self.delete_entry(table, entry.index_no, &key, made_by)
                     .map_err(|e| lost_entry(e, table, entry.index_no))?;
             }
         }
@@ -487,11 +489,11 @@ impl Session {
     }
 
     fn delete_all(&mut self, table: &Arc<Table>, pk: &[u8], entries: &[Entry<'_>]) -> Result<()> {
-        self.delete_entry(table, 0, pk)?;
+        let made_by = self.delete_clustered(table, pk)?;
         let mut key = Vec::new();
         for entry in entries {
             full_key(entry.key, pk, &mut key);
-            self.delete_entry(table, entry.index_no, &key)
+            self.delete_entry(table, entry.index_no, &key, made_by)
                 .map_err(|e| lost_entry(e, table, entry.index_no))?;
         }
         Ok(())

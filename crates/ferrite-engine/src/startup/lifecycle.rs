@@ -35,7 +35,7 @@ use ferrite_store::{Checkpoint, Store, StoreConfig};
 use ferrite_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use ferrite_sync::waits::{self, Reason};
 use ferrite_sync::{kill_point, thread, time, Arc, Event, Mutex};
-use ferrite_tree::{node, op};
+use ferrite_tree::{apply, node};
 use ferrite_txn::{TxnSystem, VersionConfig, VersionStore};
 use ferrite_types::{Csn, Error, IndexId, Lsn, OverflowRef, Result, TxnId};
 use std::collections::BTreeMap;
@@ -215,6 +215,7 @@ impl Engine {
             merges_fail: AtomicBool::new(false),
             warm_start: AtomicBool::new(true),
             warm_saved_us: AtomicU64::new(time::now_us()),
+            merges_held: AtomicBool::new(false),
             is_warming: AtomicBool::new(false),
             scrub: Arc::new(AtomicBool::new(false)),
             history_full: AtomicBool::new(false),
@@ -284,7 +285,7 @@ impl Engine {
         let end = log.current_lsn();
         assert!(from <= end, "redo from {from}, the log ends at {end}");
         let pool = Engine::make_pool(&config, &store, &log)?;
-        pool.set_apply_redo(Box::new(|page, ops| op::apply_all(ops, page)));
+        pool.set_apply_redo(Box::new(|page, ops| apply::apply_all(ops, page)));
         let writer = RedoWriter::start(&pool);
         let fates = analysis.fates.clone();
         let span = (from, end);

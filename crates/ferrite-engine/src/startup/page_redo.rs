@@ -22,7 +22,7 @@ use ferrite_buffer::{Pool, RedoOps, RedoStep};
 use ferrite_redo::{Log, LogRecord};
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use ferrite_sync::{kill_point, thread, Arc, Condvar, Mutex};
-use ferrite_tree::op;
+use ferrite_tree::apply;
 use ferrite_types::{Error, Lsn, Result};
 use std::ops::Range;
 
@@ -329,7 +329,7 @@ impl Shared {
         }));
         let blob = self.fates.blob(page);
         let redone = self.pool.redo(page, blob, steps, &mut |nth, bytes| {
-            op::apply_all(changes.ops_of(&pieces[nth]), bytes)
+            apply::apply_all(changes.ops_of(&pieces[nth]), bytes)
         });
         let applied = match redone {
             // The database opens without it: statements that need the page fail.

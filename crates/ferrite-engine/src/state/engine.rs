@@ -78,6 +78,8 @@ pub struct Engine {
     pub(crate) warm_start: AtomicBool,
     /// When that was noted last.
     pub(crate) warm_saved_us: AtomicU64,
+    /// Nothing is merged that nobody asks for: for tests.
+    pub(crate) merges_held: AtomicBool,
     /// The pages of the last note are still being read.
     pub(crate) is_warming: AtomicBool,
     /// What was deleted is overwritten in the files; read by the pool when it writes a page.
@@ -390,6 +392,12 @@ impl Engine {
     /// A page that cannot be written.
     pub fn make_cold(&self) -> Result<()> {
         self.pool.make_cold()
+    }
+
+    /// Nothing is merged from the change buffer that nobody asks for, until this is taken back. For tests.
+    pub fn hold_merges(&self, hold: bool) {
+        self.merges_held.store(hold, Ordering::Relaxed);
+        self.pool.wake_merging();
     }
 
     /// The storage below, for tools and tests.

@@ -53,7 +53,7 @@ impl GarbageList {
         }
     }
 
-    /// A value out of line, made garbage at that undo position.
+    /// A value out of line, or an entry whose page was not looked at, made garbage at that undo position.
     pub(crate) fn add(&mut self, at: UndoPosition, piece: Garbage) {
         debug_assert!(self.pieces.last().is_none_or(|(last, _)| *last <= at));
         self.pieces.push((at, piece));
@@ -124,6 +124,12 @@ impl GarbageList {
     }
 
     /// Is there none?
+    /// Pieces that are left so far.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.pieces.len()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }

@@ -23,6 +23,8 @@ const GRACE_US: u64 = 20_000;
 const WAKE: usize = 16;
 /// Works in the queue beyond which committers help.
 const DEBT: usize = 2048;
+/// Sparse leaves that are remembered.
+const SPARSE_MOST: usize = 4096;
 /// How often what is held is looked at again, in us.
 const HELD_US: u64 = 500_000;
 
@@ -172,6 +174,8 @@ pub(crate) struct PurgeQueue {
     now_us: AtomicU64,
     /// Nothing is cleaned up.
     held_back: AtomicBool,
+    /// Leaves that entries were erased from when they were read, by a key of each. A leaf lock.
+    sparse: Mutex<Vec<(IndexId, Vec<u8>)>>,
     event: Event,
     pub purged: AtomicU64,
     pub archived: AtomicU64,
@@ -210,6 +214,20 @@ impl PurgeQueue {
         if before / WAKE != (before + added) / WAKE && self.sleeping.load(Ordering::Relaxed) > 0 {
             self.event.set();
         }
+    }
+
+    /// A leaf, which is latched, has so few entries left that it may be merged with a neighbour. What
+    /// does not fit the list is found when the leaf loses an entry again, or not.
+    pub(crate) fn found_sparse(&self, index: IndexId, key: &[u8]) {
+        let mut sparse = self.sparse.lock();
+        if sparse.len() < SPARSE_MOST {
+            sparse.push((index, key.to_vec()));
+        }
+        debug_assert!(sparse.len() <= SPARSE_MOST, "{} leaves", sparse.len());
+    }
+
+    pub(crate) fn take_sparse(&self) -> Vec<(IndexId, Vec<u8>)> {
+        std::mem::take(&mut *self.sparse.lock())
     }
 
     /// Committed transactions not yet cleaned up.

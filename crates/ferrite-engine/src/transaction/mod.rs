@@ -3,12 +3,13 @@
 //! `session`: one connection with its transaction, statement and savepoints. `visible`: which state
 //! of an entry it sees. `snapshot_isolation`: what it may not change any more. `row_values`: values
 //! out of line of a row change. `commit`, `rollback`: its end, by stages. `decide`: prepared ones
-//! without a session. `table_locks`: locks that are not of rows.
+//! without a session; `restore_versions`: what others see of them after a restart. `table_locks`: locks that are not of rows.
 //!
 //! Locking: see each file.
 
 pub(crate) mod commit;
 pub(crate) mod decide;
+mod restore_versions;
 pub(crate) mod rollback;
 pub(crate) mod row_values;
 pub(crate) mod session;

@@ -5,23 +5,20 @@
 use crate::catalog::table::Table;
 use crate::log_records::ends::rollback_body;
 use crate::log_records::undo::{self, Prior, Undo};
-use crate::state::callbacks::LogLevel;
 use crate::state::engine::Engine;
 use crate::state::slot::{SlotState, TxnSlot};
 use crate::state::throttle::Eased;
-use crate::state::touched::Touched;
 use crate::state::transaction::{Phase, Transaction};
 use crate::transaction::session::Session;
 use crate::transaction::undo_ahead::UndoAhead;
 use ferrite_buffer::misses_here;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::kill_point;
+use ferrite_tree::op::KeptChange;
 use ferrite_tree::record::Header;
-use ferrite_tree::{node, Scratch, Tree};
-use ferrite_txn::{NewVersion, VERSION_FULL};
+use ferrite_tree::{node, KeptLeaf, Scratch, Tree};
 use ferrite_types::format::record_kind;
 use ferrite_types::{Error, IndexId, Lsn, PageId, Result, TxnId, UndoPosition, VersionAddr};
-use std::collections::HashMap;
 
 /// Buffers of a rollback.
 #[derive(Default)]
@@ -31,6 +28,17 @@ struct Work {
     value: Vec<u8>,
     scratch: Scratch,
     stale: bool,
+}
+
+/// Reads of a leaf that is found damaged while others read it, until that is an error.
+const TRIES: usize = 1000;
+
+/// How it went to take a change back without its leaf.
+enum TakenBack {
+    Done,
+    NotKept,
+    /// Somebody else reads the leaf just now.
+    TryAgain,
 }
 
 /// An entry of an undo list that is being taken back.
@@ -265,7 +273,12 @@ impl Engine {
             (Some(table), Undo::Insert { index, key }) => {
                 self.undo_insert(of, (table, index), key, work)
             }
-            (Some(table), Undo::Put { index, key }) => self.undo_put(of, (table, index), key, work),
+            (Some(table), Undo::Put { index, key }) => {
+                self.undo_put_off(of, (table, index), key, false, work)
+            }
+            (Some(table), Undo::Mark { index, key }) => {
+                self.undo_put_off(of, (table, index), key, true, work)
+            }
             (Some(table), Undo::Update { index, key, prior }) => {
                 self.undo_update(of, (table, index), key, &prior, work)
             }
@@ -331,32 +344,51 @@ impl Engine {
         Ok(())
     }
 
-    /// As [`Engine::undo_insert`], of an entry that may have replaced a delete-marked one which others
-    /// need: that comes back.
-    fn undo_put(
+    /// A change that was made without a look at its leaf. A new entry goes, as in [`Engine::undo_insert`],
+    /// unless it has replaced a delete-marked one which others need: that comes back. One that was `marked` is
+    /// live again.
+    fn undo_put_off(
         &self,
         of: Undoing<'_>,
         (table, index): (&Table, IndexId),
         key: &[u8],
+        marked: bool,
         work: &mut Work,
     ) -> Result<()> {
         let Undoing { slot, txn, left } = of;
         let number = table.number_of(index).ok_or(Error::NotFound)?;
         let tree = table.tree(number);
+        let mut tries = 0;
         loop {
             let mut leaf = match tree.leaf_mut(key, PageId::NONE) {
                 Err(e @ (Error::Corrupt(_) | Error::Io(_))) => {
-                    return self.undo_kept(of, tree, key, work).unwrap_or(Err(e))
+                    tries += 1;
+                    match self.undo_kept(of, tree, key, work)? {
+                        TakenBack::Done => return Ok(()),
+                        TakenBack::TryAgain if tries < TRIES => continue,
+                        TakenBack::TryAgain | TakenBack::NotKept => return Err(e),
+                    }
                 }
                 other => other?,
             };
             let at = leaf.find(key).map_err(|_| missing(index))?;
             let now = leaf.record(at).header;
             owned(&now, index, txn)?;
-            let before = self.replaced_by_put(&leaf.record(at), work.stale, &mut work.value)?;
-            let Some(header) = before else {
-                drop(leaf);
-                return self.undo_insert(of, (table, index), key, work);
+            if now.deleted != marked {
+                return Err(missing(index));
+            }
+            let rec = leaf.record(at);
+            let header = match self.replaced_unseen(&rec, work.stale, &mut work.value)? {
+                Some(header) => header,
+                None if marked => {
+                    work.value.clear();
+                    work.value.extend_from_slice(rec.value);
+                    Header::default()
+                }
+                None => {
+                    drop(leaf);
+                    return self.undo_insert(of, (table, index), key, work);
+                }
             };
             if !leaf.can_replace(at, &header, work.value.len()) {
                 drop(leaf);
@@ -376,24 +408,25 @@ impl Engine {
         }
     }
 
-    /// The leaf cannot be read, and the entry is kept for it: it is taken back there. None: it is not
-    /// kept.
+    /// The leaf cannot be read: a change that is kept for it is taken back there.
     fn undo_kept(
         &self,
         of: Undoing<'_>,
         tree: &Tree,
         key: &[u8],
         work: &mut Work,
-    ) -> Option<Result<()>> {
+    ) -> Result<TakenBack> {
         let Undoing { slot, txn, left } = of;
-        let kept = match tree.leaf_kept(key, txn) {
-            Ok(kept) => kept?,
-            Err(e) => return Some(Err(e)),
+        let its = |last| matches!(last, KeptChange::Put(by) | KeptChange::Mark(by) if by == txn);
+        let kept = match tree.leaf_kept(key, its)? {
+            KeptLeaf::Kept(kept) => kept,
+            KeptLeaf::Other => return Ok(TakenBack::NotKept),
+            KeptLeaf::There => return Ok(TakenBack::TryAgain),
         };
         let mut state = slot.state.lock();
         kept.take_back(&work.prelude, txn, key, &mut work.scratch);
         undone(&mut state, txn, left);
-        Some(Ok(()))
+        Ok(TakenBack::Done)
     }
 
     fn undo_update(
@@ -483,105 +516,6 @@ impl Engine {
             return Ok(VersionAddr::NONE);
         }
         Ok(next)
-    }
-
-    /// After a restart the versions behind a prepared transaction's rows are gone, but readers
-    /// must go on seeing the states before it: they are made again from its undo list. The new
-    /// addresses are logged like any change: later records of the log are differences to them.
-    /// The same walk tells which indexes the transaction has changed.
-    pub(crate) fn restore_versions(&self, slot: &TxnSlot) -> Result<()> {
-        let (txn, mut entries) = {
-            let state = slot.state.lock();
-            assert!(state.is_prepared(), "{} is not prepared", state.txn);
-            (state.txn, state.undo.backwards())
-        };
-        let mut values: HashMap<(IndexId, Vec<u8>), Vec<u8>> = HashMap::new();
-        let (mut touched, mut passed_over) = (Touched::default(), 0u64);
-        while let Some(entry) = entries.prev(&self.undo_area)? {
-            let undo = undo::decode(&entry)?;
-            touched.add(undo.index());
-            let there = match undo {
-                Undo::Update { index, key, prior } => {
-                    self.restore_version(txn, index, key, &prior, &mut values)?
-                }
-                Undo::Put { index, key } => self.clear_version_of_put(txn, index, key)?,
-                _ => continue,
-            };
-            passed_over += u64::from(!there);
-        }
-        if passed_over > 0 {
-            let text = format!(
-                "transaction {txn} is prepared; {passed_over} of its changes are in tables that no \
-                 longer exist: its commit or rollback skips them"
-            );
-            self.callbacks.log(LogLevel::Warning, &text);
-        }
-        slot.state.lock().touched = touched;
-        Ok(())
-    }
-
-    /// False when there is nothing to restore: the table is gone (a temporary one went with its
-    /// session), or the entry is somebody else's. That must not keep a database from opening.
-    fn restore_version(
-        &self,
-        txn: TxnId,
-        index: IndexId,
-        key: &[u8],
-        prior: &Prior<'_>,
-        values: &mut HashMap<(IndexId, Vec<u8>), Vec<u8>>,
-    ) -> Result<bool> {
-        let table = match self.dict.table_of_index(index) {
-            Err(Error::NotFound) if !ferrite_sync::mutant!("recovery.version_of_gone_table") => {
-                return Ok(false)
-            }
-            other => other?,
-        };
-        let number = table.number_of(index).ok_or(Error::NotFound)?;
-        let mut leaf = table.tree(number).leaf_mut(key, PageId::NONE)?;
-        let Ok(at) = leaf.find(key) else {
-            return Ok(false);
-        };
-        let rec = leaf.record(at);
-        if rec.header.txn != txn {
-            return Ok(false);
-        }
-        let newer = values
-            .remove(&(index, key.to_vec()))
-            .unwrap_or_else(|| rec.value.to_vec());
-        let mut value = Vec::new();
-        prior.value(&newer, &mut value)?;
-        if prior.txn != txn && !rec.header.version.is_none() {
-            let version = self.versions.add(NewVersion {
-                begin: TxnId::FROZEN,
-                end: txn,
-                next: VersionAddr::NONE,
-                flags: VERSION_FULL | u8::from(prior.deleted),
-                keep_head: 0,
-                keep_tail: 0,
-                body: &value,
-                index,
-            });
-            let header = Header {
-                version,
-                ..rec.header
-            };
-            let keep = rec.value.to_vec();
-            let same = (keep.len() as u16, 0);
-            leaf.replace(
-                undo::NO_UNDO,
-                at,
-                &header,
-                &keep,
-                same,
-                &mut Scratch::default(),
-            );
-            debug_assert!(leaf.record(at).header == header && leaf.record(at).value == keep);
-        }
-        // An older change of ours is a difference to this value.
-        if prior.txn == txn {
-            values.insert((index, key.to_vec()), value);
-        }
-        Ok(true)
     }
 }
 

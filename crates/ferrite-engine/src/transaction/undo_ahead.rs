@@ -107,7 +107,8 @@ impl UndoAhead {
             Ok(
                 Undo::Insert { index, key }
                 | Undo::Update { index, key, .. }
-                | Undo::Put { index, key },
+                | Undo::Put { index, key }
+                | Undo::Mark { index, key },
             ) => {
                 let start = self.keys.len();
                 self.keys.extend_from_slice(key);

@@ -1,0 +1,189 @@
+//! Versions of a prepared transaction's changes, after a restart: readers must go on seeing the states before
+//! them.
+//!
+//! Locking: the slot's mutex to copy the undo list, then one leaf at a time.
+
+use crate::log_records::undo::{self, Prior, Undo};
+use crate::state::callbacks::LogLevel;
+use crate::state::engine::Engine;
+use crate::state::slot::TxnSlot;
+use crate::state::touched::Touched;
+use ferrite_tree::record::Header;
+use ferrite_tree::{node, Scratch};
+use ferrite_txn::{NewVersion, VERSION_FULL};
+use ferrite_types::{Error, IndexId, PageId, Result, TxnId, VersionAddr};
+use std::collections::HashMap;
+
+/// Values of entries as the transaction had made them before what was looked at last.
+type Values = HashMap<(IndexId, Vec<u8>), Vec<u8>>;
+
+impl Engine {
+    /// After a restart the versions behind a prepared transaction's rows are gone, but readers
+    /// must go on seeing the states before it: they are made again from its undo list. The new
+    /// addresses are logged like any change: later records of the log are differences to them.
+    /// The same walk tells which indexes the transaction has changed.
+    pub(crate) fn restore_versions(&self, slot: &TxnSlot) -> Result<()> {
+        let (txn, mut entries) = {
+            let state = slot.state.lock();
+            assert!(state.is_prepared(), "{} is not prepared", state.txn);
+            (state.txn, state.undo.backwards())
+        };
+        let mut values = Values::new();
+        let (mut touched, mut passed_over) = (Touched::default(), 0u64);
+        while let Some(entry) = entries.prev(&self.undo_area)? {
+            let undo = undo::decode(&entry)?;
+            touched.add(undo.index());
+            let there = match undo {
+                Undo::Update { index, key, prior } => {
+                    self.restore_version(txn, index, key, Some(&prior), &mut values)?
+                }
+                Undo::Mark { index, key } => {
+                    self.restore_version(txn, index, key, None, &mut values)?
+                }
+                Undo::Put { index, key } => self.clear_version_of_put(txn, index, key)?,
+                _ => continue,
+            };
+            passed_over += u64::from(!there);
+        }
+        if passed_over > 0 {
+            let text = format!(
+                "transaction {txn} is prepared; {passed_over} of its changes are in tables that no \
+                 longer exist: its commit or rollback skips them"
+            );
+            self.callbacks.log(LogLevel::Warning, &text);
+        }
+        slot.state.lock().touched = touched;
+        Ok(())
+    }
+
+    /// `prior` none: the entry was delete-marked without a look at it. False when there is nothing to restore:
+    /// the table is gone (a temporary one went with its session), or the entry is somebody else's. That must
+    /// not keep a database from opening.
+    fn restore_version(
+        &self,
+        txn: TxnId,
+        index: IndexId,
+        key: &[u8],
+        prior: Option<&Prior<'_>>,
+        values: &mut Values,
+    ) -> Result<bool> {
+        let table = match self.dict.table_of_index(index) {
+            Err(Error::NotFound) if !ferrite_sync::mutant!("recovery.version_of_gone_table") => {
+                return Ok(false)
+            }
+            other => other?,
+        };
+        let number = table.number_of(index).ok_or(Error::NotFound)?;
+        let tree = table.tree(number);
+        loop {
+            let mut leaf = match tree.leaf_mut(key, PageId::NONE) {
+                // Then nobody reads it.
+                Err(Error::Corrupt(_)) if prior.is_none() => return Ok(true),
+                other => other?,
+            };
+            let Ok(at) = leaf.find(key) else {
+                return Ok(false);
+            };
+            let rec = leaf.record(at);
+            if rec.header.txn != txn {
+                return Ok(false);
+            }
+            let now = rec.header;
+            let keep = rec.value.to_vec();
+            let largest = Header {
+                version: VersionAddr::MAX,
+                ..now
+            };
+            if !leaf.can_replace(at, &largest, keep.len()) {
+                drop(leaf);
+                let need = node::room_for(key.len(), keep.len());
+                tree.make_room(key, need, undo::NO_UNDO)?;
+                continue;
+            }
+            let newer = values.remove(&(index, key.to_vec()));
+            let newer = newer.unwrap_or_else(|| keep.clone());
+            let marked = Prior {
+                deleted: false,
+                txn: TxnId::FROZEN,
+                keep_head: newer.len() as u16,
+                keep_tail: 0,
+                mid: &[],
+            };
+            let before = prior.unwrap_or(&marked);
+            let mut value = Vec::new();
+            before.value(&newer, &mut value)?;
+            if before.txn == txn {
+                // An older change of ours is a difference to this value.
+                values.insert((index, key.to_vec()), value);
+                return Ok(true);
+            }
+            // Of what replaced nothing that anybody saw there was no version, but of a mark that was put off.
+            if prior.is_some() && now.version.is_none() {
+                return Ok(true);
+            }
+            let header = Header {
+                version: self.version_before_restart(txn, index, before.deleted, &value),
+                ..now
+            };
+            let same = (keep.len() as u16, 0);
+            let scratch = &mut Scratch::default();
+            leaf.replace(undo::NO_UNDO, at, &header, &keep, same, scratch);
+            debug_assert!(leaf.record(at).header == header && leaf.record(at).value == keep);
+            return Ok(true);
+        }
+    }
+
+    fn version_before_restart(
+        &self,
+        txn: TxnId,
+        index: IndexId,
+        deleted: bool,
+        value: &[u8],
+    ) -> VersionAddr {
+        debug_assert!(!txn.is_frozen(), "a change of no transaction");
+        self.versions.add(NewVersion {
+            begin: TxnId::FROZEN,
+            end: txn,
+            next: VersionAddr::NONE,
+            flags: VERSION_FULL | u8::from(deleted),
+            keep_head: 0,
+            keep_tail: 0,
+            body: value,
+            index,
+        })
+    }
+
+    /// After a restart the version behind an entry of a prepared transaction is of an earlier life, and
+    /// everybody sees that nothing was there before.
+    fn clear_version_of_put(&self, txn: TxnId, index: IndexId, key: &[u8]) -> Result<bool> {
+        let table = match self.dict.table_of_index(index) {
+            Err(Error::NotFound) => return Ok(false),
+            other => other?,
+        };
+        let number = table.number_of(index).ok_or(Error::NotFound)?;
+        let mut leaf = match table.tree(number).leaf_mut(key, PageId::NONE) {
+            // Then nobody reads it, and what is kept for it makes its version when it is merged.
+            Err(Error::Corrupt(_)) => return Ok(true),
+            other => other?,
+        };
+        let Ok(at) = leaf.find(key) else {
+            return Ok(false);
+        };
+        let rec = leaf.record(at);
+        if rec.header.txn != txn {
+            return Ok(false);
+        }
+        if !rec.header.version.is_none() {
+            let header = Header {
+                version: VersionAddr::NONE,
+                ..rec.header
+            };
+            let value = rec.value.to_vec();
+            let same = (value.len() as u16, 0);
+            let scratch = &mut ferrite_tree::Scratch::default();
+            leaf.replace(undo::NO_UNDO, at, &header, &value, same, scratch);
+            debug_assert_eq!(leaf.record(at).header, header, "index {index}");
+        }
+        Ok(true)
+    }
+}
