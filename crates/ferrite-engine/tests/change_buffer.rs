@@ -500,6 +500,51 @@ fn marks_that_were_put_off_survive_a_crash() {
     }
 }
 
+/// Marks were merged, and written with the addresses of their versions, which mean nothing after a crash: there
+/// other versions are, of a prepared transaction.
+#[test]
+fn a_cut_off_mark_leaves_versions_of_another_life_alone() {
+    let disk = SimStorage::new(19);
+    let (engine, t, mut s) = filled(&disk);
+    let mut reader = Session::new(&engine, 0, 2);
+    let mut prepared = Session::new(&engine, 0, 3);
+    for n in (40..ROWS).step_by(400) {
+        delete(&mut s, &t, n);
+        assert!(is_there(&mut reader, &t, n));
+    }
+    reader.commit(false).unwrap();
+    // Begun later, it is recovered first.
+    let undecided: BTreeSet<u64> = (20..ROWS).step_by(400).collect();
+    undecided.iter().for_each(|n| delete(&mut prepared, &t, *n));
+    let xid = Xid {
+        format_id: 1,
+        gtrid_len: 1,
+        data: b"x".to_vec(),
+    };
+    prepared.prepare(&xid).unwrap();
+    engine.make_cold().unwrap();
+    engine.flush_log();
+    disk.crash(&mut Rng::new(3));
+    give_up(&engine);
+    [s, reader, prepared].into_iter().for_each(Session::abandon);
+    drop((t, engine));
+    let engine = open(&disk);
+    wait_until("the rollback", || {
+        metric(&engine, "active_transactions") == 1
+    });
+    let t = engine.dict().open_table("d/t").unwrap();
+    let mut s = Session::new(&engine, 0, 1);
+    assert_eq!(rows(&mut s, &t), evens());
+    s.commit(false).unwrap();
+    engine.commit_by_xid(&xid).unwrap();
+    let left: BTreeSet<u64> = evens().difference(&undecided).copied().collect();
+    assert_eq!(rows(&mut s, &t), left);
+    s.commit(false).unwrap();
+    check(&engine, &t);
+    drop((s, t));
+    engine.close().unwrap();
+}
+
 /// What nobody needs is erased without a look at it, and leaves that are empty then go.
 #[test]
 fn marked_entries_are_erased_unseen() {

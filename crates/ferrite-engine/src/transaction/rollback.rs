@@ -402,7 +402,10 @@ impl Engine {
                 leaf.replace(&work.prelude, at, &header, value, (0, 0), scratch);
                 undone(&mut state, txn, left);
             }
-            self.versions.drop_version(now.version);
+            // An address of an earlier life is that of somebody else's version, or none.
+            if !work.stale || ferrite_sync::mutant!("rollback.stale_version_dropped") {
+                self.versions.drop_version(now.version);
+            }
             debug_assert_eq!(leaf.record(at).header, header, "index {index}");
             return Ok(());
         }
