@@ -340,6 +340,9 @@ int ha_ferrite::deliver_clustered(fe_row row, uchar *buf) {
   for (uint attempt = 0; attempt < kAttempts; attempt++) {
     fe_code rc = deliver_state(row, buf);
     if (rc != FE_NOT_FOUND) return rc == FE_OK ? 0 : error(rc);
+    char value_error[512];
+    strncpy(value_error, fe_last_error(), sizeof value_error - 1);
+    value_error[sizeof value_error - 1] = '\0';
     /* A state that was the last committed one when it was copied: the next step locks the row. */
     if (was_semi_consistent_read()) return HA_ERR_RECORD_DELETED;
     if (ferrite::is_killed(ha_thd())) return HA_ERR_ABORTED_BY_USER;
@@ -350,7 +353,7 @@ int ha_ferrite::deliver_clustered(fe_row row, uchar *buf) {
     /* The row still names a value that is not there. */
     if (row.payload.len == m_compare.size() &&
         !memcmp(row.payload.ptr, m_compare.data(), m_compare.size()))
-      return error(fe_damaged("a row names a value out of line that is not there"));
+      return error(fe_damaged(value_error));
   }
   return HA_ERR_RECORD_DELETED;
 }

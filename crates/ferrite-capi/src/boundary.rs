@@ -14,7 +14,7 @@ thread_local! {
 
 fn code_of(error: &Error) -> fe_code {
     match error {
-        Error::NotFound => FE_NOT_FOUND,
+        Error::NotFound | Error::ValueGone(_) => FE_NOT_FOUND,
         Error::Exists => FE_EXISTS,
         Error::Duplicate => FE_DUPLICATE,
         Error::LockTimeout => FE_LOCK_TIMEOUT,
@@ -49,7 +49,8 @@ pub(crate) fn fail(error: &Error) -> fe_code {
     if let Error::ForeignKey(misfit) = error {
         LAST_MISFIT.with(|slot| *slot.borrow_mut() = Some((**misfit).clone()));
     }
-    if code != FE_NOT_FOUND && code != FE_DUPLICATE {
+    let is_gone = matches!(error, Error::ValueGone(_));
+    if is_gone || (code != FE_NOT_FOUND && code != FE_DUPLICATE) {
         remember(error);
     }
     code

@@ -345,7 +345,7 @@ fn read_values(s: &Session, payload: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
 }
 
 fn is_gone(s: &Session, payload: &[u8]) -> bool {
-    matches!(read_values(s, payload), Err(Error::NotFound))
+    matches!(read_values(s, payload), Err(Error::ValueGone(_)))
 }
 
 /// Between the copy of the row and the reading of its value the value goes, and its pages
@@ -485,7 +485,7 @@ fn read_dirty(
                 assert!(values[1] == value_of(seed + 1, 40_000), "row {n}: mixed");
                 whole += 1;
             }
-            Err(Error::NotFound) => {}
+            Err(Error::ValueGone(_)) => {}
             Err(e) => panic!("row {n}: {e}"),
         }
     }

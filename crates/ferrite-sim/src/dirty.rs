@@ -86,7 +86,7 @@ impl Client {
                 Ok(())
             }
             // It went with its row.
-            Err(Error::NotFound) => Ok(()),
+            Err(Error::ValueGone(_)) => Ok(()),
             Err(e) => Err(e),
         }
     }

@@ -10,6 +10,10 @@ pub enum Error {
     /// Nothing has such a key, name or id. Nothing changed.
     #[error("not found")]
     NotFound,
+    /// A value out of line that a row names is not there, or cannot be read: the row was changed since, or it
+    /// is damaged; the text says what was found in its place.
+    #[error("a row names a value out of line that is not there: {0}")]
+    ValueGone(String),
     /// A table of that name is there. Nothing changed.
     #[error("already exists")]
     Exists,

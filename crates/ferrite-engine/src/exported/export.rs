@@ -164,7 +164,7 @@ fn aside(name: &str) -> String {
 /// Nobody changes the table: a value that has gone is damage at every isolation level.
 fn lost_value(table: &Table, error: Error) -> Error {
     match error {
-        Error::NotFound => Error::Corrupt(format!("table {}: a row's value is gone", table.id())),
+        Error::ValueGone(_) => Error::Corrupt(format!("table {}: {error}", table.id())),
         other => other,
     }
 }

@@ -291,7 +291,7 @@ impl Session {
     /// value's length.
     ///
     /// # Errors
-    /// `NotFound` at READ UNCOMMITTED, and at READ COMMITTED, whose semi-consistent reads hold no
+    /// `ValueGone` at READ UNCOMMITTED, and at READ COMMITTED, whose semi-consistent reads hold no
     /// lock: the row was changed or rolled back since, and the value went with it; who reads the
     /// row again finds another state, or the value is corrupt.
     /// `SnapshotTooOld`; `Corrupt`; a page that cannot be read.
@@ -300,8 +300,8 @@ impl Session {
         // Its pages may have gone while we read, and with them the reason to believe an error.
         self.snapshot_holds()?;
         match result {
-            Err(Error::Corrupt(_)) if self.isolation <= Isolation::ReadCommitted => {
-                Err(Error::NotFound)
+            Err(Error::Corrupt(found)) if self.isolation <= Isolation::ReadCommitted => {
+                Err(Error::ValueGone(found))
             }
             other => other,
         }
