@@ -100,7 +100,8 @@ impl Pool {
         }
     }
 
-    /// Reads the pages of `work.ids` that are on disk, as far as there are frames at once.
+    /// Reads the pages of `work.ids` that are on disk, as far as there are frames at once. Gives the number of
+    /// those that came.
     pub(crate) fn read_ids(&self, work: &mut Work) -> usize {
         self.claim(work);
         self.read_claimed(work)

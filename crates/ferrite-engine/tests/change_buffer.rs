@@ -140,6 +140,13 @@ fn hold_merges(engine: &Engine) {
     engine.hold_merges(true);
 }
 
+/// Nothing else uses the table.
+fn check_and_close(engine: &Arc<Engine>, t: Arc<Table>, s: Session) {
+    check(engine, &t);
+    drop((s, t));
+    engine.close().unwrap();
+}
+
 fn evens() -> BTreeSet<u64> {
     (0..ROWS).step_by(2).collect()
 }
@@ -215,9 +222,7 @@ fn what_was_put_off_survives_a_crash_and_a_shutdown() {
         let all: BTreeSet<u64> = evens().into_iter().chain((1..ROWS).step_by(30)).collect();
         assert_eq!(rows(&mut s, &t), all, "crash {crash}");
         s.commit(false).unwrap();
-        check(&engine, &t);
-        drop((s, t));
-        engine.close().unwrap();
+        check_and_close(&engine, t, s);
     }
 }
 
@@ -283,9 +288,7 @@ fn an_entry_that_its_own_transaction_has_marked() {
     s.rollback().unwrap();
     assert_eq!(rows(&mut s, &t), evens());
     s.commit(false).unwrap();
-    check(&engine, &t);
-    drop((s, t));
-    engine.close().unwrap();
+    check_and_close(&engine, t, s);
 }
 
 #[test]
@@ -360,9 +363,7 @@ fn a_prepared_transaction_whose_entries_were_put_off() {
         };
         assert_eq!(rows(&mut s, &t), expected.unwrap());
         s.commit(false).unwrap();
-        check(&engine, &t);
-        drop((s, t));
-        engine.close().unwrap();
+        check_and_close(&engine, t, s);
     }
 }
 
@@ -494,9 +495,7 @@ fn marks_that_were_put_off_survive_a_crash() {
             assert_eq!(rows(&mut s, &t), left);
             s.commit(false).unwrap();
         }
-        check(&engine, &t);
-        drop((s, t));
-        engine.close().unwrap();
+        check_and_close(&engine, t, s);
     }
 }
 
@@ -540,9 +539,7 @@ fn a_cut_off_mark_leaves_versions_of_another_life_alone() {
     let left: BTreeSet<u64> = evens().difference(&undecided).copied().collect();
     assert_eq!(rows(&mut s, &t), left);
     s.commit(false).unwrap();
-    check(&engine, &t);
-    drop((s, t));
-    engine.close().unwrap();
+    check_and_close(&engine, t, s);
 }
 
 /// What nobody needs is erased without a look at it, and leaves that are empty then go.
@@ -569,9 +566,7 @@ fn marked_entries_are_erased_unseen() {
     s.commit(false).unwrap();
     let left = leaves();
     assert!(left < before / 4, "{left} of {before} leaves");
-    check(&engine, &t);
-    drop((s, t));
-    engine.close().unwrap();
+    check_and_close(&engine, t, s);
 }
 
 /// The entry of a row that the same transaction has inserted is looked at: undo could not tell what was
@@ -597,9 +592,7 @@ fn an_entry_that_its_own_transaction_has_made_is_not_marked_unseen() {
     let odd = (1..ROWS).step_by(1000).filter(|n| n % 2000 == 1001);
     assert_eq!(rows(&mut s, &t), evens().into_iter().chain(odd).collect());
     s.commit(false).unwrap();
-    check(&engine, &t);
-    drop((s, t));
-    engine.close().unwrap();
+    check_and_close(&engine, t, s);
 }
 
 /// Who has locked an entry is waited for, though nothing is read for a deletion.
@@ -623,9 +616,7 @@ fn a_mark_is_not_put_off_over_a_lock() {
     delete(&mut s, &t, 0);
     s.commit(false).unwrap();
     drop((cursor, holder));
-    check(&engine, &t);
-    drop((s, t));
-    engine.close().unwrap();
+    check_and_close(&engine, t, s);
 }
 
 /// The leaf of a row's entry, if it is not in memory: damaged on disk from here on.

@@ -78,9 +78,7 @@ impl Session {
         kill_point!("entry.put_off");
         true
     }
-}
 
-impl Session {
     /// Puts the delete-mark of an entry into the change buffer if its leaf, which was found on `page`, is not
     /// in memory. `made_by`: who had made the row's state before this change of it. False: the leaf is
     /// to be latched.

@@ -3,13 +3,15 @@
 //!
 //! Locking: the slot's mutex to copy the undo list, then one leaf at a time.
 
+use crate::catalog::table::Table;
 use crate::log_records::undo::{self, Prior, Undo};
 use crate::state::callbacks::LogLevel;
 use crate::state::engine::Engine;
 use crate::state::slot::TxnSlot;
 use crate::state::touched::Touched;
+use ferrite_sync::Arc;
 use ferrite_tree::record::Header;
-use ferrite_tree::{node, Scratch};
+use ferrite_tree::{node, LeafMut, Scratch};
 use ferrite_txn::{NewVersion, VERSION_FULL};
 use ferrite_types::{Error, IndexId, PageId, Result, TxnId, VersionAddr};
 use std::collections::HashMap;
@@ -67,13 +69,9 @@ impl Engine {
         prior: Option<&Prior<'_>>,
         values: &mut Values,
     ) -> Result<bool> {
-        let table = match self.dict.table_of_index(index) {
-            Err(Error::NotFound) if !ferrite_sync::mutant!("recovery.version_of_gone_table") => {
-                return Ok(false)
-            }
-            other => other?,
+        let Some((table, number)) = self.table_if_there(index)? else {
+            return Ok(false);
         };
-        let number = table.number_of(index).ok_or(Error::NotFound)?;
         let tree = table.tree(number);
         loop {
             let mut leaf = match tree.leaf_mut(key, PageId::NONE) {
@@ -81,13 +79,10 @@ impl Engine {
                 Err(Error::Corrupt(_)) if prior.is_none() => return Ok(true),
                 other => other?,
             };
-            let Ok(at) = leaf.find(key) else {
+            let Some(at) = made_by(&leaf, txn, key) else {
                 return Ok(false);
             };
             let rec = leaf.record(at);
-            if rec.header.txn != txn {
-                return Ok(false);
-            }
             let now = rec.header;
             let keep = rec.value.to_vec();
             let largest = Header {
@@ -121,14 +116,8 @@ impl Engine {
             if prior.is_some() && now.version.is_none() {
                 return Ok(true);
             }
-            let header = Header {
-                version: self.version_before_restart(txn, index, before.deleted, &value),
-                ..now
-            };
-            let same = (keep.len() as u16, 0);
-            let scratch = &mut Scratch::default();
-            leaf.replace(undo::NO_UNDO, at, &header, &keep, same, scratch);
-            debug_assert!(leaf.record(at).header == header && leaf.record(at).value == keep);
+            let version = self.version_before_restart(txn, index, before.deleted, &value);
+            set_version(&mut leaf, at, version);
             return Ok(true);
         }
     }
@@ -156,34 +145,59 @@ impl Engine {
     /// After a restart the version behind an entry of a prepared transaction is of an earlier life, and
     /// everybody sees that nothing was there before.
     fn clear_version_of_put(&self, txn: TxnId, index: IndexId, key: &[u8]) -> Result<bool> {
-        let table = match self.dict.table_of_index(index) {
-            Err(Error::NotFound) => return Ok(false),
-            other => other?,
+        let Some((table, number)) = self.table_if_there(index)? else {
+            return Ok(false);
         };
-        let number = table.number_of(index).ok_or(Error::NotFound)?;
         let mut leaf = match table.tree(number).leaf_mut(key, PageId::NONE) {
             // Then nobody reads it, and what is kept for it makes its version when it is merged.
             Err(Error::Corrupt(_)) => return Ok(true),
             other => other?,
         };
-        let Ok(at) = leaf.find(key) else {
+        let Some(at) = made_by(&leaf, txn, key) else {
             return Ok(false);
         };
-        let rec = leaf.record(at);
-        if rec.header.txn != txn {
-            return Ok(false);
-        }
-        if !rec.header.version.is_none() {
-            let header = Header {
-                version: VersionAddr::NONE,
-                ..rec.header
-            };
-            let value = rec.value.to_vec();
-            let same = (value.len() as u16, 0);
-            let scratch = &mut ferrite_tree::Scratch::default();
-            leaf.replace(undo::NO_UNDO, at, &header, &value, same, scratch);
-            debug_assert_eq!(leaf.record(at).header, header, "index {index}");
+        if !leaf.record(at).header.version.is_none() {
+            set_version(&mut leaf, at, VersionAddr::NONE);
         }
         Ok(true)
     }
+
+    /// The table of an index, and the index's number in it. None: it is gone.
+    fn table_if_there(&self, index: IndexId) -> Result<Option<(Arc<Table>, usize)>> {
+        let table = match self.dict.table_of_index(index) {
+            Err(Error::NotFound) if !ferrite_sync::mutant!("recovery.version_of_gone_table") => {
+                return Ok(None)
+            }
+            other => other?,
+        };
+        let number = table.number_of(index).ok_or(Error::NotFound)?;
+        Ok(Some((table, number)))
+    }
+}
+
+/// The slot of that key's entry, if the transaction has made its present state.
+fn made_by(leaf: &LeafMut<'_>, txn: TxnId, key: &[u8]) -> Option<usize> {
+    debug_assert!(!txn.is_frozen(), "nobody's entry");
+    let at = leaf.find(key).ok()?;
+    (leaf.record(at).header.txn == txn).then_some(at)
+}
+
+/// Only the address changes. The leaf has room for it.
+fn set_version(leaf: &mut LeafMut<'_>, at: usize, version: VersionAddr) {
+    let rec = leaf.record(at);
+    let header = Header {
+        version,
+        ..rec.header
+    };
+    let value = rec.value.to_vec();
+    let same = (value.len() as u16, 0);
+    leaf.replace(
+        undo::NO_UNDO,
+        at,
+        &header,
+        &value,
+        same,
+        &mut Scratch::default(),
+    );
+    debug_assert!(leaf.record(at).header == header && leaf.record(at).value == value);
 }
