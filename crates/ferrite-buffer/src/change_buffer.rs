@@ -153,7 +153,7 @@ impl Pool {
         let of = self.changes.of(page);
         let shard = of.shard.lock();
         let kept = shard.pages.get(&page)?;
-        assert!(page != PageId::NONE && !kept.ops.is_empty(), "{page}");
+        assert!(page != PageId::NONE && kept.rec < kept.end, "{page}");
         let there = kept.index == index && self.is_away(page);
         there.then_some(AwayPage {
             pool: self,
@@ -176,17 +176,20 @@ impl Pool {
         (end, op): (Lsn, &[u8]),
         room: usize,
     ) {
-        let is_new = !shard.pages.contains_key(&page);
-        let kept = shard.pages.entry(page).or_insert_with(|| Kept {
-            index,
-            rec,
-            end: Lsn::ZERO,
-            room: 0,
-            ops: Vec::new(),
-            redo: None,
-        });
+        if !shard.pages.contains_key(&page) {
+            let nothing = Kept {
+                index,
+                rec,
+                end: Lsn::ZERO,
+                room: 0,
+                ops: Vec::new(),
+                redo: None,
+            };
+            self.keep_new(of, shard, page, nothing);
+        }
+        let kept = shard.pages.get_mut(&page).expect("it was just put there");
         assert_eq!(kept.index, index, "{page} is kept for another index");
-        let before = if is_new { 0 } else { kept.cost_bytes() };
+        let before = kept.cost_bytes();
         kept.push(end, op);
         kept.room += room;
         assert!(kept.room < PAGE_BYTES, "{page}: {} bytes", kept.room);
@@ -194,10 +197,17 @@ impl Pool {
         let more = kept.cost_bytes() - before;
         shard.bytes += more;
         self.changes.bytes.fetch_add(more, Ordering::Relaxed);
-        if is_new {
-            shard.by_age.insert((rec, page));
-            self.changes.pages.fetch_add(1, Ordering::Relaxed);
-        }
+    }
+
+    /// Something is kept for a page for which nothing was.
+    pub(crate) fn keep_new(&self, of: &ShardOf, shard: &mut Shard, page: PageId, kept: Kept) {
+        let (rec, cost) = (kept.rec, kept.cost_bytes());
+        let before = shard.pages.insert(page, kept);
+        assert!(before.is_none(), "{page} has something kept already");
+        shard.by_age.insert((rec, page));
+        shard.bytes += cost;
+        self.changes.bytes.fetch_add(cost, Ordering::Relaxed);
+        self.changes.pages.fetch_add(1, Ordering::Relaxed);
         of.show_oldest(shard);
     }
 
@@ -218,8 +228,8 @@ impl Pool {
             );
             return Err(Error::Corrupt(text));
         }
-        let applied = match kept.redo {
-            Some(least) => self.redo_kept(frame, bytes, kept, least)?,
+        let applied = match &kept.redo {
+            Some(redo) => self.redo_kept(frame, bytes, kept, redo.least)?,
             None => self.apply_to(frame, bytes, kept)?,
         };
         debug_assert!(kept.rec < kept.end, "{page}: {} to {}", kept.rec, kept.end);
@@ -271,6 +281,9 @@ impl Pool {
         if kept.redo.is_some() {
             let before = self.changes.to_redo.fetch_sub(1, Ordering::Relaxed);
             assert!(before > 0, "the redo of {page} was not counted");
+            if before == 1 {
+                self.changes.redo_bytes.store(0, Ordering::Relaxed);
+            }
         }
         of.show_oldest(shard);
     }

@@ -5,9 +5,13 @@
 //! the page, a checkpoint begins no later than the first of these records, and a page that is no
 //! more takes it along. A background sweep ([`Pool::merge_round`]) reads the pages that nobody asks for.
 //!
+//! The records stay where recovery has collected them: all pages share them until the last one is redone, or the
+//! sweep is over; then those that could not be read have copies of theirs.
+//!
 //! What is kept here is whole: a page has not been in memory since the start, so no change of this
 //! life but a TAKE_BACK can follow.
 
+use crate::collected::{Deferred, RedoOf};
 use crate::frame::Frame;
 use crate::kept::{ApplyKept, Kept};
 use crate::pool::Pool;
@@ -16,43 +20,48 @@ use ferrite_sync::atomic::Ordering;
 use ferrite_sync::kill_point;
 use ferrite_types::{Error, IndexId, Lsn, PageId, Result};
 
-/// What one record does to a page: where the record begins and ends, and the operations.
-pub type RedoOps<'a> = (Lsn, Lsn, &'a [u8]);
-
 impl Pool {
     /// How the operations of redo that was put off are applied. The first call counts.
     pub fn set_apply_redo(&self, apply: ApplyKept) {
         let _ = self.changes.apply_redo.set(apply);
     }
 
-    /// The page is redone when it is read. Called by recovery only, for records in the order of the log, none
-    /// of which gives the page its whole content. False: the page is in memory or nowhere, nothing was put off.
+    /// The page is redone when it is read. Called by recovery only, once for a page; no record gives the page
+    /// its whole content. False: the page is in memory or nowhere, nothing was put off.
     pub fn put_off_redo(
         &self,
         (page, index): (PageId, IndexId),
         blob: BlobState,
-        records: &[RedoOps<'_>],
+        redo: RedoOf,
     ) -> bool {
         let changes = &self.changes;
         assert!(changes.apply_redo.get().is_some(), "nobody could apply it");
+        let (rec, end) = redo.span;
+        assert!(rec < end && !redo.nths.is_empty(), "{page}: {rec} to {end}");
         let of = changes.of(page);
         let mut shard = of.shard.lock();
-        let (Some(first), true) = (records.first(), self.is_away(page)) else {
+        if !self.is_away(page) {
             return false;
-        };
-        let is_new = !shard.pages.contains_key(&page);
-        for (start, end, ops) in records {
-            assert!(start < end, "{page}: a record from {start} to {end}");
-            self.keep(of, &mut shard, (page, index), first.0, (*end, ops), 0);
         }
-        let Some(kept) = shard.pages.get_mut(&page).filter(|_| is_new) else {
-            return true;
-        };
-        kept.redo = Some(match blob {
+        let bytes = redo.all.memory_bytes();
+        let least = match blob {
             BlobState::Has(lsn) => lsn,
             BlobState::Old | BlobState::Unknown => Lsn::ZERO,
-        });
+        };
+        let kept = Kept {
+            index,
+            rec,
+            end,
+            room: 0,
+            ops: Vec::new(),
+            redo: Some(Deferred {
+                least,
+                records: Some(redo),
+            }),
+        };
         changes.to_redo.fetch_add(1, Ordering::Relaxed);
+        changes.redo_bytes.store(bytes, Ordering::Relaxed);
+        self.keep_new(of, &mut shard, page, kept);
         true
     }
 
@@ -94,8 +103,14 @@ impl Pool {
             return Err(older_state(frame, least));
         }
         let apply = self.changes.apply_redo.get().ok_or(Error::Interrupted)?;
-        let mut applied = 0;
-        for (end, ops) in kept.each() {
+        // They lie far apart in memory: asked for together, they come together.
+        let records: Vec<(Lsn, &[u8])> = kept.each().collect();
+        let touched = records.iter().filter_map(|(_, ops)| ops.first());
+        std::hint::black_box(touched.fold(0, |all, byte| all ^ byte));
+        let (mut applied, mut last) = (0, Lsn::ZERO);
+        for (end, ops) in records {
+            assert!(last < end, "{page}: a record up to {end} after {last}");
+            last = end;
             if end <= has && !ferrite_sync::mutant!("buffer.current_page_is_old") {
                 continue;
             }
@@ -105,6 +120,7 @@ impl Pool {
             apply(bytes, ops)?;
             applied += 1;
         }
+        assert_eq!(last, kept.end, "the redo of {page} is not whole");
         debug_assert!(frame.index() == crate::page_prefix::index(bytes), "{page}");
         self.changes.redone.inc();
         Ok(applied)

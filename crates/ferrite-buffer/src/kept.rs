@@ -1,6 +1,7 @@
 //! What the change buffer keeps, by page; see `change_buffer` for what it is, its invariants and its
 //! locks.
 
+use crate::collected::Deferred;
 use ferrite_sync::atomic::{AtomicU16, AtomicU64, AtomicUsize, Ordering};
 use ferrite_sync::{Counter, Event, Mutex, OnceLock};
 use ferrite_types::{IndexId, Lsn, PageId, Result, PAGE_BYTES};
@@ -29,8 +30,8 @@ pub(crate) struct Kept {
     pub(crate) room: usize,
     /// Each with its prefix.
     pub(crate) ops: Vec<u8>,
-    /// It is redo that was put off (`deferred`): the LSN that the page on disk has at the least.
-    pub(crate) redo: Option<Lsn>,
+    /// Redo that was put off, before all of `ops`.
+    pub(crate) redo: Option<Deferred>,
 }
 
 impl Kept {
@@ -41,7 +42,8 @@ impl Kept {
     /// The operations in the order of the log, each with the end of its record.
     pub(crate) fn each(&self) -> impl Iterator<Item = (Lsn, &[u8])> {
         let mut rest = self.ops.as_slice();
-        std::iter::from_fn(move || {
+        let redo = self.redo.iter().flat_map(Deferred::each);
+        redo.chain(std::iter::from_fn(move || {
             if rest.is_empty() {
                 return None;
             }
@@ -51,15 +53,30 @@ impl Kept {
             let (op, more) = more.split_at(len as usize);
             rest = more;
             Some((Lsn(end), op))
-        })
+        }))
     }
 
     pub(crate) fn push(&mut self, end: Lsn, op: &[u8]) {
         assert!(self.end < end, "a change at {end} after {}", self.end);
+        self.add_op(end, op);
+        self.end = end;
+    }
+
+    /// The redo that was put off is copied, so that the rest of what it was collected with can go.
+    pub(crate) fn own_redo(&mut self) {
+        let later = std::mem::take(&mut self.ops);
+        let records = self.redo.as_mut().and_then(|redo| redo.records.take());
+        for (end, ops) in records.iter().flat_map(|records| records.each()) {
+            self.add_op(end, ops);
+        }
+        self.ops.extend_from_slice(&later);
+        debug_assert!(self.end > self.rec, "{} to {}", self.rec, self.end);
+    }
+
+    fn add_op(&mut self, end: Lsn, op: &[u8]) {
         self.ops.extend_from_slice(&end.0.to_le_bytes());
         self.ops.extend_from_slice(&(op.len() as u32).to_le_bytes());
         self.ops.extend_from_slice(op);
-        self.end = end;
     }
 }
 
@@ -131,6 +148,8 @@ pub struct ChangeBuffer {
     pub(crate) sweep: Mutex<Vec<PageId>>,
     /// Pages whose redo is put off now.
     pub(crate) to_redo: AtomicUsize,
+    /// Memory of the redo that is put off, in bytes, as long as pages share it.
+    pub(crate) redo_bytes: AtomicUsize,
     pub(crate) bytes: AtomicUsize,
     pub(crate) pages: AtomicUsize,
     /// Per cent of the buffer pool that it may take beside it; 0: nothing is kept any more.
@@ -161,6 +180,7 @@ impl ChangeBuffer {
             apply_redo: OnceLock::new(),
             sweep: Mutex::new(Vec::new()),
             to_redo: AtomicUsize::new(0),
+            redo_bytes: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
             pages: AtomicUsize::new(0),
             percent: AtomicUsize::new(0),
@@ -177,7 +197,7 @@ impl ChangeBuffer {
         &self.shards[page.0 as usize % SHARDS]
     }
 
-    /// Bytes of what is kept now.
+    /// Bytes of what is kept now, without the redo that pages share.
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -194,7 +214,30 @@ impl ChangeBuffer {
 
     /// Memory that it takes in all, in bytes.
     pub fn memory_bytes(&self) -> usize {
-        self.bytes() + self.rooms.memory_bytes() + size_of_val(&*self.shards)
+        let redo = self.redo_bytes.load(Ordering::Relaxed);
+        self.bytes() + redo + self.rooms.memory_bytes() + size_of_val(&*self.shards)
+    }
+
+    /// Do pages share redo that was put off?
+    pub(crate) fn is_shared(&self) -> bool {
+        self.redo_bytes.load(Ordering::Relaxed) > 0
+    }
+
+    /// What pages still share of redo that was put off is copied for each of them, and given back.
+    pub(crate) fn end_sharing(&self) {
+        for of in &self.shards {
+            let mut guard = of.shard.lock();
+            let shard = &mut *guard;
+            let shared = |kept: &&mut Kept| kept.redo.as_ref().is_some_and(Deferred::is_shared);
+            for kept in shard.pages.values_mut().filter(shared) {
+                let before = kept.cost_bytes();
+                kept.own_redo();
+                let more = kept.cost_bytes() - before;
+                shard.bytes += more;
+                self.bytes.fetch_add(more, Ordering::Relaxed);
+            }
+        }
+        self.redo_bytes.store(0, Ordering::Relaxed);
     }
 
     /// Not above any record that is kept; None: nothing is.
@@ -253,5 +296,59 @@ impl ChangeBuffer {
             out.extend(full.map(|(page, _)| *page));
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collected::{CollectedRedo, RedoOf};
+    use ferrite_sync::Arc;
+
+    /// Records of two pages in turn, each of one byte.
+    struct Records(Vec<u8>);
+
+    impl CollectedRedo for Records {
+        fn record(&self, nth: usize) -> (Lsn, &[u8]) {
+            (Lsn(100 + nth as u64), &self.0[nth..=nth])
+        }
+
+        fn memory_bytes(&self) -> usize {
+            self.0.len()
+        }
+    }
+
+    /// The copies come before what was kept since, as the shared records did.
+    #[test]
+    fn redo_that_is_copied_stays_in_the_order_of_the_log() {
+        let all = Arc::new(Records((0..10).collect()));
+        let records = RedoOf {
+            all: all.clone(),
+            nths: 3..7,
+            span: (Lsn(90), Lsn(106)),
+        };
+        let mut kept = Kept {
+            index: IndexId(1),
+            rec: Lsn(90),
+            end: Lsn(106),
+            room: 0,
+            ops: Vec::new(),
+            redo: Some(Deferred {
+                least: Lsn(5),
+                records: Some(records),
+            }),
+        };
+        kept.push(Lsn(200), &[77, 78]);
+        let ops = |kept: &Kept| -> Vec<(Lsn, Vec<u8>)> {
+            kept.each().map(|(end, op)| (end, op.to_vec())).collect()
+        };
+        let shared = ops(&kept);
+        assert_eq!(shared.len(), 5);
+        assert_eq!(shared[0], (Lsn(103), vec![3]));
+        assert_eq!(shared[4], (Lsn(200), vec![77, 78]));
+        kept.own_redo();
+        assert_eq!(Arc::strong_count(&all), 1, "it is shared still");
+        assert_eq!(ops(&kept), shared);
+        assert_eq!(kept.redo.map(|redo| redo.least), Some(Lsn(5)));
     }
 }

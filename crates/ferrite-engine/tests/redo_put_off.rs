@@ -181,23 +181,66 @@ fn writes_beyond_the_budget(disk: &SimStorage) {
     assert!(matches!(closed, Err(Error::Corrupt(_))), "{closed:?}");
 }
 
-#[test]
-fn a_damaged_page_is_missed_by_who_needs_it_alone() {
-    let disk = SimStorage::new(33);
-    crashed(&disk);
-    let engine = open(&disk, no_sweep());
+/// Where the page of row 2000 lies in the store, of a database that crashed then.
+fn crashed_beside_a_page(disk: &SimStorage) -> u64 {
+    crashed(disk);
+    let engine = open(disk, no_sweep());
     let t = engine.dict().open_table("d/t").unwrap();
     let page = t.tree(0).leaf_of(&key(2000)).unwrap();
     let at = t.tree(0).pool().store().directory().get(page).as_location();
     let at = at.expect("it has been read").granule() * 1024;
     drop(t);
-    crash(&disk, 6, engine);
-    let storage = disk.boot();
+    crash(disk, 6, engine);
+    at
+}
+
+/// Writes a granule of the store, and gives what was there.
+fn write_granule(storage: &dyn Storage, at: u64, bytes: &[u8; 1024]) -> [u8; 1024] {
     let file = storage.open("store.0000", OpenMode::ReadWrite, false);
     let file = file.unwrap();
-    file.write_at(&[0xee; 1024], at).unwrap();
+    let mut before = [0; 1024];
+    file.read_at(&mut before, at).unwrap();
+    file.write_at(bytes, at).unwrap();
     file.sync_data().unwrap();
-    drop((file, storage));
+    before
+}
+
+/// When the sweep is over the pages that are left have copies of their redo, and the rest of it is given back.
+#[test]
+fn a_page_that_can_be_read_again_after_the_sweep_is_redone() {
+    let disk = SimStorage::new(35);
+    let at = crashed_beside_a_page(&disk);
+    let storage = Arc::new(disk.boot());
+    let whole = write_granule(&*storage, at, &[0xee; 1024]);
+    let sweeps = Config {
+        manual_background: false,
+        ..no_sweep()
+    };
+    let engine = Engine::open(sweeps, storage.clone(), Arc::new(SilentCallbacks)).unwrap();
+    let t = engine.dict().open_table("d/t").unwrap();
+    let changes = t.tree(0).pool().change_buffer();
+    wait_until("copies of the redo", || {
+        metric(&engine, "recovery_pages_left") == 1 && changes.bytes() > 200
+    });
+    let (own, all) = (changes.bytes(), changes.memory_bytes());
+    let mut s = Session::new(&engine, 0, 1);
+    let read = row(&mut s, &t, 2000);
+    assert!(matches!(read, Err(Error::Corrupt(_))), "{read:?}");
+    write_granule(&*storage, at, &whole);
+    assert_eq!(row(&mut s, &t, 2000), Ok(text(2)));
+    assert_eq!(changes.memory_bytes(), all - own, "more than copies");
+    assert_eq!(metric(&engine, "recovery_pages_left"), 0);
+    s.commit(false).unwrap();
+    check(&engine, &t);
+    drop((s, t));
+    engine.close().unwrap();
+}
+
+#[test]
+fn a_damaged_page_is_missed_by_who_needs_it_alone() {
+    let disk = SimStorage::new(33);
+    let at = crashed_beside_a_page(&disk);
+    write_granule(&disk.boot(), at, &[0xee; 1024]);
     for config in [no_sweep(), config()] {
         let engine = open(&disk, config);
         let t = engine.dict().open_table("d/t").unwrap();

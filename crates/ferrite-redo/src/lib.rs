@@ -22,6 +22,7 @@ mod guess;
 mod log;
 #[cfg(all(test, loom))]
 mod loom_tests;
+mod read_ahead;
 mod reader;
 mod ring;
 mod segments;

@@ -20,6 +20,7 @@ use crate::format::{
     BLOCK, BLOCK_SECTORS, MAX_BODY, PAYLOAD, SECTOR, SECTOR_WORDS,
 };
 use crate::format::{segment_name, HEADER};
+use crate::read_ahead::ReadAhead;
 use crate::segments::Segments;
 use crate::LogRecord;
 use ferrite_io::AlignedBuf;
@@ -84,6 +85,10 @@ struct Sectors<'a> {
     buf: AlignedBuf,
     /// Sector of the first and after the last sector in `buf`.
     have: (u64, u64),
+    /// The sector after the last ones that were read.
+    next: u64,
+    /// While they are read in order.
+    ahead: Option<ReadAhead>,
 }
 
 impl<'a> Sectors<'a> {
@@ -93,6 +98,8 @@ impl<'a> Sectors<'a> {
             segs,
             buf: AlignedBuf::zeroed(bytes),
             have: (0, 0),
+            next: u64::MAX,
+            ahead: None,
         }
     }
 
@@ -107,8 +114,20 @@ impl<'a> Sectors<'a> {
     }
 
     fn load(&mut self, sector: u64) -> Result<bool> {
-        self.have = (0, 0);
         let block_sector = sector - sector % BLOCK_SECTORS as u64;
+        if block_sector != self.next {
+            self.ahead = None;
+        } else if self.ahead.is_none() {
+            let ahead = ReadAhead::start(self.segs, block_sector, self.buf.len());
+            self.ahead = Some(ahead);
+        }
+        self.have = (0, 0);
+        let ahead = self.ahead.as_mut();
+        if let Some(have) = ahead.and_then(|ahead| ahead.take(block_sector, &mut self.buf)) {
+            (self.have, self.next) = (have, have.1);
+            return Ok(true);
+        }
+        self.ahead = None;
         let (segment, offset) = self.segs.geometry().place(block_sector);
         let Some(file) = self.segs.get(segment) else {
             return Ok(false);
@@ -117,6 +136,7 @@ impl<'a> Sectors<'a> {
         let n = left.min(self.buf.len() as u64) as usize;
         file.read_at(&mut self.buf[..n], offset)?;
         self.have = (block_sector, block_sector + (n / SECTOR) as u64);
+        self.next = self.have.1;
         Ok(true)
     }
 

@@ -34,7 +34,7 @@ const ZERO_BYTES: usize = 256 << 10;
 /// belongs to the flusher and the pages.
 const PAUSE_FACTOR: u64 = 3;
 
-type File = Arc<dyn StorageFile>;
+pub(crate) type File = Arc<dyn StorageFile>;
 
 /// See the head of the file.
 pub(crate) struct Segments {

@@ -35,13 +35,13 @@ pub(super) struct Unsettled {
 impl Unsettled {
     /// Also the first fault of a list that cannot be read to its beginning.
     pub(super) fn new(
-        unfinished: HashMap<TxnId, Unfinished>,
+        unfinished: impl IntoIterator<Item = (TxnId, Unfinished)>,
         area: &UndoArea,
     ) -> (Unsettled, Option<Error>) {
         let mut all = Unsettled::default();
         let mut fault = None;
-        for found in unfinished.values() {
-            if let Err(e) = all.add(found, area) {
+        for (_, found) in unfinished {
+            if let Err(e) = all.add(&found, area) {
                 fault.get_or_insert(e);
             }
         }

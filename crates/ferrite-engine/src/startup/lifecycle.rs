@@ -11,6 +11,7 @@ use crate::catalog::dictionary::{Dictionary, NextIds};
 use crate::maintenance::checkpoint::{not_shut_down, EngineState};
 use crate::rows::sort::remove_leftovers;
 use crate::snapshots::{rewind, startup as kept_snapshots};
+use crate::startup::collector::Collector;
 use crate::startup::page_changes::Retained;
 use crate::startup::page_redo::{self, RedoWriter};
 use crate::startup::progress::Progress;
@@ -264,7 +265,7 @@ impl Engine {
         let log_config = Engine::log_config(&config);
         let from = checkpoint.redo_start;
         let limits = config.redo_limits();
-        let mut retained = Retained::new(limits.limit_bytes);
+        let mut collector = Collector::start(Retained::new(limits.limit_bytes));
         let mut progress = Progress::new(callbacks.clone(), from);
         let log = Log::open(storage.clone(), span, log_config, &mut |rec| {
             if log_unreadable {
@@ -272,8 +273,9 @@ impl Engine {
             }
             analysis.visit(&store, &undo_area, &rec)?;
             progress.read_to(rec.end, || Log::guess_end(storage.clone(), from));
-            retained.take(&rec, &analysis.fates)
+            collector.take(&rec, &analysis.fates)
         })?;
+        let retained = collector.finish()?;
         for found in analysis.unfinished.values() {
             undo_area.verify(&found.undo)?;
         }

@@ -7,12 +7,14 @@
 //! Locking: none; one thread fills, then many read.
 
 use crate::log_records::undo;
-use crate::startup::page_fates::PageFates;
+use crate::startup::page_fates::{Hasher, PageFates};
+use ferrite_buffer::CollectedRedo;
 use ferrite_redo::LogRecord;
 use ferrite_store::Store;
 use ferrite_tree::op::{Op, Ops};
 use ferrite_types::format::record_kind;
 use ferrite_types::{Error, IndexId, Lsn, PageId, Result};
+use std::collections::HashMap;
 use std::ops::Range;
 
 /// Bytes that are allocated at a time.
@@ -24,11 +26,31 @@ pub(crate) struct Piece {
     pub page: PageId,
     pub index: IndexId,
     pub start: Lsn,
-    pub end: Lsn,
+    /// Of the record in the log.
+    record_bytes: u32,
     chunk: u32,
     at: u32,
-    len: u32,
-    pub creates: bool,
+    /// The length, and whether it gives the page its whole content.
+    len_creates: u32,
+}
+
+// Millions of them are in memory at a time.
+const _: () = assert!(size_of::<Piece>() == 32);
+
+impl Piece {
+    /// Where the record ends.
+    pub(crate) fn end(&self) -> Lsn {
+        Lsn(self.start.0 + u64::from(self.record_bytes))
+    }
+
+    fn len(&self) -> usize {
+        (self.len_creates >> 1) as usize
+    }
+
+    /// The page has its whole content from this.
+    pub(crate) fn creates(&self) -> bool {
+        self.len_creates & 1 == 1
+    }
 }
 
 /// One operation of a record that is being taken apart.
@@ -40,11 +62,61 @@ struct Part {
     taken: bool,
 }
 
-/// Pieces in the order of the log, then (see [`PageChanges::in_order`]) by page.
+/// What a page lacks.
+pub(crate) struct PagePieces {
+    pub page: PageId,
+    pub index: IndexId,
+    /// Of the order by page: see [`PageChanges::piece`].
+    pub nths: Range<usize>,
+    /// Where the first record begins, and the last one ends.
+    pub span: (Lsn, Lsn),
+    /// Of the operations.
+    pub bytes: usize,
+    /// One of the pieces gives the page its whole content.
+    pub creates: bool,
+}
+
+/// Of a piece that its page does not lack.
+const NOT_MISSING: u32 = u32::MAX;
+
+impl PagePieces {
+    /// Nothing of the piece's page yet.
+    fn none_of(piece: &Piece) -> PagePieces {
+        PagePieces {
+            page: piece.page,
+            index: piece.index,
+            nths: 0..0,
+            span: (piece.start, piece.start),
+            bytes: 0,
+            creates: false,
+        }
+    }
+
+    /// One more, the next in the log.
+    fn count(&mut self, piece: &Piece) {
+        assert!(self.span.1 <= piece.start, "{}: out of order", self.page);
+        debug_assert!(self.page == piece.page, "{} of {}", piece.page, self.page);
+        if self.nths.is_empty() {
+            (self.index, self.span.0) = (piece.index, piece.start);
+        }
+        let of_one = self.index == piece.index || piece.creates();
+        assert!(of_one, "{} is of two indexes", self.page);
+        self.span.1 = piece.end();
+        self.nths.end += 1;
+        self.bytes += piece.len();
+        self.creates |= piece.creates();
+    }
+}
+
+/// Pieces in the order of the log, and (see [`PageChanges::in_order`]) their order by page.
 #[derive(Default)]
 pub(crate) struct PageChanges {
     chunks: Vec<Vec<u8>>,
     pub pieces: Vec<Piece>,
+    /// Places in `pieces`.
+    order: Vec<u32>,
+    /// Memory of all that, once it is in order.
+    total_bytes: usize,
     bytes: usize,
     parts: Vec<Part>,
 }
@@ -62,7 +134,7 @@ impl PageChanges {
         if rec.kind != record_kind::MINI_TXN {
             return Ok(());
         }
-        let last = self.pieces.last().map_or(Lsn::ZERO, |p| p.end);
+        let last = self.pieces.last().map_or(Lsn::ZERO, Piece::end);
         assert!(last <= rec.start, "a record at {} after {last}", rec.start);
         let (_, body) = undo::open_body(rec.body)?;
         self.parts.clear();
@@ -99,12 +171,12 @@ impl PageChanges {
                 page,
                 index: parts[i].index,
                 start: rec.start,
-                end: rec.end,
+                record_bytes: (rec.end.0 - rec.start.0) as u32,
                 chunk,
                 at,
-                len: len as u32,
-                creates: parts[i].creates,
+                len_creates: (len as u32) << 1 | u32::from(parts[i].creates),
             };
+            debug_assert_eq!((piece.end(), piece.len()), (rec.end, len));
             for part in parts[i..].iter_mut().filter(|p| p.page == page) {
                 part.taken = true;
                 self.chunks[chunk as usize].extend_from_slice(&body[part.bytes.clone()]);
@@ -143,15 +215,7 @@ impl PageChanges {
     /// The piece's operations, encoded.
     pub(crate) fn ops_of(&self, piece: &Piece) -> &[u8] {
         let at = piece.at as usize;
-        &self.chunks[piece.chunk as usize][at..at + piece.len as usize]
-    }
-
-    /// Passes over what no page lacks; its memory stays in use.
-    pub(crate) fn keep_missing(&mut self, fates: &PageFates) {
-        let before = self.pieces.len();
-        self.pieces
-            .retain(|p| fates.is_missing(p.page, p.index, p.end));
-        debug_assert!(self.pieces.len() <= before, "of {before} pieces");
+        &self.chunks[piece.chunk as usize][at..at + piece.len()]
     }
 
     /// Throws away what no page lacks, by what is known now; the memory can be used again.
@@ -168,10 +232,10 @@ impl PageChanges {
             assert!(at_chunk <= chunk, "chunk {chunk} after {at_chunk}");
             old[at_chunk..chunk].fill(None);
             at_chunk = chunk;
-            if !fates.is_missing(piece.page, piece.index, piece.end) {
+            if !fates.is_missing(piece.page, piece.index, piece.end()) {
                 continue;
             }
-            let (from, len) = (piece.at as usize, piece.len as usize);
+            let (from, len) = (piece.at as usize, piece.len());
             let bytes = old[chunk].as_ref().map(|c| &c[from..from + len]);
             let bytes = bytes.unwrap_or_else(|| panic!("chunk {chunk} is gone"));
             let fits = |c: &Vec<u8>| c.capacity() - c.len() >= len;
@@ -188,28 +252,95 @@ impl PageChanges {
         assert!(self.memory() <= before, "{} of {before}", self.memory());
     }
 
-    /// Puts the pieces in order by page, those of one page as in the log. Gives the ranges of
-    /// `pieces` of each page, in the order in which the pages lie on disk.
-    pub(crate) fn in_order(&mut self, store: &Store) -> Vec<Range<usize>> {
-        self.pieces.sort_unstable_by_key(|p| (p.page, p.start));
-        let mut pages: Vec<Range<usize>> = Vec::new();
+    /// The nth piece in the order by page.
+    pub(crate) fn piece(&self, nth: usize) -> &Piece {
+        &self.pieces[self.order[nth] as usize]
+    }
+
+    /// Puts what pages lack in order by page, the pieces of one page as in the log. Gives the pages, in the
+    /// order in which they lie on disk.
+    ///
+    /// Counted, not sorted: the pieces are passed over in the order in which they lie in memory.
+    pub(crate) fn in_order(&mut self, store: &Store, fates: &PageFates) -> Vec<PagePieces> {
+        let (mut pages, page_of) = self.count(fates);
         let mut from = 0;
-        for to in 1..=self.pieces.len() {
-            let over = to == self.pieces.len() || self.pieces[to].page != self.pieces[from].page;
-            let torn = ferrite_sync::mutant!("recovery.page_of_two_workers") && to % 3 == 0;
-            if over || torn {
-                pages.push(from..to);
-                from = to;
+        for of in &mut pages {
+            let count = of.nths.len();
+            of.nths = from..from;
+            from += count;
+        }
+        self.order = vec![0; from];
+        for (place, page) in page_of.into_iter().enumerate() {
+            if page != NOT_MISSING {
+                let nths = &mut pages[page as usize].nths;
+                self.order[nths.end] = place as u32;
+                nths.end += 1;
             }
         }
-        let place = |range: &Range<usize>| {
-            let word = store.directory().get(self.pieces[range.start].page);
+        pages.retain(|of| !of.nths.is_empty());
+        if ferrite_sync::mutant!("recovery.page_of_two_workers") {
+            pages = pages.into_iter().flat_map(|of| self.halves(of)).collect();
+        }
+        let place = |of: &PagePieces| {
+            let word = store.directory().get(of.page);
             word.as_location().map_or(0, |at| at.granule() + 1)
         };
         pages.sort_by_cached_key(place);
-        let all: usize = pages.iter().map(Range::len).sum();
-        assert!(all == self.pieces.len(), "{all} pieces of pages");
+        let all: usize = pages.iter().map(|of| of.nths.len()).sum();
+        assert!(all == self.order.len(), "{all} pieces of pages");
+        let chunks: usize = self.chunks.iter().map(Vec::capacity).sum();
+        let pieces = self.pieces.capacity() * size_of::<Piece>();
+        self.total_bytes = chunks + pieces + self.order.capacity() * size_of::<u32>();
         pages
+    }
+
+    /// The pages, with the number of pieces that they lack, and for each piece its page's place among them,
+    /// or [`NOT_MISSING`].
+    fn count(&self, fates: &PageFates) -> (Vec<PagePieces>, Vec<u32>) {
+        let mut places: HashMap<PageId, u32, Hasher> = HashMap::default();
+        let (mut pages, mut fate_of) = (Vec::new(), Vec::new());
+        let mut page_of = Vec::with_capacity(self.pieces.len());
+        for piece in &self.pieces {
+            let place = *places.entry(piece.page).or_insert_with(|| {
+                fate_of.push(fates.of(piece.page));
+                pages.push(PagePieces::none_of(piece));
+                (pages.len() - 1) as u32
+            });
+            let is_missing = fate_of[place as usize].is_missing(piece.index, piece.end());
+            page_of.push(if is_missing { place } else { NOT_MISSING });
+            if is_missing {
+                pages[place as usize].count(piece);
+            }
+        }
+        assert_eq!(page_of.len(), self.pieces.len(), "pieces without a page");
+        (pages, page_of)
+    }
+
+    /// Wrong: see where it is planted.
+    fn halves(&self, of: PagePieces) -> Vec<PagePieces> {
+        assert!(!of.nths.is_empty(), "{} lacks nothing", of.page);
+        let (from, to) = (of.nths.start, of.nths.end);
+        let mid = from + of.nths.len() / 2;
+        if mid == from {
+            return vec![of];
+        }
+        let part = |nths: Range<usize>| {
+            let mut part = PagePieces::none_of(self.piece(nths.start));
+            nths.clone().for_each(|nth| part.count(self.piece(nth)));
+            PagePieces { nths, ..part }
+        };
+        vec![part(from..mid), part(mid..to)]
+    }
+}
+
+impl CollectedRedo for PageChanges {
+    fn record(&self, nth: usize) -> (Lsn, &[u8]) {
+        let piece = self.piece(nth);
+        (piece.end(), self.ops_of(piece))
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.total_bytes
     }
 }
 
@@ -231,23 +362,32 @@ impl Retained {
         }
     }
 
-    /// Takes one record in, unless the memory is full. `fates` knows of the record already.
+    /// Takes one record in. Nothing is taken any more once there was no room.
     ///
     /// # Errors
     /// `Corrupt`: the record cannot be read.
-    pub(crate) fn take(&mut self, rec: &LogRecord<'_>, fates: &PageFates) -> Result<()> {
-        if self.resume_at.is_some() {
-            return Ok(());
+    pub(crate) fn take(&mut self, rec: &LogRecord<'_>) -> Result<()> {
+        debug_assert!(self.resume_at.is_none(), "the memory is full");
+        self.changes.add(rec, &mut |_| true)
+    }
+
+    pub(crate) fn limit_bytes(&self) -> usize {
+        self.limit_bytes
+    }
+
+    /// The memory is full.
+    pub(crate) fn is_full(&self) -> bool {
+        self.changes.memory() > self.limit_bytes
+    }
+
+    /// Makes room, or notes that the next record, at `next`, is not taken. `fates` knows of all records that
+    /// were taken.
+    pub(crate) fn make_room(&mut self, fates: &PageFates, next: Lsn) {
+        self.changes.compact(fates);
+        // Each time a quarter is free again at least: the work is no more than linear.
+        if self.changes.memory() > self.limit_bytes / 4 * 3 {
+            self.resume_at = Some(next);
         }
-        self.changes.add(rec, &mut |_| true)?;
-        if self.changes.memory() > self.limit_bytes {
-            self.changes.compact(fates);
-            // Each time a quarter is free again at least: the work is no more than linear.
-            if self.changes.memory() > self.limit_bytes / 4 * 3 {
-                self.resume_at = Some(rec.end);
-            }
-        }
-        Ok(())
     }
 }
 
@@ -295,7 +435,7 @@ mod tests {
         assert_eq!(pages, [PageId(9), PageId(7)]);
         for piece in &changes.pieces {
             assert!(is_whole(&changes, piece, 2));
-            assert_eq!((piece.start, piece.end), (Lsn(1000), Lsn(2000)));
+            assert_eq!((piece.start, piece.end()), (Lsn(1000), Lsn(2000)));
         }
     }
 
@@ -316,14 +456,16 @@ mod tests {
                     fates.has(PageId(page), Lsn(read * 1000));
                 }
             }
-            retained.take(&record(&body, read), &fates).unwrap();
+            retained.take(&record(&body, read)).unwrap();
+            if retained.is_full() {
+                retained.make_room(&fates, Lsn((read + 1) * 1000));
+            }
             assert!(
                 retained.changes.memory() <= 20_000 + 3 * 100,
                 "without bound"
             );
         }
         assert_eq!(retained.resume_at, Some(Lsn((read + 1) * 1000)));
-        retained.take(&record(&body, read + 1), &fates).unwrap();
         let changes = &retained.changes;
         for (page, from) in [(7, 60), (8, 60), (9, 1)] {
             let pieces = changes.pieces.iter().filter(|p| p.page == PageId(page));

@@ -65,25 +65,50 @@ impl PageFates {
         }
     }
 
+    /// All that is known of the page, for one look at many of its records.
+    pub(crate) fn of(&self, page: PageId) -> FateOf<'_> {
+        let freed = self.freed.get(&page).copied();
+        FateOf {
+            freed: freed.filter(|_| !ferrite_sync::mutant!("recovery.redo_freed_pages")),
+            blob: self.blob(page),
+            dropped: &self.dropped,
+        }
+    }
+
     /// False when the page was freed, or its index dropped, later in the log.
     pub(crate) fn matters(&self, page: PageId, index: IndexId, end: Lsn) -> bool {
-        let freed = self
-            .freed
-            .get(&page)
-            .filter(|_| !ferrite_sync::mutant!("recovery.redo_freed_pages"));
-        freed.is_none_or(|at| *at < end) && self.dropped.get(&index).is_none_or(|at| *at < end)
+        self.of(page).matters(index, end)
     }
 
     /// [`PageFates::matters`], and the page on disk is not known to have it.
     pub(crate) fn is_missing(&self, page: PageId, index: IndexId, end: Lsn) -> bool {
-        let old = ferrite_sync::mutant!("buffer.current_page_is_old");
-        let has = matches!(self.blob(page), BlobState::Has(lsn) if lsn >= end && !old);
-        !has && self.matters(page, index, end)
+        self.of(page).is_missing(index, end)
     }
 
     /// Was a value whose first page that is let go of at that position not freed since?
     pub(crate) fn is_kept(&self, first: PageId, index: IndexId, at: Lsn) -> bool {
         self.freed.get(&first).is_none_or(|freed| *freed < at) && !self.dropped.contains_key(&index)
+    }
+}
+
+/// What happened to one page.
+pub(crate) struct FateOf<'f> {
+    freed: Option<Lsn>,
+    blob: BlobState,
+    dropped: &'f HashMap<IndexId, Lsn, Hasher>,
+}
+
+impl FateOf<'_> {
+    /// False when the page was freed, or its index dropped, later in the log.
+    fn matters(&self, index: IndexId, end: Lsn) -> bool {
+        self.freed.is_none_or(|at| at < end) && self.dropped.get(&index).is_none_or(|at| *at < end)
+    }
+
+    /// [`FateOf::matters`], and the page on disk is not known to have it.
+    pub(crate) fn is_missing(&self, index: IndexId, end: Lsn) -> bool {
+        let old = ferrite_sync::mutant!("buffer.current_page_is_old");
+        let has = matches!(self.blob, BlobState::Has(lsn) if lsn >= end && !old);
+        !has && self.matters(index, end)
     }
 }
 

@@ -14,17 +14,16 @@
 //!
 //! Locking: `state` is a leaf, never held over work.
 
-use crate::startup::page_changes::{PageChanges, Piece, Retained};
+use crate::startup::page_changes::{PageChanges, PagePieces, Retained};
 use crate::startup::page_fates::PageFates;
 use crate::startup::progress::Progress;
 use crate::state::config::RedoLimits;
-use ferrite_buffer::{Pool, RedoOps, RedoStep};
+use ferrite_buffer::{Pool, RedoOf, RedoStep};
 use ferrite_redo::{Log, LogRecord};
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use ferrite_sync::{kill_point, thread, Arc, Condvar, Mutex};
 use ferrite_tree::apply;
 use ferrite_types::{Error, Lsn, Result};
-use std::ops::Range;
 
 /// Between two looks at the clock of who waits, in ms.
 const LOOK_MS: u64 = 500;
@@ -43,8 +42,8 @@ pub(crate) struct Redone {
 
 /// A batch that is being redone.
 struct Batch {
-    changes: PageChanges,
-    pages: Vec<Range<usize>>,
+    changes: Arc<PageChanges>,
+    pages: Vec<PagePieces>,
     /// The next of `pages` that nobody has taken.
     next: AtomicUsize,
 }
@@ -93,11 +92,8 @@ pub(crate) fn run(
 ) -> Result<Redone> {
     assert!(from <= end, "redo from {from} to {end}");
     let Retained {
-        mut changes,
-        resume_at,
-        ..
+        changes, resume_at, ..
     } = first;
-    changes.keep_missing(fates);
     let resume = resume_at.unwrap_or(end);
     if changes.pieces.is_empty() && resume >= end {
         return Ok(Redone::default());
@@ -170,12 +166,13 @@ impl Workers {
         is_last: bool,
         progress: &mut Progress,
     ) -> Result<()> {
-        let first = changes.pieces.iter().map(|p| p.start).min();
+        let first = changes.pieces.first().map(|p| p.start);
         assert!(first.is_none_or(|f| f >= start), "{first:?} before {start}");
         if !ferrite_sync::mutant!("recovery.batch_not_awaited") {
             self.wait(progress)?;
         }
-        let mut pages = changes.in_order(self.shared.pool.store());
+        let mut pages = changes.in_order(self.shared.pool.store(), &self.shared.fates);
+        let changes = Arc::new(changes);
         if is_last {
             self.shared.put_off_all(&changes, &mut pages);
         }
@@ -268,25 +265,22 @@ impl Shared {
     fn redo_batch(&self, batch: &Batch, steps: &mut Vec<RedoStep>) -> Result<()> {
         while !self.stop.load(Ordering::Relaxed) {
             let nth = batch.next.fetch_add(1, Ordering::Relaxed);
-            let Some(range) = batch.pages.get(nth) else {
+            let Some(of) = batch.pages.get(nth) else {
                 return Ok(());
             };
-            let pieces = &batch.changes.pieces[range.clone()];
-            self.redo_page(&batch.changes, pieces, steps)?;
+            self.redo_page(&batch.changes, of, steps)?;
         }
         Ok(())
     }
 
     /// Puts off what can be; the others of `pages` stay. Nobody works on a batch.
-    fn put_off_all(&self, changes: &PageChanges, pages: &mut Vec<Range<usize>>) {
+    fn put_off_all(&self, changes: &Arc<PageChanges>, pages: &mut Vec<PagePieces>) {
         let mut sweep = Vec::with_capacity(pages.len());
         let all = pages.len();
-        pages.retain(|range| {
-            let pieces = &changes.pieces[range.clone()];
-            let bytes: usize = pieces.iter().map(|p| changes.ops_of(p).len()).sum();
-            let stays = bytes > MOST_PUT_OFF_BYTES || !self.put_off(changes, pieces);
+        pages.retain(|of| {
+            let stays = of.bytes > MOST_PUT_OFF_BYTES || !self.put_off(changes, of);
             if !stays {
-                sweep.push(pieces[0].page);
+                sweep.push(of.page);
             }
             stays
         });
@@ -299,41 +293,43 @@ impl Shared {
 
     /// The page is redone when somebody reads it. False: one of its changes gives it its whole
     /// content, or it is in memory.
-    fn put_off(&self, changes: &PageChanges, pieces: &[Piece]) -> bool {
-        if pieces.iter().any(|piece| piece.creates) {
+    fn put_off(&self, changes: &Arc<PageChanges>, of: &PagePieces) -> bool {
+        if of.creates {
             return false;
         }
-        let Piece { page, index, .. } = pieces[0];
-        debug_assert!(pieces.iter().all(|p| p.index == index), "{page} has two");
-        let ops: Vec<RedoOps<'_>> = pieces
-            .iter()
-            .map(|piece| (piece.start, piece.end, changes.ops_of(piece)))
-            .collect();
+        let redo = RedoOf {
+            all: changes.clone(),
+            nths: of.nths.clone(),
+            span: of.span,
+        };
         self.pool
-            .put_off_redo((page, index), self.fates.blob(page), &ops)
+            .put_off_redo((of.page, of.index), self.fates.blob(of.page), redo)
     }
 
     fn redo_page(
         &self,
-        changes: &PageChanges,
-        pieces: &[Piece],
+        changes: &Arc<PageChanges>,
+        of: &PagePieces,
         steps: &mut Vec<RedoStep>,
     ) -> Result<()> {
-        let page = pieces[0].page;
-        debug_assert!(pieces.iter().all(|p| p.page == page), "of another page");
+        let (page, from) = (of.page, of.nths.start);
         steps.clear();
-        steps.extend(pieces.iter().map(|p| RedoStep {
-            start: p.start,
-            end: p.end,
-            creates: p.creates,
+        steps.extend(of.nths.clone().map(|nth| {
+            let p = changes.piece(nth);
+            debug_assert!(p.page == page, "{page} has a piece of {}", p.page);
+            RedoStep {
+                start: p.start,
+                end: p.end(),
+                creates: p.creates(),
+            }
         }));
         let blob = self.fates.blob(page);
         let redone = self.pool.redo(page, blob, steps, &mut |nth, bytes| {
-            apply::apply_all(changes.ops_of(&pieces[nth]), bytes)
+            apply::apply_all(changes.ops_of(changes.piece(from + nth)), bytes)
         });
         let applied = match redone {
             // The database opens without it: statements that need the page fail.
-            Err(Error::Corrupt(_)) if self.put_off(changes, pieces) => 0,
+            Err(Error::Corrupt(_)) if self.put_off(changes, of) => 0,
             other => other?,
         };
         assert!(applied <= steps.len(), "{applied} of {} steps", steps.len());

@@ -16,7 +16,7 @@ use crate::log_records::undo::{self, Opening};
 use crate::log_records::values::decode_values;
 use crate::log_records::xid::{decode_xid, Xid};
 use crate::maintenance::checkpoint::EngineState;
-use crate::startup::page_fates::PageFates;
+use crate::startup::page_fates::{Hasher, PageFates};
 use crate::startup::page_redo::Redone;
 use crate::state::undo_list::{UndoArea, UndoList};
 use ferrite_redo::LogRecord;
@@ -26,6 +26,10 @@ use ferrite_tree::op::Ops;
 use ferrite_types::format::record_kind;
 use ferrite_types::{Error, IndexId, Lsn, OverflowRef, PageId, Result, TableId, TxnId};
 use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// Undo lists that are kept for other transactions, and the most memory of one, in bytes.
+const SPARE_LISTS: usize = 64;
+const SPARE_BYTES: usize = 64 << 10;
 
 /// A transaction found in the log without an end.
 pub(crate) struct Unfinished {
@@ -40,7 +44,9 @@ pub(crate) struct Unfinished {
 /// What the first pass over the log finds.
 pub(crate) struct Analysis {
     map: MapBase,
-    pub unfinished: HashMap<TxnId, Unfinished>,
+    pub unfinished: HashMap<TxnId, Unfinished, Hasher>,
+    /// Empty lists of transactions that ended, to be used again.
+    spare: Vec<UndoList>,
     pub next_txn: TxnId,
     pub next_csn: ferrite_types::Csn,
     /// Above every id that a checkpoint or the log names, of tables that are gone as well.
@@ -89,6 +95,7 @@ impl Analysis {
         Analysis {
             map,
             unfinished,
+            spare: Vec::new(),
             next_txn,
             next_csn: state.next_csn,
             next_ids: state.next_ids,
@@ -176,14 +183,18 @@ impl Analysis {
             return Vec::new();
         };
         found.undo.clear(area);
+        if self.spare.len() < SPARE_LISTS && found.undo.memory_bytes() <= SPARE_BYTES {
+            self.spare.push(found.undo);
+        }
         found.garbage
     }
 
     fn entry_of(&mut self, txn: TxnId) -> &mut Unfinished {
         self.seen(txn);
+        let spare = &mut self.spare;
         self.unfinished.entry(txn).or_insert_with(|| Unfinished {
             exact_at: Lsn::ZERO,
-            undo: UndoList::default(),
+            undo: spare.pop().unwrap_or_default(),
             xid: None,
             garbage: Vec::new(),
         })
