@@ -72,6 +72,7 @@ ENGINES = {
             "dirty_bytes": ("Ferrite_buffer_pool_bytes_dirty",),
             "dirty_pages": ("Ferrite_buffer_pool_pages_dirty",),
             "checkpoint_age": ("Ferrite_checkpoint_age",),
+            "redo_pages_left": ("Ferrite_recovery_pages_left",),
             "log_flushes": ("Ferrite_os_log_fsyncs", "Ferrite_log_flushes"),
             "log_bytes": ("Ferrite_os_log_written", "Ferrite_log_bytes_written"),
         },
