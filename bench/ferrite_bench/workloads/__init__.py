@@ -33,6 +33,7 @@ ORDER = (
     "load",
     "insert-benchmark",
     "bigger-than-memory",
+    "skewed",
     "slow-volume",
     "size-after-churn",
     "recovery-time",
