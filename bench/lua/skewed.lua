@@ -4,6 +4,7 @@ sysbench.cmdline.options = {
    table_size = {"rows of the table", 100000},
    exponent = {"of Zipf's law, below 1", 0.9},
    change = {"update rows instead of reading them", false},
+   mysql_storage_engine = {"engine of the table", "innodb"},
 }
 
 -- The sum of 1/k^s for k up to n: the first terms one by one, the others as an integral.

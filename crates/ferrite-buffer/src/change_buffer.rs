@@ -177,14 +177,7 @@ impl Pool {
         room: usize,
     ) {
         if !shard.pages.contains_key(&page) {
-            let nothing = Kept {
-                index,
-                rec,
-                end: Lsn::ZERO,
-                room: 0,
-                ops: Vec::new(),
-                redo: None,
-            };
+            let nothing = Kept::nothing_of(index, rec);
             self.keep_new(of, shard, page, nothing);
         }
         let kept = shard.pages.get_mut(&page).expect("it was just put there");
@@ -281,9 +274,6 @@ impl Pool {
         if kept.redo.is_some() {
             let before = self.changes.to_redo.fetch_sub(1, Ordering::Relaxed);
             assert!(before > 0, "the redo of {page} was not counted");
-            if before == 1 {
-                self.changes.redo_bytes.store(0, Ordering::Relaxed);
-            }
         }
         of.show_oldest(shard);
     }

@@ -5,20 +5,30 @@
 //! the page, a checkpoint begins no later than the first of these records, and a page that is no
 //! more takes it along. A background sweep ([`Pool::merge_round`]) reads the pages that nobody asks for.
 //!
-//! The records stay where recovery has collected them: all pages share them until the last one is redone, or the
-//! sweep is over; then those that could not be read have copies of theirs.
+//! The records stay where recovery has collected them: all pages share them until the sweep is over; then those that
+//! could not be read get copies of theirs. A page that could not be read already, by the redo at start, has copies from
+//! the beginning: what that was collected with goes before the next batch.
 //!
 //! What is kept here is whole: a page has not been in memory since the start, so no change of this
 //! life but a TAKE_BACK can follow.
 
-use crate::collected::{Deferred, RedoOf};
+use crate::collected::{CollectedRedo, Deferred, RedoOf};
 use crate::frame::Frame;
 use crate::kept::{ApplyKept, Kept};
 use crate::pool::Pool;
 use crate::recover::{older_state, BlobState};
 use ferrite_sync::atomic::Ordering;
-use ferrite_sync::kill_point;
+use ferrite_sync::{kill_point, Arc};
 use ferrite_types::{Error, IndexId, Lsn, PageId, Result};
+
+/// May a page share the records with others?
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Shares {
+    /// Until [`Pool::sweep_in_order`]'s sweep is over: it is told of what they share.
+    All,
+    /// It gets copies.
+    Nothing,
+}
 
 impl Pool {
     /// How the operations of redo that was put off are applied. The first call counts.
@@ -26,13 +36,14 @@ impl Pool {
         let _ = self.changes.apply_redo.set(apply);
     }
 
-    /// The page is redone when it is read. Called by recovery only, once for a page; no record gives the page
-    /// its whole content. False: the page is in memory or nowhere, nothing was put off.
+    /// The page is redone when it is read. Called by recovery only, for records in the order of the log, none of
+    /// which gives the page its whole content. False: the page is in memory or nowhere, nothing was put off.
     pub fn put_off_redo(
         &self,
         (page, index): (PageId, IndexId),
         blob: BlobState,
         redo: RedoOf,
+        shares: Shares,
     ) -> bool {
         let changes = &self.changes;
         assert!(changes.apply_redo.get().is_some(), "nobody could apply it");
@@ -43,34 +54,42 @@ impl Pool {
         if !self.is_away(page) {
             return false;
         }
-        let bytes = redo.all.memory_bytes();
-        let least = match blob {
-            BlobState::Has(lsn) => lsn,
-            BlobState::Old | BlobState::Unknown => Lsn::ZERO,
-        };
-        let kept = Kept {
-            index,
-            rec,
-            end,
-            room: 0,
-            ops: Vec::new(),
-            redo: Some(Deferred {
-                least,
-                records: Some(redo),
-            }),
-        };
-        changes.to_redo.fetch_add(1, Ordering::Relaxed);
-        changes.redo_bytes.store(bytes, Ordering::Relaxed);
-        self.keep_new(of, &mut shard, page, kept);
+        let before = shard.pages.get(&page);
+        if before.is_some() || shares == Shares::Nothing {
+            // It could not be read by the redo of a batch, this one or one before.
+            let shared =
+                before.is_some_and(|kept| kept.redo.as_ref().is_none_or(Deferred::is_shared));
+            assert!(!shared, "{page} is put off after the last batch");
+            for (end, ops) in redo.each() {
+                self.keep(of, &mut shard, (page, index), rec, (end, ops), 0);
+            }
+        } else {
+            let nothing = Kept {
+                end,
+                ..Kept::nothing_of(index, rec)
+            };
+            self.keep_new(of, &mut shard, page, nothing);
+        }
+        let kept = shard.pages.get_mut(&page).expect("it was just put there");
+        if kept.redo.is_none() {
+            let least = match blob {
+                BlobState::Has(lsn) => lsn,
+                BlobState::Old | BlobState::Unknown => Lsn::ZERO,
+            };
+            let records = (kept.ops.is_empty()).then_some(redo);
+            kept.redo = Some(Deferred { least, records });
+            changes.to_redo.fetch_add(1, Ordering::Relaxed);
+        }
         true
     }
 
-    /// The pages that the sweep reads, in this order.
-    pub fn sweep_in_order(&self, mut pages: Vec<PageId>) {
+    /// The pages that the sweep reads, in this order, and what they share.
+    pub fn sweep_in_order(&self, mut pages: Vec<PageId>, shared: Arc<dyn CollectedRedo>) {
         pages.reverse();
         let mut sweep = self.changes.sweep.lock();
         assert!(sweep.is_empty(), "{} pages are left", sweep.len());
         *sweep = pages;
+        *self.changes.shared.lock() = Some(shared);
     }
 
     /// The next pages of the sweep, up to `most`, of those that still have to be redone.

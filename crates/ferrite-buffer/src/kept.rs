@@ -1,9 +1,9 @@
 //! What the change buffer keeps, by page; see `change_buffer` for what it is, its invariants and its
 //! locks.
 
-use crate::collected::Deferred;
+use crate::collected::{CollectedRedo, Deferred};
 use ferrite_sync::atomic::{AtomicU16, AtomicU64, AtomicUsize, Ordering};
-use ferrite_sync::{Counter, Event, Mutex, OnceLock};
+use ferrite_sync::{Arc, Counter, Event, Mutex, OnceLock};
 use ferrite_types::{IndexId, Lsn, PageId, Result, PAGE_BYTES};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,6 +35,18 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
+    /// Before anything is kept of a page of that index, whose first record does not begin before `rec`.
+    pub(crate) fn nothing_of(index: IndexId, rec: Lsn) -> Kept {
+        Kept {
+            index,
+            rec,
+            end: Lsn::ZERO,
+            room: 0,
+            ops: Vec::new(),
+            redo: None,
+        }
+    }
+
     pub(crate) fn cost_bytes(&self) -> usize {
         PAGE_COST_BYTES + self.ops.capacity()
     }
@@ -148,8 +160,9 @@ pub struct ChangeBuffer {
     pub(crate) sweep: Mutex<Vec<PageId>>,
     /// Pages whose redo is put off now.
     pub(crate) to_redo: AtomicUsize,
-    /// Memory of the redo that is put off, in bytes, as long as pages share it.
-    pub(crate) redo_bytes: AtomicUsize,
+    /// The redo that is put off, as long as pages share it: it is given back by who ends the sweep, not by who
+    /// reads the last page.
+    pub(crate) shared: Mutex<Option<Arc<dyn CollectedRedo>>>,
     pub(crate) bytes: AtomicUsize,
     pub(crate) pages: AtomicUsize,
     /// Per cent of the buffer pool that it may take beside it; 0: nothing is kept any more.
@@ -180,7 +193,7 @@ impl ChangeBuffer {
             apply_redo: OnceLock::new(),
             sweep: Mutex::new(Vec::new()),
             to_redo: AtomicUsize::new(0),
-            redo_bytes: AtomicUsize::new(0),
+            shared: Mutex::new(None),
             bytes: AtomicUsize::new(0),
             pages: AtomicUsize::new(0),
             percent: AtomicUsize::new(0),
@@ -214,30 +227,32 @@ impl ChangeBuffer {
 
     /// Memory that it takes in all, in bytes.
     pub fn memory_bytes(&self) -> usize {
-        let redo = self.redo_bytes.load(Ordering::Relaxed);
-        self.bytes() + redo + self.rooms.memory_bytes() + size_of_val(&*self.shards)
+        let shared = self.shared.lock().as_ref().map_or(0, |s| s.memory_bytes());
+        self.bytes() + shared + self.rooms.memory_bytes() + size_of_val(&*self.shards)
     }
 
-    /// Do pages share redo that was put off?
-    pub(crate) fn is_shared(&self) -> bool {
-        self.redo_bytes.load(Ordering::Relaxed) > 0
-    }
-
-    /// What pages still share of redo that was put off is copied for each of them, and given back.
-    pub(crate) fn end_sharing(&self) {
+    /// What pages still share of redo that was put off is copied for each of them, and all of it given back. False:
+    /// they share nothing.
+    pub(crate) fn end_sharing(&self) -> bool {
+        let Some(shared) = self.shared.lock().take() else {
+            return false;
+        };
         for of in &self.shards {
             let mut guard = of.shard.lock();
             let shard = &mut *guard;
-            let shared = |kept: &&mut Kept| kept.redo.as_ref().is_some_and(Deferred::is_shared);
-            for kept in shard.pages.values_mut().filter(shared) {
+            let shares = |kept: &&mut Kept| kept.redo.as_ref().is_some_and(Deferred::is_shared);
+            for kept in shard.pages.values_mut().filter(shares) {
                 let before = kept.cost_bytes();
                 kept.own_redo();
-                let more = kept.cost_bytes() - before;
-                shard.bytes += more;
-                self.bytes.fetch_add(more, Ordering::Relaxed);
+                let after = kept.cost_bytes();
+                shard.bytes = shard.bytes - before + after;
+                self.bytes.fetch_add(after, Ordering::Relaxed);
+                self.bytes.fetch_sub(before, Ordering::Relaxed);
             }
         }
-        self.redo_bytes.store(0, Ordering::Relaxed);
+        debug_assert!(shared.memory_bytes() > 0, "nothing was shared");
+        drop(shared);
+        true
     }
 
     /// Not above any record that is kept; None: nothing is.
@@ -302,8 +317,7 @@ impl ChangeBuffer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collected::{CollectedRedo, RedoOf};
-    use ferrite_sync::Arc;
+    use crate::collected::RedoOf;
 
     /// Records of two pages in turn, each of one byte.
     struct Records(Vec<u8>);
@@ -328,15 +342,12 @@ mod tests {
             span: (Lsn(90), Lsn(106)),
         };
         let mut kept = Kept {
-            index: IndexId(1),
-            rec: Lsn(90),
             end: Lsn(106),
-            room: 0,
-            ops: Vec::new(),
             redo: Some(Deferred {
                 least: Lsn(5),
                 records: Some(records),
             }),
+            ..Kept::nothing_of(IndexId(1), Lsn(90))
         };
         kept.push(Lsn(200), &[77, 78]);
         let ops = |kept: &Kept| -> Vec<(Lsn, Vec<u8>)> {

@@ -73,6 +73,7 @@ pub use access::Keep;
 pub use ahead_state::{misses_here, MissRate};
 pub use change_buffer::AwayPage;
 pub use collected::{CollectedRedo, RedoOf};
+pub use deferred::Shares;
 pub use evict::{is_for_want_of_a_frame, patiently};
 pub use free_frames::Resized;
 pub use guard::{ExclusiveGuard, InnerRef, NewFrame, Node, SharedGuard};

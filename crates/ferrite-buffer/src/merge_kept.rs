@@ -65,8 +65,9 @@ impl Pool {
         if !merging.pages.is_empty() {
             // Pages that recovery has left.
             debug_assert!(merging.pages.len() <= ROUND_PAGES);
-        } else if changes.is_shared() {
-            changes.end_sharing();
+        } else if changes.end_sharing() {
+            // Those that are left follow in the next rounds.
+            debug_assert!(merging.pages.is_empty());
         } else if changes.bytes() > self.change_buffer_limit_bytes() / 4 * 3 {
             changes.fullest(&mut merging.pages);
         } else if changes.oldest().is_some_and(|oldest| oldest < below) {

@@ -66,9 +66,17 @@ fn filled(disk: &SimStorage) {
 /// A crash after every row was updated, to version 2, and none of their pages written. One
 /// transaction is cut off.
 fn crashed(disk: &SimStorage) {
+    crashed_beside_page_of(disk, 0);
+}
+
+/// As [`crashed`]. Gives the place in the store of the page that has row `n`, in bytes.
+fn crashed_beside_page_of(disk: &SimStorage, n: u64) -> u64 {
     filled(disk);
     let engine = open(disk, no_sweep());
     let t = engine.dict().open_table("d/t").unwrap();
+    let page = t.tree(0).leaf_of(&key(n)).unwrap();
+    let at = t.tree(0).pool().store().directory().get(page).as_location();
+    let at = at.expect("it has not been read").granule() * 1024;
     let mut s = Session::new(&engine, 0, 1);
     for n in 0..ROWS {
         update(&mut s, &t, n, &text(1), &text(2)).unwrap();
@@ -84,6 +92,7 @@ fn crashed(disk: &SimStorage) {
     cut.abandon();
     drop((s, t));
     crash(disk, 5, engine);
+    at
 }
 
 fn all(version: u8) -> BTreeMap<u64, Vec<u8>> {
@@ -181,19 +190,6 @@ fn writes_beyond_the_budget(disk: &SimStorage) {
     assert!(matches!(closed, Err(Error::Corrupt(_))), "{closed:?}");
 }
 
-/// Where the page of row 2000 lies in the store, of a database that crashed then.
-fn crashed_beside_a_page(disk: &SimStorage) -> u64 {
-    crashed(disk);
-    let engine = open(disk, no_sweep());
-    let t = engine.dict().open_table("d/t").unwrap();
-    let page = t.tree(0).leaf_of(&key(2000)).unwrap();
-    let at = t.tree(0).pool().store().directory().get(page).as_location();
-    let at = at.expect("it has been read").granule() * 1024;
-    drop(t);
-    crash(disk, 6, engine);
-    at
-}
-
 /// Writes a granule of the store, and gives what was there.
 fn write_granule(storage: &dyn Storage, at: u64, bytes: &[u8; 1024]) -> [u8; 1024] {
     let file = storage.open("store.0000", OpenMode::ReadWrite, false);
@@ -209,7 +205,7 @@ fn write_granule(storage: &dyn Storage, at: u64, bytes: &[u8; 1024]) -> [u8; 102
 #[test]
 fn a_page_that_can_be_read_again_after_the_sweep_is_redone() {
     let disk = SimStorage::new(35);
-    let at = crashed_beside_a_page(&disk);
+    let at = crashed_beside_page_of(&disk, 2000);
     let storage = Arc::new(disk.boot());
     let whole = write_granule(&*storage, at, &[0xee; 1024]);
     let sweeps = Config {
@@ -236,10 +232,36 @@ fn a_page_that_can_be_read_again_after_the_sweep_is_redone() {
     engine.close().unwrap();
 }
 
+/// A page cannot be read, and its records are in many batches: they are kept one after the other.
+#[test]
+fn a_damaged_page_of_many_batches_is_redone_once_it_can_be_read() {
+    let disk = SimStorage::new(36);
+    let at = crashed_beside_page_of(&disk, HOT);
+    let storage = Arc::new(disk.boot());
+    let whole = write_granule(&*storage, at, &[0xee; 1024]);
+    let in_batches = Config {
+        recovery_memory_bytes: 32 << 10,
+        ..no_sweep()
+    };
+    let engine = Engine::open(in_batches, storage.clone(), Arc::new(SilentCallbacks)).unwrap();
+    let t = engine.dict().open_table("d/t").unwrap();
+    let mut s = Session::new(&engine, 0, 1);
+    let read = row(&mut s, &t, HOT);
+    assert!(matches!(read, Err(Error::Corrupt(_))), "{read:?}");
+    let kept = t.tree(0).pool().change_buffer().bytes();
+    assert!(kept > HOT_UPDATES * 20, "{kept} bytes are kept");
+    write_granule(&*storage, at, &whole);
+    assert_eq!(row(&mut s, &t, HOT), Ok(text(2)));
+    s.commit(false).unwrap();
+    check(&engine, &t);
+    drop((s, t));
+    engine.close().unwrap();
+}
+
 #[test]
 fn a_damaged_page_is_missed_by_who_needs_it_alone() {
     let disk = SimStorage::new(33);
-    let at = crashed_beside_a_page(&disk);
+    let at = crashed_beside_page_of(&disk, 2000);
     write_granule(&disk.boot(), at, &[0xee; 1024]);
     for config in [no_sweep(), config()] {
         let engine = open(&disk, config);

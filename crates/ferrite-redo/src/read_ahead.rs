@@ -15,11 +15,11 @@ use std::collections::VecDeque;
 const MOST_READY: usize = 3;
 
 /// Sectors that were read, from the first one up to the second.
-type Piece = ((u64, u64), AlignedBuf);
+type Blocks = ((u64, u64), AlignedBuf);
 
 #[derive(Default)]
 struct State {
-    ready: VecDeque<Piece>,
+    ready: VecDeque<Blocks>,
     spare: Vec<AlignedBuf>,
     /// Nothing more comes, or is wanted.
     over: bool,
@@ -38,37 +38,42 @@ pub(crate) struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// Begins at a sector that begins a block, and reads so many bytes at a time.
-    pub(crate) fn start(segs: &Segments, sector: u64, bytes: usize) -> ReadAhead {
+    /// Begins at a sector that begins a block, reads so many bytes at a time, and ends with the piece that has
+    /// the sector `last`.
+    pub(crate) fn start(segs: &Segments, sector: u64, last: u64, bytes: usize) -> ReadAhead {
         let geometry = segs.geometry();
         let (segment, _) = geometry.place(sector);
-        let files = (segment..segs.ready()).map_while(|s| segs.get(s));
-        ReadAhead::of(files.collect(), geometry, sector, bytes)
+        let end = segs.ready().min(geometry.place(last).0 + 1);
+        let files = (segment..end).map_while(|s| segs.get(s));
+        ReadAhead::of(files.collect(), geometry, (sector, last), bytes)
     }
 
-    /// The sector is in the first of these segments.
-    fn of(files: Vec<File>, geometry: Geometry, sector: u64, bytes: usize) -> ReadAhead {
-        let (_, offset) = geometry.place(sector);
+    /// The first sector is in the first of these segments. Without a thread nothing is read ahead.
+    fn of(
+        files: Vec<File>,
+        geometry: Geometry,
+        (first, last): (u64, u64),
+        bytes: usize,
+    ) -> ReadAhead {
+        debug_assert!(first <= last, "from {first} to {last}");
         let shared = Arc::new(Shared {
             state: Mutex::new(State::default()),
             change: Condvar::new(),
         });
-        let of_thread = shared.clone();
-        let thread = thread::spawn("ferrite-log-rd", move || {
-            let mut begin = (sector, offset);
+        let of_thread = End(shared.clone());
+        let thread = thread::try_spawn("ferrite-log-rd", move || {
+            let mut sector = first;
             for file in files {
-                if !of_thread.read_file(&file, geometry, begin, bytes) {
-                    break;
+                if !of_thread
+                    .0
+                    .read_file(&file, geometry, (sector, last), bytes)
+                {
+                    return;
                 }
-                begin = (geometry.first_sector(geometry.place(begin.0).0 + 1), 0);
+                sector = geometry.first_sector(geometry.place(sector).0 + 1);
             }
-            of_thread.state.lock().over = true;
-            of_thread.change.notify_all();
         });
-        ReadAhead {
-            shared,
-            thread: Some(thread),
-        }
+        ReadAhead { shared, thread }
     }
 
     /// Puts the next piece into `buf`, if it begins with that sector, and gives its first sector and the one
@@ -88,6 +93,16 @@ impl ReadAhead {
     }
 }
 
+/// Nothing more comes once this goes, however the thread ends, or if there is none.
+struct End(Arc<Shared>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.0.state.lock().over = true;
+        self.0.change.notify_all();
+    }
+}
+
 impl Drop for ReadAhead {
     fn drop(&mut self) {
         self.shared.state.lock().over = true;
@@ -99,16 +114,18 @@ impl Drop for ReadAhead {
 }
 
 impl Shared {
-    /// Reads the file from there to its end. False: it cannot be read, or nobody wants more.
+    /// Reads the file from its first sector that is wanted to its end, or to the last that is. False: it cannot be
+    /// read, or nobody wants more.
     fn read_file(
         &self,
         file: &File,
         geometry: Geometry,
-        (mut sector, mut offset): (u64, u64),
+        (mut sector, last): (u64, u64),
         bytes: usize,
     ) -> bool {
+        let (_, mut offset) = geometry.place(sector);
         assert!(offset < geometry.segment_bytes, "{offset} in a segment");
-        while offset < geometry.segment_bytes {
+        while offset < geometry.segment_bytes && sector <= last {
             let Some(buf) = self.buffer() else {
                 return false;
             };
@@ -152,9 +169,10 @@ mod tests {
         for at in 0..10u8 {
             file.write_at(&[at; 4096], u64::from(at) << 12).unwrap();
         }
-        let start = |sector| ReadAhead::of(vec![file.clone()], geometry, sector, 16 << 10);
+        let start =
+            |first, last| ReadAhead::of(vec![file.clone()], geometry, (first, last), 16 << 10);
         let mut buf = AlignedBuf::zeroed(16 << 10);
-        let mut ahead = start(8);
+        let mut ahead = start(8, u64::MAX);
         for (from, to) in [(8, 40), (40, 72), (72, 80)] {
             assert_eq!(ahead.take(from, &mut buf), Some((from, to)));
             let whole = &buf[..(to - from) as usize * SECTOR];
@@ -163,7 +181,11 @@ mod tests {
             assert!(whole.iter().enumerate().all(right), "{from}");
         }
         assert_eq!(ahead.take(80, &mut buf), None);
-        let mut ahead = start(0);
+        let mut ahead = start(0, u64::MAX);
         assert_eq!(ahead.take(8, &mut buf), None);
+        // Nothing is read that is not wanted.
+        let mut ahead = start(0, 31);
+        assert_eq!(ahead.take(0, &mut buf), Some((0, 32)));
+        assert_eq!(ahead.take(32, &mut buf), None);
     }
 }

@@ -13,7 +13,8 @@
 //! there is none, whatever part of the unsynced writes has survived in whatever order: a sector
 //! claims only what a sync had made durable before the sector was built.
 //!
-//! Invariants: never panics on any content of the files. Locking: none of its own.
+//! Invariants: never panics on any content of the files. Locking: none of its own. A thread reads ahead of a
+//! scan (`read_ahead`) and ends with it.
 
 use crate::format::{
     check, le64, parse_envelope, sector_of, sector_start, word_in_sector, Geometry, SectorHeader,
@@ -87,18 +88,21 @@ struct Sectors<'a> {
     have: (u64, u64),
     /// The sector after the last ones that were read.
     next: u64,
+    /// The last one that is asked for.
+    last: u64,
     /// While they are read in order.
     ahead: Option<ReadAhead>,
 }
 
 impl<'a> Sectors<'a> {
-    fn new(segs: &'a Segments) -> Sectors<'a> {
+    fn new(segs: &'a Segments, last: u64) -> Sectors<'a> {
         let bytes = (READ_BYTES as u64).min(segs.geometry().segment_bytes) as usize;
         Sectors {
             segs,
             buf: AlignedBuf::zeroed(bytes),
             have: (0, 0),
             next: u64::MAX,
+            last,
             ahead: None,
         }
     }
@@ -115,19 +119,17 @@ impl<'a> Sectors<'a> {
 
     fn load(&mut self, sector: u64) -> Result<bool> {
         let block_sector = sector - sector % BLOCK_SECTORS as u64;
-        if block_sector != self.next {
-            self.ahead = None;
-        } else if self.ahead.is_none() {
-            let ahead = ReadAhead::start(self.segs, block_sector, self.buf.len());
-            self.ahead = Some(ahead);
-        }
         self.have = (0, 0);
-        let ahead = self.ahead.as_mut();
-        if let Some(have) = ahead.and_then(|ahead| ahead.take(block_sector, &mut self.buf)) {
-            (self.have, self.next) = (have, have.1);
-            return Ok(true);
+        let ahead = self.ahead.take();
+        let in_order = block_sector == self.next && block_sector <= self.last;
+        let bytes = self.buf.len();
+        let start = || ReadAhead::start(self.segs, block_sector, self.last, bytes);
+        if let Some(mut ahead) = in_order.then(|| ahead.unwrap_or_else(start)) {
+            if let Some(have) = ahead.take(block_sector, &mut self.buf) {
+                (self.have, self.next, self.ahead) = (have, have.1, Some(ahead));
+                return Ok(true);
+            }
         }
-        self.ahead = None;
         let (segment, offset) = self.segs.geometry().place(block_sector);
         let Some(file) = self.segs.get(segment) else {
             return Ok(false);
@@ -251,7 +253,7 @@ struct Scan<'a> {
 impl<'a> Scan<'a> {
     fn new(segs: &'a Segments, from: u64, until: u64) -> Result<Scan<'a>> {
         let mut scan = Scan {
-            sectors: Sectors::new(segs),
+            sectors: Sectors::new(segs, sector_of(until)),
             records: Records {
                 geometry: segs.geometry(),
                 bytes: Vec::with_capacity(2 * READ_BYTES),

@@ -5,8 +5,8 @@
 //!
 //! Memory: that of [`Retained`], and a few batches.
 //!
-//! Locking: `retained` > `state`. The thread takes a record apart with `retained` locked; who makes room has
-//! waited until it has nothing to do.
+//! Locking: `retained` and `state`, never both. The thread takes records apart with `retained` locked; who makes
+//! room has waited until it has nothing to do.
 
 use crate::startup::page_changes::Retained;
 use crate::startup::page_fates::PageFates;
@@ -91,8 +91,8 @@ pub(crate) struct Collector {
 
 impl Collector {
     pub(crate) fn start(retained: Retained) -> Collector {
-        // What waits is not much compared with what is retained.
         assert!(retained.resume_at.is_none(), "the memory is full already");
+        // What waits is not much compared with what is retained.
         let batch_bytes = (retained.limit_bytes() / 16).clamp(1, BATCH_BYTES);
         let shared = Arc::new(Shared {
             retained: Mutex::new(retained),

@@ -72,9 +72,13 @@ pub(crate) struct PagePieces {
     pub span: (Lsn, Lsn),
     /// Of the operations.
     pub bytes: usize,
-    /// One of the pieces gives the page its whole content.
-    pub creates: bool,
+    /// It cannot be put off: one of the pieces gives the page its whole content, or they are of two indexes (redo
+    /// will say that they disagree with the page).
+    pub at_once: bool,
 }
+
+/// What it takes for a piece to put them in order by page: its page's place and its own.
+const ORDER_BYTES: usize = 2 * size_of::<u32>();
 
 /// Of a piece that its page does not lack.
 const NOT_MISSING: u32 = u32::MAX;
@@ -88,23 +92,21 @@ impl PagePieces {
             nths: 0..0,
             span: (piece.start, piece.start),
             bytes: 0,
-            creates: false,
+            at_once: false,
         }
     }
 
     /// One more, the next in the log.
-    fn count(&mut self, piece: &Piece) {
+    fn add(&mut self, piece: &Piece) {
         assert!(self.span.1 <= piece.start, "{}: out of order", self.page);
         debug_assert!(self.page == piece.page, "{} of {}", piece.page, self.page);
         if self.nths.is_empty() {
             (self.index, self.span.0) = (piece.index, piece.start);
         }
-        let of_one = self.index == piece.index || piece.creates();
-        assert!(of_one, "{} is of two indexes", self.page);
         self.span.1 = piece.end();
         self.nths.end += 1;
         self.bytes += piece.len();
-        self.creates |= piece.creates();
+        self.at_once |= piece.creates() || self.index != piece.index;
     }
 }
 
@@ -209,7 +211,7 @@ impl PageChanges {
 
     /// Bytes of memory in use.
     pub(crate) fn memory(&self) -> usize {
-        self.bytes + self.pieces.len() * std::mem::size_of::<Piece>()
+        self.bytes + self.pieces.len() * (size_of::<Piece>() + ORDER_BYTES)
     }
 
     /// The piece's operations, encoded.
@@ -262,7 +264,7 @@ impl PageChanges {
     ///
     /// Counted, not sorted: the pieces are passed over in the order in which they lie in memory.
     pub(crate) fn in_order(&mut self, store: &Store, fates: &PageFates) -> Vec<PagePieces> {
-        let (mut pages, page_of) = self.count(fates);
+        let (mut pages, page_of) = self.by_page(fates);
         let mut from = 0;
         for of in &mut pages {
             let count = of.nths.len();
@@ -296,7 +298,7 @@ impl PageChanges {
 
     /// The pages, with the number of pieces that they lack, and for each piece its page's place among them,
     /// or [`NOT_MISSING`].
-    fn count(&self, fates: &PageFates) -> (Vec<PagePieces>, Vec<u32>) {
+    fn by_page(&self, fates: &PageFates) -> (Vec<PagePieces>, Vec<u32>) {
         let mut places: HashMap<PageId, u32, Hasher> = HashMap::default();
         let (mut pages, mut fate_of) = (Vec::new(), Vec::new());
         let mut page_of = Vec::with_capacity(self.pieces.len());
@@ -309,7 +311,7 @@ impl PageChanges {
             let is_missing = fate_of[place as usize].is_missing(piece.index, piece.end());
             page_of.push(if is_missing { place } else { NOT_MISSING });
             if is_missing {
-                pages[place as usize].count(piece);
+                pages[place as usize].add(piece);
             }
         }
         assert_eq!(page_of.len(), self.pieces.len(), "pieces without a page");
@@ -326,7 +328,7 @@ impl PageChanges {
         }
         let part = |nths: Range<usize>| {
             let mut part = PagePieces::none_of(self.piece(nths.start));
-            nths.clone().for_each(|nth| part.count(self.piece(nth)));
+            nths.clone().for_each(|nth| part.add(self.piece(nth)));
             PagePieces { nths, ..part }
         };
         vec![part(from..mid), part(mid..to)]
@@ -362,7 +364,7 @@ impl Retained {
         }
     }
 
-    /// Takes one record in. Nothing is taken any more once there was no room.
+    /// Takes one record in; not after [`Retained::make_room`] has noted that the memory is full.
     ///
     /// # Errors
     /// `Corrupt`: the record cannot be read.

@@ -10,7 +10,8 @@
 //! (`ferrite_buffer`'s module `deferred`). Only pages that get their whole content from the log, that lack a
 //! lot, or that are in memory are redone at once.
 //!
-//! Memory: `limit_bytes` for the first batch, half of it for each of two others.
+//! Memory: `limit_bytes` for the first batch, half of it for each of two others. What is put off stays in memory until
+//! the sweep is over.
 //!
 //! Locking: `state` is a leaf, never held over work.
 
@@ -18,7 +19,7 @@ use crate::startup::page_changes::{PageChanges, PagePieces, Retained};
 use crate::startup::page_fates::PageFates;
 use crate::startup::progress::Progress;
 use crate::state::config::RedoLimits;
-use ferrite_buffer::{Pool, RedoOf, RedoStep};
+use ferrite_buffer::{Pool, RedoOf, RedoStep, Shares};
 use ferrite_redo::{Log, LogRecord};
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use ferrite_sync::{kill_point, thread, Arc, Condvar, Mutex};
@@ -278,7 +279,7 @@ impl Shared {
         let mut sweep = Vec::with_capacity(pages.len());
         let all = pages.len();
         pages.retain(|of| {
-            let stays = of.bytes > MOST_PUT_OFF_BYTES || !self.put_off(changes, of);
+            let stays = of.bytes > MOST_PUT_OFF_BYTES || !self.put_off(changes, of, Shares::All);
             if !stays {
                 sweep.push(of.page);
             }
@@ -288,13 +289,13 @@ impl Shared {
         kill_point!("recovery.redo_put_off");
         self.put_off
             .fetch_add(sweep.len() as u64, Ordering::Relaxed);
-        self.pool.sweep_in_order(sweep);
+        self.pool.sweep_in_order(sweep, changes.clone());
     }
 
     /// The page is redone when somebody reads it. False: one of its changes gives it its whole
     /// content, or it is in memory.
-    fn put_off(&self, changes: &Arc<PageChanges>, of: &PagePieces) -> bool {
-        if of.creates {
+    fn put_off(&self, changes: &Arc<PageChanges>, of: &PagePieces, shares: Shares) -> bool {
+        if of.at_once {
             return false;
         }
         let redo = RedoOf {
@@ -303,7 +304,7 @@ impl Shared {
             span: of.span,
         };
         self.pool
-            .put_off_redo((of.page, of.index), self.fates.blob(of.page), redo)
+            .put_off_redo((of.page, of.index), self.fates.blob(of.page), redo, shares)
     }
 
     fn redo_page(
@@ -329,7 +330,7 @@ impl Shared {
         });
         let applied = match redone {
             // The database opens without it: statements that need the page fail.
-            Err(Error::Corrupt(_)) if self.put_off(changes, of) => 0,
+            Err(Error::Corrupt(_)) if self.put_off(changes, of, Shares::Nothing) => 0,
             other => other?,
         };
         assert!(applied <= steps.len(), "{applied} of {} steps", steps.len());
