@@ -14,7 +14,7 @@ from ferrite_bench.workloads.base import TPS, Bars, Case, Experiment, Setup, Tim
 from ferrite_bench.workloads.common import oltp, oltp_data
 
 CASE = "kill -9 under load"
-KILL_AFTER_S = 3.0
+KILL_AFTER_S = 2.0
 """Seconds of load before the kill, after the load whose speed is measured."""
 SMALL = "kill -9 under load, cache smaller than the data"
 
@@ -87,7 +87,7 @@ def _case(name: str, rows: int, seconds: float, after: float) -> Case:
 
 def _setups(size: Size) -> list[Setup]:
     rows = size.pick(2_000, 200_000, 4_000_000)
-    seconds, after = size.pick(2, 12, 60), size.pick(2, 6, 40)
+    seconds, after = size.pick(2, 5, 60), size.pick(2, 4, 40)
     rounds = size.pick(1, 1, 2)
 
     def setup(word: str, name: str, pool_mb: int) -> Setup:

@@ -9,8 +9,8 @@ from ferrite_bench.workloads.common import oltp_data, simple_case
 
 
 def _setups(size: Size) -> list[Setup]:
-    rows, pool = size.pick((5_000, 32), (400_000, 32), (4_000_000, 48))
-    seconds = size.pick(2, 8, 60)
+    rows, pool = size.pick((5_000, 32), (120_000, 6), (4_000_000, 48))
+    seconds = size.pick(2, 2, 60)
 
     def load(*options: str) -> Sysbench:
         return Sysbench("skewed", 16, seconds, (f"--table-size={rows}", *options), own=True)
