@@ -41,16 +41,9 @@ def _down(session: Session, begin: float, end: float) -> None:
     session.writer.sample(session.place, end, {"tps": 0.0})
 
 
-def _first(seconds: list[dict[str, float]], metric: str, fits: Callable[[float], bool]) -> int | None:
-    """The first second, from 1 on, in which a measure is as it should be."""
-    there = (n for n, sample in enumerate(seconds, 1) if metric in sample and fits(sample[metric]))
-    return next(there, None)
-
-
-def _smooth(seconds: list[dict[str, float]]) -> list[dict[str, float]]:
-    """For each second the mean speed of it and the two that follow."""
-    speeds = [sample.get("tps", 0.0) for sample in seconds]
-    return [{"tps": mean(speeds[n : n + 3])} for n in range(max(len(speeds) - 2, 0))]
+def _first(values: list[float | None], fits: Callable[[float], bool]) -> int | None:
+    """The first second, from 1 on, whose value is as it should be."""
+    return next((n for n, value in enumerate(values, 1) if value is not None and fits(value)), None)
 
 
 def _case(name: str, rows: int, seconds: float, after: float) -> Case:
@@ -73,13 +66,14 @@ def _case(name: str, rows: int, seconds: float, after: float) -> Case:
         outcome = session.load(oltp("oltp_write_only", 16, after, rows, uniform=True))
         session.figure("tps_after_restart", outcome.average("tps"), "1/s")
         # Engines that redo all pages before they answer report no pages that are left.
-        left = any("redo_pages_left" in sample for sample in outcome.seconds)
-        done = _first(outcome.seconds, "redo_pages_left", lambda pages: pages == 0)
-        redone = (loaded + done if done else None) if left else answered
+        left = [sample.get("redo_pages_left") for sample in outcome.seconds]
+        done = _first(left, lambda pages: pages == 0)
+        redone = (loaded + done if done else None) if any(n is not None for n in left) else answered
         session.figure("all_redone", redone, "s", "lower")
         speed = before.average("tps", begin=seconds / 2)
         session.figure("tps_before", speed, "1/s")
-        again = _first(_smooth(outcome.seconds), "tps", lambda tps: tps >= 0.9 * speed)
+        speeds = [sample.get("tps", 0.0) for sample in outcome.seconds]
+        again = _first([mean(speeds[n : n + 3]) for n in range(len(speeds) - 2)], lambda tps: tps >= 0.9 * speed)
         session.figure("as_fast_again", loaded + again if again else None, "s", "lower")
 
     return Case(name, run, seconds + KILL_AFTER_S + after + 6)

@@ -16,7 +16,6 @@ pub trait CollectedRedo: Send + Sync {
 }
 
 /// The redo of one page, in the order of the log.
-#[derive(Clone)]
 pub struct RedoOf {
     /// Where it is.
     pub all: Arc<dyn CollectedRedo>,

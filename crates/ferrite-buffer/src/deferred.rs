@@ -54,32 +54,30 @@ impl Pool {
         if !self.is_away(page) {
             return false;
         }
-        let before = shard.pages.get(&page);
-        if before.is_some() || shares == Shares::Nothing {
-            // It could not be read by the redo of a batch, this one or one before.
-            let shared =
-                before.is_some_and(|kept| kept.redo.as_ref().is_none_or(Deferred::is_shared));
-            assert!(!shared, "{page} is put off after the last batch");
+        if let Some(kept) = shard.pages.get(&page) {
+            // The redo of a batch before could not read it.
+            let copied = kept.redo.as_ref().is_some_and(|r| !r.is_shared());
+            assert!(copied, "{page} is put off after the last batch");
             for (end, ops) in redo.each() {
                 self.keep(of, &mut shard, (page, index), rec, (end, ops), 0);
             }
-        } else {
-            let nothing = Kept {
-                end,
-                ..Kept::nothing_of(index, rec)
-            };
-            self.keep_new(of, &mut shard, page, nothing);
+            return true;
         }
-        let kept = shard.pages.get_mut(&page).expect("it was just put there");
-        if kept.redo.is_none() {
-            let least = match blob {
-                BlobState::Has(lsn) => lsn,
-                BlobState::Old | BlobState::Unknown => Lsn::ZERO,
-            };
-            let records = (kept.ops.is_empty()).then_some(redo);
-            kept.redo = Some(Deferred { least, records });
-            changes.to_redo.fetch_add(1, Ordering::Relaxed);
+        let least = match blob {
+            BlobState::Has(lsn) => lsn,
+            BlobState::Old | BlobState::Unknown => Lsn::ZERO,
+        };
+        let records = Some(redo);
+        let mut kept = Kept {
+            end,
+            redo: Some(Deferred { least, records }),
+            ..Kept::nothing_of(index, rec)
+        };
+        if shares == Shares::Nothing {
+            kept.own_redo();
         }
+        self.keep_new(of, &mut shard, page, kept);
+        changes.to_redo.fetch_add(1, Ordering::Relaxed);
         true
     }
 

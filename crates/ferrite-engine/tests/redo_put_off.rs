@@ -201,61 +201,80 @@ fn write_granule(storage: &dyn Storage, at: u64, bytes: &[u8; 1024]) -> [u8; 102
     before
 }
 
+/// A database that opened although the page of a row could not be read.
+struct Damaged {
+    engine: Arc<Engine>,
+    storage: Arc<dyn Storage>,
+    row: u64,
+    /// What belongs there.
+    granule: (u64, [u8; 1024]),
+}
+
+impl Damaged {
+    fn open(seed: u64, row: u64, config: Config) -> Damaged {
+        let disk = SimStorage::new(seed);
+        let at = crashed_beside_page_of(&disk, row);
+        let storage: Arc<dyn Storage> = Arc::new(disk.boot());
+        let granule = (at, write_granule(&*storage, at, &[0xee; 1024]));
+        let engine = Engine::open(config, storage.clone(), Arc::new(SilentCallbacks)).unwrap();
+        Damaged {
+            engine,
+            storage,
+            row,
+            granule,
+        }
+    }
+
+    /// The page can be read again, and has all of its changes then.
+    fn repair(self) {
+        let t = self.engine.dict().open_table("d/t").unwrap();
+        let mut s = Session::new(&self.engine, 0, 1);
+        let read = row(&mut s, &t, self.row);
+        assert!(matches!(read, Err(Error::Corrupt(_))), "{read:?}");
+        write_granule(&*self.storage, self.granule.0, &self.granule.1);
+        assert_eq!(row(&mut s, &t, self.row), Ok(text(2)));
+        s.commit(false).unwrap();
+        check(&self.engine, &t);
+        drop((s, t));
+        self.engine.close().unwrap();
+    }
+}
+
 /// When the sweep is over the pages that are left have copies of their redo, and the rest of it is given back.
 #[test]
 fn a_page_that_can_be_read_again_after_the_sweep_is_redone() {
-    let disk = SimStorage::new(35);
-    let at = crashed_beside_page_of(&disk, 2000);
-    let storage = Arc::new(disk.boot());
-    let whole = write_granule(&*storage, at, &[0xee; 1024]);
     let sweeps = Config {
         manual_background: false,
         ..no_sweep()
     };
-    let engine = Engine::open(sweeps, storage.clone(), Arc::new(SilentCallbacks)).unwrap();
-    let t = engine.dict().open_table("d/t").unwrap();
+    let damaged = Damaged::open(35, 2000, sweeps);
+    let t = damaged.engine.dict().open_table("d/t").unwrap();
     let changes = t.tree(0).pool().change_buffer();
     wait_until("copies of the redo", || {
-        metric(&engine, "recovery_pages_left") == 1 && changes.bytes() > 200
+        metric(&damaged.engine, "recovery_pages_left") == 1 && changes.bytes() > 200
     });
     let (own, all) = (changes.bytes(), changes.memory_bytes());
-    let mut s = Session::new(&engine, 0, 1);
-    let read = row(&mut s, &t, 2000);
-    assert!(matches!(read, Err(Error::Corrupt(_))), "{read:?}");
-    write_granule(&*storage, at, &whole);
-    assert_eq!(row(&mut s, &t, 2000), Ok(text(2)));
-    assert_eq!(changes.memory_bytes(), all - own, "more than copies");
+    let (engine, pool) = (damaged.engine.clone(), t.tree(0).pool().clone());
+    drop(t);
+    damaged.repair();
+    let left = pool.change_buffer().memory_bytes();
+    assert_eq!(left, all - own, "more than copies");
     assert_eq!(metric(&engine, "recovery_pages_left"), 0);
-    s.commit(false).unwrap();
-    check(&engine, &t);
-    drop((s, t));
-    engine.close().unwrap();
 }
 
 /// A page cannot be read, and its records are in many batches: they are kept one after the other.
 #[test]
 fn a_damaged_page_of_many_batches_is_redone_once_it_can_be_read() {
-    let disk = SimStorage::new(36);
-    let at = crashed_beside_page_of(&disk, HOT);
-    let storage = Arc::new(disk.boot());
-    let whole = write_granule(&*storage, at, &[0xee; 1024]);
     let in_batches = Config {
         recovery_memory_bytes: 32 << 10,
         ..no_sweep()
     };
-    let engine = Engine::open(in_batches, storage.clone(), Arc::new(SilentCallbacks)).unwrap();
-    let t = engine.dict().open_table("d/t").unwrap();
-    let mut s = Session::new(&engine, 0, 1);
-    let read = row(&mut s, &t, HOT);
-    assert!(matches!(read, Err(Error::Corrupt(_))), "{read:?}");
+    let damaged = Damaged::open(36, HOT, in_batches);
+    let t = damaged.engine.dict().open_table("d/t").unwrap();
     let kept = t.tree(0).pool().change_buffer().bytes();
     assert!(kept > HOT_UPDATES * 20, "{kept} bytes are kept");
-    write_granule(&*storage, at, &whole);
-    assert_eq!(row(&mut s, &t, HOT), Ok(text(2)));
-    s.commit(false).unwrap();
-    check(&engine, &t);
-    drop((s, t));
-    engine.close().unwrap();
+    drop(t);
+    damaged.repair();
 }
 
 #[test]

@@ -98,15 +98,13 @@ struct End(Arc<Shared>);
 
 impl Drop for End {
     fn drop(&mut self) {
-        self.0.state.lock().over = true;
-        self.0.change.notify_all();
+        self.0.end();
     }
 }
 
 impl Drop for ReadAhead {
     fn drop(&mut self) {
-        self.shared.state.lock().over = true;
-        self.shared.change.notify_all();
+        self.shared.end();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -114,6 +112,11 @@ impl Drop for ReadAhead {
 }
 
 impl Shared {
+    fn end(&self) {
+        self.state.lock().over = true;
+        self.change.notify_all();
+    }
+
     /// Reads the file from its first sector that is wanted to its end, or to the last that is. False: it cannot be
     /// read, or nobody wants more.
     fn read_file(

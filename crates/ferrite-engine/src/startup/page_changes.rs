@@ -117,8 +117,6 @@ pub(crate) struct PageChanges {
     pub pieces: Vec<Piece>,
     /// Places in `pieces`.
     order: Vec<u32>,
-    /// Memory of all that, once it is in order.
-    total_bytes: usize,
     bytes: usize,
     parts: Vec<Part>,
 }
@@ -290,9 +288,6 @@ impl PageChanges {
         pages.sort_by_cached_key(place);
         let all: usize = pages.iter().map(|of| of.nths.len()).sum();
         assert!(all == self.order.len(), "{all} pieces of pages");
-        let chunks: usize = self.chunks.iter().map(Vec::capacity).sum();
-        let pieces = self.pieces.capacity() * size_of::<Piece>();
-        self.total_bytes = chunks + pieces + self.order.capacity() * size_of::<u32>();
         pages
     }
 
@@ -342,7 +337,9 @@ impl CollectedRedo for PageChanges {
     }
 
     fn memory_bytes(&self) -> usize {
-        self.total_bytes
+        let chunks: usize = self.chunks.iter().map(Vec::capacity).sum();
+        let pieces = self.pieces.capacity() * size_of::<Piece>();
+        chunks + pieces + self.order.capacity() * size_of::<u32>()
     }
 }
 
