@@ -4,10 +4,11 @@
 //! record that does not fit a quarter of it is a panic.
 
 use crate::client::{After, Client};
+use crate::corner::Corner;
 use crate::ddl::create;
 use crate::environment::Environment;
 use crate::model::{TableModel, TableNo, Writes};
-use crate::plan::{Corner, Extra};
+use crate::plan::Extra;
 use crate::rows::Shape;
 use ferrite_engine::{Engine, Table};
 use ferrite_sync::Arc;

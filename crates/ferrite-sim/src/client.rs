@@ -1,11 +1,12 @@
 //! One client: a session of the engine, its transaction as the model sees it, and what errors
 //! mean to it.
 
+use crate::corner::Corner;
 use crate::damage::note_durable;
 use crate::environment::Environment;
 use crate::guarded::Guarded;
 use crate::model::{State, TableNo, Writes, MARKS};
-use crate::plan::{Corner, FaultMode};
+use crate::plan::FaultMode;
 use crate::rows::Row;
 use ferrite_engine::{DupInfo, Engine, Isolation, Session, Table, Xid};
 use ferrite_sync::random::Rng;

@@ -7,8 +7,8 @@
 //! went on into another file: of the log only files are damaged that end before what was known to be
 //! durable when that flush began.
 
+use crate::corner::Corner;
 use crate::environment::{End, Environment};
-use crate::plan::Corner;
 use ferrite_engine::Engine;
 use ferrite_io::sim::FileDamage;
 use ferrite_io::Storage;

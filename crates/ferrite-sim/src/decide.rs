@@ -2,9 +2,9 @@
 //! life; and now and then by two at once, of whom one must find nothing.
 
 use crate::client::Client;
+use crate::corner::Corner;
 use crate::environment::Environment;
 use crate::model::State;
-use crate::plan::Corner;
 use ferrite_engine::{Engine, Xid};
 use ferrite_sync::random::Rng;
 use ferrite_sync::{sim, thread, Arc};

@@ -2,10 +2,10 @@
 //! clients change rows of their parents and children: the server locks only the table itself.
 
 use crate::ddl::{begin, change, choose, create_checked, done, wait_ms};
+use crate::draw_corner;
 use crate::environment::Environment;
 use crate::family::{description, new_foreign, Constraint};
 use crate::model::{Ddl, TableModel, TableNo, Writes, MARKS};
-use crate::plan;
 use crate::rows::{Secondary, Shape};
 use ferrite_engine::{AlterForeign, DdlCaller, Engine, References};
 use ferrite_sync::random::Rng;
@@ -76,7 +76,7 @@ fn new_child(environment: &Arc<Environment>, engine: &Arc<Engine>, rng: &mut Rng
     let Some((parent, there)) = parent else {
         return;
     };
-    let bond = plan::bond(rng, &[shape.clone(), there], 0, 1);
+    let bond = draw_corner::bond(rng, &[shape.clone(), there], 0, 1);
     let table = TableModel {
         constraints: vec![Constraint::new(format!("n{no}_ibfk_1"), parent, &bond)],
         ..TableModel::new(&format!("sim/n{no}"), shape)
@@ -134,7 +134,7 @@ fn constrain(environment: &Arc<Environment>, engine: &Arc<Engine>, rng: &mut Rng
         alter.drop.push(gone.name);
     }
     if alter.drop.is_empty() || rng.chance(1, 3) {
-        let bond = plan::bond(rng, &[shape.clone(), there], 0, 1);
+        let bond = draw_corner::bond(rng, &[shape.clone(), there], 0, 1);
         let stamp = environment.model().new_stamp();
         let added = Constraint {
             // Those that are there are not looked at.

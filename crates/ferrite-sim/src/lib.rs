@@ -2,7 +2,8 @@
 //! with a model that remembers everything. One 64-bit seed is one run.
 //!
 //! # What is where
-//! - `plan`: the random configuration of a run. `rows`: what the tables hold.
+//! - `plan`: the random configuration of a run; `corner`: the one thing that it may be about; `draw`, `draw_corner` and
+//!   `draw_shape` choose. `rows`: what the tables hold.
 //! - `model`: the oracle. `environment`: what outlives a crash.
 //! - `client`, `write`, `read`: what sessions do, and what they must see. `dirty`: reads at READ
 //!   UNCOMMITTED. `bulk`: transactions with very many values out of line. `temporary`: tables of
@@ -27,11 +28,15 @@
 pub mod backup;
 pub mod bulk;
 pub mod client;
+pub mod corner;
 pub mod damage;
 pub mod ddl;
 pub mod ddl_client;
 pub mod decide;
 pub mod dirty;
+pub mod draw;
+pub mod draw_corner;
+pub mod draw_shape;
 pub mod environment;
 pub mod family;
 pub mod foreign;

@@ -4,6 +4,7 @@
 use crate::backup;
 use crate::bulk::bulk_client;
 use crate::client::{reads_may_fail, After, Client};
+use crate::corner::Corner;
 use crate::ddl::{create, create_checked};
 use crate::ddl_client::ddl_client;
 use crate::decide::{decide_all, decider};
@@ -12,7 +13,7 @@ use crate::family::Constraint;
 use crate::kept;
 use crate::kill::killer;
 use crate::model::{Model, TableModel, MARKS};
-use crate::plan::{Corner, Plan};
+use crate::plan::Plan;
 use crate::pool;
 use crate::rows::Shape;
 use crate::verify::{check_all, verify};
@@ -246,7 +247,7 @@ fn run_clients(environment: &Arc<Environment>, engine: &Arc<Engine>, number: u64
         start("ahead", 20, |_, e, seed, _| pool::read_ahead(e, seed));
     }
     if environment.plan.extra.cold {
-        start("cooler", 21, |_, e, seed, _| pool::cooler(e, seed));
+        start("cooler", 21, |w, e, seed, _| pool::cooler(w, e, seed));
     }
     if environment.plan.extra.kills {
         start("killer", 12, |w, e, seed, _| killer(w, e, seed));
@@ -307,7 +308,8 @@ fn transaction(c: &mut Client) {
         operations = 60;
     }
     for _ in 0..operations {
-        if c.environment.plan.extra.corner == Some(Corner::Ranges) {
+        let corner = c.environment.plan.extra.corner;
+        if matches!(corner, Some(Corner::Ranges | Corner::Away)) {
             // Others come between two statements.
             let us = c.rng.below(3000);
             thread::sleep_us(us);

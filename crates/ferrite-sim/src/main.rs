@@ -3,6 +3,7 @@
 mod mutants;
 
 use clap::Parser;
+use ferrite_sim::corner::Corner;
 use ferrite_sim::environment::Tally;
 use ferrite_sim::plan::Plan;
 use ferrite_sim::run::{run, Finished};
@@ -33,9 +34,10 @@ struct Options {
     /// The first seed (otherwise a random one); the others follow it
     #[arg(long, value_name = "S")]
     from: Option<u64>,
-    /// Of the fresh seeds only those that are about foreign keys
-    #[arg(long)]
-    families: bool,
+    /// Of the fresh seeds only those that are about one thing: values, restart, log, ids, ends, torn, moves, ranges, families
+    /// (foreign keys), away (leaves that are not in memory)
+    #[arg(long, value_name = "CORNER")]
+    about: Option<Corner>,
     /// Seeds at the same time
     #[arg(long, value_name = "J", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..))]
     jobs: u64,
@@ -205,8 +207,8 @@ fn many(options: &Options) -> bool {
     }
     let from = Instant::now();
     let stop = AtomicBool::new(false);
-    let families = (first..).filter(|seed| Plan::new(*seed).has_families());
-    let families = Mutex::new(families);
+    let about = |seed: &u64| Plan::new(*seed).extra.corner == options.about;
+    let about = Mutex::new((first..).filter(about));
     work(options.jobs, &sum, &|n| {
         let in_time = time.is_none_or(|t| from.elapsed() < t);
         let wanted = match seeds {
@@ -218,8 +220,8 @@ fn many(options: &Options) -> bool {
             stop.store(true, Ordering::Relaxed);
             return None;
         }
-        let next = || match options.families {
-            true => families.lock().expect("no panic").next(),
+        let next = || match options.about.is_some() {
+            true => about.lock().expect("no panic").next(),
             false => Some(first.wrapping_add(n)),
         };
         (in_time && wanted && !enough).then(next).flatten()

@@ -2,6 +2,7 @@
 //!
 //! Locking: none over a call of the engine.
 
+use crate::corner::Corner;
 use crate::environment::Environment;
 use ferrite_engine::Engine;
 use ferrite_sync::random::Rng;
@@ -25,10 +26,16 @@ pub fn resizer(environment: &Arc<Environment>, engine: &Arc<Engine>, seed: u64) 
 }
 
 /// The tables are smaller than the pool: leaves leave it here, so that entries are put off.
-pub fn cooler(engine: &Arc<Engine>, seed: u64) {
+pub fn cooler(environment: &Arc<Environment>, engine: &Arc<Engine>, seed: u64) {
     let mut rng = Rng::new(seed);
-    for _ in 0..rng.between(20, 120) {
-        thread::sleep_us(rng.below(20_000));
+    let all_the_time = environment.plan.extra.corner == Some(Corner::Away);
+    let (rounds, pause_us) = if all_the_time {
+        (400, 2_000)
+    } else {
+        (120, 20_000)
+    };
+    for _ in 0..rng.between(20, rounds) {
+        thread::sleep_us(rng.below(pause_us));
         // On a full disk nothing gets cold.
         let _ = engine.make_cold();
     }

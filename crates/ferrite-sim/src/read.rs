@@ -5,8 +5,8 @@
 //! and after a scan with gap locks the whole range must stay as it was read.
 
 use crate::client::{After, Client, LockedRange};
+use crate::corner::Corner;
 use crate::model::TableNo;
-use crate::plan::Corner;
 use crate::rows::{describe, pattern, Row, Shape};
 use ferrite_engine::{Cursor, Isolation, ReadMode, SeekMode, Table, WaitMode};
 use ferrite_sync::{sim, Arc};
@@ -26,6 +26,8 @@ pub struct Scan {
     pub start: Start,
     /// Rows to deliver, at most.
     pub limit: u64,
+    /// With locks: of a secondary index only the entries, not their rows.
+    pub only_entries: bool,
 }
 
 /// Where a scan begins.
@@ -98,7 +100,8 @@ impl Client {
         let shape = self.environment.model().table(no).shape.clone();
         let scan = self.some_scan(no, table, shape);
         self.statement();
-        let often = 1 + u64::from(self.environment.plan.extra.corner == Some(Corner::Ranges));
+        let corner = self.environment.plan.extra.corner;
+        let often = 1 + u64::from(matches!(corner, Some(Corner::Ranges | Corner::Away)));
         let locking = self.environment.plan.locking_reads && self.rng.chance(often, 3);
         let (what, result) = if locking {
             ("locking scan", self.locking_scan(&scan))
@@ -145,12 +148,15 @@ impl Client {
         };
         let limits = match self.environment.plan.extra.corner {
             // Others are to find gaps that nobody has locked.
-            Some(Corner::Ranges) => [1, 3, 5, 5],
+            Some(Corner::Ranges | Corner::Away) => [1, 3, 5, 5],
             _ => [1, 5, 60, u64::MAX],
         };
+        // Every change of a row then changes its entry.
+        let covering = self.environment.plan.extra.corner == Some(Corner::Away) && shape.covering;
         Scan {
             no,
             table,
+            only_entries: index_no > 0 && covering && rng.chance(1, 2),
             shape,
             index_no,
             start,
@@ -177,6 +183,7 @@ impl Client {
                     index_no,
                     start,
                     limit,
+                    only_entries: false,
                 })?;
             }
         }
@@ -434,6 +441,9 @@ impl Client {
             return Ok(key);
         }
         assert_eq!(payload, scan.shape.entry_payload(&row), "{place}: row {n}");
+        if scan.only_entries {
+            return Ok(key);
+        }
         match c.fetch_row(self.s()) {
             Ok(full) => {
                 let full = full.payload.to_vec();

@@ -4,10 +4,11 @@
 //! The operator is the simulation's main task: it survives crashes. Everything that a run
 //! does follows from its seed.
 
+use crate::corner::Corner;
 use crate::damage::{damage_a_file, has_long_log, judge, lose_superblock, names_a_place};
 use crate::environment::{End, Environment, Tally};
 use crate::lifecycle::life;
-use crate::plan::{Corner, Extra, FaultMode, Plan};
+use crate::plan::{Extra, FaultMode, Plan};
 use crate::travel::PLACES as TRAVELS;
 use ferrite_io::sim::{Fault, Survival};
 use ferrite_sync::random::Rng;
@@ -212,6 +213,10 @@ fn stalls(corner: Corner, extra: &Extra, rng: &mut Rng) -> Vec<Stall> {
             stall("rollback.one_undone", 4, 5_000),
             stall("commit.visible", 8, 5_000),
         ],
+        Corner::Away => vec![
+            stall("tree.leaf_is_away", 3, 20_000),
+            stall("rollback.one_undone", 4, 5_000),
+        ],
         Corner::Log | Corner::Ids | Corner::Torn | Corner::Moves => Vec::new(),
     };
     for _ in 0..2 {
@@ -275,7 +280,14 @@ fn corner_death(corner: Corner, recovering: bool, rng: &mut Rng) -> Option<Death
         Corner::Families if !recovering && rng.chance(1, 2) => {
             Some(Death::Steps(rng.between(10_000, 150_000)))
         }
-        Corner::Ends | Corner::Torn | Corner::Moves | Corner::Ranges | Corner::Families => None,
+        // Late enough, as well.
+        Corner::Away if !recovering => Some(Death::Steps(rng.between(10_000, 150_000))),
+        Corner::Ends
+        | Corner::Torn
+        | Corner::Moves
+        | Corner::Ranges
+        | Corner::Families
+        | Corner::Away => None,
     }
 }
 

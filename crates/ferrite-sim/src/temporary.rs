@@ -2,9 +2,9 @@
 //! connection and with the life, also when a prepared transaction has changed them.
 
 use crate::client::{After, Client};
+use crate::corner::Corner;
 use crate::ddl::{create, drop_now};
 use crate::model::{TableModel, TableNo};
-use crate::plan::Corner;
 
 impl Client {
     fn own_temporary(&self) -> Vec<TableNo> {

@@ -1,8 +1,8 @@
 //! Statements that change rows, and what they must have met.
 
 use crate::client::{After, Client, LockedRange, Tx};
+use crate::corner::Corner;
 use crate::model::TableNo;
-use crate::plan::Corner;
 use crate::rows::{describe, pattern, Big, Row, Shape};
 use ferrite_engine::{
     Cursor, DupInfo, Entry, Isolation, ReadMode, RowChange, SeekMode, Table, WaitMode,
@@ -125,8 +125,16 @@ impl Client {
     }
 
     /// A row number. In runs about ranges it is often one in a range that this transaction has locked,
-    /// or one just before the last that somebody brought.
+    /// or one just before the last that somebody brought; in runs about leaves that are away one that this
+    /// transaction has changed.
     fn some_row(&mut self, no: TableNo, shape: &Shape) -> u64 {
+        if self.environment.plan.extra.corner == Some(Corner::Away) && self.rng.chance(1, 2) {
+            let own = self.tx.writes.keys().filter(|(table, _)| *table == no);
+            let own: Vec<u64> = own.map(|(_, n)| *n).collect();
+            if !own.is_empty() {
+                return own[self.rng.below(own.len() as u64) as usize];
+            }
+        }
         if self.environment.plan.extra.corner != Some(Corner::Ranges) || self.rng.chance(1, 3) {
             return self.rng.below(shape.keys);
         }

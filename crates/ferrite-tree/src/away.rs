@@ -15,6 +15,7 @@ use crate::tree::{Goal, Tree};
 use crate::{node, op};
 use ferrite_buffer::AwayPage;
 use ferrite_redo::Appended;
+use ferrite_sync::kill_point;
 use ferrite_types::format::record_kind;
 use ferrite_types::{IndexId, PageId, Result, TxnId};
 
@@ -59,6 +60,7 @@ impl Tree {
         if !self.pool.is_away(page) {
             return None;
         }
+        kill_point!("tree.leaf_is_away");
         let away = self.pool.away_page(page, self.index, room)?;
         let pin = self.pool.pin();
         let now = self.path(Goal::Covers(key), &pin, |_| {});
