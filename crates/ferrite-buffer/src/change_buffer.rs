@@ -213,7 +213,7 @@ impl Pool {
         let Some(kept) = shard.pages.get(&page) else {
             return Ok(());
         };
-        if frame.index() != kept.index.0 {
+        if frame.index() != kept.index.0 && !kept.creates() {
             let text = format!(
                 "page {page}: changes of index {} are kept for it, it is of index {}",
                 kept.index,
@@ -260,7 +260,7 @@ impl Pool {
         Ok(count)
     }
 
-    fn forget(&self, of: &ShardOf, shard: &mut Shard, page: PageId) {
+    pub(crate) fn forget(&self, of: &ShardOf, shard: &mut Shard, page: PageId) {
         let Some(kept) = shard.pages.remove(&page) else {
             return;
         };

@@ -23,6 +23,8 @@ pub struct RedoOf {
     pub nths: Range<usize>,
     /// Where the first record begins, and the last one ends.
     pub span: (Lsn, Lsn),
+    /// The first record gives the page its whole content: nothing is read for it.
+    pub creates: bool,
 }
 
 impl RedoOf {
@@ -35,6 +37,8 @@ impl RedoOf {
 pub(crate) struct Deferred {
     /// The LSN that the page on disk has at the least.
     pub(crate) least: Lsn,
+    /// The page gets its whole content from the first record.
+    pub(crate) creates: bool,
     /// None: the page has copies.
     pub(crate) records: Option<RedoOf>,
 }

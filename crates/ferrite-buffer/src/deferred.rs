@@ -9,12 +9,16 @@
 //! could not be read get copies of theirs. A page that could not be read already, by the redo at start, has copies from
 //! the beginning: what that was collected with goes before the next batch.
 //!
+//! A page that gets its whole content from one of the records is made of that and those behind it; nothing is read for
+//! it. It may be nowhere on disk: its directory word says then that it is in the log ([`Location::FROM_LOG`]).
+//!
 //! What is kept here is whole: a page has not been in memory since the start, so no change of this
 //! life but a TAKE_BACK can follow.
 
 use crate::collected::{CollectedRedo, Deferred, RedoOf};
 use crate::frame::Frame;
 use crate::kept::{ApplyKept, Kept};
+use crate::page_prefix;
 use crate::pool::Pool;
 use crate::recover::{older_state, BlobState};
 use ferrite_sync::atomic::Ordering;
@@ -36,8 +40,9 @@ impl Pool {
         let _ = self.changes.apply_redo.set(apply);
     }
 
-    /// The page is redone when it is read. Called by recovery only, for records in the order of the log, none of
-    /// which gives the page its whole content. False: the page is in memory or nowhere, nothing was put off.
+    /// The page is redone when it is read. Called by recovery only, for records in the order of the log, of which no
+    /// other than the first gives the page its whole content. False: the page is in memory, or nowhere and no
+    /// record creates it; nothing was put off.
     pub fn put_off_redo(
         &self,
         (page, index): (PageId, IndexId),
@@ -51,8 +56,15 @@ impl Pool {
         assert!(rec < end && !redo.nths.is_empty(), "{page}: {rec} to {end}");
         let of = changes.of(page);
         let mut shard = of.shard.lock();
+        if redo.creates {
+            self.store.await_log(page);
+        }
         if !self.is_away(page) {
             return false;
+        }
+        if redo.creates {
+            // What the redo of a batch before could not read.
+            self.forget(of, &mut shard, page);
         }
         if let Some(kept) = shard.pages.get(&page) {
             // The redo of a batch before could not read it.
@@ -63,14 +75,23 @@ impl Pool {
             }
             return true;
         }
+        let creates = redo.creates;
         let least = match blob {
-            BlobState::Has(lsn) => lsn,
-            BlobState::Old | BlobState::Unknown => Lsn::ZERO,
+            BlobState::Has(lsn) if !creates => lsn,
+            _ => Lsn::ZERO,
+        };
+        let rec = match creates && ferrite_sync::mutant!("buffer.image_not_held") {
+            true => Lsn(end.0 - 1),
+            false => rec,
         };
         let records = Some(redo);
         let mut kept = Kept {
             end,
-            redo: Some(Deferred { least, records }),
+            redo: Some(Deferred {
+                least,
+                creates,
+                records,
+            }),
             ..Kept::nothing_of(index, rec)
         };
         if shares == Shares::Nothing {
@@ -103,6 +124,41 @@ impl Pool {
                 out.push(page);
             }
         }
+    }
+
+    /// Does the page get its whole content from redo that was put off? It stays so while the caller has claimed
+    /// its directory word.
+    pub(crate) fn comes_from_log(&self, page: PageId) -> bool {
+        if self.changes.pages_to_redo() == 0 {
+            return false;
+        }
+        let shard = self.changes.of(page).shard.lock();
+        shard.pages.get(&page).is_some_and(Kept::creates)
+    }
+
+    /// Makes those of the pages that get their whole content from the log, as far as there are frames at once. Gives the
+    /// number of those that came.
+    pub(crate) fn read_from_log(&self, pages: &[PageId]) -> usize {
+        let mut came = 0;
+        if self.changes.pages_to_redo() == 0 {
+            return came;
+        }
+        for &page in pages {
+            let word = self.store.directory().get(page);
+            let Some(at) = word.as_location().filter(|_| self.comes_from_log(page)) else {
+                continue;
+            };
+            let Some(f) = self.take_frame_at_once() else {
+                break;
+            };
+            if self.begin_load(f, page, at, true) {
+                let filled = self.fill(f, page, at).is_ok();
+                self.end_load(f, page, at, filled);
+                came += usize::from(filled);
+            }
+        }
+        debug_assert!(came <= pages.len(), "{came} of {} pages", pages.len());
+        came
     }
 
     /// What was put off is applied to the bytes of the page, as far as it does not have it. Gives the number
@@ -138,7 +194,14 @@ impl Pool {
             applied += 1;
         }
         assert_eq!(last, kept.end, "the redo of {page} is not whole");
-        debug_assert!(frame.index() == crate::page_prefix::index(bytes), "{page}");
+        if page_prefix::index(bytes) != kept.index.0 {
+            let text = format!(
+                "page {page}: the log does not make it one of index {}",
+                kept.index
+            );
+            return Err(Error::Corrupt(text));
+        }
+        frame.set_index(kept.index.0);
         self.changes.redone.inc();
         Ok(applied)
     }

@@ -51,6 +51,11 @@ impl Kept {
         PAGE_COST_BYTES + self.ops.capacity()
     }
 
+    /// The page gets its whole content from what is kept: its blob, if it has one, is of no use.
+    pub(crate) fn creates(&self) -> bool {
+        self.redo.as_ref().is_some_and(|redo| redo.creates)
+    }
+
     /// The operations in the order of the log, each with the end of its record.
     pub(crate) fn each(&self) -> impl Iterator<Item = (Lsn, &[u8])> {
         let mut rest = self.ops.as_slice();
@@ -340,11 +345,13 @@ mod tests {
             all: all.clone(),
             nths: 3..7,
             span: (Lsn(90), Lsn(106)),
+            creates: false,
         };
         let mut kept = Kept {
             end: Lsn(106),
             redo: Some(Deferred {
                 least: Lsn(5),
+                creates: false,
                 records: Some(records),
             }),
             ..Kept::nothing_of(IndexId(1), Lsn(90))

@@ -19,7 +19,7 @@ use ferrite_sync::epoch::{EpochGuard, Epochs};
 use ferrite_sync::waits::{waiting, Of, Reason};
 use ferrite_sync::{Arc, Condvar, Counter, Mutex, OnceLock};
 use ferrite_types::format::{Codec, Packing};
-use ferrite_types::{Error, IndexId, PageId, Result, PAGE_BYTES};
+use ferrite_types::{Error, IndexId, Lsn, PageId, Result, PAGE_BYTES};
 use std::collections::VecDeque;
 
 /// Sizes of a pool.
@@ -222,7 +222,7 @@ impl Pool {
     /// Reads the page at `at` into a frame. None when somebody was faster.
     fn load(&self, page: PageId, at: Location) -> Result<Option<u32>> {
         assert!(!self.epochs.is_pinned_here(), "a page is read under a pin");
-        assert!(!at.is_none(), "{page} is nowhere");
+        assert!(at != Location::NONE, "{page} is nowhere");
         let f = self.take_frame()?;
         if !self.begin_load(f, page, at, false) {
             return Ok(None);
@@ -239,7 +239,7 @@ impl Pool {
     pub(crate) fn begin_load(&self, f: u32, page: PageId, at: Location, is_ahead: bool) -> bool {
         let frame = self.frame(f);
         frame.latch.exclusive();
-        frame.assign(page, 0, at);
+        frame.assign(page, 0, at.stored());
         if is_ahead {
             frame.set_ahead();
         }
@@ -296,7 +296,7 @@ impl Pool {
     }
 
     /// The loading frame gets its bytes and its kind.
-    fn fill(&self, f: u32, page: PageId, at: Location) -> Result<()> {
+    pub(crate) fn fill(&self, f: u32, page: PageId, at: Location) -> Result<()> {
         self.fill_from(f, page, |bytes| {
             let read = || self.store.read_page(page, at, bytes);
             waiting(Reason::PageRead, Of::Page(page.0), read)
@@ -310,7 +310,6 @@ impl Pool {
         page: PageId,
         read: impl FnOnce(&mut [u8]) -> Result<PageHeader>,
     ) -> Result<()> {
-        self.stats.reads.inc();
         let frame = self.frame(f);
         assert!(
             frame.kind() == Kind::Loading && frame.latch.is_exclusive(),
@@ -318,6 +317,30 @@ impl Pool {
         );
         // SAFETY: kind Loading under the exclusive latch: nobody else looks at the bytes.
         let bytes = unsafe { self.arena.page_mut(f) };
+        if self.comes_from_log(page) {
+            bytes.fill(0);
+            frame.set_lsn(Lsn::ZERO);
+        } else {
+            self.read_to(frame, bytes, read)?;
+        }
+        assert!(!frame.is_dirty(), "{page} is changed while it is read");
+        self.merge_kept(frame, bytes)?;
+        frame.set_kind(kind_of(bytes));
+        if frame.is_dirty() {
+            self.dirty_queue.lock().push_back(f);
+        }
+        Ok(())
+    }
+
+    /// The loading frame gets the bytes of its page's blob.
+    fn read_to(
+        &self,
+        frame: &Frame,
+        bytes: &mut [u8],
+        read: impl FnOnce(&mut [u8]) -> Result<PageHeader>,
+    ) -> Result<()> {
+        let page = frame.page();
+        self.stats.reads.inc();
         let header = read(bytes)?;
         assert!(header.page == page, "{} is read for {page}", header.page);
         if page_prefix::index(bytes) != header.index.0 {
@@ -327,14 +350,8 @@ impl Pool {
                 header.index
             )));
         }
-        assert!(!frame.is_dirty(), "{page} is changed while it is read");
         frame.set_index(header.index.0);
         frame.set_lsn(header.lsn);
-        self.merge_kept(frame, bytes)?;
-        frame.set_kind(kind_of(bytes));
-        if frame.is_dirty() {
-            self.dirty_queue.lock().push_back(f);
-        }
         Ok(())
     }
 }

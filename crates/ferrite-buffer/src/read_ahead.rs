@@ -103,8 +103,9 @@ impl Pool {
     /// Reads the pages of `work.ids` that are on disk, as far as there are frames at once. Gives the number of
     /// those that came.
     pub(crate) fn read_ids(&self, work: &mut Work) -> usize {
+        let made = self.read_from_log(&work.ids);
         self.claim(work);
-        self.read_claimed(work)
+        made + self.read_claimed(work)
     }
 
     /// Ends the reading threads; the caller joins them.
@@ -140,7 +141,8 @@ impl Pool {
         work.claims.clear();
         work.wanted.clear();
         for &page in &work.ids {
-            let Some(at) = self.store.directory().get(page).as_location() else {
+            let word = self.store.directory().get(page);
+            let Some(at) = word.as_location().filter(|at| !at.is_none()) else {
                 continue;
             };
             let Some(frame) = self.take_frame_at_once() else {

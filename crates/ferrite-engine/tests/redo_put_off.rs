@@ -168,6 +168,91 @@ fn a_checkpoint_keeps_what_pages_still_lack() {
     engine.close().unwrap();
 }
 
+/// A crash after a table was made and filled, of which nothing was written.
+fn crashed_unwritten(disk: &SimStorage) {
+    let engine = open(disk, no_sweep());
+    let t = create(&engine, "d/t");
+    let mut s = Session::new(&engine, 0, 1);
+    for n in 0..ROWS {
+        insert(&mut s, &t, n, &text(1)).unwrap();
+    }
+    s.commit(false).unwrap();
+    let mut cut = Session::new(&engine, 0, 2);
+    update(&mut cut, &t, 7, &text(1), &text(4)).unwrap();
+    engine.flush_log();
+    cut.abandon();
+    drop((s, t));
+    crash(disk, 6, engine);
+}
+
+/// Pages that are nowhere on disk are made of the log when they are read. Checkpoints and crashes come while some are not;
+/// nobody gets their ids.
+#[test]
+fn pages_that_are_nowhere_on_disk_come_from_the_log() {
+    let disk = SimStorage::new(37);
+    crashed_unwritten(&disk);
+    let mut rows = all(1);
+    for round in 0..3 {
+        let engine = open(&disk, no_sweep());
+        let left = metric(&engine, "recovery_pages_left");
+        assert!(left > 20, "{left} pages are left");
+        assert!(metric(&engine, "recovery_pages_read") < left);
+        let t = engine.dict().open_table("d/t").unwrap();
+        let mut s = Session::new(&engine, 0, 1);
+        assert_eq!(row(&mut s, &t, 2000), Ok(text(1)));
+        for n in (round * 300)..(round * 300 + 200) {
+            update(&mut s, &t, n, &text(1), &text(5)).unwrap();
+            rows.insert(n, text(5));
+        }
+        for n in (ROWS + round * 100)..(ROWS + round * 100 + 100) {
+            insert(&mut s, &t, n, &text(6)).unwrap();
+            rows.insert(n, text(6));
+        }
+        s.commit(false).unwrap();
+        engine.checkpoint().unwrap();
+        assert!(metric(&engine, "recovery_pages_left") > 10);
+        drop((s, t));
+        crash(&disk, 50 + round, engine);
+    }
+    let engine = open(&disk, config());
+    wait_until("the sweep", || metric(&engine, "recovery_pages_left") == 0);
+    let t = engine.dict().open_table("d/t").unwrap();
+    let mut s = Session::new(&engine, 0, 1);
+    for index in 0..2 {
+        assert_eq!(scan(&mut s, &t, index), rows);
+    }
+    s.commit(false).unwrap();
+    check(&engine, &t);
+    engine.close().unwrap();
+}
+
+/// A table whose pages are nowhere goes, and one with the same name comes.
+#[test]
+fn a_table_of_pages_that_are_nowhere_is_dropped() {
+    let disk = SimStorage::new(38);
+    crashed_unwritten(&disk);
+    let engine = open(&disk, no_sweep());
+    assert!(metric(&engine, "recovery_pages_left") > 20);
+    engine.drop_table("d/t", &CALLER).unwrap();
+    assert_eq!(metric(&engine, "recovery_pages_left"), 0);
+    let t = create(&engine, "d/t");
+    let mut s = Session::new(&engine, 0, 1);
+    for n in 0..500 {
+        insert(&mut s, &t, n, &text(9)).unwrap();
+    }
+    s.commit(false).unwrap();
+    let rows: BTreeMap<u64, Vec<u8>> = (0..500).map(|n| (n, text(9))).collect();
+    drop((s, t));
+    crash(&disk, 60, engine);
+    let engine = open(&disk, no_sweep());
+    let t = engine.dict().open_table("d/t").unwrap();
+    let mut s = Session::new(&engine, 0, 1);
+    assert_eq!(scan(&mut s, &t, 0), rows);
+    s.commit(false).unwrap();
+    check(&engine, &t);
+    engine.close().unwrap();
+}
+
 /// The log cannot get shorter for a damaged page: nobody waits for that.
 fn writes_beyond_the_budget(disk: &SimStorage) {
     let engine = open(disk, config());

@@ -284,6 +284,15 @@ impl Store {
         self.directory.make_word(page);
     }
 
+    /// Recovery: the page, if it is nowhere, exists from here on: it gets its whole content from the log, later.
+    pub fn await_log(&self, page: PageId) {
+        let word = self.directory.make_word(page);
+        let (free, later) = (Word::FREE.0, Word::on_disk(Location::FROM_LOG).0);
+        // Otherwise it is on disk, and its blob is of no use, or in memory.
+        let _ = word.compare_exchange(free, later, Ordering::AcqRel, Ordering::Acquire);
+        debug_assert!(!self.directory.get(page).is_free(), "{page} is unused");
+    }
+
     /// Recovery: the map is complete. Marks the blobs it names; from here on blobs may be
     /// written and freed. No word may be resident yet. Does nothing the second time.
     ///

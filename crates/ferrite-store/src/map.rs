@@ -194,7 +194,7 @@ fn location_of(
     loop {
         let word = dir.get(page);
         let Some(frame) = word.as_frame() else {
-            return word.as_location().unwrap_or(Location::NONE);
+            return word.as_location().map_or(Location::NONE, Location::stored);
         };
         if let Some(home) = home_of(page, frame) {
             debug_assert!(Location::checked(home.raw()).is_some(), "{page}: {home:?}");

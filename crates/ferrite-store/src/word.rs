@@ -6,7 +6,7 @@
 //! Layout of a location: bits 0..40 first unit from the start of the store, bits 40..50 length in
 //! units (never 0), bits 50..53 codec, bits 53..61 mark, bit 61 the unit: a granule of 1 KiB if it
 //! is set, else a block of 4 KiB (written before granules were that small, and read for ever),
-//! bit 62 reserved (zero). Outside of this file there are granules only.
+//! bit 62 zero on disk; in a directory word, alone, it stands for [`Location::FROM_LOG`]. Outside of this file there are granules only.
 //!
 //! The mark is made of the blob's checksum, never 0; 0 stands for none (databases without the
 //! feature). By it a blob that once stood at the place, though it be one of the same page, is
@@ -50,6 +50,10 @@ pub struct Location(u64);
 impl Location {
     /// Nowhere: the page has no blob.
     pub const NONE: Location = Location(0);
+
+    /// Nowhere yet: recovery has put off the page, which gets its whole content from the log. Only in directory
+    /// words; it is as [`Location::NONE`] in all but that the page exists.
+    pub const FROM_LOG: Location = Location(1 << USED_BITS);
 
     /// Panics when a number does not fit its field: the allocator hands out nothing such.
     pub const fn new(granule: u64, granules: u32, codec: Codec) -> Location {
@@ -104,10 +108,19 @@ impl Location {
         sane.then_some(at)
     }
 
-    /// True for [`Location::NONE`].
+    /// True for [`Location::NONE`] and [`Location::FROM_LOG`].
     #[inline]
     pub const fn is_none(self) -> bool {
-        self.0 == 0
+        self.0 & !Location::FROM_LOG.0 == 0
+    }
+
+    /// Where the page is on disk: [`Location::NONE`] for [`Location::FROM_LOG`].
+    #[inline]
+    pub const fn stored(self) -> Location {
+        match self.is_none() {
+            true => Location::NONE,
+            false => self,
+        }
     }
 
     /// Index of the first granule.
@@ -116,7 +129,7 @@ impl Location {
         (self.0 & (MAX_GRANULES - 1)) * self.unit() as u64
     }
 
-    /// Length in granules; 0 only for [`Location::NONE`].
+    /// Length in granules; 0 only for a place that is none.
     #[inline]
     pub const fn granules(self) -> u32 {
         ((self.0 >> LEN_SHIFT) as u32 & ((1 << LEN_BITS) - 1)) * self.unit()
@@ -178,7 +191,7 @@ impl Word {
         Word(RESIDENT | frame as u64)
     }
 
-    /// The page is on disk only. [`Location::NONE`] gives [`Word::FREE`].
+    /// The page is on disk only, or in the log. [`Location::NONE`] gives [`Word::FREE`].
     #[inline]
     pub const fn on_disk(at: Location) -> Word {
         debug_assert!(at.0 & RESIDENT == 0, "a frame is no location");
@@ -201,7 +214,7 @@ impl Word {
         }
     }
 
-    /// Where the page is on disk, if it is there only.
+    /// Where the page is on disk, if it is there only; [`Location::FROM_LOG`] if it is in the log.
     #[inline]
     pub const fn as_location(self) -> Option<Location> {
         if self.0 & RESIDENT == 0 && self.0 != 0 {
@@ -263,6 +276,16 @@ mod tests {
         assert_eq!(w.as_frame(), Some(u32::MAX));
         assert_eq!(w.as_location(), None);
         assert!(Word::on_disk(Location::NONE).is_free());
+    }
+
+    #[test]
+    fn a_page_in_the_log_is_nowhere_on_disk_and_exists() {
+        let w = Word::on_disk(Location::FROM_LOG);
+        assert!(!w.is_free() && w.as_frame().is_none());
+        let at = w.as_location().unwrap();
+        assert!(at.is_none() && at.stored() == Location::NONE);
+        assert_eq!((at.granule(), at.granules()), (0, 0));
+        assert_eq!(Location::checked(at.raw()), None, "never on disk");
     }
 
     #[test]

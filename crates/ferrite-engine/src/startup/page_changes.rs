@@ -67,13 +67,16 @@ pub(crate) struct PagePieces {
     pub page: PageId,
     pub index: IndexId,
     /// Of the order by page: see [`PageChanges::piece`].
-    pub nths: Range<usize>,
-    /// Where the first record begins, and the last one ends.
+    nths: Range<usize>,
+    /// Of these, pieces before the last one that gives the page its whole content: with it they are gone.
+    gone: usize,
+    /// There is one such.
+    pub creates: bool,
+    /// Where the first record of those that are needed begins, and the last one ends.
     pub span: (Lsn, Lsn),
-    /// Of the operations.
+    /// Of their operations.
     pub bytes: usize,
-    /// It cannot be put off: one of the pieces gives the page its whole content, or they are of two indexes (redo
-    /// will say that they disagree with the page).
+    /// It cannot be put off: they are of two indexes (redo will say that they disagree with the page).
     pub at_once: bool,
 }
 
@@ -90,6 +93,8 @@ impl PagePieces {
             page: piece.page,
             index: piece.index,
             nths: 0..0,
+            gone: 0,
+            creates: false,
             span: (piece.start, piece.start),
             bytes: 0,
             at_once: false,
@@ -100,13 +105,21 @@ impl PagePieces {
     fn add(&mut self, piece: &Piece) {
         assert!(self.span.1 <= piece.start, "{}: out of order", self.page);
         debug_assert!(self.page == piece.page, "{} of {}", piece.page, self.page);
-        if self.nths.is_empty() {
+        if self.nths.is_empty() || piece.creates() {
             (self.index, self.span.0) = (piece.index, piece.start);
+            (self.gone, self.bytes, self.at_once) = (self.nths.len(), 0, false);
         }
+        self.creates |= piece.creates();
         self.span.1 = piece.end();
         self.nths.end += 1;
         self.bytes += piece.len();
-        self.at_once |= piece.creates() || self.index != piece.index;
+        self.at_once |= self.index != piece.index;
+    }
+
+    /// Those that are needed, of the order by page: see [`PageChanges::piece`].
+    pub(crate) fn needed(&self) -> Range<usize> {
+        debug_assert!(self.gone < self.nths.len(), "{} needs nothing", self.page);
+        self.nths.start + self.gone..self.nths.end
     }
 }
 

@@ -7,8 +7,7 @@
 //!
 //! The last batch, which most often is the only one, is put off as far as possible: what its pages lack is given
 //! to the buffer pool, which redoes a page when it is read, and sweeps over them behind the start
-//! (`ferrite_buffer`'s module `deferred`). Only pages that get their whole content from the log, that lack a
-//! lot, or that are in memory are redone at once.
+//! (`ferrite_buffer`'s module `deferred`). Only pages that lack a lot, or that are in memory, are redone at once.
 //!
 //! Memory: `limit_bytes` for the first batch, half of it for each of two others. What is put off stays in memory until
 //! the sweep is over.
@@ -292,16 +291,16 @@ impl Shared {
         self.pool.sweep_in_order(sweep, changes.clone());
     }
 
-    /// The page is redone when somebody reads it. False: one of its changes gives it its whole
-    /// content, or it is in memory.
+    /// The page is redone when somebody reads it. False: it is in memory, or what it lacks cannot be put off.
     fn put_off(&self, changes: &Arc<PageChanges>, of: &PagePieces, shares: Shares) -> bool {
         if of.at_once {
             return false;
         }
         let redo = RedoOf {
             all: changes.clone(),
-            nths: of.nths.clone(),
+            nths: of.needed(),
             span: of.span,
+            creates: of.creates,
         };
         self.pool
             .put_off_redo((of.page, of.index), self.fates.blob(of.page), redo, shares)
@@ -313,9 +312,9 @@ impl Shared {
         of: &PagePieces,
         steps: &mut Vec<RedoStep>,
     ) -> Result<()> {
-        let (page, from) = (of.page, of.nths.start);
+        let (page, from) = (of.page, of.needed().start);
         steps.clear();
-        steps.extend(of.nths.clone().map(|nth| {
+        steps.extend(of.needed().map(|nth| {
             let p = changes.piece(nth);
             debug_assert!(p.page == page, "{page} has a piece of {}", p.page);
             RedoStep {

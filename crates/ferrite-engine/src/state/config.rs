@@ -138,7 +138,7 @@ impl Config {
             n => n as usize,
         };
         let limit_bytes = match self.recovery_memory_bytes {
-            0 => (self.buffer_pool_size_bytes / 8 * 3).clamp(32 << 20, 1 << 30) as usize,
+            0 => (self.buffer_pool_size_bytes / 2).clamp(32 << 20, 1 << 30) as usize,
             n => n as usize,
         };
         assert!(threads > 0 && limit_bytes > 0, "nothing to recover with");
