@@ -214,11 +214,8 @@ impl Analysis {
                 let found = self.entry_of(txn);
                 if rec.start >= found.exact_at || ferrite_sync::mutant!("recovery.undo_twice") {
                     found.undo.push(entry);
-                    match found.undo.spill(area) {
-                        // It stays in memory: rolled back, it takes no space on the disk.
-                        Err(Error::DiskFull(_)) => {}
-                        other => other?,
-                    }
+                    // In memory, rolled back, it takes no space on the disk.
+                    found.undo.spill_if_it_goes(area)?;
                 }
             }
             Opening::Undone { txn, left } => {

@@ -131,7 +131,7 @@ impl Config {
         Ok(())
     }
 
-    /// What the redo of pages may use. It is over before the buffer pool is full.
+    /// What the redo of pages may use. What is put off is there until the sweep over the pages is over.
     pub(crate) fn redo_limits(&self) -> RedoLimits {
         let threads = match self.recovery_threads {
             0 => (4 * thread::processors()).clamp(8, 32),

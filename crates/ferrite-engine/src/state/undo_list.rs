@@ -303,12 +303,18 @@ pub(crate) struct UndoList {
     chunks: Vec<Chunk>,
     /// The rest.
     tail: Vec<u8>,
+    /// Bytes of the tail before which it is not spilled, if it need not be: there was no space.
+    spill_again_at: usize,
 }
 
 impl UndoList {
     /// A list from its parts (checkpoint).
     pub(crate) fn from_parts(chunks: Vec<Chunk>, tail: Vec<u8>) -> UndoList {
-        UndoList { chunks, tail }
+        UndoList {
+            chunks,
+            tail,
+            spill_again_at: 0,
+        }
     }
 
     /// Its parts, for a checkpoint.
@@ -357,16 +363,41 @@ impl UndoList {
     /// Moves the older part of the tail into the file.
     ///
     /// # Errors
-    /// `DiskFull`, `Io`: it stays in memory.
+    /// `DiskFull`, `Io`: what could not be moved stays in memory.
     pub(crate) fn spill(&mut self, area: &UndoArea) -> Result<()> {
         let position = self.position();
-        while self.spill_due() && !area.read_only {
-            let chunk = area.write(&self.tail[..CHUNK_BYTES])?;
-            self.chunks.push(chunk);
-            self.tail.drain(..CHUNK_BYTES);
-            assert_eq!(self.position(), position, "undo is lost by spilling it");
+        let (mut moved, mut result) = (0, Ok(()));
+        while self.tail.len() - moved >= SPILL_BYTES && !area.read_only && result.is_ok() {
+            match area.write(&self.tail[moved..moved + CHUNK_BYTES]) {
+                Ok(chunk) => {
+                    self.chunks.push(chunk);
+                    moved += CHUNK_BYTES;
+                }
+                Err(e) => result = Err(e),
+            }
         }
-        Ok(())
+        // All at once: a tail that could not be spilled for long is long.
+        self.tail.drain(..moved);
+        assert_eq!(self.position(), position, "undo is lost by spilling it");
+        result
+    }
+
+    /// The same for a list that may stay in memory: on a full disk it does, and it is tried again when the tail is half as
+    /// long again.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn spill_if_it_goes(&mut self, area: &UndoArea) -> Result<()> {
+        if self.tail.len() < self.spill_again_at {
+            return Ok(());
+        }
+        let result = self.spill(area);
+        let again = result.is_err();
+        self.spill_again_at = if again { self.tail.len() / 2 * 3 } else { 0 };
+        match result {
+            Err(Error::DiskFull(_)) => Ok(()),
+            other => other,
+        }
     }
 
     /// Takes the youngest chunk back into memory; false if there is none.
@@ -436,6 +467,7 @@ impl UndoList {
     /// Forgets everything; keeps a modest buffer for the next transaction.
     pub(crate) fn clear(&mut self, area: &UndoArea) {
         self.tail.clear();
+        self.spill_again_at = 0;
         if self.tail.capacity() > 1 << 20 {
             self.tail = Vec::new();
         }
@@ -545,6 +577,32 @@ mod tests {
         let released = area.begin_checkpoint();
         area.end_checkpoint(released, true);
         assert_eq!(area.bytes(), 0);
+    }
+
+    /// Recovery on a full disk: a list of a million entries is not a million attempts to write a chunk of it.
+    #[test]
+    fn a_list_that_cannot_be_spilled_is_tried_seldom() {
+        let disk = SimStorage::new(3);
+        let area = UndoArea::new(Arc::new(disk.clone()));
+        disk.set_capacity(Some(0));
+        let (mut list, mut attempts, mut before) = (UndoList::default(), 0, 0);
+        for n in 0..20_000 {
+            list.push(&entry(n));
+            list.spill_if_it_goes(&area).unwrap();
+            attempts += usize::from(list.spill_again_at != before);
+            before = list.spill_again_at;
+        }
+        assert!(list.chunks.is_empty() && list.tail.len() > 20 << 20);
+        assert!((2..12).contains(&attempts), "{attempts} attempts");
+        disk.set_capacity(None);
+        let position = list.position();
+        list.spill(&area).unwrap();
+        assert!(list.position() == position && list.tail.len() < SPILL_BYTES);
+        for n in (0..20_000).rev() {
+            let (found, left) = list.last(&area).unwrap().unwrap();
+            assert_eq!(found, &entry(n)[..], "entry {n}");
+            list.drop_last(left);
+        }
     }
 
     #[test]
