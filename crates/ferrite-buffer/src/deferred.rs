@@ -34,6 +34,28 @@ pub enum Shares {
     Nothing,
 }
 
+/// What is kept for a page for which nothing was.
+fn kept_of(index: IndexId, blob: BlobState, redo: RedoOf) -> Kept {
+    let (creates, (rec, end)) = (redo.creates, redo.span);
+    let least = match blob {
+        BlobState::Has(lsn) if !creates => lsn,
+        _ => Lsn::ZERO,
+    };
+    let rec = match creates && ferrite_sync::mutant!("buffer.image_not_held") {
+        true => Lsn(end.0 - 1),
+        false => rec,
+    };
+    Kept {
+        end,
+        redo: Some(Deferred {
+            least,
+            creates,
+            records: Some(redo),
+        }),
+        ..Kept::nothing_of(index, rec)
+    }
+}
+
 impl Pool {
     /// How the operations of redo that was put off are applied. The first call counts.
     pub fn set_apply_redo(&self, apply: ApplyKept) {
@@ -75,25 +97,7 @@ impl Pool {
             }
             return true;
         }
-        let creates = redo.creates;
-        let least = match blob {
-            BlobState::Has(lsn) if !creates => lsn,
-            _ => Lsn::ZERO,
-        };
-        let rec = match creates && ferrite_sync::mutant!("buffer.image_not_held") {
-            true => Lsn(end.0 - 1),
-            false => rec,
-        };
-        let records = Some(redo);
-        let mut kept = Kept {
-            end,
-            redo: Some(Deferred {
-                least,
-                creates,
-                records,
-            }),
-            ..Kept::nothing_of(index, rec)
-        };
+        let mut kept = kept_of(index, blob, redo);
         if shares == Shares::Nothing {
             kept.own_redo();
         }
@@ -136,28 +140,30 @@ impl Pool {
         shard.pages.get(&page).is_some_and(Kept::creates)
     }
 
-    /// Makes those of the pages that get their whole content from the log, as far as there are frames at once. Gives the
-    /// number of those that came.
-    pub(crate) fn read_from_log(&self, pages: &[PageId]) -> usize {
-        let mut came = 0;
+    /// Makes those of the pages that get their whole content from the log, as far as there are frames at once; takes them
+    /// off the list. Gives the number of those that came.
+    pub(crate) fn read_from_log(&self, pages: &mut Vec<PageId>) -> usize {
+        let (all, mut came) = (pages.len(), 0);
         if self.changes.pages_to_redo() == 0 {
             return came;
         }
-        for &page in pages {
+        pages.retain(|&page| {
             let word = self.store.directory().get(page);
             let Some(at) = word.as_location().filter(|_| self.comes_from_log(page)) else {
-                continue;
+                return true;
             };
             let Some(f) = self.take_frame_at_once() else {
-                break;
+                return false;
             };
-            if self.begin_load(f, page, at, true) {
+            kill_point!("buffer.ahead_looked_up");
+            if self.begin_load(f, page, at, false) {
                 let filled = self.fill(f, page, at).is_ok();
                 self.end_load(f, page, at, filled);
                 came += usize::from(filled);
             }
-        }
-        debug_assert!(came <= pages.len(), "{came} of {} pages", pages.len());
+            false
+        });
+        debug_assert!(came + pages.len() <= all, "{came} of {all} pages");
         came
     }
 
@@ -206,3 +212,7 @@ impl Pool {
         Ok(applied)
     }
 }
+
+#[cfg(test)]
+#[path = "deferred_tests.rs"]
+mod tests;

@@ -59,7 +59,7 @@ impl Pool {
         usize::from(on) * room(self.frames.limit()) / 2
     }
 
-    /// Is the page on disk only? A hint.
+    /// Is the page on disk, or in the log, only? A hint.
     #[inline]
     pub fn is_away(&self, page: PageId) -> bool {
         self.store.directory().get(page).as_location().is_some()
@@ -100,10 +100,10 @@ impl Pool {
         }
     }
 
-    /// Reads the pages of `work.ids` that are on disk, as far as there are frames at once. Gives the number of
+    /// Reads the pages of `work.ids` that are on disk or in the log, as far as there are frames at once. Gives the number of
     /// those that came.
     pub(crate) fn read_ids(&self, work: &mut Work) -> usize {
-        let made = self.read_from_log(&work.ids);
+        let made = self.read_from_log(&mut work.ids);
         self.claim(work);
         made + self.read_claimed(work)
     }

@@ -187,7 +187,7 @@ impl Pool {
     fn redo_new(&self, page: PageId, at: Location) -> Result<Option<u32>> {
         let f = self.take_frame()?;
         let frame = self.frame(f);
-        frame.assign(page, 0, at);
+        frame.assign(page, 0, at.stored());
         frame.set_lsn(Lsn::ZERO);
         frame.set_kind(crate::frame::Kind::Leaf);
         if at.is_none() {
@@ -198,6 +198,8 @@ impl Pool {
         let shown = word.compare_exchange(old, new, Ordering::SeqCst, Ordering::SeqCst);
         if shown.is_ok() {
             debug_assert!(!frame.is_dirty(), "{page} is dirty and has no content");
+            // What a batch before could not read. Nobody has the page yet.
+            self.forget_kept(page);
             return Ok(Some(f));
         }
         self.give_back(f);

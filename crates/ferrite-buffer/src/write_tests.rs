@@ -43,7 +43,7 @@ pub(crate) fn pool_of(size_bytes: u64, disk: &SimStorage) -> Arc<Pool> {
 }
 
 /// An inner node without records.
-fn build(bytes: &mut [u8], text: u8) {
+pub(crate) fn build(bytes: &mut [u8], text: u8) {
     bytes[..40].fill(0);
     bytes[0..4].copy_from_slice(&INDEX.0.to_le_bytes());
     bytes[4] = 1;

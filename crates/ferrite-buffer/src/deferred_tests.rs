@@ -1,0 +1,122 @@
+//! Pages that get their whole content from redo that was put off.
+
+use super::*;
+use crate::frame::Kind;
+use crate::write_tests::{build, new_inner, pool_on, INDEX};
+use crate::RedoStep;
+use ferrite_io::sim::SimStorage;
+use ferrite_redo::Appended;
+use ferrite_types::format::record_kind;
+
+/// One record, whose operation makes the page one with that text.
+struct One(Lsn, [u8; 1]);
+
+impl CollectedRedo for One {
+    fn record(&self, nth: usize) -> (Lsn, &[u8]) {
+        assert_eq!(nth, 0, "there is one record");
+        (self.0, &self.1)
+    }
+
+    fn memory_bytes(&self) -> usize {
+        1
+    }
+}
+
+fn redo_of(at: &Appended, text: u8, creates: bool) -> RedoOf {
+    RedoOf {
+        all: Arc::new(One(at.end, [text])),
+        nths: 0..1,
+        span: (at.start, at.end),
+        creates,
+    }
+}
+
+/// A pool, and a record of a page.
+fn pool_in_recovery() -> (Arc<Pool>, Appended) {
+    let pool = pool_on(&SimStorage::new(3));
+    pool.set_apply_redo(Box::new(|page, ops| {
+        build(page, ops[0]);
+        Ok(())
+    }));
+    let at = pool.log().append(record_kind::MINI_TXN, &[b"whole"]);
+    (pool, at)
+}
+
+/// A page that is on disk, and not in memory.
+fn page_on_disk(pool: &Pool) -> PageId {
+    let page = new_inner(pool);
+    pool.flush_all_below(Lsn::MAX).unwrap();
+    let f = pool.store().directory().get(page).as_frame().unwrap();
+    pool.evict_clean(f, Kind::Inner);
+    assert!(pool.is_away(page), "{page} stays in memory");
+    page
+}
+
+fn text_of(pool: &Pool, page: PageId) -> u8 {
+    pool.read_in(page).unwrap();
+    let f = pool.store().directory().get(page).as_frame().unwrap();
+    assert!(pool.frame(f).is_dirty(), "{page} is not to be written");
+    // SAFETY: nobody else uses the pool.
+    unsafe { pool.arena().page(f)[40] }
+}
+
+/// Its blob is not read, and its place is free once.
+#[test]
+fn a_page_on_disk_is_made_of_the_log() {
+    let (pool, _) = pool_in_recovery();
+    let page = page_on_disk(&pool);
+    let at = pool.log().append(record_kind::MINI_TXN, &[b"whole"]);
+    let old = BlobState::Old;
+    assert!(pool.put_off_redo((page, INDEX), old, redo_of(&at, 9, true), Shares::All));
+    let reads = pool.stats.reads.get();
+    assert_eq!(text_of(&pool, page), 9);
+    assert_eq!(pool.stats.reads.get(), reads);
+    assert_eq!(pool.change_buffer().pages(), 0);
+    pool.flush_all_below(Lsn::MAX).unwrap();
+    assert_eq!(pool.check_space(), Ok(()));
+}
+
+/// It exists, and is nowhere: for its index's end, too.
+#[test]
+fn a_page_that_is_nowhere_is_made_of_the_log_or_dropped() {
+    let (pool, at) = pool_in_recovery();
+    let [made, dropped] = [INDEX, IndexId(8)].map(|index| {
+        let page = pool.alloc_page(index);
+        let redo = redo_of(&at, 5, true);
+        assert!(pool.put_off_redo((page, index), BlobState::Old, redo, Shares::All));
+        page
+    });
+    assert_eq!(pool.change_buffer().pages_to_redo(), 2);
+    assert_eq!(pool.drop_index(IndexId(8)), 1);
+    assert!(pool.store().directory().get(dropped).is_free());
+    assert_eq!(text_of(&pool, made), 5);
+    assert_eq!(pool.change_buffer().pages_to_redo(), 0);
+    pool.flush_all_below(Lsn::MAX).unwrap();
+    assert_eq!(pool.check_space(), Ok(()));
+}
+
+/// A batch before could not read it; one that follows makes it, so that what is kept would be kept for ever.
+#[test]
+fn what_could_not_be_read_goes_with_the_page_that_is_made() {
+    let (pool, first) = pool_in_recovery();
+    let page = page_on_disk(&pool);
+    let at = pool.log().append(record_kind::MINI_TXN, &[b"whole"]);
+    let kept = redo_of(&first, 2, false);
+    assert!(pool.put_off_redo((page, INDEX), BlobState::Old, kept, Shares::Nothing));
+    assert_eq!(pool.change_buffer().pages(), 1);
+    pool.redo_from(at.start);
+    let step = RedoStep {
+        start: at.start,
+        end: at.end,
+        creates: true,
+    };
+    let make = &mut |_, bytes: &mut [u8]| {
+        build(bytes, 7);
+        Ok(())
+    };
+    assert_eq!(pool.redo(page, BlobState::Old, &[step], make), Ok(1));
+    assert_eq!(pool.change_buffer().pages(), 0);
+    assert_eq!(text_of(&pool, page), 7);
+    pool.flush_all_below(Lsn::MAX).unwrap();
+    assert_eq!(pool.check_space(), Ok(()));
+}
