@@ -140,8 +140,8 @@ impl Pool {
         shard.pages.get(&page).is_some_and(Kept::creates)
     }
 
-    /// Makes those of the pages that get their whole content from the log, as far as there are frames at once; takes them
-    /// off the list. Gives the number of those that came.
+    /// Makes those of the pages that get their whole content from the log, as far as there are frames at
+    /// once; takes them off the list. Gives the number of those that came.
     pub(crate) fn read_from_log(&self, pages: &mut Vec<PageId>) -> usize {
         let (all, mut came) = (pages.len(), 0);
         if self.changes.pages_to_redo() == 0 {

@@ -20,6 +20,9 @@ const IDLE_PAGES: usize = 64;
 /// Pages of one round for the log's sake.
 const ROUND_PAGES: usize = 1024;
 
+/// Pages of one round of who sweeps beside.
+const SWEEP_PAGES: usize = 64;
+
 /// What one who merges remembers from round to round.
 pub struct Merging {
     work: Work,
@@ -78,6 +81,19 @@ impl Pool {
         debug_assert!(merging.pages.iter().all(|p| *p != PageId::NONE));
         let read = self.read_all(&mut merging.work, &merging.pages);
         (merging.pages.len(), read.err())
+    }
+
+    /// Redoes some of the pages that recovery has left: for threads beside the one that merges, which says what could not
+    /// be read. False: there are none any more, or no page can be written.
+    pub fn sweep_round(&self, merging: &mut Merging) -> bool {
+        if self.writer.disk_full.load(Ordering::Relaxed) {
+            return false;
+        }
+        merging.pages.clear();
+        self.next_of_sweep(SWEEP_PAGES, &mut merging.pages);
+        debug_assert!(merging.pages.len() <= SWEEP_PAGES);
+        let _ = self.read_all(&mut merging.work, &merging.pages);
+        !merging.pages.is_empty()
     }
 
     /// Reads the pages, as far as there are frames at once. Gives the number of those that came.

@@ -100,8 +100,8 @@ impl Pool {
         }
     }
 
-    /// Reads the pages of `work.ids` that are on disk or in the log, as far as there are frames at once. Gives the number of
-    /// those that came.
+    /// Reads the pages of `work.ids` that are on disk or in the log, as far as there are frames at once.
+    /// Gives the number of those that came.
     pub(crate) fn read_ids(&self, work: &mut Work) -> usize {
         let made = self.read_from_log(&mut work.ids);
         self.claim(work);

@@ -6,7 +6,8 @@
 //! Layout of a location: bits 0..40 first unit from the start of the store, bits 40..50 length in
 //! units (never 0), bits 50..53 codec, bits 53..61 mark, bit 61 the unit: a granule of 1 KiB if it
 //! is set, else a block of 4 KiB (written before granules were that small, and read for ever),
-//! bit 62 zero on disk; in a directory word, alone, it stands for [`Location::FROM_LOG`]. Outside of this file there are granules only.
+//! bit 62 zero on disk; in a directory word, alone, it stands for [`Location::FROM_LOG`]. Outside of
+//! this file there are granules only.
 //!
 //! The mark is made of the blob's checksum, never 0; 0 stands for none (databases without the
 //! feature). By it a blob that once stood at the place, though it be one of the same page, is

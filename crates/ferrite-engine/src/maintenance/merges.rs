@@ -1,12 +1,15 @@
 //! The thread that empties the change buffer in time, and redoes behind the start what recovery has put off: see
 //! `ferrite_buffer`'s modules `merge_kept` and `deferred`.
 //!
+//! Behind a start others help it, until the last page is taken (`Engine::sweep_beside`): one thread among many that serve
+//! clients would get little of the processors.
+//!
 //! Locking: none of its own.
 
 use crate::state::callbacks::LogLevel;
 use crate::state::engine::Engine;
 use ferrite_sync::atomic::Ordering;
-use ferrite_sync::time;
+use ferrite_sync::{thread, time, Arc};
 use ferrite_types::PageId;
 
 /// Longest pause between two looks, in us.
@@ -17,6 +20,10 @@ const RETRY_US: u64 = 1_000_000;
 const SWEEP_NOTE_US: u64 = 5_000_000;
 /// That pages cannot be read is said again after that time, in us.
 const REMIND_US: u64 = 60_000_000;
+
+/// A helper for each so many pages that are to be redone behind the start, up to two for each processor.
+const PAGES_PER_HELPER: usize = 30;
+const MOST_HELPERS: usize = 8;
 
 /// What is said of the redo behind the start.
 struct Sweep {
@@ -68,10 +75,30 @@ impl Sweep {
 }
 
 impl Engine {
-    pub(super) fn run_merges(&self) {
+    pub(super) fn run_merges(self: &Arc<Self>) {
+        let left = self.pool.change_buffer().pages_to_redo();
+        let helpers = (left / PAGES_PER_HELPER).min((2 * thread::processors()).min(MOST_HELPERS));
+        let start = |_| {
+            let engine = self.clone();
+            thread::spawn("ferrite-redo", move || engine.sweep_beside())
+        };
+        let helpers: Vec<_> = (0..helpers).map(start).collect();
+        self.merge_until_stopped(Sweep::of(left));
+        for helper in helpers {
+            let _ = helper.join();
+        }
+    }
+
+    /// Body of a thread that helps behind a start.
+    fn sweep_beside(&self) {
+        let mut merging = self.pool.merging();
+        let goes_on = || !self.stopping() && !self.merges_held.load(Ordering::Relaxed);
+        while goes_on() && self.pool.sweep_round(&mut merging) {}
+    }
+
+    fn merge_until_stopped(&self, mut sweep: Sweep) {
         let mut merging = self.pool.merging();
         let mut warming = self.warming();
-        let mut sweep = Sweep::of(self.pool.change_buffer().pages_to_redo());
         let mut told_us = None;
         while !self.stopping() {
             if self.merges_held.load(Ordering::Relaxed) {

@@ -382,8 +382,8 @@ impl UndoList {
         result
     }
 
-    /// The same for a list that may stay in memory: on a full disk it does, and it is tried again when the tail is half as
-    /// long again.
+    /// The same for a list that may stay in memory: on a full disk it does, and it is tried again when the
+    /// tail is half as long again.
     ///
     /// # Errors
     /// `Io`.
