@@ -1,7 +1,7 @@
 """Runs the test programs that cargo has built, one more at a time than there are processors; a program's own tests one after
 the other.
 
-Standard input: what `cargo test --no-run --message-format=json` says. cargo itself runs one program after the other, and
+Standard input: what `cargo test --no-run --message-format=json-render-diagnostics` says. cargo itself runs one program after the other, and
 while the last test of each goes on the other processors wait. What a program printed is shown when it has ended. Exit
 code 1 if one failed.
 """
@@ -31,6 +31,10 @@ def programs(lines: list[str]) -> list[tuple[str, Path]]:
     return sorted(found, key=lambda program: -os.path.getsize(program[0]))
 
 
+# Of one program. None takes a minute.
+MOST_SECONDS = 900
+
+
 def run(program: str, folder: Path) -> bool:
     """Runs one and shows what it printed."""
     environment = os.environ | {
@@ -38,23 +42,29 @@ def run(program: str, folder: Path) -> bool:
         "CARGO_MANIFEST_DIR": str(folder),
     }
     begun = time.monotonic()
-    done = subprocess.run(
-        [program, "--quiet"],
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            [program, "--quiet"],
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=MOST_SECONDS,
+            check=False,
+        )
+        output, failure = (
+            done.stdout,
+            f"exit code {done.returncode}" if done.returncode else "",
+        )
+    except subprocess.TimeoutExpired as e:
+        output, failure = e.stdout or b"", f"killed after {MOST_SECONDS} s"
     title = f"{folder.name}: {Path(program).name.rsplit('-', 1)[0]}, {time.monotonic() - begun:.1f} s"
-    if done.returncode == 0:
-        said = done.stdout.decode(errors="replace").strip().splitlines()
-        print(f"{title}: {said[-1] if said else 'no test'}", flush=True)
+    said = output.decode(errors="backslashreplace").strip()
+    if failure:
+        print(f"{title}: FAILED, {failure}\n{said}", flush=True)
     else:
-        print(f"{title}: FAILED, exit code {done.returncode}", flush=True)
-        sys.stdout.buffer.write(done.stdout)
-        sys.stdout.flush()
-    return done.returncode == 0
+        print(f"{title}: {said.splitlines()[-1] if said else 'no test'}", flush=True)
+    return not failure
 
 
 def main() -> int:

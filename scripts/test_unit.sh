@@ -40,7 +40,7 @@ unit_cargo_test() {
     # All but examples in documentation, of which there are none; to look for them takes rustdoc half a minute.
     local built status=0
     built=$(mktemp)
-    unit_cargo test --workspace --all-targets --locked --quiet --no-run --message-format=json >"$built" &&
+    unit_cargo test --workspace --all-targets --locked --quiet --no-run --message-format=json-render-diagnostics >"$built" &&
         python3 "$FERRITE_ROOT/scripts/run_test_programs.py" <"$built" || status=$?
     rm -f "$built"
     return "$status"
@@ -127,7 +127,7 @@ unit_shell_lints() {
     local files=()
     unit_has shellcheck || return
     mapfile -t files < <(cd "$FERRITE_ROOT" && git ls-files '*.sh' ferrite .ci/run)
-    (cd "$FERRITE_ROOT" && shellcheck -x "${files[@]}")
+    (cd "$FERRITE_ROOT" && printf '%s\0' "${files[@]}" | xargs -0 -n 8 -P "$(nproc)" shellcheck -x)
 }
 
 unit_python_lints() {

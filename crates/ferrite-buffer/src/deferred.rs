@@ -6,7 +6,7 @@
 //! more takes it along. A background sweep ([`Pool::merge_round`]) reads the pages that nobody asks for.
 //!
 //! The records stay where recovery has collected them: all pages share them until the sweep is over; then those that
-//! could not be read get copies of theirs. A page that could not be read already, by the redo at start, has copies from
+//! could not be read, or are being read just then, get copies of theirs. A page that could not be read already, by the redo at start, has copies from
 //! the beginning: what that was collected with goes before the next batch.
 //!
 //! A page that gets its whole content from one of the records is made of that and those behind it; nothing is read for
@@ -28,7 +28,7 @@ use ferrite_types::{Error, IndexId, Lsn, PageId, Result};
 /// May a page share the records with others?
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Shares {
-    /// Until [`Pool::sweep_in_order`]'s sweep is over: it is told of what they share.
+    /// Until the sweep is over ([`Pool::sweep_in_order`]).
     All,
     /// It gets copies.
     Nothing,
@@ -165,6 +165,11 @@ impl Pool {
         });
         debug_assert!(came + pages.len() <= all, "{came} of {all} pages");
         came
+    }
+
+    /// The page is the last one that the sweep reads.
+    pub(crate) fn sweep_last(&self, page: PageId) {
+        self.changes.sweep.lock().insert(0, page);
     }
 
     /// What was put off is applied to the bytes of the page, as far as it does not have it. Gives the number

@@ -20,7 +20,7 @@ const IDLE_PAGES: usize = 64;
 /// Pages of one round for the log's sake.
 const ROUND_PAGES: usize = 1024;
 
-/// Pages of one round of who sweeps beside.
+/// Pages of one round of the sweep behind a start: several threads are to have some to the end.
 const SWEEP_PAGES: usize = 64;
 
 /// What one who merges remembers from round to round.
@@ -64,10 +64,10 @@ impl Pool {
         let quiet = seen == merging.seen;
         merging.seen = seen;
         let below = Lsn(self.writer.flush_below.load(Ordering::SeqCst));
-        self.next_of_sweep(ROUND_PAGES, &mut merging.pages);
+        self.next_of_sweep(SWEEP_PAGES, &mut merging.pages);
         if !merging.pages.is_empty() {
             // Pages that recovery has left.
-            debug_assert!(merging.pages.len() <= ROUND_PAGES);
+            debug_assert!(merging.pages.len() <= SWEEP_PAGES);
         } else if changes.end_sharing() {
             // Those that are left follow in the next rounds.
             debug_assert!(merging.pages.is_empty());
@@ -83,8 +83,9 @@ impl Pool {
         (merging.pages.len(), read.err())
     }
 
-    /// Redoes some of the pages that recovery has left: for threads beside the one that merges, which says what could not
-    /// be read. False: there are none any more, or no page can be written.
+    /// Redoes some of the pages that recovery has left, for threads beside the one that merges. False, and the thread is
+    /// to end: there are none any more, or no page can be written, or one could not be read. That one is left to who
+    /// merges, to be told.
     pub fn sweep_round(&self, merging: &mut Merging) -> bool {
         if self.writer.disk_full.load(Ordering::Relaxed) {
             return false;
@@ -92,7 +93,10 @@ impl Pool {
         merging.pages.clear();
         self.next_of_sweep(SWEEP_PAGES, &mut merging.pages);
         debug_assert!(merging.pages.len() <= SWEEP_PAGES);
-        let _ = self.read_all(&mut merging.work, &merging.pages);
+        if let Err((page, _)) = self.read_all(&mut merging.work, &merging.pages) {
+            self.sweep_last(page);
+            return false;
+        }
         !merging.pages.is_empty()
     }
 

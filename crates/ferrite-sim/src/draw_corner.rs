@@ -57,7 +57,6 @@ pub(crate) fn about(corner: Corner, plan: &mut Plan) {
             plan.ddl = plan.seed % 2 == 0;
             plan.extra.copies = false;
             plan.extra.travels = false;
-            plan.extra.travels = false;
             plan.prepare = true;
             plan.extra.comebacks = true;
             plan.extra.temporary = true;

@@ -7,6 +7,7 @@
 //! | `ferrite-chkpt` | checkpoints by log produced; free space scrubbed, and given back | 100 ms, or by log (`brake.rs`) |
 //! | `ferrite-purge` | purge after commits | as needed |
 //! | `ferrite-merge` | pages with changes in the change buffer, read in time (`merges.rs`); after the start pages that lack redo, and those that were in memory before (`warm.rs`) | as needed, every 100 ms |
+//! | `ferrite-redo` | helps `ferrite-merge` after the start, as long as pages lack redo | without a pause |
 //! | `ferrite-hist` | versions: retirement, spilling, old generation | 50 ms / 1 s |
 
 use crate::state::callbacks::LogLevel;

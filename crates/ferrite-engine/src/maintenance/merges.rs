@@ -1,8 +1,9 @@
 //! The thread that empties the change buffer in time, and redoes behind the start what recovery has put off: see
 //! `ferrite_buffer`'s modules `merge_kept` and `deferred`.
 //!
-//! Behind a start others help it, until the last page is taken (`Engine::sweep_beside`): one thread among many that serve
-//! clients would get little of the processors.
+//! Behind a start others help it (`Engine::sweep_beside`): one thread among many that serve clients would get little of the
+//! processors. A helper ends when no page is left that nobody has taken, at a page that cannot be read, which is then for this
+//! thread to tell, and when pages cannot be written.
 //!
 //! Locking: none of its own.
 
@@ -22,7 +23,7 @@ const SWEEP_NOTE_US: u64 = 5_000_000;
 const REMIND_US: u64 = 60_000_000;
 
 /// A helper for each so many pages that are to be redone behind the start, up to two for each processor.
-const PAGES_PER_HELPER: usize = 30;
+const PAGES_PER_HELPER: usize = 64;
 const MOST_HELPERS: usize = 8;
 
 /// What is said of the redo behind the start.
@@ -80,9 +81,9 @@ impl Engine {
         let helpers = (left / PAGES_PER_HELPER).min((2 * thread::processors()).min(MOST_HELPERS));
         let start = |_| {
             let engine = self.clone();
-            thread::spawn("ferrite-redo", move || engine.sweep_beside())
+            thread::try_spawn("ferrite-redo", move || engine.sweep_beside())
         };
-        let helpers: Vec<_> = (0..helpers).map(start).collect();
+        let helpers: Vec<_> = (0..helpers).filter_map(start).collect();
         self.merge_until_stopped(Sweep::of(left));
         for helper in helpers {
             let _ = helper.join();
