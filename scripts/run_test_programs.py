@@ -1,5 +1,5 @@
-"""Runs the test programs that cargo has built, one more at a time than there are processors; a program's own tests one after
-the other.
+"""Runs the test programs that cargo has built, one for each processor at a time; a program's own tests one after the
+other.
 
 Standard input: what `cargo test --no-run --message-format=json-render-diagnostics` says. cargo itself runs one program after the other, and
 while the last test of each goes on the other processors wait. What a program printed is shown when it has ended. Exit
@@ -73,7 +73,7 @@ def main() -> int:
     if not all_of_them:
         print("no test program was built")
         return 1
-    with concurrent.futures.ThreadPoolExecutor(1 + (os.cpu_count() or 1)) as pool:
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         passed = list(pool.map(lambda program: run(*program), all_of_them))
     print(f"{sum(passed)} of {len(passed)} test programs passed")
     return 0 if all(passed) else 1

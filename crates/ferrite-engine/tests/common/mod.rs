@@ -162,7 +162,7 @@ pub fn metric(engine: &Engine, name: &str) -> u64 {
 }
 
 pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    for _ in 0..2000 {
+    for _ in 0..12_000 {
         if done() {
             return;
         }
