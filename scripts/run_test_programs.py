@@ -1,9 +1,9 @@
 """Runs the test programs that cargo has built, one for each processor at a time; a program's own tests one after the
 other.
 
-Standard input: what `cargo test --no-run --message-format=json-render-diagnostics` says. cargo itself runs one program after the other, and
-while the last test of each goes on the other processors wait. What a program printed is shown when it has ended. Exit
-code 1 if one failed.
+Standard input: what `cargo test --no-run --message-format=json-render-diagnostics` says. cargo itself runs one program
+after the other, and while the last test of each goes on the other processors wait. What a program printed is shown when
+it has ended. Exit code 1 if one failed.
 """
 
 from __future__ import annotations

@@ -7,11 +7,10 @@
 //! applies it as it does with all operations, or keeps it here again ([`Pool::put_off_redo`]).
 //!
 //! # Invariants
-//! 1. Something is kept for a page only while its directory word says that it is on disk (or, of redo that was put
-//!    off, in the log). It is put
-//!    here under the shard's lock, after a look at the word; who reads a page has claimed the word
-//!    before it looks here, under the same lock. So nothing comes too late for the reader, and a
-//!    page in memory lacks nothing.
+//! 1. Something is kept for a page only while its directory word says that it is on disk (or, of redo
+//!    that was put off, in the log). It is put here under the shard's lock, after a look at the word;
+//!    who reads a page has claimed the word before it looks here, under the same lock. So nothing
+//!    comes too late for the reader, and a page in memory lacks nothing.
 //! 2. While the shard is locked and the word says so, the page cannot change in any way: no
 //!    thread gets past the reading of it. A way down the tree that ends at it then is still right
 //!    when the change is logged.

@@ -37,7 +37,7 @@ impl RedoOf {
 pub(crate) struct Deferred {
     /// The LSN that the page on disk has at the least.
     pub(crate) least: Lsn,
-    /// The page gets its whole content from the first record.
+    /// The page gets its whole content from the first record, shared or copied.
     pub(crate) creates: bool,
     /// None: the page has copies.
     pub(crate) records: Option<RedoOf>,

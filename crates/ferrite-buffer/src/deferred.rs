@@ -6,8 +6,8 @@
 //! more takes it along. A background sweep ([`Pool::merge_round`]) reads the pages that nobody asks for.
 //!
 //! The records stay where recovery has collected them: all pages share them until the sweep is over; then those that
-//! could not be read, or are being read just then, get copies of theirs. A page that could not be read already, by the redo at start, has copies from
-//! the beginning: what that was collected with goes before the next batch.
+//! could not be read, or are being read just then, get copies of theirs. A page that could not be read already, by the
+//! redo at start, has copies from the beginning: what that was collected with goes before the next batch.
 //!
 //! A page that gets its whole content from one of the records is made of that and those behind it; nothing is read for
 //! it. It may be nowhere on disk: its directory word says then that it is in the log ([`Location::FROM_LOG`]).

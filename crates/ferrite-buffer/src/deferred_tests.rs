@@ -60,6 +60,13 @@ fn text_of(pool: &Pool, page: PageId) -> u8 {
     unsafe { pool.arena().page(f)[40] }
 }
 
+/// All pages are written, and each place is free or in use, once.
+fn ends_well(pool: &Pool) {
+    assert_eq!(pool.change_buffer().pages(), 0);
+    pool.flush_all_below(Lsn::MAX).unwrap();
+    assert_eq!(pool.check_space(), Ok(()));
+}
+
 /// Its blob is not read, and its place is free once.
 #[test]
 fn a_page_on_disk_is_made_of_the_log() {
@@ -71,9 +78,7 @@ fn a_page_on_disk_is_made_of_the_log() {
     let reads = pool.stats.reads.get();
     assert_eq!(text_of(&pool, page), 9);
     assert_eq!(pool.stats.reads.get(), reads);
-    assert_eq!(pool.change_buffer().pages(), 0);
-    pool.flush_all_below(Lsn::MAX).unwrap();
-    assert_eq!(pool.check_space(), Ok(()));
+    ends_well(&pool);
 }
 
 /// It exists, and is nowhere: for its index's end, too.
@@ -91,8 +96,7 @@ fn a_page_that_is_nowhere_is_made_of_the_log_or_dropped() {
     assert!(pool.store().directory().get(dropped).is_free());
     assert_eq!(text_of(&pool, made), 5);
     assert_eq!(pool.change_buffer().pages_to_redo(), 0);
-    pool.flush_all_below(Lsn::MAX).unwrap();
-    assert_eq!(pool.check_space(), Ok(()));
+    ends_well(&pool);
 }
 
 /// A batch before could not read it; one that follows makes it, so that what is kept would be kept for ever.
@@ -117,6 +121,5 @@ fn what_could_not_be_read_goes_with_the_page_that_is_made() {
     assert_eq!(pool.redo(page, BlobState::Old, &[step], make), Ok(1));
     assert_eq!(pool.change_buffer().pages(), 0);
     assert_eq!(text_of(&pool, page), 7);
-    pool.flush_all_below(Lsn::MAX).unwrap();
-    assert_eq!(pool.check_space(), Ok(()));
+    ends_well(&pool);
 }

@@ -68,11 +68,11 @@ fn many_snapshots(engine: &Arc<Engine>, t: &Arc<Table>, change: impl Fn(&mut Ses
         }
         w.commit(false).unwrap();
         ferrite_sync::thread::sleep_ms(30);
-        // On a busy machine the thread that ends snapshots comes late.
-        wait_until("snapshots are ended", || {
-            metric(engine, "history_bytes") <= limit + LAG_BYTES
-        });
         most = most.max(metric(engine, "history_bytes"));
+        // On a busy machine the thread that ends snapshots comes late, round after round.
+        wait_until("snapshots are ended", || {
+            metric(engine, "history_bytes") <= limit + LAG_BYTES / 2
+        });
     }
     assert!(most <= limit + LAG_BYTES, "history took {most} bytes");
     wait_until("memory within its limit", || {

@@ -51,16 +51,30 @@ fn crash(disk: &SimStorage, seed: u64, engine: Arc<Engine>) {
     give_up(&engine);
 }
 
-/// A new database with all rows in version 1, shut down.
-fn filled(disk: &SimStorage) {
-    let engine = open(disk, no_sweep());
-    let t = create(&engine, "d/t");
-    let mut s = Session::new(&engine, 0, 1);
+/// A new table with all rows in version 1.
+fn fill(engine: &Arc<Engine>) -> Arc<Table> {
+    let t = create(engine, "d/t");
+    let mut s = Session::new(engine, 0, 1);
     for n in 0..ROWS {
         insert(&mut s, &t, n, &text(1)).unwrap();
     }
     s.commit(false).unwrap();
+    t
+}
+
+/// A new database with all rows in version 1, shut down.
+fn filled(disk: &SimStorage) {
+    let engine = open(disk, no_sweep());
+    fill(&engine);
     engine.close().unwrap();
+}
+
+/// A transaction is cut off that has changed row 7 from this version.
+fn cut_off(engine: &Arc<Engine>, t: &Arc<Table>, version: u8) {
+    let mut cut = Session::new(engine, 0, 2);
+    update(&mut cut, t, 7, &text(version), &text(4)).unwrap();
+    engine.flush_log();
+    cut.abandon();
 }
 
 /// A crash after every row was updated, to version 2, and none of their pages written. One
@@ -86,10 +100,7 @@ fn crashed_beside_page_of(disk: &SimStorage, n: u64) -> u64 {
         update(&mut s, &t, HOT, &text(3), &text(2)).unwrap();
     }
     s.commit(false).unwrap();
-    let mut cut = Session::new(&engine, 0, 2);
-    update(&mut cut, &t, 7, &text(2), &text(4)).unwrap();
-    engine.flush_log();
-    cut.abandon();
+    cut_off(&engine, &t, 2);
     drop((s, t));
     crash(disk, 5, engine);
     at
@@ -105,6 +116,18 @@ fn row(s: &mut Session, t: &Arc<Table>, n: u64) -> Result<Vec<u8>, Error> {
     cursor.seek(s, &key(n), SeekMode::AtOrAfter, true)?;
     let payload = cursor.fetch_row(s)?.payload[1..].to_vec();
     Ok(payload)
+}
+
+/// The table has these rows, by both indexes that a scan goes by; it is shut down.
+fn has_rows(engine: &Arc<Engine>, rows: &BTreeMap<u64, Vec<u8>>) {
+    let t = engine.dict().open_table("d/t").unwrap();
+    let mut s = Session::new(engine, 0, 1);
+    for index in 0..2 {
+        assert_eq!(&scan(&mut s, &t, index), rows);
+    }
+    s.commit(false).unwrap();
+    check(engine, &t);
+    engine.close().unwrap();
 }
 
 #[test]
@@ -159,29 +182,15 @@ fn a_checkpoint_keeps_what_pages_still_lack() {
     }
     let engine = open(&disk, config());
     wait_until("the sweep", || metric(&engine, "recovery_pages_left") == 0);
-    let t = engine.dict().open_table("d/t").unwrap();
-    let mut s = Session::new(&engine, 0, 1);
-    assert_eq!(scan(&mut s, &t, 0), rows);
-    assert_eq!(scan(&mut s, &t, 1), rows);
-    s.commit(false).unwrap();
-    check(&engine, &t);
-    engine.close().unwrap();
+    has_rows(&engine, &rows);
 }
 
 /// A crash after a table was made and filled, of which nothing was written.
 fn crashed_unwritten(disk: &SimStorage) {
     let engine = open(disk, no_sweep());
-    let t = create(&engine, "d/t");
-    let mut s = Session::new(&engine, 0, 1);
-    for n in 0..ROWS {
-        insert(&mut s, &t, n, &text(1)).unwrap();
-    }
-    s.commit(false).unwrap();
-    let mut cut = Session::new(&engine, 0, 2);
-    update(&mut cut, &t, 7, &text(1), &text(4)).unwrap();
-    engine.flush_log();
-    cut.abandon();
-    drop((s, t));
+    let t = fill(&engine);
+    cut_off(&engine, &t, 1);
+    drop(t);
     crash(disk, 6, engine);
 }
 
@@ -216,14 +225,7 @@ fn pages_that_are_nowhere_on_disk_come_from_the_log() {
     }
     let engine = open(&disk, config());
     wait_until("the sweep", || metric(&engine, "recovery_pages_left") == 0);
-    let t = engine.dict().open_table("d/t").unwrap();
-    let mut s = Session::new(&engine, 0, 1);
-    for index in 0..2 {
-        assert_eq!(scan(&mut s, &t, index), rows);
-    }
-    s.commit(false).unwrap();
-    check(&engine, &t);
-    engine.close().unwrap();
+    has_rows(&engine, &rows);
 }
 
 /// A table whose pages are nowhere goes, and one with the same name comes.
@@ -244,13 +246,7 @@ fn a_table_of_pages_that_are_nowhere_is_dropped() {
     let rows: BTreeMap<u64, Vec<u8>> = (0..500).map(|n| (n, text(9))).collect();
     drop((s, t));
     crash(&disk, 60, engine);
-    let engine = open(&disk, no_sweep());
-    let t = engine.dict().open_table("d/t").unwrap();
-    let mut s = Session::new(&engine, 0, 1);
-    assert_eq!(scan(&mut s, &t, 0), rows);
-    s.commit(false).unwrap();
-    check(&engine, &t);
-    engine.close().unwrap();
+    has_rows(&open(&disk, no_sweep()), &rows);
 }
 
 /// The log cannot get shorter for a damaged page: nobody waits for that.

@@ -8,7 +8,7 @@ use crate::rows::{Kin, Secondary, Shape};
 use ferrite_engine::Action;
 use ferrite_sync::random::Rng;
 
-/// Makes a run of it.
+/// Makes the run one about that.
 pub(crate) fn about(corner: Corner, plan: &mut Plan) {
     // What reads lie about nobody could tell from an orphan.
     let keeps = corner == Corner::Families && plan.faults != FaultMode::BadReads;
@@ -20,63 +20,75 @@ pub(crate) fn about(corner: Corner, plan: &mut Plan) {
     plan.extra.bulk = 0;
     plan.extra.corner = Some(corner);
     match corner {
-        Corner::Values => {
-            plan.extra.dirty = true;
-            plan.isolation_mix = true;
-            plan.clients = plan.clients.max(3);
-            plan.operations = plan.operations.max(3);
-            for shape in &mut plan.shapes {
-                shape.keys = shape.keys.min(30);
-                shape.max_big = [24, 900, 20_000][plan.seed as usize % 3];
-                shape.same_big = true;
-            }
-        }
-        Corner::Restart => {
-            plan.extra.bulk = 800;
-            plan.clients = plan.clients.min(3);
-            plan.transactions = plan.transactions.min(8);
-            plan.lives = 2;
-            plan.config.log_ring_bytes = 256 << 10;
-            plan.config.log_segment_bytes = 64 << 10;
-            // Checkpoints within a recovery, or few checkpoints and much to recover.
-            plan.config.log_budget_bytes = [8, 64][plan.seed as usize % 2] * (64 << 10);
-        }
-        Corner::Log => {
-            plan.clients = plan.clients.max(2);
-            plan.transactions = plan.transactions.max(6);
-            plan.operations = plan.operations.max(4);
-            plan.config.log_segment_bytes = 64 << 10;
-            plan.config.log_budget_bytes = 64 * (64 << 10);
-            plan.config.flush_log_at_commit = 1;
-            plan.lives = 4;
-            for shape in &mut plan.shapes {
-                shape.max_big = 20_000;
-            }
-        }
-        Corner::Ids => {
-            plan.ddl = plan.seed % 2 == 0;
-            plan.extra.copies = false;
-            plan.extra.travels = false;
-            plan.prepare = true;
-            plan.extra.comebacks = true;
-            plan.extra.temporary = true;
-            plan.clients = plan.clients.max(3);
-            plan.transactions = plan.transactions.clamp(6, 14);
-            plan.lives = 5;
-            for shape in &mut plan.shapes {
-                shape.key_prefix = 0;
-                shape.keys = 6;
-                shape.u_values = 60;
-                shape.max_big = 0;
-                shape.secondary.clear();
-            }
-        }
+        Corner::Values => values(plan),
+        Corner::Restart => restart(plan),
+        Corner::Log => log(plan),
+        Corner::Ids => ids(plan),
         Corner::Ends => ends(plan),
         Corner::Torn => torn(plan),
         Corner::Moves => moves(plan),
         Corner::Ranges => ranges(plan),
         Corner::Families => families(plan),
         Corner::Away => away(plan),
+    }
+}
+
+/// Values of one length in few rows, and readers at READ UNCOMMITTED.
+fn values(plan: &mut Plan) {
+    plan.extra.dirty = true;
+    plan.isolation_mix = true;
+    plan.clients = plan.clients.max(3);
+    plan.operations = plan.operations.max(3);
+    for shape in &mut plan.shapes {
+        shape.keys = shape.keys.min(30);
+        shape.max_big = [24, 900, 20_000][plan.seed as usize % 3];
+        shape.same_big = true;
+    }
+}
+
+/// Much to recover, in more pages than the pool has.
+fn restart(plan: &mut Plan) {
+    plan.extra.bulk = 800;
+    plan.clients = plan.clients.min(3);
+    plan.transactions = plan.transactions.min(8);
+    plan.lives = 2;
+    plan.config.log_ring_bytes = 256 << 10;
+    plan.config.log_segment_bytes = 64 << 10;
+    // Checkpoints within a recovery, or few checkpoints and much to recover.
+    plan.config.log_budget_bytes = [8, 64][plan.seed as usize % 2] * (64 << 10);
+}
+
+/// A log of many files.
+fn log(plan: &mut Plan) {
+    plan.clients = plan.clients.max(2);
+    plan.transactions = plan.transactions.max(6);
+    plan.operations = plan.operations.max(4);
+    plan.config.log_segment_bytes = 64 << 10;
+    plan.config.log_budget_bytes = 64 * (64 << 10);
+    plan.config.flush_log_at_commit = 1;
+    plan.lives = 4;
+    for shape in &mut plan.shapes {
+        shape.max_big = 20_000;
+    }
+}
+
+/// Prepared transactions and temporary tables of one shape.
+fn ids(plan: &mut Plan) {
+    plan.ddl = plan.seed % 2 == 0;
+    plan.extra.copies = false;
+    plan.extra.travels = false;
+    plan.prepare = true;
+    plan.extra.comebacks = true;
+    plan.extra.temporary = true;
+    plan.clients = plan.clients.max(3);
+    plan.transactions = plan.transactions.clamp(6, 14);
+    plan.lives = 5;
+    for shape in &mut plan.shapes {
+        shape.key_prefix = 0;
+        shape.keys = 6;
+        shape.u_values = 60;
+        shape.max_big = 0;
+        shape.secondary.clear();
     }
 }
 

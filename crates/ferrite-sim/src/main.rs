@@ -34,8 +34,7 @@ struct Options {
     /// The first seed (otherwise a random one); the others follow it
     #[arg(long, value_name = "S")]
     from: Option<u64>,
-    /// Of the fresh seeds only those that are about one thing: values, restart, log, ids, ends, torn, moves, ranges, families
-    /// (foreign keys), away (leaves that are not in memory)
+    /// Of the fresh seeds only those that are about one thing
     #[arg(long, value_name = "CORNER")]
     about: Option<Corner>,
     /// Seeds at the same time
