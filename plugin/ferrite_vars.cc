@@ -48,6 +48,7 @@ char scrub;
 char read_ahead;
 char warm_start;
 unsigned int change_buffer_max_size;
+unsigned long long row_cache_size;
 char use_direct_io;
 char rollback_on_timeout;
 char encrypt;
@@ -159,6 +160,7 @@ UPDATE_FUNCTION(scrub, char)
 UPDATE_FUNCTION(read_ahead, char)
 UPDATE_FUNCTION(warm_start, char)
 UPDATE_FUNCTION(change_buffer_max_size, unsigned int)
+UPDATE_FUNCTION(row_cache_size, unsigned long long)
 UPDATE_FUNCTION(stall_threshold_ms, unsigned int)
 UPDATE_FUNCTION(print_all_deadlocks, char)
 UPDATE_FUNCTION(snapshot_max_bytes, unsigned long long)
@@ -270,6 +272,12 @@ static MYSQL_SYSVAR_UINT(change_buffer_max_size, change_buffer_max_size, PLUGIN_
                          " ferrite_buffer_pool_size and beside it. It keeps new entries of"
                          " secondary indexes whose page is not in memory. 0: none are kept.",
                          nullptr, update_change_buffer_max_size, 25, 0, 50, 0);
+
+static MYSQL_SYSVAR_ULONGLONG(row_cache_size, row_cache_size, PLUGIN_VAR_RQCMDARG,
+                              "Memory in bytes, beside the buffer pool, for single rows that"
+                              " are read by their primary key and whose page is not in memory."
+                              " 0: none are kept.",
+                              nullptr, update_row_cache_size, 0, 0, max_bytes, MiB);
 
 static MYSQL_SYSVAR_UINT(write_threads, write_threads, PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
                          "Number of threads that write dirty pages. 0: a quarter of the number"
@@ -410,6 +418,7 @@ struct st_mysql_sys_var *ferrite_system_variables[] = {MYSQL_SYSVAR(memory),
                                                        MYSQL_SYSVAR(read_ahead),
                                                        MYSQL_SYSVAR(warm_start),
                                                        MYSQL_SYSVAR(change_buffer_max_size),
+                                                       MYSQL_SYSVAR(row_cache_size),
                                                        MYSQL_SYSVAR(stall_threshold_ms),
                                                        MYSQL_SYSVAR(backup_dir),
                                                        MYSQL_SYSVAR(backup_base),
@@ -473,6 +482,7 @@ void ferrite_apply_settings() {
       {"read_ahead", read_ahead},
       {"warm_start", warm_start},
       {"change_buffer_max_size", change_buffer_max_size},
+      {"row_cache_size", row_cache_size},
       {"snapshot_max_bytes", snapshot_max_bytes},
       {"stall_threshold_ms", stall_threshold_ms}};
   for (const auto &[name, value] : settings)

@@ -336,6 +336,7 @@ impl Pool {
             "{} is not latched",
             frame.page()
         );
+        self.row_cache.forget(frame.page());
         frame.retire_page();
         let tag = self.epochs.retired_now();
         self.retired.lock().push_back((tag, f));

@@ -278,8 +278,9 @@ impl Pool {
         of.show_oldest(shard);
     }
 
-    /// The page is no more: nothing has to be kept for it.
+    /// The page is no more: nothing has to be kept for it, nor of it.
     pub(crate) fn forget_kept(&self, page: PageId) {
+        self.row_cache.forget(page);
         let of = self.changes.of(page);
         self.forget(of, &mut of.shard.lock(), page);
     }

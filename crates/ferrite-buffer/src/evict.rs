@@ -257,6 +257,7 @@ impl Pool {
         let idle = self.is_idle(f, kind);
         if idle && kind == Kind::Leaf {
             self.note_room_of(f);
+            self.row_cache.left(page, frame.lsn(), frame.home());
         }
         let dropped = idle
             && self
@@ -281,6 +282,8 @@ impl Pool {
                 self.stats.read_ahead_unused.inc();
             }
             self.leave_frame(f, kind);
+        } else if idle && kind == Kind::Leaf {
+            self.row_cache.came_in(page);
         }
         frame.latch.unlock_exclusive();
         (dropped && kind == Kind::Leaf).then_some(f)

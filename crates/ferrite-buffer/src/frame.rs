@@ -225,6 +225,12 @@ impl Frame {
         self.hot.load(Ordering::Relaxed) == AHEAD
     }
 
+    /// The page was read for one row, which is kept without it: it goes if nobody else uses it.
+    pub(crate) fn cool_down(&self) {
+        debug_assert!(self.page() != PageId::NONE, "no page is to go");
+        self.hot.store(COLD, Ordering::Relaxed);
+    }
+
     /// 0 for a page that was used a moment ago, more the longer ago that is.
     pub(crate) fn coolness(&self) -> u8 {
         HOT_MAX - self.hot.load(Ordering::Relaxed).min(HOT_MAX)

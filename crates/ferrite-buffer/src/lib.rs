@@ -12,6 +12,7 @@
 //! - `ahead_state`, `read_ahead`: pages read before
 //!   they are asked for.
 //! - `kept`, `change_buffer`, `merge_kept`: changes of leaves that are not in memory, and the reading of those leaves in time.
+//! - `row_cache`, `single_row`: single rows of leaves that are not in memory.
 //! - `writer_state`, `write`: write-back in batches, map deltas, the writer thread. `room`: the
 //!   same on a full disk.
 //!
@@ -63,6 +64,8 @@ mod resize;
 #[cfg(test)]
 mod resize_tests;
 mod room;
+mod row_cache;
+mod single_row;
 mod warm;
 mod write;
 #[cfg(test)]
@@ -81,6 +84,7 @@ pub use kept::{ApplyKept, ChangeBuffer};
 pub use merge_kept::Merging;
 pub use pool::{Pool, PoolConfig, PoolStats, WriteFilter};
 pub use recover::{BlobState, RedoStep};
+pub use row_cache::RowCache;
 pub use writer_state::WriterState;
 
 /// What this crate must know of a page's bytes; the tree owns the rest of the layout.

@@ -11,6 +11,7 @@ use crate::free_frames::{FreeFrames, Resized};
 use crate::kept::ChangeBuffer;
 use crate::packing::Packings;
 use crate::page_prefix;
+use crate::row_cache::RowCache;
 use crate::writer_state::WriterState;
 use ferrite_redo::Log;
 use ferrite_store::{Location, PageHeader, Store, Word};
@@ -102,6 +103,7 @@ pub struct Pool {
     pub(crate) read_ahead: ReadAheadState,
     pub(crate) packings: Packings,
     pub(crate) changes: ChangeBuffer,
+    pub(crate) row_cache: RowCache,
     pub(crate) write_filter: OnceLock<WriteFilter>,
     /// Counters, for status.
     pub stats: PoolStats,
@@ -139,6 +141,7 @@ impl Pool {
             read_ahead: ReadAheadState::new(),
             packings: Packings::new(Packing::of(cfg.codec)),
             changes: ChangeBuffer::new(),
+            row_cache: RowCache::new(),
             write_filter: OnceLock::new(),
             stats: PoolStats::default(),
         })
@@ -253,7 +256,9 @@ impl Pool {
             word.store(new, Ordering::SeqCst);
             claimed = true;
         }
-        if !claimed {
+        if claimed {
+            self.row_cache.came_in(page);
+        } else {
             frame.clear();
             frame.latch.unlock_exclusive();
             self.give_back(f);

@@ -36,6 +36,7 @@ impl Extra {
             ahead: Rng::new(seed ^ 0x71a1_001a).chance(1, 2),
             encrypted: Rng::new(seed ^ 0x71a1_001b).chance(1, 4),
             cold: false,
+            row_cache: false,
             backup: false,
             kept: false,
             corner: None,

@@ -245,6 +245,7 @@ pub(crate) fn cold(plan: &mut Plan, seed: u64) {
             kin.entry_fill = 0;
         }
     }
+    plan.extra.row_cache = rng.chance(1, 2);
 }
 
 /// One parent table of two rows and one table of their few children. A look for a child goes over leaves of

@@ -104,6 +104,8 @@ pub struct Extra {
     pub ahead: bool,
     /// Leaves leave the buffer pool, and secondary indexes have several.
     pub cold: bool,
+    /// With `cold`: the row cache is on, most of the time, and rows are read by their whole keys.
+    pub row_cache: bool,
     /// Hot backups, whose copies the next life finds.
     pub backup: bool,
     /// Snapshots that are kept, and rewound to.

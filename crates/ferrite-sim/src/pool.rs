@@ -12,6 +12,9 @@ use ferrite_types::PageId;
 /// Page ids below one of these are asked for: the tables are small, some very.
 const PAGES: [u64; 3] = [150, 400, 1500];
 
+/// None, one in which hardly a row finds its place, and enough.
+const ROW_CACHE_BYTES: [u64; 4] = [0, 64 << 10, 16 << 20, 16 << 20];
+
 /// SET GLOBAL ferrite_buffer_pool_size.
 pub fn resizer(environment: &Arc<Environment>, engine: &Arc<Engine>, seed: u64) {
     let mut rng = Rng::new(seed);
@@ -28,13 +31,19 @@ pub fn resizer(environment: &Arc<Environment>, engine: &Arc<Engine>, seed: u64) 
 /// The tables are smaller than the pool: leaves leave it here, so that entries are put off.
 pub fn cooler(environment: &Arc<Environment>, engine: &Arc<Engine>, seed: u64) {
     let mut rng = Rng::new(seed);
-    let all_the_time = environment.plan.extra.corner == Some(Corner::Away);
+    let has_row_cache = environment.plan.extra.row_cache;
+    let all_the_time = has_row_cache || environment.plan.extra.corner == Some(Corner::Away);
     let (rounds, pause_us) = if all_the_time {
         (400, 2_000)
     } else {
         (120, 20_000)
     };
-    for _ in 0..rng.between(20, rounds) {
+    for round in 0..rng.between(20, rounds) {
+        if has_row_cache && (round == 0 || rng.chance(1, 30)) {
+            let bytes = ROW_CACHE_BYTES[rng.below(4) as usize];
+            let set = engine.set("row_cache_size", bytes);
+            assert!(set.is_ok(), "a row cache of {bytes} bytes: {set:?}");
+        }
         thread::sleep_us(rng.below(pause_us));
         // On a full disk nothing gets cold.
         let _ = engine.make_cold();

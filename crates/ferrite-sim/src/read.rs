@@ -66,16 +66,18 @@ fn place(entries: &Entries, start: &Start) -> Option<usize> {
     }
 }
 
+/// `is_whole`: the key is that of one row, and the cursor is told so.
 pub(crate) fn start_cursor(
     c: &mut Cursor,
     client: &mut Client,
     start: &Start,
+    is_whole: bool,
 ) -> Result<(), Error> {
     let s = client.s();
     match start {
         Start::First => c.first(s).map(|_| ()),
         Start::Last => c.last(s).map(|_| ()),
-        Start::Seek(mode, key) => c.seek(s, key, *mode, false).map(|_| ()),
+        Start::Seek(mode, key) => c.seek(s, key, *mode, is_whole).map(|_| ()),
     }
 }
 
@@ -106,7 +108,7 @@ impl Client {
         let (what, result) = if locking {
             ("locking scan", self.locking_scan(&scan))
         } else {
-            ("scan", self.snapshot_scan(&scan))
+            ("scan", self.snapshot_scans(&scan))
         };
         match result {
             Ok(()) => {
@@ -119,7 +121,12 @@ impl Client {
 
     fn some_scan(&mut self, no: TableNo, table: Arc<Table>, shape: Shape) -> Scan {
         let rng = &mut self.rng;
-        let index_no = rng.below(shape.secondary.len() as u64 + 1) as usize;
+        // Most of all: a few rows by their keys.
+        let by_key = self.environment.plan.extra.row_cache && rng.chance(2, 3);
+        let index_no = match by_key {
+            true => 0,
+            false => rng.below(shape.secondary.len() as u64 + 1) as usize,
+        };
         let row = Row {
             stamp: 0,
             k: rng.below(shape.k_values),
@@ -127,7 +134,11 @@ impl Client {
             fill: 0,
             big: None,
         };
-        let n = rng.below(shape.keys);
+        let n = rng.below(if by_key {
+            shape.keys.min(6)
+        } else {
+            shape.keys
+        });
         let key = match index_no {
             0 => shape.pk(n),
             i if rng.chance(1, 2) => shape.secondary_key(i, &row),
@@ -142,6 +153,7 @@ impl Client {
             SeekMode::LastExact,
         ];
         let start = match rng.below(8) {
+            _ if by_key => Start::Seek(SeekMode::Exact, key),
             0 => Start::First,
             1 => Start::Last,
             _ => Start::Seek(modes[rng.below(6) as usize], key),
@@ -234,6 +246,20 @@ impl Client {
         Some(model.index(scan.no, scan.index_no, csn, &self.tx.writes))
     }
 
+    /// With the row cache several times, each time with no leaf in memory.
+    fn snapshot_scans(&mut self, scan: &Scan) -> Result<(), Error> {
+        let more = match self.environment.plan.extra.row_cache {
+            true => self.rng.below(4),
+            false => 0,
+        };
+        for _ in 0..more {
+            self.snapshot_scan(scan)?;
+            // On a full disk nothing gets cold.
+            let _ = self.engine.make_cold();
+        }
+        self.snapshot_scan(scan)
+    }
+
     fn snapshot_scan(&mut self, scan: &Scan) -> Result<(), Error> {
         let fresh = self.s().snapshot_number().is_none();
         let floor = self.environment.model().answered_csn;
@@ -243,7 +269,9 @@ impl Client {
             ReadMode::Snapshot,
             WaitMode::Wait,
         );
-        let mut moved = start_cursor(&mut c, self, &scan.start);
+        let by_key = matches!(scan.start, Start::Seek(SeekMode::Exact, _)) && scan.index_no == 0;
+        let is_whole = by_key && self.environment.plan.extra.row_cache;
+        let mut moved = start_cursor(&mut c, self, &scan.start, is_whole);
         self.check_age(scan.no, &moved);
         if !matches!(moved, Ok(()) | Err(Error::NotFound)) {
             return moved;
@@ -380,7 +408,7 @@ impl Client {
         let mut last: Option<Vec<u8>> = None;
         let mut first: Option<Vec<u8>> = None;
         let mut seen = 0u64;
-        let mut moved = start_cursor(&mut c, self, &scan.start);
+        let mut moved = start_cursor(&mut c, self, &scan.start, false);
         let backward = is_backward(&scan.start);
         let ended = loop {
             match moved {

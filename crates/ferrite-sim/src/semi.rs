@@ -15,7 +15,7 @@ impl Client {
         let backward = is_backward(&scan.start);
         let mut again: Option<Vec<u8>> = None;
         let mut floor = self.environment.model().answered_csn;
-        let mut moved = start_cursor(c, self, &scan.start);
+        let mut moved = start_cursor(c, self, &scan.start, false);
         for _ in 0..scan.limit.min(100) {
             match moved {
                 Ok(()) => {}

@@ -11,7 +11,7 @@
 use crate::leaf::Scratch;
 use crate::op::KeptChange;
 use crate::record::{self, Header};
-use crate::tree::{Goal, Tree};
+use crate::tree::{Goal, Obstacle, Tree};
 use crate::{node, op};
 use ferrite_buffer::AwayPage;
 use ferrite_redo::Appended;
@@ -71,6 +71,35 @@ impl Tree {
             away,
             index: self.index,
         })
+    }
+}
+
+impl Tree {
+    /// The record of the whole key `key`, key and all, in place of what is in `out`, if its leaf is not in memory and
+    /// the row cache has it. It is what stands on the page at this moment; it may be delete-marked. False: the leaf
+    /// must be read.
+    pub fn cached_row(&self, key: &[u8], out: &mut Vec<u8>) -> bool {
+        if !self.pool.row_cache().is_on() {
+            return false;
+        }
+        let pin = self.pool.pin();
+        let found = self.path(Goal::Covers(key), &pin, |_| {});
+        drop(pin);
+        let page = match found {
+            Ok(page) => page,
+            // It may be a leaf itself.
+            Err(Obstacle::Away(page)) if page == self.root() => page,
+            Err(_) => return false,
+        };
+        out.clear();
+        // The leaf may have been split since. Then it has been in memory, and the copies that came after that are of
+        // what it has now.
+        let got = self.pool.cached_row(page, self.index, key, out);
+        assert!(
+            !got || record::suffix_of(out) == key,
+            "another row of {page}"
+        );
+        got
     }
 }
 

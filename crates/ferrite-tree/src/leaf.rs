@@ -8,6 +8,9 @@ use ferrite_types::format::record_kind;
 use ferrite_types::{IndexId, Lsn, PageId};
 use std::ops::Deref;
 
+/// Longest value of a row that the row cache keeps, in bytes.
+const MOST_ROW_BYTES: usize = 1024;
+
 /// A leaf under its shared latch. Derefs to the page.
 pub struct LeafRef<'p> {
     pub(crate) guard: SharedGuard<'p>,
@@ -44,6 +47,19 @@ impl LeafRef<'_> {
     /// The record in a slot.
     pub fn record(&self, slot: usize) -> Record<'_> {
         node::record(self, slot)
+    }
+
+    /// The leaf had to be read for the record in this slot: the row cache may keep that.
+    pub fn keep_row(&self, slot: usize) {
+        let rec = self.record(slot);
+        if rec.value.len() > MOST_ROW_BYTES {
+            return;
+        }
+        let (mut key, mut copy) = (Vec::new(), Vec::new());
+        node::key_into(self, slot, &mut key);
+        record::encode(&rec.header, &key, rec.value, &mut copy);
+        debug_assert_eq!(self.find(&key), Ok(slot), "the key of slot {slot}");
+        self.guard.keep_row(&key, &copy);
     }
 }
 

@@ -414,6 +414,21 @@ impl TxnSystem {
         txn.is_frozen() || txn == own || self.state_sees(&s.state, txn)
     }
 
+    /// As [`TxnSystem::sees`], of a copy whose record may not stand on its page any more. Of an id that may have been rolled
+    /// back meanwhile, and is forgotten for that, the answer is false.
+    pub fn sees_copy(&self, s: &Snapshot, txn: TxnId, own: TxnId) -> bool {
+        let state = &s.state;
+        if txn.is_frozen() || txn == own {
+            return true;
+        }
+        if txn.get() < state.low {
+            return !state.is_exception(txn);
+        }
+        let in_ring = |word| matches!(word, Word::Committed(csn) if csn.get() <= state.csn);
+        let committed = || in_ring(self.ring.get(txn));
+        txn.get() < state.next && state.private(txn).unwrap_or_else(committed)
+    }
+
     pub(crate) fn state_sees(&self, s: &SnapState, txn: TxnId) -> bool {
         let visible_in_side = |s: &SnapState| match self.long_running.get(txn) {
             Some(LongRunningState::Committed(csn)) => csn.get() <= s.csn,

@@ -29,6 +29,8 @@ struct Seen {
     snapshot: Snapshot,
     own: TxnId,
     committed: BTreeSet<u64>,
+    /// Rolled back before: no copy that the reader finds bears these ids.
+    gone: BTreeSet<u64>,
 }
 
 #[derive(Default)]
@@ -110,10 +112,13 @@ fn step(sys: &TxnSystem, m: &mut Model, rng: &mut Rng) {
             };
             let snapshot = sys.open_snapshot(SnapshotInfo::default());
             let committed = m.committed.clone();
+            let aborted = m.ends.iter().filter(|(_, e)| **e == End::Aborted);
+            let gone = aborted.map(|(t, _)| *t).collect();
             m.snapshots.push(Seen {
                 snapshot,
                 own,
                 committed,
+                gone,
             });
         }
         14 if !m.snapshots.is_empty() && rng.chance(1, 3) => {
@@ -131,6 +136,17 @@ fn check(sys: &TxnSystem, m: &Model, rng: &mut Rng, exact: bool) {
         for txn in borne.iter().rev().take(300).chain(borne.iter().take(20)) {
             let got = sys.sees(&s.snapshot, TxnId(*txn), s.own);
             assert_eq!(got, m.sees(s, *txn), "{:?} txn {txn}", s.snapshot);
+        }
+        let (last, first) = (m.ends.keys().rev().take(300), m.ends.keys().take(20));
+        let long = m.ends.keys().filter(|txn| **txn % 50 == 0);
+        for txn in last
+            .chain(first)
+            .chain(long)
+            .filter(|t| !s.gone.contains(t))
+        {
+            let got = sys.sees_copy(&s.snapshot, TxnId(*txn), s.own);
+            let sees = m.sees(s, *txn);
+            assert!(!got || sees, "a copy by {txn}, {:?}", m.ends[txn]);
         }
     }
     for txn in borne.iter().rev().take(100) {
@@ -224,6 +240,9 @@ fn restored_transactions_are_invisible_until_they_commit() {
     assert!(sys.version_needed(none, TxnId(30)));
     assert_eq!(sys.commit(TxnId(30)), Csn(500));
     sys.rolled_back(TxnId(20));
+    // Of who is rolled back nothing is known any more: no record bears its id, but a copy may.
+    assert!(!sys.sees_copy(&early, TxnId(20), none));
+    assert!(sys.sees_copy(&early, TxnId(19), none));
     assert_eq!(sys.oldest_active(), TxnId(1000));
     let late = sys.open_snapshot(SnapshotInfo::default());
     assert!(!sys.sees(&early, TxnId(30), none) && sys.sees(&late, TxnId(30), none));

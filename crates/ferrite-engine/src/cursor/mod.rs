@@ -9,6 +9,7 @@
 
 mod ahead;
 mod archived;
+mod cached;
 mod locking;
 mod scan_locks;
 mod semi;
@@ -155,6 +156,8 @@ pub struct Cursor {
     is_beyond_leaf: bool,
     ahead: ReadAhead,
     rows_ahead: RowsAhead,
+    /// A buffer for a record of the row cache.
+    cached: Vec<u8>,
     /// The lock that it was refused last, where it does not wait.
     refused: Option<Refused>,
 }
@@ -212,6 +215,7 @@ impl Cursor {
             is_beyond_leaf: false,
             ahead: ReadAhead::default(),
             rows_ahead: RowsAhead::default(),
+            cached: Vec::new(),
             refused: None,
         }
     }
@@ -323,6 +327,10 @@ impl Cursor {
         self.start_inclusive = mode == SeekMode::AtOrAfter && self.number == 0;
         let exact = matches!(mode, SeekMode::Exact | SeekMode::LastExact);
         let only = exact.then_some(key);
+        let by_key = mode == SeekMode::Exact && unique_exact;
+        if by_key && self.seek_cached(session, key)? {
+            return self.current();
+        }
         let filled = self.fill(session, only, unique_exact);
         if exact && filled == Err(Error::NotFound) {
             self.stand_between(key);

@@ -7,7 +7,8 @@ use crate::rows::write::ENTRY_PREFIX_BYTES;
 use crate::state::engine::Engine;
 use crate::transaction::session::Session;
 use crate::transaction::visible::View;
-use ferrite_tree::record::Record;
+use ferrite_buffer::misses_here;
+use ferrite_tree::record::{self, Record};
 use ferrite_tree::{node, LeafRef};
 use ferrite_types::{Error, PageId, Result, TxnId};
 use std::ops::{Bound, Range};
@@ -22,6 +23,7 @@ impl Cursor {
         let table = self.table.clone();
         let tree = table.tree(self.number);
         loop {
+            let misses = misses_here();
             let (leaf, slot) = self.place(tree)?;
             self.passed = 0;
             debug_assert!(
@@ -37,6 +39,10 @@ impl Cursor {
             }
             match last? {
                 Stop::Slot(slot) => {
+                    if self.batch == 1 && self.number == 0 {
+                        let sought = &self.resume.key;
+                        self.keep_row_of(engine, view, sought, (&leaf, slot), misses);
+                    }
                     self.stop_at(&leaf, slot);
                     return Ok(());
                 }
@@ -153,7 +159,7 @@ impl Cursor {
     }
 
     /// Remembers that the batch ended with its last item, which is not in the leaf.
-    fn stop_at_last_item(&mut self) {
+    pub(super) fn stop_at_last_item(&mut self) {
         debug_assert!(!self.items.is_empty(), "the scan would begin anew");
         let key = self.items.last().map_or(0..0, |item| item.key.clone());
         let key = self.data[key].to_vec();
@@ -236,7 +242,14 @@ impl Cursor {
         let (session, view) = session.reading();
         let engine: &Engine = &session.engine;
         let table = self.table.clone();
+        if engine.has_cached(table.tree(0), pk, view, &mut self.cached) {
+            self.row
+                .extend_from_slice(record::decode(&self.cached).value);
+            return Ok(());
+        }
+        let mut misses;
         let leaf = loop {
+            misses = misses_here();
             let leaf = table.tree(0).leaf(pk)?;
             match leaf.find(pk) {
                 Ok(slot) if engine.is_unsettled(&leaf.record(slot), view) => {
@@ -249,6 +262,7 @@ impl Cursor {
         if let Ok(slot) = leaf.find(pk) {
             let rec = leaf.record(slot);
             if engine.visible_value(&rec, view, &mut self.work, &mut self.row)? {
+                self.keep_row_of(engine, view, pk, (&leaf, slot), misses);
                 return Ok(());
             }
         }

@@ -121,6 +121,12 @@ impl Engine {
                 "index entries whose page is not in memory",
             ),
             part(
+                "row cache",
+                self.pool.row_cache().memory_bytes() as u64,
+                self.pool.row_cache().limit_bytes() as u64,
+                "rows whose page is not in memory",
+            ),
+            part(
                 "undo",
                 self.undo_memory_bytes(),
                 0,

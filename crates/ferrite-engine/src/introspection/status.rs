@@ -124,7 +124,7 @@ impl Engine {
         let free = self.pool.free_frames() as u64;
         let data = total.saturating_sub(free) * ferrite_types::PAGE_BYTES as u64;
         let dirty = self.pool.dirty_pages() as u64;
-        let changes = self.pool.change_buffer();
+        let (changes, rows) = (self.pool.change_buffer(), self.pool.row_cache());
         let gauge = |name, value, comment| gauge(name, value, "buffer", comment);
         let counter =
             |name, value: &Counter, comment| counter(name, value.get(), "buffer", comment);
@@ -224,6 +224,26 @@ impl Engine {
                 "change_buffer_merges",
                 &changes.merges,
                 "Number of pages into which entries were merged from the change buffer",
+            ),
+            gauge(
+                "row_cache_bytes",
+                rows.bytes() as u64,
+                "Bytes in the row cache",
+            ),
+            gauge(
+                "row_cache_pages",
+                rows.pages() as u64,
+                "Number of pages with rows in the row cache",
+            ),
+            counter(
+                "row_cache_stored",
+                &rows.stored,
+                "Number of rows put into the row cache",
+            ),
+            counter(
+                "row_cache_hits",
+                &rows.hits,
+                "Number of rows read from the row cache, without their page",
             ),
         ]
     }

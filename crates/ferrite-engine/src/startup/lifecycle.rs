@@ -192,6 +192,7 @@ impl Engine {
             log_budget: AtomicU64::new(config.log_budget_bytes),
             max_history_bytes: AtomicU64::new(config.max_history_bytes),
             memory_budget_bytes: AtomicU64::new(0),
+            row_cache_bytes: AtomicU64::new(0),
             history_ring_bytes: AtomicU64::new(config.history_ring_bytes),
             callbacks,
             storage,

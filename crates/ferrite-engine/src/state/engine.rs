@@ -59,6 +59,8 @@ pub struct Engine {
     pub(crate) max_history_bytes: AtomicU64,
     /// All memory of the engine is to stay within so many bytes; 0: no such limit.
     pub(crate) memory_budget_bytes: AtomicU64,
+    /// ferrite_row_cache_size.
+    pub(crate) row_cache_bytes: AtomicU64,
     /// What versions may take of memory, as it was set.
     pub(crate) history_ring_bytes: AtomicU64,
     pub(crate) checkpointing: Mutex<()>,
@@ -326,6 +328,7 @@ impl Engine {
             "memory" if value == 0 || value >= SMALLEST_BUDGET_BYTES => {
                 self.memory_budget_bytes.store(value, Ordering::SeqCst);
                 self.give_memory_to_versions();
+                self.give_memory_to_rows();
             }
             "memory" => return Err(Error::BadConfig("the least is 64 MiB; 0: no budget".into())),
             "history_ring_size" if value >= SMALLEST_RING_BYTES => {
@@ -339,6 +342,10 @@ impl Engine {
             "warm_start" => self.warm_start.store(value != 0, Ordering::SeqCst),
             "change_buffer_max_size" if value <= 50 => {
                 self.pool.set_change_buffer(value as usize);
+            }
+            "row_cache_size" => {
+                self.row_cache_bytes.store(value, Ordering::SeqCst);
+                self.give_memory_to_rows();
             }
             "scrub" => self.set_scrub(value != 0),
             "snapshot_max_bytes" => {
@@ -379,6 +386,19 @@ impl Engine {
         };
         debug_assert!(bytes >= SMALLEST_RING_BYTES, "{bytes} bytes for versions");
         self.versions.set_memory(bytes as usize);
+    }
+
+    /// The row cache gets what was set for it, and no more than a part of the budget.
+    fn give_memory_to_rows(&self) {
+        let set = self.row_cache_bytes.load(Ordering::SeqCst);
+        let budget = self.memory_budget_bytes.load(Ordering::SeqCst);
+        let bytes = match budget {
+            0 => set,
+            budget => set.min(budget / RING_SHARE),
+        };
+        debug_assert!(bytes <= set, "{bytes} bytes of {set} for rows");
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        self.pool.row_cache().set_limit(bytes);
     }
 
     /// Reads these pages in the background, as a scan does with those it will need. For tests.
