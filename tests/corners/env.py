@@ -8,7 +8,7 @@ them in the order of the file. A scenario tells one story that once went wrong; 
   A scenario that needs other options is marked `@options("--log-bin")` and gets a server of its own on an empty
   directory, and so does one marked `@options()`.
 - Before each scenario the database `corners` is made anew; `env.session()` uses it.
-- `@slow` keeps a scenario out of --ci. CI runs three modules at a time, in five minutes: use few rows, and measure no time by the wall alone.
+- `@slow` keeps a scenario out of --ci. CI runs two modules at a time, in six minutes: use few rows, and measure no time by the wall alone.
 - No statement is waited for longer than STATEMENT_SECONDS: a hang is a failure, and the server is then killed.
 - A server that ended by itself is a failure of the scenario, whatever the scenario made of it.
 

@@ -31,8 +31,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--time", type=float, default=0, help="seconds for each scenario that goes on for as long as is wished"
     )
-    parser.add_argument("--ci", action="store_true", help="without those marked slow, three modules at a time")
-    parser.add_argument("--jobs", type=int, default=0, metavar="N", help="modules at a time (1, with --ci 3)")
+    parser.add_argument("--ci", action="store_true", help="without those marked slow, two modules at a time")
+    parser.add_argument("--jobs", type=int, default=0, metavar="N", help="modules at a time (1, with --ci 2)")
     parser.add_argument("--make-database", default="", metavar="NAME", help="create a database for upgrade.py")
     parser.add_argument("--killed", action="store_true", help="kill the server of that database under load")
     return parser.parse_args()
@@ -124,10 +124,10 @@ def _run_module(name: str, arguments: argparse.Namespace) -> tuple[int, list[str
 
 
 def _run(arguments: argparse.Namespace) -> tuple[int, list[str]]:
-    """All that is asked for. Half of it is waiting, for locks and for servers, so three modules get along on two cores."""
+    """All that is asked for. Half of it is waiting, for locks and for servers, so two modules get along on two cores."""
     names = [m.__name__.rsplit(".", 1)[1] for m in _modules() if _scenarios(m, arguments)]
     jobs = [(name, arguments) for name in names]
-    at_once = arguments.jobs or (3 if arguments.ci else 1)
+    at_once = arguments.jobs or (2 if arguments.ci else 1)
     if at_once == 1 or len(jobs) < 2:
         results = [_run_module(*job) for job in jobs]
     else:
