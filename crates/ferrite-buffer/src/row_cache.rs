@@ -29,10 +29,11 @@ use ferrite_sync::{Counter, Mutex};
 use ferrite_types::{IndexId, Lsn, PageId};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Bound;
 
 /// Locks of their own for the pages whose ids have the same remainder.
 const SHARDS: usize = 64;
-/// What a page costs here beside its rows, in bytes: its slot and its place in the tree of pages.
+/// What a page costs here beside its rows, in bytes: its place in the tree of pages.
 const PAGE_COST_BYTES: usize = 128;
 /// Most bytes of rows of one page.
 const MOST_BYTES: usize = 2048;
@@ -49,7 +50,6 @@ const HOT_MAX: u8 = 3;
 
 /// Rows of one page.
 struct Rows {
-    page: PageId,
     index: IndexId,
     /// The page's, when its rows were copied.
     lsn: Lsn,
@@ -125,7 +125,7 @@ impl Rows {
         if self.bytes.len() + more > MOST_BYTES {
             return false;
         }
-        debug_assert!(self.find(key).is_none(), "a row of {} twice", self.page);
+        debug_assert!(self.find(key).is_none(), "a row twice");
         self.bytes.reserve_exact(more);
         for part in [key, record] {
             self.bytes
@@ -141,11 +141,10 @@ impl Rows {
 
 #[derive(Default)]
 struct Shard {
-    slots: Vec<Option<Rows>>,
-    unused: Vec<usize>,
-    by_page: BTreeMap<PageId, usize>,
-    hand: usize,
-    /// Of all slots, in bytes.
+    pages: BTreeMap<PageId, Rows>,
+    /// The page that the hand of the clock came to last.
+    hand: PageId,
+    /// Of all pages, in bytes.
     bytes: usize,
     /// Each the mark of the row missed last of those that belong to its place.
     missed: Vec<u16>,
@@ -163,16 +162,6 @@ pub(crate) enum Copied {
 }
 
 impl Shard {
-    fn of(&mut self, page: PageId) -> Option<&mut Rows> {
-        let slot = *self.by_page.get(&page)?;
-        let rows = self.slots[slot].as_mut();
-        debug_assert!(
-            rows.as_ref().is_some_and(|rows| rows.page == page),
-            "{page}"
-        );
-        rows
-    }
-
     /// Notes that the row is missed. Was it before?
     fn missed_again(&mut self, page: PageId, key: &[u8]) -> bool {
         let mut hasher = DefaultHasher::new();
@@ -186,32 +175,32 @@ impl Shard {
     }
 
     fn forget(&mut self, page: PageId) {
-        let Some(slot) = self.by_page.remove(&page) else {
+        let Some(rows) = self.pages.remove(&page) else {
             return;
         };
-        let rows = self.slots[slot].take().expect("its slot has its rows");
-        assert!(rows.page == page, "{} is in the slot of {page}", rows.page);
         assert!(rows.cost_bytes() <= self.bytes, "{} bytes", self.bytes);
         self.bytes -= rows.cost_bytes();
-        self.unused.push(slot);
     }
 
-    fn begin(&mut self, page: PageId, index: IndexId, lsn: Lsn) {
+    fn begin(&mut self, page: PageId, (index, lsn): (IndexId, Lsn)) {
         let rows = Rows {
-            page,
             index,
             lsn,
             home: Location::NONE,
             bytes: Vec::new(),
         };
         self.bytes += rows.cost_bytes();
-        let slot = self.unused.pop().unwrap_or(self.slots.len());
-        match self.slots.get_mut(slot) {
-            Some(unused) => *unused = Some(rows),
-            None => self.slots.push(Some(rows)),
-        }
-        let before = self.by_page.insert(page, slot);
+        let before = self.pages.insert(page, rows);
         assert!(before.is_none(), "{page} has rows already");
+    }
+
+    /// The hand goes on to the next page, after the last one to the first.
+    fn next_page(&mut self) -> Option<(PageId, &mut Rows)> {
+        let beyond = (Bound::Excluded(self.hand), Bound::Unbounded);
+        let next = self.pages.range(beyond).next();
+        let page = *next.or_else(|| self.pages.first_key_value())?.0;
+        self.hand = page;
+        self.pages.get_mut(&page).map(|rows| (page, rows))
     }
 
     /// Throws away rows that the hand comes to until no more than `limit` bytes are left, or after some steps of it.
@@ -220,14 +209,10 @@ impl Shard {
             if self.bytes <= limit {
                 return;
             }
-            debug_assert!(!self.by_page.is_empty(), "{} bytes of nothing", self.bytes);
-            self.hand = (self.hand + 1) % self.slots.len();
-            let Some(rows) = &mut self.slots[self.hand] else {
-                continue;
-            };
+            let (page, rows) = self.next_page().expect("bytes are those of pages");
             let before = rows.cost_bytes();
             rows.cool();
-            let (after, page) = (rows.cost_bytes(), rows.page);
+            let after = rows.cost_bytes();
             let is_empty = rows.bytes.is_empty();
             assert!(after <= before, "{after} bytes of {before}");
             self.bytes -= before - after;
@@ -323,15 +308,15 @@ impl RowCache {
     /// Runs `f` on the locked shard, and counts what it changes.
     fn with<R>(&self, shard: &Mutex<Shard>, f: impl FnOnce(&mut Shard) -> R) -> R {
         let mut shard = shard.lock();
-        let (bytes, pages) = (shard.bytes, shard.by_page.len());
+        let (bytes, pages) = (shard.bytes, shard.pages.len());
         let result = f(&mut shard);
-        debug_assert!(shard.by_page.len() + shard.unused.len() == shard.slots.len());
+        debug_assert!(shard.bytes >= PAGE_COST_BYTES * shard.pages.len());
         let adjust = |total: &AtomicUsize, before: usize, after: usize| {
             // One addition, modulo the word: no reader sees less than nothing.
             total.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
         };
         adjust(&self.bytes, bytes, shard.bytes);
-        adjust(&self.pages, pages, shard.by_page.len());
+        adjust(&self.pages, pages, shard.pages.len());
         result
     }
 
@@ -354,7 +339,7 @@ impl RowCache {
                 // It was switched off meanwhile; or there would never be space.
                 return Copied::No;
             }
-            if let Some(rows) = shard.of(page) {
+            if let Some(rows) = shard.pages.get_mut(&page) {
                 assert!(
                     rows.home.is_none(),
                     "{page} is in memory, its copies are valid"
@@ -368,10 +353,10 @@ impl RowCache {
             if shard.bytes > limit / 8 * 7 && !shard.missed_again(page, key) {
                 return Copied::NotYet;
             }
-            if shard.of(page).is_none() {
-                shard.begin(page, of.0, of.1);
+            if !shard.pages.contains_key(&page) {
+                shard.begin(page, of);
             }
-            let rows = shard.of(page).expect("it was just begun");
+            let rows = shard.pages.get_mut(&page).expect("it was just begun");
             let before = rows.cost_bytes();
             let added = rows.add(key, record);
             let more = rows.cost_bytes() - before;
@@ -395,7 +380,7 @@ impl RowCache {
             return;
         }
         self.with(self.shard_of(page), |shard| {
-            let Some(rows) = shard.of(page) else {
+            let Some(rows) = shard.pages.get_mut(&page) else {
                 return;
             };
             assert!(rows.home.is_none(), "{page} was not in memory");
@@ -413,7 +398,7 @@ impl RowCache {
             return;
         }
         self.with(self.shard_of(page), |shard| {
-            if let Some(rows) = shard.of(page) {
+            if let Some(rows) = shard.pages.get_mut(&page) {
                 rows.home = Location::NONE;
             }
         });
@@ -436,7 +421,7 @@ impl RowCache {
         out: &mut Vec<u8>,
     ) -> bool {
         let mut shard = self.shard_of(page).lock();
-        let Some(rows) = shard.of(page) else {
+        let Some(rows) = shard.pages.get_mut(&page) else {
             return false;
         };
         if rows.home.is_none() || rows.index != index || now() != Some(rows.home) {

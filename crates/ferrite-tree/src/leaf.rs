@@ -49,17 +49,16 @@ impl LeafRef<'_> {
         node::record(self, slot)
     }
 
-    /// The leaf had to be read for the record in this slot: the row cache may keep that.
-    pub fn keep_row(&self, slot: usize) {
+    /// The leaf had to be read for the record of this key, in this slot: the row cache may keep that.
+    pub fn keep_row(&self, key: &[u8], slot: usize) {
+        debug_assert_eq!(self.find(key), Ok(slot), "the key of slot {slot}");
         let rec = self.record(slot);
         if rec.value.len() > MOST_ROW_BYTES {
             return;
         }
-        let (mut key, mut copy) = (Vec::new(), Vec::new());
-        node::key_into(self, slot, &mut key);
-        record::encode(&rec.header, &key, rec.value, &mut copy);
-        debug_assert_eq!(self.find(&key), Ok(slot), "the key of slot {slot}");
-        self.guard.keep_row(&key, &copy);
+        let mut copy = Vec::new();
+        record::encode(&rec.header, key, rec.value, &mut copy);
+        self.guard.keep_row(key, &copy);
     }
 }
 

@@ -13,7 +13,8 @@ use crate::state::engine::Engine;
 use crate::transaction::session::Session;
 use crate::transaction::visible::View;
 use ferrite_buffer::misses_here;
-use ferrite_tree::{record, LeafRef, Tree};
+use ferrite_tree::record::{self, Header};
+use ferrite_tree::{LeafRef, Tree};
 use ferrite_types::Result;
 
 impl Engine {
@@ -25,13 +26,15 @@ impl Engine {
         view: View<'_>,
         copy: &mut Vec<u8>,
     ) -> bool {
+        let by_snapshot = matches!(view, View::At { .. });
+        by_snapshot && tree.cached_row(pk, copy) && self.serves(&record::decode(copy).header, view)
+    }
+
+    /// Does the reader see this state, and surely so although no latch is held?
+    fn serves(&self, header: &Header, view: View<'_>) -> bool {
         let View::At { snapshot, own } = view else {
             return false;
         };
-        if !tree.cached_row(pk, copy) {
-            return false;
-        }
-        let header = record::decode(copy).header;
         let seen = self.txns.sees_copy(snapshot, header.txn, own);
         (seen || ferrite_sync::mutant!("cursor.cached_row_seen")) && !header.deleted
     }
@@ -83,13 +86,8 @@ impl Cursor {
         if !is_on || misses_here() == misses || leaf.find(pk) != Ok(slot) {
             return;
         }
-        let header = leaf.record(slot).header;
-        let seen = match view {
-            View::At { snapshot, own } => engine.txns.sees_copy(snapshot, header.txn, own),
-            View::Current | View::Committed => false,
-        };
-        if seen && !header.deleted {
-            leaf.keep_row(slot);
+        if engine.serves(&leaf.record(slot).header, view) {
+            leaf.keep_row(pk, slot);
         }
     }
 }

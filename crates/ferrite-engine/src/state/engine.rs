@@ -378,27 +378,26 @@ impl Engine {
     /// Versions get what was set for them, and no more than a part of the budget: they can be written
     /// out.
     fn give_memory_to_versions(&self) {
-        let set = self.history_ring_bytes.load(Ordering::SeqCst);
-        let budget = self.memory_budget_bytes.load(Ordering::SeqCst);
-        let bytes = match budget {
-            0 => set,
-            budget => set.min(budget / RING_SHARE),
-        };
+        let bytes = self.within_budget(self.history_ring_bytes.load(Ordering::SeqCst));
         debug_assert!(bytes >= SMALLEST_RING_BYTES, "{bytes} bytes for versions");
         self.versions.set_memory(bytes as usize);
     }
 
     /// The row cache gets what was set for it, and no more than a part of the budget.
     fn give_memory_to_rows(&self) {
-        let set = self.row_cache_bytes.load(Ordering::SeqCst);
-        let budget = self.memory_budget_bytes.load(Ordering::SeqCst);
-        let bytes = match budget {
+        let bytes = self.within_budget(self.row_cache_bytes.load(Ordering::SeqCst));
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        self.pool.row_cache().set_limit(bytes);
+    }
+
+    /// What was set for one part of the memory, as far as the budget lets it have that.
+    fn within_budget(&self, set: u64) -> u64 {
+        let bytes = match self.memory_budget_bytes.load(Ordering::SeqCst) {
             0 => set,
             budget => set.min(budget / RING_SHARE),
         };
-        debug_assert!(bytes <= set, "{bytes} bytes of {set} for rows");
-        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        self.pool.row_cache().set_limit(bytes);
+        debug_assert!(bytes <= set, "{bytes} bytes of {set}");
+        bytes
     }
 
     /// Reads these pages in the background, as a scan does with those it will need. For tests.
