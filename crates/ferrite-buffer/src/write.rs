@@ -22,8 +22,13 @@ use ferrite_sync::{kill_point, Arc};
 use ferrite_types::format::record_kind;
 use ferrite_types::{IndexId, Lsn, PageId, Result, PAGE_BYTES};
 
-/// Longest pause of the writer thread, in microseconds.
+/// Longest pause of the writer thread, in microseconds ...
 const PAUSE_US: u64 = 20_000;
+/// ... and once so many rounds in a row had no work: an idle server hardly wakes its threads. Who needs
+/// frames or room wakes the writer.
+const IDLE_ROUNDS: u32 = 25;
+const IDLE_PAUSE_US: u64 = 200_000;
+const _: () = assert!(IDLE_PAUSE_US > PAUSE_US);
 /// Retired bytes that make the writer ask for a log flush so that they can be reused, rather than
 /// that the files grow by them: this share of what is in use ...
 const RETIRED_SHARE: u64 = 8;
@@ -334,15 +339,32 @@ impl Pool {
     /// Body of the writer thread; ends after [`Pool::stop_writer`].
     pub fn run_writer(self: &Arc<Self>) {
         let mut batch = self.new_write_batch();
+        let mut idle_rounds = 0;
         while !self.writer.stop.load(Ordering::SeqCst) {
             self.writer.awake.store(true, Ordering::SeqCst);
-            let worked = self.writer_round(&mut batch);
-            if !worked {
-                self.writer.awake.store(false, Ordering::SeqCst);
-                self.writer.event.wait_timeout_us(PAUSE_US);
+            if self.writer_round(&mut batch) {
+                idle_rounds = 0;
+                continue;
             }
+            self.writer.awake.store(false, Ordering::SeqCst);
+            let woken = self
+                .writer
+                .event
+                .wait_timeout_us(self.pause_us(idle_rounds));
+            idle_rounds = if woken { 0 } else { idle_rounds + 1 };
         }
+        // The event wakes one thread, which wakes the next.
+        self.writer.event.set();
         self.end_batch(batch);
+    }
+
+    /// The writer's pause after so many rounds without work. For room on a full disk it looks often.
+    fn pause_us(&self, idle_rounds: u32) -> u64 {
+        let waits_for_room = self.writer.disk_full.load(Ordering::Relaxed);
+        match idle_rounds >= IDLE_ROUNDS && !waits_for_room {
+            true => IDLE_PAUSE_US,
+            false => PAUSE_US,
+        }
     }
 
     /// Makes the writer thread look for work, and for room, now.

@@ -38,9 +38,11 @@ const _: () = assert!(TIMED_OUT != VICTIM && TIMED_OUT != INTERRUPTED && TIMED_O
 /// stand nearest in front.
 const REPORTED_MOST: usize = 256;
 
-/// The safety net's interval grows to so many times what it begins with; it begins there for who
-/// is in nobody's way.
+/// The safety net's interval grows to so many times what it begins with.
 const TICKER_SLOWEST: u64 = 4;
+/// The interval of who is in nobody's way: no cycle goes through it, and a KILL wakes it.
+const TICKER_UNWANTED: u64 = 16;
+const _: () = assert!(TICKER_UNWANTED >= TICKER_SLOWEST, "it has less to look for");
 
 /// Owners, each with the number of its transaction.
 type Reported = HashSet<(usize, u64), foldhash::fast::FixedState>;
@@ -215,7 +217,7 @@ impl LockTable {
                 // Who holds nothing that anybody waits for closes no cycle.
                 let wanted = owner.wanted.load(Ordering::SeqCst);
                 if !wanted {
-                    tick_us = slowest_us;
+                    tick_us = self.config.ticker_us.saturating_mul(TICKER_UNWANTED);
                 }
                 if wanted && self.deadlock_detect.load(Ordering::Relaxed) {
                     self.break_cycles(owner, ticket.sequence, hooks);

@@ -2,7 +2,7 @@
 //!
 //! | thread | does | pace |
 //! | --- | --- | --- |
-//! | `ferrite-write` | write-back, free frames | as needed, every 20 ms at least |
+//! | `ferrite-write` | write-back, free frames | as needed, every 20 ms at least, 200 ms while nothing is to do |
 //! | `ferrite-ahead` | pages that scans will come to, read before they do | as asked |
 //! | `ferrite-chkpt` | checkpoints by log produced; free space scrubbed, and given back | 100 ms, or by log (`brake.rs`) |
 //! | `ferrite-purge` | purge after commits | as needed |
