@@ -15,7 +15,7 @@ pub(crate) fn about(corner: Corner, plan: &mut Plan) {
     if !keeps {
         plan.faults = FaultMode::PowerOnly;
     }
-    plan.extra.lost_writes = false;
+    plan.extra.lost_writes = corner == Corner::Lost;
     plan.extra.file_damage = corner == Corner::Log;
     plan.extra.bulk = 0;
     plan.extra.corner = Some(corner);
@@ -30,6 +30,7 @@ pub(crate) fn about(corner: Corner, plan: &mut Plan) {
         Corner::Ranges => ranges(plan),
         Corner::Families => families(plan),
         Corner::Away => away(plan),
+        Corner::Lost => lost(plan),
     }
 }
 
@@ -157,6 +158,21 @@ fn away(plan: &mut Plan) {
         shape.secondary = vec![Secondary::Plain];
         shape.covering = rng.chance(2, 3);
     }
+}
+
+/// Few pages, which are written again and again to the same few places.
+fn lost(plan: &mut Plan) {
+    plan.clients = plan.clients.clamp(2, 3);
+    plan.transactions = plan.transactions.max(12);
+    plan.lives = 3;
+    plan.ddl = false;
+    plan.extra.ddl_beside = false;
+    plan.extra.copies = false;
+    plan.extra.travels = false;
+    plan.extra.ahead = true;
+    plan.config.store_reuse_soon = true;
+    plan.config.store_segment_bytes = 256 << 10;
+    plan.config.log_budget_bytes = 4 * plan.config.log_segment_bytes;
 }
 
 /// One table of few rows under many numbers: half of the runs are about its gaps, half about a few

@@ -73,6 +73,7 @@ pub fn check(environment: &Environment, engine: &Engine) {
     state.snapshots.retain_mut(|s| {
         let found = there.iter().any(|kept| kept.name == s.name);
         assert!(found || !s.must_be_there, "snapshot {} is gone", s.name);
+        s.was_in_doubt |= found && !s.must_be_there;
         s.must_be_there = found;
         found
     });
@@ -88,6 +89,7 @@ fn take(environment: &Environment, engine: &Arc<Engine>, name: &str) -> Result<(
         name: name.to_owned(),
         model,
         must_be_there: false,
+        was_in_doubt: false,
     });
     job.fix();
     job.finish(&ServerState::default())?;
@@ -156,7 +158,9 @@ fn take_and_drop(environment: &Environment, engine: &Arc<Engine>, seed: u64) -> 
         state.snapshots.iter().map(|s| s.name.clone()).collect()
     };
     let mut all = names();
-    while all.len() > MOST || !all.is_empty() && rng.chance(1, 4) {
+    let mut must_drop = environment.kept.state().must_drop;
+    while all.len() > MOST || !all.is_empty() && (rng.chance(1, 4) || must_drop) {
+        must_drop = false;
         let name = all.remove(rng.below(all.len() as u64) as usize);
         environment.kept.mark(&name, false);
         engine.drop_snapshot(&name)?;
@@ -168,8 +172,10 @@ fn take_and_drop(environment: &Environment, engine: &Arc<Engine>, seed: u64) -> 
         take(environment, engine, &name)?;
     }
     let all = names();
-    if !all.is_empty() && rng.chance(1, 2) {
-        let to = all[rng.below(all.len() as u64) as usize].clone();
+    let doubtful = environment.kept.take_in_doubt();
+    if !all.is_empty() && (rng.chance(1, 2) || doubtful.is_some()) {
+        let drawn = all[rng.below(all.len() as u64) as usize].clone();
+        let to = doubtful.unwrap_or(drawn);
         let present = new_name(environment);
         take(environment, engine, &present)?;
         environment.kept.state().rewinding = Some(Plan {

@@ -13,6 +13,8 @@ pub struct Snapshot {
     pub model: Model,
     /// It was answered, and is not being dropped.
     pub must_be_there: bool,
+    /// The program died while it was taken or dropped, and it is there.
+    pub was_in_doubt: bool,
 }
 
 /// A rewind.
@@ -35,6 +37,8 @@ pub struct State {
     pub rewinding: Option<Plan>,
     /// How many were taken.
     pub taken: u64,
+    /// This life drops one, if there is one.
+    pub must_drop: bool,
 }
 
 /// What there must be.
@@ -59,6 +63,14 @@ impl Kept {
         let state = self.state();
         let found = state.snapshots.iter().find(|s| s.name == name);
         found.map(|s| s.model.clone())
+    }
+
+    /// One that survived its cut-off beginning or end, and that nobody has rewound to since.
+    pub fn take_in_doubt(&self) -> Option<String> {
+        let mut state = self.state();
+        let found = state.snapshots.iter_mut().find(|s| s.was_in_doubt)?;
+        found.was_in_doubt = false;
+        Some(found.name.clone())
     }
 
     /// Whether it must be there.

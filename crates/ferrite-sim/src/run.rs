@@ -217,7 +217,7 @@ fn stalls(corner: Corner, extra: &Extra, rng: &mut Rng) -> Vec<Stall> {
             stall("tree.leaf_is_away", 3, 20_000),
             stall("rollback.one_undone", 4, 5_000),
         ],
-        Corner::Log | Corner::Ids | Corner::Torn | Corner::Moves => Vec::new(),
+        Corner::Log | Corner::Ids | Corner::Torn | Corner::Moves | Corner::Lost => Vec::new(),
     };
     for _ in 0..2 {
         let place = PLACES[rng.below(PLACES.len() as u64) as usize];
@@ -287,7 +287,8 @@ fn corner_death(corner: Corner, recovering: bool, rng: &mut Rng) -> Option<Death
         | Corner::Moves
         | Corner::Ranges
         | Corner::Families
-        | Corner::Away => None,
+        | Corner::Away
+        | Corner::Lost => None,
     }
 }
 
@@ -348,6 +349,9 @@ fn operate(environment: &Arc<Environment>) {
             true => Death::Place(KEPT[kept.below(KEPT.len() as u64) as usize], 1),
             false => death,
         };
+        // A death at the end of a snapshot needs one that ends.
+        let ends = matches!(death, Death::Place(place, _) if place.starts_with("snapshot.drop"));
+        environment.kept.state().must_drop = ends;
         arm(environment, death);
         if !calm {
             plan_faults(environment, &mut rng);
@@ -447,7 +451,11 @@ fn plan_faults(environment: &Environment, rng: &mut Rng) {
     let disk = &environment.disk;
     if environment.plan.extra.lost_writes {
         let apart = &mut Rng::new(rng.clone().next_u64() ^ 0x105e);
-        for _ in 0..apart.below(4) {
+        let most = match environment.plan.extra.corner {
+            Some(Corner::Lost) => 30,
+            _ => 4,
+        };
+        for _ in 0..apart.below(most) {
             let fault = [Fault::LostWrite, Fault::MisdirectedWrite][apart.below(2) as usize];
             let files = ["store.", "store.", "map.", "checkpoint."][apart.below(4) as usize];
             disk.inject_in(fault, any_scale(apart, 8), files);
