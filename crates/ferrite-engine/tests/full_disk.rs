@@ -3,6 +3,7 @@
 mod common;
 
 use common::{check, config, create, delete, give_up, insert, metric, scan, update, wait_until};
+use ferrite_engine::snapshots::ServerState;
 use ferrite_engine::{Callbacks, Config, DdlCaller, Engine, LogLevel, Session, Table};
 use ferrite_io::sim::{Fault, SimStorage};
 use ferrite_io::Storage;
@@ -239,6 +240,49 @@ fn a_shutdown_leaves_a_rollback_that_cannot_go_on_to_the_next_start() {
         check(&engine, &t);
         engine.close().unwrap();
     }
+}
+
+/// A rollback that waits for room is no change that is refused: for it, too, the snapshots go.
+#[test]
+fn snapshots_give_way_to_a_rollback_that_waits_for_room() {
+    let disk = SimStorage::new(53);
+    let settings = Config {
+        log_budget_bytes: 1 << 30,
+        log_segment_bytes: 64 << 20,
+        ..config()
+    };
+    let server = Arc::new(Ending::default());
+    let engine = Engine::open(settings, Arc::new(disk.boot()), server.clone()).unwrap();
+    let t = create(&engine, "d/t");
+    let mut s = Session::new(&engine, 0, 1);
+    fill(&mut s, &t, 0..ROWS).unwrap();
+    let before = scan(&mut s, &t, 0);
+    s.commit(false).unwrap();
+    for name in ["a", "b"] {
+        let mut job = engine.begin_snapshot(name).unwrap();
+        job.fix();
+        job.finish(&ServerState::default()).unwrap();
+    }
+    for n in 0..ROWS {
+        update(&mut s, &t, n, &TEXT, b"short").unwrap();
+    }
+    for nth in 1..100_000 {
+        disk.inject_in(Fault::Full, nth, "store.0");
+    }
+    let rolling = thread::spawn("rollback", move || (s.rollback(), s));
+    let told = |name: &str| {
+        let text = format!("snapshot {name} was dropped: the server's disk is full");
+        server.said.lock().iter().filter(|t| **t == text).count()
+    };
+    wait_until("the end of the snapshots", || told("a") + told("b") >= 2);
+    assert_eq!((told("a"), told("b")), (1, 1));
+    assert!(engine.kept_snapshots().is_empty());
+    disk.clear_faults();
+    let (result, mut s) = rolling.join().unwrap();
+    assert_eq!(result, Ok(()));
+    assert_eq!(scan(&mut s, &t, 0), before);
+    drop((s, t));
+    engine.close().unwrap();
 }
 
 /// A database that has filled its disk, with free space in short pieces: rows can be

@@ -482,9 +482,15 @@ fn one_that_is_given_up_leaves_nothing() {
     assert!(left.iter().any(|f| f == "snapshot.a.manifest"), "{left:?}");
 }
 
-/// Snapshots give way before a write fails.
+/// Snapshots give way before a write fails, whatever it is that finds no room.
 #[test]
 fn on_a_full_disk_the_oldest_go() {
+    for left in [0, 64 << 10, 1 << 20, 3 << 20] {
+        snapshots_go_before_a_write_fails(left);
+    }
+}
+
+fn snapshots_go_before_a_write_fails(left: u64) {
     let (disk, engine, t, mut s) = database(23);
     let (mut rows, mut rng) = (Rows::new(), Rng::new(23));
     change(&mut s, &t, &mut rows, &mut rng, 60);
@@ -492,8 +498,8 @@ fn on_a_full_disk_the_oldest_go() {
         take(&engine, name).unwrap();
         change(&mut s, &t, &mut rows, &mut rng, 60);
     }
-    disk.set_capacity(Some(disk.used_bytes() + (3 << 20)));
     let u = create(&engine, "d/u");
+    disk.set_capacity(Some(disk.used_bytes() + left));
     for n in 0.. {
         match insert(&mut s, &u, n, &[5; 4000]) {
             Err(Error::DiskFull(_)) => break,
@@ -502,7 +508,7 @@ fn on_a_full_disk_the_oldest_go() {
     }
     assert!(
         engine.kept_snapshots().is_empty(),
-        "a write failed before they went"
+        "{left} bytes were left: a write failed before they went"
     );
     disk.set_capacity(None);
     s.rollback().unwrap();

@@ -244,7 +244,7 @@ fn run_clients(environment: &Arc<Environment>, engine: &Arc<Engine>, number: u64
         start("resizer", 10, |w, e, seed, _| pool::resizer(w, e, seed));
     }
     if environment.plan.extra.ahead {
-        start("ahead", 20, |_, e, seed, _| pool::read_ahead(e, seed));
+        start("ahead", 20, |w, e, seed, _| pool::read_ahead(w, e, seed));
     }
     if environment.plan.extra.cold {
         start("cooler", 21, |w, e, seed, _| pool::cooler(w, e, seed));

@@ -451,14 +451,14 @@ fn plan_faults(environment: &Environment, rng: &mut Rng) {
     let disk = &environment.disk;
     if environment.plan.extra.lost_writes {
         let apart = &mut Rng::new(rng.clone().next_u64() ^ 0x105e);
-        let most = match environment.plan.extra.corner {
-            Some(Corner::Lost) => 30,
-            _ => 4,
-        };
-        for _ in 0..apart.below(most) {
+        let about_them = environment.plan.extra.corner == Some(Corner::Lost);
+        for _ in 0..apart.below(if about_them { 8 } else { 4 }) {
             let fault = [Fault::LostWrite, Fault::MisdirectedWrite][apart.below(2) as usize];
             let files = ["store.", "store.", "map.", "checkpoint."][apart.below(4) as usize];
-            disk.inject_in(fault, any_scale(apart, 8), files);
+            match about_them {
+                true => disk.inject_in(Fault::LostWrite, any_scale(apart, 8), "store."),
+                false => disk.inject_in(fault, any_scale(apart, 8), files),
+            }
         }
     }
     match environment.plan.faults {

@@ -17,7 +17,7 @@ use ferrite_sync::atomic::Ordering;
 use ferrite_sync::thread::{self, JoinHandle};
 use ferrite_sync::{memory, time, Arc};
 use ferrite_tree::Scratch;
-use ferrite_types::{Lsn, Result};
+use ferrite_types::{Error, Lsn, Result};
 
 /// Longest time between checkpoints while there is something new, in us.
 const CHECKPOINT_US: u64 = 30_000_000;
@@ -40,6 +40,8 @@ const RETRY_US: u64 = 1_000_000;
 const _: () = assert!(REST_US < CHECKPOINT_US && RETRY_US < CHECKPOINT_US);
 /// That it goes on failing for the same reason is said again after that time, in us.
 const REMIND_US: u64 = 60_000_000;
+/// Pages that could not be written for so long cost a backup and a snapshot, in us: before who waits for a frame gives up.
+const GIVE_WAY_US: u64 = 500_000;
 /// Threads that read ahead.
 const READ_AHEAD_THREADS: usize = 4;
 /// Pause of a purge thread without work, in us.
@@ -178,6 +180,7 @@ impl Engine {
         let mut last_us = time::now_us();
         let mut looked = Looked::default();
         let mut trouble = Trouble::default();
+        let mut full_since_us = None;
         while !self.stopping() {
             self.housekeeping.wait_timeout_us(100_000);
             if self.stopping() {
@@ -193,11 +196,27 @@ impl Engine {
                 last_us = time::now_us();
             }
             self.evict_snapshots();
+            self.give_way_to_pages(&mut full_since_us);
             self.move_attention();
             self.tell_of_resize();
             // However often it is woken, the walks over all frames leave the memory to others.
             let took_us = time::now_us() - since_us;
             thread::sleep_us(REST_US.max(took_us.min(20 * REST_US) * REST_FACTOR));
+        }
+    }
+
+    /// The backup and the oldest snapshot go if dirty pages have found no room for a while. Whoever changes rows
+    /// asks for room itself (`make_room`); a rollback or a reader that waits for a frame does not.
+    fn give_way_to_pages(&self, full_since_us: &mut Option<u64>) {
+        if !matches!(self.pool.write_failure(), Some(Error::DiskFull(_))) {
+            *full_since_us = None;
+            return;
+        }
+        let now_us = time::now_us();
+        let since_us = *full_since_us.get_or_insert(now_us);
+        assert!(since_us <= now_us, "full since later than now");
+        if now_us - since_us >= GIVE_WAY_US && self.let_go_for_room() {
+            *full_since_us = None;
         }
     }
 
@@ -378,7 +397,6 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ferrite_types::Error;
 
     #[test]
     fn a_failing_checkpoint_is_told_once_and_again_after_a_minute() {

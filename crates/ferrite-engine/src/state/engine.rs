@@ -205,10 +205,8 @@ impl Engine {
                 durable_looks += 1;
             }
             if durable_looks > 1 {
-                let why = "the server's disk is full, and what the backup keeps is needed";
-                self.end_backup(None, why);
                 // One at each look.
-                self.evict_for_room();
+                self.let_go_for_room();
             }
             self.pool.wake_writer();
             if self.room(deletes).is_ok() {
@@ -221,6 +219,13 @@ impl Engine {
         *last = Some((time::now_us(), left));
         self.vain_attempts.fetch_add(1, Ordering::SeqCst);
         Err(full)
+    }
+
+    /// What a backup keeps is let go of, and the oldest snapshot; true if there was one of them.
+    pub(crate) fn let_go_for_room(&self) -> bool {
+        let why = "the server's disk is full, and what the backup keeps is needed";
+        let ended = self.end_backup(None, why);
+        self.evict_for_room() || ended
     }
 
     /// Ends the backup that runs, if it is `owner`'s (None: whosever), and lets go of what it

@@ -178,8 +178,7 @@ impl StorageFile for SimFile {
             );
         }
         if due == Due::PowerOff {
-            drop(guard);
-            self.machine.power_off();
+            self.machine.cut_power(guard);
             return Err(dead());
         }
         self.machine.stats.writes.inc();
@@ -199,8 +198,7 @@ impl StorageFile for SimFile {
         }
         state.disk.sync(self.number);
         if due == Due::PowerOff {
-            drop(guard);
-            self.machine.power_off();
+            self.machine.cut_power(guard);
             return Err(dead());
         }
         self.machine.stats.syncs.inc();

@@ -106,8 +106,7 @@ impl Machine {
             if happens && matches!(event.op, IoOp::Write | IoOp::Sync) {
                 return Ok((state, Due::PowerOff));
             }
-            drop(state);
-            self.power_off();
+            self.cut_power(state);
             return Err(dead());
         }
         let fault = state.plan.next(event);
@@ -115,15 +114,19 @@ impl Machine {
     }
 
     pub fn power_off(&self) {
-        let hook = {
-            let mut state = self.state.lock();
-            if !state.powered {
-                return;
-            }
-            state.powered = false;
-            state.off_at = None;
-            state.off_hook.clone()
-        };
+        self.cut_power(self.state.lock());
+    }
+
+    /// The power goes in the life that the caller has looked at: without the guard another might
+    /// have begun.
+    pub fn cut_power(&self, mut state: MutexGuard<'_, State>) {
+        if !state.powered {
+            return;
+        }
+        state.powered = false;
+        state.off_at = None;
+        let hook = state.off_hook.clone();
+        drop(state);
         if let Some(hook) = hook {
             hook();
         }
