@@ -180,6 +180,25 @@ impl Callbacks for Ending {
     }
 }
 
+/// The log is long enough for all that a test does.
+fn without_checkpoints() -> Config {
+    Config {
+        log_budget_bytes: 1 << 30,
+        log_segment_bytes: 64 << 20,
+        ..config()
+    }
+}
+
+/// An open transaction changes all rows, and from here on no page can be written.
+fn change_all_and_fill_the_disk(s: &mut Session, t: &Arc<Table>, disk: &SimStorage) {
+    for n in 0..ROWS {
+        update(s, t, n, &TEXT, b"short").unwrap();
+    }
+    for nth in 1..100_000 {
+        disk.inject_in(Fault::Full, nth, "store.0");
+    }
+}
+
 /// All pages in memory are dirty, and none can be written: a rollback waits for the disk, and gives up
 /// when the server shuts down. The next start rolls back what is left, whatever the last checkpoint.
 #[test]
@@ -187,23 +206,14 @@ fn a_shutdown_leaves_a_rollback_that_cannot_go_on_to_the_next_start() {
     for checkpoint in [false, true] {
         let disk = SimStorage::new(52);
         let server = Arc::new(Ending::default());
-        let settings = Config {
-            log_budget_bytes: 1 << 30,
-            log_segment_bytes: 64 << 20,
-            ..config()
-        };
+        let settings = without_checkpoints();
         let engine = Engine::open(settings.clone(), Arc::new(disk.boot()), server.clone()).unwrap();
         let t = create(&engine, "d/t");
         let mut s = Session::new(&engine, 0, 1);
         fill(&mut s, &t, 0..ROWS).unwrap();
         let before = scan(&mut s, &t, 0);
         s.commit(false).unwrap();
-        for n in 0..ROWS {
-            update(&mut s, &t, n, &TEXT, b"short").unwrap();
-        }
-        for nth in 1..100_000 {
-            disk.inject_in(Fault::Full, nth, "store.0");
-        }
+        change_all_and_fill_the_disk(&mut s, &t, &disk);
         let rolling = thread::spawn("rollback", move || {
             let result = s.rollback();
             (s, result)
@@ -246,13 +256,9 @@ fn a_shutdown_leaves_a_rollback_that_cannot_go_on_to_the_next_start() {
 #[test]
 fn snapshots_give_way_to_a_rollback_that_waits_for_room() {
     let disk = SimStorage::new(53);
-    let settings = Config {
-        log_budget_bytes: 1 << 30,
-        log_segment_bytes: 64 << 20,
-        ..config()
-    };
     let server = Arc::new(Ending::default());
-    let engine = Engine::open(settings, Arc::new(disk.boot()), server.clone()).unwrap();
+    let engine =
+        Engine::open(without_checkpoints(), Arc::new(disk.boot()), server.clone()).unwrap();
     let t = create(&engine, "d/t");
     let mut s = Session::new(&engine, 0, 1);
     fill(&mut s, &t, 0..ROWS).unwrap();
@@ -263,12 +269,7 @@ fn snapshots_give_way_to_a_rollback_that_waits_for_room() {
         job.fix();
         job.finish(&ServerState::default()).unwrap();
     }
-    for n in 0..ROWS {
-        update(&mut s, &t, n, &TEXT, b"short").unwrap();
-    }
-    for nth in 1..100_000 {
-        disk.inject_in(Fault::Full, nth, "store.0");
-    }
+    change_all_and_fill_the_disk(&mut s, &t, &disk);
     let rolling = thread::spawn("rollback", move || (s.rollback(), s));
     let told = |name: &str| {
         let text = format!("snapshot {name} was dropped: the server's disk is full");

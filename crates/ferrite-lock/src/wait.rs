@@ -40,7 +40,8 @@ const REPORTED_MOST: usize = 256;
 
 /// The safety net's interval grows to so many times what it begins with.
 const TICKER_SLOWEST: u64 = 4;
-/// The interval of who is in nobody's way: no cycle goes through it, and a KILL wakes it.
+/// The interval of who is in nobody's way, and whose waits the server does not hear of: no cycle goes
+/// through it, and a KILL wakes it.
 const TICKER_UNWANTED: u64 = 16;
 const _: () = assert!(TICKER_UNWANTED >= TICKER_SLOWEST, "it has less to look for");
 
@@ -217,7 +218,12 @@ impl LockTable {
                 // Who holds nothing that anybody waits for closes no cycle.
                 let wanted = owner.wanted.load(Ordering::SeqCst);
                 if !wanted {
-                    tick_us = self.config.ticker_us.saturating_mul(TICKER_UNWANTED);
+                    let unwanted_us = self.config.ticker_us.saturating_mul(TICKER_UNWANTED);
+                    tick_us = if ticket.reports {
+                        slowest_us
+                    } else {
+                        unwanted_us
+                    };
                 }
                 if wanted && self.deadlock_detect.load(Ordering::Relaxed) {
                     self.break_cycles(owner, ticket.sequence, hooks);

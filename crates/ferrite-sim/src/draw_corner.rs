@@ -34,6 +34,13 @@ pub(crate) fn about(corner: Corner, plan: &mut Plan) {
     }
 }
 
+fn without_ddl(plan: &mut Plan) {
+    plan.ddl = false;
+    plan.extra.ddl_beside = false;
+    plan.extra.copies = false;
+    plan.extra.travels = false;
+}
+
 /// Values of one length in few rows, and readers at READ UNCOMMITTED.
 fn values(plan: &mut Plan) {
     plan.extra.dirty = true;
@@ -142,10 +149,7 @@ fn away(plan: &mut Plan) {
     plan.locking_reads = true;
     plan.isolation_mix = rng.chance(1, 4);
     plan.big_transactions = false;
-    plan.ddl = false;
-    plan.extra.ddl_beside = false;
-    plan.extra.copies = false;
-    plan.extra.travels = false;
+    without_ddl(plan);
     plan.config.lock_wait_timeout_ms = pick(rng, &[5, 20, 100]);
     plan.config.lock_fold_after = 64;
     plan.shapes.truncate(1);
@@ -165,10 +169,7 @@ fn lost(plan: &mut Plan) {
     plan.clients = plan.clients.clamp(2, 3);
     plan.transactions = plan.transactions.max(12);
     plan.lives = 3;
-    plan.ddl = false;
-    plan.extra.ddl_beside = false;
-    plan.extra.copies = false;
-    plan.extra.travels = false;
+    without_ddl(plan);
     plan.extra.ahead = true;
     plan.config.store_reuse_soon = true;
     plan.config.store_segment_bytes = 256 << 10;
@@ -184,10 +185,7 @@ fn ranges(plan: &mut Plan) {
     plan.locking_reads = true;
     plan.isolation_mix = false;
     plan.extra.dirty = false;
-    plan.ddl = false;
-    plan.extra.ddl_beside = false;
-    plan.extra.copies = false;
-    plan.extra.travels = false;
+    without_ddl(plan);
     plan.config.lock_wait_timeout_ms = 100;
     // Not folded: gap by gap.
     plan.config.lock_fold_after = 64;

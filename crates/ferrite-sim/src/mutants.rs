@@ -24,12 +24,12 @@ fn list() -> impl Iterator<Item = Fault> {
         .filter(|line| !line.starts_with('#'))
         .filter_map(|line| line.split_once(' '))
         .map(|(name, rest)| {
-            let (about, story) = match rest.trim().strip_prefix('@') {
-                Some(rest) => rest.split_once(' ').map(|(a, s)| (Some(a), s)),
-                None => Some((None, rest)),
-            }
-            .expect("a corner and a story");
-            let story = story.trim();
+            let rest = rest.trim();
+            let corner = rest.strip_prefix('@').and_then(|r| r.split_once(' '));
+            let (about, story) = match corner {
+                Some((corner, story)) => (Some(corner), story),
+                None => (None, rest),
+            };
             Fault { name, about, story }
         })
 }

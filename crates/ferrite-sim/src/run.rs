@@ -455,10 +455,11 @@ fn plan_faults(environment: &Environment, rng: &mut Rng) {
         for _ in 0..apart.below(if about_them { 8 } else { 4 }) {
             let fault = [Fault::LostWrite, Fault::MisdirectedWrite][apart.below(2) as usize];
             let files = ["store.", "store.", "map.", "checkpoint."][apart.below(4) as usize];
-            match about_them {
-                true => disk.inject_in(Fault::LostWrite, any_scale(apart, 8), "store."),
-                false => disk.inject_in(fault, any_scale(apart, 8), files),
-            }
+            let (fault, files) = match about_them {
+                true => (Fault::LostWrite, "store."),
+                false => (fault, files),
+            };
+            disk.inject_in(fault, any_scale(apart, 8), files);
         }
     }
     match environment.plan.faults {
