@@ -308,53 +308,77 @@ fn arm(environment: &Environment, death: Death) {
     }
 }
 
+/// How lives end, and what the disk does meanwhile. What came later is drawn apart, so that the other
+/// choices of a seed stay what they were.
+struct Draws {
+    rng: Rng,
+    apart: Rng,
+    kept: Rng,
+    travels: Rng,
+}
+
+impl Draws {
+    fn new(seed: u64) -> Draws {
+        Draws {
+            rng: Rng::new(seed ^ 0x09e7_a704),
+            apart: Rng::new(seed ^ 0x0dab_a6e5),
+            kept: Rng::new(seed ^ 0x0dab_0ee9),
+            travels: Rng::new(seed ^ 0x0dab_0eea),
+        }
+    }
+
+    /// How the next life ends. `calm`: well.
+    fn death(&mut self, environment: &Environment, recovering: bool, calm: bool) -> Death {
+        let extra = &environment.plan.extra;
+        let Draws {
+            rng,
+            apart,
+            kept,
+            travels,
+        } = self;
+        let mut death = match calm {
+            true => Death::Never,
+            false if recovering && rng.chance(1, 2) => some_death(rng, true),
+            false => some_death(rng, false),
+        };
+        if let Some(corner) = extra.corner {
+            sim::stall_at(stalls(corner, extra, apart));
+            let of_corner = corner_death(corner, recovering, apart);
+            death = of_corner.filter(|_| !calm).unwrap_or(death);
+        }
+        if extra.travels && !calm && travels.chance(1, 3) {
+            let place = TRAVELS[travels.below(TRAVELS.len() as u64) as usize];
+            death = Death::Place(place, any_scale(travels, 2));
+        }
+        if extra.kept && !calm && kept.chance(1, 2) {
+            // Half of the lives end well, so that something is taken and rewound to.
+            death = match kept.chance(1, 2) {
+                true => Death::Never,
+                false => Death::Place(KEPT[kept.below(KEPT.len() as u64) as usize], 1),
+            };
+        }
+        // A death at the end of a snapshot needs one that ends.
+        let ends = matches!(death, Death::Place(place, _) if place.starts_with("snapshot.drop"));
+        environment.kept.state().must_drop = ends;
+        death
+    }
+}
+
 fn operate(environment: &Arc<Environment>) {
-    let mut rng = Rng::new(environment.plan.seed ^ 0x09e7_a704);
+    let mut draws = Draws::new(environment.plan.seed);
     let cut = environment.disk.clone();
     sim::set_crash_hook(move || cut.power_off());
     environment.disk.set_power_off_hook(sim::crash);
     set_io_hook(environment);
     let mut number = 0;
     let mut depth = 0;
-    let apart = &mut Rng::new(environment.plan.seed ^ 0x0dab_a6e5);
-    let kept = &mut Rng::new(environment.plan.seed ^ 0x0dab_0ee9);
-    let travels = &mut Rng::new(environment.plan.seed ^ 0x0dab_0eea);
     loop {
         let last =
             number >= environment.plan.lives && depth == 0 && environment.tally().crashes > 0;
         let calm = last || depth >= NESTED;
-        let death = match calm {
-            true => Death::Never,
-            false if depth > 0 && rng.chance(1, 2) => some_death(&mut rng, true),
-            false => some_death(&mut rng, false),
-        };
-        let death = match environment.plan.extra.corner {
-            Some(corner) => {
-                sim::stall_at(stalls(corner, &environment.plan.extra, apart));
-                corner_death(corner, depth > 0, apart).filter(|_| !calm)
-            }
-            None => None,
-        }
-        .unwrap_or(death);
-        let death = match environment.plan.extra.travels && !calm && travels.chance(1, 3) {
-            true => Death::Place(
-                TRAVELS[travels.below(TRAVELS.len() as u64) as usize],
-                any_scale(travels, 2),
-            ),
-            false => death,
-        };
-        let death = match environment.plan.extra.kept && !calm && kept.chance(1, 2) {
-            // Half of the lives end well, so that something is taken and rewound to.
-            true if kept.chance(1, 2) => Death::Never,
-            true => Death::Place(KEPT[kept.below(KEPT.len() as u64) as usize], 1),
-            false => death,
-        };
-        // A death at the end of a snapshot needs one that ends.
-        let ends = matches!(death, Death::Place(place, _) if place.starts_with("snapshot.drop"));
-        environment.kept.state().must_drop = ends;
-        arm(environment, death);
+        arm(environment, draws.death(environment, depth > 0, calm));
         if !calm {
-            plan_faults(environment, &mut rng);
+            plan_faults(environment, &mut draws.rng);
         }
         // A disk that is full at each try says nothing: at the end there is room.
         let end = boot(environment, number, depth <= NESTED);
@@ -368,12 +392,12 @@ fn operate(environment: &Arc<Environment>) {
         environment.replaced_disk();
         let survives = match environment.plan.extra.corner {
             Some(Corner::Torn) => Survival::Anything,
-            _ => survival(&mut rng),
+            _ => survival(&mut draws.rng),
         };
-        environment.disk.crash_with(survives, &mut rng);
+        environment.disk.crash_with(survives, &mut draws.rng);
         let clean = end == Some(End::Closed);
         let ends = last && clean;
-        if last_act(environment, apart, number, clean, ends) || ends {
+        if last_act(environment, &mut draws.apart, number, clean, ends) || ends {
             return;
         }
         if calm && depth > NESTED + 2 {
