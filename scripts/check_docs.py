@@ -12,7 +12,7 @@ import sys
 from doccheck import formats, names, operating
 from doccheck.source import Tree
 
-STATUS = "crates/ferrite-engine/src/introspection/status.rs"
+STATUS = "crates/ferrite-engine/src/introspection/engine_metrics.rs"
 KINDS = "crates/ferrite-types/src/format.rs"
 VIEWS = "plugin/ferrite_i_s.cc"
 SETTINGS = "plugin/ferrite_vars.cc"
