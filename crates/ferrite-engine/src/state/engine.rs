@@ -70,7 +70,7 @@ pub struct Engine {
     /// How often there was none to be made.
     pub(crate) vain_attempts: AtomicU64,
     pub(crate) checkpoint_lsn: AtomicU64,
-    /// Where somebody who changes rows has to look at the log's age (`brake.rs`).
+    /// Where somebody who changes rows has to look at the log's age (`throttle.rs`).
     pub(crate) attention_lsn: AtomicU64,
     /// The last checkpoint failed.
     pub(crate) checkpoint_fails: AtomicBool,

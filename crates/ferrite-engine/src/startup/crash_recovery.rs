@@ -1,0 +1,342 @@
+//! A start that finds a database: what the log has since the last checkpoint is done again, and what had no end is
+//! rolled back. After a clean shutdown the log has nothing.
+//!
+//! A function for each stage of docs/internals/recovery.md. Each can be repeated after a crash in it.
+//!
+//! Locking: the caller has the directory's lock; from `load` on threads run beside.
+
+use crate::catalog::dictionary::foreign_change::References;
+use crate::catalog::dictionary::Dictionary;
+use crate::maintenance::checkpoint::{not_shut_down, EngineState};
+use crate::rows::sort::remove_leftovers;
+use crate::snapshots::startup as kept_snapshots;
+use crate::startup::assemble::{stop_at_failed_sync, Parts, Start};
+use crate::startup::collector::Collector;
+use crate::startup::page_changes::Retained;
+use crate::startup::page_redo::{self, RedoWriter};
+use crate::startup::progress::Progress;
+use crate::startup::recovery::{self, Analysis};
+use crate::state::callbacks::LogLevel;
+use crate::state::engine::Engine;
+use crate::state::garbage::GarbageList;
+use crate::state::slot::TxnSlot;
+use crate::state::snapshots::Snapshots;
+use crate::state::transaction::Transaction;
+use crate::state::undo_list::UndoArea;
+use ferrite_buffer::Pool;
+use ferrite_io::Storage;
+use ferrite_lock::Owner;
+use ferrite_redo::{Log, LogSpan};
+use ferrite_store::{Checkpoint, Store};
+use ferrite_sync::atomic::Ordering;
+use ferrite_sync::{kill_point, thread, time, Arc};
+use ferrite_tree::apply;
+use ferrite_types::{Error, IndexId, Lsn, OverflowRef, Result, TxnId};
+
+/// A database that is there.
+pub(super) struct Found {
+    pub store: Arc<Store>,
+    pub checkpoint: Checkpoint,
+    pub started_us: u64,
+}
+
+/// What the log says.
+struct Analysed {
+    log: Arc<Log>,
+    /// Where the pass over it began.
+    from: Lsn,
+    undo_area: UndoArea,
+    analysis: Analysis,
+    /// The operations on pages.
+    retained: Retained,
+    progress: Progress,
+}
+
+/// One pass over the log since the checkpoint.
+fn analyse(start: &Start, store: &Arc<Store>, checkpoint: Checkpoint) -> Result<Analysed> {
+    let mut state = EngineState::decode(&checkpoint.state)?;
+    if let Some(newer) = store.passed_over() {
+        // It knows of more of the log that must be there.
+        let newer = EngineState::decode(&newer.checkpoint.state)?;
+        state.log_durable = state.log_durable.max(newer.log_durable);
+    }
+    let undo_area = UndoArea::new(start.storage.clone());
+    undo_area.adopt(state.active.iter().flat_map(|a| &a.chunks).copied());
+    let from = checkpoint.redo_start;
+    let span = LogSpan {
+        from,
+        durable: state.log_durable,
+    };
+    let log_unreadable = state.log_unreadable;
+    let mut analysis = Analysis::new(checkpoint.map, state);
+    let limits = start.config.redo_limits();
+    let mut collector = Collector::start(Retained::new(limits.limit_bytes));
+    let mut progress = Progress::new(start.callbacks.clone(), from);
+    let storage = &start.storage;
+    let log = Log::open(storage.clone(), span, start.log_config(), &mut |rec| {
+        if log_unreadable {
+            return Err(not_shut_down());
+        }
+        analysis.visit(store, &undo_area, &rec)?;
+        progress.read_to(rec.end, || Log::guess_end(storage.clone(), from));
+        collector.take(&rec, &analysis.fates)
+    })?;
+    let retained = collector.finish()?;
+    for (txn, found) in &analysis.unfinished {
+        assert!(!txn.is_frozen(), "an unfinished transaction has an id");
+        undo_area.verify(&found.undo)?;
+    }
+    stop_at_failed_sync(storage, &log);
+    Ok(Analysed {
+        log,
+        from,
+        undo_area,
+        analysis,
+        retained,
+        progress,
+    })
+}
+
+/// Pages get the changes that they lack, or will when they are read. The writer thread is needed until the
+/// dictionary is loaded, in case the pages do not fit in the pool.
+fn redo(
+    start: &Start,
+    store: &Arc<Store>,
+    found: &mut Analysed,
+    end: Lsn,
+) -> Result<(Arc<Pool>, RedoWriter)> {
+    let from = found.from;
+    assert!(from <= end, "redo from {from}, the log ends at {end}");
+    let pool = start.make_pool(store, &found.log)?;
+    pool.set_apply_redo(Box::new(|page, ops| apply::apply_all(ops, page)));
+    let writer = RedoWriter::start(&pool);
+    let fates = found.analysis.fates.clone();
+    let retained = std::mem::replace(&mut found.retained, Retained::new(1));
+    let limits = start.config.redo_limits();
+    let (pages, span) = ((&pool, &*found.log), (from, end));
+    found.analysis.redone =
+        page_redo::run(pages, retained, &fates, span, limits, &mut found.progress)?;
+    found.analysis.pages_read = pool.stats.reads.get();
+    Ok((pool, writer))
+}
+
+/// The dictionary, and with it the last of an engine's parts.
+fn load(
+    start: &Start,
+    store: Arc<Store>,
+    pool: Arc<Pool>,
+    found: Analysed,
+    snapshots: Snapshots,
+) -> Result<(Parts, Analysis)> {
+    let Analysed {
+        log,
+        undo_area,
+        mut analysis,
+        ..
+    } = found;
+    let next_txn = analysis.next_txn;
+    assert!(
+        analysis.unfinished.keys().all(|txn| *txn < next_txn),
+        "the id of an unfinished transaction would be given out again"
+    );
+    let carried = std::mem::take(&mut analysis.carried);
+    let txns = start.make_txns(next_txn, analysis.next_csn);
+    let dict = Dictionary::load(
+        pool.clone(),
+        log.clone(),
+        txns.clone(),
+        carried,
+        analysis.next_ids,
+    )?;
+    let parts = Parts {
+        store,
+        log,
+        pool,
+        dict,
+        undo_area,
+        txns,
+        snapshots,
+    };
+    Ok((parts, analysis))
+}
+
+impl Engine {
+    pub(super) fn recover(start: Start, found: Found) -> Result<Arc<Engine>> {
+        let Found {
+            store,
+            checkpoint,
+            started_us,
+        } = found;
+        let mut found = analyse(&start, &store, checkpoint)?;
+        // What they hold is not free.
+        let all: Arc<dyn Storage> = start.storage.clone();
+        let snapshots = kept_snapshots::load(&all, &store, &*start.callbacks)?;
+        store.free_space_known()?;
+        let (from, end) = (found.from, found.log.current_lsn());
+        let (pool, writer) = redo(&start, &store, &mut found, end)?;
+        store.finish_recovery()?;
+        let (parts, analysis) = load(&start, store, pool, found, snapshots)?;
+        debug_assert!(parts.log.current_lsn() >= end, "the log got shorter");
+        let engine = Engine::assemble(start, parts);
+        engine.checkpoint_lsn.store(from.0, Ordering::SeqCst);
+        drop(writer);
+        engine.finish_recovery(analysis, (from, end), started_us)?;
+        Ok(engine)
+    }
+
+    /// The stages behind the dictionary. The log was read from the first to the second of `span`.
+    fn finish_recovery(
+        self: &Arc<Self>,
+        mut analysis: Analysis,
+        span: (Lsn, Lsn),
+        started_us: u64,
+    ) -> Result<()> {
+        let pending = self.hold_pending(analysis.pending_overflow());
+        // Every unfinished transaction is known as such before anything else happens.
+        let unfinished = self.restore_unfinished(&mut analysis);
+        self.start();
+        kill_point!("recovery.values_held");
+        let rolled_back = self.end_unfinished(unfinished)?;
+        self.free_pending(&pending)?;
+        self.note_recovered(&analysis, span.1 .0 - span.0 .0, started_us, rolled_back);
+        self.dict.drop_strays()?;
+        remove_leftovers(&*self.storage);
+        self.dict.finish_pending_changes()?;
+        let (orphans, temporary) = self.dict.leftovers();
+        for name in temporary {
+            self.dict.drop_table(&name, References::None)?;
+        }
+        for index in orphans {
+            self.pool.drop_index(index);
+        }
+        debug_assert!(
+            self.dict.leftovers().1.is_empty(),
+            "temporary tables of an earlier life are left"
+        );
+        self.checkpoint_after_recovery()?;
+        self.start_rollback();
+        Ok(())
+    }
+
+    /// Prepared transactions wait for their decision, large ones for the thread that rolls them back; the
+    /// others are rolled back now. Returns how many.
+    fn end_unfinished(&self, unfinished: Vec<Arc<TxnSlot>>) -> Result<u64> {
+        let mut rolled_back = 0;
+        for slot in unfinished {
+            debug_assert!(!slot.state.lock().txn.is_frozen(), "nothing to be undone");
+            if slot.state.lock().is_prepared() {
+                self.restore_versions(&slot)?;
+                let garbage = GarbageList::recovered(self.garbage_of(&slot)?);
+                self.adopt_prepared(Transaction::recovered(slot, garbage));
+            } else if slot.state.lock().undo.position().0 > self.config.background_undo_bytes {
+                self.losers.add(slot);
+            } else {
+                self.roll_back_loser(&slot)?;
+                debug_assert!(
+                    slot.state.lock().txn.is_frozen(),
+                    "rolled back and unfinished"
+                );
+                self.forget_slot(&slot);
+                rolled_back += 1;
+            }
+        }
+        Ok(rolled_back)
+    }
+
+    fn note_recovered(&self, found: &Analysis, bytes: u64, started_us: u64, rolled_back: u64) {
+        let c = &self.counters;
+        c.recovery_log_bytes.add(bytes);
+        c.recovery_pages_redone.add(found.redone.pages);
+        c.recovery_pages_read.add(found.pages_read);
+        if bytes == 0 {
+            return;
+        }
+        let ms = (time::now_us() - started_us) / 1000;
+        c.recovery_ms.add(ms);
+        let text = format!(
+            "recovered {bytes} bytes of log ({} records, {} pages redone, {} read for it, {} \
+             left to be redone when they are read) in {ms} ms; transactions: {rolled_back} rolled back, {} prepared, {} being rolled back",
+            found.records,
+            found.redone.pages,
+            found.pages_read,
+            found.redone.put_off,
+            self.prepared.lock().len(),
+            self.losers.count()
+        );
+        self.callbacks.log(LogLevel::Note, &text);
+    }
+
+    /// What was recovered need not be recovered again. On a full disk it will be, by the next start,
+    /// as after a crash a moment ago: the checkpoint and the log from there on are still there.
+    /// The checkpointer tries again, and so does who needs room.
+    fn checkpoint_after_recovery(&self) -> Result<()> {
+        match self.checkpoint() {
+            Err(Error::DiskFull(why)) => {
+                let text = format!(
+                    "disk full: {why}. The database is open: data can be read, and changed \
+                     once there is space. Until then, the next start repeats this recovery"
+                );
+                self.callbacks.log(LogLevel::Warning, &text);
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// Values that committed transactions of an earlier life let go of are in a slot of no
+    /// transaction until they are free: the checkpointer runs beside the rest of recovery, and a
+    /// checkpoint that does not name them would lose them with the next crash.
+    pub(crate) fn hold_pending(&self, values: Vec<(IndexId, OverflowRef)>) -> Arc<TxnSlot> {
+        let slot = Arc::new(TxnSlot::new(Owner::new(0, 0)));
+        debug_assert!(slot.state.lock().txn.is_frozen(), "of no transaction");
+        slot.state.lock().garbage = values;
+        if !ferrite_sync::mutant!("recovery.pending_not_named") {
+            self.register_slot(&slot);
+        }
+        slot
+    }
+
+    /// What [`Engine::hold_pending`] holds goes to the purge queue, which names it from here on:
+    /// there may be millions, and each takes reading its pages, so nobody waits for them.
+    pub(crate) fn free_pending(&self, slot: &Arc<TxnSlot>) -> Result<()> {
+        kill_point!("recovery.values_queued");
+        debug_assert!(slot.state.lock().txn.is_frozen(), "of no transaction");
+        self.purge.add(TxnId::FROZEN, self.garbage_of(slot)?);
+        slot.state.lock().garbage = Vec::new();
+        self.forget_slot(slot);
+        Ok(())
+    }
+
+    /// Large transactions without a commit are rolled back while the database is open.
+    fn start_rollback(self: &Arc<Self>) {
+        if self.losers.count() == 0 || self.config.manual_background {
+            return;
+        }
+        let engine = self.clone();
+        let handle = thread::spawn("ferrite-undo", move || engine.run_rollback());
+        self.threads.lock().push(handle);
+    }
+
+    /// Slots of the transactions without an end, youngest first.
+    fn restore_unfinished(&self, analysis: &mut Analysis) -> Vec<Arc<TxnSlot>> {
+        let mut unfinished: Vec<_> = analysis.unfinished.drain().collect();
+        unfinished.sort_by_key(|(txn, _)| std::cmp::Reverse(*txn));
+        let restore = |(txn, found): (TxnId, recovery::Unfinished)| {
+            let owner = Owner::new(0, 0);
+            owner.set_txn(txn);
+            let slot = Arc::new(TxnSlot::new(owner.clone()));
+            // It began in an earlier life; nobody knows when.
+            slot.started_us.store(time::now_us(), Ordering::Relaxed);
+            debug_assert!(self.txns.owner_of(txn).is_none(), "{txn} is there twice");
+            self.txns.restore(txn, owner, found.xid.is_some());
+            {
+                let mut state = slot.state.lock();
+                state.recover(txn, found.undo, found.xid);
+                state.garbage = found.garbage;
+            }
+            self.register_slot(&slot);
+            slot
+        };
+        unfinished.into_iter().map(restore).collect()
+    }
+}
