@@ -311,22 +311,48 @@ impl Cursor {
         }
         self.fresh_lock = attempt.is_new() && span == Span::Record;
         if header.deleted {
-            if self.fresh_lock && !scan.gaps {
-                let locks = &session.engine.locks;
-                locks.unlock(&session.txn.owner, index, &scan.key, scan.mode);
-            }
-            self.stop_at(&leaf, at);
-            if scan.left.pages.is_empty() && alone && scan.unique_exact {
-                return Ok(Step::Nothing);
-            }
-            if scan.left.pages.is_empty() {
-                return Ok(Step::Passed(leaf));
-            }
+            return self.pass_deleted(session, tree, leaf, at, alone, scan);
+        }
+        self.deliver(tree, leaf, at, scan)
+    }
+
+    /// The entry at `at` is locked and deleted: the scan goes on behind it.
+    fn pass_deleted<'t>(
+        &mut self,
+        session: &Session,
+        tree: &Tree,
+        leaf: LeafRef<'t>,
+        at: usize,
+        alone: bool,
+        scan: &mut LockedScan,
+    ) -> Result<Step<'t>> {
+        debug_assert!(leaf.record(at).header.deleted, "a live entry is passed");
+        if self.fresh_lock && !scan.gaps {
+            let locks = &session.engine.locks;
+            locks.unlock(&session.txn.owner, tree.index(), &scan.key, scan.mode);
+        }
+        self.stop_at(&leaf, at);
+        if !scan.left.pages.is_empty() {
             drop(leaf);
             self.go_back_if_changed(tree, scan)?;
             return Ok(Step::Again);
         }
+        match alone && scan.unique_exact {
+            true => Ok(Step::Nothing),
+            false => Ok(Step::Passed(leaf)),
+        }
+    }
+
+    /// The entry at `at` is locked: it goes into the batch.
+    fn deliver<'t>(
+        &mut self,
+        tree: &Tree,
+        leaf: LeafRef<'t>,
+        at: usize,
+        scan: &mut LockedScan,
+    ) -> Result<Step<'t>> {
         debug_assert!(self.data.is_empty(), "one entry at a time");
+        debug_assert_eq!(leaf.find(&scan.key), Ok(at), "another entry is locked");
         let value_from = scan.key.len();
         self.data.extend_from_slice(&scan.key);
         self.data.extend_from_slice(leaf.record(at).value);
