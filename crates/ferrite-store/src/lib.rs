@@ -8,7 +8,7 @@
 //! # What is where
 //! - `word`, `directory`: locations, the 64-bit word, the array of words and extent owners.
 //! - `blob`, `pack`, `batch`: one page's image on disk; compression; many in one buffer.
-//! - `runs`, `retired`: free space; space that becomes free when a log position is durable.
+//! - `runs`, `segment`, `retired`: free space; space that becomes free when a log position is durable.
 //! - `extents`: page ids, handed out in extents of 64 to indexes.
 //! - `files`: the segment files; growing and giving back.
 //! - `creation`: the mark that tells a broken-off creation from a database without superblock.
@@ -72,6 +72,7 @@ mod retired;
 mod runs;
 mod scan;
 mod scrub;
+mod segment;
 mod slots;
 mod space;
 mod store;

@@ -1,0 +1,245 @@
+//! The free space of one segment: a bitmap of its granules.
+//!
+//! Invariants: `free` is the number of the clear bits, `usable` the granules of blocks that are wholly free; `longest` is
+//! never below the longest run of those; what is in use is not stale.
+//!
+//! Locking: none here; see `runs.rs`.
+
+use crate::word::BLOCK_GRANULES;
+
+/// The lowest bit of each block.
+const BLOCKS: u64 = 0x1111_1111_1111_1111;
+const _: () = assert!(BLOCK_GRANULES == 4, "a digit of a word is a block");
+
+/// The lowest bit of each block of the word that is wholly free.
+fn free_blocks(word: u64) -> u64 {
+    !(word | word >> 1 | word >> 2 | word >> 3) & BLOCKS
+}
+
+/// Up to the next block.
+pub(crate) fn whole_blocks(granules: u32) -> u32 {
+    granules.next_multiple_of(BLOCK_GRANULES)
+}
+
+/// The numbers of the blocks that those granules lie in.
+fn blocks_of(at: u32, n: u32) -> std::ops::Range<usize> {
+    debug_assert!(n > 0, "no granule at {at}");
+    (at / BLOCK_GRANULES) as usize..(at + n).div_ceil(BLOCK_GRANULES) as usize
+}
+
+/// The bitmap of one segment.
+pub(crate) struct Segment {
+    /// Bit set: granule in use.
+    pub(crate) bits: Box<[u64]>,
+    /// Bit set: granule free, and what was there may still be.
+    pub(crate) stale: Box<[u64]>,
+    /// Some stale granules may be zeroes already.
+    pub(crate) doubtful: bool,
+    pub(crate) free: u32,
+    /// Granules of blocks that are wholly free.
+    pub(crate) usable: u32,
+    /// No free run is longer.
+    pub(crate) longest: u32,
+    /// Written to since its free runs were last given back to the file system.
+    pub(crate) touched: bool,
+    /// For each block the generation in which a blob last took part of it; None: none did since
+    /// generations are counted. No block is written to while a blob lives in it, so that all blobs
+    /// of a block took it at once.
+    pub(crate) taken_in: Option<Box<[u8]>>,
+}
+
+impl Segment {
+    /// A segment of that length that has no part in the store yet.
+    pub(crate) fn new(granules: u32) -> Segment {
+        Segment {
+            bits: vec![u64::MAX; granules as usize / 64].into(),
+            stale: vec![0; granules as usize / 64].into(),
+            doubtful: false,
+            free: 0,
+            usable: 0,
+            longest: 0,
+            touched: false,
+            taken_in: None,
+        }
+    }
+
+    /// Blobs take these blocks in that generation.
+    pub(crate) fn note_taken(&mut self, at: u32, n: u32, generation: u8) {
+        let whole = at % BLOCK_GRANULES == 0 && n % BLOCK_GRANULES == 0;
+        assert!(whole && n > 0 && generation > 0, "{n} granules at {at}");
+        let blocks = self.bits.len() * 64 / BLOCK_GRANULES as usize;
+        let taken_in = self.taken_in.get_or_insert_with(|| vec![0; blocks].into());
+        taken_in[blocks_of(at, n)].fill(generation);
+    }
+
+    /// The last generation in which a block of these granules was taken; 0: none is noted.
+    pub(crate) fn last_taken(&self, at: u32, n: u32) -> u8 {
+        let Some(taken_in) = &self.taken_in else {
+            return 0;
+        };
+        taken_in[blocks_of(at, n)]
+            .iter()
+            .copied()
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// The range becomes free space of the store; `stale` when what its file holds there is not
+    /// known.
+    pub(crate) fn open(&mut self, at: u32, n: u32, stale: bool) {
+        assert!(
+            at % BLOCK_GRANULES == 0 && n % BLOCK_GRANULES == 0,
+            "{at}+{n}"
+        );
+        let touched = self.touched;
+        self.give(at, n, stale);
+        self.doubtful |= stale;
+        self.touched = touched;
+    }
+
+    /// `free` and `usable` count what is not in use, and nothing that is in use is stale.
+    fn is_sound(&self) -> bool {
+        let free: u32 = self.bits.iter().map(|w| w.count_zeros()).sum();
+        let blocks: u32 = self.bits.iter().map(|&w| free_blocks(w).count_ones()).sum();
+        let both = self.bits.iter().zip(&self.stale).any(|(a, b)| a & b != 0);
+        free == self.free && blocks * BLOCK_GRANULES == self.usable && !both
+    }
+
+    /// One past the last granule in use before `end`.
+    pub(crate) fn used_end(&self, end: u32) -> u32 {
+        assert!(
+            end as usize <= self.bits.len() * 64 && end % 4 == 0,
+            "{end}"
+        );
+        let before = |i: usize| match end - i as u32 * 64 {
+            n @ 0..64 => self.bits[i] & !(u64::MAX << n),
+            _ => self.bits[i],
+        };
+        let words = end.div_ceil(64) as usize;
+        let last = (0..words).rfind(|&i| before(i) != 0);
+        last.map_or(0, |i| i as u32 * 64 + 64 - before(i).leading_zeros())
+    }
+
+    /// The first run of wholly free blocks at or after `from`: start and length.
+    pub(crate) fn next_run(&self, from: u32) -> Option<(u32, u32)> {
+        let start = self.find_block(whole_blocks(from), true)?;
+        let end = self
+            .find_block(start, false)
+            .unwrap_or(self.bits.len() as u32 * 64);
+        debug_assert!(start >= from && end > start, "{start}..{end} from {from}");
+        Some((start, end - start))
+    }
+
+    /// The first block at or after `from` that is wholly free, or not: its first granule.
+    fn find_block(&self, from: u32, free: bool) -> Option<u32> {
+        debug_assert!(from % BLOCK_GRANULES == 0, "{from} is within a block");
+        let found_free = |word: u64| match ferrite_sync::mutant!("store.block_with_live_blob") {
+            true => !word & BLOCKS,
+            false => free_blocks(word),
+        };
+        let want = |word: u64| match free {
+            true => found_free(word),
+            false => !found_free(word) & BLOCKS,
+        };
+        let mut i = from as usize / 64;
+        let mut found = want(*self.bits.get(i)?) & (u64::MAX << (from % 64));
+        while found == 0 {
+            i += 1;
+            found = want(*self.bits.get(i)?);
+        }
+        Some(i as u32 * 64 + found.trailing_zeros())
+    }
+
+    /// The first run of blocks at or after `from` that are wholly free and not wholly scrubbed,
+    /// of at most `most` granules: start and length.
+    pub(crate) fn stale_run(&self, from: u32, most: u32) -> Option<(u32, u32)> {
+        let most = most - most % BLOCK_GRANULES;
+        let mut from = from;
+        loop {
+            let stale = find_bit(&self.stale, from, true)?;
+            let at = stale - stale % BLOCK_GRANULES;
+            let (start, length) = self.next_run(at)?;
+            if start == at {
+                let end = find_bit(&self.stale, stale, false);
+                let end = whole_blocks(end.unwrap_or(self.stale.len() as u32 * 64));
+                return Some((start, (end - start).min(length).min(most)));
+            }
+            // Beside a live blob: not to be written to.
+            from = start.max(at + BLOCK_GRANULES);
+        }
+    }
+
+    /// Wholly free blocks of the words that the range touches, in granules.
+    fn usable_around(&self, at: u32, n: u32) -> u32 {
+        let words = &self.bits[at as usize / 64..(at + n).div_ceil(64) as usize];
+        words
+            .iter()
+            .map(|&w| free_blocks(w).count_ones())
+            .sum::<u32>()
+            * BLOCK_GRANULES
+    }
+
+    /// Marks granules used; false (and nothing changed) if one is already.
+    pub(crate) fn take(&mut self, at: u32, n: u32) -> bool {
+        assert!(n > 0, "nothing is taken at {at}");
+        let mut clash = 0;
+        each_word(&mut self.bits, at, n, |w, mask| clash |= *w & mask);
+        if clash != 0 {
+            return false;
+        }
+        let before = self.usable_around(at, n);
+        each_word(&mut self.bits, at, n, |w, mask| *w |= mask);
+        each_word(&mut self.stale, at, n, |w, mask| *w &= !mask);
+        assert!(self.free >= n, "{n} of {} granules", self.free);
+        self.free -= n;
+        self.usable -= before - self.usable_around(at, n);
+        self.touched = true;
+        debug_assert!(self.is_sound(), "after {at}+{n} was taken");
+        true
+    }
+
+    /// Marks granules free; `stale`: what was there may still be.
+    pub(crate) fn give(&mut self, at: u32, n: u32, stale: bool) {
+        assert!(n > 0, "nothing is given back at {at}");
+        let mut all = true;
+        let before = self.usable_around(at, n);
+        each_word(&mut self.bits, at, n, |w, mask| {
+            all &= *w & mask == mask;
+            *w &= !mask;
+        });
+        assert!(all, "granules {at}+{n} of a segment were freed twice");
+        if stale {
+            each_word(&mut self.stale, at, n, |w, mask| *w |= mask);
+        }
+        self.free += n;
+        self.usable += self.usable_around(at, n) - before;
+        self.longest = self.bits.len() as u32 * 64;
+        assert!(self.free <= self.longest, "{} are free", self.free);
+        assert!(self.usable <= self.free, "{} are usable", self.usable);
+        debug_assert!(self.is_sound(), "after {at}+{n} was given back");
+    }
+}
+
+/// The first bit at or after `from` that is set, or not set.
+fn find_bit(words: &[u64], from: u32, set: bool) -> Option<u32> {
+    let flip = if set { 0 } else { u64::MAX };
+    let mut i = from as usize / 64;
+    let mut word = (*words.get(i)? ^ flip) & (u64::MAX << (from % 64));
+    while word == 0 {
+        i += 1;
+        word = *words.get(i)? ^ flip;
+    }
+    Some(i as u32 * 64 + word.trailing_zeros())
+}
+
+/// Calls `change` with each word of the range and its mask.
+fn each_word(words: &mut [u64], at: u32, n: u32, mut change: impl FnMut(&mut u64, u64)) {
+    let (mut at, end) = (at, at + n);
+    debug_assert!(end as usize <= words.len() * 64, "up to {end}");
+    while at < end {
+        let here = (64 - at % 64).min(end - at);
+        let mask = (u64::MAX >> (64 - here)) << (at % 64);
+        change(&mut words[at as usize / 64], mask);
+        at += here;
+    }
+}
