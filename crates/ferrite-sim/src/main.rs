@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Fresh seeds that `--ci` runs for so long.
-const CI_TIME: Duration = Duration::from_secs(120);
+const CI_TIME: Duration = Duration::from_secs(60);
 
 /// The whole core under a deterministic scheduler on a simulated disk, against a model
 #[derive(Parser)]
@@ -43,7 +43,7 @@ struct Options {
     /// Run the seeds of regressions.txt; of fresh ones only those that --seeds or --time asks for
     #[arg(long)]
     regressions: bool,
-    /// Regression seeds, then 3 minutes of fresh ones
+    /// Regression seeds, then a minute of fresh ones
     #[arg(long)]
     ci: bool,
     /// The mutation proof: each deliberate fault whose name has PART in it
@@ -303,7 +303,7 @@ mod tests {
         assert_eq!(runs("--seeds 7 --time 3m"), (Some(7), Some(180)));
         assert_eq!(runs("--regressions"), (Some(0), None));
         assert_eq!(runs("--regressions --seeds 7"), (Some(7), None));
-        assert_eq!(runs("--ci --from 9"), (None, Some(120)));
+        assert_eq!(runs("--ci --from 9"), (None, Some(60)));
         assert_eq!(runs("--ci --time 20"), (None, Some(20)));
         let part = |line: &str| options(line).unwrap().mutants;
         assert_eq!(part("--mutants --time 1h").as_deref(), Some(""));
