@@ -58,8 +58,8 @@ impl Engine {
     /// Entries in all delete archives, and their bytes.
     pub(crate) fn archived(&self) -> (u64, u64) {
         let tables = self.dict.open_tables();
-        let yards = tables.iter().flat_map(|t| t.archives());
-        yards.fold((0, 0), |(n, b), y| (n + y.count(), b + y.bytes()))
+        let archives = tables.iter().flat_map(|t| t.archives());
+        archives.fold((0, 0), |(n, b), a| (n + a.count(), b + a.bytes()))
     }
 
     /// SHOW ENGINE STATUS, a section at a time.

@@ -41,7 +41,7 @@ const _: () = assert!(REST_US < CHECKPOINT_US && RETRY_US < CHECKPOINT_US);
 /// That it goes on failing for the same reason is said again after that time, in us.
 const REMIND_US: u64 = 60_000_000;
 /// Pages that could not be written for so long cost a backup and a snapshot, in us: before who waits for a frame gives up.
-const GIVE_WAY_US: u64 = 500_000;
+const PAGES_WITHOUT_ROOM_US: u64 = 500_000;
 /// Threads that read ahead.
 const READ_AHEAD_THREADS: usize = 4;
 /// Pause of a purge thread without work, in us.
@@ -196,7 +196,7 @@ impl Engine {
                 last_us = time::now_us();
             }
             self.evict_snapshots();
-            self.give_way_to_pages(&mut full_since_us);
+            self.drop_snapshots_for_pages(&mut full_since_us);
             self.move_attention();
             self.tell_of_resize();
             // However often it is woken, the walks over all frames leave the memory to others.
@@ -207,7 +207,7 @@ impl Engine {
 
     /// The backup and the oldest snapshot go if dirty pages have found no room for a while. Whoever changes rows
     /// asks for room itself (`make_room`); a rollback or a reader that waits for a frame does not.
-    fn give_way_to_pages(&self, full_since_us: &mut Option<u64>) {
+    fn drop_snapshots_for_pages(&self, full_since_us: &mut Option<u64>) {
         if !matches!(self.pool.write_failure(), Some(Error::DiskFull(_))) {
             *full_since_us = None;
             return;
@@ -215,7 +215,7 @@ impl Engine {
         let now_us = time::now_us();
         let since_us = *full_since_us.get_or_insert(now_us);
         assert!(since_us <= now_us, "full since later than now");
-        if now_us - since_us >= GIVE_WAY_US && self.let_go_for_room() {
+        if now_us - since_us >= PAGES_WITHOUT_ROOM_US && self.drop_snapshots_for_room() {
             *full_since_us = None;
         }
     }

@@ -343,7 +343,8 @@ impl Engine {
             return false;
         }
         let mut header = rec.header;
-        if self.keep_needed(&mut header, rec.value) && !ferrite_sync::mutant!("purge.lose_grave") {
+        if self.keep_needed(&mut header, rec.value) && !ferrite_sync::mutant!("purge.lose_archived")
+        {
             let newest = self.txns.last_csn();
             debug_assert!(!header.version.is_none() && header.txn == rec.header.txn);
             let value = self.payload_to_archive(marked.number, &mut header, rec.value);

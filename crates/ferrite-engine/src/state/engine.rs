@@ -206,7 +206,7 @@ impl Engine {
             }
             if durable_looks > 1 {
                 // One at each look.
-                self.let_go_for_room();
+                self.drop_snapshots_for_room();
             }
             self.pool.wake_writer();
             if self.room(deletes).is_ok() {
@@ -221,8 +221,8 @@ impl Engine {
         Err(full)
     }
 
-    /// What a backup keeps is let go of, and the oldest snapshot; true if there was one of them.
-    pub(crate) fn let_go_for_room(&self) -> bool {
+    /// Ends the backup that runs, and drops the oldest snapshot; true if there was one of them.
+    pub(crate) fn drop_snapshots_for_room(&self) -> bool {
         let why = "the server's disk is full, and what the backup keeps is needed";
         let ended = self.end_backup(None, why);
         self.evict_for_room() || ended
