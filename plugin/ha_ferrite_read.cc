@@ -32,13 +32,16 @@ void ha_ferrite::make_plan() {
   for (const Column &c : layout().rows.columns()) {
     /* Lookups inside a change (WITHOUT OVERLAPS) ask for the key, not by read_set; a key on
        the prefix of a column needs the column. */
-    const bool wanted =
-        whole || bitmap_is_set(table->read_set, c.field_no) ||
-        (m_plan_keyread && m_lock == FE_READ_EXCLUSIVE && index.touched_by[c.field_no]);
+    const bool of_key = index.touched_by[c.field_no];
+    const bool wanted = whole || bitmap_is_set(table->read_set, c.field_no) ||
+                        (m_plan_keyread && m_lock == FE_READ_EXCLUSIVE && of_key);
     m_plan_wanted[c.field_no] = wanted;
     m_plan_entry[c.field_no] = wanted && index.covered[c.field_no];
     if (!wanted) continue;
-    if (!index.covered[c.field_no] && (c.stored || c.pk_part >= 0)) m_plan_covering = false;
+    /* Of a keyread the server uses the key's columns alone: what an indexed virtual column is
+       computed of is in read_set, too. */
+    const bool needed = (c.stored || c.pk_part >= 0) && (of_key || !m_plan_keyread);
+    if (needed && !index.covered[c.field_no]) m_plan_covering = false;
     if (c.stored) m_plan_row.push_back(c.field_no);
     if (c.pk_part >= 0) m_plan_pk = true;
   }

@@ -76,3 +76,33 @@ def scenario_warnings_once(env: Env) -> None:
         return seen
 
     env.same_as_innodb(play)
+
+
+def scenario_the_entry_alone_is_read(env: Env) -> None:
+    """A locking read of an indexed generated column looked at the row for the columns that it is computed of, and waited
+    for who had locked the row."""
+
+    def play(engine: str) -> list[object]:
+        holder, reader = env.session(), env.session()
+        seen: list[object] = []
+        for kind in ("VIRTUAL", "STORED"):
+            holder.run(
+                f"CREATE OR REPLACE TABLE t (id INT PRIMARY KEY, k INT, v INT, g INT AS (k * 2) {kind}, KEY g (g))"
+                f" ENGINE={engine}"
+            )
+            holder.run("INSERT INTO t (id, k) VALUES (1, 10), (2, 20), (3, 30), (4, NULL), (5, 40)")
+            holder.run("BEGIN")
+            holder.run("SELECT id, v FROM t FORCE INDEX (PRIMARY) WHERE id <= 4 FOR UPDATE")
+            reader.run("SET innodb_lock_wait_timeout = 1, ferrite_lock_wait_timeout = 1")
+            for sql in (
+                "SELECT MIN(g) FROM t FORCE INDEX (g) WHERE g BETWEEN 32 AND 50 LOCK IN SHARE MODE",
+                "SELECT MAX(g) FROM t FORCE INDEX (g) LOCK IN SHARE MODE",
+                "SELECT g FROM t FORCE INDEX (g) WHERE g IS NULL ORDER BY g DESC LIMIT 4 LOCK IN SHARE MODE",
+                "SELECT id, g FROM t FORCE INDEX (g) WHERE g > 30 ORDER BY g LOCK IN SHARE MODE",
+                "SELECT k FROM t FORCE INDEX (g) WHERE g = 40 LOCK IN SHARE MODE",
+            ):
+                seen.append((kind, sql, reader.answer(sql)))
+            holder.run("ROLLBACK")
+        return seen
+
+    env.same_as_innodb(play)
