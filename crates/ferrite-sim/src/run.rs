@@ -505,6 +505,11 @@ fn plan_faults(environment: &Environment, rng: &mut Rng) {
                 let apart = &mut Rng::new(rng.clone().next_u64() ^ 0x57a1);
                 disk.inject(Fault::StaleRead, any_scale(apart, 8));
             }
+            // The block with the log's end is read alone, among few reads of the log.
+            let apart = &mut Rng::new(rng.clone().next_u64() ^ 0x7a11);
+            if apart.chance(1, 2) {
+                disk.inject_in(Fault::FlipBit, any_scale(apart, 5), "redo.");
+            }
         }
     }
 }
