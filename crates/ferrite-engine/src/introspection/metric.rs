@@ -17,31 +17,26 @@ pub struct Metric {
     pub is_counter: bool,
 }
 
-/// A figure that only rises.
-pub(crate) fn counter(
-    name: &'static str,
-    value: u64,
-    subsystem: &'static str,
-    comment: &'static str,
-) -> Metric {
-    Metric {
-        name,
-        value,
-        subsystem,
-        comment,
-        is_counter: true,
-    }
-}
+/// The part of the engine that figures belong to.
+pub(crate) struct Subsystem(pub(crate) &'static str);
 
-/// A figure that goes up and down.
-pub(crate) fn gauge(
-    name: &'static str,
-    value: u64,
-    subsystem: &'static str,
-    comment: &'static str,
-) -> Metric {
-    Metric {
-        is_counter: false,
-        ..counter(name, value, subsystem, comment)
+impl Subsystem {
+    /// A figure that only rises.
+    pub(crate) fn counter(&self, name: &'static str, value: u64, comment: &'static str) -> Metric {
+        Metric {
+            name,
+            value,
+            subsystem: self.0,
+            comment,
+            is_counter: true,
+        }
+    }
+
+    /// A figure that goes up and down.
+    pub(crate) fn gauge(&self, name: &'static str, value: u64, comment: &'static str) -> Metric {
+        Metric {
+            is_counter: false,
+            ..self.counter(name, value, comment)
+        }
     }
 }

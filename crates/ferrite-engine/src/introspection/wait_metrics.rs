@@ -2,8 +2,10 @@
 //!
 //! Locking: none.
 
-use crate::introspection::metric::{self, Metric};
+use crate::introspection::metric::{Metric, Subsystem};
 use ferrite_sync::waits::{self, Reason};
+
+const WAIT: Subsystem = Subsystem("wait");
 
 fn counter(name: &'static str, value: u64) -> Metric {
     let comment = if name.starts_with("wait_time_") {
@@ -11,7 +13,7 @@ fn counter(name: &'static str, value: u64) -> Metric {
     } else {
         "Number of waits for this reason (see FERRITE_WAITS)"
     };
-    metric::counter(name, value, "wait", comment)
+    WAIT.counter(name, value, comment)
 }
 
 /// For each reason two counters, and one of the long waits.
@@ -23,10 +25,9 @@ pub(crate) fn metrics() -> Vec<Metric> {
         2 * Reason::ALL.len(),
         "a reason without counters"
     );
-    all.push(metric::counter(
+    all.push(WAIT.counter(
         "stalls",
         waits::long_count(),
-        "wait",
         "Number of long waits (see ferrite_stall_threshold_ms)",
     ));
     all

@@ -34,6 +34,7 @@ pub(super) enum GapCheck {
 }
 
 impl Session {
+    /// Who is in the way of a change of the entry with this key and header.
     pub(super) fn conflict(&self, index: IndexId, key: &[u8], header: &Header) -> EntryConflict {
         let engine = &self.engine;
         let blind = ferrite_sync::mutant!("entry.ignore_holder");

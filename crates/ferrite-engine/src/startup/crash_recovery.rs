@@ -47,13 +47,15 @@ struct Analysed {
     from: Lsn,
     undo_area: UndoArea,
     analysis: Analysis,
-    /// The operations on pages.
-    retained: Retained,
     progress: Progress,
 }
 
-/// One pass over the log since the checkpoint.
-fn analyse(start: &Start, store: &Arc<Store>, checkpoint: Checkpoint) -> Result<Analysed> {
+/// One pass over the log since the checkpoint. With what it says come the operations on pages.
+fn analyse(
+    start: &Start,
+    store: &Arc<Store>,
+    checkpoint: Checkpoint,
+) -> Result<(Analysed, Retained)> {
     let mut state = EngineState::decode(&checkpoint.state)?;
     if let Some(newer) = store.passed_over() {
         // It knows of more of the log that must be there.
@@ -87,14 +89,14 @@ fn analyse(start: &Start, store: &Arc<Store>, checkpoint: Checkpoint) -> Result<
         undo_area.verify(&found.undo)?;
     }
     stop_at_failed_sync(storage, &log);
-    Ok(Analysed {
+    let analysed = Analysed {
         log,
         from,
         undo_area,
         analysis,
-        retained,
         progress,
-    })
+    };
+    Ok((analysed, retained))
 }
 
 /// Pages get the changes that they lack, or will when they are read. The writer thread is needed until the
@@ -103,6 +105,7 @@ fn redo(
     start: &Start,
     store: &Arc<Store>,
     found: &mut Analysed,
+    retained: Retained,
     end: Lsn,
 ) -> Result<(Arc<Pool>, RedoWriter)> {
     let from = found.from;
@@ -111,7 +114,6 @@ fn redo(
     pool.set_apply_redo(Box::new(|page, ops| apply::apply_all(ops, page)));
     let writer = RedoWriter::start(&pool);
     let fates = found.analysis.fates.clone();
-    let retained = std::mem::replace(&mut found.retained, Retained::new(1));
     let limits = start.config.redo_limits();
     let (pages, span) = ((&pool, &*found.log), (from, end));
     found.analysis.redone =
@@ -167,28 +169,28 @@ impl Engine {
             checkpoint,
             started_us,
         } = found;
-        let mut found = analyse(&start, &store, checkpoint)?;
+        let (mut found, retained) = analyse(&start, &store, checkpoint)?;
         // What they hold is not free.
         let all: Arc<dyn Storage> = start.storage.clone();
         let snapshots = kept_snapshots::load(&all, &store, &*start.callbacks)?;
         store.free_space_known()?;
         let (from, end) = (found.from, found.log.current_lsn());
-        let (pool, writer) = redo(&start, &store, &mut found, end)?;
+        let (pool, writer) = redo(&start, &store, &mut found, retained, end)?;
         store.finish_recovery()?;
         let (parts, analysis) = load(&start, store, pool, found, snapshots)?;
         debug_assert!(parts.log.current_lsn() >= end, "the log got shorter");
         let engine = Engine::assemble(start, parts);
         engine.checkpoint_lsn.store(from.0, Ordering::SeqCst);
         drop(writer);
-        engine.finish_recovery(analysis, (from, end), started_us)?;
+        engine.finish_recovery(analysis, end.0 - from.0, started_us)?;
         Ok(engine)
     }
 
-    /// The stages behind the dictionary. The log was read from the first to the second of `span`.
+    /// The stages behind the dictionary. So many bytes of log were read.
     fn finish_recovery(
         self: &Arc<Self>,
         mut analysis: Analysis,
-        span: (Lsn, Lsn),
+        log_bytes: u64,
         started_us: u64,
     ) -> Result<()> {
         let pending = self.hold_pending(analysis.pending_overflow());
@@ -198,7 +200,7 @@ impl Engine {
         kill_point!("recovery.values_held");
         let rolled_back = self.end_unfinished(unfinished)?;
         self.free_pending(&pending)?;
-        self.note_recovered(&analysis, span.1 .0 - span.0 .0, started_us, rolled_back);
+        self.note_recovered(&analysis, log_bytes, started_us, rolled_back);
         self.dict.drop_strays()?;
         remove_leftovers(&*self.storage);
         self.dict.finish_pending_changes()?;

@@ -116,23 +116,12 @@ impl Engine {
         if self.stop.swap(true, Ordering::SeqCst) {
             return Ok(());
         }
-        self.end_backup(None, "the server was shut down");
-        self.backup.join();
-        self.versions.wind_up();
-        self.housekeeping.set();
-        self.pool.wake_merging();
-        self.purge.wake();
+        self.end_work("the server was shut down");
         let end = self.log.current_lsn();
         self.log.flush_to(end);
         debug_assert!(self.log.durable_lsn() >= end, "closed and not on disk");
         let flushed = self.pool.flush_all_below(Lsn::MAX);
-        self.pool.stop_writer();
-        self.pool.stop_read_ahead();
-        for handle in std::mem::take(&mut *self.threads.lock()) {
-            self.purge.wake();
-            let _ = handle.join();
-        }
-        debug_assert!(self.threads.lock().is_empty(), "threads go on");
+        self.join_threads();
         let again = self.pool.flush_all_below(Lsn::MAX);
         // What could not be merged or written is redone.
         let checkpoint = self.checkpoint();
@@ -155,20 +144,30 @@ impl Engine {
     /// was acknowledged is on the disk by definition.
     pub fn abandon(&self) {
         self.stop.store(true, Ordering::SeqCst);
-        self.end_backup(None, "the database was abandoned");
+        self.end_work("the database was abandoned");
+        self.join_threads();
+        self.log.stop_threads();
+        drop(self.lock.lock().take());
+    }
+
+    /// Threads are told that the database closes; who waits for one of them is woken.
+    fn end_work(&self, why: &str) {
+        self.end_backup(None, why);
         self.backup.join();
         self.versions.wind_up();
         self.housekeeping.set();
         self.pool.wake_merging();
         self.purge.wake();
+    }
+
+    fn join_threads(&self) {
         self.pool.stop_writer();
         self.pool.stop_read_ahead();
         for handle in std::mem::take(&mut *self.threads.lock()) {
             self.purge.wake();
             let _ = handle.join();
         }
-        self.log.stop_threads();
-        drop(self.lock.lock().take());
+        debug_assert!(self.threads.lock().is_empty(), "threads go on");
     }
 }
 
