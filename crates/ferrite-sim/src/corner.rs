@@ -37,6 +37,13 @@ pub enum Corner {
     /// Writes of pages that the disk loses, to places where the same pages were before, and pages that are
     /// read ahead before anybody asks for them.
     Lost,
+    /// Marks of prepared transactions and of ones that a crash cuts off, of which some have a version and
+    /// some get theirs in the next life, at the addresses of the last one.
+    Marks,
+    /// Kept snapshots, cut off while they end, and rewound to.
+    Kept,
+    /// Restarts that read a bit wrong near the log's end, and crash soon.
+    Tail,
 }
 
 /// Of the stream that says which seeds are about foreign keys; no seed of `regressions.txt` is.
@@ -45,6 +52,8 @@ const FAMILIES: u64 = 0x71a1_00ba;
 const AWAY: u64 = 0x71a1_a3b3;
 /// The same of those that are about writes that are lost.
 const LOST: u64 = 0x71a1_1057;
+/// The same of those about marks, kept snapshots and the log's end.
+const LATEST: u64 = 0x71a1_1a7e;
 
 impl Corner {
     /// The corner of a seed, if it has one.
@@ -60,9 +69,14 @@ impl Corner {
             7 | 8 => Some(Corner::Ranges),
             _ if Rng::new(seed ^ AWAY).chance(1, 5) => Some(Corner::Away),
             _ if Rng::new(seed ^ LOST).chance(1, 20) => Some(Corner::Lost),
-            _ => Rng::new(seed ^ FAMILIES)
-                .chance(2, 5)
-                .then_some(Corner::Families),
+            _ => match Rng::new(seed ^ LATEST).below(60) {
+                0 => Some(Corner::Marks),
+                1 => Some(Corner::Kept),
+                2 => Some(Corner::Tail),
+                _ => Rng::new(seed ^ FAMILIES)
+                    .chance(2, 5)
+                    .then_some(Corner::Families),
+            },
         }
     }
 }
@@ -78,7 +92,8 @@ mod tests {
         let seeds = seeds.filter_map(|line| line.split_once(' ')?.0.parse().ok());
         let later = |seed: &u64| {
             let corner = Corner::new(*seed);
-            matches!(corner, Some(Corner::Families | Corner::Away | Corner::Lost))
+            use Corner::{Away, Families, Kept, Lost, Marks, Tail};
+            matches!(corner, Some(Families | Away | Lost | Marks | Kept | Tail))
         };
         assert_eq!(seeds.filter(later).collect::<Vec<u64>>(), []);
     }

@@ -124,7 +124,7 @@ impl Plan {
         if plan.has_families() && Rng::new(seed ^ 0x71a1_00c4).chance(1, 4) {
             movers(&mut plan);
         }
-        let away = plan.extra.corner == Some(Corner::Away);
+        let away = matches!(plan.extra.corner, Some(Corner::Away | Corner::Marks));
         if away || !plan.extra.movers && Rng::new(seed ^ 0x71a1_c01d).chance(1, 3) {
             cold(&mut plan, seed);
         }

@@ -31,6 +31,9 @@ pub(crate) fn about(corner: Corner, plan: &mut Plan) {
         Corner::Families => families(plan),
         Corner::Away => away(plan),
         Corner::Lost => lost(plan),
+        Corner::Marks => marks(plan),
+        Corner::Kept => kept(plan),
+        Corner::Tail => tail(plan),
     }
 }
 
@@ -162,6 +165,51 @@ fn away(plan: &mut Plan) {
         shape.secondary = vec![Secondary::Plain];
         shape.covering = rng.chance(2, 3);
     }
+}
+
+/// One table of rows that are deleted by several long transactions at once.
+fn marks(plan: &mut Plan) {
+    away(plan);
+    let rng = &mut Rng::new(plan.seed ^ 0x71a1_3a2c);
+    plan.prepare = true;
+    plan.clients = rng.between(2, 3);
+    plan.transactions = rng.between(1, 4);
+    plan.operations = rng.between(20, 60);
+    plan.lives = 6;
+    plan.savepoints = false;
+    plan.config.history_ring_bytes = 256 << 10;
+    plan.locking_reads = false;
+    plan.isolation_mix = false;
+    for shape in &mut plan.shapes {
+        shape.keys = 400;
+        // All versions of marks have the same length.
+        shape.max_fill = 0;
+    }
+}
+
+/// Few changes and many ends of snapshots.
+fn kept(plan: &mut Plan) {
+    plan.extra.kept = true;
+    plan.extra.backup = false;
+    plan.clients = plan.clients.min(2);
+    plan.transactions = plan.transactions.min(4);
+    plan.lives = 10;
+    without_ddl(plan);
+    plan.config.store_reuse_soon = true;
+    plan.config.store_segment_bytes = 256 << 10;
+}
+
+/// A short log, so that few reads come before that of its end, and many restarts.
+fn tail(plan: &mut Plan) {
+    plan.faults = FaultMode::BadReads;
+    plan.stale_reads = false;
+    plan.clients = plan.clients.clamp(1, 2);
+    plan.transactions = plan.transactions.min(4);
+    plan.lives = 12;
+    without_ddl(plan);
+    plan.config.flush_log_at_commit = 1;
+    plan.config.log_segment_bytes = 64 << 10;
+    plan.config.log_budget_bytes = 16 * (64 << 10);
 }
 
 /// Few pages, which are written again and again to the same few places.

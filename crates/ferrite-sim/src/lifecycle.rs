@@ -330,7 +330,14 @@ fn transaction(c: &mut Client) {
             c.roll_back();
         }
         2..=4 if c.environment.plan.prepare => c.two_phases(),
-        5..=6 if c.environment.plan.extra.corner == Some(Corner::Ids) => c.two_phases(),
+        5..=6
+            if matches!(
+                c.environment.plan.extra.corner,
+                Some(Corner::Ids | Corner::Marks)
+            ) =>
+        {
+            c.two_phases()
+        }
         _ => c.commit(),
     }
 }

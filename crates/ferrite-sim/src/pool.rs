@@ -33,10 +33,10 @@ pub fn cooler(environment: &Arc<Environment>, engine: &Arc<Engine>, seed: u64) {
     let mut rng = Rng::new(seed);
     let has_row_cache = environment.plan.extra.row_cache;
     let all_the_time = has_row_cache || environment.plan.extra.corner == Some(Corner::Away);
-    let (rounds, pause_us) = if all_the_time {
-        (400, 2_000)
-    } else {
-        (120, 20_000)
+    let (rounds, pause_us) = match environment.plan.extra.corner {
+        Some(Corner::Marks) => (400, 500),
+        _ if all_the_time => (400, 2_000),
+        _ => (120, 20_000),
     };
     for round in 0..rng.between(20, rounds) {
         if has_row_cache && (round == 0 || rng.chance(1, 30)) {

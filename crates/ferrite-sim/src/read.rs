@@ -164,7 +164,11 @@ impl Client {
             _ => [1, 5, 60, u64::MAX],
         };
         // Every change of a row then changes its entry.
-        let covering = self.environment.plan.extra.corner == Some(Corner::Away) && shape.covering;
+        let of_entries = matches!(
+            self.environment.plan.extra.corner,
+            Some(Corner::Away | Corner::Marks)
+        );
+        let covering = of_entries && shape.covering;
         Scan {
             no,
             table,

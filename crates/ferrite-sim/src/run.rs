@@ -217,7 +217,17 @@ fn stalls(corner: Corner, extra: &Extra, rng: &mut Rng) -> Vec<Stall> {
             stall("tree.leaf_is_away", 3, 20_000),
             stall("rollback.one_undone", 4, 5_000),
         ],
-        Corner::Log | Corner::Ids | Corner::Torn | Corner::Moves | Corner::Lost => Vec::new(),
+        Corner::Marks => vec![
+            stall("prepare.durable", 1, 50_000),
+            stall("rollback.one_undone", 4, 5_000),
+        ],
+        Corner::Log
+        | Corner::Ids
+        | Corner::Torn
+        | Corner::Moves
+        | Corner::Lost
+        | Corner::Kept
+        | Corner::Tail => Vec::new(),
     };
     for _ in 0..2 {
         let place = PLACES[rng.below(PLACES.len() as u64) as usize];
@@ -280,6 +290,11 @@ fn corner_death(corner: Corner, recovering: bool, rng: &mut Rng) -> Option<Death
         Corner::Families if !recovering && rng.chance(1, 2) => {
             Some(Death::Steps(rng.between(10_000, 150_000)))
         }
+        // While the first transactions of the life go on.
+        Corner::Marks if recovering => None,
+        Corner::Marks if rng.chance(1, 3) => Some(Death::Never),
+        Corner::Marks => Some(Death::Steps(rng.between(2_000, 60_000))),
+        Corner::Tail => Some(Death::Steps(any_scale(rng, 14))),
         // Late enough, as well.
         Corner::Away if !recovering => Some(Death::Steps(rng.between(10_000, 150_000))),
         Corner::Ends
@@ -288,7 +303,8 @@ fn corner_death(corner: Corner, recovering: bool, rng: &mut Rng) -> Option<Death
         | Corner::Ranges
         | Corner::Families
         | Corner::Away
-        | Corner::Lost => None,
+        | Corner::Lost
+        | Corner::Kept => None,
     }
 }
 
@@ -356,6 +372,9 @@ impl Draws {
                 true => Death::Never,
                 false => Death::Place(KEPT[kept.below(KEPT.len() as u64) as usize], 1),
             };
+            if extra.corner == Some(Corner::Kept) && kept.chance(2, 3) {
+                death = Death::Place("snapshot.drop_begun", 1);
+            }
         }
         // A death at the end of a snapshot needs one that ends.
         let ends = matches!(death, Death::Place(place, _) if place.starts_with("snapshot.drop"));
@@ -491,6 +510,11 @@ fn plan_faults(environment: &Environment, rng: &mut Rng) {
         FaultMode::FailedSync => {
             if rng.chance(2, 3) {
                 disk.fail_sync(any_scale(rng, 6));
+            }
+        }
+        FaultMode::BadReads if environment.plan.extra.corner == Some(Corner::Tail) => {
+            for _ in 0..rng.between(1, 2) {
+                disk.inject_in(Fault::FlipBit, rng.between(1, 40), "redo.");
             }
         }
         FaultMode::BadReads => {

@@ -97,6 +97,11 @@ impl Client {
         // Of ten; what is neither is a delete.
         let (inserts, updates) = match self.environment.plan.extra.corner {
             Some(Corner::Ranges) => (6, 2),
+            // What is there goes, what is not there comes.
+            Some(Corner::Marks) => match self.now(no, n) {
+                Some(_) => (0, 1),
+                None => (10, 0),
+            },
             // Whose table has the keys of another one is to have them still.
             Some(Corner::Ids) if !self.environment.plan.ddl => (6, 4),
             _ => (4, 4),
@@ -134,6 +139,10 @@ impl Client {
             if !own.is_empty() {
                 return own[self.rng.below(own.len() as u64) as usize];
             }
+        }
+        if self.environment.plan.extra.corner == Some(Corner::Marks) {
+            // Beside those of others, so that nobody waits long for anybody.
+            return self.rng.below(shape.keys / 4) * 4 + self.thd as u64 % 4;
         }
         if self.environment.plan.extra.corner != Some(Corner::Ranges) || self.rng.chance(1, 3) {
             return self.rng.below(shape.keys);

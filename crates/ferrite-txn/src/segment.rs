@@ -104,9 +104,11 @@ impl Young {
         self.count.load(Ordering::Relaxed) as usize * SEGMENT_BYTES
     }
 
-    pub fn add(&self, v: &NewVersion<'_>) -> VersionAddr {
+    /// Adds a version to one of the first `spread` open segments.
+    pub fn add(&self, v: &NewVersion<'_>, spread: usize) -> VersionAddr {
         let room = record_bytes(v.body.len());
-        let open = &self.open[ferrite_sync::shard_index() % self.open.len()];
+        let spread = spread.clamp(1, self.open.len());
+        let open = &self.open[ferrite_sync::shard_index() % spread];
         // One that fits no segment would open new ones for ever.
         assert!(room <= SEGMENT_BYTES, "a version of {room} bytes");
         loop {

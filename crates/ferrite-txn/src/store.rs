@@ -213,7 +213,9 @@ impl VersionStore {
     pub fn add(&self, v: NewVersion<'_>) -> VersionAddr {
         debug_assert!(!v.end.is_frozen(), "nobody has replaced the state");
         self.count.made.inc();
-        let addr = self.young.add(&v);
+        // A small ring is not full of segments that have just been opened.
+        let spread = self.ring_budget_bytes() / SEGMENT_BYTES;
+        let addr = self.young.add(&v, spread);
         debug_assert!(!addr.is_none() && addr != v.next, "{addr:?} in a circle");
         addr
     }
