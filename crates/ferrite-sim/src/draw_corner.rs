@@ -178,6 +178,10 @@ fn marks(plan: &mut Plan) {
     plan.lives = 6;
     plan.savepoints = false;
     plan.config.history_ring_bytes = 256 << 10;
+    plan.extra.background_undo = rng.chance(1, 2);
+    if plan.extra.background_undo {
+        plan.config.background_undo_bytes = 500;
+    }
     plan.locking_reads = false;
     plan.isolation_mix = false;
     for shape in &mut plan.shapes {

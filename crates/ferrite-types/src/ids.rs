@@ -92,6 +92,8 @@ impl VersionAddr {
 impl UndoPosition {
     /// Before all undo.
     pub const START: UndoPosition = UndoPosition(0);
+    /// Behind all undo.
+    pub const END: UndoPosition = UndoPosition(u64::MAX);
 }
 
 impl PageId {

@@ -87,7 +87,9 @@ impl Cursor {
         }
         self.data.clear();
         self.data.extend_from_slice(key);
-        let there = engine.visible_value(&rec, View::Committed, &mut self.work, &mut self.data)?;
+        let of = (self.table.tree(0).index(), key);
+        let (work, out) = (&mut self.work, &mut self.data);
+        let there = engine.entry_value(of, &rec, View::Committed, work, out)?;
         self.stop_at(leaf, at);
         if !there {
             self.data.clear();

@@ -127,7 +127,7 @@ impl Cursor {
         self.data.extend_from_slice(rec.suffix);
         let value_from = self.data.len();
         let view = self.entry_view(engine, &rec, key_from, view);
-        if !engine.visible_value(&rec, view, &mut self.work, &mut self.data)? {
+        if !self.copy_value(engine, leaf, &rec, key_from, view)? {
             if rec.header.deleted {
                 self.passed_mark(engine, &rec, key_from);
             }
@@ -139,6 +139,23 @@ impl Cursor {
             value: value_from..self.data.len(),
         });
         Ok(true)
+    }
+
+    /// Appends the value that the reader sees of an entry whose key has been copied; false: none.
+    fn copy_value(
+        &mut self,
+        engine: &Engine,
+        leaf: &LeafRef<'_>,
+        rec: &Record<'_>,
+        key_from: usize,
+        view: View<'_>,
+    ) -> Result<bool> {
+        let Cursor { data, work, .. } = self;
+        if !engine.has_losers() {
+            return engine.visible_value(rec, view, work, data);
+        }
+        let key = data[key_from..].to_vec();
+        engine.entry_value((node::index(leaf), &key), rec, view, work, data)
     }
 
     /// A delete-mark was in the way. Many on one leaf that nobody needs are worth telling.
@@ -261,7 +278,8 @@ impl Cursor {
         };
         if let Ok(slot) = leaf.find(pk) {
             let rec = leaf.record(slot);
-            if engine.visible_value(&rec, view, &mut self.work, &mut self.row)? {
+            let of = (table.tree(0).index(), pk);
+            if engine.entry_value(of, &rec, view, &mut self.work, &mut self.row)? {
                 self.keep_row_of(engine, view, pk, (&leaf, slot), misses);
                 return Ok(());
             }

@@ -130,7 +130,7 @@ impl Engine {
                 "undo",
                 self.undo_memory_bytes(),
                 0,
-                "undo of running transactions",
+                "undo of running transactions, and of those from before a restart for readers",
             ),
             part(
                 "dictionary",
@@ -155,6 +155,6 @@ impl Engine {
         let each = slots
             .iter()
             .map(|slot| slot.state.lock().undo.memory_bytes());
-        each.sum::<usize>() as u64
+        (each.sum::<usize>() + self.losers.known_bytes()) as u64
     }
 }

@@ -30,8 +30,8 @@ use ferrite_types::format::record_kind;
 use ferrite_types::{Error, IndexId, Lsn, OverflowRef, PageId, Result, PAGE_BYTES};
 use std::collections::HashMap;
 
+pub use crate::state::known_undo::Settled;
 pub use dictionary::StoredTable;
-pub use undone::Settled;
 use undone::Unsettled;
 pub use walk::{Hole, TreeWalk};
 

@@ -311,8 +311,11 @@ impl Engine {
 
     /// Large transactions without a commit are rolled back while the database is open.
     fn start_rollback(self: &Arc<Self>) {
-        if self.losers.count() == 0 || self.config.manual_background {
+        if self.losers.count() == 0 {
             return;
+        }
+        if self.config.manual_background {
+            return self.learn_undo();
         }
         let engine = self.clone();
         let handle = thread::spawn("ferrite-undo", move || engine.run_rollback());

@@ -2,8 +2,9 @@
 //!
 //! Small ones (`Config::background_undo_bytes`) are rolled back before anybody comes. Of a large
 //! one the rows stay locked by its id, as they were; writers wait for it as for any other holder.
-//! Versions of its rows died with the process, so a reader who needs an earlier state waits until
-//! the row is rolled back. A stop in the middle is harmless: each step is logged, and the next
+//! Versions of its rows died with the process; a reader who needs an earlier state finds it in the
+//! undo list, which is read for that first (`known_undo`). One that is too large for it is read by nobody
+//! until the row is rolled back. A stop in the middle is harmless: each step is logged, and the next
 //! start goes on. One that cannot be rolled back (a damaged page) stays as it is until the next
 //! start; who waits for it gets the reason.
 //!
@@ -12,15 +13,21 @@
 use crate::state::callbacks::LogLevel;
 use crate::state::engine::Engine;
 use crate::state::garbage::GarbageList;
+use crate::state::known_undo::KnownUndo;
 use crate::state::slot::TxnSlot;
 use crate::state::transaction::{Phase, Transaction};
 use crate::transaction::session::Session;
+use ferrite_sync::atomic::Ordering;
 use ferrite_sync::waits::{waiting, Of, Reason};
-use ferrite_sync::{thread, time, Arc};
+use ferrite_sync::{kill_point, thread, time, Arc};
 use ferrite_types::{Error, Result, UndoPosition};
 
 /// Between two looks of a waiting reader, in ms.
 const LOOK_MS: u64 = 2;
+/// Undo that is kept in memory for readers: at most one part in so many of the buffer pool's size ...
+const KNOWN_PART: u64 = 4;
+/// ... and so many bytes, since nobody is served while it is read.
+const KNOWN_MOST_BYTES: u64 = 1 << 30;
 
 impl Engine {
     /// Rolls one back and ends it.
@@ -44,8 +51,32 @@ impl Engine {
         Ok(())
     }
 
+    /// Reads what the losers had changed, so that readers need not wait for their rollback.
+    pub(crate) fn learn_undo(&self) {
+        let mut left = (self.pool.size_bytes() / KNOWN_PART).min(KNOWN_MOST_BYTES);
+        for (txn, slot) in self.losers.all() {
+            let (bytes, list) = {
+                let state = slot.state.lock();
+                assert_eq!(state.txn, txn, "the slot is of another transaction");
+                (state.undo.position().0, state.undo.backwards())
+            };
+            debug_assert!(bytes > 0, "nothing of {txn} is to be undone");
+            if bytes > left || self.stop.load(Ordering::SeqCst) {
+                continue;
+            }
+            let (known, fault) = KnownUndo::read(list, &self.undo_area);
+            // What cannot be read now is not known: the rollback will say so.
+            if fault.is_none() {
+                left -= bytes;
+                self.losers.learn(txn, known);
+                kill_point!("rollback.undo_known");
+            }
+        }
+    }
+
     /// Body of the thread that rolls them back.
     pub(crate) fn run_rollback(&self) {
+        self.learn_undo();
         while let Some((txn, slot)) = self.losers.next() {
             let since = time::now_us();
             let bytes = slot.state.lock().undo.position();

@@ -2,6 +2,7 @@
 //!
 //! Locking: `slots` is a leaf.
 
+use crate::state::known_undo::KnownUndo;
 use crate::state::slot::TxnSlot;
 use ferrite_sync::atomic::{AtomicUsize, Ordering};
 use ferrite_sync::{Arc, Counter, Mutex};
@@ -19,6 +20,8 @@ pub(crate) struct Losers {
 struct Loser {
     txn: TxnId,
     slot: Arc<TxnSlot>,
+    /// What it had changed, for readers. None: it has not been read, or is too much.
+    known: Option<Arc<KnownUndo>>,
     /// Why its rollback was given up.
     failed: Option<Error>,
 }
@@ -31,6 +34,7 @@ impl Losers {
         self.slots.lock().push(Loser {
             txn,
             slot,
+            known: None,
             failed: None,
         });
         self.left.fetch_add(1, Ordering::SeqCst);
@@ -46,6 +50,47 @@ impl Losers {
     #[inline]
     pub(crate) fn has(&self, txn: TxnId) -> bool {
         self.count() > 0 && self.slots.lock().iter().any(|l| l.txn == txn)
+    }
+
+    /// Is this one of them, and what was before its changes is not known?
+    #[inline]
+    pub(crate) fn is_unknown(&self, txn: TxnId) -> bool {
+        let unknown = |l: &Loser| l.txn == txn && l.known.is_none();
+        self.count() > 0 && self.slots.lock().iter().any(unknown)
+    }
+
+    /// What is known of that one, and where its rollback is.
+    #[inline]
+    pub(crate) fn known(&self, txn: TxnId) -> Option<(Arc<KnownUndo>, Arc<TxnSlot>)> {
+        if self.count() == 0 {
+            return None;
+        }
+        let slots = self.slots.lock();
+        let loser = slots.iter().find(|l| l.txn == txn)?;
+        debug_assert!(!txn.is_frozen(), "what is frozen has no loser made");
+        Some((loser.known.clone()?, loser.slot.clone()))
+    }
+
+    /// From now on readers know what was before its changes.
+    pub(crate) fn learn(&self, txn: TxnId, known: KnownUndo) {
+        let mut slots = self.slots.lock();
+        let loser = slots.iter_mut().find(|l| l.txn == txn);
+        let loser = loser.expect("it is one of them");
+        assert!(loser.known.is_none(), "the undo of {txn} is read twice");
+        loser.known = Some(Arc::new(known));
+    }
+
+    /// Memory of what is known, in bytes.
+    pub(crate) fn known_bytes(&self) -> usize {
+        let slots = self.slots.lock();
+        let known = slots.iter().filter_map(|l| l.known.as_ref());
+        known.map(|k| k.memory_bytes()).sum()
+    }
+
+    /// All of them.
+    pub(crate) fn all(&self) -> Vec<(TxnId, Arc<TxnSlot>)> {
+        let slots = self.slots.lock();
+        slots.iter().map(|l| (l.txn, l.slot.clone())).collect()
     }
 
     pub(crate) fn next(&self) -> Option<(TxnId, Arc<TxnSlot>)> {

@@ -3,7 +3,7 @@
 //!
 //! `engine`: owns all of it. `config`, `callbacks`: what the server sets and answers. `counters`.
 //! `transaction`: its id, phase and what it holds; of that, `slot`: what others see of it;
-//! `undo_list`; `touched` and `changed`: the indexes and tables it has changed; `garbage`: what it
+//! `undo_list`, and `known_undo`: by key; `touched` and `changed`: the indexes and tables it has changed; `garbage`: what it
 //! will leave. `prepared` and `losers`: those without a session. `purge_queue`: what is to be
 //! purged. `backup`: what is known of the backup that runs; `snapshots`: of those that are kept;
 //! `log_floor`: the log that either needs. `throttle`: what writes pay for the log's budget.
@@ -17,6 +17,7 @@ pub(crate) mod config;
 pub(crate) mod counters;
 pub(crate) mod engine;
 pub(crate) mod garbage;
+pub(crate) mod known_undo;
 pub(crate) mod log_floor;
 pub(crate) mod losers;
 pub(crate) mod marked_keys;

@@ -510,6 +510,26 @@ impl Backwards {
             self.bytes = bytes;
         }
     }
+
+    /// The whole list at once, as far back as it can be read: where that begins, its bytes, and what was in
+    /// the way.
+    pub(crate) fn all(self, area: &UndoArea) -> (UndoPosition, Vec<u8>, Option<Error>) {
+        let older = self.chunks.len() * CHUNK_BYTES;
+        let mut bytes = vec![0; older + self.bytes.len()];
+        bytes[older..].copy_from_slice(&self.bytes);
+        for (number, chunk) in self.chunks.iter().enumerate().rev() {
+            let at = number * CHUNK_BYTES;
+            match area.read(*chunk) {
+                Ok(chunk) => bytes[at..at + CHUNK_BYTES].copy_from_slice(&chunk),
+                Err(e) => {
+                    let from = at + CHUNK_BYTES;
+                    bytes.drain(..from);
+                    return (UndoPosition(from as u64), bytes, Some(e));
+                }
+            }
+        }
+        (UndoPosition::START, bytes, None)
+    }
 }
 
 /// Overwrites chunks, durably.
@@ -526,7 +546,7 @@ fn zero_chunks(file: &dyn StorageFile, chunks: &[u32]) -> Result<()> {
 }
 
 /// The entry that ends at `end`, and where it begins.
-fn entry_before(bytes: &[u8], end: usize) -> Option<(usize, &[u8])> {
+pub(crate) fn entry_before(bytes: &[u8], end: usize) -> Option<(usize, &[u8])> {
     let length_at = end.checked_sub(4)?;
     let len = ByteReader::new(&bytes[length_at..end]).u32()? as usize;
     let start = length_at.checked_sub(len)?;

@@ -4,9 +4,10 @@
 //! The caller holds the leaf's latch, so the chain of versions stands still.
 
 use crate::state::engine::Engine;
+use crate::state::known_undo::Settled;
 use ferrite_tree::record::{Header, Record};
 use ferrite_txn::{apply, Snapshot};
-use ferrite_types::{Result, TxnId};
+use ferrite_types::{Error, IndexId, Result, TxnId};
 
 /// Which state a reader is to see.
 #[derive(Clone, Copy)]
@@ -20,11 +21,59 @@ pub(crate) enum View<'s> {
 }
 
 impl Engine {
-    /// The record's earlier states are not known yet: a large transaction from before a
-    /// restart made its present one and is still being rolled back.
+    /// The record's earlier states are not known: a large transaction from before a restart made its
+    /// present one and is still being rolled back.
     #[inline]
     pub(crate) fn is_unsettled(&self, rec: &Record<'_>, view: View<'_>) -> bool {
-        !matches!(view, View::Current) && self.losers.has(rec.header.txn)
+        !matches!(view, View::Current) && self.losers.is_unknown(rec.header.txn)
+    }
+
+    /// Are there transactions from before a restart that are not rolled back yet?
+    #[inline]
+    pub(crate) fn has_losers(&self) -> bool {
+        self.losers.count() > 0
+    }
+
+    /// [`Engine::visible_value`] of an entry on a page, which is not unsettled: of one that a transaction
+    /// from before a restart has changed, and that is not rolled back yet, the undo tells the state before.
+    /// That one everybody sees: the transaction had the row's lock.
+    ///
+    /// # Errors
+    /// As there; undo that does not fit the entry.
+    pub(crate) fn entry_value(
+        &self,
+        (index, key): (IndexId, &[u8]),
+        rec: &Record<'_>,
+        view: View<'_>,
+        work: &mut Vec<u8>,
+        out: &mut Vec<u8>,
+    ) -> Result<bool> {
+        let txn = rec.header.txn;
+        let loser = match view {
+            View::Current => None,
+            View::Committed | View::At { .. } => self.losers.known(txn),
+        };
+        let Some((known, slot)) = loser else {
+            return self.visible_value(rec, view, work, out);
+        };
+        // The leaf is latched: what of this entry is left to be undone does not change meanwhile.
+        let left = {
+            let state = slot.state.lock();
+            assert_eq!(state.txn, txn, "a loser has ended and its change is there");
+            state.undo.position()
+        };
+        match known.before(left, (index, key), rec)? {
+            Settled::Gone => Ok(false),
+            Settled::Other(deleted, value) => {
+                if !deleted {
+                    out.extend_from_slice(&value);
+                }
+                Ok(!deleted)
+            }
+            Settled::Same => Err(Error::Corrupt(format!(
+                "index {index}: of an entry of transaction {txn} its undo says nothing"
+            ))),
+        }
     }
 
     /// Appends the value the reader sees to `out` and returns true, or returns false if the

@@ -1,0 +1,163 @@
+//! Readers beside the rollback of a large transaction from before a restart: they see what was before it, and
+//! wait for nothing.
+
+mod common;
+
+use common::{
+    config, database, delete, give_up, insert, metric, scan, scan_back, update, wait_until,
+};
+use ferrite_engine::{Config, Engine, Isolation, Session, SilentCallbacks, Table};
+use ferrite_io::sim::SimStorage;
+use ferrite_sync::random::Rng;
+use ferrite_sync::Arc;
+use ferrite_types::Error;
+use std::collections::BTreeMap;
+
+const ROWS: u64 = 400;
+
+type Rows = BTreeMap<u64, Vec<u8>>;
+
+fn text(n: u64) -> Vec<u8> {
+    vec![b'a' + (n % 20) as u8; 40 + (n % 7) as usize]
+}
+
+/// Changes that take more undo than is kept for readers: a quarter of the pool.
+fn change_much(s: &mut Session, t: &Arc<Table>) {
+    for n in 0..500 {
+        insert(s, t, 10 * ROWS + n, &[b'm'; 3000]).unwrap();
+        update(s, t, 10 * ROWS + n, &[b'm'; 3000], b"less").unwrap();
+    }
+}
+
+/// Rows that are committed, and a transaction that changes them in every way. `cold`: the changes of its
+/// entries are put off. `much`: and more than is kept for readers.
+fn cut_off(seed: u64, cold: bool, much: bool) -> (SimStorage, Rows) {
+    let (disk, engine, t, mut s) = database(seed);
+    for n in 0..ROWS {
+        insert(&mut s, &t, n, &text(n)).unwrap();
+    }
+    for n in (0..ROWS).step_by(10) {
+        delete(&mut s, &t, n, &text(n)).unwrap();
+    }
+    s.commit(false).unwrap();
+    let before = scan(&mut s, &t, 0);
+    s.commit(false).unwrap();
+    let chill = || cold.then(|| engine.make_cold().unwrap());
+    s.begin_statement(Isolation::RepeatableRead);
+    for n in 0..ROWS {
+        if n % 20 == 0 {
+            chill();
+        }
+        change(&mut s, &t, n);
+    }
+    if much {
+        change_much(&mut s, &t);
+    }
+    engine.flush_log();
+    disk.crash(&mut Rng::new(seed));
+    s.abandon();
+    give_up(&engine);
+    drop((t, engine));
+    (disk, before)
+}
+
+/// Of ten rows the first is not there.
+fn change(s: &mut Session, t: &Arc<Table>, n: u64) {
+    match n % 10 {
+        0 => insert(s, t, n, b"new").unwrap(),
+        1 => delete(s, t, n, &text(n)).unwrap(),
+        2 => update(s, t, n, &text(n), b"other").unwrap(),
+        3 => {
+            update(s, t, n, &text(n), b"other").unwrap();
+            update(s, t, n, b"other", &text(n + 1)).unwrap();
+            update(s, t, n, &text(n + 1), b"and another").unwrap();
+        }
+        4 => {
+            delete(s, t, n, &text(n)).unwrap();
+            insert(s, t, n, b"again").unwrap();
+        }
+        5 => {
+            update(s, t, n, &text(n), b"other").unwrap();
+            delete(s, t, n, b"other").unwrap();
+        }
+        6 => {
+            insert(s, t, ROWS + n, b"beyond").unwrap();
+            delete(s, t, ROWS + n, b"beyond").unwrap();
+        }
+        7 => insert(s, t, ROWS + n, b"beyond").unwrap(),
+        _ => {}
+    }
+}
+
+fn open_with(disk: &SimStorage, config: Config) -> Arc<Engine> {
+    Engine::open(config, Arc::new(disk.boot()), Arc::new(SilentCallbacks)).unwrap()
+}
+
+/// Its rollback does not even begin.
+#[test]
+fn readers_see_what_was_before_a_transaction_that_is_not_rolled_back() {
+    for (seed, cold) in [(1, false), (2, true)] {
+        let (disk, before) = cut_off(seed, cold, false);
+        let engine = open_with(
+            &disk,
+            Config {
+                manual_background: true,
+                background_undo_bytes: 100,
+                lock_wait_timeout_ms: 10,
+                ..config()
+            },
+        );
+        assert_eq!(metric(&engine, "active_transactions"), 1);
+        let t = engine.dict().open_table("d/t").unwrap();
+        let mut s = Session::new(&engine, 0, 1);
+        for isolation in [Isolation::RepeatableRead, Isolation::ReadCommitted] {
+            s.begin_statement(isolation);
+            for index_no in 0..3 {
+                assert_eq!(scan(&mut s, &t, index_no), before, "index {index_no}");
+                assert_eq!(scan_back(&mut s, &t, index_no), before, "index {index_no}");
+            }
+            s.commit(false).unwrap();
+        }
+        let locked = update(&mut s, &t, 2, &text(2), b"mine");
+        assert_eq!(locked, Err(Error::LockTimeout));
+        s.rollback().unwrap();
+        drop((s, t));
+        engine.close().unwrap();
+
+        let engine = open_with(&disk, config());
+        wait_until("the end of the rollback", || engine.trx_rows().is_empty());
+        let t = engine.dict().open_table("d/t").unwrap();
+        let mut s = Session::new(&engine, 0, 1);
+        assert_eq!(scan(&mut s, &t, 1), before);
+        s.commit(false).unwrap();
+        common::check(&engine, &t);
+        drop((s, t));
+        engine.close().unwrap();
+    }
+}
+
+/// The same while it is rolled back, and of one of which more is to be undone than readers could look up: they
+/// wait for it.
+#[test]
+fn readers_beside_the_rollback_see_the_same() {
+    for (seed, much) in [(3, false), (4, true)] {
+        let (disk, before) = cut_off(seed, false, much);
+        let engine = open_with(
+            &disk,
+            Config {
+                background_undo_bytes: 100,
+                ..config()
+            },
+        );
+        let t = engine.dict().open_table("d/t").unwrap();
+        let mut s = Session::new(&engine, 0, 1);
+        assert_eq!(scan(&mut s, &t, 0), before);
+        s.commit(false).unwrap();
+        wait_until("the end of the rollback", || engine.trx_rows().is_empty());
+        assert_eq!(scan_back(&mut s, &t, 2), before);
+        s.commit(false).unwrap();
+        common::check(&engine, &t);
+        drop((s, t));
+        engine.close().unwrap();
+    }
+}
