@@ -30,8 +30,8 @@ void ferrite_end_backup();
    raised and *refused is set. */
 fe_code ferrite_create_table(const fe_table_def *def, bool *refused);
 
-/* At start: says in the error log when the server has .frm files of Ferrite tables and the
-   database has no table at all. */
+/* At start, once the server has recovered its DDL: says in the error log when the server has .frm
+   files of Ferrite tables and the database has no table at all. */
 void ferrite_report_lost_tables();
 
 /* The statement's error for a table that has a .frm file and is not in the core. */

@@ -222,7 +222,10 @@ static void report_unknown_tables() {
 /* What a DDL statement had left when the server ended is gone. What a rewind or a restore has
    brought back of one, the server's own log of DDL does not know. */
 static int hton_ddl_recovery_done(handlerton *) {
-  if (!ferrite_engine || ferrite_opened_snapshot()) return 0;
+  if (!ferrite_engine) return 0;
+  /* Not before: a .frm file may be what a CREATE or DROP TABLE had left that was cut off. */
+  ferrite_report_lost_tables();
+  if (ferrite_opened_snapshot()) return 0;
   if (fe_copies_drop(ferrite_engine, is_table_defined, note_dropped_copy, nullptr) != FE_OK)
     sql_print_warning("Ferrite: cannot drop the tables of an unfinished ALTER TABLE: %s",
                       fe_last_error());
@@ -250,7 +253,7 @@ static void fill_handlerton(handlerton *hton) {
   hton->commit_checkpoint_request = ferrite_hton_checkpoint_request;
   hton->start_consistent_snapshot = FERRITE_TRX_CALL(ferrite_hton_start_snapshot);
 
-  hton->savepoint_offset = sizeof(uint64_t);
+  hton->savepoint_offset = sizeof(ferrite_savepoint);
   hton->savepoint_set = FERRITE_TRX_CALL(ferrite_hton_savepoint_set);
   hton->savepoint_rollback = FERRITE_TRX_CALL(ferrite_hton_savepoint_rollback);
   hton->savepoint_release = FERRITE_TRX_CALL(ferrite_hton_savepoint_release);
@@ -310,7 +313,6 @@ static int ferrite_init(void *arg) {
   }
   fill_handlerton(ferrite_hton);
   ferrite_apply_settings();
-  ferrite_report_lost_tables();
   return 0;
 }
 

@@ -18,19 +18,20 @@
 #include "server_compat.h"
 
 #include "ferrite.h"
+#include "online_copy.h"
 
 /* What the plugin remembers of one connection. */
 struct ferrite_conn {
   fe_session *session = nullptr;
   fe_session *sequences = nullptr; /* writes to SEQUENCEs; NULL before the first one */
   THD *thd = nullptr;
-  uint32_t lock_wait_timeout_ms = 0; /* last value handed to the core */
-  bool snapshot_isolation = false;   /* as handed to the core */
-  bool prepared = false;             /* fe_txn_prepare succeeded */
-  bool commit_ordered = false;       /* fe_txn_commit_ordered was called */
-  bool rolled_back_by_core = false;  /* deadlock victim: server's rollback is to come */
-  query_id_t copied_by = 0;          /* statement that has copied a table beside writers, and: */
-  uint64_t copied_at = 0; /* fe_decided_commits() before the server read what they had logged */
+  uint32_t lock_wait_timeout_ms = 0;           /* last value handed to the core */
+  bool snapshot_isolation = false;             /* as handed to the core */
+  bool prepared = false;                       /* fe_txn_prepare succeeded */
+  bool commit_ordered = false;                 /* fe_txn_commit_ordered was called */
+  bool rolled_back_by_core = false;            /* deadlock victim: server's rollback is to come */
+  ferrite_copy_begun copy;                     /* of a table beside writers */
+  ferrite_logged_changes logged;               /* for the copies of others */
   const char *proc_info_before_wait = nullptr; /* for SHOW PROCESSLIST, after a lock wait */
 };
 

@@ -73,6 +73,7 @@ void forget_transaction(ferrite_conn *conn) {
   conn->prepared = false;
   conn->commit_ordered = false;
   conn->rolled_back_by_core = false;
+  conn->logged.any = false;
 }
 
 /* A commit inside DDL or a replication step is waited for: what follows it in the same
@@ -248,6 +249,7 @@ int ferrite_hton_rollback(THD *thd, bool all) {
   if (!conn) return 0;
   if (!ends_transaction(thd, all)) {
     if (conn->rolled_back_by_core) return 0; /* the whole transaction is gone already */
+    ferrite_logged_statement_undone(thd, conn);
     fe_code code = fe_stmt_rollback(conn->session);
     if (code == FE_OK) fe_stmt_end(conn->session);
     return ferrite_to_ha_error(code, thd);
@@ -337,18 +339,19 @@ void ferrite_hton_checkpoint_request(void *cookie) {
 
 int ferrite_hton_savepoint_set(THD *thd, void *area) {
   ferrite_conn *conn = existing_conn(thd);
-  uint64_t position = 0;
-  fe_code code = conn ? fe_savepoint_set(conn->session, &position) : FE_OK;
-  memcpy(area, &position, sizeof position);
+  ferrite_savepoint *savepoint = static_cast<ferrite_savepoint *>(area);
+  savepoint->position = 0;
+  ferrite_logged_savepoint(conn, savepoint);
+  fe_code code = conn ? fe_savepoint_set(conn->session, &savepoint->position) : FE_OK;
   return ferrite_to_ha_error(code, thd);
 }
 
 int ferrite_hton_savepoint_rollback(THD *thd, void *area) {
   ferrite_conn *conn = existing_conn(thd);
   if (!conn) return 0;
-  uint64_t position;
-  memcpy(&position, area, sizeof position);
-  fe_code code = fe_savepoint_rollback(conn->session, position);
+  ferrite_savepoint *savepoint = static_cast<ferrite_savepoint *>(area);
+  ferrite_logged_savepoint_undone(savepoint);
+  fe_code code = fe_savepoint_rollback(conn->session, savepoint->position);
   if (code == FE_NOT_FOUND) return HA_ERR_NO_SAVEPOINT;
   return ferrite_to_ha_error(code, thd);
 }

@@ -10,6 +10,7 @@
 #include "ferrite_hton.h"
 #include "ferrite_vars.h"
 #include "ferrite_writable.h"
+#include "online_copy.h"
 
 /* Exported by the server, declared in none of its headers. */
 extern "C" int thd_binlog_format(const MYSQL_THD thd);
@@ -260,29 +261,12 @@ static bool leaves_partitions_online(const THD *thd, const TABLE *table) {
   return wanted.used_fields & HA_CREATE_USED_ENGINE && wanted.db_type != ferrite_hton;
 }
 
-/* The old table of an ALTER that copies beside writers (11.8). Prepared transactions whose
-   connections are gone hold nothing of the server's and are not in its log of the copy: what they
-   have changed must be decided before the copy's snapshot, and not be decided between that log and
-   the rename. */
-int ha_ferrite::begin_online_copy(THD *thd) {
-  const fe_code rc = fe_table_wait_for_prepared(ferrite_engine, m_share->name.c_str(), thd,
-                                                ferrite_ddl_wait_ms(thd));
-  return rc == FE_OK ? 0 : error(rc);
-}
-
-/* The server unlocks the table before it reads its log. */
-static void end_online_copy(THD *thd) {
-  ferrite_conn *conn = ferrite_conn_of(thd);
-  conn->copied_by = thd->query_id;
-  conn->copied_at = fe_decided_commits(ferrite_engine);
-}
-
 int ha_ferrite::external_lock(THD *thd, int lock_type) {
   const bool is_online_copy = ferrite::may_copy_online(thd) && table->s->tmp_table == NO_TMP_TABLE;
   if (lock_type == F_UNLCK) {
     m_locked = false;
     /* Partitions are copied while writers wait. */
-    if (unlikely(is_online_copy && !table->part_info)) end_online_copy(thd);
+    if (unlikely(is_online_copy && !table->part_info)) ferrite_end_online_copy(thd);
     if (unlikely(m_autoinc_locked)) unlock_autoinc();
     end_export();
     return m_sequence ? end_write(0) : 0;
@@ -300,8 +284,10 @@ int ha_ferrite::external_lock(THD *thd, int lock_type) {
              "a partitioned table is copied into one of another engine", "LOCK=SHARED");
     return HA_ERR_UNSUPPORTED;
   }
-  if (unlikely(is_online_copy && lock_type == F_RDLCK))
-    if (int err = begin_online_copy(thd)) return err;
+  if (unlikely(is_online_copy && lock_type == F_RDLCK)) {
+    const fe_code rc = ferrite_begin_online_copy(thd, m_share->name);
+    if (rc != FE_OK) return error(rc);
+  }
   /* SELECT ... FOR UPDATE asks for write locks, and changes nothing. */
   if (lock_type == F_WRLCK && table->s->tmp_table == NO_TMP_TABLE &&
       thd_sql_command(thd) != SQLCOM_SELECT)

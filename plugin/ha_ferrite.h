@@ -52,7 +52,6 @@ class ha_ferrite final : public ferrite::PagedHandler {
   /* ---- start and end of a statement ---- */
   THR_LOCK_DATA **store_lock(THD *thd, THR_LOCK_DATA **to, thr_lock_type lock_type) override;
   int external_lock(THD *thd, int lock_type) override;
-  int begin_online_copy(THD *thd);
   int start_stmt(THD *thd, thr_lock_type lock_type) override;
   void init_table_handle_for_HANDLER() override;
   int extra(ha_extra_function operation) override;

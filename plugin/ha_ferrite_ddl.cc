@@ -17,6 +17,7 @@
 #include "ferrite_vars.h"
 #include "ferrite_writable.h"
 #include "innodb_settings.h"
+#include "online_copy.h"
 #include "table_options.h"
 
 using ferrite::Column;
@@ -276,28 +277,12 @@ int ha_ferrite::delete_table(const char *name) {
   return ferrite_table_error(rc, thd);
 }
 
-/* The first rename of an ALTER that has copied the table beside writers: 0, or the error. What is
-   prepared, or was committed by its xid since, may not be in the copy. */
-static int check_online_copy(THD *thd, const std::string &name) {
-  ferrite_conn *conn = ferrite_conn_of(thd);
-  if (conn->copied_by != thd->query_id || thd->lex->sql_command != SQLCOM_ALTER_TABLE) return 0;
-  conn->copied_by = 0;
-  const fe_code rc = fe_table_wait_for_prepared(ferrite_engine, name.c_str(), thd, 0);
-  if (rc != FE_OK) {
-    if (rc == FE_LOCK_TIMEOUT) my_error(ER_LOCK_WAIT_TIMEOUT, MYF(0));
-    return ferrite_table_error(rc, thd);
-  }
-  if (conn->copied_at == fe_decided_commits(ferrite_engine)) return 0;
-  my_error(ER_TABLE_DEF_CHANGED, MYF(0));
-  return HA_ERR_TABLE_DEF_CHANGED;
-}
-
 int ha_ferrite::rename_table(const char *from, const char *to) {
   if (int err = ferrite_check_writable_ddl(ha_thd(), from)) return err;
   if (ferrite::is_temporary_path(to)) return refuse_temporary_name(to);
   THD *thd = ha_thd();
   const std::string old_name = core_table_name(from), new_name = core_table_name(to);
-  if (int err = check_online_copy(thd, old_name)) return err;
+  if (int err = ferrite_check_online_copy(thd, old_name)) return err;
   fe_code rc =
       fe_table_rename(ferrite_engine, old_name.c_str(), new_name.c_str(),
                       ferrite_shown_name(old_name).c_str(), ferrite_shown_name(new_name).c_str(),

@@ -10,6 +10,7 @@
 #include "ferrite_error.h"
 #include "ferrite_hton.h"
 #include "ferrite_writable.h"
+#include "online_copy.h"
 
 using ferrite::Column;
 using ferrite::ColumnKind;
@@ -62,6 +63,8 @@ int ha_ferrite::end_write(int err) {
 
 int ha_ferrite::write_row(const uchar *buf) {
   int err = insert(buf);
+  if (unlikely(ferrite::is_copied_online(table)) && !err)
+    ferrite_logged_row(ha_thd(), table, LoggedKind::kInsert, buf, nullptr);
   return unlikely(m_sequence) ? end_write(err) : err;
 }
 
@@ -163,6 +166,8 @@ int ha_ferrite::change_entries(const uchar *old_row, const uchar *new_row, bool 
 int ha_ferrite::update_row(const uchar *old_data, const uchar *new_data) {
   int err = layout().has_indexed_virtual ? update_generated(old_data, new_data)
                                          : update(old_data, new_data);
+  if (unlikely(ferrite::is_copied_online(table)) && !err)
+    ferrite_logged_row(ha_thd(), table, LoggedKind::kUpdate, new_data, old_data);
   return unlikely(m_sequence) ? end_write(err) : err;
 }
 
@@ -225,7 +230,10 @@ int ha_ferrite::update(const uchar *old_data, const uchar *new_data) {
 
 int ha_ferrite::delete_row(const uchar *buf) {
   if (int err = prepare_write()) return err;
-  return layout().has_indexed_virtual ? remove_generated(buf) : remove_row(buf);
+  int err = layout().has_indexed_virtual ? remove_generated(buf) : remove_row(buf);
+  if (unlikely(ferrite::is_copied_online(table)) && !err)
+    ferrite_logged_row(ha_thd(), table, LoggedKind::kDelete, buf, nullptr);
+  return err;
 }
 
 int ha_ferrite::remove_row(const uchar *buf) {

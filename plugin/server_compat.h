@@ -174,6 +174,16 @@ inline bool may_copy_online(const THD *thd) {
 #endif
 }
 
+/* Do others copy it just now, and is what is changed in it logged for them? */
+inline bool is_copied_online(const TABLE *table) {
+#if MYSQL_VERSION_ID >= 110200
+  return table->s->online_alter_binlog != nullptr;
+#else
+  (void)table;
+  return false;
+#endif
+}
+
 /* ALTER IGNORE and CREATE ... IGNORE SELECT (kBeginIgnore) say nothing on 11.8. */
 enum class CopyStep { kNone, kBegin, kBeginIgnore, kEnd };
 

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from corners.env import DATABASE, Env, equal, expect
+import contextlib
+import threading
+import time
+
+import pymysql
+
+from corners.env import DATABASE, Env, equal, expect, slow
 
 PARTS = "PARTITION BY HASH (a) PARTITIONS 7"
 
@@ -65,3 +71,24 @@ def scenario_a_table_in_the_way_of_drop_database(env: Env) -> None:
     session.run("CREATE DATABASE aside")
     session.run("CREATE TABLE aside.a (a INT PRIMARY KEY) ENGINE=FERRITE")
     session.run("DROP DATABASE aside")
+
+
+@slow
+def scenario_what_cut_off_ddl_leaves_is_no_copy(env: Env) -> None:
+    """The .frm file of the only table, left by CREATE or DROP TABLE, is not taken for a copy of a directory without rows."""
+
+    def loop() -> None:
+        with contextlib.suppress(pymysql.err.Error):
+            while True:
+                session.run("CREATE TABLE alone (a INT PRIMARY KEY) ENGINE=FERRITE")
+                session.run("DROP TABLE alone")
+
+    for n in range(14):
+        session = env.session()
+        session.answer("DROP TABLE IF EXISTS alone")
+        thread = threading.Thread(target=loop)
+        thread.start()
+        time.sleep(0.1 + 0.013 * n)
+        env.crash()
+        thread.join()
+        equal(env.log().count("ARE MISSING"), 0, f"false alarms of the starts after {n + 1} kills")

@@ -1,0 +1,102 @@
+/* See online_copy.h. */
+
+#include "online_copy.h"
+
+#include "ferrite_error.h"
+#include "ferrite_hton.h"
+
+#include <atomic>
+
+namespace {
+
+/* Rollbacks of parts of transactions that the server's logs do not have right. */
+std::atomic<uint64_t> part_undone{0};
+
+/* Of a VARCHAR, with the bytes of its length. */
+ulonglong varchar_bytes(const Field *field, const uchar *at) {
+  const uint length_bytes = static_cast<const Field_varstring *>(field)->length_bytes;
+  return length_bytes + (length_bytes == 1 ? *at : uint2korr(at));
+}
+
+/* A row event has at most so many of the row. */
+ulonglong most_bytes(const TABLE *table, const uchar *row) {
+  ulonglong bytes = table->s->null_bytes;
+  for (Field **field = table->field; *field; field++) {
+    const my_ptrdiff_t moved = row - table->record[0];
+    if ((*field)->is_null_in_record(row)) continue;
+    bytes += (*field)->real_type() == MYSQL_TYPE_VARCHAR
+                 ? varchar_bytes(*field, (*field)->ptr + moved)
+                 : (*field)->pack_length();
+    if ((*field)->flags & BLOB_FLAG) bytes += static_cast<Field_blob *>(*field)->get_length(moved);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+fe_code ferrite_begin_online_copy(THD *thd, const std::string &name) {
+  ferrite_conn_of(thd)->copy.part_undone = part_undone.load();
+  return fe_table_wait_for_prepared(ferrite_engine, name.c_str(), thd, ferrite_ddl_wait_ms(thd));
+}
+
+void ferrite_end_online_copy(THD *thd) {
+  ferrite_conn *conn = ferrite_conn_of(thd);
+  conn->copy.by = thd->query_id;
+  conn->copy.decided = fe_decided_commits(ferrite_engine);
+}
+
+int ferrite_check_online_copy(THD *thd, const std::string &name) {
+  ferrite_conn *conn = ferrite_conn_of(thd);
+  if (conn->copy.by != thd->query_id || thd->lex->sql_command != SQLCOM_ALTER_TABLE) return 0;
+  conn->copy.by = 0;
+  const fe_code rc = fe_table_wait_for_prepared(ferrite_engine, name.c_str(), thd, 0);
+  if (rc != FE_OK) {
+    if (rc == FE_LOCK_TIMEOUT) my_error(ER_LOCK_WAIT_TIMEOUT, MYF(0));
+    return ferrite_table_error(rc, thd);
+  }
+  if (conn->copy.part_undone != part_undone.load()) {
+    my_printf_error(
+        ER_TABLE_DEF_CHANGED,
+        "The table was not altered: meanwhile a statement of many rows, or a second"
+        " ROLLBACK TO one savepoint, was rolled back in a transaction that wrote to it,"
+        " which the server's log of changes beside ALTER TABLE cannot repeat. Try again,"
+        " or with LOCK=SHARED",
+        MYF(0));
+    return HA_ERR_TABLE_DEF_CHANGED;
+  }
+  if (conn->copy.decided == fe_decided_commits(ferrite_engine)) return 0;
+  my_error(ER_TABLE_DEF_CHANGED, MYF(0));
+  return HA_ERR_TABLE_DEF_CHANGED;
+}
+
+void ferrite_logged_row(THD *thd, const TABLE *table, LoggedKind kind, const uchar *row,
+                        const uchar *old_row) {
+  ferrite_logged_changes *logged = &ferrite_conn_of(thd)->logged;
+  const ulonglong bytes = most_bytes(table, row) + (old_row ? most_bytes(table, old_row) : 0);
+  logged->any = true;
+  if (logged->statement != thd->query_id) {
+    *logged = {true, thd->query_id, table->s, static_cast<int>(kind), bytes, false};
+    return;
+  }
+  const bool goes_on = logged->of == table->s && logged->kind == static_cast<int>(kind);
+  logged->bytes += bytes;
+  logged->in_pieces |= !goes_on || logged->bytes > opt_binlog_rows_event_max_size;
+  logged->of = table->s;
+  logged->kind = static_cast<int>(kind);
+}
+
+void ferrite_logged_statement_undone(THD *thd, const ferrite_conn *conn) {
+  const ferrite_logged_changes &logged = conn->logged;
+  if (logged.any && logged.statement == thd->query_id && logged.in_pieces) part_undone++;
+}
+
+void ferrite_logged_savepoint(const ferrite_conn *conn, ferrite_savepoint *savepoint) {
+  savepoint->was_logged = conn && conn->logged.any;
+  savepoint->rolled_back = false;
+}
+
+void ferrite_logged_savepoint_undone(ferrite_savepoint *savepoint) {
+  if (!savepoint->was_logged) return;
+  if (savepoint->rolled_back) part_undone++;
+  savepoint->rolled_back = true;
+}

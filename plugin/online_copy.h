@@ -1,0 +1,76 @@
+/* ALTER TABLE that copies a table while others write to it (11.2 on; LOCK=NONE by copy).
+
+   The server logs what others change meanwhile, one log for each of their transactions, and repeats
+   it in the copy when they commit. Two things that change the table are in none of these logs or
+   are wrong there, so that the copy would have other rows than the table. The ALTER then ends with
+   an error, and the table stays as it is:
+
+   - Transactions that were prepared, and whose connections have gone.
+   - Rollbacks of a part of a transaction. A statement's rows go to the log in pieces of
+   binlog_row_event_max_size, or by kind; if the statement fails, only its last piece is taken out.
+   ROLLBACK TO a savepoint forgets the savepoint; if there is a second one, the whole transaction is
+   taken out.
+
+   Locking: the records of a connection are its own thread's; the count of such rollbacks is atomic.
+ */
+
+#ifndef FERRITE_ONLINE_COPY_H
+#define FERRITE_ONLINE_COPY_H
+
+#include "server_compat.h"
+
+#include "ferrite.h"
+
+#include <cstdint>
+#include <string>
+
+struct ferrite_conn;
+
+/* What the statement ALTER TABLE has found when it began to copy, and when the server unlocked the
+ * table. */
+struct ferrite_copy_begun {
+  query_id_t by = 0;        /* statement that has copied; 0: none */
+  uint64_t decided = 0;     /* fe_decided_commits() before the server read the logs */
+  uint64_t part_undone = 0; /* rollbacks of parts, before the copy */
+};
+
+/* What a transaction has changed of tables that others copy. */
+struct ferrite_logged_changes {
+  bool any = false;
+  query_id_t statement = 0; /* of which the rest is */
+  const TABLE_SHARE *of = nullptr;
+  int kind = 0;
+  ulonglong bytes = 0; /* at most so many, of rows of that kind */
+  bool in_pieces = false;
+};
+
+/* At the beginning and at the end of each savepoint's life in hton->savepoint_offset bytes. */
+struct ferrite_savepoint {
+  uint64_t position;
+  bool was_logged;  /* there were changes in such a log before it */
+  bool rolled_back; /* ... and it was rolled back to */
+};
+
+enum class LoggedKind { kInsert = 1, kUpdate, kDelete };
+
+/* The copy begins: FE_OK, or prepared transactions have changed the table and stay so. */
+fe_code ferrite_begin_online_copy(THD *thd, const std::string &name);
+
+/* The server has copied the rows, and will read the logs. */
+void ferrite_end_online_copy(THD *thd);
+
+/* The first rename of the ALTER: 0, or the error, which is raised. */
+int ferrite_check_online_copy(THD *thd, const std::string &name);
+
+/* A row of a table that is being copied was changed. */
+void ferrite_logged_row(THD *thd, const TABLE *table, LoggedKind kind, const uchar *row,
+                        const uchar *old_row);
+
+/* A statement of a transaction that goes on is rolled back. */
+void ferrite_logged_statement_undone(THD *thd, const ferrite_conn *conn);
+
+/* A savepoint is set, and rolled back to. */
+void ferrite_logged_savepoint(const ferrite_conn *conn, ferrite_savepoint *savepoint);
+void ferrite_logged_savepoint_undone(ferrite_savepoint *savepoint);
+
+#endif
