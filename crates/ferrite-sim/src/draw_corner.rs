@@ -8,6 +8,9 @@ use crate::rows::{Kin, Secondary, Shape};
 use ferrite_engine::Action;
 use ferrite_sync::random::Rng;
 
+/// Statements of all clients in a life that is about values out of line.
+const VALUE_STATEMENTS: u64 = 1500;
+
 /// Makes the run one about that.
 pub(crate) fn about(corner: Corner, plan: &mut Plan) {
     // What reads lie about nobody could tell from an orphan.
@@ -50,6 +53,9 @@ fn values(plan: &mut Plan) {
     plan.isolation_mix = true;
     plan.clients = plan.clients.max(3);
     plan.operations = plan.operations.max(3);
+    // A value takes many steps; more statements than these would take more than a run may have.
+    let most = VALUE_STATEMENTS / (plan.clients * plan.operations);
+    plan.transactions = plan.transactions.min(most);
     for shape in &mut plan.shapes {
         shape.keys = shape.keys.min(30);
         shape.max_big = [24, 900, 20_000][plan.seed as usize % 3];
