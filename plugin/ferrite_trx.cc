@@ -73,7 +73,7 @@ void forget_transaction(ferrite_conn *conn) {
   conn->prepared = false;
   conn->commit_ordered = false;
   conn->rolled_back_by_core = false;
-  conn->logged.any = false;
+  conn->logged = ferrite_logged_changes();
 }
 
 /* A commit inside DDL or a replication step is waited for: what follows it in the same
@@ -221,6 +221,7 @@ int ferrite_hton_commit(THD *thd, bool all) {
   ferrite_conn *conn = existing_conn(thd);
   if (!conn) return 0;
   if (!ends_transaction(thd, all)) {
+    ferrite_logged_statement_ends(conn);
     fe_stmt_end(conn->session);
     return 0;
   }
@@ -249,7 +250,7 @@ int ferrite_hton_rollback(THD *thd, bool all) {
   if (!conn) return 0;
   if (!ends_transaction(thd, all)) {
     if (conn->rolled_back_by_core) return 0; /* the whole transaction is gone already */
-    ferrite_logged_statement_undone(thd, conn);
+    ferrite_logged_statement_undone(conn);
     fe_code code = fe_stmt_rollback(conn->session);
     if (code == FE_OK) fe_stmt_end(conn->session);
     return ferrite_to_ha_error(code, thd);
@@ -350,7 +351,7 @@ int ferrite_hton_savepoint_rollback(THD *thd, void *area) {
   ferrite_conn *conn = existing_conn(thd);
   if (!conn) return 0;
   ferrite_savepoint *savepoint = static_cast<ferrite_savepoint *>(area);
-  ferrite_logged_savepoint_undone(savepoint);
+  ferrite_logged_savepoint_undone(conn, savepoint);
   fe_code code = fe_savepoint_rollback(conn->session, savepoint->position);
   if (code == FE_NOT_FOUND) return HA_ERR_NO_SAVEPOINT;
   return ferrite_to_ha_error(code, thd);

@@ -18,9 +18,13 @@ ulonglong varchar_bytes(const Field *field, const uchar *at) {
   return length_bytes + (length_bytes == 1 ? *at : uint2korr(at));
 }
 
+/* Of an event without its rows. */
+ulonglong event_bytes(const TABLE *table) { return 32 + 2 * ((table->s->fields + 7) / 8); }
+
 /* A row event has at most so many of the row. */
 ulonglong most_bytes(const TABLE *table, const uchar *row) {
-  ulonglong bytes = table->s->null_bytes;
+  /* A bit for each column, and the length of what is packed. */
+  ulonglong bytes = (table->s->fields + 7) / 8 + 2 * table->s->fields;
   for (Field **field = table->field; *field; field++) {
     const my_ptrdiff_t moved = row - table->record[0];
     if ((*field)->is_null_in_record(row)) continue;
@@ -72,31 +76,39 @@ int ferrite_check_online_copy(THD *thd, const std::string &name) {
 void ferrite_logged_row(THD *thd, const TABLE *table, LoggedKind kind, const uchar *row,
                         const uchar *old_row) {
   ferrite_logged_changes *logged = &ferrite_conn_of(thd)->logged;
-  const ulonglong bytes = most_bytes(table, row) + (old_row ? most_bytes(table, old_row) : 0);
-  logged->any = true;
-  if (logged->statement != thd->query_id) {
-    *logged = {true, thd->query_id, table->s, static_cast<int>(kind), bytes, false};
-    return;
-  }
-  const bool goes_on = logged->of == table->s && logged->kind == static_cast<int>(kind);
-  logged->bytes += bytes;
-  logged->in_pieces |= !goes_on || logged->bytes > opt_binlog_rows_event_max_size;
+  const bool is_other = logged->of != table->s || logged->kind != static_cast<int>(kind);
+  if (is_other) logged->bytes = event_bytes(table);
+  logged->bytes += most_bytes(table, row) + (old_row ? most_bytes(table, old_row) : 0);
+  if (logged->of && (is_other || logged->bytes > opt_binlog_rows_event_max_size))
+    logged->in_pieces = true;
+  if (!logged->first) logged->first = table->s;
+  logged->has_others |= logged->first != table->s;
   logged->of = table->s;
   logged->kind = static_cast<int>(kind);
 }
 
-void ferrite_logged_statement_undone(THD *thd, const ferrite_conn *conn) {
+void ferrite_logged_statement_ends(ferrite_conn *conn) {
+  ferrite_logged_changes *logged = &conn->logged;
+  logged->of = nullptr;
+  logged->bytes = 0;
+  logged->in_pieces = false;
+}
+
+void ferrite_logged_statement_undone(ferrite_conn *conn) {
   const ferrite_logged_changes &logged = conn->logged;
-  if (logged.any && logged.statement == thd->query_id && logged.in_pieces) part_undone++;
+  if (logged.of && (logged.in_pieces || (logged.went_back && logged.has_others))) part_undone++;
+  ferrite_logged_statement_ends(conn);
 }
 
 void ferrite_logged_savepoint(const ferrite_conn *conn, ferrite_savepoint *savepoint) {
-  savepoint->was_logged = conn && conn->logged.any;
+  savepoint->was_logged = conn && conn->logged.first;
+  savepoint->is_amid = conn && conn->logged.of;
   savepoint->rolled_back = false;
 }
 
-void ferrite_logged_savepoint_undone(ferrite_savepoint *savepoint) {
-  if (!savepoint->was_logged) return;
-  if (savepoint->rolled_back) part_undone++;
+void ferrite_logged_savepoint_undone(ferrite_conn *conn, ferrite_savepoint *savepoint) {
+  if (!conn->logged.first) return;
+  if (savepoint->is_amid || (savepoint->was_logged && savepoint->rolled_back)) part_undone++;
   savepoint->rolled_back = true;
+  conn->logged.went_back = true;
 }

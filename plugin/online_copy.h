@@ -9,7 +9,9 @@
    - Rollbacks of a part of a transaction. A statement's rows go to the log in pieces of
    binlog_row_event_max_size, or by kind; if the statement fails, only its last piece is taken out.
    ROLLBACK TO a savepoint forgets the savepoint; if there is a second one, the whole transaction is
-   taken out.
+   taken out. If the savepoint was set amid a statement, by a trigger, what the statement had
+   changed before is taken out, too. And after a ROLLBACK TO the log of one table does not know
+   what to take out when a statement that changes another table fails.
 
    Locking: the records of a connection are its own thread's; the count of such rollbacks is atomic.
  */
@@ -36,19 +38,23 @@ struct ferrite_copy_begun {
 
 /* What a transaction has changed of tables that others copy. */
 struct ferrite_logged_changes {
-  bool any = false;
-  query_id_t statement = 0; /* of which the rest is */
+  const TABLE_SHARE *first = nullptr; /* of the first such table; NULL: none */
+  bool has_others = false;            /* of more than one */
+  bool went_back = false;             /* to a savepoint */
+  /* Of the statement, which ends with those that call it: the table and kind of its last row, NULL:
+   * none; ... */
   const TABLE_SHARE *of = nullptr;
   int kind = 0;
-  ulonglong bytes = 0; /* at most so many, of rows of that kind */
+  ulonglong bytes = 0; /* ... the most bytes that its rows of that kind have in the log */
   bool in_pieces = false;
 };
 
-/* At the beginning and at the end of each savepoint's life in hton->savepoint_offset bytes. */
+/* At the place of each savepoint that the server keeps for us. */
 struct ferrite_savepoint {
   uint64_t position;
-  bool was_logged;  /* there were changes in such a log before it */
-  bool rolled_back; /* ... and it was rolled back to */
+  bool was_logged;  /* there were changes in such a log before it, ... */
+  bool is_amid;     /* ... some of them of the statement that has set it */
+  bool rolled_back; /* it was rolled back to */
 };
 
 enum class LoggedKind { kInsert = 1, kUpdate, kDelete };
@@ -66,11 +72,12 @@ int ferrite_check_online_copy(THD *thd, const std::string &name);
 void ferrite_logged_row(THD *thd, const TABLE *table, LoggedKind kind, const uchar *row,
                         const uchar *old_row);
 
-/* A statement of a transaction that goes on is rolled back. */
-void ferrite_logged_statement_undone(THD *thd, const ferrite_conn *conn);
+/* A statement of a transaction that goes on ends, or is rolled back. */
+void ferrite_logged_statement_ends(ferrite_conn *conn);
+void ferrite_logged_statement_undone(ferrite_conn *conn);
 
-/* A savepoint is set, and rolled back to. */
+/* A savepoint is set (there may be no connection's record yet), and rolled back to. */
 void ferrite_logged_savepoint(const ferrite_conn *conn, ferrite_savepoint *savepoint);
-void ferrite_logged_savepoint_undone(ferrite_savepoint *savepoint);
+void ferrite_logged_savepoint_undone(ferrite_conn *conn, ferrite_savepoint *savepoint);
 
 #endif

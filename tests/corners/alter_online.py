@@ -146,6 +146,8 @@ PARTS = {
     "changes of two kinds": [
         "INSERT INTO t (id, a) VALUES (-1, 5), (9, 5), (8, 5) ON DUPLICATE KEY UPDATE id = IF(id = 9, -9, 10)"
     ],
+    "rows of a trigger": ["INSERT INTO u SELECT IF(seq = 9, 5, seq), 3000 FROM seq_5_to_9"],
+    "a savepoint of a trigger": ["INSERT INTO u VALUES (5, -1)"],
 }
 ONCE = {
     "one rollback": ["SAVEPOINT s", "UPDATE t SET a = 9 WHERE id = 7", "ROLLBACK TO s", "SAVEPOINT s", "ROLLBACK TO s"],
@@ -154,11 +156,26 @@ ONCE = {
 }
 
 
+# Of a table whose rows bring others into t.
+TRIGGER = """CREATE TRIGGER u_t AFTER INSERT ON u FOR EACH ROW
+    IF NEW.bytes > 0 THEN
+        INSERT INTO t (id, a, s) VALUES (-NEW.id, 5, REPEAT('x', NEW.bytes));
+    ELSE
+        UPDATE t SET a = 5 WHERE id = 9;
+        SAVEPOINT s;
+        UPDATE t SET a = 5 WHERE id = 10;
+        ROLLBACK TO s;
+        UPDATE t SET a = 0 WHERE id = 9;
+    END IF"""
+
+
 def _part_undone(env: Env, change: str, statements: list[str]) -> tuple[object, bool]:
     """The ALTER's answer, and whether it still ran when the transaction had committed. The rows are right."""
     session, other, watcher = (env.session() for _ in range(3))
     _table(session, "t", "")
     session.run("ALTER TABLE t ADD COLUMN s VARCHAR(4000)")
+    session.run("CREATE OR REPLACE TABLE u (id INT PRIMARY KEY, bytes INT) ENGINE=FERRITE")
+    session.run(TRIGGER)
     running = session.start(f"ALTER TABLE t {change}")
     _copying(watcher, running)
     other.run("BEGIN")
@@ -171,7 +188,7 @@ def _part_undone(env: Env, change: str, statements: list[str]) -> tuple[object, 
     seen = session.run("SELECT COUNT(*), SUM(a), MIN(id), SUM(id IN (5, 7)), COUNT(s) FROM t")
     equal(seen, [(ROWS - 1, 0, 1, 1, 0)], f"rows after {change} beside {statements}")
     equal(session.run("CHECK TABLE t EXTENDED")[-1][-1], "OK", change)
-    session.run("DROP TABLE t")
+    session.run("DROP TABLE t, u")
     return answer, is_amid
 
 
