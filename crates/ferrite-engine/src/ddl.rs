@@ -232,6 +232,7 @@ impl Engine {
                 break Ok(());
             };
             let Some(holder) = self.prepared_holder(&indexes) else {
+                self.wait_for_decided_commits();
                 break Ok(());
             };
             let now_us = time::now_us();
@@ -252,6 +253,12 @@ impl Engine {
             self.callbacks.lock_wait_end(caller.thd, waited_us);
         }
         result
+    }
+
+    /// What was prepared a moment ago and is being committed by its xid is not seen by everybody yet, and
+    /// the caller may be about to read the table.
+    fn wait_for_decided_commits(&self) {
+        drop(self.deciding.write());
     }
 
     fn sleep_for(&self, table: TableId, holder: u64) {
@@ -292,5 +299,32 @@ impl Session {
         self.engine.wait_for_prepared(&name, caller)?;
         self.close_snapshot();
         self.new_index_build(table.id(), specs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{create, open};
+    use ferrite_io::sim::SimStorage;
+    use ferrite_sync::atomic::AtomicBool;
+
+    /// Such a commit is not prepared any more and not yet seen: who reads the table then would miss it.
+    #[test]
+    fn a_change_of_a_table_waits_for_commits_by_xid_that_go_on() {
+        let engine = open(&SimStorage::new(1));
+        create(&engine);
+        let done = Arc::new(AtomicBool::new(false));
+        let going_on = engine.deciding.read();
+        let (e, d) = (engine.clone(), done.clone());
+        let waits = thread::spawn("ddl", move || {
+            e.wait_for_prepared("d/t", &DdlCaller::default()).unwrap();
+            d.store(true, Ordering::SeqCst);
+        });
+        thread::sleep_ms(50);
+        assert!(!done.load(Ordering::SeqCst), "it did not wait");
+        drop(going_on);
+        waits.join().unwrap();
+        engine.close().unwrap();
     }
 }

@@ -20,7 +20,7 @@ use ferrite_redo::{Ack, Log, LogConfig};
 use ferrite_store::{Store, StoreConfig};
 use ferrite_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use ferrite_sync::waits::{self, Reason};
-use ferrite_sync::{time, Arc, Event, Mutex};
+use ferrite_sync::{time, Arc, Event, Mutex, RwLock};
 use ferrite_tree::node;
 use ferrite_txn::{TxnSystem, VersionConfig, VersionStore};
 use ferrite_types::{Csn, Result, TxnId};
@@ -147,6 +147,7 @@ impl Engine {
             losers: Losers::default(),
             now_s: AtomicU64::new(time::unix_us() / 1_000_000),
             decided_commits: AtomicU64::new(0),
+            deciding: RwLock::new(()),
             threads: Mutex::new(Vec::new()),
             config,
             lock: Mutex::new(Some(lock)),

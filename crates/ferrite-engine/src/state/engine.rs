@@ -23,7 +23,7 @@ use ferrite_redo::Log;
 use ferrite_store::{PinOwner, Store};
 use ferrite_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use ferrite_sync::thread::JoinHandle;
-use ferrite_sync::{thread, time, Arc, Event, Mutex};
+use ferrite_sync::{thread, time, Arc, Event, Mutex, RwLock};
 use ferrite_txn::{TxnSystem, VersionStore};
 use ferrite_types::{Error, PageId, Result};
 use std::collections::BTreeMap;
@@ -101,6 +101,8 @@ pub struct Engine {
     /// Begun and ended commits of prepared transactions by their xids; see
     /// [`Engine::decided_commits`](crate::Engine::decided_commits).
     pub(crate) decided_commits: AtomicU64,
+    /// Shared by such commits while they go on: not prepared any more, perhaps, and not yet seen by everybody.
+    pub(crate) deciding: RwLock<()>,
     pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
     pub(crate) lock: Mutex<Option<LockGuard>>,
 }

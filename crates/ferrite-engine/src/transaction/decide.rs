@@ -89,10 +89,14 @@ impl Engine {
         self.find_changed_tables(&mut transaction);
         debug_assert_eq!(transaction.xid().as_ref(), Some(xid), "another's decision");
         // Before and after: who looks in between sees that something goes on.
+        let id = transaction.id();
+        let going_on = self.deciding.read();
         self.decided_commits.fetch_add(1, Ordering::SeqCst);
         let end = transaction.order(self);
         transaction.finish_commit(self);
         self.decided_commits.fetch_add(1, Ordering::SeqCst);
+        debug_assert!(self.txns.is_committed(id), "{id} is decided and not seen");
+        drop(going_on);
         self.log.flush_to(end);
         debug_assert!(self.log.durable_lsn() >= end, "decided and not on disk");
         self.end_decision(xid, &transaction);
