@@ -8,7 +8,8 @@ use crate::state::slot::{Isolation, Standing};
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::time;
 use ferrite_txn::SnapshotView;
-use ferrite_types::Csn;
+use ferrite_types::{Csn, TxnId};
+use std::collections::BTreeSet;
 
 /// A running transaction.
 #[derive(Clone, Debug)]
@@ -118,6 +119,7 @@ impl Engine {
         let now_us = time::now_us();
         let now_unix = time::unix_us();
         let unix_s = |us: u64| now_unix.saturating_sub(now_us.saturating_sub(us)) / 1_000_000;
+        let losers: BTreeSet<TxnId> = self.losers.all().iter().map(|(txn, _)| *txn).collect();
         let mut rows = Vec::new();
         for slot in self.all_slots() {
             let state = slot.state.lock();
@@ -130,6 +132,8 @@ impl Engine {
                 (Some(_), _) => "LOCK WAIT",
                 (None, Standing::RollingBack { .. }) => "ROLLING BACK",
                 (None, Standing::Prepared(_)) => "PREPARED",
+                // Its turn is to come.
+                (None, Standing::Active) if losers.contains(&state.txn) => "ROLLING BACK",
                 (None, Standing::Active | Standing::None) => "RUNNING",
             };
             rows.push(TrxRow {

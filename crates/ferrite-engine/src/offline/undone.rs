@@ -40,8 +40,9 @@ impl Unsettled {
     }
 
     pub(super) fn settle(&self, index: IndexId, key: &[u8], rec: &Record<'_>) -> Settled {
+        debug_assert!(index.0 != 0, "an entry of no index");
         let of_list = |list: &KnownUndo| {
-            let found = list.before(UndoPosition::END, (index, key), rec).ok()?;
+            let found = list.before(&|| UndoPosition::END, (index, key), rec).ok()?;
             (found != Settled::Same).then_some(found)
         };
         let found = self.lists.iter().find_map(of_list);

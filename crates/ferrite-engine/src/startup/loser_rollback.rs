@@ -1,6 +1,6 @@
-//! Large transactions that a crash cut off: rolled back while the database is open.
+//! Transactions that a crash cut off: rolled back while the database is open.
 //!
-//! Small ones (`Config::background_undo_bytes`) are rolled back before anybody comes. Of a large
+//! A few small ones (`Config::background_undo_bytes`) are rolled back before anybody comes. Of another
 //! one the rows stay locked by its id, as they were; writers wait for it as for any other holder.
 //! Versions of its rows died with the process; a reader who needs an earlier state finds it in the
 //! undo list, which is read for that first (`known_undo`). One that is too large for it is read by nobody
@@ -67,7 +67,7 @@ impl Engine {
             let (known, fault) = KnownUndo::read(list, &self.undo_area);
             // What cannot be read now is not known: the rollback will say so.
             if fault.is_none() {
-                left -= bytes;
+                left = left.saturating_sub(known.memory_bytes() as u64);
                 self.losers.learn(txn, known);
                 kill_point!("rollback.undo_known");
             }

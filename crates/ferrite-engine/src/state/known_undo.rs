@@ -86,20 +86,26 @@ impl KnownUndo {
     }
 
     /// What the entry, `rec` on its page, is without those changes of it that end at `left` or before; those
-    /// behind are undone on the page.
+    /// behind are undone on the page. The oldest is not, or the entry would not bear the transaction's id, so
+    /// `left` is asked for only if there are several.
     ///
     /// # Errors
     /// `Corrupt`: they do not fit the entry.
     pub(crate) fn before(
         &self,
-        left: UndoPosition,
+        left: &dyn Fn() -> UndoPosition,
         (index, key): (IndexId, &[u8]),
         rec: &Record<'_>,
     ) -> Result<Settled> {
         debug_assert!(index.0 != 0, "an entry of no index");
         let mut value = Cow::Borrowed(rec.value);
         let (mut deleted, mut is_known) = (rec.header.deleted, false);
-        for place in self.places(hash_of(index, key)).iter().rev() {
+        let places = self.places(hash_of(index, key));
+        let left = match places.len() {
+            0 | 1 => UndoPosition::END,
+            _ => left(),
+        };
+        for place in places.iter().rev() {
             if place.end > left {
                 continue;
             }

@@ -1,27 +1,31 @@
-//! The large transactions that a crash cut off, while they are being rolled back (`loser_rollback`).
+//! The transactions that a crash cut off, while they are being rolled back (`loser_rollback`).
 //!
-//! Locking: `slots` is a leaf.
+//! While there are some, each row that is read is asked about: whoever is not below `end` is none of them.
+//!
+//! Locking: `slots`, then a slot's mutex.
 
 use crate::state::known_undo::KnownUndo;
 use crate::state::slot::TxnSlot;
-use ferrite_sync::atomic::{AtomicUsize, Ordering};
-use ferrite_sync::{Arc, Counter, Mutex};
+use ferrite_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use ferrite_sync::{Arc, Counter, RwLock};
 use ferrite_types::{Error, TxnId};
+use std::collections::BTreeMap;
 
 /// See the head of the file.
 #[derive(Default)]
 pub(crate) struct Losers {
-    slots: Mutex<Vec<Loser>>,
+    slots: RwLock<BTreeMap<TxnId, Loser>>,
     left: AtomicUsize,
+    /// Above the id of each.
+    end: AtomicU64,
     /// Waits of readers.
     pub waits: Counter,
 }
 
 struct Loser {
-    txn: TxnId,
     slot: Arc<TxnSlot>,
     /// What it had changed, for readers. None: it has not been read, or is too much.
-    known: Option<Arc<KnownUndo>>,
+    known: Option<KnownUndo>,
     /// Why its rollback was given up.
     failed: Option<Error>,
 }
@@ -30,13 +34,14 @@ impl Losers {
     pub(crate) fn add(&self, slot: Arc<TxnSlot>) {
         let txn = slot.state.lock().txn;
         assert!(!txn.is_frozen(), "a loser has an id");
-        debug_assert!(!self.has(txn), "transaction {txn} is rolled back twice");
-        self.slots.lock().push(Loser {
-            txn,
+        let loser = Loser {
             slot,
             known: None,
             failed: None,
-        });
+        };
+        let before = self.slots.write().insert(txn, loser);
+        assert!(before.is_none(), "transaction {txn} is rolled back twice");
+        self.end.fetch_max(txn.get() + 1, Ordering::SeqCst);
         self.left.fetch_add(1, Ordering::SeqCst);
     }
 
@@ -46,81 +51,87 @@ impl Losers {
         self.left.load(Ordering::Acquire)
     }
 
+    /// What is asked of one of them; none of others.
+    #[inline]
+    fn of<T>(&self, txn: TxnId, ask: impl FnOnce(&Loser) -> T) -> Option<T> {
+        let none = self.count() == 0 || txn.is_frozen();
+        if none || txn.get() >= self.end.load(Ordering::Acquire) {
+            return None;
+        }
+        self.slots.read().get(&txn).map(ask)
+    }
+
     /// Is this one of them?
     #[inline]
     pub(crate) fn has(&self, txn: TxnId) -> bool {
-        self.count() > 0 && self.slots.lock().iter().any(|l| l.txn == txn)
+        self.of(txn, |_| ()).is_some()
     }
 
     /// Is this one of them, and what was before its changes is not known?
     #[inline]
     pub(crate) fn is_unknown(&self, txn: TxnId) -> bool {
-        let unknown = |l: &Loser| l.txn == txn && l.known.is_none();
-        self.count() > 0 && self.slots.lock().iter().any(unknown)
+        self.of(txn, |l| l.known.is_none()).unwrap_or(false)
     }
 
-    /// What is known of that one, and where its rollback is.
+    /// Asks what is known of that one, and its slot. Whoever asks takes no lock but the slot's.
     #[inline]
-    pub(crate) fn known(&self, txn: TxnId) -> Option<(Arc<KnownUndo>, Arc<TxnSlot>)> {
-        if self.count() == 0 {
-            return None;
-        }
-        let slots = self.slots.lock();
-        let loser = slots.iter().find(|l| l.txn == txn)?;
-        debug_assert!(!txn.is_frozen(), "what is frozen has no loser made");
-        Some((loser.known.clone()?, loser.slot.clone()))
+    pub(crate) fn ask<T>(
+        &self,
+        txn: TxnId,
+        ask: impl FnOnce(&KnownUndo, &TxnSlot) -> T,
+    ) -> Option<T> {
+        let known = |l: &Loser| l.known.as_ref().map(|known| ask(known, &l.slot));
+        self.of(txn, known).flatten()
     }
 
     /// From now on readers know what was before its changes.
     pub(crate) fn learn(&self, txn: TxnId, known: KnownUndo) {
-        let mut slots = self.slots.lock();
-        let loser = slots.iter_mut().find(|l| l.txn == txn);
-        let loser = loser.expect("it is one of them");
+        let mut slots = self.slots.write();
+        let loser = slots.get_mut(&txn).expect("it is one of them");
         assert!(loser.known.is_none(), "the undo of {txn} is read twice");
-        loser.known = Some(Arc::new(known));
+        loser.known = Some(known);
     }
 
     /// Memory of what is known, in bytes.
     pub(crate) fn known_bytes(&self) -> usize {
-        let slots = self.slots.lock();
-        let known = slots.iter().filter_map(|l| l.known.as_ref());
+        let slots = self.slots.read();
+        let known = slots.values().filter_map(|l| l.known.as_ref());
         known.map(|k| k.memory_bytes()).sum()
     }
 
     /// All of them.
     pub(crate) fn all(&self) -> Vec<(TxnId, Arc<TxnSlot>)> {
-        let slots = self.slots.lock();
-        slots.iter().map(|l| (l.txn, l.slot.clone())).collect()
+        let slots = self.slots.read();
+        slots
+            .iter()
+            .map(|(txn, l)| (*txn, l.slot.clone()))
+            .collect()
     }
 
     pub(crate) fn next(&self) -> Option<(TxnId, Arc<TxnSlot>)> {
-        let slots = self.slots.lock();
-        let next = slots.iter().find(|l| l.failed.is_none())?;
-        Some((next.txn, next.slot.clone()))
+        let slots = self.slots.read();
+        let (txn, next) = slots.iter().find(|(_, l)| l.failed.is_none())?;
+        Some((*txn, next.slot.clone()))
     }
 
     /// Its rollback is given up.
     pub(crate) fn fail(&self, txn: TxnId, reason: Error) {
-        let mut slots = self.slots.lock();
-        let loser = slots.iter_mut().find(|l| l.txn == txn);
-        let failed = &mut loser.expect("it is one of them").failed;
+        let mut slots = self.slots.write();
+        let failed = &mut slots.get_mut(&txn).expect("it is one of them").failed;
         debug_assert!(failed.is_none(), "the rollback of {txn} is given up twice");
         *failed = Some(reason);
     }
 
     /// Why nobody need wait any more: those that are left have failed.
     pub(crate) fn stuck(&self) -> Option<Error> {
-        let slots = self.slots.lock();
-        let all = slots.iter().all(|l| l.failed.is_some());
-        slots.first().filter(|_| all)?.failed.clone()
+        let slots = self.slots.read();
+        let all = slots.values().all(|l| l.failed.is_some());
+        slots.values().next().filter(|_| all)?.failed.clone()
     }
 
     pub(crate) fn done(&self, txn: TxnId) {
-        let mut slots = self.slots.lock();
-        let before = slots.len();
-        slots.retain(|l| l.txn != txn);
-        assert_eq!(slots.len() + 1, before, "{txn} is not one of them");
-        drop(slots);
+        let was = self.slots.write().remove(&txn);
+        assert!(was.is_some(), "{txn} is not one of them");
         let left = self.left.fetch_sub(1, Ordering::SeqCst);
         assert!(left > 0, "more losers end than there were");
     }

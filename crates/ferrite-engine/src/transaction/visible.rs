@@ -4,7 +4,8 @@
 //! The caller holds the leaf's latch, so the chain of versions stands still.
 
 use crate::state::engine::Engine;
-use crate::state::known_undo::Settled;
+use crate::state::known_undo::{KnownUndo, Settled};
+use crate::state::slot::TxnSlot;
 use ferrite_tree::record::{Header, Record};
 use ferrite_txn::{apply, Snapshot};
 use ferrite_types::{Error, IndexId, Result, TxnId};
@@ -49,20 +50,23 @@ impl Engine {
         out: &mut Vec<u8>,
     ) -> Result<bool> {
         let txn = rec.header.txn;
-        let loser = match view {
-            View::Current => None,
-            View::Committed | View::At { .. } => self.losers.known(txn),
+        // The leaf is latched: what of this entry is left to be undone does not change meanwhile.
+        let before = |known: &KnownUndo, slot: &TxnSlot| {
+            let left = || {
+                let state = slot.state.lock();
+                assert_eq!(state.txn, txn, "a loser has ended and its change is there");
+                state.undo.position()
+            };
+            known.before(&left, (index, key), rec)
         };
-        let Some((known, slot)) = loser else {
+        let found = match view {
+            View::Current => None,
+            View::Committed | View::At { .. } => self.losers.ask(txn, before),
+        };
+        let Some(found) = found else {
             return self.visible_value(rec, view, work, out);
         };
-        // The leaf is latched: what of this entry is left to be undone does not change meanwhile.
-        let left = {
-            let state = slot.state.lock();
-            assert_eq!(state.txn, txn, "a loser has ended and its change is there");
-            state.undo.position()
-        };
-        match known.before(left, (index, key), rec)? {
+        match found? {
             Settled::Gone => Ok(false),
             Settled::Other(deleted, value) => {
                 if !deleted {
