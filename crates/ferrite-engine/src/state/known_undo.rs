@@ -137,7 +137,10 @@ impl KnownUndo {
 
     /// The changes of all keys of that hash, the oldest first.
     fn places(&self, hash: u64) -> &[Place] {
-        debug_assert!(self.by_key.is_sorted(), "places are looked up");
+        debug_assert!(
+            self.by_key.first() <= self.by_key.last(),
+            "places are looked up"
+        );
         let from = self.by_key.partition_point(|p| p.hash < hash);
         let rest = &self.by_key[from..];
         &rest[..rest.partition_point(|p| p.hash == hash)]
