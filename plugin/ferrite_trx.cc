@@ -225,6 +225,7 @@ int ferrite_hton_commit(THD *thd, bool all) {
     fe_stmt_end(conn->session);
     return 0;
   }
+  ferrite_logged_is_kept(conn);
   fe_code code = commit_transaction(thd, conn);
   const bool was_logged = conn->commit_ordered;
   forget_transaction(conn);
@@ -289,6 +290,7 @@ int ferrite_hton_prepare(THD *thd, bool all) {
   /* With the binlog the server also calls this after every statement of a transaction: the
      commit of the statement follows and does everything. */
   if (!conn || !ends_transaction(thd, all)) return 0;
+  ferrite_logged_is_kept(conn);
   /* Waiting comes second: workers flush the log together. */
   if (fe_txn_has_changes(conn->session))
     if (int error = prepare(thd, conn)) return error;
@@ -340,19 +342,23 @@ void ferrite_hton_checkpoint_request(void *cookie) {
 
 int ferrite_hton_savepoint_set(THD *thd, void *area) {
   ferrite_conn *conn = existing_conn(thd);
-  ferrite_savepoint *savepoint = static_cast<ferrite_savepoint *>(area);
-  savepoint->position = 0;
-  ferrite_logged_savepoint(conn, savepoint);
-  fe_code code = conn ? fe_savepoint_set(conn->session, &savepoint->position) : FE_OK;
+  ferrite_savepoint savepoint;
+  savepoint.position = 0;
+  ferrite_logged_savepoint(conn, &savepoint);
+  fe_code code = conn ? fe_savepoint_set(conn->session, &savepoint.position) : FE_OK;
+  /* The server aligns nothing there. */
+  memcpy(area, &savepoint, sizeof savepoint);
   return ferrite_to_ha_error(code, thd);
 }
 
 int ferrite_hton_savepoint_rollback(THD *thd, void *area) {
   ferrite_conn *conn = existing_conn(thd);
   if (!conn) return 0;
-  ferrite_savepoint *savepoint = static_cast<ferrite_savepoint *>(area);
-  ferrite_logged_savepoint_undone(conn, savepoint);
-  fe_code code = fe_savepoint_rollback(conn->session, savepoint->position);
+  ferrite_savepoint savepoint;
+  memcpy(&savepoint, area, sizeof savepoint);
+  ferrite_logged_savepoint_undone(conn, &savepoint);
+  memcpy(area, &savepoint, sizeof savepoint);
+  fe_code code = fe_savepoint_rollback(conn->session, savepoint.position);
   if (code == FE_NOT_FOUND) return HA_ERR_NO_SAVEPOINT;
   return ferrite_to_ha_error(code, thd);
 }

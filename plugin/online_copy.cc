@@ -9,8 +9,8 @@
 
 namespace {
 
-/* Rollbacks of parts of transactions that the server's logs do not have right. */
-std::atomic<uint64_t> part_undone{0};
+/* Transactions that were not rolled back, and that the server's logs do not have right. */
+std::atomic<uint64_t> wrong_logs{0};
 
 /* Of a VARCHAR, with the bytes of its length. */
 ulonglong varchar_bytes(const Field *field, const uchar *at) {
@@ -39,7 +39,7 @@ ulonglong most_bytes(const TABLE *table, const uchar *row) {
 }  // namespace
 
 fe_code ferrite_begin_online_copy(THD *thd, const std::string &name) {
-  ferrite_conn_of(thd)->copy.part_undone = part_undone.load();
+  ferrite_conn_of(thd)->copy.wrong_logs = wrong_logs.load();
   return fe_table_wait_for_prepared(ferrite_engine, name.c_str(), thd, ferrite_ddl_wait_ms(thd));
 }
 
@@ -58,14 +58,15 @@ int ferrite_check_online_copy(THD *thd, const std::string &name) {
     if (rc == FE_LOCK_TIMEOUT) my_error(ER_LOCK_WAIT_TIMEOUT, MYF(0));
     return ferrite_table_error(rc, thd);
   }
-  if (conn->copy.part_undone != part_undone.load()) {
-    my_printf_error(
-        ER_TABLE_DEF_CHANGED,
-        "The table was not altered: meanwhile a statement of many rows, or a second"
-        " ROLLBACK TO one savepoint, was rolled back in a transaction that wrote to it,"
-        " which the server's log of changes beside ALTER TABLE cannot repeat. Try again,"
-        " or with LOCK=SHARED",
-        MYF(0));
+  if (conn->copy.wrong_logs != wrong_logs.load()) {
+    my_printf_error(ER_TABLE_DEF_CHANGED,
+                    "The table was not altered: a transaction that has written to it meanwhile had "
+                    "rolled back a"
+                    " part of its changes (a statement of many rows, twice to one savepoint, in a "
+                    "trigger), which"
+                    " the server's log of changes beside ALTER TABLE cannot repeat. Try again, or "
+                    "with LOCK=SHARED",
+                    MYF(0));
     return HA_ERR_TABLE_DEF_CHANGED;
   }
   if (conn->copy.decided == fe_decided_commits(ferrite_engine)) return 0;
@@ -94,21 +95,28 @@ void ferrite_logged_statement_ends(ferrite_conn *conn) {
   logged->in_pieces = false;
 }
 
+void ferrite_logged_is_kept(ferrite_conn *conn) {
+  if (conn->logged.is_wrong) wrong_logs++;
+  conn->logged.is_wrong = false;
+}
+
 void ferrite_logged_statement_undone(ferrite_conn *conn) {
-  const ferrite_logged_changes &logged = conn->logged;
-  if (logged.of && (logged.in_pieces || (logged.went_back && logged.has_others))) part_undone++;
+  ferrite_logged_changes *logged = &conn->logged;
+  if (logged->of && (logged->in_pieces || (logged->went_back && logged->has_others)))
+    logged->is_wrong = true;
   ferrite_logged_statement_ends(conn);
 }
 
 void ferrite_logged_savepoint(const ferrite_conn *conn, ferrite_savepoint *savepoint) {
   savepoint->was_logged = conn && conn->logged.first;
-  savepoint->is_amid = conn && conn->logged.of;
   savepoint->rolled_back = false;
 }
 
 void ferrite_logged_savepoint_undone(ferrite_conn *conn, ferrite_savepoint *savepoint) {
-  if (!conn->logged.first) return;
-  if (savepoint->is_amid || (savepoint->was_logged && savepoint->rolled_back)) part_undone++;
+  ferrite_logged_changes *logged = &conn->logged;
+  if (!logged->first) return;
+  const bool is_amid = logged->of;
+  if (is_amid || (savepoint->was_logged && savepoint->rolled_back)) logged->is_wrong = true;
   savepoint->rolled_back = true;
-  conn->logged.went_back = true;
+  logged->went_back = true;
 }

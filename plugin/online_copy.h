@@ -9,9 +9,9 @@
    - Rollbacks of a part of a transaction. A statement's rows go to the log in pieces of
    binlog_row_event_max_size, or by kind; if the statement fails, only its last piece is taken out.
    ROLLBACK TO a savepoint forgets the savepoint; if there is a second one, the whole transaction is
-   taken out. If the savepoint was set amid a statement, by a trigger, what the statement had
-   changed before is taken out, too. And after a ROLLBACK TO the log of one table does not know
-   what to take out when a statement that changes another table fails.
+   taken out. If there is one amid a statement, in a trigger, too much is taken out or too little.
+   And after a ROLLBACK TO the log of one table does not know what to take out when a statement
+   that changes another table fails. All that is nothing if the whole transaction is rolled back.
 
    Locking: the records of a connection are its own thread's; the count of such rollbacks is atomic.
  */
@@ -31,9 +31,9 @@ struct ferrite_conn;
 /* What the statement ALTER TABLE has found when it began to copy, and when the server unlocked the
  * table. */
 struct ferrite_copy_begun {
-  query_id_t by = 0;        /* statement that has copied; 0: none */
-  uint64_t decided = 0;     /* fe_decided_commits() before the server read the logs */
-  uint64_t part_undone = 0; /* rollbacks of parts, before the copy */
+  query_id_t by = 0;       /* statement that has copied; 0: none */
+  uint64_t decided = 0;    /* fe_decided_commits() before the server read the logs */
+  uint64_t wrong_logs = 0; /* transactions whose log was wrong, before the copy */
 };
 
 /* What a transaction has changed of tables that others copy. */
@@ -41,6 +41,7 @@ struct ferrite_logged_changes {
   const TABLE_SHARE *first = nullptr; /* of the first such table; NULL: none */
   bool has_others = false;            /* of more than one */
   bool went_back = false;             /* to a savepoint */
+  bool is_wrong = false;              /* what is logged of it */
   /* Of the statement, which ends with those that call it: the table and kind of its last row, NULL:
    * none; ... */
   const TABLE_SHARE *of = nullptr;
@@ -52,8 +53,7 @@ struct ferrite_logged_changes {
 /* At the place of each savepoint that the server keeps for us. */
 struct ferrite_savepoint {
   uint64_t position;
-  bool was_logged;  /* there were changes in such a log before it, ... */
-  bool is_amid;     /* ... some of them of the statement that has set it */
+  bool was_logged;  /* there were changes in such a log before it */
   bool rolled_back; /* it was rolled back to */
 };
 
@@ -71,6 +71,9 @@ int ferrite_check_online_copy(THD *thd, const std::string &name);
 /* A row of a table that is being copied was changed. */
 void ferrite_logged_row(THD *thd, const TABLE *table, LoggedKind kind, const uchar *row,
                         const uchar *old_row);
+
+/* The transaction is committed or prepared. */
+void ferrite_logged_is_kept(ferrite_conn *conn);
 
 /* A statement of a transaction that goes on ends, or is rolled back. */
 void ferrite_logged_statement_ends(ferrite_conn *conn);

@@ -148,11 +148,13 @@ PARTS = {
     ],
     "rows of a trigger": ["INSERT INTO u SELECT IF(seq = 9, 5, seq), 3000 FROM seq_5_to_9"],
     "a savepoint of a trigger": ["INSERT INTO u VALUES (5, -1)"],
+    "a savepoint of a trigger, before all": ["INSERT INTO u VALUES (5, -2)"],
 }
 ONCE = {
     "one rollback": ["SAVEPOINT s", "UPDATE t SET a = 9 WHERE id = 7", "ROLLBACK TO s", "SAVEPOINT s", "ROLLBACK TO s"],
     "few bytes": ["INSERT INTO t (id, a) VALUES (-1, 5), (-2, 5), (9, 5)"],
     "one row": ["INSERT INTO t (id, a, s) VALUES (9, 5, REPEAT('x', 3000))"],
+    "all of it": [*PARTS["many bytes"], "ROLLBACK", "DELETE FROM t WHERE id = 5"],
 }
 
 
@@ -160,6 +162,12 @@ ONCE = {
 TRIGGER = """CREATE TRIGGER u_t AFTER INSERT ON u FOR EACH ROW
     IF NEW.bytes > 0 THEN
         INSERT INTO t (id, a, s) VALUES (-NEW.id, 5, REPEAT('x', NEW.bytes));
+    ELSEIF NEW.bytes = -2 THEN
+        SAVEPOINT s;
+        INSERT INTO t (id, a) VALUES (-1, 5);
+        UPDATE t SET a = 5 WHERE id = 10;
+        UPDATE t SET a = 5 WHERE id = 11;
+        ROLLBACK TO s;
     ELSE
         UPDATE t SET a = 5 WHERE id = 9;
         SAVEPOINT s;
