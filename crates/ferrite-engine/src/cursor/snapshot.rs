@@ -151,7 +151,7 @@ impl Cursor {
         view: View<'_>,
     ) -> Result<bool> {
         let Cursor { data, work, .. } = self;
-        if !engine.has_losers() {
+        if !engine.is_loser(rec.header.txn) {
             return engine.visible_value(rec, view, work, data);
         }
         let key = data[key_from..].to_vec();

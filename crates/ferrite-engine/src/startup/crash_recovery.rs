@@ -220,21 +220,19 @@ impl Engine {
         Ok(())
     }
 
-    /// Prepared transactions wait for their decision. The others are rolled back now as long as all of these
-    /// have little to be undone; the rest wait for the thread that rolls them back. Returns how many are.
+    /// Prepared transactions wait for their decision, large ones for the thread that rolls them back; the
+    /// others are rolled back now. Returns how many.
     fn end_unfinished(&self, unfinished: Vec<Arc<TxnSlot>>) -> Result<u64> {
-        let (mut rolled_back, mut bytes) = (0, 0);
+        let mut rolled_back = 0;
         for slot in unfinished {
-            let own_bytes = slot.state.lock().undo.position().0;
             debug_assert!(!slot.state.lock().txn.is_frozen(), "nothing to be undone");
             if slot.state.lock().is_prepared() {
                 self.restore_versions(&slot)?;
                 let garbage = GarbageList::recovered(self.garbage_of(&slot)?);
                 self.adopt_prepared(Transaction::recovered(slot, garbage));
-            } else if bytes + own_bytes > self.config.background_undo_bytes {
+            } else if slot.state.lock().undo.position().0 > self.config.background_undo_bytes {
                 self.losers.add(slot);
             } else {
-                bytes += own_bytes;
                 self.roll_back_loser(&slot)?;
                 debug_assert!(
                     slot.state.lock().txn.is_frozen(),

@@ -1,6 +1,6 @@
-//! Transactions that a crash cut off: rolled back while the database is open.
+//! Large transactions that a crash cut off: rolled back while the database is open.
 //!
-//! A few small ones (`Config::background_undo_bytes`) are rolled back before anybody comes. Of another
+//! Small ones (`Config::background_undo_bytes`) are rolled back before anybody comes. Of a large
 //! one the rows stay locked by its id, as they were; writers wait for it as for any other holder.
 //! Versions of its rows died with the process; a reader who needs an earlier state finds it in the
 //! undo list, which is read for that first (`known_undo`). One that is too large for it is read by nobody

@@ -57,8 +57,8 @@ pub struct Config {
     pub lock_sets_after: u64,
     /// Free space in the store is used again as soon as can be (simulator).
     pub store_reuse_soon: bool,
-    /// Undo of transactions that a crash cut off, of all together, in bytes: so much is rolled back before
-    /// the database opens (some ten thousand rows, a second), the rest while it is open.
+    /// A transaction that a crash cut off and whose undo is longer, in bytes, is rolled back while
+    /// the database is open: some hundred thousand rows.
     pub background_undo_bytes: u64,
     /// What was deleted is overwritten in the files.
     pub scrub: bool,
@@ -104,7 +104,7 @@ impl Default for Config {
             lock_fold_after: LockConfig::default().fold_after,
             lock_sets_after: LockConfig::default().sets_after,
             store_reuse_soon: false,
-            background_undo_bytes: 2 << 20,
+            background_undo_bytes: 16 << 20,
             recovery_threads: 0,
             recovery_memory_bytes: 0,
             recovery_puts_off: None,

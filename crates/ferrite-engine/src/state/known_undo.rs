@@ -69,7 +69,13 @@ impl KnownUndo {
             }
             at = start;
         }
-        debug_assert!(at == 0 || fault.is_some(), "{at} bytes of undo are left");
+        if at > 0 && fault.is_none() {
+            fault = Some(Error::Corrupt(format!("{at} bytes of undo are no entries")));
+        }
+        debug_assert!(
+            fault.is_some() || from == UndoPosition::START,
+            "a part of the undo"
+        );
         known.by_key.sort_unstable();
         known.by_key.shrink_to_fit();
         (known, fault)

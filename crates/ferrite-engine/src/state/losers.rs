@@ -1,4 +1,4 @@
-//! The transactions that a crash cut off, while they are being rolled back (`loser_rollback`).
+//! The large transactions that a crash cut off, while they are being rolled back (`loser_rollback`).
 //!
 //! While there are some, each row that is read is asked about: whoever is not below `end` is none of them.
 //!

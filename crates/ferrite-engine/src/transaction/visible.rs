@@ -8,7 +8,7 @@ use crate::state::known_undo::{KnownUndo, Settled};
 use crate::state::slot::TxnSlot;
 use ferrite_tree::record::{Header, Record};
 use ferrite_txn::{apply, Snapshot};
-use ferrite_types::{Error, IndexId, Result, TxnId};
+use ferrite_types::{Error, IndexId, Result, TxnId, UndoPosition};
 
 /// Which state a reader is to see.
 #[derive(Clone, Copy)]
@@ -29,10 +29,10 @@ impl Engine {
         !matches!(view, View::Current) && self.losers.is_unknown(rec.header.txn)
     }
 
-    /// Are there transactions from before a restart that are not rolled back yet?
+    /// Is that transaction from before a restart, and not rolled back yet?
     #[inline]
-    pub(crate) fn has_losers(&self) -> bool {
-        self.losers.count() > 0
+    pub(crate) fn is_loser(&self, txn: TxnId) -> bool {
+        self.losers.has(txn)
     }
 
     /// [`Engine::visible_value`] of an entry on a page, which is not unsettled: of one that a transaction
@@ -54,8 +54,11 @@ impl Engine {
         let before = |known: &KnownUndo, slot: &TxnSlot| {
             let left = || {
                 let state = slot.state.lock();
-                assert_eq!(state.txn, txn, "a loser has ended and its change is there");
-                state.undo.position()
+                match state.txn == txn {
+                    true => state.undo.position(),
+                    // It has ended, and the index with it: the rollback has passed over its entries.
+                    false => UndoPosition::START,
+                }
             };
             known.before(&left, (index, key), rec)
         };
