@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Fresh seeds that `--ci` runs for so long.
-const CI_TIME: Duration = Duration::from_secs(60);
+const CI_TIME: Duration = Duration::from_secs(40);
 
 /// The whole core under a deterministic scheduler on a simulated disk, against a model
 #[derive(Parser)]
