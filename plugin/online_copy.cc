@@ -60,12 +60,10 @@ int ferrite_check_online_copy(THD *thd, const std::string &name) {
   }
   if (conn->copy.wrong_logs != wrong_logs.load()) {
     my_printf_error(ER_TABLE_DEF_CHANGED,
-                    "The table was not altered: a transaction that has written to it meanwhile had "
-                    "rolled back a"
-                    " part of its changes (a statement of many rows, twice to one savepoint, in a "
-                    "trigger), which"
-                    " the server's log of changes beside ALTER TABLE cannot repeat. Try again, or "
-                    "with LOCK=SHARED",
+                    "The table was not altered: a transaction that has written to it meanwhile had"
+                    " rolled back a part of its changes (a statement of many rows, twice to one"
+                    " savepoint, in a trigger), which the server's log of changes beside ALTER"
+                    " TABLE cannot repeat. Try again, or with LOCK=SHARED",
                     MYF(0));
     return HA_ERR_TABLE_DEF_CHANGED;
   }
@@ -77,22 +75,19 @@ int ferrite_check_online_copy(THD *thd, const std::string &name) {
 void ferrite_logged_row(THD *thd, const TABLE *table, LoggedKind kind, const uchar *row,
                         const uchar *old_row) {
   ferrite_logged_changes *logged = &ferrite_conn_of(thd)->logged;
-  const bool is_other = logged->of != table->s || logged->kind != static_cast<int>(kind);
-  if (is_other) logged->bytes = event_bytes(table);
-  logged->bytes += most_bytes(table, row) + (old_row ? most_bytes(table, old_row) : 0);
-  if (logged->of && (is_other || logged->bytes > opt_binlog_rows_event_max_size))
-    logged->in_pieces = true;
+  ferrite_logged_statement *now = &logged->statement;
+  const bool is_other = now->of != table->s || now->kind != kind;
+  if (is_other) now->bytes = event_bytes(table);
+  now->bytes += most_bytes(table, row) + (old_row ? most_bytes(table, old_row) : 0);
+  if (now->of && (is_other || now->bytes > opt_binlog_rows_event_max_size)) now->in_pieces = true;
+  now->of = table->s;
+  now->kind = kind;
   if (!logged->first) logged->first = table->s;
   logged->has_others |= logged->first != table->s;
-  logged->of = table->s;
-  logged->kind = static_cast<int>(kind);
 }
 
 void ferrite_logged_statement_ends(ferrite_conn *conn) {
-  ferrite_logged_changes *logged = &conn->logged;
-  logged->of = nullptr;
-  logged->bytes = 0;
-  logged->in_pieces = false;
+  conn->logged.statement = ferrite_logged_statement();
 }
 
 void ferrite_logged_is_kept(ferrite_conn *conn) {
@@ -102,7 +97,8 @@ void ferrite_logged_is_kept(ferrite_conn *conn) {
 
 void ferrite_logged_statement_undone(ferrite_conn *conn) {
   ferrite_logged_changes *logged = &conn->logged;
-  if (logged->of && (logged->in_pieces || (logged->went_back && logged->has_others)))
+  const ferrite_logged_statement &undone = logged->statement;
+  if (undone.of && (undone.in_pieces || (logged->went_back && logged->has_others)))
     logged->is_wrong = true;
   ferrite_logged_statement_ends(conn);
 }
@@ -115,7 +111,7 @@ void ferrite_logged_savepoint(const ferrite_conn *conn, ferrite_savepoint *savep
 void ferrite_logged_savepoint_undone(ferrite_conn *conn, ferrite_savepoint *savepoint) {
   ferrite_logged_changes *logged = &conn->logged;
   if (!logged->first) return;
-  const bool is_amid = logged->of;
+  const bool is_amid = logged->statement.of;
   if (is_amid || (savepoint->was_logged && savepoint->rolled_back)) logged->is_wrong = true;
   savepoint->rolled_back = true;
   logged->went_back = true;

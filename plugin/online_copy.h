@@ -28,26 +28,30 @@
 
 struct ferrite_conn;
 
-/* What the statement ALTER TABLE has found when it began to copy, and when the server unlocked the
- * table. */
+/* What an ALTER TABLE has found when it began to copy, and when the server unlocked the table. */
 struct ferrite_copy_begun {
   query_id_t by = 0;       /* statement that has copied; 0: none */
   uint64_t decided = 0;    /* fe_decided_commits() before the server read the logs */
   uint64_t wrong_logs = 0; /* transactions whose log was wrong, before the copy */
 };
 
-/* What a transaction has changed of tables that others copy. */
+enum class LoggedKind { kNone, kInsert, kUpdate, kDelete };
+
+/* What a statement has changed of tables that others copy. It ends with those that call it. */
+struct ferrite_logged_statement {
+  const TABLE_SHARE *of = nullptr; /* of its last row; NULL: none, as is the kind */
+  LoggedKind kind = LoggedKind::kNone;
+  ulonglong bytes = 0; /* the most that its last rows of that kind have in the log */
+  bool in_pieces = false;
+};
+
+/* What a transaction has. */
 struct ferrite_logged_changes {
   const TABLE_SHARE *first = nullptr; /* of the first such table; NULL: none */
   bool has_others = false;            /* of more than one */
   bool went_back = false;             /* to a savepoint */
   bool is_wrong = false;              /* what is logged of it */
-  /* Of the statement, which ends with those that call it: the table and kind of its last row, NULL:
-   * none; ... */
-  const TABLE_SHARE *of = nullptr;
-  int kind = 0;
-  ulonglong bytes = 0; /* ... the most bytes that its rows of that kind have in the log */
-  bool in_pieces = false;
+  ferrite_logged_statement statement; /* the running one */
 };
 
 /* At the place of each savepoint that the server keeps for us. */
@@ -56,8 +60,6 @@ struct ferrite_savepoint {
   bool was_logged;  /* there were changes in such a log before it */
   bool rolled_back; /* it was rolled back to */
 };
-
-enum class LoggedKind { kInsert = 1, kUpdate, kDelete };
 
 /* The copy begins: FE_OK, or prepared transactions have changed the table and stay so. */
 fe_code ferrite_begin_online_copy(THD *thd, const std::string &name);

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{
-    config, database, delete, give_up, insert, metric, scan, scan_back, update, wait_until,
+    config, database, delete, give_up, insert, metric, open, scan, scan_back, update, wait_until,
 };
 use ferrite_engine::{Config, Engine, Isolation, Session, SilentCallbacks, Table};
 use ferrite_io::sim::SimStorage;
@@ -89,7 +89,14 @@ fn change(s: &mut Session, t: &Arc<Table>, n: u64) {
     }
 }
 
-fn open_with(disk: &SimStorage, config: Config) -> Arc<Engine> {
+/// Undo of more than some bytes is left to the thread that rolls back. `held`: there is none.
+fn restart(disk: &SimStorage, held: bool) -> Arc<Engine> {
+    let config = Config {
+        manual_background: held,
+        background_undo_bytes: 100,
+        lock_wait_timeout_ms: 10,
+        ..config()
+    };
     Engine::open(config, Arc::new(disk.boot()), Arc::new(SilentCallbacks)).unwrap()
 }
 
@@ -98,15 +105,7 @@ fn open_with(disk: &SimStorage, config: Config) -> Arc<Engine> {
 fn readers_see_what_was_before_a_transaction_that_is_not_rolled_back() {
     for (seed, cold) in [(1, false), (2, true)] {
         let (disk, before) = cut_off(seed, cold, false);
-        let engine = open_with(
-            &disk,
-            Config {
-                manual_background: true,
-                background_undo_bytes: 100,
-                lock_wait_timeout_ms: 10,
-                ..config()
-            },
-        );
+        let engine = restart(&disk, true);
         assert_eq!(metric(&engine, "active_transactions"), 1);
         let t = engine.dict().open_table("d/t").unwrap();
         let mut s = Session::new(&engine, 0, 1);
@@ -124,7 +123,7 @@ fn readers_see_what_was_before_a_transaction_that_is_not_rolled_back() {
         drop((s, t));
         engine.close().unwrap();
 
-        let engine = open_with(&disk, config());
+        let engine = open(&disk);
         wait_until("the end of the rollback", || engine.trx_rows().is_empty());
         let t = engine.dict().open_table("d/t").unwrap();
         let mut s = Session::new(&engine, 0, 1);
@@ -142,13 +141,7 @@ fn readers_see_what_was_before_a_transaction_that_is_not_rolled_back() {
 fn readers_beside_the_rollback_see_the_same() {
     for (seed, much) in [(3, false), (4, true)] {
         let (disk, before) = cut_off(seed, false, much);
-        let engine = open_with(
-            &disk,
-            Config {
-                background_undo_bytes: 100,
-                ..config()
-            },
-        );
+        let engine = restart(&disk, false);
         let t = engine.dict().open_table("d/t").unwrap();
         let mut s = Session::new(&engine, 0, 1);
         assert_eq!(scan(&mut s, &t, 0), before);

@@ -154,6 +154,7 @@ impl Cursor {
         if !engine.is_loser(rec.header.txn) {
             return engine.visible_value(rec, view, work, data);
         }
+        // The value goes behind the key.
         let key = data[key_from..].to_vec();
         engine.entry_value((node::index(leaf), &key), rec, view, work, data)
     }

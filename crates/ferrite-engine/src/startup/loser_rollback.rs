@@ -3,8 +3,8 @@
 //! Small ones (`Config::background_undo_bytes`) are rolled back before anybody comes. Of a large
 //! one the rows stay locked by its id, as they were; writers wait for it as for any other holder.
 //! Versions of its rows died with the process; a reader who needs an earlier state finds it in the
-//! undo list, which is read for that first (`known_undo`). One that is too large for it is read by nobody
-//! until the row is rolled back. A stop in the middle is harmless: each step is logged, and the next
+//! undo list, which is read for that first (`known_undo`), or waits until the row is rolled back if
+//! that is too large. A stop in the middle is harmless: each step is logged, and the next
 //! start goes on. One that cannot be rolled back (a damaged page) stays as it is until the next
 //! start; who waits for it gets the reason.
 //!
