@@ -303,7 +303,7 @@ mod tests {
         assert_eq!(runs("--seeds 7 --time 3m"), (Some(7), Some(180)));
         assert_eq!(runs("--regressions"), (Some(0), None));
         assert_eq!(runs("--regressions --seeds 7"), (Some(7), None));
-        assert_eq!(runs("--ci --from 9"), (None, Some(60)));
+        assert_eq!(runs("--ci --from 9"), (None, Some(CI_TIME.as_secs())));
         assert_eq!(runs("--ci --time 20"), (None, Some(20)));
         let part = |line: &str| options(line).unwrap().mutants;
         assert_eq!(part("--mutants --time 1h").as_deref(), Some(""));
