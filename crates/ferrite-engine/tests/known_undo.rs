@@ -154,3 +154,45 @@ fn readers_beside_the_rollback_see_the_same() {
         engine.close().unwrap();
     }
 }
+
+/// Before the database opens as much is rolled back as it may take, the smallest transactions first, however many
+/// they are.
+#[test]
+fn the_start_waits_for_the_smallest_transactions_only() {
+    const WRITERS: u64 = 12;
+    let (disk, engine, t, _first) = database(7);
+    let mut writers = Vec::new();
+    // The largest begins first.
+    for w in (1..=WRITERS).rev() {
+        let mut s = Session::new(&engine, 0, 10 + w);
+        s.begin_statement(Isolation::RepeatableRead);
+        for n in 0..w * 10 {
+            insert(&mut s, &t, w * ROWS + n, b"of nobody").unwrap();
+        }
+        writers.push(s);
+    }
+    engine.flush_log();
+    let of_each: Vec<u64> = (engine.trx_rows().iter().map(|r| r.undo_bytes)).collect();
+    assert_eq!(of_each.len(), WRITERS as usize);
+    disk.crash(&mut Rng::new(7));
+    for s in writers {
+        s.abandon();
+    }
+    give_up(&engine);
+    drop((t, engine));
+
+    let smallest = of_each.iter().min().unwrap();
+    let config = Config {
+        manual_background: true,
+        // Of the smallest three, which are as long as six of the smallest.
+        background_undo_bytes: smallest * 9,
+        ..config()
+    };
+    let engine = Engine::open(config, Arc::new(disk.boot()), Arc::new(SilentCallbacks)).unwrap();
+    let mut left: Vec<u64> = (engine.trx_rows().iter().map(|r| r.undo_bytes)).collect();
+    left.sort_unstable();
+    let mut expected = of_each;
+    expected.sort_unstable();
+    assert_eq!(left, expected[3..]);
+    engine.close().unwrap();
+}

@@ -220,27 +220,37 @@ impl Engine {
         Ok(())
     }
 
-    /// Prepared transactions wait for their decision, large ones for the thread that rolls them back; the
-    /// others are rolled back now. Returns how many.
+    /// Prepared transactions wait for their decision. Of the others the small ones are rolled back now, up to
+    /// `Config::background_undo_bytes` in all, and what is left by the thread for it: however many a crash cut
+    /// off, nobody waits long for the start. Returns how many were rolled back.
     fn end_unfinished(&self, unfinished: Vec<Arc<TxnSlot>>) -> Result<u64> {
-        let mut rolled_back = 0;
+        let (mut cut_off, mut rolled_back) = (Vec::new(), 0);
         for slot in unfinished {
             debug_assert!(!slot.state.lock().txn.is_frozen(), "nothing to be undone");
             if slot.state.lock().is_prepared() {
                 self.restore_versions(&slot)?;
                 let garbage = GarbageList::recovered(self.garbage_of(&slot)?);
                 self.adopt_prepared(Transaction::recovered(slot, garbage));
-            } else if slot.state.lock().undo.position().0 > self.config.background_undo_bytes {
-                self.losers.add(slot);
             } else {
-                self.roll_back_loser(&slot)?;
-                debug_assert!(
-                    slot.state.lock().txn.is_frozen(),
-                    "rolled back and unfinished"
-                );
-                self.forget_slot(&slot);
-                rolled_back += 1;
+                let bytes = slot.state.lock().undo.position().0;
+                cut_off.push((bytes, slot));
             }
+        }
+        cut_off.sort_by_key(|(bytes, _)| *bytes);
+        let mut now_bytes = 0;
+        for (bytes, slot) in cut_off {
+            now_bytes += bytes;
+            if now_bytes > self.config.background_undo_bytes {
+                self.losers.add(slot);
+                continue;
+            }
+            self.roll_back_loser(&slot)?;
+            debug_assert!(
+                slot.state.lock().txn.is_frozen(),
+                "rolled back and unfinished"
+            );
+            self.forget_slot(&slot);
+            rolled_back += 1;
         }
         Ok(rolled_back)
     }

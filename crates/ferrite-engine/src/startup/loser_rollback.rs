@@ -1,7 +1,7 @@
-//! Large transactions that a crash cut off: rolled back while the database is open.
+//! Transactions that a crash cut off and that are rolled back while the database is open: the large ones.
 //!
-//! Small ones (`Config::background_undo_bytes`) are rolled back before anybody comes. Of a large
-//! one the rows stay locked by its id, as they were; writers wait for it as for any other holder.
+//! The small ones, up to `Config::background_undo_bytes` of undo in all, are rolled back before anybody comes.
+//! Of a large one the rows stay locked by its id, as they were; writers wait for it as for any other holder.
 //! Versions of its rows died with the process; a reader who needs an earlier state finds it in the
 //! undo list, which is read for that first (`known_undo`), or waits until the row is rolled back if
 //! that is too large. A stop in the middle is harmless: each step is logged, and the next
@@ -61,7 +61,8 @@ impl Engine {
                 (state.undo.position().0, state.undo.backwards())
             };
             debug_assert!(bytes > 0, "nothing of {txn} is to be undone");
-            if bytes > left || self.stop.load(Ordering::SeqCst) {
+            // With the places of its entries, which take half as much again.
+            if bytes + bytes / 2 > left || self.stop.load(Ordering::SeqCst) {
                 continue;
             }
             let (known, fault) = KnownUndo::read(list, &self.undo_area);

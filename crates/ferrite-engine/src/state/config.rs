@@ -57,8 +57,8 @@ pub struct Config {
     pub lock_sets_after: u64,
     /// Free space in the store is used again as soon as can be (simulator).
     pub store_reuse_soon: bool,
-    /// A transaction that a crash cut off and whose undo is longer, in bytes, is rolled back while
-    /// the database is open: some hundred thousand rows.
+    /// Of the transactions that a crash cut off so many bytes of undo are rolled back before the database
+    /// opens, the smallest first, and the others beside its use. For some hundred thousand rows.
     pub background_undo_bytes: u64,
     /// What was deleted is overwritten in the files.
     pub scrub: bool,

@@ -24,6 +24,8 @@ pub(crate) struct Losers {
 
 struct Loser {
     slot: Arc<TxnSlot>,
+    /// Undo that it had at the start.
+    undo_bytes: u64,
     /// What it had changed, for readers. None: it has not been read, or is too much.
     known: Option<KnownUndo>,
     /// Why its rollback was given up.
@@ -32,10 +34,14 @@ struct Loser {
 
 impl Losers {
     pub(crate) fn add(&self, slot: Arc<TxnSlot>) {
-        let txn = slot.state.lock().txn;
+        let (txn, undo_bytes) = {
+            let state = slot.state.lock();
+            (state.txn, state.undo.position().0)
+        };
         assert!(!txn.is_frozen(), "a loser has an id");
         let loser = Loser {
             slot,
+            undo_bytes,
             known: None,
             failed: None,
         };
@@ -99,18 +105,21 @@ impl Losers {
         known.map(|k| k.memory_bytes()).sum()
     }
 
-    /// All of them.
+    /// All of them, those of which the least is to be undone first.
     pub(crate) fn all(&self) -> Vec<(TxnId, Arc<TxnSlot>)> {
         let slots = self.slots.read();
-        slots
-            .iter()
+        let mut all: Vec<_> = slots.iter().collect();
+        all.sort_by_key(|(_, l)| l.undo_bytes);
+        all.into_iter()
             .map(|(txn, l)| (*txn, l.slot.clone()))
             .collect()
     }
 
+    /// The one to be rolled back: that of which the least is to be undone, so that few rows wait long.
     pub(crate) fn next(&self) -> Option<(TxnId, Arc<TxnSlot>)> {
         let slots = self.slots.read();
-        let (txn, next) = slots.iter().find(|(_, l)| l.failed.is_none())?;
+        let whole = slots.iter().filter(|(_, l)| l.failed.is_none());
+        let (txn, next) = whole.min_by_key(|(_, l)| l.undo_bytes)?;
         Some((*txn, next.slot.clone()))
     }
 
