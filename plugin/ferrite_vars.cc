@@ -38,6 +38,7 @@ char *backup_base;
 char *snapshot_create;
 char *snapshot_drop;
 char *open_snapshot;
+char *second_tier;
 unsigned int snapshot_interval;
 unsigned int snapshots_kept;
 unsigned long long snapshot_max_bytes;
@@ -367,6 +368,12 @@ static MYSQL_SYSVAR_STR(
     " place of tables of this server's own. They can only be read.",
     nullptr, nullptr, nullptr);
 
+static MYSQL_SYSVAR_STR(
+    second_tier, second_tier, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
+    "FILE,SIZE: pages that were read or written are also kept in that file, on a device that is"
+    " faster than the one with the data. It may be lost at any time.",
+    nullptr, nullptr, nullptr);
+
 static MYSQL_SYSVAR_UINT(snapshot_interval, snapshot_interval, PLUGIN_VAR_RQCMDARG,
                          "A snapshot is taken every so many seconds, and kept. 0: none.", nullptr,
                          update_snapshot_schedule, 0, 0, 31536000, 0);
@@ -430,6 +437,7 @@ struct st_mysql_sys_var *ferrite_system_variables[] = {MYSQL_SYSVAR(memory),
                                                        MYSQL_SYSVAR(snapshot_interval),
                                                        MYSQL_SYSVAR(snapshots_kept),
                                                        MYSQL_SYSVAR(snapshot_max_bytes),
+                                                       MYSQL_SYSVAR(second_tier),
                                                        MYSQL_SYSVAR(encrypt),
                                                        MYSQL_SYSVAR(encryption_key_id),
                                                        nullptr};
@@ -466,6 +474,7 @@ void ferrite_fill_config(fe_config *config) {
   config->deadlock_detect = deadlock_detect;
   config->use_direct_io = use_direct_io;
   config->compression = ferrite_default_compression(nullptr);
+  config->second_tier = second_tier;
   config->encrypt = encrypt;
   config->encryption_key_id = encryption_key_id;
   if (ferrite_opened_snapshot()) fill_opened_snapshot(config);

@@ -65,6 +65,8 @@ int ha_ferrite::rnd_init(bool) { return start_index(0); }
 
 int ha_ferrite::rnd_end() {
   m_cursor = nullptr;
+  /* So ends a multi-range read of a partition, which gets no reset() before the next one. */
+  m_ds_mrr.dsmrr_close();
   return 0;
 }
 
@@ -77,6 +79,7 @@ int ha_ferrite::index_end() {
   m_cursor = nullptr;
   active_index = MAX_KEY;
   in_range_check_pushed_down = false;
+  m_ds_mrr.dsmrr_close();
   return 0;
 }
 

@@ -169,6 +169,20 @@ class Side:
 
     # -- one step
 
+    def has_corrupt_table(self) -> bool:
+        """What CHECK TABLE says of the tables that it can have now."""
+        connection = self._revive()
+        with connection.cursor() as cursor:
+            cursor.execute("SET lock_wait_timeout = 1")
+            cursor.execute("SHOW FULL TABLES FROM d WHERE table_type = 'BASE TABLE'")
+            names = [str(row[0]) for row in cursor.fetchall()]
+            answers = []
+            for name in names:
+                cursor.execute(f"CHECK TABLE d.`{name}` EXTENDED")
+                answers += [row[3] for row in cursor.fetchall()]
+        connection.close()
+        return "Corrupt" in answers
+
     def run(self, step: Step) -> Answer:
         """Execute and describe."""
         try:

@@ -159,8 +159,8 @@ class Runner:
             self.totals.statements += count
             if self.arguments.answers:
                 self.totals.answers[f"{step.sql.split()[0]} {one.kind} {one.code or ''}"] += 1
-            if found and found.one.code == REFERENCE_CORRUPT:
-                self.totals.known["(the reference's index is corrupt: program ended)"] += 1
+            if found and (why := self._fault_of_reference(found)):
+                self.totals.known[f"({why}: program ended)"] += 1
                 return None
             if found and found.known:
                 self.totals.known[found.known] += 1
@@ -171,6 +171,16 @@ class Runner:
                     return found
                 self.totals.known["(reported before)"] += 1
         return settled(self.sides, position)
+
+    def _fault_of_reference(self, found: Difference) -> str | None:
+        """Why nothing is to be learnt from the rest of the program, if it is so."""
+        if found.one.code == REFERENCE_CORRUPT:
+            return "the reference's index is corrupt"
+        if found.one.kind == "crash" and found.two.kind != "crash":
+            return "the reference's server died"
+        if not found.known and found.one.kind == found.two.kind == "rows" and self.sides[0].has_corrupt_table():
+            return "the reference's index is corrupt"
+        return None
 
     def _report(self, name: str, steps: list[Step], difference: Difference, _all: list[Step]) -> None:
         side = self.sides[1]

@@ -103,7 +103,7 @@ def _write_everywhere(server: Server) -> None:
 
 
 def _look(server: Server, when: str) -> None:
-    found = _readable(server.datadir / "#ferrite")
+    found = _readable(server.datadir / "#ferrite") + _readable(server.datadir.parent)
     _must(not found, f"readable beside {when}", found)
 
 
@@ -130,6 +130,8 @@ def _unreadable(server: Server) -> None:
     server.start()
     _must(_run(server, "CHECK TABLE m EXTENDED")[0][3] == "OK", "CHECK after recovery")
     _must(_run(server, "SELECT COUNT(*) FROM m WHERE b LIKE 'NOBODY%'") == ((10041,),), "rows after recovery")
+    kept = int(_run(server, "SHOW GLOBAL STATUS LIKE 'Ferrite_second_tier_written'")[0][1])
+    _must(kept > 0, "bytes in the second tier", kept)
     server.stop()
     _look(server, "a clean shutdown")
     _must(ferrite_check(server).returncode == 0, "ferrite-check", ferrite_check(server).stdout)
@@ -344,7 +346,8 @@ def main() -> int:
     keys.write_text(KEYS, encoding="ascii")
     os.environ[VARIABLE] = str(keys)
     Server.everywhere = _options(keys)
-    server = Server(places, engine("ferrite"), [*backup.OPTIONS, *SMALL[2:]], home / "server")
+    tier = f"--ferrite-second-tier={home / 'server' / 'second.tier'},64M"
+    server = Server(places, engine("ferrite"), [*backup.OPTIONS, *SMALL[2:], tier], home / "server")
     work = home / "work"
     work.mkdir()
     begun = time.monotonic()

@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-#define FE_ABI_VERSION 11
+#define FE_ABI_VERSION 12
 #define FE_NO_KEY 4294967295 /* no such key */
 
 typedef struct fe_engine fe_engine;
@@ -172,6 +172,7 @@ typedef struct {
   uint64_t next_log_start;        /* reserved, 0 */
   const char *snapshot_of; /* another server's data directory: a snapshot of it is opened; or NULL */
   const char *snapshot;    /* its name */
+  const char *second_tier; /* "FILE,BYTES": copies of pages on a faster device; or NULL */
   uint32_t encrypt;           /* bool: a new database is encrypted. One that exists must be, too */
   uint32_t encryption_key_id; /* the server's key that the data key is kept with; 0: it stays which it is */
 } fe_config;

@@ -7,7 +7,7 @@
 use std::ffi::{c_char, c_int, c_void};
 
 /// Version of this boundary.
-pub const FE_ABI_VERSION: u32 = 11;
+pub const FE_ABI_VERSION: u32 = 12;
 /// No such key.
 pub const FE_NO_KEY: u32 = 4294967295;
 
@@ -184,6 +184,7 @@ pub struct fe_config {
     pub next_log_start: u64,
     pub snapshot_of: *const c_char,
     pub snapshot: *const c_char,
+    pub second_tier: *const c_char,
     pub encrypt: u32,
     pub encryption_key_id: u32,
 }

@@ -4,6 +4,7 @@ use crate::abi::*;
 use crate::boundary::{code, fail, text, xid_of};
 use crate::callbacks::{tell_connections, Server};
 use crate::keys::{self, Kept, ServerKeys, Wish};
+use crate::second_tier;
 use ferrite_engine::snapshots::server_files::RealDirectory;
 use ferrite_engine::snapshots::{
     beside::{self, Beside},
@@ -131,11 +132,13 @@ unsafe fn open(config: *const fe_config, callbacks: *const fe_callbacks) -> Resu
     // SAFETY: strings of the caller or NULL, valid during the call.
     let (of, name) = unsafe { (text(config.snapshot_of), text(config.snapshot)) };
     let opened = (!of.is_empty()).then_some(Opened { of, name });
+    // SAFETY: a string of the caller or NULL, valid during the call.
+    let tier = unsafe { text(config.second_tier) };
     let wish = Wish {
         encrypt: config.encrypt != 0,
         key_id: config.encryption_key_id,
     };
-    let config = config_of(config)?;
+    let mut config = config_of(config)?;
     let dir = Path::new(&dir);
     let beneath: Arc<dyn Storage> = Arc::new(RealStorage::new(&dir.join("#ferrite"))?);
     install_panic_hook(&server);
@@ -160,6 +163,10 @@ unsafe fn open(config: *const fe_config, callbacks: *const fe_callbacks) -> Resu
         None => beneath,
     };
     finish_rewind(&storage, dir, &server)?;
+    let encryption = kept.as_ref().map(|kept| &kept.encryption);
+    config.second_tier = second_tier::config_of(&tier, config.direct_io, encryption)
+        .inspect_err(|e| server.log(LogLevel::Error, &format!("there is no second tier: {e}")))
+        .unwrap_or(None);
     let engine = Engine::open(config, storage, server)?;
     Ok(opened_as(engine, kept, None))
 }

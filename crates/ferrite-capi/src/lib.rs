@@ -27,6 +27,7 @@ mod keys;
 mod links;
 mod observer;
 mod rows;
+mod second_tier;
 mod session;
 mod table;
 

@@ -57,7 +57,7 @@ pub use catalog::table::{Table, TableStats};
 pub use cursor::{Cursor, ReadMode, Row, SeekMode, WaitMode};
 pub use ddl::{DdlCaller, IndexSource, IndexesAfter};
 pub use exported::{ExportAbout, ImportFrom};
-pub use ferrite_store::may_create;
+pub use ferrite_store::{may_create, TierConfig};
 pub use ferrite_tree::node::{MAX_KEY_BYTES, MAX_RECORD_BYTES};
 pub use ferrite_txn::Status;
 pub use ferrite_types::{OverflowRef, OVERFLOW_REF_BYTES};

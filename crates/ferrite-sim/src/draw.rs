@@ -35,6 +35,7 @@ impl Extra {
             resizes: Rng::new(seed ^ 0x71a1_0019).chance(1, 2),
             ahead: Rng::new(seed ^ 0x71a1_001a).chance(1, 2),
             encrypted: Rng::new(seed ^ 0x71a1_001b).chance(1, 4),
+            second_tier: Rng::new(seed ^ 0x71a1_2e4d).chance(1, 5),
             cold: false,
             row_cache: false,
             backup: false,
@@ -73,6 +74,7 @@ fn config(rng: &mut Rng) -> Config {
         store_segment_bytes: pick(rng, &[256 << 10, 256 << 10, 1 << 20, 8 << 20]),
         // Smaller rings forget commit numbers before the model has asked for them.
         txn_ring_bits: pick(rng, &[10, 11, 12]),
+        second_tier: None,
         manual_background: false,
         lock_fold_after: 64,
         lock_sets_after: 4096,

@@ -4,15 +4,17 @@
 //! Locking: `model` and `tally` are real mutexes, held for moments, never over a call of the
 //! engine or of anything that may hand the baton to another task.
 
+use crate::draw_shape::pick;
 use crate::kept_state::Kept;
 use crate::model::{Model, State, TableNo};
 use crate::plan::{FaultMode, Plan};
-use ferrite_engine::{Callbacks, Engine, LogLevel, Status};
+use ferrite_engine::{Callbacks, Engine, LogLevel, Status, TierConfig};
 use ferrite_io::encryption::Encrypted;
-use ferrite_io::sim::{SimSnapshot, SimStorage};
+use ferrite_io::sim::{Fault, SimSnapshot, SimStorage};
 use ferrite_io::Storage;
 use ferrite_lock::Owner;
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use ferrite_sync::random::Rng;
 use ferrite_sync::{sim, stop, Arc, Event};
 use ferrite_types::Error;
 use std::collections::{BTreeMap, BTreeSet};
@@ -105,12 +107,25 @@ struct Disturbance {
 /// is out of time does not run at once.
 const WAIT_SLACK_US: u64 = 500_000;
 
+/// What the second tier's device may do.
+const TIER_FAULTS: [Fault; 7] = [
+    Fault::FlipBit,
+    Fault::FailRead,
+    Fault::FailWrite,
+    Fault::FailSync,
+    Fault::LostWrite,
+    Fault::MisdirectedRead,
+    Fault::MisdirectedWrite,
+];
+
 /// Everything outside of the program under test.
 pub struct Environment {
     /// The run's configuration.
     pub plan: Plan,
     /// The disk.
     pub disk: SimStorage,
+    /// The device of the second tier, if the run has one.
+    tier: SimStorage,
     model: Mutex<Model>,
     tally: Mutex<Tally>,
     held: Mutex<[Held; CLIENTS]>,
@@ -137,6 +152,7 @@ impl Environment {
     pub fn new(plan: Plan) -> Environment {
         Environment {
             disk: SimStorage::new(plan.seed),
+            tier: SimStorage::new(plan.seed ^ 0x71a1_2e4d),
             plan,
             model: Mutex::new(Model::default()),
             tally: Mutex::new(Tally::default()),
@@ -160,6 +176,27 @@ impl Environment {
             true => Arc::new(Encrypted::simulated(disk)),
             false => disk,
         }
+    }
+
+    /// The second tier of a life, whose device had no power either, and in every second life has a fault: it is not
+    /// told among those that were injected, since nobody may notice.
+    pub fn second_tier(&self, life: u64) -> Option<TierConfig> {
+        if !self.plan.extra.second_tier {
+            return None;
+        }
+        let rng = &mut Rng::new(self.plan.seed ^ life << 40 ^ 0x71a1_2e4d);
+        self.tier.clear_faults();
+        self.tier.crash(rng);
+        if rng.chance(1, 2) {
+            self.tier
+                .inject(pick(rng, &TIER_FAULTS), rng.between(1, 60));
+        }
+        Some(TierConfig {
+            storage: self.view(self.tier.boot()),
+            name: "tier".into(),
+            bytes: 4 << 20,
+            direct: self.plan.config.direct_io,
+        })
     }
 
     /// The model. Do not hold it over a call of the engine.

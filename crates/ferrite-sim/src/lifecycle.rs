@@ -17,7 +17,7 @@ use crate::plan::Plan;
 use crate::pool;
 use crate::rows::Shape;
 use crate::verify::{check_all, verify};
-use ferrite_engine::Engine;
+use ferrite_engine::{Config, Engine};
 use ferrite_io::Storage;
 use ferrite_sync::random::Rng;
 use ferrite_sync::{sim, thread, Arc};
@@ -34,8 +34,12 @@ pub fn life(environment: &Arc<Environment>, number: u64) -> End {
     environment.disconnect_all();
     let storage = environment.view(environment.disk.boot());
     let server = Arc::new(Server(environment.clone()));
+    let config = Config {
+        second_tier: environment.second_tier(number),
+        ..environment.plan.config.clone()
+    };
     let opened = kept::before_open(environment, &storage)
-        .and_then(|()| Engine::open(environment.plan.config.clone(), storage.clone(), server));
+        .and_then(|()| Engine::open(config, storage.clone(), server));
     let engine = match opened {
         Ok(engine) => engine,
         Err(e) => {

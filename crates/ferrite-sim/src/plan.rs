@@ -112,6 +112,8 @@ pub struct Extra {
     pub kept: bool,
     /// The files are encrypted.
     pub encrypted: bool,
+    /// Pages are also kept on a second device, which has faults of its own.
+    pub second_tier: bool,
     /// What the whole run is about, if it is about one thing.
     pub corner: Option<Corner>,
 }

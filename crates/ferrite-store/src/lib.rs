@@ -18,6 +18,7 @@
 //! - `store`, `lifecycle`, `space`: the room's door: pages and ids; open, recover and
 //!   checkpoint; space.
 //! - `together`: many pages read at once.
+//! - `tier`, `second_tier`: copies of blobs on a faster device.
 //! - `backup`: the pin of a backup, what it copies, and the files laid out again from it.
 //! - `held`, `keeping`: blobs that snapshots hold.
 //! - `scrub`: free space overwritten with zeroes.
@@ -71,12 +72,15 @@ mod reserve;
 mod retired;
 mod runs;
 mod scan;
+mod scratch;
 mod scrub;
+mod second_tier;
 mod segment;
 mod slots;
 mod space;
 mod store;
 mod superblock;
+mod tier;
 mod together;
 mod wire;
 mod word;
@@ -96,5 +100,6 @@ pub use scan::{rebuild_by_scan, FoundPage, ScanResult};
 pub use slots::PassedOver;
 pub use space::Ahead;
 pub use store::{Store, StoreConfig, StoreStats};
+pub use tier::{TierConfig, TierStats};
 pub use together::{Arrived, TogetherReader};
 pub use word::{Location, Word, GRANULE_BYTES};

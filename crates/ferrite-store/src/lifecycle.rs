@@ -23,7 +23,7 @@ use crate::files::{Files, Geometry};
 use crate::map::{self, MapBase, Mark};
 use crate::runs::FreeRuns;
 use crate::scan::ScanResult;
-use crate::slots::{PassedOver, Slots};
+use crate::slots::{PassedOver, Slots, StateId};
 use crate::store::{Store, StoreConfig, LOADING, OPEN, WRITABLE};
 use crate::superblock::{self, Superblock};
 use crate::word::{Location, Word};
@@ -128,6 +128,7 @@ impl Store {
         files.grow(0, end)?;
         let slots = Slots {
             storage: storage.clone(),
+            state: StateId::NONE,
             sequence: 0,
             slot: 1,
             map_slot: 1,
@@ -195,6 +196,7 @@ impl Store {
         )?;
         let slots = Slots {
             storage: storage.clone(),
+            state: StateId::of(found.sequence, &found.checkpoint),
             sequence: found.sequence,
             slot: found.slot,
             map_slot: found.checkpoint.map.slot,
@@ -248,6 +250,7 @@ impl Store {
         let (files, end) = Files::open(&storage, superblock.geometry, false, OpenMode::ReadOnly)?;
         let slots = Slots {
             storage,
+            state: StateId::NONE,
             sequence: 0,
             slot: 0,
             map_slot: 0,
@@ -277,6 +280,10 @@ impl Store {
     /// Recovery: the page lives there; [`Location::NONE`]: nowhere.
     pub fn set_location(&self, page: PageId, at: Location) {
         self.directory.set_location(page, at);
+        // It was written in a life that had no second tier.
+        if let Some(tier) = self.tier.get() {
+            tier.forget(page);
+        }
     }
 
     /// Recovery: makes the page's directory word exist.
@@ -462,6 +469,7 @@ impl Store {
         checkpoint::write(&*slots.storage, slot, &bytes, before)?;
         slots.checkpoint_bytes[usize::from(slot)] = Some(bytes.len() as u64);
         slots.slot = slot;
+        slots.state = StateId::of(sequence, c);
         slots.sequence = sequence;
         slots.map_slot = c.map.slot;
         slots.map_named = c.map.sequence;

@@ -9,10 +9,40 @@ use crate::checkpoint::{self, Checkpoint};
 use crate::deps::{Arc, Storage};
 use crate::{map, reserve};
 
+/// Tells the state of a store that a checkpoint has written from all others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct StateId {
+    /// Of the checkpoint.
+    pub(crate) sequence: u64,
+    pub(crate) redo_start: Lsn,
+    pub(crate) map_lsn: Lsn,
+    pub(crate) map_crc: u32,
+}
+
+impl StateId {
+    pub(crate) fn of(sequence: u64, c: &Checkpoint) -> StateId {
+        StateId {
+            sequence,
+            redo_start: c.redo_start,
+            map_lsn: c.map.lsn,
+            map_crc: c.map.crc,
+        }
+    }
+
+    /// No checkpoint was written yet.
+    pub(crate) const NONE: StateId = StateId {
+        sequence: 0,
+        redo_start: Lsn::ZERO,
+        map_lsn: Lsn::ZERO,
+        map_crc: 0,
+    };
+}
+
 /// Which slots of map and checkpoint count now.
 pub(crate) struct Slots {
     pub(crate) storage: Arc<dyn Storage>,
     /// Of the newest checkpoint.
+    pub(crate) state: StateId,
     pub(crate) sequence: u64,
     pub(crate) slot: u8,
     /// Of the map that the newest checkpoint names, and that dump's number.

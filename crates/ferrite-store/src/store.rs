@@ -13,15 +13,19 @@ use ferrite_types::{Error, IndexId, Lsn, PageId, Result, PAGE_BYTES};
 use crate::batch::{Batch, Placed, BATCH_BYTES};
 use crate::blob::{self, PageHeader, MAX_BLOB_GRANULES};
 use crate::delta::{self, decode_extent, ExtentChange};
-use crate::deps::{kill_point, AlignedBuf, Arc, AtomicBool, AtomicU32, Counter, Mutex, Ordering};
+use crate::deps::{
+    kill_point, AlignedBuf, Arc, AtomicBool, AtomicU32, Counter, Mutex, OnceLock, Ordering,
+};
 use crate::directory::Directory;
 use crate::extents::{self, Extents};
 use crate::files::Files;
 use crate::pack::Unpacker;
 use crate::retired::Retired;
 use crate::runs::{FreeRuns, Run};
+use crate::scratch::Scratch;
 use crate::slots::{PassedOver, Slots};
 use crate::superblock::Superblock;
+use crate::tier::Tier;
 use crate::word::{Location, BLOCK_BYTES, BLOCK_GRANULES, GRANULE_BYTES};
 
 /// How a store is made and opened.
@@ -99,12 +103,6 @@ pub(crate) const LOADING: u32 = 0;
 pub(crate) const WRITABLE: u32 = 1;
 pub(crate) const OPEN: u32 = 2;
 
-/// What one read needs; kept for the next one.
-struct Scratch {
-    buf: AlignedBuf,
-    unpacker: Unpacker,
-}
-
 /// The page store of one database.
 pub struct Store {
     pub(crate) directory: Directory,
@@ -126,6 +124,7 @@ pub struct Store {
     pub(crate) counters: Counters,
     /// See [`Store::keep_blocks_apart`].
     pub(crate) blocks_apart: Arc<AtomicBool>,
+    pub(crate) tier: OnceLock<Tier>,
     scratch: Mutex<Vec<Scratch>>,
     /// Buffers of a batch's size, for [`Batch::run_bytes`].
     aside: Mutex<Vec<AlignedBuf>>,
@@ -151,6 +150,7 @@ impl Store {
             drop_replayed: AtomicBool::new(false),
             counters: Counters::default(),
             blocks_apart: Arc::new(AtomicBool::new(false)),
+            tier: OnceLock::new(),
             scratch: Mutex::new(Vec::new()),
             aside: Mutex::new(Vec::new()),
             passed_over: None,
@@ -269,10 +269,7 @@ impl Store {
             return Err(self.bad_page(page, at, "not the length of a blob"));
         }
         let kept = self.scratch.lock().pop();
-        let mut scratch = kept.unwrap_or_else(|| Scratch {
-            buf: AlignedBuf::zeroed(MAX_BLOB_GRANULES * GRANULE_BYTES + BLOCK_BYTES),
-            unpacker: Unpacker::new(),
-        });
+        let mut scratch = kept.unwrap_or_else(Scratch::new);
         let result = self.read_with(&mut scratch, page, at, out);
         self.scratch.lock().push(scratch);
         result
@@ -285,6 +282,10 @@ impl Store {
         at: Location,
         out: &mut [u8],
     ) -> Result<PageHeader> {
+        let tier = self.tier.get();
+        if let Some(header) = tier.and_then(|t| t.read(scratch, (page, at), out)) {
+            return Ok(header);
+        }
         // The blocks that the blob lies in.
         let before = at.granule() % u64::from(BLOCK_GRANULES);
         let lead = before as usize * GRANULE_BYTES;
@@ -297,13 +298,14 @@ impl Store {
             })?;
         self.counters.pages_read.inc();
         self.counters.bytes_read.add(buf.len() as u64);
-        self.restore(
-            (page, at),
-            &buf[lead..lead + at.bytes()],
-            out,
-            &mut scratch.unpacker,
-        )
-        .map_err(|what| self.bad_page(page, at, what))
+        let blob = &buf[lead..lead + at.bytes()];
+        let header = self
+            .restore((page, at), blob, out, &mut scratch.unpacker)
+            .map_err(|what| self.bad_page(page, at, what))?;
+        if let Some(tier) = tier {
+            tier.keep(page, at, blob);
+        }
+        Ok(header)
     }
 
     /// Checks the blob that was read for `page` at `at`, and makes the page of it.
@@ -381,6 +383,7 @@ impl Store {
         }
         let (pages, found) = (batch.pages(), placed.len() - first);
         assert!(found == pages, "{found} of {pages} pages are placed");
+        self.keep_in_tier(batch, &placed[first..]);
         let plain = ferrite_types::format::Codec::None;
         let packed = batch.blobs().iter().filter(|b| b.codec != plain).count();
         self.counters.pages_packed.add(packed as u64);
@@ -389,6 +392,18 @@ impl Store {
         self.counters.batches.inc();
         self.counters.runs.add(runs.len() as u64);
         Ok(())
+    }
+
+    /// What was written will be read, if not before it leaves memory.
+    fn keep_in_tier(&self, batch: &Batch, placed: &[Placed]) {
+        let Some(tier) = self.tier.get() else { return };
+        let mut rest = batch.bytes();
+        for p in placed {
+            let (blob, behind) = rest.split_at(p.location.bytes());
+            tier.keep(p.page, p.location, blob);
+            rest = behind;
+        }
+        assert!(rest.is_empty(), "{} bytes of no page", rest.len());
     }
 
     fn write_runs(&self, batch: &Batch, runs: &[Run]) -> Result<()> {

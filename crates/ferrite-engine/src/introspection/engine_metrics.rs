@@ -13,6 +13,7 @@ impl Engine {
         let mut all = self.metrics_rows();
         all.extend(self.metrics_buffer());
         all.extend(self.metrics_store());
+        all.extend(self.metrics_second_tier());
         all.extend(self.metrics_log());
         all.extend(self.metrics_recovery());
         all.extend(self.metrics_versions());
@@ -270,6 +271,48 @@ impl Engine {
                 "store_encrypted",
                 u64::from(self.is_encrypted()),
                 "1 if all files are encrypted",
+            ),
+        ]
+    }
+
+    pub(super) fn metrics_second_tier(&self) -> Vec<Metric> {
+        let tier = self.store.second_tier_stats().unwrap_or_default();
+        let of = Subsystem("second_tier");
+        vec![
+            of.gauge(
+                "second_tier_on",
+                u64::from(tier.on),
+                "1 if a second tier is in use",
+            ),
+            of.counter(
+                "second_tier_hits",
+                tier.hits,
+                "Number of pages read from the second tier",
+            ),
+            of.counter(
+                "second_tier_misses",
+                tier.misses,
+                "Number of pages that were not in the second tier",
+            ),
+            of.counter(
+                "second_tier_skipped",
+                tier.skipped,
+                "Number of pages not kept because the device was behind",
+            ),
+            of.counter(
+                "second_tier_damaged",
+                tier.damaged,
+                "Number of damaged pages found in the second tier",
+            ),
+            of.counter(
+                "second_tier_written",
+                tier.bytes_written,
+                "Bytes written to the second tier",
+            ),
+            of.gauge(
+                "second_tier_pages",
+                tier.pages,
+                "Number of pages in the second tier",
             ),
         ]
     }

@@ -127,6 +127,12 @@ impl Engine {
                 "rows whose page is not in memory",
             ),
             part(
+                "second tier",
+                (self.store.second_tier_stats()).map_or(0, |tier| tier.memory_bytes),
+                0,
+                "which pages are in the second tier, and what is to be written to it",
+            ),
+            part(
                 "undo",
                 self.undo_memory_bytes(),
                 0,

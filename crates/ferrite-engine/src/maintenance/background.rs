@@ -8,6 +8,7 @@
 //! | `ferrite-purge` | purge after commits | as needed |
 //! | `ferrite-merge` | pages with changes in the change buffer, read in time (`merges.rs`); after the start pages that lack redo, and those that were in memory before (`warm.rs`) | as needed, every 100 ms |
 //! | `ferrite-redo` | helps `ferrite-merge` after the start, as long as pages lack redo | without a pause |
+//! | `ferrite-tier` | writes the second tier, if there is one | as needed |
 //! | `ferrite-hist` | versions: retirement, spilling, old generation | 50 ms / 1 s |
 
 use crate::state::callbacks::LogLevel;
@@ -62,6 +63,11 @@ pub(crate) fn start(engine: &Arc<Engine>) -> Vec<JoinHandle<()>> {
         let pool = engine.pool.clone();
         let read = move || pool.run_read_ahead();
         threads.push(thread::spawn("ferrite-ahead", read));
+    }
+    if engine.store.has_second_tier() {
+        let store = engine.store.clone();
+        let write = move || store.run_second_tier();
+        threads.push(thread::spawn("ferrite-tier", write));
     }
     let e = engine.clone();
     threads.push(thread::spawn("ferrite-chkpt", move || e.run_checkpoints()));

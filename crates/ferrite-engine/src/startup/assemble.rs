@@ -4,7 +4,7 @@
 
 use crate::catalog::dictionary::Dictionary;
 use crate::state::backup::BackupState;
-use crate::state::callbacks::Callbacks;
+use crate::state::callbacks::{Callbacks, LogLevel};
 use crate::state::config::Config;
 use crate::state::counters::Counters;
 use crate::state::engine::Engine;
@@ -65,6 +65,22 @@ impl Start {
             store.clone(),
             log.clone(),
         )?))
+    }
+
+    /// From here on pages are read from the second tier where it has them. One that cannot be used keeps no
+    /// database from being opened.
+    pub(super) fn begin_second_tier(&self, store: &Store) {
+        let Some(config) = &self.config.second_tier else {
+            return;
+        };
+        if let Err(e) = store.use_second_tier(config) {
+            let text = format!("there is no second tier until the next start: {e}");
+            self.callbacks.log(LogLevel::Error, &text);
+            return;
+        }
+        debug_assert!(store.has_second_tier(), "begun and not there");
+        let callbacks = self.callbacks.clone();
+        store.tell_of_second_tier(Box::new(move |text| callbacks.log(LogLevel::Error, text)));
     }
 
     pub(super) fn make_txns(&self, next_txn: TxnId, next_csn: Csn) -> Arc<TxnSystem> {

@@ -53,6 +53,7 @@ impl Engine {
             Err(e) => Err(e),
             Ok((store, checkpoint)) => {
                 store.creation_is_over()?;
+                start.begin_second_tier(&store);
                 let passed_over = store.passed_over().map(|p| p.why.clone());
                 if let Some(why) = &passed_over {
                     let text = format!("started from the older checkpoint, because {why}");
@@ -75,6 +76,7 @@ impl Engine {
             storage.clone(),
             start.store_config(),
         )?);
+        start.begin_second_tier(&store);
         let log = Log::create(storage.clone(), Lsn::ZERO, start.log_config())?;
         stop_at_failed_sync(storage, &log);
         let pool = start.make_pool(&store, &log)?;
@@ -130,6 +132,7 @@ impl Engine {
         if result.is_ok() {
             self.scrub_before_end();
             self.give_back_space();
+            self.close_second_tier();
         }
         self.log.stop_threads();
         if result.is_ok() {
@@ -138,6 +141,15 @@ impl Engine {
         self.versions.remove_scratch();
         drop(self.lock.lock().take());
         result
+    }
+
+    /// What cannot be saved is not there after the next start, and is told.
+    fn close_second_tier(&self) {
+        debug_assert!(self.threads.lock().is_empty(), "threads go on");
+        if let Err(e) = self.store.close_second_tier() {
+            let text = format!("the second tier begins empty at the next start: {e}");
+            self.callbacks.log(LogLevel::Warning, &text);
+        }
     }
 
     /// Lets go of a database whose disk is gone: threads end, nothing more is written. What
@@ -155,6 +167,7 @@ impl Engine {
         self.end_backup(None, why);
         self.backup.join();
         self.versions.wind_up();
+        self.store.end_second_tier();
         self.housekeeping.set();
         self.pool.wake_merging();
         self.purge.wake();

@@ -1,6 +1,7 @@
 //! Every setting of an open database, with its unit in its name.
 
 use ferrite_lock::LockConfig;
+use ferrite_store::TierConfig;
 use ferrite_sync::thread;
 use ferrite_types::format::Codec;
 use ferrite_types::{Error, Result};
@@ -47,6 +48,8 @@ pub struct Config {
     pub store_file_bytes: u64,
     /// Step in which store files grow; fixed at creation.
     pub store_segment_bytes: u64,
+    /// Copies of pages on a faster device.
+    pub second_tier: Option<TierConfig>,
     /// The status ring remembers `2^bits` transactions.
     pub txn_ring_bits: u32,
     /// Start no background threads (simulator, tools).
@@ -98,6 +101,7 @@ impl Default for Config {
             codec: Codec::None,
             store_file_bytes: 1 << 30,
             store_segment_bytes: 64 << 20,
+            second_tier: None,
             txn_ring_bits: 20,
             manual_background: false,
             scrub: false,

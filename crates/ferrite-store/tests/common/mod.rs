@@ -257,7 +257,18 @@ impl Engine {
 
     /// Opens what the disk holds and replays the first `n` records.
     pub fn recover(sim: &SimStorage, log: &[(Lsn, Record)], version: u64) -> Result<Engine> {
+        Engine::recover_with(sim, log, version, |_| {})
+    }
+
+    /// `begin` is called before the first record.
+    pub fn recover_with(
+        sim: &SimStorage,
+        log: &[(Lsn, Record)],
+        version: u64,
+        begin: impl FnOnce(&Store),
+    ) -> Result<Engine> {
         let (store, checkpoint) = Store::open(disk(sim), small())?;
+        begin(&store);
         for (end, record) in log {
             if *end <= checkpoint.map.lsn {
                 continue;
