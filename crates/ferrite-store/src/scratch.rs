@@ -7,6 +7,9 @@ use crate::deps::AlignedBuf;
 use crate::pack::Unpacker;
 use crate::word::{BLOCK_BYTES, GRANULE_BYTES};
 
+/// Room for the longest blob with the blocks that it lies in.
+pub(crate) const ONE_BLOB_BYTES: usize = MAX_BLOB_GRANULES * GRANULE_BYTES + BLOCK_BYTES;
+
 /// See the head of the file.
 pub(crate) struct Scratch {
     pub(crate) buf: AlignedBuf,
@@ -16,7 +19,7 @@ pub(crate) struct Scratch {
 impl Scratch {
     pub(crate) fn new() -> Scratch {
         Scratch {
-            buf: AlignedBuf::zeroed(MAX_BLOB_GRANULES * GRANULE_BYTES + BLOCK_BYTES),
+            buf: AlignedBuf::zeroed(ONE_BLOB_BYTES),
             unpacker: Unpacker::new(),
         }
     }

@@ -14,6 +14,7 @@ use ferrite_types::{Error, PageId, Result, PAGE_BYTES};
 use crate::blob::{PageHeader, MAX_BLOB_GRANULES};
 use crate::deps::{AlignedBuf, ReadPart, ReadQueue};
 use crate::pack::Unpacker;
+use crate::scratch::ONE_BLOB_BYTES;
 use crate::store::Store;
 use crate::word::{Location, GRANULE_BYTES};
 
@@ -31,6 +32,8 @@ pub struct TogetherReader {
     /// Numbers of the wanted pages, by place.
     by_place: Vec<usize>,
     runs: Vec<Run>,
+    /// For one blob of the second tier.
+    tier_buf: AlignedBuf,
 }
 
 /// One read of whole blocks: `by_place[first..first + pages]`.
@@ -69,12 +72,8 @@ impl Arrived<'_> {
 }
 
 impl TogetherReader {
-    /// Puts the wanted pages in the order of their places, and cuts them into runs.
+    /// Puts the pages in `by_place` in the order of their places, and cuts them into runs.
     fn plan(&mut self, store: &Store, wanted: &[(PageId, Location)]) {
-        let fits = |at: Location| (1..=MAX_BLOB_GRANULES).contains(&(at.granules() as usize));
-        self.by_place.clear();
-        self.by_place
-            .extend((0..wanted.len()).filter(|&n| fits(wanted[n].1)));
         self.by_place
             .sort_unstable_by_key(|&n| wanted[n].1.granule());
         self.runs.clear();
@@ -123,7 +122,44 @@ impl Store {
             unpacker: Unpacker::new(),
             by_place: Vec::new(),
             runs: Vec::new(),
+            tier_buf: AlignedBuf::zeroed(0),
         }
+    }
+
+    /// Notes in `by_place` what is to be read from the store: what the second tier has comes from there, and what
+    /// is no blob is told.
+    fn take_from_tier(
+        &self,
+        reader: &mut TogetherReader,
+        wanted: &[(PageId, Location)],
+        each: &mut dyn FnMut(usize, Result<Arrived<'_>>),
+    ) {
+        let tier = self.tier.get();
+        if tier.is_some() && reader.tier_buf.is_empty() {
+            reader.tier_buf = AlignedBuf::zeroed(ONE_BLOB_BYTES);
+        }
+        reader.by_place.clear();
+        for (n, &(page, at)) in wanted.iter().enumerate() {
+            if !(1..=MAX_BLOB_GRANULES).contains(&(at.granules() as usize)) {
+                let text = format!("page {page}: not the length of a blob");
+                each(n, Err(Error::Corrupt(text)));
+                continue;
+            }
+            match tier.and_then(|tier| tier.blob((page, at), &mut reader.tier_buf)) {
+                Some(blob) => each(
+                    n,
+                    Ok(Arrived {
+                        store: self,
+                        page,
+                        at,
+                        blob,
+                        unpacker: &mut reader.unpacker,
+                    }),
+                ),
+                None => reader.by_place.push(n),
+            }
+        }
+        debug_assert!(reader.by_place.len() <= wanted.len(), "more than is wanted");
     }
 
     /// Reads the blobs of these pages; `each` gets the number of each page with its blob as it
@@ -134,22 +170,16 @@ impl Store {
         wanted: &[(PageId, Location)],
         each: &mut dyn FnMut(usize, Result<Arrived<'_>>),
     ) {
+        self.take_from_tier(reader, wanted, each);
         reader.plan(self, wanted);
         reader.make_room();
-        let told: usize = reader.by_place.len();
-        if told < wanted.len() {
-            let unfit = |n: &usize| !reader.by_place.contains(n);
-            for n in (0..wanted.len()).filter(unfit) {
-                let text = format!("page {}: not the length of a blob", wanted[n].0);
-                each(n, Err(Error::Corrupt(text)));
-            }
-        }
         let TogetherReader {
             queue,
             buf,
             unpacker,
             by_place,
             runs,
+            ..
         } = reader;
         let mut parts = Vec::with_capacity(runs.len());
         let mut started: Vec<&Run> = Vec::with_capacity(runs.len());

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{disk, small, Engine};
+use common::{disk, page_bytes, small, Engine, Model};
 use ferrite_io::sim::{Fault, SimStorage};
 use ferrite_io::OpenMode;
 use ferrite_store::{Location, PageImage, Store, TierConfig, TierStats};
@@ -47,7 +47,33 @@ fn work(engine: &mut Engine, rng: &mut Rng, steps: u64) {
             engine.check(&engine.model(engine.log.len()));
         }
     }
-    engine.check(&engine.model(engine.log.len()));
+    let model = engine.model(engine.log.len());
+    engine.check(&model);
+    check_together(engine, &model);
+}
+
+/// The same pages, read as a scan reads ahead.
+fn check_together(engine: &Engine, model: &Model) {
+    let directory = engine.store.directory();
+    let place = |page: &PageId| directory.get(*page).as_location().unwrap();
+    let wanted: Vec<_> = model.keys().map(|page| (*page, place(page))).collect();
+    let mut reader = engine.store.together_reader();
+    let (mut out, mut came) = (vec![0; PAGE_BYTES], 0);
+    for some in wanted.chunks(20) {
+        engine
+            .store
+            .read_together(&mut reader, some, &mut |n, arrived| {
+                let page = some[n].0;
+                let Ok(header) = arrived.unwrap().restore(&mut out) else {
+                    // A damaged copy: it is read again, alone.
+                    return;
+                };
+                came += 1;
+                assert_eq!((header.page, header.lsn), (page, Lsn(model[&page].1)));
+                assert!(out == page_bytes(page, model[&page].1).0, "page {page}");
+            });
+    }
+    assert!(came + 5 >= model.len(), "{came} of {} pages", model.len());
 }
 
 fn end_cleanly(engine: &mut Engine) {

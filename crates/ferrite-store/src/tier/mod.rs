@@ -178,6 +178,32 @@ impl Tier {
         (page, at): (PageId, Location),
         out: &mut [u8],
     ) -> Option<PageHeader> {
+        let Scratch { buf, unpacker } = scratch;
+        let (entry, blob) = self.fetch((page, at), buf)?;
+        let parsed = blob::parse_at(blob, self.tag, page, at);
+        let restored = parsed.and_then(|(header, body)| {
+            blob::restore(&header, body, out, unpacker).map(|()| header)
+        });
+        restored
+            .inspect_err(|what| self.note_damage(page, entry, what))
+            .ok()
+    }
+
+    /// The bytes that are here for the page's blob at `at` in the store, not looked at, in a buffer that has room
+    /// for the longest one with its blocks; None: there are none.
+    pub(crate) fn blob<'b>(
+        &self,
+        page_at: (PageId, Location),
+        buf: &'b mut [u8],
+    ) -> Option<&'b [u8]> {
+        self.fetch(page_at, buf).map(|(_, blob)| blob)
+    }
+
+    fn fetch<'b>(
+        &self,
+        (page, at): (PageId, Location),
+        buf: &'b mut [u8],
+    ) -> Option<(Entry, &'b [u8])> {
         let found = self.index.get(page).filter(|entry| entry.at == at);
         let Some(entry) = found.filter(|_| self.is_on()) else {
             self.counters.misses.inc();
@@ -185,7 +211,7 @@ impl Tier {
         };
         let lead = (entry.place % BLOCK_GRANULES) as usize * GRANULE_BYTES;
         let bytes = lead..lead + at.bytes();
-        let buf = &mut scratch.buf[..bytes.end.next_multiple_of(BLOCK_BYTES)];
+        let buf = &mut buf[..bytes.end.next_multiple_of(BLOCK_BYTES)];
         if !self.ring.lock().copy(entry.place, &mut buf[bytes.clone()]) {
             let from = layout::offset_of_place(entry.place) - lead as u64;
             if let Err(e) = self.file.read_at(buf, from) {
@@ -198,20 +224,8 @@ impl Tier {
             self.counters.misses.inc();
             return None;
         }
-        let parsed = blob::parse_at(&buf[bytes], self.tag, page, at);
-        let restored = parsed.and_then(|(header, body)| {
-            blob::restore(&header, body, out, &mut scratch.unpacker).map(|()| header)
-        });
-        match restored {
-            Ok(header) => {
-                self.counters.hits.inc();
-                Some(header)
-            }
-            Err(what) => {
-                self.note_damage(page, entry, what);
-                None
-            }
-        }
+        self.counters.hits.inc();
+        Some((entry, &buf[bytes]))
     }
 
     /// The page's blob at that location in the store, which has just been read or written, is kept.
