@@ -143,6 +143,19 @@ def _unreadable(server: Server) -> None:
     _say("nothing of a row is readable in any file")
 
 
+def _tier_of_a_plain_name(server: Server) -> None:
+    """Files of some names are never encrypted: a second tier may not be one of them."""
+    kept = server.options
+    for name in ("superblock.tier", "encryption.tier", "creating"):
+        server.stop()
+        server.options = [*kept, f"--ferrite-second-tier={server.datadir.parent / name},64M"]
+        server.start()
+        _must("files of that name are not" in server.log_tail(200), f"{name} is refused", server.log_tail(20))
+    server.options = kept
+    server.stop()
+    server.start()
+
+
 # ---- keys --------------------------------------------------------------------------------------
 
 
@@ -354,6 +367,7 @@ def main() -> int:
     try:
         server.start()
         _unreadable(server)
+        _tier_of_a_plain_name(server)
         fill(server)
         backup.under_load(places, server, work, rounds, 4, options.seed)
         snapshots.under_load(server, rounds, 4, options.seed)

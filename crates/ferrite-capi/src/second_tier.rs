@@ -3,7 +3,7 @@
 //! Locking: none.
 
 use ferrite_engine::TierConfig;
-use ferrite_io::encryption::Encryption;
+use ferrite_io::encryption::{is_plain, Encryption};
 use ferrite_io::{RealStorage, Storage};
 use ferrite_sync::Arc;
 use ferrite_types::{Error, Result};
@@ -39,6 +39,11 @@ pub(crate) fn config_of(
     };
     debug_assert!(!name.contains('/'), "{name} is no name");
     let storage = match encryption {
+        Some(_) if is_plain(&name) => {
+            return Err(fault(
+                "the database is encrypted, and files of that name are not",
+            ))
+        }
         Some(encryption) => Arc::new(encryption.view(beneath)),
         None => beneath,
     };

@@ -20,7 +20,7 @@ impl Store {
         let state = self.slots.lock().state;
         let database = (self.superblock.uuid, self.superblock.tag());
         let tier = Tier::open(config, database, state)?;
-        let is_first = self.tier.set(tier).is_ok();
+        let is_first = self.tier.set(Box::new(tier)).is_ok();
         assert!(is_first, "a second tier is there");
         Ok(())
     }
@@ -73,6 +73,6 @@ impl Store {
 
     /// Figures of the second tier; None: there is none.
     pub fn second_tier_stats(&self) -> Option<TierStats> {
-        self.tier.get().map(Tier::stats)
+        self.tier.get().map(|tier| tier.stats())
     }
 }

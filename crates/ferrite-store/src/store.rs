@@ -121,10 +121,10 @@ pub struct Store {
     /// dump taken after the drop knows no owner any more for locations that the log, read
     /// from before the drop, brings back.
     pub(crate) drop_replayed: AtomicBool,
-    pub(crate) counters: Counters,
+    pub(crate) counters: Box<Counters>,
     /// See [`Store::keep_blocks_apart`].
     pub(crate) blocks_apart: Arc<AtomicBool>,
-    pub(crate) tier: OnceLock<Tier>,
+    pub(crate) tier: OnceLock<Box<Tier>>,
     scratch: Mutex<Vec<Scratch>>,
     /// Buffers of a batch's size, for [`Batch::run_bytes`].
     aside: Mutex<Vec<AlignedBuf>>,
@@ -132,6 +132,9 @@ pub struct Store {
     /// Tells this opening of the store from all others: generations mean something in it alone.
     pub(crate) opening: u64,
 }
+
+// It is moved while it is made, by threads of the server with a small stack.
+const _: () = assert!(size_of::<Store>() < 4096);
 
 impl Store {
     pub(crate) fn assemble(superblock: Superblock, files: Files, end: u64, slots: Slots) -> Store {
@@ -148,7 +151,7 @@ impl Store {
             slots: Mutex::new(slots),
             phase: AtomicU32::new(LOADING),
             drop_replayed: AtomicBool::new(false),
-            counters: Counters::default(),
+            counters: Box::default(),
             blocks_apart: Arc::new(AtomicBool::new(false)),
             tier: OnceLock::new(),
             scratch: Mutex::new(Vec::new()),

@@ -278,7 +278,9 @@ fn what_cannot_be_one_is_refused() {
     let letter = disk(&device)
         .open(NAME, OpenMode::CreateNew, false)
         .unwrap();
-    for bytes in [&b"Dear Sir"[..], &[7; 8192][..]] {
+    // An image of a disk may begin with zeros.
+    let image = [[0; 8192], [7; 8192]].concat();
+    for bytes in [&b"Dear Sir"[..], &[7; 8192][..], &image[..]] {
         letter.write_at(bytes, 0).unwrap();
         let text = refused(&config(&device)).to_string();
         assert!(text.contains("no second tier"), "{text}");
@@ -294,6 +296,29 @@ fn what_cannot_be_one_is_refused() {
     }
     device.set_capacity(Some(1 << 20));
     assert!(matches!(refused(&config(&device)), Error::DiskFull(_)));
+    assert_eq!(device.contents(NAME).unwrap().len(), 0, "it takes space");
     device.set_capacity(None);
+    device.inject(Fault::Full, 2);
+    assert!(matches!(refused(&config(&device)), Error::DiskFull(_)));
+    assert_eq!(device.contents(NAME).unwrap().len(), 0, "it takes space");
     engine.store.use_second_tier(&config(&device)).unwrap();
+}
+
+/// A smaller one gives back what the larger one had, and the index behind the ring goes, too.
+#[test]
+fn the_file_is_as_long_as_was_said() {
+    let (sim, device, mut engine) = begun(90);
+    work(&mut engine, &mut Rng::new(90), 50);
+    end_cleanly(&mut engine);
+    assert!(device.contents(NAME).unwrap().len() as u64 > BYTES);
+    for bytes in [BYTES, 3 * BYTES, BYTES, 2 * BYTES] {
+        let config = TierConfig {
+            bytes,
+            ..config(&device)
+        };
+        let use_it = |store: &Store| store.use_second_tier(&config).unwrap();
+        let engine = Engine::recover_with(&sim, &engine.log, engine.version, use_it).unwrap();
+        assert_eq!(device.contents(NAME).unwrap().len() as u64, bytes);
+        drop(engine);
+    }
 }

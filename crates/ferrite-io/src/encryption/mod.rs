@@ -141,7 +141,8 @@ impl Encrypted {
     }
 }
 
-fn is_plain(name: &str) -> bool {
+/// Is a file of that name never encrypted?
+pub fn is_plain(name: &str) -> bool {
     PLAIN.iter().any(|plain| name.starts_with(plain))
 }
 

@@ -14,7 +14,7 @@ use ferrite_types::{Error, Lsn, PageId, Result};
 
 use super::index::Entry;
 use super::TierConfig;
-use crate::deps::{kill_point, AlignedBuf, Arc, OpenMode, StorageFile};
+use crate::deps::{kill_point, AlignedBuf, Arc, OpenMode, Storage, StorageFile};
 use crate::slots::StateId;
 use crate::wire::{get_u32, get_u64, put_u32, put_u64};
 use crate::word::{Location, BLOCK_BYTES, GRANULE_BYTES};
@@ -121,7 +121,8 @@ pub(super) fn load(file: &dyn StorageFile, name: &str, owner: &Owner) -> Result<
     if bytes >= BLOCK_BYTES as u64 {
         file.read_at(&mut b, 0)?;
     }
-    let is_new = b.iter().all(|byte| *byte == 0) && (bytes == 0 || bytes >= BLOCK_BYTES as u64);
+    // Made by a life that ended before the head was there. What is longer and begins with zeros is somebody's.
+    let is_new = bytes == 0 || bytes == BLOCK_BYTES as u64 && b.iter().all(|byte| *byte == 0);
     if !is_new && get_u64(&b, 0) != Some(MAGIC) {
         return Err(Error::BadConfig(format!(
             "{name} is no second tier, or one that is encrypted with another key: name another file, or remove it"
@@ -177,8 +178,30 @@ fn entry_of(b: &[u8], granules: u64) -> Option<(PageId, Entry)> {
     (page != 0 && end <= granules && one_segment).then_some((PageId(page), Entry { at, place }))
 }
 
+/// The file gets the length of the ring; from here on, durably, no index counts.
+///
+/// # Errors
+/// `DiskFull`: it takes no space that it did not have. `Io`.
+pub(super) fn reserve(storage: &dyn Storage, file: &dyn StorageFile, owner: &Owner) -> Result<()> {
+    let (had, wanted) = (file.len()?, offset_of_segment(owner.segments));
+    let free = storage.free_bytes()?;
+    if wanted > had && wanted - had > free {
+        let name = file.name();
+        let text = format!("{name}: {wanted} bytes, and {free} are free beside its {had}");
+        return Err(Error::DiskFull(text));
+    }
+    begin(file, owner)?;
+    let allocated = file.allocate(0, wanted);
+    let len = if allocated.is_ok() { wanted } else { had };
+    if file.len()? > len {
+        file.truncate(len)?;
+    }
+    debug_assert!(allocated.is_err() || file.len().is_ok_and(|len| len == wanted));
+    allocated
+}
+
 /// From here on, durably, no index counts.
-pub(super) fn begin(file: &dyn StorageFile, owner: &Owner) -> Result<()> {
+fn begin(file: &dyn StorageFile, owner: &Owner) -> Result<()> {
     let head = Head {
         uuid: owner.uuid,
         segments: owner.segments,

@@ -141,8 +141,7 @@ impl Tier {
             segments,
         };
         let saved = layout::load(&*file, name, &owner)?;
-        layout::begin(&*file, &owner)?;
-        file.allocate(0, layout::offset_of_segment(segments))?;
+        layout::reserve(&*config.storage, &*file, &owner)?;
         let index = Index::default();
         let mut ring = Ring::new(segments, saved.next);
         for &(page, entry) in &saved.entries {
