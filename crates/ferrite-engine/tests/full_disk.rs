@@ -286,6 +286,39 @@ fn snapshots_give_way_to_a_rollback_that_waits_for_room() {
     engine.close().unwrap();
 }
 
+/// The file of undo needs room, too, and its transaction fails only when nothing holds any.
+#[test]
+fn snapshots_give_way_to_the_undo_of_a_long_transaction() {
+    let disk = SimStorage::new(54);
+    let server = Arc::new(Ending::default());
+    let engine =
+        Engine::open(without_checkpoints(), Arc::new(disk.boot()), server.clone()).unwrap();
+    let t = create(&engine, "d/t");
+    let mut s = Session::new(&engine, 0, 1);
+    fill(&mut s, &t, 0..ROWS).unwrap();
+    s.commit(false).unwrap();
+    for name in ["a", "b"] {
+        let mut job = engine.begin_snapshot(name).unwrap();
+        job.fix();
+        job.finish(&ServerState::default()).unwrap();
+    }
+    // One for each change beyond what is to be spilled.
+    for nth in 1..10_000 {
+        disk.inject_in(Fault::Full, nth, "undo.spill");
+    }
+    let mut changes = 0..ROWS;
+    let refused = changes.find_map(|n| update(&mut s, &t, n, &TEXT, b"short").err());
+    assert!(matches!(refused, Some(Error::DiskFull(_))), "{refused:?}");
+    assert!(engine.kept_snapshots().is_empty(), "they hold room");
+    disk.clear_faults();
+    let rest = changes.next().unwrap();
+    assert_eq!(update(&mut s, &t, rest, &TEXT, b"short"), Ok(()));
+    s.rollback().unwrap();
+    drop(s);
+    check(&engine, &t);
+    engine.close().unwrap();
+}
+
 /// A database that has filled its disk, with free space in short pieces: rows can be
 /// deleted, all of them, and then there is room again.
 #[test]

@@ -247,6 +247,12 @@ impl Engine {
         self.told_of_space(self.store.shrink_if_half_free());
     }
 
+    /// The same, however little it is.
+    pub(crate) fn give_back_all_space(&self) {
+        self.store.reclaim(self.log.durable_lsn());
+        self.told_of_space(self.store.shrink());
+    }
+
     fn told_of_space(&self, given: Result<u64>) {
         if let Err(e) = given {
             let text = format!("cannot return free space to the file system: {e}");

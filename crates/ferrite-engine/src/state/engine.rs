@@ -223,6 +223,17 @@ impl Engine {
         Err(full)
     }
 
+    /// For a file beside the store: who holds space gives it up, and the file system gets what is free in the
+    /// store; false if there is nobody.
+    #[cold]
+    pub(crate) fn make_room_for_file(&self) -> bool {
+        let gave_way = self.drop_snapshots_for_room();
+        if gave_way {
+            self.give_back_all_space();
+        }
+        gave_way
+    }
+
     /// Ends the backup that runs, and drops the oldest snapshot; true if there was one of them.
     pub(crate) fn drop_snapshots_for_room(&self) -> bool {
         let why = "the server's disk is full, and what the backup keeps is needed";

@@ -363,12 +363,22 @@ impl Session {
     }
 
     /// Failing is no error at first: the list then stays in memory, and is tried again. But each
-    /// checkpoint writes what is in memory, and that must fit in the space kept for it.
+    /// checkpoint writes what is in memory, and that must fit in the space kept for it. Before it is one, what
+    /// snapshots and a backup hold gives way: one of them at each try.
     ///
     /// # Errors
     /// `DiskFull` when there is much of it already.
     #[cold]
     fn spill_undo(&mut self) -> Result<()> {
+        loop {
+            match self.try_to_spill_undo() {
+                Err(Error::DiskFull(_)) if self.engine.make_room_for_file() => {}
+                other => return other,
+            }
+        }
+    }
+
+    fn try_to_spill_undo(&mut self) -> Result<()> {
         self.txn.spill_due = false;
         let mut state = self.txn.slot.state.lock();
         match state.undo.spill(&self.engine.undo_area) {
