@@ -320,7 +320,9 @@ def _ask(tpc: Tpc, database: str, queries: list[str], loaded: float) -> Answers:
     answers = Answers([], [], loaded)
     for query in queries:
         begun = time.monotonic()
-        answers.rows.append(tpc.rows(query, database))
+        # Query 15 makes a view, asks and drops it, all in one text.
+        parts = [tpc.rows(part, database) for part in query.split(";") if part.strip()]
+        answers.rows.append(next((rows for rows in parts if rows), []))
         answers.seconds.append(time.monotonic() - begun)
     return answers
 

@@ -121,6 +121,9 @@ def scenario_what_cannot_be_one(env: Env) -> None:
         "--ferrite-second-tier=/no/such/directory/file,64M": "/no/such/directory",
         "--ferrite-second-tier=file,64M": "no directory",
         f"--ferrite-second-tier={letter}": "no size",
+        f"--ferrite-second-tier={env.datadir}/#ferrite/store.0001,64M": "the database's own files",
+        _tier(env, "900T"): "from 4194304 to",
+        _tier(env, "4T"): "disk full",
         _tier(env, "1M"): "from 4194304 to",
         _tier(env, "many"): "no size that can be read",
     }

@@ -140,7 +140,8 @@ unsafe fn open(config: *const fe_config, callbacks: *const fe_callbacks) -> Resu
     };
     let mut config = config_of(config)?;
     let dir = Path::new(&dir);
-    let beneath: Arc<dyn Storage> = Arc::new(RealStorage::new(&dir.join("#ferrite"))?);
+    let files = dir.join("#ferrite");
+    let beneath: Arc<dyn Storage> = Arc::new(RealStorage::new(&files)?);
     install_panic_hook(&server);
     tell_connections(callbacks.current_connection);
     let source = ServerKeys::of(&callbacks);
@@ -164,7 +165,7 @@ unsafe fn open(config: *const fe_config, callbacks: *const fe_callbacks) -> Resu
     };
     finish_rewind(&storage, dir, &server)?;
     let encryption = kept.as_ref().map(|kept| &kept.encryption);
-    config.second_tier = second_tier::config_of(&tier, config.direct_io, encryption)
+    config.second_tier = second_tier::config_of(&tier, &files, config.direct_io, encryption)
         .inspect_err(|e| server.log(LogLevel::Error, &format!("there is no second tier: {e}")))
         .unwrap_or(None);
     let engine = Engine::open(config, storage, server)?;

@@ -10,11 +10,13 @@ use ferrite_types::{Error, Result};
 use std::path::Path;
 
 /// What the option says, "FILE,SIZE"; the empty one is none. A database that is encrypted encrypts it, too.
+/// `database` is the directory of Ferrite's own files.
 ///
 /// # Errors
 /// `BadConfig`: it says something else, or there is no such directory.
 pub(crate) fn config_of(
     option: &str,
+    database: &Path,
     direct: bool,
     encryption: Option<&Encryption>,
 ) -> Result<Option<TierConfig>> {
@@ -38,6 +40,9 @@ pub(crate) fn config_of(
         false => Arc::new(RealStorage::existing(dir)?),
     };
     debug_assert!(!name.contains('/'), "{name} is no name");
+    if dir.canonicalize().ok() == database.canonicalize().ok() {
+        return Err(fault("the directory is that of the database's own files"));
+    }
     let storage = match encryption {
         Some(_) if is_plain(&name) => {
             return Err(fault(
@@ -84,8 +89,14 @@ mod tests {
 
     #[test]
     fn what_is_no_second_tier() {
-        let refused = |option| config_of(option, true, None).err().map(|e| e.to_string());
-        assert!(config_of("", true, None).unwrap().is_none());
+        let refused = |option| {
+            config_of(option, Path::new("/etc"), true, None)
+                .err()
+                .map(|e| e.to_string())
+        };
+        assert!(config_of("", Path::new("/etc"), true, None)
+            .unwrap()
+            .is_none());
         for wrong in [
             "/tmp/x",
             "/tmp/x,",
@@ -100,6 +111,6 @@ mod tests {
         }
         let dir = std::env::temp_dir();
         let option = format!("{}, 1 , 20M", dir.join("tier").display());
-        assert!(config_of(&option, true, None).is_ok());
+        assert!(config_of(&option, Path::new("/etc"), true, None).is_ok());
     }
 }

@@ -114,7 +114,8 @@ impl Sorter {
     /// One more entry.
     ///
     /// # Errors
-    /// `DiskFull`, an I/O error: entries are missing, the sorter is of no use any more.
+    /// `DiskFull`: it is not in, and can be added again. An I/O error: entries are missing, the sorter is of no use
+    /// any more.
     pub(crate) fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let most = usize::from(u16::MAX);
         assert!(key.len() <= most && value.len() <= most, "{}", key.len());
@@ -388,7 +389,7 @@ impl Sorted {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ferrite_io::sim::SimStorage;
+    use ferrite_io::sim::{Fault, SimStorage};
 
     fn key_of(n: u64) -> Vec<u8> {
         let scattered = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -419,6 +420,28 @@ mod tests {
             sorter.add(&key_of(n), &value).unwrap();
         }
         sorter
+    }
+
+    /// Who makes room adds the entry that was refused, and none is missing.
+    #[test]
+    fn an_entry_that_a_full_disk_has_refused_can_be_added_again() {
+        let disk = SimStorage::new(4);
+        let storage: Arc<dyn Storage> = Arc::new(disk.boot());
+        let mut sorter = Sorter::new(storage, 7, 5_000);
+        let mut refused = 0;
+        for n in 0..2_000 {
+            let value = vec![n as u8; (n % 70) as usize];
+            if n % 3 == 0 {
+                disk.inject(Fault::Full, 1);
+            }
+            while let Err(e) = sorter.add(&key_of(n), &value) {
+                assert!(matches!(e, Error::DiskFull(_)), "{e}");
+                refused += 1;
+            }
+            disk.clear_faults();
+        }
+        assert!(refused > 10, "{refused} were refused");
+        assert_eq!(all(sorter.sorted().unwrap()).unwrap(), expected(2_000));
     }
 
     #[test]

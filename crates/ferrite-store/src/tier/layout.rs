@@ -64,7 +64,10 @@ pub(super) fn offset_of_place(granule: u32) -> u64 {
 pub(super) fn open(config: &TierConfig) -> Result<Arc<dyn StorageFile>> {
     let open = |mode| config.storage.open(&config.name, mode, config.direct);
     match open(OpenMode::ReadWrite) {
-        Err(Error::NotFound) => open(OpenMode::CreateNew),
+        Err(Error::NotFound) => open(OpenMode::CreateNew).map_err(|e| match e {
+            Error::Exists => Error::BadConfig(format!("{} leads nowhere", config.name)),
+            other => other,
+        }),
         other => other,
     }
 }
