@@ -252,6 +252,10 @@ impl Engine {
             self.forget_slot(&slot);
             rolled_back += 1;
         }
+        debug_assert!(
+            now_bytes <= self.config.background_undo_bytes || self.losers.count() > 0,
+            "{now_bytes} bytes are rolled back before the start"
+        );
         Ok(rolled_back)
     }
 
