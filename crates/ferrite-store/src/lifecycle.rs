@@ -23,7 +23,7 @@ use crate::files::{Files, Geometry};
 use crate::map::{self, MapBase, Mark};
 use crate::runs::FreeRuns;
 use crate::scan::ScanResult;
-use crate::slots::{PassedOver, Slots, StateId};
+use crate::slots::{PassedOver, Slots};
 use crate::store::{Store, StoreConfig, LOADING, OPEN, WRITABLE};
 use crate::superblock::{self, Superblock};
 use crate::word::{Location, Word};
@@ -128,13 +128,13 @@ impl Store {
         files.grow(0, end)?;
         let slots = Slots {
             storage: storage.clone(),
-            state: StateId::NONE,
             sequence: 0,
             slot: 1,
             map_slot: 1,
             map_named: 0,
             redo_start: Lsn::ZERO,
             map_lsn: Lsn::ZERO,
+            map_crc: 0,
             map_sequence: 0,
             map_bytes: 0,
             checkpoint_bytes: [None; 2],
@@ -196,13 +196,13 @@ impl Store {
         )?;
         let slots = Slots {
             storage: storage.clone(),
-            state: StateId::of(found.sequence, &found.checkpoint),
             sequence: found.sequence,
             slot: found.slot,
             map_slot: found.checkpoint.map.slot,
             map_named: found.checkpoint.map.sequence,
             redo_start: found.checkpoint.redo_start,
             map_lsn: found.checkpoint.map.lsn,
+            map_crc: found.checkpoint.map.crc,
             map_sequence: found.checkpoint.map.sequence,
             map_bytes: found.checkpoint.map.bytes,
             checkpoint_bytes: [None; 2],
@@ -250,13 +250,13 @@ impl Store {
         let (files, end) = Files::open(&storage, superblock.geometry, false, OpenMode::ReadOnly)?;
         let slots = Slots {
             storage,
-            state: StateId::NONE,
             sequence: 0,
             slot: 0,
             map_slot: 0,
             map_named: 0,
             redo_start: Lsn::ZERO,
             map_lsn: Lsn::ZERO,
+            map_crc: 0,
             map_sequence: 0,
             map_bytes: 0,
             checkpoint_bytes: [None; 2],
@@ -469,12 +469,12 @@ impl Store {
         checkpoint::write(&*slots.storage, slot, &bytes, before)?;
         slots.checkpoint_bytes[usize::from(slot)] = Some(bytes.len() as u64);
         slots.slot = slot;
-        slots.state = StateId::of(sequence, c);
         slots.sequence = sequence;
         slots.map_slot = c.map.slot;
         slots.map_named = c.map.sequence;
         slots.redo_start = c.redo_start;
         slots.map_lsn = c.map.lsn;
+        slots.map_crc = c.map.crc;
         slots.keep_space();
         Ok(())
     }

@@ -17,7 +17,7 @@ impl Store {
     /// without.
     pub fn use_second_tier(&self, config: &TierConfig) -> Result<()> {
         assert!(self.tier.get().is_none(), "a second tier is there");
-        let state = self.slots.lock().state;
+        let state = self.slots.lock().state();
         let database = (self.superblock.uuid, self.superblock.tag());
         let tier = Tier::open(config, database, state)?;
         let is_first = self.tier.set(Box::new(tier)).is_ok();
@@ -59,7 +59,7 @@ impl Store {
     /// # Errors
     /// `DiskFull`, `Io`: the next start begins with an empty one.
     pub fn close_second_tier(&self) -> Result<()> {
-        let state = self.slots.lock().state;
+        let state = self.slots.lock().state();
         match self.tier.get() {
             Some(tier) => tier.close(state),
             None => Ok(()),

@@ -19,30 +19,10 @@ pub(crate) struct StateId {
     pub(crate) map_crc: u32,
 }
 
-impl StateId {
-    pub(crate) fn of(sequence: u64, c: &Checkpoint) -> StateId {
-        StateId {
-            sequence,
-            redo_start: c.redo_start,
-            map_lsn: c.map.lsn,
-            map_crc: c.map.crc,
-        }
-    }
-
-    /// No checkpoint was written yet.
-    pub(crate) const NONE: StateId = StateId {
-        sequence: 0,
-        redo_start: Lsn::ZERO,
-        map_lsn: Lsn::ZERO,
-        map_crc: 0,
-    };
-}
-
 /// Which slots of map and checkpoint count now.
 pub(crate) struct Slots {
     pub(crate) storage: Arc<dyn Storage>,
     /// Of the newest checkpoint.
-    pub(crate) state: StateId,
     pub(crate) sequence: u64,
     pub(crate) slot: u8,
     /// Of the map that the newest checkpoint names, and that dump's number.
@@ -51,6 +31,7 @@ pub(crate) struct Slots {
     /// Where the log is needed from for it, and for its map.
     pub(crate) redo_start: Lsn,
     pub(crate) map_lsn: Lsn,
+    pub(crate) map_crc: u32,
     /// Of the newest map dump.
     pub(crate) map_sequence: u64,
     /// Bytes of the newest map dump, and of the checkpoint in each slot where that is known.
@@ -59,6 +40,16 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
+    /// That of the newest checkpoint.
+    pub(crate) fn state(&self) -> StateId {
+        StateId {
+            sequence: self.sequence,
+            redo_start: self.redo_start,
+            map_lsn: self.map_lsn,
+            map_crc: self.map_crc,
+        }
+    }
+
     /// Space for the checkpoints to come.
     pub(crate) fn keep_space(&self) {
         let most = self.checkpoint_bytes.iter().flatten().max();

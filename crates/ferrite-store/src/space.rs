@@ -219,6 +219,14 @@ impl Store {
     /// # Errors
     /// `Io`; what was given back until then is.
     pub fn shrink(&self) -> Result<u64> {
+        self.shrink_by(u64::MAX)
+    }
+
+    /// As [`shrink`](Self::shrink); of what is free amid the files about so many bytes at most.
+    ///
+    /// # Errors
+    /// As `shrink`.
+    pub fn shrink_by(&self, most_bytes: u64) -> Result<u64> {
         if self.phase.load(Ordering::Acquire) == LOADING {
             return Ok(0);
         }
@@ -226,7 +234,7 @@ impl Store {
         let mut given = 0;
         let result = self
             .cut_tail(&mut given)
-            .and_then(|()| self.punch_runs(&mut given));
+            .and_then(|()| self.punch_runs(most_bytes, &mut given));
         self.counters.bytes_given_back.add(given);
         result.map(|()| given)
     }
@@ -258,11 +266,11 @@ impl Store {
         }
     }
 
-    fn punch_runs(&self, given: &mut u64) -> Result<()> {
+    fn punch_runs(&self, most_bytes: u64, given: &mut u64) -> Result<()> {
         let found = self.runs.lock().take_long_runs(PUNCH_GRANULES);
-        let mut result = Ok(());
+        let (mut result, before) = (Ok(()), *given);
         for (granule, granules) in found {
-            if result.is_ok() {
+            if result.is_ok() && *given - before < most_bytes {
                 result = self.files.punch(granule, granules);
                 kill_point!("store.punched");
                 if result.is_ok() {

@@ -247,10 +247,11 @@ impl Engine {
         self.told_of_space(self.store.shrink_if_half_free());
     }
 
-    /// The same, however little it is.
-    pub(crate) fn give_back_all_space(&self) {
+    /// The same, however little it is, up to half: pages need places, too.
+    pub(crate) fn give_back_some_space(&self) {
         self.store.reclaim(self.log.durable_lsn());
-        self.told_of_space(self.store.shrink());
+        let most_bytes = self.store.free_bytes() / 2;
+        self.told_of_space(self.store.shrink_by(most_bytes));
     }
 
     fn told_of_space(&self, given: Result<u64>) {

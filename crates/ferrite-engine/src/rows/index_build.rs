@@ -86,12 +86,8 @@ impl IndexBuild {
             let part = self.parts.get_mut(entry.index_no);
             let sorter = part.and_then(|part| part.sorter.as_mut());
             let sorter = sorter.ok_or_else(|| Error::Bug("a row for no index".into()))?;
-            loop {
-                match sorter.add(&self.key, &self.value) {
-                    Err(Error::DiskFull(_)) if self.engine.make_room_for_file() => {}
-                    other => break other?,
-                }
-            }
+            let (key, value) = (&self.key, &self.value);
+            self.engine.with_room(|| sorter.add(key, value))?;
         }
         Ok(())
     }

@@ -188,7 +188,7 @@ impl Sorter {
     /// All entries in the order of their keys.
     ///
     /// # Errors
-    /// As [`Sorter::add`].
+    /// `DiskFull`, an I/O error: nothing comes of it.
     pub(crate) fn sorted(mut self) -> Result<Sorted> {
         self.sort();
         let mut sources = Vec::with_capacity(self.spilled.len() + 1);

@@ -223,15 +223,33 @@ impl Engine {
         Err(full)
     }
 
-    /// For a file beside the store: who holds space gives it up, and the file system gets what is free in the
-    /// store; false if there is nobody.
-    #[cold]
-    pub(crate) fn make_room_for_file(&self) -> bool {
-        let gave_way = self.drop_snapshots_for_room();
-        if gave_way {
-            self.give_back_all_space();
+    /// Tries what needs space in a file beside the store; on a full disk the backup and the oldest snapshot give
+    /// way, and it is tried again, as long as the file system has more space for it each time. One thread at a
+    /// time: who has waited tries before anything else gives way.
+    ///
+    /// # Errors
+    /// What the last try says.
+    pub(crate) fn with_room<T>(&self, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+        let refused = |result: &Result<T>| matches!(result, Err(Error::DiskFull(_)));
+        let first = attempt();
+        if !refused(&first) {
+            return first;
         }
-        gave_way
+        let _alone = self.making_room.lock();
+        let mut last = attempt();
+        while refused(&last) {
+            let free = || self.storage.free_bytes().unwrap_or(0);
+            let before = free();
+            if !self.drop_snapshots_for_room() {
+                break;
+            }
+            self.give_back_some_space();
+            last = attempt();
+            if refused(&last) && free() <= before {
+                break;
+            }
+        }
+        last
     }
 
     /// Ends the backup that runs, and drops the oldest snapshot; true if there was one of them.

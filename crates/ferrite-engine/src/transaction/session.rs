@@ -363,19 +363,15 @@ impl Session {
     }
 
     /// Failing is no error at first: the list then stays in memory, and is tried again. But each
-    /// checkpoint writes what is in memory, and that must fit in the space kept for it. Before it is one, what
-    /// snapshots and a backup hold gives way: one of them at each try.
+    /// checkpoint writes what is in memory, and that must fit in the space kept for it. Before it is one,
+    /// what snapshots and a backup hold gives way.
     ///
     /// # Errors
     /// `DiskFull` when there is much of it already.
     #[cold]
     fn spill_undo(&mut self) -> Result<()> {
-        loop {
-            match self.try_to_spill_undo() {
-                Err(Error::DiskFull(_)) if self.engine.make_room_for_file() => {}
-                other => return other,
-            }
-        }
+        let engine = self.engine.clone();
+        engine.with_room(|| self.try_to_spill_undo())
     }
 
     fn try_to_spill_undo(&mut self) -> Result<()> {
