@@ -185,8 +185,8 @@ int ha_ferrite::update(const uchar *old_data, const uchar *new_data) {
     m_have_payload = true;
   }
   /* INSERT into a sequence writes the values that it has, too, and takes the error for one. */
-  if (!find_changes(old_data, new_data))
-    return table->s->table_type == TABLE_TYPE_SEQUENCE ? 0 : HA_ERR_RECORD_IS_THE_SAME;
+  const int same = m_sequence ? 0 : HA_ERR_RECORD_IS_THE_SAME;
+  if (!find_changes(old_data, new_data)) return same;
   fe_slice old_pk = m_row_pk.slice();
   fe_slice new_pk = old_pk;
   bool pk_changed = false;
@@ -209,7 +209,7 @@ int ha_ferrite::update(const uchar *old_data, const uchar *new_data) {
   rc = fe_row_update(m_session, m_share->table, old_pk, new_pk, m_payload.slice(), m_removed.data(),
                      removed, m_added.data(), added, &m_dup);
   if (rc == FE_DUPLICATE) return duplicate(m_dup);
-  if (rc == FE_SAME) return HA_ERR_RECORD_IS_THE_SAME;
+  if (rc == FE_SAME) return same;
   if (rc != FE_OK) return error(rc);
   if (int err = check_updated(old_data, new_data, pk_changed, before)) return err;
   if (table->found_next_number_field &&

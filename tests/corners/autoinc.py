@@ -226,3 +226,17 @@ def scenario_no_value_for_a_row_that_fails(env: Env) -> None:
     other.run("INSERT INTO t (n) VALUES (1000)")
     running.answer()
     equal(other.value("SELECT id FROM t WHERE n = 1000"), SLOW_ROWS + 1, "the value after the slow statement's")
+
+
+def scenario_a_sequence_that_is_set_to_what_it_is(env: Env) -> None:
+    """INSERT into a sequence of the very values that it has is no error."""
+    session = env.session()
+    answers = []
+    for engine in ("InnoDB", "FERRITE"):
+        session.run("DROP SEQUENCE IF EXISTS s")
+        session.run(
+            f"CREATE SEQUENCE s START WITH 10 INCREMENT BY -3 MINVALUE -50 MAXVALUE 100 CYCLE CACHE 5 ENGINE={engine}"
+        )
+        seen = [session.answer("INSERT INTO s VALUES (1, 1, 90, 1, 1, 10, 0, 0)") for _ in range(3)]
+        answers.append((seen, session.run("SELECT * FROM s"), session.run("SELECT NEXTVAL(s)")))
+    equal(answers[1], answers[0], "answers")

@@ -4,7 +4,7 @@ use crate::abi::*;
 use crate::boundary::{code, fail, text, xid_of};
 use crate::callbacks::{tell_connections, Server};
 use crate::keys::{self, Kept, ServerKeys, Wish};
-use crate::second_tier;
+use crate::second_tier::{self, DIRECTORY};
 use ferrite_engine::snapshots::server_files::RealDirectory;
 use ferrite_engine::snapshots::{
     beside::{self, Beside},
@@ -104,7 +104,7 @@ fn lay_out(
     keys: &ServerKeys,
     wish: &Wish,
 ) -> Result<Beside> {
-    let of = RealStorage::existing(&Path::new(&snapshot.of).join("#ferrite"))?;
+    let of = RealStorage::existing(&Path::new(&snapshot.of).join(DIRECTORY))?;
     let (mut of, mut own): (Arc<dyn Storage>, _) = (Arc::new(of), own.clone());
     match Encryption::of(&*of, keys)? {
         Some(encryption) => {
@@ -140,8 +140,7 @@ unsafe fn open(config: *const fe_config, callbacks: *const fe_callbacks) -> Resu
     };
     let mut config = config_of(config)?;
     let dir = Path::new(&dir);
-    let files = dir.join("#ferrite");
-    let beneath: Arc<dyn Storage> = Arc::new(RealStorage::new(&files)?);
+    let beneath: Arc<dyn Storage> = Arc::new(RealStorage::new(&dir.join(DIRECTORY))?);
     install_panic_hook(&server);
     tell_connections(callbacks.current_connection);
     let source = ServerKeys::of(&callbacks);
@@ -152,6 +151,10 @@ unsafe fn open(config: *const fe_config, callbacks: *const fe_callbacks) -> Resu
         _keeps: keeps,
     };
     if let Some(opened) = opened {
+        if !tier.is_empty() {
+            let text = "ferrite_second_tier has no effect: the tables of a snapshot have none";
+            server.log(LogLevel::Warning, text);
+        }
         let beside = lay_out(&opened, &beneath, dir, &source, &wish)?;
         let engine = Engine::open(config, beside.storage, server)?;
         return Ok(opened_as(engine, None, Some(beside.guard)));
@@ -165,7 +168,7 @@ unsafe fn open(config: *const fe_config, callbacks: *const fe_callbacks) -> Resu
     };
     finish_rewind(&storage, dir, &server)?;
     let encryption = kept.as_ref().map(|kept| &kept.encryption);
-    config.second_tier = second_tier::config_of(&tier, &files, config.direct_io, encryption)
+    config.second_tier = second_tier::config_of(&tier, config.direct_io, encryption)
         .inspect_err(|e| server.log(LogLevel::Error, &format!("there is no second tier: {e}")))
         .unwrap_or(None);
     let engine = Engine::open(config, storage, server)?;

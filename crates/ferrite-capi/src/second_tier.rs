@@ -9,14 +9,15 @@ use ferrite_sync::Arc;
 use ferrite_types::{Error, Result};
 use std::path::Path;
 
+/// Of a database's own files, below a server's data directory.
+pub(crate) const DIRECTORY: &str = "#ferrite";
+
 /// What the option says, "FILE,SIZE"; the empty one is none. A database that is encrypted encrypts it, too.
-/// `database` is the directory of Ferrite's own files.
 ///
 /// # Errors
 /// `BadConfig`: it says something else, or there is no such directory.
 pub(crate) fn config_of(
     option: &str,
-    database: &Path,
     direct: bool,
     encryption: Option<&Encryption>,
 ) -> Result<Option<TierConfig>> {
@@ -35,13 +36,13 @@ pub(crate) fn config_of(
     let name = path.file_name().and_then(|name| name.to_str());
     let name = name.ok_or_else(|| fault("no file name"))?.to_string();
     let dir = path.parent().unwrap_or(Path::new(""));
-    let beneath: Arc<dyn Storage> = match dir.as_os_str().is_empty() {
-        true => return Err(fault("no directory")),
-        false => Arc::new(RealStorage::existing(dir)?),
-    };
+    if dir.as_os_str().is_empty() {
+        return Err(fault("no directory"));
+    }
+    let beneath: Arc<dyn Storage> = Arc::new(RealStorage::existing(dir)?);
     debug_assert!(!name.contains('/'), "{name} is no name");
-    if dir.canonicalize().ok() == database.canonicalize().ok() {
-        return Err(fault("the directory is that of the database's own files"));
+    if dir.canonicalize().is_ok_and(|dir| dir.ends_with(DIRECTORY)) {
+        return Err(fault("the directory is that of a database's own files"));
     }
     let storage = match encryption {
         Some(_) if is_plain(&name) => {
@@ -89,28 +90,28 @@ mod tests {
 
     #[test]
     fn what_is_no_second_tier() {
-        let refused = |option| {
-            config_of(option, Path::new("/etc"), true, None)
-                .err()
-                .map(|e| e.to_string())
-        };
-        assert!(config_of("", Path::new("/etc"), true, None)
-            .unwrap()
-            .is_none());
-        for wrong in [
-            "/tmp/x",
-            "/tmp/x,",
-            "x,1G",
-            "/tmp/..,1G",
-            "/no/such/dir/x,1G",
+        assert!(config_of("", true, None).unwrap().is_none());
+        let dir = std::env::temp_dir().join(format!("ferrite-tier-{}", std::process::id()));
+        let own = dir.join(DIRECTORY);
+        std::fs::create_dir_all(&own).unwrap();
+        let (dir_text, own_text) = (dir.display(), own.display());
+        for (wrong, why) in [
+            (format!("{dir_text}/x"), "no size;"),
+            (format!("{dir_text}/x,"), "no size that can be read"),
+            ("x,1G".into(), "no directory"),
+            (format!("{dir_text}/..,1G"), "no file name"),
+            (format!("{own_text}/x,1G"), "a database's own files"),
+            (format!("{dir_text}/none/x,1G"), "/none"),
         ] {
-            let text = refused(wrong).expect(wrong);
+            let refused = config_of(&wrong, true, None).err().map(|e| e.to_string());
             assert!(
-                text.contains(wrong.split(',').next().unwrap()) || text.contains("/no/such/dir")
+                refused.as_ref().is_some_and(|e| e.contains(why)),
+                "{wrong}: {refused:?}"
             );
         }
-        let dir = std::env::temp_dir();
-        let option = format!("{}, 1 , 20M", dir.join("tier").display());
-        assert!(config_of(&option, Path::new("/etc"), true, None).is_ok());
+        let found = config_of(&format!("{dir_text}/a, b , 20M"), true, None);
+        let found = found.unwrap().expect("a second tier");
+        assert_eq!((&*found.name, found.bytes), ("a, b", 20 << 20));
+        std::fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -297,12 +297,12 @@ fn snapshots_give_way_to_the_undo_of_a_long_transaction() {
     let mut s = Session::new(&engine, 0, 1);
     fill(&mut s, &t, 0..ROWS).unwrap();
     s.commit(false).unwrap();
-    let (mut old, mut text) = ([0; 900], TEXT);
+    let mut text = TEXT;
     for name in ["a", "b"] {
         let mut job = engine.begin_snapshot(name).unwrap();
         job.fix();
         job.finish(&ServerState::default()).unwrap();
-        (old, text) = (text, [name.as_bytes()[0]; 900]);
+        let old = std::mem::replace(&mut text, [name.as_bytes()[0]; 900]);
         for n in 0..ROWS {
             update(&mut s, &t, n, &old, &text).unwrap();
             if n % 100 == 99 {

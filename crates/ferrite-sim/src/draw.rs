@@ -4,6 +4,7 @@
 use crate::corner::Corner;
 use crate::draw_corner::{about, cold, movers};
 use crate::draw_shape::{pick, shape};
+use crate::environment::TIER;
 use crate::plan::{Extra, FaultMode, Plan};
 use crate::rows::Shape;
 use ferrite_engine::Config;
@@ -35,7 +36,7 @@ impl Extra {
             resizes: Rng::new(seed ^ 0x71a1_0019).chance(1, 2),
             ahead: Rng::new(seed ^ 0x71a1_001a).chance(1, 2),
             encrypted: Rng::new(seed ^ 0x71a1_001b).chance(1, 4),
-            second_tier: Rng::new(seed ^ 0x71a1_2e4d).chance(1, 5),
+            second_tier: Rng::new(seed ^ TIER).chance(1, 5),
             cold: false,
             row_cache: false,
             backup: false,

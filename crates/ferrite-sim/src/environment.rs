@@ -107,6 +107,9 @@ struct Disturbance {
 /// is out of time does not run at once.
 const WAIT_SLACK_US: u64 = 500_000;
 
+/// Of the streams that have to do with the second tier.
+pub(crate) const TIER: u64 = 0x71a1_2e4d;
+
 /// What the second tier's device may do.
 const TIER_FAULTS: [Fault; 7] = [
     Fault::FlipBit,
@@ -152,7 +155,7 @@ impl Environment {
     pub fn new(plan: Plan) -> Environment {
         Environment {
             disk: SimStorage::new(plan.seed),
-            tier: SimStorage::new(plan.seed ^ 0x71a1_2e4d),
+            tier: SimStorage::new(plan.seed ^ TIER),
             plan,
             model: Mutex::new(Model::default()),
             tally: Mutex::new(Tally::default()),
@@ -178,15 +181,18 @@ impl Environment {
         }
     }
 
-    /// The second tier of a life, whose device had no power either, and in every second life has a fault: it is not
-    /// told among those that were injected, since nobody may notice.
+    /// The second tier of a life, which some lives do without. Its device had no power either, and in every second
+    /// life has a fault: it is not told among those that were injected, since nobody may notice.
     pub fn second_tier(&self, life: u64) -> Option<TierConfig> {
         if !self.plan.extra.second_tier {
             return None;
         }
-        let rng = &mut Rng::new(self.plan.seed ^ life << 40 ^ 0x71a1_2e4d);
+        let rng = &mut Rng::new(self.plan.seed ^ life << 40 ^ TIER);
         self.tier.clear_faults();
         self.tier.crash(rng);
+        if rng.chance(1, 5) {
+            return None;
+        }
         if rng.chance(1, 2) {
             self.tier
                 .inject(pick(rng, &TIER_FAULTS), rng.between(1, 60));

@@ -44,7 +44,7 @@
 //! # Lock order
 //! extent shard > extent pool. The space lock, the retired queue, the file table and the
 //! checkpoint state are leaves, except that growing takes space lock after the growth lock.
-//! No lock is held over data reads and writes.
+//! The second tier's ring goes before a shard of its index. No lock is held over data reads and writes.
 #![forbid(unsafe_code)]
 
 mod backup;

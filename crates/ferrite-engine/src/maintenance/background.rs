@@ -64,11 +64,6 @@ pub(crate) fn start(engine: &Arc<Engine>) -> Vec<JoinHandle<()>> {
         let read = move || pool.run_read_ahead();
         threads.push(thread::spawn("ferrite-ahead", read));
     }
-    if engine.store.has_second_tier() {
-        let store = engine.store.clone();
-        let write = move || store.run_second_tier();
-        threads.push(thread::spawn("ferrite-tier", write));
-    }
     let e = engine.clone();
     threads.push(thread::spawn("ferrite-chkpt", move || e.run_checkpoints()));
     let e = engine.clone();
@@ -84,6 +79,14 @@ pub(crate) fn start(engine: &Arc<Engine>) -> Vec<JoinHandle<()>> {
     let e = engine.clone();
     threads.push(thread::spawn("ferrite-hist", move || e.run_history()));
     threads
+}
+
+/// The thread that outlives the others: what they write is kept.
+pub(crate) fn start_second_tier(engine: &Engine) -> Option<JoinHandle<()>> {
+    let store = engine.store.clone();
+    let write = move || store.run_second_tier();
+    let wanted = engine.store.has_second_tier();
+    wanted.then(|| thread::spawn("ferrite-tier", write))
 }
 
 /// The checkpointer's last walk over all frames: where the log ended then, how many pages had been

@@ -165,6 +165,7 @@ impl Engine {
             decided_commits: AtomicU64::new(0),
             deciding: RwLock::new(()),
             threads: Mutex::new(Vec::new()),
+            tier_thread: Mutex::new(None),
             config,
             lock: Mutex::new(Some(lock)),
         })
@@ -182,6 +183,7 @@ impl Engine {
             return;
         }
         *self.threads.lock() = crate::maintenance::background::start(self);
+        *self.tier_thread.lock() = crate::maintenance::background::start_second_tier(self);
         self.watch_log();
     }
 

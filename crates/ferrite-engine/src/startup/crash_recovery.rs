@@ -222,7 +222,7 @@ impl Engine {
 
     /// Prepared transactions wait for their decision. Of the others the small ones are rolled back now, up to
     /// `Config::background_undo_bytes` in all, and what is left by the thread for it: however many a crash cut
-    /// off, nobody waits long for the start. Returns how many were rolled back.
+    /// off, nobody waits long for them. (For the versions of prepared ones everybody waits.) Returns how many were rolled back.
     fn end_unfinished(&self, unfinished: Vec<Arc<TxnSlot>>) -> Result<u64> {
         let (mut cut_off, mut rolled_back) = (Vec::new(), 0);
         for slot in unfinished {

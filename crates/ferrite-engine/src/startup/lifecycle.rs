@@ -127,6 +127,7 @@ impl Engine {
         let again = self.pool.flush_all_below(Lsn::MAX);
         // What could not be merged or written is redone.
         let checkpoint = self.checkpoint();
+        self.end_second_tier();
         let result = flushed.and(again).and(checkpoint);
         self.save_warm(true);
         if result.is_ok() {
@@ -143,9 +144,18 @@ impl Engine {
         result
     }
 
+    /// The thread of the second tier ends, after those that write pages.
+    fn end_second_tier(&self) {
+        debug_assert!(self.threads.lock().is_empty(), "threads go on");
+        self.store.end_second_tier();
+        if let Some(handle) = self.tier_thread.lock().take() {
+            let _ = handle.join();
+        }
+    }
+
     /// What cannot be saved is not there after the next start, and is told.
     fn close_second_tier(&self) {
-        debug_assert!(self.threads.lock().is_empty(), "threads go on");
+        debug_assert!(self.tier_thread.lock().is_none(), "its thread goes on");
         if let Err(e) = self.store.close_second_tier() {
             let text = format!("the second tier begins empty at the next start: {e}");
             self.callbacks.log(LogLevel::Warning, &text);
@@ -158,6 +168,7 @@ impl Engine {
         self.stop.store(true, Ordering::SeqCst);
         self.end_work("the database was abandoned");
         self.join_threads();
+        self.end_second_tier();
         self.log.stop_threads();
         drop(self.lock.lock().take());
     }
@@ -167,7 +178,6 @@ impl Engine {
         self.end_backup(None, why);
         self.backup.join();
         self.versions.wind_up();
-        self.store.end_second_tier();
         self.housekeeping.set();
         self.pool.wake_merging();
         self.purge.wake();

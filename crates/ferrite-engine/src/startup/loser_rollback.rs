@@ -1,7 +1,7 @@
-//! Transactions that a crash cut off and that are rolled back while the database is open: the large ones.
+//! Transactions that a crash cut off and that are rolled back while the database is open: those beyond the smallest,
+//! of which as many are rolled back before anybody comes as have `Config::background_undo_bytes` of undo in all.
 //!
-//! The small ones, up to `Config::background_undo_bytes` of undo in all, are rolled back before anybody comes.
-//! Of a large one the rows stay locked by its id, as they were; writers wait for it as for any other holder.
+//! Of one that is left the rows stay locked by its id, as they were; writers wait for it as for any other holder.
 //! Versions of its rows died with the process; a reader who needs an earlier state finds it in the
 //! undo list, which is read for that first (`known_undo`), or waits until the row is rolled back if
 //! that is too large. A stop in the middle is harmless: each step is logged, and the next
@@ -24,6 +24,8 @@ use ferrite_types::{Error, Result, UndoPosition};
 
 /// Between two looks of a waiting reader, in ms.
 const LOOK_MS: u64 = 2;
+/// Transactions of less undo are rolled back without a word: there may be many.
+const TOLD_BYTES: u64 = 1 << 20;
 /// Undo that is kept in memory for readers: at most one part in so many of the buffer pool's size ...
 const KNOWN_PART: u64 = 4;
 /// ... and so many bytes, since nobody is served while it is read.
@@ -63,7 +65,7 @@ impl Engine {
             debug_assert!(bytes > 0, "nothing of {txn} is to be undone");
             // With the places of its entries, which take half as much again.
             if bytes + bytes / 2 > left || self.stop.load(Ordering::SeqCst) {
-                continue;
+                return;
             }
             let (known, fault) = KnownUndo::read(list, &self.undo_area);
             // What cannot be read now is not known: the rollback will say so.
@@ -87,11 +89,13 @@ impl Engine {
                 Ok(()) => {
                     self.forget_slot(&slot);
                     self.losers.done(txn);
-                    let text = format!(
-                        "transaction {txn} from before the restart was rolled back: {bytes} \
-                         bytes of undo in {ms} ms"
-                    );
-                    self.callbacks.log(LogLevel::Note, &text);
+                    if bytes.0 >= TOLD_BYTES {
+                        let text = format!(
+                            "transaction {txn} from before the restart was rolled back: {bytes} \
+                             bytes of undo in {ms} ms"
+                        );
+                        self.callbacks.log(LogLevel::Note, &text);
+                    }
                 }
                 Err(Error::Interrupted) => return,
                 Err(e) => {

@@ -104,6 +104,7 @@ pub struct Engine {
     /// Shared by such commits while they go on: not prepared any more, perhaps, and not yet seen by everybody.
     pub(crate) deciding: RwLock<()>,
     pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
+    pub(crate) tier_thread: Mutex<Option<JoinHandle<()>>>,
     pub(crate) lock: Mutex<Option<LockGuard>>,
 }
 

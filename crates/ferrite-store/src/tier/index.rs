@@ -1,7 +1,7 @@
 //! Which pages are in the second tier, and where.
 //!
-//! Invariant: `pages` is the number of entries in all shards, once no call is under way.
-//! Locking: one mutex a shard; leaves.
+//! Invariant: `pages` is the number of entries in all shards.
+//! Locking: one mutex a shard, also over the change of `pages`; leaves.
 
 use ferrite_types::PageId;
 use std::collections::HashMap;
@@ -48,8 +48,8 @@ impl Index {
 
     pub(super) fn put(&self, page: PageId, entry: Entry) {
         debug_assert!(page != PageId::NONE, "no page");
-        let before = self.shard(page).lock().insert(page.0, entry);
-        if before.is_none() {
+        let mut shard = self.shard(page).lock();
+        if shard.insert(page.0, entry).is_none() {
             self.pages.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -71,7 +71,8 @@ impl Index {
 
     pub(super) fn clear(&self) {
         for shard in &self.shards {
-            let gone = std::mem::take(&mut *shard.lock());
+            let mut shard = shard.lock();
+            let gone = std::mem::take(&mut *shard);
             self.pages.fetch_sub(gone.len() as u64, Ordering::Relaxed);
         }
     }

@@ -7,7 +7,8 @@
 //! of the index: 0 page, 4 first granule in the ring, 8 location in the store.
 //!
 //! Invariants: the index counts only from its end to the next start, which says so, durably, before anything is
-//! overwritten. Nothing is written to a file that is not empty and has another magic.
+//! overwritten. Nothing is written to a file that is not empty and has another magic, but for a block
+//! of zeros.
 //! Locking: none.
 
 use ferrite_types::{Error, Lsn, PageId, Result};
@@ -194,13 +195,16 @@ pub(super) fn reserve(storage: &dyn Storage, file: &dyn StorageFile, owner: &Own
         return Err(Error::DiskFull(text));
     }
     begin(file, owner)?;
-    let allocated = file.allocate(0, wanted);
-    let len = if allocated.is_ok() { wanted } else { had };
-    if file.len()? > len {
-        file.truncate(len)?;
+    if let Err(e) = file.allocate(0, wanted) {
+        // Nothing counts in it any more.
+        let _ = file.truncate(0);
+        return Err(e);
     }
-    debug_assert!(allocated.is_err() || file.len().is_ok_and(|len| len == wanted));
-    allocated
+    if file.len()? > wanted {
+        file.truncate(wanted)?;
+    }
+    debug_assert!(file.len().is_ok_and(|len| len == wanted));
+    Ok(())
 }
 
 /// From here on, durably, no index counts.

@@ -11,8 +11,8 @@
 //! 2. An entry names the location that its blob is at in the store. Each blob that is written replaces its page's
 //!    entry, or removes it, before anybody knows the new location: an entry of the same location is of the same
 //!    blob, though the place in the store be used again.
-//! 3. Nobody waits for the device but those who read from it: what comes while too many segments wait to be
-//!    written is not kept.
+//! 3. Nobody waits for the device but those who read from it, a start and a shutdown: what comes while too many
+//!    segments wait to be written is not kept.
 //! 4. The entries of a segment are gone before its place is given out again. Who has read from a place looks at
 //!    the entry again afterwards.
 //!
@@ -203,8 +203,11 @@ impl Tier {
         (page, at): (PageId, Location),
         buf: &'b mut [u8],
     ) -> Option<(Entry, &'b [u8])> {
+        if !self.is_on() {
+            return None;
+        }
         let found = self.index.get(page).filter(|entry| entry.at == at);
-        let Some(entry) = found.filter(|_| self.is_on()) else {
+        let Some(entry) = found else {
             self.counters.misses.inc();
             return None;
         };
@@ -242,9 +245,12 @@ impl Tier {
             return;
         };
         self.index.put(page, Entry { at, place });
-        let is_full = ring.full().is_some();
+        let is_due = ring.has_full();
         drop(ring);
-        if is_full {
+        if !self.is_on() {
+            self.index.forget(page);
+        }
+        if is_due && !self.work.is_set() {
             self.work.set();
         }
     }
@@ -301,12 +307,12 @@ impl Tier {
         let Some(full) = self.ring.lock().full() else {
             return false;
         };
-        let written = self.write(&full);
-        self.ring.lock().written(full);
-        match written {
+        match self.write(&full) {
             Ok(bytes) => self.counters.bytes_written.add(bytes as u64),
+            // Before its bytes are looked for on the device.
             Err(e) => self.fail(&e),
         }
+        self.ring.lock().written(full);
         true
     }
 

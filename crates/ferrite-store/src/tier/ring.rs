@@ -119,6 +119,11 @@ impl Ring {
         self.full.front().cloned()
     }
 
+    /// Is there one?
+    pub(super) fn has_full(&self) -> bool {
+        !self.full.is_empty()
+    }
+
     /// It is, or never will be.
     pub(super) fn written(&mut self, full: Full) {
         let was = self.full.pop_front().expect("a full segment");
