@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
 import subprocess
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,7 +60,8 @@ def run(server: Server, suite: Suite, root: Path, what: list[str], logs: Path) -
     try:
         server.start()
         _prepare(server)
-        _process(server, suite, root, what, logs)
+        with _left_as_it_was(root):
+            _process(server, suite, root, what, logs)
         server.check()
     except ServerFailed as e:
         raise Failed(str(e)) from None
@@ -78,6 +82,20 @@ def read(path: Path, seconds: float) -> Outcomes:
             tests[test] = outcome
             reasons[test] = entry["why"]
     return Outcomes(tests, reasons, seconds)
+
+
+@contextlib.contextmanager
+def _left_as_it_was(root: Path) -> Iterator[None]:
+    """What a suite leaves beside its tests goes: of a name of Django's tests it would be taken for them by the next run."""
+    before = {entry.name for entry in root.iterdir()}
+    try:
+        yield
+    finally:
+        for entry in [entry for entry in root.iterdir() if entry.name not in before]:
+            if entry.is_dir():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
 
 
 def _prepare(server: Server) -> None:
