@@ -18,8 +18,8 @@ VARIANTS = {"ferrite": (("", ()), ("second tier", (f"--ferrite-second-tier={TIER
 
 
 def _setups(size: Size) -> list[Setup]:
-    rows, pool = size.pick((5_000, 32), (400_000, 32), (4_000_000, 128))
-    seconds = size.pick(2, 8, 25)
+    rows, pool = size.pick((5_000, 32), (300_000, 24), (4_000_000, 128))
+    seconds = size.pick(2, 5, 25)
     cases = (
         simple_case("point select", oltp("oltp_point_select", 8, seconds, rows, uniform=True)),
         simple_case("update", oltp("oltp_update_non_index", 8, seconds, rows, uniform=True)),
