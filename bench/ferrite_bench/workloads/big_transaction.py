@@ -104,12 +104,15 @@ def _p99(outcome: Outcome) -> float | None:
 
 
 def _killed(session: Session, after: float) -> None:
-    """kill -9 in the middle of a third UPDATE; how long until the rows can be read."""
-    work = Statement(session, (UPDATE,))
+    """kill -9 in the middle of a third UPDATE; how long until the rows can be read.
+
+    Without neighbours a short one may be over by then: its transaction is not.
+    """
+    work = Statement(session, ("BEGIN", UPDATE, "DO SLEEP(3600)"))
     work.start()
     time.sleep(after)
     if work.done():
-        raise LoadFailed("the UPDATE was over before it could be killed")
+        raise LoadFailed(f"the transaction was over before it could be killed: {work.error}")
     session.server.kill()
     begun = time.monotonic()
     session.server.start()

@@ -1,19 +1,28 @@
-//! Readers beside the rollback of a large transaction from before a restart: they see what was before it, and
-//! wait for nothing.
+//! Readers beside a large transaction from before a restart, while it is rolled back or, if it had prepared, given its
+//! versions again: they see what was before it, and wait for nothing.
 
 mod common;
 
 use common::{
     config, database, delete, give_up, insert, metric, open, scan, scan_back, update, wait_until,
 };
-use ferrite_engine::{Config, Engine, Isolation, Session, SilentCallbacks, Table};
-use ferrite_io::sim::SimStorage;
+use ferrite_engine::{Config, DdlCaller, Engine, Isolation, References, Session};
+use ferrite_engine::{SilentCallbacks, Table, Xid};
+use ferrite_io::sim::{Fault, SimStorage};
 use ferrite_sync::random::Rng;
 use ferrite_sync::Arc;
 use ferrite_types::Error;
 use std::collections::BTreeMap;
 
 const ROWS: u64 = 400;
+
+fn xid() -> Xid {
+    Xid {
+        format_id: 1,
+        gtrid_len: 1,
+        data: (*b"x").into(),
+    }
+}
 
 type Rows = BTreeMap<u64, Vec<u8>>;
 
@@ -32,6 +41,11 @@ fn change_much(s: &mut Session, t: &Arc<Table>) {
 /// Rows that are committed, and a transaction that changes them in every way. `cold`: the changes of its
 /// entries are put off. `much`: and more than is kept for readers.
 fn cut_off(seed: u64, cold: bool, much: bool) -> (SimStorage, Rows) {
+    crash(seed, cold, much, false)
+}
+
+/// The same, and it may be prepared.
+fn crash(seed: u64, cold: bool, much: bool, prepare: bool) -> (SimStorage, Rows) {
     let (disk, engine, t, mut s) = database(seed);
     for n in 0..ROWS {
         insert(&mut s, &t, n, &text(n)).unwrap();
@@ -53,7 +67,10 @@ fn cut_off(seed: u64, cold: bool, much: bool) -> (SimStorage, Rows) {
     if much {
         change_much(&mut s, &t);
     }
-    engine.flush_log();
+    match prepare {
+        true => s.prepare(&xid()).unwrap(),
+        false => engine.flush_log(),
+    }
     disk.crash(&mut Rng::new(seed));
     s.abandon();
     give_up(&engine);
@@ -153,6 +170,142 @@ fn readers_beside_the_rollback_see_the_same() {
         drop((s, t));
         engine.close().unwrap();
     }
+}
+
+/// What the transaction makes of the rows that were before it.
+fn after(before: &Rows, much: bool) -> Rows {
+    let mut rows = before.clone();
+    for n in 0..ROWS {
+        let new: &[u8] = match n % 10 {
+            0 => b"new",
+            2 => b"other",
+            3 => b"and another",
+            4 => b"again",
+            1 | 5 => {
+                rows.remove(&n);
+                continue;
+            }
+            7 => {
+                rows.insert(ROWS + n, b"beyond".to_vec());
+                continue;
+            }
+            _ => continue,
+        };
+        rows.insert(n, new.to_vec());
+    }
+    if much {
+        rows.extend((0..500).map(|n| (10 * ROWS + n, b"less".to_vec())));
+    }
+    rows
+}
+
+/// The versions of its rows are not made again yet.
+#[test]
+fn readers_see_what_was_before_a_large_prepared_transaction() {
+    for (seed, cold) in [(11, false), (12, true)] {
+        let (disk, before) = crash(seed, cold, false, true);
+        let engine = restart(&disk, true);
+        assert_eq!(engine.prepared_xids(), [xid()]);
+        let caller = DdlCaller {
+            thd: 0,
+            wait_ms: 0,
+            references: References::Any,
+        };
+        assert_eq!(engine.drop_table("d/t", &caller), Err(Error::LockTimeout));
+        let t = engine.dict().open_table("d/t").unwrap();
+        let mut s = Session::new(&engine, 0, 1);
+        for isolation in [Isolation::RepeatableRead, Isolation::ReadCommitted] {
+            s.begin_statement(isolation);
+            for index_no in 0..3 {
+                assert_eq!(scan(&mut s, &t, index_no), before, "index {index_no}");
+                assert_eq!(scan_back(&mut s, &t, index_no), before, "index {index_no}");
+            }
+            s.commit(false).unwrap();
+        }
+        let locked = update(&mut s, &t, 2, &text(2), b"mine");
+        assert_eq!(locked, Err(Error::LockTimeout));
+        s.rollback().unwrap();
+        drop((s, t));
+        engine.close().unwrap();
+    }
+}
+
+/// The same while they are made again, by a thread, and when it is decided then: a snapshot from before the decision
+/// goes on seeing what was before it.
+#[test]
+fn a_large_prepared_transaction_is_decided_once_it_has_its_versions() {
+    for (seed, much, commit) in [(13, false, true), (14, false, false), (15, true, true)] {
+        let (disk, before) = crash(seed, seed == 13, much, true);
+        let engine = restart(&disk, false);
+        let t = engine.dict().open_table("d/t").unwrap();
+        let mut old = Session::new(&engine, 0, 1);
+        old.begin_statement(Isolation::RepeatableRead);
+        assert_eq!(scan(&mut old, &t, 0), before);
+        match commit {
+            true => engine.commit_by_xid(&xid()).unwrap(),
+            false => engine.rollback_by_xid(&xid()).unwrap(),
+        }
+        let mut new = Session::new(&engine, 0, 2);
+        let expected = match commit {
+            true => after(&before, much),
+            false => before.clone(),
+        };
+        for index_no in 0..3 {
+            old.begin_statement(Isolation::RepeatableRead);
+            assert_eq!(scan(&mut old, &t, index_no), before, "index {index_no}");
+            assert_eq!(
+                scan_back(&mut old, &t, index_no),
+                before,
+                "index {index_no}"
+            );
+            assert_eq!(scan(&mut new, &t, index_no), expected, "index {index_no}");
+        }
+        old.commit(false).unwrap();
+        new.commit(false).unwrap();
+        common::check(&engine, &t);
+        drop((old, new, t));
+        engine.close().unwrap();
+    }
+}
+
+/// A page with some of its rows cannot be read: the database opens, the transaction is not committed, and can be
+/// rolled back once the page can be read.
+#[test]
+fn a_prepared_transaction_that_cannot_get_its_versions_is_only_rolled_back() {
+    // More than the pool holds.
+    let (disk, engine, t, mut s) = database(16);
+    for n in 0..12_000 {
+        insert(&mut s, &t, n, &[b'x'; 700]).unwrap();
+    }
+    s.commit(false).unwrap();
+    let before = scan(&mut s, &t, 1);
+    s.commit(false).unwrap();
+    for n in 0..12_000 {
+        update(&mut s, &t, n, &[b'x'; 700], b"short").unwrap();
+    }
+    s.prepare(&xid()).unwrap();
+    drop((s, t));
+    engine.close().unwrap();
+    drop(engine);
+    // Behind what the start itself reads.
+    for nth in 60..5000 {
+        disk.inject_in(Fault::FailRead, nth, "store.");
+    }
+    let engine = restart(&disk, false);
+    let failed = engine.commit_by_xid(&xid());
+    assert!(matches!(failed, Err(Error::Io(_))), "{failed:?}");
+    disk.clear_faults();
+    assert_eq!(engine.commit_by_xid(&xid()), failed);
+    assert_eq!(engine.prepared_xids(), [xid()]);
+    engine.rollback_by_xid(&xid()).unwrap();
+    assert_eq!(engine.prepared_xids(), []);
+    let t = engine.dict().open_table("d/t").unwrap();
+    let mut s = Session::new(&engine, 0, 1);
+    assert_eq!(scan(&mut s, &t, 1), before);
+    s.commit(false).unwrap();
+    common::check(&engine, &t);
+    drop((s, t));
+    engine.close().unwrap();
 }
 
 /// Before the database opens as much is rolled back as it may take, the smallest transactions first, however many

@@ -53,7 +53,7 @@ impl Session {
             "not by a snapshot"
         );
         // No wait for them while a parent is entered.
-        while self.engine.losers.count() > 0 {
+        while self.engine.unsettled.count() > 0 {
             self.wait_for_rollback()?;
         }
         let rows = table.estimate().rows;

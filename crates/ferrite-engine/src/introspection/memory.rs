@@ -161,6 +161,6 @@ impl Engine {
         let each = slots
             .iter()
             .map(|slot| slot.state.lock().undo.memory_bytes());
-        (each.sum::<usize>() + self.losers.known_bytes()) as u64
+        (each.sum::<usize>() + self.unsettled.known_bytes()) as u64
     }
 }

@@ -119,7 +119,7 @@ impl Engine {
         let now_us = time::now_us();
         let now_unix = time::unix_us();
         let unix_s = |us: u64| now_unix.saturating_sub(now_us.saturating_sub(us)) / 1_000_000;
-        let losers: BTreeSet<TxnId> = self.losers.all().iter().map(|(txn, _)| *txn).collect();
+        let unsettled: BTreeSet<TxnId> = self.unsettled.all().iter().map(|(txn, _)| *txn).collect();
         let mut rows = Vec::new();
         for slot in self.all_slots() {
             let state = slot.state.lock();
@@ -133,7 +133,7 @@ impl Engine {
                 (None, Standing::RollingBack { .. }) => "ROLLING BACK",
                 (None, Standing::Prepared(_)) => "PREPARED",
                 // Its turn is to come.
-                (None, Standing::Active) if losers.contains(&state.txn) => "ROLLING BACK",
+                (None, Standing::Active) if unsettled.contains(&state.txn) => "ROLLING BACK",
                 (None, Standing::Active | Standing::None) => "RUNNING",
             };
             rows.push(TrxRow {

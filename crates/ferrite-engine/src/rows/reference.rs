@@ -321,7 +321,7 @@ impl Engine {
     /// the half of that which brought it back.
     fn outlives_its_writer(&self, header: &Header, body: &mut Vec<u8>) -> Result<bool> {
         debug_assert!(!header.deleted && !header.txn.is_frozen());
-        if self.losers.has(header.txn) {
+        if self.unsettled.has(header.txn) {
             return Ok(false);
         }
         let Some(owner) = self.txns.owner_of(header.txn) else {

@@ -8,11 +8,11 @@ use crate::state::callbacks::{Callbacks, LogLevel};
 use crate::state::config::Config;
 use crate::state::counters::Counters;
 use crate::state::engine::Engine;
-use crate::state::losers::Losers;
 use crate::state::purge_queue::PurgeQueue;
 use crate::state::snapshots::Snapshots;
 use crate::state::throttle;
 use crate::state::undo_list::UndoArea;
+use crate::state::unsettled::Unsettled;
 use ferrite_buffer::{Pool, PoolConfig};
 use ferrite_io::{LockGuard, Watched};
 use ferrite_lock::{LockConfig, LockTable};
@@ -160,7 +160,7 @@ impl Engine {
             housekeeping: Event::new(),
             slots: Mutex::new(Vec::new()),
             prepared: Mutex::new(BTreeMap::new()),
-            losers: Losers::default(),
+            unsettled: Unsettled::default(),
             now_s: AtomicU64::new(time::unix_us() / 1_000_000),
             decided_commits: AtomicU64::new(0),
             deciding: RwLock::new(()),

@@ -220,28 +220,27 @@ impl Engine {
         Ok(())
     }
 
-    /// Prepared transactions wait for their decision. Of the others the small ones are rolled back now, up to
-    /// `Config::background_undo_bytes` in all, and what is left by the thread for it: however many a crash cut
-    /// off, nobody waits long for them. (For the versions of prepared ones everybody waits.) Returns how many were rolled back.
+    /// Prepared transactions wait for their decision, with the versions of their rows; the others are rolled back.
+    /// The small ones of both now, up to `Config::background_undo_bytes` of undo in all, and what is left by the thread
+    /// for it: however much a crash cut off, nobody waits long for it. Returns how many were rolled back.
     fn end_unfinished(&self, unfinished: Vec<Arc<TxnSlot>>) -> Result<u64> {
-        let (mut cut_off, mut rolled_back) = (Vec::new(), 0);
-        for slot in unfinished {
-            debug_assert!(!slot.state.lock().txn.is_frozen(), "nothing to be undone");
-            if slot.state.lock().is_prepared() {
-                self.restore_versions(&slot)?;
-                let garbage = GarbageList::recovered(self.garbage_of(&slot)?);
-                self.adopt_prepared(Transaction::recovered(slot, garbage));
-            } else {
-                let bytes = slot.state.lock().undo.position().0;
-                cut_off.push((bytes, slot));
-            }
-        }
+        let undo_bytes = |slot: &Arc<TxnSlot>| slot.state.lock().undo.position().0;
+        let mut cut_off: Vec<_> = unfinished
+            .into_iter()
+            .map(|s| (undo_bytes(&s), s))
+            .collect();
         cut_off.sort_by_key(|(bytes, _)| *bytes);
-        let mut now_bytes = 0;
+        let (mut now_bytes, mut rolled_back) = (0, 0);
         for (bytes, slot) in cut_off {
+            debug_assert!(!slot.state.lock().txn.is_frozen(), "nothing to be undone");
             now_bytes += bytes;
-            if now_bytes > self.config.background_undo_bytes {
-                self.losers.add(slot);
+            let later = now_bytes > self.config.background_undo_bytes;
+            if slot.state.lock().is_prepared() {
+                self.recover_prepared(slot, later)?;
+                continue;
+            }
+            if later {
+                self.unsettled.add(slot);
                 continue;
             }
             self.roll_back_loser(&slot)?;
@@ -253,10 +252,22 @@ impl Engine {
             rolled_back += 1;
         }
         debug_assert!(
-            now_bytes <= self.config.background_undo_bytes || self.losers.count() > 0,
+            now_bytes <= self.config.background_undo_bytes || self.unsettled.count() > 0,
             "{now_bytes} bytes are rolled back before the start"
         );
         Ok(rolled_back)
+    }
+
+    /// It waits for its decision from here on; `later`, the thread makes its versions again.
+    fn recover_prepared(&self, slot: Arc<TxnSlot>, later: bool) -> Result<()> {
+        self.find_touched(&slot)?;
+        match later {
+            true => self.unsettled.add(slot.clone()),
+            false => self.restore_versions(&slot)?,
+        }
+        let garbage = GarbageList::recovered(self.garbage_of(&slot)?);
+        self.adopt_prepared(Transaction::recovered(slot, garbage));
+        Ok(())
     }
 
     fn note_recovered(&self, found: &Analysis, bytes: u64, started_us: u64, rolled_back: u64) {
@@ -277,7 +288,7 @@ impl Engine {
             found.pages_read,
             found.redone.put_off,
             self.prepared.lock().len(),
-            self.losers.count()
+            self.unsettled.cut_off()
         );
         self.callbacks.log(LogLevel::Note, &text);
     }
@@ -323,9 +334,9 @@ impl Engine {
         Ok(())
     }
 
-    /// Large transactions without a commit are rolled back while the database is open.
+    /// Large transactions without a commit are settled while the database is open.
     fn start_rollback(self: &Arc<Self>) {
-        if self.losers.count() == 0 {
+        if self.unsettled.count() == 0 {
             return;
         }
         if self.config.manual_background {

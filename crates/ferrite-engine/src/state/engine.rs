@@ -10,12 +10,12 @@ use crate::state::config::{
     Config, SMALLEST_BUDGET_BYTES, SMALLEST_POOL_BYTES, SMALLEST_RING_BYTES,
 };
 use crate::state::counters::Counters;
-use crate::state::losers::Losers;
 use crate::state::prepared::Prepared;
 use crate::state::purge_queue::PurgeQueue;
 use crate::state::slot::TxnSlot;
 use crate::state::snapshots::Snapshots;
 use crate::state::undo_list::UndoArea;
+use crate::state::unsettled::Unsettled;
 use ferrite_buffer::Pool;
 use ferrite_io::{LockGuard, Storage};
 use ferrite_lock::LockTable;
@@ -95,7 +95,7 @@ pub struct Engine {
     /// Every session's transaction, and those without a session.
     pub(crate) slots: Mutex<Vec<Arc<TxnSlot>>>,
     pub(crate) prepared: Mutex<BTreeMap<Xid, Prepared>>,
-    pub(crate) losers: Losers,
+    pub(crate) unsettled: Unsettled,
     /// The time at the last tick of a background thread, seconds since 1970.
     pub(crate) now_s: AtomicU64,
     /// Begun and ended commits of prepared transactions by their xids; see

@@ -4,7 +4,7 @@
 //! `engine`: owns all of it. `config`, `callbacks`: what the server sets and answers. `counters`.
 //! `transaction`: its id, phase and what it holds; of that, `slot`: what others see of it;
 //! `undo_list`, and `known_undo`: by key; `touched` and `changed`: the indexes and tables it has changed; `garbage`: what it
-//! will leave. `prepared` and `losers`: those without a session. `purge_queue`: what is to be
+//! will leave. `prepared` and `unsettled`: those without a session. `purge_queue`: what is to be
 //! purged. `backup`: what is known of the backup that runs; `snapshots`: of those that are kept;
 //! `log_floor`: the log that either needs. `throttle`: what writes pay for the log's budget.
 //!
@@ -19,7 +19,6 @@ pub(crate) mod engine;
 pub(crate) mod garbage;
 pub(crate) mod known_undo;
 pub(crate) mod log_floor;
-pub(crate) mod losers;
 pub(crate) mod marked_keys;
 pub(crate) mod prepared;
 pub(crate) mod purge_queue;
@@ -29,3 +28,4 @@ pub(crate) mod throttle;
 pub(crate) mod touched;
 pub(crate) mod transaction;
 pub(crate) mod undo_list;
+pub(crate) mod unsettled;

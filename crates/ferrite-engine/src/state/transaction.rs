@@ -18,8 +18,8 @@
 //! Invariants: the id is frozen in `Idle` and `Aborted`, and only there. What others look at is in the
 //! slot (undo list, XID: the checkpointer) and in the owner (locks: other sessions); nobody but
 //! this type and the protocols in `crate::transaction` changes them. It belongs to a session; a
-//! prepared one that its session has left belongs to `Engine::prepared`, one that a crash cut off to
-//! `Engine::losers`.
+//! prepared one that its session has left belongs to `Engine::prepared`, a large one that a crash cut off
+//! is known to `Engine::unsettled`.
 //!
 //! Locking: none of its own; see `slot`.
 

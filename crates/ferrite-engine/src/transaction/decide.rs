@@ -16,12 +16,15 @@ use crate::state::purge_queue::Garbage;
 use crate::state::slot::TxnSlot;
 use crate::state::transaction::{Phase, Transaction};
 use ferrite_sync::atomic::Ordering;
+use ferrite_sync::waits::{waiting, Of, Reason};
 use ferrite_sync::{thread, Arc};
-use ferrite_types::{Error, Result, UndoPosition};
+use ferrite_types::{Error, Result, TxnId, UndoPosition};
 use std::collections::btree_map::Entry;
 
 /// Longest wait, in steps of 1 ms, for a connection to let go of its prepared transaction.
 const LONGEST_DETACH_MS: u32 = 30_000;
+/// Between two looks whether its versions are there again, in ms.
+const LOOK_MS: u64 = 2;
 
 impl Engine {
     /// A prepared transaction waits for its xid to be decided. The server gives an xid to one
@@ -74,14 +77,19 @@ impl Engine {
         self.prepared.lock().keys().cloned().collect()
     }
 
-    /// Commits a prepared transaction; durable on return.
+    /// Commits a prepared transaction; durable on return. Waits until a large one of before a restart has its
+    /// versions again.
     ///
     /// # Errors
     /// `NotFound` for an unknown xid; `InUse` while another session decides it; `RolledBack`
-    /// when a part of it was rolled back already.
+    /// when a part of it was rolled back already; why its versions could not be made again: it stays prepared.
     pub fn commit_by_xid(&self, xid: &Xid) -> Result<()> {
         let mut transaction = self.begin_decision(xid)?;
         debug_assert!(transaction.has_changes(), "prepared without a change");
+        if let Err(e) = self.wait_until_settled(transaction.id()) {
+            self.break_off_decision(xid, transaction);
+            return Err(e);
+        }
         if transaction.phase() != Phase::Prepared {
             self.break_off_decision(xid, transaction);
             return Err(Error::RolledBack);
@@ -121,14 +129,24 @@ impl Engine {
         }
     }
 
-    /// Rolls a prepared transaction back; durable on return. One that failed can be repeated.
+    /// Rolls a prepared transaction back; durable on return. One that failed can be repeated. Waits as
+    /// [`Engine::commit_by_xid`] does, but what is given up there is rolled back by its undo alone.
     ///
     /// # Errors
     /// `NotFound` for an unknown xid; `InUse` while another session decides it; a page that
     /// cannot be read: the rest of the transaction stays, with its locks.
     pub fn rollback_by_xid(&self, xid: &Xid) -> Result<()> {
         let mut transaction = self.begin_decision(xid)?;
-        let end = match transaction.roll_back(self, false) {
+        let id = transaction.id();
+        let given_up = match self.wait_until_settled(id) {
+            Err(Error::Interrupted) => {
+                self.break_off_decision(xid, transaction);
+                return Err(Error::Interrupted);
+            }
+            other => other.is_err(),
+        };
+        // Of one that is given up no address of a version is to be believed.
+        let end = match transaction.roll_back(self, given_up) {
             Ok(end) => end,
             Err(e) => {
                 self.break_off_decision(xid, transaction);
@@ -137,7 +155,32 @@ impl Engine {
         };
         self.log.flush_to(end);
         debug_assert!(self.log.durable_lsn() >= end, "decided and not on disk");
+        if given_up {
+            self.unsettled.done(id);
+        }
         self.end_decision(xid, &transaction);
+        Ok(())
+    }
+
+    /// Until a prepared transaction's versions are made again its undo tells readers the states before it, and
+    /// after its end they would not ask it.
+    ///
+    /// # Errors
+    /// Why that was given up; `Interrupted` by a stop.
+    fn wait_until_settled(&self, txn: TxnId) -> Result<()> {
+        debug_assert!(!txn.is_frozen(), "a prepared transaction has an id");
+        if ferrite_sync::mutant!("prepared.versions_not_awaited") {
+            return Ok(());
+        }
+        while let Some(failure) = self.unsettled.failure_of(txn) {
+            if let Some(reason) = failure {
+                return Err(reason);
+            }
+            if self.stop.load(Ordering::SeqCst) {
+                return Err(Error::Interrupted);
+            }
+            waiting(Reason::Rollback, Of::Nothing, || thread::sleep_ms(LOOK_MS));
+        }
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! Versions of a prepared transaction's changes, after a restart: readers must go on seeing the states before
-//! them.
+//! them. Those of a large one are made while the database is open (`startup::settle`); until all of them are, its
+//! undo tells readers the states before, and it is not decided.
 //!
 //! Locking: the slot's mutex to copy the undo list, then one leaf at a time.
 
@@ -9,6 +10,7 @@ use crate::state::callbacks::LogLevel;
 use crate::state::engine::Engine;
 use crate::state::slot::TxnSlot;
 use crate::state::touched::Touched;
+use ferrite_sync::atomic::Ordering;
 use ferrite_sync::Arc;
 use ferrite_tree::record::Header;
 use ferrite_tree::{node, LeafMut, Scratch};
@@ -23,7 +25,9 @@ impl Engine {
     /// After a restart the versions behind a prepared transaction's rows are gone, but readers
     /// must go on seeing the states before it: they are made again from its undo list. The new
     /// addresses are logged like any change: later records of the log are differences to them.
-    /// The same walk tells which indexes the transaction has changed.
+    ///
+    /// # Errors
+    /// `Interrupted` by a stop; a page that cannot be read. All of it can be done again.
     pub(crate) fn restore_versions(&self, slot: &TxnSlot) -> Result<()> {
         let (txn, mut entries) = {
             let state = slot.state.lock();
@@ -31,10 +35,12 @@ impl Engine {
             (state.txn, state.undo.backwards())
         };
         let mut values = Values::new();
-        let (mut touched, mut passed_over) = (Touched::default(), 0u64);
+        let mut passed_over = 0u64;
         while let Some(entry) = entries.prev(&self.undo_area)? {
+            if self.stop.load(Ordering::SeqCst) {
+                return Err(Error::Interrupted);
+            }
             let undo = undo::decode(&entry)?;
-            touched.add(undo.index());
             let there = match undo {
                 Undo::Update { index, key, prior } => {
                     self.restore_version(txn, index, key, Some(&prior), &mut values)?
@@ -54,7 +60,27 @@ impl Engine {
             );
             self.callbacks.log(LogLevel::Warning, &text);
         }
-        slot.state.lock().touched = touched;
+        Ok(())
+    }
+
+    /// Which indexes a prepared transaction has changed, from its undo list alone.
+    ///
+    /// # Errors
+    /// Undo that cannot be read.
+    pub(crate) fn find_touched(&self, slot: &TxnSlot) -> Result<()> {
+        let mut entries = slot.state.lock().undo.backwards();
+        let mut touched = Touched::default();
+        while let Some(entry) = entries.prev(&self.undo_area)? {
+            touched.add(undo::decode(&entry)?.index());
+        }
+        let mut state = slot.state.lock();
+        assert!(state.is_prepared(), "{} is not prepared", state.txn);
+        assert!(
+            state.touched.all().is_empty(),
+            "{} is recovered twice",
+            state.txn
+        );
+        state.touched = touched;
         Ok(())
     }
 

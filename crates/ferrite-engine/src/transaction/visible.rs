@@ -26,13 +26,13 @@ impl Engine {
     /// present one and is still being rolled back.
     #[inline]
     pub(crate) fn is_unsettled(&self, rec: &Record<'_>, view: View<'_>) -> bool {
-        !matches!(view, View::Current) && self.losers.is_unknown(rec.header.txn)
+        !matches!(view, View::Current) && self.unsettled.is_unknown(rec.header.txn)
     }
 
     /// Is that transaction from before a restart, and not rolled back yet?
     #[inline]
     pub(crate) fn is_loser(&self, txn: TxnId) -> bool {
-        self.losers.has(txn)
+        self.unsettled.has(txn)
     }
 
     /// [`Engine::visible_value`] of an entry on a page, which is not unsettled: of one that a transaction
@@ -64,7 +64,7 @@ impl Engine {
         };
         let found = match view {
             View::Current => None,
-            View::Committed | View::At { .. } => self.losers.ask(txn, before),
+            View::Committed | View::At { .. } => self.unsettled.ask(txn, before),
         };
         let Some(found) = found else {
             return self.visible_value(rec, view, work, out);

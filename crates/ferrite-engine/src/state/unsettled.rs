@@ -1,4 +1,4 @@
-//! The large transactions that a crash cut off, while they are being rolled back (`loser_rollback`).
+//! The large transactions that a crash cut off, while they are being rolled back (`settle`).
 //!
 //! While there are some, each row that is read is asked about: whoever is not below `end` is none of them.
 //!
@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 
 /// See the head of the file.
 #[derive(Default)]
-pub(crate) struct Losers {
-    slots: RwLock<BTreeMap<TxnId, Loser>>,
+pub(crate) struct Unsettled {
+    slots: RwLock<BTreeMap<TxnId, Entry>>,
     left: AtomicUsize,
     /// Above the id of each.
     end: AtomicU64,
@@ -22,31 +22,31 @@ pub(crate) struct Losers {
     pub waits: Counter,
 }
 
-struct Loser {
+struct Entry {
     slot: Arc<TxnSlot>,
-    /// Undo that it had at the start.
+    /// Undo that it had at the start, in bytes.
     undo_bytes: u64,
     /// What it had changed, for readers. None: it has not been read, or is too much.
     known: Option<KnownUndo>,
-    /// Why its rollback was given up.
+    /// Why that was given up.
     failed: Option<Error>,
 }
 
-impl Losers {
+impl Unsettled {
     pub(crate) fn add(&self, slot: Arc<TxnSlot>) {
         let (txn, undo_bytes) = {
             let state = slot.state.lock();
             (state.txn, state.undo.position().0)
         };
-        assert!(!txn.is_frozen(), "a loser has an id");
-        let loser = Loser {
+        assert!(!txn.is_frozen(), "one without an id");
+        let entry = Entry {
             slot,
             undo_bytes,
             known: None,
             failed: None,
         };
-        let before = self.slots.write().insert(txn, loser);
-        assert!(before.is_none(), "transaction {txn} is rolled back twice");
+        let before = self.slots.write().insert(txn, entry);
+        assert!(before.is_none(), "transaction {txn} is settled twice");
         self.end.fetch_max(txn.get() + 1, Ordering::SeqCst);
         self.left.fetch_add(1, Ordering::SeqCst);
     }
@@ -57,9 +57,16 @@ impl Losers {
         self.left.load(Ordering::Acquire)
     }
 
+    /// How many of them are to be rolled back.
+    pub(crate) fn cut_off(&self) -> usize {
+        let slots = self.slots.read();
+        let cut_off = |l: &&Entry| !l.slot.state.lock().is_prepared();
+        slots.values().filter(cut_off).count()
+    }
+
     /// What is asked of one of them; none of others.
     #[inline]
-    fn of<T>(&self, txn: TxnId, ask: impl FnOnce(&Loser) -> T) -> Option<T> {
+    fn of<T>(&self, txn: TxnId, ask: impl FnOnce(&Entry) -> T) -> Option<T> {
         let none = self.count() == 0 || txn.is_frozen();
         if none || txn.get() >= self.end.load(Ordering::Acquire) {
             return None;
@@ -86,16 +93,16 @@ impl Losers {
         txn: TxnId,
         ask: impl FnOnce(&KnownUndo, &TxnSlot) -> T,
     ) -> Option<T> {
-        let known = |l: &Loser| l.known.as_ref().map(|known| ask(known, &l.slot));
+        let known = |l: &Entry| l.known.as_ref().map(|known| ask(known, &l.slot));
         self.of(txn, known).flatten()
     }
 
     /// From now on readers know what was before its changes.
     pub(crate) fn learn(&self, txn: TxnId, known: KnownUndo) {
         let mut slots = self.slots.write();
-        let loser = slots.get_mut(&txn).expect("it is one of them");
-        assert!(loser.known.is_none(), "the undo of {txn} is read twice");
-        loser.known = Some(known);
+        let entry = slots.get_mut(&txn).expect("it is one of them");
+        assert!(entry.known.is_none(), "the undo of {txn} is read twice");
+        entry.known = Some(known);
     }
 
     /// Memory of what is known, in bytes.
@@ -105,7 +112,7 @@ impl Losers {
         known.map(|k| k.memory_bytes()).sum()
     }
 
-    /// All of them, those of which the least is to be undone first.
+    /// All of them, those with the least undo first.
     pub(crate) fn all(&self) -> Vec<(TxnId, Arc<TxnSlot>)> {
         let slots = self.slots.read();
         let mut all: Vec<_> = slots.iter().collect();
@@ -115,7 +122,7 @@ impl Losers {
             .collect()
     }
 
-    /// The one to be rolled back: that of which the least is to be undone, so that few rows wait long.
+    /// The one to be settled next: that with the least undo, so that few rows wait long.
     pub(crate) fn next(&self) -> Option<(TxnId, Arc<TxnSlot>)> {
         let slots = self.slots.read();
         let whole = slots.iter().filter(|(_, l)| l.failed.is_none());
@@ -123,12 +130,17 @@ impl Losers {
         Some((*txn, next.slot.clone()))
     }
 
-    /// Its rollback is given up.
+    /// It is given up, for this reason.
     pub(crate) fn fail(&self, txn: TxnId, reason: Error) {
         let mut slots = self.slots.write();
         let failed = &mut slots.get_mut(&txn).expect("it is one of them").failed;
-        debug_assert!(failed.is_none(), "the rollback of {txn} is given up twice");
+        debug_assert!(failed.is_none(), "{txn} is given up twice");
         *failed = Some(reason);
+    }
+
+    /// Is this one of them, and why was it given up?
+    pub(crate) fn failure_of(&self, txn: TxnId) -> Option<Option<Error>> {
+        self.of(txn, |l| l.failed.clone())
     }
 
     /// Why nobody need wait any more: those that are left have failed.
@@ -142,7 +154,7 @@ impl Losers {
         let was = self.slots.write().remove(&txn);
         assert!(was.is_some(), "{txn} is not one of them");
         let left = self.left.fetch_sub(1, Ordering::SeqCst);
-        assert!(left > 0, "more losers end than there were");
+        assert!(left > 0, "more are settled than there were");
     }
 }
 
@@ -157,21 +169,24 @@ mod tests {
         slot
     }
 
-    /// A rollback that fails holds neither the others up nor, once they are done, a reader.
+    /// One that fails holds neither the others up nor, once they are done, a reader.
     #[test]
     fn nobody_waits_for_a_rollback_that_has_failed() {
-        let losers = Losers::default();
-        losers.add(slot(1));
-        losers.add(slot(2));
+        let unsettled = Unsettled::default();
+        unsettled.add(slot(1));
+        unsettled.add(slot(2));
         let damage = Error::Corrupt("page 7".into());
-        losers.fail(TxnId(1), damage.clone());
-        assert_eq!(losers.stuck(), None);
-        assert_eq!(losers.next().expect("one is left").0, TxnId(2));
-        losers.done(TxnId(2));
-        assert!(losers.next().is_none());
-        assert_eq!(losers.stuck(), Some(damage));
-        assert!(losers.has(TxnId(1)) && losers.count() == 1);
-        losers.done(TxnId(1));
-        assert_eq!(losers.stuck(), None);
+        unsettled.fail(TxnId(1), damage.clone());
+        assert_eq!(unsettled.stuck(), None);
+        assert_eq!(unsettled.next().expect("one is left").0, TxnId(2));
+        assert_eq!(unsettled.failure_of(TxnId(1)), Some(Some(damage.clone())));
+        assert_eq!(unsettled.failure_of(TxnId(2)), Some(None));
+        unsettled.done(TxnId(2));
+        assert_eq!(unsettled.failure_of(TxnId(2)), None);
+        assert!(unsettled.next().is_none());
+        assert_eq!(unsettled.stuck(), Some(damage));
+        assert!(unsettled.has(TxnId(1)) && unsettled.count() == 1);
+        unsettled.done(TxnId(1));
+        assert_eq!(unsettled.stuck(), None);
     }
 }
