@@ -22,6 +22,10 @@ from lib.places import find_places
 from lib.server import Server, home_in_memory, stop_on_signals
 
 
+FAR_BEYOND = 100_000_000
+"""No program computes ids as large as this."""
+
+
 @dataclass
 class Totals:
     """What a run has seen."""
@@ -159,7 +163,7 @@ class Runner:
             self.totals.statements += count
             if self.arguments.answers:
                 self.totals.answers[f"{step.sql.split()[0]} {one.kind} {one.code or ''}"] += 1
-            if found and (why := self._fault_of_reference(found)):
+            if found and (why := self._fault_of_reference(found, steps)):
                 self.totals.known[f"({why}: program ended)"] += 1
                 return None
             if found and found.known:
@@ -172,14 +176,18 @@ class Runner:
                 self.totals.known["(reported before)"] += 1
         return settled(self.sides, position)
 
-    def _fault_of_reference(self, found: Difference) -> str | None:
+    def _fault_of_reference(self, found: Difference, steps: list[Step]) -> str | None:
         """Why nothing is to be learnt from the rest of the program, if it is so."""
         if found.one.code == REFERENCE_CORRUPT:
             return "the reference's index is corrupt"
         if found.one.kind == "crash" and found.two.kind != "crash":
             return "the reference's server died"
-        if not found.known and found.one.kind == found.two.kind == "rows" and self.sides[0].has_corrupt_table():
+        if found.known or not found.one.kind == found.two.kind == "rows":
+            return None
+        if self.sides[0].has_corrupt_table():
             return "the reference's index is corrupt"
+        if _has_unwritten_id(found, steps):
+            return "the reference reads an id that nobody wrote"
         return None
 
     def _report(self, name: str, steps: list[Step], difference: Difference, _all: list[Step]) -> None:
@@ -225,6 +233,17 @@ class Runner:
         for index, step in enumerate(short):
             last = run_step(self.sides, index, step)[2] or last
         return last
+
+
+def _has_unwritten_id(found: Difference, steps: list[Step]) -> bool:
+    """Whether the reference's rows alone have an id far beyond all that the program says."""
+    names = [column[0] for column in found.one.columns]
+    if "id" not in names:
+        return False
+    at = names.index("id")
+    strange = {row[at] for row in found.one.rows} - {row[at] for row in found.two.rows}
+    numbers = {n.decode().lstrip("-") for n in strange if n and n.lstrip(b"-").isdigit()}
+    return any(int(n) >= FAR_BEYOND and not any(n in step.sql for step in steps) for n in numbers)
 
 
 def _face(found: Difference) -> tuple[str, str, str]:

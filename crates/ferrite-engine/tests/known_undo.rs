@@ -268,6 +268,77 @@ fn a_large_prepared_transaction_is_decided_once_it_has_its_versions() {
     }
 }
 
+/// A start that fails in a rollback lets go of the directory, and nothing goes on.
+#[test]
+fn a_start_that_fails_can_be_tried_again() {
+    let (disk, before) = cut_off(18, false, true);
+    let mut failed = 0;
+    for first in (1..80).step_by(4) {
+        for nth in first..5000 {
+            disk.inject_in(Fault::FailRead, nth, "store.");
+        }
+        let storage = Arc::new(disk.boot());
+        let opened = Engine::open(config(), storage, Arc::new(SilentCallbacks));
+        disk.clear_faults();
+        match opened {
+            Ok(engine) => {
+                engine.close().unwrap();
+                break;
+            }
+            Err(e) => assert!(matches!(e, Error::Io(_)), "{e:?}"),
+        }
+        failed += 1;
+    }
+    assert!(failed > 0, "no start has failed");
+    let engine = open(&disk);
+    let t = engine.dict().open_table("d/t").unwrap();
+    let mut s = Session::new(&engine, 0, 1);
+    assert_eq!(scan(&mut s, &t, 0), before);
+    s.commit(false).unwrap();
+    common::check(&engine, &t);
+    drop((s, t));
+    engine.close().unwrap();
+}
+
+/// Of rows that it has changed twice there are more values than are kept at a time: they take several walks.
+#[test]
+fn rows_that_a_large_prepared_transaction_has_changed_twice_get_their_versions() {
+    let (disk, engine, t, mut s) = database(17);
+    for n in 0..4000 {
+        insert(&mut s, &t, n, &[b'x'; 700]).unwrap();
+    }
+    s.commit(false).unwrap();
+    let before = scan(&mut s, &t, 1);
+    s.commit(false).unwrap();
+    for (from, to) in [
+        (&[b'x'; 700][..], &[b'y'; 700][..]),
+        (&[b'y'; 700], b"short"),
+    ] {
+        for n in 0..4000 {
+            update(&mut s, &t, n, from, to).unwrap();
+        }
+    }
+    s.prepare(&xid()).unwrap();
+    drop((s, t));
+    engine.close().unwrap();
+    drop(engine);
+
+    let engine = restart(&disk, false);
+    let t = engine.dict().open_table("d/t").unwrap();
+    let mut old = Session::new(&engine, 0, 1);
+    old.begin_statement(Isolation::RepeatableRead);
+    assert_eq!(scan(&mut old, &t, 0), before);
+    engine.commit_by_xid(&xid()).unwrap();
+    for index_no in 0..3 {
+        old.begin_statement(Isolation::RepeatableRead);
+        assert_eq!(scan(&mut old, &t, index_no), before, "index {index_no}");
+    }
+    old.commit(false).unwrap();
+    common::check(&engine, &t);
+    drop((old, t));
+    engine.close().unwrap();
+}
+
 /// A page with some of its rows cannot be read: the database opens, the transaction is not committed, and can be
 /// rolled back once the page can be read.
 #[test]

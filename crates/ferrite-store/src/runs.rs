@@ -23,6 +23,8 @@ use crate::word::BLOCK_GRANULES;
 
 /// What `mean_run` says of a batch that went into one run, in granules.
 const ONE_RUN: u32 = 1024;
+/// After a write for which the disk had no room, runs that are looked for elsewhere than in holes.
+const HOLES_LAST: u32 = 4096;
 /// Consecutive blobs of a batch that go to one run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Run {
@@ -60,6 +62,8 @@ pub(crate) struct FreeRuns {
     /// One past the last granule of the store.
     end: u64,
     free: u64,
+    /// The file system had no room: so many runs are looked for in other free space than holes first.
+    holes_last: u32,
     /// Granules to a run, of late; of long runs no more than `ONE_RUN`.
     mean_run: u32,
     /// The lowest free space goes first.
@@ -81,6 +85,7 @@ impl FreeRuns {
             current: 0,
             cursor: 0,
             end: 0,
+            holes_last: 0,
             mean_run: ONE_RUN,
             lowest_first: false,
             generation: 0,
@@ -106,6 +111,26 @@ impl FreeRuns {
     /// Of the free ones, those in wholly free blocks.
     pub(crate) fn usable(&self) -> u64 {
         self.segments.iter().map(|s| u64::from(s.usable)).sum()
+    }
+
+    /// Of the free ones, those that the files have space for: they are no holes.
+    pub(crate) fn allocated(&self) -> u64 {
+        let holes: u64 = self.segments.iter().map(|s| u64::from(s.holes)).sum();
+        assert!(holes <= self.free, "{holes} holes, {} free", self.free);
+        self.free - holes
+    }
+
+    /// These free granules are holes in the files now.
+    pub(crate) fn note_hole(&mut self, granule: u64, n: u32) {
+        match self.split(granule, n) {
+            Some((segment, at)) => self.segments[segment].note_hole(at, n),
+            None => panic!("a hole of {n} granules at {granule}, beyond the store"),
+        }
+    }
+
+    /// The file system had no room for what was written to free space.
+    pub(crate) fn note_full_disk(&mut self) {
+        self.holes_last = HOLES_LAST;
     }
 
     /// Granules to a run, of late.
@@ -384,6 +409,13 @@ impl FreeRuns {
             need > 0 && need <= self.segment_granules,
             "a run of {need} granules"
         );
+        if self.holes_last > 0 {
+            self.holes_last -= 1;
+            match self.find_allocated(need) {
+                None => self.holes_last = 0,
+                found => return found,
+            }
+        }
         if let Some((at, len)) = self.scan(self.current, self.cursor, need) {
             return Some((self.current, at, len));
         }
@@ -401,6 +433,24 @@ impl FreeRuns {
         }
     }
 
+    /// The first run of at least `need` granules without a hole among those. A walk over the free space: for a full
+    /// disk.
+    fn find_allocated(&self, need: u32) -> Option<(usize, u32, u32)> {
+        let has = |s: &Segment| s.usable >= need && s.free - s.holes >= need;
+        for (number, segment) in self.segments.iter().enumerate().filter(|(_, s)| has(s)) {
+            let mut from = 0;
+            while let Some((at, len)) = segment.next_run(from) {
+                let whole = len / need;
+                let mut places = (0..whole).map(|i| at + i * need);
+                if let Some(at) = places.find(|at| segment.holes_in(*at, need) == 0) {
+                    return Some((number, at, need));
+                }
+                from = at + len;
+            }
+        }
+        None
+    }
+
     fn scan(&self, segment: usize, from: u32, need: u32) -> Option<(u32, u32)> {
         let segment = self.segments.get(segment)?;
         let mut from = from;
@@ -413,23 +463,31 @@ impl FreeRuns {
         }
     }
 
-    /// Takes every free run of at least `least` granules in segments written to since the
-    /// last call: first granule and length. They are the caller's until
+    /// Takes free runs of at least `least` granules that are not holes already, in segments changed since they were
+    /// last looked at, until they are `most` granules: first granule and length. They are the caller's until
     /// [`FreeRuns::give_doubtful`].
-    pub(crate) fn take_long_runs(&mut self, least: u32) -> Vec<(u64, u32)> {
-        let mut found = Vec::new();
+    pub(crate) fn take_long_runs(&mut self, least: u32, most: u64) -> Vec<(u64, u32)> {
+        let (mut found, mut left) = (Vec::new(), most);
         for i in 0..self.segments.len() {
-            if !std::mem::take(&mut self.segments[i].touched) {
+            if !self.segments[i].touched {
                 continue;
             }
             let first = i as u64 * u64::from(self.segment_granules);
             let mut from = 0;
             while let Some((at, len)) = self.scan(i, from, least) {
+                from = at + len;
+                let more = len - self.segments[i].holes_in(at, len);
+                if more == 0 {
+                    continue;
+                }
+                if left == 0 {
+                    return found;
+                }
                 let taken = self.segments[i].take(at, len);
                 assert!(taken, "a long run was not free");
                 self.free -= u64::from(len);
+                left = left.saturating_sub(u64::from(more));
                 found.push((first + u64::from(at), len));
-                from = at + len;
             }
             self.segments[i].touched = false;
         }

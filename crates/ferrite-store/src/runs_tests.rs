@@ -97,13 +97,46 @@ fn short_runs_are_noticed() {
 #[test]
 fn long_runs_are_reported_once() {
     let mut f = FreeRuns::new(64, 64);
-    assert!(f.take_long_runs(8).is_empty(), "never written to");
     assert!(f.mark(10, 1));
-    let runs = f.take_long_runs(12);
-    assert_eq!(runs, [(12, 52)]);
-    assert_eq!(f.free(), 11);
-    f.give(12, 52);
-    assert!(f.take_long_runs(12).is_empty());
+    let all = u64::MAX;
+    assert_eq!(f.take_long_runs(12, 0), []);
+    assert_eq!(f.take_long_runs(12, all), [(12, 52)]);
+    assert_eq!((f.free(), f.allocated()), (11, 11));
+    f.give_doubtful(12, 52);
+    f.note_hole(12, 52);
+    assert_eq!(f.take_long_runs(12, all), [], "a hole");
+    assert_eq!((f.free(), f.allocated()), (63, 11));
+    // Less than half of it is used again, and free again.
+    assert!(f.mark(20, 8));
+    f.give(20, 8);
+    assert_eq!(f.allocated(), 19);
+    assert_eq!(f.take_long_runs(12, all), [(12, 52)]);
+    assert_eq!(f.allocated(), 11);
+    // Nobody knows of what is added, but it is no hole.
+    f.give_doubtful(12, 52);
+    f.add_to(128);
+    f.note_hole(12, 52);
+    assert_eq!(f.take_long_runs(12, all), []);
+    assert_eq!(f.allocated(), 64 + 11);
+}
+
+/// On a full disk space that the files have goes before holes, for a while.
+#[test]
+fn holes_go_last_once_the_disk_is_full() {
+    let mut f = FreeRuns::new(64, 128);
+    assert!(f.mark(100, 1));
+    f.note_hole(0, 64);
+    let mut runs = Vec::new();
+    let place = |f: &mut FreeRuns, runs: &mut Vec<Run>| {
+        assert!(f.take([8].into_iter(), runs));
+        runs[0].granule
+    };
+    assert_eq!(place(&mut f, &mut runs), 0);
+    f.give(0, 8);
+    f.note_hole(0, 8);
+    f.note_full_disk();
+    let places: Vec<u64> = (0..8).map(|_| place(&mut f, &mut runs)).collect();
+    assert_eq!(places, [64, 72, 80, 88, 104, 112, 120, 0]);
 }
 
 #[test]

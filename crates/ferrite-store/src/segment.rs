@@ -1,7 +1,7 @@
 //! The free space of one segment: a bitmap of its granules.
 //!
 //! Invariants: `free` is the number of the clear bits, `usable` the granules of blocks that are wholly free; `longest` is
-//! never below the longest run of those; what is in use is not stale.
+//! never below the longest run of those; what is in use is neither stale nor a hole; `holes` is the number of the latter.
 //!
 //! Locking: none here; see `runs.rs`.
 
@@ -33,6 +33,10 @@ pub(crate) struct Segment {
     pub(crate) bits: Box<[u64]>,
     /// Bit set: granule free, and what was there may still be.
     pub(crate) stale: Box<[u64]>,
+    /// Bit set: granule free, and given back to the file system. None: no granule is, as far as is known.
+    given_back: Option<Box<[u64]>>,
+    /// Granules given back to the file system.
+    pub(crate) holes: u32,
     /// Some stale granules may be zeroes already.
     pub(crate) doubtful: bool,
     pub(crate) free: u32,
@@ -40,7 +44,7 @@ pub(crate) struct Segment {
     pub(crate) usable: u32,
     /// No free run is longer.
     pub(crate) longest: u32,
-    /// Written to since its free runs were last given back to the file system.
+    /// Changed since its free runs were last given back to the file system.
     pub(crate) touched: bool,
     /// For each block the generation in which a blob last took part of it; None: none did since
     /// generations are counted. No block is written to while a blob lives in it, so that all blobs
@@ -54,6 +58,8 @@ impl Segment {
         Segment {
             bits: vec![u64::MAX; granules as usize / 64].into(),
             stale: vec![0; granules as usize / 64].into(),
+            given_back: None,
+            holes: 0,
             doubtful: false,
             free: 0,
             usable: 0,
@@ -85,7 +91,7 @@ impl Segment {
     }
 
     /// The range becomes free space of the store; `stale` when what its file holds there is not
-    /// known.
+    /// known, nor whether it is a hole.
     pub(crate) fn open(&mut self, at: u32, n: u32, stale: bool) {
         assert!(
             at % BLOCK_GRANULES == 0 && n % BLOCK_GRANULES == 0,
@@ -94,7 +100,38 @@ impl Segment {
         let touched = self.touched;
         self.give(at, n, stale);
         self.doubtful |= stale;
-        self.touched = touched;
+        self.touched = touched || stale;
+    }
+
+    /// These free granules are holes in the file now.
+    pub(crate) fn note_hole(&mut self, at: u32, n: u32) {
+        let words = self.bits.len();
+        let given_back = self.given_back.get_or_insert_with(|| vec![0; words].into());
+        let (mut more, mut used) = (0, 0);
+        each_word(given_back, at, n, |w, mask| {
+            more += (mask & !*w).count_ones();
+            *w |= mask;
+        });
+        each_word(&mut self.bits, at, n, |w, mask| used |= *w & mask);
+        assert!(used == 0, "a hole of {n} at {at}, in use");
+        self.holes += more;
+        debug_assert!(self.is_sound(), "after {at}+{n} became a hole");
+    }
+
+    /// How many of these granules are holes.
+    pub(crate) fn holes_in(&self, at: u32, n: u32) -> u32 {
+        let Some(given_back) = &self.given_back else {
+            return 0;
+        };
+        let (first, end) = (at / 64, (at + n).div_ceil(64));
+        let in_word = |i: u32| {
+            let low = at.max(i * 64) - i * 64;
+            let high = (at + n).min(i * 64 + 64) - i * 64;
+            let mask = (u64::MAX >> (64 - (high - low))) << low;
+            (given_back[i as usize] & mask).count_ones()
+        };
+        debug_assert!(n > 0, "no granule at {at}");
+        (first..end).map(in_word).sum()
     }
 
     /// `free` and `usable` count what is not in use, and nothing that is in use is stale.
@@ -102,7 +139,11 @@ impl Segment {
         let free: u32 = self.bits.iter().map(|w| w.count_zeros()).sum();
         let blocks: u32 = self.bits.iter().map(|&w| free_blocks(w).count_ones()).sum();
         let both = self.bits.iter().zip(&self.stale).any(|(a, b)| a & b != 0);
-        free == self.free && blocks * BLOCK_GRANULES == self.usable && !both
+        let holes = self.given_back.as_deref().unwrap_or_default();
+        let used_hole = self.bits.iter().zip(holes).any(|(a, b)| a & b != 0);
+        let holes: u32 = holes.iter().map(|w| w.count_ones()).sum();
+        let counted = free == self.free && holes == self.holes;
+        counted && blocks * BLOCK_GRANULES == self.usable && !both && !used_hole
     }
 
     /// One past the last granule in use before `end`.
@@ -122,6 +163,7 @@ impl Segment {
 
     /// The first run of wholly free blocks at or after `from`: start and length.
     pub(crate) fn next_run(&self, from: u32) -> Option<(u32, u32)> {
+        debug_assert!(self.holes <= self.free, "{} holes", self.holes);
         let start = self.find_block(whole_blocks(from), true)?;
         let end = self
             .find_block(start, false)
@@ -190,6 +232,14 @@ impl Segment {
         let before = self.usable_around(at, n);
         each_word(&mut self.bits, at, n, |w, mask| *w |= mask);
         each_word(&mut self.stale, at, n, |w, mask| *w &= !mask);
+        if let Some(given_back) = &mut self.given_back {
+            let mut fewer = 0;
+            each_word(given_back, at, n, |w, mask| {
+                fewer += (*w & mask).count_ones();
+                *w &= !mask;
+            });
+            self.holes -= fewer;
+        }
         assert!(self.free >= n, "{n} of {} granules", self.free);
         self.free -= n;
         self.usable -= before - self.usable_around(at, n);
@@ -212,6 +262,7 @@ impl Segment {
             each_word(&mut self.stale, at, n, |w, mask| *w |= mask);
         }
         self.free += n;
+        self.touched = true;
         self.usable += self.usable_around(at, n) - before;
         self.longest = self.bits.len() as u32 * 64;
         assert!(self.free <= self.longest, "{} are free", self.free);

@@ -8,7 +8,8 @@
 //! are refused when the files are shorter than that, and deletions only when the free runs have no
 //! place for what is to be written and `LEAST_PAGES` more. Once more than half is free, and at
 //! least two segments, long free runs and free space at the end go back to the file system: less is
-//! soon written again, and a hole must then be allocated anew.
+//! soon written again, and a hole must then be allocated anew. Once the disk had no room for one, free space that is no
+//! hole goes first for a while.
 //!
 //! Locking: growth lock > space lock; file calls under the growth lock only.
 
@@ -219,14 +220,15 @@ impl Store {
     /// # Errors
     /// `Io`; what was given back until then is.
     pub fn shrink(&self) -> Result<u64> {
-        self.shrink_by(u64::MAX)
+        self.shrink_but(0)
     }
 
-    /// As [`shrink`](Self::shrink); of what is free amid the files about so many bytes at most.
+    /// As [`shrink`](Self::shrink); of what is free amid the files, and no hole, about one part in so many stays
+    /// for pages to be written to (0: nothing).
     ///
     /// # Errors
     /// As `shrink`.
-    pub fn shrink_by(&self, most_bytes: u64) -> Result<u64> {
+    pub fn shrink_but(&self, part: u64) -> Result<u64> {
         if self.phase.load(Ordering::Acquire) == LOADING {
             return Ok(0);
         }
@@ -234,7 +236,7 @@ impl Store {
         let mut given = 0;
         let result = self
             .cut_tail(&mut given)
-            .and_then(|()| self.punch_runs(most_bytes, &mut given));
+            .and_then(|()| self.punch_runs(part, &mut given));
         self.counters.bytes_given_back.add(given);
         result.map(|()| given)
     }
@@ -266,18 +268,25 @@ impl Store {
         }
     }
 
-    fn punch_runs(&self, most_bytes: u64, given: &mut u64) -> Result<()> {
-        let found = self.runs.lock().take_long_runs(PUNCH_GRANULES);
-        let (mut result, before) = (Ok(()), *given);
+    fn punch_runs(&self, part: u64, given: &mut u64) -> Result<()> {
+        let found = {
+            let mut runs = self.runs.lock();
+            let kept = runs.allocated().checked_div(part).unwrap_or(0);
+            let most = runs.allocated() - kept;
+            runs.take_long_runs(PUNCH_GRANULES, most)
+        };
+        let mut result = Ok(());
         for (granule, granules) in found {
-            if result.is_ok() && *given - before < most_bytes {
+            if result.is_ok() {
                 result = self.files.punch(granule, granules);
                 kill_point!("store.punched");
-                if result.is_ok() {
-                    *given += u64::from(granules) * GRANULE_BYTES as u64;
-                }
             }
-            self.runs.lock().give_doubtful(granule, granules);
+            let mut runs = self.runs.lock();
+            runs.give_doubtful(granule, granules);
+            if result.is_ok() {
+                runs.note_hole(granule, granules);
+                *given += u64::from(granules) * GRANULE_BYTES as u64;
+            }
         }
         result
     }

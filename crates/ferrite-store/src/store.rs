@@ -363,6 +363,9 @@ impl Store {
             for run in &runs {
                 free.give(run.granule, run.granules);
             }
+            if matches!(e, Error::DiskFull(_)) {
+                free.note_full_disk();
+            }
             return Err(e);
         }
         let first = placed.len();

@@ -233,6 +233,34 @@ fn long_free_runs_are_punched() {
     engine.check(&engine.model(engine.log.len()));
 }
 
+/// What becomes free later in a segment goes back as well; a part of it stays if it is to.
+#[test]
+fn free_runs_are_punched_as_they_come() {
+    let sim = SimStorage::new(1);
+    let cfg = StoreConfig {
+        direct: true,
+        file_bytes: 16 << 20,
+        segment_bytes: 16 << 20,
+    };
+    let mut engine = Engine::create(&sim, cfg).unwrap();
+    let pages: Vec<PageId> = (0..600).map(|_| engine.alloc(IndexId(2))).collect();
+    engine.write(&pages).unwrap();
+    let parts = [&pages[..200], &pages[200..400], &pages[400..599]];
+    for (n, part) in parts.iter().enumerate() {
+        part.iter().for_each(|page| engine.free(*page));
+        engine.flush();
+        let before = sim.used_bytes();
+        let given = match n {
+            0 | 1 => engine.store.shrink().unwrap(),
+            _ => engine.store.shrink_but(2).unwrap(),
+        };
+        assert!(given >= 1 << 20, "part {n}: {given} bytes");
+        assert!(sim.used_bytes() <= before - (1 << 20), "part {n}");
+    }
+    engine.write(&pages[599..]).unwrap();
+    engine.check(&engine.model(engine.log.len()));
+}
+
 #[test]
 fn many_writers_and_readers() {
     let sim = SimStorage::new(1);

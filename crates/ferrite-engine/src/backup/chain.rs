@@ -15,7 +15,7 @@ use super::files::{self, Index, KeptRecord, PageEntry, INDEX, LOG, PAGES, UNDO};
 use super::manifest::Manifest;
 use super::map::MapAt;
 use super::named;
-use crate::state::undo_list::{CHUNK_BYTES, NAME as UNDO_SPILL};
+use crate::state::undo_area::{CHUNK_BYTES, NAME as UNDO_SPILL};
 use ferrite_io::{OpenMode, ReadOnly, Storage, StorageFile};
 use ferrite_redo::{Log, LogConfig};
 use ferrite_store::{BlobChecker, CopiedFile, Layout, StoredBlob};

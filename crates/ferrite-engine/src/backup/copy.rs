@@ -15,7 +15,7 @@ use super::map::MapAt;
 use super::{named, Job};
 use crate::maintenance::checkpoint::EngineState;
 use crate::state::engine::Engine;
-use crate::state::undo_list::Chunk;
+use crate::state::undo_area::Chunk;
 use ferrite_io::{encryption, AlignedBuf, Storage};
 use ferrite_store::{Generation, Location, GRANULE_BYTES};
 use ferrite_sync::{kill_point, thread, time};

@@ -224,7 +224,7 @@ impl Engine {
         let now_us = time::now_us();
         let since_us = *full_since_us.get_or_insert(now_us);
         assert!(since_us <= now_us, "full since later than now");
-        if now_us - since_us >= PAGES_WITHOUT_ROOM_US && self.drop_snapshots_for_room() {
+        if now_us - since_us >= PAGES_WITHOUT_ROOM_US && self.drop_for_room().is_some() {
             *full_since_us = None;
         }
     }
@@ -253,8 +253,7 @@ impl Engine {
     /// The same, however little it is, up to half: pages need places, too.
     pub(crate) fn give_back_some_space(&self) {
         self.store.reclaim(self.log.durable_lsn());
-        let most_bytes = self.store.free_bytes() / 2;
-        self.told_of_space(self.store.shrink_by(most_bytes));
+        self.told_of_space(self.store.shrink_but(2));
     }
 
     fn told_of_space(&self, given: Result<u64>) {

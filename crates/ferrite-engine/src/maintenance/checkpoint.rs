@@ -26,7 +26,7 @@ use crate::catalog::dictionary::{Carried, NextIds};
 use crate::log_records::values::encode_values;
 use crate::log_records::xid::{decode_xid, encode_xid, Xid};
 use crate::state::engine::Engine;
-use crate::state::undo_list::Chunk;
+use crate::state::undo_area::Chunk;
 use ferrite_store::Checkpoint;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::kill_point;

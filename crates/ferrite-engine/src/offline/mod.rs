@@ -17,7 +17,7 @@ mod walk;
 use crate::log_records::undo;
 use crate::maintenance::checkpoint::EngineState;
 use crate::startup::recovery::Analysis;
-use crate::state::undo_list::UndoArea;
+use crate::state::undo_area::UndoArea;
 use ferrite_buffer::page_prefix;
 use ferrite_io::Storage;
 use ferrite_redo::{Log, LogRecord, LogSpan};

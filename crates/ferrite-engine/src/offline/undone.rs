@@ -8,7 +8,7 @@
 
 use crate::startup::recovery::Unfinished;
 use crate::state::known_undo::{KnownUndo, Settled};
-use crate::state::undo_list::UndoArea;
+use crate::state::undo_area::UndoArea;
 use ferrite_tree::record::Record;
 use ferrite_types::{Error, IndexId, TxnId, UndoPosition};
 

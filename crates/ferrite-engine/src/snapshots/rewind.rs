@@ -25,7 +25,7 @@ use super::{alone, check_name, end, files_of, manifest, remove_files, Manifest, 
 use crate::backup::chain::{copy_back, restore_undo};
 use crate::backup::files::{self, LOG, UNDO};
 use crate::backup::sealed;
-use crate::state::undo_list::NAME as UNDO_SPILL;
+use crate::state::undo_area::NAME as UNDO_SPILL;
 use ferrite_io::{OpenMode, Prefixed, Storage};
 use ferrite_redo::{Log, LogConfig};
 use ferrite_sync::{kill_point, Arc};

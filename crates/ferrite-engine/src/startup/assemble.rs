@@ -11,7 +11,7 @@ use crate::state::engine::Engine;
 use crate::state::purge_queue::PurgeQueue;
 use crate::state::snapshots::Snapshots;
 use crate::state::throttle;
-use crate::state::undo_list::UndoArea;
+use crate::state::undo_area::UndoArea;
 use crate::state::unsettled::Unsettled;
 use ferrite_buffer::{Pool, PoolConfig};
 use ferrite_io::{LockGuard, Watched};

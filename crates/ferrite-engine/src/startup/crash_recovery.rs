@@ -22,7 +22,7 @@ use crate::state::garbage::GarbageList;
 use crate::state::slot::TxnSlot;
 use crate::state::snapshots::Snapshots;
 use crate::state::transaction::Transaction;
-use crate::state::undo_list::UndoArea;
+use crate::state::undo_area::UndoArea;
 use ferrite_buffer::Pool;
 use ferrite_io::Storage;
 use ferrite_lock::Owner;
@@ -86,7 +86,7 @@ fn analyse(
     let retained = collector.finish()?;
     for (txn, found) in &analysis.unfinished {
         assert!(!txn.is_frozen(), "an unfinished transaction has an id");
-        undo_area.verify(&found.undo)?;
+        found.undo.verify(&undo_area)?;
     }
     stop_at_failed_sync(storage, &log);
     let analysed = Analysed {
@@ -182,8 +182,14 @@ impl Engine {
         let engine = Engine::assemble(start, parts);
         engine.checkpoint_lsn.store(from.0, Ordering::SeqCst);
         drop(writer);
-        engine.finish_recovery(analysis, end.0 - from.0, started_us)?;
-        Ok(engine)
+        match engine.finish_recovery(analysis, end.0 - from.0, started_us) {
+            Ok(()) => Ok(engine),
+            Err(e) => {
+                // Its threads must not go on, nor the directory stay locked.
+                engine.abandon();
+                Err(e)
+            }
+        }
     }
 
     /// The stages behind the dictionary. So many bytes of log were read.

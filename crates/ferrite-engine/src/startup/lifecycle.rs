@@ -16,7 +16,7 @@ use crate::state::callbacks::{Callbacks, LogLevel};
 use crate::state::config::Config;
 use crate::state::engine::Engine;
 use crate::state::snapshots::Snapshots;
-use crate::state::undo_list::UndoArea;
+use crate::state::undo_area::UndoArea;
 use ferrite_io::{Storage, Watched};
 use ferrite_redo::Log;
 use ferrite_store::Store;

@@ -64,8 +64,8 @@ impl Engine {
                 (state.undo.position().0, state.undo.backwards())
             };
             debug_assert!(bytes > 0, "nothing of {txn} is to be undone");
-            // With the places of its entries, which take half as much again.
-            if bytes + bytes / 2 > left || self.stop.load(Ordering::SeqCst) {
+            // With the places of its entries, 16 bytes for one of 12 or more.
+            if bytes + bytes * 4 / 3 > left || self.stop.load(Ordering::SeqCst) {
                 return;
             }
             let (known, fault) = KnownUndo::read(list, &self.undo_area);
@@ -82,59 +82,79 @@ impl Engine {
     pub(crate) fn run_rollback(&self) {
         self.learn_undo();
         while let Some((txn, slot)) = self.unsettled.next() {
-            let since_us = time::now_us();
-            let (undo, is_prepared) = {
-                let state = slot.state.lock();
-                (state.undo.position(), state.is_prepared())
+            let is_prepared = slot.state.lock().is_prepared();
+            let result = match is_prepared {
+                true => self.settle_prepared(txn, &slot),
+                false => self.settle_loser(txn, &slot),
             };
-            let result = ferrite_buffer::patiently(|| match is_prepared {
-                true => self.restore_versions(&slot),
-                false => self.roll_back_loser(&slot),
-            });
-            match result {
-                Ok(()) => self.settled(txn, &slot, is_prepared),
-                Err(Error::Interrupted) => return,
-                Err(e) => {
-                    self.give_up(txn, is_prepared, e);
-                    continue;
-                }
+            if result == Err(Error::Interrupted) {
+                return;
             }
-            if undo.0 >= TOLD_BYTES {
-                let ms = (time::now_us() - since_us) / 1000;
-                let what = match is_prepared {
-                    true => "is prepared and has its versions again",
-                    false => "was rolled back",
-                };
-                let text = format!(
-                    "transaction {txn} from before the restart {what}: {undo} bytes of undo in {ms} ms"
+        }
+    }
+
+    fn settle_loser(&self, txn: TxnId, slot: &Arc<TxnSlot>) -> Result<()> {
+        let since_us = time::now_us();
+        let undo = slot.state.lock().undo.position();
+        match ferrite_buffer::patiently(|| self.roll_back_loser(slot)) {
+            Ok(()) => {
+                assert!(slot.state.lock().txn.is_frozen(), "{txn} has not ended");
+                self.forget_slot(slot);
+                self.settled(txn, "was rolled back", undo, since_us);
+                Ok(())
+            }
+            Err(e) => Err(self.give_up(txn, "cannot be rolled back", e)),
+        }
+    }
+
+    /// Makes the versions of a prepared one again. It stays, and may be decided then.
+    ///
+    /// # Errors
+    /// Why they cannot be made: it can only be rolled back. `Interrupted` by a stop.
+    pub(crate) fn settle_prepared(&self, txn: TxnId, slot: &Arc<TxnSlot>) -> Result<()> {
+        let since_us = time::now_us();
+        let undo = slot.state.lock().undo.position();
+        match ferrite_buffer::patiently(|| self.restore_versions(slot)) {
+            Ok(()) => {
+                self.settled(
+                    txn,
+                    "is prepared and has its versions again",
+                    undo,
+                    since_us,
                 );
-                self.callbacks.log(LogLevel::Note, &text);
+                Ok(())
+            }
+            Err(e) => {
+                let what = "cannot get its versions again and can only be rolled back";
+                Err(self.give_up(txn, what, e))
             }
         }
     }
 
-    /// Until the next start it stays as it is, but for a prepared one that is rolled back.
-    fn give_up(&self, txn: TxnId, is_prepared: bool, reason: Error) {
-        let what = match is_prepared {
-            true => "cannot get its versions again and can only be rolled back",
-            false => "cannot be rolled back",
-        };
-        let text = format!(
-            "transaction {txn} from before the restart {what}; its rows stay locked: {reason}"
-        );
-        self.callbacks.log(LogLevel::Error, &text);
-        self.unsettled.fail(txn, reason);
-    }
-
-    /// Readers find what is in the pages from here on. A prepared one stays, and may be decided.
-    fn settled(&self, txn: TxnId, slot: &Arc<TxnSlot>, is_prepared: bool) {
-        if !is_prepared {
-            assert!(slot.state.lock().txn.is_frozen(), "{txn} has not ended");
-            self.forget_slot(slot);
-        }
+    /// Readers find what is in the pages from here on.
+    fn settled(&self, txn: TxnId, what: &str, undo: UndoPosition, since_us: u64) {
         kill_point!("rollback.settled");
         self.unsettled.done(txn);
         debug_assert!(!self.unsettled.has(txn), "readers ask the undo of {txn}");
+        if undo.0 >= TOLD_BYTES {
+            let ms = (time::now_us() - since_us) / 1000;
+            let text = format!(
+                "transaction {txn} from before the restart {what}: {undo} bytes of undo in {ms} ms"
+            );
+            self.callbacks.log(LogLevel::Note, &text);
+        }
+    }
+
+    /// It stays as it is until the next start, unless a stop was in the way. Returns the reason.
+    fn give_up(&self, txn: TxnId, what: &str, reason: Error) -> Error {
+        if reason != Error::Interrupted {
+            let text = format!(
+                "transaction {txn} from before the restart {what}; its rows stay locked: {reason}"
+            );
+            self.callbacks.log(LogLevel::Error, &text);
+            self.unsettled.fail(txn, reason.clone());
+        }
+        reason
     }
 }
 

@@ -14,7 +14,7 @@ use crate::state::prepared::Prepared;
 use crate::state::purge_queue::PurgeQueue;
 use crate::state::slot::TxnSlot;
 use crate::state::snapshots::Snapshots;
-use crate::state::undo_list::UndoArea;
+use crate::state::undo_area::UndoArea;
 use crate::state::unsettled::Unsettled;
 use ferrite_buffer::Pool;
 use ferrite_io::{LockGuard, Storage};
@@ -34,6 +34,15 @@ const RETRY_US: u64 = 500_000;
 
 /// Versions take no more than one part of the memory budget of so many.
 const RING_SHARE: u64 = 4;
+
+/// What makes room on a full disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum GivenWay {
+    /// The backup that ran has ended.
+    Backup,
+    /// The oldest snapshot is dropped.
+    Snapshot,
+}
 
 /// One open database.
 pub struct Engine {
@@ -209,7 +218,7 @@ impl Engine {
             }
             if durable_looks > 1 {
                 // One at each look.
-                self.drop_snapshots_for_room();
+                self.drop_for_room();
             }
             self.pool.wake_writer();
             if self.room(deletes).is_ok() {
@@ -241,23 +250,26 @@ impl Engine {
         while refused(&last) {
             let free = || self.storage.free_bytes().unwrap_or(0);
             let before = free();
-            if !self.drop_snapshots_for_room() {
+            let Some(what) = self.drop_for_room() else {
                 break;
-            }
+            };
             self.give_back_some_space();
             last = attempt();
-            if refused(&last) && free() <= before {
+            // What a backup kept may be free in the store alone: a snapshot may have more.
+            if refused(&last) && free() <= before && what == GivenWay::Snapshot {
                 break;
             }
         }
         last
     }
 
-    /// Ends the backup that runs, and drops the oldest snapshot; true if there was one of them.
-    pub(crate) fn drop_snapshots_for_room(&self) -> bool {
+    /// Ends the backup that runs, or, if there is none, drops the oldest snapshot: what has given way.
+    pub(crate) fn drop_for_room(&self) -> Option<GivenWay> {
         let why = "the server's disk is full, and what the backup keeps is needed";
-        let ended = self.end_backup(None, why);
-        self.evict_for_room() || ended
+        if self.end_backup(None, why) {
+            return Some(GivenWay::Backup);
+        }
+        self.evict_for_room().then_some(GivenWay::Snapshot)
     }
 
     /// Ends the backup that runs, if it is `owner`'s (None: whosever), and lets go of what it

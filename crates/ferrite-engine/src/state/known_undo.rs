@@ -10,7 +10,8 @@
 //! Locking: none.
 
 use crate::log_records::undo::{self, Undo};
-use crate::state::undo_list::{entry_before, Backwards, UndoArea};
+use crate::state::undo_area::UndoArea;
+use crate::state::undo_list::{entry_before, Backwards};
 use ferrite_tree::record::Record;
 use ferrite_types::{Error, IndexId, Result, UndoPosition};
 use std::borrow::Cow;
@@ -50,9 +51,11 @@ impl KnownUndo {
     /// known.
     pub(crate) fn read(list: Backwards, area: &UndoArea) -> (KnownUndo, Option<Error>) {
         let (from, bytes, mut fault) = list.all(area);
+        let by_key = Vec::with_capacity(count_entries(&bytes));
         let mut known = KnownUndo {
             from,
             bytes,
+            by_key,
             ..KnownUndo::default()
         };
         let mut at = known.bytes.len();
@@ -77,7 +80,6 @@ impl KnownUndo {
             "a part of the undo"
         );
         known.by_key.sort_unstable();
-        known.by_key.shrink_to_fit();
         (known, fault)
     }
 
@@ -160,8 +162,18 @@ impl KnownUndo {
     }
 }
 
+/// Entries of a list whose bytes these are.
+fn count_entries(bytes: &[u8]) -> usize {
+    let (mut at, mut count) = (bytes.len(), 0);
+    while let Some((start, _)) = entry_before(bytes, at) {
+        debug_assert!(start < at, "an entry of no length ends at {at}");
+        (at, count) = (start, count + 1);
+    }
+    count
+}
+
 /// Of a change of an entry.
-fn key_of<'a>(undo: &Undo<'a>) -> Option<(IndexId, &'a [u8])> {
+pub(crate) fn key_of<'a>(undo: &Undo<'a>) -> Option<(IndexId, &'a [u8])> {
     match *undo {
         Undo::Insert { index, key }
         | Undo::Update { index, key, .. }
@@ -171,7 +183,7 @@ fn key_of<'a>(undo: &Undo<'a>) -> Option<(IndexId, &'a [u8])> {
     }
 }
 
-fn hash_of(index: IndexId, key: &[u8]) -> u64 {
+pub(crate) fn hash_of(index: IndexId, key: &[u8]) -> u64 {
     let mut hasher = DefaultHasher::new();
     hasher.write_u32(index.0);
     hasher.write(key);

@@ -3,7 +3,7 @@
 //!
 //! `engine`: owns all of it. `config`, `callbacks`: what the server sets and answers. `counters`.
 //! `transaction`: its id, phase and what it holds; of that, `slot`: what others see of it;
-//! `undo_list`, and `known_undo`: by key; `touched` and `changed`: the indexes and tables it has changed; `garbage`: what it
+//! `undo_list`, its file `undo_area`, and `known_undo`: by key; `touched` and `changed`: the indexes and tables it has changed; `garbage`: what it
 //! will leave. `prepared` and `unsettled`: those without a session. `purge_queue`: what is to be
 //! purged. `backup`: what is known of the backup that runs; `snapshots`: of those that are kept;
 //! `log_floor`: the log that either needs. `throttle`: what writes pay for the log's budget.
@@ -27,5 +27,6 @@ pub(crate) mod snapshots;
 pub(crate) mod throttle;
 pub(crate) mod touched;
 pub(crate) mod transaction;
+pub(crate) mod undo_area;
 pub(crate) mod undo_list;
 pub(crate) mod unsettled;

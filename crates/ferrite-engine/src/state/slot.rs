@@ -9,7 +9,8 @@
 use crate::log_records::values::Value;
 use crate::log_records::xid::Xid;
 use crate::state::touched::Touched;
-use crate::state::undo_list::{UndoArea, UndoList};
+use crate::state::undo_area::UndoArea;
+use crate::state::undo_list::UndoList;
 use ferrite_lock::Owner;
 use ferrite_sync::atomic::{AtomicU64, AtomicU8};
 use ferrite_sync::{Arc, Mutex};

@@ -1,300 +1,24 @@
-//! A transaction's undo list, and the file that takes the older part of long ones.
+//! A transaction's undo list.
 //!
-//! A list is a run of bytes read backwards. Its older part lies in chunks of [`CHUNK_BYTES`]
-//! in one file, `undo.spill`, shared by all transactions; the tail is in memory. A checkpoint
+//! A list is a run of bytes read backwards. The older part of a long one lies in chunks in a file (`undo_area`); the
+//! tail is in memory. A checkpoint
 //! copies the tail and names the chunks, so that even a transaction of millions of rows
 //! neither pins the log nor is written again by each checkpoint.
 //!
-//! Invariant: a slot of the file that a checkpoint on disk names is not written again before
-//! the next checkpoint is on disk. Slots given back wait in `released` for that.
+//! Invariant: whatever of a list is in chunks is whole chunks, the oldest first.
 //!
-//! What is on disk if we die: chunks are synced before the checkpoint that names them; other
-//! chunks mean nothing to a restart.
-//!
-//! Locking: a list is under its transaction's slot mutex; `slots` is a leaf. No latch may be
+//! Locking: a list is under its transaction's slot mutex. No latch may be
 //! held when a list spills or reads a chunk back.
 
-use ferrite_io::{OpenMode, Storage, StorageFile};
-use ferrite_store::PinOwner;
-use ferrite_sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use ferrite_sync::{kill_point, Arc, Mutex};
+use crate::state::undo_area::{Chunk, UndoArea, CHUNK_BYTES};
 use ferrite_types::{ByteReader, Error, Result, UndoPosition};
 
-/// Bytes of a chunk.
-pub(crate) const CHUNK_BYTES: usize = 1 << 20;
 /// A tail of so many bytes spills its oldest chunk.
 const SPILL_BYTES: usize = 2 * CHUNK_BYTES;
 /// A tail of so many bytes takes no more of a transaction whose changes can be refused.
 const MOST_TAIL_BYTES: usize = 3 * CHUNK_BYTES;
-/// Name of the file.
-pub(crate) const NAME: &str = "undo.spill";
 // What is left after a spill is less than what may be, and a full tail has been due before.
 const _: () = assert!(SPILL_BYTES > CHUNK_BYTES && MOST_TAIL_BYTES > SPILL_BYTES);
-
-/// A chunk in the file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Chunk {
-    /// Its place, in chunks.
-    pub slot: u32,
-    /// Of its bytes.
-    pub crc: u32,
-}
-
-#[derive(Default)]
-struct Slots {
-    file: Option<Arc<dyn StorageFile>>,
-    free: Vec<u32>,
-    /// Given back since the last checkpoint began.
-    released: Vec<u32>,
-    next: u32,
-}
-
-impl Slots {
-    /// A slot is free, given back, or in use; never two of these.
-    fn is_sound(&self) -> bool {
-        let idle = || self.free.iter().chain(&self.released);
-        idle().count() <= self.next as usize
-            && idle().all(|slot| *slot < self.next)
-            && (idle().count() > 64 || idle().all(|s| idle().filter(|t| s == *t).count() == 1))
-    }
-}
-
-/// The file of chunks.
-pub(crate) struct UndoArea {
-    storage: Arc<dyn Storage>,
-    /// Nothing may be written: lists stay in memory.
-    read_only: bool,
-    /// Chunks nobody needs are overwritten.
-    scrub: AtomicBool,
-    /// Who still reads the chunks that a checkpoint of theirs names: a bit for each owner.
-    held: AtomicU32,
-    slots: Mutex<Slots>,
-}
-
-impl UndoArea {
-    /// An area nothing of which is in use.
-    pub(crate) fn new(storage: Arc<dyn Storage>) -> UndoArea {
-        UndoArea {
-            storage,
-            read_only: false,
-            scrub: AtomicBool::new(false),
-            held: AtomicU32::new(0),
-            slots: Mutex::new(Slots::default()),
-        }
-    }
-
-    /// The area of a database that is only looked at.
-    pub(crate) fn read_only(storage: Arc<dyn Storage>) -> UndoArea {
-        UndoArea {
-            read_only: true,
-            ..UndoArea::new(storage)
-        }
-    }
-
-    /// A restart: the slots of `chunks` are in use.
-    pub(crate) fn adopt(&self, chunks: impl Iterator<Item = Chunk>) {
-        let mut used: Vec<u32> = chunks.map(|c| c.slot).collect();
-        used.sort_unstable();
-        let mut slots = self.slots.lock();
-        slots.next = used.last().map_or(0, |last| last + 1);
-        slots.free = (0..slots.next)
-            .filter(|slot| used.binary_search(slot).is_err())
-            .collect();
-        debug_assert!(slots.is_sound(), "after a restart");
-    }
-
-    /// The file, made if there is none.
-    fn file(&self, slots: &mut Slots) -> Result<Arc<dyn StorageFile>> {
-        if let Some(file) = &slots.file {
-            return Ok(file.clone());
-        }
-        if self.storage.exists(NAME)? {
-            return self.existing(slots);
-        }
-        let file = self.storage.open(NAME, OpenMode::CreateNew, false)?;
-        self.storage.sync_dir()?;
-        slots.file = Some(file.clone());
-        Ok(file)
-    }
-
-    /// The file that holds a chunk.
-    fn existing(&self, slots: &mut Slots) -> Result<Arc<dyn StorageFile>> {
-        if let Some(file) = &slots.file {
-            return Ok(file.clone());
-        }
-        let mode = match self.read_only {
-            true => OpenMode::ReadOnly,
-            false => OpenMode::ReadWrite,
-        };
-        let file = self.storage.open(NAME, mode, false).map_err(|e| match e {
-            Error::NotFound => Error::Corrupt(format!(
-                "{NAME} is missing; it holds the undo of an unfinished transaction"
-            )),
-            other => other,
-        })?;
-        slots.file = Some(file.clone());
-        Ok(file)
-    }
-
-    /// Every chunk of the list can be read and is what was written.
-    ///
-    /// # Errors
-    /// `Corrupt` naming the file; `Io`.
-    pub(crate) fn verify(&self, list: &UndoList) -> Result<()> {
-        list.chunks
-            .iter()
-            .try_for_each(|c| self.read(*c).map(|_| ()))
-    }
-
-    fn write(&self, bytes: &[u8]) -> Result<Chunk> {
-        assert_eq!(bytes.len(), CHUNK_BYTES);
-        let (file, slot) = {
-            let mut slots = self.slots.lock();
-            let file = self.file(&mut slots)?;
-            let slot = slots.free.pop().unwrap_or_else(|| {
-                slots.next += 1;
-                slots.next - 1
-            });
-            debug_assert!(
-                slots.is_sound() && !slots.free.contains(&slot) && !slots.released.contains(&slot),
-                "slot {slot} would be written while a checkpoint names it"
-            );
-            (file, slot)
-        };
-        let written = file.write_at(bytes, u64::from(slot) * CHUNK_BYTES as u64);
-        if let Err(e) = written {
-            self.slots.lock().free.push(slot);
-            return Err(e);
-        }
-        kill_point!("undo.spilled");
-        let crc = crc32c::crc32c(bytes);
-        Ok(Chunk { slot, crc })
-    }
-
-    fn read(&self, chunk: Chunk) -> Result<Vec<u8>> {
-        let file = self.existing(&mut self.slots.lock())?;
-        let mut bytes = vec![0; CHUNK_BYTES];
-        let at = u64::from(chunk.slot) * CHUNK_BYTES as u64;
-        let len = file.len()?;
-        if len < at + CHUNK_BYTES as u64 {
-            return Err(Error::Corrupt(format!(
-                "{NAME}: {len} bytes, the chunk in slot {} is beyond",
-                chunk.slot
-            )));
-        }
-        // The first time the fault may be one of reading.
-        for _ in 0..2 {
-            file.read_at(&mut bytes, at)?;
-            if crc32c::crc32c(&bytes) == chunk.crc {
-                return Ok(bytes);
-            }
-        }
-        Err(Error::Corrupt(format!(
-            "{NAME}: the chunk in slot {} is damaged",
-            chunk.slot
-        )))
-    }
-
-    fn release(&self, chunk: Chunk) {
-        let mut slots = self.slots.lock();
-        debug_assert!(
-            !slots.released.contains(&chunk.slot) && !slots.free.contains(&chunk.slot),
-            "slot {} is given back twice",
-            chunk.slot
-        );
-        slots.released.push(chunk.slot);
-    }
-
-    /// A checkpoint begins to copy lists. What was given back so far is in none of them.
-    pub(crate) fn begin_checkpoint(&self) -> Vec<u32> {
-        std::mem::take(&mut self.slots.lock().released)
-    }
-
-    /// Makes every chunk durable.
-    ///
-    /// # Errors
-    /// `Io`: the checkpoint must not be written.
-    pub(crate) fn sync(&self) -> Result<()> {
-        let file = self.slots.lock().file.clone();
-        file.map_or(Ok(()), |f| f.sync_data())
-    }
-
-    /// The checkpoint is on disk, or (false) it failed and the one before still counts.
-    pub(crate) fn end_checkpoint(&self, released: Vec<u32>, written: bool) {
-        let written = written && self.held.load(Ordering::SeqCst) == 0;
-        if written && self.scrub.load(Ordering::Relaxed) {
-            let file = self.slots.lock().file.clone();
-            // What fails here is tried again when scrubbing is switched on, or by a restart.
-            let _ = file.map_or(Ok(()), |f| zero_chunks(&*f, &released));
-        }
-        let mut slots = self.slots.lock();
-        if !written {
-            slots.released.extend(released);
-            return;
-        }
-        slots.free.extend(released);
-        debug_assert!(slots.is_sound(), "after a checkpoint");
-        if slots.free.len() as u32 == slots.next && slots.next > 0 {
-            // Nothing is in use: the space goes back to the file system.
-            if let Some(file) = &slots.file {
-                if file.truncate(0).is_ok() {
-                    slots.free.clear();
-                    slots.next = 0;
-                }
-            }
-        }
-    }
-
-    /// From now on (not), chunks nobody needs are overwritten; those of before at once.
-    ///
-    /// # Errors
-    /// `Io`, `DiskFull`: some of them are left.
-    pub(crate) fn set_scrub(&self, on: bool) -> Result<()> {
-        self.scrub.store(on, Ordering::SeqCst);
-        if !on || !self.storage.exists(NAME)? {
-            return Ok(());
-        }
-        let (file, free) = {
-            let mut slots = self.slots.lock();
-            let file = self.existing(&mut slots)?;
-            if file.len()? > u64::from(slots.next) * CHUNK_BYTES as u64 {
-                file.truncate(u64::from(slots.next) * CHUNK_BYTES as u64)?;
-            }
-            // Nobody is given these meanwhile.
-            (file, std::mem::take(&mut slots.free))
-        };
-        let zeroed = zero_chunks(&*file, &free);
-        self.slots.lock().free.extend(free);
-        zeroed
-    }
-
-    /// From now on (not), no slot is free for use that was given back, as if checkpoints failed: a
-    /// checkpoint that names them is being copied.
-    pub(crate) fn hold(&self, owner: PinOwner, on: bool) {
-        let bit = 1 << owner as u32;
-        match on {
-            true => self.held.fetch_or(bit, Ordering::SeqCst),
-            false => self.held.fetch_and(!bit, Ordering::SeqCst),
-        };
-    }
-
-    /// Reads a chunk that is held.
-    ///
-    /// # Errors
-    /// `Corrupt` naming the file; `Io`.
-    pub(crate) fn read_held(&self, chunk: Chunk) -> Result<Vec<u8>> {
-        debug_assert!(!self.slots.lock().free.contains(&chunk.slot), "{chunk:?}");
-        self.read(chunk)
-    }
-
-    /// Bytes of the file in use.
-    pub(crate) fn bytes(&self) -> u64 {
-        let slots = self.slots.lock();
-        debug_assert!(slots.is_sound(), "slots in use");
-        let used = slots.next as usize - slots.free.len() - slots.released.len();
-        (used * CHUNK_BYTES) as u64
-    }
-}
 
 /// A transaction's undo list.
 #[derive(Default)]
@@ -308,6 +32,16 @@ pub(crate) struct UndoList {
 }
 
 impl UndoList {
+    /// Every chunk of the list can be read and is what was written.
+    ///
+    /// # Errors
+    /// `Corrupt` naming the file; `Io`.
+    pub(crate) fn verify(&self, area: &UndoArea) -> Result<()> {
+        self.chunks
+            .iter()
+            .try_for_each(|c| area.read(*c).map(|_| ()))
+    }
+
     /// A list from its parts (checkpoint).
     pub(crate) fn from_parts(chunks: Vec<Chunk>, tail: Vec<u8>) -> UndoList {
         UndoList {
@@ -532,19 +266,6 @@ impl Backwards {
     }
 }
 
-/// Overwrites chunks, durably.
-fn zero_chunks(file: &dyn StorageFile, chunks: &[u32]) -> Result<()> {
-    if chunks.is_empty() {
-        return Ok(());
-    }
-    let zeroes = vec![0; CHUNK_BYTES];
-    for slot in chunks {
-        file.write_at(&zeroes, u64::from(*slot) * CHUNK_BYTES as u64)?;
-    }
-    kill_point!("undo.scrubbed");
-    file.sync_data()
-}
-
 /// The entry that ends at `end`, and where it begins.
 pub(crate) fn entry_before(bytes: &[u8], end: usize) -> Option<(usize, &[u8])> {
     let length_at = end.checked_sub(4)?;
@@ -558,6 +279,7 @@ mod tests {
     use super::*;
     use ferrite_io::sim::SimStorage;
     use ferrite_sync::random::Rng;
+    use ferrite_sync::Arc;
 
     fn entry(n: u64) -> Vec<u8> {
         let mut rng = Rng::new(n);
@@ -623,28 +345,5 @@ mod tests {
             assert_eq!(found, &entry(n)[..], "entry {n}");
             list.drop_last(left);
         }
-    }
-
-    #[test]
-    fn a_slot_is_not_used_again_before_the_next_checkpoint() {
-        let area = UndoArea::new(Arc::new(SimStorage::new(2)));
-        let bytes = vec![7; CHUNK_BYTES];
-        let first = area.write(&bytes).unwrap();
-        area.release(first);
-        let second = area.write(&bytes).unwrap();
-        assert_ne!(first.slot, second.slot);
-        let released = area.begin_checkpoint();
-        area.end_checkpoint(released, false);
-        assert_ne!(area.write(&bytes).unwrap().slot, first.slot);
-        let released = area.begin_checkpoint();
-        area.end_checkpoint(released, true);
-        assert_eq!(area.write(&bytes).unwrap().slot, first.slot);
-        // Damage is told.
-        let fault = Chunk { crc: 1, ..second };
-        assert!(matches!(area.read(fault), Err(Error::Corrupt(_))));
-        let again = UndoArea::new(area.storage.clone());
-        again.adopt([second].into_iter());
-        assert_eq!(again.read(second).unwrap(), bytes);
-        assert_ne!(again.write(&bytes).unwrap().slot, second.slot);
     }
 }

@@ -28,8 +28,23 @@ struct Entry {
     undo_bytes: u64,
     /// What it had changed, for readers. None: it has not been read, or is too much.
     known: Option<KnownUndo>,
+    /// Somebody settles it.
+    claimed: bool,
     /// Why that was given up.
     failed: Option<Error>,
+}
+
+/// What who wants to settle a transaction learns.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// It is settled, or never was one of them.
+    Settled,
+    /// It is for the caller to settle.
+    Mine,
+    /// Somebody else is at it.
+    Others,
+    /// It was given up for this reason.
+    Failed(Error),
 }
 
 impl Unsettled {
@@ -43,6 +58,7 @@ impl Unsettled {
             slot,
             undo_bytes,
             known: None,
+            claimed: false,
             failed: None,
         };
         let before = self.slots.write().insert(txn, entry);
@@ -122,11 +138,13 @@ impl Unsettled {
             .collect()
     }
 
-    /// The one to be settled next: that with the least undo, so that few rows wait long.
+    /// Claims the one to be settled next: that with the least undo, so that few rows wait long.
     pub(crate) fn next(&self) -> Option<(TxnId, Arc<TxnSlot>)> {
-        let slots = self.slots.read();
-        let whole = slots.iter().filter(|(_, l)| l.failed.is_none());
-        let (txn, next) = whole.min_by_key(|(_, l)| l.undo_bytes)?;
+        let mut slots = self.slots.write();
+        let unclaimed = slots.iter_mut().filter(|(_, l)| !l.claimed);
+        let (txn, next) = unclaimed.min_by_key(|(_, l)| l.undo_bytes)?;
+        debug_assert!(next.failed.is_none(), "{txn} was given up by nobody");
+        next.claimed = true;
         Some((*txn, next.slot.clone()))
     }
 
@@ -138,9 +156,19 @@ impl Unsettled {
         *failed = Some(reason);
     }
 
-    /// Is this one of them, and why was it given up?
-    pub(crate) fn failure_of(&self, txn: TxnId) -> Option<Option<Error>> {
-        self.of(txn, |l| l.failed.clone())
+    /// The caller wants to settle that one.
+    pub(crate) fn claim(&self, txn: TxnId) -> Claim {
+        let mut slots = self.slots.write();
+        let Some(entry) = slots.get_mut(&txn) else {
+            return Claim::Settled;
+        };
+        if let Some(reason) = &entry.failed {
+            return Claim::Failed(reason.clone());
+        }
+        match std::mem::replace(&mut entry.claimed, true) {
+            true => Claim::Others,
+            false => Claim::Mine,
+        }
     }
 
     /// Why nobody need wait any more: those that are left have failed.
@@ -176,13 +204,15 @@ mod tests {
         unsettled.add(slot(1));
         unsettled.add(slot(2));
         let damage = Error::Corrupt("page 7".into());
+        assert_eq!(unsettled.claim(TxnId(1)), Claim::Mine);
+        assert_eq!(unsettled.claim(TxnId(1)), Claim::Others);
         unsettled.fail(TxnId(1), damage.clone());
         assert_eq!(unsettled.stuck(), None);
         assert_eq!(unsettled.next().expect("one is left").0, TxnId(2));
-        assert_eq!(unsettled.failure_of(TxnId(1)), Some(Some(damage.clone())));
-        assert_eq!(unsettled.failure_of(TxnId(2)), Some(None));
+        assert_eq!(unsettled.claim(TxnId(1)), Claim::Failed(damage.clone()));
+        assert_eq!(unsettled.claim(TxnId(2)), Claim::Others);
         unsettled.done(TxnId(2));
-        assert_eq!(unsettled.failure_of(TxnId(2)), None);
+        assert_eq!(unsettled.claim(TxnId(2)), Claim::Settled);
         assert!(unsettled.next().is_none());
         assert_eq!(unsettled.stuck(), Some(damage));
         assert!(unsettled.has(TxnId(1)) && unsettled.count() == 1);

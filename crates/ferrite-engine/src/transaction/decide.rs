@@ -15,6 +15,7 @@ use crate::state::prepared::Prepared;
 use crate::state::purge_queue::Garbage;
 use crate::state::slot::TxnSlot;
 use crate::state::transaction::{Phase, Transaction};
+use crate::state::unsettled::Claim;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::waits::{waiting, Of, Reason};
 use ferrite_sync::{thread, Arc};
@@ -77,8 +78,8 @@ impl Engine {
         self.prepared.lock().keys().cloned().collect()
     }
 
-    /// Commits a prepared transaction; durable on return. Waits until a large one of before a restart has its
-    /// versions again.
+    /// Commits a prepared transaction; durable on return. Gives a large one of before a restart its versions first,
+    /// or waits until it has them.
     ///
     /// # Errors
     /// `NotFound` for an unknown xid; `InUse` while another session decides it; `RolledBack`
@@ -86,13 +87,13 @@ impl Engine {
     pub fn commit_by_xid(&self, xid: &Xid) -> Result<()> {
         let mut transaction = self.begin_decision(xid)?;
         debug_assert!(transaction.has_changes(), "prepared without a change");
-        if let Err(e) = self.wait_until_settled(transaction.id()) {
-            self.break_off_decision(xid, transaction);
-            return Err(e);
-        }
         if transaction.phase() != Phase::Prepared {
             self.break_off_decision(xid, transaction);
             return Err(Error::RolledBack);
+        }
+        if let Err(e) = self.settle_to_commit(&transaction.slot, transaction.id()) {
+            self.break_off_decision(xid, transaction);
+            return Err(e);
         }
         self.find_changed_tables(&mut transaction);
         debug_assert_eq!(transaction.xid().as_ref(), Some(xid), "another's decision");
@@ -129,8 +130,8 @@ impl Engine {
         }
     }
 
-    /// Rolls a prepared transaction back; durable on return. One that failed can be repeated. Waits as
-    /// [`Engine::commit_by_xid`] does, but what is given up there is rolled back by its undo alone.
+    /// Rolls a prepared transaction back; durable on return. One that failed can be repeated. A large one of before
+    /// a restart that has no versions yet is rolled back without.
     ///
     /// # Errors
     /// `NotFound` for an unknown xid; `InUse` while another session decides it; a page that
@@ -138,50 +139,67 @@ impl Engine {
     pub fn rollback_by_xid(&self, xid: &Xid) -> Result<()> {
         let mut transaction = self.begin_decision(xid)?;
         let id = transaction.id();
-        let given_up = match self.wait_until_settled(id) {
-            Err(Error::Interrupted) => {
+        let claim = match self.claim_for_decision(id) {
+            Ok(claim) => claim,
+            Err(e) => {
                 self.break_off_decision(xid, transaction);
-                return Err(Error::Interrupted);
+                return Err(e);
             }
-            other => other.is_err(),
         };
-        // Of one that is given up no address of a version is to be believed.
-        let end = match transaction.roll_back(self, given_up) {
+        // Without all of its versions no address of one is to be believed.
+        let stale = claim != Claim::Settled;
+        let end = match transaction.roll_back(self, stale) {
             Ok(end) => end,
             Err(e) => {
+                if claim == Claim::Mine && e != Error::Interrupted {
+                    self.unsettled.fail(id, e.clone());
+                }
                 self.break_off_decision(xid, transaction);
                 return Err(e);
             }
         };
         self.log.flush_to(end);
         debug_assert!(self.log.durable_lsn() >= end, "decided and not on disk");
-        if given_up {
+        if stale {
             self.unsettled.done(id);
         }
         self.end_decision(xid, &transaction);
         Ok(())
     }
 
-    /// Until a prepared transaction's versions are made again its undo tells readers the states before it, and
-    /// after its end they would not ask it.
+    /// Takes a prepared transaction of before a restart from the thread that gives it its versions again, or waits
+    /// until it has them. `Mine`: it has none, or some.
     ///
     /// # Errors
-    /// Why that was given up; `Interrupted` by a stop.
-    fn wait_until_settled(&self, txn: TxnId) -> Result<()> {
+    /// `Interrupted` by a stop.
+    fn claim_for_decision(&self, txn: TxnId) -> Result<Claim> {
         debug_assert!(!txn.is_frozen(), "a prepared transaction has an id");
-        if ferrite_sync::mutant!("prepared.versions_not_awaited") {
-            return Ok(());
-        }
-        while let Some(failure) = self.unsettled.failure_of(txn) {
-            if let Some(reason) = failure {
-                return Err(reason);
+        loop {
+            match self.unsettled.claim(txn) {
+                Claim::Others => {}
+                decided => return Ok(decided),
             }
             if self.stop.load(Ordering::SeqCst) {
                 return Err(Error::Interrupted);
             }
             waiting(Reason::Rollback, Of::Nothing, || thread::sleep_ms(LOOK_MS));
         }
-        Ok(())
+    }
+
+    /// Before its commit: until a prepared transaction's versions are made again its undo tells readers the states
+    /// before it, and after its commit they would not ask it. Nobody waits for others' versions.
+    ///
+    /// # Errors
+    /// Why it cannot be; `Interrupted` by a stop.
+    fn settle_to_commit(&self, slot: &Arc<TxnSlot>, txn: TxnId) -> Result<()> {
+        if ferrite_sync::mutant!("prepared.versions_not_awaited") {
+            return Ok(());
+        }
+        match self.claim_for_decision(txn)? {
+            Claim::Mine => self.settle_prepared(txn, slot),
+            Claim::Failed(reason) => Err(reason),
+            Claim::Settled | Claim::Others => Ok(()),
+        }
     }
 
     /// The server gives an xid of a connection that ends to others before it tells the engine that

@@ -8,6 +8,7 @@ use crate::catalog::table::Table;
 use crate::log_records::undo::{self, Prior, Undo};
 use crate::state::callbacks::LogLevel;
 use crate::state::engine::Engine;
+use crate::state::known_undo::{hash_of, key_of};
 use crate::state::slot::TxnSlot;
 use crate::state::touched::Touched;
 use ferrite_sync::atomic::Ordering;
@@ -18,8 +19,62 @@ use ferrite_txn::{NewVersion, VERSION_FULL};
 use ferrite_types::{Error, IndexId, PageId, Result, TxnId, VersionAddr};
 use std::collections::HashMap;
 
-/// Values of entries as the transaction had made them before what was looked at last.
-type Values = HashMap<(IndexId, Vec<u8>), Vec<u8>>;
+/// Of the buffer pool's size one part in so many is kept of values ...
+const VALUES_PART: u64 = 8;
+/// ... and so many bytes at least, and with each value so many for its place.
+const VALUES_LEAST_BYTES: u64 = 64 << 10;
+const PLACE_BYTES: usize = 64;
+
+/// Values of entries as the transaction had made them before what was looked at last: there are some of entries that it
+/// has changed several times. If they get too many, what is left are those of the lower half of the hashes; the
+/// others are for another walk over the undo list.
+struct Values {
+    of: HashMap<(IndexId, Vec<u8>), Vec<u8>>,
+    bytes: usize,
+    most_bytes: usize,
+    /// The hashes of entries that this walk is about.
+    hashes: std::ops::RangeInclusive<u64>,
+}
+
+impl Values {
+    fn of_hashes_from(from: u64, most_bytes: usize) -> Values {
+        Values {
+            of: HashMap::new(),
+            bytes: 0,
+            most_bytes,
+            hashes: from..=u64::MAX,
+        }
+    }
+
+    fn is_about(&self, undo: &Undo<'_>) -> bool {
+        let hash = key_of(undo).map(|(index, key)| hash_of(index, key));
+        hash.is_some_and(|hash| self.hashes.contains(&hash))
+    }
+
+    fn take(&mut self, index: IndexId, key: &[u8]) -> Option<Vec<u8>> {
+        let value = self.of.remove(&(index, key.to_vec()))?;
+        let bytes = key.len() + value.len() + PLACE_BYTES;
+        assert!(bytes <= self.bytes, "{bytes} of {}", self.bytes);
+        self.bytes -= bytes;
+        Some(value)
+    }
+
+    fn put(&mut self, index: IndexId, key: &[u8], value: Vec<u8>) {
+        self.bytes += key.len() + value.len() + PLACE_BYTES;
+        let before = self.of.insert((index, key.to_vec()), value);
+        assert!(before.is_none(), "two values of one entry in index {index}");
+        while self.bytes > self.most_bytes && self.hashes.start() < self.hashes.end() {
+            let (from, to) = self.hashes.clone().into_inner();
+            let to = from + (to - from) / 2;
+            self.of.retain(|(index, key), _| hash_of(*index, key) <= to);
+            let bytes = |((_, key), value): (&(IndexId, Vec<u8>), &Vec<u8>)| {
+                key.len() + value.len() + PLACE_BYTES
+            };
+            self.bytes = self.of.iter().map(bytes).sum();
+            self.hashes = from..=to;
+        }
+    }
+}
 
 impl Engine {
     /// After a restart the versions behind a prepared transaction's rows are gone, but readers
@@ -29,38 +84,57 @@ impl Engine {
     /// # Errors
     /// `Interrupted` by a stop; a page that cannot be read. All of it can be done again.
     pub(crate) fn restore_versions(&self, slot: &TxnSlot) -> Result<()> {
+        let mut from = Some(0);
+        while let Some(hash) = from {
+            from = self.restore_from_hash(slot, hash)?;
+        }
+        Ok(())
+    }
+
+    /// Of entries whose hash is that or a larger one; the first hash that is left for another walk.
+    fn restore_from_hash(&self, slot: &TxnSlot, hash: u64) -> Result<Option<u64>> {
         let (txn, mut entries) = {
             let state = slot.state.lock();
             assert!(state.is_prepared(), "{} is not prepared", state.txn);
             (state.txn, state.undo.backwards())
         };
-        let mut values = Values::new();
-        let mut passed_over = 0u64;
+        let most_bytes = (self.pool.size_bytes() / VALUES_PART).max(VALUES_LEAST_BYTES);
+        let mut values = Values::of_hashes_from(hash, most_bytes as usize);
+        let mut all_there = true;
         while let Some(entry) = entries.prev(&self.undo_area)? {
             if self.stop.load(Ordering::SeqCst) {
                 return Err(Error::Interrupted);
             }
             let undo = undo::decode(&entry)?;
-            let there = match undo {
+            if !values.is_about(&undo) {
+                continue;
+            }
+            all_there &= match undo {
                 Undo::Update { index, key, prior } => {
                     self.restore_version(txn, index, key, Some(&prior), &mut values)?
                 }
                 Undo::Mark { index, key } => {
                     self.restore_version(txn, index, key, None, &mut values)?
                 }
-                Undo::Put { index, key } => self.clear_version_of_put(txn, index, key)?,
-                _ => continue,
+                Undo::Put { index, key } => {
+                    values.take(index, key);
+                    self.clear_version_of_put(txn, index, key)?
+                }
+                Undo::Insert { index, key } => {
+                    values.take(index, key);
+                    true
+                }
+                Undo::Overflow { .. } => true,
             };
-            passed_over += u64::from(!there);
         }
-        if passed_over > 0 {
+        if !all_there {
             let text = format!(
-                "transaction {txn} is prepared; {passed_over} of its changes are in tables that no \
+                "transaction {txn} is prepared; some of its changes are in tables that no \
                  longer exist: its commit or rollback skips them"
             );
             self.callbacks.log(LogLevel::Warning, &text);
         }
-        Ok(())
+        Ok(values.hashes.end().checked_add(1))
     }
 
     /// Which indexes a prepared transaction has changed, from its undo list alone.
@@ -121,7 +195,7 @@ impl Engine {
                 tree.make_room(key, need, undo::NO_UNDO)?;
                 continue;
             }
-            let newer = values.remove(&(index, key.to_vec()));
+            let newer = values.take(index, key);
             let newer = newer.unwrap_or_else(|| keep.clone());
             let marked = Prior {
                 deleted: false,
@@ -135,7 +209,7 @@ impl Engine {
             before.value(&newer, &mut value)?;
             if before.txn == txn {
                 // An older change of ours is a difference to this value.
-                values.insert((index, key.to_vec()), value);
+                values.put(index, key, value);
                 return Ok(true);
             }
             // Of what replaced nothing that anybody saw there was no version, but of a mark that was put off.
