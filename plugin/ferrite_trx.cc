@@ -223,13 +223,16 @@ int ferrite_hton_commit(THD *thd, bool all) {
   if (!ends_transaction(thd, all)) {
     ferrite_logged_statement_ends(conn);
     fe_stmt_end(conn->session);
-    return 0;
+    return ferrite_check_online_copy(thd);
   }
+  /* An error of a commit that only reads: the copy is dropped. */
+  const int copy_error = ferrite_check_online_copy(thd);
+  conn->copy.by = 0;
   ferrite_logged_is_kept(conn);
   fe_code code = commit_transaction(thd, conn);
   const bool was_logged = conn->commit_ordered;
   forget_transaction(conn);
-  if (code == FE_OK) return 0;
+  if (code == FE_OK) return copy_error;
   /* The transaction may already be in the binlog: an error for the client would be wrong,
      and continuing with an engine that lost it would be worse. */
   if (was_logged) ferrite_fatal(fe_last_error());
@@ -256,6 +259,7 @@ int ferrite_hton_rollback(THD *thd, bool all) {
     if (code == FE_OK) fe_stmt_end(conn->session);
     return ferrite_to_ha_error(code, thd);
   }
+  ferrite_logged_is_undone(thd, conn);
   fe_code code = fe_txn_rollback(conn->session);
   forget_transaction(conn);
   return ferrite_to_ha_error(code, thd);

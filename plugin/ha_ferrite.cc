@@ -191,7 +191,7 @@ static bool reads_snapshot(int sql_command, thr_lock_type lock_type, int isolati
   if (sql_command == SQLCOM_ANALYZE && lock_type == TL_READ) return true;
   /* A table is copied beside writers: the server repeats in the copy what they have done since the
      first row was read. */
-  if (ferrite::kCopiesOnline && sql_command == SQLCOM_ALTER_TABLE && lock_type == TL_READ &&
+  if (ferrite::may_copy_online(sql_command) && lock_type == TL_READ &&
       isolation == ISO_REPEATABLE_READ)
     return true;
   if (isolation > ISO_READ_COMMITTED) return false;
@@ -266,7 +266,8 @@ int ha_ferrite::external_lock(THD *thd, int lock_type) {
   if (lock_type == F_UNLCK) {
     m_locked = false;
     /* Partitions are copied while writers wait. */
-    if (unlikely(is_online_copy && !table->part_info)) ferrite_end_online_copy(thd);
+    if (unlikely(is_online_copy && !table->part_info && ferrite::is_copied_online(table)))
+      ferrite_end_online_copy(thd, m_share->name);
     if (unlikely(m_autoinc_locked)) unlock_autoinc();
     end_export();
     return m_sequence ? end_write(0) : 0;
@@ -396,8 +397,7 @@ int ha_ferrite::end_copy() {
   if (!m_copying) return 0;
   m_copying = false;
   fe_code rc = fe_table_end_load(m_session, m_share->table);
-  if (ferrite::kCopiesOnline && thd_sql_command(ha_thd()) == SQLCOM_ALTER_TABLE)
-    fe_txn_close_snapshot(m_session);
+  if (ferrite::may_copy_online(thd_sql_command(ha_thd()))) fe_txn_close_snapshot(m_session);
   return rc == FE_OK ? 0 : error(rc);
 }
 

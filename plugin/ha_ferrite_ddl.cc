@@ -17,7 +17,6 @@
 #include "ferrite_vars.h"
 #include "ferrite_writable.h"
 #include "innodb_settings.h"
-#include "online_copy.h"
 #include "table_options.h"
 
 using ferrite::Column;
@@ -282,7 +281,6 @@ int ha_ferrite::rename_table(const char *from, const char *to) {
   if (ferrite::is_temporary_path(to)) return refuse_temporary_name(to);
   THD *thd = ha_thd();
   const std::string old_name = core_table_name(from), new_name = core_table_name(to);
-  if (int err = ferrite_check_online_copy(thd, old_name)) return err;
   fe_code rc =
       fe_table_rename(ferrite_engine, old_name.c_str(), new_name.c_str(),
                       ferrite_shown_name(old_name).c_str(), ferrite_shown_name(new_name).c_str(),

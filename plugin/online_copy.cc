@@ -43,17 +43,17 @@ fe_code ferrite_begin_online_copy(THD *thd, const std::string &name) {
   return fe_table_wait_for_prepared(ferrite_engine, name.c_str(), thd, ferrite_ddl_wait_ms(thd));
 }
 
-void ferrite_end_online_copy(THD *thd) {
+void ferrite_end_online_copy(THD *thd, const std::string &name) {
   ferrite_conn *conn = ferrite_conn_of(thd);
   conn->copy.by = thd->query_id;
+  conn->copy.name = name;
   conn->copy.decided = fe_decided_commits(ferrite_engine);
 }
 
-int ferrite_check_online_copy(THD *thd, const std::string &name) {
+int ferrite_check_online_copy(THD *thd) {
   ferrite_conn *conn = ferrite_conn_of(thd);
-  if (conn->copy.by != thd->query_id || thd->lex->sql_command != SQLCOM_ALTER_TABLE) return 0;
-  conn->copy.by = 0;
-  const fe_code rc = fe_table_wait_for_prepared(ferrite_engine, name.c_str(), thd, 0);
+  if (conn->copy.by != thd->query_id) return 0;
+  const fe_code rc = fe_table_wait_for_prepared(ferrite_engine, conn->copy.name.c_str(), thd, 0);
   if (rc != FE_OK) {
     if (rc == FE_LOCK_TIMEOUT) my_error(ER_LOCK_WAIT_TIMEOUT, MYF(0));
     return ferrite_table_error(rc, thd);
@@ -93,6 +93,11 @@ void ferrite_logged_statement_ends(ferrite_conn *conn) {
 void ferrite_logged_is_kept(ferrite_conn *conn) {
   if (conn->logged.is_wrong) wrong_logs++;
   conn->logged.is_wrong = false;
+}
+
+void ferrite_logged_is_undone(THD *thd, const ferrite_conn *conn) {
+  if (!conn->logged.first || conn->prepared) return;
+  if (thd->transaction->xid_state.get_state_code() == XA_ROLLBACK_ONLY) wrong_logs++;
 }
 
 void ferrite_logged_statement_undone(ferrite_conn *conn) {

@@ -12,6 +12,11 @@
    taken out. If there is one amid a statement, in a trigger, too much is taken out or too little.
    And after a ROLLBACK TO the log of one table does not know what to take out when a statement
    that changes another table fails. All that is nothing if the whole transaction is rolled back.
+   - Rollbacks of an XA transaction by the server, after a deadlock or a PREPARE that failed: what
+   is logged of it stays with the connection, and its next transaction commits it.
+
+   This is looked at when the ALTER commits the copy: behind its last look into the logs, and before
+   the server's own log of DDL says that the copy is to take the table's place.
 
    Locking: the records of a connection are its own thread's; the count of such rollbacks is atomic.
  */
@@ -31,6 +36,7 @@ struct ferrite_conn;
 /* What an ALTER TABLE has found when it began to copy, and when the server unlocked the table. */
 struct ferrite_copy_begun {
   query_id_t by = 0;       /* statement that has copied; 0: none */
+  std::string name;        /* of the table, for the core */
   uint64_t decided = 0;    /* fe_decided_commits() before the server read the logs */
   uint64_t wrong_logs = 0; /* transactions whose log was wrong, before the copy */
 };
@@ -65,10 +71,10 @@ struct ferrite_savepoint {
 fe_code ferrite_begin_online_copy(THD *thd, const std::string &name);
 
 /* The server has copied the rows, and will read the logs. */
-void ferrite_end_online_copy(THD *thd);
+void ferrite_end_online_copy(THD *thd, const std::string &name);
 
-/* The first rename of the ALTER: 0, or the error, which is raised. */
-int ferrite_check_online_copy(THD *thd, const std::string &name);
+/* The copy is to be taken: 0, or the error, which is raised. */
+int ferrite_check_online_copy(THD *thd);
 
 /* A row of a table that is being copied was changed. */
 void ferrite_logged_row(THD *thd, const TABLE *table, LoggedKind kind, const uchar *row,
@@ -76,6 +82,9 @@ void ferrite_logged_row(THD *thd, const TABLE *table, LoggedKind kind, const uch
 
 /* The transaction is committed or prepared. */
 void ferrite_logged_is_kept(ferrite_conn *conn);
+
+/* The transaction is rolled back. */
+void ferrite_logged_is_undone(THD *thd, const ferrite_conn *conn);
 
 /* A statement of a transaction that goes on ends, or is rolled back. */
 void ferrite_logged_statement_ends(ferrite_conn *conn);

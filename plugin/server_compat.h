@@ -162,10 +162,23 @@ constexpr ulonglong kNoOnlineCopy = HA_NO_ONLINE_ALTER;
 constexpr ulonglong kNoOnlineCopy = 0;
 #endif
 
-/* May the ALTER that this thread runs make such a copy, for all that is known before it asks us? */
+/* Statements that may make such a copy: the server runs all of them as ALTER TABLE. */
+inline bool may_copy_online(int sql_command) {
+  switch (sql_command) {
+    case SQLCOM_ALTER_TABLE:
+    case SQLCOM_CREATE_INDEX:
+    case SQLCOM_DROP_INDEX:
+    case SQLCOM_REPAIR:
+      return kCopiesOnline;
+    default:
+      return false;
+  }
+}
+
+/* May the one that this thread runs, for all that is known before it asks us? */
 inline bool may_copy_online(const THD *thd) {
 #if MYSQL_VERSION_ID >= 110200
-  return thd->lex->sql_command == SQLCOM_ALTER_TABLE &&
+  return may_copy_online(static_cast<int>(thd->lex->sql_command)) &&
          thd->lex->alter_info.requested_lock <= Alter_info::ALTER_TABLE_LOCK_NONE &&
          !(thd->variables.old_behavior & OLD_MODE_LOCK_ALTER_TABLE_COPY);
 #else

@@ -21,7 +21,17 @@ CHANGES = [
     "ENGINE=FERRITE, FORCE",
     "ADD KEY ka (a), LOCK=SHARED",
     "PARTITION BY KEY (id) PARTITIONS 2",
+    "CREATE INDEX ka ON t (a)",
 ]
+
+
+def _copies(session: Session) -> bool:
+    """Others go on while a table is copied."""
+    return not session.value("SELECT @@version").startswith("10.")
+
+
+def _statement(change: str) -> str:
+    return change if change.startswith("CREATE") else f"ALTER TABLE t {change}"
 
 
 def _table(session: Session, name: str, partitions: str) -> None:
@@ -56,7 +66,7 @@ def _changes(env: Env, partitions: str, changes: list[str]) -> None:
     session, other, third, watcher = (env.session() for _ in range(4))
     for change in changes:
         _table(session, "t", partitions)
-        running = session.start(f"ALTER TABLE t {change}")
+        running = session.start(_statement(change))
         _copying(watcher, running)
         _rolls_back(other, third)
         equal(running.answer(), [], change)
@@ -79,7 +89,7 @@ def scenario_foreign_copies(env: Env) -> None:
     """Into another engine's table it has to be said that writers wait; from one it need not."""
     session = env.session()
     _table(session, "t", PARTITIONS)
-    if session.value("SELECT @@version").startswith("10."):
+    if not _copies(session):
         session.run("ALTER TABLE t ENGINE=InnoDB")
     else:
         for words in ("", ", LOCK=NONE", " REMOVE PARTITIONING"):
@@ -109,19 +119,29 @@ def _prepared(session: Session) -> None:
     session.close()
 
 
+# The only rename is that of the copy.
+RENAMES = "ADD COLUMN n INT FIRST, RENAME TO t2, ALGORITHM=COPY"
+
+
+def _named_as_before(session: Session) -> None:
+    if session.run("SHOW TABLES LIKE 't2'"):
+        session.run("RENAME TABLE t2 TO t")
+
+
 def _prepared_stays(env: Env, change: str, partitions: str, is_amid: bool) -> None:
     session, decider, watcher = (env.session() for _ in range(3))
     _table(session, "t", partitions)
     session.run("SET innodb_lock_wait_timeout = 20, lock_wait_timeout = 20")
     if not is_amid:
         _prepared(env.session())
-    running = session.start(f"ALTER TABLE t {change}")
+    running = session.start(_statement(change))
     if is_amid:
         _copying(watcher, running)
         _prepared(env.session())
     time.sleep(0.7)
     decider.run("XA COMMIT 'x'")
     expect(running.answer() in ([], 1205, 1412), f"{change}: the ALTER ends, or says why not", running.answer())
+    _named_as_before(session)
     seen = session.run("SELECT id, a FROM t WHERE id IN (-1, 5, 6) ORDER BY id")
     equal(seen, [(-1, 7), (5, 9)], f"what was committed beside {change}{partitions}, amid it: {is_amid}")
     equal(session.run("CHECK TABLE t EXTENDED")[-1][-1], "OK", change)
@@ -130,10 +150,13 @@ def _prepared_stays(env: Env, change: str, partitions: str, is_amid: bool) -> No
 
 def scenario_prepared_transactions(env: Env) -> None:
     """No lock of the server's keeps one whose connection is gone from the old table, and its log may not have it."""
-    for change in ("ADD KEY ka (a)", "FORCE, ALGORITHM=COPY"):
+    for change in ("ADD KEY ka (a)", "FORCE, ALGORITHM=COPY", "CREATE INDEX ka ON t (a)"):
         for partitions in ("", PARTITIONS):
             _prepared_stays(env, change, partitions, False)
         _prepared_stays(env, change, "", True)
+    _prepared_stays(env, "ENGINE=InnoDB", "", True)
+    if _copies(env.session()):
+        _prepared_stays(env, RENAMES, "", True)
     for change in ("REMOVE PARTITIONING", "COALESCE PARTITION 1", "ADD PARTITION PARTITIONS 1"):
         _prepared_stays(env, change, PARTITIONS, False)
     _prepared_stays(env, "ENGINE=InnoDB", "", False)
@@ -184,7 +207,7 @@ def _part_undone(env: Env, change: str, statements: list[str]) -> tuple[object, 
     session.run("ALTER TABLE t ADD COLUMN s VARCHAR(4000)")
     session.run("CREATE OR REPLACE TABLE u (id INT PRIMARY KEY, bytes INT) ENGINE=FERRITE")
     session.run(TRIGGER)
-    running = session.start(f"ALTER TABLE t {change}")
+    running = session.start(_statement(change))
     _copying(watcher, running)
     other.run("BEGIN")
     other.run("DELETE FROM t WHERE id = 5")
@@ -193,6 +216,7 @@ def _part_undone(env: Env, change: str, statements: list[str]) -> tuple[object, 
     is_amid = running.waits(0)
     other.run("COMMIT")
     answer = running.answer()
+    _named_as_before(session)
     seen = session.run("SELECT COUNT(*), SUM(a), MIN(id), SUM(id IN (5, 7)), COUNT(s) FROM t")
     equal(seen, [(ROWS - 1, 0, 1, 1, 0)], f"rows after {change} beside {statements}")
     equal(session.run("CHECK TABLE t EXTENDED")[-1][-1], "OK", change)
@@ -202,11 +226,49 @@ def _part_undone(env: Env, change: str, statements: list[str]) -> tuple[object, 
 
 def scenario_parts_of_transactions_that_are_undone(env: Env) -> None:
     """Where the server's log cannot repeat a rollback, the ALTER says so and the table stays; elsewhere it succeeds."""
-    copies = not env.session().value("SELECT @@version").startswith("10.")
+    copies = _copies(env.session())
     for change in ("ADD KEY ka (a)", "ADD COLUMN n INT DEFAULT 1, ALGORITHM=COPY"):
         for name, statements in PARTS.items():
             answer, is_amid = _part_undone(env, change, statements)
             wanted = 1412 if copies and is_amid else []
             equal(answer, wanted, f"{change} beside {name}, amid it: {is_amid}")
+    for change in ("ENGINE=InnoDB", "CREATE INDEX ka ON t (a)", *([RENAMES] if copies else [])):
+        answer, is_amid = _part_undone(env, change, PARTS["many bytes"])
+        equal(answer, 1412 if copies and is_amid else [], f"{change}, amid it: {is_amid}")
     for name, statements in ONCE.items():
         equal(_part_undone(env, "ADD KEY ka (a)", statements)[0], [], f"beside {name}")
+
+
+def _victim(env: Env) -> Session:
+    """A session whose XA transaction on t a deadlock has rolled back."""
+    victim, other = env.session(), env.session()
+    victim.run("XA START 'v'")
+    victim.run("INSERT INTO t (id, a) VALUES (-1, 5)")
+    victim.run("UPDATE t SET a = 0 WHERE id = 1")
+    other.run("BEGIN")
+    other.run("UPDATE t SET a = 0 WHERE id BETWEEN 100 AND 300")
+    waiting = other.start("UPDATE t SET a = 0 WHERE id = 1")
+    time.sleep(0.2)
+    equal(victim.error("UPDATE t SET a = 0 WHERE id = 200"), 1213, "the one with fewer changes")
+    equal(waiting.answer(), [], "the other one")
+    other.run("COMMIT")
+    other.close()
+    return victim
+
+
+def scenario_xa_transactions_that_a_deadlock_ends(env: Env) -> None:
+    """The server keeps what is logged of one, and the connection's next transaction commits it."""
+    session, watcher = env.session(), env.session()
+    _table(session, "t", "")
+    for column, rest in (("n", "ALGORITHM=COPY"), ("m", "ENGINE=InnoDB")):
+        # So slowly that the victim goes on before the end.
+        change = f"ADD COLUMN {column} INT DEFAULT (LENGTH(MD5(REPEAT(id, 2000)))), {rest}"
+        running = session.start(f"ALTER TABLE t {change}")
+        _copying(watcher, running)
+        victim = _victim(env)
+        equal(victim.error("XA END 'v'"), 1399, "it was rolled back")
+        victim.error("XA ROLLBACK 'v'")
+        victim.run("UPDATE t SET a = a + 1 WHERE id = 2")
+        victim.close()
+        expect(running.answer() in ([], 1412), "the ALTER ends, or says why not", running.answer())
+        equal(session.run("SELECT COUNT(*), MIN(id) FROM t"), [(ROWS, 1)], f"rows after {change}")

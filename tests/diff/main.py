@@ -21,7 +21,6 @@ from lib.engines import engine
 from lib.places import find_places
 from lib.server import Server, home_in_memory, stop_on_signals
 
-
 FAR_BEYOND = 100_000_000
 """No program computes ids as large as this."""
 
