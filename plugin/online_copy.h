@@ -1,7 +1,7 @@
 /* ALTER TABLE that copies a table while others write to it (11.2 on; LOCK=NONE by copy).
 
    The server logs what others change meanwhile, one log for each of their transactions, and repeats
-   it in the copy when they commit. Two things that change the table are in none of these logs or
+   it in the copy when they commit. Three things that change the table are in none of these logs or
    are wrong there, so that the copy would have other rows than the table. The ALTER then ends with
    an error, and the table stays as it is:
 
