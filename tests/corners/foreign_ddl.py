@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
+import threading
+import time
 
 from corners.env import Env, Session, equal, expect, options
 
@@ -877,3 +880,38 @@ def scenario_survive(env: Env) -> None:
     equal(_all_tables(env.session(), "FERRITE"), before, "after kill -9")
     env.restart()
     equal(_all_tables(env.session(), "FERRITE"), before, "after a restart")
+
+
+def _deletes_parents(session: Session, first: int, done: list[bool], seen: list[object]) -> None:
+    for number in range(first, 20_000, 3):
+        if done:
+            return
+        seen.append(session.answer(f"DELETE FROM p WHERE id = {number}"))
+        time.sleep(random.random() * 0.06)
+
+
+def scenario_parents_beside_copies_of_the_child(env: Env) -> None:
+    """While a copy takes the child's place, what follows from the parent goes to the copy, and waits for it."""
+    session = env.session()
+    session.run("SET default_storage_engine=FERRITE")
+    session.run("CREATE TABLE p (id INT PRIMARY KEY)")
+    session.run(
+        "CREATE TABLE c (id INT PRIMARY KEY, x INT, KEY (x), FOREIGN KEY (x) REFERENCES p (id) ON DELETE CASCADE)"
+    )
+    session.run("INSERT INTO p SELECT seq FROM seq_0_to_19999")
+    session.run("INSERT INTO c SELECT seq, seq FROM seq_0_to_3999")
+    done: list[bool] = []
+    seen: list[object] = []
+    deleters = [threading.Thread(target=_deletes_parents, args=(env.session(), n, done, seen)) for n in range(3)]
+    for thread in deleters:
+        thread.start()
+    end = time.monotonic() + 6
+    while time.monotonic() < end:
+        session.run("ALTER TABLE c FORCE, ALGORITHM=COPY")
+        time.sleep(random.random() * 0.03)
+    done.append(True)
+    for thread in deleters:
+        thread.join()
+    orphans = "SELECT COUNT(*) FROM c LEFT JOIN p ON p.id = c.x WHERE p.id IS NULL"
+    equal(session.run(orphans), [(0,)], "children without a parent")
+    equal([a for a in seen if a != []], [], f"errors of {len(seen)} deletes")

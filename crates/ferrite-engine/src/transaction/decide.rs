@@ -148,7 +148,7 @@ impl Engine {
         };
         // Without all of its versions no address of one is to be believed.
         let stale = claim != Claim::Settled;
-        let end = match transaction.roll_back(self, stale) {
+        let end = match ferrite_buffer::patiently(|| transaction.roll_back(self, stale)) {
             Ok(end) => end,
             Err(e) => {
                 if claim == Claim::Mine && e != Error::Interrupted {

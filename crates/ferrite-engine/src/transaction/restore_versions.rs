@@ -21,8 +21,9 @@ use std::collections::HashMap;
 
 /// Of the buffer pool's size one part in so many is kept of values ...
 const VALUES_PART: u64 = 8;
-/// ... and so many bytes at least, and with each value so many for its place.
-const VALUES_LEAST_BYTES: u64 = 64 << 10;
+/// ... and so many bytes at least, since each walk reads the pages of what it is about again, but no more than half.
+const VALUES_LEAST_BYTES: u64 = 64 << 20;
+/// With each value so many bytes are kept for its place.
 const PLACE_BYTES: usize = 64;
 
 /// Values of entries as the transaction had made them before what was looked at last: there are some of entries that it
@@ -37,13 +38,22 @@ struct Values {
 }
 
 impl Values {
-    fn of_hashes_from(from: u64, most_bytes: usize) -> Values {
+    fn of_hashes(hashes: std::ops::RangeInclusive<u64>, most_bytes: usize) -> Values {
+        assert!(most_bytes > 0 && !hashes.is_empty(), "a walk about nothing");
         Values {
             of: HashMap::new(),
             bytes: 0,
             most_bytes,
-            hashes: from..=u64::MAX,
+            hashes,
         }
+    }
+
+    /// The hashes that are left for other walks: no more to begin with than this one could do.
+    fn rest(&self) -> Option<std::ops::RangeInclusive<u64>> {
+        let (from, to) = self.hashes.clone().into_inner();
+        let next = to.checked_add(1)?;
+        debug_assert!(from <= to, "a walk about nothing");
+        Some(next..=next.saturating_add(to - from))
     }
 
     fn is_about(&self, undo: &Undo<'_>) -> bool {
@@ -72,6 +82,7 @@ impl Values {
             };
             self.bytes = self.of.iter().map(bytes).sum();
             self.hashes = from..=to;
+            debug_assert!(from <= to && !self.hashes.is_empty(), "{from} to {to}");
         }
     }
 }
@@ -84,22 +95,23 @@ impl Engine {
     /// # Errors
     /// `Interrupted` by a stop; a page that cannot be read. All of it can be done again.
     pub(crate) fn restore_versions(&self, slot: &TxnSlot) -> Result<()> {
-        let mut from = Some(0);
-        while let Some(hash) = from {
-            from = self.restore_from_hash(slot, hash)?;
+        let pool = self.pool.size_bytes();
+        let most_bytes = (pool / VALUES_PART).max(VALUES_LEAST_BYTES).min(pool / 2);
+        let mut hashes = Some(0..=u64::MAX);
+        while let Some(now) = hashes {
+            let values = Values::of_hashes(now, most_bytes as usize);
+            hashes = self.restore_of(slot, values)?.rest();
         }
         Ok(())
     }
 
-    /// Of entries whose hash is that or a larger one; the first hash that is left for another walk.
-    fn restore_from_hash(&self, slot: &TxnSlot, hash: u64) -> Result<Option<u64>> {
+    /// Of the entries that `values` is about, or those of them that it had room for.
+    fn restore_of(&self, slot: &TxnSlot, mut values: Values) -> Result<Values> {
         let (txn, mut entries) = {
             let state = slot.state.lock();
             assert!(state.is_prepared(), "{} is not prepared", state.txn);
             (state.txn, state.undo.backwards())
         };
-        let most_bytes = (self.pool.size_bytes() / VALUES_PART).max(VALUES_LEAST_BYTES);
-        let mut values = Values::of_hashes_from(hash, most_bytes as usize);
         let mut all_there = true;
         while let Some(entry) = entries.prev(&self.undo_area)? {
             if self.stop.load(Ordering::SeqCst) {
@@ -134,7 +146,7 @@ impl Engine {
             );
             self.callbacks.log(LogLevel::Warning, &text);
         }
-        Ok(values.hashes.end().checked_add(1))
+        Ok(values)
     }
 
     /// Which indexes a prepared transaction has changed, from its undo list alone.

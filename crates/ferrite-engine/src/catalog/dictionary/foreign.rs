@@ -3,7 +3,8 @@
 //!
 //! Invariant: each constraint is found by its child, and by the name of its parent, whether there
 //! is such a table or not. The names of constraints are taken once in a database. Copies
-//! (`#sql-...`) are children of nobody and take no names.
+//! (`#sql-...`) are children of nobody and take no names; a table that is put aside under such a name is a
+//! child until another one has its name, or rows of a parent could go between the two.
 //!
 //! Locking: all under the dictionary's `state`; a table's links after it.
 
@@ -144,8 +145,8 @@ impl Foreign {
 
     /// `id`, now called otherwise, is what `name` means until another table has that name.
     pub(super) fn stands_in(&mut self, name: &str, id: TableId) {
-        if self.children.contains_key(name) {
-            debug_assert!(!is_copy(name), "{name} has children");
+        let linked = self.children.contains_key(name) || self.of.contains_key(&id);
+        if linked && !is_copy(name) {
             debug_assert!(id.0 != 0, "no table stands in for {name}");
             self.stand_ins.insert(name.to_string(), id);
         }
@@ -156,6 +157,17 @@ impl Foreign {
         self.stand_ins.remove(name);
         self.stand_ins.retain(|_, other| *other != id);
         debug_assert!(!self.stand_ins.contains_key(name), "{name} is two tables");
+    }
+
+    /// The table that stands in for that name.
+    pub(super) fn stand_in_for(&self, name: &str) -> Option<TableId> {
+        debug_assert!(!is_copy(name), "{name} is what stands in");
+        self.stand_ins.get(name).copied()
+    }
+
+    fn is_stand_in(&self, id: TableId) -> bool {
+        debug_assert!(id.0 != 0, "no table");
+        self.stand_ins.values().any(|other| *other == id)
     }
 
     /// Who has that constraint name in the table's database.
@@ -190,13 +202,19 @@ impl State {
         children.filter(|id| !is_copy(self.name_of(*id)))
     }
 
+    /// Tables whose rows follow from rows of the table of that name: also what is put aside and not replaced yet.
+    fn linked_to<'a>(&'a self, parent: &'a str) -> impl Iterator<Item = TableId> + 'a {
+        let is_child = |id: &TableId| !is_copy(self.name_of(*id)) || self.foreign.is_stand_in(*id);
+        self.foreign.children_of(parent).filter(is_child)
+    }
+
     /// Its links are to be made anew.
     pub(super) fn stale(&mut self, id: TableId) {
         let Some(table) = self.open.get(&id) else {
             return;
         };
         let name = self.name_of(id);
-        let linked = self.foreign.of.contains_key(&id) || self.referring_to(name).next().is_some();
+        let linked = self.foreign.of.contains_key(&id) || self.linked_to(name).next().is_some();
         let version = match linked {
             true => self.foreign.versions + 1,
             false => 0,
@@ -311,7 +329,7 @@ impl Dictionary {
         known: &mut Descriptions,
     ) -> Result<Vec<Link>> {
         let name = state.name_of(id).to_string();
-        let children: Vec<TableId> = state.referring_to(&name).collect();
+        let children: Vec<TableId> = state.linked_to(&name).collect();
         debug_assert!(children.iter().all(|child| child.0 != 0));
         let mut links = Vec::new();
         for child in children {

@@ -122,10 +122,13 @@ impl State {
 
     /// A table of that name and with these constraints is there.
     pub(super) fn now_named(&mut self, name: &str, id: TableId, keys: Vec<Owned>) {
+        let replaced = self.foreign.stand_in_for(name);
+        let parents = replaced.map_or(Vec::new(), |replaced| self.parents_of(replaced));
         self.foreign.no_stand_in(name, id);
         debug_assert_eq!(self.names.get(name), Some(&id), "{name}");
         self.foreign.set(name, id, keys);
         self.stale_around(id, name);
+        self.stale_all(&parents);
     }
 
     /// The table is no more.
@@ -139,9 +142,15 @@ impl State {
             "{name} has gone, not its constraints"
         );
         self.stale_around(id, name);
-        for parent in parents {
-            if let Some(parent) = self.names.get(&parent).copied() {
-                self.stale(parent);
+        self.stale_all(&parents);
+    }
+
+    /// The links of the tables that have these names are to be made anew.
+    fn stale_all(&mut self, names: &[String]) {
+        for name in names {
+            debug_assert!(!name.is_empty(), "a parent without a name");
+            if let Some(id) = self.names.get(name).copied() {
+                self.stale(id);
             }
         }
     }
@@ -475,11 +484,7 @@ impl Dictionary {
         }
         state.stale_around(id, from);
         state.stale_around(id, &to);
-        for parent in parents {
-            if let Some(parent) = state.names.get(&parent).copied() {
-                state.stale(parent);
-            }
-        }
+        state.stale_all(&parents);
     }
 
     /// Gives a table other constraints, other names of its columns, other indexes (if any are given)

@@ -489,3 +489,32 @@ fn a_start_drops_a_parent_only_for_its_copy() {
     drop_after_crash("d/p").unwrap();
     engine.close().unwrap();
 }
+
+/// ALTER TABLE puts a child aside, and the copy takes its name: the parent has a child all the while.
+#[test]
+fn a_child_that_is_put_aside_is_one_until_the_copy_has_its_name() {
+    let engine = open(&SimStorage::new(6));
+    let p = parent(&engine, "d/p");
+    child(&engine, "d/c", "d/p", true).unwrap();
+    child(&engine, "d/#sql-alter-1-1", "d/p", true).unwrap();
+    assert_eq!(seen(&engine, "d/p").0, ["d/c"]);
+    rename(&engine, "d/c", "d/#sql-backup-1-1");
+    assert_ne!(p.links_version(), 0, "rows of the parent go without a look");
+    assert_eq!(seen(&engine, "d/p").0, ["d/#sql-backup-1-1"]);
+    rename(&engine, "d/#sql-alter-1-1", "d/c");
+    assert_eq!(seen(&engine, "d/p").0, ["d/c"]);
+    engine
+        .dict
+        .drop_table("d/#sql-backup-1-1", References::Any)
+        .unwrap();
+    assert_eq!(seen(&engine, "d/p").0, ["d/c"]);
+    // An ALTER that is taken back, and one that leaves the constraint out.
+    rename(&engine, "d/c", "d/#sql-backup-1-2");
+    rename(&engine, "d/#sql-backup-1-2", "d/c");
+    assert_eq!(seen(&engine, "d/p").0, ["d/c"]);
+    rename(&engine, "d/c", "d/#sql-backup-1-3");
+    parent(&engine, "d/c");
+    assert_eq!(seen(&engine, "d/p").0, [] as [&str; 0]);
+    assert_eq!(p.links_version(), 0);
+    engine.close().unwrap();
+}
