@@ -6,9 +6,6 @@
 #include <sp_cache.h>
 #include <sql_prepare.h>
 
-#include <map>
-#include <mutex>
-
 #include "ferrite_error.h"
 #include "ferrite_hton.h"
 
@@ -461,40 +458,6 @@ fe_code alter_table(THD *thd, const std::string &name, const TABLE *altered, con
    because something follows into them; nothing of it depends on the version of a parent. */
 void ferrite_child_has_come(const std::string &core_name) {
   if (fe_foreign_count(ferrite_engine, core_name.c_str())) sp_cache_invalidate();
-}
-
-namespace {
-
-/* Locking: `mutex`, a leaf. */
-struct {
-  std::mutex mutex;
-  std::map<std::string, std::string> old_names; /* by the names of tables that are put aside */
-} aside;
-
-bool is_aside(const std::string &core_name) {
-  static constexpr char kPrefix[] = "#sql-";
-  return ferrite::table_of(core_name).compare(0, sizeof kPrefix - 1, kPrefix) == 0;
-}
-
-}  // namespace
-
-void ferrite_put_aside(const std::string &from, const std::string &to) {
-  if (!is_aside(to) || is_aside(from)) return;
-  std::lock_guard<std::mutex> guard(aside.mutex);
-  aside.old_names[to] = from;
-}
-
-void ferrite_not_aside(const std::string &core_name) {
-  if (!is_aside(core_name)) return;
-  std::lock_guard<std::mutex> guard(aside.mutex);
-  aside.old_names.erase(core_name);
-}
-
-std::string ferrite_name_to_open(const std::string &core_name) {
-  if (!is_aside(core_name)) return core_name;
-  std::lock_guard<std::mutex> guard(aside.mutex);
-  const auto found = aside.old_names.find(core_name);
-  return found == aside.old_names.end() ? core_name : found->second;
 }
 
 bool ferrite_prepare_again(THD *thd) {

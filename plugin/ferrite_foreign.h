@@ -79,14 +79,6 @@ void ferrite_child_has_come(const std::string &core_name);
    prepared again, and run again. */
 bool ferrite_prepare_again(THD *thd);
 
-/* ALTER TABLE puts the table aside under a name of its own before the copy takes its place. Others
-   know of it by the constraints of its parents meanwhile: statements that follow into it are to
-   wait for the metadata lock of its old name, and find the copy then. Said before the rename. */
-void ferrite_put_aside(const std::string &from, const std::string &to);
-void ferrite_not_aside(const std::string &core_name);
-/* The name by which statements open the table. */
-std::string ferrite_name_to_open(const std::string &core_name);
-
 /* foreign_key_checks of this session; off while the server recovers DDL. */
 bool ferrite_foreign_checks(THD *thd);
 

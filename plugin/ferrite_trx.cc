@@ -223,10 +223,10 @@ int ferrite_hton_commit(THD *thd, bool all) {
   if (!ends_transaction(thd, all)) {
     ferrite_logged_statement_ends(conn);
     fe_stmt_end(conn->session);
-    return ferrite_check_online_copy(thd);
+    return ferrite_check_online_copy(thd, conn);
   }
   /* An error of a commit that only reads: the copy is dropped. */
-  const int copy_error = ferrite_check_online_copy(thd);
+  const int copy_error = ferrite_check_online_copy(thd, conn);
   conn->copy.by = 0;
   ferrite_logged_is_kept(conn);
   fe_code code = commit_transaction(thd, conn);

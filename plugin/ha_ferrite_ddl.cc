@@ -272,7 +272,6 @@ int ha_ferrite::delete_table(const char *name) {
                              thd, ferrite_ddl_wait_ms(thd));
   const bool is_temporary = ferrite::is_temporary_path(name);
   if (rc == FE_NOT_FOUND && !is_temporary) rc = drop_left_parts(name, core_name, thd);
-  if (rc == FE_OK) ferrite_not_aside(core_name);
   if (rc == FE_OK && !is_temporary) ferrite_remove_exported_table(core_name);
   return ferrite_table_error(rc, thd);
 }
@@ -282,17 +281,11 @@ int ha_ferrite::rename_table(const char *from, const char *to) {
   if (ferrite::is_temporary_path(to)) return refuse_temporary_name(to);
   THD *thd = ha_thd();
   const std::string old_name = core_table_name(from), new_name = core_table_name(to);
-  ferrite_put_aside(old_name, new_name);
   fe_code rc =
       fe_table_rename(ferrite_engine, old_name.c_str(), new_name.c_str(),
                       ferrite_shown_name(old_name).c_str(), ferrite_shown_name(new_name).c_str(),
                       ferrite_foreign_checks(thd), thd, ferrite_ddl_wait_ms(thd));
-  if (rc == FE_OK) {
-    ferrite_not_aside(old_name);
-    ferrite_child_has_come(new_name);
-  } else {
-    ferrite_not_aside(new_name);
-  }
+  if (rc == FE_OK) ferrite_child_has_come(new_name);
   /* The server would report any failure as 1025; the first error reported is used. */
   if (rc == FE_LOCK_TIMEOUT) my_error(ER_LOCK_WAIT_TIMEOUT, MYF(0));
   if (rc == FE_INTERRUPTED) my_error(ER_QUERY_INTERRUPTED, MYF(0));

@@ -124,8 +124,7 @@ static bool deletes_by_update_event(THD *thd, const TABLE *parent) {
 int ha_ferrite::get_parent_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *list) {
   const bool deletes = deletes_by_update_event(thd, table);
   for (const fe_link &link : incoming(links())) {
-    const std::string child = ferrite_name_to_open(link.other);
-    FOREIGN_KEY_INFO *key = key_info(thd, link, child, m_share->name, true);
+    FOREIGN_KEY_INFO *key = key_info(thd, link, link.other, m_share->name, true);
     if (key && deletes && fk_modifies_child(key->delete_method))
       key->update_method = key->delete_method;
     list->push_back(key, thd->mem_root);

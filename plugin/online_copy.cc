@@ -50,8 +50,7 @@ void ferrite_end_online_copy(THD *thd, const std::string &name) {
   conn->copy.decided = fe_decided_commits(ferrite_engine);
 }
 
-int ferrite_check_online_copy(THD *thd) {
-  ferrite_conn *conn = ferrite_conn_of(thd);
+int ferrite_check_online_copy(THD *thd, const ferrite_conn *conn) {
   if (conn->copy.by != thd->query_id) return 0;
   const fe_code rc = fe_table_wait_for_prepared(ferrite_engine, conn->copy.name.c_str(), thd, 0);
   if (rc != FE_OK) {

@@ -74,7 +74,7 @@ fe_code ferrite_begin_online_copy(THD *thd, const std::string &name);
 void ferrite_end_online_copy(THD *thd, const std::string &name);
 
 /* The copy is to be taken: 0, or the error, which is raised. */
-int ferrite_check_online_copy(THD *thd);
+int ferrite_check_online_copy(THD *thd, const ferrite_conn *conn);
 
 /* A row of a table that is being copied was changed. */
 void ferrite_logged_row(THD *thd, const TABLE *table, LoggedKind kind, const uchar *row,

@@ -117,6 +117,34 @@ fn restart(disk: &SimStorage, held: bool) -> Arc<Engine> {
     Engine::open(config, Arc::new(disk.boot()), Arc::new(SilentCallbacks)).unwrap()
 }
 
+/// At every isolation by every index, both ways; who writes waits.
+fn readers_see(engine: &Arc<Engine>, before: &Rows) {
+    let t = engine.dict().open_table("d/t").unwrap();
+    let mut s = Session::new(engine, 0, 1);
+    for isolation in [Isolation::RepeatableRead, Isolation::ReadCommitted] {
+        s.begin_statement(isolation);
+        for index_no in 0..3 {
+            assert_eq!(scan(&mut s, &t, index_no), *before, "index {index_no}");
+            assert_eq!(scan_back(&mut s, &t, index_no), *before, "index {index_no}");
+        }
+        s.commit(false).unwrap();
+    }
+    let locked = update(&mut s, &t, 2, &text(2), b"mine");
+    assert_eq!(locked, Err(Error::LockTimeout));
+    s.rollback().unwrap();
+}
+
+/// The end of a test: these are the rows, and the table is whole.
+fn all_is(engine: &Arc<Engine>, index_no: usize, rows: &Rows) {
+    let t = engine.dict().open_table("d/t").unwrap();
+    let mut s = Session::new(engine, 0, 1);
+    assert_eq!(scan(&mut s, &t, index_no), *rows);
+    s.commit(false).unwrap();
+    common::check(engine, &t);
+    drop((s, t));
+    engine.close().unwrap();
+}
+
 /// Its rollback does not even begin.
 #[test]
 fn readers_see_what_was_before_a_transaction_that_is_not_rolled_back() {
@@ -124,31 +152,12 @@ fn readers_see_what_was_before_a_transaction_that_is_not_rolled_back() {
         let (disk, before) = cut_off(seed, cold, false);
         let engine = restart(&disk, true);
         assert_eq!(metric(&engine, "active_transactions"), 1);
-        let t = engine.dict().open_table("d/t").unwrap();
-        let mut s = Session::new(&engine, 0, 1);
-        for isolation in [Isolation::RepeatableRead, Isolation::ReadCommitted] {
-            s.begin_statement(isolation);
-            for index_no in 0..3 {
-                assert_eq!(scan(&mut s, &t, index_no), before, "index {index_no}");
-                assert_eq!(scan_back(&mut s, &t, index_no), before, "index {index_no}");
-            }
-            s.commit(false).unwrap();
-        }
-        let locked = update(&mut s, &t, 2, &text(2), b"mine");
-        assert_eq!(locked, Err(Error::LockTimeout));
-        s.rollback().unwrap();
-        drop((s, t));
+        readers_see(&engine, &before);
         engine.close().unwrap();
 
         let engine = open(&disk);
         wait_until("the end of the rollback", || engine.trx_rows().is_empty());
-        let t = engine.dict().open_table("d/t").unwrap();
-        let mut s = Session::new(&engine, 0, 1);
-        assert_eq!(scan(&mut s, &t, 1), before);
-        s.commit(false).unwrap();
-        common::check(&engine, &t);
-        drop((s, t));
-        engine.close().unwrap();
+        all_is(&engine, 1, &before);
     }
 }
 
@@ -212,20 +221,7 @@ fn readers_see_what_was_before_a_large_prepared_transaction() {
             references: References::Any,
         };
         assert_eq!(engine.drop_table("d/t", &caller), Err(Error::LockTimeout));
-        let t = engine.dict().open_table("d/t").unwrap();
-        let mut s = Session::new(&engine, 0, 1);
-        for isolation in [Isolation::RepeatableRead, Isolation::ReadCommitted] {
-            s.begin_statement(isolation);
-            for index_no in 0..3 {
-                assert_eq!(scan(&mut s, &t, index_no), before, "index {index_no}");
-                assert_eq!(scan_back(&mut s, &t, index_no), before, "index {index_no}");
-            }
-            s.commit(false).unwrap();
-        }
-        let locked = update(&mut s, &t, 2, &text(2), b"mine");
-        assert_eq!(locked, Err(Error::LockTimeout));
-        s.rollback().unwrap();
-        drop((s, t));
+        readers_see(&engine, &before);
         engine.close().unwrap();
     }
 }
@@ -291,38 +287,34 @@ fn a_start_that_fails_can_be_tried_again() {
     }
     assert!(failed > 0, "no start has failed");
     let engine = open(&disk);
-    let t = engine.dict().open_table("d/t").unwrap();
-    let mut s = Session::new(&engine, 0, 1);
-    assert_eq!(scan(&mut s, &t, 0), before);
-    s.commit(false).unwrap();
-    common::check(&engine, &t);
-    drop((s, t));
-    engine.close().unwrap();
+    all_is(&engine, 0, &before);
 }
 
-/// Of rows that it has changed twice there are more values than are kept at a time: they take several walks.
-#[test]
-fn rows_that_a_large_prepared_transaction_has_changed_twice_get_their_versions() {
-    let (disk, engine, t, mut s) = database(17);
-    for n in 0..4000 {
-        insert(&mut s, &t, n, &[b'x'; 700]).unwrap();
+/// So many rows of the first value, which are committed, and a prepared transaction that has given them the others one
+/// after the other. The database is closed.
+fn prepared(seed: u64, rows: u64, values: &[&[u8]]) -> (SimStorage, Rows) {
+    let (disk, engine, t, mut s) = database(seed);
+    for n in 0..rows {
+        insert(&mut s, &t, n, values[0]).unwrap();
     }
     s.commit(false).unwrap();
     let before = scan(&mut s, &t, 1);
     s.commit(false).unwrap();
-    for (from, to) in [
-        (&[b'x'; 700][..], &[b'y'; 700][..]),
-        (&[b'y'; 700], b"short"),
-    ] {
-        for n in 0..4000 {
-            update(&mut s, &t, n, from, to).unwrap();
+    for change in values.windows(2) {
+        for n in 0..rows {
+            update(&mut s, &t, n, change[0], change[1]).unwrap();
         }
     }
     s.prepare(&xid()).unwrap();
     drop((s, t));
     engine.close().unwrap();
-    drop(engine);
+    (disk, before)
+}
 
+/// Of rows that it has changed twice there are more values than are kept at a time: they take several walks.
+#[test]
+fn rows_that_a_large_prepared_transaction_has_changed_twice_get_their_versions() {
+    let (disk, before) = prepared(17, 4000, &[&[b'x'; 700], &[b'y'; 700], b"short"]);
     let engine = restart(&disk, false);
     let t = engine.dict().open_table("d/t").unwrap();
     let mut old = Session::new(&engine, 0, 1);
@@ -344,20 +336,7 @@ fn rows_that_a_large_prepared_transaction_has_changed_twice_get_their_versions()
 #[test]
 fn a_prepared_transaction_that_cannot_get_its_versions_is_only_rolled_back() {
     // More than the pool holds.
-    let (disk, engine, t, mut s) = database(16);
-    for n in 0..12_000 {
-        insert(&mut s, &t, n, &[b'x'; 700]).unwrap();
-    }
-    s.commit(false).unwrap();
-    let before = scan(&mut s, &t, 1);
-    s.commit(false).unwrap();
-    for n in 0..12_000 {
-        update(&mut s, &t, n, &[b'x'; 700], b"short").unwrap();
-    }
-    s.prepare(&xid()).unwrap();
-    drop((s, t));
-    engine.close().unwrap();
-    drop(engine);
+    let (disk, before) = prepared(16, 12_000, &[&[b'x'; 700], b"short"]);
     // Behind what the start itself reads.
     for nth in 60..5000 {
         disk.inject_in(Fault::FailRead, nth, "store.");
@@ -370,13 +349,7 @@ fn a_prepared_transaction_that_cannot_get_its_versions_is_only_rolled_back() {
     assert_eq!(engine.prepared_xids(), [xid()]);
     engine.rollback_by_xid(&xid()).unwrap();
     assert_eq!(engine.prepared_xids(), []);
-    let t = engine.dict().open_table("d/t").unwrap();
-    let mut s = Session::new(&engine, 0, 1);
-    assert_eq!(scan(&mut s, &t, 1), before);
-    s.commit(false).unwrap();
-    common::check(&engine, &t);
-    drop((s, t));
-    engine.close().unwrap();
+    all_is(&engine, 1, &before);
 }
 
 /// Before the database opens as much is rolled back as it may take, the smallest transactions first, however many

@@ -107,31 +107,22 @@ impl Segment {
     pub(crate) fn note_hole(&mut self, at: u32, n: u32) {
         let words = self.bits.len();
         let given_back = self.given_back.get_or_insert_with(|| vec![0; words].into());
-        let (mut more, mut used) = (0, 0);
+        let mut more = 0;
         each_word(given_back, at, n, |w, mask| {
             more += (mask & !*w).count_ones();
             *w |= mask;
         });
-        each_word(&mut self.bits, at, n, |w, mask| used |= *w & mask);
-        assert!(used == 0, "a hole of {n} at {at}, in use");
+        let used = count_bits(&self.bits, at, n);
+        assert!(used == 0, "a hole of {n} at {at}, {used} in use");
         self.holes += more;
         debug_assert!(self.is_sound(), "after {at}+{n} became a hole");
     }
 
     /// How many of these granules are holes.
     pub(crate) fn holes_in(&self, at: u32, n: u32) -> u32 {
-        let Some(given_back) = &self.given_back else {
-            return 0;
-        };
-        let (first, end) = (at / 64, (at + n).div_ceil(64));
-        let in_word = |i: u32| {
-            let low = at.max(i * 64) - i * 64;
-            let high = (at + n).min(i * 64 + 64) - i * 64;
-            let mask = (u64::MAX >> (64 - (high - low))) << low;
-            (given_back[i as usize] & mask).count_ones()
-        };
         debug_assert!(n > 0, "no granule at {at}");
-        (first..end).map(in_word).sum()
+        let given_back = self.given_back.as_deref();
+        given_back.map_or(0, |words| count_bits(words, at, n))
     }
 
     /// `free` and `usable` count what is not in use, and nothing that is in use is stale.
@@ -283,14 +274,26 @@ fn find_bit(words: &[u64], from: u32, set: bool) -> Option<u32> {
     Some(i as u32 * 64 + word.trailing_zeros())
 }
 
+/// The words of the range, by number, and their masks.
+fn masks(at: u32, n: u32) -> impl Iterator<Item = (usize, u64)> {
+    let (mut at, end) = (at, at + n);
+    std::iter::from_fn(move || {
+        let here = (64 - at % 64).min(end - at);
+        let word = (here > 0).then(|| (at as usize / 64, (u64::MAX >> (64 - here)) << (at % 64)));
+        at += here;
+        word
+    })
+}
+
 /// Calls `change` with each word of the range and its mask.
 fn each_word(words: &mut [u64], at: u32, n: u32, mut change: impl FnMut(&mut u64, u64)) {
-    let (mut at, end) = (at, at + n);
-    debug_assert!(end as usize <= words.len() * 64, "up to {end}");
-    while at < end {
-        let here = (64 - at % 64).min(end - at);
-        let mask = (u64::MAX >> (64 - here)) << (at % 64);
-        change(&mut words[at as usize / 64], mask);
-        at += here;
-    }
+    debug_assert!((at + n) as usize <= words.len() * 64, "{n} at {at}");
+    masks(at, n).for_each(|(i, mask)| change(&mut words[i], mask));
+}
+
+/// Bits of the range that are set.
+fn count_bits(words: &[u64], at: u32, n: u32) -> u32 {
+    debug_assert!((at + n) as usize <= words.len() * 64, "{n} at {at}");
+    let in_word = |(i, mask): (usize, u64)| (words[i] & mask).count_ones();
+    masks(at, n).map(in_word).sum()
 }

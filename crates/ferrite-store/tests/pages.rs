@@ -212,17 +212,23 @@ fn grows_ahead_and_gives_back() {
     engine.check(&engine.model(engine.log.len()));
 }
 
-#[test]
-fn long_free_runs_are_punched() {
+/// A store with so many pages.
+fn filled(file_bytes: u64, segment_bytes: u64, count: usize) -> (SimStorage, Engine, Vec<PageId>) {
     let sim = SimStorage::new(1);
     let cfg = StoreConfig {
         direct: true,
-        file_bytes: 8 << 20,
-        segment_bytes: 4 << 20,
+        file_bytes,
+        segment_bytes,
     };
     let mut engine = Engine::create(&sim, cfg).unwrap();
-    let pages: Vec<PageId> = (0..200).map(|_| engine.alloc(IndexId(2))).collect();
+    let pages: Vec<PageId> = (0..count).map(|_| engine.alloc(IndexId(2))).collect();
     engine.write(&pages).unwrap();
+    (sim, engine, pages)
+}
+
+#[test]
+fn long_free_runs_are_punched() {
+    let (sim, mut engine, pages) = filled(8 << 20, 4 << 20, 200);
     let allocated = sim.used_bytes();
     pages[..199].iter().for_each(|page| engine.free(*page));
     engine.flush();
@@ -236,15 +242,7 @@ fn long_free_runs_are_punched() {
 /// What becomes free later in a segment goes back as well; a part of it stays if it is to.
 #[test]
 fn free_runs_are_punched_as_they_come() {
-    let sim = SimStorage::new(1);
-    let cfg = StoreConfig {
-        direct: true,
-        file_bytes: 16 << 20,
-        segment_bytes: 16 << 20,
-    };
-    let mut engine = Engine::create(&sim, cfg).unwrap();
-    let pages: Vec<PageId> = (0..600).map(|_| engine.alloc(IndexId(2))).collect();
-    engine.write(&pages).unwrap();
+    let (sim, mut engine, pages) = filled(16 << 20, 16 << 20, 600);
     let parts = [&pages[..200], &pages[200..400], &pages[400..599]];
     for (n, part) in parts.iter().enumerate() {
         part.iter().for_each(|page| engine.free(*page));

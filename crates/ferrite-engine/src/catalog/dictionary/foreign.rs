@@ -165,9 +165,11 @@ impl Foreign {
         self.stand_ins.get(name).copied()
     }
 
-    fn is_stand_in(&self, id: TableId) -> bool {
+    /// The name that the table stands in for.
+    fn stood_in_for(&self, id: TableId) -> Option<&str> {
         debug_assert!(id.0 != 0, "no table");
-        self.stand_ins.values().any(|other| *other == id)
+        let mut names = self.stand_ins.iter().filter(|(_, other)| **other == id);
+        names.next().map(|(name, _)| name.as_str())
     }
 
     /// Who has that constraint name in the table's database.
@@ -204,8 +206,15 @@ impl State {
 
     /// Tables whose rows follow from rows of the table of that name: also what is put aside and not replaced yet.
     fn linked_to<'a>(&'a self, parent: &'a str) -> impl Iterator<Item = TableId> + 'a {
-        let is_child = |id: &TableId| !is_copy(self.name_of(*id)) || self.foreign.is_stand_in(*id);
+        let is_child = |id: &TableId| !is_copy(self.name_to_open(*id));
         self.foreign.children_of(parent).filter(is_child)
+    }
+
+    /// The name that statements know the table by. Who opens what has that name waits for the server's lock of it, until a
+    /// table that was put aside is replaced.
+    fn name_to_open(&self, id: TableId) -> &str {
+        let stood_in_for = self.foreign.stood_in_for(id);
+        stood_in_for.unwrap_or_else(|| self.name_of(id))
     }
 
     /// Its links are to be made anew.
@@ -360,7 +369,7 @@ impl Dictionary {
     ) -> Result<Link> {
         let other = match of_child {
             true => owned.key.parent.clone(),
-            false => state.name_of(child).to_string(),
+            false => state.name_to_open(child).to_string(),
         };
         let mut link = Link {
             other,
