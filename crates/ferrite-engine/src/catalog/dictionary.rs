@@ -2,7 +2,7 @@
 //! one record a table, outside all transactions: each change is one mini-transaction, made
 //! durable before the call returns.
 //!
-//! Keys and values: `spec`, `foreign`. Changes: `change`, `foreign_change`.
+//! Keys and values: `spec`, `foreign`; who refers to whom: `referring`. Changes: `change`, `foreign_change`.
 //!
 //! A table's trees are made before its record and dropped after it, so that a crash leaves
 //! trees without a table, never a table without trees; such trees go at the next start.
@@ -15,6 +15,7 @@ pub(crate) mod foreign_change;
 #[cfg(test)]
 mod foreign_tests;
 pub(crate) mod index_change;
+mod referring;
 
 use crate::catalog::foreign::split_chunk_key;
 use crate::catalog::spec::{record_key, split_key, TableSpec, MAX_SPEC_BYTES};
@@ -81,7 +82,7 @@ struct State {
     by_index: BTreeMap<IndexId, TableId>,
     carried: BTreeMap<TableId, Carried>,
     next: NextIds,
-    foreign: foreign::Foreign,
+    foreign: referring::Foreign,
     /// Keys of parts without a definition, found at the start.
     strays: Vec<Vec<u8>>,
 }

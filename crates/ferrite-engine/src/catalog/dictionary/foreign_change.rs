@@ -7,8 +7,9 @@
 //!
 //! Locking: all under the dictionary's `state`.
 
-use super::foreign::{AlterForeign, NewForeign, Owned};
+use super::foreign::{AlterForeign, NewForeign};
 use super::index_change::NewIndex;
+use super::referring::Owned;
 use super::{Dictionary, State};
 use crate::catalog::describe::Description;
 use crate::catalog::foreign::{
@@ -118,46 +119,6 @@ impl State {
             keys.any(|owned| owned.key.stamp == pending.stamp)
         };
         children.into_iter().filter(has).collect()
-    }
-
-    /// A table of that name and with these constraints is there.
-    pub(super) fn now_named(&mut self, name: &str, id: TableId, keys: Vec<Owned>) {
-        let replaced = self.foreign.stand_in_for(name);
-        let parents = replaced.map_or(Vec::new(), |replaced| self.parents_of(replaced));
-        self.foreign.no_stand_in(name, id);
-        debug_assert_eq!(self.names.get(name), Some(&id), "{name}");
-        self.foreign.set(name, id, keys);
-        self.stale_around(id, name);
-        self.stale_all(&parents);
-    }
-
-    /// The table is no more.
-    pub(super) fn gone(&mut self, name: &str, id: TableId) {
-        let parents: Vec<String> = self.parents_of(id);
-        self.foreign.forget(name, id);
-        self.foreign.no_stand_in("", id);
-        self.foreign.unfinished.remove(&id);
-        debug_assert!(
-            self.foreign.of(id).is_empty(),
-            "{name} has gone, not its constraints"
-        );
-        self.stale_around(id, name);
-        self.stale_all(&parents);
-    }
-
-    /// The links of the tables that have these names are to be made anew.
-    fn stale_all(&mut self, names: &[String]) {
-        for name in names {
-            debug_assert!(!name.is_empty(), "a parent without a name");
-            if let Some(id) = self.names.get(name).copied() {
-                self.stale(id);
-            }
-        }
-    }
-
-    fn parents_of(&self, id: TableId) -> Vec<String> {
-        let keys = self.foreign.of(id).iter();
-        keys.map(|owned| owned.key.parent.clone()).collect()
     }
 
     /// ALTER TABLE has read the constraints that it carries over some time ago, and holds nothing that
