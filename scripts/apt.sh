@@ -9,7 +9,8 @@ ferrite_apt_choose() {
     FERRITE_APT_FROM=$(. /etc/os-release && printf '%s' "${VERSION_CODENAME:-}")
     FERRITE_APT=$FERRITE_CACHE/apt
     FERRITE_APT_TO=
-    ferrite_apt_is_debian && [[ $FERRITE_APT_FROM != "$FERRITE_RELEASE" ]] || return 0
+    # Nobody has chosen a server: the packages wanted are those of this machine.
+    ferrite_apt_is_debian && [[ ${FERRITE_RELEASE:-$FERRITE_APT_FROM} != "$FERRITE_APT_FROM" ]] || return 0
     FERRITE_APT_TO=$FERRITE_RELEASE
     FERRITE_APT+=-$FERRITE_RELEASE
 }
