@@ -28,9 +28,10 @@ impl LeftBehind {
             self.key.clone_from(&resume.key);
             self.exclusive = resume.exclusive;
         }
-        let is_next = self.pages.last().is_none_or(|(p, _)| *p != leaf.page_id());
-        debug_assert!(is_next, "a leaf is left twice");
-        self.pages.push((leaf.page_id(), leaf.lsn()));
+        // The same again if its right neighbour was merged into it meanwhile.
+        let left = (leaf.page_id(), leaf.lsn());
+        debug_assert!(self.pages.last() != Some(&left), "a leaf is left twice");
+        self.pages.push(left);
     }
 
     /// The lock behind them is held: true, and the scan goes back, if one has changed before.
