@@ -216,7 +216,8 @@ bool ha_ferrite::changes_linked_type(Alter_inplace_info *info) {
     }
     for (const fe_link &link : incoming(links())) {
       if (!has_column(link, &fe_fk_column::other, name)) continue;
-      const std::string child = ferrite::kNamesDatabaseOfChild
+      const bool copied = now->field->charset() != now->charset;
+      const std::string child = copied && ferrite::kNamesDatabaseOfChild
                                     ? ferrite_shown_with_database(link.other)
                                     : ferrite_shown_name(link.other);
       my_error(ER_FK_COLUMN_CANNOT_CHANGE_CHILD, MYF(0), name, link.name, child.c_str());

@@ -191,6 +191,22 @@ impl Frame {
         self.knows_changes.store(known, Ordering::Relaxed);
     }
 
+    /// The batch with that ticket copies the page, if it is dirty and in no other batch. Under the shared latch.
+    pub(crate) fn take_ticket(&self, ticket: u64) -> bool {
+        debug_assert!(ticket > 0 && self.latch.is_held(), "{}", self.page());
+        let order = (Ordering::SeqCst, Ordering::SeqCst);
+        if !self.is_dirty() || (self.ticket.compare_exchange(0, ticket, order.0, order.1)).is_err()
+        {
+            return false;
+        }
+        // The batch that had it may have made the page clean just before it let go.
+        let dirty = self.is_dirty();
+        if !dirty {
+            self.ticket.store(0, Ordering::SeqCst);
+        }
+        dirty
+    }
+
     pub(crate) fn set_index(&self, index: u32) {
         self.index.store(index, Ordering::Relaxed);
     }

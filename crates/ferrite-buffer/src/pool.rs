@@ -345,6 +345,7 @@ impl Pool {
         if self.comes_from_log(page) {
             bytes.fill(0);
             frame.set_lsn(Lsn::ZERO);
+            self.kept_deltas.forget(page);
         } else {
             self.read_to(f, bytes, read)?;
         }

@@ -48,11 +48,7 @@ impl Pool {
         let page = frame.page();
         let writable = page.0 != 0
             && matches!(frame.kind(), Kind::Leaf | Kind::Inner)
-            && frame.is_dirty()
-            && frame
-                .ticket
-                .compare_exchange(0, batch.ticket, Ordering::SeqCst, Ordering::SeqCst)
-                .is_ok();
+            && frame.take_ticket(batch.ticket);
         let copied = writable.then(|| self.copy_latched(f, batch));
         frame.latch.unlock_shared();
         match copied {

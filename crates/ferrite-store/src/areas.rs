@@ -41,7 +41,7 @@ impl Segment {
         assert!(self.usable <= self.free, "{} are usable", self.usable);
     }
 
-    /// Of the areas in this range, which was just given back, those that are wholly free are none any more.
+    /// Of the areas in this range those that are wholly free are none any more. `usable` is the caller's to correct.
     pub(crate) fn end_areas(&mut self, at: u32, n: u32) {
         let Some(areas) = &mut self.areas else { return };
         for (word, _) in masks(at, n) {
@@ -64,9 +64,14 @@ impl Segment {
         }
     }
 
-    /// A wholly free word that is no area.
-    fn free_word(&self) -> Option<usize> {
-        (0..self.bits.len()).find(|&i| self.bits[i] == 0 && !self.is_area(i))
+    /// A wholly free word that is no area. Looks only if there was one since it found none.
+    fn free_word(&mut self) -> Option<usize> {
+        if !self.may_begin_area {
+            return None;
+        }
+        let found = (0..self.bits.len()).find(|&i| self.bits[i] == 0 && !self.is_area(i));
+        self.may_begin_area = found.is_some();
+        found
     }
 }
 
@@ -84,10 +89,8 @@ impl FreeRuns {
     fn find_in_areas(&mut self, need: u32) -> Option<(usize, u32, u32)> {
         let count = self.segments.len();
         let (first, cursor) = self.small_at;
-        // The first one again from its begin.
-        for n in 0..=count.min(LOOK_SEGMENTS) {
-            let number = (first + n) % count;
-            let from = if n == 0 { cursor } else { 0 };
+        let others = (0..count.min(LOOK_SEGMENTS)).map(|n| ((first + n) % count, 0));
+        for (number, from) in std::iter::once((first, cursor)).chain(others) {
             let segment = &mut self.segments[number];
             if segment.longest_small < need {
                 continue;
@@ -107,9 +110,7 @@ impl FreeRuns {
         let first = self.small_at.0;
         let mut numbers = (0..count).map(|n| (first + n) % count);
         let (number, word) = numbers.find_map(|number| {
-            let segment = &self.segments[number];
-            let may = segment.usable >= 64 && segment.longest >= 64;
-            let word = may.then(|| segment.free_word()).flatten()?;
+            let word = self.segments[number].free_word()?;
             Some((number, word))
         })?;
         self.segments[number].begin_area(word);

@@ -73,7 +73,7 @@ impl Directory {
 
     /// Memory that it takes, in bytes.
     pub fn memory_bytes(&self) -> usize {
-        self.words.memory_bytes() + self.owners.memory_bytes()
+        self.words.memory_bytes() + self.deltas.memory_bytes() + self.owners.memory_bytes()
     }
 
     /// The word of a page id that was handed out. Panics for an id that never was.
@@ -158,7 +158,10 @@ impl Directory {
         if !ferrite_sync::mutant!("store.stale_delta_replayed") || at.is_delta() {
             self.swap_delta(page, delta);
         }
-        if !at.is_delta() {
+        if at.is_delta() {
+            // A delta of a page that is no more is noticed as well.
+            self.end.fetch_max(page.0 + 1, Ordering::AcqRel);
+        } else {
             self.load_location(page, at);
         }
     }

@@ -315,7 +315,6 @@ impl Store {
             return Ok(());
         }
         let mut runs = self.runs.lock();
-        let mut deltas = 0;
         for extent in 0..self.directory.extents() {
             let owner = self.directory.extent_owner(extent);
             for page in pages_of_extent(extent) {
@@ -323,8 +322,12 @@ impl Store {
                 if !word.is_free() {
                     self.mark_blob(&mut runs, page, word, owner)?;
                 }
-                deltas += u64::from(self.mark_delta(&mut runs, page)?);
             }
+        }
+        // Behind the pages: only what no page is in becomes an area of deltas.
+        let mut deltas = 0;
+        for page in (0..self.directory.extents()).flat_map(pages_of_extent) {
+            deltas += u64::from(self.mark_delta(&mut runs, page)?);
         }
         self.keep_what_is_held(&mut runs);
         drop(runs);

@@ -18,7 +18,7 @@
 //! Locking: none here; the store keeps it under its space lock.
 
 use crate::held::Held;
-use crate::segment::{masks, whole_blocks, For, Segment};
+use crate::segment::{whole_blocks, For, Segment};
 use crate::word::BLOCK_GRANULES;
 
 /// What `mean_run` says of a batch that went into one run, in granules.
@@ -265,16 +265,21 @@ impl FreeRuns {
         taken
     }
 
-    /// As `mark`, of a small blob.
+    /// As `mark`, of a small blob, when all pages are marked: words that no page is in become areas.
     pub(crate) fn mark_small(&mut self, granule: u64, n: u32) -> bool {
+        let Some((segment, at)) = self.split(granule, n) else {
+            return false;
+        };
+        let (first, last) = (at as usize / 64, (at + n - 1) as usize / 64);
+        let of = &self.segments[segment];
+        let fresh = [first, last].map(|word| of.bits[word] == 0 && !of.is_area(word));
         let marked = self.mark(granule, n);
-        if let Some((segment, at)) = self.split(granule, n).filter(|_| marked) {
-            let segment = &mut self.segments[segment];
-            for (word, _) in masks(at, n) {
-                if !segment.is_area(word) {
-                    segment.begin_area(word);
-                }
-            }
+        let of = &mut self.segments[segment];
+        if marked && fresh[0] {
+            of.begin_area(first);
+        }
+        if marked && fresh[1] && last != first {
+            of.begin_area(last);
         }
         marked
     }
@@ -363,13 +368,15 @@ impl FreeRuns {
             (self.current, self.cursor) = (0, 0);
         }
         let left = small.clone().sum();
-        if !self.take_all(pages, runs, None) || !self.take_all(small, runs, Some(left)) {
+        let found = self.take_all(pages, runs, None);
+        let of_pages = runs.len();
+        if !found || !self.take_all(small, runs, Some(left)) {
             for run in runs.drain(..) {
                 self.give(run.granule, run.granules);
             }
             return false;
         }
-        self.note_runs(runs);
+        self.note_runs(&runs[..of_pages]);
         debug_assert!(self.is_sound(), "{} are free", self.free);
         true
     }
@@ -384,7 +391,10 @@ impl FreeRuns {
         let mut blobs = blobs.peekable();
         while let Some(&need) = blobs.peek() {
             let found = match small {
-                Some(left) if !self.lowest_first => self.find_small(need, left),
+                // On a full disk areas may have holes in the file.
+                Some(left) if !self.lowest_first && self.holes_last == 0 => {
+                    self.find_small(need, left)
+                }
                 _ => self.find_run(need),
             };
             let Some((segment, at, len)) = found else {

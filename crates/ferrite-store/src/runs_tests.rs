@@ -318,13 +318,31 @@ fn small_blobs_have_areas_of_their_own() {
 
 #[test]
 fn an_area_is_found_again_by_the_deltas_in_it() {
-    let mut f = FreeRuns::new(128, 128);
+    let mut f = FreeRuns::new(192, 192);
     let mut runs = Vec::new();
     assert!(f.mark(0, 10) && f.mark_small(10, 1) && !f.mark_small(10, 1));
-    assert_eq!(f.usable(), 64, "a page shares its word with a delta");
+    assert!(f.mark_small(64, 1) && f.mark_small(70, 2));
+    assert_eq!(f.usable(), 52 + 64, "a page shares a word with a delta");
     assert!(f.take([20].into_iter(), [1].into_iter(), &mut runs));
-    assert_eq!((runs[0].granule, runs[1].granule), (64, 12));
-    f.give(0, 11);
-    f.give(12, 1);
-    assert_eq!(f.usable(), 64 + 44);
+    assert_eq!((runs[0].granule, runs[1].granule), (12, 72));
+    [64, 70, 71, 72].into_iter().for_each(|at| f.give(at, 1));
+    assert_eq!(f.usable(), 32 + 64 + 64);
+}
+
+/// On a full disk nobody walks over all segments for each delta.
+#[test]
+fn a_segment_without_room_for_an_area_is_looked_at_once() {
+    let mut f = FreeRuns::new(64, 64 * 100);
+    (0..100).for_each(|n| assert!(f.mark(n * 64, 8)));
+    let mut runs = Vec::new();
+    let small =
+        |f: &mut FreeRuns, runs: &mut Vec<Run>| f.take(std::iter::empty(), [1].into_iter(), runs);
+    assert!(small(&mut f, &mut runs));
+    assert!(f
+        .segments
+        .iter()
+        .all(|s| !s.may_begin_area && s.areas.is_none()));
+    f.give(64, 8);
+    assert!(f.segments[1].may_begin_area && small(&mut f, &mut runs));
+    assert_eq!(runs[0].granule, 64, "the new area");
 }

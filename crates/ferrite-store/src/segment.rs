@@ -60,6 +60,8 @@ pub(crate) struct Segment {
     pub(crate) areas: Option<Box<[u64]>>,
     /// No free run of the areas is longer.
     pub(crate) longest_small: u32,
+    /// There may be a word for a new area.
+    pub(crate) may_begin_area: bool,
     /// Changed since its free runs were last given back to the file system.
     pub(crate) touched: bool,
     /// For each block the generation in which a blob last took part of it; None: none did since
@@ -82,6 +84,7 @@ impl Segment {
             longest: 0,
             areas: None,
             longest_small: 0,
+            may_begin_area: false,
             touched: false,
             taken_in: None,
         }
@@ -292,6 +295,7 @@ impl Segment {
         self.usable += self.usable_around(at, n) - before;
         self.longest = self.bits.len() as u32 * 64;
         self.longest_small = self.longest;
+        self.may_begin_area |= masks(at, n).any(|(i, _)| self.bits[i] == 0);
         assert!(self.free <= self.longest, "{} are free", self.free);
         assert!(self.usable <= self.free, "{} are usable", self.usable);
         debug_assert!(self.is_sound(), "after {at}+{n} was given back");

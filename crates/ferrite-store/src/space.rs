@@ -165,8 +165,11 @@ impl Store {
 
     /// What a page takes in whole blocks, as granules: by those written since the store was opened.
     fn usual_granules(&self) -> u32 {
-        let pages = self.counters.pages_written.get();
-        let granules = self.counters.bytes_written.get() / GRANULE_BYTES as u64;
+        let c = &self.counters;
+        // Deltas apart: they say nothing of pages. Not read at one moment.
+        let pages = (c.pages_written.get()).saturating_sub(c.deltas_written.get());
+        let bytes = (c.bytes_written.get()).saturating_sub(c.delta_bytes_written.get());
+        let granules = bytes / GRANULE_BYTES as u64;
         let mean = match granules.checked_div(pages) {
             // Nothing of them is known: a page that is two thirds full.
             None => u64::from(LONGEST_GRANULES) * 2 / 3,

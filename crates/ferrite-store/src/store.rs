@@ -10,7 +10,7 @@ use ferrite_sync::random;
 use ferrite_types::format::FEATURE_ENCRYPTED;
 use ferrite_types::{Error, IndexId, Lsn, PageId, Result, PAGE_BYTES};
 
-use crate::batch::{Batch, Placed, BATCH_BYTES};
+use crate::batch::{Batch, Packed, Placed, BATCH_BYTES};
 use crate::blob::{self, PageHeader, MAX_BLOB_GRANULES};
 use crate::delta::{self, decode_extent, ExtentChange};
 use crate::deps::{
@@ -99,6 +99,7 @@ pub(crate) struct Counters {
     pub(crate) bytes_written: Counter,
     pub(crate) pages_packed: Counter,
     pub(crate) deltas_written: Counter,
+    pub(crate) delta_bytes_written: Counter,
     pub(crate) deltas_read: Counter,
     pub(crate) deltas_live: AtomicU64,
     pub(crate) batches: Counter,
@@ -462,8 +463,11 @@ impl Store {
         let plain = ferrite_types::format::Codec::None;
         let packed = batch.blobs().iter().filter(|b| b.codec != plain).count();
         self.counters.pages_packed.add(packed as u64);
-        let deltas = batch.blobs().iter().filter(|b| b.is_delta).count();
-        self.counters.deltas_written.add(deltas as u64);
+        let deltas = batch.blobs().iter().filter(|b| b.is_delta);
+        let granules = |b: &Packed| u64::from(b.granules);
+        let (count, long) = deltas.fold((0, 0), |(n, all), b| (n + 1, all + granules(b)));
+        self.counters.deltas_written.add(count);
+        (self.counters.delta_bytes_written).add(long * GRANULE_BYTES as u64);
         self.counters.pages_written.add(batch.pages() as u64);
         self.counters.bytes_written.add(batch.len() as u64);
         self.counters.batches.inc();

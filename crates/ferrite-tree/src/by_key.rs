@@ -113,7 +113,7 @@ fn apply_take_back_op(
     );
     let mut rec = Vec::new();
     record::encode(&header, node::suffix(page, slot), &value, &mut rec);
-    if !node::can_replace(page, slot, rec.len()) {
+    if !node::could_replace(page, slot, rec.len()) {
         return Err(disagree(op, "what comes back does not fit"));
     }
     node::replace(page, slot, &rec);
@@ -139,7 +139,7 @@ fn apply_mark(op: &Op<'_>, page: &mut [u8], keep: &mut KeepState<'_>) -> Result<
     new.header.version = keep(&old, &new)?;
     let mut rec = Vec::new();
     record::encode(&new.header, new.suffix, new.value, &mut rec);
-    if !node::can_replace(page, slot, rec.len()) {
+    if !node::could_replace(page, slot, rec.len()) {
         return Err(disagree(op, "a delete-mark does not fit"));
     }
     node::replace(page, slot, &rec);
@@ -194,7 +194,7 @@ fn apply_put_op(op: &Op<'_>, page: &mut [u8], keep: &mut KeepState<'_>) -> Resul
                 ..whole.header
             };
             record::encode(&header, suffix, whole.value, &mut rec);
-            if !node::can_replace(page, slot, rec.len()) {
+            if !node::could_replace(page, slot, rec.len()) {
                 return Err(disagree(op, "put does not fit"));
             }
             node::replace(page, slot, &rec);

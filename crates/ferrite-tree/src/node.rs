@@ -468,8 +468,14 @@ pub fn can_replace(page: &[u8], slot: usize, new_bytes: usize) -> bool {
     free_bytes(page) + raw(page, slot).len() >= new_bytes
 }
 
+/// As [`can_replace`], of a change that was made to the page before it was written: then it may have had fewer bytes unused
+/// than are to be spare, and the record in the slot may have been longer, by the stamp that was left out.
+pub fn could_replace(page: &[u8], slot: usize, new_bytes: usize) -> bool {
+    unused_bytes(page) + raw(page, slot).len() >= new_bytes
+}
+
 /// Replaces the record in a slot by another one with the same key. The caller checked
-/// [`can_replace`].
+/// [`can_replace`] or [`could_replace`].
 pub fn replace(page: &mut [u8], slot: usize, bytes: &[u8]) {
     assert!(slot < count(page), "slot beyond the page");
     debug_assert_eq!(record::length(bytes), Some(bytes.len()), "no record");
