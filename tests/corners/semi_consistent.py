@@ -7,6 +7,7 @@ from __future__ import annotations
 from corners.env import Env, Session, equal, expect, slow
 
 LEVELS = ("READ UNCOMMITTED", "READ COMMITTED")
+NO_SNAPSHOT_ISOLATION = "SET innodb_snapshot_isolation = OFF, ferrite_snapshot_isolation = OFF"
 TABLES = {
     "plain": "",
     "hash": " PARTITION BY HASH (id) PARTITIONS 3",
@@ -47,12 +48,9 @@ def _make(session: Session, engine: str, table: str) -> None:
     session.run("INSERT INTO t SELECT seq * 10, seq * 10, seq * 10, REPEAT('o', 20000) FROM seq_1_to_6")
 
 
-WITHOUT = "SET innodb_snapshot_isolation = OFF, ferrite_snapshot_isolation = OFF"
-
-
 def _session(env: Env, level: str, timeout: int = 50) -> Session:
     session = env.session()
-    session.run(WITHOUT)
+    session.run(NO_SNAPSHOT_ISOLATION)
     session.run(f"SET innodb_lock_wait_timeout = {timeout}, ferrite_lock_wait_timeout = {timeout}")
     session.run(f"SET SESSION TRANSACTION ISOLATION LEVEL {level}")
     return session
@@ -119,7 +117,7 @@ def scenario_what_changed_meanwhile(env: Env) -> None:
         for change in (*CHANGES, "UPDATE t SET v = v + 1 WHERE id = 20"):
             for end in ("COMMIT", "ROLLBACK"):
                 first, other = env.session(), env.session()
-                other.run(WITHOUT)
+                other.run(NO_SNAPSHOT_ISOLATION)
                 _make(first, engine, "hash")
                 other.run("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
                 first.run("START TRANSACTION")

@@ -176,9 +176,12 @@ impl Frame {
     /// The batch with that ticket copies the page, if it is dirty and in no other batch. Under the shared latch.
     pub(crate) fn take_ticket(&self, ticket: u64) -> bool {
         debug_assert!(ticket > 0 && self.latch.is_held(), "{}", self.page());
-        let order = (Ordering::SeqCst, Ordering::SeqCst);
-        if !self.is_dirty() || (self.ticket.compare_exchange(0, ticket, order.0, order.1)).is_err()
-        {
+        let taken = self.is_dirty()
+            && self
+                .ticket
+                .compare_exchange(0, ticket, Ordering::SeqCst, Ordering::SeqCst)
+                .is_ok();
+        if !taken {
             return false;
         }
         // The batch that had it may have made the page clean just before it let go.
@@ -266,5 +269,22 @@ impl Frame {
         }
         self.hot.store(hot - 1, Ordering::Relaxed);
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_copied_by_one_batch_while_it_is_dirty() {
+        let frame = Frame::new();
+        assert!(frame.latch.try_shared());
+        assert!(!frame.take_ticket(7), "it is clean");
+        assert_eq!(frame.ticket.load(Ordering::SeqCst), 0);
+        assert!(frame.mark_dirty(Lsn(5)));
+        assert!(frame.take_ticket(7) && !frame.take_ticket(8));
+        assert_eq!(frame.ticket.load(Ordering::SeqCst), 7);
+        frame.latch.unlock_shared();
     }
 }
