@@ -7,7 +7,7 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-from corners.env import Env, Session
+from corners.env import Env, Session, expect
 from corners.upgrade import DATABASE, FOLDER, OPTIONS, state_of
 
 TABLES = [
@@ -35,12 +35,31 @@ FILLING = [
     "SELECT NEXTVAL(numbers)",
 ]
 
+TOUCHING = [
+    "UPDATE plain SET word = 'touched' WHERE id = 5",
+    "UPDATE nameless SET b = 'touched' WHERE a = 6",
+    "DELETE FROM nameless WHERE a = 650",
+    "INSERT INTO parts (a, d) VALUES (1000, '2026-02-03'), (1001, NULL)",
+    "UPDATE parts SET d = '2030-01-01' WHERE a < 4",
+]
+
 
 def _fill(session: Session) -> None:
     session.run(f"CREATE DATABASE {DATABASE}")
     session.run(f"USE {DATABASE}")
     for statement in TABLES + FILLING:
         session.run(statement)
+
+
+def _touch(env: Env) -> None:
+    """Small changes of pages that were written before: they are written as deltas."""
+    env.restart()
+    session = env.session(DATABASE)
+    for change in TOUCHING:
+        session.run(change)
+    env.restart()
+    deltas = env.session(None).run("SHOW GLOBAL STATUS LIKE 'Ferrite_page_deltas'")[0][1]
+    expect(int(deltas) > 3, "pages with deltas", deltas)
 
 
 def _leave_prepared(env: Env) -> list[str]:
@@ -90,6 +109,7 @@ def make(name: str, killed: bool) -> None:
     """Makes `databases/NAME.tar.xz`; killed: with transactions open and prepared, by kill -9."""
     env = Env(OPTIONS)
     _fill(env.session(None))
+    _touch(env)
     prepared = _leave_prepared(env) if killed else []
     state = _state(env)
     if killed:

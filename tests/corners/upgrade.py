@@ -65,6 +65,14 @@ def _check(session: Session) -> None:
         equal(session.answer(f"CHECK TABLE {name} EXTENDED"), [(name, "check", "status", "OK")], "CHECK TABLE")
 
 
+def _says_deltas(env: Env) -> None:
+    """An older version refuses a database with feature bit 5, which each has that this one has opened."""
+    superblock = (env.datadir / "#ferrite" / "superblock").read_bytes()
+    for copy in (0, 4096):
+        features = int.from_bytes(superblock[copy + 24 : copy + 32], "little")
+        expect(features & 32 != 0, "the superblock does not say that there may be deltas", features)
+
+
 def _refer(session: Session) -> None:
     """Foreign keys to an old table: it says that it must be rebuilt, or it need not be."""
     for child in ("refers", "refers_too"):
@@ -88,6 +96,7 @@ def _goes_on(env: Env, name: str) -> None:
     for xid in prepared:
         session.run(f"XA COMMIT '{xid}'")
     equal(state_of(session), wanted["rows"], "rows")
+    _says_deltas(env)
     _check(session)
     for change in CHANGED.values():
         session.run(change)
@@ -156,3 +165,15 @@ def scenario_state_4(env: Env) -> None:
 def scenario_state_4_killed(env: Env) -> None:
     """As before, killed with a transaction open and one prepared."""
     _goes_on(env, "state-4-killed")
+
+
+@options(*OPTIONS)
+def scenario_deltas(env: Env) -> None:
+    """Pages have deltas; shut down cleanly."""
+    _goes_on(env, "deltas")
+
+
+@options(*OPTIONS)
+def scenario_deltas_killed(env: Env) -> None:
+    """As before, killed with a transaction open and one prepared."""
+    _goes_on(env, "deltas-killed")

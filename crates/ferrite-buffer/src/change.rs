@@ -26,6 +26,20 @@ impl Pool {
     /// Appends one log record for changes of the given frames (exclusive guards or new
     /// frames) and stamps them with its end.
     pub fn append(&self, kind: u8, parts: &[&[u8]], frames: &[u32]) -> Appended {
+        frames.iter().for_each(|f| self.forget_changes(*f));
+        self.append_for(kind, parts, frames)
+    }
+
+    /// As [`Pool::append`] of a mini-transaction that changes one leaf, by `ops` and nothing else:
+    /// they are kept, so that the leaf can be written as a delta.
+    pub fn append_change(&self, prelude: &[u8], ops: &[u8], f: u32) -> Appended {
+        let frame = self.frame(f);
+        debug_assert!(!ops.is_empty(), "{} does not change", frame.page());
+        self.keep_change(f, ops);
+        self.append_for(record_kind::MINI_TXN, &[prelude, ops], &[f])
+    }
+
+    fn append_for(&self, kind: u8, parts: &[&[u8]], frames: &[u32]) -> Appended {
         let bound = self.log.current_lsn();
         for &f in frames {
             let frame = self.frame(f);
@@ -251,6 +265,9 @@ impl Pool {
             "{page} is freed at {lsn:?}, before its last change"
         );
         self.store.retire(frame.home(), lsn);
+        // After the word: a dump of the map reads deltas first.
+        let delta = self.store.swap_delta(page, Location::NONE);
+        self.store.retire(delta, lsn);
         self.retire_frame(f);
         self.store.page_unused(page);
     }
@@ -277,7 +294,11 @@ impl Pool {
             // map lock, and taking them below that lock cannot hang; the writer only takes shared
             // ones and never under the map lock.
             let _map = self.map_lock.lock();
-            homes.extend(batch.iter().filter_map(|page| self.drop_one(*page)));
+            for page in batch {
+                homes.extend(self.drop_one(*page));
+                // After the word: a dump of the map reads deltas first.
+                homes.push(self.store.swap_delta(*page, Location::NONE));
+            }
         }
         self.packings.forget(index);
         kill_point!("buffer.index_dropped");
@@ -337,6 +358,7 @@ impl Pool {
             frame.page()
         );
         self.row_cache.forget(frame.page());
+        self.forget_changes(f);
         frame.retire_page();
         let tag = self.epochs.retired_now();
         self.retired.lock().push_back((tag, f));

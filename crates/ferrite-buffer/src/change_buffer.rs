@@ -24,7 +24,6 @@
 //! frame latch of a page that is read > shard > undo slot > log. A thread holds one shard at a time. A checkpointer takes
 //! none of them, for a thread may wait for space in the log with one locked.
 
-use crate::frame::Frame;
 use crate::kept::{ApplyKept, ChangeBuffer, Kept, Shard, ShardOf};
 use crate::pool::Pool;
 use ferrite_redo::Appended;
@@ -205,7 +204,8 @@ impl Pool {
     }
 
     /// What is kept for the page that has just been read into the frame is applied to it.
-    pub(crate) fn merge_kept(&self, frame: &Frame, bytes: &mut [u8]) -> Result<()> {
+    pub(crate) fn merge_kept(&self, f: u32, bytes: &mut [u8]) -> Result<()> {
+        let frame = self.frame(f);
         let (changes, page) = (&self.changes, frame.page());
         debug_assert!(frame.latch.is_exclusive(), "{page} is not latched");
         let of = changes.of(page);
@@ -222,8 +222,12 @@ impl Pool {
             return Err(Error::Corrupt(text));
         }
         let applied = match &kept.redo {
-            Some(redo) => self.redo_kept(frame, bytes, kept, redo.least)?,
-            None => self.apply_to(frame, bytes, kept)?,
+            Some(redo) => {
+                // Much may be redone in many pages: they are written as a whole.
+                self.forget_changes(f);
+                self.redo_kept(frame, bytes, kept, redo.least)?
+            }
+            None => self.apply_to(f, bytes, kept)?,
         };
         debug_assert!(kept.rec < kept.end, "{page}: {} to {}", kept.rec, kept.end);
         let rec = kept.rec;
@@ -243,16 +247,19 @@ impl Pool {
     }
 
     /// Gives the number of operations applied.
-    fn apply_to(&self, frame: &Frame, bytes: &mut [u8], kept: &Kept) -> Result<usize> {
+    fn apply_to(&self, f: u32, bytes: &mut [u8], kept: &Kept) -> Result<usize> {
+        let frame = self.frame(f);
         let page = frame.page();
         let apply = self.changes.apply.get().ok_or(Error::Interrupted)?;
-        let mut count = 0;
+        let (mut count, mut came_to) = (0, Vec::new());
         for (end, op) in kept.each() {
             assert!(end > frame.lsn(), "{page} has what is kept for it");
             if ferrite_sync::mutant!("buffer.kept_change_lost") && end.0 % 8 == 0 {
                 continue;
             }
-            apply(bytes, op)?;
+            came_to.clear();
+            apply(bytes, op, &mut came_to)?;
+            self.keep_change(f, &came_to);
             count += 1;
         }
         self.changes.merged.add(count as u64);
@@ -281,6 +288,7 @@ impl Pool {
     /// The page is no more: nothing has to be kept for it, nor of it.
     pub(crate) fn forget_kept(&self, page: PageId) {
         self.row_cache.forget(page);
+        self.kept_deltas.forget(page);
         let of = self.changes.of(page);
         self.forget(of, &mut of.shard.lock(), page);
     }

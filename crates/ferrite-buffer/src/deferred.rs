@@ -17,7 +17,7 @@
 
 use crate::collected::{CollectedRedo, Deferred, RedoOf};
 use crate::frame::Frame;
-use crate::kept::{ApplyKept, Kept};
+use crate::kept::{ApplyRedo, Kept};
 use crate::page_prefix;
 use crate::pool::Pool;
 use crate::recover::{older_state, BlobState};
@@ -58,7 +58,7 @@ fn kept_of(index: IndexId, blob: BlobState, redo: RedoOf) -> Kept {
 
 impl Pool {
     /// How the operations of redo that was put off are applied. The first call counts.
-    pub fn set_apply_redo(&self, apply: ApplyKept) {
+    pub fn set_apply_redo(&self, apply: ApplyRedo) {
         let _ = self.changes.apply_redo.set(apply);
     }
 

@@ -177,6 +177,7 @@ impl Pool {
     /// An unused frame goes back; while the pool shrinks, to those that are given to no page.
     pub(crate) fn give_back(&self, f: u32) {
         self.frame(f).clear();
+        self.forget_changes(f);
         let mut free = self.free.lock();
         debug_assert!(
             !free.list.iter().rev().take(64).any(|g| *g == f),
@@ -257,6 +258,7 @@ impl Pool {
         let idle = self.is_idle(f, kind);
         if idle && kind == Kind::Leaf {
             self.note_room_of(f);
+            self.keep_delta(f);
             self.row_cache.left(page, frame.lsn(), frame.home());
         }
         let dropped = idle
@@ -284,6 +286,7 @@ impl Pool {
             self.leave_frame(f, kind);
         } else if idle && kind == Kind::Leaf {
             self.row_cache.came_in(page);
+            self.kept_deltas.forget(page);
         }
         frame.latch.unlock_exclusive();
         (dropped && kind == Kind::Leaf).then_some(f)
@@ -299,6 +302,7 @@ impl Pool {
             let tag = self.epochs.retired_now();
             self.retired.lock().push_back((tag, f));
         } else {
+            self.forget_changes(f);
             frame.clear();
         }
     }

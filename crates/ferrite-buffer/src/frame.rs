@@ -6,7 +6,7 @@
 //! `ticket` of a published frame change under the pool's map lock. `hot` is a hint.
 
 use ferrite_store::Location;
-use ferrite_sync::atomic::{AtomicU32, AtomicU64, AtomicU8, Ordering};
+use ferrite_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicU8, Ordering};
 use ferrite_sync::Latch;
 use ferrite_types::{Lsn, PageId};
 
@@ -33,6 +33,9 @@ const COLD: u8 = 1;
 const AHEAD: u8 = 0;
 const _: () = assert!(AHEAD + 1 == COLD && COLD < HOT_MAX);
 
+// One cache line.
+const _: () = assert!(std::mem::size_of::<Frame>() == 64);
+
 #[repr(align(64))]
 pub(crate) struct Frame {
     pub(crate) latch: Latch,
@@ -40,6 +43,8 @@ pub(crate) struct Frame {
     index: AtomicU32,
     kind: AtomicU8,
     hot: AtomicU8,
+    /// The changes of the page since its blob was written are known (`changes`).
+    knows_changes: AtomicBool,
     /// Number of the batch that has copied the page and is not completed; 0: none.
     pub(crate) ticket: AtomicU64,
     lsn: AtomicU64,
@@ -55,6 +60,7 @@ impl Frame {
             index: AtomicU32::new(0),
             kind: AtomicU8::new(Kind::Free as u8),
             hot: AtomicU8::new(COLD),
+            knows_changes: AtomicBool::new(false),
             ticket: AtomicU64::new(0),
             lsn: AtomicU64::new(0),
             rec_lsn: AtomicU64::new(CLEAN),
@@ -155,6 +161,7 @@ impl Frame {
         self.kind() == Kind::Free
             && self.page() == PageId::NONE
             && !self.is_dirty()
+            && !self.knows_changes()
             && self.ticket.load(Ordering::SeqCst) == 0
     }
 
@@ -171,6 +178,17 @@ impl Frame {
         self.set_home(home);
         self.hot.store(COLD, Ordering::Relaxed);
         self.page.store(page.0, Ordering::Release);
+    }
+
+    /// Are the changes of the page since its blob was written known?
+    #[inline]
+    pub(crate) fn knows_changes(&self) -> bool {
+        self.knows_changes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_knows_changes(&self, known: bool) {
+        debug_assert!(known != self.knows_changes(), "{}: {known}", self.page());
+        self.knows_changes.store(known, Ordering::Relaxed);
     }
 
     /// The batch with that ticket copies the page, if it is dirty and in no other batch. Under the shared latch.

@@ -3,10 +3,13 @@
 //! Frames `0..count` may hold pages. `limit` is `count`, or below it while the pool shrinks: frames
 //! from `limit` on are given to no page any more (see `resize`). Headers are made once, in order,
 //! and stay: whoever has the number of a frame may look at its header, though the pool has shrunk.
+//! What is kept of a frame's changes ([`Changes`]) stands apart, made with its header: a header fits
+//! a cache line.
 //!
 //! Invariant: `limit <= count <= made`. Locking: `made` and `count` change under the pool's
 //! `resizing` lock, `limit` under that and the lock of the free frames.
 
+use crate::changes::Changes;
 use crate::frame::Frame;
 use crate::reserved::Reserved;
 use ferrite_sync::atomic::{AtomicUsize, Ordering};
@@ -15,6 +18,7 @@ use std::mem::size_of;
 
 pub(crate) struct Frames {
     memory: Reserved,
+    changes: Reserved,
     most: usize,
     made: AtomicUsize,
     count: AtomicUsize,
@@ -27,6 +31,7 @@ impl Frames {
         assert!(most > 0, "no frames");
         Ok(Frames {
             memory: Reserved::new(most * size_of::<Frame>())?,
+            changes: Reserved::new(most * size_of::<Changes>())?,
             most,
             made: AtomicUsize::new(0),
             count: AtomicUsize::new(0),
@@ -69,6 +74,7 @@ impl Frames {
             return Ok(());
         }
         self.memory.open_to(n * size_of::<Frame>())?;
+        self.changes.open_to(n * size_of::<Changes>())?;
         for f in made..n {
             // SAFETY: open and aligned (the base is a page's begin), and no reference to it
             // exists: `get` refuses numbers from `made` on.
@@ -78,6 +84,14 @@ impl Frames {
                     .cast::<Frame>()
                     .add(f)
                     .write(Frame::new())
+            };
+            // SAFETY: as above.
+            unsafe {
+                self.changes
+                    .base()
+                    .cast::<Changes>()
+                    .add(f)
+                    .write(Changes::default())
             };
         }
         self.made.store(n, Ordering::Release);
@@ -107,6 +121,15 @@ impl Frames {
         assert!(f < self.made.load(Ordering::Relaxed), "no frame {f}");
         // SAFETY: made, and never taken back.
         unsafe { &*self.memory.base().cast::<Frame>().add(f) }
+    }
+
+    /// What is kept of the changes of the page in frame `f`.
+    #[inline]
+    pub(crate) fn changes(&self, f: u32) -> &Changes {
+        let f = f as usize;
+        assert!(f < self.made.load(Ordering::Relaxed), "no frame {f}");
+        // SAFETY: made, and never taken back.
+        unsafe { &*self.changes.base().cast::<Changes>().add(f) }
     }
 
     /// The headers of those that may hold pages.

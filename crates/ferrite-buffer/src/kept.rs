@@ -16,8 +16,12 @@ const OP_PREFIX_BYTES: usize = 8 + 4;
 /// Pages of one piece of the table of rooms.
 const ROOM_CHUNK: usize = 1 << 18;
 
-/// Applies one operation that was kept to the page's bytes.
-pub type ApplyKept = Box<dyn Fn(&mut [u8], &[u8]) -> Result<()> + Send + Sync>;
+/// Applies one operation that was kept to the page's bytes. The same as an operation of the page as it was, with
+/// what only this life knows, is appended to the last.
+pub type ApplyKept = Box<dyn Fn(&mut [u8], &[u8], &mut Vec<u8>) -> Result<()> + Send + Sync>;
+
+/// Applies the operations of one log record to the page's bytes.
+pub type ApplyRedo = Box<dyn Fn(&mut [u8], &[u8]) -> Result<()> + Send + Sync>;
 
 /// What is kept for one page.
 pub(crate) struct Kept {
@@ -160,7 +164,7 @@ pub struct ChangeBuffer {
     pub(crate) rooms: Rooms,
     pub(crate) apply: OnceLock<ApplyKept>,
     /// For redo that was put off.
-    pub(crate) apply_redo: OnceLock<ApplyKept>,
+    pub(crate) apply_redo: OnceLock<ApplyRedo>,
     /// Pages whose redo was put off, the next one to be read last.
     pub(crate) sweep: Mutex<Vec<PageId>>,
     /// Pages whose redo is put off now.

@@ -6,14 +6,15 @@
 //! - `guard`: what a caller holds: a shared or exclusive latch on a leaf, or a reference
 //!   to an immutable inner node under an epoch pin.
 //! - `pool`: frames and directory, loading. `access`: from a page id to a guard.
-//! - `change`: logging, new pages, replacing inner nodes, freeing.
+//! - `change`: logging, new pages, replacing inner nodes, freeing. `changes`,
+//!   `leaf_changes`: what has changed in a leaf since it was written. `kept_deltas`: the same of leaves that have left memory.
 //! - `evict`: free frames, the clock hand. `free_frames`, `resize`: more or fewer frames, while all
 //!   work goes on.
 //! - `ahead_state`, `read_ahead`: pages read before
 //!   they are asked for.
 //! - `kept`, `change_buffer`, `merge_kept`: changes of leaves that are not in memory, and the reading of those leaves in time.
 //! - `row_cache`, `single_row`: single rows of leaves that are not in memory.
-//! - `writer_state`, `write`: write-back in batches, map deltas, the writer thread. `room`: the
+//! - `writer_state`, `write_copy`, `write`: write-back in batches, map deltas, the writer thread. `room`: the
 //!   same on a full disk.
 //!
 //! # Invariants
@@ -46,14 +47,19 @@ mod ahead_state;
 mod arena;
 mod change;
 mod change_buffer;
+mod changes;
 mod collected;
 mod deferred;
+#[cfg(test)]
+mod delta_tests;
 mod evict;
 mod frame;
 mod frames;
 mod free_frames;
 mod guard;
 mod kept;
+mod kept_deltas;
+mod leaf_changes;
 mod merge_kept;
 mod packing;
 mod pool;
@@ -68,6 +74,7 @@ mod row_cache;
 mod single_row;
 mod warm;
 mod write;
+mod write_copy;
 #[cfg(test)]
 mod write_tests;
 mod writer_state;
@@ -80,7 +87,7 @@ pub use deferred::Shares;
 pub use evict::{is_for_want_of_a_frame, patiently};
 pub use free_frames::Resized;
 pub use guard::{ExclusiveGuard, InnerRef, NewFrame, Node, SharedGuard};
-pub use kept::{ApplyKept, ChangeBuffer};
+pub use kept::{ApplyKept, ApplyRedo, ChangeBuffer};
 pub use merge_kept::Merging;
 pub use pool::{Pool, PoolConfig, PoolStats, WriteFilter};
 pub use recover::{BlobState, RedoStep};

@@ -5,16 +5,18 @@
 
 use crate::ahead_state::{note_miss, ReadAheadState};
 use crate::arena::Arena;
+use crate::changes::ChangeRoom;
 use crate::frame::{Frame, Kind};
 use crate::frames::Frames;
 use crate::free_frames::{FreeFrames, Resized};
 use crate::kept::ChangeBuffer;
+use crate::kept_deltas::KeptDeltas;
 use crate::packing::Packings;
 use crate::page_prefix;
 use crate::row_cache::RowCache;
 use crate::writer_state::WriterState;
 use ferrite_redo::Log;
-use ferrite_store::{Location, PageHeader, Store, Word};
+use ferrite_store::{Location, PageRead, Store, Word};
 use ferrite_sync::atomic::{AtomicUsize, Ordering};
 use ferrite_sync::epoch::{EpochGuard, Epochs};
 use ferrite_sync::waits::{waiting, Of, Reason};
@@ -32,6 +34,14 @@ pub struct PoolConfig {
     pub max_bytes: u64,
     /// Codec of pages written of an index without a setting ([`Pool::set_packing`]).
     pub codec: Codec,
+    /// A delta is at most one part in so many of the blob beside which it is written; 0: there are
+    /// none.
+    pub delta_share: u32,
+}
+
+impl PoolConfig {
+    /// Where nothing else is asked for.
+    pub const DELTA_SHARE: u32 = 4;
 }
 
 /// Frames for the smallest pool that can work: deep splits plus a writer's batch.
@@ -53,6 +63,8 @@ pub struct PoolStats {
     pub pages_written: Counter,
     /// Bytes of blobs written.
     pub bytes_written: Counter,
+    /// Of the pages written, those of which only the changes were.
+    pub deltas_written: Counter,
     /// Of the pages written, those that were packed.
     pub pages_packed: Counter,
     /// Attempts to pack a page that saved too little: it was written as it is.
@@ -104,6 +116,9 @@ pub struct Pool {
     pub(crate) packings: Packings,
     pub(crate) changes: ChangeBuffer,
     pub(crate) row_cache: RowCache,
+    pub(crate) change_room: ChangeRoom,
+    pub(crate) kept_deltas: KeptDeltas,
+    pub(crate) delta_share: u32,
     pub(crate) write_filter: OnceLock<WriteFilter>,
     /// Counters, for status.
     pub stats: PoolStats,
@@ -142,6 +157,9 @@ impl Pool {
             packings: Packings::new(Packing::of(cfg.codec)),
             changes: ChangeBuffer::new(),
             row_cache: RowCache::new(),
+            change_room: ChangeRoom::new(count * PAGE_BYTES),
+            kept_deltas: KeptDeltas::new(count * PAGE_BYTES),
+            delta_share: cfg.delta_share,
             write_filter: OnceLock::new(),
             stats: PoolStats::default(),
         })
@@ -303,8 +321,10 @@ impl Pool {
     /// The loading frame gets its bytes and its kind.
     pub(crate) fn fill(&self, f: u32, page: PageId, at: Location) -> Result<()> {
         self.fill_from(f, page, |bytes| {
-            let read = || self.store.read_page(page, at, bytes);
-            waiting(Reason::PageRead, Of::Page(page.0), read)
+            let (wanted, kept) = self.wanted(page, at);
+            let read = || self.store.read_stored(page, at, wanted.delta, bytes);
+            let read = waiting(Reason::PageRead, Of::Page(page.0), read)?;
+            self.with_kept(read, kept, bytes)
         })
     }
 
@@ -313,7 +333,7 @@ impl Pool {
         &self,
         f: u32,
         page: PageId,
-        read: impl FnOnce(&mut [u8]) -> Result<PageHeader>,
+        read: impl FnOnce(&mut [u8]) -> Result<PageRead>,
     ) -> Result<()> {
         let frame = self.frame(f);
         assert!(
@@ -325,11 +345,12 @@ impl Pool {
         if self.comes_from_log(page) {
             bytes.fill(0);
             frame.set_lsn(Lsn::ZERO);
+            self.kept_deltas.forget(page);
         } else {
-            self.read_to(frame, bytes, read)?;
+            self.read_to(f, bytes, read)?;
         }
         assert!(!frame.is_dirty(), "{page} is changed while it is read");
-        self.merge_kept(frame, bytes)?;
+        self.merge_kept(f, bytes)?;
         frame.set_kind(kind_of(bytes));
         if frame.is_dirty() {
             self.dirty_queue.lock().push_back(f);
@@ -337,16 +358,20 @@ impl Pool {
         Ok(())
     }
 
-    /// The loading frame gets the bytes of its page's blob.
+    /// The loading frame gets the bytes of its page's blob and delta.
     fn read_to(
         &self,
-        frame: &Frame,
+        f: u32,
         bytes: &mut [u8],
-        read: impl FnOnce(&mut [u8]) -> Result<PageHeader>,
+        read: impl FnOnce(&mut [u8]) -> Result<PageRead>,
     ) -> Result<()> {
-        let page = frame.page();
+        let (frame, page) = (self.frame(f), self.frame(f).page());
         self.stats.reads.inc();
-        let header = read(bytes)?;
+        let PageRead {
+            header,
+            base,
+            changes,
+        } = read(bytes)?;
         assert!(header.page == page, "{} is read for {page}", header.page);
         if page_prefix::index(bytes) != header.index.0 {
             return Err(Error::Corrupt(format!(
@@ -357,6 +382,9 @@ impl Pool {
         }
         frame.set_index(header.index.0);
         frame.set_lsn(header.lsn);
+        if kind_of(bytes) == Kind::Leaf {
+            self.begin_changes(f, base, changes);
+        }
         Ok(())
     }
 }

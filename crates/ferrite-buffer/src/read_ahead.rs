@@ -23,8 +23,9 @@
 //! reads: they are frames that were free a moment ago, and it takes no latch of a published page.
 
 use crate::ahead_state::{note_miss, room, together};
+use crate::kept_deltas::KeptDelta;
 use crate::pool::Pool;
-use ferrite_store::{Arrived, Location, TogetherReader};
+use ferrite_store::{Arrived, TogetherReader, Wanted};
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::kill_point;
 use ferrite_types::{PageId, Result};
@@ -35,6 +36,8 @@ const PAUSE_US: u64 = 1_000_000;
 /// A frame that waits for its page.
 pub(crate) struct Claim {
     frame: u32,
+    /// What was kept of the page's delta.
+    kept: Option<KeptDelta>,
     /// The page is read, or given up.
     is_done: bool,
 }
@@ -43,7 +46,7 @@ pub(crate) struct Claim {
 pub(crate) struct Work {
     pub(crate) ids: Vec<PageId>,
     claims: Vec<Claim>,
-    wanted: Vec<(PageId, Location)>,
+    wanted: Vec<Wanted>,
     reader: TogetherReader,
 }
 
@@ -150,11 +153,13 @@ impl Pool {
             };
             kill_point!("buffer.ahead_looked_up");
             if self.begin_load(frame, page, at, true) {
+                let (wanted, kept) = self.wanted(page, at);
                 work.claims.push(Claim {
                     frame,
+                    kept,
                     is_done: false,
                 });
-                work.wanted.push((page, at));
+                work.wanted.push(wanted);
             }
         }
     }
@@ -169,9 +174,9 @@ impl Pool {
         debug_assert!(claims.len() == wanted.len(), "{} claims", claims.len());
         let mut came = 0;
         self.store.read_together(reader, wanted, &mut |n, arrived| {
-            assert!(!claims[n].is_done, "{} has arrived twice", wanted[n].0);
+            assert!(!claims[n].is_done, "{} has arrived twice", wanted[n].page);
             claims[n].is_done = true;
-            came += usize::from(self.arrive(claims[n].frame, wanted[n], arrived));
+            came += usize::from(self.arrive(&mut claims[n], wanted[n], arrived));
         });
         assert!(claims.iter().all(|c| c.is_done), "a page never arrived");
         debug_assert!(came <= wanted.len(), "{came} of {} pages", wanted.len());
@@ -179,8 +184,13 @@ impl Pool {
     }
 
     /// True if the page is in memory now.
-    fn arrive(&self, f: u32, (page, at): (PageId, Location), arrived: Result<Arrived<'_>>) -> bool {
-        let filled = self.fill_from(f, page, |bytes| arrived?.restore(bytes));
+    fn arrive(&self, claim: &mut Claim, wanted: Wanted, arrived: Result<Arrived<'_>>) -> bool {
+        let (f, kept) = (claim.frame, claim.kept.take());
+        let Wanted { page, at, .. } = wanted;
+        let filled = self.fill_from(f, page, |bytes| {
+            let read = arrived?.restore(bytes)?;
+            self.with_kept(read, kept, bytes)
+        });
         if filled.is_ok() {
             self.stats.read_ahead.inc();
         }

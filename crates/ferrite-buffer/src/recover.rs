@@ -121,6 +121,8 @@ impl Pool {
             // SAFETY: exclusive latch, and recovery has the pool for itself: even an inner node has
             // no reader yet.
             let bytes = unsafe { self.arena().page_mut(f) };
+            // Much may be redone in many pages: they are written as a whole.
+            self.forget_changes(f);
             apply(nth, bytes)?;
             // The start: the next recovery must read this record again.
             if frame.mark_dirty(step.start) {

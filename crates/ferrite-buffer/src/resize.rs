@@ -63,6 +63,8 @@ impl Pool {
                 self.frames.set_count(n);
             }
             self.frames.set_limit(n);
+            self.change_room.resize(n * PAGE_BYTES);
+            self.kept_deltas.resize(n * PAGE_BYTES);
             free.divide(n);
             self.free_count.store(free.list.len(), Ordering::Relaxed);
         }
@@ -204,6 +206,7 @@ impl Pool {
         // SAFETY: `g` is not published, and `f` is under its exclusive latch.
         unsafe { self.arena().page_mut(g) }.copy_from_slice(unsafe { self.arena().page(f) });
         new.touch();
+        self.move_changes(f, g);
         new.set_kind(kind);
         // Only who has the frame's latch changes the word that names it.
         let shown = self.store.directory().word(page).compare_exchange(

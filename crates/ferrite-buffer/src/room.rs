@@ -76,7 +76,7 @@ impl Pool {
     }
 
     /// Of late pages could not be written.
-    fn is_tight(&self) -> bool {
+    pub(crate) fn is_tight(&self) -> bool {
         self.most_copied() <= TRIAL_PAGES
     }
 

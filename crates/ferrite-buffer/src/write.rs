@@ -16,11 +16,11 @@
 
 use crate::frame::Kind;
 use crate::pool::Pool;
-use ferrite_store::{Batch, Location, PageImage, Placed, Staged, Store};
+use ferrite_store::{Batch, Location, Placed, Store, StoredBlob};
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{kill_point, Arc};
 use ferrite_types::format::record_kind;
-use ferrite_types::{IndexId, Lsn, PageId, Result, PAGE_BYTES};
+use ferrite_types::{Lsn, PageId, Result, PAGE_BYTES};
 
 /// Longest pause of the writer thread, in microseconds ...
 const PAUSE_US: u64 = 20_000;
@@ -37,22 +37,28 @@ const RETIRED_LEAST_BYTES: u64 = 8 << 20;
 const RETIRED_MOST_BYTES: u64 = 64 << 20;
 
 /// One page of a batch between copy and completion.
-struct Copied {
-    page: PageId,
-    lsn: Lsn,
+pub(crate) struct Copied {
+    pub(crate) page: PageId,
+    pub(crate) lsn: Lsn,
     /// Any change after the copy lies at or above this position.
-    next_rec: Lsn,
+    pub(crate) next_rec: Lsn,
+    /// Its changes alone are written.
+    pub(crate) is_delta: bool,
+    /// What was written, if it was the whole page.
+    pub(crate) whole: Option<StoredBlob>,
 }
 
 /// A batch being filled: the store's buffer and what it holds.
 pub(crate) struct WriteBatch {
-    blobs: Batch,
-    copied: Vec<Copied>,
-    ticket: u64,
+    pub(crate) blobs: Batch,
+    pub(crate) copied: Vec<Copied>,
+    pub(crate) ticket: u64,
     delta: Vec<u8>,
     placed: Vec<Placed>,
     /// One page as it is written.
-    tidied: Box<[u8]>,
+    pub(crate) tidied: Box<[u8]>,
+    /// The changes of one page.
+    pub(crate) changes: Vec<u8>,
     /// Pages of this and earlier batches whose tickets could not be released: their latches were
     /// wanted by others.
     late: Vec<Late>,
@@ -81,91 +87,9 @@ impl Pool {
             delta: Vec::new(),
             placed: Vec::new(),
             tidied: vec![0; PAGE_BYTES].into(),
+            changes: Vec::new(),
             late: Vec::new(),
         }
-    }
-
-    /// What is written of a page.
-    fn image<'a>(&self, bytes: &'a [u8], tidied: &'a mut [u8]) -> PageImage<'a> {
-        let smaller = self
-            .write_filter
-            .get()
-            .is_some_and(|write_filter| write_filter(bytes, tidied));
-        let page = if smaller { tidied } else { bytes };
-        debug_assert_eq!(page[..6], bytes[..6], "the filter made another page of it");
-        let (head, tail) = crate::page_prefix::used(page);
-        assert!(head <= tail && tail <= PAGE_BYTES, "gap {head}..{tail}");
-        PageImage {
-            head: &page[..head],
-            tail: &page[tail..],
-        }
-    }
-
-    /// Copies the dirty page of frame `f` into the batch. False: batch full. It is packed when its
-    /// latch is free again.
-    pub(crate) fn copy_into(&self, f: u32, batch: &mut WriteBatch) -> bool {
-        if batch.blobs.is_full() {
-            return false;
-        }
-        let frame = self.frame(f);
-        if !frame.latch.try_shared() {
-            self.dirty_queue.lock().push_back(f);
-            return true;
-        }
-        let page = frame.page();
-        let writable = page.0 != 0
-            && matches!(frame.kind(), Kind::Leaf | Kind::Inner)
-            && frame.take_ticket(batch.ticket);
-        let mut staged = None;
-        if writable {
-            let lsn = frame.lsn();
-            // A leaf is changed under its exclusive latch, record and bytes together. The
-            // next image of an inner node is logged before it takes this one's place: its
-            // record may be in the log already, but not before this image's last one ends.
-            // During redo the changes to come are old ones: none is before redo's place.
-            let redo_at = match ferrite_sync::mutant!("buffer.redone_page_dirty_too_late") {
-                true => Lsn::MAX,
-                false => Lsn(self.writer.redo_at.load(Ordering::SeqCst)),
-            };
-            let next_rec = match frame.kind() {
-                Kind::Inner => lsn,
-                _ => self.log.current_lsn().min(redo_at),
-            };
-            // SAFETY: the shared latch is held; a published inner node is immutable anyway.
-            let bytes = unsafe { self.arena().page(f) };
-            // Reading would refuse it.
-            let (index, own) = (frame.index(), crate::page_prefix::index(bytes));
-            assert!(index == own, "{page} of index {index} names index {own}");
-            let rec = frame.rec_lsn();
-            assert!(rec.is_some_and(|rec| rec < lsn), "{page}: {rec:?}, {lsn:?}");
-            let image = self.image(bytes, &mut batch.tidied);
-            let copied = Copied {
-                page,
-                lsn,
-                next_rec,
-            };
-            staged = Some((batch.blobs.stage(image), IndexId(index), copied));
-        }
-        frame.latch.unlock_shared();
-        if let Some((staged, index, copied)) = staged {
-            self.pack_into(staged, index, copied, batch);
-        }
-        true
-    }
-
-    /// The page that was staged becomes a blob of the batch, which has room for it.
-    fn pack_into(&self, staged: Staged, index: IndexId, copied: Copied, batch: &mut WriteBatch) {
-        let of = self.packings.of(index);
-        let packing = self.packing_with(of.next());
-        let (page, lsn) = (copied.page, copied.lsn);
-        let pushed = batch.blobs.push_staged(page, index, lsn, staged, packing);
-        let Some(pushed) = pushed else {
-            panic!("{page} does not fit a batch that is not full");
-        };
-        self.stats.pages_packed.add(u64::from(pushed.packed));
-        let vain = of.note(packing, pushed.packed);
-        self.stats.packed_in_vain.add(u64::from(vain));
-        batch.copied.push(copied);
     }
 
     /// Writes what the batch holds and completes it. Returns pages written.
@@ -184,12 +108,23 @@ impl Pool {
             return Ok(0);
         }
         batch.placed.clear();
-        let result = self.store.write_batch(&batch.blobs, &mut batch.placed);
+        // As they will be placed.
+        batch.copied.sort_by_key(|copied| copied.is_delta);
+        let result = (self.store).write_batch(&mut batch.blobs, &mut batch.placed);
         match &result {
             Ok(()) => {
                 let placed = batch.placed.len();
                 assert!(placed == count, "{placed} of {count} pages are placed");
                 kill_point!("buffer.after_blobs_synced");
+                let mut deltas = 0;
+                for (placed, copied) in batch.placed.iter().zip(&mut batch.copied) {
+                    let (lsn, crc) = (copied.lsn, placed.crc);
+                    match placed.location.is_delta() {
+                        true => deltas += 1,
+                        false => copied.whole = Some(StoredBlob { lsn, crc }),
+                    }
+                }
+                self.stats.deltas_written.add(deltas);
                 self.relocate(batch);
                 self.stats.batches.inc();
                 self.stats.pages_written.add(count as u64);
@@ -217,6 +152,10 @@ impl Pool {
         let mut written: Vec<(PageId, Lsn)> = Vec::with_capacity(batch.placed.len());
         for (placed, copied) in batch.placed.iter().zip(&batch.copied) {
             assert!(placed.page == copied.page, "{} is placed", placed.page);
+            if placed.location.is_delta() && ferrite_sync::mutant!("buffer.lose_delta") {
+                self.store.free_now(placed.location);
+                continue;
+            }
             if let Some(f) = self.ticketed_frame(placed.page, batch.ticket) {
                 moved.push((placed.page, placed.location));
                 // What the blob has; the page in memory may have more by now.
@@ -252,14 +191,33 @@ impl Pool {
             let f = self
                 .ticketed_frame(page, batch.ticket)
                 .expect("frames are replaced and freed under the map lock");
-            let frame = self.frame(f);
-            let old = frame.home();
-            assert!(frame.page() == page, "{page} moves in another's frame");
-            assert!(old != location, "{page} moves to where it is");
-            frame.set_home(location);
-            self.store.retire(old, at.end);
+            self.set_place(f, page, location, at.end);
         }
         drop(map);
+    }
+
+    /// The page in that frame lives there from here on, or has that delta; the record that says so
+    /// ends at `moved`. Caller holds the map lock.
+    fn set_place(&self, f: u32, page: PageId, location: Location, moved: Lsn) {
+        let frame = self.frame(f);
+        let old = frame.home();
+        assert!(frame.page() == page, "{page} moves in another's frame");
+        if location.is_delta() {
+            // The home is the delta's base: who has the ticket alone moves the page.
+            assert!(!old.is_none(), "{page} has a delta and no blob");
+            let before = self.store.swap_delta(page, location);
+            self.store.retire(before, moved);
+            return;
+        }
+        assert!(old != location, "{page} moves to where it is");
+        frame.set_home(location);
+        self.store.retire(old, moved);
+        let kept = ferrite_sync::mutant!("buffer.stale_delta_kept")
+            || ferrite_sync::mutant!("store.delta_of_other_base");
+        if !kept {
+            let delta = self.store.swap_delta(page, Location::NONE);
+            self.store.retire(delta, moved);
+        }
     }
 
     /// The frame that holds the page now, if the batch's copy is of this incarnation.
@@ -293,6 +251,10 @@ impl Pool {
                 let same = frame.lsn() == copied.lsn;
                 if late.written && (same || ferrite_sync::mutant!("buffer.changed_page_is_clean")) {
                     frame.set_rec_lsn(None);
+                    // A page that has changed meanwhile has forgotten its changes.
+                    if let (Some(base), Kind::Leaf) = (copied.whole, frame.kind()) {
+                        self.begin_changes(f, base, Vec::new());
+                    }
                 } else {
                     if late.written {
                         let rec = copied.next_rec;

@@ -38,6 +38,7 @@ pub(crate) fn pool_of(size_bytes: u64, disk: &SimStorage) -> Arc<Pool> {
         size_bytes,
         max_bytes: 64 << 20,
         codec: Codec::None,
+        delta_share: 1,
     };
     Arc::new(Pool::new(&config, store, log).unwrap())
 }
@@ -269,7 +270,7 @@ fn fill_up(pool: &Pool, disk: &SimStorage, bytes: usize) -> Vec<Location> {
                 let pushed = batch.push(PageId(n), INDEX, Lsn(4), image, Packing::NONE);
                 assert!(pushed.is_some(), "{n} pages are no batch");
             }
-            if pool.store().write_batch(&batch, &mut placed).is_err() {
+            if pool.store().write_batch(&mut batch, &mut placed).is_err() {
                 break;
             }
         }

@@ -82,6 +82,7 @@ fn config(rng: &mut Rng) -> Config {
         store_reuse_soon: false,
         background_undo_bytes: 16 << 20,
         scrub: false,
+        page_delta_share: 4,
         recovery_threads: 0,
         recovery_memory_bytes: 0,
         recovery_puts_off: None,
@@ -106,6 +107,9 @@ impl Plan {
         let rng = &mut Rng::new(seed ^ 0x71a1_0018);
         plan.config.recovery_threads = rng.between(1, 4) as u32;
         plan.config.recovery_memory_bytes = 1 << rng.between(12, 22);
+        // Pages here have few rows: mostly deltas that are as long as their page.
+        let share = pick(&mut Rng::new(seed ^ 0x71a1_0de1), &[1, 1, 1, 1, 2, 4, 4, 0]);
+        plan.config.page_delta_share = share;
         if extra.background_undo {
             plan.config.background_undo_bytes = 500;
         }

@@ -28,11 +28,12 @@
 
 use ferrite_types::{Error, IndexId, Lsn, PageId, Result};
 
-use crate::blob;
+use crate::blob::{self, StoredBlob};
 use crate::checkpoint;
 use crate::deps::{AlignedBuf, Arc, OpenMode, Ordering, Storage};
 use crate::files::Files;
 use crate::map;
+use crate::page_delta;
 use crate::retired::PinOwner;
 use crate::space::grown_end;
 use crate::store::Store;
@@ -59,15 +60,6 @@ pub struct CopiedFile {
     /// Bytes of it.
     pub bytes: u64,
     /// Checksum of them.
-    pub crc: u32,
-}
-
-/// What identifies a page's image on disk.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct StoredBlob {
-    /// The page's position.
-    pub lsn: Lsn,
-    /// The blob's checksum.
     pub crc: u32,
 }
 
@@ -150,8 +142,9 @@ impl Store {
         }
     }
 
-    /// Calls `each` with every page of a map that was loaded and brought up to date, and where it
-    /// is; pages whose index was dropped are left out.
+    /// Calls `each` with every blob of a map that was loaded and brought up to date: its page, and
+    /// where it is; of a page with a delta with both, the delta last. Pages whose index was dropped
+    /// are left out.
     ///
     /// # Errors
     /// `Corrupt`: a page belongs to no index. What `each` returns.
@@ -166,6 +159,10 @@ impl Store {
             }
             if self.directory.owner(page) != IndexId(0) {
                 each(page, at)?;
+                let delta = self.directory.delta(page);
+                if !delta.is_none() && !ferrite_sync::mutant!("backup.deltas_left_out") {
+                    each(page, delta)?;
+                }
             } else if !self.drop_replayed.load(Ordering::Acquire) {
                 let place = self.superblock.geometry.describe(at.granule());
                 return Err(Error::Corrupt(format!(
@@ -363,6 +360,15 @@ impl BlobChecker {
         Ok(BlobChecker {
             tag: superblock.tag(),
         })
+    }
+
+    /// The blob that the delta in `bytes` belongs to.
+    pub fn base_of(&self, page: PageId, bytes: &[u8]) -> Option<StoredBlob> {
+        let (header, body) = blob::parse(bytes, self.tag).ok()?;
+        let own = header.is_delta && header.page == page;
+        let (base, _) = page_delta::parse_body(body).filter(|_| own)?;
+        debug_assert!(base.lsn < header.lsn, "{page}: a delta without a change");
+        Some(base)
     }
 
     /// # Errors

@@ -6,10 +6,11 @@
 use ferrite_types::format::{Codec, Packing};
 use ferrite_types::{IndexId, Lsn, PageId, PAGE_BYTES};
 
-use crate::blob::{self, PageHeader, MAX_BLOB_GRANULES};
+use crate::blob::{self, PageHeader, StoredBlob, MAX_BLOB_GRANULES};
 use crate::deps::{AlignedBuf, Arc, AtomicBool, Ordering};
 use crate::image::{PageImage, BLOB_HEADER_BYTES};
 use crate::pack::{granules_for, Packer};
+use crate::page_delta::{self, delta_granules, DELTA_HEAD, MAX_DELTA_BYTES};
 use crate::word::{Location, BLOCK_BYTES, BLOCK_GRANULES, GRANULE_BYTES};
 
 /// Capacity of a batch.
@@ -26,6 +27,8 @@ pub struct Placed {
     pub page: PageId,
     /// Its new blob.
     pub location: Location,
+    /// The checksum of that.
+    pub crc: u32,
 }
 
 /// One blob of a batch.
@@ -36,6 +39,8 @@ pub(crate) struct Packed {
     pub(crate) codec: Codec,
     /// See [`blob::mark`].
     pub(crate) mark: u8,
+    pub(crate) crc: u32,
+    pub(crate) is_delta: bool,
 }
 
 /// A page whose bytes are staged.
@@ -53,11 +58,22 @@ pub struct Pushed {
     pub packed: bool,
 }
 
+/// Granules of a blob that needs so many.
+fn padded(blocks_apart: &AtomicBool, granules: usize) -> usize {
+    match blocks_apart.load(Ordering::Relaxed) {
+        true => granules.next_multiple_of(BLOCK_GRANULES as usize),
+        false => granules,
+    }
+}
+
 /// A reusable buffer of pages to be written together ([`crate::Store::write_batch`]).
 pub struct Batch {
     buf: AlignedBuf,
     used: usize,
     blobs: Vec<Packed>,
+    /// Deltas, which go behind the pages ([`Batch::join_deltas`]).
+    deltas: Vec<u8>,
+    of_deltas: Vec<Packed>,
     packer: Packer,
     tag: u32,
     /// Blobs are padded to the end of their block.
@@ -71,6 +87,8 @@ impl Batch {
             buf: AlignedBuf::zeroed(BATCH_BYTES),
             used: 0,
             blobs: Vec::with_capacity(BATCH_BYTES / BLOCK_BYTES),
+            deltas: Vec::new(),
+            of_deltas: Vec::new(),
             packer: Packer::new(),
             tag,
         }
@@ -78,28 +96,41 @@ impl Batch {
 
     /// True when a page might not fit any more.
     pub fn is_full(&self) -> bool {
-        self.used + MAX_BLOB_GRANULES * GRANULE_BYTES > BATCH_BYTES
+        self.len() + MAX_BLOB_GRANULES * GRANULE_BYTES > BATCH_BYTES
     }
 
     /// Bytes in it: what will be written.
     pub fn len(&self) -> usize {
-        self.used
+        self.used + self.deltas.len()
     }
 
     /// Pages in it.
     pub fn pages(&self) -> usize {
-        self.blobs.len()
+        self.blobs.len() + self.of_deltas.len()
     }
 
     /// True when nothing is in it.
     pub fn is_empty(&self) -> bool {
-        self.blobs.is_empty()
+        self.pages() == 0
     }
 
     /// Empties it.
     pub fn clear(&mut self) {
         self.used = 0;
         self.blobs.clear();
+        self.deltas.clear();
+        self.of_deltas.clear();
+    }
+
+    /// Puts the deltas behind the pages: it is written now.
+    pub(crate) fn join_deltas(&mut self) {
+        let end = self.len();
+        assert!(end <= BATCH_BYTES, "{end} bytes in a batch");
+        self.buf[self.used..end].copy_from_slice(&self.deltas);
+        self.used = end;
+        self.blobs.append(&mut self.of_deltas);
+        self.deltas.clear();
+        debug_assert!(self.blobs.is_sorted_by_key(|b| b.is_delta), "pages first");
     }
 
     /// Copies the page's bytes, for [`Batch::push_staged`] to pack: the caller's latch on the page
@@ -146,13 +177,10 @@ impl Batch {
             codec != Codec::None || stored == raw,
             "{stored} of {raw} bytes"
         );
-        let mut granules = granules_for(stored);
-        if self.blocks_apart.load(Ordering::Relaxed) {
-            granules = granules.next_multiple_of(BLOCK_GRANULES as usize);
-        }
+        let granules = padded(&self.blocks_apart, granules_for(stored));
         let bytes = granules * GRANULE_BYTES;
         assert!(granules <= MAX_BLOB_GRANULES, "{granules} for {page}");
-        if self.used + bytes > BATCH_BYTES {
+        if self.used + self.deltas.len() + bytes > BATCH_BYTES {
             assert!(!self.is_empty(), "{page} does not fit an empty batch");
             return None;
         }
@@ -168,6 +196,7 @@ impl Batch {
             head: staged.head,
             tail: staged.tail,
             stored: stored as u32,
+            is_delta: false,
         };
         assert!(
             Location::new(0, granules as u32, codec).fits(header.granules()),
@@ -184,10 +213,58 @@ impl Batch {
                 false => codec,
             },
             mark: blob::mark(blob),
+            crc: blob::stored_checksum(blob),
+            is_delta: false,
         });
         Some(Pushed {
             packed: codec != Codec::None,
         })
+    }
+
+    /// Adds a delta: what has changed in the page since `base` was written. False (and nothing
+    /// changed) when it does not fit any more.
+    pub fn push_delta(
+        &mut self,
+        (page, index): (PageId, IndexId),
+        lsn: Lsn,
+        base: StoredBlob,
+        changes: &[u8],
+    ) -> bool {
+        assert!(changes.len() <= MAX_DELTA_BYTES, "{page}: too long a delta");
+        assert!(base.lsn < lsn, "{page}: nothing has changed since {lsn}");
+        let granules = padded(&self.blocks_apart, delta_granules(changes.len()));
+        let bytes = granules * GRANULE_BYTES;
+        if self.len() + bytes > BATCH_BYTES {
+            return false;
+        }
+        let begin = self.deltas.len();
+        self.deltas.resize(begin + bytes, 0);
+        let blob = &mut self.deltas[begin..];
+        let stored = DELTA_HEAD + changes.len();
+        let (body, rest) = blob[BLOB_HEADER_BYTES..].split_at_mut(stored);
+        page_delta::encode_body(base, changes, body);
+        rest.fill(0);
+        let header = PageHeader {
+            page,
+            index,
+            lsn,
+            codec: Codec::None,
+            head: 0,
+            tail: 0,
+            stored: stored as u32,
+            is_delta: true,
+        };
+        blob::seal(blob, &header, self.tag);
+        debug_assert!(blob::parse(blob, self.tag).is_ok_and(|(read, _)| read == header));
+        self.of_deltas.push(Packed {
+            page,
+            granules: granules as u32,
+            codec: Codec::None,
+            mark: blob::mark(blob),
+            crc: blob::stored_checksum(blob),
+            is_delta: true,
+        });
+        true
     }
 
     pub(crate) fn blobs(&self) -> &[Packed] {

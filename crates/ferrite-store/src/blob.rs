@@ -1,13 +1,14 @@
 //! One page on disk: a header that says what it is, then the page's used bytes.
 //!
-//! Layout, little-endian: 0 magic, 4 version (u8), 5 codec (u8), 6 flags (u16, zero),
+//! Layout, little-endian: 0 magic, 4 version (u8), 5 codec (u8), 6 flags (u16; 1: a delta, see
+//! `page_delta`),
 //! 8 page id, 12 index id, 16 page LSN (u64), 24 head length (u16), 26 tail length (u16),
 //! 28 stored length, 32 database tag, 36 CRC32C of bytes 0..36 and the body; 40 body, padded
 //! with zeros to a granule.
 //!
 //! Invariant: nothing past the header is looked at before the checksum was right.
 
-use ferrite_types::format::{Codec, BLOB_MAGIC};
+use ferrite_types::format::{Codec, BLOB_IS_DELTA, BLOB_MAGIC};
 use ferrite_types::{IndexId, Lsn, PageId, PAGE_BYTES};
 
 use crate::image::BLOB_HEADER_BYTES;
@@ -43,6 +44,17 @@ pub struct PageHeader {
     pub tail: u16,
     /// Bytes of the body on disk.
     pub stored: u32,
+    /// The body changes the page of another blob.
+    pub is_delta: bool,
+}
+
+/// What identifies a page's image on disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct StoredBlob {
+    /// The page's position.
+    pub lsn: Lsn,
+    /// The blob's checksum.
+    pub crc: u32,
 }
 
 impl PageHeader {
@@ -58,7 +70,8 @@ pub(crate) fn seal(blob: &mut [u8], h: &PageHeader, tag: u32) {
     blob[0..4].copy_from_slice(&BLOB_MAGIC.to_le_bytes());
     blob[4] = BLOB_VERSION;
     blob[5] = h.codec as u8;
-    blob[6..8].fill(0);
+    let flags = if h.is_delta { BLOB_IS_DELTA } else { 0 };
+    blob[6..8].copy_from_slice(&flags.to_le_bytes());
     blob[8..12].copy_from_slice(&h.page.0.to_le_bytes());
     blob[12..16].copy_from_slice(&h.index.0.to_le_bytes());
     blob[16..24].copy_from_slice(&h.lsn.0.to_le_bytes());
@@ -108,6 +121,9 @@ pub(crate) fn parse_at(
     if !at.fits(header.granules()) || Some(header.codec) != at.codec() {
         return Err("blob and directory disagree on length or codec");
     }
+    if at.is_delta() != header.is_delta {
+        return Err("a delta in place of a page, or a page in place of a delta");
+    }
     if at.mark() != 0 && at.mark() != mark(bytes) {
         return Err("an older state of the page: a later write never came, or the read is stale");
     }
@@ -133,7 +149,8 @@ pub(crate) fn parse(bytes: &[u8], tag: u32) -> Result<(PageHeader, &[u8]), &'sta
     if checksum(bytes, stored as usize) != field(CRC_AT) {
         return Err("checksum differs");
     }
-    if bytes[4] != BLOB_VERSION || bytes[6..8] != [0, 0] {
+    let flags = get_u16(bytes, 6).unwrap_or(u16::MAX);
+    if bytes[4] != BLOB_VERSION || flags & !BLOB_IS_DELTA != 0 {
         return Err("blob of a later format");
     }
     if field(32) != tag {
@@ -147,6 +164,7 @@ pub(crate) fn parse(bytes: &[u8], tag: u32) -> Result<(PageHeader, &[u8]), &'sta
         head: get_u16(bytes, 24).unwrap_or(0),
         tail: get_u16(bytes, 26).unwrap_or(0),
         stored,
+        is_delta: flags & BLOB_IS_DELTA != 0,
     };
     Ok((header, body))
 }
@@ -166,6 +184,9 @@ pub(crate) fn restore(
     unpacker: &mut Unpacker,
 ) -> Result<(), &'static str> {
     let (head, tail) = (h.head as usize, h.tail as usize);
+    if h.is_delta {
+        return Err("a delta is no page");
+    }
     if head + tail > out.len() {
         return Err("page longer than a page");
     }
@@ -201,6 +222,7 @@ mod tests {
             head,
             tail,
             stored: stored as u32,
+            is_delta: false,
         }
     }
 

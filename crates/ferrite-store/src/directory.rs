@@ -55,6 +55,8 @@ impl<T> Sparse<T> {
 /// Page id to word, and extent to owner.
 pub struct Directory {
     words: Sparse<AtomicU64>,
+    /// Where each page's delta is; 0: it has none.
+    deltas: Sparse<AtomicU64>,
     owners: Sparse<AtomicU32>,
     end: AtomicU32,
 }
@@ -63,6 +65,7 @@ impl Directory {
     pub(crate) fn new() -> Directory {
         Directory {
             words: Sparse::new(CHUNKS * CHUNK),
+            deltas: Sparse::new(CHUNKS * CHUNK),
             owners: Sparse::new(EXTENTS),
             end: AtomicU32::new(0),
         }
@@ -70,7 +73,7 @@ impl Directory {
 
     /// Memory that it takes, in bytes.
     pub fn memory_bytes(&self) -> usize {
-        self.words.memory_bytes() + self.owners.memory_bytes()
+        self.words.memory_bytes() + self.deltas.memory_bytes() + self.owners.memory_bytes()
     }
 
     /// The word of a page id that was handed out. Panics for an id that never was.
@@ -127,11 +130,45 @@ impl Directory {
         self.words.make(page.0 as usize, || AtomicU64::new(0))
     }
 
-    /// Recovery: names the page's place. The end moves past it, so that a page of no extent
-    /// is noticed.
+    /// Where the page's delta is.
+    #[inline]
+    pub(crate) fn delta(&self, page: PageId) -> Location {
+        let word = self.deltas.get(page.0 as usize);
+        word.map_or(Location::NONE, |w| {
+            Location::from_raw(w.load(Ordering::Acquire))
+        })
+    }
+
+    /// The page gets that delta; the one that it had.
+    pub(crate) fn swap_delta(&self, page: PageId, at: Location) -> Location {
+        debug_assert!(at.is_none() || at.is_delta(), "{page}: {at:?}");
+        if at.is_none() && self.deltas.get(page.0 as usize).is_none() {
+            return Location::NONE;
+        }
+        let word = self.deltas.make(page.0 as usize, || AtomicU64::new(0));
+        Location::from_raw(word.swap(at.raw(), Ordering::AcqRel))
+    }
+
+    /// Recovery: names the page's place, or that of its delta: a page that goes to another place has
+    /// none any more. The end moves past it, so that a page of no extent is noticed.
     pub(crate) fn set_location(&self, page: PageId, at: Location) {
         assert!(page.0 != 0 || at.is_none(), "page 0 at {at:?}");
         debug_assert!(Location::checked(at.raw()).is_some(), "{page}: {at:?}");
+        let delta = if at.is_delta() { at } else { Location::NONE };
+        if !ferrite_sync::mutant!("store.stale_delta_replayed") || at.is_delta() {
+            self.swap_delta(page, delta);
+        }
+        if at.is_delta() {
+            // A delta of a page that is no more is noticed as well.
+            self.end.fetch_max(page.0 + 1, Ordering::AcqRel);
+        } else {
+            self.load_location(page, at);
+        }
+    }
+
+    /// The page's place as a dump has it, which has its delta as well.
+    pub(crate) fn load_location(&self, page: PageId, at: Location) {
+        debug_assert!(!at.is_delta(), "{page}: {at:?}");
         self.make_word(page)
             .store(Word::on_disk(at).0, Ordering::Release);
         if !at.is_none() {

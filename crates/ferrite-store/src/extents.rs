@@ -15,7 +15,7 @@ use ferrite_types::{Error, IndexId, PageId, Result};
 use crate::delta::{encode_extent, ExtentChange};
 use crate::deps::{Mutex, Ordering};
 use crate::directory::{pages_of_extent, Directory, EXTENT_PAGES};
-use crate::word::Word;
+use crate::word::{Location, Word};
 
 const SHARDS: usize = 16;
 
@@ -266,6 +266,7 @@ pub(crate) fn replay(dir: &Directory, change: ExtentChange) {
 fn clear_words(dir: &Directory, extent: u32) {
     for page in pages_of_extent(extent) {
         dir.word(page).store(Word::FREE.0, Ordering::Release);
+        dir.swap_delta(page, Location::NONE);
     }
 }
 

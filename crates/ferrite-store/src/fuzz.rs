@@ -72,6 +72,9 @@ pub fn blob(bytes: &[u8]) {
         let crc = crc32c::crc32c_append(crc32c::crc32c(&b[..36]), body);
         put_u32(&mut b, 36, crc);
     }
+    if let Ok((_, body)) = blob::parse(&b, 1) {
+        let _ = crate::page_delta::parse_body(body);
+    }
     if let Ok((header, body)) = blob::parse(&b, 1) {
         let _ = blob::restore(&header, body, &mut out, &mut Unpacker::new());
     }
@@ -96,7 +99,7 @@ pub fn map_chunk(bytes: &[u8]) {
     let mut b = bytes.to_vec();
     if b.len() >= 64 {
         put_u32(&mut b, 0, MAP_CHUNK_MAGIC);
-        let width = [0, 4, 8, 0][usize::from(b[9] & 3)];
+        let width = [0, 4, 8, 0, 8, 0, 0, 0][usize::from(b[9] & 7)];
         let len = 64 + get_u32(&b, 36).unwrap_or(0) as usize * width;
         if let Some(body) = b.get(8..len) {
             let crc = crc32c::crc32c(body);

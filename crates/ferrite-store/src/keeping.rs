@@ -92,13 +92,19 @@ impl Store {
     /// # Errors
     /// `DiskFull`, `Io`, `Corrupt`: what was noted before still is.
     pub fn note_snapshots(&self, there: bool) -> Result<()> {
+        self.note_feature(FEATURE_SNAPSHOTS, there)
+    }
+
+    /// As [`Store::note_snapshots`], of any incompatible feature.
+    pub(crate) fn note_feature(&self, feature: u64, there: bool) -> Result<()> {
+        assert!(feature.is_power_of_two(), "features {feature:#x} at once");
         let slots = self.slots.lock();
         let storage = &*slots.storage;
         let superblock = Superblock::read(storage)?;
         assert!(superblock.uuid == self.superblock.uuid, "another database");
         let features = match there {
-            true => superblock.features | FEATURE_SNAPSHOTS,
-            false => superblock.features & !FEATURE_SNAPSHOTS,
+            true => superblock.features | feature,
+            false => superblock.features & !feature,
         };
         if features == superblock.features {
             return Ok(());

@@ -17,7 +17,8 @@
 //! - `reserve`: space kept for the next checkpoint.
 //! - `store`, `lifecycle`, `space`: the room's door: pages and ids; open, recover and
 //!   checkpoint; space.
-//! - `together`: many pages read at once.
+//! - `page_delta`, `deltas`: what has changed in a page since its blob was written.
+//! - `together_plan`, `together`: many pages read at once.
 //! - `tier`, `second_tier`: copies of blobs on a faster device.
 //! - `backup`: the pin of a backup, what it copies, and the files laid out again from it.
 //! - `held`, `keeping`: blobs that snapshots hold.
@@ -47,12 +48,14 @@
 //! The second tier's ring goes before a shard of its index. No lock is held over data reads and writes.
 #![forbid(unsafe_code)]
 
+mod areas;
 mod backup;
 mod batch;
 mod blob;
 mod checkpoint;
 mod creation;
 mod delta;
+mod deltas;
 mod deps;
 mod directory;
 mod extents;
@@ -67,6 +70,7 @@ mod lifecycle;
 mod loom_tests;
 mod map;
 mod pack;
+mod page_delta;
 mod page_lsns;
 mod reserve;
 mod retired;
@@ -82,12 +86,13 @@ mod store;
 mod superblock;
 mod tier;
 mod together;
+mod together_plan;
 mod wire;
 mod word;
 
-pub use backup::{BlobChecker, CopiedFile, Generation, Layout, StoredBlob};
+pub use backup::{BlobChecker, CopiedFile, Generation, Layout};
 pub use batch::{Batch, Placed, Pushed, Staged, BATCH_BYTES};
-pub use blob::PageHeader;
+pub use blob::{PageHeader, StoredBlob};
 pub use checkpoint::Checkpoint;
 pub use creation::may_create;
 pub use directory::{Directory, EXTENT_PAGES};
@@ -95,11 +100,13 @@ pub use held::GranuleRuns;
 pub use image::{PageImage, BLOB_HEADER_BYTES};
 pub use lifecycle::Survey;
 pub use map::MapBase;
+pub use page_delta::{changes_that_fit, ApplyChanges, PageRead, MAX_DELTA_BYTES};
 pub use retired::PinOwner;
 pub use scan::{rebuild_by_scan, FoundPage, ScanResult};
 pub use slots::PassedOver;
 pub use space::Ahead;
 pub use store::{Store, StoreConfig, StoreStats};
 pub use tier::{TierConfig, TierStats};
-pub use together::{Arrived, TogetherReader};
+pub use together::Arrived;
+pub use together_plan::{TogetherReader, Wanted};
 pub use word::{Location, Word, GRANULE_BYTES};

@@ -265,6 +265,9 @@ impl Store {
         let mut newest: BTreeMap<u32, (Lsn, IndexId)> = BTreeMap::new();
         for (page, found) in &scan.pages {
             store.directory.set_location(*page, found.location);
+            if !found.delta.is_none() {
+                store.directory.set_location(*page, found.delta);
+            }
             let owner = newest.entry(page.0 / EXTENT_PAGES);
             let owner = owner.or_insert((found.lsn, found.index));
             if owner.0 <= found.lsn {
@@ -277,7 +280,8 @@ impl Store {
         Ok(store)
     }
 
-    /// Recovery: the page lives there; [`Location::NONE`]: nowhere.
+    /// Recovery: the page lives there, without a delta, or has that delta; [`Location::NONE`]: it is
+    /// no more.
     pub fn set_location(&self, page: PageId, at: Location) {
         self.directory.set_location(page, at);
         // It was written in a life that had no second tier.
@@ -320,8 +324,14 @@ impl Store {
                 }
             }
         }
+        // Behind the pages: only what no page is in becomes an area of deltas.
+        let mut deltas = 0;
+        for page in (0..self.directory.extents()).flat_map(pages_of_extent) {
+            deltas += u64::from(self.mark_delta(&mut runs, page)?);
+        }
         self.keep_what_is_held(&mut runs);
         drop(runs);
+        self.counters.deltas_live.store(deltas, Ordering::Relaxed);
         let before = self.phase.swap(WRITABLE, Ordering::AcqRel);
         assert!(before == LOADING, "free space is known twice: {before}");
         Ok(())
@@ -356,6 +366,22 @@ impl Store {
         Ok(())
     }
 
+    /// The page's delta, if it has one; that of a page that is no more does not count.
+    fn mark_delta(&self, runs: &mut FreeRuns, page: PageId) -> Result<bool> {
+        let at = self.directory.delta(page);
+        if at.is_none() {
+            return Ok(false);
+        }
+        if self.directory.get(page).is_free() {
+            self.directory.swap_delta(page, Location::NONE);
+            return Ok(false);
+        }
+        match runs.mark_small(at.granule(), at.granules()) {
+            true => Ok(true),
+            false => Err(self.clash(page, at, runs.contains(at.granule(), at.granules()))),
+        }
+    }
+
     /// Why the page's blob could not be marked.
     pub(crate) fn clash(&self, page: PageId, at: Location, inside: bool) -> Error {
         let place = self.superblock.geometry.describe(at.granule());
@@ -364,11 +390,14 @@ impl Store {
         }
         let range = |l: Location| l.granule()..l.granule() + u64::from(l.granules());
         let mine = range(at);
-        let other = (1..page.0).map(PageId).find(|&p| {
-            self.directory.get(p).as_location().is_some_and(|l| {
-                let theirs = range(l);
-                theirs.start < mine.end && mine.start < theirs.end
-            })
+        let in_the_way = |l: Location| {
+            let theirs = range(l);
+            theirs.start < mine.end && mine.start < theirs.end
+        };
+        let other = (1..=page.0).map(PageId).find(|&p| {
+            let other = |l: Location| (p != page || l != at) && in_the_way(l);
+            let word = self.directory.get(p).as_location();
+            word.is_some_and(other) || other(self.directory.delta(p))
         });
         let other = other.unwrap_or(PageId::NONE);
         Error::Corrupt(format!("map: pages {other} and {page} both at {place}"))

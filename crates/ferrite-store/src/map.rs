@@ -4,9 +4,12 @@
 //! (little-endian): 0 magic, 4 CRC32C of bytes 8.. to the body's end, 8 version (u8),
 //! 9 kind (u8), 12 chunk number, 16 dump sequence, 24 base LSN, 32 first id, 36 count,
 //! 40 uuid, 56 zeros. Kinds: 1 extent owners (u32 each), 2 locations (u64 each), 3 end
-//! (count = chunks before it). Ids not mentioned have no owner and no location.
+//! (count = chunks before it), 4 places of deltas (u64 each). Ids not mentioned have no owner, no
+//! location and no delta.
 //!
-//! Invariants: owners come before locations, so that a page's extent has its owner when a
+//! Invariants: deltas come before locations: a page that went in between (with its delta, which goes
+//! last) has no location, and then its delta does not count. Any other change in between is in the
+//! log from the dump's position on. Owners come before locations, so that a page's extent has its owner when a
 //! location for it is in the dump or when the log names it later. A dump counts only when a
 //! checkpoint names its length and the checksum over its chunks' checksums. The slot of the
 //! last checkpoint's map is never written to.
@@ -30,6 +33,7 @@ const FLUSH: usize = 1 << 20;
 const OWNERS: u8 = 1;
 const LOCATIONS: u8 = 2;
 const END: u8 = 3;
+const DELTAS: u8 = 4;
 
 /// Which map dump a checkpoint starts from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -161,6 +165,9 @@ pub(crate) fn dump(
     };
     w.ids(OWNERS, u64::from(dir.extents()), |extent| {
         dir.extent_owner(extent).0.to_le_bytes()
+    })?;
+    w.ids(DELTAS, u64::from(dir.end()), |page| {
+        dir.delta(PageId(page)).raw().to_le_bytes()
     })?;
     // The end as it is now: extents that came since the owners were dumped are in the log.
     w.ids(LOCATIONS, u64::from(dir.end()), |page| {
@@ -301,7 +308,7 @@ impl Reader {
         let (kind, first, count) = (b[9], u32_at(32), u32_at(36));
         let width = match kind {
             OWNERS => 4,
-            LOCATIONS => 8,
+            LOCATIONS | DELTAS => 8,
             _ => 0,
         };
         let len = HEAD as u64 + u64::from(count) * width;
@@ -326,7 +333,8 @@ impl Reader {
         }
         match kind {
             OWNERS => owners(dir, first, &b[HEAD..])?,
-            LOCATIONS => locations(dir, first, &b[HEAD..])?,
+            DELTAS => locations(dir, first, &b[HEAD..], true)?,
+            LOCATIONS => locations(dir, first, &b[HEAD..], false)?,
             END if count == self.chunks => self.ended = true,
             _ => return Err("unknown kind"),
         }
@@ -348,7 +356,12 @@ fn owners(dir: &Directory, first: u32, body: &[u8]) -> std::result::Result<(), &
     Ok(())
 }
 
-fn locations(dir: &Directory, first: u32, body: &[u8]) -> std::result::Result<(), &'static str> {
+fn locations(
+    dir: &Directory,
+    first: u32,
+    body: &[u8],
+    deltas: bool,
+) -> std::result::Result<(), &'static str> {
     for (i, raw) in body.chunks_exact(8).enumerate() {
         let Ok(page) = u32::try_from(u64::from(first) + i as u64) else {
             return Err("page beyond the last page id");
@@ -362,7 +375,11 @@ fn locations(dir: &Directory, first: u32, body: &[u8]) -> std::result::Result<()
         if page == 0 {
             return Err("a location for page 0");
         }
-        dir.set_location(PageId(page), at);
+        match (deltas, at.is_delta()) {
+            (true, true) => drop(dir.swap_delta(PageId(page), at)),
+            (false, false) => dir.load_location(PageId(page), at),
+            _ => return Err("a delta among pages, or a page among deltas"),
+        }
     }
     Ok(())
 }
@@ -387,7 +404,7 @@ mod tests {
         for _ in 0..3000 {
             let count = rng.below(20) as u32;
             let kind = rng.below(5) as u8;
-            let width = [0, 4, 8, 0, 0][kind as usize];
+            let width = [0, 4, 8, 0, 8][kind as usize];
             let mut b = vec![0; HEAD + (count * width) as usize];
             rng.fill(&mut b);
             put_u32(&mut b, 0, MAP_CHUNK_MAGIC);

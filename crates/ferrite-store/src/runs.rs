@@ -11,14 +11,14 @@
 //! without a gap, but no block is written to while a blob lives in it. So a free granule beside a
 //! live blob, in the block of both, is of no use until that blob moves.
 //!
-//! Policy: blobs go into the current segment's free runs in address order; then into the
+//! Policy: deltas have areas of their own (`areas.rs`); pages go into the current segment's free runs in address order; then into the
 //! segment with the most free space that may have a run long enough. Nobody waits: when no
 //! run is left, the caller makes the store longer or reports a full disk.
 //!
 //! Locking: none here; the store keeps it under its space lock.
 
 use crate::held::Held;
-use crate::segment::{whole_blocks, Segment};
+use crate::segment::{whole_blocks, For, Segment};
 use crate::word::BLOCK_GRANULES;
 
 /// What `mean_run` says of a batch that went into one run, in granules.
@@ -54,11 +54,13 @@ pub(crate) struct StaleRun {
 
 /// All free space of a store.
 pub(crate) struct FreeRuns {
-    segments: Vec<Segment>,
+    pub(crate) segments: Vec<Segment>,
     segment_granules: u32,
-    /// Where the next blob is looked for.
+    /// Where the next page is looked for.
     current: usize,
     cursor: u32,
+    /// The same of small blobs.
+    pub(crate) small_at: (usize, u32),
     /// One past the last granule of the store.
     end: u64,
     free: u64,
@@ -84,6 +86,7 @@ impl FreeRuns {
             segment_granules,
             current: 0,
             cursor: 0,
+            small_at: (0, 0),
             end: 0,
             holes_last: 0,
             mean_run: ONE_RUN,
@@ -233,6 +236,9 @@ impl FreeRuns {
             self.current = 0;
             self.cursor = 0;
         }
+        if self.small_at.0 >= self.segments.len() {
+            self.small_at = (0, 0);
+        }
         debug_assert!(self.is_sound(), "{} are free", self.free);
         Some(end)
     }
@@ -257,6 +263,25 @@ impl FreeRuns {
             self.free -= u64::from(n);
         }
         taken
+    }
+
+    /// As `mark`, of a small blob, when all pages are marked: words that no page is in become areas.
+    pub(crate) fn mark_small(&mut self, granule: u64, n: u32) -> bool {
+        let Some((segment, at)) = self.split(granule, n) else {
+            return false;
+        };
+        let (first, last) = (at as usize / 64, (at + n - 1) as usize / 64);
+        let of = &self.segments[segment];
+        let fresh = [first, last].map(|word| of.bits[word] == 0 && !of.is_area(word));
+        let marked = self.mark(granule, n);
+        let of = &mut self.segments[segment];
+        if marked && fresh[0] {
+            of.begin_area(first);
+        }
+        if marked && fresh[1] && last != first {
+            of.begin_area(last);
+        }
+        marked
     }
 
     /// True if the range is within one segment of the store.
@@ -330,19 +355,49 @@ impl FreeRuns {
         found
     }
 
-    /// Room for blobs of those lengths (granules), in order, as few runs as the free space
-    /// allows; false (nothing taken, `runs` empty) when there is not enough.
-    pub(crate) fn take(&mut self, blobs: impl Iterator<Item = u32>, runs: &mut Vec<Run>) -> bool {
+    /// Room for pages of those lengths (granules), in order, and for small blobs behind them, as few runs as the free
+    /// space allows; false (nothing taken, `runs` empty) when there is not enough.
+    pub(crate) fn take(
+        &mut self,
+        pages: impl Iterator<Item = u32>,
+        small: impl Iterator<Item = u32> + Clone,
+        runs: &mut Vec<Run>,
+    ) -> bool {
         runs.clear();
         if self.lowest_first {
             (self.current, self.cursor) = (0, 0);
         }
+        let left = small.clone().sum();
+        let found = self.take_all(pages, runs, None);
+        let of_pages = runs.len();
+        if !found || !self.take_all(small, runs, Some(left)) {
+            for run in runs.drain(..) {
+                self.give(run.granule, run.granules);
+            }
+            return false;
+        }
+        self.note_runs(&runs[..of_pages]);
+        debug_assert!(self.is_sound(), "{} are free", self.free);
+        true
+    }
+
+    /// Takes runs for blobs; `small`: so many granules of small ones. False: there is not enough.
+    fn take_all(
+        &mut self,
+        blobs: impl Iterator<Item = u32>,
+        runs: &mut Vec<Run>,
+        mut small: Option<u32>,
+    ) -> bool {
         let mut blobs = blobs.peekable();
         while let Some(&need) = blobs.peek() {
-            let Some((segment, at, len)) = self.find_run(need) else {
-                for run in runs.drain(..) {
-                    self.give(run.granule, run.granules);
+            let found = match small {
+                // On a full disk areas may have holes in the file.
+                Some(left) if !self.lowest_first && self.holes_last == 0 => {
+                    self.find_small(need, left)
                 }
+                _ => self.find_run(need),
+            };
+            let Some((segment, at, len)) = found else {
                 return false;
             };
             let mut run = Run {
@@ -361,12 +416,15 @@ impl FreeRuns {
                 self.segments[segment].note_taken(at, run.written(), self.generation);
             }
             self.free -= u64::from(run.granules);
-            self.current = segment;
-            self.cursor = at + run.written();
+            match &mut small {
+                Some(left) => {
+                    *left -= run.granules;
+                    self.small_at = (segment, at + run.written());
+                }
+                None => (self.current, self.cursor) = (segment, at + run.written()),
+            }
             runs.push(run);
         }
-        self.note_runs(runs);
-        debug_assert!(self.is_sound(), "{} are free", self.free);
         true
     }
 
@@ -380,7 +438,7 @@ impl FreeRuns {
         let mut left = count;
         for segment in self.segments.iter().filter(|s| s.usable >= need) {
             let mut from = 0;
-            while let Some((at, len)) = segment.next_run(from) {
+            while let Some((at, len)) = segment.next_run(from, For::Pages) {
                 left = left.saturating_sub(u64::from(len / need));
                 if left == 0 {
                     return true;
@@ -403,7 +461,7 @@ impl FreeRuns {
     }
 
     /// The next free run of at least `need` granules: segment, start, length.
-    fn find_run(&mut self, need: u32) -> Option<(usize, u32, u32)> {
+    pub(crate) fn find_run(&mut self, need: u32) -> Option<(usize, u32, u32)> {
         // Else the store would grow for ever: no new segment has such a run.
         assert!(
             need > 0 && need <= self.segment_granules,
@@ -439,7 +497,7 @@ impl FreeRuns {
         let has = |s: &Segment| s.usable >= need && s.free - s.holes >= need;
         for (number, segment) in self.segments.iter().enumerate().filter(|(_, s)| has(s)) {
             let mut from = 0;
-            while let Some((at, len)) = segment.next_run(from) {
+            while let Some((at, len)) = segment.next_run(from, For::Pages) {
                 let whole = len / need;
                 let mut places = (0..whole).map(|i| at + i * need);
                 if let Some(at) = places.find(|at| segment.holes_in(*at, need) == 0) {
@@ -455,7 +513,7 @@ impl FreeRuns {
         let segment = self.segments.get(segment)?;
         let mut from = from;
         loop {
-            let (at, len) = segment.next_run(from)?;
+            let (at, len) = segment.next_run(from, For::Pages)?;
             if len >= need {
                 return Some((at, len));
             }

@@ -4,13 +4,19 @@ use super::*;
 use ferrite_sync::random::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 
+impl FreeRuns {
+    fn take_pages(&mut self, pages: impl Iterator<Item = u32>, runs: &mut Vec<Run>) -> bool {
+        self.take(pages, std::iter::empty(), runs)
+    }
+}
+
 #[test]
 fn fills_in_address_order_and_splits() {
     let mut f = FreeRuns::new(64, 64);
     assert!(f.mark(8, 12) && f.mark(40, 4));
     assert!(!f.mark(16, 8) && !f.mark(62, 3) && !f.mark(64, 1));
     let mut runs = Vec::new();
-    assert!(f.take([7, 15, 5, 18].into_iter(), &mut runs));
+    assert!(f.take_pages([7, 15, 5, 18].into_iter(), &mut runs));
     let got: Vec<_> = runs
         .iter()
         .map(|r| (r.granule, r.granules, r.blobs))
@@ -26,8 +32,8 @@ fn a_block_with_a_live_granule_is_not_handed_out() {
     assert!(f.mark(5, 1) && f.mark(14, 3) && f.mark(24, 40));
     assert_eq!((f.free(), f.usable()), (20, 4 + 4 + 4));
     let mut runs = Vec::new();
-    assert!(!f.take([5].into_iter(), &mut runs));
-    assert!(f.take([3, 2, 4].into_iter(), &mut runs));
+    assert!(!f.take_pages([5].into_iter(), &mut runs));
+    assert!(f.take_pages([3, 2, 4].into_iter(), &mut runs));
     let at: Vec<_> = runs.iter().map(|r| r.granule).collect();
     assert_eq!(at, [0, 8, 20]);
     assert_eq!((f.free(), f.usable()), (11, 0));
@@ -39,11 +45,11 @@ fn a_block_with_a_live_granule_is_not_handed_out() {
 fn failure_takes_nothing() {
     let mut f = FreeRuns::new(64, 64);
     let mut runs = Vec::new();
-    assert!(!f.take([20; 4].into_iter(), &mut runs));
+    assert!(!f.take_pages([20; 4].into_iter(), &mut runs));
     assert!(runs.is_empty());
     assert_eq!(f.free(), 64);
     f.add_to(128);
-    assert!(f.take([20; 4].into_iter(), &mut runs));
+    assert!(f.take_pages([20; 4].into_iter(), &mut runs));
     assert_eq!(runs.len(), 2);
     assert_eq!(f.cut_free_tail(64, 128), None);
 }
@@ -53,7 +59,7 @@ fn prefers_the_emptiest_segment() {
     let mut f = FreeRuns::new(128, 384);
     assert!(f.mark(0, 128) && f.mark(128, 100) && f.mark(256, 20));
     let mut runs = Vec::new();
-    assert!(f.take([4].into_iter(), &mut runs));
+    assert!(f.take_pages([4].into_iter(), &mut runs));
     assert_eq!(runs[0].granule, 276);
 }
 
@@ -83,12 +89,12 @@ fn grows_and_shrinks_within_a_segment() {
 fn short_runs_are_noticed() {
     let mut f = FreeRuns::new(64, 64);
     let mut runs = Vec::new();
-    assert!(f.take([20].into_iter(), &mut runs));
+    assert!(f.take_pages([20].into_iter(), &mut runs));
     assert_eq!(f.mean_run(), ONE_RUN);
     f.give(runs[0].granule, 20);
     (0..64).step_by(8).for_each(|at| assert!(f.mark(at, 4)));
     for _ in 0..20 {
-        assert!(f.take([4; 6].into_iter(), &mut runs));
+        assert!(f.take_pages([4; 6].into_iter(), &mut runs));
         runs.iter().for_each(|r| f.give(r.granule, r.granules));
     }
     assert!(f.mean_run() < ONE_RUN / 8, "{}", f.mean_run());
@@ -128,7 +134,7 @@ fn holes_go_last_once_the_disk_is_full() {
     f.note_hole(0, 64);
     let mut runs = Vec::new();
     let place = |f: &mut FreeRuns, runs: &mut Vec<Run>| {
-        assert!(f.take([8].into_iter(), runs));
+        assert!(f.take_pages([8].into_iter(), runs));
         runs[0].granule
     };
     assert_eq!(place(&mut f, &mut runs), 0);
@@ -194,7 +200,7 @@ fn agrees_with_a_naive_model() {
                 let lens: Vec<u32> = (0..=rng.below(40))
                     .map(|_| 1 + rng.below(18) as u32)
                     .collect();
-                if f.take(lens.iter().copied(), &mut runs) {
+                if f.take_pages(lens.iter().copied(), &mut runs) {
                     let mut next = lens.iter();
                     for run in &runs {
                         let mut at = run.granule;
@@ -238,11 +244,11 @@ fn agrees_with_a_naive_model() {
 fn blocks_remember_the_generation_that_took_them() {
     let mut f = FreeRuns::new(64, 128);
     let mut runs = Vec::new();
-    assert!(f.take([4].into_iter(), &mut runs));
+    assert!(f.take_pages([4].into_iter(), &mut runs));
     let first = f.next_generation();
     assert!(!f.taken_since(0, 4, first) && !f.taken_since(70, 1, first));
     // Granules 4 to 6 and 7 to 9: one blob in one block, one in two.
-    assert!(f.take([3, 3].into_iter(), &mut runs));
+    assert!(f.take_pages([3, 3].into_iter(), &mut runs));
     assert!(f.taken_since(4, 3, first) && f.taken_since(7, 3, first));
     assert!(f.taken_since(3, 2, first) && !f.taken_since(0, 4, first));
     let second = f.next_generation();
@@ -250,10 +256,10 @@ fn blocks_remember_the_generation_that_took_them() {
     // The first block is used again, in other pieces; the blob beside it stays.
     f.give(4, 3);
     f.give_out_lowest_first();
-    assert!(f.take([2].into_iter(), &mut runs));
+    assert!(f.take_pages([2].into_iter(), &mut runs));
     assert_eq!(runs[0].granule, 12, "a blob lives in each block before");
     f.give(7, 3);
-    assert!(f.take([2, 2].into_iter(), &mut runs));
+    assert!(f.take_pages([2, 2].into_iter(), &mut runs));
     assert_eq!((runs[0].granule, runs[0].blobs), (4, 2));
     assert!(f.taken_since(4, 2, second) && f.taken_since(6, 2, second));
     assert!(!f.taken_since(8, 2, second), "the next block was not");
@@ -268,12 +274,75 @@ fn a_segment_that_was_cut_off_forgets_its_generations() {
     let mut runs = Vec::new();
     assert!(f.mark(0, 64));
     let first = f.next_generation();
-    assert!(f.take([5].into_iter(), &mut runs));
+    assert!(f.take_pages([5].into_iter(), &mut runs));
     assert!(f.taken_since(64, 5, first));
     f.give(64, 5);
     assert_eq!(f.cut_free_tail(64, 64), Some(64));
     assert!(f.taken_since(64, 5, first), "beyond the store");
     f.add_to(128);
-    assert!(f.take([5].into_iter(), &mut runs));
+    assert!(f.take_pages([5].into_iter(), &mut runs));
     assert!(f.taken_since(64, 5, first), "taken again");
+}
+
+#[test]
+fn small_blobs_have_areas_of_their_own() {
+    let mut f = FreeRuns::new(256, 256);
+    let mut runs = Vec::new();
+    let none = std::iter::empty::<u32>;
+    // Pages of ten granules, and behind them three deltas: in an area, in one run.
+    assert!(f.take([10, 10].into_iter(), [1, 1, 2].into_iter(), &mut runs));
+    let places: Vec<_> = runs
+        .iter()
+        .map(|r| (r.granule, r.granules, r.blobs))
+        .collect();
+    assert_eq!(places, [(0, 20, 2), (64, 4, 3)]);
+    assert_eq!((f.free(), f.usable()), (256 - 24, 256 - 20 - 64));
+    // The next ones go behind them, pages elsewhere; a page that fills the rest leaves the area alone.
+    assert!(f.take(none(), [1].into_iter(), &mut runs));
+    assert_eq!(runs[0].granule, 68);
+    assert!(f.take_pages([44, 128].into_iter(), &mut runs));
+    assert_eq!((runs[0].granule, runs[1].granule), (20, 128));
+    assert!(!f.has_places(1, 4) && !f.take_pages([1].into_iter(), &mut runs));
+    assert!(f.take(none(), [4; 14].into_iter(), &mut runs));
+    assert!(!f.take(none(), [1].into_iter(), &mut runs) && runs.is_empty());
+    // What is free of it again is for small ones, until all of it is.
+    f.give(72, 56);
+    assert!(f.usable() == 0 && f.take(none(), [4].into_iter(), &mut runs));
+    f.give(runs[0].granule, 4);
+    for (at, n) in [(64, 1), (65, 1), (66, 2), (68, 1)] {
+        f.give(at, n);
+    }
+    assert_eq!(f.usable(), 64);
+    assert!(f.take_pages([40].into_iter(), &mut runs) && runs[0].granule == 64);
+}
+
+#[test]
+fn an_area_is_found_again_by_the_deltas_in_it() {
+    let mut f = FreeRuns::new(192, 192);
+    let mut runs = Vec::new();
+    assert!(f.mark(0, 10) && f.mark_small(10, 1) && !f.mark_small(10, 1));
+    assert!(f.mark_small(64, 1) && f.mark_small(70, 2));
+    assert_eq!(f.usable(), 52 + 64, "a page shares a word with a delta");
+    assert!(f.take([20].into_iter(), [1].into_iter(), &mut runs));
+    assert_eq!((runs[0].granule, runs[1].granule), (12, 72));
+    [64, 70, 71, 72].into_iter().for_each(|at| f.give(at, 1));
+    assert_eq!(f.usable(), 32 + 64 + 64);
+}
+
+/// On a full disk nobody walks over all segments for each delta.
+#[test]
+fn a_segment_without_room_for_an_area_is_looked_at_once() {
+    let mut f = FreeRuns::new(64, 64 * 100);
+    (0..100).for_each(|n| assert!(f.mark(n * 64, 8)));
+    let mut runs = Vec::new();
+    let small =
+        |f: &mut FreeRuns, runs: &mut Vec<Run>| f.take(std::iter::empty(), [1].into_iter(), runs);
+    assert!(small(&mut f, &mut runs));
+    assert!(f
+        .segments
+        .iter()
+        .all(|s| !s.may_begin_area && s.areas.is_none()));
+    f.give(64, 8);
+    assert!(f.segments[1].may_begin_area && small(&mut f, &mut runs));
+    assert_eq!(runs[0].granule, 64, "the new area");
 }

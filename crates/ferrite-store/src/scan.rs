@@ -1,8 +1,9 @@
 //! The map from the blobs themselves, for a lost map base and for checking tools.
 //!
 //! Every granule of every file is looked at for a blob's magic; of each page the valid blob
-//! with the highest LSN not above the log's end counts. What the log says after that LSN is
-//! not known here: pages that were freed come back, with the index they belonged to.
+//! with the highest LSN not above the log's end counts, and of its deltas the newest. A delta that
+//! is newer than that blob and belongs to another one is a claim: its base is lost. What the log says
+//! after that LSN is not known here: pages that were freed come back, with the index they belonged to.
 //!
 //! Invariant: reads only.
 
@@ -10,9 +11,10 @@ use std::collections::BTreeMap;
 
 use ferrite_types::{IndexId, Lsn, PageId, Result};
 
-use crate::blob::{self, MAX_BLOB_GRANULES};
+use crate::blob::{self, PageHeader, StoredBlob, MAX_BLOB_GRANULES};
 use crate::deps::{AlignedBuf, Arc, OpenMode, Storage};
 use crate::files::{Files, Geometry};
+use crate::page_delta;
 use crate::superblock::Superblock;
 use crate::word::{Location, BLOCK_GRANULES, GRANULE_BYTES};
 
@@ -24,10 +26,21 @@ const WINDOW: usize = 1 << 20;
 pub struct FoundPage {
     /// Where it is.
     pub location: Location,
+    /// What it is.
+    pub base: StoredBlob,
+    /// Its newest delta, if it has one.
+    pub delta: Location,
     /// The index it belonged to when written.
     pub index: IndexId,
-    /// Position of its newest change.
+    /// Position of its newest change, with the delta.
     pub lsn: Lsn,
+}
+
+/// A delta that was found.
+struct FoundDelta {
+    base: StoredBlob,
+    location: Location,
+    lsn: Lsn,
 }
 
 /// What a scan found.
@@ -62,10 +75,12 @@ pub fn rebuild_by_scan(storage: &Arc<dyn Storage>, log_end: Lsn) -> Result<ScanR
         log_end,
         tag: superblock.tag(),
         marks: superblock.has_marks(),
+        deltas: BTreeMap::new(),
     };
     for n in 0..files.count() {
         scan.file(&files, &geometry, n)?;
     }
+    scan.join_deltas();
     Ok(scan.result)
 }
 
@@ -74,9 +89,59 @@ struct Scan {
     log_end: Lsn,
     tag: u32,
     marks: bool,
+    /// Of each page, in any order.
+    deltas: BTreeMap<PageId, Vec<FoundDelta>>,
 }
 
 impl Scan {
+    /// Gives each page its newest delta.
+    fn join_deltas(&mut self) {
+        for (page, deltas) in std::mem::take(&mut self.deltas) {
+            let found = self.result.pages.get_mut(&page);
+            let base = found.as_ref().map(|f| f.base);
+            let own = deltas.iter().filter(|d| Some(d.base) == base);
+            let newest = own.max_by_key(|d| d.lsn);
+            let mut known = Lsn::ZERO;
+            if let Some(found) = found {
+                if let Some(delta) = newest {
+                    assert!(
+                        delta.lsn > found.base.lsn,
+                        "{page}: a delta without a change"
+                    );
+                    (found.delta, found.lsn) = (delta.location, delta.lsn);
+                }
+                known = found.lsn;
+            }
+            if let Some(lost) = deltas.iter().map(|d| d.lsn).filter(|l| *l > known).max() {
+                self.claim(page, lost);
+            }
+        }
+    }
+
+    /// There was such a state of the page.
+    fn claim(&mut self, page: PageId, lsn: Lsn) {
+        debug_assert!(page != PageId::NONE, "page 0 has no state");
+        let claimed = self.result.claims.entry(page).or_insert(lsn);
+        *claimed = lsn.max(*claimed);
+    }
+
+    fn delta(&mut self, header: &PageHeader, body: &[u8], location: Location) {
+        debug_assert!(header.is_delta && location.is_delta(), "{location:?}");
+        let parsed = page_delta::parse_body(body).filter(|(base, _)| base.lsn < header.lsn);
+        let Some((base, _)) = parsed else {
+            self.result.broken += 1;
+            return;
+        };
+        self.deltas
+            .entry(header.page)
+            .or_default()
+            .push(FoundDelta {
+                base,
+                location,
+                lsn: header.lsn,
+            });
+    }
+
     fn file(&mut self, files: &Files, geometry: &Geometry, n: usize) -> Result<()> {
         let first = n as u64 * (geometry.file_bytes / GRANULE_BYTES as u64);
         let end = first + files.len(n)?.min(geometry.file_bytes) / GRANULE_BYTES as u64;
@@ -108,11 +173,10 @@ impl Scan {
         }
         let bytes = &bytes[..bytes.len().min(MAX_BLOB_GRANULES * GRANULE_BYTES)];
         // Padding up to the end of a block is not the blob's here: nothing is written.
-        let Ok((header, _)) = blob::parse(bytes, self.tag) else {
+        let Ok((header, body)) = blob::parse(bytes, self.tag) else {
             self.result.broken += 1;
             if let Some((page, lsn)) = blob::claim(bytes, self.tag) {
-                let claimed = self.result.claims.entry(page).or_insert(lsn);
-                *claimed = lsn.max(*claimed);
+                self.claim(page, lsn);
             }
             return 1;
         };
@@ -125,9 +189,19 @@ impl Scan {
             self.result.beyond_log += 1;
             return granules;
         }
+        let mark = if self.marks { blob::mark(bytes) } else { 0 };
+        if header.is_delta {
+            let at = Location::of_delta(granule, granules as u32).with_mark(mark);
+            self.delta(&header, body, at);
+            return granules;
+        }
         let found = FoundPage {
-            location: Location::new(granule, granules as u32, header.codec)
-                .with_mark(if self.marks { blob::mark(bytes) } else { 0 }),
+            location: Location::new(granule, granules as u32, header.codec).with_mark(mark),
+            base: StoredBlob {
+                lsn: header.lsn,
+                crc: blob::stored_checksum(bytes),
+            },
+            delta: Location::NONE,
             index: header.index,
             lsn: header.lsn,
         };

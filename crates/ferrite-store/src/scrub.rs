@@ -35,6 +35,11 @@ impl Store {
         self.blocks_apart.store(on, Ordering::SeqCst);
     }
 
+    /// See [`Store::keep_blocks_apart`].
+    pub fn keeps_blocks_apart(&self) -> bool {
+        self.blocks_apart.load(Ordering::SeqCst)
+    }
+
     /// Overwrites some of the free space that may still hold what was deleted, and makes that
     /// durable. The bytes looked at; 0 when nothing is stale.
     ///

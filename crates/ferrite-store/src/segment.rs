@@ -1,7 +1,8 @@
 //! The free space of one segment: a bitmap of its granules.
 //!
-//! Invariants: `free` is the number of the clear bits, `usable` the granules of blocks that are wholly free; `longest` is
-//! never below the longest run of those; what is in use is neither stale nor a hole; `holes` is the number of the latter.
+//! Invariants: `free` is the number of the clear bits, `usable` the granules of blocks that are wholly free, without those of
+//! areas of small blobs (`areas.rs`); `longest` is never below the longest run of those; what is in use is neither stale nor
+//! a hole; `holes` is the number of the latter.
 //!
 //! Locking: none here; see `runs.rs`.
 
@@ -12,7 +13,7 @@ const BLOCKS: u64 = 0x1111_1111_1111_1111;
 const _: () = assert!(BLOCK_GRANULES == 4, "a digit of a word is a block");
 
 /// The lowest bit of each block of the word that is wholly free.
-fn free_blocks(word: u64) -> u64 {
+pub(crate) fn free_blocks(word: u64) -> u64 {
     !(word | word >> 1 | word >> 2 | word >> 3) & BLOCKS
 }
 
@@ -25,6 +26,17 @@ pub(crate) fn whole_blocks(granules: u32) -> u32 {
 fn blocks_of(at: u32, n: u32) -> std::ops::Range<usize> {
     debug_assert!(n > 0, "no granule at {at}");
     (at / BLOCK_GRANULES) as usize..(at + n).div_ceil(BLOCK_GRANULES) as usize
+}
+
+/// Who looks for free blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum For {
+    /// Pages as a whole.
+    Pages,
+    /// Small blobs, in their areas.
+    Small,
+    /// Anything.
+    All,
 }
 
 /// The bitmap of one segment.
@@ -44,6 +56,12 @@ pub(crate) struct Segment {
     pub(crate) usable: u32,
     /// No free run is longer.
     pub(crate) longest: u32,
+    /// Bit set: that word of `bits` is an area of small blobs. None: no word is.
+    pub(crate) areas: Option<Box<[u64]>>,
+    /// No free run of the areas is longer.
+    pub(crate) longest_small: u32,
+    /// There may be a word for a new area.
+    pub(crate) may_begin_area: bool,
     /// Changed since its free runs were last given back to the file system.
     pub(crate) touched: bool,
     /// For each block the generation in which a blob last took part of it; None: none did since
@@ -64,6 +82,9 @@ impl Segment {
             free: 0,
             usable: 0,
             longest: 0,
+            areas: None,
+            longest_small: 0,
+            may_begin_area: false,
             touched: false,
             taken_in: None,
         }
@@ -128,7 +149,8 @@ impl Segment {
     /// `free` and `usable` count what is not in use, and nothing that is in use is stale.
     fn is_sound(&self) -> bool {
         let free: u32 = self.bits.iter().map(|w| w.count_zeros()).sum();
-        let blocks: u32 = self.bits.iter().map(|&w| free_blocks(w).count_ones()).sum();
+        let all = 0..self.bits.len();
+        let blocks: u32 = all.map(|i| self.free_for(i, For::Pages).count_ones()).sum();
         let both = self.bits.iter().zip(&self.stale).any(|(a, b)| a & b != 0);
         let holes = self.given_back.as_deref().unwrap_or_default();
         let used_hole = self.bits.iter().zip(holes).any(|(a, b)| a & b != 0);
@@ -153,32 +175,48 @@ impl Segment {
     }
 
     /// The first run of wholly free blocks at or after `from`: start and length.
-    pub(crate) fn next_run(&self, from: u32) -> Option<(u32, u32)> {
+    pub(crate) fn next_run(&self, from: u32, who: For) -> Option<(u32, u32)> {
         debug_assert!(self.holes <= self.free, "{} holes", self.holes);
-        let start = self.find_block(whole_blocks(from), true)?;
+        let start = self.find_block(whole_blocks(from), true, who)?;
         let end = self
-            .find_block(start, false)
+            .find_block(start, false, who)
             .unwrap_or(self.bits.len() as u32 * 64);
         debug_assert!(start >= from && end > start, "{start}..{end} from {from}");
         Some((start, end - start))
     }
 
-    /// The first block at or after `from` that is wholly free, or not: its first granule.
-    fn find_block(&self, from: u32, free: bool) -> Option<u32> {
-        debug_assert!(from % BLOCK_GRANULES == 0, "{from} is within a block");
-        let found_free = |word: u64| match ferrite_sync::mutant!("store.block_with_live_blob") {
-            true => !word & BLOCKS,
-            false => free_blocks(word),
+    /// The lowest bit of each block of that word that is wholly free and may be given to that one.
+    fn free_for(&self, i: usize, who: For) -> u64 {
+        let is_area = || self.is_area(i);
+        let given = match who {
+            For::Pages => !is_area(),
+            For::Small => is_area(),
+            For::All => true,
         };
-        let want = |word: u64| match free {
-            true => found_free(word),
-            false => !found_free(word) & BLOCKS,
+        match given {
+            true => free_blocks(self.bits[i]),
+            false => 0,
+        }
+    }
+
+    /// The first block at or after `from` that is wholly free for that one, or not: its first granule.
+    fn find_block(&self, from: u32, free: bool, who: For) -> Option<u32> {
+        debug_assert!(from % BLOCK_GRANULES == 0, "{from} is within a block");
+        let found_free = |i: usize| match ferrite_sync::mutant!("store.block_with_live_blob") {
+            true => !self.bits[i] & BLOCKS,
+            false => self.free_for(i, who),
+        };
+        let want = |i: usize| {
+            (i < self.bits.len()).then(|| match free {
+                true => found_free(i),
+                false => !found_free(i) & BLOCKS,
+            })
         };
         let mut i = from as usize / 64;
-        let mut found = want(*self.bits.get(i)?) & (u64::MAX << (from % 64));
+        let mut found = want(i)? & (u64::MAX << (from % 64));
         while found == 0 {
             i += 1;
-            found = want(*self.bits.get(i)?);
+            found = want(i)?;
         }
         Some(i as u32 * 64 + found.trailing_zeros())
     }
@@ -191,7 +229,7 @@ impl Segment {
         loop {
             let stale = find_bit(&self.stale, from, true)?;
             let at = stale - stale % BLOCK_GRANULES;
-            let (start, length) = self.next_run(at)?;
+            let (start, length) = self.next_run(at, For::All)?;
             if start == at {
                 let end = find_bit(&self.stale, stale, false);
                 let end = whole_blocks(end.unwrap_or(self.stale.len() as u32 * 64));
@@ -204,10 +242,9 @@ impl Segment {
 
     /// Wholly free blocks of the words that the range touches, in granules.
     fn usable_around(&self, at: u32, n: u32) -> u32 {
-        let words = &self.bits[at as usize / 64..(at + n).div_ceil(64) as usize];
+        let words = at as usize / 64..(at + n).div_ceil(64) as usize;
         words
-            .iter()
-            .map(|&w| free_blocks(w).count_ones())
+            .map(|i| self.free_for(i, For::Pages).count_ones())
             .sum::<u32>()
             * BLOCK_GRANULES
     }
@@ -254,8 +291,11 @@ impl Segment {
         }
         self.free += n;
         self.touched = true;
+        self.end_areas(at, n);
         self.usable += self.usable_around(at, n) - before;
         self.longest = self.bits.len() as u32 * 64;
+        self.longest_small = self.longest;
+        self.may_begin_area |= masks(at, n).any(|(i, _)| self.bits[i] == 0);
         assert!(self.free <= self.longest, "{} are free", self.free);
         assert!(self.usable <= self.free, "{} are usable", self.usable);
         debug_assert!(self.is_sound(), "after {at}+{n} was given back");
@@ -275,7 +315,7 @@ fn find_bit(words: &[u64], from: u32, set: bool) -> Option<u32> {
 }
 
 /// The words of the range, by number, and their masks.
-fn masks(at: u32, n: u32) -> impl Iterator<Item = (usize, u64)> {
+pub(crate) fn masks(at: u32, n: u32) -> impl Iterator<Item = (usize, u64)> {
     let (mut at, end) = (at, at + n);
     std::iter::from_fn(move || {
         let here = (64 - at % 64).min(end - at);

@@ -75,11 +75,15 @@ pub enum Ahead {
 impl Store {
     /// Takes room for the batch, adding segments as long as it takes.
     pub(crate) fn take_runs(&self, batch: &Batch, runs: &mut Vec<Run>) -> Result<()> {
-        let sizes = || batch.blobs().iter().map(|b| b.granules);
-        while !self.runs.lock().take(sizes(), runs) {
+        let sizes = |small: bool| {
+            let those = batch.blobs().iter().filter(move |b| b.is_delta == small);
+            those.map(|b| b.granules)
+        };
+        let take = |runs: &mut Vec<Run>| self.runs.lock().take(sizes(false), sizes(true), runs);
+        while !take(runs) {
             let _growth = self.growth.lock();
             // Somebody may have made the store longer, or finished giving space back, meanwhile.
-            if self.runs.lock().take(sizes(), runs) {
+            if take(runs) {
                 return Ok(());
             }
             self.grow().map_err(|e| self.no_room(batch, e))?;
@@ -161,8 +165,11 @@ impl Store {
 
     /// What a page takes in whole blocks, as granules: by those written since the store was opened.
     fn usual_granules(&self) -> u32 {
-        let pages = self.counters.pages_written.get();
-        let granules = self.counters.bytes_written.get() / GRANULE_BYTES as u64;
+        let c = &self.counters;
+        // Deltas apart: they say nothing of pages. Not read at one moment.
+        let pages = (c.pages_written.get()).saturating_sub(c.deltas_written.get());
+        let bytes = (c.bytes_written.get()).saturating_sub(c.delta_bytes_written.get());
+        let granules = bytes / GRANULE_BYTES as u64;
         let mean = match granules.checked_div(pages) {
             // Nothing of them is known: a page that is two thirds full.
             None => u64::from(LONGEST_GRANULES) * 2 / 3,
@@ -307,8 +314,15 @@ impl Store {
                 Some(frame) => home_of(frame),
                 None => word.as_location().unwrap_or(Location::NONE),
             };
-            if !at.is_none() && !named.mark(at.granule(), at.granules()) {
-                return Err(self.clash(page, at, named.contains(at.granule(), at.granules())));
+            for at in [at, self.directory.delta(page)] {
+                if !at.is_none() && !named.mark(at.granule(), at.granules()) {
+                    return Err(self.clash(page, at, named.contains(at.granule(), at.granules())));
+                }
+            }
+            if at.is_none() && !self.directory.delta(page).is_none() {
+                return Err(Error::Corrupt(format!(
+                    "store: page {page} has a delta and no blob"
+                )));
             }
         }
         for at in self.retired.all() {

@@ -10,22 +10,25 @@ use ferrite_sync::random;
 use ferrite_types::format::FEATURE_ENCRYPTED;
 use ferrite_types::{Error, IndexId, Lsn, PageId, Result, PAGE_BYTES};
 
-use crate::batch::{Batch, Placed, BATCH_BYTES};
+use crate::batch::{Batch, Packed, Placed, BATCH_BYTES};
 use crate::blob::{self, PageHeader, MAX_BLOB_GRANULES};
 use crate::delta::{self, decode_extent, ExtentChange};
 use crate::deps::{
-    kill_point, AlignedBuf, Arc, AtomicBool, AtomicU32, Counter, Mutex, OnceLock, Ordering,
+    kill_point, AlignedBuf, Arc, AtomicBool, AtomicU32, AtomicU64, Counter, Mutex, OnceLock,
+    Ordering,
 };
 use crate::directory::Directory;
 use crate::extents::{self, Extents};
 use crate::files::Files;
 use crate::pack::Unpacker;
+use crate::page_delta::{ApplyChanges, PageRead};
 use crate::retired::Retired;
 use crate::runs::{FreeRuns, Run};
 use crate::scratch::Scratch;
 use crate::slots::{PassedOver, Slots};
 use crate::superblock::Superblock;
 use crate::tier::Tier;
+use crate::together_plan::{TogetherReader, Wanted};
 use crate::word::{Location, BLOCK_BYTES, BLOCK_GRANULES, GRANULE_BYTES};
 
 /// How a store is made and opened.
@@ -64,6 +67,12 @@ pub struct StoreStats {
     pub bytes_written: u64,
     /// Of the pages written, those packed with a codec.
     pub pages_packed: u64,
+    /// Of the pages written, those of which only the changes were.
+    pub deltas_written: u64,
+    /// Deltas read with their pages.
+    pub deltas_read: u64,
+    /// Pages that have a delta now.
+    pub deltas_live: u64,
     /// Batches written.
     pub batches: u64,
     /// Runs the batches went to: one write each.
@@ -89,6 +98,10 @@ pub(crate) struct Counters {
     pub(crate) pages_written: Counter,
     pub(crate) bytes_written: Counter,
     pub(crate) pages_packed: Counter,
+    pub(crate) deltas_written: Counter,
+    pub(crate) delta_bytes_written: Counter,
+    pub(crate) deltas_read: Counter,
+    pub(crate) deltas_live: AtomicU64,
     pub(crate) batches: Counter,
     pub(crate) runs: Counter,
     pub(crate) syncs: Counter,
@@ -125,6 +138,8 @@ pub struct Store {
     /// See [`Store::keep_blocks_apart`].
     pub(crate) blocks_apart: Arc<AtomicBool>,
     pub(crate) tier: OnceLock<Box<Tier>>,
+    /// See [`Store::set_apply`].
+    pub(crate) apply: OnceLock<ApplyChanges>,
     scratch: Mutex<Vec<Scratch>>,
     /// Buffers of a batch's size, for [`Batch::run_bytes`].
     aside: Mutex<Vec<AlignedBuf>>,
@@ -154,6 +169,7 @@ impl Store {
             counters: Box::default(),
             blocks_apart: Arc::new(AtomicBool::new(false)),
             tier: OnceLock::new(),
+            apply: OnceLock::new(),
             scratch: Mutex::new(Vec::new()),
             aside: Mutex::new(Vec::new()),
             passed_over: None,
@@ -260,12 +276,29 @@ impl Store {
         extents::replay(&self.directory, change);
     }
 
-    /// Reads the page whose blob is at `at` into `out` (one page long).
+    /// Reads the page whose blob is at `at` into `out` (one page long), with the changes of the
+    /// delta that the directory has for it.
     ///
     /// # Errors
     /// `Corrupt` naming page, file and offset when the blob is not that page's or fails its
     /// checks: the page is lost, or the caller's location is not current any more. `Io`.
     pub fn read_page(&self, page: PageId, at: Location, out: &mut [u8]) -> Result<PageHeader> {
+        self.read_stored(page, at, self.directory.delta(page), out)
+            .map(|read| read.header)
+    }
+
+    /// As [`Store::read_page`], with a delta from there ([`Location::NONE`]: without one), and what
+    /// the page was made of.
+    ///
+    /// # Errors
+    /// As [`Store::read_page`].
+    pub fn read_stored(
+        &self,
+        page: PageId,
+        at: Location,
+        delta: Location,
+        out: &mut [u8],
+    ) -> Result<PageRead> {
         assert_eq!(out.len(), PAGE_BYTES, "a page is read whole");
         let granules = at.granules() as usize;
         if granules == 0 || granules > MAX_BLOB_GRANULES {
@@ -273,9 +306,39 @@ impl Store {
         }
         let kept = self.scratch.lock().pop();
         let mut scratch = kept.unwrap_or_else(Scratch::new);
-        let result = self.read_with(&mut scratch, page, at, out);
+        let result = match delta.is_none() {
+            true => self.read_with(&mut scratch, page, at, out),
+            false => {
+                let new = || Box::new(self.together_reader());
+                let reader = scratch.both.get_or_insert_with(new);
+                self.read_both(reader, Wanted { page, at, delta }, out)
+            }
+        };
         self.scratch.lock().push(scratch);
         result
+    }
+
+    /// Blob and delta, both at once.
+    fn read_both(
+        &self,
+        reader: &mut TogetherReader,
+        wanted: Wanted,
+        out: &mut [u8],
+    ) -> Result<PageRead> {
+        let mut result = None;
+        self.read_together(reader, &[wanted], &mut |_, arrived| {
+            debug_assert!(result.is_none(), "{} has arrived twice", wanted.page);
+            result = Some(arrived.and_then(|arrived| arrived.restore(out)));
+        });
+        let result = result.unwrap_or(Err(Error::Bug("a page never arrived".into())));
+        result.map_err(|e| match e {
+            Error::Corrupt(what) => {
+                let prefix = format!("page {}: ", wanted.page);
+                let what = what.strip_prefix(&prefix).unwrap_or(&what);
+                self.bad_page(wanted.page, wanted.at, what)
+            }
+            other => other,
+        })
     }
 
     fn read_with(
@@ -284,10 +347,10 @@ impl Store {
         page: PageId,
         at: Location,
         out: &mut [u8],
-    ) -> Result<PageHeader> {
+    ) -> Result<PageRead> {
         let tier = self.tier.get();
-        if let Some(header) = tier.and_then(|t| t.read(scratch, (page, at), out)) {
-            return Ok(header);
+        if let Some(read) = tier.and_then(|t| t.read(scratch, (page, at), out)) {
+            return Ok(read);
         }
         // The blocks that the blob lies in.
         let before = at.granule() % u64::from(BLOCK_GRANULES);
@@ -302,13 +365,13 @@ impl Store {
         self.counters.pages_read.inc();
         self.counters.bytes_read.add(buf.len() as u64);
         let blob = &buf[lead..lead + at.bytes()];
-        let header = self
+        let read = self
             .restore((page, at), blob, out, &mut scratch.unpacker)
-            .map_err(|what| self.bad_page(page, at, what))?;
+            .map_err(|what| self.bad_page(page, at, &what))?;
         if let Some(tier) = tier {
             tier.keep(page, at, blob);
         }
-        Ok(header)
+        Ok(read)
     }
 
     /// Checks the blob that was read for `page` at `at`, and makes the page of it.
@@ -321,10 +384,10 @@ impl Store {
         blob: &[u8],
         out: &mut [u8],
         unpacker: &mut Unpacker,
-    ) -> std::result::Result<PageHeader, &'static str> {
+    ) -> std::result::Result<PageRead, String> {
         let (header, body) = blob::parse_at(blob, self.superblock.tag(), page, at)?;
         blob::restore(&header, body, out, unpacker)?;
-        Ok(header)
+        Ok(PageRead::whole(header, blob))
     }
 
     pub(crate) fn bad_page(&self, page: PageId, at: Location, what: &str) -> Error {
@@ -339,7 +402,7 @@ impl Store {
     }
 
     /// Writes a batch into free runs and makes it durable; appends to `placed` where each
-    /// page went, in the order of the batch. The pages live there when the caller says so
+    /// page went: first those that were written whole, in the order of the batch, then the others. The pages live there when the caller says so
     /// (map delta logged, word or home changed); until then the old blobs count.
     ///
     /// Locks: the space lock, not over I/O. Several threads may write at once.
@@ -347,7 +410,9 @@ impl Store {
     /// # Errors
     /// `DiskFull` or `Io`: the space taken is free again, `placed` is as it was. After a
     /// failed sync (`Io`) the caller must stop.
-    pub fn write_batch(&self, batch: &Batch, placed: &mut Vec<Placed>) -> Result<()> {
+    pub fn write_batch(&self, batch: &mut Batch, placed: &mut Vec<Placed>) -> Result<()> {
+        batch.join_deltas();
+        let batch = &*batch;
         if batch.is_empty() {
             return Ok(());
         }
@@ -378,9 +443,14 @@ impl Store {
                 } else {
                     0
                 };
+                let location = match b.is_delta {
+                    true => Location::of_delta(at, b.granules),
+                    false => Location::new(at, b.granules, b.codec),
+                };
                 placed.push(Placed {
                     page: b.page,
-                    location: Location::new(at, b.granules, b.codec).with_mark(mark),
+                    location: location.with_mark(mark),
+                    crc: b.crc,
                 });
                 at += u64::from(b.granules);
             }
@@ -393,6 +463,11 @@ impl Store {
         let plain = ferrite_types::format::Codec::None;
         let packed = batch.blobs().iter().filter(|b| b.codec != plain).count();
         self.counters.pages_packed.add(packed as u64);
+        let deltas = batch.blobs().iter().filter(|b| b.is_delta);
+        let granules = |b: &Packed| u64::from(b.granules);
+        let (count, long) = deltas.fold((0, 0), |(n, all), b| (n + 1, all + granules(b)));
+        self.counters.deltas_written.add(count);
+        (self.counters.delta_bytes_written).add(long * GRANULE_BYTES as u64);
         self.counters.pages_written.add(batch.pages() as u64);
         self.counters.bytes_written.add(batch.len() as u64);
         self.counters.batches.inc();
@@ -406,7 +481,9 @@ impl Store {
         let mut rest = batch.bytes();
         for p in placed {
             let (blob, behind) = rest.split_at(p.location.bytes());
-            tier.keep(p.page, p.location, blob);
+            if !p.location.is_delta() {
+                tier.keep(p.page, p.location, blob);
+            }
             rest = behind;
         }
         assert!(rest.is_empty(), "{} bytes of no page", rest.len());
@@ -440,7 +517,8 @@ impl Store {
         Ok(())
     }
 
-    /// Appends the body of a MAP_DELTA record to `out`: these pages live there now
+    /// Appends the body of a MAP_DELTA record to `out`: these pages live there now, without a
+    /// delta, or have that delta now and live where they did
     /// ([`Location::NONE`]: nowhere, the page is no more).
     pub fn encode_map_delta(moved: &[(PageId, Location)], out: &mut Vec<u8>) {
         delta::encode_map_delta(moved, out);
@@ -506,6 +584,9 @@ impl Store {
             pages_written: c.pages_written.get(),
             bytes_written: c.bytes_written.get(),
             pages_packed: c.pages_packed.get(),
+            deltas_written: c.deltas_written.get(),
+            deltas_read: c.deltas_read.get(),
+            deltas_live: c.deltas_live.load(Ordering::Relaxed),
             batches: c.batches.get(),
             runs: c.runs.get(),
             syncs: c.syncs.get(),

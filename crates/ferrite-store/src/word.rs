@@ -6,8 +6,8 @@
 //! Layout of a location: bits 0..40 first unit from the start of the store, bits 40..50 length in
 //! units (never 0), bits 50..53 codec, bits 53..61 mark, bit 61 the unit: a granule of 1 KiB if it
 //! is set, else a block of 4 KiB (written before granules were that small, and read for ever),
-//! bit 62 zero on disk; in a directory word, alone, it stands for [`Location::FROM_LOG`]. Outside of
-//! this file there are granules only.
+//! bit 62 set if it is a delta's (`page_delta`); in a directory word, alone, it stands for
+//! [`Location::FROM_LOG`]. Outside of this file there are granules only.
 //!
 //! The mark is made of the blob's checksum, never 0; 0 stands for none (databases without the
 //! feature). By it a blob that once stood at the place, though it be one of the same page, is
@@ -36,10 +36,13 @@ const MARK_SHIFT: u32 = CODEC_SHIFT + CODEC_BITS;
 const UNIT_BITS: u32 = 1;
 const UNIT_SHIFT: u32 = MARK_SHIFT + MARK_BITS;
 const FINE: u64 = 1 << UNIT_SHIFT;
-const USED_BITS: u32 = UNIT_SHIFT + UNIT_BITS;
+const DELTA_BITS: u32 = 1;
+const DELTA_SHIFT: u32 = UNIT_SHIFT + UNIT_BITS;
+const DELTA: u64 = 1 << DELTA_SHIFT;
+const USED_BITS: u32 = DELTA_SHIFT + DELTA_BITS;
 
 // A word that is not resident is a location: bit 63 is not the location's.
-const _: () = assert!(USED_BITS <= 62 && GRANULE_BITS == LEN_SHIFT);
+const _: () = assert!(USED_BITS <= 63 && GRANULE_BITS == LEN_SHIFT);
 
 /// Granules a location can address.
 pub const MAX_GRANULES: u64 = 1 << GRANULE_BITS;
@@ -54,7 +57,7 @@ impl Location {
 
     /// Nowhere yet: recovery has put off the page, which gets its whole content from the log. Only in directory
     /// words; it is as [`Location::NONE`] in all but that the page exists.
-    pub const FROM_LOG: Location = Location(1 << USED_BITS);
+    pub const FROM_LOG: Location = Location(DELTA);
 
     /// Panics when a number does not fit its field: the allocator hands out nothing such.
     pub const fn new(granule: u64, granules: u32, codec: Codec) -> Location {
@@ -67,6 +70,23 @@ impl Location {
     #[doc(hidden)]
     pub const fn in_blocks(block: u64, blocks: u32, codec: Codec) -> Location {
         Location(Location::new(block, blocks, codec).0 & !FINE)
+    }
+
+    /// A delta's, for tests.
+    #[doc(hidden)]
+    pub const fn delta_for_tests(granule: u64) -> Location {
+        Location::of_delta(granule, 1)
+    }
+
+    /// Where a page's delta is. Deltas are not packed.
+    pub(crate) const fn of_delta(granule: u64, granules: u32) -> Location {
+        Location(Location::new(granule, granules, Codec::None).0 | DELTA)
+    }
+
+    /// Is it the place of a delta, not of a page's whole blob?
+    #[inline]
+    pub const fn is_delta(self) -> bool {
+        self.0 & DELTA != 0 && self.0 != DELTA
     }
 
     /// Granules of its unit.
@@ -106,7 +126,8 @@ impl Location {
         let at = Location(raw);
         let sane = raw == 0 || (raw >> USED_BITS == 0 && at.granules() > 0 && at.codec().is_some());
         let sane = sane && at.granule() < MAX_GRANULES;
-        sane.then_some(at)
+        let delta = at.unit() == 1 && at.codec() == Some(Codec::None);
+        (sane && (delta || !at.is_delta())).then_some(at)
     }
 
     /// True for [`Location::NONE`] and [`Location::FROM_LOG`].
@@ -170,6 +191,7 @@ impl fmt::Debug for Location {
         }
         write!(f, "Location({}+{}", self.granule(), self.granules())?;
         match self.codec() {
+            _ if self.is_delta() => write!(f, ", delta)"),
             Some(Codec::None) => write!(f, ")"),
             Some(c) => write!(f, ", {c:?})"),
             None => write!(f, ", unknown codec)"),
@@ -195,7 +217,7 @@ impl Word {
     /// The page is on disk only, or in the log. [`Location::NONE`] gives [`Word::FREE`].
     #[inline]
     pub const fn on_disk(at: Location) -> Word {
-        debug_assert!(at.0 & RESIDENT == 0, "a frame is no location");
+        debug_assert!(at.0 & RESIDENT == 0 && !at.is_delta(), "no place of a page");
         Word(at.0)
     }
 
@@ -269,6 +291,17 @@ mod tests {
     }
 
     #[test]
+    fn a_delta_is_in_granules_and_not_packed() {
+        let at = Location::of_delta(9, 2).with_mark(7);
+        assert!(at.is_delta() && Location::checked(at.raw()) == Some(at));
+        assert_eq!((at.granule(), at.granules(), at.mark()), (9, 2, 7));
+        let whole = Location::new(9, 2, Codec::Lz4).raw();
+        assert_eq!(Location::checked(whole | DELTA), None);
+        let blocks = Location::in_blocks(9, 2, Codec::None).raw();
+        assert_eq!(Location::checked(blocks | DELTA), None);
+    }
+
+    #[test]
     fn a_word_is_one_of_three() {
         assert!(Word::FREE.is_free());
         assert_eq!(Word::FREE.as_location(), None);
@@ -293,7 +326,7 @@ mod tests {
     fn later_formats_are_recognised() {
         let at = Location::new(7, 3, Codec::None).raw();
         assert!(Location::checked(at).is_some());
-        assert_eq!(Location::checked(at | 1 << 62), None);
+        assert_eq!(Location::checked(at | 1 << 63), None);
         assert_eq!(Location::checked(at | 7 << 50), None);
         assert_eq!(Location::checked(7), None);
     }

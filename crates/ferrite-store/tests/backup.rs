@@ -20,7 +20,7 @@ fn write(store: &Store, pages: std::ops::Range<u32>, bytes: usize) -> Vec<Locati
         assert!(pushed.is_some());
     }
     let mut placed = Vec::new();
-    store.write_batch(&batch, &mut placed).unwrap();
+    store.write_batch(&mut batch, &mut placed).unwrap();
     placed.iter().map(|p| p.location).collect()
 }
 

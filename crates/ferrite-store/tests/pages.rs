@@ -28,7 +28,7 @@ fn write_packed(store: &Store, image: PageImage<'_>, packing: Packing) -> Locati
     let mut batch = store.new_batch();
     let pushed = batch.push(PageId(9), IndexId(3), Lsn(4), image, packing);
     let mut placed = Vec::new();
-    store.write_batch(&batch, &mut placed).unwrap();
+    store.write_batch(&mut batch, &mut placed).unwrap();
     assert_eq!(placed.len(), 1);
     let at = placed[0].location;
     let packed = at.codec() != Some(Codec::None);
@@ -46,7 +46,7 @@ fn write_many(store: &Store, pages: std::ops::Range<u32>, bytes: usize) -> Vec<L
         assert!(pushed.is_some());
     }
     let mut placed = Vec::new();
-    store.write_batch(&batch, &mut placed).unwrap();
+    store.write_batch(&mut batch, &mut placed).unwrap();
     placed.iter().map(|p| p.location).collect()
 }
 
@@ -127,7 +127,7 @@ fn a_batch_says_when_it_is_full() {
     assert!(batch.is_full());
     assert_eq!((batch.pages(), batch.len()), (60, 60 * 17 * GRANULE_BYTES));
     let mut placed = Vec::new();
-    store.write_batch(&batch, &mut placed).unwrap();
+    store.write_batch(&mut batch, &mut placed).unwrap();
     assert_eq!(placed.len(), 60);
     assert!(store.stats().grown_in_foreground > 0, "1 MiB into 256 KiB");
     batch.clear();
@@ -295,7 +295,7 @@ fn writer(store: &Store, index: IndexId) -> Vec<(PageId, Location, u64)> {
             assert!((batch.push(page, index, Lsn(version), image, packing)).is_some());
         }
         placed.clear();
-        store.write_batch(&batch, &mut placed).unwrap();
+        store.write_batch(&mut batch, &mut placed).unwrap();
         batch.clear();
         for p in &placed {
             let word = store.directory().word(p.page);
@@ -614,7 +614,7 @@ fn grows_in_steps_until_the_disk_is_full() {
             let image = PageImage::whole(&page);
             let _ = batch.push(PageId(n), IndexId(3), Lsn(4), image, Packing::NONE);
         }
-        match store.write_batch(&batch, &mut places) {
+        match store.write_batch(&mut batch, &mut places) {
             Ok(()) => assert!(store.free_bytes() < 2 * step, "{}", store.free_bytes()),
             Err(e) => break e,
         }

@@ -5,7 +5,7 @@ mod common;
 use common::{disk, page_bytes, small, Engine, Model};
 use ferrite_io::sim::{Fault, SimStorage};
 use ferrite_io::OpenMode;
-use ferrite_store::{Location, PageImage, Store, TierConfig, TierStats};
+use ferrite_store::{Location, PageImage, Store, TierConfig, TierStats, Wanted};
 use ferrite_sync::random::Rng;
 use ferrite_sync::{Arc, Mutex};
 use ferrite_types::format::Packing;
@@ -55,20 +55,25 @@ fn work(engine: &mut Engine, rng: &mut Rng, steps: u64) {
 /// The same pages, read as a scan reads ahead.
 fn check_together(engine: &Engine, model: &Model) {
     let directory = engine.store.directory();
-    let place = |page: &PageId| directory.get(*page).as_location().unwrap();
-    let wanted: Vec<_> = model.keys().map(|page| (*page, place(page))).collect();
+    let wanted = |page: &PageId| Wanted {
+        page: *page,
+        at: directory.get(*page).as_location().unwrap(),
+        delta: Location::NONE,
+    };
+    let wanted: Vec<_> = model.keys().map(wanted).collect();
     let mut reader = engine.store.together_reader();
     let (mut out, mut came) = (vec![0; PAGE_BYTES], 0);
     for some in wanted.chunks(20) {
         engine
             .store
             .read_together(&mut reader, some, &mut |n, arrived| {
-                let page = some[n].0;
-                let Ok(header) = arrived.unwrap().restore(&mut out) else {
+                let page = some[n].page;
+                let Ok(read) = arrived.unwrap().restore(&mut out) else {
                     // A damaged copy: it is read again, alone.
                     return;
                 };
                 came += 1;
+                let header = read.header;
                 assert_eq!((header.page, header.lsn), (page, Lsn(model[&page].1)));
                 assert!(out == page_bytes(page, model[&page].1).0, "page {page}");
             });
@@ -170,7 +175,7 @@ fn write_again(engine: &mut Engine, version: u64) -> Location {
     let pushed = batch.push(PAGE, IndexId(1), Lsn(version), image, Packing::NONE);
     assert!(pushed.is_some());
     let mut placed = Vec::new();
-    engine.store.write_batch(&batch, &mut placed).unwrap();
+    engine.store.write_batch(&mut batch, &mut placed).unwrap();
     placed[0].location
 }
 

@@ -103,7 +103,10 @@ fn check_blobs(offline: &Arc<Offline>, progress: &Arc<Progress>, report: &mut Re
         .filter_map(|page| Some((offline.location(page)?.granule(), page)))
         .collect();
     places.sort_unstable();
-    let bytes = |page: &PageId| offline.location(*page).map_or(0, |at| at.bytes() as u64);
+    let bytes = |page: &PageId| {
+        let delta = offline.store().delta_of(*page).bytes() as u64;
+        offline.location(*page).map_or(0, |at| at.bytes() as u64) + delta
+    };
     report.blobs = places.len() as u64;
     report.blob_bytes = places.iter().map(|(_, page)| bytes(page)).sum();
     progress.stage("blobs", report.blobs);

@@ -9,10 +9,9 @@ use crate::op::{
     Op, Ops, ERASE, FREE, GC, GC_REMOVE, IMAGE, INSERT, MARK, PUT, REMOVE, REPLACE, SET_RIGHT,
     TAKE_BACK, TRUNCATE,
 };
-use crate::record::{Header, Record};
-use crate::{node, record};
+use crate::{by_key, node, record};
 use ferrite_buffer::page_prefix;
-use ferrite_types::{Error, PageId, Result, TxnId, VersionAddr, PAGE_BYTES};
+use ferrite_types::{Error, PageId, Result, PAGE_BYTES};
 
 fn num(b: &[u8], at: usize) -> usize {
     u16::from_le_bytes([b[at], b[at + 1]]) as usize
@@ -55,10 +54,7 @@ fn apply_to_node(op: &Op<'_>, page: &mut [u8]) -> Result<()> {
     match op.code {
         INSERT => apply_insert(op, page),
         REPLACE => apply_replace(op, page),
-        PUT => apply_put_op(op, page, &mut |_, _| Ok(VersionAddr::NONE)),
-        MARK => apply_mark(op, page, &mut |_, _| Ok(VersionAddr::NONE)),
-        ERASE => apply_erase(op, page),
-        TAKE_BACK => apply_take_back_op(op, page, &mut |_, _| Ok(None)),
+        PUT | MARK | ERASE | TAKE_BACK => by_key::apply_without_versions(op, page),
         REMOVE if num(o, 0) < node::count(page) => {
             node::remove(page, num(o, 0));
             Ok(())
@@ -70,7 +66,7 @@ fn apply_to_node(op: &Op<'_>, page: &mut [u8]) -> Result<()> {
     }
 }
 
-fn disagree(op: &Op<'_>, what: &str) -> Error {
+pub(crate) fn disagree(op: &Op<'_>, what: &str) -> Error {
     Error::Corrupt(format!(
         "log: page {} and its log record disagree: {what}",
         op.page
@@ -148,155 +144,19 @@ pub fn apply_all(bytes: &[u8], page: &mut [u8]) -> Result<()> {
     Ok(())
 }
 
-/// Makes the version that keeps the state of a record which a PUT or MARK replaces: its address. See
-/// [`apply_kept`].
-pub type KeepState<'a> = dyn FnMut(&Record<'_>, &Record<'_>) -> Result<VersionAddr> + 'a;
-
-/// What a PUT or MARK that is taken back had replaced: the header is returned, the value is put into the
-/// buffer. None: nothing that anybody needs. See [`apply_kept`].
-pub type RestoreState<'a> = dyn FnMut(&Record<'_>, &mut Vec<u8>) -> Result<Option<Header>> + 'a;
-
-/// Applies a PUT, MARK, ERASE or TAKE_BACK to the page that it was made without. `keep` is called with the
-/// record in the place of a PUT or MARK, if there is one, and the new one; `restore` with the record that is
-/// taken back: redo needs no versions, but readers may. True if the page may be sparse now.
+/// Applies all operations of the page's delta to its bytes.
 ///
 /// # Errors
-/// `Corrupt`, as [`apply`], or what `keep` or `restore` returns: the page is as before.
-pub fn apply_kept(
-    bytes: &[u8],
-    page: &mut [u8],
-    keep: &mut KeepState<'_>,
-    restore: &mut RestoreState<'_>,
-) -> Result<bool> {
-    let op = Ops::new(bytes).next();
-    let op = op.ok_or_else(|| Error::Corrupt("a change without an operation".into()))??;
-    if node::index(page) != op.index || !node::is_node(page) {
-        return Err(disagree(&op, "a change that was put off"));
-    }
-    match op.code {
-        PUT => apply_put_op(&op, page, keep)?,
-        MARK => apply_mark(&op, page, keep)?,
-        ERASE => apply_erase(&op, page)?,
-        TAKE_BACK => apply_take_back_op(&op, page, restore)?,
-        _ => return Err(disagree(&op, "no change that is put off")),
-    }
-    Ok(op.erases())
-}
-
-/// Of a PUT the record stays, delete-marked: what it has replaced, or that it has replaced something, is not
-/// known to redo, and the slots must be the same. Of a MARK it is live again.
-fn apply_take_back_op(op: &Op<'_>, page: &mut [u8], restore: &mut RestoreState<'_>) -> Result<()> {
-    let txn = TxnId(record::u48(op.operands));
-    let Ok(slot) = node::find(page, op.whole_key()) else {
-        return Err(disagree(op, "nothing to take back"));
-    };
-    let old = node::record(page, slot);
-    if node::level(page) > 0 || old.header.txn != txn {
-        return Err(disagree(op, "another's record is taken back"));
-    }
-    let mut value = old.value.to_vec();
-    let before = Header {
-        deleted: !old.header.deleted,
-        ..Header::default()
-    };
-    let header = restore(&old, &mut value)?.unwrap_or(before);
-    assert!(
-        header.deleted == before.deleted,
-        "{}: what comes back",
-        op.page
-    );
-    let mut rec = Vec::new();
-    record::encode(&header, node::suffix(page, slot), &value, &mut rec);
-    if !node::could_replace(page, slot, rec.len()) {
-        return Err(disagree(op, "what comes back does not fit"));
-    }
-    node::replace(page, slot, &rec);
-    Ok(())
-}
-
-fn apply_mark(op: &Op<'_>, page: &mut [u8], keep: &mut KeepState<'_>) -> Result<()> {
-    let Ok(slot) = node::find(page, op.whole_key()) else {
-        return Err(disagree(op, "nothing to delete"));
-    };
-    let old = node::record(page, slot);
-    if node::level(page) > 0 || old.header.deleted {
-        return Err(disagree(op, "a record is deleted a second time"));
-    }
-    let mut new = Record {
-        header: Header {
-            deleted: true,
-            txn: TxnId(record::u48(op.operands)),
-            version: VersionAddr::NONE,
-        },
-        ..old
-    };
-    new.header.version = keep(&old, &new)?;
-    let mut rec = Vec::new();
-    record::encode(&new.header, new.suffix, new.value, &mut rec);
-    if !node::could_replace(page, slot, rec.len()) {
-        return Err(disagree(op, "a delete-mark does not fit"));
-    }
-    node::replace(page, slot, &rec);
-    debug_assert!(node::record(page, slot).header.deleted, "it is live");
-    Ok(())
-}
-
-/// It is not told by its stamp which one goes: who erases knows that the last change of that key was the
-/// delete-mark that everybody sees.
-fn apply_erase(op: &Op<'_>, page: &mut [u8]) -> Result<()> {
-    let Ok(slot) = node::find(page, op.whole_key()) else {
-        return Err(disagree(op, "nothing to erase"));
-    };
-    if node::level(page) > 0 || !node::record(page, slot).header.deleted {
-        return Err(disagree(op, "a live record is erased"));
-    }
-    node::remove(page, slot);
-    debug_assert!(
-        node::find(page, op.whole_key()).is_err(),
-        "it is still there"
-    );
-    Ok(())
-}
-
-fn apply_put_op(op: &Op<'_>, page: &mut [u8], keep: &mut KeepState<'_>) -> Result<()> {
-    let bytes = &op.operands[2..];
-    if record::length(bytes) != Some(bytes.len()) || node::level(page) > 0 {
-        return Err(disagree(op, "no record of a leaf"));
-    }
-    let whole = record::decode(bytes);
-    if !node::covers(page, whole.suffix) {
-        return Err(disagree(op, "a key of another page"));
-    }
-    let suffix = &whole.suffix[node::prefix(page).len()..];
-    let mut rec = Vec::with_capacity(bytes.len() + record::U48_BYTES);
-    match node::find(page, whole.suffix) {
-        Err(slot) => {
-            record::encode(&whole.header, suffix, whole.value, &mut rec);
-            if !node::has_room(page, rec.len()) {
-                return Err(disagree(op, "put does not fit"));
-            }
-            node::insert(page, slot, &rec);
+/// As [`apply_all`]; `Corrupt` also when one is of another page, or makes or frees one.
+pub fn apply_changes(page: PageId, ops: &[u8], bytes: &mut [u8]) -> Result<()> {
+    debug_assert!(bytes.len() == PAGE_BYTES, "{page} is not whole");
+    for op in Ops::new(ops) {
+        let op = op?;
+        if op.page != page || op.creates() || op.frees() {
+            return Err(disagree(&op, "a delta of something else"));
         }
-        Ok(slot) => {
-            let old = node::record(page, slot);
-            if !old.header.deleted {
-                return Err(disagree(op, "an entry of this key is there"));
-            }
-            let header = Header {
-                version: keep(&old, &whole)?,
-                ..whole.header
-            };
-            record::encode(&header, suffix, whole.value, &mut rec);
-            if !node::could_replace(page, slot, rec.len()) {
-                return Err(disagree(op, "put does not fit"));
-            }
-            node::replace(page, slot, &rec);
-        }
+        apply(&op, bytes)?;
     }
-    debug_assert!(
-        node::find(page, whole.suffix).is_ok(),
-        "it is not found again"
-    );
     Ok(())
 }
 
@@ -378,11 +238,12 @@ pub fn apply_gc(page: &mut [u8], actions: &[(u16, u8)]) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
-    use crate::op::{erase, gc, image, mark, put, remove, replace, take_back, truncate, GC_FREEZE};
+    use crate::op::{gc, image, remove, replace, truncate, GC_FREEZE};
+    use crate::record::Header;
     use ferrite_sync::random::Rng;
-    use ferrite_types::IndexId;
+    use ferrite_types::{IndexId, TxnId, VersionAddr};
 
     /// Bytes of key suffix and value that are the same at the head and at the tail.
     fn common(old: &[u8], new: &[u8]) -> (usize, usize) {
@@ -393,7 +254,7 @@ mod tests {
         (head, pairs.take_while(|(a, b)| a == b).count())
     }
 
-    fn sample_page() -> Vec<u8> {
+    pub(crate) fn sample_page() -> Vec<u8> {
         let mut page = vec![0u8; PAGE_BYTES];
         node::init(&mut page, IndexId(3), 0, b"", None, PageId::NONE);
         for i in 0..20u32 {
@@ -430,124 +291,6 @@ mod tests {
         assert_eq!(node::count(&page), node::count(&replayed));
         for slot in 0..node::count(&page) {
             assert_eq!(node::raw(&page, slot), node::raw(&replayed, slot));
-        }
-    }
-
-    fn kept(key: &[u8], txn: u64) -> (Vec<u8>, Vec<u8>) {
-        let header = Header {
-            txn: TxnId(txn),
-            ..Header::default()
-        };
-        let (mut rec, mut op_put, mut op_back) = (Vec::new(), Vec::new(), Vec::new());
-        record::encode(&header, key, b"new", &mut rec);
-        put(PageId(4), IndexId(3), &rec, &mut op_put);
-        take_back(PageId(4), IndexId(3), TxnId(txn), key, &mut op_back);
-        (op_put, op_back)
-    }
-
-    /// With versions or without, as redo does it, the slots are the same.
-    #[test]
-    fn what_is_put_off_replays_to_the_same_slots() {
-        let mut page = sample_page();
-        let ghost = Header {
-            deleted: true,
-            txn: TxnId(7),
-            version: VersionAddr::NONE,
-        };
-        let mut rec = Vec::new();
-        record::encode(&ghost, b"k005", b"before", &mut rec);
-        node::replace(&mut page, 5, &rec);
-        let mut redone = page.clone();
-        for (key, back) in [(&b"k0055"[..], false), (b"k005", true), (b"zz", true)] {
-            let (put, take_back) = kept(key, 9);
-            let ops = [Some(put), back.then_some(take_back)];
-            for bytes in ops.iter().flatten() {
-                let keep = &mut |old: &Record<'_>, new: &Record<'_>| {
-                    assert_eq!((old.header, new.header.txn), (ghost, TxnId(9)));
-                    Ok(VersionAddr(11))
-                };
-                let restore = &mut |rec: &Record<'_>, value: &mut Vec<u8>| {
-                    if rec.header.version.is_none() {
-                        return Ok(None);
-                    }
-                    *value = b"before".to_vec();
-                    Ok(Some(ghost))
-                };
-                apply_kept(bytes, &mut page, keep, restore).unwrap();
-                apply(&Ops::new(bytes).next().unwrap().unwrap(), &mut redone).unwrap();
-            }
-        }
-        node::validate(&page, PageId(4)).unwrap();
-        node::validate(&redone, PageId(4)).unwrap();
-        assert_eq!(node::count(&page), 22);
-        for slot in 0..node::count(&page) {
-            let (a, b) = (node::record(&page, slot), node::record(&redone, slot));
-            assert_eq!((a.suffix, a.header.deleted), (b.suffix, b.header.deleted));
-        }
-        let slot = node::find(&page, b"k005").unwrap();
-        let back = node::record(&page, slot);
-        assert_eq!((back.header, back.value), (ghost, &b"before"[..]));
-        let (put, take_back) = kept(b"k006", 9);
-        let nothing = &mut |_: &Record<'_>, _: &Record<'_>| Ok(VersionAddr::NONE);
-        let none = &mut |_: &Record<'_>, _: &mut Vec<u8>| Ok(None);
-        for bytes in [put, take_back] {
-            let before = page.clone();
-            assert!(apply_kept(&bytes, &mut page, nothing, none).is_err());
-            assert_eq!(before, page, "a refused change changes the page");
-        }
-    }
-
-    /// Delete-marked and taken back, or erased: with versions or without, the slots are the same.
-    #[test]
-    fn what_is_marked_and_erased_replays_to_the_same_slots() {
-        let (id, index) = (PageId(4), IndexId(3));
-        let mut page = sample_page();
-        let mut redone = page.clone();
-        let before = Header {
-            txn: TxnId(5),
-            version: VersionAddr(3),
-            ..Header::default()
-        };
-        let keep = &mut |old: &Record<'_>, new: &Record<'_>| {
-            assert!(!old.header.deleted && new.header.deleted && old.value == new.value);
-            Ok(VersionAddr(11))
-        };
-        let restore = &mut |rec: &Record<'_>, _: &mut Vec<u8>| {
-            assert_eq!(rec.header.version, VersionAddr(11));
-            Ok(Some(before))
-        };
-        let mut ops = [const { Vec::new() }; 4];
-        mark(id, index, TxnId(9), b"k003", &mut ops[0]);
-        take_back(id, index, TxnId(9), b"k003", &mut ops[1]);
-        mark(id, index, TxnId(9), b"k007", &mut ops[2]);
-        erase(id, index, b"k007", &mut ops[3]);
-        for bytes in &ops {
-            let sparse = apply_kept(bytes, &mut page, keep, restore).unwrap();
-            assert_eq!(sparse, *bytes == ops[3]);
-            apply(&Ops::new(bytes).next().unwrap().unwrap(), &mut redone).unwrap();
-        }
-        assert_eq!(node::count(&page), 19);
-        assert!(node::find(&page, b"k007").is_err());
-        let slot = node::find(&page, b"k003").unwrap();
-        assert_eq!(node::record(&page, slot).header, before);
-        assert_eq!(node::record(&redone, slot).header, Header::default());
-        for slot in 0..node::count(&page) {
-            let (a, b) = (node::record(&page, slot), node::record(&redone, slot));
-            assert_eq!(
-                (a.suffix, a.value, a.header.deleted),
-                (b.suffix, b.value, b.header.deleted)
-            );
-        }
-        // Nothing is there, it is live, it is deleted already.
-        let mut refused = [const { Vec::new() }; 3];
-        mark(id, index, TxnId(9), b"k007", &mut refused[0]);
-        erase(id, index, b"k003", &mut refused[1]);
-        mark(id, index, TxnId(9), b"k004", &mut refused[2]);
-        apply_kept(&refused[2], &mut page, keep, restore).unwrap();
-        for bytes in &refused {
-            let before = page.clone();
-            assert!(apply_kept(bytes, &mut page, keep, restore).is_err());
-            assert_eq!(before, page, "a refused change changes the page");
         }
     }
 

@@ -4,7 +4,6 @@ use crate::record::{self, Header, Record};
 use crate::{apply, node, op};
 use ferrite_buffer::{ExclusiveGuard, Pool, SharedGuard};
 use ferrite_redo::Appended;
-use ferrite_types::format::record_kind;
 use ferrite_types::{IndexId, Lsn, PageId};
 use std::ops::Deref;
 
@@ -172,9 +171,7 @@ impl LeafMut<'_> {
 
     fn log(&self, prelude: &[u8], ops: &[u8]) -> Appended {
         debug_assert!(node::index(self) == self.index && node::level(self) == 0);
-        let parts = [prelude, ops];
-        self.pool
-            .append(record_kind::MINI_TXN, &parts, &[self.guard.frame_no()])
+        self.pool.append_change(prelude, ops, self.guard.frame_no())
     }
 
     /// Inserts a record for the whole key `key` before `slot`; room was checked.

@@ -4,7 +4,7 @@
 //! - `node`: every byte of a node page; searching and editing one page.
 //! - `record`: the record header (delete mark, transaction id, version address).
 //! - `op`: changes of one page as log operations.
-//! - `apply`: applying them at redo, or when a page is read.
+//! - `apply`: applying them at redo, or when a page is read. `by_key`: those that name no slot.
 //! - `tree`: the way down, latched leaves, edits that are logged.
 //! - `split`, `merge`: structure changes.
 //! - `check`: the structural verifier.
@@ -26,6 +26,7 @@
 mod ahead;
 pub mod apply;
 mod away;
+pub mod by_key;
 pub mod check;
 mod estimate;
 mod leaf;

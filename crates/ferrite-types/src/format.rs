@@ -7,7 +7,8 @@ pub const FORMAT_VERSION: u32 = 1;
 pub const KNOWN_INCOMPATIBLE_FEATURES: u64 =
     FEATURES_OF_NEW | FEATURE_SNAPSHOTS | FEATURE_ENCRYPTED;
 /// Those of a new database.
-pub const FEATURES_OF_NEW: u64 = FEATURE_PAGE_MARKS | FEATURE_VALUE_STAMPS | FEATURE_SMALL_GRANULES;
+pub const FEATURES_OF_NEW: u64 =
+    FEATURE_PAGE_MARKS | FEATURE_VALUE_STAMPS | FEATURE_SMALL_GRANULES | FEATURE_PAGE_DELTAS;
 /// A page's location tells a part of its blob's checksum (incompatible).
 pub const FEATURE_PAGE_MARKS: u64 = 1;
 /// References to values out of line may bear a stamp above a length of 32 bits, and a row may
@@ -23,6 +24,9 @@ pub const FEATURE_SMALL_GRANULES: u64 = 4;
 pub const FEATURE_SNAPSHOTS: u64 = 8;
 /// All other files are encrypted; the file `encryption` has the key (incompatible).
 pub const FEATURE_ENCRYPTED: u64 = 16;
+/// A page may have a delta beside its blob: a location with bit 62, a blob with flag 1
+/// (incompatible). A database that an older program made gets the bit before its first delta.
+pub const FEATURE_PAGE_DELTAS: u64 = 32;
 /// Unknown bits here are harmless to an older binary.
 pub const KNOWN_COMPATIBLE_FEATURES: u64 = 0;
 
@@ -30,6 +34,8 @@ pub const KNOWN_COMPATIBLE_FEATURES: u64 = 0;
 pub const SUPERBLOCK_MAGIC: u64 = 0x3145_5449_5252_4546;
 /// Opens every page blob in the store.
 pub const BLOB_MAGIC: u32 = 0x4246_4552;
+/// Flag of a blob: a delta, which changes the page of another blob.
+pub const BLOB_IS_DELTA: u16 = 1;
 /// Opens every chunk of a map base.
 pub const MAP_CHUNK_MAGIC: u32 = 0x4d46_4552;
 /// Opens every log block.

@@ -121,7 +121,7 @@ impl Chain {
     /// The backup that has the blob of a page, and where.
     fn source(&self, entry: &PageEntry) -> Result<(&Link, u64)> {
         for link in self.links.iter().rev() {
-            let same = (link.index.find(entry.page))
+            let same = (link.index.find(entry.page, entry.at))
                 .filter(|e| (e.at, e.crc, e.lsn) == (entry.at, entry.crc, entry.lsn));
             let Some(found) = same else {
                 break;
@@ -153,9 +153,32 @@ impl Chain {
         let summary = self.verify_map().map_err(|e| named(&last.name, e))?;
         let checker = self.checker()?;
         self.each_blob(progress, &mut |entry, bytes| {
-            check_entry(entry, checker.check(entry.page, entry.at, bytes)?)
+            self.check_entry(&checker, entry, bytes)
         })?;
         Ok(summary)
+    }
+
+    /// The blob is the one that the index names, and a delta belongs to the page's blob.
+    fn check_entry(&self, checker: &BlobChecker, entry: &PageEntry, bytes: &[u8]) -> Result<()> {
+        let page = entry.page;
+        let found = checker.check(page, entry.at, bytes)?;
+        if (found.crc, found.lsn) != (entry.crc, entry.lsn) {
+            let text = format!("page {page}: not the blob that the index names");
+            return Err(Error::Corrupt(text));
+        }
+        if !entry.at.is_delta() {
+            return Ok(());
+        }
+        let base = (self.last().index.find_whole(page)).map(|e| StoredBlob {
+            lsn: e.lsn,
+            crc: e.crc,
+        });
+        match base.is_some() && base == checker.base_of(page, bytes) {
+            true => Ok(()),
+            false => Err(Error::Corrupt(format!(
+                "page {page}: its delta belongs to another state of the page"
+            ))),
+        }
     }
 
     fn checker(&self) -> Result<BlobChecker> {
@@ -189,7 +212,7 @@ impl Chain {
             return Err(Error::Corrupt(text));
         }
         Ok(ChainSummary {
-            pages: entries.len() as u64,
+            pages: entries.iter().filter(|e| !e.at.is_delta()).count() as u64,
             page_bytes: entries.iter().map(|e| e.at.bytes() as u64).sum(),
             log_bytes: manifest.position.0 - manifest.log_start.0,
             position: manifest.position,
@@ -260,7 +283,7 @@ impl Chain {
         let checker = self.checker()?;
         let mut layout = Layout::begin(&*last.storage, to.clone()).map_err(in_last)?;
         self.each_blob(progress, &mut |entry, bytes| {
-            check_entry(entry, checker.check(entry.page, entry.at, bytes)?)?;
+            self.check_entry(&checker, entry, bytes)?;
             layout.put(entry.at, bytes)
         })?;
         layout.sync()?;
@@ -317,16 +340,6 @@ fn in_pages(link: &Link, e: Error) -> Error {
     match e {
         Error::Corrupt(text) => Error::Corrupt(format!("{}: {PAGES}: {text}", link.name)),
         other => other,
-    }
-}
-
-fn check_entry(entry: &PageEntry, found: StoredBlob) -> Result<()> {
-    match (found.crc, found.lsn) == (entry.crc, entry.lsn) {
-        true => Ok(()),
-        false => Err(Error::Corrupt(format!(
-            "page {}: not the blob that the index names",
-            entry.page
-        ))),
     }
 }
 

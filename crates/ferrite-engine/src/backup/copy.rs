@@ -248,7 +248,7 @@ impl Engine {
         at: Location,
     ) -> Option<PageEntry> {
         assert!(page != PageId::NONE && !at.is_none(), "{page} at {at:?}");
-        let before = base.find(page).filter(|before| before.at == at)?;
+        let before = base.find(page, at).filter(|before| before.at == at)?;
         (!self.store.written_since(at, since)).then_some(PageEntry {
             place: None,
             ..*before
@@ -283,7 +283,7 @@ impl Engine {
                 place: None,
             };
             // After a restart nobody knows what was written since; the blobs tell.
-            let known = copy.base.and_then(|base| base.find(*page));
+            let known = copy.base.and_then(|base| base.find(*page, *at));
             let same = known.is_some_and(|k| (k.at, k.crc, k.lsn) == (*at, blob.crc, blob.lsn));
             if !same {
                 entry.place = Some(copy.out.position());

@@ -118,7 +118,7 @@ impl Output {
     }
 }
 
-/// A page of a backup.
+/// A blob of a backup: a page, or its delta.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct PageEntry {
     pub page: PageId,
@@ -129,23 +129,40 @@ pub(crate) struct PageEntry {
     pub place: Option<u64>,
 }
 
-/// All pages of a backup, by id.
+impl PageEntry {
+    /// By id, and a page's delta behind its blob.
+    fn key(&self) -> (PageId, bool) {
+        (self.page, self.at.is_delta())
+    }
+}
+
+/// All pages of a backup, by id, and their deltas.
 #[derive(Default)]
 pub(crate) struct Index {
     pub entries: Vec<PageEntry>,
 }
 
 impl Index {
-    pub(crate) fn find(&self, page: PageId) -> Option<&PageEntry> {
-        debug_assert!(self.entries.len() > 64 || self.entries.is_sorted_by_key(|e| e.page));
-        let at = self.entries.binary_search_by_key(&page, |e| e.page);
+    /// The page, or its delta if `like` is the place of one.
+    pub(crate) fn find(&self, page: PageId, like: Location) -> Option<&PageEntry> {
+        self.find_key((page, like.is_delta()))
+    }
+
+    /// The page, not its delta.
+    pub(crate) fn find_whole(&self, page: PageId) -> Option<&PageEntry> {
+        self.find_key((page, false))
+    }
+
+    fn find_key(&self, key: (PageId, bool)) -> Option<&PageEntry> {
+        debug_assert!(self.entries.len() > 64 || self.entries.is_sorted_by_key(PageEntry::key));
+        let at = self.entries.binary_search_by_key(&key, PageEntry::key);
         at.ok().map(|at| &self.entries[at])
     }
 
     /// The entries are sorted here.
     pub(crate) fn write(&mut self, to: &dyn Storage, id: u64) -> Result<CopiedFile> {
-        self.entries.sort_unstable_by_key(|e| e.page);
-        let twice = |pair: &[PageEntry]| pair[0].page == pair[1].page;
+        self.entries.sort_unstable_by_key(PageEntry::key);
+        let twice = |pair: &[PageEntry]| pair[0].key() == pair[1].key();
         assert!(!self.entries.windows(2).any(twice), "a page is there twice");
         let mut out = Output::create(to, INDEX)?;
         out.put(&INDEX_MAGIC.to_le_bytes())?;
@@ -188,16 +205,18 @@ impl Index {
             let at = Location::checked(r.u64()?).filter(|at| !at.is_none())?;
             let lsn = Lsn(r.u64()?);
             let place = Some(r.u64()?).filter(|place| *place != u64::MAX);
-            if page == PageId::NONE || entries.last().is_some_and(|e| e.page >= page) {
-                return None;
-            }
-            entries.push(PageEntry {
+            let entry = PageEntry {
                 page,
                 at,
                 crc,
                 lsn,
                 place,
-            });
+            };
+            let disordered = entries.last().is_some_and(|e| e.key() >= entry.key());
+            if page == PageId::NONE || disordered {
+                return None;
+            }
+            entries.push(entry);
         }
         Some(Index { entries })
     }

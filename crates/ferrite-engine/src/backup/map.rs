@@ -70,7 +70,7 @@ impl MapAt {
         }
     }
 
-    /// Every page there is, and where; by page id.
+    /// Every blob there is, and where; by page id, and a page's delta behind its blob.
     ///
     /// # Errors
     /// `Corrupt`: the map contradicts itself.
@@ -80,7 +80,11 @@ impl MapAt {
             pages.push((page, at));
             Ok(())
         })?;
-        debug_assert!(pages.windows(2).all(|p| p[0].0 < p[1].0), "by page id");
+        let key = |(page, at): &(PageId, Location)| (*page, at.is_delta());
+        debug_assert!(
+            pages.windows(2).all(|p| key(&p[0]) < key(&p[1])),
+            "by page id"
+        );
         Ok(pages)
     }
 }

@@ -71,7 +71,46 @@ impl Engine {
         let mut all = self.metrics_pool();
         all.extend(self.metrics_read_ahead());
         all.extend(self.metrics_beside_pages());
+        all.extend(self.metrics_deltas());
         all
+    }
+
+    /// Pages of which only the changes are written.
+    fn metrics_deltas(&self) -> Vec<Metric> {
+        let (pool, store) = (&self.pool, self.store.stats());
+        let of = Subsystem("buffer");
+        vec![
+            of.counter(
+                "page_deltas_written",
+                pool.stats.deltas_written.get(),
+                "Number of pages of which only the changes were written",
+            ),
+            of.counter(
+                "page_deltas_read",
+                store.deltas_read,
+                "Number of pages read with changes that were written apart",
+            ),
+            of.counter(
+                "page_deltas_in_memory",
+                pool.kept_delta_hits(),
+                "Number of pages read whose changes, written apart, were still in memory",
+            ),
+            of.gauge(
+                "page_deltas",
+                store.deltas_live,
+                "Pages whose changes are written apart now",
+            ),
+            of.gauge(
+                "page_change_bytes",
+                pool.change_bytes() as u64,
+                "Bytes of memory for changes of pages that may be written apart",
+            ),
+            of.gauge(
+                "page_delta_bytes",
+                pool.kept_delta_bytes() as u64,
+                "Bytes of memory for changes, written apart, of pages that are not in memory",
+            ),
+        ]
     }
 
     fn metrics_pool(&self) -> Vec<Metric> {

@@ -127,6 +127,12 @@ impl Engine {
                 "rows whose page is not in memory",
             ),
             part(
+                "page changes",
+                (self.pool.change_bytes() + self.pool.kept_delta_bytes()) as u64,
+                (self.pool.change_limit_bytes() + self.pool.kept_delta_limit_bytes()) as u64,
+                "what has changed in pages since they were written as a whole",
+            ),
+            part(
                 "second tier",
                 (self.store.second_tier_stats()).map_or(0, |tier| tier.memory_bytes),
                 0,

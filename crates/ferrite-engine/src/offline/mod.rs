@@ -100,6 +100,7 @@ impl Offline {
             }
             MapFrom::Scan => Offline::scan(storage, survey, &mut report)?,
         };
+        store.set_apply(apply::apply_changes);
         let mut offline = Offline {
             store,
             redone: HashMap::new(),
@@ -173,6 +174,7 @@ impl Offline {
         if let Err(e) = read {
             self.report.damage.push(e.to_string());
         }
+        self.rejoin_deltas();
         self.report.log_end = end;
         self.report.log_records = analysis.records;
         let again = Log::read(storage.clone(), start, &mut |rec| {
@@ -192,6 +194,24 @@ impl Offline {
         self.report.damage.extend(lost.map(|e| e.to_string()));
         self.check_map_of(checkpoint.map);
         Ok(())
+    }
+
+    /// After a scan: the log may name a delta of a page without naming the blob it belongs to, while
+    /// the scan has found a newer blob that the log does not know: that one, with its own delta.
+    fn rejoin_deltas(&self) {
+        let Some(scan) = &self.report.scan else {
+            return;
+        };
+        for (page, found) in &scan.pages {
+            let now = self.store.directory().get(*page).as_location();
+            let delta = self.store.delta_of(*page);
+            if now == Some(found.location) && delta != found.delta {
+                self.store.set_location(*page, found.location);
+                if !found.delta.is_none() {
+                    self.store.set_location(*page, found.delta);
+                }
+            }
+        }
     }
 
     /// Applies one record's page operations; a page that does not take them is lost.

@@ -32,7 +32,7 @@ use crate::transaction::session::Session;
 use ferrite_sync::{kill_point, Arc};
 use ferrite_tree::op::KeptChange;
 use ferrite_tree::record::{Header, Record};
-use ferrite_tree::{apply, is_worth_merging, KeptLeaf, Scratch, Tree};
+use ferrite_tree::{by_key, is_worth_merging, KeptLeaf, Scratch, Tree};
 use ferrite_txn::diff;
 use ferrite_types::{Error, IndexId, PageId, Result, TxnId, VersionAddr};
 
@@ -161,7 +161,12 @@ impl Engine {
     }
 
     /// Applies a change that was put off to its leaf, which has been read.
-    pub(crate) fn apply_put_off(&self, page: &mut [u8], bytes: &[u8]) -> Result<()> {
+    pub(crate) fn apply_put_off(
+        &self,
+        page: &mut [u8],
+        bytes: &[u8],
+        came_to: &mut Vec<u8>,
+    ) -> Result<()> {
         let index = ferrite_tree::node::index(page);
         let keep = &mut |old: &Record<'_>, new: &Record<'_>| self.keep_replaced(index, old, new);
         let restore = &mut |rec: &Record<'_>, value: &mut Vec<u8>| {
@@ -169,7 +174,7 @@ impl Engine {
             self.versions.drop_version(rec.header.version);
             Ok(before)
         };
-        if apply::apply_kept(bytes, page, keep, restore)? && is_worth_merging(page) {
+        if by_key::apply_kept(bytes, page, keep, restore, came_to)? && is_worth_merging(page) {
             self.purge
                 .found_sparse(index, ferrite_tree::node::low(page));
         }
@@ -264,9 +269,10 @@ impl Engine {
     /// The hook of the change buffer.
     pub(crate) fn take_up_put_off(self: &Arc<Self>) {
         let engine = Arc::downgrade(self);
-        self.pool.set_apply_kept(Box::new(move |page, bytes| {
-            let engine = engine.upgrade().ok_or(Error::Interrupted)?;
-            engine.apply_put_off(page, bytes)
-        }));
+        self.pool
+            .set_apply_kept(Box::new(move |page, bytes, came_to| {
+                let engine = engine.upgrade().ok_or(Error::Interrupted)?;
+                engine.apply_put_off(page, bytes, came_to)
+            }));
     }
 }

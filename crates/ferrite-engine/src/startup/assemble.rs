@@ -21,7 +21,7 @@ use ferrite_store::{Store, StoreConfig};
 use ferrite_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use ferrite_sync::waits::{self, Reason};
 use ferrite_sync::{time, Arc, Event, Mutex, RwLock};
-use ferrite_tree::node;
+use ferrite_tree::{apply, node};
 use ferrite_txn::{TxnSystem, VersionConfig, VersionStore};
 use ferrite_types::{Csn, Result, TxnId};
 use std::collections::BTreeMap;
@@ -55,16 +55,35 @@ impl Start {
     }
 
     pub(super) fn make_pool(&self, store: &Arc<Store>, log: &Arc<Log>) -> Result<Arc<Pool>> {
+        store.set_apply(apply::apply_changes);
         let pool_config = PoolConfig {
             size_bytes: self.config.buffer_pool_size_bytes,
             max_bytes: self.config.buffer_pool_size_max_bytes,
             codec: self.config.codec,
+            delta_share: self.delta_share(store),
         };
         Ok(Arc::new(Pool::new(
             &pool_config,
             store.clone(),
             log.clone(),
         )?))
+    }
+
+    /// How long deltas may be: none are written unless the superblock says so. A second tier has whole pages: with one
+    /// a page that it has would still be read from the volume for its delta.
+    fn delta_share(&self, store: &Store) -> u32 {
+        let share = self.config.page_delta_share;
+        if share == 0 || store.has_second_tier() {
+            return 0;
+        }
+        match store.note_deltas() {
+            Ok(()) => share,
+            Err(e) => {
+                let text = format!("pages are written as a whole until the next start: {e}");
+                self.callbacks.log(LogLevel::Warning, &text);
+                0
+            }
+        }
     }
 
     /// From here on pages are read from the second tier where it has them. One that cannot be used keeps no

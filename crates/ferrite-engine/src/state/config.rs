@@ -1,5 +1,6 @@
 //! Every setting of an open database, with its unit in its name.
 
+use ferrite_buffer::PoolConfig;
 use ferrite_lock::LockConfig;
 use ferrite_store::TierConfig;
 use ferrite_sync::thread;
@@ -65,6 +66,9 @@ pub struct Config {
     pub background_undo_bytes: u64,
     /// What was deleted is overwritten in the files.
     pub scrub: bool,
+    /// What has changed in a page is written instead of the page while it takes at most one part in
+    /// so many of the page's blob; 0: never.
+    pub page_delta_share: u32,
     /// Threads that redo pages at start, each with one read in flight; 0: by processors.
     pub recovery_threads: u32,
     /// Memory for changes of pages that are to be redone; 0: by the size of the buffer pool.
@@ -105,6 +109,7 @@ impl Default for Config {
             txn_ring_bits: 20,
             manual_background: false,
             scrub: false,
+            page_delta_share: PoolConfig::DELTA_SHARE,
             lock_fold_after: LockConfig::default().fold_after,
             lock_sets_after: LockConfig::default().sets_after,
             store_reuse_soon: false,

@@ -24,10 +24,11 @@ mod ring;
 
 use ferrite_types::{Error, PageId, Result};
 
-use crate::blob::{self, PageHeader};
+use crate::blob;
 use crate::deps::{
     Arc, AtomicBool, Counter, Event, LockGuard, Mutex, OnceLock, Ordering, Storage, StorageFile,
 };
+use crate::page_delta::PageRead;
 use crate::scratch::Scratch;
 use crate::slots::StateId;
 use crate::word::{Location, BLOCK_BYTES, BLOCK_GRANULES, GRANULE_BYTES};
@@ -176,12 +177,12 @@ impl Tier {
         scratch: &mut Scratch,
         (page, at): (PageId, Location),
         out: &mut [u8],
-    ) -> Option<PageHeader> {
-        let Scratch { buf, unpacker } = scratch;
+    ) -> Option<PageRead> {
+        let Scratch { buf, unpacker, .. } = scratch;
         let (entry, blob) = self.fetch((page, at), buf)?;
         let parsed = blob::parse_at(blob, self.tag, page, at);
         let restored = parsed.and_then(|(header, body)| {
-            blob::restore(&header, body, out, unpacker).map(|()| header)
+            blob::restore(&header, body, out, unpacker).map(|()| PageRead::whole(header, blob))
         });
         restored
             .inspect_err(|what| self.note_damage(page, entry, what))

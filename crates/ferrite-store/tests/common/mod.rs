@@ -131,7 +131,7 @@ impl Engine {
 
     fn write_batch(&mut self, versions: Vec<(PageId, u64)>) -> Result<()> {
         let mut placed: Vec<Placed> = Vec::new();
-        let result = self.store.write_batch(&self.batch, &mut placed);
+        let result = self.store.write_batch(&mut self.batch, &mut placed);
         self.batch.clear();
         result?;
         let moved: Vec<_> = placed.iter().map(|p| (p.page, p.location)).collect();
