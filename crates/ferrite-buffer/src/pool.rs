@@ -322,9 +322,17 @@ impl Pool {
     pub(crate) fn fill(&self, f: u32, page: PageId, at: Location) -> Result<()> {
         self.fill_from(f, page, |bytes| {
             let (wanted, kept) = self.wanted(page, at);
-            let read = || self.store.read_stored(page, at, wanted.delta, bytes);
-            let read = waiting(Reason::PageRead, Of::Page(page.0), read)?;
-            self.with_kept(read, kept, bytes)
+            let read = |delta, bytes: &mut [u8]| {
+                let read = || self.store.read_stored(page, at, delta, bytes);
+                waiting(Reason::PageRead, Of::Page(page.0), read)
+            };
+            let was_kept = kept.is_some();
+            let base = read(wanted.delta, bytes)?;
+            match self.with_kept(base, kept, bytes) {
+                // What was kept is on disk, too.
+                Err(Error::Corrupt(_)) if was_kept => read(self.store.delta_of(page), bytes),
+                done => done,
+            }
         })
     }
 

@@ -71,10 +71,10 @@ impl Store {
     ) -> std::result::Result<PageRead, String> {
         let page = base.header.page;
         assert!(header.is_delta && header.page == page, "{page}");
-        let (of, changes) = parse_body(body).ok_or("its delta cannot be read")?;
+        let (of, changes) = parse_body(body).ok_or("it cannot be read")?;
         let other = of != base.base && !ferrite_sync::mutant!("store.delta_of_other_base");
         if other || header.index != base.header.index || header.lsn <= of.lsn {
-            return Err("its delta belongs to another state of the page".into());
+            return Err("it belongs to another state of the page".into());
         }
         self.change(base, header.lsn, changes.to_vec(), out)
     }
@@ -114,12 +114,12 @@ impl Store {
             base.header.lsn < lsn,
             "{page}: nothing has changed since {lsn}"
         );
-        let apply = self.apply.get().ok_or("nobody can apply its delta")?;
+        let apply = self.apply.get().ok_or("nobody can apply its changes")?;
         if ferrite_sync::mutant!("store.delta_merged_twice") {
             let _ = apply(page, &changes, out);
         }
         apply(page, &changes, out).map_err(|e| match e {
-            Error::Corrupt(what) => format!("its delta does not fit: {what}"),
+            Error::Corrupt(what) => format!("its changes do not fit: {what}"),
             other => other.to_string(),
         })?;
         let header = PageHeader { lsn, ..base.header };

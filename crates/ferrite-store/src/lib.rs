@@ -15,7 +15,7 @@
 //! - `superblock`, `checkpoint`, `map`, `delta`, `page_lsns`: what else is on disk, and the log
 //!   records.
 //! - `reserve`: space kept for the next checkpoint.
-//! - `store`, `lifecycle`, `space`: the room's door: pages and ids; open, recover and
+//! - `store`, `lifecycle`, `space`: the crate's interface: pages and ids; open, recover and
 //!   checkpoint; space.
 //! - `page_delta`, `deltas`: what has changed in a page since its blob was written.
 //! - `together_plan`, `together`: many pages read at once.

@@ -75,6 +75,7 @@ pub fn rebuild_by_scan(storage: &Arc<dyn Storage>, log_end: Lsn) -> Result<ScanR
         log_end,
         tag: superblock.tag(),
         marks: superblock.has_marks(),
+        twins: BTreeMap::new(),
         deltas: BTreeMap::new(),
     };
     for n in 0..files.count() {
@@ -89,6 +90,8 @@ struct Scan {
     log_end: Lsn,
     tag: u32,
     marks: bool,
+    /// Other blobs with the position of the page's newest one: a write that failed may have left one.
+    twins: BTreeMap<PageId, Vec<FoundPage>>,
     /// Of each page, in any order.
     deltas: BTreeMap<PageId, Vec<FoundDelta>>,
 }
@@ -97,6 +100,7 @@ impl Scan {
     /// Gives each page its newest delta.
     fn join_deltas(&mut self) {
         for (page, deltas) in std::mem::take(&mut self.deltas) {
+            self.choose_twin(page, &deltas);
             let found = self.result.pages.get_mut(&page);
             let base = found.as_ref().map(|f| f.base);
             let own = deltas.iter().filter(|d| Some(d.base) == base);
@@ -114,6 +118,24 @@ impl Scan {
             }
             if let Some(lost) = deltas.iter().map(|d| d.lsn).filter(|l| *l > known).max() {
                 self.claim(page, lost);
+            }
+        }
+    }
+
+    /// Of blobs with the same position the one that the newest delta of any of them belongs to.
+    fn choose_twin(&mut self, page: PageId, deltas: &[FoundDelta]) {
+        let twins = self.twins.remove(&page).unwrap_or_default();
+        let Some(found) = self.result.pages.get_mut(&page) else {
+            return;
+        };
+        let newest = |blob: &FoundPage| {
+            let own = deltas.iter().filter(|d| d.base == blob.base);
+            own.map(|d| d.lsn).max()
+        };
+        for twin in twins {
+            debug_assert!(twin.lsn == found.lsn, "{page}: {twin:?} beside {found:?}");
+            if newest(&twin) > newest(found) {
+                *found = twin;
             }
         }
     }
@@ -205,10 +227,17 @@ impl Scan {
             index: header.index,
             lsn: header.lsn,
         };
-        let newest = self.result.pages.entry(header.page).or_insert(found);
+        self.page(header.page, found);
+        granules
+    }
+
+    fn page(&mut self, page: PageId, found: FoundPage) {
+        let newest = self.result.pages.entry(page).or_insert(found);
         if newest.lsn < found.lsn {
             *newest = found;
+            self.twins.remove(&page);
+        } else if newest.lsn == found.lsn && newest.base != found.base {
+            self.twins.entry(page).or_default().push(found);
         }
-        granules
     }
 }

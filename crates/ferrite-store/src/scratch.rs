@@ -5,7 +5,6 @@
 use crate::blob::MAX_BLOB_GRANULES;
 use crate::deps::AlignedBuf;
 use crate::pack::Unpacker;
-use crate::together_plan::TogetherReader;
 use crate::word::{BLOCK_BYTES, GRANULE_BYTES};
 
 /// Room for the longest blob with the blocks that it lies in.
@@ -15,8 +14,6 @@ pub(crate) const ONE_BLOB_BYTES: usize = MAX_BLOB_GRANULES * GRANULE_BYTES + BLO
 pub(crate) struct Scratch {
     pub(crate) buf: AlignedBuf,
     pub(crate) unpacker: Unpacker,
-    /// For a page and its delta.
-    pub(crate) both: Option<Box<TogetherReader>>,
 }
 
 impl Scratch {
@@ -24,7 +21,6 @@ impl Scratch {
         Scratch {
             buf: AlignedBuf::zeroed(ONE_BLOB_BYTES),
             unpacker: Unpacker::new(),
-            both: None,
         }
     }
 }

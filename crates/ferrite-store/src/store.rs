@@ -1,10 +1,10 @@
-//! The room's door: configuration, pages in and out, page ids, figures.
+//! The store of pages: configuration, pages in and out, page ids, figures.
 //!
 //! Invariants: see the crate's front page. `phase` only goes forward: `LOADING` (the
 //! directory is being filled, no space is known), `WRITABLE` (free space is known, blobs may
 //! be written and freed), `OPEN` (page ids are known too).
 //!
-//! Locking: `runs` (the space lock) and `scratch` are leaves, held for memory work only.
+//! Locking: `runs` (the space lock), `scratch` and `pair_readers` are leaves, held for memory work only.
 
 use ferrite_sync::random;
 use ferrite_types::format::FEATURE_ENCRYPTED;
@@ -112,6 +112,9 @@ pub(crate) struct Counters {
     pub(crate) corrupt_pages: Counter,
 }
 
+/// Readers of a page and its delta that are kept for the next ones.
+const MOST_PAIR_READERS: usize = 64;
+
 pub(crate) const LOADING: u32 = 0;
 pub(crate) const WRITABLE: u32 = 1;
 pub(crate) const OPEN: u32 = 2;
@@ -141,6 +144,9 @@ pub struct Store {
     /// See [`Store::set_apply`].
     pub(crate) apply: OnceLock<ApplyChanges>,
     scratch: Mutex<Vec<Scratch>>,
+    /// For a page and its delta. Each may have a ring of the kernel, which is a file: kept are a few.
+    #[allow(clippy::vec_box)]
+    pair_readers: Mutex<Vec<Box<TogetherReader>>>,
     /// Buffers of a batch's size, for [`Batch::run_bytes`].
     aside: Mutex<Vec<AlignedBuf>>,
     pub(crate) passed_over: Option<PassedOver>,
@@ -171,6 +177,7 @@ impl Store {
             tier: OnceLock::new(),
             apply: OnceLock::new(),
             scratch: Mutex::new(Vec::new()),
+            pair_readers: Mutex::new(Vec::new()),
             aside: Mutex::new(Vec::new()),
             passed_over: None,
             opening: random::next_u64(),
@@ -304,32 +311,30 @@ impl Store {
         if granules == 0 || granules > MAX_BLOB_GRANULES {
             return Err(self.bad_page(page, at, "not the length of a blob"));
         }
+        if !delta.is_none() {
+            return self.read_both(Wanted { page, at, delta }, out);
+        }
         let kept = self.scratch.lock().pop();
         let mut scratch = kept.unwrap_or_else(Scratch::new);
-        let result = match delta.is_none() {
-            true => self.read_with(&mut scratch, page, at, out),
-            false => {
-                let new = || Box::new(self.together_reader());
-                let reader = scratch.both.get_or_insert_with(new);
-                self.read_both(reader, Wanted { page, at, delta }, out)
-            }
-        };
+        let result = self.read_with(&mut scratch, page, at, out);
         self.scratch.lock().push(scratch);
         result
     }
 
     /// Blob and delta, both at once.
-    fn read_both(
-        &self,
-        reader: &mut TogetherReader,
-        wanted: Wanted,
-        out: &mut [u8],
-    ) -> Result<PageRead> {
+    fn read_both(&self, wanted: Wanted, out: &mut [u8]) -> Result<PageRead> {
         let mut result = None;
-        self.read_together(reader, &[wanted], &mut |_, arrived| {
+        let kept = self.pair_readers.lock().pop();
+        let mut reader = kept.unwrap_or_else(|| Box::new(self.together_reader()));
+        self.read_together(&mut reader, &[wanted], &mut |_, arrived| {
             debug_assert!(result.is_none(), "{} has arrived twice", wanted.page);
             result = Some(arrived.and_then(|arrived| arrived.restore(out)));
         });
+        let mut readers = self.pair_readers.lock();
+        if readers.len() < MOST_PAIR_READERS {
+            readers.push(reader);
+        }
+        drop(readers);
         let result = result.unwrap_or(Err(Error::Bug("a page never arrived".into())));
         result.map_err(|e| match e {
             Error::Corrupt(what) => {

@@ -52,12 +52,15 @@ impl Arrived<'_> {
             return Ok(base);
         };
         let tag = self.store.superblock.tag();
-        let (header, body) = blob::parse_at(bytes, tag, page, unmarked(delta))
-            .map_err(|what| bad(format!("its delta: {what}")))?;
+        let bad_delta = |what: &str| {
+            let place = self.store.superblock.geometry.describe(delta.granule());
+            bad(format!("its delta at {place}: {what}"))
+        };
+        let (header, body) =
+            blob::parse_at(bytes, tag, page, unmarked(delta)).map_err(bad_delta)?;
         self.store.counters.deltas_read.inc();
-        self.store
-            .apply_delta(base, &header, body, out)
-            .map_err(bad)
+        let applied = self.store.apply_delta(base, &header, body, out);
+        applied.map_err(|what| bad_delta(&what))
     }
 }
 

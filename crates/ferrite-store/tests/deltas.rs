@@ -217,3 +217,22 @@ fn a_scan_finds_the_newest_delta_of_the_newest_blob() {
     let found = rebuild_by_scan(&disk(&sim), Lsn::MAX).unwrap();
     assert_eq!(found.claims[&page], Lsn(40));
 }
+
+#[test]
+fn of_two_blobs_with_one_position_the_scan_takes_the_one_with_the_newest_delta() {
+    for first_has_it in [true, false] {
+        let sim = SimStorage::new(6);
+        let (store, page) = store_with_page(&sim);
+        let (one, first) = whole(&store, page, 15, 1);
+        let (other, second) = whole(&store, page, 15, 2);
+        let (at, base) = match first_has_it {
+            true => (one, first),
+            false => (other, second),
+        };
+        let newest = delta(&store, page, 20, base, &[244, 1, 5]);
+        let found = rebuild_by_scan(&disk(&sim), Lsn::MAX).unwrap();
+        let page = found.pages[&page];
+        assert_eq!((page.location, page.delta), (at, newest));
+        assert!(found.claims.is_empty(), "{:?}", found.claims);
+    }
+}

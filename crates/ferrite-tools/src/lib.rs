@@ -1,6 +1,6 @@
 //! Tools that read a database without a server: the verifier and the rescue of rows.
 //!
-//! # Rooms
+//! # Modules
 //! - `check`: verifies blobs, trees, indexes against rows, free space.
 //! - `compare`: which rows and entries differ, once their sums do.
 //! - `salvage`: writes the rows that can be read to files that LOAD DATA takes.

@@ -1,6 +1,6 @@
 //! B+trees over pages.
 //!
-//! # Rooms
+//! # Modules
 //! - `node`: every byte of a node page; searching and editing one page.
 //! - `record`: the record header (delete mark, transaction id, version address).
 //! - `op`: changes of one page as log operations.
