@@ -133,6 +133,25 @@ fn a_page_that_changes_while_it_is_written_is_hot() {
     assert_eq!(text(&pool, page), [7, 8, 1]);
 }
 
+/// While a batch is filled a page may go, and another one get its id and be copied, too.
+#[test]
+fn a_delta_of_a_page_that_went_is_not_one_of_the_next_page_with_its_id() {
+    let (pool, page) = pool_with_leaf();
+    change(&pool, page, 100, 7);
+    let mut batch = pool.new_write_batch();
+    assert!(pool.copy_into(frame_of(&pool, page), &mut batch));
+    let guard = pool.exclusive(page).unwrap().unwrap();
+    pool.free_pages(&[b"merge"], &[], vec![guard]);
+    let again = (0..100).map(|_| new_leaf(&pool)).find(|new| *new == page);
+    assert_eq!(again, Some(page), "its id is given again");
+    assert!(pool.copy_into(frame_of(&pool, page), &mut batch));
+    assert_eq!(pool.write_out(&mut batch).unwrap(), 2);
+    assert!(pool.store().delta_of(page).is_none(), "of the page before");
+    flush(&pool);
+    put_away(&pool, page);
+    assert_eq!(text(&pool, page), [1, 1, 1]);
+}
+
 #[test]
 fn many_changes_are_a_whole_page() {
     let (pool, page) = pool_with_leaf();

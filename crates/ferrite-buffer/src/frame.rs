@@ -45,7 +45,7 @@ pub(crate) struct Frame {
     hot: AtomicU8,
     /// The changes of the page since its blob was written are known (`changes`).
     knows_changes: AtomicBool,
-    /// Number of the batch that has copied the page and is not completed; 0: none.
+    /// Number of the copy of the page that is in a batch which is not completed; 0: none.
     pub(crate) ticket: AtomicU64,
     lsn: AtomicU64,
     rec_lsn: AtomicU64,
@@ -191,7 +191,7 @@ impl Frame {
         self.knows_changes.store(known, Ordering::Relaxed);
     }
 
-    /// The batch with that ticket copies the page, if it is dirty and in no other batch. Under the shared latch.
+    /// The copy with that ticket is made of the page, if it is dirty and in no batch. Under the shared latch.
     pub(crate) fn take_ticket(&self, ticket: u64) -> bool {
         debug_assert!(ticket > 0 && self.latch.is_held(), "{}", self.page());
         let taken = self.is_dirty()

@@ -39,6 +39,8 @@ const RETIRED_MOST_BYTES: u64 = 64 << 20;
 /// One page of a batch between copy and completion.
 pub(crate) struct Copied {
     pub(crate) page: PageId,
+    /// Of this copy alone: a batch may have a page, and another one that has got the id of it since.
+    pub(crate) ticket: u64,
     pub(crate) lsn: Lsn,
     /// Any change after the copy lies at or above this position.
     pub(crate) next_rec: Lsn,
@@ -52,7 +54,6 @@ pub(crate) struct Copied {
 pub(crate) struct WriteBatch {
     pub(crate) blobs: Batch,
     pub(crate) copied: Vec<Copied>,
-    pub(crate) ticket: u64,
     delta: Vec<u8>,
     placed: Vec<Placed>,
     /// One page as it is written.
@@ -71,10 +72,9 @@ impl WriteBatch {
     }
 }
 
-/// A page that was written, whose frame still has the batch's ticket.
+/// A page that was written, whose frame still has the copy's ticket.
 struct Late {
     copied: Copied,
-    ticket: u64,
     written: bool,
 }
 
@@ -83,7 +83,6 @@ impl Pool {
         WriteBatch {
             blobs: self.store.new_batch(),
             copied: Vec::new(),
-            ticket: self.writer.next_ticket.fetch_add(1, Ordering::Relaxed),
             delta: Vec::new(),
             placed: Vec::new(),
             tidied: vec![0; PAGE_BYTES].into(),
@@ -132,16 +131,13 @@ impl Pool {
             }
             Err(_) => self.requeue(batch),
         }
-        let (ticket, written) = (batch.ticket, result.is_ok());
-        let done = batch.copied.drain(..).map(|copied| Late {
-            copied,
-            ticket,
-            written,
-        });
-        batch.late.extend(done);
+        let written = result.is_ok();
+        let done = batch.copied.drain(..);
+        batch
+            .late
+            .extend(done.map(|copied| Late { copied, written }));
         self.release_late(batch);
         batch.blobs.clear();
-        batch.ticket = self.writer.next_ticket.fetch_add(1, Ordering::Relaxed);
         result.map(|()| count)
     }
 
@@ -149,6 +145,7 @@ impl Pool {
     fn relocate(&self, batch: &mut WriteBatch) {
         let map = self.map_lock.lock();
         let mut moved: Vec<(PageId, Location)> = Vec::with_capacity(batch.placed.len());
+        let mut frames: Vec<u32> = Vec::with_capacity(batch.placed.len());
         let mut written: Vec<(PageId, Lsn)> = Vec::with_capacity(batch.placed.len());
         for (placed, copied) in batch.placed.iter().zip(&batch.copied) {
             assert!(placed.page == copied.page, "{} is placed", placed.page);
@@ -156,8 +153,9 @@ impl Pool {
                 self.store.free_now(placed.location);
                 continue;
             }
-            if let Some(f) = self.ticketed_frame(placed.page, batch.ticket) {
+            if let Some(f) = self.ticketed_frame(copied) {
                 moved.push((placed.page, placed.location));
+                frames.push(f);
                 // What the blob has; the page in memory may have more by now.
                 let lsn = match ferrite_sync::mutant!("buffer.lsn_of_changed_page") {
                     true => self.frame(f).lsn(),
@@ -187,10 +185,8 @@ impl Pool {
         batch.delta.clear();
         Store::encode_page_lsns(&written, &mut batch.delta);
         self.log.append(record_kind::PAGE_LSNS, &[&batch.delta]);
-        for (page, location) in moved {
-            let f = self
-                .ticketed_frame(page, batch.ticket)
-                .expect("frames are replaced and freed under the map lock");
+        // Frames are replaced and freed under the map lock.
+        for ((page, location), f) in moved.into_iter().zip(frames) {
             self.set_place(f, page, location, at.end);
         }
         drop(map);
@@ -220,10 +216,15 @@ impl Pool {
         }
     }
 
-    /// The frame that holds the page now, if the batch's copy is of this incarnation.
-    fn ticketed_frame(&self, page: PageId, ticket: u64) -> Option<u32> {
-        let f = self.store.directory().get(page).as_frame()?;
-        (self.frame(f).ticket.load(Ordering::SeqCst) == ticket).then_some(f)
+    /// The frame that holds the page now, if it is the page of which the copy is.
+    fn ticketed_frame(&self, copied: &Copied) -> Option<u32> {
+        let f = self.store.directory().get(copied.page).as_frame()?;
+        self.has_ticket_of(f, copied).then_some(f)
+    }
+
+    fn has_ticket_of(&self, f: u32, copied: &Copied) -> bool {
+        assert!(copied.ticket > 0, "{} is copied without one", copied.page);
+        self.frame(f).ticket.load(Ordering::SeqCst) == copied.ticket
     }
 
     /// Pages unchanged since the copy are clean now; the others stay dirty from then on. The writer
@@ -237,13 +238,12 @@ impl Pool {
     /// False: the latch was not free.
     fn release_ticket(&self, late: &Late) -> bool {
         let copied = &late.copied;
-        while let Some(f) = self.ticketed_frame(copied.page, late.ticket) {
+        while let Some(f) = self.ticketed_frame(copied) {
             let frame = self.frame(f);
             if !frame.latch.try_shared() {
                 return false;
             }
-            let ours =
-                frame.page() == copied.page && frame.ticket.load(Ordering::SeqCst) == late.ticket;
+            let ours = frame.page() == copied.page && self.has_ticket_of(f, copied);
             if ours {
                 // Only who has the ticket makes it clean, and no change goes back.
                 assert!(frame.is_dirty(), "{} is clean already", copied.page);

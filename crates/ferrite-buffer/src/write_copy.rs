@@ -46,10 +46,11 @@ impl Pool {
             return true;
         }
         let page = frame.page();
+        let ticket = self.writer.next_ticket.fetch_add(1, Ordering::Relaxed);
         let writable = page.0 != 0
             && matches!(frame.kind(), Kind::Leaf | Kind::Inner)
-            && frame.take_ticket(batch.ticket);
-        let copied = writable.then(|| self.copy_latched(f, batch));
+            && frame.take_ticket(ticket);
+        let copied = writable.then(|| self.copy_latched(f, ticket, batch));
         frame.latch.unlock_shared();
         match copied {
             Some((Part::Whole(staged), index, copied)) => {
@@ -65,7 +66,7 @@ impl Pool {
 
     /// Copies what is to be written of the dirty page of frame `f`, whose shared latch and ticket the
     /// caller has.
-    fn copy_latched(&self, f: u32, batch: &mut WriteBatch) -> (Part, IndexId, Copied) {
+    fn copy_latched(&self, f: u32, ticket: u64, batch: &mut WriteBatch) -> (Part, IndexId, Copied) {
         let frame = self.frame(f);
         let (page, lsn) = (frame.page(), frame.lsn());
         // A leaf is changed under its exclusive latch, record and bytes together. The
@@ -89,6 +90,7 @@ impl Pool {
         assert!(rec.is_some_and(|rec| rec < lsn), "{page}: {rec:?}, {lsn:?}");
         let copied = Copied {
             page,
+            ticket,
             lsn,
             next_rec,
             is_delta: false,
