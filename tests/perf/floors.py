@@ -87,7 +87,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def server_options(kind: Engine, floor: Floor) -> list[str]:
-    """Equal memory and durability; InnoDB tuned well."""
+    """Equal memory, redo log and durability; InnoDB tuned well."""
     options = [
         kind.pool(floor.pool),
         kind.flush(floor.flush),
@@ -101,7 +101,7 @@ def server_options(kind: Engine, floor: Floor) -> list[str]:
         options += ["--innodb-io-capacity=10000", "--innodb-io-capacity-max=20000", "--innodb-purge-threads=4"]
         options += ["--innodb-buffer-pool-dump-at-shutdown=0", "--innodb-buffer-pool-load-at-startup=0"]
     else:
-        options += ["--innodb-buffer-pool-size=16M"]
+        options += ["--innodb-buffer-pool-size=16M", "--loose-ferrite-log-budget=2G"]
     if kind.prefix == "rocksdb":
         options += ["--rocksdb-use-direct-reads=1", "--rocksdb-use-direct-io-for-flush-and-compaction=1"]
     return options
