@@ -72,6 +72,8 @@ impl ChangeRoom {
 #[derive(Default)]
 struct Known {
     base: StoredBlob,
+    /// Length of the page in it, not packed.
+    base_bytes: usize,
     /// Bytes of operations up to which a delta of the base is worth it.
     most_bytes: usize,
     ops: Vec<u8>,
@@ -85,12 +87,12 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    /// They are not known, and are from here on: the page is the blob `base` with these operations.
-    /// False: they take too much room.
+    /// They are not known, and are from here on: the page is the blob `base`, of so many bytes when it is not packed,
+    /// with these operations. False: they take too much room.
     #[must_use]
     pub(crate) fn begin(
         &self,
-        base: StoredBlob,
+        (base, base_bytes): (StoredBlob, usize),
         ops: Vec<u8>,
         most_bytes: usize,
         room: &ChangeRoom,
@@ -107,6 +109,7 @@ impl Changes {
         debug_assert!(known.ops.capacity() == 0, "changes of another page");
         *known = Known {
             base,
+            base_bytes,
             most_bytes,
             ops,
         };
@@ -155,13 +158,17 @@ impl Changes {
         (!known.ops.is_empty()).then(|| (known.base, known.ops.as_slice().into()))
     }
 
-    /// Copies them to `ops`, if there are some that are no more than `most_bytes`: the blob that they
-    /// belong to.
-    pub(crate) fn copy(&self, most_bytes: usize, ops: &mut Vec<u8>) -> Option<StoredBlob> {
+    /// Copies them to `ops`, if there are some that are no more bytes than `most` says of the length of their blob's page:
+    /// that blob.
+    pub(crate) fn copy(
+        &self,
+        most: impl FnOnce(usize) -> usize,
+        ops: &mut Vec<u8>,
+    ) -> Option<StoredBlob> {
         ops.clear();
         let known = self.known.lock();
         debug_assert!(known.base.lsn.0 > 0, "changes of no blob");
-        let fits = !known.ops.is_empty() && known.ops.len() <= most_bytes;
+        let fits = !known.ops.is_empty() && known.ops.len() <= most(known.base_bytes);
         fits.then(|| {
             ops.extend_from_slice(&known.ops);
             known.base
@@ -200,14 +207,24 @@ mod tests {
     #[test]
     fn they_are_kept_in_order_until_they_are_too_many() {
         let (room, changes, mut out) = (ChangeRoom::new(1 << 20), Changes::default(), Vec::new());
-        assert!(!changes.begin(BASE, Vec::new(), 0, &room), "no deltas");
-        assert!(!changes.begin(BASE, vec![1; 9], 8, &room), "too many");
+        assert!(
+            !changes.begin((BASE, 9000), Vec::new(), 0, &room),
+            "no deltas"
+        );
+        assert!(
+            !changes.begin((BASE, 9000), vec![1; 9], 8, &room),
+            "too many"
+        );
         assert_eq!(room.used_bytes(), 0);
-        assert!(changes.begin(BASE, Vec::new(), 1000, &room));
-        assert_eq!(changes.copy(MAX_DELTA_BYTES, &mut out), None, "none yet");
+        assert!(changes.begin((BASE, 9000), Vec::new(), 1000, &room));
+        assert_eq!(
+            changes.copy(|_| MAX_DELTA_BYTES, &mut out),
+            None,
+            "none yet"
+        );
         assert!(changes.add(b"one", &room) && changes.add(b"two", &room));
-        assert_eq!(changes.copy(5, &mut out), None);
-        assert_eq!(changes.copy(6, &mut out), Some(BASE));
+        assert_eq!(changes.copy(|_| 5, &mut out), None);
+        assert_eq!(changes.copy(|_| 6, &mut out), Some(BASE));
         assert_eq!(out, b"onetwo");
         assert!(room.used_bytes() >= 6);
         let more = (0..2000).take_while(|_| changes.add(b"x", &room)).count();
@@ -221,11 +238,11 @@ mod tests {
         let (room, mut out) = (ChangeRoom::new(16 * 1000), Vec::new());
         let frames: Vec<Changes> = (0..8).map(|_| Changes::default()).collect();
         let kept = |changes: &&Changes| {
-            assert!(changes.begin(BASE, Vec::new(), 1000, &room));
+            assert!(changes.begin((BASE, 9000), Vec::new(), 1000, &room));
             changes.add(&[1; 200], &room)
         };
         assert_eq!(frames.iter().filter(kept).count(), 3, "256 bytes each");
-        assert!(frames[0].copy(300, &mut out).is_some());
+        assert!(frames[0].copy(|_| 300, &mut out).is_some());
         // The pool gets smaller, and larger again.
         room.resize(16 * 500);
         assert_eq!(room.used_bytes(), 3 * 256);
@@ -234,7 +251,7 @@ mod tests {
         assert!(frames[0].add(&[1; 200], &room));
         let elsewhere = Changes::default();
         frames[0].move_to(&elsewhere);
-        assert!(elsewhere.copy(400, &mut out).is_some() && out.len() == 400);
+        assert!(elsewhere.copy(|_| 400, &mut out).is_some() && out.len() == 400);
         elsewhere.forget(&room);
         frames[1..].iter().for_each(|changes| changes.forget(&room));
         assert_eq!(room.used_bytes(), 0);

@@ -152,6 +152,20 @@ fn a_delta_of_a_page_that_went_is_not_one_of_the_next_page_with_its_id() {
     assert_eq!(text(&pool, page), [1, 1, 1]);
 }
 
+/// What was deleted would keep its space in the base.
+#[test]
+fn a_page_that_has_become_much_shorter_is_written_as_a_whole() {
+    let (pool, page) = pool_with_leaf();
+    // Bytes 12 and 13 say how much of the tail carries nothing.
+    change(&pool, page, 13, 2);
+    flush(&pool);
+    assert_eq!(pool.stats.deltas_written.get(), 1, "by 300 bytes of 8000");
+    change(&pool, page, 13, 28);
+    flush(&pool);
+    assert_eq!(pool.stats.deltas_written.get(), 1, "by 7000");
+    assert!(pool.store().delta_of(page).is_none());
+}
+
 #[test]
 fn many_changes_are_a_whole_page() {
     let (pool, page) = pool_with_leaf();

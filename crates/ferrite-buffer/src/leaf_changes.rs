@@ -19,8 +19,9 @@ impl Pool {
         self.frames.changes(f)
     }
 
-    /// The page in frame `f` is the blob `base` at its home with these changes, and those to come.
-    pub(crate) fn begin_changes(&self, f: u32, base: StoredBlob, ops: Vec<u8>) {
+    /// The page in frame `f` is the blob `base` at its home, of so many bytes when it is not packed, with these
+    /// changes, and those to come.
+    pub(crate) fn begin_changes(&self, f: u32, base: (StoredBlob, usize), ops: Vec<u8>) {
         self.forget_changes(f);
         let frame = self.frame(f);
         let most = self.most_changes(frame.home());
@@ -71,6 +72,28 @@ impl Pool {
         }
         let granules = home.granules().checked_div(self.delta_share);
         changes_that_fit(granules.unwrap_or(0))
+    }
+
+    /// Copies to `ops` what is to be written of the page in frame `f`, of which the changes are known and `live_bytes` bytes
+    /// carry something: the blob that the delta belongs to. None: the page is to be written as a whole.
+    pub(crate) fn copy_changes(
+        &self,
+        f: u32,
+        live_bytes: usize,
+        ops: &mut Vec<u8>,
+    ) -> Option<StoredBlob> {
+        let home = self.frame(f).home();
+        let granules = home.granules() as usize;
+        debug_assert!(granules > 0, "{} has no blob", self.frame(f).page());
+        let most = |base_bytes: usize| {
+            // What was deleted takes its place in the base: both together are a share longer than the page, and no more.
+            let whole = (granules * live_bytes).div_ceil(base_bytes.max(1));
+            let share = self.delta_share as usize;
+            let both = whole + whole.checked_div(share).unwrap_or(0);
+            let room = both.saturating_sub(granules) as u32;
+            changes_that_fit(room).min(self.most_changes(home))
+        };
+        self.changes(f).copy(most, ops)
     }
 
     /// Bytes of memory for changes of pages that are not written yet, or written as deltas.

@@ -98,7 +98,8 @@ pub use writer_state::WriterState;
 ///
 /// A page opens with: `[0..4)` index id, `[4]` level (0 = leaf), `[5]` page kind,
 /// `[6..8)` end of the head area, `[8..10)` start of the tail area. Bytes between the two
-/// areas carry nothing and are not written.
+/// areas carry nothing and are not written. In a leaf `[12..14)` says how many bytes of the tail area
+/// carry nothing, too.
 pub mod page_prefix {
     /// Page kind: a node of a tree.
     pub const KIND_NODE: u8 = 1;
@@ -118,5 +119,11 @@ pub mod page_prefix {
         let head = u16::from_le_bytes([page[6], page[7]]) as usize;
         let tail = u16::from_le_bytes([page[8], page[9]]) as usize;
         (head, tail)
+    }
+    /// Bytes of a leaf that carry something: what it is long when it is written, or a little more.
+    pub fn live_bytes(page: &[u8]) -> usize {
+        let (head, tail) = used(page);
+        let garbage = u16::from_le_bytes([page[12], page[13]]) as usize;
+        (head + page.len() - tail).saturating_sub(garbage)
     }
 }

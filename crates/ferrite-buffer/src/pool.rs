@@ -391,7 +391,8 @@ impl Pool {
         frame.set_index(header.index.0);
         frame.set_lsn(header.lsn);
         if kind_of(bytes) == Kind::Leaf {
-            self.begin_changes(f, base, changes);
+            let base_bytes = usize::from(header.head) + usize::from(header.tail);
+            self.begin_changes(f, (base, base_bytes), changes);
         }
         Ok(())
     }

@@ -46,6 +46,8 @@ pub(crate) struct Copied {
     pub(crate) next_rec: Lsn,
     /// Its changes alone are written.
     pub(crate) is_delta: bool,
+    /// Length of the page, not packed, if it is written as a whole.
+    pub(crate) whole_bytes: usize,
     /// What was written, if it was the whole page.
     pub(crate) whole: Option<StoredBlob>,
 }
@@ -253,7 +255,7 @@ impl Pool {
                     frame.set_rec_lsn(None);
                     // A page that has changed meanwhile has forgotten its changes.
                     if let (Some(base), Kind::Leaf) = (copied.whole, frame.kind()) {
-                        self.begin_changes(f, base, Vec::new());
+                        self.begin_changes(f, (base, copied.whole_bytes), Vec::new());
                     }
                 } else {
                     if late.written {

@@ -88,12 +88,13 @@ impl Pool {
         assert!(index == own, "{page} of index {index} names index {own}");
         let rec = frame.rec_lsn();
         assert!(rec.is_some_and(|rec| rec < lsn), "{page}: {rec:?}, {lsn:?}");
-        let copied = Copied {
+        let mut copied = Copied {
             page,
             ticket,
             lsn,
             next_rec,
             is_delta: false,
+            whole_bytes: 0,
             whole: None,
         };
         debug_assert!(
@@ -103,13 +104,14 @@ impl Pool {
         // With hardly any room left a delta would keep its base beside it.
         let wanted = frame.knows_changes() && !self.is_tight();
         let known = wanted.then(|| {
-            let most = self.most_changes(frame.home());
-            self.changes(f).copy(most, &mut batch.changes)
+            let live_bytes = crate::page_prefix::live_bytes(bytes);
+            self.copy_changes(f, live_bytes, &mut batch.changes)
         });
         let part = match known.flatten() {
             Some(base) => Part::Delta(base),
             None => {
                 let image = self.image(bytes, &mut batch.tidied);
+                copied.whole_bytes = image.head.len() + image.tail.len();
                 Part::Whole(batch.blobs.stage(image))
             }
         };

@@ -4,8 +4,8 @@
 //! pages they would leave free blocks too short for any page. So they have areas of their own: an area begins as a wholly
 //! free word, and is one until it is wholly free again. Its free blocks are not counted as usable: no page goes there.
 //!
-//! Invariants: a word with a delta is an area, unless there was no wholly free word when the delta was placed. Pages that
-//! were written before there were areas may share one with deltas.
+//! Invariants: a word with a delta is an area, unless there was no wholly free word when the delta was placed, or a page
+//! took a part of it because the disk is full. Pages that were written before there were areas may share one with deltas.
 //!
 //! Policy: the next run of [`GOOD_RUN`] granules in an area of the current segment and a few more, for each run is a
 //! write; a new area; any free block of an area; space for pages.
@@ -51,17 +51,23 @@ impl Segment {
         }
     }
 
+    /// The words that are areas among these, of which something else takes a part, are none any more.
+    pub(crate) fn leave_areas(&mut self, at: u32, n: u32) {
+        let Some(areas) = &mut self.areas else { return };
+        for (word, _) in masks(at, n) {
+            if areas[word / 64] >> (word % 64) & 1 == 1 {
+                areas[word / 64] &= !(1 << (word % 64));
+                self.usable += free_blocks(self.bits[word]).count_ones() * BLOCK_GRANULES;
+                self.longest = self.bits.len() as u32 * 64;
+            }
+        }
+        assert!(self.usable <= self.free, "{} are usable", self.usable);
+    }
+
     /// The first free run of areas with at least `need` granules at or after `from`.
     fn small_run(&self, from: u32, need: u32) -> Option<(u32, u32)> {
         self.areas.as_ref()?;
-        let mut from = from;
-        loop {
-            let (at, len) = self.next_run(from, For::Small)?;
-            if len >= need {
-                return Some((at, len));
-            }
-            from = at + len;
-        }
+        self.long_run(from, need, For::Small)
     }
 
     /// A wholly free word that is no area. Looks only if there was one since it found none.
@@ -76,6 +82,19 @@ impl Segment {
 }
 
 impl FreeRuns {
+    /// The first run of at least `need` granules anywhere, areas too; one without a hole first. A walk over the free
+    /// space: for a full disk.
+    pub(crate) fn find_anywhere(&self, need: u32) -> Option<(usize, u32, u32)> {
+        assert!(need > 0, "a run of nothing");
+        self.find_allocated(need, For::All).or_else(|| {
+            let mut all = self.segments.iter().enumerate();
+            all.find_map(|(number, segment)| {
+                let (at, len) = segment.long_run(0, need, For::All)?;
+                Some((number, at, len))
+            })
+        })
+    }
+
     /// A run for small blobs that need `need` granules first and `left` in all: segment, start, length.
     pub(crate) fn find_small(&mut self, need: u32, left: u32) -> Option<(usize, u32, u32)> {
         assert!(need > 0 && need <= left, "{need} granules of {left}");

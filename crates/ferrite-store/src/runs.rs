@@ -70,6 +70,8 @@ pub(crate) struct FreeRuns {
     mean_run: u32,
     /// The lowest free space goes first.
     lowest_first: bool,
+    /// Pages may go into areas of small blobs: the disk is full.
+    anywhere: bool,
     /// Of backups since the store was opened; stays at the last one. 0: none yet, and nothing is
     /// noted.
     generation: u8,
@@ -91,6 +93,7 @@ impl FreeRuns {
             holes_last: 0,
             mean_run: ONE_RUN,
             lowest_first: false,
+            anywhere: false,
             generation: 0,
             held: Held::default(),
             free: 0,
@@ -381,6 +384,20 @@ impl FreeRuns {
         true
     }
 
+    /// As [`FreeRuns::take`], in areas of small blobs, too: the disk is full.
+    pub(crate) fn take_anywhere(
+        &mut self,
+        pages: impl Iterator<Item = u32>,
+        small: impl Iterator<Item = u32> + Clone,
+        runs: &mut Vec<Run>,
+    ) -> bool {
+        debug_assert!(!self.anywhere, "nobody takes anything meanwhile");
+        self.anywhere = true;
+        let taken = self.take(pages, small, runs);
+        self.anywhere = false;
+        taken
+    }
+
     /// Takes runs for blobs; `small`: so many granules of small ones. False: there is not enough.
     fn take_all(
         &mut self,
@@ -392,7 +409,7 @@ impl FreeRuns {
         while let Some(&need) = blobs.peek() {
             let found = match small {
                 // On a full disk areas may have holes in the file.
-                Some(left) if !self.lowest_first && self.holes_last == 0 => {
+                Some(left) if !self.lowest_first && self.holes_last == 0 && !self.anywhere => {
                     self.find_small(need, left)
                 }
                 _ => self.find_run(need),
@@ -412,6 +429,9 @@ impl FreeRuns {
             assert!(run.blobs > 0, "a run of {len} takes no blob of {need}");
             let taken = self.segments[segment].take(at, run.granules);
             assert!(taken, "a free run was not free");
+            if self.anywhere && small.is_none() {
+                self.segments[segment].leave_areas(at, run.granules);
+            }
             if self.generation > 0 {
                 self.segments[segment].note_taken(at, run.written(), self.generation);
             }
@@ -428,17 +448,17 @@ impl FreeRuns {
         true
     }
 
-    /// Are there free runs for `count` blobs of `need` granules, each in a place of its own? Looks at
-    /// segments until there are: for who has found the disk full.
+    /// Are there free runs for `count` blobs of `need` granules, each in a place of its own, in areas of small blobs,
+    /// too ([`FreeRuns::take_anywhere`])? Looks at segments until there are: for who has found the disk full.
     pub(crate) fn has_places(&self, count: u64, need: u32) -> bool {
         assert!(
             need > 0 && need % BLOCK_GRANULES == 0,
             "{need} granules are no whole blocks"
         );
         let mut left = count;
-        for segment in self.segments.iter().filter(|s| s.usable >= need) {
+        for segment in self.segments.iter().filter(|s| s.free >= need) {
             let mut from = 0;
-            while let Some((at, len)) = segment.next_run(from, For::Pages) {
+            while let Some((at, len)) = segment.next_run(from, For::All) {
                 left = left.saturating_sub(u64::from(len / need));
                 if left == 0 {
                     return true;
@@ -467,9 +487,12 @@ impl FreeRuns {
             need > 0 && need <= self.segment_granules,
             "a run of {need} granules"
         );
+        if self.anywhere {
+            return self.find_anywhere(need);
+        }
         if self.holes_last > 0 {
             self.holes_last -= 1;
-            match self.find_allocated(need) {
+            match self.find_allocated(need, For::Pages) {
                 None => self.holes_last = 0,
                 found => return found,
             }
@@ -493,11 +516,11 @@ impl FreeRuns {
 
     /// The first run of at least `need` granules without a hole among those. A walk over the free space: for a full
     /// disk.
-    fn find_allocated(&self, need: u32) -> Option<(usize, u32, u32)> {
-        let has = |s: &Segment| s.usable >= need && s.free - s.holes >= need;
+    pub(crate) fn find_allocated(&self, need: u32, who: For) -> Option<(usize, u32, u32)> {
+        let has = |s: &Segment| (who == For::All || s.usable >= need) && s.free - s.holes >= need;
         for (number, segment) in self.segments.iter().enumerate().filter(|(_, s)| has(s)) {
             let mut from = 0;
-            while let Some((at, len)) = segment.next_run(from, For::Pages) {
+            while let Some((at, len)) = segment.next_run(from, who) {
                 let whole = len / need;
                 let mut places = (0..whole).map(|i| at + i * need);
                 if let Some(at) = places.find(|at| segment.holes_in(*at, need) == 0) {
@@ -510,15 +533,7 @@ impl FreeRuns {
     }
 
     fn scan(&self, segment: usize, from: u32, need: u32) -> Option<(u32, u32)> {
-        let segment = self.segments.get(segment)?;
-        let mut from = from;
-        loop {
-            let (at, len) = segment.next_run(from, For::Pages)?;
-            if len >= need {
-                return Some((at, len));
-            }
-            from = at + len;
-        }
+        self.segments.get(segment)?.long_run(from, need, For::Pages)
     }
 
     /// Takes free runs of at least `least` granules that are not holes already, in segments changed since they were

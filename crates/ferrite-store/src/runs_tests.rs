@@ -302,7 +302,7 @@ fn small_blobs_have_areas_of_their_own() {
     assert_eq!(runs[0].granule, 68);
     assert!(f.take_pages([44, 128].into_iter(), &mut runs));
     assert_eq!((runs[0].granule, runs[1].granule), (20, 128));
-    assert!(!f.has_places(1, 4) && !f.take_pages([1].into_iter(), &mut runs));
+    assert!(f.usable() == 0 && !f.take_pages([1].into_iter(), &mut runs));
     assert!(f.take(none(), [4; 14].into_iter(), &mut runs));
     assert!(!f.take(none(), [1].into_iter(), &mut runs) && runs.is_empty());
     // What is free of it again is for small ones, until all of it is.
@@ -314,6 +314,23 @@ fn small_blobs_have_areas_of_their_own() {
     }
     assert_eq!(f.usable(), 64);
     assert!(f.take_pages([40].into_iter(), &mut runs) && runs[0].granule == 64);
+}
+
+#[test]
+fn on_a_full_disk_pages_go_into_areas() {
+    let mut f = FreeRuns::new(128, 128);
+    let mut runs = Vec::new();
+    let none = std::iter::empty::<u32>;
+    assert!(f.take([56].into_iter(), [1].into_iter(), &mut runs));
+    assert!(!f.take_pages([16].into_iter(), &mut runs));
+    // 60 granules of the area are free, in one run.
+    assert!(f.has_places(3, 16) && !f.has_places(4, 16));
+    assert!(f.take_anywhere([16].into_iter(), none(), &mut runs));
+    assert_eq!((runs[0].granule, f.usable()), (68, 8 + 44));
+    assert!(f.take_pages([40].into_iter(), &mut runs), "an area no more");
+    assert!(!f.take_anywhere([16].into_iter(), none(), &mut runs) && runs.is_empty());
+    f.give(64, 1);
+    assert_eq!(f.usable(), f.free() as u64);
 }
 
 #[test]

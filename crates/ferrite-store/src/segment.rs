@@ -185,6 +185,18 @@ impl Segment {
         Some((start, end - start))
     }
 
+    /// The first run of at least `need` granules at or after `from`: start and length.
+    pub(crate) fn long_run(&self, from: u32, need: u32, who: For) -> Option<(u32, u32)> {
+        let mut from = from;
+        loop {
+            let (at, len) = self.next_run(from, who)?;
+            if len >= need {
+                return Some((at, len));
+            }
+            from = at + len;
+        }
+    }
+
     /// The lowest bit of each block of that word that is wholly free and may be given to that one.
     fn free_for(&self, i: usize, who: For) -> u64 {
         let is_area = || self.is_area(i);

@@ -80,14 +80,21 @@ impl Store {
             those.map(|b| b.granules)
         };
         let take = |runs: &mut Vec<Run>| self.runs.lock().take(sizes(false), sizes(true), runs);
+        let take_anywhere = |runs: &mut Vec<Run>| {
+            let mut all = self.runs.lock();
+            all.take_anywhere(sizes(false), sizes(true), runs)
+        };
         while !take(runs) {
             let _growth = self.growth.lock();
             // Somebody may have made the store longer, or finished giving space back, meanwhile.
             if take(runs) {
                 return Ok(());
             }
-            self.grow().map_err(|e| self.no_room(batch, e))?;
-            self.counters.grown_in_foreground.inc();
+            match self.grow() {
+                Ok(()) => self.counters.grown_in_foreground.inc(),
+                Err(Error::DiskFull(_)) if take_anywhere(runs) => return Ok(()),
+                Err(e) => return Err(self.no_room(batch, e)),
+            }
         }
         Ok(())
     }

@@ -176,6 +176,11 @@ fn print_salvage(options: &Options, result: &Salvage) {
             println!("  {fault}");
         }
     }
+    if result.misses_pages() && !result.scanned {
+        println!(
+            "--scan looks for other copies of the pages that are lost; their rows may be older"
+        );
+    }
 }
 
 /// Says why nothing could be done; damage that stops everything is still damage found.

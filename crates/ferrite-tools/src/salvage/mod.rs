@@ -59,6 +59,11 @@ impl Salvage {
         let whole = |t: &TableResult| t.lost_rows == 0 && t.holes == 0 && t.faults.is_empty();
         self.faults.is_empty() && self.tables.iter().all(whole)
     }
+
+    /// True when keys are missing between those that were found.
+    pub fn misses_pages(&self) -> bool {
+        self.tables.iter().any(|t| t.holes > 0)
+    }
 }
 
 /// Faults of a table that are kept in words.
