@@ -102,7 +102,7 @@ impl Pool {
             "{page}: changes of an inner node"
         );
         // With hardly any room left a delta would keep its base beside it.
-        let wanted = frame.knows_changes() && !self.is_tight();
+        let wanted = frame.knows_changes() && !self.is_tight() && !self.store.is_disk_full();
         let known = wanted.then(|| {
             let live_bytes = crate::page_prefix::live_bytes(bytes);
             self.copy_changes(f, live_bytes, &mut batch.changes)

@@ -4,11 +4,12 @@
 //! pages they would leave free blocks too short for any page. So they have areas of their own: an area begins as a wholly
 //! free word, and is one until it is wholly free again. Its free blocks are not counted as usable: no page goes there.
 //!
-//! Invariants: a word with a delta is an area, unless there was no wholly free word when the delta was placed, or a page
-//! took a part of it because the disk is full. Pages that were written before there were areas may share one with deltas.
+//! Invariants: a word with a delta is an area, unless a page took a part of it because the disk is full, or the delta was
+//! placed while there were no areas: while the lowest space goes first. Pages that were written before there were areas may share one with deltas.
 //!
 //! Policy: the next run of [`GOOD_RUN`] granules in an area of the current segment and a few more, for each run is a
-//! write; a new area; any free block of an area; space for pages.
+//! write; a new area; any free block of an area. Then the store grows: in the space for pages a delta would leave a
+//! piece that is too short for one. If it cannot grow, no delta is written.
 //!
 //! Locking: none here; see `runs.rs`.
 
@@ -102,7 +103,6 @@ impl FreeRuns {
         self.find_in_areas(good)
             .or_else(|| self.new_area())
             .or_else(|| self.find_in_areas(need))
-            .or_else(|| self.find_run(need))
     }
 
     fn find_in_areas(&mut self, need: u32) -> Option<(usize, u32, u32)> {

@@ -134,6 +134,11 @@ impl FreeRuns {
         }
     }
 
+    /// Had the file system no room of late?
+    pub(crate) fn is_disk_full(&self) -> bool {
+        self.holes_last > 0
+    }
+
     /// The file system had no room for what was written to free space.
     pub(crate) fn note_full_disk(&mut self) {
         self.holes_last = HOLES_LAST;
@@ -409,7 +414,7 @@ impl FreeRuns {
         while let Some(&need) = blobs.peek() {
             let found = match small {
                 // On a full disk areas may have holes in the file.
-                Some(left) if !self.lowest_first && self.holes_last == 0 && !self.anywhere => {
+                Some(left) if !self.lowest_first && self.holes_last == 0 => {
                     self.find_small(need, left)
                 }
                 _ => self.find_run(need),

@@ -124,6 +124,11 @@ impl Store {
             Err(Error::DiskFull(_)) if end > from + step => self.grow_to(from, from + step),
             other => other,
         }
+        .inspect_err(|e| {
+            if matches!(e, Error::DiskFull(_)) {
+                self.runs.lock().note_full_disk();
+            }
+        })
     }
 
     fn grow_to(&self, from: u64, end: u64) -> Result<()> {
@@ -184,6 +189,12 @@ impl Store {
         };
         let usual = (mean as u32).next_multiple_of(BLOCK_GRANULES);
         usual.clamp(BLOCK_GRANULES, LONGEST_GRANULES)
+    }
+
+    /// Had the file system no room of late for what was written to free space? A delta keeps its base beside it: none
+    /// should be written then.
+    pub fn is_disk_full(&self) -> bool {
+        self.runs.lock().is_disk_full()
     }
 
     fn wants_segment(&self) -> bool {
