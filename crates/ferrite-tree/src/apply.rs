@@ -6,12 +6,12 @@
 //! Locking: none; the caller owns the bytes.
 
 use crate::op::{
-    Op, Ops, ERASE, FREE, GC, GC_REMOVE, IMAGE, INSERT, MARK, PUT, REMOVE, REPLACE, SET_RIGHT,
-    TAKE_BACK, TRUNCATE,
+    disagree, Op, Ops, ERASE, FREE, GC, GC_REMOVE, IMAGE, INSERT, MARK, PUT, REMOVE, REPLACE,
+    SET_RIGHT, TAKE_BACK, TRUNCATE,
 };
 use crate::{by_key, node, record};
 use ferrite_buffer::page_prefix;
-use ferrite_types::{Error, PageId, Result, PAGE_BYTES};
+use ferrite_types::{PageId, Result, PAGE_BYTES};
 
 fn num(b: &[u8], at: usize) -> usize {
     u16::from_le_bytes([b[at], b[at + 1]]) as usize
@@ -64,13 +64,6 @@ fn apply_to_node(op: &Op<'_>, page: &mut [u8]) -> Result<()> {
         GC => apply_gc_op(op, page),
         _ => Err(disagree(op, "unknown operation")),
     }
-}
-
-pub(crate) fn disagree(op: &Op<'_>, what: &str) -> Error {
-    Error::Corrupt(format!(
-        "log: page {} and its log record disagree: {what}",
-        op.page
-    ))
 }
 
 fn apply_image(op: &Op<'_>, page: &mut [u8]) -> Result<()> {

@@ -5,8 +5,7 @@
 //!
 //! Locking: none; the caller owns the bytes.
 
-use crate::apply::disagree;
-use crate::op::{self, Op, Ops, ERASE, MARK, PUT, TAKE_BACK};
+use crate::op::{self, disagree, Op, Ops, ERASE, MARK, PUT, TAKE_BACK};
 use crate::record::{Header, Record};
 use crate::{node, record};
 use ferrite_types::{Error, Result, TxnId, VersionAddr};

@@ -288,6 +288,14 @@ impl Op<'_> {
     }
 }
 
+/// The operation does not fit its page.
+pub(crate) fn disagree(op: &Op<'_>, what: &str) -> Error {
+    Error::Corrupt(format!(
+        "log: page {} and its log record disagree: {what}",
+        op.page
+    ))
+}
+
 /// Walks the operations of a mini-transaction.
 pub struct Ops<'a> {
     rest: &'a [u8],
