@@ -330,7 +330,7 @@ fn on_a_full_disk_pages_go_into_areas() {
     assert!(f.take_pages([40].into_iter(), &mut runs), "an area no more");
     assert!(!f.take_anywhere([16].into_iter(), none(), &mut runs) && runs.is_empty());
     f.give(64, 1);
-    assert_eq!(f.usable(), f.free() as u64);
+    assert_eq!(f.usable(), f.free());
 }
 
 #[test]
