@@ -47,8 +47,11 @@ impl Pool {
         }
         let page = frame.page();
         let ticket = self.writer.next_ticket.fetch_add(1, Ordering::Relaxed);
+        // A new page, or an image, shows in its frame before the directory names that: it comes into the queue again.
+        let is_named = || self.store.directory().get(page).as_frame() == Some(f);
         let writable = page.0 != 0
             && matches!(frame.kind(), Kind::Leaf | Kind::Inner)
+            && is_named()
             && frame.take_ticket(ticket);
         let copied = writable.then(|| self.copy_latched(f, ticket, batch));
         frame.latch.unlock_shared();

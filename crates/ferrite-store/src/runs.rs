@@ -134,14 +134,13 @@ impl FreeRuns {
         }
     }
 
-    /// Had the file system no room of late?
-    pub(crate) fn is_disk_full(&self) -> bool {
-        self.holes_last > 0
-    }
-
-    /// The file system had no room for what was written to free space.
-    pub(crate) fn note_full_disk(&mut self) {
+    /// The file system had no room for what was to be written to these runs, which are free again: some of them may be
+    /// holes.
+    pub(crate) fn note_full_disk(&mut self, runs: &[Run]) {
         self.holes_last = HOLES_LAST;
+        for run in runs {
+            self.note_hole(run.granule, run.written());
+        }
     }
 
     /// Granules to a run, of late.
@@ -384,6 +383,11 @@ impl FreeRuns {
             }
             return false;
         }
+        for run in &runs[..of_pages] {
+            let segment = run.granule / u64::from(self.segment_granules);
+            let at = (run.granule % u64::from(self.segment_granules)) as u32;
+            self.segments[segment as usize].leave_areas(at, run.granules);
+        }
         self.note_runs(&runs[..of_pages]);
         debug_assert!(self.is_sound(), "{} are free", self.free);
         true
@@ -434,9 +438,6 @@ impl FreeRuns {
             assert!(run.blobs > 0, "a run of {len} takes no blob of {need}");
             let taken = self.segments[segment].take(at, run.granules);
             assert!(taken, "a free run was not free");
-            if self.anywhere && small.is_none() {
-                self.segments[segment].leave_areas(at, run.granules);
-            }
             if self.generation > 0 {
                 self.segments[segment].note_taken(at, run.written(), self.generation);
             }
@@ -464,7 +465,12 @@ impl FreeRuns {
         for segment in self.segments.iter().filter(|s| s.free >= need) {
             let mut from = 0;
             while let Some((at, len)) = segment.next_run(from, For::All) {
-                left = left.saturating_sub(u64::from(len / need));
+                // There may be no room for what is a hole now.
+                let holes = match self.holes_last > 0 {
+                    true => segment.holes_in(at, len),
+                    false => 0,
+                };
+                left = left.saturating_sub(u64::from((len - holes) / need));
                 if left == 0 {
                     return true;
                 }
@@ -497,7 +503,8 @@ impl FreeRuns {
         }
         if self.holes_last > 0 {
             self.holes_last -= 1;
-            match self.find_allocated(need, For::Pages) {
+            let found = self.find_allocated(need, For::Pages);
+            match found.or_else(|| self.find_allocated(need, For::All)) {
                 None => self.holes_last = 0,
                 found => return found,
             }
@@ -526,8 +533,8 @@ impl FreeRuns {
         for (number, segment) in self.segments.iter().enumerate().filter(|(_, s)| has(s)) {
             let mut from = 0;
             while let Some((at, len)) = segment.next_run(from, who) {
-                let whole = len / need;
-                let mut places = (0..whole).map(|i| at + i * need);
+                let step = whole_blocks(need);
+                let mut places = (0..len / step).map(|i| at + i * step);
                 if let Some(at) = places.find(|at| segment.holes_in(*at, need) == 0) {
                     return Some((number, at, need));
                 }

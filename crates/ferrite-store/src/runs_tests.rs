@@ -139,10 +139,36 @@ fn holes_go_last_once_the_disk_is_full() {
     };
     assert_eq!(place(&mut f, &mut runs), 0);
     f.give(0, 8);
-    f.note_hole(0, 8);
-    f.note_full_disk();
+    f.note_full_disk(&runs);
     let places: Vec<u64> = (0..8).map(|_| place(&mut f, &mut runs)).collect();
     assert_eq!(places, [64, 72, 80, 88, 104, 112, 120, 0]);
+}
+
+#[test]
+fn beside_a_hole_a_run_begins_on_a_block() {
+    let mut f = FreeRuns::new(128, 128);
+    f.note_hole(0, 44);
+    f.note_full_disk(&[]);
+    let mut runs = Vec::new();
+    assert!(
+        f.has_places(5, 16) && !f.has_places(6, 16),
+        "no hole counts"
+    );
+    assert!(f.take_pages([13].into_iter(), &mut runs));
+    assert_eq!((runs[0].granule, runs[0].granules), (48, 13));
+}
+
+#[test]
+fn room_in_areas_goes_before_holes() {
+    let mut f = FreeRuns::new(128, 128);
+    let mut runs = Vec::new();
+    assert!(f.take(std::iter::empty(), [1].into_iter(), &mut runs));
+    let area = runs[0].granule;
+    f.note_hole(64 - area, 64);
+    f.note_full_disk(&[]);
+    assert!(f.take_pages([16].into_iter(), &mut runs));
+    assert_eq!(runs[0].granule / 64, area / 64);
+    assert_eq!(f.usable(), u64::from(64 + 64 - 4 - 16u32), "no area");
 }
 
 #[test]

@@ -92,7 +92,7 @@ impl Store {
             }
             match self.grow() {
                 Ok(()) => self.counters.grown_in_foreground.inc(),
-                Err(Error::DiskFull(_)) if take_anywhere(runs) => return Ok(()),
+                Err(_) if take_anywhere(runs) => return Ok(()),
                 Err(e) => return Err(self.no_room(batch, e)),
             }
         }
@@ -125,9 +125,8 @@ impl Store {
             other => other,
         }
         .inspect_err(|e| {
-            if matches!(e, Error::DiskFull(_)) {
-                self.runs.lock().note_full_disk();
-            }
+            let is_full = matches!(e, Error::DiskFull(_));
+            self.has_no_room.fetch_or(is_full, Ordering::Relaxed);
         })
     }
 
@@ -150,6 +149,7 @@ impl Store {
     /// `DiskFull` or `Io`; the store goes on with what it has.
     pub fn grow_ahead(&self) -> Result<Ahead> {
         if !self.wants_segment() {
+            self.has_room_again();
             return Ok(Ahead::Enough);
         }
         let Some(_growth) = self.growth.try_lock() else {
@@ -159,7 +159,15 @@ impl Store {
             return Ok(Ahead::Enough);
         }
         self.grow()?;
+        self.has_room_again();
         Ok(Ahead::Grown)
+    }
+
+    fn has_room_again(&self) {
+        // Written to only when it changes: who copies pages reads it.
+        if self.has_no_room.load(Ordering::Relaxed) {
+            self.has_no_room.store(false, Ordering::Relaxed);
+        }
     }
 
     /// Could so many pages be written although the files get no longer, and a few more? Pages are taken
@@ -191,10 +199,10 @@ impl Store {
         usual.clamp(BLOCK_GRANULES, LONGEST_GRANULES)
     }
 
-    /// Had the file system no room of late for what was written to free space? A delta keeps its base beside it: none
-    /// should be written then.
+    /// Had the file system of late no room for what was to be written, or for a longer store? A delta keeps its base
+    /// beside it: none should be written then.
     pub fn is_disk_full(&self) -> bool {
-        self.runs.lock().is_disk_full()
+        self.has_no_room.load(Ordering::Relaxed)
     }
 
     fn wants_segment(&self) -> bool {

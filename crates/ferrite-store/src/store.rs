@@ -125,6 +125,8 @@ pub struct Store {
     pub(crate) extents: Extents,
     pub(crate) files: Files,
     pub(crate) runs: Mutex<FreeRuns>,
+    /// Of late the file system had no room for what was to be written, or for a longer store.
+    pub(crate) has_no_room: AtomicBool,
     /// Taken around adding and cutting segments, before `runs`.
     pub(crate) growth: Mutex<()>,
     /// The segment at which scrubbing goes on; a leaf under `growth`.
@@ -176,6 +178,7 @@ impl Store {
             blocks_apart: Arc::new(AtomicBool::new(false)),
             tier: OnceLock::new(),
             apply: OnceLock::new(),
+            has_no_room: AtomicBool::new(false),
             scratch: Mutex::new(Vec::new()),
             pair_readers: Mutex::new(Vec::new()),
             aside: Mutex::new(Vec::new()),
@@ -434,7 +437,8 @@ impl Store {
                 free.give(run.granule, run.granules);
             }
             if matches!(e, Error::DiskFull(_)) {
-                free.note_full_disk();
+                free.note_full_disk(&runs);
+                self.has_no_room.store(true, Ordering::Relaxed);
             }
             return Err(e);
         }
