@@ -5,11 +5,13 @@
 //! free word, and is one until it is wholly free again. Its free blocks are not counted as usable: no page goes there.
 //!
 //! Invariants: a word with a delta is an area, unless a page took a part of it because the disk is full, or the delta was
-//! placed while there were no areas: while the lowest space goes first. Pages that were written before there were areas may share one with deltas.
+//! placed outside all areas: while the lowest space goes first, or because the disk is full. Pages that were written before
+//! there were areas may share one with deltas.
 //!
 //! Policy: the next run of [`GOOD_RUN`] granules in an area of the current segment and a few more, for each run is a
 //! write; a new area; any free block of an area. Then the store grows: in the space for pages a delta would leave a
-//! piece that is too short for one. If it cannot grow, no delta is written.
+//! piece that is too short for one. If it cannot grow, the deltas of that batch go anywhere, and no more are written until
+//! there is room again.
 //!
 //! Locking: none here; see `runs.rs`.
 
@@ -83,19 +85,6 @@ impl Segment {
 }
 
 impl FreeRuns {
-    /// The first run of at least `need` granules anywhere, areas too; one without a hole first. A walk over the free
-    /// space: for a full disk.
-    pub(crate) fn find_anywhere(&self, need: u32) -> Option<(usize, u32, u32)> {
-        assert!(need > 0, "a run of nothing");
-        self.find_allocated(need, For::All).or_else(|| {
-            let mut all = self.segments.iter().enumerate();
-            all.find_map(|(number, segment)| {
-                let (at, len) = segment.long_run(0, need, For::All)?;
-                Some((number, at, len))
-            })
-        })
-    }
-
     /// A run for small blobs that need `need` granules first and `left` in all: segment, start, length.
     pub(crate) fn find_small(&mut self, need: u32, left: u32) -> Option<(usize, u32, u32)> {
         assert!(need > 0 && need <= left, "{need} granules of {left}");

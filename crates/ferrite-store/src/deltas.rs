@@ -3,7 +3,7 @@
 //! Invariants: see `page_delta`; and no delta is written before the superblock says that there may
 //! be some. What is on disk if we die: of the note, the superblock of before or after it.
 //!
-//! Locking: none, but for the checkpoint state while the superblock is written.
+//! Locking: none, but for the checkpoint state while the superblock is written, and `pair_readers`, not over I/O.
 
 use ferrite_types::format::FEATURE_PAGE_DELTAS;
 use ferrite_types::{Error, Lsn, PageId, Result};
@@ -12,7 +12,11 @@ use crate::blob::{PageHeader, StoredBlob};
 use crate::deps::Ordering;
 use crate::page_delta::{parse_body, ApplyChanges, PageRead};
 use crate::store::Store;
+use crate::together_plan::Wanted;
 use crate::word::Location;
+
+/// Readers of a page and its delta that are kept for the next ones.
+const MOST_PAIR_READERS: usize = 64;
 
 impl Store {
     /// Who applies the changes of deltas. Before the first page is read; the first call counts.
@@ -55,6 +59,31 @@ impl Store {
             _ => 0,
         };
         old
+    }
+
+    /// Blob and delta, both at once.
+    pub(crate) fn read_both(&self, wanted: Wanted, out: &mut [u8]) -> Result<PageRead> {
+        let mut result = None;
+        let kept = self.pair_readers.lock().pop();
+        let mut reader = kept.unwrap_or_else(|| Box::new(self.together_reader()));
+        self.read_together(&mut reader, &[wanted], &mut |_, arrived| {
+            debug_assert!(result.is_none(), "{} has arrived twice", wanted.page);
+            result = Some(arrived.and_then(|arrived| arrived.restore(out)));
+        });
+        let mut readers = self.pair_readers.lock();
+        if readers.len() < MOST_PAIR_READERS {
+            readers.push(reader);
+        }
+        drop(readers);
+        let result = result.unwrap_or(Err(Error::Bug("a page never arrived".into())));
+        result.map_err(|e| match e {
+            Error::Corrupt(what) => {
+                let prefix = format!("page {}: ", wanted.page);
+                let what = what.strip_prefix(&prefix).unwrap_or(&what);
+                self.bad_page(wanted.page, wanted.at, what)
+            }
+            other => other,
+        })
     }
 
     /// The page of `base`, which is in `out`, gets the changes of the delta with that header and

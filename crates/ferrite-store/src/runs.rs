@@ -11,9 +11,10 @@
 //! without a gap, but no block is written to while a blob lives in it. So a free granule beside a
 //! live blob, in the block of both, is of no use until that blob moves.
 //!
-//! Policy: deltas have areas of their own (`areas.rs`); pages go into the current segment's free runs in address order; then into the
-//! segment with the most free space that may have a run long enough. Nobody waits: when no
-//! run is left, the caller makes the store longer or reports a full disk.
+//! Policy: deltas have areas of their own (`areas.rs`); pages go into the current segment's free runs
+//! in address order; then into the segment with the most free space that may have a run long enough.
+//! Nobody waits: when no run is left, the caller makes the store longer; if that fails, pages go
+//! into areas, too; then the disk is reported full.
 //!
 //! Locking: none here; the store keeps it under its space lock.
 
@@ -70,8 +71,6 @@ pub(crate) struct FreeRuns {
     mean_run: u32,
     /// The lowest free space goes first.
     lowest_first: bool,
-    /// Pages may go into areas of small blobs: the disk is full.
-    anywhere: bool,
     /// Of backups since the store was opened; stays at the last one. 0: none yet, and nothing is
     /// noted.
     generation: u8,
@@ -93,7 +92,6 @@ impl FreeRuns {
             holes_last: 0,
             mean_run: ONE_RUN,
             lowest_first: false,
-            anywhere: false,
             generation: 0,
             held: Held::default(),
             free: 0,
@@ -363,54 +361,44 @@ impl FreeRuns {
     }
 
     /// Room for pages of those lengths (granules), in order, and for small blobs behind them, as few runs as the free
-    /// space allows; false (nothing taken, `runs` empty) when there is not enough.
+    /// space allows; false (nothing taken, `runs` empty) when there is not enough. `place`: [`For::All`] on a full disk,
+    /// where pages go into areas of small blobs, too.
     pub(crate) fn take(
         &mut self,
         pages: impl Iterator<Item = u32>,
         small: impl Iterator<Item = u32> + Clone,
+        place: For,
         runs: &mut Vec<Run>,
     ) -> bool {
+        assert!(place != For::Small, "pages are for no area");
         runs.clear();
         if self.lowest_first {
             (self.current, self.cursor) = (0, 0);
         }
         let left = small.clone().sum();
-        let found = self.take_all(pages, runs, None);
+        let found = self.take_all(pages, place, runs, None);
         let of_pages = runs.len();
-        if !found || !self.take_all(small, runs, Some(left)) {
+        if !found || !self.take_all(small, place, runs, Some(left)) {
             for run in runs.drain(..) {
                 self.give(run.granule, run.granules);
             }
             return false;
         }
         for run in &runs[..of_pages] {
-            let segment = run.granule / u64::from(self.segment_granules);
-            let at = (run.granule % u64::from(self.segment_granules)) as u32;
-            self.segments[segment as usize].leave_areas(at, run.granules);
+            if let Some((segment, at)) = self.split(run.granule, run.granules) {
+                self.segments[segment].leave_areas(at, run.granules);
+            }
         }
         self.note_runs(&runs[..of_pages]);
         debug_assert!(self.is_sound(), "{} are free", self.free);
         true
     }
 
-    /// As [`FreeRuns::take`], in areas of small blobs, too: the disk is full.
-    pub(crate) fn take_anywhere(
-        &mut self,
-        pages: impl Iterator<Item = u32>,
-        small: impl Iterator<Item = u32> + Clone,
-        runs: &mut Vec<Run>,
-    ) -> bool {
-        debug_assert!(!self.anywhere, "nobody takes anything meanwhile");
-        self.anywhere = true;
-        let taken = self.take(pages, small, runs);
-        self.anywhere = false;
-        taken
-    }
-
     /// Takes runs for blobs; `small`: so many granules of small ones. False: there is not enough.
     fn take_all(
         &mut self,
         blobs: impl Iterator<Item = u32>,
+        place: For,
         runs: &mut Vec<Run>,
         mut small: Option<u32>,
     ) -> bool {
@@ -421,7 +409,7 @@ impl FreeRuns {
                 Some(left) if !self.lowest_first && self.holes_last == 0 => {
                     self.find_small(need, left)
                 }
-                _ => self.find_run(need),
+                _ => self.find_run(need, place),
             };
             let Some((segment, at, len)) = found else {
                 return false;
@@ -455,7 +443,7 @@ impl FreeRuns {
     }
 
     /// Are there free runs for `count` blobs of `need` granules, each in a place of its own, in areas of small blobs,
-    /// too ([`FreeRuns::take_anywhere`])? Looks at segments until there are: for who has found the disk full.
+    /// too (`take` with [`For::All`])? Looks at segments until there are: for who has found the disk full.
     pub(crate) fn has_places(&self, count: u64, need: u32) -> bool {
         assert!(
             need > 0 && need % BLOCK_GRANULES == 0,
@@ -492,13 +480,13 @@ impl FreeRuns {
     }
 
     /// The next free run of at least `need` granules: segment, start, length.
-    pub(crate) fn find_run(&mut self, need: u32) -> Option<(usize, u32, u32)> {
+    fn find_run(&mut self, need: u32, place: For) -> Option<(usize, u32, u32)> {
         // Else the store would grow for ever: no new segment has such a run.
         assert!(
             need > 0 && need <= self.segment_granules,
             "a run of {need} granules"
         );
-        if self.anywhere {
+        if place == For::All {
             return self.find_anywhere(need);
         }
         if self.holes_last > 0 {
@@ -526,9 +514,22 @@ impl FreeRuns {
         }
     }
 
+    /// The first run of at least `need` granules anywhere, areas too; one without a hole first. A walk over the free
+    /// space: for a full disk.
+    fn find_anywhere(&self, need: u32) -> Option<(usize, u32, u32)> {
+        assert!(need > 0, "a run of nothing");
+        self.find_allocated(need, For::All).or_else(|| {
+            let mut all = self.segments.iter().enumerate();
+            all.find_map(|(number, segment)| {
+                let (at, len) = segment.long_run(0, need, For::All)?;
+                Some((number, at, len))
+            })
+        })
+    }
+
     /// The first run of at least `need` granules without a hole among those. A walk over the free space: for a full
     /// disk.
-    pub(crate) fn find_allocated(&self, need: u32, who: For) -> Option<(usize, u32, u32)> {
+    fn find_allocated(&self, need: u32, who: For) -> Option<(usize, u32, u32)> {
         let has = |s: &Segment| (who == For::All || s.usable >= need) && s.free - s.holes >= need;
         for (number, segment) in self.segments.iter().enumerate().filter(|(_, s)| has(s)) {
             let mut from = 0;

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 impl FreeRuns {
     fn take_pages(&mut self, pages: impl Iterator<Item = u32>, runs: &mut Vec<Run>) -> bool {
-        self.take(pages, std::iter::empty(), runs)
+        self.take(pages, std::iter::empty(), For::Pages, runs)
     }
 }
 
@@ -162,7 +162,7 @@ fn beside_a_hole_a_run_begins_on_a_block() {
 fn room_in_areas_goes_before_holes() {
     let mut f = FreeRuns::new(128, 128);
     let mut runs = Vec::new();
-    assert!(f.take(std::iter::empty(), [1].into_iter(), &mut runs));
+    assert!(f.take(std::iter::empty(), [1].into_iter(), For::Pages, &mut runs));
     let area = runs[0].granule;
     f.note_hole(64 - area, 64);
     f.note_full_disk(&[]);
@@ -316,7 +316,12 @@ fn small_blobs_have_areas_of_their_own() {
     let mut runs = Vec::new();
     let none = std::iter::empty::<u32>;
     // Pages of ten granules, and behind them three deltas: in an area, in one run.
-    assert!(f.take([10, 10].into_iter(), [1, 1, 2].into_iter(), &mut runs));
+    assert!(f.take(
+        [10, 10].into_iter(),
+        [1, 1, 2].into_iter(),
+        For::Pages,
+        &mut runs
+    ));
     let places: Vec<_> = runs
         .iter()
         .map(|r| (r.granule, r.granules, r.blobs))
@@ -324,16 +329,16 @@ fn small_blobs_have_areas_of_their_own() {
     assert_eq!(places, [(0, 20, 2), (64, 4, 3)]);
     assert_eq!((f.free(), f.usable()), (256 - 24, 256 - 20 - 64));
     // The next ones go behind them, pages elsewhere; a page that fills the rest leaves the area alone.
-    assert!(f.take(none(), [1].into_iter(), &mut runs));
+    assert!(f.take(none(), [1].into_iter(), For::Pages, &mut runs));
     assert_eq!(runs[0].granule, 68);
     assert!(f.take_pages([44, 128].into_iter(), &mut runs));
     assert_eq!((runs[0].granule, runs[1].granule), (20, 128));
     assert!(f.usable() == 0 && !f.take_pages([1].into_iter(), &mut runs));
-    assert!(f.take(none(), [4; 14].into_iter(), &mut runs));
-    assert!(!f.take(none(), [1].into_iter(), &mut runs) && runs.is_empty());
+    assert!(f.take(none(), [4; 14].into_iter(), For::Pages, &mut runs));
+    assert!(!f.take(none(), [1].into_iter(), For::Pages, &mut runs) && runs.is_empty());
     // What is free of it again is for small ones, until all of it is.
     f.give(72, 56);
-    assert!(f.usable() == 0 && f.take(none(), [4].into_iter(), &mut runs));
+    assert!(f.usable() == 0 && f.take(none(), [4].into_iter(), For::Pages, &mut runs));
     f.give(runs[0].granule, 4);
     for (at, n) in [(64, 1), (65, 1), (66, 2), (68, 1)] {
         f.give(at, n);
@@ -347,14 +352,14 @@ fn on_a_full_disk_pages_go_into_areas() {
     let mut f = FreeRuns::new(128, 128);
     let mut runs = Vec::new();
     let none = std::iter::empty::<u32>;
-    assert!(f.take([56].into_iter(), [1].into_iter(), &mut runs));
+    assert!(f.take([56].into_iter(), [1].into_iter(), For::Pages, &mut runs));
     assert!(!f.take_pages([16].into_iter(), &mut runs));
     // 60 granules of the area are free, in one run.
     assert!(f.has_places(3, 16) && !f.has_places(4, 16));
-    assert!(f.take_anywhere([16].into_iter(), none(), &mut runs));
+    assert!(f.take([16].into_iter(), none(), For::All, &mut runs));
     assert_eq!((runs[0].granule, f.usable()), (68, 8 + 44));
     assert!(f.take_pages([40].into_iter(), &mut runs), "an area no more");
-    assert!(!f.take_anywhere([16].into_iter(), none(), &mut runs) && runs.is_empty());
+    assert!(!f.take([16].into_iter(), none(), For::All, &mut runs) && runs.is_empty());
     f.give(64, 1);
     assert_eq!(f.usable(), f.free());
 }
@@ -366,7 +371,7 @@ fn an_area_is_found_again_by_the_deltas_in_it() {
     assert!(f.mark(0, 10) && f.mark_small(10, 1) && !f.mark_small(10, 1));
     assert!(f.mark_small(64, 1) && f.mark_small(70, 2));
     assert_eq!(f.usable(), 52 + 64, "a page shares a word with a delta");
-    assert!(f.take([20].into_iter(), [1].into_iter(), &mut runs));
+    assert!(f.take([20].into_iter(), [1].into_iter(), For::Pages, &mut runs));
     assert_eq!((runs[0].granule, runs[1].granule), (12, 72));
     [64, 70, 71, 72].into_iter().for_each(|at| f.give(at, 1));
     assert_eq!(f.usable(), 32 + 64 + 64);
@@ -378,8 +383,9 @@ fn a_segment_without_room_for_an_area_is_looked_at_once() {
     let mut f = FreeRuns::new(64, 64 * 100);
     (0..100).for_each(|n| assert!(f.mark(n * 64, 8)));
     let mut runs = Vec::new();
-    let small =
-        |f: &mut FreeRuns, runs: &mut Vec<Run>| f.take(std::iter::empty(), [1].into_iter(), runs);
+    let small = |f: &mut FreeRuns, runs: &mut Vec<Run>| {
+        f.take(std::iter::empty(), [1].into_iter(), For::Pages, runs)
+    };
     assert!(!small(&mut f, &mut runs), "that is for pages");
     assert!(f
         .segments

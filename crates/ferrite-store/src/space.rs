@@ -20,6 +20,7 @@ use crate::blob::MAX_BLOB_GRANULES;
 use crate::deps::{kill_point, Ordering};
 use crate::files::Geometry;
 use crate::runs::{FreeRuns, Run};
+use crate::segment::For;
 use crate::store::{Store, LOADING};
 use crate::word::{Location, BLOCK_GRANULES, GRANULE_BYTES};
 
@@ -79,11 +80,11 @@ impl Store {
             let those = batch.blobs().iter().filter(move |b| b.is_delta == small);
             those.map(|b| b.granules)
         };
-        let take = |runs: &mut Vec<Run>| self.runs.lock().take(sizes(false), sizes(true), runs);
-        let take_anywhere = |runs: &mut Vec<Run>| {
+        let take_for = |place: For, runs: &mut Vec<Run>| {
             let mut all = self.runs.lock();
-            all.take_anywhere(sizes(false), sizes(true), runs)
+            all.take(sizes(false), sizes(true), place, runs)
         };
+        let take = |runs: &mut Vec<Run>| take_for(For::Pages, runs);
         while !take(runs) {
             let _growth = self.growth.lock();
             // Somebody may have made the store longer, or finished giving space back, meanwhile.
@@ -92,7 +93,7 @@ impl Store {
             }
             match self.grow() {
                 Ok(()) => self.counters.grown_in_foreground.inc(),
-                Err(_) if take_anywhere(runs) => return Ok(()),
+                Err(_) if take_for(For::All, runs) => return Ok(()),
                 Err(e) => return Err(self.no_room(batch, e)),
             }
         }

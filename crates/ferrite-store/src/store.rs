@@ -112,9 +112,6 @@ pub(crate) struct Counters {
     pub(crate) corrupt_pages: Counter,
 }
 
-/// Readers of a page and its delta that are kept for the next ones.
-const MOST_PAIR_READERS: usize = 64;
-
 pub(crate) const LOADING: u32 = 0;
 pub(crate) const WRITABLE: u32 = 1;
 pub(crate) const OPEN: u32 = 2;
@@ -148,7 +145,7 @@ pub struct Store {
     scratch: Mutex<Vec<Scratch>>,
     /// For a page and its delta. Each may have a ring of the kernel, which is a file: kept are a few.
     #[allow(clippy::vec_box)]
-    pair_readers: Mutex<Vec<Box<TogetherReader>>>,
+    pub(crate) pair_readers: Mutex<Vec<Box<TogetherReader>>>,
     /// Buffers of a batch's size, for [`Batch::run_bytes`].
     aside: Mutex<Vec<AlignedBuf>>,
     pub(crate) passed_over: Option<PassedOver>,
@@ -324,31 +321,6 @@ impl Store {
         result
     }
 
-    /// Blob and delta, both at once.
-    fn read_both(&self, wanted: Wanted, out: &mut [u8]) -> Result<PageRead> {
-        let mut result = None;
-        let kept = self.pair_readers.lock().pop();
-        let mut reader = kept.unwrap_or_else(|| Box::new(self.together_reader()));
-        self.read_together(&mut reader, &[wanted], &mut |_, arrived| {
-            debug_assert!(result.is_none(), "{} has arrived twice", wanted.page);
-            result = Some(arrived.and_then(|arrived| arrived.restore(out)));
-        });
-        let mut readers = self.pair_readers.lock();
-        if readers.len() < MOST_PAIR_READERS {
-            readers.push(reader);
-        }
-        drop(readers);
-        let result = result.unwrap_or(Err(Error::Bug("a page never arrived".into())));
-        result.map_err(|e| match e {
-            Error::Corrupt(what) => {
-                let prefix = format!("page {}: ", wanted.page);
-                let what = what.strip_prefix(&prefix).unwrap_or(&what);
-                self.bad_page(wanted.page, wanted.at, what)
-            }
-            other => other,
-        })
-    }
-
     fn read_with(
         &self,
         scratch: &mut Scratch,
@@ -410,8 +382,9 @@ impl Store {
     }
 
     /// Writes a batch into free runs and makes it durable; appends to `placed` where each
-    /// page went: first those that were written whole, in the order of the batch, then the others. The pages live there when the caller says so
-    /// (map delta logged, word or home changed); until then the old blobs count.
+    /// page went: first those that were written whole, in the order of the batch, then the others. The
+    /// pages live there when the caller says so (map delta logged, word or home changed); until then
+    /// the old blobs count.
     ///
     /// Locks: the space lock, not over I/O. Several threads may write at once.
     ///
