@@ -20,8 +20,10 @@
 
 use crate::held::Held;
 use crate::segment::{whole_blocks, For, Segment};
-use crate::word::BLOCK_GRANULES;
+use crate::word::{BLOCK_GRANULES, GRANULE_BYTES};
 
+/// Runs are short when the mean of late is below this, in granules.
+pub(crate) const SHORT_RUN: u32 = (128 << 10) / GRANULE_BYTES as u32;
 /// What `mean_run` says of a batch that went into one run, in granules.
 const ONE_RUN: u32 = 1024;
 /// After a write for which the disk had no room, runs that are looked for elsewhere than in holes.
@@ -472,6 +474,8 @@ impl FreeRuns {
         let granules: u32 = runs.iter().map(|run| run.granules).sum();
         let mean = match runs.len() {
             0 => return,
+            // One or a few pages, as on a full disk: they would find a place anywhere.
+            1 if granules < SHORT_RUN => return,
             1 => ONE_RUN,
             n => (granules / n as u32).min(ONE_RUN),
         };

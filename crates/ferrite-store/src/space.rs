@@ -19,15 +19,13 @@ use crate::batch::Batch;
 use crate::blob::MAX_BLOB_GRANULES;
 use crate::deps::{kill_point, Ordering};
 use crate::files::Geometry;
-use crate::runs::{FreeRuns, Run};
+use crate::runs::{FreeRuns, Run, SHORT_RUN};
 use crate::segment::For;
 use crate::store::{Store, LOADING};
 use crate::word::{Location, BLOCK_GRANULES, GRANULE_BYTES};
 
 /// Share of the store that is kept free while runs are short, in percent.
 const FREE_PERCENT: u64 = 15;
-/// Runs are short when the mean of late is below this, in granules.
-const SHORT_RUN: u32 = (128 << 10) / GRANULE_BYTES as u32;
 /// Free space always kept, in bytes: a few batches.
 const MARGIN_BYTES: u64 = 4 << 20;
 /// Places for pages that deletions leave free on a full disk, beside those for the pages that are dirty, and
