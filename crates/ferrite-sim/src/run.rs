@@ -21,7 +21,7 @@ const NESTED: u64 = 3;
 
 /// Steps after which a run counts as hung; each value out of line of a bulk client has some of
 /// its own.
-const MAX_STEPS: u64 = 2_000_000;
+const MAX_STEPS: u64 = 6_000_000;
 const STEPS_OF_VALUE: u64 = 6000;
 
 /// A run that is over.
