@@ -239,14 +239,17 @@ std::string core_table_name(const char *path) {
   return std::string(p, static_cast<size_t>(end - p));
 }
 
-/* magic, server version, unix time, fingerprint: little-endian. The description follows. */
+/* magic, server version (3 bytes), cache priority, unix time, fingerprint: little-endian. The
+   description follows. */
 static constexpr char kDefinitionMagic[4] = {'F', 'R', 'd', '1'};
 static constexpr size_t kDefinitionBytes = 4 + 4 + 8 + 8;
 
-std::string make_definition(const Layout &layout, const TABLE *table) {
+std::string make_definition(const Layout &layout, const TABLE *table, uint8_t cache_priority) {
+  static_assert(MYSQL_VERSION_ID < 1 << 24, "three bytes");
   uchar buf[kDefinitionBytes];
   memcpy(buf, kDefinitionMagic, 4);
-  int4store(buf + 4, static_cast<uint32_t>(MYSQL_VERSION_ID));
+  int3store(buf + 4, static_cast<uint32_t>(MYSQL_VERSION_ID));
+  buf[7] = cache_priority;
   int8store(buf + 8, static_cast<ulonglong>(time(nullptr)));
   int8store(buf + 16, layout.fingerprint());
   std::string blob(reinterpret_cast<char *>(buf), sizeof buf);
@@ -263,7 +266,7 @@ int check_definition(const Layout &layout, fe_slice definition, const char *name
   sql_print_error(
       "Ferrite: the columns or keys of table %s in its .frm file are not those it was created "
       "with (by server version %u); restore the matching .frm file",
-      name, static_cast<uint>(uint4korr(definition.ptr + 4)));
+      name, static_cast<uint>(uint3korr(definition.ptr + 4)));
   return HA_ERR_INCOMPATIBLE_DEFINITION;
 }
 

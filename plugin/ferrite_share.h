@@ -107,9 +107,9 @@ bool is_temporary_path(const char *path);
  */
 int refuse_reserved_names(THD *thd, const TABLE *form);
 
-/* The definition blob kept with a table: who made it and with which layout, and for tools what
-   rows and keys mean (description.h). */
-std::string make_definition(const Layout &layout, const TABLE *table);
+/* The definition blob kept with a table: who made it and with which layout, its cache priority
+   (table_options.h), and for tools what rows and keys mean (description.h). */
+std::string make_definition(const Layout &layout, const TABLE *table, uint8_t cache_priority);
 /* 0, or HA_ERR_INCOMPATIBLE_DEFINITION after saying why in the error log. Not
    HA_ERR_TABLE_DEF_CHANGED: the server would ask the engine for a .frm file, get none, and remove
    its own. */

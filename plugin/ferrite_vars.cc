@@ -325,6 +325,7 @@ ha_create_table_option ferrite_table_options[] = {
     HA_TOPTION_NUMBER("PAGE_COMPRESSION_LEVEL", page_compression_level, 0, 0, 9, 1),
     HA_TOPTION_ENUM("ENCRYPTED", encrypted, "DEFAULT,YES,NO", 0),
     HA_TOPTION_NUMBER("ENCRYPTION_KEY_ID", encryption_key_id, 0, 0, UINT_MAX32, 1),
+    HA_TOPTION_ENUM("CACHE_PRIORITY", cache_priority, "normal,low,high", 0),
     HA_TOPTION_END};
 
 static MYSQL_SYSVAR_STR(

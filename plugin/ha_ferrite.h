@@ -170,11 +170,13 @@ class ha_ferrite final : public ferrite::PagedHandler {
   void ask_semi_consistent();
   void unlock_entry();
   void make_plan();
+  void plan_column(const ferrite::Column &c);
+  void plan_comparison();
   size_t read_set_bytes() const { return no_words_in_map(table->read_set) * sizeof(my_bitmap_map); }
   /* The server changes read_set without telling at times: compare it at every row. */
   void check_plan() {
     if (m_plan_index != m_index || m_plan_lock != m_lock || m_plan_keyread != keyread_enabled() ||
-        m_plan_whole != m_whole_rows ||
+        m_plan_whole != m_whole_rows || m_plan_dirty != reads_dirty() ||
         memcmp(m_plan_bits.data(), table->read_set->bitmap, read_set_bytes()))
       make_plan();
   }
@@ -185,6 +187,9 @@ class ha_ferrite final : public ferrite::PagedHandler {
   fe_code deliver_state(const fe_row &row, uchar *buf);
   /* What is read may be uncommitted: it may not exist any more at the next read. */
   bool reads_dirty() const { return m_dirty && m_lock == FE_READ_SNAPSHOT; }
+  /* By the plan: the row of an entry is read after it, and may have changed in between. */
+  bool entry_may_be_old() const { return m_plan_dirty && m_plan_index->no && !m_plan_covering; }
+  int compare_entry(const fe_slice &key, const uchar *record);
   check_result_t check_pushed(const fe_row &row, uchar *buf);
   int seek(uchar *buf, const uchar *key, uint key_len, fe_seek_mode mode);
   int keep_row(const fe_row &row);
@@ -398,6 +403,7 @@ class ha_ferrite final : public ferrite::PagedHandler {
   bool m_plan_whole = false;
   bool m_plan_keyread = false;
   bool m_plan_covering = false;
+  bool m_plan_dirty = false;
   bool m_plan_pk = false;             /* some wanted column comes from the primary key */
   std::vector<uint16_t> m_plan_row;   /* field numbers from the row payload */
   std::vector<uint8_t> m_plan_wanted; /* by field number */

@@ -153,10 +153,13 @@ int ha_ferrite::alter_autoinc(ulonglong next) {
 int ha_ferrite::redescribe(const TABLE *altered_table, Alter_inplace_info *info) {
   Layout altered;
   altered.init(altered_table);
-  const std::string text = ferrite::make_definition(altered, altered_table);
+  /* Partitions may have options of their own: only what the ALTER changes is changed. */
+  const uint8_t priority = ferrite::cache_priority_of(altered_table->s);
+  const bool stays = priority == ferrite::cache_priority_of(table->s);
+  const std::string text = ferrite::make_definition(altered, altered_table,
+                                                    stays ? ferrite::kCachePriorityKept : priority);
   ferrite::ForeignKeys added(ha_thd(), altered_table, info->create_info, m_share->name, true);
   if (int err = added.check()) return err;
-  /* Partitions may have options of their own: only what the ALTER changes is changed. */
   const uint32_t compression = ferrite::compression_of(altered_table->s);
   const bool keep = compression == ferrite::compression_of(table->s);
   const auto *indexes = static_cast<const ferrite::IndexChange *>(info->handler_ctx);

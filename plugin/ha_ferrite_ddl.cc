@@ -221,7 +221,8 @@ int ha_ferrite::create(const char *name, TABLE *form, HA_CREATE_INFO *create_inf
     indexes.push_back(def);
   }
   const std::string table_name = core_table_name(name);
-  const std::string definition = ferrite::make_definition(layout, form);
+  const std::string definition =
+      ferrite::make_definition(layout, form, ferrite::cache_priority_of(form->s));
   ferrite::ForeignKeys foreign(ha_thd(), form, create_info, table_name, false);
   if (int err = foreign.check()) return err;
   fe_table_def def;

@@ -1,5 +1,6 @@
 /*
- * How a table's options say that its pages are to be compressed.
+ * How a table's options say that its pages are to be compressed, and how long they are to stay in
+ * memory.
  */
 #include "table_options.h"
 
@@ -29,6 +30,11 @@ uint32_t compression_of(const TABLE_SHARE *share) {
     level = options->page_compression_level;
   }
   return codec | static_cast<uint32_t>(level) << kLevelShift;
+}
+
+uint8_t cache_priority_of(const TABLE_SHARE *share) {
+  const ha_table_option_struct *options = share->option_struct;
+  return options ? static_cast<uint8_t>(options->cache_priority) : 0;
 }
 
 const char *find_bad_compression(THD *thd, const TABLE_SHARE *share, const HA_CREATE_INFO *info) {

@@ -301,6 +301,7 @@ impl Pool {
             }
         }
         self.packings.forget(index);
+        self.priorities.forget(index);
         kill_point!("buffer.index_dropped");
         let at = {
             let _map = self.map_lock.lock();

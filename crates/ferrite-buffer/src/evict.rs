@@ -5,7 +5,8 @@
 //!
 //! The clock gives each page a small count, raised by use and lowered by each pass of the
 //! hand. Pages start cold, and a scan leaves them so: they go before one that was used again. This
-//! is the probation. Pages read ahead come in as cold ones too.
+//! is the probation. Pages read ahead come in as cold ones too. Tables may ask for more or less of it
+//! (`priorities`).
 
 use crate::frame::Kind;
 use crate::pool::Pool;
@@ -13,7 +14,8 @@ use ferrite_store::Word;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::waits::{waiting, Of, Reason};
 use ferrite_sync::{thread, time};
-use ferrite_types::{Error, PageId, Result};
+use ferrite_types::format::CachePriority;
+use ferrite_types::{Error, IndexId, PageId, Result};
 use std::cell::Cell;
 
 /// Steps of the hand a foreground thread makes before it waits.
@@ -225,7 +227,7 @@ impl Pool {
         let f = self.advance_hand();
         let frame = self.frame(f);
         let kind = frame.kind();
-        if !matches!(kind, Kind::Leaf | Kind::Inner) || frame.is_dirty() || !frame.cool() {
+        if !matches!(kind, Kind::Leaf | Kind::Inner) || frame.is_dirty() || !self.is_to_go(f) {
             return None;
         }
         self.evict_clean(f, kind)
@@ -234,7 +236,32 @@ impl Pool {
     pub(crate) fn advance_hand(&self) -> u32 {
         let at = self.hand.fetch_add(1, Ordering::Relaxed);
         // Those that leave are the writer's.
-        (at % self.frames.limit()) as u32
+        let frames = self.frames.limit();
+        if at % frames == 0 {
+            self.priorities.end_pass(frames);
+        }
+        (at % frames) as u32
+    }
+
+    /// The hand passes frame `f`, which has a page: is the page cold?
+    #[inline]
+    pub(crate) fn is_to_go(&self, f: u32) -> bool {
+        match self.priorities.any() {
+            true => self.is_to_go_by_priority(f),
+            false => self.frame(f).cool(),
+        }
+    }
+
+    fn is_to_go_by_priority(&self, f: u32) -> bool {
+        let frame = self.frame(f);
+        match self.priorities.of(IndexId(frame.index())) {
+            CachePriority::Normal => frame.cool(),
+            CachePriority::Low => frame.cool_at_once(),
+            CachePriority::High => {
+                let pass = self.hand.load(Ordering::Relaxed) / self.frames.limit();
+                !self.priorities.is_spared(f, pass) && frame.cool()
+            }
+        }
     }
 
     /// The latched frame holds a page that equals its image on disk, and nobody writes it.

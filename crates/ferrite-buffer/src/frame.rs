@@ -288,6 +288,15 @@ impl Frame {
         self.hot.store(hot - 1, Ordering::Relaxed);
         false
     }
+
+    /// As [`Frame::cool`], of a page that has one pass only to be used again.
+    pub(crate) fn cool_at_once(&self) -> bool {
+        let cold = self.is_cold();
+        if !cold {
+            self.hot.store(COLD, Ordering::Relaxed);
+        }
+        cold
+    }
 }
 
 #[cfg(test)]

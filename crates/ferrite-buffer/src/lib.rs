@@ -63,6 +63,7 @@ mod leaf_changes;
 mod merge_kept;
 mod packing;
 mod pool;
+mod priorities;
 mod read_ahead;
 mod recover;
 mod reserved;

@@ -13,6 +13,7 @@ use crate::kept::ChangeBuffer;
 use crate::kept_deltas::KeptDeltas;
 use crate::packing::Packings;
 use crate::page_prefix;
+use crate::priorities::Priorities;
 use crate::row_cache::RowCache;
 use crate::writer_state::WriterState;
 use ferrite_redo::Log;
@@ -21,7 +22,7 @@ use ferrite_sync::atomic::{AtomicUsize, Ordering};
 use ferrite_sync::epoch::{EpochGuard, Epochs};
 use ferrite_sync::waits::{waiting, Of, Reason};
 use ferrite_sync::{Arc, Condvar, Counter, Mutex, OnceLock};
-use ferrite_types::format::{Codec, Packing};
+use ferrite_types::format::{CachePriority, Codec, Packing};
 use ferrite_types::{Error, IndexId, Lsn, PageId, Result, PAGE_BYTES};
 use std::collections::VecDeque;
 
@@ -114,6 +115,7 @@ pub struct Pool {
     pub(crate) writer: WriterState,
     pub(crate) read_ahead: ReadAheadState,
     pub(crate) packings: Packings,
+    pub(crate) priorities: Priorities,
     pub(crate) changes: ChangeBuffer,
     pub(crate) row_cache: RowCache,
     pub(crate) change_room: ChangeRoom,
@@ -155,6 +157,7 @@ impl Pool {
             writer: WriterState::new(),
             read_ahead: ReadAheadState::new(),
             packings: Packings::new(Packing::of(cfg.codec)),
+            priorities: Priorities::new(),
             changes: ChangeBuffer::new(),
             row_cache: RowCache::new(),
             change_room: ChangeRoom::new(count * PAGE_BYTES),
@@ -174,6 +177,11 @@ impl Pool {
     /// stay as they are until they are written again.
     pub fn set_packing(&self, index: IndexId, packing: Packing) {
         self.packings.set(index, packing);
+    }
+
+    /// How long pages of the index stay in memory from now on, compared with others.
+    pub fn set_cache_priority(&self, index: IndexId, priority: CachePriority) {
+        self.priorities.set(index, priority);
     }
 
     pub(crate) fn arena(&self) -> &Arena {

@@ -214,4 +214,4 @@ impl Pool {
 
 #[cfg(test)]
 #[path = "read_ahead_tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -9,15 +9,19 @@ use ferrite_io::sim::{Fault, SimStorage};
 use ferrite_io::Storage;
 use ferrite_sync::{thread, Arc};
 use ferrite_types::format::record_kind;
-use ferrite_types::{Lsn, PAGE_BYTES};
+use ferrite_types::{IndexId, Lsn, PAGE_BYTES};
 
 /// A new leaf whose bytes say `text`.
 fn new_leaf(pool: &Pool, text: u8) -> PageId {
-    let page = pool.alloc_page(INDEX);
+    new_leaf_of(pool, INDEX, text)
+}
+
+pub(crate) fn new_leaf_of(pool: &Pool, index: IndexId, text: u8) -> PageId {
+    let page = pool.alloc_page(index);
     let mut frame = pool.reserve(1).unwrap().pop().unwrap();
     let bytes = frame.bytes_mut();
     bytes[..10].fill(0);
-    bytes[0..4].copy_from_slice(&INDEX.0.to_le_bytes());
+    bytes[0..4].copy_from_slice(&index.0.to_le_bytes());
     bytes[6..8].copy_from_slice(&8000u16.to_le_bytes());
     bytes[8..10].copy_from_slice(&(PAGE_BYTES as u16).to_le_bytes());
     bytes[10..8000].fill(text);

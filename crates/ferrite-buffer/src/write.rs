@@ -417,7 +417,7 @@ impl Pool {
             let f = self.advance_hand();
             let frame = self.frame(f);
             let kind = frame.kind();
-            if !matches!(kind, Kind::Leaf | Kind::Inner) || !frame.cool() {
+            if !matches!(kind, Kind::Leaf | Kind::Inner) || !self.is_to_go(f) {
                 continue;
             }
             if frame.is_dirty() {

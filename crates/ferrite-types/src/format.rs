@@ -70,6 +70,32 @@ pub const MAX_ZSTD_LEVEL: u8 = 22;
 /// Level of zstd where none is asked for.
 const DEFAULT_ZSTD_LEVEL: u8 = 3;
 
+/// How long a table's pages are to stay in memory, compared with those of other tables: a byte of its
+/// definition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum CachePriority {
+    /// As long as they are used as often.
+    #[default]
+    Normal = 0,
+    /// They go before others.
+    Low = 1,
+    /// They go after others.
+    High = 2,
+}
+
+impl CachePriority {
+    /// What that number in a table's definition means.
+    pub const fn from_u8(n: u8) -> Option<CachePriority> {
+        match n {
+            0 => Some(CachePriority::Normal),
+            1 => Some(CachePriority::Low),
+            2 => Some(CachePriority::High),
+            _ => None,
+        }
+    }
+}
+
 /// How pages are to be packed: what a table asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packing {

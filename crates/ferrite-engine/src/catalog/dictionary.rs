@@ -17,6 +17,7 @@ mod foreign_tests;
 pub(crate) mod index_change;
 mod referring;
 
+use crate::catalog::cache_priority::cache_priority;
 use crate::catalog::foreign::split_chunk_key;
 use crate::catalog::spec::{record_key, split_key, TableSpec, MAX_SPEC_BYTES};
 use crate::catalog::table::Table;
@@ -124,8 +125,10 @@ impl State {
     }
 }
 
-/// From now on the table's pages are packed as its definition says when they are written.
-fn set_packing(pool: &Pool, spec: &TableSpec) {
+/// From now on the table's pages are packed as its definition says when they are written, and stay in
+/// memory as long as it says.
+fn set_page_options(pool: &Pool, spec: &TableSpec) {
+    let priority = cache_priority(&spec.definition);
     for index in &spec.indexes {
         assert!(
             index.id.0 >= FIRST_INDEX,
@@ -133,6 +136,7 @@ fn set_packing(pool: &Pool, spec: &TableSpec) {
             index.id
         );
         pool.set_packing(index.id, spec.packing);
+        pool.set_cache_priority(index.id, priority);
     }
 }
 
@@ -207,7 +211,7 @@ impl Dictionary {
             Ok(())
         })?;
         for spec in state.specs.values() {
-            set_packing(&pool, spec);
+            set_page_options(&pool, spec);
         }
         state.load_foreign(chunks)?;
         // Trees without a table still own page ids: their index ids are not given again.

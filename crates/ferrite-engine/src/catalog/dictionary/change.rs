@@ -5,7 +5,8 @@
 
 use super::foreign::NewForeign;
 use super::foreign_change::References;
-use super::{log_auto_increment, set_packing, Carried, Dictionary, State};
+use super::{log_auto_increment, set_page_options, Carried, Dictionary, State};
+use crate::catalog::cache_priority::keep_cache_priority;
 use crate::catalog::foreign::is_copy;
 use crate::catalog::spec::{
     record_key, IndexSpec, TableSpec, FIRST_PART, HALF_PARTS, INLINE_BYTES, MAX_REST_BYTES,
@@ -77,7 +78,7 @@ impl Dictionary {
         let other = state.names.insert(spec.name.clone(), spec.id);
         assert!(other.is_none(), "{} is there already", spec.name);
         state.specs.insert(spec.id, spec.clone());
-        set_packing(&self.pool, &spec);
+        set_page_options(&self.pool, &spec);
         let table = Arc::new(Table::new(spec, &self.pool));
         table.raise_auto_increment(auto_increment.max(1));
         table.set_usable_from(self.txns.mark());
@@ -168,6 +169,7 @@ impl Dictionary {
         let mut apart = false;
         if let Some(definition) = definition {
             spec.definition = definition.to_vec();
+            keep_cache_priority(&mut spec.definition, &old.definition);
             spec.rest = None;
             // Longer ones (half a megabyte) are replaced where they are; a crash between may leave
             // their beginning only, which is all that the server needs.
@@ -191,7 +193,7 @@ impl Dictionary {
         kill_point!("dict.redefine.logged");
         self.log.flush_to(end);
         debug_assert!(self.log.durable_lsn() >= end, "redefined and not on disk");
-        set_packing(&self.pool, &spec);
+        set_page_options(&self.pool, &spec);
         state.specs.insert(spec.id, spec);
         if apart {
             self.delete_parts(old.id, old.first_part())?;
@@ -349,7 +351,7 @@ impl Dictionary {
             let other = state.by_index.insert(index.id, id);
             assert!(other.is_none(), "index {} was given out twice", index.id);
         }
-        set_packing(&self.pool, &spec);
+        set_page_options(&self.pool, &spec);
         state.specs.insert(id, spec);
         debug_assert!(state.is_sound(), "after the trees of {id} were replaced");
         let fresh = self.open_id(&mut state, id);

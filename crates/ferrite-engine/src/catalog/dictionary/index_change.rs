@@ -7,6 +7,7 @@
 //! Locking: `state` over the switch; trees that go do so after it.
 
 use super::{Dictionary, State};
+use crate::catalog::cache_priority::cache_priority;
 use crate::catalog::open_index::OpenIndex;
 use crate::catalog::spec::{IndexSpec, TableSpec};
 use crate::catalog::table::Table;
@@ -38,11 +39,13 @@ impl Dictionary {
     /// `NotFound`, as `Tree::create`; nothing remains.
     pub(crate) fn make_tree_for(&self, table: TableId, mut spec: IndexSpec) -> Result<IndexSpec> {
         let mut state = self.state.lock();
-        let packing = state.specs.get(&table).ok_or(Error::NotFound)?.packing;
+        let of = state.specs.get(&table).ok_or(Error::NotFound)?;
+        let (packing, priority) = (of.packing, cache_priority(&of.definition));
         spec.id = state.new_index_id();
         spec.root = Tree::create(&self.pool, spec.id, NO_UNDO)?;
         assert!(spec.root != PageId::NONE, "index {} has no root", spec.id);
         self.pool.set_packing(spec.id, packing);
+        self.pool.set_cache_priority(spec.id, priority);
         Ok(spec)
     }
 
