@@ -27,6 +27,7 @@ handler *ferrite_create_handler(handlerton *hton, TABLE_SHARE *share, MEM_ROOT *
 
 ha_ferrite::ha_ferrite(handlerton *hton, TABLE_SHARE *share) : PagedHandler(hton, share) {
   memset(static_cast<void *>(&m_changed), 0, sizeof m_changed);
+  memset(static_cast<void *>(&m_compared), 0, sizeof m_compared);
 }
 
 ha_ferrite::~ha_ferrite() {
@@ -105,7 +106,10 @@ int ha_ferrite::open(const char *name, int, uint) {
   m_changed_bits.assign(m_plan_bits.size() + 1, 0);
   m_plan_wanted.assign(table->s->fields, 0);
   m_plan_entry.assign(table->s->fields, 0);
-  if (my_bitmap_init(&m_changed, m_changed_bits.data(), table->s->fields)) return HA_ERR_OUT_OF_MEM;
+  m_compared_bits.assign(m_changed_bits.size(), 0);
+  if (my_bitmap_init(&m_changed, m_changed_bits.data(), table->s->fields) ||
+      my_bitmap_init(&m_compared, m_compared_bits.data(), table->s->fields))
+    return HA_ERR_OUT_OF_MEM;
   m_removed.resize(layout().indexes.size());
   m_added.resize(layout().indexes.size());
   init_generated();

@@ -171,7 +171,6 @@ class ha_ferrite final : public ferrite::PagedHandler {
   void unlock_entry();
   void make_plan();
   void plan_column(const ferrite::Column &c);
-  void plan_comparison();
   size_t read_set_bytes() const { return no_words_in_map(table->read_set) * sizeof(my_bitmap_map); }
   /* The server changes read_set without telling at times: compare it at every row. */
   void check_plan() {
@@ -187,8 +186,8 @@ class ha_ferrite final : public ferrite::PagedHandler {
   fe_code deliver_state(const fe_row &row, uchar *buf);
   /* What is read may be uncommitted: it may not exist any more at the next read. */
   bool reads_dirty() const { return m_dirty && m_lock == FE_READ_SNAPSHOT; }
-  /* By the plan: the row of an entry is read after it, and may have changed in between. */
-  bool entry_may_be_old() const { return m_plan_dirty && m_plan_index->no && !m_plan_covering; }
+  void find_compared();
+  void plan_comparison();
   int compare_entry(const fe_slice &key, const uchar *record);
   check_result_t check_pushed(const fe_row &row, uchar *buf);
   int seek(uchar *buf, const uchar *key, uint key_len, fe_seek_mode mode);
@@ -253,7 +252,10 @@ class ha_ferrite final : public ferrite::PagedHandler {
     GeneratedPlace *m_place;
   };
   void init_generated();
+  static bool can_compute(const Field *field);
   const uchar *compute_generated(const uchar *record, std::vector<uchar> *image);
+  const uchar *compute_generated(const uchar *record, const MY_BITMAP *which,
+                                 std::vector<uchar> *image);
   int insert_generated(const uchar *buf);
   int update_generated(const uchar *old_data, const uchar *new_data);
   int remove_generated(const uchar *buf);
@@ -404,6 +406,12 @@ class ha_ferrite final : public ferrite::PagedHandler {
   bool m_plan_keyread = false;
   bool m_plan_covering = false;
   bool m_plan_dirty = false;
+  /* A row that is read after its entry, without a snapshot, is compared with it: not at all, with
+     the columns as they were read, or with virtual ones computed. */
+  enum class Comparison { kNone, kAsRead, kComputed };
+  Comparison m_comparison = Comparison::kNone;
+  MY_BITMAP m_compared; /* columns that decide it */
+  std::vector<my_bitmap_map> m_compared_bits;
   bool m_plan_pk = false;             /* some wanted column comes from the primary key */
   std::vector<uint16_t> m_plan_row;   /* field numbers from the row payload */
   std::vector<uint8_t> m_plan_wanted; /* by field number */

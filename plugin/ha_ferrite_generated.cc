@@ -56,14 +56,23 @@ ha_ferrite::GeneratedInUse::~GeneratedInUse() {
 }
 
 /* The geometry types are not among the blobs that can be put aside. */
-static bool can_compute(const Field *field) {
+bool ha_ferrite::can_compute(const Field *field) {
   return !ferrite::is_stored(*field->vcol_info) &&
-         field->flags & (PART_KEY_FLAG | PART_INDIRECT_KEY_FLAG) &&
          (!(field->flags & BLOB_FLAG) || field->type() == MYSQL_TYPE_BLOB);
 }
 
 /* Copies a record, with its virtual columns as they follow from the others. */
 const uchar *ha_ferrite::compute_generated(const uchar *record, std::vector<uchar> *image) {
+  return compute_generated(record, nullptr, image);
+}
+
+/* `which`: only those; null: those that are indexed. */
+const uchar *ha_ferrite::compute_generated(const uchar *record, const MY_BITMAP *which,
+                                           std::vector<uchar> *image) {
+  const auto is_meant = [&](const Field *field) {
+    if (which) return bitmap_is_set(which, field->field_index) != 0;
+    return field->flags & (PART_KEY_FLAG | PART_INDIRECT_KEY_FLAG) && is_read(field->field_index);
+  };
   THD *thd = table->in_use;
   memcpy(image->data(), record, image->size());
   const ulonglong cuted_fields = thd->cuted_fields;
@@ -73,7 +82,7 @@ const uchar *ha_ferrite::compute_generated(const uchar *record, std::vector<ucha
   thd->push_internal_handler(&silent);
   table->move_fields(table->field, image->data(), table->record[0]);
   for (Field **field = table->vfield; *field; field++)
-    if (can_compute(*field) && is_read((*field)->field_index))
+    if (can_compute(*field) && is_meant(*field))
       (*field)->vcol_info->expr->save_in_field(*field, false);
   table->move_fields(table->field, table->record[0], image->data());
   thd->pop_internal_handler();

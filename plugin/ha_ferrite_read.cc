@@ -45,23 +45,13 @@ void ha_ferrite::make_plan() {
     plan_column(c);
   }
   m_plan_dirty = reads_dirty();
-  if (entry_may_be_old()) plan_comparison();
+  m_comparison = Comparison::kNone;
+  if (m_plan_dirty && index.no && !m_plan_covering) plan_comparison();
 }
 
 void ha_ferrite::plan_column(const Column &c) {
   if (c.stored) m_plan_row.push_back(c.field_no);
   if (c.pk_part >= 0) m_plan_pk = true;
-}
-
-/* Besides what is wanted: what the index's key follows from. */
-void ha_ferrite::plan_comparison() {
-  for (const Column &c : layout().rows.columns()) {
-    const bool indirect =
-        layout().has_indexed_virtual && table->field[c.field_no]->flags & PART_INDIRECT_KEY_FLAG;
-    if (m_plan_wanted[c.field_no] || !(m_plan_index->touched_by[c.field_no] || indirect)) continue;
-    m_plan_wanted[c.field_no] = 1;
-    plan_column(c);
-  }
 }
 
 /* ---- scans ------------------------------------------------------------------------- */
@@ -352,28 +342,7 @@ int ha_ferrite::deliver(fe_row *row, uchar *buf) {
   if (rc == FE_NOT_FOUND) rc = fe_damaged("an entry of an index has no row");
   if (rc != FE_OK) return error(rc);
   const int err = deliver_clustered(clustered, buf);
-  return err || !entry_may_be_old() ? err : compare_entry(row->key, buf);
-}
-
-/* READ UNCOMMITTED: the row may have changed since its entry was read. The server takes pushed
-   conditions and the ends of a range for checked, or ends the range at a row beyond it. 0, or
-   HA_ERR_RECORD_DELETED: the entry is of another state, whose own entry is met or is not in the
-   range. */
-int ha_ferrite::compare_entry(const fe_slice &key, const uchar *record) {
-  if (!m_compare.reserve(layout().max_key + 16)) return HA_ERR_OUT_OF_MEM;
-  const auto differs = [&](const uchar *row) {
-    const uint8_t *to = m_compare.data();
-    const auto len = static_cast<size_t>(
-        ferrite::encode_key(*m_index, row, m_compare.data(), m_scratch.data()) - to);
-    return key.len < len || memcmp(key.ptr, to, len) ? HA_ERR_RECORD_DELETED : 0;
-  };
-  if (!m_index->has_virtual || !layout().has_indexed_virtual) return differs(record);
-  const GeneratedInUse place(this);
-  BlobsAside of_server(table, place->blobs.data());
-  MY_BITMAP *read_set = tmp_use_all_columns(table, &table->read_set);
-  const uchar *row = compute_generated(record, &place->new_image);
-  tmp_restore_column_map(&table->read_set, read_set);
-  return differs(row);
+  return err || m_comparison == Comparison::kNone ? err : compare_entry(row->key, buf);
 }
 
 /* READ UNCOMMITTED, and semi-consistent reads: a row may change between its copying and the

@@ -50,3 +50,41 @@ def scenario_read_uncommitted_rows_that_have_left_the_range(env: Env) -> None:
                 rows = [row for row in answer if isinstance(row, tuple)]  # type: ignore[union-attr]
                 equal([row for row in rows if not 10 <= row[0] <= 99], [], f"{what}: outside the range")
                 equal(sum(row[1] % 2 == 0 for row in rows), 45, f"{what}: rows that nobody changed")
+
+
+def scenario_read_uncommitted_finds_all_rows(env: Env) -> None:
+    """Through indexes of every kind, also such as follow from columns that a statement does not ask for."""
+    s = env.session()
+    s.run(
+        "CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT, f INT, c VARCHAR(50) COLLATE utf8mb4_unicode_ci, d LONGTEXT, e DOUBLE,"
+        " v1 INT AS (a + 1) VIRTUAL, v2 INT AS (v1 * 2) VIRTUAL, v3 INT AS (v2 + 1) VIRTUAL,"
+        " w1 TEXT AS (LEFT(d, 20)) VIRTUAL, w2 INT AS (LENGTH(w1) + f) VIRTUAL, p INT AS (b + 1) PERSISTENT,"
+        " KEY k1 (b, v2), KEY k2 (v3), KEY k3 (c(3), e), KEY k4 (d(7)), KEY k5 (w1(4) DESC), KEY k6 (w2, id), KEY k7 (p), KEY k8 (e DESC),"
+        " x1 INT AS (a + 3) VIRTUAL, x2 INT AS (x1 + 1) VIRTUAL, x3 INT AS (x2 + 1) VIRTUAL, KEY k9 (x3))"
+        " ENGINE=FERRITE"
+    )
+    s.run(
+        "INSERT INTO t (id, a, b, f, c, d, e) SELECT seq, seq % 50, seq % 7, seq, IF(seq % 9, CONCAT('Aé', seq % 13), NULL),"
+        " REPEAT(CHAR(97 + seq % 20), IF(seq % 11, seq % 30, 40000)), (seq % 5 - 2.0) / 3 FROM seq_1_to_400"
+    )
+    wheres = (
+        "FORCE INDEX (k1) WHERE b = 5",
+        "FORCE INDEX (k1) WHERE b = 5 AND v2 > 20",
+        "FORCE INDEX (k2) WHERE v3 BETWEEN 9 AND 60",
+        "FORCE INDEX (k3) WHERE c LIKE 'aE1%'",
+        "FORCE INDEX (k3) WHERE c IS NULL AND e < 0",
+        "FORCE INDEX (k4) WHERE d >= 'ccc' AND d < 'm'",
+        "FORCE INDEX (k5) WHERE w1 > 'd'",
+        "FORCE INDEX (k6) WHERE w2 BETWEEN 20 AND 300",
+        "FORCE INDEX (k7) WHERE p IN (2, 3)",
+        "FORCE INDEX (k8) WHERE e > -0.5",
+        "FORCE INDEX (k9) WHERE x3 BETWEEN 9 AND 40",
+    )
+    for where in wheres:
+        for columns in ("f", "f, a, MD5(d)", "w2, v3, f"):
+            answers = []
+            for level in ("READ COMMITTED", "READ UNCOMMITTED"):
+                s.run(f"SET SESSION TRANSACTION ISOLATION LEVEL {level}")
+                answers.append(s.run(f"SELECT {columns} FROM t {where} ORDER BY id"))
+            equal(answers[1], answers[0], f"{columns}, {where}")
+            expect(len(answers[0]) > 5, f"rows {where}", len(answers[0]))

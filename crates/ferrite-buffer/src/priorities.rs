@@ -4,8 +4,9 @@
 //! pass of the hand in [`SLOWER`], one of low priority goes if it was not used since the last pass.
 //! Like the packing of an index this is a wish for the pool of this process: nothing of it is logged.
 //!
-//! Invariant: pages of high priority are favoured only while they take no more than half of the
-//! frames, as far as the last pass of the hand saw: the others always have frames that become free.
+//! Invariant: pages of high priority are favoured only while the hand met no more than half of the
+//! frames with such pages in its last pass: the others always have frames that become free. Dirty pages
+//! count when the writer moves the hand, who looks for a clean one does not see them.
 //!
 //! Locking: `by_index` is a leaf, for reading at each step of the hand while any index has a priority.
 
