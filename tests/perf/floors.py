@@ -147,7 +147,8 @@ def _device_bytes(path: Path) -> int:
 
 
 class Bench:
-    """Two loaded servers of one group, only one of them under load at a time."""
+    """Two loaded servers of one group. While one is measured the other is stopped: what it would still write of the load before, or purge, belongs to
+    that load."""
 
     def __init__(self, arguments: argparse.Namespace, kinds: tuple[Engine, Engine], floor: Floor) -> None:
         self.arguments = arguments
@@ -170,6 +171,10 @@ class Bench:
 
     def sample(self, server: Server, floor: Floor) -> Sample:
         """One warm run."""
+        for other in self.servers:
+            if other is not server:
+                other.pause()
+        server.resume()
         options = ("--tables=1", f"--table-size={self.rows}", f"--threads={floor.threads}", *floor.options)
         if self.arguments.warmup:
             sysbench(server, floor.script, "run", *options, f"--time={self.arguments.warmup}")
