@@ -40,7 +40,12 @@ impl Priorities {
         }
     }
 
+    /// One index is set by one thread at a time: with the dictionary locked, or when nobody has it any more.
     pub(crate) fn set(&self, index: IndexId, priority: CachePriority) {
+        // At a start that is so for each index of each table.
+        if priority == CachePriority::Normal && !self.any() {
+            return;
+        }
         let mut by_index = self.by_index.write();
         match priority {
             CachePriority::Normal => by_index.remove(&index),
@@ -50,9 +55,7 @@ impl Priorities {
     }
 
     pub(crate) fn forget(&self, index: IndexId) {
-        if self.any() {
-            self.set(index, CachePriority::Normal);
-        }
+        self.set(index, CachePriority::Normal);
     }
 
     /// Does any index have one? A hint, and all that a pool without priorities pays.
