@@ -316,10 +316,10 @@ impl Log {
         self.pending.load(Ordering::SeqCst)
     }
 
-    /// Releases every queued token whose commit is durable.
-    pub(crate) fn release_acks(&self) {
+    /// Releases every queued token whose commit is durable, and returns them.
+    pub(crate) fn release_acks(&self) -> Vec<Ack> {
         if self.pending.load(Ordering::SeqCst) == 0 {
-            return;
+            return Vec::new();
         }
         let durable = self.durable();
         let mut group = {
@@ -332,7 +332,7 @@ impl Log {
             group
         };
         if group.is_empty() {
-            return;
+            return Vec::new();
         }
         group.sort_unstable();
         let now_us = time::now_us();
@@ -349,6 +349,7 @@ impl Log {
         }
         let before = self.pending.fetch_sub(acks.len(), Ordering::SeqCst);
         assert!(before >= acks.len(), "{} of {before} released", acks.len());
+        acks
     }
 
     /// Calls `f` once everything before `lsn` is durable: at once, or from a thread that

@@ -18,6 +18,7 @@
 mod flush;
 mod format;
 mod gate;
+mod group_wait;
 mod guess;
 mod log;
 #[cfg(all(test, loom))]

@@ -20,6 +20,7 @@ pub(crate) struct Counters {
     pub waits_disk_full: Counter,
     pub waits_admission: Counter,
     pub flusher_wakeups: Counter,
+    pub group_waits: Counter,
     pub groups: Histogram,
     pub sync: Histogram,
 }
@@ -81,6 +82,8 @@ pub struct LogStats {
     pub waits_admission: u64,
     /// Times the sleeping flusher was woken.
     pub flusher_wakeups: u64,
+    /// Times the flusher let a group of commits grow.
+    pub group_waits: u64,
     /// Segment files built, recycled and removed.
     pub segments_created: u64,
     /// Segment files renamed to a future segment.
@@ -110,6 +113,7 @@ impl Counters {
             waits_disk_full: self.waits_disk_full.get(),
             waits_admission: self.waits_admission.get(),
             flusher_wakeups: self.flusher_wakeups.get(),
+            group_waits: self.group_waits.get(),
             segments_created: 0,
             segments_recycled: 0,
             segments_removed: 0,

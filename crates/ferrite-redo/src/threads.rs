@@ -1,17 +1,18 @@
 //! The two threads of the log: the flusher, and the keeper of segments.
 //!
 //! The flusher sleeps until a position is requested, then flushes whenever the device is
-//! free until nothing is requested any more; no timer delays it. The interval only bounds
-//! how long a record that nobody waits for stays in memory. The keeper prepares segments
+//! free until nothing is requested any more, or lets a group grow first if the processors are
+//! busy (`group_wait.rs`). The interval only bounds how long a record that nobody waits for stays in memory. The keeper prepares segments
 //! ahead of need and recycles old ones, so that a flush finds its next file ready.
 //!
 //! Invariants: while `flusher.running`, deferred acknowledgements are released by the
 //! flusher alone. Both threads end when `stop` is set (after a last flush) or the log dies.
 //! Locking: as in `flush.rs`.
 
+use crate::group_wait::GroupWait;
 use crate::log::Log;
 use ferrite_sync::atomic::Ordering;
-use ferrite_sync::{kill_point, thread, Arc};
+use ferrite_sync::{kill_point, thread, time, Arc};
 use ferrite_types::Lsn;
 
 /// The keeper's pause while segments cannot be prepared, and otherwise.
@@ -78,11 +79,12 @@ impl Log {
     }
 
     fn flusher_main(&self) {
+        let mut group_wait = GroupWait::new();
         while !self.ended() {
             self.release_acks();
             self.run_notices();
             if self.wanted() {
-                self.flush_greedily();
+                self.flush_greedily(&mut group_wait);
             } else {
                 self.flusher_sleep();
             }
@@ -90,7 +92,7 @@ impl Log {
     }
 
     /// Leads until nothing is requested any more.
-    fn flush_greedily(&self) {
+    fn flush_greedily(&self, group_wait: &mut GroupWait) {
         {
             let mut gate = self.gate.lock();
             if gate.leading {
@@ -103,9 +105,12 @@ impl Log {
         }
         loop {
             let before = self.durable();
+            self.let_group_grow(group_wait);
+            let since_us = time::now_us();
             self.round();
+            let ended_us = time::now_us();
             let more = self.give_lead(true);
-            self.release_acks();
+            group_wait.flushed(since_us, ended_us, &self.release_acks());
             self.run_notices();
             if !more {
                 return;
@@ -114,6 +119,17 @@ impl Log {
                 // The next record is still being copied by its appender.
                 thread::yield_now();
             }
+        }
+    }
+
+    /// Waits before a flush if that saves more than it costs; who stops the flusher ends it.
+    fn let_group_grow(&self, group_wait: &GroupWait) {
+        let waiting = self.pending.load(Ordering::SeqCst) as u64;
+        let wait_us = group_wait.wait_us(waiting);
+        if wait_us > 0 {
+            kill_point!("redo.before_group_wait");
+            self.stats.group_waits.inc();
+            self.flusher.event.wait_timeout_us(wait_us);
         }
     }
 

@@ -10,6 +10,7 @@ use ferrite_sync::random::Rng;
 use ferrite_sync::sim::{self, Simulation};
 use ferrite_sync::{thread, Arc, Event, Mutex};
 use ferrite_types::Lsn;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What the operator knows of all lives.
 #[derive(Default)]
@@ -25,10 +26,25 @@ struct Known {
     next: u64,
 }
 
+/// From so many clients on, the flusher lets groups grow.
+const CROWD: u64 = 12;
+
+/// Waits of all programs that ended by themselves.
+static GROUP_WAITS: AtomicU64 = AtomicU64::new(0);
+
 /// One client: appends, commits in one of the ways, waits for its answer.
-fn client(log: &Log, known: &Arc<Mutex<Known>>, seed: u64, answer: &Event, token: usize) {
+fn client(
+    log: &Log,
+    known: &Arc<Mutex<Known>>,
+    seed: u64,
+    answer: &Event,
+    (token, crowd): (usize, bool),
+) {
     let mut rng = Rng::new(seed);
-    for _ in 0..rng.below(40) {
+    for _ in 0..rng.below(if crowd { 600 } else { 40 }) {
+        if crowd {
+            thread::sleep_us(rng.below(200));
+        }
         let n = {
             let mut k = known.lock();
             k.next += 1;
@@ -78,7 +94,12 @@ fn program(disk: &SimStorage, known: &Arc<Mutex<Known>>, seed: u64, first: bool)
         check(&mut known.lock(), found, seed);
         log
     };
-    let clients = rng.between(1, 5);
+    // With many the flusher lets groups grow.
+    let clients = if rng.chance(1, 10) {
+        rng.between(CROWD, 24)
+    } else {
+        rng.between(1, 5)
+    };
     let answers: Arc<Vec<Event>> = Arc::new((0..clients).map(|_| Event::new()).collect());
     let events = answers.clone();
     log.set_ack(Box::new(move |acks| {
@@ -90,7 +111,13 @@ fn program(disk: &SimStorage, known: &Arc<Mutex<Known>>, seed: u64, first: bool)
             let (log, known, answers) = (log.clone(), known.clone(), answers.clone());
             thread::spawn("client", move || {
                 let i = i as usize;
-                client(&log, &known, seed ^ i as u64, &answers[i], i);
+                client(
+                    &log,
+                    &known,
+                    seed ^ i as u64,
+                    &answers[i],
+                    (i, clients >= CROWD),
+                );
             })
         })
         .collect();
@@ -104,6 +131,7 @@ fn program(disk: &SimStorage, known: &Arc<Mutex<Known>>, seed: u64, first: bool)
         (end, 0),
         "seed {seed}"
     );
+    GROUP_WAITS.fetch_add(log.stats().group_waits, Ordering::Relaxed);
     known.lock().acknowledged.push(end);
 }
 
@@ -150,7 +178,7 @@ fn operator(seed: u64) {
     for life in 0..rng.between(2, 6) {
         let (d, k, s) = (disk.clone(), known.clone(), seed * 100 + life);
         if life > 0 {
-            let steps = [100, 500, 2000, 8000][rng.below(4) as usize];
+            let steps = [100, 500, 2000, 8000, 100_000][rng.below(5) as usize];
             sim::crash_after_steps(Some(rng.between(1, steps)));
         }
         let h = sim::spawn("program", move || program(&d, &k, s, life == 0));
@@ -176,4 +204,6 @@ fn killed_at_any_step() {
             panic!("seed {seed}: {failed}");
         }
     }
+    let waits = GROUP_WAITS.load(Ordering::Relaxed);
+    assert!(waits > 0 || seeds < 150, "no group was let grow");
 }

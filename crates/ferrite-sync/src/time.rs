@@ -33,6 +33,12 @@ pub fn unix_us() -> u64 {
     hook::now_us().map_or_else(|| clock(libc::CLOCK_REALTIME), |us| us + SIM_EPOCH_US)
 }
 
+/// Processor time of all threads of this process so far, in microseconds. Not for hot paths:
+/// the system adds up the threads. In a simulation one of its processors is always busy.
+pub fn process_cpu_us() -> u64 {
+    hook::now_us().unwrap_or_else(|| clock(libc::CLOCK_PROCESS_CPUTIME_ID))
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
