@@ -157,6 +157,30 @@ fn everything_comes_along() {
     assert_eq!(scan(&mut s, &t, 1).len() as u64, ROWS - 1);
 }
 
+/// The counter is as durable as the rows, once the import has ended.
+#[test]
+fn the_counter_survives_a_crash() {
+    let files = exported(300);
+    let (disk, engine, _t, _s) = database(7);
+    import(&engine, &files, LAYOUT).unwrap();
+    disk.crash(&mut Rng::new(1));
+    give_up(&engine);
+    let engine = open(&disk);
+    let t = engine.dict().open_table("d/t").unwrap();
+    assert_filled(&engine, &t, 300);
+    assert_eq!(t.auto_increment(), 900);
+    engine
+        .truncate_table("d/t", 17, &DdlCaller::default())
+        .unwrap();
+    disk.crash(&mut Rng::new(2));
+    give_up(&engine);
+    drop(t);
+    let engine = open(&disk);
+    let t = engine.dict().open_table("d/t").unwrap();
+    assert_filled(&engine, &t, 0);
+    assert_eq!(t.auto_increment(), 17);
+}
+
 #[test]
 fn what_others_are_changing_does_not_come_along() {
     let (_disk, engine, t, mut s) = database(8);

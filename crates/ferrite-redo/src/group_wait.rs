@@ -26,6 +26,8 @@ const SESSIONS_A_WAITER: u64 = 4;
 const LARGE_GROUP: u64 = 8;
 /// How often load and sessions are counted: the first takes time with the number of threads.
 const PERIOD_US: u64 = 50_000;
+/// Processors are counted every so many periods.
+const PERIODS_A_COUNT: u32 = 100;
 /// This process keeps the processors busy if it uses at least this many percent of them:
 /// with clients on the same machine, three quarters is all that it can get.
 const BUSY_PERCENT: u64 = 50;
@@ -39,6 +41,9 @@ pub(crate) struct GroupWait {
     /// When this period began, and the process's time then.
     begun_us: u64,
     cpu_us: u64,
+    /// Processors that the process may use, and how many periods ago they were counted.
+    processors: u64,
+    counted: u32,
     busy: bool,
     /// Sessions whose commits were released in this period, by a hash of the token.
     seen: [u64; SEEN_BITS / 64],
@@ -64,6 +69,8 @@ impl GroupWait {
         GroupWait {
             begun_us: 0,
             cpu_us: 0,
+            processors: thread::processors() as u64,
+            counted: 0,
             busy: false,
             seen: [0; SEEN_BITS / 64],
             sessions: 0,
@@ -90,7 +97,8 @@ impl GroupWait {
     pub(crate) fn flushed(&mut self, since_us: u64, now_us: u64, released: &[Ack]) {
         self.covered(since_us, now_us, released);
         if now_us.saturating_sub(self.begun_us) >= PERIOD_US {
-            self.next_period(now_us, time::process_cpu_us(), thread::processors() as u64);
+            self.count_processors();
+            self.next_period(now_us, time::process_cpu_us());
         }
     }
 
@@ -109,12 +117,22 @@ impl GroupWait {
         }
     }
 
+    /// They may change while the server runs; to count them takes several system calls.
+    fn count_processors(&mut self) {
+        self.counted += 1;
+        if self.counted >= PERIODS_A_COUNT {
+            self.counted = 0;
+            self.processors = thread::processors() as u64;
+        }
+        assert!(self.processors > 0, "no processors");
+    }
+
     /// Load and sessions of the period that ends now; after a pause the load was not high.
-    fn next_period(&mut self, now_us: u64, cpu_us: u64, processors: u64) {
+    fn next_period(&mut self, now_us: u64, cpu_us: u64) {
         let passed_us = now_us.saturating_sub(self.begun_us);
         let used_us = cpu_us.saturating_sub(self.cpu_us);
         let first = self.begun_us == 0;
-        self.busy = !first && used_us * 100 >= passed_us * processors * BUSY_PERCENT;
+        self.busy = !first && used_us * 100 >= passed_us * self.processors * BUSY_PERCENT;
         self.sessions = self.seen.iter().map(|w| u64::from(w.count_ones())).sum();
         self.seen = [0; SEEN_BITS / 64];
         (self.begun_us, self.cpu_us) = (now_us, cpu_us);
@@ -129,6 +147,7 @@ mod tests {
     /// each, while the process uses `cpu_percent` of two processors.
     fn run(sessions: usize, group: usize, cpu_percent: u64) -> GroupWait {
         let mut wait = GroupWait::new();
+        wait.processors = 2;
         let mut token = 0;
         for round in 1..=300u64 {
             let now_us = round * 800;
@@ -144,7 +163,7 @@ mod tests {
                 .collect();
             wait.covered(now_us - 400, now_us, &acks);
             if now_us - wait.begun_us >= PERIOD_US {
-                wait.next_period(now_us, now_us * 2 * cpu_percent / 100, 2);
+                wait.next_period(now_us, now_us * 2 * cpu_percent / 100);
             }
         }
         wait
@@ -174,7 +193,7 @@ mod tests {
     fn a_pause_ends_it() {
         let mut wait = run(16, 2, 75);
         let at_us = wait.begun_us + 10_000_000;
-        wait.next_period(at_us, wait.cpu_us + 100_000, 2);
+        wait.next_period(at_us, wait.cpu_us + 100_000);
         assert_eq!(wait.wait_us(2), 0);
     }
 

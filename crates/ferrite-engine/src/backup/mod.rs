@@ -34,7 +34,7 @@ use crate::BackupInfo;
 use ferrite_io::Storage;
 use ferrite_store::{CopiedFile, PinOwner};
 use ferrite_sync::atomic::Ordering;
-use ferrite_sync::{kill_point, random, thread, time, Arc};
+use ferrite_sync::{kill_point, random, thread, time, Arc, Mutex};
 use ferrite_types::{Error, Lsn, Result};
 
 pub use manifest::Manifest;
@@ -105,10 +105,30 @@ impl Engine {
         if let Err(e) = self.pin_checkpoint(&mut job) {
             return self.finish_backup(&job, Err(e));
         }
-        let engine = self.clone();
-        let copier = thread::spawn("ferrite-backup", move || engine.run_backup(job));
-        self.backup.set_thread(copier);
-        Ok(())
+        self.start_copier(job)
+    }
+
+    /// # Errors
+    /// `Io`: the system refuses a thread. The backup has ended.
+    fn start_copier(self: &Arc<Self>, job: Job) -> Result<()> {
+        let given = Arc::new(Mutex::new(Some(job)));
+        let (engine, taken) = (self.clone(), given.clone());
+        let copier = thread::try_spawn("ferrite-backup", move || {
+            let job = taken.lock().take();
+            if let Some(job) = job {
+                engine.run_backup(job);
+            }
+        });
+        if let Some(copier) = copier {
+            self.backup.set_thread(copier);
+            return Ok(());
+        }
+        let job = given.lock().take();
+        let refused = Error::Io("the system refuses a thread for the backup".to_owned());
+        match job {
+            Some(job) => self.finish_backup(&job, Err(refused)),
+            None => unreachable!("a thread that was not started took the job"),
+        }
     }
 
     /// The backup that is to be incremented.

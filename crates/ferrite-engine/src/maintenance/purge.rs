@@ -15,20 +15,22 @@
 use crate::catalog::table::{Table, SUPREMUM};
 use crate::log_records::undo::NO_UNDO;
 use crate::state::engine::Engine;
-use crate::state::purge_queue::Garbage;
+use crate::state::purge_queue::{Batch, Garbage};
 use ferrite_buffer::is_for_want_of_a_frame;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{time, Arc};
 use ferrite_tree::op::{GC_FREEZE, GC_REMOVE};
 use ferrite_tree::record::Header;
 use ferrite_tree::{is_worth_merging, node, LeafMut, Scratch};
-use ferrite_types::{Error, PageId, Result, TxnId};
+use ferrite_types::{Error, OverflowRef, PageId, Result, TxnId};
 use std::ops::Range;
 
 /// Works taken from the queue at a time.
 const BATCH: usize = 64;
-/// Works a committer cleans up then: twice what it leaves.
-const DEBT_BATCH: usize = 2;
+/// When the helpers are behind, a committer cleans up so many times what it leaves, and at most
+/// `SHARE_MOST` pieces: others' large transactions are not its to pay for.
+const SHARE_TIMES: usize = 2;
+const SHARE_MOST: usize = 64;
 /// Locks moved off the records of a leaf under one hold of its latch; beyond that a locked record
 /// stays until the next visit.
 const MOVES_AT_ONCE: usize = 256;
@@ -36,6 +38,12 @@ const MOVES_AT_ONCE: usize = 256;
 const LONG_PAYLOAD_BYTES: usize = 512;
 /// Readers do not add to a queue longer than this.
 const FOUND_MOST: usize = 256;
+
+/// Is a value of this maker needed by a snapshot?
+enum Needed {
+    No,
+    By(TxnId),
+}
 
 /// There was no frame to be had: the same may work later. An I/O error of another kind, or damage,
 /// would come again and again.
@@ -47,7 +55,11 @@ impl Engine {
     /// One round of cleaning up. Returns pieces done.
     pub(crate) fn purge_round(&self, scratch: &mut Scratch) -> usize {
         self.merge_sparse();
-        self.purge_batch(BATCH, scratch)
+        let now_us = time::now_us();
+        match self.purge.take(now_us, BATCH) {
+            Some(batch) => self.purge_batch(batch, now_us, scratch),
+            None => 0,
+        }
     }
 
     /// Merges leaves that entries were erased from without a look at them. It is no part of anything: what
@@ -81,24 +93,26 @@ impl Engine {
         }
     }
 
-    /// A committer's share of the work, when the helpers are behind.
+    /// A committer's share of the work, when the helpers are behind. `left`: pieces that it left itself.
     #[cold]
-    pub(crate) fn assist_purge(&self, scratch: &mut Scratch) {
-        self.purge.helped.fetch_add(1, Ordering::Relaxed);
-        self.purge_batch(DEBT_BATCH, scratch);
+    pub(crate) fn assist_purge(&self, left: usize, scratch: &mut Scratch) {
+        let most = (left * SHARE_TIMES).min(SHARE_MOST);
+        if most == 0 {
+            return;
+        }
+        if let Some(share) = self.purge.take_share(most) {
+            self.purge.helped.fetch_add(1, Ordering::Relaxed);
+            self.purge_batch(share, time::now_us(), scratch);
+        }
     }
 
-    fn purge_batch(&self, most: usize, scratch: &mut Scratch) -> usize {
-        let now_us = time::now_us();
-        let Some(mut batch) = self.purge.take(now_us, most) else {
-            return 0;
-        };
+    fn purge_batch(&self, mut batch: Batch, now_us: u64, scratch: &mut Scratch) -> usize {
         let mut done = 0;
         let mut stuck = false;
         for work in &mut batch.works {
             let due = work.seen_us != 0;
             let txn = work.txn;
-            work.pieces.retain(|piece| {
+            work.pieces.retain_mut(|piece| {
                 // A shutdown does not wait for the end of a large transaction's list.
                 if stuck || self.stop.load(Ordering::Relaxed) {
                     return true;
@@ -132,7 +146,7 @@ impl Engine {
     fn purge_piece(
         &self,
         txn: TxnId,
-        piece: &Garbage,
+        piece: &mut Garbage,
         due: bool,
         scratch: &mut Scratch,
     ) -> Result<bool> {
@@ -163,23 +177,47 @@ impl Engine {
                 self.purge_entry(table, number, key, *alone, clean, scratch)
             }
             Garbage::Overflow { table, reference } => {
-                let _use = table.in_use.read();
-                if table.index(0).is_gone() {
-                    return Ok(true);
+                let (table, reference) = (table.clone(), *reference);
+                let gone = self.purge_value(txn, &table, reference, None)?;
+                if let Needed::By(maker) = gone {
+                    *piece = Garbage::held(&table, reference, maker);
                 }
-                if !self.txns.visible_to_all(txn)
-                    && !ferrite_sync::mutant!("purge.free_values_early")
-                {
-                    let made_by = self.overflow_maker(table.tree(0).index(), reference)?;
-                    if self.txns.version_needed(made_by, txn) {
-                        return Ok(false);
-                    }
-                }
-                debug_assert!(!self.txns.is_active(txn), "{txn} may still be undone");
-                self.free_overflow(table.tree(0).index(), reference)?;
-                Ok(true)
+                Ok(matches!(gone, Needed::No))
+            }
+            Garbage::Held { table, value } => {
+                let (reference, maker) = **value;
+                let gone = self.purge_value(txn, table, reference, Some(maker))?;
+                Ok(matches!(gone, Needed::No))
             }
         }
+    }
+
+    /// Frees a value that `txn` has replaced or deleted, if no snapshot needs it. Its maker, if not known,
+    /// stands on its first page.
+    fn purge_value(
+        &self,
+        txn: TxnId,
+        table: &Table,
+        reference: OverflowRef,
+        maker: Option<TxnId>,
+    ) -> Result<Needed> {
+        let _use = table.in_use.read();
+        if table.index(0).is_gone() {
+            return Ok(Needed::No);
+        }
+        let index = table.tree(0).index();
+        if !self.txns.visible_to_all(txn) && !ferrite_sync::mutant!("purge.free_values_early") {
+            let maker = match maker {
+                Some(maker) => maker,
+                None => self.overflow_maker(index, &reference)?,
+            };
+            if self.txns.version_needed(maker, txn) {
+                return Ok(Needed::By(maker));
+            }
+        }
+        debug_assert!(!self.txns.is_active(txn), "{txn} may still be undone");
+        self.free_overflow(index, &reference)?;
+        Ok(Needed::No)
     }
 
     /// Purges an entry whose delete-mark was put off and whose leaf has not been read since. `due`: as in
@@ -455,6 +493,11 @@ mod tests {
         /// A database whose background is run by hand, but for the writer of pages, with a value
         /// out of line that a committed delete has let go of; its pages are clean.
         fn with_garbage() -> World {
+            World::with_garbage_seen_by(|_| ())
+        }
+
+        /// The same; `before` is called before the delete.
+        fn with_garbage_seen_by(before: impl FnOnce(&Arc<Engine>)) -> World {
             let disk = SimStorage::new(7);
             let heard = Arc::new(Heard::default());
             let engine = Engine::open(config(), Arc::new(disk.boot()), heard.clone()).unwrap();
@@ -473,6 +516,7 @@ mod tests {
             )
             .unwrap();
             s.commit(false).unwrap();
+            before(&engine);
             s.delete_row(&table, b"k", &[]).unwrap();
             s.commit(false).unwrap();
             drop(s);
@@ -581,5 +625,65 @@ mod tests {
             assert_eq!(w.heard.0.lock().len(), heard.len(), "said again");
             w.engine.close().unwrap();
         }
+    }
+
+    /// A value that a snapshot needs is looked at again and again: its page is read once for that.
+    #[test]
+    fn what_is_held_is_not_read_again() {
+        let mut old = None;
+        let mut w = World::with_garbage_seen_by(|engine| {
+            let mut s = Session::new(engine, 0, 2);
+            s.open_snapshot();
+            old = Some(s);
+        });
+        w.purge();
+        // The row's entry goes to the archive.
+        ferrite_sync::thread::sleep_ms(50);
+        assert_eq!(w.purge(), 1);
+        let (_, value) = w.engine.purge.pending_overflow()[0];
+        out_of_memory(&w.engine, value.first_page());
+        for nth in 1..100 {
+            w.disk.inject_in(Fault::FailRead, nth, "store.");
+        }
+        for _ in 0..2 {
+            ferrite_sync::thread::sleep_ms(600);
+            w.purge();
+        }
+        assert_eq!(*w.heard.0.lock(), Vec::<String>::new(), "it was read");
+        assert_eq!(w.engine.purge.pending_overflow().len(), 1);
+        w.disk.clear_faults();
+        drop(old);
+        w.engine.txns.refresh();
+        w.purge_all();
+        assert_eq!(w.engine.check_values().unwrap().pages, 0);
+        w.engine.close().unwrap();
+    }
+
+    /// A committer pays for what it leaves, not for the large transaction of another one.
+    #[test]
+    fn a_share_is_in_proportion() {
+        let disk = SimStorage::new(7);
+        let engine = crate::testing::open(&disk);
+        engine.purge.hold_back(true);
+        let table = create(&engine);
+        let piece = |_| Garbage::entry(&table, 0, b"nothing has this key", true);
+        engine
+            .purge
+            .add(TxnId::FROZEN, (0..1000).map(piece).collect());
+        let mut scratch = Scratch::default();
+        let mut share = |left| {
+            let before = engine.purge.purged.load(Ordering::Relaxed);
+            engine.assist_purge(left, &mut scratch);
+            engine.purge.purged.load(Ordering::Relaxed) - before
+        };
+        assert_eq!(
+            [0, 1, 7, 5000].map(&mut share),
+            [0, 2, 14, SHARE_MOST as u64]
+        );
+        assert_eq!(engine.purge.length(), 1);
+        while share(5000) > 0 {}
+        assert_eq!(engine.purge.purged.load(Ordering::Relaxed), 1000);
+        assert_eq!(engine.purge.length(), 0);
+        engine.close().unwrap();
     }
 }

@@ -48,6 +48,13 @@ pub enum Garbage {
         /// Its reference.
         reference: OverflowRef,
     },
+    /// A value out of line that a snapshot needs, and who made it: who looks again needs no page.
+    Held {
+        /// Its table.
+        table: Arc<Table>,
+        /// Its reference and its maker.
+        value: Box<(OverflowRef, TxnId)>,
+    },
 }
 
 impl Garbage {
@@ -73,10 +80,19 @@ impl Garbage {
         }
     }
 
+    /// The same value, of which is known now who made it.
+    pub(crate) fn held(table: &Arc<Table>, reference: OverflowRef, maker: TxnId) -> Garbage {
+        Garbage::Held {
+            table: table.clone(),
+            value: Box::new((reference, maker)),
+        }
+    }
+
     /// Clustered index and reference of a value out of line.
     pub(crate) fn overflow(&self) -> Option<(IndexId, &OverflowRef)> {
         match self {
             Garbage::Overflow { table, reference } => Some((table.tree(0).index(), reference)),
+            Garbage::Held { table, value } => Some((table.tree(0).index(), &value.0)),
             Garbage::Entry { .. } => None,
         }
     }
@@ -106,6 +122,18 @@ impl Work {
             left_us,
             seen_us: 0,
         }
+    }
+
+    /// Its last `count` pieces as a work of their own.
+    fn split_off(&mut self, count: usize) -> Work {
+        assert!(
+            count < self.pieces.len(),
+            "{count} of {}",
+            self.pieces.len()
+        );
+        let pieces = self.pieces.split_off(self.pieces.len() - count);
+        self.settle();
+        Work::new(self.txn, pieces, false, self.left_us)
     }
 
     /// Some pieces are done with.
@@ -159,6 +187,26 @@ impl Lists {
             works.extend(list.pop_front());
         }
     }
+
+    /// These works are worked on from now on.
+    fn batch(&mut self, works: Vec<Work>) -> Batch {
+        self.last_batch += 1;
+        let id = self.last_batch;
+        debug_assert!(
+            works.iter().all(|work| !work.pieces.is_empty()),
+            "of nothing"
+        );
+        let values: Vec<Arc<[Value]>> = works
+            .iter()
+            .filter(|work| !work.values.is_empty())
+            .map(|work| work.values.clone())
+            .collect();
+        if !values.is_empty() {
+            let other = self.working.insert(id, values);
+            assert!(other.is_none(), "batch {id} is worked on twice");
+        }
+        Batch { id, works }
+    }
 }
 
 /// What commits left.
@@ -198,6 +246,10 @@ impl PurgeQueue {
         while pieces.len() > PIECES_AT_ONCE {
             let part = pieces.split_off(pieces.len() - PIECES_AT_ONCE);
             more.push(Work::new(txn, part, false, left_us));
+        }
+        if !more.is_empty() {
+            // It has had room for all.
+            pieces.shrink_to_fit();
         }
         debug_assert!(more.iter().all(|work| work.pieces.len() == PIECES_AT_ONCE));
         let first = Work::new(txn, pieces, true, left_us);
@@ -271,6 +323,22 @@ impl PurgeQueue {
         self.held_back.load(Ordering::Relaxed)
     }
 
+    /// Takes up to `most` pieces of the oldest work that nobody has looked at.
+    pub(crate) fn take_share(&self, most: usize) -> Option<Batch> {
+        assert!(most > 0, "a share of nothing");
+        let mut lists = self.lists.lock();
+        let oldest = lists.fresh.front_mut()?;
+        let share = if oldest.pieces.len() > most {
+            oldest.split_off(most)
+        } else {
+            let before = self.fresh.fetch_sub(1, Ordering::Relaxed);
+            assert!(before > 0, "more works than were added");
+            lists.fresh.pop_front()?
+        };
+        debug_assert!(share.pieces.len() <= most && !share.pieces.is_empty());
+        Some(lists.batch(vec![share]))
+    }
+
     /// Takes up to `most` works that are due: waiting ones whose time has come, then fresh ones,
     /// then held ones that nobody has looked at for a while.
     pub(crate) fn take(&self, now_us: u64, most: usize) -> Option<Batch> {
@@ -289,23 +357,8 @@ impl PurgeQueue {
         if works.is_empty() {
             return None;
         }
-        lists.last_batch += 1;
-        let id = lists.last_batch;
         debug_assert!(works.len() <= most, "{} works of {most}", works.len());
-        debug_assert!(
-            works.iter().all(|work| !work.pieces.is_empty()),
-            "of nothing"
-        );
-        let values: Vec<Arc<[Value]>> = works
-            .iter()
-            .filter(|work| !work.values.is_empty())
-            .map(|work| work.values.clone())
-            .collect();
-        if !values.is_empty() {
-            let other = lists.working.insert(id, values);
-            assert!(other.is_none(), "batch {id} is worked on twice");
-        }
-        Some(Batch { id, works })
+        Some(lists.batch(works))
     }
 
     /// Puts what is left of a batch back.
@@ -428,6 +481,28 @@ mod tests {
         }
         assert_eq!((freed, queue.length()), (all, 0));
         assert!(queue.take(u64::MAX, 1).is_none());
+        engine.close().unwrap();
+    }
+
+    /// Shares leave the rest where it is, and a checkpoint finds both.
+    #[test]
+    fn shares_are_taken_from_the_oldest_work() {
+        let (engine, table) = database();
+        let queue = PurgeQueue::new();
+        let count = PIECES_AT_ONCE as u64 + 10;
+        queue.add(TxnId(5), values(&table, 0..count));
+        queue.add(TxnId(6), values(&table, count..count + 3));
+        let mut left = count as usize + 3;
+        while let Some(mut share) = queue.take_share(4) {
+            assert_eq!(pending(&queue), left);
+            let pieces = std::mem::take(&mut share.works[0].pieces);
+            assert!((1..=4).contains(&pieces.len()), "{}", pieces.len());
+            left -= pieces.len();
+            queue.put_back(share);
+            assert_eq!(pending(&queue), left);
+        }
+        assert_eq!((left, queue.length()), (0, 0));
+        assert_eq!(queue.fresh.load(Ordering::Relaxed), 0);
         engine.close().unwrap();
     }
 

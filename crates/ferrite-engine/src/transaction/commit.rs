@@ -89,8 +89,8 @@ impl Transaction {
     }
 
     /// What is to be purged goes to the queue, locks go (stage `Unlocked`), and the transaction is
-    /// ready for the next one.
-    pub(crate) fn finish_commit(&mut self, engine: &Engine) {
+    /// ready for the next one. Returns how many pieces are to be purged.
+    pub(crate) fn finish_commit(&mut self, engine: &Engine) -> usize {
         assert!(
             matches!(self.phase(), Phase::Ordered(_)),
             "{:?}",
@@ -98,12 +98,14 @@ impl Transaction {
         );
         // Purge asks who sees this transaction: it must have an answer.
         debug_assert!(engine.txns.is_committed(self.id()), "{}", self.id());
-        if !self.garbage.is_empty() {
+        let left = self.garbage.len();
+        if left > 0 {
             engine.purge.add(self.id(), self.garbage.take());
             debug_assert!(self.garbage.is_empty(), "purged twice");
         }
         // Only now the slot lets go of the values: a checkpoint looks there first.
         self.release(engine);
+        left
     }
 
     /// Snapshot and locks go, and the transaction ends.
@@ -206,12 +208,12 @@ impl Session {
     }
 
     fn finish_commit(&mut self) {
-        self.txn.finish_commit(&self.engine);
+        let left = self.txn.finish_commit(&self.engine);
         debug_assert!(!self.txn.is_active(), "something is left of a commit");
         self.forget_statement();
         self.engine.counters.commits.inc();
         if self.engine.purge.in_debt() {
-            self.engine.assist_purge(&mut self.buffers.scratch);
+            self.engine.assist_purge(left, &mut self.buffers.scratch);
         }
     }
 

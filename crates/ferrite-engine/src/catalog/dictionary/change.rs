@@ -196,7 +196,8 @@ impl Dictionary {
         set_page_options(&self.pool, &spec);
         state.specs.insert(spec.id, spec);
         if apart {
-            self.delete_parts(old.id, old.first_part())?;
+            // The new definition is durable, whatever fails: what stays of the old one goes with the next.
+            let _ = self.delete_parts(old.id, old.first_part());
         }
         Ok(())
     }
@@ -326,16 +327,15 @@ impl Dictionary {
             spec.indexes.len() == old.len() && spec.indexes.iter().all(|i| !old.contains(&i.id)),
             "table {id}: a tree that goes stays"
         );
-        let end = match self.put(&record_key(id, 0), &spec.encode()) {
-            Ok(end) => end,
-            Err(e) => {
-                self.drop_trees(&spec);
-                return Err(e);
-            }
-        };
+        // Rows that are on disk have a counter behind them; that of rows which go may stay too high.
+        log_auto_increment(&self.log, id, carried.auto_increment, false);
+        if let Err(e) = self.put(&record_key(id, 0), &spec.encode()) {
+            self.drop_trees(&spec);
+            return Err(e);
+        }
+        let end = log_auto_increment(&self.log, id, carried.auto_increment, true);
         self.log.flush_to(end);
         debug_assert!(self.log.durable_lsn() >= end, "replaced and not on disk");
-        log_auto_increment(&self.log, id, carried.auto_increment, true);
         kill_point!("dict.truncate.durable");
         let open = state.open.remove(&id);
         if let Some(table) = &open {
