@@ -154,6 +154,28 @@ pub(crate) struct Held {
     pub(crate) kept_granules: u64,
 }
 
+/// What several snapshots hold: a bit for each granule, however many they are.
+#[derive(Default)]
+pub struct StillHeld {
+    words: Vec<u64>,
+}
+
+impl StillHeld {
+    /// One of them.
+    pub fn add(&mut self, runs: &GranuleRuns) {
+        let words = runs.end().div_ceil(64) as usize;
+        if self.words.len() < words {
+            self.words.resize(words, 0);
+        }
+        runs.each_word(|word, mask| self.words[word] |= mask);
+        debug_assert!(self.words.len() >= words, "{words} words");
+    }
+
+    pub(crate) fn word(&self, word: usize) -> u64 {
+        self.words.get(word).copied().unwrap_or(0)
+    }
+}
+
 impl Held {
     pub(crate) fn add(&mut self, runs: &GranuleRuns) {
         let words = runs.end().div_ceil(64) as usize;

@@ -10,7 +10,7 @@ use ferrite_types::format::FEATURE_SNAPSHOTS;
 use ferrite_types::{Error, Result};
 
 use crate::deps::kill_point;
-use crate::held::{runs_of_word, GranuleRuns, Held};
+use crate::held::{runs_of_word, GranuleRuns, StillHeld};
 use crate::runs::FreeRuns;
 use crate::store::Store;
 use crate::superblock::Superblock;
@@ -48,13 +48,11 @@ impl Store {
 
     /// From now on only these snapshots hold blobs; what was kept for others alone is free. Their
     /// end is durable.
-    pub fn hold_only<'a>(&self, snapshots: impl Iterator<Item = &'a GranuleRuns>) {
-        let mut wanted = Held::default();
-        snapshots.for_each(|runs| wanted.add(runs));
+    pub fn hold_only(&self, wanted: &StillHeld) {
         kill_point!("store.held_counted");
         let mut space = self.runs.lock();
         for word in 0..space.held.held.len() {
-            let still = wanted.held.get(word).copied().unwrap_or(0);
+            let still = wanted.word(word);
             assert!(
                 still & !space.held.held[word] == 0,
                 "word {word} was not held"

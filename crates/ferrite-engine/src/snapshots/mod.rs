@@ -38,7 +38,7 @@ use crate::state::callbacks::LogLevel;
 use crate::state::engine::Engine;
 use crate::state::snapshots::{KeptInfo, Snapshots};
 use ferrite_io::{LockGuard, Prefixed, Storage};
-use ferrite_store::{CopiedFile, GranuleRuns, PinOwner};
+use ferrite_store::{CopiedFile, GranuleRuns, PinOwner, StillHeld};
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{kill_point, thread, time, Arc};
 use ferrite_types::{Error, Lsn, Result};
@@ -268,14 +268,14 @@ impl Engine {
 
     /// The store holds what the snapshots but that one hold.
     fn hold_rest(&self, gone: &str) {
-        let mut rest = Vec::new();
+        let mut rest = StillHeld::default();
         for info in self.snapshots.all() {
             if info.name == gone || !info.lost.is_empty() {
                 continue;
             }
             let from = files_of(&self.storage, &info.name);
             match Manifest::read(&*from).and_then(|m| read_runs(&*from, &m)) {
-                Ok(runs) => rest.push(runs),
+                Ok(runs) => rest.add(&runs),
                 Err(e) => {
                     let text = format!(
                         "snapshot {gone} is dropped, but its space is free after a restart only: of \
@@ -287,7 +287,7 @@ impl Engine {
                 }
             }
         }
-        self.store.hold_only(rest.iter());
+        self.store.hold_only(&rest);
     }
 
     /// Drops the oldest snapshots as long as all take more than they may.
