@@ -1,9 +1,10 @@
 //! The two threads of the log: the flusher, and the keeper of segments.
 //!
 //! The flusher sleeps until a position is requested, then flushes whenever the device is
-//! free until nothing is requested any more, or lets a group grow first if the processors are
-//! busy (`group_wait.rs`). The interval only bounds how long a record that nobody waits for stays in memory. The keeper prepares segments
-//! ahead of need and recycles old ones, so that a flush finds its next file ready.
+//! free until nothing is requested any more, or lets a group grow first if the processors
+//! are busy (`group_wait.rs`). The interval only bounds how long a record that nobody waits
+//! for stays in memory. The keeper prepares segments ahead of need and recycles old ones, so
+//! that a flush finds its next file ready.
 //!
 //! Invariants: while `flusher.running`, deferred acknowledgements are released by the
 //! flusher alone. Both threads end when `stop` is set (after a last flush) or the log dies.
@@ -106,6 +107,10 @@ impl Log {
         loop {
             let before = self.durable();
             self.let_group_grow(group_wait);
+            if self.dead.load(Ordering::SeqCst) {
+                // The lead stays taken: nothing is acknowledged any more.
+                return;
+            }
             let since_us = time::now_us();
             self.round();
             let ended_us = time::now_us();
@@ -126,7 +131,11 @@ impl Log {
     fn let_group_grow(&self, group_wait: &GroupWait) {
         let waiting = self.pending.load(Ordering::SeqCst) as u64;
         let wait_us = group_wait.wait_us(waiting);
-        if wait_us > 0 {
+        // Who waits for the flush itself, or for the ring, does not wait for company.
+        let urgent = || {
+            self.space_waiters.load(Ordering::SeqCst) > 0 || !self.gate.lock().waiters.is_empty()
+        };
+        if wait_us > 0 && !urgent() {
             kill_point!("redo.before_group_wait");
             self.stats.group_waits.inc();
             self.flusher.event.wait_timeout_us(wait_us);

@@ -1,5 +1,6 @@
 //! The side table: transactions that outlived their word in the ring, and those restored
-//! by recovery. Few, and almost always none.
+//! by recovery. Almost always none; of prepared ones there may be many: only `ids` takes
+//! longer for more of them, once after each change.
 //!
 //! Invariants:
 //! - An id is here before its word says MOVED and before anybody may think that all ids
@@ -7,12 +8,12 @@
 //! - A committed id stays until every live and future snapshot sees it; a rolled back one
 //!   goes at once (no record bears it any more). So an id that is not here, below the
 //!   ring's floor and not in a snapshot's private window, is visible.
-//! - `count` is zero only if nothing is here.
+//! - `count` is zero only if nothing is here; `committed` has those of `states` that have.
 //!
 //! Locking: one mutex, a leaf. A commit takes its number under it, so that nobody sees a
 //! state in between.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ferrite_sync::atomic::{AtomicU64, Ordering};
 use ferrite_sync::{Arc, Mutex};
@@ -26,10 +27,13 @@ pub(crate) enum LongRunningState {
     Committed(Csn),
 }
 
+#[derive(Default)]
 struct Inner {
     states: BTreeMap<u64, LongRunningState>,
-    /// The keys of `states`, for snapshots.
-    ids: Arc<[u64]>,
+    /// Commit numbers and ids of the committed.
+    committed: BTreeSet<(Csn, u64)>,
+    /// The keys of `states`, for snapshots; `None` since they have changed.
+    ids: Option<Arc<[u64]>>,
 }
 
 pub(crate) struct LongRunning {
@@ -41,10 +45,7 @@ impl LongRunning {
     pub fn new() -> LongRunning {
         LongRunning {
             count: AtomicU64::new(0),
-            inner: Mutex::new(Inner {
-                states: BTreeMap::new(),
-                ids: Arc::from([]),
-            }),
+            inner: Mutex::new(Inner::default()),
         }
     }
 
@@ -53,15 +54,17 @@ impl LongRunning {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    fn edit<R>(&self, f: impl FnOnce(&mut BTreeMap<u64, LongRunningState>) -> R) -> R {
+    fn edit<R>(&self, f: impl FnOnce(&mut Inner) -> R) -> R {
         let mut inner = self.inner.lock();
         let before = inner.states.len();
-        let r = f(&mut inner.states);
-        debug_assert_eq!(before, inner.ids.len(), "ids and states disagree");
         debug_assert_eq!(before as u64, self.count.load(Ordering::Relaxed));
+        let r = f(&mut inner);
+        assert!(
+            inner.committed.len() <= inner.states.len(),
+            "more have committed than are here"
+        );
         if inner.states.len() != before {
-            inner.ids = inner.states.keys().copied().collect();
-            debug_assert!(inner.ids.is_sorted() && !inner.ids.contains(&0));
+            inner.ids = None;
             self.count
                 .store(inner.states.len() as u64, Ordering::Release);
         }
@@ -73,12 +76,12 @@ impl LongRunning {
             !matches!(state, LongRunningState::Committed(_)),
             "{txn} would commit without a number of its own"
         );
-        let before = self.edit(|s| s.insert(txn.get(), state));
+        let before = self.edit(|i| i.states.insert(txn.get(), state));
         assert!(before.is_none(), "{txn} is here already: {before:?}");
     }
 
     pub fn remove(&self, txn: TxnId) -> Option<LongRunningState> {
-        let gone = self.edit(|s| s.remove(&txn.get()));
+        let gone = self.edit(|i| i.states.remove(&txn.get()));
         assert!(
             !matches!(gone, Some(LongRunningState::Committed(_))),
             "{txn} has committed and is given up"
@@ -98,12 +101,16 @@ impl LongRunning {
         if self.is_empty() {
             return None;
         }
-        Some(self.inner.lock().ids.clone())
+        let mut inner = self.inner.lock();
+        let Inner { states, ids, .. } = &mut *inner;
+        let all = ids.get_or_insert_with(|| states.keys().copied().collect());
+        debug_assert!(all.len() == states.len() && all.is_sorted() && !all.contains(&0));
+        Some(all.clone())
     }
 
     /// Active -> prepared. False if it is not here as active.
     pub fn prepare(&self, txn: TxnId) -> bool {
-        self.edit(|s| match s.get_mut(&txn.get()) {
+        self.edit(|i| match i.states.get_mut(&txn.get()) {
             Some(state @ LongRunningState::Active) => {
                 *state = LongRunningState::Prepared;
                 true
@@ -114,10 +121,12 @@ impl LongRunning {
 
     /// Commits with a number taken under the mutex. `None` if it is not here as active.
     pub fn commit(&self, txn: TxnId, take: impl FnOnce() -> Csn) -> Option<Csn> {
-        self.edit(|s| match s.get_mut(&txn.get()) {
+        self.edit(|i| match i.states.get_mut(&txn.get()) {
             Some(state @ (LongRunningState::Active | LongRunningState::Prepared)) => {
                 let csn = take();
                 *state = LongRunningState::Committed(csn);
+                let new = i.committed.insert((csn, txn.get()));
+                assert!(new, "{txn} commits twice");
                 Some(csn)
             }
             _ => None,
@@ -129,8 +138,15 @@ impl LongRunning {
         if self.is_empty() {
             return;
         }
-        self.edit(|s| {
-            s.retain(|_, state| !matches!(state, LongRunningState::Committed(c) if *c <= floor));
+        self.edit(|i| {
+            while let Some((csn, id)) = i.committed.first().copied() {
+                if csn > floor {
+                    break;
+                }
+                i.committed.pop_first();
+                let gone = i.states.remove(&id);
+                assert_eq!(gone, Some(LongRunningState::Committed(csn)), "of {id}");
+            }
         });
     }
 

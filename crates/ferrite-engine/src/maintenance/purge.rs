@@ -15,7 +15,7 @@
 use crate::catalog::table::{Table, SUPREMUM};
 use crate::log_records::undo::NO_UNDO;
 use crate::state::engine::Engine;
-use crate::state::purge_queue::{Batch, Garbage};
+use crate::state::purge_queue::{Batch, Garbage, PIECES_AT_ONCE};
 use ferrite_buffer::is_for_want_of_a_frame;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{time, Arc};
@@ -27,10 +27,12 @@ use std::ops::Range;
 
 /// Works taken from the queue at a time.
 const BATCH: usize = 64;
-/// When the helpers are behind, a committer cleans up so many times what it leaves, and at most
-/// `SHARE_MOST` pieces: others' large transactions are not its to pay for.
+/// When the helpers are behind, a committer cleans up so many times what it leaves: others' large
+/// transactions are not its to pay for, but those that leave much hold the queue down.
 const SHARE_TIMES: usize = 2;
-const SHARE_MOST: usize = 64;
+/// It takes so many pieces at a time, and works on so many at most.
+const SHARE_PIECES: usize = 64;
+const SHARE_MOST: usize = 2 * PIECES_AT_ONCE;
 /// Locks moved off the records of a leaf under one hold of its latch; beyond that a locked record
 /// stays until the next visit.
 const MOVES_AT_ONCE: usize = 256;
@@ -96,13 +98,18 @@ impl Engine {
     /// A committer's share of the work, when the helpers are behind. `left`: pieces that it left itself.
     #[cold]
     pub(crate) fn assist_purge(&self, left: usize, scratch: &mut Scratch) {
-        let most = (left * SHARE_TIMES).min(SHARE_MOST);
-        if most == 0 {
-            return;
-        }
-        if let Some(share) = self.purge.take_share(most) {
+        let mut share = left.saturating_mul(SHARE_TIMES).min(SHARE_MOST);
+        if share > 0 {
             self.purge.helped.fetch_add(1, Ordering::Relaxed);
-            self.purge_batch(share, time::now_us(), scratch);
+        }
+        while share > 0 {
+            let Some(batch) = self.purge.take_share(share.min(SHARE_PIECES)) else {
+                return;
+            };
+            let taken = batch.pieces();
+            assert!((1..=share).contains(&taken), "{taken} pieces of {share}");
+            share -= taken;
+            self.purge_batch(batch, time::now_us(), scratch);
         }
     }
 
@@ -669,20 +676,18 @@ mod tests {
         let piece = |_| Garbage::entry(&table, 0, b"nothing has this key", true);
         engine
             .purge
-            .add(TxnId::FROZEN, (0..1000).map(piece).collect());
+            .add(TxnId::FROZEN, (0..2000).map(piece).collect());
         let mut scratch = Scratch::default();
         let mut share = |left| {
             let before = engine.purge.purged.load(Ordering::Relaxed);
             engine.assist_purge(left, &mut scratch);
             engine.purge.purged.load(Ordering::Relaxed) - before
         };
-        assert_eq!(
-            [0, 1, 7, 5000].map(&mut share),
-            [0, 2, 14, SHARE_MOST as u64]
-        );
+        assert_eq!([0, 1, 7, 200].map(&mut share), [0, 2, 14, 400]);
         assert_eq!(engine.purge.length(), 1);
-        while share(5000) > 0 {}
-        assert_eq!(engine.purge.purged.load(Ordering::Relaxed), 1000);
+        let most = SHARE_MOST as u64;
+        assert_eq!(share(5000), most, "however much it left");
+        assert_eq!([5000, 5000].map(&mut share), [2000 - 416 - most, 0]);
         assert_eq!(engine.purge.length(), 0);
         engine.close().unwrap();
     }

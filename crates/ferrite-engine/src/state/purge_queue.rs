@@ -98,12 +98,34 @@ impl Garbage {
     }
 }
 
+/// The values out of line among a work's pieces, in their order.
+#[derive(Clone)]
+struct Values {
+    all: Arc<[Value]>,
+    /// The first so many are left.
+    left: usize,
+}
+
+impl Values {
+    fn of(pieces: &[Garbage]) -> Values {
+        let values = pieces.iter().filter_map(Garbage::overflow);
+        let all: Arc<[Value]> = values
+            .map(|(index, reference)| (index, *reference))
+            .collect();
+        let left = all.len();
+        Values { all, left }
+    }
+
+    fn get(&self) -> &[Value] {
+        &self.all[..self.left]
+    }
+}
+
 /// What one commit left, a part of it, or what is left of that.
 pub(crate) struct Work {
     pub txn: TxnId,
     pub pieces: Vec<Garbage>,
-    /// The values out of line among the pieces.
-    values: Arc<[Value]>,
+    values: Values,
     /// It stands for its transaction in the queue's length.
     counts: bool,
     /// When it was left, us, as far as `now_us` tells.
@@ -116,7 +138,7 @@ impl Work {
     fn new(txn: TxnId, pieces: Vec<Garbage>, counts: bool, left_us: u64) -> Work {
         Work {
             txn,
-            values: values_of(&pieces),
+            values: Values::of(&pieces),
             pieces,
             counts,
             left_us,
@@ -124,7 +146,7 @@ impl Work {
         }
     }
 
-    /// Its last `count` pieces as a work of their own.
+    /// Its last `count` pieces as a work of their own. Takes as long as these are many.
     fn split_off(&mut self, count: usize) -> Work {
         assert!(
             count < self.pieces.len(),
@@ -132,40 +154,46 @@ impl Work {
             self.pieces.len()
         );
         let pieces = self.pieces.split_off(self.pieces.len() - count);
-        self.settle();
-        Work::new(self.txn, pieces, false, self.left_us)
+        let share = Work::new(self.txn, pieces, false, self.left_us);
+        self.values.left -= share.values.left;
+        debug_assert_eq!(
+            share.values.get(),
+            &self.values.all[self.values.left..][..share.values.left],
+            "other values go than are named"
+        );
+        share
     }
 
     /// Some pieces are done with.
     fn settle(&mut self) {
-        if !self.values.is_empty() {
-            let before = self.values.len();
-            self.values = values_of(&self.pieces);
-            debug_assert!(self.values.len() <= before, "a value comes back");
+        if self.values.left > 0 {
+            let before = self.values.left;
+            self.values = Values::of(&self.pieces);
+            debug_assert!(self.values.left <= before, "a value comes back");
         }
         debug_assert!(
             self.pieces
                 .iter()
                 .filter(|p| p.overflow().is_some())
                 .count()
-                == self.values.len(),
+                == self.values.left,
             "a checkpoint would not name all values of {}",
             self.txn
         );
     }
 }
 
-fn values_of(pieces: &[Garbage]) -> Arc<[Value]> {
-    let values = pieces.iter().filter_map(Garbage::overflow);
-    values
-        .map(|(index, reference)| (index, *reference))
-        .collect()
-}
-
 /// Works taken from the queue, to be put back.
 pub(crate) struct Batch {
     id: u64,
     pub works: Vec<Work>,
+}
+
+impl Batch {
+    /// Pieces of all its works.
+    pub(crate) fn pieces(&self) -> usize {
+        self.works.iter().map(|work| work.pieces.len()).sum()
+    }
 }
 
 #[derive(Default)]
@@ -177,7 +205,7 @@ struct Lists {
     /// Values that an old snapshot needs; those looked at longest ago first.
     held: VecDeque<Work>,
     /// Values of the batches in work, as they were when they were taken.
-    working: HashMap<u64, Vec<Arc<[Value]>>>,
+    working: HashMap<u64, Vec<Values>>,
     last_batch: u64,
 }
 
@@ -196,9 +224,9 @@ impl Lists {
             works.iter().all(|work| !work.pieces.is_empty()),
             "of nothing"
         );
-        let values: Vec<Arc<[Value]>> = works
+        let values: Vec<Values> = works
             .iter()
-            .filter(|work| !work.values.is_empty())
+            .filter(|work| work.values.left > 0)
             .map(|work| work.values.clone())
             .collect();
         if !values.is_empty() {
@@ -373,7 +401,7 @@ impl PurgeQueue {
             }
             debug_assert!(work.pieces.len() <= PIECES_AT_ONCE, "{}", work.pieces.len());
             work.settle();
-            match work.values.len() == work.pieces.len() {
+            match work.values.left == work.pieces.len() {
                 true => held.push(work),
                 false => waiting.push(work),
             }
@@ -404,14 +432,17 @@ impl PurgeQueue {
 
     /// References of values still to be freed, for a checkpoint.
     pub(crate) fn pending_overflow(&self) -> Vec<Value> {
-        let parts: Vec<Arc<[Value]>> = {
+        let parts: Vec<Values> = {
             let lists = self.lists.lock();
             let all = lists.fresh.iter().chain(&lists.waiting).chain(&lists.held);
             let values = all.map(|work| &work.values);
             let values = values.chain(lists.working.values().flatten());
-            values.filter(|v| !v.is_empty()).cloned().collect()
+            values.filter(|v| v.left > 0).cloned().collect()
         };
-        parts.iter().flat_map(|part| part.iter().copied()).collect()
+        parts
+            .iter()
+            .flat_map(|part| part.get().iter().copied())
+            .collect()
     }
 }
 

@@ -9,17 +9,24 @@ use crate::state::slot::TxnSlot;
 use ferrite_sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use ferrite_sync::{Arc, Counter, RwLock};
 use ferrite_types::{Error, TxnId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// See the head of the file.
 #[derive(Default)]
 pub(crate) struct Unsettled {
-    slots: RwLock<BTreeMap<TxnId, Entry>>,
+    slots: RwLock<Slots>,
     left: AtomicUsize,
     /// Above the id of each.
     end: AtomicU64,
     /// Waits of readers.
     pub waits: Counter,
+}
+
+#[derive(Default)]
+struct Slots {
+    entries: BTreeMap<TxnId, Entry>,
+    /// Those that nobody has claimed, with their undo: that with the least comes first.
+    unclaimed: BTreeSet<(u64, TxnId)>,
 }
 
 struct Entry {
@@ -61,7 +68,10 @@ impl Unsettled {
             claimed: false,
             failed: None,
         };
-        let before = self.slots.write().insert(txn, entry);
+        let mut slots = self.slots.write();
+        slots.unclaimed.insert((undo_bytes, txn));
+        let before = slots.entries.insert(txn, entry);
+        drop(slots);
         assert!(before.is_none(), "transaction {txn} is settled twice");
         self.end.fetch_max(txn.get() + 1, Ordering::SeqCst);
         self.left.fetch_add(1, Ordering::SeqCst);
@@ -77,7 +87,7 @@ impl Unsettled {
     pub(crate) fn cut_off(&self) -> usize {
         let slots = self.slots.read();
         let cut_off = |l: &&Entry| !l.slot.state.lock().is_prepared();
-        slots.values().filter(cut_off).count()
+        slots.entries.values().filter(cut_off).count()
     }
 
     /// What is asked of one of them; none of others.
@@ -87,7 +97,7 @@ impl Unsettled {
         if none || txn.get() >= self.end.load(Ordering::Acquire) {
             return None;
         }
-        self.slots.read().get(&txn).map(ask)
+        self.slots.read().entries.get(&txn).map(ask)
     }
 
     /// Is this one of them?
@@ -116,7 +126,7 @@ impl Unsettled {
     /// From now on readers know what was before its changes.
     pub(crate) fn learn(&self, txn: TxnId, known: KnownUndo) {
         let mut slots = self.slots.write();
-        let entry = slots.get_mut(&txn).expect("it is one of them");
+        let entry = slots.entries.get_mut(&txn).expect("it is one of them");
         assert!(entry.known.is_none(), "the undo of {txn} is read twice");
         entry.known = Some(known);
     }
@@ -124,14 +134,14 @@ impl Unsettled {
     /// Memory of what is known, in bytes.
     pub(crate) fn known_bytes(&self) -> usize {
         let slots = self.slots.read();
-        let known = slots.values().filter_map(|l| l.known.as_ref());
+        let known = slots.entries.values().filter_map(|l| l.known.as_ref());
         known.map(|k| k.memory_bytes()).sum()
     }
 
     /// All of them, those with the least undo first.
     pub(crate) fn all(&self) -> Vec<(TxnId, Arc<TxnSlot>)> {
         let slots = self.slots.read();
-        let mut all: Vec<_> = slots.iter().collect();
+        let mut all: Vec<_> = slots.entries.iter().collect();
         all.sort_by_key(|(_, l)| l.undo_bytes);
         all.into_iter()
             .map(|(txn, l)| (*txn, l.slot.clone()))
@@ -141,17 +151,22 @@ impl Unsettled {
     /// Claims the one to be settled next: that with the least undo, so that few rows wait long.
     pub(crate) fn next(&self) -> Option<(TxnId, Arc<TxnSlot>)> {
         let mut slots = self.slots.write();
-        let unclaimed = slots.iter_mut().filter(|(_, l)| !l.claimed);
-        let (txn, next) = unclaimed.min_by_key(|(_, l)| l.undo_bytes)?;
+        let (_, txn) = slots.unclaimed.pop_first()?;
+        let next = slots.entries.get_mut(&txn).expect("it is one of them");
         debug_assert!(next.failed.is_none(), "{txn} was given up by nobody");
+        assert!(!next.claimed, "{txn} is claimed by two");
         next.claimed = true;
-        Some((*txn, next.slot.clone()))
+        Some((txn, next.slot.clone()))
     }
 
     /// It is given up, for this reason.
     pub(crate) fn fail(&self, txn: TxnId, reason: Error) {
         let mut slots = self.slots.write();
-        let failed = &mut slots.get_mut(&txn).expect("it is one of them").failed;
+        let failed = &mut slots
+            .entries
+            .get_mut(&txn)
+            .expect("it is one of them")
+            .failed;
         debug_assert!(failed.is_none(), "{txn} is given up twice");
         *failed = Some(reason);
     }
@@ -159,28 +174,42 @@ impl Unsettled {
     /// The caller wants to settle that one.
     pub(crate) fn claim(&self, txn: TxnId) -> Claim {
         let mut slots = self.slots.write();
-        let Some(entry) = slots.get_mut(&txn) else {
+        let Some(entry) = slots.entries.get_mut(&txn) else {
             return Claim::Settled;
         };
         if let Some(reason) = &entry.failed {
             return Claim::Failed(reason.clone());
         }
-        match std::mem::replace(&mut entry.claimed, true) {
-            true => Claim::Others,
-            false => Claim::Mine,
+        if std::mem::replace(&mut entry.claimed, true) {
+            return Claim::Others;
         }
+        let place = (entry.undo_bytes, txn);
+        let waited = slots.unclaimed.remove(&place);
+        assert!(waited, "{txn} was claimed by nobody");
+        Claim::Mine
     }
 
     /// Why nobody need wait any more: those that are left have failed.
     pub(crate) fn stuck(&self) -> Option<Error> {
         let slots = self.slots.read();
-        let all = slots.values().all(|l| l.failed.is_some());
-        slots.values().next().filter(|_| all)?.failed.clone()
+        let all = slots.entries.values().all(|l| l.failed.is_some());
+        slots
+            .entries
+            .values()
+            .next()
+            .filter(|_| all)?
+            .failed
+            .clone()
     }
 
     pub(crate) fn done(&self, txn: TxnId) {
-        let was = self.slots.write().remove(&txn);
+        let mut slots = self.slots.write();
+        let was = slots.entries.remove(&txn);
         assert!(was.is_some(), "{txn} is not one of them");
+        if let Some(unclaimed) = was.filter(|entry| !entry.claimed) {
+            slots.unclaimed.remove(&(unclaimed.undo_bytes, txn));
+        }
+        drop(slots);
         let left = self.left.fetch_sub(1, Ordering::SeqCst);
         assert!(left > 0, "more are settled than there were");
     }
