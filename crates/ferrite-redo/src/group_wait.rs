@@ -49,10 +49,10 @@ pub(crate) struct GroupWait {
     seen: [u64; SEEN_BITS / 64],
     /// How many they were in the last period.
     sessions: u64,
-    /// When the last of them ended.
+    /// When the last flush that covered commits ended.
     flushed_us: u64,
-    /// Moving means over the flushes that covered commits: how many, the time of the flush,
-    /// the time from one to the next.
+    /// Moving means over these flushes: how many commits, the time of the flush, the time from
+    /// one to the next.
     group: u64,
     flush_us: u64,
     cycle_us: u64,

@@ -146,6 +146,16 @@ pub(crate) fn runs_of_word(mut word: u64) -> impl Iterator<Item = (u32, u32)> {
     })
 }
 
+/// Sets the bits of these granules.
+fn set(words: &mut Vec<u64>, runs: &GranuleRuns) {
+    let needed = runs.end().div_ceil(64) as usize;
+    if words.len() < needed {
+        words.resize(needed, 0);
+    }
+    runs.each_word(|word, mask| words[word] |= mask);
+    debug_assert!(words.len() >= needed, "{needed} words");
+}
+
 /// What is held, of a store: a bit for each granule, 64 to a word.
 #[derive(Default)]
 pub(crate) struct Held {
@@ -163,12 +173,7 @@ pub struct StillHeld {
 impl StillHeld {
     /// One of them.
     pub fn add(&mut self, runs: &GranuleRuns) {
-        let words = runs.end().div_ceil(64) as usize;
-        if self.words.len() < words {
-            self.words.resize(words, 0);
-        }
-        runs.each_word(|word, mask| self.words[word] |= mask);
-        debug_assert!(self.words.len() >= words, "{words} words");
+        set(&mut self.words, runs);
     }
 
     pub(crate) fn word(&self, word: usize) -> u64 {
@@ -178,12 +183,8 @@ impl StillHeld {
 
 impl Held {
     pub(crate) fn add(&mut self, runs: &GranuleRuns) {
-        let words = runs.end().div_ceil(64) as usize;
-        if self.held.len() < words {
-            self.held.resize(words, 0);
-            self.kept.resize(words, 0);
-        }
-        runs.each_word(|word, mask| self.held[word] |= mask);
+        set(&mut self.held, runs);
+        self.kept.resize(self.held.len(), 0);
         debug_assert!(self.is_sound(), "after more is held");
     }
 

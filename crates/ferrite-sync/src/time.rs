@@ -50,4 +50,15 @@ mod tests {
         assert!(now_us() >= a + 2000);
         assert!(unix_us() > 1_600_000_000_000_000);
     }
+
+    #[test]
+    fn work_takes_processor_time() {
+        let (cpu_us, begun_us) = (process_cpu_us(), now_us());
+        while process_cpu_us() < cpu_us + 1000 {
+            assert!(
+                now_us() < begun_us + 60_000_000,
+                "a minute's work took none"
+            );
+        }
+    }
 }

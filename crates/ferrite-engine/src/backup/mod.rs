@@ -111,24 +111,16 @@ impl Engine {
     /// # Errors
     /// `Io`: the system refuses a thread. The backup has ended.
     fn start_copier(self: &Arc<Self>, job: Job) -> Result<()> {
-        let given = Arc::new(Mutex::new(Some(job)));
-        let (engine, taken) = (self.clone(), given.clone());
-        let copier = thread::try_spawn("ferrite-backup", move || {
-            let job = taken.lock().take();
-            if let Some(job) = job {
-                engine.run_backup(job);
-            }
-        });
-        if let Some(copier) = copier {
+        let job = Arc::new(Mutex::new(job));
+        let (engine, of_thread) = (self.clone(), job.clone());
+        let run = move || engine.run_backup(&mut of_thread.lock());
+        if let Some(copier) = thread::try_spawn("ferrite-backup", run) {
             self.backup.set_thread(copier);
             return Ok(());
         }
-        let job = given.lock().take();
         let refused = Error::Io("the system refuses a thread for the backup".to_owned());
-        match job {
-            Some(job) => self.finish_backup(&job, Err(refused)),
-            None => unreachable!("a thread that was not started took the job"),
-        }
+        let job = job.lock();
+        self.finish_backup(&job, Err(refused))
     }
 
     /// The backup that is to be incremented.
@@ -221,11 +213,10 @@ impl Engine {
         self.backup.join();
     }
 
-    fn run_backup(self: Arc<Self>, job: Job) {
-        let mut job = job;
-        let result = self.copy_backup(&mut job);
+    fn run_backup(self: &Arc<Self>, job: &mut Job) {
+        let result = self.copy_backup(job);
         // The reason stands in the state, and in the server's log.
-        let _ = self.finish_backup(&job, result);
+        let _ = self.finish_backup(job, result);
     }
 
     /// Lets go of the pins. Files of a backup that did not come about are removed.

@@ -41,12 +41,6 @@ const LONG_PAYLOAD_BYTES: usize = 512;
 /// Readers do not add to a queue longer than this.
 const FOUND_MOST: usize = 256;
 
-/// Is a value of this maker needed by a snapshot?
-enum Needed {
-    No,
-    By(TxnId),
-}
-
 /// There was no frame to be had: the same may work later. An I/O error of another kind, or damage,
 /// would come again and again.
 fn is_passing(e: &Error) -> bool {
@@ -59,7 +53,7 @@ impl Engine {
         self.merge_sparse();
         let now_us = time::now_us();
         match self.purge.take(now_us, BATCH) {
-            Some(batch) => self.purge_batch(batch, now_us, scratch),
+            Some(batch) => self.purge_batch(batch, now_us, scratch).0,
             None => 0,
         }
     }
@@ -109,11 +103,16 @@ impl Engine {
             let taken = batch.pieces();
             assert!((1..=share).contains(&taken), "{taken} pieces of {share}");
             share -= taken;
-            self.purge_batch(batch, time::now_us(), scratch);
+            let (_, stuck) = self.purge_batch(batch, time::now_us(), scratch);
+            if stuck {
+                // The next share would wait for a frame as long.
+                return;
+            }
         }
     }
 
-    fn purge_batch(&self, mut batch: Batch, now_us: u64, scratch: &mut Scratch) -> usize {
+    /// Returns pieces done, and whether there was no frame for the others.
+    fn purge_batch(&self, mut batch: Batch, now_us: u64, scratch: &mut Scratch) -> (usize, bool) {
         let mut done = 0;
         let mut stuck = false;
         for work in &mut batch.works {
@@ -138,7 +137,7 @@ impl Engine {
         }
         self.purge.put_back(batch);
         self.purge.purged.fetch_add(done as u64, Ordering::Relaxed);
-        done
+        (done, stuck)
     }
 
     /// A piece failed and is left for good.
@@ -184,33 +183,32 @@ impl Engine {
                 self.purge_entry(table, number, key, *alone, clean, scratch)
             }
             Garbage::Overflow { table, reference } => {
-                let (table, reference) = (table.clone(), *reference);
-                let gone = self.purge_value(txn, &table, reference, None)?;
-                if let Needed::By(maker) = gone {
-                    *piece = Garbage::held(&table, reference, maker);
-                }
-                Ok(matches!(gone, Needed::No))
+                let Some(maker) = self.purge_value(txn, table, *reference, None)? else {
+                    return Ok(true);
+                };
+                *piece = Garbage::held(table, *reference, maker);
+                Ok(false)
             }
             Garbage::Held { table, value } => {
                 let (reference, maker) = **value;
-                let gone = self.purge_value(txn, table, reference, Some(maker))?;
-                Ok(matches!(gone, Needed::No))
+                let needed = self.purge_value(txn, table, reference, Some(maker))?;
+                Ok(needed.is_none())
             }
         }
     }
 
-    /// Frees a value that `txn` has replaced or deleted, if no snapshot needs it. Its maker, if not known,
-    /// stands on its first page.
+    /// Frees a value that `txn` has replaced or deleted, if no snapshot needs it; else returns its maker,
+    /// which stands on its first page if it is not known yet.
     fn purge_value(
         &self,
         txn: TxnId,
         table: &Table,
         reference: OverflowRef,
         maker: Option<TxnId>,
-    ) -> Result<Needed> {
+    ) -> Result<Option<TxnId>> {
         let _use = table.in_use.read();
         if table.index(0).is_gone() {
-            return Ok(Needed::No);
+            return Ok(None);
         }
         let index = table.tree(0).index();
         if !self.txns.visible_to_all(txn) && !ferrite_sync::mutant!("purge.free_values_early") {
@@ -219,12 +217,12 @@ impl Engine {
                 None => self.overflow_maker(index, &reference)?,
             };
             if self.txns.version_needed(maker, txn) {
-                return Ok(Needed::By(maker));
+                return Ok(Some(maker));
             }
         }
         debug_assert!(!self.txns.is_active(txn), "{txn} may still be undone");
         self.free_overflow(index, &reference)?;
-        Ok(Needed::No)
+        Ok(None)
     }
 
     /// Purges an entry whose delete-mark was put off and whose leaf has not been read since. `due`: as in

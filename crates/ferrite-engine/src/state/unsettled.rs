@@ -35,8 +35,6 @@ struct Entry {
     undo_bytes: u64,
     /// What it had changed, for readers. None: it has not been read, or is too much.
     known: Option<KnownUndo>,
-    /// Somebody settles it.
-    claimed: bool,
     /// Why that was given up.
     failed: Option<Error>,
 }
@@ -65,7 +63,6 @@ impl Unsettled {
             slot,
             undo_bytes,
             known: None,
-            claimed: false,
             failed: None,
         };
         let mut slots = self.slots.write();
@@ -154,8 +151,6 @@ impl Unsettled {
         let (_, txn) = slots.unclaimed.pop_first()?;
         let next = slots.entries.get_mut(&txn).expect("it is one of them");
         debug_assert!(next.failed.is_none(), "{txn} was given up by nobody");
-        assert!(!next.claimed, "{txn} is claimed by two");
-        next.claimed = true;
         Some((txn, next.slot.clone()))
     }
 
@@ -180,13 +175,11 @@ impl Unsettled {
         if let Some(reason) = &entry.failed {
             return Claim::Failed(reason.clone());
         }
-        if std::mem::replace(&mut entry.claimed, true) {
-            return Claim::Others;
-        }
         let place = (entry.undo_bytes, txn);
-        let waited = slots.unclaimed.remove(&place);
-        assert!(waited, "{txn} was claimed by nobody");
-        Claim::Mine
+        match slots.unclaimed.remove(&place) {
+            true => Claim::Mine,
+            false => Claim::Others,
+        }
     }
 
     /// Why nobody need wait any more: those that are left have failed.
@@ -205,10 +198,8 @@ impl Unsettled {
     pub(crate) fn done(&self, txn: TxnId) {
         let mut slots = self.slots.write();
         let was = slots.entries.remove(&txn);
-        assert!(was.is_some(), "{txn} is not one of them");
-        if let Some(unclaimed) = was.filter(|entry| !entry.claimed) {
-            slots.unclaimed.remove(&(unclaimed.undo_bytes, txn));
-        }
+        let was = was.expect("it is one of them");
+        slots.unclaimed.remove(&(was.undo_bytes, txn));
         drop(slots);
         let left = self.left.fetch_sub(1, Ordering::SeqCst);
         assert!(left > 0, "more are settled than there were");

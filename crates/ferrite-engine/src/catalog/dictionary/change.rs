@@ -327,7 +327,7 @@ impl Dictionary {
             spec.indexes.len() == old.len() && spec.indexes.iter().all(|i| !old.contains(&i.id)),
             "table {id}: a tree that goes stays"
         );
-        // Rows that are on disk have a counter behind them; that of rows which go may stay too high.
+        // Raised before the record that names the rows, and set after it: no crash leaves rows with a lower counter.
         log_auto_increment(&self.log, id, carried.auto_increment, false);
         if let Err(e) = self.put(&record_key(id, 0), &spec.encode()) {
             self.drop_trees(&spec);
