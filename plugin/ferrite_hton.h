@@ -29,6 +29,8 @@ struct ferrite_conn {
   bool snapshot_isolation = false;             /* as handed to the core */
   bool prepared = false;                       /* fe_txn_prepare succeeded */
   bool commit_ordered = false;                 /* fe_txn_commit_ordered was called */
+  bool waits_for_xid = false;                  /* prepared by XA PREPARE: it has left the session */
+  fe_xid xid;                                  /* the name it waits under */
   bool rolled_back_by_core = false;            /* deadlock victim: server's rollback is to come */
   ferrite_copy_begun copy;                     /* of a table beside writers */
   ferrite_logged_changes logged;               /* for the copies of others */

@@ -72,6 +72,7 @@ void hand_over_snapshot_isolation(ferrite_conn *conn) {
 void forget_transaction(ferrite_conn *conn) {
   conn->prepared = false;
   conn->commit_ordered = false;
+  conn->waits_for_xid = false;
   conn->rolled_back_by_core = false;
   conn->logged = ferrite_logged_changes();
 }
@@ -92,6 +93,7 @@ bool binlog_keeps_commit(THD *thd) {
 }
 
 fe_code commit_transaction(THD *thd, ferrite_conn *conn) {
+  if (conn->waits_for_xid) return fe_commit_by_xid(ferrite_engine, &conn->xid);
   if (!conn->prepared) {
     fe_code code = fe_txn_commit(conn->session, may_commit_async(thd));
     thd_wakeup_subsequent_commits(thd, 0);
@@ -99,9 +101,7 @@ fe_code commit_transaction(THD *thd, ferrite_conn *conn) {
   }
   /* With the binary log the commit record was logged in commit_ordered; the prepare is
      durable and checkpoints of the binary log go through
-     commit_checkpoint_request, so nothing is left to wait for. XA COMMIT of a transaction
-     that this connection prepared comes without commit_ordered: then this is the only
-     chance to make it durable. */
+     commit_checkpoint_request, so nothing is left to wait for. */
   const int wait_durable = !conn->commit_ordered || !binlog_keeps_commit(thd);
   if (!conn->commit_ordered) {
     fe_txn_commit_ordered(conn->session);
@@ -121,10 +121,16 @@ void collect_xid(void *arg, const fe_xid *xid) {
   static_cast<std::vector<fe_xid> *>(arg)->push_back(*xid);
 }
 
+/* The server asks every engine for every xid, and keeps one for another try only if there is an
+   error in the connection: the result alone it does not look at. */
 int xa_result(fe_code code) {
   if (code == FE_OK) return XA_OK;
   if (code == FE_NOT_FOUND) return XAER_NOTA;
   sql_print_error("Ferrite: cannot finish a prepared transaction: %s", fe_last_error());
+  if (THD *thd = current_thd) {
+    ferrite_warn(thd, ER_XAER_RMERR, "%s", fe_last_error());
+    my_error(ER_XAER_RMERR, MYF(0));
+  }
   return XAER_RMERR;
 }
 
@@ -195,6 +201,9 @@ void ferrite_register_trx(THD *thd, fe_session *session) {
   trans_register_ha(thd, false, ferrite_hton, 0);
 
   ferrite_conn *conn = ferrite_conn_of(thd);
+  /* No statement runs beside a prepared transaction: the server has taken it off this connection,
+     which was reset. */
+  if (unlikely(conn->waits_for_xid)) forget_transaction(conn);
   hand_over_lock_wait_timeout(conn);
   hand_over_snapshot_isolation(conn);
   fe_stmt_begin(session, isolation_of(thd));
@@ -244,7 +253,8 @@ int ferrite_hton_commit(THD *thd, bool all) {
 
 void ferrite_hton_commit_ordered(THD *thd, bool) {
   ferrite_conn *conn = existing_conn(thd);
-  if (!conn || !conn->prepared) return; /* nothing was changed: commit() ends it */
+  /* Nothing was changed, or it waits under its name: commit() ends it. */
+  if (!conn || !conn->prepared || conn->waits_for_xid) return;
   fe_txn_commit_ordered(conn->session);
   conn->commit_ordered = true;
 }
@@ -260,7 +270,8 @@ int ferrite_hton_rollback(THD *thd, bool all) {
     return ferrite_to_ha_error(code, thd);
   }
   ferrite_logged_is_undone(thd, conn);
-  fe_code code = fe_txn_rollback(conn->session);
+  fe_code code = conn->waits_for_xid ? fe_rollback_by_xid(ferrite_engine, &conn->xid)
+                                     : fe_txn_rollback(conn->session);
   forget_transaction(conn);
   return ferrite_to_ha_error(code, thd);
 }
@@ -277,15 +288,23 @@ static int wait_for_earlier_workers(THD *thd) {
   return goes_to_binlog ? 0 : thd->wait_for_prior_commit();
 }
 
+/* After XA PREPARE any connection may decide: when this one is reset, the server gives the xid to
+   the others and tells no engine. So the transaction leaves the session at once. */
+static fe_code wait_for_xid(ferrite_conn *conn, bool is_replica) {
+  fe_txn_release_reads(conn->session, is_replica);
+  fe_code code = fe_txn_detach_prepared(conn->session);
+  conn->waits_for_xid = code == FE_OK;
+  return code;
+}
+
 static int prepare(THD *thd, ferrite_conn *conn) {
-  fe_xid xid;
-  to_fe_xid(thd->get_xid(), &xid);
-  fe_code code = fe_txn_prepare(conn->session, &xid);
+  to_fe_xid(thd->get_xid(), &conn->xid);
+  fe_code code = fe_txn_prepare(conn->session, &conn->xid);
   conn->prepared = code == FE_OK;
   /* In a commit of the server's own others might change what was read and come into the binary log
      first: a replica that runs the statements would then read what they have written. */
   if (conn->prepared && thd_sql_command(thd) == SQLCOM_XA_PREPARE)
-    fe_txn_release_reads(conn->session, thd->rgi_slave != nullptr);
+    code = wait_for_xid(conn, thd->rgi_slave != nullptr);
   return ferrite_to_ha_error(code, thd);
 }
 
@@ -383,8 +402,6 @@ int ferrite_hton_close_connection(THD *thd) {
   ferrite_hot_backup_owner_ends(thd);
   /* First out of sight of kill_query(), which holds the mutex that this call takes. */
   thd_set_ha_data(thd, ferrite_hton, nullptr);
-  if (conn->prepared && !conn->commit_ordered && fe_txn_detach_prepared(conn->session) != FE_OK)
-    sql_print_error("Ferrite: cannot keep a prepared transaction: %s", fe_last_error());
   if (conn->sequences) fe_session_free(conn->sequences);
   fe_session_free(conn->session);
   delete conn;

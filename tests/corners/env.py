@@ -152,6 +152,12 @@ class Session:
         """Run a statement in the background."""
         return Running(self, sql)
 
+    def reset(self) -> None:
+        """COM_RESET_CONNECTION, as connection pools send it."""
+        self.connection._execute_command(0x1F, b"")
+        self.connection._read_ok_packet()
+        self.run("USE corners")
+
     def close(self) -> None:
         """The client goes away."""
         self.connection.close()

@@ -188,6 +188,36 @@ def scenario_decided_while_its_connection_ends(env: Env) -> None:
         equal(other.run(f"SELECT COUNT(*) FROM t WHERE a = {n}"), [(1,)], f"row {n} after XA COMMIT")
 
 
+def scenario_decided_after_its_connection_was_reset(env: Env) -> None:
+    """A reset takes a prepared transaction off its connection: what that does next leaves it as it is, and any
+    connection decides it."""
+    resets, then = env.session(), env.session()
+    then.run("CREATE TABLE t (a INT PRIMARY KEY) ENGINE=FERRITE")
+    then.run("CREATE TABLE beside (a INT) ENGINE=FERRITE")
+    goes_on = [
+        [],
+        ["SELECT * FROM beside"],
+        ["INSERT INTO beside VALUES (1)"],
+        ["BEGIN", "INSERT INTO beside VALUES (1)", "ROLLBACK"],
+        ["START TRANSACTION WITH CONSISTENT SNAPSHOT", "COMMIT"],
+        ["XA START 'other'", "INSERT INTO beside VALUES (1)", "XA END 'other'", "XA COMMIT 'other' ONE PHASE"],
+    ]
+    for statements in goes_on:
+        for decision, decides in (("COMMIT", then), ("ROLLBACK", then), ("COMMIT", resets), ("ROLLBACK", resets)):
+            what = f"XA {decision} after {statements}"
+            for statement in ("XA START 'x'", "INSERT INTO t VALUES (1)", "XA END 'x'", "XA PREPARE 'x'"):
+                resets.run(statement)
+            resets.reset()
+            for statement in statements:
+                resets.run(statement)
+            equal(then.run("SELECT * FROM t"), [], f"before {what}")
+            equal(len(then.run("XA RECOVER")), 1, f"prepared before {what}")
+            decides.run(f"XA {decision} 'x'")
+            equal(then.run("SELECT * FROM t"), [(1,)] if decision == "COMMIT" else [], what)
+            equal(then.run("XA RECOVER"), [], f"prepared after {what}")
+            then.run("DELETE FROM t")
+
+
 def scenario_answered_rollback_outlives_kill(env: Env) -> None:
     """XA ROLLBACK by the session that prepared: what was answered holds after kill -9, as an XA COMMIT does."""
     session = env.session()

@@ -22,8 +22,6 @@ use ferrite_sync::{thread, Arc};
 use ferrite_types::{Error, Result, TxnId, UndoPosition};
 use std::collections::btree_map::Entry;
 
-/// Longest wait, in steps of 1 ms, for a connection to let go of its prepared transaction.
-const LONGEST_DETACH_MS: u32 = 30_000;
 /// Between two looks whether its versions are there again, in ms.
 const LOOK_MS: u64 = 2;
 
@@ -202,27 +200,7 @@ impl Engine {
         }
     }
 
-    /// The server gives an xid of a connection that ends to others before it tells the engine that
-    /// the connection has ended, and takes no answer for a decision done: so this waits for it.
     fn begin_decision(&self, xid: &Xid) -> Result<Transaction> {
-        let mut waited_ms = 0;
-        loop {
-            match self.try_begin_decision(xid) {
-                Err(Error::NotFound) if waited_ms < LONGEST_DETACH_MS && self.is_prepared(xid) => {}
-                result => return result,
-            }
-            thread::sleep_ms(1);
-            waited_ms += 1;
-        }
-    }
-
-    /// Is a transaction prepared under this xid, with or without its session?
-    fn is_prepared(&self, xid: &Xid) -> bool {
-        let is_it = |slot: &Arc<TxnSlot>| slot.state.lock().xid() == Some(xid);
-        self.all_slots().iter().any(is_it)
-    }
-
-    fn try_begin_decision(&self, xid: &Xid) -> Result<Transaction> {
         let mut all = self.prepared.lock();
         let prepared = all.get_mut(xid).ok_or(Error::NotFound)?;
         prepared.transaction.take().ok_or_else(|| {
