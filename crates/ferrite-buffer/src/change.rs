@@ -49,7 +49,7 @@ impl Pool {
                 frame.page()
             );
             if frame.mark_dirty(bound) && frame.page() != PageId::NONE {
-                self.dirty_queue.lock().push_back(f);
+                self.dirty_queue.push(&self.frames, f);
             }
         }
         let at = self.log.append(kind, parts);
@@ -124,7 +124,7 @@ impl Pool {
             .swap(Word::resident(new.frame).0, Ordering::SeqCst);
         assert_eq!(old, 0, "page {page} was in use when it was made");
         new.published = true;
-        self.dirty_queue.lock().push_back(new.frame);
+        self.dirty_queue.push(&self.frames, new.frame);
     }
 
     /// Replaces an inner node, or the leaf under `leaf`, by its next image. The image's
@@ -142,7 +142,7 @@ impl Pool {
         }
         new.published = true;
         // In front: it carries on the age of the image it replaces.
-        self.dirty_queue.lock().push_front(new.frame);
+        self.dirty_queue.push_first(&self.frames, new.frame);
     }
 
     /// The image takes the inner node's place; false if it was evicted or read in meanwhile.

@@ -45,6 +45,8 @@ pub(crate) struct Frame {
     hot: AtomicU8,
     /// The changes of the page since its blob was written are known (`changes`).
     knows_changes: AtomicBool,
+    /// The frame is in the queue of dirty ones.
+    pub(crate) queued: AtomicBool,
     /// Number of the copy of the page that is in a batch which is not completed; 0: none.
     pub(crate) ticket: AtomicU64,
     lsn: AtomicU64,
@@ -61,6 +63,7 @@ impl Frame {
             kind: AtomicU8::new(Kind::Free as u8),
             hot: AtomicU8::new(COLD),
             knows_changes: AtomicBool::new(false),
+            queued: AtomicBool::new(false),
             ticket: AtomicU64::new(0),
             lsn: AtomicU64::new(0),
             rec_lsn: AtomicU64::new(CLEAN),

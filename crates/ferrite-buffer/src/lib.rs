@@ -14,7 +14,7 @@
 //!   they are asked for.
 //! - `kept`, `change_buffer`, `merge_kept`: changes of leaves that are not in memory, and the reading of those leaves in time.
 //! - `row_cache`, `single_row`: single rows of leaves that are not in memory.
-//! - `writer_state`, `write_copy`, `write`: write-back in batches, map deltas, the writer thread. `room`: the
+//! - `dirty_queue`: what is written first. `writer_state`, `write_copy`, `write`: write-back in batches, map deltas, the writer thread. `room`: the
 //!   same on a full disk.
 //!
 //! # Invariants
@@ -52,6 +52,7 @@ mod collected;
 mod deferred;
 #[cfg(test)]
 mod delta_tests;
+mod dirty_queue;
 mod evict;
 mod frame;
 mod frames;

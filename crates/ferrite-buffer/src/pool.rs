@@ -6,6 +6,7 @@
 use crate::ahead_state::{note_miss, ReadAheadState};
 use crate::arena::Arena;
 use crate::changes::ChangeRoom;
+use crate::dirty_queue::DirtyQueue;
 use crate::frame::{Frame, Kind};
 use crate::frames::Frames;
 use crate::free_frames::{FreeFrames, Resized};
@@ -107,7 +108,7 @@ pub struct Pool {
     /// See the crate's invariant 6.
     pub(crate) map_lock: Mutex<()>,
     pub(crate) hand: AtomicUsize,
-    pub(crate) dirty_queue: Mutex<VecDeque<u32>>,
+    pub(crate) dirty_queue: DirtyQueue,
     /// Held while the number of frames changes; what has changed, until somebody asks.
     pub(crate) resizing: Mutex<Option<Resized>>,
     /// Where the writer goes on to clear the frames of a pool that shrinks.
@@ -151,7 +152,7 @@ impl Pool {
             retired: Mutex::new(VecDeque::new()),
             map_lock: Mutex::new(()),
             hand: AtomicUsize::new(0),
-            dirty_queue: Mutex::new(VecDeque::new()),
+            dirty_queue: DirtyQueue::default(),
             resizing: Mutex::new(None),
             leaving_at: AtomicUsize::new(0),
             writer: WriterState::new(),
@@ -369,7 +370,7 @@ impl Pool {
         self.merge_kept(f, bytes)?;
         frame.set_kind(kind_of(bytes));
         if frame.is_dirty() {
-            self.dirty_queue.lock().push_back(f);
+            self.dirty_queue.push(&self.frames, f);
         }
         Ok(())
     }

@@ -126,7 +126,7 @@ impl Pool {
             apply(nth, bytes)?;
             // The start: the next recovery must read this record again.
             if frame.mark_dirty(step.start) {
-                self.dirty_queue.lock().push_back(f);
+                self.dirty_queue.push(&self.frames, f);
             }
             assert!(
                 frame.rec_lsn().is_some_and(|rec| rec <= step.start),

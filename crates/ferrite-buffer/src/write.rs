@@ -14,6 +14,7 @@
 //! The delta follows every record the blobs contain in the log, so a durable delta implies
 //! that those are durable: the log needs no flush before the blobs are written.
 
+use crate::dirty_queue::First;
 use crate::frame::Kind;
 use crate::pool::Pool;
 use ferrite_store::{Batch, Location, Placed, Store, StoredBlob};
@@ -264,7 +265,7 @@ impl Pool {
                         frame.set_rec_lsn(Some(rec));
                     }
                     // Who met it in the queue meanwhile took it off: it had a ticket.
-                    self.dirty_queue.lock().push_back(f);
+                    self.dirty_queue.push(&self.frames, f);
                 }
                 frame.ticket.store(0, Ordering::SeqCst);
             }
@@ -286,10 +287,9 @@ impl Pool {
     }
 
     fn requeue(&self, batch: &WriteBatch) {
-        let mut queue = self.dirty_queue.lock();
         for copied in &batch.copied {
             if let Some(f) = self.store.directory().get(copied.page).as_frame() {
-                queue.push_back(f);
+                self.dirty_queue.push(&self.frames, f);
             }
         }
     }
@@ -381,22 +381,12 @@ impl Pool {
     /// Pages first changed before the checkpointer's mark, oldest first.
     fn collect_old(&self, batch: &mut WriteBatch) {
         let below = Lsn(self.writer.flush_below.load(Ordering::SeqCst));
-        let mut looked = self.dirty_queue.lock().len();
-        while looked > 0 {
-            looked -= 1;
-            let Some(f) = self.dirty_queue.lock().pop_front() else {
-                return;
-            };
-            let Some(rec) = self.frame(f).rec_lsn() else {
-                continue;
-            };
-            if rec >= below {
-                self.dirty_queue.lock().push_front(f);
-                return;
-            }
-            if !self.copy_trial(f, batch) {
-                self.dirty_queue.lock().push_front(f);
-                return;
+        for _ in 0..self.dirty_queue.len(&self.frames) {
+            match self.dirty_queue.take_due(&self.frames, below) {
+                First::Stale => {}
+                First::Due(f) if self.copy_trial(f, batch) => {}
+                First::Due(f) => return self.dirty_queue.push_first(&self.frames, f),
+                First::None => return,
             }
         }
     }
@@ -433,17 +423,10 @@ impl Pool {
 
     // ---- for the checkpointer ----------------------------------------------------------------
 
-    /// Pages first changed before `lsn` are to be written soon. The queue's order is only
-    /// about that of age: those that are overdue and not in front are put there.
+    /// Pages first changed before `lsn` are to be written soon.
     pub fn flush_below(&self, lsn: Lsn) {
         self.writer.flush_below.store(lsn.0, Ordering::SeqCst);
-        let overdue = |f: &u32| self.frame(*f).rec_lsn().is_some_and(|rec| rec < lsn);
-        let front = self.dirty_queue.lock().front().copied();
-        if !front.is_some_and(|f| overdue(&f)) {
-            let late: Vec<u32> = (0..self.frame_count() as u32).filter(overdue).collect();
-            let mut queue = self.dirty_queue.lock();
-            late.into_iter().for_each(|f| queue.push_front(f));
-        }
+        self.dirty_queue.put_overdue_first(&self.frames, lsn);
         self.writer.wake();
     }
 

@@ -42,7 +42,7 @@ impl Pool {
         }
         let frame = self.frame(f);
         if !frame.latch.try_shared() {
-            self.dirty_queue.lock().push_back(f);
+            self.dirty_queue.push(&self.frames, f);
             return true;
         }
         let page = frame.page();

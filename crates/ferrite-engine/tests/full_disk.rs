@@ -426,3 +426,40 @@ fn a_long_transaction_is_rolled_back_on_a_full_disk() {
     drop((s, t));
     engine.close().unwrap();
 }
+
+/// One value is longer than all that the log keeps for what already runs: it is refused on the way, and the
+/// commits of others go on.
+#[test]
+fn a_long_value_leaves_the_log_what_it_needs() {
+    let disk = SimStorage::new(54);
+    let heard = Arc::new(Heard::default());
+    let engine = start(&disk, &heard).unwrap();
+    let t = create(&engine, "d/t");
+    let mut s = Session::new(&engine, 0, 1);
+    fill(&mut s, &t, 0..100).unwrap();
+    let before = scan(&mut s, &t, 0);
+    s.commit(false).unwrap();
+    disk.set_capacity(Some(disk.used_bytes() + (4 << 20)));
+    let refused = Arc::new(AtomicBool::new(false));
+    let worker = {
+        let (engine, t, refused) = (engine.clone(), t.clone(), refused.clone());
+        thread::spawn("value", move || {
+            let mut s = Session::new(&engine, 0, 2);
+            let written = s.write_overflow(&t, &vec![7; 64 << 20]);
+            assert!(matches!(written, Err(Error::DiskFull(_))), "{written:?}");
+            s.rollback().unwrap();
+            refused.store(true, Ordering::SeqCst);
+        })
+    };
+    wait_until("the value is refused", || refused.load(Ordering::SeqCst));
+    worker.join().unwrap();
+    disk.set_capacity(None);
+    assert_eq!(scan(&mut s, &t, 0), before);
+    fill(&mut s, &t, 100..200).unwrap();
+    let value = s.write_overflow(&t, &vec![7; 64 << 20]);
+    value.unwrap();
+    s.rollback().unwrap();
+    check(&engine, &t);
+    drop((s, t));
+    engine.close().unwrap();
+}

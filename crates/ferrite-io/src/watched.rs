@@ -2,8 +2,11 @@
 //!
 //! A sync that fails leaves unknown which earlier writes are durable, of any file: a device
 //! reports a lost cache once, to whoever asks next. So whichever file it was, and whatever the
-//! caller makes of the error, the hook hears of it first. A full disk is no failed sync: some
-//! file systems find it out only then, and nothing that was durable is lost.
+//! caller makes of the error, the hook hears of it first.
+//!
+//! Some file systems find out only then that the disk is full, and forget what they could not
+//! write: the next sync succeeds without it. Who writes the whole file anew before it syncs again
+//! may go on after that; a file that is `changed_in_place` has failed.
 //!
 //! Invariant: a failure before the hook is set is told when it is set.
 //! Locking: one mutex, never held over a call of the hook or of the storage beneath.
@@ -29,9 +32,10 @@ struct State {
 }
 
 impl Alarm {
-    fn check(&self, result: Result<()>) -> Result<()> {
+    /// `full_is_failed`: what the sync was for is not written again.
+    fn check(&self, result: Result<()>, full_is_failed: bool) -> Result<()> {
         if let Err(e) = &result {
-            if !matches!(e, Error::DiskFull(_)) {
+            if full_is_failed || !matches!(e, Error::DiskFull(_)) {
                 self.raise(e.to_string());
             }
         }
@@ -53,19 +57,23 @@ impl Alarm {
 /// Passes everything on to another storage; see the head of the file.
 pub struct Watched {
     inner: Arc<dyn Storage>,
+    changed_in_place: fn(&str) -> bool,
     alarm: Arc<Alarm>,
 }
 
 struct WatchedFile {
     inner: Arc<dyn StorageFile>,
+    changed_in_place: bool,
     alarm: Arc<Alarm>,
 }
 
 impl Watched {
-    /// A view of `inner` whose failed syncs are told.
-    pub fn new(inner: Arc<dyn Storage>) -> Watched {
+    /// A view of `inner` whose failed syncs are told. `changed_in_place`, by the file's name: after
+    /// a failed sync nobody writes again what was written before it.
+    pub fn new(inner: Arc<dyn Storage>, changed_in_place: fn(&str) -> bool) -> Watched {
         Watched {
             inner,
+            changed_in_place,
             alarm: Arc::default(),
         }
     }
@@ -88,11 +96,15 @@ impl Storage for Watched {
     fn open(&self, name: &str, mode: OpenMode, direct: bool) -> Result<Arc<dyn StorageFile>> {
         let inner = self.inner.open(name, mode, direct)?;
         let alarm = self.alarm.clone();
-        Ok(Arc::new(WatchedFile { inner, alarm }))
+        Ok(Arc::new(WatchedFile {
+            inner,
+            changed_in_place: (self.changed_in_place)(name),
+            alarm,
+        }))
     }
 
     fn sync_dir(&self) -> Result<()> {
-        self.alarm.check(self.inner.sync_dir())
+        self.alarm.check(self.inner.sync_dir(), false)
     }
 
     pass_on_storage!(
@@ -110,7 +122,8 @@ impl Storage for Watched {
 
 impl StorageFile for WatchedFile {
     fn sync_data(&self) -> Result<()> {
-        self.alarm.check(self.inner.sync_data())
+        self.alarm
+            .check(self.inner.sync_data(), self.changed_in_place)
     }
 
     pass_on_file!(
@@ -135,7 +148,7 @@ mod tests {
     #[test]
     fn each_failed_sync_is_told_once() {
         let disk = SimStorage::new(1);
-        let view = Watched::new(Arc::new(disk.clone()));
+        let view = Watched::new(Arc::new(disk.clone()), |_| false);
         let file = view.open("f", OpenMode::CreateNew, false).unwrap();
         disk.inject(Fault::FailSync, 1);
         assert!(file.sync_data().is_err());
@@ -157,11 +170,28 @@ mod tests {
     #[test]
     fn other_failures_are_the_callers_own() {
         let disk = SimStorage::new(1);
-        let view = Watched::new(Arc::new(disk.clone()));
+        let view = Watched::new(Arc::new(disk.clone()), |_| false);
         view.on_failed_sync(|text| panic!("{text}"));
         let file = view.open("f", OpenMode::CreateNew, false).unwrap();
         disk.inject(Fault::FailWrite, 1);
         assert!(file.write_at(b"abc", 0).is_err());
         assert!(view.open("g", OpenMode::ReadWrite, false).is_err());
+    }
+
+    /// A sync that finds the disk full has forgotten what it could not write.
+    #[test]
+    fn a_full_disk_is_a_failed_sync_of_what_is_changed_in_place() {
+        let disk = SimStorage::new(1);
+        let view = Watched::new(Arc::new(disk.clone()), |name| name == "page");
+        let told: Arc<Mutex<Vec<String>>> = Arc::default();
+        let list = told.clone();
+        view.on_failed_sync(move |text| list.lock().push(text.to_owned()));
+        for (name, failures) in [("whole", 0), ("page", 1)] {
+            let file = view.open(name, OpenMode::CreateNew, false).unwrap();
+            file.write_at(b"abc", 0).unwrap();
+            disk.inject(Fault::FullSync, 1);
+            assert!(matches!(file.sync_data(), Err(Error::DiskFull(_))));
+            assert_eq!(told.lock().len(), failures, "{name}");
+        }
     }
 }

@@ -135,6 +135,11 @@ impl Plan {
         if away || !plan.extra.movers && Rng::new(seed ^ 0x71a1_c01d).chance(1, 3) {
             cold(&mut plan, seed);
         }
+        let files = &mut Rng::new(seed ^ 0x71a1_f11e);
+        if files.chance(1, 2) {
+            plan.config.store_file_bytes =
+                plan.config.store_segment_bytes * pick(files, &[1, 1, 2, 4]);
+        }
         plan
     }
 

@@ -130,6 +130,14 @@ const PLACES: [&str; 50] = [
     "redo.before_sleep",
 ];
 
+/// Steps of making and removing a file of the store.
+const FILES: [&str; 4] = [
+    "store.file_made",
+    "store.segment_grown",
+    "store.file_emptied",
+    "store.tail_cut",
+];
+
 /// Steps of snapshots that are kept.
 const KEPT: [&str; 13] = [
     "snapshot.noted",
@@ -331,6 +339,7 @@ struct Draws {
     apart: Rng,
     kept: Rng,
     travels: Rng,
+    files: Rng,
 }
 
 impl Draws {
@@ -340,6 +349,7 @@ impl Draws {
             apart: Rng::new(seed ^ 0x0dab_a6e5),
             kept: Rng::new(seed ^ 0x0dab_0ee9),
             travels: Rng::new(seed ^ 0x0dab_0eea),
+            files: Rng::new(seed ^ 0x0dab_f11e),
         }
     }
 
@@ -351,6 +361,7 @@ impl Draws {
             apart,
             kept,
             travels,
+            files,
         } = self;
         let mut death = match calm {
             true => Death::Never,
@@ -361,6 +372,13 @@ impl Draws {
             sim::stall_at(stalls(corner, extra, apart));
             let of_corner = corner_death(corner, recovering, apart);
             death = of_corner.filter(|_| !calm).unwrap_or(death);
+        }
+        let many_files = environment.plan.config.store_file_bytes < 1 << 30;
+        if many_files && !calm && files.chance(1, 6) {
+            death = Death::Place(
+                FILES[files.below(FILES.len() as u64) as usize],
+                any_scale(files, 2),
+            );
         }
         if extra.travels && !calm && travels.chance(1, 3) {
             let place = TRAVELS[travels.below(TRAVELS.len() as u64) as usize];
@@ -510,6 +528,12 @@ fn plan_faults(environment: &Environment, rng: &mut Rng) {
         FaultMode::FailedSync => {
             if rng.chance(2, 3) {
                 disk.fail_sync(any_scale(rng, 6));
+            }
+            // Drawn apart: the other choices of a seed stay what they were.
+            let apart = &mut Rng::new(rng.clone().next_u64() ^ 0xf011);
+            if apart.chance(1, 2) {
+                let files = ["store.", "undo.", "map.", "checkpoint."][apart.below(4) as usize];
+                disk.inject_in(Fault::FullSync, any_scale(apart, 6), files);
             }
         }
         FaultMode::BadReads if environment.plan.extra.corner == Some(Corner::Tail) => {

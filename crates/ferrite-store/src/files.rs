@@ -2,7 +2,8 @@
 //!
 //! Invariants: file n+1 is made only when file n is full; files go from the end only. A
 //! segment of the store is a segment of exactly one file, so a blob never crosses files. The
-//! last segment may be there in part: files grow and shrink in whole steps.
+//! last segment may be there in part: files grow and shrink in whole steps. A last file of less
+//! than a step does not count: a crash left it when it was made or removed.
 //!
 //! Locking: the table of open files is a leaf, held to look up or to change an entry, never
 //! over I/O on data. Growing and cutting are done by one thread at a time (the caller's
@@ -10,7 +11,7 @@
 
 use ferrite_types::{Error, Result};
 
-use crate::deps::{Arc, OpenMode, RwLock, Storage, StorageFile};
+use crate::deps::{kill_point, Arc, OpenMode, RwLock, Storage, StorageFile};
 use crate::word::{BLOCK_BYTES, GRANULE_BYTES, MAX_GRANULES};
 
 const PREFIX: &str = "store.";
@@ -74,6 +75,11 @@ pub(crate) fn file_name(n: usize) -> String {
     format!("{PREFIX}{n:04}")
 }
 
+/// Is that the name of one of the store's files?
+pub fn is_store_file(name: &str) -> bool {
+    file_number(name).is_some()
+}
+
 /// The number in a store file's name.
 pub(crate) fn file_number(name: &str) -> Option<usize> {
     let n = name.strip_prefix(PREFIX)?.parse().ok()?;
@@ -101,6 +107,14 @@ impl Files {
             .filter_map(|n| file_number(n))
             .collect();
         numbers.sort_unstable();
+        let step = geometry.step_bytes();
+        // What a crash leaves when the last file is made or removed: it is made again when needed.
+        while let Some(&last) = numbers.last() {
+            if storage.open(&file_name(last), mode, direct)?.len()? >= step {
+                break;
+            }
+            numbers.pop();
+        }
         let mut open: Vec<Arc<dyn StorageFile>> = Vec::new();
         let mut bytes = 0;
         for (n, &found) in numbers.iter().enumerate() {
@@ -119,9 +133,14 @@ impl Files {
             }
             let file = storage.open(&name, mode, direct)?;
             let len = file.len()?.min(geometry.file_bytes);
-            bytes += len - len % geometry.step_bytes();
+            bytes += len - len % step;
             open.push(file);
         }
+        assert!(
+            open.len() as u64 == bytes.div_ceil(geometry.file_bytes),
+            "{} files of {bytes} bytes",
+            open.len()
+        );
         let files = Files {
             storage: storage.clone(),
             geometry,
@@ -213,6 +232,9 @@ impl Files {
         } else {
             self.file(n)?
         };
+        if fresh {
+            kill_point!("store.file_made");
+        }
         let grown = file
             .allocate(offset, (end - from) * GRANULE_BYTES as u64)
             .and_then(|()| file.sync_data())
@@ -250,6 +272,7 @@ impl Files {
         if offset > 0 {
             return file.sync_data();
         }
+        kill_point!("store.file_emptied");
         let last = self.open.write().pop();
         assert!(last.is_some(), "file {n} was not open");
         drop((file, last));
@@ -267,5 +290,52 @@ impl Files {
             file_name(n)
         );
         self.file(n)?.punch_hole(offset, len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ferrite_io::sim::SimStorage;
+
+    const GEOMETRY: Geometry = Geometry {
+        segment_bytes: 1 << 20,
+        file_bytes: 2 << 20,
+    };
+
+    fn opened(disk: &SimStorage) -> Result<(Files, u64)> {
+        let storage: Arc<dyn Storage> = Arc::new(disk.clone());
+        Files::open(&storage, GEOMETRY, false, OpenMode::ReadWrite)
+    }
+
+    /// A crash between making a file and its first step, or between cutting it and its removal:
+    /// what counts is what the files before it are, and they shrink and grow as without it.
+    #[test]
+    fn an_empty_last_file_does_not_count() {
+        let step = GEOMETRY.step_granules();
+        let disk = SimStorage::new(1);
+        let (files, granules) = opened(&disk).unwrap();
+        assert_eq!((files.count(), granules), (0, 0));
+        files.grow(0, step).unwrap();
+        files.grow(step, 2 * step).unwrap();
+        for left in [1, 2] {
+            disk.open(&file_name(left), OpenMode::CreateNew, false)
+                .unwrap();
+        }
+        let (files, granules) = opened(&disk).unwrap();
+        assert_eq!((files.count(), granules), (1, 2 * step));
+        files.cut(step).unwrap();
+        let (files, granules) = opened(&disk).unwrap();
+        assert_eq!(
+            (files.count(), granules),
+            (1, step),
+            "a short file before it"
+        );
+        files.grow(step, 2 * step).unwrap();
+        files.grow(2 * step, 3 * step).unwrap();
+        let (files, granules) = opened(&disk).unwrap();
+        assert_eq!((files.count(), granules), (2, 3 * step));
+        files.cut(2 * step).unwrap();
+        assert_eq!(files.count(), 1);
     }
 }

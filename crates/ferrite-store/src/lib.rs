@@ -96,6 +96,7 @@ pub use blob::{PageHeader, StoredBlob};
 pub use checkpoint::Checkpoint;
 pub use creation::may_create;
 pub use directory::{Directory, EXTENT_PAGES};
+pub use files::is_store_file;
 pub use held::{GranuleRuns, StillHeld};
 pub use image::{PageImage, BLOB_HEADER_BYTES};
 pub use lifecycle::Survey;

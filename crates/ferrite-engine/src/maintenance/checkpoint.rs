@@ -262,6 +262,9 @@ impl Engine {
             self.pool.oldest_rec_lsn().min(bound)
         };
         let last = self.checkpoint_lsn.load(Ordering::SeqCst);
+        // A change takes its page's redo position from the log before it comes into it, and may be
+        // late with that: its record is behind whatever checkpoint has been taken meanwhile.
+        let redo_start = redo_start.max(Lsn(last));
         let map = self.pool.dump_map()?;
         assert!(
             redo_start <= bound,

@@ -26,7 +26,7 @@ use crate::state::engine::Engine;
 use crate::state::purge_queue::Garbage;
 use crate::state::slot::Isolation;
 use crate::transaction::session::Session;
-use ferrite_buffer::page_prefix;
+use ferrite_buffer::{page_prefix, NewFrame};
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{kill_point, Arc};
 use ferrite_tree::{node, op};
@@ -45,6 +45,9 @@ const _: () = assert!(PAGE_BYTES <= u16::MAX as usize && DATA_BYTES > 0);
 const _: () = assert!(OVERFLOW_REF_BYTES == 16, "a reference in a payload");
 /// A longer value has no reference.
 const MAX_VALUE_BYTES: usize = u32::MAX as usize;
+/// Between so many pages of a value it is asked again whether there is space: one value may take more
+/// of the log than is kept for what already runs.
+const PAGES_ADMITTED: usize = 16;
 
 /// Opens a payload with more references than fit one byte: then count u16, [`MANY_MARK`].
 pub const MANY_OVERFLOW_REFS: u8 = 255;
@@ -147,6 +150,18 @@ fn build(page: &mut [u8], of: &PageOf, data: &[u8]) {
     debug_assert_eq!(page_prefix::index(page), index.0);
 }
 
+/// A frame for page `number` of a value.
+///
+/// # Errors
+/// `DiskFull`, `Io`: there is no space for it, or no frame.
+fn frame_of_value(engine: &Engine, number: usize) -> Result<NewFrame<'_>> {
+    if number % PAGES_ADMITTED == 0 {
+        engine.admission()?;
+    }
+    let mut frames = engine.pool.reserve(1)?;
+    Ok(frames.pop().expect("one was reserved"))
+}
+
 impl Session {
     /// Stores a value of the row that is inserted or updated next: it belongs to that change,
     /// and goes with it if it fails.
@@ -218,6 +233,8 @@ impl Session {
         result
     }
 
+    /// # Errors
+    /// `DiskFull`, at first or on the way: the transaction's undo has the pages that were made.
     fn store_value(&mut self, table: &Arc<Table>, value: &[u8]) -> Result<OverflowRef> {
         let loading = table.loading.load(Ordering::Relaxed);
         if !loading {
@@ -244,8 +261,8 @@ impl Session {
         for (i, &page) in ids.iter().enumerate() {
             let data = chunks.next().unwrap_or(&[]);
             let next = ids.get(i + 1).copied().unwrap_or(PageId::NONE);
-            let mut frame = match pool.reserve(1) {
-                Ok(mut frames) => frames.pop().expect("one was reserved"),
+            let mut frame = match frame_of_value(&engine, i) {
+                Ok(frame) => frame,
                 Err(e) => {
                     ids[i..].iter().for_each(|id| pool.unalloc_page(*id));
                     return Err(e);

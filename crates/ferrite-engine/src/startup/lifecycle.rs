@@ -16,7 +16,7 @@ use crate::state::callbacks::{Callbacks, LogLevel};
 use crate::state::config::Config;
 use crate::state::engine::Engine;
 use crate::state::snapshots::Snapshots;
-use crate::state::undo_area::UndoArea;
+use crate::state::undo_area::{self, UndoArea};
 use ferrite_io::{Storage, Watched};
 use ferrite_redo::Log;
 use ferrite_store::Store;
@@ -24,6 +24,12 @@ use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{time, Arc};
 use ferrite_types::{Csn, Error, Lsn, Result, TxnId};
 use std::collections::BTreeMap;
+
+/// Files of which a failed sync may have lost what nobody writes again. The log knows of its own;
+/// all others are written whole.
+fn changed_in_place(name: &str) -> bool {
+    ferrite_store::is_store_file(name) || name == undo_area::NAME
+}
 
 impl Engine {
     /// Opens the database in `storage`, or makes one there.
@@ -39,7 +45,7 @@ impl Engine {
         config.validate()?;
         let lock = storage.lock_exclusive()?;
         rewind::none_pending(&storage)?;
-        let storage = Arc::new(Watched::new(storage));
+        let storage = Arc::new(Watched::new(storage, changed_in_place));
         let started = time::now_us();
         let start = Start {
             config,

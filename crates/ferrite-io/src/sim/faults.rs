@@ -5,6 +5,8 @@
 pub enum Fault {
     /// A sync fails; a part of what it should have made durable is, the rest never will be.
     FailSync,
+    /// The same because the disk turns out to be full: a file system that finds it out late.
+    FullSync,
     /// A write fails; any part of it may have happened.
     FailWrite,
     /// A read fails.
@@ -45,6 +47,7 @@ impl Fault {
     fn hits(self, op: IoOp) -> bool {
         match self {
             Fault::FailSync => matches!(op, IoOp::Sync | IoOp::SyncDir),
+            Fault::FullSync => op == IoOp::Sync,
             Fault::FailWrite | Fault::LostWrite | Fault::MisdirectedWrite => op == IoOp::Write,
             Fault::FailRead | Fault::FlipBit | Fault::MisdirectedRead | Fault::StaleRead => {
                 op == IoOp::Read

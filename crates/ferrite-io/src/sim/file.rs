@@ -192,9 +192,12 @@ impl StorageFile for SimFile {
         let event = self.event(IoOp::Sync, 0, 0);
         let (mut guard, due) = self.machine.begin(Some(self.life), &event)?;
         let state = &mut *guard;
-        if due == Due::Fault(Fault::FailSync) {
+        if let Due::Fault(fault @ (Fault::FailSync | Fault::FullSync)) = due {
             state.disk.sync_failed(self.number, &mut state.rng);
-            return Err(self.injected("sync", 0));
+            return Err(match fault {
+                Fault::FullSync => self.full("sync", 0),
+                _ => self.injected("sync", 0),
+            });
         }
         state.disk.sync(self.number);
         if due == Due::PowerOff {
