@@ -28,6 +28,7 @@ handler *ferrite_create_handler(handlerton *hton, TABLE_SHARE *share, MEM_ROOT *
 ha_ferrite::ha_ferrite(handlerton *hton, TABLE_SHARE *share) : PagedHandler(hton, share) {
   memset(static_cast<void *>(&m_changed), 0, sizeof m_changed);
   memset(static_cast<void *>(&m_compared), 0, sizeof m_compared);
+  memset(static_cast<void *>(&m_feeding), 0, sizeof m_feeding);
 }
 
 ha_ferrite::~ha_ferrite() {
@@ -428,37 +429,6 @@ int ha_ferrite::reset() {
   m_payload.trim();
   m_row_payload.trim();
   return 0;
-}
-
-namespace {
-bool is_written(const TABLE *table, const Index &index) {
-  for (const ferrite::KeyPart &part : index.parts)
-    if (bitmap_is_set(table->write_set, part.column.field_no)) return true;
-  return false;
-}
-}  // namespace
-
-/* Columns of keys that the server would not read by itself. An entry ends with the primary key:
-   when that changes, all columns of all keys; when a key changes, the primary key, which the server
-   leaves out of unique keys and of those on column prefixes. And indexed virtual columns, for every
-   row that is changed. */
-void ha_ferrite::column_bitmaps_signal() {
-  if (!m_share || table->current_lock != F_WRLCK) return;
-  const Index *pk = layout().primary();
-  const bool pk_written = pk && is_written(table, *pk);
-  bool key_written = false;
-  for (const Index &index : layout().indexes) {
-    key_written |= is_written(table, index);
-    if (!pk_written && !layout().has_indexed_virtual) continue;
-    for (const ferrite::KeyPart &part : index.parts) {
-      Field *field = table->field[part.column.field_no];
-      if (pk_written || (!part.column.stored && field->vcol_info))
-        table->mark_column_with_deps(field);
-    }
-  }
-  if (!key_written || !pk) return;
-  for (const ferrite::KeyPart &part : pk->parts)
-    table->mark_column_with_deps(table->field[part.column.field_no]);
 }
 
 bool ha_ferrite::get_error_message(int error, String *buf) {

@@ -251,7 +251,10 @@ class ha_ferrite final : public ferrite::PagedHandler {
     ha_ferrite *m_handler;
     GeneratedPlace *m_place;
   };
+  bool may_write() const;
+  void mark_keys();
   void init_generated();
+  void find_feeding();
   static bool can_compute(const Field *field);
   const uchar *compute_generated(const uchar *record, std::vector<uchar> *image);
   const uchar *compute_generated(const uchar *record, const MY_BITMAP *which,
@@ -434,6 +437,9 @@ class ha_ferrite final : public ferrite::PagedHandler {
   fe_dup_info m_dup;
   /* Tables with virtual columns in an index: a place for each row that is being changed, for a
      cascade may come back to this table before the change of the row above has ended. */
+  MY_BITMAP m_feeding; /* columns that indexed virtual ones depend on, and those themselves */
+  std::vector<my_bitmap_map> m_feeding_bits;
+  bool m_feeding_known = false;
   std::vector<std::unique_ptr<GeneratedPlace>> m_generated;
   size_t m_generated_used = 0;
   size_t m_blob_place_bytes = 0;

@@ -34,6 +34,9 @@ ha_ferrite::BlobsAside::~BlobsAside() { m_table->restore_blob_values(m_place); }
 
 void ha_ferrite::init_generated() {
   if (!layout().has_indexed_virtual) return;
+  m_feeding_bits.assign(m_changed_bits.size(), 0);
+  my_bitmap_init(&m_feeding, m_feeding_bits.data(), table->s->fields);
+  m_feeding_known = false;
   m_blob_place_bytes = table->s->virtual_not_stored_blob_fields * sizeof(String);
   m_generated.clear();
   m_generated_used = 0;
@@ -61,17 +64,33 @@ bool ha_ferrite::can_compute(const Field *field) {
          (!(field->flags & BLOB_FLAG) || field->type() == MYSQL_TYPE_BLOB);
 }
 
+/* The virtual columns of keys, and those that they are computed of, to any depth: the server marks
+   the next level only. */
+void ha_ferrite::find_feeding() {
+  MY_BITMAP *read_set = table->read_set;
+  table->read_set = &m_feeding;
+  for (const ferrite::Index &index : layout().indexes)
+    for (const ferrite::KeyPart &part : index.parts) {
+      Field *field = table->field[part.column.field_no];
+      if (!field->vcol_info || bitmap_test_and_set(&m_feeding, field->field_index)) continue;
+      field->vcol_info->expr->walk(&Item::register_field_in_read_map, true, table);
+    }
+  table->read_set = read_set;
+  m_feeding_known = true;
+}
+
 /* Copies a record, with its virtual columns as they follow from the others. */
 const uchar *ha_ferrite::compute_generated(const uchar *record, std::vector<uchar> *image) {
+  if (!m_feeding_known) find_feeding();
   return compute_generated(record, nullptr, image);
 }
 
-/* `which`: only those; null: those that are indexed. */
+/* `which`: only those; null: those that indexes depend on. */
 const uchar *ha_ferrite::compute_generated(const uchar *record, const MY_BITMAP *which,
                                            std::vector<uchar> *image) {
   const auto is_meant = [&](const Field *field) {
     if (which) return bitmap_is_set(which, field->field_index) != 0;
-    return field->flags & (PART_KEY_FLAG | PART_INDIRECT_KEY_FLAG) && is_read(field->field_index);
+    return bitmap_is_set(&m_feeding, field->field_index) && is_read(field->field_index);
   };
   THD *thd = table->in_use;
   memcpy(image->data(), record, image->size());
