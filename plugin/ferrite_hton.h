@@ -30,6 +30,7 @@ struct ferrite_conn {
   bool prepared = false;                       /* fe_txn_prepare succeeded */
   bool commit_ordered = false;                 /* fe_txn_commit_ordered was called */
   bool waits_for_xid = false;                  /* prepared by XA PREPARE: it has left the session */
+  bool has_only_read = false;                  /* the same, without changes: its session has it */
   fe_xid xid;                                  /* the name it waits under */
   bool rolled_back_by_core = false;            /* deadlock victim: server's rollback is to come */
   ferrite_copy_begun copy;                     /* of a table beside writers */

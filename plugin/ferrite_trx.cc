@@ -73,6 +73,7 @@ void forget_transaction(ferrite_conn *conn) {
   conn->prepared = false;
   conn->commit_ordered = false;
   conn->waits_for_xid = false;
+  conn->has_only_read = false;
   conn->rolled_back_by_core = false;
   conn->logged = ferrite_logged_changes();
 }
@@ -93,7 +94,11 @@ bool binlog_keeps_commit(THD *thd) {
 }
 
 fe_code commit_transaction(THD *thd, ferrite_conn *conn) {
-  if (conn->waits_for_xid) return fe_commit_by_xid(ferrite_engine, &conn->xid);
+  if (conn->waits_for_xid) {
+    fe_code code = fe_txn_commit_prepared(conn->session, &conn->xid);
+    thd_wakeup_subsequent_commits(thd, 0);
+    return code;
+  }
   if (!conn->prepared) {
     fe_code code = fe_txn_commit(conn->session, may_commit_async(thd));
     thd_wakeup_subsequent_commits(thd, 0);
@@ -203,7 +208,8 @@ void ferrite_register_trx(THD *thd, fe_session *session) {
   ferrite_conn *conn = ferrite_conn_of(thd);
   /* No statement runs beside a prepared transaction: the server has taken it off this connection,
      which was reset. */
-  if (unlikely(conn->waits_for_xid)) forget_transaction(conn);
+  if (unlikely(conn->has_only_read)) fe_txn_rollback(conn->session);
+  if (unlikely(conn->waits_for_xid || conn->has_only_read)) forget_transaction(conn);
   hand_over_lock_wait_timeout(conn);
   hand_over_snapshot_isolation(conn);
   fe_stmt_begin(session, isolation_of(thd));
@@ -315,8 +321,11 @@ int ferrite_hton_prepare(THD *thd, bool all) {
   if (!conn || !ends_transaction(thd, all)) return 0;
   ferrite_logged_is_kept(conn);
   /* Waiting comes second: workers flush the log together. */
-  if (fe_txn_has_changes(conn->session))
+  if (fe_txn_has_changes(conn->session)) {
     if (int error = prepare(thd, conn)) return error;
+  } else {
+    conn->has_only_read = thd_sql_command(thd) == SQLCOM_XA_PREPARE;
+  }
   return wait_for_earlier_workers(thd);
 }
 

@@ -218,6 +218,30 @@ def scenario_decided_after_its_connection_was_reset(env: Env) -> None:
             then.run("DELETE FROM t")
 
 
+def scenario_a_reset_connection_reads_what_is_there(env: Env) -> None:
+    """A transaction that had only read in Ferrite leaves nothing in its connection: no snapshot, and no locks."""
+    other, resets = env.session(), env.session()
+    other.run("CREATE TABLE t (a INT PRIMARY KEY, b INT) ENGINE=FERRITE")
+    other.run("CREATE TABLE beside (a INT) ENGINE=InnoDB")
+    other.run("INSERT INTO t VALUES (1, 1)")
+    for statement in (
+        "XA START 'x'",
+        "INSERT INTO beside VALUES (1)",
+        "SELECT * FROM t WHERE a = 1 FOR UPDATE",
+        "SELECT * FROM t",
+        "XA END 'x'",
+        "XA PREPARE 'x'",
+    ):
+        resets.run(statement)
+    resets.reset()
+    other.run("INSERT INTO t VALUES (2, 2)")
+    resets.run("BEGIN")
+    equal(resets.run("SELECT a FROM t"), [(1,), (2,)], "after the reset")
+    equal(other.changed("UPDATE t SET b = 5 WHERE a = 1"), 1, "the row is not locked")
+    resets.run("COMMIT")
+    other.run("XA ROLLBACK 'x'")
+
+
 def scenario_answered_rollback_outlives_kill(env: Env) -> None:
     """XA ROLLBACK by the session that prepared: what was answered holds after kill -9, as an XA COMMIT does."""
     session = env.session()

@@ -367,6 +367,9 @@ void fe_txn_commit_ordered(fe_session *session);
 fe_code fe_txn_commit_finish(fe_session *session, int wait_durable);
 /* Explicit XA: detaches the prepared transaction from its session. */
 fe_code fe_txn_detach_prepared(fe_session *session);
+/* Commits what this connection has detached under that name; the server has kept its locks on the
+   tables. FE_NOT_FOUND for an unknown xid. */
+fe_code fe_txn_commit_prepared(fe_session *session, const fe_xid *xid);
 
 /* Prepared transactions found at start or detached: calls `each` for every one. */
 void fe_recovered_xids(fe_engine *engine, void (*each)(void *arg, const fe_xid *xid),

@@ -206,6 +206,16 @@ pub unsafe extern "C" fn fe_txn_detach_prepared(session: *mut fe_session) -> fe_
 
 /// See the header.
 #[no_mangle]
+pub unsafe extern "C" fn fe_txn_commit_prepared(
+    session: *mut fe_session,
+    xid: *const fe_xid,
+) -> fe_code {
+    // SAFETY: a valid handle and xid.
+    code(unsafe { session_of(session).commit_prepared(&xid_of(xid)) })
+}
+
+/// See the header.
+#[no_mangle]
 pub unsafe extern "C" fn fe_savepoint_set(
     session: *mut fe_session,
     savepoint: *mut u64,

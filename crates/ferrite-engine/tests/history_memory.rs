@@ -159,3 +159,36 @@ fn a_large_writer_is_refused() {
     drop(w);
     engine.close().unwrap();
 }
+
+/// The configured limit ends a snapshot that something is kept for, and none for what a running
+/// transaction has changed.
+#[test]
+fn the_configured_limit_ends_only_snapshots_that_hold_something() {
+    let (_disk, engine, t) = database(9, true);
+    let mut writer = Session::new(&engine, 0, 1);
+    for n in 0..ROWS {
+        insert(&mut writer, &t, n, &text(0)).unwrap();
+    }
+    writer.commit(false).unwrap();
+    engine.set("max_history_bytes", 64 << 10).unwrap();
+    let mut reader = Session::new(&engine, 0, 2);
+    reader.open_snapshot();
+    let holds = |reader: &mut Session| {
+        let mut cursor = Cursor::new(&t, 0, ReadMode::Snapshot, WaitMode::Wait);
+        cursor.first(reader).map(drop)
+    };
+    for round in 0..20 {
+        for n in 0..ROWS {
+            update(&mut writer, &t, n, &text(round), &text(round + 1)).unwrap();
+        }
+    }
+    // Longer than a snapshot is spared.
+    ferrite_sync::thread::sleep_ms(1500);
+    assert_eq!(holds(&mut reader), Ok(()), "nothing would go with it");
+    writer.commit(false).unwrap();
+    wait_until("the end of the snapshot", || {
+        holds(&mut reader) == Err(Error::SnapshotTooOld)
+    });
+    drop((reader, writer, t));
+    engine.close().unwrap();
+}

@@ -416,3 +416,25 @@ fn a_replica_keeps_its_changes_alone() {
     drop((cursor, s, other));
     engine.close().unwrap();
 }
+
+/// What waits for its decision reads no more: its snapshot must not keep history for days.
+#[test]
+fn a_prepared_transaction_without_a_session_holds_no_snapshot() {
+    let (_disk, engine, t, mut s) = database(41);
+    insert(&mut s, &t, 1, b"row").unwrap();
+    s.commit(false).unwrap();
+    s.begin_statement(Isolation::RepeatableRead);
+    assert_eq!(scan(&mut s, &t, 0).len(), 1);
+    insert(&mut s, &t, 2, b"row").unwrap();
+    assert_eq!(engine.snapshot_rows().len(), 1);
+    s.prepare(&xid("x")).unwrap();
+    s.detach_prepared();
+    assert_eq!(engine.snapshot_rows().len(), 0);
+    s.commit_prepared(&xid("x")).unwrap();
+    assert_eq!(s.commit_prepared(&xid("x")), Err(Error::NotFound));
+    assert_eq!(scan(&mut s, &t, 0).len(), 2);
+    s.commit(false).unwrap();
+    check(&engine, &t);
+    drop(s);
+    engine.close().unwrap();
+}

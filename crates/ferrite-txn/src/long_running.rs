@@ -150,12 +150,18 @@ impl LongRunning {
         });
     }
 
-    /// The least id here, whatever its state.
-    pub fn least(&self) -> Option<TxnId> {
+    /// The least id here, whatever its state, but those that are to be `passed` over.
+    pub fn least_but(&self, passed: impl Fn(TxnId) -> bool) -> Option<TxnId> {
         if self.is_empty() {
             return None;
         }
-        self.inner.lock().states.keys().next().copied().map(TxnId)
+        let inner = self.inner.lock();
+        inner
+            .states
+            .keys()
+            .copied()
+            .map(TxnId)
+            .find(|t| !passed(*t))
     }
 
     /// The least id here that has not ended.

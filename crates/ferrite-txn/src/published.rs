@@ -31,6 +31,7 @@ use ferrite_sync::{time, Arc, CachePadded, Mutex};
 use ferrite_types::{Csn, TxnId};
 
 use crate::snapshot::SnapState;
+use crate::status::Word;
 use crate::system::{Status, TxnSystem};
 
 const LIST_SHARDS: usize = 16;
@@ -256,7 +257,7 @@ impl TxnSystem {
         p.floor.fetch_max(floor, Ordering::AcqRel);
         self.long_running.forget(self.purge_floor());
         // What was moved to the side table since `low` was read is not below it.
-        let side = self.long_running.least().map_or(low, TxnId::get);
+        let side = self.least_moved().map_or(low, TxnId::get);
         let all_low = low.min(lowest).min(side);
         assert!(
             self.all_visible_below().get() <= all_low,
@@ -266,6 +267,12 @@ impl TxnSystem {
         p.all_low.fetch_max(all_low, Ordering::AcqRel);
         p.made_us.store(now_us, Ordering::Relaxed);
         true
+    }
+
+    /// The least id in the side table, but of one that had ended when it was carried there.
+    fn least_moved(&self) -> Option<TxnId> {
+        let ended = |txn| matches!(self.ring.get(txn), Word::Committed(_) | Word::Aborted);
+        self.long_running.least_but(ended)
     }
 
     fn list_anew(

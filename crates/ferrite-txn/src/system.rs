@@ -89,7 +89,7 @@ pub struct TxnSystem {
     low_walker: Mutex<()>,
     pub(crate) ring: Ring,
     /// Words given free at a time.
-    block: u64,
+    pub(crate) block: u64,
     wrap: Mutex<()>,
     pub(crate) long_running: LongRunning,
     owners: Box<[OwnerShard]>,
@@ -430,13 +430,8 @@ impl TxnSystem {
     }
 
     pub(crate) fn state_sees(&self, s: &SnapState, txn: TxnId) -> bool {
-        let visible_in_side = |s: &SnapState| match self.long_running.get(txn) {
-            Some(LongRunningState::Committed(csn)) => csn.get() <= s.csn,
-            Some(_) => false,
-            None => true,
-        };
         if txn.get() < s.low {
-            return !s.is_exception(txn) || visible_in_side(s);
+            return !s.is_exception(txn) || self.side_sees(s, txn);
         }
         if txn.get() >= s.next {
             return false;
@@ -448,7 +443,7 @@ impl TxnSystem {
             match self.ring.get(txn) {
                 Word::Active | Word::Prepared | Word::Aborted => return false,
                 Word::Committed(csn) => return csn.get() <= s.csn,
-                Word::Moved => return visible_in_side(s),
+                Word::Moved => return self.side_sees(s, txn),
                 Word::Committing => thread::yield_now(),
                 // The word was given to another between the two looks, and the window
                 // has it now; or the snapshot was ended and gets no more copies.
@@ -512,7 +507,7 @@ impl TxnSystem {
     ///    publishes the list of snapshots, so that collectors, too, use only snapshots
     ///    that have their copies.
     /// 4. The floor moves; the words may be overwritten.
-    fn retire_block(&self, from: u64, to: u64) {
+    pub(crate) fn retire_block(&self, from: u64, to: u64) {
         assert_eq!(from, self.ring.floor(), "a block is passed over");
         assert!(from < to && to - from <= self.ring.len(), "{from}..{to}");
         for id in from..to {
@@ -522,10 +517,7 @@ impl TxnSystem {
         self.publish(&mut |s| {
             s.keep(from, to, &mut |txn| match self.ring.get(txn) {
                 Word::Committed(csn) => csn.get() <= s.csn,
-                Word::Moved => matches!(
-                    self.long_running.get(txn),
-                    Some(LongRunningState::Committed(csn)) if csn.get() <= s.csn
-                ),
+                Word::Moved => self.side_sees(s, txn),
                 _ => false,
             });
         });
@@ -537,7 +529,34 @@ impl TxnSystem {
         self.ring.move_floor(to);
     }
 
-    fn retire_word(&self, txn: TxnId) {
+    /// Of one that may be in the side table: those of which every snapshot sees the end have left it.
+    /// One that ends just while it is carried there has its end in its word alone.
+    fn side_sees(&self, s: &SnapState, txn: TxnId) -> bool {
+        loop {
+            match self.long_running.get(txn) {
+                None => return true,
+                Some(LongRunningState::Committed(csn)) => return csn.get() <= s.csn,
+                Some(_) => {}
+            }
+            match self.ring.get(txn) {
+                Word::Committed(csn) => return csn.get() <= s.csn,
+                Word::Active | Word::Prepared | Word::Moved | Word::Aborted => return false,
+                Word::Committing => thread::yield_now(),
+                // It is in the side table alone, or had ended there, and its word is another's now.
+                Word::Other => return self.committed_in_side(s, txn),
+            }
+        }
+    }
+
+    fn committed_in_side(&self, s: &SnapState, txn: TxnId) -> bool {
+        match self.long_running.get(txn) {
+            Some(LongRunningState::Committed(csn)) => csn.get() <= s.csn,
+            Some(_) => false,
+            None => true,
+        }
+    }
+
+    pub(crate) fn retire_word(&self, txn: TxnId) {
         loop {
             let word = self.ring.get(txn);
             let state = match word {

@@ -9,6 +9,7 @@ use ferrite_sync::random::Rng;
 use ferrite_sync::{thread, Arc, Mutex};
 use ferrite_types::{Csn, TxnId};
 
+use crate::long_running::LongRunningState;
 use crate::status::Word;
 use crate::{Snapshot, SnapshotInfo, Status, TxnSystem};
 
@@ -453,4 +454,49 @@ fn a_list_of_many_snapshots_is_not_made_again_for_nothing() {
     assert_eq!(sys.listed_snapshots(), 9999);
     assert_ne!(sys.list_place(), place);
     assert!(open.iter().all(|s| s.csn() != csn));
+}
+
+fn begin(system: &TxnSystem) -> TxnId {
+    system.begin(Owner::new(0, 0))
+}
+
+/// A transaction commits between being carried to the side table and the end of its block: a
+/// snapshot opened after that sees it, also when everybody did and the side table has forgotten it.
+#[test]
+fn a_commit_forgotten_by_the_side_table_is_seen() {
+    let system = system(6);
+    let moved = begin(&system);
+    for _ in 0..8 {
+        let txn = begin(&system);
+        system.commit(txn);
+    }
+    system.retire_word(moved);
+    system.commit(moved);
+    let snapshot = system.open_snapshot(SnapshotInfo::default());
+    system.refresh();
+    assert!(system.sees(&snapshot, moved, TxnId::FROZEN));
+    let from = system.ring.floor();
+    system.retire_block(from, from + system.block);
+    assert!(system.sees(&snapshot, moved, TxnId::FROZEN));
+}
+
+/// A transaction commits just before it is to be carried to the side table: for a moment it is
+/// there, as active.
+#[test]
+fn a_commit_beside_the_move_to_the_side_table_is_seen() {
+    let system = system(6);
+    let late = begin(&system);
+    for _ in 0..8 {
+        let txn = begin(&system);
+        system.commit(txn);
+    }
+    system.commit(late);
+    system.refresh();
+    system.long_running.insert(late, LongRunningState::Active);
+    system.refresh();
+    let snapshot = system.open_snapshot(SnapshotInfo::default());
+    assert!(system.sees(&snapshot, late, TxnId::FROZEN));
+    system.long_running.remove(late);
+    system.refresh();
+    assert!(system.sees(&snapshot, late, TxnId::FROZEN));
 }

@@ -55,7 +55,7 @@ impl Cursor {
         only: Option<&[u8]>,
         unique_exact: bool,
     ) -> Result<()> {
-        if self.number != 0 || !session.may_miss_deleted(&self.table) {
+        if self.number != 0 || !session.may_miss_deleted(&self.table)? {
             let result = self.fill_locked(session, mode, only, unique_exact);
             return session.after_locking(result);
         }

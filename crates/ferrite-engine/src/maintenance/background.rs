@@ -311,28 +311,6 @@ impl Engine {
         }
     }
 
-    /// The hard valve: beyond the configured limit the oldest snapshot ends.
-    fn limit_history(&self) {
-        let limit = self.max_history_bytes.load(Ordering::Relaxed);
-        if limit == 0 {
-            return;
-        }
-        let versions = self.versions.stats();
-        let bytes = versions.young_bytes + versions.old_bytes + versions.spilled_bytes;
-        if bytes + self.archived().1 <= limit {
-            return;
-        }
-        if let Some(ended) = self.txns.expire_oldest() {
-            let text = format!(
-                "history exceeds ferrite_max_history_bytes: the snapshot of connection {} was \
-                 ended",
-                ended.info.thread_id
-            );
-            self.callbacks.log(LogLevel::Warning, &text);
-            self.drop_unneeded_history();
-        }
-    }
-
     /// Row versions that cannot be spilled stay in memory; that is said once.
     fn warn_of_spill(&self, warned: &mut bool) {
         let Some(e) = self.versions.take_spill_error() else {

@@ -8,18 +8,80 @@
 //! there is room. What is left then is what running transactions have changed: while it cannot
 //! be written out, whoever changes more rows gets `DiskFull`.
 //!
+//! `ferrite_max_history_bytes` is another limit, of all versions and deleted entries. For its sake
+//! a snapshot ends only if something may go with it: what running transactions have changed stays,
+//! whoever reads.
+//!
 //! Locking: none of its own; the history thread alone calls it.
 
 use crate::state::callbacks::LogLevel;
 use crate::state::engine::Engine;
+use crate::state::slot::TxnSlot;
 use ferrite_sync::atomic::Ordering;
+use ferrite_sync::{time, Arc};
+use ferrite_types::Csn;
 
 /// Memory beyond the ring that versions may always take (bytes).
 const LEAST_BEYOND: u64 = 256 << 20;
 /// The same for versions and deleted entries together.
 const LEAST_WITH_GRAVES: u64 = 1 << 30;
 
+/// Snapshots end for the sake of the configured limit after this time, in microseconds: most that
+/// are younger end by themselves before anything more is kept for them.
+const SPARED_US: u64 = 1_000_000;
+
 impl Engine {
+    /// Beyond the configured limit the oldest snapshot ends.
+    pub(crate) fn limit_history(&self) {
+        let limit = self.max_history_bytes.load(Ordering::Relaxed);
+        if limit == 0 {
+            return;
+        }
+        let versions = self.versions.stats();
+        let bytes = versions.young_bytes + versions.old_bytes + versions.spilled_bytes;
+        let bytes = bytes + self.archived().1;
+        if bytes <= limit || bytes.saturating_sub(self.undo_of_running()) <= limit {
+            return;
+        }
+        if !self.is_held_by_old_snapshot() {
+            return;
+        }
+        if let Some(ended) = self.txns.expire_oldest() {
+            let text = format!(
+                "history exceeds ferrite_max_history_bytes: the snapshot of connection {} was \
+                 ended",
+                ended.info.thread_id
+            );
+            self.callbacks.log(LogLevel::Warning, &text);
+            self.drop_unneeded_history();
+        }
+    }
+
+    /// Undo of transactions that have not ended, in bytes: about as much as the versions that they made.
+    fn undo_of_running(&self) -> u64 {
+        let of = |slot: &Arc<TxnSlot>| {
+            let state = slot.state.lock();
+            match state.txn.is_frozen() {
+                true => 0,
+                false => state.undo.position().0,
+            }
+        };
+        self.all_slots().iter().map(of).sum()
+    }
+
+    /// Has the oldest snapshot been open for a while, and was something committed since?
+    fn is_held_by_old_snapshot(&self) -> bool {
+        let mut oldest: Option<(Csn, u64)> = None;
+        self.txns.each_snapshot(&mut |view| {
+            let this = (view.csn, view.opened_us);
+            oldest = Some(oldest.map_or(this, |o| o.min(this)));
+        });
+        oldest.is_some_and(|(csn, opened_us)| {
+            debug_assert!(csn <= self.txns.last_csn(), "a snapshot of the future");
+            csn < self.txns.last_csn() && opened_us + SPARED_US <= time::now_us()
+        })
+    }
+
     /// Memory at which snapshots end, with `least` beyond the ring: see the head of the file.
     fn limit_with(&self, least: u64) -> u64 {
         let ring = self.versions.memory_bytes() as u64;

@@ -60,10 +60,12 @@ impl Engine {
         for (txn, slot) in self.unsettled.all() {
             let (bytes, list) = {
                 let state = slot.state.lock();
-                assert_eq!(state.txn, txn, "the slot is of another transaction");
+                // A prepared one may be decided meanwhile.
+                if state.txn != txn || state.undo.position() == UndoPosition::START {
+                    continue;
+                }
                 (state.undo.position().0, state.undo.backwards())
             };
-            debug_assert!(bytes > 0, "nothing of {txn} is to be undone");
             // With the places of its entries, 16 bytes for one of 12 or more.
             if bytes + bytes * 4 / 3 > left || self.stop.load(Ordering::SeqCst) {
                 return;

@@ -120,10 +120,12 @@ impl Unsettled {
         self.of(txn, known).flatten()
     }
 
-    /// From now on readers know what was before its changes.
+    /// From now on readers know what was before its changes, unless it is settled already.
     pub(crate) fn learn(&self, txn: TxnId, known: KnownUndo) {
         let mut slots = self.slots.write();
-        let entry = slots.entries.get_mut(&txn).expect("it is one of them");
+        let Some(entry) = slots.entries.get_mut(&txn) else {
+            return;
+        };
         assert!(entry.known.is_none(), "the undo of {txn} is read twice");
         entry.known = Some(known);
     }

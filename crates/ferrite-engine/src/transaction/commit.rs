@@ -218,7 +218,7 @@ impl Session {
     }
 
     /// Stage `Durable`.
-    fn make_durable(&mut self, end: Lsn, allow_async: bool) {
+    pub(super) fn make_durable(&mut self, end: Lsn, allow_async: bool) {
         let engine = &self.engine;
         match engine.flush_mode.load(Ordering::Relaxed) {
             1 => {
@@ -347,7 +347,9 @@ impl Session {
         // The session goes on with an owner and a slot of its own.
         let owner = Owner::new(self.thread_id, self.thd);
         let next = Transaction::new(&self.engine, owner);
-        let prepared = std::mem::replace(&mut self.txn, next);
+        let mut prepared = std::mem::replace(&mut self.txn, next);
+        // It reads no more, and may wait for days.
+        prepared.snapshot = None;
         debug_assert!(!prepared.id().is_frozen() && !self.txn.has_changes());
         // The connection may end before the transaction does.
         prepared.owner.forget_thd();

@@ -16,9 +16,11 @@ use crate::state::purge_queue::Garbage;
 use crate::state::slot::TxnSlot;
 use crate::state::transaction::{Phase, Transaction};
 use crate::state::unsettled::Claim;
+use crate::transaction::session::Session;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::waits::{waiting, Of, Reason};
 use ferrite_sync::{thread, Arc};
+use ferrite_tree::Scratch;
 use ferrite_types::{Error, Result, TxnId, UndoPosition};
 use std::collections::btree_map::Entry;
 
@@ -83,7 +85,33 @@ impl Engine {
     /// `NotFound` for an unknown xid; `InUse` while another session decides it; `RolledBack`
     /// when a part of it was rolled back already; why its versions could not be made again: it stays prepared.
     pub fn commit_by_xid(&self, xid: &Xid) -> Result<()> {
-        let mut transaction = self.begin_decision(xid)?;
+        let mut transaction = self.begin_commit(xid)?;
+        self.find_changed_tables(&mut transaction);
+        // Before and after: who looks in between sees that something goes on.
+        let id = transaction.id();
+        let going_on = self.deciding.read();
+        self.decided_commits.fetch_add(1, Ordering::SeqCst);
+        let end = transaction.order(self);
+        let left = transaction.finish_commit(self);
+        self.decided_commits.fetch_add(1, Ordering::SeqCst);
+        debug_assert!(self.txns.is_committed(id), "{id} is decided and not seen");
+        drop(going_on);
+        self.counters.commits.inc();
+        if self.purge.in_debt() {
+            self.assist_purge(left, &mut Scratch::default());
+        }
+        self.log.flush_to(end);
+        debug_assert!(self.log.durable_lsn() >= end, "decided and not on disk");
+        self.end_decision(xid, &transaction);
+        Ok(())
+    }
+
+    /// A prepared transaction whose commit nothing stands in the way of.
+    ///
+    /// # Errors
+    /// As [`Engine::commit_by_xid`].
+    fn begin_commit(&self, xid: &Xid) -> Result<Transaction> {
+        let transaction = self.begin_decision(xid)?;
         debug_assert!(transaction.has_changes(), "prepared without a change");
         if transaction.phase() != Phase::Prepared {
             self.break_off_decision(xid, transaction);
@@ -93,21 +121,8 @@ impl Engine {
             self.break_off_decision(xid, transaction);
             return Err(e);
         }
-        self.find_changed_tables(&mut transaction);
         debug_assert_eq!(transaction.xid().as_ref(), Some(xid), "another's decision");
-        // Before and after: who looks in between sees that something goes on.
-        let id = transaction.id();
-        let going_on = self.deciding.read();
-        self.decided_commits.fetch_add(1, Ordering::SeqCst);
-        let end = transaction.order(self);
-        transaction.finish_commit(self);
-        self.decided_commits.fetch_add(1, Ordering::SeqCst);
-        debug_assert!(self.txns.is_committed(id), "{id} is decided and not seen");
-        drop(going_on);
-        self.log.flush_to(end);
-        debug_assert!(self.log.durable_lsn() >= end, "decided and not on disk");
-        self.end_decision(xid, &transaction);
-        Ok(())
+        Ok(transaction)
     }
 
     /// Another number after each commit of a prepared transaction by its xid, and while one goes on:
@@ -231,5 +246,27 @@ impl Engine {
         }
         drop(all);
         self.forget_slot(&transaction.slot);
+    }
+}
+
+impl Session {
+    /// Commits what this connection has prepared and detached: as [`Engine::commit_by_xid`], but for what
+    /// the connection stands for. The server keeps its locks on the tables, so nobody need be told
+    /// that something goes on, and it is as durable on return as its other commits.
+    ///
+    /// # Errors
+    /// As [`Engine::commit_by_xid`].
+    pub fn commit_prepared(&mut self, xid: &Xid) -> Result<()> {
+        let engine = self.engine.clone();
+        let mut transaction = engine.begin_commit(xid)?;
+        let end = transaction.order(&engine);
+        let left = transaction.finish_commit(&engine);
+        engine.counters.commits.inc();
+        if engine.purge.in_debt() {
+            engine.assist_purge(left, &mut self.buffers.scratch);
+        }
+        self.make_durable(end, false);
+        engine.end_decision(xid, &transaction);
+        Ok(())
     }
 }
