@@ -284,7 +284,8 @@ class ha_ferrite final : public ferrite::PagedHandler {
   void end_export();
 
   /* Foreign keys. */
-  const fe_links *links() const;
+  fe_code find_links(const fe_links **out) const;
+  int read_links(const fe_links **out);
   void forget_links() const;
   bool loses_needed_index(TABLE *altered_table, Alter_inplace_info *info);
   bool changes_linked_type(Alter_inplace_info *info);
@@ -356,7 +357,7 @@ class ha_ferrite final : public ferrite::PagedHandler {
   void publish_stats();
 
   ferrite::Share *m_share = nullptr;
-  mutable fe_links *m_links = nullptr; /* as of its version; see links() */
+  mutable fe_links *m_links = nullptr; /* as of its version; see find_links() */
   bool m_attached = false;
   uint32_t m_generation = 0;
   fe_session *m_session = nullptr;

@@ -10,14 +10,28 @@ using ferrite::database_of;
 using ferrite::same_name;
 using ferrite::shown;
 
-/* The links of the table as they are now; NULL: it has none, or they cannot be read. */
-const fe_links *ha_ferrite::links() const {
-  if (!m_share || !m_share->table) return nullptr;
-  const uint64_t version = fe_table_links_version(m_share->table);
-  if (!version) return nullptr;
-  if (m_links && fe_links_version(m_links) == version) return m_links;
-  forget_links();
-  return fe_links_open(m_share->table, &m_links) == FE_OK ? m_links : nullptr;
+/* The links of the table as they are now; NULL: it has none. */
+fe_code ha_ferrite::find_links(const fe_links **out) const {
+  *out = nullptr;
+  const uint64_t version = m_share && m_share->table ? fe_table_links_version(m_share->table) : 0;
+  if (!version) return FE_OK;
+  if (!m_links || fe_links_version(m_links) != version) {
+    forget_links();
+    const fe_code rc = fe_links_open(m_share->table, &m_links);
+    if (rc != FE_OK) return rc;
+  }
+  *out = m_links;
+  return FE_OK;
+}
+
+/* Likewise; gives the error if they cannot be read: who took that for none would drop constraints,
+   or not check them. */
+int ha_ferrite::read_links(const fe_links **out) {
+  const fe_code rc = find_links(out);
+  if (rc == FE_OK) return 0;
+  const int err = error(rc);
+  print_error(err, MYF(0));
+  return err;
 }
 
 void ha_ferrite::forget_links() const {
@@ -45,7 +59,9 @@ static LinkSpan incoming(const fe_links *links) {
 }
 
 char *ha_ferrite::get_foreign_key_create_info() {
-  const LinkSpan span = outgoing(links());
+  const fe_links *links;
+  if (read_links(&links)) return nullptr;
+  const LinkSpan span = outgoing(links);
   if (!span.count) return nullptr;
   String text;
   for (const fe_link &link : span) {
@@ -108,7 +124,9 @@ static FOREIGN_KEY_INFO *key_info(THD *thd, const fe_link &link, const std::stri
 }
 
 int ha_ferrite::get_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *list) {
-  for (const fe_link &link : outgoing(links()))
+  const fe_links *links;
+  if (int err = read_links(&links)) return err;
+  for (const fe_link &link : outgoing(links))
     list->push_back(key_info(thd, link, m_share->name, link.other, false), thd->mem_root);
   return 0;
 }
@@ -122,8 +140,10 @@ static bool deletes_by_update_event(THD *thd, const TABLE *parent) {
 }
 
 int ha_ferrite::get_parent_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *list) {
+  const fe_links *links;
+  if (int err = read_links(&links)) return err;
   const bool deletes = deletes_by_update_event(thd, table);
-  for (const fe_link &link : incoming(links())) {
+  for (const fe_link &link : incoming(links)) {
     FOREIGN_KEY_INFO *key = key_info(thd, link, link.other, m_share->name, true);
     if (key && deletes && fk_modifies_child(key->delete_method))
       key->update_method = key->delete_method;
@@ -132,19 +152,26 @@ int ha_ferrite::get_parent_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *li
   return 0;
 }
 
-bool ha_ferrite::referenced_by_foreign_key() const noexcept { return incoming(links()).count; }
+/* Links that cannot be read are taken for some by these three. */
+bool ha_ferrite::referenced_by_foreign_key() const noexcept {
+  const fe_links *links;
+  return find_links(&links) != FE_OK || incoming(links).count;
+}
 
 bool ha_ferrite::can_switch_engines() {
-  return !outgoing(links()).count && !incoming(links()).count;
+  const fe_links *links;
+  return find_links(&links) == FE_OK && !outgoing(links).count && !incoming(links).count;
 }
 
 bool ha_ferrite::is_fk_defined_on_table_or_index(uint index) {
   if (index == MAX_KEY) return !can_switch_engines();
   if (index >= layout().by_server.size()) return false;
   const uint32_t no = layout().by_server[index];
-  for (const fe_link &link : outgoing(links()))
+  const fe_links *links;
+  if (find_links(&links) != FE_OK) return true;
+  for (const fe_link &link : outgoing(links))
     if (link.index_no == no) return true;
-  for (const fe_link &link : incoming(links()))
+  for (const fe_link &link : incoming(links))
     if (link.index_no == no) return true;
   return false;
 }
@@ -203,18 +230,20 @@ bool ha_ferrite::changes_linked_type(Alter_inplace_info *info) {
   constexpr alter_table_operations types =
       ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE | ALTER_STORED_COLUMN_TYPE;
   if (!(info->handler_flags & types)) return false;
+  const fe_links *links;
+  if (read_links(&links)) return true;
   List_iterator_fast<Create_field> fields(info->alter_info->create_list);
   while (const Create_field *now = fields++) {
     if (!now->field || now->field->is_equal(*now)) continue;
     /* All other changes copy the table. */
     if (!can_convert_nocopy(*now->field, *now) && now->field->charset() == now->charset) continue;
     const char *name = now->field->field_name.str;
-    for (const fe_link &link : outgoing(links())) {
+    for (const fe_link &link : outgoing(links)) {
       if (is_dropped(link, info) || !has_column(link, &fe_fk_column::own, name)) continue;
       my_error(ER_FK_COLUMN_CANNOT_CHANGE, MYF(0), name, link.name);
       return true;
     }
-    for (const fe_link &link : incoming(links())) {
+    for (const fe_link &link : incoming(links)) {
       if (!has_column(link, &fe_fk_column::other, name)) continue;
       const bool copied = now->field->charset() != now->charset;
       const std::string child = copied && ferrite::kNamesDatabaseOfChild
@@ -243,6 +272,8 @@ bool ha_ferrite::loses_needed_index(TABLE *altered_table, Alter_inplace_info *in
   /* InnoDB copies the table then, and finds out at the end. */
   if (info->handler_flags & ALTER_DROP_PK_INDEX && !(info->handler_flags & ALTER_ADD_PK_INDEX))
     return false;
+  const fe_links *links;
+  if (read_links(&links)) return true;
   const auto lost = [&](const fe_link &link, const char *const fe_fk_column::*side) {
     if (link.index_no >= layout().indexes.size()) return false;
     for (uint i = 0; i < altered_table->s->keys; i++)
@@ -251,9 +282,9 @@ bool ha_ferrite::loses_needed_index(TABLE *altered_table, Alter_inplace_info *in
     my_error(ER_DROP_INDEX_FK, MYF(0), key < table->s->keys ? table->key_info[key].name.str : "");
     return true;
   };
-  for (const fe_link &link : outgoing(links()))
+  for (const fe_link &link : outgoing(links))
     if (!is_dropped(link, info) && lost(link, &fe_fk_column::own)) return true;
-  for (const fe_link &link : incoming(links())) {
+  for (const fe_link &link : incoming(links)) {
     const bool own = m_share->name == link.other;
     if (!(own && is_dropped(link, info)) && lost(link, &fe_fk_column::other)) return true;
   }
