@@ -287,6 +287,8 @@ class ha_ferrite final : public ferrite::PagedHandler {
   fe_code find_links(const fe_links **out) const;
   int read_links(const fe_links **out);
   void forget_links() const;
+  const char *referring_constraint(String *text) const;
+  int refuse_truncate();
   bool loses_needed_index(TABLE *altered_table, Alter_inplace_info *info);
   bool changes_linked_type(Alter_inplace_info *info);
 

@@ -298,13 +298,25 @@ int ha_ferrite::rename_table(const char *from, const char *to) {
   return ferrite_table_error(rc, thd);
 }
 
+/* As the server does when it finds the child. */
+int ha_ferrite::refuse_truncate() {
+  String text;
+  if (const char *constraint = referring_constraint(&text))
+    my_error(ER_TRUNCATE_ILLEGAL_FK, MYF(0), constraint);
+  else /* it has gone again */
+    my_error(ER_ROW_IS_REFERENCED, MYF(0));
+  return HA_ERR_GENERIC;
+}
+
 int ha_ferrite::truncate() {
   if (table->s->tmp_table == NO_TMP_TABLE)
     if (int err = ferrite_check_writable(ha_thd())) return err;
   close_cursors();
   const uint64_t next = table->found_next_number_field ? 1 : 0;
-  fe_code rc = fe_table_truncate(ferrite_engine, m_share->name.c_str(), next, ha_thd(),
+  fe_code rc = fe_table_truncate(ferrite_engine, m_share->name.c_str(), next,
+                                 ferrite_references_that_keep(ha_thd()), ha_thd(),
                                  ferrite_ddl_wait_ms(ha_thd()));
+  if (rc == FE_REFERENCED) return refuse_truncate();
   if (rc != FE_OK) return ferrite_table_error(rc, ha_thd());
   int err = m_share->reopen(ha_thd());
   m_generation = m_share->generation;

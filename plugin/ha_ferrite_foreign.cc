@@ -152,6 +152,20 @@ int ha_ferrite::get_parent_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *li
   return 0;
 }
 
+/* One of another table that refers to this one, in words; NULL: there is none. */
+const char *ha_ferrite::referring_constraint(String *text) const {
+  const fe_links *links;
+  if (find_links(&links) != FE_OK) return nullptr;
+  for (const fe_link &link : incoming(links)) {
+    if (m_share->name == link.other) continue;
+    ferrite_append_table(ha_thd(), text, link.other);
+    text->append(',');
+    ferrite_append_constraint(ha_thd(), text, link, link.other, m_share->name);
+    return text->c_ptr_safe();
+  }
+  return nullptr;
+}
+
 /* Links that cannot be read are taken for some by these three. */
 bool ha_ferrite::referenced_by_foreign_key() const noexcept {
   const fe_links *links;

@@ -808,6 +808,31 @@ def scenario_prepared_child_beside_ddl(env: Env) -> None:
     _sound(session, "q", "c")
 
 
+def scenario_a_child_comes_while_its_parent_is_emptied(env: Env) -> None:
+    """TRUNCATE and DISCARD TABLESPACE, which wait for a prepared transaction, look for children once more when they go on."""
+    session = env.session()
+    session.run("SET default_storage_engine=FERRITE")
+    for sql in ("TRUNCATE p", "ALTER TABLE p DISCARD TABLESPACE"):
+        session.run("CREATE TABLE p (id INT PRIMARY KEY)")
+        session.run("INSERT INTO p VALUES (1)")
+        _prepare(env, "more", "INSERT INTO p VALUES (2)")
+        emptier = env.session()
+        running = emptier.start(sql)
+        expect(running.waits(), "does not wait", sql)
+        session.run("CREATE TABLE c (x INT, CONSTRAINT f FOREIGN KEY (x) REFERENCES p (id))")
+        session.run("INSERT INTO c VALUES (1)")
+        session.run("XA COMMIT 'more'")
+        equal(running.answer(), 1701, sql)
+        text = "(`corners`.`c`, CONSTRAINT `f` FOREIGN KEY (`x`) REFERENCES `p` (`id`))"
+        expect(emptier.warnings()[0][2].endswith(text), f"what {sql} says", emptier.warnings())
+        equal(session.run("SELECT * FROM p"), [(1,), (2,)], f"parents after {sql}")
+        _sound(session, "p", "c")
+        emptier.run("SET foreign_key_checks=0")
+        emptier.run(sql)
+        equal(session.run("SELECT * FROM p"), [], f"parents after {sql} without checks")
+        session.run("DROP TABLE c, p")
+
+
 def scenario_add_and_rename(env: Env) -> None:
     """ALTER TABLE that adds a constraint and renames the table keeps those that it has; InnoDB loses them."""
     session = env.session()

@@ -439,7 +439,7 @@ typedef struct {
   fe_fk_defs foreign;
 } fe_table_def;
 
-/* What keeps a table from being dropped: any foreign key of another table that refers to it, those
+/* What keeps a table from being dropped or emptied: any foreign key of another table that refers to it, those
    of other databases (this one is dropped), none (foreign_key_checks=0), any unless there is a copy
    that is to take the table's place (fe_fk_defs.original; after a crash). */
 typedef enum {
@@ -477,9 +477,10 @@ fe_code fe_table_redefine(fe_engine *engine, const char *name, fe_slice definiti
 /* Another number after each fe_table_redefine() and fe_table_alter(), also over restarts; 0:
    there is no such table. */
 uint64_t fe_table_definition_version(fe_engine *engine, const char *name);
-/* Empties the table, resets auto_increment to 1. Caller holds the server's exclusive lock. */
-fe_code fe_table_truncate(fe_engine *engine, const char *name, uint64_t auto_increment, void *thd,
-                          uint32_t wait_ms);
+/* Empties the table, resets auto_increment to 1. Caller holds the server's exclusive lock.
+   FE_REFERENCED: a child may have come since the server has looked for one. */
+fe_code fe_table_truncate(fe_engine *engine, const char *name, uint64_t auto_increment,
+                          fe_references references, void *thd, uint32_t wait_ms);
 /* A file of an exported table. */
 typedef struct fe_exported_file {
   const char *dir;

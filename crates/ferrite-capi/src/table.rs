@@ -178,12 +178,18 @@ pub unsafe extern "C" fn fe_table_truncate(
     engine: *mut fe_engine,
     name: *const c_char,
     auto_increment: u64,
+    keep_for: c_int,
     thd: *mut c_void,
     wait_ms: u32,
 ) -> fe_code {
     // SAFETY: a valid handle and string.
     let (engine, name) = unsafe { (engine_of(engine), text(name)) };
-    code(engine.truncate_table(&name, auto_increment, &caller(thd, wait_ms)))
+    let mut caller = caller(thd, wait_ms);
+    let emptied = references(keep_for).and_then(|references| {
+        caller.references = references;
+        engine.truncate_table(&name, auto_increment, &caller)
+    });
+    code(emptied)
 }
 
 /// See the header.

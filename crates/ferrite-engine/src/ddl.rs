@@ -36,7 +36,7 @@ pub struct DdlCaller {
     pub thd: usize,
     /// How long to wait for prepared transactions, in ms; 0: not at all.
     pub wait_ms: u64,
-    /// What keeps a table from being dropped.
+    /// What keeps a table from being dropped or emptied.
     pub references: References,
 }
 
@@ -141,7 +141,8 @@ impl Engine {
         dropped
     }
 
-    /// Empties a table, durably, and sets its AUTO_INCREMENT counter.
+    /// Empties a table, durably, and sets its AUTO_INCREMENT counter. A child of it may have come since the
+    /// server has looked for one.
     ///
     /// # Errors
     /// As [`Engine::drop_table`]; nothing changed.
@@ -152,7 +153,8 @@ impl Engine {
         caller: &DdlCaller,
     ) -> Result<()> {
         self.wait_for_prepared(name, caller)?;
-        self.dict.truncate_table(name, auto_increment)?;
+        self.dict
+            .truncate_table(name, auto_increment, caller.references)?;
         // Emptied it is in any case: whoever opens it next meets the error.
         if let Ok(table) = self.dict.open_table(name) {
             table.note_commit(self.now_s.load(Ordering::Relaxed));

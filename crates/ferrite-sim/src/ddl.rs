@@ -191,7 +191,8 @@ fn ask(
     references: References,
 ) -> Result<(), Error> {
     let is_parent = environment.model().others_refer(no);
-    if references == References::None && matches!(what, Ddl::Drop | Ddl::Truncate) {
+    let takes_all = matches!(what, Ddl::Drop | Ddl::Truncate);
+    if references == References::None && takes_all {
         environment.model().went_unchecked(name);
     }
     let before = environment.model().holders(no, false);
@@ -222,8 +223,8 @@ fn ask(
                 "{what:?} of {name} is done and prepared transactions {hold:?} have changed it"
             );
             assert!(
-                *what != Ddl::Drop || !is_parent || references == References::None,
-                "{name} is dropped and others refer to it"
+                !takes_all || !is_parent || references == References::None,
+                "{what:?} of {name} is done and others refer to it"
             );
             if *what == Ddl::Truncate {
                 renewed(environment, engine, no, number);
@@ -236,7 +237,7 @@ fn ask(
             );
         }
         Err(Error::Referenced(by)) => assert!(
-            is_parent && *what == Ddl::Drop && references == References::Any,
+            is_parent && takes_all && references == References::Any,
             "{what:?} of {name}: {by} refers to it"
         ),
         Err(e) => assert!(environment.is_injected(e), "{what:?}: {e}"),

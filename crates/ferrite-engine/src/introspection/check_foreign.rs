@@ -353,7 +353,10 @@ mod tests {
         s.commit(false).unwrap();
         let none = (1, "NoParent".to_string());
         assert_eq!(seen(&mut s, &c, usize::MAX), std::slice::from_ref(&none));
-        engine.dict.truncate_table("d/p", 1).unwrap();
+        engine
+            .dict
+            .truncate_table("d/p", 1, References::None)
+            .unwrap();
         let changed = (0, "ParentChanged".to_string());
         assert_eq!(seen(&mut s, &c, usize::MAX), [changed, none.clone()]);
         s.commit(false).unwrap();

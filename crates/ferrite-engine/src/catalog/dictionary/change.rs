@@ -276,10 +276,16 @@ impl Dictionary {
     /// Empties a table: new trees, then the record that names them, then the old trees go.
     ///
     /// # Errors
-    /// `NotFound`; nothing changed.
-    pub(crate) fn truncate_table(&self, name: &str, auto_increment: u64) -> Result<()> {
+    /// `NotFound`; `Referenced`; nothing changed.
+    pub(crate) fn truncate_table(
+        &self,
+        name: &str,
+        auto_increment: u64,
+        references: References,
+    ) -> Result<()> {
         let mut state = self.state.lock();
         let id = *state.names.get(name).ok_or(Error::NotFound)?;
+        state.check_unreferenced(name, references)?;
         let mut spec = state.specs.get(&id).ok_or(Error::NotFound)?.clone();
         self.make_trees(&mut state, &mut spec)?;
         let carried = Carried {

@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 /// Chunks found when the dictionary is loaded: table, generation, number.
 pub(super) type Chunks = BTreeMap<(TableId, u8, u16), Vec<u8>>;
 
-/// What of other tables' constraints keeps a table from being dropped.
+/// What of other tables' constraints keeps a table from being dropped or emptied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum References {
     /// Any that refers to it.
@@ -145,7 +145,7 @@ impl State {
         }
     }
 
-    /// Whether the table may be dropped.
+    /// Whether the table may be dropped, or emptied.
     pub(super) fn check_unreferenced(&self, name: &str, references: References) -> Result<()> {
         let replaced = references == References::UnlessReplaced && self.is_replaced(name);
         if references == References::None || replaced {

@@ -111,7 +111,13 @@ fn both_sides_find_each_other_and_forget() {
     // The same links as long as nothing changes, others after TRUNCATE of the other side.
     assert!(Arc::ptr_eq(&links(&engine, "d/c"), &links(&engine, "d/c")));
     let before = c.links_version();
-    engine.dict.truncate_table("d/p", 1).unwrap();
+    let refused = engine.dict.truncate_table("d/p", 1, References::Any);
+    assert!(matches!(refused, Err(Error::Referenced(by)) if by == "d/c"));
+    assert_eq!(c.links_version(), before, "refused, and something changed");
+    engine
+        .dict
+        .truncate_table("d/p", 1, References::None)
+        .unwrap();
     assert_ne!(c.links_version(), before);
     assert!(
         p.enter().is_none()
