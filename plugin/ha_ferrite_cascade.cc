@@ -452,6 +452,17 @@ int ha_ferrite::follow_delete() {
   return err == HA_ERR_FOUND_DUPP_KEY ? delete_row(table->record[1]) : err;
 }
 
+/* Whether a text would be cut: the server says nothing of it where warnings are not counted. Spaces
+   are not cut either, as in InnoDB; a CHAR has none. */
+static bool is_longer(const String &value, const Field &to) {
+  const enum_field_types type = to.real_type();
+  if (type != MYSQL_TYPE_STRING && type != MYSQL_TYPE_VARCHAR) return false;
+  CHARSET_INFO *cs = value.charset();
+  size_t bytes = value.length();
+  if (type == MYSQL_TYPE_STRING && cs != &my_charset_bin) bytes = cs->lengthsp(value.ptr(), bytes);
+  return cs->numchars(value.ptr(), value.ptr() + bytes) > to.char_length();
+}
+
 /* Gives a column of record[0] the parent's new value; false: it does not fit. */
 bool ha_ferrite::take_value(Field *to, const ha_ferrite &parent, uint16_t column,
                             const uchar *new_row) {
@@ -469,13 +480,14 @@ bool ha_ferrite::take_value(Field *to, const ha_ferrite &parent, uint16_t column
     memcpy(to->ptr, from->ptr + diff, from->pack_length());
     return true;
   }
-  THD *thd = ha_thd();
-  const enum_check_fields before = thd->count_cuted_fields;
-  thd->count_cuted_fields = CHECK_FIELD_IGNORE;
   String text;
   from->move_field_offset(diff);
   const String *value = from->val_str(&text);
   from->move_field_offset(-diff);
+  if (is_longer(*value, *to)) return false;
+  THD *thd = ha_thd();
+  const enum_check_fields before = thd->count_cuted_fields;
+  thd->count_cuted_fields = CHECK_FIELD_IGNORE;
   const bool fits = !to->store(value->ptr(), value->length(), value->charset());
   thd->count_cuted_fields = before;
   return fits;

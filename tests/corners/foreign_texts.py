@@ -55,6 +55,50 @@ def scenario_padding_of_char(env: Env) -> None:
                 equal(len(answer), 2 if unlike else 1, f"{what}: what CHECK says of it")
 
 
+def scenario_too_long_to_follow(env: Env) -> None:
+    """A parent's new value that is longer than the child's column is refused, not cut: the child would get another parent."""
+
+    def play(engine: str) -> list[object]:
+        session = env.session()
+        answers: list[object] = []
+        for kind, text in (
+            ("VARCHAR", "CHARACTER SET utf8mb4"),
+            ("VARCHAR", "CHARACTER SET latin1"),
+            ("VARBINARY", ""),
+        ):
+            session.run(f"CREATE TABLE p (k {kind}(20) {text} PRIMARY KEY) ENGINE={engine}")
+            session.run(
+                f"CREATE TABLE c (id INT PRIMARY KEY, k {kind}(5) {text}, FOREIGN KEY (k) REFERENCES p (k) ON UPDATE CASCADE)"
+                f" ENGINE={engine}"
+            )
+            session.run("INSERT INTO p VALUES ('abc'), ('abcde')")
+            session.run("INSERT INTO c VALUES (1, 'abc')")
+            for value in ("abcdefgh", "abcdef", "abcdz", "äöüßé", "äöüßéa", "abcx ", "abcx  "):
+                answers += [
+                    (kind, value, session.answer(f"UPDATE p SET k='{value}' WHERE k LIKE 'abc'")),
+                    session.run("SELECT * FROM c"),
+                    session.answer(f"UPDATE IGNORE p SET k='{value}'"),
+                    session.run("SELECT * FROM c"),
+                ]
+                session.run("SET foreign_key_checks=0")
+                session.run("REPLACE INTO c VALUES (1, 'abc')")
+                session.run("DELETE FROM p WHERE k <> 'abcde'")
+                session.run("INSERT INTO p VALUES ('abc')")
+                session.run("SET foreign_key_checks=1")
+            session.run("DROP TABLE c, p")
+        return answers
+
+    env.same_as_innodb(play)
+    session = env.session()
+    for parent, child in (("CHAR(20)", "CHAR(5)"), ("CHAR(20)", "VARCHAR(5)"), ("VARCHAR(20)", "CHAR(5)")):
+        _tables(session, parent, child, "latin1_swedish_ci")
+        session.run("INSERT INTO c VALUES (1, 'a')")
+        equal(session.answer("UPDATE p SET k='abcdef' WHERE k='a'"), 1451, f"{parent} <- {child}")
+        equal(session.run("SELECT * FROM c"), [(1, "a")], f"{parent} <- {child}: the child")
+        session.run("UPDATE p SET k='abcde' WHERE k='a'")
+        equal(session.run("SELECT * FROM c"), [(1, "abcde")], f"{parent} <- {child}: the child follows")
+
+
 def scenario_spaces_that_count(env: Env) -> None:
     """A VARCHAR's trailing spaces count without PAD SPACE, and no CHAR has any."""
     session = env.session()
