@@ -131,22 +131,30 @@ int ha_ferrite::get_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *list) {
   return 0;
 }
 
-/* In a row event a row that goes from a table WITH SYSTEM VERSIONING is an update of its end, and
-   the server opens the children for what follows from an update. */
-static bool deletes_by_update_event(THD *thd, const TABLE *parent) {
+/* Whether rows may be deleted where the server opens the children for what follows from an update,
+   or updated where it does so for a deletion. It opens the children of a child for what the
+   statement does, though SET NULL makes an update of a deletion. And in a row event a row that goes
+   from a table WITH SYSTEM VERSIONING is an update of its end. */
+static bool does_otherwise(THD *thd, const TABLE *parent) {
   const TABLE_LIST *place = parent->pos_in_table_list;
-  if (!parent->versioned() || !place || !(thd->rgi_slave || thd->rgi_fake)) return false;
+  if (!place) return false;
+  if (place->prelocking_placeholder == TABLE_LIST::PRELOCK_FK) return true;
+  if (!parent->versioned() || !(thd->rgi_slave || thd->rgi_fake)) return false;
   return (place->slave_fk_event_map | place->trg_event_map) & trg2bit(TRG_EVENT_UPDATE);
 }
 
 int ha_ferrite::get_parent_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *list) {
   const fe_links *links;
   if (int err = read_links(&links)) return err;
-  const bool deletes = deletes_by_update_event(thd, table);
+  const bool either = does_otherwise(thd, table);
   for (const fe_link &link : incoming(links)) {
     FOREIGN_KEY_INFO *key = key_info(thd, link, link.other, m_share->name, true);
-    if (key && deletes && fk_modifies_child(key->delete_method))
-      key->update_method = key->delete_method;
+    if (key && either) {
+      if (fk_modifies_child(key->delete_method))
+        key->update_method = key->delete_method;
+      else if (fk_modifies_child(key->update_method))
+        key->delete_method = key->update_method;
+    }
     list->push_back(key, thd->mem_root);
   }
   return 0;

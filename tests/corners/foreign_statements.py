@@ -388,6 +388,42 @@ def scenario_children_that_come_later(env: Env) -> None:
     env.same_as_innodb(play)
 
 
+def scenario_deletes_that_become_updates(env: Env) -> None:
+    """What SET NULL does to a child is an update, which the child's own children follow as one."""
+    tables = [
+        "CREATE TABLE p (id INT PRIMARY KEY, v INT DEFAULT 0) ENGINE={e}",
+        "CREATE TABLE c (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES p (id) ON DELETE SET NULL) ENGINE={e}",
+        "CREATE TABLE g (id INT PRIMARY KEY, c INT, FOREIGN KEY (c) REFERENCES c (p) {actions}) ENGINE={e}",
+        "CREATE TABLE h (id INT PRIMARY KEY, g INT, FOREIGN KEY (g) REFERENCES g (c) ON UPDATE SET NULL) ENGINE={e}",
+        "INSERT INTO p (id) VALUES (1), (2)",
+        "INSERT INTO c VALUES (1, 1), (2, 2)",
+        "INSERT INTO g VALUES (1, 1), (2, 2)",
+        "INSERT INTO h VALUES (1, 1)",
+        "CREATE TABLE t (id INT PRIMARY KEY) ENGINE={e}",
+        "CREATE TRIGGER tr AFTER INSERT ON t FOR EACH ROW DELETE FROM p WHERE id=NEW.id",
+        "PREPARE s FROM 'DELETE FROM p WHERE id=2'",
+    ]
+    changes = [
+        "DELETE FROM p WHERE id=1",
+        "DELETE FROM p",
+        "EXECUTE s",
+        "INSERT INTO t VALUES (1), (2)",
+        "DELETE p, c FROM p JOIN c ON c.p=p.id",
+        "REPLACE INTO p VALUES (1, 1)",
+        "DELETE FROM c WHERE id=1",
+        "UPDATE c SET p=NULL",
+    ]
+    for actions in (
+        "ON UPDATE CASCADE",
+        "ON UPDATE SET NULL",
+        "ON UPDATE CASCADE ON DELETE CASCADE",
+        "ON DELETE CASCADE",
+        "",
+    ):
+        told = [sql.replace("{actions}", actions) for sql in tables]
+        env.same_as_innodb(lambda engine, told=told: _play(env.session(), engine, told, changes, ("p", "c", "g", "h")))
+
+
 def scenario_checks_off_and_on(env: Env) -> None:
     """foreign_key_checks=0 in one session is that session's matter; rows of then are found by the checks of later."""
 
