@@ -293,7 +293,6 @@ class ha_ferrite final : public ferrite::PagedHandler {
   bool changes_linked_type(Alter_inplace_info *info);
 
   /* Rows and foreign keys (ha_ferrite_cascade.cc). */
-  static constexpr uint64_t kNoPlace = UINT64_MAX;
   static constexpr int kLinksChanged = -1; /* the links are to be had anew */
   struct Follower {
     uint32_t index_no;
@@ -302,11 +301,10 @@ class ha_ferrite final : public ferrite::PagedHandler {
   };
   bool is_linked() const;
   bool checks_links() const;
-  uint64_t place_before_row() const;
   int settle_row(int err, uint64_t before);
-  int check_inserted(const uchar *row, uint64_t before);
-  int check_updated(const uchar *old_row, const uchar *new_row, bool pk_changed, uint64_t before);
-  int check_deleted(const uchar *row, uint64_t before);
+  int check_inserted(const uchar *row);
+  int check_updated(const uchar *old_row, const uchar *new_row, bool pk_changed);
+  int check_deleted(const uchar *row);
   int current_links(std::shared_ptr<const ferrite::LinkSet> *out);
   fe_code push_key(const ferrite::LinkKey &key, const uchar *row, size_t *len);
   bool is_history(const uchar *row) const;

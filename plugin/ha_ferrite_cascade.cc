@@ -7,7 +7,7 @@
  * next.
  *
  * Rules of this module
- * - A table without foreign keys pays for one load before its row is written, and one after.
+ * - A table without foreign keys pays for one load after its row is written.
  * - Nothing here grows with the number of rows that a cascade changes.
  * - Whoever fails leaves it to the statement's own row to undo all: nothing of it remains.
  * - The server's row events and triggers do not see what a cascade does.
@@ -525,40 +525,35 @@ int ha_ferrite::follow_update(const fe_link &link, const ha_ferrite &parent, con
 
 bool ha_ferrite::is_linked() const { return fe_table_links_version(m_share->table) != 0; }
 
-/* Where to go back to if the row's foreign keys are violated; kNoPlace: the table had none. */
-uint64_t ha_ferrite::place_before_row() const {
-  uint64_t place = kNoPlace;
-  if (unlikely(is_linked())) fe_savepoint_set(m_session, &place);
-  return place;
-}
-
 /* The row is written, and so is all that followed. A step of a cascade leaves it to the first
    one to undo. */
 int ha_ferrite::settle_row(int err, uint64_t before) {
   if (!err || m_cascade || err == HA_ERR_LOCK_DEADLOCK || err == HA_ERR_ROLLBACK) return err;
-  /* The first foreign key came while the row was written: the statement goes as a whole. */
-  if (before == kNoPlace) return HA_ERR_TABLE_DEF_CHANGED;
   fe_code rc = fe_row_undo(m_session, before);
   return rc == FE_OK ? err : error(rc);
 }
 
 bool ha_ferrite::checks_links() const { return is_linked() && ferrite_foreign_checks(ha_thd()); }
 
-int ha_ferrite::check_inserted(const uchar *row, uint64_t before) {
-  return checks_links() ? settle_row(check_parents(row, nullptr, false), before) : 0;
+int ha_ferrite::check_inserted(const uchar *row) {
+  if (!checks_links()) return 0;
+  const uint64_t before = fe_row_before(m_session);
+  return settle_row(check_parents(row, nullptr, false), before);
 }
 
-int ha_ferrite::check_updated(const uchar *old_row, const uchar *new_row, bool pk_changed,
-                              uint64_t before) {
+int ha_ferrite::check_updated(const uchar *old_row, const uchar *new_row, bool pk_changed) {
   if (!checks_links()) return 0;
+  const uint64_t before = fe_row_before(m_session);
   int err = check_parents(new_row, &m_changed, pk_changed);
   const bool gone = table->versioned() && is_history(new_row);
   if (!err) err = check_children(old_row, gone ? nullptr : new_row);
   return settle_row(err, before);
 }
 
-int ha_ferrite::check_deleted(const uchar *row, uint64_t before) {
-  return checks_links() ? settle_row(check_children(row, nullptr), before) : 0;
+int ha_ferrite::check_deleted(const uchar *row) {
+  if (!checks_links()) return 0;
+  const uint64_t before = fe_row_before(m_session);
+  return settle_row(check_children(row, nullptr), before);
 }
 
 /* ---- what is said of it ------------------------------------------------------------ */

@@ -78,8 +78,6 @@ int ha_ferrite::insert(const uchar *buf) {
 }
 
 int ha_ferrite::insert_row(const uchar *buf) {
-  /* Values out of line go with the row if a foreign key refuses it. */
-  const uint64_t before = place_before_row();
   fe_code rc = layout().rows.encode(m_session, m_share->table, buf, &m_payload);
   if (rc != FE_OK) return error(rc);
   fe_slice pk = {nullptr, 0};
@@ -101,7 +99,7 @@ int ha_ferrite::insert_row(const uchar *buf) {
   fe_slice id = layout().hidden_row_id ? fe_slice{row_id, sizeof row_id} : pk;
   if (!m_row_pk.assign(id)) return HA_ERR_OUT_OF_MEM;
   m_have_payload = false;
-  return check_inserted(buf, before);
+  return check_inserted(buf);
 }
 
 /* ---- update ------------------------------------------------------------------------ */
@@ -200,7 +198,6 @@ int ha_ferrite::update(const uchar *old_data, const uchar *new_data) {
       pk_changed = new_pk.len != old_pk.len || memcmp(new_pk.ptr, old_pk.ptr, new_pk.len);
     }
   }
-  const uint64_t before = place_before_row();
   fe_code rc = layout().rows.merge(m_session, m_share->table, new_data, &m_changed,
                                    m_row_payload.slice(), &m_payload);
   if (rc != FE_OK) return error(rc);
@@ -211,7 +208,7 @@ int ha_ferrite::update(const uchar *old_data, const uchar *new_data) {
   if (rc == FE_DUPLICATE) return duplicate(m_dup);
   if (rc == FE_SAME) return same;
   if (rc != FE_OK) return error(rc);
-  if (int err = check_updated(old_data, new_data, pk_changed, before)) return err;
+  if (int err = check_updated(old_data, new_data, pk_changed)) return err;
   if (table->found_next_number_field &&
       bitmap_is_set(&m_changed, table->found_next_number_field->field_index)) {
     Field *field = table->found_next_number_field;
@@ -243,7 +240,6 @@ int ha_ferrite::remove_row(const uchar *buf) {
   uint count = 0;
   for (const Index &index : layout().indexes)
     if (index.no) to = encode_entry(index, buf, to, &m_removed[count++]);
-  const uint64_t before = place_before_row();
   fe_code rc = fe_row_delete(m_session, m_share->table, m_row_pk.slice(), m_removed.data(), count);
-  return rc == FE_OK ? check_deleted(buf, before) : error(rc);
+  return rc == FE_OK ? check_deleted(buf) : error(rc);
 }

@@ -424,6 +424,33 @@ def scenario_deletes_that_become_updates(env: Env) -> None:
         env.same_as_innodb(lambda engine, told=told: _play(env.session(), engine, told, changes, ("p", "c", "g", "h")))
 
 
+def scenario_the_first_child_comes_meanwhile(env: Env) -> None:
+    """A row is refused for a child that came while it was changed, and is back where it was, whoever handles the error."""
+    session = env.session()
+    session.run("SET default_storage_engine=FERRITE")
+    session.run("CREATE TABLE p (id INT PRIMARY KEY, u INT, big TEXT, UNIQUE (u))")
+    session.run("INSERT INTO p VALUES (1, 10, 'old')")
+    session.run(
+        "CREATE FUNCTION changed() RETURNS INT BEGIN DECLARE code INT DEFAULT 0;"
+        " DECLARE CONTINUE HANDLER FOR SQLEXCEPTION GET DIAGNOSTICS CONDITION 1 code = MYSQL_ERRNO;"
+        " UPDATE p SET u=5, big=REPEAT('b', 50000) WHERE id=1; RETURN code; END"
+    )
+    other, changer = env.session(), env.session()
+    other.run("BEGIN")
+    other.run("INSERT INTO p VALUES (2, 5, '')")
+    changer.run("BEGIN")
+    running = changer.start("SELECT changed()")
+    expect(running.waits(), "does not wait", running.seen)
+    session.run("SET foreign_key_checks=0")
+    session.run("CREATE TABLE c (x INT, FOREIGN KEY (x) REFERENCES p (u))")
+    session.run("INSERT INTO c VALUES (10)")
+    other.run("ROLLBACK")
+    equal(running.answer(), [(1451,)], "the function's answer")
+    changer.run("COMMIT")
+    equal(session.run("SELECT * FROM p"), [(1, 10, "old")], "the parent")
+    _sound(env, "p", "c")
+
+
 def scenario_checks_off_and_on(env: Env) -> None:
     """foreign_key_checks=0 in one session is that session's matter; rows of then are found by the checks of later."""
 

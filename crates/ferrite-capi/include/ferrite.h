@@ -382,9 +382,12 @@ fe_code fe_rollback_by_xid(fe_engine *engine, const fe_xid *xid);
    the transaction. */
 fe_code fe_savepoint_set(fe_session *session, uint64_t *savepoint);
 fe_code fe_savepoint_rollback(fe_session *session, uint64_t savepoint);
-/* Within a statement that goes on: undoes what it has changed since fe_savepoint_set(). Nothing if
-   the transaction is gone. */
-fe_code fe_row_undo(fe_session *session, uint64_t savepoint);
+/* The place before the row that was changed last, and before its values out of line. To be asked
+   for before another row is changed. */
+uint64_t fe_row_before(const fe_session *session);
+/* Within a statement that goes on: undoes what it has changed since fe_row_before(). Nothing if the
+   transaction is gone. */
+fe_code fe_row_undo(fe_session *session, uint64_t before);
 
 /* ---- tables ------------------------------------------------------------------------ */
 

@@ -232,6 +232,13 @@ pub unsafe extern "C" fn fe_savepoint_set(
 
 /// See the header.
 #[no_mangle]
+pub unsafe extern "C" fn fe_row_before(session: *const fe_session) -> u64 {
+    // SAFETY: a valid handle.
+    unsafe { session_of(session) }.before_row().0
+}
+
+/// See the header.
+#[no_mangle]
 pub unsafe extern "C" fn fe_row_undo(session: *mut fe_session, position: u64) -> fe_code {
     // SAFETY: a valid handle.
     match unsafe { session_of(session) }.undo_row(UndoPosition(position)) {

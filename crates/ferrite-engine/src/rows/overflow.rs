@@ -185,6 +185,7 @@ impl Session {
         let now = self.undo_position();
         let from = self.row_values.from.take().unwrap_or(now);
         debug_assert!(from <= now, "a row's values lie before it");
+        self.row_undo = from;
         if ferrite_sync::mutant!("write.values_kept_after_failure") {
             return now;
         }

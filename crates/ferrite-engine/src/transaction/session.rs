@@ -45,6 +45,8 @@ pub struct Session {
     /// See the module `snapshot_isolation`.
     pub(crate) snapshot_isolation: bool,
     pub(crate) stmt_undo: UndoPosition,
+    /// Before the row change begun last: see [`Session::before_row`].
+    pub(crate) row_undo: UndoPosition,
     /// The log's position after the last pause for its budget.
     pub(crate) paused_at: u64,
     /// Values of the row change to come.
@@ -96,6 +98,7 @@ impl Session {
             isolation: Isolation::RepeatableRead,
             snapshot_isolation: false,
             stmt_undo: UndoPosition::START,
+            row_undo: UndoPosition::START,
             paused_at: 0,
             row_values: RowValues::default(),
             lock_timeout_ms: engine.config().lock_wait_timeout_ms,
@@ -283,6 +286,12 @@ impl Session {
     /// The undo position now: a savepoint.
     pub fn undo_position(&self) -> UndoPosition {
         self.txn.undo_position()
+    }
+
+    /// The undo position before the row changed last, its values included: for [`Session::undo_row`].
+    pub fn before_row(&self) -> UndoPosition {
+        debug_assert!(self.row_undo <= self.undo_position(), "a row undone");
+        self.row_undo
     }
 
     /// The transaction's id, given at its first change.
