@@ -325,16 +325,27 @@ int ha_ferrite::check_children(const uchar *old_row, const uchar *new_row) {
 
 /* ---- cascades ---------------------------------------------------------------------- */
 
+/* Whether the server has opened it for the changes of a child. Under LOCK TABLES a TABLE that no
+   statement uses may point to what an earlier one has freed; but whoever has locked it for writing
+   may follow into it, as long as nobody uses it. */
+static bool is_opened_to_follow(const THD *thd, const TABLE *t) {
+  if (thd->locked_tables_mode == LTM_PRELOCKED_UNDER_LOCK_TABLES)
+    return !t->query_id && t->reginfo.lock_type >= TL_FIRST_WRITE;
+  const TABLE_LIST *place = t->pos_in_table_list;
+  return place && place->prelocking_placeholder == TABLE_LIST::PRELOCK_FK &&
+         place->lock_type >= TL_FIRST_WRITE;
+}
+
 /* The TABLE that the server has opened for the changes of a child. */
 ha_ferrite *ha_ferrite::find_child(const char *core_name) const {
-  for (TABLE *t = ha_thd()->open_tables; t; t = t->next) {
+  const THD *thd = ha_thd();
+  /* A statement that follows foreign keys is always prelocked. */
+  if (thd->locked_tables_mode == LTM_LOCK_TABLES) return nullptr;
+  for (TABLE *t = thd->open_tables; t; t = t->next) {
     if (t->s->tmp_table != NO_TMP_TABLE || t->file->ht != ferrite_hton) continue;
-    if (!t->pos_in_table_list ||
-        t->pos_in_table_list->prelocking_placeholder != TABLE_LIST::PRELOCK_FK ||
-        t->pos_in_table_list->lock_type < TL_FIRST_WRITE)
-      continue;
     ha_ferrite *child = static_cast<ha_ferrite *>(t->file);
-    if (child->m_share && child->m_share->name == core_name) return child;
+    if (!child->m_share || child->m_share->name != core_name) continue;
+    if (is_opened_to_follow(thd, t)) return child;
   }
   return nullptr;
 }
@@ -345,7 +356,7 @@ int ha_ferrite::cascade(const fe_link &link, size_t at, size_t len, const uchar 
   const Cascade *own = m_cascade ? m_cascade : &top;
   ha_ferrite *child = find_child(link.other);
   /* The child is newer than the statement. */
-  if (!child || child->m_lock != FE_READ_EXCLUSIVE) {
+  if (!child || child->m_stored_lock != FE_READ_EXCLUSIVE) {
     ferrite_prepare_again(ha_thd());
     return HA_ERR_TABLE_DEF_CHANGED;
   }

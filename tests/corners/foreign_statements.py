@@ -424,6 +424,45 @@ def scenario_deletes_that_become_updates(env: Env) -> None:
         env.same_as_innodb(lambda engine, told=told: _play(env.session(), engine, told, changes, ("p", "c", "g", "h")))
 
 
+def scenario_under_locks_of_tables(env: Env) -> None:
+    """Under LOCK TABLES a child is there to follow, whatever statements have used it for before, and by whatever name."""
+    tables = [
+        *(sql.replace("{actions}", ACTIONS[1]) for sql in PAIR),
+        "CREATE TABLE t (id INT PRIMARY KEY, v INT DEFAULT 0) ENGINE={e}",
+    ]
+
+    def play(engine: str) -> list[object]:
+        session = env.session()
+        for sql in tables:
+            session.run(sql.replace("{e}", engine))
+        session.run("CREATE FUNCTION gone(n INT) RETURNS INT BEGIN DELETE FROM p WHERE id=n; RETURN ROW_COUNT(); END")
+        session.run("CREATE TRIGGER tr AFTER INSERT ON t FOR EACH ROW UPDATE p SET id=id+100 WHERE id=NEW.id")
+        answers: list[object] = []
+        for locks in ("p WRITE", "p WRITE, c WRITE", "p WRITE, c WRITE, c AS x WRITE, p AS y READ, t WRITE"):
+            session.run("SET autocommit=0")
+            session.run(f"LOCK TABLES {locks}")
+            for sql in (
+                "SELECT * FROM c WHERE id=10",
+                "DELETE FROM p WHERE id=1",
+                "SELECT COUNT(*) FROM c AS x, p AS y",
+                "UPDATE c SET v=5",
+                "UPDATE p SET id=22 WHERE id=2",
+                "INSERT INTO c (id, p) VALUES (77, 22)",
+                "INSERT INTO c (id, p) VALUES (78, 3)",
+                "SELECT gone(22)",
+                "INSERT INTO t VALUES (3, 0)",
+                "DELETE FROM p",
+            ):
+                answers.append([locks, sql, session.answer(sql)])
+            session.run("ROLLBACK")
+            session.run("UNLOCK TABLES")
+            session.run("SET autocommit=1")
+            answers.append(_rows(session, "p", "c", "t"))
+        return answers
+
+    env.same_as_innodb(play)
+
+
 def scenario_the_first_child_comes_meanwhile(env: Env) -> None:
     """A row is refused for a child that came while it was changed, and is back where it was, whoever handles the error."""
     session = env.session()
