@@ -159,8 +159,10 @@ int ha_ferrite::current_links(std::shared_ptr<const LinkSet> *out) {
     fe_links *links;
     fe_code rc = fe_links_open(m_share->table, &links);
     if (rc != FE_OK) return error(rc);
-    m_link_set = std::make_shared<const LinkSet>(links, table, layout());
-    if (!m_link_scratch.reserve(m_link_set->max_scratch + 16)) return HA_ERR_OUT_OF_MEM;
+    auto made = std::make_shared<const LinkSet>(links, table, layout());
+    /* Only a set that the buffer is large enough for. */
+    if (!m_link_scratch.reserve(made->max_scratch + 16)) return HA_ERR_OUT_OF_MEM;
+    m_link_set = std::move(made);
   }
   *out = m_link_set;
   return 0;
