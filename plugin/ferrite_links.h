@@ -33,6 +33,8 @@ struct LinkPart : KeyPart {
 struct LinkKey {
   std::vector<LinkPart> parts;
   std::vector<uint16_t> columns; /* numbers of the own columns */
+  /* No own index begins with the columns: who changes a row may not have read them. */
+  bool is_unread = false;
 
   bool any_null(const Layout &layout, const uchar *record) const;
   bool any_changed(const MY_BITMAP *changed) const;

@@ -14,6 +14,8 @@
  */
 #include "ha_ferrite.h"
 
+#include <algorithm>
+
 #include "ferrite_error.h"
 #include "ferrite_foreign.h"
 #include "ferrite_hton.h"
@@ -122,6 +124,19 @@ LinkSet::LinkSet(fe_links *links, const TABLE *table, const Layout &layout) : m_
   for (uint32_t i = 0; i < count; i++) add(incoming[i], false, table, layout, &incoming_keys);
 }
 
+/* Whether an index begins with the columns, in whatever order. */
+static bool has_index_for(const Layout &layout, const std::vector<uint16_t> &columns) {
+  const auto begins = [&](const Index &index) {
+    if (index.parts.size() < columns.size()) return false;
+    return std::all_of(columns.begin(), columns.end(), [&](uint16_t column) {
+      const auto end = index.parts.begin() + static_cast<ptrdiff_t>(columns.size());
+      return std::any_of(index.parts.begin(), end,
+                         [&](const KeyPart &part) { return part.column.field_no == column; });
+    });
+  };
+  return std::any_of(layout.indexes.begin(), layout.indexes.end(), begins);
+}
+
 void LinkSet::add(const fe_link &link, bool is_child, const TABLE *table, const Layout &layout,
                   std::vector<LinkKey> *to) {
   LinkKey key;
@@ -140,6 +155,7 @@ void LinkSet::add(const fe_link &link, bool is_child, const TABLE *table, const 
       if (ferrite::same_name(table->field[f]->field_name.str, name))
         key.columns.push_back(static_cast<uint16_t>(f));
   }
+  key.is_unread = !link.part_count && !has_index_for(layout, key.columns);
   to->push_back(std::move(key));
 }
 
@@ -260,6 +276,7 @@ struct KeptKey {
 int ha_ferrite::push_child_keys(const LinkSet &set, const uchar *old_row, const uchar *new_row) {
   for (uint32_t i = 0; i < set.incoming_keys.size(); i++) {
     const LinkKey &key = set.incoming_keys[i];
+    if (key.is_unread) continue;
     if (new_row && !key.any_changed(&m_changed)) continue;
     if (key.any_null(layout(), old_row)) continue;
     const size_t at = m_link_keys.size();

@@ -490,6 +490,46 @@ def scenario_the_first_child_comes_meanwhile(env: Env) -> None:
     _sound(env, "p", "c")
 
 
+def scenario_a_parent_without_its_index(env: Env) -> None:
+    """Unchecked, whatever a statement has read of the columns. Without the child's index no parent can go."""
+    tables = [
+        "CREATE TABLE p (id INT PRIMARY KEY, u INT, v INT, w INT, KEY (u, w), KEY (v)) ENGINE={e}",
+        "CREATE TABLE c (id INT PRIMARY KEY, u INT, CONSTRAINT f FOREIGN KEY (u) REFERENCES p (u) {actions}) ENGINE={e}",
+        "INSERT INTO p VALUES (1, 10, 0, 0), (2, 20, 0, 0), (3, NULL, 0, 0), (4, 40, 0, 0)",
+        "INSERT INTO c VALUES (1, 10), (2, 20), (3, NULL)",
+        "SET foreign_key_checks=0",
+        "ALTER TABLE p DROP KEY u",
+        "SET foreign_key_checks=1",
+    ]
+    changes = [
+        "DELETE FROM p WHERE id=1",
+        "DELETE FROM p WHERE u=10",
+        "DELETE FROM p WHERE id=3",
+        "DELETE FROM p WHERE id=4",
+        "DELETE FROM p",
+        "UPDATE p SET u=11 WHERE id=1",
+        "UPDATE p SET u=11 WHERE u=10",
+        "UPDATE p SET u=11 WHERE id=3",
+        "UPDATE p SET u=41 WHERE id=4",
+        "UPDATE p SET u=NULL WHERE id=4",
+        "UPDATE p SET v=1",
+        "UPDATE p SET id=id+100",
+        "REPLACE INTO p VALUES (1, 10, 1, 1)",
+    ]
+    of_children = [
+        "INSERT INTO c VALUES (4, 40)",
+        "INSERT INTO c VALUES (4, NULL)",
+        "UPDATE c SET u=20",
+        "DELETE FROM c",
+    ]
+    for actions in ACTIONS[:2]:
+        for drop, those in (("p DROP KEY u", changes + of_children), ("c DROP KEY f", changes)):
+            told = [sql.replace("{actions}", actions).replace("p DROP KEY u", drop) for sql in tables]
+            env.same_as_innodb(
+                lambda engine, told=told, those=those: _play(env.session(), engine, told, those, ("p", "c"))
+            )
+
+
 def scenario_checks_off_and_on(env: Env) -> None:
     """foreign_key_checks=0 in one session is that session's matter; rows of then are found by the checks of later."""
 
