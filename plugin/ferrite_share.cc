@@ -28,6 +28,7 @@ void Layout::init(const TABLE *table) {
     indexes.emplace_back();
     indexes[0].server_no = MAX_KEY;
     indexes[0].unique = true;
+    indexes[0].name = kHiddenIndexName;
   } else {
     add_index(table, s->primary_key, columns);
   }
@@ -60,6 +61,7 @@ void Layout::add_index(const TABLE *table, uint server_no, const std::vector<Col
   Index index;
   index.no = static_cast<uint32_t>(indexes.size());
   index.server_no = server_no;
+  index.name = key.name.str;
   index.unique = key.flags & HA_NOSAME && key.algorithm != HA_KEY_ALG_LONG_HASH;
   for (uint i = 0; i < key.user_defined_key_parts; i++) {
     const KEY_PART_INFO &info = key.key_part[i];
@@ -123,6 +125,39 @@ void Layout::finish_index(const TABLE *table, Index *index) {
   }
 }
 
+void Layout::take_order(const std::vector<uint32_t> &order) {
+  std::vector<Index> arranged;
+  for (uint32_t from : order) arranged.push_back(std::move(indexes[from]));
+  indexes = std::move(arranged);
+  for (uint32_t no = 0; no < indexes.size(); no++) {
+    indexes[no].no = no;
+    if (indexes[no].server_no != MAX_KEY) by_server[indexes[no].server_no] = no;
+  }
+}
+
+bool Layout::arrange(const std::vector<std::string> &names) {
+  if (names.size() != indexes.size()) return false;
+  std::vector<uint32_t> order{0};
+  for (size_t i = 1; i < names.size(); i++)
+    for (const Index &index : indexes)
+      if (index.no && same_name(index.name.c_str(), names[i].c_str())) order.push_back(index.no);
+  /* Names of a table's keys differ. */
+  if (order.size() != indexes.size()) return false;
+  take_order(order);
+  return true;
+}
+
+bool Layout::arrange_as(const Layout &other) {
+  if (by_server.size() != other.by_server.size()) return false;
+  std::vector<uint32_t> order;
+  for (const Index &index : other.indexes)
+    order.push_back(index.server_no == MAX_KEY ? 0 : by_server[index.server_no]);
+  /* The clustered index is another one. */
+  if (order.size() != indexes.size() || order[0]) return false;
+  take_order(order);
+  return true;
+}
+
 static uint64_t mix(uint64_t hash, uint64_t value) {
   hash ^= value;
   hash *= 0x100000001b3ULL;
@@ -165,10 +200,21 @@ uint64_t Layout::fingerprint() const {
   return h;
 }
 
+uint64_t Layout::fingerprint_in(const uint32_t *order) const {
+  uint64_t h = columns_fingerprint();
+  for (size_t i = 0; i < indexes.size(); i++) h = mix_index(h, indexes[order[i]]);
+  return h;
+}
+
 /* ---- shares ------------------------------------------------------------------------ */
 
 Share::~Share() {
   if (table) fe_table_close(table);
+}
+
+static void take_name(void *names, fe_slice name) {
+  static_cast<std::vector<std::string> *>(names)->emplace_back(
+      reinterpret_cast<const char *>(name.ptr), name.len);
 }
 
 int Share::open_table(THD *thd) {
@@ -177,7 +223,13 @@ int Share::open_table(THD *thd) {
     table = nullptr;
     return ferrite_table_error(rc, thd);
   }
-  int err = check_definition(layout, fe_table_definition(table), name.c_str());
+  const fe_slice definition = fe_table_definition(table);
+  if (!has_fingerprint(layout, definition)) {
+    std::vector<std::string> names;
+    fe_table_index_names(table, take_name, &names);
+    layout.arrange(names);
+  }
+  int err = check_definition(layout, definition, name.c_str());
   if (err) {
     fe_table_close(table);
     table = nullptr;
@@ -257,12 +309,17 @@ std::string make_definition(const Layout &layout, const TABLE *table, uint8_t ca
   return blob;
 }
 
+bool has_fingerprint(const Layout &layout, fe_slice definition) {
+  return definition.len >= kDefinitionBytes &&
+         uint8korr(definition.ptr + 16) == layout.fingerprint();
+}
+
 int check_definition(const Layout &layout, fe_slice definition, const char *name) {
   if (definition.len < kDefinitionBytes || memcmp(definition.ptr, kDefinitionMagic, 4)) {
     sql_print_error("Ferrite: table %s has a definition of an unknown format", name);
     return HA_ERR_INCOMPATIBLE_DEFINITION;
   }
-  if (uint8korr(definition.ptr + 16) == layout.fingerprint()) return 0;
+  if (has_fingerprint(layout, definition)) return 0;
   sql_print_error(
       "Ferrite: the columns or keys of table %s in its .frm file are not those it was created "
       "with (by server version %u); restore the matching .frm file",

@@ -6,7 +6,7 @@
  * - One Share per TABLE_SHARE, kept there by the server (Handler_share); it never refers to
  *   a TABLE, whose fields live only as long as their connection.
  * - The core's table is open while at least one handler is.
- * - Immutable after init(), except the members protected by a mutex.
+ * - Immutable while a handler has it open, except the members protected by a mutex.
  */
 #ifndef FERRITE_SHARE_H
 #define FERRITE_SHARE_H
@@ -43,8 +43,16 @@ struct Layout {
   size_t max_entries = 0;          /* keys and payloads of one row's secondary entries */
 
   void init(const TABLE *table);
+  /* The server sorts the keys of a table anew when it writes a .frm file for changed partitions,
+     and compares those of tables by name where it exchanges them: it may list them in another order
+     than the core has its indexes in. These take the core's: `names` of them all, or that of
+     another layout whose table lists its keys alike. False: they are other indexes. */
+  bool arrange(const std::vector<std::string> &names);
+  bool arrange_as(const Layout &other);
   /* A number that changes when rows or keys would be read wrongly. */
   uint64_t fingerprint() const;
+  /* What it would be with the indexes in that order: their numbers. */
+  uint64_t fingerprint_in(const uint32_t *order) const;
   /* The same for the rows, and for one index: of it, what does not follow from the rows. */
   uint64_t columns_fingerprint() const;
   uint64_t index_fingerprint(uint32_t index_no) const;
@@ -53,6 +61,7 @@ struct Layout {
  private:
   void add_index(const TABLE *table, uint server_no, const std::vector<Column> &columns);
   void finish_index(const TABLE *table, Index *index);
+  void take_order(const std::vector<uint32_t> &order);
 };
 
 /* What ALTER TABLE in place does to a table's indexes. */
@@ -110,6 +119,8 @@ int refuse_reserved_names(THD *thd, const TABLE *form);
 /* The definition blob kept with a table: who made it and with which layout, its cache priority
    (table_options.h), and for tools what rows and keys mean (description.h). */
 std::string make_definition(const Layout &layout, const TABLE *table, uint8_t cache_priority);
+/* Was it made with that layout? */
+bool has_fingerprint(const Layout &layout, fe_slice definition);
 /* 0, or HA_ERR_INCOMPATIBLE_DEFINITION after saying why in the error log. Not
    HA_ERR_TABLE_DEF_CHANGED: the server would ask the engine for a .frm file, get none, and remove
    its own. */

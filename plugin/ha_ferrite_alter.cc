@@ -111,7 +111,8 @@ enum_alter_inplace_result ha_ferrite::check_if_supported_inplace_alter(
   }
   Layout altered;
   altered.init(altered_table);
-  if (altered.fingerprint() != layout().fingerprint()) return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  if (!altered.arrange_as(layout()) || altered.fingerprint() != layout().fingerprint())
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
   return HA_ALTER_INPLACE_INSTANT;
 }
 
@@ -151,8 +152,10 @@ int ha_ferrite::alter_autoinc(ulonglong next) {
 /* The description kept for tools follows names and types, and so do foreign keys; the server
    reads none of it. */
 int ha_ferrite::redescribe(const TABLE *altered_table, Alter_inplace_info *info) {
+  const auto *indexes = static_cast<const ferrite::IndexChange *>(info->handler_ctx);
   Layout altered;
   altered.init(altered_table);
+  if (!indexes) altered.arrange_as(layout());
   /* Partitions may have options of their own: only what the ALTER changes is changed. */
   const uint8_t priority = ferrite::cache_priority_of(altered_table->s);
   const bool stays = priority == ferrite::cache_priority_of(table->s);
@@ -162,7 +165,6 @@ int ha_ferrite::redescribe(const TABLE *altered_table, Alter_inplace_info *info)
   if (int err = added.check()) return err;
   const uint32_t compression = ferrite::compression_of(altered_table->s);
   const bool keep = compression == ferrite::compression_of(table->s);
-  const auto *indexes = static_cast<const ferrite::IndexChange *>(info->handler_ctx);
   if (indexes) close_cursors();
   const fe_code rc =
       ferrite::alter_table(ha_thd(), m_share->name, altered_table, altered, info, text,

@@ -41,7 +41,10 @@ struct ExportedPlace {
   std::string path() const { return dir + "/" + file; }
   fe_exported_file of(const ferrite::Layout &layout, const std::string &columns) const {
     const auto *bytes = reinterpret_cast<const uint8_t *>(columns.data());
-    return {dir.c_str(), file.c_str(), layout.fingerprint(), {bytes, columns.size()}};
+    return {dir.c_str(), file.c_str(), layout_in, &layout, {bytes, columns.size()}};
+  }
+  static uint64_t layout_in(const void *of, const uint32_t *order) {
+    return static_cast<const ferrite::Layout *>(of)->fingerprint_in(order);
   }
 };
 

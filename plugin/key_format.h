@@ -26,6 +26,7 @@
 
 #include "server_compat.h"
 
+#include <string>
 #include <vector>
 
 #include "ferrite.h"
@@ -106,6 +107,7 @@ KeyPart describe_part(const KEY_PART_INFO &info, const Column &column);
 struct Index {
   uint32_t no = 0;        /* in the core; 0 is the clustered one */
   uint32_t server_no = 0; /* in the server's key list */
+  std::string name;
   bool unique = false;
   bool has_prefix = false; /* some declared part is a column prefix */
   bool has_virtual = false;

@@ -488,7 +488,9 @@ fe_code fe_table_truncate(fe_engine *engine, const char *name, uint64_t auto_inc
 typedef struct fe_exported_file {
   const char *dir;
   const char *file;
-  uint64_t layout;  /* how rows and keys are laid out */
+  /* How rows and keys are laid out if the indexes, of which these are the numbers, are in that order. */
+  uint64_t (*layout)(const void *of, const uint32_t *order);
+  const void *of;
   fe_slice columns; /* what each column is, for people, each ended by a zero byte; must be equal */
 } fe_exported_file;
 
@@ -516,6 +518,8 @@ void fe_each_unknown_table(fe_engine *engine, int (*is_defined)(void *arg, const
 fe_code fe_table_open(fe_engine *engine, const char *name, fe_table **out);
 void fe_table_close(fe_table *table);
 fe_slice fe_table_definition(const fe_table *table);
+/* The names of its indexes as they are now, that of the clustered one first. */
+void fe_table_index_names(const fe_table *table, void (*each)(void *arg, fe_slice name), void *arg);
 uint64_t fe_table_id(const fe_table *table);
 int fe_table_exists(fe_engine *engine, const char *name);
 /* Number of tables, without temporary ones. */

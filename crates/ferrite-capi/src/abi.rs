@@ -431,7 +431,8 @@ pub struct fe_lock_wait_row {
 pub struct fe_exported_file {
     pub dir: *const c_char,
     pub file: *const c_char,
-    pub layout: u64,
+    pub layout: unsafe extern "C" fn(*const c_void, *const u32) -> u64,
+    pub of: *const c_void,
     pub columns: fe_slice,
 }
 

@@ -16,8 +16,15 @@ use std::path::Path;
 struct File<'a> {
     storage: RealStorage,
     name: String,
-    layout: u64,
+    about: &'a fe_exported_file,
     columns: &'a [u8],
+}
+
+impl File<'_> {
+    fn layout_in(&self, order: &[u32]) -> u64 {
+        // SAFETY: the callback takes what the header says.
+        unsafe { (self.about.layout)(self.about.of, order.as_ptr()) }
+    }
 }
 
 /// # Safety
@@ -29,7 +36,7 @@ unsafe fn file_of<'a>(file: *const fe_exported_file) -> Result<File<'a>> {
     Ok(File {
         storage: RealStorage::existing(Path::new(&dir))?,
         name,
-        layout: file.layout,
+        about: file,
         // SAFETY: by the caller's promise.
         columns: unsafe { file.columns.bytes() },
     })
@@ -51,9 +58,10 @@ pub unsafe extern "C" fn fe_table_export(
         let (table_name, server) = (text(name), text(server));
         let (session, table) = (session_of(session), &table_of(table).table);
         let written = file_of(to).and_then(|file| {
+            let order: Vec<u32> = (0..table.index_count() as u32).collect();
             let about = ExportAbout {
                 table: &table_name,
-                layout: file.layout,
+                layout: file.layout_in(&order),
                 columns: file.columns,
                 server: &server,
             };
@@ -78,7 +86,7 @@ pub unsafe extern "C" fn fe_table_import(
         let from = ImportFrom {
             storage: &file.storage,
             name: &file.name,
-            layout: file.layout,
+            layout: &|order| file.layout_in(order),
             columns: file.columns,
         };
         session.import_table(&name, &from, &caller(thd, wait_ms))

@@ -323,6 +323,21 @@ pub unsafe extern "C" fn fe_table_definition(table: *const fe_table) -> fe_slice
 
 /// See the header.
 #[no_mangle]
+pub unsafe extern "C" fn fe_table_index_names(
+    table: *const fe_table,
+    each: unsafe extern "C" fn(*mut c_void, fe_slice),
+    arg: *mut c_void,
+) {
+    // SAFETY: a valid handle.
+    let handle = unsafe { table_of(table) };
+    for name in handle.engine.dict().index_names(&handle.table) {
+        // SAFETY: the slice lives during the call.
+        unsafe { each(arg, fe_slice::of(name.as_bytes())) };
+    }
+}
+
+/// See the header.
+#[no_mangle]
 pub unsafe extern "C" fn fe_table_id(table: *const fe_table) -> u64 {
     // SAFETY: a valid handle.
     unsafe { table_of(table) }.table.id().0

@@ -102,7 +102,7 @@ fn import(engine: &Arc<Engine>, from: &dyn Storage, layout: u64) -> Result<(), E
     let from = ImportFrom {
         storage: from,
         name: FILE,
-        layout,
+        layout: &|_| layout,
         columns: COLUMNS,
     };
     s.import_table("d/t", &from, &DdlCaller::default())

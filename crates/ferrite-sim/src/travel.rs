@@ -123,7 +123,7 @@ fn import(
     let from = ImportFrom {
         storage: files,
         name: FILE,
-        layout: LAYOUT,
+        layout: &|_| LAYOUT,
         columns: b"",
     };
     let number = engine.commit_number();

@@ -447,6 +447,14 @@ impl Dictionary {
         Some((spec.name.clone(), name))
     }
 
+    /// The names of a table's indexes in their order, as they are now: an open table keeps those that it was
+    /// opened with.
+    pub fn index_names(&self, table: &Table) -> Vec<String> {
+        let state = self.state.lock();
+        let spec = state.specs.get(&table.id()).unwrap_or(&table.spec);
+        spec.indexes.iter().map(|i| i.name.clone()).collect()
+    }
+
     /// Name of a table.
     pub fn name_of(&self, table: TableId) -> Option<String> {
         Some(self.state.lock().specs.get(&table)?.name.clone())

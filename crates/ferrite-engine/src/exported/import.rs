@@ -35,15 +35,18 @@ pub struct ImportFrom<'a> {
     pub storage: &'a dyn Storage,
     /// The file.
     pub name: &'a str,
-    /// How the rows and keys of the table that takes it are laid out.
-    pub layout: u64,
+    /// How the rows and keys of the table that takes it are laid out with its indexes in that order.
+    pub layout: &'a dyn Fn(&[u32]) -> u64,
     /// What each column of that table is, as the file's were written ([`super::ExportAbout`]).
     pub columns: &'a [u8],
 }
 
 /// Trees that no table has yet; they go if none takes them.
 struct Filling {
+    /// Its indexes are in the order of the file's.
     table: Arc<Table>,
+    /// Their numbers in the table that takes them.
+    order: Vec<u32>,
     taken: bool,
 }
 
@@ -66,8 +69,13 @@ impl Session {
         let table = engine.dict.open_table(table_name)?;
         self.check_empty(&table)?;
         let (mut reader, head) = Reader::open(from.storage, from.name)?;
-        check_fits(&table.spec, &head, from)?;
-        let mut filling = self.begin_filling(&table)?;
+        let mut spec = table.spec.clone();
+        let names = engine.dict.index_names(&table);
+        for (index, name) in spec.indexes.iter_mut().zip(names) {
+            index.name = name;
+        }
+        let order = check_fits(&spec, &head, from)?;
+        let mut filling = self.begin_filling(spec, order)?;
         let filled = fill(self, &mut reader, &filling.table);
         // What was written without undo goes with the trees, or is the rows'.
         self.row_values.forget();
@@ -96,12 +104,12 @@ impl Session {
         }
     }
 
-    /// Trees for all indexes of the table.
-    fn begin_filling(&mut self, table: &Arc<Table>) -> Result<Filling> {
+    /// Trees for all indexes of the table with that definition.
+    fn begin_filling(&mut self, spec: TableSpec, order: Vec<u32>) -> Result<Filling> {
         let engine = &self.engine;
         let mut made: Vec<IndexSpec> = Vec::new();
-        for index in &table.spec.indexes {
-            match engine.dict.make_tree_for(table.id(), index.clone()) {
+        for index in order.iter().map(|no| &spec.indexes[*no as usize]) {
+            match engine.dict.make_tree_for(spec.id, index.clone()) {
                 Ok(spec) => made.push(spec),
                 Err(e) => {
                     for spec in &made {
@@ -111,18 +119,19 @@ impl Session {
                 }
             }
         }
-        let pairs = made.iter().zip(&table.spec.indexes);
-        assert!(pairs.clone().all(|(new, old)| new.id != old.id));
-        assert_eq!(pairs.len(), table.index_count(), "an index has no tree");
+        let is_old = |new: &IndexSpec| spec.indexes.iter().any(|old| old.id == new.id);
+        assert!(!made.iter().any(is_old));
+        assert_eq!(made.len(), spec.indexes.len(), "an index has no tree");
         kill_point!("import.trees_made");
         let spec = TableSpec {
             indexes: made,
-            ..table.spec.clone()
+            ..spec
         };
         let filling = Table::new(spec, &engine.pool);
         filling.loading.store(true, Ordering::SeqCst);
         Ok(Filling {
             table: Arc::new(filling),
+            order,
             taken: false,
         })
     }
@@ -139,7 +148,10 @@ impl Session {
             auto_increment: head.auto_increment.max(own),
             rows: i64::try_from(rows.entries).unwrap_or(i64::MAX),
         };
-        let trees = filling.table.spec.indexes.clone();
+        let mut trees = filling.table.spec.indexes.clone();
+        for (tree, no) in filling.table.spec.indexes.iter().zip(&filling.order) {
+            trees[*no as usize] = tree.clone();
+        }
         engine.dict.take_filled(name, trees, carried)?;
         // It has the rows in any case: whoever opens it next meets the error.
         if let Ok(table) = engine.dict.open_table(name) {
@@ -151,8 +163,21 @@ impl Session {
     }
 }
 
-/// The table's rows and keys are laid out as those in the file.
-fn check_fits(spec: &TableSpec, head: &Head, from: &ImportFrom<'_>) -> Result<()> {
+/// The table's numbers of the file's indexes: the server lists the keys of the same table in one order or
+/// another, and finds them by their names. Those of other names are taken as they come.
+fn order_in(spec: &TableSpec, head: &Head) -> Vec<u32> {
+    let name_of = |name: &str| name.to_lowercase();
+    let ours: Vec<String> = spec.indexes.iter().map(|i| name_of(&i.name)).collect();
+    let number = |name: &str| ours.iter().position(|own| *own == name_of(name));
+    let found: Option<Vec<usize>> = head.indexes.iter().map(|i| number(&i.name)).collect();
+    let all = 0..ours.len();
+    let order = found.filter(|f| f[0] == 0 && all.clone().all(|no| f.contains(&no)));
+    let order = order.unwrap_or_else(|| all.collect());
+    order.into_iter().map(|no| no as u32).collect()
+}
+
+/// The table's rows and keys are laid out as those in the file. Returns the table's numbers of its indexes.
+fn check_fits(spec: &TableSpec, head: &Head, from: &ImportFrom<'_>) -> Result<Vec<u32>> {
     let misfit = |what: String| {
         let Head { table, server, .. } = head;
         let text = format!("{}: table {table} of server {server} {what}", from.name);
@@ -170,7 +195,9 @@ fn check_fits(spec: &TableSpec, head: &Head, from: &ImportFrom<'_>) -> Result<()
         let (theirs, ours) = (head.indexes.len(), spec.indexes.len());
         return misfit(format!("has {theirs} indexes, not {ours}"));
     }
-    for (theirs, ours) in head.indexes.iter().zip(&spec.indexes) {
+    let order = order_in(spec, head);
+    for (theirs, no) in head.indexes.iter().zip(&order) {
+        let ours = &spec.indexes[*no as usize];
         if (theirs.unique, theirs.key_parts) != (ours.unique, ours.key_parts) {
             let (theirs, ours) = (&theirs.name, &ours.name);
             return misfit(format!("has another index `{theirs}` than `{ours}`"));
@@ -179,10 +206,10 @@ fn check_fits(spec: &TableSpec, head: &Head, from: &ImportFrom<'_>) -> Result<()
     if let Some(what) = other_column(&head.columns, from.columns) {
         return misfit(what);
     }
-    if head.layout != from.layout {
+    if head.layout != (from.layout)(&order) {
         return misfit("has other columns, keys or collations".into());
     }
-    Ok(())
+    Ok(order)
 }
 
 /// How the first column that differs does, or their number.
