@@ -99,7 +99,8 @@ enum_alter_inplace_result ha_ferrite::check_if_supported_inplace_alter(
       ha_alter_info->unsupported_reason =
           my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_FK_CHECK);
   }
-  if (changes & ~(kNoData | kIndexChanges)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  if (changes & ~(kNoData | kIndexChanges) || changes_kept_values(altered_table, ha_alter_info))
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (changes & (kIndexChanges | kNewNames) &&
       ferrite::refuse_reserved_names(ha_thd(), altered_table))
     return HA_ALTER_ERROR;

@@ -12,6 +12,7 @@
  * - Each row that is being changed has a place of its own: a cascade can come back to this table
  *   while the row above it is still being changed.
  * - A warning of an expression is given only once.
+ * - ALTER TABLE in place computes nothing: what would change a value that is kept copies the table.
  */
 #include "ha_ferrite.h"
 
@@ -132,4 +133,71 @@ int ha_ferrite::remove_generated(const uchar *buf) {
   const GeneratedInUse place(this);
   BlobsAside of_server(table, place->blobs.data());
   return remove_row(compute_generated(buf, &place->old_image));
+}
+
+/* ---- ALTER TABLE --------------------------------------------------------------------- */
+
+/* May a column whose definition the server takes for the same have other values in expressions? A
+   VARCHAR that grows has not, nor an ENUM or SET with more labels at its end; but the server does
+   not look at ZEROFILL and decimals, nor at the case of labels. */
+static bool reads_otherwise(const Field *old, const Field *now) {
+  if (old->real_type() != now->real_type() || old->charset() != now->charset()) return true;
+  StringBuffer<MAX_FIELD_WIDTH> before(system_charset_info), after(system_charset_info);
+  old->sql_type(before);
+  now->sql_type(after);
+  const bool labels = old->real_type() == MYSQL_TYPE_ENUM || old->real_type() == MYSQL_TYPE_SET;
+  /* All but the closing bracket. */
+  if (labels)
+    return after.length() < before.length() ||
+           memcmp(before.ptr(), after.ptr(), before.length() - 1) != 0;
+  if (old->real_type() == MYSQL_TYPE_VARCHAR && !now->vcol_info)
+    return now->field_length < old->field_length;
+  return before.length() != after.length() ||
+         memcmp(before.ptr(), after.ptr(), before.length()) != 0;
+}
+
+/* A column that is not altered keeps its old definition, expression included. */
+static bool has_new_values(const Create_field &to, const Field *now, bool new_defaults) {
+  const Field *old = to.field;
+  if (!old || !old->vcol_info != !now->vcol_info || reads_otherwise(old, now)) return true;
+  if (!old->vcol_info) return false;
+  if (new_defaults &&
+      old->vcol_info->expr->walk(&Item::check_func_default_processor, false, nullptr))
+    return true;
+  return to.vcol_info != old->vcol_info && !old->vcol_info->is_equal(to.vcol_info, false);
+}
+
+/* Whether the values of an expression are kept: in rows, in an index, as the choice of a partition.
+ */
+static bool is_kept(const Field *field) {
+  return field->stored_in_db() || field->flags & PART_KEY_FLAG ||
+         field->vcol_info->is_in_partitioning_expr();
+}
+
+/* The server looks at each generated column by itself. Here it is whether one whose values are
+   kept, or a CHECK constraint, is computed from a column that changes, through others or not. */
+bool ha_ferrite::changes_kept_values(TABLE *altered_table, const Alter_inplace_info *info) {
+  MY_BITMAP *old_read = altered_table->read_set;
+  MY_BITMAP *bases = &altered_table->tmp_set;
+  altered_table->read_set = bases;
+  bitmap_clear_all(bases);
+  const auto add_bases = [&](const Virtual_column_info *computed) {
+    computed->expr->walk(&Item::register_field_in_read_map, true, altered_table);
+  };
+  for (Field **field = altered_table->field; *field; field++)
+    if ((*field)->vcol_info && is_kept(*field)) add_bases((*field)->vcol_info);
+  Virtual_column_info **check = altered_table->check_constraints;
+  for (; check && *check; check++) add_bases(*check);
+  altered_table->read_set = old_read;
+
+  const bool new_defaults = info->handler_flags & ALTER_COLUMN_DEFAULT;
+  List_iterator_fast<Create_field> definitions(info->alter_info->create_list);
+  for (Field **field = altered_table->field; *field; field++) {
+    const Create_field *to = definitions++;
+    if (!bitmap_is_set(bases, (*field)->field_index)) continue;
+    if (!to || !ferrite::same_name(to->field_name, (*field)->field_name) ||
+        has_new_values(*to, *field, new_defaults))
+      return true;
+  }
+  return false;
 }
