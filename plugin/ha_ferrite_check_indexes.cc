@@ -101,6 +101,8 @@ int ha_ferrite::check_row_entries(const uchar *record, std::vector<CheckedIndex>
     if (!index.no) continue;
     fe_entry entry;
     encode_entry(index, record, m_entries.data(), &entry);
+    /* The primary key of an imported file may be longer than the table's can be. */
+    if (!whole->reserve(entry.key.len + m_row_pk.size())) return HA_ERR_OUT_OF_MEM;
     memcpy(whole->data(), entry.key.ptr, entry.key.len);
     memcpy(whole->data() + entry.key.len, m_row_pk.data(), m_row_pk.size());
     whole->set_size(entry.key.len + m_row_pk.size());

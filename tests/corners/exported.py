@@ -500,3 +500,21 @@ def scenario_wrong_rows(env: Env) -> None:
             expect(session.error(statement) in (0, 1034, 1296), "another error", f"{statement} at {place}")
     expect(taken > 20, "few files were taken", taken)
     session.run("SELECT 1")
+
+
+def scenario_longer_keys_than_the_table_has(env: Env) -> None:
+    """A file whose rows have longer keys than its head says: CHECK TABLE wrote behind its memory."""
+    session = env.session()
+    columns = "id VARCHAR(20) NOT NULL, v VARCHAR(2500) NOT NULL, w INT, KEY w (w)"
+    session.run(f"CREATE TABLE t ({columns}, PRIMARY KEY (id, v)) CHARSET=latin1 ENGINE=FERRITE")
+    session.run(f"CREATE TABLE o ({columns}, PRIMARY KEY (id)) CHARSET=latin1 ENGINE=FERRITE")
+    head = _export(env, session, "o").read_bytes()
+    session.run("INSERT INTO t SELECT seq, REPEAT('v', 2500), seq FROM seq_1_to_500")
+    file = _export(env, session).read_bytes()
+    blocks = [12 + int.from_bytes(whole[4:8], "little") for whole in (head, file)]
+    _place(env, "o").write_bytes(head[: blocks[0]] + file[blocks[1] :])
+    session.run("ALTER TABLE o IMPORT TABLESPACE")
+    for how in ("", "EXTENDED", "QUICK"):
+        session.run(f"CHECK TABLE o {how}")
+    session.run("DROP TABLE o")
+    _sound(session, "t")
