@@ -270,9 +270,27 @@ int Share::reopen(THD *thd) {
 /* What the server calls the temporary tables of sessions, in whichever tmpdir. */
 static constexpr char kTemporaryFile[] = "#sql-temptable-";
 
-bool is_temporary_path(const char *path) {
+bool has_temporary_name(const char *path) {
   const char *file = strrchr(path, FN_LIBCHAR);
   return !strncmp(file ? file + 1 : path, kTemporaryFile, sizeof kTemporaryFile - 1);
+}
+
+/* Without what may be written in several ways. */
+static std::string plain_directory(std::string dir) {
+  while (!dir.compare(0, 2, "./")) dir.erase(0, 2);
+  while (!dir.empty() && dir.back() == FN_LIBCHAR) dir.pop_back();
+  return dir == "." ? std::string() : dir;
+}
+
+/* A table of a database has a path that begins with "./", whoever names it, and in whatever way. So
+   has a temporary table only if the tmpdir was given so. */
+bool is_temporary_path(const char *path) {
+  if (!has_temporary_name(path)) return false;
+  if (path[0] != FN_CURLIB || path[1] != FN_LIBCHAR) return true;
+  const std::string dir = plain_directory({path, strrchr(path, FN_LIBCHAR)});
+  for (size_t i = 0; i <= mysql_tmpdir_list.max; i++)
+    if (dir == plain_directory(mysql_tmpdir_list.list[i])) return true;
+  return false;
 }
 
 /* A temporary table belongs to no database: the directory it is in may have the name of one. */

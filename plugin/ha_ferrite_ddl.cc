@@ -201,7 +201,7 @@ static int refuse_temporary_name(const char *path) {
 int ha_ferrite::create(const char *name, TABLE *form, HA_CREATE_INFO *create_info) {
   if (!create_info->tmp_table())
     if (int err = ferrite_check_writable(ha_thd())) return err;
-  if (ferrite::is_temporary_path(name) && !create_info->tmp_table())
+  if (ferrite::has_temporary_name(name) && !create_info->tmp_table())
     return refuse_temporary_name(name);
   if (int err = refuse_unsupported(form, create_info)) return err;
   if (int err = ferrite::refuse_reserved_names(ha_thd(), form)) return err;
@@ -279,7 +279,7 @@ int ha_ferrite::delete_table(const char *name) {
 
 int ha_ferrite::rename_table(const char *from, const char *to) {
   if (int err = ferrite_check_writable_ddl(ha_thd(), from)) return err;
-  if (ferrite::is_temporary_path(to)) return refuse_temporary_name(to);
+  if (ferrite::has_temporary_name(to)) return refuse_temporary_name(to);
   THD *thd = ha_thd();
   const std::string old_name = core_table_name(from), new_name = core_table_name(to);
   fe_code rc =

@@ -51,6 +51,26 @@ def scenario_no_other_table_has_the_name_of_one(env: Env) -> None:
     equal(env.session().answer("SELECT * FROM `#sql-temptable-1-2-3`"), [(1,)], "a table that is only called so")
 
 
+def scenario_nobody_else_drops_one(env: Env) -> None:
+    """DROP TABLE with the name of a file took away the temporary table that another session was using."""
+    mine, other = env.session(), env.session()
+    mine.run("CREATE TEMPORARY TABLE t (a INT PRIMARY KEY) ENGINE=FERRITE")
+    mine.run("INSERT INTO t VALUES (1)")
+    assert env.server.child
+    for number in range(4):
+        name = f"`#mysql50##sql-temptable-{env.server.child.pid:x}-{mine.id:x}-{number:x}`"
+        for session in (other, mine):
+            equal(session.error(f"DROP TABLE {name}"), 1051, name)
+            equal(session.error(f"DROP TABLE mysql.{name}"), 1051, name)
+            equal(session.error(f"DROP TEMPORARY TABLE {name}"), 1051, name)
+            equal(session.error(f"SELECT * FROM {name}"), 1146, name)
+            equal(session.error(f"RENAME TABLE {name} TO stolen"), 1146, name)
+    equal(mine.answer("SELECT * FROM t"), [(1,)], "its owner's rows")
+    mine.run("ALTER TABLE t ADD b INT")
+    mine.run("DROP TABLE t")
+    equal(mine.error("SELECT * FROM t"), 1146, "dropped by its owner")
+
+
 @options()
 def scenario_several_tmpdirs(env: Env) -> None:
     """Temporary tables in several directories in turn, one of them inside the data directory."""
