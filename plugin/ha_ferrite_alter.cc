@@ -56,7 +56,11 @@ bool ha_ferrite::check_if_incompatible_data(HA_CREATE_INFO *create_info, uint ta
 
 /* A VARCHAR may grow: neither rows nor keys have anything of its greatest length. */
 bool ha_ferrite::can_convert_nocopy(const Field &field, const Column_definition &to) const {
-  if (field.real_type() != MYSQL_TYPE_VARCHAR || field.charset() != to.charset) return false;
+  /* Other types are stored in the same way, but are none: a VECTOR's length is that of all of its
+     values. */
+  const Type_handler *type = field.type_handler();
+  if (type != &type_handler_varchar && type != &type_handler_varchar_compressed) return false;
+  if (field.charset() != to.charset) return false;
   return to.type_handler() == field.type_handler() && to.length >= field.field_length &&
          !to.compression_method() == !field.compression_method();
 }

@@ -146,6 +146,27 @@ def scenario_vector_null_is_no_change(env: Env) -> None:
     env.same_as_innodb(play)
 
 
+def scenario_vector_of_another_length(env: Env) -> None:
+    """VECTOR(2) became VECTOR(3) in place, as a VARCHAR grows: the rows had vectors that are none."""
+    if _version(env) < (11, 7):
+        return
+
+    def play(engine: str) -> list[object]:
+        session = env.session()
+        session.run(f"CREATE TABLE v (id INT PRIMARY KEY, e VECTOR(2) NOT NULL, VECTOR INDEX (e)) ENGINE={engine}")
+        session.run(f"CREATE TABLE p (id INT PRIMARY KEY, e VECTOR(2)) ENGINE={engine}")
+        seen: list[object] = []
+        for table in ("v", "p"):
+            session.run(f"INSERT INTO {table} VALUES (1, VEC_FROMTEXT('[1,2]'))")
+            for algorithm in ("INSTANT", "NOCOPY", "DEFAULT"):
+                change = f"ALTER TABLE {table} MODIFY e VECTOR(3) NOT NULL, ALGORITHM={algorithm}"
+                seen.append((change, session.error(change)))
+                seen.append(session.answer(f"SELECT id, VEC_TOTEXT(e) FROM {table}"))
+        return seen
+
+    env.same_as_innodb(play)
+
+
 def scenario_vector_index_and_a_crash(env: Env) -> None:
     """What was committed is found after kill -9, what was not is gone, in the index too."""
     if _version(env) < (11, 7):
