@@ -109,15 +109,16 @@ class Share : public Handler_share {
 /* "./db/t" and the like -> "db/t": the last two steps of the server's path. A session's
    temporary table has no database: "/#sql-temptable-...", which no database's tables begin with. */
 std::string core_table_name(const char *path);
-/* Is this the path of a session's temporary table? */
+/* Is this the path of a session's temporary table? Its file is in a tmpdir; who names one in SQL
+   gives a path in a database. */
 bool is_temporary_path(const char *path);
-
 /* Has it the name of one? */
 bool has_temporary_name(const char *path);
 
 /* Every index must take a row whose values are as long as declared: 0, or the error code after the
    error. `before`: in it indexes of the same names took as much already. */
 int refuse_long_keys(const Layout &layout, const Layout *before);
+
 /* Names that InnoDB keeps for itself are refused as it does: 0, or the error code after the error.
  */
 int refuse_reserved_names(THD *thd, const TABLE *form);

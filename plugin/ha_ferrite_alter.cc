@@ -36,6 +36,10 @@ static constexpr alter_table_operations kNotWithIndexes =
 static constexpr alter_table_operations kNewNames =
     ALTER_COLUMN_NAME | ALTER_RENAME_INDEX | ALTER_ADD_VIRTUAL_COLUMN;
 
+/* What may make a key longer than create() would take. */
+static constexpr alter_table_operations kLongerColumns =
+    ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE | ALTER_COLUMN_INDEX_LENGTH;
+
 /* Table options that create() has to see, because it may refuse them. */
 static constexpr ulong kCheckedOptions = HA_CREATE_USED_ENGINE | HA_CREATE_USED_ROW_FORMAT |
                                          HA_CREATE_USED_KEY_BLOCK_SIZE | HA_CREATE_USED_DATADIR |
@@ -109,13 +113,15 @@ enum_alter_inplace_result ha_ferrite::check_if_supported_inplace_alter(
       ferrite::refuse_reserved_names(ha_thd(), altered_table))
     return HA_ALTER_ERROR;
   if (create_info->used_fields & kCheckedOptions) return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  Layout altered;
+  altered.init(altered_table);
+  if (changes & kLongerColumns && ferrite::refuse_long_keys(altered, &layout()))
+    return HA_ALTER_ERROR;
   if (changes & kIndexChanges) {
     if (changes & kNotWithIndexes || create_info->used_fields & HA_CREATE_USED_AUTO)
       return HA_ALTER_INPLACE_NOT_SUPPORTED;
     return can_change_indexes(altered_table, ha_alter_info);
   }
-  Layout altered;
-  altered.init(altered_table);
   if (!altered.arrange_as(layout()) || altered.fingerprint() != layout().fingerprint())
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   return HA_ALTER_INPLACE_INSTANT;

@@ -118,21 +118,29 @@ static int refuse_wide_rows(const Layout &layout) {
   return HA_ERR_TO_BIG_ROW;
 }
 
-/* Every index must take a row whose values are as long as declared: an INSERT of plain letters
-   must not fail where CREATE did not. Characters whose weights take more are judged when they
-   come. */
-static int refuse_long_keys(const Layout &layout, const TABLE *form) {
+static size_t bytes_of_entry(const Layout &layout, const Index &index) {
   const Index *primary = layout.primary();
   const size_t pk_bytes = primary ? primary->ordinary_bytes() : ferrite::kRowIdBytes;
+  return index.no ? index.ordinary_bytes() + pk_bytes : pk_bytes;
+}
+
+/* An INSERT of plain letters must not fail where CREATE did not. Characters whose weights take more
+   are judged when they come. */
+int ferrite::refuse_long_keys(const Layout &layout, const Layout *before) {
   for (const Index &index : layout.indexes) {
-    const size_t bytes = index.no ? index.ordinary_bytes() + pk_bytes : pk_bytes;
+    const size_t bytes = bytes_of_entry(layout, index);
     if (bytes <= FE_MAX_KEY_BYTES) continue;
+    size_t known = 0;
+    if (before)
+      for (const Index &old : before->indexes)
+        if (same_name(old.name.c_str(), index.name.c_str())) known = bytes_of_entry(*before, old);
+    if (bytes <= known) continue;
     const bool named = index.server_no != MAX_KEY;
     my_printf_error(ER_TOO_LONG_KEY,
                     "Specified key was too long; with full-length values an entry of index '%s', "
                     "which ends with the primary key, takes %zu bytes, and storage engine FERRITE "
                     "takes %u",
-                    MYF(0), named ? form->key_info[index.server_no].name.str : "", bytes,
+                    MYF(0), named ? index.name.c_str() : "", bytes,
                     static_cast<uint>(FE_MAX_KEY_BYTES));
     return HA_ERR_UNSUPPORTED;
   }
@@ -209,7 +217,7 @@ int ha_ferrite::create(const char *name, TABLE *form, HA_CREATE_INFO *create_inf
   Layout layout;
   layout.init(form);
   if (int err = refuse_wide_rows(layout)) return err;
-  if (int err = refuse_long_keys(layout, form)) return err;
+  if (int err = ferrite::refuse_long_keys(layout, nullptr)) return err;
 
   std::vector<fe_index_def> indexes;
   for (const Index &index : layout.indexes) {

@@ -240,3 +240,21 @@ def scenario_time_limit(env: Env) -> None:
         expect(time.monotonic() - begun < 5, "it went on", statement)
     equal(session.value("SELECT COUNT(*) FROM c"), 200000, "rows")
     equal(session.run("CHECK TABLE c EXTENDED")[-1][3], "OK", "in the end")
+
+
+def scenario_longer_key_columns(env: Env) -> None:
+    """A VARCHAR that grows in place stays within what a key may have: else the table could not be copied or restored."""
+    session = env.session()
+    session.run(
+        "CREATE TABLE t (p VARBINARY(500) PRIMARY KEY, a VARCHAR(100), b VARCHAR(9), KEY (a)) CHARSET=latin1 ENGINE=FERRITE"
+    )
+    for algorithm in ("INSTANT", "NOCOPY", "COPY", "DEFAULT"):
+        for change in ("MODIFY a VARCHAR(3072)", "MODIFY p VARBINARY(3000), MODIFY a VARCHAR(1000)"):
+            equal(session.error(f"ALTER TABLE t {change}, ALGORITHM={algorithm}"), 1071, f"{algorithm}: {change}")
+    change = "ALTER TABLE t MODIFY a VARCHAR(3072), ADD KEY (b), ALGORITHM=NOCOPY, LOCK=SHARED"
+    equal(session.error(change), 1071, "with another index")
+    session.run("ALTER TABLE t MODIFY a VARCHAR(1000), MODIFY b VARCHAR(9000), ALGORITHM=INSTANT")
+    session.run("INSERT INTO t VALUES (REPEAT('p', 500), REPEAT('a', 1000), '')")
+    session.run("CREATE TABLE copied LIKE t")
+    session.run("ALTER TABLE t FORCE, ALGORITHM=COPY")
+    equal(session.run("CHECK TABLE t EXTENDED")[-1][-1], "OK", "the table")
