@@ -21,6 +21,8 @@ using ferrite::Layout;
 namespace {
 
 constexpr uint8_t kStatsVersion = 1;
+/* What the core keeps of them (MAX_SPEC_BYTES in catalog/spec.rs). */
+constexpr size_t kMaxStatsBytes = 8000;
 /* As many as InnoDB's automatic recount: fewer let plans depend on luck. */
 constexpr uint32_t kQuickPages = 20;
 
@@ -96,13 +98,25 @@ std::vector<const KeyPart *> physical_parts(const Layout &layout, const Index &i
   return parts;
 }
 
-std::string pack_stats(const std::vector<std::vector<double>> &stats) {
+/* With at most so many figures of each index. */
+std::string pack_figures(const std::vector<std::vector<double>> &stats, size_t most) {
   std::string blob(1, static_cast<char>(kStatsVersion));
   blob.push_back(static_cast<char>(stats.size()));
   for (const std::vector<double> &index : stats) {
-    blob.push_back(static_cast<char>(index.size()));
-    for (double v : index) blob.append(reinterpret_cast<const char *>(&v), sizeof v);
+    const size_t count = std::min(index.size(), most);
+    blob.push_back(static_cast<char>(count));
+    for (size_t i = 0; i < count; i++)
+      blob.append(reinterpret_cast<const char *>(&index[i]), sizeof index[i]);
   }
+  return blob;
+}
+
+/* Of many indexes before a long primary key the last columns of the primary key are left out: by
+   then a key has a row, or few. */
+std::string pack_stats(const std::vector<std::vector<double>> &stats) {
+  size_t most = 2 * MAX_REF_PARTS;
+  std::string blob = pack_figures(stats, most);
+  while (blob.size() > kMaxStatsBytes && most) blob = pack_figures(stats, --most);
   return blob;
 }
 
