@@ -267,6 +267,8 @@ pub(crate) fn is_sound(page: &[u8]) -> bool {
 /// Bytes of a page that stay unused, so that a full page and its blob header still fit four
 /// granules of the store.
 const SPARE_BYTES: usize = 40;
+/// Bytes of a page with nothing but those unused.
+pub(crate) const FULL_BYTES: usize = PAGE_BYTES - SPARE_BYTES;
 
 fn unused_bytes(page: &[u8]) -> usize {
     debug_assert!(get16(page, 8) >= get16(page, 6), "slots lie in the records");
@@ -514,13 +516,24 @@ fn put_in_place(page: &mut [u8], slot: usize, bytes: &[u8]) {
 
 /// True if the part `[from, to)` of `page`'s slots fits a page with these fences.
 pub fn part_fits(page: &[u8], from: usize, to: usize, low: &[u8], high: Option<&[u8]>) -> bool {
+    part_bytes(page, from, to, low, high) <= PAGE_BYTES
+}
+
+/// Bytes that the part `[from, to)` of `page`'s slots takes on a page with these fences.
+pub(crate) fn part_bytes(
+    page: &[u8],
+    from: usize,
+    to: usize,
+    low: &[u8],
+    high: Option<&[u8]>,
+) -> usize {
     let common = |h: &[u8]| low.iter().zip(h).take_while(|(a, b)| a == b).count();
     let (old, new) = (prefix(page).len(), high.map_or(0, common));
     let mut need = HEADER_BYTES + low.len() + high.map_or(0, <[u8]>::len);
     for slot in from..to {
         need += raw(page, slot).len() + old + SLOT_BYTES - new;
     }
-    need <= PAGE_BYTES
+    need
 }
 
 /// Builds `out` as the part `[from, to)` of `page`'s slots under new fences.

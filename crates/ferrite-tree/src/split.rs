@@ -101,6 +101,64 @@ fn halves_fit(page: &[u8], keep: usize, sep: &[u8]) -> bool {
     node::part_fits(page, 0, keep, low, Some(sep)) && node::part_fits(page, keep, n, sep, high)
 }
 
+/// Where to cut a full inner node that gets an entry for `sep`: (entries that stay left, separator). Its
+/// own entries are the places, and the new one, which is the first of the right half then.
+fn cut_inner(page: &[u8], sep: &[u8]) -> (usize, Vec<u8>) {
+    let n = node::count(page);
+    let at = node::find(page, sep).expect_err("separator is there already");
+    assert!(at > 0, "an entry before the low fence");
+    // Places count the entries with the new one among them: so many are left of it.
+    let keep = match at == n {
+        true => n - 1,
+        false => balanced(page).clamp(1, n - 1),
+    };
+    let wanted = keep + usize::from(keep >= at);
+    let mut places: Vec<usize> = (1..=n).collect();
+    places.sort_by_key(|place| place.abs_diff(wanted));
+    for place in places {
+        let keep = place - usize::from(place > at);
+        let middle = match place == at {
+            true => sep.to_vec(),
+            false => whole_key(page, keep),
+        };
+        if inner_halves_fit(page, keep, &middle, sep) {
+            return (keep, middle);
+        }
+    }
+    panic!("no place to split an inner node of {n} entries: keys are longer than the format allows")
+}
+
+/// Largest inner entry, in bytes.
+const ENTRY_MOST: usize =
+    record::FIXED_BYTES + node::MAX_KEY_BYTES + node::CHILD_BYTES + node::SLOT_BYTES;
+
+// Why `cut_inner` finds a place. The left half of one entry fits. Take the last place whose left half
+// fits: if that is the last one, the right half has one entry and fits. If not, this place's right half and
+// the next place's left half have together what the page had, one header more, two separators as fences
+// (one each), the new entry, and the entry between the two places a second time. That is less than two
+// pages hold, and the left half is more than one page holds: so the right half is less. (What a half has as
+// prefix is no shorter than the page's, for its fences lie within the page's.)
+const _: () = assert!(
+    node::HEADER_BYTES + 2 * node::MAX_KEY_BYTES + ENTRY_MOST <= node::FULL_BYTES
+        && PAGE_BYTES + node::HEADER_BYTES + 2 * node::MAX_KEY_BYTES + 2 * ENTRY_MOST
+            <= 2 * node::FULL_BYTES
+);
+
+/// Both halves fit under their new fences, with the entry of `sep` in one of them.
+fn inner_halves_fit(page: &[u8], keep: usize, middle: &[u8], sep: &[u8]) -> bool {
+    let n = node::count(page);
+    let (low, high) = (node::low(page), node::high(page));
+    let left = node::part_bytes(page, 0, keep, low, Some(middle));
+    let right = node::part_bytes(page, keep, n, middle, high);
+    // Its key whole, though what it has in common with its half's fences is left out.
+    let entry = ENTRY_MOST - node::MAX_KEY_BYTES + sep.len();
+    let (left, right) = match sep < middle {
+        true => (left + entry, right),
+        false => (left, right + entry),
+    };
+    left.max(right) <= node::FULL_BYTES
+}
+
 /// The slot count that puts about half the bytes on each side.
 fn balanced(page: &[u8]) -> usize {
     let half = node::used_bytes(page) / 2;
@@ -291,22 +349,16 @@ fn insert_child(work: &mut Work<'_>, path: &[InnerRef<'_>], sep: &[u8], child: P
     split_inner(work, path, sep, child);
 }
 
-/// Splits a full inner node around its middle with the new entry already in it.
+/// Splits a full inner node, around its middle if it can be, with the new entry already in it.
 fn split_inner(work: &mut Work<'_>, path: &[InnerRef<'_>], sep: &[u8], child: PageId) {
     let (parent, above) = path.split_last().expect("called with a parent");
     let page = parent.page_id();
     let n = node::count(parent);
-    let at_end = node::find(parent, sep) == Err(n);
-    let keep = if at_end {
-        n - 1
-    } else {
-        balanced(parent).clamp(1, n - 1)
-    };
+    let (keep, middle) = cut_inner(parent, sep);
     assert!(
-        keep > 0 && keep < n,
+        keep > 0 && (keep < n || middle == sep),
         "{page}: {keep} of {n} entries are kept"
     );
-    let middle = whole_key(parent, keep);
     let mut full = vec![0u8; PAGE_BYTES];
     full.copy_from_slice(parent);
     if above.is_empty() {
@@ -368,3 +420,7 @@ fn add_entry(
     node::insert(frame.bytes_mut(), slot, &entry);
     debug_assert!(node::is_sound(frame), "{page} with its new entry");
 }
+
+#[cfg(test)]
+#[path = "split_tests.rs"]
+mod tests;
