@@ -3,10 +3,11 @@
 mod common;
 
 use common::{check, give_up, open};
-use ferrite_engine::{DupInfo, Engine, Entry, IndexSpec, Session, Table, TableSpec};
+use ferrite_engine::{DupInfo, Engine, Entry, IndexSpec, RowChange, Session, Table, TableSpec};
 use ferrite_io::sim::SimStorage;
 use ferrite_sync::random::Rng;
-use ferrite_sync::Arc;
+use ferrite_sync::{thread, Arc};
+use ferrite_tree::node;
 use std::collections::BTreeMap;
 
 fn create(engine: &Engine, indexes: &[(&str, bool)]) -> Arc<Table> {
@@ -103,4 +104,69 @@ fn long_keys_with_equal_beginnings_split_inner_nodes() {
         assert!(keys_of(&t, 1) == model, "seed {seed}");
         engine.close().unwrap();
     }
+}
+
+fn long_row(s: &mut Session, t: &Arc<Table>, pk: &[u8], payload_bytes: usize) {
+    let payload = vec![0; payload_bytes];
+    s.insert_row(t, Some(pk), &payload, &[], false, &mut DupInfo::default())
+        .unwrap();
+}
+
+fn lengthen(s: &mut Session, t: &Arc<Table>, pk: &[u8], payload_bytes: usize) {
+    let change = RowChange {
+        old_pk: pk,
+        new_pk: pk,
+        payload: &vec![0; payload_bytes],
+        removed: &[],
+        added: &[],
+    };
+    s.update_row(t, &change, &mut DupInfo::default()).unwrap();
+}
+
+/// What was in the way of a longer row has gone: its page need not be split, and with that row alone could
+/// not be.
+#[test]
+fn a_row_of_half_a_page_gets_longer_where_its_neighbour_goes() {
+    let disk = SimStorage::new(1);
+    let engine = open(&disk);
+    let t = create(&engine, &[("PRIMARY", true)]);
+    let mut s = Session::new(&engine, 0, 1);
+    engine.set("purge_paused", 1).unwrap();
+    let (a, b) = ([b'a'; 150], [b'b'; 150]);
+    long_row(&mut s, &t, &a, 7950);
+    long_row(&mut s, &t, &b, 7950);
+    s.commit(false).unwrap();
+    s.delete_row(&t, &b, &[]).unwrap();
+    s.commit(false).unwrap();
+    // Then nobody needs what was deleted; a snapshot may still count for some milliseconds.
+    thread::sleep_ms(300);
+    assert_eq!(keys_of(&t, 0).len(), 2);
+    lengthen(&mut s, &t, &a, 8040);
+    assert!(keys_of(&t, 0) == BTreeMap::from([(a.to_vec(), false)]));
+    assert_eq!(t.tree(0).height(), Ok(1));
+    s.rollback().unwrap();
+    lengthen(&mut s, &t, &a, 8050);
+    s.commit(false).unwrap();
+    engine.set("purge_paused", 0).unwrap();
+    check(&engine, &t);
+    engine.close().unwrap();
+}
+
+#[test]
+fn a_longest_record_alone_on_its_page_has_room() {
+    let disk = SimStorage::new(2);
+    let engine = open(&disk);
+    let t = create(&engine, &[("PRIMARY", true)]);
+    let mut s = Session::new(&engine, 0, 1);
+    let key = [b'k'; 150];
+    long_row(&mut s, &t, &key, 8050);
+    s.commit(false).unwrap();
+    let tree = t.tree(0);
+    let need = node::room_for(key.len(), 8050);
+    tree.make_room(&key, need, b"").unwrap();
+    assert_eq!(tree.height(), Ok(1));
+    // A second one has none.
+    tree.make_room(&[b'l'; 150], need, b"").unwrap();
+    assert_eq!(tree.height(), Ok(2));
+    engine.close().unwrap();
 }

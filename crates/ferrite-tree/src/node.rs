@@ -476,6 +476,15 @@ pub fn could_replace(page: &[u8], slot: usize, new_bytes: usize) -> bool {
     unused_bytes(page) + raw(page, slot).len() >= new_bytes
 }
 
+/// True if a record of `record_bytes` for the whole key `key` can be put: in the place of the one that is
+/// there, or as a new one.
+pub fn has_room_for(page: &[u8], key: &[u8], record_bytes: usize) -> bool {
+    match find(page, key) {
+        Ok(slot) => can_replace(page, slot, record_bytes),
+        Err(_) => has_room(page, record_bytes),
+    }
+}
+
 /// Replaces the record in a slot by another one with the same key. The caller checked
 /// [`can_replace`] or [`could_replace`].
 pub fn replace(page: &mut [u8], slot: usize, bytes: &[u8]) {

@@ -101,6 +101,18 @@ fn halves_fit(page: &[u8], keep: usize, sep: &[u8]) -> bool {
     node::part_fits(page, 0, keep, low, Some(sep)) && node::part_fits(page, keep, n, sep, high)
 }
 
+// Why `cut` finds a place. A page with one record is full for another key only, and is cut beside it. For more
+// records the reason is that of `cut_inner`, below.
+const _: () = assert!(
+    node::HEADER_BYTES + 2 * node::MAX_KEY_BYTES + node::room_for(0, node::MAX_RECORD_BYTES)
+        <= node::FULL_BYTES
+        && PAGE_BYTES
+            + node::HEADER_BYTES
+            + 2 * node::MAX_KEY_BYTES
+            + node::room_for(0, node::MAX_RECORD_BYTES)
+            <= 2 * PAGE_BYTES
+);
+
 /// Where to cut a full inner node that gets an entry for `sep`: (entries that stay left, separator). Its
 /// own entries are the places, and the new one, which is the first of the right half then.
 fn cut_inner(page: &[u8], sep: &[u8]) -> (usize, Vec<u8>) {
@@ -188,7 +200,8 @@ fn child_record(page: &[u8], key: &[u8], child: PageId) -> Vec<u8> {
 
 impl Tree {
     /// Splits the leaf that covers `key` if a record of `record_bytes` for it would not fit
-    /// there. The caller holds no latch and looks again afterwards.
+    /// there, in the place of the one it has if it has one. The caller holds no latch and looks again
+    /// afterwards.
     ///
     /// # Errors
     /// A page that cannot be read; the tree is unchanged.
@@ -216,7 +229,7 @@ impl Tree {
             };
             assert!(self.is_our_leaf(&leaf), "{leaf_page} is another tree's");
             assert!(node::covers(&leaf, key), "path and leaf disagree");
-            if node::has_room(&leaf, record_bytes) {
+            if node::has_room_for(&leaf, key, record_bytes) {
                 break Ok(());
             }
             let pin = pool.pin();

@@ -430,7 +430,7 @@ impl Session {
         let (freed, _) = self
             .engine
             .clean_leaf(table, number, &mut leaf, slots, scratch, clean);
-        let enough = freed > 0 && node::has_room(&leaf, need);
+        let enough = freed > 0 && node::has_room_for(&leaf, key, need);
         drop(leaf);
         if enough {
             return Ok(());
