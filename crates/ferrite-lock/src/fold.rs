@@ -117,7 +117,12 @@ impl LockTable {
         let (number, mut shard) = self.lock_shard(k);
         let slot = shard.find(k)?;
         let queue = shard.queue(slot)?;
-        let beyond = missing(queue.held_by(owner), row_mask(by, Span::NextKey));
+        let held = queue.held_by(owner);
+        if held == 0 {
+            // The lock is in a set; the queue is others'.
+            return None;
+        }
+        let beyond = missing(held, row_mask(by, Span::NextKey));
         let covered = queue.waiting.is_empty() && beyond == 0;
         let gone = covered && shard.remove(slot, owner, Mask::MAX, &self.tally, &mut wakes);
         assert!(wakes.granted.is_empty(), "nobody stood in line");

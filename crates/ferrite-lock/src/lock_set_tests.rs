@@ -194,3 +194,35 @@ fn a_shard_has_sets_of_some_owners_only() {
     all.iter().for_each(|o| t.release_all(o));
     is_clean(&t);
 }
+
+/// Where somebody else stands in a key's line with nothing of the owner's, the lock in the set stays when a
+/// range takes the key in.
+#[test]
+fn a_range_takes_in_a_key_whose_lock_is_in_a_set() {
+    let t = table_with(2);
+    let [a, b, c] = owners();
+    let mut shared = None;
+    for key in [b"c", b"e", b"g"] {
+        let got = t.try_lock_in_range(&a, IX, key, Shared, &mut shared);
+        assert_eq!(got.unwrap(), Attempt::Held);
+    }
+    // The range has its gap.
+    let next_key = LockRequest::new(IX, b"c", Exclusive, NextKey);
+    assert_eq!(t.try_lock(&a, next_key).unwrap(), Attempt::Granted);
+    let gap = LockRequest::new(IX, b"c", Exclusive, Gap);
+    assert_eq!(t.try_lock(&b, gap).unwrap(), Attempt::Granted);
+    let mut range = None;
+    let got = t.try_lock_in_range(&a, IX, b"e", Exclusive, &mut range);
+    assert_eq!(got.unwrap(), Attempt::Held);
+    t.absorb(&a, IX, Exclusive, range.unwrap(), [&b"c"[..]].into_iter());
+    for key in [b"c", b"e"] {
+        assert_eq!(ask(&t, &c, key, Shared), Attempt::Blocked);
+    }
+    assert_eq!(ask(&t, &a, b"c", Exclusive), Attempt::Held);
+    t.release_all(&b);
+    assert_eq!(ask(&t, &c, b"c", Shared), Attempt::Blocked);
+    t.release_all(&a);
+    assert_eq!(ask(&t, &c, b"c", Shared), Attempt::Granted);
+    t.release_all(&c);
+    is_clean(&t);
+}
