@@ -148,24 +148,33 @@ impl LockTable {
         };
         let folded = |other: &Arc<Owner>, mask: Mask| !in_line(other, mask);
         let asked = missing(asked, shard.sets().held_by(owner, k));
-        shard.sets().in_the_way(owner, k, asked)
+        shard
+            .sets()
+            .others(owner, k, asked)
+            .any(|(o, m)| folded(o, m))
             || asked != 0 && !self.ranges.others(owner, k, asked, &folded).is_empty()
     }
 
-    /// Gives the owners of ranges and sets in the way of a request an explicit lock on its key.
+    /// Gives the owners of ranges and sets in the way of a request an explicit lock on its key. The sets
+    /// stay as they are, too: a fingerprint may be there for another key.
     pub(crate) fn unfold(&self, owner: &Arc<Owner>, k: KeyRef<'_>, asked: Mask) {
         let mut holders = self.ranges.others(owner, k, asked, &|_, _| true);
         {
             let (_, shard) = self.lock_shard(k);
-            holders.extend(shard.sets().others(owner, k, asked).cloned());
+            let others = shard.sets().others(owner, k, asked);
+            holders.extend(others.map(|(other, _)| other.clone()));
         }
         for holder in holders {
             let mut wakes = Wakes::default();
             let mut list = holder.list.lock();
             let (number, mut shard) = self.lock_shard(k);
-            let kept = shard.take_from_sets(&holder, k, REC, &self.tally);
+            let kept = shard.sets().held_by(&holder, k);
             let mask = self.ranges.held_by(&holder, k) | kept;
-            if mask == 0 || ferrite_sync::mutant!("lock.sets_lost_at_unfold") && kept != 0 {
+            if kept != 0 && ferrite_sync::mutant!("lock.sets_lost_at_unfold") {
+                shard.take_from_sets(&holder, k, REC, &self.tally);
+                continue;
+            }
+            if mask == 0 {
                 continue;
             }
             debug_assert!(!Arc::ptr_eq(&holder, owner), "an own range is in the way");
@@ -178,10 +187,10 @@ impl LockTable {
                 });
             }
             debug_assert_eq!(kept & !REC, 0, "only record locks are in sets");
-            if kept != 0 {
-                // What a range stands for is counted with it, what comes out of a set as an entry.
-                holder.lock_count.fetch_add(u64::from(new_entry), Relaxed);
-                holder.count_gone(u64::from(kept.count_ones()));
+            if kept != 0 && new_entry {
+                // What a range stands for is counted with it. What a set stands for goes with it, and the
+                // entry goes by itself.
+                holder.lock_count.fetch_add(1, Relaxed);
             }
             drop(list);
             wakes.send();

@@ -72,8 +72,8 @@ fn who_meets_a_set_waits_for_its_owner() {
     assert_eq!(got, Err(Error::LockTimeout));
     let writer = ask_in_thread(&t, &c, b"e", Exclusive, Record, LONG);
     assert!(c.is_waiting());
-    // Both are in its line now, and each still has its lock.
-    assert_eq!((a.locks_held(), b.locks_held()), (3, 1));
+    // Both are in its line now, which counts besides, and each still has its lock.
+    assert_eq!((a.locks_held(), b.locks_held()), (4, 2));
     assert_eq!(ask(&t, &a, b"e", Shared), Attempt::Held);
     t.release_all(&a);
     assert!(c.is_waiting());
@@ -225,4 +225,66 @@ fn a_range_takes_in_a_key_whose_lock_is_in_a_set() {
     assert_eq!(ask(&t, &c, b"c", Shared), Attempt::Granted);
     t.release_all(&c);
     is_clean(&t);
+}
+
+/// Two keys that have the same fingerprint in the one shard of a table.
+fn with_one_fingerprint(t: &LockTable) -> [&'static [u8]; 2] {
+    let mut seen = std::collections::HashMap::new();
+    for n in 0u32.. {
+        let of = (t.key(IX, &n.to_be_bytes()).hash >> 16) as u32;
+        if let Some(other) = seen.insert(of, n) {
+            return [other, n].map(|n| &*n.to_be_bytes().to_vec().leak());
+        }
+    }
+    unreachable!()
+}
+
+/// Who waits for a key takes no lock of another key away that has its fingerprint.
+#[test]
+fn keys_of_one_fingerprint_are_both_locked() {
+    for asks_for_both in [false, true] {
+        let t = table_with(1);
+        let [a, b, c] = owners();
+        let [first, second] = with_one_fingerprint(&t);
+        assert_eq!(ask(&t, &a, first, Exclusive), Attempt::Granted);
+        if asks_for_both {
+            assert_eq!(ask(&t, &a, second, Exclusive), Attempt::Held);
+        }
+        let waiter = ask_in_thread(&t, &b, second, Exclusive, Record, LONG);
+        assert!(b.is_waiting());
+        for key in [first, second] {
+            assert_eq!(ask(&t, &c, key, Exclusive), Attempt::Blocked);
+            assert_eq!(ask(&t, &a, key, Exclusive), Attempt::Held);
+        }
+        let other = ask_in_thread(&t, &c, first, Shared, Record, LONG);
+        assert!(c.is_waiting());
+        t.release_all(&a);
+        assert_eq!(waiter.join().unwrap().unwrap(), Attempt::Granted);
+        assert_eq!(other.join().unwrap().unwrap(), Attempt::Granted);
+        t.release_all(&b);
+        t.release_all(&c);
+        is_clean(&t);
+    }
+}
+
+/// What a set's lock is in a line besides goes with it, and is counted as it came.
+#[test]
+fn a_lock_of_a_set_that_is_waited_for_is_given_back() {
+    for at_prepare in [false, true] {
+        let t = table_with(1);
+        let [a, b] = owners();
+        assert_eq!(ask(&t, &a, b"k", Shared), Attempt::Granted);
+        let waiter = ask_in_thread(&t, &b, b"k", Exclusive, Record, LONG);
+        assert!(b.is_waiting());
+        match at_prepare {
+            true => t.release_at_prepare(&a, crate::AtPrepare::Reads),
+            false => t.unlock(&a, IX, b"k", Shared),
+        }
+        assert_eq!(waiter.join().unwrap().unwrap(), Attempt::Granted);
+        assert_eq!((a.locks_held(), b.locks_held()), (0, 1));
+        assert_eq!(ask(&t, &a, b"k", Shared), Attempt::Blocked);
+        t.release_all(&a);
+        t.release_all(&b);
+        is_clean(&t);
+    }
 }
