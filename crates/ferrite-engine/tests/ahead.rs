@@ -3,10 +3,14 @@
 
 mod common;
 
-use common::{check, database, insert, key, metric, open, scan, update};
-use ferrite_engine::{Cursor, Engine, ReadMode, SeekMode, Session, Table, WaitMode};
+use common::{check, config, database, insert, key, metric, open, scan, update};
+use ferrite_engine::{
+    Config, Cursor, Engine, ReadMode, SeekMode, Session, SilentCallbacks, Table, WaitMode,
+};
 use ferrite_io::sim::SimStorage;
+use ferrite_io::Storage;
 use ferrite_sync::{thread, Arc};
+use ferrite_tree::{ReadAhead, Way};
 use ferrite_types::Error;
 
 const ROWS: u64 = 3000;
@@ -156,5 +160,34 @@ fn a_rollback_reads_ahead() {
     assert!(scan(&mut s, &t, 0).values().all(|text| **text == old));
     s.commit(false).unwrap();
     check(&engine, &t);
+    engine.close().unwrap();
+}
+
+/// A pool of fewer frames has a smaller window than leaves are ahead already.
+#[test]
+fn the_pool_shrinks_under_a_scan() {
+    let (disk, engine, t, s) = started();
+    drop((s, t));
+    engine.close().unwrap();
+    drop(engine);
+    let config = Config {
+        buffer_pool_size_bytes: 64 << 20,
+        ..config()
+    };
+    let storage: Arc<dyn Storage> = Arc::new(disk.boot());
+    let engine = Engine::open(config, storage, Arc::new(SilentCallbacks)).unwrap();
+    let t = engine.dict().open_table("d/t").unwrap();
+    for shrunk_at in 1..ROWS / OF_A_LEAF {
+        engine.set("buffer_pool_size", 64 << 20).unwrap();
+        let mut ahead = ReadAhead::default();
+        for leaf in 0..ROWS / OF_A_LEAF {
+            if leaf == shrunk_at {
+                engine.set("buffer_pool_size", 4 << 20).unwrap();
+            }
+            ahead.next_leaf(t.tree(0), &key(leaf * OF_A_LEAF), Way::Up, None);
+        }
+    }
+    check(&engine, &t);
+    drop(t);
     engine.close().unwrap();
 }

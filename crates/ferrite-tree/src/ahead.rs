@@ -87,7 +87,9 @@ impl ReadAhead {
         self.pages.clear();
         // The leaf that the scan is about to read needs no hint.
         let skip = usize::from(is_caught_up);
-        let added = self.ask(tree, self.window - self.left + skip, skip, way, bound);
+        // More may be ahead than the window has now: the pool can have shrunk.
+        let more = self.window.saturating_sub(self.left);
+        let added = self.ask(tree, more + skip, skip, way, bound);
         self.left += added;
         debug_assert!(self.pages.len() <= added + 1, "{} pages", self.pages.len());
         tree.pool.read_ahead(&self.pages);
