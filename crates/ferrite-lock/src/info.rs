@@ -3,15 +3,15 @@
 //! Locking: shard by shard, copied out under the mutex and handed on without it; the
 //! picture is exact per key, not across keys.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{Arc, Histogram};
 use ferrite_types::{IndexId, TableId, TxnId};
 
-use crate::mode::{words, Mask};
+use crate::mode::{conflicts, words, Mask};
 use crate::owner::Owner;
-use crate::queue::Queue;
+use crate::queue::{Queue, Waiting};
 use crate::table::LockTable;
 use crate::table_locks::{table_of, words_of, TABLES};
 
@@ -98,6 +98,63 @@ fn info(q: &Queue, owner: &Owner, mask: crate::mode::Mask, waiting: bool) -> Loc
     }
 }
 
+/// Who is in the way of the next waiter that holds nothing on the key, at most so many as are shown.
+struct InTheWay {
+    holders: Vec<Arc<Owner>>,
+    /// The nearest first.
+    waiters: VecDeque<Arc<Owner>>,
+}
+
+impl InTheWay {
+    fn of(q: &Queue, mask: Mask, before: usize) -> InTheWay {
+        let holders = q.granted.iter().filter(|g| conflicts(mask, g.mask));
+        let waiters = q.waiting.first(before).rev();
+        let waiters = waiters.filter(|w| conflicts(mask, w.mask));
+        let way = InTheWay {
+            holders: holders
+                .take(BLOCKERS_SHOWN)
+                .map(|g| g.owner.clone())
+                .collect(),
+            waiters: waiters
+                .take(BLOCKERS_SHOWN)
+                .map(|w| w.owner.clone())
+                .collect(),
+        };
+        debug_assert!(way.waiters.len() <= before, "more than stand in front");
+        way
+    }
+
+    fn joins(&mut self, owner: &Arc<Owner>) {
+        self.waiters.truncate(BLOCKERS_SHOWN - 1);
+        self.waiters.push_front(owner.clone());
+    }
+}
+
+/// Calls `f` with each waiter and each in its way, as [`Queue::obstacles`] finds them. Of those who hold
+/// nothing here and ask for the same, what one waits for the next one does, too: a long line is gone through
+/// once for each kind of them, not once for each of them.
+fn each_in_the_way(q: &Queue, f: &mut dyn FnMut(&Waiting, &Arc<Owner>)) {
+    let mut known: BTreeMap<Mask, InTheWay> = BTreeMap::new();
+    for (place, w) in q.waiting.iter().enumerate() {
+        if w.holds {
+            let mut named = 0;
+            q.obstacles(&w.owner, w.mask, place, &mut |other| {
+                named += 1;
+                f(w, other);
+                named < BLOCKERS_SHOWN
+            });
+        } else {
+            let way = known.entry(w.mask);
+            let way = way.or_insert_with(|| InTheWay::of(q, w.mask, place));
+            let all = way.holders.iter().chain(&way.waiters);
+            all.take(BLOCKERS_SHOWN).for_each(|other| f(w, other));
+        }
+        for (_, way) in known.iter_mut().filter(|(m, _)| conflicts(**m, w.mask)) {
+            way.joins(&w.owner);
+        }
+    }
+}
+
 /// Sets of one owner, index and mode, and how many locks they are.
 type SetSizes = BTreeMap<(usize, IndexId, Mask), (Arc<Owner>, u64)>;
 
@@ -173,19 +230,14 @@ impl LockTable {
             }
             let mut found = Vec::new();
             for q in cell.lock().each() {
-                for (place, w) in q.waiting.iter().enumerate() {
-                    let mut named = 0;
-                    q.obstacles(&w.owner, w.mask, place, &mut |other| {
-                        named += 1;
-                        found.push(WaitEdge {
-                            wanted: info(q, &w.owner, w.mask, true),
-                            since_us: w.owner.waiting_since_us().unwrap_or(0),
-                            blocker_txn: other.txn_id(),
-                            blocker_thread_id: other.thread_id,
-                        });
-                        named < BLOCKERS_SHOWN
+                each_in_the_way(q, &mut |w, other| {
+                    found.push(WaitEdge {
+                        wanted: info(q, &w.owner, w.mask, true),
+                        since_us: w.owner.waiting_since_us().unwrap_or(0),
+                        blocker_txn: other.txn_id(),
+                        blocker_thread_id: other.thread_id,
                     });
-                }
+                });
             }
             found.iter().for_each(&mut *f);
         }
@@ -215,5 +267,94 @@ impl LockTable {
     /// How long waits took.
     pub fn wait_histogram(&self) -> &Histogram {
         &self.stats.wait_us
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::mode::row_mask;
+    use crate::{Mode, Span};
+    use ferrite_sync::random::Rng;
+
+    fn waits(q: &mut Queue, mask: Mask) {
+        let owner = Owner::new(q.waiting.len() as u64, 0);
+        stands(q, owner, mask);
+    }
+
+    fn stands(q: &mut Queue, owner: Arc<Owner>, mask: Mask) {
+        let holds = q.held_by(&owner) != 0;
+        q.waiting.push(Waiting {
+            arrival: q.waiting.len() as u64 + 1,
+            sequence: 1,
+            reports: false,
+            owner,
+            mask,
+            holds,
+        });
+    }
+
+    fn pick(rng: &mut Rng) -> Mask {
+        let mode = [Mode::Shared, Mode::Exclusive][rng.below(2) as usize];
+        let spans = [
+            Span::Record,
+            Span::Gap,
+            Span::NextKey,
+            Span::InsertIntention,
+        ];
+        row_mask(mode, spans[rng.below(4) as usize])
+    }
+
+    #[test]
+    fn a_line_is_shown_as_a_look_at_each_place_finds_it() {
+        for seed in 0..300 {
+            let mut rng = Rng::new(seed);
+            let mut q = Queue::default();
+            for n in 0..rng.below(30) {
+                let (owner, mask) = (
+                    Owner::new(1000 + n, 0),
+                    pick(&mut rng) & !crate::mode::INSERT,
+                );
+                if mask != 0 {
+                    q.granted.add(&owner, mask);
+                    if rng.below(4) == 0 {
+                        stands(&mut q, owner, pick(&mut rng));
+                    }
+                }
+            }
+            for _ in 0..rng.below(60) {
+                waits(&mut q, pick(&mut rng));
+            }
+            let (mut shown, mut found) = (Vec::new(), Vec::new());
+            each_in_the_way(&q, &mut |w, other| {
+                shown.push((w.owner.thread_id, other.thread_id));
+            });
+            for (place, w) in q.waiting.iter().enumerate() {
+                let before = found.len();
+                q.obstacles(&w.owner, w.mask, place, &mut |other| {
+                    found.push((w.owner.thread_id, other.thread_id));
+                    found.len() - before < BLOCKERS_SHOWN
+                });
+            }
+            assert_eq!(shown, found, "seed {seed}");
+        }
+    }
+
+    /// A look at all who stand in front of each would be five thousand million.
+    #[test]
+    fn a_long_line_is_gone_through_once() {
+        let mut q = Queue::default();
+        q.granted
+            .add(&Owner::new(0, 0), row_mask(Mode::Exclusive, Span::Gap));
+        for _ in 0..100_000 {
+            waits(&mut q, row_mask(Mode::Exclusive, Span::InsertIntention));
+        }
+        let (mut pairs, begun) = (0, ferrite_sync::time::now_us());
+        each_in_the_way(&q, &mut |_, _| pairs += 1);
+        assert_eq!(pairs, 100_000);
+        assert!(
+            ferrite_sync::time::now_us() - begun < 5_000_000,
+            "a line takes seconds"
+        );
     }
 }
