@@ -16,7 +16,7 @@ ferrite_build() {
     ferrite_need_cargo
     ferrite_need_tool g++ g++ make make
     ferrite_ensure_server
-    ferrite_progress "building the core (cargo, release)" ferrite_build_core ||
+    ferrite_progress "building the core (cargo)" ferrite_build_core ||
         ferrite_die "the core does not build" "the compiler's messages are above"
     ferrite_have_plugin_sources || ferrite_die "plugin/ holds no C++ source yet, there is nothing to load into a server"
     ferrite_progress "building the handler for MariaDB $FERRITE_SERVER_VERSION" ferrite_build_plugin ||
@@ -28,7 +28,7 @@ ferrite_build() {
 ferrite_have_plugin_sources() { compgen -G "$FERRITE_ROOT/plugin/*.cc" >/dev/null; }
 
 ferrite_build_core() {
-    cargo build --manifest-path "$FERRITE_ROOT/Cargo.toml" --release --locked -p ferrite-capi
+    cargo build --manifest-path "$FERRITE_ROOT/Cargo.toml" --profile server --locked -p ferrite-capi
 }
 
 # make runs only when one process builds: two would write the same objects.
@@ -39,7 +39,7 @@ ferrite_build_plugin() {
     exec {fd}>"$out/build.lock"
     flock "$fd"
     make --no-print-directory -C "$FERRITE_ROOT/plugin" -j "$(nproc)" \
-        OUT="$out" CORE="$(ferrite_target_dir)/release/libferrite_capi.a" \
+        OUT="$out" CORE="$(ferrite_target_dir)/server/libferrite_capi.a" \
         SERVER_INCLUDES="$FERRITE_SERVER_INCLUDES" SERVICES="$FERRITE_SERVICES_LIB"
 }
 
