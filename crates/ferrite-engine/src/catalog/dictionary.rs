@@ -452,6 +452,7 @@ impl Dictionary {
     pub fn index_names(&self, table: &Table) -> Vec<String> {
         let state = self.state.lock();
         let spec = state.specs.get(&table.id()).unwrap_or(&table.spec);
+        debug_assert_eq!(spec.id, table.id());
         spec.indexes.iter().map(|i| i.name.clone()).collect()
     }
 

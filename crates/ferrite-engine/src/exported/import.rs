@@ -173,6 +173,7 @@ fn order_in(spec: &TableSpec, head: &Head) -> Vec<u32> {
     let all = 0..ours.len();
     let order = found.filter(|f| f[0] == 0 && all.clone().all(|no| f.contains(&no)));
     let order = order.unwrap_or_else(|| all.collect());
+    debug_assert_eq!(order.len(), ours.len(), "an index is passed over");
     order.into_iter().map(|no| no as u32).collect()
 }
 

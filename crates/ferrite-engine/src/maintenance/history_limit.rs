@@ -66,7 +66,8 @@ impl Engine {
                 false => state.undo.position().0,
             }
         };
-        self.all_slots().iter().map(of).sum()
+        let slots = self.all_slots();
+        slots.iter().map(of).sum()
     }
 
     /// Has the oldest snapshot been open for a while, and was something committed since?

@@ -155,10 +155,12 @@ fn build(page: &mut [u8], of: &PageOf, data: &[u8]) {
 /// # Errors
 /// `DiskFull`, `Io`: there is no space for it, or no frame.
 fn frame_of_value(engine: &Engine, number: usize) -> Result<NewFrame<'_>> {
+    debug_assert!(number <= MAX_VALUE_BYTES / DATA_BYTES, "page {number}");
     if number % PAGES_ADMITTED == 0 {
         engine.admission()?;
     }
     let mut frames = engine.pool.reserve(1)?;
+    debug_assert_eq!(frames.len(), 1);
     Ok(frames.pop().expect("one was reserved"))
 }
 

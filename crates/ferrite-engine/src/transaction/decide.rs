@@ -258,9 +258,12 @@ impl Session {
     /// As [`Engine::commit_by_xid`].
     pub fn commit_prepared(&mut self, xid: &Xid) -> Result<()> {
         let engine = self.engine.clone();
+        debug_assert!(!self.has_changes(), "beside a transaction of its own");
         let mut transaction = engine.begin_commit(xid)?;
+        let id = transaction.id();
         let end = transaction.order(&engine);
         let left = transaction.finish_commit(&engine);
+        debug_assert!(engine.txns.is_committed(id), "{id} is decided and not seen");
         engine.counters.commits.inc();
         if engine.purge.in_debt() {
             engine.assist_purge(left, &mut self.buffers.scratch);
