@@ -20,21 +20,24 @@
 #include "ferrite.h"
 #include "online_copy.h"
 
+#include <vector>
+
 /* What the plugin remembers of one connection. */
 struct ferrite_conn {
   fe_session *session = nullptr;
   fe_session *sequences = nullptr; /* writes to SEQUENCEs; NULL before the first one */
   THD *thd = nullptr;
-  uint32_t lock_wait_timeout_ms = 0;           /* last value handed to the core */
-  bool snapshot_isolation = false;             /* as handed to the core */
-  bool prepared = false;                       /* fe_txn_prepare succeeded */
-  bool commit_ordered = false;                 /* fe_txn_commit_ordered was called */
-  bool waits_for_xid = false;                  /* prepared by XA PREPARE: it has left the session */
-  bool has_only_read = false;                  /* the same, without changes: its session has it */
-  fe_xid xid;                                  /* the name it waits under */
-  bool rolled_back_by_core = false;            /* deadlock victim: server's rollback is to come */
-  ferrite_copy_begun copy;                     /* of a table beside writers */
-  ferrite_logged_changes logged;               /* for the copies of others */
+  uint32_t lock_wait_timeout_ms = 0; /* last value handed to the core */
+  bool snapshot_isolation = false;   /* as handed to the core */
+  bool prepared = false;             /* fe_txn_prepare succeeded */
+  bool commit_ordered = false;       /* fe_txn_commit_ordered was called */
+  bool waits_for_xid = false;        /* prepared by XA PREPARE: it has left the session */
+  bool has_only_read = false;        /* the same, without changes: its session has it */
+  fe_xid xid;                        /* the name it waits under */
+  std::vector<fe_xid> unfinished;    /* whose XA ROLLBACK failed: tried again at the end */
+  bool rolled_back_by_core = false;  /* deadlock victim: server's rollback is to come */
+  ferrite_copy_begun copy;           /* of a table beside writers */
+  ferrite_logged_changes logged;     /* for the copies of others */
   const char *proc_info_before_wait = nullptr; /* for SHOW PROCESSLIST, after a lock wait */
 };
 

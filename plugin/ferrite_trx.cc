@@ -278,6 +278,9 @@ int ferrite_hton_rollback(THD *thd, bool all) {
   ferrite_logged_is_undone(thd, conn);
   fe_code code = conn->waits_for_xid ? fe_rollback_by_xid(ferrite_engine, &conn->xid)
                                      : fe_txn_rollback(conn->session);
+  /* The server takes it for ended: nobody can ask for it again. */
+  if (conn->waits_for_xid && code != FE_OK && code != FE_NOT_FOUND)
+    conn->unfinished.push_back(conn->xid);
   forget_transaction(conn);
   return ferrite_to_ha_error(code, thd);
 }
@@ -298,7 +301,7 @@ static int wait_for_earlier_workers(THD *thd) {
    the others and tells no engine. So the transaction leaves the session at once. */
 static fe_code wait_for_xid(ferrite_conn *conn, bool is_replica) {
   fe_txn_release_reads(conn->session, is_replica);
-  fe_code code = fe_txn_detach_prepared(conn->session);
+  fe_code code = fe_txn_detach_prepared(conn->session, is_replica);
   conn->waits_for_xid = code == FE_OK;
   return code;
 }
@@ -411,6 +414,9 @@ int ferrite_hton_close_connection(THD *thd) {
   ferrite_hot_backup_owner_ends(thd);
   /* First out of sight of kill_query(), which holds the mutex that this call takes. */
   thd_set_ha_data(thd, ferrite_hton, nullptr);
+  for (const fe_xid &xid : conn->unfinished)
+    if (fe_rollback_by_xid(ferrite_engine, &xid) != FE_OK)
+      sql_print_error("Ferrite: cannot roll back a prepared transaction: %s", fe_last_error());
   if (conn->sequences) fe_session_free(conn->sequences);
   fe_session_free(conn->session);
   delete conn;

@@ -58,7 +58,8 @@ void mark_keys_without_overlaps(TABLE *table) {
 /* External_lock() sets the mark, which does not come for temporary tables that LOCK TABLES has not
    named, or that a function has made. */
 bool ha_ferrite::may_write() const {
-  return table->current_lock == F_WRLCK || table->s->tmp_table != NO_TMP_TABLE;
+  return table->current_lock == F_WRLCK ||
+         (table->s->tmp_table != NO_TMP_TABLE && thd_sql_command(table->in_use) != SQLCOM_SELECT);
 }
 
 /* An entry ends with the primary key: when that changes, all columns of all keys are needed; when a

@@ -365,8 +365,9 @@ void fe_txn_commit_ordered(fe_session *session);
 /* After commit_ordered: frees the transaction. `wait_durable` when the server keeps no
    checkpoint promise for it. */
 fe_code fe_txn_commit_finish(fe_session *session, int wait_durable);
-/* Explicit XA: detaches the prepared transaction from its session. */
-fe_code fe_txn_detach_prepared(fe_session *session);
+/* Explicit XA: detaches the prepared transaction from its session. Of a replica's worker: who waits
+   for it still names the connection, until the session is freed. */
+fe_code fe_txn_detach_prepared(fe_session *session, int is_worker);
 /* Commits what this connection has detached under that name; the server has kept its locks on the
    tables. FE_NOT_FOUND for an unknown xid. */
 fe_code fe_txn_commit_prepared(fe_session *session, const fe_xid *xid);

@@ -194,11 +194,17 @@ pub unsafe extern "C" fn fe_txn_commit_finish(session: *mut fe_session, wait: c_
 
 /// See the header.
 #[no_mangle]
-pub unsafe extern "C" fn fe_txn_detach_prepared(session: *mut fe_session) -> fe_code {
+pub unsafe extern "C" fn fe_txn_detach_prepared(
+    session: *mut fe_session,
+    is_worker: c_int,
+) -> fe_code {
     // SAFETY: a valid handle.
     unsafe {
         let inner = session_of(session);
-        inner.detach_prepared();
+        match is_worker != 0 {
+            true => inner.detach_prepared_of_worker(),
+            false => inner.detach_prepared(),
+        }
         *(*session).owner.lock() = inner.owner().clone();
     }
     FE_OK

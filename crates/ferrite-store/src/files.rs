@@ -108,34 +108,32 @@ impl Files {
             .collect();
         numbers.sort_unstable();
         let step = geometry.step_bytes();
-        // What a crash leaves when the last file is made or removed: it is made again when needed.
-        while let Some(&last) = numbers.last() {
-            if storage.open(&file_name(last), mode, direct)?.len()? >= step {
-                break;
-            }
-            numbers.pop();
-        }
-        let mut open: Vec<Arc<dyn StorageFile>> = Vec::new();
-        let mut bytes = 0;
-        for (n, &found) in numbers.iter().enumerate() {
+        let mut found: Vec<(Arc<dyn StorageFile>, u64)> = Vec::new();
+        for (n, &number) in numbers.iter().enumerate() {
             let name = file_name(n);
-            if n != found {
-                let later = file_name(found);
+            if n != number {
+                let later = file_name(number);
                 return Err(Error::Corrupt(format!(
                     "{name} is missing but {later} is there"
                 )));
             }
-            if bytes != n as u64 * geometry.file_bytes {
-                let before = file_name(n - 1);
-                return Err(Error::Corrupt(format!(
-                    "{before} is too short: {name} follows it"
-                )));
-            }
             let file = storage.open(&name, mode, direct)?;
             let len = file.len()?.min(geometry.file_bytes);
-            bytes += len - len % step;
-            open.push(file);
+            found.push((file, len - len % step));
         }
+        // What a crash leaves when the last file is made or removed: it is made again when needed.
+        while found.last().is_some_and(|(_, len)| *len == 0) {
+            found.pop();
+        }
+        let short = |(_, len): &(_, u64)| *len != geometry.file_bytes;
+        if let Some(n) = found.iter().position(short).filter(|n| n + 1 < found.len()) {
+            let (before, later) = (file_name(n), file_name(n + 1));
+            return Err(Error::Corrupt(format!(
+                "{before} is too short: {later} follows it"
+            )));
+        }
+        let bytes: u64 = found.iter().map(|(_, len)| *len).sum();
+        let open: Vec<_> = found.into_iter().map(|(file, _)| file).collect();
         assert!(
             open.len() as u64 == bytes.div_ceil(geometry.file_bytes),
             "{} files of {bytes} bytes",

@@ -10,7 +10,7 @@
 //!
 //! `ferrite_max_history_bytes` is another limit, of all versions and deleted entries. For its sake
 //! a snapshot ends only if something may go with it: what running transactions have changed stays,
-//! whoever reads.
+//! whoever reads, and while that may be all, younger snapshots are spared for longer.
 //!
 //! Locking: none of its own; the history thread alone calls it.
 
@@ -29,6 +29,9 @@ const LEAST_WITH_GRAVES: u64 = 1 << 30;
 /// Snapshots end for the sake of the configured limit after this time, in microseconds: most that
 /// are younger end by themselves before anything more is kept for them.
 const SPARED_US: u64 = 1_000_000;
+/// The same while running transactions alone may exceed it.
+const SPARED_BESIDE_WRITERS_US: u64 = 60_000_000;
+const _: () = assert!(SPARED_US < SPARED_BESIDE_WRITERS_US);
 
 impl Engine {
     /// Beyond the configured limit the oldest snapshot ends.
@@ -40,10 +43,16 @@ impl Engine {
         let versions = self.versions.stats();
         let bytes = versions.young_bytes + versions.old_bytes + versions.spilled_bytes;
         let bytes = bytes + self.archived().1;
-        if bytes <= limit || bytes.saturating_sub(self.undo_of_running()) <= limit {
+        if bytes <= limit {
             return;
         }
-        if !self.is_held_by_old_snapshot() {
+        // Not all undo has versions: what is old is ended all the same.
+        let is_of_running = bytes.saturating_sub(self.undo_of_running()) <= limit;
+        let spared_us = match is_of_running {
+            true => SPARED_BESIDE_WRITERS_US,
+            false => SPARED_US,
+        };
+        if !self.is_held_by_snapshot_older_than(spared_us) {
             return;
         }
         if let Some(ended) = self.txns.expire_oldest() {
@@ -70,8 +79,8 @@ impl Engine {
         slots.iter().map(of).sum()
     }
 
-    /// Has the oldest snapshot been open for a while, and was something committed since?
-    fn is_held_by_old_snapshot(&self) -> bool {
+    /// Has the oldest snapshot been open for so long, and was something committed since?
+    fn is_held_by_snapshot_older_than(&self, spared_us: u64) -> bool {
         let mut oldest: Option<(Csn, u64)> = None;
         self.txns.each_snapshot(&mut |view| {
             let this = (view.csn, view.opened_us);
@@ -79,7 +88,7 @@ impl Engine {
         });
         oldest.is_some_and(|(csn, opened_us)| {
             debug_assert!(csn <= self.txns.last_csn(), "a snapshot of the future");
-            csn < self.txns.last_csn() && opened_us + SPARED_US <= time::now_us()
+            csn < self.txns.last_csn() && opened_us + spared_us <= time::now_us()
         })
     }
 

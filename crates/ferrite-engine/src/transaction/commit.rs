@@ -30,7 +30,7 @@ use crate::transaction::session::Session;
 use ferrite_lock::{AtPrepare, Owner};
 use ferrite_redo::CommitAck;
 use ferrite_sync::atomic::Ordering;
-use ferrite_sync::{kill_point, NoWait};
+use ferrite_sync::{kill_point, Arc, NoWait};
 use ferrite_types::format::record_kind;
 use ferrite_types::{Error, Lsn, Result};
 
@@ -341,8 +341,24 @@ impl Session {
 
     /// The prepared transaction leaves the session and waits for its xid to be decided.
     pub fn detach_prepared(&mut self) {
+        // The connection may end before the transaction does.
+        if let Some(owner) = self.detach() {
+            owner.forget_thd();
+        }
+    }
+
+    /// As [`Session::detach_prepared`], of a replica's worker: until the session ends, whoever waits for
+    /// the transaction can still name its connection, for the server rolls back a worker that has come
+    /// too early.
+    pub fn detach_prepared_of_worker(&mut self) {
+        debug_assert!(self.left_behind.is_none(), "it prepares twice");
+        self.left_behind = self.detach();
+    }
+
+    /// Its owner, if there is one to detach.
+    fn detach(&mut self) -> Option<Arc<Owner>> {
         if self.txn.phase() != Phase::Prepared {
-            return;
+            return None;
         }
         // The session goes on with an owner and a slot of its own.
         let owner = Owner::new(self.thread_id, self.thd);
@@ -351,10 +367,10 @@ impl Session {
         // It reads no more, and may wait for days.
         prepared.snapshot = None;
         debug_assert!(!prepared.id().is_frozen() && !self.txn.has_changes());
-        // The connection may end before the transaction does.
-        prepared.owner.forget_thd();
+        let left = prepared.owner.clone();
         self.engine.adopt_prepared(prepared);
         self.forget_statement();
+        Some(left)
     }
 }
 

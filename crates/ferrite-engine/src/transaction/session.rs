@@ -53,6 +53,8 @@ pub struct Session {
     pub(crate) row_values: RowValues,
     pub(crate) lock_timeout_ms: u64,
     pub(crate) buffers: Buffers,
+    /// Of a prepared transaction that a replica's worker has detached.
+    pub(super) left_behind: Option<Arc<Owner>>,
 }
 
 /// Wait hooks of one session's statement.
@@ -103,6 +105,7 @@ impl Session {
             row_values: RowValues::default(),
             lock_timeout_ms: engine.config().lock_wait_timeout_ms,
             buffers: Buffers::default(),
+            left_behind: None,
         }
     }
 
@@ -453,6 +456,9 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
+        if let Some(owner) = self.left_behind.take() {
+            owner.forget_thd();
+        }
         match self.txn.phase() {
             Phase::Ordered(_) => {
                 let _ = self.commit_finish(false);
