@@ -58,8 +58,9 @@ void mark_keys_without_overlaps(TABLE *table) {
 /* External_lock() sets the mark, which does not come for temporary tables that LOCK TABLES has not
    named, or that a function has made. */
 bool ha_ferrite::may_write() const {
-  return table->current_lock == F_WRLCK ||
-         (table->s->tmp_table != NO_TMP_TABLE && thd_sql_command(table->in_use) != SQLCOM_SELECT);
+  if (table->current_lock == F_WRLCK) return true;
+  return table->s->tmp_table != NO_TMP_TABLE && table->in_use &&
+         thd_sql_command(table->in_use) != SQLCOM_SELECT;
 }
 
 /* An entry ends with the primary key: when that changes, all columns of all keys are needed; when a
@@ -86,8 +87,9 @@ void ha_ferrite::mark_keys() {
 void ha_ferrite::column_bitmaps_signal() {
   if (!m_share || !may_write()) return;
   mark_keys();
+  /* The table of a vector index is opened before it is anybody's. */
   THD *thd = table->in_use;
-  if (!is_update(thd) || bitmap_is_clear_all(table->write_set)) return;
+  if (!thd || !is_update(thd) || bitmap_is_clear_all(table->write_set)) return;
   if (table->s->period.unique_keys) mark_keys_without_overlaps(table);
   if (may_move(table) || sets_without_value(thd)) bitmap_set_all(table->read_set);
 }
