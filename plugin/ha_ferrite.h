@@ -186,7 +186,6 @@ class ha_ferrite final : public ferrite::PagedHandler {
   fe_code deliver_state(const fe_row &row, uchar *buf);
   /* What is read may be uncommitted: it may not exist any more at the next read. */
   bool reads_dirty() const { return m_dirty && m_lock == FE_READ_SNAPSHOT; }
-  void find_compared();
   void plan_comparison();
   int compare_entry(const fe_slice &key, const uchar *record);
   check_result_t check_pushed(const fe_row &row, uchar *buf);
@@ -254,7 +253,9 @@ class ha_ferrite final : public ferrite::PagedHandler {
   bool may_write() const;
   void mark_keys();
   void init_generated();
+  void add_key_columns(const ferrite::Index &index, MY_BITMAP *to);
   void find_feeding();
+  static bool is_virtual(const Field *field);
   static bool can_compute(const Field *field);
   const uchar *compute_generated(const uchar *record, std::vector<uchar> *image);
   const uchar *compute_generated(const uchar *record, const MY_BITMAP *which,
@@ -437,11 +438,12 @@ class ha_ferrite final : public ferrite::PagedHandler {
   MY_BITMAP m_changed;
   std::vector<my_bitmap_map> m_changed_bits;
   fe_dup_info m_dup;
-  /* Tables with virtual columns in an index: a place for each row that is being changed, for a
-     cascade may come back to this table before the change of the row above has ended. */
-  MY_BITMAP m_feeding; /* columns that indexed virtual ones depend on, and those themselves */
+  /* Tables with virtual columns in an index. */
+  MY_BITMAP m_feeding; /* columns of keys, and those that they are computed of */
   std::vector<my_bitmap_map> m_feeding_bits;
   bool m_feeding_known = false;
+  /* A place for each row that is being changed, for a cascade may come back to this table before
+     the change of the row above has ended. */
   std::vector<std::unique_ptr<GeneratedPlace>> m_generated;
   size_t m_generated_used = 0;
   size_t m_blob_place_bytes = 0;

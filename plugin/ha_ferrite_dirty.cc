@@ -17,26 +17,10 @@
 using ferrite::Column;
 using ferrite::KeyPart;
 
-static bool is_virtual(const Field *field) {
-  return field->vcol_info && !ferrite::is_stored(*field->vcol_info);
-}
-
-/* The columns of the index's key, and what virtual ones are computed of, to any depth. */
-void ha_ferrite::find_compared() {
-  bitmap_clear_all(&m_compared);
-  MY_BITMAP *read_set = table->read_set;
-  table->read_set = &m_compared;
-  for (const KeyPart &part : m_plan_index->parts) {
-    Field *field = table->field[part.column.field_no];
-    if (!bitmap_test_and_set(&m_compared, field->field_index) && is_virtual(field))
-      field->vcol_info->expr->walk(&Item::register_field_in_read_map, true, table);
-  }
-  table->read_set = read_set;
-}
-
 /* How to compare, and what has to be read for it besides what is wanted. */
 void ha_ferrite::plan_comparison() {
-  find_compared();
+  bitmap_clear_all(&m_compared);
+  add_key_columns(*m_plan_index, &m_compared);
   m_comparison = Comparison::kAsRead;
   for (const Column &c : layout().rows.columns()) {
     const Field *field = table->field[c.field_no];

@@ -59,24 +59,31 @@ ha_ferrite::GeneratedInUse::~GeneratedInUse() {
   DBUG_ASSERT(m_handler->m_generated[m_handler->m_generated_used].get() == m_place);
 }
 
+bool ha_ferrite::is_virtual(const Field *field) {
+  return field->vcol_info && !ferrite::is_stored(*field->vcol_info);
+}
+
 /* The geometry types are not among the blobs that can be put aside. */
 bool ha_ferrite::can_compute(const Field *field) {
   return !ferrite::is_stored(*field->vcol_info) &&
          (!(field->flags & BLOB_FLAG) || field->type() == MYSQL_TYPE_BLOB);
 }
 
-/* The virtual columns of keys, and those that they are computed of, to any depth: the server marks
-   the next level only. */
-void ha_ferrite::find_feeding() {
+/* Adds the columns of an index's key, and what virtual ones are computed of, to any depth: the
+   server marks the next level only. */
+void ha_ferrite::add_key_columns(const ferrite::Index &index, MY_BITMAP *to) {
   MY_BITMAP *read_set = table->read_set;
-  table->read_set = &m_feeding;
-  for (const ferrite::Index &index : layout().indexes)
-    for (const ferrite::KeyPart &part : index.parts) {
-      Field *field = table->field[part.column.field_no];
-      if (!field->vcol_info || bitmap_test_and_set(&m_feeding, field->field_index)) continue;
+  table->read_set = to;
+  for (const ferrite::KeyPart &part : index.parts) {
+    const Field *field = table->field[part.column.field_no];
+    if (!bitmap_test_and_set(to, field->field_index) && is_virtual(field))
       field->vcol_info->expr->walk(&Item::register_field_in_read_map, true, table);
-    }
+  }
   table->read_set = read_set;
+}
+
+void ha_ferrite::find_feeding() {
+  for (const ferrite::Index &index : layout().indexes) add_key_columns(index, &m_feeding);
   m_feeding_known = true;
 }
 

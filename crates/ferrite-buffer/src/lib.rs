@@ -14,8 +14,8 @@
 //!   they are asked for.
 //! - `kept`, `change_buffer`, `merge_kept`: changes of leaves that are not in memory, and the reading of those leaves in time.
 //! - `row_cache`, `single_row`: single rows of leaves that are not in memory.
-//! - `dirty_queue`: what is written first. `writer_state`, `write_copy`, `write`: write-back in batches, map deltas, the writer thread. `room`: the
-//!   same on a full disk.
+//! - `dirty_queue`: what is written first. `writer_state`, `write_copy`, `write`: write-back in batches, map
+//!   deltas, the writer thread. `room`: the same on a full disk.
 //!
 //! # Invariants
 //! 1. A page's directory word names its frame while it is resident; only the holder of the

@@ -15,7 +15,7 @@ use ferrite_types::{Error, Result};
 
 use crate::checkpoint;
 use crate::deps::{kill_point, AlignedBuf, OpenMode, Storage};
-use crate::files::file_number;
+use crate::files::is_store_file;
 use crate::map;
 use crate::superblock::{self, Superblock};
 
@@ -117,7 +117,7 @@ pub(crate) fn begin(storage: &dyn Storage) -> Result<()> {
 /// Removes what an earlier creation left.
 fn remove_remains(storage: &dyn Storage) -> Result<()> {
     let ours = |n: &str| {
-        file_number(n).is_some()
+        is_store_file(n)
             || n == superblock::ASIDE
             || (0..2).any(|slot| n == map::name(slot) || n == checkpoint::name(slot))
     };

@@ -81,7 +81,7 @@ pub fn is_store_file(name: &str) -> bool {
 }
 
 /// The number in a store file's name.
-pub(crate) fn file_number(name: &str) -> Option<usize> {
+fn file_number(name: &str) -> Option<usize> {
     let n = name.strip_prefix(PREFIX)?.parse().ok()?;
     (file_name(n) == name).then_some(n)
 }

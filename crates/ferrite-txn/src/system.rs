@@ -532,27 +532,23 @@ impl TxnSystem {
     /// Of one that may be in the side table: those of which every snapshot sees the end have left it.
     /// One that ends just while it is carried there has its end in its word alone.
     fn side_sees(&self, s: &SnapState, txn: TxnId) -> bool {
+        // None: it has not ended there.
+        let end_in_side = || match self.long_running.get(txn) {
+            Some(LongRunningState::Committed(csn)) => Some(csn.get() <= s.csn),
+            Some(_) => None,
+            None => Some(true),
+        };
         loop {
-            match self.long_running.get(txn) {
-                None => return true,
-                Some(LongRunningState::Committed(csn)) => return csn.get() <= s.csn,
-                Some(_) => {}
+            if let Some(visible) = end_in_side() {
+                return visible;
             }
             match self.ring.get(txn) {
                 Word::Committed(csn) => return csn.get() <= s.csn,
                 Word::Active | Word::Prepared | Word::Moved | Word::Aborted => return false,
                 Word::Committing => thread::yield_now(),
                 // It is in the side table alone, or had ended there, and its word is another's now.
-                Word::Other => return self.committed_in_side(s, txn),
+                Word::Other => return end_in_side().unwrap_or(false),
             }
-        }
-    }
-
-    fn committed_in_side(&self, s: &SnapState, txn: TxnId) -> bool {
-        match self.long_running.get(txn) {
-            Some(LongRunningState::Committed(csn)) => csn.get() <= s.csn,
-            Some(_) => false,
-            None => true,
         }
     }
 

@@ -75,8 +75,7 @@ impl Engine {
                 false => state.undo.position().0,
             }
         };
-        let slots = self.all_slots();
-        slots.iter().map(of).sum()
+        self.all_slots().iter().map(of).sum()
     }
 
     /// Has the oldest snapshot been open for so long, and was something committed since?

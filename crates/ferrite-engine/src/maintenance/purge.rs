@@ -89,9 +89,17 @@ impl Engine {
         }
     }
 
+    /// A transaction has committed and left so many pieces to purge.
+    pub(crate) fn committed(&self, left: usize, scratch: &mut Scratch) {
+        self.counters.commits.inc();
+        if self.purge.in_debt() {
+            self.assist_purge(left, scratch);
+        }
+    }
+
     /// A committer's share of the work, when the helpers are behind. `left`: pieces that it left itself.
     #[cold]
-    pub(crate) fn assist_purge(&self, left: usize, scratch: &mut Scratch) {
+    fn assist_purge(&self, left: usize, scratch: &mut Scratch) {
         let mut share = left.saturating_mul(SHARE_TIMES).min(SHARE_MOST);
         if share > 0 {
             self.purge.helped.fetch_add(1, Ordering::Relaxed);

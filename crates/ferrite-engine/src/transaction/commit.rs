@@ -211,10 +211,7 @@ impl Session {
         let left = self.txn.finish_commit(&self.engine);
         debug_assert!(!self.txn.is_active(), "something is left of a commit");
         self.forget_statement();
-        self.engine.counters.commits.inc();
-        if self.engine.purge.in_debt() {
-            self.engine.assist_purge(left, &mut self.buffers.scratch);
-        }
+        self.engine.committed(left, &mut self.buffers.scratch);
     }
 
     /// Stage `Durable`.

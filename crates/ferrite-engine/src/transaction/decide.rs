@@ -96,10 +96,7 @@ impl Engine {
         self.decided_commits.fetch_add(1, Ordering::SeqCst);
         debug_assert!(self.txns.is_committed(id), "{id} is decided and not seen");
         drop(going_on);
-        self.counters.commits.inc();
-        if self.purge.in_debt() {
-            self.assist_purge(left, &mut Scratch::default());
-        }
+        self.committed(left, &mut Scratch::default());
         self.log.flush_to(end);
         debug_assert!(self.log.durable_lsn() >= end, "decided and not on disk");
         self.end_decision(xid, &transaction);
@@ -264,10 +261,7 @@ impl Session {
         let end = transaction.order(&engine);
         let left = transaction.finish_commit(&engine);
         debug_assert!(engine.txns.is_committed(id), "{id} is decided and not seen");
-        engine.counters.commits.inc();
-        if engine.purge.in_debt() {
-            engine.assist_purge(left, &mut self.buffers.scratch);
-        }
+        engine.committed(left, &mut self.buffers.scratch);
         self.make_durable(end, false);
         engine.end_decision(xid, &transaction);
         Ok(())

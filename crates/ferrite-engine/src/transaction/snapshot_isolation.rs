@@ -51,10 +51,10 @@ impl Session {
     }
 
     /// May a clustered entry that the snapshot sees have gone to the archive?
-    #[inline]
     ///
     /// # Errors
     /// `SnapshotTooOld`: what would tell is gone with the snapshot.
+    #[inline]
     pub(crate) fn may_miss_deleted(&self, table: &Table) -> Result<bool> {
         if !self.snapshot_isolation || self.isolation < Isolation::RepeatableRead {
             return Ok(false);

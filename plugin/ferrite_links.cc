@@ -1,0 +1,137 @@
+/*
+ * Keys of the other side of foreign keys, encoded from own rows (see ferrite_links.h).
+ */
+#include "ferrite_links.h"
+
+#include <algorithm>
+
+#include "ferrite_foreign.h"
+
+namespace ferrite {
+
+bool LinkKey::any_null(const Layout &layout, const uchar *record) const {
+  for (uint16_t column : columns)
+    if (layout.rows.column(column).is_null(record)) return true;
+  return false;
+}
+
+bool LinkKey::any_changed(const MY_BITMAP *changed) const {
+  for (uint16_t column : columns)
+    if (bitmap_is_set(changed, column)) return true;
+  return false;
+}
+
+size_t LinkKey::max_bytes() const {
+  size_t bytes = 16;
+  for (const LinkPart &part : parts) bytes += part.max_encoded + 16;
+  return bytes;
+}
+
+/* The most that a CHAR of 255 characters takes. */
+static constexpr size_t kMaxCharBytes = 255 * 5;
+
+/* A value in a NO PAD collation for the other side, where it is or is not a CHAR. NULL: no row
+   there has it. */
+static uint8_t *encode_repadded(const LinkPart &part, const uchar *record, uint8_t *to,
+                                uint8_t *scratch) {
+  const fe_slice value = part.column.value(record);
+  if (!part.text.padded) return part.encode_there(value, to, scratch);
+  CHARSET_INFO *cs = part.text.cs;
+  const char *text = reinterpret_cast<const char *>(value.ptr);
+  if (part.column.kind == ColumnKind::kVar && cs->lengthsp(text, value.len) != value.len)
+    return nullptr;
+  const size_t chars = cs->numchars(text, text + value.len);
+  if (chars > part.prefix_chars) return nullptr;
+  char padded[kMaxCharBytes];
+  const size_t len = value.len + (part.prefix_chars - chars) * cs->mbminlen;
+  if (len > sizeof padded) return nullptr;
+  memcpy(padded, text, value.len);
+  cs->fill(padded + value.len, len - value.len, ' ');
+  return part.encode_there({reinterpret_cast<uint8_t *>(padded), len}, to, scratch);
+}
+
+uint8_t *LinkKey::encode(const uchar *record, uint8_t *to, uint8_t *scratch) const {
+  for (const LinkPart &part : parts) {
+    if (part.kind == PartKind::kBytes && part.column.value(record).len != part.width)
+      return nullptr;
+    to = part.repadded ? encode_repadded(part, record, to, scratch)
+                       : part.encode_record(record, to, scratch);
+    if (!to) return nullptr;
+  }
+  return to;
+}
+
+/* The part of an index that a column has there, the primary key behind it included. */
+static const KeyPart *find_part(const Layout &layout, uint32_t index_no, uint16_t column) {
+  for (const KeyPart &part : layout.indexes[index_no].parts)
+    if (part.column.field_no == column) return &part;
+  if (const Index *primary = layout.primary())
+    for (const KeyPart &part : primary->parts)
+      if (part.column.field_no == column) return &part;
+  return nullptr;
+}
+
+/* The own part, encoded as the other index has it. */
+static LinkPart as_there(const KeyPart &own, const fe_link_side &there) {
+  LinkPart part(own);
+  part.nullable = there.flags & FE_LINK_NULLABLE;
+  part.descending = there.flags & FE_LINK_DESCENDING;
+  if (own.kind == PartKind::kBytes || own.kind == PartKind::kBinary) {
+    constexpr uint8_t kBytes = static_cast<uint8_t>(PartKind::kBytes);
+    part.kind = there.kind == kBytes ? PartKind::kBytes : PartKind::kBinary;
+    part.width = there.kind == kBytes ? there.width : 0;
+    const uint32_t bytes = std::max(own.column.length, there.width);
+    part.prefix_bytes = own.column.length;
+    part.max_encoded = (bytes / 8 + 2) * 9 + 1;
+  }
+  if (own.kind == PartKind::kText && there.width != (own.text.padded ? own.column.length : 0)) {
+    part.repadded = true;
+    part.pad_to(there.width);
+  }
+  return part;
+}
+
+LinkSet::LinkSet(fe_links *links, const TABLE *table, const Layout &layout) : m_links(links) {
+  uint32_t count;
+  outgoing = fe_links_outgoing(links, &count);
+  for (uint32_t i = 0; i < count; i++) add(outgoing[i], true, table, layout, &outgoing_keys);
+  incoming = fe_links_incoming(links, &count);
+  for (uint32_t i = 0; i < count; i++) add(incoming[i], false, table, layout, &incoming_keys);
+}
+
+/* Whether an index begins with the columns, in whatever order. */
+static bool has_index_for(const Layout &layout, const std::vector<uint16_t> &columns) {
+  const auto begins = [&](const Index &index) {
+    if (index.parts.size() < columns.size()) return false;
+    return std::all_of(columns.begin(), columns.end(), [&](uint16_t column) {
+      const auto end = index.parts.begin() + static_cast<ptrdiff_t>(columns.size());
+      return std::any_of(index.parts.begin(), end,
+                         [&](const KeyPart &part) { return part.column.field_no == column; });
+    });
+  };
+  return std::any_of(layout.indexes.begin(), layout.indexes.end(), begins);
+}
+
+void LinkSet::add(const fe_link &link, bool is_child, const TABLE *table, const Layout &layout,
+                  std::vector<LinkKey> *to) {
+  LinkKey key;
+  for (uint32_t i = 0; i < link.part_count; i++) {
+    const fe_link_part &sides = link.parts[i];
+    key.columns.push_back(sides.own.column);
+    const KeyPart *own = find_part(layout, link.index_no, sides.own.column);
+    if (!own) continue;
+    key.parts.push_back(as_there(*own, sides.other));
+    max_scratch = std::max<size_t>(max_scratch, key.parts.back().max_encoded + 16);
+  }
+  /* Without the other table only the names tell which columns. */
+  for (uint32_t i = 0; !link.part_count && i < link.column_count; i++) {
+    const char *name = is_child ? link.columns[i].own : link.columns[i].other;
+    for (uint f = 0; f < table->s->fields; f++)
+      if (ferrite::same_name(table->field[f]->field_name.str, name))
+        key.columns.push_back(static_cast<uint16_t>(f));
+  }
+  key.is_unread = !link.part_count && !has_index_for(layout, key.columns);
+  to->push_back(std::move(key));
+}
+
+}  // namespace ferrite
