@@ -97,6 +97,7 @@ class Share : public Handler_share {
   /* rec_per_key of the whole table, by the server's key number and part; guarded. */
   std::mutex stats_mutex;
   std::vector<std::vector<double>> records_per_key;
+  uint64_t stats_rows = 0; /* of the table when they were counted */
   bool stats_loaded = false;
   bool stats_running = false;
 

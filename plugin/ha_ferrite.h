@@ -356,6 +356,7 @@ class ha_ferrite final : public ferrite::PagedHandler {
   bool has_other_entries(const ferrite::Index &index, const CheckedIndex &state, bool by_key,
                          uint faults) const;
   void refresh_stats(bool force);
+  bool stats_are_stale(const fe_table_stats &now);
   void publish_stats();
 
   ferrite::Share *m_share = nullptr;

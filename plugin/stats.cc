@@ -3,8 +3,10 @@
  *
  * Rows per key value come from sampled leaves: within a leaf neighbours are compared, and
  * from leaf to leaf the values are compared too, which catches columns with few values.
- * They are kept with the table in the core and counted anew by ANALYZE TABLE, and when more
- * than a tenth of the rows has changed since. The costs follow InnoDB's formulas.
+ * They are kept with the table in the core and counted anew by ANALYZE TABLE, when there are none,
+ * and when more than a tenth of the rows has changed since. The number of rows is counted as they
+ * change; each of these holds it against a sample, and so does the first use of the table after a
+ * crash. The costs follow InnoDB's formulas.
  */
 #include <algorithm>
 
@@ -20,7 +22,7 @@ using ferrite::Layout;
 
 namespace {
 
-constexpr uint8_t kStatsVersion = 1;
+constexpr uint8_t kStatsVersion = 2;
 /* What the core keeps of them (MAX_SPEC_BYTES in catalog/spec.rs). */
 constexpr size_t kMaxStatsBytes = 8000;
 /* As many as InnoDB's automatic recount: fewer let plans depend on luck. */
@@ -98,9 +100,11 @@ std::vector<const KeyPart *> physical_parts(const Layout &layout, const Index &i
   return parts;
 }
 
-/* With at most so many figures of each index. */
-std::string pack_figures(const std::vector<std::vector<double>> &stats, size_t most) {
+/* With at most so many figures of each index. `rows`: of the table then. */
+std::string pack_figures(const std::vector<std::vector<double>> &stats, uint64_t rows,
+                         size_t most) {
   std::string blob(1, static_cast<char>(kStatsVersion));
+  blob.append(reinterpret_cast<const char *>(&rows), sizeof rows);
   blob.push_back(static_cast<char>(stats.size()));
   for (const std::vector<double> &index : stats) {
     const size_t count = std::min(index.size(), most);
@@ -113,16 +117,18 @@ std::string pack_figures(const std::vector<std::vector<double>> &stats, size_t m
 
 /* Of many indexes before a long primary key the last columns of the primary key are left out: by
    then a key has a row, or few. */
-std::string pack_stats(const std::vector<std::vector<double>> &stats) {
+std::string pack_stats(const std::vector<std::vector<double>> &stats, uint64_t rows) {
   size_t most = 2 * MAX_REF_PARTS;
-  std::string blob = pack_figures(stats, most);
-  while (blob.size() > kMaxStatsBytes && most) blob = pack_figures(stats, --most);
+  std::string blob = pack_figures(stats, rows, most);
+  while (blob.size() > kMaxStatsBytes && most) blob = pack_figures(stats, rows, --most);
   return blob;
 }
 
-bool unpack_stats(fe_slice blob, std::vector<std::vector<double>> *stats) {
+bool unpack_stats(fe_slice blob, std::vector<std::vector<double>> *stats, uint64_t *rows) {
   const uint8_t *p = blob.ptr, *end = p + blob.len;
-  if (blob.len < 2 || *p++ != kStatsVersion) return false;
+  if (blob.len < 2 + sizeof *rows || *p++ != kStatsVersion) return false;
+  memcpy(rows, p, sizeof *rows);
+  p += sizeof *rows;
   stats->assign(*p++, {});
   for (std::vector<double> &index : *stats) {
     if (p >= end) return false;
@@ -140,28 +146,42 @@ bool unpack_stats(fe_slice blob, std::vector<std::vector<double>> *stats) {
 
 /* ---- statistics -------------------------------------------------------------------- */
 
+/* Are the share's statistics, which are loaded here the first time, to be counted anew? What was
+   changed before a restart shows in the number of rows only. The caller holds stats_mutex. */
+bool ha_ferrite::stats_are_stale(const fe_table_stats &now) {
+  if (!m_share->stats_loaded) {
+    m_share->stats_loaded = true;
+    std::vector<std::vector<double>> loaded;
+    if (!unpack_stats(fe_table_stats_blob(m_share->table), &loaded, &m_share->stats_rows) ||
+        loaded.size() != layout().indexes.size())
+      loaded.clear();
+    m_share->records_per_key = std::move(loaded);
+  }
+  if (m_share->records_per_key.empty()) return now.rows || now.changes_since_stats;
+  const uint64_t then = m_share->stats_rows;
+  const uint64_t off = now.rows > then ? now.rows - then : then - now.rows;
+  return std::max(now.changes_since_stats, off) > now.rows / 10 + 200;
+}
+
 /* Loads or recounts the share's statistics. Without `force` only when they are stale. */
 void ha_ferrite::refresh_stats(bool force) {
+  const uint32_t pages = force ? std::max(ferrite_stats_sample_pages(), kQuickPages) : kQuickPages;
   fe_table_stats now;
+  fe_table_get_stats(m_share->table, &now);
+  if (force || now.rows_doubtful) fe_table_check_rows(m_share->table, pages);
   fe_table_get_stats(m_share->table, &now);
   {
     std::lock_guard<std::mutex> guard(m_share->stats_mutex);
-    if (!m_share->stats_loaded) {
-      m_share->stats_loaded = true;
-      std::vector<std::vector<double>> loaded;
-      if (!unpack_stats(fe_table_stats_blob(m_share->table), &loaded) ||
-          loaded.size() != layout().indexes.size())
-        loaded.clear();
-      m_share->records_per_key = std::move(loaded);
-    }
-    const bool none = m_share->records_per_key.empty();
-    const bool stale = now.changes_since_stats > now.rows / 10 + (none ? 0 : 200);
+    const bool stale = stats_are_stale(now);
     if (!force && !stale) return;
     if (m_share->stats_running) return;
     m_share->stats_running = true;
   }
+  if (!force) {
+    fe_table_check_rows(m_share->table, pages);
+    fe_table_get_stats(m_share->table, &now);
+  }
   std::vector<std::vector<double>> fresh;
-  const uint32_t pages = force ? std::max(ferrite_stats_sample_pages(), kQuickPages) : kQuickPages;
   for (const Index &index : layout().indexes) {
     std::vector<const KeyPart *> parts = physical_parts(layout(), index);
     if (index.no == 0 && layout().hidden_row_id)
@@ -169,10 +189,10 @@ void ha_ferrite::refresh_stats(bool force) {
     else
       fresh.push_back(sample_index(m_share->table, index, parts, pages, now.rows));
   }
-  std::string blob = pack_stats(fresh);
-  fe_table_set_stats(m_share->table, {reinterpret_cast<const uint8_t *>(blob.data()), blob.size()},
-                     now.rows);
+  std::string blob = pack_stats(fresh, now.rows);
+  fe_table_set_stats(m_share->table, {reinterpret_cast<const uint8_t *>(blob.data()), blob.size()});
   std::lock_guard<std::mutex> guard(m_share->stats_mutex);
+  m_share->stats_rows = now.rows;
   m_share->records_per_key = std::move(fresh);
   m_share->stats_running = false;
 }
@@ -208,6 +228,11 @@ int ha_ferrite::analyze(THD *, HA_CHECK_OPT *) {
 
 int ha_ferrite::info(uint flag) {
   if (!m_share) return 0;
+  if (flag & HA_STATUS_CONST) {
+    /* First: it may correct the number of rows. */
+    refresh_stats(false);
+    publish_stats();
+  }
   if (flag & (HA_STATUS_VARIABLE | HA_STATUS_CONST | HA_STATUS_TIME)) {
     fe_table_stats now;
     const uint exact = HA_STATUS_CONST | HA_STATUS_TIME | HA_STATUS_VARIABLE_EXTRA;
@@ -230,11 +255,7 @@ int ha_ferrite::info(uint flag) {
       stats.mrr_length_per_rec = ref_length + 8;
     }
     if (flag & HA_STATUS_TIME) stats.update_time = static_cast<time_t>(now.updated_unix_s);
-    if (flag & HA_STATUS_CONST) {
-      stats.create_time = static_cast<time_t>(now.created_unix_s);
-      refresh_stats(false);
-      publish_stats();
-    }
+    if (flag & HA_STATUS_CONST) stats.create_time = static_cast<time_t>(now.created_unix_s);
   }
   if ((flag & HA_STATUS_AUTO) && table->found_next_number_field)
     stats.auto_increment_value = fe_autoinc_read(m_share->table);

@@ -535,15 +535,19 @@ typedef struct {
   uint64_t updated_unix_s;   /* 0: not since start */
   uint64_t changes_since_stats; /* rows changed since fe_table_set_stats */
   uint64_t clustered_leaf_pages;
+  uint64_t rows_doubtful;    /* 1: fe_table_check_rows before `rows` is used for a plan */
 } fe_table_stats;
 void fe_table_get_stats(fe_table *table, fe_table_stats *out);
 /* The same for the optimizer, which asks at every statement: sizes may lag a little behind,
    free_bytes is 0. */
 void fe_table_get_estimate(fe_table *table, fe_table_stats *out);
+/* Holds the row counter against a sample of about `pages` leaves, and corrects it if it is far off;
+   exactly if there are no more. */
+fe_code fe_table_check_rows(fe_table *table, uint32_t pages);
 uint64_t fe_index_leaf_pages(fe_table *table, uint32_t index_no);
 
 /* Opaque statistics blob of the plugin (rec_per_key), kept with the dictionary. */
-fe_code fe_table_set_stats(fe_table *table, fe_slice blob, uint64_t rows);
+fe_code fe_table_set_stats(fe_table *table, fe_slice blob);
 fe_slice fe_table_stats_blob(const fe_table *table);
 
 /* Entries of about `pages` leaves spread over the index, in key order within a leaf:

@@ -367,6 +367,7 @@ pub struct fe_table_stats {
     pub updated_unix_s: u64,
     pub changes_since_stats: u64,
     pub clustered_leaf_pages: u64,
+    pub rows_doubtful: u64,
 }
 
 #[repr(C)]

@@ -406,6 +406,7 @@ fn figures(s: &ferrite_engine::TableStats) -> fe_table_stats {
         created_unix_s: s.created_unix_s,
         updated_unix_s: s.updated_unix_s,
         changes_since_stats: s.changes_since_stats,
+        rows_doubtful: u64::from(s.rows_doubtful),
         clustered_leaf_pages: s.clustered_leaf_pages,
     }
 }
@@ -421,15 +422,17 @@ pub unsafe extern "C" fn fe_index_leaf_pages(table: *mut fe_table, index_no: u32
 
 /// See the header.
 #[no_mangle]
-pub unsafe extern "C" fn fe_table_set_stats(
-    table: *mut fe_table,
-    blob: fe_slice,
-    rows: u64,
-) -> fe_code {
+pub unsafe extern "C" fn fe_table_set_stats(table: *mut fe_table, blob: fe_slice) -> fe_code {
     // SAFETY: a valid handle and slice.
     let (handle, blob) = unsafe { (table_of(table), blob.bytes()) };
-    handle.table.set_rows(rows);
     code(handle.engine.dict().set_stats(&handle.table, blob))
+}
+
+/// See the header.
+#[no_mangle]
+pub unsafe extern "C" fn fe_table_check_rows(table: *mut fe_table, pages: u32) -> fe_code {
+    // SAFETY: a valid handle.
+    code(unsafe { table_of(table) }.table.check_rows(pages))
 }
 
 /// See the header.

@@ -47,7 +47,7 @@ fn layouts() -> Vec<Layout> {
         fe_link_part: own, other;
         fe_link: name, other, columns, column_count, on_delete, on_update, carried, index_no, other_index_no, parent_index, parts, part_count;
         fe_fk_row: child, def;
-        fe_table_stats: rows, data_bytes, index_bytes, free_bytes, created_unix_s, updated_unix_s, changes_since_stats, clustered_leaf_pages;
+        fe_table_stats: rows, data_bytes, index_bytes, free_bytes, created_unix_s, updated_unix_s, changes_since_stats, clustered_leaf_pages, rows_doubtful;
         fe_entry: index_no, check_unique, key, payload;
         fe_dup_info: index_no, pk_len, pk;
         fe_row: key, payload, pk;

@@ -3,6 +3,7 @@
 //! Nothing here is exact, and nothing is latched for longer than one leaf is looked at; while the
 //! structure changes a figure may be off.
 
+use crate::leaf::LeafRef;
 use crate::node;
 use crate::tree::{Goal, Tree, Tries};
 use ferrite_buffer::{Keep, Node};
@@ -40,6 +41,20 @@ fn middle(low: &[Step], high: &[Step], fork: usize) -> f64 {
 fn median(mut of: [f64; 3]) -> f64 {
     of.sort_unstable_by(f64::total_cmp);
     of[1]
+}
+
+/// The leaves of a sample.
+struct Spread {
+    visited: u32,
+    /// One after the other from the first.
+    walked: bool,
+    /// To the last: the index has not grown beyond the number that was asked for meanwhile.
+    complete: bool,
+}
+
+/// Slots of records that are not delete-marked.
+fn live<'l>(leaf: &'l LeafRef<'_>) -> impl Iterator<Item = usize> + 'l {
+    (0..leaf.count()).filter(|&slot| !leaf.record(slot).header.deleted)
 }
 
 impl Tree {
@@ -81,7 +96,7 @@ impl Tree {
         let children = high[fork].slot - low[fork].slot - 1.0;
         let mut size = low_size;
         if children >= 1.0 && fork + 1 < low.len() {
-            let key = self.key_at(middle(low, high, fork))?;
+            let (key, _) = self.key_at(middle(low, high, fork))?;
             let way = self.way(Some(&key))?;
             if way.len() != low.len() {
                 return Ok(None);
@@ -144,7 +159,7 @@ impl Tree {
         Ok(None)
     }
 
-    /// Calls `each` with the keys of about `leaves` leaves, in order: of all if there are not
+    /// Calls `each` with the live keys of about `leaves` leaves, in order: of all if there are not
     /// more, else of one leaf at random in each of as many equal parts of the index. Parts,
     /// because the duplicates of an index often lie together: leaves picked without regard to
     /// their place miss a quarter of the index in one sample out of ten. The flag is set on
@@ -153,42 +168,88 @@ impl Tree {
     /// # Errors
     /// A page that cannot be read.
     pub fn sample(&self, leaves: u32, each: &mut dyn FnMut(&[u8], bool)) -> Result<u32> {
-        let mut at = Vec::new();
-        let mut visited = 0;
-        let few = self.pool.store().page_count(self.index) <= u64::from(leaves);
-        let mut rng = ferrite_sync::random::Rng::new(ferrite_sync::random::next_u64());
-        while visited < leaves {
-            if !few {
-                let within = rng.below(1 << 32) as f64 / (1u64 << 32) as f64;
-                at = self.key_at((f64::from(visited) + within) / f64::from(leaves))?;
-            }
-            let leaf = self.leaf(&at)?;
-            visited += 1;
-            let keys: Vec<Vec<u8>> = (0..leaf.count())
-                .map(|slot| {
-                    let mut key = Vec::new();
-                    node::key_into(&leaf, slot, &mut key);
-                    key
-                })
-                .collect();
-            let next = node::high(&leaf).map(<[u8]>::to_vec);
-            drop(leaf);
+        let mut keys_of = |leaf: &LeafRef<'_>, _| {
+            let key_of = |slot| {
+                let mut key = Vec::new();
+                node::key_into(leaf, slot, &mut key);
+                key
+            };
+            live(leaf).map(key_of).collect::<Vec<_>>()
+        };
+        let mut tell = |keys: Vec<Vec<u8>>| {
             for (i, key) in keys.iter().enumerate() {
                 each(key, i == 0);
             }
-            match next {
-                Some(high) if few => at = high,
-                None if few => break,
-                _ => {}
+        };
+        let spread = self.spread_leaves(leaves, &mut keys_of, &mut tell)?;
+        Ok(spread.visited)
+    }
+
+    /// Live records of the index: all of them counted if it has no more than so many leaves (then the flag
+    /// is set), else estimated from as many. A leaf is come to at random by a child of each node on
+    /// the way, so it stands for as many leaves as there were children to choose from, multiplied; the mean of that
+    /// many times its records is right on average however full the nodes are (Horvitz and Thompson 1952).
+    ///
+    /// # Errors
+    /// A page that cannot be read.
+    pub fn live_records(&self, leaves: u32) -> Result<(u64, bool)> {
+        let mut records = 0.0;
+        let mut count =
+            |leaf: &LeafRef<'_>, stands_for: f64| stands_for * live(leaf).count() as f64;
+        let spread = self.spread_leaves(leaves, &mut count, &mut |of| records += of)?;
+        if spread.walked {
+            return Ok((records as u64, spread.complete));
+        }
+        let mean = records / f64::from(spread.visited);
+        debug_assert!(mean >= 0.0 && mean.is_finite(), "{mean} records");
+        Ok((mean.round() as u64, false))
+    }
+
+    /// Looks at all leaves if there are no more than `leaves`, else at one at random in each of as many equal parts. `look`
+    /// gets the leaf, latched, and how many it stands for; `then` what it made of it, without the latch.
+    fn spread_leaves<T>(
+        &self,
+        leaves: u32,
+        look: &mut dyn FnMut(&LeafRef<'_>, f64) -> T,
+        then: &mut dyn FnMut(T),
+    ) -> Result<Spread> {
+        assert!(leaves > 0, "a sample of nothing");
+        let walked = self.pool.store().page_count(self.index) <= u64::from(leaves);
+        let mut complete = false;
+        let mut rng = ferrite_sync::random::Rng::new(ferrite_sync::random::next_u64());
+        let (mut at, mut stands_for) = (Vec::new(), 1.0);
+        let mut visited = 0;
+        while visited < leaves && !complete {
+            if !walked {
+                let within = rng.below(1 << 32) as f64 / (1u64 << 32) as f64;
+                (at, stands_for) =
+                    self.key_at((f64::from(visited) + within) / f64::from(leaves))?;
+            }
+            let leaf = self.leaf(&at)?;
+            visited += 1;
+            let made = look(&leaf, stands_for);
+            let next = node::high(&leaf).map(<[u8]>::to_vec);
+            drop(leaf);
+            then(made);
+            if walked {
+                complete = next.is_none();
+                at = next.unwrap_or_default();
             }
         }
-        Ok(visited)
+        debug_assert!(visited > 0 && visited <= leaves, "{visited} of {leaves}");
+        Ok(Spread {
+            visited,
+            walked,
+            complete,
+        })
     }
 
     /// The low end of the leaf that lies `part` (0 up to 1) of the way through the index, each
-    /// child of a node taken for as large as its neighbours.
-    fn key_at(&self, mut part: f64) -> Result<Vec<u8>> {
+    /// child of a node taken for as large as its neighbours; and how many leaves there would be if
+    /// all nodes had as many children as those on the way.
+    fn key_at(&self, mut part: f64) -> Result<(Vec<u8>, f64)> {
         let mut key = Vec::new();
+        let mut leaves = 1.0;
         let mut page = self.root;
         loop {
             let pin = self.pool.pin();
@@ -199,9 +260,10 @@ impl Tree {
                     self.pool.read_in(page)?;
                     continue;
                 }
-                _ => return Ok(key),
+                _ => return Ok((key, leaves)),
             };
             let children = node::count(&inner);
+            leaves *= children as f64;
             debug_assert!(children > 0 && part >= 0.0, "{part} of {children}");
             part *= children as f64;
             let slot = (part as usize).min(children - 1);

@@ -10,6 +10,7 @@
 //! Locking: `state` is held over changes of the dictionary (rare) and for look-ups (short).
 
 mod change;
+mod figures;
 pub(crate) mod foreign;
 pub(crate) mod foreign_change;
 #[cfg(test)]
@@ -86,6 +87,8 @@ struct State {
     foreign: referring::Foreign,
     /// Keys of parts without a definition, found at the start.
     strays: Vec<Vec<u8>>,
+    /// The carried row counters are from before a crash (`figures.rs`).
+    rows_doubtful: bool,
 }
 
 impl State {
@@ -344,6 +347,9 @@ impl Dictionary {
             table.raise_auto_increment(carried.auto_increment);
             table.rows.store(carried.rows, Ordering::Relaxed);
         }
+        if state.rows_doubtful {
+            table.doubt_rows();
+        }
         if table.spec.hidden_row_id {
             let last = table.tree(0).leaf_below(None, ferrite_tree::Keep::Yes)?;
             if let Some(slot) = last.count().checked_sub(1) {
@@ -425,17 +431,6 @@ impl Dictionary {
         let permanent = |id| state.specs.get(id).is_some_and(|spec| !spec.temporary);
         let names = state.names.iter().filter(|(_, id)| permanent(id));
         names.map(|(name, _)| name.clone()).collect()
-    }
-
-    /// Stores the plugin's statistics of a table.
-    ///
-    /// # Errors
-    /// `RowTooBig` when there is too much of it.
-    pub fn set_stats(&self, table: &Table, blob: &[u8]) -> Result<()> {
-        self.put(&record_key(table.id(), 1), blob)?;
-        *table.stats_blob.lock() = blob.to_vec();
-        table.changes.store(0, Ordering::Relaxed);
-        Ok(())
     }
 
     /// Name of the table an index belongs to and the index's own, for display.

@@ -13,7 +13,7 @@ use ferrite_sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use ferrite_sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use ferrite_tree::node::MAX_KEY_BYTES;
 use ferrite_tree::Tree;
-use ferrite_types::{Csn, IndexId, TableId};
+use ferrite_types::{Csn, IndexId, Result, TableId};
 
 /// The optimizer's sizes are counted again when one in so many changes is new.
 const ESTIMATE_SHARE: u64 = 1024;
@@ -39,6 +39,8 @@ pub struct TableStats {
     pub updated_unix_s: u64,
     /// Rows changed since statistics were stored.
     pub changes_since_stats: u64,
+    /// The number of rows is to be checked first: see [`Table::check_rows`].
+    pub rows_doubtful: bool,
     /// Leaves of the clustered index.
     pub clustered_leaf_pages: u64,
 }
@@ -52,6 +54,8 @@ pub struct Table {
     pub(crate) next_row_id: AtomicU64,
     pub(crate) auto_increment: AtomicU64,
     pub(crate) rows: AtomicI64,
+    /// The counter is to be held against the rows before it is used.
+    rows_doubtful: AtomicBool,
     pub(crate) changes: AtomicU64,
     /// Figures for the optimizer: pages of the clustered index and of the others, and how
     /// many changes there had been when they were taken, plus one.
@@ -111,6 +115,7 @@ impl Table {
             next_row_id: AtomicU64::new(0),
             auto_increment: AtomicU64::new(1),
             rows: AtomicI64::new(0),
+            rows_doubtful: AtomicBool::new(false),
             changes: AtomicU64::new(0),
             estimate: std::array::from_fn(|_| AtomicU64::new(0)),
             updated_unix_s: AtomicU64::new(0),
@@ -138,6 +143,7 @@ impl Table {
             next_row_id: carried(&self.next_row_id),
             auto_increment: carried(&self.auto_increment),
             rows: AtomicI64::new(self.rows.load(Ordering::SeqCst)),
+            rows_doubtful: AtomicBool::new(self.rows_doubtful.load(Ordering::SeqCst)),
             changes: carried(&self.changes),
             updated_unix_s: carried(&self.updated_unix_s),
             usable_from: carried(&self.usable_from),
@@ -185,12 +191,39 @@ impl Table {
         number
     }
 
-    /// One row more, less or other.
-    pub(crate) fn note_change(&self, row_delta: i64) {
-        if row_delta != 0 {
-            self.rows.fetch_add(row_delta, Ordering::Relaxed);
-        }
+    /// A row was changed.
+    pub(crate) fn note_change(&self) {
         self.changes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One row more or less. To be called beside each change of the clustered entry that makes or ends a live one, in
+    /// both directions: what undoes the change knows nothing of the row that it belonged to.
+    pub(crate) fn count_row(&self, delta: i64) {
+        debug_assert!(delta.abs() == 1, "{delta} rows at once");
+        self.rows.fetch_add(delta, Ordering::Relaxed);
+    }
+
+    /// Rows may have come and gone that were not counted: before a crash, after the checkpoint.
+    pub(crate) fn doubt_rows(&self) {
+        self.rows_doubtful.store(true, Ordering::Relaxed);
+    }
+
+    /// Holds the row counter against a sample of so many leaves: counted exactly if there are no more, else the
+    /// counter is taken to be the better one unless it is far off. Changes meanwhile stay counted.
+    ///
+    /// # Errors
+    /// A page that cannot be read; the counter stays.
+    pub fn check_rows(&self, leaves: u32) -> Result<()> {
+        let before = self.rows.load(Ordering::Relaxed);
+        let (records, exact) = self.tree(0).live_records(leaves)?;
+        let found = i64::try_from(records).unwrap_or(i64::MAX);
+        let off = found.abs_diff(before);
+        if exact || off > records.max(before.unsigned_abs()) / 3 {
+            self.rows
+                .fetch_add(found.wrapping_sub(before), Ordering::Relaxed);
+        }
+        self.rows_doubtful.store(false, Ordering::Relaxed);
+        Ok(())
     }
 
     /// A transaction that changed rows has committed. Stored once a second at most, so that
@@ -277,6 +310,7 @@ impl Table {
             created_unix_s: self.spec.created_unix_s,
             updated_unix_s: updated,
             changes_since_stats: self.changes.load(Ordering::Relaxed),
+            rows_doubtful: self.rows_doubtful.load(Ordering::Relaxed),
             clustered_leaf_pages: data_pages,
         }
     }
@@ -315,11 +349,6 @@ impl Table {
     pub fn index_pages(&self, index_no: usize) -> u64 {
         let tree = self.tree(index_no);
         tree.pool().store().page_count(tree.index())
-    }
-
-    /// The row count as it was counted.
-    pub fn set_rows(&self, rows: u64) {
-        self.rows.store(rows as i64, Ordering::Relaxed);
     }
 
     /// The plugin's statistics.

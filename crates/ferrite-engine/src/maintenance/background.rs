@@ -13,14 +13,14 @@
 
 use crate::state::callbacks::LogLevel;
 use crate::state::engine::Engine;
-use crate::state::throttle::Eased;
+use crate::state::throttle::{Eased, Marks};
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::thread::{self, JoinHandle};
 use ferrite_sync::{memory, time, Arc};
 use ferrite_tree::Scratch;
 use ferrite_types::{Error, Lsn, Result};
 
-/// Longest time between checkpoints while there is something new, in us.
+/// Longest time between checkpoints while there is enough that is new, in us.
 const CHECKPOINT_US: u64 = 30_000_000;
 /// Rounds of 50 ms between two looks at what is kept for old snapshots.
 pub(crate) const SWEEP_ROUNDS: u64 = 5;
@@ -96,6 +96,40 @@ struct Looked {
     log_end: u64,
     pages_written: u64,
     calls: u32,
+}
+
+/// How much a checkpoint must be worth, in bytes of log. Each one writes the whole page map, 8 bytes a page: beside data of
+/// terabytes more than all else that is written, if it does not wait for as much log as the budget allows.
+struct Worth {
+    /// After `CHECKPOINT_US`, by the log's age.
+    timed: u64,
+    /// By the log that it frees.
+    freed: u64,
+    /// The same once the age has reached `late`.
+    freed_late: u64,
+    late: u64,
+}
+
+impl Worth {
+    fn of(budget: u64, map_bytes: u64) -> Worth {
+        let worth = Worth {
+            timed: map_bytes.min(budget / 8).max(64 << 10),
+            freed: map_bytes.clamp(budget / 8, budget / 4),
+            freed_late: budget / 32,
+            late: budget / 2 + map_bytes.min(budget / 8),
+        };
+        // The writers keep the age at 40%; what is freed at most must come before the brake does.
+        assert!(
+            worth.late <= Marks::of(budget).brake,
+            "late at {}",
+            worth.late
+        );
+        worth
+    }
+
+    fn is_due(&self, age: u64, gain: u64) -> bool {
+        gain > self.freed || (age > self.late && gain > self.freed_late)
+    }
 }
 
 /// What the server's log was told of checkpoints that fail: once for each reason, again after a
@@ -277,7 +311,8 @@ impl Engine {
         if age > keep {
             self.pool.flush_below(Lsn(now - keep));
         }
-        if age > 64 << 10 && time::now_us() - last_us > CHECKPOINT_US {
+        let worth = Worth::of(budget, self.map_bytes.load(Ordering::Relaxed));
+        if age > worth.timed && time::now_us() - last_us > CHECKPOINT_US {
             return true;
         }
         // The walk costs memory bandwidth: not for a gain that cannot be, nor while nothing was
@@ -295,7 +330,7 @@ impl Engine {
             calls: 0,
         };
         let gain = self.pool.oldest_rec_lsn().0.saturating_sub(start);
-        gain > budget / 8 || (age > budget / 2 && gain > budget / 32)
+        worth.is_due(age, gain)
     }
 
     fn run_purge(&self) {
@@ -390,6 +425,21 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_checkpoint_is_worth_the_map_it_writes() {
+        const MIB: u64 = 1 << 20;
+        let small = Worth::of(1024 * MIB, MIB / 2);
+        assert!(small.timed == MIB / 2 && small.is_due(200 * MIB, 129 * MIB));
+        assert!(!small.is_due(512 * MIB, 33 * MIB) && small.is_due(514 * MIB, 33 * MIB));
+        // 1 TiB of data: between two maps at least an eighth of the budget, and a quarter while there is time.
+        let large = Worth::of(1024 * MIB, 700 * MIB);
+        assert!(large.timed == 128 * MIB && !large.is_due(200 * MIB, 250 * MIB));
+        assert!(large.is_due(300 * MIB, 257 * MIB) && large.is_due(641 * MIB, 33 * MIB));
+        // However small the budget.
+        let least = Worth::of(64, u64::MAX);
+        assert!(least.late <= 48 && least.freed <= 16);
+    }
 
     #[test]
     fn a_failing_checkpoint_is_told_once_and_again_after_a_minute() {

@@ -266,6 +266,7 @@ impl Engine {
         // late with that: its record is behind whatever checkpoint has been taken meanwhile.
         let redo_start = redo_start.max(Lsn(last));
         let map = self.pool.dump_map()?;
+        self.map_bytes.store(map.bytes, Ordering::Relaxed);
         assert!(
             redo_start <= bound,
             "redo from {redo_start}, the log ends at {bound}"

@@ -118,6 +118,9 @@ impl Session {
                 Err(slot) => self.insert_between(entry, leaf, slot, value)?,
             };
             if let Some(inserted) = inserted {
+                if number == 0 && matches!(inserted, Inserted::Done) {
+                    table.count_row(1);
+                }
                 return Ok(inserted);
             }
         }
@@ -292,6 +295,9 @@ impl Session {
                 self.leave_values(table, at, gone);
                 if value.is_none() {
                     self.leave_entry(page, table, number, key);
+                    if number == 0 {
+                        table.count_row(-1);
+                    }
                 }
                 return Ok(made_by);
             }

@@ -111,7 +111,8 @@ impl Session {
             let result = self.load_row(table, row_key, payload, entries, dup);
             self.undo_if_failed(before, &result)?;
             result?;
-            table.note_change(1);
+            table.count_row(1);
+            table.note_change();
             self.engine.counters.rows_inserted.inc();
             return Ok(row_id);
         }
@@ -119,7 +120,7 @@ impl Session {
         self.undo_if_failed(before, &result)?;
         result?;
         debug_assert!(self.undo_position() > before, "an insert without undo");
-        table.note_change(1);
+        table.note_change();
         self.txn.changed.add(table, before);
         self.txn.slot.rows_changed.fetch_add(1, Ordering::Relaxed);
         self.engine.counters.rows_inserted.inc();
@@ -411,7 +412,7 @@ impl Session {
         self.undo_if_failed(before, &result)?;
         result?;
         debug_assert!(self.undo_position() > before, "an update without undo");
-        table.note_change(0);
+        table.note_change();
         self.txn.changed.add(table, before);
         self.txn.slot.rows_changed.fetch_add(1, Ordering::Relaxed);
         self.engine.counters.rows_updated.inc();
@@ -481,7 +482,7 @@ impl Session {
         self.undo_if_failed(before, &result)?;
         result?;
         debug_assert!(self.undo_position() > before, "a deletion without undo");
-        table.note_change(-1);
+        table.note_change();
         self.txn.changed.add(table, before);
         self.txn.slot.rows_changed.fetch_add(1, Ordering::Relaxed);
         self.engine.counters.rows_deleted.inc();

@@ -165,6 +165,7 @@ impl Engine {
             making_room: Mutex::new(None),
             vain_attempts: AtomicU64::new(0),
             checkpoint_lsn: AtomicU64::new(0),
+            map_bytes: AtomicU64::new(0),
             attention_lsn: AtomicU64::new(throttle::UNWATCHED),
             checkpoint_fails: AtomicBool::new(false),
             merges_fail: AtomicBool::new(false),

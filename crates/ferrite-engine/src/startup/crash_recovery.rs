@@ -202,6 +202,9 @@ impl Engine {
         let pending = self.hold_pending(analysis.pending_overflow());
         // Every unfinished transaction is known as such before anything else happens.
         let unfinished = self.restore_unfinished(&mut analysis);
+        if log_bytes > 0 {
+            self.dict.doubt_rows();
+        }
         self.start();
         kill_point!("recovery.values_held");
         let rolled_back = self.end_unfinished(unfinished)?;

@@ -79,6 +79,8 @@ pub struct Engine {
     /// How often there was none to be made.
     pub(crate) vain_attempts: AtomicU64,
     pub(crate) checkpoint_lsn: AtomicU64,
+    /// Length of the last page map that a checkpoint wrote; 0 before the first one.
+    pub(crate) map_bytes: AtomicU64,
     /// Where somebody who changes rows has to look at the log's age (`throttle.rs`).
     pub(crate) attention_lsn: AtomicU64,
     /// The last checkpoint failed.

@@ -339,7 +339,8 @@ impl Engine {
             let _ = tree.merge_at(key, undo::NO_UNDO);
         }
         if number == 0 {
-            table.note_change(-1);
+            table.count_row(-1);
+            table.note_change();
         }
         Ok(())
     }
@@ -491,7 +492,8 @@ impl Engine {
             );
             drop(leaf);
             if number == 0 && now.deleted != prior.deleted {
-                table.note_change(if prior.deleted { -1 } else { 1 });
+                table.count_row(if prior.deleted { -1 } else { 1 });
+                table.note_change();
             }
             return Ok(());
         }

@@ -486,6 +486,9 @@ impl Dictionary {
         }
         self.put_keys(&mut spec, &keys)?;
         let pending = spec.pending.is_some();
+        if let Some(open) = &open {
+            self.forget_stats(open)?;
+        }
         self.put_redefined(&mut state, &old, spec, Some(definition))?;
         let _ = self.delete_old_chunks(&old);
         debug_assert!(state.specs.get(&id).is_some_and(|spec| spec.name == name));
