@@ -306,31 +306,32 @@ impl Layout {
         Ok(())
     }
 
-    /// Makes the files so long that granules up to `last` are in them; a little longer, if the disk
-    /// has room, as a store grows.
+    /// Makes the files so long that granules up to `last` are in them. They are holes until they are written: a
+    /// database takes no more than where it came from, if that had given space back to the file system.
     fn reach(&mut self, last: u64) -> Result<()> {
         let geometry = self.superblock.geometry;
         while self.end < last {
             let most = grown_end(&geometry, self.end);
-            let least = last.next_multiple_of(geometry.step_granules()).min(most);
-            self.end = match self.files.grow(self.end, most) {
-                Err(Error::DiskFull(_)) if least < most => {
-                    self.files.grow(self.end, least)?;
-                    least
-                }
-                grown => grown.map(|()| most)?,
-            };
+            self.files.lengthen(self.end, most)?;
+            self.end = most;
             debug_assert!(self.end % geometry.step_granules() == 0, "{}", self.end);
         }
         Ok(())
     }
 
-    /// All that was put is durable.
+    /// All that was put is durable, and the files end behind it: what a store has ahead of need it allocates.
     ///
     /// # Errors
     /// `DiskFull`, `Io`.
     pub fn sync(&mut self) -> Result<()> {
         self.flush()?;
+        let step = self.superblock.geometry.step_granules();
+        let end = self.high.next_multiple_of(step);
+        assert!(end <= self.end, "{end} is beyond the files");
+        if end < self.end {
+            self.files.cut(end)?;
+            self.end = end;
+        }
         (0..self.files.count()).try_for_each(|n| self.files.sync(n))
     }
 

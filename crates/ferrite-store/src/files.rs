@@ -208,6 +208,20 @@ impl Files {
 
     /// Makes the range, within one segment, exist on disk. On error nothing remains of it.
     pub(crate) fn grow(&self, from: u64, end: u64) -> Result<()> {
+        self.extend(from, end, &|file, offset, len| file.allocate(offset, len))
+    }
+
+    /// Makes the range, within one segment, part of the files: a hole. On error nothing remains of it.
+    pub(crate) fn lengthen(&self, from: u64, end: u64) -> Result<()> {
+        self.extend(from, end, &|file, offset, len| file.truncate(offset + len))
+    }
+
+    fn extend(
+        &self,
+        from: u64,
+        end: u64,
+        by: &dyn Fn(&dyn StorageFile, u64, u64) -> Result<()>,
+    ) -> Result<()> {
         let (n, offset) = self.geometry.place(from);
         let step = self.geometry.step_granules();
         assert!(
@@ -233,8 +247,7 @@ impl Files {
         if fresh {
             kill_point!("store.file_made");
         }
-        let grown = file
-            .allocate(offset, (end - from) * GRANULE_BYTES as u64)
+        let grown = by(&*file, offset, (end - from) * GRANULE_BYTES as u64)
             .and_then(|()| file.sync_data())
             .and_then(|()| {
                 if fresh {

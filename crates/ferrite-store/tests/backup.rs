@@ -5,7 +5,7 @@ mod common;
 use common::{disk, small, Engine};
 use ferrite_io::sim::SimStorage;
 use ferrite_io::{OpenMode, Storage};
-use ferrite_store::{Layout, Location, PageImage, PinOwner, Store, GRANULE_BYTES};
+use ferrite_store::{Layout, Location, PageImage, PinOwner, Store, StoreConfig, GRANULE_BYTES};
 use ferrite_sync::random::Rng;
 use ferrite_types::format::Packing;
 use ferrite_types::{IndexId, Lsn, PageId};
@@ -137,4 +137,47 @@ fn blobs_are_put_together_to_blocks() {
         again.check(&engine.model(engine.log.len()));
         assert!(Layout::begin(&kept, disk(&copy)).is_err(), "not empty");
     }
+}
+
+/// What was given back to the file system is a hole in the copy, too, and nothing is behind the last blob.
+#[test]
+fn a_copy_takes_no_more_than_the_original() {
+    let original = SimStorage::new(5);
+    let config = StoreConfig {
+        file_bytes: 4 << 20,
+        segment_bytes: 2 << 20,
+        ..small()
+    };
+    let store = Store::create(disk(&original), config).unwrap();
+    let mut kept: Vec<Location> = (0..40)
+        .flat_map(|n| write(&store, 1 + n * 50..51 + n * 50, 3000))
+        .collect();
+    kept.sort_by_key(|at| at.granule());
+    let gone: Vec<Location> = kept.drain(20..1990).collect();
+    gone.iter().for_each(|at| store.free_now(*at));
+    let given = store.shrink().unwrap();
+    assert!(given > 4 << 20, "{given} bytes");
+    let store_bytes = |of: &SimStorage| -> u64 {
+        let names = of.list().unwrap();
+        let files = names.iter().filter(|n| n.starts_with("store."));
+        files.map(|n| of.used_bytes_of(n).unwrap()).sum()
+    };
+    let room = store_bytes(&original);
+    let copy = SimStorage::new(6);
+    copy.set_capacity(Some(room));
+    let mut layout = Layout::begin(&original, disk(&copy)).unwrap();
+    for at in &kept {
+        layout.put(*at, &blob(&store, *at)).unwrap();
+    }
+    layout.sync().unwrap();
+    assert!(store_bytes(&copy) <= room, "{} bytes", store_bytes(&copy));
+    copy.set_capacity(None);
+    layout.finish().unwrap();
+    // The copy is a store: both ends of the hole are in it.
+    let length: u64 = (copy.list().unwrap().iter())
+        .filter(|n| n.starts_with("store."))
+        .map(|n| copy.contents(n).unwrap().len() as u64)
+        .sum();
+    let last = kept.last().unwrap().blocks().1 * GRANULE_BYTES as u64;
+    assert!((last..last + (1 << 20)).contains(&length), "{length} bytes");
 }
