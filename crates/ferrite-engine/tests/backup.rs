@@ -372,6 +372,38 @@ fn a_damaged_page_is_named_and_ends_the_backup() {
 }
 
 #[test]
+fn a_restore_onto_a_disk_too_small_for_the_log_is_refused() {
+    let (_disk, engine, t, mut s) = database(30);
+    let (mut rows, mut rng) = (Rows::new(), Rng::new(30));
+    let to = SimStorage::new(8);
+    begin(&engine, &to, None, slowly(0));
+    many(&mut s, &t, &mut rows, &mut rng, 150);
+    engine.fix_backup().unwrap();
+    assert_eq!(ended(&engine).phase, BackupPhase::Complete);
+    engine.close().unwrap();
+    let chain = chain(&[&to]).unwrap();
+    let restore = |capacity: Option<u64>| {
+        let disk = SimStorage::new(78);
+        disk.set_capacity(capacity);
+        let storage: Arc<dyn Storage> = Arc::new(disk.clone());
+        let result = chain.restore(&storage, &mut |_| {});
+        (result, disk)
+    };
+    let (result, disk) = restore(None);
+    let found = result.unwrap();
+    assert!(found.log_bytes > 5 << 19, "{found:?}");
+    let used = disk.used_bytes();
+    let said = chain.restored_bytes();
+    assert_eq!(said, used);
+    for missing in [1, 3 << 19, 5 << 19] {
+        let (result, disk) = restore(Some(used - missing));
+        assert!(matches!(result, Err(Error::DiskFull(_))), "{result:?}");
+        assert!(!disk.exists("superblock").unwrap(), "a database");
+    }
+    restore(Some(used)).0.unwrap();
+}
+
+#[test]
 fn after_a_crash_in_the_middle_of_a_backup_both_are_sound() {
     for seed in 1..=6 {
         let (disk, engine, t, mut s) = database(seed + 20);

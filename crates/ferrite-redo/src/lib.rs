@@ -66,6 +66,21 @@ impl Default for LogConfig {
     }
 }
 
+impl LogConfig {
+    /// Bytes of the files that have the log from one position to the other.
+    pub fn file_bytes(&self, from: Lsn, to: Lsn) -> u64 {
+        let geometry = format::Geometry {
+            segment_bytes: self.segment_bytes,
+        };
+        debug_assert!(geometry.segment_payload() > 0, "files of no size");
+        match geometry.segment_payload() {
+            0 => 0,
+            _ if from > to => 0,
+            _ => (geometry.segment_of(to.0) - geometry.segment_of(from.0) + 1) * self.segment_bytes,
+        }
+    }
+}
+
 /// What is known of a log before it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogSpan {

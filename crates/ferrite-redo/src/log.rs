@@ -349,6 +349,23 @@ impl Log {
         self.segs.maintain_now(self.writing_segment());
     }
 
+    /// The files that records before `end` go to are there from here on: a write to them finds no full disk, and
+    /// does not wait for room. For a log that is written in one piece and that nobody serves: room is not
+    /// going to be made.
+    ///
+    /// # Errors
+    /// `DiskFull`, `Io`.
+    pub fn prepare_up_to(&self, end: Lsn) -> Result<()> {
+        let (from, last) = (
+            self.writing_segment(),
+            self.segs.geometry().segment_of(end.0),
+        );
+        assert!(from <= last, "{end} is before the end of the log");
+        (from..=last).try_for_each(|segment| self.segs.get_or_prepare(segment).map(drop))?;
+        debug_assert!(end.0 < self.segs.ready_lsn(), "{end} is in no file");
+        Ok(())
+    }
+
     /// The segment that is being written.
     pub(crate) fn writing_segment(&self) -> u64 {
         self.segs.geometry().segment_of(self.ring.consumed())

@@ -16,9 +16,9 @@ use super::manifest::Manifest;
 use super::map::MapAt;
 use super::named;
 use crate::state::undo_area::{CHUNK_BYTES, NAME as UNDO_SPILL};
-use ferrite_io::{OpenMode, ReadOnly, Storage, StorageFile};
+use ferrite_io::{OpenMode, ReadOnly, Storage, StorageFile, BLOCK_BYTES};
 use ferrite_redo::{Log, LogConfig};
-use ferrite_store::{BlobChecker, CopiedFile, Layout, StoredBlob};
+use ferrite_store::{BlobChecker, CopiedFile, Layout, StoredBlob, GRANULE_BYTES};
 use ferrite_sync::Arc;
 use ferrite_types::{ByteReader, Error, Lsn, Result};
 
@@ -265,6 +265,35 @@ impl Chain {
         Ok(())
     }
 
+    /// Bytes that [`restore`](Self::restore) takes on disk, or a little more: the blocks of pages, the log in whole files, and
+    /// what is copied as it is.
+    pub fn restored_bytes(&self) -> u64 {
+        let last = self.last();
+        let manifest = &last.manifest;
+        let log = log_config(manifest).file_bytes(manifest.log_start, manifest.position);
+        let parts = [PAGES, LOG, INDEX];
+        let copied = (manifest.files.iter()).filter(|f| !parts.contains(&f.name.as_str()));
+        self.bytes_of_blocks()
+            + log
+            + copied
+                .map(|f| f.bytes.next_multiple_of(BLOCK_BYTES as u64))
+                .sum::<u64>()
+    }
+
+    /// Bytes of the blocks of the store that have a blob: several may be in one.
+    fn bytes_of_blocks(&self) -> u64 {
+        let entries = self.last().index.entries.iter();
+        let mut blocks: Vec<(u64, u64)> = entries.map(|e| e.at.blocks()).collect();
+        blocks.sort_unstable();
+        let (mut granules, mut reached) = (0, 0);
+        for (first, last) in blocks {
+            granules += last.saturating_sub(reached.max(first));
+            reached = reached.max(last);
+        }
+        debug_assert!(granules <= reached, "{granules} of {reached}");
+        granules * GRANULE_BYTES as u64
+    }
+
     /// Makes a database of it in `to`, an empty directory. Verify it first.
     ///
     /// # Errors
@@ -304,12 +333,8 @@ impl Chain {
 
     fn restore_log(&self, to: &Arc<dyn Storage>, progress: &mut dyn FnMut(u64)) -> Result<()> {
         let manifest = &self.last().manifest;
-        let config = LogConfig {
-            segment_bytes: manifest.log_segment_bytes,
-            direct: false,
-            ..LogConfig::default()
-        };
-        let log = Log::create(to.clone(), manifest.log_start, config)?;
+        let log = Log::create(to.clone(), manifest.log_start, log_config(manifest))?;
+        log.prepare_up_to(manifest.position)?;
         let mut flushed = manifest.log_start;
         let written = self.each_record(&mut |rec| {
             let at = log.append(rec.kind, &[rec.body]);
@@ -333,6 +358,14 @@ impl Chain {
             log.durable_lsn()
         );
         written.map_err(|e| named(&self.last().name, e))
+    }
+}
+
+fn log_config(manifest: &Manifest) -> LogConfig {
+    LogConfig {
+        segment_bytes: manifest.log_segment_bytes,
+        direct: false,
+        ..LogConfig::default()
     }
 }
 

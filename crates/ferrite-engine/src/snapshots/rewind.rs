@@ -266,8 +266,7 @@ pub fn prepare(
     Ok(())
 }
 
-/// There is room for copies of the snapshot's files, and its log with a file in reserve: [`write_log`]
-/// would wait for it. `more`: bytes for something else.
+/// There is room for copies of the snapshot's files, and its log with a file in reserve. `more`: bytes for something else.
 pub(super) fn check_room(to: &dyn Storage, manifest: &Manifest, more: u64) -> Result<()> {
     let need = more + manifest.files.iter().map(|f| f.bytes).sum::<u64>();
     let room = to.free_bytes()?;
@@ -296,6 +295,7 @@ pub(super) fn write_log(
     let (start, end) = (manifest.log_start, manifest.info.position);
     assert!(start <= end, "log from {start} to {end}");
     let log = Log::create(into.clone(), start, config)?;
+    log.prepare_up_to(end)?;
     let mut flushed = start;
     let written = files::each_record(from, manifest.file(LOG)?, (start, end), &mut |rec| {
         let at = log.append(rec.kind, &[rec.body]);

@@ -139,12 +139,12 @@ fn restore(options: &Restore, keys: &dyn KeySource) -> Result<()> {
         return Err(in_the_way(&into));
     }
     let chain = open(&options.backups.dirs, keys)?;
-    let found = chain.verify(&mut progress(&options.backups, "verified"))?;
+    chain.verify(&mut progress(&options.backups, "verified"))?;
     // A key that is not there is found out before there is a directory.
     let encryption = encryption_of(options, keys)?;
     let real = RealStorage::new(&into)?;
     let done =
-        has_room(&real, &found).and_then(|()| restore_into(options, &chain, real, encryption));
+        has_room(&real, &chain).and_then(|()| restore_into(options, &chain, real, encryption));
     if done.is_err() {
         // The directory is this restore's own; on a full disk nothing of it is to stay.
         let _ = std::fs::remove_dir_all(&into);
@@ -164,8 +164,8 @@ fn in_the_way(into: &Path) -> Error {
 }
 
 /// A disk that is too small is told before it is full.
-fn has_room(to: &dyn Storage, found: &ChainSummary) -> Result<()> {
-    let (needed, free) = (found.page_bytes + found.log_bytes, to.free_bytes()?);
+fn has_room(to: &dyn Storage, chain: &Chain) -> Result<()> {
+    let (needed, free) = (chain.restored_bytes(), to.free_bytes()?);
     match needed <= free {
         true => Ok(()),
         false => Err(Error::DiskFull(format!(
