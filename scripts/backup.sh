@@ -5,7 +5,8 @@
 # 2. mariadb-backup copies the rest. At the end of its BACKUP STAGE, commits are blocked: that is the point in time of
 #    both, and of the position in the binary log.
 # 3. The server copies Ferrite's pages; this waits for it.
-# 4. Everything is read again and compared with its checksums; then backup.info is written.
+# 4. Everything of it is read again and compared with its checksums; then backup.info is written. Of the backups that
+#    an increment stands on, which were verified when they were taken, only their lists of pages are read.
 #
 # Ferrite's backup ends with the connection: whatever ends this script leaves nothing behind in the server.
 # shellcheck source=scripts/backup_files.sh
@@ -171,7 +172,7 @@ backup_close() {
     ferrite_say "verifying the backup"
     (cd -- "$BACKUP_TO/server" && find . -type f -print0 | sort -z | xargs -0 sha256sum >../server.sha256) ||
         backup_failed "cannot read back $BACKUP_TO/server"
-    backup_verify_chain "${BACKUP_CHAIN[@]}" "$BACKUP_TO" || backup_failed "a file is not what was written; it is named above"
+    backup_verify_last "${BACKUP_CHAIN[@]}" "$BACKUP_TO" || backup_failed "a file is not what was written; it is named above"
     [[ ! -r $DIR/ferrite.password ]] || install -m 600 -- "$DIR/ferrite.password" "$BACKUP_TO/ferrite.password"
     rm -f -- "$BACKUP_TO/server.log"
     {

@@ -54,9 +54,16 @@ backup_new_dir() {
 }
 
 # backup_verify_chain BACKUP...: every file, the full backup first.
-backup_verify_chain() {
-    local last=${!#}
-    "$FERRITE_BACKUP" verify "${@/%//ferrite}" >/dev/null || return 1
+backup_verify_chain() { backup_verify "" "$@"; }
+
+# backup_verify_last BACKUP...: every file of the last one, and that those before it have what it needs.
+backup_verify_last() { backup_verify --last "$@"; }
+
+# backup_verify OPTION BACKUP...
+backup_verify() {
+    local option=$1 last=${!#}
+    shift
+    "$FERRITE_BACKUP" verify ${option:+"$option"} "${@/%//ferrite}" >/dev/null || return 1
     (cd -- "$last/server" && sha256sum --quiet --strict -c ../server.sha256 >&2) || {
         ferrite_warn "a file of $last/server is missing or damaged; it is named above"
         return 1

@@ -371,6 +371,59 @@ fn a_damaged_page_is_named_and_ends_the_backup() {
     give_up(&engine);
 }
 
+/// Of the backups before it, an increment needs their lists of pages and what they have of it.
+#[test]
+fn the_last_backup_is_verified_alone() {
+    let (_disk, engine, t, mut s) = database(32);
+    let (mut rows, mut rng) = (Rows::new(), Rng::new(32));
+    let mut disks: Vec<SimStorage> = Vec::new();
+    for n in 0..4 {
+        many_of(9000, &mut s, &t, &mut rows, &mut rng, 60);
+        engine.checkpoint().unwrap();
+        let to = SimStorage::new(40 + n);
+        begin(&engine, &to, disks.last(), slowly(0));
+        engine.fix_backup().unwrap();
+        assert_eq!(ended(&engine).phase, BackupPhase::Complete);
+        disks.push(to);
+    }
+    engine.close().unwrap();
+    let of = |disks: &[SimStorage]| chain(&disks.iter().collect::<Vec<_>>()).unwrap();
+    let read = |last: bool| {
+        let (mut read, chain) = (0, of(&disks));
+        let progress = &mut |bytes: u64| read += bytes;
+        let summary = match last {
+            true => chain.verify_last(progress),
+            false => chain.verify(progress),
+        };
+        (summary.unwrap(), read)
+    };
+    let ((all, all_bytes), (last, last_bytes)) = (read(false), read(true));
+    assert_eq!(all, last);
+    assert!(last_bytes < all_bytes / 2, "{last_bytes} of {all_bytes}");
+    let verify_last = |damage: &dyn Fn(&[SimStorage])| {
+        let copy = |disk: &SimStorage| SimStorage::from_snapshot(&disk.snapshot(), 1);
+        let copies: Vec<SimStorage> = disks.iter().map(copy).collect();
+        damage(&copies);
+        let chain = chain(&copies.iter().collect::<Vec<_>>());
+        chain.and_then(|chain| chain.verify_last(&mut |_| {}))
+    };
+    // Bytes of an earlier one are for the full check.
+    verify_last(&|disks| disks[0].corrupt("pages", 100, 1).unwrap()).unwrap();
+    for (n, name) in [
+        (0, "index"),
+        (2, "index"),
+        (3, "index"),
+        (3, "pages"),
+        (3, "log"),
+    ] {
+        let found = verify_last(&|disks| disks[n].corrupt(name, 100, 1).unwrap());
+        let text = found.unwrap_err().to_string();
+        assert!(text.contains(&format!("b{n}: {name}")), "{text}");
+    }
+    let found = verify_last(&|disks| disks[0].remove("pages").unwrap());
+    assert!(found.unwrap_err().to_string().contains("b0: pages"));
+}
+
 #[test]
 fn a_restore_onto_a_disk_too_small_for_the_log_is_refused() {
     let (_disk, engine, t, mut s) = database(30);

@@ -1,6 +1,8 @@
 //! A full backup and its increments, in order: verified, and made a database again.
 //!
 //! The last backup says which pages there are; a page's blob is in the newest backup that has it.
+//! Which one that is is found once, when the chain is opened, from the newest backup back: of the earlier
+//! ones' indexes one at a time is in memory, and what it has found is all that stays of it.
 //! Log, undo, checkpoint and map are those of the last one. The restored log is written anew,
 //! record by record, so that it ends exactly at the point in time; each record must come to lie at
 //! the position it had.
@@ -32,12 +34,15 @@ pub struct Link {
     storage: Arc<dyn Storage>,
     /// What it says of itself.
     pub manifest: Manifest,
-    index: Index,
 }
 
 /// See the head of the file.
 pub struct Chain {
     links: Vec<Link>,
+    /// All pages of the last backup. The place of an entry is in the backup that `sources` names.
+    index: Index,
+    /// For each entry the backup that has its blob.
+    sources: Vec<u32>,
 }
 
 /// What was verified or restored.
@@ -55,26 +60,68 @@ pub struct ChainSummary {
 
 impl Link {
     fn open(name: String, storage: Arc<dyn Storage>) -> Result<Link> {
-        let open = || {
-            let manifest = Manifest::read(&*storage)?;
-            let index = Index::read(&*storage, manifest.id, file_of(&manifest, INDEX)?)?;
-            Ok((manifest, index))
-        };
-        let (manifest, index) = open().map_err(|e| {
-            // What is encrypted and has lost its key is no text.
-            let why = match (&e, BlobChecker::of(&*storage)) {
-                (Error::Corrupt(_), Err(first @ Error::Corrupt(_))) => first,
-                _ => e,
-            };
-            named(&name, why)
-        })?;
+        let manifest = Manifest::read(&*storage).map_err(|e| unreadable(&name, &*storage, e))?;
         Ok(Link {
             name,
             storage,
             manifest,
-            index,
         })
     }
+
+    fn index(&self) -> Result<Index> {
+        let file = file_of(&self.manifest, INDEX);
+        file.and_then(|file| Index::read(&*self.storage, self.manifest.id, file))
+            .map_err(|e| unreadable(&self.name, &*self.storage, e))
+    }
+}
+
+/// What is encrypted and has lost its key is no text.
+fn unreadable(name: &str, storage: &dyn Storage, e: Error) -> Error {
+    let why = match (&e, BlobChecker::of(storage)) {
+        (Error::Corrupt(_), Err(first @ Error::Corrupt(_))) => first,
+        _ => e,
+    };
+    named(name, why)
+}
+
+/// Finds for each entry of the last backup's index the newest backup that has its blob, and the place there.
+fn resolve(links: &[Link], entries: &mut [PageEntry]) -> Result<Vec<u32>> {
+    let newest = links.len() - 1;
+    let mut sources = vec![newest as u32; entries.len()];
+    let mut open: Vec<usize> = (0..entries.len())
+        .filter(|i| entries[*i].place.is_none())
+        .collect();
+    for (number, link) in links.iter().enumerate().rev().skip(1) {
+        if open.is_empty() {
+            break;
+        }
+        let before = link.index()?;
+        let mut left = Vec::new();
+        for i in open {
+            let wanted = &mut entries[i];
+            let same = (before.find(wanted.page, wanted.at))
+                .filter(|e| (e.at, e.crc, e.lsn) == (wanted.at, wanted.crc, wanted.lsn));
+            let Some(found) = same else {
+                return Err(in_none(&links[newest], wanted));
+            };
+            match found.place {
+                Some(_) => (wanted.place, sources[i]) = (found.place, number as u32),
+                None => left.push(i),
+            }
+        }
+        open = left;
+    }
+    match open.first() {
+        Some(i) => Err(in_none(&links[newest], &entries[*i])),
+        None => Ok(sources),
+    }
+}
+
+fn in_none(last: &Link, entry: &PageEntry) -> Error {
+    Error::Corrupt(format!(
+        "{}: index: page {} is in none of the backups",
+        last.name, entry.page
+    ))
 }
 
 fn file_of<'a>(manifest: &'a Manifest, name: &str) -> Result<&'a CopiedFile> {
@@ -99,14 +146,24 @@ impl Chain {
             }
             links.push(link);
         }
-        if links.is_empty() {
+        let Some(last) = links.last() else {
             return Err(Error::BadConfig("no backup is given".into()));
-        }
+        };
         debug_assert!(
             links[0].manifest.base.is_none(),
             "a chain without a beginning"
         );
-        Ok(Chain { links })
+        let mut index = last.index()?;
+        let sources = resolve(&links, &mut index.entries)?;
+        assert!(
+            sources.len() == index.entries.len(),
+            "pages without a backup"
+        );
+        Ok(Chain {
+            links,
+            index,
+            sources,
+        })
     }
 
     /// The backups, the full one first.
@@ -118,32 +175,26 @@ impl Chain {
         self.links.last().expect("a chain has a link")
     }
 
-    /// The backup that has the blob of a page, and where.
-    fn source(&self, entry: &PageEntry) -> Result<(&Link, u64)> {
-        for link in self.links.iter().rev() {
-            let same = (link.index.find(entry.page, entry.at))
-                .filter(|e| (e.at, e.crc, e.lsn) == (entry.at, entry.crc, entry.lsn));
-            let Some(found) = same else {
-                break;
-            };
-            if let Some(place) = found.place {
-                return Ok((link, place));
-            }
-        }
-        Err(Error::Corrupt(format!(
-            "{}: index: page {} is in none of the backups",
-            self.last().name,
-            entry.page
-        )))
-    }
-
     /// Reads every file of every backup: all are whole, and what the last one needs is there.
     /// `progress` is told the bytes read.
     ///
     /// # Errors
     /// `Corrupt` naming directory and file.
     pub fn verify(&self, progress: &mut dyn FnMut(u64)) -> Result<ChainSummary> {
-        for link in &self.links {
+        self.verify_from(0, progress)
+    }
+
+    /// The same of the last backup alone, which was just written. Of those before it the indexes name what it
+    /// needs of them, and the files that have it are as long as they were: they were verified when they were written.
+    ///
+    /// # Errors
+    /// As [`verify`](Self::verify).
+    pub fn verify_last(&self, progress: &mut dyn FnMut(u64)) -> Result<ChainSummary> {
+        self.verify_from(self.links.len() - 1, progress)
+    }
+
+    fn verify_from(&self, first: usize, progress: &mut dyn FnMut(u64)) -> Result<ChainSummary> {
+        for link in &self.links[first..] {
             for file in &link.manifest.files {
                 let read = &mut |bytes: &[u8]| progress(bytes.len() as u64);
                 files::check_whole(&*link.storage, file, read).map_err(|e| named(&link.name, e))?;
@@ -152,7 +203,7 @@ impl Chain {
         let last = self.last();
         let summary = self.verify_map().map_err(|e| named(&last.name, e))?;
         let checker = self.checker()?;
-        self.each_blob(progress, &mut |entry, bytes| {
+        self.each_blob(first, progress, &mut |entry, bytes| {
             self.check_entry(&checker, entry, bytes)
         })?;
         Ok(summary)
@@ -169,7 +220,7 @@ impl Chain {
         if !entry.at.is_delta() {
             return Ok(());
         }
-        let base = (self.last().index.find_whole(page)).map(|e| StoredBlob {
+        let base = (self.index.find_whole(page)).map(|e| StoredBlob {
             lsn: e.lsn,
             crc: e.crc,
         });
@@ -201,7 +252,7 @@ impl Chain {
         }
         self.each_record(&mut |rec| map.visit(rec.start, rec.kind, rec.body))?;
         let pages = map.pages()?;
-        let entries = &last.index.entries;
+        let entries = &self.index.entries;
         let same = pages.len() == entries.len()
             && pages
                 .iter()
@@ -230,32 +281,31 @@ impl Chain {
         files::each_record(&*last.storage, file_of(&last.manifest, LOG)?, span, each)
     }
 
-    /// Calls `each` with the blob of every page of the last backup.
+    /// Calls `each` with the blob of every page of the last backup, if it is in backup `first` or a later one. All
+    /// are in their file.
     fn each_blob(
         &self,
+        first: usize,
         progress: &mut dyn FnMut(u64),
         each: &mut dyn FnMut(&PageEntry, &[u8]) -> Result<()>,
     ) -> Result<()> {
-        for link in &self.links {
+        let entries = &self.index.entries;
+        // In the order of the files.
+        let mut order: Vec<u32> = (0..entries.len() as u32).collect();
+        order.sort_unstable_by_key(|i| (self.sources[*i as usize], entries[*i as usize].place));
+        let of_one = order.chunk_by(|a, b| self.sources[*a as usize] == self.sources[*b as usize]);
+        let mut bytes = Vec::new();
+        for wanted in of_one {
+            let number = self.sources[wanted[0] as usize] as usize;
+            let link = &self.links[number];
             let file = file_of(&link.manifest, PAGES)?;
             let opened = files::open(&*link.storage, file).map_err(|e| named(&link.name, e))?;
-            let mut wanted: Vec<(u64, &PageEntry)> = Vec::new();
-            for entry in &self.last().index.entries {
-                let (source, place) = self.source(entry)?;
-                if std::ptr::eq(source, link) {
-                    wanted.push((place, entry));
-                }
-            }
-            // In the order of the file.
-            wanted.sort_unstable_by_key(|(place, _)| *place);
-            let mut bytes = Vec::new();
-            for (place, entry) in wanted {
+            for entry in wanted.iter().map(|i| &entries[*i as usize]) {
                 bytes.resize(entry.at.bytes(), 0);
                 debug_assert!(!bytes.is_empty(), "page {} has no blob", entry.page);
-                let end = place.checked_add(bytes.len() as u64);
-                if end.is_none_or(|end| end > file.bytes) {
-                    let text = format!("{INDEX}: page {} is beyond {PAGES}", entry.page);
-                    return Err(named(&link.name, Error::Corrupt(text)));
+                let place = place_in(entry, file).map_err(|e| named(&link.name, e))?;
+                if number < first {
+                    continue;
                 }
                 opened.read_at(&mut bytes, place)?;
                 each(entry, &bytes).map_err(|e| in_pages(link, e))?;
@@ -282,7 +332,7 @@ impl Chain {
 
     /// Bytes of the blocks of the store that have a blob: several may be in one.
     fn bytes_of_blocks(&self) -> u64 {
-        let entries = self.last().index.entries.iter();
+        let entries = self.index.entries.iter();
         let mut blocks: Vec<(u64, u64)> = entries.map(|e| e.at.blocks()).collect();
         blocks.sort_unstable();
         let (mut granules, mut reached) = (0, 0);
@@ -311,7 +361,7 @@ impl Chain {
         let summary = self.verify_map().map_err(in_last)?;
         let checker = self.checker()?;
         let mut layout = Layout::begin(&*last.storage, to.clone()).map_err(in_last)?;
-        self.each_blob(progress, &mut |entry, bytes| {
+        self.each_blob(0, progress, &mut |entry, bytes| {
             self.check_entry(&checker, entry, bytes)?;
             layout.put(entry.at, bytes)
         })?;
@@ -367,6 +417,16 @@ fn log_config(manifest: &Manifest) -> LogConfig {
         direct: false,
         ..LogConfig::default()
     }
+}
+
+/// Where the blob is in the file of pages.
+fn place_in(entry: &PageEntry, pages: &CopiedFile) -> Result<u64> {
+    let end = |place: u64| place.checked_add(entry.at.bytes() as u64);
+    let inside = |place: &u64| end(*place).is_some_and(|end| end <= pages.bytes);
+    entry.place.filter(inside).ok_or_else(|| {
+        let text = format!("{INDEX}: page {} is beyond {PAGES}", entry.page);
+        Error::Corrupt(text)
+    })
 }
 
 fn in_pages(link: &Link, e: Error) -> Error {

@@ -42,7 +42,7 @@ enum Command {
     /// Print what a backup is
     Info(One),
     /// Read every file: all are whole, and nothing is missing
-    Verify(Backups),
+    Verify(Verify),
     /// Make the directory #ferrite of a new data directory
     Restore(Restore),
 }
@@ -62,6 +62,15 @@ struct Backups {
     /// Print no progress
     #[arg(long)]
     quiet: bool,
+}
+
+#[derive(Args)]
+struct Verify {
+    #[command(flatten)]
+    backups: Backups,
+    /// Read the files of the last backup only; of those before it, look that they have what it needs
+    #[arg(long)]
+    last: bool,
 }
 
 #[derive(Args)]
@@ -97,8 +106,12 @@ fn run(options: &Options) -> Result<()> {
     let keys = &*options.keys.read()?;
     match &options.command {
         Command::Info(one) => info(&one.dir, keys),
-        Command::Verify(backups) => {
-            let summary = open(&backups.dirs, keys)?.verify(&mut progress(backups, "verified"))?;
+        Command::Verify(Verify { backups, last }) => {
+            let (chain, mut progress) = (open(&backups.dirs, keys)?, progress(backups, "verified"));
+            let summary = match last {
+                true => chain.verify_last(&mut progress)?,
+                false => chain.verify(&mut progress)?,
+            };
             tell("verified", &summary);
             Ok(())
         }
@@ -236,6 +249,7 @@ mod tests {
     fn words_that_go_together() {
         let parse = |line: &str| Options::try_parse_from(line.split(' '));
         assert!(parse("ferrite-backup verify a b c").is_ok());
+        assert!(parse("ferrite-backup verify --last a b c").is_ok());
         assert!(parse("ferrite-backup restore a b --into d").is_ok());
         assert!(parse("ferrite-backup restore a --into d --encrypt 1 --encryption-keys k").is_ok());
         for wrong in [
