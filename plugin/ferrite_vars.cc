@@ -100,14 +100,19 @@ void update_backup_base(THD *, struct st_mysql_sys_var *, void *to, const void *
   set_text(to, *static_cast<const char *const *>(save));
 }
 
-/* Settings that do something keep their old text if it fails; meanwhile other settings can be
- * changed. */
+/* What takes long: meanwhile other settings can be read and changed. */
 template <class Do>
-void set_if_done(void *to, const char *text, Do act) {
+bool unlocked(Do act) {
   mysql_mutex_unlock(&LOCK_global_system_variables);
   const bool done = act();
   mysql_mutex_lock(&LOCK_global_system_variables);
-  if (done) set_text(to, text);
+  return done;
+}
+
+/* Settings that do something keep their old text if it fails. */
+template <class Do>
+void set_if_done(void *to, const char *text, Do act) {
+  if (unlocked(act)) set_text(to, text);
 }
 
 void update_backup_dir(THD *thd, struct st_mysql_sys_var *, void *to, const void *save) {
@@ -134,7 +139,9 @@ void update_snapshot_schedule(THD *, struct st_mysql_sys_var *, void *to, const 
 
 void update_encryption_key_id(THD *, struct st_mysql_sys_var *, void *to, const void *save) {
   const unsigned int id = *static_cast<const unsigned int *>(save);
-  if (ferrite::rotate_encryption_key(id)) *static_cast<unsigned int *>(to) = id;
+  /* The key management may be another machine, and the key's file is synced. */
+  if (unlocked([id] { return ferrite::rotate_encryption_key(id); }))
+    *static_cast<unsigned int *>(to) = id;
 }
 
 /* The server's struct of a variable is opaque, so every variable passes its name. */
