@@ -3,7 +3,8 @@
 //! For the verifier, for salvage and for tests. The map comes from the newest checkpoint or,
 //! where that is lost, from a scan of all blobs. The log is applied in memory: pages that it
 //! changes are kept here as redo leaves them; what transactions without an end changed is
-//! told from the undo they left ([`Offline::settled`]). Damage of one page is that page's
+//! told from the undo they left ([`Offline::settled`]). Of a page that is on disk as the log leaves it only that is
+//! kept. Damage of one page is that page's
 //! alone: everything else can still be read.
 //!
 //! Invariants: nothing is written; no content of the files makes this panic; after `open`
@@ -75,6 +76,8 @@ struct Redone {
 pub struct Offline {
     store: Store,
     redone: HashMap<PageId, Redone>,
+    /// Pages that the log names and whose blobs have what it says of them, with the blob's position.
+    current: HashMap<PageId, Lsn>,
     lost: HashMap<PageId, String>,
     unsettled: Unsettled,
     report: OpenReport,
@@ -104,6 +107,7 @@ impl Offline {
         let mut offline = Offline {
             store,
             redone: HashMap::new(),
+            current: HashMap::new(),
             lost: HashMap::new(),
             unsettled: Unsettled::default(),
             report,
@@ -238,9 +242,18 @@ impl Offline {
     fn redo_page(&mut self, ops: &[Op<'_>], page: PageId, end: Lsn) -> Result<()> {
         let creates = ops[0].creates();
         if !self.redone.contains_key(&page) {
+            if self.current.get(&page).is_some_and(|lsn| *lsn >= end) {
+                return Ok(());
+            }
             let Some(base) = self.redo_base(page, creates)? else {
                 return Ok(());
             };
+            if base.lsn >= end {
+                // Most pages that a long log names are on disk as it leaves them: they are read there.
+                self.current.insert(page, base.lsn);
+                return Ok(());
+            }
+            self.current.remove(&page);
             self.redone.insert(page, base);
         }
         let Some(base) = self.redone.get_mut(&page) else {
@@ -303,7 +316,8 @@ impl Offline {
             let now = self.store.directory().get(*page).as_location();
             let same = now == Some(found.location);
             let newer = *claimed > found.lsn && *claimed < before;
-            if same && newer && !self.redone.contains_key(page) {
+            let touched = self.redone.contains_key(page) || self.current.contains_key(page);
+            if same && newer && !touched {
                 let text = format!(
                     "page {page}: its newest blob (position {claimed}) is damaged; an older \
                      copy is there"
