@@ -5,8 +5,8 @@ mod common;
 
 use common::*;
 use ferrite_engine::{
-    Cursor, DdlCaller, DupInfo, Engine, ExportAbout, ImportFrom, IndexSpec, ReadMode, Session,
-    Table, TableSpec, WaitMode, Xid,
+    AlterForeign, Cursor, DdlCaller, DupInfo, Engine, ExportAbout, ImportFrom, IndexSpec, ReadMode,
+    Session, Table, TableSpec, WaitMode, Xid,
 };
 use ferrite_io::sim::{Fault, SimStorage};
 use ferrite_io::{OpenMode, Storage};
@@ -236,6 +236,28 @@ fn a_file_that_does_not_fit_is_refused() {
     let spec = TableSpec::new("d/t", indexes);
     engine.dict().create_table(spec, 1).unwrap();
     format(import(&engine, &files, LAYOUT), "another index `k`");
+}
+
+/// The open table has the names of before; those of now are in the file.
+#[test]
+fn renamed_indexes_have_their_new_names() {
+    let (_disk, engine, t, mut s) = database(15);
+    fill(&mut s, &t, 50);
+    let swapped = ["PRIMARY", "u", "k"];
+    let renamed = AlterForeign {
+        index_names: swapped.map(str::to_owned).to_vec(),
+        ..AlterForeign::default()
+    };
+    (engine.alter_table("d/t", b"definition", &renamed, None, &DdlCaller::default())).unwrap();
+    let files = SimStorage::new(16);
+    s.export_table(&t, &files, FILE, &ABOUT).unwrap();
+    s.commit(false).unwrap();
+    let other = open(&SimStorage::new(17));
+    let indexes = vec![index("PRIMARY", true), index("u", false), index("k", true)];
+    (other.dict().create_table(TableSpec::new("d/t", indexes), 1)).unwrap();
+    import(&other, &files, LAYOUT).unwrap();
+    let t = other.dict().open_table("d/t").unwrap();
+    assert_filled(&other, &t, 50);
 }
 
 /// A flipped bit, or an end too early, wherever it is: an error, an empty table, and no tree left over.

@@ -79,11 +79,14 @@ impl Session {
         about: &ExportAbout<'_>,
     ) -> Result<u64> {
         let spec = &table.spec;
-        let index = |spec: &crate::catalog::spec::IndexSpec| IndexHead {
-            unique: spec.unique,
-            key_parts: spec.key_parts,
-            name: spec.name.clone(),
-        };
+        // An index may have been renamed since the table was opened.
+        let names = self.engine().dict.index_names(table);
+        debug_assert_eq!(names.len(), spec.indexes.len());
+        let indexes = (spec.indexes.iter().zip(names)).map(|(index, name)| IndexHead {
+            unique: index.unique,
+            key_parts: index.key_parts,
+            name,
+        });
         let head = Head {
             layout: about.layout,
             written_unix_s: time::unix_us() / 1_000_000,
@@ -92,7 +95,7 @@ impl Session {
             server: about.server.to_owned(),
             table: about.table.to_owned(),
             columns: about.columns.to_vec(),
-            indexes: spec.indexes.iter().map(index).collect(),
+            indexes: indexes.collect(),
         };
         let mut writer = Writer::create(to, aside, &head)?;
         let mut sums = vec![Sum::default(); table.index_count()];
