@@ -9,9 +9,11 @@
 //! touched, and says which snapshot it is for: of another one, the server's files would be mixed with
 //! these. Text, sealed as other manifests:
 //! ```text
-//! ferrite-opened-snapshot 1
+//! ferrite-opened-snapshot 2
 //! name NAME
 //! number N
+//! position N                          its point in time
+//! taken N                             seconds since 1970
 //! database 32 hex digits
 //! end CRC32C
 //! ```
@@ -38,7 +40,7 @@ const STORE: &str = "store.";
 const SUPERBLOCK: &str = "superblock";
 /// The directory is of a snapshot that was opened.
 const MARK: &str = "opened-snapshot";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// A database that is the snapshot, and what keeps that.
 pub struct Beside {
@@ -62,9 +64,11 @@ fn keep(of: &Arc<dyn Storage>, name: &str) -> Result<LockGuard> {
 /// What the mark says.
 fn mark_of(manifest: &Manifest) -> String {
     let (info, uuid) = (&manifest.info, sealed::uuid_text(&manifest.uuid));
-    let (name, number) = (&info.name, info.number);
-    let mut text =
-        format!("ferrite-{MARK} {VERSION}\nname {name}\nnumber {number}\ndatabase {uuid}\n");
+    // Names and numbers come again once all snapshots are dropped.
+    let mut text = format!(
+        "ferrite-{MARK} {VERSION}\nname {}\nnumber {}\nposition {}\ntaken {}\ndatabase {uuid}\n",
+        info.name, info.number, info.position.0, info.taken_unix_s
+    );
     sealed::seal(&mut text);
     text
 }
@@ -172,8 +176,18 @@ mod tests {
         assert_eq!(check_none(&own), Ok(()));
         mark(&own, &one).unwrap();
         mark(&own, &one).unwrap();
+        let again = |position: u64, taken_unix_s: u64| {
+            let mut other = one.clone();
+            other.info.position = ferrite_types::Lsn(position);
+            other.info.taken_unix_s = taken_unix_s;
+            other
+        };
+        let (position, taken_s) = (one.info.position.0, one.info.taken_unix_s);
+        mark(&own, &again(position, taken_s)).unwrap();
         for other in [
             Manifest::sample("two"),
+            again(position + 8, taken_s),
+            again(position, taken_s + 1),
             Manifest {
                 uuid: [9; 16],
                 ..one.clone()
