@@ -16,7 +16,7 @@
 //!
 //! `manifest`: that file. `startup`: which snapshots there are. `rewind`: the database goes back to
 //! one. `beside`: a second program opens one. `server_files`: definitions of tables that the server has
-//! in files of its own.
+//! in files of its own; `trigger_table`: which table one of them, a trigger's, belongs to.
 //!
 //! What is on disk if we die: while one is taken, files without a manifest, which the next start
 //! removes. Once the manifest has its name, the snapshot, whose runs the next start holds before
@@ -30,6 +30,7 @@ mod manifest;
 pub mod rewind;
 pub mod server_files;
 pub(crate) mod startup;
+mod trigger_table;
 
 use crate::backup::files::{LogOutput, Output, UNDO};
 use crate::backup::map::MapAt;

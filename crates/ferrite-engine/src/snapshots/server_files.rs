@@ -8,6 +8,7 @@
 //!
 //! Locking: none; DDL is kept out by the caller.
 
+use super::trigger_table;
 use crate::backup::files::{read_whole, Output};
 use crate::catalog::foreign::whole_table;
 use ferrite_io::{OpenMode, RealStorage, Storage};
@@ -26,8 +27,6 @@ const OF_SERVER: [&str; 3] = ["mysql", "performance_schema", "sys"];
 const OF_TABLE: [&str; 3] = [".frm", ".par", ".TRG"];
 /// A trigger's file.
 const TRIGGER: &str = ".TRN";
-/// The line of it that names its table begins so.
-const TRIGGER_TABLE: &str = "trigger_table=";
 
 /// Paths, `DATABASE/FILE`, and contents.
 pub type ServerFiles = Vec<(String, Vec<u8>)>;
@@ -224,19 +223,13 @@ pub fn collect(from: &dyn DataDirectory, tables: &[String]) -> Result<ServerFile
                 Err(Error::NotFound) => continue,
                 other => other?,
             };
-            if !trigger || trigger_table(&content).is_some_and(|t| tables.contains(t)) {
+            if !trigger || trigger_table::is_on_one_of(&content, &tables) {
                 files.push((format!("{database}/{file}"), content));
             }
         }
     }
     debug_assert!(files.is_sorted_by(|a, b| a.0 != b.0), "a file twice");
     Ok(files)
-}
-
-fn trigger_table(content: &[u8]) -> Option<&str> {
-    let text = std::str::from_utf8(content).ok()?;
-    text.lines()
-        .find_map(|line| line.strip_prefix(TRIGGER_TABLE))
 }
 
 pub(super) fn write(
@@ -356,7 +349,5 @@ mod tests {
         let all = by_database(&names);
         assert_eq!(all["d"].iter().copied().collect::<Vec<_>>(), ["p", "t"]);
         assert_eq!(all["e"].len(), 1);
-        let trigger = b"TYPE=TRIGGERNAME\ntrigger_table=t1\n";
-        assert_eq!(trigger_table(trigger), Some("t1"));
     }
 }
