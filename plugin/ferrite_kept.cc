@@ -10,6 +10,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -137,16 +138,22 @@ void collect(void *arg, const fe_kept_row *row) {
 
 class Schedule {
  public:
-  void set(unsigned int interval_s, unsigned int most) {
+  /* False: the system refuses a thread, and nothing has changed. */
+  bool set(unsigned int interval_s, unsigned int most) {
     std::unique_lock<std::mutex> guard(mutex_);
+    if (interval_s && !thread_.joinable()) {
+      stop_ = false;
+      try {
+        thread_ = std::thread([this] { run(); });
+      } catch (const std::system_error &) {
+        return false;
+      }
+    }
     interval_s_ = interval_s;
     most_ = most;
     not_before_ = 0;
     changed_.notify_all();
-    if (interval_s_ && !thread_.joinable()) {
-      stop_ = false;
-      thread_ = std::thread([this] { run(); });
-    }
+    return true;
   }
 
   void stop() {
@@ -256,8 +263,9 @@ bool ferrite_kept_drop(const char *name) {
   return false;
 }
 
-void ferrite_kept_schedule(unsigned int interval_s, unsigned int most) {
-  if (ferrite_engine && !ferrite_opened_snapshot()) schedule.set(interval_s, most);
+bool ferrite_kept_schedule(unsigned int interval_s, unsigned int most) {
+  if (!ferrite_engine || ferrite_opened_snapshot()) return true;
+  return schedule.set(interval_s, most);
 }
 
 void ferrite_kept_stop() { schedule.stop(); }

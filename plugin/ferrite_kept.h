@@ -26,8 +26,9 @@ bool ferrite_kept_drop(const char *name);
 /* True, with an error, if the connection's user may not take snapshots. */
 bool ferrite_may_not_keep(THD *thd);
 
-/* A snapshot every so many seconds (0: none), so many of them kept (0: all). */
-void ferrite_kept_schedule(unsigned int interval_s, unsigned int most);
+/* A snapshot every so many seconds (0: none), so many of them kept (0: all). False: the system
+   refuses a thread, and nothing has changed. */
+bool ferrite_kept_schedule(unsigned int interval_s, unsigned int most);
 
 /* Ends the schedule's thread. */
 void ferrite_kept_stop();

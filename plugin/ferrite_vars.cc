@@ -133,8 +133,12 @@ void update_snapshot_drop(THD *, struct st_mysql_sys_var *, void *to, const void
 }
 
 void update_snapshot_schedule(THD *, struct st_mysql_sys_var *, void *to, const void *save) {
-  *static_cast<unsigned int *>(to) = *static_cast<const unsigned int *>(save);
-  ferrite_kept_schedule(snapshot_interval, snapshots_kept);
+  unsigned int *const now = static_cast<unsigned int *>(to);
+  const unsigned int before = *now;
+  *now = *static_cast<const unsigned int *>(save);
+  if (ferrite_kept_schedule(snapshot_interval, snapshots_kept)) return;
+  *now = before;
+  my_error(ER_CANT_CREATE_THREAD, MYF(0), EAGAIN);
 }
 
 void update_encryption_key_id(THD *, struct st_mysql_sys_var *, void *to, const void *save) {
@@ -505,7 +509,10 @@ void ferrite_apply_settings() {
   for (const auto &[name, value] : settings)
     if (fe_engine_set(ferrite_engine, name, value) != FE_OK)
       sql_print_warning("Ferrite: ferrite_%s: %s", name, fe_last_error());
-  ferrite_kept_schedule(snapshot_interval, snapshots_kept);
+  if (!ferrite_kept_schedule(snapshot_interval, snapshots_kept)) {
+    sql_print_error("Ferrite: no snapshots are taken by the schedule: the system refuses a thread");
+    snapshot_interval = 0;
+  }
 }
 
 unsigned long ferrite_lock_wait_timeout(THD *thd) {
