@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pymysql
+
 from backup import main as backup
 from lib.engines import engine
 from lib.places import Places, find_places
@@ -245,6 +247,44 @@ def _take(server: Server, home: Path) -> backup.Taken:
     return taken
 
 
+def _begin_there(server: Server, place: Path, barrier: threading.Barrier, went: list[Any]) -> None:
+    connection = server.connect(autocommit=True)
+    with connection.cursor() as cursor:
+        barrier.wait()
+        try:
+            cursor.execute(f"SET GLOBAL ferrite_backup_dir = '{place}'")
+            went.append(connection)
+        except pymysql.err.Error:
+            connection.close()
+
+
+def _many_begin(server: Server, home: Path) -> None:
+    """Of backups that begin in one new directory at once one goes on, and keeps its key."""
+    begun = 0
+    for number in range(20):
+        place = home / f"both{number}"
+        barrier = threading.Barrier(8)
+        went: list[Any] = []
+        threads = [threading.Thread(target=_begin_there, args=(server, place, barrier, went)) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        _must(len(went) <= 1, "two backups at once", went)
+        begun += len(went)
+        for connection in went:
+            _must((place / "encryption").exists(), "a backup without its key", sorted(place.iterdir()))
+            connection.close()
+        until = time.monotonic() + 30
+        while _run(
+            server, "SELECT COUNT(*) FROM information_schema.FERRITE_BACKUP WHERE state IN ('WAITING', 'COPYING')"
+        )[0][0]:
+            _must(time.monotonic() < until, "the backup goes on")
+            time.sleep(0.02)
+    _must(begun, "no backup began")
+    _say(f"eight backups begin in one directory at once: {begun} of 20 times one did, with its key")
+
+
 def _snapshot_is_not_exported(server: Server, home: Path) -> None:
     """A server that has an encrypted snapshot open exports nothing either."""
     _run(server, "SET GLOBAL ferrite_snapshot_create = 'travels'")
@@ -373,6 +413,7 @@ def main() -> int:
         snapshots.under_load(server, rounds, 4, options.seed)
         opened(server, home, snapshots.rewound, _say)
         snapshots.cut_off(server, rounds, options.seed)
+        _many_begin(server, work)
         _snapshot_is_not_exported(server, home)
         _keys(server, keys)
         server.stop()

@@ -1,6 +1,8 @@
 //! Hot backups: begun, fixed, ended, looked at.
 //!
-//! Locking: none of its own.
+//! Locking: `backup_begins` of the engine's handle, outermost, from the look whether the directory is empty until
+//! the backup has begun: of two that begin in one directory the second finds it not empty, and what it removes
+//! when it fails is its own.
 
 use crate::abi::*;
 use crate::boundary::{c_text, code, text};
@@ -36,6 +38,7 @@ fn begin(handle: &fe_engine, plan: &Plan) -> Result<()> {
             name: plan.base.clone(),
         }),
     };
+    let _alone = handle.backup_begins.lock();
     let (storage, made) = RealStorage::empty(Path::new(&plan.dir))?;
     let beneath: Arc<dyn Storage> = Arc::new(storage);
     let begun = encrypted_as(handle, &beneath).and_then(|storage| {

@@ -13,7 +13,7 @@ use ferrite_engine::snapshots::{
 use ferrite_engine::{Callbacks, Config, Engine, LogLevel};
 use ferrite_io::encryption::Encryption;
 use ferrite_io::{LockGuard, RealStorage, Storage};
-use ferrite_sync::Arc;
+use ferrite_sync::{Arc, Mutex};
 use ferrite_types::format::Codec;
 use ferrite_types::{Error, Result};
 use std::ffi::{c_char, c_void};
@@ -26,6 +26,8 @@ pub struct fe_engine {
     pub(crate) encryption: Option<Kept>,
     /// For backups of other times, which may be encrypted, too.
     pub(crate) callbacks: fe_callbacks,
+    /// Held while a backup begins.
+    pub(crate) backup_begins: Mutex<()>,
     /// Keeps the snapshot that is open.
     _keeps: Option<LockGuard>,
 }
@@ -148,6 +150,7 @@ unsafe fn open(config: *const fe_config, callbacks: *const fe_callbacks) -> Resu
         engine,
         encryption,
         callbacks,
+        backup_begins: Mutex::new(()),
         _keeps: keeps,
     };
     if let Some(opened) = opened {
