@@ -56,12 +56,56 @@ impl Output for DirOutput {
     }
 }
 
-/// The name of a table's files without their ending: `db/table` becomes `db.table`.
+/// The name of a table's files without their ending: `db/table` becomes `db.table`. One that is longer than a
+/// file's name can be ends with a hash instead.
 pub(super) fn file_stem(table: &str) -> String {
+    /// With the ending it is a name that every file system takes.
+    const MOST_BYTES: usize = 240;
     let plain = |c: char| match c {
         '/' => '.',
         c if c.is_control() || c == '\\' || c == '\'' => '_',
         c => c,
     };
-    table.chars().map(plain).collect()
+    let mut stem: String = table.chars().map(plain).collect();
+    if stem.len() > MOST_BYTES {
+        let fnv = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        let hash = table.bytes().fold(0xcbf2_9ce4_8422_2325, fnv);
+        let end = format!("-{hash:016x}");
+        let mut kept = MOST_BYTES - end.len();
+        while !stem.is_char_boundary(kept) {
+            kept -= 1;
+        }
+        stem.truncate(kept);
+        stem += &end;
+    }
+    debug_assert!(!stem.contains('/') && stem.len() <= MOST_BYTES, "{stem}");
+    stem
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_names_are_shortened_and_stay_apart() {
+        assert_eq!(file_stem("d/t"), "d.t");
+        let longest = format!("d/{}", "t".repeat(238));
+        assert_eq!(file_stem(&longest), longest.replace('/', "."));
+        // As the server encodes a name that is not of ASCII, and as it may be.
+        for letter in ["@0436", "\u{436}", "\u{1f980}"] {
+            let name = |end: &str| format!("d/{}{end}", letter.repeat(64));
+            let (one, two) = (file_stem(&name("a")), file_stem(&name("b")));
+            assert_ne!(one, two);
+            for stem in [one, two] {
+                assert!(stem.len() <= 240, "{} bytes", stem.len());
+                assert!(stem.starts_with(&format!("d.{letter}")), "{stem}");
+            }
+        }
+        let dir = std::env::temp_dir().join(format!("ferrite-stem-{}", std::process::id()));
+        let mut out = DirOutput::new(&dir).unwrap();
+        let name = format!("{}.sql", file_stem(&format!("d/{}", "@0436".repeat(64))));
+        let written = out.file(&name, &mut |w| w.write_all(b"x"));
+        let _ = std::fs::remove_dir_all(&dir);
+        written.unwrap();
+    }
 }
