@@ -232,6 +232,8 @@ def _definitions(server: Server) -> None:
             "CREATE TABLE d1.p (a INT PRIMARY KEY, b INT) PARTITION BY HASH (a) PARTITIONS 3",
             "INSERT INTO d1.p SELECT seq, seq FROM seq_1_to_100",
             "CREATE TRIGGER d1.tr BEFORE INSERT ON d1.p FOR EACH ROW SET NEW.b = 7",
+            "CREATE TABLE d1.`p-q é` (a INT PRIMARY KEY, b INT)",
+            "CREATE TRIGGER d1.`t-q` BEFORE INSERT ON d1.`p-q é` FOR EACH ROW SET NEW.b = 8",
             "CREATE DATABASE d3",
             "CREATE TABLE test.gone (a INT PRIMARY KEY, v LONGTEXT)",
             "INSERT INTO test.gone VALUES (1, REPEAT('x', 100000))",
@@ -249,7 +251,12 @@ def _definitions(server: Server) -> None:
     connection = server.connect(autocommit=True)
     with contextlib.closing(connection), connection.cursor() as cursor:
         cursor.execute("INSERT INTO d1.p VALUES (1000, 1)")
+        cursor.execute("INSERT INTO d1.`p-q é` VALUES (1, 1)")
+        # Without the trigger's own file it cannot be dropped.
+        cursor.execute("DROP TRIGGER d1.`t-q`")
+        cursor.execute("CREATE TRIGGER d1.`t-r` BEFORE INSERT ON d1.`p-q é` FOR EACH ROW SET NEW.b = 9")
         found = (
+            one(cursor, "SELECT b FROM d1.`p-q é`"),
             one(cursor, "SELECT COUNT(*) FROM d1.p"),
             one(cursor, "SELECT b FROM d1.p WHERE a = 1000"),
             one(cursor, "SELECT LENGTH(v) FROM test.gone"),
@@ -259,7 +266,7 @@ def _definitions(server: Server) -> None:
                 "SELECT GROUP_CONCAT(SCHEMA_NAME) FROM information_schema.SCHEMATA WHERE SCHEMA_NAME IN ('d2', 'd3')",
             ),
         )
-        if found != (101, 7, 100000, 0, "d3"):
+        if found != (8, 101, 7, 100000, 0, "d3"):
             raise Failed(f"definitions: {found}")
     server.stop()
     rewound(server, "defs-now", "defs-then")
@@ -279,6 +286,44 @@ def _definitions(server: Server) -> None:
     server.start()
     _ask(server, "DROP TABLE test.gone, test.fresh, d2.fresh, d3.fresh")
     _say("definitions, triggers, partitions and databases come back and go")
+
+
+def _killed_in_ddl(server: Server) -> None:
+    """A server killed in the middle of a DDL statement ends that at its next start, and is rewound only then."""
+    connection = server.connect(database="test", autocommit=True)
+    with contextlib.closing(connection), connection.cursor() as cursor:
+        cursor.execute("CREATE TABLE half (a INT PRIMARY KEY)")
+        cursor.execute("INSERT INTO half VALUES (1)")
+        cursor.execute("SET GLOBAL ferrite_snapshot_create = 'before-ddl'")
+        cursor.execute("DROP TABLE half")
+
+    def create() -> None:
+        with contextlib.suppress(pymysql.err.Error, ConnectionError):
+            other = server.connect(database="test", autocommit=True)
+            with contextlib.closing(other), other.cursor() as cursor:
+                cursor.execute("CREATE TABLE half (a INT PRIMARY KEY) SELECT 2 + SLEEP(600) AS a")
+
+    thread = threading.Thread(target=create)
+    thread.start()
+    until = time.monotonic() + 60
+    while not _ask(server, "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE = 'User sleep'"):
+        if time.monotonic() > until:
+            raise Failed("the statement does not begin")
+        time.sleep(0.05)
+    server.kill()
+    thread.join()
+    code, text = _tool(server, "before-ddl")
+    if code != 2 or "start and stop the server once" not in text:
+        raise Failed(f"killed in the middle of DDL: exit code {code}: {text}")
+    server.start()
+    if _ask(server, "SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_NAME = 'half'"):
+        raise Failed("the half of a table stays")
+    server.stop()
+    rewound(server, "before-ddl", "after-ddl")
+    if _ask(server, "SELECT a FROM test.half") != 1:
+        raise Failed("the table did not come back")
+    _ask(server, "DROP TABLE test.half")
+    _say("a server killed in the middle of DDL ends that first")
 
 
 def _bounds(server: Server) -> None:
@@ -405,6 +450,7 @@ def main() -> int:
             opened(server, home, rewound, _say)
         if options.only in (None, "rest"):
             _definitions(server)
+            _killed_in_ddl(server)
             _amid_alter(server)
         if options.only in (None, "crashes"):
             cut_off(server, crashes, options.seed)

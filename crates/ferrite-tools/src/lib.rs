@@ -5,6 +5,7 @@
 //! - `compare`: which rows and entries differ, once their sums do.
 //! - `salvage`: writes the rows that can be read to files that LOAD DATA takes.
 //! - `row`: a row's columns from key and payload; `text`: one value as LOAD DATA wants it.
+//! - `ddl_log`: whether a server was killed in the middle of a DDL statement.
 //! - `work`: many small jobs on all processors.
 //! - `keys`: keys of an encrypted database.
 //! - `progress`: what is shown while one waits.
@@ -26,6 +27,7 @@ macro_rules! say {
 
 pub mod check;
 mod compare;
+pub mod ddl_log;
 pub use ferrite_engine::describe;
 pub mod keys;
 pub mod progress;

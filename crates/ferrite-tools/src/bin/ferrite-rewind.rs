@@ -13,7 +13,7 @@ use ferrite_engine::{Callbacks, Config, Engine, LogLevel};
 use ferrite_io::{RealStorage, Storage};
 use ferrite_sync::{time, Arc};
 use ferrite_tools::keys::{self, KeyOptions};
-use ferrite_tools::say;
+use ferrite_tools::{ddl_log, say};
 use ferrite_types::{Error, Result};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -40,6 +40,9 @@ struct Options {
     /// Print the names of the snapshots that there are, the oldest first
     #[arg(long)]
     list: bool,
+    /// The server's log of DDL, if it runs with the option log_ddl_recovery; relative to DATADIR
+    #[arg(long, value_name = "FILE", default_value = ddl_log::NAME)]
+    ddl_log: PathBuf,
     #[command(flatten)]
     keys: KeyOptions,
     /// Only finish a rewind that was cut off
@@ -94,6 +97,7 @@ fn run(options: &Options) -> Result<()> {
         Some(to) if !options.list => to,
         _ => return list(&storage),
     };
+    no_ddl_pending(options)?;
     let present = keep_present(&storage, &server, options, to)?;
     go(&storage, &server, to, &present)?;
     println!(
@@ -101,6 +105,20 @@ fn run(options: &Options) -> Result<()> {
         (time::now_us() - begun_us) / 1000
     );
     Ok(())
+}
+
+/// The server goes on with a DDL statement at its next start. That must find the tables that the statement was
+/// about, not those of the snapshot: it would drop or rename them.
+fn no_ddl_pending(options: &Options) -> Result<()> {
+    let path = options.dir.join(&options.ddl_log);
+    match ddl_log::has_open_entries(&path)? {
+        false => Ok(()),
+        true => Err(Error::InUse(format!(
+            "the server was killed in the middle of a DDL statement, which its next start ends ({}): start and stop the \
+             server once, then rewind",
+            path.display()
+        ))),
+    }
 }
 
 fn open(storage: &Arc<dyn Storage>) -> Result<Arc<Engine>> {
