@@ -491,6 +491,76 @@ fn a_large_transaction_is_rolled_back_after_the_restart() {
     engine.close().unwrap();
 }
 
+/// Transactions whose undo is in memory, each too short to be spilled, are more together than a checkpoint is to
+/// copy: whole chunks leave memory before, and a restart finds all of it.
+#[test]
+fn the_undo_of_many_transactions_is_not_copied_by_each_checkpoint() {
+    const LIMIT: u64 = 2 << 20;
+    assert_eq!(spilled_with_limit(64 << 20), 0, "none is long enough");
+    let spilled = spilled_with_limit(LIMIT);
+    assert!(spilled >= 6 << 20, "{spilled} bytes");
+}
+
+/// Bytes of undo that are spilled by a checkpoint that is to copy so many.
+fn spilled_with_limit(checkpoint_undo_bytes: u64) -> u64 {
+    const SESSIONS: u64 = 8;
+    const ROWS: u64 = 3_200;
+    let disk = SimStorage::new(15);
+    let boot = || {
+        let few = ferrite_engine::Config {
+            checkpoint_undo_bytes,
+            log_budget_bytes: 64 << 20,
+            ..config()
+        };
+        let storage: Arc<dyn Storage> = Arc::new(disk.boot());
+        Engine::open(few, storage, Arc::new(SilentCallbacks)).unwrap()
+    };
+    let engine = boot();
+    let t = create(&engine, "d/t");
+    let (old, new) = (vec![b'a'; 400], vec![b'b'; 400]);
+    let mut s = Session::new(&engine, 0, 1);
+    for n in 0..SESSIONS * ROWS {
+        insert(&mut s, &t, n, &old).unwrap();
+    }
+    s.commit(false).unwrap();
+    engine.checkpoint().unwrap();
+    let mut sessions = Vec::new();
+    for number in 0..SESSIONS {
+        let mut s = Session::new(&engine, 0, 1);
+        for n in number * ROWS..(number + 1) * ROWS {
+            update(&mut s, &t, n, &old, &new).unwrap();
+        }
+        sessions.push(s);
+    }
+    engine.checkpoint().unwrap();
+    let spilled = metric(&engine, "undo_spilled_bytes");
+    // The lists go on where they were, and one of them back.
+    for (number, s) in (0..SESSIONS).zip(&mut sessions) {
+        update(s, &t, number * ROWS, &new, &old).unwrap();
+    }
+    sessions.pop().unwrap().rollback().unwrap();
+    engine.checkpoint().unwrap();
+    engine.flush_log();
+    disk.crash(&mut Rng::new(15));
+    sessions.into_iter().for_each(std::mem::forget);
+    give_up(&engine);
+    std::mem::forget(s);
+    drop((t, engine));
+
+    let engine = boot();
+    wait_until("the end of the rollback", || engine.trx_rows().is_empty());
+    let t = engine.dict().open_table("d/t").unwrap();
+    let mut s = Session::new(&engine, 0, 1);
+    let rows = scan(&mut s, &t, 0);
+    assert_eq!(rows.len() as u64, SESSIONS * ROWS);
+    assert!(rows.values().all(|text| *text == old));
+    s.commit(false).unwrap();
+    drop(s);
+    check(&engine, &t);
+    engine.close().unwrap();
+    spilled
+}
+
 /// A prepared transaction whose rollback had begun when the machine died is rolled back by the
 /// restart: nobody may commit what is left of it.
 #[test]

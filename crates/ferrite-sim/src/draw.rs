@@ -81,6 +81,7 @@ fn config(rng: &mut Rng) -> Config {
         lock_sets_after: 4096,
         store_reuse_soon: false,
         background_undo_bytes: 16 << 20,
+        checkpoint_undo_bytes: 64 << 20,
         scrub: false,
         page_delta_share: 4,
         recovery_threads: 0,

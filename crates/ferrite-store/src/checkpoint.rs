@@ -3,8 +3,8 @@
 //!
 //! Layout (little-endian): 0 magic "FERRCKPT", 8 version, 12 CRC32C of bytes 0..12 and
 //! 16..length, 16 length, 24 sequence, 32 uuid, 48 redo start, 56 map slot (u64), 64 map
-//! LSN, 72 map sequence, 80 map bytes, 88 map checksum (u32), 92 state length (u32), 96 the
-//! engine's state. What the file has behind that is space kept for a longer one (`reserve`).
+//! LSN, 72 map sequence, 80 map bytes, 88 map checksum (u32), 92 low half of the state's
+//! length (u32), 96 the engine's state. What the file has behind that is space kept for a longer one (`reserve`).
 
 use ferrite_types::{Error, Lsn, Result};
 
@@ -36,12 +36,8 @@ pub(crate) fn name(slot: u8) -> String {
 pub(crate) fn encode(c: &Checkpoint, sequence: u64, uuid: &[u8; 16]) -> Vec<u8> {
     assert!(c.map.slot < 2, "map.{}", c.map.slot);
     assert!(sequence > 0, "the first checkpoint is number 1");
-    assert!(
-        c.state.len() <= u32::MAX as usize,
-        "{} bytes",
-        c.state.len()
-    );
-    let mut b = vec![0; HEAD];
+    let mut b = Vec::with_capacity(HEAD + c.state.len());
+    b.resize(HEAD, 0);
     put_u64(&mut b, 0, MAGIC);
     put_u32(&mut b, 8, VERSION);
     put_u64(&mut b, 16, (HEAD + c.state.len()) as u64);
@@ -53,12 +49,19 @@ pub(crate) fn encode(c: &Checkpoint, sequence: u64, uuid: &[u8; 16]) -> Vec<u8> 
     put_u64(&mut b, 72, c.map.sequence);
     put_u64(&mut b, 80, c.map.bytes);
     put_u32(&mut b, 88, c.map.crc);
-    put_u32(&mut b, 92, c.state.len() as u32);
+    put_u32(&mut b, 92, low_half(c.state.len()));
     b.extend_from_slice(&c.state);
+    assert_eq!(b.len(), HEAD + c.state.len(), "bytes behind the state");
     let crc = checksum(&b);
     put_u32(&mut b, 12, crc);
     debug_assert!(decode(&b, uuid).is_ok_and(|(read, n)| read == *c && n == sequence));
     b
+}
+
+/// What the field for the state's length has of it. The whole length follows from the file's: however much
+/// undo there is to be named, a checkpoint can be written.
+fn low_half(state_bytes: usize) -> u32 {
+    (state_bytes as u64 & u64::from(u32::MAX)) as u32
 }
 
 fn checksum(b: &[u8]) -> u32 {
@@ -87,7 +90,7 @@ pub(crate) fn decode(
     if b[32..48] != *uuid {
         return Err("checkpoint of another database");
     }
-    if get_u32(b, 92) != Some((b.len() - HEAD) as u32) || u64_at(56) > 1 {
+    if get_u32(b, 92) != Some(low_half(b.len() - HEAD)) || u64_at(56) > 1 {
         return Err("impossible length or slot");
     }
     let map = MapBase {
@@ -276,6 +279,14 @@ mod tests {
             assert!(decode(&bad, &uuid).is_err(), "byte {i}");
             assert!(decode(&bytes[..i], &uuid).is_err(), "cut at {i}");
         }
+    }
+
+    /// A state of 4 GiB and more is one that can be written: nobody may die of undo.
+    #[test]
+    fn the_length_of_a_long_state_wraps() {
+        const LONG: u64 = (4 << 30) + 77;
+        assert_eq!(low_half(LONG as usize), 77);
+        assert_eq!(low_half(77), 77);
     }
 
     #[test]

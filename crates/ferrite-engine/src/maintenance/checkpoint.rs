@@ -27,6 +27,7 @@ use crate::log_records::values::encode_values;
 use crate::log_records::xid::{decode_xid, encode_xid, Xid};
 use crate::state::engine::Engine;
 use crate::state::undo_area::Chunk;
+use crate::state::undo_list::UndoList;
 use ferrite_store::Checkpoint;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::kill_point;
@@ -78,7 +79,9 @@ pub(crate) struct EngineState {
 impl EngineState {
     pub(crate) fn encode(&self) -> Vec<u8> {
         self.check();
-        let mut out = vec![STATE_VERSION];
+        let tails: usize = self.active.iter().map(|txn| txn.tail.len()).sum();
+        let mut out = Vec::with_capacity(tails + tails / 16 + 4096);
+        out.push(STATE_VERSION);
         out.extend_from_slice(&self.next_txn.0.to_le_bytes());
         out.extend_from_slice(&self.next_csn.0.to_le_bytes());
         out.extend_from_slice(&self.next_ids.table.to_le_bytes());
@@ -294,11 +297,13 @@ impl Engine {
             self.log.durable_lsn() >= now || ferrite_sync::mutant!("checkpoint.log_not_flushed"),
             "a checkpoint of what is not in the log"
         );
+        let encoded = state.encode();
+        drop(state);
         let written = self.undo_area.sync().and_then(|()| {
             self.store.write_checkpoint(&Checkpoint {
                 redo_start: start,
                 map,
-                state: state.encode(),
+                state: encoded,
             })
         });
         self.undo_area.end_checkpoint(released, written.is_ok());
@@ -331,11 +336,16 @@ impl Engine {
         // After the position was chosen, and after the tables were copied: every record before the
         // one and all that is named of the others have lower ids.
         state.next_ids = self.dict.next_ids();
+        let mut tail_bytes = 0;
         for slot in self.all_slots() {
-            let held = slot.state.lock();
+            let mut held = slot.state.lock();
             if held.txn.is_frozen() || ferrite_sync::mutant!("checkpoint.lose_undo") {
                 state.overflow.extend_from_slice(&held.garbage);
                 continue;
+            }
+            tail_bytes += held.undo.parts().1.len() as u64;
+            if tail_bytes > self.config.checkpoint_undo_bytes {
+                tail_bytes -= self.shorten_tail(&mut held.undo);
             }
             state.active.push(ActiveTxn {
                 txn: held.txn,
@@ -359,6 +369,18 @@ impl Engine {
         // them. Some may be in both.
         state.overflow.extend(self.purge.pending_overflow());
         state
+    }
+
+    /// A list that is one of too many for a checkpoint to have all that is in memory: what makes whole
+    /// chunks leaves its tail. Returns by how many bytes. What cannot be written stays where it is, and
+    /// this checkpoint has it; the transaction hears of it when its list is long.
+    #[cold]
+    fn shorten_tail(&self, undo: &mut UndoList) -> u64 {
+        let before = undo.parts().1.len();
+        let _ = undo.spill_all_chunks(&self.undo_area);
+        let after = undo.parts().1.len();
+        assert!(after <= before, "{after} bytes of {before} are left");
+        (before - after) as u64
     }
 }
 

@@ -64,6 +64,9 @@ pub struct Config {
     /// Of the transactions that a crash cut off so many bytes of undo are rolled back before the database
     /// opens, the smallest first, and the others beside its use. For some hundred thousand rows.
     pub background_undo_bytes: u64,
+    /// A checkpoint copies so many bytes of undo that is in memory; of a transaction beyond that, whole
+    /// chunks go to `undo.spill` before, once and for all.
+    pub checkpoint_undo_bytes: u64,
     /// What was deleted is overwritten in the files.
     pub scrub: bool,
     /// What has changed in a page is written instead of the page while it takes at most one part in
@@ -114,6 +117,7 @@ impl Default for Config {
             lock_sets_after: LockConfig::default().sets_after,
             store_reuse_soon: false,
             background_undo_bytes: 16 << 20,
+            checkpoint_undo_bytes: 64 << 20,
             recovery_threads: 0,
             recovery_memory_bytes: 0,
             recovery_puts_off: None,

@@ -99,9 +99,27 @@ impl UndoList {
     /// # Errors
     /// `DiskFull`, `Io`: what could not be moved stays in memory.
     pub(crate) fn spill(&mut self, area: &UndoArea) -> Result<()> {
+        self.spill_from(SPILL_BYTES, area)
+    }
+
+    /// The same down to less than a chunk: many lists that are too short for [`UndoList::spill`] are much
+    /// together. On a full disk the tail stays as it is.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn spill_all_chunks(&mut self, area: &UndoArea) -> Result<()> {
+        match self.spill_from(CHUNK_BYTES, area) {
+            Err(Error::DiskFull(_)) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Moves chunks while the tail has so many bytes.
+    fn spill_from(&mut self, least_bytes: usize, area: &UndoArea) -> Result<()> {
         let position = self.position();
+        assert!(least_bytes >= CHUNK_BYTES, "a part of a chunk");
         let (mut moved, mut result) = (0, Ok(()));
-        while self.tail.len() - moved >= SPILL_BYTES && !area.read_only && result.is_ok() {
+        while self.tail.len() - moved >= least_bytes && !area.read_only && result.is_ok() {
             match area.write(&self.tail[moved..moved + CHUNK_BYTES]) {
                 Ok(chunk) => {
                     self.chunks.push(chunk);
