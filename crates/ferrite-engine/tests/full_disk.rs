@@ -4,7 +4,7 @@ mod common;
 
 use common::{check, config, create, delete, give_up, insert, metric, scan, update, wait_until};
 use ferrite_engine::snapshots::ServerState;
-use ferrite_engine::{Callbacks, Config, DdlCaller, Engine, LogLevel, Session, Table};
+use ferrite_engine::{Callbacks, Config, DdlCaller, Engine, LogLevel, Session, Table, Xid};
 use ferrite_io::sim::{Fault, SimStorage};
 use ferrite_io::Storage;
 use ferrite_sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +14,14 @@ use ferrite_types::Error;
 
 const ROWS: u64 = 20_000;
 const TEXT: [u8; 900] = [b'x'; 900];
+
+fn xid(name: &str) -> Xid {
+    Xid {
+        format_id: 1,
+        gtrid_len: name.len() as u32,
+        data: name.into(),
+    }
+}
 
 #[derive(Default)]
 struct Heard(Mutex<Vec<String>>);
@@ -421,6 +429,80 @@ fn a_long_transaction_is_rolled_back_on_a_full_disk() {
     let t = engine.dict().open_table("d/t").unwrap();
     let mut s = Session::new(&engine, 0, 1);
     assert_eq!(scan(&mut s, &t, 0), before);
+    s.commit(false).unwrap();
+    check(&engine, &t);
+    drop((s, t));
+    engine.close().unwrap();
+}
+
+/// The versions of a large prepared transaction are made again while neither the log nor the store can grow: what
+/// the log keeps for what already runs is not for them.
+#[test]
+fn versions_of_a_prepared_transaction_leave_the_log_what_it_needs() {
+    let disk = SimStorage::new(56);
+    let heard = Arc::new(Heard::default());
+    let settings = Config {
+        buffer_pool_size_bytes: 64 << 20,
+        log_budget_bytes: 256 << 20,
+        log_segment_bytes: 1 << 20,
+        background_undo_bytes: 0,
+        ..config()
+    };
+    let boot = || Engine::open(settings.clone(), Arc::new(disk.boot()), heard.clone()).unwrap();
+    let engine = boot();
+    let t = create(&engine, "d/t");
+    let mut s = Session::new(&engine, 0, 1);
+    let (old, new) = ([b'x'; 100], [b'y'; 100]);
+    for n in 0..2 * ROWS {
+        insert(&mut s, &t, n, &old).unwrap();
+    }
+    s.commit(false).unwrap();
+    for n in 0..2 * ROWS {
+        update(&mut s, &t, n, &old, &new).unwrap();
+    }
+    s.prepare(&xid("large")).unwrap();
+    let mut small = Session::new(&engine, 0, 2);
+    insert(&mut small, &t, 2 * ROWS, b"small").unwrap();
+    small.prepare(&xid("small")).unwrap();
+    disk.crash(&mut Rng::new(3));
+    s.abandon();
+    small.abandon();
+    give_up(&engine);
+    drop((t, engine));
+
+    disk.set_capacity(Some(disk.used_bytes()));
+    for nth in 1..100_000 {
+        disk.inject_in(Fault::Full, nth, "store.0");
+    }
+    let engine = boot();
+    let mut last = (metric(&engine, "lsn_current"), 0);
+    wait_until("a log that grows no more", || {
+        thread::sleep_ms(50);
+        let now = metric(&engine, "lsn_current");
+        last = (now, if now == last.0 { last.1 + 1 } else { 0 });
+        last.1 > 20
+    });
+    // What already runs can end.
+    let done = Arc::new(AtomicBool::new(false));
+    let other = {
+        let (engine, done) = (engine.clone(), done.clone());
+        thread::spawn("other", move || {
+            engine.commit_by_xid(&xid("small")).unwrap();
+            done.store(true, Ordering::SeqCst);
+        })
+    };
+    wait_until("a commit", || done.load(Ordering::SeqCst));
+    other.join().unwrap();
+    disk.clear_faults();
+    disk.set_capacity(None);
+    engine.commit_by_xid(&xid("large")).unwrap();
+    let t = engine.dict().open_table("d/t").unwrap();
+    let mut s = Session::new(&engine, 0, 1);
+    let after = scan(&mut s, &t, 0);
+    assert_eq!(after.len() as u64, 2 * ROWS + 1);
+    assert!(after
+        .iter()
+        .all(|(n, text)| *n == 2 * ROWS || text[..] == new));
     s.commit(false).unwrap();
     check(&engine, &t);
     drop((s, t));

@@ -272,7 +272,7 @@ impl Engine {
         self.find_touched(&slot)?;
         match later {
             true => self.unsettled.add(slot.clone()),
-            false => self.restore_versions(&slot)?,
+            false => self.restore_versions(&slot, false)?,
         }
         let garbage = GarbageList::recovered(self.garbage_of(&slot)?);
         self.adopt_prepared(Transaction::recovered(slot, garbage));

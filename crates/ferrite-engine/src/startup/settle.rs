@@ -116,7 +116,7 @@ impl Engine {
     pub(crate) fn settle_prepared(&self, txn: TxnId, slot: &Arc<TxnSlot>) -> Result<()> {
         let since_us = time::now_us();
         let undo = slot.state.lock().undo.position();
-        match ferrite_buffer::patiently(|| self.restore_versions(slot)) {
+        match ferrite_buffer::patiently(|| self.restore_versions(slot, true)) {
             Ok(()) => {
                 self.settled(
                     txn,

@@ -7,7 +7,8 @@
 //! | from there to 100% | pauses 1 ms, as often as the log has grown by an allowance since the session's last pause: 256 KiB at first, nothing at the end |
 //! | beyond | waits in steps of 1 ms until the log is shorter, for a second at most |
 //!
-//! Rolling back and purge have to go on, so they only pause, 1 ms for 32 KiB of log at the least.
+//! Rolling back, purge and the versions of prepared transactions after a restart have to go on, so they only
+//! pause, 1 ms for 32 KiB of log at the least.
 //! Recovery before the threads run, and commits, are not braked.
 //!
 //! A row change asks with one load beside the log's position: `attention_lsn` is where anything is

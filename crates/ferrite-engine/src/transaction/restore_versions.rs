@@ -10,9 +10,11 @@ use crate::state::callbacks::LogLevel;
 use crate::state::engine::Engine;
 use crate::state::known_undo::{hash_of, key_of};
 use crate::state::slot::TxnSlot;
+use crate::state::throttle::Eased;
 use crate::state::touched::Touched;
 use ferrite_sync::atomic::Ordering;
-use ferrite_sync::Arc;
+use ferrite_sync::waits::{waiting, Of, Reason};
+use ferrite_sync::{thread, Arc};
 use ferrite_tree::record::Header;
 use ferrite_tree::{node, LeafMut, Scratch};
 use ferrite_txn::{NewVersion, VERSION_FULL};
@@ -25,6 +27,8 @@ const VALUES_PART: u64 = 8;
 const VALUES_LEAST_BYTES: u64 = 64 << 20;
 /// With each value so many bytes are kept for its place.
 const PLACE_BYTES: usize = 64;
+/// Between two looks whether the log has space again, in ms.
+const LOG_PAUSE_MS: u64 = 10;
 
 /// Values of entries as the transaction had made them before what was looked at last: there are some of entries that it
 /// has changed several times. If they get too many, what is left are those of the lower half of the hashes; the
@@ -90,23 +94,53 @@ impl Values {
 impl Engine {
     /// After a restart the versions behind a prepared transaction's rows are gone, but readers
     /// must go on seeing the states before it: they are made again from its undo list. The new
-    /// addresses are logged like any change: later records of the log are differences to them.
+    /// addresses are logged like any change: later records of the log are differences to them. While the log
+    /// is nearly out of space it waits (`waits`) or gives up: what is left is for what already runs.
     ///
     /// # Errors
-    /// `Interrupted` by a stop; a page that cannot be read. All of it can be done again.
-    pub(crate) fn restore_versions(&self, slot: &TxnSlot) -> Result<()> {
+    /// `Interrupted` by a stop; a page that cannot be read; `DiskFull`, unless it waits. All of it can be done
+    /// again.
+    pub(crate) fn restore_versions(&self, slot: &TxnSlot, waits: bool) -> Result<()> {
         let pool = self.pool.size_bytes();
         let most_bytes = (pool / VALUES_PART).max(VALUES_LEAST_BYTES).min(pool / 2);
         let mut hashes = Some(0..=u64::MAX);
+        let mut eased = Eased::default();
         while let Some(now) = hashes {
             let values = Values::of_hashes(now, most_bytes as usize);
-            hashes = self.restore_of(slot, values)?.rest();
+            let before_each = &mut || self.may_restore(&mut eased, waits);
+            hashes = self.restore_of(slot, values, before_each)?.rest();
         }
         Ok(())
     }
 
+    /// The brake of what can be put off, as of purge. No latch is held.
+    fn may_restore(&self, eased: &mut Eased, waits: bool) -> Result<()> {
+        loop {
+            if self.stop.load(Ordering::SeqCst) {
+                return Err(Error::Interrupted);
+            }
+            self.ease_off(eased);
+            // Without background threads nobody but ourselves makes room, which was just tried.
+            if !self.log.is_nearly_out() || self.config.manual_background {
+                return Ok(());
+            }
+            if !waits {
+                return Err(Error::DiskFull("no space for the redo log".into()));
+            }
+            self.housekeeping.set();
+            waiting(Reason::LogBudget, Of::Nothing, || {
+                thread::sleep_ms(LOG_PAUSE_MS);
+            });
+        }
+    }
+
     /// Of the entries that `values` is about, or those of them that it had room for.
-    fn restore_of(&self, slot: &TxnSlot, mut values: Values) -> Result<Values> {
+    fn restore_of(
+        &self,
+        slot: &TxnSlot,
+        mut values: Values,
+        before_each: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<Values> {
         let (txn, mut entries) = {
             let state = slot.state.lock();
             assert!(state.is_prepared(), "{} is not prepared", state.txn);
@@ -114,9 +148,7 @@ impl Engine {
         };
         let mut all_there = true;
         while let Some(entry) = entries.prev(&self.undo_area)? {
-            if self.stop.load(Ordering::SeqCst) {
-                return Err(Error::Interrupted);
-            }
+            before_each()?;
             let undo = undo::decode(&entry)?;
             if !values.is_about(&undo) {
                 continue;
