@@ -11,7 +11,7 @@
 //! Policy: the next run of [`GOOD_RUN`] granules in an area of the current segment and a few more, for each run is a
 //! write; a new area; any free block of an area. Then the store grows: in the space for pages a delta would leave a
 //! piece that is too short for one. If it cannot grow, the deltas of that batch go anywhere, and no more are written until
-//! there is room again.
+//! the store has grown or there is a word for a new area.
 //!
 //! Locking: none here; see `runs.rs`.
 
@@ -85,6 +85,17 @@ impl Segment {
 }
 
 impl FreeRuns {
+    /// Is there a wholly free word that a new area could have? While the disk has no room for what is a hole, one
+    /// that is none. Cheap: a segment is looked at once.
+    pub(crate) fn may_begin_area(&mut self) -> bool {
+        let holes_last = self.holes_go_last();
+        let mut segments = self.segments.iter_mut();
+        segments.any(|segment| {
+            let word = segment.free_word();
+            word.is_some_and(|word| !holes_last || segment.holes_in(word as u32 * 64, 64) == 0)
+        })
+    }
+
     /// A run for small blobs that need `need` granules first and `left` in all: segment, start, length.
     pub(crate) fn find_small(&mut self, need: u32, left: u32) -> Option<(usize, u32, u32)> {
         assert!(need > 0 && need <= left, "{need} granules of {left}");

@@ -143,6 +143,11 @@ impl FreeRuns {
         }
     }
 
+    /// Of late the disk had no room for what was to be written to a hole.
+    pub(crate) fn holes_go_last(&self) -> bool {
+        self.holes_last > 0
+    }
+
     /// Granules to a run, of late.
     pub(crate) fn mean_run(&self) -> u32 {
         self.mean_run
@@ -364,7 +369,7 @@ impl FreeRuns {
 
     /// Room for pages of those lengths (granules), in order, and for small blobs behind them, as few runs as the free
     /// space allows; false (nothing taken, `runs` empty) when there is not enough. `place`: [`For::All`] on a full disk,
-    /// where pages go into areas of small blobs, too.
+    /// where pages go into areas of small blobs, too, and small blobs anywhere.
     pub(crate) fn take(
         &mut self,
         pages: impl Iterator<Item = u32>,
@@ -409,7 +414,12 @@ impl FreeRuns {
             let found = match small {
                 // On a full disk areas may have holes in the file.
                 Some(left) if !self.lowest_first && self.holes_last == 0 => {
-                    self.find_small(need, left)
+                    let found = self.find_small(need, left);
+                    // The store gets no longer: rather a piece of what is for pages than a refusal.
+                    match place {
+                        For::All => found.or_else(|| self.find_anywhere(need)),
+                        _ => found,
+                    }
                 }
                 _ => self.find_run(need, place),
             };

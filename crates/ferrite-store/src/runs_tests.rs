@@ -394,6 +394,7 @@ fn a_segment_without_room_for_an_area_is_looked_at_once() {
         f.take(std::iter::empty(), [1].into_iter(), For::Pages, runs)
     };
     assert!(!small(&mut f, &mut runs), "that is for pages");
+    assert!(!f.may_begin_area());
     assert!(f
         .segments
         .iter()
@@ -401,4 +402,21 @@ fn a_segment_without_room_for_an_area_is_looked_at_once() {
     f.give(64, 8);
     assert!(f.segments[1].may_begin_area && small(&mut f, &mut runs));
     assert_eq!(runs[0].granule, 64, "the new area");
+}
+
+/// Where the store gets no longer, a delta takes what is for pages.
+#[test]
+fn on_a_full_disk_small_blobs_go_anywhere() {
+    let mut f = FreeRuns::new(64, 64 * 100);
+    (0..100).for_each(|n| assert!(f.mark(n * 64, 8)));
+    let mut runs = Vec::new();
+    let none = std::iter::empty::<u32>;
+    assert!(!f.take(none(), [1].into_iter(), For::Pages, &mut runs));
+    assert!(f.take(none(), [1].into_iter(), For::All, &mut runs));
+    assert_eq!((runs[0].granule, runs[0].granules), (8, 1));
+    assert!(f.take([16].into_iter(), [1, 2].into_iter(), For::All, &mut runs));
+    let blobs: usize = runs.iter().map(|run| run.blobs).sum();
+    assert_eq!((blobs, f.free()), (3, 100 * 56 - 20));
+    (0..100).for_each(|n| assert!(n == 0 || f.mark(n * 64 + 32, 32)));
+    assert!(f.segments.iter().all(|s| s.areas.is_none()));
 }

@@ -147,19 +147,30 @@ impl Store {
     /// # Errors
     /// `DiskFull` or `Io`; the store goes on with what it has.
     pub fn grow_ahead(&self) -> Result<Ahead> {
-        if !self.wants_segment() {
+        if !self.wants_segment() && !self.lacks_area() {
             self.has_room_again();
             return Ok(Ahead::Enough);
         }
         let Some(_growth) = self.growth.try_lock() else {
             return Ok(Ahead::Busy);
         };
-        if !self.wants_segment() {
+        let wanted = self.wants_segment();
+        if !wanted && !self.lacks_area() {
             return Ok(Ahead::Enough);
         }
-        self.grow()?;
-        self.has_room_again();
+        match self.grow() {
+            Ok(()) => self.has_room_again(),
+            // Pages have enough, and deltas wait.
+            Err(Error::DiskFull(_)) if !wanted => return Ok(Ahead::Enough),
+            Err(e) => return Err(e),
+        }
         Ok(Ahead::Grown)
+    }
+
+    /// The disk had no room for a longer store or for what was written, and there is still no place for a new area:
+    /// a delta would find none but among the pages.
+    fn lacks_area(&self) -> bool {
+        self.has_no_room.load(Ordering::Relaxed) && !self.runs.lock().may_begin_area()
     }
 
     fn has_room_again(&self) {

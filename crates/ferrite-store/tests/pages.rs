@@ -589,6 +589,53 @@ fn zstd_has_levels() {
     assert!(sizes[1] < sizes[0] && sizes[0] == sizes[2], "{sizes:?}");
 }
 
+/// The disk is full and no word of the free space is wholly free, though much of it is: a delta finds a place, and no
+/// more are to be written until the store has grown or there is a place for an area.
+#[test]
+fn a_full_disk_has_no_room_for_deltas_until_there_is_an_area() {
+    let sim = SimStorage::new(1);
+    let cfg = StoreConfig {
+        direct: true,
+        file_bytes: 1 << 30,
+        segment_bytes: 4 << 20,
+    };
+    let store = Store::create(disk(&sim), cfg).unwrap();
+    sim.set_capacity(Some(sim.used_bytes() + (12 << 20)));
+    let mut places = Vec::new();
+    let page = vec![1; 15 << 10];
+    let write = |places: &mut Vec<_>| {
+        let mut batch = store.new_batch();
+        let image = PageImage::whole(&page);
+        let _ = batch.push(PageId(1), IndexId(3), Lsn(4), image, Packing::NONE);
+        store.write_batch(&mut batch, places)
+    };
+    while write(&mut places).is_ok() {}
+    assert!(store.is_disk_full());
+    // One page to a word of 64 granules stays.
+    let mut words = std::collections::BTreeSet::new();
+    let (kept, rest): (Vec<_>, Vec<_>) =
+        (places.into_iter()).partition(|p| words.insert(p.location.granule() / 64));
+    rest.iter().for_each(|p| store.free_now(p.location));
+    assert!(store.free_bytes() > store.file_bytes() / 2);
+    for _ in 0..3 {
+        assert_eq!(store.grow_ahead(), Ok(Ahead::Enough));
+        assert!(store.is_disk_full(), "no delta finds an area");
+    }
+    let mut batch = store.new_batch();
+    let base = ferrite_store::StoredBlob {
+        lsn: Lsn(4),
+        crc: kept[0].crc,
+    };
+    assert!(batch.push_delta((PageId(1), IndexId(3)), Lsn(5), base, &[1, 2, 3]));
+    store.write_batch(&mut batch, &mut Vec::new()).unwrap();
+    let word = |p: &ferrite_store::Placed| p.location.granule() / 64;
+    let last = kept.last().expect("some are kept");
+    store.free_now(last.location);
+    assert!(word(last) > word(&kept[0]), "another than the delta's");
+    assert_eq!(store.grow_ahead(), Ok(Ahead::Enough));
+    assert!(!store.is_disk_full(), "there is a place for an area");
+}
+
 /// Files of short segments grow by small steps; where the disk has not even room for one, what is there is used to
 /// the end, and what comes free is used again.
 #[test]
