@@ -8,7 +8,7 @@
 //! # What is where
 //! - `word`, `directory`: locations, the 64-bit word, the array of words and extent owners.
 //! - `blob`, `pack`, `batch`: one page's image on disk; compression; many in one buffer.
-//! - `runs`, `segment`, `retired`: free space; space that becomes free when a log position is durable.
+//! - `runs`, `segment`, `holes`, `retired`: free space; that the files have no space for; space that becomes free when a log position is durable.
 //! - `extents`: page ids, handed out in extents of 64 to indexes.
 //! - `files`: the segment files; growing and giving back.
 //! - `creation`: the mark that tells a broken-off creation from a database without superblock.
@@ -63,6 +63,7 @@ mod files;
 #[doc(hidden)]
 pub mod fuzz;
 mod held;
+mod holes;
 mod image;
 mod keeping;
 mod lifecycle;

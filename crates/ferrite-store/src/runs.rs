@@ -26,10 +26,9 @@ use crate::word::{BLOCK_GRANULES, GRANULE_BYTES};
 pub(crate) const SHORT_RUN: u32 = (128 << 10) / GRANULE_BYTES as u32;
 /// What `mean_run` says of a batch that went into one run, in granules.
 const ONE_RUN: u32 = 1024;
-/// After a write for which the disk had no room, runs that are looked for elsewhere than in holes.
-const HOLES_LAST: u32 = 4096;
+
 /// Consecutive blobs of a batch that go to one run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Run {
     /// First granule in the store, the first of a block.
     pub(crate) granule: u64,
@@ -37,6 +36,8 @@ pub(crate) struct Run {
     pub(crate) granules: u32,
     /// Number of blobs in it.
     pub(crate) blobs: usize,
+    /// What of it was a hole in the files: first granules and lengths.
+    pub(crate) holes: Vec<(u64, u32)>,
 }
 
 impl Run {
@@ -47,10 +48,12 @@ impl Run {
 }
 
 /// A stale run taken to be scrubbed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct StaleRun {
     pub(crate) granule: u64,
     pub(crate) granules: u32,
+    /// As of a [`Run`].
+    pub(crate) holes: Vec<(u64, u32)>,
     /// It may be zeroes already.
     pub(crate) doubtful: bool,
 }
@@ -58,7 +61,7 @@ pub(crate) struct StaleRun {
 /// All free space of a store.
 pub(crate) struct FreeRuns {
     pub(crate) segments: Vec<Segment>,
-    segment_granules: u32,
+    pub(crate) segment_granules: u32,
     /// Where the next page is looked for.
     current: usize,
     cursor: u32,
@@ -68,7 +71,7 @@ pub(crate) struct FreeRuns {
     end: u64,
     free: u64,
     /// The file system had no room: so many runs are looked for in other free space than holes first.
-    holes_last: u32,
+    pub(crate) holes_last: u32,
     /// Granules to a run, of late; of long runs no more than `ONE_RUN`.
     mean_run: u32,
     /// The lowest free space goes first.
@@ -117,35 +120,6 @@ impl FreeRuns {
     /// Of the free ones, those in wholly free blocks.
     pub(crate) fn usable(&self) -> u64 {
         self.segments.iter().map(|s| u64::from(s.usable)).sum()
-    }
-
-    /// Of the free ones, those that the files have space for: they are no holes.
-    pub(crate) fn allocated(&self) -> u64 {
-        let holes: u64 = self.segments.iter().map(|s| u64::from(s.holes)).sum();
-        assert!(holes <= self.free, "{holes} holes, {} free", self.free);
-        self.free - holes
-    }
-
-    /// These free granules are holes in the files now.
-    pub(crate) fn note_hole(&mut self, granule: u64, n: u32) {
-        match self.split(granule, n) {
-            Some((segment, at)) => self.segments[segment].note_hole(at, n),
-            None => panic!("a hole of {n} granules at {granule}, beyond the store"),
-        }
-    }
-
-    /// The file system had no room for what was to be written to these runs, which are free again: some of them may be
-    /// holes.
-    pub(crate) fn note_full_disk(&mut self, runs: &[Run]) {
-        self.holes_last = HOLES_LAST;
-        for run in runs {
-            self.note_hole(run.granule, run.written());
-        }
-    }
-
-    /// Of late the disk had no room for what was to be written to a hole.
-    pub(crate) fn holes_go_last(&self) -> bool {
-        self.holes_last > 0
     }
 
     /// Granules to a run, of late.
@@ -256,7 +230,7 @@ impl FreeRuns {
     }
 
     /// Segment and granule in it, if the range is within one segment of the store.
-    fn split(&self, granule: u64, n: u32) -> Option<(usize, u32)> {
+    pub(crate) fn split(&self, granule: u64, n: u32) -> Option<(usize, u32)> {
         let segment = granule / u64::from(self.segment_granules);
         let at = (granule % u64::from(self.segment_granules)) as u32;
         let inside = granule + u64::from(n) <= self.end;
@@ -350,6 +324,7 @@ impl FreeRuns {
                 if n == 0 {
                     return found;
                 }
+                let holes = self.holes_of(i, at, n);
                 let taken = self.segments[i].take(at, n);
                 assert!(taken, "a stale granule was in use");
                 self.free -= u64::from(n);
@@ -357,6 +332,7 @@ impl FreeRuns {
                 found.push(StaleRun {
                     granule: first + u64::from(at),
                     granules: n,
+                    holes,
                     doubtful,
                 });
             }
@@ -386,9 +362,8 @@ impl FreeRuns {
         let found = self.take_all(pages, place, runs, None);
         let of_pages = runs.len();
         if !found || !self.take_all(small, place, runs, Some(left)) {
-            for run in runs.drain(..) {
-                self.give(run.granule, run.granules);
-            }
+            self.give_after_failure(runs, 0, false);
+            runs.clear();
             return false;
         }
         for run in &runs[..of_pages] {
@@ -417,11 +392,11 @@ impl FreeRuns {
                     let found = self.find_small(need, left);
                     // The store gets no longer: rather a piece of what is for pages than a refusal.
                     match place {
-                        For::All => found.or_else(|| self.find_anywhere(need)),
+                        For::All => found.or_else(|| self.find_anywhere(need, runs.is_empty())),
                         _ => found,
                     }
                 }
-                _ => self.find_run(need, place),
+                _ => self.find_run(need, place, runs.is_empty()),
             };
             let Some((segment, at, len)) = found else {
                 return false;
@@ -430,12 +405,14 @@ impl FreeRuns {
                 granule: segment as u64 * u64::from(self.segment_granules) + u64::from(at),
                 granules: 0,
                 blobs: 0,
+                holes: Vec::new(),
             };
             while let Some(n) = blobs.next_if(|n| run.granules + n <= len) {
                 run.granules += n;
                 run.blobs += 1;
             }
             assert!(run.blobs > 0, "a run of {len} takes no blob of {need}");
+            run.holes = self.holes_of(segment, at, run.granules);
             let taken = self.segments[segment].take(at, run.granules);
             assert!(taken, "a free run was not free");
             if self.generation > 0 {
@@ -493,20 +470,22 @@ impl FreeRuns {
         debug_assert!(self.mean_run <= ONE_RUN, "{} to a run", self.mean_run);
     }
 
-    /// The next free run of at least `need` granules: segment, start, length.
-    fn find_run(&mut self, need: u32, place: For) -> Option<(usize, u32, u32)> {
+    /// The next free run of at least `need` granules: segment, start, length. While the disk is full only the first
+    /// run of a batch may be a hole: the rest is for a smaller batch, whose first run may find its space.
+    fn find_run(&mut self, need: u32, place: For, is_first: bool) -> Option<(usize, u32, u32)> {
         // Else the store would grow for ever: no new segment has such a run.
         assert!(
             need > 0 && need <= self.segment_granules,
             "a run of {need} granules"
         );
         if place == For::All {
-            return self.find_anywhere(need);
+            return self.find_anywhere(need, is_first);
         }
         if self.holes_last > 0 {
             self.holes_last -= 1;
             let found = self.find_allocated(need, For::Pages);
             match found.or_else(|| self.find_allocated(need, For::All)) {
+                None if !is_first => return None,
                 None => self.holes_last = 0,
                 found => return found,
             }
@@ -526,37 +505,6 @@ impl FreeRuns {
             }
             self.segments[segment].longest = need - 1;
         }
-    }
-
-    /// The first run of at least `need` granules anywhere, areas too; one without a hole first. A walk over the free
-    /// space: for a full disk.
-    fn find_anywhere(&self, need: u32) -> Option<(usize, u32, u32)> {
-        assert!(need > 0, "a run of nothing");
-        self.find_allocated(need, For::All).or_else(|| {
-            let mut all = self.segments.iter().enumerate();
-            all.find_map(|(number, segment)| {
-                let (at, len) = segment.long_run(0, need, For::All)?;
-                Some((number, at, len))
-            })
-        })
-    }
-
-    /// The first run of at least `need` granules without a hole among those. A walk over the free space: for a full
-    /// disk.
-    fn find_allocated(&self, need: u32, who: For) -> Option<(usize, u32, u32)> {
-        let has = |s: &Segment| (who == For::All || s.usable >= need) && s.free - s.holes >= need;
-        for (number, segment) in self.segments.iter().enumerate().filter(|(_, s)| has(s)) {
-            let mut from = 0;
-            while let Some((at, len)) = segment.next_run(from, who) {
-                let step = whole_blocks(need);
-                let mut places = (0..len / step).map(|i| at + i * step);
-                if let Some(at) = places.find(|at| segment.holes_in(*at, need) == 0) {
-                    return Some((number, at, need));
-                }
-                from = at + len;
-            }
-        }
-        None
     }
 
     fn scan(&self, segment: usize, from: u32, need: u32) -> Option<(u32, u32)> {

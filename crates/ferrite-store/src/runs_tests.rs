@@ -145,17 +145,52 @@ fn holes_go_last_once_the_disk_is_full() {
         runs[0].granule
     };
     assert_eq!(place(&mut f, &mut runs), 0);
-    f.give(0, 8);
-    f.note_full_disk(&runs);
+    f.give_after_failure(&runs, 0, true);
     let places: Vec<u64> = (0..8).map(|_| place(&mut f, &mut runs)).collect();
     assert_eq!(places, [64, 72, 80, 88, 104, 112, 120, 0]);
+}
+
+/// Of a batch for which the disk had no room the run that failed is doubted, not those that were written and those
+/// that were not reached.
+#[test]
+fn a_failed_write_makes_no_holes_of_what_is_allocated() {
+    let mut f = FreeRuns::new(64, 64);
+    (0..64).step_by(16).for_each(|at| assert!(f.mark(at, 8)));
+    f.note_hole(24, 8);
+    let mut runs = Vec::new();
+    assert!(f.take_pages([8; 4].into_iter(), &mut runs));
+    let at: Vec<_> = runs.iter().map(|r| r.granule).collect();
+    assert_eq!(at, [8, 24, 40, 56]);
+    assert_eq!((f.free(), f.allocated()), (0, 0));
+    f.give_after_failure(&runs, 1, true);
+    assert_eq!((f.free(), f.allocated()), (32, 24));
+    // What is allocated is found, one place after the other; a hole is not for the rest of a batch.
+    assert!(!f.take_pages([8; 4].into_iter(), &mut runs) && runs.is_empty());
+    let none = std::iter::empty::<u32>;
+    assert!(!f.take([8; 4].into_iter(), none(), For::All, &mut runs));
+    assert_eq!((f.free(), f.allocated()), (32, 24), "nothing was taken");
+    assert!(f.take_pages([8; 3].into_iter(), &mut runs));
+    let at: Vec<_> = runs.iter().map(|r| r.granule).collect();
+    assert_eq!(at, [8, 40, 56]);
+    assert!(f.take_pages([8].into_iter(), &mut runs), "the hole");
+    assert_eq!((runs[0].granule, &runs[0].holes[..]), (24, &[(24, 8)][..]));
+    // Nothing of it was written.
+    f.give_after_failure(&runs, 0, false);
+    assert_eq!((f.free(), f.allocated()), (8, 0));
+    // Of places that nobody knew to be holes the one that failed is doubted, or all of them by a sync.
+    [8, 40, 56].iter().for_each(|at| f.give(*at, 8));
+    for (failed, allocated) in [(1, 16), (2, 0)] {
+        assert!(f.take_pages([8; 2].into_iter(), &mut runs));
+        f.give_after_failure(&runs, failed, true);
+        assert_eq!(f.allocated(), allocated, "{failed}");
+    }
 }
 
 #[test]
 fn beside_a_hole_a_run_begins_on_a_block() {
     let mut f = FreeRuns::new(128, 128);
     f.note_hole(0, 44);
-    f.note_full_disk(&[]);
+    f.give_after_failure(&[], 0, true);
     let mut runs = Vec::new();
     assert!(
         f.has_places(5, 16) && !f.has_places(6, 16),
@@ -172,7 +207,7 @@ fn room_in_areas_goes_before_holes() {
     assert!(f.take(std::iter::empty(), [1].into_iter(), For::Pages, &mut runs));
     let area = runs[0].granule;
     f.note_hole(64 - area, 64);
-    f.note_full_disk(&[]);
+    f.give_after_failure(&[], 0, true);
     assert!(f.take_pages([16].into_iter(), &mut runs));
     assert_eq!(runs[0].granule / 64, area / 64);
     assert_eq!(f.usable(), u64::from(64 + 64 - 4 - 16u32), "no area");

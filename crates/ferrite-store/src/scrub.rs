@@ -18,6 +18,8 @@
 
 use ferrite_types::Result;
 
+use std::ops::Range;
+
 use crate::deps::{kill_point, AlignedBuf, Ordering};
 use crate::runs::StaleRun;
 use crate::store::{Store, LOADING};
@@ -59,7 +61,8 @@ impl Store {
         if found.is_empty() {
             return Ok(0);
         }
-        let result = self.overwrite(&found);
+        let mut blank = Vec::new();
+        let result = self.overwrite(&found, &mut blank);
         let mut runs = self.runs.lock();
         let mut looked = 0;
         for run in &found {
@@ -68,12 +71,23 @@ impl Store {
                 Ok(()) => runs.give_zeroed(run.granule, run.granules),
                 Err(_) => runs.give(run.granule, run.granules),
             }
+            // Holes where nothing was written are holes still.
+            for (granule, n) in &run.holes {
+                let end = granule + u64::from(*n);
+                for piece in &blank {
+                    let (from, to) = (piece.start.max(*granule), piece.end.min(end));
+                    if from < to {
+                        runs.note_hole(from, (to - from) as u32);
+                    }
+                }
+            }
         }
         assert!(looked <= ROUND_BYTES as u64, "{looked} bytes in a round");
         result.map(|()| looked)
     }
 
-    fn overwrite(&self, found: &[StaleRun]) -> Result<()> {
+    /// `blank`: granules that were zeroes, to which nothing was written.
+    fn overwrite(&self, found: &[StaleRun], blank: &mut Vec<Range<u64>>) -> Result<()> {
         let zeroes = AlignedBuf::zeroed(WRITE_BYTES);
         let mut there = AlignedBuf::zeroed(WRITE_BYTES);
         let mut touched: Vec<usize> = Vec::new();
@@ -83,11 +97,13 @@ impl Store {
             while at < end {
                 let n = ((end - at) as usize).min(WRITE_BYTES / GRANULE_BYTES);
                 let bytes = n * GRANULE_BYTES;
-                let blank = run.doubtful && {
+                let is_blank = run.doubtful && {
                     self.files.read(at, &mut there[..bytes])?;
                     there[..bytes] == zeroes[..bytes]
                 };
-                if !blank {
+                if is_blank {
+                    blank.push(at..at + n as u64);
+                } else {
                     let file = self.files.write(at, &zeroes[..bytes])?;
                     self.counters.bytes_scrubbed.add(bytes as u64);
                     if !touched.contains(&file) {
@@ -120,5 +136,51 @@ impl Store {
                 let _ = self.files.write(start, &AlignedBuf::zeroed(bytes));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{PageImage, StoreConfig};
+    use ferrite_io::sim::SimStorage;
+    use ferrite_sync::Arc;
+    use ferrite_types::format::Packing;
+    use ferrite_types::{IndexId, Lsn, PageId};
+
+    /// Free space that was given back to the file system reads as zeroes: it is looked at, and is a hole as before.
+    #[test]
+    fn holes_stay_holes() {
+        let cfg = StoreConfig {
+            direct: true,
+            file_bytes: 1 << 30,
+            segment_bytes: 16 << 20,
+        };
+        let store = Store::create(Arc::new(SimStorage::new(1)), cfg).unwrap();
+        let mut placed = Vec::new();
+        for _ in 0..8 {
+            let mut batch = store.new_batch();
+            for n in 1..60 {
+                let page = [1; 15 << 10];
+                let image = PageImage::whole(&page);
+                let _ = batch.push(PageId(n), IndexId(3), Lsn(4), image, Packing::NONE);
+            }
+            store.write_batch(&mut batch, &mut placed).unwrap();
+        }
+        // What is free amid the files becomes a hole, but for a little.
+        let last = placed.len() - 1;
+        placed[..last]
+            .iter()
+            .for_each(|p| store.free_now(p.location));
+        assert!(store.shrink().unwrap() > 4 << 20);
+        store.free_now(placed[last].location);
+        let allocated = store.runs.lock().allocated();
+        let holes = store.runs.lock().free() - allocated;
+        let piece = (WRITE_BYTES / GRANULE_BYTES) as u64;
+        assert!(holes > 2 * piece, "{holes} granules of holes");
+        while store.scrub_round().unwrap() > 0 {}
+        // What is beside the last page is written with it.
+        assert!(store.runs.lock().allocated() < allocated + piece);
+        assert!(store.stats().bytes_scrubbed > 0, "the last page was there");
     }
 }

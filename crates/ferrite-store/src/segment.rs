@@ -146,6 +146,25 @@ impl Segment {
         given_back.map_or(0, |words| count_bits(words, at, n))
     }
 
+    /// The runs of holes among these granules: first granule and length.
+    pub(crate) fn hole_runs(&self, at: u32, n: u32) -> Vec<(u32, u32)> {
+        let mut found = Vec::new();
+        let Some(holes) = self.given_back.as_deref().filter(|_| self.holes > 0) else {
+            return found;
+        };
+        let (mut from, end) = (at, at + n);
+        while let Some(start) = find_bit(holes, from, true).filter(|start| *start < end) {
+            from = find_bit(holes, start, false).unwrap_or(end).min(end);
+            found.push((start, from - start));
+        }
+        debug_assert_eq!(
+            found.iter().map(|(_, n)| n).sum::<u32>(),
+            self.holes_in(at, n),
+            "holes at {at}+{n}"
+        );
+        found
+    }
+
     /// `free` and `usable` count what is not in use, and nothing that is in use is stale.
     fn is_sound(&self) -> bool {
         let free: u32 = self.bits.iter().map(|w| w.count_zeros()).sum();

@@ -404,15 +404,11 @@ impl Store {
         }
         let mut runs = Vec::new();
         self.take_runs(batch, &mut runs)?;
-        if let Err(e) = self.write_runs(batch, &runs) {
+        if let Err((failed, e)) = self.write_runs(batch, &runs) {
+            let is_full = matches!(e, Error::DiskFull(_));
             let mut free = self.runs.lock();
-            for run in &runs {
-                free.give(run.granule, run.granules);
-            }
-            if matches!(e, Error::DiskFull(_)) {
-                free.note_full_disk(&runs);
-                self.has_no_room.store(true, Ordering::Relaxed);
-            }
+            free.give_after_failure(&runs, failed, is_full);
+            self.has_no_room.fetch_or(is_full, Ordering::Relaxed);
             return Err(e);
         }
         let first = placed.len();
@@ -471,15 +467,18 @@ impl Store {
         assert!(rest.is_empty(), "{} bytes of no page", rest.len());
     }
 
-    fn write_runs(&self, batch: &Batch, runs: &[Run]) -> Result<()> {
+    /// # Errors
+    /// With the number of the run that could not be written; all: they were, and a sync failed.
+    fn write_runs(&self, batch: &Batch, runs: &[Run]) -> std::result::Result<(), (usize, Error)> {
         let mut touched: Vec<usize> = Vec::new();
         let kept = self.aside.lock().pop();
         let mut aside = kept.unwrap_or_else(|| AlignedBuf::zeroed(BATCH_BYTES));
         let mut at = 0;
-        for run in runs {
+        for (number, run) in runs.iter().enumerate() {
             let here = batch.run_bytes(at, run.granules, &mut aside);
             assert!(here.len() == run.written() as usize * GRANULE_BYTES);
-            let file = self.files.write(run.granule, here)?;
+            let written = self.files.write(run.granule, here);
+            let file = written.map_err(|e| (number, e))?;
             if !touched.contains(&file) {
                 touched.push(file);
             }
@@ -492,7 +491,7 @@ impl Store {
             if ferrite_sync::mutant!("store.skip_page_sync") {
                 continue;
             }
-            self.files.sync(file)?;
+            self.files.sync(file).map_err(|e| (runs.len(), e))?;
             self.counters.syncs.inc();
         }
         kill_point!("store.after_sync");
