@@ -439,13 +439,23 @@ fn a_long_transaction_is_rolled_back_on_a_full_disk() {
 /// the log keeps for what already runs is not for them.
 #[test]
 fn versions_of_a_prepared_transaction_leave_the_log_what_it_needs() {
+    restore_on_a_full_disk(0);
+}
+
+/// The same of one whose versions the start makes: it leaves them to the thread, and the database opens.
+#[test]
+fn a_start_does_not_insist_on_versions_for_which_there_is_no_room() {
+    restore_on_a_full_disk(16 << 20);
+}
+
+fn restore_on_a_full_disk(background_undo_bytes: u64) {
     let disk = SimStorage::new(56);
     let heard = Arc::new(Heard::default());
     let settings = Config {
         buffer_pool_size_bytes: 64 << 20,
         log_budget_bytes: 256 << 20,
         log_segment_bytes: 1 << 20,
-        background_undo_bytes: 0,
+        background_undo_bytes,
         ..config()
     };
     let boot = || Engine::open(settings.clone(), Arc::new(disk.boot()), heard.clone()).unwrap();

@@ -231,7 +231,8 @@ impl Engine {
 
     /// Prepared transactions wait for their decision, with the versions of their rows; the others are rolled back.
     /// The small ones of both now, up to `Config::background_undo_bytes` of undo in all, and what is left by the thread
-    /// for it: however much a crash cut off, nobody waits long for it. Returns how many were rolled back.
+    /// for it: however much a crash cut off, nobody waits long for it. So are those from the first on for which a full
+    /// disk leaves no room: the thread waits for it. Returns how many were rolled back.
     fn end_unfinished(&self, unfinished: Vec<Arc<TxnSlot>>) -> Result<u64> {
         let undo_bytes = |slot: &Arc<TxnSlot>| slot.state.lock().undo.position().0;
         let mut cut_off: Vec<_> = unfinished
@@ -239,20 +240,22 @@ impl Engine {
             .map(|s| (undo_bytes(&s), s))
             .collect();
         cut_off.sort_by_key(|(bytes, _)| *bytes);
-        let (mut now_bytes, mut rolled_back) = (0, 0);
+        let (mut now_bytes, mut rolled_back, mut has_room) = (0, 0, true);
         for (bytes, slot) in cut_off {
             debug_assert!(!slot.state.lock().txn.is_frozen(), "nothing to be undone");
             now_bytes += bytes;
-            let later = now_bytes > self.config.background_undo_bytes;
+            let later = !has_room || now_bytes > self.config.background_undo_bytes;
             if slot.state.lock().is_prepared() {
-                self.recover_prepared(slot, later)?;
+                has_room &= self.recover_prepared(slot, later)?;
                 continue;
             }
-            if later {
+            if !later {
+                has_room = had_room(self.roll_back_loser(&slot))?;
+            }
+            if later || !has_room {
                 self.unsettled.add(slot);
                 continue;
             }
-            self.roll_back_loser(&slot)?;
             debug_assert!(
                 slot.state.lock().txn.is_frozen(),
                 "rolled back and unfinished"
@@ -267,16 +270,17 @@ impl Engine {
         Ok(rolled_back)
     }
 
-    /// It waits for its decision from here on; `later`, the thread makes its versions again.
-    fn recover_prepared(&self, slot: Arc<TxnSlot>, later: bool) -> Result<()> {
+    /// It waits for its decision from here on; `later`, or if there is no room for them, the thread makes its
+    /// versions again. False: there was none.
+    fn recover_prepared(&self, slot: Arc<TxnSlot>, later: bool) -> Result<bool> {
         self.find_touched(&slot)?;
-        match later {
-            true => self.unsettled.add(slot.clone()),
-            false => self.restore_versions(&slot, false)?,
+        let has_room = later || had_room(self.restore_versions(&slot, false))?;
+        if later || !has_room {
+            self.unsettled.add(slot.clone());
         }
         let garbage = GarbageList::recovered(self.garbage_of(&slot)?);
         self.adopt_prepared(Transaction::recovered(slot, garbage));
-        Ok(())
+        Ok(has_room)
     }
 
     fn note_recovered(&self, found: &Analysis, bytes: u64, started_us: u64, rolled_back: u64) {
@@ -377,5 +381,16 @@ impl Engine {
             slot
         };
         unfinished.into_iter().map(restore).collect()
+    }
+}
+
+/// False: the disk was full, or no page in memory could be written so that there was no frame. What was
+/// begun goes on when that is over.
+fn had_room(result: Result<()>) -> Result<bool> {
+    match result {
+        Ok(()) => Ok(true),
+        Err(e) if ferrite_buffer::is_for_want_of_a_frame(&e) => Ok(false),
+        Err(Error::DiskFull(_)) => Ok(false),
+        Err(e) => Err(e),
     }
 }
