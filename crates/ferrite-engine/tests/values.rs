@@ -5,13 +5,53 @@ mod common;
 
 use common::*;
 use ferrite_engine::{
-    Cursor, DupInfo, Engine, Isolation, OverflowRef, ReadMode, RowChange, Session, Table, WaitMode,
-    Xid,
+    Callbacks, Cursor, DupInfo, Engine, Isolation, LogLevel, OverflowRef, ReadMode, RowChange,
+    Session, Table, WaitMode, Xid,
 };
+use ferrite_io::sim::SimStorage;
+use ferrite_sync::atomic::{AtomicBool, Ordering};
 use ferrite_sync::{thread, Arc};
 use ferrite_types::Error;
 
 const BIG: usize = 200_000;
+
+/// Everybody is killed, once that is said.
+#[derive(Default)]
+struct Killed(AtomicBool);
+
+impl Callbacks for Killed {
+    fn log(&self, _level: LogLevel, _text: &str) {}
+    fn fatal(&self, text: &str) {
+        panic!("{text}");
+    }
+    fn is_killed(&self, _thd: usize) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+/// KILL ends the write of a long value, and nothing of it is left.
+#[test]
+fn a_long_value_can_be_interrupted() {
+    let killed = Arc::new(Killed::default());
+    let disk = SimStorage::new(8);
+    let engine = Engine::open(config(), Arc::new(disk.boot()), killed.clone()).unwrap();
+    let t = create(&engine, "d/t");
+    let mut s = Session::new(&engine, 0, 1);
+    insert_big(&mut s, &t, 1, 1).unwrap();
+    s.commit(false).unwrap();
+    let before = engine.check_values().unwrap().pages;
+    killed.0.store(true, Ordering::SeqCst);
+    let value = s.write_overflow(&t, &value_of(2, 4_000_000));
+    assert_eq!(value, Err(Error::Interrupted));
+    killed.0.store(false, Ordering::SeqCst);
+    s.commit(false).unwrap();
+    assert_eq!(engine.check_values().unwrap().pages, before, "of no row");
+    insert_big(&mut s, &t, 2, 2).unwrap();
+    s.commit(false).unwrap();
+    drop(s);
+    check(&engine, &t);
+    engine.close().unwrap();
+}
 
 /// Bytes that tell whose they are.
 fn value_of(n: u64, len: usize) -> Vec<u8> {

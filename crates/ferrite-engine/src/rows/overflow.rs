@@ -169,7 +169,7 @@ impl Session {
     /// and goes with it if it fails.
     ///
     /// # Errors
-    /// `DiskFull`; `RowTooBig` for a value of 4 GiB. Nothing of the row's values remains.
+    /// `DiskFull`; `RowTooBig` for a value of 4 GiB; `Interrupted` by KILL, of a long one. Nothing of the row's values remains.
     pub fn write_overflow(&mut self, table: &Arc<Table>, value: &[u8]) -> Result<OverflowRef> {
         let position = self.undo_position();
         self.row_values.from.get_or_insert(position);
@@ -237,7 +237,7 @@ impl Session {
     }
 
     /// # Errors
-    /// `DiskFull`, at first or on the way: the transaction's undo has the pages that were made.
+    /// `DiskFull`, at first or on the way, or `Interrupted`: the transaction's undo has the pages that were made.
     fn store_value(&mut self, table: &Arc<Table>, value: &[u8]) -> Result<OverflowRef> {
         let loading = table.loading.load(Ordering::Relaxed);
         if !loading {
@@ -264,7 +264,11 @@ impl Session {
         for (i, &page) in ids.iter().enumerate() {
             let data = chunks.next().unwrap_or(&[]);
             let next = ids.get(i + 1).copied().unwrap_or(PageId::NONE);
-            let mut frame = match frame_of_value(&engine, i) {
+            let may_go_on = match i > 0 && i % PAGES_ADMITTED == 0 {
+                true => self.pause_amid_value(loading),
+                false => Ok(()),
+            };
+            let mut frame = match may_go_on.and_then(|()| frame_of_value(&engine, i)) {
                 Ok(frame) => frame,
                 Err(e) => {
                     ids[i..].iter().for_each(|id| pool.unalloc_page(*id));
@@ -305,6 +309,19 @@ impl Session {
             self.row_values.loaded.push((table.clone(), reference));
         }
         Ok(reference)
+    }
+
+    /// Between two pages of a value: one may be longer than the log's budget. What was written until here is in the
+    /// undo, and goes with it. Where a table is loaded without undo it is not broken off.
+    ///
+    /// # Errors
+    /// `Interrupted` by KILL.
+    fn pause_amid_value(&mut self, loading: bool) -> Result<()> {
+        self.throttle();
+        match loading {
+            true => Ok(()),
+            false => self.check_killed(),
+        }
     }
 
     /// Reads a value of a row that this session has just read into `out`, which has the
