@@ -491,6 +491,41 @@ fn a_large_transaction_is_rolled_back_after_the_restart() {
     engine.close().unwrap();
 }
 
+/// The undo of a large transaction that has committed before a crash leaves no long file.
+#[test]
+fn a_crash_does_not_keep_the_space_of_undo() {
+    const ROWS: u64 = 20_000;
+    let disk = SimStorage::new(16);
+    let engine = open(&disk);
+    let t = create(&engine, "d/t");
+    let mut s = Session::new(&engine, 0, 1);
+    let (old, new) = (vec![b'a'; 400], vec![b'b'; 400]);
+    for n in 0..ROWS {
+        insert(&mut s, &t, n, &old).unwrap();
+    }
+    s.commit(false).unwrap();
+    for n in 0..ROWS {
+        update(&mut s, &t, n, &old, &new).unwrap();
+    }
+    let spilled = metric(&engine, "undo_spilled_bytes");
+    assert!(spilled > 4 << 20, "{spilled}");
+    s.commit(false).unwrap();
+    engine.flush_log();
+    disk.crash(&mut Rng::new(16));
+    std::mem::forget(s);
+    give_up(&engine);
+    drop((t, engine));
+    let file_bytes = || disk.used_bytes_of("undo.spill").unwrap();
+    assert!(file_bytes() > 4 << 20, "{}", file_bytes());
+    let engine = open(&disk);
+    engine.checkpoint().unwrap();
+    engine.checkpoint().unwrap();
+    assert_eq!(file_bytes(), 0);
+    let t = engine.dict().open_table("d/t").unwrap();
+    check(&engine, &t);
+    engine.close().unwrap();
+}
+
 /// Transactions whose undo is in memory, each too short to be spilled, are more together than a checkpoint is to
 /// copy: whole chunks leave memory before, and a restart finds all of it.
 #[test]

@@ -88,6 +88,7 @@ fn analyse(
         assert!(!txn.is_frozen(), "an unfinished transaction has an id");
         found.undo.verify(&undo_area)?;
     }
+    undo_area.give_unused_back();
     stop_at_failed_sync(storage, &log);
     let analysed = Analysed {
         log,

@@ -129,6 +129,30 @@ impl UndoArea {
         debug_assert!(slots.is_sound(), "after a restart");
     }
 
+    /// After a restart: what the file has behind the slots in use, and all but some of what is free among them, goes
+    /// back to the file system. Else it stayed as long as it was until a list spills again. What fails is no harm.
+    pub(crate) fn give_unused_back(&self) {
+        if self.read_only || !matches!(self.storage.exists(NAME), Ok(true)) {
+            return;
+        }
+        let mut slots = self.slots.lock();
+        let Ok(file) = self.existing(&mut slots) else {
+            return;
+        };
+        slots.cut_free_end();
+        let end = u64::from(slots.next) * CHUNK_BYTES as u64;
+        if file.len().is_ok_and(|len| len > end) {
+            let _ = file.truncate(end);
+        }
+        let free: Vec<u32> = slots.free.iter().copied().collect();
+        let spare = slots.take_spare(&free);
+        drop(slots);
+        punch_chunks(&*file, &spare);
+        let mut slots = self.slots.lock();
+        slots.free.extend(spare);
+        debug_assert!(slots.is_sound(), "after a restart");
+    }
+
     /// The file, made if there is none.
     fn file(&self, slots: &mut Slots) -> Result<Arc<dyn StorageFile>> {
         if let Some(file) = &slots.file {
