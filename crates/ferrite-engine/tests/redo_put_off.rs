@@ -8,7 +8,7 @@ use ferrite_engine::{
     Config, Cursor, DdlCaller, Engine, ReadMode, References, SeekMode, Session, SilentCallbacks,
     Table, WaitMode,
 };
-use ferrite_io::sim::SimStorage;
+use ferrite_io::sim::{Fault, SimStorage};
 use ferrite_io::{OpenMode, Storage};
 use ferrite_sync::random::Rng;
 use ferrite_sync::Arc;
@@ -356,6 +356,24 @@ fn a_damaged_page_of_many_batches_is_redone_once_it_can_be_read() {
     assert!(kept > HOT_UPDATES * 20, "{kept} bytes are kept");
     drop(t);
     damaged.repair();
+}
+
+/// A read of a page fails while it is redone at the start: the database opens, and who reads the page redoes it.
+#[test]
+fn a_page_that_the_device_does_not_give_is_redone_when_it_does() {
+    let disk = SimStorage::new(38);
+    crashed(&disk);
+    let at_once = Config {
+        recovery_puts_off: Some(false),
+        ..no_sweep()
+    };
+    for nth in [40, 60, 80] {
+        disk.inject_in(Fault::FailRead, nth, "store.0000");
+    }
+    let engine = open(&disk, at_once);
+    assert!(metric(&engine, "recovery_pages_left") > 0, "no read failed");
+    disk.clear_faults();
+    has_rows(&engine, &all(2));
 }
 
 #[test]

@@ -328,8 +328,10 @@ impl Shared {
             apply::apply_all(changes.ops_of(changes.piece(from + nth)), bytes)
         });
         let applied = match redone {
-            // The database opens without it: statements that need the page fail.
-            Err(Error::Corrupt(_)) if self.put_off(changes, of, Shares::Nothing) => 0,
+            // The database opens without it: statements that need the page fail. Of a device, one bad sector.
+            Err(Error::Corrupt(_) | Error::Io(_)) if self.put_off(changes, of, Shares::Nothing) => {
+                0
+            }
             other => other?,
         };
         assert!(applied <= steps.len(), "{applied} of {} steps", steps.len());
