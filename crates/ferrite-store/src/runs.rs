@@ -513,10 +513,16 @@ impl FreeRuns {
 
     /// Takes free runs of at least `least` granules that are not holes already, in segments changed since they were
     /// last looked at, until they are `most` granules: first granule and length. They are the caller's until
-    /// [`FreeRuns::give_doubtful`].
-    pub(crate) fn take_long_runs(&mut self, least: u32, most: u64) -> Vec<(u64, u32)> {
+    /// [`FreeRuns::give_doubtful`]. `from_segment`: where to begin, and then where to go on.
+    pub(crate) fn take_long_runs(
+        &mut self,
+        least: u32,
+        most: u64,
+        from_segment: &mut usize,
+    ) -> Vec<(u64, u32)> {
         let (mut found, mut left) = (Vec::new(), most);
-        for i in 0..self.segments.len() {
+        for i in *from_segment..self.segments.len() {
+            *from_segment = i;
             if !self.segments[i].touched {
                 continue;
             }
@@ -538,6 +544,7 @@ impl FreeRuns {
                 found.push((first + u64::from(at), len));
             }
             self.segments[i].touched = false;
+            *from_segment = i + 1;
         }
         debug_assert!(self.is_sound(), "{} are free", self.free);
         found

@@ -112,25 +112,46 @@ fn long_runs_are_reported_once() {
     let mut f = FreeRuns::new(64, 64);
     assert!(f.mark(10, 1));
     let all = u64::MAX;
-    assert_eq!(f.take_long_runs(12, 0), []);
-    assert_eq!(f.take_long_runs(12, all), [(12, 52)]);
+    assert_eq!(f.take_long_runs(12, 0, &mut 0), []);
+    assert_eq!(f.take_long_runs(12, all, &mut 0), [(12, 52)]);
     assert_eq!((f.free(), f.allocated()), (11, 11));
     f.give_doubtful(12, 52);
     f.note_hole(12, 52);
-    assert_eq!(f.take_long_runs(12, all), [], "a hole");
+    assert_eq!(f.take_long_runs(12, all, &mut 0), [], "a hole");
     assert_eq!((f.free(), f.allocated()), (63, 11));
     // Less than half of it is used again, and free again.
     assert!(f.mark(20, 8));
     f.give(20, 8);
     assert_eq!(f.allocated(), 19);
-    assert_eq!(f.take_long_runs(12, all), [(12, 52)]);
+    assert_eq!(f.take_long_runs(12, all, &mut 0), [(12, 52)]);
     assert_eq!(f.allocated(), 11);
     // Nobody knows of what is added, but it is no hole.
     f.give_doubtful(12, 52);
     f.add_to(128);
     f.note_hole(12, 52);
-    assert_eq!(f.take_long_runs(12, all), []);
+    assert_eq!(f.take_long_runs(12, all, &mut 0), []);
     assert_eq!(f.allocated(), 64 + 11);
+}
+
+/// What is given back is taken piece by piece, and nothing of it twice.
+#[test]
+fn long_runs_are_taken_in_pieces() {
+    let mut f = FreeRuns::new(64, 64 * 10);
+    let (mut from, mut pieces, mut all) = (0, 0, Vec::new());
+    loop {
+        let found = f.take_long_runs(12, 128, &mut from);
+        if found.is_empty() {
+            break;
+        }
+        pieces += 1;
+        for (granule, n) in found {
+            f.give_doubtful(granule, n);
+            f.note_hole(granule, n);
+            all.push(granule);
+        }
+    }
+    assert_eq!(all, (0..10).map(|n| n * 64).collect::<Vec<u64>>());
+    assert_eq!((pieces, f.allocated()), (5, 0));
 }
 
 /// On a full disk space that the files have goes before holes, for a while.

@@ -41,6 +41,9 @@ const GROWTH_SHARE: u64 = 32;
 /// Shortest free run that is given back to the file system, in granules.
 const PUNCH_GRANULES: u32 = (1 << 20) / GRANULE_BYTES as u32;
 
+/// So many segments' length of free runs is given back at a time.
+const PUNCH_SEGMENTS: u64 = 4;
+
 /// Where a store that ends at granule `from` ends when it was made longer: within one segment.
 pub(crate) fn grown_end(geometry: &Geometry, from: u64) -> u64 {
     let granules = |bytes: u64| bytes / GRANULE_BYTES as u64;
@@ -275,11 +278,12 @@ impl Store {
         if self.phase.load(Ordering::Acquire) == LOADING {
             return Ok(0);
         }
-        let _growth = self.growth.lock();
         let mut given = 0;
-        let result = self
-            .cut_tail(&mut given)
-            .and_then(|()| self.punch_runs(part, &mut given));
+        let cut = {
+            let _growth = self.growth.lock();
+            self.cut_tail(&mut given)
+        };
+        let result = cut.and_then(|()| self.punch_runs(part, &mut given));
         self.counters.bytes_given_back.add(given);
         result.map(|()| given)
     }
@@ -311,13 +315,31 @@ impl Store {
         }
     }
 
+    /// In pieces: who needs a longer store waits for one of them, not for all that is given back.
     fn punch_runs(&self, part: u64, given: &mut u64) -> Result<()> {
-        let found = {
-            let mut runs = self.runs.lock();
+        let mut left = {
+            let runs = self.runs.lock();
             let kept = runs.allocated().checked_div(part).unwrap_or(0);
-            let most = runs.allocated() - kept;
-            runs.take_long_runs(PUNCH_GRANULES, most)
+            runs.allocated() - kept
         };
+        let piece = PUNCH_SEGMENTS * u64::from(self.superblock.geometry.segment_granules());
+        let mut from = 0;
+        while left > 0 {
+            let _growth = self.growth.lock();
+            let found =
+                (self.runs.lock()).take_long_runs(PUNCH_GRANULES, left.min(piece), &mut from);
+            if found.is_empty() {
+                break;
+            }
+            let before = *given;
+            self.punch_piece(found, given)?;
+            left = left.saturating_sub((*given - before) / GRANULE_BYTES as u64);
+        }
+        Ok(())
+    }
+
+    /// Punches runs that were taken, and gives them back. Caller holds the growth lock.
+    fn punch_piece(&self, found: Vec<(u64, u32)>, given: &mut u64) -> Result<()> {
         let mut result = Ok(());
         for (granule, granules) in found {
             if result.is_ok() {
