@@ -246,21 +246,56 @@ impl Extents {
     }
 }
 
-/// Replays an owner's change on the directory alone (before [`Extents::rebuild`]). Words of
-/// the extents concerned become 0: at that moment of the past they were.
-pub(crate) fn replay(dir: &Directory, change: ExtentChange) {
-    match change {
-        ExtentChange::Assign { index, extent } => {
-            dir.set_extent_owner(extent, index);
-            clear_words(dir, extent);
-        }
-        ExtentChange::TakeBack { index } => {
-            for extent in (0..dir.extents()).filter(|&e| dir.extent_owner(e) == index) {
+/// Replays owners' changes on the directory alone (before [`Extents::rebuild`]).
+///
+/// Invariant: once there are lists, they have each extent that an index owns, and perhaps some that it owned before:
+/// who takes them back asks the directory.
+#[derive(Default)]
+pub(crate) struct Replay {
+    /// The extents of each index, from the first index that is dropped on: a walk over all extents for each took long.
+    of: Option<BTreeMap<IndexId, Vec<u32>>>,
+}
+
+impl Replay {
+    /// Words of the extents concerned become 0: at that moment of the past they were.
+    pub(crate) fn change(&mut self, dir: &Directory, change: ExtentChange) {
+        match change {
+            ExtentChange::Assign { index, extent } => {
+                dir.set_extent_owner(extent, index);
                 clear_words(dir, extent);
-                dir.set_extent_owner(extent, IndexId(0));
+                if let Some(of) = &mut self.of {
+                    of.entry(index).or_default().push(extent);
+                }
+            }
+            ExtentChange::TakeBack { index } => {
+                let of = self.of.get_or_insert_with(|| extents_of(dir));
+                for extent in of.remove(&index).unwrap_or_default() {
+                    if dir.extent_owner(extent) == index {
+                        clear_words(dir, extent);
+                        dir.set_extent_owner(extent, IndexId(0));
+                    }
+                }
+                debug_assert!(
+                    dir.extents() > 1024
+                        || (0..dir.extents()).all(|e| dir.extent_owner(e) != index),
+                    "index {index} keeps an extent"
+                );
             }
         }
     }
+}
+
+/// The extents of each index, as the directory has them.
+fn extents_of(dir: &Directory) -> BTreeMap<IndexId, Vec<u32>> {
+    let mut of: BTreeMap<IndexId, Vec<u32>> = BTreeMap::new();
+    for extent in 0..dir.extents() {
+        let owner = dir.extent_owner(extent);
+        if owner.0 != 0 {
+            of.entry(owner).or_default().push(extent);
+        }
+    }
+    debug_assert!(of.values().map(Vec::len).sum::<usize>() <= dir.extents() as usize);
+    of
 }
 
 fn clear_words(dir: &Directory, extent: u32) {
@@ -338,8 +373,9 @@ mod tests {
         assert_eq!((again.count(a), again.pages(&dir, a)), (130, pages.clone()));
         // And the same owners from the log.
         let replayed = Directory::new();
+        let mut replay = Replay::default();
         for body in &logged {
-            replay(&replayed, decode_extent(body).unwrap());
+            replay.change(&replayed, decode_extent(body).unwrap());
         }
         assert_eq!(replayed.owner(pages[129]), a);
         for p in pages {
@@ -348,5 +384,36 @@ mod tests {
         ids.release(&dir, a);
         assert_eq!((ids.count(a), ids.indexes()), (0, vec![DICTIONARY]));
         assert_eq!(ids.alloc(&dir, IndexId(6), &mut |_| ()), PageId(64));
+    }
+
+    /// Indexes are dropped and their extents given to others, before and after the lists were made.
+    #[test]
+    fn the_owners_after_drops_are_those_of_the_log() {
+        let dir = Directory::new();
+        let mut replay = Replay::default();
+        let (a, b) = (IndexId(5), IndexId(6));
+        let assign = |index, extent| ExtentChange::Assign { index, extent };
+        let drop_of = |index| ExtentChange::TakeBack { index };
+        let owners = |of: &Directory| (1..6).map(|e| of.extent_owner(e).0).collect::<Vec<u32>>();
+        for (index, extent) in [(a, 1), (b, 2), (a, 3)] {
+            replay.change(&dir, assign(index, extent));
+        }
+        assert!(replay.of.is_none(), "nothing was dropped");
+        replay.change(&dir, drop_of(a));
+        assert_eq!(owners(&dir), [0, 6, 0, 0, 0]);
+        for (index, extent) in [(b, 1), (a, 3), (a, 4)] {
+            replay.change(&dir, assign(index, extent));
+        }
+        assert_eq!(owners(&dir), [6, 6, 5, 5, 0]);
+        // A list made before is no reason to walk again: what it does not know of is not found.
+        let known = replay.of.as_ref().map(|of| of[&b].clone());
+        assert_eq!(known, Some(vec![2, 1]));
+        taken(&dir, PageId(65));
+        replay.change(&dir, drop_of(b));
+        assert_eq!(owners(&dir), [0, 0, 5, 5, 0]);
+        assert!(dir.get(PageId(65)).is_free());
+        replay.change(&dir, drop_of(b));
+        replay.change(&dir, drop_of(a));
+        assert_eq!(owners(&dir), [0; 5]);
     }
 }

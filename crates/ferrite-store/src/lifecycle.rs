@@ -18,7 +18,7 @@ use crate::checkpoint::{self, Checkpoint, Found};
 use crate::creation;
 use crate::deps::{kill_point, Arc, OpenMode, Ordering, Storage};
 use crate::directory::{pages_of_extent, Directory, EXTENT_PAGES};
-use crate::extents::DICTIONARY;
+use crate::extents::{Replay, DICTIONARY};
 use crate::files::{Files, Geometry};
 use crate::map::{self, MapBase, Mark};
 use crate::runs::FreeRuns;
@@ -413,6 +413,7 @@ impl Store {
         if self.phase.load(Ordering::Acquire) == OPEN {
             return Ok(());
         }
+        *self.extents_replay.lock() = Replay::default();
         self.extents.rebuild(&self.directory);
         let before = self.phase.swap(OPEN, Ordering::AcqRel);
         assert!(before == WRITABLE, "recovery is finished from {before}");

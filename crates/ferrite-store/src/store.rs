@@ -18,7 +18,7 @@ use crate::deps::{
     Ordering,
 };
 use crate::directory::Directory;
-use crate::extents::{self, Extents};
+use crate::extents::{Extents, Replay};
 use crate::files::Files;
 use crate::pack::Unpacker;
 use crate::page_delta::{ApplyChanges, PageRead};
@@ -120,6 +120,8 @@ pub(crate) const OPEN: u32 = 2;
 pub struct Store {
     pub(crate) directory: Directory,
     pub(crate) extents: Extents,
+    /// While owners are replayed at a start; empty behind it.
+    pub(crate) extents_replay: Mutex<Replay>,
     pub(crate) files: Files,
     pub(crate) runs: Mutex<FreeRuns>,
     /// Of late the file system had no room for what was to be written, or for a longer store.
@@ -162,6 +164,7 @@ impl Store {
         Store {
             directory: Directory::new(),
             extents: Extents::new(),
+            extents_replay: Mutex::new(Replay::default()),
             files,
             runs: Mutex::new(FreeRuns::new(granules, end)),
             growth: Mutex::new(()),
@@ -280,7 +283,8 @@ impl Store {
         if matches!(change, ExtentChange::TakeBack { .. }) {
             self.drop_replayed.store(true, Ordering::Release);
         }
-        extents::replay(&self.directory, change);
+        let mut replay = self.extents_replay.lock();
+        replay.change(&self.directory, change);
     }
 
     /// Reads the page whose blob is at `at` into `out` (one page long), with the changes of the
