@@ -36,6 +36,9 @@ thread_local! {
 /// written: one of so many.
 const LEAVES_SHARE: usize = 32;
 
+/// So many retired frames become free at a time.
+const QUIET_FRAMES: usize = 64;
+
 /// For what must not fail for want of a frame, as taking changes back: in `f` this thread waits
 /// until pages can be written again, the pool is closed, or the patience of all has ended
 /// ([`Pool::end_patience`]).
@@ -204,21 +207,42 @@ impl Pool {
         self.epochs.advance();
         let mut done = 0;
         loop {
-            let f = {
-                let mut retired = self.retired.lock();
-                match retired.front() {
-                    Some(&(tag, f)) if self.epochs.is_quiet(tag) => {
-                        retired.pop_front();
-                        f
-                    }
-                    _ => return done,
-                }
-            };
-            let page = self.frame(f).page();
-            assert!(page == PageId::NONE, "retired frame {f} holds {page}");
-            self.give_back(f);
-            done += 1;
+            let mut quiet = [0; QUIET_FRAMES];
+            let count = self.take_quiet(&mut quiet);
+            for &f in &quiet[..count] {
+                let page = self.frame(f).page();
+                assert!(page == PageId::NONE, "retired frame {f} holds {page}");
+                self.give_back(f);
+            }
+            done += count;
+            if count < quiet.len() {
+                return done;
+            }
         }
+    }
+
+    /// Takes the first retired frames that no reader can see any more: how many. There is a slot for each
+    /// connection to be asked for that: once for all of them, and under the list's lock, for a frame that is
+    /// retired after it was asked may be in the hands of a reader who came later.
+    fn take_quiet(&self, quiet: &mut [u32; QUIET_FRAMES]) -> usize {
+        let mut retired = self.retired.lock();
+        if retired.is_empty() {
+            return 0;
+        }
+        let oldest = self.epochs.oldest();
+        let mut count = 0;
+        while count < quiet.len() {
+            match retired.front() {
+                Some(&(tag, f)) if tag < oldest => {
+                    retired.pop_front();
+                    quiet[count] = f;
+                    count += 1;
+                }
+                _ => break,
+            }
+        }
+        debug_assert!(count <= quiet.len(), "{count} frames");
+        count
     }
 
     /// Moves the hand one frame on and drops the page there if it is clean and cold. The
