@@ -232,17 +232,25 @@ int ferrite_hton_start_snapshot(THD *thd) {
 
 /* ---- end of a statement or a transaction ---------------------------------------------- */
 
+/* An ALTER TABLE commits what it has copied before it takes the copy: 0, or why it must not, which
+   is raised. */
+static int check_copies(THD *thd, const ferrite_conn *conn) {
+  if (likely(conn->failed_copy_by != thd->query_id)) return ferrite_check_online_copy(thd, conn);
+  DBUG_ASSERT(thd->is_error());
+  return HA_ERR_GENERIC;
+}
+
 int ferrite_hton_commit(THD *thd, bool all) {
   ferrite_conn *conn = existing_conn(thd);
   if (!conn) return 0;
   if (!ends_transaction(thd, all)) {
     ferrite_logged_statement_ends(conn);
     fe_stmt_end(conn->session);
-    return ferrite_check_online_copy(thd, conn);
+    return check_copies(thd, conn);
   }
   /* An error of a commit that only reads: the copy is dropped. */
-  const int copy_error = ferrite_check_online_copy(thd, conn);
-  conn->copy.by = 0;
+  const int copy_error = check_copies(thd, conn);
+  conn->copy.by = conn->failed_copy_by = 0;
   ferrite_logged_is_kept(conn);
   fe_code code = commit_transaction(thd, conn);
   const bool was_logged = conn->commit_ordered;

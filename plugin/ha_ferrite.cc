@@ -403,7 +403,14 @@ int ha_ferrite::end_copy() {
   m_copying = false;
   fe_code rc = fe_table_end_load(m_session, m_share->table);
   if (ferrite::may_copy_online(thd_sql_command(ha_thd()))) fe_txn_close_snapshot(m_session);
-  return rc == FE_OK ? 0 : error(rc);
+  if (likely(rc == FE_OK)) return 0;
+  const int err = error(rc);
+  /* The server does not look at what becomes of a single partition: it is told at the commit. */
+  if (table->part_info) {
+    ferrite_conn_of(ha_thd())->failed_copy_by = ha_thd()->query_id;
+    print_error(err, MYF(0));
+  }
+  return err;
 }
 
 int ha_ferrite::reset() {

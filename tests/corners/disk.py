@@ -225,3 +225,35 @@ def scenario_a_checkpoint_needs_no_space(env: Env) -> None:
                 equal(s.answer(f"CHECK TABLE {table}"), [(f"corners.{table}", "check", "status", "OK")], "CHECK TABLE")
             _is_usable(env, s, "after the start")
             (disk / "filler").unlink()
+
+
+PARTED = "PARTITION BY RANGE (n) (PARTITION p0 VALUES LESS THAN (5000), PARTITION p1 VALUES LESS THAN MAXVALUE)"
+HALVES = "PARTITION p00 VALUES LESS THAN (2500), PARTITION p01 VALUES LESS THAN (5000)"
+
+
+@options("--ferrite-log-budget=16M")
+def scenario_partitions_are_copied_whole_or_not_at_all(env: Env) -> None:
+    """A disk fills between the last row of a copied partition and the entries of its indexes: the ALTER fails."""
+    if not _may_mount():
+        return
+    keys = ", ".join(f"KEY k{n} (p, n)" for n in range(16))
+    with small_disk(env, 300) as disk:
+        s = env.session()
+        s.run(f"CREATE TABLE t (n INT PRIMARY KEY, p VARCHAR(300), {keys}) ENGINE=FERRITE {PARTED}")
+        s.run("INSERT INTO t SELECT seq, CONCAT(MD5(seq), REPEAT(MD5(seq), 6)) FROM seq_1_to_5100")
+        before = s.run("SELECT COUNT(*), SUM(CRC32(p)) FROM t")
+        errors = []
+        for mebibytes in (1, 2, 4, 6, 8, 12):
+            filler = fill(disk)
+            os.truncate(filler, filler.stat().st_size - (mebibytes << 20))
+            error = s.error(f"ALTER TABLE t REORGANIZE PARTITION p0 INTO ({HALVES})")
+            filler.unlink()
+            env.eventually("the disk has room", lambda: not s.error("UPDATE t SET n = -n WHERE n = 5099"))
+            s.run("UPDATE t SET n = -n WHERE n = -5099")
+            equal(s.answer("CHECK TABLE t EXTENDED"), [("corners.t", "check", "status", "OK")], "CHECK TABLE")
+            for n in range(16):
+                equal(s.run(f"SELECT COUNT(*), SUM(CRC32(p)) FROM t FORCE INDEX (k{n})"), before, f"index {n}")
+            if not error:
+                s.run("ALTER TABLE t REORGANIZE PARTITION p00, p01 INTO (PARTITION p0 VALUES LESS THAN (5000))")
+            errors.append(error)
+        expect(1114 in errors and set(errors) <= {0, 1114}, "errors of ALTER TABLE on a disk of every size", errors)
