@@ -294,6 +294,7 @@ int ha_ferrite::external_lock(THD *thd, int lock_type) {
     const fe_code rc = ferrite_begin_online_copy(thd, m_share->name);
     if (rc != FE_OK) return error(rc);
   }
+  if (int err = wait_before_partition_goes(thd)) return err;
   /* SELECT ... FOR UPDATE asks for write locks, and changes nothing. */
   if (lock_type == F_WRLCK && table->s->tmp_table == NO_TMP_TABLE &&
       thd_sql_command(thd) != SQLCOM_SELECT)
@@ -317,6 +318,7 @@ int ha_ferrite::external_lock(THD *thd, int lock_type) {
 
 /* A statement under LOCK TABLES, or a table used by a stored function or trigger. */
 int ha_ferrite::start_stmt(THD *thd, thr_lock_type lock_type) {
+  if (int err = wait_before_partition_goes(thd)) return err;
   begin_statement(thd);
   const int command = thd_sql_command(thd);
   if (!m_locked) {

@@ -331,4 +331,23 @@ int ha_ferrite::truncate() {
   return err;
 }
 
+/* Does this statement empty this partition, as one of several? */
+static bool takes_partition(const THD *thd) {
+  const LEX *lex = thd->lex;
+  if (lex->sql_command == SQLCOM_TRUNCATE) return true;
+  if (lex->sql_command != SQLCOM_ALTER_TABLE) return false;
+  return lex->alter_info.partition_flags & ALTER_PARTITION_TRUNCATE;
+}
+
+/* The server takes one partition after the other, and goes back for none: a prepared transaction is
+   waited for while all of them are there. It locks them all before it begins, and nobody changes
+   the table from then on. */
+int ha_ferrite::wait_before_partition_goes(THD *thd) {
+  if (likely(!table->part_info) || !takes_partition(thd)) return 0;
+  DBUG_ASSERT(m_attached && table->s->tmp_table == NO_TMP_TABLE);
+  const fe_code rc = fe_table_wait_for_prepared(ferrite_engine, m_share->name.c_str(), thd,
+                                                ferrite_ddl_wait_ms(thd));
+  return rc == FE_OK ? 0 : ferrite_table_error(rc, thd);
+}
+
 int ha_ferrite::optimize(THD *, HA_CHECK_OPT *) { return HA_ADMIN_TRY_ALTER; }

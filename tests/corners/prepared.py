@@ -259,6 +259,33 @@ def scenario_answered_rollback_outlives_kill(env: Env) -> None:
         equal(session.run("SELECT b FROM t"), [(0,)], "the row")
 
 
+def scenario_truncate_of_partitions_is_whole_or_nothing(env: Env) -> None:
+    """TRUNCATE beside a prepared transaction that has changed one partition empties none of them, under LOCK TABLES, too."""
+    session = env.session()
+    session.run("SET GLOBAL ferrite_lock_wait_timeout=1")
+    session.run("CREATE TABLE t (a INT PRIMARY KEY, b INT) ENGINE=FERRITE PARTITION BY HASH (a) PARTITIONS 4")
+    session.run("INSERT INTO t VALUES (0, 0), (1, 1), (2, 2), (3, 3)")
+    rows = session.run("SELECT * FROM t ORDER BY a")
+    _prepare_and_go(env, "part", "UPDATE t SET b=20 WHERE a=2")
+    session = env.session()
+    for before, after in (("DO 0", "DO 0"), ("LOCK TABLES t WRITE", "UNLOCK TABLES")):
+        for statement in (
+            "TRUNCATE t",
+            "ALTER TABLE t TRUNCATE PARTITION p1, p2",
+            "ALTER TABLE t TRUNCATE PARTITION ALL",
+        ):
+            session.run(before)
+            equal(session.error(statement), 1205, f"{statement} after {before}")
+            session.run(after)
+            equal(session.run("SELECT * FROM t ORDER BY a"), rows, f"rows after {statement} after {before}")
+    session.run("ALTER TABLE t TRUNCATE PARTITION p0")
+    equal(session.run("SELECT * FROM t ORDER BY a"), rows[1:], "the partition that nobody else has changed is empty")
+    session.run("XA COMMIT 'part'")
+    session.run("TRUNCATE t")
+    equal(session.run("SELECT * FROM t"), [], "the table")
+    session.run("SET GLOBAL ferrite_lock_wait_timeout=50")
+
+
 def scenario_drop_database_tells_what_stays(env: Env) -> None:
     """A partition that the server has forgotten while a prepared transaction keeps it: DROP DATABASE warns of it."""
     session = env.session()
