@@ -275,6 +275,11 @@ bool has_temporary_name(const char *path) {
   return !strncmp(file ? file + 1 : path, kTemporaryFile, sizeof kTemporaryFile - 1);
 }
 
+size_t partition_mark(const std::string &core_name) {
+  const size_t mark = core_name.find("#P#");
+  return mark != std::string::npos ? mark : core_name.find("#p#");
+}
+
 /* Without what may be written in several ways. */
 static std::string plain_directory(std::string dir) {
   while (!dir.compare(0, 2, "./")) dir.erase(0, 2);

@@ -116,6 +116,10 @@ bool is_temporary_path(const char *path);
 /* Has it the name of one? */
 bool has_temporary_name(const char *path);
 
+/* Where the core's name of a partition goes on behind that of its table; npos: it is none. On a
+   volume that does not tell capitals apart the server writes the mark small. */
+size_t partition_mark(const std::string &core_name);
+
 /* Every index must take a row whose values are as long as declared: 0, or the error code after the
    error. `before`: in it indexes of the same names took as much already. */
 int refuse_long_keys(const Layout &layout, const Layout *before);

@@ -206,6 +206,35 @@ static int refuse_temporary_name(const char *path) {
   return HA_WRONG_CREATE_OPTION;
 }
 
+/* The name of a partition, as users write it, without that of its subpartition. */
+static std::string partition_of(const std::string &core_name) {
+  const size_t mark = ferrite::partition_mark(core_name);
+  DBUG_ASSERT(mark != std::string::npos);
+  size_t end = core_name.find("#SP#", mark);
+  if (end == std::string::npos) end = core_name.find("#sp#", mark);
+  const std::string file = core_name.substr(mark, end - mark).substr(3);
+  char name[FN_REFLEN + 1];
+  return std::string(name, filename_to_tablename(file.c_str(), name, sizeof name, true));
+}
+
+/* The server has looked for a definition of what is to be created, and there is none. What ALTER
+   TABLE could not add to a table, the server drops. */
+static void warn_of_leftover(THD *thd, const std::string &core_name) {
+  const size_t mark = ferrite::partition_mark(core_name);
+  if (mark != std::string::npos && thd_sql_command(thd) == SQLCOM_ALTER_TABLE)
+    ferrite_warn(thd, ER_TABLE_EXISTS_ERROR,
+                 "Ferrite has a partition %s of table %s that the table's definition does not have"
+                 " (an ALTER TABLE failed, or an old .frm file was put back). It is removed now:"
+                 " repeat the statement",
+                 partition_of(core_name).c_str(),
+                 ferrite_shown_with_database(core_name.substr(0, mark)).c_str());
+  else
+    ferrite_warn(thd, ER_TABLE_EXISTS_ERROR,
+                 "Ferrite has a table %s, whose definition the server does not have (it was killed"
+                 " in DROP or CREATE TABLE, or lost the .frm file): DROP TABLE removes it",
+                 ferrite_shown_with_database(core_name).c_str());
+}
+
 int ha_ferrite::create(const char *name, TABLE *form, HA_CREATE_INFO *create_info) {
   if (!create_info->tmp_table())
     if (int err = ferrite_check_writable(ha_thd())) return err;
@@ -254,13 +283,7 @@ int ha_ferrite::create(const char *name, TABLE *form, HA_CREATE_INFO *create_inf
     warn_of_directories(ha_thd(), create_info);
     warn_system_table(ha_thd(), table_name);
   }
-  /* The server has looked for a definition, and there is none. */
-  if (rc == FE_EXISTS && !refused)
-    ferrite_warn(
-        ha_thd(), ER_TABLE_EXISTS_ERROR,
-        "Ferrite has a table %s, whose definition the server does not have (it was killed in"
-        " DROP or CREATE TABLE, or lost the .frm file): DROP TABLE removes it",
-        ferrite_shown_with_database(table_name).c_str());
+  if (rc == FE_EXISTS && !refused) warn_of_leftover(ha_thd(), table_name);
   return refused ? HA_ERR_UNSUPPORTED : ferrite_table_error(rc, ha_thd());
 }
 
@@ -331,19 +354,32 @@ int ha_ferrite::truncate() {
   return err;
 }
 
-/* Does this statement empty this partition, as one of several? */
-static bool takes_partition(const THD *thd) {
+/* Does ALTER TABLE drop the partition with this name of the core's? */
+static bool is_to_be_dropped(partition_info *parts, const std::string &core_name) {
+  const std::string name = partition_of(core_name);
+  List_iterator<partition_element> it(parts->partitions);
+  while (const partition_element *part = it++)
+    if (part->part_state == PART_TO_BE_DROPPED &&
+        ferrite::same_name(ferrite::text_of(part->partition_name), name.c_str()))
+      return true;
+  return false;
+}
+
+/* Does this statement empty or drop this partition, perhaps as one of several? */
+static bool takes_partition(const THD *thd, const TABLE *table, const std::string &core_name) {
   const LEX *lex = thd->lex;
   if (lex->sql_command == SQLCOM_TRUNCATE) return true;
   if (lex->sql_command != SQLCOM_ALTER_TABLE) return false;
-  return lex->alter_info.partition_flags & ALTER_PARTITION_TRUNCATE;
+  const auto changes = lex->alter_info.partition_flags;
+  if (changes & ALTER_PARTITION_TRUNCATE) return true;
+  return changes & ALTER_PARTITION_DROP && is_to_be_dropped(table->part_info, core_name);
 }
 
-/* The server takes one partition after the other, and goes back for none: a prepared transaction is
-   waited for while all of them are there. It locks them all before it begins, and nobody changes
-   the table from then on. */
+/* The server takes one partition after the other, and goes back for none; those that it drops its
+   definition does not have any more by then. So a prepared transaction is waited for while all of
+   them are there: it locks them before it begins, and nobody changes the table from then on. */
 int ha_ferrite::wait_before_partition_goes(THD *thd) {
-  if (likely(!table->part_info) || !takes_partition(thd)) return 0;
+  if (likely(!table->part_info) || !takes_partition(thd, table, m_share->name)) return 0;
   DBUG_ASSERT(m_attached && table->s->tmp_table == NO_TMP_TABLE);
   const fe_code rc = fe_table_wait_for_prepared(ferrite_engine, m_share->name.c_str(), thd,
                                                 ferrite_ddl_wait_ms(thd));

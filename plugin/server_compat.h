@@ -21,6 +21,7 @@
 #include <log.h>
 #include <mysql/plugin.h>
 #include <mysqld_error.h>
+#include <partition_info.h>
 #include <rpl_rli.h>
 #include <sql_acl.h>
 #include <sql_i_s.h>
