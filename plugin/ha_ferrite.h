@@ -267,7 +267,7 @@ class ha_ferrite final : public ferrite::PagedHandler {
 
   /* CREATE and ALTER TABLE. */
   static const char *find_bad_option(THD *thd, const TABLE *form, const HA_CREATE_INFO *info);
-  int largest_autoinc(ulonglong *value);
+  int largest_autoinc(fe_isolation isolation, ulonglong *value);
   int redescribe(const TABLE *altered_table, Alter_inplace_info *info);
   bool plan_indexes(const TABLE *altered_table, const Alter_inplace_info *info,
                     ferrite::IndexChange *change) const;
@@ -277,7 +277,7 @@ class ha_ferrite final : public ferrite::PagedHandler {
   int add_row(ferrite::IndexChange *change);
   void report_duplicate(TABLE *altered_table, const ferrite::IndexChange &change,
                         const fe_dup_info &dup);
-  int alter_autoinc(ulonglong next);
+  int find_autoinc(ulonglong wanted, ulonglong *next);
 
   /* Tables in files of their own. */
   static bool is_export(THD *thd, int lock_type);

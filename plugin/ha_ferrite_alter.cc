@@ -127,37 +127,45 @@ enum_alter_inplace_result ha_ferrite::check_if_supported_inplace_alter(
   return HA_ALTER_INPLACE_INSTANT;
 }
 
-/* The greatest value in the AUTO_INCREMENT column; 0 when there is none above 0. */
-int ha_ferrite::largest_autoinc(ulonglong *value) {
+/* The greatest value in the AUTO_INCREMENT column, as readers at this isolation level see it; 0
+   when there is none above 0. Without locks. */
+int ha_ferrite::largest_autoinc(fe_isolation isolation, ulonglong *value) {
+  m_lock = FE_READ_SNAPSHOT;
+  m_dirty = isolation == FE_READ_UNCOMMITTED;
+  fe_stmt_begin(m_session, isolation);
   *value = 0;
   const uint key_no = table->s->next_number_index;
-  const KEY_PART_INFO &part = table->key_info[key_no].key_part[0];
-  MY_BITMAP *old_read = tmp_use_all_columns(table, &table->read_set);
+  const Field *field = table->found_next_number_field;
+  MY_BITMAP *old_read = table->read_set;
+  bitmap_clear_all(&table->tmp_set);
+  bitmap_set_bit(&table->tmp_set, field->field_index);
+  table->read_set = &table->tmp_set;
   int err = ha_index_init(key_no, true);
   if (!err) {
-    const bool descending = part.key_part_flag & HA_REVERSE_SORT;
+    const bool descending = table->key_info[key_no].key_part[0].key_part_flag & HA_REVERSE_SORT;
     err = descending ? ha_index_first(table->record[0]) : ha_index_last(table->record[0]);
     if (!err) {
-      Field *field = table->found_next_number_field;
-      const longlong found = field->val_int();
+      const longlong found = table->found_next_number_field->val_int();
       if (found > 0 || field->flags & UNSIGNED_FLAG) *value = static_cast<ulonglong>(found);
     }
     ha_index_end();
   }
-  tmp_restore_column_map(&table->read_set, old_read);
+  table->read_set = old_read;
   return err == HA_ERR_END_OF_FILE || err == HA_ERR_KEY_NOT_FOUND ? 0 : err;
 }
 
-/* AUTO_INCREMENT = n: the counter goes down too, but not below the values that are there. */
-int ha_ferrite::alter_autoinc(ulonglong next) {
-  if (!next) next = 1;
-  if (next < fe_autoinc_read(m_share->table)) {
+/* AUTO_INCREMENT = n: the counter goes down too, but not below the values that are there, or will
+   be when a prepared transaction is committed, or rolled back. Found before anything is changed. */
+int ha_ferrite::find_autoinc(ulonglong wanted, ulonglong *next) {
+  *next = wanted ? wanted : 1;
+  if (*next >= fe_autoinc_read(m_share->table)) return 0;
+  for (fe_isolation isolation : {FE_READ_UNCOMMITTED, FE_READ_COMMITTED}) {
     ulonglong largest;
-    if (int err = largest_autoinc(&largest)) return err;
-    if (next <= largest) next = largest + (largest < ULONGLONG_MAX);
+    if (int err = largest_autoinc(isolation, &largest)) return err;
+    if (*next <= largest) *next = largest + (largest < ULONGLONG_MAX);
   }
-  fe_code rc = fe_autoinc_set(m_share->table, next);
-  return rc == FE_OK ? 0 : error(rc);
+  DBUG_ASSERT(*next > 0);
+  return 0;
 }
 
 /* The description kept for tools follows names and types, and so do foreign keys; the server
@@ -201,9 +209,12 @@ bool ha_ferrite::commit_inplace_alter_table(TABLE *altered_table, Alter_inplace_
     return false;
   }
   const HA_CREATE_INFO *create_info = ha_alter_info->create_info;
-  int err = redescribe(altered_table, ha_alter_info);
-  if (!err && create_info->used_fields & HA_CREATE_USED_AUTO && table->found_next_number_field)
-    err = alter_autoinc(create_info->auto_increment_value);
+  ulonglong next = 0; /* as it is */
+  int err = 0;
+  if (create_info->used_fields & HA_CREATE_USED_AUTO && table->found_next_number_field)
+    err = find_autoinc(create_info->auto_increment_value, &next);
+  if (!err) err = redescribe(altered_table, ha_alter_info);
+  if (!err && next) err = error(fe_autoinc_set(m_share->table, next));
   if (err > 0) print_error(err, MYF(0));
   return err != 0;
 }

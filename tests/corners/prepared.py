@@ -318,6 +318,40 @@ def scenario_partition_stays_beside_prepared(env: Env) -> None:
     _sound(session, "t")
 
 
+def scenario_auto_increment_beside_prepared(env: Env) -> None:
+    """AUTO_INCREMENT = n waits for nobody, in an ALTER that changes more, and does not go below rows that may come back."""
+    session = env.session()
+    session.run("SET GLOBAL ferrite_lock_wait_timeout=1")
+    session.run("CREATE TABLE p (a INT PRIMARY KEY) ENGINE=FERRITE")
+    session.run("INSERT INTO p VALUES (1)")
+    for key in ("PRIMARY KEY (n)", "PRIMARY KEY (n DESC)", "KEY (n)", "KEY (n DESC)", "PRIMARY KEY (v, n), KEY (n, v)"):
+        columns = f"n INT NOT NULL AUTO_INCREMENT, v INT, {key}, CONSTRAINT f FOREIGN KEY (v) REFERENCES p (a)"
+        session = env.session()
+        session.run(f"CREATE OR REPLACE TABLE c ({columns}) ENGINE=FERRITE")
+        session.run("INSERT INTO c (v) VALUES (1), (1), (1)")
+        _prepare_and_go(env, "x", "INSERT INTO c (v) VALUES (1)")
+        session = env.session()
+        equal(session.error("ALTER TABLE c DROP FOREIGN KEY f, AUTO_INCREMENT=1"), 0, f"ALTER beside an INSERT, {key}")
+        expect("CONSTRAINT" not in session.run("SHOW CREATE TABLE c")[0][1], "the key is there")
+        session.run("INSERT INTO c (v) VALUES (1)")
+        session.run("XA COMMIT 'x'")
+        equal(session.run("SELECT n FROM c ORDER BY n"), [(n,) for n in range(1, 6)], f"rows, {key}")
+        # Not with the gaps between the rows, into which the next one may go.
+        low = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
+        _prepare_and_go(env, "y", "DELETE FROM c WHERE n > 3", before=low)
+        session = env.session()
+        equal(session.error("ALTER TABLE c AUTO_INCREMENT=2"), 0, f"ALTER beside a DELETE, {key}")
+        equal(session.error("INSERT INTO c (v) VALUES (1)"), 0, f"INSERT beside a DELETE, {key}")
+        session.run("XA ROLLBACK 'y'")
+        equal(session.run("SELECT n FROM c ORDER BY n"), [(n,) for n in range(1, 7)], f"rows after it, {key}")
+        session.run("DELETE FROM c WHERE n > 2")
+        session.run("ALTER TABLE c AUTO_INCREMENT=1")
+        session.run("INSERT INTO c (v) VALUES (1)")
+        equal(session.value("SELECT MAX(n) FROM c"), 3, f"behind rows that are gone, {key}")
+        _sound(session, "c")
+    session.run("SET GLOBAL ferrite_lock_wait_timeout=50")
+
+
 def _forget_partition(env: Env, database: str, table: str, parts: str) -> None:
     """Restarts the server; its definition of the table has these partitions from then on, the engine what it had."""
     session = env.session(database)
