@@ -18,13 +18,14 @@ use crate::catalog::foreign::{database_of, is_alter_copy, original_of, table_of,
 use crate::catalog::spec::IndexSpec;
 use crate::catalog::table::Table;
 use crate::rows::index_build::IndexBuild;
+use crate::state::callbacks::LogLevel;
 use crate::state::engine::Engine;
 use crate::transaction::session::Session;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::waits::{waiting, Of, Reason};
 use ferrite_sync::{thread, time, Arc};
 use ferrite_types::{Error, IndexId, Result, TableId};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// Between two looks of a waiting statement, in ms.
 const LOOK_MS: u64 = 5;
@@ -77,24 +78,45 @@ impl Engine {
     /// Drops the copies that an ALTER TABLE was filling at the moment of which this database is: it was
     /// rewound to that, or restored. After a crash the server knows of them and has dropped them by now.
     /// `is_defined`: the server has a definition of the table with that name, which stays then, with its
-    /// partitions, as does the copy of what is put aside. Returns the names of those that went.
+    /// partitions, as does the copy of what is put aside, and one whose original is not there: if the server
+    /// failed to give it its name, it has the only rows. Returns the names of those that went.
     ///
     /// # Errors
     /// As [`Engine::drop_table`]; some may be left.
     pub fn drop_abandoned_copies(&self, is_defined: &dyn Fn(&str) -> bool) -> Result<Vec<String>> {
         let names = self.dict.table_names();
         let whole: HashSet<&str> = names.iter().map(|name| whole_table(name)).collect();
-        let is_aside = |original: &str| whole.contains(original);
         let abandoned = names.iter().filter(|name| {
-            original_of(name).is_some_and(|original| !is_aside(&original))
+            original_of(name).is_some_and(|original| !whole.contains(&*original))
                 && !is_defined(whole_table(name))
         });
         let abandoned: Vec<String> = abandoned.cloned().collect();
+        let mut originals = HashMap::new();
+        for name in &abandoned {
+            if let Some(original) = self.dict.replaced_by(name) {
+                originals.insert(without_index_mark(whole_table(name)), original);
+            }
+        }
+        let mut dropped = Vec::new();
         for name in &abandoned {
             debug_assert!(is_alter_copy(name), "{name} is no copy");
-            self.dict.drop_table(name, References::Any)?;
+            match originals.get(without_index_mark(whole_table(name))) {
+                Some(original) if whole.contains(original.as_str()) => {
+                    self.dict.drop_table(name, References::Any)?;
+                    dropped.push(name.clone());
+                }
+                original => self.tell_of_only_copy(name, original.map_or("?", |o| o)),
+            }
         }
-        Ok(abandoned)
+        debug_assert!(dropped.iter().all(|name| !self.dict.exists(name)));
+        Ok(dropped)
+    }
+
+    fn tell_of_only_copy(&self, name: &str, original: &str) {
+        let text = format!(
+            "table {name}, which an ALTER TABLE had filled, stays: {original}, whose place it was to take, is not there"
+        );
+        self.callbacks.log(LogLevel::Warning, &text);
     }
 
     /// Tables that the server does not know, by what `is_defined` says of "db/table", each with the

@@ -8,7 +8,8 @@ use common::{
     wait_until,
 };
 use ferrite_engine::{
-    Cursor, DdlCaller, DupInfo, Engine, Isolation, ReadMode, SeekMode, Session, Table, WaitMode,
+    Cursor, DdlCaller, DupInfo, Engine, IndexSpec, Isolation, NewForeign, ReadMode, SeekMode,
+    Session, Table, TableSpec, WaitMode,
 };
 use ferrite_io::sim::Fault;
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -288,23 +289,40 @@ fn scan_count(engine: &Arc<Engine>, t: &Arc<Table>) -> usize {
     scan(&mut Session::new(engine, 0, 3), t, 0).len()
 }
 
+/// A copy that is to take the place of `original`.
+fn create_copy(engine: &Engine, name: &str, original: &str) {
+    let indexes = vec![IndexSpec::new("PRIMARY", true, 1)];
+    let foreign = NewForeign {
+        original: Some(original.into()),
+        ..NewForeign::default()
+    };
+    let spec = TableSpec::new(name, indexes);
+    let created = engine.dict().create_with_foreign(spec, 1, foreign);
+    assert!(created.is_ok(), "{name}");
+}
+
 /// Of the copies that ALTER TABLE fills go those that nobody knows and that take nobody's place: what is put
 /// aside for one may have other partitions.
 #[test]
 fn copies_that_nobody_waits_for_go() {
     let (_disk, engine, _t, s) = database(91);
-    let names = [
+    let copies = [
         "d/#sql-alter-1-1",
         "d/#sql-alter-1-2#P#p0",
         "d/#sql-alter-1-2#P#p1",
         "d/#sql-alter-1-3#p#p0",
         "d/#sql-alter-1-4#P#p0",
-        "d/#sql-backup-1-4",
         "d/#sql-alter-1-5",
+    ];
+    for name in copies {
+        create_copy(&engine, name, "d/t");
+    }
+    let asides = [
+        "d/#sql-backup-1-4",
         "d/#sql-backup-1-5#P#p0",
         "e/#sql-backup-1-1",
     ];
-    for name in names {
+    for name in asides {
         create(&engine, name);
     }
     let asked = |name: &str| {
@@ -313,12 +331,45 @@ fn copies_that_nobody_waits_for_go() {
     };
     let mut gone = engine.drop_abandoned_copies(&asked).unwrap();
     gone.sort_unstable();
-    assert_eq!(gone, [names[0], names[3]]);
+    assert_eq!(gone, [copies[0], copies[3]]);
     assert_eq!(engine.drop_abandoned_copies(&|_| true), Ok(Vec::new()));
-    for name in names {
+    for name in copies.iter().chain(&asides) {
         let is_there = engine.dict().open_table(name).is_ok();
         assert_eq!(is_there, !gone.iter().any(|g| g == name), "{name}");
     }
     drop(s);
+    engine.close().unwrap();
+}
+
+/// A copy stays if the table that it is to take the place of is not there: it may have the only rows. So does
+/// one that does not say whose place that is, unless it belongs to one that does.
+#[test]
+fn the_only_copy_of_a_table_stays() {
+    let (disk, engine, _t, s) = database(92);
+    let stay = [
+        "d/#sql-alter-2-1",
+        "d/#sql-alter-2-1#i#01",
+        "d/#sql-alter-2-2#P#p0",
+    ];
+    create_copy(&engine, stay[0], "d/moved");
+    create(&engine, stay[1]);
+    create_copy(&engine, stay[2], "d/moved");
+    create(&engine, "d/#sql-alter-2-3");
+    // Names that begin as that of the table are other tables.
+    create(&engine, "d/moved2");
+    create(&engine, "e/moved");
+    drop((s, _t));
+    engine.close().unwrap();
+    let engine = open(&disk);
+    assert_eq!(engine.drop_abandoned_copies(&|_| false), Ok(Vec::new()));
+    for name in stay {
+        assert!(engine.dict().open_table(name).is_ok(), "{name}");
+    }
+    // Once a table of that name is there, whole or in partitions, they are in nobody's place.
+    create(&engine, "d/moved#P#p7");
+    let mut gone = engine.drop_abandoned_copies(&|_| false).unwrap();
+    gone.sort_unstable();
+    assert_eq!(gone, stay);
+    assert!(engine.dict().open_table("d/#sql-alter-2-3").is_ok());
     engine.close().unwrap();
 }

@@ -29,6 +29,14 @@ impl Dictionary {
         self.create_with_foreign(spec, auto_increment, NewForeign::default())
     }
 
+    /// The table that a copy is to take the place of, "db/table", if it says so.
+    pub(crate) fn replaced_by(&self, copy: &str) -> Option<String> {
+        let state = self.state.lock();
+        let spec = state.specs.get(state.names.get(copy)?)?;
+        debug_assert_eq!(spec.name, copy);
+        spec.replaces.clone()
+    }
+
     /// As [`Dictionary::create_table`], with foreign keys.
     ///
     /// # Errors
