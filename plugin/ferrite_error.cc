@@ -164,7 +164,15 @@ int ferrite_to_ha_error(fe_code code, THD *thd) {
 
 int ferrite_table_error(fe_code code, THD *thd) {
   if (code == FE_NOT_FOUND) return HA_ERR_NO_SUCH_TABLE;
-  return ferrite_to_ha_error(code, thd);
+  if (code != FE_ROW_TOO_BIG) return ferrite_to_ha_error(code, thd);
+  /* The row is the table's in the dictionary. */
+  if (!thd || thd != current_thd) return HA_ERR_UNSUPPORTED;
+  my_printf_error(
+      ER_ILLEGAL_HA_CREATE_OPTION,
+      "Storage engine FERRITE does not support definitions as long as this table's: make"
+      " the names of its indexes shorter, which can have about 5,000 bytes together",
+      MYF(0));
+  return HA_ERR_UNSUPPORTED;
 }
 
 /* The server's own messages say it all for its own codes; it would append ours to some. */

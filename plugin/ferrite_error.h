@@ -22,8 +22,8 @@
    is meant, use ferrite_table_error(). */
 int ferrite_to_ha_error(fe_code code, THD *thd);
 
-/* The same for operations on whole tables: FE_NOT_FOUND gives HA_ERR_NO_SUCH_TABLE and
-   FE_EXISTS gives HA_ERR_TABLE_EXIST. */
+/* The same for operations on whole tables: FE_NOT_FOUND gives HA_ERR_NO_SUCH_TABLE,
+   FE_EXISTS gives HA_ERR_TABLE_EXIST, and FE_ROW_TOO_BIG is a definition that is too long. */
 int ferrite_table_error(fe_code code, THD *thd);
 
 /* handler::get_error_message(): fills `buf` with the core's text for errors of the engine's

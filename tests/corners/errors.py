@@ -19,6 +19,25 @@ def scenario_warnings_have_the_servers_numbers(env: Env) -> None:
         equal(s.error("ALTER TABLE t KEY_BLOCK_SIZE=3, ADD b INT"), 1478, "at ALTER")
 
 
+def scenario_too_long_names_of_indexes(env: Env) -> None:
+    """Names of indexes that do not fit are refused in words of their own, at CREATE and ALTER; 64 Latin ones fit."""
+
+    def keys(number: int, letter: str) -> str:
+        return ", ".join(f"KEY `{letter * 62}{n:02}` (a)" for n in range(number))
+
+    s = env.session()
+    for number, letter, fits in ((64, "k", True), (39, "ж", True), (64, "ж", False)):
+        s.run("DROP TABLE IF EXISTS t")
+        seen = s.error(f"CREATE TABLE t (a INT, {keys(number, letter)}) ENGINE=FERRITE")
+        equal(seen == 0, fits, f"{number} names with {letter}: error {seen}")
+    expect("names of its indexes shorter" in str(s.warnings()), "the reason", s.warnings())
+    s.run(f"CREATE TABLE t (a INT, {keys(39, 'ж')}) ENGINE=FERRITE")
+    more = ", ".join(f"ADD KEY `{'щ' * 62}{n:02}` (a)" for n in range(20))
+    equal(s.error(f"ALTER TABLE t {more}, ALGORITHM=INPLACE"), 1478, "ALTER")
+    equal(s.answer("CHECK TABLE t"), [("corners.t", "check", "status", "OK")], "CHECK TABLE")
+    s.run("DROP TABLE t")
+
+
 def scenario_row_too_big(env: Env) -> None:
     """A row that does not fit is 1118, not 'Got error 139'."""
     columns = ", ".join(f"c{n} VARBINARY(16)" for n in range(600))
