@@ -809,6 +809,36 @@ fn who_comes_to_stand_in_the_way_is_reported() {
     is_clean(&t);
 }
 
+/// Sessions come and go, and a new one's owner may lie where that of an ended one lay: it is reported all
+/// the same.
+#[test]
+fn each_new_session_in_the_way_is_reported() {
+    let t = table();
+    let [a, b] = owners();
+    let gap = LockRequest::new(IX, b"k", Shared, Gap);
+    t.try_lock(&a, gap).unwrap();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let (table, inserts, hooks) = (t.clone(), b.clone(), Told(told.clone()));
+    let inserts = thread::spawn("inserts", move || {
+        let request = LockRequest::new(IX, b"k", Exclusive, InsertIntention);
+        table.lock_wait(&inserts, request, LONG, &hooks)
+    });
+    for thd in 10..20 {
+        let owner = Owner::new(thd as u64, thd);
+        assert_eq!(t.try_lock(&owner, gap), Ok(Attempt::Granted));
+        let is_told = (0..2_000).any(|_| {
+            thread::sleep_ms(1);
+            told.lock().contains(&thd)
+        });
+        assert!(is_told, "{thd} is not named: {:?}", *told.lock());
+        t.release_all(&owner);
+    }
+    t.release_all(&a);
+    inserts.join().unwrap().unwrap();
+    t.release_all(&b);
+    is_clean(&t);
+}
+
 /// Who looks at a waiter through the server is waited for by it: its connection does not go on
 /// with its transaction meanwhile.
 #[test]

@@ -14,7 +14,7 @@
 //! Locking: hooks are called with no mutex held, but that a connection they name stays until they
 //! return, in the transaction that is waited for.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::waits::{booked_in, Of, Reason};
@@ -45,8 +45,9 @@ const TICKER_SLOWEST: u64 = 4;
 const TICKER_UNWANTED: u64 = 16;
 const _: () = assert!(TICKER_UNWANTED >= TICKER_SLOWEST, "it has less to look for");
 
-/// Owners, each with the number of its transaction.
-type Reported = HashSet<(usize, u64), foldhash::fast::FixedState>;
+/// Owners, by address and number of the transaction. They are kept: no other owner gets the address of
+/// one whose session has ended meanwhile.
+type Reported = HashMap<(usize, u64), Arc<Owner>, foldhash::fast::FixedState>;
 
 /// A place in a line.
 #[derive(Clone, Copy)]
@@ -198,7 +199,7 @@ impl LockTable {
         holder: &mut u64,
     ) -> Result<Attempt> {
         let deadline = begun_us.saturating_add(wait.timeout_ms.saturating_mul(1000));
-        let mut reported = HashSet::default();
+        let mut reported = Reported::default();
         let slowest_us = self.config.ticker_us * TICKER_SLOWEST;
         let mut tick_us = self.config.ticker_us;
         let mut look = true;
@@ -287,11 +288,12 @@ impl LockTable {
                 continue;
             }
             let transaction = (Arc::as_ptr(&other) as usize, other.transactions_ended());
-            if reported.contains(&transaction) {
+            if let Some(known) = reported.get(&transaction) {
+                debug_assert!(Arc::ptr_eq(known, &other), "another has its address");
                 continue;
             }
             if self.name(owner, ticket, &other, its_wait, hooks) {
-                reported.insert(transaction);
+                reported.insert(transaction, other);
             }
         }
     }
