@@ -93,15 +93,22 @@ bool binlog_keeps_commit(THD *thd) {
   return tc_log == &mysql_bin_log && thd_test_options(thd, OPTION_BIN_LOG);
 }
 
+/* What the server does for itself in the middle of a worker's transaction, such as reading
+   mysql.proc, commits under the worker's THD: that does not let later transactions go ahead. Nor
+   does a commit that failed, which is tried again: the server itself tells them in the end. */
+void wake_later_workers(THD *thd, fe_code code) {
+  if (code == FE_OK && !thd->internal_transaction()) thd_wakeup_subsequent_commits(thd, 0);
+}
+
 fe_code commit_transaction(THD *thd, ferrite_conn *conn) {
   if (conn->waits_for_xid) {
     fe_code code = fe_txn_commit_prepared(conn->session, &conn->xid);
-    thd_wakeup_subsequent_commits(thd, 0);
+    wake_later_workers(thd, code);
     return code;
   }
   if (!conn->prepared) {
     fe_code code = fe_txn_commit(conn->session, may_commit_async(thd));
-    thd_wakeup_subsequent_commits(thd, 0);
+    wake_later_workers(thd, code);
     return code;
   }
   /* With the binary log the commit record was logged in commit_ordered; the prepare is
@@ -110,7 +117,7 @@ fe_code commit_transaction(THD *thd, ferrite_conn *conn) {
   const int wait_durable = !conn->commit_ordered || !binlog_keeps_commit(thd);
   if (!conn->commit_ordered) {
     fe_txn_commit_ordered(conn->session);
-    thd_wakeup_subsequent_commits(thd, 0);
+    wake_later_workers(thd, FE_OK);
   }
   return fe_txn_commit_finish(conn->session, wait_durable);
 }
@@ -296,10 +303,12 @@ int ferrite_hton_rollback(THD *thd, bool all) {
 /* The server keeps parallel workers of a replica in order by the binary log, or, where one engine
    takes part, by waiting at the commit. A transaction of two engines (mysql.gtid_slave_pos is in
    another one) of which nothing goes to the binary log comes past both: it waits here, still able
-   to be rolled back if one before it needs its locks. */
+   to be rolled back if one before it needs its locks. A transaction of the server's own within it
+   is in no order: the one around it waits. */
 static int wait_for_earlier_workers(THD *thd) {
   const rpl_group_info *rgi = thd->rgi_slave;
   if (!rgi || !rgi->is_parallel_exec || !opt_bin_log) return 0;
+  if (thd->internal_transaction()) return 0;
   const bool goes_to_binlog =
       !thd->is_current_stmt_binlog_disabled() && trans_has_updated_trans_table(thd);
   return goes_to_binlog ? 0 : thd->wait_for_prior_commit();

@@ -3,6 +3,7 @@ transaction goes to the replica's binary log."""
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -124,3 +125,33 @@ def scenario_a_crash_between(env: Env) -> None:
     """The position was that of the second, and the first was never applied."""
     with replica_pair() as pair:
         _same_row(pair, _restart)
+
+
+def _binary_log_order(session: Session) -> list[int]:
+    """The numbers of the transactions, in the order in which they stand in this server's binary log."""
+    log = session.run("SHOW MASTER STATUS")[0][0]
+    events = session.run(f"SHOW BINLOG EVENTS IN '{log}'")
+    begun = [re.search(r"^BEGIN GTID \d+-\d+-(\d+)", event[5]) for event in events]
+    return [int(found[1]) for found in begun if found]
+
+
+def scenario_the_server_reads_a_table_of_its_own(env: Env) -> None:
+    """A worker that reads mysql.proc in the middle of its transaction ends a transaction of the server's own within it: the later
+    transactions were woken by that, and committed first."""
+    with replica_pair("--gtid-strict-mode=0") as pair:
+        pair.follower.run("ALTER TABLE mysql.proc ENGINE = FERRITE")
+        for session in (pair.first, session_on(pair.replica)):
+            session.run("SET sql_log_bin = 0")
+            session.run("CREATE FUNCTION f(x INT) RETURNS INT DETERMINISTIC RETURN x + 10")
+            session.run("SET sql_log_bin = 1")
+        pair.first.run("SET binlog_format = STATEMENT")
+        for sql in ("BEGIN", SLOW, "UPDATE o SET x = f(x) WHERE id = 1", SLOW, "COMMIT"):
+            pair.first.run(sql)
+        pair.first.run("INSERT INTO t VALUES (20, 20, 'later')")
+        pair.follower.run("START SLAVE")
+        pair.compare("a function was read from its table")
+        order = _binary_log_order(pair.follower)
+        expect(len(order) >= 2, "both are in the binary log of the replica", order)
+        equal(order, sorted(order), "the order of the replica's binary log is that of the primary's")
+        engine = pair.follower.value("SELECT engine FROM information_schema.TABLES WHERE TABLE_SCHEMA = 'mysql' AND TABLE_NAME = 'proc'")
+        equal(engine, "FERRITE", "the table is read from Ferrite")
