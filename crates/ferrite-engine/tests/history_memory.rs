@@ -8,6 +8,7 @@ use common::{config, create, delete, insert, metric, update, wait_until};
 use ferrite_engine::{Config, Cursor, Engine, ReadMode, Session, SilentCallbacks, Table, WaitMode};
 use ferrite_io::sim::SimStorage;
 use ferrite_io::Storage;
+use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use ferrite_sync::Arc;
 use ferrite_types::Error;
 
@@ -127,10 +128,52 @@ fn deleted_rows_have_a_limit() {
 #[test]
 fn a_large_writer_is_refused() {
     let (disk, engine, t) = database(3, false);
-    let mut w = Session::new(&engine, 0, 1);
+    refuse_a_large_writer(&disk, &engine, &t);
+    drop(t);
+    engine.close().unwrap();
+}
+
+/// The same while snapshots come and go: at each moment there are some. Nothing is kept for them, and
+/// they are not ended.
+#[test]
+fn a_large_writer_is_refused_beside_short_readers() {
+    let (disk, engine, t) = database(4, false);
+    let (stop, read) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for reader in 0..3 {
+            let (engine, t, stop, read) = (&engine, &t, &stop, &read);
+            scope.spawn(move || {
+                // Each ends after the next one has begun.
+                let mut before = None;
+                while !stop.load(Ordering::Relaxed) {
+                    let mut s = Session::new(engine, 0, 10 + reader);
+                    s.open_snapshot();
+                    // The table is empty in the beginning.
+                    let seen = first_row(&mut s, t);
+                    read.fetch_add(u64::from(seen.is_ok()), Ordering::Relaxed);
+                    before = Some(s);
+                }
+                drop(before);
+            });
+        }
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            refuse_a_large_writer(&disk, &engine, &t);
+        }));
+        stop.store(true, Ordering::Relaxed);
+        if let Err(panic) = done {
+            std::panic::resume_unwind(panic);
+        }
+    });
+    assert!(read.load(Ordering::Relaxed) > 0, "nobody has read");
+    drop(t);
+    engine.close().unwrap();
+}
+
+fn refuse_a_large_writer(disk: &SimStorage, engine: &Arc<Engine>, t: &Arc<Table>) {
+    let mut w = Session::new(engine, 0, 1);
     let rows = 14_000;
     for n in 0..rows {
-        insert(&mut w, &t, n, &text(0)).unwrap();
+        insert(&mut w, t, n, &text(0)).unwrap();
         if n % 100 == 99 {
             w.commit(false).unwrap();
         }
@@ -143,21 +186,19 @@ fn a_large_writer_is_refused() {
         if n % 500 == 0 {
             ferrite_sync::thread::sleep_ms(20);
         }
-        update(&mut w, &t, n, &text(0), &text(1)).err()
+        update(&mut w, t, n, &text(0), &text(1)).err()
     });
     assert!(
         matches!(error, Some(Error::DiskFull(_))),
         "{error:?} after {changed} rows, {} bytes of history",
-        metric(&engine, "history_bytes")
+        metric(engine, "history_bytes")
     );
     w.rollback().unwrap();
     wait_until("writers go on", || {
-        let done = update(&mut w, &t, 0, &text(0), &text(1)).is_ok();
+        let done = update(&mut w, t, 0, &text(0), &text(1)).is_ok();
         w.rollback().unwrap();
         done
     });
-    drop(w);
-    engine.close().unwrap();
 }
 
 /// The configured limit ends a snapshot that something is kept for, and none for what a running

@@ -458,26 +458,25 @@ impl TxnSystem {
         self.register.views().iter().for_each(f);
     }
 
-    /// How many snapshots are open.
-    pub fn snapshot_count(&self) -> usize {
-        let mut open = 0;
-        self.register.each(&mut |_| open += 1);
-        open
-    }
-
     /// Ends the oldest snapshot for the sake of the history limit: its reader finds
     /// [`Snapshot::is_expired`]. `None` when none is open.
     pub fn expire_oldest(&self) -> Option<SnapshotView> {
+        self.expire_oldest_before(Csn(u64::MAX))
+    }
+
+    /// The same, if there is one that does not see the commit `csn`.
+    pub fn expire_oldest_before(&self, csn: Csn) -> Option<SnapshotView> {
         loop {
             let mut oldest: Option<Arc<SnapState>> = None;
             self.register.each(&mut |s| {
-                if oldest.as_ref().is_none_or(|o| s.csn < o.csn) {
+                if s.csn < csn.get() && oldest.as_ref().is_none_or(|o| s.csn < o.csn) {
                     oldest = Some(s.clone());
                 }
             });
             let state = oldest?;
             if self.register.expire(&state) {
                 debug_assert!(state.expired.load(Ordering::Acquire));
+                debug_assert!(state.csn < csn.get(), "it sees {csn:?}");
                 self.refresh();
                 return Some(view_of(&state));
             }

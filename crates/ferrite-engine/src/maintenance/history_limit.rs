@@ -5,7 +5,7 @@
 //! is more. The deleted entries that only old snapshots need stay in memory always; with them it
 //! may be [`LEAST_WITH_GRAVES`]: a dump beside a large DELETE is no emergency. Beyond
 //! that the oldest snapshot ends (its reader gets `SnapshotTooOld`), one after another until
-//! there is room. What is left then is what running transactions have changed: while it cannot
+//! there is room, but for those opened since the last commit, which hold nothing. What is left then is what running transactions have changed: while it cannot
 //! be written out, whoever changes more rows gets `DiskFull`.
 //!
 //! `ferrite_max_history_bytes` is another limit, of all versions and deleted entries. For its sake
@@ -124,7 +124,10 @@ impl Engine {
         if self.history_full.load(Ordering::Relaxed) && !look {
             return;
         }
-        let mut most = self.txns.snapshot_count();
+        // What is kept for a snapshot has been replaced since it was opened: nothing goes with one
+        // that sees all there is now. Readers that come and go are spared, and do not hide that what
+        // is left is of running transactions.
+        let newest = self.txns.last_csn();
         loop {
             self.drop_unneeded_history();
             // Then nothing was looked through, and no snapshot has to end for it.
@@ -136,12 +139,10 @@ impl Engine {
                 return;
             }
             // Those opened meanwhile are seen to in the next round.
-            let ended = (most > 0).then(|| self.txns.expire_oldest()).flatten();
-            let Some(ended) = ended else {
+            let Some(ended) = self.txns.expire_oldest_before(newest) else {
                 break;
             };
-            assert!(most > 0, "more snapshots end than there were");
-            most -= 1;
+            assert!(ended.csn < newest, "its end lets nothing go");
             let text = format!(
                 "row versions ({} MiB) and deleted rows ({} MiB) that are kept for old snapshots \
                  and cannot be written to scratch files exceed the memory limit: the snapshot of \
@@ -152,7 +153,7 @@ impl Engine {
             );
             self.callbacks.log(LogLevel::Warning, &text);
         }
-        let full = self.versions.cannot_spill() && self.txns.snapshot_count() == 0;
+        let full = self.versions.cannot_spill();
         if full && !self.history_full.swap(true, Ordering::Relaxed) {
             let text = "row versions of running transactions have reached the memory limit and \
                         cannot be written to scratch files: row changes are refused until these \
