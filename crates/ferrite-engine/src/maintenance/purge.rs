@@ -4,7 +4,8 @@
 //! A commit leaves its list here. A helper thread takes it up within 20 ms: what no snapshot needs
 //! goes, though an old snapshot be open; what one needs waits 20 ms, for most snapshots
 //! are short. After that an entry moves to its index's delete_archive, and a value is held until
-//! its snapshots are gone. So nothing queues behind an old snapshot. When the helpers cannot
+//! its snapshots are gone. What is still there after that (an entry whose locks cannot be moved) is put
+//! aside and looked at twice a second. So nothing queues behind an old snapshot or a lock. When the helpers cannot
 //! keep up, committers clean up too, in proportion to what they leave.
 //!
 //! A crash loses the list: delete-marked entries are then found by whoever scans past them or
@@ -141,7 +142,7 @@ impl Engine {
                 done += usize::from(gone);
                 !gone
             });
-            work.seen_us = now_us;
+            work.looked_at(now_us, !stuck);
         }
         self.purge.put_back(batch);
         self.purge.purged.fetch_add(done as u64, Ordering::Relaxed);
@@ -265,24 +266,34 @@ impl Engine {
         scratch: &mut Scratch,
     ) -> Result<bool> {
         let tree = table.tree(number);
-        let mut leaf = tree.leaf_mut(key, PageId::NONE)?;
-        let slots = match leaf.find(key) {
-            _ if !alone => 0..leaf.count(),
-            Ok(slot) => slot..slot + 1,
-            Err(_) => return Ok(true),
-        };
-        let (_, left) = self.clean_leaf(table, number, &mut leaf, slots, scratch, clean);
-        let sparse = is_worth_merging(&leaf);
-        drop(leaf);
-        if sparse {
-            tree.merge_at(key, NO_UNDO)?;
+        let mut has_read = false;
+        loop {
+            let mut leaf = tree.leaf_mut(key, PageId::NONE)?;
+            let slots = match leaf.find(key) {
+                _ if !alone => 0..leaf.count(),
+                Ok(slot) => slot..slot + 1,
+                Err(_) => return Ok(true),
+            };
+            let cleaned = self.clean_leaf(table, number, &mut leaf, slots, scratch, clean);
+            let sparse = is_worth_merging(&leaf);
+            drop(leaf);
+            debug_assert!(cleaned.left || cleaned.lacks.is_none(), "of no use");
+            match cleaned.lacks {
+                // Once: it may be gone again, or another one is needed by then.
+                Some(page) if !has_read => {
+                    has_read = true;
+                    tree.load(page)?;
+                    continue;
+                }
+                _ if sparse => tree.merge_at(key, NO_UNDO).map(drop)?,
+                _ => {}
+            }
+            return Ok(!cleaned.left);
         }
-        Ok(!left)
     }
 
     /// Removes delete-marked records that nobody needs from those slots and, if asked, archives
-    /// those that old snapshots need and drops the stamps of records everybody sees. Returns
-    /// bytes gained, and whether a committed delete-mark is left.
+    /// those that old snapshots need and drops the stamps of records everybody sees.
     pub(crate) fn clean_leaf(
         &self,
         table: &Table,
@@ -291,7 +302,7 @@ impl Engine {
         slots: Range<usize>,
         scratch: &mut Scratch,
         clean: Clean,
-    ) -> (usize, bool) {
+    ) -> Cleaned {
         debug_assert!(slots.end <= leaf.count(), "{slots:?} of {}", leaf.count());
         let before = node::free_bytes(leaf);
         let mut left = false;
@@ -299,6 +310,7 @@ impl Engine {
         let mut way = Way {
             stays: slots.end,
             moves: MOVES_AT_ONCE,
+            lacks: None,
         };
         let mut key = Vec::new();
         // From the last to the first, for the locks of what goes are inherited by what follows.
@@ -329,8 +341,13 @@ impl Engine {
                 actions.push((slot as u16, GC_FREEZE));
             }
         }
+        let mut cleaned = Cleaned {
+            bytes: 0,
+            left,
+            lacks: way.lacks,
+        };
         if actions.is_empty() {
-            return (0, left);
+            return cleaned;
         }
         actions.reverse();
         debug_assert!(
@@ -345,7 +362,8 @@ impl Engine {
             .count();
         assert_eq!(leaf.count() + gone, count, "records of a leaf");
         assert!(node::free_bytes(leaf) >= before, "cleaning takes room");
-        (node::free_bytes(leaf) - before, left)
+        cleaned.bytes = node::free_bytes(leaf) - before;
+        cleaned
     }
 
     /// May the record leave the tree, and its locks with it? They have become gap locks on what
@@ -368,7 +386,11 @@ impl Engine {
             }
             goes
         });
-        moved.unwrap_or(false)
+        moved.unwrap_or_else(|page| {
+            debug_assert!(way.stays == leaf.count(), "its successor is on the leaf");
+            way.lacks = Some(page);
+            false
+        })
     }
 
     /// May the record leave the tree? If an old snapshot needs it and `archive` is set, it is in the
@@ -460,6 +482,18 @@ struct Way {
     stays: usize,
     /// Locks that may still be moved.
     moves: usize,
+    /// The page that a record's locks would move to, or one on the way there, is not in memory.
+    lacks: Option<PageId>,
+}
+
+/// What came of cleaning a leaf.
+pub(crate) struct Cleaned {
+    /// Bytes gained.
+    pub bytes: usize,
+    /// A committed delete-mark is left.
+    pub left: bool,
+    /// It may go once this page is in memory.
+    pub lacks: Option<PageId>,
 }
 
 /// What is to be done besides removing what nobody needs.
@@ -478,6 +512,7 @@ mod tests {
     use crate::testing::{config, create, out_of_memory};
     use crate::{Callbacks, LogLevel, Session};
     use ferrite_io::sim::{Fault, SimStorage};
+    use ferrite_lock::{LockRequest, Mode, Span};
     use ferrite_sync::Mutex;
 
     #[derive(Default)]
@@ -670,6 +705,49 @@ mod tests {
         w.purge_all();
         assert_eq!(w.engine.check_values().unwrap().pages, 0);
         w.engine.close().unwrap();
+    }
+
+    /// A locked entry goes though its locks move to a page that is not in memory: that is read once.
+    #[test]
+    fn the_leaf_that_a_removed_records_locks_move_to_is_read() {
+        let engine = crate::testing::open(&SimStorage::new(8));
+        engine.purge.hold_back(true);
+        let table = create(&engine);
+        let mut s = Session::new(&engine, 0, 1);
+        let key = |n: u32| n.to_be_bytes();
+        for n in 0..400 {
+            let dup = &mut DupInfo::default();
+            s.insert_row(&table, Some(&key(n)), &[0; 500], &[], false, dup)
+                .unwrap();
+        }
+        s.commit(false).unwrap();
+        let tree = table.tree(0);
+        let (last, right) = {
+            let leaf = tree.leaf_mut(&key(0), PageId::NONE).unwrap();
+            (leaf.count() as u32 - 1, node::right(&leaf))
+        };
+        assert!(right != PageId::NONE, "there is one leaf");
+        let other = Session::new(&engine, 0, 2);
+        let owner = other.owner().clone();
+        let (index, gap) = (tree.index(), Span::Gap);
+        let on = key(last);
+        let request = LockRequest::new(index, &on, Mode::Shared, gap);
+        assert!(engine.locks.try_lock(&owner, request).unwrap().is_granted());
+        s.delete_row(&table, &key(last), &[]).unwrap();
+        s.commit(false).unwrap();
+        out_of_memory(&engine, right);
+        engine.txns.refresh();
+        assert_eq!(engine.purge_round(&mut Scratch::default()), 1, "it stays");
+        assert_eq!(engine.purge.length(), 0);
+        let leaf = tree.leaf_mut(&key(0), PageId::NONE).unwrap();
+        assert!(leaf.find(&key(last)).is_err(), "the entry is there");
+        drop(leaf);
+        assert!(
+            engine.locks.is_anchor(index, &key(last + 1)),
+            "a lock is lost"
+        );
+        drop((s, other));
+        engine.close().unwrap();
     }
 
     /// A committer pays for what it leaves, not for the large transaction of another one.

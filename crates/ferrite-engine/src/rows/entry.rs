@@ -433,10 +433,10 @@ impl Session {
             archive: false,
         };
         let slots = 0..leaf.count();
-        let (freed, _) = self
+        let cleaned = self
             .engine
             .clean_leaf(table, number, &mut leaf, slots, scratch, clean);
-        let enough = freed > 0 && node::has_room_for(&leaf, key, need);
+        let enough = cleaned.bytes > 0 && node::has_room_for(&leaf, key, need);
         drop(leaf);
         if enough {
             return Ok(());

@@ -1,7 +1,7 @@
 //! What commits leave to be purged, and where each piece of it is at each moment.
 //!
 //! Pieces are kept in works of at most [`PIECES_AT_ONCE`]. A work is in exactly one place: fresh,
-//! waiting, held, or in a batch that somebody works on. It changes places under `lists` only, so
+//! waiting, held (put aside), or in a batch that somebody works on. It changes places under `lists` only, so
 //! that a checkpoint, which looks at all places under it, finds each value out of line once.
 //!
 //! Locking: `lists` is a leaf, never held over work on pages. Commits need it: nothing under it
@@ -132,6 +132,8 @@ pub(crate) struct Work {
     left_us: u64,
     /// When it was last looked at, us; 0: not yet.
     pub seen_us: u64,
+    /// How often all of it was looked at, and something was left.
+    looks: u32,
 }
 
 impl Work {
@@ -143,7 +145,21 @@ impl Work {
             counts,
             left_us,
             seen_us: 0,
+            looks: 0,
         }
+    }
+
+    /// All of it has been looked at, or `whole` is false.
+    pub(crate) fn looked_at(&mut self, now_us: u64, whole: bool) {
+        debug_assert!(self.seen_us <= now_us, "the clock goes back");
+        self.seen_us = now_us;
+        self.looks = self.looks.saturating_add(u32::from(whole));
+    }
+
+    /// Another look soon would be in vain: a snapshot needs all of it, or something kept it when its
+    /// snapshots kept it no more.
+    fn is_put_aside(&self) -> bool {
+        self.values.left == self.pieces.len() || self.looks > 1
     }
 
     /// Its last `count` pieces as a work of their own. Takes as long as these are many.
@@ -202,7 +218,8 @@ struct Lists {
     fresh: VecDeque<Work>,
     /// Needed by some snapshot when it was looked at.
     waiting: VecDeque<Work>,
-    /// Values that an old snapshot needs; those looked at longest ago first.
+    /// Values that an old snapshot needs, and what was looked at in vain, such as entries whose locks
+    /// cannot be moved; those looked at longest ago first.
     held: VecDeque<Work>,
     /// Values of the batches in work, as they were when they were taken.
     working: HashMap<u64, Vec<Values>>,
@@ -332,7 +349,7 @@ impl PurgeQueue {
     }
 
     /// How long the oldest work that nobody has cleaned up or put aside waits, us; some 50 ms
-    /// more at most. Values that an old snapshot needs do not count.
+    /// more at most. What is held does not count.
     pub(crate) fn lag_us(&self) -> u64 {
         let lists = self.lists.lock();
         let oldest = [lists.fresh.front(), lists.waiting.front()];
@@ -367,13 +384,14 @@ impl PurgeQueue {
         Some(lists.batch(vec![share]))
     }
 
-    /// Takes up to `most` works that are due: waiting ones whose time has come, then fresh ones,
-    /// then held ones that nobody has looked at for a while.
+    /// Takes up to `most` works that are due: waiting ones whose time has come, then fresh ones, which
+    /// have half the places if there are so many, then held ones that nobody has looked at for a while.
     pub(crate) fn take(&self, now_us: u64, most: usize) -> Option<Batch> {
         let mut works = Vec::with_capacity(most.min(64));
         let mut lists = self.lists.lock();
         let due_us = now_us.saturating_sub(GRACE_US);
-        Lists::take_due(&mut lists.waiting, &mut works, most, due_us);
+        let left_free = lists.fresh.len().min(most / 2);
+        Lists::take_due(&mut lists.waiting, &mut works, most - left_free, due_us);
         let waited = works.len();
         Lists::take_due(&mut lists.fresh, &mut works, most, u64::MAX);
         let before = self
@@ -401,7 +419,7 @@ impl PurgeQueue {
             }
             debug_assert!(work.pieces.len() <= PIECES_AT_ONCE, "{}", work.pieces.len());
             work.settle();
-            match work.values.left == work.pieces.len() {
+            match work.is_put_aside() {
                 true => held.push(work),
                 false => waiting.push(work),
             }
@@ -555,6 +573,61 @@ mod tests {
             }
             assert_eq!(taken, works, "each once");
         }
+        engine.close().unwrap();
+    }
+
+    fn entries(table: &Arc<Table>, count: usize) -> Vec<Garbage> {
+        let piece = |_| Garbage::entry(table, 0, b"k", true);
+        (0..count).map(piece).collect()
+    }
+
+    /// What was put back leaves room for what nobody has looked at yet.
+    #[test]
+    fn fresh_works_do_not_wait_for_those_put_back() {
+        let (engine, table) = database();
+        let queue = PurgeQueue::new();
+        let look = |now_us, most| {
+            let mut batch = queue.take(now_us, most).unwrap();
+            let seen: Vec<u64> = batch.works.iter().map(|w| w.txn.get()).collect();
+            let looked_at = |w: &mut Work| w.looked_at(now_us, true);
+            batch.works.iter_mut().for_each(looked_at);
+            queue.put_back(batch);
+            seen
+        };
+        for n in 0..8 {
+            queue.add(TxnId(10 + n), entries(&table, 1));
+        }
+        assert_eq!(look(1, 8).len(), 8);
+        for n in 0..8 {
+            queue.add(TxnId(20 + n), entries(&table, 1));
+        }
+        assert_eq!(look(1 + GRACE_US, 8), [10, 11, 12, 13, 20, 21, 22, 23]);
+        assert_eq!(look(2 + GRACE_US, 8), [14, 15, 16, 17, 24, 25, 26, 27]);
+        assert_eq!(queue.length(), 16);
+        engine.close().unwrap();
+    }
+
+    /// What was looked at in vain when its time had come is not tried again and again.
+    #[test]
+    fn what_stays_is_put_aside() {
+        let (engine, table) = database();
+        let queue = PurgeQueue::new();
+        queue.add(TxnId(5), entries(&table, 3));
+        let mut at = Vec::new();
+        let mut whole = false;
+        for now_us in (GRACE_US..3 * HELD_US).step_by(GRACE_US as usize) {
+            let Some(mut batch) = queue.take(now_us, 8) else {
+                continue;
+            };
+            at.push(now_us / GRACE_US);
+            // The first time there was no frame for it.
+            batch.works[0].looked_at(now_us, whole);
+            whole = true;
+            queue.put_back(batch);
+        }
+        let pause = HELD_US / GRACE_US;
+        assert_eq!(at, [1, 2, 3, 3 + pause, 3 + 2 * pause]);
+        assert_eq!(queue.length(), 1);
         engine.close().unwrap();
     }
 
