@@ -100,12 +100,26 @@ void wake_later_workers(THD *thd, fe_code code) {
   if (code == FE_OK && !thd->internal_transaction()) thd_wakeup_subsequent_commits(thd, 0);
 }
 
+bool is_parallel_worker(THD *thd) {
+  return thd->rgi_slave && thd->rgi_slave->is_parallel_exec && !thd->internal_transaction();
+}
+
+/* In one phase. The next worker goes on as soon as its commit record comes after this one's in the
+   log, and one flush does for both. */
+fe_code commit_worker(THD *thd, ferrite_conn *conn) {
+  if (fe_txn_commit_ordered(conn->session)) wake_later_workers(thd, FE_OK);
+  fe_code code = fe_txn_commit_finish(conn->session, 1);
+  wake_later_workers(thd, code);
+  return code;
+}
+
 fe_code commit_transaction(THD *thd, ferrite_conn *conn) {
   if (conn->waits_for_xid) {
     fe_code code = fe_txn_commit_prepared(conn->session, &conn->xid);
     wake_later_workers(thd, code);
     return code;
   }
+  if (!conn->prepared && is_parallel_worker(thd)) return commit_worker(thd, conn);
   if (!conn->prepared) {
     fe_code code = fe_txn_commit(conn->session, may_commit_async(thd));
     wake_later_workers(thd, code);

@@ -127,6 +127,18 @@ def scenario_a_crash_between(env: Env) -> None:
         _same_row(pair, _restart)
 
 
+def scenario_all_in_one_engine(env: Env) -> None:
+    """Without log_slave_updates, and with the position in Ferrite, a worker commits in one phase: the next one goes on before that
+    is durable, and after it."""
+    for meanwhile in (lambda _: None, _restart):
+        with replica_pair("--skip-log-slave-updates") as pair:
+            pair.follower.run("ALTER TABLE mysql.gtid_slave_pos ENGINE = FERRITE")
+            _other_row(pair, meanwhile)
+            for n in range(40):
+                pair.first.run(f"UPDATE t SET s = '{n}' WHERE id = {1 + n % 3}")
+            pair.compare("many small transactions")
+
+
 def _binary_log_order(session: Session) -> list[int]:
     """The numbers of the transactions, in the order in which they stand in this server's binary log."""
     log = session.run("SHOW MASTER STATUS")[0][0]
@@ -153,5 +165,7 @@ def scenario_the_server_reads_a_table_of_its_own(env: Env) -> None:
         order = _binary_log_order(pair.follower)
         expect(len(order) >= 2, "both are in the binary log of the replica", order)
         equal(order, sorted(order), "the order of the replica's binary log is that of the primary's")
-        engine = pair.follower.value("SELECT engine FROM information_schema.TABLES WHERE TABLE_SCHEMA = 'mysql' AND TABLE_NAME = 'proc'")
+        engine = pair.follower.value(
+            "SELECT engine FROM information_schema.TABLES WHERE TABLE_SCHEMA = 'mysql' AND TABLE_NAME = 'proc'"
+        )
         equal(engine, "FERRITE", "the table is read from Ferrite")

@@ -357,11 +357,13 @@ typedef struct {
 fe_code fe_txn_prepare(fe_session *session, const fe_xid *xid);
 /* After an XA PREPARE statement of the client: releases shared locks and gap locks, unless the
    transaction is SERIALIZABLE. Not for a commit with the binary log, whose order they keep. Of a
-   replica's worker: all locks but those of what it has changed, at any level. */
+   replica's worker: all locks but those of what it has changed, at any level. Of a transaction that
+   has changed nothing: its snapshot, and, unless it is SERIALIZABLE, all its locks. */
 void fe_txn_release_reads(fe_session *session, int is_replica);
 /* In memory: writes the commit record to the log buffer, makes it visible, releases
-   locks. Never blocks, never fails. The log's order of these calls is the binlog's. */
-void fe_txn_commit_ordered(fe_session *session);
+   locks. Never blocks, never fails. The log's order of these calls is the binlog's. 0: nothing
+   was changed, or the transaction can only be rolled back; fe_txn_commit_finish() tells. */
+int fe_txn_commit_ordered(fe_session *session);
 /* After commit_ordered: frees the transaction. `wait_durable` when the server keeps no
    checkpoint promise for it. */
 fe_code fe_txn_commit_finish(fe_session *session, int wait_durable);

@@ -180,9 +180,9 @@ pub unsafe extern "C" fn fe_txn_release_reads(session: *mut fe_session, is_repli
 
 /// See the header.
 #[no_mangle]
-pub unsafe extern "C" fn fe_txn_commit_ordered(session: *mut fe_session) {
+pub unsafe extern "C" fn fe_txn_commit_ordered(session: *mut fe_session) -> c_int {
     // SAFETY: a valid handle; the group's leader acts for the connection, which waits.
-    unsafe { session_of(session) }.commit_ordered();
+    c_int::from(unsafe { session_of(session) }.commit_ordered())
 }
 
 /// See the header.

@@ -312,6 +312,42 @@ fn reads_are_guarded_over_a_prepare() {
     }
 }
 
+/// A commit in one phase may be put in order first, as of a worker of a replica: the next transaction
+/// goes on before it is durable, and is durable after it.
+#[test]
+fn one_phase_in_order() {
+    let (disk, engine, t, mut s) = database(42);
+    insert(&mut s, &t, 1, b"none").unwrap();
+    s.commit(false).unwrap();
+    assert!(!s.commit_ordered(), "there is nothing to commit");
+    update(&mut s, &t, 1, b"none", b"first").unwrap();
+    let mut next = Session::new(&engine, 0, 2);
+    next.set_lock_wait_timeout_ms(0);
+    let change = |next: &mut Session| update(next, &t, 1, b"first", b"second");
+    assert_eq!(change(&mut next), Err(Error::LockTimeout));
+    next.rollback().unwrap();
+    assert!(s.commit_ordered());
+    assert!(!s.commit_ordered(), "it has its place");
+    change(&mut next).unwrap();
+    assert!(next.commit_ordered());
+    next.commit_finish(true).unwrap();
+    // The machine dies before the first one is answered.
+    disk.crash(&mut Rng::new(1));
+    give_up(&engine);
+    s.abandon();
+    next.abandon();
+    drop((t, engine));
+    let engine = open(&disk);
+    let t = engine.dict().open_table("d/t").unwrap();
+    let mut s = Session::new(&engine, 0, 1);
+    assert_eq!(
+        scan(&mut s, &t, 0),
+        BTreeMap::from([(1, b"second".to_vec())])
+    );
+    drop((s, t));
+    engine.close().unwrap();
+}
+
 /// Two transactions under one xid: the server does not let that come, but none is lost.
 #[test]
 fn two_prepared_under_one_xid_are_decided_one_after_the_other() {

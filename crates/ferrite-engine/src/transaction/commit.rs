@@ -305,10 +305,11 @@ impl Session {
     }
 
     /// Second phase in memory: never fails, and waits for nothing but space in the log's ring (the
-    /// server holds the mutex that orders all commits). Call order is log order.
-    pub fn commit_ordered(&mut self) {
+    /// server holds the mutex that orders all commits). Call order is log order. False: nothing was
+    /// changed, or the transaction can only be rolled back; [`Session::commit_finish`] says which.
+    pub fn commit_ordered(&mut self) -> bool {
         if !matches!(self.txn.phase(), Phase::Active | Phase::Prepared) {
-            return;
+            return false;
         }
         let _promise = NoWait::begin("a commit in order");
         self.txn.order(&self.engine);
@@ -318,6 +319,7 @@ impl Session {
         self.txn.may_unlock(&self.engine);
         self.engine.locks.release_all(&self.txn.owner);
         debug_assert!(matches!(self.txn.phase(), Phase::Ordered(_)));
+        true
     }
 
     /// Frees what is left after [`Session::commit_ordered`], or commits in one phase if that
