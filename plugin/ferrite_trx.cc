@@ -357,8 +357,10 @@ int ferrite_hton_prepare(THD *thd, bool all) {
   /* Waiting comes second: workers flush the log together. */
   if (fe_txn_has_changes(conn->session)) {
     if (int error = prepare(thd, conn)) return error;
-  } else {
-    conn->has_only_read = thd_sql_command(thd) == SQLCOM_XA_PREPARE;
+  } else if (thd_sql_command(thd) == SQLCOM_XA_PREPARE) {
+    /* At SERIALIZABLE its locks stay, and this connection has them. */
+    fe_txn_release_reads(conn->session, thd->rgi_slave != nullptr);
+    conn->has_only_read = true;
   }
   return wait_for_earlier_workers(thd);
 }

@@ -348,6 +348,42 @@ fn one_phase_in_order() {
     engine.close().unwrap();
 }
 
+/// A transaction that only reads before XA PREPARE has a snapshot and locks of nothing that will be
+/// decided: they go, whoever decides and when. At SERIALIZABLE its locks stay.
+#[test]
+fn who_has_only_read_lets_go_at_prepare() {
+    for level in [Isolation::RepeatableRead, Isolation::Serializable] {
+        let (_disk, engine, t, mut s) = database(40);
+        insert(&mut s, &t, 1, b"read").unwrap();
+        s.commit(false).unwrap();
+        s.begin_statement(level);
+        s.open_snapshot();
+        let mut cursor = Cursor::new(&t, 0, ReadMode::Exclusive, WaitMode::Wait);
+        cursor.seek(&mut s, &key(1), SeekMode::Exact, true).unwrap();
+        s.prepare(&xid("reads only")).unwrap();
+        let snapshots = || engine.snapshot_rows().len();
+        assert_eq!(snapshots(), 1);
+        let change = || {
+            let mut other = Session::new(&engine, 0, 2);
+            other.set_lock_wait_timeout_ms(0);
+            other.begin_statement(Isolation::RepeatableRead);
+            let changed = update(&mut other, &t, 1, b"read", b"other");
+            other.rollback().unwrap();
+            changed
+        };
+        assert_eq!(change(), Err(Error::LockTimeout));
+        s.release_reads();
+        assert_eq!(snapshots(), 0, "{level:?}");
+        let guarded = level == Isolation::Serializable;
+        assert_eq!(change().is_err(), guarded, "{level:?}");
+        assert!(!s.commit_ordered(), "there is nothing to commit");
+        s.commit_finish(true).unwrap();
+        change().unwrap();
+        drop((cursor, s));
+        engine.close().unwrap();
+    }
+}
+
 /// Two transactions under one xid: the server does not let that come, but none is lost.
 #[test]
 fn two_prepared_under_one_xid_are_decided_one_after_the_other() {

@@ -286,14 +286,29 @@ impl Session {
     /// with the binary log: others may change what was read as soon as these locks are gone, and
     /// must stand in the binary log after this transaction. Not at SERIALIZABLE either, where the
     /// order of commits is that of the locks.
+    ///
+    /// Of a transaction that has changed nothing all locks go: whatever it would commit elsewhere, it
+    /// asks for no more of them. Its snapshot goes at each level.
     pub fn release_reads(&mut self) {
-        if self.isolation != Isolation::Serializable {
-            self.release_locks(AtPrepare::Reads);
+        let has_only_read = self.txn.phase() == Phase::Idle;
+        if has_only_read {
+            debug_assert!(!self.txn.has_changes());
+            self.txn.snapshot = None;
+        }
+        if self.isolation == Isolation::Serializable {
+            return;
+        }
+        match has_only_read {
+            true => self.release_and_reset(),
+            false => self.release_locks(AtPrepare::Reads),
         }
     }
 
     /// As [`Session::release_reads`], of a replica's worker: all explicit locks go. See [`AtPrepare`].
     pub fn release_all_but_changes(&mut self) {
+        if self.txn.phase() == Phase::Idle {
+            self.release_and_reset();
+        }
         self.release_locks(AtPrepare::AllButChanges);
     }
 
