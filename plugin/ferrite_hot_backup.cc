@@ -56,10 +56,13 @@ bool ferrite_hot_backup(THD *thd, const fe_backup_plan &plan) {
   if (is_within(plan.dir, mysql_real_data_home))
     return refuse(ER_WRONG_VALUE_FOR_VAR, "it is inside the data directory", plan.dir);
   /* So that the end of this connection is heard of. */
-  ferrite_conn_of(thd);
+  ferrite_conn *conn = ferrite_conn_of(thd);
   fe_backup_plan ours = plan;
   ours.owner = thd->thread_id;
-  if (fe_backup_begin(ferrite_engine, &ours) == FE_OK) return true;
+  if (fe_backup_begin(ferrite_engine, &ours) == FE_OK) {
+    conn->owns_backup = true;
+    return true;
+  }
   return refuse(ER_WRONG_VALUE_FOR_VAR, fe_last_error(), plan.dir);
 }
 
@@ -71,7 +74,7 @@ void ferrite_hot_backup_stage_ends(THD *thd) {
     sql_print_error("Ferrite: the backup has no point in time: %s", fe_last_error());
 }
 
-void ferrite_hot_backup_owner_ends(THD *thd) {
-  if (ferrite_engine)
-    fe_backup_end(ferrite_engine, thd->thread_id, "the connection that began it has ended");
+void ferrite_hot_backup_owner_ends(const ferrite_conn *conn) {
+  if (ferrite_engine && conn->owns_backup)
+    fe_backup_end(ferrite_engine, conn->thd->thread_id, "the connection that began it has ended");
 }

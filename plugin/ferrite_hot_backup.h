@@ -19,6 +19,8 @@
 
 #include "ferrite.h"
 
+struct ferrite_conn;
+
 /* The plan's directories may not be NULL. An empty directory ends the connection's backup.
    False: the statement has an error. */
 bool ferrite_hot_backup(THD *thd, const fe_backup_plan &plan);
@@ -32,7 +34,8 @@ bool ferrite_hot_backup_waits();
 /* At the end of a BACKUP STAGE. */
 void ferrite_hot_backup_stage_ends(THD *thd);
 
-/* At the end of a connection. */
-void ferrite_hot_backup_owner_ends(THD *thd);
+/* At the end of a connection, or of what the server had in its place while it did something for
+   itself (mysql.time_zone*, mysql.proc): that one owns no backup, though it has the same number. */
+void ferrite_hot_backup_owner_ends(const ferrite_conn *conn);
 
 #endif

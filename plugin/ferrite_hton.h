@@ -36,6 +36,7 @@ struct ferrite_conn {
   fe_xid xid;                        /* the name it waits under */
   std::vector<fe_xid> unfinished;    /* whose XA ROLLBACK failed: tried again at the end */
   bool rolled_back_by_core = false;  /* deadlock victim: server's rollback is to come */
+  bool owns_backup = false;          /* it began a hot backup, which may have ended since */
   ferrite_copy_begun copy;           /* of a table beside writers */
   query_id_t failed_copy_by = 0;     /* statement that has an incomplete partition; 0: none */
   ferrite_logged_changes logged;     /* for the copies of others */

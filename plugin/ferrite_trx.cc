@@ -444,7 +444,7 @@ bool ferrite_hton_savepoint_can_release_mdl(THD *thd) {
 int ferrite_hton_close_connection(THD *thd) {
   ferrite_conn *conn = existing_conn(thd);
   if (!conn) return 0;
-  ferrite_hot_backup_owner_ends(thd);
+  ferrite_hot_backup_owner_ends(conn);
   /* First out of sight of kill_query(), which holds the mutex that this call takes. */
   thd_set_ha_data(thd, ferrite_hton, nullptr);
   for (const fe_xid &xid : conn->unfinished)

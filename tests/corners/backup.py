@@ -149,3 +149,26 @@ def scenario_a_snapshot_of_the_volume_is_a_backup(env: Env) -> None:
             equal(session.value("SELECT COUNT(*) FROM t"), 500 + 400 * (number + 1), "rows in the copy")
             equal(session.value("SELECT COUNT(*) FROM p"), 500, "rows in the partitions")
             equal(session.answer("CHECK TABLE t EXTENDED"), [("corners.t", "check", "status", "OK")], "CHECK TABLE")
+
+
+def scenario_a_backup_outlives_a_look_at_time_zones(env: Env) -> None:
+    """The server reads mysql.time_zone* as a connection of its own within this one: its end ends no backup."""
+    s, other = env.session(), env.session()
+    s.run("CREATE TABLE t (a INT PRIMARY KEY) ENGINE=FERRITE")
+    for table in (
+        "time_zone",
+        "time_zone_name",
+        "time_zone_transition",
+        "time_zone_transition_type",
+        "time_zone_leap_second",
+    ):
+        s.run(f"ALTER TABLE mysql.{table} ENGINE=FERRITE")
+    target = env.server.home / "hot"
+    target.mkdir()
+    s.run(f"SET GLOBAL ferrite_backup_dir = '{target}'")
+    state = "SELECT state, error FROM information_schema.FERRITE_BACKUP"
+    equal(other.run(state), [("WAITING", None)], "the backup has begun")
+    equal(s.error("SET time_zone = 'Nowhere/At_all'"), 1298, "an unknown zone")
+    equal(other.run(state), [("WAITING", None)], "the backup goes on")
+    s.close()
+    env.eventually("the backup ends with its connection", lambda: other.run(state)[0][0] == "FAILED")
