@@ -130,8 +130,9 @@ void collect_trx(void *arg, const fe_trx_row *row) {
       {*row, copy_of(row->state), copy_of(row->isolation)});
 }
 
+/* By connection: all transactions that have changed nothing have the id 0. */
 void collect_requested_lock(void *arg, const fe_lock_wait_row *row) {
-  (*static_cast<std::unordered_map<uint64_t, uint64_t> *>(arg))[row->requesting_txn_id] =
+  (*static_cast<std::unordered_map<uint64_t, uint64_t> *>(arg))[row->requesting_thread_id] =
       row->requested_lock_id;
 }
 
@@ -150,7 +151,7 @@ int fill_trx(THD *thd, TABLE_LIST *tables, Item *) {
     put(f[1], trx.state);
     put_time(thd, f[2], trx.row.started_unix_s);
     put_null(f, {3, 4, 8, 9, 10, 12, 15, 19, 21});
-    auto wanted = requested.find(trx.row.txn_id);
+    auto wanted = requested.find(trx.row.thread_id);
     if (trx.row.waiting_since_unix_s) {
       put_time(thd, f[4], trx.row.waiting_since_unix_s);
       if (wanted != requested.end()) put(f[3], lock_id(wanted->second));

@@ -34,6 +34,26 @@ def scenario_a_waiter_has_a_start(env: Env) -> None:
     s.run("XA ROLLBACK 'x'")
 
 
+def scenario_each_waiter_has_its_own_lock(env: Env) -> None:
+    """trx_requested_lock_id is the lock that this connection waits for, also of transactions that have changed nothing."""
+    holder, s = env.session(autocommit=False), env.session()
+    s.run("CREATE TABLE t (a INT PRIMARY KEY, b INT) ENGINE=FERRITE")
+    s.run("INSERT INTO t VALUES (1, 1), (2, 2), (3, 3)")
+    holder.run("SELECT * FROM t FOR UPDATE")
+    sessions = [env.session(autocommit=False) for _ in range(3)]
+    waits = [session.start(f"SELECT * FROM t WHERE a = {n} FOR UPDATE") for n, session in enumerate(sessions, start=1)]
+    look = (
+        "SELECT t.trx_mysql_thread_id, l.lock_thread_id FROM information_schema.FERRITE_TRX t"
+        " JOIN information_schema.FERRITE_LOCKS l ON l.lock_id = t.trx_requested_lock_id"
+    )
+    rows = env.eventually("three waiters", lambda: [r for r in [s.run(look)] if len(r) == 3])[0]
+    equal(sorted(rows), sorted((session.id, session.id) for session in sessions), "connections and their locks")
+    holder.run("ROLLBACK")
+    for wait, session in zip(waits, sessions, strict=True):
+        wait.answer()
+        session.run("ROLLBACK")
+
+
 def scenario_a_deadlock_is_told(env: Env) -> None:
     """ferrite_print_all_deadlocks names tables, indexes and what both connections ran."""
     a, b, s = env.session(autocommit=False), env.session(autocommit=False), env.session()

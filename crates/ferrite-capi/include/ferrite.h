@@ -903,6 +903,7 @@ void fe_each_lock(fe_engine *engine, void (*each)(void *arg, const fe_lock_row *
 
 typedef struct {
   uint64_t requesting_txn_id;
+  uint64_t requesting_thread_id;
   uint64_t requested_lock_id;
   uint64_t blocking_txn_id;
   uint64_t blocking_lock_id;

@@ -423,6 +423,7 @@ pub struct fe_lock_row {
 #[repr(C)]
 pub struct fe_lock_wait_row {
     pub requesting_txn_id: u64,
+    pub requesting_thread_id: u64,
     pub requested_lock_id: u64,
     pub blocking_txn_id: u64,
     pub blocking_lock_id: u64,

@@ -154,6 +154,7 @@ pub unsafe extern "C" fn fe_each_lock_wait(
             let wanted = &edge.wanted;
             let out = fe_lock_wait_row {
                 requesting_txn_id: wanted.txn.0,
+                requesting_thread_id: wanted.thread_id,
                 requested_lock_id: lock_id(wanted.thread_id, wanted.index.0, &wanted.key),
                 blocking_txn_id: edge.blocker_txn.0,
                 blocking_lock_id: lock_id(edge.blocker_thread_id, wanted.index.0, &wanted.key),
