@@ -109,9 +109,9 @@ impl Engine {
             ),
             part(
                 "deleted rows",
-                self.archived().1,
+                self.archived().1 + self.purge.held_bytes().0,
                 0,
-                "deleted rows that old snapshots need",
+                "deleted rows, and values out of line, that old snapshots need",
             ),
             part("locks", locks.0, locks.1, "row locks and gap locks"),
             part(

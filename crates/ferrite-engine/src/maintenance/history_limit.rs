@@ -5,12 +5,17 @@
 //! is more. The deleted entries that only old snapshots need stay in memory always; with them it
 //! may be [`LEAST_WITH_GRAVES`]: a dump beside a large DELETE is no emergency. Beyond
 //! that the oldest snapshot ends (its reader gets `SnapshotTooOld`), one after another until
-//! there is room, but for those opened since the last commit, which hold nothing. What is left then is what running transactions have changed: while it cannot
-//! be written out, whoever changes more rows gets `DiskFull`.
+//! there is room, but for those opened since the last commit, which hold nothing. What is left then
+//! is what running transactions have changed: while it cannot be written out, whoever changes more
+//! rows gets `DiskFull`.
 //!
-//! `ferrite_max_history_bytes` is another limit, of all versions and deleted entries. For its sake
-//! a snapshot ends only if something may go with it: what running transactions have changed stays,
-//! whoever reads, and while that may be all, younger snapshots are spared for longer.
+//! Values out of line that only old snapshots need lie on disk; what they take in memory counts, too.
+//! They are freed by purge, which is asked to look at them when a snapshot ends: no other one ends for
+//! their sake until it has.
+//!
+//! `ferrite_max_history_bytes` is another limit, of all versions, deleted entries and such values. For
+//! its sake a snapshot ends only if something may go with it: what running transactions have changed
+//! stays, whoever reads, and while that may be all, younger snapshots are spared for longer.
 //!
 //! Locking: none of its own; the history thread alone calls it.
 
@@ -43,6 +48,9 @@ impl Engine {
         let versions = self.versions.stats();
         let bytes = versions.young_bytes + versions.old_bytes + versions.spilled_bytes;
         let bytes = bytes + self.archived().1;
+        let (held_memory, held_disk) = self.purge.held_bytes();
+        let without_values = bytes;
+        let bytes = bytes + held_memory + held_disk;
         if bytes <= limit {
             return;
         }
@@ -55,6 +63,9 @@ impl Engine {
         if !self.is_held_by_snapshot_older_than(spared_us) {
             return;
         }
+        if without_values <= limit && !self.purge.is_held_needed() {
+            return;
+        }
         if let Some(ended) = self.txns.expire_oldest() {
             let text = format!(
                 "history exceeds ferrite_max_history_bytes: the snapshot of connection {} was \
@@ -63,6 +74,7 @@ impl Engine {
             );
             self.callbacks.log(LogLevel::Warning, &text);
             self.drop_unneeded_history();
+            self.purge.look_at_held();
         }
     }
 
@@ -119,6 +131,7 @@ impl Engine {
     pub(crate) fn limit_history_memory(&self, archived: u64, look: bool) {
         if !self.is_history_beyond(archived) {
             self.history_full.store(false, Ordering::Relaxed);
+            self.limit_held_memory(archived);
             return;
         }
         if self.history_full.load(Ordering::Relaxed) && !look {
@@ -159,6 +172,24 @@ impl Engine {
                         cannot be written to scratch files: row changes are refused until these \
                         transactions end";
             self.callbacks.log(LogLevel::Warning, text);
+        }
+    }
+
+    /// With what values out of line take in memory it is too much: the oldest snapshot ends.
+    fn limit_held_memory(&self, archived: u64) {
+        let (held, _) = self.purge.held_bytes();
+        if held == 0 || !self.is_history_beyond(archived + held) || !self.purge.is_held_needed() {
+            return;
+        }
+        if let Some(ended) = self.txns.expire_oldest_before(self.txns.last_csn()) {
+            let text = format!(
+                "{} MiB of memory for values out of line that are kept for old snapshots exceed the \
+                 limit: the snapshot of connection {} was ended",
+                held >> 20,
+                ended.info.thread_id
+            );
+            self.callbacks.log(LogLevel::Warning, &text);
+            self.purge.look_at_held();
         }
     }
 

@@ -750,6 +750,44 @@ mod tests {
         engine.close().unwrap();
     }
 
+    /// What is held for a snapshot counts in the configured limit, with the disk that it takes: beyond it
+    /// the snapshot ends, and the value is freed.
+    #[test]
+    fn held_values_count_in_the_limit_of_history() {
+        let mut old = None;
+        let w = World::with_garbage_seen_by(|engine| {
+            let mut s = Session::new(engine, 0, 2);
+            s.open_snapshot();
+            old = Some(s);
+        });
+        w.engine.purge.hold_back(false);
+        let wait_until = |what: &str, done: &dyn Fn() -> bool| {
+            for _ in 0..4000 {
+                if done() {
+                    return;
+                }
+                ferrite_sync::thread::sleep_ms(5);
+            }
+            panic!("{what}");
+        };
+        let held = || w.engine.purge.held_bytes();
+        wait_until("it is held", &|| held().1 >= 100_000);
+        assert!(held().0 > 0, "it takes no memory");
+        w.engine.set("max_history_bytes", 1 << 20).unwrap();
+        // Longer than a snapshot is spared.
+        ferrite_sync::thread::sleep_ms(3000);
+        assert_eq!(w.engine.snapshot_rows().len(), 1, "it is within the limit");
+        w.engine.set("max_history_bytes", 90_000).unwrap();
+        wait_until("the snapshot ends", &|| w.engine.snapshot_rows().is_empty());
+        wait_until("it is freed", &|| {
+            w.engine.purge.pending_overflow().is_empty()
+        });
+        assert_eq!(held(), (0, 0));
+        assert_eq!(w.engine.check_values().unwrap().pages, 0);
+        drop(old);
+        w.engine.close().unwrap();
+    }
+
     /// A committer pays for what it leaves, not for the large transaction of another one.
     #[test]
     fn a_share_is_in_proportion() {

@@ -27,6 +27,12 @@ const DEBT: usize = 2048;
 const SPARSE_MOST: usize = 4096;
 /// How often what is held is looked at again, in us.
 const HELD_US: u64 = 500_000;
+/// How long a look at all that is held may take, in us.
+const HELD_LOOK_US: u64 = 1_000_000;
+/// What a held value takes in memory: its piece, what that points to, and its place in the list for
+/// checkpoints.
+const HELD_VALUE_BYTES: u64 =
+    (size_of::<Garbage>() + size_of::<(OverflowRef, TxnId)>() + 16 + size_of::<Value>()) as u64;
 
 /// One piece of work a commit leaves.
 pub enum Garbage {
@@ -180,6 +186,13 @@ impl Work {
         share
     }
 
+    /// Bytes of memory and of disk that its values take while they are held.
+    fn held_bytes(&self) -> (u64, u64) {
+        let values = self.values.get();
+        let disk = values.iter().map(|(_, value)| value.length());
+        (values.len() as u64 * HELD_VALUE_BYTES, disk.sum())
+    }
+
     /// Some pieces are done with.
     fn settle(&mut self) {
         if self.values.left > 0 {
@@ -263,6 +276,11 @@ pub(crate) struct PurgeQueue {
     /// Works that no helper has looked at.
     fresh: AtomicUsize,
     sleeping: AtomicUsize,
+    /// Bytes of the values in `held`, in memory and on disk.
+    held_memory: AtomicU64,
+    held_disk: AtomicU64,
+    /// What is held and was last looked at before that time, us, is due.
+    look_again_us: AtomicU64,
     /// The time at the last tick of a background thread, us: commits ask no clock.
     now_us: AtomicU64,
     /// Nothing is cleaned up.
@@ -398,8 +416,15 @@ impl PurgeQueue {
             .fresh
             .fetch_sub(works.len() - waited, Ordering::Relaxed);
         assert!(before >= works.len() - waited, "more works than were added");
-        let due_us = now_us.saturating_sub(HELD_US);
+        let again_us = self.look_again_us.load(Ordering::Relaxed);
+        let due_us = now_us.saturating_sub(HELD_US).max(again_us);
+        let others = works.len();
         Lists::take_due(&mut lists.held, &mut works, most, due_us);
+        for (memory, disk) in works[others..].iter().map(Work::held_bytes) {
+            let before = self.held_memory.fetch_sub(memory, Ordering::Relaxed);
+            assert!(before >= memory, "more values are taken than were held");
+            self.held_disk.fetch_sub(disk, Ordering::Relaxed);
+        }
         if works.is_empty() {
             return None;
         }
@@ -420,7 +445,12 @@ impl PurgeQueue {
             debug_assert!(work.pieces.len() <= PIECES_AT_ONCE, "{}", work.pieces.len());
             work.settle();
             match work.is_put_aside() {
-                true => held.push(work),
+                true => {
+                    let (memory, disk) = work.held_bytes();
+                    self.held_memory.fetch_add(memory, Ordering::Relaxed);
+                    self.held_disk.fetch_add(disk, Ordering::Relaxed);
+                    held.push(work);
+                }
                 false => waiting.push(work),
             }
         }
@@ -433,6 +463,31 @@ impl PurgeQueue {
         drop(done);
         let before = self.length.fetch_sub(ended, Ordering::Relaxed);
         assert!(before >= ended, "more works end than there were");
+    }
+
+    /// Bytes that values held for old snapshots take in memory, and on disk.
+    pub(crate) fn held_bytes(&self) -> (u64, u64) {
+        let memory = self.held_memory.load(Ordering::Relaxed);
+        (memory, self.held_disk.load(Ordering::Relaxed))
+    }
+
+    /// All that is held is looked at again from now on.
+    pub(crate) fn look_at_held(&self) {
+        self.look_again_us.store(time::now_us(), Ordering::Relaxed);
+        self.wake();
+    }
+
+    /// All that is held now was needed by some snapshot a moment ago. If nobody knows, it is looked at.
+    pub(crate) fn is_held_needed(&self) -> bool {
+        let now_us = time::now_us();
+        let since_us = self.look_again_us.load(Ordering::Relaxed);
+        if since_us + 2 * HELD_LOOK_US < now_us {
+            self.look_at_held();
+            return false;
+        }
+        let lists = self.lists.lock();
+        let is_done = lists.held.front().is_none_or(|w| w.seen_us > since_us);
+        is_done || since_us + HELD_LOOK_US < now_us
     }
 
     /// Sleeps until there may be work, at most so long.
