@@ -1,7 +1,8 @@
 # shellcheck shell=bash
 # One private server: its directory, its instance file, and whether it runs.
 #
-# The note DIR/ferrite.instance marks a directory as made by `./ferrite up`; no other directory is ever opened.
+# The note DIR/ferrite.instance marks a directory as made by `./ferrite up`; no other directory is ever opened. Nothing but
+# the word `creating` in it allows what is in DIR to be removed: a note that is empty or cannot be read says nothing.
 #
 # DIR is closed to all accounts but the server's (0700), and in it are the socket (the path that people know is a link
 # to it), the password, the log, the place for LOAD DATA and INTO OUTFILE (.files) and for temporary files (.tmp).
@@ -83,15 +84,30 @@ instance_note() {
 # What is done in DIR is done with the rights of the server's account.
 instance_as() { (cd / && account_as "$@"); }
 
-# instance_write FILE: from stdin, for the account alone.
+# instance_write FILE: from stdin, for the account alone. It is the old file or the whole new one, after a power loss too;
+# nothing on stdin is the mark of a writer that died.
 instance_write() {
     # shellcheck disable=SC2016
-    instance_as sh -c 'umask 077 && cat >"$1.new" && mv -f -- "$1.new" "$1"' _ "$1"
+    instance_as sh -c 'umask 077 && cat >"$1.new" && test -s "$1.new" && sync -- "$1.new" && mv -f -- "$1.new" "$1" &&
+        sync -- "$(dirname -- "$1")"' _ "$1"
 }
 
 instance_noted() { sed -n "s/^$1=//p" "$DIR/$INSTANCE_NOTE" 2>/dev/null || true; }
 
 instance_exists() { [[ -f $DIR/$INSTANCE_NOTE ]]; }
+
+# instance_check_note: dies if there is a note that does not say what DIR is. Data and `creating` do not go together.
+instance_check_note() {
+    local state
+    instance_exists || return 0
+    state=$(instance_noted state)
+    [[ $state != ready ]] || return 0
+    [[ $state != creating || -e $DIR/#ferrite ]] || return 0
+    ferrite_die "the note $DIR/$INSTANCE_NOTE is damaged (its state is '$state'); nothing was changed" \
+        "look at what is in $DIR. If it is an instance with your data, write the note anew, then run this again:" \
+        "printf 'state=ready\\nserver=${FERRITE_SERVER:-${FERRITE_SERIES[0]%% *}}\\naccess=1\\n' >$(printf '%q' "$DIR/$INSTANCE_NOTE")" \
+        "(server is the MariaDB series that it was made with). If nothing in it is of use, remove the directory"
+}
 
 # Sets PID when a server runs on DIR: the process is alive and was started with this very directory.
 instance_running() {

@@ -14,6 +14,7 @@ cmd_rewind() {
     instance_defaults
     rewind_options "$@"
     instance_paths
+    instance_check_note
     instance_choose_server
     instance_exists || ferrite_die "$DIR is not the data directory of an instance" "it was not made by ./ferrite up"
     [[ -d $DIR/#ferrite ]] || ferrite_die "$DIR has no Ferrite tables"

@@ -12,6 +12,7 @@ cmd_up() {
     instance_defaults
     up_options "$@"
     instance_paths
+    instance_check_note
     instance_choose_server
     up_check_options
     up_take_account
@@ -106,7 +107,9 @@ up_open_dir() {
     [[ ! -e $DIR || -d $DIR ]] || ferrite_die "$DIR is not a directory" "give another with --dir"
     mkdir -p -- "$DIR" 2>/dev/null || ferrite_die "cannot create $DIR" "check the permissions of $(dirname -- "$DIR") or give another with --dir"
     [[ -r $DIR && -w $DIR && -x $DIR ]] || ferrite_die "$DIR is not writable for $(id -un)" "change its owner or give another with --dir"
-    if ! instance_exists && [[ -n $(ls -A -- "$DIR") ]]; then
+    local names
+    names=$(ls -A -- "$DIR") || ferrite_die "cannot list $DIR" "the reason is above"
+    if ! instance_exists && [[ -n $names ]]; then
         if [[ -d $DIR/mysql ]]; then
             ferrite_die "$DIR is the data directory of another server" "./ferrite up opens only directories that it created; choose another with --dir"
         fi
@@ -215,15 +218,29 @@ up_linked_server_runs() {
     instance_running
 }
 
-# A directory whose making was cut short is made again: its note says so.
+# A directory whose making was cut short is made again: its note says so. A new one has what up_close_dir made.
 up_create_data() {
+    instance_check_note
     [[ $(instance_noted state) != ready ]] || return 0
-    instance_as find "$DIR" -mindepth 1 -delete
+    if instance_exists; then
+        up_remove_half
+    else
+        instance_as rmdir -- "$DIR/.files" "$DIR/.tmp"
+    fi
     instance_note creating
     ferrite_progress "creating the data directory $DIR" up_install_db ||
         ferrite_die "cannot create the system tables in $DIR" "the messages are above"
     instance_as mkdir -p -m 700 "$DIR/.files" "$DIR/.tmp"
+    # The note is not to be on the disk before what it speaks of.
+    sync -f -- "$DIR"
     instance_note ready
+}
+
+# The only removal in a data directory. The note stays, so that this can be cut short, too.
+up_remove_half() {
+    [[ $(instance_noted state) == creating && ! -e $DIR/#ferrite ]] || ferrite_die "$DIR is not half made; nothing in it was removed"
+    # shellcheck disable=SC2016
+    instance_as sh -c 'cd -- "$1" && find . -mindepth 1 ! -path "./$2" -delete' _ "$DIR" "$INSTANCE_NOTE"
 }
 
 # --force: a machine that cannot look up its own name gets its accounts by address.

@@ -134,6 +134,32 @@ a_life() {
         env HA_FERRITE_SO="$WORK/alien.so" "$ROOT/ferrite" up --dir "$WORK/data" --socket "$WORK/s" --port "$PORT"
 }
 
+# A note that says nothing (a power loss can leave it empty) is no leave to remove the data that it stands beside.
+damaged_note() {
+    local note=$WORK/data/ferrite.instance text
+    cp -a "$note" "$WORK/note"
+    expect "the data is there" 0 '#ferrite' ls -A "$WORK/data"
+    files_of "$WORK/data" >"$WORK/before"
+    for text in '' 'state=' 'state=creating' 'pid=7' 'state=read'; do
+        printf '%s' "$text" >"$note"
+        expect "up with the note '$text'" 1 'ferrite.instance is damaged .*nothing was changed' up
+        expect "all is there after the note '$text'" 0 '^$' diff "$WORK/before" <(files_of "$WORK/data")
+    done
+    expect "rewind with such a note" 1 'ferrite.instance is damaged' "$ROOT/ferrite" rewind any --dir "$WORK/data"
+    printf 'state=ready\nserver=%s\naccess=1\n' "${FERRITE_SERVER:-10.11}" >"$note"
+    expect "up with a note as the message shows it" 0 'Ferrite is up' up
+    expect "down again after the note" 0 'cleanly' "$ROOT/ferrite" down --dir "$WORK/data"
+    mkdir -p "$WORK/half/mysql"
+    touch "$WORK/half/mysql/half"
+    echo state=creating >"$WORK/half/ferrite.instance"
+    expect "up of a directory that is half made" 1 'unknown variable.*no-such-thing' up_at "$WORK/half" -- --no-such-thing=1
+    expect "it was made anew" 2 'No such file' ls "$WORK/half/mysql/half"
+    expect "and is whole" 0 '^state=ready$' cat "$WORK/half/ferrite.instance"
+}
+
+# files_of DIR: name and size of all files but the note.
+files_of() { find "$1" ! -name 'ferrite.instance*' -printf '%P %y %s\n' | sort; }
+
 # A server with a binary log, such as a replica to be: what the launcher does for itself is not in it.
 binary_log() {
     local name
@@ -198,6 +224,7 @@ if compgen -G "$ROOT/plugin/*.cc" >/dev/null; then
     HA_FERRITE_SO=${HA_FERRITE_SO:-$("$ROOT/ferrite" build | tail -n 1)}
     export HA_FERRITE_SO
     a_life
+    damaged_note
     binary_log
     older_directory
     system_tables
