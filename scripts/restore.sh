@@ -6,6 +6,8 @@
 source "$FERRITE_ROOT/scripts/backup_files.sh"
 
 RESTORE_FROM=() RESTORE_INTO='' RESTORE_UNTIL='' RESTORE_BINLOGS=''
+# The files of the binary log that are applied, and the words that say from where to where.
+RESTORE_FILES=() RESTORE_RANGE=()
 
 cmd_restore() {
     restore_options "$@"
@@ -76,12 +78,28 @@ restore_check_until() {
         "only what the backup has can be restored: leave --until out"
     [[ -f $RESTORE_BINLOGS/$first ]] ||
         ferrite_die "$RESTORE_BINLOGS/$first is missing: the backup ends in this file of the binary log"
-    [[ ! $RESTORE_UNTIL =~ ^[0-9]+-[0-9]+-[0-9]+$ ]] || return 0
+    RESTORE_RANGE=("--start-position=$(backup_noted "$RESTORE_LAST" binlog_position)")
+    restore_binlog_files
+    if [[ $RESTORE_UNTIL =~ ^[0-9]+-[0-9]+-[0-9]+$ ]]; then
+        restore_find_gtid
+        return
+    fi
     until=$(date -d "$RESTORE_UNTIL" +%s 2>/dev/null) ||
         ferrite_die "--until '$RESTORE_UNTIL' is no time and no GTID" "for instance '2026-01-31 12:00:00' or 0-1-4711"
     ((until >= $(backup_noted "$RESTORE_LAST" taken))) ||
         ferrite_die "--until '$RESTORE_UNTIL' is before the backup $RESTORE_LAST" "give an earlier backup"
-    RESTORE_TIME=$(date -d "@$until" '+%Y-%m-%d %H:%M:%S')
+    RESTORE_RANGE+=("--stop-datetime=$(date -d "@$until" '+%Y-%m-%d %H:%M:%S')")
+}
+
+# By file and offset: mariadb-binlog leaves out all domains but that of a GTID that it is given, and does not miss one
+# that is not there.
+restore_find_gtid() {
+    local found
+    ferrite_need_tool python3 python3
+    found=$(python3 "$FERRITE_ROOT/scripts/binlog_end.py" "$RESTORE_UNTIL" "${RESTORE_RANGE[0]#*=}" "${RESTORE_FILES[@]}") ||
+        ferrite_die "--until $RESTORE_UNTIL is not in the binary log in $RESTORE_BINLOGS after the backup" "the reason is above; nothing was made. For the moment of the backup itself, leave --until out"
+    RESTORE_FILES=("${RESTORE_FILES[@]:0:${found% *}+1}")
+    RESTORE_RANGE+=("--stop-position=${found#* }")
 }
 
 restore_dir() {
@@ -130,35 +148,24 @@ restore_note() {
 
 # The binary log from the backup's position to the moment asked for, on a server that nobody else can connect to.
 restore_replay() {
-    local position files=() range=()
-    position=$(backup_noted "$RESTORE_LAST" binlog_position)
-    restore_binlog_files
-    if [[ $RESTORE_UNTIL =~ ^[0-9]+-[0-9]+-[0-9]+$ ]]; then
-        local gtid
-        gtid=$(backup_noted "$RESTORE_LAST" gtid)
-        range=("--stop-position=$RESTORE_UNTIL")
-        [[ -z $gtid ]] || range+=("--start-position=$gtid")
-    else
-        range=("--start-position=$position" "--stop-datetime=$RESTORE_TIME")
-    fi
-    ferrite_say "applying the binary log up to $RESTORE_UNTIL (${#files[@]} files)"
+    ferrite_say "applying the binary log up to $RESTORE_UNTIL (${#RESTORE_FILES[@]} files)"
     "$FERRITE_ROOT/ferrite" up --dir "$DIR" --port "$(restore_free_port)" --socket "$DIR/ferrite.sock" \
         -- --skip-networking --skip-log-bin --skip-slave-start --event-scheduler=OFF >/dev/null ||
         ferrite_die "the restored server does not start" "see $DIR/ferrite.err"
     local status=0
-    ferrite_with_libs "$FERRITE_SERVER_PREFIX/bin/mariadb-binlog" --no-defaults "${range[@]}" "${files[@]}" |
+    ferrite_with_libs "$FERRITE_SERVER_PREFIX/bin/mariadb-binlog" --no-defaults "${RESTORE_RANGE[@]}" "${RESTORE_FILES[@]}" |
         "$FERRITE_ROOT/ferrite" sql --dir "$DIR" --binary-mode || status=1
     "$FERRITE_ROOT/ferrite" down --dir "$DIR" >/dev/null || status=1
     ((status == 0)) || ferrite_die "the binary log was not applied to its end" "the reason is above; $DIR can be removed"
 }
 
-# Sets files: from the one in which the backup ends on.
+# Sets RESTORE_FILES: from the one in which the backup ends on.
 restore_binlog_files() {
     local first file
     first=$(backup_noted "$RESTORE_LAST" binlog_file)
     for file in "$RESTORE_BINLOGS/${first%.*}".*; do
         [[ ${file##*.} =~ ^[0-9]+$ ]] || continue
-        [[ ${file##*/} < $first ]] || files+=("$file")
+        [[ ${file##*/} < $first ]] || RESTORE_FILES+=("$file")
     done
 }
 

@@ -59,6 +59,9 @@ refusals() {
     expect "an increment alone" 1 'is an increment of backup' restore "$WORK/b2" --into "$WORK/x"
     expect "--until alone" 1 'needs --binlogs' restore "$WORK/b1" --into "$WORK/x" --until 2030-01-01
     expect "no time" 1 'is no time and no GTID' restore "$WORK/b1" --into "$WORK/x" --until soon --binlogs "$WORK/binlogs"
+    expect "no such GTID" 1 '3-1-4711 is not in the binary log' restore "$WORK/b1" --into "$WORK/x" --until 3-1-4711 --binlogs "$WORK/binlogs"
+    expect "a GTID before the backup" 1 '3-1-1 is not in the binary log' restore "$WORK/b1" --into "$WORK/x" --until 3-1-1 --binlogs "$WORK/binlogs"
+    expect "a GTID cut off" 1 'ends within the transaction' restore "$WORK/b1" --into "$WORK/x" --until "$GTID" --binlogs "$WORK/short"
     [[ ! -e $WORK/x ]] || { FAILED=$((FAILED + 1)) && echo "FAILED: something refused was made"; }
 }
 
@@ -111,8 +114,13 @@ sql "$WORK/data" "CREATE DATABASE d; CREATE TABLE d.t (n INT PRIMARY KEY) ENGINE
 expect "a full backup" 0 'is complete and verified' backup "$WORK/b1"
 sql "$WORK/data" "CREATE TABLE d.u (n INT) ENGINE=FERRITE; INSERT INTO d.t VALUES (3)"
 expect "an increment" 0 'is complete and verified' backup "$WORK/b2" --incremental-from "$WORK/b1"
+# In two domains: all of both belong to the moment of the last.
+sql "$WORK/data" "SET gtid_domain_id = 8; CREATE TABLE d.w (n INT) ENGINE=FERRITE; INSERT INTO d.w VALUES (8)"
 sql "$WORK/data" "INSERT INTO d.t VALUES (4)"
-GTID=$(sql "$WORK/data" "SELECT @@gtid_binlog_pos")
+GTID=$(sql "$WORK/data" "SELECT REGEXP_SUBSTR(@@gtid_binlog_pos, '3-1-[0-9]+')")
+mkdir "$WORK/short"
+head -c -3 "$WORK/data/bin.000001" >"$WORK/short/bin.000001"
+sql "$WORK/data" "SET gtid_domain_id = 8; INSERT INTO d.w VALUES (9)"
 sleep 1.1
 TIME=$(date '+%Y-%m-%d %H:%M:%S')
 sleep 1.1
@@ -121,7 +129,7 @@ moments
 mkdir "$WORK/binlogs"
 cp "$WORK/data"/bin.[0-9]* "$WORK/binlogs/"
 refusals
-expect "mariadb-backup alone is refused" 1 'no rows of 3 FERRITE tables' \
+expect "mariadb-backup alone is refused" 1 'no rows of 4 FERRITE tables' \
     "$ROOT/ferrite" sql --dir "$WORK/data" --force -e "BACKUP STAGE START"
 damage
 "$ROOT/ferrite" down --dir "$WORK/data" >/dev/null
@@ -132,6 +140,9 @@ restored r2 1,2,3
 expect "restore up to a time" 0 'Restored' restore "$WORK/b1" --into "$WORK/r3" --until "$TIME" --binlogs "$WORK/binlogs"
 restored r3 1,2,3,4
 expect "restore up to a GTID" 0 'Restored' restore "$WORK/b1" "$WORK/b2" --into "$WORK/r4" --until "$GTID" --binlogs "$WORK/binlogs"
+expect "r4 starts again" 0 'Ferrite is up' up "$WORK/r4"
+expect "r4 has the other domain's" 0 '^8$' sql "$WORK/r4" "SELECT n FROM d.w"
+expect "r4 is shut down again" 0 'cleanly' "$ROOT/ferrite" down --dir "$WORK/r4"
 restored r4 1,2,3,4
 back_to_moments
 
