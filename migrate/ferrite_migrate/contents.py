@@ -6,7 +6,8 @@ another index than the checksum, so the two check each other.
 
 It does not compute virtual columns: what the record's buffer happens to hold of them goes in, which is another value each time. So
 tables that have any, also the hidden one of a long UNIQUE key, get a query instead: a CRC32 of each column's CRC32 (a row itself may be
-longer than `max_allowed_packet`), FLOAT as the DOUBLE of the same value, since its own text shows six digits.
+longer than `max_allowed_packet`), FLOAT as the DOUBLE of the same value, since its own text shows six digits. It runs in UTC, where no two
+TIMESTAMPs have the same text.
 
 The numbers mean something only while nobody writes: the caller holds LOCK TABLES ... WRITE from before the first to after the second.
 """
@@ -52,7 +53,8 @@ def query(name: Name, columns: list[tuple[str, str]]) -> str:
     assert columns, "a table has columns"
     values = [f"{quoted(column)}+0e0" if kind == "float" else quoted(column) for column, kind in columns]
     line = ", ".join(f"IFNULL(CRC32({value}), 'N')" for value in values)
-    return f"SELECT COUNT(*), CAST(SUM(CRC32(CONCAT_WS(',', {line}))) AS UNSIGNED) FROM {full(name)}"
+    summed = f"SELECT COUNT(*), CAST(SUM(CRC32(CONCAT_WS(',', {line}))) AS UNSIGNED) FROM {full(name)}"
+    return f"SET STATEMENT time_zone='+00:00' FOR {summed}"
 
 
 def require_same(name: Name, before: Contents, after: Contents) -> None:

@@ -118,6 +118,8 @@ class Reader:
 def load(session: Session, lines: Iterable[str]) -> Contents:
     """Make the tables of a dump on a server that is made for it, without rows."""
     contents, current = Contents(), DEFAULT_DATABASE
+    # mariadb-dump writes the defaults of TIMESTAMP columns in UTC; elsewhere the first hours of 1970 are no such value.
+    session.run("SET SESSION time_zone='+00:00'")
     session.run(f"CREATE DATABASE IF NOT EXISTS `{DEFAULT_DATABASE}`")
     session.run(f"USE `{DEFAULT_DATABASE}`")
     for statement, length in Reader().statements(lines):

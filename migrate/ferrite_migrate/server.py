@@ -18,6 +18,7 @@ from ferrite_migrate.sql import Name, full, literal, quoted
 
 USER_LOCK = "ferrite_migrate"
 SERIES = ("10.11.", "11.8.")
+# The time zone stays the server's: ALTER TABLE computes generated columns anew, and those that read a TIMESTAMP depend on it.
 SETTINGS = (
     "SET NAMES utf8mb4",
     # Values that a table has are copied as they are, and no engine takes another's place in silence.
@@ -25,7 +26,6 @@ SETTINGS = (
     "SET SESSION foreign_key_checks=0, check_constraint_checks=0, sql_quote_show_create=1, max_statement_time=0",
     # The side session says nothing while an ALTER TABLE runs for hours.
     "SET SESSION wait_timeout=31536000, net_read_timeout=3600, net_write_timeout=3600, autocommit=1",
-    "SET SESSION time_zone='+00:00'",
     "SET SESSION TRANSACTION READ WRITE",
 )
 # A table that InnoDB once took in non-strict mode must come back, too.

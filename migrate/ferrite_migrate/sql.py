@@ -18,6 +18,8 @@ _PIECE = re.compile(rf"{_QUOTED}|[(),]", re.DOTALL)
 _NAME = r"(`(?:[^`]|``)*`|[\w$]+)"
 _FOREIGN = re.compile(rf"\s*CONSTRAINT\s+{_NAME}\s+FOREIGN\s+KEY\b", re.IGNORECASE)
 _PLAIN = re.compile(rf"({_QUOTED})|\s*\b(AUTO_INCREMENT=\d+|ENGINE\s*=\s*\w+)", re.DOTALL)
+_COLUMN = re.compile(r"(`(?:[^`]|``)*`)\s+(\w+)(.*)", re.DOTALL)
+_VIRTUAL_OR_STORED = re.compile(r"\bGENERATED ALWAYS AS\b.*\b(?:VIRTUAL|STORED)\b", re.DOTALL)
 _OPTION = rf"({_QUOTED})|\b{{}}\s*=\s*('(?:[^'\\]|\\.|'')*'|\w+)"
 
 
@@ -90,9 +92,21 @@ class Definition:
 
     def computes_columns(self) -> bool:
         """It has virtual columns, perhaps the hidden one of a long UNIQUE key."""
-        return any(
-            re.search(r"\bVIRTUAL\b|\bUSING HASH\b", re.sub(_QUOTED, "", part, flags=re.DOTALL)) for part in self.parts
-        )
+        return any(re.search(r"\bVIRTUAL\b|\bUSING HASH\b", _bare(part)) for part in self.parts)
+
+    def zoned_columns(self) -> list[str]:
+        """Generated columns that are stored, or in an index, and whose values can depend on the time zone of who computes them.
+
+        Those are what an ALTER TABLE by copy computes anew. A generated column that reads another one depends on what that one reads.
+        """
+        columns = [m.groups() for x in self.parts if (m := _COLUMN.match(x))]
+        zoned = {name for name, kind, _ in columns if kind.lower() == "timestamp"}
+        made = {name: _expression(rest) for name, _, rest in columns if _VIRTUAL_OR_STORED.search(_bare(rest))}
+        for _ in made:
+            zoned |= {name for name, text in made.items() if "unix_timestamp(" in text or zoned & set(_names(text))}
+        keys = [name for x in self.parts if not _COLUMN.match(x) for name in _names(x)] + _names(self.options)
+        kept = {name for name, _, rest in columns if re.search(r"\bSTORED\b", _bare(rest))} | set(keys)
+        return [name for name in made if name in zoned & kept]
 
     def differences(self, after: Definition) -> list[str]:
         """What another definition has otherwise, engine and AUTO_INCREMENT apart."""
@@ -101,6 +115,20 @@ class Definition:
         if self.without_engine() != after.without_engine():
             found.append(f"options: {after.without_engine() or 'none'}, before: {self.without_engine() or 'none'}")
         return found
+
+
+def _bare(text: str) -> str:
+    """Without what stands in quotes."""
+    return re.sub(_QUOTED, "", text, flags=re.DOTALL)
+
+
+def _expression(text: str) -> str:
+    """Without strings, which may say anything."""
+    return re.sub(_QUOTED, lambda m: m.group() if m.group()[0] == "`" else "", text, flags=re.DOTALL)
+
+
+def _names(text: str) -> list[str]:
+    return re.findall(r"`(?:[^`]|``)*`", _expression(text))
 
 
 def constraint(clause: str) -> str:

@@ -146,6 +146,12 @@ class Trial:
             )
         if definition.option("ROW_FORMAT") == "COMPRESSED":
             verdict.changes.append("ROW_FORMAT=COMPRESSED has no effect in Ferrite; it is kept for the way back")
+        zoned = definition.zoned_columns()
+        if zoned:
+            verdict.changes.append(
+                f"{', '.join(zoned)}: computed anew from a TIMESTAMP, in the server's time zone; rows that sessions with another time_zone "
+                "have written can get another value there"
+            )
         if table.kind == "SEQUENCE":
             verdict.changes.append("the values that the server has cached are skipped, as by a restart")
 

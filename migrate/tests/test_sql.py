@@ -30,6 +30,16 @@ class Definitions(unittest.TestCase):
         self.assertNotIn("ENGINE =", made.without_engine())
         self.assertIn("'ENGINE=InnoDB AUTO_INCREMENT=7 it''s'", made.without_engine())
 
+    def test_columns_that_depend_on_the_time_zone(self) -> None:
+        made = Definition.parse(
+            "CREATE TABLE `t` (\n  `ts` timestamp NULL,\n  `dt` datetime,\n  `a,` date GENERATED ALWAYS AS (cast(`ts` as date)) STORED,\n"
+            "  `free` date GENERATED ALWAYS AS (cast(`ts` as date)) VIRTUAL,\n  `plain` date GENERATED ALWAYS AS (cast(`dt` as date)) STORED,\n"
+            "  `b` int GENERATED ALWAYS AS (year(`free`)) VIRTUAL COMMENT 'STORED',\n  `c` timestamp GENERATED ALWAYS AS (`dt`) STORED,\n"
+            "  `d` bigint GENERATED ALWAYS AS (unix_timestamp(`dt`)) STORED,\n  `e` text GENERATED ALWAYS AS (concat(`dt`,'`ts`')) STORED,\n"
+            "  `f` int GENERATED ALWAYS AS (hour(`ts`)) VIRTUAL,\n  KEY `k` (`b`,`ts`)\n) ENGINE=InnoDB\n PARTITION BY HASH (`f`)"
+        )
+        self.assertEqual(made.zoned_columns(), ["`a,`", "`b`", "`c`", "`d`", "`f`"])
+
     def test_engines_and_counters_make_no_difference(self) -> None:
         made = Definition.parse(TRICKY)
         other = Definition.parse(

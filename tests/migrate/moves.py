@@ -6,6 +6,7 @@ import subprocess
 
 from migrate import kinds
 from migrate.env import DATABASE, Env, expect, same, uncounted
+from migrate.inputs import options
 
 
 def scenario_every_kind_there_and_back(env: Env) -> None:
@@ -159,3 +160,29 @@ def scenario_dump(env: Env) -> None:
     expect(f"{len(kinds.REFUSED)} refused" in seen and "cannot be loaded" not in seen, "nothing else is", seen)
     expect(seen.count("can be moved") > 20, "the others are not", seen)
     env.databases()
+
+
+ZONED = (
+    "CREATE TABLE zoned (id INT PRIMARY KEY, ts TIMESTAMP NULL, s DATE AS (DATE(ts)) STORED, v DATE AS (DATE(ts)) VIRTUAL, "
+    "t TIMESTAMP AS (dt) STORED, dt DATETIME, KEY (v))",
+    "INSERT INTO zoned (id, ts, dt) SELECT seq, TIMESTAMP'2026-03-01 00:30:00' + INTERVAL seq HOUR, '2026-03-01 00:30:00' FROM seq_1_to_48",
+)
+"""Columns that are computed from a TIMESTAMP, or to one, and differ where the time zone does."""
+
+
+@options("--default-time-zone=+02:00")
+def scenario_time_zone(env: Env) -> None:
+    "Generated columns that depend on the time zone keep their values, also in indexes, and check warns of them."
+    env.databases()
+    env.run(*ZONED)
+    rows, definitions = env.contents(), env.definitions()
+    seen = env.tool("check", wanted=0).text
+    expect("`s`, `v`, `t`: computed anew" in seen, "check warns", seen)
+    for words in (["convert"], ["back"], ["convert", "--no-verify"], ["back", "--no-verify"]):
+        env.tool(*words, wanted=0)
+        same(rows, env.contents(), f"{words}: the same values")
+        found = env.run("SELECT COUNT(*) FROM zoned FORCE INDEX (v) WHERE v='2026-03-02'")[0][0]
+        expect(found == 24, f"{words}: the index has the values of the rows", found)
+        seen = env.run("CHECK TABLE zoned EXTENDED")
+        expect(seen[-1][3] == "OK", f"{words}: CHECK TABLE", seen)
+    same(definitions, env.definitions(), "the definitions are as before")
