@@ -4,8 +4,8 @@
 them: floats bit by bit, long values whole; independent of the order of rows and of the engine's formats. COUNT(*) usually goes by
 another index than the checksum, so the two check each other.
 
-It does not compute virtual columns: what the record's buffer happens to hold of them goes in, which is another value each time. So
-tables that have any, also the hidden one of a long UNIQUE key, get a query instead: a CRC32 of each column's CRC32 (a row itself may be
+It does not read generated columns (`TABLE::use_all_stored_columns` leaves out the stored ones, too): what the record's buffer happens to
+hold of them goes in, which is another value each time. So tables that have any, also the hidden one of a long UNIQUE key, get a query instead: a CRC32 of each column's CRC32 (a row itself may be
 longer than `max_allowed_packet`), FLOAT as the DOUBLE of the same value, since its own text shows six digits. It runs in UTC, where no two
 TIMESTAMPs have the same text.
 

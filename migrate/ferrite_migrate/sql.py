@@ -91,8 +91,8 @@ class Definition:
         return None
 
     def computes_columns(self) -> bool:
-        """It has virtual columns, perhaps the hidden one of a long UNIQUE key."""
-        return any(re.search(r"\bVIRTUAL\b|\bUSING HASH\b", _bare(part)) for part in self.parts)
+        """It has generated columns, stored or virtual, perhaps the hidden one of a long UNIQUE key."""
+        return any(re.search(r"\bGENERATED ALWAYS AS\b|\bUSING HASH\b", _bare(part)) for part in self.parts)
 
     def zoned_columns(self) -> list[str]:
         """Generated columns that are stored, or in an index, and whose values can depend on the time zone of who computes them.

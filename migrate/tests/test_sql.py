@@ -27,6 +27,9 @@ class Definitions(unittest.TestCase):
         self.assertEqual(made.option("AUTO_INCREMENT"), "7")
         self.assertIsNone(made.option("KEY_BLOCK_SIZE"))
         self.assertTrue(made.computes_columns())
+        self.assertTrue(Definition.parse(TRICKY.replace(" VIRTUAL", " STORED")).computes_columns())
+        plain = TRICKY.replace(" GENERATED ALWAYS AS (concat(`x`,')')) VIRTUAL", " COMMENT 'GENERATED ALWAYS AS'")
+        self.assertFalse(Definition.parse(plain).computes_columns())
         self.assertNotIn("ENGINE =", made.without_engine())
         self.assertIn("'ENGINE=InnoDB AUTO_INCREMENT=7 it''s'", made.without_engine())
 

@@ -83,7 +83,7 @@ def _rows(cursor: Any, name: tuple[str, str], is_table: bool) -> tuple[list[str]
     rows = sorted(
         hashlib.sha256(repr(x).encode()).hexdigest() if len(repr(x)) > 2000 else repr(x) for x in cursor.fetchall()
     )
-    if not is_table or any("VIRTUAL" in x or "USING HASH" in x for x in _definition(cursor, name)[1]):
+    if not is_table or any("GENERATED" in x or "USING HASH" in x for x in _definition(cursor, name)[1]):
         return rows, None
     cursor.execute(f"CHECKSUM TABLE {quoted(name)} EXTENDED")
     return rows, cursor.fetchone()[1]
