@@ -96,6 +96,8 @@ def status(login: Login) -> bool:
                 say(f"    {entry.message}")
             if entry.state == journal.FROZEN:
                 say("    writes are refused until convert --resume or back has finished")
+            if entry.state == journal.VERIFIED:
+                say("    complete, but writes can be refused until convert --resume or back has taken the guards away")
         if not entries:
             say("no table has been moved on this server")
         return not any(x.state in (*journal.UNFINISHED, journal.FAILED) for x in entries)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from lib.server import stop_on_signals
-from migrate import deaths, inputs, moves
+from migrate import deaths, inputs, moves, stops
 from migrate.env import Env
 
 Scenario = Callable[[Env], None]
@@ -25,7 +25,7 @@ LONG = ("program_killed", "server_killed", "writers_and_deaths")
 
 def _scenarios() -> dict[str, Scenario]:
     found: dict[str, Scenario] = {}
-    for module in (moves, deaths, inputs):
+    for module in (moves, deaths, inputs, stops):
         for name, function in inspect.getmembers(module, inspect.isfunction):
             if name.startswith("scenario_"):
                 found[name.removeprefix("scenario_")] = function
