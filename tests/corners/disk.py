@@ -243,12 +243,13 @@ def scenario_partitions_are_copied_whole_or_not_at_all(env: Env) -> None:
         s.run("INSERT INTO t SELECT seq, CONCAT(MD5(seq), REPEAT(MD5(seq), 6)) FROM seq_1_to_5100")
         before = s.run("SELECT COUNT(*), SUM(CRC32(p)) FROM t")
         errors = []
+        change = "UPDATE t SET n = -n WHERE n = 5099"
         for mebibytes in (1, 2, 4, 6, 8, 12):
             filler = fill(disk)
             os.truncate(filler, filler.stat().st_size - (mebibytes << 20))
             error = s.error(f"ALTER TABLE t REORGANIZE PARTITION p0 INTO ({HALVES})")
             filler.unlink()
-            env.eventually("the disk has room", lambda: not s.error("UPDATE t SET n = -n WHERE n = 5099"))
+            env.eventually("the disk has room", lambda: not s.error(change), seconds=40)
             s.run("UPDATE t SET n = -n WHERE n = -5099")
             equal(s.answer("CHECK TABLE t EXTENDED"), [("corners.t", "check", "status", "OK")], "CHECK TABLE")
             for n in range(16):

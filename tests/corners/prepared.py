@@ -332,7 +332,11 @@ def scenario_auto_increment_beside_prepared(env: Env) -> None:
         session.run("INSERT INTO c (v) VALUES (1), (1), (1)")
         _prepare_and_go(env, "x", "INSERT INTO c (v) VALUES (1)")
         session = env.session()
-        equal(session.error("ALTER TABLE c DROP FOREIGN KEY f, AUTO_INCREMENT=1"), 0, f"ALTER beside an INSERT, {key}")
+        equal(
+            session.error("ALTER TABLE c DROP FOREIGN KEY f, AUTO_INCREMENT=1, LOCK=SHARED"),
+            0,
+            f"ALTER beside an INSERT, {key}",
+        )
         expect("CONSTRAINT" not in session.run("SHOW CREATE TABLE c")[0][1], "the key is there")
         session.run("INSERT INTO c (v) VALUES (1)")
         session.run("XA COMMIT 'x'")
@@ -341,7 +345,7 @@ def scenario_auto_increment_beside_prepared(env: Env) -> None:
         low = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED"
         _prepare_and_go(env, "y", "DELETE FROM c WHERE n > 3", before=low)
         session = env.session()
-        equal(session.error("ALTER TABLE c AUTO_INCREMENT=2"), 0, f"ALTER beside a DELETE, {key}")
+        equal(session.error("ALTER TABLE c AUTO_INCREMENT=2, LOCK=SHARED"), 0, f"ALTER beside a DELETE, {key}")
         equal(session.error("INSERT INTO c (v) VALUES (1)"), 0, f"INSERT beside a DELETE, {key}")
         session.run("XA ROLLBACK 'y'")
         equal(session.run("SELECT n FROM c ORDER BY n"), [(n,) for n in range(1, 7)], f"rows after it, {key}")
