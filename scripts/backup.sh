@@ -135,11 +135,11 @@ backup_remove() {
 backup_rest() {
     ferrite_say "copying the rest of the instance with mariadb-backup"
     mkdir -- "$BACKUP_TO/server"
-    # Its point in time is later.
-    BACKUP_TAKEN=$(date +%s)
     FERRITE_LAST_LINES=12 ferrite_progress "mariadb-backup" backup_run_tool "$BACKUP_TO/server.log" \
         --backup --target-dir="$BACKUP_TO/server" --datadir="$DIR" "${LOGIN[@]}" ||
         backup_failed "mariadb-backup failed; its last words are above"
+    # The first whole second that is surely behind the point in time: a restore cannot take out what the backup has.
+    BACKUP_TAKEN=$(($(date +%s) + 1))
 }
 
 # backup_run_tool LOG WORDS...

@@ -87,7 +87,7 @@ restore_check_until() {
     until=$(date -d "$RESTORE_UNTIL" +%s 2>/dev/null) ||
         ferrite_die "--until '$RESTORE_UNTIL' is no time and no GTID" "for instance '2026-01-31 12:00:00' or 0-1-4711"
     ((until >= $(backup_noted "$RESTORE_LAST" taken))) ||
-        ferrite_die "--until '$RESTORE_UNTIL' is before the backup $RESTORE_LAST" "give an earlier backup"
+        ferrite_die "--until '$RESTORE_UNTIL' is before the end of the backup $RESTORE_LAST" "give an earlier backup"
     RESTORE_RANGE+=("--stop-datetime=$(date -d "@$until" '+%Y-%m-%d %H:%M:%S')")
 }
 

@@ -59,6 +59,8 @@ refusals() {
     expect "an increment alone" 1 'is an increment of backup' restore "$WORK/b2" --into "$WORK/x"
     expect "--until alone" 1 'needs --binlogs' restore "$WORK/b1" --into "$WORK/x" --until 2030-01-01
     expect "no time" 1 'is no time and no GTID' restore "$WORK/b1" --into "$WORK/x" --until soon --binlogs "$WORK/binlogs"
+    expect "a moment while the backup ran" 1 'is before the end of the backup' \
+        restore "$WORK/b0" --into "$WORK/x" --until "$DURING" --binlogs "$WORK/binlogs"
     expect "no such GTID" 1 '3-1-4711 is not in the binary log' restore "$WORK/b1" --into "$WORK/x" --until 3-1-4711 --binlogs "$WORK/binlogs"
     expect "a GTID before the backup" 1 '3-1-1 is not in the binary log' restore "$WORK/b1" --into "$WORK/x" --until 3-1-1 --binlogs "$WORK/binlogs"
     expect "a GTID cut off" 1 'ends within the transaction' restore "$WORK/b1" --into "$WORK/x" --until "$GTID" --binlogs "$WORK/short"
@@ -108,9 +110,30 @@ back_to_moments() {
     done
 }
 
+# A backup that a statement on a MyISAM table holds up before its point in time, and a moment in between: DURING.
+slow_backup() {
+    local backing
+    sql "$WORK/data" "CREATE TABLE d.m (n INT) ENGINE=MyISAM"
+    sql "$WORK/data" "INSERT INTO d.m SELECT SLEEP(8)" &
+    sleep 1
+    backup "$WORK/b0" >"$WORK/b0.out" 2>&1 &
+    backing=$!
+    until [[ -d $WORK/b0/server ]]; do sleep 0.1; done
+    sleep 1.1
+    DURING=$(date '+%Y-%m-%d %H:%M:%S')
+    sleep 1.1
+    sql "$WORK/data" "INSERT INTO d.t VALUES (0)"
+    expect "it is not done yet" 0 '^$' find "$WORK/b0" -name backup.info
+    wait "$backing" || true
+    wait
+    expect "the slow backup" 0 'is complete' cat "$WORK/b0.out"
+    sql "$WORK/data" "DELETE FROM d.t WHERE n = 0; DROP TABLE d.m"
+}
+
 expect "up" 0 'Ferrite is up' up "$WORK/data"
 sql "$WORK/data" "CREATE DATABASE d; CREATE TABLE d.t (n INT PRIMARY KEY) ENGINE=FERRITE;
     CREATE TABLE d.i (n INT PRIMARY KEY) ENGINE=InnoDB; INSERT INTO d.i VALUES (7); INSERT INTO d.t VALUES (1), (2)"
+slow_backup
 expect "a full backup" 0 'is complete and verified' backup "$WORK/b1"
 sql "$WORK/data" "CREATE TABLE d.u (n INT) ENGINE=FERRITE; INSERT INTO d.t VALUES (3)"
 expect "an increment" 0 'is complete and verified' backup "$WORK/b2" --incremental-from "$WORK/b1"
