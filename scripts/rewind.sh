@@ -80,19 +80,20 @@ rewind_tool() {
 
 # rewind_check RAN: nothing is changed before this has passed.
 rewind_check() {
-    local others logs
+    local others replica logs
     [[ -f $DIR/#ferrite/snapshot.$SNAPSHOT_NAME.manifest ]] ||
         ferrite_die "there is no snapshot $SNAPSHOT_NAME" "see: $(instance_command 'snapshot --list')"
-    others=$(rewind_others)
+    others=$(rewind_others) || exit 1
     if [[ -n $others && -z $REWIND_FORCE ]]; then
         ferrite_die "tables of other engines exist and WOULD NOT GO BACK: ${others//$'\n'/, }" \
             "only Ferrite tables are rewound; with --force these stay as they are now"
     fi
-    if [[ -n $1 && -z $REWIND_FORCE && -n $(instance_query "SHOW ALL SLAVES STATUS") ]]; then
+    replica=$(rewind_is_replica "$1") || ferrite_die "cannot find out whether this server is a replica"
+    if [[ -n $replica && -z $REWIND_FORCE ]]; then
         ferrite_die "this server is a replica: what it has replicated since would be missing, and not come again" \
             "with --force its replication position stays as it is now"
     fi
-    logs=$(rewind_has_binlog "$1")
+    logs=$(rewind_has_binlog "$1") || ferrite_die "cannot find out whether there is a binary log"
     if [[ -n $logs && -z $REWIND_BINLOG ]]; then
         ferrite_die "there is a binary log: after a rewind its events are not what the tables have" \
             "--binlog reset: it is emptied (RESET MASTER); replicas and point-in-time restores begin anew" \
@@ -101,17 +102,31 @@ rewind_check() {
     fi
 }
 
-# Tables of other engines in users' databases, by their files.
+# Tables of other engines in users' databases, the first few.
 rewind_others() {
-    (cd -- "$DIR" && find . -mindepth 2 -maxdepth 2 -type f \( -name '*.ibd' -o -name '*.MYD' -o -name '*.MAD' -o -name '*.CSV' -o -name '*.ARZ' \) \
-        ! -path './mysql/*' ! -path './sys/*' ! -path './performance_schema/*' ! -path './#*' -printf '%P\n' 2>/dev/null | sort | head -n 5)
+    local all
+    ferrite_need_tool python3 python3
+    all=$(python3 "$FERRITE_ROOT/scripts/other_engines.py" "$DIR") ||
+        ferrite_die "cannot find out which tables of other engines exist" "the reason is above"
+    head -n 5 <<<"$all"
 }
 
+# rewind_is_replica RAN: a stopped one by the files of its connections; that of an unnamed one may be all there is.
+rewind_is_replica() {
+    if [[ -n $1 ]]; then
+        instance_query "SHOW ALL SLAVES STATUS"
+    else
+        find "$DIR" -maxdepth 1 -type f -size +0 \( -name 'master*.info' -o -name 'multi-master*.info' \) -printf '%f\n'
+    fi
+}
+
+# rewind_has_binlog RAN: of a stopped server, an index in DIR, or what a snapshot has noted: the log may be elsewhere.
 rewind_has_binlog() {
     if [[ -n $1 ]]; then
         instance_query "SELECT 'yes' FROM DUAL WHERE @@log_bin"
     else
-        find "$DIR" -maxdepth 1 -name '*.index' ! -name '*relay*' -printf 'yes\n' 2>/dev/null | head -n 1
+        find "$DIR" -maxdepth 1 -name '*.index' ! -name '*relay*' -printf 'yes\n' -quit
+        find "$DIR/#ferrite" -maxdepth 1 -name 'snapshot.*.manifest' -exec grep -laqE '^binlog-file .' {} \; -printf 'yes\n' -quit
     fi
 }
 

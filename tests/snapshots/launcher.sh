@@ -41,7 +41,9 @@ expect "a snapshot" 0 'Snapshot one is kept' snapshot one
 expect "once" 1 'there is such a snapshot' snapshot one
 expect "no name" 1 'is not a name' snapshot 'a/b'
 expect "--list" 0 'one .*READY' snapshot --list
-sql "INSERT INTO d.t VALUES (3); CREATE TABLE d.u (n INT) ENGINE=FERRITE; CREATE TABLE d.i (n INT) ENGINE=InnoDB"
+sql "INSERT INTO d.t VALUES (3); CREATE TABLE d.u (n INT) ENGINE=FERRITE; CREATE TABLE d.i (FERRITE INT) ENGINE=InnoDB;
+    CREATE TABLE d.p (n INT) ENGINE=InnoDB PARTITION BY HASH (n); CREATE TABLE d.q (n INT) PARTITION BY HASH (n);
+    SET GLOBAL innodb_file_per_table = 0; CREATE TABLE d.s (n INT) ENGINE=InnoDB COMMENT 'FERRITE'; CREATE TABLE d.m (n INT) ENGINE=MEMORY"
 expect "open without a port" 1 'needs a port of its own' opened one
 expect "open what is not there" 1 'there is no snapshot two' opened two --port $((PORT + 1))
 expect "open elsewhere" 1 'is not empty' opened one --port $((PORT + 1)) --at "$DATA"
@@ -57,14 +59,28 @@ expect "up on what was opened" 1 'this data directory is not whole' "$ROOT/ferri
 expect "open anew" 0 'Snapshot one is open' opened one --port $((PORT + 1))
 expect "down again" 0 'Ferrite is down' "$ROOT/ferrite" down --dir "$DATA-open-one"
 expect "no such snapshot" 1 'there is no snapshot two' rewind two
-expect "InnoDB stays" 1 'WOULD NOT GO BACK: d/i.ibd' rewind one
+expect "InnoDB stays" 1 'WOULD NOT GO BACK: d/i \(InnoDB\), d/p \(InnoDB\), d/s \(InnoDB\)$' rewind one
 expect "the binary log" 1 'there is a binary log' rewind one --force
 expect "rewind" 0 'the database is one now' rewind one --force --binlog reset -- --log-bin=bin --server-id=1
 expect "the rows" 0 '^1,2$' sql "SELECT GROUP_CONCAT(n ORDER BY n) FROM d.t"
-expect "the tables" 0 '^i,t$' sql "SELECT GROUP_CONCAT(table_name ORDER BY 1) FROM information_schema.TABLES WHERE table_schema = 'd'"
+expect "the tables" 0 '^i,m,p,s,t$' sql "SELECT GROUP_CONCAT(table_name ORDER BY 1) FROM information_schema.TABLES WHERE table_schema = 'd'"
 BEFORE=$(sql "SELECT name FROM information_schema.FERRITE_KEPT_SNAPSHOTS WHERE name LIKE 'before%'")
 expect "forth again" 0 'now; what it was before is kept' rewind "$BEFORE" --force --binlog continue -- --log-bin=bin --server-id=1
 expect "the rows again" 0 '^1,2,3$' sql "SELECT GROUP_CONCAT(n ORDER BY n) FROM d.t"
+# Stopped, all of this has to be found in the files.
+sql "CHANGE MASTER 'far' TO MASTER_HOST='127.0.0.1', MASTER_PORT=1"
+expect "down before the last" 0 'cleanly' "$ROOT/ferrite" down --dir "$DATA"
+mv "$DATA/d" "$WORK/d"
+ln -s "$WORK/d" "$DATA/d"
+expect "InnoDB in a linked database" 1 'WOULD NOT GO BACK: d/i \(InnoDB\)' rewind one
+rm "$DATA/d"
+mkdir "$WORK/innodb" && mv "$WORK/d" "$DATA/d" && mv "$DATA/d/"[ips].frm "$WORK/innodb"
+expect "a stopped replica" 1 'this server is a replica' rewind one --binlog reset
+mkdir "$WORK/infos" && mv "$DATA"/*master*.info "$WORK/infos"
+mkdir "$WORK/logs" && mv "$DATA"/bin.* "$WORK/logs"
+expect "a stopped server's binary log elsewhere" 1 'there is a binary log' rewind one
+mv "$WORK/innodb/"* "$DATA/d" && mv "$WORK/infos/"* "$DATA" && mv "$WORK/logs/"* "$DATA"
+expect "up at last" 0 'Ferrite is up' "$ROOT/ferrite" up --dir "$DATA" --socket "$WORK/sock" --port "$PORT" -- --log-bin=bin --server-id=1
 expect "--drop" 0 'Snapshot one is dropped' snapshot --drop one
 expect "once more" 1 'there is no such snapshot' snapshot --drop one
 
