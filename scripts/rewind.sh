@@ -76,6 +76,13 @@ rewind_tool() {
         cargo build --manifest-path "$FERRITE_ROOT/Cargo.toml" --release --locked -p ferrite-tools --bin ferrite-rewind ||
         ferrite_die "ferrite-rewind does not build" "the compiler's messages are above"
     FERRITE_REWIND=$(ferrite_target_dir)/release/ferrite-rewind
+    # The server is shut down for it: it must be able to do its work.
+    instance_as "$FERRITE_REWIND" --help >/dev/null 2>&1 || ferrite_die "the account $ACCOUNT cannot run $FERRITE_REWIND"
+    [[ -n ${FERRITE_ENCRYPTION_KEYS:-} ]] || return 0
+    FERRITE_ENCRYPTION_KEYS=$(realpath -m -- "$FERRITE_ENCRYPTION_KEYS")
+    account_reaches "$FERRITE_ENCRYPTION_KEYS" ||
+        ferrite_die "the server's account $ACCOUNT cannot read $FERRITE_ENCRYPTION_KEYS (FERRITE_ENCRYPTION_KEYS)" \
+            "put it where that account can read it"
 }
 
 # rewind_check RAN: nothing is changed before this has passed.

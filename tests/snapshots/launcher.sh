@@ -61,7 +61,14 @@ expect "down again" 0 'Ferrite is down' "$ROOT/ferrite" down --dir "$DATA-open-o
 expect "no such snapshot" 1 'there is no snapshot two' rewind two
 expect "InnoDB stays" 1 'WOULD NOT GO BACK: d/i \(InnoDB\), d/p \(InnoDB\), d/s \(InnoDB\)$' rewind one
 expect "the binary log" 1 'there is a binary log' rewind one --force
-expect "rewind" 0 'the database is one now' rewind one --force --binlog reset -- --log-bin=bin --server-id=1
+expect "keys that are not there" 1 'cannot read .*no-keys' env FERRITE_ENCRYPTION_KEYS="$WORK/no-keys" \
+    "$ROOT/ferrite" rewind --dir "$DATA" one --force --binlog reset
+expect "the server was not shut down for it" 0 '^3$' sql "SELECT MAX(n) FROM d.t"
+# As from a checkout that the server's account cannot enter, which root's home is.
+mkdir -m 700 "$WORK/closed"
+ln -s "$(realpath -- "${CARGO_TARGET_DIR:-$ROOT/target}")" "$WORK/closed/target"
+expect "rewind" 0 'the database is one now' env CARGO_TARGET_DIR="$WORK/closed/target" \
+    "$ROOT/ferrite" rewind --dir "$DATA" one --force --binlog reset -- --log-bin=bin --server-id=1
 expect "the rows" 0 '^1,2$' sql "SELECT GROUP_CONCAT(n ORDER BY n) FROM d.t"
 expect "the tables" 0 '^i,m,p,s,t$' sql "SELECT GROUP_CONCAT(table_name ORDER BY 1) FROM information_schema.TABLES WHERE table_schema = 'd'"
 BEFORE=$(sql "SELECT name FROM information_schema.FERRITE_KEPT_SNAPSHOTS WHERE name LIKE 'before%'")
