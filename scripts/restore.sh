@@ -146,15 +146,16 @@ restore_note() {
     instance_note ready
 }
 
-# The binary log from the backup's position to the moment asked for, on a server that nobody else can connect to.
+# The binary log from the backup's position to the moment asked for, on a server that nobody else can connect to. An event
+# of rows is one statement, larger than the packets of the connection that it came from.
 restore_replay() {
     ferrite_say "applying the binary log up to $RESTORE_UNTIL (${#RESTORE_FILES[@]} files)"
     "$FERRITE_ROOT/ferrite" up --dir "$DIR" --port "$(restore_free_port)" --socket "$DIR/ferrite.sock" \
-        -- --skip-networking --skip-log-bin --skip-slave-start --event-scheduler=OFF >/dev/null ||
+        -- --skip-networking --skip-log-bin --skip-slave-start --event-scheduler=OFF --max-allowed-packet=1G >/dev/null ||
         ferrite_die "the restored server does not start" "see $DIR/ferrite.err"
     local status=0
     ferrite_with_libs "$FERRITE_SERVER_PREFIX/bin/mariadb-binlog" --no-defaults "${RESTORE_RANGE[@]}" "${RESTORE_FILES[@]}" |
-        "$FERRITE_ROOT/ferrite" sql --dir "$DIR" --binary-mode || status=1
+        "$FERRITE_ROOT/ferrite" sql --dir "$DIR" --binary-mode --max-allowed-packet=1G || status=1
     "$FERRITE_ROOT/ferrite" down --dir "$DIR" >/dev/null || status=1
     ((status == 0)) || ferrite_die "the binary log was not applied to its end" "the reason is above; $DIR can be removed"
 }

@@ -137,6 +137,9 @@ slow_backup
 expect "a full backup" 0 'is complete and verified' backup "$WORK/b1"
 sql "$WORK/data" "CREATE TABLE d.u (n INT) ENGINE=FERRITE; INSERT INTO d.t VALUES (3)"
 expect "an increment" 0 'is complete and verified' backup "$WORK/b2" --incremental-from "$WORK/b1"
+# A change of a row whose event, old row and new row as text, is larger than a packet usually may be.
+sql "$WORK/data" "SET binlog_format = ROW; CREATE TABLE d.b (n INT PRIMARY KEY, m MEDIUMBLOB) ENGINE=FERRITE; INSERT INTO d.b VALUES (1, REPEAT('a', 7340032));
+    UPDATE d.b SET m = REPEAT('b', 7340032)"
 # In two domains: all of both belong to the moment of the last.
 sql "$WORK/data" "SET gtid_domain_id = 8; CREATE TABLE d.w (n INT) ENGINE=FERRITE; INSERT INTO d.w VALUES (8)"
 sql "$WORK/data" "INSERT INTO d.t VALUES (4)"
@@ -152,7 +155,7 @@ moments
 mkdir "$WORK/binlogs"
 cp "$WORK/data"/bin.[0-9]* "$WORK/binlogs/"
 refusals
-expect "mariadb-backup alone is refused" 1 'no rows of 4 FERRITE tables' \
+expect "mariadb-backup alone is refused" 1 'no rows of 5 FERRITE tables' \
     "$ROOT/ferrite" sql --dir "$WORK/data" --force -e "BACKUP STAGE START"
 damage
 "$ROOT/ferrite" down --dir "$WORK/data" >/dev/null
@@ -164,6 +167,7 @@ expect "restore up to a time" 0 'Restored' restore "$WORK/b1" --into "$WORK/r3" 
 restored r3 1,2,3,4
 expect "restore up to a GTID" 0 'Restored' restore "$WORK/b1" "$WORK/b2" --into "$WORK/r4" --until "$GTID" --binlogs "$WORK/binlogs"
 expect "r4 starts again" 0 'Ferrite is up' up "$WORK/r4"
+expect "r4 has the large row" 0 '^7340032 b$' sql "$WORK/r4" "SELECT CONCAT(LENGTH(m), ' ', RIGHT(m, 1)) FROM d.b"
 expect "r4 has the other domain's" 0 '^8$' sql "$WORK/r4" "SELECT n FROM d.w"
 expect "r4 is shut down again" 0 'cleanly' "$ROOT/ferrite" down --dir "$WORK/r4"
 restored r4 1,2,3,4
