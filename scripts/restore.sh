@@ -97,7 +97,7 @@ restore_find_gtid() {
     local found
     ferrite_need_tool python3 python3
     found=$(python3 "$FERRITE_ROOT/scripts/binlog_end.py" "$RESTORE_UNTIL" "${RESTORE_RANGE[0]#*=}" "${RESTORE_FILES[@]}") ||
-        ferrite_die "--until $RESTORE_UNTIL is not in the binary log in $RESTORE_BINLOGS after the backup" "the reason is above; nothing was made. For the moment of the backup itself, leave --until out"
+        ferrite_die "--until $RESTORE_UNTIL is not in the binary log in $RESTORE_BINLOGS after the backup" "the reason is above; nothing was made. For the moment of the backup itself, leave --until out; a day needs a time, too: '2026-01-31 00:00:00'"
     RESTORE_FILES=("${RESTORE_FILES[@]:0:${found% *}+1}")
     RESTORE_RANGE+=("--stop-position=${found#* }")
 }
@@ -160,14 +160,22 @@ restore_replay() {
     ((status == 0)) || ferrite_die "the binary log was not applied to its end" "the reason is above; $DIR can be removed"
 }
 
-# Sets RESTORE_FILES: from the one in which the backup ends on.
+# Sets RESTORE_FILES: from the one in which the backup ends on, by number: behind bin.999999 comes bin.1000000. A file that
+# is missing in between would be transactions that are.
 restore_binlog_files() {
-    local first file
-    first=$(backup_noted "$RESTORE_LAST" binlog_file)
-    for file in "$RESTORE_BINLOGS/${first%.*}".*; do
-        [[ ${file##*.} =~ ^[0-9]+$ ]] || continue
-        [[ ${file##*/} < $first ]] || RESTORE_FILES+=("$file")
-    done
+    local base number
+    base=$(backup_noted "$RESTORE_LAST" binlog_file)
+    local next=$((10#${base##*.}))
+    base=${base%.*}
+    while read -r number; do
+        ((10#$number >= next)) || continue
+        ((10#$number == next)) || ferrite_die "$RESTORE_BINLOGS has $base.$number, but not the file before it (number $next)" \
+            "copy all files of the binary log there, from the one named in $RESTORE_LAST/$BACKUP_INFO on"
+        RESTORE_FILES+=("$RESTORE_BINLOGS/$base.$number")
+        next=$((next + 1))
+    done < <(find "$RESTORE_BINLOGS" -maxdepth 1 -name '*.[0-9]*' -printf '%f\n' | awk -v base="$base." \
+        'index($0, base) == 1 && (n = substr($0, length(base) + 1)) ~ /^[0-9]+$/ { print n }' | sort -n)
+    ((${#RESTORE_FILES[@]} > 0)) || ferrite_die "cannot list the binary log in $RESTORE_BINLOGS"
 }
 
 restore_free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])' 2>/dev/null || echo 33999; }

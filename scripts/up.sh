@@ -200,15 +200,22 @@ up_check_address() {
     mkdir -p -- "$home" 2>/dev/null || true
     [[ -w $home ]] || ferrite_die "cannot write to $home, the socket's directory" "give another path with --socket"
     if [[ -L $SOCKET ]]; then
-        ! up_linked_server_runs || ferrite_die "the socket $SOCKET is in use by another server" "give another path with --socket"
+        [[ $(basename -- "$(readlink -- "$SOCKET")") == ferrite.sock ]] ||
+            ferrite_die "$SOCKET is a link to $(readlink -- "$SOCKET"), which ./ferrite did not make" "give another path with --socket"
+        if up_linked_server_runs || up_listens "$(realpath -m -- "$SOCKET")"; then
+            ferrite_die "the socket $SOCKET is in use by another server" "give another path with --socket"
+        fi
         return 0
     fi
     [[ -e $SOCKET ]] || return 0
     [[ -S $SOCKET ]] || ferrite_die "$SOCKET exists and is not a socket" "give another path with --socket"
-    if grep -qF -- " $SOCKET" /proc/net/unix; then
+    if up_listens "$SOCKET"; then
         ferrite_die "the socket $SOCKET is in use by another server" "give another path with --socket"
     fi
 }
+
+# up_listens PATH: whether some process has bound a socket to it, whoever's it is.
+up_listens() { sed -n 's/^\([^ ]* *\)\{7\}//p' /proc/net/unix | grep -xF -- "$1" >/dev/null; }
 
 # Whether a server runs on the directory that the socket's name leads into.
 up_linked_server_runs() {

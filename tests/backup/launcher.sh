@@ -59,6 +59,17 @@ refusals() {
     expect "an increment alone" 1 'is an increment of backup' restore "$WORK/b2" --into "$WORK/x"
     expect "--until alone" 1 'needs --binlogs' restore "$WORK/b1" --into "$WORK/x" --until 2030-01-01
     expect "no time" 1 'is no time and no GTID' restore "$WORK/b1" --into "$WORK/x" --until soon --binlogs "$WORK/binlogs"
+    mkdir "$WORK/gap"
+    cp "$WORK/binlogs/bin.000001" "$WORK/gap/bin.000001"
+    cp "$WORK/binlogs/bin.000002" "$WORK/gap/bin.1000000"
+    expect "a file of the log is missing" 1 'has bin.1000000, but not the file before it' \
+        restore "$WORK/b1" --into "$WORK/x" --until "$GTID" --binlogs "$WORK/gap"
+    # As after 999,999 files, the name a digit longer than the one in the backup.
+    cp -r "$WORK/b1" "$WORK/late"
+    sed -i 's/^binlog_file=.*/binlog_file=bin.999999/' "$WORK/late/backup.info"
+    mv "$WORK/gap/bin.000001" "$WORK/gap/bin.999999"
+    expect "the name grows a digit" 0 'applying the binary log .*\(2 files\)' \
+        restore "$WORK/late" --into "$WORK/grown" --until '2099-01-01 00:00:00' --binlogs "$WORK/gap"
     expect "a moment while the backup ran" 1 'is before the end of the backup' \
         restore "$WORK/b0" --into "$WORK/x" --until "$DURING" --binlogs "$WORK/binlogs"
     expect "no such GTID" 1 '3-1-4711 is not in the binary log' restore "$WORK/b1" --into "$WORK/x" --until 3-1-4711 --binlogs "$WORK/binlogs"

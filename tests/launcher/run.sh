@@ -160,6 +160,24 @@ damaged_note() {
 # files_of DIR: name and size of all files but the note.
 files_of() { find "$1" ! -name 'ferrite.instance*' -printf '%P %y %s\n' | sort; }
 
+# Links that are not of ./ferrite, or lead to somebody who listens, stay as they are.
+foreign_socket() {
+    python3 -c 'import socket, sys, time
+s = [socket.socket(socket.AF_UNIX) for _ in sys.argv[1:]]
+for one, path in zip(s, sys.argv[1:]): one.bind(path); one.listen()
+time.sleep(60)' "$WORK/foreign/server.sock" "$WORK/foreign/ferrite.sock" &
+    LISTENER=$!
+    until [[ -S $WORK/foreign/ferrite.sock ]]; do sleep 0.1; done
+    ln -s "$WORK/foreign/server.sock" "$WORK/link"
+    ln -s "$WORK/foreign/ferrite.sock" "$WORK/link2"
+    expect "a link to another server's socket" 1 'is a link to .*/server.sock, which ./ferrite did not make' up --socket "$WORK/link"
+    expect "a link to a socket that somebody has" 1 'link2 is in use by another server' up --socket "$WORK/link2"
+    expect "the links are what they were" 0 'foreign/server.sock' readlink "$WORK/link"
+    kill "$LISTENER"
+    wait "$LISTENER" 2>/dev/null || true
+    LISTENER=
+}
+
 # A server with a binary log, such as a replica to be: what the launcher does for itself is not in it.
 binary_log() {
     local name
@@ -225,6 +243,7 @@ if compgen -G "$ROOT/plugin/*.cc" >/dev/null; then
     export HA_FERRITE_SO
     a_life
     damaged_note
+    foreign_socket
     binary_log
     older_directory
     system_tables
