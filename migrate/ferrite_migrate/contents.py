@@ -20,6 +20,8 @@ from ferrite_migrate.errors import Mismatch, Problem
 from ferrite_migrate.server import Session
 from ferrite_migrate.sql import Definition, Name, full, label, literal, quoted
 
+UNCHECKED = "The storage engine for the table doesn't support check"
+
 
 @dataclass(frozen=True)
 class Contents:
@@ -69,9 +71,14 @@ def require_same(name: Name, before: Contents, after: Contents) -> None:
 def require_sound(session: Session, name: Name) -> list[str]:
     """CHECK TABLE finds nothing wrong in a Ferrite table; what it warns of (rows without a parent, as before) is returned."""
     warnings = []
-    for _, _, kind, text in session.run(f"CHECK TABLE {full(name)} EXTENDED"):
+    rows = session.run(f"CHECK TABLE {full(name)} EXTENDED")
+    for _, _, kind, text in rows:
         if kind == "error":
             raise Mismatch(f"{label(name)}: CHECK TABLE says: {text}")
         if kind == "warning":
             warnings.append(str(text))
+    # The last row says how it ended. Only a sequence, which has one row, cannot be checked, whatever its engine.
+    last = (rows[-1][2], str(rows[-1][3])) if rows else ("", "")
+    if last != ("status", "OK") and not (last[0] == "note" and last[1] == UNCHECKED):
+        raise Problem(f"{label(name)}: CHECK TABLE did not finish: {last[1] or 'no answer'}")
     return warnings

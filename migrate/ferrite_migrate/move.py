@@ -83,7 +83,13 @@ class Mover:
         """The tables are not as they were: the journal must not say `failed`, or nobody would take the guards away."""
         if group[0].state in (journal.FROZEN, journal.VERIFIED):
             return True
+        if group[0].state == journal.WORKING and any(self._moved(entry) for entry in group):
+            return True
         return guards.present(self.main, [entry.name for entry in group]) > 0
+
+    def _moved(self, entry: Entry) -> bool:
+        """The table has the engine that it was to get."""
+        return entry.source != entry.target and self.main.engine(entry.name) == entry.target
 
     def _keys(self, name: Name) -> tuple[str, ...]:
         return Definition.parse(self.main.create_statement(name)).foreign
@@ -189,24 +195,35 @@ class Mover:
             self._lock([entry.name])
             self._reread([entry])
             self._count([entry])
-            self._alter(entry, target)
             try:
+                self._alter(entry, target)
                 self._verify([entry], target)
-            except Mismatch as e:
-                self._alter(entry, entry.source)
-                self._again(entry, e)
+            except ConnectionLost:
+                raise
+            except Problem as e:
+                self._return(entry, e)
                 raise
             points.reached("move.verified")
             self._end([entry], target)
         finally:
             self._unlock()
 
-    def _again(self, entry: Entry, first: Mismatch) -> None:
-        """Back in its engine after a mismatch: is everything as it was?"""
+    def _return(self, entry: Entry, first: Problem) -> None:
+        """After a difference, or what kept anybody from looking for one: back to its engine, where everything is as it was."""
+        if not self._moved(entry):
+            return
         try:
+            self._alter(entry, entry.source)
             self._verify([entry], entry.source)
-        except Mismatch as e:
-            raise Mismatch(f"{first}; back in {entry.source}: {e}") from e
+        except ConnectionLost:
+            raise
+        except Problem as e:
+            if self._moved(entry):
+                raise Problem(
+                    f"{first}; and going back failed: {e}. {label(entry.name)} is in {entry.target}, not compared: "
+                    "`convert --resume` keeps it there, `back` moves it back"
+                ) from e
+            raise Problem(f"{first}; back in {entry.source}: {e}") from e
 
     def _interrupted(self, entry: Entry, target: str) -> None:
         """The server had finished before anybody compared: writers have been at the table since."""
@@ -301,7 +318,9 @@ class Mover:
         try:
             self._drive(group, target)
             self._verify(group, target)
-        except (Refused, Mismatch) as e:
+        except ConnectionLost:
+            raise
+        except Problem as e:
             say(f"  {e}")
             say(f"  going back to {source}")
             self._undo(group, source if source != target else group[0].target, str(e))
@@ -312,7 +331,9 @@ class Mover:
         try:
             self._drive(group, source)
             self._verify(group, source)
-        except (Refused, Mismatch) as e:
+        except ConnectionLost:
+            raise
+        except Problem as e:
             names = ", ".join(label(entry.name) for entry in group)
             raise Problem(
                 f"{why}; and going back failed: {e}. Writes to these tables are refused until the cause is removed and "

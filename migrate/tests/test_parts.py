@@ -101,6 +101,18 @@ class Contents(unittest.TestCase):
             with self.assertRaises(Mismatch):
                 contents.require_same(name("t"), one, other)
 
+    def test_a_check_that_did_not_finish_finds_nothing(self) -> None:
+        ok = ("d.t", "check", "status", "OK")
+        warned = ("d.t", "check", "warning", "orphan")
+        self.assertEqual(contents.require_sound(fake({"CHECK TABLE": [warned, ok]}), name("t")), ["orphan"])
+        sequence = ("d.t", "check", "note", contents.UNCHECKED)
+        self.assertEqual(contents.require_sound(fake({"CHECK TABLE": [sequence]}), name("t")), [])
+        for kind, text in (("status", "Operation failed"), ("note", "Table is upgraded")):
+            with self.assertRaisesRegex(Problem, text):
+                contents.require_sound(fake({"CHECK TABLE": [warned, ("d.t", "check", kind, text)]}), name("t"))
+        with self.assertRaises(Problem):
+            contents.require_sound(fake({}), name("t"))
+
     def test_floats_are_compared_as_doubles(self) -> None:
         sql = contents.query(name("t"), [("f`", "float"), ("d", "double")])
         self.assertIn("CRC32(`f```+0e0)", sql)

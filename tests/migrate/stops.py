@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import time
 
 from migrate.env import DATABASE, Env, expect, same
 
@@ -27,3 +29,47 @@ def scenario_guards_that_cannot_go(env: Env) -> None:
         env.tool(*then, wanted=0)
         env.nothing_left()
         same(rows, env.contents(), "the rows are as before")
+
+
+def _kill_after_alter(env: Env, child: subprocess.Popen[str], statement: str) -> bool:
+    """KILL QUERY the statement that begins with these words, once an ALTER TABLE has been seen. False if it was too fast."""
+    altered = False
+    with env.session() as watcher, watcher.cursor() as cursor:
+        while child.poll() is None:
+            cursor.execute("SELECT ID, INFO FROM information_schema.PROCESSLIST WHERE INFO NOT LIKE '%PROCESSLIST%'")
+            for number, info in cursor.fetchall():
+                altered = altered or info.startswith("ALTER TABLE")
+                if altered and info.startswith(statement):
+                    cursor.execute(f"KILL QUERY {number}")
+                    return True
+            time.sleep(0.002)
+    return False
+
+
+def scenario_killed_while_it_compares(env: Env) -> None:
+    "A statement of the comparison is killed: the table is in InnoDB again, and the journal says so; also in a group."
+    env.databases()
+    env.run(
+        "CREATE TABLE big (id INT PRIMARY KEY, v VARCHAR(200), k INT, KEY (k))",
+        "INSERT INTO big SELECT seq, REPEAT('v', 150), seq % 1000 FROM seq_1_to_80000",
+    )
+    rows, definitions = env.contents(), env.definitions()
+    for grouped in (False, True):
+        if grouped:
+            env.run("CREATE TABLE small (k INT PRIMARY KEY, b INT, FOREIGN KEY (b) REFERENCES big (id))")
+            rows, definitions = env.contents(), env.definitions()
+        for statement in ("CHECKSUM TABLE", "CHECK TABLE"):
+            for _ in range(5):
+                child = env.start("convert")
+                killed = _kill_after_alter(env, child, statement)
+                text = child.communicate(timeout=120)[0]
+                if child.returncode == 1:
+                    break
+                env.tool("back", wanted=0)
+            expect(killed and child.returncode == 1 and "not moved" in text, f"{statement} is killed", text)
+            expect(set(env.tables().values()) == {"InnoDB"}, "everything is InnoDB again", text)
+            expect("failed" in env.tool("status", wanted=1).text, "and status says so")
+            same(rows, env.contents(), "the rows are as before")
+            same(definitions, env.definitions(), "the definitions are as before")
+            env.nothing_left()
+    env.tool("convert", wanted=0)
