@@ -135,7 +135,8 @@ class Mover:
             self.main.run("SET SESSION lock_wait_timeout=86400")
 
     def _alter(self, entry: Entry, target: str, patient: bool = False) -> None:
-        sql = alteration(entry, self.main.create_statement(entry.name), target, encrypts(self.main))
+        now = self.main.create_statement(entry.name)
+        sql = alteration(entry, now, target, encrypts(self.main), self.main.copies_beside_writers())
         with watching(self.login, self.main.id, entry.bytes / self.settings.bytes_per_second):
             if patient:
                 self._patiently(sql, label(entry.name))
@@ -422,17 +423,18 @@ def replace_target(entry: Entry, target: str) -> Entry:
     return entry
 
 
-def alteration(entry: Entry, now: str, target: str, encrypted: bool) -> str:
-    """The ALTER TABLE that changes the engine, with what the way back restores. `encrypted`: Ferrite's database is."""
+def alteration(entry: Entry, now: str, target: str, encrypted: bool, beside_writers: bool) -> str:
+    """The ALTER TABLE that changes the engine, with what the way back restores.
+
+    `encrypted`: Ferrite's database is. `beside_writers`: the server would let writers go on beside the copy (11.8), and repeat in it
+    what they change from a log that keeps what a failed statement or a rollback has taken back.
+    """
     sql = f"ALTER TABLE {full(entry.name)} ENGINE={target}"
-    if target == "FERRITE" and not encrypted and says_encrypted(Definition.parse(now).options):
-        return sql + " ENCRYPTED=DEFAULT"
-    if target != "InnoDB":
-        return sql
+    lock = ", LOCK=SHARED" if beside_writers else ""
     current = Definition.parse(now)
-    # 11.8 would let writers go on beside the copy, which Ferrite refuses for partitions.
-    lock = ", LOCK=SHARED" if "PARTITION BY" in current.options else ""
-    if not entry.original:
+    if target == "FERRITE" and not encrypted and says_encrypted(current.options):
+        return sql + " ENCRYPTED=DEFAULT" + lock
+    if target != "InnoDB" or not entry.original:
         return sql + lock
     original = Definition.parse(entry.original)
     lost = [(x, original.option(x)) for x in RESTORED if original.option(x) and not current.option(x)]

@@ -119,6 +119,11 @@ class Session:
         rows = self.run(f"SHOW GLOBAL VARIABLES LIKE {literal(name)}")
         return str(rows[0][1]) if rows else ""
 
+    def copies_beside_writers(self) -> bool:
+        """An ALTER TABLE that copies lets writers go on unless it says LOCK=SHARED: from 11.2 on."""
+        major, minor = str(self.value("SELECT VERSION()")).split(".")[:2]
+        return (int(major), int(minor)) >= (11, 2)
+
     def create_statement(self, name: Name) -> str:
         """What SHOW CREATE TABLE says; backticks in the names of foreign keys, which it shows as they are, are doubled."""
         sql = str(self.run(f"SHOW CREATE TABLE {full(name)}")[0][1])

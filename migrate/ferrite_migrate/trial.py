@@ -104,7 +104,8 @@ class Trial:
         copy = place[table.name]
         self.session.run(f"CREATE TABLE {full(copy)} LIKE {full(table.name)}")
         plain = " ENCRYPTED=DEFAULT" if self.engine == "FERRITE" and not self.encrypted else ""
-        self.session.run(f"ALTER TABLE {full(copy)} ENGINE={self.engine}{plain}")
+        lock = ", LOCK=SHARED" if self.session.copies_beside_writers() else ""
+        self.session.run(f"ALTER TABLE {full(copy)} ENGINE={self.engine}{plain}{lock}")
         verdict.changes += [text for _, text in self.session.warnings()]
 
     def _foreign(

@@ -131,17 +131,22 @@ class Moves(unittest.TestCase):
         )
         now = "CREATE TABLE `t` (\n `a` int\n) ENGINE=FERRITE"
         self.assertEqual(
-            alteration(entry, now, "InnoDB", False), "ALTER TABLE `d`.`t` ENGINE=InnoDB ROW_FORMAT=COMPACT"
+            alteration(entry, now, "InnoDB", False, False), "ALTER TABLE `d`.`t` ENGINE=InnoDB ROW_FORMAT=COMPACT"
         )
         self.assertEqual(
-            alteration(entry, now + " ROW_FORMAT=DYNAMIC", "InnoDB", False), "ALTER TABLE `d`.`t` ENGINE=InnoDB"
+            alteration(entry, now + " ROW_FORMAT=DYNAMIC", "InnoDB", False, False), "ALTER TABLE `d`.`t` ENGINE=InnoDB"
         )
-        self.assertEqual(alteration(entry, now, "FERRITE", False), "ALTER TABLE `d`.`t` ENGINE=FERRITE")
+        self.assertEqual(alteration(entry, now, "FERRITE", False, False), "ALTER TABLE `d`.`t` ENGINE=FERRITE")
         hidden = now.replace("FERRITE", "InnoDB `ENCRYPTED`=YES")
         self.assertEqual(
-            alteration(entry, hidden, "FERRITE", False), "ALTER TABLE `d`.`t` ENGINE=FERRITE ENCRYPTED=DEFAULT"
+            alteration(entry, hidden, "FERRITE", False, False), "ALTER TABLE `d`.`t` ENGINE=FERRITE ENCRYPTED=DEFAULT"
         )
-        self.assertEqual(alteration(entry, hidden, "FERRITE", True), "ALTER TABLE `d`.`t` ENGINE=FERRITE")
+        self.assertEqual(alteration(entry, hidden, "FERRITE", True, False), "ALTER TABLE `d`.`t` ENGINE=FERRITE")
+        for target, options in (("FERRITE", " ENCRYPTED=DEFAULT"), ("InnoDB", " ROW_FORMAT=COMPACT")):
+            self.assertEqual(
+                alteration(entry, hidden, target, False, True),
+                f"ALTER TABLE `d`.`t` ENGINE={target}{options}, LOCK=SHARED",
+            )
 
     def test_guards_have_names_and_messages_that_fit(self) -> None:
         long = ("d" * 64, "t" * 64)

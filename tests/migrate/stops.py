@@ -73,3 +73,33 @@ def scenario_killed_while_it_compares(env: Env) -> None:
             same(definitions, env.definitions(), "the definitions are as before")
             env.nothing_left()
     env.tool("convert", wanted=0)
+
+
+def _fail(env: Env, cursor: object) -> None:
+    """A transaction with a statement that writes many rows and then fails: none of them stays."""
+    rows = ",".join(f"({n}, REPEAT('f', 150), 7)" for n in range(1_000_000, 1_000_200))
+    cursor.execute("BEGIN")  # type: ignore[attr-defined]
+    cursor.execute("UPDATE big SET v='w' WHERE id=2")  # type: ignore[attr-defined]
+    try:
+        cursor.execute(f"INSERT INTO big VALUES {rows}, (1, '', 1)")  # type: ignore[attr-defined]
+    except Exception as e:
+        expect(e.args[0] == 1062, "the last row is there already", e)
+    cursor.execute("COMMIT")  # type: ignore[attr-defined]
+
+
+def scenario_failed_statements_beside_the_copy(env: Env) -> None:
+    "Rows of a statement that fails while a table is copied without verification are not in the copy."
+    env.databases()
+    env.run(
+        "CREATE TABLE big (id INT PRIMARY KEY, v VARCHAR(200), k INT)",
+        "INSERT INTO big SELECT seq, REPEAT('v', 150), 1 FROM seq_1_to_80000",
+    )
+    for command, engine in (("convert", "FERRITE"), ("back", "InnoDB")):
+        child = env.start(command, "--no-verify")
+        with env.session(database=DATABASE) as writer, writer.cursor() as cursor:
+            while child.poll() is None:
+                _fail(env, cursor)
+        text = child.communicate()[0]
+        expect(child.returncode == 0 and env.tables()[DATABASE, "big"] == engine, "it is moved", text)
+        found = env.run("SELECT COUNT(*) FROM big WHERE k=7")[0][0]
+        expect(found == 0, f"{command}: rows of failed statements", found)
