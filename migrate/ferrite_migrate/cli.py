@@ -43,6 +43,12 @@ def _positive(text: str) -> float:
     return value
 
 
+def _natural(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text} is not a positive whole number")
+    return int(text)
+
+
 def _login_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
         "connection", "Without any: the private server of ./ferrite up (--dir DIR names another than ./var/data)."
@@ -82,9 +88,9 @@ def _move_options(parser: argparse.ArgumentParser) -> None:
         help="compare row counts and checksums; the table is locked meanwhile",
     )
     group.add_argument(
-        "--lock-wait", metavar="SECONDS", type=int, default=5, help="longest wait for a table's lock at a time"
+        "--lock-wait", metavar="SECONDS", type=_natural, default=5, help="longest wait for a table's lock at a time"
     )
-    group.add_argument("--lock-tries", metavar="N", type=int, default=60, help="how often to ask for it")
+    group.add_argument("--lock-tries", metavar="N", type=_natural, default=60, help="how often to ask for it")
     group.add_argument("--no-space-check", action="store_true", help="do not compare sizes with the free disk space")
     log = group.add_mutually_exclusive_group()
     log.add_argument(

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 
 from ferrite_migrate import guards, journal, points
 from ferrite_migrate.contents import Contents, contents, require_same, require_sound
-from ferrite_migrate.errors import LOCK_WAIT_TIMEOUT, Busy, ConnectionLost, Mismatch, Problem, Refused
+from ferrite_migrate.errors import ConnectionLost, Mismatch, Problem, Refused
 from ferrite_migrate.journal import Entry, Journal
+from ferrite_migrate.patience import Patience
 from ferrite_migrate.progress import duration, say, size, watching
 from ferrite_migrate.server import Login, Session
 from ferrite_migrate.sql import Definition, Name, constraint, full, label, parent, renamed_indexes
@@ -50,7 +51,8 @@ class Mover:
     def __init__(
         self, login: Login, main: Session, book: Journal, settings: Settings, stopped: Callable[[], bool]
     ) -> None:
-        self.login, self.main, self.book, self.settings, self.stopped = login, main, book, settings, stopped
+        self.login, self.main, self.book, self.settings = login, main, book, settings
+        self.patience = Patience(login, main, settings.lock_wait_seconds, settings.lock_tries, stopped)
 
     def move(self, group: list[Entry], target: str) -> bool:
         """Move a group, or finish what was begun. False if it is as it was before, with the reason in the journal."""
@@ -112,34 +114,15 @@ class Mover:
     def _lock(self, names: list[Name]) -> None:
         """LOCK TABLES, giving way to others every few seconds: whoever waits behind the request waits no longer than that."""
         sql = "LOCK TABLES " + ", ".join(f"{full(name)} WRITE" for name in names)
-        self._patiently(sql, ", ".join(map(label, names)))
+        self.patience.lock(sql, ", ".join(map(label, names)))
         points.reached("move.locked")
-
-    def _patiently(self, sql: str, what: str) -> None:
-        self.main.run(f"SET SESSION lock_wait_timeout={self.settings.lock_wait_seconds}")
-        try:
-            for turn in range(self.settings.lock_tries):
-                try:
-                    self.main.run(sql)
-                    return
-                except Refused as e:
-                    if e.code != LOCK_WAIT_TIMEOUT:
-                        raise
-                if turn == 0:
-                    say(f"  waiting for other sessions to release {what}")
-                if self.stopped():
-                    break
-                time.sleep(min(self.settings.lock_wait_seconds, 1))
-            raise Busy(f"{what}: other sessions hold locks (long transactions, prepared XA); tried {turn + 1} times")
-        finally:
-            self.main.run("SET SESSION lock_wait_timeout=86400")
 
     def _alter(self, entry: Entry, target: str, patient: bool = False) -> None:
         now = self.main.create_statement(entry.name)
         sql = alteration(entry, now, target, encrypts(self.main), self.main.copies_beside_writers())
         with watching(self.login, self.main.id, entry.bytes / self.settings.bytes_per_second):
             if patient:
-                self._patiently(sql, label(entry.name))
+                self.patience.alter(sql, label(entry.name))
             else:
                 self.main.run(sql)
         points.reached("move.altered")

@@ -103,3 +103,43 @@ def scenario_failed_statements_beside_the_copy(env: Env) -> None:
         expect(child.returncode == 0 and env.tables()[DATABASE, "big"] == engine, "it is moved", text)
         found = env.run("SELECT COUNT(*) FROM big WHERE k=7")[0][0]
         expect(found == 0, f"{command}: rows of failed statements", found)
+
+
+def _alters(env: Env) -> int:
+    return int(env.run("SHOW GLOBAL STATUS LIKE 'Com_alter_table'")[0][1])
+
+
+def scenario_copied_once(env: Env) -> None:
+    "Without verification a table waits for a writer a second at a time, and for a reader at its end without being copied again."
+    env.databases()
+    env.run(
+        "CREATE TABLE big (id INT PRIMARY KEY, v VARCHAR(200), k INT)",
+        "INSERT INTO big SELECT seq, REPEAT('v', 150), 1 FROM seq_1_to_80000",
+    )
+    before = _alters(env)
+    with env.session(database=DATABASE) as reader, reader.cursor() as cursor:
+        cursor.execute("BEGIN")
+        cursor.execute("SELECT * FROM big WHERE id=1")
+        child = env.start("convert", "--no-verify", "--lock-wait=1", "--lock-tries=60")
+        time.sleep(8)
+        expect(child.poll() is None, "it waits for the reader")
+        reader.commit()
+        text = child.communicate(timeout=60)[0]
+        expect(child.returncode == 0 and env.tables()[DATABASE, "big"] == "FERRITE", "it is moved", text)
+        expect(_alters(env) - before == 2, "one for the trial, one for the table", _alters(env) - before)
+        cursor.execute("BEGIN")
+        cursor.execute("SELECT * FROM big WHERE id=1")
+        seen = env.tool("back", "--no-verify", "--lock-wait=1", "--lock-tries=3", wanted=1).text
+        expect("hold locks" in seen and env.tables()[DATABASE, "big"] == "FERRITE", "it does not wait for ever", seen)
+        reader.commit()
+        cursor.execute("BEGIN")
+        cursor.execute("UPDATE big SET k=2 WHERE id=1")
+        child = env.start("back", "--no-verify", "--lock-wait=1", "--lock-tries=60")
+        for n in range(5):
+            time.sleep(0.7)
+            found = env.error(f"SET STATEMENT lock_wait_timeout=10 FOR UPDATE big SET k=3 WHERE id={10 + n}")
+            expect(found == 0, "other writers come in between", found)
+        reader.commit()
+        text = child.communicate(timeout=60)[0]
+    expect(child.returncode == 0 and env.tables()[DATABASE, "big"] == "InnoDB", "it is back", text)
+    expect(env.run("SELECT COUNT(*), SUM(k) FROM big") == [(80000, 80011)], "with all changes")
