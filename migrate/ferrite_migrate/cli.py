@@ -210,7 +210,9 @@ def _run(options: argparse.Namespace) -> bool:
     rate = (options.rate or 0) * 1e6
     if options.command == "check":
         return commands.check(login, wanted, rate, options.allow_unencrypted, options.dump)
-    settings = Settings(options.verify, options.lock_wait, options.lock_tries)
+    settings = Settings(
+        options.verify, options.lock_wait, options.lock_tries, allow_unencrypted=options.allow_unencrypted
+    )
     log = False if options.skip_log_bin else True if options.log_bin else None
     job = commands.Job(
         login,

@@ -25,7 +25,7 @@ from ferrite_migrate.progress import duration, say, size, watching
 from ferrite_migrate.server import Login, Session
 from ferrite_migrate.sql import Definition, Name, constraint, full, label, parent, renamed_indexes
 from ferrite_migrate.tables import links
-from ferrite_migrate.trial import encrypts, says_encrypted
+from ferrite_migrate.trial import LOST_ENCRYPTION, encrypts, says_encrypted, would_lose_encryption
 
 RESTORED = ("ROW_FORMAT", "KEY_BLOCK_SIZE", "ENCRYPTED")
 """Options of the original definition that are given again on the way back if they have been lost."""
@@ -43,6 +43,7 @@ class Settings:
     lock_wait_seconds: int = 5
     lock_tries: int = 60
     bytes_per_second: float = 20e6
+    allow_unencrypted: bool = False
 
 
 class Mover:
@@ -119,6 +120,10 @@ class Mover:
 
     def _alter(self, entry: Entry, target: str, patient: bool = False) -> None:
         now = self.main.create_statement(entry.name)
+        # The plan was made of what the table was then. What comes from Ferrite was plain text there, and may go back.
+        comes_in = target == "FERRITE" and entry.source != "FERRITE" and not self.settings.allow_unencrypted
+        if comes_in and would_lose_encryption(self.main, Definition.parse(now).options):
+            raise Problem(f"{label(entry.name)}: {LOST_ENCRYPTION}")
         sql = alteration(entry, now, target, encrypts(self.main), self.main.copies_beside_writers())
         with watching(self.login, self.main.id, entry.bytes / self.settings.bytes_per_second):
             if patient:

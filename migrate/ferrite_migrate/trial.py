@@ -34,6 +34,17 @@ def says_encrypted(options: str) -> bool:
     return bool(_ENCRYPTED.search(options))
 
 
+def would_lose_encryption(session: Session, options: str) -> bool:
+    """A table with these options is encrypted in InnoDB, and Ferrite's database is not."""
+    if encrypts(session):
+        return False
+    encrypts_all = session.variable("innodb_encrypt_tables") in ("ON", "FORCE")
+    return says_encrypted(options) or encrypts_all and not _NOT_ENCRYPTED.search(options)
+
+
+LOST_ENCRYPTION = "it is encrypted, and Ferrite's database is not (ferrite_encrypt): --allow-unencrypted stores the rows as plain text"
+
+
 @dataclass
 class Verdict:
     """What would become of a table."""
@@ -48,7 +59,6 @@ class Trial:
     def __init__(self, session: Session, engine: str, allow_unencrypted: bool = False) -> None:
         self.session, self.engine, self.allow_unencrypted = session, engine, allow_unencrypted
         self.encrypted = encrypts(session)
-        self.encrypts_all = session.variable("innodb_encrypt_tables") in ("ON", "FORCE")
 
     def group(self, tables: list[Table]) -> dict[Name, Verdict]:
         """Try tables that foreign keys connect. If one is refused, all are: they are moved together or not at all."""
@@ -134,10 +144,9 @@ class Trial:
     def _of_definition(self, table: Table, definition: Definition, verdict: Verdict) -> None:
         """What the server does without a word."""
         options = definition.options
-        encrypted = _ENCRYPTED.search(options) or self.encrypts_all and not _NOT_ENCRYPTED.search(options)
-        if self.engine == "FERRITE" and encrypted and not self.encrypted:
+        if self.engine == "FERRITE" and would_lose_encryption(self.session, options):
             if not self.allow_unencrypted:
-                verdict.refused = "it is encrypted, and Ferrite's database is not (ferrite_encrypt): --allow-unencrypted stores the rows as plain text"
+                verdict.refused = LOST_ENCRYPTION
             verdict.changes.append("it is not encrypted in Ferrite")
         if self.engine == "FERRITE" and _PAGE_COMPRESSED.search(options):
             verdict.changes.append("PAGE_COMPRESSED has no effect in Ferrite; it is kept for the way back")

@@ -10,7 +10,8 @@ from ferrite_migrate import conditions, contents, guards, journal
 from ferrite_migrate.commands import RATE_BYTES, measured_rate
 from ferrite_migrate.errors import Mismatch, Problem
 from ferrite_migrate.journal import Entry
-from ferrite_migrate.move import alteration
+from ferrite_migrate.move import Mover, Settings, alteration
+from ferrite_migrate.server import Login
 from ferrite_migrate.tables import groups
 
 
@@ -119,7 +120,47 @@ class Contents(unittest.TestCase):
         self.assertIn("CRC32(`d`)", sql)
 
 
+class FakeTables(FakeServer):
+    """Has one definition, and keeps what it is told to do."""
+
+    id = 1
+
+    def __init__(self, definition: str) -> None:
+        super().__init__({"VERSION()": [("10.11.18-MariaDB",)]})
+        self.definition, self.done = definition, list[str]()
+
+    def create_statement(self, table: tuple[str, str]) -> str:
+        del table
+        return self.definition
+
+    def copies_beside_writers(self) -> bool:
+        return False
+
+    def run(self, sql: str) -> list[tuple[Any, ...]]:
+        self.done.append(sql)
+        return super().run(sql)
+
+
 class Moves(unittest.TestCase):
+    def altered(self, source: str, allowed: bool) -> list[str]:
+        """What is executed to bring an encrypted table into a Ferrite that is not."""
+        server: Any = FakeTables("CREATE TABLE `t` (\n `a` int\n) ENGINE=InnoDB `ENCRYPTED`=YES")
+        settings = Settings(allow_unencrypted=allowed)
+        mover = Mover(Login(), server, fake({}), settings, lambda: False)
+        entry = Entry(name("t"), 1, journal.WORKING, source, "FERRITE", "x")
+        try:
+            mover._alter(entry, "FERRITE")
+        finally:
+            self.executed = [x for x in server.done if x.startswith("ALTER TABLE")]
+        return self.executed
+
+    def test_a_table_that_was_encrypted_after_the_plan(self) -> None:
+        with self.assertRaisesRegex(Problem, "--allow-unencrypted"):
+            self.altered("InnoDB", allowed=False)
+        self.assertEqual(self.executed, [])
+        for source, allowed in (("InnoDB", True), ("FERRITE", False)):
+            self.assertEqual(self.altered(source, allowed), ["ALTER TABLE `d`.`t` ENGINE=FERRITE ENCRYPTED=DEFAULT"])
+
     def test_lost_options_are_given_again_on_the_way_back(self) -> None:
         entry = Entry(
             name("t"),
