@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 
 from ferrite_migrate import guards
 from ferrite_migrate.errors import ConnectionLost, Problem, Refused
+from ferrite_migrate.progress import say
 from ferrite_migrate.server import Session
 from ferrite_migrate.sql import Definition, Name, full, label, quoted, refers_elsewhere, renamed_indexes
 from ferrite_migrate.tables import TRIAL_DATABASE, Table
 
 VERSIONED_ENGINE = 4120
+OTHERS_TRIAL_SECONDS = 600
 _ENCRYPTED = re.compile(r"`?ENCRYPTED`?\s*=\s*'?YES'?", re.IGNORECASE)
 _NOT_ENCRYPTED = re.compile(r"`?ENCRYPTED`?\s*=\s*'?NO'?", re.IGNORECASE)
 _PAGE_COMPRESSED = re.compile(r"`?PAGE_COMPRESSED`?\s*=\s*'?(1|YES|ON)'?", re.IGNORECASE)
@@ -178,11 +180,25 @@ class Trial:
 
 @contextlib.contextmanager
 def trial(session: Session, engine: str, allow_unencrypted: bool = False) -> Iterator[Trial]:
-    """A trial database. The session writes no binary log while it exists."""
+    """A trial database. The session writes no binary log while it exists, and is the only one that has one: `check` runs beside others."""
+    if not session.value(f"SELECT GET_LOCK('{TRIAL_DATABASE}', 0)"):
+        say("waiting for another ferrite-migrate that tries tables on this server")
+        if not session.value(f"SELECT GET_LOCK('{TRIAL_DATABASE}', {OTHERS_TRIAL_SECONDS})"):
+            raise Problem(f"another ferrite-migrate still tries tables in {TRIAL_DATABASE}: wait for its end")
+    try:
+        with _made(session):
+            yield Trial(session, engine, allow_unencrypted)
+    finally:
+        with contextlib.suppress(ConnectionLost):  # the lock went with it
+            session.run(f"DO RELEASE_LOCK('{TRIAL_DATABASE}')")
+
+
+@contextlib.contextmanager
+def _made(session: Session) -> Iterator[None]:
     with session.unlogged():
         session.run(f"DROP DATABASE IF EXISTS {TRIAL_DATABASE}")
         session.run(f"CREATE DATABASE {TRIAL_DATABASE}")
         try:
-            yield Trial(session, engine, allow_unencrypted)
+            yield
         finally:
             session.run(f"DROP DATABASE IF EXISTS {TRIAL_DATABASE}")

@@ -143,3 +143,22 @@ def scenario_copied_once(env: Env) -> None:
         text = child.communicate(timeout=60)[0]
     expect(child.returncode == 0 and env.tables()[DATABASE, "big"] == "InnoDB", "it is back", text)
     expect(env.run("SELECT COUNT(*), SUM(k) FROM big") == [(80000, 80011)], "with all changes")
+
+
+def scenario_one_trial_at_a_time(env: Env) -> None:
+    "What check tries does not disturb a convert that plans, nor the other way round; beside one that moves, check runs."
+    env.databases()
+    env.make(["empty", "no_key"])
+    with env.session() as other, other.cursor() as cursor:
+        cursor.execute("SELECT GET_LOCK('ferrite_migrate', 0)")
+        env.tool("check", wanted=0)
+        cursor.execute("SELECT RELEASE_LOCK('ferrite_migrate')")
+        cursor.execute("SELECT GET_LOCK('ferrite_migrate_trial', 0)")
+        children = [env.start(x) for x in ("check", "convert", "check")]
+        time.sleep(3)
+        expect([x.poll() for x in children] == [None] * 3, "they wait")
+        cursor.execute("SELECT RELEASE_LOCK('ferrite_migrate_trial')")
+        for child in children:
+            text = child.communicate(timeout=60)[0]
+            expect(child.returncode == 0 and "waiting for another" in text and "0 refused" in text, "as if alone", text)
+    env.nothing_left()
