@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import socket
 from collections.abc import Iterable
+
+import pymysql
 
 from ferrite_migrate.errors import Problem, Refused
 from ferrite_migrate.progress import size
@@ -123,17 +126,31 @@ def require_replication(session: Session, linked: bool, log: bool | None, replic
         )
 
 
+def _sources(session: Session) -> list[dict[str, object]]:
+    """What SHOW ALL SLAVES STATUS says, by the columns' names."""
+    with session.connection.cursor() as cursor:
+        cursor.execute("SHOW ALL SLAVES STATUS")
+        names = [x[0] for x in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+
 def _applier_runs(session: Session) -> bool:
     try:
-        with session.connection.cursor() as cursor:
-            cursor.execute("SHOW ALL SLAVES STATUS")
-            names = [x[0] for x in cursor.description]
-            return any(dict(zip(names, row, strict=True))["Slave_SQL_Running"] == "Yes" for row in cursor.fetchall())
+        return any(x["Slave_SQL_Running"] == "Yes" for x in _sources(session))
     except Exception:  # without the privilege: the process list tells
         rows = session.run(
             "SELECT 1 FROM information_schema.PROCESSLIST WHERE COMMAND IN ('Slave_SQL', 'Slave_worker')"
         )
         return bool(rows)
+
+
+def applied(session: Session) -> str:
+    """How far this server has applied its sources' changes: the same text as long as it applies none."""
+    parts = [str(session.value("SELECT @@GLOBAL.gtid_slave_pos") or "")]
+    with contextlib.suppress(pymysql.MySQLError):  # without the privilege the GTID alone has to do
+        for row in _sources(session):
+            parts.append(f"{row['Connection_name']} {row['Relay_Master_Log_File']} {row['Exec_Master_Log_Pos']}")
+    return "; ".join(parts)
 
 
 def free_bytes(session: Session, target: str) -> int | None:

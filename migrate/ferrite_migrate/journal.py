@@ -41,6 +41,11 @@ _CREATE = f"""CREATE TABLE IF NOT EXISTS {TABLE} (
   began DATETIME, seconds DOUBLE, message TEXT NOT NULL,
   PRIMARY KEY (table_schema, table_name)
 ) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin"""
+APPLIED = f"`{OWN_DATABASE}`.`applied`"
+_CREATE_APPLIED = f"""CREATE TABLE IF NOT EXISTS {APPLIED} (
+  group_number INT NOT NULL PRIMARY KEY,
+  position LONGTEXT NOT NULL COMMENT 'of the replication to here, when the group was frozen'
+) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_bin"""
 _COLUMNS = (
     "table_schema, table_name, group_number, state, source, target, original, before_move, foreign_keys, "
     "checksum, row_count, bytes, seconds, message"
@@ -98,6 +103,7 @@ class Journal:
             self.session.run("SET SESSION sql_log_bin=0")
         self.session.run(f"CREATE DATABASE IF NOT EXISTS `{OWN_DATABASE}` DEFAULT CHARACTER SET utf8mb4")
         self.session.run(_CREATE)
+        self.session.run(_CREATE_APPLIED)
 
     def plan(self, entries: list[Entry]) -> None:
         """A new plan in place of what was planned and not begun."""
@@ -116,6 +122,15 @@ class Journal:
         self.session.run("COMMIT")
         if self.flush or any(entry.source != "InnoDB" for entry in entries):
             self.session.run("FLUSH ENGINE LOGS")
+
+    def note_applied(self, group: int, position: str) -> None:
+        """How far replication had come. It is durable with the next `write`."""
+        self.session.run(f"REPLACE INTO {APPLIED} VALUES ({group}, {literal(position)})")
+
+    def applied(self, group: int) -> str | None:
+        """What was noted; None for a group that an earlier release has frozen."""
+        value = self.session.value(f"SELECT position FROM {APPLIED} WHERE group_number={group}")
+        return None if value is None else str(value)
 
     def _write(self, entry: Entry) -> None:
         assert entry.state in (PLANNED, WORKING, FROZEN, VERIFIED, MOVED, FAILED), entry.state

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ferrite_migrate import guards, journal, points
+from ferrite_migrate.conditions import applied
 from ferrite_migrate.contents import Contents, contents, require_same, require_sound
 from ferrite_migrate.errors import ConnectionLost, Mismatch, Problem, Refused
 from ferrite_migrate.journal import Entry, Journal
@@ -244,6 +245,7 @@ class Mover:
             try:
                 guards.install(self.main, names)
                 points.reached("move.guarded")
+                self.book.note_applied(group[0].group, applied(self.main))
                 self._mark(group, journal.FROZEN)
             except Refused:
                 guards.remove(self.main, names)
@@ -284,19 +286,20 @@ class Mover:
                 self._linked(group, target)
                 return
             if guards.present(self.main, names) < len(names) * len(guards.EVENTS):
-                self._unguarded(group)
+                self._unguarded(group, "guards have been removed")
+            elif self.book.applied(group[0].group) not in (None, applied(self.main)):
+                # Row events fire no triggers, and a replica that restarts applies them before anybody stops it.
+                self._unguarded(group, "this replica has applied changes since, past the guards")
             self._frozen(group, target)
         finally:
             self._unlock()
             self.main.run("SET SESSION foreign_key_checks=0")
 
-    def _unguarded(self, group: list[Entry]) -> None:
-        """Somebody has taken guards away, and may have changed rows: no comparison would mean anything, and the keys are checked."""
-        say(
-            "  guards have been removed: rows may have changed, so contents are not compared, and foreign keys are checked"
-        )
+    def _unguarded(self, group: list[Entry], why: str) -> None:
+        """Rows may have changed in spite of the guards: no comparison would mean anything, and the keys are checked."""
+        say(f"  {why}: rows may have changed, so contents are not compared, and foreign keys are checked")
         for entry in group:
-            entry.checksum, entry.rows, entry.message = None, None, "not compared: the guards had been removed"
+            entry.checksum, entry.rows, entry.message = None, None, f"not compared: {why}"
         guards.install(self.main, [entry.name for entry in group])
         self._mark(group, journal.FROZEN)
         self.main.run("SET SESSION foreign_key_checks=1")
