@@ -12,7 +12,8 @@ States of a table:
     failed                               as it was before; the message says why
 
 - working: nothing is lost if it is forgotten: the table is as it was, or the server has finished the ALTER TABLE.
-- frozen: guards refuse all writes; foreign keys may be missing. Checksum and foreign keys are those of this row.
+- frozen: guards refuse all writes; foreign keys may be missing. Checksum and foreign keys are those of this row. The table `applied`
+  says how far replication to this server had come: what it applies goes past the guards.
 - verified: complete; guards may be left.
 """
 

@@ -183,8 +183,8 @@ def scenario_time_zone(env: Env) -> None:
         same(rows, env.contents(), f"{words}: the same values")
         found = env.run("SELECT COUNT(*) FROM zoned FORCE INDEX (v) WHERE v='2026-03-02'")[0][0]
         expect(found == 24, f"{words}: the index has the values of the rows", found)
-        seen = env.run("CHECK TABLE zoned EXTENDED")
-        expect(seen[-1][3] == "OK", f"{words}: CHECK TABLE", seen)
+        checked = env.run("CHECK TABLE zoned EXTENDED")
+        expect(checked[-1][3] == "OK", f"{words}: CHECK TABLE", checked)
     same(definitions, env.definitions(), "the definitions are as before")
 
 

@@ -59,7 +59,7 @@ def scenario_killed_while_it_compares(env: Env) -> None:
         if grouped:
             env.run("CREATE TABLE small (k INT PRIMARY KEY, b INT, FOREIGN KEY (b) REFERENCES big (id))")
             rows, definitions = env.contents(), env.definitions()
-        for statement in ("CHECKSUM TABLE", "CHECK TABLE"):
+        for statement in ("CHECKSUM TABLE", "CHECK TABLE")[: 1 if env.ci else 2]:
             for _ in range(5):
                 child = env.start("convert")
                 killed = _kill_after_alter(env, child, statement)
