@@ -6,7 +6,7 @@ import signal
 import subprocess
 import time
 
-from migrate.env import DATABASE, Env, expect, same
+from migrate.env import DATABASE, Env, expect, same, wait_until
 from migrate.inputs import options
 
 GROUP = ["parent", "child", "grandchild"]
@@ -156,8 +156,8 @@ def scenario_one_trial_at_a_time(env: Env) -> None:
         cursor.execute("SELECT RELEASE_LOCK('ferrite_migrate')")
         cursor.execute("SELECT GET_LOCK('ferrite_migrate_trial', 0)")
         children = [env.start(x) for x in ("check", "convert", "check")]
-        time.sleep(3)
-        expect([x.poll() for x in children] == [None] * 3, "they wait")
+        waiting = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE STATE='User lock'"
+        wait_until(lambda: env.run(waiting)[0][0] == 3)
         cursor.execute("SELECT RELEASE_LOCK('ferrite_migrate_trial')")
         for child in children:
             text = child.communicate(timeout=60)[0]
