@@ -50,6 +50,7 @@ impl LockTable {
         let is_free = || !shard.has_obstacle(owner, k, mask);
         let up = |id| self.ranges.go_up(id, owner, k, mode, is_free, &self.tally);
         if self.tally.check_room().is_ok() && range.is_some_and(up) {
+            self.strengthen_in_line(shard, owner, k, mask);
             owner.lock_count.fetch_add(1, Relaxed);
             return Ok(Attempt::Held);
         }
@@ -75,12 +76,33 @@ impl LockTable {
         }
         self.tally.check_room()?;
         let begun = self.ranges.grow(range, owner, k, mode, &self.tally);
-        drop(shard);
+        self.strengthen_in_line(shard, owner, k, mask);
         if begun {
             owner.list.lock().ranges.insert(index);
         }
         owner.lock_count.fetch_add(1, Relaxed);
         Ok(Attempt::Held)
+    }
+
+    /// A range has grown over a key: if somebody stands in the key's line behind a weaker lock of the
+    /// range's owner, that lock is now as strong as the range. Else the line would be handed on when
+    /// the weaker lock goes before the range does (at prepare).
+    fn strengthen_in_line(
+        &self,
+        mut shard: Locked<'_>,
+        owner: &Arc<Owner>,
+        k: KeyRef<'_>,
+        mask: Mask,
+    ) {
+        let mut wakes = Wakes::default();
+        let queue = shard.find(k).and_then(|slot| shard.queue(slot));
+        let is_weaker = |held: Mask| held != 0 && missing(mask, held) != 0;
+        if queue.is_some_and(|q| !q.waiting.is_empty() && is_weaker(q.held_by(owner))) {
+            let (_, new_entry) = shard.force(owner, k, mask, &self.tally, &mut wakes);
+            assert!(!new_entry, "an entry that is in no list");
+        }
+        drop(shard);
+        wakes.send();
     }
 
     /// Keys that a scan has locked one by one become part of its range, which reaches to them now:

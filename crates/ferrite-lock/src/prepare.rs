@@ -188,6 +188,38 @@ mod tests {
         is_clean(&t);
     }
 
+    /// A range that grows over a key is a lock in the key's line, where somebody stands there: the line
+    /// would be handed on under the range.
+    #[test]
+    fn who_stands_in_line_before_a_range_comes_waits_for_it() {
+        for (first, span) in [(Shared, Record), (Shared, NextKey), (Shared, Gap)] {
+            let t = table();
+            let [a, b] = owners();
+            let keys: Vec<[u8; 2]> = (0..200u16).map(u16::to_be_bytes).collect();
+            t.try_lock(&a, LockRequest::new(IX, &keys[100], first, span))
+                .unwrap();
+            let waits_for = match span {
+                Gap => InsertIntention,
+                _ => Record,
+            };
+            let waiter = ask_in_thread(&t, &b, b"\0\x64", Exclusive, waits_for, LONG);
+            let mut range = None;
+            for key in &keys {
+                let got = t.try_lock_in_range(&a, IX, key, Exclusive, &mut range);
+                assert!(got.unwrap().is_granted());
+            }
+            t.release_at_prepare(&a, AtPrepare::Reads);
+            assert!(b.is_waiting(), "{span:?}: granted under the range");
+            let asked = LockRequest::new(IX, &keys[100], Exclusive, waits_for);
+            assert!(t.conflicts(&b, asked));
+            t.release_all(&a);
+            waiter.join().unwrap().unwrap();
+            assert!(!t.conflicts(&b, asked));
+            t.release_all(&b);
+            is_clean(&t);
+        }
+    }
+
     #[test]
     fn a_replica_keeps_tables_alone() {
         let t = table();

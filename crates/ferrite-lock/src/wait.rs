@@ -99,6 +99,13 @@ impl LockTable {
         };
         match line {
             Line::Folded => Err(Error::Bug("a range was left in the way of a wait".into())),
+            // The caller looks again, and perhaps comes here again: not for ever.
+            Line::Done(Outcome::Free)
+                if owner.interrupted.load(Ordering::SeqCst) || hooks.is_killed() =>
+            {
+                self.stats.interrupts.inc();
+                Err(Error::Interrupted)
+            }
             Line::Done(outcome) => Ok(self.settle_attempt(owner, number, outcome)),
             Line::Standing(ticket) => {
                 let begun = time::now_us().max(1);
