@@ -7,9 +7,8 @@ use ferrite_sync::atomic::Ordering::Relaxed;
 use ferrite_sync::Arc;
 use ferrite_types::{IndexId, Result};
 
-use crate::index_ranges::RangeId;
 use crate::mode::{missing, row_mask, Mask, Mode, Span, REC};
-use crate::owner::{Handle, Owner};
+use crate::owner::{Handle, Owner, RangeId};
 use crate::queue::Wakes;
 use crate::shard::{KeyRef, Locked, Outcome};
 use crate::table::{Attempt, LockTable};

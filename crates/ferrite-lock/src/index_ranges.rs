@@ -14,19 +14,11 @@ use ferrite_sync::Arc;
 
 use crate::interval::{Intervals, Node};
 use crate::mode::{conflicts, row_mask, Mask, Mode, Span, CHECKED_MOST};
-use crate::owner::Owner;
+use crate::owner::{Owner, RangeId};
 use crate::shard::Tally;
 
 /// Accounted size of a range besides its keys (bytes): its node, and where its owner finds it.
 const RANGE_BYTES: usize = 256;
-
-/// Names a range; never used again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RangeId {
-    pub(crate) number: u64,
-    /// Where it is as long as it is there.
-    pub(crate) slot: u32,
-}
 
 /// Whose a range is. It is a next-key lock on each key from `low` to `high`, both included.
 pub(crate) struct Held {

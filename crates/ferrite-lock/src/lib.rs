@@ -78,9 +78,8 @@ mod stress_tests;
 mod tests;
 
 pub use hooks::{NoHooks, WaitHooks, WaitPolicy};
-pub use index_ranges::RangeId;
 pub use info::{LockInfo, LockStats, WaitEdge};
 pub use journal::{Deadlock, DeadlockMember};
 pub use mode::{AtPrepare, LockRequest, Mode, Span, TableMode};
-pub use owner::Owner;
+pub use owner::{Owner, RangeId};
 pub use table::{Attempt, Implicit, LockConfig, LockTable};

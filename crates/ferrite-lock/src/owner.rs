@@ -38,6 +38,30 @@ pub(crate) struct Handle {
     pub slot: u32,
 }
 
+/// Names a range; never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RangeId {
+    pub(crate) number: u64,
+    /// Where it is as long as it is there.
+    pub(crate) slot: u32,
+}
+
+/// A gap that an owner has locked and inserts into: one that it does so again and again keeps what it has
+/// inserted in a range (`gaps`).
+#[derive(Clone, Copy)]
+pub(crate) struct OwnGap {
+    pub index: IndexId,
+    /// The entry at the gap's end.
+    pub end: Handle,
+    /// That of the first key it has inserted.
+    pub first: Handle,
+    /// Over what it has inserted later.
+    pub range: Option<RangeId>,
+}
+
+/// Gaps that an owner remembers, each of another index.
+const OWN_GAPS: usize = 8;
+
 /// What an owner holds, for its release.
 #[derive(Default)]
 pub(crate) struct Held {
@@ -49,6 +73,8 @@ pub(crate) struct Held {
     pub ranges: BTreeSet<IndexId>,
     /// A shard for each set in it that is the owner's.
     pub sets: Vec<u32>,
+    /// Gaps that the owner inserts into; their entries are in `locks`.
+    pub own_gaps: Vec<OwnGap>,
     /// `release_all` has taken the list and is at work: nothing may be added on behalf of
     /// this owner.
     pub closing: bool,
@@ -76,6 +102,17 @@ impl Held {
         if let Some(at) = at {
             self.locks.swap_remove(at);
         }
+        self.own_gaps.retain(|gap| gap.end != h && gap.first != h);
+    }
+
+    /// The last gap of that index comes in the place of the one before.
+    pub fn remember(&mut self, gap: OwnGap) {
+        debug_assert!(gap.end != gap.first && self.own_gaps.len() <= OWN_GAPS);
+        self.own_gaps.retain(|g| g.index != gap.index);
+        if self.own_gaps.len() == OWN_GAPS {
+            self.own_gaps.swap_remove(0);
+        }
+        self.own_gaps.push(gap);
     }
 }
 

@@ -44,7 +44,11 @@ impl LockTable {
         if owner.locks_held() == 0 {
             return;
         }
-        let indexes: Vec<IndexId> = owner.list.lock().ranges.iter().copied().collect();
+        let indexes: Vec<IndexId> = {
+            let mut list = owner.list.lock();
+            list.own_gaps.clear();
+            list.ranges.iter().copied().collect()
+        };
         for index in indexes {
             loop {
                 // Who comes in between may still unfold a range that is left.

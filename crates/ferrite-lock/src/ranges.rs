@@ -33,9 +33,9 @@ use ferrite_sync::atomic::{AtomicU32, AtomicU64};
 use ferrite_sync::{Arc, CachePadded, Mutex};
 use ferrite_types::IndexId;
 
-use crate::index_ranges::{mask_of, name, Hasher, IndexRanges, Range, RangeId};
+use crate::index_ranges::{mask_of, name, Hasher, IndexRanges, Range};
 use crate::mode::{missing, row_mask, AtPrepare, Mask, Mode, Span};
-use crate::owner::Owner;
+use crate::owner::{Owner, RangeId};
 use crate::shard::{KeyRef, Tally};
 
 /// Counters of ranges, by index modulo this; and stripes. A model has one: loom looks at each.

@@ -6,8 +6,8 @@ use ferrite_sync::{thread, time, Arc};
 
 use crate::tests::{is_clean, table, IX, LONG};
 use crate::Mode::{Exclusive, Shared};
-use crate::Span::{NextKey, Record};
-use crate::{Attempt, LockRequest, LockTable, NoHooks, Owner, WaitPolicy};
+use crate::Span::{Gap, InsertIntention, NextKey, Record};
+use crate::{AtPrepare, Attempt, LockRequest, LockTable, NoHooks, Owner, WaitPolicy};
 
 /// Best of three, in microseconds for each of `n`, times 1000.
 fn each_ns(n: u64, mut run: impl FnMut(u64)) -> u64 {
@@ -133,6 +133,85 @@ fn locks_of_one_owner() {
         t.release_all(&me);
         is_clean(&t);
     });
+}
+
+/// One statement reads to the end of an index, and inserts there (INSERT ... SELECT): what it has locked
+/// takes the same memory however many rows it inserts, up or down, and is locked for all others.
+#[test]
+fn inserts_into_an_own_gap() {
+    let key = |n: u64| n.to_be_bytes();
+    for (mode, ascending) in [(Shared, true), (Exclusive, true), (Shared, false)] {
+        let mut bytes = Vec::new();
+        for rows in [100u64, 100_000] {
+            let t = table();
+            let [me, other] = [owner(1), owner(2)];
+            let end = u64::MAX.to_be_bytes();
+            for gap in [&end, &key(1_000)] {
+                t.try_lock(&me, LockRequest::new(IX, gap, mode, Gap))
+                    .unwrap();
+            }
+            t.inherit_gap_of_insert(&me, IX, &key(1_000), &key(900));
+            for n in 0..rows {
+                let (new, successor) = match ascending {
+                    true => (key(2_000 + n), end),
+                    false if n == 0 => (key(300_000), end),
+                    false => (key(300_000 - n), key(300_001 - n)),
+                };
+                t.inherit_gap_of_insert(&me, IX, &successor, &new);
+            }
+            let stats = t.stats();
+            assert!(stats.keys < 10, "{} keys with locks", stats.keys);
+            bytes.push(stats.bytes);
+            let is_free =
+                |n, span| !t.conflicts(&other, LockRequest::new(IX, &key(n), Exclusive, span));
+            let (first, last) = match ascending {
+                true => (2_000, 1_999 + rows),
+                false => (300_001 - rows, 300_000),
+            };
+            for n in [
+                first,
+                first + 1,
+                (first + last) / 2,
+                last,
+                u64::MAX,
+                900,
+                1_000,
+            ] {
+                assert!(!is_free(n, InsertIntention), "the gap before {n}");
+            }
+            for n in [900, 1_000, 1_500] {
+                assert!(is_free(n, Record), "record {n} is nobody's");
+            }
+            assert_eq!(me.locks_held(), rows + 3);
+            t.release_at_prepare(&me, AtPrepare::Reads);
+            assert!(is_free(last, InsertIntention), "no gap stays at prepare");
+            t.release_all(&me);
+            is_clean(&t);
+        }
+        assert_eq!(bytes[0], bytes[1], "memory of few and of many rows");
+    }
+}
+
+/// The entries of a gap's ends go, and others come in their place: what was remembered is of no gap any more.
+#[test]
+fn a_gap_that_is_left_is_not_inserted_into() {
+    let key = |n: u64| n.to_be_bytes();
+    let t = table();
+    let [me, other] = [owner(1), owner(2)];
+    for round in 0..200 {
+        let end = key(1_000 - round);
+        t.try_lock(&me, LockRequest::new(IX, &end, Shared, Gap))
+            .unwrap();
+        t.inherit_gap_of_insert(&me, IX, &end, &key(100));
+        if round % 2 == 0 {
+            t.inherit_gap_of_insert(&me, IX, &end, &key(102));
+        }
+        let between = key(101);
+        let record = LockRequest::new(IX, &between, Exclusive, Record);
+        assert!(!t.conflicts(&other, record), "round {round}");
+        t.release_all(&me);
+        is_clean(&t);
+    }
 }
 
 /// Many share one key, as the row of a parent table.

@@ -349,6 +349,7 @@ impl LockTable {
             let mut list = owner.list.lock();
             assert!(!list.closing, "{owner:?} is released twice at a time");
             list.tables.clear();
+            list.own_gaps.clear();
             if list.tables.capacity() > 1024 {
                 list.tables.shrink_to_fit();
             }

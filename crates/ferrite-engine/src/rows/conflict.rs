@@ -186,7 +186,7 @@ impl Session {
             if locks.conflicts(owner, LockRequest::new(index, successor, mode, span)) {
                 return GapCheck::Wait(successor.to_vec());
             }
-            locks.inherit_gap(index, successor, key);
+            locks.inherit_gap_of_insert(owner, index, successor, key);
             GapCheck::Free
         });
         // The neighbour must be read in without our latch.
