@@ -31,8 +31,8 @@ pub struct Tree {
     pub(crate) pool: Arc<Pool>,
     pub(crate) index: IndexId,
     pub(crate) root: PageId,
-    /// Serialises structure changes of this tree.
-    pub(crate) structure: Mutex<()>,
+    /// Serialises structure changes of this tree, and counts them.
+    pub(crate) structure: Mutex<u64>,
     /// Its table is dropped; its pages are gone or about to go.
     closed: AtomicBool,
 }
@@ -107,7 +107,7 @@ impl Tree {
             pool,
             index,
             root,
-            structure: Mutex::new(()),
+            structure: Mutex::new(0),
             closed: AtomicBool::new(false),
         }
     }
@@ -217,13 +217,15 @@ impl Tree {
     ///
     /// # Errors
     /// `TableChanged`: the tree is closed.
-    pub(crate) fn lock_structure(&self) -> Result<MutexGuard<'_, ()>> {
-        let guard = self.wait_for_structure();
+    pub(crate) fn lock_structure(&self) -> Result<MutexGuard<'_, u64>> {
+        let mut guard = self.wait_for_structure();
         self.check_open()?;
+        *guard += 1;
         Ok(guard)
     }
 
-    fn wait_for_structure(&self) -> MutexGuard<'_, ()> {
+    /// For who changes nothing.
+    pub(crate) fn wait_for_structure(&self) -> MutexGuard<'_, u64> {
         let of = Of::Index {
             index: self.index.0,
             holder: 0,
@@ -234,12 +236,12 @@ impl Tree {
 
     /// The table is dropped: whoever still uses the tree gets `TableChanged` from here on. Its
     /// pages may be dropped while the guard is held.
-    pub fn close(&self) -> MutexGuard<'_, ()> {
+    pub fn close(&self) -> MutexGuard<'_, u64> {
         self.closed.store(true, Ordering::SeqCst);
         self.wait_for_structure()
     }
 
-    fn check_open(&self) -> Result<()> {
+    pub(crate) fn check_open(&self) -> Result<()> {
         if self.closed.load(Ordering::SeqCst) {
             return Err(Error::TableChanged);
         }

@@ -82,7 +82,7 @@ pub struct Table {
 /// While it lives nobody works in the background in the table, and no tree of it changes its
 /// structure.
 pub(crate) struct Closed<'t> {
-    _structures: Vec<MutexGuard<'t, ()>>,
+    _structures: Vec<MutexGuard<'t, u64>>,
     _alone: RwLockWriteGuard<'t, ()>,
 }
 
