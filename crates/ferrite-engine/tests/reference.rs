@@ -367,6 +367,32 @@ fn among_many_entries() {
 
 const NO_END: [u8; 7] = [0x7f, 0xff, 0xff, 0xff, 0x0f, 0x42, 0x3f];
 
+/// Nor does a primary key that names the start of the row's life: here the entries are the rows.
+#[test]
+fn rows_of_the_past_behind_a_primary_key_that_does_not_tell() {
+    let f = Family::new(9);
+    let t = f.children.clone();
+    let peer = Peer {
+        table: t.clone(),
+        index_no: 0,
+        row_end: Some(RowEnd::Row { at: 0 }),
+    };
+    let (mut s, mut other) = (f.session(1), f.session(2));
+    let past = [[1; 7], [2; 7]].concat();
+    insert(&mut s, &t, 40, &past).unwrap();
+    s.commit(false).unwrap();
+    assert_eq!(s.is_there(&peer, &key(40), Role::Parent), Ok(false));
+    let whole = key(40);
+    assert_eq!(s.is_there(&peer, &whole[..7], Role::Parent), Ok(false));
+    insert(&mut s, &t, 41, &[NO_END, [2; 7]].concat()).unwrap();
+    assert_eq!(s.is_there(&peer, &key(41), Role::Parent), Ok(true), "own");
+    assert_eq!(s.is_there(&peer, &whole[..7], Role::Parent), Ok(true));
+    let looked = other.is_there(&peer, &key(41), Role::Parent);
+    assert_eq!(looked, Err(Error::LockTimeout), "not committed");
+    s.commit(false).unwrap();
+    assert_eq!(other.is_there(&peer, &key(41), Role::Parent), Ok(true));
+}
+
 /// A table that keeps its history and has no primary key: the entries do not tell which rows are of the
 /// past, the rows do.
 #[test]

@@ -89,6 +89,12 @@ impl Column {
     pub fn row_end(&self) -> bool {
         self.flags & ROW_END != 0
     }
+    /// A column that is one.
+    #[cfg(test)]
+    pub(crate) fn becomes_row_end(&mut self) {
+        self.flags |= ROW_END;
+        self.length = 7;
+    }
     /// A row or its key has the value.
     pub fn is_there(&self) -> bool {
         self.stored() || self.pk_part.is_some()

@@ -11,6 +11,7 @@
 use crate::catalog::describe::{Column, Description, Kind, Part, PartKind};
 use crate::catalog::foreign::ForeignKey;
 use crate::catalog::table::Table;
+use crate::catalog::turned_key;
 use ferrite_sync::Arc;
 
 /// Most levels of weights that the server's collations have.
@@ -109,17 +110,24 @@ impl LinkPart {
 }
 
 /// Where the end of a row's life stands, in a table that keeps its history.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RowEnd {
-    /// In the keys of the index.
+    /// In the keys of the index, in front of nothing but parts of fixed width.
     Key {
         /// Bytes behind it.
         behind: usize,
         /// The column is.
         descending: bool,
     },
-    /// In the row alone: the table has no primary key, so that the server has put the column into none of
-    /// the keys that are not unique.
+    /// In the keys of the index, in front of parts whose width is not fixed: found by those before it.
+    Parts {
+        /// They are.
+        before: Arc<[Encoding]>,
+        /// The column is.
+        descending: bool,
+    },
+    /// In the row alone. The server puts the column into unique keys only, and not where the key names the
+    /// start of the row's life.
     Row {
         /// So many bytes behind the references of the payload.
         at: usize,
@@ -140,29 +148,41 @@ const LAYOUT_VERSION_BYTES: usize = 1;
 
 impl RowEnd {
     /// None: all rows of the table live. The server puts the column behind the declared ones of each
-    /// unique key.
+    /// unique key that names neither end of the row's life, and the columns of a period behind that.
     pub(crate) fn of(table: &Description, index_no: u32) -> Option<RowEnd> {
         let number = table.columns.iter().position(Column::row_end)?;
         let primary = table.indexes.first()?;
-        let (index, behind) = match primary.hidden {
-            true => (table.indexes.get(index_no as usize)?, ROW_ID_BYTES),
-            false => (primary, 0),
+        let index = table.indexes.get(index_no as usize)?;
+        let (clustered, row_id): (&[Part], usize) = match (primary.hidden, index_no) {
+            (true, _) => (&[], ROW_ID_BYTES),
+            (false, 0) => (&[], 0),
+            (false, _) => (&primary.parts, 0),
         };
-        let in_key = |part: &&Part| {
-            usize::from(part.column) == number
-                && part.kind == PartKind::Bytes
-                && !part.nullable
-                && part.width as usize == ROW_END_BYTES
+        let parts: Vec<&Part> = index.parts.iter().chain(clustered).collect();
+        match parts.iter().rposition(|part| is_row_end(part, number)) {
+            Some(at) => RowEnd::in_key(table, &parts, at, row_id),
+            None => place_in_row(table, number).map(|at| RowEnd::Row { at }),
+        }
+    }
+
+    /// Part `at` of a key is it, and so many bytes follow the last part.
+    fn in_key(table: &Description, parts: &[&Part], at: usize, last: usize) -> Option<RowEnd> {
+        let descending = parts[at].descending;
+        let is_fixed = |part: &&Part| {
+            !part.nullable && part.kind != PartKind::Binary && part.kind != PartKind::Text
         };
-        if let Some(part) = index.parts.last().filter(in_key) {
-            let descending = part.descending;
+        let after = &parts[at + 1..];
+        if after.iter().all(is_fixed) {
+            let behind = last + after.iter().map(|part| part.width as usize).sum::<usize>();
             return Some(RowEnd::Key { behind, descending });
         }
-        if !primary.hidden {
-            return None;
-        }
-        let at = place_in_row(table, number)?;
-        Some(RowEnd::Row { at })
+        let encoding = |part: &&Part| {
+            let column = table.columns.get(usize::from(part.column))?;
+            Some(Encoding::of(part, column))
+        };
+        let before: Option<Arc<[Encoding]>> = parts[..at].iter().map(encoding).collect();
+        debug_assert!(before.is_some(), "parts of columns that are not there");
+        before.map(|before| RowEnd::Parts { before, descending })
     }
 
     /// Whether the description, of an earlier version, leaves it open if a row may be history.
@@ -172,12 +192,20 @@ impl RowEnd {
         parts.any(|part| !part.row_end_known) && table.columns.iter().any(may_end)
     }
 
+    /// Only the row tells, not the key.
+    pub(crate) fn is_in_row(&self) -> bool {
+        matches!(self, RowEnd::Row { .. })
+    }
+
     /// Does the row of an entry with that key live? Yes if the key does not tell.
     pub(crate) fn lives_by_key(&self, key: &[u8]) -> bool {
-        let RowEnd::Key { behind, descending } = *self else {
-            return true;
+        let (start, descending) = match self {
+            RowEnd::Row { .. } => return true,
+            RowEnd::Key { behind, descending } => {
+                (key.len().checked_sub(behind + ROW_END_BYTES), *descending)
+            }
+            RowEnd::Parts { before, descending } => (turned_key::skip(before, key), *descending),
         };
-        let start = key.len().checked_sub(behind + ROW_END_BYTES);
         let Some(bytes) = start.and_then(|start| key.get(start..start + ROW_END_BYTES)) else {
             return true;
         };
@@ -195,6 +223,14 @@ impl RowEnd {
         let bytes = columns.get(at..at + ROW_END_BYTES);
         bytes.is_none_or(|bytes| LAST_MOMENTS.iter().any(|last| bytes == last))
     }
+}
+
+/// Is the part the column of that number, as the end of a row's life is encoded?
+fn is_row_end(part: &Part, number: usize) -> bool {
+    usize::from(part.column) == number
+        && part.kind == PartKind::Bytes
+        && !part.nullable
+        && part.width as usize == ROW_END_BYTES
 }
 
 /// Where the row has a column of fixed length, behind its references (`plugin/row_format.h`).
@@ -264,4 +300,108 @@ pub struct Links {
     pub outgoing: Vec<Link>,
     /// Those that refer to it: it is the parent. One that refers to itself is in both.
     pub incoming: Vec<Link>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::described;
+
+    const NEVER: [u8; ROW_END_BYTES] = LAST_MOMENTS[1];
+    const PAST: [u8; ROW_END_BYTES] = [0x5f, 0, 0, 0, 0, 0, 1];
+
+    /// A table of (id, e, s, name, rs, re): numbers of four bytes, a string, a row's life.
+    fn table(indexes: &[&[u16]]) -> Description {
+        let columns = &["id", "e", "s", "name", "rs", "re"];
+        let mut table = Description::decode(&described(columns, indexes)).unwrap();
+        table.columns[5].becomes_row_end();
+        table.columns[4].length = 7;
+        for part in table.indexes[0].parts.iter() {
+            table.columns[usize::from(part.column)].pk_part = Some(0);
+        }
+        for part in table.indexes.iter_mut().flat_map(|index| &mut index.parts) {
+            match part.column {
+                3 => (part.kind, part.width) = (PartKind::Binary, 0),
+                4 | 5 => (part.kind, part.width) = (PartKind::Bytes, ROW_END_BYTES as u32),
+                _ => {}
+            }
+        }
+        table
+    }
+
+    /// The key of an entry: of the index, and of its row.
+    fn key(table: &Description, index_no: usize, end: [u8; ROW_END_BYTES]) -> Vec<u8> {
+        let mut key = vec![];
+        let clustered = match index_no {
+            0 => &[][..],
+            _ => &table.indexes[0].parts,
+        };
+        for part in table.indexes[index_no].parts.iter().chain(clustered) {
+            let from = key.len();
+            match part.column {
+                3 => key.extend_from_slice(b"abcdefgh\x09i\0\0\0\0\0\0\0\x01"),
+                4 => key.extend_from_slice(&PAST),
+                5 => key.extend_from_slice(&end),
+                _ => key.extend_from_slice(&[0x80, 0, 0, 5]),
+            }
+            if part.descending {
+                key[from..].iter_mut().for_each(|byte| *byte ^= 0xff);
+            }
+        }
+        key
+    }
+
+    fn tells(table: &Description, index_no: u32) {
+        let end = RowEnd::of(table, index_no).expect("a table with history");
+        assert!(!end.is_in_row(), "{end:?}");
+        let at = |moment| key(table, index_no as usize, moment);
+        assert!(end.lives_by_key(&at(NEVER)), "{end:?}: it lives");
+        assert!(!end.lives_by_key(&at(PAST)), "{end:?}: it does not");
+        let whole = at(PAST);
+        for cut in 0..whole.len() {
+            end.lives_by_key(&whole[..cut]);
+        }
+    }
+
+    /// Behind it come the columns of a period, or whatever the key declares.
+    #[test]
+    fn the_key_tells_wherever_the_column_is() {
+        let keys: [&[u16]; 6] = [&[0, 5], &[0, 5, 1, 2], &[5, 0], &[5, 3], &[3, 5, 3], &[5]];
+        for primary in keys {
+            for other in [&[1][..], &[3], &[3, 0], &[1, 5]] {
+                let mut of_both = table(&[primary, other]);
+                tells(&of_both, 0);
+                tells(&of_both, 1);
+                for part in of_both
+                    .indexes
+                    .iter_mut()
+                    .flat_map(|index| &mut index.parts)
+                {
+                    part.descending = true;
+                }
+                tells(&of_both, 0);
+                tells(&of_both, 1);
+            }
+        }
+    }
+
+    /// The server puts nothing into a key that names the start of the row's life.
+    #[test]
+    fn where_no_key_tells_the_row_does() {
+        let of_start = table(&[&[0, 4], &[1], &[1, 5]]);
+        // A byte for the layout, and three numbers of four.
+        let end = Some(RowEnd::Row { at: 1 + 12 });
+        assert_eq!(RowEnd::of(&of_start, 0), end);
+        assert_eq!(RowEnd::of(&of_start, 1), end);
+        tells(&of_start, 2);
+        let mut without = table(&[&[0], &[1], &[1, 5]]);
+        without.indexes[0].hidden = true;
+        without.columns[0].pk_part = None;
+        let end = Some(RowEnd::Row { at: 1 + 16 + 7 });
+        assert_eq!(RowEnd::of(&without, 1), end);
+        let behind = ROW_ID_BYTES;
+        let descending = false;
+        let end = Some(RowEnd::Key { behind, descending });
+        assert_eq!(RowEnd::of(&without, 2), end);
+    }
 }

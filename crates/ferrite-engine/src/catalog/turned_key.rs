@@ -57,6 +57,23 @@ pub(crate) fn turn(parts: &[LinkPart], key: &[u8], out: &mut Vec<u8>) -> Option<
     Some(Front { bytes: at, turned })
 }
 
+/// Where the key goes on behind these parts. None: it is cut short.
+pub(crate) fn skip(parts: &[Encoding], key: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    for part in parts {
+        let flip = flip_of(part);
+        if part.nullable {
+            let marker = key.get(at)? ^ flip;
+            at += 1;
+            if marker == 0 {
+                continue;
+            }
+        }
+        at += value_length(part, flip, key.get(at..)?)?;
+    }
+    (at <= key.len()).then_some(at)
+}
+
 fn flip_of(side: &Encoding) -> u8 {
     match side.descending {
         true => 0xff,
@@ -219,6 +236,22 @@ mod tests {
         let (front, out) = turned(&parts, &[0xfe, 0xff, 0xfc, 1, 2, 3]);
         assert_eq!((front.bytes, front.turned), (5, Turned::Key));
         assert_eq!(out, [0, 3, 1, 2]);
+    }
+
+    #[test]
+    fn parts_are_passed_whatever_they_hold() {
+        let number = side(PartKind::Unsigned, true, true, 2);
+        let groups = side(PartKind::Binary, false, true, 0);
+        let nine = bytes_of(&[(b"abcdefgh", 9), (b"i\0\0\0\0\0\0\0", 1)]);
+        let down: Vec<u8> = nine.iter().map(|b| !b).collect();
+        for (front, bytes) in [(&[0xff][..], 19), (&[0xfe, 1, 2], 21)] {
+            let key = [front, &down, b"..."].concat();
+            assert_eq!(skip(&[number, groups], &key), Some(bytes));
+            for cut in 0..bytes {
+                assert_eq!(skip(&[number, groups], &key[..cut]), None, "{cut}");
+            }
+        }
+        assert_eq!(skip(&[], &[]), Some(0));
     }
 
     #[test]

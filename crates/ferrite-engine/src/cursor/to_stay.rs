@@ -6,7 +6,7 @@
 //! early).
 
 use super::{Cursor, ReadMode, Row, SeekMode, WaitMode};
-use crate::catalog::links::{Peer, RowEnd};
+use crate::catalog::links::Peer;
 use crate::rows::reference::{Look, Role};
 use crate::state::slot::Isolation;
 use crate::transaction::session::Session;
@@ -97,10 +97,9 @@ impl Session {
     fn lock_entries(&mut self, peer: &Peer, prefix: &[u8]) -> Result<Option<Refused>> {
         let number = peer.index_no as usize;
         let mut cursor = Cursor::new(&peer.table, number, ReadMode::Shared, WaitMode::NoWait);
-        let lives = |row: Row<'_>| match peer.row_end {
+        let lives = |row: Row<'_>| match &peer.row_end {
             None => true,
-            Some(RowEnd::Row { .. }) => false,
-            Some(end) => end.lives_by_key(row.key),
+            Some(end) => !end.is_in_row() && end.lives_by_key(row.key),
         };
         let mut found = cursor.seek(self, prefix, SeekMode::Exact, false).map(lives);
         while found == Ok(false) {

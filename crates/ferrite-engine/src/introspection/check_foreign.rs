@@ -105,7 +105,7 @@ impl Session {
             }
             let same = |key: &[u8]| !looked_for.is_empty() && key.starts_with(&looked_for);
             let known = same(child.current()?.key);
-            if !known && self.lives(&mut child, link.row_end)? {
+            if !known && self.lives(&mut child, link.row_end.as_ref())? {
                 let row = child.current()?;
                 let front = turn(&link.parts, row.key, &mut prefix).ok_or_else(cut_short)?;
                 debug_assert!(front.bytes > 0 && front.bytes <= row.key.len());
@@ -136,7 +136,7 @@ impl Session {
         let mut found = parent.seek(self, prefix, SeekMode::Exact, true).map(begins);
         loop {
             match found {
-                Ok(true) if self.lives(parent, peer.row_end)? => return Ok(true),
+                Ok(true) if self.lives(parent, peer.row_end.as_ref())? => return Ok(true),
                 Ok(true) => {}
                 Ok(false) | Err(Error::NotFound) => return Ok(false),
                 Err(e) => return Err(e),
@@ -146,11 +146,11 @@ impl Session {
     }
 
     /// Is the row that the cursor stands on none of the past?
-    fn lives(&mut self, cursor: &mut Cursor, end: Option<RowEnd>) -> Result<bool> {
+    fn lives(&mut self, cursor: &mut Cursor, end: Option<&RowEnd>) -> Result<bool> {
         match end {
             None => Ok(true),
-            Some(end @ RowEnd::Key { .. }) => Ok(end.lives_by_key(cursor.current()?.key)),
-            Some(end @ RowEnd::Row { .. }) => match cursor.fetch_row(self) {
+            Some(end) if !end.is_in_row() => Ok(end.lives_by_key(cursor.current()?.key)),
+            Some(end) => match cursor.fetch_row(self) {
                 Ok(row) => Ok(end.lives_by_row(overflow::columns(row.payload))),
                 Err(Error::NotFound) => Ok(false),
                 Err(e) => Err(e),

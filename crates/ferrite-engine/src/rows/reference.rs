@@ -10,9 +10,9 @@
 //!
 //! Locking: one leaf, shared, for the look at it; the table is entered meanwhile, not over a wait.
 
-use crate::catalog::links::{Peer, RowEnd, ROW_ID_BYTES};
+use crate::catalog::links::{Peer, RowEnd};
 use crate::catalog::table::Table;
-use crate::rows::overflow;
+use crate::rows::{clustered_key, overflow};
 use crate::state::engine::Engine;
 use crate::transaction::session::Session;
 use ferrite_lock::{LockRequest, Mode, Span};
@@ -75,6 +75,8 @@ struct Walk<'a> {
     from: Vec<u8>,
     /// The entry that it stands on.
     key: Vec<u8>,
+    /// Where the clustered key begins in it, if its row is to be read.
+    row_from: usize,
     depends: Option<(TxnId, usize)>,
     /// Latches of leaves, one after the other.
     visits: u32,
@@ -114,8 +116,23 @@ impl Walk<'_> {
     }
 
     fn is_of_the_past(&self) -> bool {
-        let end = self.peer.row_end;
+        let end = self.peer.row_end.as_ref();
         end.is_some_and(|end| !end.lives_by_key(&self.key))
+    }
+
+    /// The row of the entry it stands on is to be read: the entry does not tell whether it lives.
+    fn asks_row(&mut self, value: &[u8]) -> bool {
+        if !self.peer.row_end.as_ref().is_some_and(RowEnd::is_in_row) {
+            return false;
+        }
+        self.row_from = match self.peer.index_no {
+            0 => 0,
+            _ => {
+                clustered_key(&self.key, value).map_or(self.key.len(), |k| self.key.len() - k.len())
+            }
+        };
+        debug_assert!(self.row_from < self.key.len(), "an entry without its row");
+        self.row_from < self.key.len()
     }
 }
 
@@ -170,6 +187,7 @@ impl Session {
             role,
             from: std::mem::take(&mut self.buffers.key),
             key: std::mem::take(&mut self.buffers.entry_key),
+            row_from: 0,
             depends: None,
             visits: 0,
             pages: 0,
@@ -235,16 +253,15 @@ impl Session {
             if walk.is_of_the_past() {
                 continue;
             }
-            let header = leaf.record(slot).header;
+            let record = leaf.record(slot);
+            let header = record.header;
             match self.says(&header, walk.role)? {
                 Says::No => {}
                 Says::Depends => {
                     let number = walk.peer.index_no as usize;
                     self.note_dependence(walk, header.txn, number, 0);
                 }
-                Says::Yes if matches!(walk.peer.row_end, Some(RowEnd::Row { .. })) => {
-                    return Ok(Step::Row);
-                }
+                Says::Yes if walk.asks_row(record.value) => return Ok(Step::Row),
                 Says::Yes => return Ok(Step::There),
             }
         }
@@ -254,18 +271,16 @@ impl Session {
     /// What the row of the entry `Walk::key` says, where the entry does not tell whether the row is of
     /// the past. Rows of the past never come back to life.
     fn row_says(&mut self, walk: &mut Walk<'_>) -> Result<Says> {
-        let Some(start) = walk.key.len().checked_sub(ROW_ID_BYTES) else {
-            return Ok(Says::Yes);
-        };
-        let row_id = &walk.key[start..];
-        debug_assert_eq!(row_id.len(), ROW_ID_BYTES);
-        let leaf = walk.peer.table.tree(0).leaf(row_id)?;
-        let Ok(slot) = leaf.find(row_id) else {
+        let start = walk.row_from;
+        let pk = &walk.key[start..];
+        debug_assert!(!pk.is_empty(), "no row to read");
+        let leaf = walk.peer.table.tree(0).leaf(pk)?;
+        let Ok(slot) = leaf.find(pk) else {
             return Ok(Says::No);
         };
         let row = leaf.record(slot);
         let txn = row.header.txn;
-        let end = walk.peer.row_end;
+        let end = walk.peer.row_end.as_ref();
         let lives = !row.header.deleted
             && end.is_none_or(|end| end.lives_by_row(overflow::columns(row.value)));
         if !self.owns(txn) && self.engine.txns.is_active(txn) {
