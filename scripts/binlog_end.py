@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Where a transaction ends in the files of a binary log: `binlog_end.py D-S-N POSITION FILE...`.
 
 Reads the headers of the events, from POSITION of the first file on, and prints the number of the file (from 0) and the
@@ -49,7 +48,9 @@ def end_in(file: BinaryIO, at: int, wanted: tuple[int, int, int]) -> int | None:
             return at
         if kind == ENCRYPTION:
             raise NotThere(f"{file.name} is encrypted")
-        body = file.read(size - HEADER.size) if flags is not None or kind == GTID else b""
+        body = (
+            file.read(size - HEADER.size) if flags is not None or kind == GTID else b""
+        )
         if kind == GTID:
             number, domain, bits = struct.unpack_from("<QIB", body)
             if (domain, server, number) == wanted:
@@ -73,7 +74,9 @@ def main() -> None:
         with open(name, "rb") as file:
             if file.read(len(MAGIC)) != MAGIC:
                 raise NotThere(f"{name} is no file of a binary log")
-            end = end_in(file, start if index == 0 else len(MAGIC), (domain, server, number))
+            end = end_in(
+                file, start if index == 0 else len(MAGIC), (domain, server, number)
+            )
         if end is not None:
             assert end > len(MAGIC), "a transaction takes room"
             print(index, end)

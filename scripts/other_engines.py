@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Which tables of a data directory are of other engines and have rows of their own: `other_engines.py DATADIR`.
 
 Prints DATABASE/TABLE (ENGINE), one a line. The engine is read from the .frm files, so this needs no server: where the
@@ -15,7 +14,14 @@ FIRST_DYNAMIC = 45
 FERRITE = b"\x07\x00FERRITE"
 # No rows, or none that outlive a restart: memory, merge, blackhole, performance_schema.
 WITHOUT_ROWS = {6, 10, 19, 28}
-NAMES = {9: "MyISAM", 12: "InnoDB", 16: "ARCHIVE", 17: "CSV", 18: "FEDERATED", 42: "Aria"}
+NAMES = {
+    9: "MyISAM",
+    12: "InnoDB",
+    16: "ARCHIVE",
+    17: "CSV",
+    18: "FEDERATED",
+    42: "Aria",
+}
 SYSTEM = {"mysql", "sys", "performance_schema"}
 
 
@@ -38,7 +44,11 @@ def main() -> None:
     home = sys.argv[1]
     for database in sorted(os.listdir(home)):
         path = os.path.join(home, database)
-        if database in SYSTEM or database.startswith(("#", ".")) or not os.path.isdir(path):
+        if (
+            database in SYSTEM
+            or database.startswith(("#", "."))
+            or not os.path.isdir(path)
+        ):
             continue
         for name in sorted(os.listdir(path)):
             if not name.endswith(".frm") or name.startswith("#sql"):
