@@ -395,6 +395,36 @@ def scenario_versioned(env: Env) -> None:
         env.same_as_innodb(play)
 
 
+def scenario_versioned_by_other_keys(env: Env) -> None:
+    """Rows of the past counted as living ones if the end of their time is not the last column of the primary key."""
+    session = env.session()
+    period = (
+        "rs TIMESTAMP(6) GENERATED ALWAYS AS ROW START, re TIMESTAMP(6) GENERATED ALWAYS AS ROW END, "
+        "PERIOD FOR SYSTEM_TIME (rs, re)"
+    )
+    for key in ("PRIMARY KEY (id, rs)", "PRIMARY KEY (re, id), KEY (id)", "PRIMARY KEY (id, re)"):
+        session.run("DROP TABLE IF EXISTS c, p")
+        session.run(f"CREATE TABLE p (id INT, {period}, {key}) WITH SYSTEM VERSIONING ENGINE=FERRITE")
+        session.run("CREATE TABLE c (p INT, FOREIGN KEY (p) REFERENCES p (id)) ENGINE=FERRITE")
+        session.run("INSERT INTO p (id) VALUES (1), (2)")
+        session.run("DELETE FROM p WHERE id = 1")
+        equal(session.answer("INSERT INTO c VALUES (1)"), 1452, f"a child of the past, {key}")
+        session.run("INSERT INTO c VALUES (2)")
+        equal(session.answer("DELETE FROM p WHERE id = 2"), 1451, f"a parent with a child, {key}")
+    session.run("DROP TABLE c, p")
+    session.run("CREATE TABLE p (id INT PRIMARY KEY) ENGINE=FERRITE")
+    session.run(
+        "CREATE TABLE c (id INT, p INT, s DATE, e DATE, PERIOD FOR ap (s, e), PRIMARY KEY (id, ap WITHOUT OVERLAPS), "
+        "KEY (p), FOREIGN KEY (p) REFERENCES p (id)) WITH SYSTEM VERSIONING ENGINE=FERRITE"
+    )
+    session.run("INSERT INTO p VALUES (1), (2)")
+    session.run("INSERT INTO c VALUES (1, 1, '2020-01-01', '2021-01-01'), (2, 2, '2020-01-01', '2021-01-01')")
+    session.run("DELETE FROM c WHERE id = 1")
+    session.run("DELETE FROM p WHERE id = 1")
+    equal(session.answer("DELETE FROM p WHERE id = 2"), 1451, "a parent with a living child")
+    equal([row[3] for row in session.run("CHECK TABLE p, c EXTENDED")], ["OK", "OK"], "check")
+
+
 def scenario_check_finds_orphans(env: Env) -> None:
     """CHECK TABLE EXTENDED says which foreign key has rows without a parent, and which; the table is sound."""
     session = _family(env)
