@@ -41,12 +41,9 @@ test_ci() {
     local suite
     # migrate and backup wait for servers more than they compute.
     test_beside migrate "$FERRITE_ROOT/tests/migrate/run.sh" --ci
-    for suite in loom tools introspection monitoring; do
+    for suite in loom tools introspection monitoring encryption snapshots; do
         test_suite "$suite" --ci
     done
-    test_beside_ends
-    test_beside encryption "$FERRITE_ROOT/tests/encryption/run.sh" --ci
-    test_suite snapshots --ci
     test_beside_ends
     # That experiments work is tested here, not what they measure: they wait for servers to start and to end.
     test_beside sysbench "$FERRITE_ROOT/tests/sysbench/run.sh" --ci

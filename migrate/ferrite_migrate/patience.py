@@ -16,7 +16,7 @@ from ferrite_migrate.errors import LOCK_WAIT_TIMEOUT, QUERY_INTERRUPTED, Busy, P
 from ferrite_migrate.progress import say
 from ferrite_migrate.server import Login, Session
 
-LOOK_SECONDS = 0.05
+LOOK_SECONDS = 0.02
 USUAL_SECONDS = 86400
 COPYING = "copy to tmp table"
 
@@ -30,14 +30,14 @@ class Start:
         # Held around the look and KILL QUERY: no later statement of the session is hit.
         self.mutex, self.ended = threading.Lock(), threading.Event()
 
-    def run(self) -> None:
+    def run(self, session: Session) -> None:
         """Until the statement has begun, has ended, or is ended."""
         with contextlib.suppress(Problem):
-            session, until = Session(self.login), time.monotonic() + self.seconds
+            until = time.monotonic() + self.seconds
             while not (self.begun or self.ended_it or self.ended.wait(LOOK_SECONDS)):
                 with self.mutex:
                     self._look(session, time.monotonic() > until)
-            session.close()
+        session.close()
 
     def _look(self, session: Session, late: bool) -> None:
         if self.ended.is_set():
@@ -52,8 +52,8 @@ class Start:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """While the statement runs."""
-        thread = threading.Thread(target=self.run, daemon=True)
+        """While the statement runs. Connected before it begins: a short copy would be over unseen, and be done again."""
+        thread = threading.Thread(target=self.run, args=[Session(self.login)], daemon=True)
         thread.start()
         try:
             yield
