@@ -320,9 +320,7 @@ int ferrite_hton_rollback(THD *thd, bool all) {
    to be rolled back if one before it needs its locks. A transaction of the server's own within it
    is in no order: the one around it waits. */
 static int wait_for_earlier_workers(THD *thd) {
-  const rpl_group_info *rgi = thd->rgi_slave;
-  if (!rgi || !rgi->is_parallel_exec || !opt_bin_log) return 0;
-  if (thd->internal_transaction()) return 0;
+  if (!is_parallel_worker(thd) || !opt_bin_log) return 0;
   const bool goes_to_binlog =
       !thd->is_current_stmt_binlog_disabled() && trans_has_updated_trans_table(thd);
   return goes_to_binlog ? 0 : thd->wait_for_prior_commit();

@@ -135,7 +135,7 @@ int ha_ferrite::largest_autoinc(fe_isolation isolation, ulonglong *value) {
   fe_stmt_begin(m_session, isolation);
   *value = 0;
   const uint key_no = table->s->next_number_index;
-  const Field *field = table->found_next_number_field;
+  Field *field = table->found_next_number_field;
   MY_BITMAP *old_read = table->read_set;
   bitmap_clear_all(&table->tmp_set);
   bitmap_set_bit(&table->tmp_set, field->field_index);
@@ -145,7 +145,7 @@ int ha_ferrite::largest_autoinc(fe_isolation isolation, ulonglong *value) {
     const bool descending = table->key_info[key_no].key_part[0].key_part_flag & HA_REVERSE_SORT;
     err = descending ? ha_index_first(table->record[0]) : ha_index_last(table->record[0]);
     if (!err) {
-      const longlong found = table->found_next_number_field->val_int();
+      const longlong found = field->val_int();
       if (found > 0 || field->flags & UNSIGNED_FLAG) *value = static_cast<ulonglong>(found);
     }
     ha_index_end();

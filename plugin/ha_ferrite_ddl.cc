@@ -210,9 +210,10 @@ static int refuse_temporary_name(const char *path) {
 static std::string partition_of(const std::string &core_name) {
   const size_t mark = ferrite::partition_mark(core_name);
   DBUG_ASSERT(mark != std::string::npos);
-  size_t end = core_name.find("#SP#", mark);
-  if (end == std::string::npos) end = core_name.find("#sp#", mark);
-  const std::string file = core_name.substr(mark, end - mark).substr(3);
+  const size_t begin = mark + 3;
+  size_t end = core_name.find("#SP#", begin);
+  if (end == std::string::npos) end = core_name.find("#sp#", begin);
+  const std::string file = core_name.substr(begin, end - begin);
   char name[FN_REFLEN + 1];
   return std::string(name, filename_to_tablename(file.c_str(), name, sizeof name, true));
 }

@@ -168,8 +168,12 @@ void ha_ferrite::refresh_stats(bool force) {
   const uint32_t pages = force ? std::max(ferrite_stats_sample_pages(), kQuickPages) : kQuickPages;
   fe_table_stats now;
   fe_table_get_stats(m_share->table, &now);
-  if (force || now.rows_doubtful) fe_table_check_rows(m_share->table, pages);
-  fe_table_get_stats(m_share->table, &now);
+  auto check_rows = [&] {
+    fe_table_check_rows(m_share->table, pages);
+    fe_table_get_stats(m_share->table, &now);
+  };
+  const bool checked = force || now.rows_doubtful;
+  if (checked) check_rows();
   {
     std::lock_guard<std::mutex> guard(m_share->stats_mutex);
     const bool stale = stats_are_stale(now);
@@ -177,10 +181,7 @@ void ha_ferrite::refresh_stats(bool force) {
     if (m_share->stats_running) return;
     m_share->stats_running = true;
   }
-  if (!force) {
-    fe_table_check_rows(m_share->table, pages);
-    fe_table_get_stats(m_share->table, &now);
-  }
+  if (!checked) check_rows();
   std::vector<std::vector<double>> fresh;
   for (const Index &index : layout().indexes) {
     std::vector<const KeyPart *> parts = physical_parts(layout(), index);

@@ -3,7 +3,7 @@
 use crate::abi::*;
 use crate::boundary::c_text;
 use crate::engine::{engine_of, fe_engine};
-use ferrite_types::TableId;
+use ferrite_types::{fnv1a, TableId, FNV_BASIS};
 use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_void, CString};
 
@@ -83,11 +83,8 @@ pub unsafe extern "C" fn fe_each_trx(
 
 /// A number for a lock that is the same in both views: it stands for owner, index and key.
 fn lock_id(thread_id: u64, index: u32, key: &[u8]) -> u64 {
-    let mut hash = 0xcbf2_9ce4_8422_2325u64 ^ thread_id.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    for byte in index.to_le_bytes().iter().chain(key) {
-        hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    }
-    hash
+    let owner = FNV_BASIS ^ thread_id.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    fnv1a(owner, index.to_le_bytes().iter().chain(key))
 }
 
 /// See the header.

@@ -9,7 +9,7 @@ use common::{
 };
 
 use ferrite_engine::{Cursor, DdlCaller, Engine, Isolation, ReadMode, References, SeekMode};
-use ferrite_engine::{Session, WaitMode, Xid};
+use ferrite_engine::{Session, Table, WaitMode, Xid};
 use ferrite_io::sim::{Fault, SimStorage};
 use ferrite_sync::random::Rng;
 use ferrite_sync::{thread, Arc};
@@ -278,6 +278,16 @@ fn a_decision_that_failed_can_be_repeated() {
     engine.close().unwrap();
 }
 
+/// Whether another session could change row 1, which is "read", at once.
+fn changed_by_another(engine: &Arc<Engine>, t: &Arc<Table>) -> Result<(), Error> {
+    let mut other = Session::new(engine, 0, 2);
+    other.set_lock_wait_timeout_ms(0);
+    other.begin_statement(Isolation::RepeatableRead);
+    let changed = update(&mut other, t, 1, b"read", b"other");
+    other.rollback().unwrap();
+    changed
+}
+
 /// A prepared transaction keeps what guards its reads until it is told that the decision may take
 /// long; at SERIALIZABLE to its end.
 #[test]
@@ -291,14 +301,7 @@ fn reads_are_guarded_over_a_prepare() {
         cursor.seek(&mut s, &key(1), SeekMode::Exact, true).unwrap();
         insert(&mut s, &t, 2, b"made of it").unwrap();
         s.prepare(&xid("reads")).unwrap();
-        let change = || {
-            let mut other = Session::new(&engine, 0, 2);
-            other.set_lock_wait_timeout_ms(0);
-            other.begin_statement(Isolation::RepeatableRead);
-            let changed = update(&mut other, &t, 1, b"read", b"other");
-            other.rollback().unwrap();
-            changed
-        };
+        let change = || changed_by_another(&engine, &t);
         assert_eq!(change(), Err(Error::LockTimeout));
         s.release_reads();
         let guarded = level == Isolation::Serializable;
@@ -363,14 +366,7 @@ fn who_has_only_read_lets_go_at_prepare() {
         s.prepare(&xid("reads only")).unwrap();
         let snapshots = || engine.snapshot_rows().len();
         assert_eq!(snapshots(), 1);
-        let change = || {
-            let mut other = Session::new(&engine, 0, 2);
-            other.set_lock_wait_timeout_ms(0);
-            other.begin_statement(Isolation::RepeatableRead);
-            let changed = update(&mut other, &t, 1, b"read", b"other");
-            other.rollback().unwrap();
-            changed
-        };
+        let change = || changed_by_another(&engine, &t);
         assert_eq!(change(), Err(Error::LockTimeout));
         s.release_reads();
         assert_eq!(snapshots(), 0, "{level:?}");

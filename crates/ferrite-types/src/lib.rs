@@ -6,11 +6,13 @@
 
 mod error;
 pub mod format;
+mod hash;
 mod ids;
 mod overflow_ref;
 mod reader;
 
 pub use error::{Error, ForeignMisfit, Result};
+pub use hash::{fnv1a, FNV_BASIS};
 pub use ids::{Csn, IndexId, Lsn, PageId, TableId, TxnId, UndoPosition, VersionAddr};
 pub use overflow_ref::{OverflowRef, OVERFLOW_REF_BYTES};
 pub use reader::{put_text16, ByteReader};

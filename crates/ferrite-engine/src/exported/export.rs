@@ -18,7 +18,7 @@ use crate::transaction::session::Session;
 use ferrite_io::Storage;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{kill_point, time, Arc};
-use ferrite_types::{Error, Result};
+use ferrite_types::{fnv1a, Error, Result, FNV_BASIS};
 
 /// Entries between two looks for KILL, so that a table of narrow rows is not interrupted late.
 const ENTRIES_PER_LOOK: u64 = 1024;
@@ -157,8 +157,7 @@ impl Session {
 
 /// The name of the file while it is written: the table's own may be as long as a file's name can be.
 fn aside(name: &str) -> String {
-    let fnv = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, fnv);
+    let hash = fnv1a(FNV_BASIS, name.as_bytes());
     let aside = format!("#export-{hash:016x}.ferrite.part");
     debug_assert_ne!(aside, name, "the file itself");
     aside

@@ -22,8 +22,14 @@ pub(super) fn is_on_one_of(trigger: &[u8], tables: &BTreeSet<&str>) -> bool {
     let Some(name) = name_in(trigger) else {
         return false;
     };
-    let plain = name.bytes().all(|b| is_plain(char::from(b)));
-    (plain && tables.contains(name.as_str())) || tables.iter().any(|file| is_name_of(file, &name))
+    // Most names are in a file's name as they are: no walk over all tables for each trigger.
+    match name.chars().all(is_plain) {
+        true => {
+            let device = format!("{name}{DEVICE}");
+            tables.contains(name.as_str()) || tables.contains(device.as_str())
+        }
+        false => tables.iter().any(|file| is_name_of(file, &name)),
+    }
 }
 
 /// The name of the table.

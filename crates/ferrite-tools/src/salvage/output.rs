@@ -2,7 +2,7 @@
 //!
 //! Invariants: a file is made, never overwritten; names hold no path.
 
-use ferrite_types::{Error, Result};
+use ferrite_types::{fnv1a, Error, Result, FNV_BASIS};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -68,9 +68,7 @@ pub(super) fn file_stem(table: &str) -> String {
     };
     let mut stem: String = table.chars().map(plain).collect();
     if stem.len() > MOST_BYTES {
-        let fnv = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        let hash = table.bytes().fold(0xcbf2_9ce4_8422_2325, fnv);
-        let end = format!("-{hash:016x}");
+        let end = format!("-{:016x}", fnv1a(FNV_BASIS, table.as_bytes()));
         let mut kept = MOST_BYTES - end.len();
         while !stem.is_char_boundary(kept) {
             kept -= 1;
