@@ -1,0 +1,233 @@
+//! Memory of history has an end where it cannot be written out: on a disk with no space for
+//! scratch files, with many snapshots of different age, and with a transaction that changes more
+//! rows than fit.
+
+use crate::common::{config, create, delete, insert, metric, update, wait_until};
+use ferrite_engine::{Config, Cursor, Engine, ReadMode, Session, SilentCallbacks, Table, WaitMode};
+use ferrite_io::sim::SimStorage;
+use ferrite_io::Storage;
+use ferrite_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use ferrite_sync::Arc;
+use ferrite_types::Error;
+
+const ROWS: u64 = 400;
+const ROW_BYTES: usize = 1000;
+const SNAPSHOTS: u64 = 70;
+/// What may stay beyond the ring of 1 MiB.
+const BEYOND_BYTES: u64 = 4 << 20;
+/// What the threads of the engine may lag behind a writer.
+const LAG_BYTES: u64 = 12 << 20;
+
+/// A database whose disk has no room for scratch files (they leave 64 MiB free), but some for
+/// everything else. `room`: whether it has room for those too.
+fn database(seed: u64, room: bool) -> (SimStorage, Arc<Engine>, Arc<Table>) {
+    let disk = SimStorage::new(seed);
+    let storage: Arc<dyn Storage> = Arc::new(disk.boot());
+    let config = Config {
+        history_beyond_ring_bytes: BEYOND_BYTES,
+        store_segment_bytes: 4 << 20,
+        ..config()
+    };
+    let engine = Engine::open(config, storage, Arc::new(SilentCallbacks)).unwrap();
+    let t = create(&engine, "d/t");
+    if !room {
+        disk.set_capacity(Some(disk.used_bytes() + (56 << 20)));
+    }
+    (disk, engine, t)
+}
+
+fn text(round: u64) -> Vec<u8> {
+    // Another length each time, and another byte everywhere: a version has the whole row.
+    vec![b'a' + (round % 26) as u8; ROW_BYTES + round as usize % 7]
+}
+
+fn first_row(s: &mut Session, t: &Arc<Table>) -> Result<Vec<u8>, Error> {
+    let mut cursor = Cursor::new(t, 0, ReadMode::Snapshot, WaitMode::Wait);
+    cursor.first(s)?;
+    Ok(cursor.fetch_row(s)?.payload[1..].to_vec())
+}
+
+/// Changes all rows once per snapshot; `change(session, row, round)`: its text is then that of the
+/// next round.
+fn many_snapshots(engine: &Arc<Engine>, t: &Arc<Table>, change: impl Fn(&mut Session, u64, u64)) {
+    let mut w = Session::new(engine, 0, 1);
+    for n in 0..ROWS {
+        insert(&mut w, t, n, &text(0)).unwrap();
+    }
+    w.commit(false).unwrap();
+    let mut old = Vec::new();
+    let mut most = 0;
+    let limit = (1 << 20) + BEYOND_BYTES;
+    for round in 0..SNAPSHOTS {
+        let mut s = Session::new(engine, 0, 100 + round);
+        s.open_snapshot();
+        old.push((s, text(round)));
+        for n in 0..ROWS {
+            change(&mut w, n, round);
+        }
+        w.commit(false).unwrap();
+        ferrite_sync::thread::sleep_ms(30);
+        most = most.max(metric(engine, "history_bytes"));
+        // On a busy machine the thread that ends snapshots comes late, round after round.
+        wait_until("snapshots are ended", || {
+            metric(engine, "history_bytes") <= limit + LAG_BYTES / 2
+        });
+    }
+    assert!(most <= limit + LAG_BYTES, "history took {most} bytes");
+    wait_until("memory within its limit", || {
+        metric(engine, "history_bytes") <= limit + (2 << 20)
+    });
+    // The old ones were ended and say so; those that were not read what they saw.
+    let mut ended = 0;
+    for (s, seen) in &mut old {
+        match first_row(s, t) {
+            Ok(row) => assert_eq!(&row, seen),
+            Err(e) => {
+                assert_eq!(e, Error::SnapshotTooOld);
+                ended += 1;
+            }
+        }
+    }
+    assert!(ended > 20, "{ended} snapshots were ended");
+    assert!(ended < SNAPSHOTS, "all were ended");
+    assert!(matches!(
+        first_row(&mut old[0].0, t),
+        Err(Error::SnapshotTooOld)
+    ));
+    // Writers and new readers go on.
+    insert(&mut w, t, 1 << 40, b"new").unwrap();
+    w.commit(false).unwrap();
+    let mut s = Session::new(engine, 0, 2);
+    s.open_snapshot();
+    assert_eq!(first_row(&mut s, t).unwrap(), text(SNAPSHOTS));
+}
+
+#[test]
+fn old_versions_on_a_full_disk_have_a_limit() {
+    let (_disk, engine, t) = database(1, false);
+    many_snapshots(&engine, &t, |w, n, round| {
+        update(w, &t, n, &text(round), &text(round + 1)).unwrap();
+    });
+    engine.close().unwrap();
+}
+
+#[test]
+fn deleted_rows_have_a_limit() {
+    let (_disk, engine, t) = database(2, true);
+    // Under another key each time: an insert would use the deleted entry again.
+    many_snapshots(&engine, &t, |w, n, round| {
+        delete(w, &t, round * ROWS + n, &text(round)).unwrap();
+        insert(w, &t, (round + 1) * ROWS + n, &text(round + 1)).unwrap();
+    });
+    engine.close().unwrap();
+}
+
+/// A transaction whose own versions cannot be written out is refused more of them, and rolls back.
+#[test]
+fn a_large_writer_is_refused() {
+    let (disk, engine, t) = database(3, false);
+    refuse_a_large_writer(&disk, &engine, &t);
+    drop(t);
+    engine.close().unwrap();
+}
+
+/// The same while snapshots come and go: at each moment there are some. Nothing is kept for them, and
+/// they are not ended.
+#[test]
+fn a_large_writer_is_refused_beside_short_readers() {
+    let (disk, engine, t) = database(4, false);
+    let (stop, read) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for reader in 0..3 {
+            let (engine, t, stop, read) = (&engine, &t, &stop, &read);
+            scope.spawn(move || {
+                // Each ends after the next one has begun.
+                let mut before = None;
+                while !stop.load(Ordering::Relaxed) {
+                    let mut s = Session::new(engine, 0, 10 + reader);
+                    s.open_snapshot();
+                    // The table is empty in the beginning.
+                    let seen = first_row(&mut s, t);
+                    read.fetch_add(u64::from(seen.is_ok()), Ordering::Relaxed);
+                    before = Some(s);
+                }
+                drop(before);
+            });
+        }
+        let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            refuse_a_large_writer(&disk, &engine, &t);
+        }));
+        stop.store(true, Ordering::Relaxed);
+        if let Err(panic) = done {
+            std::panic::resume_unwind(panic);
+        }
+    });
+    assert!(read.load(Ordering::Relaxed) > 0, "nobody has read");
+    drop(t);
+    engine.close().unwrap();
+}
+
+fn refuse_a_large_writer(disk: &SimStorage, engine: &Arc<Engine>, t: &Arc<Table>) {
+    let mut w = Session::new(engine, 0, 1);
+    let rows = 14_000;
+    for n in 0..rows {
+        insert(&mut w, t, n, &text(0)).unwrap();
+        if n % 100 == 99 {
+            w.commit(false).unwrap();
+        }
+    }
+    w.commit(false).unwrap();
+    disk.set_capacity(Some(disk.used_bytes() + (56 << 20)));
+    let mut changed = 0;
+    let error = (0..rows).find_map(|n| {
+        changed = n;
+        if n % 500 == 0 {
+            ferrite_sync::thread::sleep_ms(20);
+        }
+        update(&mut w, t, n, &text(0), &text(1)).err()
+    });
+    assert!(
+        matches!(error, Some(Error::DiskFull(_))),
+        "{error:?} after {changed} rows, {} bytes of history",
+        metric(engine, "history_bytes")
+    );
+    w.rollback().unwrap();
+    wait_until("writers go on", || {
+        let done = update(&mut w, t, 0, &text(0), &text(1)).is_ok();
+        w.rollback().unwrap();
+        done
+    });
+}
+
+/// The configured limit ends a snapshot that something is kept for, and none for what a running
+/// transaction has changed.
+#[test]
+fn the_configured_limit_ends_only_snapshots_that_hold_something() {
+    let (_disk, engine, t) = database(9, true);
+    let mut writer = Session::new(&engine, 0, 1);
+    for n in 0..ROWS {
+        insert(&mut writer, &t, n, &text(0)).unwrap();
+    }
+    writer.commit(false).unwrap();
+    engine.set("max_history_bytes", 64 << 10).unwrap();
+    let mut reader = Session::new(&engine, 0, 2);
+    reader.open_snapshot();
+    let holds = |reader: &mut Session| {
+        let mut cursor = Cursor::new(&t, 0, ReadMode::Snapshot, WaitMode::Wait);
+        cursor.first(reader).map(drop)
+    };
+    for round in 0..20 {
+        for n in 0..ROWS {
+            update(&mut writer, &t, n, &text(round), &text(round + 1)).unwrap();
+        }
+    }
+    // Longer than a snapshot is spared.
+    ferrite_sync::thread::sleep_ms(1500);
+    assert_eq!(holds(&mut reader), Ok(()), "nothing would go with it");
+    writer.commit(false).unwrap();
+    wait_until("the end of the snapshot", || {
+        holds(&mut reader) == Err(Error::SnapshotTooOld)
+    });
+    drop((reader, writer, t));
+    engine.close().unwrap();
+}

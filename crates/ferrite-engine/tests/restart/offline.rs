@@ -1,0 +1,52 @@
+//! What a database that nobody has open takes of memory while it is read.
+
+use crate::common::*;
+use ferrite_engine::offline::{MapFrom, Offline};
+use ferrite_engine::{Config, Engine, Session, SilentCallbacks};
+use ferrite_io::sim::SimStorage;
+use ferrite_io::Storage;
+use ferrite_sync::Arc;
+use ferrite_types::{PageId, PAGE_BYTES};
+
+/// A long log names all pages, and most of them are on disk as it leaves them: those are not kept.
+#[test]
+fn pages_that_are_current_are_not_kept() {
+    let disk = SimStorage::new(1);
+    let small_pool = Config {
+        log_budget_bytes: 1 << 30,
+        log_segment_bytes: 8 << 20,
+        ..config()
+    };
+    let pool_pages = small_pool.buffer_pool_size_bytes / PAGE_BYTES as u64;
+    let engine =
+        Engine::open(small_pool, Arc::new(disk.boot()), Arc::new(SilentCallbacks)).unwrap();
+    let t = create(&engine, "d/t");
+    let mut s = Session::new(&engine, 0, 1);
+    for n in 0..30_000 {
+        insert(&mut s, &t, n, &[n as u8; 900]).unwrap();
+        if n % 500 == 499 {
+            s.commit(false).unwrap();
+        }
+    }
+    engine.flush_log();
+    disk.power_off();
+    drop((s, t));
+    give_up(&engine);
+    drop(engine);
+    disk.crash_clean();
+    let storage: Arc<dyn Storage> = Arc::new(disk.boot());
+    let offline = Offline::open(&storage, MapFrom::Checkpoint).unwrap();
+    let kept = offline.report().pages_redone;
+    let mut bytes = vec![0; PAGE_BYTES];
+    let pages = (1..offline.store().directory().end()).map(PageId);
+    let found = pages
+        .filter(|p| offline.page(*p, &mut bytes).is_ok())
+        .count() as u64;
+    assert!(found > 6 * pool_pages, "{found} pages");
+    assert!(kept <= 2 * pool_pages, "{kept} of {found} pages are kept");
+    drop(offline);
+    let engine = open(&disk);
+    let t = engine.dict().open_table("d/t").unwrap();
+    check(&engine, &t);
+    engine.close().unwrap();
+}
