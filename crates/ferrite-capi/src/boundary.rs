@@ -25,7 +25,7 @@ fn code_of(error: &Error) -> fe_code {
         Error::RecordChanged => FE_RECORD_CHANGED,
         Error::SnapshotTooOld => FE_SNAPSHOT_TOO_OLD,
         Error::DiskFull(_) => FE_DISK_FULL,
-        Error::Io(_) => FE_IO,
+        Error::Io(_) | Error::Shortage(_) => FE_IO,
         Error::Corrupt(_) => FE_CORRUPT,
         Error::Format(_) => FE_FORMAT,
         Error::InUse(_) => FE_IN_USE,

@@ -13,7 +13,8 @@
 //! - A failed sync leaves unknown which of the earlier writes are durable, for ever: the
 //!   caller must stop, never try again.
 //! - Every error names the file, the offset and the system's text. No space is
-//!   `Error::DiskFull`; nothing else is.
+//!   `Error::DiskFull`; nothing else is. A file that is not opened because the system has no more
+//!   to give is `Error::Shortage`; nothing else is. To sync takes no file more than are open.
 //! - Calls may be made from any number of threads; overlapping writes at the same time end
 //!   as either of them, per 512-byte sector.
 

@@ -1,7 +1,9 @@
 //! The real disk: pread, pwrite, fdatasync, fallocate, flock.
 //!
 //! Invariants: a name is one path component, so that nothing outside of the directory can
-//! be reached; every loop ends at an error, at the end of the file, or with all bytes done.
+//! be reached; every loop ends at an error, at the end of the file, or with all bytes done;
+//! the directory is held open from the beginning on, so that who is short of open files can still
+//! make names durable.
 //! Locking: none; the kernel's.
 
 use std::ffi::CString;
@@ -24,6 +26,8 @@ const LOCK_FILE: &str = "ferrite.lock";
 /// A directory of the real file system.
 pub struct RealStorage {
     dir: PathBuf,
+    /// The directory, to sync it.
+    held: File,
     stats: Arc<IoStats>,
 }
 
@@ -48,6 +52,16 @@ fn failed(call: &str, path: &Path, at: Option<u64>, e: &std::io::Error) -> Error
         Error::DiskFull(text)
     } else {
         Error::Io(text)
+    }
+}
+
+/// As [`failed`], of a call that takes an open file more.
+fn not_opened(call: &str, path: &Path, e: &std::io::Error) -> Error {
+    match e.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM) => {
+            Error::Shortage(format!("{call} {}: {e}", path.display()))
+        }
+        _ => failed(call, path, None, e),
     }
 }
 
@@ -76,13 +90,7 @@ impl RealStorage {
             Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
             Err(e) => return Err(failed("create directory", dir, None, &e)),
         }
-        if !dir.is_dir() {
-            return Err(Error::Io(format!("{} is not a directory", dir.display())));
-        }
-        Ok(RealStorage {
-            dir: dir.to_owned(),
-            stats: Arc::new(IoStats::new()),
-        })
+        RealStorage::at(dir)
     }
 
     /// The directory at `dir`, which must be there.
@@ -92,11 +100,17 @@ impl RealStorage {
                 return Err(failed("look up", dir, None, &e));
             }
         }
+        RealStorage::at(dir)
+    }
+
+    fn at(dir: &Path) -> Result<RealStorage> {
         if !dir.is_dir() {
             return Err(Error::Io(format!("{} is not a directory", dir.display())));
         }
+        let held = File::open(dir).map_err(|e| not_opened("open directory", dir, &e))?;
         Ok(RealStorage {
             dir: dir.to_owned(),
+            held,
             stats: Arc::new(IoStats::new()),
         })
     }
@@ -108,7 +122,7 @@ impl RealStorage {
     pub fn empty(dir: &Path) -> Result<(RealStorage, bool)> {
         let missing = !dir.exists();
         let storage = RealStorage::new(dir)?;
-        let bad = |e: std::io::Error| failed("list directory", dir, None, &e);
+        let bad = |e: std::io::Error| not_opened("list directory", dir, &e);
         if let Some(entry) = std::fs::read_dir(dir).map_err(bad)?.next() {
             let name = entry.map_err(bad)?.file_name();
             let text = format!(
@@ -127,10 +141,10 @@ impl RealStorage {
     /// `Io`.
     pub fn sync_file_system(&self) -> Result<()> {
         may_wait("sync of a file system");
-        let bad = |e: std::io::Error| failed("sync the file system of", &self.dir, None, &e);
-        let dir = File::open(&self.dir).map_err(bad)?;
+        let fd = self.held.as_raw_fd();
         // SAFETY: the descriptor is open for the call.
-        retry(|| unsafe { libc::syncfs(dir.as_raw_fd()) }).map_err(bad)
+        retry(|| unsafe { libc::syncfs(fd) })
+            .map_err(|e| failed("sync the file system of", &self.dir, None, &e))
     }
 
     /// Removes the directory if it is empty.
@@ -146,7 +160,7 @@ impl RealStorage {
     /// # Errors
     /// `Io`.
     pub fn directories(dir: &Path) -> Result<Vec<String>> {
-        let bad = |e: std::io::Error| failed("list directory", dir, None, &e);
+        let bad = |e: std::io::Error| not_opened("list directory", dir, &e);
         let mut names = Vec::new();
         for entry in std::fs::read_dir(dir).map_err(bad)? {
             let entry = entry.map_err(bad)?;
@@ -167,7 +181,7 @@ impl RealStorage {
         let path = self.dir.join(LOCK_FILE);
         let mut file = match File::open(&path) {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-            other => other.map_err(|e| failed("open", &path, None, &e))?,
+            other => other.map_err(|e| not_opened("open", &path, &e))?,
         };
         self.take_lock(&mut file, &path, libc::LOCK_SH)?;
         Ok(Some(LockGuard::new(file)))
@@ -199,6 +213,14 @@ impl RealStorage {
         &self.dir
     }
 
+    /// Is the directory that is held still the one that names are looked up in? Another may have
+    /// been put in its place.
+    fn is_in_place(&self) -> bool {
+        let of = |m: std::io::Result<std::fs::Metadata>| m.ok().map(|m| (m.dev(), m.ino()));
+        let held = of(self.held.metadata());
+        held.is_some() && held == of(self.dir.metadata())
+    }
+
     fn path(&self, name: &str) -> Result<PathBuf> {
         if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) {
             return Err(Error::Bug(format!(
@@ -221,8 +243,13 @@ impl RealStorage {
 }
 
 fn sync_directory(dir: &Path) -> Result<()> {
-    File::open(dir)
-        .and_then(|d| d.sync_all())
+    let opened = File::open(dir).map_err(|e| not_opened("open directory", dir, &e))?;
+    sync_opened(&opened, dir)
+}
+
+fn sync_opened(opened: &File, dir: &Path) -> Result<()> {
+    opened
+        .sync_all()
         .map_err(|e| failed("sync directory", dir, None, &e))
 }
 
@@ -244,7 +271,7 @@ impl Storage for RealStorage {
         let file = opened.map_err(|e| match e.kind() {
             ErrorKind::NotFound => Error::NotFound,
             ErrorKind::AlreadyExists => Error::Exists,
-            _ => failed("open", &path, None, &e),
+            _ => not_opened("open", &path, &e),
         })?;
         Ok(Arc::new(RealFile {
             file,
@@ -283,7 +310,7 @@ impl Storage for RealStorage {
     }
 
     fn list(&self) -> Result<Vec<String>> {
-        let bad = |e: std::io::Error| failed("list directory", &self.dir, None, &e);
+        let bad = |e: std::io::Error| not_opened("list directory", &self.dir, &e);
         let mut names = Vec::new();
         for entry in std::fs::read_dir(&self.dir).map_err(bad)? {
             let entry = entry.map_err(bad)?;
@@ -299,7 +326,10 @@ impl Storage for RealStorage {
 
     fn sync_dir(&self) -> Result<()> {
         self.stats.dir_syncs.inc();
-        sync_directory(&self.dir)
+        match self.is_in_place() {
+            true => sync_opened(&self.held, &self.dir),
+            false => sync_directory(&self.dir),
+        }
     }
 
     fn lock_exclusive(&self) -> Result<LockGuard> {
@@ -312,7 +342,7 @@ impl Storage for RealStorage {
             .mode(0o660)
             .custom_flags(libc::O_CLOEXEC)
             .open(&path)
-            .map_err(|e| failed("open", &path, None, &e))?;
+            .map_err(|e| not_opened("open", &path, &e))?;
         self.take_lock(&mut file, &path, libc::LOCK_EX)?;
         let written = file
             .set_len(0)
@@ -326,7 +356,7 @@ impl Storage for RealStorage {
         let path = self.path(name)?;
         let file = match File::open(&path) {
             Err(e) if e.kind() == ErrorKind::NotFound => return Err(Error::NotFound),
-            other => other.map_err(|e| failed("open", &path, None, &e))?,
+            other => other.map_err(|e| not_opened("open", &path, &e))?,
         };
         let kind = if alone { libc::LOCK_EX } else { libc::LOCK_SH };
         let fd = file.as_raw_fd();

@@ -81,6 +81,80 @@ fn one_holder_at_a_time() {
     assert!(s.list().unwrap().is_empty());
 }
 
+/// Says to this program, started anew with few open files, that it is the one to use them up.
+const SHORT: &str = "FERRITE_IO_TEST_SHORT_OF_FILES";
+
+#[test]
+fn who_is_short_of_open_files_can_still_sync() {
+    let name = "real::tests::who_is_short_of_open_files_can_still_sync";
+    if std::env::var_os(SHORT).is_some() {
+        return sync_without_a_file_more();
+    }
+    // A limit of its own: other tests run beside this one.
+    let program = std::env::current_exe().unwrap();
+    let ended = std::process::Command::new("sh")
+        .args([
+            "-c",
+            "ulimit -n 64 && exec \"$0\" --exact \"$1\" --nocapture",
+        ])
+        .arg(program)
+        .arg(name)
+        .env(SHORT, "1")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&ended.stdout);
+    assert!(
+        ended.status.success() && text.contains("1 passed"),
+        "{ended:?}"
+    );
+}
+
+fn sync_without_a_file_more() {
+    let dir = Dir::new("short");
+    let s = RealStorage::new(&dir.0).unwrap();
+    let file = s.open("a", OpenMode::CreateNew, false).unwrap();
+    let mut taken = Vec::new();
+    while let Ok(file) = File::open("/dev/null") {
+        taken.push(file);
+        assert!(taken.len() < 64, "no limit");
+    }
+    file.write_at(b"x", 0).unwrap();
+    file.sync_data().unwrap();
+    s.rename("a", "b").unwrap();
+    s.sync_dir().unwrap();
+    s.sync_file_system().unwrap();
+    for mode in [OpenMode::ReadWrite, OpenMode::CreateNew] {
+        let name = if mode == OpenMode::CreateNew {
+            "c"
+        } else {
+            "b"
+        };
+        match s.open(name, mode, false).err() {
+            Some(Error::Shortage(text)) => assert!(text.contains("open files"), "{text}"),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(matches!(s.list(), Err(Error::Shortage(_))));
+    let more = RealStorage::existing(&dir.0);
+    assert!(matches!(more.err(), Some(Error::Shortage(_))));
+    drop(taken);
+    assert_eq!(s.list().unwrap(), ["b"]);
+}
+
+/// Names are looked up by the directory's own name: that is the one to sync.
+#[test]
+fn a_directory_put_in_the_place_of_another_is_synced() {
+    let (dir, away) = (Dir::new("place"), Dir::new("away"));
+    let s = RealStorage::new(&dir.0).unwrap();
+    assert!(s.is_in_place());
+    std::fs::rename(&dir.0, &away.0).unwrap();
+    assert!(matches!(s.sync_dir(), Err(Error::Io(_))));
+    std::fs::create_dir(&dir.0).unwrap();
+    assert!(!s.is_in_place());
+    s.open("a", OpenMode::CreateNew, false).unwrap();
+    s.sync_dir().unwrap();
+}
+
 #[test]
 fn a_full_device_is_disk_full() {
     let full = Path::new("/dev/full");

@@ -34,10 +34,11 @@ struct State {
 impl Alarm {
     /// `full_is_failed`: what the sync was for is not written again.
     fn check(&self, result: Result<()>, full_is_failed: bool) -> Result<()> {
-        if let Err(e) = &result {
-            if full_is_failed || !matches!(e, Error::DiskFull(_)) {
-                self.raise(e.to_string());
-            }
+        match &result {
+            // Nothing was tried: no sync has failed.
+            Ok(()) | Err(Error::Shortage(_)) => {}
+            Err(Error::DiskFull(_)) if !full_is_failed => {}
+            Err(e) => self.raise(e.to_string()),
         }
         result
     }

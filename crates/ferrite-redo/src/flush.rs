@@ -35,7 +35,7 @@ impl Desk for Log {
     }
 
     fn segment(&self, segment: u64) -> Result<Arc<dyn StorageFile>> {
-        /// Between two tries on a full disk.
+        /// Between two tries on a full disk, or without an open file to be had.
         const RETRY_MS: u64 = 50;
         let begun = self.segs.get(segment).is_none().then(|| {
             self.stats.waits_segment.inc();
@@ -44,13 +44,14 @@ impl Desk for Log {
         let mut reason = Reason::LogSegment;
         loop {
             match self.segs.get_or_prepare(segment) {
+                // Nothing is lost and nothing is acknowledged: stand still until there is
+                // what is missing. Admission should have kept writers from coming this far.
                 Err(Error::DiskFull(_)) => {
-                    // Nothing is lost and nothing is acknowledged: stand still until there
-                    // is space. Admission should have kept writers from coming this far.
                     self.stats.waits_disk_full.inc();
                     reason = Reason::DiskFull;
                     thread::sleep_ms(RETRY_MS);
                 }
+                Err(Error::Shortage(_)) => thread::sleep_ms(RETRY_MS),
                 result => {
                     if let Some(begun) = begun {
                         booked(reason, Of::Nothing, time::now_us() - begun);

@@ -310,9 +310,12 @@ impl Log {
         Lsn(self.segs.geometry().segment_start(self.segs.first()))
     }
 
-    /// Err(DiskFull) while no further segment can be prepared and the space left in the
-    /// prepared ones is needed for what already runs. Writers ask at the start of a row
-    /// change. It is tried again in the background, so this clears itself.
+    /// An error while no further segment can be prepared and the space left in the prepared
+    /// ones is needed for what already runs. Writers ask at the start of a row change. It is
+    /// tried again in the background, so this clears itself.
+    ///
+    /// # Errors
+    /// `DiskFull`; `Shortage`, `Io`: it is not space that is missing, and room need not be made.
     #[inline]
     pub fn admission(&self) -> Result<()> {
         let reserve = RESERVE_BYTES.min(self.segs.geometry().segment_payload());
@@ -331,16 +334,24 @@ impl Log {
 
     #[cold]
     fn admission_tight(&self, reserve: u64) -> Result<()> {
-        // The keeper is behind, or the disk is full. In the first case the caller helps;
-        // in the second the keeper tries again from time to time.
+        // The keeper is behind, or the disk is full, or there is no open file to be had, or
+        // something else refuses. In the first case the caller helps;
+        // in the others the keeper tries again from time to time.
         if !(self.segs.tight() && self.flusher.running()) {
             self.stats.waits_admission.inc();
             self.segs.maintain_now(self.writing_segment());
         }
-        if self.segs.tight() && self.ring.next() + reserve > self.segs.ready_lsn() {
-            return Err(Error::DiskFull("no space for the redo log".into()));
+        if self.ring.next() + reserve <= self.segs.ready_lsn() {
+            return Ok(());
         }
-        Ok(())
+        let told = |text| format!("no further file for the redo log: {text}");
+        match self.segs.why_tight() {
+            None => Ok(()),
+            Some(Error::DiskFull(_)) => Err(Error::DiskFull("no space for the redo log".into())),
+            Some(Error::Shortage(text)) => Err(Error::Shortage(told(text))),
+            Some(Error::Io(text)) => Err(Error::Io(told(text))),
+            Some(other) => Err(other),
+        }
     }
 
     /// Tries now what the background tries from time to time: to have files prepared again, after

@@ -11,7 +11,8 @@
 //! after the directory is durable; `first` never passes the segment that holds the last
 //! byte before the oldest needed position (the epoch is read from there); `ready` falls only
 //! over segments above `handed`, which nobody was ever given to write to.
-//! Locking: `preparing` (held over file operations) before `open` (a map, held briefly).
+//! Locking: `preparing` (held over file operations) before `open` (a map, held briefly); `clean`
+//! and `why_tight` are leaves.
 
 use crate::format::{check, parse_segment_name, sector_of, segment_name, Geometry};
 use crate::format::{BLOCK, BLOCK_SECTORS, SECTOR};
@@ -53,7 +54,8 @@ pub(crate) struct Segments {
     scrubs: AtomicBool,
     /// Ready segments that were zeroes when they became ready; a leaf.
     clean: Mutex<BTreeSet<u64>>,
-    tight: AtomicBool,
+    /// What the last attempt to prepare a segment failed with.
+    why_tight: Mutex<Option<Error>>,
     /// Somebody stands still until a segment is there.
     hurry: AtomicBool,
     /// Files built from nothing.
@@ -120,7 +122,7 @@ impl Segments {
             budget: AtomicU64::new(u64::MAX),
             scrubs: AtomicBool::new(false),
             clean: Mutex::new(BTreeSet::new()),
-            tight: AtomicBool::new(false),
+            why_tight: Mutex::new(None),
             hurry: AtomicBool::new(false),
             created: Counter::new(),
             recycled: Counter::new(),
@@ -262,7 +264,12 @@ impl Segments {
 
     /// The last attempt to prepare a segment failed.
     pub(crate) fn tight(&self) -> bool {
-        self.tight.load(Ordering::Relaxed)
+        self.why_tight.lock().is_some()
+    }
+
+    /// Why it failed, if it did.
+    pub(crate) fn why_tight(&self) -> Option<Error> {
+        self.why_tight.lock().clone()
     }
 
     /// An open file.
@@ -375,7 +382,7 @@ impl Segments {
         while result.is_ok() && self.ready() <= current + MIN_SPARE {
             result = self.extend(current);
         }
-        self.tight.store(result.is_err(), Ordering::Relaxed);
+        *self.why_tight.lock() = result.clone().err();
         result
     }
 

@@ -9,7 +9,8 @@
 //! A round may also be without a sync: what it wrote then survives the process, not the
 //! machine. It writes through the system's cache, so that it costs a copy; and so do the other
 //! rounds in a segment where there was such a one, lest they wait for the device with the
-//! writer in their hands.
+//! writer in their hands. If the file cannot be opened once more for that, the device is waited
+//! for.
 //!
 //! Invariants: `pos` is where copying out of the ring stands, `written` what has been handed
 //! to the files, and only the end of a round (when both are a record end) may become the
@@ -260,7 +261,9 @@ impl Writer {
             self.file = Some((segment, desk.segment(segment)?));
         }
         if level == Level::Written && self.cached.as_ref().is_none_or(|(s, _)| *s != segment) {
-            self.cached = Some((segment, desk.cached_segment(segment)?));
+            // It is tried again in the next round.
+            let opened = desk.cached_segment(segment).ok();
+            self.cached = opened.map(|file| (segment, file));
         }
         debug_assert!(self.is_sealed(), "unsealed sectors up to {}", self.pos);
         let cached = self.cached.as_ref().filter(|(s, _)| *s == segment);

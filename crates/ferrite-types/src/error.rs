@@ -44,6 +44,10 @@ pub enum Error {
     /// No space is left on the device. Nothing changed; reads go on.
     #[error("disk full: {0}")]
     DiskFull(String),
+    /// The system has no open file, or no memory for one, to give for now. Nothing was tried and
+    /// nothing changed; what is open goes on.
+    #[error("short of a system resource: {0}")]
+    Shortage(String),
     /// The operating system refused an operation; the text names file and call.
     #[error("I/O error: {0}")]
     Io(String),

@@ -24,6 +24,8 @@ pub struct State {
     pub plan: Plan,
     pub powered: bool,
     pub locked: bool,
+    /// No file more can be opened.
+    pub opens_refused: bool,
     /// Number of the call at which the power goes.
     pub off_at: Option<u64>,
     pub hook: Option<Hook>,
@@ -63,6 +65,7 @@ impl Machine {
                 plan: Plan::default(),
                 powered: true,
                 locked: false,
+                opens_refused: false,
                 off_at: None,
                 hook: None,
                 off_hook: None,

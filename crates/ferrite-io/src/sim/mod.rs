@@ -188,6 +188,11 @@ impl SimStorage {
         self.machine.state().hook = hook;
     }
 
+    /// From now on (not), no file more can be opened: the program has as many as the system gives.
+    pub fn refuse_opens(&self, refused: bool) {
+        self.machine.state().opens_refused = refused;
+    }
+
     /// Limits the bytes that all files together can have allocated (`None`: no limit).
     /// What is allocated already stays.
     pub fn set_capacity(&self, bytes: Option<u64>) {
@@ -303,6 +308,9 @@ impl Storage for SimStorage {
             return Err(Error::Bug(format!(
                 "file name {name:?} is not one path component"
             )));
+        }
+        if self.machine.live(self.life)?.opens_refused {
+            return Err(Error::Shortage(format!("open {name}: too many open files")));
         }
         let (number, token) = if mode == OpenMode::CreateNew {
             self.change_names(name, |disk| {

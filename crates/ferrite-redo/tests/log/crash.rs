@@ -450,6 +450,72 @@ fn a_disk_that_is_really_full_stands_still_and_goes_on() {
     assert_eq!(rescan(&log, Lsn(0), Lsn::MAX).len(), 500);
 }
 
+/// Too many open files: nothing has failed to be written or synced.
+#[test]
+fn without_an_open_file_to_be_had_the_log_stands_still_and_goes_on() {
+    for threads in [false, true] {
+        let disk = SimStorage::new(9);
+        let log = create(boot(&disk), Lsn(0), small()).expect("create");
+        log.set_fatal(Box::new(|text| panic!("{text}")));
+        if threads {
+            log.start_threads(0);
+        }
+        put(&log, 0, 400);
+        log.flush_to(Lsn::MAX);
+        disk.refuse_opens(true);
+        let mut refused = None;
+        let mut n = 1;
+        while refused.is_none() {
+            assert!(n < 10_000, "never refused");
+            refused = log.admission().err();
+            put(&log, n, 200);
+            log.flush_to(Lsn::MAX);
+            n += 1;
+        }
+        let is_named = matches!(&refused, Some(Error::Shortage(t)) if t.contains("open files"));
+        assert!(is_named, "{refused:?}");
+        let l = log.clone();
+        let writer = thread::spawn("writer", move || {
+            for n in n..n + 1000 {
+                let a = put(&l, n, 200);
+                l.flush_to(a.end);
+            }
+        });
+        let stands = |before: Lsn| {
+            thread::sleep_ms(200);
+            log.durable_lsn() == before
+        };
+        while !stands(log.durable_lsn()) {}
+        assert!(!writer.is_finished());
+        disk.refuse_opens(false);
+        writer.join().expect("writer");
+        log.stop_threads();
+        assert!(log.admission().is_ok());
+        assert_eq!(log.stats().waits_disk_full, 0);
+        drop(log);
+        disk.crash_clean();
+        let (_, found) = reopen(boot(&disk), Lsn(0), small()).expect("open");
+        assert_eq!(found.len() as u64, n + 1000);
+    }
+}
+
+/// What is only handed to the system needs a file more, but not so badly.
+#[test]
+fn without_an_open_file_to_be_had_records_are_handed_over_past_the_cache() {
+    let disk = SimStorage::new(10);
+    let log = create(boot(&disk), Lsn(0), small()).expect("create");
+    log.prepare_up_to(Lsn(300 * 500)).expect("files");
+    for n in 0..300 {
+        disk.refuse_opens(n % 100 < 50);
+        log.write_to(put(&log, n, 400).end);
+    }
+    log.flush_to(Lsn::MAX);
+    drop(log);
+    disk.crash_clean();
+    let (_, found) = reopen(boot(&disk), Lsn(0), small()).expect("open");
+    assert_eq!(found.len(), 300);
+}
+
 /// Damage before the end is reported, not taken for the end.
 #[test]
 fn damage_in_the_middle_is_not_a_torn_end() {
