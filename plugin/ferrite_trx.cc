@@ -335,8 +335,20 @@ static fe_code wait_for_xid(ferrite_conn *conn, bool is_replica) {
   return code;
 }
 
+/* A commit of the server's own is asked for after a crash by the id that the server has given it,
+   which is what stands in the binary log: in XA COMMIT ... ONE PHASE, too, where get_xid() is the
+   user's. In a Galera cluster get_xid() is the cluster's in every case. */
+static const XID *xid_to_prepare(THD *thd) {
+  const XID_STATE &xa = thd->transaction->xid_state;
+  const bool is_users = xa.is_explicit_XA() && thd->get_xid() == xa.get_xid();
+  if (!is_users || thd_sql_command(thd) == SQLCOM_XA_PREPARE) return thd->get_xid();
+  DBUG_ASSERT(thd->lex->xa_opt == XA_ONE_PHASE);
+  DBUG_ASSERT(!thd->transaction->implicit_xid.is_null());
+  return &thd->transaction->implicit_xid;
+}
+
 static int prepare(THD *thd, ferrite_conn *conn) {
-  to_fe_xid(thd->get_xid(), &conn->xid);
+  to_fe_xid(xid_to_prepare(thd), &conn->xid);
   fe_code code = fe_txn_prepare(conn->session, &conn->xid);
   conn->prepared = code == FE_OK;
   /* In a commit of the server's own others might change what was read and come into the binary log

@@ -260,6 +260,43 @@ def scenario_answered_rollback_outlives_kill(env: Env) -> None:
         equal(session.run("SELECT b FROM t"), [(0,)], "the row")
 
 
+def _one_phase_outlives_kill(env: Env) -> None:
+    """XA COMMIT ... ONE PHASE in Ferrite alone, and beside InnoDB, each followed by kill -9 before anything else is flushed."""
+    session = env.session()
+    session.run("CREATE TABLE t (a INT PRIMARY KEY) ENGINE=FERRITE")
+    session.run("CREATE TABLE i (a INT PRIMARY KEY) ENGINE=InnoDB")
+    changes = {1: ["INSERT INTO t VALUES (1)"], 2: ["INSERT INTO i VALUES (2)", "INSERT INTO t VALUES (2)"]}
+    for n, statements in changes.items():
+        session = env.session()
+        session.run("SET GLOBAL ferrite_flush_log_at_timeout=60")
+        for statement in ("XA START 'one'", *statements, "XA END 'one'", "XA COMMIT 'one' ONE PHASE"):
+            session.run(statement)
+        env.crash()
+        session = env.session()
+        equal(
+            session.answer(f"SELECT a FROM t WHERE a = {n} FOR UPDATE"), [(n,)], f"committed in one phase: {statements}"
+        )
+        left = session.run("XA RECOVER")
+        if n == 1:
+            equal(left, [], "prepared after the crash")
+        # InnoDB may have its part under the user's name.
+        for _ in left:
+            session.run("XA ROLLBACK 'one'")
+        equal(session.value("SELECT COUNT(*) FROM t"), n, "rows of Ferrite stay committed")
+
+
+@options("--log-bin=corners-bin", "--sync-binlog=1", "--server-id=1")
+def scenario_one_phase_commit_outlives_kill(env: Env) -> None:
+    """An answered XA COMMIT ... ONE PHASE is committed after kill -9 with the binary log, which holds the server's id of it."""
+    _one_phase_outlives_kill(env)
+
+
+@options("--skip-log-bin")
+def scenario_one_phase_commit_outlives_kill_without_binary_log(env: Env) -> None:
+    """The same without the binary log."""
+    _one_phase_outlives_kill(env)
+
+
 def scenario_truncate_of_partitions_is_whole_or_nothing(env: Env) -> None:
     """TRUNCATE beside a prepared transaction that has changed one partition empties none of them, under LOCK TABLES, too."""
     session = env.session()
