@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PYTHON = ["bench/ferrite_bench"]
 KNOWN: dict[str, list[str]] = {
     "ferrite-sync": ["futex hook latch nowait random sim thread time"],
-    "ferrite-txn": ["published system"],
+    "ferrite-txn": ["published seen system"],
 }
 
 

@@ -7,6 +7,7 @@
 //! | `long_running` | those that outlived their word |
 //! | `snapshot` | snapshots and their register |
 //! | `published` | the list of live snapshots; what nobody needs any more |
+//! | `seen` | which ids everybody sees, above one that has not ended too |
 //! | `delta` | how an older row is told as a difference to a newer one |
 //! | `version` | addresses and heads of versions |
 //! | `segment` | young versions: segments of 256 KiB in a ring |
@@ -32,6 +33,7 @@ mod pruned;
 mod published;
 mod retire;
 mod scratch;
+mod seen;
 mod segment;
 mod snapshot;
 mod spill;

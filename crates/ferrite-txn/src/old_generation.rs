@@ -6,8 +6,8 @@
 //! record that has to is brought back to memory first, and one that goes is noted in memory.
 //!
 //! Invariants: a record in memory has the layout of the `version` module; an address is in
-//! at most one of: the young ring, the memory here, the live part of an extent. `max_end` is
-//! at least the `end` of each version that was ever in the segment.
+//! at most one of: the young ring, the memory here, the live part of an extent. The `end` of each
+//! version that was ever in a segment is within its `ends`.
 //!
 //! Locking: one mutex per shard of segments, a leaf; never held over I/O. An extent that
 //! was looked up stays readable until the walk ends: its space is freed with walks paused.
@@ -17,10 +17,11 @@ use std::collections::{BTreeMap, HashMap};
 
 use ferrite_sync::atomic::{AtomicU64, Ordering};
 use ferrite_sync::{CachePadded, Mutex};
-use ferrite_types::{Result, TxnId, VersionAddr};
+use ferrite_types::{Result, VersionAddr};
 
 use crate::extent::{Extent, Spot};
 use crate::scratch::Place;
+use crate::seen::{Ends, SeenByAll};
 use crate::version::{
     body_of, read_head, record_bytes, room_of, set_record_next, state_of, write_record,
     AddressParts, NewVersion, VersionHead,
@@ -40,7 +41,7 @@ pub(crate) struct OldSegment {
     records: BTreeMap<u16, Box<[u8]>>,
     record_bytes: usize,
     extent: Option<Extent>,
-    max_end: TxnId,
+    ends: Ends,
     /// Counts changes, so that one who copied it without the lock knows.
     changes: u64,
 }
@@ -50,19 +51,20 @@ impl OldSegment {
         self.records.len() as u64 + self.extent.as_ref().map_or(0, |e| u64::from(e.live))
     }
 
-    /// What is counted is there, no record is twice, and none ended after all of them did.
+    /// What is counted is there, no record is twice, and each ended when some of them did.
     fn is_sound(&self, number: u64) -> bool {
         if self.records.len() > CHECKED_MOST {
             return true;
         }
         let sum: usize = self.records.values().map(|r| r.len()).sum();
         let twice = |e: &Extent| self.records.keys().any(|unit| e.spot(*unit).is_some());
-        let ends_late = |unit: u16, rec: &[u8]| {
-            read_head(rec, VersionAddr::of_unit(number, unit)).end > self.max_end
+        let ends_else = |unit: u16, rec: &[u8]| {
+            let head = read_head(rec, VersionAddr::of_unit(number, unit));
+            !self.ends.has(head.end)
         };
         sum == self.record_bytes
             && !self.extent.as_ref().is_some_and(twice)
-            && !self.records.iter().any(|(unit, rec)| ends_late(*unit, rec))
+            && !self.records.iter().any(|(unit, rec)| ends_else(*unit, rec))
     }
 
     fn record_memory(&self) -> usize {
@@ -240,7 +242,7 @@ impl OldGeneration {
         debug_assert!(!addr.is_none() && !end.is_frozen(), "{addr:?} ended {end}");
         self.change_or_make(addr.segment(), |s| {
             s.insert(addr.unit(), record);
-            s.max_end = s.max_end.max(end);
+            s.ends.add(end);
         });
     }
 
@@ -292,12 +294,12 @@ impl OldGeneration {
     }
 
     /// Takes a segment in that was spilled as a whole.
-    pub fn attach(&self, number: u64, extent: Extent, max_end: TxnId) {
+    pub fn attach(&self, number: u64, extent: Extent, ends: Ends) {
         self.change_or_make(number, |s| {
             assert!(s.live() == 0, "segment {number} is here already");
             assert!(extent.live > 0, "segment {number} is empty");
             s.extent = Some(extent);
-            s.max_end = s.max_end.max(max_end);
+            s.ends.extend(ends);
         });
     }
 
@@ -342,13 +344,13 @@ impl OldGeneration {
         heads
     }
 
-    /// Takes out the segments of a shard whose versions have all ended before `below`; how
-    /// many versions went. Nothing is read. Walks are paused.
-    pub fn take_ended(&self, shard: usize, below: TxnId, out: &mut Vec<OldSegment>) -> u64 {
+    /// Takes out the segments of a shard of whose versions everybody sees the end; how many
+    /// versions went. Nothing is read. Walks are paused.
+    pub fn take_ended(&self, shard: usize, seen: &SeenByAll, out: &mut Vec<OldSegment>) -> u64 {
         let mut map = self.maps[shard].lock();
         let numbers: Vec<u64> = map
             .iter()
-            .filter(|(_, s)| s.max_end < below)
+            .filter(|(_, s)| seen.has_all(s.ends))
             .map(|(number, _)| *number)
             .collect();
         let mut versions = 0;
@@ -369,9 +371,9 @@ impl OldGeneration {
     }
 
     /// Would `take_ended` find anything?
-    pub fn has_ended(&self, shard: usize, below: TxnId) -> bool {
+    pub fn has_ended(&self, shard: usize, seen: &SeenByAll) -> bool {
         let map = self.maps[shard].lock();
-        map.values().any(|s| s.max_end < below)
+        map.values().any(|s| seen.has_all(s.ends))
     }
 
     /// Bytes and versions in scratch files.

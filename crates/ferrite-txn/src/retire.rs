@@ -19,10 +19,11 @@
 //! [`FOLD_BATCH`] where each may have to be read from a scratch file.
 
 use ferrite_sync::atomic::Ordering;
-use ferrite_types::{Csn, TxnId, VersionAddr};
+use ferrite_types::{Csn, VersionAddr};
 
 use crate::delta::{compose, pack, pieces};
 use crate::prune::repacked;
+use crate::seen::SeenByAll;
 use crate::segment::Found;
 use crate::store::VersionStore;
 use crate::system::TxnSystem;
@@ -93,16 +94,17 @@ impl VersionStore {
             return stats;
         };
         sys.refresh_if_stale();
+        let seen = sys.seen_by_all();
         while self.young.bytes() > budget && !self.is_winding_up() {
             let Some(number) = self.young.oldest() else {
                 break;
             };
-            self.retire_segment(sys, number, &mut stats);
+            self.retire_segment(sys, number, &seen, &mut stats);
             if self.old_is_far_over() {
                 stats.spilled += self.spill_old(false);
             }
         }
-        self.free_ended(sys);
+        self.free_ended(&seen);
         // Updates leave extents sparse even while memory is within its budget.
         stats.spilled += self.spill_old(true);
         self.free_given_back();
@@ -112,19 +114,25 @@ impl VersionStore {
         stats
     }
 
-    fn retire_segment(&self, sys: &TxnSystem, number: u64, stats: &mut RetireStats) {
+    fn retire_segment(
+        &self,
+        sys: &TxnSystem,
+        number: u64,
+        seen: &SeenByAll,
+        stats: &mut RetireStats,
+    ) {
         let Some(sealed) = self.young.seal(number) else {
             return;
         };
         stats.segments += 1;
-        if sealed.live == 0 || sealed.max_end < sys.all_visible_below() {
+        if sealed.live == 0 || seen.has_all(sealed.ends) {
             stats.unread += 1;
             stats.vanished += u64::from(sealed.live);
             self.young.free(number);
             return;
         }
         let heads = self.young.heads(number);
-        debug_assert!(heads.iter().all(|h| h.end <= sealed.max_end), "{number}");
+        debug_assert!(heads.iter().all(|h| sealed.ends.has(h.end)), "{number}");
         let needed: Vec<bool> = heads
             .iter()
             .map(|h| {
@@ -293,7 +301,7 @@ impl VersionStore {
         }
         sys.refresh();
         let _alone = self.retiring.lock();
-        let ended = self.free_ended(sys);
+        let ended = self.free_ended(&sys.seen_by_all());
         for shard in 0..self.old.shards() {
             if self.is_winding_up() {
                 break;
@@ -317,23 +325,22 @@ impl VersionStore {
             return 0;
         };
         sys.refresh_if_stale();
-        let freed = self.free_ended(sys);
+        let freed = self.free_ended(&sys.seen_by_all());
         self.free_given_back();
         freed
     }
 
     /// `retiring` is held.
-    fn free_ended(&self, sys: &TxnSystem) -> u64 {
-        let below: TxnId = sys.all_visible_below();
+    fn free_ended(&self, seen: &SeenByAll) -> u64 {
         let mut freed = 0;
         for shard in 0..self.old.shards() {
-            if !self.old.has_ended(shard, below) {
+            if !self.old.has_ended(shard, seen) {
                 continue;
             }
             // Memory is given back after the pause.
             let mut gone = Vec::new();
             let paused = self.pause_walks();
-            freed += self.old.take_ended(shard, below, &mut gone);
+            freed += self.old.take_ended(shard, seen, &mut gone);
             drop(paused);
         }
         self.count.vanished.add(freed);

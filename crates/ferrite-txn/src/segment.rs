@@ -14,8 +14,9 @@ use std::collections::BTreeSet;
 
 use ferrite_sync::atomic::{AtomicU64, Ordering};
 use ferrite_sync::{CachePadded, Mutex};
-use ferrite_types::{TxnId, VersionAddr};
+use ferrite_types::VersionAddr;
 
+use crate::seen::Ends;
 use crate::version::{
     body_of, read_head, record_bytes, room_of, set_record_next, set_state, state_of, write_record,
     AddressParts, NewVersion, VersionHead, SEGMENT_BYTES, STATE_DEAD, STATE_MOVED, UNIT,
@@ -30,8 +31,8 @@ pub(crate) struct Segment {
     sealed: bool,
     /// Records neither dead nor moved.
     live: u32,
-    /// The greatest `end` of its versions.
-    max_end: TxnId,
+    /// Of the versions that were ever in it.
+    ends: Ends,
     /// Counts changes of records, so that one who copied it knows.
     changes: u64,
 }
@@ -55,7 +56,7 @@ pub(crate) enum Found<R> {
 /// A sealed segment about to be retired.
 pub(crate) struct Sealed {
     pub live: u32,
-    pub max_end: TxnId,
+    pub ends: Ends,
     /// Bytes of its records, the dead ones included.
     pub used: usize,
     /// See [`Young::unchanged`].
@@ -137,7 +138,7 @@ impl Young {
         s.bytes.resize(at + room, 0);
         write_record(&mut s.bytes[at..], v);
         s.live += 1;
-        s.max_end = s.max_end.max(v.end);
+        s.ends.add(v.end);
         Some(VersionAddr::at(number, at))
     }
 
@@ -155,7 +156,7 @@ impl Young {
             bytes,
             sealed: false,
             live: 0,
-            max_end: TxnId(0),
+            ends: Ends::default(),
             changes: 0,
         });
         let is_new = self.numbers.lock().insert(number);
@@ -238,7 +239,7 @@ impl Young {
             );
             write_record(rec, v);
             s.changes += 1;
-            s.max_end = s.max_end.max(v.end);
+            debug_assert!(s.ends.has(v.end), "{addr:?}");
             true
         })
     }
@@ -255,7 +256,7 @@ impl Young {
         s.sealed = true;
         Some(Sealed {
             live: s.live,
-            max_end: s.max_end,
+            ends: s.ends,
             used: s.bytes.len(),
             changes: s.changes,
         })
@@ -270,7 +271,7 @@ impl Young {
         bytes.extend_from_slice(&s.bytes);
         Some(Sealed {
             live: s.live,
-            max_end: s.max_end,
+            ends: s.ends,
             used: s.bytes.len(),
             changes: s.changes,
         })

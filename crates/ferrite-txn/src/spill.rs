@@ -85,7 +85,7 @@ impl VersionStore {
             return Ok(None);
         }
         if versions > 0 {
-            self.old.attach(number, extent, copied.max_end);
+            self.old.attach(number, extent, copied.ends);
         } else {
             scratch.free(vec![place]);
         }

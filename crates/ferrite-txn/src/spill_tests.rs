@@ -147,7 +147,10 @@ const ROWS: usize = 60_000;
 const RING: usize = 1 << 20;
 
 fn wide(disk: &SimStorage) -> Wide {
-    let sys = TxnSystem::new(TxnId(1), Csn(1));
+    wide_in(TxnSystem::new(TxnId(1), Csn(1)), disk)
+}
+
+fn wide_in(sys: TxnSystem, disk: &SimStorage) -> Wide {
     let vs = spilling(disk, RING, RING / 2);
     let txn = sys.begin(Owner::new(1, 0));
     let mut wide = Wide {
@@ -209,6 +212,41 @@ fn a_huge_transaction_stays_within_its_memory_and_its_commit_frees_unread() {
     assert_eq!(disk.stats().reads.get(), reads);
     assert_eq!((w.vs.bytes(), w.vs.stats().spilled_bytes), (0, 0));
     assert_eq!(scratch_files(&disk), [""; 0]);
+}
+
+/// An older transaction that has not ended needs nothing of what others replace: not the versions that
+/// are spilled, nor those that retire later.
+#[test]
+fn an_idle_transaction_holds_back_no_versions_of_others() {
+    for prepared in [false, true] {
+        let disk = SimStorage::new(8);
+        let sys = TxnSystem::new(TxnId(1), Csn(1));
+        let idle = sys.begin(Owner::new(2, 0));
+        if prepared {
+            sys.prepare(idle);
+        }
+        let mut w = wide_in(sys, &disk);
+        w.check_memory();
+        let reads = disk.stats().reads.get();
+        w.sys.commit(w.txn);
+        w.sys.refresh();
+        assert!(w.vs.free_seen(&w.sys) > ROWS as u64 / 2);
+        assert_eq!(w.vs.stats().spilled_bytes, 0, "prepared: {prepared}");
+        w.vs.retire_down_to(&w.sys, 0);
+        assert_eq!((w.vs.bytes(), disk.stats().reads.get()), (0, reads));
+        // What the idle one has replaced itself stays until it ends.
+        w.txn = idle;
+        if !prepared {
+            w.update(0, 2);
+            w.vs.retire_down_to(&w.sys, 0);
+            assert_eq!(w.vs.stats().old_versions, 1);
+            undo(&w.vs, &mut w.rows[0]);
+            assert_eq!(w.rows[0].payload, payload(0, 1));
+        }
+        w.sys.rolled_back(idle);
+        w.vs.retire_down_to(&w.sys, 0);
+        assert_eq!((w.vs.bytes(), w.vs.stats().spilled_bytes), (0, 0));
+    }
 }
 
 #[test]

@@ -17,7 +17,8 @@
 //! step per transaction, taken in batches so that its cache line stays quiet.
 //!
 //! Locking: `wrap` (reuse of ring words), then `publish` (see the `published` room), then
-//! a register shard, then leaves (window, side table, owners).
+//! a register shard, then leaves (window, side table, owners). `samples` (see `seen`) is taken
+//! with none of them held, and the side table under it.
 
 use std::collections::HashMap;
 
@@ -28,6 +29,7 @@ use ferrite_types::{Csn, TxnId};
 
 use crate::long_running::{LongRunning, LongRunningState};
 use crate::published::Publisher;
+use crate::seen::Samples;
 use crate::snapshot::{view_of, Register, SnapState, Snapshot, SnapshotInfo, SnapshotView};
 use crate::status::{Ring, Word, CSN_MAX};
 
@@ -95,6 +97,7 @@ pub struct TxnSystem {
     owners: Box<[OwnerShard]>,
     pub(crate) register: Register,
     pub(crate) publisher: Publisher,
+    pub(crate) samples: Mutex<Samples>,
 }
 
 impl TxnSystem {
@@ -124,6 +127,7 @@ impl TxnSystem {
             owners: (0..OWNER_SHARDS).map(|_| OwnerShard::default()).collect(),
             register: Register::new(REGISTER_SHARDS),
             publisher: Publisher::new(next_txn, Csn(next_csn.get() - 1)),
+            samples: Mutex::new(Samples::new(next_txn, next_csn.get() - 1)),
         }
     }
 
@@ -181,6 +185,7 @@ impl TxnSystem {
             LongRunningState::Active
         };
         self.lower_bounds(txn);
+        self.samples.lock().restored(txn);
         self.long_running.insert(txn, state);
         let other = self.owner_shard(txn).lock().insert(txn.get(), owner);
         assert!(other.is_none(), "transaction {txn} was restored twice");
