@@ -118,11 +118,18 @@ const uchar *ha_ferrite::compute_generated(const uchar *record, const MY_BITMAP 
   return image->data();
 }
 
-/* New rows have fresh values, but for the history of versions, what comes after a duplicate, and
-   row events from a table that does not have the column. */
+/* New rows have fresh values, but for the history of versions, what comes after a duplicate, row
+   events from a table that does not have the column, and what a trigger may have changed: the
+   server computes nothing again after it in LOAD DATA, INSERT ... VALUES () and FOR PORTION OF. */
+bool ha_ferrite::has_fresh_values() const {
+  if (m_copying) return true;
+  if (table->triggers && table->triggers->has_triggers(TRG_EVENT_INSERT, TRG_ACTION_BEFORE))
+    return false;
+  return !(table->versioned() || m_replace || m_insert_update || m_whole_rows);
+}
+
 int ha_ferrite::insert_generated(const uchar *buf) {
-  const bool fresh = !(table->versioned() || m_replace || m_insert_update || m_whole_rows);
-  if (m_copying || fresh) return insert_row(buf);
+  if (has_fresh_values()) return insert_row(buf);
   const GeneratedInUse place(this);
   BlobsAside of_server(table, place->blobs.data());
   return insert_row(compute_generated(buf, &place->new_image));

@@ -28,6 +28,7 @@
 #include <sql_parse.h>
 #include <sql_plugin.h>
 #include <sql_table.h>
+#include <sql_trigger.h>
 #include <tztime.h>
 
 #include <string>
