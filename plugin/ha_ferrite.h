@@ -97,6 +97,7 @@ class ha_ferrite final : public ferrite::PagedHandler {
   int delete_row(const uchar *buf) override;
   void get_auto_increment(ulonglong offset, ulonglong increment, ulonglong nb_desired_values,
                           ulonglong *first_value, ulonglong *nb_reserved_values) override;
+  bool autoinc_lock_mode_stmt_unsafe() const override;
   bool get_error_message(int error, String *buf) override;
   bool get_foreign_dup_key(char *child_table, uint child_table_len, char *child_key,
                            uint child_key_len) override;

@@ -40,6 +40,10 @@ static AutoincLocking autoinc_locking() {
   return static_cast<AutoincLocking>(ferrite::innodb_autoinc_lock_mode(kConsecutive));
 }
 
+/* Nobody waits for a statement's values to be complete, so that its first one does not say them
+   all: the server then logs rows (MIXED) or warns (STATEMENT). It does not ask partitions. */
+bool ha_ferrite::autoinc_lock_mode_stmt_unsafe() const { return autoinc_locking() == kInterleaved; }
+
 /* How many rows will come is not known, so that values taken by others would be among theirs. */
 static bool is_bulk(int sql_command) {
   switch (sql_command) {

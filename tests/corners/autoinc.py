@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from corners.env import Env, Running, equal, expect, options
+from corners.env import Env, Running, Session, equal, expect, options
 
 TYPES = ("TINYINT", "INT", "INT UNSIGNED", "BIGINT", "BIGINT UNSIGNED", "FLOAT", "DOUBLE")
 GIVEN = (
@@ -197,6 +197,35 @@ def scenario_values_and_row_locks(env: Env) -> None:
         holder.run("COMMIT")
     equal({mine, running.answer() or 0}, {0, 1213}, "one of the two is the victim")
     env.eventually("nothing is left", lambda: watcher.value(held) == 0)
+
+
+def _logged_as_rows(session: Session, statement: str) -> bool:
+    """Whether the binary log has the rows of a statement, not its text."""
+    session.run("TRUNCATE t")
+    session.run("FLUSH BINARY LOGS")
+    session.run(statement)
+    name = session.run("SHOW MASTER STATUS")[0][0]
+    events = session.run(f"SHOW BINLOG EVENTS IN '{name}'")
+    as_text = any(kind == "Query" and statement in info for _, _, kind, _, _, info in events)
+    as_rows = any(kind.startswith("Write_rows") for _, _, kind, _, _, _ in events)
+    expect(as_text != as_rows, "either the text or the rows", events)
+    return as_rows
+
+
+def scenario_interleaved_values_are_logged_as_rows(env: Env) -> None:
+    """innodb_autoinc_lock_mode = 2 with binlog_format = MIXED: a statement's text does not say which values it gets."""
+
+    def play(engine: str) -> list[object]:
+        session = env.session()
+        session.run("SET binlog_format = MIXED")
+        session.run(f"CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, n INT) ENGINE={engine}")
+        statements = ("INSERT INTO t (n) SELECT 1 UNION ALL SELECT 2", "INSERT INTO t (n) VALUES (1), (2)")
+        return [_logged_as_rows(session, statement) for statement in statements]
+
+    for mode in (1, 2):
+        env.restart(*LOGGED, f"--innodb-autoinc-lock-mode={mode}")
+        seen = env.same_as_innodb(play)
+        equal(seen[0], mode == 2, f"innodb_autoinc_lock_mode = {mode}")
 
 
 @options("--innodb-autoinc-lock-mode=0")
