@@ -19,6 +19,9 @@
 //!    raised after the frame is marked. A checkpointer reads it first and the frames afterwards.
 //! 4. All that is kept for a page fits it, by the room that the page had when it left memory. A page
 //!    that has not been in memory since the start has no known room: nothing is kept for it.
+//! 5. While a page lacks redo no change that needs room is kept behind that, though the page may have been in
+//!    memory: recovery may have redone it in one batch, dropped it, and put off the redo of a later one. Its
+//!    room is not known any more, and what is redone leaves no versions for readers.
 //!
 //! # Locking
 //! frame latch of a page that is read > shard > undo slot > log. A thread holds one shard at a time. A checkpointer takes
@@ -68,6 +71,10 @@ impl AwayPage<'_> {
     /// Appends a log record whose only page operation is `op`, and keeps that for the page.
     pub fn append(mut self, kind: u8, prelude: &[u8], op: &[u8]) -> Appended {
         let (pool, page) = (self.pool, self.page);
+        debug_assert!(
+            self.room == 0 || !self.lacks_redo(),
+            "a change of {page} is kept behind redo"
+        );
         let bound = pool.log.current_lsn();
         // Before the record takes its place: a checkpointer must not miss it.
         self.of.oldest.fetch_min(bound.0, Ordering::SeqCst);
@@ -135,8 +142,14 @@ impl Pool {
             return None;
         }
         debug_assert!(room > 0, "a change of {page} that takes nothing");
+        let kept = shard.pages.get(&page);
+        if kept.is_some_and(|kept| kept.redo.is_some())
+            && !ferrite_sync::mutant!("buffer.kept_behind_redo")
+        {
+            return None;
+        }
         let known = changes.rooms.get(page);
-        let taken = shard.pages.get(&page).map_or(0, |kept| kept.room);
+        let taken = kept.map_or(0, |kept| kept.room);
         (taken + room + SPARE_BYTES <= known).then_some(AwayPage {
             pool: self,
             page,

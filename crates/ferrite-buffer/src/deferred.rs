@@ -12,8 +12,9 @@
 //! A page that gets its whole content from one of the records is made of that and those behind it; nothing is read for
 //! it. It may be nowhere on disk: its directory word says then that it is in the log ([`Location::FROM_LOG`]).
 //!
-//! What is kept here is whole: a page has not been in memory since the start, so no change of this
-//! life but a TAKE_BACK can follow.
+//! What is kept here is whole: a page is not in memory before it is redone, and the change buffer keeps nothing that needs
+//! room on it ([`Pool::away_page`]), so no change of this life but a TAKE_BACK can follow. The page may have been in memory
+//! since the start: an earlier batch redid it, and it left memory again. The room that it had then is forgotten.
 
 use crate::collected::{CollectedRedo, Deferred, RedoOf};
 use crate::frame::Frame;
@@ -83,6 +84,10 @@ impl Pool {
         }
         if !self.is_away(page) {
             return false;
+        }
+        if !ferrite_sync::mutant!("buffer.kept_behind_redo") {
+            // That of before the redo, if an earlier batch had the page in memory.
+            changes.rooms.set(page, 0);
         }
         if redo.creates {
             // What the redo of a batch before could not read.

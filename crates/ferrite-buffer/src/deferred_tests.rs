@@ -1,7 +1,8 @@
-//! Pages that get their whole content from redo that was put off.
+//! Pages whose redo was put off: those that get their whole content from it, and what may follow it.
 
 use super::*;
 use crate::frame::Kind;
+use crate::read_ahead::tests::{new_leaf_of, put_away};
 use crate::write_tests::{build, new_inner, pool_on, INDEX};
 use crate::RedoStep;
 use ferrite_io::sim::SimStorage;
@@ -121,5 +122,35 @@ fn what_could_not_be_read_goes_with_the_page_that_is_made() {
     assert_eq!(pool.redo(page, BlobState::Old, &[step], make), Ok(1));
     assert_eq!(pool.change_buffer().pages(), 0);
     assert_eq!(text_of(&pool, page), 7);
+    ends_well(&pool);
+}
+
+/// A batch redid the leaf, which left memory; its redo of the last one is put off. What a client changes now may not
+/// follow that: the room is another, and redo makes no versions.
+#[test]
+fn nothing_is_kept_behind_redo_of_a_leaf_that_was_in_memory() {
+    let pool = pool_on(&SimStorage::new(3));
+    pool.set_apply_redo(Box::new(|page, ops| {
+        page[40] = ops[0];
+        Ok(())
+    }));
+    pool.set_apply_kept(Box::new(|_, _, _| Ok(())));
+    pool.set_change_buffer(25);
+    for shares in [Shares::All, Shares::Nothing] {
+        let page = new_leaf_of(&pool, INDEX, 1);
+        put_away(&pool, page);
+        assert!(pool.away_page(page, INDEX, 20).is_some());
+        let at = pool.log().append(record_kind::MINI_TXN, &[b"later"]);
+        let redo = redo_of(&at, 9, false);
+        assert!(pool.put_off_redo((page, INDEX), BlobState::Old, redo, shares));
+        assert!(pool.away_page(page, INDEX, 20).is_none());
+        assert_eq!(pool.change_buffer().rooms.get(page), 0);
+        let taken_back = pool.kept_page(page, INDEX).expect("redo is kept");
+        assert!(taken_back.lacks_redo());
+        drop(taken_back);
+        assert_eq!(text_of(&pool, page), 9);
+        put_away(&pool, page);
+        assert!(pool.away_page(page, INDEX, 20).is_some());
+    }
     ends_well(&pool);
 }

@@ -22,6 +22,7 @@ pub(crate) fn new_leaf_of(pool: &Pool, index: IndexId, text: u8) -> PageId {
     let bytes = frame.bytes_mut();
     bytes[..10].fill(0);
     bytes[0..4].copy_from_slice(&index.0.to_le_bytes());
+    bytes[5] = crate::page_prefix::KIND_NODE;
     bytes[6..8].copy_from_slice(&8000u16.to_le_bytes());
     bytes[8..10].copy_from_slice(&(PAGE_BYTES as u16).to_le_bytes());
     bytes[10..8000].fill(text);
@@ -31,7 +32,7 @@ pub(crate) fn new_leaf_of(pool: &Pool, index: IndexId, text: u8) -> PageId {
 }
 
 /// The page is on disk and not in memory.
-fn put_away(pool: &Pool, page: PageId) {
+pub(crate) fn put_away(pool: &Pool, page: PageId) {
     pool.flush_all_below(Lsn::MAX).unwrap();
     let frame = pool.store().directory().get(page).as_frame().unwrap();
     pool.give_back(pool.evict_clean(frame, Kind::Leaf).expect("it is clean"));

@@ -14,6 +14,7 @@ mod half_undone;
 mod known_undo;
 mod life;
 mod offline;
+mod redo_of_batches;
 mod redo_put_off;
 mod scrub;
 mod snapshots;

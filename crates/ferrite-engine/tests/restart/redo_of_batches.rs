@@ -1,0 +1,157 @@
+//! Leaves that recovery has redone in one batch, dropped, and put off in the last: what clients change then is not kept behind
+//! their redo.
+
+use crate::common::{check, config, give_up, key, metric};
+use ferrite_engine::{
+    Config, Cursor, DupInfo, Engine, Entry, IndexSpec, Isolation, ReadMode, Session,
+    SilentCallbacks, Table, TableSpec, WaitMode,
+};
+use ferrite_io::sim::SimStorage;
+use ferrite_sync::random::Rng;
+use ferrite_sync::Arc;
+use ferrite_types::Error;
+use std::collections::BTreeSet;
+
+/// Every second one, with keys of 200 bytes: some 600 leaves of the index, a pool of 256 pages for the recovery.
+const ROWS: u64 = 60_000;
+const SMALL_POOL_BYTES: u64 = 4 << 20;
+const LARGE_POOL_BYTES: u64 = 32 << 20;
+
+fn open(disk: &SimStorage, pool_bytes: u64) -> Arc<Engine> {
+    let config = Config {
+        buffer_pool_size_bytes: pool_bytes,
+        buffer_pool_size_max_bytes: LARGE_POOL_BYTES,
+        log_budget_bytes: 64 << 20,
+        manual_background: true,
+        recovery_puts_off: Some(true),
+        recovery_memory_bytes: 1 << 20,
+        ..config()
+    };
+    Engine::open(config, Arc::new(disk.boot()), Arc::new(SilentCallbacks)).unwrap()
+}
+
+/// In no order.
+fn place(n: u64) -> u64 {
+    n.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+fn wide(n: u64) -> [u8; 200] {
+    let mut key = [0; 200];
+    key[..8].copy_from_slice(&place(n).to_be_bytes());
+    key
+}
+
+fn entry(key: &[u8]) -> Entry<'_> {
+    Entry {
+        index_no: 1,
+        check_unique: false,
+        key,
+        payload: b"",
+    }
+}
+
+fn insert(s: &mut Session, t: &Arc<Table>, n: u64) {
+    let k = wide(n);
+    let mut dup = DupInfo::default();
+    s.insert_row(t, Some(&key(n)), b"\0row", &[entry(&k)], false, &mut dup)
+        .unwrap();
+}
+
+fn delete(s: &mut Session, t: &Arc<Table>, n: u64) {
+    s.delete_row(t, &key(n), &[entry(&wide(n))]).unwrap();
+}
+
+/// The numbers that `wanted` means, in the order of the index.
+fn in_order(wanted: impl Fn(u64) -> bool) -> Vec<u64> {
+    let mut all: Vec<u64> = (0..ROWS).filter(|n| wanted(*n)).collect();
+    all.sort_by_key(|n| place(*n));
+    all
+}
+
+/// All rows, by the index.
+fn rows(s: &mut Session, t: &Arc<Table>) -> BTreeSet<u64> {
+    let mut all = BTreeSet::new();
+    let mut cursor = Cursor::new(t, 1, ReadMode::Snapshot, WaitMode::Wait);
+    let mut more = cursor.first(s).map(drop);
+    while more.is_ok() {
+        let pk = cursor.current().unwrap().pk.try_into().unwrap();
+        assert!(all.insert(u64::from_be_bytes(pk)), "a row twice");
+        more = cursor.next(s).map(drop);
+    }
+    assert_eq!(more, Err(Error::NotFound));
+    all
+}
+
+/// A crash after some rows of each leaf were deleted and then, leaf by leaf, others came; no page was written. Gives the
+/// rows.
+fn crashed(disk: &SimStorage) -> BTreeSet<u64> {
+    let engine = open(disk, LARGE_POOL_BYTES);
+    let indexes = vec![
+        IndexSpec::new("PRIMARY", true, 1),
+        IndexSpec::new("k", false, 1),
+    ];
+    let spec = TableSpec {
+        definition: b"definition".to_vec(),
+        ..TableSpec::new("d/t", indexes)
+    };
+    let t = engine.dict().create_table(spec, 1).unwrap();
+    let mut s = Session::new(&engine, 0, 1);
+    (0..ROWS).step_by(2).for_each(|n| insert(&mut s, &t, n));
+    s.commit(false).unwrap();
+    drop((s, t));
+    engine.close().unwrap();
+    drop(engine);
+    let engine = open(disk, LARGE_POOL_BYTES);
+    let t = engine.dict().open_table("d/t").unwrap();
+    let mut s = Session::new(&engine, 0, 1);
+    for n in in_order(|n| n % 20 == 0) {
+        delete(&mut s, &t, n);
+    }
+    for n in in_order(|n| n % 8 == 1) {
+        insert(&mut s, &t, n);
+    }
+    s.commit(false).unwrap();
+    drop((s, t));
+    engine.flush_log();
+    disk.crash(&mut Rng::new(7));
+    give_up(&engine);
+    let is_there = |n: &u64| (n % 2 == 0 && n % 20 != 0) || n % 8 == 1;
+    (0..ROWS).filter(is_there).collect()
+}
+
+#[test]
+fn what_is_changed_in_a_leaf_of_two_batches_is_not_kept_behind_its_redo() {
+    let disk = SimStorage::new(41);
+    let before = crashed(&disk);
+    let engine = open(&disk, SMALL_POOL_BYTES);
+    let left = metric(&engine, "recovery_pages_left");
+    assert!(left > 30, "{left} pages are left");
+    // Nobody writes pages here.
+    engine.set("buffer_pool_size", LARGE_POOL_BYTES).unwrap();
+    let t = engine.dict().open_table("d/t").unwrap();
+    let mut old = Session::new(&engine, 0, 2);
+    old.begin_statement(Isolation::RepeatableRead);
+    let mut first = Cursor::new(&t, 0, ReadMode::Snapshot, WaitMode::Wait);
+    first.first(&mut old).unwrap();
+    drop(first);
+    let mut s = Session::new(&engine, 0, 1);
+    let mut after = before.clone();
+    // In the last leaves, which are those of the last batch: as many rows again, and every tenth goes.
+    let last = |n: u64| place(n) > u64::MAX / 4 * 3;
+    for n in in_order(|n| n % 8 == 3 && last(n)) {
+        insert(&mut s, &t, n);
+        after.insert(n);
+    }
+    for n in in_order(|n| n % 10 == 2 && last(n)) {
+        delete(&mut s, &t, n);
+        after.remove(&n);
+    }
+    s.commit(false).unwrap();
+    assert_eq!(rows(&mut old, &t), before);
+    old.commit(false).unwrap();
+    assert_eq!(rows(&mut s, &t), after);
+    s.commit(false).unwrap();
+    check(&engine, &t);
+    drop((old, s, t));
+    engine.close().unwrap();
+}
