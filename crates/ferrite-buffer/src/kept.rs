@@ -178,6 +178,9 @@ pub struct ChangeBuffer {
     pub(crate) percent: AtomicUsize,
     /// The next shard that is merged to make room.
     pub(crate) turn: AtomicUsize,
+    /// The shard that is asked first for old changes the next time: its own count, for with one for both, which take turns,
+    /// each would see every second shard only.
+    pub(crate) turn_of_old: AtomicUsize,
     pub(crate) work: Event,
     /// Changes kept so far.
     pub changes: Counter,
@@ -207,6 +210,7 @@ impl ChangeBuffer {
             pages: AtomicUsize::new(0),
             percent: AtomicUsize::new(0),
             turn: AtomicUsize::new(0),
+            turn_of_old: AtomicUsize::new(0),
             work: Event::new(),
             changes: Counter::default(),
             merged: Counter::default(),
@@ -278,7 +282,7 @@ impl ChangeBuffer {
     /// Up to `most` pages for which records that begin before `lsn` are kept, the oldest of each shard first.
     pub(crate) fn older_than(&self, lsn: Lsn, most: usize, out: &mut Vec<PageId>) {
         // Not always the same first: pages that cannot be read stay.
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let turn = self.turn_of_old.fetch_add(1, Ordering::Relaxed);
         for n in 0..SHARDS {
             let of = &self.shards[(turn + n) % SHARDS];
             if of.oldest.load(Ordering::SeqCst) >= lsn.0 || out.len() >= most {

@@ -73,6 +73,10 @@ impl Pool {
             debug_assert!(merging.pages.is_empty());
         } else if changes.bytes() > self.change_buffer_limit_bytes() / 4 * 3 {
             changes.fullest(&mut merging.pages);
+            // As many for the log: under a dense load it is full all the time, and those that hold the log back may
+            // never be the fullest. The same page twice does no harm.
+            let most = merging.pages.len() + merging.pages.len().clamp(IDLE_PAGES, ROUND_PAGES);
+            changes.older_than(below, most, &mut merging.pages);
         } else if changes.oldest().is_some_and(|oldest| oldest < below) {
             changes.older_than(below, ROUND_PAGES, &mut merging.pages);
         } else if quiet {
@@ -182,3 +186,7 @@ fn in_merge(page: PageId, e: Error) -> Error {
         other => other,
     }
 }
+
+#[cfg(test)]
+#[path = "merge_kept_tests.rs"]
+mod tests;
