@@ -8,12 +8,14 @@
 //! Locking: as `read_ahead`. Nothing is held between two reads.
 
 use crate::ahead_state::together;
+use crate::evict::is_for_want_of_a_frame;
 use crate::frame::Kind;
 use crate::pool::Pool;
 use crate::read_ahead::Work;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::kill_point;
 use ferrite_types::{Error, Lsn, PageId, Result};
+use std::collections::BTreeSet;
 
 /// Pages of one round in which nothing presses.
 const IDLE_PAGES: usize = 64;
@@ -137,21 +139,36 @@ impl Pool {
         Ok(())
     }
 
-    /// Merges everything that is kept and begins before `lsn`.
+    /// Merges everything that is kept and begins before `lsn`, but for pages that cannot be read.
+    ///
+    /// # Errors
+    /// Why the first of these could not be read: what is kept for them stays. `DiskFull`, `Interrupted` or no frame: the
+    /// rest was not tried.
     pub(crate) fn merge_all_below(&self, lsn: Lsn) -> Result<()> {
         let mut merging = self.merging();
+        let (mut failed, mut result) = (BTreeSet::<PageId>::new(), Ok(()));
         while self.changes.oldest().is_some_and(|oldest| oldest < lsn) {
-            merging.pages.clear();
+            let pages = &mut merging.pages;
+            pages.clear();
             self.changes
-                .older_than(lsn, ROUND_PAGES, &mut merging.pages);
-            self.read_all(&mut merging.work, &merging.pages)
-                .map_err(|(_, e)| e)?;
+                .older_than(lsn, ROUND_PAGES + failed.len(), pages);
+            pages.retain(|page| !failed.contains(page));
+            if pages.is_empty() {
+                break;
+            }
+            if let Err((_, e)) = self.read_all(&mut merging.work, pages) {
+                if ends_merging(&e) || self.writer.is_stopped() {
+                    return Err(e);
+                }
+                failed.extend(pages.iter().filter(|page| self.changes.has(**page)));
+                result = result.and(Err(e));
+            }
         }
-        Ok(())
+        result
     }
 
     /// Every one of the pages has been in memory afterwards, or is no more; or it could not be read:
-    /// the first error.
+    /// the first error. It ends at one that the others would meet, too.
     fn read_all(
         &self,
         work: &mut Work,
@@ -166,21 +183,29 @@ impl Pool {
             kill_point!("buffer.kept_merged");
             // Without a frame at once, or if it cannot be read: that is waited for, and told.
             for page in some.iter().filter(|page| self.changes.has(**page)) {
-                let read = self.read_in(*page).map_err(|e| (*page, in_merge(*page, e)));
-                if self.writer.is_stopped() && read.is_err() {
-                    return read;
+                let Err(e) = self.read_in(*page) else {
+                    continue;
+                };
+                if ends_merging(&e) || self.writer.is_stopped() {
+                    return Err((*page, in_merge(*page, e)));
                 }
-                result = result.and(read);
+                result = result.and(Err((*page, in_merge(*page, e))));
             }
         }
         result
     }
 }
 
+/// Is it not about the one page that was to be read?
+fn ends_merging(e: &Error) -> bool {
+    is_for_want_of_a_frame(e) || !matches!(e, Error::Corrupt(_) | Error::Io(_))
+}
+
 fn in_merge(page: PageId, e: Error) -> Error {
     let told =
         |text: String| format!("changes that are kept for page {page} cannot be merged: {text}");
     match e {
+        e if is_for_want_of_a_frame(&e) => e,
         Error::Corrupt(text) => Error::Corrupt(told(text)),
         Error::Io(text) => Error::Io(told(text)),
         other => other,

@@ -4,7 +4,8 @@ use super::*;
 use crate::read_ahead::tests::new_leaf_of;
 use crate::write_tests::{pool_on, INDEX};
 use ferrite_io::sim::SimStorage;
-use ferrite_sync::Arc;
+use ferrite_io::{OpenMode, Storage};
+use ferrite_sync::{thread, Arc};
 use ferrite_types::format::record_kind;
 use ferrite_types::PAGE_BYTES;
 
@@ -55,4 +56,37 @@ fn the_log_is_served_while_the_change_buffer_is_full() {
         }
     }
     panic!("the log is held back for ever");
+}
+
+/// It is among those that are merged first; the others follow, and only its own changes stay.
+#[test]
+fn a_page_that_cannot_be_read_keeps_no_other_from_being_merged() {
+    let disk = SimStorage::new(6);
+    let pool = pool_of(25, &disk);
+    let mut pages = Vec::new();
+    while pages.len() < ROUND_PAGES + 100 {
+        pages.extend((0..100).map(|_| new_leaf_of(&pool, INDEX, 1)));
+        pool.make_cold().unwrap();
+    }
+    pages.iter().for_each(|page| keep(&pool, *page, &[7]));
+    let first = *pages.iter().min_by_key(|page| page.0 % 256).unwrap();
+    let at = pool.store().directory().get(first).as_location().unwrap();
+    let file = disk.boot().open("store.0000", OpenMode::ReadWrite, false);
+    file.unwrap()
+        .write_at(&[0xee; 1024], at.granule() * 1024)
+        .unwrap();
+    let writer = {
+        let pool = pool.clone();
+        thread::spawn("writer", move || pool.run_writer())
+    };
+    let flushed = pool.flush_all_below(Lsn::MAX);
+    let named = format!("page {first} cannot be merged");
+    assert!(
+        matches!(&flushed, Err(Error::Corrupt(text)) if text.contains(&named)),
+        "{flushed:?}"
+    );
+    assert_eq!(pool.change_buffer().pages(), 1);
+    assert!(pool.change_buffer().has(first));
+    pool.stop_writer();
+    writer.join().unwrap();
 }
