@@ -124,6 +124,10 @@ size_t partition_mark(const std::string &core_name);
    error. `before`: in it indexes of the same names took as much already. */
 int refuse_long_keys(const Layout &layout, const Layout *before);
 
+/* A key whose bytes would not order as the server compares the values is refused, in CREATE and in
+   every ALTER that adds it: 0, or the error code after the error. */
+int refuse_unordered_key(const Index &index);
+
 /* Names that InnoDB keeps for itself are refused as it does: 0, or the error code after the error.
  */
 int refuse_reserved_names(THD *thd, const TABLE *form);

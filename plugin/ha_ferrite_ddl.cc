@@ -25,6 +25,7 @@ using ferrite::core_table_name;
 using ferrite::Index;
 using ferrite::KeyPart;
 using ferrite::Layout;
+using ferrite::PartKind;
 
 /* ---- create ------------------------------------------------------------------------ */
 
@@ -83,16 +84,18 @@ static int refuse_unsupported(const TABLE *form, const HA_CREATE_INFO *info) {
     const KEY &key = form->key_info[i];
     if (ferrite::is_fulltext(key)) return refuse("FULLTEXT indexes");
     if (ferrite::is_spatial(key)) return refuse("SPATIAL indexes");
-    /* The server's weights of Thai text do not order as its comparison does. */
-    for (uint part = 0; part < key.user_defined_key_parts; part++) {
-      const Field *field = key.key_part[part].field;
-      if (field && field->has_charset() &&
-          !strncmp(field->charset()->coll_name.str, "tis620_thai", 11))
-        return refuse("keys in collation tis620_thai_ci");
-    }
   }
   if (info->tablespace) return refuse("TABLESPACE");
   if (form->versioned(VERS_TRX_ID)) return refuse("system versioning by transaction id");
+  return 0;
+}
+
+/* The server's weights of Thai text do not order as its comparison does. (ENUM and SET are ordered
+   by their numbers, in any collation.) */
+int ferrite::refuse_unordered_key(const Index &index) {
+  for (const KeyPart &part : index.parts)
+    if (part.kind == PartKind::kText && !strncmp(part.text.cs->coll_name.str, "tis620_thai", 11))
+      return refuse("keys in collation tis620_thai_ci");
   return 0;
 }
 
@@ -246,6 +249,8 @@ int ha_ferrite::create(const char *name, TABLE *form, HA_CREATE_INFO *create_inf
   if (find_bad_option(ha_thd(), form, create_info)) return HA_WRONG_CREATE_OPTION;
   Layout layout;
   layout.init(form);
+  for (const Index &index : layout.indexes)
+    if (int err = ferrite::refuse_unordered_key(index)) return err;
   if (int err = refuse_wide_rows(layout)) return err;
   if (int err = ferrite::refuse_long_keys(layout, nullptr)) return err;
 

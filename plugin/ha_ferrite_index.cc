@@ -107,6 +107,8 @@ enum_alter_inplace_result ha_ferrite::can_change_indexes(TABLE *altered_table,
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   IndexChange change;
   if (!plan_indexes(altered_table, info, &change)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  for (uint32_t no : change.built)
+    if (ferrite::refuse_unordered_key(change.altered.indexes[no])) return HA_ALTER_ERROR;
   if (change.built.empty()) return HA_ALTER_INPLACE_NOCOPY_NO_LOCK;
   /* The server's own copy lets writers go on, a build here does not: who has not asked for it, or
      for a lock that it needs, keeps writing. */

@@ -258,3 +258,28 @@ def scenario_longer_key_columns(env: Env) -> None:
     session.run("CREATE TABLE copied LIKE t")
     session.run("ALTER TABLE t FORCE, ALGORITHM=COPY")
     equal(session.run("CHECK TABLE t EXTENDED")[-1][-1], "OK", "the table")
+
+
+def scenario_keys_that_cannot_be_ordered(env: Env) -> None:
+    "What CREATE TABLE refuses as a key, ALTER TABLE refuses too, in place and by copy; an ENUM is a number."
+    session = env.session()
+    thai = "CHARACTER SET tis620 COLLATE tis620_thai_ci"
+    columns = (
+        f"id INT PRIMARY KEY, c CHAR(10) {thai}, v VARCHAR(20) {thai}, n VARCHAR(20) {thai}, e ENUM('b', 'a') {thai}"
+    )
+    session.run(f"CREATE TABLE t ({columns}) ENGINE=FERRITE")
+    session.run("INSERT INTO t SELECT seq, seq, seq, seq, 1 + seq MOD 2 FROM seq_1_to_100")
+    for how in ("", ", ALGORITHM=INPLACE", ", ALGORITHM=INPLACE, LOCK=SHARED", ", ALGORITHM=COPY"):
+        for key in ("KEY (v)", "UNIQUE (v)", "KEY (c)", "KEY (id, v(3))", "KEY (e), ADD KEY (n DESC)"):
+            equal(session.error(f"ALTER TABLE t ADD {key}{how}"), 1478, f"{key}{how}")
+    equal(session.error("CREATE INDEX k ON t (v)"), 1478, "CREATE INDEX")
+    equal(session.error("CREATE UNIQUE INDEX k ON t (v)"), 1478, "CREATE UNIQUE INDEX")
+    equal(session.error("ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (v)"), 1478, "a primary key")
+    equal(len(session.run("SHOW KEYS FROM t")), 1, "keys")
+    session.run("ALTER TABLE t ADD KEY ke (e)")
+    session.run("ALTER TABLE t ADD KEY kie (id, e), ALGORITHM=NOCOPY, LOCK=SHARED")
+    session.run("CREATE TABLE u LIKE t")
+    session.run("ALTER TABLE t FORCE, ALGORITHM=COPY")
+    found = session.run("SELECT e, COUNT(*) FROM t FORCE INDEX (ke) WHERE e >= '' GROUP BY e ORDER BY e")
+    equal(found, [("b", 50), ("a", 50)], "by the key of an ENUM")
+    equal(session.run("CHECK TABLE t EXTENDED")[-1][-1], "OK", "afterwards")

@@ -288,6 +288,9 @@ class Scenes:
 REFUSED = (
     "CREATE TABLE child (id INT PRIMARY KEY, s VARCHAR(100), FULLTEXT KEY (s)) ENGINE={E}",
     "CREATE TABLE child (s VARCHAR(20) CHARACTER SET tis620 COLLATE tis620_thai_ci PRIMARY KEY) ENGINE={E}",
+    "ALTER TABLE parent ADD KEY tis620_thai_ci_1 (t)",
+    "ALTER TABLE parent ADD UNIQUE KEY tis620_thai_ci_2 (p, t), ALGORITHM=INPLACE, LOCK=SHARED",
+    "CREATE INDEX tis620_thai_ci_3 ON parent (t(5))",
     "ALTER TABLE parent ADD FULLTEXT KEY (s)",
     "CREATE FULLTEXT INDEX f ON parent (s)",
     "CREATE TABLE child (id INT PRIMARY KEY, g POINT NOT NULL, SPATIAL KEY (g)) ENGINE={E}",
@@ -303,12 +306,14 @@ WRONG = (
     "DROP TABLE nowhere",
     "ALTER TABLE parent ADD UNIQUE KEY (p), ADD KEY (nowhere)",
     "CREATE TABLE child (id INT PRIMARY KEY, g POINT) ENGINE={E}",
+    "CREATE TABLE child (id INT PRIMARY KEY, e ENUM('b','a') CHARACTER SET tis620, KEY (e)) ENGINE={E}",
 )
 
 
 def refusal_steps() -> list[Step]:
     """Definitions beyond what one engine or both can do."""
-    steps = [Step("CREATE TABLE parent (id INT PRIMARY KEY, p INT, s VARCHAR(50)) ENGINE={E}", setup=True)]
+    parent = "id INT PRIMARY KEY, p INT, s VARCHAR(50), t VARCHAR(20) CHARACTER SET tis620"
+    steps = [Step(f"CREATE TABLE parent ({parent}) ENGINE={{E}}", setup=True)]
     for sql in REFUSED:
         steps += [
             Step(sql, kind="refused"),
