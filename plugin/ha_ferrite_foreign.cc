@@ -7,6 +7,9 @@
 #include "ferrite_hton.h"
 
 using ferrite::database_of;
+using ferrite::Index;
+using ferrite::KeyPart;
+using ferrite::Layout;
 using ferrite::same_name;
 using ferrite::shown;
 
@@ -207,14 +210,32 @@ static const char *name_before(const Field *field, Alter_inplace_info *info) {
   return "";
 }
 
-static bool serves(const KEY &key, const fe_link &link, const char *const fe_fk_column::*side,
+/* The parts of an index as the core counts them for foreign keys (catalog/matching.rs): those
+   declared, and of a secondary one the primary key's after them, unless it has some of these
+   already. */
+static std::vector<const KeyPart *> parts_of(const Layout &layout, const Index &index) {
+  std::vector<const KeyPart *> parts;
+  for (const KeyPart &part : index.parts) parts.push_back(&part);
+  if (!index.no || !layout.primary()) return parts;
+  const std::vector<KeyPart> &primary = layout.primary()->parts;
+  DBUG_ASSERT(!primary.empty());
+  for (const KeyPart &part : primary)
+    for (const KeyPart &own : index.parts)
+      if (own.column.field_no == part.column.field_no) return parts;
+  for (const KeyPart &part : primary) parts.push_back(&part);
+  return parts;
+}
+
+/* Of the altered table, `parts` of an index: does it begin with the link's columns? */
+static bool serves(const std::vector<const KeyPart *> &parts, const TABLE *altered_table,
+                   const fe_link &link, const char *const fe_fk_column::*side,
                    Alter_inplace_info *info) {
-  if (key.user_defined_key_parts < link.column_count) return false;
+  DBUG_ASSERT(link.column_count > 0);
+  if (parts.size() < link.column_count) return false;
   for (uint32_t i = 0; i < link.column_count; i++) {
-    const KEY_PART_INFO &part = key.key_part[i];
-    if (part.key_part_flag & HA_PART_KEY_SEG) return false;
-    const char *before = name_before(part.field, info);
-    if (!ferrite::same_name(before, link.columns[i].*side)) return false;
+    if (!parts[i]->whole) return false;
+    const char *before = name_before(altered_table->field[parts[i]->column.field_no], info);
+    if (!same_name(before, link.columns[i].*side)) return false;
   }
   return true;
 }
@@ -296,10 +317,12 @@ bool ha_ferrite::loses_needed_index(TABLE *altered_table, Alter_inplace_info *in
     return false;
   const fe_links *links;
   if (read_links(&links)) return true;
+  Layout altered;
+  altered.init(altered_table);
   const auto lost = [&](const fe_link &link, const char *const fe_fk_column::*side) {
     if (link.index_no >= layout().indexes.size()) return false;
-    for (uint i = 0; i < altered_table->s->keys; i++)
-      if (serves(altered_table->key_info[i], link, side, info)) return false;
+    for (const Index &index : altered.indexes)
+      if (serves(parts_of(altered, index), altered_table, link, side, info)) return false;
     const uint key = layout().indexes[link.index_no].server_no;
     my_error(ER_DROP_INDEX_FK, MYF(0), key < table->s->keys ? table->key_info[key].name.str : "");
     return true;
