@@ -87,7 +87,27 @@ std::string column_text(THD *thd, Field *field) {
   return out;
 }
 
+/* While it lives, names and expressions are printed in one way, whatever sql_mode and
+   sql_quote_show_create of the session are: who imports a table may have others. */
+class PrintedAlike : Sql_mode_instant_set {
+ public:
+  explicit PrintedAlike(THD *thd)
+      : Sql_mode_instant_set(thd, 0),
+        quotes_(thd->variables.option_bits & OPTION_QUOTE_SHOW_CREATE) {
+    thd->variables.option_bits |= OPTION_QUOTE_SHOW_CREATE;
+  }
+  PrintedAlike(const PrintedAlike &) = delete;
+  PrintedAlike &operator=(const PrintedAlike &) = delete;
+  ~PrintedAlike() {
+    if (!quotes_) thd->variables.option_bits &= ~OPTION_QUOTE_SHOW_CREATE;
+  }
+
+ private:
+  const bool quotes_;
+};
+
 std::string columns_text(THD *thd, const TABLE *table) {
+  const PrintedAlike alike(thd);
   std::string all;
   for (Field **field = table->field; *field; field++) all += column_text(thd, *field) + '\0';
   return all;

@@ -373,6 +373,31 @@ def scenario_alike(env: Env) -> None:
     equal(session.error("ALTER TABLE other IMPORT TABLESPACE"), 1808, "another name")
 
 
+def scenario_sessions_that_print_otherwise(env: Env) -> None:
+    """A file fits its table whatever sql_mode and sql_quote_show_create of the two sessions are."""
+    columns = "id INT PRIMARY KEY, `a b` INT, c INT AS (`a b` + id) STORED, d VARCHAR(20) AS (CONCAT('x', id)) VIRTUAL, t DATETIME, e ENUM('a','b')"
+    modes = ("''", "'ANSI_QUOTES'", "'ORACLE'", "'NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT'", "'MSSQL'")
+    sessions = []
+    for mode, quotes in zip(modes, (1, 1, 0, 1, 0), strict=True):
+        session = env.session()
+        session.run(f"SET sql_mode={mode}, sql_quote_show_create={quotes}")
+        sessions.append((f"{mode}, {quotes}", session))
+    plain = env.session()
+    plain.run(f"CREATE TABLE t ({columns}) ENGINE=FERRITE")
+    plain.run("INSERT INTO t (id, `a b`, t) SELECT seq, seq, NOW() FROM seq_1_to_9")
+    plain.run("CREATE TABLE o LIKE t")
+    for theirs, exporter in sessions:
+        copy = _export(env, exporter)
+        for ours, importer in sessions:
+            shutil.copy(copy, _place(env, "o"))
+            equal(importer.error("ALTER TABLE o IMPORT TABLESPACE"), 0, f"{theirs} into {ours}")
+            equal(importer.value("SELECT @@sql_quote_show_create"), int(ours[-1]), "the setting afterwards")
+            equal(_contents(plain, "o"), _contents(plain, "t"), "rows")
+            plain.run("TRUNCATE o")
+        said = exporter.value("SELECT @@sql_mode")
+        expect(("ANSI_QUOTES" in said) == (theirs[1] in "AOM"), "sql_mode afterwards", said)
+
+
 def scenario_named_twice(env: Env) -> None:
     """A table that comes into the statement more than once is exported once."""
     session = env.session()
