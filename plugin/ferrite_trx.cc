@@ -104,6 +104,11 @@ bool is_parallel_worker(THD *thd) {
   return thd->rgi_slave && thd->rgi_slave->is_parallel_exec && !thd->internal_transaction();
 }
 
+/* To be asked before the commit. */
+bool has_something_to_commit(const ferrite_conn *conn) {
+  return conn->prepared || conn->waits_for_xid || fe_txn_has_changes(conn->session);
+}
+
 /* In one phase. The next worker goes on as soon as its commit record comes after this one's in the
    log, and one flush does for both. */
 fe_code commit_worker(THD *thd, ferrite_conn *conn) {
@@ -114,6 +119,9 @@ fe_code commit_worker(THD *thd, ferrite_conn *conn) {
 }
 
 fe_code commit_transaction(THD *thd, ferrite_conn *conn) {
+  /* Of one that has only read here the changes are in another engine, which may commit after this
+     one: nobody is woken yet. */
+  if (!has_something_to_commit(conn)) return fe_txn_commit(conn->session, may_commit_async(thd));
   if (conn->waits_for_xid) {
     fe_code code = fe_txn_commit_prepared(conn->session, &conn->xid);
     wake_later_workers(thd, code);
