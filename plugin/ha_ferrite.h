@@ -306,6 +306,7 @@ class ha_ferrite final : public ferrite::PagedHandler {
   };
   bool is_linked() const;
   bool checks_links() const;
+  int keep_vectors(int (*keep)(TABLE *));
   int settle_row(int err, uint64_t before);
   int check_inserted(const uchar *row);
   int check_updated(const uchar *old_row, const uchar *new_row, bool pk_changed);

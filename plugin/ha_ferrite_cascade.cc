@@ -10,7 +10,8 @@
  * - A table without foreign keys pays for one load after its row is written.
  * - Nothing here grows with the number of rows that a cascade changes.
  * - Whoever fails leaves it to the statement's own row to undo all: nothing of it remains.
- * - The server's row events and triggers do not see what a cascade does.
+ * - The server's row events and triggers do not see what a cascade does. Its vector indexes do, by
+ *   what this module tells the server.
  */
 #include "ha_ferrite.h"
 
@@ -302,6 +303,8 @@ void ha_ferrite::give_cursor(size_t which) {
 /* Changes all rows with the key at `at` of the parent's m_link_keys, which may move meanwhile. */
 int ha_ferrite::follow(const Cascade &step, const fe_link &link, const ha_ferrite &parent,
                        size_t at, size_t len, const uchar *new_row) {
+  if (unlikely(ferrite::vector_indexes(table)) && ferrite::open_vector_indexes(table))
+    return HA_ERR_GENERIC;
   size_t which;
   if (int err = take_cursor(link.other_index_no, &which)) return err;
   fe_cursor *cursor = m_followers[which].cursor;
@@ -342,9 +345,11 @@ int ha_ferrite::follow_delete() {
   if (!table->versioned(VERS_TIMESTAMP)) return delete_row(table->record[0]);
   store_record(table, record[1]);
   table->vers_update_end();
-  int err = update_row(table->record[1], table->record[0]);
+  const int err = update_row(table->record[1], table->record[0]);
+  if (err != HA_ERR_FOUND_DUPP_KEY) return err;
   /* The same moment's history is there already. */
-  return err == HA_ERR_FOUND_DUPP_KEY ? delete_row(table->record[1]) : err;
+  restore_record(table, record[1]);
+  return delete_row(table->record[0]);
 }
 
 /* Whether a text would be cut: the server says nothing of it where warnings are not counted. Spaces
@@ -416,6 +421,30 @@ int ha_ferrite::follow_update(const fe_link &link, const ha_ferrite &parent, con
   return err == HA_ERR_FOUND_DUPP_KEY ? 0 : err;
 }
 
+/* ---- vector indexes ---------------------------------------------------------------- */
+
+/* Whether what follows from the row that is being written has changed one. */
+static thread_local bool s_vectors_changed = false;
+
+/* The server keeps them after each row that it writes itself. For a row that a cascade has written
+   it is done here, before the row's own children are looked for: a cascade that comes back to this
+   table uses the record for another row. */
+int ha_ferrite::keep_vectors(int (*keep)(TABLE *)) {
+  if (likely(!m_cascade) || !ferrite::vector_indexes(table)) return 0;
+  s_vectors_changed = true;
+  const int err = keep(table);
+  /* A duplicate there is none of the row's keys. */
+  return err == HA_ERR_FOUND_DUPP_KEY ? HA_ERR_CRASHED : err;
+}
+
+/* What was changed of them is undone, and what the server has of them in memory must be read again.
+   It cannot while one is searched: the transaction ends then. */
+static int forget_vectors(THD *thd, int err) {
+  if (ferrite::forget_vectors(thd)) return err;
+  thd->mark_transaction_to_rollback(true);
+  return HA_ERR_ROLLBACK;
+}
+
 /* ---- a row of the statement -------------------------------------------------------- */
 
 bool ha_ferrite::is_linked() const { return fe_table_links_version(m_share->table) != 0; }
@@ -423,20 +452,26 @@ bool ha_ferrite::is_linked() const { return fe_table_links_version(m_share->tabl
 /* The row is written, and so is all that followed. A step of a cascade leaves it to the first
    one to undo. */
 int ha_ferrite::settle_row(int err, uint64_t before) {
-  if (!err || m_cascade || err == HA_ERR_LOCK_DEADLOCK || err == HA_ERR_ROLLBACK) return err;
+  if (m_cascade) return err;
+  const bool vectors = s_vectors_changed;
+  s_vectors_changed = false;
+  if (!err || err == HA_ERR_LOCK_DEADLOCK || err == HA_ERR_ROLLBACK) return err;
   fe_code rc = fe_row_undo(m_session, before);
-  return rc == FE_OK ? err : error(rc);
+  if (rc != FE_OK) return error(rc);
+  return unlikely(vectors) ? forget_vectors(ha_thd(), err) : err;
 }
 
 bool ha_ferrite::checks_links() const { return is_linked() && ferrite_foreign_checks(ha_thd()); }
 
 int ha_ferrite::check_inserted(const uchar *row) {
+  if (int err = keep_vectors(ferrite::vectors_on_insert)) return err;
   if (!checks_links()) return 0;
   const uint64_t before = fe_row_before(m_session);
   return settle_row(check_parents(row, nullptr, false), before);
 }
 
 int ha_ferrite::check_updated(const uchar *old_row, const uchar *new_row, bool pk_changed) {
+  if (int err = keep_vectors(ferrite::vectors_on_update)) return err;
   if (!checks_links()) return 0;
   const uint64_t before = fe_row_before(m_session);
   int err = check_parents(new_row, &m_changed, pk_changed);
@@ -446,6 +481,7 @@ int ha_ferrite::check_updated(const uchar *old_row, const uchar *new_row, bool p
 }
 
 int ha_ferrite::check_deleted(const uchar *row) {
+  if (int err = keep_vectors(ferrite::vectors_on_delete)) return err;
   if (!checks_links()) return 0;
   const uint64_t before = fe_row_before(m_session);
   return settle_row(check_children(row, nullptr), before);

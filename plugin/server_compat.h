@@ -44,6 +44,12 @@ MYSQL_THD create_background_thd();
 void destroy_background_thd(MYSQL_THD thd);
 void *thd_attach_thd(MYSQL_THD thd);
 void thd_detach_thd(void *mysysvar);
+#if MYSQL_VERSION_ID >= 110700
+class MHNSW_Trx {
+ public:
+  static int do_savepoint_rollback(THD *thd, void *);
+};
+#endif
 
 namespace ferrite {
 
@@ -120,15 +126,41 @@ inline TYPELIB typelib_of(const char *(&names)[N]) {
   return lib;
 }
 
-/* Its VECTOR INDEXes, which are tables of their own. */
-inline uint vector_indexes(const TABLE *table) {
+/* ---- vector indexes --------------------------------------------------------------------- */
+
+/* Each is a table of its own with the nodes of a graph, of which the server has a part in memory
+   for each transaction. It changes them itself after each row that it writes: the row before and
+   after is in record[1] and record[0] (one that is deleted: in record[0]). */
 #if MYSQL_VERSION_ID >= 110700
-  return table->s->hlindexes();
-#else
-  (void)table;
-  return 0;
-#endif
+inline uint vector_indexes(const TABLE *table) { return table->s->hlindexes(); }
+
+/* For a table that the server has opened, but does not write itself. LOCK TABLES keeps them from an
+   earlier statement. */
+inline int open_vector_indexes(TABLE *table) {
+  if (table->in_use->locked_tables_mode == LTM_PRELOCKED_UNDER_LOCK_TABLES)
+    table->unlock_hlindexes();
+  return table->open_hlindexes_for_write();
 }
+
+inline int vectors_on_insert(TABLE *table) { return table->hlindexes_on_insert(); }
+inline int vectors_on_update(TABLE *table) { return table->hlindexes_on_update(); }
+inline int vectors_on_delete(TABLE *table) { return table->hlindexes_on_delete(table->record[0]); }
+
+/* Has the transaction's part in memory read again; false: one is being searched. */
+inline bool forget_vectors(THD *thd) {
+  for (const TABLE *t = thd->open_tables; t; t = t->next)
+    if (t->hlindex && t->hlindex->context) return false;
+  MHNSW_Trx::do_savepoint_rollback(thd, nullptr);
+  return true;
+}
+#else
+inline uint vector_indexes(const TABLE *) { return 0; }
+inline int open_vector_indexes(TABLE *) { return 0; }
+inline int vectors_on_insert(TABLE *) { return 0; }
+inline int vectors_on_update(TABLE *) { return 0; }
+inline int vectors_on_delete(TABLE *) { return 0; }
+inline bool forget_vectors(THD *) { return true; }
+#endif
 
 /* ---- kinds of keys ---------------------------------------------------------------------- */
 
