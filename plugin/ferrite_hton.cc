@@ -3,7 +3,8 @@
  * callbacks into the server, and declares the plugins of this library.
  *
  * Rules of this module
- * - init() either leaves a running engine or nothing at all: no thread, no state.
+ * - init() either leaves a running engine or nothing at all: no thread, no state. If it cannot open
+ *   a database before the binary log's crash recovery, it ends the server.
  * - The callbacks below run in whatever thread the core says in ferrite.h; those of foreign
  *   threads use only server functions that are made for them.
  * - Order at shutdown: the binlog waits for its checkpoint notifications, panic/deinit close.
@@ -271,6 +272,33 @@ static void fill_handlerton(handlerton *hton) {
   ferrite::set_optimizer_costs(hton);
 }
 
+/* The server's crash recovery is still to come: it ends what each engine has prepared as its log
+   says, once, and an engine that is not there has its transactions rolled back later, whatever
+   their clients were told. Nothing of this is in a server that only lists its options. */
+static bool is_before_recovery() { return !tc_log && !opt_help; }
+
+/* Whether there is a database: its creation writes the superblock last, and its use the second
+   checkpoint. What cannot be looked at may be one. */
+static bool has_database() {
+  const std::string dir = std::string(mysql_real_data_home) + data_subdir;
+  auto may_be_there = [&dir](const char *file) {
+    return !access((dir + file).c_str(), F_OK) || errno != ENOENT;
+  };
+  return may_be_there("/superblock") || may_be_there("/checkpoint.1");
+}
+
+/* A server that is up already, or has no database, goes on without the engine. */
+static void end_start_without_database() {
+  if (!is_before_recovery() || !has_database()) return;
+  sql_print_error(
+      "Ferrite: the server does not start without its database in %s%s: crash recovery would go by"
+      " without it, and transactions that were committed before a crash would be lost. Remove the"
+      " cause above and start again. (After a clean shutdown only: --ferrite=OFF starts without"
+      " Ferrite.)",
+      mysql_real_data_home, data_subdir);
+  unireg_abort(1);
+}
+
 static int ferrite_init(void *arg) {
   static const fe_callbacks callbacks = {on_log,
                                          on_is_killed,
@@ -309,6 +337,7 @@ static int ferrite_init(void *arg) {
                     fe_last_error());
     ferrite_engine = nullptr;
     ferrite_hton = nullptr;
+    end_start_without_database();
     return 1;
   }
   fill_handlerton(ferrite_hton);
