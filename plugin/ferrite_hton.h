@@ -40,6 +40,7 @@ struct ferrite_conn {
   ferrite_copy_begun copy;           /* of a table beside writers */
   query_id_t failed_copy_by = 0;     /* statement that has an incomplete partition; 0: none */
   ferrite_logged_changes logged;     /* for the copies of others */
+  ferrite_unwritten unwritten;       /* as are those changes: under a mutex of online_copy.cc */
   const char *proc_info_before_wait = nullptr; /* for SHOW PROCESSLIST, after a lock wait */
 };
 

@@ -75,6 +75,7 @@ void forget_transaction(ferrite_conn *conn) {
   conn->waits_for_xid = false;
   conn->has_only_read = false;
   conn->rolled_back_by_core = false;
+  ferrite_logged_is_written(conn); /* or will never be */
   conn->logged = ferrite_logged_changes();
 }
 
@@ -281,6 +282,8 @@ int ferrite_hton_commit(THD *thd, bool all) {
   const int copy_error = check_copies(thd, conn);
   conn->copy.by = conn->failed_copy_by = 0;
   ferrite_logged_is_kept(conn);
+  /* The server's log has committed before: nobody has to wait for a flush. */
+  ferrite_logged_is_written(conn);
   fe_code code = commit_transaction(thd, conn);
   const bool was_logged = conn->commit_ordered;
   forget_transaction(conn);
@@ -298,6 +301,7 @@ void ferrite_hton_commit_ordered(THD *thd, bool) {
   ferrite_conn *conn = existing_conn(thd);
   /* Nothing was changed, or it waits under its name: commit() ends it. */
   if (!conn || !conn->prepared || conn->waits_for_xid) return;
+  ferrite_logged_is_seen(conn);
   fe_txn_commit_ordered(conn->session);
   conn->commit_ordered = true;
 }
@@ -463,6 +467,7 @@ int ferrite_hton_close_connection(THD *thd) {
   ferrite_conn *conn = existing_conn(thd);
   if (!conn) return 0;
   ferrite_hot_backup_owner_ends(conn);
+  ferrite_logged_is_written(conn);
   /* First out of sight of kill_query(), which holds the mutex that this call takes. */
   thd_set_ha_data(thd, ferrite_hton, nullptr);
   for (const fe_xid &xid : conn->unfinished)

@@ -6,8 +6,72 @@
 #include "ferrite_hton.h"
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
 
 namespace {
+
+/* Transactions that others see and that are not in the logs yet, in the order of their commits. */
+class Unwritten {
+ public:
+  void add(ferrite_unwritten *one) {
+    std::lock_guard<std::mutex> guard(mutex_);
+    DBUG_ASSERT(!one->ticket && !one->before && !one->after);
+    one->ticket = next_++;
+    one->before = last_;
+    (last_ ? last_->after : first_) = one;
+    last_ = one;
+    count_++;
+  }
+
+  void remove(ferrite_unwritten *one) {
+    {
+      std::lock_guard<std::mutex> guard(mutex_);
+      DBUG_ASSERT(count_ && one->ticket && one->ticket < next_);
+      (one->before ? one->before->after : first_) = one->after;
+      (one->after ? one->after->before : last_) = one->before;
+      *one = ferrite_unwritten();
+      count_--;
+    }
+    one_less_.notify_all();
+  }
+
+  /* Until those that are there now are written. False: KILL. */
+  bool wait(THD *thd) {
+    if (likely(!count_)) return true;
+    std::unique_lock<std::mutex> guard(mutex_);
+    const uint64_t end = next_;
+    if (is_written_before(end)) return true;
+    const char *info = thd_proc_info(thd, "Waiting for the log of ALTER TABLE");
+    while (!is_written_before(end) && !ferrite::is_killed(thd))
+      one_less_.wait_for(guard, std::chrono::milliseconds(kLookMs));
+    thd_proc_info(thd, info);
+    return is_written_before(end);
+  }
+
+ private:
+  static constexpr int kLookMs = 50; /* between two looks for a KILL */
+
+  bool is_written_before(uint64_t end) const { return !first_ || first_->ticket >= end; }
+
+  std::mutex mutex_;
+  std::condition_variable one_less_;
+  ferrite_unwritten *first_ = nullptr;
+  ferrite_unwritten *last_ = nullptr;
+  uint64_t next_ = 1;
+  std::atomic<size_t> count_{0}; /* changed under the mutex */
+} unwritten;
+
+/* The participants end in the reverse of the order in which they came: of an older one than Ferrite
+   the rows are written when others have long seen the commit. */
+bool is_written_late(THD *thd) {
+  if (!ferrite_in_transaction(thd)) return false;
+  const Ha_trx_info *ours = &thd->ha_data[ferrite_hton->slot].ha_info[1];
+  for (const Ha_trx_info *i = ours->is_started() ? ours->next() : nullptr; i; i = i->next())
+    if (ferrite::is_online_log(*i)) return true;
+  return false;
+}
 
 /* Transactions that were not rolled back, and that the server's logs do not have right. */
 std::atomic<uint64_t> wrong_logs{0};
@@ -81,8 +145,14 @@ void ferrite_logged_row(THD *thd, const TABLE *table, LoggedKind kind, const uch
   if (now->of && (is_other || now->bytes > opt_binlog_rows_event_max_size)) now->in_pieces = true;
   now->of = table->s;
   now->kind = kind;
-  if (!logged->first) logged->first = table->s;
+  if (!logged->first) {
+    logged->first = table->s;
+    if (unlikely(is_written_late(thd))) logged->is_wrong = true;
+  }
   logged->has_others |= logged->first != table->s;
+  /* For each row: what was found or seen there may be of one that has just committed. Killed:
+     should the transaction be committed all the same, it may come too early. */
+  if (unlikely(!unwritten.wait(thd))) logged->is_wrong = true;
 }
 
 void ferrite_logged_statement_ends(ferrite_conn *conn) {
@@ -92,6 +162,15 @@ void ferrite_logged_statement_ends(ferrite_conn *conn) {
 void ferrite_logged_is_kept(ferrite_conn *conn) {
   if (conn->logged.is_wrong) wrong_logs++;
   conn->logged.is_wrong = false;
+}
+
+/* The leader of a group may look at `logged`: the thread that it is of waits for the leader. */
+void ferrite_logged_is_seen(ferrite_conn *conn) {
+  if (unlikely(conn->logged.first != nullptr)) unwritten.add(&conn->unwritten);
+}
+
+void ferrite_logged_is_written(ferrite_conn *conn) {
+  if (unlikely(conn->unwritten.ticket)) unwritten.remove(&conn->unwritten);
 }
 
 void ferrite_logged_is_undone(THD *thd, const ferrite_conn *conn) {

@@ -18,7 +18,17 @@
    This is looked at when the ALTER commits the copy: behind its last look into the logs, and before
    the server's own log of DDL says that the copy is to take the table's place.
 
-   Locking: the records of a connection are its own thread's; the count of such rollbacks is atomic.
+   Two that change one row must be repeated in that order. Where commits are put in order (with the
+   binary log, or with two engines), others see a transaction and get its locks before the server
+   writes its rows to the ALTER's log. Whoever changes a row of such a table waits, then, until all
+   those whose commits he may have seen have been written: his own rows are written at his end. What
+   is waited for is past its last wait for a lock, so nobody waits in a circle. Where the server's
+   log takes part in a transaction for longer than Ferrite, it is written after the commit is over:
+   that counts as wrong.
+
+   Locking: the records of a connection are its own thread's, except for its place among the commits
+   that are seen and not written, which the leader of a group takes for it; these have a mutex, held
+   for moments, beneath the server's LOCK_commit_ordered. The count of wrong logs is atomic.
  */
 
 #ifndef FERRITE_ONLINE_COPY_H
@@ -60,6 +70,13 @@ struct ferrite_logged_changes {
   ferrite_logged_statement statement; /* the running one */
 };
 
+/* A transaction's place among those that others see and that are not in the logs yet. */
+struct ferrite_unwritten {
+  uint64_t ticket = 0; /* rises in the order of commits; 0: it is not among them */
+  ferrite_unwritten *before = nullptr;
+  ferrite_unwritten *after = nullptr;
+};
+
 /* At the place of each savepoint that the server keeps for us. */
 struct ferrite_savepoint {
   uint64_t position;
@@ -76,12 +93,18 @@ void ferrite_end_online_copy(THD *thd, const std::string &name);
 /* The copy is to be taken: 0, or the error, which is raised. */
 int ferrite_check_online_copy(THD *thd, const ferrite_conn *conn);
 
-/* A row of a table that is being copied was changed. */
+/* A row of a table that is being copied was changed. Without latches: it may wait. */
 void ferrite_logged_row(THD *thd, const TABLE *table, LoggedKind kind, const uchar *row,
                         const uchar *old_row);
 
 /* The transaction is committed or prepared. */
 void ferrite_logged_is_kept(ferrite_conn *conn);
+
+/* In the order of commits: others are about to see it. Waits for nothing, allocates nothing. */
+void ferrite_logged_is_seen(ferrite_conn *conn);
+
+/* The server has written its rows, or never will. May be said again. */
+void ferrite_logged_is_written(ferrite_conn *conn);
 
 /* The transaction is rolled back. */
 void ferrite_logged_is_undone(THD *thd, const ferrite_conn *conn);

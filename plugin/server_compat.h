@@ -231,6 +231,19 @@ inline bool is_copied_online(const TABLE *table) {
 #endif
 }
 
+/* Is that participant of a transaction the log of such changes? It can commit by xid and cannot
+   roll back, and no engine is so. */
+inline bool is_online_log(const Ha_trx_info &participant) {
+#if MYSQL_VERSION_ID >= 110200
+  const auto *log = participant.ht();
+  return log->flags & HTON_NO_ROLLBACK && log->commit_by_xid && !log->commit_ordered &&
+         !log->commit_checkpoint_request && !log->start_consistent_snapshot;
+#else
+  (void)participant;
+  return false;
+#endif
+}
+
 /* ALTER IGNORE and CREATE ... IGNORE SELECT (kBeginIgnore) say nothing on 11.8. */
 enum class CopyStep { kNone, kBegin, kBeginIgnore, kEnd };
 

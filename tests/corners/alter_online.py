@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import random
+import threading
 import time
 
-from corners.env import SMALL, Env, Session, equal, expect
+from corners.env import SMALL, Env, Session, equal, expect, options
 
 OPTIONS = [*SMALL]
 
 ROWS = 200_000
+FEWER = 40_000
 PARTITIONS = " PARTITION BY HASH (id) PARTITIONS 3"
 CHANGES = [
     "ADD KEY ka (a)",
@@ -34,9 +37,9 @@ def _statement(change: str) -> str:
     return change if change.startswith("CREATE") else f"ALTER TABLE t {change}"
 
 
-def _table(session: Session, name: str, partitions: str) -> None:
+def _table(session: Session, name: str, partitions: str, rows: int = ROWS) -> None:
     session.run(f"CREATE OR REPLACE TABLE {name} (id INT PRIMARY KEY, a INT) ENGINE=FERRITE{partitions}")
-    session.run(f"INSERT INTO {name} SELECT seq, 0 FROM seq_1_to_{ROWS}")
+    session.run(f"INSERT INTO {name} SELECT seq, 0 FROM seq_1_to_{rows}")
 
 
 def _rolls_back(other: Session, third: Session) -> None:
@@ -54,10 +57,12 @@ def _rolls_back(other: Session, third: Session) -> None:
     third.run("COMMIT")
 
 
+COPYING = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE state LIKE 'copy to tmp%'"
+
+
 def _copying(watcher: Session, running: Session) -> None:
     """Until rows are being copied, if they are at all."""
-    state = "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE state LIKE 'copy to tmp%'"
-    while running.waits(0.005) and not watcher.value(state):
+    while running.waits(0.005) and not watcher.value(COPYING):
         pass
     time.sleep(0.02)
 
@@ -272,3 +277,67 @@ def scenario_xa_transactions_that_a_deadlock_ends(env: Env) -> None:
         victim.close()
         expect(running.answer() in ([], 1412), "the ALTER ends, or says why not", running.answer())
         equal(session.run("SELECT COUNT(*), MIN(id) FROM t"), [(ROWS, 1)], f"rows after {change}")
+
+
+WRITERS = 8
+HOT = 3
+COPIES = 20
+
+
+def _count_up(session: Session, seed: int, stop: threading.Event, done: list[int]) -> None:
+    """Adds one to a hot row at a time; how often, in `done`."""
+    chosen = random.Random(seed)
+    count = 0
+    while not stop.is_set():
+        session.run(f"UPDATE t SET a = a + 1 WHERE id = {chosen.randint(1, HOT)}")
+        count += 1
+    done.append(count)
+
+
+@options("--log-bin=corners-bin", "--binlog-format=ROW", "--sync-binlog=1", "--server-id=1")
+def scenario_changes_of_one_row_are_repeated_in_their_order(env: Env) -> None:
+    """With the binary log others get a row before the server has logged, for the copy, who changed it last: what the copy
+    ended with was an older state of the row."""
+    session = env.session()
+    session.run("CREATE TABLE t (id INT PRIMARY KEY, a INT) ENGINE=FERRITE")
+    session.run("INSERT INTO t SELECT seq, 0 FROM seq_1_to_20000")
+    stop = threading.Event()
+    done: list[int] = []
+    sessions = [env.session() for _ in range(WRITERS)]
+    writers = [threading.Thread(target=_count_up, args=(s, n, stop, done)) for n, s in enumerate(sessions)]
+    for writer in writers:
+        writer.start()
+    copies = "ALTER TABLE t FORCE, ALGORITHM=COPY" + (", LOCK=NONE" if _copies(session) else "")
+    try:
+        answers = [session.answer(copies) for _ in range(COPIES)]
+    finally:
+        stop.set()
+        for writer in writers:
+            writer.join()
+    equal(answers, [[]] * COPIES, "answers of the ALTERs")
+    equal(len(done), WRITERS, "writers without an error")
+    equal(int(session.value("SELECT SUM(a) FROM t")), sum(done), "what was added")
+    equal(session.run("CHECK TABLE t EXTENDED")[-1][-1], "OK", "t")
+
+
+def scenario_the_log_of_another_copy_comes_first(env: Env) -> None:
+    """A transaction that had changed another table that is copied, before it came to one of Ferrite's: the server logs its rows
+    after its commit, and the ALTER says that it cannot repeat them."""
+    session, other, third, watcher = (env.session() for _ in range(4))
+    if not _copies(session):
+        return
+    for order, wanted in (("it", 1412), ("ti", [])):
+        _table(session, "t", "", FEWER)
+        _table(session, "i", "", FEWER)
+        session.run("ALTER TABLE i ENGINE=InnoDB, LOCK=SHARED")
+        slow = "ADD COLUMN n INT DEFAULT (LENGTH(MD5(REPEAT(id, 2000)))), ALGORITHM=COPY, LOCK=NONE"
+        copies = [third.start(f"ALTER TABLE i {slow}"), session.start(f"ALTER TABLE t {slow}")]
+        env.eventually("both are copied", lambda: watcher.value(COPYING) == 2)
+        other.run("BEGIN")
+        for table in order:
+            other.run(f"UPDATE {table} SET a = 5 WHERE id = 1")
+        expect(all(copy.waits(0) for copy in copies), "both still run")
+        other.run("COMMIT")
+        equal([copy.answer() for copy in copies], [[], wanted], f"the ALTERs beside changes of {order}")
+        equal(session.run("SELECT SUM(a), COUNT(*) FROM t"), [(5, FEWER)], f"rows after changes of {order}")
+        session.run("DROP TABLE t, i")
