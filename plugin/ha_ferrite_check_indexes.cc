@@ -93,6 +93,16 @@ int ha_ferrite::check_trees(THD *thd, bool with_rows) {
   return HA_ADMIN_FAILED;
 }
 
+/* Rows cannot be read to their end. Only damage is a fault of the table: a snapshot that was ended,
+   no memory or a disk that does not answer says nothing of it. */
+static int answer_of_failed(THD *thd, int err) {
+  DBUG_ASSERT(err && err != HA_ERR_END_OF_FILE);
+  if (err == HA_ERR_CRASHED) return HA_ADMIN_CORRUPT;
+  if (err != HA_ERR_ABORTED_BY_USER)
+    report_fault(thd, err == HA_ERR_OUT_OF_MEM ? "out of memory" : fe_last_error());
+  return HA_ADMIN_FAILED;
+}
+
 /* What an index must have for the row. `by_key`: every entry is looked up; the bytes must be equal.
  */
 int ha_ferrite::check_row_entries(const uchar *record, std::vector<CheckedIndex> *checked,
@@ -185,8 +195,7 @@ int ha_ferrite::check_indexes(THD *thd, ferrite::Progress *progress, bool by_key
   MY_BITMAP *old_read = tmp_use_all_columns(table, &table->read_set);
   const int err = check_rows(&checked, progress, by_key, &faults);
   tmp_restore_column_map(&table->read_set, old_read);
-  if (err != HA_ERR_END_OF_FILE)
-    return err == HA_ERR_ABORTED_BY_USER ? HA_ADMIN_FAILED : HA_ADMIN_CORRUPT;
+  if (err != HA_ERR_END_OF_FILE) return answer_of_failed(thd, err);
   progress->next_stage();
   bool differ = faults != 0;
   for (const Index &index : layout().indexes) {

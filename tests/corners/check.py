@@ -94,3 +94,38 @@ def scenario_progress(env: Env) -> None:
         equal(seen, sorted(seen), f"{statement}: it rises")
         expect(all(progress <= 100 for _, progress in seen), f"{statement}: no more than all", seen[-3:])
         env.eventually("it ends with the statement", lambda: watcher.run(look)[0][1] == 0)
+
+
+def scenario_its_snapshot_is_ended(env: Env) -> None:
+    """A bound on history ends the check's snapshot: the check fails and says why, and does not call the table corrupt."""
+    session = env.session()
+    session.run("CREATE TABLE t (a INT PRIMARY KEY, c INT, v VARCHAR(200), KEY kc (c)) ENGINE=FERRITE")
+    session.run("INSERT INTO t SELECT seq, seq, REPEAT('v', 200) FROM seq_1_to_100000")
+    session.run("SET GLOBAL ferrite_max_history_bytes = 65536")
+    stop = threading.Event()
+
+    def work(number: int) -> None:
+        writer = env.session()
+        n = number
+        while not stop.is_set():
+            n = n * 7919 % 100_003
+            writer.answer(f"UPDATE t SET c = c + 1, v = REPEAT('w', 200) WHERE a BETWEEN {n} AND {n} + 50")
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in (1, 2)]
+    for thread in threads:
+        thread.start()
+    answers = []
+    until = time.monotonic() + 30
+    while time.monotonic() < until and sum("snapshot too old" in str(answer) for answer in answers) < 3:
+        answers.append(session.run("CHECK TABLE t" + " EXTENDED" * (len(answers) % 2)))
+    stop.set()
+    for thread in threads:
+        thread.join()
+    session.run("SET GLOBAL ferrite_max_history_bytes = 0")
+    ended = [answer for answer in answers if "snapshot too old" in str(answer)]
+    expect(len(ended) > 0, "no check was ended", answers[:3])
+    wrong = [answer for answer in answers if "orrupt" in str(answer) or "entries" in str(answer)]
+    equal(wrong, [], "checks that found a fault")
+    for answer in ended:
+        equal(answer[-1][2:], ("status", "Operation failed"), "the answer to a check that was ended")
+    equal(session.run("CHECK TABLE t EXTENDED")[-1][3], "OK", "in the end")
