@@ -13,6 +13,8 @@
 #include "ferrite_hton.h"
 
 #include <atomic>
+#include <mutex>
+#include <shared_mutex>
 
 #include "ferrite_backup.h"
 #include "ferrite_kept.h"
@@ -136,9 +138,17 @@ static int64_t on_connection_of_token(void *token, uint64_t *thread_id, char *qu
 
 /* ---- the rest of the handlerton -------------------------------------------------------- */
 
+/* Shared by those who use the engine as somebody whom the server does not know; held alone while it
+   is closed. */
+static std::shared_mutex engine_life;
+
+FerriteUse::FerriteUse() { engine_life.lock_shared(); }
+FerriteUse::~FerriteUse() { engine_life.unlock_shared(); }
+
 static int close_engine() {
   if (!ferrite_engine) return 0;
   ferrite_kept_stop();
+  std::unique_lock<std::shared_mutex> alone(engine_life);
   fe_code code = fe_engine_close(ferrite_engine);
   if (code != FE_OK) sql_print_error("Ferrite: cannot close the database: %s", fe_last_error());
   ferrite_engine = nullptr;

@@ -3,7 +3,8 @@
  *
  * Rules of this module
  * - ferrite_engine is set before the first handler exists and cleared after the last one is
- *   destroyed. Only ferrite_hton.cc opens and closes it.
+ *   destroyed. Only ferrite_hton.cc opens and closes it. Who is no handler and no connection of the
+ *   engine, as the tables of information_schema, holds a FerriteUse while it calls the core.
  * - A ferrite_conn is stored in the server's per-connection slot (thd_get_ha_data) and used
  *   only by the connection's own thread, except by kill_query(), which only interrupts.
  * - A handler takes part in a statement by calling ferrite_register_trx() from
@@ -46,6 +47,18 @@ struct ferrite_conn {
 
 extern fe_engine *ferrite_engine;
 extern handlerton *ferrite_hton;
+
+/* While one exists the engine is not closed, if it is open. The server's references do not do that
+   for other plugins than FERRITE itself: UNINSTALL PLUGIN waits for nobody but those. Only around
+   calls that end soon; not twice in one thread. */
+class FerriteUse {
+ public:
+  FerriteUse();
+  ~FerriteUse();
+  FerriteUse(const FerriteUse &) = delete;
+  FerriteUse &operator=(const FerriteUse &) = delete;
+  explicit operator bool() const { return ferrite_engine; }
+};
 
 /* The connection's record, made at first use. Never NULL. Own thread only. */
 ferrite_conn *ferrite_conn_of(THD *thd);

@@ -96,9 +96,12 @@ void collect_metric(void *arg, const char *name, uint64_t value, const char *sub
 
 int fill_metrics(THD *thd, TABLE_LIST *tables, Item *) {
   if (may_not_look(thd)) return 1;
-  if (!ferrite_engine) return 0;
   std::vector<Metric> metrics;
-  fe_status_each(ferrite_engine, collect_metric, &metrics);
+  {
+    const FerriteUse use;
+    if (!use) return 0;
+    fe_status_each(ferrite_engine, collect_metric, &metrics);
+  }
   const time_t elapsed = time(nullptr) - engine_started;
   return store_rows(thd, tables, metrics, [thd, elapsed](Field **f, const Metric &m) {
     put(f[0], m.name);
@@ -138,11 +141,14 @@ void collect_requested_lock(void *arg, const fe_lock_wait_row *row) {
 
 int fill_trx(THD *thd, TABLE_LIST *tables, Item *) {
   if (may_not_look(thd)) return 1;
-  if (!ferrite_engine) return 0;
   std::vector<Trx> list;
   std::unordered_map<uint64_t, uint64_t> requested;
-  fe_each_trx(ferrite_engine, collect_trx, &list);
-  fe_each_lock_wait(ferrite_engine, collect_requested_lock, &requested);
+  {
+    const FerriteUse use;
+    if (!use) return 0;
+    fe_each_trx(ferrite_engine, collect_trx, &list);
+    fe_each_lock_wait(ferrite_engine, collect_requested_lock, &requested);
+  }
   std::unordered_map<uint64_t, std::string> violated;
   for (const Violation &one : violations()) violated[one.trx_id] = one.text;
   const Connections connections = connections_now();
@@ -296,9 +302,12 @@ void collect_backup(void *arg, const fe_backup_row *row) {
 
 int fill_backup(THD *thd, TABLE_LIST *tables, Item *) {
   if (may_not_look(thd)) return 1;
-  if (!ferrite_engine) return 0;
   Backup backup{};
-  fe_backup_info(ferrite_engine, collect_backup, &backup);
+  {
+    const FerriteUse use;
+    if (!use) return 0;
+    fe_backup_info(ferrite_engine, collect_backup, &backup);
+  }
   if (!backup.row.id) return 0;
   TABLE *table = tables->table;
   Field **f = table->field;

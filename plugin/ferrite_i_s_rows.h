@@ -2,7 +2,10 @@
  * What the tables of information_schema have in common: values into fields, and rows from what the
  * core or the plugin hands out.
  *
- * Rule: PROCESS is required; without it a query fails, as with InnoDB's tables.
+ * Rules
+ * - PROCESS is required; without it a query fails, as with InnoDB's tables.
+ * - Each table is a plugin of its own: the engine may be closed at any moment but while the core is
+ *   called (FerriteUse).
  */
 #ifndef FERRITE_I_S_ROWS_H
 #define FERRITE_I_S_ROWS_H
@@ -97,9 +100,12 @@ int fill_rows(THD *thd, TABLE_LIST *tables,
               void (*each)(fe_engine *, void (*)(void *, const Told *), void *),
               void (*collect)(void *, const Told *), Put put_row) {
   if (may_not_look(thd)) return 1;
-  if (!ferrite_engine) return 0;
   std::vector<Row> list;
-  each(ferrite_engine, collect, &list);
+  {
+    const FerriteUse use;
+    if (!use) return 0;
+    each(ferrite_engine, collect, &list);
+  }
   return store_rows(thd, tables, list, put_row);
 }
 
