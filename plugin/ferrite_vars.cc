@@ -179,6 +179,8 @@ UPDATE_FUNCTION(snapshot_max_bytes, unsigned long long)
 
 constexpr unsigned long long KiB = 1024, MiB = 1024 * KiB, GiB = 1024 * MiB;
 constexpr unsigned long long max_bytes = 1ULL << 62;
+/* The least budget that the core takes. */
+constexpr unsigned long long smallest_memory = 64 * MiB;
 
 /* What the pool may grow to if nobody says more. Only addresses are reserved for it. */
 unsigned long long machine_memory_bytes() {
@@ -468,7 +470,19 @@ static void fill_opened_snapshot(fe_config *config) {
   config->snapshot = name.c_str();
 }
 
+/* A budget that the core would refuse: there is none then, and the pool has the size that its own
+   variable says. */
+static void check_memory() {
+  if (!memory || memory >= smallest_memory) return;
+  sql_print_warning(
+      "Ferrite: ferrite_memory=%llu is not used: the least is %llu (64 MiB). There is no budget;"
+      " the buffer pool has ferrite_buffer_pool_size",
+      memory, smallest_memory);
+  memory = 0;
+}
+
 void ferrite_fill_config(fe_config *config) {
+  check_memory();
   /* With a budget: most of it, until it is known what the rest takes. */
   config->buffer_pool_size_bytes = memory ? std::max(memory / 4 * 3, 5 * MiB) : buffer_pool_size;
   config->buffer_pool_size_max_bytes =

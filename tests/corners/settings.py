@@ -127,3 +127,15 @@ def scenario_acknowledged_with_binlog(env: Env) -> None:
     session = env.session()
     equal(session.value("SELECT COUNT(*) FROM f"), 40, "Ferrite's half")
     equal(session.value("SELECT COUNT(*) FROM i WHERE a % 2 = 1"), 20, "InnoDB's half of what is in the binary log")
+
+
+@options("--ferrite-memory=32M", "--ferrite-buffer-pool-size=80M")
+def scenario_a_budget_that_is_too_small(env: Env) -> None:
+    """ferrite_memory below the least counts as 0 at the start: the buffer pool has the size of its own variable."""
+    session = env.session()
+    equal(session.value("SELECT @@ferrite_memory"), 0, "the budget")
+    equal(session.value("SELECT @@ferrite_buffer_pool_size"), 80 << 20, "the pool's variable")
+    limit = "SELECT limit_bytes FROM information_schema.FERRITE_MEMORY WHERE part = 'buffer pool'"
+    equal(session.value(limit), 80 << 20, "the pool")
+    expect("ferrite_memory=33554432 is not used" in env.log(), "a warning", env.log())
+    expect(session.error("SET GLOBAL ferrite_memory = 33554432") != 0, "refused while the server runs")
