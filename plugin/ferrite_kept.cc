@@ -151,7 +151,7 @@ class Schedule {
     }
     interval_s_ = interval_s;
     most_ = most;
-    not_before_ = 0;
+    looked_at_ = not_before_ = 0;
     changed_.notify_all();
     return true;
   }
@@ -170,13 +170,29 @@ class Schedule {
     std::unique_lock<std::mutex> guard(mutex_);
     while (!stop_) {
       changed_.wait_for(guard, std::chrono::seconds(1));
-      if (stop_ || !interval_s_ || !mysqld_server_started || time(nullptr) < not_before_) continue;
+      if (stop_ || !interval_s_ || !mysqld_server_started || waits(time(nullptr))) continue;
       const unsigned int interval_s = interval_s_, most = most_;
       guard.unlock();
       const unsigned int next_s = one_round(interval_s, most);
       guard.lock();
-      not_before_ = time(nullptr) + next_s;
+      looked_at_ = time(nullptr);
+      not_before_ = looked_at_ + next_s;
     }
+  }
+
+  /* A clock that was set back says nothing of how long it was waited. */
+  bool waits(time_t now) const { return looked_at_ <= now && now < not_before_; }
+
+  /* When the next one is to be taken. One of the future is of a clock that was wrong: who waited
+     for that would wait for years. */
+  static time_t due_at(const std::vector<Scheduled> &there, time_t now, unsigned int interval_s) {
+    if (there.empty()) return now;
+    const Scheduled &last = there.back();
+    if (last.taken <= now) return last.taken + static_cast<time_t>(interval_s);
+    sql_print_information(
+        "Ferrite: the schedule takes a snapshot now: the clock has gone back since it took %s",
+        last.name.c_str());
+    return now;
   }
 
   /* Seconds until the next one. */
@@ -184,7 +200,7 @@ class Schedule {
     std::vector<Scheduled> there;
     fe_kept_each(ferrite_engine, collect, &there);
     const time_t now = time(nullptr);
-    const time_t due = there.empty() ? now : there.back().taken + static_cast<time_t>(interval_s);
+    const time_t due = due_at(there, now, interval_s);
     if (due > now) return static_cast<unsigned int>(std::min<time_t>(due - now, interval_s));
     char name[64];
     struct tm utc;
@@ -219,7 +235,7 @@ class Schedule {
   std::thread thread_;
   bool stop_ = false;
   unsigned int interval_s_ = 0, most_ = 0;
-  time_t not_before_ = 0;
+  time_t looked_at_ = 0, not_before_ = 0;
 };
 
 Schedule schedule;

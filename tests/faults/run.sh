@@ -6,5 +6,6 @@ set -euo pipefail
 ft_setup "$@"
 FAULT_SHIM=$(ft_shim sync_fault.c)
 DDL_SHIM=$(ft_shim ddl_fault.c)
-export FAULT_SHIM DDL_SHIM
+CLOCK_SHIM=$(ft_shim clock_fault.c)
+export FAULT_SHIM DDL_SHIM CLOCK_SHIM
 exec "$FT_PYTHON" -m faults.main "$@"
