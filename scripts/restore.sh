@@ -6,8 +6,8 @@
 source "$FERRITE_ROOT/scripts/backup_files.sh"
 
 RESTORE_FROM=() RESTORE_INTO='' RESTORE_UNTIL='' RESTORE_BINLOGS=''
-# The files of the binary log that are applied, and the words that say from where to where.
-RESTORE_FILES=() RESTORE_RANGE=()
+# The files of the binary log that are applied, the words that say from where to where, and its last transaction there.
+RESTORE_FILES=() RESTORE_RANGE=() RESTORE_APPLIED='' RESTORE_LEFT_OUT=''
 
 cmd_restore() {
     restore_options "$@"
@@ -20,8 +20,9 @@ cmd_restore() {
     restore_server_files
     restore_ferrite
     restore_note
-    [[ -z $RESTORE_UNTIL ]] || restore_replay
+    [[ -z $RESTORE_APPLIED ]] || restore_replay
     trap - EXIT
+    [[ -z $RESTORE_UNTIL ]] || restore_say_applied
     printf 'Restored %s into %s.\nStart it with: ./ferrite up --dir %q\n' "${RESTORE_FROM[*]}" "$DIR" "$DIR"
 }
 
@@ -78,28 +79,43 @@ restore_check_until() {
         "only what the backup has can be restored: leave --until out"
     [[ -f $RESTORE_BINLOGS/$first ]] ||
         ferrite_die "$RESTORE_BINLOGS/$first is missing: the backup ends in this file of the binary log"
-    RESTORE_RANGE=("--start-position=$(backup_noted "$RESTORE_LAST" binlog_position)")
     restore_binlog_files
     if [[ $RESTORE_UNTIL =~ ^[0-9]+-[0-9]+-[0-9]+$ ]]; then
-        restore_find_gtid
+        restore_find_end "$RESTORE_UNTIL" "--until $RESTORE_UNTIL is not in the binary log in $RESTORE_BINLOGS after the backup" \
+            "the reason is above; nothing was made. For the moment of the backup itself, leave --until out; a day needs a time, too: '2026-01-31 00:00:00'"
         return
     fi
     until=$(date -d "$RESTORE_UNTIL" +%s 2>/dev/null) ||
         ferrite_die "--until '$RESTORE_UNTIL' is no time and no GTID" "for instance '2026-01-31 12:00:00' or 0-1-4711"
     ((until >= $(backup_noted "$RESTORE_LAST" taken))) ||
         ferrite_die "--until '$RESTORE_UNTIL' is before the end of the backup $RESTORE_LAST" "give an earlier backup"
-    RESTORE_RANGE+=("--stop-datetime=$(date -d "@$until" '+%Y-%m-%d %H:%M:%S')")
+    restore_find_end "@$until" "cannot find $RESTORE_UNTIL in the binary log in $RESTORE_BINLOGS" "the reason is above; nothing was made"
 }
 
-# By file and offset: mariadb-binlog leaves out all domains but that of a GTID that it is given, and does not miss one
-# that is not there.
-restore_find_gtid() {
-    local found
+# restore_find_end END WORDS...: a GTID or @SECONDS, and what to say if it is not found. The end is given by file and
+# offset: mariadb-binlog leaves out all domains but that of a GTID that it is given, and does not miss one that is not
+# there; a time it takes as the local one, in which two hours of a year can have the same name.
+restore_find_end() {
+    local found start last more latest
     ferrite_need_tool python3 python3
-    found=$(python3 "$FERRITE_ROOT/scripts/binlog_end.py" "$RESTORE_UNTIL" "${RESTORE_RANGE[0]#*=}" "${RESTORE_FILES[@]}") ||
-        ferrite_die "--until $RESTORE_UNTIL is not in the binary log in $RESTORE_BINLOGS after the backup" "the reason is above; nothing was made. For the moment of the backup itself, leave --until out; a day needs a time, too: '2026-01-31 00:00:00'"
-    RESTORE_FILES=("${RESTORE_FILES[@]:0:${found% *}+1}")
-    RESTORE_RANGE+=("--stop-position=${found#* }")
+    start=$(backup_noted "$RESTORE_LAST" binlog_position)
+    found=$(python3 "$FERRITE_ROOT/scripts/binlog_end.py" "$1" "$start" "${RESTORE_FILES[@]}") || ferrite_die "${@:2}"
+    read -r last found RESTORE_APPLIED more latest <<<"$found"
+    RESTORE_FILES=("${RESTORE_FILES[@]:0:last+1}")
+    RESTORE_RANGE=("--start-position=$start" "--stop-position=$found")
+    [[ $RESTORE_APPLIED != - ]] || RESTORE_APPLIED=
+    ((more > 0)) || return 0
+    RESTORE_LEFT_OUT="$more later transactions of the binary log have times before $RESTORE_UNTIL and are left out; --until $latest applies them, too"
+    ferrite_warn "$RESTORE_LEFT_OUT"
+}
+
+restore_say_applied() {
+    if [[ -n $RESTORE_APPLIED ]]; then
+        printf 'The last transaction applied from the binary log is %s.\n' "$RESTORE_APPLIED"
+    else
+        printf 'No transaction of the binary log is before %s: none was applied.\n' "$RESTORE_UNTIL"
+    fi
+    [[ -z $RESTORE_LEFT_OUT ]] || ferrite_warn "$RESTORE_LEFT_OUT"
 }
 
 restore_dir() {

@@ -121,6 +121,30 @@ back_to_moments() {
     done
 }
 
+# Transactions of the hour that comes twice, and one whose clock was ahead with others behind it in the log.
+clocks() {
+    local zone='CET-1CEST,M3.5.0,M10.5.0/3' last
+    expect "up for the clocks" 0 'Ferrite is up' up "$WORK/r1"
+    expect "its backup" 0 'is complete and verified' "$ROOT/ferrite" backup --dir "$WORK/r1" "$WORK/c1"
+    sql "$WORK/r1" "SET timestamp = $(date -d '2031-10-26 00:15:00 UTC' +%s); INSERT INTO d.t VALUES (11);
+        SET timestamp = $(date -d '2031-10-26 01:15:00 UTC' +%s); INSERT INTO d.t VALUES (12);
+        SET timestamp = $(date -d '2031-10-26 01:45:00 UTC' +%s); INSERT INTO d.t VALUES (13);
+        SET timestamp = $(date -d '2031-10-26 01:20:00 UTC' +%s); INSERT INTO d.t VALUES (14), (15)"
+    last=$(sql "$WORK/r1" "SELECT @@gtid_binlog_pos")
+    mkdir "$WORK/clocks"
+    cp "$WORK/r1"/bin.[0-9]* "$WORK/clocks/"
+    expect "r1 is shut down" 0 'cleanly' "$ROOT/ferrite" down --dir "$WORK/r1"
+    expect "the first 02:30" 0 '^The last transaction applied .* 3-1-' env TZ="$zone" \
+        "$ROOT/ferrite" restore "$WORK/c1" --into "$WORK/k1" --until '2031-10-26 00:30:00 UTC' --binlogs "$WORK/clocks"
+    restored k1 1,2,11
+    expect "the second 02:30" 0 "1 later transactions .* have times before .*; --until $last applies them, too" env TZ="$zone" \
+        "$ROOT/ferrite" restore "$WORK/c1" --into "$WORK/k2" --until '2031-10-26 01:30:00 UTC' --binlogs "$WORK/clocks"
+    restored k2 1,2,11,12
+    expect "before all of them" 0 'none was applied' \
+        restore "$WORK/c1" --into "$WORK/k3" --until '2031-10-26 00:00:00 UTC' --binlogs "$WORK/clocks"
+    restored k3 1,2
+}
+
 # A backup that a statement on a MyISAM table holds up before its point in time, and a moment in between: DURING.
 slow_backup() {
     local backing
@@ -183,6 +207,7 @@ expect "r4 has the other domain's" 0 '^8$' sql "$WORK/r4" "SELECT n FROM d.w"
 expect "r4 is shut down again" 0 'cleanly' "$ROOT/ferrite" down --dir "$WORK/r4"
 restored r4 1,2,3,4
 back_to_moments
+clocks
 
 printf 'launcher: %s passed, %s failed\n' "$PASSED" "$FAILED"
 ((FAILED == 0))
