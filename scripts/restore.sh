@@ -8,6 +8,8 @@ source "$FERRITE_ROOT/scripts/backup_files.sh"
 RESTORE_FROM=() RESTORE_INTO='' RESTORE_UNTIL='' RESTORE_BINLOGS=''
 # The files of the binary log that are applied, the words that say from where to where, and its last transaction there.
 RESTORE_FILES=() RESTORE_RANGE=() RESTORE_APPLIED='' RESTORE_LEFT_OUT=''
+# A directory for the socket of the server that applies it, as long as that may run.
+RESTORE_SERVER=''
 
 cmd_restore() {
     restore_options "$@"
@@ -128,7 +130,10 @@ restore_dir() {
     chmod 700 -- "$DIR"
 }
 
+# An interrupt does not end this: the server is down before the directory is called unfinished.
 restore_cut_off() {
+    trap '' INT TERM HUP
+    restore_server_down || ferrite_warn "a server may still run on $DIR"
     [[ ! -f $DIR/$INSTANCE_NOTE || -n ${RESTORE_UNTIL:-} ]] || return 0
     ferrite_warn "the restore was cut off: $DIR is incomplete and can be removed"
     rm -f -- "$DIR/$INSTANCE_NOTE"
@@ -166,14 +171,23 @@ restore_note() {
 # of rows is one statement, larger than the packets of the connection that it came from.
 restore_replay() {
     ferrite_say "applying the binary log up to $RESTORE_UNTIL (${#RESTORE_FILES[@]} files)"
-    "$FERRITE_ROOT/ferrite" up --dir "$DIR" --port "$(restore_free_port)" --socket "$DIR/ferrite.sock" \
+    # A path in DIR may be longer than that of a socket can be.
+    RESTORE_SERVER=$(TMPDIR=/tmp mktemp -d)
+    "$FERRITE_ROOT/ferrite" up --dir "$DIR" --port "$(restore_free_port)" --socket "$RESTORE_SERVER/ferrite.sock" \
         -- --skip-networking --skip-log-bin --skip-slave-start --event-scheduler=OFF --max-allowed-packet=1G >/dev/null ||
         ferrite_die "the restored server does not start" "see $DIR/ferrite.err"
     local status=0
     ferrite_with_libs "$FERRITE_SERVER_PREFIX/bin/mariadb-binlog" --no-defaults "${RESTORE_RANGE[@]}" "${RESTORE_FILES[@]}" |
         "$FERRITE_ROOT/ferrite" sql --dir "$DIR" --binary-mode --max-allowed-packet=1G || status=1
-    "$FERRITE_ROOT/ferrite" down --dir "$DIR" >/dev/null || status=1
+    restore_server_down || status=1
     ((status == 0)) || ferrite_die "the binary log was not applied to its end" "the reason is above; $DIR can be removed"
+}
+
+restore_server_down() {
+    [[ -n $RESTORE_SERVER ]] || return 0
+    "$FERRITE_ROOT/ferrite" down --dir "$DIR" >/dev/null || return 1
+    rm -rf -- "$RESTORE_SERVER"
+    RESTORE_SERVER=
 }
 
 # Sets RESTORE_FILES: from the one in which the backup ends on, by number: behind bin.999999 comes bin.1000000. A file that

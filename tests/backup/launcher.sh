@@ -145,6 +145,27 @@ clocks() {
     restored k3 1,2
 }
 
+# A directory whose name is longer than a socket's may be, and a restore that is interrupted while it applies the log.
+far_and_cut_off() {
+    local far restoring
+    far=$WORK/$(printf 'far%.0s' {1..30})
+    expect "restore far down" 0 '^The last transaction applied .* 3-1-' \
+        restore "$WORK/b1" --into "$far" --until "$GTID" --binlogs "$WORK/binlogs"
+    expect "far down it starts" 0 'Ferrite is up' "$ROOT/ferrite" up --dir "$far" --socket "$WORK/far.sock" --port "$PORT"
+    expect "far down are the rows" 0 '^1,2,3,4$' rows "$far"
+    expect "far down it is shut down" 0 'cleanly' "$ROOT/ferrite" down --dir "$far"
+    # In a group of its own, as in a terminal; a background job of a shell would not hear an interrupt.
+    python3 -c 'import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.setsid(); os.execv(sys.argv[1], sys.argv[1:])' \
+        "$ROOT/ferrite" restore "$WORK/b1" --into "$WORK/cutoff" --until "$GTID" --binlogs "$WORK/binlogs" >"$WORK/cutoff.out" 2>&1 &
+    restoring=$!
+    until [[ -e $WORK/cutoff/ferrite.pid || ! -e /proc/$restoring ]]; do sleep 0.02; done
+    kill -INT -- "-$restoring"
+    wait "$restoring" || true
+    expect "what was cut off is said" 0 'the restore was cut off' cat "$WORK/cutoff.out"
+    expect "no server is left" 1 '^$' pgrep -f -- "--datadir=$WORK/cutoff"
+    expect "it is no instance" 1 '^$' test -e "$WORK/cutoff/ferrite.instance"
+}
+
 # A backup that a statement on a MyISAM table holds up before its point in time, and a moment in between: DURING.
 slow_backup() {
     local backing
@@ -208,6 +229,7 @@ expect "r4 is shut down again" 0 'cleanly' "$ROOT/ferrite" down --dir "$WORK/r4"
 restored r4 1,2,3,4
 back_to_moments
 clocks
+far_and_cut_off
 
 printf 'launcher: %s passed, %s failed\n' "$PASSED" "$FAILED"
 ((FAILED == 0))
