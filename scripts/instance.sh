@@ -123,10 +123,15 @@ instance_running() {
     return 1
 }
 
-# Takes port and socket from the note of a running server.
+# Takes port and socket from the note of a running server. One that was written anew by hand says neither: the port is in
+# the server's command line, and its socket is in DIR.
 instance_recall() {
-    PORT=$(instance_noted port)
-    SOCKET=$(instance_noted socket)
+    local port socket
+    port=$(instance_noted port)
+    [[ -n $port || -z ${PID:-} ]] || port=$(tr '\0' '\n' <"/proc/$PID/cmdline" 2>/dev/null | sed -n 's/^--port=//p' | tail -n 1)
+    [[ -z $port ]] || PORT=$port
+    socket=$(instance_noted socket)
+    SOCKET=${socket:-$DIR/ferrite.sock}
 }
 
 # instance_client PROGRAM ARGUMENTS...: a client program, talking to this server and to no other. The server asks the

@@ -19,11 +19,11 @@ cmd_rewind() {
     instance_exists || ferrite_die "$DIR is not the data directory of an instance" "it was not made by ./ferrite up"
     [[ -d $DIR/#ferrite ]] || ferrite_die "$DIR has no Ferrite tables"
     ferrite_ensure_server
+    local ran=
+    ! instance_running || ran=1
     instance_recall
     account_choose "$DIR"
     rewind_tool
-    local ran=
-    ! instance_running || ran=1
     rewind_check "$ran"
     [[ -z $ran ]] || "$FERRITE_ROOT/ferrite" down --dir "$DIR" >/dev/null || ferrite_die "the server was not shut down" "see $DIR/ferrite.err"
     rewind_go || {

@@ -71,6 +71,9 @@ expect "rewind" 0 'the database is one now' env CARGO_TARGET_DIR="$WORK/closed/t
     "$ROOT/ferrite" rewind --dir "$DATA" one --force --binlog reset -- --log-bin=bin --server-id=1
 expect "the rows" 0 '^1,2$' sql "SELECT GROUP_CONCAT(n ORDER BY n) FROM d.t"
 expect "the tables" 0 '^i,m,p,s,t$' sql "SELECT GROUP_CONCAT(table_name ORDER BY 1) FROM information_schema.TABLES WHERE table_schema = 'd'"
+# The note written anew by hand while the server runs, as ./ferrite proposes it: it says neither port nor socket.
+(cd "$DATA" && printf 'state=ready\nserver=%s\naccess=1\n' "$(sed -n 's/^server=//p' ferrite.instance)" >note && cat note >ferrite.instance && rm note)
+expect "the port of a server whose note has none" 0 "^port +$PORT\$" "$ROOT/ferrite" status --dir "$DATA"
 BEFORE=$(sql "SELECT name FROM information_schema.FERRITE_KEPT_SNAPSHOTS WHERE name LIKE 'before%'")
 expect "forth again" 0 'now; what it was before is kept' rewind "$BEFORE" --force --binlog continue -- --log-bin=bin --server-id=1
 expect "the rows again" 0 '^1,2,3$' sql "SELECT GROUP_CONCAT(n ORDER BY n) FROM d.t"
