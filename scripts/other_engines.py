@@ -8,8 +8,10 @@ Nothing is written.
 import os
 import sys
 
-# Bytes of a .frm file: the engine's number, and behind it that of the partitions.
-ENGINE_AT, PARTITIONS_AT, PARTITIONED = 3, 61, 20
+# Bytes of a .frm file: the engine's number, the length of the values at the end of the header, and the number of the
+# partitions' engine. One of the values is the name of that engine; a file of MySQL has none.
+ENGINE_AT, VALUES_LENGTH_AT, PARTITIONS_AT, PARTITIONED, VALUES_AT = 3, 4, 61, 20, 64
+NAME_OF_PARTITIONS = 1
 FIRST_DYNAMIC = 45
 FERRITE = b"\x07\x00FERRITE"
 # No rows, or none that outlive a restart: memory, merge, blackhole, performance_schema.
@@ -25,16 +27,32 @@ NAMES = {
 SYSTEM = {"mysql", "sys", "performance_schema"}
 
 
+def partitions_engine(frm: bytes) -> bytes | None:
+    """The name of the partitions' engine, from the values: each has a type, a length (0: two more bytes have it), and bytes."""
+    at = VALUES_AT
+    end = at + int.from_bytes(frm[VALUES_LENGTH_AT : VALUES_LENGTH_AT + 2], "little")
+    while at + 3 <= min(end, len(frm)):
+        kind, length = frm[at], frm[at + 1]
+        at += 2
+        if length == 0:
+            length = int.from_bytes(frm[at : at + 2], "little")
+            at += 2
+        if kind == NAME_OF_PARTITIONS:
+            return frm[at : at + length]
+        at += length
+    return None
+
+
 def other_engine(frm: bytes) -> str | None:
     """The engine of this definition, or None if it is a view, of Ferrite, or has no rows."""
     if not frm.startswith(b"\xfe\x01") or len(frm) <= PARTITIONS_AT:
         return None
     kind = frm[ENGINE_AT]
+    # Numbers from FIRST_DYNAMIC on are given out as plugins are loaded; the name is in the file, behind its length.
     if kind == PARTITIONED:
         kind = frm[PARTITIONS_AT]
-        ours = kind >= FIRST_DYNAMIC
+        ours = kind >= FIRST_DYNAMIC and partitions_engine(frm) == FERRITE[2:]
     else:
-        # Numbers from there on are given out as plugins are loaded; the name is in the file, behind its length.
         ours = kind >= FIRST_DYNAMIC and FERRITE in frm
     return None if ours or kind in WITHOUT_ROWS else NAMES.get(kind, "another engine")
 

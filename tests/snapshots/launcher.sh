@@ -80,6 +80,10 @@ expect "the rows again" 0 '^1,2,3$' sql "SELECT GROUP_CONCAT(n ORDER BY n) FROM 
 # Stopped, all of this has to be found in the files.
 sql "CHANGE MASTER 'far' TO MASTER_HOST='127.0.0.1', MASTER_PORT=1"
 expect "down before the last" 0 'cleanly' "$ROOT/ferrite" down --dir "$DATA"
+# As one whose engine's name is as long.
+sed 's/FERRITE/XERRITE/g' "$DATA/d/q.frm" >"$DATA/d/x.frm"
+expect "partitions of an engine that has a later number" 1 'WOULD NOT GO BACK: .*d/s \(InnoDB\), d/x \(another engine\)$' rewind one
+rm "$DATA/d/x.frm"
 mv "$DATA/d" "$WORK/d"
 ln -s "$WORK/d" "$DATA/d"
 expect "InnoDB in a linked database" 1 'WOULD NOT GO BACK: d/i \(InnoDB\)' rewind one
