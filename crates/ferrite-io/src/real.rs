@@ -253,6 +253,20 @@ fn sync_opened(opened: &File, dir: &Path) -> Result<()> {
         .map_err(|e| failed("sync directory", dir, None, &e))
 }
 
+/// On NFS such a lock is one on the whole file, which who has it alone must have opened to write. Where
+/// that is not allowed, a reader can have it on other file systems.
+fn open_to_lock(path: &Path, alone: bool) -> std::io::Result<File> {
+    if alone {
+        let mut options = OpenOptions::new();
+        let opened = options.read(true).write(true).open(path);
+        match opened.as_ref().map_err(|e| e.raw_os_error()) {
+            Err(Some(libc::EACCES | libc::EPERM | libc::EROFS)) => {}
+            _ => return opened,
+        }
+    }
+    File::open(path)
+}
+
 impl Storage for RealStorage {
     fn open(&self, name: &str, mode: OpenMode, direct: bool) -> Result<Arc<dyn StorageFile>> {
         let path = self.path(name)?;
@@ -354,7 +368,7 @@ impl Storage for RealStorage {
 
     fn lock_file(&self, name: &str, alone: bool) -> Result<Option<LockGuard>> {
         let path = self.path(name)?;
-        let file = match File::open(&path) {
+        let file = match open_to_lock(&path, alone) {
             Err(e) if e.kind() == ErrorKind::NotFound => return Err(Error::NotFound),
             other => other.map_err(|e| not_opened("open", &path, &e))?,
         };

@@ -155,6 +155,44 @@ fn a_directory_put_in_the_place_of_another_is_synced() {
     s.sync_dir().unwrap();
 }
 
+/// Is the file open in this process, and to write?
+fn is_open_to_write(path: &Path) -> Option<bool> {
+    let path = path.canonicalize().unwrap();
+    let all = std::fs::read_dir("/proc/self/fd").unwrap();
+    let its =
+        |fd: &String| std::fs::read_link(format!("/proc/self/fd/{fd}")).is_ok_and(|p| p == path);
+    let mut names = all.filter_map(|fd| fd.ok()?.file_name().into_string().ok());
+    let fd = names.find(its)?;
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).unwrap();
+    let flags = info.lines().find_map(|line| line.strip_prefix("flags:"));
+    let flags = i32::from_str_radix(flags.unwrap().trim(), 8).unwrap();
+    Some(flags & libc::O_ACCMODE == libc::O_RDWR)
+}
+
+#[test]
+fn who_has_a_file_alone_has_opened_it_to_write() {
+    let dir = Dir::new("alone");
+    let s = RealStorage::new(&dir.0).unwrap();
+    drop(s.open("a", OpenMode::CreateNew, false).unwrap());
+    for alone in [false, true] {
+        let held = s.lock_file("a", alone).unwrap();
+        assert!(held.is_some());
+        assert_eq!(is_open_to_write(&dir.0.join("a")), Some(alone));
+        drop(held);
+        assert_eq!(is_open_to_write(&dir.0.join("a")), None);
+    }
+    assert_eq!(s.lock_file("b", true).err(), Some(Error::NotFound));
+    assert!(!s.exists("b").unwrap(), "it was created");
+    // Nobody may write to this one, not even root.
+    let (dir, name) = (Path::new("/sys/kernel"), "uevent_seqnum");
+    if dir.join(name).exists() {
+        let system = RealStorage::existing(dir).unwrap();
+        let held = system.lock_file(name, true).unwrap();
+        assert!(held.is_some());
+        assert_eq!(is_open_to_write(&dir.join(name)), Some(false));
+    }
+}
+
 #[test]
 fn a_full_device_is_disk_full() {
     let full = Path::new("/dev/full");
