@@ -82,6 +82,7 @@ fn config(rng: &mut Rng) -> Config {
         store_reuse_soon: false,
         background_undo_bytes: 16 << 20,
         checkpoint_undo_bytes: 64 << 20,
+        purge_listed_marks: 8,
         scrub: false,
         page_delta_share: 4,
         recovery_threads: 0,

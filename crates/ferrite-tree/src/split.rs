@@ -201,11 +201,16 @@ fn child_record(page: &[u8], key: &[u8], child: PageId) -> Vec<u8> {
 impl Tree {
     /// Splits the leaf that covers `key` if a record of `record_bytes` for it would not fit
     /// there, in the place of the one it has if it has one. The caller holds no latch and looks again
-    /// afterwards.
+    /// afterwards. If it was split: the two leaves that have its records now.
     ///
     /// # Errors
     /// A page that cannot be read; the tree is unchanged.
-    pub fn make_room(&self, key: &[u8], record_bytes: usize, prelude: &[u8]) -> Result<()> {
+    pub fn make_room(
+        &self,
+        key: &[u8],
+        record_bytes: usize,
+        prelude: &[u8],
+    ) -> Result<Option<(PageId, PageId)>> {
         let _structure = self.lock_structure()?;
         let pool: &Pool = &self.pool;
         let (depth, leaf_page) = self.levels_and_leaf(Goal::Covers(key))?;
@@ -230,14 +235,15 @@ impl Tree {
             assert!(self.is_our_leaf(&leaf), "{leaf_page} is another tree's");
             assert!(node::covers(&leaf, key), "path and leaf disagree");
             if node::has_room_for(&leaf, key, record_bytes) {
-                break Ok(());
+                break Ok(None);
             }
             let pin = pool.pin();
             let mut path: Vec<InnerRef<'_>> = Vec::new();
             let found = self.path(Goal::Covers(key), &pin, |inner| path.push(inner));
             let Err(obstacle) = found else {
-                self.split_leaf(&mut work, &mut leaf, &path, key, prelude);
-                break Ok(());
+                break Ok(Some(
+                    self.split_leaf(&mut work, &mut leaf, &path, key, prelude),
+                ));
             };
             drop((leaf, pin));
             if let Err(e) = self.overcome(obstacle, &mut tries) {
@@ -255,7 +261,7 @@ impl Tree {
         path: &[InnerRef<'_>],
         key: &[u8],
         prelude: &[u8],
-    ) {
+    ) -> (PageId, PageId) {
         let (keep, sep) = cut(leaf, key);
         let page = leaf.page_id();
         assert!(
@@ -283,6 +289,11 @@ impl Tree {
             !work.new_pages.is_empty() && !work.images.is_empty(),
             "{page}"
         );
+        // A root's content is on two new pages.
+        let halves = match change {
+            Some(right) => (page, right),
+            None => (work.new_pages[0].0, work.new_pages[1].0),
+        };
         let mut stamp = work.stamp_list();
         stamp.push(leaf.frame_no());
         kill_point!("tree.before_split_logged");
@@ -300,6 +311,8 @@ impl Tree {
             let guard = (id == page).then_some(&*leaf);
             work.pool.publish_image(id, frame, guard);
         }
+        debug_assert!(halves.0 != halves.1, "one half of {page}");
+        halves
     }
 }
 

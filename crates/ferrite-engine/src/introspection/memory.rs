@@ -113,6 +113,12 @@ impl Engine {
                 0,
                 "deleted rows, and values out of line, that old snapshots need",
             ),
+            part(
+                "purge",
+                self.purge.memory_bytes(),
+                0,
+                "what committed transactions have left to purge",
+            ),
             part("locks", locks.0, locks.1, "row locks and gap locks"),
             part(
                 "change buffer",

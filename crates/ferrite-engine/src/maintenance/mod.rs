@@ -1,6 +1,7 @@
 //! What goes on beside the sessions.
 //!
-//! `background`: every thread. `purge`: entries and values that nobody needs after a commit.
+//! `background`: every thread. `purge`: entries and values that nobody needs after a commit;
+//! `purge_leaves`: those of large transactions.
 //! `checkpoint`. `history_limit`: what history may take of memory. `memory_budget`: what the buffer
 //! pool may. `scrub`: what was deleted is overwritten in the files.
 //!
@@ -12,5 +13,6 @@ pub(crate) mod history_limit;
 pub(crate) mod memory_budget;
 mod merges;
 pub(crate) mod purge;
+mod purge_leaves;
 pub(crate) mod scrub;
 pub(crate) mod warm;

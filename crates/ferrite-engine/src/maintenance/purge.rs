@@ -44,19 +44,23 @@ const FOUND_MOST: usize = 256;
 
 /// There was no frame to be had: the same may work later. An I/O error of another kind, or damage,
 /// would come again and again.
-fn is_passing(e: &Error) -> bool {
+pub(crate) fn is_passing(e: &Error) -> bool {
     matches!(e, Error::DiskFull(_) | Error::Interrupted) || is_for_want_of_a_frame(e)
 }
 
 impl Engine {
-    /// One round of cleaning up. Returns pieces done.
+    /// One round of cleaning up. Returns pieces done, and leaves visited.
     pub(crate) fn purge_round(&self, scratch: &mut Scratch) -> usize {
         self.merge_sparse();
         let now_us = time::now_us();
-        match self.purge.take(now_us, BATCH) {
-            Some(batch) => self.purge_batch(batch, now_us, scratch).0,
-            None => 0,
+        let batch = self.purge.take(now_us, BATCH);
+        let works = batch.as_ref().map_or(0, |batch| batch.works.len());
+        let (done, stuck) =
+            batch.map_or((0, false), |batch| self.purge_batch(batch, now_us, scratch));
+        if stuck {
+            return done;
         }
+        done + self.purge_leaves(works == BATCH, scratch)
     }
 
     /// Merges leaves that entries were erased from without a look at them. It is no part of anything: what
@@ -151,14 +155,14 @@ impl Engine {
 
     /// A piece failed and is left for good.
     #[cold]
-    fn is_given_up(&self, e: &Error) -> bool {
+    pub(crate) fn is_given_up(&self, e: &Error) -> bool {
         let text = format!("purge failed: {e}");
         self.callbacks.log(crate::LogLevel::Warning, &text);
         true
     }
 
     /// True when the piece is done with. `due`: what is needed by a snapshot is archived now.
-    fn purge_piece(
+    pub(crate) fn purge_piece(
         &self,
         txn: TxnId,
         piece: &mut Garbage,
@@ -261,7 +265,7 @@ impl Engine {
         table: &Arc<Table>,
         number: usize,
         key: &[u8],
-        alone: bool,
+        mut alone: bool,
         clean: Clean,
         scratch: &mut Scratch,
     ) -> Result<bool> {
@@ -278,15 +282,20 @@ impl Engine {
             let sparse = is_worth_merging(&leaf);
             drop(leaf);
             debug_assert!(cleaned.left || cleaned.lacks.is_none(), "of no use");
-            match cleaned.lacks {
+            let merged = match cleaned.lacks {
                 // Once: it may be gone again, or another one is needed by then.
                 Some(page) if !has_read => {
                     has_read = true;
                     tree.load(page)?;
                     continue;
                 }
-                _ if sparse => tree.merge_at(key, NO_UNDO).map(drop)?,
-                _ => {}
+                _ if sparse => tree.merge_at(key, NO_UNDO)?,
+                _ => false,
+            };
+            if merged {
+                // Marks may have come from a page that is gone, whose turn was still to come.
+                alone = false;
+                continue;
             }
             return Ok(!cleaned.left);
         }

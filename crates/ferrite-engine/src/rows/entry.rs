@@ -442,7 +442,11 @@ impl Session {
             return Ok(());
         }
         table.tree(number).check_page_ids()?;
-        table.tree(number).make_room(key, need, undo::NO_UNDO)
+        let halves = table.tree(number).make_room(key, need, undo::NO_UNDO)?;
+        if let Some(halves) = halves {
+            self.txn.garbage.split(halves);
+        }
+        Ok(())
     }
 }
 

@@ -67,6 +67,8 @@ pub struct Config {
     /// A checkpoint copies so many bytes of undo that is in memory; of a transaction beyond that, whole
     /// chunks go to `undo.spill` before, once and for all.
     pub checkpoint_undo_bytes: u64,
+    /// A transaction that has left so many delete-marks to purge keeps the leaves of further ones alone.
+    pub purge_listed_marks: usize,
     /// What was deleted is overwritten in the files.
     pub scrub: bool,
     /// What has changed in a page is written instead of the page while it takes at most one part in
@@ -118,6 +120,8 @@ impl Default for Config {
             store_reuse_soon: false,
             background_undo_bytes: 16 << 20,
             checkpoint_undo_bytes: 64 << 20,
+            // Some 2 MB, as much as a transaction may have undo in memory.
+            purge_listed_marks: 20_000,
             recovery_threads: 0,
             recovery_memory_bytes: 0,
             recovery_puts_off: None,

@@ -5,7 +5,7 @@
 //! `transaction`: its id, phase and what it holds; of that, `slot`: what others see of it;
 //! `undo_list`, its file `undo_area`, and `known_undo`: by key; `touched` and `changed`: the indexes and tables it has changed; `garbage`: what it
 //! will leave. `prepared` and `unsettled`: those without a session. `purge_queue`: what is to be
-//! purged. `backup`: what is known of the backup that runs; `snapshots`: of those that are kept;
+//! purged; `page_set`, `sweeps`: of large transactions. `backup`: what is known of the backup that runs; `snapshots`: of those that are kept;
 //! `log_floor`: the log that either needs. `throttle`: what writes pay for the log's budget.
 //!
 //! Locking: see each file.
@@ -20,10 +20,12 @@ pub(crate) mod garbage;
 pub(crate) mod known_undo;
 pub(crate) mod log_floor;
 pub(crate) mod marked_keys;
+pub(crate) mod page_set;
 pub(crate) mod prepared;
 pub(crate) mod purge_queue;
 pub(crate) mod slot;
 pub(crate) mod snapshots;
+pub(crate) mod sweeps;
 pub(crate) mod throttle;
 pub(crate) mod touched;
 pub(crate) mod transaction;

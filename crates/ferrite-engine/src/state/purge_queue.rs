@@ -9,9 +9,11 @@
 
 use crate::catalog::table::Table;
 use crate::log_records::values::Value;
+use crate::state::page_set::PageSet;
+use crate::state::sweeps::{Sweeps, Taken};
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use ferrite_sync::{time, Arc, Event, Mutex};
-use ferrite_types::{IndexId, OverflowRef, TxnId};
+use ferrite_types::{IndexId, OverflowRef, PageId, TxnId};
 use std::collections::{HashMap, VecDeque};
 
 /// Pieces of one work: a transaction that leaves more leaves several works.
@@ -25,6 +27,8 @@ const WAKE: usize = 16;
 const DEBT: usize = 2048;
 /// Sparse leaves that are remembered.
 const SPARSE_MOST: usize = 4096;
+/// No further leaves are visited while so many works wait: what a snapshot needs would pile up.
+const WAITING_MOST: usize = 256;
 /// How often what is held is looked at again, in us.
 const HELD_US: u64 = 500_000;
 /// How long a look at all that is held may take, in us.
@@ -127,11 +131,23 @@ impl Values {
     }
 }
 
+/// Memory of pieces, about.
+fn bytes_of(pieces: &[Garbage]) -> usize {
+    let own = |piece: &Garbage| match piece {
+        Garbage::Entry { key, .. } => key.len(),
+        Garbage::Overflow { .. } => size_of::<Value>(),
+        Garbage::Held { .. } => HELD_VALUE_BYTES as usize - size_of::<Garbage>(),
+    };
+    size_of_val(pieces) + pieces.iter().map(own).sum::<usize>()
+}
+
 /// What one commit left, a part of it, or what is left of that.
 pub(crate) struct Work {
     pub txn: TxnId,
     pub pieces: Vec<Garbage>,
     values: Values,
+    /// Memory that it takes, about.
+    bytes: usize,
     /// It stands for its transaction in the queue's length.
     counts: bool,
     /// When it was left, us, as far as `now_us` tells.
@@ -146,6 +162,7 @@ impl Work {
     fn new(txn: TxnId, pieces: Vec<Garbage>, counts: bool, left_us: u64) -> Work {
         Work {
             txn,
+            bytes: bytes_of(&pieces),
             values: Values::of(&pieces),
             pieces,
             counts,
@@ -178,6 +195,7 @@ impl Work {
         let pieces = self.pieces.split_off(self.pieces.len() - count);
         let share = Work::new(self.txn, pieces, false, self.left_us);
         self.values.left -= share.values.left;
+        self.bytes = self.bytes.saturating_sub(share.bytes);
         debug_assert_eq!(
             share.values.get(),
             &self.values.all[self.values.left..][..share.values.left],
@@ -195,6 +213,7 @@ impl Work {
 
     /// Some pieces are done with.
     fn settle(&mut self) {
+        self.bytes = bytes_of(&self.pieces);
         if self.values.left > 0 {
             let before = self.values.left;
             self.values = Values::of(&self.pieces);
@@ -234,6 +253,8 @@ struct Lists {
     /// Values that an old snapshot needs, and what was looked at in vain, such as entries whose locks
     /// cannot be moved; those looked at longest ago first.
     held: VecDeque<Work>,
+    /// Leaves with marks that have no piece.
+    sweeps: Sweeps,
     /// Values of the batches in work, as they were when they were taken.
     working: HashMap<u64, Vec<Values>>,
     last_batch: u64,
@@ -331,6 +352,58 @@ impl PurgeQueue {
         }
     }
 
+    /// Leaves on which a transaction that has committed has left marks.
+    pub(crate) fn add_leaves(&self, txn: TxnId, leaves: PageSet) {
+        if leaves.is_empty() {
+            return;
+        }
+        let left_us = self.now_us.load(Ordering::Relaxed);
+        self.length.fetch_add(1, Ordering::Relaxed);
+        self.lists.lock().sweeps.add(txn, leaves, left_us);
+    }
+
+    /// Takes up to `most` leaves to be visited.
+    pub(crate) fn take_leaves(&self, most: usize) -> Option<Taken> {
+        let mut lists = self.lists.lock();
+        match lists.waiting.len() < WAITING_MOST {
+            true => lists.sweeps.take(most),
+            false => None,
+        }
+    }
+
+    /// Leaves were visited, but for some; of others pieces are left.
+    pub(crate) fn put_leaves_back(
+        &self,
+        taken: Taken,
+        (unvisited, left): (&[PageId], Vec<Garbage>),
+        now_us: u64,
+    ) {
+        debug_assert!(left.len() + unvisited.len() <= taken.leaves.len());
+        debug_assert!(left.len() <= PIECES_AT_ONCE, "{} pieces", left.len());
+        let mut work = Work::new(taken.txn, left, false, taken.left_us);
+        work.looked_at(now_us, true);
+        let mut lists = self.lists.lock();
+        let mut ended = lists.sweeps.put_back(taken, unvisited);
+        if !work.pieces.is_empty() {
+            // It stands for its transaction from now on.
+            work.counts = std::mem::take(&mut ended);
+            lists.waiting.push_back(work);
+        }
+        drop(lists);
+        if ended {
+            let before = self.length.fetch_sub(1, Ordering::Relaxed);
+            assert!(before > 0, "more sweeps end than there were");
+        }
+    }
+
+    /// Memory of what nobody has looked at, or what waits for short snapshots, about.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let lists = self.lists.lock();
+        let works = lists.fresh.iter().chain(&lists.waiting);
+        let works: usize = works.map(|work| work.bytes).sum();
+        (works + lists.sweeps.bytes()) as u64
+    }
+
     /// A leaf, which is latched, has so few entries left that it may be merged with a neighbour. What
     /// does not fit the list is found when the leaf loses an entry again, or not.
     pub(crate) fn found_sparse(&self, index: IndexId, key: &[u8]) {
@@ -371,7 +444,8 @@ impl PurgeQueue {
     pub(crate) fn lag_us(&self) -> u64 {
         let lists = self.lists.lock();
         let oldest = [lists.fresh.front(), lists.waiting.front()];
-        let oldest = oldest.into_iter().flatten().map(|work| work.left_us).min();
+        let oldest = oldest.into_iter().flatten().map(|work| work.left_us);
+        let oldest = oldest.chain(lists.sweeps.oldest_us()).min();
         oldest.map_or(0, |left_us| time::now_us().saturating_sub(left_us))
     }
 

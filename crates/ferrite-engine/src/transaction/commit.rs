@@ -89,7 +89,7 @@ impl Transaction {
     }
 
     /// What is to be purged goes to the queue, locks go (stage `Unlocked`), and the transaction is
-    /// ready for the next one. Returns how many pieces are to be purged.
+    /// ready for the next one. Returns how many pieces, and leaves, are to be purged.
     pub(crate) fn finish_commit(&mut self, engine: &Engine) -> usize {
         assert!(
             matches!(self.phase(), Phase::Ordered(_)),
@@ -100,7 +100,9 @@ impl Transaction {
         debug_assert!(engine.txns.is_committed(self.id()), "{}", self.id());
         let left = self.garbage.len();
         if left > 0 {
-            engine.purge.add(self.id(), self.garbage.take());
+            let (pieces, leaves) = self.garbage.take();
+            engine.purge.add(self.id(), pieces);
+            engine.purge.add_leaves(self.id(), leaves);
             debug_assert!(self.garbage.is_empty(), "purged twice");
         }
         // Only now the slot lets go of the values: a checkpoint looks there first.

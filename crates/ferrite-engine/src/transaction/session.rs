@@ -408,7 +408,9 @@ impl Session {
     ) {
         debug_assert_eq!(self.txn.phase(), Phase::Active);
         let at = self.undo_position();
-        self.txn.garbage.add_entry(at, page, (table, number), key);
+        let most = self.engine.config.purge_listed_marks;
+        let garbage = &mut self.txn.garbage;
+        garbage.add_entry(at, page, (table, number), key, most);
     }
 
     /// A row change is about to begin; no latch is held.
