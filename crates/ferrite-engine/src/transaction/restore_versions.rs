@@ -17,7 +17,7 @@ use ferrite_sync::waits::{waiting, Of, Reason};
 use ferrite_sync::{thread, Arc};
 use ferrite_tree::record::Header;
 use ferrite_tree::{node, LeafMut, Scratch};
-use ferrite_txn::{NewVersion, VERSION_FULL};
+use ferrite_txn::{diff, NewVersion, VERSION_DELETED};
 use ferrite_types::{Error, IndexId, PageId, Result, TxnId, VersionAddr};
 use std::collections::HashMap;
 
@@ -260,28 +260,34 @@ impl Engine {
             if prior.is_some() && now.version.is_none() {
                 return Ok(true);
             }
-            let version = self.version_before_restart(txn, index, before.deleted, &value);
+            let before = (before.deleted, value.as_slice());
+            let version = self.version_before_restart(txn, index, before, &keep);
             set_version(&mut leaf, at, version);
             return Ok(true);
         }
     }
 
+    /// As a difference to what is on the page `now`, as it was before the restart: a deleted row is no longer
+    /// than its header again.
     fn version_before_restart(
         &self,
         txn: TxnId,
         index: IndexId,
-        deleted: bool,
-        value: &[u8],
+        (deleted, value): (bool, &[u8]),
+        now: &[u8],
     ) -> VersionAddr {
         debug_assert!(!txn.is_frozen(), "a change of no transaction");
+        let (keep_head, keep_tail) = diff(value, now);
+        let (head, tail) = (usize::from(keep_head), usize::from(keep_tail));
+        debug_assert!(head + tail <= value.len().min(now.len()), "{head} {tail}");
         self.versions.add(NewVersion {
             begin: TxnId::FROZEN,
             end: txn,
             next: VersionAddr::NONE,
-            flags: VERSION_FULL | u8::from(deleted),
-            keep_head: 0,
-            keep_tail: 0,
-            body: value,
+            flags: if deleted { VERSION_DELETED } else { 0 },
+            keep_head,
+            keep_tail,
+            body: &value[head..value.len() - tail],
             index,
         })
     }
@@ -344,4 +350,108 @@ fn set_version(leaf: &mut LeafMut<'_>, at: usize, version: VersionAddr) {
         &mut Scratch::default(),
     );
     debug_assert!(leaf.record(at).header == header && leaf.record(at).value == value);
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::catalog::table::Table;
+    use crate::testing::{create, open};
+    use crate::{Cursor, DdlCaller, DupInfo, Engine, ReadMode, RowChange, Session, WaitMode, Xid};
+    use ferrite_io::sim::SimStorage;
+    use ferrite_sync::Arc;
+    use std::collections::BTreeMap;
+
+    const ROWS: u32 = 1000;
+
+    fn row(n: u32, round: u8) -> Vec<u8> {
+        let mut row = vec![7; 600];
+        row[0] = 0;
+        row[100..104].copy_from_slice(&n.to_be_bytes());
+        row[300] = round;
+        row
+    }
+
+    fn rows(engine: &Arc<Engine>, table: &Arc<Table>) -> BTreeMap<Vec<u8>, Vec<u8>> {
+        let mut s = Session::new(engine, 0, 9);
+        s.open_snapshot();
+        let mut cursor = Cursor::new(table, 0, ReadMode::Snapshot, WaitMode::Wait);
+        let mut rows = BTreeMap::new();
+        let mut more = cursor.first(&mut s).map(|_| ());
+        while more.is_ok() {
+            let row = cursor.fetch_row(&mut s).unwrap();
+            rows.insert(row.pk.to_vec(), row.payload.to_vec());
+            more = cursor.next(&mut s).map(|_| ());
+        }
+        rows
+    }
+
+    fn update(s: &mut Session, table: &Arc<Table>, n: u32, round: u8) {
+        let (pk, payload) = (n.to_be_bytes(), row(n, round));
+        let change = RowChange {
+            old_pk: &pk,
+            new_pk: &pk,
+            payload: &payload,
+            removed: &[],
+            added: &[],
+        };
+        s.update_row(table, &change, &mut DupInfo::default())
+            .unwrap();
+    }
+
+    /// What a prepared transaction has replaced takes the memory that it took before the restart.
+    #[test]
+    fn versions_are_made_again_as_differences() {
+        for commit in [false, true] {
+            let disk = SimStorage::new(4);
+            let engine = open(&disk);
+            let table = create(&engine);
+            let mut s = Session::new(&engine, 0, 1);
+            for n in 0..ROWS {
+                let dup = &mut DupInfo::default();
+                let (pk, payload) = (n.to_be_bytes(), row(n, 0));
+                s.insert_row(&table, Some(&pk), &payload, &[], false, dup)
+                    .unwrap();
+            }
+            s.commit(false).unwrap();
+            let before = rows(&engine, &table);
+            for n in 0..ROWS {
+                match n % 4 {
+                    0 => (1..4).for_each(|round| update(&mut s, &table, n, round)),
+                    1 => update(&mut s, &table, n, 1),
+                    _ => {}
+                }
+                if n % 4 > 0 {
+                    s.delete_row(&table, &n.to_be_bytes(), &[]).unwrap();
+                }
+            }
+            let xid = Xid {
+                format_id: 1,
+                gtrid_len: 1,
+                data: b"x"[..].into(),
+            };
+            s.prepare(&xid).unwrap();
+            let memory = engine.versions.stats().young_bytes;
+            drop((s, table));
+            engine.close().unwrap();
+            let engine = open(&disk);
+            let table = engine.dict.open_table("d/t").unwrap();
+            assert_eq!(rows(&engine, &table), before);
+            let stats = engine.versions.stats();
+            assert_eq!(stats.made, u64::from(ROWS));
+            assert!(stats.young_bytes <= memory, "{stats:?}, {memory} before");
+            let old = (!commit).then(|| before.clone());
+            match commit {
+                true => engine.commit_by_xid(&xid).unwrap(),
+                false => engine.rollback_by_xid(&xid).unwrap(),
+            }
+            let after = rows(&engine, &table);
+            assert!(old.is_none_or(|old| old == after));
+            let changed = after.values().filter(|row| row[300] == 3).count();
+            let expected = if commit { ROWS as usize / 4 } else { 0 };
+            assert_eq!(changed, expected);
+            engine.drop_table("d/t", &DdlCaller::default()).unwrap();
+            drop(table);
+            engine.close().unwrap();
+        }
+    }
 }
