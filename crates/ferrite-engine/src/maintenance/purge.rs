@@ -219,7 +219,7 @@ impl Engine {
         reference: OverflowRef,
         maker: Option<TxnId>,
     ) -> Result<Option<TxnId>> {
-        let _use = table.in_use.read();
+        let mut in_use = Some(table.in_use.read());
         if table.index(0).is_gone() {
             return Ok(None);
         }
@@ -234,7 +234,16 @@ impl Engine {
             }
         }
         debug_assert!(!self.txns.is_active(txn), "{txn} may still be undone");
-        self.free_overflow(index, &reference)?;
+        // Who drops the table, or changes it beside us, waits for a part of a long value.
+        let mut pause = || {
+            drop(in_use.take());
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(Error::Interrupted);
+            }
+            in_use = Some(table.in_use.read());
+            Ok(!table.index(0).is_gone())
+        };
+        self.free_overflow_in_parts(index, &reference, &mut pause)?;
         Ok(None)
     }
 

@@ -48,6 +48,8 @@ const MAX_VALUE_BYTES: usize = u32::MAX as usize;
 /// Between so many pages of a value it is asked again whether there is space: one value may take more
 /// of the log than is kept for what already runs.
 const PAGES_ADMITTED: usize = 16;
+/// Who frees a value lets others at its table after so many pages of it.
+const PART_PAGES: usize = 64;
 
 /// Opens a payload with more references than fit one byte: then count u16, [`MANY_MARK`].
 pub const MANY_OVERFLOW_REFS: u8 = 255;
@@ -400,9 +402,23 @@ impl Engine {
         index: IndexId,
         reference: &OverflowRef,
     ) -> Result<Vec<PageId>> {
+        let all = self.value_pages_in_parts(index, reference, &mut || Ok(true))?;
+        Ok(all.expect("nobody stops it"))
+    }
+
+    /// The same; `pause` is called after each part of them, with no latch held. None: it was false.
+    fn value_pages_in_parts(
+        &self,
+        index: IndexId,
+        reference: &OverflowRef,
+        pause: &mut dyn FnMut() -> Result<bool>,
+    ) -> Result<Option<Vec<PageId>>> {
         let (mut page, count) = (reference.first_page(), reference.pages());
         let mut chain = Vec::new();
         while page != PageId::NONE && chain.len() < count as usize {
+            if chain.len() % PART_PAGES == PART_PAGES - 1 && !pause()? {
+                return Ok(None);
+            }
             let Some(guard) = self.pool.shared(page)? else {
                 break;
             };
@@ -414,7 +430,7 @@ impl Engine {
             chain.push(page);
             page = node::right(&guard);
         }
-        Ok(chain)
+        Ok(Some(chain))
     }
 
     /// True when the id names a page of some value.
@@ -465,9 +481,28 @@ impl Engine {
 
     /// Frees a value nobody needs any more, from its end to its first page.
     pub(crate) fn free_overflow(&self, index: IndexId, reference: &OverflowRef) -> Result<()> {
-        let chain = self.value_pages(index, reference)?;
+        self.free_overflow_in_parts(index, reference, &mut || Ok(true))
+    }
+
+    /// The same, with a call of `pause` after each part of its pages, with no latch held: a value may have a
+    /// quarter of a million. If it is false, the table is gone, and the rest of the value with it.
+    ///
+    /// # Errors
+    /// Also those of `pause`: what is left of the value may be freed later.
+    pub(crate) fn free_overflow_in_parts(
+        &self,
+        index: IndexId,
+        reference: &OverflowRef,
+        pause: &mut dyn FnMut() -> Result<bool>,
+    ) -> Result<()> {
+        let Some(chain) = self.value_pages_in_parts(index, reference, pause)? else {
+            return Ok(());
+        };
         debug_assert!(chain.len() <= reference.pages() as usize, "{}", chain.len());
         for i in (1..chain.len()).rev() {
+            if i % PART_PAGES == 0 && !pause()? {
+                return Ok(());
+            }
             self.cut_chain(index, chain[i - 1], chain[i])?;
         }
         let Some(guard) = self.pool.exclusive(reference.first_page())? else {
@@ -567,6 +602,49 @@ mod tests {
         s.end_load(&t).unwrap();
         engine.purge_round(&mut Default::default());
         assert_eq!(pages(), [0, 0, 0]);
+        drop(s);
+        engine.close().unwrap();
+    }
+
+    /// Between parts of a long value others may go on; what was broken off is freed later.
+    #[test]
+    fn a_long_value_is_freed_in_parts() {
+        let engine = open(&SimStorage::new(8));
+        engine.purge.hold_back(true);
+        let t = create(&engine);
+        let index = t.tree(0).index();
+        let mut s = Session::new(&engine, 0, 1);
+        let count = 3 * PART_PAGES + 8;
+        let value = s.write_overflow(&t, &vec![7; count * DATA_BYTES]).unwrap();
+        let row = [&[1u8][..], value.bytes()].concat();
+        s.insert_row(&t, Some(b"k"), &row, &[], false, &mut DupInfo::default())
+            .unwrap();
+        s.commit(false).unwrap();
+        let pages = || engine.value_pages(index, &value).unwrap().len();
+        let free = |most: usize, then: Result<bool>| -> Result<usize> {
+            let mut parts = 0;
+            let mut pause = || {
+                parts += 1;
+                match parts > most {
+                    true => then.clone(),
+                    false => Ok(true),
+                }
+            };
+            engine.free_overflow_in_parts(index, &value, &mut pause)?;
+            Ok(parts)
+        };
+        // Three parts are looked for, then freed.
+        assert_eq!(free(2, Err(Error::Interrupted)), Err(Error::Interrupted));
+        assert_eq!(free(2, Ok(false)), Ok(3));
+        assert_eq!(pages(), count);
+        assert_eq!(free(4, Err(Error::Interrupted)), Err(Error::Interrupted));
+        assert_eq!(pages(), 2 * PART_PAGES + 1);
+        // Purge does the rest, though somebody else may be at the table amid it.
+        s.delete_row(&t, b"k", &[]).unwrap();
+        s.commit(false).unwrap();
+        engine.txns.refresh();
+        engine.purge_round(&mut Default::default());
+        assert_eq!((pages(), engine.purge.length()), (0, 0));
         drop(s);
         engine.close().unwrap();
     }
