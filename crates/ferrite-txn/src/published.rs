@@ -394,6 +394,12 @@ impl TxnSystem {
         blind.get(first).map(|s| Csn(s.csn))
     }
 
+    /// Commit numbers of the snapshots that the published list names, ascending.
+    pub fn listed_csns(&self) -> Vec<Csn> {
+        let list = self.publisher.list().lock();
+        list.listed.csns.iter().copied().map(Csn).collect()
+    }
+
     /// How many live snapshots the published list names.
     pub fn listed_snapshots(&self) -> usize {
         self.publisher.list().lock().listed.csns.len()

@@ -23,7 +23,7 @@ use ferrite_sync::{time, Arc};
 use ferrite_tree::op::{GC_FREEZE, GC_REMOVE};
 use ferrite_tree::record::Header;
 use ferrite_tree::{is_worth_merging, node, LeafMut, Scratch};
-use ferrite_types::{Error, OverflowRef, PageId, Result, TxnId};
+use ferrite_types::{Csn, Error, OverflowRef, PageId, Result, TxnId};
 use std::ops::Range;
 
 /// Works taken from the queue at a time.
@@ -39,6 +39,8 @@ const SHARE_MOST: usize = 2 * PIECES_AT_ONCE;
 const MOVES_AT_ONCE: usize = 256;
 /// A payload of so many bytes is not kept in the archive of deleted entries.
 const LONG_PAYLOAD_BYTES: usize = 512;
+/// Snapshots that are remembered with the values of a work that they need.
+const NEEDED_BY_MOST: usize = 8;
 /// Readers do not add to a queue longer than this.
 const FOUND_MOST: usize = 256;
 
@@ -53,6 +55,9 @@ impl Engine {
     pub(crate) fn purge_round(&self, scratch: &mut Scratch) -> usize {
         self.merge_sparse();
         let now_us = time::now_us();
+        if self.purge.is_held_due(now_us) {
+            self.purge.note_open(self.txns.listed_csns());
+        }
         let batch = self.purge.take(now_us, BATCH);
         let works = batch.as_ref().map_or(0, |batch| batch.works.len());
         let (done, stuck) =
@@ -147,10 +152,28 @@ impl Engine {
                 !gone
             });
             work.looked_at(now_us, !stuck);
+            work.needed_by = self.snapshots_needing(txn, &work.pieces);
         }
         self.purge.put_back(batch);
         self.purge.purged.fetch_add(done as u64, Ordering::Relaxed);
         (done, stuck)
+    }
+
+    /// Commit numbers of open snapshots such that each of the pieces, all of them values that are held, is needed
+    /// by one. Empty: of some piece it is not known, or they are too many.
+    fn snapshots_needing(&self, txn: TxnId, pieces: &[Garbage]) -> Vec<Csn> {
+        let mut all = Vec::new();
+        for piece in pieces {
+            let Garbage::Held { value, .. } = piece else {
+                return Vec::new();
+            };
+            match self.txns.oldest_needing(value.1, txn) {
+                Some(csn) if all.contains(&csn) => {}
+                Some(csn) if all.len() < NEEDED_BY_MOST => all.push(csn),
+                Some(_) | None => return Vec::new(),
+            }
+        }
+        all
     }
 
     /// A piece failed and is left for good.

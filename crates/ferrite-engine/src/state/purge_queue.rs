@@ -13,7 +13,7 @@ use crate::state::page_set::PageSet;
 use crate::state::sweeps::{Sweeps, Taken};
 use ferrite_sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use ferrite_sync::{time, Arc, Event, Mutex};
-use ferrite_types::{IndexId, OverflowRef, PageId, TxnId};
+use ferrite_types::{Csn, IndexId, OverflowRef, PageId, TxnId};
 use std::collections::{HashMap, VecDeque};
 
 /// Pieces of one work: a transaction that leaves more leaves several works.
@@ -31,6 +31,8 @@ const SPARSE_MOST: usize = 4096;
 const WAITING_MOST: usize = 256;
 /// How often what is held is looked at again, in us.
 const HELD_US: u64 = 500_000;
+/// Works in the list of what is held that a round passes over because a snapshot needs them.
+const PASSED_MOST: usize = 1024;
 /// How long a look at all that is held may take, in us.
 const HELD_LOOK_US: u64 = 1_000_000;
 /// What a held value takes in memory: its piece, what that points to, and its place in the list for
@@ -156,6 +158,9 @@ pub(crate) struct Work {
     pub seen_us: u64,
     /// How often all of it was looked at, and something was left.
     looks: u32,
+    /// Commit numbers of snapshots that need all of it, each a part: while they are open, another look would
+    /// be in vain. None: nobody knows.
+    pub needed_by: Vec<Csn>,
 }
 
 impl Work {
@@ -169,6 +174,7 @@ impl Work {
             left_us,
             seen_us: 0,
             looks: 0,
+            needed_by: Vec::new(),
         }
     }
 
@@ -183,6 +189,13 @@ impl Work {
     /// snapshots kept it no more.
     fn is_put_aside(&self) -> bool {
         self.values.left == self.pieces.len() || self.looks > 1
+    }
+
+    /// Are all of the snapshots that need it among those `open`?
+    fn is_needed_by(&self, open: &[Csn]) -> bool {
+        debug_assert!(open.is_sorted(), "snapshots out of order");
+        let is_open = |csn: &Csn| open.binary_search(csn).is_ok();
+        !self.needed_by.is_empty() && self.needed_by.iter().all(is_open)
     }
 
     /// Its last `count` pieces as a work of their own. Takes as long as these are many.
@@ -253,6 +266,8 @@ struct Lists {
     /// Values that an old snapshot needs, and what was looked at in vain, such as entries whose locks
     /// cannot be moved; those looked at longest ago first.
     held: VecDeque<Work>,
+    /// Commit numbers of the snapshots that were open a moment ago, ascending.
+    open: Vec<Csn>,
     /// Leaves with marks that have no piece.
     sweeps: Sweeps,
     /// Values of the batches in work, as they were when they were taken.
@@ -264,6 +279,26 @@ impl Lists {
     fn take_due(list: &mut VecDeque<Work>, works: &mut Vec<Work>, most: usize, due_us: u64) {
         while works.len() < most && list.front().is_some_and(|w| w.seen_us <= due_us) {
             works.extend(list.pop_front());
+        }
+    }
+
+    /// The same of what is held, but for works that open snapshots are known to need, unless they were looked
+    /// at last before `again_us`: those go to the list's end as if they had been looked at.
+    fn take_held(&mut self, works: &mut Vec<Work>, most: usize, (now_us, again_us): (u64, u64)) {
+        let due_us = now_us.saturating_sub(HELD_US).max(again_us);
+        for _ in 0..PASSED_MOST {
+            if works.len() >= most || self.held.front().is_none_or(|w| w.seen_us > due_us) {
+                return;
+            }
+            let Some(mut work) = self.held.pop_front() else {
+                return;
+            };
+            if work.seen_us > again_us && work.is_needed_by(&self.open) {
+                work.seen_us = now_us;
+                self.held.push_back(work);
+            } else {
+                works.push(work);
+            }
         }
     }
 
@@ -491,9 +526,8 @@ impl PurgeQueue {
             .fetch_sub(works.len() - waited, Ordering::Relaxed);
         assert!(before >= works.len() - waited, "more works than were added");
         let again_us = self.look_again_us.load(Ordering::Relaxed);
-        let due_us = now_us.saturating_sub(HELD_US).max(again_us);
         let others = works.len();
-        Lists::take_due(&mut lists.held, &mut works, most, due_us);
+        lists.take_held(&mut works, most, (now_us, again_us));
         for (memory, disk) in works[others..].iter().map(Work::held_bytes) {
             let before = self.held_memory.fetch_sub(memory, Ordering::Relaxed);
             assert!(before >= memory, "more values are taken than were held");
@@ -504,6 +538,20 @@ impl PurgeQueue {
         }
         debug_assert!(works.len() <= most, "{} works of {most}", works.len());
         Some(lists.batch(works))
+    }
+
+    /// Is it time to look whether snapshots that need what is held are still open?
+    pub(crate) fn is_held_due(&self, now_us: u64) -> bool {
+        let lists = self.lists.lock();
+        let first = lists.held.front();
+        first.is_some_and(|w| w.seen_us <= now_us.saturating_sub(HELD_US))
+    }
+
+    /// These snapshots are open, by commit number; ascending.
+    pub(crate) fn note_open(&self, open: Vec<Csn>) {
+        debug_assert!(open.is_sorted(), "snapshots out of order");
+        let before = std::mem::replace(&mut self.lists.lock().open, open);
+        drop(before);
     }
 
     /// Puts what is left of a batch back.
@@ -708,6 +756,35 @@ mod tests {
     fn entries(table: &Arc<Table>, count: usize) -> Vec<Garbage> {
         let piece = |_| Garbage::entry(table, 0, b"k", true);
         (0..count).map(piece).collect()
+    }
+
+    /// What open snapshots are known to need is not looked at until one of them ends, unless all is asked for.
+    #[test]
+    fn what_open_snapshots_need_is_passed_over() {
+        let (engine, table) = database();
+        let queue = PurgeQueue::new();
+        queue.add(TxnId(5), values(&table, 0..3));
+        let now_us = |n: u64| n * 2 * HELD_US;
+        let look = |n: u64, open: &[u64]| {
+            queue.note_open(open.iter().copied().map(Csn).collect());
+            let Some(mut batch) = queue.take(now_us(n), 8) else {
+                return false;
+            };
+            batch.works[0].looked_at(now_us(n), true);
+            batch.works[0].needed_by = vec![Csn(7), Csn(9)];
+            queue.put_back(batch);
+            true
+        };
+        assert!(look(1, &[]), "nobody knows yet");
+        for n in 2..5 {
+            assert!(!look(n, &[3, 7, 9, 12]), "looked at in vain");
+        }
+        assert!(look(5, &[3, 7, 12]), "a snapshot has ended");
+        assert!(!look(6, &[7, 9]));
+        queue.look_again_us.store(now_us(6), Ordering::Relaxed);
+        assert!(look(7, &[7, 9]), "all is asked for");
+        assert!(!look(8, &[7, 9]));
+        engine.close().unwrap();
     }
 
     /// What was put back leaves room for what nobody has looked at yet.
