@@ -14,9 +14,9 @@ use ferrite_types::{Error, Result, TxnId, VersionAddr};
 /// [`apply_kept`].
 pub type KeepState<'a> = dyn FnMut(&Record<'_>, &Record<'_>) -> Result<VersionAddr> + 'a;
 
-/// What a PUT or MARK that is taken back had replaced: the header is returned, the value is put into the
-/// buffer. None: nothing that anybody needs. See [`apply_kept`].
-pub type RestoreState<'a> = dyn FnMut(&Record<'_>, &mut Vec<u8>) -> Result<Option<Header>> + 'a;
+/// The header of what a PUT or MARK that is taken back had replaced, its version told from the value that is there
+/// and stays. None: nothing that anybody needs. See [`apply_kept`].
+pub type RestoreState<'a> = dyn FnMut(&Record<'_>) -> Result<Option<Header>> + 'a;
 
 /// Applies a PUT, MARK, ERASE or TAKE_BACK to the page that it was made without. `keep` is called with the
 /// record in the place of a PUT or MARK, if there is one, and the new one; `restore` with the record that is
@@ -44,7 +44,7 @@ pub fn apply_kept(
 /// Applies one of them at redo: there are no versions.
 pub(crate) fn apply_without_versions(op: &Op<'_>, page: &mut [u8]) -> Result<()> {
     let keep: &mut KeepState<'_> = &mut |_, _| Ok(VersionAddr::NONE);
-    apply_by_key(op, page, keep, &mut |_, _| Ok(None)).map(|_| ())
+    apply_by_key(op, page, keep, &mut |_| Ok(None)).map(|_| ())
 }
 
 fn apply_by_key(
@@ -85,7 +85,8 @@ impl CameTo {
 }
 
 /// Of a PUT the record stays, delete-marked: what it has replaced, or that it has replaced something, is not
-/// known to redo, and the slots must be the same. Of a MARK it is live again.
+/// known to redo, and the slots and their values must be the same: later operations keep parts of them. Of a MARK it
+/// is live again.
 fn apply_take_back_op(
     op: &Op<'_>,
     page: &mut [u8],
@@ -99,19 +100,18 @@ fn apply_take_back_op(
     if node::level(page) > 0 || old.header.txn != txn {
         return Err(disagree(op, "another's record is taken back"));
     }
-    let mut value = old.value.to_vec();
     let before = Header {
         deleted: !old.header.deleted,
         ..Header::default()
     };
-    let header = restore(&old, &mut value)?.unwrap_or(before);
+    let header = restore(&old)?.unwrap_or(before);
     assert!(
         header.deleted == before.deleted,
         "{}: what comes back",
         op.page
     );
     let mut rec = Vec::new();
-    record::encode(&header, node::suffix(page, slot), &value, &mut rec);
+    record::encode(&header, old.suffix, old.value, &mut rec);
     if !node::could_replace(page, slot, rec.len()) {
         return Err(disagree(op, "what comes back does not fit"));
     }
@@ -261,12 +261,9 @@ mod tests {
                     assert_eq!((old.header, new.header.txn), (ghost, TxnId(9)));
                     Ok(VersionAddr(11))
                 };
-                let restore = &mut |rec: &Record<'_>, value: &mut Vec<u8>| {
-                    if rec.header.version.is_none() {
-                        return Ok(None);
-                    }
-                    *value = b"before".to_vec();
-                    Ok(Some(ghost))
+                let restore = &mut |rec: &Record<'_>| {
+                    let has_replaced = !rec.header.version.is_none();
+                    Ok(has_replaced.then_some(ghost))
                 };
                 apply_kept(bytes, &mut page, keep, restore, &mut came_to).unwrap();
                 apply(&Ops::new(bytes).next().unwrap().unwrap(), &mut redone).unwrap();
@@ -277,14 +274,17 @@ mod tests {
         assert_eq!(node::count(&page), 22);
         for slot in 0..node::count(&page) {
             let (a, b) = (node::record(&page, slot), node::record(&redone, slot));
-            assert_eq!((a.suffix, a.header.deleted), (b.suffix, b.header.deleted));
+            assert_eq!(
+                (a.suffix, a.value, a.header.deleted),
+                (b.suffix, b.value, b.header.deleted)
+            );
         }
         let slot = node::find(&page, b"k005").unwrap();
         let back = node::record(&page, slot);
-        assert_eq!((back.header, back.value), (ghost, &b"before"[..]));
+        assert_eq!((back.header, back.value), (ghost, &b"new"[..]));
         let (put, take_back) = kept(b"k006", 9);
         let nothing = &mut |_: &Record<'_>, _: &Record<'_>| Ok(VersionAddr::NONE);
-        let none = &mut |_: &Record<'_>, _: &mut Vec<u8>| Ok(None);
+        let none = &mut |_: &Record<'_>| Ok(None);
         for bytes in [put, take_back] {
             let before = page.clone();
             let mut came_to = Vec::new();
@@ -310,7 +310,7 @@ mod tests {
             assert!(!old.header.deleted && new.header.deleted && old.value == new.value);
             Ok(VersionAddr(11))
         };
-        let restore = &mut |rec: &Record<'_>, _: &mut Vec<u8>| {
+        let restore = &mut |rec: &Record<'_>| {
             assert_eq!(rec.header.version, VersionAddr(11));
             Ok(Some(before))
         };

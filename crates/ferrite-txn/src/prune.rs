@@ -217,6 +217,26 @@ impl Walk<'_> {
     /// # Errors
     /// As [`Walk::read`]; nothing changed.
     pub fn rebase(&self, addr: VersionAddr, from: &[u8], to: &[u8]) -> Result<VersionAddr> {
+        let put_back = |head: &VersionHead, packed: &Packed| self.put_back(head, packed);
+        self.told_from(addr, (from, to), put_back)
+    }
+
+    /// The same, but the version stays as it is beside its new form, if that is another: for a
+    /// record that may be read once more as it was, with payload `from`.
+    ///
+    /// # Errors
+    /// As [`Walk::read`]; nothing changed.
+    pub fn rebased_copy(&self, addr: VersionAddr, from: &[u8], to: &[u8]) -> Result<VersionAddr> {
+        let add = |head: &VersionHead, packed: &Packed| self.store.add(repacked(head, packed));
+        self.told_from(addr, (from, to), add)
+    }
+
+    fn told_from(
+        &self,
+        addr: VersionAddr,
+        (from, to): (&[u8], &[u8]),
+        place: impl FnOnce(&VersionHead, &Packed) -> VersionAddr,
+    ) -> Result<VersionAddr> {
         let mut body = Vec::new();
         let Some(head) = self.read(addr, &mut body)? else {
             return Ok(VersionAddr::NONE);
@@ -234,7 +254,7 @@ impl Walk<'_> {
             Piece::Tail { back: t, len: t },
         ];
         let packed = pack(&compose(&step, &pieces(&head, &body)));
-        Ok(self.put_back(&head, &packed))
+        Ok(place(&head, &packed))
     }
 
     /// A spilled version has to be read before its `next` can change.

@@ -169,11 +169,7 @@ impl Engine {
     ) -> Result<()> {
         let index = ferrite_tree::node::index(page);
         let keep = &mut |old: &Record<'_>, new: &Record<'_>| self.keep_replaced(index, old, new);
-        let restore = &mut |rec: &Record<'_>, value: &mut Vec<u8>| {
-            let before = self.replaced_unseen(rec, false, value)?;
-            self.versions.drop_version(rec.header.version);
-            Ok(before)
-        };
+        let restore = &mut |rec: &Record<'_>| self.restore_replaced(rec);
         if by_key::apply_kept(bytes, page, keep, restore, came_to)? && is_worth_merging(page) {
             self.purge
                 .found_sparse(index, ferrite_tree::node::low(page));
@@ -226,6 +222,29 @@ impl Engine {
             new.value,
             &prior,
         )
+    }
+
+    /// The header of what a change which was put off has replaced, now that it is taken back. Its value does not
+    /// come back: redo does not have it, and must find what later changes keep of the value. So the older versions
+    /// are told from the value that is there; a delete-marked entry's own one nobody sees. They stay as they are, too:
+    /// if the page fails to be read after this, it is read again as it was.
+    fn restore_replaced(&self, rec: &Record<'_>) -> Result<Option<Header>> {
+        let mut value = Vec::new();
+        let before = self.replaced_unseen(rec, false, &mut value)?;
+        let header = match before {
+            Some(before) if !before.version.is_none() && value != rec.value => {
+                let walk = self.versions.walk();
+                let version = walk.rebased_copy(before.version, &value, rec.value)?;
+                Some(Header { version, ..before })
+            }
+            other => other,
+        };
+        debug_assert!(
+            header.is_none_or(|h| h.deleted || value == rec.value),
+            "a live entry comes back with another value"
+        );
+        self.versions.drop_version(rec.header.version);
+        Ok(header)
     }
 
     /// What a change which was put off and is taken back has replaced: the header,
