@@ -3,7 +3,7 @@
 //! For the verifier, for salvage and for tests. The map comes from the newest checkpoint or,
 //! where that is lost, from a scan of all blobs. The log is applied in memory: pages that it
 //! changes are kept here as redo leaves them; what transactions without an end changed is
-//! told from the undo they left ([`Offline::settled`]). Of a page that is on disk as the log leaves it only that is
+//! told from the undo they left ([`Offline::settled`]); the caller may take prepared ones as committed. Of a page that is on disk as the log leaves it only that is
 //! kept. Damage of one page is that page's
 //! alone: everything else can still be read.
 //!
@@ -17,7 +17,7 @@ mod walk;
 
 use crate::log_records::undo;
 use crate::maintenance::checkpoint::EngineState;
-use crate::startup::recovery::Analysis;
+use crate::startup::recovery::{Analysis, Unfinished};
 use crate::state::undo_area::UndoArea;
 use ferrite_buffer::page_prefix;
 use ferrite_io::Storage;
@@ -28,7 +28,7 @@ use ferrite_sync::Arc;
 use ferrite_tree::op::{Op, Ops};
 use ferrite_tree::{apply, node, record::Record};
 use ferrite_types::format::record_kind;
-use ferrite_types::{Error, IndexId, Lsn, OverflowRef, PageId, Result, PAGE_BYTES};
+use ferrite_types::{Error, IndexId, Lsn, OverflowRef, PageId, Result, TxnId, PAGE_BYTES};
 use std::collections::HashMap;
 
 pub use crate::state::known_undo::Settled;
@@ -43,6 +43,16 @@ pub enum MapFrom {
     Checkpoint,
     /// The blobs themselves.
     Scan,
+}
+
+/// What becomes of prepared transactions, of which only the server's binary log or its clients know the end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Prepared {
+    /// Their changes count as not made.
+    #[default]
+    RolledBack,
+    /// Their changes count as committed.
+    Committed,
 }
 
 /// What opening found.
@@ -60,7 +70,7 @@ pub struct OpenReport {
     pub pages_redone: u64,
     /// Transactions without an end: their changes count as not made.
     pub unfinished: u64,
-    /// Of them, prepared ones, which the server would ask its binary log about.
+    /// Of them, prepared ones, which the server would ask its binary log about: see [`Prepared`].
     pub prepared: u64,
     /// What the scan of the blobs found, if it was needed.
     pub scan: Option<ScanResult>,
@@ -80,16 +90,29 @@ pub struct Offline {
     current: HashMap<PageId, Lsn>,
     lost: HashMap<PageId, String>,
     unsettled: Unsettled,
+    prepared: Prepared,
     report: OpenReport,
 }
 
 impl Offline {
-    /// Reads everything but the pages.
+    /// Reads everything but the pages. Prepared transactions count as rolled back.
     ///
     /// # Errors
     /// `NotFound`: no database. `Format`: not of this program. `Corrupt`: nothing can be
     /// read this way; with [`MapFrom::Scan`] that is only so without a superblock.
     pub fn open(storage: &Arc<dyn Storage>, map: MapFrom) -> Result<Offline> {
+        Offline::open_deciding(storage, map, Prepared::RolledBack)
+    }
+
+    /// As [`Offline::open`], and says what becomes of prepared transactions.
+    ///
+    /// # Errors
+    /// As [`Offline::open`].
+    pub fn open_deciding(
+        storage: &Arc<dyn Storage>,
+        map: MapFrom,
+        prepared: Prepared,
+    ) -> Result<Offline> {
         let survey = Store::survey(&**storage)?;
         let mut report = OpenReport {
             damage: survey.damage.clone(),
@@ -110,6 +133,7 @@ impl Offline {
             current: HashMap::new(),
             lost: HashMap::new(),
             unsettled: Unsettled::default(),
+            prepared,
             report,
         };
         if let Some(checkpoint) = checkpoint {
@@ -190,14 +214,25 @@ impl Offline {
         // The same damage as before, if any.
         drop(again);
         self.report.pages_redone = self.redone.len() as u64;
-        self.report.unfinished = analysis.unfinished.len() as u64;
-        let prepared = analysis.unfinished.values().filter(|u| u.xid.is_some());
-        self.report.prepared = prepared.count() as u64;
-        let (unsettled, lost) = Unsettled::new(analysis.unfinished, &area);
-        self.unsettled = unsettled;
-        self.report.damage.extend(lost.map(|e| e.to_string()));
+        self.settle(analysis.unfinished, &area);
         self.check_map_of(checkpoint.map);
         Ok(())
+    }
+
+    /// What transactions without an end have changed counts as not made, or as it is in the pages.
+    fn settle<S>(&mut self, mut unfinished: HashMap<TxnId, Unfinished, S>, area: &UndoArea) {
+        let all = unfinished.len();
+        let is_prepared = |u: &Unfinished| u.xid.is_some();
+        let prepared = unfinished.values().filter(|u| is_prepared(u)).count();
+        if self.prepared == Prepared::Committed {
+            unfinished.retain(|_, u| !is_prepared(u));
+            debug_assert_eq!(unfinished.len(), all - prepared, "others are kept");
+        }
+        self.report.unfinished = all as u64;
+        self.report.prepared = prepared as u64;
+        let (unsettled, lost) = Unsettled::new(unfinished, area);
+        self.unsettled = unsettled;
+        self.report.damage.extend(lost.map(|e| e.to_string()));
     }
 
     /// After a scan: the log may name a delta of a page without naming the blob it belongs to, while

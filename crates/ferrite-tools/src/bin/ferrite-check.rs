@@ -5,14 +5,15 @@
 //! Invariant: nothing is written into the data directory. Locking: a shared lock on the
 //! directory for as long as it runs, so that no server starts meanwhile.
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
+use ferrite_engine::offline::Prepared;
 use ferrite_engine::snapshots::{beside, rewind};
 use ferrite_io::{ReadOnly, RealStorage, Storage};
 use ferrite_sync::Arc;
 use ferrite_tools::check::{check, summary};
 use ferrite_tools::keys::{self, KeyOptions};
 use ferrite_tools::progress::Progress;
-use ferrite_tools::salvage::{salvage, DirOutput, Salvage};
+use ferrite_tools::salvage::{salvage, DirOutput, Plan, Salvage};
 use ferrite_tools::say;
 use ferrite_types::{Error, Result};
 use std::path::{Path, PathBuf};
@@ -40,11 +41,32 @@ struct Options {
     /// With --salvage: scan all pages of the store, even if the page map is intact
     #[arg(long, requires = "salvage")]
     scan: bool,
+    /// With --salvage: what becomes of the changes of prepared transactions
+    #[arg(long, requires = "salvage", value_name = "WHAT")]
+    prepared: Option<Decision>,
     #[command(flatten)]
     keys: KeyOptions,
     /// Print only faults, no progress and no summary
     #[arg(long)]
     quiet: bool,
+}
+
+/// What becomes of prepared transactions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Decision {
+    /// Their changes are written
+    Commit,
+    /// Their changes are left out
+    Rollback,
+}
+
+impl From<Decision> for Prepared {
+    fn from(decision: Decision) -> Prepared {
+        match decision {
+            Decision::Commit => Prepared::Committed,
+            Decision::Rollback => Prepared::RolledBack,
+        }
+    }
 }
 
 fn main() -> ExitCode {
@@ -82,7 +104,11 @@ fn run(options: &Options) -> Result<ExitCode> {
         None => run_check(options, &storage, &progress)?,
         Some(to) => {
             let mut out = DirOutput::new(to)?;
-            let result = salvage(&storage, options.scan, &mut out, &progress)?;
+            let plan = Plan {
+                scan: options.scan,
+                prepared: options.prepared.map(Prepared::from),
+            };
+            let result = salvage(&storage, plan, &mut out, &progress)?;
             print_salvage(options, &result);
             result.is_whole()
         }
@@ -155,8 +181,32 @@ fn print_faults(faults: &[String]) {
 
 fn print_salvage(options: &Options, result: &Salvage) {
     print_faults(&result.faults);
+    if result.is_undecided() {
+        println!(
+            "{} prepared transactions: only the server's binary log, or who has prepared them with XA, knows \
+             whether they were committed. Their changes are left out; --prepared commit writes them, \
+             --prepared rollback says that they are not wanted",
+            result.prepared
+        );
+    }
     if options.quiet {
         return;
+    }
+    if let Some(decided) = result.decided.filter(|_| result.prepared > 0) {
+        let what = match decided {
+            Prepared::Committed => "written",
+            Prepared::RolledBack => "left out",
+        };
+        println!(
+            "{} prepared transactions: their changes are {what}",
+            result.prepared
+        );
+    }
+    if result.unfinished > 0 {
+        println!(
+            "{} unfinished transactions: their changes are left out",
+            result.unfinished
+        );
     }
     if result.scanned {
         println!("the map was rebuilt from the blobs");
@@ -211,8 +261,17 @@ mod tests {
         let options = parse("ferrite-check --quiet --salvage to data").unwrap();
         assert_eq!(options.dir, Path::new("data"));
         assert_eq!(options.salvage.as_deref(), Some(Path::new("to")));
-        assert!(options.quiet && !options.scan);
-        for wrong in ["--scan data", "--salvage", "one two", "--loud data", ""] {
+        assert!(options.quiet && !options.scan && options.prepared.is_none());
+        let options = parse("ferrite-check --salvage to --prepared commit data").unwrap();
+        assert_eq!(options.prepared, Some(Decision::Commit));
+        for wrong in [
+            "--scan data",
+            "--prepared commit data",
+            "--salvage",
+            "one two",
+            "--loud data",
+            "",
+        ] {
             let fault = parse(&format!("ferrite-check {wrong}")).err();
             assert_eq!(fault.map(|e| e.exit_code()), Some(2), "{wrong}");
         }

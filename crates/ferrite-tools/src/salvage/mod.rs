@@ -4,7 +4,8 @@
 //! the rows) and, for all of them, `load.sql`. The map comes from the checkpoint, or from a scan
 //! of the blobs where that is lost. Rows are found through the tree; where an inner node is
 //! lost, leaves of the same index whose keys lie in the gap are taken, the newest first. Changes
-//! of transactions without an end are left out.
+//! of transactions without an end are left out. Of prepared ones nothing here says whether they were
+//! committed: whoever asks for the salvage decides, or it is not whole.
 //!
 //! Invariants: a row is written once and whole, or counted as lost; the database's directory is
 //! not written to; files appear only in the directory asked for, which must not hold a salvage
@@ -18,7 +19,7 @@ use crate::describe::Description;
 use crate::progress::Progress;
 use crate::row::{self, Value};
 use crate::text;
-use ferrite_engine::offline::{MapFrom, Offline, Settled, StoredTable};
+use ferrite_engine::offline::{MapFrom, Offline, Prepared, Settled, StoredTable};
 use ferrite_io::Storage;
 use ferrite_sync::Arc;
 use ferrite_tree::node;
@@ -42,6 +43,15 @@ pub struct TableResult {
     pub faults: Vec<String>,
 }
 
+/// What is to be salvaged.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Plan {
+    /// The map is not used even if it is there.
+    pub scan: bool,
+    /// What becomes of prepared transactions; None: nobody has decided, and their changes are left out.
+    pub prepared: Option<Prepared>,
+}
+
 /// What a salvage did.
 #[derive(Debug, Default)]
 pub struct Salvage {
@@ -51,13 +61,24 @@ pub struct Salvage {
     pub tables: Vec<TableResult>,
     /// The blobs were scanned because the map is lost.
     pub scanned: bool,
+    /// Transactions without an end, whose changes were left out.
+    pub unfinished: u64,
+    /// Prepared ones.
+    pub prepared: u64,
+    /// What became of those, if somebody has decided it.
+    pub decided: Option<Prepared>,
 }
 
 impl Salvage {
     /// True when nothing is known to be missing.
     pub fn is_whole(&self) -> bool {
         let whole = |t: &TableResult| t.lost_rows == 0 && t.holes == 0 && t.faults.is_empty();
-        self.faults.is_empty() && self.tables.iter().all(whole)
+        self.faults.is_empty() && self.tables.iter().all(whole) && !self.is_undecided()
+    }
+
+    /// Changes of prepared transactions were left out although they may have been committed.
+    pub fn is_undecided(&self) -> bool {
+        self.prepared > 0 && self.decided.is_none()
     }
 
     /// True when keys are missing between those that were found.
@@ -69,21 +90,24 @@ impl Salvage {
 /// Faults of a table that are kept in words.
 const FAULTS_KEPT: usize = 20;
 
-/// Writes all that can be read to `out`. With `scan` the map is not used even if it is there.
+/// Writes all that can be read to `out`.
 ///
 /// # Errors
 /// When nothing at all can be read, or `out` cannot be written.
 pub fn salvage(
     storage: &Arc<dyn Storage>,
-    scan: bool,
+    plan: Plan,
     out: &mut dyn Output,
     progress: &Progress,
 ) -> Result<Salvage> {
     let mut result = Salvage::default();
-    let offline = open(storage, scan, &mut result)?;
-    result
-        .faults
-        .extend(offline.report().damage.iter().cloned());
+    let offline = open(storage, plan, &mut result)?;
+    let found = offline.report();
+    debug_assert!(found.prepared <= found.unfinished, "prepared and ended");
+    result.faults.extend(found.damage.iter().cloned());
+    result.prepared = found.prepared;
+    result.unfinished = found.unfinished - found.prepared;
+    result.decided = plan.prepared;
     let tables = offline.tables(&mut |text| result.faults.push(text));
     let pages = |t: &StoredTable| offline.store().page_count(t.spec.indexes[0].id);
     let with_rows = |t: &&StoredTable| !t.spec.indexes.is_empty();
@@ -102,15 +126,16 @@ pub fn salvage(
     Ok(result)
 }
 
-fn open(storage: &Arc<dyn Storage>, scan: bool, result: &mut Salvage) -> Result<Offline> {
-    if !scan {
-        match Offline::open(storage, MapFrom::Checkpoint) {
+fn open(storage: &Arc<dyn Storage>, plan: Plan, result: &mut Salvage) -> Result<Offline> {
+    let prepared = plan.prepared.unwrap_or_default();
+    if !plan.scan {
+        match Offline::open_deciding(storage, MapFrom::Checkpoint, prepared) {
             Err(e @ (Error::Corrupt(_) | Error::Io(_))) => result.faults.push(e.to_string()),
             other => return other,
         }
     }
     result.scanned = true;
-    Offline::open(storage, MapFrom::Scan)
+    Offline::open_deciding(storage, MapFrom::Scan, prepared)
 }
 
 /// Writes one table.

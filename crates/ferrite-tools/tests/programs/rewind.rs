@@ -1,99 +1,12 @@
-//! `ferrite-rewind` and `ferrite-check` as programs, on a directory of the real disk: rewinds that were cut
-//! off, and rewinds that are refused.
+//! Rewinds that were cut off, and rewinds that are refused.
 //!
 //! The database has a table `d/old` in its snapshot `monday`, and `d/new` beside it since.
 
-use ferrite_engine::snapshots::{rewind, ServerState};
-use ferrite_engine::{Config, Engine, IndexSpec, SilentCallbacks, TableSpec};
-use ferrite_io::{OpenMode, RealStorage, Storage};
-use ferrite_sync::Arc;
-use std::path::PathBuf;
-use std::process::Command;
-
-/// A data directory that goes with its test.
-struct Place(PathBuf);
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-impl Place {
-    fn storage(&self) -> Arc<dyn Storage> {
-        Arc::new(RealStorage::existing(&self.0.join("#ferrite")).unwrap())
-    }
-
-    fn open(&self) -> Arc<Engine> {
-        let config = Config {
-            log_segment_bytes: 1 << 20,
-            log_budget_bytes: 4 << 20,
-            direct_io: false,
-            ..Config::default()
-        };
-        Engine::open(config, self.storage(), Arc::new(SilentCallbacks)).unwrap()
-    }
-
-    /// Exit code, and all that is said.
-    fn run(&self, program: &str, words: &[&str]) -> (Option<i32>, String) {
-        let done = Command::new(program)
-            .arg(&self.0)
-            .args(words)
-            .output()
-            .unwrap();
-        let said = [done.stdout, done.stderr].concat();
-        (done.status.code(), String::from_utf8(said).unwrap())
-    }
-
-    fn check(&self, words: &[&str]) -> (Option<i32>, String) {
-        self.run(env!("CARGO_BIN_EXE_ferrite-check"), words)
-    }
-
-    fn rewind(&self, words: &[&str]) -> (Option<i32>, String) {
-        self.run(env!("CARGO_BIN_EXE_ferrite-rewind"), words)
-    }
-
-    fn tables(&self) -> Vec<String> {
-        let engine = self.open();
-        let mut names = engine.dict().table_names();
-        engine.close().unwrap();
-        names.sort_unstable();
-        names
-    }
-
-    fn snapshots(&self) -> Vec<String> {
-        let (code, said) = self.rewind(&["--list"]);
-        assert_eq!(code, Some(0), "{said}");
-        said.lines().map(str::to_owned).collect()
-    }
-
-    /// Changes the last byte of a file.
-    fn damage(&self, name: &str) {
-        let file = self.storage().open(name, OpenMode::ReadWrite, false);
-        let file = file.unwrap();
-        let mut byte = [0];
-        let at = file.len().unwrap() - 1;
-        file.read_at(&mut byte, at).unwrap();
-        byte[0] ^= 1;
-        file.write_at(&byte, at).unwrap();
-    }
-}
-
-fn create(engine: &Engine, name: &str) {
-    let spec = TableSpec::new(name, vec![IndexSpec::new("PRIMARY", true, 1)]);
-    engine.dict().create_table(spec, 1).unwrap();
-}
-
-fn take(engine: &Arc<Engine>, name: &str) {
-    let mut job = engine.begin_snapshot(name).unwrap();
-    job.fix();
-    job.finish(&ServerState::default()).unwrap();
-}
+use crate::place::{create, take, Place};
+use ferrite_engine::snapshots::rewind;
 
 fn database(name: &str) -> Place {
-    let unique = format!("ferrite-rewind-{}-{name}", std::process::id());
-    let place = Place(std::env::temp_dir().join(unique));
-    std::fs::create_dir_all(place.0.join("#ferrite")).unwrap();
+    let place = Place::new(name);
     let engine = place.open();
     create(&engine, "d/old");
     take(&engine, "monday");
