@@ -9,7 +9,7 @@
 use clap::Parser;
 use ferrite_engine::snapshots::server_files::{self, DataDirectory, RealDirectory};
 use ferrite_engine::snapshots::{beside, rewind, ServerState};
-use ferrite_engine::{Callbacks, Config, Engine, LogLevel};
+use ferrite_engine::{Callbacks, Config, Engine, LogLevel, Xid};
 use ferrite_io::{RealStorage, Storage};
 use ferrite_sync::{time, Arc};
 use ferrite_tools::keys::{self, KeyOptions};
@@ -121,6 +121,28 @@ fn no_ddl_pending(options: &Options) -> Result<()> {
     }
 }
 
+/// Transactions that the server has prepared on its own, for its binary log, are decided by its next start: by
+/// the log that there is now. Kept in the snapshot of the present they would never be decided, and a server that
+/// is taken back to that would not start.
+fn none_for_the_binlog(engine: &Engine) -> Result<()> {
+    let waiting = engine.prepared_xids();
+    let count = waiting.iter().filter(|xid| is_of_server(xid)).count();
+    match count {
+        0 => Ok(()),
+        _ => Err(Error::InUse(format!(
+            "the server was killed, and its binary log is to say which of {count} transactions were committed: start \
+             and stop the server once, then rewind"
+        ))),
+    }
+}
+
+/// The server's name for a transaction of its own: a word, its number, the transaction's.
+fn is_of_server(xid: &Xid) -> bool {
+    const WORD: &[u8] = b"MySQLXid";
+    const BYTES: usize = 24;
+    xid.data.starts_with(WORD) && xid.data.len() == BYTES && xid.gtrid_len as usize == BYTES
+}
+
 fn open(storage: &Arc<dyn Storage>) -> Result<Arc<Engine>> {
     Engine::open(Config::default(), storage.clone(), Arc::new(Told))
 }
@@ -177,6 +199,7 @@ fn take_present(
             found.lost
         )));
     }
+    none_for_the_binlog(engine)?;
     let names: Vec<&str> = there.iter().map(|k| k.name.as_str()).collect();
     let now_s = time::unix_us() / 1_000_000;
     let name = present_name(options.keep_as.as_deref(), &names, now_s)?;

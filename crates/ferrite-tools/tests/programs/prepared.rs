@@ -103,3 +103,46 @@ fn a_salvage_without_them_is_whole() {
     assert_eq!(code, Some(0), "{said}");
     assert!(!said.contains("transactions"), "{said}");
 }
+
+/// A name that the server gives to a transaction of its own.
+fn xid_of_server(number: u64) -> Xid {
+    let mut data = b"MySQLXid".to_vec();
+    data.extend_from_slice(&1u64.to_le_bytes());
+    data.extend_from_slice(&number.to_le_bytes());
+    xid(&data)
+}
+
+/// What the server's binary log is to decide is not put into a snapshot, from which nobody would decide it.
+#[test]
+fn a_rewind_of_a_killed_server_waits_for_its_binary_log() {
+    let place = database("killed", &[xid_of_server(7), xid(b"of a client")]);
+    for _ in 0..2 {
+        let (code, said) = place.rewind(&["monday"]);
+        assert_eq!(code, Some(2), "{said}");
+        assert!(said.contains("which of 1 transactions"), "{said}");
+        assert!(said.contains("start and stop the server once"), "{said}");
+        assert_eq!(place.snapshots(), ["monday"]);
+    }
+    let engine = place.open();
+    engine.commit_by_xid(&xid_of_server(7)).unwrap();
+    engine.close().unwrap();
+    let (code, said) = place.rewind(&["monday"]);
+    assert_eq!(code, Some(0), "{said}");
+}
+
+/// Those of clients go with the present, and are there again after the way back.
+#[test]
+fn a_rewind_keeps_what_clients_have_prepared() {
+    let place = database("clients", &[xid(b"one"), xid(b"MySQLXid")]);
+    let (code, said) = place.rewind(&["monday", "--keep-as", "present"]);
+    assert_eq!(code, Some(0), "{said}");
+    let engine = place.open();
+    assert!(engine.prepared_xids().is_empty());
+    engine.close().unwrap();
+    drop(engine);
+    let (code, said) = place.rewind(&["present"]);
+    assert_eq!(code, Some(0), "{said}");
+    let engine = place.open();
+    assert_eq!(engine.prepared_xids().len(), 2);
+    engine.close().unwrap();
+}
