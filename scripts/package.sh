@@ -9,7 +9,7 @@
 # With HA_FERRITE_SO (and FERRITE_TOOLS, a directory) what was built before is packed instead.
 
 PACKAGE_MAINTAINER=${FERRITE_MAINTAINER:-Ferrite maintainers <maintainers@ferrite.invalid>}
-PACKAGE_TOOLS=(ferrite-backup ferrite-check)
+PACKAGE_TOOLS=(ferrite-backup ferrite-check ferrite-rewind)
 PACKAGE_OUT='' PACKAGE_REVISION=1
 
 cmd_package() {
@@ -159,6 +159,7 @@ Suggests: mariadb-plugin-ferrite
 Description: tools for databases of the storage engine Ferrite
  ferrite-check verifies the files of a database without a server and salvages
  rows from a damaged one. ferrite-backup verifies hot backups and restores them.
+ ferrite-rewind takes the tables of a stopped server back to a snapshot.
  ferrite-top shows what a server is doing; it needs Python and PyMySQL.
 CONTROL
 }

@@ -23,11 +23,13 @@ NEEDED = {
     "ferrite-tools": (
         "usr/bin/ferrite-check",
         "usr/bin/ferrite-backup",
+        "usr/bin/ferrite-rewind",
         "usr/bin/ferrite-top",
         "usr/share/ferrite-tools/ferrite_top/__main__.py",
         "usr/share/man/man1/ferrite-top.1.gz",
         "usr/share/man/man1/ferrite-check.1.gz",
         "usr/share/man/man1/ferrite-backup.1.gz",
+        "usr/share/man/man1/ferrite-rewind.1.gz",
     ),
 }
 PT_GNU_RELRO = 0x6474E552

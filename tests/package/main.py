@@ -172,10 +172,12 @@ class Life:
 
     def tools_run(self) -> None:
         """The tools' package, on the stopped server's files."""
-        for tool in ("ferrite-check", "ferrite-backup"):
+        for tool in ("ferrite-check", "ferrite-backup", "ferrite-rewind"):
             _expect(self.root.run(tool, "--version").stdout.startswith(tool), "its version", tool)
         checked = self.root.run("ferrite-check", "/var/lib/mysql")
         _expect(checked.returncode == 0, "ferrite-check", checked)
+        listed = self.root.run("ferrite-rewind", "--list", "/var/lib/mysql")
+        _expect(listed.returncode == 0 and not listed.stdout, "ferrite-rewind", listed)
         needs = self.root.run("ferrite-top", "--help")
         _expect(needs.returncode == 1 and "python3-pymysql" in needs.stderr, "what ferrite-top needs", needs)
         self._good("--purge", "ferrite-tools")
