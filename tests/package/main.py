@@ -169,6 +169,22 @@ class Life:
             _expect(self.server.ask(SUM) == self.rows, "rows after an upgrade", self.rows)
             self.server.ask("CHECK TABLE shop.account EXTENDED")
             self.server.stop()
+        self._not_restarted()
+
+    def _not_restarted(self) -> None:
+        """An upgrade after which the service does not come up says so."""
+        invoke = self.root.path / "usr/local/sbin/deb-systemd-invoke"
+        booted = self.root.path / "run/systemd/system"
+        booted.mkdir(parents=True)
+        for code, told in ((1, True), (0, False)):
+            invoke.write_text(f'#!/bin/sh\n[ "$*" = "try-restart mariadb.service" ] || exit 0\nexit {code}\n')
+            invoke.chmod(0o755)
+            path = "/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin"
+            said = self._good("-i", str(self.plugin), env={"PATH": path})
+            _expect(("MARIADB WAS NOT RESTARTED" in said) == told, "what is said of a restart", said)
+            _expect(self.root.status(PLUGIN) == "ii", "it is installed all the same", self.root.status(PLUGIN))
+        invoke.unlink()
+        booted.rmdir()
 
     def tools_run(self) -> None:
         """The tools' package, on the stopped server's files."""
