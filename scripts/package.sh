@@ -195,7 +195,7 @@ package_papers() {
 # package_control DIR: the fields that all have, after those of the input's first three lines; sums of all files.
 package_control() {
     local dir=$1 text size
-    size=$(du -k --apparent-size -s --exclude=DEBIAN -- "$dir" | cut -f 1)
+    size=$(package_size "$dir")
     text=$(cat)
     mkdir -p -- "$dir/DEBIAN"
     # The description comes last.
@@ -206,6 +206,13 @@ package_control() {
         sed -n '/^Description:/,$p' <<<"$text"
     } >"$dir/DEBIAN/control"
     (cd -- "$dir" && find . -type f ! -path './DEBIAN/*' -printf '%P\0' | sort -z | xargs -0 md5sum) >"$dir/DEBIAN/md5sums"
+}
+
+# package_size DIR: in KiB, as dpkg counts: each file rounded up, anything else as one. What the directories take on the disk
+# depends on the file system.
+package_size() {
+    find "$1" -path "$1/DEBIAN" -prune -o -printf '%y %s\n' |
+        awk '{ kib += $1 == "f" ? int(($2 + 1023) / 1024) : 1 } END { print kib + 0 }'
 }
 
 # package_libraries FILE...: the packages of the C and C++ libraries that the programs load, with the oldest version of the

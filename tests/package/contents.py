@@ -73,7 +73,7 @@ def faults(package: Package, epoch: int, forbidden: list[str]) -> list[str]:
         if data.startswith(b"\x7fELF") and not _relro(data):
             wrong.append(f"{path} has no RELRO: what the linker resolved stays writable")
         wrong += [f"{path} contains {text}" for text in forbidden if text.encode() in _plain(path, data)]
-    wrong += _sums(package)
+    wrong += _sums(package) + _size(package)
     for field in (
         "Version",
         "Architecture",
@@ -115,6 +115,13 @@ def _relro(program: bytes) -> bool:
 
 def _plain(path: str, data: bytes) -> bytes:
     return gzip.decompress(data) if path.endswith(".gz") else data
+
+
+def _size(package: Package) -> list[str]:
+    """The size that is told depends on the files alone: each in whole KiB, each directory as one."""
+    kib = sum(-(-member.size // 1024) if member.isfile() else 1 for member, _ in package.files.values())
+    told = package.fields["Installed-Size"]
+    return [] if told == str(kib) else [f"Installed-Size is {told}, and the files take {kib}"]
 
 
 def _sums(package: Package) -> list[str]:
