@@ -534,7 +534,7 @@ fn carried_of(table: &Table) -> Carried {
 mod tests {
     use super::*;
     use crate::catalog::dictionary::foreign_change::References;
-    use crate::catalog::spec::{IndexSpec, HALF_PARTS, INLINE_BYTES};
+    use crate::catalog::spec::{IndexSpec, HALF_PARTS, INLINE_BYTES, MAX_REST_BYTES};
     use crate::testing::open;
     use ferrite_io::sim::SimStorage;
     use ferrite_sync::random::Rng;
@@ -596,5 +596,34 @@ mod tests {
             seen[usize::from(is_new)] += 1;
         }
         assert!(seen[0] > 5 && seen[1] > 5, "{seen:?}");
+    }
+
+    /// A definition that is too long is refused before anything of the old one goes, which is long, too: it has no half of
+    /// its own.
+    #[test]
+    fn a_definition_that_is_too_long_leaves_the_old_one() {
+        let disk = SimStorage::new(61);
+        let mut engine = open(&disk);
+        let mut spec = TableSpec::new("d/t", vec![IndexSpec::new("PRIMARY", true, 1)]);
+        let old = vec![1; INLINE_BYTES + (HALF_PARTS + 3) * 4000];
+        spec.definition = old.clone();
+        engine.dict.create_table(spec, 1).unwrap();
+        let before = whole(&engine.dict);
+        assert_eq!(before.0.as_ref(), Some(&old));
+        for restarted in [false, true] {
+            if restarted {
+                engine.close().unwrap();
+                drop(engine);
+                engine = open(&disk);
+            }
+            let long = vec![2; INLINE_BYTES + MAX_REST_BYTES + 1];
+            let refused = engine.dict.redefine("d/t", &long);
+            assert!(matches!(refused, Err(Error::RowTooBig)), "{refused:?}");
+            assert!(
+                whole(&engine.dict) == before,
+                "parts of the old one are gone"
+            );
+        }
+        engine.close().unwrap();
     }
 }

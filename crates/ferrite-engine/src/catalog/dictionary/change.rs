@@ -10,7 +10,7 @@ use crate::catalog::cache_priority::keep_cache_priority;
 use crate::catalog::foreign::is_copy;
 use crate::catalog::spec::{
     record_key, IndexSpec, TableSpec, FIRST_PART, HALF_PARTS, INLINE_BYTES, MAX_REST_BYTES,
-    SECOND_HALF,
+    MAX_SPEC_BYTES, SECOND_HALF,
 };
 use crate::catalog::table::Table;
 use crate::log_records::undo::NO_UNDO;
@@ -129,9 +129,7 @@ impl Dictionary {
 
     /// A new definition: first what it goes on in, then itself.
     fn put_spec(&self, spec: &TableSpec) -> Result<Lsn> {
-        if spec.definition.len() > INLINE_BYTES + MAX_REST_BYTES {
-            return Err(Error::RowTooBig);
-        }
+        check_size(spec)?;
         for (part, bytes) in spec.parts() {
             assert!(part >= FIRST_PART, "part {part} is the definition's own");
             self.put(&record_key(spec.id, part), bytes)?;
@@ -179,6 +177,8 @@ impl Dictionary {
             spec.definition = definition.to_vec();
             keep_cache_priority(&mut spec.definition, &old.definition);
             spec.rest = None;
+            // Before anything of the old one goes.
+            check_size(&spec)?;
             // Longer ones (half a megabyte) are replaced where they are; a crash between may leave
             // their beginning only, which is all that the server needs.
             apart = old.part_count() <= HALF_PARTS && spec.part_count() <= HALF_PARTS;
@@ -381,5 +381,17 @@ impl Dictionary {
         // Replaced they are: whoever opens the table next meets the error.
         drop(fresh);
         Ok(())
+    }
+}
+
+/// Is it one that the dictionary can have?
+///
+/// # Errors
+/// `RowTooBig`.
+fn check_size(spec: &TableSpec) -> Result<()> {
+    let fits = spec.definition.len() <= INLINE_BYTES + MAX_REST_BYTES;
+    match fits && spec.encode().len() <= MAX_SPEC_BYTES {
+        true => Ok(()),
+        false => Err(Error::RowTooBig),
     }
 }
