@@ -249,6 +249,20 @@ def scenario_a_key_accepted_is_a_key_that_fits(env: Env) -> None:
     session.run(f"CREATE OR REPLACE TABLE t (k {weighty}, KEY (k)) ENGINE=FERRITE")
     equal(session.error("INSERT INTO t VALUES (REPEAT(CONVERT(X'E38C80' USING utf8mb4), 768))"), 1071, "many weights")
     equal(session.value("SELECT COUNT(*) FROM t"), 0, "rows of a key too long")
+    general = "VARCHAR(750) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci"
+    smiles = "REPEAT(CONVERT(X'F09F9880' USING utf8mb4), 750)"
+    session.run(f"CREATE OR REPLACE TABLE t (k {general}, p {general} PRIMARY KEY, KEY (k)) ENGINE=FERRITE")
+    for sql in (f"INSERT INTO t VALUES ({smiles}, {smiles})", f"INSERT INTO t SELECT {smiles}, {smiles}"):
+        equal(session.error(sql), 1071, "copies of strings that do not fit")
+        said = session.warnings()
+        expect("8200 with a copy of its strings" in str(said), "the reason", said)
+    equal(session.value("SELECT COUNT(*) FROM t"), 0, "rows of an entry too long")
+    session.run(f"INSERT INTO t VALUES ({smiles}, 'p'), ('k', {smiles})")
+    session.run("ALTER TABLE t DROP KEY k")
+    session.run(f"INSERT INTO t VALUES ({smiles}, CONCAT('p', LEFT({smiles}, 749)))")
+    for how in ("ALGORITHM=NOCOPY, LOCK=SHARED", "ALGORITHM=COPY"):
+        equal(session.error(f"ALTER TABLE t ADD KEY (k), {how}"), 1071, f"a key for such a row, {how}")
+    equal(session.answer("CHECK TABLE t EXTENDED")[0][3], "OK", "CHECK TABLE")
     refused = [
         ("VARBINARY(3072)", "VARBINARY(3072)"),
         ("VARCHAR(3072) CHARACTER SET latin1", "VARCHAR(900) CHARACTER SET latin1"),

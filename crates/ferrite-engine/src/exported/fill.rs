@@ -293,7 +293,7 @@ impl Part {
         if self.sum.entries > 0 && key <= self.before.as_slice() {
             return Err("entries out of their order");
         }
-        if check_size(key.len(), value.len()).is_err() {
+        if check_size(self.index, key.len(), value.len()).is_err() {
             return Err("an entry that fits no page");
         }
         let pk = match self.index {

@@ -99,7 +99,7 @@ impl Session {
         value: &[u8],
         mode: Mode,
     ) -> Result<Inserted> {
-        check_size(key.len(), value.len())?;
+        check_size(number, key.len(), value.len())?;
         let tree = table.tree(number);
         let txn = self.writing()?;
         debug_assert!(self.owns(txn), "{txn} is not the session's");
@@ -204,7 +204,7 @@ impl Session {
         key: &[u8],
         value: &[u8],
     ) -> Result<TxnId> {
-        check_size(key.len(), value.len())?;
+        check_size(number, key.len(), value.len())?;
         self.change_live(Entry { table, number, key }, PageId::NONE, Some(value), &[])
     }
 
@@ -474,13 +474,17 @@ fn takes_back(prior: &Prior<'_>, new: &[u8], old: &[u8]) -> bool {
     prior.value(new, &mut value).is_ok() && value == old
 }
 
-/// Does an entry of that size fit a leaf?
-pub(crate) fn check_size(key_bytes: usize, value_bytes: usize) -> Result<()> {
+/// Does an entry of that size fit a leaf of index `number`? The value of a secondary one repeats what its key
+/// is made of: it is the key that is too long, not the row.
+pub(crate) fn check_size(number: usize, key_bytes: usize, value_bytes: usize) -> Result<()> {
     if key_bytes > node::MAX_KEY_BYTES {
         return Err(Error::KeyTooLong);
     }
     if key_bytes + value_bytes > node::MAX_RECORD_BYTES {
-        return Err(Error::RowTooBig);
+        return Err(match number {
+            0 => Error::RowTooBig,
+            _ => Error::KeyTooLong,
+        });
     }
     Ok(())
 }

@@ -72,13 +72,14 @@ impl IndexBuild {
     /// The entries of a row; `index_no` counts the indexes of the build.
     ///
     /// # Errors
-    /// `KeyTooLong`, `RowTooBig`, `DiskFull`, an I/O error: nothing comes of the build.
+    /// `KeyTooLong`, `DiskFull`, an I/O error: nothing comes of the build.
     pub fn add(&mut self, pk: &[u8], entries: &[Entry<'_>]) -> Result<()> {
         debug_assert!(!self.taken, "rows for an index that is in use");
         self.rows += 1;
         for entry in entries {
             let value_bytes = ENTRY_PREFIX_BYTES + entry.payload.len();
-            check_size(entry.key.len() + pk.len(), value_bytes)?;
+            // Those that are built are all secondary ones.
+            check_size(1 + entry.index_no, entry.key.len() + pk.len(), value_bytes)?;
             full_key(entry.key, pk, &mut self.key);
             self.value.clear();
             self.value.push(u8::from(entry.check_unique));

@@ -169,10 +169,10 @@ impl Session {
         dup: &mut DupInfo,
     ) -> Result<()> {
         self.engine.admission()?;
-        check_size(pk.len(), payload.len())?;
+        check_size(0, pk.len(), payload.len())?;
         for entry in entries {
             let value_bytes = ENTRY_PREFIX_BYTES + entry.payload.len();
-            check_size(entry.key.len() + pk.len(), value_bytes)?;
+            check_size(entry.index_no, entry.key.len() + pk.len(), value_bytes)?;
         }
         let mut load = table.load.lock();
         let Some(buffer) = load.as_mut() else {

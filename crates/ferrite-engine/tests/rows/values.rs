@@ -223,14 +223,47 @@ fn a_bulk_load_refuses_keys_and_rows_that_are_too_long() {
     s.begin_load(&t);
     insert_big(&mut s, &t, 1, 1).unwrap();
     let (k, u) = (key(2), vec![7; 3999]);
-    let mut insert = |payload: &[u8], u: &[u8]| {
+    let mut insert = |payload: &[u8], u: &[u8], copies: &[u8]| {
         let dup = &mut DupInfo::default();
-        s.insert_row(&t, Some(&key(2)), payload, &entries(&k, u), false, dup)
+        let mut entries = entries(&k, u);
+        entries[0].payload = copies;
+        s.insert_row(&t, Some(&key(2)), payload, &entries, false, dup)
     };
-    assert_eq!(insert(&[0], &u), Err(Error::KeyTooLong));
-    assert_eq!(insert(&[0; 8200], &key(2)), Err(Error::RowTooBig));
-    insert(&[0], &u[..3992]).unwrap();
+    assert_eq!(insert(&[0], &u, b""), Err(Error::KeyTooLong));
+    assert_eq!(insert(&[0; 8200], &key(2), b""), Err(Error::RowTooBig));
+    let copies = [1; 8200 - 16 - 2];
+    assert_eq!(
+        insert(&[0], &key(2), &[1; 8200 - 16 - 1]),
+        Err(Error::KeyTooLong)
+    );
+    insert(&[0], &u[..3992], &copies).unwrap();
     s.end_load(&t).unwrap();
+    s.commit(false).unwrap();
+    check(&engine, &t);
+    engine.close().unwrap();
+}
+
+/// A secondary entry whose copies of the columns do not fit: its key is too long, not the row.
+#[test]
+fn an_entry_with_too_many_copies_is_a_key_too_long() {
+    let (_disk, engine, t, mut s) = database(41);
+    let k = key(2);
+    let mut insert = |payload: &[u8], copies: &[u8]| {
+        s.begin_statement(Isolation::RepeatableRead);
+        let mut entries = entries(&k, &k);
+        entries[0].payload = copies;
+        let dup = &mut DupInfo::default();
+        let inserted = s.insert_row(&t, Some(&k), payload, &entries, false, dup);
+        if inserted.is_err() {
+            s.rollback_statement().unwrap();
+        }
+        s.end_statement();
+        inserted
+    };
+    let copies = [1; 8200 - 16 - 1];
+    assert_eq!(insert(&[0], &copies), Err(Error::KeyTooLong));
+    assert_eq!(insert(&[0; 8200], b""), Err(Error::RowTooBig));
+    insert(&[0], &copies[1..]).unwrap();
     s.commit(false).unwrap();
     check(&engine, &t);
     engine.close().unwrap();
