@@ -314,11 +314,43 @@ int ha_ferrite::delete_table(const char *name) {
   return ferrite_table_error(rc, thd);
 }
 
+/* The server has not asked whether it has foreign keys, as it does before EXCHANGE PARTITION. To
+   take back what has failed, it renames tables too: whoever refers to the name then refers to no
+   partition. */
+static bool becomes_partition(const THD *thd, const std::string &from, const std::string &to) {
+  return thd_sql_command(thd) == SQLCOM_ALTER_TABLE &&
+         thd->lex->alter_info.partition_flags & ALTER_PARTITION_CONVERT_IN &&
+         ferrite::partition_mark(to) != std::string::npos &&
+         ferrite::partition_mark(from) == std::string::npos;
+}
+
+struct LinkSearch {
+  const std::string &table;
+  bool found;
+};
+
+/* Whether the table has a foreign key, or one refers to it. Looks at those of all tables. */
+static bool has_foreign_keys(const std::string &core_name) {
+  LinkSearch search = {core_name, false};
+  fe_each_foreign_key(
+      ferrite_engine,
+      [](void *arg, const fe_fk_row *row) {
+        auto *search = static_cast<LinkSearch *>(arg);
+        if (search->table == row->child || search->table == row->def.parent) search->found = true;
+      },
+      &search);
+  return search.found;
+}
+
 int ha_ferrite::rename_table(const char *from, const char *to) {
   if (int err = ferrite_check_writable_ddl(ha_thd(), from)) return err;
   if (ferrite::has_temporary_name(to)) return refuse_temporary_name(to);
   THD *thd = ha_thd();
   const std::string old_name = core_table_name(from), new_name = core_table_name(to);
+  if (becomes_partition(thd, old_name, new_name) && has_foreign_keys(old_name)) {
+    my_error(ER_PARTITION_EXCHANGE_FOREIGN_KEY, MYF(0), ferrite_shown_name(old_name).c_str());
+    return HA_ERR_GENERIC;
+  }
   fe_code rc =
       fe_table_rename(ferrite_engine, old_name.c_str(), new_name.c_str(),
                       ferrite_shown_name(old_name).c_str(), ferrite_shown_name(new_name).c_str(),
