@@ -173,7 +173,7 @@ ForeignKeys::ForeignKeys(THD *thd, const TABLE *form, const HA_CREATE_INFO *info
   List_iterator_fast<Key> keys(info->alter_info->key_list);
   while (const Key *key = keys++)
     if (key->type == Key::FOREIGN_KEY && !(key->old && (only_new || !copy)))
-      add(static_cast<const Foreign_key *>(key));
+      add(static_cast<const Foreign_key *>(key), info->alter_info);
   name_constraints();
 }
 
@@ -187,7 +187,35 @@ std::string ForeignKeys::parent_of(const Foreign_key *key) const {
   return db + "/" + file_name(key->ref_table);
 }
 
-void ForeignKeys::add(const Foreign_key *key) {
+/* A copied row without a value gets one where NULL is no longer allowed, but in strict mode. */
+static bool fills_null(THD *thd, const Create_field &to) {
+  const bool strict = thd->is_strict_mode() && !thd->lex->ignore;
+  return !strict && to.field && !(to.field->flags & NOT_NULL_FLAG) && to.flags & NOT_NULL_FLAG;
+}
+
+/* A foreign key that the table has already: may the rows of its copy have other values in the
+   columns than those that were checked? */
+bool ForeignKeys::has_other_values(const Foreign_key *key, Alter_info *info) const {
+  DBUG_ASSERT(key->old);
+  const auto is_of_key = [key](const LEX_CSTRING &name) {
+    List_iterator_fast<Key_part_spec> columns(const_cast<Foreign_key *>(key)->columns);
+    while (const Key_part_spec *column = columns++)
+      if (same_name(column->field_name, name)) return true;
+    return false;
+  };
+  /* One that sets NULL does not fit such a column: that is found when the copy gets its name. */
+  const bool nulls = key->delete_opt == FK_OPTION_SET_NULL || key->update_opt == FK_OPTION_SET_NULL;
+  List_iterator_fast<Create_field> fields(info->create_list);
+  while (const Create_field *to = fields++)
+    if (!nulls && is_of_key(to->field_name) && fills_null(m_thd, *to)) return true;
+  for (Field *const *field = m_form->field; *field; field++)
+    if (is_of_key((*field)->field_name) &&
+        computes_otherwise(const_cast<TABLE *>(m_form), info, *field))
+      return true;
+  return false;
+}
+
+void ForeignKeys::add(const Foreign_key *key, Alter_info *info) {
   std::vector<fe_fk_column> columns;
   /* Iterators of the server's lists take no const list. */
   Foreign_key *lists = const_cast<Foreign_key *>(key);
@@ -206,7 +234,8 @@ void ForeignKeys::add(const Foreign_key *key) {
   def.column_count = static_cast<uint32_t>(m_columns.back().size());
   def.on_delete = action_of(key->delete_opt);
   def.on_update = action_of(key->update_opt);
-  def.carried = key->old;
+  def.carried = key->old && !(ferrite_foreign_checks(m_thd) && has_other_values(key, info));
+  if (key->old && !def.carried) m_parents_to_lock.push_back(def.parent);
   m_keys.push_back(key);
   m_defs.push_back(def);
 }
@@ -219,10 +248,11 @@ void ForeignKeys::name_constraints() {
   const std::string prefix = before + "_ibfk_";
   if (!m_original.empty())
     number = fe_foreign_last_number(ferrite_engine, m_original.c_str(), before.c_str());
-  for (fe_fk_def &def : m_defs) {
+  for (size_t i = 0; i < m_defs.size(); i++) {
+    fe_fk_def &def = m_defs[i];
     if (!def.name)
       def.name = keep(m_shown + "_ibfk_" + std::to_string(++number));
-    else if (def.carried && !strncmp(def.name, prefix.c_str(), prefix.size()))
+    else if (m_keys[i]->old && !strncmp(def.name, prefix.c_str(), prefix.size()))
       def.name = keep(m_shown + "_ibfk_" + (def.name + prefix.size()));
   }
 }
@@ -399,13 +429,26 @@ int ForeignKeys::check() const {
     }
     const bool changes =
         m_defs[i].on_delete == FE_FK_SET_NULL || m_defs[i].on_update >= FE_FK_CASCADE;
-    if (!m_defs[i].carried && changes && on_base_of_stored(m_form, m_keys[i])) {
+    if (!m_keys[i]->old && changes && on_base_of_stored(m_form, m_keys[i])) {
       warn_misfit(m_thd, HA_ERR_CANNOT_ADD_FOREIGN,
                   "Create table '" + m_name +
                       "' with foreign key constraint failed. Cannot add foreign key "
                       "constraint placed on the base column of stored column. \n");
       return HA_ERR_CANNOT_ADD_FOREIGN;
     }
+  }
+  return 0;
+}
+
+int ForeignKeys::lock_parents() const {
+  for (const std::string &parent : m_parents_to_lock) {
+    const std::string db = shown(database_of(parent)), name = ferrite_shown_name(parent);
+    MDL_request request;
+    MDL_REQUEST_INIT(&request, MDL_key::TABLE, db.c_str(), name.c_str(), MDL_SHARED_NO_WRITE,
+                     MDL_TRANSACTION);
+    /* The error is given. */
+    if (m_thd->mdl_context.acquire_lock(&request, m_thd->variables.lock_wait_timeout))
+      return HA_ERR_GENERIC;
   }
   return 0;
 }

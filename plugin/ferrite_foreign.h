@@ -34,6 +34,9 @@ class ForeignKeys {
               bool only_new);
   /* 0, or the error of what the core need not look at; the reason is given. */
   int check() const;
+  /* Keeps the parents from changing of what copied rows may not satisfy any more, though the table
+     has it already: the server does so for new foreign keys. */
+  int lock_parents() const;
   fe_fk_defs defs() const;
   bool empty() const { return m_defs.empty(); }
   /* After FE_FOREIGN_KEY: gives the reason, and the error that the server shall report. */
@@ -42,7 +45,8 @@ class ForeignKeys {
   int report_in_place() const;
 
  private:
-  void add(const Foreign_key *key);
+  void add(const Foreign_key *key, Alter_info *info);
+  bool has_other_values(const Foreign_key *key, Alter_info *info) const;
   void warn(const Foreign_key *key, const std::string &reason) const;
   std::string reason(const fe_fk_misfit &misfit, const Foreign_key *key) const;
   const char *keep(const std::string &text);
@@ -61,7 +65,13 @@ class ForeignKeys {
   std::list<std::vector<fe_fk_column>> m_columns;
   std::vector<const Foreign_key *> m_keys;
   std::vector<fe_fk_def> m_defs;
+  /* Of foreign keys that the table has already, whose rows are checked all the same. */
+  std::vector<std::string> m_parents_to_lock;
 };
+
+/* Of a generated column of an altered table: has it another expression, or has what it is computed
+   of, to any depth, other values? (ha_ferrite_generated.cc) */
+bool computes_otherwise(TABLE *altered, Alter_info *info, const Field *field);
 
 /* Changes foreign keys, names of columns and indexes, indexes (if there is a `change` of them),
  * compression (FE_COMPRESSION_KEEP: not), and the description of a table whose rows stay. */

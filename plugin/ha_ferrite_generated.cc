@@ -16,6 +16,8 @@
  */
 #include "ha_ferrite.h"
 
+#include "ferrite_foreign.h"
+
 /* Whatever an expression has to say, it has said to the server before. */
 class SilentConditions final : public Internal_error_handler {
  public:
@@ -188,6 +190,32 @@ static bool is_kept(const Field *field) {
          field->vcol_info->is_in_partitioning_expr();
 }
 
+/* Has one of these columns of an altered table other values than before? */
+static bool any_new_values(const TABLE *altered, Alter_info *info, const MY_BITMAP *which,
+                           bool new_defaults) {
+  List_iterator_fast<Create_field> definitions(info->create_list);
+  for (Field **field = altered->field; *field; field++) {
+    const Create_field *to = definitions++;
+    if (!bitmap_is_set(which, (*field)->field_index)) continue;
+    if (!to || !ferrite::same_name(to->field_name, (*field)->field_name) ||
+        has_new_values(*to, *field, new_defaults))
+      return true;
+  }
+  return false;
+}
+
+bool ferrite::computes_otherwise(TABLE *altered, Alter_info *info, const Field *field) {
+  if (!field->vcol_info) return false;
+  MY_BITMAP *old_read = altered->read_set;
+  MY_BITMAP *bases = &altered->tmp_set;
+  altered->read_set = bases;
+  bitmap_clear_all(bases);
+  bitmap_set_bit(bases, field->field_index);
+  field->vcol_info->expr->walk(&Item::register_field_in_read_map, true, altered);
+  altered->read_set = old_read;
+  return any_new_values(altered, info, bases, true);
+}
+
 /* The server looks at each generated column by itself. Here it is whether one whose values are
    kept, or a CHECK constraint, is computed from a column that changes, through others or not. */
 bool ha_ferrite::changes_kept_values(TABLE *altered_table, const Alter_inplace_info *info) {
@@ -203,15 +231,6 @@ bool ha_ferrite::changes_kept_values(TABLE *altered_table, const Alter_inplace_i
   Virtual_column_info **check = altered_table->check_constraints;
   for (; check && *check; check++) add_bases(*check);
   altered_table->read_set = old_read;
-
-  const bool new_defaults = info->handler_flags & ALTER_COLUMN_DEFAULT;
-  List_iterator_fast<Create_field> definitions(info->alter_info->create_list);
-  for (Field **field = altered_table->field; *field; field++) {
-    const Create_field *to = definitions++;
-    if (!bitmap_is_set(bases, (*field)->field_index)) continue;
-    if (!to || !ferrite::same_name(to->field_name, (*field)->field_name) ||
-        has_new_values(*to, *field, new_defaults))
-      return true;
-  }
-  return false;
+  return any_new_values(altered_table, info->alter_info, bases,
+                        info->handler_flags & ALTER_COLUMN_DEFAULT);
 }

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from corners.env import Env, equal, expect
+from corners.env import Env, Session, equal, expect
+
+NAMES = "SELECT CONSTRAINT_NAME FROM information_schema.REFERENTIAL_CONSTRAINTS WHERE TABLE_NAME = '{}' ORDER BY 1"
+
+
+def _constraints(session: Session, table: str) -> list[str]:
+    return [name for (name,) in session.run(NAMES.format(table))]
 
 
 def scenario_convert_to_partition(env: Env) -> None:
@@ -39,3 +45,58 @@ def scenario_convert_to_partition(env: Env) -> None:
     equal(session.error("ALTER TABLE t CONVERT TABLE y TO PARTITION p1 VALUES LESS THAN (20)"), 1740, "a parent")
     for table in ("t", "w", "y", "c", "p"):
         session.run(f"DROP TABLE {table}")
+
+
+FAMILY = "CREATE TABLE p (id INT PRIMARY KEY) ENGINE={}"
+COMPUTED = "CREATE TABLE c (id INT PRIMARY KEY, a INT, b INT, v INT AS (a) STORED, KEY (v), CONSTRAINT f FOREIGN KEY (v) REFERENCES p (id)) ENGINE={}"
+PLAIN = "CREATE TABLE c (id INT PRIMARY KEY, x INT, b INT, CONSTRAINT f FOREIGN KEY (x) REFERENCES p (id)) ENGINE={}"
+
+
+OTHER_VALUES = (
+    # sql_mode, table, rows, ALTER, the parent that is missing (None: the values stay)
+    ("", PLAIN, "(1, NULL, 0), (2, 7, 0)", "MODIFY x INT NOT NULL", 0),
+    ("STRICT_ALL_TABLES", PLAIN, "(2, 7, 0)", "MODIFY x INT NOT NULL", None),
+    ("", COMPUTED, "(1, 7, 8, DEFAULT)", "MODIFY v INT AS (a + 100) STORED", 107),
+    ("", COMPUTED, "(1, 7, 8, DEFAULT)", "MODIFY v INT AS (b) STORED", 8),
+    ("", COMPUTED, "(1, 7, 300, DEFAULT)", "MODIFY b TINYINT, ALGORITHM=COPY", None),
+    ("", COMPUTED, "(1, 7, 300, DEFAULT)", "MODIFY v INT AS (b) STORED, MODIFY b TINYINT", 127),
+    ("", COMPUTED, "(1, 7, 8, DEFAULT)", "FORCE, ALGORITHM=COPY", None),
+)
+
+
+def scenario_copied_rows_with_other_values(env: Env) -> None:
+    """ALTER TABLE that gives the columns of a foreign key other values checks the rows, though the table has the foreign
+    key already: NULL becomes a value, a generated column has another expression, or one of its columns another type."""
+    session = env.session()
+    for mode, table, rows, change, parent in OTHER_VALUES:
+        alter = f"ALTER TABLE c {change}"
+        session.run(f"SET sql_mode = '{mode}'")
+        session.run("DROP TABLE IF EXISTS c, p")
+        session.run(FAMILY.format("FERRITE"))
+        session.run(table.format("FERRITE"))
+        session.run("INSERT INTO p VALUES (7)")
+        session.run(f"INSERT INTO c VALUES {rows}")
+        if parent is not None:
+            before = session.run("SHOW CREATE TABLE c"), session.run("SELECT * FROM c")
+            equal(session.error(alter), 1452, alter)
+            equal((session.run("SHOW CREATE TABLE c"), session.run("SELECT * FROM c")), before, alter)
+            session.run(f"INSERT INTO p VALUES ({parent})")
+        session.run(alter)
+        equal(_constraints(session, "c"), ["f"], alter)
+        equal(session.run("CHECK TABLE c EXTENDED")[-1][3], "OK", alter)
+        equal(session.error("DELETE FROM p"), 1451, f"{alter}: the rows are children")
+
+
+def scenario_a_parent_waits_while_its_child_is_copied(env: Env) -> None:
+    """Nobody takes a parent away that rows of the copy refer to, but not those of the original."""
+    session, other = env.session(), env.session()
+    session.run("SET sql_mode = ''")
+    session.run(FAMILY.format("FERRITE"))
+    session.run(PLAIN.format("FERRITE"))
+    session.run("INSERT INTO p VALUES (0), (7)")
+    session.run("INSERT INTO c SELECT seq, NULL, 0 FROM seq_1_to_20000")
+    running = session.start("ALTER TABLE c MODIFY x INT NOT NULL")
+    refused = other.error("DELETE FROM p WHERE id = 0")
+    answer = running.answer()
+    expect((refused, answer) in ((1451, []), (0, 1452)), "either the parent or the child", (refused, answer))
+    equal(other.run("CHECK TABLE c EXTENDED"), [("corners.c", "check", "status", "OK")], "no orphan")
