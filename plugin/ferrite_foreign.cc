@@ -457,11 +457,10 @@ int ForeignKeys::lock_parents() const {
 
 fe_code alter_table(THD *thd, const std::string &name, const TABLE *altered, const Layout &layout,
                     Alter_inplace_info *info, const std::string &definition, uint32_t compression,
-                    ForeignKeys *added, const IndexChange *change) {
+                    const std::vector<std::string> &names_dropped, ForeignKeys *added,
+                    const IndexChange *change) {
   std::vector<const char *> dropped;
-  List_iterator_fast<Alter_drop> drops(info->alter_info->drop_list);
-  while (const Alter_drop *drop = drops++)
-    if (drop->type == Alter_drop::FOREIGN_KEY) dropped.push_back(text_of(drop->name));
+  for (const std::string &name : names_dropped) dropped.push_back(name.c_str());
   std::list<std::string> names;
   std::vector<fe_fk_column> renamed;
   List_iterator_fast<Create_field> fields(info->alter_info->create_list);

@@ -73,11 +73,13 @@ class ForeignKeys {
    of, to any depth, other values? (ha_ferrite_generated.cc) */
 bool computes_otherwise(TABLE *altered, Alter_info *info, const Field *field);
 
-/* Changes foreign keys, names of columns and indexes, indexes (if there is a `change` of them),
- * compression (FE_COMPRESSION_KEEP: not), and the description of a table whose rows stay. */
+/* Drops (by their own names) and adds foreign keys, changes names of columns and indexes, indexes
+ * (if there is a `change` of them), compression (FE_COMPRESSION_KEEP: not), and the description of
+ * a table whose rows stay. */
 fe_code alter_table(THD *thd, const std::string &name, const TABLE *altered, const Layout &layout,
                     Alter_inplace_info *info, const std::string &definition, uint32_t compression,
-                    ForeignKeys *added, const IndexChange *change);
+                    const std::vector<std::string> &names_dropped, ForeignKeys *added,
+                    const IndexChange *change);
 
 }  // namespace ferrite
 

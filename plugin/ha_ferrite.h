@@ -294,6 +294,7 @@ class ha_ferrite final : public ferrite::PagedHandler {
   const char *referring_constraint(String *text) const;
   int refuse_truncate();
   int wait_before_partition_goes(THD *thd);
+  int find_dropped(const Alter_inplace_info *info, std::vector<std::string> *names);
   bool loses_needed_index(TABLE *altered_table, Alter_inplace_info *info);
   bool changes_linked_type(Alter_inplace_info *info);
 

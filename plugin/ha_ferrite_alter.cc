@@ -182,12 +182,14 @@ int ha_ferrite::redescribe(const TABLE *altered_table, Alter_inplace_info *info)
                                                     stays ? ferrite::kCachePriorityKept : priority);
   ferrite::ForeignKeys added(ha_thd(), altered_table, info->create_info, m_share->name, true);
   if (int err = added.check()) return err;
+  std::vector<std::string> dropped;
+  if (int err = find_dropped(info, &dropped)) return err;
   const uint32_t compression = ferrite::compression_of(altered_table->s);
   const bool keep = compression == ferrite::compression_of(table->s);
   if (indexes) close_cursors();
   const fe_code rc =
       ferrite::alter_table(ha_thd(), m_share->name, altered_table, altered, info, text,
-                           keep ? FE_COMPRESSION_KEEP : compression, &added, indexes);
+                           keep ? FE_COMPRESSION_KEEP : compression, dropped, &added, indexes);
   if (rc == FE_FOREIGN_KEY) return added.report_in_place();
   if (rc == FE_OK) ferrite_child_has_come(m_share->name);
   return ferrite_table_error(rc, ha_thd());

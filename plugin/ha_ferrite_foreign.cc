@@ -249,6 +249,25 @@ static bool is_dropped(const fe_link &link, Alter_inplace_info *info) {
   return false;
 }
 
+/* The names, as they are spelled, of the foreign keys that an ALTER in place drops: which letters
+   are the same is the server's to say. */
+int ha_ferrite::find_dropped(const Alter_inplace_info *info, std::vector<std::string> *names) {
+  const fe_links *links;
+  if (read_links(&links)) return -1; /* the error is given */
+  List_iterator_fast<Alter_drop> drops(info->alter_info->drop_list);
+  while (const Alter_drop *drop = drops++) {
+    if (drop->type != Alter_drop::FOREIGN_KEY) continue;
+    const char *name = ferrite::text_of(drop->name);
+    const fe_link *found = nullptr;
+    for (const fe_link &link : outgoing(links))
+      if (!strcmp(link.name, name) || (!found && ferrite::same_name(link.name, name)))
+        found = &link;
+    if (!found) return HA_ERR_TABLE_DEF_CHANGED;
+    names->push_back(found->name);
+  }
+  return 0;
+}
+
 static bool has_column(const fe_link &link, const char *const fe_fk_column::*side,
                        const char *name) {
   for (uint32_t i = 0; i < link.column_count; i++)

@@ -100,3 +100,38 @@ def scenario_a_parent_waits_while_its_child_is_copied(env: Env) -> None:
     answer = running.answer()
     expect((refused, answer) in ((1451, []), (0, 1452)), "either the parent or the child", (refused, answer))
     equal(other.run("CHECK TABLE c EXTENDED"), [("corners.c", "check", "status", "OK")], "no orphan")
+
+
+def scenario_drop_by_another_spelling(env: Env) -> None:
+    """DROP FOREIGN KEY: the server takes letters with and without an accent for the same, and so does what drops it. It
+    said OK and dropped nothing."""
+
+    def play(engine: str) -> list[object]:
+        session = env.session()
+        seen: list[object] = []
+        for made, dropped in (("clé", "cle"), ("cle", "CLÉ"), ("ß", "s"), ("İx", "ix"), ("F_1", "f_1")):
+            session.run("DROP TABLE IF EXISTS c, p")
+            session.run(FAMILY.format(engine))
+            session.run(
+                f"CREATE TABLE c (x INT, KEY (x), CONSTRAINT `{made}` FOREIGN KEY (x) REFERENCES p (id),"
+                f" CONSTRAINT other FOREIGN KEY (x) REFERENCES p (id)) ENGINE={engine}"
+            )
+            seen.append((dropped, session.answer(f"ALTER TABLE c DROP FOREIGN KEY `{dropped}`")))
+            seen.append(_constraints(session, "c"))
+            seen.append(session.answer(f"ALTER TABLE c DROP FOREIGN KEY `{dropped}`, ALGORITHM=COPY"))
+        return seen
+
+    env.same_as_innodb(play)
+
+
+def scenario_the_one_that_is_meant(env: Env) -> None:
+    """Of two whose names the server takes for the same, that one is dropped whose name was written."""
+    session = env.session()
+    session.run(FAMILY.format("FERRITE"))
+    session.run("CREATE TABLE c (x INT, KEY (x), CONSTRAINT `clé` FOREIGN KEY (x) REFERENCES p (id)) ENGINE=FERRITE")
+    if session.error("ALTER TABLE c ADD CONSTRAINT `cle` FOREIGN KEY (x) REFERENCES p (id)"):
+        return
+    for name, rest in (("clé", "cle"), ("cle", "clé")):
+        session.run(f"ALTER TABLE c DROP FOREIGN KEY `{name}`")
+        equal(_constraints(session, "c"), [rest], name)
+        session.run(f"ALTER TABLE c ADD CONSTRAINT `{name}` FOREIGN KEY (x) REFERENCES p (id)")
