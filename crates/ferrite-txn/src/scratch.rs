@@ -3,7 +3,8 @@
 //! Files `history.<n>.tmp` are filled from front to back with extents, one after the other.
 //! An extent is written once and never changed; its space is given back when its versions
 //! are gone (a hole in the file), and a file goes when its last extent does. Nothing is ever
-//! synced or logged: what an earlier process left is removed at the start.
+//! synced or logged: what an earlier process left is removed at the start. Every file is open,
+//! so the more there is in them, the longer new ones become.
 //!
 //! Invariants: space of a file is never used twice, so a place that was read from memory
 //! names its own bytes or a hole. Each block of an extent has a sum in memory, so that a
@@ -23,10 +24,16 @@ use crate::version::{room_of, VERSION_HEADER_BYTES};
 
 /// Unit of checking, reading and giving back space (bytes).
 const BLOCK: usize = 4096;
-/// A file takes extents until it is so long (bytes).
-const FILE_BYTES: u64 = 16 << 20;
-/// A new file is begun only while so much space is free: the log and the pages come first.
-const LEAVE_FREE_BYTES: u64 = 4 * FILE_BYTES;
+/// A file takes extents until it is at least so long (bytes), and after each such step it is looked
+/// whether there is space for more.
+const STEP_BYTES: u64 = 16 << 20;
+/// The next file gets one part in so many of what all files hold: their number grows with the
+/// logarithm of that ...
+const FILES_PART: u64 = 16;
+/// ... until they are so many steps long.
+const FILE_MOST_STEPS: u64 = 64;
+/// It is gone on only while so many steps of space are free: the log and the pages come first.
+const LEAVE_FREE_STEPS: u64 = 4;
 
 const PREFIX: &str = "history.";
 const SUFFIX: &str = ".tmp";
@@ -46,15 +53,31 @@ pub(crate) struct Place {
     sums: Arc<[u32]>,
 }
 
+/// The file that is being filled.
+struct Current {
+    file: Arc<File>,
+    end: u64,
+    /// Where the next file is begun.
+    limit: u64,
+}
+
 #[derive(Default)]
 struct State {
-    current: Option<(Arc<File>, u64)>,
+    current: Option<Current>,
     next_number: u64,
+    /// Bytes of all extents.
+    bytes: u64,
 }
 
 pub(crate) struct Scratch {
     storage: Arc<dyn Storage>,
+    step: u64,
     state: Mutex<State>,
+}
+
+/// How long a new file may become while all of them hold `bytes`.
+fn file_bytes(step: u64, bytes: u64) -> u64 {
+    (bytes / FILES_PART).clamp(step, FILE_MOST_STEPS * step)
 }
 
 fn sum_of(block: &[u8]) -> u32 {
@@ -64,8 +87,14 @@ fn sum_of(block: &[u8]) -> u32 {
 impl Scratch {
     /// Removes what is left of an earlier life.
     pub fn new(storage: Arc<dyn Storage>) -> Scratch {
+        Scratch::in_steps(storage, STEP_BYTES)
+    }
+
+    fn in_steps(storage: Arc<dyn Storage>, step: u64) -> Scratch {
+        assert!(step > 0 && step % BLOCK as u64 == 0, "{step} bytes");
         let scratch = Scratch {
             storage,
+            step,
             state: Mutex::new(State::default()),
         };
         scratch.remove_all();
@@ -110,25 +139,33 @@ impl Scratch {
 
     fn reserve(&self, len: u64) -> Result<(Arc<File>, u64)> {
         let mut state = self.state.lock();
-        if !matches!(&state.current, Some((_, end)) if *end < FILE_BYTES) {
+        let in_step = |end: u64| end > 0 && (end - 1) / self.step == (end + len - 1) / self.step;
+        if !matches!(&state.current, Some(c) if c.end < c.limit && in_step(c.end)) {
             let free = self.storage.free_bytes()?;
-            if free < LEAVE_FREE_BYTES {
+            if free < LEAVE_FREE_STEPS * self.step {
                 let text = format!("{free} bytes are free: none left for old row versions");
                 return Err(Error::DiskFull(text));
             }
+        }
+        if !matches!(&state.current, Some(c) if c.end < c.limit) {
             let name = format!("{PREFIX}{}{SUFFIX}", state.next_number);
             state.next_number += 1;
             let file = self.storage.open(&name, OpenMode::CreateNew, false)?;
             let extents = AtomicU64::new(0);
-            state.current = Some((Arc::new(File { file, extents }), 0));
+            state.current = Some(Current {
+                file: Arc::new(File { file, extents }),
+                end: 0,
+                limit: file_bytes(self.step, state.bytes),
+            });
         }
-        let Some((file, end)) = &mut state.current else {
+        let Some(current) = &mut state.current else {
             return Err(Error::Bug("no scratch file".into()));
         };
-        let offset = *end;
-        *end += len;
+        let (file, offset) = (current.file.clone(), current.end);
+        current.end += len;
         file.extents.fetch_add(1, Ordering::Relaxed);
-        Ok((file.clone(), offset))
+        state.bytes += len;
+        Ok((file, offset))
     }
 
     /// Gives the space of places to the file system. No walk that may know them is open.
@@ -136,6 +173,12 @@ impl Scratch {
         for place in &places {
             let before = place.file.extents.fetch_sub(1, Ordering::Relaxed);
             assert!(before > 0, "space of an extent is given back twice");
+        }
+        {
+            let freed: u64 = places.iter().map(|place| place.bytes() as u64).sum();
+            let mut state = self.state.lock();
+            assert!(freed <= state.bytes, "{freed} bytes of {}", state.bytes);
+            state.bytes -= freed;
         }
         for place in places {
             let file = &place.file;
@@ -145,7 +188,7 @@ impl Scratch {
                 continue;
             }
             let mut state = self.state.lock();
-            if matches!(&state.current, Some((current, _)) if Arc::ptr_eq(current, file)) {
+            if matches!(&state.current, Some(c) if Arc::ptr_eq(&c.file, file)) {
                 state.current = None;
             }
             drop(state);
@@ -212,5 +255,74 @@ impl Place {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ferrite_io::sim::SimStorage;
+
+    const STEP: u64 = 16 * BLOCK as u64;
+
+    fn extent(n: u64) -> Vec<u8> {
+        n.to_le_bytes().repeat(BLOCK / 8 * 2)
+    }
+
+    #[test]
+    fn a_file_is_a_part_of_what_there_is() {
+        assert_eq!(file_bytes(STEP_BYTES, 0), 16 << 20);
+        assert_eq!(file_bytes(STEP_BYTES, 256 << 20), 16 << 20);
+        assert_eq!(file_bytes(STEP_BYTES, 1 << 30), 64 << 20);
+        assert_eq!(file_bytes(STEP_BYTES, 1 << 40), 1 << 30);
+    }
+
+    #[test]
+    fn much_is_in_few_files_and_goes_as_it_came() {
+        let disk = SimStorage::new(1);
+        let scratch = Scratch::in_steps(Arc::new(disk.clone()), STEP);
+        let most = 512 * STEP;
+        let mut places = Vec::new();
+        while scratch.state.lock().bytes < most {
+            let n = places.len() as u64;
+            places.push(scratch.write(&mut extent(n)).expect("write"));
+        }
+        let files = disk.list().expect("list").len();
+        assert!((32..100).contains(&files), "{files} files");
+        // One extent of the longest file stays: the rest of it is a hole.
+        let kept = places.pop().expect("the last");
+        scratch.free(places);
+        assert_eq!(disk.list().expect("list").len(), 1);
+        disk.sync_dir().expect("sync");
+        assert_eq!(disk.used_bytes(), kept.bytes() as u64);
+        let n = most / kept.bytes() as u64 - 1;
+        assert_eq!(kept.whole().expect("read"), extent(n));
+        scratch.free(vec![kept]);
+        assert_eq!(scratch.state.lock().bytes, 0);
+        assert_eq!(disk.list().expect("list"), [""; 0]);
+    }
+
+    /// A long file is filled no further, either, when others need the space.
+    #[test]
+    fn space_is_left_to_others_within_a_file_too() {
+        let disk = SimStorage::new(2);
+        let capacity = 512 * STEP;
+        disk.set_capacity(Some(capacity));
+        let scratch = Scratch::in_steps(Arc::new(disk.clone()), STEP);
+        let mut places = Vec::new();
+        let refused = loop {
+            match scratch.write(&mut extent(places.len() as u64)) {
+                Ok(place) => places.push(place),
+                Err(e) => break e,
+            }
+        };
+        assert!(matches!(refused, Error::DiskFull(_)), "{refused}");
+        let left = capacity - disk.used_bytes();
+        let whole = LEAVE_FREE_STEPS * STEP;
+        assert!(left < whole && left + STEP >= whole, "{left} of {whole}");
+        assert!(scratch.write(&mut extent(0)).is_err());
+        scratch.free(places.split_off(places.len() / 2));
+        disk.sync_dir().expect("sync");
+        scratch.write(&mut extent(0)).expect("write");
     }
 }
