@@ -534,9 +534,11 @@ fn carried_of(table: &Table) -> Carried {
 mod tests {
     use super::*;
     use crate::catalog::dictionary::foreign_change::References;
-    use crate::catalog::spec::{IndexSpec, HALF_PARTS, INLINE_BYTES, MAX_REST_BYTES};
+    use crate::catalog::spec::{IndexSpec, FIRST_PART, HALF_PARTS, INLINE_BYTES, MAX_REST_BYTES};
+    use crate::offline::{MapFrom, Offline};
     use crate::testing::open;
     use ferrite_io::sim::SimStorage;
+    use ferrite_io::Storage;
     use ferrite_sync::random::Rng;
     use std::panic::{catch_unwind, AssertUnwindSafe};
 
@@ -549,6 +551,37 @@ mod tests {
         let there = spec.complete(part);
         let records = (0..=u8::MAX).filter(|p| part(*p).is_some()).count();
         (there.then_some(spec.definition), records)
+    }
+
+    /// A part that is not there is a fault, for whoever reads the database without a server.
+    #[test]
+    fn a_missing_part_is_told() {
+        let disk = SimStorage::new(3);
+        let engine = open(&disk);
+        for name in ["d/t", "d/u"] {
+            let mut spec = TableSpec::new(name, vec![IndexSpec::new("PRIMARY", true, 1)]);
+            spec.definition = vec![1; INLINE_BYTES + 9000];
+            engine.dict.create_table(spec, 1).unwrap();
+        }
+        let faults = |disk: &SimStorage| {
+            let storage: Arc<dyn Storage> = Arc::new(disk.boot());
+            let offline = Offline::open(&storage, MapFrom::Checkpoint).unwrap();
+            let mut faults = Vec::new();
+            let tables = offline.tables(&mut |text| faults.push(text));
+            assert_eq!(tables.len(), 2);
+            faults
+        };
+        let id = engine.dict.state.lock().names["d/t"];
+        engine.close().unwrap();
+        drop(engine);
+        assert!(faults(&disk).is_empty());
+        let engine = open(&disk);
+        engine.dict.delete(&record_key(id, FIRST_PART)).unwrap();
+        engine.close().unwrap();
+        drop(engine);
+        let found = faults(&disk);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains("definition of table d/t"), "{found:?}");
     }
 
     /// The machine dies at any write of a change of the definition: the old one or the new one

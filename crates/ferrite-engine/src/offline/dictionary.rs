@@ -14,10 +14,9 @@ use std::collections::BTreeMap;
 /// A table found in the dictionary.
 #[derive(Clone, Debug)]
 pub struct StoredTable {
-    /// Its definition, the plugin's bytes whole.
+    /// Its definition; of the plugin's bytes only the beginning if the rest could not be put together, which
+    /// is a fault.
     pub spec: TableSpec,
-    /// The plugin's bytes could not be put together: `spec` has their beginning.
-    pub cut_short: bool,
     /// Its foreign keys, as far as they can be read.
     pub foreign_keys: Vec<ForeignKey>,
 }
@@ -59,7 +58,12 @@ impl Offline {
         }
         let whole = |mut spec: TableSpec| {
             let id = spec.id;
-            let rest = spec.complete(|part| parts.get(&(id, part)).cloned());
+            if !spec.complete(|part| parts.get(&(id, part)).cloned()) {
+                fault(format!(
+                    "dictionary: parts of the definition of table {} are missing or damaged",
+                    spec.name
+                ));
+            }
             let chunk = |generation, n| chunks.get(&(id, generation, n)).cloned();
             let foreign_keys = spec
                 .foreign
@@ -71,7 +75,6 @@ impl Offline {
                 ));
             }
             StoredTable {
-                cut_short: !rest,
                 foreign_keys: foreign_keys.unwrap_or_default(),
                 spec,
             }
