@@ -170,8 +170,13 @@ impl Engine {
 
     pub(super) fn metrics_log(&self) -> Vec<Metric> {
         let log = self.log.stats();
+        // The log only grows: what is read of it afterwards is not before the checkpoint.
+        let start = self.checkpoint_lsn.load(Ordering::SeqCst);
         let now = self.log.current_lsn().0;
-        let start = self.checkpoint_lsn.load(Ordering::Relaxed);
+        debug_assert!(
+            start <= now,
+            "a checkpoint from {start}, the log ends at {now}"
+        );
         let of = Subsystem("log");
         vec![
             of.gauge("lsn_current", now, "Current log sequence number"),
@@ -187,7 +192,7 @@ impl Engine {
             ),
             of.gauge(
                 "checkpoint_age",
-                now - start,
+                now.saturating_sub(start),
                 "Bytes of log that crash recovery would read",
             ),
             of.counter(
