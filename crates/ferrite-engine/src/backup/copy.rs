@@ -74,9 +74,11 @@ impl Pace {
     fn take(&mut self, bytes: u64) -> u64 {
         assert!(bytes <= 16 << 20, "{bytes} bytes between two rests");
         self.bytes += bytes;
-        let due_us = (self.bytes * 1_000_000).checked_div(self.bytes_per_s);
-        let spent_us = time::now_us() - self.begun_us;
-        due_us.map_or(0, |due_us| due_us.saturating_sub(spent_us))
+        // In 128 bits: a backup has more than the 18 TB of which the product has 64.
+        let due_us = (u128::from(self.bytes) * 1_000_000).checked_div(u128::from(self.bytes_per_s));
+        let spent_us = u128::from(time::now_us() - self.begun_us);
+        let early_us = due_us.map_or(0, |due_us| due_us.saturating_sub(spent_us));
+        u64::try_from(early_us).unwrap_or(u64::MAX)
     }
 }
 
@@ -350,4 +352,22 @@ fn close_together(pages: &[(PageId, Location)], to_file_end: impl Fn(u64) -> u64
     }
     assert!(n > 0, "a blob of more than {most} granules");
     n
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of 19 TiB with 1 GiB/s the rest is five hours and more, not a number that has wrapped.
+    #[test]
+    fn the_pace_of_a_large_backup() {
+        let mut pace = Pace::new(1 << 30);
+        pace.bytes = 19 << 40;
+        let hours = pace.take(1 << 20) / 3_600_000_000;
+        assert_eq!(hours, 5);
+        let mut slow = Pace::new(1);
+        slow.bytes = u64::MAX >> 1;
+        assert_eq!(slow.take(1), u64::MAX);
+        assert_eq!(Pace::new(0).take(16 << 20), 0, "no limit");
+    }
 }
