@@ -24,7 +24,8 @@ NAMES = {
     18: "FEDERATED",
     42: "Aria",
 }
-SYSTEM = {"mysql", "sys", "performance_schema"}
+# Databases of the server, and what a file system has at its mount point.
+NOT_OF_USERS = {"lost+found", "mysql", "sys", "performance_schema"}
 
 
 def partitions_engine(frm: bytes) -> bytes | None:
@@ -63,7 +64,7 @@ def main() -> None:
     for database in sorted(os.listdir(home)):
         path = os.path.join(home, database)
         if (
-            database in SYSTEM
+            database in NOT_OF_USERS
             or database.startswith(("#", "."))
             or not os.path.isdir(path)
         ):

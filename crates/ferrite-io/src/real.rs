@@ -172,6 +172,12 @@ impl RealStorage {
         Ok(names)
     }
 
+    /// Whether this process has the rights to list the directory and to open what is in it.
+    pub fn may_list(dir: &Path) -> bool {
+        let denied = |e: std::io::Error| e.kind() == ErrorKind::PermissionDenied;
+        !std::fs::read_dir(dir).is_err_and(denied) && !dir.join(".").metadata().is_err_and(denied)
+    }
+
     /// Keeps others from taking the directory while it is read, and writes nothing. None when
     /// nobody ever locked it.
     ///

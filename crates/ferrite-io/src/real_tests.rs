@@ -210,3 +210,28 @@ fn a_full_device_is_disk_full() {
     };
     assert!(matches!(f.write_at(b"x", 0), Err(Error::DiskFull(_))));
 }
+
+/// As another account, which this thread becomes for the kernel's checks of files: root may list everything.
+#[test]
+fn directories_of_others_may_not_be_listed() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = Dir::new("rights");
+    std::fs::create_dir(&dir.0).unwrap();
+    std::fs::set_permissions(&dir.0, PermissionsExt::from_mode(0o755)).unwrap();
+    for (name, mode) in [("closed", 0o700), ("names-only", 0o744), ("open", 0o755)] {
+        let path = dir.0.join(name);
+        std::fs::create_dir(&path).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+    }
+    let seen = |name: &str| RealStorage::may_list(&dir.0.join(name));
+    assert!(["closed", "names-only", "open"].into_iter().all(seen));
+    // SAFETY: takes a number, and changes this thread's rights alone.
+    unsafe { libc::setfsuid(65534) };
+    // SAFETY: as above; a number that is none changes nothing and gives what is set.
+    if unsafe { libc::setfsuid(u32::MAX) } == 65534 {
+        assert!(seen("open") && !seen("closed") && !seen("names-only"));
+        assert!(seen("absent"), "no matter of rights");
+    }
+    // SAFETY: as above.
+    unsafe { libc::setfsuid(libc::geteuid()) };
+}

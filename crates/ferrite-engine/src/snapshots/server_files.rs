@@ -21,8 +21,9 @@ const MAGIC: u64 = 0x4656_5253_5252_4546;
 const VERSION: u32 = 1;
 /// Options of a database.
 const OPTIONS: &str = "db.opt";
-/// Databases of the server itself.
-const OF_SERVER: [&str; 3] = ["mysql", "performance_schema", "sys"];
+/// Databases of the server itself, and what a file system has at its mount point: no database is called that
+/// (`+` is written another way in a database's directory).
+const NOT_OF_USERS: [&str; 4] = ["lost+found", "mysql", "performance_schema", "sys"];
 /// Files of a table, by what follows its name.
 const OF_TABLE: [&str; 3] = [".frm", ".par", ".TRG"];
 /// A trigger's file.
@@ -33,7 +34,8 @@ pub type ServerFiles = Vec<(String, Vec<u8>)>;
 
 /// The server's data directory: a directory for each database.
 pub trait DataDirectory {
-    /// Names of the users' databases, sorted.
+    /// Names of the users' databases, sorted. Directories that this process has no rights to list may
+    /// be left out: so has the server none, and what the dictionary has in them is known anyway.
     ///
     /// # Errors
     /// `Io`.
@@ -87,7 +89,10 @@ impl RealDirectory {
 impl DataDirectory for RealDirectory {
     fn databases(&self) -> Result<Vec<String>> {
         let mut names = RealStorage::directories(&self.root)?;
-        names.retain(|n| !n.starts_with(['.', '#']) && !OF_SERVER.contains(&n.as_str()));
+        names.retain(|n| {
+            let is_named_so = !n.starts_with(['.', '#']) && !NOT_OF_USERS.contains(&n.as_str());
+            is_named_so && RealStorage::may_list(&self.root.join(n))
+        });
         Ok(names)
     }
 
@@ -342,6 +347,23 @@ pub(super) fn swap(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A data directory that is a mount point, with a directory that is root's.
+    #[test]
+    fn what_is_no_database_is_not_listed() {
+        let name = format!("ferrite-server-files-{}", std::process::id());
+        let root = std::env::temp_dir().join(name);
+        for name in ["d", "lost+found", "mysql", ".files", "#ferrite"] {
+            std::fs::create_dir_all(root.join(name)).expect("made");
+            std::fs::write(root.join(name).join("db.opt"), "x").expect("written");
+        }
+        let there = RealDirectory::new(&root);
+        let databases = there.databases().expect("listed");
+        let files = collect(&there, &["d/t".to_owned()]).expect("collected");
+        std::fs::remove_dir_all(&root).expect("removed");
+        assert_eq!(databases, ["d"]);
+        assert_eq!(files, [("d/db.opt".to_owned(), b"x".to_vec())]);
+    }
 
     #[test]
     fn tables_by_their_files() {
