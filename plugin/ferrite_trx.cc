@@ -213,9 +213,9 @@ fe_session *ferrite_sequence_session_of(THD *thd) {
   ferrite_conn *conn = ferrite_conn_of(thd);
   if (!conn->sequences) {
     conn->sequences = fe_session_new(ferrite_engine, thd, thd_get_thread_id(thd));
-    fe_session_set_lock_wait_timeout(conn->sequences, 1000 * ferrite_lock_wait_timeout(thd));
     fe_stmt_begin(conn->sequences, FE_READ_COMMITTED);
   }
+  fe_session_set_lock_wait_timeout(conn->sequences, ferrite_lock_wait_ms(thd));
   return conn->sequences;
 }
 

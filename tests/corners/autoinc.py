@@ -269,3 +269,16 @@ def scenario_a_sequence_that_is_set_to_what_it_is(env: Env) -> None:
         seen = [session.answer("INSERT INTO s VALUES (1, 1, 90, 1, 1, 10, 0, 0)") for _ in range(3)]
         answers.append((seen, session.run("SELECT * FROM s"), session.run("SELECT NEXTVAL(s)")))
     equal(answers[1], answers[0], "answers")
+
+
+def scenario_a_sequence_is_waited_for_as_long_as_is_set(env: Env) -> None:
+    """The lock wait timeout of the moment counts, not the one of the first use; nor is it cut to 32 bits of milliseconds."""
+    holder, other = env.session(), env.session()
+    holder.run("CREATE SEQUENCE s NOCACHE ENGINE=FERRITE")
+    # 704 ms more than 32 bits can hold.
+    for seconds, seen in ((4294968, [(1,)]), (1, 1205), (50, [(2,)])):
+        other.run(f"SET ferrite_lock_wait_timeout = {seconds}")
+        holds = holder.start("SELECT SLEEP(3) FROM s FOR UPDATE")
+        expect(holds.waits(0.3), "the sequence's row is held", holds.sql)
+        equal(other.answer("SELECT NEXTVAL(s)"), seen, f"an answer within {seconds} s")
+        equal(holds.answer(), [(0,)], "the answer of the one that held it")
