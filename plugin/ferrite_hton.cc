@@ -350,6 +350,11 @@ static int ferrite_init(void *arg) {
     end_start_without_database();
     return 1;
   }
+  if (mysqld_server_started && !ferrite_take_over_prepared()) {
+    close_engine();
+    ferrite_hton = nullptr;
+    return 1;
+  }
   fill_handlerton(ferrite_hton);
   ferrite_apply_settings();
   return 0;

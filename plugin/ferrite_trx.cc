@@ -152,6 +152,12 @@ void to_fe_xid(const XID *from, fe_xid *to) {
   memcpy(to->data, from->data, to->gtrid_len + to->bqual_len);
 }
 
+void to_server_xid(const fe_xid &from, XID *to) {
+  const char *data = reinterpret_cast<const char *>(from.data);
+  to->set(static_cast<long>(from.format_id), data, static_cast<long>(from.gtrid_len),
+          data + from.gtrid_len, static_cast<long>(from.bqual_len));
+}
+
 void collect_xid(void *arg, const fe_xid *xid) {
   static_cast<std::vector<fe_xid> *>(arg)->push_back(*xid);
 }
@@ -401,15 +407,32 @@ int ferrite_hton_recover(XID *list, uint len) {
     fe_recovered_xids(ferrite_engine, collect_xid, &found);
   }
   uint n = 0;
-  for (; n < len && next < found.size(); n++, next++) {
-    const fe_xid &x = found[next];
-    list[n].set(static_cast<long>(x.format_id), reinterpret_cast<const char *>(x.data),
-                static_cast<long>(x.gtrid_len),
-                reinterpret_cast<const char *>(x.data) + x.gtrid_len,
-                static_cast<long>(x.bqual_len));
-  }
+  for (; n < len && next < found.size(); n++, next++) to_server_xid(found[next], &list[n]);
   if (n < len) std::vector<fe_xid>().swap(found);
   return static_cast<int>(n);
+}
+
+/* The server asks for them only while it starts. */
+bool ferrite_take_over_prepared() {
+  std::vector<fe_xid> found;
+  fe_recovered_xids(ferrite_engine, collect_xid, &found);
+  std::vector<XID> of_users;
+  for (const fe_xid &x : found) {
+    XID xid;
+    to_server_xid(x, &xid);
+    if (!xid.get_my_xid()) of_users.push_back(xid);
+  }
+  if (of_users.size() < found.size()) {
+    sql_print_error(
+        "Ferrite: %zu transactions are prepared whose commit the server had begun when it ended,"
+        " and it decides about them only while it starts. Start it with"
+        " plugin-load-add=ha_ferrite.so: the plugin cannot be installed before",
+        found.size() - of_users.size());
+    return false;
+  }
+  for (XID &xid : of_users)
+    if (xid_cache_insert(&xid)) sql_print_warning("Ferrite: XA RECOVER lacks a transaction");
+  return true;
 }
 
 int ferrite_hton_commit_by_xid(XID *xid) {

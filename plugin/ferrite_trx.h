@@ -1,6 +1,6 @@
 /*
  * The handlerton's transaction members, defined in ferrite_trx.cc and entered into the
- * handlerton by ferrite_hton.cc. Only the server calls them.
+ * handlerton by ferrite_hton.cc. Only the server calls them, and ferrite_init() the rest.
  */
 #ifndef FERRITE_TRX_H
 #define FERRITE_TRX_H
@@ -17,6 +17,9 @@ int ferrite_hton_prepare(THD *thd, bool all);
 int ferrite_hton_start_snapshot(THD *thd);
 
 int ferrite_hton_recover(XID *list, uint len);
+/* For a plugin that is installed while the server runs: XA RECOVER lists what users have prepared.
+   False: some of them the server itself has prepared, and decides only when it starts. */
+bool ferrite_take_over_prepared();
 int ferrite_hton_commit_by_xid(XID *xid);
 int ferrite_hton_rollback_by_xid(XID *xid);
 void ferrite_hton_checkpoint_request(void *cookie);

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterator
 
 from corners.env import Env, Session, equal, expect, options
+from lib.engines import engine
+from lib.server import ServerFailed
 
 
 def _sound(session: Session, table: str) -> None:
@@ -295,6 +299,60 @@ def scenario_one_phase_commit_outlives_kill(env: Env) -> None:
 def scenario_one_phase_commit_outlives_kill_without_binary_log(env: Env) -> None:
     """The same without the binary log."""
     _one_phase_outlives_kill(env)
+
+
+@contextlib.contextmanager
+def _without_ferrite(env: Env, *more: str) -> Iterator[Session]:
+    """A server on the same files that has not loaded the plugin, but may install it."""
+    server = env.server
+    kept = server.engine, server.options
+    server.engine, server.options = engine("innodb"), ["--innodb-buffer-pool-size=32M", "--skip-grant-tables=0", *more]
+    try:
+        env.start()
+        yield env.session(None)
+    finally:
+        server.engine, server.options = kept
+
+
+@options("--skip-log-bin")
+def scenario_installed_beside_what_users_have_prepared(env: Env) -> None:
+    """INSTALL SONAME while the server runs: XA RECOVER lists what was prepared before, and it can be decided."""
+    session = env.session()
+    session.run("CREATE TABLE t (a INT PRIMARY KEY) ENGINE=FERRITE")
+    for xid, row in (("left", 1), ("right", 2)):
+        _prepare_and_go(env, xid, f"INSERT INTO t VALUES ({row})")
+    env.kill()
+    with _without_ferrite(env) as session:
+        session.run("INSTALL SONAME 'ha_ferrite'")
+        equal(len(session.run("XA RECOVER")), 2, "prepared before")
+        session.run("XA COMMIT 'left'")
+        session.run("XA ROLLBACK 'right'")
+        equal(session.run("SELECT a FROM corners.t FOR UPDATE"), [(1,)], "rows")
+        equal(session.run("XA RECOVER"), [], "prepared after the decisions")
+        session.run("UNINSTALL SONAME 'ha_ferrite'")
+        env.stop()
+
+
+@options("--log-bin=corners-bin", "--sync-binlog=1", "--server-id=1")
+def scenario_installed_beside_what_the_server_has_prepared(env: Env) -> None:
+    """What the server has prepared it decides only while it starts: INSTALL SONAME after a start without the plugin is refused."""
+    session = env.session()
+    session.run("CREATE TABLE t (a INT PRIMARY KEY) ENGINE=FERRITE")
+    session.run("SET GLOBAL ferrite_flush_log_at_timeout=60")
+    session.run("INSERT INTO t VALUES (1)")
+    env.kill()
+    with _without_ferrite(env, "--log-bin=corners-bin", "--server-id=1") as session:
+        for _ in range(2):
+            expect(session.error("INSTALL SONAME 'ha_ferrite'") != 0, "INSTALL SONAME goes through")
+        expect("1 transactions are prepared whose commit" in env.log(), "the log says why")
+        engines = "SELECT COUNT(*) FROM information_schema.ENGINES WHERE ENGINE = 'FERRITE'"
+        equal(session.value(engines), 0, "engines of that name")
+        env.stop()
+    # The binary log of before the crash has been left behind by now: somebody has to say what becomes of it.
+    with contextlib.suppress(ServerFailed):
+        env.start("--tc-heuristic-recover=COMMIT")
+    env.start()
+    equal(env.session().run("SELECT a FROM t FOR UPDATE"), [(1,)], "rows")
 
 
 def scenario_truncate_of_partitions_is_whole_or_nothing(env: Env) -> None:
