@@ -120,8 +120,7 @@ void Column::store(uchar *record, const uint8_t *data, size_t len) const {
   }
 }
 
-bool Buffer::reserve(size_t capacity) {
-  if (capacity <= capacity_) return true;
+bool Buffer::grow(size_t capacity) {
   size_t wanted = capacity < 256 ? 256 : capacity + capacity / 2;
   void *p;
   if (wanted >= kMappedBufferBytes)
@@ -156,14 +155,6 @@ void Buffer::free() {
     my_free(data_);
   data_ = nullptr;
   size_ = capacity_ = 0;
-}
-
-bool Buffer::assign(fe_slice from) {
-  size_ = 0;
-  if (!reserve(from.len)) return false;
-  if (from.len) memcpy(data_, from.ptr, from.len);
-  size_ = from.len;
-  return true;
 }
 
 /* ---- layout ------------------------------------------------------------------------ */

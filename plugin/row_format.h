@@ -98,8 +98,14 @@ class Buffer {
   void set_size(size_t size) { size_ = size; }
   fe_slice slice() const { return {data_, size_}; }
   /* Room for `capacity` bytes; keeps the first size() ones. False: out of memory. */
-  bool reserve(size_t capacity);
-  bool assign(fe_slice from);
+  bool reserve(size_t capacity) { return capacity <= capacity_ || grow(capacity); }
+  bool assign(fe_slice from) {
+    size_ = 0;
+    if (!reserve(from.len)) return false;
+    if (from.len) memcpy(data_, from.ptr, from.len);
+    size_ = from.len;
+    return true;
+  }
   /* Gives a large buffer back, with its content; a small one stays for the next statement. */
   void trim() {
     if (capacity_ > kKeptBufferBytes) free();
@@ -109,6 +115,7 @@ class Buffer {
   /* Large ones are memory mappings of their own: freed memory goes back to the operating system,
      not into the holes of a heap that does not shrink. */
   bool is_mapped() const { return capacity_ >= kMappedBufferBytes; }
+  bool grow(size_t capacity);
   uint8_t *grow_mapping(size_t wanted);
   void free();
   uint8_t *data_ = nullptr;

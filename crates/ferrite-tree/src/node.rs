@@ -121,14 +121,14 @@ fn slot_at(page: &[u8], slot: usize) -> usize {
 }
 
 /// Raw bytes from the slot's record to the page's end.
-#[inline]
+#[inline(always)]
 fn at_slot(page: &[u8], slot: usize) -> &[u8] {
     debug_assert!(slot < count(page), "slot {slot} of {}", count(page));
     &page[get16(page, slot_at(page, slot))..]
 }
 
 /// The record in a slot.
-#[inline]
+#[inline(always)]
 pub fn record(page: &[u8], slot: usize) -> Record<'_> {
     record::decode(at_slot(page, slot))
 }

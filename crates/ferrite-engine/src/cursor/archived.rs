@@ -189,10 +189,11 @@ impl Cursor {
                 return Ok(Stop::LeafDone);
             };
             slot = self.after(at);
-            if engine.is_unsettled(&leaf.record(at), view) {
+            let rec = leaf.record(at);
+            if engine.is_unsettled(&rec, view) {
                 return Ok(Stop::Unsettled);
             }
-            if self.copy_slot(engine, leaf, at, view)? && self.batch_full() {
+            if self.copy_entry(engine, leaf, &rec, view)? && self.batch_full() {
                 return Ok(Stop::Slot(at));
             }
         }

@@ -238,6 +238,7 @@ impl Cursor {
     }
 
     /// The row the cursor stands on.
+    #[inline]
     pub fn current(&self) -> Result<Row<'_>> {
         let item = self.items.get(self.at).ok_or(Error::NotFound)?;
         let key = &self.data[item.key.clone()];
@@ -368,7 +369,11 @@ impl Cursor {
     ///
     /// # Errors
     /// As [`Cursor::seek`].
+    #[inline]
     pub fn next(&mut self, session: &mut Session) -> Result<Row<'_>> {
+        if self.step_in_batch(Direction::Forward) {
+            return self.current();
+        }
         self.step(session, Direction::Forward, None)
     }
 
@@ -385,8 +390,23 @@ impl Cursor {
     ///
     /// # Errors
     /// As [`Cursor::seek`].
+    #[inline]
     pub fn prev(&mut self, session: &mut Session) -> Result<Row<'_>> {
+        if self.step_in_batch(Direction::Backward) {
+            return self.current();
+        }
         self.step(session, Direction::Backward, None)
+    }
+
+    /// Most steps of a scan: the next entry has been copied already.
+    #[inline]
+    fn step_in_batch(&mut self, direction: Direction) -> bool {
+        let ready = !self.between
+            && direction == self.direction
+            && !self.was_semi_consistent()
+            && self.at + 1 < self.items.len();
+        self.at += usize::from(ready);
+        ready
     }
 
     fn step(
@@ -402,8 +422,7 @@ impl Cursor {
             self.turn(direction)?;
         } else if self.was_semi_consistent() {
             self.stand_before_semi();
-        } else if self.at + 1 < self.items.len() {
-            self.at += 1;
+        } else if self.step_in_batch(direction) {
             return self.current();
         }
         if self.resume.end {

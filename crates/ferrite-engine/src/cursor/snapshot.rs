@@ -101,35 +101,41 @@ impl Cursor {
         mut slot: usize,
         view: View<'_>,
     ) -> Result<Stop> {
+        let page: &[u8] = leaf;
         while let Some(at) = self.slot_in(leaf, slot) {
             slot = self.after(at);
-            if engine.is_unsettled(&leaf.record(at), view) {
+            let rec = node::record(page, at);
+            if engine.is_unsettled(&rec, view) {
                 return Ok(Stop::Unsettled);
             }
-            if self.copy_slot(engine, leaf, at, view)? && self.batch_full() {
+            if self.copy_entry(engine, page, &rec, view)? && self.batch_full() {
                 return Ok(Stop::Slot(at));
             }
         }
         Ok(Stop::LeafDone)
     }
 
-    /// Copies the entry in a slot if the reader sees it.
-    pub(super) fn copy_slot(
+    /// Copies an entry of that page if the reader sees it.
+    #[inline]
+    pub(super) fn copy_entry(
         &mut self,
         engine: &Engine,
-        leaf: &LeafRef<'_>,
-        slot: usize,
+        page: &[u8],
+        rec: &Record<'_>,
         view: View<'_>,
     ) -> Result<bool> {
-        let rec = leaf.record(slot);
         let key_from = self.data.len();
-        self.data.extend_from_slice(node::prefix(leaf));
+        let prefix = node::prefix(page);
+        // Once, so that the three pieces need no look at the room each.
+        self.data
+            .reserve(prefix.len() + rec.suffix.len() + rec.value.len());
+        self.data.extend_from_slice(prefix);
         self.data.extend_from_slice(rec.suffix);
         let value_from = self.data.len();
-        let view = self.entry_view(engine, &rec, key_from, view);
-        if !self.copy_value(engine, leaf, &rec, key_from, view)? {
+        let view = self.entry_view(engine, rec, key_from, view);
+        if !self.copy_value(engine, page, rec, key_from, view)? {
             if rec.header.deleted {
-                self.passed_mark(engine, &rec, key_from);
+                self.passed_mark(engine, rec, key_from);
             }
             self.data.truncate(key_from);
             return Ok(false);
@@ -145,7 +151,7 @@ impl Cursor {
     fn copy_value(
         &mut self,
         engine: &Engine,
-        leaf: &LeafRef<'_>,
+        page: &[u8],
         rec: &Record<'_>,
         key_from: usize,
         view: View<'_>,
@@ -156,7 +162,7 @@ impl Cursor {
         }
         // The value goes behind the key.
         let key = data[key_from..].to_vec();
-        engine.entry_value((node::index(leaf), &key), rec, view, work, data)
+        engine.entry_value((node::index(page), &key), rec, view, work, data)
     }
 
     /// A delete-mark was in the way. Many on one leaf that nobody needs are worth telling.
