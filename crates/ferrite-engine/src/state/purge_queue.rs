@@ -27,8 +27,9 @@ const WAKE: usize = 16;
 const DEBT: usize = 2048;
 /// Sparse leaves that are remembered.
 const SPARSE_MOST: usize = 4096;
-/// No further leaves are visited while so many works wait: what a snapshot needs would pile up.
-const WAITING_MOST: usize = 256;
+/// No further leaves are visited while so many works wait that are left of others: what a snapshot needs would
+/// pile up.
+const OF_LEAVES_MOST: usize = 256;
 /// How often what is held is looked at again, in us.
 const HELD_US: u64 = 500_000;
 /// Works in the list of what is held that a round passes over because a snapshot needs them.
@@ -152,6 +153,8 @@ pub(crate) struct Work {
     bytes: usize,
     /// It stands for its transaction in the queue's length.
     counts: bool,
+    /// It is left of leaves that were visited, and not put aside yet.
+    of_leaves: bool,
     /// When it was left, us, as far as `now_us` tells.
     left_us: u64,
     /// When it was last looked at, us; 0: not yet.
@@ -171,6 +174,7 @@ impl Work {
             values: Values::of(&pieces),
             pieces,
             counts,
+            of_leaves: false,
             left_us,
             seen_us: 0,
             looks: 0,
@@ -270,6 +274,8 @@ struct Lists {
     open: Vec<Csn>,
     /// Leaves with marks that have no piece.
     sweeps: Sweeps,
+    /// Works left of them.
+    of_leaves: usize,
     /// Values of the batches in work, as they were when they were taken.
     working: HashMap<u64, Vec<Values>>,
     last_batch: u64,
@@ -400,7 +406,7 @@ impl PurgeQueue {
     /// Takes up to `most` leaves to be visited.
     pub(crate) fn take_leaves(&self, most: usize) -> Option<Taken> {
         let mut lists = self.lists.lock();
-        match lists.waiting.len() < WAITING_MOST {
+        match lists.of_leaves < OF_LEAVES_MOST {
             true => lists.sweeps.take(most),
             false => None,
         }
@@ -422,6 +428,8 @@ impl PurgeQueue {
         if !work.pieces.is_empty() {
             // It stands for its transaction from now on.
             work.counts = std::mem::take(&mut ended);
+            work.of_leaves = true;
+            lists.of_leaves += 1;
             lists.waiting.push_back(work);
         }
         drop(lists);
@@ -557,9 +565,14 @@ impl PurgeQueue {
     /// Puts what is left of a batch back.
     pub(crate) fn put_back(&self, batch: Batch) {
         let mut ended = 0;
+        let mut of_leaves = 0;
         let mut waiting = Vec::new();
         let mut held = Vec::new();
         for mut work in batch.works {
+            if work.of_leaves && (work.pieces.is_empty() || work.is_put_aside()) {
+                work.of_leaves = false;
+                of_leaves += 1;
+            }
             if work.pieces.is_empty() {
                 ended += usize::from(work.counts);
                 continue;
@@ -580,6 +593,8 @@ impl PurgeQueue {
             let mut lists = self.lists.lock();
             lists.waiting.extend(waiting);
             lists.held.extend(held);
+            assert!(of_leaves <= lists.of_leaves, "more end than were left");
+            lists.of_leaves -= of_leaves;
             lists.working.remove(&batch.id)
         };
         drop(done);
