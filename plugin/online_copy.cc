@@ -111,7 +111,7 @@ void ferrite_end_online_copy(THD *thd, const std::string &name) {
   ferrite_conn *conn = ferrite_conn_of(thd);
   conn->copy.by = thd->query_id;
   conn->copy.name = name;
-  conn->copy.decided = fe_decided_commits(ferrite_engine);
+  conn->copy.decided = fe_table_decided_commits(ferrite_engine, name.c_str());
 }
 
 int ferrite_check_online_copy(THD *thd, const ferrite_conn *conn) {
@@ -130,7 +130,8 @@ int ferrite_check_online_copy(THD *thd, const ferrite_conn *conn) {
                     MYF(0));
     return HA_ERR_TABLE_DEF_CHANGED;
   }
-  if (conn->copy.decided == fe_decided_commits(ferrite_engine)) return 0;
+  if (conn->copy.decided == fe_table_decided_commits(ferrite_engine, conn->copy.name.c_str()))
+    return 0;
   my_error(ER_TABLE_DEF_CHANGED, MYF(0));
   return HA_ERR_TABLE_DEF_CHANGED;
 }

@@ -47,7 +47,7 @@ struct ferrite_conn;
 struct ferrite_copy_begun {
   query_id_t by = 0;       /* statement that has copied; 0: none */
   std::string name;        /* of the table, for the core */
-  uint64_t decided = 0;    /* fe_decided_commits() before the server read the logs */
+  uint64_t decided = 0;    /* of the table, before the server read the logs */
   uint64_t wrong_logs = 0; /* transactions whose log was wrong, before the copy */
 };
 

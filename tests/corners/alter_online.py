@@ -341,3 +341,39 @@ def scenario_the_log_of_another_copy_comes_first(env: Env) -> None:
         equal([copy.answer() for copy in copies], [[], wanted], f"the ALTERs beside changes of {order}")
         equal(session.run("SELECT SUM(a), COUNT(*) FROM t"), [(5, FEWER)], f"rows after changes of {order}")
         session.run("DROP TABLE t, i")
+
+
+def _decide(session: Session, number: int, stop: threading.Event, done: list[int]) -> None:
+    """XA transactions on another table, each committed by its xid alone; how many, in `done`."""
+    count = 0
+    while not stop.is_set():
+        xid = f"x{number}"
+        for sql in (f"XA START '{xid}'", f"INSERT INTO u VALUES ({number}, {count})", f"XA END '{xid}'"):
+            session.run(sql)
+        session.run(f"XA PREPARE '{xid}'")
+        session.reset()
+        session.run(f"XA COMMIT '{xid}'")
+        count += 1
+    done.append(count)
+
+
+def scenario_prepared_transactions_of_other_tables(env: Env) -> None:
+    """Commits by xid in other tables do not keep a copy from taking the table's place."""
+    session = env.session()
+    _table(session, "t", "", 5000)
+    session.run("CREATE TABLE u (a INT, b INT, PRIMARY KEY (a, b)) ENGINE=FERRITE")
+    stop = threading.Event()
+    done: list[int] = []
+    sessions = [env.session() for _ in range(4)]
+    deciders = [threading.Thread(target=_decide, args=(s, n, stop, done)) for n, s in enumerate(sessions)]
+    for decider in deciders:
+        decider.start()
+    try:
+        answers = [session.answer("ALTER TABLE t FORCE, ALGORITHM=COPY") for _ in range(40)]
+    finally:
+        stop.set()
+        for decider in deciders:
+            decider.join()
+    equal(answers, [[]] * 40, "answers of the ALTERs")
+    equal(session.value("SELECT COUNT(*) FROM u"), sum(done), "rows of the other table")
+    equal(session.run("SELECT COUNT(*) FROM t"), [(5000,)], "rows of the table")

@@ -471,8 +471,9 @@ fe_code fe_table_rename(fe_engine *engine, const char *from, const char *to,
 /* Waits while a prepared transaction has changed the table. */
 fe_code fe_table_wait_for_prepared(fe_engine *engine, const char *name, void *thd,
                                    uint32_t wait_ms);
-/* Another number after each commit of a prepared transaction by its xid, and while one goes on. */
-uint64_t fe_decided_commits(fe_engine *engine);
+/* Another number after each commit, by its xid, of a prepared transaction that has changed the table, and
+   while one goes on; UINT64_MAX: there is no such table, or it cannot be opened. */
+uint64_t fe_table_decided_commits(fe_engine *engine, const char *name);
 /* Drops copies that an ALTER TABLE was filling at the moment to which the database was rewound, or of
    which a backup was restored, and calls `dropped` for each. `is_defined`: the server knows that
    table ("db/table", also of its partitions), which stays. */

@@ -365,9 +365,13 @@ pub unsafe extern "C" fn fe_table_wait_for_prepared(
 
 /// See the header.
 #[no_mangle]
-pub unsafe extern "C" fn fe_decided_commits(engine: *mut fe_engine) -> u64 {
-    // SAFETY: a valid handle.
-    unsafe { engine_of(engine).decided_commits() }
+pub unsafe extern "C" fn fe_table_decided_commits(
+    engine: *mut fe_engine,
+    name: *const c_char,
+) -> u64 {
+    // SAFETY: a valid handle and string.
+    let (engine, name) = unsafe { (engine_of(engine), text(name)) };
+    engine.decided_commits(&name).unwrap_or(u64::MAX)
 }
 
 /// See the header.

@@ -57,6 +57,9 @@ pub struct Table {
     /// The counter is to be held against the rows before it is used.
     rows_doubtful: AtomicBool,
     pub(crate) changes: AtomicU64,
+    /// Begun and ended commits, by their xids, of prepared transactions that have changed it; see
+    /// [`Engine::decided_commits`](crate::Engine::decided_commits).
+    pub(crate) decided_commits: AtomicU64,
     /// Figures for the optimizer: pages of the clustered index and of the others, and how
     /// many changes there had been when they were taken, plus one.
     estimate: [AtomicU64; 3],
@@ -117,6 +120,7 @@ impl Table {
             rows: AtomicI64::new(0),
             rows_doubtful: AtomicBool::new(false),
             changes: AtomicU64::new(0),
+            decided_commits: AtomicU64::new(0),
             estimate: std::array::from_fn(|_| AtomicU64::new(0)),
             updated_unix_s: AtomicU64::new(0),
             stats_blob: Mutex::new(Vec::new()),
@@ -145,6 +149,7 @@ impl Table {
             rows: AtomicI64::new(self.rows.load(Ordering::SeqCst)),
             rows_doubtful: AtomicBool::new(self.rows_doubtful.load(Ordering::SeqCst)),
             changes: carried(&self.changes),
+            decided_commits: carried(&self.decided_commits),
             updated_unix_s: carried(&self.updated_unix_s),
             usable_from: carried(&self.usable_from),
             links_version: carried(&self.links_version),

@@ -182,7 +182,7 @@ impl Engine {
             prepared: Mutex::new(BTreeMap::new()),
             unsettled: Unsettled::default(),
             now_s: AtomicU64::new(time::unix_us() / 1_000_000),
-            decided_commits: AtomicU64::new(0),
+            decided_unknown: AtomicU64::new(0),
             deciding: RwLock::new(()),
             threads: Mutex::new(Vec::new()),
             tier_thread: Mutex::new(None),

@@ -56,6 +56,11 @@ impl ChangedTables {
         }
     }
 
+    /// All of them.
+    pub(crate) fn tables(&self) -> impl Iterator<Item = &Arc<Table>> {
+        self.all.iter().map(|(table, _)| table)
+    }
+
     /// The next transaction begins.
     pub(crate) fn clear(&mut self) {
         if !self.all.is_empty() {

@@ -109,9 +109,9 @@ pub struct Engine {
     pub(crate) unsettled: Unsettled,
     /// The time at the last tick of a background thread, seconds since 1970.
     pub(crate) now_s: AtomicU64,
-    /// Begun and ended commits of prepared transactions by their xids; see
-    /// [`Engine::decided_commits`](crate::Engine::decided_commits).
-    pub(crate) decided_commits: AtomicU64,
+    /// Begun and ended commits of prepared transactions by their xids, of those that have changed tables which
+    /// could not be opened; see [`Engine::decided_commits`](crate::Engine::decided_commits).
+    pub(crate) decided_unknown: AtomicU64,
     /// Shared by such commits while they go on: not prepared any more, perhaps, and not yet seen by everybody.
     pub(crate) deciding: RwLock<()>,
     pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,

@@ -7,6 +7,7 @@
 //!
 //! Locking: `prepared` for moments, never over the decision itself.
 
+use crate::catalog::table::Table;
 use crate::log_records::values::Value;
 use crate::log_records::xid::Xid;
 use crate::state::callbacks::LogLevel;
@@ -26,6 +27,13 @@ use std::collections::btree_map::Entry;
 
 /// Between two looks whether its versions are there again, in ms.
 const LOOK_MS: u64 = 2;
+
+/// Tables that a transaction has changed which is committed by its xid.
+struct DecidedTables {
+    known: Vec<Arc<Table>>,
+    /// There are others, which cannot be opened just now.
+    has_unknown: bool,
+}
 
 impl Engine {
     /// A prepared transaction waits for its xid to be decided. The server gives an xid to one
@@ -86,14 +94,14 @@ impl Engine {
     /// when a part of it was rolled back already; why its versions could not be made again: it stays prepared.
     pub fn commit_by_xid(&self, xid: &Xid) -> Result<()> {
         let mut transaction = self.begin_commit(xid)?;
-        self.find_changed_tables(&mut transaction);
+        let tables = self.find_changed_tables(&mut transaction);
         // Before and after: who looks in between sees that something goes on.
         let id = transaction.id();
         let going_on = self.deciding.read();
-        self.decided_commits.fetch_add(1, Ordering::SeqCst);
+        self.count_decided(&tables);
         let end = transaction.order(self);
         let left = transaction.finish_commit(self);
-        self.decided_commits.fetch_add(1, Ordering::SeqCst);
+        self.count_decided(&tables);
         debug_assert!(self.txns.is_committed(id), "{id} is decided and not seen");
         drop(going_on);
         self.committed(left, &mut Scratch::default());
@@ -122,22 +130,42 @@ impl Engine {
         Ok(transaction)
     }
 
-    /// Another number after each commit of a prepared transaction by its xid, and while one goes on:
-    /// such a commit has no session, and nothing of the server's keeps it from a table.
-    pub fn decided_commits(&self) -> u64 {
-        self.decided_commits.load(Ordering::SeqCst)
+    /// Another number after each commit, by its xid, of a prepared transaction that has changed the table, and
+    /// while one goes on: such a commit has no session, and nothing of the server's keeps it from a table.
+    ///
+    /// # Errors
+    /// `NotFound`; a page that cannot be read.
+    pub fn decided_commits(&self, name: &str) -> Result<u64> {
+        let table = self.dict.open_table(name)?;
+        // Both only rise.
+        let of_table = table.decided_commits.load(Ordering::SeqCst);
+        Ok(of_table + self.decided_unknown.load(Ordering::SeqCst))
+    }
+
+    fn count_decided(&self, tables: &DecidedTables) {
+        for table in &tables.known {
+            let before = table.decided_commits.fetch_add(1, Ordering::SeqCst);
+            debug_assert!(before < u64::MAX, "it would be an old number again");
+        }
+        if tables.has_unknown {
+            self.decided_unknown.fetch_add(1, Ordering::SeqCst);
+        }
     }
 
     /// A restart knows the indexes only; what its session knew may be of tables that are gone.
-    fn find_changed_tables(&self, transaction: &mut Transaction) {
+    fn find_changed_tables(&self, transaction: &mut Transaction) -> DecidedTables {
         let indexes = transaction.slot.state.lock().touched.all().to_vec();
         transaction.changed.clear();
-        for table in indexes
-            .iter()
-            .filter_map(|i| self.dict.table_of_index(*i).ok())
-        {
-            transaction.changed.add(&table, UndoPosition::START);
+        let mut has_unknown = false;
+        for index in indexes {
+            match self.dict.table_of_index(index) {
+                Ok(table) => transaction.changed.add(&table, UndoPosition::START),
+                Err(Error::NotFound) => {}
+                Err(_) => has_unknown = true,
+            }
         }
+        let known = transaction.changed.tables().cloned().collect();
+        DecidedTables { known, has_unknown }
     }
 
     /// Rolls a prepared transaction back; durable on return. One that failed can be repeated. A large one of before

@@ -378,6 +378,41 @@ fn who_has_only_read_lets_go_at_prepare() {
     }
 }
 
+/// A commit by xid is counted for the tables that it has changed, and for no others; a rollback for none.
+#[test]
+fn a_commit_by_xid_is_counted_for_its_tables() {
+    let (disk, mut engine, t, s) = database(92);
+    create(&engine, "d/other");
+    drop((t, s));
+    let counts = |engine: &Engine| ["d/t", "d/other"].map(|t| engine.decided_commits(t).unwrap());
+    for crash in [None, Some(false), Some(true)] {
+        for commit in [true, false] {
+            let t = engine.dict().open_table("d/t").unwrap();
+            let mut s = Session::new(&engine, 0, 1);
+            insert(&mut s, &t, 7, b"prepared").unwrap();
+            s.prepare(&xid("x")).unwrap();
+            s.detach_prepared();
+            drop((s, t));
+            if let Some(crash) = crash {
+                engine = again(&disk, engine, crash);
+            }
+            let before = counts(&engine);
+            decide(&engine, &xid("x"), commit);
+            let [of_changed, of_other] = counts(&engine);
+            assert_eq!(of_changed != before[0], commit, "after a crash: {crash:?}");
+            assert_eq!(of_other, before[1], "after a crash: {crash:?}");
+            let t = engine.dict().open_table("d/t").unwrap();
+            let mut s = Session::new(&engine, 0, 1);
+            if commit {
+                delete(&mut s, &t, 7, b"prepared").unwrap();
+            }
+            s.commit(false).unwrap();
+        }
+    }
+    assert_eq!(engine.decided_commits("d/gone"), Err(Error::NotFound));
+    engine.close().unwrap();
+}
+
 /// Two transactions under one xid: the server does not let that come, but none is lost.
 #[test]
 fn two_prepared_under_one_xid_are_decided_one_after_the_other() {
