@@ -3,12 +3,16 @@
 
 #![allow(dead_code)]
 
+pub mod wide;
+
+use ferrite_engine::snapshots::ServerState;
 use ferrite_engine::{
     Config, Cursor, DupInfo, Engine, Entry, IndexSpec, ReadMode, RowChange, Session,
-    SilentCallbacks, Table, TableSpec, WaitMode,
+    SilentCallbacks, Table, TableSpec, WaitMode, Xid,
 };
 use ferrite_io::sim::SimStorage;
 use ferrite_io::Storage;
+use ferrite_sync::random::Rng;
 use ferrite_sync::Arc;
 use ferrite_types::format::Packing;
 use ferrite_types::Error;
@@ -187,4 +191,69 @@ pub fn scan_back(s: &mut Session, t: &Arc<Table>, index_no: usize) -> BTreeMap<u
         more = cursor.prev(s).map(|_| ());
     }
     rows
+}
+
+/// The rows of a table by number.
+pub type Rows = BTreeMap<u64, Vec<u8>>;
+
+/// The table is sound; its rows as of now.
+pub fn rows_of(engine: &Arc<Engine>, name: &str) -> Rows {
+    let t = engine.dict().open_table(name).unwrap();
+    check(engine, &t);
+    let mut s = Session::new(engine, 0, 9);
+    let rows = scan(&mut s, &t, 0);
+    s.rollback().unwrap();
+    rows
+}
+
+/// Some of the rows below that number change, vanish or come, in one transaction.
+pub fn change_some_of(keys: u64, s: &mut Session, t: &Arc<Table>, rows: &mut Rows, rng: &mut Rng) {
+    for _ in 0..40 {
+        let n = rng.below(keys);
+        let text = vec![rng.below(256) as u8; rng.between(10, 900) as usize];
+        match rows.get(&n).cloned() {
+            None => insert(s, t, n, &text).unwrap(),
+            Some(old) if rng.chance(1, 5) => {
+                delete(s, t, n, &old).unwrap();
+                rows.remove(&n);
+                continue;
+            }
+            Some(old) => match update(s, t, n, &old, &text) {
+                Err(Error::Same) => {}
+                other => other.unwrap(),
+            },
+        }
+        rows.insert(n, text);
+    }
+    s.commit(false).unwrap();
+}
+
+/// The same, so many times.
+pub fn many_of(
+    keys: u64,
+    s: &mut Session,
+    t: &Arc<Table>,
+    rows: &mut Rows,
+    rng: &mut Rng,
+    times: usize,
+) {
+    for _ in 0..times {
+        change_some_of(keys, s, t, rows, rng);
+    }
+}
+
+/// Takes a snapshot that is kept.
+pub fn take(engine: &Arc<Engine>, name: &str) -> Result<(), Error> {
+    let mut job = engine.begin_snapshot(name)?;
+    job.fix();
+    job.finish(&ServerState::default())
+}
+
+/// A name for a transaction to be prepared under.
+pub fn xid(name: &str) -> Xid {
+    Xid {
+        format_id: 1,
+        gtrid_len: name.len() as u32,
+        data: name.into(),
+    }
 }

@@ -1,10 +1,10 @@
 //! A start on a disk that is full, on the simulated one.
 
 use crate::common::{
-    check, config, create, delete, give_up, insert, metric, scan, update, wait_until,
+    check, config, create, delete, give_up, insert, metric, scan, update, wait_until, xid,
 };
 use ferrite_engine::snapshots::ServerState;
-use ferrite_engine::{Callbacks, Config, DdlCaller, Engine, LogLevel, Session, Table, Xid};
+use ferrite_engine::{Callbacks, Config, DdlCaller, Engine, LogLevel, Session, Table};
 use ferrite_io::sim::{Fault, SimStorage};
 use ferrite_io::Storage;
 use ferrite_sync::atomic::{AtomicBool, Ordering};
@@ -14,14 +14,6 @@ use ferrite_types::Error;
 
 const ROWS: u64 = 20_000;
 const TEXT: [u8; 900] = [b'x'; 900];
-
-fn xid(name: &str) -> Xid {
-    Xid {
-        format_id: 1,
-        gtrid_len: name.len() as u32,
-        data: name.into(),
-    }
-}
 
 #[derive(Default)]
 struct Heard(Mutex<Vec<String>>);

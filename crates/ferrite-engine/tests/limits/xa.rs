@@ -3,7 +3,7 @@
 
 use crate::common::{
     check, create, create_as, database, delete, give_up, insert, key, metric, open, scan, update,
-    wait_until,
+    wait_until, xid,
 };
 
 use ferrite_engine::{Cursor, DdlCaller, Engine, Isolation, ReadMode, References, SeekMode};
@@ -19,14 +19,6 @@ const NOWAIT: DdlCaller = DdlCaller {
     wait_ms: 0,
     references: References::Any,
 };
-
-fn xid(name: &str) -> Xid {
-    Xid {
-        format_id: 1,
-        gtrid_len: name.len() as u32,
-        data: name.into(),
-    }
-}
 
 fn decide(engine: &Engine, xid: &Xid, commit: bool) {
     match commit {

@@ -11,9 +11,6 @@ use ferrite_sync::random::Rng;
 use ferrite_sync::Arc;
 use ferrite_types::format::{Codec, Packing};
 use ferrite_types::Error;
-use std::collections::BTreeMap;
-
-type Rows = BTreeMap<u64, Vec<u8>>;
 
 fn place(disk: &SimStorage, name: &str) -> BackupPlace {
     BackupPlace {
@@ -61,58 +58,13 @@ fn restored(disks: &[&SimStorage]) -> (SimStorage, Arc<Engine>) {
     (disk, engine)
 }
 
-fn rows_of(engine: &Arc<Engine>) -> Rows {
-    let t = engine.dict().open_table("d/t").unwrap();
-    check(engine, &t);
-    let mut s = Session::new(engine, 0, 9);
-    let rows = scan(&mut s, &t, 0);
-    s.rollback().unwrap();
-    rows
-}
-
 /// Some rows change, in one transaction.
 fn change_some(s: &mut Session, t: &Arc<Table>, rows: &mut Rows, rng: &mut Rng) {
     change_some_of(3000, s, t, rows, rng);
 }
 
-/// The same of the rows below that key.
-fn change_some_of(keys: u64, s: &mut Session, t: &Arc<Table>, rows: &mut Rows, rng: &mut Rng) {
-    for _ in 0..40 {
-        let n = rng.below(keys);
-        let text = vec![rng.below(256) as u8; rng.between(10, 900) as usize];
-        match rows.get(&n).cloned() {
-            None => insert(s, t, n, &text).unwrap(),
-            Some(old) if rng.chance(1, 5) => {
-                delete(s, t, n, &old).unwrap();
-                rows.remove(&n);
-                continue;
-            }
-            Some(old) => match update(s, t, n, &old, &text) {
-                Err(Error::Same) => {}
-                other => other.unwrap(),
-            },
-        }
-        rows.insert(n, text);
-    }
-    s.commit(false).unwrap();
-}
-
 fn many(s: &mut Session, t: &Arc<Table>, rows: &mut Rows, rng: &mut Rng, times: usize) {
     many_of(3000, s, t, rows, rng, times);
-}
-
-/// Of the rows below that key.
-fn many_of(
-    keys: u64,
-    s: &mut Session,
-    t: &Arc<Table>,
-    rows: &mut Rows,
-    rng: &mut Rng,
-    times: usize,
-) {
-    for _ in 0..times {
-        change_some_of(keys, s, t, rows, rng);
-    }
 }
 
 #[test]
@@ -144,7 +96,7 @@ fn a_backup_is_what_was_committed_at_its_point() {
         assert_eq!(info.position, at);
         other.rollback().unwrap();
         let (_copy, again) = restored(&[&to]);
-        assert!(rows_of(&again) == then, "seed {seed}: other rows");
+        assert!(rows_of(&again, "d/t") == then, "seed {seed}: other rows");
         let u = again.dict().open_table("d/u").unwrap();
         let mut look = Session::new(&again, 0, 3);
         assert!(scan(&mut look, &u, 0).is_empty(), "not committed");
@@ -155,9 +107,9 @@ fn a_backup_is_what_was_committed_at_its_point() {
         let mut s2 = Session::new(&again, 0, 4);
         many(&mut s2, &t2, &mut then, &mut rng, 20);
         drop((s2, t2));
-        assert!(rows_of(&again) == then);
+        assert!(rows_of(&again, "d/t") == then);
         again.close().unwrap();
-        assert!(rows_of(&engine) == rows, "the source is as it was");
+        assert!(rows_of(&engine, "d/t") == rows, "the source is as it was");
         drop((s, other, t));
         engine.close().unwrap();
     }
@@ -217,7 +169,7 @@ fn increments_of(codec: Codec) {
         let links: Vec<&SimStorage> = disks[..=n].iter().collect();
         let (_copy, again) = restored(&links);
         assert!(
-            rows_of(&again) == states[n],
+            rows_of(&again, "d/t") == states[n],
             "{codec:?}: after increment {n}"
         );
         again.close().unwrap();
@@ -475,7 +427,7 @@ fn after_a_crash_in_the_middle_of_a_backup_both_are_sound() {
         disk.crash(&mut rng);
         to.crash(&mut rng);
         let again = open(&disk);
-        assert!(rows_of(&again) == rows, "seed {seed}");
+        assert!(rows_of(&again, "d/t") == rows, "seed {seed}");
         let cut = chain(&[&to.boot()]).map(|_| ());
         assert!(
             matches!(&cut, Err(Error::Corrupt(text)) if text.contains("cut off")),
@@ -486,7 +438,7 @@ fn after_a_crash_in_the_middle_of_a_backup_both_are_sound() {
         again.fix_backup().unwrap();
         assert_eq!(ended(&again).phase, BackupPhase::Complete);
         let (_copy, third) = restored(&[&next]);
-        assert!(rows_of(&third) == rows, "seed {seed}: other rows");
+        assert!(rows_of(&third, "d/t") == rows, "seed {seed}: other rows");
         third.close().unwrap();
         again.close().unwrap();
     }

@@ -2,55 +2,17 @@
 
 use crate::common::*;
 use ferrite_engine::snapshots::beside::{self, Beside};
-use ferrite_engine::snapshots::ServerState;
 use ferrite_engine::{Engine, Session, SilentCallbacks, Table};
 use ferrite_io::sim::{FileDamage, SimStorage};
 use ferrite_io::{RealStorage, Storage};
 use ferrite_sync::random::Rng;
 use ferrite_sync::Arc;
 use ferrite_types::Error;
-use std::collections::BTreeMap;
 use std::path::PathBuf;
-
-type Rows = BTreeMap<u64, Vec<u8>>;
-
-fn take(engine: &Arc<Engine>, name: &str) -> Result<(), Error> {
-    let mut job = engine.begin_snapshot(name)?;
-    job.fix();
-    job.finish(&ServerState::default())
-}
-
-fn rows_of(engine: &Arc<Engine>, name: &str) -> Rows {
-    let t = engine.dict().open_table(name).unwrap();
-    check(engine, &t);
-    let mut s = Session::new(engine, 0, 9);
-    let rows = scan(&mut s, &t, 0);
-    s.rollback().unwrap();
-    rows
-}
 
 /// Rows get other texts, some vanish and come.
 fn change(s: &mut Session, t: &Arc<Table>, rows: &mut Rows, rng: &mut Rng, times: usize) {
-    for _ in 0..times {
-        for _ in 0..40 {
-            let n = rng.below(4000);
-            let text = vec![rng.below(256) as u8; rng.between(10, 900) as usize];
-            match rows.get(&n).cloned() {
-                None => insert(s, t, n, &text).unwrap(),
-                Some(old) if rng.chance(1, 5) => {
-                    delete(s, t, n, &old).unwrap();
-                    rows.remove(&n);
-                    continue;
-                }
-                Some(old) => match update(s, t, n, &old, &text) {
-                    Err(Error::Same) => {}
-                    other => other.unwrap(),
-                },
-            }
-            rows.insert(n, text);
-        }
-        s.commit(false).unwrap();
-    }
+    many_of(4000, s, t, rows, rng, times);
 }
 
 fn on(disk: &SimStorage) -> Arc<dyn Storage> {

@@ -1,26 +1,17 @@
 //! A rollback that stops half way, at a page that cannot be read: nothing may be built on what is
 //! left, nor be committed, and the next rollback goes on.
 
-use crate::common::{check, database, delete, give_up, insert, open, scan, update, wait_until};
-use ferrite_engine::{Engine, Isolation, Session, Table, Xid};
+use crate::common::{
+    check, database, delete, give_up, insert, open, scan, update, wait_until, xid, Rows,
+};
+use ferrite_engine::{Engine, Isolation, Session, Table};
 use ferrite_io::sim::{Fault, SimStorage};
 use ferrite_sync::random::Rng;
 use ferrite_sync::Arc;
 use ferrite_types::{Error, UndoPosition};
-use std::collections::BTreeMap;
 
 const ROWS: u64 = 9_000;
 const TEXT: [u8; 700] = [b'x'; 700];
-
-type Rows = BTreeMap<u64, Vec<u8>>;
-
-fn xid() -> Xid {
-    Xid {
-        format_id: 1,
-        gtrid_len: 1,
-        data: b"x".to_vec(),
-    }
-}
 
 /// What is undone in part.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -70,7 +61,7 @@ fn half_undone(seed: u64, part: Part) -> (SimStorage, Arc<Engine>, Arc<Table>, S
 /// What a client may try is refused, with one error.
 fn refused(s: &mut Session, t: &Arc<Table>) {
     let only_rollback = Err(Error::RolledBack);
-    assert_eq!(s.prepare(&xid()), only_rollback);
+    assert_eq!(s.prepare(&xid("x")), only_rollback);
     assert_eq!(s.commit(false), only_rollback);
     s.commit_ordered();
     assert_eq!(s.commit_finish(true), only_rollback);
@@ -105,7 +96,7 @@ fn what_is_undone_in_part_can_be_rolled_back_only() {
         assert_eq!(scan(&mut s, &t, 0), before, "{part:?}");
         s.commit(false).unwrap();
         insert(&mut s, &t, ROWS, b"of the next one").unwrap();
-        s.prepare(&xid()).unwrap();
+        s.prepare(&xid("x")).unwrap();
         s.commit(false).unwrap();
         drop(s);
         check(&engine, &t);

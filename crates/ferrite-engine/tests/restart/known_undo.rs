@@ -3,27 +3,16 @@
 
 use crate::common::{
     self, config, database, delete, give_up, insert, metric, open, scan, scan_back, update,
-    wait_until,
+    wait_until, xid, Rows,
 };
 use ferrite_engine::{Config, DdlCaller, Engine, Isolation, References, Session};
-use ferrite_engine::{SilentCallbacks, Table, Xid};
+use ferrite_engine::{SilentCallbacks, Table};
 use ferrite_io::sim::{Fault, SimStorage};
 use ferrite_sync::random::Rng;
 use ferrite_sync::Arc;
 use ferrite_types::Error;
-use std::collections::BTreeMap;
 
 const ROWS: u64 = 400;
-
-fn xid() -> Xid {
-    Xid {
-        format_id: 1,
-        gtrid_len: 1,
-        data: (*b"x").into(),
-    }
-}
-
-type Rows = BTreeMap<u64, Vec<u8>>;
 
 fn text(n: u64) -> Vec<u8> {
     vec![b'a' + (n % 20) as u8; 40 + (n % 7) as usize]
@@ -67,7 +56,7 @@ fn crash(seed: u64, cold: bool, much: bool, prepare: bool) -> (SimStorage, Rows)
         change_much(&mut s, &t);
     }
     match prepare {
-        true => s.prepare(&xid()).unwrap(),
+        true => s.prepare(&xid("x")).unwrap(),
         false => engine.flush_log(),
     }
     disk.crash(&mut Rng::new(seed));
@@ -213,7 +202,7 @@ fn readers_see_what_was_before_a_large_prepared_transaction() {
     for (seed, cold) in [(11, false), (12, true)] {
         let (disk, before) = crash(seed, cold, false, true);
         let engine = restart(&disk, true);
-        assert_eq!(engine.prepared_xids(), [xid()]);
+        assert_eq!(engine.prepared_xids(), [xid("x")]);
         let caller = DdlCaller {
             thd: 0,
             wait_ms: 0,
@@ -237,8 +226,8 @@ fn a_large_prepared_transaction_is_decided_once_it_has_its_versions() {
         old.begin_statement(Isolation::RepeatableRead);
         assert_eq!(scan(&mut old, &t, 0), before);
         match commit {
-            true => engine.commit_by_xid(&xid()).unwrap(),
-            false => engine.rollback_by_xid(&xid()).unwrap(),
+            true => engine.commit_by_xid(&xid("x")).unwrap(),
+            false => engine.rollback_by_xid(&xid("x")).unwrap(),
         }
         let mut new = Session::new(&engine, 0, 2);
         let expected = match commit {
@@ -304,7 +293,7 @@ fn prepared(seed: u64, rows: u64, values: &[&[u8]]) -> (SimStorage, Rows) {
             update(&mut s, &t, n, change[0], change[1]).unwrap();
         }
     }
-    s.prepare(&xid()).unwrap();
+    s.prepare(&xid("x")).unwrap();
     drop((s, t));
     engine.close().unwrap();
     (disk, before)
@@ -319,7 +308,7 @@ fn rows_that_a_large_prepared_transaction_has_changed_twice_get_their_versions()
     let mut old = Session::new(&engine, 0, 1);
     old.begin_statement(Isolation::RepeatableRead);
     assert_eq!(scan(&mut old, &t, 0), before);
-    engine.commit_by_xid(&xid()).unwrap();
+    engine.commit_by_xid(&xid("x")).unwrap();
     for index_no in 0..3 {
         old.begin_statement(Isolation::RepeatableRead);
         assert_eq!(scan(&mut old, &t, index_no), before, "index {index_no}");
@@ -341,12 +330,12 @@ fn a_prepared_transaction_that_cannot_get_its_versions_is_only_rolled_back() {
         disk.inject_in(Fault::FailRead, nth, "store.");
     }
     let engine = restart(&disk, false);
-    let failed = engine.commit_by_xid(&xid());
+    let failed = engine.commit_by_xid(&xid("x"));
     assert!(matches!(failed, Err(Error::Io(_))), "{failed:?}");
     disk.clear_faults();
-    assert_eq!(engine.commit_by_xid(&xid()), failed);
-    assert_eq!(engine.prepared_xids(), [xid()]);
-    engine.rollback_by_xid(&xid()).unwrap();
+    assert_eq!(engine.commit_by_xid(&xid("x")), failed);
+    assert_eq!(engine.prepared_xids(), [xid("x")]);
+    engine.rollback_by_xid(&xid("x")).unwrap();
     assert_eq!(engine.prepared_xids(), []);
     all_is(&engine, 1, &before);
 }

@@ -1,10 +1,11 @@
 //! Leaves that recovery has redone in one batch, dropped, and put off in the last: what clients change then is not kept behind
 //! their redo.
 
-use crate::common::{check, config, give_up, key, metric};
+use crate::common::wide::{delete, insert, place};
+use crate::common::{check, config, give_up, metric};
 use ferrite_engine::{
-    Config, Cursor, DupInfo, Engine, Entry, IndexSpec, Isolation, ReadMode, Session,
-    SilentCallbacks, Table, TableSpec, WaitMode,
+    Config, Cursor, Engine, IndexSpec, Isolation, ReadMode, Session, SilentCallbacks, Table,
+    TableSpec, WaitMode,
 };
 use ferrite_io::sim::SimStorage;
 use ferrite_sync::random::Rng;
@@ -28,37 +29,6 @@ fn open(disk: &SimStorage, pool_bytes: u64) -> Arc<Engine> {
         ..config()
     };
     Engine::open(config, Arc::new(disk.boot()), Arc::new(SilentCallbacks)).unwrap()
-}
-
-/// In no order.
-fn place(n: u64) -> u64 {
-    n.wrapping_mul(0x9e37_79b9_7f4a_7c15)
-}
-
-fn wide(n: u64) -> [u8; 200] {
-    let mut key = [0; 200];
-    key[..8].copy_from_slice(&place(n).to_be_bytes());
-    key
-}
-
-fn entry(key: &[u8]) -> Entry<'_> {
-    Entry {
-        index_no: 1,
-        check_unique: false,
-        key,
-        payload: b"",
-    }
-}
-
-fn insert(s: &mut Session, t: &Arc<Table>, n: u64) {
-    let k = wide(n);
-    let mut dup = DupInfo::default();
-    s.insert_row(t, Some(&key(n)), b"\0row", &[entry(&k)], false, &mut dup)
-        .unwrap();
-}
-
-fn delete(s: &mut Session, t: &Arc<Table>, n: u64) {
-    s.delete_row(t, &key(n), &[entry(&wide(n))]).unwrap();
 }
 
 /// The numbers that `wanted` means, in the order of the index.

@@ -1,6 +1,7 @@
 //! Entries of a secondary index larger than the buffer pool: put off, merged, taken back, and found
 //! again after a crash.
 
+use crate::common::wide::{delete, entry, insert, wide};
 use crate::common::{check, config, give_up, key, metric, wait_until};
 use ferrite_engine::{
     Config, Cursor, DdlCaller, DupInfo, Engine, Entry, IndexSpec, Isolation, ReadMode, References,
@@ -32,33 +33,6 @@ fn open(disk: &SimStorage) -> Arc<Engine> {
     // It would be purged, and the leaf read for that.
     engine.set("purge_paused", 1).unwrap();
     engine
-}
-
-/// In no order.
-fn wide(n: u64) -> [u8; 200] {
-    let mut key = [0; 200];
-    key[..8].copy_from_slice(&n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
-    key
-}
-
-fn entry(key: &[u8]) -> Entry<'_> {
-    Entry {
-        index_no: 1,
-        check_unique: false,
-        key,
-        payload: b"",
-    }
-}
-
-fn insert(s: &mut Session, t: &Arc<Table>, n: u64) {
-    let k = wide(n);
-    let mut dup = DupInfo::default();
-    s.insert_row(t, Some(&key(n)), b"\0row", &[entry(&k)], false, &mut dup)
-        .unwrap();
-}
-
-fn delete(s: &mut Session, t: &Arc<Table>, n: u64) {
-    s.delete_row(t, &key(n), &[entry(&wide(n))]).unwrap();
 }
 
 /// The numbers of all rows, by the index; both ways the same.

@@ -3,7 +3,7 @@
 
 use crate::common::*;
 use ferrite_engine::offline::{MapFrom, Offline};
-use ferrite_engine::snapshots::{beside, rewind, ServerState};
+use ferrite_engine::snapshots::{beside, rewind};
 use ferrite_engine::{
     BackupLimits, BackupPhase, BackupPlace, Chain, DdlCaller, Engine, Session, SilentCallbacks,
     Table,
@@ -13,10 +13,7 @@ use ferrite_io::Storage;
 use ferrite_sync::random::Rng;
 use ferrite_sync::Arc;
 use ferrite_types::format::{Codec, Packing};
-use std::collections::BTreeMap;
 use std::panic::{catch_unwind, AssertUnwindSafe};
-
-type Rows = BTreeMap<u64, Vec<u8>>;
 
 const ROWS: u64 = 6000;
 /// Rows between two that are touched: a page has about 60.
@@ -118,29 +115,14 @@ impl Work {
     }
 }
 
-fn take(engine: &Arc<Engine>, name: &str) {
-    let mut job = engine.begin_snapshot(name).unwrap();
-    job.fix();
-    job.finish(&ServerState::default()).unwrap();
-}
-
-fn rows_of(engine: &Arc<Engine>) -> Rows {
-    let t = engine.dict().open_table("d/t").unwrap();
-    check(engine, &t);
-    let mut s = Session::new(engine, 0, 9);
-    let rows = scan(&mut s, &t, 0);
-    s.rollback().unwrap();
-    rows
-}
-
 fn is_same(engine: &Arc<Engine>, rows: &Rows, what: &str) {
-    assert!(rows_of(engine) == *rows, "{what}");
+    assert!(rows_of(engine, "d/t") == *rows, "{what}");
 }
 
 #[test]
 fn a_snapshot_has_the_deltas_of_its_moment() {
     let mut work = Work::new(1, Packing::NONE);
-    take(&work.engine, "s");
+    take(&work.engine, "s").unwrap();
     let (then, deltas) = (work.rows.clone(), work.deltas());
     // Of each page the next delta: bases are what the snapshot holds, and the present has.
     work.touch(1);
@@ -174,7 +156,7 @@ fn a_snapshot_has_the_deltas_of_its_moment() {
 }
 
 fn rewound(work: Work, name: &str, present: &str) -> SimStorage {
-    take(&work.engine, present);
+    take(&work.engine, present).unwrap();
     drop((work.s, work.t));
     work.engine.close().unwrap();
     drop(work.engine);
@@ -184,7 +166,7 @@ fn rewound(work: Work, name: &str, present: &str) -> SimStorage {
 
 fn go_to(disk: &SimStorage, name: &str, present: &str) {
     let engine = open(disk);
-    take(&engine, present);
+    take(&engine, present).unwrap();
     engine.close().unwrap();
     drop(engine);
     go(disk, name, present);
@@ -201,7 +183,7 @@ fn go(disk: &SimStorage, name: &str, present: &str) {
 fn a_dropped_snapshot_gives_back_its_deltas() {
     let mut work = Work::new(2, Packing::NONE);
     for n in 1..4 {
-        take(&work.engine, &format!("s{n}"));
+        take(&work.engine, &format!("s{n}")).unwrap();
         work.touch(n);
         work = work.again();
     }
@@ -387,7 +369,7 @@ fn killed_and_killed_again_in_recovery() {
             work.disk.crash(&mut work.rng);
         }
         let engine = open(&work.disk);
-        let (now, rows) = (rows_of(&engine), &work.rows);
+        let (now, rows) = (rows_of(&engine, "d/t"), &work.rows);
         let is_lost = |n: &u64| now.get(n) != rows.get(n);
         // The last transaction was not synced: all of it is there or nothing.
         let lost: Vec<u64> = (0..ROWS).filter(is_lost).collect();

@@ -2,10 +2,8 @@
 //! `d/p`, found by its primary key or by its secondary index `k`; a child of parent n is a row of
 //! `d/c` whose text has n bytes (index `k`).
 
-use crate::common::{check, create, delete, give_up, insert, key, open, update, wait_until};
-use ferrite_engine::{
-    DupInfo, Engine, Isolation, Peer, Role, RowChange, RowEnd, Session, Table, Xid,
-};
+use crate::common::{check, create, delete, give_up, insert, key, open, update, wait_until, xid};
+use ferrite_engine::{DupInfo, Engine, Isolation, Peer, Role, RowChange, RowEnd, Session, Table};
 use ferrite_io::sim::SimStorage;
 use ferrite_sync::random::Rng;
 use ferrite_sync::{thread, Arc};
@@ -95,14 +93,6 @@ impl Family {
 
     fn wait_for_waiter(&self) {
         wait_until("a waiter", || self.engine.locks().stats().waiting > 0);
-    }
-}
-
-fn xid() -> Xid {
-    Xid {
-        format_id: 1,
-        gtrid_len: 1,
-        data: vec![9],
     }
 }
 
@@ -238,13 +228,13 @@ fn every_outcome_is_waited_for() {
             (false, false) => delete(&mut other, &f.parents, 2, b"parent").unwrap(),
         }
         if prepared {
-            other.prepare(&xid()).unwrap();
+            other.prepare(&xid("x")).unwrap();
             drop(other);
             let asked = f.ask(role, n);
             f.wait_for_waiter();
             match commit {
-                true => f.engine.commit_by_xid(&xid()).unwrap(),
-                false => f.engine.rollback_by_xid(&xid()).unwrap(),
+                true => f.engine.commit_by_xid(&xid("x")).unwrap(),
+                false => f.engine.rollback_by_xid(&xid("x")).unwrap(),
             }
             assert_eq!(asked.join().unwrap(), Ok(insertion == commit), "{case}");
         } else {
@@ -268,7 +258,7 @@ fn prepared_before_a_crash() {
         let mut other = f.session(2);
         delete(&mut other, &f.parents, 1, b"parent").unwrap();
         update(&mut other, &f.parents, 2, b"parent", b"changed").unwrap();
-        other.prepare(&xid()).unwrap();
+        other.prepare(&xid("x")).unwrap();
         f.engine.flush_log();
         f.disk.crash(&mut Rng::new(1));
         give_up(&f.engine);
@@ -285,8 +275,8 @@ fn prepared_before_a_crash() {
         assert_eq!(f.parent(&mut s, 1), Err(Error::LockTimeout));
         assert_eq!(f.parent(&mut s, 3), Ok(true));
         match commit {
-            true => f.engine.commit_by_xid(&xid()).unwrap(),
-            false => f.engine.rollback_by_xid(&xid()).unwrap(),
+            true => f.engine.commit_by_xid(&xid("x")).unwrap(),
+            false => f.engine.rollback_by_xid(&xid("x")).unwrap(),
         }
         assert_eq!(f.parent(&mut s, 1), Ok(!commit));
         assert_eq!(f.parent(&mut s, 2), Ok(true));

@@ -1,26 +1,11 @@
 //! What a backup asks of the store, where several blobs lie in one block.
 
-use crate::common::{disk, small, Engine};
+use crate::common::{disk, small, write_many, Engine};
 use ferrite_io::sim::SimStorage;
 use ferrite_io::{OpenMode, Storage};
-use ferrite_store::{Layout, Location, PageImage, PinOwner, Store, StoreConfig, GRANULE_BYTES};
+use ferrite_store::{Layout, Location, PinOwner, Store, StoreConfig, GRANULE_BYTES};
 use ferrite_sync::random::Rng;
-use ferrite_types::format::Packing;
-use ferrite_types::{IndexId, Lsn, PageId};
-
-/// Places of pages written in one batch, with so many bytes each.
-fn write(store: &Store, pages: std::ops::Range<u32>, bytes: usize) -> Vec<Location> {
-    let body = vec![7; bytes];
-    let image = PageImage::with_gap(&body, bytes, bytes);
-    let mut batch = store.new_batch();
-    for page in pages {
-        let pushed = batch.push(PageId(page), IndexId(3), Lsn(4), image, Packing::NONE);
-        assert!(pushed.is_some());
-    }
-    let mut placed = Vec::new();
-    store.write_batch(&mut batch, &mut placed).unwrap();
-    placed.iter().map(|p| p.location).collect()
-}
+use ferrite_types::Lsn;
 
 /// The blob at a place.
 fn blob(store: &Store, at: Location) -> Vec<u8> {
@@ -36,19 +21,19 @@ fn a_place_used_again_within_its_block_is_noticed() {
     let store = Store::create(disk(&SimStorage::new(1)), small()).unwrap();
     store.reuse_soon();
     // Two granules each, two to a block.
-    let before = write(&store, 1..9, 1500);
+    let before = write_many(&store, 1..9, 1500);
     assert_eq!(before[1].granule(), before[0].granule() + 2);
     assert_eq!(before[1].blocks(), before[0].blocks());
     let first = store.begin_generation();
     assert!(!before.iter().any(|&at| store.written_since(at, first)));
     // The second block becomes free in two steps, and is used again then.
     store.free_now(before[2]);
-    let elsewhere = write(&store, 3..4, 1500)[0];
+    let elsewhere = write_many(&store, 3..4, 1500)[0];
     assert_ne!(elsewhere.blocks(), before[2].blocks(), "a blob lives there");
     assert!(store.written_since(elsewhere, first));
     store.free_now(before[3]);
     let second = store.begin_generation();
-    let again = write(&store, 3..5, 1500);
+    let again = write_many(&store, 3..5, 1500);
     assert_eq!(
         (again[0].granule(), again[1].granule()),
         (before[2].granule(), before[3].granule())
@@ -70,7 +55,7 @@ fn a_place_used_again_within_its_block_is_noticed() {
 fn a_pinned_blob_keeps_its_block() {
     let store = Store::create(disk(&SimStorage::new(1)), small()).unwrap();
     store.reuse_soon();
-    let before = write(&store, 1..5, 1500);
+    let before = write_many(&store, 1..5, 1500);
     let then: Vec<_> = before.iter().map(|&at| blob(&store, at)).collect();
     store.pin(PinOwner::Backup, Lsn(10));
     store.retire(before[0], Lsn(10));
@@ -78,14 +63,17 @@ fn a_pinned_blob_keeps_its_block() {
     store.reclaim(Lsn(20));
     assert_eq!(store.retired_bytes(), 3 * 2048);
     for page in 10..40 {
-        let at = write(&store, page..page + 1, 900)[0];
+        let at = write_many(&store, page..page + 1, 900)[0];
         assert!(before.iter().all(|b| b.blocks() != at.blocks()), "{at:?}");
     }
     assert!((1..4).all(|n| blob(&store, before[n]) == then[n]));
     store.unpin(PinOwner::Backup);
     store.reclaim(Lsn(20));
     assert_eq!(store.retired_bytes(), 0);
-    assert_eq!(write(&store, 5..6, 900)[0].granule(), before[0].granule());
+    assert_eq!(
+        write_many(&store, 5..6, 900)[0].granule(),
+        before[0].granule()
+    );
 }
 
 /// What is in a store is laid out again, in whatever order, and is a store.
@@ -148,7 +136,7 @@ fn a_copy_takes_no_more_than_the_original() {
     };
     let store = Store::create(disk(&original), config).unwrap();
     let mut kept: Vec<Location> = (0..40)
-        .flat_map(|n| write(&store, 1 + n * 50..51 + n * 50, 3000))
+        .flat_map(|n| write_many(&store, 1 + n * 50..51 + n * 50, 3000))
         .collect();
     kept.sort_by_key(|at| at.granule());
     let gone: Vec<Location> = kept.drain(20..1990).collect();

@@ -331,3 +331,17 @@ pub fn corrupt<T>(result: Result<T>) -> String {
         Ok(_) => panic!("no error"),
     }
 }
+
+/// Places of pages written in one batch, with so many bytes each.
+pub fn write_many(store: &Store, pages: std::ops::Range<u32>, bytes: usize) -> Vec<Location> {
+    let body = vec![7; bytes];
+    let image = PageImage::with_gap(&body, bytes, bytes);
+    let mut batch = store.new_batch();
+    for page in pages {
+        let pushed = batch.push(PageId(page), IndexId(3), Lsn(4), image, Packing::NONE);
+        assert!(pushed.is_some());
+    }
+    let mut placed = Vec::new();
+    store.write_batch(&mut batch, &mut placed).unwrap();
+    placed.iter().map(|p| p.location).collect()
+}

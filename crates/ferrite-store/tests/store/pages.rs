@@ -1,6 +1,6 @@
 //! Pages in and out, space, and what happens when the disk refuses.
 
-use crate::common::{check_page, disk, page_bytes, small, Engine};
+use crate::common::{check_page, disk, page_bytes, small, write_many, Engine};
 use ferrite_io::sim::{Fault, SimStorage};
 use ferrite_io::{OpenMode, RealStorage, Storage};
 use ferrite_store::{
@@ -32,20 +32,6 @@ fn write_packed(store: &Store, image: PageImage<'_>, packing: Packing) -> Locati
     let packed = at.codec() != Some(Codec::None);
     assert_eq!(pushed, Some(Pushed { packed }));
     at
-}
-
-/// Places of pages written in one batch, with so many bytes each.
-fn write_many(store: &Store, pages: std::ops::Range<u32>, bytes: usize) -> Vec<Location> {
-    let body = vec![7; bytes];
-    let image = PageImage::with_gap(&body, bytes, bytes);
-    let mut batch = store.new_batch();
-    for page in pages {
-        let pushed = batch.push(PageId(page), IndexId(3), Lsn(4), image, Packing::NONE);
-        assert!(pushed.is_some());
-    }
-    let mut placed = Vec::new();
-    store.write_batch(&mut batch, &mut placed).unwrap();
-    placed.iter().map(|p| p.location).collect()
 }
 
 #[test]
