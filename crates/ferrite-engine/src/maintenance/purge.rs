@@ -16,7 +16,8 @@
 use crate::catalog::table::{Table, SUPREMUM};
 use crate::log_records::undo::NO_UNDO;
 use crate::state::engine::Engine;
-use crate::state::purge_queue::{Batch, Garbage, PIECES_AT_ONCE};
+use crate::state::purge_queue::Batch;
+use crate::state::purge_work::{Garbage, PIECES_AT_ONCE};
 use ferrite_buffer::is_for_want_of_a_frame;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::{time, Arc};

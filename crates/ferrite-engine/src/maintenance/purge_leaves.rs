@@ -12,7 +12,7 @@
 
 use crate::maintenance::purge::is_passing;
 use crate::state::engine::Engine;
-use crate::state::purge_queue::Garbage;
+use crate::state::purge_work::Garbage;
 use ferrite_sync::atomic::Ordering;
 use ferrite_sync::time;
 use ferrite_tree::{node, Scratch};

@@ -23,7 +23,7 @@
 use crate::catalog::table::Table;
 use crate::log_records::undo::{self, Undo};
 use crate::state::engine::Engine;
-use crate::state::purge_queue::Garbage;
+use crate::state::purge_work::Garbage;
 use crate::state::slot::Isolation;
 use crate::transaction::session::Session;
 use ferrite_buffer::{page_prefix, NewFrame};

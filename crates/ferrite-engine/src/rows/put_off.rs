@@ -27,7 +27,7 @@
 use crate::catalog::table::Table;
 use crate::log_records::undo::{self, Prior, Undo};
 use crate::state::engine::Engine;
-use crate::state::purge_queue::Garbage;
+use crate::state::purge_work::Garbage;
 use crate::transaction::session::Session;
 use ferrite_sync::{kill_point, Arc};
 use ferrite_tree::op::KeptChange;

@@ -4,7 +4,7 @@
 use crate::catalog::dictionary::log_auto_increment;
 use crate::catalog::table::Table;
 use crate::rows::entry::Inserted;
-use crate::state::purge_queue::Garbage;
+use crate::state::purge_work::Garbage;
 use crate::transaction::session::Session;
 use ferrite_lock::{Attempt, LockRequest, Mode, Span};
 use ferrite_sync::atomic::Ordering;

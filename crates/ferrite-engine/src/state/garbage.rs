@@ -13,7 +13,7 @@
 
 use crate::catalog::table::Table;
 use crate::state::page_set::PageSet;
-use crate::state::purge_queue::Garbage;
+use crate::state::purge_work::Garbage;
 use ferrite_sync::Arc;
 use ferrite_types::{PageId, UndoPosition};
 

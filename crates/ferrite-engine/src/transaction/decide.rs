@@ -13,7 +13,7 @@ use crate::log_records::xid::Xid;
 use crate::state::callbacks::LogLevel;
 use crate::state::engine::Engine;
 use crate::state::prepared::Prepared;
-use crate::state::purge_queue::Garbage;
+use crate::state::purge_work::Garbage;
 use crate::state::slot::TxnSlot;
 use crate::state::transaction::{Phase, Transaction};
 use crate::state::unsettled::Claim;
