@@ -51,7 +51,9 @@ refusals() {
     expect "inside the data directory" 1 'is inside the data directory' backup "$WORK/data/b"
     expect "a base that was cut off" 1 'backup.info is missing' backup "$WORK/x" --incremental-from "$WORK/cut"
     mkdir "$WORK/base" && cp -r "$WORK/b1/." "$WORK/base" && printf x >"$WORK/base/ferrite/manifest"
-    expect "what the server refuses is said" 1 'the backup failed: .*base/ferrite' backup "$WORK/x" --incremental-from "$WORK/base"
+    # The server's account reads it.
+    chmod -R a+rX "$WORK/base"
+    expect "what the server refuses is said" 1 'the backup failed: .*manifest' backup "$WORK/x" --incremental-from "$WORK/base"
     rm -rf -- "$WORK/base" "$WORK/x"
     expect "a backup that was cut off" 1 'backup.info is missing' restore "$WORK/cut" --into "$WORK/x"
     expect "over a live directory" 1 'is the data directory of an instance' restore "$WORK/b1" --into "$WORK/data"
