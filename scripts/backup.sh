@@ -27,13 +27,18 @@ cmd_backup() {
     account_choose "$DIR"
     backup_make_dir
     BACKUP_ERRORS=$(mktemp)
-    # shellcheck disable=SC2153 # coproc sets it
-    trap 'rm -f -- "$BACKUP_ERRORS"; [[ -z ${CLIENT_PID:-} ]] || kill "$CLIENT_PID" 2>/dev/null || true' EXIT
+    ferrite_at_end backup_ends
     backup_begin
     backup_rest
     backup_wait
     backup_close
     printf 'Backup of %s is complete and verified: %s (%s).\n' "$DIR" "$BACKUP_TO" "$(du -sh -- "$BACKUP_TO" | cut -f 1)"
+}
+
+backup_ends() {
+    rm -f -- "$BACKUP_ERRORS"
+    # shellcheck disable=SC2153 # coproc sets it
+    [[ -z ${CLIENT_PID:-} ]] || kill "$CLIENT_PID" 2>/dev/null || true
 }
 
 backup_options() {

@@ -43,6 +43,14 @@ ferrite_locked() {
     return "$status"
 }
 
+# ferrite_at_end COMMAND: runs it when the script ends, by an interrupt, too. Bash alone goes on after an interrupt if the
+# program that it waits for answers the signal itself and exits as usual, which a client of the server does.
+ferrite_at_end() {
+    # shellcheck disable=SC2064
+    trap "$1" EXIT
+    trap 'exit 130' INT
+}
+
 # ferrite_progress WHAT COMMAND...: runs a long command, its output in a log, with a sign of life every ten seconds.
 # FERRITE_VERBOSE=1 shows the output instead; FERRITE_LAST_LINES is how much of it a failure shows.
 ferrite_progress() {

@@ -68,7 +68,7 @@ migrate_dump() {
     ! migrate_has "--socket|--socket=*|--host|--host=*|--defaults-file|--defaults-file=*" "$@" ||
         ferrite_die "check --dump looks at the file on a private server" "leave the options of a connection out"
     MIGRATE_HOME=$(mktemp -d)
-    trap migrate_dump_ends EXIT
+    ferrite_at_end migrate_dump_ends
     chmod 755 "$MIGRATE_HOME"
     "$FERRITE_ROOT/ferrite" up --dir "$MIGRATE_HOME/data" --port "$(migrate_free_port)" --socket "$MIGRATE_HOME/s" -- \
         --skip-networking --default-storage-engine=InnoDB --innodb-buffer-pool-size=32M --ferrite-buffer-pool-size=32M >/dev/null ||

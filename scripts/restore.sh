@@ -18,12 +18,12 @@ cmd_restore() {
     ferrite_progress "verifying ${#RESTORE_FROM[@]} backup(s)" backup_verify_chain "${RESTORE_FROM[@]}" ||
         ferrite_die "the backup is damaged, and $RESTORE_INTO was not made" "file and reason are above"
     restore_dir
-    trap restore_cut_off EXIT
+    ferrite_at_end restore_cut_off
     restore_server_files
     restore_ferrite
     restore_note
     [[ -z $RESTORE_APPLIED ]] || restore_replay
-    trap - EXIT
+    trap - EXIT INT
     [[ -z $RESTORE_UNTIL ]] || restore_say_applied
     printf 'Restored %s into %s.\nStart it with: ./ferrite up --dir %q\n' "${RESTORE_FROM[*]}" "$DIR" "$DIR"
 }

@@ -69,6 +69,11 @@ bad_words() {
     expect "down with a stray word" 1 "unknown argument 'now'" "$ROOT/ferrite" down now
 }
 
+interrupted() {
+    command -v python3 >/dev/null || return 0
+    expect "interrupted beside a program that answers it" 130 '^ended$' "$ROOT/tests/launcher/interrupted.sh"
+}
+
 bad_directories() {
     mkdir -p "$WORK/foreign" "$WORK/other/mysql"
     touch "$WORK/file" "$WORK/foreign/letter"
@@ -234,6 +239,7 @@ system_tables() {
 }
 
 bad_words
+interrupted
 bad_directories
 not_running
 if compgen -G "$ROOT/plugin/*.cc" >/dev/null; then
