@@ -159,10 +159,11 @@ impl Pool {
             self.latch_exclusive(frame, page);
             match self.latched_kind(f, page) {
                 Some(Kind::Leaf) => {
+                    self.use_of(frame, Keep::Yes);
                     return Some(ExclusiveGuard {
                         pool: self,
                         frame: f,
-                    })
+                    });
                 }
                 other => {
                     frame.latch.unlock_exclusive();

@@ -100,6 +100,13 @@ impl Goal<'_> {
     }
 }
 
+impl LeafRef<'_> {
+    /// It is the leaf of the keys just below `key`.
+    pub fn is_below(&self, key: &[u8]) -> bool {
+        matches!(Goal::Below(Some(key)).side(self), Side::Here)
+    }
+}
+
 impl Tree {
     /// The tree of `index` whose root is `root`.
     pub fn new(pool: Arc<Pool>, index: IndexId, root: PageId) -> Tree {
@@ -324,6 +331,18 @@ impl Tree {
         self.leaf_shared(Goal::Below(key), keep)
     }
 
+    /// The leaf on `page` if it still is one of this tree, whatever it covers now: for who has been there and may go on
+    /// without the way down.
+    ///
+    /// # Errors
+    /// A page that cannot be read.
+    pub fn leaf_again(&self, page: PageId, keep: Keep) -> Result<Option<LeafRef<'_>>> {
+        let guard = self.pool.shared_to(page, keep)?;
+        Ok(guard
+            .filter(|guard| self.is_our_leaf(guard))
+            .map(|guard| LeafRef { guard }))
+    }
+
     /// The leaf on `page` if nothing changed there since `lsn`.
     ///
     /// # Errors
@@ -334,11 +353,8 @@ impl Tree {
         lsn: ferrite_types::Lsn,
         keep: Keep,
     ) -> Result<Option<LeafRef<'_>>> {
-        Ok(self
-            .pool
-            .shared_to(page, keep)?
-            .filter(|guard| guard.lsn() == lsn && self.is_our_leaf(guard))
-            .map(|guard| LeafRef { guard }))
+        let leaf = self.leaf_again(page, keep)?;
+        Ok(leaf.filter(|leaf| leaf.lsn() == lsn))
     }
 
     /// Calls `f` with the first key at or after `slot` of a leaf, None: there is none to the right.
@@ -405,6 +421,24 @@ impl Tree {
             is_hint = false;
             page = self.leaf_page(Goal::Covers(key))?;
         }
+    }
+
+    /// The same, looked for in `near` first if that is in memory: nothing is read for a guess.
+    ///
+    /// # Errors
+    /// A page that cannot be read.
+    pub fn leaf_mut_near(&self, key: &[u8], near: PageId) -> Result<LeafMut<'_>> {
+        if near != PageId::NONE {
+            let guard = self.pool.exclusive_resident(near);
+            if let Some(guard) = guard.filter(|g| self.is_our_leaf(g) && node::covers(g, key)) {
+                return Ok(LeafMut {
+                    guard,
+                    pool: &self.pool,
+                    index: self.index,
+                });
+            }
+        }
+        self.leaf_mut(key, PageId::NONE)
     }
 
     /// Levels of the tree: 1 for a lone leaf.

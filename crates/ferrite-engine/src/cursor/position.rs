@@ -21,6 +21,26 @@ pub(super) struct Resume {
     pub(super) slot: usize,
 }
 
+impl Resume {
+    /// Where the scan goes on in the leaf that its key leads to.
+    fn slot_in(&self, leaf: &LeafRef<'_>, direction: Direction) -> usize {
+        match (direction, leaf.find(&self.key)) {
+            (Direction::Forward, found) => {
+                debug_assert!(node::covers(leaf, &self.key), "rows are passed over");
+                match found {
+                    Ok(slot) => slot + usize::from(self.exclusive),
+                    Err(slot) => slot,
+                }
+            }
+            (Direction::Backward, _) if self.edge => leaf.count(),
+            (Direction::Backward, found) => {
+                debug_assert!(leaf.is_below(&self.key), "rows are passed over");
+                found.unwrap_or_else(|slot| slot)
+            }
+        }
+    }
+}
+
 impl Cursor {
     /// A scan begins at `key`, or at the edge of the tree.
     pub(super) fn start_at(&mut self, key: &[u8], edge: bool) {
@@ -44,41 +64,40 @@ impl Cursor {
         if self.is_beyond_leaf {
             self.ahead_of_next_leaf(tree);
         }
+        if let Some(place) = self.place_again(tree)? {
+            return Ok(place);
+        }
         let resume = &self.resume;
-        if resume.page != PageId::NONE {
-            if let Some(leaf) =
-                tree.leaf_if_unchanged(resume.page, resume.lsn, self.ahead.keep(true))?
-            {
-                debug_assert!(resume.slot <= leaf.count(), "slot {}", resume.slot);
-                return Ok((leaf, resume.slot));
-            }
-        }
         let keep = self.ahead.keep(false);
-        match self.direction {
-            Direction::Forward => {
-                let leaf = tree.leaf_to(&resume.key, keep)?;
-                debug_assert!(node::covers(&leaf, &resume.key), "rows are passed over");
-                let slot = match leaf.find(&resume.key) {
-                    Ok(slot) => slot + usize::from(resume.exclusive),
-                    Err(slot) => slot,
-                };
-                Ok((leaf, slot))
-            }
-            Direction::Backward if resume.edge => {
-                let leaf = tree.leaf_below(None, keep)?;
-                let slot = leaf.count();
-                Ok((leaf, slot))
-            }
-            Direction::Backward => {
-                let leaf = tree.leaf_below(Some(&resume.key), keep)?;
-                debug_assert!(
-                    node::high(&leaf).is_none_or(|high| *high >= *resume.key),
-                    "rows are passed over"
-                );
-                let slot = leaf.find(&resume.key).unwrap_or_else(|slot| slot);
-                Ok((leaf, slot))
-            }
+        let leaf = match self.direction {
+            Direction::Forward => tree.leaf_to(&resume.key, keep)?,
+            Direction::Backward if resume.edge => tree.leaf_below(None, keep)?,
+            Direction::Backward => tree.leaf_below(Some(&resume.key), keep)?,
+        };
+        let slot = resume.slot_in(&leaf, self.direction);
+        Ok((leaf, slot))
+    }
+
+    /// On the page of the batch before, where a statement that changes the rows it reads goes on, too: what it changed
+    /// there moves the slots, not the scan.
+    fn place_again<'t>(&self, tree: &'t Tree) -> Result<Option<(LeafRef<'t>, usize)>> {
+        let resume = &self.resume;
+        if resume.page == PageId::NONE {
+            return Ok(None);
         }
+        let Some(leaf) = tree.leaf_again(resume.page, self.ahead.keep(true))? else {
+            return Ok(None);
+        };
+        if leaf.lsn() == resume.lsn {
+            debug_assert!(resume.slot <= leaf.count(), "slot {}", resume.slot);
+            return Ok(Some((leaf, resume.slot)));
+        }
+        let still = match self.direction {
+            Direction::Forward => node::covers(&leaf, &resume.key),
+            Direction::Backward => !resume.edge && leaf.is_below(&resume.key),
+        };
+        let slot = still.then(|| resume.slot_in(&leaf, self.direction));
+        Ok(slot.map(|slot| (leaf, slot)))
     }
 
     /// The leaf is used up: the scan goes on beyond its fence. False: there is nothing.

@@ -105,14 +105,16 @@ impl Session {
         debug_assert!(self.owns(txn), "{txn} is not the session's");
         let entry = Entry { table, number, key };
         loop {
-            let page = match number {
-                0 => PageId::NONE,
-                _ => tree.leaf_of(key)?,
+            let leaf = match number {
+                0 => self.row_leaf(table, key)?,
+                _ => {
+                    let page = tree.leaf_of(key)?;
+                    if self.put_off(table, number, page, key, value) {
+                        return Ok(Inserted::Done);
+                    }
+                    tree.leaf_mut(key, page)?
+                }
             };
-            if number > 0 && self.put_off(table, number, page, key, value) {
-                return Ok(Inserted::Done);
-            }
-            let leaf = tree.leaf_mut(key, page)?;
             let inserted = match leaf.find(key) {
                 Ok(slot) => self.insert_over(entry, leaf, slot, value, mode)?,
                 Err(slot) => self.insert_between(entry, leaf, slot, value)?,
@@ -124,6 +126,15 @@ impl Session {
                 return Ok(inserted);
             }
         }
+    }
+
+    /// The leaf of a row that is to be changed.
+    #[inline]
+    fn row_leaf<'t>(&mut self, table: &'t Table, pk: &[u8]) -> Result<LeafMut<'t>> {
+        let tree = table.tree(0);
+        let leaf = tree.leaf_mut_near(pk, self.last_leaf.hint(tree.index()))?;
+        self.last_leaf.note(tree.index(), leaf.page_id());
+        Ok(leaf)
     }
 
     /// Inserts in place of the entry in `slot`, which has this key, if it is delete-marked. None: look again.
@@ -260,7 +271,10 @@ impl Session {
         let Entry { table, number, key } = entry;
         self.writing_of(value.is_none())?;
         loop {
-            let leaf = table.tree(number).leaf_mut(key, page)?;
+            let leaf = match number {
+                0 => self.row_leaf(table, key)?,
+                _ => table.tree(number).leaf_mut(key, page)?,
+            };
             let Ok(slot) = leaf.find(key) else {
                 return Err(Error::NotFound);
             };

@@ -19,7 +19,7 @@ use ferrite_sync::atomic::Ordering;
 use ferrite_sync::Arc;
 use ferrite_tree::record::Header;
 use ferrite_tree::{node, LeafMut, Scratch, Tree};
-use ferrite_types::{Error, PageId, Result};
+use ferrite_types::{Error, PageId, Result, PAGE_BYTES};
 
 /// Bytes of entries gathered before they are inserted.
 const BUFFER_BYTES: usize = 32 << 20;
@@ -75,31 +75,62 @@ pub(crate) enum Put<'p> {
     Occupied,
 }
 
+/// Bytes left free on a leaf that is filled in key order, 1/16 of it as InnoDB does: entries get stamps when they are
+/// changed, and a leaf without room for them would be split by the first change.
+const LEFT_FREE_BYTES: usize = PAGE_BYTES / 16;
+/// With fewer entries, what is left free would be less than one of them.
+const FULL_COUNT: usize = 16;
+
+/// An entry in `slot` is the last one of the whole index, and the leaf has several.
+fn appends(leaf: &LeafMut<'_>, slot: usize) -> bool {
+    slot == leaf.count() && slot >= FULL_COUNT && node::right(leaf) == PageId::NONE
+}
+
 /// Inserts one frozen entry; `leaf` is where the one before went.
 pub(crate) fn put<'p>(
     tree: &'p Tree,
     key: &[u8],
     value: &[u8],
+    leaf: Option<LeafMut<'p>>,
+    scratch: &mut Scratch,
+) -> Result<Put<'p>> {
+    put_near(tree, key, value, leaf, PageId::NONE, scratch)
+}
+
+/// The same; without a leaf, `near` is looked at first.
+fn put_near<'p>(
+    tree: &'p Tree,
+    key: &[u8],
+    value: &[u8],
     mut leaf: Option<LeafMut<'p>>,
+    near: PageId,
     scratch: &mut Scratch,
 ) -> Result<Put<'p>> {
     let header = Header::default();
+    let room = node::room_for(key.len(), value.len());
     loop {
         let mut here = match leaf.take().filter(|l| node::covers(l, key)) {
             Some(leaf) => leaf,
-            None => tree.leaf_mut(key, PageId::NONE)?,
+            None => tree.leaf_mut_near(key, near)?,
         };
         let Err(slot) = here.find(key) else {
             return Ok(Put::Occupied);
         };
-        if here.has_room(&header, key, value) {
+        let (need, fits) = match appends(&here, slot) {
+            true => (
+                room + LEFT_FREE_BYTES,
+                node::has_room(&here, room + LEFT_FREE_BYTES),
+            ),
+            false => (room, here.has_room(&header, key, value)),
+        };
+        if fits {
             here.insert(NO_UNDO, slot, &header, key, value, scratch);
             debug_assert_eq!(here.find(key), Ok(slot), "an entry that is not found");
             return Ok(Put::Done(here));
         }
         drop(here);
         tree.check_page_ids()?;
-        tree.make_room(key, node::room_for(key.len(), value.len()), NO_UNDO)?;
+        tree.make_room(key, need, NO_UNDO)?;
     }
 }
 
@@ -178,9 +209,14 @@ impl Session {
         let Some(buffer) = load.as_mut() else {
             return Err(Error::Bug("a table is filled without a buffer".into()));
         };
-        if let Put::Occupied = put(table.tree(0), pk, payload, None, &mut buffer.scratch)? {
-            dup.is_of(0, pk);
-            return Err(Error::Duplicate);
+        let rows = table.tree(0);
+        let near = self.last_leaf.hint(rows.index());
+        match put_near(rows, pk, payload, None, near, &mut buffer.scratch)? {
+            Put::Done(leaf) => self.last_leaf.note(rows.index(), leaf.page_id()),
+            Put::Occupied => {
+                dup.is_of(0, pk);
+                return Err(Error::Duplicate);
+            }
         }
         let mut key = Vec::new();
         for (done, entry) in entries.iter().enumerate() {

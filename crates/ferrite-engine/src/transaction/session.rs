@@ -9,6 +9,7 @@ use crate::state::callbacks::LogLevel;
 use crate::state::engine::Engine;
 use crate::state::slot::Isolation;
 use crate::state::transaction::{Phase, Transaction};
+use crate::transaction::last_leaf::LastLeaf;
 use crate::transaction::row_values::RowValues;
 use crate::transaction::visible::View;
 use ferrite_lock::{Owner, WaitHooks, WaitPolicy};
@@ -53,6 +54,7 @@ pub struct Session {
     pub(crate) row_values: RowValues,
     pub(crate) lock_timeout_ms: u64,
     pub(crate) buffers: Buffers,
+    pub(crate) last_leaf: LastLeaf,
     /// Of a prepared transaction that a replica's worker has detached.
     pub(super) left_behind: Option<Arc<Owner>>,
 }
@@ -105,6 +107,7 @@ impl Session {
             row_values: RowValues::default(),
             lock_timeout_ms: engine.config().lock_wait_timeout_ms,
             buffers: Buffers::default(),
+            last_leaf: LastLeaf::default(),
             left_behind: None,
         }
     }

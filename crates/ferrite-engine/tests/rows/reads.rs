@@ -308,6 +308,73 @@ fn a_filled_table_is_like_any_other() {
     engine.close().unwrap();
 }
 
+/// A leaf that is filled to the last byte is split by the first stamp that one of its rows gets.
+#[test]
+fn a_filled_table_has_room_for_marks() {
+    let (_disk, engine, t, mut s) = database(31);
+    s.begin_load(&t);
+    for n in 0..6000u64 {
+        insert(&mut s, &t, n, &[b'r'; 90]).unwrap();
+    }
+    s.end_load(&t).unwrap();
+    let filled = t.index_pages(0);
+    assert!(filled > 30, "{filled} pages");
+    for n in (0..6000).step_by(2) {
+        delete(&mut s, &t, n, &[b'r'; 90]).unwrap();
+    }
+    assert_eq!(
+        t.index_pages(0),
+        filled,
+        "leaves were split for delete marks"
+    );
+    s.rollback().unwrap();
+    drop(s);
+    check(&engine, &t);
+    engine.close().unwrap();
+}
+
+/// Changes in the order of keys and at random, by two sessions whose hints get old: rows are found where they are.
+#[test]
+fn rows_are_found_whatever_was_changed_last() {
+    let (_disk, engine, t, mut s) = database(37);
+    let mut rng = Rng::new(5);
+    let mut model = BTreeMap::new();
+    for n in 0..3000u64 {
+        insert(&mut s, &t, n, b"row").unwrap();
+        model.insert(n, b"row".to_vec());
+    }
+    s.commit(false).unwrap();
+    let mut other = Session::new(&engine, 0, 2);
+    for round in 0..400u64 {
+        let session = if round % 3 == 0 { &mut other } else { &mut s };
+        let (from, length) = (rng.below(3000), rng.below(40));
+        for n in from..from + length {
+            let text = vec![b'a' + (round % 26) as u8; rng.below(300) as usize];
+            match model.get(&n).cloned() {
+                Some(old) if rng.below(4) == 0 => {
+                    delete(session, &t, n, &old).unwrap();
+                    model.remove(&n);
+                }
+                Some(old) => {
+                    update(session, &t, n, &old, &text).unwrap();
+                    model.insert(n, text);
+                }
+                None => {
+                    insert(session, &t, n, &text).unwrap();
+                    model.insert(n, text);
+                }
+            }
+        }
+        session.commit(false).unwrap();
+    }
+    for index_no in 0..3 {
+        assert_eq!(scan(&mut s, &t, index_no), model, "index {index_no}");
+    }
+    drop((s, other));
+    check(&engine, &t);
+    engine.close().unwrap();
+}
+
 #[test]
 fn a_long_locking_scan_holds_few_locks_and_all_its_rows() {
     let (_disk, engine, t, mut s) = database(31);

@@ -18,6 +18,43 @@ fn random_key(rng: &mut Rng) -> Vec<u8> {
     key
 }
 
+/// On a page that is nearly full, records that grow a little take no more than what they grow by.
+#[test]
+fn records_grow_where_they_are() {
+    let mut page = vec![0u8; PAGE_BYTES];
+    init(&mut page, IndexId(7), 0, b"", None, PageId::NONE);
+    let value = |n: usize| vec![n as u8; 100];
+    let mut n = 0;
+    while free_bytes(&page) >= 860 {
+        insert(&mut page, n, &rec(&(n as u32).to_be_bytes(), &value(n)));
+        n += 1;
+    }
+    let stamped = Header {
+        txn: ferrite_types::TxnId(5),
+        ..Header::default()
+    };
+    for slot in (0..n).step_by(2) {
+        let free = free_bytes(&page);
+        let mut bytes = Vec::new();
+        record::encode(
+            &stamped,
+            &(slot as u32).to_be_bytes(),
+            &value(slot),
+            &mut bytes,
+        );
+        replace(&mut page, slot, &bytes);
+        assert_eq!(free_bytes(&page), free - 6);
+        assert_eq!(get16(&page, 12), 0, "garbage after slot {slot}");
+    }
+    validate(&page, PageId(1)).unwrap();
+    for slot in 0..n {
+        let found = record(&page, slot);
+        assert_eq!(found.suffix, (slot as u32).to_be_bytes());
+        assert_eq!(found.value, value(slot));
+        assert_eq!(found.header.txn.0, if slot % 2 == 0 { 5 } else { 0 });
+    }
+}
+
 #[test]
 fn random_edits_match_a_map() {
     for seed in 0..if cfg!(miri) { 8 } else { 60 } {

@@ -1,4 +1,5 @@
-//! Every byte of a node page.
+//! Every byte of a node page: reading it, the room on it, parts of it for another page, and what must hold of one. Edits
+//! are in `edit`, the form in which a leaf is written in `rest`.
 //!
 //! ```text
 //! 0  index id u32      4 level u8        5 page kind u8 (1)   6 head end u16
@@ -19,9 +20,15 @@
 //! Space given up by records is counted as garbage and comes back by compaction, which any
 //! edit may do; the order and content of slots is what redo reproduces, not the offsets.
 
+mod edit;
+mod rest;
+
 use crate::record::{self, Record};
-use ferrite_types::{Error, IndexId, PageId, Result, TxnId, PAGE_BYTES};
+use ferrite_types::{Error, IndexId, PageId, Result, PAGE_BYTES};
 use std::cmp::Ordering;
+
+pub use edit::{belongs, compact, insert, remove, replace};
+pub use rest::{strip_and_scrub_for_write, strip_for_write};
 
 /// Bytes of the fixed header.
 pub const HEADER_BYTES: usize = 40;
@@ -308,163 +315,6 @@ pub fn has_room(page: &[u8], record_bytes: usize) -> bool {
     free_bytes(page) >= record_bytes + SLOT_BYTES
 }
 
-/// Takes `len` bytes of record space, compacting if the middle gap is too small. The caller
-/// checked `free_bytes` and keeps `head_extra` more bytes of the gap for slots.
-fn take_space(page: &mut [u8], len: usize, head_extra: usize) -> usize {
-    if get16(page, 8) - get16(page, 6) < len + head_extra {
-        compact(page);
-    }
-    let at = get16(page, 8) - len;
-    assert!(at >= get16(page, 6) + head_extra, "page edit without room");
-    put16(page, 8, at);
-    at
-}
-
-/// Moves all records together; garbage becomes free.
-pub fn compact(page: &mut [u8]) {
-    let mut copy = [0u8; PAGE_BYTES];
-    copy.copy_from_slice(page);
-    let mut tail = PAGE_BYTES;
-    let head = get16(page, 6);
-    for slot in 0..count(&copy) {
-        let bytes = raw(&copy, slot);
-        assert!(tail >= head + bytes.len(), "records reach into the slots");
-        tail -= bytes.len();
-        page[tail..tail + bytes.len()].copy_from_slice(bytes);
-        let at = slot_at(page, slot);
-        put16(page, at, tail);
-    }
-    put16(page, 8, tail);
-    put16(page, 12, 0);
-    debug_assert_eq!(unused_bytes(page), unused_bytes(&copy), "garbage");
-}
-
-/// A page that would be smaller by less than this is written as it is, in bytes.
-const REST_GAIN_BYTES: usize = 64;
-
-/// The leaf as it is at rest, in `out`: without garbage, and without the stamps of transactions
-/// below `settled`, which everybody sees. False: it is hardly smaller, or no leaf; `out` means
-/// nothing then.
-///
-/// This is what a page is written as. Pages are not overwritten, so it costs no further write
-/// and no log: what redo finds differs from the page in memory by stamps that say nothing. A
-/// delete-marked record keeps its stamp, which tells whether it may go.
-pub fn strip_for_write(page: &[u8], settled: TxnId, out: &mut [u8]) -> bool {
-    strip_gaining(page, settled, REST_GAIN_BYTES, out)
-}
-
-/// The same whatever the gain, so that nothing of a removed record is written.
-pub fn strip_and_scrub_for_write(page: &[u8], settled: TxnId, out: &mut [u8]) -> bool {
-    strip_gaining(page, settled, 1, out)
-}
-
-fn strip_gaining(page: &[u8], settled: TxnId, least: usize, out: &mut [u8]) -> bool {
-    if page[5] != KIND_NODE || level(page) != 0 {
-        return false;
-    }
-    let stamp_bytes = |slot| {
-        let header = record(page, slot).header;
-        let rests = !header.deleted && header.txn < settled;
-        if rests {
-            header.len() - record::FIXED_BYTES
-        } else {
-            0
-        }
-    };
-    let stamps: usize = (0..count(page)).map(stamp_bytes).sum();
-    if stamps + get16(page, 12) < least {
-        return false;
-    }
-    let head = get16(page, 6);
-    out[..head].copy_from_slice(&page[..head]);
-    let mut tail = PAGE_BYTES;
-    for slot in 0..count(page) {
-        let bytes = raw(page, slot);
-        let end = tail;
-        if stamp_bytes(slot) > 0 {
-            tail -= record::freeze_into(bytes, &mut out[..end]);
-        } else {
-            tail -= bytes.len();
-            out[tail..end].copy_from_slice(bytes);
-        }
-        let at = slot_at(page, slot);
-        put16(out, at, tail);
-    }
-    assert!(tail >= head, "records reach into the slots");
-    put16(out, 8, tail);
-    put16(out, 12, 0);
-    debug_assert!(unused_bytes(out) >= unused_bytes(page), "it takes more");
-    debug_assert!(is_sound(out) || !is_sound(page), "a page is spoilt");
-    true
-}
-
-fn write_slot(page: &mut [u8], slot: usize, offset: usize, suffix_head: u32) {
-    let at = slot_at(page, slot);
-    debug_assert!(
-        offset >= at + SLOT_BYTES,
-        "a record at {offset} in the slots"
-    );
-    put16(page, at, offset);
-    page[at + 2..at + 6].copy_from_slice(&suffix_head.to_be_bytes());
-}
-
-/// True if an encoded record may stand before `slot`: its key between its neighbours and
-/// within the fences, its value a child's id on inner nodes.
-pub fn belongs(page: &[u8], slot: usize, bytes: &[u8]) -> bool {
-    let key = record::suffix_of(bytes);
-    let n = count(page);
-    if level(page) > 0 && record::decode(bytes).value.len() != CHILD_BYTES {
-        return false;
-    }
-    if slot > 0 && suffix(page, slot - 1) >= key || slot < n && suffix(page, slot) <= key {
-        return false;
-    }
-    let at = prefix(page).len();
-    let above_low = slot > 0 || key >= &low(page)[at..];
-    let below_high = slot < n || high(page).is_none_or(|h| key < &h[at..]);
-    above_low && below_high
-}
-
-/// Inserts an encoded record before `slot`. The caller checked [`has_room`].
-pub fn insert(page: &mut [u8], slot: usize, bytes: &[u8]) {
-    let n = count(page);
-    assert!(slot <= n, "slot beyond the page");
-    debug_assert_eq!(record::length(bytes), Some(bytes.len()), "no record");
-    debug_assert!(
-        belongs(page, slot, bytes),
-        "a key out of place in slot {slot}"
-    );
-    let unused = checked_unused_bytes(page);
-    let offset = take_space(page, bytes.len(), SLOT_BYTES);
-    page[offset..offset + bytes.len()].copy_from_slice(bytes);
-    let (from, end) = (slot_at(page, slot), slot_at(page, n));
-    page.copy_within(from..end, from + SLOT_BYTES);
-    write_slot(page, slot, offset, head_of(record::suffix_of(bytes)));
-    put16(page, 10, n + 1);
-    put16(page, 6, end + SLOT_BYTES);
-    debug_assert_eq!(unused_bytes(page) + bytes.len() + SLOT_BYTES, unused);
-    debug_assert_eq!(raw(page, slot), bytes, "slot {slot}");
-}
-
-/// Removes a slot.
-pub fn remove(page: &mut [u8], slot: usize) {
-    let n = count(page);
-    assert!(slot < n, "slot beyond the page");
-    let len = raw(page, slot).len();
-    let unused = checked_unused_bytes(page);
-    let (from, end) = (slot_at(page, slot), slot_at(page, n));
-    page.copy_within(from + SLOT_BYTES..end, from);
-    put16(page, 10, n - 1);
-    put16(page, 6, end - SLOT_BYTES);
-    let garbage = get16(page, 12) + len;
-    put16(page, 12, garbage);
-    debug_assert_eq!(unused_bytes(page), unused + len + SLOT_BYTES);
-    debug_assert!(
-        garbage <= PAGE_BYTES - get16(page, 8),
-        "{garbage} of garbage"
-    );
-}
-
 /// True if the record in `slot` can become one of `new_bytes` bytes.
 pub fn can_replace(page: &[u8], slot: usize, new_bytes: usize) -> bool {
     free_bytes(page) + raw(page, slot).len() >= new_bytes
@@ -483,44 +333,6 @@ pub fn has_room_for(page: &[u8], key: &[u8], record_bytes: usize) -> bool {
         Ok(slot) => can_replace(page, slot, record_bytes),
         Err(_) => has_room(page, record_bytes),
     }
-}
-
-/// Replaces the record in a slot by another one with the same key. The caller checked
-/// [`can_replace`] or [`could_replace`].
-pub fn replace(page: &mut [u8], slot: usize, bytes: &[u8]) {
-    assert!(slot < count(page), "slot beyond the page");
-    debug_assert_eq!(record::length(bytes), Some(bytes.len()), "no record");
-    debug_assert_eq!(record::suffix_of(bytes), suffix(page, slot), "another key");
-    let unused = match cfg!(debug_assertions) {
-        true => unused_bytes(page) + raw(page, slot).len(),
-        false => 0,
-    };
-    put_in_place(page, slot, bytes);
-    debug_assert_eq!(unused_bytes(page) + bytes.len(), unused, "slot {slot}");
-    debug_assert_eq!(raw(page, slot), bytes, "slot {slot}");
-}
-
-#[inline]
-fn put_in_place(page: &mut [u8], slot: usize, bytes: &[u8]) {
-    let old_len = raw(page, slot).len();
-    let offset = get16(page, slot_at(page, slot));
-    if bytes.len() <= old_len {
-        page[offset..offset + bytes.len()].copy_from_slice(bytes);
-        let garbage = get16(page, 12) + old_len - bytes.len();
-        put16(page, 12, garbage);
-        return;
-    }
-    if get16(page, 8) - get16(page, 6) >= bytes.len() {
-        let garbage = get16(page, 12) + old_len;
-        put16(page, 12, garbage);
-        let at = take_space(page, bytes.len(), 0);
-        page[at..at + bytes.len()].copy_from_slice(bytes);
-        let slot_pos = slot_at(page, slot);
-        put16(page, slot_pos, at);
-        return;
-    }
-    remove(page, slot);
-    insert(page, slot, bytes);
 }
 
 /// True if the part `[from, to)` of `page`'s slots fits a page with these fences.
@@ -654,5 +466,4 @@ fn check_fences(page: &[u8], id: PageId) -> Result<()> {
 }
 
 #[cfg(test)]
-#[path = "node_tests.rs"]
 mod tests;
