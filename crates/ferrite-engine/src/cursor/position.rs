@@ -16,7 +16,9 @@ pub(super) struct Resume {
     pub(super) edge: bool,
     /// Nothing is left.
     pub(super) end: bool,
+    /// Where that probably is: the page of the batch before, or the one to the right of it.
     pub(super) page: PageId,
+    /// Of the page of the batch before: `slot` is right as long as it has this LSN.
     pub(super) lsn: Lsn,
     pub(super) slot: usize,
 }
@@ -61,10 +63,11 @@ impl Cursor {
 
     /// The leaf to go on at and the slot: forward the next to look at, backward one above it.
     pub(super) fn place<'t>(&mut self, tree: &'t Tree) -> Result<(LeafRef<'t>, usize)> {
-        if self.is_beyond_leaf {
+        let is_new = self.is_beyond_leaf;
+        if is_new {
             self.ahead_of_next_leaf(tree);
         }
-        if let Some(place) = self.place_again(tree)? {
+        if let Some(place) = self.place_known(tree, is_new)? {
             return Ok(place);
         }
         let resume = &self.resume;
@@ -79,13 +82,17 @@ impl Cursor {
     }
 
     /// On the page of the batch before, where a statement that changes the rows it reads goes on, too: what it changed
-    /// there moves the slots, not the scan.
-    fn place_again<'t>(&self, tree: &'t Tree) -> Result<Option<(LeafRef<'t>, usize)>> {
+    /// there moves the slots, not the scan. `is_new`: on the one to the right of it.
+    fn place_known<'t>(
+        &self,
+        tree: &'t Tree,
+        is_new: bool,
+    ) -> Result<Option<(LeafRef<'t>, usize)>> {
         let resume = &self.resume;
         if resume.page == PageId::NONE {
             return Ok(None);
         }
-        let Some(leaf) = tree.leaf_again(resume.page, self.ahead.keep(true))? else {
+        let Some(leaf) = tree.leaf_again(resume.page, self.ahead.keep(!is_new))? else {
             return Ok(None);
         };
         if leaf.lsn() == resume.lsn {
@@ -110,7 +117,12 @@ impl Cursor {
         resume.key.clear();
         match self.direction {
             Direction::Forward => match node::high(leaf) {
-                Some(high) => resume.key.extend_from_slice(high),
+                Some(high) => {
+                    resume.key.extend_from_slice(high);
+                    resume.page = node::right(leaf);
+                    // A split gives both of its leaves one LSN.
+                    resume.lsn = Lsn::MAX;
+                }
                 None => resume.end = true,
             },
             Direction::Backward => {
